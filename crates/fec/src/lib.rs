@@ -1,0 +1,1 @@
+//! Erasure codes for packet streams: no I/O, no clock, no allocation per packet.

@@ -1,0 +1,1 @@
+//! The Maelstrom gateway as a pure state machine: no socket, no clock.

@@ -1,0 +1,1 @@
+//! Maelstrom gateway drivers: the core on real packets.

@@ -1,0 +1,1 @@
+//! Linux packet I/O in batches: taps, TUN devices, UDP with segmentation offload.

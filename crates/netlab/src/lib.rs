@@ -1,0 +1,1 @@
+//! Loss models, link emulation and namespace topologies for tests, demos and figures.

@@ -1,0 +1,2 @@
+//! The `undrop` command.
+fn main() {}
