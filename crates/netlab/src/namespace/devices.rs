@@ -1,0 +1,204 @@
+//! Devices, addresses and routes of a namespace, by rtnetlink.
+
+use std::net::IpAddr;
+use std::os::fd::{AsFd as _, AsRawFd as _};
+
+use ipnet::IpNet;
+use rtnetlink::packet_route::address::AddressHeaderFlags;
+use rtnetlink::packet_route::link::{InfoData, InfoVeth};
+use rtnetlink::packet_route::route::{RouteAttribute, RouteMetric};
+use rtnetlink::{Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
+
+use super::Namespace;
+use crate::LabError;
+
+/// A route to add.
+///
+/// ```
+/// use netlab::namespace::Route;
+/// let route = Route::to("10.81.2.0/24".parse().unwrap()).via("10.81.1.1".parse().unwrap()).mtu(1300);
+/// # let _ = route;
+/// ```
+#[derive(Clone, Debug)]
+pub struct Route {
+    destination: IpNet,
+    gateway: Option<IpAddr>,
+    interface: Option<String>,
+    mtu: Option<u32>,
+}
+
+impl Route {
+    /// A route to `destination`; give it a gateway, an interface, or both.
+    #[must_use]
+    pub fn to(destination: IpNet) -> Self {
+        Self { destination: destination.trunc(), gateway: None, interface: None, mtu: None }
+    }
+
+    /// The next hop.
+    #[must_use]
+    pub fn via(mut self, gateway: IpAddr) -> Self {
+        self.gateway = Some(gateway);
+        self
+    }
+
+    /// The device to send by.
+    #[must_use]
+    pub fn interface(mut self, name: &str) -> Self {
+        self.interface = Some(name.to_owned());
+        self
+    }
+
+    /// The largest packet, in bytes, for this destination: TCP takes its segment size from it.
+    #[must_use]
+    pub fn mtu(mut self, bytes: u32) -> Self {
+        self.mtu = Some(bytes);
+        self
+    }
+}
+
+impl Namespace {
+    /// A virtual cable between `name` here and `peer_name` in `peer`, both ends up.
+    ///
+    /// # Errors
+    /// When a name is taken or not allowed, or the MTU is out of range.
+    pub fn add_veth(&self, name: &str, peer: &Self, peer_name: &str, mtu: u32) -> Result<(), LabError> {
+        let far_end =
+            LinkUnspec::new_with_name(peer_name).mtu(mtu).setns_by_fd(peer.as_fd().as_raw_fd()).build();
+        let message = LinkVeth::new(name, peer_name)
+            .set_info_data(InfoData::Veth(InfoVeth::Peer(far_end)))
+            .mtu(mtu)
+            .up()
+            .build();
+        let what = format!(
+            "cannot lay a cable from {name} in {:?} to {peer_name} in {:?}",
+            self.label(),
+            peer.label()
+        );
+        self.netlink(&what, async |netlink| netlink.link().add(message).execute().await)?;
+        // Not by flags of the request: the first end would come up before it has a peer, which the kernel refuses.
+        self.set_up(name)?;
+        peer.set_up(peer_name)
+    }
+
+    /// Adds an address with its prefix length; the network's route comes with it. IPv6 skips duplicate detection, so
+    /// the address serves at once.
+    ///
+    /// # Errors
+    /// When the device does not exist or has the address already.
+    pub fn add_address(&self, interface: &str, address: IpNet) -> Result<(), LabError> {
+        let what = format!("cannot add the address {address} to {interface} in {:?}", self.label());
+        let index = self.index(interface)?;
+        self.netlink(&what, async |netlink| {
+            let mut request = netlink.address().add(index, address.addr(), address.prefix_len());
+            if address.addr().is_ipv6() {
+                request.message_mut().header.flags |= AddressHeaderFlags::Nodad;
+            }
+            request.execute().await
+        })
+    }
+
+    /// Adds a route.
+    ///
+    /// # Errors
+    /// When gateway or device cannot be used, or the route exists.
+    pub fn add_route(&self, route: &Route) -> Result<(), LabError> {
+        let what = format!("cannot add a route to {} in {:?}", route.destination, self.label());
+        let wrong = || LabError::Invalid(format!("{what}: gateway and destination differ in IP version"));
+        let mut builder = RouteMessageBuilder::<IpAddr>::new()
+            .destination_prefix(route.destination.addr(), route.destination.prefix_len())
+            .map_err(|_| wrong())?;
+        if let Some(gateway) = route.gateway {
+            if gateway.is_ipv4() != route.destination.addr().is_ipv4() {
+                return Err(wrong());
+            }
+            builder = builder.gateway(gateway).map_err(|_| wrong())?;
+        }
+        if let Some(interface) = &route.interface {
+            builder = builder.output_interface(self.index(interface)?);
+        }
+        if let Some(mtu) = route.mtu {
+            builder.get_mut().attributes.push(RouteAttribute::Metrics(vec![RouteMetric::Mtu(mtu)]));
+        }
+        let message = builder.build();
+        self.netlink(&what, async |netlink| netlink.route().add(message).execute().await)
+    }
+
+    /// Brings a device up.
+    ///
+    /// # Errors
+    /// When it does not exist.
+    pub fn set_up(&self, interface: &str) -> Result<(), LabError> {
+        let what = format!("cannot bring {interface} up in {:?}", self.label());
+        let message = LinkUnspec::new_with_index(self.index(interface)?).up().build();
+        self.netlink(&what, async |netlink| netlink.link().change(message).execute().await)
+    }
+
+    /// Takes a device down; its routes go.
+    ///
+    /// # Errors
+    /// When it does not exist.
+    pub fn set_down(&self, interface: &str) -> Result<(), LabError> {
+        let what = format!("cannot take {interface} down in {:?}", self.label());
+        let message = LinkUnspec::new_with_index(self.index(interface)?).down().build();
+        self.netlink(&what, async |netlink| netlink.link().change(message).execute().await)
+    }
+
+    /// Sets the largest packet of a device, in bytes.
+    ///
+    /// # Errors
+    /// When it does not exist or cannot carry that.
+    pub fn set_mtu(&self, interface: &str, mtu: u32) -> Result<(), LabError> {
+        let what = format!("cannot set the MTU of {interface} to {mtu} in {:?}", self.label());
+        let message = LinkUnspec::new_with_index(self.index(interface)?).mtu(mtu).build();
+        self.netlink(&what, async |netlink| netlink.link().change(message).execute().await)
+    }
+
+    /// Removes a device (and the other end of a cable).
+    ///
+    /// # Errors
+    /// When it does not exist.
+    pub fn delete_interface(&self, interface: &str) -> Result<(), LabError> {
+        let what = format!("cannot remove {interface} from {:?}", self.label());
+        let index = self.index(interface)?;
+        self.netlink(&what, async |netlink| netlink.link().del(index).execute().await)
+    }
+
+    /// The names of all devices, in the kernel's order.
+    ///
+    /// # Errors
+    /// When the kernel does not list them.
+    pub fn interfaces(&self) -> Result<Vec<String>, LabError> {
+        let what = || format!("cannot list the interfaces of {:?}", self.label());
+        let names = || {
+            let list = nix::net::if_::if_nameindex()?;
+            Ok(list.iter().map(|interface| interface.name().to_string_lossy().into_owned()).collect())
+        };
+        self.run(names).map_err(|e: nix::errno::Errno| LabError::system(what(), e))
+    }
+
+    fn index(&self, interface: &str) -> Result<u32, LabError> {
+        self.run(|| nix::net::if_::if_nametoindex(interface))
+            .map_err(|e| LabError::system(format!("no interface {interface} in {:?}", self.label()), e))
+    }
+
+    /// One netlink conversation. rtnetlink wants an executor: one for the length of the conversation, on a thread inside
+    /// the namespace, because a netlink socket speaks for the namespace it was opened in.
+    fn netlink<T: Send>(
+        &self,
+        what: &str,
+        talk: impl AsyncFnOnce(Handle) -> Result<T, rtnetlink::Error> + Send,
+    ) -> Result<T, LabError> {
+        self.run(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_io()
+                .build()
+                .map_err(|e| LabError::system(what, e))?;
+            runtime.block_on(async {
+                let (connection, handle, _) =
+                    rtnetlink::new_connection().map_err(|e| LabError::system(what, e))?;
+                tokio::spawn(connection);
+                talk(handle).await.map_err(|source| LabError::Netlink { what: what.to_owned(), source })
+            })
+        })
+    }
+}
