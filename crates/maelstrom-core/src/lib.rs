@@ -1,1 +1,34 @@
-//! The Maelstrom gateway as a pure state machine: no socket, no clock.
+//! The Maelstrom gateway as a pure state machine: no socket, no clock, no thread.
+//!
+//! [`Gateway`] is the only entrance. A driver hands it the packets that a tap saw leave and arrive, the datagrams of
+//! the repair channel, and the time; it gives back repairs to send and recovered packets to inject (Maelstrom §4).
+//!
+//! | direction | path |
+//! |---|---|
+//! | egress, LAN to WAN | [`packet`] → [`identity`] → `egress` (schedule of [`fec`]) → [`wire`] → [`session`] → [`outbox`] |
+//! | ingress, WAN to LAN | [`packet`] → [`identity`] → `shelf`; [`session`] → [`wire`] → `ingress` (decoder of [`fec`]) → [`symbol`] (verified) → [`outbox`] |
+#![forbid(unsafe_code)]
+
+pub mod counters;
+mod egress;
+mod gateway;
+pub mod identity;
+mod ingress;
+mod ledger;
+pub mod outbox;
+pub mod packet;
+mod peer;
+mod prefixes;
+pub mod replay;
+mod seq;
+pub mod session;
+mod shelf;
+pub mod symbol;
+pub mod wire;
+
+pub use egress::EgressCounts;
+pub use gateway::{Config, ConfigError, Gateway, PeerConfig, PeerStatus};
+pub use ingress::{IngressConfig, IngressCounts};
+pub use outbox::Outbox;
+pub use seq::Seq;
+pub use session::PeerKey;

@@ -1,0 +1,196 @@
+//! LAN to WAN: codes what leaves and sends repairs beside it.
+//!
+//! The path of a packet: [`Egress::source`] → its symbol → the encoder's bins → for each bin that fires
+//! [`RepairWriter::write`] → sealed into the outbox.
+
+use fec::{ConfigError, LayeredConfig, LayeredEncoder, Repair};
+
+use crate::counters::{Unsent, UnsentCounts};
+use crate::identity::Identity;
+use crate::outbox::Queue;
+use crate::packet::Packet;
+use crate::seq::Seq;
+use crate::session::Sealer;
+use crate::symbol::{SYMBOL_HEADER, Symbol};
+use crate::wire::{Entry, Half, Recipe, SEALED_HEADER, Scheme, TAG, write_half_header};
+
+/// Counts of one peer's egress.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EgressCounts {
+    /// Packets protected.
+    pub source_packets: u64,
+    /// Their bytes.
+    pub source_bytes: u64,
+    /// Datagrams sent to protect them.
+    pub repair_packets: u64,
+    /// Their bytes on the link, outer IP and UDP headers included.
+    pub repair_bytes: u64,
+    /// Repairs that would not fit the WAN MTU and went as two datagrams.
+    pub cut_in_two: u64,
+    /// Why something was not sent.
+    pub unsent: UnsentCounts,
+}
+
+/// One peer's egress.
+pub(crate) struct Egress {
+    encoder: LayeredEncoder<Entry>,
+    next: Seq,
+    writer: RepairWriter,
+}
+
+/// Turns what the encoder emits into datagrams.
+struct RepairWriter {
+    counts: EgressCounts,
+    peer: usize,
+    /// Longest UDP payload that crosses the WAN whole.
+    datagram_max: usize,
+    /// Outer IP and UDP header in bytes.
+    outer: usize,
+    next_serial: u32,
+    /// A repair that must be cut in two.
+    scratch: Vec<u8>,
+}
+
+impl Egress {
+    /// For peer number `peer`, reached with `outer` bytes of IP and UDP header over a link of `wan_mtu`.
+    pub(crate) fn new(
+        code: &LayeredConfig,
+        peer: usize,
+        wan_mtu: usize,
+        outer: usize,
+    ) -> Result<Self, ConfigError> {
+        let writer = RepairWriter {
+            counts: EgressCounts::default(),
+            peer,
+            datagram_max: wan_mtu - outer,
+            outer,
+            next_serial: 0,
+            scratch: vec![0; code.symbol_max + 1024],
+        };
+        Ok(Self { encoder: LayeredEncoder::new(code)?, next: Seq(0), writer })
+    }
+
+    /// Starts a new stream for a new session: nothing coded so far may mix with what follows.
+    pub(crate) fn restart(&mut self, code: &LayeredConfig) -> Result<(), ConfigError> {
+        self.empty_bins(code)?;
+        self.next = Seq(0);
+        Ok(())
+    }
+
+    /// Gives up part-filled bins and goes on with `code`; the stream's numbers go on too.
+    pub(crate) fn empty_bins(&mut self, code: &LayeredConfig) -> Result<(), ConfigError> {
+        self.encoder = LayeredEncoder::new(code)?;
+        Ok(())
+    }
+
+    /// A packet leaves for the peer's site. False if it is too long for the code.
+    pub(crate) fn source(
+        &mut self,
+        now_us: u64,
+        packet: &Packet<'_>,
+        identity: &Identity,
+        sealer: &mut Sealer,
+        out: &mut Queue<usize>,
+    ) -> bool {
+        let hash = identity.hash(packet);
+        let fields = packet.mutable_fields();
+        let symbol = Symbol::new(packet, hash, fields);
+        let entry = Entry { seq: self.next, name: identity.name(hash), fields };
+        let writer = &mut self.writer;
+        let pushed = self
+            .encoder
+            .push(now_us, entry, &symbol.pieces(), &mut |repair| writer.write(&repair, sealer, out));
+        if pushed.is_err() {
+            return false;
+        }
+        self.next = self.next.plus(1);
+        self.writer.counts.source_packets += 1;
+        self.writer.counts.source_bytes += packet.as_slice().len() as u64;
+        true
+    }
+
+    /// When [`Egress::fire_due`] next has something to do.
+    pub(crate) fn next_deadline_us(&self) -> Option<u64> {
+        self.encoder.next_deadline_us()
+    }
+
+    /// Sends the bins that waited long enough.
+    pub(crate) fn fire_due(&mut self, now_us: u64, sealer: &mut Sealer, out: &mut Queue<usize>) {
+        let writer = &mut self.writer;
+        self.encoder.fire_due(now_us, &mut |repair| writer.write(&repair, sealer, out));
+    }
+
+    /// The peer has another number from now on.
+    pub(crate) fn renumber(&mut self, peer: usize) {
+        self.writer.peer = peer;
+    }
+
+    pub(crate) fn counts(&self) -> &EgressCounts {
+        &self.writer.counts
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.encoder.memory_bytes() + self.writer.scratch.capacity()
+    }
+}
+
+impl RepairWriter {
+    fn write(&mut self, repair: &Repair<'_, Entry>, sealer: &mut Sealer, out: &mut Queue<usize>) {
+        debug_assert!(repair.payload.len() > SYMBOL_HEADER);
+        let recipe =
+            Recipe { scheme: Scheme::Layered, row: 0, stride: repair.interleave, entries: repair.names };
+        let body = recipe.wire_len() + repair.payload.len();
+        if SEALED_HEADER + body + TAG > self.datagram_max {
+            return self.write_halves(&recipe, repair.payload, sealer, out);
+        }
+        self.send(body, sealer, out, |to| {
+            let written = recipe.write(to);
+            to[written..].copy_from_slice(repair.payload);
+        });
+    }
+
+    /// A repair longer than the WAN MTU allows, as two datagrams.
+    #[cold]
+    fn write_halves(
+        &mut self,
+        recipe: &Recipe<'_>,
+        payload: &[u8],
+        sealer: &mut Sealer,
+        out: &mut Queue<usize>,
+    ) {
+        let body = recipe.wire_len() + payload.len();
+        let half = body.div_ceil(2);
+        if SEALED_HEADER + Half::HEADER + half + TAG > self.datagram_max || body > self.scratch.len() {
+            return self.counts.unsent.add(Unsent::TooLarge);
+        }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let written = recipe.write(&mut scratch);
+        scratch[written..body].copy_from_slice(payload);
+        let serial = self.next_serial;
+        self.next_serial = serial.wrapping_add(1);
+        for (second, part) in [(false, &scratch[..half]), (true, &scratch[half..body])] {
+            self.send(Half::HEADER + part.len(), sealer, out, |to| {
+                write_half_header(to, second, serial);
+                to[Half::HEADER..].copy_from_slice(part);
+            });
+        }
+        self.scratch = scratch;
+        self.counts.cut_in_two += 1;
+    }
+
+    fn send(
+        &mut self,
+        body: usize,
+        sealer: &mut Sealer,
+        out: &mut Queue<usize>,
+        write_body: impl FnOnce(&mut [u8]),
+    ) {
+        let len = SEALED_HEADER + body + TAG;
+        let Some(datagram) = out.reserve(len) else { return self.counts.unsent.add(Unsent::QueueFull) };
+        write_body(&mut datagram[SEALED_HEADER..SEALED_HEADER + body]);
+        sealer.seal(datagram);
+        out.commit(self.peer, len);
+        self.counts.repair_packets += 1;
+        self.counts.repair_bytes += (len + self.outer) as u64;
+    }
+}

@@ -1,0 +1,307 @@
+//! The gateway: one state machine over all its peers, driven by packets, datagrams and time.
+
+use std::net::SocketAddr;
+
+use fec::{LayeredConfig, Sending};
+use hdrhistogram::Histogram;
+use ipnet::IpNet;
+use rand_chacha::ChaCha12Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+
+use crate::counters::{Rejected, RejectedCounts, Unprotected, UnprotectedCounts};
+use crate::egress::{Egress, EgressCounts};
+use crate::ingress::{IngressConfig, IngressCounts};
+use crate::outbox::Outbox;
+use crate::packet::Packet;
+use crate::peer::Peer;
+use crate::prefixes::PrefixTable;
+use crate::session::{PeerKey, Token};
+use crate::symbol::SYMBOL_HEADER;
+use crate::wire::{LossReport, NETWORKS_MAX, Outer};
+
+/// Recovery must survive a driver that handles so many packets before it looks at repairs.
+const WINDOW_MIN: usize = 4096;
+const EQUATIONS: usize = 256;
+
+/// One far gateway as configured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PeerConfig {
+    /// Where its repairs come from and ours go to.
+    pub address: SocketAddr,
+    /// The far site's networks, at most [`NETWORKS_MAX`], disjoint from every other peer's.
+    pub networks: Vec<IpNet>,
+    /// The key shared with it.
+    pub key: PeerKey,
+}
+
+/// What a gateway is to do.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Our end of the repair channel.
+    pub listen: SocketAddr,
+    /// MTU toward the WAN in bytes: no datagram of ours is longer, no packet on the link either.
+    pub wan_mtu: usize,
+    /// Packets in a repair.
+    pub r: u8,
+    /// One layer of repairs for each interleave.
+    pub interleaves: Vec<u16>,
+    /// Whether repairs of a full bin wait until its next packet (Maelstrom §4.3.1).
+    pub delayed: bool,
+    /// How long a part-filled bin of the smallest interleave waits, in microseconds.
+    pub max_delay_us: u64,
+    /// Bits of a packet's short name; 32, less only in tests that want names to collide.
+    pub name_bits: u32,
+    /// The far gateways.
+    pub peers: Vec<PeerConfig>,
+}
+
+impl Config {
+    /// The schedule of the egress.
+    pub fn layered(&self) -> LayeredConfig {
+        LayeredConfig {
+            r: self.r,
+            interleaves: self.interleaves.clone(),
+            sending: if self.delayed { Sending::Delayed } else { Sending::Immediate },
+            deadline_us: Some(self.max_delay_us),
+            symbol_max: self.packet_max() + SYMBOL_HEADER,
+        }
+    }
+
+    /// Longest packet that can be protected in bytes: all that the WAN carries.
+    pub fn packet_max(&self) -> usize {
+        self.wan_mtu
+    }
+
+    /// Sizes of the ingress: a window of twice what one repair spans, if the far end codes as we do.
+    pub fn ingress(&self) -> IngressConfig {
+        let widest = self.interleaves.iter().copied().max().unwrap_or(1);
+        let narrowest = self.interleaves.iter().copied().min().unwrap_or(1).max(1);
+        let span = usize::from(self.r) * usize::from(widest);
+        let slowest_us = self.max_delay_us * u64::from(widest) / u64::from(narrowest);
+        IngressConfig {
+            window: (4 * span).max(WINDOW_MIN).next_power_of_two(),
+            packet_max: self.packet_max(),
+            equations: EQUATIONS,
+            give_up_us: 1_000_000 + 2 * slowest_us,
+        }
+    }
+}
+
+/// Why a configuration cannot be run. Drivers check more, and sooner; this is what the core itself insists on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The code.
+    #[error(transparent)]
+    Code(#[from] fec::ConfigError),
+    /// The WAN MTU.
+    #[error("wan_mtu: expected 576 to 65535, saw {0}")]
+    WanMtu(usize),
+    /// Too many networks.
+    #[error("networks: expected at most {NETWORKS_MAX} for one peer, saw {0}")]
+    Networks(usize),
+}
+
+/// What is known of one peer at a moment.
+pub struct PeerStatus<'a> {
+    /// As configured.
+    pub config: &'a PeerConfig,
+    /// Whether a session stands and the peer was heard lately.
+    pub is_up: bool,
+    /// When it was last heard.
+    pub last_heard_us: Option<u64>,
+    /// Sessions begun.
+    pub sessions: u64,
+    /// Our egress towards it.
+    pub egress: &'a EgressCounts,
+    /// Our ingress from it.
+    pub ingress: &'a IngressCounts,
+    /// What our ingress found lost.
+    pub report: &'a LossReport,
+    /// What its ingress found lost of our packets.
+    pub far_report: &'a LossReport,
+    /// How much later than its neighbours a recovered packet came, in microseconds.
+    pub delays_us: &'a Histogram<u64>,
+}
+
+/// A gateway without I/O or clock: packets, datagrams and the time go in, [`Outbox`] holds what comes out.
+///
+/// Times are microseconds of one monotonic clock. The driver calls [`Gateway::handle_timeout`] no earlier than
+/// [`Gateway::poll_timeout`] says, and hands over what a tap captured before the datagrams that came after it.
+pub struct Gateway {
+    config: Config,
+    peers: Vec<Peer>,
+    /// All peers' networks.
+    sites: PrefixTable<usize>,
+    unprotected: UnprotectedCounts,
+    rejected: RejectedCounts,
+    entropy: ChaCha12Rng,
+}
+
+impl Gateway {
+    /// A gateway that has not heard of anybody yet. `seed` makes tokens and nonces: secret, random, never used twice.
+    ///
+    /// # Errors
+    /// What [`ConfigError`] lists.
+    pub fn new(config: Config, seed: [u8; 32]) -> Result<Self, ConfigError> {
+        let mut gateway = Self {
+            peers: Vec::new(),
+            sites: PrefixTable::default(),
+            unprotected: UnprotectedCounts::default(),
+            rejected: RejectedCounts::default(),
+            entropy: ChaCha12Rng::from_seed(seed),
+            config: Config { peers: Vec::new(), ..config.clone() },
+        };
+        gateway.reconfigure(config)?;
+        Ok(gateway)
+    }
+
+    /// Takes over another configuration. Peers with unchanged address, key and networks keep their session; on an
+    /// error everything stays as it was.
+    ///
+    /// # Errors
+    /// What [`ConfigError`] lists.
+    pub fn reconfigure(&mut self, config: Config) -> Result<(), ConfigError> {
+        if !(576..=65_535).contains(&config.wan_mtu) {
+            return Err(ConfigError::WanMtu(config.wan_mtu));
+        }
+        // All that can fail comes before anything changes.
+        Egress::new(&config.layered(), 0, config.wan_mtu, 48)?;
+        if let Some(peer) = config.peers.iter().find(|peer| peer.networks.len() > NETWORKS_MAX) {
+            return Err(ConfigError::Networks(peer.networks.len()));
+        }
+        let same_sizes = config.ingress().window == self.config.ingress().window
+            && config.wan_mtu == self.config.wan_mtu
+            && config.listen == self.config.listen;
+        let mut old = std::mem::take(&mut self.peers);
+        for (index, wanted) in config.peers.iter().enumerate() {
+            let peer = match old.iter().position(|peer| same_sizes && peer.config == *wanted) {
+                Some(at) => old.swap_remove(at).reconfigured(&config, index)?,
+                None => Peer::new(wanted.clone(), &config, index, self.new_token())?,
+            };
+            self.peers.push(peer);
+        }
+        let sites = config.peers.iter().enumerate();
+        self.sites = PrefixTable::new(
+            sites.flat_map(|(index, peer)| peer.networks.iter().map(move |&net| (net, index))),
+        );
+        self.config = config;
+        Ok(())
+    }
+
+    fn new_token(&mut self) -> Token {
+        let mut token = Token::UNKNOWN;
+        while token == Token::UNKNOWN {
+            self.entropy.fill_bytes(&mut token.0);
+        }
+        token
+    }
+
+    /// The configuration in force.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// An outbox of the size this gateway needs.
+    pub fn outbox(&self) -> Outbox {
+        Outbox::new(self.config.packet_max() + SYMBOL_HEADER, EQUATIONS)
+    }
+
+    /// A packet left this site over the WAN, as it is on the wire from its IP header on.
+    pub fn handle_outgoing(&mut self, now_us: u64, packet: &[u8], out: &mut Outbox) {
+        if let Err(reason) = self.protect(now_us, packet, out) {
+            self.unprotected.add(reason);
+        }
+    }
+
+    fn protect(&mut self, now_us: u64, packet: &[u8], out: &mut Outbox) -> Result<(), Unprotected> {
+        let packet = Packet::new_checked(packet)?;
+        let index = self.sites.find(packet.destination()).ok_or(Unprotected::NoPeer)?;
+        self.peers[index].outgoing(now_us, &packet, out)
+    }
+
+    /// A packet arrived over the WAN, as it is on the wire from its IP header on.
+    pub fn handle_incoming(&mut self, now_us: u64, packet: &[u8], out: &mut Outbox) {
+        let Ok(packet) = Packet::new_checked(packet) else { return };
+        if let Some(index) = self.sites.find(packet.source()) {
+            self.peers[index].incoming(now_us, &packet, out);
+        }
+    }
+
+    /// A datagram arrived on the repair channel; it is decrypted in place.
+    pub fn handle_datagram(&mut self, now_us: u64, from: SocketAddr, datagram: &mut [u8], out: &mut Outbox) {
+        if let Err(reason) = self.receive(now_us, from, datagram, out) {
+            self.rejected.add(reason);
+        }
+    }
+
+    fn receive(
+        &mut self,
+        now_us: u64,
+        from: SocketAddr,
+        datagram: &mut [u8],
+        out: &mut Outbox,
+    ) -> Result<(), Rejected> {
+        match Outer::read(datagram)? {
+            Outer::Sealed(header) => {
+                let peer = self.peers.iter_mut().find(|peer| peer.speaks_epoch(header.epoch));
+                peer.ok_or(Rejected::UnknownEpoch)?.sealed(now_us, &header, datagram, out)
+            }
+            Outer::Hello => {
+                let peer = self.peers.iter_mut().find(|peer| same_address(peer.config.address, from));
+                let entropy = &mut |bytes: &mut [u8]| self.entropy.fill_bytes(bytes);
+                peer.ok_or(Rejected::UnknownSender)?.hello(now_us, datagram, entropy, out)
+            }
+        }
+    }
+
+    /// When [`Gateway::handle_timeout`] next has something to do, if nothing happens before.
+    pub fn poll_timeout(&self) -> Option<u64> {
+        self.peers.iter().map(Peer::next_timeout_us).min()
+    }
+
+    /// Does what is due: bins that waited long enough, Hellos, reports, packets given up.
+    pub fn handle_timeout(&mut self, now_us: u64, out: &mut Outbox) {
+        let entropy = &mut |bytes: &mut [u8]| self.entropy.fill_bytes(bytes);
+        for peer in &mut self.peers {
+            if now_us >= peer.next_timeout_us() {
+                peer.timeout(now_us, entropy, out);
+            }
+        }
+    }
+
+    /// What is known of each peer, in the order of the configuration.
+    pub fn peers(&self) -> impl Iterator<Item = PeerStatus<'_>> {
+        self.peers.iter().map(|peer| PeerStatus {
+            config: &peer.config,
+            is_up: peer.is_up(),
+            last_heard_us: peer.last_heard_us(),
+            sessions: peer.sessions,
+            egress: peer.egress.counts(),
+            ingress: peer.ingress.counts(),
+            report: peer.ingress.report(),
+            far_report: peer.far_report(),
+            delays_us: peer.ingress.delays_us(),
+        })
+    }
+
+    /// Outgoing packets that got no repair, by reason.
+    pub fn unprotected(&self) -> &UnprotectedCounts {
+        &self.unprotected
+    }
+
+    /// Datagrams refused on the repair channel, by reason.
+    pub fn rejected(&self) -> &RejectedCounts {
+        &self.rejected
+    }
+
+    /// Bytes of memory held for packets and repairs, the outbox excluded.
+    pub fn memory_bytes(&self) -> usize {
+        self.peers.iter().map(|peer| peer.egress.memory_bytes() + peer.ingress.memory_bytes()).sum()
+    }
+}
+
+/// A dual-stack socket reports IPv4 senders in their mapped form.
+fn same_address(configured: SocketAddr, seen: SocketAddr) -> bool {
+    configured.port() == seen.port() && configured.ip() == seen.ip().to_canonical()
+}

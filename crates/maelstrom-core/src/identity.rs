@@ -1,0 +1,119 @@
+//! How both ends name the same packet without a header of ours.
+//!
+//! The identity is a keyed 64-bit hash of all that no router changes: addresses, protocol, length, IP ID, transport
+//! header and payload (compare Maelstrom §4.6, whose IP ID and checksum fail on IPv6 and on IP ID 0). Its low 32
+//! bits, the *name*, travel in a repair's recipe and find the packet among those that arrived lately; all 64 travel
+//! inside the coded symbol and are checked again on every recovered packet.
+
+use ring::hkdf;
+use xxhash_rust::xxh3::{xxh3_64_with_secret, xxh3_64_with_seed};
+
+use crate::packet::Packet;
+use crate::session::PeerKey;
+
+/// XXH3 wants at least 136 bytes of secret.
+const SECRET_LEN: usize = 192;
+
+/// The keyed hash of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PacketHash(pub u64);
+
+/// The short form that recipes carry; several packets may share one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Name(pub u32);
+
+/// Hashes packets under the key that two gateways share.
+pub struct Identity {
+    secret: [u8; SECRET_LEN],
+    name_mask: u32,
+}
+
+struct SecretLen;
+
+impl hkdf::KeyType for SecretLen {
+    fn len(&self) -> usize {
+        SECRET_LEN
+    }
+}
+
+impl Identity {
+    /// The identity that both holders of `key` compute.
+    pub fn new(key: &PeerKey) -> Self {
+        let mut secret = [0; SECRET_LEN];
+        key.derive(&[b"identity"], SecretLen, &mut secret);
+        Self { secret, name_mask: u32::MAX }
+    }
+
+    /// For tests: names of so few bits that different packets share them all the time.
+    #[must_use]
+    pub fn with_name_bits(mut self, bits: u32) -> Self {
+        self.name_mask = 1u32.checked_shl(bits).map_or(u32::MAX, |bit| bit - 1);
+        self
+    }
+
+    /// The hash of `packet`, whatever its mutable fields are.
+    pub fn hash(&self, packet: &Packet<'_>) -> PacketHash {
+        let behind = xxh3_64_with_secret(packet.behind_header(), &self.secret);
+        // The header is hashed with the rest's hash behind it: two short passes instead of a copy of the packet.
+        let header = packet.stable_header();
+        let mut joined = [0; 48];
+        let len = header.as_slice().len();
+        joined[..len].copy_from_slice(header.as_slice());
+        joined[len..len + 8].copy_from_slice(&behind.to_le_bytes());
+        let seed = u64::from_le_bytes(self.secret[..8].try_into().expect("8 bytes of the secret"));
+        PacketHash(xxh3_64_with_seed(&joined[..len + 8], seed))
+    }
+
+    /// The name of a packet with this hash.
+    pub fn name(&self, hash: PacketHash) -> Name {
+        Name(hash.0 as u32 & self.name_mask)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::tests::{udp4, udp6};
+    use crate::packet::{MutableFields, restore};
+
+    fn identity(byte: u8) -> Identity {
+        Identity::new(&PeerKey::new([byte; 32]))
+    }
+
+    fn hash(identity: &Identity, bytes: &[u8]) -> PacketHash {
+        identity.hash(&Packet::new_checked(bytes).unwrap())
+    }
+
+    #[test]
+    fn routers_do_not_change_the_hash_and_everything_else_does() {
+        let id = identity(1);
+        let v4 = udp4([10, 0, 0, 1], [10, 0, 1, 1], 77, b"hello, far site, this is a payload");
+        let v6 = udp6("fd00::1".parse().unwrap(), "fd00:1::1".parse().unwrap(), b"hello");
+        for sent in [v4, v6] {
+            let mut routed = sent.clone();
+            restore(&mut routed, MutableFields { ttl: 12, tos: 3 });
+            assert_ne!(routed, sent);
+            assert_eq!(hash(&id, &routed), hash(&id, &sent));
+            let mutable: &[usize] = if sent[0] >> 4 == 4 { &[1, 8, 10, 11] } else { &[7] };
+            for at in (2..sent.len()).filter(|at| !mutable.contains(at)) {
+                let mut other = sent.clone();
+                other[at] ^= 0x01;
+                if let Ok(packet) = Packet::new_checked(&other) {
+                    assert_ne!(id.hash(&packet), hash(&id, &sent), "byte {at}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn another_key_gives_another_hash() {
+        let sent = udp4([10, 0, 0, 1], [10, 0, 1, 1], 77, b"hello");
+        assert_ne!(hash(&identity(1), &sent), hash(&identity(2), &sent));
+    }
+
+    #[test]
+    fn weak_names_collide() {
+        let id = identity(1).with_name_bits(0);
+        assert_eq!(id.name(PacketHash(5)), id.name(PacketHash(6)));
+    }
+}

@@ -1,0 +1,324 @@
+//! WAN to LAN: keeps what arrives, and brings back what repairs prove lost.
+//!
+//! The path of a packet that arrives: [`Ingress::source`] → shelf. Of a repair: [`Ingress::repair`] → shelf (which of
+//! its packets are here?) → decoder → verification → outbox.
+
+use std::net::SocketAddr;
+
+use fec::{Decoder, DecoderConfig, Outcome, SymbolId, Term, Window};
+use hdrhistogram::Histogram;
+
+use crate::counters::{Rejected, Unused, UnusedCounts};
+use crate::identity::{Identity, Name};
+use crate::ledger::Ledger;
+use crate::outbox::Queue;
+use crate::packet::{MutableFields, Packet};
+use crate::prefixes::PrefixTable;
+use crate::seq::Seq;
+use crate::shelf::{Arrived, Place, Shelf};
+use crate::symbol::{SYMBOL_HEADER, Symbol, subtract_fields, verify};
+use crate::wire::{Half, LossReport, RecipeView, Scheme, TERMS_MAX};
+
+pub(crate) use crate::ledger::TICK_US;
+
+/// Halves that wait for their other half at a time.
+const HALVES: usize = 16;
+/// More than the longest recipe takes.
+const RECIPE_MAX: usize = 512;
+/// Recovery delays beyond this are counted as this, in microseconds.
+const DELAY_MAX_US: u64 = 60_000_000;
+
+/// Sizes of one peer's ingress.
+#[derive(Clone, Copy, Debug)]
+pub struct IngressConfig {
+    /// Packets kept to recover others with; a power of two.
+    pub window: usize,
+    /// Longest packet in bytes.
+    pub packet_max: usize,
+    /// Repairs kept that miss two packets or more.
+    pub equations: usize,
+    /// After how long a packet that is still missing is given up, in microseconds.
+    pub give_up_us: u64,
+}
+
+/// Counts of one peer's ingress that the loss report does not hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IngressCounts {
+    /// Packets that arrived from the peer's networks.
+    pub source_packets: u64,
+    /// Their bytes.
+    pub source_bytes: u64,
+    /// Packets handed to the kernel.
+    pub recovered_packets: u64,
+    /// Packets that arrived after an equal one had been recovered: the link reorders, or the sender repeats itself.
+    pub after_recovery: u64,
+    /// Packets that arrived after a repair had named them.
+    pub late: u64,
+    /// Recovered packets for which the outgoing queue had no room.
+    pub undelivered: u64,
+    /// Why repairs brought nothing back.
+    pub unused: UnusedCounts,
+}
+
+/// One peer's ingress.
+pub(crate) struct Ingress {
+    shelf: Shelf,
+    ledger: Ledger,
+    decoder: Decoder,
+    counts: IngressCounts,
+    delays_us: Histogram<u64>,
+    /// A repair's symbol while its fields are taken out.
+    scratch: Box<[u8]>,
+    halves: Box<[HalfSlot]>,
+    next_half: usize,
+    /// A repair put together from two halves.
+    joined: Vec<u8>,
+}
+
+#[derive(Default)]
+struct HalfSlot {
+    serial: Option<u32>,
+    second: bool,
+    bytes: Vec<u8>,
+}
+
+/// What surrounds one call: shared by all peers or owned by the peer.
+pub(crate) struct Surroundings<'a> {
+    pub(crate) now_us: u64,
+    pub(crate) identity: &'a Identity,
+    /// The peer's networks: a recovered packet must come from one of them.
+    pub(crate) networks: &'a PrefixTable<()>,
+    /// Our end of the repair channel: never inject towards it.
+    pub(crate) listen: SocketAddr,
+    pub(crate) recovered: &'a mut Queue<()>,
+}
+
+impl Ingress {
+    pub(crate) fn new(config: &IngressConfig) -> Self {
+        let symbol_max = config.packet_max + SYMBOL_HEADER;
+        let decoder =
+            DecoderConfig { equations: config.equations, payload_max: symbol_max, terms_max: TERMS_MAX };
+        let slots =
+            (0..HALVES).map(|_| HalfSlot { bytes: Vec::with_capacity(symbol_max), ..HalfSlot::default() });
+        let window = config.window as u64;
+        Self {
+            shelf: Shelf::new(config.window, symbol_max),
+            // A quarter of the window is left for packets that arrive before their place is named.
+            ledger: Ledger::new(window - window / 4, config.give_up_us),
+            decoder: Decoder::new(decoder),
+            counts: IngressCounts::default(),
+            delays_us: Histogram::new_with_bounds(1, DELAY_MAX_US, 2).expect("constant bounds are valid"),
+            scratch: vec![0; symbol_max].into_boxed_slice(),
+            halves: slots.collect(),
+            next_half: 0,
+            joined: Vec::with_capacity(2 * symbol_max),
+        }
+    }
+
+    /// Forgets the stream so far, for a new session; the counts of the gateway's life go on.
+    pub(crate) fn restart(&mut self, config: &IngressConfig) {
+        let fresh = Self::new(config);
+        let (counts, delays_us) =
+            (self.counts, std::mem::replace(&mut self.delays_us, fresh.delays_us.clone()));
+        *self = Self { counts, delays_us, ..fresh };
+    }
+
+    /// A packet arrived from the peer's site.
+    pub(crate) fn source(&mut self, around: &mut Surroundings<'_>, packet: &Packet<'_>) {
+        self.counts.source_packets += 1;
+        self.counts.source_bytes += packet.as_slice().len() as u64;
+        if packet.as_slice().len() + SYMBOL_HEADER > self.scratch.len() {
+            return;
+        }
+        let hash = around.identity.hash(packet);
+        let symbol = Symbol::new(packet, hash, MutableFields::default());
+        match self.shelf.arrive(around.now_us, around.identity.name(hash), &symbol) {
+            Arrived::Kept => {}
+            Arrived::LikeRecovered => self.counts.after_recovery += 1,
+            Arrived::Late(seq) => {
+                self.counts.late += 1;
+                let mut window = Recovering {
+                    shelf: &mut self.shelf,
+                    counts: &mut self.counts,
+                    delays_us: &mut self.delays_us,
+                    around,
+                };
+                self.decoder.source(&mut window, SymbolId(seq.0));
+            }
+        }
+    }
+
+    /// An authentic repair arrived.
+    pub(crate) fn repair(&mut self, around: &mut Surroundings<'_>, body: &[u8]) -> Result<(), Rejected> {
+        let view = RecipeView::read(body, self.ledger.newest())?;
+        self.ledger.count_repair();
+        if let Err(unused) = self.solve(around, &view) {
+            self.counts.unused.add(unused);
+        }
+        Ok(())
+    }
+
+    /// One half of an authentic repair arrived.
+    pub(crate) fn half(&mut self, around: &mut Surroundings<'_>, body: &[u8]) -> Result<(), Rejected> {
+        let half = Half::read(body)?;
+        if half.bytes.len() > self.scratch.len() + RECIPE_MAX {
+            return Err(Rejected::Malformed);
+        }
+        let Some(slot) = self.halves.iter_mut().find(|slot| slot.serial == Some(half.serial)) else {
+            self.keep_half(&half);
+            return Ok(());
+        };
+        if slot.second == half.second {
+            return Err(Rejected::Malformed);
+        }
+        slot.serial = None;
+        let mut joined = std::mem::take(&mut self.joined);
+        joined.clear();
+        let (first, second) =
+            if half.second { (&slot.bytes[..], half.bytes) } else { (half.bytes, &slot.bytes[..]) };
+        joined.extend_from_slice(first);
+        joined.extend_from_slice(second);
+        let result = self.repair(around, &joined);
+        self.joined = joined;
+        result
+    }
+
+    fn keep_half(&mut self, half: &Half<'_>) {
+        let slot = &mut self.halves[self.next_half];
+        self.next_half = (self.next_half + 1) % HALVES;
+        if slot.serial.replace(half.serial).is_some() {
+            self.counts.unused.add(Unused::HalfLost);
+        }
+        slot.second = half.second;
+        slot.bytes.clear();
+        slot.bytes.extend_from_slice(half.bytes);
+    }
+
+    fn solve(&mut self, around: &mut Surroundings<'_>, view: &RecipeView<'_>) -> Result<(), Unused> {
+        if self.ledger.reach(&mut self.shelf, view.last()) {
+            self.expire();
+        }
+        let mut terms = [Term::xor(SymbolId(0)); TERMS_MAX];
+        let missing = self.bind(view, &mut terms)?;
+        if missing == 0 {
+            return Err(Unused::Redundant);
+        }
+        let terms = &terms[..view.count()];
+        let payload = self.scratch.get_mut(..view.symbol.len()).ok_or(Unused::Inconsistent)?;
+        payload.copy_from_slice(view.symbol);
+        for (entry, term) in view.entries().zip(terms) {
+            subtract_fields(payload, term.coefficient, entry.fields);
+        }
+        let mut window = Recovering {
+            shelf: &mut self.shelf,
+            counts: &mut self.counts,
+            delays_us: &mut self.delays_us,
+            around,
+        };
+        match self.decoder.repair(&mut window, terms, payload) {
+            Outcome::Solved(_) => Ok(()),
+            Outcome::Stored => Err(Unused::Waiting),
+            Outcome::Rejected => Err(Unused::WrongRecovery),
+            Outcome::Redundant => Err(Unused::Redundant),
+            _ => Err(Unused::Inconsistent),
+        }
+    }
+
+    /// Finds the places that `view` names and writes its terms; returns how many packets are missing.
+    fn bind(&mut self, view: &RecipeView<'_>, terms: &mut [Term; TERMS_MAX]) -> Result<usize, Unused> {
+        let mut missing = 0;
+        for (entry, term) in view.entries().zip(terms) {
+            if self.ledger.is_settled(entry.seq) {
+                return Err(Unused::TooOld);
+            }
+            let place = self.shelf.name(&entry);
+            if self.shelf.is_gone(place) {
+                return Err(Unused::TooOld);
+            }
+            missing += usize::from(matches!(place, Place::Missing { .. }));
+            let coefficient = match view.scheme {
+                Scheme::Layered => 1,
+            };
+            *term = Term { id: SymbolId(entry.seq.0), coefficient };
+        }
+        Ok(missing)
+    }
+
+    /// To be called every [`TICK_US`].
+    pub(crate) fn tick(&mut self) {
+        if self.ledger.tick(&mut self.shelf) {
+            self.expire();
+        }
+    }
+
+    fn expire(&mut self) {
+        let oldest = SymbolId(self.ledger.oldest_open().0);
+        self.decoder.expire_before(oldest);
+    }
+
+    pub(crate) fn report(&self) -> &LossReport {
+        self.ledger.report()
+    }
+
+    pub(crate) fn counts(&self) -> &IngressCounts {
+        &self.counts
+    }
+
+    pub(crate) fn delays_us(&self) -> &Histogram<u64> {
+        &self.delays_us
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.shelf.memory_bytes() + self.decoder.memory_bytes() + self.scratch.len() * (2 + HALVES)
+    }
+}
+
+/// The decoder's view of the shelf: it asks for known symbols and hands over solved ones.
+struct Recovering<'a, 'b> {
+    shelf: &'a mut Shelf,
+    counts: &'a mut IngressCounts,
+    delays_us: &'a mut Histogram<u64>,
+    around: &'a mut Surroundings<'b>,
+}
+
+impl Window for Recovering<'_, '_> {
+    fn known(&self, id: SymbolId) -> Option<&[u8]> {
+        self.shelf.symbol(Seq(id.0))
+    }
+
+    fn recovered(&mut self, id: SymbolId, symbol: &[u8]) -> bool {
+        let seq = Seq(id.0);
+        let Place::Missing { name, fields } = self.shelf.place(seq) else { return false };
+        self.deliver(seq, name, fields, symbol)
+    }
+}
+
+impl Recovering<'_, '_> {
+    /// Verifies a solved symbol, queues its packet for the kernel and puts it on the shelf.
+    fn deliver(&mut self, seq: Seq, name: Name, fields: MutableFields, symbol: &[u8]) -> bool {
+        let Surroundings { identity, networks, listen, .. } = *self.around;
+        let Some(room) = self.around.recovered.reserve(symbol.len()) else {
+            self.counts.undelivered += 1;
+            return false;
+        };
+        let Some((hash, packet)) = verify(symbol, fields, identity, room) else { return false };
+        if identity.name(hash) != name || !may_inject(packet, networks, listen) {
+            return false;
+        }
+        let len = packet.len();
+        self.around.recovered.commit((), len);
+        self.counts.recovered_packets += 1;
+        if let Some(expected_us) = self.shelf.expected_us(seq) {
+            self.delays_us.saturating_record(self.around.now_us.saturating_sub(expected_us).max(1));
+        }
+        let (front, packet) = symbol[..SYMBOL_HEADER + len].split_at(SYMBOL_HEADER);
+        self.shelf.recover(seq, name, &[&front[..SYMBOL_HEADER - 2], &[0, 0], packet]);
+        true
+    }
+}
+
+/// A peer may bring back what comes from its own site, and nothing else.
+fn may_inject(packet: &[u8], networks: &PrefixTable<()>, listen: SocketAddr) -> bool {
+    let Ok(packet) = Packet::new_checked(packet) else { return false };
+    networks.contains(packet.source()) && !packet.is_udp_to(listen)
+}

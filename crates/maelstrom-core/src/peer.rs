@@ -1,0 +1,328 @@
+//! One far gateway: the session with it, and both directions of its traffic.
+
+use std::net::SocketAddr;
+
+use fec::LayeredConfig;
+use ipnet::IpNet;
+
+use crate::counters::{Rejected, Unprotected};
+use crate::egress::Egress;
+use crate::gateway::{Config, PeerConfig};
+use crate::identity::Identity;
+use crate::ingress::{Ingress, IngressConfig, Surroundings, TICK_US};
+use crate::outbox::{Outbox, Queue};
+use crate::packet::Packet;
+use crate::prefixes::PrefixTable;
+use crate::session::{HelloKey, Opener, Sealer, Token};
+use crate::wire::{
+    BodyKind, HELLO_HEADER, Hello, LossReport, SEALED_HEADER, SealedHeader, TAG, write_hello_header,
+};
+
+/// A peer that is up says Hello so often.
+const HELLO_US: u64 = 1_000_000;
+/// A peer that is not up is called so often.
+const CALL_US: u64 = 200_000;
+/// Hellos answer at most so often, so that replayed ones cannot make us talk.
+const ANSWER_US: u64 = 20_000;
+/// A peer that was silent for so long is down: nothing is sent to protect traffic towards it.
+const SILENCE_US: u64 = 3_500_000;
+const REPORT_US: u64 = 1_000_000;
+
+/// A session: both sides have proved to know the key and each other's token.
+struct Session {
+    far_token: Token,
+    sealer: Sealer,
+    opener: Opener,
+    /// Sources that the far gateway watches for.
+    watched: PrefixTable<()>,
+}
+
+/// One far gateway.
+pub(crate) struct Peer {
+    pub(crate) config: PeerConfig,
+    pub(crate) egress: Egress,
+    pub(crate) ingress: Ingress,
+    ingress_config: IngressConfig,
+    code: LayeredConfig,
+    identity: Identity,
+    networks: PrefixTable<()>,
+    listen: SocketAddr,
+    index: usize,
+    hello_key: HelloKey,
+    own_token: Token,
+    /// The newest token heard, believed or not.
+    heard_token: Token,
+    session: Option<Session>,
+    last_heard_us: Option<u64>,
+    is_up: bool,
+    next_hello_us: u64,
+    last_hello_us: Option<u64>,
+    next_report_us: u64,
+    next_tick_us: u64,
+    far_report: LossReport,
+    /// Sessions begun so far.
+    pub(crate) sessions: u64,
+}
+
+impl Peer {
+    pub(crate) fn new(
+        config: PeerConfig,
+        gateway: &Config,
+        index: usize,
+        token: Token,
+    ) -> Result<Self, fec::ConfigError> {
+        let outer = if config.address.is_ipv6() { 40 + 8 } else { 20 + 8 };
+        let code = gateway.layered();
+        let ingress_config = gateway.ingress();
+        Ok(Self {
+            egress: Egress::new(&code, index, gateway.wan_mtu, outer)?,
+            ingress: Ingress::new(&ingress_config),
+            ingress_config,
+            code,
+            identity: Identity::new(&config.key).with_name_bits(gateway.name_bits),
+            networks: PrefixTable::new(config.networks.iter().map(|&network| (network, ()))),
+            listen: gateway.listen,
+            index,
+            hello_key: HelloKey::new(&config.key),
+            own_token: token,
+            heard_token: Token::UNKNOWN,
+            session: None,
+            last_heard_us: None,
+            is_up: false,
+            next_hello_us: 0,
+            last_hello_us: None,
+            next_report_us: 0,
+            next_tick_us: 0,
+            far_report: LossReport::default(),
+            sessions: 0,
+            config,
+        })
+    }
+
+    /// Goes on with a changed configuration of the same peer: the session stays.
+    pub(crate) fn reconfigured(mut self, gateway: &Config, index: usize) -> Result<Self, fec::ConfigError> {
+        let code = gateway.layered();
+        if code != self.code {
+            self.egress.empty_bins(&code)?;
+            self.code = code;
+        }
+        self.index = index;
+        self.egress.renumber(index);
+        Ok(self)
+    }
+
+    /// Whether a session stands and the peer was heard lately.
+    pub(crate) fn is_up(&self) -> bool {
+        self.is_up
+    }
+
+    pub(crate) fn last_heard_us(&self) -> Option<u64> {
+        self.last_heard_us
+    }
+
+    pub(crate) fn far_report(&self) -> &LossReport {
+        &self.far_report
+    }
+
+    pub(crate) fn speaks_epoch(&self, epoch: u32) -> bool {
+        self.session.as_ref().is_some_and(|session| session.opener.epoch() == epoch)
+    }
+
+    /// A packet leaves for this peer's site.
+    pub(crate) fn outgoing(
+        &mut self,
+        now_us: u64,
+        packet: &Packet<'_>,
+        out: &mut Outbox,
+    ) -> Result<(), Unprotected> {
+        if packet.is_udp_to(self.config.address) {
+            return Err(Unprotected::RepairChannel);
+        }
+        let Some(session) = self.session.as_mut().filter(|_| self.is_up) else {
+            return Err(Unprotected::PeerDown);
+        };
+        if !session.watched.contains(packet.source()) {
+            return Err(Unprotected::ForeignSource);
+        }
+        let coded =
+            self.egress.source(now_us, packet, &self.identity, &mut session.sealer, &mut out.datagrams);
+        if coded { Ok(()) } else { Err(Unprotected::TooLong) }
+    }
+
+    /// A packet arrived from this peer's site.
+    pub(crate) fn incoming(&mut self, now_us: u64, packet: &Packet<'_>, out: &mut Outbox) {
+        // The far gateway's own datagrams to us are never coded.
+        if packet.is_udp_to(self.listen) {
+            return;
+        }
+        let (ingress, mut around) = self.ingress_and_surroundings(now_us, &mut out.recovered);
+        ingress.source(&mut around, packet);
+    }
+
+    fn ingress_and_surroundings<'a>(
+        &'a mut self,
+        now_us: u64,
+        recovered: &'a mut Queue<()>,
+    ) -> (&'a mut Ingress, Surroundings<'a>) {
+        let around = Surroundings {
+            now_us,
+            identity: &self.identity,
+            networks: &self.networks,
+            listen: self.listen,
+            recovered,
+        };
+        (&mut self.ingress, around)
+    }
+
+    /// A datagram sealed in this peer's session arrived.
+    pub(crate) fn sealed(
+        &mut self,
+        now_us: u64,
+        header: &SealedHeader,
+        datagram: &mut [u8],
+        out: &mut Outbox,
+    ) -> Result<(), Rejected> {
+        let session = self.session.as_mut().ok_or(Rejected::UnknownEpoch)?;
+        let body = session.opener.open(header, datagram)?;
+        self.last_heard_us = Some(now_us);
+        let kind = BodyKind::read(body)?;
+        if kind == BodyKind::Report {
+            self.far_report = LossReport::read(body)?;
+            return Ok(());
+        }
+        let (ingress, mut around) = self.ingress_and_surroundings(now_us, &mut out.recovered);
+        match kind {
+            BodyKind::Half => ingress.half(&mut around, body),
+            _ => ingress.repair(&mut around, body),
+        }
+    }
+
+    /// A Hello arrived from this peer's address. `entropy` makes nonces.
+    pub(crate) fn hello(
+        &mut self,
+        now_us: u64,
+        datagram: &mut [u8],
+        entropy: &mut impl FnMut(&mut [u8]),
+        out: &mut Outbox,
+    ) -> Result<(), Rejected> {
+        let hello = Hello::read(self.hello_key.open(datagram)?)?;
+        let echoes_us = hello.echo == self.own_token;
+        let is_news = self.heard_token != hello.token || !echoes_us;
+        self.heard_token = hello.token;
+        if echoes_us {
+            self.believe(now_us, &hello);
+        }
+        if is_news {
+            self.answer(now_us, entropy, out);
+        }
+        if !echoes_us && hello.echo != Token::UNKNOWN {
+            return Err(Rejected::StaleHello);
+        }
+        Ok(())
+    }
+
+    /// The Hello echoes our token of this start, so its sender is alive now and its own token is the one in use.
+    fn believe(&mut self, now_us: u64, hello: &Hello) {
+        self.last_heard_us = Some(now_us);
+        let watched = PrefixTable::new(hello.watched.iter().map(|&network| (network, ())));
+        match &mut self.session {
+            Some(session) if session.far_token == hello.token => session.watched = watched,
+            _ => self.begin_session(hello.token, watched),
+        }
+        if !self.is_up {
+            self.is_up = true;
+            self.next_report_us = now_us + REPORT_US;
+        }
+    }
+
+    /// Everything starts afresh: what the far gateway sees from now on, it sees with its tap open, and nothing coded
+    /// before is mixed in.
+    fn begin_session(&mut self, far_token: Token, watched: PrefixTable<()>) {
+        let key = &self.config.key;
+        self.session = Some(Session {
+            far_token,
+            sealer: Sealer::new(key, self.own_token, far_token),
+            opener: Opener::new(key, far_token, self.own_token),
+            watched,
+        });
+        self.egress.restart(&self.code).expect("a code that was accepted once is valid");
+        self.ingress.restart(&self.ingress_config);
+        self.far_report = LossReport::default();
+        self.sessions += 1;
+    }
+
+    fn answer(&mut self, now_us: u64, entropy: &mut impl FnMut(&mut [u8]), out: &mut Outbox) {
+        if self.last_hello_us.is_none_or(|last_us| now_us >= last_us + ANSWER_US) {
+            self.say_hello(now_us, entropy, out);
+        } else {
+            self.next_hello_us = self.next_hello_us.min(now_us + ANSWER_US);
+        }
+    }
+
+    fn say_hello(&mut self, now_us: u64, entropy: &mut impl FnMut(&mut [u8]), out: &mut Outbox) {
+        self.last_hello_us = Some(now_us);
+        self.next_hello_us = now_us + if self.is_up { HELLO_US } else { CALL_US };
+        let watched: Vec<IpNet> = self.config.networks.clone();
+        let hello = Hello { token: self.own_token, echo: self.heard_token, watched };
+        let len = HELLO_HEADER + hello.wire_len() + TAG;
+        let Some(datagram) = out.datagrams.reserve(len) else { return };
+        let mut nonce = [0; 12];
+        entropy(&mut nonce);
+        write_hello_header(datagram, nonce);
+        hello.write(&mut datagram[HELLO_HEADER..len - TAG]);
+        self.hello_key.seal(datagram);
+        out.datagrams.commit(self.index, len);
+    }
+
+    /// When [`Peer::timeout`] next has something to do.
+    pub(crate) fn next_timeout_us(&self) -> u64 {
+        let own = self.next_hello_us.min(self.next_tick_us);
+        match self.egress.next_deadline_us() {
+            Some(deadline_us) => own.min(deadline_us),
+            None => own,
+        }
+    }
+
+    /// Does what is due. `entropy` makes tokens and nonces.
+    pub(crate) fn timeout(&mut self, now_us: u64, entropy: &mut impl FnMut(&mut [u8]), out: &mut Outbox) {
+        if let Some(session) = &mut self.session {
+            self.egress.fire_due(now_us, &mut session.sealer, &mut out.datagrams);
+        }
+        if now_us >= self.next_tick_us {
+            self.next_tick_us = now_us + TICK_US;
+            self.ingress.tick();
+            self.watch_liveness(now_us, entropy);
+            if self.is_up && now_us >= self.next_report_us {
+                self.next_report_us = now_us + REPORT_US;
+                self.send_report(out);
+            }
+        }
+        if now_us >= self.next_hello_us {
+            self.say_hello(now_us, entropy, out);
+        }
+    }
+
+    fn watch_liveness(&mut self, now_us: u64, entropy: &mut impl FnMut(&mut [u8])) {
+        let silent = self.last_heard_us.is_none_or(|heard_us| now_us > heard_us + SILENCE_US);
+        if self.is_up && silent {
+            self.is_up = false;
+            // What lies in the bins would be mixed with packets of another time.
+            self.egress.empty_bins(&self.code).expect("a code that was accepted once is valid");
+            self.next_hello_us = now_us;
+        }
+        if self.session.as_ref().is_some_and(|session| session.sealer.is_worn()) {
+            entropy(&mut self.own_token.0);
+            self.session = None;
+            self.is_up = false;
+        }
+    }
+
+    fn send_report(&mut self, out: &mut Outbox) {
+        let Some(session) = &mut self.session else { return };
+        let len = SEALED_HEADER + LossReport::LEN + TAG;
+        let Some(datagram) = out.datagrams.reserve(len) else { return };
+        self.ingress.report().write(&mut datagram[SEALED_HEADER..len - TAG]);
+        session.sealer.seal(datagram);
+        out.datagrams.commit(self.index, len);
+    }
+}

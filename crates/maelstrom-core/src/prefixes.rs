@@ -1,0 +1,65 @@
+//! Which of several disjoint sets of networks an address belongs to.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+/// A sorted table of disjoint address ranges, each with a value; looked up in O(log n).
+///
+/// IPv4 lies in its own corner of the 128-bit space (`::ffff:0:0/96`), so one table serves both families.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PrefixTable<T> {
+    ranges: Vec<(u128, u128, T)>,
+}
+
+impl<T: Copy> PrefixTable<T> {
+    /// From networks that do not overlap where their values differ; of two that do, the first in order of address
+    /// answers.
+    pub(crate) fn new(networks: impl IntoIterator<Item = (IpNet, T)>) -> Self {
+        let range = |(network, value): (IpNet, T)| {
+            (as_number(network.network()), as_number(network.broadcast()), value)
+        };
+        let mut ranges: Vec<_> = networks.into_iter().map(range).collect();
+        ranges.sort_by_key(|&(first, last, _)| (first, last));
+        Self { ranges }
+    }
+
+    /// The value of the network that holds `address`.
+    pub(crate) fn find(&self, address: IpAddr) -> Option<T> {
+        let number = as_number(address);
+        let after = self.ranges.partition_point(|&(first, ..)| first <= number);
+        let (_, last, value) = *self.ranges.get(after.checked_sub(1)?)?;
+        (number <= last).then_some(value)
+    }
+
+    /// Whether some network holds `address`.
+    pub(crate) fn contains(&self, address: IpAddr) -> bool {
+        self.find(address).is_some()
+    }
+}
+
+fn as_number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(v6) => v6.to_bits(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_network_that_holds_an_address() {
+        let nets = [("10.81.2.0/24", 0), ("10.81.3.0/25", 1), ("fd00:2::/32", 2), ("0.0.0.0/8", 3)];
+        let table = PrefixTable::new(nets.map(|(net, value)| (net.parse().unwrap(), value)));
+        let find = |address: &str| table.find(address.parse().unwrap());
+        assert_eq!(find("10.81.2.0"), Some(0));
+        assert_eq!(find("10.81.2.255"), Some(0));
+        assert_eq!(find("10.81.3.128"), None);
+        assert_eq!(find("fd00:2:ffff::1"), Some(2));
+        assert_eq!(find("fd00:3::1"), None);
+        assert_eq!(find("::1"), None, "an IPv6 address is in no IPv4 network");
+        assert_eq!(find("255.255.255.255"), None);
+    }
+}

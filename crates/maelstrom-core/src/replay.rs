@@ -1,0 +1,73 @@
+//! The replay window: each counter of a session is accepted once.
+
+const WORDS: usize = 32;
+/// How far behind the newest counter a datagram may arrive and still be accepted.
+pub const REPLAY_WINDOW: u64 = WORDS as u64 * 64;
+
+/// A sliding bitmap over the counters seen (RFC 6479's scheme: a ring of words, whole words cleared ahead).
+#[derive(Default)]
+pub struct ReplayWindow {
+    /// One more than the newest counter accepted.
+    next: u64,
+    bits: [u64; WORDS],
+}
+
+impl ReplayWindow {
+    /// Whether `counter` has not been accepted and is not too old; changes nothing, so that a forged datagram
+    /// cannot move the window.
+    pub fn is_fresh(&self, counter: u64) -> bool {
+        if counter >= self.next {
+            return true;
+        }
+        let (word, bit) = position(counter);
+        self.next - counter <= REPLAY_WINDOW - 64 && self.bits[word] & bit == 0
+    }
+
+    /// Notes that `counter` came in an authentic datagram.
+    pub fn accept(&mut self, counter: u64) {
+        if counter >= self.next {
+            let newest_word = self.next.div_ceil(64);
+            let first_new = newest_word;
+            let last_new = counter / 64;
+            let span = (last_new + 1).saturating_sub(first_new).min(WORDS as u64);
+            for step in 0..span {
+                self.bits[((last_new - step) % WORDS as u64) as usize] = 0;
+            }
+            self.next = counter + 1;
+        }
+        let (word, bit) = position(counter);
+        self.bits[word] |= bit;
+    }
+}
+
+fn position(counter: u64) -> (usize, u64) {
+    (((counter / 64) % WORDS as u64) as usize, 1 << (counter % 64))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    proptest::proptest! {
+        #[test]
+        fn accepts_each_counter_once_and_refuses_only_seen_or_old(steps in proptest::collection::vec((-3000i64..3000, 0u8..4), 1..400)) {
+            let (mut window, mut model, mut at, mut newest) = (ReplayWindow::default(), HashSet::new(), 5000u64, 0u64);
+            for (step, repeat) in steps {
+                at = at.saturating_add_signed(if repeat == 0 { step } else { step.signum() });
+                let fresh = window.is_fresh(at);
+                if model.contains(&at) {
+                    proptest::prop_assert!(!fresh);
+                } else if at + REPLAY_WINDOW - 128 > newest {
+                    proptest::prop_assert!(fresh, "{at} with newest {newest}");
+                }
+                if fresh {
+                    window.accept(at);
+                    model.insert(at);
+                    newest = newest.max(at);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! The authenticated channel between two gateways.
+//!
+//! Both hold one pre-shared key. Each draws a random *token* when it starts and says it in a Hello, together with
+//! the token it has heard from the other. A token counts only when it comes with our own echoed, so an old Hello
+//! changes nothing. From key and both tokens follow one AEAD key per direction: a datagram recorded before either
+//! side restarted can never be opened again, and no clock is needed.
+
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::hkdf;
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+use crate::counters::Rejected;
+use crate::replay::ReplayWindow;
+use crate::wire::{HELLO_HEADER, SEALED_HEADER, SealedHeader, TAG};
+
+/// Length of a session token in bytes.
+pub const TOKEN_LEN: usize = 16;
+
+/// Sessions whose counter got this far are renewed: AES-GCM's bound on messages is far above.
+const COUNTER_MAX: u64 = 1 << 46;
+
+/// A gateway's random mark of its own start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Token(pub [u8; TOKEN_LEN]);
+
+impl Token {
+    /// What a Hello carries before the other's token is known.
+    pub const UNKNOWN: Token = Token([0; TOKEN_LEN]);
+}
+
+/// The key that two gateways share, wiped when dropped.
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub struct PeerKey([u8; 32]);
+
+impl PeerKey {
+    /// From 32 secret random bytes.
+    pub fn new(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// HKDF-SHA-256 (RFC 5869) of this key for the purpose that `info` spells.
+    pub(crate) fn derive<K: hkdf::KeyType>(&self, info: &[&[u8]], length: K, out: &mut [u8]) {
+        let salt = hkdf::Salt::new(hkdf::HKDF_SHA256, b"undrop maelstrom 1");
+        salt.extract(&self.0)
+            .expand(info, length)
+            .and_then(|okm| okm.fill(out))
+            .expect("the length asked for is far below HKDF's limit");
+    }
+}
+
+impl std::fmt::Debug for PeerKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PeerKey(…)")
+    }
+}
+
+impl PartialEq for PeerKey {
+    fn eq(&self, other: &Self) -> bool {
+        // Compared only when a configuration is read again, never on what came from the network.
+        self.0 == other.0
+    }
+}
+
+struct DirectionKeyLen;
+
+impl hkdf::KeyType for DirectionKeyLen {
+    fn len(&self) -> usize {
+        32 + 4
+    }
+}
+
+/// One direction's AEAD key and the epoch that names it on the wire.
+struct DirectionKey {
+    aead: LessSafeKey,
+    epoch: u32,
+}
+
+impl DirectionKey {
+    fn new(key: &PeerKey, from: Token, to: Token) -> Self {
+        let mut derived = [0; 36];
+        key.derive(&[b"session", &from.0, &to.0], DirectionKeyLen, &mut derived);
+        let aead = aead_key(&derived[..32]);
+        let epoch = u32::from_be_bytes(derived[32..].try_into().expect("4 of 36 bytes"));
+        derived.zeroize();
+        Self { aead, epoch }
+    }
+}
+
+fn aead_key(bytes: &[u8]) -> LessSafeKey {
+    LessSafeKey::new(UnboundKey::new(&AES_256_GCM, bytes).expect("32 bytes are an AES-256 key"))
+}
+
+/// Seals what we send in one session.
+pub struct Sealer {
+    key: DirectionKey,
+    counter: u64,
+}
+
+impl Sealer {
+    /// For datagrams from the holder of token `from` to the holder of `to`.
+    pub fn new(key: &PeerKey, from: Token, to: Token) -> Self {
+        Self { key: DirectionKey::new(key, from, to), counter: 0 }
+    }
+
+    /// Whether so much was sealed that the session should be renewed.
+    pub fn is_worn(&self) -> bool {
+        self.counter >= COUNTER_MAX
+    }
+
+    /// Seals in place. `datagram` holds room for the header, then the body, then room for the tag.
+    pub fn seal(&mut self, datagram: &mut [u8]) {
+        let header = SealedHeader { epoch: self.key.epoch, counter: self.counter };
+        self.counter += 1;
+        let (head, rest) = datagram.split_at_mut(SEALED_HEADER);
+        header.write(head);
+        let (body, tag_room) = rest.split_at_mut(rest.len() - TAG);
+        let tag = self
+            .key
+            .aead
+            .seal_in_place_separate_tag(session_nonce(header.counter), Aad::from(&*head), body)
+            .expect("a datagram is far below the AEAD's limit");
+        tag_room.copy_from_slice(tag.as_ref());
+    }
+}
+
+/// Opens what the peer sends in one session.
+pub struct Opener {
+    key: DirectionKey,
+    replay: ReplayWindow,
+}
+
+impl Opener {
+    /// For datagrams from the holder of token `from` to the holder of `to`.
+    pub fn new(key: &PeerKey, from: Token, to: Token) -> Self {
+        Self { key: DirectionKey::new(key, from, to), replay: ReplayWindow::default() }
+    }
+
+    /// The epoch that datagrams of this session carry.
+    pub fn epoch(&self) -> u32 {
+        self.key.epoch
+    }
+
+    /// The body of a sealed datagram, decrypted in place.
+    ///
+    /// # Errors
+    /// Replayed or too old before any cryptography is spent on it; forged after one check.
+    pub fn open<'a>(
+        &mut self,
+        header: &SealedHeader,
+        datagram: &'a mut [u8],
+    ) -> Result<&'a mut [u8], Rejected> {
+        if !self.replay.is_fresh(header.counter) {
+            return Err(Rejected::Replayed);
+        }
+        let (head, sealed) = datagram.split_at_mut(SEALED_HEADER);
+        let body = self
+            .key
+            .aead
+            .open_in_place(session_nonce(header.counter), Aad::from(&*head), sealed)
+            .map_err(|_| Rejected::Forged)?;
+        self.replay.accept(header.counter);
+        Ok(body)
+    }
+}
+
+/// The counter never repeats under one key, and is all of the nonce that differs.
+fn session_nonce(counter: u64) -> Nonce {
+    let mut nonce = [0; NONCE_LEN];
+    nonce[4..].copy_from_slice(&counter.to_be_bytes());
+    Nonce::assume_unique_for_key(nonce)
+}
+
+/// Seals and opens Hellos: one static key for both directions, a random nonce for each.
+pub struct HelloKey(LessSafeKey);
+
+struct HelloKeyLen;
+
+impl hkdf::KeyType for HelloKeyLen {
+    fn len(&self) -> usize {
+        32
+    }
+}
+
+impl HelloKey {
+    /// The Hello key of all holders of `key`.
+    pub fn new(key: &PeerKey) -> Self {
+        let mut derived = [0; 32];
+        key.derive(&[b"hello"], HelloKeyLen, &mut derived);
+        let aead = aead_key(&derived);
+        derived.zeroize();
+        Self(aead)
+    }
+
+    /// Seals in place; the nonce must already stand in the header.
+    pub fn seal(&self, datagram: &mut [u8]) {
+        let (head, rest) = datagram.split_at_mut(HELLO_HEADER);
+        let (body, tag_room) = rest.split_at_mut(rest.len() - TAG);
+        let tag = self
+            .0
+            .seal_in_place_separate_tag(hello_nonce(head), Aad::from(&*head), body)
+            .expect("a datagram is far below the AEAD's limit");
+        tag_room.copy_from_slice(tag.as_ref());
+    }
+
+    /// The body of a Hello, decrypted in place.
+    ///
+    /// # Errors
+    /// Forged, or of another key.
+    pub fn open<'a>(&self, datagram: &'a mut [u8]) -> Result<&'a [u8], Rejected> {
+        if datagram.len() < HELLO_HEADER + TAG {
+            return Err(Rejected::Malformed);
+        }
+        let (head, sealed) = datagram.split_at_mut(HELLO_HEADER);
+        let opened = self.0.open_in_place(hello_nonce(head), Aad::from(&*head), sealed);
+        opened.map(|body| &*body).map_err(|_: ring::error::Unspecified| Rejected::Forged)
+    }
+}
+
+fn hello_nonce(head: &[u8]) -> Nonce {
+    let bytes: [u8; NONCE_LEN] =
+        head[HELLO_HEADER - NONCE_LEN..].try_into().expect("a Hello header ends in its nonce");
+    Nonce::assume_unique_for_key(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Token = Token([1; TOKEN_LEN]);
+    const B: Token = Token([2; TOKEN_LEN]);
+
+    fn key() -> PeerKey {
+        PeerKey::new([9; 32])
+    }
+
+    fn sealed(sealer: &mut Sealer, body: &[u8]) -> Vec<u8> {
+        let mut datagram = [&[0; SEALED_HEADER], body, &[0; TAG]].concat();
+        sealer.seal(&mut datagram);
+        datagram
+    }
+
+    fn open(opener: &mut Opener, datagram: &[u8]) -> Result<Vec<u8>, Rejected> {
+        let header = SealedHeader::read(datagram).expect("sealed");
+        opener.open(&header, &mut datagram.to_vec()).map(|body| body.to_vec())
+    }
+
+    #[test]
+    fn what_was_sealed_opens_once() {
+        let (mut sealer, mut opener) = (Sealer::new(&key(), A, B), Opener::new(&key(), A, B));
+        let datagram = sealed(&mut sealer, b"repair");
+        assert_eq!(open(&mut opener, &datagram), Ok(b"repair".to_vec()));
+        assert_eq!(open(&mut opener, &datagram), Err(Rejected::Replayed));
+    }
+
+    #[test]
+    fn a_changed_bit_anywhere_is_a_forgery_and_does_not_spend_the_counter() {
+        let (mut sealer, mut opener) = (Sealer::new(&key(), A, B), Opener::new(&key(), A, B));
+        let datagram = sealed(&mut sealer, b"repair");
+        for at in 1..datagram.len() {
+            let mut forged = datagram.clone();
+            forged[at] ^= 1;
+            assert_eq!(open(&mut opener, &forged), Err(Rejected::Forged), "byte {at}");
+        }
+        assert!(open(&mut opener, &datagram).is_ok());
+    }
+
+    #[test]
+    fn neither_another_direction_nor_another_start_opens_it() {
+        let mut sealer = Sealer::new(&key(), A, B);
+        let datagram = sealed(&mut sealer, b"repair");
+        let later = Token([3; TOKEN_LEN]);
+        for (from, to) in [(B, A), (A, later), (later, B)] {
+            assert_eq!(open(&mut Opener::new(&key(), from, to), &datagram), Err(Rejected::Forged));
+        }
+    }
+}

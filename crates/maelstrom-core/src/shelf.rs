@@ -1,0 +1,251 @@
+//! What the ingress keeps of the packets that arrived, and which of them the repairs have named.
+//!
+//! A packet arrives without a number. The first repair that names it *binds* it to its place in the far egress'
+//! stream; packets equal in everything are so told apart by their number alone: each arrival serves one place.
+
+use fec::{SymbolHandle, SymbolRing};
+use hashbrown::HashTable;
+
+use crate::identity::Name;
+use crate::packet::MutableFields;
+use crate::seq::Seq;
+use crate::symbol::Symbol;
+use crate::wire::Entry;
+
+/// One place in the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// No repair has named it yet.
+    Unnamed,
+    /// It arrived.
+    Arrived { handle: SymbolHandle, at_us: u64 },
+    /// A repair named it and it has not been seen.
+    Missing { name: Name, fields: MutableFields },
+    /// It was missing and has been recovered.
+    Recovered { handle: SymbolHandle, name: Name },
+}
+
+/// The arrivals in the window that share a name: mostly one, or a packet that is sent over and over.
+#[derive(Clone, Copy)]
+struct Arrivals {
+    name: Name,
+    /// The newest of them.
+    handle: SymbolHandle,
+    at_us: u64,
+    /// How many are in the window.
+    live: u32,
+    /// How many of these no repair has named yet.
+    unbound: u32,
+}
+
+/// What an arrival turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrived {
+    /// Kept until a repair names it.
+    Kept,
+    /// A repair had named it before: it came late, by itself.
+    Late(Seq),
+    /// Kept, and equal to one that was recovered: that one came after all, or was sent again.
+    LikeRecovered,
+}
+
+/// The window of packets of one peer's stream.
+pub(crate) struct Shelf {
+    ring: SymbolRing,
+    arrivals: HashTable<Arrivals>,
+    /// Names of the last arrivals in order, to forget them in that order.
+    order: Box<[Option<Name>]>,
+    next_order: usize,
+    /// Places that are missing or recovered, by name: what a late arrival is found by.
+    wanted: HashTable<(Name, Seq)>,
+    places: Box<[(Seq, Place)]>,
+}
+
+impl Shelf {
+    /// Keeps `window` packets (a power of two) of up to `symbol_max` bytes each.
+    pub(crate) fn new(window: usize, symbol_max: usize) -> Self {
+        assert!(window.is_power_of_two(), "a window is a power of two, not {window}");
+        Self {
+            // One symbol more: the ring may leave one symbol's length idle at its end.
+            ring: SymbolRing::new(window, (window + 1) * symbol_max),
+            arrivals: HashTable::with_capacity(2 * window),
+            order: vec![None; window].into_boxed_slice(),
+            next_order: 0,
+            wanted: HashTable::with_capacity(4 * window),
+            places: vec![(Seq(0), Place::Unnamed); 2 * window].into_boxed_slice(),
+        }
+    }
+
+    /// How many places can be told apart at a time.
+    pub(crate) fn places(&self) -> u64 {
+        self.places.len() as u64
+    }
+
+    /// Keeps a packet that arrived.
+    pub(crate) fn arrive(&mut self, now_us: u64, name: Name, symbol: &Symbol<'_>) -> Arrived {
+        let arrived = match self.find_wanted(name) {
+            None => Arrived::Kept,
+            Some(seq) => self.arrive_wanted(name, seq),
+        };
+        let Some(handle) = self.ring.push(&symbol.pieces()) else { return Arrived::Kept };
+        match arrived {
+            Arrived::Late(seq) => self.set(seq, Place::Arrived { handle, at_us: now_us }),
+            Arrived::Kept | Arrived::LikeRecovered => self.keep(now_us, name, handle),
+        }
+        arrived
+    }
+
+    fn arrive_wanted(&mut self, name: Name, seq: Seq) -> Arrived {
+        if matches!(self.place(seq), Place::Recovered { .. }) {
+            self.forget_wanted(name, seq);
+            return Arrived::LikeRecovered;
+        }
+        // Where equal packets are about, this is more likely the next of them than the missing one, late.
+        if self.arrivals.find(spread(name), |arrivals| arrivals.name == name).is_some() {
+            return Arrived::Kept;
+        }
+        self.forget_wanted(name, seq);
+        Arrived::Late(seq)
+    }
+
+    fn keep(&mut self, at_us: u64, name: Name, handle: SymbolHandle) {
+        if let Some(oldest) = self.order[self.next_order].replace(name) {
+            self.forget_arrival(oldest);
+        }
+        self.next_order = (self.next_order + 1) % self.order.len();
+        let same = |arrivals: &Arrivals| arrivals.name == name;
+        match self.arrivals.find_mut(spread(name), same) {
+            Some(arrivals) => {
+                *arrivals =
+                    Arrivals { handle, at_us, live: arrivals.live + 1, unbound: arrivals.unbound + 1, name };
+            }
+            None => {
+                let first = Arrivals { name, handle, at_us, live: 1, unbound: 1 };
+                self.arrivals.insert_unique(spread(name), first, |arrivals| spread(arrivals.name));
+            }
+        }
+    }
+
+    fn forget_arrival(&mut self, name: Name) {
+        let Ok(mut entry) = self.arrivals.find_entry(spread(name), |arrivals| arrivals.name == name) else {
+            return;
+        };
+        let arrivals = entry.get_mut();
+        arrivals.live -= 1;
+        // The oldest are bound first.
+        arrivals.unbound = arrivals.unbound.min(arrivals.live);
+        if arrivals.live == 0 {
+            entry.remove();
+        }
+    }
+
+    /// The place that a repair names, bound now to an arrival of that name if there is one.
+    pub(crate) fn name(&mut self, entry: &Entry) -> Place {
+        let place = self.place(entry.seq);
+        if place != Place::Unnamed {
+            return place;
+        }
+        let found = self.arrivals.find_mut(spread(entry.name), |arrivals| arrivals.name == entry.name);
+        let place = match found.filter(|arrivals| arrivals.unbound > 0) {
+            Some(arrivals) => {
+                arrivals.unbound -= 1;
+                Place::Arrived { handle: arrivals.handle, at_us: arrivals.at_us }
+            }
+            None => {
+                self.want(entry.name, entry.seq);
+                Place::Missing { name: entry.name, fields: entry.fields }
+            }
+        };
+        self.set(entry.seq, place);
+        place
+    }
+
+    /// The symbol at a place, if it is known and still kept.
+    pub(crate) fn symbol(&self, seq: Seq) -> Option<&[u8]> {
+        match self.place(seq) {
+            Place::Arrived { handle, .. } | Place::Recovered { handle, .. } => self.ring.get(handle),
+            Place::Unnamed | Place::Missing { .. } => None,
+        }
+    }
+
+    /// Whether a known place's symbol has left the window.
+    pub(crate) fn is_gone(&self, place: Place) -> bool {
+        match place {
+            Place::Arrived { handle, .. } | Place::Recovered { handle, .. } => {
+                self.ring.get(handle).is_none()
+            }
+            Place::Unnamed | Place::Missing { .. } => false,
+        }
+    }
+
+    /// Turns a missing place into a recovered one.
+    pub(crate) fn recover(&mut self, seq: Seq, name: Name, symbol: &[&[u8]]) {
+        if let Some(handle) = self.ring.push(symbol) {
+            self.set(seq, Place::Recovered { handle, name });
+        }
+    }
+
+    /// Forgets a place whose fate is settled; says what it was.
+    pub(crate) fn settle(&mut self, seq: Seq) -> Place {
+        let place = self.place(seq);
+        if let Place::Missing { name, .. } | Place::Recovered { name, .. } = place {
+            self.forget_wanted(name, seq);
+        }
+        self.set(seq, Place::Unnamed);
+        place
+    }
+
+    /// When the packet before `seq` arrived, or one near to it: about when `seq` would have.
+    pub(crate) fn expected_us(&self, seq: Seq) -> Option<u64> {
+        const NEAR: u64 = 64;
+        let arrival = |seq| match self.place(seq) {
+            Place::Arrived { at_us, .. } => Some(at_us),
+            _ => None,
+        };
+        (1..=NEAR).find_map(|step| {
+            (seq.0 >= step).then(|| arrival(seq.minus(step))).flatten().or(arrival(seq.plus(step)))
+        })
+    }
+
+    /// Bytes of memory held.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.ring.memory_bytes()
+            + self.arrivals.allocation_size()
+            + self.wanted.allocation_size()
+            + size_of_val(&*self.order)
+            + size_of_val(&*self.places)
+    }
+
+    pub(crate) fn place(&self, seq: Seq) -> Place {
+        let (at, place) = self.places[self.slot(seq)];
+        if at == seq { place } else { Place::Unnamed }
+    }
+
+    fn set(&mut self, seq: Seq, place: Place) {
+        let slot = self.slot(seq);
+        self.places[slot] = (seq, place);
+    }
+
+    fn slot(&self, seq: Seq) -> usize {
+        (seq.0 % self.places.len() as u64) as usize
+    }
+
+    fn want(&mut self, name: Name, seq: Seq) {
+        self.wanted.insert_unique(spread(name), (name, seq), |&(name, _)| spread(name));
+    }
+
+    fn find_wanted(&self, name: Name) -> Option<Seq> {
+        self.wanted.find(spread(name), |&(wanted, _)| wanted == name).map(|&(_, seq)| seq)
+    }
+
+    fn forget_wanted(&mut self, name: Name, seq: Seq) {
+        if let Ok(entry) = self.wanted.find_entry(spread(name), |&wanted| wanted == (name, seq)) {
+            entry.remove();
+        }
+    }
+}
+
+/// A name is a hash already; the table wants its bits spread over 64.
+fn spread(name: Name) -> u64 {
+    u64::from(name.0).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}

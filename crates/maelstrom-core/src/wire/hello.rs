@@ -1,0 +1,104 @@
+//! Hello: who I am since my start, whom I have heard, and which sources I watch for.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::IpNet;
+
+use super::{Reader, Writer};
+use crate::counters::Rejected;
+use crate::session::{TOKEN_LEN, Token};
+
+/// Most networks that one peer may have, so that a Hello fits the smallest IPv6 MTU.
+pub const NETWORKS_MAX: usize = 60;
+
+const NETWORK_LEN: usize = 18;
+
+/// The body of a Hello.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// The sender's token.
+    pub token: Token,
+    /// The receiver's token as the sender knows it, or [`Token::UNKNOWN`].
+    pub echo: Token,
+    /// Source networks whose arrivals the sender watches: only packets from these are worth protecting towards it,
+    /// for of all others it cannot tell the lost from the arrived.
+    pub watched: Vec<IpNet>,
+}
+
+impl Hello {
+    /// Length on the wire in bytes.
+    pub fn wire_len(&self) -> usize {
+        2 * TOKEN_LEN + 1 + self.watched.len() * NETWORK_LEN
+    }
+
+    /// Writes the body into `to`, which is [`Hello::wire_len`] bytes.
+    pub fn write(&self, to: &mut [u8]) {
+        assert!(self.watched.len() <= NETWORKS_MAX, "the configuration bounds a peer's networks");
+        let mut writer = Writer::new(to);
+        writer.put(&self.token.0);
+        writer.put(&self.echo.0);
+        writer.put(&[self.watched.len() as u8]);
+        for network in &self.watched {
+            let (family, address) = match network.network() {
+                IpAddr::V4(v4) => (4, v4.to_ipv6_mapped()),
+                IpAddr::V6(v6) => (6, v6),
+            };
+            writer.put(&[family, network.prefix_len()]);
+            writer.put(&address.octets());
+        }
+    }
+
+    /// Reads an authenticated body.
+    ///
+    /// # Errors
+    /// [`Rejected::Malformed`] for wrong lengths, families or prefixes.
+    pub fn read(body: &[u8]) -> Result<Self, Rejected> {
+        let mut reader = Reader::new(body);
+        let token = Token(reader.array()?);
+        let echo = Token(reader.array()?);
+        let count = usize::from(reader.u8()?);
+        if count > NETWORKS_MAX {
+            return Err(Rejected::Malformed);
+        }
+        let watched = (0..count).map(|_| read_network(&mut reader)).collect::<Result<Vec<_>, _>>()?;
+        if token == Token::UNKNOWN || !reader.rest().is_empty() {
+            return Err(Rejected::Malformed);
+        }
+        Ok(Self { token, echo, watched })
+    }
+}
+
+fn read_network(reader: &mut Reader<'_>) -> Result<IpNet, Rejected> {
+    let (family, prefix) = (reader.u8()?, reader.u8()?);
+    let address = Ipv6Addr::from(reader.array::<16>()?);
+    let address = match family {
+        4 => IpAddr::V4(address.to_ipv4_mapped().unwrap_or(Ipv4Addr::UNSPECIFIED)),
+        6 => IpAddr::V6(address),
+        _ => return Err(Rejected::Malformed),
+    };
+    IpNet::new(address, prefix).map(|net| net.trunc()).map_err(|_| Rejected::Malformed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn survives_the_wire() {
+        let watched = ["10.81.2.0/24", "fd00:2::/32", "0.0.0.0/0"].map(|net| net.parse().unwrap()).to_vec();
+        let hello = Hello { token: Token([7; 16]), echo: Token::UNKNOWN, watched };
+        let mut body = vec![0; hello.wire_len()];
+        hello.write(&mut body);
+        assert_eq!(Hello::read(&body), Ok(hello));
+        for cut in 0..body.len() {
+            assert_eq!(Hello::read(&body[..cut]), Err(Rejected::Malformed));
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_panic_the_reader(body: Vec<u8>) {
+            let _ = Hello::read(&body);
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Two gateways, a link that loses what the test says, and a virtual clock: no sockets, no threads.
+#![allow(dead_code, unreachable_pub, missing_docs, reason = "each test binary uses a part of it")]
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use maelstrom_core::{Config, Gateway, Outbox, PeerConfig, PeerKey, PeerStatus};
+
+pub const A: usize = 0;
+pub const B: usize = 1;
+
+pub fn address(side: usize) -> SocketAddr {
+    SocketAddr::from(([10, 81, 9, side as u8 + 1], 4700))
+}
+
+pub fn config(side: usize) -> Config {
+    Config {
+        listen: address(side),
+        wan_mtu: 1500,
+        r: 8,
+        interleaves: vec![1, 11, 19],
+        delayed: false,
+        max_delay_us: 20_000,
+        name_bits: 32,
+        peers: vec![PeerConfig {
+            address: address(1 - side),
+            networks: vec![format!("10.81.{}.0/24", 2 - side).parse().unwrap()],
+            key: PeerKey::new([5; 32]),
+        }],
+    }
+}
+
+/// An IPv4 UDP packet from site `from`'s host 10 to the other's.
+pub fn udp(from: usize, id: u16, payload: &[u8]) -> Vec<u8> {
+    let total = 28 + payload.len();
+    let mut packet = vec![0; total];
+    packet[0] = 0x45;
+    packet[2..4].copy_from_slice(&(total as u16).to_be_bytes());
+    packet[4..6].copy_from_slice(&id.to_be_bytes());
+    packet[9] = 17;
+    packet[12..16].copy_from_slice(&Ipv4Addr::new(10, 81, from as u8 + 1, 10).octets());
+    packet[16..20].copy_from_slice(&Ipv4Addr::new(10, 81, 2 - from as u8, 10).octets());
+    packet[24..26].copy_from_slice(&((8 + payload.len()) as u16).to_be_bytes());
+    packet[28..].copy_from_slice(payload);
+    maelstrom_core::packet::restore(&mut packet, maelstrom_core::packet::MutableFields { ttl: 63, tos: 0 });
+    packet
+}
+
+pub struct Pair {
+    pub now_us: u64,
+    pub gateways: [Gateway; 2],
+    out: [Outbox; 2],
+    /// Datagrams on their way: receiver and bytes.
+    pub wire: Vec<(usize, Vec<u8>)>,
+    /// Packets recovered at each side.
+    pub recovered: [Vec<Vec<u8>>; 2],
+    /// Whether the next datagram is lost.
+    pub lose_datagram: Box<dyn FnMut() -> bool>,
+}
+
+impl Pair {
+    pub fn new(configs: [Config; 2]) -> Self {
+        let gateways = configs.map(|config| {
+            let seed =
+                [config.listen.port() as u8 ^ config.peers[0].address.ip().to_string().len() as u8; 32];
+            Gateway::new(config, seed).unwrap()
+        });
+        let out = [gateways[0].outbox(), gateways[1].outbox()];
+        Self {
+            now_us: 1_000_000,
+            gateways,
+            out,
+            wire: Vec::new(),
+            recovered: Default::default(),
+            lose_datagram: Box::new(|| false),
+        }
+    }
+
+    /// Two gateways that know each other.
+    pub fn up(configs: [Config; 2]) -> Self {
+        let mut pair = Self::new(configs);
+        pair.run_until_up();
+        pair
+    }
+
+    pub fn run_until_up(&mut self) {
+        for _ in 0..100 {
+            self.advance(10_000);
+            if (0..2).all(|side| self.status(side, |peer| peer.is_up)) {
+                return;
+            }
+        }
+        panic!("the gateways did not find each other");
+    }
+
+    pub fn status<T>(&self, side: usize, read: impl FnOnce(&PeerStatus<'_>) -> T) -> T {
+        read(&self.gateways[side].peers().next().unwrap())
+    }
+
+    /// Lets time pass, timers fire and datagrams arrive.
+    pub fn advance(&mut self, by_us: u64) {
+        let end_us = self.now_us + by_us;
+        loop {
+            self.exchange();
+            let next = (0..2).filter_map(|side| self.gateways[side].poll_timeout()).min().unwrap();
+            if next > end_us {
+                break;
+            }
+            self.now_us = self.now_us.max(next);
+            for side in 0..2 {
+                self.gateways[side].handle_timeout(self.now_us, &mut self.out[side]);
+            }
+        }
+        self.now_us = end_us;
+    }
+
+    /// One packet leaves `from`; `lost` says whether the link takes it.
+    pub fn send(&mut self, from: usize, packet: &[u8], lost: bool) {
+        self.gateways[from].handle_outgoing(self.now_us, packet, &mut self.out[from]);
+        if !lost {
+            let mut routed = packet.to_vec();
+            routed[8] -= 1;
+            routed[10] = 0;
+            self.gateways[1 - from].handle_incoming(self.now_us, &routed, &mut self.out[1 - from]);
+        }
+        self.exchange();
+    }
+
+    /// Hands datagrams over until nothing moves.
+    pub fn exchange(&mut self) {
+        for _ in 0..100 {
+            for side in 0..2 {
+                for (_, datagram) in self.out[side].datagrams.iter() {
+                    if !(self.lose_datagram)() {
+                        self.wire.push((1 - side, datagram.to_vec()));
+                    }
+                }
+                self.out[side].datagrams.clear();
+                self.recovered[side]
+                    .extend(self.out[side].recovered.iter().map(|((), packet)| packet.to_vec()));
+                self.out[side].recovered.clear();
+            }
+            if self.wire.is_empty() {
+                return;
+            }
+            for (to, datagram) in std::mem::take(&mut self.wire) {
+                self.inject(to, &datagram);
+            }
+        }
+        panic!("the gateways talk without end");
+    }
+
+    /// A datagram reaches `to`, from the other gateway's address.
+    pub fn inject(&mut self, to: usize, datagram: &[u8]) {
+        let mut datagram = datagram.to_vec();
+        self.gateways[to].handle_datagram(self.now_us, address(1 - to), &mut datagram, &mut self.out[to]);
+    }
+}

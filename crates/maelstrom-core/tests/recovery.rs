@@ -1,0 +1,167 @@
+//! Two whole gateways over a lossy link in virtual time.
+
+mod pair;
+
+use std::collections::HashSet;
+
+use maelstrom_core::counters::{Unprotected, Unused};
+use pair::{A, B, Pair, config, udp};
+
+/// A repeatable coin.
+fn coin(seed: u64, probability: f64) -> impl FnMut() -> bool {
+    let mut state = seed.wrapping_mul(2) + 1;
+    move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((state >> 33) as f64) < probability * (1u64 << 31) as f64
+    }
+}
+
+fn payload(n: u32) -> Vec<u8> {
+    (0..60 + n % 1100).map(|k| (k * 7 + n) as u8).collect()
+}
+
+/// Sends `count` distinct packets from A to B under 1 % loss of packets and repairs; returns what was lost.
+fn run(pair: &mut Pair, count: u32, seed: u64, probability: f64) -> Vec<Vec<u8>> {
+    let mut lose = coin(seed, probability);
+    pair.lose_datagram = Box::new(coin(seed + 1, probability));
+    let mut lost = Vec::new();
+    for n in 0..count {
+        let packet = udp(A, n as u16, &payload(n));
+        let is_lost = lose();
+        pair.send(A, &packet, is_lost);
+        if is_lost {
+            lost.push(packet);
+        }
+        pair.advance(1000);
+    }
+    pair.lose_datagram = Box::new(|| false);
+    pair.advance(3_000_000);
+    lost
+}
+
+#[test]
+fn lost_packets_come_back_bit_for_bit() {
+    let mut pair = Pair::up([config(A), config(B)]);
+    let lost = run(&mut pair, 20_000, 7, 0.01);
+    assert!(lost.len() > 120, "{} lost", lost.len());
+    let recovered: HashSet<_> = pair.recovered[B].iter().cloned().collect();
+    assert_eq!(recovered.len(), pair.recovered[B].len(), "nothing is injected twice");
+    let missed = lost.iter().filter(|packet| !recovered.contains(*packet)).count();
+    assert_eq!(missed, 0, "of {}", lost.len());
+    assert_eq!(recovered.len(), lost.len(), "nothing but what was lost is injected");
+    assert!(pair.recovered[A].is_empty());
+}
+
+#[test]
+fn the_far_side_learns_what_was_lost() {
+    let mut pair = Pair::up([config(A), config(B)]);
+    let lost = run(&mut pair, 5_000, 3, 0.02).len() as u64;
+    let report = pair.status(A, |peer| *peer.far_report);
+    assert_eq!(report, pair.status(B, |peer| *peer.report));
+    assert!((4_990..=5_000).contains(&report.named), "{report:?}");
+    assert_eq!((report.lost, report.residual()), (lost, lost - pair.recovered[B].len() as u64));
+    let bursts: u64 = report.bursts.iter().sum();
+    assert!(bursts > lost / 2 && report.bursts[0] > 0, "{report:?}");
+}
+
+#[test]
+fn equal_packets_are_recovered_one_by_one() {
+    let mut pair = Pair::up([config(A), config(B)]);
+    let (mut lose, mut lost) = (coin(5, 0.05), 0);
+    for _ in 0..2_000 {
+        let is_lost = lose();
+        lost += usize::from(is_lost);
+        pair.send(A, &udp(A, 0, b"heartbeat"), is_lost);
+        pair.advance(1000);
+    }
+    pair.advance(2_000_000);
+    assert_eq!(pair.recovered[B].len(), lost);
+    assert!(pair.recovered[B].iter().all(|packet| *packet == udp(A, 0, b"heartbeat")));
+}
+
+#[test]
+fn a_quiet_stream_is_mended_within_the_deadline() {
+    let one_layer = |side| maelstrom_core::Config { interleaves: vec![1], ..config(side) };
+    let mut pair = Pair::up([one_layer(A), one_layer(B)]);
+    pair.send(A, &udp(A, 1, b"alone"), true);
+    pair.advance(19_000);
+    assert!(pair.recovered[B].is_empty());
+    pair.advance(2_000);
+    assert_eq!(pair.recovered[B], [udp(A, 1, b"alone")]);
+}
+
+#[test]
+fn a_wrong_recovery_is_never_injected_though_names_collide() {
+    for bits in [0, 3, 6, 10] {
+        let weak = |side| maelstrom_core::Config { name_bits: bits, ..config(side) };
+        let mut pair = Pair::up([weak(A), weak(B)]);
+        let sent: HashSet<_> = (0..4_000u32).map(|n| udp(A, n as u16, &payload(n))).collect();
+        let lost = run(&mut pair, 4_000, 11, 0.03);
+        for packet in &pair.recovered[B] {
+            assert!(sent.contains(packet), "a packet that was never sent, with names of {bits} bits");
+        }
+        let wrong = pair.status(B, |peer| peer.ingress.unused.count(Unused::WrongRecovery));
+        if bits == 3 || bits == 6 {
+            assert!(wrong > 0, "the test is to provoke wrong recoveries");
+        }
+        assert!(!lost.is_empty());
+    }
+}
+
+#[test]
+fn packets_that_the_far_side_does_not_watch_are_left_alone() {
+    let mut pair = Pair::up([config(A), config(B)]);
+    let mut foreign = udp(A, 1, b"from the gateway itself");
+    foreign[14] = 9;
+    pair.send(A, &foreign, true);
+    let mut elsewhere = udp(A, 1, b"to a third site");
+    elsewhere[18] = 77;
+    pair.send(A, &elsewhere, true);
+    pair.advance(100_000);
+    assert!(pair.recovered[B].is_empty());
+    let unprotected = pair.gateways[A].unprotected();
+    assert_eq!(unprotected.count(Unprotected::ForeignSource), 1);
+    assert_eq!(unprotected.count(Unprotected::NoPeer), 1);
+}
+
+#[test]
+fn repairs_longer_than_the_wan_mtu_travel_as_two_halves() {
+    let mut pair = Pair::up([config(A), config(B)]);
+    for n in 0..400u16 {
+        pair.send(A, &udp(A, n, &[n as u8; 1472]), n % 50 == 7);
+        pair.advance(1000);
+    }
+    pair.advance(1_000_000);
+    assert_eq!(pair.recovered[B].len(), 8);
+    assert!(pair.status(A, |peer| peer.egress.cut_in_two) > 100);
+}
+
+#[test]
+fn no_datagram_exceeds_the_wan_mtu() {
+    let mut pair = Pair::up([config(A), config(B)]);
+    let longest = std::rc::Rc::new(std::cell::Cell::new(0));
+    for n in 0..200u16 {
+        let mut packet = udp(A, n, &[1; 1300]);
+        maelstrom_core::packet::restore(
+            &mut packet,
+            maelstrom_core::packet::MutableFields { ttl: 40 + n as u8 % 9, tos: n as u8 },
+        );
+        pair.gateways[A].handle_outgoing(pair.now_us, &packet, &mut { pair.gateways[A].outbox() });
+        let mut out = pair.gateways[A].outbox();
+        pair.gateways[A].handle_outgoing(pair.now_us, &packet, &mut out);
+        longest.set(
+            out.datagrams.iter().map(|(_, datagram)| datagram.len()).max().unwrap_or(0).max(longest.get()),
+        );
+    }
+    assert!((1300..=1472).contains(&longest.get()), "{}", longest.get());
+}
+
+#[test]
+fn memory_is_bounded_and_stated() {
+    let mut pair = Pair::up([config(A), config(B)]);
+    let before = pair.gateways[B].memory_bytes();
+    run(&mut pair, 10_000, 1, 0.2);
+    assert_eq!(pair.gateways[B].memory_bytes(), before);
+    // A window of 4,096 packets of 1,500 bytes (the paper: 3 MB for 1,024).
+    assert!((6 << 20..8 << 20).contains(&before), "{before} bytes");
+}
