@@ -151,5 +151,6 @@ fn random_datagrams_never_crash_a_gateway() {
         pair.inject(B, &datagram);
     }
     pair.exchange();
-    assert!(pair.recovered[B].is_empty());
+    // Some came through unchanged; B had seen none of the packets, and may recover those and no others.
+    assert!(pair.recovered[B].iter().all(|packet| (0..64).any(|n| *packet == udp(A, n, b"some payload"))));
 }
