@@ -39,6 +39,17 @@ impl<M: Copy> Queue<M> {
         starts.zip(&self.entries).map(|(start, &(meta, end))| (meta, &self.bytes[start..end]))
     }
 
+    /// What is queued, oldest first, to be changed in place.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (M, &mut [u8])> {
+        let mut rest = &mut self.bytes[..self.used];
+        let mut start = 0;
+        self.entries.iter().map(move |&(meta, end)| {
+            let (entry, behind) = std::mem::take(&mut rest).split_at_mut(end - start);
+            (rest, start) = (behind, end);
+            (meta, entry)
+        })
+    }
+
     /// Whether nothing is queued.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
