@@ -1,3 +1,26 @@
 //! Linux packet I/O in batches: taps, TUN devices, UDP with segmentation offload.
+//!
+//! A packet here is an IP packet from its IP header on; no link header. What a tap or a TUN device hands over may be
+//! a *super-packet* (many segments that the card would cut apart, or that the kernel has merged); [`segment::cut`]
+//! turns it into the exact packets of the wire, [`coalesce::Coalescer`] does the reverse for writing.
+//!
+//! | stage | file |
+//! |---|---|
+//! | what a super-packet is, virtio header | `offload.rs` |
+//! | super-packet to wire packets | `segment.rs`, `checksum.rs`, `header.rs` |
+//! | wire packets to super-packet | `coalesce.rs` |
+//! | TUN device | `tun.rs`, `interface.rs` |
+//! | waiting, signals | `poll.rs`, `signals.rs` |
+//!
+//! This is a driver crate: it is the one room with `unsafe` (system calls), and it knows nothing of any protocol of ours.
 
-pub mod process;
+pub mod checksum;
+mod header;
+pub mod interface;
+pub mod offload;
+pub mod poll;
+pub mod segment;
+pub mod signals;
+pub mod tun;
+
+pub use offload::{Gso, Offload};

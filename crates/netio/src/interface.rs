@@ -1,0 +1,176 @@
+//! Questions to and settings of a network interface by name, in the network namespace of the calling thread.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+// linux/if_arp.h: plain IP, as mobile modems speak it
+const ARPHRD_RAWIP: u16 = 519;
+
+/// What kind of link header an interface has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LinkKind {
+    /// 14 bytes of Ethernet header (also the loopback interface).
+    Ethernet,
+    /// Packets begin with their IP header (TUN, WireGuard, PPP).
+    None,
+    /// Another, with its number in `linux/if_arp.h`.
+    Other(u16),
+}
+
+/// An interface of the calling thread's network namespace.
+///
+/// It stays bound to that namespace: calls from elsewhere still mean the same interface.
+#[derive(Debug)]
+pub struct Interface {
+    name: [libc::c_char; libc::IFNAMSIZ],
+    index: u32,
+    socket: OwnedFd,
+}
+
+impl Interface {
+    /// Finds an interface by its name.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a name that cannot be, else what the kernel says (`ENODEV`: there is none).
+    pub fn open(name: &str) -> io::Result<Self> {
+        // SAFETY: no pointers are passed.
+        let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+        let fd = if fd >= 0 {
+            fd
+        } else {
+            // a kernel without IPv4
+            // SAFETY: no pointers are passed.
+            check(unsafe { libc::socket(libc::AF_INET6, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })?
+        };
+        // SAFETY: the descriptor was just made and belongs to nobody else.
+        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+        let mut interface = Self { name: name_field(name)?, index: 0, socket };
+        let answer = interface.request(libc::SIOCGIFINDEX, |_| {})?;
+        // SAFETY: SIOCGIFINDEX has filled this member.
+        interface.index = unsafe { answer.ifr_ifru.ifru_ifindex }.cast_unsigned();
+        Ok(interface)
+    }
+
+    /// The interface's number.
+    #[must_use]
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Largest IP packet in bytes.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn mtu(&self) -> io::Result<u32> {
+        let answer = self.request(libc::SIOCGIFMTU, |_| {})?;
+        // SAFETY: SIOCGIFMTU has filled this member.
+        Ok(unsafe { answer.ifr_ifru.ifru_mtu }.cast_unsigned())
+    }
+
+    /// Sets the largest IP packet in bytes.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn set_mtu(&self, bytes: u32) -> io::Result<()> {
+        self.request(libc::SIOCSIFMTU, |ask| ask.ifr_ifru.ifru_mtu = bytes.cast_signed()).map(drop)
+    }
+
+    /// Sets how many packets may wait to be sent; for a TUN device, to be read by us.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn set_transmit_queue(&self, packets: u32) -> io::Result<()> {
+        // the kernel reads the queue length where the metric is
+        self.request(libc::SIOCSIFTXQLEN, |ask| ask.ifr_ifru.ifru_metric = packets.cast_signed()).map(drop)
+    }
+
+    /// Switches the interface on or off.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn set_up(&self, up: bool) -> io::Result<()> {
+        let answer = self.request(libc::SIOCGIFFLAGS, |_| {})?;
+        // SAFETY: SIOCGIFFLAGS has filled this member.
+        let flags = unsafe { answer.ifr_ifru.ifru_flags };
+        let bit = libc::IFF_UP as libc::c_short;
+        let flags = if up { flags | bit } else { flags & !bit };
+        self.request(libc::SIOCSIFFLAGS, |ask| ask.ifr_ifru.ifru_flags = flags).map(drop)
+    }
+
+    /// What precedes the IP header on this interface.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn link_kind(&self) -> io::Result<LinkKind> {
+        let answer = self.request(libc::SIOCGIFHWADDR, |_| {})?;
+        // SAFETY: SIOCGIFHWADDR has filled this member.
+        let family = unsafe { answer.ifr_ifru.ifru_hwaddr.sa_family };
+        Ok(match family {
+            libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => LinkKind::Ethernet,
+            libc::ARPHRD_NONE | ARPHRD_RAWIP | libc::ARPHRD_PPP => LinkKind::None,
+            other => LinkKind::Other(other),
+        })
+    }
+
+    fn request(&self, code: libc::Ioctl, fill: impl FnOnce(&mut libc::ifreq)) -> io::Result<libc::ifreq> {
+        let mut ask = request_for(self.name);
+        fill(&mut ask);
+        // SAFETY: every code used here takes an ifreq, which lives through the call.
+        check(unsafe { libc::ioctl(self.socket.as_raw_fd(), code, &raw mut ask) })?;
+        Ok(ask)
+    }
+}
+
+/// An empty request for the interface of that name.
+pub(crate) fn request_for(name: [libc::c_char; libc::IFNAMSIZ]) -> libc::ifreq {
+    // SAFETY: all fields are numbers, for which zero is a value.
+    let mut ask: libc::ifreq = unsafe { std::mem::zeroed() };
+    ask.ifr_name = name;
+    ask
+}
+
+/// A name as the kernel takes it.
+pub(crate) fn name_field(name: &str) -> io::Result<[libc::c_char; libc::IFNAMSIZ]> {
+    let mut field = [0; libc::IFNAMSIZ];
+    // one byte stays zero
+    if name.is_empty() || name.len() >= field.len() || name.bytes().any(|byte| byte == 0 || byte == b'/') {
+        let text = format!("expected an interface name of 1 to 15 bytes, saw {name:?}");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    for (slot, byte) in field.iter_mut().zip(name.bytes()) {
+        *slot = byte.cast_signed();
+    }
+    Ok(field)
+}
+
+/// Turns the -1 of a system call into the error behind it.
+pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// As [`check`], for calls that return a length.
+pub(crate) fn check_len(result: libc::ssize_t) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_cannot_be_are_refused() {
+        for name in ["", "sixteen_bytes_xx", "a/b", "a\0b"] {
+            assert_eq!(Interface::open(name).unwrap_err().kind(), io::ErrorKind::InvalidInput, "{name:?}");
+        }
+        assert_eq!(Interface::open("no-such-thing").unwrap_err().raw_os_error(), Some(libc::ENODEV));
+    }
+
+    #[test]
+    fn the_loopback_interface_is_known() {
+        let loopback = Interface::open("lo").unwrap();
+        assert_ne!(loopback.index(), 0);
+        assert_eq!(loopback.link_kind().unwrap(), LinkKind::Ethernet);
+        assert!(loopback.mtu().unwrap() >= 1280);
+    }
+}

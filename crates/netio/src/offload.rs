@@ -1,0 +1,140 @@
+//! What the kernel leaves undone on a packet: segmentation and checksum, as told by a virtio-net header or a tap.
+
+/// How many bytes the virtio-net header takes before each packet.
+pub const VIRTIO_HEADER_LEN: usize = 10;
+
+// linux/virtio_net.h
+const FLAG_NEEDS_CSUM: u8 = 1;
+const GSO_NONE: u8 = 0;
+const GSO_TCPV4: u8 = 1;
+const GSO_TCPV6: u8 = 4;
+const GSO_UDP_L4: u8 = 5;
+const GSO_ECN: u8 = 0x80;
+
+/// What kind of super-packet this is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Gso {
+    /// A single packet.
+    #[default]
+    None,
+    /// TCP over IPv4.
+    Tcp4,
+    /// TCP over IPv6.
+    Tcp6,
+    /// UDP over IPv4: equal-sized datagrams, the last may be shorter.
+    Udp4,
+    /// UDP over IPv6: equal-sized datagrams, the last may be shorter.
+    Udp6,
+    /// A super-packet of a kind that we do not cut (SCTP, encapsulated, the old UDP fragmentation offload).
+    Unknown,
+}
+
+/// What is still to be done before a packet looks as it does on the wire.
+///
+/// `Offload::default()` is a packet with nothing left to do; more fields may come, so build others from it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Offload {
+    /// Kind of super-packet, `Gso::None` for a single packet.
+    pub gso: Gso,
+    /// Payload bytes of each segment but the last; 0 for a single packet.
+    pub segment_size: u16,
+    /// The transport checksum is to be finished: its field holds the folded sum of the pseudo-header.
+    /// A tap that cannot know says `false`; [`crate::segment::cut`] then looks at the field itself.
+    pub needs_checksum: bool,
+    /// Where the data begins that the unfinished checksum covers, in bytes from the IP header; 0 = not known.
+    pub checksum_start: u16,
+    /// Where the checksum field is, in bytes from `checksum_start`.
+    pub checksum_offset: u16,
+    /// All segments bear the same IPv4 identification instead of counting up (GRO merges such packets too, and
+    /// no header tells).
+    pub fixed_id: bool,
+}
+
+impl Offload {
+    /// A super-packet of that kind, with the checksum to be finished.
+    #[must_use]
+    pub fn segments(gso: Gso, segment_size: u16) -> Self {
+        Self { gso, segment_size, needs_checksum: true, ..Self::default() }
+    }
+
+    /// Whether there is more than one packet in it.
+    #[must_use]
+    pub fn is_super(&self) -> bool {
+        self.gso != Gso::None
+    }
+
+    /// Reads a virtio-net header in the machine's byte order; `packet` tells which IP version a UDP super-packet is.
+    #[must_use]
+    pub fn from_virtio(header: &[u8; VIRTIO_HEADER_LEN], packet: &[u8]) -> Self {
+        let field = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
+        let gso = match (header[1] & !GSO_ECN, packet.first().map(|byte| byte >> 4)) {
+            (GSO_NONE, _) => Gso::None,
+            (GSO_TCPV4, _) => Gso::Tcp4,
+            (GSO_TCPV6, _) => Gso::Tcp6,
+            (GSO_UDP_L4, Some(4)) => Gso::Udp4,
+            (GSO_UDP_L4, Some(6)) => Gso::Udp6,
+            _ => Gso::Unknown,
+        };
+        let needs_checksum = header[0] & FLAG_NEEDS_CSUM != 0;
+        Self {
+            gso,
+            segment_size: if gso == Gso::None { 0 } else { field(4) },
+            needs_checksum,
+            checksum_start: if needs_checksum { field(6) } else { 0 },
+            checksum_offset: if needs_checksum { field(8) } else { 0 },
+            fixed_id: false,
+        }
+    }
+
+    /// The virtio-net header that says this; `header_len` is the length of all headers of a super-packet.
+    ///
+    /// `checksum_start` must be known where `needs_checksum` is set. `congestion` tells that the TCP header bears CWR.
+    #[must_use]
+    pub fn to_virtio(&self, header_len: u16, congestion: bool) -> [u8; VIRTIO_HEADER_LEN] {
+        let mut header = [0; VIRTIO_HEADER_LEN];
+        if self.needs_checksum {
+            header[0] = FLAG_NEEDS_CSUM;
+            header[6..8].copy_from_slice(&self.checksum_start.to_ne_bytes());
+            header[8..10].copy_from_slice(&self.checksum_offset.to_ne_bytes());
+        }
+        let kind = match self.gso {
+            Gso::None | Gso::Unknown => return header,
+            Gso::Tcp4 => GSO_TCPV4,
+            Gso::Tcp6 => GSO_TCPV6,
+            Gso::Udp4 | Gso::Udp6 => GSO_UDP_L4,
+        };
+        header[1] = if congestion { kind | GSO_ECN } else { kind };
+        header[2..4].copy_from_slice(&header_len.to_ne_bytes());
+        header[4..6].copy_from_slice(&self.segment_size.to_ne_bytes());
+        header
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_virtio_header_survives_the_round_trip() {
+        for (gso, first) in [(Gso::Tcp4, 0x45), (Gso::Tcp6, 0x60), (Gso::Udp4, 0x45), (Gso::Udp6, 0x60)] {
+            let offload = Offload { checksum_start: 40, checksum_offset: 16, ..Offload::segments(gso, 1300) };
+            assert_eq!(Offload::from_virtio(&offload.to_virtio(60, false), &[first]), offload);
+            assert_eq!(Offload::from_virtio(&offload.to_virtio(60, true), &[first]), offload);
+        }
+        assert_eq!(
+            Offload::from_virtio(&Offload::default().to_virtio(0, false), &[0x45]),
+            Offload::default()
+        );
+    }
+
+    #[test]
+    fn kinds_we_do_not_know_are_called_unknown() {
+        let mut header = [0; VIRTIO_HEADER_LEN];
+        for kind in [2, 3, 6, 0x7f] {
+            header[1] = kind;
+            assert_eq!(Offload::from_virtio(&header, &[0x45]).gso, Gso::Unknown);
+        }
+        header[1] = GSO_UDP_L4;
+        assert_eq!(Offload::from_virtio(&header, &[]).gso, Gso::Unknown);
+    }
+}
