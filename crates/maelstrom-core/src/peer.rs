@@ -27,6 +27,8 @@ const ANSWER_US: u64 = 20_000;
 /// A peer that was silent for so long is down: nothing is sent to protect traffic towards it.
 const SILENCE_US: u64 = 3_500_000;
 const REPORT_US: u64 = 1_000_000;
+/// Starts of a peer that are remembered; after so many we draw a new token of our own and may forget them.
+const PAST_MAX: usize = 32;
 
 /// A session: both sides have proved to know the key and each other's token.
 struct Session {
@@ -53,6 +55,9 @@ pub(crate) struct Peer {
     /// The newest token heard, believed or not.
     heard_token: Token,
     session: Option<Session>,
+    /// Tokens of the peer's earlier starts, since our own token is in use: a session with one of them would use its
+    /// key again from counter 0.
+    past: Vec<Token>,
     last_heard_us: Option<u64>,
     is_up: bool,
     next_hello_us: u64,
@@ -87,6 +92,7 @@ impl Peer {
             own_token: token,
             heard_token: Token::UNKNOWN,
             session: None,
+            past: Vec::new(),
             last_heard_us: None,
             is_up: false,
             next_hello_us: 0,
@@ -206,11 +212,14 @@ impl Peer {
         out: &mut Outbox,
     ) -> Result<(), Rejected> {
         let hello = Hello::read(self.hello_key.open(datagram)?)?;
+        if self.past.contains(&hello.token) {
+            return Err(Rejected::StaleHello);
+        }
         let echoes_us = hello.echo == self.own_token;
         let is_news = self.heard_token != hello.token || !echoes_us;
         self.heard_token = hello.token;
         if echoes_us {
-            self.believe(now_us, &hello);
+            self.believe(now_us, &hello, entropy);
         }
         if is_news {
             self.answer(now_us, entropy, out);
@@ -222,7 +231,11 @@ impl Peer {
     }
 
     /// The Hello echoes our token of this start, so its sender is alive now and its own token is the one in use.
-    fn believe(&mut self, now_us: u64, hello: &Hello) {
+    fn believe(&mut self, now_us: u64, hello: &Hello, entropy: &mut impl FnMut(&mut [u8])) {
+        if self.past.len() == PAST_MAX {
+            self.renew(entropy);
+            return;
+        }
         self.last_heard_us = Some(now_us);
         let watched = PrefixTable::new(hello.watched.iter().map(|&network| (network, ())));
         match &mut self.session {
@@ -239,6 +252,7 @@ impl Peer {
     /// before is mixed in.
     fn begin_session(&mut self, far_token: Token, watched: PrefixTable<()>) {
         let key = &self.config.key;
+        self.past.extend(self.session.take().map(|session| session.far_token));
         self.session = Some(Session {
             far_token,
             sealer: Sealer::new(key, self.own_token, far_token),
@@ -311,10 +325,16 @@ impl Peer {
             self.next_hello_us = now_us;
         }
         if self.session.as_ref().is_some_and(|session| session.sealer.is_worn()) {
-            entropy(&mut self.own_token.0);
-            self.session = None;
-            self.is_up = false;
+            self.renew(entropy);
         }
+    }
+
+    /// Draws a new token of our own: all sessions and Hellos so far are void.
+    fn renew(&mut self, entropy: &mut impl FnMut(&mut [u8])) {
+        entropy(&mut self.own_token.0);
+        self.session = None;
+        self.past.clear();
+        self.is_up = false;
     }
 
     fn send_report(&mut self, out: &mut Outbox) {

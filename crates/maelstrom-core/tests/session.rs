@@ -104,6 +104,31 @@ fn a_replayed_hello_changes_nothing() {
 }
 
 #[test]
+fn a_hello_of_an_earlier_start_that_echoes_us_never_brings_its_key_back() {
+    let mut pair = Pair::up([config(A), config(B)]);
+    let mut out = pair.gateways[A].outbox();
+    pair.gateways[A].handle_timeout(pair.now_us + 2_000_000, &mut out);
+    let hellos: Vec<_> = out.datagrams.iter().map(|(_, datagram)| datagram.to_vec()).collect();
+    let hello = hellos.iter().find(|datagram| datagram[0] == 0x11).expect("a Hello every second");
+    pair.gateways[A] = Gateway::new(config(A), [81; 32]).unwrap();
+    pair.advance(2_000_000);
+    let sessions = pair.status(B, |peer| peer.sessions);
+    pair.inject(B, hello);
+    assert_eq!(pair.status(B, |peer| peer.sessions), sessions);
+    assert_eq!(pair.gateways[B].rejected().count(Rejected::StaleHello), 1);
+}
+
+#[test]
+fn a_peer_may_restart_any_number_of_times() {
+    let mut pair = Pair::up([config(A), config(B)]);
+    for start in 0..80 {
+        pair.gateways[A] = Gateway::new(config(A), [start + 100; 32]).unwrap();
+        pair.advance(2_500_000);
+        assert!(pair.status(A, |peer| peer.is_up) && pair.status(B, |peer| peer.is_up), "start {start}");
+    }
+}
+
+#[test]
 fn another_key_is_refused() {
     let peer = PeerConfig { key: PeerKey::new([6; 32]), ..config(B).peers[0].clone() };
     let mut pair = Pair::new([config(A), Config { peers: vec![peer], ..config(B) }]);
