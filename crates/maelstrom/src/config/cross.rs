@@ -1,0 +1,232 @@
+//! Values held against each other: each is right by itself, together they are not.
+
+use std::net::{IpAddr, SocketAddr};
+
+use ipnet::IpNet;
+
+use super::Diagnostic;
+use super::draft::{Draft, PeerDraft, Setting};
+use super::report::Findings;
+
+/// All cross checks. What could not be read is left out of them.
+pub(super) fn check(draft: &Draft, findings: &mut Findings) {
+    interfaces_differ(draft, findings);
+    interleaves_mix(draft, findings);
+    peers_differ(&draft.peers, findings);
+    families_agree(draft, findings);
+    networks_are_disjoint(&draft.peers, findings);
+    gateways_stand_outside(draft, findings);
+}
+
+fn interfaces_differ(draft: &Draft, findings: &mut Findings) {
+    let (Some(wan), Some(tun)) = (&draft.gateway.wan, &draft.gateway.tun) else { return };
+    if wan.value == tun.value {
+        findings.add(
+            Diagnostic::error("same-interface", "`wan` and `tun` name the same interface")
+                .at(tun.span.clone().or(wan.span.clone()))
+                .related(wan.span.clone(), "`wan` is here")
+                .expected("`tun` to be a name of its own: the gateway makes that device")
+                .seen(format!("\"{}\"", wan.value))
+                .help("leave `tun` out"),
+        );
+    }
+}
+
+/// Two layers share more than one packet of a bin where the least common multiple of their interleaves is no more than
+/// r times the smaller (Maelstrom §4.4): then a burst that defeats one layer tends to defeat the other.
+fn interleaves_mix(draft: &Draft, findings: &mut Findings) {
+    let (Some(r), Some(interleaves)) = (&draft.code.r, &draft.code.interleaves) else { return };
+    let values = &interleaves.value;
+    for (index, &second) in values.iter().enumerate() {
+        for &first in &values[..index] {
+            let (small, large) = (first.min(second), first.max(second));
+            let multiple = u32::from(small) / gcd(small, large) * u32::from(large);
+            if multiple <= u32::from(r.value) * u32::from(small) {
+                findings.add(
+                    Diagnostic::warning(
+                        "interleaves-overlap",
+                        format!("the layers of interleaves {small} and {large} repeat each other"),
+                    )
+                    .at(interleaves.span.clone().or(r.span.clone()))
+                    .expected(format!("a least common multiple above r x {small} = {}", u32::from(r.value) * u32::from(small)))
+                    .seen(multiple.to_string())
+                    .note("their repairs share several packets, so that they mend less together than they cost")
+                    .help("choose interleaves without common divisor, the larger above r, as `[1, 11, 19]` for r = 8"),
+                );
+            }
+        }
+    }
+}
+
+fn gcd(a: u16, b: u16) -> u32 {
+    let (mut a, mut b) = (u32::from(a), u32::from(b));
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+fn peers_differ(peers: &[PeerDraft], findings: &mut Findings) {
+    for (index, peer) in peers.iter().enumerate() {
+        let before = || peers[..index].iter();
+        if let Some(address) = &peer.address
+            && let Some(twin) = before().filter_map(|p| p.address.as_ref()).find(|a| a.value == address.value)
+        {
+            findings.add(
+                Diagnostic::error("duplicate-peer", format!("two peers have the address {}", address.value))
+                    .at(address.span.clone())
+                    .related(twin.span.clone(), "the other one is here")
+                    .help("put the networks of one far site into one `[[peer]]` section"),
+            );
+        }
+        if let Some(Some(name)) = &peer.name
+            && let Some(twin) =
+                before().filter_map(|p| p.name.as_ref()?.as_ref()).find(|n| n.value == name.value)
+        {
+            findings.add(
+                Diagnostic::error("duplicate-peer", format!("two peers have the name `{}`", name.value))
+                    .at(name.span.clone())
+                    .related(twin.span.clone(), "the other one is here")
+                    .help("give each peer a name of its own, or none"),
+            );
+        }
+        if let Some(key) = &peer.key
+            && let Some(twin) = before().filter_map(|p| p.key.as_ref()).find(|k| k.value == key.value)
+        {
+            findings.add(
+                Diagnostic::error("shared-key", "two peers share a key")
+                    .at(key.span.clone())
+                    .related(twin.span.clone(), "the other one is here")
+                    .note("with a shared key one peer could write packets in the other's name")
+                    .help("undrop gateway genkey --out FILE, for each pair of gateways"),
+            );
+        }
+    }
+}
+
+fn families_agree(draft: &Draft, findings: &mut Findings) {
+    let Some(listen) = &draft.gateway.listen else { return };
+    for peer in &draft.peers {
+        let Some(address) = &peer.address else { continue };
+        if address.value == listen.value {
+            findings.add(
+                Diagnostic::error(
+                    "peer-is-self",
+                    format!("the peer's address {} is this gateway's own", listen.value),
+                )
+                .at(address.span.clone())
+                .related(listen.span.clone(), "`listen` is here")
+                .help("give what the far gateway has as `listen`"),
+            );
+        }
+        if address.value.is_ipv4() != listen.value.is_ipv4() {
+            findings.add(
+                Diagnostic::error("family-mismatch", "repairs cannot travel between IPv4 and IPv6")
+                    .at(address.span.clone())
+                    .related(listen.span.clone(), format!("`listen` is {}", family(&listen.value)))
+                    .expected(format!("an {} address", family(&listen.value)))
+                    .seen(format!("{}, {}", address.value, family(&address.value)))
+                    .help(
+                        "give `listen` and every peer's `address` in one family; `networks` may be of both",
+                    ),
+            );
+        }
+    }
+}
+
+fn family(address: &SocketAddr) -> &'static str {
+    if address.is_ipv4() { "IPv4" } else { "IPv6" }
+}
+
+/// A network and the peer it belongs to.
+struct Claim<'a> {
+    peer: usize,
+    setting: &'a Setting<IpNet>,
+}
+
+/// Networks are nested or disjoint. Sorted by first address, larger networks first, each network's enclosing ones are
+/// on a stack when it comes.
+fn networks_are_disjoint(peers: &[PeerDraft], findings: &mut Findings) {
+    let mut claims: Vec<Claim<'_>> = Vec::new();
+    for (peer, draft) in peers.iter().enumerate() {
+        claims.extend(draft.networks.iter().map(|setting| Claim { peer, setting }));
+    }
+    claims.sort_by_key(|claim| (claim.setting.value.network(), claim.setting.value.prefix_len()));
+    let mut stack: Vec<&Claim<'_>> = Vec::new();
+    for claim in &claims {
+        while stack.last().is_some_and(|outer| !outer.setting.value.contains(&claim.setting.value)) {
+            stack.pop();
+        }
+        let foreign = stack.iter().rev().find(|outer| outer.peer != claim.peer);
+        if let Some(outer) = foreign {
+            findings.add(overlap(peers, claim, outer));
+        } else if let Some(outer) = stack.last() {
+            findings.add(redundant(claim.setting, outer.setting));
+        }
+        stack.push(claim);
+    }
+}
+
+fn overlap(peers: &[PeerDraft], claim: &Claim<'_>, outer: &Claim<'_>) -> Diagnostic {
+    let (inner, whole) = (&claim.setting.value, &outer.setting.value);
+    let (mine, theirs) = (peers[claim.peer].label(claim.peer), peers[outer.peer].label(outer.peer));
+    Diagnostic::error("overlapping-networks", format!("{inner} of {mine} overlaps {whole} of {theirs}"))
+        .at(claim.setting.span.clone())
+        .related(outer.setting.span.clone(), format!("{whole} is here"))
+        .expected("networks that belong to one peer each: a packet is protected toward one far site")
+        .help(format!("take {inner} out of one of the two, or split {whole}"))
+}
+
+fn redundant(inner: &Setting<IpNet>, whole: &Setting<IpNet>) -> Diagnostic {
+    Diagnostic::warning("redundant-network", format!("{} is already part of {}", inner.value, whole.value))
+        .at(inner.span.clone())
+        .related(whole.span.clone(), format!("{} is here", whole.value))
+        .help("leave one of them out")
+}
+
+/// Repairs to a gateway inside a protected network would themselves be protected: repairs of repairs.
+fn gateways_stand_outside(draft: &Draft, findings: &mut Findings) {
+    for peer in &draft.peers {
+        let Some(address) = &peer.address else { continue };
+        if let Some((owner, network)) = holder(&draft.peers, address.value.ip()) {
+            let message = format!(
+                "the address {} lies inside {}, a network of {owner}",
+                address.value.ip(),
+                network.value
+            );
+            findings.add(
+                Diagnostic::error("peer-inside-network", message)
+                    .at(address.span.clone())
+                    .related(network.span.clone(), format!("{} is here", network.value))
+                    .note("repairs sent to that address would be protected by repairs in their turn")
+                    .help(format!(
+                        "name smaller networks that leave {} out, or give the peer an address outside",
+                        address.value.ip()
+                    )),
+            );
+        }
+    }
+    let Some(listen) = &draft.gateway.listen else { return };
+    if let Some((owner, network)) = holder(&draft.peers, listen.value.ip()) {
+        let message = format!("`listen` lies inside {}, a network of {owner}", network.value);
+        findings.add(
+            Diagnostic::error("listen-inside-network", message)
+                .at(listen.span.clone())
+                .related(network.span.clone(), format!("{} is here", network.value))
+                .expected("`networks` to be those of the far site")
+                .seen(format!("this gateway's own address {}", listen.value.ip()))
+                .help("give the networks behind the peer, not those on this side"),
+        );
+    }
+}
+
+/// The network that holds the address, and whose it is.
+fn holder(peers: &[PeerDraft], ip: IpAddr) -> Option<(String, &Setting<IpNet>)> {
+    if ip.is_unspecified() {
+        return None;
+    }
+    peers.iter().enumerate().find_map(|(index, peer)| {
+        let network = peer.networks.iter().find(|network| network.value.contains(&ip))?;
+        Some((peer.label(index), network))
+    })
+}

@@ -1,0 +1,245 @@
+//! The key that a pair of gateways shares, and the file it lives in.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::Path;
+
+use ring::rand::{SecureRandom as _, SystemRandom};
+use zeroize::{Zeroize as _, ZeroizeOnDrop, Zeroizing};
+
+/// Length in characters of a key as text: 32 bytes in base64, padded.
+pub const KEY_TEXT_BYTES: usize = 44;
+
+/// A key file holds one line; the room allows for blanks around it.
+const FILE_BYTES_MAX: u64 = 256;
+
+/// 32 secret bytes shared by two gateways; wiped from memory when dropped, and never printed by `Debug`.
+#[derive(Clone, PartialEq, Eq, ZeroizeOnDrop)]
+pub struct PeerKey([u8; 32]);
+
+impl PeerKey {
+    /// Takes the bytes as a key.
+    #[must_use]
+    pub fn new(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// A new key from the operating system's random source.
+    ///
+    /// # Errors
+    /// When the random source fails.
+    pub fn generate() -> io::Result<Self> {
+        let mut key = Self([0; 32]);
+        SystemRandom::new()
+            .fill(&mut key.0)
+            .map_err(|_| io::Error::other("the operating system's random source failed"))?;
+        Ok(key)
+    }
+
+    /// The secret bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// The key as base64 text, without a line end.
+    #[must_use]
+    pub fn to_text(&self) -> Zeroizing<String> {
+        encode(&self.0)
+    }
+
+    /// Reads base64 text as [`to_text`](Self::to_text) writes it; blanks around it are allowed.
+    ///
+    /// # Errors
+    /// [`KeyError::Length`], [`KeyError::Character`] or [`KeyError::Zero`].
+    pub fn from_text(text: &str) -> Result<Self, KeyError> {
+        let mut bytes = Zeroizing::new([0; 32]);
+        decode(text.trim(), &mut bytes)?;
+        if bytes.iter().all(|&byte| byte == 0) {
+            return Err(KeyError::Zero);
+        }
+        Ok(Self(*bytes))
+    }
+
+    /// Writes the key to a new file that only its owner may read (mode 0600).
+    ///
+    /// # Errors
+    /// When the file exists already or cannot be written.
+    pub fn write_new(&self, path: &Path) -> io::Result<()> {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+        let mut line = self.to_text();
+        line.push('\n');
+        file.write_all(line.as_bytes())?;
+        file.sync_all()
+    }
+}
+
+impl fmt::Debug for PeerKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PeerKey(secret)")
+    }
+}
+
+/// Why a key file gives no key. The text never repeats what the file holds.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// The file is absent or cannot be opened.
+    #[error("cannot read it: {0}")]
+    Unreadable(#[from] io::Error),
+    /// A directory, device or pipe.
+    #[error("expected a regular file")]
+    NotAFile,
+    /// Others than the owner may read or write it.
+    #[error("expected a mode that shuts out group and others, seen {mode:04o}")]
+    Mode {
+        /// The permission bits seen.
+        mode: u32,
+    },
+    /// Not 44 characters.
+    #[error("expected {KEY_TEXT_BYTES} characters of base64, seen {seen}")]
+    Length {
+        /// Number of characters seen, or the bound if there are more.
+        seen: usize,
+    },
+    /// Not base64 of 32 bytes.
+    #[error("expected base64 of 32 bytes, seen something else at character {at}")]
+    Character {
+        /// Position of the first wrong character, from 1.
+        at: usize,
+    },
+    /// 32 zero bytes: a placeholder, never a key.
+    #[error("expected a secret, seen 32 zero bytes")]
+    Zero,
+}
+
+/// Reads a key file: a regular file, shut to group and others, of one base64 line.
+pub(super) fn read_key_file(path: &Path) -> Result<PeerKey, KeyError> {
+    let mut file = open_regular(path)?;
+    let mode = file.metadata()?.permissions().mode() & 0o7777;
+    if mode & 0o077 != 0 {
+        return Err(KeyError::Mode { mode });
+    }
+    let mut bytes = Zeroizing::new(Vec::with_capacity(FILE_BYTES_MAX as usize));
+    (&mut file).take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
+    match std::str::from_utf8(&bytes) {
+        Ok(text) => PeerKey::from_text(text),
+        Err(error) => Err(KeyError::Character { at: error.valid_up_to() + 1 }),
+    }
+}
+
+/// Opens without waiting for the other end of a pipe, then looks at what was opened, so that nobody can swap the file
+/// between the look and the read.
+fn open_regular(path: &Path) -> Result<File, KeyError> {
+    let file = OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(KeyError::NotAFile) }
+}
+
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+fn encode(bytes: &[u8; 32]) -> Zeroizing<String> {
+    let mut text = Zeroizing::new(String::with_capacity(KEY_TEXT_BYTES + 1));
+    for chunk in bytes.chunks(3) {
+        let mut group = chunk.iter().fold(0_u32, |sum, &byte| sum << 8 | u32::from(byte));
+        group <<= 8 * (3 - chunk.len());
+        for place in 0..4 {
+            let digit = (group >> (18 - 6 * place)) & 63;
+            text.push(if place <= chunk.len() { char::from(ALPHABET[digit as usize]) } else { '=' });
+        }
+        group.zeroize();
+    }
+    text
+}
+
+/// Strict: the padding is required and the two bits behind the last byte must be zero, so that a key has one spelling.
+fn decode(text: &str, bytes: &mut [u8; 32]) -> Result<(), KeyError> {
+    let text = text.as_bytes();
+    if text.len() != KEY_TEXT_BYTES {
+        return Err(KeyError::Length { seen: text.len() });
+    }
+    for (group, digits) in text.chunks_exact(4).enumerate() {
+        let room = (32 - group * 3).min(3);
+        let mut value = 0_u32;
+        for (place, &digit) in digits.iter().enumerate() {
+            let wrong = KeyError::Character { at: group * 4 + place + 1 };
+            let code = match ALPHABET.iter().position(|&letter| letter == digit) {
+                Some(code) if place <= room => code as u32,
+                None if place > room && digit == b'=' => 0,
+                _ => return Err(wrong),
+            };
+            value = value << 6 | code;
+            if place == room && room < 3 && code & 3 != 0 {
+                return Err(wrong);
+            }
+        }
+        let be = value.to_be_bytes();
+        bytes[group * 3..group * 3 + room].copy_from_slice(&be[1..=room]);
+        value.zeroize();
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_key_survives_the_way_through_text(bytes: [u8; 32]) {
+            prop_assume!(bytes != [0; 32]);
+            let text = PeerKey::new(bytes).to_text();
+            prop_assert_eq!(text.len(), KEY_TEXT_BYTES);
+            let key = PeerKey::from_text(&text).unwrap();
+            prop_assert_eq!(key.as_bytes(), &bytes);
+        }
+
+        #[test]
+        fn a_text_that_is_accepted_is_the_only_spelling_of_its_key(text in "[A-Za-z0-9+/]{43}=") {
+            if let Ok(key) = PeerKey::from_text(&text) {
+                let again = key.to_text();
+                prop_assert_eq!(again.as_str(), text);
+            }
+        }
+
+        #[test]
+        fn no_text_panics(text: String) {
+            let _ = PeerKey::from_text(&text);
+        }
+    }
+
+    #[test]
+    fn base64_agrees_with_a_known_vector() {
+        let mut bytes = [0; 32];
+        for (index, byte) in bytes.iter_mut().enumerate() {
+            *byte = index as u8;
+        }
+        let text = PeerKey::new(bytes).to_text();
+        assert_eq!(text.as_str(), "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=");
+    }
+
+    #[test]
+    fn wrong_texts_are_told_apart() {
+        let zero = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+        assert!(matches!(PeerKey::from_text(zero), Err(KeyError::Zero)));
+        assert!(matches!(PeerKey::from_text("short"), Err(KeyError::Length { seen: 5 })));
+        let spoiled = zero.replacen("AAA", "A!A", 1);
+        assert!(matches!(PeerKey::from_text(&spoiled), Err(KeyError::Character { at: 2 })));
+        let loose_bits = zero.replace("A=", "B=");
+        assert!(matches!(PeerKey::from_text(&loose_bits), Err(KeyError::Character { at: 43 })));
+        let early_padding = zero.replace("AA=", "A==");
+        assert!(matches!(PeerKey::from_text(&early_padding), Err(KeyError::Character { at: 43 })));
+    }
+
+    #[test]
+    fn debug_keeps_the_secret() {
+        assert_eq!(format!("{:?}", PeerKey::new([7; 32])), "PeerKey(secret)");
+    }
+
+    #[test]
+    fn two_generated_keys_differ() {
+        assert_ne!(PeerKey::generate().unwrap(), PeerKey::generate().unwrap());
+    }
+}

@@ -1,0 +1,346 @@
+//! What a running gateway tells of itself: one JSON document over the control socket.
+//!
+//! The document is this file's [`Status`], field by field. Fields are added, never renamed: monitoring reads them.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::io::{self, Read as _};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use maelstrom_core::wire::LossReport;
+use serde::{Deserialize, Serialize};
+
+/// Largest document that is read, in bytes.
+pub const DOCUMENT_BYTES_MAX: u64 = 1 << 22;
+
+/// How long a gateway may take to answer: its loop answers between two packets.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Counts by reason.
+pub type Counts = BTreeMap<String, u64>;
+
+/// A gateway at one moment. Counts run since its start, except where they say otherwise.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// The process.
+    pub gateway: GatewayStatus,
+    /// The far gateways, in the order of the configuration.
+    pub peers: Vec<PeerStatus>,
+    /// Outgoing packets that got no repair, by reason.
+    pub not_protected: Counts,
+    /// Datagrams on the repair channel that were refused, by reason.
+    pub rejected: Counts,
+    /// Everything else that was dropped, by reason.
+    pub counters: Counts,
+    /// Memory held for packets and repairs, in bytes.
+    pub memory_bytes: u64,
+}
+
+/// The process and what it is bound to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GatewayStatus {
+    /// Version of the program.
+    pub version: String,
+    /// Seconds since its start.
+    pub uptime_s: u64,
+    /// `passive`.
+    pub mode: String,
+    /// Interface toward the long-haul link.
+    pub wan: String,
+    /// The tap in use: `ebpf` or `packet`.
+    pub tap: String,
+    /// Process id.
+    pub pid: u32,
+}
+
+/// One far gateway.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PeerStatus {
+    /// The operator's name for it.
+    pub name: Option<String>,
+    /// Its end of the repair channel.
+    pub address: SocketAddr,
+    /// Whether a session stands and it was heard lately.
+    pub up: bool,
+    /// Milliseconds since it was last heard; none if never.
+    pub last_heard_ms: Option<u64>,
+    /// Sessions begun with it.
+    pub sessions: u64,
+    /// The far site's networks.
+    pub networks: Vec<IpNet>,
+    /// What we send it.
+    pub egress: EgressStatus,
+    /// What arrives from it.
+    pub ingress: IngressStatus,
+    /// What it reports to have lost of our packets.
+    pub far: LossStatus,
+}
+
+/// From this site to the peer's.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EgressStatus {
+    /// Packets protected.
+    pub source_packets: u64,
+    /// Their bytes.
+    pub source_bytes: u64,
+    /// Repair datagrams sent.
+    pub repair_packets: u64,
+    /// Their bytes on the link, IP and UDP headers included.
+    pub repair_bytes: u64,
+    /// Repair bytes per hundred source bytes.
+    pub overhead_percent: f64,
+    /// Repairs too large for the WAN MTU, sent as two datagrams.
+    pub repairs_cut_in_two: u64,
+    /// Repairs not sent, by reason.
+    pub unsent: Counts,
+}
+
+/// From the peer's site to this one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct IngressStatus {
+    /// Packets that arrived by themselves.
+    pub source_packets: u64,
+    /// Their bytes.
+    pub source_bytes: u64,
+    /// Packets given back to the kernel.
+    pub injected_packets: u64,
+    /// Packets that arrived after they, or their equals, had been recovered.
+    pub after_recovery: u64,
+    /// Packets that arrived after a repair had named them.
+    pub late: u64,
+    /// Recovered packets for which the outgoing queue had no room.
+    pub undelivered: u64,
+    /// Repairs that brought nothing back at once, by reason.
+    pub unused_repairs: Counts,
+    /// What we found lost.
+    pub loss: LossStatus,
+    /// How much later than its neighbours a recovered packet came, in microseconds.
+    pub recovery_delay_us: DelayStatus,
+}
+
+/// The losses on one direction of the link since the session began. All packets are source packets whose fate is
+/// settled.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LossStatus {
+    /// Packets in all.
+    pub packets: u64,
+    /// Of these, lost on the way.
+    pub lost: u64,
+    /// Of the lost, recovered.
+    pub recovered: u64,
+    /// Of the lost, gone for good.
+    pub residual: u64,
+    /// Lost per hundred packets.
+    pub loss_percent: f64,
+    /// Gone for good per hundred packets.
+    pub residual_percent: f64,
+    /// Repairs that arrived.
+    pub repairs_received: u64,
+    /// Runs of consecutive lost packets.
+    pub burst_histogram: Vec<BurstStatus>,
+}
+
+/// How many bursts had a length in a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BurstStatus {
+    /// Shortest length in packets.
+    pub from: u64,
+    /// Longest length in packets; none for the last range, which has no end.
+    pub to: Option<u64>,
+    /// Number of bursts.
+    pub count: u64,
+}
+
+/// A distribution of delays in microseconds; all zero if there was none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DelayStatus {
+    /// Number of delays.
+    pub count: u64,
+    /// Median.
+    pub p50: u64,
+    /// 99th percentile.
+    pub p99: u64,
+    /// Largest.
+    pub max: u64,
+}
+
+impl PeerStatus {
+    /// What the core knows of a peer, `name` being the operator's name for it.
+    #[must_use]
+    pub fn of(name: Option<String>, peer: &maelstrom_core::PeerStatus<'_>, now_us: u64) -> Self {
+        let (egress, ingress, delays) = (peer.egress, peer.ingress, peer.delays_us);
+        Self {
+            name,
+            address: peer.config.address,
+            up: peer.is_up,
+            last_heard_ms: peer.last_heard_us.map(|heard| now_us.saturating_sub(heard) / 1000),
+            sessions: peer.sessions,
+            networks: peer.config.networks.clone(),
+            egress: EgressStatus {
+                source_packets: egress.source_packets,
+                source_bytes: egress.source_bytes,
+                repair_packets: egress.repair_packets,
+                repair_bytes: egress.repair_bytes,
+                overhead_percent: percent(egress.repair_bytes, egress.source_bytes),
+                repairs_cut_in_two: egress.cut_in_two,
+                unsent: counts(egress.unsent.iter()),
+            },
+            ingress: IngressStatus {
+                source_packets: ingress.source_packets,
+                source_bytes: ingress.source_bytes,
+                injected_packets: ingress.recovered_packets,
+                after_recovery: ingress.after_recovery,
+                late: ingress.late,
+                undelivered: ingress.undelivered,
+                unused_repairs: counts(ingress.unused.iter()),
+                loss: LossStatus::of(peer.report),
+                recovery_delay_us: DelayStatus {
+                    count: delays.len(),
+                    p50: delays.value_at_quantile(0.5),
+                    p99: delays.value_at_quantile(0.99),
+                    max: delays.max(),
+                },
+            },
+            far: LossStatus::of(peer.far_report),
+        }
+    }
+
+    /// What to call the peer: its name, or its address.
+    #[must_use]
+    pub fn label(&self) -> String {
+        self.name.clone().unwrap_or_else(|| self.address.to_string())
+    }
+}
+
+impl LossStatus {
+    /// A loss report in words and percentages.
+    #[must_use]
+    pub fn of(report: &LossReport) -> Self {
+        let last = report.bursts.len() - 1;
+        let bucket = |(index, &count): (usize, &u64)| BurstStatus {
+            from: if index == 0 { 1 } else { (1 << (index - 1)) + 1 },
+            to: (index < last).then_some(1 << index),
+            count,
+        };
+        Self {
+            packets: report.named,
+            lost: report.lost,
+            recovered: report.recovered,
+            residual: report.residual(),
+            loss_percent: percent(report.lost, report.named),
+            residual_percent: percent(report.residual(), report.named),
+            repairs_received: report.repairs,
+            burst_histogram: report.bursts.iter().enumerate().map(bucket).collect(),
+        }
+    }
+}
+
+/// Counts by the names of their reasons.
+pub fn counts<R: Display>(reasons: impl Iterator<Item = (R, u64)>) -> Counts {
+    reasons.map(|(reason, count)| (reason.to_string(), count)).collect()
+}
+
+fn percent(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
+}
+
+/// Why there is no status to be had.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StatusError {
+    /// Nothing listens there.
+    #[error("no gateway answers on `{path}`")]
+    Absent {
+        /// The control socket.
+        path: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The socket is there, but not for us, or the answer broke off.
+    #[error("cannot read the status from `{path}`")]
+    Unreadable {
+        /// The control socket.
+        path: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The answer is no status.
+    #[error("what answers on `{path}` is no gateway of this version")]
+    Foreign {
+        /// The control socket.
+        path: String,
+        /// What was expected.
+        source: serde_json::Error,
+    },
+}
+
+/// Asks the gateway at a control socket for its status.
+///
+/// # Errors
+/// [`StatusError`], by what the operator has to do about it.
+pub fn read(control: &Path) -> Result<Status, StatusError> {
+    let path = || control.display().to_string();
+    let stream = UnixStream::connect(control).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            StatusError::Absent { path: path(), source }
+        }
+        _ => StatusError::Unreadable { path: path(), source },
+    })?;
+    let mut document = Vec::new();
+    stream
+        .set_read_timeout(Some(ANSWER_TIMEOUT))
+        .and_then(|()| stream.take(DOCUMENT_BYTES_MAX).read_to_end(&mut document))
+        .map_err(|source| StatusError::Unreadable { path: path(), source })?;
+    serde_json::from_slice(&document).map_err(|source| StatusError::Foreign { path: path(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_buckets_of_the_burst_histogram_join_without_gap() {
+        let mut report = LossReport { named: 1000, lost: 10, recovered: 9, repairs: 3, bursts: [0; _] };
+        for length in 1..=1200_u64 {
+            let bucket = &LossStatus::of(&report).burst_histogram[LossReport::burst_bucket(length)];
+            assert!(
+                bucket.from <= length && bucket.to.is_none_or(|to| length <= to),
+                "{length} in {bucket:?}"
+            );
+        }
+        report.bursts[2] = 4;
+        let loss = LossStatus::of(&report);
+        assert_eq!(loss.burst_histogram[2], BurstStatus { from: 3, to: Some(4), count: 4 });
+        assert_eq!((loss.residual, loss.loss_percent, loss.residual_percent), (1, 1.0, 0.1));
+    }
+
+    #[test]
+    fn percentages_of_nothing_are_zero() {
+        assert_eq!(LossStatus::of(&LossReport::default()).loss_percent, 0.0);
+    }
+
+    #[test]
+    fn a_status_survives_the_way_through_json() {
+        let status = Status { memory_bytes: 7, ..Status::default() };
+        let json = serde_json::to_string(&status).unwrap();
+        assert_eq!(serde_json::from_str::<Status>(&json).unwrap(), status);
+    }
+
+    #[test]
+    fn a_socket_that_is_not_there_is_told_from_one_that_talks_nonsense() {
+        let path = std::env::temp_dir().join(format!("undrop-status-{}.sock", std::process::id()));
+        assert!(matches!(read(&path), Err(StatusError::Absent { .. })));
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            io::Write::write_all(&mut stream, b"hello").unwrap();
+        });
+        assert!(matches!(read(&path), Err(StatusError::Foreign { .. })));
+        server.join().unwrap();
+        std::fs::remove_file(&path).unwrap();
+    }
+}
