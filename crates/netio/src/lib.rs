@@ -15,12 +15,16 @@
 //! This is a driver crate: it is the one room with `unsafe` (system calls), and it knows nothing of any protocol of ours.
 
 pub mod checksum;
+pub mod coalesce;
 mod header;
 pub mod interface;
 pub mod offload;
 pub mod poll;
 pub mod segment;
+#[cfg(test)]
+mod shape;
 pub mod signals;
 pub mod tun;
+pub mod udp;
 
 pub use offload::{Gso, Offload};

@@ -193,6 +193,7 @@ mod tests {
     use super::*;
     use crate::poll::{Interest, Poller};
 
+    #[allow(clippy::disallowed_methods, reason = "a test over real sockets needs an end")]
     fn receive(socket: &mut RepairSocket, count: usize) -> Vec<Vec<u8>> {
         let mut poller = Poller::new().unwrap();
         poller.add(socket, 1, Interest::Readable).unwrap();
