@@ -1,1 +1,50 @@
 //! Erasure codes for packet streams: no I/O, no clock, no allocation per packet.
+//!
+//! A *code* is a **schedule**: which source packets enter which repair packet, with which coefficients, and when it
+//! leaves. **Decoding is one thing for all codes**: a repair is a linear equation over GF(256), the packets that are
+//! known are subtracted, and what is left is solved by incremental elimination over the missing ones.
+//!
+//! | item | what it is |
+//! |---|---|
+//! | [`LayeredEncoder`] | the schedule of Maelstrom §4.3: XORs of r packets, i apart, for each interleave i |
+//! | [`Decoder`] | the one decoder, for any schedule |
+//! | [`SymbolRing`] | bounded store of the last symbols, for the owner of a decoder |
+//! | [`gf256`] | the arithmetic, with run-time choice of vector instructions |
+//!
+//! A *symbol* is the bytes that are coded: whatever the owner makes of a packet (its length, its mutable header
+//! fields, the packet). Symbols differ in length; in a sum each counts as if zero-padded to the longest.
+#![deny(unsafe_code)]
+
+mod decoder;
+pub mod gf256;
+mod layered;
+mod ring;
+
+pub use decoder::{Decoder, DecoderConfig, DecoderConfigError, DecoderCounters, Outcome, Refusal, Window};
+pub use layered::{
+    ConfigError, DEADLINE_US_MAX, INTERLEAVE_MAX, LAYERS_MAX, LayeredConfig, LayeredEncoder, MEMORY_MAX,
+    R_MAX, Repair, SYMBOL_MAX, Sending, SymbolTooLong, first_size,
+};
+pub use ring::{SymbolHandle, SymbolRing};
+
+/// Names a symbol by its position in the stream of source packets.
+///
+/// Smaller is older: [`Decoder::expire_before`] gives up everything below a position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SymbolId(pub u64);
+
+/// One summand of a repair: `coefficient` times the symbol `id`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Term {
+    /// Which symbol.
+    pub id: SymbolId,
+    /// Its factor in GF(256); 1 where the code is a plain XOR. A term with 0 says nothing and is ignored.
+    pub coefficient: u8,
+}
+
+impl Term {
+    /// A term of a plain XOR: coefficient 1.
+    pub const fn xor(id: SymbolId) -> Self {
+        Self { id, coefficient: 1 }
+    }
+}

@@ -1,0 +1,144 @@
+//! Which symbol stands in which column of the matrix.
+
+use crate::SymbolId;
+
+/// A column of the matrix.
+pub(super) type Column = usize;
+
+const FREE: u16 = u16::MAX;
+
+/// The unknowns of a system, each in a column, found by id through open addressing with linear probing.
+///
+/// At most half the slots are taken; removal shifts back what follows, so lookups never pass graves.
+#[derive(Debug)]
+pub(super) struct Columns {
+    slots: Box<[u16]>,
+    ids: Box<[Option<SymbolId>]>,
+    used: usize,
+    /// One more than the highest column in use.
+    width: usize,
+    /// No column below this is free.
+    lowest_free: usize,
+}
+
+impl Columns {
+    pub(super) fn new(capacity: usize) -> Self {
+        assert!(capacity < usize::from(FREE), "columns are numbered in 16 bits");
+        Self {
+            slots: vec![FREE; (2 * capacity).next_power_of_two()].into_boxed_slice(),
+            ids: vec![None; capacity].into_boxed_slice(),
+            used: 0,
+            width: 0,
+            lowest_free: 0,
+        }
+    }
+
+    pub(super) fn used(&self) -> usize {
+        self.used
+    }
+
+    pub(super) fn free(&self) -> usize {
+        self.ids.len() - self.used
+    }
+
+    pub(super) fn width(&self) -> usize {
+        self.width
+    }
+
+    pub(super) fn id(&self, column: Column) -> Option<SymbolId> {
+        self.ids[column]
+    }
+
+    #[inline]
+    pub(super) fn find(&self, id: SymbolId) -> Option<Column> {
+        if self.used == 0 {
+            return None;
+        }
+        let mut slot = self.home(id);
+        loop {
+            let column = self.slots[slot];
+            if column == FREE {
+                return None;
+            }
+            if self.ids[usize::from(column)] == Some(id) {
+                return Some(usize::from(column));
+            }
+            slot = self.after(slot);
+        }
+    }
+
+    /// The column of the symbol, a free one if it has none yet.
+    ///
+    /// # Panics
+    /// If none is free: the caller makes room first.
+    pub(super) fn find_or_take(&mut self, id: SymbolId) -> Column {
+        if let Some(column) = self.find(id) {
+            return column;
+        }
+        let free = self.ids[self.lowest_free..].iter().position(Option::is_none);
+        let column = self.lowest_free + free.expect("room was made for this column");
+        self.ids[column] = Some(id);
+        self.used += 1;
+        self.lowest_free = column + 1;
+        self.width = self.width.max(column + 1);
+        let mut slot = self.home(id);
+        while self.slots[slot] != FREE {
+            slot = self.after(slot);
+        }
+        self.slots[slot] = column as u16;
+        column
+    }
+
+    pub(super) fn release(&mut self, column: Column) {
+        let Some(id) = self.ids[column] else { return };
+        let mut hole = self.home(id);
+        while usize::from(self.slots[hole]) != column {
+            hole = self.after(hole);
+        }
+        self.close(hole);
+        self.ids[column] = None;
+        self.used -= 1;
+        self.lowest_free = self.lowest_free.min(column);
+        while self.width > 0 && self.ids[self.width - 1].is_none() {
+            self.width -= 1;
+        }
+    }
+
+    /// Empties a slot and moves back what would no longer be found behind it.
+    fn close(&mut self, mut hole: usize) {
+        let mut slot = self.after(hole);
+        while let Some(id) = self.occupant(slot) {
+            let reach = self.distance(self.home(id), slot);
+            if reach >= self.distance(hole, slot) {
+                self.slots[hole] = self.slots[slot];
+                hole = slot;
+            }
+            slot = self.after(slot);
+        }
+        self.slots[hole] = FREE;
+    }
+
+    fn occupant(&self, slot: usize) -> Option<SymbolId> {
+        let column = self.slots[slot];
+        if column == FREE { None } else { self.ids[usize::from(column)] }
+    }
+
+    #[inline]
+    fn home(&self, id: SymbolId) -> usize {
+        // Fibonacci hashing: the high bits of the product are well mixed.
+        (id.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize & (self.slots.len() - 1)
+    }
+
+    #[inline]
+    fn after(&self, slot: usize) -> usize {
+        (slot + 1) & (self.slots.len() - 1)
+    }
+
+    fn distance(&self, from: usize, to: usize) -> usize {
+        to.wrapping_sub(from) & (self.slots.len() - 1)
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        size_of_val(&*self.slots) + size_of_val(&*self.ids)
+    }
+}

@@ -1,0 +1,368 @@
+//! A system of linear equations in reduced row echelon form, with all memory taken at construction.
+//!
+//! Rows are dense: one coefficient byte per column, and the payload. Three things hold between calls:
+//! 1. every row has a *pivot*: the oldest symbol in it, with coefficient 1;
+//! 2. a pivot stands in no other row;
+//! 3. every column in use stands in some row.
+//!
+//! So a row with one unknown gives that symbol, a symbol that is given stands in no other row, and the rows whose
+//! pivot is too old are all the rows in which anything is too old.
+
+use super::DecoderConfig;
+use super::columns::{Column, Columns};
+use crate::{SymbolId, gf256};
+
+/// What became of a new row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Insert {
+    /// A combination of the rows there are.
+    Redundant,
+    /// The same coefficients as a combination of the rows there are, but another payload.
+    Inconsistent,
+    Stored,
+    /// Stored in the place of the oldest row.
+    StoredForOldest,
+}
+
+#[derive(Debug)]
+pub(super) struct System {
+    columns: Columns,
+    rows: Box<[Row]>,
+    coefficients: Table,
+    payloads: Table,
+    /// Slots of the rows, oldest first.
+    order: Vec<u16>,
+    /// Slots without a row, one at least: in the last a new row is put together.
+    empty: Vec<u16>,
+    /// The slot of the row whose pivot a column is.
+    pivots: Box<[Option<u16>]>,
+    /// No pivot is older.
+    oldest: SymbolId,
+    /// Some columns in use may stand in no row.
+    orphans: bool,
+    /// Scratch for the search for those.
+    seen: Box<[u8]>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Row {
+    pivot: Option<Column>,
+    /// Columns with a coefficient other than 0.
+    unknowns: usize,
+    /// Bytes of its payload.
+    length: usize,
+}
+
+/// Byte rows of equal room.
+#[derive(Debug)]
+struct Table {
+    bytes: Box<[u8]>,
+    stride: usize,
+}
+
+impl System {
+    pub(super) fn new(config: &DecoderConfig) -> Self {
+        let slots = config.equations + 1;
+        let columns = (2 * config.equations + config.terms_max).next_multiple_of(64);
+        Self {
+            columns: Columns::new(columns),
+            rows: vec![Row { pivot: None, unknowns: 0, length: 0 }; slots].into_boxed_slice(),
+            coefficients: Table::new(slots, columns),
+            payloads: Table::new(slots, config.payload_max),
+            order: Vec::with_capacity(slots),
+            empty: (0..slots as u16).collect(),
+            pivots: vec![None; columns].into_boxed_slice(),
+            oldest: SymbolId(u64::MAX),
+            orphans: false,
+            seen: vec![0; columns].into_boxed_slice(),
+        }
+    }
+
+    pub(super) fn equations(&self) -> usize {
+        self.order.len()
+    }
+
+    pub(super) fn unknowns(&self) -> usize {
+        self.columns.used()
+    }
+
+    #[inline]
+    pub(super) fn waits_for(&self, id: SymbolId) -> bool {
+        self.columns.find(id).is_some()
+    }
+
+    /// Drops the oldest rows until all of `ids` can have columns; returns how many.
+    pub(super) fn make_room(&mut self, ids: &(impl Iterator<Item = SymbolId> + Clone)) -> usize {
+        let before = self.order.len();
+        while ids.clone().filter(|&id| !self.waits_for(id)).count() > self.columns.free() {
+            // An eighth of the rows at a time, for the search for orphans looks at all of them.
+            for _ in 0..(self.rows.len() / 8 + 1).min(self.order.len()) {
+                self.remove(0);
+            }
+            self.sweep();
+        }
+        before - self.order.len()
+    }
+
+    /// Begins a new row; returns its payload.
+    pub(super) fn begin(&mut self, payload: &[u8]) -> &mut [u8] {
+        let slot = self.spare();
+        let width = self.coefficients.stride;
+        self.coefficients.row_mut(slot, width).fill(0);
+        self.rows[slot] = Row { pivot: None, unknowns: 0, length: payload.len() };
+        let own = self.payloads.row_mut(slot, payload.len());
+        own.copy_from_slice(payload);
+        own
+    }
+
+    /// Adds an unknown to the row begun.
+    pub(super) fn add_unknown(&mut self, id: SymbolId, coefficient: u8) {
+        let (slot, column) = (self.spare(), self.columns.find_or_take(id));
+        let own = self.coefficients.at_mut(slot, column);
+        *own ^= coefficient;
+        // Named twice, it may cancel out.
+        self.orphans |= *own == 0;
+    }
+
+    /// Reduces the row begun by the others and, if something is left of it, the others by it.
+    pub(super) fn insert(&mut self) -> Insert {
+        let slot = self.spare();
+        for column in 0..self.columns.width() {
+            let factor = self.coefficients.at(slot, column);
+            if factor != 0
+                && let Some(row) = self.pivots[column]
+            {
+                self.add_row(slot, usize::from(row), factor);
+            }
+        }
+        self.count(slot);
+        if self.rows[slot].unknowns == 0 {
+            self.sweep();
+            let zero = self.payload(slot).iter().all(|&byte| byte == 0);
+            return if zero { Insert::Redundant } else { Insert::Inconsistent };
+        }
+        self.empty.pop();
+        self.order.push(slot as u16);
+        let full = self.empty.is_empty();
+        if full {
+            self.remove(0);
+        }
+        self.choose_pivot(slot);
+        self.sweep();
+        if full { Insert::StoredForOldest } else { Insert::Stored }
+    }
+
+    /// Puts a symbol that became known into all rows; returns how many rows contradicted it and were dropped.
+    pub(super) fn substitute(&mut self, id: SymbolId, symbol: &[u8]) -> usize {
+        let Some(column) = self.columns.find(id) else { return 0 };
+        // Only one row has it as its pivot; if that row stays, it needs another.
+        let mut bereft = self.pivots[column].take();
+        let mut contradictions = 0;
+        let mut at = 0;
+        while at < self.order.len() {
+            let slot = usize::from(self.order[at]);
+            let consistent = self.subtract_symbol(slot, column, symbol);
+            if consistent && self.rows[slot].unknowns > 0 {
+                at += 1;
+                continue;
+            }
+            contradictions += usize::from(!consistent);
+            bereft = bereft.filter(|&row| usize::from(row) != slot);
+            self.remove(at);
+        }
+        self.columns.release(column);
+        if let Some(slot) = bereft {
+            self.choose_pivot(usize::from(slot));
+        }
+        self.sweep();
+        contradictions
+    }
+
+    /// Drops every row with a symbol older than `id`; returns how many.
+    pub(super) fn expire_before(&mut self, id: SymbolId) -> usize {
+        if self.oldest >= id {
+            return 0;
+        }
+        let before = self.order.len();
+        let mut at = 0;
+        self.oldest = SymbolId(u64::MAX);
+        while at < self.order.len() {
+            let pivot = self.pivot_id(at);
+            if pivot < id {
+                self.remove(at);
+            } else {
+                self.oldest = self.oldest.min(pivot);
+                at += 1;
+            }
+        }
+        self.sweep();
+        before - self.order.len()
+    }
+
+    /// The first row from position `from` on that has one unknown.
+    pub(super) fn next_solved(&self, from: usize) -> Option<usize> {
+        (from..self.order.len()).find(|&at| self.rows[usize::from(self.order[at])].unknowns == 1)
+    }
+
+    /// The pivot of a row and the row's payload: the symbol itself where there is one unknown.
+    pub(super) fn symbol(&self, at: usize) -> (SymbolId, &[u8]) {
+        (self.pivot_id(at), self.payload(usize::from(self.order[at])))
+    }
+
+    /// Drops the row at a position.
+    pub(super) fn remove(&mut self, at: usize) {
+        let slot = self.order.remove(at);
+        self.empty.push(slot);
+        let row = &mut self.rows[usize::from(slot)];
+        let mut others = row.unknowns;
+        if let Some(pivot) = row.pivot.take() {
+            // It stood in this row alone.
+            self.pivots[pivot] = None;
+            self.columns.release(pivot);
+            others -= 1;
+        }
+        self.orphans |= others > 0;
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.columns.memory_bytes()
+            + size_of_val(&*self.rows)
+            + self.coefficients.bytes.len()
+            + self.payloads.bytes.len()
+            + (self.order.capacity() + self.empty.capacity()) * size_of::<u16>()
+            + size_of_val(&*self.pivots)
+            + self.seen.len()
+    }
+
+    fn spare(&self) -> usize {
+        usize::from(*self.empty.last().expect("one slot more than rows"))
+    }
+
+    fn pivot_id(&self, at: usize) -> SymbolId {
+        let pivot = self.rows[usize::from(self.order[at])].pivot.expect("every row has a pivot");
+        self.columns.id(pivot).expect("a pivot is in use")
+    }
+
+    fn payload(&self, slot: usize) -> &[u8] {
+        self.payloads.row(slot, self.rows[slot].length)
+    }
+
+    /// Row `to` += `factor` · row `from`.
+    fn add_row(&mut self, to: usize, from: usize, factor: u8) {
+        let (sum, added) = self.coefficients.pair(to, from);
+        let width = self.columns.width();
+        gf256::mul_add(&mut sum[..width], factor, &added[..width]);
+        let (sum, added) = self.payloads.pair(to, from);
+        let (length, other) = (self.rows[to].length, self.rows[from].length);
+        let common = length.min(other);
+        gf256::mul_add(&mut sum[..common], factor, &added[..common]);
+        if other > length {
+            sum[length..other].copy_from_slice(&added[length..other]);
+            gf256::mul(&mut sum[length..other], factor);
+            self.rows[to].length = other;
+        }
+    }
+
+    /// Takes a known symbol out of one row; false if it is longer than the row's payload.
+    fn subtract_symbol(&mut self, slot: usize, column: Column, symbol: &[u8]) -> bool {
+        let coefficient = self.coefficients.at_mut(slot, column);
+        if *coefficient == 0 {
+            return true;
+        }
+        let factor = std::mem::take(coefficient);
+        let row = &mut self.rows[slot];
+        row.unknowns -= 1;
+        if row.pivot == Some(column) {
+            row.pivot = None;
+        }
+        let length = row.length;
+        let payload = self.payloads.row_mut(slot, length);
+        let common = symbol.len().min(length);
+        gf256::mul_add(payload, factor, &symbol[..common]);
+        let left = row.unknowns > 0 || payload.iter().all(|&byte| byte == 0);
+        left && symbol[common..].iter().all(|&byte| byte == 0)
+    }
+
+    /// Makes the oldest symbol of a row its pivot and takes it out of all other rows.
+    fn choose_pivot(&mut self, slot: usize) {
+        let width = self.columns.width();
+        let coefficients = self.coefficients.row(slot, width);
+        let unknowns = (0..width).filter(|&column| coefficients[column] != 0);
+        let oldest = unknowns.filter_map(|column| Some((self.columns.id(column)?, column))).min();
+        let (id, pivot) = oldest.expect("a row has an unknown");
+        self.rows[slot].pivot = Some(pivot);
+        self.pivots[pivot] = Some(slot as u16);
+        self.oldest = self.oldest.min(id);
+        let scale = self.coefficients.at(slot, pivot);
+        if scale != 1 {
+            let length = self.rows[slot].length;
+            gf256::mul(self.coefficients.row_mut(slot, width), gf256::inverse(scale));
+            gf256::mul(self.payloads.row_mut(slot, length), gf256::inverse(scale));
+        }
+        for at in 0..self.order.len() {
+            let other = usize::from(self.order[at]);
+            let factor = self.coefficients.at(other, pivot);
+            if other != slot && factor != 0 {
+                self.add_row(other, slot, factor);
+                self.count(other);
+            }
+        }
+    }
+
+    fn count(&mut self, slot: usize) {
+        let coefficients = self.coefficients.row(slot, self.columns.width());
+        // Sums of 64 fit a byte and are counted by vector instructions.
+        let counts = coefficients.chunks(64).map(|chunk| chunk.iter().map(|&c| u8::from(c != 0)).sum::<u8>());
+        self.rows[slot].unknowns = counts.map(usize::from).sum();
+    }
+
+    /// Releases the columns that stand in no row.
+    fn sweep(&mut self) {
+        if !std::mem::take(&mut self.orphans) {
+            return;
+        }
+        let width = self.columns.width();
+        self.seen[..width].fill(0);
+        for &slot in &self.order {
+            let row = self.coefficients.row(usize::from(slot), width);
+            self.seen[..width].iter_mut().zip(row).for_each(|(seen, coefficient)| *seen |= coefficient);
+        }
+        for column in 0..width {
+            if self.seen[column] == 0 {
+                self.columns.release(column);
+            }
+        }
+    }
+}
+
+impl Table {
+    fn new(rows: usize, stride: usize) -> Self {
+        Self { bytes: vec![0; rows * stride].into_boxed_slice(), stride }
+    }
+
+    fn at(&self, row: usize, column: usize) -> u8 {
+        self.bytes[row * self.stride + column]
+    }
+
+    fn at_mut(&mut self, row: usize, column: usize) -> &mut u8 {
+        &mut self.bytes[row * self.stride + column]
+    }
+
+    fn row(&self, row: usize, length: usize) -> &[u8] {
+        &self.bytes[row * self.stride..][..length]
+    }
+
+    fn row_mut(&mut self, row: usize, length: usize) -> &mut [u8] {
+        &mut self.bytes[row * self.stride..][..length]
+    }
+
+    /// Two different rows, the first to be changed.
+    fn pair(&mut self, changed: usize, read: usize) -> (&mut [u8], &[u8]) {
+        assert!(changed != read, "a row is never added to itself");
+        let stride = self.stride;
+        let (low, high) = self.bytes.split_at_mut(changed.max(read) * stride);
+        let low = &mut low[changed.min(read) * stride..][..stride];
+        let high = &mut high[..stride];
+        if changed < read { (low, high) } else { (high, low) }
+    }
+}

@@ -1,0 +1,437 @@
+//! Layered interleaving, the schedule of Maelstrom §4.3.
+//!
+//! Every packet enters one bin of each layer: of a layer with interleave i there are i bins, fed in turn, so that the
+//! packets of a bin lie i apart. A bin that holds r packets fires: the XOR of its packets leaves as a repair. Low
+//! interleaves mend single losses quickly, high ones mend bursts of up to i packets later.
+
+use crate::gf256;
+use thiserror::Error;
+
+/// Most packets in a repair.
+pub const R_MAX: u8 = 64;
+/// Largest interleave of a layer.
+pub const INTERLEAVE_MAX: u16 = 1024;
+/// Most layers.
+pub const LAYERS_MAX: usize = 16;
+/// Longest deadline: a minute.
+pub const DEADLINE_US_MAX: u64 = 60_000_000;
+/// Longest symbol: a whole IP packet and what the owner puts before it.
+pub const SYMBOL_MAX: usize = 1 << 17;
+/// Most memory of an encoder's bins in bytes.
+pub const MEMORY_MAX: usize = 256 << 20;
+
+/// When a full bin's repair leaves (Maelstrom §4.3.1, "delaying XORs").
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Sending {
+    /// At once: the quickest recovery.
+    #[default]
+    Immediate,
+    /// When the next packet enters the emptied bin, one interleave later: a burst of up to i packets then cannot take
+    /// both the last packet of a repair and the repair.
+    Delayed,
+}
+
+/// Parameters of a layered code. Its rate (r, c) has c = `interleaves.len()`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LayeredConfig {
+    /// Packets in a repair, 1 to [`R_MAX`]; 1 sends every packet again, once per layer.
+    pub r: u8,
+    /// One layer for each, distinct, 1 to [`INTERLEAVE_MAX`]. Best relatively prime (Maelstrom §4.4).
+    pub interleaves: Vec<u16>,
+    /// Whether full bins fire at once or one interleave later.
+    pub sending: Sending,
+    /// How long a bin of the smallest interleave may stay part-filled, 1 to [`DEADLINE_US_MAX`]; in proportion longer
+    /// for the larger ones, so that where the first layer fills in time all do. `None`: bins wait for packets for ever.
+    pub deadline_us: Option<u64>,
+    /// Longest symbol in bytes, 1 to [`SYMBOL_MAX`].
+    pub symbol_max: usize,
+}
+
+impl Default for LayeredConfig {
+    /// (8; 1,11,19), sent at once, 20 ms, symbols up to 1,536 bytes.
+    fn default() -> Self {
+        Self {
+            r: 8,
+            interleaves: vec![1, 11, 19],
+            sending: Sending::Immediate,
+            deadline_us: Some(20_000),
+            symbol_max: 1_536,
+        }
+    }
+}
+
+/// What is wrong with a [`LayeredConfig`].
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// `r` out of range.
+    #[error("r: expected 1 to {R_MAX}, saw {0}")]
+    R(u8),
+    /// Too few or too many layers.
+    #[error("interleaves: expected 1 to {LAYERS_MAX} of them, saw {0}")]
+    Layers(usize),
+    /// An interleave out of range.
+    #[error("interleaves: expected each 1 to {INTERLEAVE_MAX}, saw {0}")]
+    Interleave(u16),
+    /// An interleave given twice: its two repairs would be the same.
+    #[error("interleaves: expected distinct ones, saw {0} twice")]
+    Repeated(u16),
+    /// The deadline out of range.
+    #[error("deadline_us: expected none or 1 to {DEADLINE_US_MAX}, saw {0}")]
+    Deadline(u64),
+    /// The symbol length out of range.
+    #[error("symbol_max: expected 1 to {SYMBOL_MAX}, saw {0}")]
+    SymbolMax(usize),
+    /// The bins would need too much memory.
+    #[error("interleaves, r and symbol_max: expected bins of at most {MEMORY_MAX} bytes, saw {0}")]
+    Memory(usize),
+}
+
+impl LayeredConfig {
+    /// Checks every range; the first mistake found is returned.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if !(1..=R_MAX).contains(&self.r) {
+            return Err(ConfigError::R(self.r));
+        }
+        if !(1..=LAYERS_MAX).contains(&self.interleaves.len()) {
+            return Err(ConfigError::Layers(self.interleaves.len()));
+        }
+        for (k, &interleave) in self.interleaves.iter().enumerate() {
+            if !(1..=INTERLEAVE_MAX).contains(&interleave) {
+                return Err(ConfigError::Interleave(interleave));
+            }
+            if self.interleaves[..k].contains(&interleave) {
+                return Err(ConfigError::Repeated(interleave));
+            }
+        }
+        if let Some(deadline_us) = self.deadline_us
+            && !(1..=DEADLINE_US_MAX).contains(&deadline_us)
+        {
+            return Err(ConfigError::Deadline(deadline_us));
+        }
+        if !(1..=SYMBOL_MAX).contains(&self.symbol_max) {
+            return Err(ConfigError::SymbolMax(self.symbol_max));
+        }
+        Ok(())
+    }
+
+    /// Repairs sent for each source packet in the long run, where bins fill.
+    pub fn overhead(&self) -> f64 {
+        self.interleaves.len() as f64 / f64::from(self.r)
+    }
+
+    fn bins(&self) -> usize {
+        self.interleaves.iter().map(|&i| usize::from(i)).sum()
+    }
+}
+
+/// The number of packets at which bin `x` (counted from 1) of a layer with interleave `i` fires for the first time.
+///
+/// Maelstrom §4.3.1: `x mod r` where i ≥ r, `(x mod r) · r / i`, rounded down, where i < r. The paper's text counts
+/// bins from 1 ("the first repair bin … would fire at size 1, the second at size 2"). A remainder of 0 means r: the
+/// sizes 1 to r shall all occur equally often, and "until r · i data packets have been added … all bins have fired
+/// exactly once". For i < r the remainder is never 0, and the last bin starts at r.
+///
+/// ```
+/// // the paper's examples: r = 5 and i = 4 begins 1, 2; r = 4 and i = 2 is 2, 4
+/// assert_eq!((fec::first_size(1, 4, 5), fec::first_size(2, 4, 5)), (1, 2));
+/// assert_eq!((fec::first_size(1, 2, 4), fec::first_size(2, 2, 4)), (2, 4));
+/// assert_eq!(fec::first_size(8, 11, 8), 8);
+/// ```
+pub fn first_size(x: u16, i: u16, r: u8) -> u8 {
+    let (x, i, r) = (u32::from(x), u32::from(i), u32::from(r));
+    let size = if i >= r { x % r } else { (x % r) * r / i };
+    if size == 0 { r as u8 } else { size as u8 }
+}
+
+/// A repair packet to be sent: the XOR of `names.len()` symbols.
+#[derive(Debug, Clone, Copy)]
+pub struct Repair<'a, N> {
+    /// Position of the layer in the configuration.
+    pub layer: usize,
+    /// Interleave of the layer.
+    pub interleave: u16,
+    /// The packets in it, oldest first.
+    pub names: &'a [N],
+    /// The XOR, as long as the longest symbol in it.
+    pub payload: &'a [u8],
+}
+
+/// A symbol was longer than [`LayeredConfig::symbol_max`] and entered no bin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("symbol: expected at most {symbol_max} bytes, saw {length}")]
+pub struct SymbolTooLong {
+    /// Length of the symbol.
+    pub length: usize,
+    /// Longest length that is accepted.
+    pub symbol_max: usize,
+}
+
+/// Makes the repairs of a layered code from a stream of source packets.
+///
+/// `N` is what the owner wants to remember of each packet in a bin. All memory is taken at construction. A layer that
+/// a deadline or [`flush`](Self::flush) has emptied starts anew, staggered, so that an idle spell does not leave its
+/// bins in step.
+///
+/// ```
+/// use fec::{LayeredConfig, LayeredEncoder};
+/// let config = LayeredConfig { r: 2, interleaves: vec![1], ..LayeredConfig::default() };
+/// let mut encoder = LayeredEncoder::new(&config).unwrap();
+/// let mut sent = Vec::new();
+/// let mut emit = |repair: fec::Repair<'_, u32>| sent.push((repair.names.to_vec(), repair.payload.to_vec()));
+/// encoder.push(0, 1, &[b"ab"], &mut emit).unwrap();
+/// encoder.push(0, 2, &[b"a", b"cd"], &mut emit).unwrap();
+/// assert_eq!(sent, [(vec![1, 2], vec![0, b'b' ^ b'c', b'd'])]);
+/// ```
+#[derive(Debug)]
+pub struct LayeredEncoder<N> {
+    r: u8,
+    sending: Sending,
+    symbol_max: usize,
+    layers: Box<[Layer]>,
+    bins: Box<[Bin<N>]>,
+    /// `symbol_max` bytes for each bin.
+    payloads: Box<[u8]>,
+    /// Latest time seen: a clock that steps back must not disturb the order of the deadlines.
+    now_us: u64,
+}
+
+/// One layer: a run of bins, and the list of those in use in the order in which they were begun.
+#[derive(Debug)]
+struct Layer {
+    interleave: u16,
+    first_bin: usize,
+    /// Which of its bins the next packet enters, from 0.
+    cursor: u16,
+    deadline_us: Option<u64>,
+    oldest: Option<u32>,
+    newest: Option<u32>,
+}
+
+#[derive(Debug)]
+struct Bin<N> {
+    names: Vec<N>,
+    /// Length of the longest symbol in it.
+    length: usize,
+    /// Fires at this many packets.
+    size: u8,
+    /// Full, and its repair waits for the next packet (delayed sending).
+    held: bool,
+    begun_us: u64,
+    /// Neighbours in the layer's list of bins in use.
+    older: Option<u32>,
+    newer: Option<u32>,
+}
+
+impl<N: Copy> LayeredEncoder<N> {
+    /// An encoder with empty, staggered bins.
+    pub fn new(config: &LayeredConfig) -> Result<Self, ConfigError> {
+        config.check()?;
+        let bins = config.bins();
+        let memory = bins * Self::bin_bytes(config.r, config.symbol_max);
+        if memory > MEMORY_MAX {
+            return Err(ConfigError::Memory(memory));
+        }
+        let smallest = config.interleaves.iter().copied().min().unwrap_or(1);
+        let mut first_bin = 0;
+        let mut layers = Vec::with_capacity(config.interleaves.len());
+        for &interleave in &config.interleaves {
+            layers.push(Layer {
+                interleave,
+                first_bin,
+                cursor: 0,
+                deadline_us: config.deadline_us.map(|us| us * u64::from(interleave) / u64::from(smallest)),
+                oldest: None,
+                newest: None,
+            });
+            first_bin += usize::from(interleave);
+        }
+        let mut encoder = Self {
+            r: config.r,
+            sending: config.sending,
+            symbol_max: config.symbol_max,
+            layers: layers.into_boxed_slice(),
+            bins: (0..bins).map(|_| Bin::empty(config.r)).collect(),
+            payloads: vec![0; bins * config.symbol_max].into_boxed_slice(),
+            now_us: 0,
+        };
+        for layer in 0..encoder.layers.len() {
+            encoder.restart(layer);
+        }
+        Ok(encoder)
+    }
+
+    /// Adds the next source packet to a bin of every layer and emits the repairs that this makes due.
+    ///
+    /// `symbol` is given as pieces that follow each other. Does not look at deadlines.
+    pub fn push(
+        &mut self,
+        now_us: u64,
+        name: N,
+        symbol: &[&[u8]],
+        emit: &mut impl FnMut(Repair<'_, N>),
+    ) -> Result<(), SymbolTooLong> {
+        let length = symbol.iter().map(|piece| piece.len()).sum();
+        if length > self.symbol_max {
+            return Err(SymbolTooLong { length, symbol_max: self.symbol_max });
+        }
+        self.now_us = self.now_us.max(now_us);
+        for layer in 0..self.layers.len() {
+            let bin = self.next_bin(layer);
+            if self.bins[bin].held {
+                self.fire(layer, bin, emit);
+            }
+            self.add(layer, bin, name, symbol, length);
+            if self.bins[bin].names.len() < usize::from(self.bins[bin].size) {
+                continue;
+            }
+            match self.sending {
+                Sending::Immediate => self.fire(layer, bin, emit),
+                Sending::Delayed => self.bins[bin].held = true,
+            }
+        }
+        Ok(())
+    }
+
+    /// When [`fire_due`](Self::fire_due) next has something to do; `None` without deadline or without a bin in use.
+    /// Costs one look per layer.
+    pub fn next_deadline_us(&self) -> Option<u64> {
+        self.layers.iter().filter_map(|layer| self.deadline_of(layer)).min()
+    }
+
+    /// Emits what has reached its deadline: part-filled bins, and delayed repairs not yet sent.
+    pub fn fire_due(&mut self, now_us: u64, emit: &mut impl FnMut(Repair<'_, N>)) {
+        self.now_us = self.now_us.max(now_us);
+        for layer in 0..self.layers.len() {
+            while let Some(due_us) = self.deadline_of(&self.layers[layer])
+                && due_us <= self.now_us
+            {
+                self.fire_oldest(layer, emit);
+            }
+        }
+    }
+
+    /// Emits everything that is in a bin now.
+    pub fn flush(&mut self, emit: &mut impl FnMut(Repair<'_, N>)) {
+        for layer in 0..self.layers.len() {
+            while self.layers[layer].oldest.is_some() {
+                self.fire_oldest(layer, emit);
+            }
+        }
+    }
+
+    /// Memory held, from construction on.
+    pub fn memory_bytes(&self) -> usize {
+        self.bins.len() * Self::bin_bytes(self.r, self.symbol_max) + size_of_val(&*self.layers)
+    }
+
+    fn bin_bytes(r: u8, symbol_max: usize) -> usize {
+        symbol_max + usize::from(r) * size_of::<N>() + size_of::<Bin<N>>()
+    }
+
+    /// The bin whose turn it is: the xth packet enters bin x mod i (Maelstrom §4.3).
+    fn next_bin(&mut self, layer: usize) -> usize {
+        let layer = &mut self.layers[layer];
+        let bin = layer.first_bin + usize::from(layer.cursor);
+        layer.cursor += 1;
+        if layer.cursor == layer.interleave {
+            layer.cursor = 0;
+        }
+        bin
+    }
+
+    fn add(&mut self, layer: usize, at: usize, name: N, symbol: &[&[u8]], length: usize) {
+        if self.bins[at].names.is_empty() {
+            self.link(layer, at);
+        }
+        let bin = &mut self.bins[at];
+        bin.names.push(name);
+        let payload = &mut self.payloads[at * self.symbol_max..][..self.symbol_max];
+        let mut offset = 0;
+        for piece in symbol {
+            // What lies beyond the longest symbol so far is left over from an earlier repair: overwritten, not added to.
+            let sum = piece.len().min(bin.length.saturating_sub(offset));
+            let place = &mut payload[offset..offset + piece.len()];
+            gf256::xor_into(&mut place[..sum], &piece[..sum]);
+            place[sum..].copy_from_slice(&piece[sum..]);
+            offset += piece.len();
+        }
+        bin.length = bin.length.max(length);
+    }
+
+    fn fire(&mut self, layer: usize, at: usize, emit: &mut impl FnMut(Repair<'_, N>)) {
+        self.unlink(layer, at);
+        let bin = &mut self.bins[at];
+        emit(Repair {
+            layer,
+            interleave: self.layers[layer].interleave,
+            names: &bin.names,
+            payload: &self.payloads[at * self.symbol_max..][..bin.length],
+        });
+        bin.names.clear();
+        bin.length = 0;
+        bin.held = false;
+        bin.size = self.r;
+    }
+
+    fn fire_oldest(&mut self, layer: usize, emit: &mut impl FnMut(Repair<'_, N>)) {
+        let Some(at) = self.layers[layer].oldest else { return };
+        self.fire(layer, at as usize, emit);
+        if self.layers[layer].oldest.is_none() {
+            self.restart(layer);
+        }
+    }
+
+    /// Sets an empty layer back to its staggered start.
+    fn restart(&mut self, layer: usize) {
+        let layer = &mut self.layers[layer];
+        layer.cursor = 0;
+        for k in 0..layer.interleave {
+            self.bins[layer.first_bin + usize::from(k)].size = first_size(k + 1, layer.interleave, self.r);
+        }
+    }
+
+    fn deadline_of(&self, layer: &Layer) -> Option<u64> {
+        Some(self.bins[layer.oldest? as usize].begun_us.saturating_add(layer.deadline_us?))
+    }
+
+    /// Appends a bin that gets its first packet to its layer's list.
+    fn link(&mut self, layer: usize, at: usize) {
+        let layer = &mut self.layers[layer];
+        let before = layer.newest.replace(at as u32);
+        match before {
+            Some(before) => self.bins[before as usize].newer = Some(at as u32),
+            None => layer.oldest = Some(at as u32),
+        }
+        let bin = &mut self.bins[at];
+        bin.begun_us = self.now_us;
+        bin.older = before;
+        bin.newer = None;
+    }
+
+    fn unlink(&mut self, layer: usize, at: usize) {
+        let (older, newer) = (self.bins[at].older, self.bins[at].newer);
+        match older {
+            Some(older) => self.bins[older as usize].newer = newer,
+            None => self.layers[layer].oldest = newer,
+        }
+        match newer {
+            Some(newer) => self.bins[newer as usize].older = older,
+            None => self.layers[layer].newest = older,
+        }
+    }
+}
+
+impl<N> Bin<N> {
+    fn empty(r: u8) -> Self {
+        Self {
+            names: Vec::with_capacity(usize::from(r)),
+            length: 0,
+            size: r,
+            held: false,
+            begun_us: 0,
+            older: None,
+            newer: None,
+        }
+    }
+}
