@@ -2,14 +2,22 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | `link.rs`, `link/` | one direction of a link, without clock or socket: queue, rate, loss, delay, disorder |
+//! | `loss.rs`, `loss/` | which packets a link loses: uniform, bursty, Markov, a recorded trace |
 //! | `namespace.rs`, `namespace/` | network namespaces held by a file descriptor, their devices, routes and sysctls |
+//! | `units.rs` | quantities as people write them |
 //! | `privilege.rs` | may this process build namespaces? enter a user namespace when it may not |
 
 #![forbid(unsafe_code)]
 
+mod chance;
 mod error;
+pub mod link;
+pub mod loss;
 pub mod namespace;
 pub mod privilege;
+pub mod units;
 
 pub use error::LabError;
+pub use loss::LossModel;
 pub use namespace::Namespace;

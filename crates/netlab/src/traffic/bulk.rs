@@ -1,0 +1,265 @@
+//! Bulk TCP: as much as the connection carries.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, ScopedJoinHandle};
+use std::time::Duration;
+
+use super::connection::Connection;
+use super::pattern::Pattern;
+use super::{Between, Progress, Stop, Watcher, is_timeout, micros, now_us, tcp_retransmits, watch};
+use crate::LabError;
+
+/// Most flows in one direction: each is two threads.
+const FLOWS_MAX: usize = 256;
+
+/// What to transfer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TcpTransfer {
+    /// The congestion control of both ends, as the kernel calls it (`cubic`, `reno`, `bbr`); none: the kernel's default.
+    pub congestion: Option<String>,
+    /// How long to send, from when all connections stand.
+    pub duration: Duration,
+    /// Connections in each direction, 1 to 256.
+    pub flows: usize,
+    /// Who sends.
+    pub direction: Direction,
+    /// Whether every byte is compared with what was sent.
+    pub verify: bool,
+}
+
+impl Default for TcpTransfer {
+    fn default() -> Self {
+        Self {
+            congestion: None,
+            duration: Duration::from_secs(10),
+            flows: 1,
+            direction: Direction::Forward,
+            verify: true,
+        }
+    }
+}
+
+/// Who sends in a transfer. The connecting host is always [`Between::from`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// The host that connects.
+    Forward,
+    /// The host that listens.
+    Backward,
+    /// Both, on connections of their own.
+    Both,
+}
+
+/// What came of a transfer.
+#[derive(Clone, Debug, Default)]
+pub struct TcpReport {
+    /// What the listening host received.
+    pub forward: Throughput,
+    /// What the connecting host received.
+    pub backward: Throughput,
+    /// TCP segments sent again by both hosts during the transfer, whoever's they were.
+    pub retransmits: u64,
+    /// Offset of the first byte of a connection that was not what had been sent, if any.
+    pub mismatch: Option<u64>,
+}
+
+/// What arrived in one direction.
+#[derive(Clone, Debug, Default)]
+pub struct Throughput {
+    /// One every 100 ms; empty when nobody sent.
+    pub samples: Vec<Sample>,
+}
+
+/// How much had arrived at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// Since traffic began, in microseconds.
+    pub elapsed_us: u64,
+    /// Payload received until then, in bytes.
+    pub received_bytes: u64,
+}
+
+impl Throughput {
+    /// Payload received in all, in bytes.
+    #[must_use]
+    pub fn received_bytes(&self) -> u64 {
+        self.samples.last().map_or(0, |last| last.received_bytes)
+    }
+
+    /// Payload per second over the whole run, in bit/s.
+    #[must_use]
+    pub fn goodput_bps(&self) -> f64 {
+        self.goodput_since(0)
+    }
+
+    /// Payload per second over the second half of the run, in bit/s: without the slow start.
+    #[must_use]
+    pub fn second_half_bps(&self) -> f64 {
+        self.goodput_since(self.samples.last().map_or(0, |last| last.elapsed_us / 2))
+    }
+
+    fn goodput_since(&self, start_us: u64) -> f64 {
+        let Some(last) = self.samples.last() else { return 0.0 };
+        let before = self.samples.iter().rfind(|sample| sample.elapsed_us <= start_us);
+        let (from_us, bytes_before) = before.map_or((0, 0), |s| (s.elapsed_us, s.received_bytes));
+        if last.elapsed_us == from_us {
+            return 0.0;
+        }
+        (last.received_bytes - bytes_before) as f64 * 8e6 / (last.elapsed_us - from_us) as f64
+    }
+}
+
+/// Sends as much as TCP carries for the given time and reports what arrived.
+///
+/// # Errors
+/// When a connection does not come up or breaks, or the kernel refuses the congestion control.
+pub fn tcp_transfer(
+    between: Between<'_>,
+    plan: &TcpTransfer,
+    watcher: Watcher<'_>,
+) -> Result<TcpReport, LabError> {
+    if !(1..=FLOWS_MAX).contains(&plan.flows) {
+        return Err(LabError::Invalid(format!("expected 1 to {FLOWS_MAX} flows, got {}", plan.flows)));
+    }
+    let retransmits_before = tcp_retransmits(between.from)? + tcp_retransmits(between.to)?;
+    let flows = open_flows(between, plan)?;
+    let mut report = carry(&flows, plan, watcher)?;
+    let retransmits = tcp_retransmits(between.from)? + tcp_retransmits(between.to)?;
+    report.retransmits = retransmits - retransmits_before;
+    Ok(report)
+}
+
+/// One connection, used in one direction.
+struct Flow {
+    sender: TcpStream,
+    receiver: TcpStream,
+    is_forward: bool,
+    received_bytes: AtomicU64,
+}
+
+fn open_flows(between: Between<'_>, plan: &TcpTransfer) -> Result<Vec<Flow>, LabError> {
+    let directions: &[bool] = match plan.direction {
+        Direction::Forward => &[true],
+        Direction::Backward => &[false],
+        Direction::Both => &[true, false],
+    };
+    let mut flows = Vec::new();
+    for &is_forward in directions {
+        for _ in 0..plan.flows {
+            let Connection { client, server } = Connection::open(between, plan.congestion.as_deref())?;
+            let (sender, receiver) = if is_forward { (client, server) } else { (server, client) };
+            flows.push(Flow { sender, receiver, is_forward, received_bytes: AtomicU64::new(0) });
+        }
+    }
+    Ok(flows)
+}
+
+fn carry(flows: &[Flow], plan: &TcpTransfer, watcher: Watcher<'_>) -> Result<TcpReport, LabError> {
+    let pattern = &Pattern::new();
+    let stop = &Stop::default();
+    thread::scope(|scope| {
+        let stopper = stop.on_drop();
+        let mut senders = Vec::new();
+        let mut receivers = Vec::new();
+        for flow in flows {
+            senders.push(scope.spawn(move || flow.send(pattern, stop)));
+            receivers.push(scope.spawn(move || flow.receive(pattern, plan.verify, stop)));
+        }
+        let mut report = sample(flows, plan.duration, watcher, stop);
+        drop(stopper);
+        for sender in senders {
+            finish(sender)?;
+        }
+        for receiver in receivers {
+            let mismatch = finish(receiver)?;
+            report.mismatch = report.mismatch.or(mismatch);
+        }
+        Ok(report)
+    })
+}
+
+/// Samples both directions until the time is over.
+fn sample(flows: &[Flow], duration: Duration, watcher: Watcher<'_>, stop: &Stop) -> TcpReport {
+    let start_us = now_us();
+    let total = |is_forward: bool| -> u64 {
+        let of_direction = flows.iter().filter(|flow| flow.is_forward == is_forward);
+        of_direction.map(|flow| flow.received_bytes.load(Ordering::Relaxed)).sum()
+    };
+    let mut report = TcpReport::default();
+    let mut sampled = |progress: Progress| {
+        for (throughput, is_forward) in [(&mut report.forward, true), (&mut report.backward, false)] {
+            if flows.iter().any(|flow| flow.is_forward == is_forward) {
+                let received_bytes = total(is_forward);
+                throughput.samples.push(Sample { elapsed_us: progress.elapsed_us, received_bytes });
+            }
+        }
+        watcher(progress)
+    };
+    let both = || total(true) + total(false);
+    watch(start_us, start_us + micros(duration), &mut sampled, both, || stop.is_set());
+    report
+}
+
+/// The result of a worker, with its panic if it had one.
+fn finish<T>(worker: ScopedJoinHandle<'_, io::Result<T>>) -> Result<T, LabError> {
+    match worker.join() {
+        Ok(result) => result.map_err(|e| LabError::system("a TCP connection broke in mid-transfer", e)),
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+impl Flow {
+    fn send(&self, pattern: &Pattern, stop: &Stop) -> io::Result<()> {
+        let mut offset = 0;
+        while !stop.is_set() {
+            match (&self.sender).write(pattern.at(offset)) {
+                Ok(length) => offset += length as u64,
+                Err(e) if is_timeout(&e) => {}
+                Err(e) => {
+                    stop.set();
+                    return Err(e);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the offset of the first wrong byte.
+    fn receive(&self, pattern: &Pattern, verify: bool, stop: &Stop) -> io::Result<Option<u64>> {
+        let mut buffer = vec![0; Pattern::PIECE_MAX];
+        let mut offset = 0;
+        let mut mismatch = None;
+        while !stop.is_set() {
+            let length = match (&self.receiver).read(&mut buffer) {
+                Ok(0) => Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
+                Err(e) if is_timeout(&e) => continue,
+                other => other,
+            };
+            let length = length.inspect_err(|_| stop.set())?;
+            if verify && mismatch.is_none() {
+                mismatch = pattern.first_mismatch(offset, &buffer[..length]);
+            }
+            offset += length as u64;
+            self.received_bytes.store(offset, Ordering::Relaxed);
+        }
+        Ok(mismatch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn goodput_of_the_second_half_leaves_the_slow_start_out() {
+        let at = |elapsed_us, received_bytes| Sample { elapsed_us, received_bytes };
+        let slow_then_fast =
+            Throughput { samples: vec![at(500_000, 0), at(1_000_000, 1_000), at(2_000_000, 126_000)] };
+        assert!((slow_then_fast.goodput_bps() - 504_000.0).abs() < 1.0);
+        assert!((slow_then_fast.second_half_bps() - 1_000_000.0).abs() < 1.0);
+        assert_eq!(Throughput::default().second_half_bps(), 0.0);
+        assert_eq!(Throughput { samples: vec![at(0, 0)] }.goodput_bps(), 0.0);
+    }
+}

@@ -1,0 +1,108 @@
+//! TCP connections between two namespaces, both ends with a named congestion control.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
+
+use super::{Between, TICK};
+use crate::LabError;
+
+/// How long a connection may take to come up: some lost SYNs, each tried again after a second or more.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(20);
+
+const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+
+/// Both ends of a connection; operations on them time out after a tick. Closing one drops what it has not sent.
+#[derive(Debug)]
+pub(super) struct Connection {
+    /// The end that connected.
+    pub(super) client: TcpStream,
+    /// The end that listened.
+    pub(super) server: TcpStream,
+}
+
+impl Connection {
+    /// Connects `between.from` to `between.to`; `congestion` holds at both ends.
+    pub(super) fn open(between: Between<'_>, congestion: Option<&str>) -> Result<Self, LabError> {
+        let listener = between.to.run(|| listen(between, congestion))?;
+        let address = local_address(&listener)?;
+        let client = between.from.run(|| connect(address, congestion))?;
+        let (server, _) = listener
+            .accept()
+            .map_err(|e| LabError::system(format!("no connection arrived at {address}"), e))?;
+        for end in [&client, &server] {
+            if let Some(name) = congestion {
+                verify_congestion(end, name)?;
+            }
+            prepare(end).map_err(|e| LabError::system(format!("cannot prepare a connection to {address}"), e))?;
+        }
+        Ok(Self { client: client.into(), server: server.into() })
+    }
+}
+
+fn listen(between: Between<'_>, congestion: Option<&str>) -> Result<Socket, LabError> {
+    let address = SocketAddr::new(between.address, 0);
+    let socket = tcp_socket(address, congestion)?;
+    socket
+        .bind(&SockAddr::from(address))
+        .and_then(|()| socket.listen(1))
+        // This bounds `accept` as well.
+        .and_then(|()| socket.set_read_timeout(Some(CONNECT_PATIENCE)))
+        .map_err(|e| LabError::system(format!("cannot listen on {address} in {:?}", between.to.label()), e))?;
+    Ok(socket)
+}
+
+fn local_address(listener: &Socket) -> Result<SocketAddr, LabError> {
+    let address = listener.local_addr().map_err(|e| LabError::system("cannot read the port of a listener", e))?;
+    address.as_socket().ok_or_else(|| LabError::Invalid("a TCP listener without an IP address".to_owned()))
+}
+
+fn connect(address: SocketAddr, congestion: Option<&str>) -> Result<Socket, LabError> {
+    let socket = tcp_socket(address, congestion)?;
+    socket
+        .connect_timeout(&SockAddr::from(address), CONNECT_PATIENCE)
+        .map_err(|e| LabError::system(format!("cannot connect to {address}"), e))?;
+    Ok(socket)
+}
+
+fn tcp_socket(address: SocketAddr, congestion: Option<&str>) -> Result<Socket, LabError> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))
+        .map_err(|e| LabError::system("cannot make a TCP socket", e))?;
+    if let Some(name) = congestion {
+        socket.set_tcp_congestion(name.as_bytes()).map_err(|e| refused(name, e))?;
+    }
+    Ok(socket)
+}
+
+/// The kernel does not have this algorithm: say which it has and where that is written.
+fn refused(name: &str, error: io::Error) -> LabError {
+    let available = std::fs::read_to_string(AVAILABLE).unwrap_or_default();
+    LabError::system(
+        format!("cannot set TCP congestion control {name:?} ({AVAILABLE} offers: {})", available.trim()),
+        error,
+    )
+}
+
+fn verify_congestion(socket: &Socket, wanted: &str) -> Result<(), LabError> {
+    let name = socket
+        .tcp_congestion()
+        .map_err(|e| LabError::system("cannot read back the TCP congestion control", e))?;
+    // The kernel pads the name with zeros.
+    let name = String::from_utf8_lossy(&name);
+    let name = name.trim_end_matches('\0');
+    if name == wanted {
+        return Ok(());
+    }
+    Err(LabError::Invalid(format!("expected TCP congestion control {wanted:?}, the kernel took {name:?}")))
+}
+
+/// Bounds every operation, and lets a closed connection fall silent at once instead of sending on for minutes what the
+/// link has not yet taken.
+fn prepare(socket: &Socket) -> io::Result<()> {
+    let socket = SockRef::from(socket);
+    socket.set_read_timeout(Some(TICK))?;
+    socket.set_write_timeout(Some(TICK))?;
+    socket.set_linger(Some(Duration::ZERO))
+}
