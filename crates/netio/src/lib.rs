@@ -11,6 +11,8 @@
 //! | wire packets to super-packet | `coalesce.rs` |
 //! | TUN device | `tun.rs`, `interface.rs` |
 //! | waiting, signals | `poll.rs`, `signals.rs` |
+//! | repair channel | `udp.rs` |
+//! | children | `process.rs` |
 //!
 //! This is a driver crate: it is the one room with `unsafe` (system calls), and it knows nothing of any protocol of ours.
 
@@ -20,6 +22,7 @@ mod header;
 pub mod interface;
 pub mod offload;
 pub mod poll;
+pub mod process;
 pub mod segment;
 #[cfg(test)]
 mod shape;
