@@ -36,6 +36,7 @@ pub use types::{Code, Gateway, GatewayConfig, Loaded, Mode, Peer, Scheme, TapCho
 use draft::Draft;
 use key::read_key_file;
 use report::Findings;
+use sections::ReadKey;
 
 /// Largest configuration file that is read, in bytes: a thousand peers fit twice over.
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -48,7 +49,7 @@ pub const FILE_BYTES_MAX: u64 = 1 << 20;
 pub fn load(path: &Path) -> Result<Loaded, Box<Report>> {
     let source = read_source(path)?;
     let mut findings = Findings::default();
-    let draft = examine(&source, &mut findings);
+    let draft = examine(&source, &mut findings, &mut read_key_file);
     conclude(source, findings, draft)
 }
 
@@ -60,7 +61,7 @@ pub fn load(path: &Path) -> Result<Loaded, Box<Report>> {
 pub fn parse(file: &Path, text: &str) -> Result<Loaded, Box<Report>> {
     let source = Source::new(file, text);
     let mut findings = Findings::default();
-    let draft = examine(&source, &mut findings);
+    let draft = examine(&source, &mut findings, &mut read_key_file);
     conclude(source, findings, draft)
 }
 
@@ -75,7 +76,7 @@ pub fn check(path: &Path, overhead: impl Fn(u8, bool) -> usize) -> Report {
         Err(report) => return *report,
     };
     let mut findings = Findings::default();
-    if let Some(draft) = examine(&source, &mut findings) {
+    if let Some(draft) = examine(&source, &mut findings, &mut read_key_file) {
         machine::check_draft(&draft, overhead, &mut findings);
     }
     findings.into_report(source)
@@ -109,9 +110,9 @@ fn read_source(path: &Path) -> Result<Source, Box<Report>> {
 }
 
 /// The whole parse: syntax, sections, cross checks. No draft when the syntax gives nothing to go by.
-fn examine(source: &Source, findings: &mut Findings) -> Option<Draft> {
+fn examine(source: &Source, findings: &mut Findings, read_key: ReadKey<'_>) -> Option<Draft> {
     let table = read::parse_table(source.text(), findings)?;
-    let draft = sections::read_sections(&table, source, findings, &mut read_key_file);
+    let draft = sections::read_sections(&table, source, findings, read_key);
     cross::check(&draft, findings);
     Some(draft)
 }

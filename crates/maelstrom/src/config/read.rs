@@ -52,6 +52,16 @@ impl Fault {
         self
     }
 
+    /// Of an entry in an array, not of the array.
+    fn of_entry(mut self) -> Self {
+        match self.code {
+            "wrong-type" => self.message = "holds an entry of the wrong type".to_owned(),
+            "out-of-range" => self.message = "holds a number out of range".to_owned(),
+            _ => {}
+        }
+        self
+    }
+
     fn wrong_type(value: &DeValue<'_>) -> Self {
         Self::new("wrong-type", "has the wrong type").seen(with_article(value.type_str()))
     }
@@ -222,7 +232,7 @@ impl<'a, 'i> Section<'a, 'i> {
             all.push(match parse(knob, element.get_ref()) {
                 Ok(value) => Some(Setting { value, span: Some(element.span()) }),
                 Err(fault) => {
-                    self.fault(knob, Some(element.span()), fault);
+                    self.fault(knob, Some(element.span()), fault.of_entry());
                     None
                 }
             });
@@ -250,6 +260,8 @@ impl<'a, 'i> Section<'a, 'i> {
     /// The value of a key that must be there.
     pub(super) fn required<T>(&mut self, key: &str, given: Given<T>) -> Option<Setting<T>> {
         match given {
+            // Misspelt, and reported as such.
+            Given::Absent if self.unknown().any(|(name, _)| nearest(name, self.known()) == Some(key)) => None,
             Given::Absent => {
                 let knob = self.knob(key);
                 let message = format!("`{key}` is missing in {}", self.title);
@@ -269,15 +281,21 @@ impl<'a, 'i> Section<'a, 'i> {
 
     /// Reports the keys that no knob knows.
     pub(super) fn finish(self) {
-        for (key, _) in self.table.iter() {
-            let name: &str = key.get_ref();
-            if knobs::of(self.kind).any(|knob| knob.key == name) {
-                continue;
-            }
-            let known: Vec<&str> = knobs::of(self.kind).map(|knob| knob.key).collect();
-            let diagnostic = unknown_key(name, key.span(), &self.title, &known);
+        let known: Vec<&str> = self.known().collect();
+        let unknown: Vec<_> =
+            self.unknown().map(|(name, span)| unknown_key(name, span, &self.title, &known)).collect();
+        for diagnostic in unknown {
             self.findings.add(diagnostic);
         }
+    }
+
+    fn known(&self) -> impl Iterator<Item = &'static str> + use<> {
+        knobs::of(self.kind).map(|knob| knob.key)
+    }
+
+    fn unknown(&self) -> impl Iterator<Item = (&str, Span)> {
+        let keys = self.table.iter().map(|(key, _)| (key.get_ref().as_ref(), key.span()));
+        keys.filter(|&(name, _)| !self.known().any(|known| known == name))
     }
 
     fn fault(&mut self, knob: &'static Knob, span: Option<Span>, fault: Fault) {

@@ -1,9 +1,428 @@
 //! Whole files, good and bad.
 
-use std::path::Path;
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
 
 use super::*;
 
-fn parse_plain(text: &str) -> Result<Loaded, Box<Report>> {
-    parse(Path::new("gateway.toml"), text)
+const GOOD: &str = r#"
+[gateway]
+mode = "passive"
+wan = "wan0"
+listen = "10.81.9.1:4700"
+control = "/run/undrop/gateway.sock"
+[code]
+scheme = "layered"
+r = 8
+interleaves = [1, 11, 19]
+max_delay_ms = 20
+[[peer]]
+address = "10.81.9.2:4700"
+networks = ["10.81.2.0/24", "2001:db8:2::/48"]
+key_file = "peer.key"
+"#;
+
+/// Stands in for the disk: what a key file holds is told by its name.
+fn read_key(path: &Path) -> Result<PeerKey, KeyError> {
+    let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or("");
+    match name {
+        "absent" => Err(std::io::Error::from(std::io::ErrorKind::NotFound).into()),
+        "open" => Err(KeyError::Mode { mode: 0o644 }),
+        "short" => Err(KeyError::Length { seen: 5 }),
+        _ => Ok(PeerKey::new([name.bytes().fold(1, u8::wrapping_add); 32])),
+    }
+}
+
+pub(super) fn examined(text: &str) -> (Option<Draft>, Report) {
+    let source = Source::new(Path::new("gateway.toml"), text);
+    let mut findings = Findings::default();
+    let draft = examine(&source, &mut findings, &mut read_key);
+    (draft, findings.into_report(source))
+}
+
+fn configuration(text: &str) -> GatewayConfig {
+    let (draft, report) = examined(text);
+    assert_eq!(report.errors(), 0, "{report}");
+    draft.unwrap().finish()
+}
+
+/// The one finding about a good file in which `from` has become `to`, without its excerpt.
+fn finding(from: &str, to: &str) -> Diagnostic {
+    let text = GOOD.replacen(from, to, 1);
+    assert_ne!(text, GOOD, "{from} is not in the file");
+    let (_, report) = examined(&text);
+    assert_eq!(report.diagnostics().len(), 1, "{report}");
+    report.diagnostics()[0].clone()
+}
+
+fn code_of(from: &str, to: &str) -> &'static str {
+    finding(from, to).code
+}
+
+/// Compares with a file in git. `UPDATE_SNAPSHOTS=1` writes it instead; the change is then read in the diff.
+pub(super) fn assert_snapshot(name: &str, actual: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/config/snapshots").join(name);
+    let actual = format!("{actual}\n");
+    if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
+        fs::write(&path, &actual).unwrap();
+    }
+    let kept = fs::read_to_string(&path).unwrap_or_default();
+    assert!(kept == actual, "{} differs; what came now:\n{actual}", path.display());
+}
+
+#[test]
+fn a_good_file_becomes_a_configuration() {
+    let config = configuration(GOOD);
+    assert_eq!(config.gateway.mode, Mode::Passive);
+    assert_eq!(config.gateway.wan, "wan0");
+    assert_eq!(config.gateway.listen, "10.81.9.1:4700".parse::<SocketAddr>().unwrap());
+    assert_eq!(config.gateway.control, PathBuf::from("/run/undrop/gateway.sock"));
+    assert_eq!((config.code.r, config.code.interleaves.as_slice()), (8, &[1, 11, 19][..]));
+    assert_eq!(config.code.max_delay_us(), 20_000);
+    assert_eq!(config.peers.len(), 1);
+    assert_eq!(config.peers[0].networks.len(), 2);
+    assert_eq!(config.peers[0].label(), "10.81.9.2:4700");
+}
+
+#[test]
+fn what_is_left_out_has_the_defaults_that_the_list_of_knobs_states() {
+    let short = "[gateway]\nwan='w'\nlisten='10.0.0.1:1'\n[[peer]]\naddress='10.0.0.2:1'\nnetworks=['10.2.0.0/16']\nkey_file='k'";
+    let config = configuration(short);
+    // The same file with every default written out.
+    let mut long = String::new();
+    for section in ["gateway", "code", "peer"] {
+        long += if section == "peer" { "[[peer]]\n" } else { "[" };
+        long += if section == "peer" { "" } else { section };
+        long += if section == "peer" { "" } else { "]\n" };
+        for knob in knobs::of(section) {
+            match (knob.key, knob.default) {
+                ("wan", _) => long += "wan='w'\n",
+                ("listen", _) => long += "listen='10.0.0.1:1'\n",
+                ("address", _) => long += "address='10.0.0.2:1'\n",
+                ("networks", _) => long += "networks=['10.2.0.0/16']\n",
+                ("key_file", _) => long += "key_file='k'\n",
+                // Their defaults are taken from elsewhere.
+                ("lan_mtu" | "wan_mtu" | "name", _) => {}
+                (key, default) => long += &format!("{key} = {}\n", default.unwrap()),
+            }
+        }
+    }
+    assert_eq!(configuration(&long), config);
+}
+
+#[test]
+fn every_example_in_the_list_of_knobs_is_right() {
+    let mut text = String::new();
+    for section in ["gateway", "code", "peer"] {
+        text += if section == "peer" { "[[peer]]\n" } else { "" };
+        text += &if section == "peer" { String::new() } else { format!("[{section}]\n") };
+        for knob in knobs::of(section) {
+            text += &format!("{}\n", knob.example);
+        }
+    }
+    configuration(&text);
+}
+
+#[test]
+fn ten_mistakes_are_told_in_one_pass() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/config/snapshots/ten-mistakes.toml");
+    let (_, report) = examined(&fs::read_to_string(file).unwrap());
+    assert_snapshot("ten-mistakes.txt", &report.to_string());
+    assert_snapshot("ten-mistakes.json", &report.to_json());
+    assert_eq!(report.errors(), 10);
+}
+
+#[test]
+fn every_integer_has_its_range() {
+    for knob in knobs::KNOBS {
+        let knobs::Kind::Integer { min, max } = knob.kind else { continue };
+        let line = |value: &str| {
+            let header = format!("[{}]", knob.section);
+            let line = format!("{header}\n{} = {value}", knob.key);
+            let text = GOOD.replacen(&format!("{} =", knob.key), "#", 1).replacen(&header, &line, 1);
+            examined(&text).1
+        };
+        for right in [min, max] {
+            assert_eq!(line(&right.to_string()).errors(), 0, "{} = {right}", knob.key);
+        }
+        for wrong in
+            [(min - 1).to_string(), (max + 1).to_string(), "-1".into(), "99999999999999999999999".into()]
+        {
+            let report = line(&wrong);
+            assert_eq!(report.diagnostics().len(), 1, "{report}");
+            assert_eq!(report.diagnostics()[0].code, "out-of-range");
+            assert_eq!(report.diagnostics()[0].expected, Some(format!("an integer from {min} to {max}")));
+        }
+        assert_eq!(line("\"8\"").diagnostics()[0].code, "wrong-type");
+    }
+}
+
+#[test]
+fn every_choice_refuses_another_word() {
+    for knob in knobs::KNOBS {
+        let knobs::Kind::Choice(words) = knob.kind else { continue };
+        let header = format!("[{}]", knob.section);
+        let plain = GOOD.replacen(&format!("{} =", knob.key), "#", 1);
+        for word in words {
+            let text = plain.replacen(&header, &format!("{header}\n{} = \"{word}\"", knob.key), 1);
+            assert_eq!(examined(&text).1.errors(), 0, "{word}");
+        }
+        let text = plain.replacen(&header, &format!("{header}\n{} = \"nonsense\"", knob.key), 1);
+        assert_eq!(examined(&text).1.diagnostics()[0].code, "bad-value");
+    }
+}
+
+#[test]
+fn a_word_nearly_right_is_suggested() {
+    let near = finding("\"passive\"", "\"pasive\"");
+    assert_eq!(near.help, ["did you mean `\"passive\"`?"]);
+    assert_eq!(finding("[code]", "[codes]").help, ["did you mean `code`?"]);
+    assert_eq!(finding("r = 8", "wan = \"wan0\"").help, ["`wan` belongs under [gateway]"]);
+    assert_eq!(finding("[code]", "[code]\nxyzzy = 1").help, ["leave it out"]);
+}
+
+#[test]
+fn names_of_interfaces_are_those_that_linux_allows() {
+    for wrong in ["", "sixteen-letters-", "a b", "a/b", "a:b", ".."] {
+        assert_eq!(code_of("\"wan0\"", &format!("\"{wrong}\"")), "bad-value", "{wrong}");
+    }
+    configuration(&GOOD.replace("wan0", "fifteen-letters"));
+    assert_eq!(code_of("mode = \"passive\"", "tun = \"wan0\""), "same-interface");
+    assert_eq!(code_of("mode = \"passive\"", "tun = 7"), "wrong-type");
+}
+
+#[test]
+fn addresses_need_digits_and_a_port_of_one_machine() {
+    assert_eq!(finding("10.81.9.2:4700", "10.81.9.2").help, ["add one: `\"10.81.9.2:4700\"`"]);
+    assert_eq!(finding("10.81.9.1:4700", "[2001:db8::1]").help, ["add one: `\"[2001:db8::1]:4700\"`"]);
+    for wrong in
+        ["far.example:4700", "10.81.9.2:0", "224.0.0.1:4700", "255.255.255.255:4700", "0.0.0.0:4700", ""]
+    {
+        assert_eq!(code_of("10.81.9.2:4700", wrong), "bad-value", "{wrong}");
+    }
+    configuration(&GOOD.replace("10.81.9.1:4700", "0.0.0.0:4700"));
+}
+
+#[test]
+fn the_control_socket_fits_its_address_and_lies_beside_the_file_if_relative() {
+    let long = format!("/{}", "x".repeat(107));
+    assert_eq!(code_of("/run/undrop/gateway.sock", &long), "bad-value");
+    assert_eq!(code_of("/run/undrop/gateway.sock", ""), "bad-value");
+    let source = Source::new(Path::new("/etc/undrop/gateway.toml"), "");
+    assert_eq!(source.resolve(Path::new("a.sock")), Path::new("/etc/undrop/a.sock"));
+    assert_eq!(source.resolve(Path::new("/a.sock")), Path::new("/a.sock"));
+}
+
+#[test]
+fn networks_are_given_whole() {
+    let host_bits = finding("10.81.2.0/24", "10.81.2.7/24");
+    assert_eq!(host_bits.help, ["write the network itself, `\"10.81.2.0/24\"`"]);
+    assert_eq!(finding("10.81.2.0/24", "10.81.2.7").help, ["for this one host, write `\"10.81.2.7/32\"`"]);
+    for wrong in ["10.81.2.0/33", "far site", "224.0.0.0/4", "127.0.0.0/8", "ff00::/8"] {
+        assert_eq!(code_of("10.81.2.0/24", wrong), "bad-value", "{wrong}");
+    }
+    assert_eq!(code_of("[\"10.81.2.0/24\", \"2001:db8:2::/48\"]", "[]"), "out-of-range");
+    assert_eq!(code_of("[\"10.81.2.0/24\", \"2001:db8:2::/48\"]", "\"10.81.2.0/24\""), "wrong-type");
+    let many = vec!["\"10.0.0.0/8\""; knobs::NETWORKS_MAX + 1].join(",");
+    assert_eq!(code_of("\"10.81.2.0/24\", \"2001:db8:2::/48\"", &many), "out-of-range");
+}
+
+#[test]
+fn interleaves_are_different_numbers_in_range() {
+    for (wrong, code) in [
+        ("[]", "out-of-range"),
+        ("[0]", "out-of-range"),
+        ("[1025]", "out-of-range"),
+        ("[1, 2, 3, 4, 5, 6, 7, 8, 9]", "out-of-range"),
+        ("[1, 11, 1]", "duplicate-value"),
+        ("[1, \"11\"]", "wrong-type"),
+        ("11", "wrong-type"),
+    ] {
+        assert_eq!(code_of("[1, 11, 19]", wrong), code, "{wrong}");
+    }
+}
+
+#[test]
+fn interleaves_that_repeat_each_other_are_warned_of() {
+    let warning = finding("[1, 11, 19]", "[10, 20]");
+    assert_eq!((warning.severity, warning.code), (Severity::Warning, "interleaves-overlap"));
+    // Maelstrom §4.4: (1,10,20) is worse than (1,11,19).
+    configuration(&GOOD.replace("[1, 11, 19]", "[1, 19, 41]"));
+    assert_eq!(configuration(&GOOD.replace("[1, 11, 19]", "[1]")).code.interleaves, [1]);
+}
+
+#[test]
+fn a_boolean_is_no_string() {
+    assert_eq!(code_of("scheme = \"layered\"", "delayed = \"yes\""), "wrong-type");
+    assert!(configuration(&GOOD.replace("scheme = \"layered\"", "delayed = true")).code.delayed);
+}
+
+#[test]
+fn a_peer_has_a_name_that_can_be_printed() {
+    for wrong in ["\"\"", "\"a\\u001b[31mb\"", "7", &format!("\"{}\"", "x".repeat(65))] {
+        let text = format!("[[peer]]\nname = {wrong}");
+        assert!(matches!(code_of("[[peer]]", &text), "bad-value" | "wrong-type"), "{wrong}");
+    }
+}
+
+#[test]
+fn sections_of_the_wrong_shape_are_explained() {
+    assert_eq!(finding("[[peer]]", "[peer]").code, "wrong-type");
+    assert_eq!(finding("[gateway]", "[[gateway]]").code, "wrong-type");
+    assert_eq!(examined("").1.diagnostics().len(), 2);
+    let peers = "[[peer]]\n".repeat(knobs::PEERS_MAX + 1);
+    assert_eq!(examined(&GOOD.replace("[[peer]]", &peers)).1.errors(), 1);
+    assert_eq!(examined("peer = [1, 2]").1.errors(), 3);
+}
+
+fn second_peer(address: &str, networks: &str, key: &str) -> Report {
+    let peer =
+        format!("\n[[peer]]\naddress = \"{address}\"\nnetworks = [{networks}]\nkey_file = \"{key}\"\n");
+    examined(&(GOOD.to_owned() + &peer)).1
+}
+
+#[test]
+fn two_peers_share_nothing() {
+    assert_eq!(second_peer("10.81.9.3:4700", "\"10.81.3.0/24\"", "b").diagnostics().len(), 0);
+    let one = |report: Report| {
+        assert_eq!(report.diagnostics().len(), 1, "{report}");
+        report.diagnostics()[0].code
+    };
+    assert_eq!(one(second_peer("10.81.9.2:4700", "\"10.81.3.0/24\"", "b")), "duplicate-peer");
+    assert_eq!(one(second_peer("10.81.9.3:4700", "\"10.81.0.0/21\"", "b")), "overlapping-networks");
+    assert_eq!(one(second_peer("10.81.9.3:4700", "\"10.81.2.0/24\"", "b")), "overlapping-networks");
+    assert_eq!(one(second_peer("10.81.9.3:4700", "\"10.81.2.128/25\"", "b")), "overlapping-networks");
+    assert_eq!(one(second_peer("10.81.9.3:4700", "\"10.81.3.0/24\"", "peer.key")), "shared-key");
+    assert_eq!(
+        one(second_peer("10.81.9.3:4700", "\"10.81.3.0/24\", \"10.81.3.0/25\"", "b")),
+        "redundant-network"
+    );
+    let named = GOOD.replace("[[peer]]", "[[peer]]\nname = \"x\"");
+    let twice = named.clone() + &named[named.find("[[peer]]").unwrap()..];
+    let codes: Vec<_> = examined(&twice).1.diagnostics().iter().map(|d| d.code).collect();
+    assert_eq!(codes.iter().filter(|&&code| code == "duplicate-peer").count(), 2, "{codes:?}");
+}
+
+#[test]
+fn gateways_stand_outside_the_networks_they_protect() {
+    assert_eq!(code_of("10.81.2.0/24", "10.81.9.2/32"), "peer-inside-network");
+    assert_eq!(code_of("10.81.2.0/24", "10.81.9.1/32"), "listen-inside-network");
+    let everything = examined(&GOOD.replace("10.81.2.0/24", "0.0.0.0/0")).1;
+    assert_eq!(everything.errors(), 2, "{everything}");
+    assert_eq!(code_of("10.81.9.2:4700", "10.81.9.1:4700"), "peer-is-self");
+    assert_eq!(code_of("10.81.9.2:4700", "[2001:db8::2]:4700"), "family-mismatch");
+}
+
+#[test]
+fn mistakes_in_the_syntax_are_shown_with_a_caret() {
+    let (draft, report) = examined("[gateway]\nwan = eth0\nlisten = \"10.0.0.1:1\n");
+    assert!(draft.is_none());
+    assert_snapshot("syntax.txt", &report.to_string());
+}
+
+#[test]
+fn a_key_given_twice_does_not_hide_other_mistakes() {
+    let (_, report) = examined(&GOOD.replace("r = 8", "r = 8\nr = 9\nscheem = 1"));
+    let codes: Vec<_> = report.diagnostics().iter().map(|d| d.code).collect();
+    assert_eq!(codes, ["duplicate-key", "unknown-key"]);
+}
+
+#[test]
+fn key_files_are_told_apart_by_what_is_wrong_with_them() {
+    let directory = std::env::temp_dir().join(format!("undrop-keys-{}", std::process::id()));
+    fs::create_dir_all(&directory).unwrap();
+    let key = PeerKey::generate().unwrap();
+    let good = directory.join("good.key");
+    let _ = fs::remove_file(&good);
+    key.write_new(&good).unwrap();
+    assert_eq!(fs::metadata(&good).unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(key.write_new(&good).is_err(), "an existing key is never overwritten");
+    assert_eq!(read_key_file(&good).unwrap(), key);
+
+    fs::set_permissions(&good, fs::Permissions::from_mode(0o640)).unwrap();
+    assert!(matches!(read_key_file(&good), Err(KeyError::Mode { mode: 0o640 })));
+    fs::set_permissions(&good, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::write(&good, b"\xff\xfe").unwrap();
+    assert!(matches!(read_key_file(&good), Err(KeyError::Character { at: 1 })));
+    fs::write(&good, "x".repeat(100_000)).unwrap();
+    assert!(matches!(read_key_file(&good), Err(KeyError::Length { .. })));
+    assert!(matches!(read_key_file(&directory), Err(KeyError::NotAFile)));
+    assert!(matches!(read_key_file(&directory.join("none")), Err(KeyError::Unreadable(_))));
+    // A pipe nobody writes to: the read must not wait.
+    let pipe = directory.join("pipe");
+    let _ = fs::remove_file(&pipe);
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
+    assert!(matches!(read_key_file(&pipe), Err(KeyError::NotAFile)));
+    fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_one_clear_error() {
+    let report = load(Path::new("/nonexistent/gateway.toml")).unwrap_err();
+    assert_eq!(report.diagnostics()[0].code, "unreadable-file");
+    let path = std::env::temp_dir().join(format!("undrop-big-{}.toml", std::process::id()));
+    fs::write(&path, " ".repeat(FILE_BYTES_MAX as usize + 1)).unwrap();
+    assert!(load(&path).unwrap_err().to_string().contains("larger than"));
+    fs::write(&path, b"wan = \"\xff\"").unwrap();
+    assert!(load(&path).unwrap_err().to_string().contains("not UTF-8"));
+    fs::remove_file(&path).unwrap();
+}
+
+/// A piece of TOML that is often nearly right.
+fn fragment() -> impl Strategy<Value = String> {
+    let keys: Vec<&str> = knobs::KNOBS.iter().map(|knob| knob.key).collect();
+    let values = vec![
+        "8",
+        "-1",
+        "1e9",
+        "true",
+        "[]",
+        "[1, 11, 19]",
+        "[\"10.0.0.0/8\"]",
+        "[[1], {a = 2}]",
+        "\"10.0.0.1:1\"",
+        "\"[::1]:1\"",
+        "\"\"",
+        "\"\\u0000\"",
+        "'é'",
+        "{}",
+        "1979-05-27",
+        "nan",
+        "0xffffffffffffffffffff",
+    ];
+    prop_oneof![
+        prop::sample::select(vec![
+            "[gateway]\n",
+            "[code]\n",
+            "[[peer]]\n",
+            "[peer]\n",
+            "peer = 1\n",
+            "[",
+            "\r\n"
+        ])
+        .prop_map(str::to_owned),
+        (prop::sample::select(keys), prop::sample::select(values))
+            .prop_map(|(key, value)| format!("{key} = {value}\n")),
+        ".*",
+    ]
+}
+
+proptest! {
+    #[test]
+    fn no_text_panics(fragments in prop::collection::vec(fragment(), 0..24)) {
+        let (draft, report) = examined(&fragments.concat());
+        let _ = (report.to_string(), report.to_json());
+        if report.errors() == 0 {
+            draft.expect("a file without error has a draft").finish();
+        }
+    }
+
+    #[test]
+    fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        let _ = examined(&String::from_utf8_lossy(&bytes)).1.to_string();
+    }
 }

@@ -1,6 +1,27 @@
-//! The configuration held against the live machine.
+//! The configuration held against the live machine: what is absent, down, too small or forbidden.
+//!
+//! `facts` looks around once; the rest judges what it saw and is tested with made-up machines.
+
+mod budget;
+mod facts;
+mod netlink;
+mod network;
+mod system;
 
 use super::draft::Draft;
 use super::report::Findings;
+use facts::Facts;
 
-pub(super) fn check_draft(_draft: &Draft, _overhead: impl Fn(u8, bool) -> usize, _findings: &mut Findings) {}
+/// Adds what this machine lacks to run the draft, as far as the draft is known.
+pub(super) fn check_draft(draft: &Draft, overhead: impl Fn(u8, bool) -> usize, findings: &mut Findings) {
+    judge(draft, &Facts::gather(draft), overhead, findings);
+}
+
+fn judge(draft: &Draft, facts: &Facts, overhead: impl Fn(u8, bool) -> usize, findings: &mut Findings) {
+    network::check(draft, facts, findings);
+    budget::check(draft, facts, overhead, findings);
+    system::check(draft, facts, findings);
+}
+
+#[cfg(test)]
+mod tests;

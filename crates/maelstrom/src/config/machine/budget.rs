@@ -1,0 +1,216 @@
+//! The MTU budget: a repair is larger than the largest packet in it, and has to fit the long-haul path.
+
+use std::fmt::Write as _;
+
+use ipnet::IpNet;
+
+use super::super::draft::Draft;
+use super::super::report::Findings;
+use super::super::{Diagnostic, Span};
+use super::facts::{Facts, first_host};
+
+/// The least an IPv4 host must be able to take in (RFC 791 §3.1); below that no LAN MTU makes sense.
+const LAN_MTU_MIN: u32 = 576;
+
+/// IPv4 and TCP headers without options: the segment size is this much less than the MTU.
+const HEADERS_V4: u32 = 40;
+/// The same with IPv6.
+const HEADERS_V6: u32 = 60;
+
+/// Lines of routes that are written out.
+const ROUTES_SHOWN_MAX: usize = 16;
+
+/// One side of the budget.
+struct Limit {
+    bytes: u32,
+    /// Where it comes from, in words.
+    origin: String,
+    span: Option<Span>,
+}
+
+pub(super) fn check(
+    draft: &Draft,
+    facts: &Facts,
+    overhead: impl Fn(u8, bool) -> usize,
+    findings: &mut Findings,
+) {
+    let Some(wan) = wan_limit(draft, facts, findings) else { return };
+    let Some(lan) = lan_limit(draft, facts, wan.bytes) else { return };
+    let (Some(r), Some(listen)) = (&draft.code.r, &draft.gateway.listen) else { return };
+    let extra = overhead(r.value, listen.value.is_ipv6()) as u32;
+    let span = lan.span.clone().or(wan.span.clone());
+    if lan.bytes + extra <= wan.bytes {
+        findings.add(
+            Diagnostic::remark(
+                "mtu-budget",
+                format!("{} bytes of packet + {extra} of repair overhead fit into {}", lan.bytes, wan.bytes),
+            )
+            .at(span)
+            .note(format!("the packet is {}, the path is {}", lan.origin, wan.origin)),
+        );
+        return;
+    }
+    let fit = wan.bytes.saturating_sub(extra);
+    let mut diagnostic = Diagnostic::error(
+        "mtu-budget",
+        format!(
+            "a repair over packets of {} bytes has {}, more than the path's {}",
+            lan.bytes,
+            lan.bytes + extra,
+            wan.bytes
+        ),
+    )
+    .at(span)
+    .expected(format!(
+        "packets of at most {fit} bytes: {} less the overhead {extra} of a repair with r = {}",
+        wan.bytes, r.value
+    ))
+    .seen(format!("{} bytes: {}", lan.bytes, lan.origin))
+    .note(format!("the path carries {} bytes: {}", wan.bytes, wan.origin))
+    .note("such a repair is cut in two: twice the packets, and useless if either half is lost");
+    for help in remedies(draft, facts, fit) {
+        diagnostic = diagnostic.help(help);
+    }
+    findings.add(diagnostic);
+}
+
+/// What the path carries. States larger than the interface's MTU are mistakes.
+fn wan_limit(draft: &Draft, facts: &Facts, findings: &mut Findings) -> Option<Limit> {
+    let wan = draft.gateway.wan.as_ref();
+    let interface = wan.and_then(|wan| facts.interface(&wan.value));
+    let stated = draft.gateway.wan_mtu.as_ref()?.as_ref();
+    match (stated, interface) {
+        (Some(stated), Some(interface)) if u32::from(stated.value) > interface.mtu => {
+            findings.add(
+                Diagnostic::error("wan-mtu", "`wan_mtu` is larger than the interface's MTU")
+                    .at(stated.span.clone())
+                    .expected(format!("at most {}, the MTU of `{}`", interface.mtu, interface.name))
+                    .seen(stated.value.to_string())
+                    .help(format!(
+                        "leave `wan_mtu` out, or, if the path carries it: ip link set dev {} mtu {}",
+                        interface.name, stated.value
+                    )),
+            );
+            None
+        }
+        (Some(stated), _) => Some(Limit {
+            bytes: u32::from(stated.value),
+            origin: "stated by `wan_mtu`".to_owned(),
+            span: stated.span.clone(),
+        }),
+        (None, Some(interface)) => Some(Limit {
+            bytes: interface.mtu,
+            origin: format!("the MTU of `{}`", interface.name),
+            span: wan.and_then(|wan| wan.span.clone()),
+        }),
+        (None, None) => None,
+    }
+}
+
+/// The largest source packet: stated, or bounded by every route to the peers' networks, or by the other interfaces.
+/// What leaves by the WAN interface is never larger than the path.
+fn lan_limit(draft: &Draft, facts: &Facts, wan: u32) -> Option<Limit> {
+    if let Some(stated) = draft.gateway.lan_mtu.as_ref()? {
+        let bytes = u32::from(stated.value);
+        return Some(Limit { bytes, origin: "stated by `lan_mtu`".to_owned(), span: stated.span.clone() });
+    }
+    if let Some(bytes) = route_limit(draft, facts)
+        && bytes <= wan
+    {
+        return Some(Limit {
+            bytes,
+            origin: "the MTU of the routes to the peers' networks".to_owned(),
+            span: None,
+        });
+    }
+    let own = [&draft.gateway.wan, &draft.gateway.tun];
+    let is_own = |name: &str| own.iter().any(|own| own.as_ref().is_some_and(|own| own.value == name));
+    let others =
+        facts.interfaces.as_ref()?.iter().filter(|one| one.up && !one.loopback && !is_own(&one.name));
+    Some(match others.max_by_key(|interface| interface.mtu) {
+        Some(other) if other.mtu <= wan => Limit {
+            bytes: other.mtu,
+            origin: format!("assumed from the MTU of `{}`", other.name),
+            span: None,
+        },
+        _ => Limit { bytes: wan, origin: "assumed, for the path carries them".to_owned(), span: None },
+    })
+}
+
+/// The kernel keeps a route's MTU for what it forwards too. All routes must have one.
+fn route_limit(draft: &Draft, facts: &Facts) -> Option<u32> {
+    let networks = draft.peers.iter().flat_map(|peer| &peer.networks);
+    let mut largest = None;
+    for network in networks {
+        let route = facts.routes.get(&first_host(&network.value))?.as_ref()?;
+        largest = largest.max(Some(route.mtu?));
+    }
+    largest
+}
+
+/// Lines that can be used as they are.
+fn remedies(draft: &Draft, facts: &Facts, fit: u32) -> Vec<String> {
+    if fit < LAN_MTU_MIN {
+        return vec!["choose a smaller r, or a path that carries larger packets".to_owned()];
+    }
+    let wan = draft.gateway.wan.as_ref().map_or("WAN", |wan| wan.value.as_str());
+    let networks: Vec<&IpNet> =
+        draft.peers.iter().flat_map(|peer| &peer.networks).map(|n| &n.value).collect();
+    let mut help = vec![format!("if the hosts never send more than {fit} bytes, say so: `lan_mtu = {fit}`")];
+    let mut routes = "else lower the MTU of the routes, here and at the peers:".to_owned();
+    for network in networks.iter().take(ROUTES_SHOWN_MAX) {
+        let route = facts.routes.get(&first_host(network)).and_then(Option::as_ref);
+        let via = match route {
+            Some(route) => route.gateway.map_or(String::new(), |gateway| format!(" via {gateway}")),
+            None => " via NEXTHOP".to_owned(),
+        };
+        let _ = write!(routes, "\nip route replace {network}{via} dev {wan} mtu {fit}");
+    }
+    if networks.len() > ROUTES_SHOWN_MAX {
+        routes += "\nand so on for each network";
+    }
+    help.push(routes);
+    let v4 = networks.iter().any(|network| matches!(network, IpNet::V4(_)));
+    let v6 = networks.iter().any(|network| matches!(network, IpNet::V6(_)));
+    help.push(nft_clamp(wan, fit, v4, v6));
+    help.push(iptables_clamp(wan, fit, v4, v6));
+    help
+}
+
+fn nft_clamp(wan: &str, fit: u32, v4: bool, v6: bool) -> String {
+    let mut lines = "and, where path MTU discovery fails, clamp TCP's segment size, with nftables:\n\
+                     nft add table inet undrop\n\
+                     nft 'add chain inet undrop clamp { type filter hook forward priority mangle; }'"
+        .to_owned();
+    for (family, wanted, headers) in [("ipv4", v4, HEADERS_V4), ("ipv6", v6, HEADERS_V6)] {
+        if !wanted {
+            continue;
+        }
+        for direction in ["oifname", "iifname"] {
+            let _ = write!(
+                lines,
+                "\nnft 'add rule inet undrop clamp {direction} \"{wan}\" meta nfproto {family} tcp flags syn tcp option maxseg size set {}'",
+                fit - headers
+            );
+        }
+    }
+    lines
+}
+
+fn iptables_clamp(wan: &str, fit: u32, v4: bool, v6: bool) -> String {
+    let mut lines = "or with iptables:".to_owned();
+    for (command, wanted, headers) in [("iptables", v4, HEADERS_V4), ("ip6tables", v6, HEADERS_V6)] {
+        if !wanted {
+            continue;
+        }
+        for direction in ["-o", "-i"] {
+            let mss = fit - headers;
+            let _ = write!(
+                lines,
+                "\n{command} -t mangle -A FORWARD {direction} {wan} -p tcp --tcp-flags SYN,RST SYN -m tcpmss --mss {}:65535 -j TCPMSS --set-mss {mss}",
+                mss + 1
+            );
+        }
+    }
+    lines
+}

@@ -1,0 +1,233 @@
+//! What the machine is like: read once, judged afterwards.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::net::{IpAddr, UdpSocket};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use nix::fcntl::AtFlags;
+use nix::unistd::{AccessFlags, faccessat};
+
+use super::super::draft::Draft;
+use super::netlink::Netlink;
+
+/// The bit of each capability that a gateway may need (`linux/capability.h`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Capability {
+    NetAdmin = 12,
+    NetRaw = 13,
+    SysAdmin = 21,
+    Bpf = 39,
+}
+
+/// One network interface.
+#[derive(Clone, Debug)]
+pub(super) struct Interface {
+    pub(super) name: String,
+    pub(super) index: u32,
+    pub(super) mtu: u32,
+    pub(super) up: bool,
+    pub(super) carrier: bool,
+    pub(super) loopback: bool,
+    pub(super) addresses: Vec<IpAddr>,
+}
+
+/// The kernel's way to a destination.
+#[derive(Clone, Debug)]
+pub(super) struct Route {
+    pub(super) interface: String,
+    pub(super) gateway: Option<IpAddr>,
+    /// The route's own MTU, if it has one.
+    pub(super) mtu: Option<u32>,
+}
+
+/// A file of the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    Usable,
+    Absent,
+    Denied,
+}
+
+/// The place of the control socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ControlPlace {
+    /// A gateway answers there.
+    Answered,
+    /// The socket can be made, its directory too if need be.
+    Free,
+    /// The directory, or the nearest one above it that exists, cannot be written.
+    Denied(String),
+    /// Something that is no directory stands in the way.
+    Blocked(String),
+}
+
+/// The machine, as far as it could be read: `None` is what it would not tell.
+#[derive(Clone, Debug)]
+pub(super) struct Facts {
+    pub(super) interfaces: Option<Vec<Interface>>,
+    /// By destination: each peer's address, and the first address of each of its networks.
+    pub(super) routes: BTreeMap<IpAddr, Option<Route>>,
+    /// Effective capabilities, one bit each.
+    pub(super) capabilities: Option<u64>,
+    /// Whether this is the user namespace the machine started in: only there capabilities reach the whole kernel.
+    pub(super) initial_user_namespace: bool,
+    pub(super) tun_device: Reach,
+    pub(super) forwarding_v4: Option<u32>,
+    pub(super) forwarding_v6: Option<u32>,
+    pub(super) rp_filter_all: Option<u32>,
+    pub(super) settings_writable: bool,
+    pub(super) control: Option<ControlPlace>,
+    /// Whether the listen port is taken, where the address is ours.
+    pub(super) port_in_use: bool,
+    pub(super) kernel: Option<String>,
+    /// This program.
+    pub(super) program: String,
+}
+
+impl Facts {
+    /// Looks around. Changes nothing and sends nothing.
+    pub(super) fn gather(draft: &Draft) -> Self {
+        let (interfaces, routes) = read_network(draft);
+        let listen = draft.gateway.listen.as_ref();
+        Self {
+            interfaces,
+            routes,
+            capabilities: read_capabilities(),
+            initial_user_namespace: is_initial_user_namespace(),
+            tun_device: reach(Path::new("/dev/net/tun")),
+            forwarding_v4: read_number("/proc/sys/net/ipv4/ip_forward"),
+            forwarding_v6: read_number("/proc/sys/net/ipv6/conf/all/forwarding"),
+            rp_filter_all: read_number("/proc/sys/net/ipv4/conf/all/rp_filter"),
+            settings_writable: reach(Path::new("/proc/sys/net/ipv4/conf/all/rp_filter")) == Reach::Usable,
+            control: draft.gateway.control.as_ref().map(|control| control_place(&control.value)),
+            port_in_use: listen.is_some_and(|listen| {
+                UdpSocket::bind(listen.value).is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
+            }),
+            kernel: fs::read_to_string("/proc/sys/kernel/osrelease").ok().map(|text| text.trim().to_owned()),
+            program: std::env::current_exe().map_or("undrop".to_owned(), |path| path.display().to_string()),
+        }
+    }
+
+    pub(super) fn can(&self, capability: Capability) -> bool {
+        // What cannot be read is not complained of.
+        self.capabilities.is_none_or(|bits| bits >> capability as u32 & 1 == 1)
+    }
+
+    pub(super) fn interface(&self, name: &str) -> Option<&Interface> {
+        self.interfaces.as_ref()?.iter().find(|interface| interface.name == name)
+    }
+
+    pub(super) fn gateway_answers(&self) -> bool {
+        self.control == Some(ControlPlace::Answered)
+    }
+}
+
+/// Interfaces and the routes toward everything the draft names.
+fn read_network(draft: &Draft) -> (Option<Vec<Interface>>, BTreeMap<IpAddr, Option<Route>>) {
+    let Ok(netlink) = Netlink::open() else { return (None, BTreeMap::new()) };
+    let Ok(interfaces) = netlink.interfaces() else { return (None, BTreeMap::new()) };
+    let mut routes = BTreeMap::new();
+    for peer in &draft.peers {
+        let address = peer.address.iter().map(|address| address.value.ip());
+        let networks = peer.networks.iter().map(|network| first_host(&network.value));
+        for destination in address.chain(networks) {
+            if let Ok(route) = netlink.route(destination, &interfaces) {
+                routes.insert(destination, route);
+            }
+        }
+    }
+    (Some(interfaces), routes)
+}
+
+/// An address that stands for a network when its route is asked for: not the network's own, which IPv4 reserves.
+pub(super) fn first_host(network: &ipnet::IpNet) -> IpAddr {
+    network.hosts().next().unwrap_or(network.addr())
+}
+
+fn read_number(path: &str) -> Option<u32> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+/// The thread's own capabilities, which may differ from the process's.
+fn read_capabilities() -> Option<u64> {
+    let status = fs::read_to_string("/proc/thread-self/status").ok()?;
+    let bits = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    u64::from_str_radix(bits.trim(), 16).ok()
+}
+
+fn is_initial_user_namespace() -> bool {
+    let Ok(map) = fs::read_to_string("/proc/self/uid_map") else { return true };
+    map.split_whitespace().eq(["0", "0", "4294967295"])
+}
+
+fn reach(path: &Path) -> Reach {
+    if !path.exists() {
+        Reach::Absent
+    } else if may(path, AccessFlags::R_OK | AccessFlags::W_OK) {
+        Reach::Usable
+    } else {
+        Reach::Denied
+    }
+}
+
+/// With the rights this process has now, as opposed to those of who started it.
+fn may(path: &Path, access: AccessFlags) -> bool {
+    faccessat(nix::fcntl::AT_FDCWD, path, access, AtFlags::AT_EACCESS).is_ok()
+}
+
+fn control_place(socket: &Path) -> ControlPlace {
+    if UnixStream::connect(socket).is_ok() {
+        return ControlPlace::Answered;
+    }
+    let absolute = std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned());
+    let existing =
+        absolute.ancestors().skip(1).find(|directory| directory.exists()).unwrap_or(Path::new("/"));
+    let shown = existing.display().to_string();
+    if !existing.is_dir() {
+        ControlPlace::Blocked(shown)
+    } else if !may(existing, AccessFlags::W_OK | AccessFlags::X_OK) {
+        ControlPlace::Denied(shown)
+    } else {
+        ControlPlace::Free
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_control_socket_in_a_directory_that_can_be_made_is_free() {
+        let base = std::env::temp_dir();
+        assert_eq!(control_place(&base.join("undrop-none/deep/gateway.sock")), ControlPlace::Free);
+    }
+
+    #[test]
+    fn a_file_where_the_directory_should_be_is_in_the_way() {
+        let file = std::env::temp_dir().join(format!("undrop-blocked-{}", std::process::id()));
+        fs::write(&file, "").unwrap();
+        assert_eq!(
+            control_place(&file.join("gateway.sock")),
+            ControlPlace::Blocked(file.display().to_string())
+        );
+        fs::remove_file(&file).unwrap();
+    }
+
+    #[test]
+    fn the_host_that_stands_for_a_network_lies_in_it() {
+        for text in
+            ["10.0.0.0/8", "10.1.2.3/32", "10.1.2.2/31", "0.0.0.0/0", "2001:db8::/32", "::1/128", "::/0"]
+        {
+            let network: ipnet::IpNet = text.parse().unwrap();
+            assert!(network.contains(&first_host(&network)), "{text}");
+        }
+    }
+
+    #[test]
+    fn this_thread_has_capabilities_that_can_be_read() {
+        assert!(read_capabilities().is_some());
+    }
+}

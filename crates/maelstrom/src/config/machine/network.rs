@@ -1,0 +1,146 @@
+//! Interfaces, addresses and routes.
+
+use super::super::Diagnostic;
+use super::super::draft::Draft;
+use super::super::report::Findings;
+use super::facts::{Facts, Interface, first_host};
+
+pub(super) fn check(draft: &Draft, facts: &Facts, findings: &mut Findings) {
+    let Some(interfaces) = &facts.interfaces else {
+        let message = "the interfaces of this machine cannot be listed";
+        findings.add(
+            Diagnostic::warning("unknown-machine", message)
+                .note("interface, address, route and MTU are not checked")
+                .help("run the check on the gateway itself, where netlink sockets are allowed"),
+        );
+        return;
+    };
+    wan_is_ready(draft, interfaces, findings);
+    tun_is_free(draft, facts, findings);
+    listen_is_ours(draft, facts, interfaces, findings);
+    routes_lead_to_wan(draft, facts, findings);
+}
+
+fn wan_is_ready(draft: &Draft, interfaces: &[Interface], findings: &mut Findings) {
+    let Some(wan) = &draft.gateway.wan else { return };
+    let name = &wan.value;
+    let Some(interface) = interfaces.iter().find(|interface| interface.name == *name) else {
+        let names = listed(interfaces.iter().filter(|one| !one.loopback).map(|one| one.name.as_str()));
+        findings.add(
+            Diagnostic::error("interface-absent", format!("there is no interface `{name}` on this machine"))
+                .at(wan.span.clone())
+                .expected(format!("one of the interfaces present: {names}"))
+                .help("set `wan` to the interface toward the long-haul link; `ip route` shows which one that is"),
+        );
+        return;
+    };
+    if !interface.up {
+        findings.add(
+            Diagnostic::error("interface-down", format!("the interface `{name}` is down"))
+                .at(wan.span.clone())
+                .help(format!("ip link set dev {name} up")),
+        );
+    } else if !interface.carrier {
+        findings.add(
+            Diagnostic::warning("no-carrier", format!("the interface `{name}` has no carrier"))
+                .at(wan.span.clone())
+                .note("nothing leaves or arrives until the link comes up; the gateway can start before")
+                .help("check the cable, or the far end of the virtual link"),
+        );
+    }
+    if interface.loopback {
+        findings.add(
+            Diagnostic::error(
+                "loopback-wan",
+                format!("`{name}` is the loopback interface: it leads to no other site"),
+            )
+            .at(wan.span.clone())
+            .help("set `wan` to the interface toward the long-haul link"),
+        );
+    }
+}
+
+/// The gateway's own device is there while it runs; otherwise the name belongs to somebody else.
+fn tun_is_free(draft: &Draft, facts: &Facts, findings: &mut Findings) {
+    let Some(tun) = &draft.gateway.tun else { return };
+    let is_wan = draft.gateway.wan.as_ref().is_some_and(|wan| wan.value == tun.value);
+    if facts.interface(&tun.value).is_none() || facts.gateway_answers() || is_wan {
+        return;
+    }
+    findings.add(
+        Diagnostic::error("tun-exists", format!("an interface `{}` exists already", tun.value))
+            .at(tun.span.clone())
+            .expected("a free name: the gateway makes this device, and removes it when it ends")
+            .help(format!("choose another `tun`, or remove it: ip link delete dev {}", tun.value)),
+    );
+}
+
+fn listen_is_ours(draft: &Draft, facts: &Facts, interfaces: &[Interface], findings: &mut Findings) {
+    let Some(listen) = &draft.gateway.listen else { return };
+    let ip = listen.value.ip();
+    let ours = |interface: &Interface| interface.addresses.contains(&ip);
+    if !ip.is_unspecified() && !interfaces.iter().any(ours) {
+        let wan = draft.gateway.wan.as_ref().map_or("", |wan| wan.value.as_str());
+        let same_family = |address: &&std::net::IpAddr| address.is_ipv4() == ip.is_ipv4();
+        let of_wan = facts.interface(wan).into_iter().flat_map(|interface| interface.addresses.iter());
+        let present = listed(of_wan.filter(same_family).map(ToString::to_string).collect::<Vec<_>>().iter());
+        let prefix = if ip.is_ipv4() { 24 } else { 64 };
+        let device = if wan.is_empty() { "IFACE" } else { wan };
+        findings.add(
+            Diagnostic::error("listen-not-local", format!("{ip} is no address of this machine"))
+                .at(listen.span.clone())
+                .expected(format!("an address of this machine; `{device}` has {present}"))
+                .help(format!("set `listen` to one of them, or add the address: ip address add {ip}/{prefix} dev {device}")),
+        );
+    } else if facts.port_in_use && !facts.gateway_answers() {
+        let port = listen.value.port();
+        findings.add(
+            Diagnostic::error("port-in-use", format!("another process holds UDP port {port} of {ip}"))
+                .at(listen.span.clone())
+                .help(format!(
+                    "`ss -ulnp 'sport = :{port}'` names it; stop it, or choose another port on both sides"
+                )),
+        );
+    }
+}
+
+/// What leaves by another interface is not seen, and gets no repairs.
+fn routes_lead_to_wan(draft: &Draft, facts: &Facts, findings: &mut Findings) {
+    let Some(wan) = &draft.gateway.wan else { return };
+    if facts.interface(&wan.value).is_none() {
+        return;
+    }
+    for peer in &draft.peers {
+        let address = peer.address.iter().map(|a| (a.value.ip(), a.value.ip().to_string(), a.span.clone()));
+        let networks =
+            peer.networks.iter().map(|n| (first_host(&n.value), n.value.to_string(), n.span.clone()));
+        for (destination, shown, span) in address.chain(networks) {
+            match facts.routes.get(&destination) {
+                None => {}
+                Some(None) => findings.add(
+                    Diagnostic::warning("no-route", format!("there is no route to {shown}"))
+                        .at(span)
+                        .help(format!("ip route add {shown} via NEXTHOP dev {}", wan.value)),
+                ),
+                Some(Some(route)) if route.interface == wan.value => {}
+                Some(Some(route)) => findings.add(
+                    Diagnostic::warning(
+                        "other-interface",
+                        format!(
+                            "what goes to {shown} leaves by `{}`, not by `{}`",
+                            route.interface, wan.value
+                        ),
+                    )
+                    .at(span)
+                    .note("the gateway watches `wan` alone: traffic on another interface is not protected")
+                    .help(format!("set `wan` to `{}`, or mend the route to {shown}", route.interface)),
+                ),
+            }
+        }
+    }
+}
+
+fn listed<S: AsRef<str>>(names: impl Iterator<Item = S>) -> String {
+    let names: Vec<String> = names.map(|name| format!("`{}`", name.as_ref())).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}

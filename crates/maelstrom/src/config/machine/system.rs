@@ -1,0 +1,169 @@
+//! Capabilities, devices, kernel settings, the control socket.
+
+use super::super::draft::Draft;
+use super::super::report::Findings;
+use super::super::{Diagnostic, TapChoice};
+use super::facts::{Capability, ControlPlace, Facts, Reach};
+
+/// The oldest kernel the gateway is made for.
+const KERNEL_MIN: (u32, u32) = (5, 10);
+
+/// `rp_filter` 1: a packet must come in where the answer to it would go out (RFC 3704 §2.2).
+const RP_FILTER_STRICT: u32 = 1;
+
+pub(super) fn check(draft: &Draft, facts: &Facts, findings: &mut Findings) {
+    capabilities(draft, facts, findings);
+    tun_device(facts, findings);
+    forwarding(draft, facts, findings);
+    reverse_path_filter(draft, facts, findings);
+    control_socket(draft, facts, findings);
+    kernel(facts, findings);
+}
+
+fn capabilities(draft: &Draft, facts: &Facts, findings: &mut Findings) {
+    let tap = draft.gateway.tap.as_ref();
+    if !facts.can(Capability::NetAdmin) {
+        findings.add(missing(facts, "CAP_NET_ADMIN", "makes the TUN device and attaches the tap"));
+    }
+    if !facts.can(Capability::NetRaw) && tap.is_some_and(|tap| tap.value != TapChoice::Ebpf) {
+        findings.add(missing(facts, "CAP_NET_RAW", "opens packet sockets"));
+    }
+    // Before Linux 5.8 there was no CAP_BPF, and CAP_SYS_ADMIN still includes it.
+    let bpf = facts.can(Capability::Bpf) || facts.can(Capability::SysAdmin);
+    let Some(tap) = tap.filter(|tap| tap.value != TapChoice::Packet) else { return };
+    let forced = tap.value == TapChoice::Ebpf;
+    if !bpf && forced {
+        findings.add(missing(facts, "CAP_BPF", "loads the eBPF tap").at(tap.span.clone()));
+    } else if !facts.initial_user_namespace && forced {
+        findings.add(
+            Diagnostic::error(
+                "ebpf-forbidden",
+                "the kernel loads no eBPF program for a process in a user namespace",
+            )
+            .at(tap.span.clone())
+            .help("set `tap = \"packet\"`, or run the gateway outside the user namespace"),
+        );
+    } else if !bpf || !facts.initial_user_namespace {
+        let why = if bpf { "inside a user namespace" } else { "without CAP_BPF" };
+        findings.add(
+            Diagnostic::remark("tap-packet", format!("{why} the tap will be packet sockets, not eBPF"))
+                .at(tap.span.clone())
+                .note("they cost more processor time for each packet"),
+        );
+    }
+}
+
+fn missing(facts: &Facts, name: &str, purpose: &str) -> Diagnostic {
+    Diagnostic::error("missing-capability", format!("{name} is missing: it {purpose}"))
+        .help(format!(
+            "run as root, or give it to the program: setcap 'cap_net_admin,cap_net_raw,cap_bpf+ep' {}",
+            facts.program
+        ))
+        .help("in a systemd unit: AmbientCapabilities=CAP_NET_ADMIN CAP_NET_RAW CAP_BPF")
+}
+
+fn tun_device(facts: &Facts, findings: &mut Findings) {
+    match facts.tun_device {
+        Reach::Usable => {}
+        Reach::Absent => findings.add(
+            Diagnostic::error(
+                "no-tun",
+                "/dev/net/tun is absent: recovered packets could not enter the kernel",
+            )
+            .help("modprobe tun")
+            .help("in a container, pass the device in: --device /dev/net/tun"),
+        ),
+        Reach::Denied => {
+            let diagnostic = Diagnostic::error("no-tun", "/dev/net/tun cannot be opened by this user");
+            findings.add(
+                diagnostic.help("run as root, or give the device its usual mode: chmod 666 /dev/net/tun"),
+            );
+        }
+    }
+}
+
+fn forwarding(draft: &Draft, facts: &Facts, findings: &mut Findings) {
+    let mut networks = draft.peers.iter().flat_map(|peer| &peer.networks);
+    let v4 = networks.clone().any(|network| network.value.addr().is_ipv4());
+    let v6 = networks.any(|network| network.value.addr().is_ipv6());
+    let states = [
+        (v4, facts.forwarding_v4, "IPv4", "net.ipv4.ip_forward"),
+        (v6, facts.forwarding_v6, "IPv6", "net.ipv6.conf.all.forwarding"),
+    ];
+    for (wanted, state, family, key) in states {
+        if wanted && state == Some(0) {
+            findings.add(
+                Diagnostic::warning("not-forwarding", format!("this machine does not forward {family}"))
+                    .note("only its own traffic would be protected, not that of the hosts behind it")
+                    .help(format!("sysctl -w {key}=1")),
+            );
+        }
+    }
+}
+
+/// The kernel takes the larger of the setting for all interfaces and that of the one; the gateway sets its own device
+/// to 2, loose.
+fn reverse_path_filter(draft: &Draft, facts: &Facts, findings: &mut Findings) {
+    let Some(tun) = &draft.gateway.tun else { return };
+    if facts.rp_filter_all != Some(RP_FILTER_STRICT) {
+        return;
+    }
+    let why = "recovered packets enter by it, while the way back to their senders is by `wan`";
+    if facts.settings_writable {
+        let message =
+            format!("rp_filter is strict; the gateway makes it loose for its own device `{}`", tun.value);
+        findings.add(Diagnostic::remark("rp-filter", message).note(why));
+        return;
+    }
+    findings.add(
+        Diagnostic::warning(
+            "rp-filter",
+            format!("rp_filter is strict, and cannot be made loose for `{}`", tun.value),
+        )
+        .note(why)
+        .note("the kernel would drop every recovered IPv4 packet")
+        .help("sysctl -w net.ipv4.conf.all.rp_filter=2, where /proc/sys can be written"),
+    );
+}
+
+fn control_socket(draft: &Draft, facts: &Facts, findings: &mut Findings) {
+    let (Some(control), Some(place)) = (&draft.gateway.control, &facts.control) else { return };
+    let path = control.value.display();
+    let parent = control.value.parent().unwrap_or(&control.value).display();
+    let diagnostic = match place {
+        ControlPlace::Free => return,
+        ControlPlace::Answered => {
+            Diagnostic::warning("already-running", format!("a gateway already runs with `{path}`"))
+                .note("a second one would not start")
+                .help("to load this file into the running one: systemctl reload undrop, or kill -HUP its pid")
+                .help("to run both, give each a `control`, a `listen` and a `tun` of its own")
+        }
+        ControlPlace::Denied(directory) => Diagnostic::error(
+            "control-directory",
+            format!("the control socket cannot be made in `{directory}`"),
+        )
+        .expected("a directory this user may write")
+        .help(format!("install -d -o USER -m 0755 {parent}, or RuntimeDirectory=undrop in a systemd unit"))
+        .help("or set `control` to a path in a directory of your own"),
+        ControlPlace::Blocked(file) => {
+            Diagnostic::error("control-directory", format!("`{file}` is in the way of the control socket"))
+                .expected("a directory")
+                .help("move it away, or set another `control`")
+        }
+    };
+    findings.add(diagnostic.at(control.span.clone()));
+}
+
+fn kernel(facts: &Facts, findings: &mut Findings) {
+    let Some(release) = &facts.kernel else { return };
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else { return };
+    if (major, minor) < KERNEL_MIN {
+        let (major, minor) = KERNEL_MIN;
+        findings.add(
+            Diagnostic::warning("old-kernel", format!("the kernel is {release}"))
+                .expected(format!("{major}.{minor} or newer: the gateway is not tried on older ones"))
+                .help("upgrade the kernel"),
+        );
+    }
+}

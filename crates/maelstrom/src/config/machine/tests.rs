@@ -1,0 +1,278 @@
+//! Made-up machines, each with one thing wrong.
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use super::super::tests::{assert_snapshot, examined};
+use super::super::{Diagnostic, Report, Severity, Source};
+use super::facts::{Capability, ControlPlace, Facts, Interface, Reach, Route, first_host};
+use super::*;
+
+const FILE: &str = r#"
+[gateway]
+wan = "wan0"
+listen = "10.81.9.1:4700"
+[[peer]]
+address = "10.81.9.2:4700"
+networks = ["10.81.2.0/24", "2001:db8:2::/48"]
+key_file = "peer.key"
+"#;
+
+/// An overhead of 100 bytes for r = 8 over IPv4, 120 over IPv6.
+fn overhead(r: u8, ipv6: bool) -> usize {
+    usize::from(r) * 10 + if ipv6 { 40 } else { 20 }
+}
+
+fn interface(name: &str, mtu: u32, addresses: &[&str]) -> Interface {
+    Interface {
+        name: name.to_owned(),
+        index: 1,
+        mtu,
+        up: true,
+        carrier: true,
+        loopback: name == "lo",
+        addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
+    }
+}
+
+/// A machine on which nothing is wrong.
+fn machine(draft: &Draft) -> Facts {
+    let peer = &draft.peers[0];
+    let networks = peer.networks.iter().map(|network| first_host(&network.value));
+    let address = peer.address.iter().map(|address| address.value.ip());
+    let route = |to: IpAddr| Route {
+        interface: "wan0".to_owned(),
+        gateway: Some(if to.is_ipv4() {
+            "10.81.9.2".parse().unwrap()
+        } else {
+            "2001:db8:9::2".parse().unwrap()
+        }),
+        mtu: None,
+    };
+    Facts {
+        interfaces: Some(vec![
+            interface("lo", 65536, &["127.0.0.1"]),
+            interface("wan0", 1500, &["10.81.9.1", "2001:db8:9::1"]),
+            interface("lan0", 1300, &["10.81.1.1"]),
+            interface("old0", 1300, &[]),
+        ]),
+        routes: networks.chain(address).map(|to| (to, Some(route(to)))).collect(),
+        capabilities: Some(u64::MAX),
+        initial_user_namespace: true,
+        tun_device: Reach::Usable,
+        forwarding_v4: Some(1),
+        forwarding_v6: Some(1),
+        rp_filter_all: Some(2),
+        settings_writable: true,
+        control: Some(ControlPlace::Free),
+        port_in_use: false,
+        kernel: Some("6.1.0-18-amd64".to_owned()),
+        program: "/usr/bin/undrop".to_owned(),
+    }
+}
+
+fn judged(text: &str, change: impl FnOnce(&mut Facts)) -> Report {
+    let (draft, report) = examined(text);
+    assert_eq!(report.errors(), 0, "{report}");
+    let draft = draft.unwrap();
+    let mut facts = machine(&draft);
+    change(&mut facts);
+    let mut findings = Findings::default();
+    judge(&draft, &facts, overhead, &mut findings);
+    findings.into_report(Source::new(Path::new("gateway.toml"), text))
+}
+
+/// The findings but for the remark that the budget fits.
+fn found(text: &str, change: impl FnOnce(&mut Facts)) -> Vec<Diagnostic> {
+    let report = judged(text, change);
+    let fits = |one: &Diagnostic| one.code == "mtu-budget" && one.severity == Severity::Note;
+    report.diagnostics().iter().filter(|one| !fits(one)).cloned().collect()
+}
+
+fn one(text: &str, change: impl FnOnce(&mut Facts)) -> (Severity, &'static str) {
+    let found = found(text, change);
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert!(!found[0].help.is_empty() || found[0].severity == Severity::Note, "no remedy: {found:?}");
+    (found[0].severity, found[0].code)
+}
+
+fn with(line: &str) -> String {
+    FILE.replace("[gateway]", &format!("[gateway]\n{line}"))
+}
+
+fn named<'a>(facts: &'a mut Facts, name: &str) -> &'a mut Interface {
+    facts.interfaces.as_mut().unwrap().iter_mut().find(|one| one.name == name).unwrap()
+}
+
+#[test]
+fn a_machine_on_which_nothing_is_wrong_is_told_how_the_budget_fits() {
+    let report = judged(FILE, |_| {});
+    assert_eq!(report.diagnostics().len(), 1, "{report}");
+    assert_eq!(
+        report.diagnostics()[0].message,
+        "1300 bytes of packet + 100 of repair overhead fit into 1500"
+    );
+}
+
+#[test]
+fn interfaces_are_present_up_and_connected() {
+    assert_eq!(one(&FILE.replace("wan0", "wan7"), |_| {}), (Severity::Error, "interface-absent"));
+    let absent = found(&FILE.replace("wan0", "wan7"), |_| {});
+    assert_eq!(absent[0].expected.as_deref(), Some("one of the interfaces present: `wan0`, `lan0`, `old0`"));
+    assert_eq!(one(FILE, |facts| named(facts, "wan0").up = false), (Severity::Error, "interface-down"));
+    assert_eq!(one(FILE, |facts| named(facts, "wan0").carrier = false), (Severity::Warning, "no-carrier"));
+    assert!(found(&FILE.replace("wan0", "lo"), |_| {}).iter().any(|one| one.code == "loopback-wan"));
+    assert_eq!(one(FILE, |facts| facts.interfaces = None), (Severity::Warning, "unknown-machine"));
+}
+
+#[test]
+fn the_name_of_the_tun_device_is_free_unless_a_gateway_runs() {
+    assert_eq!(one(&with("tun = \"old0\""), |_| {}), (Severity::Error, "tun-exists"));
+    let running = |facts: &mut Facts| facts.control = Some(ControlPlace::Answered);
+    assert_eq!(one(&with("tun = \"old0\""), running), (Severity::Warning, "already-running"));
+}
+
+#[test]
+fn the_listen_address_is_ours_and_its_port_free() {
+    let (severity, code) = one(FILE, |facts| named(facts, "wan0").addresses.clear());
+    assert_eq!((severity, code), (Severity::Error, "listen-not-local"));
+    assert_eq!(one(FILE, |facts| facts.port_in_use = true), (Severity::Error, "port-in-use"));
+    assert!(found(&FILE.replace("10.81.9.1:", "0.0.0.0:"), |_| {}).is_empty());
+}
+
+#[test]
+fn traffic_that_leaves_elsewhere_is_warned_of() {
+    let elsewhere = |facts: &mut Facts| {
+        let route = facts.routes.get_mut(&"10.81.2.1".parse::<IpAddr>().unwrap()).unwrap();
+        route.as_mut().unwrap().interface = "lan0".to_owned();
+    };
+    assert_eq!(one(FILE, elsewhere), (Severity::Warning, "other-interface"));
+    let nowhere = |facts: &mut Facts| {
+        facts.routes.insert("10.81.9.2".parse().unwrap(), None);
+    };
+    assert_eq!(one(FILE, nowhere), (Severity::Warning, "no-route"));
+}
+
+#[test]
+fn a_budget_that_does_not_fit_comes_with_lines_to_type() {
+    let report = judged(FILE, |facts| named(facts, "lan0").mtu = 1500);
+    assert_eq!(report.errors(), 1);
+    assert_snapshot("mtu-budget.txt", &report.to_string());
+}
+
+#[test]
+fn the_budget_is_exact() {
+    assert!(found(&with("lan_mtu = 1400"), |_| {}).is_empty());
+    assert_eq!(one(&with("lan_mtu = 1401"), |_| {}), (Severity::Error, "mtu-budget"));
+    assert_eq!(one(&with("wan_mtu = 1399"), |_| {}), (Severity::Error, "mtu-budget"));
+    assert!(found(&with("wan_mtu = 1400"), |_| {}).is_empty());
+    let v6 = FILE.replace("10.81.9.1:", "[2001:db8:9::1]:").replace("10.81.9.2:", "[2001:db8:9::2]:");
+    assert!(found(&v6.replace("[gateway]", "[gateway]\nlan_mtu = 1380"), |_| {}).is_empty());
+    assert_eq!(
+        one(&v6.replace("[gateway]", "[gateway]\nlan_mtu = 1381"), |_| {}),
+        (Severity::Error, "mtu-budget")
+    );
+}
+
+#[test]
+fn routes_that_have_an_mtu_bound_the_packets() {
+    let bounded = |mtu: u32| {
+        move |facts: &mut Facts| {
+            named(facts, "lan0").mtu = 1500;
+            facts.routes.values_mut().flatten().for_each(|route| route.mtu = Some(mtu));
+        }
+    };
+    assert!(found(FILE, bounded(1400)).is_empty());
+    assert_eq!(one(FILE, bounded(1401)), (Severity::Error, "mtu-budget"));
+    // One route without leaves all open.
+    let gap = |facts: &mut Facts| {
+        bounded(1400)(facts);
+        facts.routes.get_mut(&"10.81.2.1".parse::<IpAddr>().unwrap()).unwrap().as_mut().unwrap().mtu = None;
+    };
+    assert_eq!(one(FILE, gap), (Severity::Error, "mtu-budget"));
+}
+
+#[test]
+fn a_path_that_carries_next_to_nothing_calls_for_a_smaller_r() {
+    let found = found(&with("wan_mtu = 600"), |_| {});
+    assert_eq!(found[0].help, ["choose a smaller r, or a path that carries larger packets"]);
+}
+
+#[test]
+fn wan_mtu_is_no_larger_than_the_interface() {
+    assert_eq!(one(&with("wan_mtu = 9000"), |_| {}), (Severity::Error, "wan-mtu"));
+}
+
+#[test]
+fn missing_capabilities_are_named_one_by_one() {
+    let without = |capabilities: &'static [Capability]| {
+        move |facts: &mut Facts| {
+            let lost = capabilities.iter().fold(0, |bits, &one| bits | 1_u64 << one as u32);
+            facts.capabilities = Some(!lost);
+        }
+    };
+    let all = &[Capability::NetAdmin, Capability::NetRaw, Capability::Bpf, Capability::SysAdmin];
+    let messages: Vec<_> =
+        found(&with("tap = \"packet\""), without(all)).iter().map(|d| d.message.clone()).collect();
+    assert_eq!(messages.len(), 2);
+    assert!(messages[0].starts_with("CAP_NET_ADMIN ") && messages[1].starts_with("CAP_NET_RAW "));
+    let messages: Vec<_> =
+        found(&with("tap = \"ebpf\""), without(all)).iter().map(|d| d.message.clone()).collect();
+    assert_eq!(messages.len(), 2);
+    assert!(messages.iter().any(|message| message.starts_with("CAP_BPF ")), "{messages:?}");
+    let bpf = &[Capability::Bpf, Capability::SysAdmin];
+    assert_eq!(one(FILE, without(bpf)), (Severity::Note, "tap-packet"));
+    assert!(found(&with("tap = \"ebpf\""), without(&[Capability::Bpf])).is_empty());
+    assert!(found(FILE, |facts| facts.capabilities = None).is_empty());
+}
+
+#[test]
+fn a_user_namespace_has_no_ebpf() {
+    let inside = |facts: &mut Facts| facts.initial_user_namespace = false;
+    assert_eq!(one(&with("tap = \"ebpf\""), inside), (Severity::Error, "ebpf-forbidden"));
+    assert_eq!(one(FILE, inside), (Severity::Note, "tap-packet"));
+    assert!(found(&with("tap = \"packet\""), inside).is_empty());
+}
+
+#[test]
+fn devices_and_settings_are_as_a_gateway_needs_them() {
+    assert_eq!(one(FILE, |facts| facts.tun_device = Reach::Absent), (Severity::Error, "no-tun"));
+    assert_eq!(one(FILE, |facts| facts.tun_device = Reach::Denied), (Severity::Error, "no-tun"));
+    assert_eq!(one(FILE, |facts| facts.forwarding_v4 = Some(0)), (Severity::Warning, "not-forwarding"));
+    assert_eq!(one(FILE, |facts| facts.forwarding_v6 = Some(0)), (Severity::Warning, "not-forwarding"));
+    let v4_only = FILE.replace(", \"2001:db8:2::/48\"", "");
+    assert!(found(&v4_only, |facts| facts.forwarding_v6 = Some(0)).is_empty());
+    assert_eq!(one(FILE, |facts| facts.rp_filter_all = Some(1)), (Severity::Note, "rp-filter"));
+    let fixed = |facts: &mut Facts| (facts.rp_filter_all, facts.settings_writable) = (Some(1), false);
+    assert_eq!(one(FILE, fixed), (Severity::Warning, "rp-filter"));
+}
+
+#[test]
+fn the_control_socket_has_a_place() {
+    for (place, expected) in [
+        (ControlPlace::Answered, (Severity::Warning, "already-running")),
+        (ControlPlace::Denied("/run".to_owned()), (Severity::Error, "control-directory")),
+        (ControlPlace::Blocked("/run/undrop".to_owned()), (Severity::Error, "control-directory")),
+    ] {
+        assert_eq!(one(FILE, |facts| facts.control = Some(place)), expected);
+    }
+}
+
+#[test]
+fn kernels_older_than_those_tried_are_warned_of() {
+    for old in ["5.9.16", "5.4.0-150-generic", "4.19.0"] {
+        assert_eq!(one(FILE, |facts| facts.kernel = Some(old.to_owned())), (Severity::Warning, "old-kernel"));
+    }
+    for fine in ["5.10.0", "5.10.0-28-amd64", "6.18", "strange"] {
+        assert!(found(FILE, |facts| facts.kernel = Some(fine.to_owned())).is_empty());
+    }
+}
+
+#[test]
+fn this_very_machine_can_be_looked_at() {
+    let (draft, _) = examined(&FILE.replace("wan0", "no-such-wan"));
+    let mut findings = Findings::default();
+    check_draft(&draft.unwrap(), overhead, &mut findings);
+    let report = findings.into_report(Source::new(Path::new("gateway.toml"), FILE));
+    assert!(report.diagnostics().iter().any(|one| one.code == "interface-absent"), "{report}");
+}
