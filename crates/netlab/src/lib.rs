@@ -5,6 +5,7 @@
 //! | `link.rs`, `link/` | one direction of a link, without clock or socket: queue, rate, loss, delay, disorder |
 //! | `loss.rs`, `loss/` | which packets a link loses: uniform, bursty, Markov, a recorded trace |
 //! | `namespace.rs`, `namespace/` | network namespaces held by a file descriptor, their devices, routes and sysctls |
+//! | `traffic.rs`, `traffic/` | TCP and UDP of the real kernel between two namespaces, measured |
 //! | `units.rs` | quantities as people write them |
 //! | `privilege.rs` | may this process build namespaces? enter a user namespace when it may not |
 
@@ -16,6 +17,7 @@ pub mod link;
 pub mod loss;
 pub mod namespace;
 pub mod privilege;
+pub mod traffic;
 pub mod units;
 
 pub use error::LabError;

@@ -60,7 +60,6 @@ pub struct Progress {
 pub type Watcher<'a> = &'a mut dyn FnMut(Progress) -> ControlFlow<()>;
 
 /// A watcher that never looks.
-#[must_use]
 pub fn unwatched(_: Progress) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
@@ -124,10 +123,7 @@ impl Drop for StopOnDrop<'_> {
 
 /// Whether a socket operation only ran out of its time.
 fn is_timeout(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
-    )
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
 }
 
 /// Sleeps until `due_us`, in steps, and returns false as soon as it is to stop.
@@ -150,7 +146,13 @@ fn micros(duration: Duration) -> u64 {
 }
 
 /// Tells the watcher every tick until `end_us`, or until it breaks, or `done` says that there is nothing left to watch.
-fn watch(start_us: u64, end_us: u64, watcher: Watcher<'_>, received: impl Fn() -> u64, done: impl Fn() -> bool) {
+fn watch(
+    start_us: u64,
+    end_us: u64,
+    watcher: Watcher<'_>,
+    received: impl Fn() -> u64,
+    done: impl Fn() -> bool,
+) {
     let mut next_us = start_us;
     while now_us() < end_us && !done() {
         next_us += micros(TICK);
@@ -169,7 +171,8 @@ mod tests {
 
     #[test]
     fn a_column_is_found_by_its_name() {
-        let text = "Ip: Forwarding\nIp: 1\nTcp: RtoMin OutSegs RetransSegs InErrs\nTcp: -1 9 42 0\nUdp: A\nUdp: 7\n";
+        let text =
+            "Ip: Forwarding\nIp: 1\nTcp: RtoMin OutSegs RetransSegs InErrs\nTcp: -1 9 42 0\nUdp: A\nUdp: 7\n";
         assert_eq!(column_of_snmp(text, "RetransSegs"), Some(42));
         assert_eq!(column_of_snmp(text, "RtoMin"), None);
         assert_eq!(column_of_snmp(text, "A"), None);

@@ -36,7 +36,8 @@ impl Connection {
             if let Some(name) = congestion {
                 verify_congestion(end, name)?;
             }
-            prepare(end).map_err(|e| LabError::system(format!("cannot prepare a connection to {address}"), e))?;
+            prepare(end)
+                .map_err(|e| LabError::system(format!("cannot prepare a connection to {address}"), e))?;
         }
         Ok(Self { client: client.into(), server: server.into() })
     }
@@ -50,12 +51,15 @@ fn listen(between: Between<'_>, congestion: Option<&str>) -> Result<Socket, LabE
         .and_then(|()| socket.listen(1))
         // This bounds `accept` as well.
         .and_then(|()| socket.set_read_timeout(Some(CONNECT_PATIENCE)))
-        .map_err(|e| LabError::system(format!("cannot listen on {address} in {:?}", between.to.label()), e))?;
+        .map_err(|e| {
+            LabError::system(format!("cannot listen on {address} in {:?}", between.to.label()), e)
+        })?;
     Ok(socket)
 }
 
 fn local_address(listener: &Socket) -> Result<SocketAddr, LabError> {
-    let address = listener.local_addr().map_err(|e| LabError::system("cannot read the port of a listener", e))?;
+    let address =
+        listener.local_addr().map_err(|e| LabError::system("cannot read the port of a listener", e))?;
     address.as_socket().ok_or_else(|| LabError::Invalid("a TCP listener without an IP address".to_owned()))
 }
 

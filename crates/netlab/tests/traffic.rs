@@ -1,0 +1,162 @@
+//! Traffic of the real kernel over a cable between two namespaces.
+
+use std::net::IpAddr;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use netlab::traffic::{
+    Between, Direction, MessageStream, Pace, TcpTransfer, UdpStream, message_stream, tcp_transfer,
+    udp_stream, unwatched,
+};
+use netlab::{Namespace, privilege};
+
+struct Cable {
+    left: Namespace,
+    right: Namespace,
+}
+
+impl Cable {
+    /// None, said aloud, where namespaces cannot be made.
+    fn lay(test: &str) -> Option<Self> {
+        if !privilege::namespaces_or_skip(test) {
+            return None;
+        }
+        let cable =
+            Self { left: Namespace::create("left").unwrap(), right: Namespace::create("right").unwrap() };
+        cable.left.add_veth("eth0", &cable.right, "eth0", 1300).unwrap();
+        for (left, right) in [("10.0.0.1/24", "10.0.0.2/24"), ("fd00::1/64", "fd00::2/64")] {
+            cable.left.add_address("eth0", left.parse().unwrap()).unwrap();
+            cable.right.add_address("eth0", right.parse().unwrap()).unwrap();
+        }
+        Some(cable)
+    }
+
+    fn to(&self, address: &str) -> Between<'_> {
+        Between { from: &self.left, to: &self.right, address: address.parse::<IpAddr>().unwrap() }
+    }
+}
+
+#[test]
+fn bulk_tcp_arrives_bit_for_bit_over_both_ip_versions() {
+    let Some(cable) = Cable::lay("bulk_tcp_arrives_bit_for_bit_over_both_ip_versions") else { return };
+    let plan = TcpTransfer { duration: Duration::from_millis(500), ..TcpTransfer::default() };
+    for address in ["10.0.0.2", "fd00::2"] {
+        let mut told = 0;
+        let mut watcher = |_| {
+            told += 1;
+            ControlFlow::Continue(())
+        };
+        let report = tcp_transfer(cable.to(address), &plan, &mut watcher).unwrap();
+        assert!(report.forward.received_bytes() > 100_000, "{report:?}");
+        assert!(report.forward.goodput_bps() > 0.0 && report.forward.second_half_bps() > 0.0, "{report:?}");
+        assert_eq!(report.mismatch, None);
+        assert!(report.backward.samples.is_empty());
+        assert_eq!(told, report.forward.samples.len());
+        assert!(report.forward.samples.is_sorted_by_key(|sample| (sample.elapsed_us, sample.received_bytes)));
+    }
+}
+
+#[test]
+fn bulk_tcp_runs_both_ways_in_several_flows() {
+    let Some(cable) = Cable::lay("bulk_tcp_runs_both_ways_in_several_flows") else { return };
+    let plan = TcpTransfer {
+        congestion: Some("reno".to_owned()),
+        duration: Duration::from_millis(500),
+        flows: 3,
+        direction: Direction::Both,
+        ..TcpTransfer::default()
+    };
+    let report = tcp_transfer(cable.to("10.0.0.2"), &plan, &mut unwatched).unwrap();
+    assert!(report.forward.received_bytes() > 0 && report.backward.received_bytes() > 0, "{report:?}");
+    assert_eq!(report.mismatch, None);
+    let backward = TcpTransfer { direction: Direction::Backward, ..plan };
+    let report = tcp_transfer(cable.to("10.0.0.2"), &backward, &mut unwatched).unwrap();
+    assert!(report.forward.received_bytes() == 0 && report.backward.received_bytes() > 0, "{report:?}");
+}
+
+#[test]
+fn an_unknown_congestion_control_is_refused_with_a_place_to_look() {
+    let Some(cable) = Cable::lay("an_unknown_congestion_control_is_refused_with_a_place_to_look") else {
+        return;
+    };
+    let plan = TcpTransfer { congestion: Some("nonesuch".to_owned()), ..TcpTransfer::default() };
+    let error = tcp_transfer(cable.to("10.0.0.2"), &plan, &mut unwatched).unwrap_err().to_string();
+    assert!(error.contains("nonesuch"), "{error}");
+    assert!(error.contains("/proc/sys/net/ipv4/tcp_available_congestion_control"), "{error}");
+    let none = TcpTransfer { flows: 0, ..TcpTransfer::default() };
+    assert!(tcp_transfer(cable.to("10.0.0.2"), &none, &mut unwatched).is_err());
+}
+
+#[test]
+fn a_watcher_ends_a_transfer_and_keeps_what_was_measured() {
+    let Some(cable) = Cable::lay("a_watcher_ends_a_transfer_and_keeps_what_was_measured") else { return };
+    let plan = TcpTransfer { duration: Duration::from_secs(3600), ..TcpTransfer::default() };
+    let mut ticks = 0;
+    let mut watcher = |_| {
+        ticks += 1;
+        if ticks == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let report = tcp_transfer(cable.to("10.0.0.2"), &plan, &mut watcher).unwrap();
+    assert_eq!(report.forward.samples.len(), 3);
+}
+
+#[test]
+fn an_unreachable_host_is_an_error() {
+    let Some(cable) = Cable::lay("an_unreachable_host_is_an_error") else { return };
+    let plan = TcpTransfer { duration: Duration::from_secs(3600), ..TcpTransfer::default() };
+    cable.left.set_down("eth0").unwrap();
+    // The address stays, so the listener is made; nothing can reach it.
+    let error = tcp_transfer(cable.to("10.0.0.2"), &plan, &mut unwatched).unwrap_err().to_string();
+    assert!(error.contains("10.0.0.2"), "{error}");
+}
+
+#[test]
+fn every_message_arrives_in_its_place() {
+    let Some(cable) = Cable::lay("every_message_arrives_in_its_place") else { return };
+    for message_bytes in [16, 1024, 65_536] {
+        let plan = MessageStream {
+            congestion: Some("reno".to_owned()),
+            rate_hz: 400.0,
+            message_bytes,
+            duration: Duration::from_millis(500),
+            ..MessageStream::default()
+        };
+        let report = message_stream(cable.to("10.0.0.2"), &plan, &mut unwatched).unwrap();
+        assert_eq!(report.messages.len(), 200);
+        assert_eq!(report.missing(), 0);
+        assert!(report.messages.is_sorted_by_key(|message| message.sent_us));
+    }
+}
+
+#[test]
+fn udp_packets_arrive_with_their_latency() {
+    let Some(cable) = Cable::lay("udp_packets_arrive_with_their_latency") else { return };
+    let plan = UdpStream {
+        pace: Pace::Bits(4e6),
+        payload_bytes: 1000,
+        duration: Duration::from_millis(500),
+        ..UdpStream::default()
+    };
+    for address in ["10.0.0.2", "fd00::2"] {
+        let report = udp_stream(cable.to(address), &plan, &mut unwatched).unwrap();
+        assert_eq!((report.sent_us.len(), report.latencies_us.len()), (250, 250));
+        assert_eq!((report.missing(), report.duplicates, report.altered), (0, 0, 0));
+        assert_eq!(report.sorted_latencies_us().len(), 250);
+    }
+}
+
+#[test]
+fn identical_udp_packets_are_counted() {
+    let Some(cable) = Cable::lay("identical_udp_packets_are_counted") else { return };
+    let plan = UdpStream {
+        pace: Pace::Packets(500.0),
+        payload_bytes: 100,
+        identical: true,
+        duration: Duration::from_millis(500),
+        ..UdpStream::default()
+    };
+    let report = udp_stream(cable.to("10.0.0.2"), &plan, &mut unwatched).unwrap();
+    assert_eq!((report.sent_us.len(), report.arrived_us.len()), (250, 250));
+    assert_eq!((report.missing(), report.duplicates, report.altered), (0, 0, 0));
+    assert!(report.latencies_us.is_empty());
+}
