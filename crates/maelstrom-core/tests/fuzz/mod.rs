@@ -1,0 +1,154 @@
+//! What the fuzzers run, shared with the test that replays their corpora.
+#![allow(dead_code, unreachable_pub, missing_docs, reason = "each user takes a part of it")]
+
+use std::net::SocketAddr;
+
+use maelstrom_core::packet::{MutableFields, Packet, restore};
+use maelstrom_core::session::{HelloKey, Sealer, Token};
+use maelstrom_core::wire::{
+    BodyKind, HELLO_HEADER, Half, Hello, LossReport, Outer, RecipeView, SEALED_HEADER, TAG, TERMS_MAX,
+    write_hello_header,
+};
+use maelstrom_core::{Config, Gateway, Outbox, PeerConfig, PeerKey, Seq};
+
+/// Every reader of bytes from the network, on the same bytes.
+pub fn wire(data: &[u8]) {
+    let _ = Outer::read(data);
+    let _ = BodyKind::read(data);
+    if let Ok(hello) = Hello::read(data) {
+        let mut again = vec![0; hello.wire_len()];
+        hello.write(&mut again);
+        assert_eq!(Hello::read(&again).as_ref(), Ok(&hello));
+    }
+    if let Ok(report) = LossReport::read(data) {
+        assert!(report.recovered <= report.lost && report.lost <= report.named);
+    }
+    let _ = Half::read(data);
+    if let Ok(view) = RecipeView::read(data, Seq(1 << 33)) {
+        assert!((1..=TERMS_MAX).contains(&view.count()));
+        assert_eq!(view.entries().last().map(|entry| entry.seq), Some(view.last()));
+        assert!(view.entries().zip(view.entries().skip(1)).all(|(a, b)| a.seq < b.seq));
+    }
+    packet(data);
+}
+
+fn packet(data: &[u8]) {
+    let Ok(packet) = Packet::new_checked(data) else { return };
+    assert!(packet.as_slice().len() <= data.len());
+    let fields = packet.mutable_fields();
+    let mut rebuilt = [packet.stable_header().as_slice(), packet.behind_header()].concat();
+    restore(&mut rebuilt, fields);
+    let again = Packet::new_checked(&rebuilt).expect("mutable fields decide nothing");
+    assert_eq!(again.mutable_fields(), fields);
+    assert_eq!((again.source(), again.destination()), (packet.source(), packet.destination()));
+    let _ = packet.is_udp_to(SocketAddr::from(([10, 81, 2, 1], 4700)));
+}
+
+/// A peer that holds the key and says whatever the data says: packets that arrive, and sealed bodies.
+///
+/// Each step is a byte for the kind, a byte for the length, and the content.
+pub fn ingress(mut data: &[u8]) {
+    let mut liar = Liar::new();
+    while let [kind, len, rest @ ..] = data {
+        let (content, behind) = rest.split_at(usize::from(*len).min(rest.len()));
+        data = behind;
+        match kind % 4 {
+            0 => liar.arrive(content),
+            1 => liar.say(content),
+            2 => liar.say_repair(content),
+            _ => liar.wait(content.first().copied().unwrap_or(1)),
+        }
+    }
+}
+
+struct Liar {
+    gateway: Gateway,
+    out: Outbox,
+    sealer: Sealer,
+    now_us: u64,
+}
+
+const LIAR: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(10, 81, 9, 2)), 4700);
+
+impl Liar {
+    fn new() -> Self {
+        let key = PeerKey::new([5; 32]);
+        let network: ipnet::IpNet = "10.81.2.0/24".parse().expect("a network");
+        let config = Config {
+            listen: SocketAddr::from(([10, 81, 9, 1], 4700)),
+            wan_mtu: 576,
+            r: 4,
+            interleaves: vec![1, 3],
+            delayed: false,
+            max_delay_us: 20_000,
+            name_bits: 2,
+            peers: vec![PeerConfig { address: LIAR, networks: vec![network], key: key.clone() }],
+        };
+        let mut gateway = Gateway::new(config, [1; 32]).expect("a valid configuration");
+        let mut out = gateway.outbox();
+        gateway.handle_timeout(1, &mut out);
+        let hello_key = HelloKey::new(&key);
+        let mut heard: Vec<u8> = out.datagrams.iter().next().expect("a Hello").1.to_vec();
+        let theirs = Hello::read(hello_key.open(&mut heard).expect("our key")).expect("a Hello").token;
+        let ours = Token([9; 16]);
+        let hello = Hello { token: ours, echo: theirs, watched: vec![network] };
+        let mut datagram = vec![0; HELLO_HEADER + hello.wire_len() + TAG];
+        write_hello_header(&mut datagram, [7; 12]);
+        let end = datagram.len() - TAG;
+        hello.write(&mut datagram[HELLO_HEADER..end]);
+        hello_key.seal(&mut datagram);
+        out.datagrams.clear();
+        gateway.handle_datagram(2, LIAR, &mut datagram, &mut out);
+        assert!(gateway.peers().all(|peer| peer.is_up));
+        Self { gateway, out, sealer: Sealer::new(&key, ours, theirs), now_us: 3 }
+    }
+
+    fn arrive(&mut self, content: &[u8]) {
+        let mut packet = vec![0; 20 + content.len()];
+        packet[0] = 0x45;
+        let total = packet.len() as u16;
+        packet[2..4].copy_from_slice(&total.to_be_bytes());
+        packet[12..20].copy_from_slice(&[10, 81, 2, 9, 10, 81, 1, 9]);
+        packet[20..].copy_from_slice(content);
+        restore(&mut packet, MutableFields { ttl: 60, tos: 0 });
+        self.gateway.handle_incoming(self.now_us, &packet, &mut self.out);
+        self.gateway.handle_incoming(self.now_us, content, &mut self.out);
+        self.gateway.handle_outgoing(self.now_us, content, &mut self.out);
+        self.empty();
+    }
+
+    fn say(&mut self, body: &[u8]) {
+        let mut datagram = vec![0; SEALED_HEADER + body.len() + TAG];
+        datagram[SEALED_HEADER..SEALED_HEADER + body.len()].copy_from_slice(body);
+        self.sealer.seal(&mut datagram);
+        self.gateway.handle_datagram(self.now_us, LIAR, &mut datagram, &mut self.out);
+        self.empty();
+    }
+
+    /// A body whose first bytes make it a repair near the start of the stream.
+    fn say_repair(&mut self, content: &[u8]) {
+        let [count, stride, last, rest @ ..] = content else { return };
+        let count = count % 5 + 1;
+        let head = [1, 1, count, 0, 0, stride % 4 + 1, 0, 0, 0, last % 64, 63, 0, 0];
+        self.say(&[&head, rest].concat());
+    }
+
+    fn wait(&mut self, tenths: u8) {
+        self.now_us += u64::from(tenths) * 100_000;
+        self.gateway.handle_timeout(self.now_us, &mut self.out);
+        self.empty();
+    }
+
+    fn empty(&mut self) {
+        for ((), packet) in self.out.recovered.iter() {
+            let packet = Packet::new_checked(packet).expect("what is injected is a packet");
+            assert!(
+                packet.source().to_string().starts_with("10.81.2."),
+                "from elsewhere: {}",
+                packet.source()
+            );
+        }
+        self.out.recovered.clear();
+        self.out.datagrams.clear();
+    }
+}
