@@ -1,0 +1,119 @@
+//! The operations by vectors. A rest shorter than a vector is done as one whole vector that overlaps the one before:
+//! it is computed first, from the bytes as they were, and stored last.
+
+use super::scalar;
+
+/// Some bytes in a register.
+///
+/// # Safety
+/// All functions need the instructions of their kernel; `load` and `store` need [`BYTES`](Self::BYTES) bytes there.
+pub(super) trait Vector: Copy {
+    const BYTES: usize;
+    /// A constant, made ready for multiplication.
+    type Factor: Copy;
+    unsafe fn load(from: *const u8) -> Self;
+    unsafe fn store(self, to: *mut u8);
+    unsafe fn plus(self, other: Self) -> Self;
+    unsafe fn factor(c: u8) -> Self::Factor;
+    unsafe fn times(self, factor: Self::Factor) -> Self;
+}
+
+#[inline(always)]
+pub(super) unsafe fn xor_into<V: Vector>(acc: &mut [u8], src: &[u8]) {
+    if src.len() < V::BYTES {
+        return scalar::xor_into(acc, src);
+    }
+    let (acc, from, last) = (acc.as_mut_ptr(), src.as_ptr(), src.len() - V::BYTES);
+    // SAFETY: all offsets are at most `last`, and both strings have a vector's bytes from there.
+    unsafe {
+        let end = V::load(acc.add(last)).plus(V::load(from.add(last)));
+        for at in (0..last).step_by(V::BYTES) {
+            V::load(acc.add(at)).plus(V::load(from.add(at))).store(acc.add(at));
+        }
+        end.store(acc.add(last));
+    }
+}
+
+#[inline(always)]
+pub(super) unsafe fn xor_many<V: Vector>(acc: &mut [u8], sources: &[&[u8]]) {
+    let common = sources.iter().map(|source| source.len()).min().unwrap_or(0);
+    if common >= V::BYTES {
+        // SAFETY: all sources and the sum have `common` bytes, at least one vector's.
+        unsafe { xor_common::<V>(acc, sources, common) };
+    }
+    let from = if common >= V::BYTES { common } else { 0 };
+    for source in sources.iter().filter(|source| source.len() > from) {
+        // SAFETY: the source is no longer than the sum.
+        unsafe { xor_into::<V>(&mut acc[from..], &source[from..]) };
+    }
+}
+
+/// Adds the first `common` bytes of all sources, four vectors at a time.
+#[inline(always)]
+unsafe fn xor_common<V: Vector>(acc: &mut [u8], sources: &[&[u8]], common: usize) {
+    let (acc, last) = (acc.as_mut_ptr(), common - V::BYTES);
+    // SAFETY: all offsets are at most `last`, and all strings have a vector's bytes from there.
+    unsafe {
+        let mut end = V::load(acc.add(last));
+        for source in sources {
+            end = end.plus(V::load(source.as_ptr().add(last)));
+        }
+        let mut at = 0;
+        while at + 3 * V::BYTES <= last {
+            let offsets = [at, at + V::BYTES, at + 2 * V::BYTES, at + 3 * V::BYTES];
+            let mut sums = offsets.map(|offset| V::load(acc.add(offset)));
+            for source in sources {
+                for (sum, offset) in sums.iter_mut().zip(offsets) {
+                    *sum = sum.plus(V::load(source.as_ptr().add(offset)));
+                }
+            }
+            for (sum, offset) in sums.into_iter().zip(offsets) {
+                sum.store(acc.add(offset));
+            }
+            at += 4 * V::BYTES;
+        }
+        while at < last {
+            let mut sum = V::load(acc.add(at));
+            for source in sources {
+                sum = sum.plus(V::load(source.as_ptr().add(at)));
+            }
+            sum.store(acc.add(at));
+            at += V::BYTES;
+        }
+        end.store(acc.add(last));
+    }
+}
+
+#[inline(always)]
+pub(super) unsafe fn mul_add<V: Vector>(acc: &mut [u8], c: u8, src: &[u8]) {
+    if src.len() < V::BYTES {
+        return scalar::mul_add(acc, c, src);
+    }
+    let (acc, from, last) = (acc.as_mut_ptr(), src.as_ptr(), src.len() - V::BYTES);
+    // SAFETY: as in `xor_into`.
+    unsafe {
+        let factor = V::factor(c);
+        let end = V::load(acc.add(last)).plus(V::load(from.add(last)).times(factor));
+        for at in (0..last).step_by(V::BYTES) {
+            V::load(acc.add(at)).plus(V::load(from.add(at)).times(factor)).store(acc.add(at));
+        }
+        end.store(acc.add(last));
+    }
+}
+
+#[inline(always)]
+pub(super) unsafe fn mul<V: Vector>(acc: &mut [u8], c: u8) {
+    if acc.len() < V::BYTES {
+        return scalar::mul(acc, c);
+    }
+    let (last, acc) = (acc.len() - V::BYTES, acc.as_mut_ptr());
+    // SAFETY: as in `xor_into`.
+    unsafe {
+        let factor = V::factor(c);
+        let end = V::load(acc.add(last)).times(factor);
+        for at in (0..last).step_by(V::BYTES) {
+            V::load(acc.add(at)).times(factor).store(acc.add(at));
+        }
+        end.store(acc.add(last));
+    }
+}
