@@ -7,10 +7,10 @@
 //!    [`knobs`], into a `draft`, in which each value keeps the place it came from;
 //! 3. `cross` holds the values against each other (overlapping networks, address families, keys in common);
 //! 4. a draft without error becomes a [`GatewayConfig`]; anything else becomes a [`Report`];
-//! 5. [`machine`] holds the draft against the live machine. It looks only: it sends nothing and changes nothing.
+//! 5. `machine` holds the draft against the live machine. It looks only: it sends nothing and changes nothing.
 //!
 //! ```
-//! use std::path::Path;
+//! use std::path::{Path, PathBuf};
 //! let report = maelstrom::config::parse(Path::new("gateway.toml"), "[gateway]\nwam = \"wan0\"\n").unwrap_err();
 //! assert!(report.to_string().contains("did you mean `wan`?"));
 //! ```
@@ -19,7 +19,7 @@ mod cross;
 mod draft;
 mod key;
 pub mod knobs;
-pub mod machine;
+mod machine;
 mod read;
 mod report;
 mod sections;
@@ -27,7 +27,7 @@ mod types;
 
 use std::fs::File;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub use key::{KEY_TEXT_BYTES, KeyError, PeerKey};
 pub use report::{Diagnostic, Report, Severity, Source, Span};
@@ -66,20 +66,29 @@ pub fn parse(file: &Path, text: &str) -> Result<Loaded, Box<Report>> {
 }
 
 /// Checks the configuration file at `path` and this machine against each other, in one pass: the mistakes in the file,
-/// and what the machine lacks to run it as far as the file can be understood.
-///
-/// `overhead(r, ipv6)` is the number of bytes by which a repair over `r` packets is larger than the largest of them, as
-/// an IP packet toward an IPv4 or IPv6 peer.
-pub fn check(path: &Path, overhead: impl Fn(u8, bool) -> usize) -> Report {
+/// and what the machine lacks to run it as far as the file can be understood. Sends nothing and changes nothing.
+pub fn check(path: &Path) -> Report {
     let source = match read_source(path) {
         Ok(source) => source,
         Err(report) => return *report,
     };
     let mut findings = Findings::default();
     if let Some(draft) = examine(&source, &mut findings, &mut read_key_file) {
-        machine::check_draft(&draft, overhead, &mut findings);
+        machine::check_draft(&draft, &mut findings);
     }
     findings.into_report(source)
+}
+
+/// The control socket that the configuration file at `path` names: for those who may read the file but not its keys.
+///
+/// # Errors
+/// A [`Report`] if the file cannot be read, or what it says of `control` is wrong.
+pub fn control_of(path: &Path) -> Result<PathBuf, Box<Report>> {
+    let source = read_source(path)?;
+    let mut findings = Findings::default();
+    let draft = examine(&source, &mut findings, &mut read_key_file);
+    let control = draft.and_then(|draft| draft.gateway.control);
+    control.map(|control| control.value).ok_or_else(|| Box::new(findings.into_report(source)))
 }
 
 /// Reads the text of the file, bounded.

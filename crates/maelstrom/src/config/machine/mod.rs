@@ -11,12 +11,14 @@ mod system;
 use super::draft::Draft;
 use super::report::Findings;
 use facts::Facts;
+use maelstrom_core::wire::repair_overhead;
 
 /// Adds what this machine lacks to run the draft, as far as the draft is known.
-pub(super) fn check_draft(draft: &Draft, overhead: impl Fn(u8, bool) -> usize, findings: &mut Findings) {
-    judge(draft, &Facts::gather(draft), overhead, findings);
+pub(super) fn check_draft(draft: &Draft, findings: &mut Findings) {
+    judge(draft, &Facts::gather(draft), repair_overhead, findings);
 }
 
+/// `overhead(r, ipv6)` is by how many bytes a repair over r packets exceeds the largest of them, toward such a peer.
 fn judge(draft: &Draft, facts: &Facts, overhead: impl Fn(u8, bool) -> usize, findings: &mut Findings) {
     network::check(draft, facts, findings);
     budget::check(draft, facts, overhead, findings);

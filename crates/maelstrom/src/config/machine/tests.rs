@@ -272,7 +272,7 @@ fn kernels_older_than_those_tried_are_warned_of() {
 fn this_very_machine_can_be_looked_at() {
     let (draft, _) = examined(&FILE.replace("wan0", "no-such-wan"));
     let mut findings = Findings::default();
-    check_draft(&draft.unwrap(), overhead, &mut findings);
+    check_draft(&draft.unwrap(), &mut findings);
     let report = findings.into_report(Source::new(Path::new("gateway.toml"), FILE));
     assert!(report.diagnostics().iter().any(|one| one.code == "interface-absent"), "{report}");
 }
