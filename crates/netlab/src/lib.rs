@@ -2,6 +2,9 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | `topology.rs` | two sites, their gateways and the link between them |
+//! | `emulator.rs`, `emulator/` | such a link between two namespaces, over TUN devices |
+//! | `drop_log.rs` | what a link did not deliver, in a file |
 //! | `link.rs`, `link/` | one direction of a link, without clock or socket: queue, rate, loss, delay, disorder |
 //! | `loss.rs`, `loss/` | which packets a link loses: uniform, bursty, Markov, a recorded trace |
 //! | `namespace.rs`, `namespace/` | network namespaces held by a file descriptor, their devices, routes and sysctls |
@@ -12,14 +15,21 @@
 #![forbid(unsafe_code)]
 
 mod chance;
+mod clock;
+pub mod drop_log;
+pub mod emulator;
 mod error;
 pub mod link;
 pub mod loss;
 pub mod namespace;
 pub mod privilege;
+pub mod topology;
 pub mod traffic;
 pub mod units;
 
+pub use emulator::{Direction, Emulator, EmulatorConfig};
 pub use error::LabError;
+pub use link::LinkConfig;
 pub use loss::LossModel;
 pub use namespace::Namespace;
+pub use topology::{TwoSites, TwoSitesConfig};

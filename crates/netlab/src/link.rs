@@ -81,6 +81,14 @@ impl Fate {
         !matches!(self, Self::Carried | Self::Duplicated)
     }
 
+    /// The fate of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        let all =
+            [Self::Carried, Self::Duplicated, Self::Corrupted, Self::Lost, Self::QueueFull, Self::Overflow];
+        all.into_iter().find(|fate| fate.name() == name)
+    }
+
     /// The word for logs.
     #[must_use]
     pub fn name(self) -> &'static str {

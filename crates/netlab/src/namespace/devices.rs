@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use rtnetlink::packet_route::address::AddressHeaderFlags;
 use rtnetlink::packet_route::link::{InfoData, InfoVeth};
 use rtnetlink::packet_route::route::{RouteAttribute, RouteMetric};
-use rtnetlink::{Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
+use rtnetlink::{Handle, LinkBridge, LinkUnspec, LinkVeth, RouteMessageBuilder};
 
 use super::Namespace;
 use crate::LabError;
@@ -78,6 +78,27 @@ impl Namespace {
         // Not by flags of the request: the first end would come up before it has a peer, which the kernel refuses.
         self.set_up(name)?;
         peer.set_up(peer_name)
+    }
+
+    /// A bridge without ports, up.
+    ///
+    /// # Errors
+    /// When the name is taken or the kernel has no bridges.
+    pub fn add_bridge(&self, name: &str, mtu: u32) -> Result<(), LabError> {
+        let what = format!("cannot make the bridge {name} in {:?}", self.label());
+        let message = LinkBridge::new(name).mtu(mtu).up().build();
+        self.netlink(&what, async |netlink| netlink.link().add(message).execute().await)
+    }
+
+    /// Makes a device a port of a bridge.
+    ///
+    /// # Errors
+    /// When either does not exist.
+    pub fn set_bridge(&self, interface: &str, bridge: &str) -> Result<(), LabError> {
+        let what = format!("cannot connect {interface} to the bridge {bridge} in {:?}", self.label());
+        let (index, bridge) = (self.index(interface)?, self.index(bridge)?);
+        let message = LinkUnspec::new_with_index(index).controller(bridge).build();
+        self.netlink(&what, async |netlink| netlink.link().change(message).execute().await)
     }
 
     /// Adds an address with its prefix length; the network's route comes with it. IPv6 skips duplicate detection, so
@@ -176,6 +197,18 @@ impl Namespace {
         self.run(names).map_err(|e: nix::errno::Errno| LabError::system(what(), e))
     }
 
+    /// Packets that the kernel dropped when they were to be sent by a device.
+    ///
+    /// # Errors
+    /// When it does not exist.
+    pub fn transmit_drops(&self, interface: &str) -> Result<u64, LabError> {
+        let what = || format!("cannot read the counters of {interface} in {:?}", self.label());
+        let table = self
+            .run(|| std::fs::read_to_string("/proc/thread-self/net/dev"))
+            .map_err(|e| LabError::system(what(), e))?;
+        transmit_drops_in(&table, interface).ok_or_else(|| LabError::Invalid(what()))
+    }
+
     fn index(&self, interface: &str) -> Result<u32, LabError> {
         self.run(|| nix::net::if_::if_nametoindex(interface))
             .map_err(|e| LabError::system(format!("no interface {interface} in {:?}", self.label()), e))
@@ -200,5 +233,25 @@ impl Namespace {
                 talk(handle).await.map_err(|source| LabError::Netlink { what: what.to_owned(), source })
             })
         })
+    }
+}
+
+/// Behind the name stand eight counters of receiving and eight of sending: bytes, packets, errors, drops …
+fn transmit_drops_in(table: &str, interface: &str) -> Option<u64> {
+    let line = table.lines().find_map(|line| line.trim_start().strip_prefix(interface)?.strip_prefix(':'))?;
+    line.split_ascii_whitespace().nth(8 + 3)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drops_are_found_in_the_table_of_devices() {
+        let table = "Inter-|   Receive |\n face |bytes packets\n    lo: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n\
+                     wan0: 0 0 0 0 0 0 0 0 5 6 0 77 0 0 0 0\n";
+        assert_eq!(transmit_drops_in(table, "wan0"), Some(77));
+        assert_eq!(transmit_drops_in(table, "lo"), Some(12));
+        assert_eq!(transmit_drops_in(table, "wan"), None);
     }
 }

@@ -1,0 +1,95 @@
+//! How fast the emulated link is: TCP between two sites, without gateways of ours.
+//!
+//! `cargo run --release -p netlab --example link_speed [-- [--seconds N] [--congestion NAME] [CASE …]]`, where a case is
+//! a loss model on a link of 1 Gbit/s with 50 ms one way, or `fast` (no rate, no delay), `fast-both` (both ways at once),
+//! `gigabit-both` (1 Gbit/s, 1 ms, both ways at once), each also with `-plain` behind it (without offloads).
+
+use std::fs;
+use std::time::Duration;
+
+use netlab::traffic::{self, Between, TcpTransfer, tcp_transfer, unwatched};
+use netlab::{Direction, EmulatorConfig, LabError, LinkConfig, TwoSites, TwoSitesConfig};
+
+const CASES: [&str; 6] = ["none", "uniform:0.0001", "uniform:0.001", "uniform:0.01", "fast", "gigabit-both"];
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let (mut seconds, mut congestion, mut cases) = (15, "cubic".to_owned(), Vec::new());
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--seconds" => seconds = arguments.next().and_then(|n| n.parse().ok()).expect("--seconds NUMBER"),
+            "--congestion" => congestion = arguments.next().expect("--congestion NAME"),
+            _ => cases.push(argument),
+        }
+    }
+    if cases.is_empty() {
+        cases = CASES.map(str::to_owned).to_vec();
+    }
+    println!("{congestion}, {seconds} s each, goodput in Mbit/s");
+    println!(
+        "{:<20} {:>8} {:>9} {:>8}  processors: all / link a→b / b→a",
+        "case", "goodput", "2nd half", "retrans"
+    );
+    for case in &cases {
+        if let Err(e) = measure(case, &congestion, Duration::from_secs(seconds)) {
+            eprintln!("{case}: {e}");
+            std::process::exit(1);
+        }
+    }
+}
+
+fn measure(case: &str, congestion: &str, duration: Duration) -> Result<(), LabError> {
+    let (name, plain) = case.strip_suffix("-plain").map_or((case, false), |name| (name, true));
+    let gigabit = |delay_us| LinkConfig { rate_bps: Some(1_000_000_000), delay_us, ..LinkConfig::default() };
+    let (link, both) = match name {
+        "fast" => (LinkConfig::default(), false),
+        "fast-both" => (LinkConfig::default(), true),
+        "gigabit-both" => (gigabit(1_000), true),
+        model => {
+            let loss = model.parse().map_err(|e| LabError::Invalid(format!("{e}")))?;
+            (LinkConfig { loss, ..gigabit(50_000) }, false)
+        }
+    };
+    let config = EmulatorConfig { offload: !plain, ..EmulatorConfig::symmetric(link) };
+    let sites = TwoSites::build(&TwoSitesConfig::default(), &config)?;
+    let between = Between { from: &sites.a.hosts[0], to: &sites.b.hosts[0], address: sites.b.host_v4(0) };
+    let plan = TcpTransfer {
+        congestion: Some(congestion.to_owned()),
+        duration,
+        flows: 1,
+        direction: if both { traffic::Direction::Both } else { traffic::Direction::Forward },
+        verify: false,
+    };
+    let busy_before = busy_ticks();
+    let report = tcp_transfer(between, &plan, &mut unwatched)?;
+    let busy = busy_ticks() - busy_before;
+    let seconds = duration.as_secs_f64();
+    let mbit = |bps: f64| format!("{:.1}", bps / 1e6);
+    let (mut goodput, mut half) =
+        (mbit(report.forward.goodput_bps()), mbit(report.forward.second_half_bps()));
+    if both {
+        goodput = format!("{goodput}+{}", mbit(report.backward.goodput_bps()));
+        half = format!("{half}+{}", mbit(report.backward.second_half_bps()));
+    }
+    let [forward, back] = Direction::BOTH.map(|direction| sites.link.counters(direction));
+    println!(
+        "{case:<20} {goodput:>8} {half:>9} {:>8}  {:.2} / {:.2} / {:.2}",
+        report.retransmits,
+        busy as f64 / 100.0 / seconds,
+        forward.cpu_us as f64 / 1e6 / seconds,
+        back.cpu_us as f64 / 1e6 / seconds,
+    );
+    for (direction, counters) in Direction::BOTH.into_iter().zip([forward, back]) {
+        println!("    {:<6} {counters:?}", direction.name());
+    }
+    Ok(())
+}
+
+/// Ticks (1/100 s) that all processors have not idled.
+fn busy_ticks() -> u64 {
+    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let fields = text.lines().next().unwrap_or_default().split_ascii_whitespace().skip(1);
+    let values: Vec<u64> = fields.filter_map(|field| field.parse().ok()).collect();
+    let idle: u64 = values.iter().skip(3).take(2).sum();
+    values.iter().take(8).sum::<u64>() - idle
+}

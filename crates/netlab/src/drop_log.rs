@@ -1,0 +1,212 @@
+//! The ground truth of a link: every packet that did not arrive as it was sent, in a CSV file.
+//!
+//! Packet path to file: [`DropSink::record`] puts a record into a bounded channel and never waits; a thread of its own
+//! writes. What the channel has no room for is counted.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write as _};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::thread::{self, JoinHandle};
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::emulator::Direction;
+use crate::link::Fate;
+
+/// Records that may wait for the writer (32 bytes each).
+const RECORDS_MAX: usize = 1 << 16;
+const HEADER: &str = "time_us,direction,reason,length,hash";
+
+/// One packet that did not arrive as it was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DropRecord {
+    /// CLOCK_MONOTONIC at which the link took the packet in, in microseconds.
+    pub time_us: u64,
+    /// Which way it went.
+    pub direction: Direction,
+    /// Why it did not arrive.
+    pub fate: Fate,
+    /// Its length in bytes, from the IP header on.
+    pub length: u16,
+    /// [`packet_hash`] of it.
+    pub hash: u64,
+}
+
+/// The name of a packet in the log: XXH3-64 (seed 0) of all its bytes from the IP header on, none masked.
+#[must_use]
+pub fn packet_hash(packet: &[u8]) -> u64 {
+    xxh3_64(packet)
+}
+
+/// The writer's side; when it goes, all that was recorded is in the file.
+#[derive(Debug)]
+pub(crate) struct DropLog {
+    sink: Option<DropSink>,
+    writer: Option<JoinHandle<io::Result<()>>>,
+}
+
+/// The packet path's side; clones write into the same file.
+#[derive(Clone, Debug)]
+pub(crate) struct DropSink {
+    records: SyncSender<DropRecord>,
+    missed: Arc<AtomicU64>,
+}
+
+impl DropLog {
+    pub(crate) fn create(path: &Path) -> io::Result<Self> {
+        let mut out = BufWriter::new(File::create(path)?);
+        writeln!(out, "{HEADER}")?;
+        let (records, inbox) = sync_channel(RECORDS_MAX);
+        let writer =
+            thread::Builder::new().name("drop-log".to_owned()).spawn(move || write_all(&inbox, out))?;
+        Ok(Self { sink: Some(DropSink { records, missed: Arc::default() }), writer: Some(writer) })
+    }
+
+    pub(crate) fn sink(&self) -> Option<DropSink> {
+        self.sink.clone()
+    }
+
+    /// Records that the file misses.
+    pub(crate) fn missed(&self) -> u64 {
+        self.sink.as_ref().map_or(0, |sink| sink.missed.load(Ordering::Relaxed))
+    }
+
+    /// Ends the file. Every other sink must be gone, or this waits for it.
+    pub(crate) fn finish(mut self) -> io::Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        drop(self.sink.take());
+        match self.writer.take().map(JoinHandle::join) {
+            None => Ok(()),
+            Some(Ok(result)) => result,
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+        }
+    }
+}
+
+impl Drop for DropLog {
+    fn drop(&mut self) {
+        // Whoever wants to know whether all was written calls `finish`.
+        let _ = self.end();
+    }
+}
+
+impl DropSink {
+    pub(crate) fn record(&self, record: DropRecord) {
+        if self.records.try_send(record).is_err() {
+            self.missed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+fn write_all(inbox: &Receiver<DropRecord>, mut out: BufWriter<File>) -> io::Result<()> {
+    loop {
+        let record = match inbox.try_recv() {
+            Ok(record) => record,
+            Err(TryRecvError::Disconnected) => return out.flush(),
+            Err(TryRecvError::Empty) => {
+                // A reader of the file sees all that has happened whenever nothing is happening.
+                out.flush()?;
+                match inbox.recv() {
+                    Ok(record) => record,
+                    Err(_) => return Ok(()),
+                }
+            }
+        };
+        let DropRecord { time_us, direction, fate, length, hash } = record;
+        writeln!(out, "{time_us},{},{},{length},{hash:016x}", direction.name(), fate.name())?;
+    }
+}
+
+/// Reads a file that a link has written.
+///
+/// # Errors
+/// When it cannot be read; `InvalidData` with the line when a line is no record.
+pub fn read_drop_log(path: impl AsRef<Path>) -> io::Result<Vec<DropRecord>> {
+    let text = std::fs::read_to_string(path)?;
+    let mut lines = text.lines().enumerate();
+    let wrong = |number: usize, line: &str| {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("line {}: expected {HEADER}, got {line:?}", number + 1),
+        )
+    };
+    match lines.next() {
+        Some((_, HEADER)) => {}
+        other => return Err(wrong(0, other.map_or("", |(_, line)| line))),
+    }
+    lines.map(|(number, line)| parse(line).ok_or_else(|| wrong(number, line))).collect()
+}
+
+fn parse(line: &str) -> Option<DropRecord> {
+    let mut fields = line.split(',');
+    let mut next = || fields.next();
+    let record = DropRecord {
+        time_us: next()?.parse().ok()?,
+        direction: Direction::named(next()?)?,
+        fate: Fate::named(next()?)?,
+        length: next()?.parse().ok()?,
+        hash: u64::from_str_radix(next()?, 16).ok()?,
+    };
+    next().is_none().then_some(record)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn temporary(name: &str) -> std::path::PathBuf {
+        std::env::temp_dir().join(format!("netlab-{name}-{}.csv", std::process::id()))
+    }
+
+    #[test]
+    fn what_is_recorded_is_read_back() {
+        let path = temporary("drop-log");
+        let log = DropLog::create(&path).unwrap();
+        let records: Vec<DropRecord> = (0..1_000_u16)
+            .map(|n| DropRecord {
+                time_us: u64::from(n) * 3,
+                direction: if n % 2 == 0 { Direction::AToB } else { Direction::BToA },
+                fate: [Fate::Lost, Fate::QueueFull, Fate::Overflow, Fate::Corrupted][usize::from(n % 4)],
+                length: n,
+                hash: packet_hash(&n.to_be_bytes()),
+            })
+            .collect();
+        let sink = log.sink().unwrap();
+        records.iter().for_each(|&record| sink.record(record));
+        assert_eq!(log.missed(), 0);
+        drop(sink);
+        log.finish().unwrap();
+        assert_eq!(read_drop_log(&path).unwrap(), records);
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_full_buffer_never_blocks_and_is_counted() {
+        let (records, inbox) = sync_channel(2);
+        let sink = DropSink { records, missed: Arc::default() };
+        let record =
+            DropRecord { time_us: 1, direction: Direction::AToB, fate: Fate::Lost, length: 1, hash: 1 };
+        (0..5).for_each(|_| sink.record(record));
+        assert_eq!(sink.missed.load(Ordering::Relaxed), 3);
+        assert_eq!(inbox.try_iter().count(), 2);
+    }
+
+    #[test]
+    fn a_file_of_another_kind_is_refused_with_its_line() {
+        let path = temporary("no-drop-log");
+        for (text, needle) in
+            [("", "line 1"), ("a,b\n", "line 1"), (&format!("{HEADER}\n1,x,lost,1,0\n"), "line 2")]
+        {
+            std::fs::write(&path, text).unwrap();
+            let error = read_drop_log(&path).unwrap_err().to_string();
+            assert!(error.contains(needle), "{error}");
+        }
+        std::fs::remove_file(&path).unwrap();
+    }
+}

@@ -1,0 +1,203 @@
+//! What a direction's thread shares with the rest: counters to read, settings to change, the order to stop.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+use crate::link::{Link, LinkCounters};
+use crate::loss::LossModel;
+
+/// What a direction has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DirectionCounters {
+    /// What the link did.
+    pub link: LinkCounters,
+    /// Super-packets that could not be cut into packets of the wire, and were dropped.
+    pub uncut: u64,
+    /// Packets or super-packets that the receiving kernel did not take (e.g. a corrupted IP version, a device that is down).
+    pub refused: u64,
+    /// Packets that the sending kernel dropped at the device, because the emulator did not read fast enough.
+    pub device_drops: u64,
+    /// Processor time of the direction's thread, in microseconds.
+    pub cpu_us: u64,
+}
+
+const FIELDS: usize = 13;
+
+impl DirectionCounters {
+    /// All but `device_drops`, which the kernel counts.
+    fn to_array(self) -> [u64; FIELDS] {
+        let link = self.link;
+        [
+            link.offered_packets,
+            link.offered_bytes,
+            link.delivered_packets,
+            link.delivered_bytes,
+            link.lost,
+            link.queue_full,
+            link.overflow,
+            link.duplicated,
+            link.corrupted,
+            link.reordered,
+            self.uncut,
+            self.refused,
+            self.cpu_us,
+        ]
+    }
+
+    fn from_array(array: [u64; FIELDS]) -> Self {
+        let [
+            offered_packets,
+            offered_bytes,
+            delivered_packets,
+            delivered_bytes,
+            lost,
+            queue_full,
+            overflow,
+            duplicated,
+            corrupted,
+            reordered,
+            uncut,
+            refused,
+            cpu_us,
+        ] = array;
+        let link = LinkCounters {
+            offered_packets,
+            offered_bytes,
+            delivered_packets,
+            delivered_bytes,
+            lost,
+            queue_full,
+            overflow,
+            duplicated,
+            corrupted,
+            reordered,
+        };
+        Self { link, uncut, refused, device_drops: 0, cpu_us }
+    }
+}
+
+/// Shared by the thread and the handle of one direction.
+#[derive(Debug)]
+pub(super) struct Control {
+    published: [AtomicU64; FIELDS],
+    stop: AtomicBool,
+    /// There is something in `changes`. The thread looks at this, and takes the lock only then.
+    changed: AtomicBool,
+    changes: Mutex<Changes>,
+    wake: EventFd,
+}
+
+#[derive(Debug, Default)]
+struct Changes {
+    loss: Option<LossModel>,
+    rate_bps: Option<Option<u64>>,
+}
+
+impl Control {
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self {
+            published: [const { AtomicU64::new(0) }; FIELDS],
+            stop: AtomicBool::new(false),
+            changed: AtomicBool::new(false),
+            changes: Mutex::default(),
+            wake: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
+        })
+    }
+
+    /// Counters of one moment or of two that lie close together.
+    pub(super) fn counters(&self) -> DirectionCounters {
+        DirectionCounters::from_array(std::array::from_fn(|field| {
+            self.published[field].load(Ordering::Relaxed)
+        }))
+    }
+
+    pub(super) fn publish(&self, counters: &DirectionCounters) {
+        for (cell, value) in self.published.iter().zip(counters.to_array()) {
+            cell.store(value, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn set_loss(&self, model: LossModel) {
+        self.changes().loss = Some(model);
+        self.tell_change();
+    }
+
+    pub(super) fn set_rate(&self, rate_bps: Option<u64>) {
+        self.changes().rate_bps = Some(rate_bps);
+        self.tell_change();
+    }
+
+    fn changes(&self) -> MutexGuard<'_, Changes> {
+        // Nothing under this lock can panic half-way.
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell_change(&self) {
+        self.changed.store(true, Ordering::Release);
+        self.wake_up();
+    }
+
+    /// The thread's side: makes the changes that were asked for.
+    pub(super) fn apply(&self, link: &mut Link) {
+        if !self.changed.swap(false, Ordering::Acquire) {
+            return;
+        }
+        let Changes { loss, rate_bps } = std::mem::take(&mut *self.changes());
+        if let Some(model) = loss {
+            link.set_loss(&model);
+        }
+        if let Some(rate_bps) = rate_bps {
+            link.set_rate(rate_bps);
+        }
+    }
+
+    pub(super) fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.wake_up();
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    fn wake_up(&self) {
+        // It can only fail when the counter is full, and then the thread is being woken already.
+        let _ = self.wake.write(1);
+    }
+
+    /// Becomes readable when the thread is wanted.
+    pub(super) fn wake(&self) -> &EventFd {
+        &self.wake
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::LinkConfig;
+
+    #[test]
+    fn published_counters_are_read_back_field_by_field() {
+        let array: [u64; FIELDS] = std::array::from_fn(|field| field as u64 + 1);
+        let counters = DirectionCounters::from_array(array);
+        assert_eq!(counters.to_array(), array);
+        let control = Control::new().unwrap();
+        control.publish(&counters);
+        assert_eq!(control.counters(), counters);
+    }
+
+    #[test]
+    fn a_change_is_applied_once() {
+        let control = Control::new().unwrap();
+        let mut link = Link::new(&LinkConfig::default()).unwrap();
+        control.set_loss(LossModel::Uniform(1.0));
+        control.apply(&mut link);
+        assert!(link.offer(0, &[0; 40]).is_loss());
+        link.set_loss(&LossModel::None);
+        control.apply(&mut link);
+        assert!(!link.offer(0, &[0; 40]).is_loss());
+    }
+}
