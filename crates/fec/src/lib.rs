@@ -9,16 +9,19 @@
 //! | [`LayeredEncoder`] | the schedule of Maelstrom §4.3: XORs of r packets, i apart, for each interleave i |
 //! | [`Decoder`] | the one decoder, for any schedule |
 //! | [`SymbolRing`] | bounded store of the last symbols, for the owner of a decoder |
+//! | [`analysis`], [`simulate`](mod@simulate) | what a code recovers, by formula and by trial |
 //! | [`gf256`] | the arithmetic, with run-time choice of vector instructions |
 //!
 //! A *symbol* is the bytes that are coded: whatever the owner makes of a packet (its length, its mutable header
 //! fields, the packet). Symbols differ in length; in a sum each counts as if zero-padded to the longest.
 #![deny(unsafe_code)]
 
+pub mod analysis;
 mod decoder;
 pub mod gf256;
 mod layered;
 mod ring;
+pub mod simulate;
 
 pub use decoder::{Decoder, DecoderConfig, DecoderConfigError, DecoderCounters, Outcome, Refusal, Window};
 pub use layered::{
