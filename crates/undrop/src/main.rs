@@ -1,2 +1,46 @@
-//! The `undrop` command.
-fn main() {}
+//! The `undrop` command: one file for each subcommand.
+
+mod failure;
+mod gateway;
+mod log;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+const EXAMPLES: &str = "\
+Examples:
+  undrop gateway genkey --out peer.key        make the key for a pair of gateways
+  undrop gateway check --config gateway.toml  every mistake in the file and on this machine
+  undrop gateway run --config gateway.toml    protect the traffic to the peers
+  undrop gateway status                       what the running gateway sees
+
+Exit codes: 0 fine, 1 failed, 2 wrong usage.";
+
+/// Brings back lost packets before anyone notices.
+#[derive(Debug, Parser)]
+#[command(version, after_help = EXAMPLES, max_term_width = 110, propagate_version = true)]
+struct Cli {
+    /// What to log to stderr: `info`, `debug`, or by module as `maelstrom=trace,info` [default: RUST_LOG, or `info`]
+    #[arg(long, global = true, value_name = "FILTER", value_parser = log::parse_filter)]
+    log: Option<String>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Mask the losses of a long-haul link from the hosts of two sites.
+    #[command(subcommand)]
+    Gateway(gateway::Command),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    log::start(cli.log.as_deref());
+    let done = match cli.command {
+        Command::Gateway(command) => gateway::run(command),
+    };
+    done.unwrap_or_else(|error| failure::report(&error))
+}

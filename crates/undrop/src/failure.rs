@@ -1,0 +1,83 @@
+//! Errors as the user sees them: what failed, why, and what to do.
+
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+
+/// An error with a remedy.
+#[derive(Debug)]
+struct Advised {
+    error: anyhow::Error,
+    remedy: String,
+}
+
+impl fmt::Display for Advised {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for Advised {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
+    }
+}
+
+/// Adds what to do about an error.
+pub(crate) trait Advice<T> {
+    /// Adds a remedy: one imperative sentence, or a command line.
+    fn advise(self, remedy: impl Into<String>) -> anyhow::Result<T>;
+}
+
+impl<T, E: Into<anyhow::Error>> Advice<T> for Result<T, E> {
+    fn advise(self, remedy: impl Into<String>) -> anyhow::Result<T> {
+        self.map_err(|error| Advised { error: error.into(), remedy: remedy.into() }.into())
+    }
+}
+
+/// Prints an error with its causes and remedies to stderr; the exit code for it. That nobody reads our output any more
+/// is no failure.
+pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
+    let broken_pipe = |cause: &io::Error| cause.kind() == io::ErrorKind::BrokenPipe;
+    if error.downcast_ref::<io::Error>().is_some_and(broken_pipe) {
+        return ExitCode::SUCCESS;
+    }
+    eprint!("{}", render(error));
+    ExitCode::FAILURE
+}
+
+fn render(error: &anyhow::Error) -> String {
+    let mut text = format!("error: {error}\n");
+    let mut said = error.to_string();
+    for cause in error.chain().skip(1) {
+        let cause = cause.to_string();
+        // Some errors repeat their cause in their own text.
+        if !said.contains(&cause) {
+            text += &format!("  caused by: {cause}\n");
+            said = cause;
+        }
+    }
+    if let Some(advised) = error.downcast_ref::<Advised>() {
+        text += &format!("  help: {}\n", advised.remedy);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context as _;
+
+    use super::*;
+
+    #[test]
+    fn causes_come_below_and_the_remedy_last() {
+        let error = Err::<(), _>(io::Error::other("deep")).context("outer").advise("do this").unwrap_err();
+        assert_eq!(render(&error), "error: outer\n  caused by: deep\n  help: do this\n");
+    }
+
+    #[test]
+    fn a_cause_that_was_said_is_not_said_again() {
+        let error = Err::<(), _>(io::Error::other("deep")).context("outer: deep").unwrap_err();
+        assert_eq!(render(&error), "error: outer: deep\n");
+    }
+}

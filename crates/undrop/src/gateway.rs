@@ -1,0 +1,35 @@
+//! `undrop gateway`: the gateway of one site.
+
+mod check;
+mod genkey;
+mod run;
+mod status;
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+const EXAMPLES: &str = "\
+Examples:
+  undrop gateway genkey --out peer.key
+  undrop gateway check --config /etc/undrop/gateway.toml
+  undrop gateway run --config /etc/undrop/gateway.toml
+  undrop gateway status --json";
+
+#[derive(Debug, Subcommand)]
+#[command(after_help = EXAMPLES)]
+pub(crate) enum Command {
+    Run(run::Args),
+    Check(check::Args),
+    Genkey(genkey::Args),
+    Status(status::Args),
+}
+
+pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Run(args) => run::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Genkey(args) => genkey::run(&args),
+        Command::Status(args) => status::run(&args),
+    }
+}

@@ -1,0 +1,36 @@
+//! `undrop gateway check`: every mistake in one pass.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use maelstrom::config;
+
+use crate::output;
+
+const EXAMPLES: &str = "\
+Examples:
+  undrop gateway check --config /etc/undrop/gateway.toml
+  undrop gateway check --config gateway.toml --json | jq '.diagnostics[].message'
+
+Exit code 1 if there is an error; warnings and notes leave it 0.";
+
+/// Check a configuration and this machine against each other.
+///
+/// Shows every mistake in the file with its line and its remedy, and what this machine lacks to run it: interfaces,
+/// addresses, routes, the MTU budget, capabilities, kernel settings. Sends nothing and changes nothing.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The gateway's configuration
+    #[arg(long, short, value_name = "FILE")]
+    config: PathBuf,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let report = config::check(&args.config);
+    output::line(&if args.json { report.to_json() } else { report.to_string() })?;
+    Ok(if report.errors() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,50 @@
+//! `undrop gateway genkey`: a key for a pair of gateways.
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use maelstrom::config::PeerKey;
+
+use crate::failure::Advice as _;
+use crate::output;
+
+const EXAMPLES: &str = "\
+Examples:
+  undrop gateway genkey --out peer.key   a new file that only you can read
+  scp peer.key far:/etc/undrop/          both gateways of a pair have the same key
+  undrop gateway genkey                  print a key, for a secret store";
+
+/// Make a secret key for a pair of gateways.
+///
+/// The key is 32 bytes of the operating system's random source, as one line of base64. Give each pair of gateways a key
+/// of its own.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Write the key to a new file with mode 0600, in place of printing it; an existing file is never overwritten
+    #[arg(long, short, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let key = PeerKey::generate().context("cannot make a key")?;
+    match &args.out {
+        None => output::line(&key.to_text())?,
+        Some(path) => {
+            let shown = path.display();
+            let remedy = |error: &io::Error| match error.kind() {
+                io::ErrorKind::AlreadyExists => "keep the key that is there, or choose another name",
+                io::ErrorKind::NotFound => "make the directory first",
+                _ => "choose a directory that you may write",
+            };
+            key.write_new(path).or_else(|error| {
+                let remedy = remedy(&error);
+                Err(error).with_context(|| format!("cannot write the key to `{shown}`")).advise(remedy)
+            })?;
+            eprintln!("wrote {shown} (mode 0600); copy it to the far gateway over a safe channel");
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

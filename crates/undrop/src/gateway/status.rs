@@ -1,0 +1,71 @@
+//! `undrop gateway status`: what the running gateway sees.
+
+mod table;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::anyhow;
+use maelstrom::config;
+use maelstrom::status::{self, StatusError};
+
+use crate::failure::Advice as _;
+use crate::output;
+
+const EXAMPLES: &str = "\
+Examples:
+  undrop gateway status
+  undrop gateway status --config /etc/undrop/gateway.toml
+  undrop gateway status --json | jq '.peers[].ingress.loss.residual_percent'
+  watch -n 1 undrop gateway status";
+
+/// Where a gateway answers if the configuration does not say otherwise.
+const CONTROL_DEFAULT: &str = "/run/undrop/gateway.sock";
+
+/// Show what the running gateway sees: losses, recoveries, overhead, drops by reason.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The gateway's control socket [default: /run/undrop/gateway.sock]
+    #[arg(long, value_name = "PATH", conflicts_with = "config")]
+    control: Option<PathBuf>,
+    /// Take the control socket from this configuration
+    #[arg(long, short, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print the gateway's answer as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let control = control(args)?;
+    let status = status::read(&control).or_else(|error| {
+        let remedy = remedy(&error);
+        Err(error).advise(remedy)
+    })?;
+    output::line(&if args.json { serde_json::to_string_pretty(&status)? } else { table::render(&status) })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn control(args: &Args) -> anyhow::Result<PathBuf> {
+    match (&args.control, &args.config) {
+        (Some(control), _) => Ok(control.clone()),
+        (None, None) => Ok(PathBuf::from(CONTROL_DEFAULT)),
+        (None, Some(file)) => config::control_of(file).or_else(|report| {
+            eprintln!("{report}");
+            let shown = file.display();
+            Err(anyhow!("`{shown}` does not say where the gateway answers"))
+                .advise("mend it, or give `--control PATH`")
+        }),
+    }
+}
+
+fn remedy(error: &StatusError) -> &'static str {
+    match error {
+        StatusError::Absent { .. } => {
+            "start one with `undrop gateway run --config FILE`, or name its socket with `--control PATH` or `--config FILE`"
+        }
+        StatusError::Unreadable { .. } => "ask as the user the gateway runs as, or as root",
+        _ => "use the `undrop` of the same version as the gateway",
+    }
+}

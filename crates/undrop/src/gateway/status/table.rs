@@ -1,0 +1,270 @@
+//! The status as text for people.
+
+use std::fmt::Write as _;
+
+use maelstrom::status::{Counts, DelayStatus, LossStatus, PeerStatus, Status};
+
+pub(super) fn render(status: &Status) -> String {
+    let gateway = &status.gateway;
+    let mut text = format!(
+        "undrop {}, {} on {}, tap {}, pid {}, up {}, {} of packets kept\n",
+        gateway.version,
+        gateway.mode,
+        gateway.wan,
+        gateway.tap,
+        gateway.pid,
+        duration(gateway.uptime_s),
+        bytes(status.memory_bytes),
+    );
+    for peer in &status.peers {
+        text.push('\n');
+        peer_block(&mut text, peer);
+    }
+    text.push('\n');
+    for (title, counts) in [
+        ("not protected", &status.not_protected),
+        ("datagrams refused", &status.rejected),
+        ("other", &status.counters),
+    ] {
+        reasons(&mut text, title, counts);
+    }
+    text.truncate(text.trim_end().len());
+    text
+}
+
+fn peer_block(text: &mut String, peer: &PeerStatus) {
+    let heard = match peer.last_heard_ms {
+        None => "never heard".to_owned(),
+        Some(ms) if ms < 10_000 => format!("heard {ms} ms ago"),
+        Some(ms) => format!("heard {} ago", duration(ms / 1000)),
+    };
+    let networks: Vec<String> = peer.networks.iter().map(ToString::to_string).collect();
+    let address = if peer.name.is_some() { format!(" ({})", peer.address) } else { String::new() };
+    let state = if peer.up { "up" } else { "DOWN" };
+    let (egress, ingress) = (&peer.egress, &peer.ingress);
+    let _ = writeln!(text, "peer {}{address}: {state}, {heard}, {} sessions", peer.label(), peer.sessions);
+    row(text, "networks", &networks.join(", "));
+    row(text, "sent", &format!("{} packets, {}", number(egress.source_packets), bytes(egress.source_bytes)));
+    let repairs = format!(
+        "{} repairs, {}, overhead {:.1} %, {} cut in two",
+        number(egress.repair_packets),
+        bytes(egress.repair_bytes),
+        egress.overhead_percent,
+        number(egress.repairs_cut_in_two)
+    );
+    row(text, "", &repairs);
+    row(text, "lost there", &losses(&peer.far));
+    row(
+        text,
+        "received",
+        &format!("{} packets, {}", number(ingress.source_packets), bytes(ingress.source_bytes)),
+    );
+    row(text, "", &format!("{} repairs", number(ingress.loss.repairs_received)));
+    row(text, "lost here", &losses(&ingress.loss));
+    row(text, "recovery", &delays(&ingress.recovery_delay_us));
+    row(text, "bursts", &bursts(&ingress.loss));
+    for (title, count) in [
+        ("late", ingress.late),
+        ("after recovery", ingress.after_recovery),
+        ("undelivered", ingress.undelivered),
+    ] {
+        if count > 0 {
+            row(text, title, &number(count));
+        }
+    }
+    reasons(text, "repairs not sent", &egress.unsent);
+    reasons(text, "repairs unused", &ingress.unused_repairs);
+}
+
+fn row(text: &mut String, title: &str, value: &str) {
+    let _ = writeln!(text, "  {title:<18}{value}");
+}
+
+/// Counts above zero, each on a line; nothing if there are none.
+fn reasons(text: &mut String, title: &str, counts: &Counts) {
+    let mut title = title;
+    for (reason, &count) in counts.iter().filter(|&(_, &count)| count > 0) {
+        let _ = writeln!(text, "  {title:<18}{:>12}  {reason}", number(count));
+        title = "";
+    }
+}
+
+fn losses(loss: &LossStatus) -> String {
+    format!(
+        "{} of {} ({:.4} %), {} recovered, {} residual ({:.4} %)",
+        number(loss.lost),
+        number(loss.packets),
+        loss.loss_percent,
+        number(loss.recovered),
+        number(loss.residual),
+        loss.residual_percent
+    )
+}
+
+fn delays(delay: &DelayStatus) -> String {
+    if delay.count == 0 {
+        return "nothing recovered yet".to_owned();
+    }
+    let ms = |us: u64| us as f64 / 1000.0;
+    format!("after p50 {:.1} ms, p99 {:.1} ms, at most {:.1} ms", ms(delay.p50), ms(delay.p99), ms(delay.max))
+}
+
+fn bursts(loss: &LossStatus) -> String {
+    let shown: Vec<String> = loss
+        .burst_histogram
+        .iter()
+        .filter(|burst| burst.count > 0)
+        .map(|burst| {
+            let range = match burst.to {
+                Some(to) if to == burst.from => to.to_string(),
+                Some(to) => format!("{}-{to}", burst.from),
+                None => format!("{}+", burst.from),
+            };
+            format!("{range}: {}", number(burst.count))
+        })
+        .collect();
+    if shown.is_empty() { "none".to_owned() } else { shown.join(", ") }
+}
+
+/// Digits in groups of three.
+fn number(value: u64) -> String {
+    let digits = value.to_string();
+    let mut grouped = String::with_capacity(digits.len() * 4 / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+fn bytes(value: u64) -> String {
+    let mut size = value as f64;
+    for unit in ["B", "kB", "MB", "GB"] {
+        if size < 1000.0 {
+            return if unit == "B" { format!("{value} B") } else { format!("{size:.1} {unit}") };
+        }
+        size /= 1000.0;
+    }
+    format!("{size:.1} TB")
+}
+
+fn duration(seconds: u64) -> String {
+    match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60) {
+        (0, 0, 0, s) => format!("{s} s"),
+        (0, 0, m, s) => format!("{m} min {s} s"),
+        (0, h, m, _) => format!("{h} h {m} min"),
+        (d, h, _, _) => format!("{d} d {h} h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use maelstrom::status::{BurstStatus, EgressStatus, GatewayStatus, IngressStatus};
+
+    use super::*;
+
+    fn status() -> Status {
+        let loss = LossStatus {
+            packets: 1_000_000,
+            lost: 10_000,
+            recovered: 9_990,
+            residual: 10,
+            loss_percent: 1.0,
+            residual_percent: 0.001,
+            repairs_received: 375_000,
+            burst_histogram: vec![
+                BurstStatus { from: 1, to: Some(1), count: 9_000 },
+                BurstStatus { from: 2, to: Some(2), count: 0 },
+                BurstStatus { from: 3, to: Some(4), count: 12 },
+                BurstStatus { from: 1025, to: None, count: 1 },
+            ],
+        };
+        let peer = PeerStatus {
+            name: Some("osaka".to_owned()),
+            address: "10.81.9.2:4700".parse().unwrap(),
+            up: true,
+            last_heard_ms: Some(120),
+            sessions: 2,
+            networks: vec!["10.81.2.0/24".parse().unwrap()],
+            egress: EgressStatus {
+                source_packets: 1_234_567,
+                source_bytes: 1_600_000_000,
+                repair_packets: 463_000,
+                repair_bytes: 650_000_000,
+                overhead_percent: 40.6,
+                repairs_cut_in_two: 0,
+                unsent: Counts::from([("outgoing queue full".to_owned(), 3)]),
+            },
+            ingress: IngressStatus {
+                source_packets: 990_000,
+                source_bytes: 999,
+                late: 4,
+                unused_repairs: Counts::from([
+                    ("nothing missing".to_owned(), 365_000),
+                    ("too old".to_owned(), 0),
+                ]),
+                loss: loss.clone(),
+                recovery_delay_us: DelayStatus { count: 9_990, p50: 3_510, p99: 11_020, max: 60_000 },
+                ..IngressStatus::default()
+            },
+            far: loss,
+        };
+        Status {
+            gateway: GatewayStatus {
+                version: "0.1.0".to_owned(),
+                uptime_s: 93_784,
+                mode: "passive".to_owned(),
+                wan: "wan0".to_owned(),
+                tap: "ebpf".to_owned(),
+                pid: 77,
+            },
+            peers: vec![peer],
+            not_protected: Counts::from([("destination of no peer".to_owned(), 5)]),
+            rejected: Counts::from([("forged".to_owned(), 1), ("replayed".to_owned(), 0)]),
+            counters: Counts::new(),
+            memory_bytes: 3_145_728,
+        }
+    }
+
+    #[test]
+    fn the_table_says_what_an_operator_asks_for() {
+        let expected = "\
+undrop 0.1.0, passive on wan0, tap ebpf, pid 77, up 1 d 2 h, 3.1 MB of packets kept
+
+peer osaka (10.81.9.2:4700): up, heard 120 ms ago, 2 sessions
+  networks          10.81.2.0/24
+  sent              1,234,567 packets, 1.6 GB
+                    463,000 repairs, 650.0 MB, overhead 40.6 %, 0 cut in two
+  lost there        10,000 of 1,000,000 (1.0000 %), 9,990 recovered, 10 residual (0.0010 %)
+  received          990,000 packets, 999 B
+                    375,000 repairs
+  lost here         10,000 of 1,000,000 (1.0000 %), 9,990 recovered, 10 residual (0.0010 %)
+  recovery          after p50 3.5 ms, p99 11.0 ms, at most 60.0 ms
+  bursts            1: 9,000, 3-4: 12, 1025+: 1
+  late              4
+  repairs not sent             3  outgoing queue full
+  repairs unused         365,000  nothing missing
+
+  not protected                5  destination of no peer
+  datagrams refused            1  forged";
+        assert_eq!(render(&status()), expected);
+    }
+
+    #[test]
+    fn a_peer_never_heard_is_down() {
+        let mut status = status();
+        status.peers[0].up = false;
+        status.peers[0].last_heard_ms = None;
+        assert!(render(&status).contains("peer osaka (10.81.9.2:4700): DOWN, never heard, "));
+    }
+
+    #[test]
+    fn durations_have_two_units() {
+        for (seconds, expected) in [(5, "5 s"), (65, "1 min 5 s"), (3_700, "1 h 1 min"), (90_000, "1 d 1 h")]
+        {
+            assert_eq!(duration(seconds), expected);
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! The command as a user meets it: the binary is run, its output and exit code are read.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A directory that goes away with the test.
+struct Room(PathBuf);
+
+impl Room {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("undrop-cli-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        fs::write(&path, text).unwrap();
+        path
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn undrop(args: &[&str], directory: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_undrop"))
+        .args(args)
+        .current_dir(directory)
+        .env_remove("RUST_LOG")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn every_help_ends_in_examples() {
+    let here = Path::new(".");
+    for command in [
+        &["--help"][..],
+        &["gateway", "--help"],
+        &["gateway", "run", "--help"],
+        &["gateway", "check", "--help"],
+        &["gateway", "genkey", "--help"],
+        &["gateway", "status", "--help"],
+    ] {
+        let output = undrop(command, here);
+        assert_eq!(output.status.code(), Some(0), "{command:?}");
+        let help = text(&output.stdout);
+        assert!(help.contains("\nExamples:\n  undrop "), "{command:?}:\n{help}");
+        assert!(help.contains("Usage: undrop"), "{command:?}:\n{help}");
+    }
+}
+
+#[test]
+fn the_help_of_run_lists_every_key_of_the_configuration() {
+    let output = undrop(&["gateway", "run", "--help"], Path::new("."));
+    for knob in maelstrom::config::knobs::KNOBS {
+        assert!(text(&output.stdout).contains(&format!("\n  {}: ", knob.key)), "{}", knob.key);
+    }
+}
+
+#[test]
+fn wrong_usage_is_exit_code_2() {
+    let here = Path::new(".");
+    for wrong in [
+        &[][..],
+        &["gatway"],
+        &["gateway", "check"],
+        &["gateway", "status", "--control", "a", "--config", "b"],
+        &["--log", "=[", "gateway", "genkey"],
+    ] {
+        let output = undrop(wrong, here);
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}");
+        assert!(!output.stderr.is_empty());
+        assert!(output.stdout.is_empty());
+    }
+}
+
+#[test]
+fn a_key_is_printed_or_written_where_nobody_else_can_read_it() {
+    let room = Room::new("genkey");
+    let printed = undrop(&["gateway", "genkey"], &room.0);
+    assert_eq!(printed.status.code(), Some(0));
+    maelstrom::config::PeerKey::from_text(text(&printed.stdout)).unwrap();
+
+    let written = undrop(&["gateway", "genkey", "--out", "peer.key"], &room.0);
+    assert_eq!(written.status.code(), Some(0));
+    assert!(written.stdout.is_empty(), "a secret in a file is not shown as well");
+    let file = room.0.join("peer.key");
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let key = fs::read_to_string(&file).unwrap();
+    maelstrom::config::PeerKey::from_text(&key).unwrap();
+    assert_ne!(key, text(&printed.stdout));
+
+    let again = undrop(&["gateway", "genkey", "--out", "peer.key"], &room.0);
+    assert_eq!(again.status.code(), Some(1));
+    assert!(text(&again.stderr).starts_with("error: cannot write the key to `peer.key`\n  caused by: "));
+    assert!(text(&again.stderr).contains("  help: keep the key that is there"));
+    assert_eq!(fs::read_to_string(&file).unwrap(), key);
+}
+
+#[test]
+fn a_bad_file_is_exit_code_1_with_all_its_mistakes() {
+    let room = Room::new("check");
+    room.file(
+        "gateway.toml",
+        "[gateway]\nwan = \"no-such-wan\"\nlisen = \"10.81.9.1:4700\"\n[code]\nr = 0\n",
+    );
+    let output = undrop(&["gateway", "check", "--config", "gateway.toml"], &room.0);
+    assert_eq!(output.status.code(), Some(1));
+    let report = text(&output.stdout);
+    for part in [
+        "error[unknown-key]: unknown key `lisen` in [gateway]\n --> gateway.toml:3:1\n",
+        "help: did you mean `listen`?",
+        "error[out-of-range]: `r` in [code] is out of range\n --> gateway.toml:5:5\n",
+        "error[missing-section]: there is no peer",
+        // The machine is looked at in the same pass.
+        "error[interface-absent]: there is no interface `no-such-wan` on this machine\n --> gateway.toml:2:7\n",
+    ] {
+        assert!(report.contains(part), "{part} is not in\n{report}");
+    }
+
+    let json = undrop(&["gateway", "check", "--config", "gateway.toml", "--json"], &room.0);
+    assert_eq!(json.status.code(), Some(1));
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(json["diagnostics"][0]["code"], "interface-absent");
+    assert_eq!(json["diagnostics"][0]["line"], 2);
+    assert!(json["errors"].as_u64().unwrap() >= 4);
+}
+
+#[test]
+fn run_refuses_a_bad_file_and_says_where_to_look() {
+    let room = Room::new("run");
+    room.file("gateway.toml", "[gateway]\nwan = 7\n");
+    let output = undrop(&["gateway", "run", "--config", "gateway.toml"], &room.0);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("error[wrong-type]: `wan` in [gateway] has the wrong type\n --> gateway.toml:2:7"),
+        "{said}"
+    );
+    assert!(
+        said.contains("  help: mend it, then try `undrop gateway check --config gateway.toml`"),
+        "{said}"
+    );
+}
+
+#[test]
+fn status_without_a_gateway_says_how_to_start_one() {
+    let room = Room::new("status-none");
+    let output = undrop(&["gateway", "status", "--control", "gateway.sock"], &room.0);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(
+        said.starts_with("error: no gateway answers on `gateway.sock`\n  caused by: No such file"),
+        "{said}"
+    );
+    assert!(said.contains("  help: start one with `undrop gateway run --config FILE`"), "{said}");
+}
+
+#[test]
+fn status_shows_what_the_gateway_tells_as_text_or_json() {
+    let room = Room::new("status");
+    room.file("gateway.toml", "[gateway]\ncontrol = \"gateway.sock\"\n");
+    let listener = UnixListener::bind(room.0.join("gateway.sock")).unwrap();
+    let mut status = maelstrom::status::Status::default();
+    status.gateway.version = "9.9.9".to_owned();
+    status.memory_bytes = 2_500_000;
+    let document = serde_json::to_string(&status).unwrap();
+    let gateway = std::thread::spawn(move || {
+        for _ in 0..2 {
+            listener.accept().unwrap().0.write_all(document.as_bytes()).unwrap();
+        }
+    });
+    let table = undrop(&["gateway", "status", "--config", "gateway.toml"], &room.0);
+    assert_eq!(table.status.code(), Some(0), "{}", text(&table.stderr));
+    assert!(text(&table.stdout).starts_with("undrop 9.9.9, "));
+    assert!(text(&table.stdout).contains("2.5 MB of packets kept"));
+    let json = undrop(&["gateway", "status", "--control", "gateway.sock", "--json"], &room.0);
+    assert_eq!(serde_json::from_slice::<maelstrom::status::Status>(&json.stdout).unwrap(), status);
+    gateway.join().unwrap();
+}
+
+#[test]
+fn a_reader_that_leaves_early_is_no_failure() {
+    let room = Room::new("pipe");
+    room.file("gateway.toml", "");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_undrop"))
+        .args(["gateway", "genkey"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0));
+}
