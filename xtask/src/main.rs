@@ -1,2 +1,45 @@
-//! Developer tasks.
-fn main() {}
+//! Developer tasks: `cargo xtask test` is the gate that people and CI run alike, `cargo xtask demo` shows what it is for.
+
+mod demo;
+mod gate;
+mod process;
+mod style;
+mod tally;
+
+use std::env;
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+Usage: cargo xtask TASK
+
+  test          format, lints, style, all tests, documentation, licences; closes with what was skipped
+  style         the style rules alone
+  demo ARGS     build undrop with optimisation and run `undrop demo ARGS`
+";
+
+fn main() -> ExitCode {
+    let mut args = env::args().skip(1);
+    let task = args.next().unwrap_or_default();
+    let rest: Vec<String> = args.collect();
+    let done = match task.as_str() {
+        "test" => gate::run(),
+        "style" => style::run(),
+        "demo" => demo::run(&rest),
+        "help" | "--help" | "-h" => {
+            print!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        _ => {
+            eprint!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! `cargo xtask test`: every check of the repository, one after the other, and a verdict that hides nothing.
+//!
+//! All steps build into one target directory with the same flags, so that the later ones find what the earlier built.
+
+use std::process::Command;
+use std::time::Instant;
+
+use crate::process::{cargo, is_there, root, succeeds};
+use crate::style;
+use crate::tally::{self, Tally};
+
+/// How the steps went.
+#[derive(Debug, Default)]
+struct Verdict {
+    failed: Vec<&'static str>,
+    tally: Tally,
+}
+
+/// Runs all steps, also after one failed; whether none did.
+pub(crate) fn run() -> anyhow::Result<bool> {
+    let mut verdict = Verdict::default();
+    verdict.step("style", |_| style::run())?;
+    verdict.step("format", |_| succeeds(&mut cargo(&["fmt", "--all", "--check"])))?;
+    verdict.step("lints", |_| {
+        succeeds(&mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
+    })?;
+    verdict.step("tests", |tally| {
+        let args = ["test", "--workspace", "--no-fail-fast", "--", "--show-output"];
+        let (success, counted) = tally::run(&mut cargo(&args))?;
+        *tally = counted;
+        Ok(success)
+    })?;
+    verdict.step("documentation", |_| {
+        let mut doc = cargo(&["doc", "--workspace", "--no-deps"]);
+        succeeds(doc.env("RUSTDOCFLAGS", "-D warnings"))
+    })?;
+    verdict.step("licences", licences)?;
+    verdict.step("fuzz targets", fuzz_targets)?;
+    verdict.print();
+    Ok(verdict.failed.is_empty())
+}
+
+fn licences(tally: &mut Tally) -> anyhow::Result<bool> {
+    if !is_there(&mut cargo(&["deny", "--version"])) {
+        tally.skipped.push("licences: cargo-deny is not installed (cargo install cargo-deny)".to_owned());
+        return Ok(true);
+    }
+    succeeds(&mut cargo(&["deny", "--workspace", "check", "bans", "licenses", "sources"]))
+}
+
+/// Fuzzing needs a nightly compiler; the corpora are replayed by the tests with any.
+fn fuzz_targets(tally: &mut Tally) -> anyhow::Result<bool> {
+    if !root().join("fuzz/Cargo.toml").exists() {
+        return Ok(true);
+    }
+    let nightly = |args: &[&str]| {
+        let mut command = Command::new("rustup");
+        // The toolchain of this repository is in the environment, and would win.
+        command
+            .args(["run", "nightly", "cargo"])
+            .args(args)
+            .env_remove("RUSTUP_TOOLCHAIN")
+            .current_dir(root());
+        command
+    };
+    if !is_there(&mut nightly(&["fuzz", "--version"])) {
+        let reason = "fuzz targets: no nightly toolchain with cargo-fuzz (cargo install cargo-fuzz)";
+        tally.skipped.push(reason.to_owned());
+        return Ok(true);
+    }
+    succeeds(&mut nightly(&["fuzz", "check"]))
+}
+
+impl Verdict {
+    fn step(
+        &mut self,
+        name: &'static str,
+        run: impl FnOnce(&mut Tally) -> anyhow::Result<bool>,
+    ) -> anyhow::Result<()> {
+        println!("\n== {name}");
+        #[expect(clippy::disallowed_methods, reason = "no core: the clock tells people where the time went")]
+        let start = Instant::now();
+        if !run(&mut self.tally)? {
+            self.failed.push(name);
+        }
+        println!("== {name}: {:.0} s", start.elapsed().as_secs_f64());
+        Ok(())
+    }
+
+    fn print(&self) {
+        let Tally { passed, failed, ignored, skipped } = &self.tally;
+        println!();
+        for reason in skipped {
+            println!("SKIPPED: {reason}");
+        }
+        for step in &self.failed {
+            println!("FAILED: {step}");
+        }
+        let outcome = if self.failed.is_empty() { "ok" } else { "FAILED" };
+        println!(
+            "{outcome}: {passed} tests passed, {failed} failed, {ignored} ignored, {} skipped",
+            skipped.len()
+        );
+    }
+}

@@ -1,0 +1,105 @@
+//! What the test run said: tests passed and failed, and what was skipped for want of a privilege or a tool.
+
+use std::io::{BufRead as _, BufReader, Read};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::thread;
+
+use anyhow::Context as _;
+
+/// The mark at the head of a line by which a test says that it could not do its work here, and why.
+const SKIPPED: &str = "SKIPPED: ";
+
+/// Counts over all test binaries.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) passed: u64,
+    pub(crate) failed: u64,
+    pub(crate) ignored: u64,
+    /// Reasons, in the order they came.
+    pub(crate) skipped: Vec<String>,
+}
+
+impl Tally {
+    /// Takes note of a line of output.
+    fn read(&mut self, line: &str) {
+        if let Some(at) = line.find(SKIPPED) {
+            self.skipped.push(line[at + SKIPPED.len()..].trim_end().to_owned());
+        }
+        let Some(result) = line.strip_prefix("test result: ") else { return };
+        for part in result.split(['.', ';']) {
+            let mut words = part.split_whitespace();
+            let (Some(count), Some(what)) = (words.next(), words.next()) else { continue };
+            let Ok(count) = count.parse::<u64>() else { continue };
+            match what {
+                "passed" => self.passed += count,
+                "failed" => self.failed += count,
+                "ignored" => self.ignored += count,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Runs a test command, passing its output on line by line.
+pub(crate) fn run(command: &mut Command) -> anyhow::Result<(bool, Tally)> {
+    let mut child =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().context("cannot start the tests")?;
+    let tally = Mutex::new(Tally::default());
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    thread::scope(|scope| {
+        scope.spawn(|| stdout.map(|pipe| pass_on(pipe, &tally, |line| println!("{line}"))));
+        scope.spawn(|| stderr.map(|pipe| pass_on(pipe, &tally, |line| eprintln!("{line}"))));
+    });
+    let status = child.wait()?;
+    Ok((status.success(), tally.into_inner().expect("no reader panicked")))
+}
+
+/// Tests print what bytes they like: what is no UTF-8 is replaced.
+fn pass_on(pipe: impl Read, tally: &Mutex<Tally>, print: impl Fn(&str)) {
+    let mut reader = BufReader::new(pipe);
+    let mut bytes = Vec::new();
+    while reader.read_until(b'\n', &mut bytes).is_ok_and(|count| count > 0) {
+        let line = String::from_utf8_lossy(&bytes);
+        let line = line.trim_end_matches(['\n', '\r']);
+        print(line);
+        tally.lock().expect("no reader panicked").read(line);
+        bytes.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_several_binaries_add_up() {
+        let mut tally = Tally::default();
+        for line in [
+            "running 2 tests",
+            "test result: ok. 64 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.02s",
+            "test result: FAILED. 5 passed; 2 failed; 0 ignored; 0 measured; 3 filtered out; finished in 1.20s",
+        ] {
+            tally.read(line);
+        }
+        assert_eq!(tally, Tally { passed: 69, failed: 2, ignored: 1, skipped: vec![] });
+    }
+
+    #[test]
+    fn a_skipped_test_is_counted_with_its_reason() {
+        let mut tally = Tally::default();
+        tally.read("SKIPPED: no user namespaces here");
+        tally.read("test x ... SKIPPED: no tap: permission denied");
+        tally.read("a line on SKIPPED things");
+        assert_eq!(tally.skipped, ["no user namespaces here", "no tap: permission denied"]);
+    }
+
+    #[test]
+    fn output_of_both_streams_is_read() {
+        let script =
+            "echo 'test result: ok. 3 passed; 0 failed'; echo 'SKIPPED: b' >&2; printf '\\377\\n'; exit 1";
+        let (success, tally) = run(Command::new("sh").args(["-c", script])).unwrap();
+        assert!(!success);
+        assert_eq!((tally.passed, tally.skipped), (3, vec!["b".to_owned()]));
+    }
+}
