@@ -142,3 +142,35 @@ impl Columns {
         size_of_val(&*self.slots) + size_of_val(&*self.ids)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        #[test]
+        fn finds_what_a_map_finds(steps in proptest::collection::vec((any::<bool>(), 0..60u64, 0..3u64), 0..400)) {
+            const CAPACITY: usize = 32;
+            let mut columns = Columns::new(CAPACITY);
+            let mut map = BTreeMap::new();
+            for (take, id, stream) in steps {
+                // Neighbours, and ids that fall into one slot.
+                let id = SymbolId(id + [0, u64::MAX / 2, 0x5DA0_0000_0000_0000][stream as usize]);
+                if take && (columns.free() > 0 || map.contains_key(&id)) {
+                    let column = columns.find_or_take(id);
+                    prop_assert_eq!(*map.entry(id).or_insert(column), column);
+                } else if let Some(column) = map.remove(&id) {
+                    columns.release(column);
+                }
+                prop_assert_eq!((columns.used(), columns.free()), (map.len(), CAPACITY - map.len()));
+                prop_assert_eq!(columns.width(), map.values().max().map_or(0, |&column| column + 1));
+                for (&id, &column) in &map {
+                    prop_assert_eq!((columns.find(id), columns.id(column)), (Some(column), Some(id)));
+                }
+                prop_assert_eq!(columns.find(id).is_some(), map.contains_key(&id));
+            }
+        }
+    }
+}

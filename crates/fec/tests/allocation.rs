@@ -1,0 +1,120 @@
+//! Neither encoder nor decoder nor ring allocates after construction.
+#![allow(missing_docs)]
+
+mod common;
+
+use common::{Loss, Random};
+use fec::{
+    Decoder, DecoderConfig, LayeredConfig, LayeredEncoder, Sending, SymbolHandle, SymbolId, SymbolRing, Term,
+    Window,
+};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: everything is handed to the system's allocator; the counter is a thread local that needs no allocation.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller's promises are the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: it came from `alloc` above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn allocations(work: impl FnOnce()) -> u64 {
+    let before = ALLOCATIONS.get();
+    work();
+    ALLOCATIONS.get() - before
+}
+
+/// Keeps the last symbols in a ring.
+struct Owner {
+    ring: SymbolRing,
+    handles: Vec<Option<(SymbolId, SymbolHandle)>>,
+    recovered: u64,
+}
+
+impl Owner {
+    fn new(window: usize) -> Self {
+        Self { ring: SymbolRing::new(window, window * 512), handles: vec![None; window], recovered: 0 }
+    }
+
+    fn keep(&mut self, id: SymbolId, symbol: &[u8]) {
+        let place = id.0 as usize % self.handles.len();
+        self.handles[place] = self.ring.push(&[symbol]).map(|handle| (id, handle));
+    }
+}
+
+impl Window for Owner {
+    fn known(&self, id: SymbolId) -> Option<&[u8]> {
+        let (held, handle) = self.handles[id.0 as usize % self.handles.len()]?;
+        if held == id { self.ring.get(handle) } else { None }
+    }
+
+    fn recovered(&mut self, id: SymbolId, symbol: &[u8]) -> bool {
+        self.keep(id, symbol);
+        self.recovered += 1;
+        true
+    }
+}
+
+#[test]
+fn the_counter_counts() {
+    assert_eq!(allocations(|| drop(std::hint::black_box(vec![0u8; 100]))), 1);
+}
+
+#[test]
+fn coding_does_not_allocate() {
+    let config = LayeredConfig { sending: Sending::Delayed, symbol_max: 512, ..LayeredConfig::default() };
+    let mut encoder = LayeredEncoder::new(&config).unwrap();
+    // Few equations, so that there is eviction too.
+    let mut decoder = Decoder::new(DecoderConfig { equations: 6, payload_max: 512, terms_max: 8 });
+    let mut owner = Owner::new(512);
+    let mut loss = Loss::new(0.05, 12, 9);
+    let mut random = Random(3);
+    let mut terms = Vec::with_capacity(8);
+    let source = [7; 512];
+    fec::gf256::xor_into(&mut [0], &[1]);
+
+    let made = allocations(|| {
+        for n in 0..20_000u64 {
+            let symbol = &source[..random.below(513) as usize];
+            let id = SymbolId(n);
+            if !loss.lose() {
+                owner.keep(id, symbol);
+                decoder.source(&mut owner, id);
+            }
+            let mut emit = |repair: fec::Repair<'_, SymbolId>| {
+                if loss.lose() {
+                    return;
+                }
+                terms.clear();
+                // Not the factors the payload was made with: what is solved is wrong, but there is much to solve.
+                let factor = |k: usize| if n % 1_000 < 500 { 1 } else { k as u8 + 1 };
+                terms.extend((0..).zip(repair.names).map(|(k, &id)| Term { id, coefficient: factor(k) }));
+                let _ = decoder.repair(&mut owner, &terms, repair.payload);
+            };
+            encoder.push(n * 500, id, &[symbol], &mut emit).unwrap();
+            encoder.fire_due(n * 500, &mut emit);
+            decoder.expire_before(SymbolId(n.saturating_sub(400)));
+        }
+        encoder.flush(&mut |_| {});
+    });
+    assert_eq!(made, 0);
+    let counters = decoder.counters();
+    assert!(owner.recovered > 100 && counters.stored > 100, "{counters:?}");
+    assert!(counters.equations_evicted > 0 && counters.equations_expired > 0, "{counters:?}");
+}
