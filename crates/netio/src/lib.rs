@@ -9,6 +9,7 @@
 //! | what a super-packet is, virtio header | `offload.rs` |
 //! | super-packet to wire packets | `segment.rs`, `checksum.rs`, `header.rs` |
 //! | wire packets to super-packet | `coalesce.rs` |
+//! | tap | `tap/`, `../bpf/tap.c` |
 //! | TUN device | `tun.rs`, `interface.rs` |
 //! | waiting, signals | `poll.rs`, `signals.rs` |
 //! | repair channel | `udp.rs` |
@@ -27,6 +28,7 @@ pub mod segment;
 #[cfg(test)]
 mod shape;
 pub mod signals;
+pub mod tap;
 pub mod tun;
 pub mod udp;
 

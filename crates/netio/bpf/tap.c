@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//
+// Copies the packets of chosen networks into a ring buffer, as they leave and enter an interface. It never alters, delays
+// or drops a packet: whatever happens here, the verdict is "go on with the next program".
+//
+// The path of a packet: undrop_egress or undrop_ingress -> copy: find the IP header -> wanted4, wanted6: is it of one of our
+// networks? -> capture: reserve a record of its size class, copy, submit.
+//
+// Rebuilt by `bpf/build.sh`; the object is checked in, so that nobody needs a C compiler. Nothing but the kernel's
+// stable interface is used (no header of a certain kernel), of Linux 5.8 and later. `-mcpu=v2` serves all of them.
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+// ---- linux/bpf.h, so much as is used; written out so that the object does not depend on the headers of a machine
+
+struct __sk_buff {
+	u32 len;
+	u32 pkt_type;
+	u32 mark;
+	u32 queue_mapping;
+	u32 protocol;
+	u32 vlan_present;
+	u32 vlan_tci;
+	u8 between[136];
+	u32 gso_segs;
+	u64 sk;
+	u32 gso_size;
+};
+
+_Static_assert(__builtin_offsetof(struct __sk_buff, gso_segs) == 164, "layout of linux/bpf.h");
+_Static_assert(__builtin_offsetof(struct __sk_buff, gso_size) == 176, "layout of linux/bpf.h");
+
+#define SEC(name) __attribute__((section(name), used))
+#define INLINE static inline __attribute__((always_inline))
+#define UINT(name, value) int(*name)[value]
+#define TYPE(name, type) type *name
+
+static void *(*map_lookup)(void *map, const void *key) = (void *)1;
+static u64 (*now_ns)(void) = (void *)5;
+static long (*load_bytes)(const void *skb, u32 from, void *to, u32 len) = (void *)26;
+static void *(*ring_reserve)(void *ring, u64 size, u64 flags) = (void *)131;
+static void (*ring_submit)(void *record, u64 flags) = (void *)132;
+static void (*ring_discard)(void *record, u64 flags) = (void *)133;
+
+enum { MAP_HASH = 1, MAP_PERCPU_ARRAY = 6, MAP_LPM_TRIE = 11, MAP_RINGBUF = 27 };
+enum { NO_PREALLOC = 1 };
+enum { GO_ON = -1 }; // TC_ACT_UNSPEC and TCX_NEXT
+
+// ---- what user space sees
+
+enum direction { OUTGOING = 0, INCOMING = 1 };
+enum flag { TAGGED = 1 };
+enum count { CAPTURED = 0, RING_FULL = 1, UNREADABLE = 2, OVERSIZE = 3, COUNTS = 4 };
+
+struct record {
+	u64 time_ns; // CLOCK_MONOTONIC
+	u32 length;  // of the packet
+	u16 gso_size;
+	u16 gso_segs;
+	u8 direction;
+	u8 flags;
+	u16 vlan_tci;
+	u32 unused;
+	u8 packet[]; // from the IP header on
+};
+
+struct prefix4 {
+	u32 bits;
+	u8 address[4];
+};
+
+struct prefix6 {
+	u32 bits;
+	u8 address[16];
+};
+
+// one end of a UDP flow that is not copied
+struct endpoint {
+	u8 address[16]; // IPv4 in the first four
+	u16 port;       // network byte order
+	u16 version;
+};
+
+// bytes before the IP header; set before loading
+volatile const u32 link_header = 14;
+// whether any endpoint is excluded; set before loading
+volatile const u32 excluding = 0;
+
+#define NETWORKS(name, key_type)           \
+	struct {                           \
+		UINT(type, MAP_LPM_TRIE);  \
+		UINT(map_flags, NO_PREALLOC); \
+		UINT(max_entries, 1024);   \
+		TYPE(key, key_type);       \
+		TYPE(value, u8);           \
+	} name SEC(".maps")
+
+NETWORKS(outgoing4, struct prefix4);
+NETWORKS(outgoing6, struct prefix6);
+NETWORKS(incoming4, struct prefix4);
+NETWORKS(incoming6, struct prefix6);
+
+struct {
+	UINT(type, MAP_HASH);
+	UINT(max_entries, 1024);
+	TYPE(key, struct endpoint);
+	TYPE(value, u8);
+} excluded SEC(".maps");
+
+struct {
+	UINT(type, MAP_PERCPU_ARRAY);
+	UINT(max_entries, COUNTS);
+	TYPE(key, u32);
+	TYPE(value, u64);
+} counters SEC(".maps");
+
+struct {
+	UINT(type, MAP_RINGBUF);
+	UINT(max_entries, 16 << 20);
+} ring SEC(".maps");
+
+// ---- the packet's way, last stage first as C wants it
+
+INLINE void count(u32 which)
+{
+	u64 *counter = map_lookup(&counters, &which);
+	if (counter)
+		*counter += 1; // one per CPU, and not interrupted by itself
+}
+
+INLINE u16 swap(u16 value)
+{
+	return __builtin_bswap16(value);
+}
+
+struct packet {
+	u32 at;     // IP header, from the start of the frame
+	u64 length; // from the IP header on
+	u32 vlan;
+	u32 tagged;
+};
+
+// A reservation has a constant size, so that old kernels can check it; hence size classes.
+#define CLASS(size)                                                    \
+	if (length <= (size)) {                                        \
+		limit = (size);                                        \
+		record = ring_reserve(&ring, sizeof(*record) + (size), 0); \
+	} else
+
+INLINE void capture(struct __sk_buff *skb, const struct packet *packet, u32 direction)
+{
+	u64 length = packet->length, limit;
+	struct record *record;
+	CLASS(128)
+	CLASS(576)
+	CLASS(1536)
+	CLASS(4096)
+	CLASS(9216)
+	CLASS(16384)
+	CLASS(32768)
+	CLASS(49152)
+	CLASS(65536)
+	{
+		count(OVERSIZE);
+		return;
+	}
+	if (!record) {
+		count(RING_FULL);
+		return;
+	}
+	// the verifier wants to see the bounds on the very register that is passed on, in 64 bits
+	asm volatile("" : "+r"(length), "+r"(limit));
+	if (length == 0 || length > limit || load_bytes(skb, packet->at, record->packet, length)) {
+		ring_discard(record, 0);
+		count(UNREADABLE);
+		return;
+	}
+	record->time_ns = now_ns();
+	record->length = length;
+	record->gso_size = skb->gso_size;
+	record->gso_segs = skb->gso_segs;
+	record->direction = direction;
+	record->flags = packet->tagged ? TAGGED : 0;
+	record->vlan_tci = packet->vlan;
+	record->unused = 0;
+	// wakes the reader only if it has read everything before: at high rate it is not waked at all
+	ring_submit(record, 0);
+	count(CAPTURED);
+}
+
+enum { UDP = 17 };
+
+INLINE int is_excluded(struct __sk_buff *skb, u32 transport, struct endpoint *far, u32 direction)
+{
+	// source port, destination port: the far end is the destination of what leaves
+	u32 at = direction == OUTGOING ? transport + 2 : transport;
+	if (load_bytes(skb, at, &far->port, sizeof(far->port)))
+		return 0;
+	return map_lookup(&excluded, far) != 0;
+}
+
+// Whether the packet is to be copied; its length.
+INLINE int wanted4(struct __sk_buff *skb, struct packet *packet, u32 direction)
+{
+	u8 header[20];
+	if (load_bytes(skb, packet->at, header, sizeof(header)) || header[0] >> 4 != 4) {
+		count(UNREADABLE);
+		return 0;
+	}
+	const u8 *address = direction == OUTGOING ? header + 16 : header + 12;
+	struct prefix4 key = {.bits = 32};
+	__builtin_memcpy(key.address, address, sizeof(key.address));
+	if (!(direction == OUTGOING ? map_lookup(&outgoing4, &key) : map_lookup(&incoming4, &key)))
+		return 0;
+	// a later fragment has no ports; the repair channel is never fragmented
+	u32 fragment = (header[6] & 0x3f) | header[7];
+	if (excluding && header[9] == UDP && !fragment) {
+		struct endpoint far = {.version = 4};
+		__builtin_memcpy(far.address, address, 4);
+		if (is_excluded(skb, packet->at + (header[0] & 15) * 4, &far, direction))
+			return 0;
+	}
+	packet->length = (u16)(header[2] << 8 | header[3]);
+	return 1;
+}
+
+INLINE int wanted6(struct __sk_buff *skb, struct packet *packet, u32 direction)
+{
+	u8 header[40];
+	if (load_bytes(skb, packet->at, header, sizeof(header)) || header[0] >> 4 != 6) {
+		count(UNREADABLE);
+		return 0;
+	}
+	const u8 *address = direction == OUTGOING ? header + 24 : header + 8;
+	struct prefix6 key = {.bits = 128};
+	__builtin_memcpy(key.address, address, sizeof(key.address));
+	if (!(direction == OUTGOING ? map_lookup(&outgoing6, &key) : map_lookup(&incoming6, &key)))
+		return 0;
+	if (excluding && header[6] == UDP) {
+		struct endpoint far = {.version = 6};
+		__builtin_memcpy(far.address, address, sizeof(far.address));
+		if (is_excluded(skb, packet->at + 40, &far, direction))
+			return 0;
+	}
+	packet->length = 40 + (u16)(header[4] << 8 | header[5]);
+	return 1;
+}
+
+enum { ETH_IP = 0x0800, ETH_IPV6 = 0x86dd, ETH_VLAN = 0x8100, ETH_VLAN_AD = 0x88a8 };
+enum { PACKET_OTHERHOST = 3, PACKET_LOOPBACK = 5 };
+
+INLINE int copy(struct __sk_buff *skb, u32 direction)
+{
+	// not meant for this machine; and the echo of what we sent ourselves
+	if (direction == INCOMING && (skb->pkt_type == PACKET_OTHERHOST || skb->pkt_type == PACKET_LOOPBACK))
+		return GO_ON;
+	// An IP header may say 0 for more than 64 KiB ("BIG TCP").
+	if (skb->len > 65535 + 64) {
+		count(OVERSIZE);
+		return GO_ON;
+	}
+	struct packet packet = {.at = link_header, .vlan = skb->vlan_tci, .tagged = skb->vlan_present};
+	u16 protocol = swap(skb->protocol);
+	if (packet.at && (protocol == ETH_VLAN || protocol == ETH_VLAN_AD)) {
+		// the tag stands in the frame: it did not come from, or is not left to, the card
+		u16 tag[2];
+		if (load_bytes(skb, packet.at, tag, sizeof(tag)))
+			return GO_ON;
+		packet.vlan = swap(tag[0]);
+		packet.tagged = 1;
+		packet.at += 4;
+		protocol = swap(tag[1]);
+	}
+	int wanted = 0;
+	if (protocol == ETH_IP)
+		wanted = wanted4(skb, &packet, direction);
+	else if (protocol == ETH_IPV6)
+		wanted = wanted6(skb, &packet, direction);
+	if (wanted)
+		capture(skb, &packet, direction);
+	return GO_ON;
+}
+
+SEC("classifier/undrop_egress") int undrop_egress(struct __sk_buff *skb)
+{
+	return copy(skb, OUTGOING);
+}
+
+SEC("classifier/undrop_ingress") int undrop_ingress(struct __sk_buff *skb)
+{
+	return copy(skb, INCOMING);
+}
+
+char _license[] SEC("license") = "Dual MIT/GPL";

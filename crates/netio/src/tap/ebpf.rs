@@ -1,0 +1,218 @@
+//! The tap by eBPF: `bpf/tap.c` copies into a ring buffer, which is read here without a system call.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use aya::maps::lpm_trie::{Key, LpmTrie};
+use aya::maps::{HashMap, Map, MapData, MapError, PerCpuArray, RingBuf};
+use aya::{Ebpf, EbpfLoader, Pod};
+use ipnet::IpNet;
+
+use super::attach::{self, Attached};
+use super::identification::Identifications;
+use super::{Captured, Direction, Drained, TapConfig, TapCounts, step};
+use crate::interface::{Interface, LinkKind};
+use crate::segment::kind_of;
+use crate::{Gso, Offload};
+
+/// `bpf/tap.c`, compiled.
+static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/tap.bpf.o");
+
+/// `struct record` without its packet.
+const HEADER_LEN: usize = 24;
+const FLAG_TAGGED: u8 = 1;
+
+pub(super) struct EbpfTap {
+    ring: RingBuf<MapData>,
+    counters: PerCpuArray<MapData, u64>,
+    ids: Identifications,
+    /// The programs, and the links by which they are attached; those go first.
+    _object: Ebpf,
+    _attached: Attached,
+}
+
+impl EbpfTap {
+    pub(super) fn open(config: &TapConfig) -> io::Result<Self> {
+        let interface = Interface::open(&config.interface)
+            .map_err(|error| step(&format!("find interface {}", config.interface), &error))?;
+        let link_header: u32 = match interface.link_kind()? {
+            LinkKind::Ethernet => 14,
+            LinkKind::None => 0,
+            other @ LinkKind::Other(_) => {
+                let text = format!("expected an interface with Ethernet or no header, saw {other:?}");
+                return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+            }
+        };
+        raise_locked_memory();
+        let mut object = load(config, link_header)?;
+        // before maps are taken out and closed: the programs keep them
+        attach::load(&mut object)?;
+        insert_networks(&mut object, ["outgoing4", "outgoing6"], &config.outgoing_to)?;
+        insert_networks(&mut object, ["incoming4", "incoming6"], &config.incoming_from)?;
+        insert_excluded(&mut object, &config.exclude)?;
+        let ring = map(&mut object, "ring", RingBuf::try_from)?;
+        let counters = map(&mut object, "counters", PerCpuArray::try_from)?;
+        let attached = attach::attach(&mut object, &config.interface, interface.index(), config.attach)?;
+        Ok(Self { ring, counters, ids: Identifications::new(), _object: object, _attached: attached })
+    }
+
+    pub(super) fn drain(&mut self, budget: usize, mut handle: impl FnMut(Captured<'_>)) -> Drained {
+        let mut packets = 0;
+        while packets < budget {
+            let Some(item) = self.ring.next() else { return Drained { packets, more: false } };
+            packets += 1;
+            // the kernel part writes no other; anything else is not ours
+            let Some(mut captured) = parse(&item) else { continue };
+            self.ids.note(captured.packet, &mut captured.offload);
+            handle(captured);
+        }
+        Drained { packets, more: true }
+    }
+
+    pub(super) fn counts(&self) -> TapCounts {
+        let count = |which: u32| {
+            // a counter that cannot be read is no reason to stop
+            self.counters.get(&which, 0).map_or(0, |per_cpu| per_cpu.iter().sum())
+        };
+        TapCounts { captured: count(0), full: count(1), unreadable: count(2), oversize: count(3) }
+    }
+}
+
+impl AsFd for EbpfTap {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ring.as_fd()
+    }
+}
+
+/// Reads a `struct record`.
+fn parse(record: &[u8]) -> Option<Captured<'_>> {
+    let (header, rest) = record.split_first_chunk::<HEADER_LEN>()?;
+    let half = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
+    let time_ns = u64::from_ne_bytes(*header.first_chunk()?);
+    let length = u32::from_ne_bytes([header[8], header[9], header[10], header[11]]);
+    let packet = rest.get(..length as usize)?;
+    let segment_size = half(12);
+    let gso = if segment_size == 0 { Gso::None } else { kind_of(packet) };
+    let offload = match gso {
+        // no flag tells whether the checksum of a single packet is finished: cutting looks at the field
+        Gso::None => Offload::default(),
+        gso => Offload::segments(gso, segment_size),
+    };
+    Some(Captured {
+        direction: if header[16] == 0 { Direction::Outgoing } else { Direction::Incoming },
+        offload,
+        packet,
+        vlan: (header[17] & FLAG_TAGGED != 0).then(|| half(18)),
+        time_ns: Some(time_ns),
+    })
+}
+
+fn load(config: &TapConfig, link_header: u32) -> io::Result<Ebpf> {
+    // in range: checked when the tap was opened
+    let ring_bytes = config.buffer_bytes.next_power_of_two() as u32;
+    let entries = |count: usize| u32::try_from(count).unwrap_or(u32::MAX).max(1);
+    let excluding = u32::from(!config.exclude.is_empty());
+    let mut loader = EbpfLoader::new();
+    // no kernel types are looked at
+    loader
+        .btf(None)
+        .override_global("link_header", &link_header, true)
+        .override_global("excluding", &excluding, true)
+        .map_max_entries("ring", ring_bytes)
+        .map_max_entries("excluded", entries(config.exclude.len()));
+    for name in ["outgoing4", "outgoing6"] {
+        loader.map_max_entries(name, entries(config.outgoing_to.len()));
+    }
+    for name in ["incoming4", "incoming6"] {
+        loader.map_max_entries(name, entries(config.incoming_from.len()));
+    }
+    loader.load(OBJECT).map_err(|error| step("load the eBPF tap", &error))
+}
+
+/// `struct endpoint`
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Endpoint {
+    address: [u8; 16],
+    port: [u8; 2],
+    version: u16,
+}
+
+// SAFETY: plain bytes and a number without padding between them.
+unsafe impl Pod for Endpoint {}
+
+fn insert_networks(object: &mut Ebpf, [v4, v6]: [&'static str; 2], networks: &[IpNet]) -> io::Result<()> {
+    let failed = |error: MapError| step("tell the eBPF tap its networks", &error);
+    let mut v4: LpmTrie<MapData, [u8; 4], u8> = map(object, v4, LpmTrie::try_from)?;
+    let mut v6: LpmTrie<MapData, [u8; 16], u8> = map(object, v6, LpmTrie::try_from)?;
+    for network in networks {
+        let bits = u32::from(network.prefix_len());
+        match network.network() {
+            IpAddr::V4(address) => v4.insert(&Key::new(bits, address.octets()), 1, 0),
+            IpAddr::V6(address) => v6.insert(&Key::new(bits, address.octets()), 1, 0),
+        }
+        .map_err(failed)?;
+    }
+    Ok(())
+}
+
+fn insert_excluded(object: &mut Ebpf, excluded: &[SocketAddr]) -> io::Result<()> {
+    let mut map: HashMap<MapData, Endpoint, u8> = map(object, "excluded", HashMap::try_from)?;
+    for end in excluded {
+        let mut address = [0; 16];
+        let version = match end.ip() {
+            IpAddr::V4(ip) => {
+                address[..4].copy_from_slice(&ip.octets());
+                4
+            }
+            IpAddr::V6(ip) => {
+                address = ip.octets();
+                6
+            }
+        };
+        let key = Endpoint { address, port: end.port().to_be_bytes(), version };
+        map.insert(key, 1, 0).map_err(|error| step("tell the eBPF tap its exclusions", &error))?;
+    }
+    Ok(())
+}
+
+fn map<T>(
+    object: &mut Ebpf,
+    name: &'static str,
+    typed: impl FnOnce(Map) -> Result<T, MapError>,
+) -> io::Result<T> {
+    let map = object.take_map(name).ok_or_else(|| io::Error::other(format!("no map {name}")))?;
+    typed(map).map_err(|error| step(&format!("use map {name}"), &error))
+}
+
+/// Before Linux 5.11 the ring counts as locked memory, of which little is allowed by default.
+fn raise_locked_memory() {
+    use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
+    // where it is refused, loading will say so if it matters
+    let _ = setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_read_as_the_kernel_part_writes_them() {
+        let mut record = vec![0; HEADER_LEN];
+        record[..8].copy_from_slice(&77_u64.to_ne_bytes());
+        record[8..12].copy_from_slice(&3_u32.to_ne_bytes());
+        record[16..20].copy_from_slice(&[1, 1, 0, 0]);
+        record[18..20].copy_from_slice(&100_u16.to_ne_bytes());
+        record.extend_from_slice(&[0x45, 1, 2, 9, 9]);
+        let captured = parse(&record).unwrap();
+        assert_eq!(captured.direction, Direction::Incoming);
+        assert_eq!((captured.vlan, captured.time_ns), (Some(100), Some(77)));
+        assert_eq!(captured.packet, [0x45, 1, 2]);
+        assert_eq!(captured.offload, Offload::default());
+        // longer than the record; shorter than its header
+        record[8] = 6;
+        assert!(parse(&record).is_none());
+        assert!(parse(&record[..HEADER_LEN - 1]).is_none());
+    }
+}

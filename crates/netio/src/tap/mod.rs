@@ -1,0 +1,272 @@
+//! A tap: copies of the packets that leave and enter an interface, as far as they belong to chosen networks.
+//!
+//! The traffic itself goes its way untouched. Two kinds do the same (`docs/adr/0002-tap.md` says when to take which):
+//!
+//! - [`TapKind::Ebpf`] (`ebpf.rs`, `bpf/tap.c`): a program at the interface's egress and ingress copies into a ring buffer;
+//! - [`TapKind::Packet`] (`packet.rs`, `filter.rs`): a packet socket, for kernels and users that may not load programs.
+//!
+//! What is captured is what the kernel handles there: super-packets and unfinished checksums. [`crate::segment::cut`] makes
+//! wire packets of it.
+
+mod attach;
+mod ebpf;
+mod filter;
+mod identification;
+mod packet;
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use ipnet::IpNet;
+
+use crate::Offload;
+use ebpf::EbpfTap;
+use packet::PacketTap;
+
+/// Bytes of captured packets that may wait to be drained, unless [`TapConfig::buffer_bytes`] says otherwise: 13 ms of
+/// 10 Gbit/s, longer than a busy machine keeps a process waiting as a rule.
+pub const BUFFER_BYTES: usize = 16 << 20;
+/// Smallest and largest buffer.
+const BUFFER_RANGE: std::ops::RangeInclusive<usize> = (256 << 10)..=(1 << 30);
+
+/// What to capture, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TapConfig {
+    /// The interface's name, in the network namespace of the thread that opens the tap.
+    pub interface: String,
+    /// Packets that leave to these networks are captured.
+    pub outgoing_to: Vec<IpNet>,
+    /// Packets that arrive from these networks are captured.
+    pub incoming_from: Vec<IpNet>,
+    /// UDP packets to and from these far ends are not captured, whatever network they are of: our own repair channel.
+    pub exclude: Vec<SocketAddr>,
+    /// Which kind.
+    pub kind: TapKind,
+    /// How an eBPF tap is attached.
+    pub attach: Attach,
+    /// Bytes of captured packets that may wait, 256 KiB to 1 GiB; eBPF rounds up to a power of two.
+    pub buffer_bytes: usize,
+}
+
+impl Default for TapConfig {
+    fn default() -> Self {
+        Self {
+            interface: String::new(),
+            outgoing_to: Vec::new(),
+            incoming_from: Vec::new(),
+            exclude: Vec::new(),
+            kind: TapKind::Auto,
+            attach: Attach::Auto,
+            buffer_bytes: BUFFER_BYTES,
+        }
+    }
+}
+
+/// The kind of a tap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TapKind {
+    /// eBPF, and where that cannot be, a packet socket. An open tap is never of this kind.
+    #[default]
+    Auto,
+    /// eBPF with a ring buffer (Linux 5.8, `CAP_BPF` and `CAP_NET_ADMIN` outside of user namespaces).
+    Ebpf,
+    /// A packet socket (`CAP_NET_RAW`).
+    Packet,
+}
+
+impl TapKind {
+    /// Its name as in a configuration.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Ebpf => "ebpf",
+            Self::Packet => "packet",
+        }
+    }
+}
+
+impl fmt::Display for TapKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// How an eBPF tap is attached to its interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Attach {
+    /// TCX, and on kernels without it (before 6.6), clsact.
+    #[default]
+    Auto,
+    /// By links that vanish with the process.
+    Tcx,
+    /// By filters of the clsact queueing discipline. They are removed with the tap; what a killed process leaves, the next tap on
+    /// that interface removes. (Meanwhile nobody reads the copies: they cost time, but harm no packet.)
+    Clsact,
+}
+
+/// Which way a captured packet went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// It left by the interface.
+    Outgoing,
+    /// It arrived by the interface.
+    Incoming,
+}
+
+/// A captured packet or super-packet.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Captured<'p> {
+    /// Which way it went.
+    pub direction: Direction,
+    /// What is undone on it.
+    pub offload: Offload,
+    /// From the IP header on.
+    pub packet: &'p [u8],
+    /// The tag, if it is of a VLAN on top of the interface.
+    pub vlan: Option<u16>,
+    /// When it was captured, on the monotonic clock; an eBPF tap tells.
+    pub time_ns: Option<u64>,
+}
+
+/// What a [`Tap::drain`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drained {
+    /// Captured packets handed over.
+    pub packets: usize,
+    /// The budget was used up: more may wait.
+    pub more: bool,
+}
+
+/// What was captured and what was not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TapCounts {
+    /// Packets of the networks that were captured.
+    pub captured: u64,
+    /// Packets lost because the buffer was full.
+    pub full: u64,
+    /// Packets whose headers make no sense, or that the kernel could not hand over.
+    pub unreadable: u64,
+    /// Packets longer than 64 KiB, of any network ("BIG TCP" on the interface).
+    pub oversize: u64,
+}
+
+/// An open tap. Nothing of it stays when it is dropped.
+///
+/// Its descriptor is readable while captured packets wait.
+pub struct Tap {
+    tap: Open,
+    fallback: Option<String>,
+}
+
+enum Open {
+    Ebpf(Box<EbpfTap>),
+    Packet(Box<PacketTap>),
+}
+
+impl Tap {
+    /// Opens a tap in the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// `PermissionDenied` where a capability is missing, `InvalidInput` for a configuration that cannot be, and what else
+    /// the kernel says, with the step that failed.
+    pub fn open(config: &TapConfig) -> io::Result<Self> {
+        if !BUFFER_RANGE.contains(&config.buffer_bytes) {
+            let text = format!("expected a buffer of {BUFFER_RANGE:?} bytes, saw {}", config.buffer_bytes);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let ebpf = || EbpfTap::open(config).map(|tap| Open::Ebpf(Box::new(tap)));
+        let packet = || PacketTap::open(config).map(|tap| Open::Packet(Box::new(tap)));
+        let (tap, fallback) = match config.kind {
+            TapKind::Ebpf => (ebpf()?, None),
+            TapKind::Packet => (packet()?, None),
+            TapKind::Auto => match ebpf() {
+                Ok(tap) => (tap, None),
+                Err(reason) => (packet()?, Some(reason.to_string())),
+            },
+        };
+        Ok(Self { tap, fallback })
+    }
+
+    /// Which kind it is: [`TapKind::Ebpf`] or [`TapKind::Packet`].
+    #[must_use]
+    pub fn kind(&self) -> TapKind {
+        match self.tap {
+            Open::Ebpf(_) => TapKind::Ebpf,
+            Open::Packet(_) => TapKind::Packet,
+        }
+    }
+
+    /// Why [`TapKind::Auto`] did not become an eBPF tap.
+    #[must_use]
+    pub fn fallback_reason(&self) -> Option<&str> {
+        self.fallback.as_deref()
+    }
+
+    /// Hands over captured packets of both directions in the order in which the kernel saw them, at most `budget` of them.
+    ///
+    /// # Errors
+    /// What the kernel says; a tap does not recover from it.
+    pub fn drain(&mut self, budget: usize, handle: impl FnMut(Captured<'_>)) -> io::Result<Drained> {
+        match &mut self.tap {
+            Open::Ebpf(tap) => Ok(tap.drain(budget, handle)),
+            Open::Packet(tap) => tap.drain(budget, handle),
+        }
+    }
+
+    /// Packets of the networks that were not captured, for whatever reason.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        let counts = self.counts();
+        counts.full + counts.unreadable + counts.oversize
+    }
+
+    /// What was captured and what was not. It asks the kernel: not for every packet.
+    #[must_use]
+    pub fn counts(&self) -> TapCounts {
+        match &self.tap {
+            Open::Ebpf(tap) => tap.counts(),
+            Open::Packet(tap) => tap.counts(),
+        }
+    }
+}
+
+impl AsFd for Tap {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.tap {
+            Open::Ebpf(tap) => tap.as_fd(),
+            Open::Packet(tap) => tap.as_fd(),
+        }
+    }
+}
+
+impl fmt::Debug for Tap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tap").field("kind", &self.kind()).finish_non_exhaustive()
+    }
+}
+
+/// An error that says which step failed and keeps its kind.
+fn step(what: &str, error: &(dyn std::error::Error + 'static)) -> io::Error {
+    let mut text = format!("cannot {what}: {error}");
+    let mut kind = io::ErrorKind::Other;
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<io::Error>() {
+            kind = error.kind();
+        }
+        cause = error.source();
+        if let Some(cause) = cause {
+            // some errors repeat their cause in their own text
+            let cause = cause.to_string();
+            if !text.contains(&cause) {
+                text = format!("{text}: {cause}");
+            }
+        }
+    }
+    io::Error::new(kind, text)
+}

@@ -1,0 +1,286 @@
+//! The tap by a packet socket: an ETH_P_ALL socket on one interface, the only kind that sees what leaves as well. A
+//! filter in the kernel keeps everything else out; batches are read by `recvmmsg`, each packet with a virtio-net header.
+
+use std::cell::Cell;
+use std::io;
+use std::mem::{size_of, zeroed};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use libc::{c_int, c_void};
+
+use super::identification::Identifications;
+use super::{Captured, Direction, Drained, TapConfig, TapCounts, filter, step};
+use crate::Offload;
+use crate::interface::{Interface, check};
+use crate::offload::VIRTIO_HEADER_LEN;
+
+/// Packets read by one system call.
+const SLOTS: usize = 32;
+/// The largest super-packet and its link header.
+const SLOT_LEN: usize = 65_536 + 64;
+/// One control message with a `tpacket_auxdata`.
+const CONTROL_LEN: usize = 64;
+/// Packets that the kernel cannot describe are reported as errors, each for itself; no more than so many in one drain.
+const ERRORS_MAX: usize = 64;
+
+pub(super) struct PacketTap {
+    socket: OwnedFd,
+    slots: Slots,
+    ids: Identifications,
+    counts: Cell<TapCounts>,
+}
+
+impl PacketTap {
+    pub(super) fn open(config: &TapConfig) -> io::Result<Self> {
+        let interface = Interface::open(&config.interface)
+            .map_err(|error| step(&format!("find interface {}", config.interface), &error))?;
+        let program = filter::program(&config.outgoing_to, &config.incoming_from, &config.exclude)?;
+        let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        // With protocol 0 it receives nothing until it is bound, when the filter is in place.
+        // SAFETY: no pointers are passed.
+        let fd = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })
+            .map_err(|error| step("open a packet socket", &error))?;
+        // SAFETY: the descriptor was just made and belongs to nobody else.
+        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+        attach_filter(&socket, &program)?;
+        set(&socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)
+            .map_err(|error| step("ask for virtio headers", &error))?;
+        set(&socket, libc::SOL_PACKET, libc::PACKET_AUXDATA, 1)
+            .map_err(|error| step("ask for link header lengths", &error))?;
+        // in range: checked when the tap was opened. The kernel doubles it, for its own bookkeeping.
+        let bytes = config.buffer_bytes as c_int;
+        if set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes).is_err() {
+            set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes)
+                .map_err(|error| step("set the receive buffer", &error))?;
+        }
+        bind(&socket, interface.index())
+            .map_err(|error| step(&format!("listen on {}", config.interface), &error))?;
+        Ok(Self {
+            socket,
+            slots: Slots::new(),
+            ids: Identifications::new(),
+            counts: Cell::new(TapCounts::default()),
+        })
+    }
+
+    pub(super) fn drain(
+        &mut self,
+        budget: usize,
+        mut handle: impl FnMut(Captured<'_>),
+    ) -> io::Result<Drained> {
+        let (mut packets, mut errors) = (0, 0);
+        while packets < budget {
+            let wanted = SLOTS.min(budget - packets);
+            let received = match self.slots.receive(&self.socket, wanted) {
+                Ok(received) => received,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Ok(Drained { packets, more: false });
+                }
+                // a packet with an offload that no virtio header tells; it is gone
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) && errors < ERRORS_MAX => {
+                    errors += 1;
+                    self.count(|counts| counts.unreadable += 1);
+                    continue;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                // the interface was switched off; it may come back
+                Err(error) if error.raw_os_error() == Some(libc::ENETDOWN) => {
+                    return Ok(Drained { packets, more: false });
+                }
+                Err(error) => return Err(error),
+            };
+            packets += received;
+            for slot in 0..received {
+                match self.slots.captured(slot) {
+                    Ok(mut captured) => {
+                        self.ids.note(captured.packet, &mut captured.offload);
+                        handle(captured);
+                    }
+                    Err(Unusable::Oversize) => self.count(|counts| counts.oversize += 1),
+                    Err(Unusable::Unreadable) => self.count(|counts| counts.unreadable += 1),
+                }
+            }
+            self.count(|counts| counts.captured += received as u64);
+            if received < wanted {
+                return Ok(Drained { packets, more: false });
+            }
+        }
+        Ok(Drained { packets, more: true })
+    }
+
+    pub(super) fn counts(&self) -> TapCounts {
+        // SAFETY: the structure is all numbers, for which zero is a value.
+        let mut statistics: libc::tpacket_stats = unsafe { zeroed() };
+        let mut len = size_of::<libc::tpacket_stats>() as libc::socklen_t;
+        let fd = self.socket.as_raw_fd();
+        let (value, len) = ((&raw mut statistics).cast(), &raw mut len);
+        // SAFETY: the structure and its length are writable and live through the call.
+        if unsafe { libc::getsockopt(fd, libc::SOL_PACKET, libc::PACKET_STATISTICS, value, len) } == 0 {
+            // reading sets the kernel's counter to zero
+            self.count(|counts| counts.full += u64::from(statistics.tp_drops));
+        }
+        self.counts.get()
+    }
+
+    fn count(&self, change: impl FnOnce(&mut TapCounts)) {
+        let mut counts = self.counts.get();
+        change(&mut counts);
+        self.counts.set(counts);
+    }
+}
+
+impl AsFd for PacketTap {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+enum Unusable {
+    Oversize,
+    Unreadable,
+}
+
+/// What one slot holds beside the packet.
+#[derive(Clone, Copy)]
+struct Head {
+    virtio: [u8; VIRTIO_HEADER_LEN],
+    control: Control,
+    len: usize,
+    direction: Direction,
+    /// Link header and tag; `None` where the kernel did not say.
+    link: Option<(usize, Option<u16>)>,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+struct Control([u8; CONTROL_LEN]);
+
+/// The memory that batches are received into.
+struct Slots {
+    bytes: Box<[u8]>,
+    heads: Box<[Head; SLOTS]>,
+}
+
+impl Slots {
+    fn new() -> Self {
+        let head = Head {
+            virtio: [0; VIRTIO_HEADER_LEN],
+            control: Control([0; CONTROL_LEN]),
+            len: 0,
+            direction: Direction::Incoming,
+            link: None,
+        };
+        Self { bytes: vec![0; SLOTS * SLOT_LEN].into_boxed_slice(), heads: Box::new([head; SLOTS]) }
+    }
+
+    /// Fills the first slots, at most `wanted` and as many as there are packets; returns how many.
+    fn receive(&mut self, socket: &OwnedFd, wanted: usize) -> io::Result<usize> {
+        // SAFETY: these structures are numbers and pointers, for which zero is a value.
+        let mut addresses: [libc::sockaddr_ll; SLOTS] = unsafe { zeroed() };
+        // SAFETY: as above.
+        let mut parts: [[libc::iovec; 2]; SLOTS] = unsafe { zeroed() };
+        // SAFETY: as above.
+        let mut messages: [libc::mmsghdr; SLOTS] = unsafe { zeroed() };
+        let memory = self.bytes.chunks_exact_mut(SLOT_LEN).zip(self.heads.iter_mut());
+        for ((slot, (bytes, head)), message) in memory.enumerate().zip(&mut messages).take(wanted) {
+            let (virtio, bytes) = (head.virtio.as_mut_ptr().cast(), bytes.as_mut_ptr().cast());
+            parts[slot] = [
+                libc::iovec { iov_base: virtio, iov_len: VIRTIO_HEADER_LEN },
+                libc::iovec { iov_base: bytes, iov_len: SLOT_LEN },
+            ];
+            let header = &mut message.msg_hdr;
+            header.msg_name = (&raw mut addresses[slot]).cast();
+            header.msg_namelen = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+            header.msg_iov = parts[slot].as_mut_ptr();
+            header.msg_iovlen = 2;
+            header.msg_control = (&raw mut head.control).cast();
+            header.msg_controllen = CONTROL_LEN;
+        }
+        let (fd, flags) = (socket.as_raw_fd(), libc::MSG_DONTWAIT | libc::MSG_TRUNC);
+        // SAFETY: every message points to memory that is writable for the length it says, does not overlap another's,
+        // and outlives the call; there is no timeout.
+        let received = check(unsafe {
+            libc::recvmmsg(fd, messages.as_mut_ptr(), wanted as _, flags, std::ptr::null_mut())
+        })?;
+        let received = received.cast_unsigned() as usize;
+        for (slot, message) in messages[..received].iter().enumerate() {
+            let head = &mut self.heads[slot];
+            head.len = message.msg_len as usize;
+            let outgoing = addresses[slot].sll_pkttype == libc::PACKET_OUTGOING;
+            head.direction = if outgoing { Direction::Outgoing } else { Direction::Incoming };
+            head.link = auxiliary(&message.msg_hdr);
+        }
+        Ok(received)
+    }
+
+    /// What was received into that slot.
+    fn captured(&self, slot: usize) -> Result<Captured<'_>, Unusable> {
+        let head = &self.heads[slot];
+        let Some((link_header, vlan)) = head.link else { return Err(Unusable::Unreadable) };
+        // with MSG_TRUNC the length is that of the packet, not that of what was copied
+        let Some(len) = head.len.checked_sub(VIRTIO_HEADER_LEN) else { return Err(Unusable::Unreadable) };
+        if len > SLOT_LEN {
+            return Err(Unusable::Oversize);
+        }
+        let frame = &self.bytes[slot * SLOT_LEN..][..len];
+        let packet = frame.get(link_header..).ok_or(Unusable::Unreadable)?;
+        let mut offload = Offload::from_virtio(&head.virtio, packet);
+        if offload.needs_checksum {
+            // it counts from the link header
+            let start = usize::from(offload.checksum_start).checked_sub(link_header);
+            offload.checksum_start = start.ok_or(Unusable::Unreadable)? as u16;
+        }
+        Ok(Captured { direction: head.direction, offload, packet, vlan, time_ns: None })
+    }
+}
+
+/// Length of the link header and VLAN tag, from the control message.
+fn auxiliary(header: &libc::msghdr) -> Option<(usize, Option<u16>)> {
+    // SAFETY: the header is that of a message just received, its control memory alive and of the length it says.
+    let mut message = unsafe { libc::CMSG_FIRSTHDR(header) };
+    while !message.is_null() {
+        // SAFETY: CMSG_FIRSTHDR and CMSG_NXTHDR return null or a whole header inside the control memory.
+        let found = unsafe { &*message };
+        if (found.cmsg_level, found.cmsg_type) == (libc::SOL_PACKET, libc::PACKET_AUXDATA) {
+            // SAFETY: a message of this type holds a tpacket_auxdata, maybe unaligned.
+            let data: libc::tpacket_auxdata =
+                unsafe { libc::CMSG_DATA(message).cast::<libc::tpacket_auxdata>().read_unaligned() };
+            let tagged = data.tp_status & libc::TP_STATUS_VLAN_VALID != 0;
+            return Some((usize::from(data.tp_net), tagged.then_some(data.tp_vlan_tci)));
+        }
+        // SAFETY: as above.
+        message = unsafe { libc::CMSG_NXTHDR(header, message) };
+    }
+    None
+}
+
+fn attach_filter(socket: &OwnedFd, program: &[libc::sock_filter]) -> io::Result<()> {
+    let filter = libc::sock_fprog {
+        len: program.len() as u16, // in range: bounded where it is made
+        filter: program.as_ptr().cast_mut(),
+    };
+    let (value, len) = ((&raw const filter).cast::<c_void>(), size_of::<libc::sock_fprog>());
+    let fd = socket.as_raw_fd();
+    // SAFETY: the program and its description live through the call, and the kernel only reads them.
+    let result = unsafe {
+        libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, value, len as libc::socklen_t)
+    };
+    check(result).map(drop).map_err(|error| step("attach the networks' filter", &error))
+}
+
+fn set(socket: &OwnedFd, level: c_int, option: c_int, value: c_int) -> io::Result<()> {
+    let (pointer, len) = ((&raw const value).cast::<c_void>(), size_of::<c_int>() as libc::socklen_t);
+    // SAFETY: the value lives through the call and is as long as said.
+    check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, pointer, len) }).map(drop)
+}
+
+fn bind(socket: &OwnedFd, index: u32) -> io::Result<()> {
+    // SAFETY: the structure is all numbers, for which zero is a value.
+    let mut address: libc::sockaddr_ll = unsafe { zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+    address.sll_ifindex = index.cast_signed();
+    let len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+    // SAFETY: the address lives through the call and is as long as said.
+    check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) }).map(drop)
+}

@@ -1,0 +1,272 @@
+//! Three hosts in a row: `a` by a cable to the router `r`, and `r` by a wire of ours to `b`.
+//!
+//! ```text
+//! a eth0 ──cable── eth0 r tun0 ──(Wire: read, recorded, written)── tun0 b
+//!                         tun1 ◄─ what comes back, joined to super-packets
+//! ```
+//!
+//! The wire's TUN devices take no super-packets, so what is read from them was cut and finished by the kernel itself: it is
+//! the truth that captures are held against.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use netio::coalesce::Coalescer;
+use netio::poll::{Interest, Poller};
+use netio::tap::{Captured, Direction, Tap, TapConfig};
+use netio::tun::{BUFFER_LEN, Tun, TunOptions};
+use netio::{Offload, segment};
+use netlab::Namespace;
+use netlab::namespace::Route;
+
+pub(crate) const MTU: u32 = 1300;
+
+pub(crate) fn net(text: &str) -> IpNet {
+    text.parse().unwrap()
+}
+
+/// The networks behind `a` and `b`.
+pub(crate) fn near() -> Vec<IpNet> {
+    vec![net("10.1.0.0/24"), net("fd01::/64")]
+}
+
+pub(crate) fn far() -> Vec<IpNet> {
+    vec![net("10.2.0.0/24"), net("fd02::/64")]
+}
+
+pub(crate) struct Lab {
+    pub(crate) a: Namespace,
+    pub(crate) r: Namespace,
+    pub(crate) b: Namespace,
+    wire: Wire,
+}
+
+impl Lab {
+    /// With `offload`, `a` and `r` hand each other super-packets; without, single finished packets.
+    pub(crate) fn build(offload: bool) -> Self {
+        let [a, r, b] = ["a", "r", "b"].map(|label| Namespace::create(label).unwrap());
+        a.add_veth("eth0", &r, "eth0", MTU).unwrap();
+        let [out, back] = ["tun0", "tun1"].map(|name| {
+            let offload = name == "tun1" && offload;
+            r.run(|| Tun::open(name, &tun_options(offload)).unwrap())
+        });
+        let end = b.run(|| Tun::open("tun0", &tun_options(false)).unwrap());
+        for (namespace, interface, address) in
+            [(&a, "eth0", "10.1.0.1/24"), (&r, "eth0", "10.1.0.254/24"), (&b, "tun0", "10.2.0.1/24")]
+        {
+            namespace.add_address(interface, net(address)).unwrap();
+            namespace.add_address(interface, net(&six(address))).unwrap();
+        }
+        for (network, gateway) in [("10.2.0.0/24", "10.1.0.254"), ("fd02::/64", "fd01::254")] {
+            a.add_route(&Route::to(net(network)).via(gateway.parse().unwrap())).unwrap();
+            r.add_route(&Route::to(net(network)).interface("tun0")).unwrap();
+        }
+        for network in near() {
+            b.add_route(&Route::to(network).interface("tun0")).unwrap();
+        }
+        for key in ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"] {
+            r.sysctl(key, "1").unwrap();
+        }
+        // what comes back comes by another device
+        for interface in ["all", "tun1"] {
+            r.sysctl(&format!("net.ipv4.conf.{interface}.rp_filter"), "0").unwrap();
+        }
+        if !offload {
+            for end in [&a, &r] {
+                end.run(|| switch_offloads_off("eth0").unwrap());
+            }
+        }
+        Self { a, r, b, wire: Wire::lay(out, back, end, offload) }
+    }
+
+    /// Waits until nothing moves any more and returns what was on the wire.
+    pub(crate) fn finish(self) -> Recording {
+        assert_eq!(self.r.transmit_drops("tun0").unwrap(), 0, "the wire was too slow");
+        self.wire.finish()
+    }
+}
+
+/// `10.N.0.H/24` as `fd0N::H/64`.
+fn six(four: &str) -> String {
+    let address = four.split('/').next().unwrap();
+    let numbers: Vec<&str> = address.split('.').collect();
+    format!("fd0{}::{}/64", numbers[1], numbers[3])
+}
+
+fn tun_options(offload: bool) -> TunOptions {
+    // nothing that the taps saw may be lost on the way to the wire
+    TunOptions { offload, mtu: Some(MTU), transmit_queue: Some(100_000), up: true }
+}
+
+/// Packets by their bytes, and how often.
+pub(crate) type Packets = BTreeMap<Vec<u8>, usize>;
+
+/// What was on the wire between the protected networks.
+#[derive(Default)]
+pub(crate) struct Recording {
+    pub(crate) outgoing: Packets,
+    pub(crate) incoming: Packets,
+}
+
+impl Recording {
+    fn add(&mut self, direction: Direction, packet: &[u8]) {
+        let (near, far) = match direction {
+            Direction::Outgoing => (16, 24),
+            Direction::Incoming => (12, 8),
+        };
+        // of the far network: what the taps are told to capture
+        let named = match packet[0] >> 4 {
+            4 => packet[near..near + 3] == [10, 2, 0],
+            _ => packet[far..far + 2] == [0xfd, 0x02],
+        };
+        if named {
+            let packets = match direction {
+                Direction::Outgoing => &mut self.outgoing,
+                Direction::Incoming => &mut self.incoming,
+            };
+            *packets.entry(comparable(packet)).or_default() += 1;
+        }
+    }
+}
+
+/// A packet without what routers change. A TCP checksum of zero has two spellings.
+pub(crate) fn comparable(packet: &[u8]) -> Vec<u8> {
+    let mut packet = packet.to_vec();
+    let (protocol, transport) = if packet[0] >> 4 == 4 {
+        packet[8] = 0;
+        packet[10..12].fill(0);
+        let fragment = packet[6] & 0x1f != 0 || packet[7] != 0;
+        (if fragment { 0 } else { packet[9] }, usize::from(packet[0] & 15) * 4)
+    } else {
+        packet[7] = 0;
+        (packet[6], 40)
+    };
+    if protocol == 6 && packet[transport + 16..transport + 18] == [0xff, 0xff] {
+        packet[transport + 16..transport + 18].fill(0);
+    }
+    packet
+}
+
+struct Wire {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Recording>,
+}
+
+impl Wire {
+    fn lay(out: Tun, back: Tun, end: Tun, offload: bool) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = std::thread::spawn(move || {
+            let mut recording = Recording::default();
+            let mut poller = Poller::new().unwrap();
+            poller.add(&out, 0, Interest::Readable).unwrap();
+            poller.add(&end, 1, Interest::Readable).unwrap();
+            let mut joiner = Coalescer::new(back.takes_udp_segments());
+            let mut buffer = vec![0; BUFFER_LEN];
+            let mut quiet = 0;
+            while quiet < 3 || !stopped.load(Ordering::Relaxed) {
+                let ready = poller.wait(Some(Duration::from_millis(100))).unwrap().count();
+                quiet = if ready > 0 { 0 } else { quiet + 1 };
+                for _ in 0..64 {
+                    let Some((_, packet)) = out.recv(&mut buffer).unwrap() else { break };
+                    recording.add(Direction::Outgoing, packet);
+                    end.send(packet).unwrap();
+                }
+                let mut write = |offload: &Offload, packet: &[u8]| {
+                    back.send_super(offload, &[io::IoSlice::new(packet)]).unwrap();
+                };
+                for _ in 0..64 {
+                    let Some((_, packet)) = end.recv(&mut buffer).unwrap() else { break };
+                    recording.add(Direction::Incoming, packet);
+                    if offload {
+                        joiner.push(packet, &mut write);
+                    } else {
+                        back.send(packet).unwrap();
+                    }
+                }
+                joiner.flush(&mut write);
+            }
+            recording
+        });
+        Self { stop, thread }
+    }
+
+    fn finish(self) -> Recording {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap()
+    }
+}
+
+/// A tap that collects, cut, what it captures.
+pub(crate) struct Collector {
+    pub(crate) name: String,
+    pub(crate) tap: Tap,
+    pub(crate) outgoing: Packets,
+    pub(crate) incoming: Packets,
+    pub(crate) supers: [usize; 2],
+    pub(crate) refused: usize,
+    scratch: Vec<u8>,
+}
+
+impl Collector {
+    pub(crate) fn open(name: &str, place: &Namespace, config: &TapConfig) -> io::Result<Self> {
+        Ok(Self {
+            name: name.to_owned(),
+            tap: place.run(|| Tap::open(config))?,
+            outgoing: Packets::new(),
+            incoming: Packets::new(),
+            supers: [0; 2],
+            refused: 0,
+            scratch: vec![0; BUFFER_LEN],
+        })
+    }
+
+    /// Takes in all that waits; whether there was anything.
+    pub(crate) fn collect(&mut self) -> bool {
+        let Self { tap, outgoing, incoming, supers, refused, scratch, .. } = self;
+        let drained = tap.drain(usize::MAX, |captured: Captured<'_>| {
+            let (packets, supers) = match captured.direction {
+                Direction::Outgoing => (&mut *outgoing, &mut supers[0]),
+                Direction::Incoming => (&mut *incoming, &mut supers[1]),
+            };
+            *supers += usize::from(captured.offload.is_super());
+            let cut = segment::cut(captured.packet, &captured.offload, scratch, |packet| {
+                *packets.entry(comparable(packet)).or_default() += 1;
+            });
+            *refused += usize::from(cut.is_err());
+        });
+        drained.unwrap().packets > 0
+    }
+}
+
+/// Segmentation and checksums become the kernel's work before a packet reaches the device.
+fn switch_offloads_off(interface: &str) -> io::Result<()> {
+    // linux/ethtool.h: checksums, and with them all segmentation; scatter-gather; generic segmentation
+    const COMMANDS: [u32; 3] = [0x17, 0x19, 0x24];
+    #[repr(C)]
+    struct Value {
+        command: u32,
+        data: u32,
+    }
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
+    for command in COMMANDS {
+        let mut value = Value { command, data: 0 };
+        // SAFETY: the structure is all numbers and pointers, for which zero is a value.
+        let mut ask: libc::ifreq = unsafe { std::mem::zeroed() };
+        for (slot, byte) in ask.ifr_name.iter_mut().zip(interface.bytes()) {
+            *slot = byte.cast_signed();
+        }
+        ask.ifr_ifru.ifru_data = (&raw mut value).cast();
+        // SAFETY: SIOCETHTOOL with these commands reads an ethtool_value behind the pointer; both live through the call.
+        if unsafe { libc::ioctl(socket.as_raw_fd(), 0x8946, &raw mut ask) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,166 @@
+//! What taps capture, cut, is what the wire carries: one suite over every kind of tap, at an Ethernet interface and at
+//! one without a link header, for TCP and UDP of the real kernel, with offloads and without.
+
+mod lab;
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use lab::{Collector, Lab, Packets, far};
+use netio::tap::{Attach, TapConfig, TapKind};
+use netlab::traffic::{Between, Direction, TcpTransfer, tcp_transfer, unwatched};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+/// Every kind of tap that there is here.
+fn collectors(lab: &Lab) -> Vec<Collector> {
+    let kinds = [
+        ("ebpf by tcx", TapKind::Ebpf, Attach::Tcx),
+        ("ebpf by clsact", TapKind::Ebpf, Attach::Clsact),
+        ("packet", TapKind::Packet, Attach::Auto),
+    ];
+    let mut open = Vec::new();
+    for (place, interface, where_) in [(&lab.a, "eth0", "cable"), (&lab.r, "tun0", "tun")] {
+        for (kind_name, kind, attach) in kinds {
+            let config = TapConfig {
+                interface: interface.to_owned(),
+                outgoing_to: far(),
+                incoming_from: far(),
+                kind,
+                attach,
+                buffer_bytes: 128 << 20,
+                ..TapConfig::default()
+            };
+            let name = format!("{kind_name} at the {where_}");
+            match Collector::open(&name, place, &config) {
+                Ok(collector) => open.push(collector),
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                    eprintln!("SKIPPED: {name}: {error}")
+                }
+                Err(error) => panic!("{name}: {error}"),
+            }
+        }
+    }
+    open
+}
+
+/// TCP both ways with cubic, UDP alone, in trains and in fragments, over both versions.
+fn traffic(lab: &Lab) {
+    for address in ["10.2.0.1", "fd02::1"] {
+        let address: IpAddr = address.parse().unwrap();
+        let between = Between { from: &lab.a, to: &lab.b, address };
+        let transfer = TcpTransfer {
+            congestion: Some("cubic".to_owned()),
+            duration: Duration::from_millis(150),
+            direction: Direction::Both,
+            verify: true,
+            ..TcpTransfer::default()
+        };
+        let report = tcp_transfer(between, &transfer, &mut unwatched).unwrap();
+        assert_eq!(report.mismatch, None);
+        assert!(report.forward.received_bytes() > 0 && report.backward.received_bytes() > 0);
+        let sink = lab.b.run(|| std::net::UdpSocket::bind(SocketAddr::new(address, 0)).unwrap());
+        let sink = sink.local_addr().unwrap();
+        lab.a.run(|| send_datagrams(sink));
+    }
+}
+
+fn send_datagrams(to: SocketAddr) {
+    let socket = Socket::new(Domain::for_address(to), Type::DGRAM, Some(Protocol::UDP)).unwrap();
+    socket.connect(&SockAddr::from(to)).unwrap();
+    for size in (0..1200).step_by(7).chain([5000, 20_000]) {
+        let payload: Vec<u8> = (0..size).map(|i| (i * 31 % 251) as u8).collect();
+        socket.send(&payload).unwrap();
+    }
+    // trains, cut by the kernel or a card that does (UDP_SEGMENT)
+    let state = quinn_udp::UdpSocketState::new(quinn_udp::UdpSockRef::from(&socket)).unwrap();
+    assert!(state.max_gso_segments() > 1);
+    for size in [1, 100, 999, 1200] {
+        let contents: Vec<u8> = (0..size * 30 + size / 2 + 1).map(|i| (i % 249) as u8).collect();
+        let train = quinn_udp::Transmit {
+            destination: to,
+            ecn: None,
+            contents: &contents,
+            segment_size: Some(size),
+            src_ip: None,
+        };
+        state.try_send(quinn_udp::UdpSockRef::from(&socket), &train).unwrap();
+    }
+}
+
+fn differences(expected: &Packets, seen: &Packets) -> (usize, usize) {
+    let missing = expected.iter().map(|(packet, n)| n.saturating_sub(*seen.get(packet).unwrap_or(&0)));
+    let foreign = seen.iter().map(|(packet, n)| n.saturating_sub(*expected.get(packet).unwrap_or(&0)));
+    (missing.sum(), foreign.sum())
+}
+
+fn captures_are_what_the_wire_carries(offload: bool) {
+    let lab = Lab::build(offload);
+    let mut taps = collectors(&lab);
+    let done = AtomicBool::new(false);
+    let taps = std::thread::scope(|scope| {
+        let collecting = scope.spawn(|| {
+            let mut last = false;
+            while !last {
+                last = done.load(Ordering::Acquire);
+                let mut any = false;
+                for tap in &mut taps {
+                    any |= tap.collect();
+                }
+                if !any {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+            taps
+        });
+        traffic(&lab);
+        // what was sent last is still on its way
+        std::thread::sleep(Duration::from_millis(300));
+        done.store(true, Ordering::Release);
+        collecting.join().unwrap()
+    });
+    let wire = lab.finish();
+    let total = |packets: &Packets| packets.values().sum::<usize>();
+    assert!(total(&wire.outgoing) > 1000 && total(&wire.incoming) > 300);
+    for tap in &taps {
+        let name = &tap.name;
+        let counts = tap.tap.counts();
+        println!(
+            "{name}: {} out, {} in, supers {:?}, {counts:?}",
+            total(&tap.outgoing),
+            total(&tap.incoming),
+            tap.supers
+        );
+        assert_eq!((tap.refused, tap.tap.dropped()), (0, 0), "{name}");
+        assert_eq!(
+            differences(&wire.outgoing, &tap.outgoing),
+            (0, 0),
+            "{name}: missing and foreign, outgoing"
+        );
+        if name.contains("cable") {
+            assert_eq!(
+                differences(&wire.incoming, &tap.incoming),
+                (0, 0),
+                "{name}: missing and foreign, incoming"
+            );
+            // an eBPF tap sees what leaves before the kernel cuts it for the device, a packet socket after
+            let [out, back] = tap.supers.map(|supers| supers > 0);
+            assert_eq!((out, back), (offload || tap.tap.kind() == TapKind::Ebpf, offload), "{name}");
+        }
+    }
+}
+
+#[test]
+fn with_offloads_captures_are_what_the_wire_carries() {
+    if netlab::privilege::available_or_skip("taps with offloads") {
+        captures_are_what_the_wire_carries(true);
+    }
+}
+
+#[test]
+fn without_offloads_captures_are_what_the_wire_carries() {
+    if netlab::privilege::available_or_skip("taps without offloads") {
+        captures_are_what_the_wire_carries(false);
+    }
+}
