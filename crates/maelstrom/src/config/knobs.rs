@@ -181,7 +181,7 @@ pub const KNOBS: &[Knob] = &[
         kind: Kind::Boolean,
         default: Some("false"),
         example: "delayed = false",
-        doc: "Spread the repairs of one layer evenly over time instead of sending each when its bin is full.",
+        doc: "A repair waits for the next packet of its bin, so that one burst cannot swallow both (Maelstrom §4.3.1).",
     },
     Knob {
         section: "code",

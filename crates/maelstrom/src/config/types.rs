@@ -84,7 +84,8 @@ pub struct Code {
     pub r: u8,
     /// The interleave of each layer; distinct.
     pub interleaves: Vec<u16>,
-    /// Whether the repairs of a finished bin are spread over the time until the next (Maelstrom §4.3.1).
+    /// Whether a repair waits for the next packet of its bin, so that one burst cannot swallow both
+    /// (Maelstrom §4.3.1).
     pub delayed: bool,
     /// Longest time a part-filled bin of the first layer waits, in milliseconds.
     pub max_delay_ms: u16,
