@@ -36,7 +36,7 @@ fn collectors(lab: &Lab) -> Vec<Collector> {
             match Collector::open(&name, place, &config) {
                 Ok(collector) => open.push(collector),
                 Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-                    eprintln!("SKIPPED: {name}: {error}")
+                    eprintln!("SKIPPED: {name}: {error}");
                 }
                 Err(error) => panic!("{name}: {error}"),
             }
