@@ -40,7 +40,12 @@ fn main() {
 
 fn measure(case: &str, congestion: &str, duration: Duration) -> Result<(), LabError> {
     let (name, plain) = case.strip_suffix("-plain").map_or((case, false), |name| (name, true));
-    let gigabit = |delay_us| LinkConfig { rate_bps: Some(1_000_000_000), delay_us, ..LinkConfig::default() };
+    let gigabit = |delay_us| LinkConfig {
+        rate_bps: Some(1_000_000_000),
+        delay_us,
+        queue_bytes: Some(12_500_000),
+        ..LinkConfig::default()
+    };
     let (link, both) = match name {
         "fast" => (LinkConfig::default(), false),
         "fast-both" => (LinkConfig::default(), true),
