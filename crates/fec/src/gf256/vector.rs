@@ -1,5 +1,8 @@
-//! The operations by vectors. A rest shorter than a vector is done as one whole vector that overlaps the one before:
-//! it is computed first, from the bytes as they were, and stored last.
+//! The operations by vectors.
+//!
+//! Between the first and the last vector of a string all stores are aligned: one that straddles two cache lines costs
+//! twice. The first and the last may overlap their neighbours, so they are computed from the bytes as they were,
+//! before all others, and stored after them.
 
 use super::scalar;
 
@@ -18,6 +21,14 @@ pub(super) trait Vector: Copy {
     unsafe fn times(self, factor: Self::Factor) -> Self;
 }
 
+/// Bytes before the first place where a vector is aligned.
+#[inline(always)]
+fn unaligned<V: Vector>(acc: *const u8) -> usize {
+    acc.addr().wrapping_neg() % V::BYTES
+}
+
+/// # Safety
+/// The instructions must be there, and `src` no longer than `acc`.
 #[inline(always)]
 pub(super) unsafe fn xor_into<V: Vector>(acc: &mut [u8], src: &[u8]) {
     if src.len() < V::BYTES {
@@ -26,14 +37,18 @@ pub(super) unsafe fn xor_into<V: Vector>(acc: &mut [u8], src: &[u8]) {
     let (acc, from, last) = (acc.as_mut_ptr(), src.as_ptr(), src.len() - V::BYTES);
     // SAFETY: all offsets are at most `last`, and both strings have a vector's bytes from there.
     unsafe {
+        let start = V::load(acc).plus(V::load(from));
         let end = V::load(acc.add(last)).plus(V::load(from.add(last)));
-        for at in (0..last).step_by(V::BYTES) {
+        for at in (unaligned::<V>(acc)..last).step_by(V::BYTES) {
             V::load(acc.add(at)).plus(V::load(from.add(at))).store(acc.add(at));
         }
+        start.store(acc);
         end.store(acc.add(last));
     }
 }
 
+/// # Safety
+/// The instructions must be there, and no source longer than `acc`.
 #[inline(always)]
 pub(super) unsafe fn xor_many<V: Vector>(acc: &mut [u8], sources: &[&[u8]]) {
     let common = sources.iter().map(|source| source.len()).min().unwrap_or(0);
@@ -49,16 +64,20 @@ pub(super) unsafe fn xor_many<V: Vector>(acc: &mut [u8], sources: &[&[u8]]) {
 }
 
 /// Adds the first `common` bytes of all sources, four vectors at a time.
+///
+/// # Safety
+/// The instructions must be there, and all strings have `common` bytes, at least a vector's.
 #[inline(always)]
 unsafe fn xor_common<V: Vector>(acc: &mut [u8], sources: &[&[u8]], common: usize) {
     let (acc, last) = (acc.as_mut_ptr(), common - V::BYTES);
     // SAFETY: all offsets are at most `last`, and all strings have a vector's bytes from there.
     unsafe {
-        let mut end = V::load(acc.add(last));
+        let (mut start, mut end) = (V::load(acc), V::load(acc.add(last)));
         for source in sources {
+            start = start.plus(V::load(source.as_ptr()));
             end = end.plus(V::load(source.as_ptr().add(last)));
         }
-        let mut at = 0;
+        let mut at = unaligned::<V>(acc);
         while at + 3 * V::BYTES <= last {
             let offsets = [at, at + V::BYTES, at + 2 * V::BYTES, at + 3 * V::BYTES];
             let mut sums = offsets.map(|offset| V::load(acc.add(offset)));
@@ -80,10 +99,13 @@ unsafe fn xor_common<V: Vector>(acc: &mut [u8], sources: &[&[u8]], common: usize
             sum.store(acc.add(at));
             at += V::BYTES;
         }
+        start.store(acc);
         end.store(acc.add(last));
     }
 }
 
+/// # Safety
+/// The instructions must be there, and `src` no longer than `acc`.
 #[inline(always)]
 pub(super) unsafe fn mul_add<V: Vector>(acc: &mut [u8], c: u8, src: &[u8]) {
     if src.len() < V::BYTES {
@@ -93,14 +115,18 @@ pub(super) unsafe fn mul_add<V: Vector>(acc: &mut [u8], c: u8, src: &[u8]) {
     // SAFETY: as in `xor_into`.
     unsafe {
         let factor = V::factor(c);
+        let start = V::load(acc).plus(V::load(from).times(factor));
         let end = V::load(acc.add(last)).plus(V::load(from.add(last)).times(factor));
-        for at in (0..last).step_by(V::BYTES) {
+        for at in (unaligned::<V>(acc)..last).step_by(V::BYTES) {
             V::load(acc.add(at)).plus(V::load(from.add(at)).times(factor)).store(acc.add(at));
         }
+        start.store(acc);
         end.store(acc.add(last));
     }
 }
 
+/// # Safety
+/// The instructions must be there.
 #[inline(always)]
 pub(super) unsafe fn mul<V: Vector>(acc: &mut [u8], c: u8) {
     if acc.len() < V::BYTES {
@@ -110,10 +136,12 @@ pub(super) unsafe fn mul<V: Vector>(acc: &mut [u8], c: u8) {
     // SAFETY: as in `xor_into`.
     unsafe {
         let factor = V::factor(c);
+        let start = V::load(acc).times(factor);
         let end = V::load(acc.add(last)).times(factor);
-        for at in (0..last).step_by(V::BYTES) {
+        for at in (unaligned::<V>(acc)..last).step_by(V::BYTES) {
             V::load(acc.add(at)).times(factor).store(acc.add(at));
         }
+        start.store(acc);
         end.store(acc.add(last));
     }
 }
