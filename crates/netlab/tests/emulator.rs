@@ -55,6 +55,14 @@ fn bind(namespace: &Namespace, address: impl Into<IpAddr>, port: u16) -> UdpSock
     socket
 }
 
+fn wait_until(mut come: impl FnMut() -> bool) {
+    let start_us = now_us();
+    while !come() {
+        assert!(now_us() - start_us < 60_000_000, "waited a minute in vain");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn every_host_reaches_every_host_of_the_other_site() {
     if !privilege::available_or_skip("every_host_reaches_every_host_of_the_other_site") {
@@ -194,9 +202,7 @@ fn the_drop_log_names_exactly_the_packets_that_are_missing() {
         near.send_to(&payload(number), far.local_addr().unwrap()).unwrap();
         if number % 50 == 49 {
             // No faster than the link takes them, or a busy machine would lose some before the link does.
-            while line.link.counters(Direction::AToB).link.offered_packets <= u64::from(number) {
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            wait_until(|| line.link.counters(Direction::AToB).link.offered_packets > u64::from(number));
             receive(1);
         }
     }
@@ -251,24 +257,22 @@ fn the_loss_model_changes_while_the_link_runs() {
     assert_eq!(far.recv(&mut buffer).unwrap(), 6);
     line.link.set_loss(Direction::AToB, &LossModel::Uniform(1.0));
     // The change takes effect with the thread's next turn: what is sent after it has lost one is lost.
-    while line.link.counters(Direction::AToB).link.lost == 0 {
+    let mut sent = 1;
+    wait_until(|| {
+        sent += 1;
         near.send_to(b"x", far.local_addr().unwrap()).unwrap();
-        std::thread::sleep(Duration::from_millis(1));
-    }
+        line.link.counters(Direction::AToB).link.lost > 0
+    });
     near.send_to(b"during", far.local_addr().unwrap()).unwrap();
-    let lost = line.link.counters(Direction::AToB).link.lost;
-    while line.link.counters(Direction::AToB).link.lost == lost {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_until(|| line.link.counters(Direction::AToB).link.offered_packets > sent);
     line.link.set_loss(Direction::AToB, &LossModel::None);
     far.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
     let mut heard = Vec::new();
-    while heard.last().is_none_or(|last| last != b"after") {
+    wait_until(|| {
         near.send_to(b"after", far.local_addr().unwrap()).unwrap();
-        if let Ok(length) = far.recv(&mut buffer) {
-            heard.push(buffer[..length].to_vec());
-        }
-    }
+        heard.extend(far.recv(&mut buffer).map(|length| buffer[..length].to_vec()));
+        heard.last().is_some_and(|last| last == b"after")
+    });
     assert!(!heard.iter().any(|message| message == b"during"));
 }
 
