@@ -45,23 +45,32 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
+/// The names under "Commands:" in a help text.
+fn subcommands(help: &str) -> Vec<String> {
+    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let names = listed.take_while(|line| !line.is_empty()).filter(|line| !line.starts_with("   "));
+    names
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| *name != "help")
+        .map(str::to_owned)
+        .collect()
+}
+
 #[test]
 fn every_help_ends_in_examples() {
-    let here = Path::new(".");
-    for command in [
-        &["--help"][..],
-        &["gateway", "--help"],
-        &["gateway", "run", "--help"],
-        &["gateway", "check", "--help"],
-        &["gateway", "genkey", "--help"],
-        &["gateway", "status", "--help"],
-    ] {
-        let output = undrop(command, here);
+    let mut waiting = vec![Vec::new()];
+    let mut seen = 0;
+    while let Some(command) = waiting.pop() {
+        let args: Vec<&str> = command.iter().map(String::as_str).chain(["--help"]).collect();
+        let output = undrop(&args, Path::new("."));
         assert_eq!(output.status.code(), Some(0), "{command:?}");
         let help = text(&output.stdout);
-        assert!(help.contains("\nExamples:\n  undrop "), "{command:?}:\n{help}");
+        assert!(help.contains("\nExamples:\n  "), "{command:?}:\n{help}");
         assert!(help.contains("Usage: undrop"), "{command:?}:\n{help}");
+        waiting.extend(subcommands(help).into_iter().map(|name| [command.clone(), vec![name]].concat()));
+        seen += 1;
     }
+    assert!(seen >= 6, "only {seen} commands were found");
 }
 
 #[test]

@@ -10,7 +10,9 @@ use super::super::{Diagnostic, Span};
 use super::facts::{Facts, first_host};
 
 /// The least an IPv4 host must be able to take in (RFC 791 §3.1); below that no LAN MTU makes sense.
-const LAN_MTU_MIN: u32 = 576;
+const LAN_MTU_MIN_V4: u32 = 576;
+/// The least an IPv6 link may carry (RFC 8200 §5).
+const LAN_MTU_MIN_V6: u32 = 1280;
 
 /// IPv4 and TCP headers without options: the segment size is this much less than the MTU.
 const HEADERS_V4: u32 = 40;
@@ -46,7 +48,7 @@ pub(super) fn check(
                 format!("{} bytes of packet + {extra} of repair overhead fit into {}", lan.bytes, wan.bytes),
             )
             .at(span)
-            .note(format!("the packet is {}, the path is {}", lan.origin, wan.origin)),
+            .note(format!("packets: {}; path: {}", lan.origin, wan.origin)),
         );
         return;
     }
@@ -150,7 +152,11 @@ fn route_limit(draft: &Draft, facts: &Facts) -> Option<u32> {
 
 /// Lines that can be used as they are.
 fn remedies(draft: &Draft, facts: &Facts, fit: u32) -> Vec<String> {
-    if fit < LAN_MTU_MIN {
+    let networks: Vec<&IpNet> =
+        draft.peers.iter().flat_map(|peer| &peer.networks).map(|n| &n.value).collect();
+    let v4 = networks.iter().any(|network| matches!(network, IpNet::V4(_)));
+    let v6 = networks.iter().any(|network| matches!(network, IpNet::V6(_)));
+    if fit < if v6 { LAN_MTU_MIN_V6 } else { LAN_MTU_MIN_V4 } {
         return vec!["choose a smaller r, or a path that carries larger packets".to_owned()];
     }
     let wan = draft.gateway.wan.as_ref().map_or("WAN", |wan| wan.value.as_str());
@@ -170,8 +176,6 @@ fn remedies(draft: &Draft, facts: &Facts, fit: u32) -> Vec<String> {
         routes += "\nand so on for each network";
     }
     help.push(routes);
-    let v4 = networks.iter().any(|network| matches!(network, IpNet::V4(_)));
-    let v6 = networks.iter().any(|network| matches!(network, IpNet::V6(_)));
     help.push(nft_clamp(wan, fit, v4, v6));
     help.push(iptables_clamp(wan, fit, v4, v6));
     help

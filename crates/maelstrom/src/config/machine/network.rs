@@ -107,7 +107,8 @@ fn listen_is_ours(draft: &Draft, facts: &Facts, interfaces: &[Interface], findin
 /// What leaves by another interface is not seen, and gets no repairs.
 fn routes_lead_to_wan(draft: &Draft, facts: &Facts, findings: &mut Findings) {
     let Some(wan) = &draft.gateway.wan else { return };
-    if facts.interface(&wan.value).is_none() {
+    // Without the interface, or with it down, there is no route over it, and that was said.
+    if facts.interface(&wan.value).is_none_or(|interface| !interface.up) {
         return;
     }
     for peer in &draft.peers {

@@ -194,8 +194,11 @@ fn routes_that_have_an_mtu_bound_the_packets() {
 
 #[test]
 fn a_path_that_carries_next_to_nothing_calls_for_a_smaller_r() {
-    let found = found(&with("wan_mtu = 600"), |_| {});
+    let found = found(&with("wan_mtu = 1300"), |_| {});
+    // IPv6 knows no link below 1280 bytes.
     assert_eq!(found[0].help, ["choose a smaller r, or a path that carries larger packets"]);
+    let v4_only = with("wan_mtu = 1300").replace(", \"2001:db8:2::/48\"", "");
+    assert!(self::found(&v4_only, |_| {})[0].help[0].contains("lan_mtu = 1200"));
 }
 
 #[test]
