@@ -1,4 +1,15 @@
 //! Maelstrom gateway drivers: the core on real packets.
+//!
+//! [`config`] reads and checks what the operator wrote, [`Passive`] runs it, [`status`] is what a running gateway tells.
+#![forbid(unsafe_code)]
 
 pub mod config;
+mod control;
+mod error;
+#[allow(clippy::disallowed_methods, reason = "the driver is where the clock is read")]
+mod passive;
+mod ports;
 pub mod status;
+
+pub use error::StartError;
+pub use passive::Passive;

@@ -1,6 +1,7 @@
 //! Questions to and settings of a network interface by name, in the network namespace of the calling thread.
 
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 // linux/if_arp.h: plain IP, as mobile modems speak it
@@ -96,6 +97,22 @@ impl Interface {
         let bit = libc::IFF_UP as libc::c_short;
         let flags = if up { flags | bit } else { flags & !bit };
         self.request(libc::SIOCSIFFLAGS, |ask| ask.ifr_ifru.ifru_flags = flags).map(drop)
+    }
+
+    /// Gives the interface an IPv4 address in place of its first one; on a point-to-point interface it stands alone (/32).
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn set_ipv4_address(&self, address: Ipv4Addr) -> io::Result<()> {
+        let fill = |ask: &mut libc::ifreq| {
+            let mut bytes = [0; 14];
+            bytes[2..6].copy_from_slice(&address.octets());
+            ask.ifr_ifru.ifru_addr = libc::sockaddr {
+                sa_family: libc::AF_INET as libc::sa_family_t,
+                sa_data: bytes.map(u8::cast_signed),
+            };
+        };
+        self.request(libc::SIOCSIFADDR, fill).map(drop)
     }
 
     /// What precedes the IP header on this interface.

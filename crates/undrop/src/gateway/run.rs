@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::bail;
+use anyhow::Context as _;
+use maelstrom::Passive;
 use maelstrom::config::{self, Severity, knobs};
 
 use crate::failure::Advice as _;
@@ -38,8 +39,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
     };
     warn_of_the_machine(args);
-    let _ = loaded.config;
-    bail!("no driver")
+    Passive::start(&args.config, loaded.config)?.run().context("the gateway broke down")?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// What the check finds is logged, and the gateway tries all the same: what it cannot do without fails by itself, with

@@ -1,0 +1,326 @@
+//! The passive gateway: reads copies of the traffic, sends repairs beside it, injects what comes back.
+//!
+//! One thread, one loop ([`Passive::run`]), in fixed order:
+//! 1. wait until something can be read or a timer is due,
+//! 2. take datagrams off the repair channel, unread ([`Passive::collect`]),
+//! 3. drain the tap: every packet that arrived before those datagrams is in it ([`Passive::drain_tap`]),
+//! 4. decode the datagrams ([`Passive::decode`]),
+//! 5. timers, then all output ([`flush`]), then signals and status requests.
+//!
+//! The order of 2 and 3 matters: a repair must not be looked at before the packets that came ahead of it, or they
+//! would be taken for lost. No step blocks, each has a budget, and no decision on the protocol is taken here.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use maelstrom_core::outbox::Queue;
+use maelstrom_core::{Gateway, Outbox};
+use netio::poll::{Interest, Poller};
+use netio::segment;
+use netio::signals::{Signal, Signals};
+use netio::tap::Direction;
+use netio::tun::Tun;
+use netio::udp::RepairSocket;
+use tracing::{debug, info, warn};
+
+use crate::config::{self, GatewayConfig};
+use crate::control::Control;
+use crate::error::StartError;
+use crate::ports::{Ports, core_config};
+use crate::status::{self, GatewayStatus, PeerStatus, Status};
+
+/// Datagrams taken off the repair channel in one round.
+const DATAGRAMS_MAX: usize = 512;
+/// Captured packets, each up to a whole super-packet, taken off the tap at a time.
+const CAPTURES_MAX: usize = 16;
+/// Wire packets taken off the tap in one round.
+const PACKETS_MAX: usize = 2048;
+/// Rounds that repairs wait for a tap that is behind.
+const BEHIND_MAX: u32 = 8;
+/// The longest wait, so that the loop looks around now and then whatever happens.
+const WAIT_MAX: Duration = Duration::from_millis(200);
+
+const TAP: u64 = 1;
+const SOCKET: u64 = 2;
+const SIGNALS: u64 = 3;
+const CONTROL: u64 = 4;
+
+/// Counts of the driver: what the core cannot see.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DriverCounts {
+    /// Captured packets that could not be cut into what is on the wire.
+    pub(crate) uncuttable: u64,
+    /// Datagrams on the repair channel that came while the inbox was full.
+    pub(crate) inbox_full: u64,
+    /// Repairs that the socket did not take.
+    pub(crate) unsent: u64,
+    /// Recovered packets that the kernel did not take.
+    pub(crate) uninjected: u64,
+    /// Files with mistakes that a reload refused.
+    pub(crate) reloads_refused: u64,
+}
+
+/// A running passive gateway.
+pub struct Passive {
+    path: PathBuf,
+    config: GatewayConfig,
+    gateway: Gateway,
+    ports: Ports,
+    control: Control,
+    signals: Signals,
+    poller: Poller,
+    out: Outbox,
+    /// Datagrams taken off the repair channel, not decoded yet.
+    inbox: Queue<SocketAddr>,
+    /// One wire packet, cut from a captured super-packet.
+    scratch: Box<[u8]>,
+    counts: DriverCounts,
+    started: Instant,
+    now_us: u64,
+    /// For how many rounds the tap had more than its budget.
+    behind: u32,
+    stopping: bool,
+}
+
+impl Passive {
+    /// Opens everything that the configuration at `path` names; nothing of the machine is changed but for a TUN
+    /// device that goes away with the process.
+    ///
+    /// # Errors
+    /// What could not be opened, and what to do about it.
+    pub fn start(path: &Path, config: GatewayConfig) -> Result<Self, StartError> {
+        let signals = Signals::new().map_err(|error| StartError::new("watch for signals", error))?;
+        let ports = Ports::open(&config)?;
+        let core = core_config(&config)?;
+        let gateway = Gateway::new(core, seed()?).map_err(StartError::Core)?;
+        let control = Control::bind(&config.gateway.control)?;
+        let poller = Poller::new().map_err(|error| StartError::new("make an epoll set", error))?;
+        let out = gateway.outbox();
+        let passive = Self {
+            path: path.to_owned(),
+            inbox: Queue::new(DATAGRAMS_MAX, DATAGRAMS_MAX * gateway.config().packet_max()),
+            scratch: vec![0; 1 << 16].into_boxed_slice(),
+            counts: DriverCounts::default(),
+            started: Instant::now(),
+            now_us: 0,
+            behind: 0,
+            stopping: false,
+            config,
+            gateway,
+            ports,
+            control,
+            signals,
+            poller,
+            out,
+        };
+        passive.watch_all().map_err(|error| StartError::new("watch the ports", error))?;
+        info!(wan = passive.config.gateway.wan, tap = passive.ports.tap.kind().as_str(), "protecting");
+        Ok(passive)
+    }
+
+    fn watch_all(&self) -> io::Result<()> {
+        self.poller.add(&self.ports.tap, TAP, Interest::Readable)?;
+        self.poller.add(&self.ports.socket, SOCKET, Interest::Readable)?;
+        self.poller.add(&self.signals, SIGNALS, Interest::Readable)?;
+        self.poller.add(&self.control, CONTROL, Interest::Readable)
+    }
+
+    /// Runs until a signal asks to stop.
+    ///
+    /// # Errors
+    /// When the WAN interface or a descriptor is gone for good.
+    pub fn run(&mut self) -> io::Result<()> {
+        while !self.stopping {
+            self.wait()?;
+            self.collect();
+            self.drain_tap()?;
+            self.decode();
+            self.gateway.handle_timeout(self.now_us, &mut self.out);
+            let Ports { socket, tun, .. } = &mut self.ports;
+            flush(&mut self.out, &self.gateway, socket, tun, &mut self.counts);
+            self.handle_signals()?;
+            self.answer_status();
+        }
+        info!("stopping");
+        Ok(())
+    }
+
+    fn wait(&mut self) -> io::Result<()> {
+        let until = match self.gateway.poll_timeout() {
+            _ if self.behind > 0 => Duration::ZERO,
+            Some(due_us) => Duration::from_micros(due_us.saturating_sub(self.clock_us())).min(WAIT_MAX),
+            None => WAIT_MAX,
+        };
+        // Which of them is ready does not matter: looking at each costs less than keeping book.
+        self.poller.wait(Some(until))?.for_each(drop);
+        self.now_us = self.clock_us();
+        Ok(())
+    }
+
+    fn clock_us(&self) -> u64 {
+        self.started.elapsed().as_micros() as u64
+    }
+
+    /// Step 2: the kernel's datagrams into the inbox, unread.
+    fn collect(&mut self) {
+        // Those of the last round still wait for the tap; the kernel keeps what comes.
+        if !self.inbox.is_empty() {
+            return;
+        }
+        let (inbox, counts) = (&mut self.inbox, &mut self.counts);
+        let received = self.ports.socket.recv(|from, datagram| match inbox.reserve(datagram.len()) {
+            Some(room) => {
+                room.copy_from_slice(datagram);
+                inbox.commit(from, datagram.len());
+            }
+            None => counts.inbox_full += 1,
+        });
+        if let Err(error) = received {
+            debug!(%error, "receiving repairs");
+        }
+    }
+
+    /// Step 3: all that the tap has captured so far, cut into what is on the wire.
+    fn drain_tap(&mut self) -> io::Result<()> {
+        let Self { gateway, ports, out, scratch, counts, now_us, .. } = self;
+        let Ports { tap, socket, tun, .. } = ports;
+        let (mut packets, mut more) = (0, true);
+        while more && packets < PACKETS_MAX {
+            let drained = tap.drain(CAPTURES_MAX, |captured| {
+                let cut = segment::cut(captured.packet, &captured.offload, scratch, |packet| match captured.direction {
+                    Direction::Outgoing => gateway.handle_outgoing(*now_us, packet, out),
+                    Direction::Incoming => gateway.handle_incoming(*now_us, packet, out),
+                });
+                counts.uncuttable += u64::from(cut.is_err());
+                packets += cut.unwrap_or(0);
+                if out.datagrams.is_nearly_full() || out.recovered.is_nearly_full() {
+                    flush(out, gateway, socket, tun, counts);
+                }
+            })?;
+            flush(out, gateway, socket, tun, counts);
+            more = drained.more;
+        }
+        self.behind = if more { self.behind + 1 } else { 0 };
+        Ok(())
+    }
+
+    /// Step 4: the datagrams, now that what came before them is known.
+    fn decode(&mut self) {
+        // While the tap is behind, packets that the repairs name may still lie in it. A repair that waits too long finds
+        // its packets gone from the window and is of no use; it does no harm.
+        if (1..BEHIND_MAX).contains(&self.behind) {
+            return;
+        }
+        let Self { gateway, ports, out, counts, now_us, inbox, .. } = self;
+        let Ports { socket, tun, .. } = ports;
+        for (from, datagram) in inbox.iter_mut() {
+            gateway.handle_datagram(*now_us, from, datagram, out);
+            if out.datagrams.is_nearly_full() || out.recovered.is_nearly_full() {
+                flush(out, gateway, socket, tun, counts);
+            }
+        }
+        inbox.clear();
+    }
+
+    fn handle_signals(&mut self) -> io::Result<()> {
+        while let Some(signal) = self.signals.next()? {
+            match signal {
+                Signal::HangUp => self.reload(),
+                _ => self.stopping = true,
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the configuration again; a file with mistakes changes nothing.
+    fn reload(&mut self) {
+        if let Err(reason) = self.try_reload() {
+            self.counts.reloads_refused += 1;
+            warn!("reload refused, running on with what stands: {reason}");
+        } else {
+            info!("reloaded");
+        }
+    }
+
+    fn try_reload(&mut self) -> Result<(), String> {
+        let loaded = config::load(&self.path).map_err(|report| report.to_string())?;
+        let config = loaded.config;
+        // New ports are opened before anything old is given up.
+        let replaced = self.ports.reopen(&self.config, &config).map_err(|error| error.to_string())?;
+        let control = match config.gateway.control == self.config.gateway.control {
+            true => None,
+            false => Some(Control::bind(&config.gateway.control).map_err(|error| error.to_string())?),
+        };
+        let core = core_config(&config).map_err(|error| error.to_string())?;
+        self.gateway.reconfigure(core).map_err(|error| error.to_string())?;
+        self.ports.take(replaced);
+        if let Some(control) = control {
+            self.control = control;
+        }
+        self.out = self.gateway.outbox();
+        self.config = config;
+        self.watch_again().map_err(|error| error.to_string())
+    }
+
+    /// A new epoll set for what may be new ports.
+    fn watch_again(&mut self) -> io::Result<()> {
+        self.poller = Poller::new()?;
+        self.watch_all()
+    }
+
+    fn answer_status(&mut self) {
+        let Self { control, gateway, ports, config, counts, now_us, .. } = self;
+        control.answer(|| snapshot(gateway, ports, config, counts, *now_us));
+    }
+}
+
+/// Step 5: everything that the core wants sent.
+fn flush(out: &mut Outbox, gateway: &Gateway, socket: &mut RepairSocket, tun: &Tun, counts: &mut DriverCounts) {
+    for ((), packet) in out.recovered.iter() {
+        if !tun.send(packet).unwrap_or(false) {
+            counts.uninjected += 1;
+        }
+    }
+    out.recovered.clear();
+    let peers = &gateway.config().peers;
+    counts.unsent += socket.send(out.datagrams.iter().map(|(peer, datagram)| (peers[peer].address, datagram)));
+    out.datagrams.clear();
+}
+
+fn snapshot(gateway: &Gateway, ports: &Ports, config: &GatewayConfig, driver: &DriverCounts, now_us: u64) -> Status {
+    let names = config.peers.iter().map(|peer| peer.name.clone());
+    let counters = [
+        ("captures not cut", driver.uncuttable),
+        ("captures dropped by the tap", ports.tap.dropped()),
+        ("datagrams received while the inbox was full", driver.inbox_full),
+        ("datagrams the socket did not take", driver.unsent),
+        ("recovered packets the kernel did not take", driver.uninjected),
+        ("reloads refused", driver.reloads_refused),
+    ];
+    Status {
+        gateway: GatewayStatus {
+            version: env!("CARGO_PKG_VERSION").into(),
+            uptime_s: now_us / 1_000_000,
+            mode: "passive".into(),
+            wan: config.gateway.wan.clone(),
+            tap: ports.tap.kind().to_string(),
+            pid: std::process::id(),
+        },
+        peers: gateway.peers().zip(names).map(|(peer, name)| PeerStatus::of(name, &peer, now_us)).collect(),
+        not_protected: status::counts(gateway.unprotected().iter()),
+        rejected: status::counts(gateway.rejected().iter()),
+        counters: counters.map(|(reason, count)| (reason.to_owned(), count)).into(),
+        memory_bytes: gateway.memory_bytes() as u64,
+    }
+}
+
+/// 32 bytes from the kernel's random source.
+fn seed() -> Result<[u8; 32], StartError> {
+    use ring::rand::{SecureRandom, SystemRandom};
+    let mut seed = [0; 32];
+    let filled = SystemRandom::new().fill(&mut seed);
+    filled.map_err(|_| StartError::new("read random bytes", io::Error::other("the kernel gave none")))?;
+    Ok(seed)
+}

@@ -1,0 +1,155 @@
+//! What connects a passive gateway with the machine: tap, repair socket, TUN device.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+
+use ipnet::IpNet;
+use maelstrom_core::PeerConfig;
+use netio::interface::Interface;
+use netio::tap::{Tap, TapConfig, TapKind};
+use netio::tun::{Tun, TunOptions};
+use netio::udp::RepairSocket;
+use tracing::{info, warn};
+
+use crate::config::{GatewayConfig, TapChoice};
+use crate::error::StartError;
+
+/// The open ports of one gateway.
+pub(crate) struct Ports {
+    pub(crate) tap: Tap,
+    pub(crate) socket: RepairSocket,
+    pub(crate) tun: Tun,
+}
+
+/// What a reload opens anew; `None` stays as it is.
+pub(crate) struct Replacement {
+    tap: Option<Tap>,
+    socket: Option<RepairSocket>,
+    tun: Option<Tun>,
+}
+
+impl Ports {
+    pub(crate) fn open(config: &GatewayConfig) -> Result<Self, StartError> {
+        let socket = open_socket(config)?;
+        let tun = open_tun(config)?;
+        let tap = open_tap(config)?;
+        Ok(Self { tap, socket, tun })
+    }
+
+    /// Opens what differs between `old` and `new`, before anything is closed.
+    pub(crate) fn reopen(&self, old: &GatewayConfig, new: &GatewayConfig) -> Result<Replacement, StartError> {
+        let (was, is) = (&old.gateway, &new.gateway);
+        let other_tap = was.wan != is.wan || was.tap != is.tap || networks(old) != networks(new);
+        Ok(Replacement {
+            socket: (was.listen != is.listen).then(|| open_socket(new)).transpose()?,
+            tun: (was.tun != is.tun).then(|| open_tun(new)).transpose()?,
+            tap: other_tap.then(|| open_tap(new)).transpose()?,
+        })
+    }
+
+    /// Puts a replacement in force.
+    pub(crate) fn take(&mut self, replacement: Replacement) {
+        if let Some(tap) = replacement.tap {
+            self.tap = tap;
+        }
+        if let Some(socket) = replacement.socket {
+            self.socket = socket;
+        }
+        if let Some(tun) = replacement.tun {
+            self.tun = tun;
+        }
+    }
+}
+
+fn networks(config: &GatewayConfig) -> Vec<IpNet> {
+    config.peers.iter().flat_map(|peer| peer.networks.iter().copied()).collect()
+}
+
+fn open_socket(config: &GatewayConfig) -> Result<RepairSocket, StartError> {
+    let listen: SocketAddr = config.gateway.listen;
+    RepairSocket::bind(listen).map_err(|error| StartError::new(format!("listen for repairs on {listen}"), error))
+}
+
+fn open_tap(config: &GatewayConfig) -> Result<Tap, StartError> {
+    let kind = match config.gateway.tap {
+        TapChoice::Auto => TapKind::Auto,
+        TapChoice::Ebpf => TapKind::Ebpf,
+        TapChoice::Packet => TapKind::Packet,
+    };
+    let wan = config.gateway.wan.clone();
+    let tap = TapConfig {
+        interface: wan.clone(),
+        outgoing_to: networks(config),
+        incoming_from: networks(config),
+        exclude: config.peers.iter().map(|peer| peer.address).collect(),
+        kind,
+        ..TapConfig::default()
+    };
+    let tap = Tap::open(&tap).map_err(|error| StartError::new(format!("tap interface {wan}"), error))?;
+    if let Some(reason) = tap.fallback_reason() {
+        info!("tapping {wan} by a packet socket, not by eBPF: {reason}");
+    }
+    Ok(tap)
+}
+
+fn open_tun(config: &GatewayConfig) -> Result<Tun, StartError> {
+    let name = &config.gateway.tun;
+    let wan_mtu = wan_mtu(config)?;
+    let options = TunOptions { mtu: Some(wan_mtu as u32), transmit_queue: Some(16), up: false, offload: false };
+    let step = |what: &str| format!("{what} TUN device {name}");
+    let tun = Tun::open(name, &options).map_err(|error| StartError::new(step("make"), error))?;
+    for (file, value) in SYSCTLS {
+        let path = file.replace("{}", tun.name());
+        if Path::new(&path).exists()
+            && let Err(error) = fs::write(&path, value)
+        {
+            warn!("cannot write {value} to {path}: {error}");
+        }
+    }
+    tun.interface().set_ipv4_address(DUMMY).map_err(|error| StartError::new(step("give an address to"), error))?;
+    tun.interface().set_up(true).map_err(|error| StartError::new(step("switch on"), error))?;
+    Ok(tun)
+}
+
+/// The kernel's source check drops what enters by an interface without an IPv4 address. RFC 7600 §4.8 sets this one
+/// aside for machines that need one and have none: nothing else has it or talks to it.
+const DUMMY: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
+
+/// What the TUN device needs to pass packets on as a WAN interface would. All of it goes away with the device.
+const SYSCTLS: [(&str, &str); 5] = [
+    ("/proc/sys/net/ipv4/conf/{}/forwarding", "1"),
+    // The way back to a recovered packet's source is the WAN, not this device: only a loose check can pass.
+    ("/proc/sys/net/ipv4/conf/{}/rp_filter", "2"),
+    ("/proc/sys/net/ipv6/conf/{}/forwarding", "1"),
+    ("/proc/sys/net/ipv6/conf/{}/accept_ra", "0"),
+    // No link-local address: nobody is to be found on this device.
+    ("/proc/sys/net/ipv6/conf/{}/addr_gen_mode", "1"),
+];
+
+fn wan_mtu(config: &GatewayConfig) -> Result<usize, StartError> {
+    let wan = &config.gateway.wan;
+    let open = Interface::open(wan).and_then(|interface| interface.mtu());
+    let of_interface = open.map_err(|error| StartError::new(format!("read the MTU of {wan}"), error))?;
+    let stated = config.gateway.wan_mtu.map_or(of_interface, u32::from);
+    Ok(stated.min(of_interface) as usize)
+}
+
+/// The core's configuration for this machine.
+pub(crate) fn core_config(config: &GatewayConfig) -> Result<maelstrom_core::Config, StartError> {
+    let peer = |peer: &crate::config::Peer| PeerConfig {
+        address: peer.address,
+        networks: peer.networks.clone(),
+        key: maelstrom_core::PeerKey::new(*peer.key.as_bytes()),
+    };
+    Ok(maelstrom_core::Config {
+        listen: config.gateway.listen,
+        wan_mtu: wan_mtu(config)?,
+        r: config.code.r,
+        interleaves: config.code.interleaves.clone(),
+        delayed: config.code.delayed,
+        max_delay_us: config.code.max_delay_us(),
+        name_bits: 32,
+        peers: config.peers.iter().map(peer).collect(),
+    })
+}

@@ -1,0 +1,49 @@
+//! Measures the gateways on real packets, each figure beside its baseline in one run.
+//!
+//! `cargo xtask bench tcp|udp|speed|soak`, or with the built program: `bench --program target/release/undrop tcp`. Needs
+//! root or a user namespace. Prints a table in Markdown for `docs/bench.md`; progress goes to stderr.
+#![allow(clippy::disallowed_methods, reason = "a stopwatch")]
+
+mod rig;
+mod soak;
+mod speed;
+mod tcp;
+mod udp;
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+/// What to measure.
+#[derive(Parser)]
+struct Arguments {
+    /// The `undrop` program whose gateways are measured.
+    #[arg(long, default_value = "target/release/undrop")]
+    program: PathBuf,
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// TCP goodput against loss, with and without gateways.
+    Tcp(tcp::Plan),
+    /// Recovery of a UDP stream: share and delay, by loss model.
+    Udp(udp::Plan),
+    /// Goodput through the pair on the fastest link the emulator gives; processor time per packet; added delay.
+    Speed(speed::Plan),
+    /// Memory and recovery over minutes.
+    Soak(soak::Plan),
+}
+
+fn main() -> anyhow::Result<()> {
+    netlab::privilege::enter_user_namespace()?;
+    let Arguments { program, what } = Arguments::parse();
+    let program = program.canonicalize()?;
+    match what {
+        What::Tcp(plan) => tcp::run(&program, &plan),
+        What::Udp(plan) => udp::run(&program, &plan),
+        What::Speed(plan) => speed::run(&program, &plan),
+        What::Soak(plan) => soak::run(&program, &plan),
+    }
+}

@@ -1,0 +1,217 @@
+//! Gateways as child processes at the two ends of a laboratory link: for the demo, the benchmarks and the tests.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use std::{env, fs, process};
+
+use anyhow::{Context as _, bail};
+use ipnet::IpNet;
+use maelstrom::config::PeerKey;
+use maelstrom::status::{self, Status};
+use netlab::Namespace;
+use netlab::namespace::Child;
+use netlab::topology::{TwoSites, WAN};
+
+/// What differs between the gateways of one experiment and another.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// Packets in a repair.
+    pub r: u8,
+    /// One layer of repairs for each.
+    pub interleaves: Vec<u16>,
+    /// Repairs wait for the next packet of their bin.
+    pub delayed: bool,
+    /// How long a part-filled bin waits.
+    pub max_delay_ms: u16,
+    /// `auto`, `ebpf` or `packet`.
+    pub tap: &'static str,
+}
+
+impl Default for Setting {
+    /// (8; 1,11,19), sent at once, 20 ms.
+    fn default() -> Self {
+        Self { r: 8, interleaves: vec![1, 11, 19], delayed: false, max_delay_ms: 20, tap: "auto" }
+    }
+}
+
+/// One end of the link as its gateway sees it.
+#[derive(Clone, Debug)]
+pub struct End<'a> {
+    /// Where its gateway runs.
+    pub namespace: &'a Namespace,
+    /// Interface toward the link.
+    pub wan: &'a str,
+    /// Its end of the repair channel.
+    pub listen: SocketAddr,
+    /// The networks of its site.
+    pub networks: Vec<IpNet>,
+}
+
+impl<'a> End<'a> {
+    /// Both ends of two sites, the repair channel over IPv4.
+    pub fn of(sites: &'a TwoSites) -> [Self; 2] {
+        [&sites.a, &sites.b].map(|site| Self {
+            namespace: &site.gateway,
+            wan: WAN,
+            listen: SocketAddr::new(site.wan_v4(), 4700),
+            networks: site.networks().to_vec(),
+        })
+    }
+}
+
+/// Two running gateways; both end, and their files go away, when this is dropped.
+pub struct GatewayPair {
+    program: PathBuf,
+    directory: PathBuf,
+    children: [Option<Child>; 2],
+}
+
+impl GatewayPair {
+    /// Starts `program gateway run` at both ends and waits until each has found the other.
+    ///
+    /// # Errors
+    /// If a gateway ends or does not find its peer; its log is in the error.
+    pub fn start(program: &Path, ends: &[End<'_>; 2], setting: &Setting) -> anyhow::Result<Self> {
+        let directory = make_directory()?;
+        let mut pair = Self { program: program.to_owned(), directory, children: [None, None] };
+        let key = PeerKey::generate().context("drawing a key")?;
+        key.write_new(&pair.directory.join("peer.key")).context("writing a key file")?;
+        for side in 0..2 {
+            let text = configuration(&pair.directory, ends, side, setting);
+            fs::write(pair.config(side), text).context("writing a gateway's configuration")?;
+            pair.launch(side, ends[side].namespace)?;
+        }
+        pair.wait_until_up(Duration::from_secs(30))?;
+        Ok(pair)
+    }
+
+    /// Starts the gateway of one side, again after [`GatewayPair::kill`].
+    ///
+    /// # Errors
+    /// If the program cannot be started.
+    pub fn launch(&mut self, side: usize, namespace: &Namespace) -> anyhow::Result<()> {
+        let log = fs::File::options().create(true).append(true).open(self.log_file(side)).context("opening a log")?;
+        let mut command = Command::new(&self.program);
+        command.args(["gateway", "run", "--config"]).arg(self.config(side));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let child = namespace.spawn(command).with_context(|| format!("starting {}", self.program.display()))?;
+        self.children[side] = Some(child);
+        Ok(())
+    }
+
+    /// Waits until each gateway says that its peer is up.
+    ///
+    /// # Errors
+    /// After `patience`, or as soon as a gateway has ended; with the gateways' logs.
+    pub fn wait_until_up(&mut self, patience: Duration) -> anyhow::Result<()> {
+        let deadline = Instant::now() + patience;
+        while Instant::now() < deadline {
+            let up = |side| self.status(side).is_ok_and(|status| status.peers.iter().all(|peer| peer.up));
+            if up(0) && up(1) {
+                return Ok(());
+            }
+            sleep(Duration::from_millis(20));
+        }
+        bail!("the gateways did not find each other within {patience:?}; their logs:\n{}", self.logs())
+    }
+
+    /// What the gateway of one side tells of itself.
+    ///
+    /// # Errors
+    /// If it does not answer.
+    pub fn status(&self, side: usize) -> anyhow::Result<Status> {
+        status::read(&self.control(side)).context("asking a gateway for its status")
+    }
+
+    /// Ends the gateway of one side with no chance to clean up.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn kill(&mut self, side: usize) -> anyhow::Result<()> {
+        // Dropping a child kills it and waits for its end.
+        self.children[side].take().context("no gateway runs on this side").map(drop)
+    }
+
+    /// The process of one side.
+    pub fn child(&mut self, side: usize) -> Option<&mut Child> {
+        self.children[side].as_mut()
+    }
+
+    /// Asks both to stop and waits for their end.
+    ///
+    /// # Errors
+    /// If one does not end by itself, or with an error.
+    pub fn stop(mut self) -> anyhow::Result<()> {
+        for side in 0..2 {
+            let Some(mut child) = self.children[side].take() else { continue };
+            let ended = child.terminate(Duration::from_secs(10)).context("stopping a gateway")?;
+            if !ended.success() {
+                bail!("a gateway ended with {ended}; logs:\n{}", self.logs());
+            }
+        }
+        Ok(())
+    }
+
+    /// The configuration file of one side, to be changed before a reload.
+    pub fn config(&self, side: usize) -> PathBuf {
+        self.directory.join(format!("gateway-{side}.toml"))
+    }
+
+    fn control(&self, side: usize) -> PathBuf {
+        self.directory.join(format!("gateway-{side}.sock"))
+    }
+
+    fn log_file(&self, side: usize) -> PathBuf {
+        self.directory.join(format!("gateway-{side}.log"))
+    }
+
+    /// What both gateways have logged.
+    pub fn logs(&self) -> String {
+        (0..2).fold(String::new(), |mut logs, side| {
+            let log = fs::read_to_string(self.log_file(side)).unwrap_or_default();
+            let _ = writeln!(logs, "-- side {side}\n{log}");
+            logs
+        })
+    }
+}
+
+impl Drop for GatewayPair {
+    fn drop(&mut self) {
+        self.children = [None, None];
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn make_directory() -> anyhow::Result<PathBuf> {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let directory = env::temp_dir().join(format!("undrop-lab-{}-{number}", process::id()));
+    fs::create_dir(&directory).with_context(|| format!("making {}", directory.display()))?;
+    Ok(directory)
+}
+
+fn configuration(directory: &Path, ends: &[End<'_>; 2], side: usize, setting: &Setting) -> String {
+    let (own, far) = (&ends[side], &ends[1 - side]);
+    let networks: Vec<_> = far.networks.iter().map(|network| format!("\"{network}\"")).collect();
+    let interleaves: Vec<_> = setting.interleaves.iter().map(u16::to_string).collect();
+    format!(
+        "[gateway]\nmode = \"passive\"\nwan = \"{}\"\nlisten = \"{}\"\ncontrol = \"{}\"\ntap = \"{}\"\n\n\
+         [code]\nscheme = \"layered\"\nr = {}\ninterleaves = [{}]\ndelayed = {}\nmax_delay_ms = {}\n\n\
+         [[peer]]\naddress = \"{}\"\nnetworks = [{}]\nkey_file = \"peer.key\"\n",
+        own.wan,
+        own.listen,
+        directory.join(format!("gateway-{side}.sock")).display(),
+        setting.tap,
+        setting.r,
+        interleaves.join(", "),
+        setting.delayed,
+        setting.max_delay_ms,
+        far.listen,
+        networks.join(", "),
+    )
+}
