@@ -20,13 +20,45 @@ const TRAIN_MAX: usize = 65_535 - 48;
 
 /// A non-blocking UDP socket for trains of datagrams.
 ///
-/// Datagrams are never fragmented by the kernel: the "don't fragment" bit is set and what is longer than the path's
-/// MTU is refused. What the kernel does not take at once is dropped and counted, never queued here.
+/// Datagrams are never fragmented by the kernel: the "don't fragment" bit is set and what is longer than the
+/// interface's MTU is refused. What the kernel does not take at once is dropped and counted, never queued here.
 pub struct RepairSocket {
     socket: UdpSocket,
     state: UdpSocketState,
     slots: Box<[u8]>,
     train: Train,
+    counts: UdpCounts,
+}
+
+/// What a socket sent and what it did not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UdpCounts {
+    /// Datagrams that the kernel took.
+    pub sent: u64,
+    /// Datagrams dropped because the socket's send buffer was full.
+    pub full: u64,
+    /// Datagrams dropped because they are longer than the interface's MTU.
+    pub too_long: u64,
+    /// Datagrams dropped for another reason: no route, interface down.
+    pub refused: u64,
+    /// Trains that were sent datagram by datagram because the kernel or the card does not cut them.
+    pub cut_here: u64,
+}
+
+impl UdpCounts {
+    fn not_taken(&self) -> u64 {
+        self.full + self.too_long + self.refused
+    }
+
+    fn failed(&mut self, error: &io::Error, datagrams: u64) {
+        let counter = match error.raw_os_error() {
+            Some(libc::EAGAIN | libc::ENOBUFS) => &mut self.full,
+            Some(libc::EMSGSIZE) => &mut self.too_long,
+            _ => &mut self.refused,
+        };
+        *counter += datagrams;
+    }
 }
 
 /// Datagrams of one size to one address, the last possibly shorter, back to back.
@@ -53,7 +85,8 @@ impl RepairSocket {
         let socket = UdpSocket::from(socket);
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
         let train = Train { bytes: Vec::with_capacity(SLOT), to: None, segment: 0, count: 0, closed: false };
-        Ok(Self { socket, state, slots: vec![0; SLOTS * SLOT].into_boxed_slice(), train })
+        let slots = vec![0; SLOTS * SLOT].into_boxed_slice();
+        Ok(Self { socket, state, slots, train, counts: UdpCounts::default() })
     }
 
     /// The address it is bound to.
@@ -66,31 +99,46 @@ impl RepairSocket {
 
     /// Sends datagrams, neighbours of one size and address as one train; returns how many the kernel did not take.
     pub fn send<'d>(&mut self, datagrams: impl IntoIterator<Item = (SocketAddr, &'d [u8])>) -> u64 {
-        let mut refused = 0;
+        let before = self.counts.not_taken();
         let longest = self.state.max_gso_segments();
         for (to, datagram) in datagrams {
             if !self.train.takes(to, datagram.len(), longest) {
-                refused += self.send_train();
+                self.send_train();
             }
             self.train.push(to, datagram);
         }
-        refused + self.send_train()
+        self.send_train();
+        self.counts.not_taken() - before
     }
 
-    fn send_train(&mut self) -> u64 {
+    /// What was sent and what was not.
+    #[must_use]
+    pub fn counts(&self) -> UdpCounts {
+        self.counts
+    }
+
+    fn send_train(&mut self) {
         let train = &mut self.train;
-        let Some(destination) = train.to.take() else { return 0 };
+        let Some(destination) = train.to.take() else { return };
         let segment_size = (train.count > 1).then_some(train.segment);
         let transmit =
             Transmit { destination, ecn: None, contents: &train.bytes, segment_size, src_ip: None };
-        let sent = self.state.try_send(UdpSockRef::from(&self.socket), &transmit);
-        let mut refused = if sent.is_ok() { 0 } else { train.count as u64 };
-        // A card or driver that does not cut trains says so once; then this one goes datagram by datagram.
-        if sent.is_err_and(|error| error.raw_os_error() == Some(libc::EIO)) && segment_size.is_some() {
-            refused = send_singly(&self.socket, destination, &train.bytes, train.segment);
+        match self.state.try_send(UdpSockRef::from(&self.socket), &transmit) {
+            Ok(()) => self.counts.sent += train.count as u64,
+            Err(error) if segment_size.is_some() && not_as_a_train(&error) => {
+                let too_long = self.counts.too_long;
+                self.counts.cut_here += 1;
+                send_singly(&self.socket, destination, train, &mut self.counts);
+                // Where the datagrams are too long, quinn-udp takes it for "no trains at all" and never tries again.
+                if self.counts.too_long > too_long
+                    && let Ok(state) = UdpSocketState::new(UdpSockRef::from(&self.socket))
+                {
+                    self.state = state;
+                }
+            }
+            Err(error) => self.counts.failed(&error, train.count as u64),
         }
         train.clear();
-        refused
     }
 
     /// Hands every datagram that waits to `handle`, within a budget; returns whether more may wait.
@@ -143,8 +191,8 @@ impl Train {
         if self.to.is_none() {
             (self.to, self.segment) = (Some(to), datagram.len());
         }
-        // A shorter one ends the train.
-        self.closed = datagram.len() < self.segment;
+        // A shorter one ends the train; an empty one is none.
+        self.closed = datagram.len() < self.segment || datagram.is_empty();
         self.bytes.extend_from_slice(datagram);
         self.count += 1;
     }
@@ -155,13 +203,24 @@ impl Train {
     }
 }
 
-fn send_singly(socket: &UdpSocket, to: SocketAddr, bytes: &[u8], segment: usize) -> u64 {
-    bytes.chunks(segment).filter(|datagram| socket.send_to(datagram, to).is_err()).count() as u64
+/// Whether a train may fail like this although its datagrams would go: a card that makes no checksums (EIO), datagrams
+/// longer than the MTU (EMSGSIZE, on older kernels EINVAL).
+fn not_as_a_train(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL | libc::EMSGSIZE))
+}
+
+fn send_singly(socket: &UdpSocket, to: SocketAddr, train: &Train, counts: &mut UdpCounts) {
+    for datagram in train.bytes.chunks(train.segment.max(1)) {
+        match socket.send_to(datagram, to) {
+            Ok(_) => counts.sent += 1,
+            Err(error) => counts.failed(&error, 1),
+        }
+    }
 }
 
 /// Asks for large buffers, beyond the machine's limit where we may; keeps what we get.
 fn grow_buffers(socket: &Socket) {
-    let force = |option| nix_force(socket, option);
+    let force = |option| force_buffer(socket, option);
     if !force(libc::SO_RCVBUFFORCE) {
         let _ = socket.set_recv_buffer_size(KERNEL_BUFFER);
     }
@@ -170,7 +229,7 @@ fn grow_buffers(socket: &Socket) {
     }
 }
 
-fn nix_force(socket: &Socket, option: libc::c_int) -> bool {
+fn force_buffer(socket: &Socket, option: libc::c_int) -> bool {
     use std::os::fd::AsRawFd;
     let bytes = KERNEL_BUFFER as libc::c_int;
     // SAFETY: the pointer is to a c_int that outlives the call, and its size is given.
@@ -224,5 +283,20 @@ mod tests {
     fn what_cannot_leave_whole_is_counted() {
         let mut a = RepairSocket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         assert_eq!(a.send([("127.0.0.1:9".parse().unwrap(), &vec![0; 65_530][..])]), 1);
+        assert_eq!(a.counts(), UdpCounts { too_long: 1, ..UdpCounts::default() });
+        // no such version on this socket
+        assert_eq!(a.send([("[::1]:9".parse().unwrap(), &b"x"[..])]), 1);
+        assert_eq!(a.counts().refused, 1);
+    }
+
+    #[test]
+    fn empty_datagrams_are_sent_one_by_one() {
+        let mut a = RepairSocket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let mut b = RepairSocket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let to = b.local_address().unwrap();
+        let datagrams: [&[u8]; 5] = [b"", b"", b"xy", b"", b"z"];
+        assert_eq!(a.send(datagrams.map(|datagram| (to, datagram))), 0);
+        assert_eq!(a.counts().sent, 5);
+        assert_eq!(receive(&mut b, 2), [&b"xy"[..], b"z"], "empty ones are nothing to hand over");
     }
 }

@@ -8,6 +8,8 @@
 //! The wire's TUN devices take no super-packets, so what is read from them was cut and finished by the kernel itself: it is
 //! the truth that captures are held against.
 
+#![allow(dead_code, reason = "each test file takes a part of it")]
+
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -246,7 +248,7 @@ impl Collector {
 }
 
 /// Segmentation and checksums become the kernel's work before a packet reaches the device.
-fn switch_offloads_off(interface: &str) -> io::Result<()> {
+pub(crate) fn switch_offloads_off(interface: &str) -> io::Result<()> {
     // linux/ethtool.h: checksums, and with them all segmentation; scatter-gather; generic segmentation
     const COMMANDS: [u32; 3] = [0x17, 0x19, 0x24];
     #[repr(C)]
