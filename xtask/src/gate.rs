@@ -31,8 +31,9 @@ pub(crate) fn run() -> anyhow::Result<bool> {
         Ok(success)
     })?;
     verdict.step("documentation", |_| {
-        let mut doc = cargo(&["doc", "--workspace", "--no-deps"]);
-        succeeds(doc.env("RUSTDOCFLAGS", "-D warnings"))
+        // Those who read the documentation work on the code: private items are part of it, and may be linked to.
+        let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--document-private-items"]);
+        succeeds(doc.env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links"))
     })?;
     verdict.step("licences", licences)?;
     verdict.step("fuzz targets", fuzz_targets)?;
