@@ -161,6 +161,12 @@ impl Emulator {
         counters
     }
 
+    /// Whether both directions are still served; [`Emulator::stop`] tells why one is not.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        !self.workers.iter().any(JoinHandle::is_finished)
+    }
+
     /// Packets that the drop log misses because its writer could not keep up.
     #[must_use]
     pub fn drop_log_missed(&self) -> u64 {
