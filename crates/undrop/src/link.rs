@@ -204,9 +204,7 @@ impl StatusLine {
             let mbit = (now.link.delivered_bytes - last.link.delivered_bytes) as f64 * 8e-6 / seconds;
             let lost = now.link.lost - last.link.lost;
             let queue = now.link.queue_full - last.link.queue_full;
-            line += &format!(
-                "  {arrow} {mbit:>8.1} Mbit/s, {offered} packets, {lost} lost, {queue} over the queue"
-            );
+            line += &format!("  {arrow} {mbit:>7.1} Mbit/s, {lost} lost, {queue} over the queue");
         }
         (self.last, self.last_us) = (counters, now_us);
         eprint!("{line}\x1b[K");
