@@ -83,7 +83,10 @@ fn measured_ingress(pair: &mut Pair, trace: &[Event]) {
                 let datagram = &mut datagram[..sealed.len()];
                 datagram.copy_from_slice(sealed);
                 pair.b.handle_datagram(pair.now_us, pair.a.config().listen, datagram, &mut pair.out_b);
+                pair.now_us += 12;
+                pair.b.handle_timeout(pair.now_us, &mut pair.out_b);
                 pair.out_b.recovered.clear();
+                pair.out_b.datagrams.clear();
             }
         }
     }

@@ -120,6 +120,8 @@ pub struct PeerStatus<'a> {
     pub report: &'a LossReport,
     /// What its ingress found lost of our packets.
     pub far_report: &'a LossReport,
+    /// How long a repair waits at present for packets that it misses, in microseconds.
+    pub wait_us: u64,
     /// How much later than its neighbours a recovered packet came, in microseconds.
     pub delays_us: &'a Histogram<u64>,
 }
@@ -281,6 +283,7 @@ impl Gateway {
             ingress: peer.ingress.counts(),
             report: peer.ingress.report(),
             far_report: peer.far_report(),
+            wait_us: peer.ingress.wait_us(),
             delays_us: peer.ingress.delays_us(),
         })
     }

@@ -1,7 +1,7 @@
 //! WAN to LAN: keeps what arrives, and brings back what repairs prove lost.
 //!
 //! The path of a packet that arrives: [`Ingress::source`] → shelf. Of a repair: [`Ingress::repair`] → shelf (which of
-//! its packets are here?) → decoder → verification → outbox.
+//! its packets are here?) → held a moment if one is missing → [`Ingress::use_due`] → decoder → verification → outbox.
 
 use std::net::SocketAddr;
 
@@ -9,6 +9,7 @@ use fec::{Decoder, DecoderConfig, Outcome, SymbolId, Term, Window};
 use hdrhistogram::Histogram;
 
 use crate::counters::{Rejected, Unused, UnusedCounts};
+use crate::held::Held;
 use crate::identity::{Identity, Name};
 use crate::ledger::Ledger;
 use crate::outbox::Queue;
@@ -67,6 +68,9 @@ pub(crate) struct Ingress {
     decoder: Decoder,
     counts: IngressCounts,
     delays_us: Histogram<u64>,
+    held: Held,
+    /// The held repair in use.
+    due: Vec<u8>,
     /// A repair's symbol while its fields are taken out.
     scratch: Box<[u8]>,
     halves: Box<[HalfSlot]>,
@@ -108,6 +112,8 @@ impl Ingress {
             decoder: Decoder::new(decoder),
             counts: IngressCounts::default(),
             delays_us: Histogram::new_with_bounds(1, DELAY_MAX_US, 2).expect("constant bounds are valid"),
+            held: Held::new(symbol_max + RECIPE_MAX),
+            due: Vec::with_capacity(symbol_max + RECIPE_MAX),
             scratch: vec![0; symbol_max].into_boxed_slice(),
             halves: slots.collect(),
             next_half: 0,
@@ -134,9 +140,13 @@ impl Ingress {
         let symbol = Symbol::new(packet, hash, MutableFields::default());
         match self.shelf.arrive(around.now_us, around.identity.name(hash), &symbol) {
             Arrived::Kept => {}
-            Arrived::LikeRecovered => self.counts.after_recovery += 1,
-            Arrived::Late(seq) => {
+            Arrived::LikeRecovered { late_us } => {
+                self.counts.after_recovery += 1;
+                self.held.learn(late_us);
+            }
+            Arrived::Late { seq, late_us } => {
                 self.counts.late += 1;
+                self.held.learn(late_us);
                 let mut window = Recovering {
                     shelf: &mut self.shelf,
                     counts: &mut self.counts,
@@ -148,14 +158,42 @@ impl Ingress {
         }
     }
 
-    /// An authentic repair arrived.
+    /// An authentic repair arrived. If it misses a packet it waits a moment for it.
     pub(crate) fn repair(&mut self, around: &mut Surroundings<'_>, body: &[u8]) -> Result<(), Rejected> {
         let view = RecipeView::read(body, self.ledger.newest())?;
         self.ledger.count_repair();
-        if let Err(unused) = self.solve(around, &view) {
-            self.counts.unused.add(unused);
+        if self.ledger.reach(&mut self.shelf, view.last()) {
+            self.expire();
+        }
+        match self.bind(around.now_us, &view) {
+            Ok((0, _)) => self.counts.unused.add(Unused::Redundant),
+            Ok(_) if self.held.push(around.now_us, body) => {}
+            Ok(_) => self.use_now(around, &view),
+            Err(unused) => self.counts.unused.add(unused),
         }
         Ok(())
+    }
+
+    /// When a repair has waited long enough.
+    pub(crate) fn next_due_us(&self) -> Option<u64> {
+        self.held.due_us()
+    }
+
+    /// Uses the repairs that have waited long enough.
+    pub(crate) fn use_due(&mut self, around: &mut Surroundings<'_>) {
+        let mut body = std::mem::take(&mut self.due);
+        while self.held.pop_due(around.now_us, &mut body) {
+            if let Ok(view) = RecipeView::read(&body, self.ledger.newest()) {
+                self.use_now(around, &view);
+            }
+        }
+        self.due = body;
+    }
+
+    fn use_now(&mut self, around: &mut Surroundings<'_>, view: &RecipeView<'_>) {
+        if let Err(unused) = self.solve(around, view) {
+            self.counts.unused.add(unused);
+        }
     }
 
     /// One half of an authentic repair arrived.
@@ -195,11 +233,7 @@ impl Ingress {
     }
 
     fn solve(&mut self, around: &mut Surroundings<'_>, view: &RecipeView<'_>) -> Result<(), Unused> {
-        if self.ledger.reach(&mut self.shelf, view.last()) {
-            self.expire();
-        }
-        let mut terms = [Term::xor(SymbolId(0)); TERMS_MAX];
-        let missing = self.bind(view, &mut terms)?;
+        let (missing, terms) = self.bind(around.now_us, view)?;
         if missing == 0 {
             return Err(Unused::Redundant);
         }
@@ -224,14 +258,14 @@ impl Ingress {
         }
     }
 
-    /// Finds the places that `view` names and writes its terms; returns how many packets are missing.
-    fn bind(&mut self, view: &RecipeView<'_>, terms: &mut [Term; TERMS_MAX]) -> Result<usize, Unused> {
-        let mut missing = 0;
-        for (entry, term) in view.entries().zip(terms) {
+    /// Finds the places that `view` names; returns how many packets are missing, and its terms.
+    fn bind(&mut self, now_us: u64, view: &RecipeView<'_>) -> Result<(usize, [Term; TERMS_MAX]), Unused> {
+        let (mut missing, mut terms) = (0, [Term::xor(SymbolId(0)); TERMS_MAX]);
+        for (entry, term) in view.entries().zip(&mut terms) {
             if self.ledger.is_settled(entry.seq) {
                 return Err(Unused::TooOld);
             }
-            let place = self.shelf.name(&entry);
+            let place = self.shelf.name(now_us, &entry);
             if self.shelf.is_gone(place) {
                 return Err(Unused::TooOld);
             }
@@ -241,11 +275,12 @@ impl Ingress {
             };
             *term = Term { id: SymbolId(entry.seq.0), coefficient };
         }
-        Ok(missing)
+        Ok((missing, terms))
     }
 
     /// To be called every [`TICK_US`].
     pub(crate) fn tick(&mut self) {
+        self.held.tick();
         if self.ledger.tick(&mut self.shelf) {
             self.expire();
         }
@@ -268,8 +303,16 @@ impl Ingress {
         &self.delays_us
     }
 
+    /// How long a repair waits at present for packets that it misses.
+    pub(crate) fn wait_us(&self) -> u64 {
+        self.held.wait_us()
+    }
+
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.shelf.memory_bytes() + self.decoder.memory_bytes() + self.scratch.len() * (2 + HALVES)
+        self.shelf.memory_bytes()
+            + self.decoder.memory_bytes()
+            + self.held.memory_bytes()
+            + self.scratch.len() * (2 + HALVES)
     }
 }
 
@@ -288,7 +331,7 @@ impl Window for Recovering<'_, '_> {
 
     fn recovered(&mut self, id: SymbolId, symbol: &[u8]) -> bool {
         let seq = Seq(id.0);
-        let Place::Missing { name, fields } = self.shelf.place(seq) else { return false };
+        let Place::Missing { name, fields, .. } = self.shelf.place(seq) else { return false };
         self.deliver(seq, name, fields, symbol)
     }
 }
@@ -312,7 +355,7 @@ impl Recovering<'_, '_> {
             self.delays_us.saturating_record(self.around.now_us.saturating_sub(expected_us).max(1));
         }
         let (front, packet) = symbol[..SYMBOL_HEADER + len].split_at(SYMBOL_HEADER);
-        self.shelf.recover(seq, name, &[&front[..SYMBOL_HEADER - 2], &[0, 0], packet]);
+        self.shelf.recover(seq, &[&front[..SYMBOL_HEADER - 2], &[0, 0], packet]);
         true
     }
 }

@@ -12,6 +12,7 @@
 pub mod counters;
 mod egress;
 mod gateway;
+mod held;
 pub mod identity;
 mod ingress;
 mod ledger;

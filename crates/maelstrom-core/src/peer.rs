@@ -291,10 +291,7 @@ impl Peer {
     /// When [`Peer::timeout`] next has something to do.
     pub(crate) fn next_timeout_us(&self) -> u64 {
         let own = self.next_hello_us.min(self.next_tick_us);
-        match self.egress.next_deadline_us() {
-            Some(deadline_us) => own.min(deadline_us),
-            None => own,
-        }
+        [self.egress.next_deadline_us(), self.ingress.next_due_us()].into_iter().flatten().fold(own, u64::min)
     }
 
     /// Does what is due. `entropy` makes tokens and nonces.
@@ -302,6 +299,8 @@ impl Peer {
         if let Some(session) = &mut self.session {
             self.egress.fire_due(now_us, &mut session.sealer, &mut out.datagrams);
         }
+        let (ingress, mut around) = self.ingress_and_surroundings(now_us, &mut out.recovered);
+        ingress.use_due(&mut around);
         if now_us >= self.next_tick_us {
             self.next_tick_us = now_us + TICK_US;
             self.ingress.tick();

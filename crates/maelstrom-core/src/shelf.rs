@@ -19,10 +19,10 @@ pub(crate) enum Place {
     Unnamed,
     /// It arrived.
     Arrived { handle: SymbolHandle, at_us: u64 },
-    /// A repair named it and it has not been seen.
-    Missing { name: Name, fields: MutableFields },
-    /// It was missing and has been recovered.
-    Recovered { handle: SymbolHandle, name: Name },
+    /// A repair named it, at that time, and it has not been seen.
+    Missing { name: Name, fields: MutableFields, since_us: u64 },
+    /// It was missing since that time and has been recovered.
+    Recovered { handle: SymbolHandle, name: Name, since_us: u64 },
 }
 
 /// The arrivals in the window that share a name: mostly one, or a packet that is sent over and over.
@@ -43,10 +43,10 @@ struct Arrivals {
 pub(crate) enum Arrived {
     /// Kept until a repair names it.
     Kept,
-    /// A repair had named it before: it came late, by itself.
-    Late(Seq),
+    /// A repair had named it so long before: it came late, by itself.
+    Late { seq: Seq, late_us: u64 },
     /// Kept, and equal to one that was recovered: that one came after all, or was sent again.
-    LikeRecovered,
+    LikeRecovered { late_us: u64 },
 }
 
 /// The window of packets of one peer's stream.
@@ -85,27 +85,33 @@ impl Shelf {
     pub(crate) fn arrive(&mut self, now_us: u64, name: Name, symbol: &Symbol<'_>) -> Arrived {
         let arrived = match self.find_wanted(name) {
             None => Arrived::Kept,
-            Some(seq) => self.arrive_wanted(name, seq),
+            Some(seq) => self.arrive_wanted(now_us, name, seq),
         };
         let Some(handle) = self.ring.push(&symbol.pieces()) else { return Arrived::Kept };
         match arrived {
-            Arrived::Late(seq) => self.set(seq, Place::Arrived { handle, at_us: now_us }),
-            Arrived::Kept | Arrived::LikeRecovered => self.keep(now_us, name, handle),
+            Arrived::Late { seq, .. } => self.set(seq, Place::Arrived { handle, at_us: now_us }),
+            Arrived::Kept | Arrived::LikeRecovered { .. } => self.keep(now_us, name, handle),
         }
         arrived
     }
 
-    fn arrive_wanted(&mut self, name: Name, seq: Seq) -> Arrived {
-        if matches!(self.place(seq), Place::Recovered { .. }) {
-            self.forget_wanted(name, seq);
-            return Arrived::LikeRecovered;
+    fn arrive_wanted(&mut self, now_us: u64, name: Name, seq: Seq) -> Arrived {
+        match self.place(seq) {
+            Place::Recovered { since_us, .. } => {
+                self.forget_wanted(name, seq);
+                Arrived::LikeRecovered { late_us: now_us.saturating_sub(since_us) }
+            }
+            // Where equal packets are about, this is more likely the next of them than the missing one, late.
+            Place::Missing { since_us, .. } if !self.has_arrivals(name) => {
+                self.forget_wanted(name, seq);
+                Arrived::Late { seq, late_us: now_us.saturating_sub(since_us) }
+            }
+            _ => Arrived::Kept,
         }
-        // Where equal packets are about, this is more likely the next of them than the missing one, late.
-        if self.arrivals.find(spread(name), |arrivals| arrivals.name == name).is_some() {
-            return Arrived::Kept;
-        }
-        self.forget_wanted(name, seq);
-        Arrived::Late(seq)
+    }
+
+    fn has_arrivals(&self, name: Name) -> bool {
+        self.arrivals.find(spread(name), |arrivals| arrivals.name == name).is_some()
     }
 
     fn keep(&mut self, at_us: u64, name: Name, handle: SymbolHandle) {
@@ -140,7 +146,7 @@ impl Shelf {
     }
 
     /// The place that a repair names, bound now to an arrival of that name if there is one.
-    pub(crate) fn name(&mut self, entry: &Entry) -> Place {
+    pub(crate) fn name(&mut self, now_us: u64, entry: &Entry) -> Place {
         let place = self.place(entry.seq);
         if place != Place::Unnamed {
             return place;
@@ -153,7 +159,7 @@ impl Shelf {
             }
             None => {
                 self.want(entry.name, entry.seq);
-                Place::Missing { name: entry.name, fields: entry.fields }
+                Place::Missing { name: entry.name, fields: entry.fields, since_us: now_us }
             }
         };
         self.set(entry.seq, place);
@@ -179,9 +185,10 @@ impl Shelf {
     }
 
     /// Turns a missing place into a recovered one.
-    pub(crate) fn recover(&mut self, seq: Seq, name: Name, symbol: &[&[u8]]) {
+    pub(crate) fn recover(&mut self, seq: Seq, symbol: &[&[u8]]) {
+        let Place::Missing { name, since_us, .. } = self.place(seq) else { return };
         if let Some(handle) = self.ring.push(symbol) {
-            self.set(seq, Place::Recovered { handle, name });
+            self.set(seq, Place::Recovered { handle, name, since_us });
         }
     }
 

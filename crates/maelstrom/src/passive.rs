@@ -5,7 +5,7 @@
 //! 2. take datagrams off the repair channel, unread ([`Passive::collect`]),
 //! 3. drain the tap: every packet that arrived before those datagrams is in it ([`Passive::drain_tap`]),
 //! 4. decode the datagrams ([`Passive::decode`]),
-//! 5. timers, then all output ([`flush`]), then signals and status requests.
+//! 5. timers ([`Passive::timers`]), then all output ([`flush`]), then signals and status requests.
 //!
 //! The order of 2 and 3 matters: a repair must not be looked at before the packets that came ahead of it, or they
 //! would be taken for lost. No step blocks, each has a budget, and no decision on the protocol is taken here.
@@ -137,7 +137,7 @@ impl Passive {
             self.collect();
             self.drain_tap()?;
             self.decode();
-            self.gateway.handle_timeout(self.now_us, &mut self.out);
+            self.timers();
             let Ports { socket, tun, .. } = &mut self.ports;
             flush(&mut self.out, &self.gateway, socket, tun, &mut self.counts);
             self.handle_signals()?;
@@ -189,7 +189,9 @@ impl Passive {
         let (mut packets, mut more) = (0, true);
         while more && packets < PACKETS_MAX {
             let drained = tap.drain(CAPTURES_MAX, |captured| {
-                let cut = segment::cut(captured.packet, &captured.offload, scratch, |packet| match captured.direction {
+                let cut = segment::cut(captured.packet, &captured.offload, scratch, |packet| match captured
+                    .direction
+                {
                     Direction::Outgoing => gateway.handle_outgoing(*now_us, packet, out),
                     Direction::Incoming => gateway.handle_incoming(*now_us, packet, out),
                 });
@@ -222,6 +224,13 @@ impl Passive {
             }
         }
         inbox.clear();
+    }
+
+    /// Step 5: whatever is due. Repairs that waited for packets are, so the tap must not be behind here either.
+    fn timers(&mut self) {
+        if !(1..BEHIND_MAX).contains(&self.behind) {
+            self.gateway.handle_timeout(self.now_us, &mut self.out);
+        }
     }
 
     fn handle_signals(&mut self) -> io::Result<()> {
@@ -276,8 +285,14 @@ impl Passive {
     }
 }
 
-/// Step 5: everything that the core wants sent.
-fn flush(out: &mut Outbox, gateway: &Gateway, socket: &mut RepairSocket, tun: &Tun, counts: &mut DriverCounts) {
+/// All that the core wants sent.
+fn flush(
+    out: &mut Outbox,
+    gateway: &Gateway,
+    socket: &mut RepairSocket,
+    tun: &Tun,
+    counts: &mut DriverCounts,
+) {
     for ((), packet) in out.recovered.iter() {
         if !tun.send(packet).unwrap_or(false) {
             counts.uninjected += 1;
@@ -285,11 +300,18 @@ fn flush(out: &mut Outbox, gateway: &Gateway, socket: &mut RepairSocket, tun: &T
     }
     out.recovered.clear();
     let peers = &gateway.config().peers;
-    counts.unsent += socket.send(out.datagrams.iter().map(|(peer, datagram)| (peers[peer].address, datagram)));
+    counts.unsent +=
+        socket.send(out.datagrams.iter().map(|(peer, datagram)| (peers[peer].address, datagram)));
     out.datagrams.clear();
 }
 
-fn snapshot(gateway: &Gateway, ports: &Ports, config: &GatewayConfig, driver: &DriverCounts, now_us: u64) -> Status {
+fn snapshot(
+    gateway: &Gateway,
+    ports: &Ports,
+    config: &GatewayConfig,
+    driver: &DriverCounts,
+    now_us: u64,
+) -> Status {
     let names = config.peers.iter().map(|peer| peer.name.clone());
     let counters = [
         ("captures not cut", driver.uncuttable),

@@ -68,7 +68,8 @@ fn networks(config: &GatewayConfig) -> Vec<IpNet> {
 
 fn open_socket(config: &GatewayConfig) -> Result<RepairSocket, StartError> {
     let listen: SocketAddr = config.gateway.listen;
-    RepairSocket::bind(listen).map_err(|error| StartError::new(format!("listen for repairs on {listen}"), error))
+    RepairSocket::bind(listen)
+        .map_err(|error| StartError::new(format!("listen for repairs on {listen}"), error))
 }
 
 fn open_tap(config: &GatewayConfig) -> Result<Tap, StartError> {
@@ -96,7 +97,8 @@ fn open_tap(config: &GatewayConfig) -> Result<Tap, StartError> {
 fn open_tun(config: &GatewayConfig) -> Result<Tun, StartError> {
     let name = &config.gateway.tun;
     let wan_mtu = wan_mtu(config)?;
-    let options = TunOptions { mtu: Some(wan_mtu as u32), transmit_queue: Some(16), up: false, offload: false };
+    let options =
+        TunOptions { mtu: Some(wan_mtu as u32), transmit_queue: Some(16), up: false, offload: false };
     let step = |what: &str| format!("{what} TUN device {name}");
     let tun = Tun::open(name, &options).map_err(|error| StartError::new(step("make"), error))?;
     for (file, value) in SYSCTLS {
@@ -107,7 +109,9 @@ fn open_tun(config: &GatewayConfig) -> Result<Tun, StartError> {
             warn!("cannot write {value} to {path}: {error}");
         }
     }
-    tun.interface().set_ipv4_address(DUMMY).map_err(|error| StartError::new(step("give an address to"), error))?;
+    tun.interface()
+        .set_ipv4_address(DUMMY)
+        .map_err(|error| StartError::new(step("give an address to"), error))?;
     tun.interface().set_up(true).map_err(|error| StartError::new(step("switch on"), error))?;
     Ok(tun)
 }

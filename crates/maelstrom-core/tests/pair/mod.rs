@@ -125,6 +125,14 @@ impl Pair {
         self.exchange();
     }
 
+    /// One packet leaves `from`, and arrives `late_us` after the repairs that it completes.
+    pub fn send_overtaken(&mut self, from: usize, packet: &[u8], late_us: u64) {
+        self.gateways[from].handle_outgoing(self.now_us, packet, &mut self.out[from]);
+        self.advance(late_us);
+        self.gateways[1 - from].handle_incoming(self.now_us, packet, &mut self.out[1 - from]);
+        self.exchange();
+    }
+
     /// Hands datagrams over until nothing moves.
     pub fn exchange(&mut self) {
         for _ in 0..100 {

@@ -37,7 +37,7 @@ pub(super) struct Fault {
 }
 
 impl Fault {
-    /// `message` continues "`key` in [section] ...".
+    /// `message` continues a sentence whose subject is the key.
     pub(super) fn new(code: &'static str, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), seen: None, help: None }
     }

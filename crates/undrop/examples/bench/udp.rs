@@ -84,7 +84,7 @@ fn cell(program: &Path, plan: &Plan, loss: &LossModel, interleaves: &[u16]) -> a
         ms(rig::quantile(&straight, 0.99)),
     );
     let link = sites.link.counters(Direction::AToB).link;
-    eprintln!("  link lost {} of {}; duplicates {}; counters {:?}; unused {:?}", link.lost, link.offered_packets, report.duplicates, b.counters, ingress.unused_repairs);
+    eprintln!("  link lost {} of {}; duplicates {}; late {} after {}; counters {:?}; unused {:?}", link.lost, link.offered_packets, report.duplicates, ingress.late, ingress.after_recovery, b.counters, ingress.unused_repairs);
     pair.stop()
 }
 

@@ -1,0 +1,122 @@
+//! Repairs that wait a moment before what they miss is taken for lost.
+//!
+//! A repair can overtake the packets it was made of: a card's driver holds segments back to merge them and lets a lone
+//! datagram pass, queues differ, processors race. How long a moment must be shows in the packets that still come: the
+//! wait grows to what was seen, and shrinks again where nothing comes late.
+
+/// Shortest wait in microseconds.
+const WAIT_MIN_US: u64 = 60;
+/// Longest wait: beyond it, waiting costs TCP more than a duplicate does.
+const WAIT_MAX_US: u64 = 2_000;
+/// Repairs that wait at a time.
+const HELD_MAX: usize = 256;
+/// A packet that came later than this was not merely overtaken.
+const OVERTAKEN_MAX_US: u64 = 5_000;
+
+/// A bounded queue of repairs, first in, first out.
+pub(crate) struct Held {
+    slots: Box<[Slot]>,
+    first: usize,
+    len: usize,
+    wait_us: u64,
+}
+
+struct Slot {
+    due_us: u64,
+    body: Vec<u8>,
+}
+
+impl Held {
+    /// For bodies of up to `body_max` bytes.
+    pub(crate) fn new(body_max: usize) -> Self {
+        let slots = (0..HELD_MAX).map(|_| Slot { due_us: 0, body: Vec::with_capacity(body_max) });
+        Self { slots: slots.collect(), first: 0, len: 0, wait_us: WAIT_MIN_US }
+    }
+
+    /// Keeps a repair for the present wait. False if there is no room.
+    pub(crate) fn push(&mut self, now_us: u64, body: &[u8]) -> bool {
+        if self.len == self.slots.len() {
+            return false;
+        }
+        let at = (self.first + self.len) % self.slots.len();
+        self.slots[at].due_us = now_us + self.wait_us;
+        self.slots[at].body.clear();
+        self.slots[at].body.extend_from_slice(body);
+        self.len += 1;
+        true
+    }
+
+    /// When the first of them has waited long enough.
+    pub(crate) fn due_us(&self) -> Option<u64> {
+        (self.len > 0).then(|| self.slots[self.first].due_us)
+    }
+
+    /// Moves the first body into `body` if it has waited long enough.
+    pub(crate) fn pop_due(&mut self, now_us: u64, body: &mut Vec<u8>) -> bool {
+        if self.due_us().is_none_or(|due_us| due_us > now_us) {
+            return false;
+        }
+        std::mem::swap(body, &mut self.slots[self.first].body);
+        self.first = (self.first + 1) % self.slots.len();
+        self.len -= 1;
+        true
+    }
+
+    /// A packet came `late_us` after a repair had missed it.
+    pub(crate) fn learn(&mut self, late_us: u64) {
+        if late_us <= OVERTAKEN_MAX_US {
+            self.wait_us = self.wait_us.max(late_us + late_us / 4).min(WAIT_MAX_US);
+        }
+    }
+
+    /// Forgets a little of what was learnt; to be called ten times a second.
+    pub(crate) fn tick(&mut self) {
+        self.wait_us = WAIT_MIN_US.max(self.wait_us - self.wait_us / 64);
+    }
+
+    /// How long repairs wait at present.
+    pub(crate) fn wait_us(&self) -> u64 {
+        self.wait_us
+    }
+
+    /// Bytes of memory held.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.slots.iter().map(|slot| slot.body.capacity() + size_of::<Slot>()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repairs_leave_in_order_when_due() {
+        let (mut held, mut body) = (Held::new(8), Vec::new());
+        assert!(held.push(100, b"one") && held.push(110, b"two"));
+        assert_eq!(held.due_us(), Some(100 + WAIT_MIN_US));
+        assert!(!held.pop_due(100, &mut body));
+        assert!(held.pop_due(1_000, &mut body) && body == b"one");
+        assert!(held.pop_due(1_000, &mut body) && body == b"two");
+        assert!(!held.pop_due(1_000, &mut body));
+    }
+
+    #[test]
+    fn the_queue_is_bounded() {
+        let mut held = Held::new(1);
+        assert!((0..HELD_MAX).all(|_| held.push(0, b"x")));
+        assert!(!held.push(0, b"x"));
+    }
+
+    #[test]
+    fn the_wait_follows_what_comes_late_and_forgets_it() {
+        let mut held = Held::new(1);
+        held.learn(400);
+        assert_eq!(held.wait_us(), 500);
+        held.learn(80_000);
+        assert_eq!(held.wait_us(), 500, "that one was not overtaken, it took another road");
+        for _ in 0..2_000 {
+            held.tick();
+        }
+        assert!(held.wait_us() < 130, "{}", held.wait_us());
+    }
+}
