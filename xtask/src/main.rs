@@ -1,8 +1,8 @@
 //! Developer tasks: `cargo xtask test` is the gate that people and CI run alike, `cargo xtask demo` shows what it is for.
 
-mod demo;
 mod gate;
 mod process;
+mod release;
 mod style;
 mod tally;
 
@@ -15,6 +15,7 @@ Usage: cargo xtask TASK
   test          format, lints, style, all tests, documentation, licences; closes with what was skipped
   style         the style rules alone
   demo ARGS     build undrop with optimisation and run `undrop demo ARGS`
+  bench ARGS    build it with optimisation and measure it: tcp, udp, speed or soak
 ";
 
 fn main() -> ExitCode {
@@ -24,7 +25,8 @@ fn main() -> ExitCode {
     let done = match task.as_str() {
         "test" => gate::run(),
         "style" => style::run(),
-        "demo" => demo::run(&rest),
+        "demo" => release::demo(&rest),
+        "bench" => release::bench(&rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
             return ExitCode::SUCCESS;
