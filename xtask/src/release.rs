@@ -24,6 +24,7 @@ fn build() -> anyhow::Result<bool> {
 }
 
 fn program() -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    // Cargo runs in the root, so a relative directory is relative to that.
+    let target = root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or("target".into()));
     target.join("release/undrop")
 }
