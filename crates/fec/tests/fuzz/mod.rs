@@ -158,7 +158,7 @@ pub fn layered(data: &[u8]) {
         now_us += u64::from(input.u16());
         let mut due = Vec::new();
         let mut emit = |repair: Repair<'_, u64>| {
-            due.push((repair.layer, repair.names.to_vec(), repair.payload.to_vec()))
+            due.push((repair.layer, repair.names.to_vec(), repair.payload.to_vec()));
         };
         match step % 8 {
             0 => encoder.fire_due(now_us, &mut emit),
