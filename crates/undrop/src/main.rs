@@ -1,5 +1,6 @@
 //! The `undrop` command: one file for each subcommand.
 
+mod demo;
 mod failure;
 mod gateway;
 mod log;
@@ -34,6 +35,8 @@ enum Command {
     /// Mask the losses of a long-haul link from the hosts of two sites.
     #[command(subcommand)]
     Gateway(gateway::Command),
+    /// See TCP collapse on a lossy long-haul link, and run at line rate again behind gateways.
+    Demo(demo::DemoArgs),
 }
 
 fn main() -> ExitCode {
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
     log::start(cli.log.as_deref());
     let done = match cli.command {
         Command::Gateway(command) => gateway::run(command),
+        Command::Demo(args) => demo::run(&args),
     };
     done.unwrap_or_else(|error| failure::report(&error))
 }

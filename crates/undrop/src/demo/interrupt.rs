@@ -1,0 +1,69 @@
+//! Ctrl-C: the first asks the demo to take everything down, the second ends it at once.
+
+use std::io;
+use std::process;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use netio::poll::{Interest, Poller};
+use netio::signals::Signals;
+
+/// As a shell reports a process that SIGINT has ended.
+pub(super) const EXIT_INTERRUPTED: u8 = 130;
+
+/// The user has asked to stop.
+#[derive(Debug)]
+pub(super) struct Interrupted;
+
+impl std::fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("interrupted")
+    }
+}
+
+impl std::error::Error for Interrupted {}
+
+/// Whether the user has asked to stop.
+pub(super) struct Interrupt {
+    asked: Arc<AtomicBool>,
+}
+
+impl Interrupt {
+    /// Listens from now on; to be called before other threads are started.
+    pub(super) fn listen() -> io::Result<Self> {
+        let signals = Signals::new()?;
+        let asked = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&asked);
+        thread::Builder::new().name("signals".to_owned()).spawn(move || {
+            // Without signals the demo still ends by itself.
+            let _ = wait_for_signals(&signals, &flag);
+        })?;
+        Ok(Self { asked })
+    }
+
+    /// Whether it is time to stop.
+    pub(super) fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// An error when it is time to stop: [`Interrupted`].
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        if self.is_asked() { Err(Interrupted.into()) } else { Ok(()) }
+    }
+}
+
+fn wait_for_signals(signals: &Signals, asked: &AtomicBool) -> io::Result<()> {
+    let mut poller = Poller::new()?;
+    poller.add(signals, 0, Interest::Readable)?;
+    loop {
+        let _ = poller.wait(None)?;
+        while signals.next()?.is_some() {
+            if asked.swap(true, Ordering::Relaxed) {
+                // The kernel ends the gateways, and the namespaces with us.
+                process::exit(EXIT_INTERRUPTED.into());
+            }
+            eprintln!("\nstopping; once more ends at once");
+        }
+    }
+}
