@@ -2,15 +2,17 @@
 //!
 //! `cargo run --release -p netlab --example link_speed [-- [--seconds N] [--congestion NAME] [CASE …]]`, where a case is
 //! a loss model on a link of 1 Gbit/s with 50 ms one way, or `fast` (no rate, no delay), `fast-both` (both ways at once),
-//! `gigabit-both` (1 Gbit/s, 1 ms, both ways at once), each also with `-plain` behind it (without offloads).
+//! `gigabit-both` (1 Gbit/s, 5 ms, four flows each, both ways at once), each also with `-plain` behind it (without offloads), or `delay`:
+//! what the link adds to its 50 ms for UDP at 10 Mbit/s.
 
 use std::fs;
 use std::time::Duration;
 
-use netlab::traffic::{self, Between, TcpTransfer, tcp_transfer, unwatched};
+use netlab::traffic::{self, Between, TcpTransfer, UdpStream, tcp_transfer, udp_stream, unwatched};
 use netlab::{Direction, EmulatorConfig, LabError, LinkConfig, TwoSites, TwoSitesConfig};
 
-const CASES: [&str; 6] = ["none", "uniform:0.0001", "uniform:0.001", "uniform:0.01", "fast", "gigabit-both"];
+const CASES: [&str; 7] =
+    ["none", "uniform:0.0001", "uniform:0.001", "uniform:0.01", "fast", "gigabit-both", "delay"];
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
@@ -31,25 +33,42 @@ fn main() {
         "case", "goodput", "2nd half", "retrans"
     );
     for case in &cases {
-        if let Err(e) = measure(case, &congestion, Duration::from_secs(seconds)) {
+        let duration = Duration::from_secs(seconds);
+        let done =
+            if case == "delay" { measure_delay(duration) } else { measure(case, &congestion, duration) };
+        if let Err(e) = done {
             eprintln!("{case}: {e}");
             std::process::exit(1);
         }
     }
 }
 
+fn measure_delay(duration: Duration) -> Result<(), LabError> {
+    let link = LinkConfig { rate_bps: Some(1_000_000_000), delay_us: 50_000, ..LinkConfig::default() };
+    let sites = TwoSites::build(&TwoSitesConfig::default(), &EmulatorConfig::symmetric(link))?;
+    let between = Between { from: &sites.a.hosts[0], to: &sites.b.hosts[0], address: sites.b.host_v4(0) };
+    let report = udp_stream(between, &UdpStream { duration, ..UdpStream::default() }, &mut unwatched)?;
+    let sorted = report.sorted_latencies_us();
+    let at = |share: f64| sorted[((sorted.len() - 1) as f64 * share) as usize];
+    println!(
+        "delay: {} packets, {} missing; one way p1 {} µs, p50 {} µs, p99 {} µs, max {} µs",
+        sorted.len(),
+        report.missing(),
+        at(0.01),
+        at(0.5),
+        at(0.99),
+        at(1.0)
+    );
+    Ok(())
+}
+
 fn measure(case: &str, congestion: &str, duration: Duration) -> Result<(), LabError> {
     let (name, plain) = case.strip_suffix("-plain").map_or((case, false), |name| (name, true));
-    let gigabit = |delay_us| LinkConfig {
-        rate_bps: Some(1_000_000_000),
-        delay_us,
-        queue_bytes: Some(12_500_000),
-        ..LinkConfig::default()
-    };
+    let gigabit = |delay_us| LinkConfig { rate_bps: Some(1_000_000_000), delay_us, ..LinkConfig::default() };
     let (link, both) = match name {
         "fast" => (LinkConfig::default(), false),
         "fast-both" => (LinkConfig::default(), true),
-        "gigabit-both" => (gigabit(1_000), true),
+        "gigabit-both" => (gigabit(5_000), true),
         model => {
             let loss = model.parse().map_err(|e| LabError::Invalid(format!("{e}")))?;
             (LinkConfig { loss, ..gigabit(50_000) }, false)
@@ -61,7 +80,7 @@ fn measure(case: &str, congestion: &str, duration: Duration) -> Result<(), LabEr
     let plan = TcpTransfer {
         congestion: Some(congestion.to_owned()),
         duration,
-        flows: 1,
+        flows: if name == "gigabit-both" { 4 } else { 1 },
         direction: if both { traffic::Direction::Both } else { traffic::Direction::Forward },
         verify: false,
     };

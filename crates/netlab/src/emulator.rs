@@ -80,7 +80,8 @@ pub struct EmulatorConfig {
     pub b_to_a: LinkConfig,
     /// Exchange super-packets with the kernel (the packets on the emulated wire are the same).
     pub offload: bool,
-    /// Packets due within so many microseconds arrive together. 0: each as exactly as the kernel wakes us.
+    /// A stream of packets is dealt with once in so many microseconds; what comes rarely is dealt with at once.
+    /// 0: everything as exactly as the kernel wakes us.
     pub granularity_us: u64,
     /// Where to write what did not arrive.
     pub drop_log: Option<PathBuf>,

@@ -27,7 +27,15 @@ pub(super) struct Worker {
     output: Output,
     control: Arc<Control>,
     poller: Poller,
-    granularity: Duration,
+    pace: Pace,
+}
+
+/// How often the thread may wake: a few times as it likes, in the long run once in the interval. So a packet now and
+/// then goes through without delay, and a stream of packets is dealt with in batches.
+struct Pace {
+    interval_us: u64,
+    /// When all wakings so far are paid for.
+    paid_us: u64,
 }
 
 /// The near end: device, drop log and the space to cut in.
@@ -67,7 +75,7 @@ impl Worker {
             output: Output { tun: to, coalescer, refused: 0 },
             control,
             poller,
-            granularity: Duration::from_micros(granularity_us),
+            pace: Pace { interval_us: granularity_us, paid_us: 0 },
         })
     }
 
@@ -82,21 +90,19 @@ impl Worker {
             if self.control.is_stopped() {
                 return Ok(());
             }
-            if read == READS_MAX {
-                continue;
-            }
-            if read + delivered > 0 && !self.granularity.is_zero() {
-                // Whatever comes meanwhile is dealt with together; waking for each packet would cost more than it.
-                std::thread::sleep(self.granularity);
-            } else {
-                self.wait()?;
+            if read < READS_MAX {
+                self.wait(read + delivered > 0)?;
             }
         }
     }
 
     /// Until a packet comes, one is due, or somebody wants something.
-    fn wait(&mut self) -> io::Result<()> {
+    fn wait(&mut self, was_busy: bool) -> io::Result<()> {
         let now_us = clock::now_us();
+        if was_busy && let Some(pause) = self.pace.pause(now_us) {
+            std::thread::sleep(pause);
+            return Ok(());
+        }
         let until_due = self.link.next_due_us().map(|due| Duration::from_micros(due.saturating_sub(now_us)));
         if until_due == Some(Duration::ZERO) {
             return Ok(());
@@ -117,6 +123,18 @@ impl Worker {
             device_drops: 0,
             cpu_us: clock::thread_cpu_us(),
         });
+    }
+}
+
+impl Pace {
+    /// Wakings that may follow each other at once.
+    const FREE: u64 = 4;
+
+    /// To be asked after a busy turn: how long not to wake for anything.
+    fn pause(&mut self, now_us: u64) -> Option<Duration> {
+        self.paid_us = self.paid_us.max(now_us) + self.interval_us;
+        let pause_us = self.paid_us.saturating_sub(now_us + Self::FREE * self.interval_us);
+        (pause_us > 0).then(|| Duration::from_micros(pause_us))
     }
 }
 
@@ -193,4 +211,27 @@ fn is_about_the_packet(error: &io::Error) -> bool {
     use nix::errno::Errno;
     let codes = [Errno::EIO, Errno::EINVAL, Errno::ENOBUFS, Errno::ENOMEM, Errno::EMSGSIZE];
     error.raw_os_error().is_some_and(|code| codes.iter().any(|&known| known as i32 == code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rare_packets_are_served_at_once_and_frequent_ones_once_in_the_interval() {
+        let mut pace = Pace { interval_us: 100, paid_us: 0 };
+        assert!((1..100).all(|turn| pace.pause(turn * 200).is_none()));
+        let (mut now_us, mut turns) = (1_000_000, 0);
+        while now_us < 2_000_000 {
+            turns += 1;
+            now_us += 5 + pace.pause(now_us).map_or(0, |pause| u64::try_from(pause.as_micros()).unwrap());
+        }
+        assert!((9_900..10_100).contains(&turns), "{turns}");
+    }
+
+    #[test]
+    fn without_an_interval_there_is_no_pause() {
+        let mut pace = Pace { interval_us: 0, paid_us: 0 };
+        assert!((0..100).all(|_| pace.pause(7).is_none()));
+    }
 }

@@ -140,4 +140,15 @@ mod tests {
         let stored = (0..1_000).filter(|_| lane.push(0, &[], false)).count();
         assert_eq!(stored, 10);
     }
+
+    #[test]
+    fn a_full_lane_has_allocated_nothing_since_it_was_made() {
+        let mut lane = Lane::with_capacity(100_000);
+        let (bytes, packets) = (lane.bytes.as_ptr(), lane.packets.capacity());
+        for round in 0..10 {
+            while lane.push(round, &[1; 20], false) {}
+            assert_eq!((lane.bytes.as_ptr(), lane.packets.capacity()), (bytes, packets));
+            (0..3_000).for_each(|_| assert!(lane.pop_due(u64::MAX).is_some()));
+        }
+    }
 }
