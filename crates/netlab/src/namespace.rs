@@ -71,6 +71,9 @@ impl Namespace {
         let namespace = Self::keep(label, || Ok(unshare(CloneFlags::CLONE_NEWNET)?))
             .map_err(|e| LabError::system(format!("cannot create the network namespace {label:?}"), e))?;
         namespace.set_up("lo")?;
+        // Nobody else is here to have an address of ours already; asking would keep IPv6 from working for two seconds.
+        // A kernel without IPv6 has no such setting.
+        let _ = namespace.sysctl("net.ipv6.conf.default.accept_dad", "0");
         Ok(namespace)
     }
 

@@ -1,0 +1,216 @@
+//! Two gateways as an operator runs them, on real packets through namespaces and a lossy link.
+#![allow(missing_docs, reason = "tests are named by what they show")]
+
+use std::net::{SocketAddr, UdpSocket};
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+use std::{fs, iter};
+
+use netlab::emulator::{Direction, EmulatorConfig};
+use netlab::link::LinkConfig;
+use netlab::topology::{TwoSites, TwoSitesConfig};
+use netlab::traffic::{
+    Between, Pace, TcpTransfer, UdpReport, UdpStream, tcp_transfer, udp_stream, unwatched,
+};
+use netlab::{LossModel, privilege};
+use nix::sys::signal::Signal;
+use undrop::lab::{End, GatewayPair, Setting};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_undrop");
+
+/// Two sites on a fast link of 20 ms that loses by `loss`, and what its seed is.
+fn sites(loss: &str, seed: u64) -> TwoSites {
+    let loss: LossModel = loss.parse().unwrap();
+    let link =
+        LinkConfig { rate_bps: Some(200_000_000), delay_us: 20_000, loss, seed, ..LinkConfig::default() };
+    TwoSites::build(&TwoSitesConfig::default(), &EmulatorConfig::symmetric(link)).unwrap()
+}
+
+fn start(sites: &TwoSites, setting: &Setting) -> GatewayPair {
+    GatewayPair::start(Path::new(PROGRAM), &End::of(sites), setting).unwrap()
+}
+
+fn between(sites: &TwoSites, v6: bool) -> Between<'_> {
+    let address = if v6 { sites.b.host_v6(0) } else { sites.b.host_v4(0) };
+    Between { from: &sites.a.hosts[0], to: &sites.b.hosts[0], address }
+}
+
+fn stream(sites: &TwoSites, v6: bool, payload_bytes: usize, seconds: u64) -> UdpReport {
+    let plan = UdpStream {
+        pace: Pace::Packets(1_000.0),
+        payload_bytes,
+        duration: Duration::from_secs(seconds),
+        patience: Duration::from_secs(2),
+        ..UdpStream::default()
+    };
+    udp_stream(between(sites, v6), &plan, &mut unwatched).unwrap()
+}
+
+fn lost_on_the_link(sites: &TwoSites) -> u64 {
+    sites.link.counters(Direction::AToB).link.lost
+}
+
+/// Of 4,000 packets some 80 are lost on the link. A busy machine may make the tap or the repair socket overflow; a
+/// tenth of the lost may so stay lost before this says that recovery does not work.
+fn assert_mended(sites: &TwoSites, report: &UdpReport) {
+    assert!(lost_on_the_link(sites) > 40, "the link is to lose packets");
+    assert_eq!(report.altered, 0, "nothing arrives that was not sent");
+    assert!(
+        report.missing() <= 8,
+        "{} of {} are missing, of {} lost",
+        report.missing(),
+        report.sent_us.len(),
+        lost_on_the_link(sites)
+    );
+}
+
+#[test]
+fn lost_packets_come_back_by_either_tap_and_in_both_versions_of_ip() {
+    if !privilege::available_or_skip("lost_packets_come_back_by_either_tap_and_in_both_versions_of_ip") {
+        return;
+    }
+    for (tap, v6) in [("packet", false), ("auto", true)] {
+        let sites = sites("uniform:0.02", 11);
+        let pair = start(&sites, &Setting { tap, ..Setting::default() });
+        let report = stream(&sites, v6, 1_000, 4);
+        assert_mended(&sites, &report);
+        pair.stop().unwrap();
+    }
+}
+
+#[test]
+fn fragments_are_mended_like_any_packet() {
+    if !privilege::available_or_skip("fragments_are_mended_like_any_packet") {
+        return;
+    }
+    let sites = sites("uniform:0.02", 12);
+    let pair = start(&sites, &Setting::default());
+    // Three fragments each: about 6 % of the datagrams would be lost.
+    let report = stream(&sites, false, 3_500, 3);
+    assert_eq!(report.altered, 0);
+    assert!(report.missing() <= 15, "{} of {} are missing", report.missing(), report.sent_us.len());
+    pair.stop().unwrap();
+}
+
+#[test]
+fn tcp_and_a_stream_outlive_the_sudden_death_of_either_gateway() {
+    if !privilege::available_or_skip("tcp_and_a_stream_outlive_the_sudden_death_of_either_gateway") {
+        return;
+    }
+    let sites = sites("uniform:0.002", 13);
+    let mut pair = start(&sites, &Setting::default());
+    let transfer = TcpTransfer {
+        congestion: Some("cubic".into()),
+        duration: Duration::from_secs(9),
+        ..TcpTransfer::default()
+    };
+    let (transferred, streamed) = thread::scope(|scope| {
+        let transfer = scope.spawn(|| tcp_transfer(between(&sites, false), &transfer, &mut unwatched));
+        let streamed = scope.spawn(|| stream(&sites, false, 100, 9));
+        for side in [0, 1] {
+            thread::sleep(Duration::from_secs(2));
+            pair.kill(side).unwrap();
+            thread::sleep(Duration::from_millis(1_500));
+            pair.launch(side, End::of(&sites)[side].namespace).unwrap();
+        }
+        pair.wait_until_up(Duration::from_secs(20)).unwrap();
+        (transfer.join().unwrap().unwrap(), streamed.join().unwrap())
+    });
+    assert_eq!(transferred.mismatch, None, "the connection carries on, bit for bit");
+    let last = transferred.forward.samples.last().unwrap();
+    let before =
+        transferred.forward.samples.iter().rfind(|sample| sample.elapsed_us + 1_500_000 < last.elapsed_us);
+    assert!(
+        before.is_some_and(|before| before.received_bytes < last.received_bytes),
+        "bytes flow to the end"
+    );
+    // Nothing of the stream waits for a dead gateway: what is missing is what the link took.
+    assert_eq!(streamed.altered, 0);
+    assert!(streamed.missing() < streamed.sent_us.len() / 50, "{} are missing", streamed.missing());
+    // And both protect again.
+    sites.link.set_loss(Direction::AToB, &"uniform:0.02".parse().unwrap());
+    assert_mended(&sites, &stream(&sites, false, 1_000, 4));
+    pair.stop().unwrap();
+}
+
+#[test]
+fn noise_on_the_repair_port_is_counted_and_injects_nothing() {
+    if !privilege::available_or_skip("noise_on_the_repair_port_is_counted_and_injects_nothing") {
+        return;
+    }
+    let sites = sites("uniform:0.02", 14);
+    let pair = start(&sites, &Setting::default());
+    // From the very address of gateway A, which a gateway may not trust.
+    let target = SocketAddr::new(sites.b.wan_v4(), 4700);
+    sites.a.gateway.run(|| {
+        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+        for round in 0..3_000u32 {
+            let kind = [0x11, 0x12, 0x00, 0xff][round as usize % 4];
+            let noise = iter::once(kind).chain((0..round % 200).map(|at| (at * 31 + round) as u8));
+            socket.send_to(&noise.collect::<Vec<u8>>(), target).unwrap();
+            if round % 50 == 0 {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+    });
+    assert_mended(&sites, &stream(&sites, false, 1_000, 4));
+    let status = pair.status(1).unwrap();
+    let rejected: u64 = status.rejected.values().sum();
+    assert!(rejected > 1_000, "{:?}", status.rejected);
+    assert_eq!(status.peers[0].ingress.unused_repairs["wrong recovery"], 0);
+    pair.stop().unwrap();
+}
+
+#[test]
+fn a_reload_takes_a_good_file_and_refuses_a_bad_one() {
+    if !privilege::available_or_skip("a_reload_takes_a_good_file_and_refuses_a_bad_one") {
+        return;
+    }
+    let sites = sites("uniform:0.02", 15);
+    let mut pair = start(&sites, &Setting::default());
+    let config = pair.config(0);
+    let good = fs::read_to_string(&config).unwrap();
+    let reload = |pair: &mut GatewayPair, text: &str| {
+        fs::write(&config, text).unwrap();
+        pair.child(0).unwrap().signal(Signal::SIGHUP).unwrap();
+        thread::sleep(Duration::from_millis(700));
+    };
+    reload(&mut pair, &good.replace("r = 8", "r = 800"));
+    assert_eq!(pair.status(0).unwrap().counters["reloads refused"], 1);
+    reload(&mut pair, &good.replace("interleaves = [1, 11, 19]", "interleaves = [1]"));
+    let status = pair.status(0).unwrap();
+    assert_eq!(status.counters["reloads refused"], 1);
+    assert!(status.peers[0].up, "the session stays");
+    let before = status.peers[0].egress.clone();
+    // One layer brings back five of six at this loss.
+    let report = stream(&sites, false, 1_000, 4);
+    assert!((report.missing() as u64) < lost_on_the_link(&sites) / 2, "{} are missing", report.missing());
+    let after = pair.status(0).unwrap().peers[0].egress.clone();
+    let (packets, repairs) =
+        (after.source_packets - before.source_packets, after.repair_packets - before.repair_packets);
+    // One layer of r = 8, with a Hello and part-filled bins here and there.
+    assert!((packets / 9..packets / 4).contains(&repairs), "{repairs} repairs for {packets} packets");
+    pair.stop().unwrap();
+}
+
+#[test]
+fn an_ended_gateway_leaves_nothing_behind() {
+    if !privilege::available_or_skip("an_ended_gateway_leaves_nothing_behind") {
+        return;
+    }
+    let sites = sites("none", 16);
+    let look = || {
+        let mut interfaces = sites.a.gateway.interfaces().unwrap();
+        interfaces.sort();
+        (interfaces, sites.a.gateway.run(|| fs::read_to_string("/proc/thread-self/net/route").unwrap()))
+    };
+    let before = look();
+    let pair = start(&sites, &Setting::default());
+    assert_ne!(look(), before);
+    pair.stop().unwrap();
+    assert_eq!(look(), before);
+    let mut pair = start(&sites, &Setting::default());
+    pair.kill(0).unwrap();
+    assert_eq!(look(), before, "not even a killed one");
+}
