@@ -94,11 +94,16 @@ impl GatewayPair {
     /// # Errors
     /// If the program cannot be started.
     pub fn launch(&mut self, side: usize, namespace: &Namespace) -> anyhow::Result<()> {
-        let log = fs::File::options().create(true).append(true).open(self.log_file(side)).context("opening a log")?;
+        let log = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.log_file(side))
+            .context("opening a log")?;
         let mut command = Command::new(&self.program);
         command.args(["gateway", "run", "--config"]).arg(self.config(side));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        let child = namespace.spawn(command).with_context(|| format!("starting {}", self.program.display()))?;
+        let child =
+            namespace.spawn(command).with_context(|| format!("starting {}", self.program.display()))?;
         self.children[side] = Some(child);
         Ok(())
     }

@@ -13,7 +13,12 @@ use netlab::traffic::{Between, TcpReport, TcpTransfer, tcp_transfer, unwatched};
 use undrop::lab::{End, GatewayPair, Setting};
 
 /// Two sites on a link of `rate_bps` (none: as fast as it goes) and `delay_us` one way that loses by `loss`.
-pub(crate) fn sites(rate_bps: Option<u64>, delay_us: u64, loss: &LossModel, seed: u64) -> anyhow::Result<TwoSites> {
+pub(crate) fn sites(
+    rate_bps: Option<u64>,
+    delay_us: u64,
+    loss: &LossModel,
+    seed: u64,
+) -> anyhow::Result<TwoSites> {
     let link = LinkConfig { rate_bps, delay_us, loss: loss.clone(), seed, ..LinkConfig::default() };
     Ok(TwoSites::build(&TwoSitesConfig::default(), &EmulatorConfig::symmetric(link))?)
 }

@@ -31,13 +31,22 @@ pub(crate) fn run(program: &Path, plan: &Plan) -> anyhow::Result<()> {
         duration: Duration::from_secs(plan.seconds),
         ..TcpTransfer::default()
     };
-    println!("cubic over {} for {} s\n\n| at s | resident MiB, gateway A | gateway B | lost | residual |\n|---|---|---|---|---|", plan.loss, plan.seconds);
+    println!(
+        "cubic over {} for {} s\n\n| at s | resident MiB, gateway A | gateway B | lost | residual |\n|---|---|---|---|---|",
+        plan.loss, plan.seconds
+    );
     let report = thread::scope(|scope| {
         let running = scope.spawn(|| rig::transfer(&sites, &transfer));
         for tenth in 0..=10 {
-            let [a, b] = [rig::resident_bytes(pids[0])?, rig::resident_bytes(pids[1])?].map(|bytes| bytes as f64 / f64::from(1 << 20));
+            let [a, b] = [rig::resident_bytes(pids[0])?, rig::resident_bytes(pids[1])?]
+                .map(|bytes| bytes as f64 / f64::from(1 << 20));
             let loss = &pair.status(1)?.peers[0].ingress.loss;
-            println!("| {} | {a:.1} | {b:.1} | {} | {} |", tenth * plan.seconds / 10, loss.lost, loss.residual);
+            println!(
+                "| {} | {a:.1} | {b:.1} | {} | {} |",
+                tenth * plan.seconds / 10,
+                loss.lost,
+                loss.residual
+            );
             if tenth < 10 {
                 thread::sleep(Duration::from_secs_f64(plan.seconds as f64 / 10.0));
             }

@@ -29,13 +29,20 @@ pub(crate) struct Plan {
 }
 
 pub(crate) fn run(program: &Path, plan: &Plan) -> anyhow::Result<()> {
-    println!("cubic, link without rate limit, {} µs one way, no loss, {} runs of {} s in turn, Mbit/s of goodput, median (min–max)\n", plan.delay_us, plan.runs, plan.seconds);
-    println!("| direction | without | with | overhead | of data's share | egress ns/packet | ingress ns/packet | cores of both gateways |");
+    println!(
+        "cubic, link without rate limit, {} µs one way, no loss, {} runs of {} s in turn, Mbit/s of goodput, median (min–max)\n",
+        plan.delay_us, plan.runs, plan.seconds
+    );
+    println!(
+        "| direction | without | with | overhead | of data's share | egress ns/packet | ingress ns/packet | cores of both gateways |"
+    );
     println!("|---|---|---|---|---|---|---|---|");
     for direction in [Direction::Forward, Direction::Both] {
         throughput(program, plan, direction)?;
     }
-    println!("\nUDP, 1,000 packets/s of 1,250 bytes, latency in µs, no loss\n\n| | p50 | p99 | max |\n|---|---|---|---|");
+    println!(
+        "\nUDP, 1,000 packets/s of 1,250 bytes, latency in µs, no loss\n\n| | p50 | p99 | max |\n|---|---|---|---|"
+    );
     latency(program, plan)
 }
 
@@ -99,7 +106,10 @@ impl Cost {
     fn of(pair: &GatewayPair, cpu_s: [f64; 2], seconds: u64) -> anyhow::Result<Self> {
         let [a, b] = rig::statuses(pair)?;
         let (egress, ingress) = (&a.peers[0].egress, &b.peers[0].ingress);
-        eprintln!("  counters A {:?} B {:?} unused {:?} late {} after {}", a.counters, b.counters, ingress.unused_repairs, ingress.late, ingress.after_recovery);
+        eprintln!(
+            "  counters A {:?} B {:?} unused {:?} late {} after {}",
+            a.counters, b.counters, ingress.unused_repairs, ingress.late, ingress.after_recovery
+        );
         let handled = |status: &maelstrom::status::Status| {
             let peer = &status.peers[0];
             (peer.egress.source_packets + peer.ingress.source_packets).max(1) as f64
@@ -123,7 +133,11 @@ fn latency(program: &Path, plan: &Plan) -> anyhow::Result<()> {
         for masked in [false, true] {
             let sites = fast_sites(plan)?;
             let pair = masked.then(|| rig::gateways(program, &sites, &setting(plan))).transpose()?;
-            let stream = UdpStream { pace: Pace::Packets(1000.0), duration: Duration::from_secs(plan.seconds), ..UdpStream::default() };
+            let stream = UdpStream {
+                pace: Pace::Packets(1000.0),
+                duration: Duration::from_secs(plan.seconds),
+                ..UdpStream::default()
+            };
             let report = udp_stream(rig::between(&sites), &stream, &mut unwatched)?;
             let sorted = report.sorted_latencies_us();
             println!(

@@ -17,7 +17,11 @@ pub(crate) struct Plan {
     #[arg(long, value_delimiter = ',', default_value = "cubic,reno")]
     congestion: Vec<String>,
     /// Loss models.
-    #[arg(long, value_delimiter = ',', default_value = "uniform:0.0001,uniform:0.001,uniform:0.01,uniform:0.02")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "uniform:0.0001,uniform:0.001,uniform:0.01,uniform:0.02"
+    )]
     loss: Vec<LossModel>,
     /// Packets in a repair.
     #[arg(long, default_value_t = 8)]
@@ -56,8 +60,13 @@ struct Masked {
 }
 
 pub(crate) fn run(program: &Path, plan: &Plan) -> anyhow::Result<()> {
-    println!("({}; {:?}), {} s each, second half, Mbit/s of goodput; share = lossless / (1 + overhead)\n", plan.r, plan.interleaves, plan.seconds);
-    println!("| sender | loss | without | with (min–max) | overhead | of data's share | lost | residual | late by p50 / p99 | cores of both gateways |");
+    println!(
+        "({}; {:?}), {} s each, second half, Mbit/s of goodput; share = lossless / (1 + overhead)\n",
+        plan.r, plan.interleaves, plan.seconds
+    );
+    println!(
+        "| sender | loss | without | with (min–max) | overhead | of data's share | lost | residual | late by p50 / p99 | cores of both gateways |"
+    );
     println!("|---|---|---|---|---|---|---|---|---|---|");
     for congestion in &plan.congestion {
         let lossless = without(plan, congestion, &LossModel::None, 0)?;
@@ -86,7 +95,11 @@ pub(crate) fn run(program: &Path, plan: &Plan) -> anyhow::Result<()> {
 }
 
 fn transfer_of(plan: &Plan, congestion: &str) -> TcpTransfer {
-    TcpTransfer { congestion: Some(congestion.into()), duration: Duration::from_secs(plan.seconds), ..TcpTransfer::default() }
+    TcpTransfer {
+        congestion: Some(congestion.into()),
+        duration: Duration::from_secs(plan.seconds),
+        ..TcpTransfer::default()
+    }
 }
 
 fn without(plan: &Plan, congestion: &str, loss: &LossModel, seed: u64) -> anyhow::Result<f64> {
@@ -97,13 +110,25 @@ fn without(plan: &Plan, congestion: &str, loss: &LossModel, seed: u64) -> anyhow
     Ok(goodput)
 }
 
-fn with(program: &Path, plan: &Plan, congestion: &str, loss: &LossModel, seed: u64) -> anyhow::Result<Masked> {
+fn with(
+    program: &Path,
+    plan: &Plan,
+    congestion: &str,
+    loss: &LossModel,
+    seed: u64,
+) -> anyhow::Result<Masked> {
     let tap = match plan.tap.as_str() {
         "ebpf" => "ebpf",
         "packet" => "packet",
         _ => "auto",
     };
-    let setting = Setting { r: plan.r, interleaves: plan.interleaves.clone(), delayed: plan.delayed, tap, ..Setting::default() };
+    let setting = Setting {
+        r: plan.r,
+        interleaves: plan.interleaves.clone(),
+        delayed: plan.delayed,
+        tap,
+        ..Setting::default()
+    };
     let sites = rig::sites(Some(plan.rate), 50_000, loss, seed)?;
     let pair = rig::gateways(program, &sites, &setting)?;
     let pids = rig::statuses(&pair)?.map(|status| status.gateway.pid);
@@ -113,7 +138,11 @@ fn with(program: &Path, plan: &Plan, congestion: &str, loss: &LossModel, seed: u
     // What was lost last is settled after a while.
     std::thread::sleep(Duration::from_secs(3));
     let [a, b] = rig::statuses(&pair)?;
-    anyhow::ensure!(report.mismatch.is_none(), "TCP delivered a byte that was not sent at {:?}", report.mismatch);
+    anyhow::ensure!(
+        report.mismatch.is_none(),
+        "TCP delivered a byte that was not sent at {:?}",
+        report.mismatch
+    );
     let (egress, ingress) = (&a.peers[0].egress, &b.peers[0].ingress);
     let masked = Masked {
         goodput: report.forward.second_half_bps() / 1e6,

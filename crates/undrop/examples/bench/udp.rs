@@ -4,6 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
+use fec::LayeredConfig;
+use fec::simulate::{Simulation, simulate};
 use netlab::LossModel;
 use netlab::emulator::Direction;
 use netlab::traffic::{Pace, UdpReport, UdpStream, udp_stream, unwatched};
@@ -39,8 +41,16 @@ pub(crate) struct Plan {
 
 pub(crate) fn run(program: &Path, plan: &Plan) -> anyhow::Result<()> {
     let interval_ms = plan.payload as f64 * 8e3 / plan.rate;
-    println!("UDP, {:.0} Mbit/s, {} bytes, a packet every {interval_ms:.2} ms, r = {}, {} s each\n", plan.rate / 1e6, plan.payload, plan.r, plan.seconds);
-    println!("| loss | interleaves | lost on the link | delivered after all | recovered | simulated | late by p50 / p99 / max ms | never lost, p50 / p99 ms |");
+    println!(
+        "UDP, {:.0} Mbit/s, {} bytes, a packet every {interval_ms:.2} ms, r = {}, {} s each\n",
+        plan.rate / 1e6,
+        plan.payload,
+        plan.r,
+        plan.seconds
+    );
+    println!(
+        "| loss | interleaves | lost on the link | delivered after all | recovered | simulated | late by p50 / p99 / max ms | never lost, p50 / p99 ms |"
+    );
     println!("|---|---|---|---|---|---|---|---|");
     for loss in &plan.loss {
         for interleaves in &plan.interleaves {
@@ -84,7 +94,16 @@ fn cell(program: &Path, plan: &Plan, loss: &LossModel, interleaves: &[u16]) -> a
         ms(rig::quantile(&straight, 0.99)),
     );
     let link = sites.link.counters(Direction::AToB).link;
-    eprintln!("  link lost {} of {}; duplicates {}; late {} after {}; counters {:?}; unused {:?}", link.lost, link.offered_packets, report.duplicates, ingress.late, ingress.after_recovery, b.counters, ingress.unused_repairs);
+    eprintln!(
+        "  link lost {} of {}; duplicates {}; late {} after {}; counters {:?}; unused {:?}",
+        link.lost,
+        link.offered_packets,
+        report.duplicates,
+        ingress.late,
+        ingress.after_recovery,
+        b.counters,
+        ingress.unused_repairs
+    );
     pair.stop()
 }
 
@@ -96,7 +115,11 @@ fn latencies(report: &UdpReport) -> (Vec<u64>, Vec<u64>) {
     let mut earliest_after = u64::MAX;
     for index in (0..report.latencies_us.len()).rev() {
         let (Some(at), Some(latency)) = (arrival(index), report.latencies_us[index]) else { continue };
-        if at > earliest_after { late.push(latency) } else { straight.push(latency) }
+        if at > earliest_after {
+            late.push(latency);
+        } else {
+            straight.push(latency);
+        }
         earliest_after = earliest_after.min(at);
     }
     late.sort_unstable();
@@ -104,7 +127,16 @@ fn latencies(report: &UdpReport) -> (Vec<u64>, Vec<u64>) {
     (late, straight)
 }
 
-/// What the same code recovers of a million packets in a simulation without network, clock or gateway.
-fn simulated(_r: u8, _interleaves: &[u16], _loss: &LossModel) -> String {
-    String::new()
+/// What the same code recovers of two million packets in a simulation without network, clock or gateway: median, least
+/// and most of ten runs, in percent.
+fn simulated(r: u8, interleaves: &[u16], loss: &LossModel) -> String {
+    let code = LayeredConfig { r, interleaves: interleaves.to_vec(), ..LayeredConfig::default() };
+    let simulation = Simulation { code, packets: 200_000, ..Simulation::default() };
+    let run = |seed| {
+        let mut losses = loss.seeded(seed);
+        let report = simulate(&simulation, |_| losses.lose()).expect("a code that the gateways run");
+        100.0 * report.recovered_share()
+    };
+    let (median, least, most) = rig::spread((0..10).map(run).collect());
+    format!("{median:.2} % ({least:.2}–{most:.2})")
 }
