@@ -3,6 +3,7 @@
 mod demo;
 mod failure;
 mod gateway;
+mod link;
 mod log;
 mod output;
 
@@ -12,12 +13,21 @@ use clap::{Parser, Subcommand};
 
 const EXAMPLES: &str = "\
 Examples:
+  undrop demo                                 two sites and a lossy link on this machine
   undrop gateway genkey --out peer.key        make the key for a pair of gateways
   undrop gateway check --config gateway.toml  every mistake in the file and on this machine
   undrop gateway run --config gateway.toml    protect the traffic to the peers
   undrop gateway status                       what the running gateway sees
 
 Exit codes: 0 fine, 1 failed, 2 wrong usage.";
+
+const DEMO_EXAMPLES: &str = "\
+Examples:
+  undrop demo                                 cubic, 1 Gbit/s, 50 ms one way, 1 % loss
+  undrop demo --congestion reno --seconds 20
+  undrop demo --loss bursty:0.01:10 --json
+
+Exit code 1 if the gateways did not mask the losses.";
 
 /// Brings back lost packets before anyone notices.
 #[derive(Debug, Parser)]
@@ -36,7 +46,9 @@ enum Command {
     #[command(subcommand)]
     Gateway(gateway::Command),
     /// See TCP collapse on a lossy long-haul link, and run at line rate again behind gateways.
+    #[command(after_help = DEMO_EXAMPLES)]
     Demo(demo::DemoArgs),
+    Link(link::Args),
 }
 
 fn main() -> ExitCode {
@@ -45,6 +57,7 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Gateway(command) => gateway::run(command),
         Command::Demo(args) => demo::run(&args),
+        Command::Link(args) => link::run(&args),
     };
     done.unwrap_or_else(|error| failure::report(&error))
 }
