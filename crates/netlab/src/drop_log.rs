@@ -1,6 +1,6 @@
 //! The ground truth of a link: every packet that did not arrive as it was sent, in a CSV file.
 //!
-//! Packet path to file: [`DropSink::record`] puts a record into a bounded channel and never waits; a thread of its own
+//! Packet path to file: `DropSink::record` puts a record into a bounded channel and never waits; a thread of its own
 //! writes. What the channel has no room for is counted.
 
 use std::fs::File;
