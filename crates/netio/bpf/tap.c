@@ -45,8 +45,9 @@ static void *(*ring_reserve)(void *ring, u64 size, u64 flags) = (void *)131;
 static void (*ring_submit)(void *record, u64 flags) = (void *)132;
 static void (*ring_discard)(void *record, u64 flags) = (void *)133;
 
-enum { MAP_HASH = 1, MAP_PERCPU_ARRAY = 6, MAP_LPM_TRIE = 11, MAP_RINGBUF = 27 };
+enum { MAP_HASH = 1, MAP_ARRAY = 2, MAP_PERCPU_ARRAY = 6, MAP_LPM_TRIE = 11, MAP_RINGBUF = 27 };
 enum { NO_PREALLOC = 1 };
+enum { NO_WAKEUP = 1, FORCE_WAKEUP = 2 };
 enum { GO_ON = -1 }; // TC_ACT_UNSPEC and TCX_NEXT
 
 // ---- what user space sees
@@ -117,6 +118,14 @@ struct {
 	TYPE(value, u64);
 } counters SEC(".maps");
 
+// whether the reader looks by itself now and then, and is not to be waked
+struct {
+	UINT(type, MAP_ARRAY);
+	UINT(max_entries, 1);
+	TYPE(key, u32);
+	TYPE(value, u32);
+} polling SEC(".maps");
+
 struct {
 	UINT(type, MAP_RINGBUF);
 	UINT(max_entries, 16 << 20);
@@ -142,6 +151,26 @@ struct packet {
 	u32 vlan;
 	u32 tagged;
 };
+
+// Waking the reader costs ten times what copying a packet costs.
+INLINE void submit(struct record *record)
+{
+	u32 zero = 0;
+	const volatile u32 *reader_polls = map_lookup(&polling, &zero);
+	if (!reader_polls || !*reader_polls) {
+		// wakes the reader if it had read everything before this record
+		ring_submit(record, 0);
+		return;
+	}
+	ring_submit(record, NO_WAKEUP);
+	// Submitting is a full barrier, and the reader first wants to be waked, then looks once more: either it has seen
+	// this record, or we see its wish here.
+	if (*reader_polls)
+		return;
+	void *nothing = ring_reserve(&ring, 8, 0);
+	if (nothing)
+		ring_discard(nothing, FORCE_WAKEUP);
+}
 
 // A reservation has a constant size, so that old kernels can check it; hence size classes.
 #define CLASS(size)                                                    \
@@ -186,8 +215,7 @@ INLINE void capture(struct __sk_buff *skb, const struct packet *packet, u32 dire
 	record->flags = packet->tagged ? TAGGED : 0;
 	record->vlan_tci = packet->vlan;
 	record->unused = 0;
-	// wakes the reader only if it has read everything before: at high rate it is not waked at all
-	ring_submit(record, 0);
+	submit(record);
 	count(CAPTURED);
 }
 

@@ -4,6 +4,7 @@
 use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
 use std::net::{SocketAddr, UdpSocket};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use aya::programs::tc::{TcError, qdisc_detach_program};
@@ -169,6 +170,49 @@ fn what_does_not_fit_is_counted_and_the_traffic_flows_on() {
         a.send(&[8; 9]).unwrap();
         assert_eq!(payloads(&mut tap, 10).0, [(Direction::Outgoing, vec![8; 9])]);
         assert_eq!(tap.dropped(), full);
+    }
+}
+
+const BURSTS: [usize; 6] = [1, 3, 300, 40, 1, 120];
+const BURST_COUNT: usize = 250;
+
+#[test]
+fn no_packet_goes_unnoticed_whatever_the_rate() {
+    let Some(pair) = Pair::build("waking") else { return };
+    for (mut tap, wake_us) in [0, 50, 2000]
+        .into_iter()
+        .flat_map(|wake_us| pair.taps(move |config| config.wake_us = wake_us).map(move |tap| (tap, wake_us)))
+    {
+        let (a, _b) = pair.sockets(4);
+        let (seen, ended) = (&AtomicUsize::new(0), &AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            // each burst is sent only when the one before has been seen to its end: a wake-up missed is one for good
+            scope.spawn(move || {
+                let mut sent = 0;
+                for (burst, packets) in BURSTS.into_iter().cycle().take(BURST_COUNT).enumerate() {
+                    for _ in 0..packets {
+                        a.send(&[1; 20]).unwrap();
+                    }
+                    sent += packets;
+                    while seen.load(Ordering::Acquire) < sent && !ended.load(Ordering::Acquire) {
+                        std::thread::yield_now();
+                    }
+                    std::thread::sleep(Duration::from_micros([0, 0, 10, 900, 2500][burst % 5]));
+                }
+            });
+            let mut poller = Poller::new().unwrap();
+            poller.add(&tap, 1, Interest::Readable).unwrap();
+            let all = BURSTS.into_iter().cycle().take(BURST_COUNT).sum();
+            while seen.load(Ordering::Acquire) < all {
+                let ready = poller.wait(Some(Duration::from_secs(3))).unwrap().count();
+                let (packets, _) = payloads(&mut tap, 100);
+                let missed = ready == 0 && !packets.is_empty();
+                ended.fetch_or(missed, Ordering::AcqRel);
+                assert!(!missed, "{tap:?}, {wake_us} us: {} packets woke nobody", packets.len());
+                seen.fetch_add(packets.len(), Ordering::AcqRel);
+            }
+        });
+        assert_eq!(tap.dropped(), 0);
     }
 }
 

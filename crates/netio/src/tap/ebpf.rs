@@ -5,12 +5,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use aya::maps::lpm_trie::{Key, LpmTrie};
-use aya::maps::{HashMap, Map, MapData, MapError, PerCpuArray, RingBuf};
+use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf};
 use aya::{Ebpf, EbpfLoader, Pod};
 use ipnet::IpNet;
 
 use super::attach::{self, Attached};
 use super::identification::Identifications;
+use super::moderation::{Change, Moderation, now_ns};
 use super::{Captured, Direction, Drained, TapConfig, TapCounts, step};
 use crate::interface::{Interface, LinkKind};
 use crate::segment::kind_of;
@@ -26,6 +27,9 @@ const FLAG_TAGGED: u8 = 1;
 pub(super) struct EbpfTap {
     ring: RingBuf<MapData>,
     counters: PerCpuArray<MapData, u64>,
+    /// Whether the kernel part is not to wake us.
+    polling: Array<MapData, u32>,
+    moderation: Moderation,
     ids: Identifications,
     /// The programs, and the links by which they are attached; those go first.
     _object: Ebpf,
@@ -53,11 +57,34 @@ impl EbpfTap {
         insert_excluded(&mut object, &config.exclude)?;
         let ring = map(&mut object, "ring", RingBuf::try_from)?;
         let counters = map(&mut object, "counters", PerCpuArray::try_from)?;
+        let polling = map(&mut object, "polling", Array::try_from)?;
         let attached = attach::attach(&mut object, &config.interface, interface.index(), config.attach)?;
-        Ok(Self { ring, counters, ids: Identifications::new(), _object: object, _attached: attached })
+        let moderation = Moderation::new(ring.as_fd(), config.wake_us)?;
+        let ids = Identifications::new();
+        Ok(Self { ring, counters, polling, moderation, ids, _object: object, _attached: attached })
     }
 
-    pub(super) fn drain(&mut self, budget: usize, mut handle: impl FnMut(Captured<'_>)) -> Drained {
+    pub(super) fn drain(&mut self, budget: usize, handle: impl FnMut(Captured<'_>)) -> io::Result<Drained> {
+        let drained = self.take(budget, handle);
+        let set = |polling: &mut Array<MapData, u32>, value| {
+            polling.set(0, value, 0).map_err(|error| step("tell the eBPF tap when to wake", &error))
+        };
+        match self.moderation.drained(drained.packets, drained.more, now_ns())? {
+            Change::None => {}
+            Change::Silence => {
+                set(&mut self.polling, 1)?;
+                self.moderation.ignore(self.ring.as_fd())?;
+            }
+            Change::Waken => {
+                // in this order: what comes after we have looked finds our wish to be waked
+                set(&mut self.polling, 0)?;
+                self.moderation.listen(self.ring.as_fd())?;
+            }
+        }
+        Ok(drained)
+    }
+
+    fn take(&mut self, budget: usize, mut handle: impl FnMut(Captured<'_>)) -> Drained {
         let mut packets = 0;
         while packets < budget {
             let Some(item) = self.ring.next() else { return Drained { packets, more: false } };
@@ -81,7 +108,7 @@ impl EbpfTap {
 
 impl AsFd for EbpfTap {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.ring.as_fd()
+        self.moderation.as_fd()
     }
 }
 

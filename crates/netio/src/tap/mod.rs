@@ -12,6 +12,7 @@ mod attach;
 mod ebpf;
 mod filter;
 mod identification;
+mod moderation;
 mod packet;
 
 use std::fmt;
@@ -28,6 +29,9 @@ use packet::PacketTap;
 /// Bytes of captured packets that may wait to be drained, unless [`TapConfig::buffer_bytes`] says otherwise: 13 ms of
 /// 10 Gbit/s, longer than a busy machine keeps a process waiting as a rule.
 pub const BUFFER_BYTES: usize = 16 << 20;
+/// A tap in heavy use is readable every so many microseconds, unless [`TapConfig::wake_us`] says otherwise.
+pub const WAKE_US: u32 = 50;
+const WAKE_US_MAX: u32 = 10_000;
 /// Smallest and largest buffer.
 const BUFFER_RANGE: std::ops::RangeInclusive<usize> = (256 << 10)..=(1 << 30);
 
@@ -48,6 +52,9 @@ pub struct TapConfig {
     pub attach: Attach,
     /// Bytes of captured packets that may wait, 256 KiB to 1 GiB; eBPF rounds up to a power of two.
     pub buffer_bytes: usize,
+    /// At a high rate of captures the tap becomes readable once in so many microseconds and not with every packet,
+    /// which costs more than all else; 0 to 10,000, 0 = with every packet.
+    pub wake_us: u32,
 }
 
 impl Default for TapConfig {
@@ -60,6 +67,7 @@ impl Default for TapConfig {
             kind: TapKind::Auto,
             attach: Attach::Auto,
             buffer_bytes: BUFFER_BYTES,
+            wake_us: WAKE_US,
         }
     }
 }
@@ -157,7 +165,8 @@ pub struct TapCounts {
 
 /// An open tap. Nothing of it stays when it is dropped.
 ///
-/// Its descriptor is readable while captured packets wait.
+/// Its descriptor becomes readable when captured packets wait, at a high rate some microseconds later, and stays so
+/// until [`Tap::drain`] has been called. There may be none, then.
 pub struct Tap {
     tap: Open,
     fallback: Option<String>,
@@ -177,6 +186,10 @@ impl Tap {
     pub fn open(config: &TapConfig) -> io::Result<Self> {
         if !BUFFER_RANGE.contains(&config.buffer_bytes) {
             let text = format!("expected a buffer of {BUFFER_RANGE:?} bytes, saw {}", config.buffer_bytes);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        if config.wake_us > WAKE_US_MAX {
+            let text = format!("expected at most {WAKE_US_MAX} us between waking, saw {}", config.wake_us);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         let ebpf = || EbpfTap::open(config).map(|tap| Open::Ebpf(Box::new(tap)));
@@ -213,7 +226,7 @@ impl Tap {
     /// What the kernel says; a tap does not recover from it.
     pub fn drain(&mut self, budget: usize, handle: impl FnMut(Captured<'_>)) -> io::Result<Drained> {
         match &mut self.tap {
-            Open::Ebpf(tap) => Ok(tap.drain(budget, handle)),
+            Open::Ebpf(tap) => tap.drain(budget, handle),
             Open::Packet(tap) => tap.drain(budget, handle),
         }
     }

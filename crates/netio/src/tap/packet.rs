@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use libc::{c_int, c_void};
 
 use super::identification::Identifications;
+use super::moderation::{Change, Moderation, now_ns};
 use super::{Captured, Direction, Drained, TapConfig, TapCounts, filter, step};
 use crate::Offload;
 use crate::interface::{Interface, check};
@@ -25,6 +26,7 @@ const ERRORS_MAX: usize = 64;
 
 pub(super) struct PacketTap {
     socket: OwnedFd,
+    moderation: Moderation,
     slots: Slots,
     ids: Identifications,
     counts: Cell<TapCounts>,
@@ -55,19 +57,27 @@ impl PacketTap {
         }
         bind(&socket, interface.index())
             .map_err(|error| step(&format!("listen on {}", config.interface), &error))?;
+        let moderation = Moderation::new(socket.as_fd(), config.wake_us)?;
         Ok(Self {
             socket,
+            moderation,
             slots: Slots::new(),
             ids: Identifications::new(),
             counts: Cell::new(TapCounts::default()),
         })
     }
 
-    pub(super) fn drain(
-        &mut self,
-        budget: usize,
-        mut handle: impl FnMut(Captured<'_>),
-    ) -> io::Result<Drained> {
+    pub(super) fn drain(&mut self, budget: usize, handle: impl FnMut(Captured<'_>)) -> io::Result<Drained> {
+        let drained = self.take(budget, handle)?;
+        match self.moderation.drained(drained.packets, drained.more, now_ns())? {
+            Change::None => {}
+            Change::Silence => self.moderation.ignore(self.socket.as_fd())?,
+            Change::Waken => self.moderation.listen(self.socket.as_fd())?,
+        }
+        Ok(drained)
+    }
+
+    fn take(&mut self, budget: usize, mut handle: impl FnMut(Captured<'_>)) -> io::Result<Drained> {
         let (mut packets, mut errors) = (0, 0);
         while packets < budget {
             let wanted = SLOTS.min(budget - packets);
@@ -131,7 +141,7 @@ impl PacketTap {
 
 impl AsFd for PacketTap {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.moderation.as_fd()
     }
 }
 

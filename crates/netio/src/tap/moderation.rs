@@ -1,0 +1,220 @@
+//! How often the reader of a tap is waked.
+//!
+//! Waking a sleeping reader costs some 2 to 5 µs, ten times what copying a packet costs, and it is the sender of the packet
+//! who pays half of it. At a low rate every packet wakes the reader at once. At a high rate ([`HOT`]) the source is
+//! silenced and a timer makes the tap readable instead, every so many microseconds; when the rate falls, or
+//! nothing comes any more, every packet wakes again.
+//!
+//! All of it is behind one descriptor, an epoll set of the source and the timer, so that the reader's loop need not know.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use crate::interface::check;
+
+/// So long the rate is observed before anything changes.
+const WINDOW_NS: u64 = 1_000_000;
+/// With as many captures a period, the timer is cheaper than the packets' own waking.
+const HOT: u64 = 2;
+const AT_ONCE_NS: u64 = 1;
+
+pub(super) struct Moderation {
+    epoll: OwnedFd,
+    timer: OwnedFd,
+    /// 0: every packet wakes, always.
+    period_ns: u64,
+    polling: bool,
+    /// What the timer was set to last.
+    armed_ns: u64,
+    window_start_ns: u64,
+    window_captures: u64,
+}
+
+/// What the owner is to do with its source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    None,
+    /// The source need not wake any more.
+    Silence,
+    /// The source is to wake again; afterwards [`Moderation::listen`] looks whether something has come meanwhile.
+    Waken,
+}
+
+impl Moderation {
+    pub(super) fn new(source: BorrowedFd<'_>, period_us: u32) -> io::Result<Self> {
+        // SAFETY: no pointers are passed.
+        let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        // SAFETY: the descriptor was just made and belongs to nobody else.
+        let epoll = unsafe { OwnedFd::from_raw_fd(fd) };
+        let flags = libc::TFD_NONBLOCK | libc::TFD_CLOEXEC;
+        // SAFETY: no pointers are passed.
+        let fd = check(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) })?;
+        // SAFETY: the descriptor was just made and belongs to nobody else.
+        let timer = unsafe { OwnedFd::from_raw_fd(fd) };
+        control(&epoll, libc::EPOLL_CTL_ADD, timer.as_fd(), true)?;
+        control(&epoll, libc::EPOLL_CTL_ADD, source, true)?;
+        Ok(Self {
+            epoll,
+            timer,
+            period_ns: u64::from(period_us) * 1000,
+            polling: false,
+            armed_ns: 0,
+            window_start_ns: 0,
+            window_captures: 0,
+        })
+    }
+
+    /// Notes that so many captures were taken off, and whether more wait.
+    pub(super) fn drained(&mut self, captures: usize, more: bool, now_ns: u64) -> io::Result<Change> {
+        if self.period_ns == 0 {
+            return Ok(Change::None);
+        }
+        let change = self.observe(captures as u64, now_ns);
+        if self.polling {
+            self.polling = change != Change::Waken;
+            // once more after the last change, when all is settled
+            self.arm(if more { AT_ONCE_NS } else { self.period_ns })?;
+        } else if self.armed_ns > 0 {
+            self.arm(0)?;
+        }
+        if change == Change::Silence {
+            self.polling = true;
+            self.arm(if more { AT_ONCE_NS } else { self.period_ns })?;
+        }
+        Ok(change)
+    }
+
+    /// What the rate asks for.
+    fn observe(&mut self, captures: u64, now_ns: u64) -> Change {
+        self.window_captures += captures;
+        let elapsed_ns = now_ns.saturating_sub(self.window_start_ns);
+        if elapsed_ns < WINDOW_NS {
+            return Change::None;
+        }
+        let captures = self.window_captures;
+        (self.window_start_ns, self.window_captures) = (now_ns, 0);
+        if !self.polling && captures * self.period_ns >= HOT * elapsed_ns {
+            return Change::Silence;
+        }
+        if self.polling && captures * self.period_ns * 2 < HOT * elapsed_ns {
+            return Change::Waken;
+        }
+        Change::None
+    }
+
+    /// The source no longer makes the descriptor readable.
+    pub(super) fn ignore(&self, source: BorrowedFd<'_>) -> io::Result<()> {
+        control(&self.epoll, libc::EPOLL_CTL_MOD, source, false)
+    }
+
+    /// The source makes the descriptor readable again, at once if it has something.
+    pub(super) fn listen(&self, source: BorrowedFd<'_>) -> io::Result<()> {
+        control(&self.epoll, libc::EPOLL_CTL_MOD, source, true)
+    }
+
+    /// Lets the timer go off after that time; 0 stops it. Either forgets that it went off before.
+    fn arm(&mut self, after_ns: u64) -> io::Result<()> {
+        if (after_ns, self.armed_ns) == (AT_ONCE_NS, AT_ONCE_NS) {
+            return Ok(()); // it went off, and stays so
+        }
+        let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // in range: a period is far below a second
+        let value = libc::timespec { tv_sec: 0, tv_nsec: after_ns.cast_signed() as libc::c_long };
+        let time = libc::itimerspec { it_interval: zero, it_value: value };
+        let (fd, old) = (self.timer.as_raw_fd(), std::ptr::null_mut());
+        // SAFETY: the time lives through the call and nothing is asked back.
+        check(unsafe { libc::timerfd_settime(fd, 0, &raw const time, old) })?;
+        self.armed_ns = after_ns;
+        Ok(())
+    }
+}
+
+impl AsFd for Moderation {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
+fn control(epoll: &OwnedFd, call: libc::c_int, fd: BorrowedFd<'_>, wanted: bool) -> io::Result<()> {
+    let bits = if wanted { libc::EPOLLIN.cast_unsigned() } else { 0 };
+    let mut event = libc::epoll_event { events: bits, u64: 0 };
+    // SAFETY: the event lives through the call, which copies it.
+    check(unsafe { libc::epoll_ctl(epoll.as_raw_fd(), call, fd.as_raw_fd(), &raw mut event) }).map(drop)
+}
+
+/// The monotonic clock.
+pub(super) fn now_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the time is writable; this clock always exists on Linux, so that the call cannot fail.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read as _, Write as _};
+    use std::os::unix::net::UnixStream;
+    use std::time::Duration;
+
+    use crate::poll::{Interest, Poller};
+
+    const PERIOD_US: u32 = 50;
+    const MS: u64 = 1_000_000;
+
+    fn readable(moderation: &Moderation, wait: Duration) -> bool {
+        let mut poller = Poller::new().unwrap();
+        poller.add(moderation, 1, Interest::Readable).unwrap();
+        poller.wait(Some(wait)).unwrap().count() > 0
+    }
+
+    #[test]
+    fn a_hot_source_is_silenced_until_it_cools_down() {
+        let (mut one, mut two) = UnixStream::pair().unwrap();
+        let mut moderation = Moderation::new(two.as_fd(), PERIOD_US).unwrap();
+        let mut now = 5 * MS;
+        assert_eq!(moderation.drained(1, false, now).unwrap(), Change::None, "the window begins");
+        for (captures, after, expected) in [
+            (39, MS, Change::None),
+            (20, MS / 2, Change::None),
+            (20, MS / 2, Change::Silence),
+            (30, MS, Change::None),
+            (19, MS, Change::Waken),
+            (39, MS, Change::None),
+        ] {
+            now += after;
+            assert_eq!(moderation.drained(captures, false, now).unwrap(), expected);
+            match expected {
+                Change::Silence => moderation.ignore(two.as_fd()).unwrap(),
+                Change::Waken => moderation.listen(two.as_fd()).unwrap(),
+                Change::None => {}
+            }
+            if moderation.polling {
+                // what comes does not wake; the timer does
+                one.write_all(b"x").unwrap();
+                assert!(readable(&moderation, Duration::from_secs(10)));
+                two.read_exact(&mut [0]).unwrap();
+            }
+        }
+        assert!(!readable(&moderation, Duration::from_millis(2)), "the timer has been stopped");
+        one.write_all(b"x").unwrap();
+        assert!(readable(&moderation, Duration::from_secs(10)));
+    }
+
+    #[test]
+    fn a_silenced_source_is_read_on_if_more_waits() {
+        let (_one, two) = UnixStream::pair().unwrap();
+        let mut moderation = Moderation::new(two.as_fd(), 900_000).unwrap();
+        assert_eq!(moderation.drained(1000, true, 10 * MS).unwrap(), Change::Silence);
+        moderation.ignore(two.as_fd()).unwrap();
+        assert!(readable(&moderation, Duration::from_millis(500)));
+    }
+
+    #[test]
+    fn period_zero_leaves_all_waking_to_the_source() {
+        let (_one, two) = UnixStream::pair().unwrap();
+        let mut moderation = Moderation::new(two.as_fd(), 0).unwrap();
+        assert_eq!(moderation.drained(1_000_000, true, 10 * MS).unwrap(), Change::None);
+        assert!(!readable(&moderation, Duration::ZERO));
+    }
+}
