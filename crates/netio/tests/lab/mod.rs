@@ -46,7 +46,7 @@ pub(crate) struct Lab {
     pub(crate) a: Namespace,
     pub(crate) r: Namespace,
     pub(crate) b: Namespace,
-    wire: Wire,
+    wire: Option<Wire>,
 }
 
 impl Lab {
@@ -84,13 +84,13 @@ impl Lab {
                 end.run(|| switch_offloads_off("eth0").unwrap());
             }
         }
-        Self { a, r, b, wire: Wire::lay(out, back, end, offload) }
+        Self { a, r, b, wire: Some(Wire::lay(out, back, end, offload)) }
     }
 
     /// Waits until nothing moves any more and returns what was on the wire.
-    pub(crate) fn finish(self) -> Recording {
+    pub(crate) fn finish(&mut self) -> Recording {
         assert_eq!(self.r.transmit_drops("tun0").unwrap(), 0, "the wire was too slow");
-        self.wire.finish()
+        self.wire.take().expect("finished once").finish()
     }
 }
 
