@@ -22,7 +22,7 @@ use netio::segment;
 use netio::signals::{Signal, Signals};
 use netio::tap::Direction;
 use netio::tun::Tun;
-use netio::udp::RepairSocket;
+use netio::udp::{self, RepairSocket};
 use tracing::{debug, info, warn};
 
 use crate::config::{self, GatewayConfig};
@@ -31,8 +31,6 @@ use crate::error::StartError;
 use crate::ports::{Ports, core_config};
 use crate::status::{self, GatewayStatus, PeerStatus, Status};
 
-/// Datagrams taken off the repair channel in one round.
-const DATAGRAMS_MAX: usize = 512;
 /// Captured packets, each up to a whole super-packet, taken off the tap at a time.
 const CAPTURES_MAX: usize = 16;
 /// Wire packets taken off the tap in one round.
@@ -79,6 +77,8 @@ pub struct Passive {
     counts: DriverCounts,
     started: Instant,
     now_us: u64,
+    /// The kernel had more datagrams than the inbox holds.
+    more_datagrams: bool,
     /// For how many rounds the tap had more than its budget.
     behind: u32,
     stopping: bool,
@@ -100,11 +100,12 @@ impl Passive {
         let out = gateway.outbox();
         let passive = Self {
             path: path.to_owned(),
-            inbox: Queue::new(DATAGRAMS_MAX, DATAGRAMS_MAX * gateway.config().packet_max()),
+            inbox: Queue::new(udp::RECEIVED_MAX, udp::RECEIVED_BYTES_MAX),
             scratch: vec![0; 1 << 16].into_boxed_slice(),
             counts: DriverCounts::default(),
             started: Instant::now(),
             now_us: 0,
+            more_datagrams: false,
             behind: 0,
             stopping: false,
             config,
@@ -149,7 +150,7 @@ impl Passive {
 
     fn wait(&mut self) -> io::Result<()> {
         let until = match self.gateway.poll_timeout() {
-            _ if self.behind > 0 => Duration::ZERO,
+            _ if self.behind > 0 || self.more_datagrams => Duration::ZERO,
             Some(due_us) => Duration::from_micros(due_us.saturating_sub(self.clock_us())).min(WAIT_MAX),
             None => WAIT_MAX,
         };
@@ -177,9 +178,10 @@ impl Passive {
             }
             None => counts.inbox_full += 1,
         });
-        if let Err(error) = received {
+        self.more_datagrams = received.unwrap_or_else(|error| {
             debug!(%error, "receiving repairs");
-        }
+            false
+        });
     }
 
     /// Step 3: all that the tap has captured so far, cut into what is on the wire.

@@ -13,8 +13,10 @@ const KERNEL_BUFFER: usize = 16 << 20;
 /// Buffers filled by one receive; each takes a whole merged train.
 const SLOTS: usize = 8;
 const SLOT: usize = 1 << 16;
-/// Trains taken in one call of [`RepairSocket::recv`].
-const TRAINS_MAX: usize = 64;
+/// Most datagrams that one call of [`RepairSocket::recv`] hands over: the kernel merges no more into a train.
+pub const RECEIVED_MAX: usize = SLOTS * 64;
+/// Most bytes that these hold together.
+pub const RECEIVED_BYTES_MAX: usize = SLOTS * SLOT;
 /// Most bytes of UDP payload in one train.
 const TRAIN_MAX: usize = 65_535 - 48;
 
@@ -141,33 +143,26 @@ impl RepairSocket {
         train.clear();
     }
 
-    /// Hands every datagram that waits to `handle`, within a budget; returns whether more may wait.
+    /// Hands datagrams that wait to `handle`, at most [`RECEIVED_MAX`]; returns whether more may wait.
     ///
     /// # Errors
     /// What the kernel says, save that nothing waits.
     pub fn recv(&mut self, mut handle: impl FnMut(SocketAddr, &mut [u8])) -> io::Result<bool> {
-        let mut trains = 0;
-        while trains < TRAINS_MAX {
-            let mut metas = [RecvMeta::default(); SLOTS];
-            let mut slots = self.slots.chunks_exact_mut(SLOT).map(IoSliceMut::new);
-            let mut buffers: [IoSliceMut<'_>; SLOTS] =
-                std::array::from_fn(|_| slots.next().expect("one chunk for each slot"));
-            let received = match self.state.recv(UdpSockRef::from(&self.socket), &mut buffers, &mut metas) {
-                Ok(received) => received,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
-                Err(error) => return Err(error),
-            };
-            for (buffer, meta) in buffers.iter_mut().zip(&metas[..received]) {
-                for datagram in buffer[..meta.len].chunks_mut(meta.stride.max(1)) {
-                    handle(meta.addr, datagram);
-                }
-            }
-            trains += received;
-            if received < SLOTS {
-                return Ok(false);
+        let mut metas = [RecvMeta::default(); SLOTS];
+        let mut slots = self.slots.chunks_exact_mut(SLOT).map(IoSliceMut::new);
+        let mut buffers: [IoSliceMut<'_>; SLOTS] =
+            std::array::from_fn(|_| slots.next().expect("one chunk for each slot"));
+        let received = match self.state.recv(UdpSockRef::from(&self.socket), &mut buffers, &mut metas) {
+            Ok(received) => received,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        for (buffer, meta) in buffers.iter_mut().zip(&metas[..received]) {
+            for datagram in buffer[..meta.len].chunks_mut(meta.stride.max(1)) {
+                handle(meta.addr, datagram);
             }
         }
-        Ok(true)
+        Ok(received == SLOTS)
     }
 }
 
@@ -259,7 +254,7 @@ mod tests {
         let (mut got, deadline) = (Vec::new(), Instant::now() + Duration::from_secs(20));
         while got.len() < count && Instant::now() < deadline {
             poller.wait(Some(Duration::from_millis(100))).unwrap().for_each(drop);
-            socket.recv(|_, datagram| got.push(datagram.to_vec())).unwrap();
+            while socket.recv(|_, datagram| got.push(datagram.to_vec())).unwrap() {}
         }
         got
     }
