@@ -118,6 +118,9 @@ pub struct IngressStatus {
     pub unused_repairs: Counts,
     /// What we found lost.
     pub loss: LossStatus,
+    /// How long a repair waits at present for packets that it may have overtaken, in microseconds.
+    #[serde(default)]
+    pub repair_wait_us: u64,
     /// How much later than its neighbours a recovered packet came, in microseconds.
     pub recovery_delay_us: DelayStatus,
 }
@@ -198,6 +201,7 @@ impl PeerStatus {
                 undelivered: ingress.undelivered,
                 unused_repairs: counts(ingress.unused.iter()),
                 loss: LossStatus::of(peer.report),
+                repair_wait_us: peer.wait_us,
                 recovery_delay_us: DelayStatus {
                     count: delays.len(),
                     p50: delays.value_at_quantile(0.5),

@@ -19,8 +19,20 @@ pub(crate) fn sites(
     loss: &LossModel,
     seed: u64,
 ) -> anyhow::Result<TwoSites> {
+    sites_with(rate_bps, delay_us, loss, seed, true)
+}
+
+/// As [`sites`]; with `offload` the emulator exchanges super-packets with the kernel, without it packet by packet.
+pub(crate) fn sites_with(
+    rate_bps: Option<u64>,
+    delay_us: u64,
+    loss: &LossModel,
+    seed: u64,
+    offload: bool,
+) -> anyhow::Result<TwoSites> {
     let link = LinkConfig { rate_bps, delay_us, loss: loss.clone(), seed, ..LinkConfig::default() };
-    Ok(TwoSites::build(&TwoSitesConfig::default(), &EmulatorConfig::symmetric(link))?)
+    let emulator = EmulatorConfig { offload, ..EmulatorConfig::symmetric(link) };
+    Ok(TwoSites::build(&TwoSitesConfig::default(), &emulator)?)
 }
 
 /// From site A's first host to site B's.

@@ -26,6 +26,12 @@ pub(crate) struct Plan {
     /// Which tap the gateways use.
     #[arg(long, default_value = "auto")]
     tap: String,
+    /// The emulator exchanges single packets with the kernel, as a card without offloads.
+    #[arg(long)]
+    no_offload: bool,
+    /// Leave out the latency of a UDP stream.
+    #[arg(long)]
+    only_throughput: bool,
 }
 
 pub(crate) fn run(program: &Path, plan: &Plan) -> anyhow::Result<()> {
@@ -39,6 +45,9 @@ pub(crate) fn run(program: &Path, plan: &Plan) -> anyhow::Result<()> {
     println!("|---|---|---|---|---|---|---|---|");
     for direction in [Direction::Forward, Direction::Both] {
         throughput(program, plan, direction)?;
+    }
+    if plan.only_throughput {
+        return Ok(());
     }
     println!(
         "\nUDP, 1,000 packets/s of 1,250 bytes, latency in µs, no loss\n\n| | p50 | p99 | max |\n|---|---|---|---|"
@@ -56,7 +65,7 @@ fn setting(plan: &Plan) -> Setting {
 }
 
 fn fast_sites(plan: &Plan) -> anyhow::Result<TwoSites> {
-    rig::sites(None, plan.delay_us, &LossModel::None, 3)
+    rig::sites_with(None, plan.delay_us, &LossModel::None, 3, !plan.no_offload)
 }
 
 fn throughput(program: &Path, plan: &Plan, direction: Direction) -> anyhow::Result<()> {
