@@ -5,6 +5,7 @@ mod lab;
 
 use std::io::{ErrorKind, Write as _};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ fn collectors(lab: &Lab) -> Vec<Collector> {
                 incoming_from: far(),
                 kind,
                 attach,
-                buffer_bytes: 32 << 20,
+                buffer_bytes: 64 << 20,
                 ..TapConfig::default()
             };
             let name = format!("{kind_name} at the {where_}");
@@ -95,8 +96,8 @@ fn differences(expected: &Packets, seen: &Packets) -> (usize, usize) {
     (missing.sum(), foreign.sum())
 }
 
-/// One run: what was not as it should be.
-fn compare(offload: bool) -> Result<(), String> {
+/// One run: what was not as it should be, and whether the tap itself says that it lost something.
+fn compare(offload: bool) -> Result<(), (bool, String)> {
     let mut lab = Lab::build(offload);
     let mut taps = collectors(&lab);
     let done = AtomicBool::new(false);
@@ -133,11 +134,12 @@ fn compare(offload: bool) -> Result<(), String> {
             total(&tap.incoming),
             tap.supers
         );
-        assert_eq!((tap.refused, tap.tap.dropped()), (0, 0), "{name}");
+        assert_eq!((tap.refused, counts.unreadable, counts.oversize), (0, 0, 0), "{name}");
         let compare = |which: &str, wire: &Packets, tap: &Packets| match differences(wire, tap) {
             (0, 0) => Ok(()),
             (missing, foreign) => {
-                Err(format!("{name}, {which}: {missing} missing, {foreign} foreign packets"))
+                let difference = format!("{name}, {which}: {missing} missing, {foreign} foreign packets");
+                Err((counts.full > 0, difference))
             }
         };
         compare("outgoing", &wire.outgoing, &tap.outgoing)?;
@@ -151,17 +153,22 @@ fn compare(offload: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// On a busy machine the kernel's backlog between the two ends of a cable may overflow, and then tap and wire differ for a
-/// reason that is none of ours; such a run does not count.
+/// On a busy machine the kernel's backlog between the two ends of a cable may overflow, or this process gets too little time
+/// to read the taps. Then tap and wire differ, and the kernel's counter or the tap's says so; such a run does not count.
 fn captures_are_what_the_wire_carries(offload: bool) {
+    // the buffers are large: one run at a time
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock();
     for _ in 0..5 {
         let before = backlog_drops();
         match compare(offload) {
             Ok(()) => return,
-            Err(difference) => assert_ne!(backlog_drops(), before, "{difference}"),
+            Err((tap_was_full, difference)) => {
+                assert!(tap_was_full || backlog_drops() != before, "{difference}");
+            }
         }
     }
-    panic!("the machine is too busy: the kernel dropped packets in every run");
+    panic!("the machine is too busy: packets were lost in every run");
 }
 
 /// Packets that this machine dropped between devices, by all processors.
