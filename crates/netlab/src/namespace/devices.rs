@@ -1,9 +1,11 @@
 //! Devices, addresses and routes of a namespace, by rtnetlink.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::time::Duration;
 
 use ipnet::IpNet;
+use nix::net::if_::InterfaceFlags;
 use rtnetlink::packet_route::address::AddressHeaderFlags;
 use rtnetlink::packet_route::link::{InfoData, InfoVeth};
 use rtnetlink::packet_route::route::{RouteAttribute, RouteMetric};
@@ -101,8 +103,8 @@ impl Namespace {
         self.netlink(&what, async |netlink| netlink.link().change(message).execute().await)
     }
 
-    /// Adds an address with its prefix length; the network's route comes with it. IPv6 skips duplicate detection, so
-    /// the address serves at once.
+    /// Adds an address with its prefix length; the network's route comes with it. When this returns, neighbours find the
+    /// address: IPv6 skips duplicate detection, and its membership in the group that neighbours ask is waited for.
     ///
     /// # Errors
     /// When the device does not exist or has the address already.
@@ -115,7 +117,36 @@ impl Namespace {
                 request.message_mut().header.flags |= AddressHeaderFlags::Nodad;
             }
             request.execute().await
-        })
+        })?;
+        if let IpAddr::V6(address) = address.addr() {
+            self.wait_for_solicitations(interface, address);
+        }
+        Ok(())
+    }
+
+    /// The kernel joins the group at its leisure. A neighbour that asks before gets no answer and asks again a second
+    /// later, and by then has dropped most of what it had to send. A device that is down, or has no neighbours, never
+    /// joins; after a while nobody waits any longer.
+    fn wait_for_solicitations(&self, interface: &str, address: Ipv6Addr) {
+        const STEPS: u32 = 2_000;
+        let asks = |flags: InterfaceFlags| {
+            flags.contains(InterfaceFlags::IFF_UP)
+                && !flags.intersects(InterfaceFlags::IFF_NOARP | InterfaceFlags::IFF_LOOPBACK)
+        };
+        self.run(|| {
+            if !nix::ifaddrs::getifaddrs()
+                .is_ok_and(|mut all| all.any(|entry| entry.interface_name == interface && asks(entry.flags)))
+            {
+                return;
+            }
+            for _ in 0..STEPS {
+                let table = std::fs::read_to_string("/proc/thread-self/net/igmp6").unwrap_or_default();
+                if listens_to_solicitations(&table, interface, address) {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
     }
 
     /// Adds a route.
@@ -236,6 +267,14 @@ impl Namespace {
     }
 }
 
+/// Whether the table of memberships (number and name of the device, group, …) has the group for questions about that
+/// address (RFC 4291 §2.7.1).
+fn listens_to_solicitations(table: &str, interface: &str, address: Ipv6Addr) -> bool {
+    let [.., a, b, c] = address.octets();
+    let group = format!("ff0200000000000000000001ff{a:02x}{b:02x}{c:02x}");
+    table.lines().any(|line| line.split_ascii_whitespace().skip(1).take(2).eq([interface, &group]))
+}
+
 /// Behind the name stand eight counters of receiving and eight of sending: bytes, packets, errors, drops …
 fn transmit_drops_in(table: &str, interface: &str) -> Option<u64> {
     let line = table.lines().find_map(|line| line.trim_start().strip_prefix(interface)?.strip_prefix(':'))?;
@@ -253,5 +292,15 @@ mod tests {
         assert_eq!(transmit_drops_in(table, "wan0"), Some(77));
         assert_eq!(transmit_drops_in(table, "lo"), Some(12));
         assert_eq!(transmit_drops_in(table, "wan"), None);
+    }
+
+    #[test]
+    fn the_group_for_questions_about_an_address_is_found() {
+        let table = "1    lo   ff020000000000000000000000000001 1 0000000C 0\n\
+                     2    eth0 ff0200000000000000000001ff340567 1 00000004 0\n";
+        let address = "fd81:0:0:1::1234:567".parse().unwrap();
+        assert!(listens_to_solicitations(table, "eth0", address));
+        assert!(!listens_to_solicitations(table, "lo", address));
+        assert!(!listens_to_solicitations(table, "eth0", "fd81::1".parse().unwrap()));
     }
 }
