@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lab::{Collector, Lab, Packets, far};
+use lab::{Collector, Lab, Offloads, Packets, far};
 use netio::tap::{Attach, TapConfig, TapKind};
 use netlab::traffic::{Between, Direction, TcpTransfer, tcp_transfer, unwatched};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
@@ -97,8 +97,8 @@ fn differences(expected: &Packets, seen: &Packets) -> (usize, usize) {
 }
 
 /// One run: what was not as it should be, and whether the tap itself says that it lost something.
-fn compare(offload: bool) -> Result<(), (bool, String)> {
-    let mut lab = Lab::build(offload);
+fn compare(offloads: Offloads) -> Result<(), (bool, String)> {
+    let mut lab = Lab::build(offloads);
     let mut taps = collectors(&lab);
     let done = AtomicBool::new(false);
     let (wire, taps) = std::thread::scope(|scope| {
@@ -147,7 +147,8 @@ fn compare(offload: bool) -> Result<(), (bool, String)> {
             compare("incoming", &wire.incoming, &tap.incoming)?;
             // an eBPF tap sees what leaves before the kernel cuts it for the device, a packet socket after
             let [out, back] = tap.supers.map(|supers| supers > 0);
-            assert_eq!((out, back), (offload || tap.tap.kind() == TapKind::Ebpf, offload), "{name}");
+            assert_eq!(out, offloads == Offloads::On || tap.tap.kind() == TapKind::Ebpf, "{name}");
+            assert_eq!(back, offloads != Offloads::Off, "{name}");
         }
     }
     Ok(())
@@ -155,13 +156,13 @@ fn compare(offload: bool) -> Result<(), (bool, String)> {
 
 /// On a busy machine the kernel's backlog between the two ends of a cable may overflow, or this process gets too little time
 /// to read the taps. Then tap and wire differ, and the kernel's counter or the tap's says so; such a run does not count.
-fn captures_are_what_the_wire_carries(offload: bool) {
+fn captures_are_what_the_wire_carries(offloads: Offloads) {
     // the buffers are large: one run at a time
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock();
     for _ in 0..5 {
         let before = backlog_drops();
-        match compare(offload) {
+        match compare(offloads) {
             Ok(()) => return,
             Err((tap_was_full, difference)) => {
                 assert!(tap_was_full || backlog_drops() != before, "{difference}");
@@ -181,14 +182,28 @@ fn backlog_drops() -> u64 {
 #[test]
 fn with_offloads_captures_are_what_the_wire_carries() {
     if netlab::privilege::available_or_skip("taps with offloads") {
-        captures_are_what_the_wire_carries(true);
+        captures_are_what_the_wire_carries(Offloads::On);
     }
 }
 
 #[test]
 fn without_offloads_captures_are_what_the_wire_carries() {
     if netlab::privilege::available_or_skip("taps without offloads") {
-        captures_are_what_the_wire_carries(false);
+        captures_are_what_the_wire_carries(Offloads::Off);
+    }
+}
+
+#[test]
+fn behind_a_merging_device_captures_are_what_the_wire_carries() {
+    if netlab::privilege::available_or_skip("taps behind a merging device") {
+        captures_are_what_the_wire_carries(Offloads::Merging);
+    }
+}
+
+#[test]
+fn behind_a_merging_device_and_with_fixed_ids_captures_are_what_the_wire_carries() {
+    if netlab::privilege::available_or_skip("taps behind a merging device, fixed identifications") {
+        captures_are_what_the_wire_carries(Offloads::MergingFixedIds);
     }
 }
 

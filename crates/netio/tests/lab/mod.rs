@@ -26,6 +26,8 @@ use netio::tun::{BUFFER_LEN, Tun, TunOptions};
 use netio::{Offload, segment};
 use netlab::Namespace;
 use netlab::namespace::Route;
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
 
 pub(crate) const MTU: u32 = 1300;
 
@@ -49,9 +51,22 @@ pub(crate) struct Lab {
     wire: Option<Wire>,
 }
 
+/// What the two ends of the cable do for their kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Offloads {
+    /// They hand each other super-packets.
+    On,
+    /// They hand each other single finished packets.
+    Off,
+    /// As `Off`, but `a` merges what it receives (GRO).
+    Merging,
+    /// As `Merging`, and all TCP segments from `b` bear identification 0.
+    MergingFixedIds,
+}
+
 impl Lab {
-    /// With `offload`, `a` and `r` hand each other super-packets; without, single finished packets.
-    pub(crate) fn build(offload: bool) -> Self {
+    pub(crate) fn build(offloads: Offloads) -> Self {
+        let offload = offloads == Offloads::On;
         let [a, r, b] = ["a", "r", "b"].map(|label| Namespace::create(label).unwrap());
         a.add_veth("eth0", &r, "eth0", MTU).unwrap();
         let [out, back] = ["tun0", "tun1"].map(|name| {
@@ -84,7 +99,13 @@ impl Lab {
                 end.run(|| switch_offloads_off("eth0").unwrap());
             }
         }
-        Self { a, r, b, wire: Some(Wire::lay(out, back, end, offload)) }
+        if matches!(offloads, Offloads::Merging | Offloads::MergingFixedIds) {
+            a.run(|| {
+                switch("eth0", MERGING, true).unwrap();
+                wait_before_merging("eth0").unwrap();
+            });
+        }
+        Self { a, r, b, wire: Some(Wire::lay(out, back, end, offloads)) }
     }
 
     /// Waits until nothing moves any more and returns what was on the wire.
@@ -161,7 +182,7 @@ struct Wire {
 }
 
 impl Wire {
-    fn lay(out: Tun, back: Tun, end: Tun, offload: bool) -> Self {
+    fn lay(out: Tun, back: Tun, end: Tun, offloads: Offloads) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let thread = std::thread::spawn(move || {
@@ -185,8 +206,11 @@ impl Wire {
                 };
                 for _ in 0..64 {
                     let Some((_, packet)) = end.recv(&mut buffer).unwrap() else { break };
+                    if offloads == Offloads::MergingFixedIds {
+                        clear_id(packet);
+                    }
                     recording.add(Direction::Incoming, packet);
-                    if offload {
+                    if offloads == Offloads::On {
                         joiner.push(packet, &mut write);
                     } else {
                         back.send(packet).unwrap();
@@ -247,28 +271,55 @@ impl Collector {
     }
 }
 
+/// Makes a "don't fragment" TCP segment what some systems send: with identification 0.
+fn clear_id(packet: &mut [u8]) {
+    if packet[0] == 0x45 && packet[6] == 0x40 && packet[9] == 6 {
+        packet[4..6].fill(0);
+        packet[10..12].fill(0);
+        let sum = netio::checksum::Sum::of(&packet[..20]).finish();
+        packet[10..12].copy_from_slice(&sum.to_be_bytes());
+    }
+}
+
+// linux/ethtool.h
+const CHECKSUMS: u32 = 0x17;
+const SCATTER: u32 = 0x19;
+const SEGMENTS: u32 = 0x24;
+const MERGING: u32 = 0x2c;
+
 /// Segmentation and checksums become the kernel's work before a packet reaches the device.
 pub(crate) fn switch_offloads_off(interface: &str) -> io::Result<()> {
-    // linux/ethtool.h: checksums, and with them all segmentation; scatter-gather; generic segmentation
-    const COMMANDS: [u32; 3] = [0x17, 0x19, 0x24];
+    [CHECKSUMS, SCATTER, SEGMENTS].into_iter().try_for_each(|command| switch(interface, command, false))
+}
+
+/// A device over a cable receives packet by packet; merging is to wait for the next a little. Told in a sysfs of this
+/// namespace, seen by this thread alone.
+fn wait_before_merging(interface: &str) -> io::Result<()> {
+    let nothing: Option<&str> = None;
+    unshare(CloneFlags::CLONE_NEWNS)?;
+    mount(nothing, "/", nothing, MsFlags::MS_REC | MsFlags::MS_PRIVATE, nothing)?;
+    mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), nothing)?;
+    std::fs::write(format!("/sys/class/net/{interface}/napi_defer_hard_irqs"), "10")?;
+    std::fs::write(format!("/sys/class/net/{interface}/gro_flush_timeout"), "200000")
+}
+
+fn switch(interface: &str, command: u32, on: bool) -> io::Result<()> {
     #[repr(C)]
     struct Value {
         command: u32,
         data: u32,
     }
     let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
-    for command in COMMANDS {
-        let mut value = Value { command, data: 0 };
-        // SAFETY: the structure is all numbers and pointers, for which zero is a value.
-        let mut ask: libc::ifreq = unsafe { std::mem::zeroed() };
-        for (slot, byte) in ask.ifr_name.iter_mut().zip(interface.bytes()) {
-            *slot = byte.cast_signed();
-        }
-        ask.ifr_ifru.ifru_data = (&raw mut value).cast();
-        // SAFETY: SIOCETHTOOL with these commands reads an ethtool_value behind the pointer; both live through the call.
-        if unsafe { libc::ioctl(socket.as_raw_fd(), 0x8946, &raw mut ask) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+    let mut value = Value { command, data: u32::from(on) };
+    // SAFETY: the structure is all numbers and pointers, for which zero is a value.
+    let mut ask: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (slot, byte) in ask.ifr_name.iter_mut().zip(interface.bytes()) {
+        *slot = byte.cast_signed();
+    }
+    ask.ifr_ifru.ifru_data = (&raw mut value).cast();
+    // SAFETY: SIOCETHTOOL with these commands reads an ethtool_value behind the pointer; both live through the call.
+    if unsafe { libc::ioctl(socket.as_raw_fd(), 0x8946, &raw mut ask) } != 0 {
+        return Err(io::Error::last_os_error());
     }
     Ok(())
 }
