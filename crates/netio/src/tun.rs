@@ -33,7 +33,7 @@ pub struct TunOptions {
     pub offload: bool,
     /// Largest IP packet in bytes; the kernel's default is 1500.
     pub mtu: Option<u32>,
-    /// How many packets may wait to be read by us; the kernel's default is 500.
+    /// How many packets may wait to be read by us; the kernel's default is 500, which stays inside a user namespace.
     pub transmit_queue: Option<u32>,
     /// Switch it on at once.
     pub up: bool,
@@ -73,7 +73,11 @@ impl Tun {
             interface.set_mtu(mtu)?;
         }
         if let Some(packets) = options.transmit_queue {
-            interface.set_transmit_queue(packets)?;
+            match interface.set_transmit_queue(packets) {
+                // By this request the kernel lets only root of the machine do it, not root of a user namespace.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+                other => other?,
+            }
         }
         if options.up {
             interface.set_up(true)?;

@@ -3,7 +3,7 @@
 use nix::time::{ClockId, clock_gettime};
 
 /// CLOCK_MONOTONIC in microseconds; two processes of one machine can compare theirs.
-pub(crate) fn now_us() -> u64 {
+pub fn now_us() -> u64 {
     micros(ClockId::CLOCK_MONOTONIC)
 }
 

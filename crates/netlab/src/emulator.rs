@@ -225,13 +225,9 @@ impl Drop for Emulator {
 fn open_end(namespace: &Namespace, config: &EmulatorConfig) -> Result<Tun, LabError> {
     let name = &config.interface;
     let what = || format!("cannot make the device {name} in {:?}", namespace.label());
-    let options = TunOptions {
-        offload: config.offload,
-        mtu: Some(config.mtu),
-        transmit_queue: Some(TRANSMIT_QUEUE),
-        ..TunOptions::default()
-    };
+    let options = TunOptions { offload: config.offload, mtu: Some(config.mtu), ..TunOptions::default() };
     let tun = namespace.run(|| Tun::open(name, &options)).map_err(|e| LabError::system(what(), e))?;
+    namespace.set_transmit_queue(name, TRANSMIT_QUEUE)?;
     // Without IPv6 in the kernel there is nothing to switch off.
     let _ = namespace.sysctl(&format!("net/ipv6/conf/{name}/addr_gen_mode"), "1");
     tun.interface().set_up(true).map_err(|e| LabError::system(what(), e))?;

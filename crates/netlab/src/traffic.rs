@@ -24,12 +24,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use nix::time::{ClockId, clock_gettime};
-
 pub use bulk::{Direction, Sample, TcpReport, TcpTransfer, Throughput, tcp_transfer};
 pub use datagrams::{Pace, UdpReport, UdpStream, udp_stream};
 pub use messages::{Message, MessageReport, MessageStream, message_stream};
 
+pub use crate::clock::now_us;
 use crate::{LabError, Namespace};
 
 /// How often progress is told, and how long a worker may sleep before it looks whether it is to stop.
@@ -62,16 +61,6 @@ pub type Watcher<'a> = &'a mut dyn FnMut(Progress) -> ControlFlow<()>;
 /// A watcher that never looks.
 pub fn unwatched(_: Progress) -> ControlFlow<()> {
     ControlFlow::Continue(())
-}
-
-/// Microseconds of the monotonic clock, the same in all namespaces of one machine.
-///
-/// # Panics
-/// Never on Linux, which always has this clock.
-#[must_use]
-pub fn now_us() -> u64 {
-    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("Linux has a monotonic clock");
-    u64::try_from(Duration::from(now).as_micros()).expect("584,000 years of uptime")
 }
 
 /// Segments sent again by all TCP connections of a namespace since it was made (`RetransSegs` of RFC 2012).

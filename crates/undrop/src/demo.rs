@@ -53,8 +53,8 @@ pub(crate) struct DemoArgs {
     /// One-way delay of the link
     #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = units::parse_duration_us)]
     delay: u64,
-    /// Length of the bulk transfer in each of the three acts
-    #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u64).range(2..=3600))]
+    /// Length of the bulk transfer in each of the three acts; messages run for two thirds of it, 8 seconds at most
+    #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u64).range(3..=3600))]
     seconds: u64,
     /// Directory for the plot
     #[arg(long, value_name = "DIR", default_value = ".")]
@@ -147,7 +147,14 @@ fn picture(outcome: &Outcome) -> anyhow::Result<String> {
         latencies_ms: &measured.messages.latencies_ms,
         color,
     });
-    plot::render(&format!("1 KB messages over TCP {}", outcome.setup.congestion), &curves)
+    let setup = &outcome.setup;
+    let title = format!(
+        "Delivery of 1 KB messages by TCP {}, link of {} and {} one way",
+        setup.congestion,
+        units::format_bit_rate(setup.rate_bps),
+        units::format_duration_us(setup.delay_us)
+    );
+    plot::render(&title, &curves)
 }
 
 fn publish(outcome: &Outcome, plot_file: &Path, json: bool) -> anyhow::Result<()> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use nix::net::if_::InterfaceFlags;
 use rtnetlink::packet_route::address::AddressHeaderFlags;
-use rtnetlink::packet_route::link::{InfoData, InfoVeth};
+use rtnetlink::packet_route::link::{InfoData, InfoVeth, LinkAttribute};
 use rtnetlink::packet_route::route::{RouteAttribute, RouteMetric};
 use rtnetlink::{Handle, LinkBridge, LinkUnspec, LinkVeth, RouteMessageBuilder};
 
@@ -103,8 +103,8 @@ impl Namespace {
         self.netlink(&what, async |netlink| netlink.link().change(message).execute().await)
     }
 
-    /// Adds an address with its prefix length; the network's route comes with it. When this returns, neighbours find the
-    /// address: IPv6 skips duplicate detection, and its membership in the group that neighbours ask is waited for.
+    /// Adds an address with its prefix length; the network's route comes with it. When this returns, packets to the
+    /// address are taken in: IPv6 skips duplicate detection, and that the kernel is done with it is waited for.
     ///
     /// # Errors
     /// When the device does not exist or has the address already.
@@ -119,32 +119,32 @@ impl Namespace {
             request.execute().await
         })?;
         if let IpAddr::V6(address) = address.addr() {
-            self.wait_for_solicitations(interface, address);
+            self.wait_until_local(interface, address);
         }
         Ok(())
     }
 
-    /// The kernel joins the group at its leisure. A neighbour that asks before gets no answer and asks again a second
-    /// later, and by then has dropped most of what it had to send. A device that is down, or has no neighbours, never
-    /// joins; after a while nobody waits any longer.
-    fn wait_for_solicitations(&self, interface: &str, address: Ipv6Addr) {
+    /// The kernel takes an IPv6 address into service at its leisure, also without duplicate detection: it joins the group
+    /// in which neighbours ask, then makes the route by which packets are taken in. Until then packets are dropped, and a
+    /// neighbour without an answer asks again only a second later. A device that is down serves none; after a while
+    /// nobody waits any longer.
+    fn wait_until_local(&self, interface: &str, address: Ipv6Addr) {
         const STEPS: u32 = 2_000;
-        let asks = |flags: InterfaceFlags| {
-            flags.contains(InterfaceFlags::IFF_UP)
-                && !flags.intersects(InterfaceFlags::IFF_NOARP | InterfaceFlags::IFF_LOOPBACK)
-        };
         self.run(|| {
-            if !nix::ifaddrs::getifaddrs()
-                .is_ok_and(|mut all| all.any(|entry| entry.interface_name == interface && asks(entry.flags)))
-            {
+            let is_up = nix::ifaddrs::getifaddrs().is_ok_and(|mut all| {
+                all.any(|entry| {
+                    entry.interface_name == interface && entry.flags.contains(InterfaceFlags::IFF_UP)
+                })
+            });
+            if !is_up {
                 return;
             }
             for _ in 0..STEPS {
-                let table = std::fs::read_to_string("/proc/thread-self/net/igmp6").unwrap_or_default();
-                if listens_to_solicitations(&table, interface, address) {
-                    return;
+                // Without the table there is nothing to wait for.
+                match std::fs::read_to_string("/proc/thread-self/net/ipv6_route") {
+                    Ok(table) if !is_local(&table, address) => std::thread::sleep(Duration::from_millis(1)),
+                    _ => return,
                 }
-                std::thread::sleep(Duration::from_millis(1));
             }
         });
     }
@@ -202,6 +202,19 @@ impl Namespace {
     pub fn set_mtu(&self, interface: &str, mtu: u32) -> Result<(), LabError> {
         let what = format!("cannot set the MTU of {interface} to {mtu} in {:?}", self.label());
         let message = LinkUnspec::new_with_index(self.index(interface)?).mtu(mtu).build();
+        self.netlink(&what, async |netlink| netlink.link().change(message).execute().await)
+    }
+
+    /// Sets how many packets may wait in the queue of a device.
+    ///
+    /// # Errors
+    /// When it does not exist.
+    pub fn set_transmit_queue(&self, interface: &str, packets: u32) -> Result<(), LabError> {
+        let what = format!("cannot set the queue of {interface} to {packets} packets in {:?}", self.label());
+        // By an ioctl, only root of the machine may do it; by netlink, root of a user namespace too.
+        let queue = LinkAttribute::TxQueueLen(packets);
+        let message =
+            LinkUnspec::new_with_index(self.index(interface)?).append_extra_attribute(queue).build();
         self.netlink(&what, async |netlink| netlink.link().change(message).execute().await)
     }
 
@@ -267,12 +280,17 @@ impl Namespace {
     }
 }
 
-/// Whether the table of memberships (number and name of the device, group, …) has the group for questions about that
-/// address (RFC 4291 §2.7.1).
-fn listens_to_solicitations(table: &str, interface: &str, address: Ipv6Addr) -> bool {
-    let [.., a, b, c] = address.octets();
-    let group = format!("ff0200000000000000000001ff{a:02x}{b:02x}{c:02x}");
-    table.lines().any(|line| line.split_ascii_whitespace().skip(1).take(2).eq([interface, &group]))
+/// Whether the table of IPv6 routes (destination and its prefix length first, flags and device last) has the route by
+/// which packets to that address are taken in.
+fn is_local(table: &str, address: Ipv6Addr) -> bool {
+    const LOCAL: u32 = 0x8000_0000;
+    let start =
+        address.octets().iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}")) + " 80 ";
+    table.lines().filter(|line| line.starts_with(&start)).any(|line| {
+        let flags =
+            line.split_ascii_whitespace().nth_back(1).and_then(|word| u32::from_str_radix(word, 16).ok());
+        flags.is_some_and(|flags| flags & LOCAL != 0)
+    })
 }
 
 /// Behind the name stand eight counters of receiving and eight of sending: bytes, packets, errors, drops …
@@ -295,12 +313,16 @@ mod tests {
     }
 
     #[test]
-    fn the_group_for_questions_about_an_address_is_found() {
-        let table = "1    lo   ff020000000000000000000000000001 1 0000000C 0\n\
-                     2    eth0 ff0200000000000000000001ff340567 1 00000004 0\n";
-        let address = "fd81:0:0:1::1234:567".parse().unwrap();
-        assert!(listens_to_solicitations(table, "eth0", address));
-        assert!(!listens_to_solicitations(table, "lo", address));
-        assert!(!listens_to_solicitations(table, "eth0", "fd81::1".parse().unwrap()));
+    fn the_route_of_an_own_address_is_found() {
+        let line = |address: &str, prefix: &str, flags: &str| {
+            let zero = "0".repeat(32);
+            format!("{address} {prefix} {zero} 00 {zero} 00000000 00000001 00000000 {flags}     eth0\n")
+        };
+        let (own, neighbour) = ("fd810000000000090000000000000001", "fd810000000000090000000000000002");
+        let table =
+            line(own, "40", "80200001") + &line(own, "80", "80200001") + &line(neighbour, "80", "00200001");
+        assert!(is_local(&table, "fd81:0:0:9::1".parse().unwrap()));
+        assert!(!is_local(&table, "fd81:0:0:9::2".parse().unwrap()));
+        assert!(!is_local(&line(own, "40", "80200001"), "fd81:0:0:9::1".parse().unwrap()));
     }
 }

@@ -22,7 +22,7 @@ use super::table::percent_text;
 
 const MESSAGES_PER_SECOND: f64 = 100.0;
 const MESSAGE_BYTES: usize = 1024;
-const MESSAGES_TIME: Duration = Duration::from_secs(8);
+const MESSAGES_TIME_MAX: Duration = Duration::from_secs(8);
 /// Beyond the delay of the link: for the queues of a busy machine to empty.
 const SETTLING_TIME: Duration = Duration::from_millis(500);
 
@@ -171,7 +171,7 @@ fn messages(
         congestion: Some(plan.congestion.clone()),
         rate_hz: MESSAGES_PER_SECOND,
         message_bytes: MESSAGE_BYTES,
-        duration: MESSAGES_TIME,
+        duration: (plan.bulk_time * 2 / 3).min(MESSAGES_TIME_MAX),
         ..MessageStream::default()
     };
     let report = message_stream(between(sites), &stream, &mut watcher(display, interrupt))
