@@ -230,6 +230,14 @@ impl Gateway {
         }
     }
 
+    /// The tap missed packets, on its way in or out, and has been drained since. Those that arrived unseen must not be
+    /// taken for lost: recovery pauses for what was sent about that time.
+    pub fn handle_gap(&mut self) {
+        for peer in &mut self.peers {
+            peer.ingress.gap();
+        }
+    }
+
     /// A datagram arrived on the repair channel; it is decrypted in place.
     pub fn handle_datagram(&mut self, now_us: u64, from: SocketAddr, datagram: &mut [u8], out: &mut Outbox) {
         if let Err(reason) = self.receive(now_us, from, datagram, out) {

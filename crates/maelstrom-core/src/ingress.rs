@@ -26,6 +26,8 @@ pub(crate) use crate::ledger::TICK_US;
 const HALVES: usize = 16;
 /// More than the longest recipe takes.
 const RECIPE_MAX: usize = 512;
+/// After a gap in what the tap saw, so many packets more may have passed unseen without being named yet.
+const GAP_MARGIN: u64 = 512;
 /// Recovery delays beyond this are counted as this, in microseconds.
 const DELAY_MAX_US: u64 = 60_000_000;
 
@@ -276,6 +278,13 @@ impl Ingress {
             *term = Term { id: SymbolId(entry.seq.0), coefficient };
         }
         Ok((missing, terms))
+    }
+
+    /// The tap has missed packets that arrived: what repairs miss among those named so far, and soon, may be here.
+    pub(crate) fn gap(&mut self) {
+        let limit = self.ledger.newest().plus(GAP_MARGIN);
+        self.ledger.skip_before(&mut self.shelf, limit);
+        self.expire();
     }
 
     /// To be called every [`TICK_US`].

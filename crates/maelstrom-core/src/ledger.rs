@@ -82,6 +82,15 @@ impl Ledger {
         self.settle_before(shelf, limit.minus(1))
     }
 
+    /// Gives up all places before `limit` without counting them: nothing is known of what arrived there.
+    pub(crate) fn skip_before(&mut self, shelf: &mut Shelf, limit: Seq) {
+        self.end_run();
+        for step in 0..shelf.places().min(limit.0.saturating_sub(self.next.0)) {
+            shelf.settle(self.next.plus(step));
+        }
+        self.next = self.next.max(limit);
+    }
+
     fn settle_before(&mut self, shelf: &mut Shelf, limit: Seq) -> bool {
         if limit <= self.next {
             return false;

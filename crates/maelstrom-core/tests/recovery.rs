@@ -94,6 +94,30 @@ fn packets_that_repairs_overtake_are_not_injected() {
 }
 
 #[test]
+fn packets_that_the_tap_missed_are_not_taken_for_lost() {
+    let mut pair = Pair::up([config(A), config(B)]);
+    for n in 0..3_000u32 {
+        // The tap of B is blind for 300 packets; those arrive all the same.
+        let blind = (1_000..1_300).contains(&n);
+        if n == 1_300 {
+            pair.gateways[B].handle_gap();
+        }
+        pair.send(A, &udp(A, n as u16, &payload(n)), blind);
+        pair.advance(100);
+    }
+    pair.advance(3_000_000);
+    // Until the gap is noticed nobody can know; after it, nothing of it is brought back.
+    let injected: Vec<_> = pair.recovered[B].drain(..).collect();
+    assert!(injected.len() < 150, "{} injected", injected.len());
+    for n in 0..64u32 {
+        pair.send(A, &udp(A, n as u16, b"recovery goes on"), n % 20 == 5);
+        pair.advance(100);
+    }
+    pair.advance(100_000);
+    assert_eq!(pair.recovered[B].len(), 3);
+}
+
+#[test]
 fn a_quiet_stream_is_mended_within_the_deadline() {
     let one_layer = |side| maelstrom_core::Config { interleaves: vec![1], ..config(side) };
     let mut pair = Pair::up([one_layer(A), one_layer(B)]);

@@ -37,6 +37,8 @@ const CAPTURES_MAX: usize = 16;
 const PACKETS_MAX: usize = 2048;
 /// Rounds that repairs wait for a tap that is behind.
 const BEHIND_MAX: u32 = 8;
+/// How often the tap is asked whether it lost captures.
+const GAP_LOOK_US: u64 = 2_000;
 /// The longest wait, so that the loop looks around now and then whatever happens.
 const WAIT_MAX: Duration = Duration::from_millis(200);
 
@@ -79,6 +81,9 @@ pub struct Passive {
     now_us: u64,
     /// The kernel had more datagrams than the inbox holds.
     more_datagrams: bool,
+    /// Captures that the tap had lost at the last look.
+    dropped: u64,
+    next_gap_look_us: u64,
     /// For how many rounds the tap had more than its budget.
     behind: u32,
     stopping: bool,
@@ -106,6 +111,8 @@ impl Passive {
             started: Instant::now(),
             now_us: 0,
             more_datagrams: false,
+            dropped: 0,
+            next_gap_look_us: 0,
             behind: 0,
             stopping: false,
             config,
@@ -137,6 +144,7 @@ impl Passive {
             self.wait()?;
             self.collect();
             self.drain_tap()?;
+            self.look_for_gap();
             self.decode();
             self.timers();
             let Ports { socket, tun, .. } = &mut self.ports;
@@ -210,6 +218,19 @@ impl Passive {
         Ok(())
     }
 
+    /// Whether the tap has lost captures since the last look: asked at most every [`GAP_LOOK_US`].
+    fn look_for_gap(&mut self) {
+        if self.behind > 0 || self.now_us < self.next_gap_look_us {
+            return;
+        }
+        self.next_gap_look_us = self.now_us + GAP_LOOK_US;
+        let dropped = self.ports.tap.dropped();
+        if dropped != self.dropped {
+            self.dropped = dropped;
+            self.gateway.handle_gap();
+        }
+    }
+
     /// Step 4: the datagrams, now that what came before them is known.
     fn decode(&mut self) {
         // While the tap is behind, packets that the repairs name may still lie in it. A repair that waits too long finds
@@ -267,6 +288,7 @@ impl Passive {
         let core = core_config(&config).map_err(|error| error.to_string())?;
         self.gateway.reconfigure(core).map_err(|error| error.to_string())?;
         self.ports.take(replaced);
+        self.dropped = self.ports.tap.dropped();
         if let Some(control) = control {
             self.control = control;
         }
