@@ -216,7 +216,8 @@ fn the_drop_log_names_exactly_the_packets_that_are_missing() {
     let logged: HashSet<u64> = records.iter().map(|record| record.hash).collect();
     let lost = |number: &u32| logged.contains(&packet_hash(&udp_packet(4001, 4002, &payload(*number))));
     let expected: HashSet<u32> = (0..PACKETS).filter(|number| !lost(number)).collect();
-    assert_eq!(arrived, expected);
+    let differ: Vec<_> = arrived.symmetric_difference(&expected).take(10).collect();
+    assert!(differ.is_empty(), "missing without a record, or the reverse: {differ:?} …");
     // 10 % in bursts of 5; nobody else sends, but for the kernel's own few packets.
     let missing = PACKETS as usize - arrived.len();
     assert!((300..=750).contains(&missing), "{missing}");
