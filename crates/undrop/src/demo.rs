@@ -20,6 +20,7 @@ mod progress;
 mod table;
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -96,11 +97,19 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(u8::from(!outcome.verdict.masked)))
 }
 
-/// Found out before the demo runs, not after.
+/// Where the plot goes. That it can be written there is found out before the demo runs, not after.
 fn prepare_plot_file(directory: &Path) -> anyhow::Result<PathBuf> {
     let file = directory.join(PLOT_FILE);
+    let try_to_write = || match fs::File::create_new(&file) {
+        // A demo that is interrupted leaves nothing.
+        Ok(_) => fs::remove_file(&file),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            fs::File::options().append(true).open(&file).map(drop)
+        }
+        Err(error) => Err(error),
+    };
     fs::create_dir_all(directory)
-        .and_then(|()| fs::File::options().append(true).create(true).open(&file))
+        .and_then(|()| try_to_write())
         .with_context(|| format!("--out: cannot write {}", file.display()))?;
     Ok(file)
 }
