@@ -96,6 +96,15 @@ fn differences(expected: &Packets, seen: &Packets) -> (usize, usize) {
     (missing.sum(), foreign.sum())
 }
 
+/// Tells the collecting thread to end, also when the traffic's assertions fail.
+struct Done<'d>(&'d AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 /// One run: what was not as it should be, and whether the tap itself says that it lost something.
 fn compare(offloads: Offloads) -> Result<(), (bool, String)> {
     let mut lab = Lab::build(offloads);
@@ -116,11 +125,12 @@ fn compare(offloads: Offloads) -> Result<(), (bool, String)> {
             }
             taps
         });
+        let done = Done(&done);
         traffic(&lab);
         let wire = lab.finish();
         // from the wire to the near end
         std::thread::sleep(Duration::from_millis(50));
-        done.store(true, Ordering::Release);
+        drop(done);
         (wire, collecting.join().unwrap())
     });
     let total = |packets: &Packets| packets.values().sum::<usize>();
