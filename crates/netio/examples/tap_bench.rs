@@ -49,6 +49,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!(
         "{rounds} rounds of {seconds} s each; times in microseconds, processor time in nanoseconds a packet"
     );
+    for variant in VARIANTS.into_iter().flatten().filter(|variant| variant.wake_us > 0) {
+        let start = now_ns();
+        let tap = bench.open(Some(variant))?;
+        let opened = now_ns();
+        drop(tap);
+        let [open, close] = [opened - start, now_ns() - opened].map(|ns| ns as f64 / 1e6);
+        println!("{}: opened in {open:.1} ms, closed in {close:.1} ms", variant.name);
+    }
     for rate in [200.0, 1_000.0, 20_000.0, 80_000.0] {
         println!("\ndelay of {PAYLOAD}-byte UDP at {rate} packets a second");
         println!(
