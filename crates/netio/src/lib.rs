@@ -10,7 +10,7 @@
 //! | super-packet to wire packets | `segment.rs`, `checksum.rs`, `header.rs` |
 //! | wire packets to super-packet | `coalesce.rs` |
 //! | tap | `tap/`, `../bpf/tap.c` |
-//! | TUN device | `tun.rs`, `interface.rs` |
+//! | TUN device | `tun.rs`, `interface.rs`, `netlink.rs` |
 //! | waiting, signals | `poll.rs`, `signals.rs` |
 //! | repair channel | `udp.rs` |
 //! | children | `process.rs` |
@@ -21,6 +21,7 @@ pub mod checksum;
 pub mod coalesce;
 mod header;
 pub mod interface;
+mod netlink;
 pub mod offload;
 pub mod poll;
 pub mod process;

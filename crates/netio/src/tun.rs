@@ -10,7 +10,7 @@ use crate::checksum::Sum;
 use crate::header::{Layout, TCP};
 use crate::interface::{Interface, check, check_len, name_field, request_for};
 use crate::offload::VIRTIO_HEADER_LEN;
-use crate::{Gso, Offload};
+use crate::{Gso, Offload, netlink};
 
 /// A buffer of this size holds whatever a TUN device hands over.
 pub const BUFFER_LEN: usize = 65_536 + 64;
@@ -75,7 +75,9 @@ impl Tun {
         if let Some(packets) = options.transmit_queue {
             match interface.set_transmit_queue(packets) {
                 // By this request the kernel lets only root of the machine do it, not root of a user namespace.
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    netlink::set_transmit_queue(interface.index(), packets)?;
+                }
                 other => other?,
             }
         }

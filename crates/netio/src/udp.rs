@@ -245,7 +245,14 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
+    use crate::interface::Interface;
     use crate::poll::{Interest, Poller};
+
+    /// A socket on the loopback interface, which a namespace made for tests may not have switched on.
+    fn bind(address: &str) -> RepairSocket {
+        let _ = Interface::open("lo").and_then(|loopback| loopback.set_up(true));
+        RepairSocket::bind(address.parse().unwrap()).unwrap()
+    }
 
     #[allow(clippy::disallowed_methods, reason = "a test over real sockets needs an end")]
     fn receive(socket: &mut RepairSocket, count: usize) -> Vec<Vec<u8>> {
@@ -262,8 +269,8 @@ mod tests {
     #[test]
     fn datagrams_of_many_sizes_arrive_whole_and_in_order() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
-            let mut a = RepairSocket::bind(address.parse().unwrap()).unwrap();
-            let mut b = RepairSocket::bind(address.parse().unwrap()).unwrap();
+            let mut a = bind(address);
+            let mut b = bind(address);
             let (from, to) = (a.local_address().unwrap(), b.local_address().unwrap());
             let sizes = (0..700).map(|n| if n % 97 == 0 { 60 } else { 1400 - n % 3 / 2 * 7 });
             let sent: Vec<Vec<u8>> = sizes.enumerate().map(|(n, size)| vec![n as u8; size]).collect();
@@ -276,7 +283,7 @@ mod tests {
 
     #[test]
     fn what_cannot_leave_whole_is_counted() {
-        let mut a = RepairSocket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let mut a = bind("127.0.0.1:0");
         assert_eq!(a.send([("127.0.0.1:9".parse().unwrap(), &vec![0; 65_530][..])]), 1);
         assert_eq!(a.counts(), UdpCounts { too_long: 1, ..UdpCounts::default() });
         // no such version on this socket
@@ -286,8 +293,8 @@ mod tests {
 
     #[test]
     fn empty_datagrams_are_sent_one_by_one() {
-        let mut a = RepairSocket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let mut b = RepairSocket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let mut a = bind("127.0.0.1:0");
+        let mut b = bind("127.0.0.1:0");
         let to = b.local_address().unwrap();
         let datagrams: [&[u8]; 5] = [b"", b"", b"xy", b"", b"z"];
         assert_eq!(a.send(datagrams.map(|datagram| (to, datagram))), 0);

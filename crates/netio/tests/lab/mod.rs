@@ -65,7 +65,8 @@ pub(crate) enum Offloads {
 }
 
 impl Lab {
-    pub(crate) fn build(offloads: Offloads) -> Self {
+    /// An error says that this user may not do what these offloads need.
+    pub(crate) fn build(offloads: Offloads) -> io::Result<Self> {
         let offload = offloads == Offloads::On;
         let [a, r, b] = ["a", "r", "b"].map(|label| Namespace::create(label).unwrap());
         a.add_veth("eth0", &r, "eth0", MTU).unwrap();
@@ -100,12 +101,9 @@ impl Lab {
             }
         }
         if matches!(offloads, Offloads::Merging | Offloads::MergingFixedIds) {
-            a.run(|| {
-                switch("eth0", MERGING, true).unwrap();
-                wait_before_merging("eth0").unwrap();
-            });
+            a.run(|| switch("eth0", MERGING, true).and_then(|()| wait_before_merging("eth0")))?;
         }
-        Self { a, r, b, wire: Some(Wire::lay(out, back, end, offloads)) }
+        Ok(Self { a, r, b, wire: Some(Wire::lay(out, back, end, offloads)) })
     }
 
     /// Waits until nothing moves any more and returns what was on the wire.
