@@ -26,6 +26,16 @@ const URG: u8 = 0x20;
 const CWR: u8 = 0x80;
 
 /// Super-packets in the making.
+///
+/// ```
+/// use netio::{Offload, coalesce::Coalescer};
+/// let mut coalescer = Coalescer::new(false);
+/// let mut written = 0;
+/// let mut write = |offload: &Offload, packet: &[u8]| written += packet.len();
+/// coalescer.push(b"no IP packet", &mut write); // cannot be joined: goes on at once
+/// coalescer.flush(&mut write);
+/// assert_eq!(written, 12);
+/// ```
 pub struct Coalescer {
     slots: [Slot; FLOWS],
     udp: bool,

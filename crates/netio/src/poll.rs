@@ -36,6 +36,19 @@ pub struct Ready {
 }
 
 /// A set of watched descriptors. A descriptor leaves the set when it is closed.
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// use netio::poll::{Interest, Poller};
+/// use std::time::Duration;
+/// let socket = std::net::UdpSocket::bind("127.0.0.1:0")?;
+/// let mut poller = Poller::new()?;
+/// poller.add(&socket, 7, Interest::Readable)?;
+/// for ready in poller.wait(Some(Duration::from_micros(150)))? {
+///     assert_eq!(ready.token, 7);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct Poller {
     epoll: OwnedFd,

@@ -40,6 +40,17 @@ pub struct TunOptions {
 }
 
 /// A TUN device. Reading and writing never block.
+///
+/// ```no_run
+/// # fn main() -> std::io::Result<()> {
+/// use netio::{segment, tun::{BUFFER_LEN, Tun, TunOptions}};
+/// let tun = Tun::open("tun%d", &TunOptions { offload: true, up: true, ..TunOptions::default() })?;
+/// let (mut buffer, mut scratch) = (vec![0; BUFFER_LEN], vec![0; BUFFER_LEN]);
+/// while let Some((offload, packet)) = tun.recv(&mut buffer)? {
+///     let cut = segment::cut(packet, &offload, &mut scratch, |wire| println!("{} bytes", wire.len()));
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct Tun {
     file: OwnedFd,

@@ -24,6 +24,16 @@ const TRAIN_MAX: usize = 65_535 - 48;
 ///
 /// Datagrams are never fragmented by the kernel: the "don't fragment" bit is set and what is longer than the
 /// interface's MTU is refused. What the kernel does not take at once is dropped and counted, never queued here.
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// use netio::udp::RepairSocket;
+/// let mut socket = RepairSocket::bind("127.0.0.1:0".parse().unwrap())?;
+/// let to = socket.local_address()?;
+/// let not_taken = socket.send([(to, &b"one"[..]), (to, b"two")]);
+/// socket.recv(|from, datagram| assert!(from == to && datagram.len() == 3))?;
+/// # Ok(()) }
+/// ```
 pub struct RepairSocket {
     socket: UdpSocket,
     state: UdpSocketState,

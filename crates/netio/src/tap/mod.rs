@@ -165,6 +165,25 @@ pub struct TapCounts {
 
 /// An open tap. Nothing of it stays when it is dropped.
 ///
+/// ```no_run
+/// # fn main() -> std::io::Result<()> {
+/// use netio::tap::{Tap, TapConfig};
+/// let far = vec!["10.81.2.0/24".parse().unwrap()];
+/// let mut tap = Tap::open(&TapConfig {
+///     interface: "wan0".to_owned(),
+///     outgoing_to: far.clone(),
+///     incoming_from: far,
+///     ..TapConfig::default()
+/// })?;
+/// let mut scratch = vec![0; 65_536];
+/// let drained = tap.drain(256, |captured| {
+///     let cut = netio::segment::cut(captured.packet, &captured.offload, &mut scratch, |packet| {
+///         println!("{:?}: {} bytes on the wire", captured.direction, packet.len());
+///     });
+/// })?;
+/// # Ok(()) }
+/// ```
+///
 /// Its descriptor becomes readable when captured packets wait, at a high rate some microseconds later, and stays so
 /// until [`Tap::drain`] has been called. There may be none, then.
 pub struct Tap {

@@ -1,0 +1,131 @@
+//! The path of a packet does not allocate: cutting, joining, draining a tap, sending and receiving repairs.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::io::{ErrorKind, Write as _};
+
+use netio::coalesce::Coalescer;
+use netio::poll::{Interest, Poller};
+use netio::segment::cut;
+use netio::tap::{Tap, TapConfig, TapKind};
+use netio::tun::{BUFFER_LEN, Tun, TunOptions};
+use netio::udp::RepairSocket;
+use netio::{Gso, Offload};
+use netlab::Namespace;
+
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: everything is handed to the system's allocator; counting does not allocate.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of `dealloc`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Runs `work` twice, so that what is made once is made, and counts in the second run.
+fn allocations(mut work: impl FnMut()) -> u64 {
+    work();
+    let before = ALLOCATIONS.get();
+    work();
+    ALLOCATIONS.get() - before
+}
+
+fn super_packet() -> Vec<u8> {
+    let mut packet = vec![7; 40 + 20_000];
+    packet[..20].copy_from_slice(&[0x45, 0, 0, 0, 0, 9, 0x40, 0, 64, 6, 0, 0, 10, 9, 0, 2, 10, 9, 0, 1]);
+    packet[2..4].copy_from_slice(&20_040_u16.to_be_bytes());
+    packet[32] = 0x50;
+    packet[33] = 0x10;
+    packet
+}
+
+#[test]
+fn cutting_and_joining_do_not_allocate() {
+    let (packet, offload) = (super_packet(), Offload::segments(Gso::Tcp4, 1200));
+    let (mut scratch, mut coalescer) = (vec![0; 65_536], Coalescer::new(true));
+    let (mut cut_packets, mut written) = (0, 0);
+    let count = allocations(|| {
+        let mut write = |offload: &Offload, _: &[u8]| written += usize::from(offload.is_super());
+        cut_packets += cut(&packet, &offload, &mut scratch, |wire| coalescer.push(wire, &mut write)).unwrap();
+        coalescer.flush(&mut write);
+    });
+    assert_eq!((cut_packets, written, count), (34, 2, 0));
+}
+
+#[test]
+fn repairs_are_sent_and_received_without_allocating() {
+    if !netlab::privilege::namespaces_or_skip("allocations of the repair socket") {
+        return;
+    }
+    let host = Namespace::create("host").unwrap();
+    let bind = || host.run(|| RepairSocket::bind("127.0.0.1:0".parse().unwrap()).unwrap());
+    let (mut a, mut b) = (bind(), bind());
+    let to = b.local_address().unwrap();
+    let datagrams = [[1; 1300]; 100];
+    let mut received = 0;
+    let count = allocations(|| {
+        assert_eq!(a.send(datagrams.iter().map(|datagram| (to, &datagram[..]))), 0);
+        b.recv(|_, _| received += 1).unwrap();
+    });
+    assert_eq!((received, count), (200, 0));
+}
+
+#[test]
+fn taps_and_tun_devices_do_not_allocate() {
+    if !netlab::privilege::available_or_skip("allocations of taps") {
+        return;
+    }
+    let host = Namespace::create("host").unwrap();
+    let options = TunOptions { offload: true, mtu: Some(1300), transmit_queue: None, up: true };
+    let tun = host.run(|| Tun::open("tun0", &options).unwrap());
+    host.add_address("tun0", "10.9.0.1/24".parse().unwrap()).unwrap();
+    let mut socket = host.run(|| RepairSocket::bind("10.9.0.1:0".parse().unwrap()).unwrap());
+    for kind in [TapKind::Ebpf, TapKind::Packet] {
+        let config = TapConfig {
+            interface: "tun0".to_owned(),
+            outgoing_to: vec!["10.9.0.2/32".parse().unwrap()],
+            kind,
+            ..TapConfig::default()
+        };
+        let mut tap = match host.run(|| Tap::open(&config)) {
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                let _ = writeln!(std::io::stderr(), "SKIPPED: allocations of the {kind} tap: {error}");
+                continue;
+            }
+            tap => tap.unwrap(),
+        };
+        let mut poller = Poller::new().unwrap();
+        poller.add(&tap, 1, Interest::Readable).unwrap();
+        let (mut buffer, mut scratch) = (vec![0; BUFFER_LEN], vec![0; BUFFER_LEN]);
+        let (datagrams, to) = ([[1; 1200]; 20], "10.9.0.2:9".parse().unwrap());
+        let (mut captured_packets, mut read) = (0, 0);
+        let count = allocations(|| {
+            assert_eq!(socket.send(datagrams.iter().map(|datagram| (to, &datagram[..]))), 0);
+            poller.wait(None).unwrap().for_each(drop);
+            let drained = tap.drain(1000, |captured| {
+                let cut = cut(captured.packet, &captured.offload, &mut scratch, |_| captured_packets += 1);
+                cut.unwrap();
+            });
+            assert!(!drained.unwrap().more);
+            while let Some((offload, packet)) = tun.recv(&mut buffer).unwrap() {
+                read += cut(packet, &offload, &mut scratch, |_| {}).unwrap();
+            }
+        });
+        assert_eq!((captured_packets, count), (40, 0), "{kind}");
+        assert!(read >= 40);
+    }
+}
