@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
-// Copies the packets of chosen networks into a ring buffer, as they leave and enter an interface. It never alters, delays
-// or drops a packet: whatever happens here, the verdict is "go on with the next program".
+// Copies the packets of chosen networks into a ring buffer, as they leave and enter an interface. It never
+// alters, delays or drops a packet: whatever happens here, the verdict is "go on with the next program".
 //
-// The path of a packet: undrop_egress or undrop_ingress -> copy: find the IP header -> wanted4, wanted6: is it of one of our
-// networks? -> capture: reserve a record of its size class, copy, submit.
+// The path of a packet: undrop_egress or undrop_ingress -> copy: find the IP header -> wanted4, wanted6: is
+// it of one of our networks? -> capture: reserve a record of its size class, copy, submit.
 //
-// Rebuilt by `bpf/build.sh`; the object is checked in, so that nobody needs a C compiler. Nothing but the kernel's
-// stable interface is used (no header of a certain kernel), of Linux 5.8 and later. `-mcpu=v2` serves all of them.
+// Rebuilt by `bpf/build.sh`; the object is checked in, so that nobody needs a C compiler. Nothing but the
+// kernel's stable interface is used (no header of a certain kernel), of Linux 5.8 and later. `-mcpu=v2`
+// serves all of them.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-// ---- linux/bpf.h, so much as is used; written out so that the object does not depend on the headers of a machine
+// ---- linux/bpf.h, so much as is used; written out so that the object does not depend on the headers of a
+// machine
 
 struct __sk_buff {
 	u32 len;
@@ -164,8 +166,8 @@ INLINE void submit(struct record *record)
 		return;
 	}
 	ring_submit(record, NO_WAKEUP);
-	// Submitting is a full barrier, and the reader first wants to be waked, then looks once more: either it has seen
-	// this record, or we see its wish here.
+	// Submitting is a full barrier, and the reader first wants to be waked, then looks once more: either it has
+	// seen this record, or we see its wish here.
 	if (*reader_polls)
 		return;
 	void *nothing = ring_reserve(&ring, 8, 0);
@@ -201,8 +203,8 @@ INLINE void capture(struct __sk_buff *skb, const struct packet *packet, u32 dire
 		count(RING_FULL);
 		return;
 	}
-	// The verifier wants to see the bounds on the very register that is passed on, in 64 bits; an old one learns nothing
-	// from "not zero".
+	// The verifier wants to see the bounds on the very register that is passed on, in 64 bits; an old one learns
+	// nothing from "not zero".
 	asm volatile("" : "+r"(length), "+r"(limit));
 	if (length < IP_HEADER || length > limit || load_bytes(skb, packet->at, record->packet, length)) {
 		ring_discard(record, 0);

@@ -1,10 +1,11 @@
-//! The two kinds of tap beside each other and beside none, in one run: delay from a packet's sending to its being seen here,
-//! packets per second, processor time per packet.
+//! The two kinds of tap beside each other and beside none, in one run: delay from a packet's sending to its
+//! being seen here, packets per second, processor time per packet.
 //!
 //! `cargo run --release -p netio --example tap_bench [SECONDS_PER_ROUND] [ROUNDS]`, as root (namespaces).
 //!
-//! "each" is with `wake_us: 0`: every packet wakes the reader. Rounds of the kinds alternate, so that what else the machine does hits all of them. Everything runs over a cable (veth)
-//! between two namespaces; the tap is at the sender's end and cuts what it captures into wire packets, as a gateway does.
+//! "each" is with `wake_us: 0`: every packet wakes the reader. Rounds of the kinds alternate, so that what
+//! else the machine does hits all of them. Everything runs over a cable (veth) between two namespaces; the
+//! tap is at the sender's end and cuts what it captures into wire packets, as a gateway does.
 
 #![allow(clippy::disallowed_methods, reason = "measuring is reading the clock")]
 
@@ -191,7 +192,8 @@ impl Bench {
         Ok(Some(self.near.run(|| Tap::open(&config))?))
     }
 
-    /// Runs `traffic`, which returns packets sent and its own processor time, beside a thread that drains the tap.
+    /// Runs `traffic`, which returns packets sent and its own processor time, beside a thread that drains the
+    /// tap.
     fn beside(
         &self,
         variant: Option<Variant>,

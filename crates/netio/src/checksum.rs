@@ -1,7 +1,8 @@
 //! The Internet checksum (RFC 1071), fast enough to be computed for every segment that we cut.
 //!
-//! Data is summed as native-endian 32-bit lanes into 64-bit accumulators (RFC 1071 §2: the sum does not depend on the
-//! byte order as long as the result is written back in the same order), which compilers turn into vector code.
+//! Data is summed as native-endian 32-bit lanes into 64-bit accumulators (RFC 1071 §2: the sum does not
+//! depend on the byte order as long as the result is written back in the same order), which compilers turn
+//! into vector code.
 
 /// A ones' complement sum under way.
 ///
@@ -49,8 +50,8 @@ impl Sum {
         Self(self.0 + other.0)
     }
 
-    /// The sum folded to 16 bits, not complemented: what stands in the checksum field of a packet whose checksum
-    /// is left to the card, when taken over the pseudo-header.
+    /// The sum folded to 16 bits, not complemented: what stands in the checksum field of a packet whose
+    /// checksum is left to the card, when taken over the pseudo-header.
     #[must_use]
     pub fn fold(self) -> u16 {
         let mut sum = self.0;

@@ -1,11 +1,11 @@
 //! Joins consecutive segments of a flow into one super-packet, for writing to a TUN device with offloads.
 //!
-//! The path of a packet: [`Coalescer::push`] → `Arrival::of` (may it be joined at all?) → the slot of its flow →
-//! `Slot::join` or a new slot → `Slot::write`.
+//! The path of a packet: [`Coalescer::push`] → `Arrival::of` (may it be joined at all?) → the slot of its
+//! flow → `Slot::join` or a new slot → `Slot::write`.
 //!
-//! Nothing is lost by joining: [`crate::segment::cut`] gives back the very packets, bit for bit. So a packet joins only
-//! if its headers follow from the one before and its checksums are right. Packets of one flow keep their order; between flows
-//! it may change, as it does when the kernel merges what a card receives.
+//! Nothing is lost by joining: [`crate::segment::cut`] gives back the very packets, bit for bit. So a packet
+//! joins only if its headers follow from the one before and its checksums are right. Packets of one flow keep
+//! their order; between flows it may change, as it does when the kernel merges what a card receives.
 
 use crate::checksum::{Sum, copy_and_sum};
 use crate::header::{Layout, TCP, UDP};

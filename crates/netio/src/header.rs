@@ -95,7 +95,8 @@ impl Layout {
         Sum::of(self.addresses(packet)).word(u16::from(self.protocol))
     }
 
-    /// Where the checksum of this protocol is, in bytes from the transport header; also the shortest header that holds it.
+    /// Where the checksum of this protocol is, in bytes from the transport header; also the shortest header
+    /// that holds it.
     pub(crate) fn checksum_offset(&self) -> Option<usize> {
         match self.protocol {
             TCP if self.total - self.transport >= 20 => Some(16),

@@ -99,7 +99,8 @@ impl Interface {
         self.request(libc::SIOCSIFFLAGS, |ask| ask.ifr_ifru.ifru_flags = flags).map(drop)
     }
 
-    /// Gives the interface an IPv4 address in place of its first one; on a point-to-point interface it stands alone (/32).
+    /// Gives the interface an IPv4 address in place of its first one; on a point-to-point interface it stands
+    /// alone (/32).
     ///
     /// # Errors
     /// What the kernel says.

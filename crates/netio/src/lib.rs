@@ -1,8 +1,9 @@
 //! Linux packet I/O in batches: taps, TUN devices, UDP with segmentation offload.
 //!
-//! A packet here is an IP packet from its IP header on; no link header. What a tap or a TUN device hands over may be
-//! a *super-packet* (many segments that the card would cut apart, or that the kernel has merged); [`segment::cut`]
-//! turns it into the exact packets of the wire, [`coalesce::Coalescer`] does the reverse for writing.
+//! A packet here is an IP packet from its IP header on; no link header. What a tap or a TUN device hands over
+//! may be a *super-packet* (many segments that the card would cut apart, or that the kernel has merged);
+//! [`segment::cut`] turns it into the exact packets of the wire, [`coalesce::Coalescer`] does the reverse for
+//! writing.
 //!
 //! | stage | file |
 //! |---|---|
@@ -15,7 +16,8 @@
 //! | repair channel | `udp.rs` |
 //! | children | `process.rs` |
 //!
-//! This is a driver crate: it is the one room with `unsafe` (system calls), and it knows nothing of any protocol of ours.
+//! This is a driver crate: it is the one room with `unsafe` (system calls), and it knows nothing of any
+//! protocol of ours.
 
 pub mod checksum;
 pub mod coalesce;

@@ -1,4 +1,5 @@
-//! What the kernel leaves undone on a packet: segmentation and checksum, as told by a virtio-net header or a tap.
+//! What the kernel leaves undone on a packet: segmentation and checksum, as told by a virtio-net header or a
+//! tap.
 
 /// How many bytes the virtio-net header takes before each packet.
 pub const VIRTIO_HEADER_LEN: usize = 10;
@@ -63,7 +64,8 @@ impl Offload {
         self.gso != Gso::None
     }
 
-    /// Reads a virtio-net header in the machine's byte order; `packet` tells which IP version a UDP super-packet is.
+    /// Reads a virtio-net header in the machine's byte order; `packet` tells which IP version a UDP
+    /// super-packet is.
     #[must_use]
     pub fn from_virtio(header: &[u8; VIRTIO_HEADER_LEN], packet: &[u8]) -> Self {
         let field = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);

@@ -107,7 +107,8 @@ impl Poller {
         self.control(libc::EPOLL_CTL_DEL, descriptor, 0, Interest::Readable)
     }
 
-    /// Waits until a descriptor is ready or `timeout` is over (`None`: without end), and returns those that are ready.
+    /// Waits until a descriptor is ready or `timeout` is over (`None`: without end), and returns those that
+    /// are ready.
     ///
     /// It may return early with none: because of a signal, or of a timer of an earlier call.
     ///
@@ -154,8 +155,8 @@ impl Poller {
         let time = timeout.map(timespec);
         let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         let signals = std::ptr::null::<libc::sigset_t>();
-        // SAFETY: the events are writable memory for that many, the time is null or lives through the call, and there
-        // is no signal mask.
+        // SAFETY: the events are writable memory for that many, the time is null or lives through the call,
+        // and there is no signal mask.
         let count = unsafe {
             libc::syscall(
                 libc::SYS_epoll_pwait2,

@@ -6,7 +6,8 @@ use std::process::Command;
 /// Makes the child die by SIGKILL as soon as the *thread* that spawns it ends, however that thread ends
 /// (also by `kill -9` of the process).
 ///
-/// A parent that died between fork and this setting is noticed too: such a child exits before it becomes the command.
+/// A parent that died between fork and this setting is noticed too: such a child exits before it becomes the
+/// command.
 ///
 /// ```
 /// let mut command = std::process::Command::new("true");
@@ -15,8 +16,9 @@ use std::process::Command;
 /// ```
 pub fn die_with_parent(command: &mut Command) {
     let parent = nix::unistd::getpid();
-    // SAFETY: the closure runs in the child between fork and exec, where only async-signal-safe calls are allowed;
-    // prctl and getppid are plain system calls, and building an io::Error from a code does not allocate.
+    // SAFETY: the closure runs in the child between fork and exec, where only async-signal-safe calls are
+    // allowed; prctl and getppid are plain system calls, and building an io::Error from a code does not
+    // allocate.
     unsafe {
         command.pre_exec(move || {
             nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;

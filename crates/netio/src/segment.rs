@@ -1,15 +1,16 @@
 //! Cuts a super-packet into exactly the packets that the card, or the kernel in its place, puts on the wire.
 //!
-//! The rules are those of Linux' software segmentation (`tcp_gso_segment`, `__udp_gso_segment`, `inet_gso_segment`,
-//! `skb_checksum_help`), which cards imitate:
+//! The rules are those of Linux' software segmentation (`tcp_gso_segment`, `__udp_gso_segment`,
+//! `inet_gso_segment`, `skb_checksum_help`), which cards imitate:
 //!
 //! - the payload is cut every `segment_size` bytes; all headers and options are copied;
 //! - IPv4 identification counts up from one segment to the next, unless [`Offload::fixed_id`];
 //! - lengths and checksums are made anew; TCP sequence numbers go on;
 //! - FIN and PSH stand on the last segment only, CWR on the first only.
 //!
-//! One wire packet may differ in one bit pattern: where the TCP checksum comes out as zero, Linux' software writes
-//! 0xffff into packets of a single segment, cards and software segmentation write 0x0000. Both mean the same; we write 0x0000.
+//! One wire packet may differ in one bit pattern: where the TCP checksum comes out as zero, Linux' software
+//! writes 0xffff into packets of a single segment, cards and software segmentation write 0x0000. Both mean
+//! the same; we write 0x0000.
 
 use crate::Gso;
 use crate::Offload;
@@ -62,8 +63,9 @@ pub enum Refusal {
 /// Cuts `packet` into wire packets and hands each to `emit`; returns how many.
 ///
 /// A single packet is emitted as it is, but for two things: a checksum left to the card is finished (told by
-/// `offload`, or by the field holding just the pseudo-header's sum), and link-layer padding behind the packet is cut off. What
-/// is no IP packet at all is emitted untouched. Nothing is emitted where a reason is returned.
+/// `offload`, or by the field holding just the pseudo-header's sum), and link-layer padding behind the packet
+/// is cut off. What is no IP packet at all is emitted untouched. Nothing is emitted where a reason is
+/// returned.
 ///
 /// `scratch` must hold the largest packet emitted; 64 KiB always do. Its content is lost.
 ///
@@ -284,7 +286,8 @@ fn put_word(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
 
-/// Writes the checksum to the start of `field`. UDP says "no checksum" by zero and so spells zero 0xffff (RFC 768).
+/// Writes the checksum to the start of `field`. UDP says "no checksum" by zero and so spells zero 0xffff (RFC
+/// 768).
 fn write_checksum(field: &mut [u8], sum: Sum, udp: bool) {
     let checksum = sum.finish();
     put_word(field, 0, if udp && checksum == 0 { 0xffff } else { checksum });

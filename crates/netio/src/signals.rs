@@ -23,13 +23,14 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Holds the three signals back in this thread, and in those that it starts from now on: to be called before any
-    /// other thread is started.
+    /// Holds the three signals back in this thread, and in those that it starts from now on: to be called
+    /// before any other thread is started.
     ///
     /// # Errors
     /// What the kernel says.
     pub fn new() -> io::Result<Self> {
-        // SAFETY: a signal set is plain data, for which zero is a value; sigemptyset then makes it the empty set.
+        // SAFETY: a signal set is plain data, for which zero is a value; sigemptyset then makes it the empty
+        // set.
         let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
         // SAFETY: the set is valid for writing.
         check(unsafe { libc::sigemptyset(&raw mut set) })?;

@@ -1,7 +1,7 @@
 //! A TUN device: a network interface whose packets are read and written by this process.
 //!
-//! With offloads the kernel hands over whole super-packets and takes them too, so that one system call moves up to
-//! 64 KiB. The device vanishes with its file descriptor, however the process ends.
+//! With offloads the kernel hands over whole super-packets and takes them too, so that one system call moves
+//! up to 64 KiB. The device vanishes with its file descriptor, however the process ends.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -33,7 +33,7 @@ pub struct TunOptions {
     pub offload: bool,
     /// Largest IP packet in bytes; the kernel's default is 1500.
     pub mtu: Option<u32>,
-    /// How many packets may wait to be read by us; the kernel's default is 500, which stays inside a user namespace.
+    /// How many packets may wait to be read by us; the kernel's default is 500.
     pub transmit_queue: Option<u32>,
     /// Switch it on at once.
     pub up: bool,
@@ -61,7 +61,8 @@ pub struct Tun {
 }
 
 impl Tun {
-    /// Makes the device in the network namespace of the calling thread. A name with `%d` has it replaced by a number.
+    /// Makes the device in the network namespace of the calling thread. A name with `%d` has it replaced by a
+    /// number.
     ///
     /// # Errors
     /// What the kernel says: `EPERM` without `CAP_NET_ADMIN`, `EBUSY` where there is such an interface.
@@ -160,8 +161,8 @@ impl Tun {
         }
     }
 
-    /// Writes one packet or super-packet given in `pieces`, all headers in the first; `false` where the kernel has no
-    /// room for it now.
+    /// Writes one packet or super-packet given in `pieces`, all headers in the first; `false` where the
+    /// kernel has no room for it now.
     ///
     /// The transport checksum field must hold the folded sum of the pseudo-header where `offload` says that the
     /// checksum is to be finished, as it does in whatever [`Tun::recv`] returned with that `offload`.
@@ -261,8 +262,8 @@ fn transport_of(headers: &[u8]) -> Option<(usize, u8)> {
     }
 }
 
-/// Writes the pseudo-header's folded sum into the checksum field of a TCP or UDP packet: the checksum is left to the
-/// kernel or the card. `false` where the packet is no such packet.
+/// Writes the pseudo-header's folded sum into the checksum field of a TCP or UDP packet: the checksum is left
+/// to the kernel or the card. `false` where the packet is no such packet.
 pub fn leave_checksum(packet: &mut [u8]) -> bool {
     let Some(layout) = Layout::of(packet) else { return false };
     let Some(offset) = layout.checksum_offset() else { return false };

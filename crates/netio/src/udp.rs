@@ -1,5 +1,5 @@
-//! The repair channel's UDP socket: equal-sized datagrams leave as one buffer that the kernel or card cuts (GSO), and
-//! neighbours arrive as one (GRO). Batching system calls alone would buy nothing; this does.
+//! The repair channel's UDP socket: equal-sized datagrams leave as one buffer that the kernel or card cuts
+//! (GSO), and neighbours arrive as one (GRO). Batching system calls alone would buy nothing; this does.
 
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
@@ -109,7 +109,8 @@ impl RepairSocket {
         self.socket.local_addr()
     }
 
-    /// Sends datagrams, neighbours of one size and address as one train; returns how many the kernel did not take.
+    /// Sends datagrams, neighbours of one size and address as one train; returns how many the kernel did not
+    /// take.
     pub fn send<'d>(&mut self, datagrams: impl IntoIterator<Item = (SocketAddr, &'d [u8])>) -> u64 {
         let before = self.counts.not_taken();
         let longest = self.state.max_gso_segments();
@@ -141,7 +142,8 @@ impl RepairSocket {
                 let too_long = self.counts.too_long;
                 self.counts.cut_here += 1;
                 send_singly(&self.socket, destination, train, &mut self.counts);
-                // Where the datagrams are too long, quinn-udp takes it for "no trains at all" and never tries again.
+                // Where the datagrams are too long, quinn-udp takes it for "no trains at all" and never tries
+                // again.
                 if self.counts.too_long > too_long
                     && let Ok(state) = UdpSocketState::new(UdpSockRef::from(&self.socket))
                 {
@@ -208,8 +210,8 @@ impl Train {
     }
 }
 
-/// Whether a train may fail like this although its datagrams would go: a card that makes no checksums (EIO), datagrams
-/// longer than the MTU (EMSGSIZE, on older kernels EINVAL).
+/// Whether a train may fail like this although its datagrams would go: a card that makes no checksums (EIO),
+/// datagrams longer than the MTU (EMSGSIZE, on older kernels EINVAL).
 fn not_as_a_train(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL | libc::EMSGSIZE))
 }

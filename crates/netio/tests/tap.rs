@@ -1,5 +1,5 @@
-//! What taps capture, cut, is what the wire carries: one suite over every kind of tap, at an Ethernet interface and at
-//! one without a link header, for TCP and UDP of the real kernel, with offloads and without.
+//! What taps capture, cut, is what the wire carries: one suite over every kind of tap, at an Ethernet
+//! interface and at one without a link header, for TCP and UDP of the real kernel, with offloads and without.
 
 mod lab;
 
@@ -170,8 +170,9 @@ fn compare(offloads: Offloads) -> Result<(), (bool, String)> {
     Ok(())
 }
 
-/// On a busy machine the kernel's backlog between the two ends of a cable may overflow, or this process gets too little time
-/// to read the taps. Then tap and wire differ, and the kernel's counter or the tap's says so; such a run does not count.
+/// On a busy machine the kernel's backlog between the two ends of a cable may overflow, or this process gets
+/// too little time to read the taps. Then tap and wire differ, and the kernel's counter or the tap's says so;
+/// such a run does not count.
 fn captures_are_what_the_wire_carries(offloads: Offloads) {
     // the buffers are large: one run at a time
     static ONE: Mutex<()> = Mutex::new(());

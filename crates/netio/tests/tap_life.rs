@@ -1,5 +1,5 @@
-//! How taps come and go, and what they do besides copying: nothing stays behind, what is left out is left out, what does
-//! not fit is counted.
+//! How taps come and go, and what they do besides copying: nothing stays behind, what is left out is left
+//! out, what does not fit is counted.
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
 use std::net::{SocketAddr, UdpSocket};
@@ -186,7 +186,8 @@ fn no_packet_goes_unnoticed_whatever_the_rate() {
         let (a, _b) = pair.sockets(4);
         let (seen, ended) = (&AtomicUsize::new(0), &AtomicBool::new(false));
         std::thread::scope(|scope| {
-            // each burst is sent only when the one before has been seen to its end: a wake-up missed is one for good
+            // each burst is sent only when the one before has been seen to its end: a wake-up missed is one
+            // for good
             scope.spawn(move || {
                 let mut sent = 0;
                 for (burst, packets) in BURSTS.into_iter().cycle().take(BURST_COUNT).enumerate() {

@@ -1,7 +1,8 @@
 //! Attaching the two programs to an interface, so that nothing stays behind.
 //!
-//! TCX links die with the process. The filters of clsact (kernels before 6.6) do not: they have a fixed priority and one of a few
-//! handles, and who lives holds a lock of the same number. A filter whose lock is free is left over and is removed.
+//! TCX links die with the process. The filters of clsact (kernels before 6.6) do not: they have a fixed
+//! priority and one of a few handles, and who lives holds a lock of the same number. A filter whose lock is
+//! free is left over and is removed.
 
 use std::fs::{File, Metadata};
 use std::io;

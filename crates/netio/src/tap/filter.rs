@@ -1,8 +1,8 @@
-//! The packet socket's filter: a classic BPF program that the kernel runs on every packet of the interface, made from
-//! the networks.
+//! The packet socket's filter: a classic BPF program that the kernel runs on every packet of the interface,
+//! made from the networks.
 //!
-//! Offsets count from the IP header (`SKF_NET_OFF`), whatever the link header. Jumps forward are short or absolute, so a
-//! long list needs no care; the number of instructions has a bound.
+//! Offsets count from the IP header (`SKF_NET_OFF`), whatever the link header. Jumps forward are short or
+//! absolute, so a long list needs no care; the number of instructions has a bound.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

@@ -1,8 +1,9 @@
 //! Do the segments of a captured super-packet count their IPv4 identification up, or bear one and the same?
 //!
-//! The kernel merges both kinds of flow (GRO) and remembers which it was, but tells no tap. Linux counts up; some other
-//! systems send every "don't fragment" TCP segment with identification 0. So: 0 with "don't fragment" means a fixed
-//! identification, unless the flow has been seen with another number, whose count has just come round to 0.
+//! The kernel merges both kinds of flow (GRO) and remembers which it was, but tells no tap. Linux counts up;
+//! some other systems send every "don't fragment" TCP segment with identification 0. So: 0 with "don't
+//! fragment" means a fixed identification, unless the flow has been seen with another number, whose count has
+//! just come round to 0.
 
 use crate::header::TCP;
 use crate::{Gso, Offload};
@@ -36,7 +37,8 @@ impl Identifications {
     }
 }
 
-/// Where a flow is noted, and as what. Two flows may share it; a wrong guess is rare and then costs one super-packet.
+/// Where a flow is noted, and as what. Two flows may share it; a wrong guess is rare and then costs one
+/// super-packet.
 fn name(addresses: &[u8], ports: &[u8]) -> (usize, u32) {
     let mut mixed = 0_u64;
     for four in addresses.chunks_exact(4).chain([ports]) {

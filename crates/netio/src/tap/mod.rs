@@ -1,12 +1,15 @@
 //! A tap: copies of the packets that leave and enter an interface, as far as they belong to chosen networks.
 //!
-//! The traffic itself goes its way untouched. Two kinds do the same (`docs/adr/0002-tap.md` says when to take which):
+//! The traffic itself goes its way untouched. Two kinds do the same (`docs/adr/0002-tap.md` says when to take
+//! which):
 //!
-//! - [`TapKind::Ebpf`] (`ebpf.rs`, `bpf/tap.c`): a program at the interface's egress and ingress copies into a ring buffer;
-//! - [`TapKind::Packet`] (`packet.rs`, `filter.rs`): a packet socket, for kernels and users that may not load programs.
+//! - [`TapKind::Ebpf`] (`ebpf.rs`, `bpf/tap.c`): a program at the interface's egress and ingress copies into
+//!   a ring buffer;
+//! - [`TapKind::Packet`] (`packet.rs`, `filter.rs`): a packet socket, for kernels and users that may not load
+//!   programs.
 //!
-//! What is captured is what the kernel handles there: super-packets and unfinished checksums. [`crate::segment::cut`] makes
-//! wire packets of it.
+//! What is captured is what the kernel handles there: super-packets and unfinished checksums.
+//! [`crate::segment::cut`] makes wire packets of it.
 
 mod attach;
 mod ebpf;
@@ -26,8 +29,8 @@ use crate::Offload;
 use ebpf::EbpfTap;
 use packet::PacketTap;
 
-/// Bytes of captured packets that may wait to be drained, unless [`TapConfig::buffer_bytes`] says otherwise: 13 ms of
-/// 10 Gbit/s, longer than a busy machine keeps a process waiting as a rule.
+/// Bytes of captured packets that may wait to be drained, unless [`TapConfig::buffer_bytes`] says otherwise:
+/// 13 ms of 10 Gbit/s, longer than a busy machine keeps a process waiting as a rule.
 pub const BUFFER_BYTES: usize = 16 << 20;
 /// A tap in heavy use is readable every so many microseconds, unless [`TapConfig::wake_us`] says otherwise.
 pub const WAKE_US: u32 = 50;
@@ -44,7 +47,8 @@ pub struct TapConfig {
     pub outgoing_to: Vec<IpNet>,
     /// Packets that arrive from these networks are captured.
     pub incoming_from: Vec<IpNet>,
-    /// UDP packets to and from these far ends are not captured, whatever network they are of: our own repair channel.
+    /// UDP packets to and from these far ends are not captured, whatever network they are of: our own repair
+    /// channel.
     pub exclude: Vec<SocketAddr>,
     /// Which kind.
     pub kind: TapKind,
@@ -52,8 +56,8 @@ pub struct TapConfig {
     pub attach: Attach,
     /// Bytes of captured packets that may wait, 256 KiB to 1 GiB; eBPF rounds up to a power of two.
     pub buffer_bytes: usize,
-    /// At a high rate of captures the tap becomes readable once in so many microseconds and not with every packet,
-    /// which costs more than all else; 0 to 10,000, 0 = with every packet.
+    /// At a high rate of captures the tap becomes readable once in so many microseconds and not with every
+    /// packet, which costs more than all else; 0 to 10,000, 0 = with every packet.
     pub wake_us: u32,
 }
 
@@ -110,8 +114,9 @@ pub enum Attach {
     Auto,
     /// By links that vanish with the process.
     Tcx,
-    /// By filters of the clsact queueing discipline. They are removed with the tap; what a killed process leaves, the next tap on
-    /// that interface removes. (Meanwhile nobody reads the copies: they cost time, but harm no packet.)
+    /// By filters of the clsact queueing discipline. They are removed with the tap; what a killed process
+    /// leaves, the next tap on that interface removes. (Meanwhile nobody reads the copies: they cost time,
+    /// but harm no packet.)
     Clsact,
 }
 
@@ -184,8 +189,8 @@ pub struct TapCounts {
 /// # Ok(()) }
 /// ```
 ///
-/// Its descriptor becomes readable when captured packets wait, at a high rate some microseconds later, and stays so
-/// until [`Tap::drain`] has been called. There may be none, then.
+/// Its descriptor becomes readable when captured packets wait, at a high rate some microseconds later, and
+/// stays so until [`Tap::drain`] has been called. There may be none, then.
 pub struct Tap {
     tap: Open,
     fallback: Option<String>,
@@ -239,7 +244,8 @@ impl Tap {
         self.fallback.as_deref()
     }
 
-    /// Hands over captured packets of both directions in the order in which the kernel saw them, at most `budget` of them.
+    /// Hands over captured packets of both directions in the order in which the kernel saw them, at most
+    /// `budget` of them.
     ///
     /// # Errors
     /// What the kernel says; a tap does not recover from it.

@@ -1,11 +1,12 @@
 //! How often the reader of a tap is waked.
 //!
-//! Waking a sleeping reader costs some 2 to 5 µs, ten times what copying a packet costs, and it is the sender of the packet
-//! who pays half of it. At a low rate every packet wakes the reader at once. At a high rate ([`HOT`]) the source is
-//! silenced and a timer makes the tap readable instead, every so many microseconds; when the rate falls, or
-//! nothing comes any more, every packet wakes again.
+//! Waking a sleeping reader costs some 2 to 5 µs, ten times what copying a packet costs, and it is the sender
+//! of the packet who pays half of it. At a low rate every packet wakes the reader at once. At a high rate
+//! ([`HOT`]) the source is silenced and a timer makes the tap readable instead, every so many microseconds;
+//! when the rate falls, or nothing comes any more, every packet wakes again.
 //!
-//! All of it is behind one descriptor, an epoll set of the source and the timer, so that the reader's loop need not know.
+//! All of it is behind one descriptor, an epoll set of the source and the timer, so that the reader's loop
+//! need not know.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -36,7 +37,8 @@ pub(super) enum Change {
     None,
     /// The source need not wake any more.
     Silence,
-    /// The source is to wake again; afterwards [`Moderation::listen`] looks whether something has come meanwhile.
+    /// The source is to wake again; afterwards [`Moderation::listen`] looks whether something has come
+    /// meanwhile.
     Waken,
 }
 

@@ -1,5 +1,6 @@
-//! The tap by a packet socket: an ETH_P_ALL socket on one interface, the only kind that sees what leaves as well. A
-//! filter in the kernel keeps everything else out; batches are read by `recvmmsg`, each packet with a virtio-net header.
+//! The tap by a packet socket: an ETH_P_ALL socket on one interface, the only kind that sees what leaves as
+//! well. A filter in the kernel keeps everything else out; batches are read by `recvmmsg`, each packet with a
+//! virtio-net header.
 
 use std::cell::Cell;
 use std::io;
@@ -21,7 +22,8 @@ const SLOTS: usize = 32;
 const SLOT_LEN: usize = 65_536 + 64;
 /// One control message with a `tpacket_auxdata`.
 const CONTROL_LEN: usize = 64;
-/// Packets that the kernel cannot describe are reported as errors, each for itself; no more than so many in one drain.
+/// Packets that the kernel cannot describe are reported as errors, each for itself; no more than so many in
+/// one drain.
 const ERRORS_MAX: usize = 64;
 
 pub(super) struct PacketTap {
@@ -207,8 +209,8 @@ impl Slots {
             header.msg_controllen = CONTROL_LEN;
         }
         let (fd, flags) = (socket.as_raw_fd(), libc::MSG_DONTWAIT | libc::MSG_TRUNC);
-        // SAFETY: every message points to memory that is writable for the length it says, does not overlap another's,
-        // and outlives the call; there is no timeout.
+        // SAFETY: every message points to memory that is writable for the length it says, does not overlap
+        // another's, and outlives the call; there is no timeout.
         let received = check(unsafe {
             libc::recvmmsg(fd, messages.as_mut_ptr(), wanted as _, flags, std::ptr::null_mut())
         })?;
@@ -246,7 +248,8 @@ impl Slots {
 
 /// Length of the link header and VLAN tag, from the control message.
 fn auxiliary(header: &libc::msghdr) -> Option<(usize, Option<u16>)> {
-    // SAFETY: the header is that of a message just received, its control memory alive and of the length it says.
+    // SAFETY: the header is that of a message just received, its control memory alive and of the length it
+    // says.
     let mut message = unsafe { libc::CMSG_FIRSTHDR(header) };
     while !message.is_null() {
         // SAFETY: CMSG_FIRSTHDR and CMSG_NXTHDR return null or a whole header inside the control memory.

@@ -7,7 +7,8 @@ use netio::{Gso, Offload};
 
 const KINDS: [Gso; 6] = [Gso::None, Gso::Tcp4, Gso::Tcp6, Gso::Udp4, Gso::Udp6, Gso::Unknown];
 
-/// Cuts and joins a packet with whatever offload: kind, flags, segment size, checksum start, checksum offset, packet.
+/// Cuts and joins a packet with whatever offload: kind, flags, segment size, checksum start, checksum offset,
+/// packet.
 pub fn segment(data: &[u8]) {
     let Some((head, packet)) = data.split_first_chunk::<8>() else { return };
     let field = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);

@@ -5,8 +5,8 @@
 //!                         tun1 ◄─ what comes back, joined to super-packets
 //! ```
 //!
-//! The wire's TUN devices take no super-packets, so what is read from them was cut and finished by the kernel itself: it is
-//! the truth that captures are held against.
+//! The wire's TUN devices take no super-packets, so what is read from them was cut and finished by the kernel
+//! itself: it is the truth that captures are held against.
 
 #![allow(dead_code, reason = "each test file takes a part of it")]
 
@@ -290,8 +290,8 @@ pub(crate) fn switch_offloads_off(interface: &str) -> io::Result<()> {
     [CHECKSUMS, SCATTER, SEGMENTS].into_iter().try_for_each(|command| switch(interface, command, false))
 }
 
-/// A device over a cable receives packet by packet; merging is to wait for the next a little. Told in a sysfs of this
-/// namespace, seen by this thread alone.
+/// A device over a cable receives packet by packet; merging is to wait for the next a little. Told in a sysfs
+/// of this namespace, seen by this thread alone.
 fn wait_before_merging(interface: &str) -> io::Result<()> {
     let nothing: Option<&str> = None;
     unshare(CloneFlags::CLONE_NEWNS)?;
@@ -315,7 +315,8 @@ fn switch(interface: &str, command: u32, on: bool) -> io::Result<()> {
         *slot = byte.cast_signed();
     }
     ask.ifr_ifru.ifru_data = (&raw mut value).cast();
-    // SAFETY: SIOCETHTOOL with these commands reads an ethtool_value behind the pointer; both live through the call.
+    // SAFETY: SIOCETHTOOL with these commands reads an ethtool_value behind the pointer; both live through
+    // the call.
     if unsafe { libc::ioctl(socket.as_raw_fd(), 0x8946, &raw mut ask) } != 0 {
         return Err(io::Error::last_os_error());
     }
