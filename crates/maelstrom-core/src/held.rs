@@ -6,8 +6,9 @@
 
 /// Shortest wait in microseconds.
 const WAIT_MIN_US: u64 = 60;
-/// Longest wait: beyond it, waiting costs TCP more than a duplicate does.
-const WAIT_MAX_US: u64 = 2_000;
+/// Longest wait: beyond it, waiting costs TCP more than a duplicate now and then does. (Measured at 5 % loss: cubic
+/// carries twice as much with recovery after 0.4 ms as after 1.2 ms.)
+const WAIT_MAX_US: u64 = 200;
 /// Repairs that wait at a time.
 const HELD_MAX: usize = 256;
 /// A packet that came later than this was not merely overtaken.
@@ -110,10 +111,12 @@ mod tests {
     #[test]
     fn the_wait_follows_what_comes_late_and_forgets_it() {
         let mut held = Held::new(1);
-        held.learn(400);
-        assert_eq!(held.wait_us(), 500);
+        held.learn(120);
+        assert_eq!(held.wait_us(), 150);
         held.learn(80_000);
-        assert_eq!(held.wait_us(), 500, "that one was not overtaken, it took another road");
+        assert_eq!(held.wait_us(), 150, "that one was not overtaken, it took another road");
+        held.learn(900);
+        assert_eq!(held.wait_us(), WAIT_MAX_US);
         for _ in 0..2_000 {
             held.tick();
         }

@@ -212,7 +212,8 @@ impl Peer {
         out: &mut Outbox,
     ) -> Result<(), Rejected> {
         let hello = Hello::read(self.hello_key.open(datagram)?)?;
-        if self.past.contains(&hello.token) {
+        // Our own, sent back to us: a session with ourselves would shut the peer out.
+        if hello.token == self.own_token || self.past.contains(&hello.token) {
             return Err(Rejected::StaleHello);
         }
         let echoes_us = hello.echo == self.own_token;
@@ -334,6 +335,9 @@ impl Peer {
         self.session = None;
         self.past.clear();
         self.is_up = false;
+        // Without a session nothing would ever fire what lies in the bins.
+        self.egress.empty_bins(&self.code).expect("a code that was accepted once is valid");
+        self.next_hello_us = 0;
     }
 
     fn send_report(&mut self, out: &mut Outbox) {

@@ -13,14 +13,15 @@ pub(crate) struct PrefixTable<T> {
 }
 
 impl<T: Copy> PrefixTable<T> {
-    /// From networks that do not overlap where their values differ; of two that do, the first in order of address
-    /// answers.
+    /// From networks that do not overlap where their values differ. A network inside another adds nothing to it.
     pub(crate) fn new(networks: impl IntoIterator<Item = (IpNet, T)>) -> Self {
         let range = |(network, value): (IpNet, T)| {
             (as_number(network.network()), as_number(network.broadcast()), value)
         };
         let mut ranges: Vec<_> = networks.into_iter().map(range).collect();
-        ranges.sort_by_key(|&(first, last, _)| (first, last));
+        ranges.sort_by_key(|&(first, last, _)| (first, std::cmp::Reverse(last)));
+        // Networks nest or are apart: what begins inside the one kept last lies inside it.
+        ranges.dedup_by(|next, kept| next.0 <= kept.1);
         Self { ranges }
     }
 
@@ -48,6 +49,16 @@ fn as_number(address: IpAddr) -> u128 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_network_inside_another_hides_nothing_of_it() {
+        let nets = ["10.1.0.0/16", "10.0.0.0/8", "10.200.0.0/24", "10.0.0.0/16"];
+        let table = PrefixTable::new(nets.map(|net| (net.parse().unwrap(), ())));
+        for address in ["10.0.0.1", "10.1.2.3", "10.2.0.1", "10.200.0.9", "10.255.255.255"] {
+            assert!(table.contains(address.parse().unwrap()), "{address}");
+        }
+        assert!(!table.contains("11.0.0.0".parse().unwrap()));
+    }
 
     #[test]
     fn finds_the_network_that_holds_an_address() {

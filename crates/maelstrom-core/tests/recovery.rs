@@ -83,7 +83,7 @@ fn equal_packets_are_recovered_one_by_one() {
 fn packets_that_repairs_overtake_are_not_injected() {
     let mut pair = Pair::up([config(A), config(B)]);
     for n in 0..4_000u32 {
-        let late_us = u64::from(n % 7) * 40;
+        let late_us = u64::from(n % 7) * 25;
         pair.send_overtaken(A, &udp(A, n as u16, &payload(n)), late_us);
         pair.advance(1000 - late_us);
     }

@@ -119,9 +119,32 @@ fn a_hello_of_an_earlier_start_that_echoes_us_never_brings_its_key_back() {
 }
 
 #[test]
+fn our_own_hello_sent_back_to_us_changes_nothing() {
+    let mut pair = Pair::up([config(A), config(B)]);
+    let sessions = pair.status(A, |peer| peer.sessions);
+    for _ in 0..3 {
+        let mut out = pair.gateways[A].outbox();
+        pair.advance(1_100_000);
+        pair.gateways[A].handle_timeout(pair.now_us + 1_100_000, &mut out);
+        let reflected: Vec<_> = out.datagrams.iter().map(|(_, datagram)| datagram.to_vec()).collect();
+        for datagram in reflected.iter().filter(|datagram| datagram[0] == 0x11) {
+            pair.inject(A, datagram);
+        }
+    }
+    pair.advance(2_000_000);
+    assert_eq!(pair.status(A, |peer| peer.sessions), sessions);
+    for n in 0..16 {
+        pair.send(A, &udp(A, n, b"still protected"), n == 3);
+    }
+    pair.advance(100_000);
+    assert_eq!(pair.recovered[B], [udp(A, 3, b"still protected")]);
+}
+
+#[test]
 fn a_peer_may_restart_any_number_of_times() {
     let mut pair = Pair::up([config(A), config(B)]);
     for start in 0..80 {
+        pair.send(B, &udp(B, 1, b"lies in a bin of the side that stays"), false);
         pair.gateways[A] = Gateway::new(config(A), [start + 100; 32]).unwrap();
         pair.advance(2_500_000);
         assert!(pair.status(A, |peer| peer.is_up) && pair.status(B, |peer| peer.is_up), "start {start}");

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -28,9 +28,11 @@ impl Control {
         if UnixStream::connect(path).is_ok() {
             return Err(StartError::Running(path.display().to_string()));
         }
-        match fs::remove_file(path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(step(error)),
-            _ => {}
+        match fs::symlink_metadata(path) {
+            Ok(found) if found.file_type().is_socket() => fs::remove_file(path).map_err(step)?,
+            Ok(_) => return Err(step(io::Error::other("there is a file of that name which is no socket"))),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(step(error)),
         }
         if let Some(directory) = path.parent() {
             fs::create_dir_all(directory).map_err(step)?;
@@ -68,5 +70,34 @@ impl Drop for Control {
     fn drop(&mut self) {
         // Nothing is lost if it cannot be removed: the next start does.
         let _ = fs::remove_file(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::env;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_no_socket_is_left_alone() {
+        let path = env::temp_dir().join(format!("undrop-control-test-{}", std::process::id()));
+        fs::write(&path, "a key").unwrap();
+        let refused = Control::bind(&path).err().map(|error| error.to_string()).unwrap_or_default();
+        let kept = fs::read_to_string(&path);
+        fs::remove_file(&path).unwrap();
+        assert!(refused.contains("no socket"), "{refused}");
+        assert_eq!(kept.unwrap(), "a key");
+    }
+
+    #[test]
+    fn the_socket_of_a_killed_gateway_is_taken_over() {
+        let path = env::temp_dir().join(format!("undrop-control-test-{}.sock", std::process::id()));
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(path.exists());
+        let control = Control::bind(&path).unwrap();
+        assert!(matches!(Control::bind(&path), Err(StartError::Running(_))));
+        drop(control);
+        assert!(!path.exists());
     }
 }

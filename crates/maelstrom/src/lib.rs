@@ -6,7 +6,6 @@
 pub mod config;
 mod control;
 mod error;
-#[allow(clippy::disallowed_methods, reason = "the driver is where the clock is read")]
 mod passive;
 mod ports;
 pub mod status;

@@ -13,7 +13,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use maelstrom_core::outbox::Queue;
 use maelstrom_core::{Gateway, Outbox};
@@ -23,6 +23,7 @@ use netio::signals::{Signal, Signals};
 use netio::tap::Direction;
 use netio::tun::Tun;
 use netio::udp::{self, RepairSocket};
+use nix::time::{ClockId, clock_gettime};
 use tracing::{debug, info, warn};
 
 use crate::config::{self, GatewayConfig};
@@ -77,7 +78,7 @@ pub struct Passive {
     /// One wire packet, cut from a captured super-packet.
     scratch: Box<[u8]>,
     counts: DriverCounts,
-    started: Instant,
+    started_us: u64,
     now_us: u64,
     /// The kernel had more datagrams than the inbox holds.
     more_datagrams: bool,
@@ -108,8 +109,8 @@ impl Passive {
             inbox: Queue::new(udp::RECEIVED_MAX, udp::RECEIVED_BYTES_MAX),
             scratch: vec![0; 1 << 16].into_boxed_slice(),
             counts: DriverCounts::default(),
-            started: Instant::now(),
-            now_us: 0,
+            started_us: clock_us(),
+            now_us: clock_us(),
             more_datagrams: false,
             dropped: 0,
             next_gap_look_us: 0,
@@ -143,6 +144,8 @@ impl Passive {
         while !self.stopping {
             self.wait()?;
             self.collect();
+            // Not before: a packet that comes after this moment came behind the datagrams.
+            self.now_us = clock_us();
             self.drain_tap()?;
             self.look_for_gap();
             self.decode();
@@ -159,17 +162,12 @@ impl Passive {
     fn wait(&mut self) -> io::Result<()> {
         let until = match self.gateway.poll_timeout() {
             _ if self.behind > 0 || self.more_datagrams => Duration::ZERO,
-            Some(due_us) => Duration::from_micros(due_us.saturating_sub(self.clock_us())).min(WAIT_MAX),
+            Some(due_us) => Duration::from_micros(due_us.saturating_sub(clock_us())).min(WAIT_MAX),
             None => WAIT_MAX,
         };
         // Which of them is ready does not matter: looking at each costs less than keeping book.
         self.poller.wait(Some(until))?.for_each(drop);
-        self.now_us = self.clock_us();
         Ok(())
-    }
-
-    fn clock_us(&self) -> u64 {
-        self.started.elapsed().as_micros() as u64
     }
 
     /// Step 2: the kernel's datagrams into the inbox, unread.
@@ -304,8 +302,8 @@ impl Passive {
     }
 
     fn answer_status(&mut self) {
-        let Self { control, gateway, ports, config, counts, now_us, .. } = self;
-        control.answer(|| snapshot(gateway, ports, config, counts, *now_us));
+        let Self { control, gateway, ports, config, counts, started_us, now_us, .. } = self;
+        control.answer(|| snapshot(gateway, ports, config, counts, (*started_us, *now_us)));
     }
 }
 
@@ -334,7 +332,7 @@ fn snapshot(
     ports: &Ports,
     config: &GatewayConfig,
     driver: &DriverCounts,
-    now_us: u64,
+    (started_us, now_us): (u64, u64),
 ) -> Status {
     let names = config.peers.iter().map(|peer| peer.name.clone());
     let counters = [
@@ -348,7 +346,7 @@ fn snapshot(
     Status {
         gateway: GatewayStatus {
             version: env!("CARGO_PKG_VERSION").into(),
-            uptime_s: now_us / 1_000_000,
+            uptime_s: now_us.saturating_sub(started_us) / 1_000_000,
             mode: "passive".into(),
             wan: config.gateway.wan.clone(),
             tap: ports.tap.kind().to_string(),
@@ -360,6 +358,12 @@ fn snapshot(
         counters: counters.map(|(reason, count)| (reason.to_owned(), count)).into(),
         memory_bytes: gateway.memory_bytes() as u64,
     }
+}
+
+/// The monotonic clock, the same that the tap stamps captures with, in microseconds.
+fn clock_us() -> u64 {
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("Linux has a monotonic clock");
+    Duration::from(now).as_micros() as u64
 }
 
 /// 32 bytes from the kernel's random source.

@@ -39,6 +39,7 @@ const CWR: u8 = 0x80;
 pub struct Coalescer {
     slots: [Slot; FLOWS],
     udp: bool,
+    in_order: bool,
     opened: u64,
 }
 
@@ -46,7 +47,14 @@ impl Coalescer {
     /// None yet. UDP is joined only with `udp` ([`crate::tun::Tun::takes_udp_segments`]).
     #[must_use]
     pub fn new(udp: bool) -> Self {
-        Self { slots: std::array::from_fn(|_| Slot::new()), udp, opened: 0 }
+        Self { slots: std::array::from_fn(|_| Slot::new()), udp, in_order: false, opened: 0 }
+    }
+
+    /// Keeps the order between flows too: only packets that follow each other directly are joined.
+    #[must_use]
+    pub fn in_order(mut self) -> Self {
+        self.in_order = true;
+        self
     }
 
     /// Takes a packet in. `write` gets whatever cannot wait any longer, maybe this packet too.
@@ -58,6 +66,9 @@ impl Coalescer {
         };
         let arrival = Arrival::of(packet, flow, self.udp);
         let found = self.slots.iter().position(|slot| slot.used > 0 && slot.is_of(packet, &flow));
+        if self.in_order && found.is_none() {
+            self.flush(write);
+        }
         match (found, arrival) {
             (Some(at), Some(arrival)) => {
                 let slot = &mut self.slots[at];

@@ -68,7 +68,8 @@ impl Worker {
         poller.add(&*from, TUN_TOKEN, Interest::Readable)?;
         poller.add(control.wake(), WAKE_TOKEN, Interest::Readable)?;
         let space = || vec![0; BUFFER_LEN].into_boxed_slice();
-        let coalescer = to.takes_tcp_segments().then(|| Coalescer::new(to.takes_udp_segments()));
+        // A link keeps the order of its packets, whosever they are.
+        let coalescer = to.takes_tcp_segments().then(|| Coalescer::new(to.takes_udp_segments()).in_order());
         Ok(Self {
             input: Input { tun: from, direction, log, buffer: space(), scratch: space(), uncut: 0 },
             link,
