@@ -5,7 +5,10 @@ use proptest::prelude::*;
 
 /// What is written, super-packet by super-packet, each cut again.
 fn joined(packets: &[Vec<u8>]) -> Vec<Vec<Vec<u8>>> {
-    let mut coalescer = Coalescer::new(true);
+    joined_by(Coalescer::new(true), packets)
+}
+
+fn joined_by(mut coalescer: Coalescer, packets: &[Vec<u8>]) -> Vec<Vec<Vec<u8>>> {
     let mut written = Vec::new();
     let mut write = |offload: &Offload, packet: &[u8]| {
         let mut wire = Vec::new();
@@ -37,6 +40,19 @@ fn a_train_of_segments_becomes_one_super_packet() {
         let wire = shape.wire(&payload, 1300, false);
         assert_eq!(joined(&wire), [wire]);
     }
+}
+
+#[test]
+fn where_the_order_counts_it_is_kept_between_flows_too() {
+    let data = ack().wire(&[7; 6000], 1000, false);
+    let repairs = Shape { udp: true, ..ack() }.wire(&[9; 3000], 1000, false);
+    let mut link: Vec<Vec<u8>> = data[..3].to_vec();
+    link.extend_from_slice(&repairs);
+    link.extend_from_slice(&data[3..]);
+    let written = joined_by(Coalescer::new(true).in_order(), &link);
+    assert_eq!(written.concat(), link);
+    assert_eq!(written.len(), 3, "neighbours are joined all the same");
+    assert_ne!(joined(&link).concat(), link, "without it, flows overtake each other");
 }
 
 #[test]
