@@ -156,7 +156,10 @@ fn with(
     eprintln!("{congestion} {loss} with: {:.1} Mbit/s, retransmits {}", masked.goodput, report.retransmits);
     eprintln!("  counters A {:?}", a.counters);
     eprintln!("  counters B {:?}", b.counters);
-    eprintln!("  waits {} µs; unused {:?} late {} after {}", ingress.repair_wait_us, ingress.unused_repairs, ingress.late, ingress.after_recovery);
+    eprintln!(
+        "  waits {} µs; unused {:?} late {} after {}",
+        ingress.repair_wait_us, ingress.unused_repairs, ingress.late, ingress.after_recovery
+    );
     pair.stop()?;
     Ok(masked)
 }
