@@ -6,8 +6,7 @@
 
 /// Shortest wait in microseconds.
 const WAIT_MIN_US: u64 = 60;
-/// Longest wait: beyond it, waiting costs TCP more than a duplicate now and then does. (Measured at 5 % loss: cubic
-/// carries twice as much with recovery after 0.4 ms as after 1.2 ms.)
+/// Longest wait: a judgement, not yet a measurement, that beyond it waiting costs TCP more than a duplicate now and then.
 const WAIT_MAX_US: u64 = 200;
 /// Repairs that wait at a time.
 const HELD_MAX: usize = 256;
