@@ -89,6 +89,8 @@ reasons! {
         Waiting = "waiting for others",
         /// It names packets that have left the window.
         TooOld = "too old",
+        /// The tap had missed packets: what it misses may have arrived unseen.
+        Blind = "tap behind",
         /// A solved packet did not have the identity that left the far site; discarded.
         WrongRecovery = "wrong recovery",
         /// Its numbers contradict each other.

@@ -230,11 +230,19 @@ impl Gateway {
         }
     }
 
-    /// The tap missed packets, on its way in or out, and has been drained since. Those that arrived unseen must not be
-    /// taken for lost: recovery pauses for what was sent about that time.
+    /// The tap has missed packets, or is too far behind to wait for. What arrived unseen must not be taken for lost: from
+    /// now on repairs bring nothing back, until [`Gateway::handle_caught_up`].
     pub fn handle_gap(&mut self) {
         for peer in &mut self.peers {
             peer.ingress.gap();
+        }
+    }
+
+    /// The tap has been drained since the last gap, and so has the repair channel: recovery goes on with what is sent from
+    /// now on. Without a gap this does nothing.
+    pub fn handle_caught_up(&mut self) {
+        for peer in &mut self.peers {
+            peer.ingress.caught_up();
         }
     }
 

@@ -46,6 +46,11 @@ impl Held {
         true
     }
 
+    /// Forgets the repairs that wait.
+    pub(crate) fn clear(&mut self) {
+        self.len = 0;
+    }
+
     /// When the first of them has waited long enough.
     pub(crate) fn due_us(&self) -> Option<u64> {
         (self.len > 0).then(|| self.slots[self.first].due_us)

@@ -71,6 +71,10 @@ pub(crate) struct Ingress {
     counts: IngressCounts,
     delays_us: Histogram<u64>,
     held: Held,
+    /// Whether packets may be here that the tap has not shown.
+    blind: bool,
+    /// So many places beyond the newest one named may packets have arrived.
+    blind_margin: u64,
     /// The held repair in use.
     due: Vec<u8>,
     /// A repair's symbol while its fields are taken out.
@@ -115,6 +119,8 @@ impl Ingress {
             counts: IngressCounts::default(),
             delays_us: Histogram::new_with_bounds(1, DELAY_MAX_US, 2).expect("constant bounds are valid"),
             held: Held::new(symbol_max + RECIPE_MAX),
+            blind: false,
+            blind_margin: window / 4 + GAP_MARGIN,
             due: Vec::with_capacity(symbol_max + RECIPE_MAX),
             scratch: vec![0; symbol_max].into_boxed_slice(),
             halves: slots.collect(),
@@ -166,6 +172,11 @@ impl Ingress {
         self.ledger.count_repair();
         if self.ledger.reach(&mut self.shelf, view.last()) {
             self.expire();
+        }
+        if self.blind {
+            self.skip_before(self.ledger.newest().plus(1));
+            self.counts.unused.add(Unused::Blind);
+            return Ok(());
         }
         match self.bind(around.now_us, &view) {
             Ok((0, _)) => self.counts.unused.add(Unused::Redundant),
@@ -280,9 +291,23 @@ impl Ingress {
         Ok((missing, terms))
     }
 
-    /// The tap has missed packets that arrived: what repairs miss among those named so far, and soon, may be here.
+    /// The tap has missed packets that arrived: what repairs miss may be here. They bring nothing back until
+    /// [`Ingress::caught_up`].
     pub(crate) fn gap(&mut self) {
-        let limit = self.ledger.newest().plus(GAP_MARGIN);
+        self.blind = true;
+        self.held.clear();
+        self.skip_before(self.ledger.newest().plus(1));
+    }
+
+    /// The tap sees everything again, and every repair that had come by now has been looked at: of what arrived unseen
+    /// nothing is newer than `blind_margin` places beyond what they named.
+    pub(crate) fn caught_up(&mut self) {
+        if std::mem::take(&mut self.blind) {
+            self.skip_before(self.ledger.newest().plus(self.blind_margin));
+        }
+    }
+
+    fn skip_before(&mut self, limit: Seq) {
         self.ledger.skip_before(&mut self.shelf, limit);
         self.expire();
     }

@@ -245,6 +245,9 @@ impl Passive {
             }
         }
         inbox.clear();
+        if self.behind == 0 && !self.more_datagrams {
+            gateway.handle_caught_up();
+        }
     }
 
     /// Step 5: whatever is due. Repairs that waited for packets are, so the tap must not be behind here either.
