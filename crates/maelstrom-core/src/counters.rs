@@ -93,6 +93,8 @@ reasons! {
         Blind = "tap behind",
         /// A solved packet did not have the identity that left the far site; discarded.
         WrongRecovery = "wrong recovery",
+        /// No room: to wait for packets, or to hand over what it brought back.
+        NoRoom = "no room",
         /// Its numbers contradict each other.
         Inconsistent = "inconsistent",
         /// A half whose other half never came.

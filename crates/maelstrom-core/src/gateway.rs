@@ -19,7 +19,7 @@ use crate::session::{PeerKey, Token};
 use crate::symbol::SYMBOL_HEADER;
 use crate::wire::{LossReport, NETWORKS_MAX, Outer};
 
-/// Recovery must survive a driver that handles so many packets before it looks at repairs.
+/// 60 ms of a full gigabit link: so much later than its packets may a repair come.
 const WINDOW_MIN: usize = 4096;
 const EQUATIONS: usize = 256;
 
@@ -72,7 +72,7 @@ impl Config {
         self.wan_mtu
     }
 
-    /// Sizes of the ingress: a window of twice what one repair spans, if the far end codes as we do.
+    /// Sizes of the ingress: a window of four times what one repair spans, if the far end codes as we do.
     pub fn ingress(&self) -> IngressConfig {
         let widest = self.interleaves.iter().copied().max().unwrap_or(1);
         let narrowest = self.interleaves.iter().copied().min().unwrap_or(1).max(1);
@@ -172,7 +172,7 @@ impl Gateway {
         if let Some(peer) = config.peers.iter().find(|peer| peer.networks.len() > NETWORKS_MAX) {
             return Err(ConfigError::Networks(peer.networks.len()));
         }
-        let same_sizes = config.ingress().window == self.config.ingress().window
+        let same_sizes = config.ingress() == self.config.ingress()
             && config.wan_mtu == self.config.wan_mtu
             && config.listen == self.config.listen;
         let mut old = std::mem::take(&mut self.peers);
@@ -206,7 +206,8 @@ impl Gateway {
 
     /// An outbox of the size this gateway needs.
     pub fn outbox(&self) -> Outbox {
-        Outbox::new(self.config.packet_max() + SYMBOL_HEADER, EQUATIONS)
+        let bins = self.config.interleaves.iter().copied().map(usize::from).sum();
+        Outbox::new(self.config.packet_max() + SYMBOL_HEADER, bins, EQUATIONS)
     }
 
     /// A packet left this site over the WAN, as it is on the wire from its IP header on.
@@ -278,10 +279,14 @@ impl Gateway {
         self.peers.iter().map(Peer::next_timeout_us).min()
     }
 
-    /// Does what is due: bins that waited long enough, Hellos, reports, packets given up.
+    /// Does what is due: bins that waited long enough, repairs that waited for packets, Hellos, reports, packets given
+    /// up. Where the outbox gets nearly full the rest stays due until it has been emptied.
     pub fn handle_timeout(&mut self, now_us: u64, out: &mut Outbox) {
         let entropy = &mut |bytes: &mut [u8]| self.entropy.fill_bytes(bytes);
         for peer in &mut self.peers {
+            if out.is_nearly_full() {
+                return;
+            }
             if now_us >= peer.next_timeout_us() {
                 peer.timeout(now_us, entropy, out);
             }

@@ -32,7 +32,7 @@ const GAP_MARGIN: u64 = 512;
 const DELAY_MAX_US: u64 = 60_000_000;
 
 /// Sizes of one peer's ingress.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IngressConfig {
     /// Packets kept to recover others with; a power of two.
     pub window: usize,
@@ -57,7 +57,7 @@ pub struct IngressCounts {
     pub after_recovery: u64,
     /// Packets that arrived after a repair had named them.
     pub late: u64,
-    /// Recovered packets for which the outgoing queue had no room.
+    /// Recovered packets for which the outgoing queue had no room: they stay lost.
     pub undelivered: u64,
     /// Why repairs brought nothing back.
     pub unused: UnusedCounts,
@@ -146,11 +146,15 @@ impl Ingress {
         }
         let hash = around.identity.hash(packet);
         let symbol = Symbol::new(packet, hash, MutableFields::default());
+        self.held.count_arrival();
         match self.shelf.arrive(around.now_us, around.identity.name(hash), &symbol) {
             Arrived::Kept => {}
-            Arrived::LikeRecovered { late_us } => {
+            Arrived::LikeRecovered { late_us, is_repeated } => {
                 self.counts.after_recovery += 1;
-                self.held.learn(late_us);
+                // One of many equal packets says nothing of the one that was lost.
+                if !is_repeated {
+                    self.held.learn(late_us);
+                }
             }
             Arrived::Late { seq, late_us } => {
                 self.counts.late += 1;
@@ -169,6 +173,9 @@ impl Ingress {
     /// An authentic repair arrived. If it misses a packet it waits a moment for it.
     pub(crate) fn repair(&mut self, around: &mut Surroundings<'_>, body: &[u8]) -> Result<(), Rejected> {
         let view = RecipeView::read(body, self.ledger.newest())?;
+        if view.symbol.len() > self.scratch.len() {
+            return Err(Rejected::Malformed);
+        }
         self.ledger.count_repair();
         if self.ledger.reach(&mut self.shelf, view.last()) {
             self.expire();
@@ -181,7 +188,7 @@ impl Ingress {
         match self.bind(around.now_us, &view) {
             Ok((0, _)) => self.counts.unused.add(Unused::Redundant),
             Ok(_) if self.held.push(around.now_us, body) => {}
-            Ok(_) => self.use_now(around, &view),
+            Ok(_) => self.counts.unused.add(Unused::NoRoom),
             Err(unused) => self.counts.unused.add(unused),
         }
         Ok(())
@@ -192,21 +199,17 @@ impl Ingress {
         self.held.due_us()
     }
 
-    /// Uses the repairs that have waited long enough.
+    /// Uses the repairs that have waited long enough, as far as there is room for what they bring back.
     pub(crate) fn use_due(&mut self, around: &mut Surroundings<'_>) {
         let mut body = std::mem::take(&mut self.due);
-        while self.held.pop_due(around.now_us, &mut body) {
-            if let Ok(view) = RecipeView::read(&body, self.ledger.newest()) {
-                self.use_now(around, &view);
+        while !around.recovered.is_nearly_full() && self.held.pop_due(around.now_us, &mut body) {
+            if let Ok(view) = RecipeView::read(&body, self.ledger.newest())
+                && let Err(unused) = self.solve(around, &view)
+            {
+                self.counts.unused.add(unused);
             }
         }
         self.due = body;
-    }
-
-    fn use_now(&mut self, around: &mut Surroundings<'_>, view: &RecipeView<'_>) {
-        if let Err(unused) = self.solve(around, view) {
-            self.counts.unused.add(unused);
-        }
     }
 
     /// One half of an authentic repair arrived.
@@ -256,6 +259,7 @@ impl Ingress {
         for (entry, term) in view.entries().zip(terms) {
             subtract_fields(payload, term.coefficient, entry.fields);
         }
+        let undelivered = self.counts.undelivered;
         let mut window = Recovering {
             shelf: &mut self.shelf,
             counts: &mut self.counts,
@@ -265,6 +269,7 @@ impl Ingress {
         match self.decoder.repair(&mut window, terms, payload) {
             Outcome::Solved(_) => Ok(()),
             Outcome::Stored => Err(Unused::Waiting),
+            Outcome::Rejected if self.counts.undelivered > undelivered => Err(Unused::NoRoom),
             Outcome::Rejected => Err(Unused::WrongRecovery),
             Outcome::Redundant => Err(Unused::Redundant),
             _ => Err(Unused::Inconsistent),
@@ -272,12 +277,15 @@ impl Ingress {
     }
 
     /// Finds the places that `view` names; returns how many packets are missing, and its terms.
+    ///
+    /// The newest comes first: where even its symbol has left the window, the names of the older ones may be forgotten,
+    /// and must not be taken for packets that never arrived.
     fn bind(&mut self, now_us: u64, view: &RecipeView<'_>) -> Result<(usize, [Term; TERMS_MAX]), Unused> {
         let (mut missing, mut terms) = (0, [Term::xor(SymbolId(0)); TERMS_MAX]);
-        for (entry, term) in view.entries().zip(&mut terms) {
-            if self.ledger.is_settled(entry.seq) {
-                return Err(Unused::TooOld);
-            }
+        if view.entries().next().is_some_and(|oldest| self.ledger.is_settled(oldest.seq)) {
+            return Err(Unused::TooOld);
+        }
+        for (entry, term) in view.entries().zip(&mut terms[..view.count()]).rev() {
             let place = self.shelf.name(now_us, &entry);
             if self.shelf.is_gone(place) {
                 return Err(Unused::TooOld);

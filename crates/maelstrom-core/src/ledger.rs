@@ -7,7 +7,17 @@ use crate::wire::LossReport;
 /// How often [`Ledger::tick`] wants to be called.
 pub(crate) const TICK_US: u64 = 100_000;
 
-const TICKS_MAX: usize = 64;
+/// More than the longest that a place may stay open.
+const TICKS_MAX: usize = 1 << 16;
+
+/// Places between two that arrived and bear a name. Whether a packet that no repair names has arrived cannot be seen; but
+/// how many arrived between the two can.
+struct Between {
+    /// The number among all arrivals of the place before.
+    count: u64,
+    /// Places that no repair has named.
+    unnamed: u64,
+}
 
 /// Settles places and counts what became of them.
 pub(crate) struct Ledger {
@@ -18,6 +28,8 @@ pub(crate) struct Ledger {
     newest: Seq,
     /// Consecutive lost packets just before `next`.
     run: u64,
+    /// What was settled since the last place that arrived, if one did.
+    between: Option<Between>,
     /// `newest` as it was at the last ticks, oldest at `oldest_tick`.
     ticks: Vec<Seq>,
     oldest_tick: usize,
@@ -34,6 +46,7 @@ impl Ledger {
             next: Seq(0),
             newest: Seq(0),
             run: 0,
+            between: None,
             ticks: vec![Seq(0); ticks],
             oldest_tick: 0,
             open_max,
@@ -85,6 +98,7 @@ impl Ledger {
     /// Gives up all places before `limit` without counting them: nothing is known of what arrived there.
     pub(crate) fn skip_before(&mut self, shelf: &mut Shelf, limit: Seq) {
         self.end_run();
+        self.between = None;
         for step in 0..shelf.places().min(limit.0.saturating_sub(self.next.0)) {
             shelf.settle(self.next.plus(step));
         }
@@ -104,6 +118,7 @@ impl Ledger {
         }
         if last < limit {
             self.end_run();
+            self.between = None;
             self.next = limit;
         }
         true
@@ -111,8 +126,16 @@ impl Ledger {
 
     fn count(&mut self, place: Place) {
         match place {
-            Place::Unnamed => return self.end_run(),
-            Place::Arrived { .. } => self.end_run(),
+            Place::Unnamed => {
+                if let Some(between) = &mut self.between {
+                    between.unnamed += 1;
+                }
+                return self.end_run();
+            }
+            Place::Arrived { count, .. } => {
+                self.count_nameless(count);
+                self.end_run();
+            }
             Place::Missing { .. } => {
                 self.report.lost += 1;
                 self.run += 1;
@@ -124,6 +147,16 @@ impl Ledger {
             }
         }
         self.report.named += 1;
+    }
+
+    /// Counts as lost what no repair names and what has not arrived either, between the last place that arrived and the
+    /// one that came as number `count`. Where arrivals come out of order, or besides the stream, it counts too few.
+    fn count_nameless(&mut self, count: u64) {
+        let before = self.between.replace(Between { count, unnamed: 0 });
+        let Some(before) = before.filter(|before| before.unnamed > 0 && before.count < count) else { return };
+        let nameless = before.unnamed.saturating_sub(count - before.count - 1);
+        self.report.named += nameless;
+        self.report.lost += nameless;
     }
 
     fn end_run(&mut self) {

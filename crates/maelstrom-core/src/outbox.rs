@@ -87,15 +87,21 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// Queues for packets of up to `packet_max` bytes; `equations` is how many packets one repair can bring back at
-    /// the most.
-    pub fn new(packet_max: usize, equations: usize) -> Self {
-        const DATAGRAMS: usize = 512;
-        let recovered = equations + 64;
+    /// Queues for packets of up to `packet_max` bytes. So large that what one call makes fits if the queue was not
+    /// nearly full: `bins` may fire at once, and one repair can bring back `equations` packets.
+    pub fn new(packet_max: usize, bins: usize, equations: usize) -> Self {
+        // A bin may give two datagrams.
+        let datagrams = 512 + 4 * bins;
+        let recovered = 64 + 2 * equations;
         Self {
-            datagrams: Queue::new(DATAGRAMS, DATAGRAMS * 1536.max(packet_max)),
+            datagrams: Queue::new(datagrams, datagrams * 1536.max(packet_max)),
             recovered: Queue::new(recovered, recovered * packet_max),
         }
+    }
+
+    /// Whether so little room is left that the driver should empty the queues before it goes on.
+    pub fn is_nearly_full(&self) -> bool {
+        self.datagrams.is_nearly_full() || self.recovered.is_nearly_full()
     }
 }
 

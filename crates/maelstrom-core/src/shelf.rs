@@ -17,22 +17,24 @@ use crate::wire::Entry;
 pub(crate) enum Place {
     /// No repair has named it yet.
     Unnamed,
-    /// It arrived.
-    Arrived { handle: SymbolHandle, at_us: u64 },
+    /// It arrived, as that one of all arrivals.
+    Arrived { handle: SymbolHandle, at_us: u64, count: u64 },
     /// A repair named it, at that time, and it has not been seen.
     Missing { name: Name, fields: MutableFields, since_us: u64 },
     /// It was missing since that time and has been recovered.
     Recovered { handle: SymbolHandle, name: Name, since_us: u64 },
 }
 
-/// The arrivals in the window that share a name: mostly one, or a packet that is sent over and over.
+/// The arrivals remembered that share a name: mostly one, or a packet that is sent over and over.
 #[derive(Clone, Copy)]
 struct Arrivals {
     name: Name,
     /// The newest of them.
     handle: SymbolHandle,
     at_us: u64,
-    /// How many are in the window.
+    /// Its number among all arrivals.
+    count: u64,
+    /// How many are remembered.
     live: u32,
     /// How many of these no repair has named yet.
     unbound: u32,
@@ -45,9 +47,14 @@ pub(crate) enum Arrived {
     Kept,
     /// A repair had named it so long before: it came late, by itself.
     Late { seq: Seq, late_us: u64 },
-    /// Kept, and equal to one that was recovered: that one came after all, or was sent again.
-    LikeRecovered { late_us: u64 },
+    /// Kept, and equal to one that was recovered: that one came after all, or was sent again. `is_repeated` if other
+    /// equal ones are about.
+    LikeRecovered { late_us: u64, is_repeated: bool },
 }
+
+/// Names are remembered so many times longer than packets: a repair that comes when its packets have left the window must
+/// not find their names forgotten too, or they would look as if they had never come.
+const NAMES: usize = 4;
 
 /// The window of packets of one peer's stream.
 pub(crate) struct Shelf {
@@ -56,6 +63,8 @@ pub(crate) struct Shelf {
     /// Names of the last arrivals in order, to forget them in that order.
     order: Box<[Option<Name>]>,
     next_order: usize,
+    /// Arrivals so far.
+    count: u64,
     /// Places that are missing or recovered, by name: what a late arrival is found by.
     wanted: HashTable<(Name, Seq)>,
     places: Box<[(Seq, Place)]>,
@@ -68,9 +77,10 @@ impl Shelf {
         Self {
             // One symbol more: the ring may leave one symbol's length idle at its end.
             ring: SymbolRing::new(window, (window + 1) * symbol_max),
-            arrivals: HashTable::with_capacity(2 * window),
-            order: vec![None; window].into_boxed_slice(),
+            arrivals: HashTable::with_capacity(NAMES * window),
+            order: vec![None; NAMES * window].into_boxed_slice(),
             next_order: 0,
+            count: 0,
             wanted: HashTable::with_capacity(4 * window),
             places: vec![(Seq(0), Place::Unnamed); 2 * window].into_boxed_slice(),
         }
@@ -88,8 +98,11 @@ impl Shelf {
             Some(seq) => self.arrive_wanted(now_us, name, seq),
         };
         let Some(handle) = self.ring.push(&symbol.pieces()) else { return Arrived::Kept };
+        self.count += 1;
         match arrived {
-            Arrived::Late { seq, .. } => self.set(seq, Place::Arrived { handle, at_us: now_us }),
+            Arrived::Late { seq, .. } => {
+                self.set(seq, Place::Arrived { handle, at_us: now_us, count: self.count });
+            }
             Arrived::Kept | Arrived::LikeRecovered { .. } => self.keep(now_us, name, handle),
         }
         arrived
@@ -99,7 +112,8 @@ impl Shelf {
         match self.place(seq) {
             Place::Recovered { since_us, .. } => {
                 self.forget_wanted(name, seq);
-                Arrived::LikeRecovered { late_us: now_us.saturating_sub(since_us) }
+                let is_repeated = self.has_arrivals(name);
+                Arrived::LikeRecovered { late_us: now_us.saturating_sub(since_us), is_repeated }
             }
             // Where equal packets are about, this is more likely the next of them than the missing one, late.
             Place::Missing { since_us, .. } if !self.has_arrivals(name) => {
@@ -115,6 +129,7 @@ impl Shelf {
     }
 
     fn keep(&mut self, at_us: u64, name: Name, handle: SymbolHandle) {
+        let count = self.count;
         if let Some(oldest) = self.order[self.next_order].replace(name) {
             self.forget_arrival(oldest);
         }
@@ -122,11 +137,11 @@ impl Shelf {
         let same = |arrivals: &Arrivals| arrivals.name == name;
         match self.arrivals.find_mut(spread(name), same) {
             Some(arrivals) => {
-                *arrivals =
-                    Arrivals { handle, at_us, live: arrivals.live + 1, unbound: arrivals.unbound + 1, name };
+                let (live, unbound) = (arrivals.live + 1, arrivals.unbound + 1);
+                *arrivals = Arrivals { name, handle, at_us, count, live, unbound };
             }
             None => {
-                let first = Arrivals { name, handle, at_us, live: 1, unbound: 1 };
+                let first = Arrivals { name, handle, at_us, count, live: 1, unbound: 1 };
                 self.arrivals.insert_unique(spread(name), first, |arrivals| spread(arrivals.name));
             }
         }
@@ -155,7 +170,7 @@ impl Shelf {
         let place = match found.filter(|arrivals| arrivals.unbound > 0) {
             Some(arrivals) => {
                 arrivals.unbound -= 1;
-                Place::Arrived { handle: arrivals.handle, at_us: arrivals.at_us }
+                Place::Arrived { handle: arrivals.handle, at_us: arrivals.at_us, count: arrivals.count }
             }
             None => {
                 self.want(entry.name, entry.seq);

@@ -169,7 +169,7 @@ impl<'a> RecipeView<'a> {
     }
 
     /// Its packets in order of the stream.
-    pub fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
+    pub fn entries(&self) -> impl DoubleEndedIterator<Item = Entry> + ExactSizeIterator + '_ {
         let first = self.last.minus((self.names.len() as u64 - 1) * u64::from(self.stride));
         self.names.iter().enumerate().map(move |(position, name)| Entry {
             seq: first.plus(position as u64 * u64::from(self.stride)),

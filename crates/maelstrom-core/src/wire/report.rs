@@ -6,11 +6,12 @@ use crate::counters::Rejected;
 /// Buckets of the burst length histogram: 1, 2, 3–4, 5–8, … 1025 and more.
 pub const BURST_BUCKETS: usize = 12;
 
-/// Counts since the session began. All packets are source packets that some repair has named and whose fate is
-/// settled: they arrived, were recovered, or are given up.
+/// Counts since the session began. All packets are source packets whose fate is settled: they arrived, were recovered, or
+/// are given up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LossReport {
-    /// Settled packets in all.
+    /// Settled packets: those that some repair named, and those that none named and that were lost with all their
+    /// repairs, as far as can be told.
     pub named: u64,
     /// Of these, lost on the way.
     pub lost: u64,
