@@ -22,16 +22,20 @@ use crate::wire::{
 const HELLO_US: u64 = 1_000_000;
 /// A peer that is not up is called so often.
 const CALL_US: u64 = 200_000;
-/// Hellos answer at most so often, so that replayed ones cannot make us talk.
+/// Hellos that prove nothing are answered at most so often, so that replayed ones cannot make us talk.
 const ANSWER_US: u64 = 20_000;
 /// A peer that was silent for so long is down: nothing is sent to protect traffic towards it.
 const SILENCE_US: u64 = 3_500_000;
+/// A session in which nothing was heard for so long is given up for a new one.
+const GIVE_UP_US: u64 = 10_000_000;
+/// Reports go out so often, and serve as signs of life; more often, as Hellos, while the peer is not up.
 const REPORT_US: u64 = 1_000_000;
 /// Starts of a peer that are remembered; after so many we draw a new token of our own and may forget them.
 const PAST_MAX: usize = 32;
 
-/// A session: both sides have proved to know the key and each other's token.
+/// A session: its peer has proved to know the key and our token.
 struct Session {
+    begun_us: u64,
     far_token: Token,
     sealer: Sealer,
     opener: Opener,
@@ -52,16 +56,15 @@ pub(crate) struct Peer {
     index: usize,
     hello_key: HelloKey,
     own_token: Token,
-    /// The newest token heard, believed or not.
-    heard_token: Token,
     session: Option<Session>,
     /// Tokens of the peer's earlier starts, since our own token is in use: a session with one of them would use its
     /// key again from counter 0.
     past: Vec<Token>,
+    /// When a datagram sealed in a session came last.
     last_heard_us: Option<u64>,
     is_up: bool,
     next_hello_us: u64,
-    last_hello_us: Option<u64>,
+    next_answer_us: u64,
     next_report_us: u64,
     next_tick_us: u64,
     far_report: LossReport,
@@ -90,13 +93,12 @@ impl Peer {
             index,
             hello_key: HelloKey::new(&config.key),
             own_token: token,
-            heard_token: Token::UNKNOWN,
             session: None,
             past: Vec::new(),
             last_heard_us: None,
             is_up: false,
             next_hello_us: 0,
-            last_hello_us: None,
+            next_answer_us: 0,
             next_report_us: 0,
             next_tick_us: 0,
             far_report: LossReport::default(),
@@ -190,8 +192,13 @@ impl Peer {
     ) -> Result<(), Rejected> {
         let session = self.session.as_mut().ok_or(Rejected::UnknownEpoch)?;
         let body = session.opener.open(header, datagram)?;
-        self.last_heard_us = Some(now_us);
         let kind = BodyKind::read(body)?;
+        self.last_heard_us = Some(now_us);
+        if !self.is_up {
+            // The far gateway has begun this session too, so it watches all that we protect from now on.
+            self.is_up = true;
+            self.next_report_us = now_us;
+        }
         if kind == BodyKind::Report {
             self.far_report = LossReport::read(body)?;
             return Ok(());
@@ -216,45 +223,40 @@ impl Peer {
         if hello.token == self.own_token || self.past.contains(&hello.token) {
             return Err(Rejected::StaleHello);
         }
-        let echoes_us = hello.echo == self.own_token;
-        let is_news = self.heard_token != hello.token || !echoes_us;
-        self.heard_token = hello.token;
-        if echoes_us {
-            self.believe(now_us, &hello, entropy);
+        if hello.echo == self.own_token {
+            self.believe(now_us, &hello, entropy, out);
+            return Ok(());
         }
-        if is_news {
-            self.answer(now_us, entropy, out);
+        if now_us >= self.next_answer_us {
+            self.next_answer_us = now_us + ANSWER_US;
+            self.say_hello(hello.token, entropy, out);
         }
-        if !echoes_us && hello.echo != Token::UNKNOWN {
-            return Err(Rejected::StaleHello);
-        }
-        Ok(())
+        if hello.echo == Token::UNKNOWN { Ok(()) } else { Err(Rejected::StaleHello) }
     }
 
-    /// The Hello echoes our token of this start, so its sender is alive now and its own token is the one in use.
-    fn believe(&mut self, now_us: u64, hello: &Hello, entropy: &mut impl FnMut(&mut [u8])) {
-        if self.past.len() == PAST_MAX {
-            self.renew(entropy);
-            return;
-        }
-        self.last_heard_us = Some(now_us);
+    /// The Hello echoes our token, so its sender has lived since we drew it, and its own token is the one in use.
+    fn believe(&mut self, now_us: u64, hello: &Hello, entropy: &mut impl FnMut(&mut [u8]), out: &mut Outbox) {
         let watched = PrefixTable::new(hello.watched.iter().map(|&network| (network, ())));
         match &mut self.session {
             Some(session) if session.far_token == hello.token => session.watched = watched,
-            _ => self.begin_session(hello.token, watched),
-        }
-        if !self.is_up {
-            self.is_up = true;
-            self.next_report_us = now_us + REPORT_US;
+            _ if self.past.len() == PAST_MAX => self.renew(entropy),
+            _ => {
+                self.begin_session(now_us, hello.token, watched);
+                // The peer may wait for these two to begin it as well.
+                self.say_hello(hello.token, entropy, out);
+                self.send_report(now_us, out);
+            }
         }
     }
 
     /// Everything starts afresh: what the far gateway sees from now on, it sees with its tap open, and nothing coded
-    /// before is mixed in.
-    fn begin_session(&mut self, far_token: Token, watched: PrefixTable<()>) {
+    /// before is mixed in. Nothing is protected before it has begun the session too.
+    fn begin_session(&mut self, now_us: u64, far_token: Token, watched: PrefixTable<()>) {
         let key = &self.config.key;
         self.past.extend(self.session.take().map(|session| session.far_token));
+        self.is_up = false;
         self.session = Some(Session {
+            begun_us: now_us,
             far_token,
             sealer: Sealer::new(key, self.own_token, far_token),
             opener: Opener::new(key, far_token, self.own_token),
@@ -266,19 +268,9 @@ impl Peer {
         self.sessions += 1;
     }
 
-    fn answer(&mut self, now_us: u64, entropy: &mut impl FnMut(&mut [u8]), out: &mut Outbox) {
-        if self.last_hello_us.is_none_or(|last_us| now_us >= last_us + ANSWER_US) {
-            self.say_hello(now_us, entropy, out);
-        } else {
-            self.next_hello_us = self.next_hello_us.min(now_us + ANSWER_US);
-        }
-    }
-
-    fn say_hello(&mut self, now_us: u64, entropy: &mut impl FnMut(&mut [u8]), out: &mut Outbox) {
-        self.last_hello_us = Some(now_us);
-        self.next_hello_us = now_us + if self.is_up { HELLO_US } else { CALL_US };
+    fn say_hello(&mut self, echo: Token, entropy: &mut impl FnMut(&mut [u8]), out: &mut Outbox) {
         let watched: Vec<IpNet> = self.config.networks.clone();
-        let hello = Hello { token: self.own_token, echo: self.heard_token, watched };
+        let hello = Hello { token: self.own_token, echo, watched };
         let len = HELLO_HEADER + hello.wire_len() + TAG;
         let Some(datagram) = out.datagrams.reserve(len) else { return };
         let mut nonce = [0; 12];
@@ -292,7 +284,9 @@ impl Peer {
     /// When [`Peer::timeout`] next has something to do.
     pub(crate) fn next_timeout_us(&self) -> u64 {
         let own = self.next_hello_us.min(self.next_tick_us);
-        [self.egress.next_deadline_us(), self.ingress.next_due_us()].into_iter().flatten().fold(own, u64::min)
+        let report = self.session.as_ref().map(|_| self.next_report_us);
+        let others = [self.egress.next_deadline_us(), self.ingress.next_due_us(), report];
+        others.into_iter().flatten().fold(own, u64::min)
     }
 
     /// Does what is due. `entropy` makes tokens and nonces.
@@ -306,13 +300,14 @@ impl Peer {
             self.next_tick_us = now_us + TICK_US;
             self.ingress.tick();
             self.watch_liveness(now_us, entropy);
-            if self.is_up && now_us >= self.next_report_us {
-                self.next_report_us = now_us + REPORT_US;
-                self.send_report(out);
-            }
+        }
+        if self.session.is_some() && now_us >= self.next_report_us {
+            self.send_report(now_us, out);
         }
         if now_us >= self.next_hello_us {
-            self.say_hello(now_us, entropy, out);
+            self.next_hello_us = now_us + if self.is_up { HELLO_US } else { CALL_US };
+            let echo = self.session.as_ref().map_or(Token::UNKNOWN, |session| session.far_token);
+            self.say_hello(echo, entropy, out);
         }
     }
 
@@ -324,7 +319,12 @@ impl Peer {
             self.egress.empty_bins(&self.code).expect("a code that was accepted once is valid");
             self.next_hello_us = now_us;
         }
-        if self.session.as_ref().is_some_and(|session| session.sealer.is_worn()) {
+        let is_spent = |session: &Session| {
+            let heard_us =
+                self.last_heard_us.map_or(session.begun_us, |heard_us| heard_us.max(session.begun_us));
+            session.sealer.is_worn() || now_us > heard_us + GIVE_UP_US
+        };
+        if self.session.as_ref().is_some_and(is_spent) {
             self.renew(entropy);
         }
     }
@@ -340,8 +340,9 @@ impl Peer {
         self.next_hello_us = 0;
     }
 
-    fn send_report(&mut self, out: &mut Outbox) {
+    fn send_report(&mut self, now_us: u64, out: &mut Outbox) {
         let Some(session) = &mut self.session else { return };
+        self.next_report_us = now_us + if self.is_up { REPORT_US } else { CALL_US };
         let len = SEALED_HEADER + LossReport::LEN + TAG;
         let Some(datagram) = out.datagrams.reserve(len) else { return };
         self.ingress.report().write(&mut datagram[SEALED_HEADER..len - TAG]);

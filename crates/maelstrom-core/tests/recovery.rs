@@ -118,6 +118,76 @@ fn packets_that_the_tap_missed_are_not_taken_for_lost() {
     assert_eq!(pair.recovered[B].len(), 3);
 }
 
+/// A driver may drain a long backlog of packets before it looks at the repairs that name them.
+#[test]
+fn packets_older_than_the_window_are_not_taken_for_lost() {
+    for backlog in [2_000, 5_000, 9_000, 14_000] {
+        let mut pair = Pair::up([config(A), config(B)]);
+        let (mut out_a, mut out_b) = (pair.gateways[A].outbox(), pair.gateways[B].outbox());
+        let mut repairs = Vec::new();
+        for n in 0..backlog {
+            let packet = udp(A, n as u16, &payload(n));
+            pair.gateways[A].handle_outgoing(pair.now_us, &packet, &mut out_a);
+            repairs.extend(out_a.datagrams.iter().map(|(_, datagram)| datagram.to_vec()));
+            out_a.datagrams.clear();
+            pair.gateways[B].handle_incoming(pair.now_us, &packet, &mut out_b);
+        }
+        for repair in repairs {
+            pair.inject(B, &repair);
+            pair.exchange();
+        }
+        pair.advance(3_000_000);
+        assert!(pair.recovered[B].is_empty(), "backlog of {backlog}");
+        assert_eq!(pair.status(B, |peer| peer.report.lost), 0, "backlog of {backlog}");
+    }
+}
+
+/// Repairs on a quicker road than the packets.
+#[test]
+fn repairs_that_run_far_ahead_learn_to_wait() {
+    let mut pair = Pair::up([config(A), config(B)]);
+    let (mut road, mut lost) = (std::collections::VecDeque::new(), coin(3, 0.01));
+    let mut injected_early = 0;
+    for n in 0..60_000u32 {
+        let packet = udp(A, n as u16, &payload(n));
+        pair.send(A, &packet, true);
+        if !lost() {
+            road.push_back((pair.now_us + 3_000, packet));
+        }
+        while road.front().is_some_and(|&(due_us, _)| due_us <= pair.now_us) {
+            let (_, packet) = road.pop_front().unwrap();
+            pair.arrive(B, &packet);
+        }
+        pair.advance(100);
+        if n == 20_000 {
+            injected_early = pair.recovered[B].len();
+        }
+    }
+    let injected = pair.recovered[B].len() - injected_early;
+    assert!((380..440).contains(&injected), "{injected} of about 400 lost after the wait was learnt");
+    assert!(injected_early < 2_500, "{injected_early} before it was");
+}
+
+/// A packet lost together with all its repairs bears no name, and is lost all the same.
+#[test]
+fn what_no_repair_names_is_counted_as_lost() {
+    let mut pair = Pair::up([config(A), config(B)]);
+    let mut nameless = 0;
+    for n in 0..40_000u32 {
+        let packet = udp(A, n as u16, &payload(n));
+        // With (8; 1,11,19) all repairs of packet n leave within the next 152 packets.
+        let is_dark = (n / 1_000) % 2 == 1 && (200..600).contains(&(n % 1_000));
+        pair.lose_datagram = Box::new(move || is_dark);
+        let is_lost = is_dark && n % 1_000 == 300;
+        nameless += u32::from(is_lost);
+        pair.send(A, &packet, is_lost);
+        pair.advance(100);
+    }
+    pair.advance(3_000_000);
+    let report = pair.status(B, |peer| *peer.report);
+    assert_eq!((report.lost, report.recovered), (u64::from(nameless), 0), "{report:?}");
+}
+
 #[test]
 fn a_quiet_stream_is_mended_within_the_deadline() {
     let one_layer = |side| maelstrom_core::Config { interleaves: vec![1], ..config(side) };
@@ -138,6 +208,12 @@ fn a_wrong_recovery_is_never_injected_though_names_collide() {
         let lost = run(&mut pair, 4_000, 11, 0.03);
         for packet in &pair.recovered[B] {
             assert!(sent.contains(packet), "a packet that was never sent, with names of {bits} bits");
+        }
+        let distinct: HashSet<_> = pair.recovered[B].iter().collect();
+        assert_eq!(distinct.len(), pair.recovered[B].len(), "a packet injected twice");
+        if bits >= 10 {
+            let lost: HashSet<_> = lost.iter().collect();
+            assert!(distinct.is_subset(&lost), "a packet injected that was never lost");
         }
         let wrong = pair.status(B, |peer| peer.ingress.unused.count(Unused::WrongRecovery));
         if bits == 3 || bits == 6 {

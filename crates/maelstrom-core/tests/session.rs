@@ -31,6 +31,9 @@ fn a_forged_replayed_or_truncated_repair_is_refused_and_counted() {
     let mut other_epoch = repairs[2].clone();
     other_epoch[3] ^= 0x40;
     pair.inject(B, &other_epoch);
+    // The one that was as it was sent names eight packets that never came: nothing can be solved by it.
+    pair.exchange();
+    assert!(pair.recovered[B].is_empty());
     let rejected = pair.gateways[B].rejected();
     let count = |reason| rejected.count(reason);
     assert_eq!(count(Rejected::Forged), 2);
@@ -80,6 +83,46 @@ fn packets_seen_before_the_session_are_never_injected_again() {
     }
     pair.advance(500_000);
     assert!(pair.recovered[B].is_empty());
+}
+
+/// Whoever begins the session first must not protect what the other saw before it began.
+#[test]
+fn packets_under_way_while_a_session_begins_are_never_injected_again() {
+    for lost_hello in 0..12 {
+        let mut pair = Pair::new([config(A), config(B)]);
+        pair.delay_us = 50_000;
+        let mut nth = 0;
+        pair.lose_datagram = Box::new(move || {
+            nth += 1;
+            nth - 1 == lost_hello
+        });
+        for n in 0..20_000 {
+            pair.send(A, &udp(A, n, b"from A"), false);
+            pair.send(B, &udp(B, n, b"from B"), false);
+            pair.advance(100);
+        }
+        for side in [A, B] {
+            assert!(pair.status(side, |peer| peer.is_up));
+            assert!(pair.status(side, |peer| peer.egress.source_packets) > 10_000);
+            assert!(pair.recovered[side].is_empty(), "side {side}, datagram {lost_hello} lost");
+            assert_eq!(pair.status(side, |peer| peer.report.lost), 0);
+        }
+    }
+}
+
+#[test]
+fn two_gateways_that_lost_each_others_session_find_a_new_one() {
+    let mut pair = Pair::up([config(A), config(B)]);
+    // Repairs and reports are lost for long, Hellos too: both give the session up.
+    pair.lose_datagram = Box::new(|| true);
+    pair.advance(30_000_000);
+    pair.lose_datagram = Box::new(|| false);
+    pair.run_until_up();
+    for n in 0..16 {
+        pair.send(A, &udp(A, n, b"protected"), n == 3);
+    }
+    pair.advance(100_000);
+    assert_eq!(pair.recovered[B], [udp(A, 3, b"protected")]);
 }
 
 #[test]

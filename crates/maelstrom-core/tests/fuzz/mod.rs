@@ -99,8 +99,12 @@ impl Liar {
         hello_key.seal(&mut datagram);
         out.datagrams.clear();
         gateway.handle_datagram(2, LIAR, &mut datagram, &mut out);
-        assert!(gateway.peers().all(|peer| peer.is_up));
-        Self { gateway, out, sealer: Sealer::new(&key, ours, theirs), now_us: 3 }
+        let mut liar = Self { gateway, out, sealer: Sealer::new(&key, ours, theirs), now_us: 3 };
+        let mut report = [0; LossReport::LEN];
+        LossReport::default().write(&mut report);
+        liar.say(&report);
+        assert!(liar.gateway.peers().all(|peer| peer.is_up));
+        liar
     }
 
     fn arrive(&mut self, content: &[u8]) {

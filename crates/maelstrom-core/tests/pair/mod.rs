@@ -1,6 +1,7 @@
 //! Two gateways, a link that loses what the test says, and a virtual clock: no sockets, no threads.
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "each test binary uses a part of it")]
 
+use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use maelstrom_core::{Config, Gateway, Outbox, PeerConfig, PeerKey, PeerStatus};
@@ -45,12 +46,23 @@ pub fn udp(from: usize, id: u16, payload: &[u8]) -> Vec<u8> {
     packet
 }
 
+/// Something on its way over the link.
+struct Flight {
+    due_us: u64,
+    to: usize,
+    bytes: Vec<u8>,
+    /// Of the repair channel; else a packet of a host.
+    is_datagram: bool,
+}
+
 pub struct Pair {
     pub now_us: u64,
     pub gateways: [Gateway; 2],
     out: [Outbox; 2],
-    /// Datagrams on their way: receiver and bytes.
-    pub wire: Vec<(usize, Vec<u8>)>,
+    /// What is on its way, in order of sending.
+    wire: VecDeque<Flight>,
+    /// How long that takes.
+    pub delay_us: u64,
     /// Packets recovered at each side.
     pub recovered: [Vec<Vec<u8>>; 2],
     /// Whether the next datagram is lost.
@@ -68,7 +80,8 @@ impl Pair {
             now_us: 1_000_000,
             gateways,
             out,
-            wire: Vec::new(),
+            wire: VecDeque::new(),
+            delay_us: 0,
             recovered: Default::default(),
             lose_datagram: Box::new(|| false),
         }
@@ -100,7 +113,8 @@ impl Pair {
         let end_us = self.now_us + by_us;
         loop {
             self.exchange();
-            let next = (0..2).filter_map(|side| self.gateways[side].poll_timeout()).min().unwrap();
+            let timeouts = (0..2).filter_map(|side| self.gateways[side].poll_timeout());
+            let next = timeouts.chain(self.wire.front().map(|flight| flight.due_us)).min().unwrap();
             if next > end_us {
                 break;
             }
@@ -119,8 +133,14 @@ impl Pair {
             let mut routed = packet.to_vec();
             routed[8] -= 1;
             routed[10] = 0;
-            self.gateways[1 - from].handle_incoming(self.now_us, &routed, &mut self.out[1 - from]);
+            self.launch(1 - from, routed, false);
         }
+        self.exchange();
+    }
+
+    /// A packet of the other site's host arrives at `to`.
+    pub fn arrive(&mut self, to: usize, packet: &[u8]) {
+        self.gateways[to].handle_incoming(self.now_us, packet, &mut self.out[to]);
         self.exchange();
     }
 
@@ -132,25 +152,35 @@ impl Pair {
         self.exchange();
     }
 
-    /// Hands datagrams over until nothing moves.
+    fn launch(&mut self, to: usize, bytes: Vec<u8>, is_datagram: bool) {
+        self.wire.push_back(Flight { due_us: self.now_us + self.delay_us, to, bytes, is_datagram });
+    }
+
+    /// Hands over what is due until nothing moves.
     pub fn exchange(&mut self) {
-        for _ in 0..100 {
+        for _ in 0..10_000 {
             for side in 0..2 {
-                for (_, datagram) in self.out[side].datagrams.iter() {
+                let sent: Vec<_> =
+                    self.out[side].datagrams.iter().map(|(_, datagram)| datagram.to_vec()).collect();
+                self.out[side].datagrams.clear();
+                for datagram in sent {
                     if !(self.lose_datagram)() {
-                        self.wire.push((1 - side, datagram.to_vec()));
+                        self.launch(1 - side, datagram, true);
                     }
                 }
-                self.out[side].datagrams.clear();
                 self.recovered[side]
                     .extend(self.out[side].recovered.iter().map(|((), packet)| packet.to_vec()));
                 self.out[side].recovered.clear();
             }
-            if self.wire.is_empty() {
-                return;
-            }
-            for (to, datagram) in std::mem::take(&mut self.wire) {
-                self.inject(to, &datagram);
+            let Some(flight) = self.wire.pop_front_if(|flight| flight.due_us <= self.now_us) else { return };
+            if flight.is_datagram {
+                self.inject(flight.to, &flight.bytes);
+            } else {
+                self.gateways[flight.to].handle_incoming(
+                    self.now_us,
+                    &flight.bytes,
+                    &mut self.out[flight.to],
+                );
             }
         }
         panic!("the gateways talk without end");
