@@ -5,16 +5,7 @@ mod pair;
 use std::collections::HashSet;
 
 use maelstrom_core::counters::{Unprotected, Unused};
-use pair::{A, B, Pair, config, udp};
-
-/// A repeatable coin.
-fn coin(seed: u64, probability: f64) -> impl FnMut() -> bool {
-    let mut state = seed.wrapping_mul(2) + 1;
-    move || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((state >> 33) as f64) < probability * (1u64 << 31) as f64
-    }
-}
+use pair::{A, B, Pair, coin, config, udp};
 
 fn payload(n: u32) -> Vec<u8> {
     (0..60 + n % 1100).map(|k| (k * 7 + n) as u8).collect()

@@ -46,6 +46,15 @@ pub fn udp(from: usize, id: u16, payload: &[u8]) -> Vec<u8> {
     packet
 }
 
+/// A repeatable coin.
+pub fn coin(seed: u64, probability: f64) -> impl FnMut() -> bool {
+    let mut state = seed.wrapping_mul(2) + 1;
+    move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((state >> 33) as f64) < probability * (1u64 << 31) as f64
+    }
+}
+
 /// Something on its way over the link.
 struct Flight {
     due_us: u64,
