@@ -3,7 +3,8 @@
 //! One thread, one loop ([`Passive::run`]), in fixed order:
 //! 1. wait until something can be read or a timer is due,
 //! 2. take datagrams off the repair channel, unread ([`Passive::collect`]),
-//! 3. drain the tap: every packet that arrived before those datagrams is in it ([`Passive::drain_tap`]),
+//! 3. drain the tap: every packet that arrived before those datagrams is in it ([`Passive::drain_tap`]); where it cannot
+//!    be drained, or has missed something, recovery pauses ([`Passive::look_for_gap`]),
 //! 4. decode the datagrams ([`Passive::decode`]),
 //! 5. timers ([`Passive::timers`]), then all output ([`flush`]), then signals and status requests.
 //!
@@ -20,7 +21,7 @@ use maelstrom_core::{Gateway, Outbox};
 use netio::poll::{Interest, Poller};
 use netio::segment;
 use netio::signals::{Signal, Signals};
-use netio::tap::Direction;
+use netio::tap::{Captured, Direction};
 use netio::tun::Tun;
 use netio::udp::{self, RepairSocket};
 use nix::time::{ClockId, clock_gettime};
@@ -36,7 +37,8 @@ use crate::status::{self, GatewayStatus, PeerStatus, Status};
 const CAPTURES_MAX: usize = 16;
 /// Wire packets taken off the tap in one round.
 const PACKETS_MAX: usize = 2048;
-/// Rounds that repairs wait for a tap that is behind.
+/// Rounds that repairs wait for a tap that is behind; then they are read all the same, for Hellos and reports among them,
+/// and recovery pauses.
 const BEHIND_MAX: u32 = 8;
 /// How often the tap is asked whether it lost captures.
 const GAP_LOOK_US: u64 = 2_000;
@@ -51,8 +53,12 @@ const CONTROL: u64 = 4;
 /// Counts of the driver: what the core cannot see.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DriverCounts {
-    /// Captured packets that could not be cut into what is on the wire.
-    pub(crate) uncuttable: u64,
+    /// Captured packets that left and could not be cut into what is on the wire: they are not protected.
+    pub(crate) uncut_outgoing: u64,
+    /// The same of those that arrived: what came in them is not known.
+    pub(crate) uncut_incoming: u64,
+    /// Times that recovery paused because the tap was not to be relied on.
+    pub(crate) pauses: u64,
     /// Datagrams on the repair channel that came while the inbox was full.
     pub(crate) inbox_full: u64,
     /// Repairs that the socket did not take.
@@ -61,6 +67,29 @@ pub(crate) struct DriverCounts {
     pub(crate) uninjected: u64,
     /// Files with mistakes that a reload refused.
     pub(crate) reloads_refused: u64,
+}
+
+impl DriverCounts {
+    /// Counts a capture that could not be cut. True if packets were in it that may be named by repairs: a single packet
+    /// that makes no sense is none of them, for the kernel takes it no more than we do.
+    fn uncut(&mut self, captured: &Captured<'_>) -> bool {
+        match captured.direction {
+            Direction::Outgoing => self.uncut_outgoing += 1,
+            Direction::Incoming => self.uncut_incoming += 1,
+        }
+        captured.direction == Direction::Incoming && captured.offload.is_super()
+    }
+}
+
+/// What the kernel still holds of the repair channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Channel {
+    /// All that had come when we looked is in the inbox, or decoded.
+    Drained,
+    /// More waits.
+    More,
+    /// We could not look.
+    Unknown,
 }
 
 /// A running passive gateway.
@@ -80,13 +109,14 @@ pub struct Passive {
     counts: DriverCounts,
     started_us: u64,
     now_us: u64,
-    /// The kernel had more datagrams than the inbox holds.
-    more_datagrams: bool,
+    channel: Channel,
     /// Captures that the tap had lost at the last look.
     dropped: u64,
     next_gap_look_us: u64,
     /// For how many rounds the tap had more than its budget.
     behind: u32,
+    /// Recovery pauses until tap and repair channel are drained.
+    paused: bool,
     stopping: bool,
 }
 
@@ -111,10 +141,11 @@ impl Passive {
             counts: DriverCounts::default(),
             started_us: clock_us(),
             now_us: clock_us(),
-            more_datagrams: false,
+            channel: Channel::Unknown,
             dropped: 0,
             next_gap_look_us: 0,
             behind: 0,
+            paused: false,
             stopping: false,
             config,
             gateway,
@@ -161,7 +192,7 @@ impl Passive {
 
     fn wait(&mut self) -> io::Result<()> {
         let until = match self.gateway.poll_timeout() {
-            _ if self.behind > 0 || self.more_datagrams => Duration::ZERO,
+            _ if self.behind > 0 || self.channel == Channel::More => Duration::ZERO,
             Some(due_us) => Duration::from_micros(due_us.saturating_sub(clock_us())).min(WAIT_MAX),
             None => WAIT_MAX,
         };
@@ -174,6 +205,7 @@ impl Passive {
     fn collect(&mut self) {
         // Those of the last round still wait for the tap; the kernel keeps what comes.
         if !self.inbox.is_empty() {
+            self.channel = Channel::More;
             return;
         }
         let (inbox, counts) = (&mut self.inbox, &mut self.counts);
@@ -184,17 +216,21 @@ impl Passive {
             }
             None => counts.inbox_full += 1,
         });
-        self.more_datagrams = received.unwrap_or_else(|error| {
-            debug!(%error, "receiving repairs");
-            false
-        });
+        self.channel = match received {
+            Ok(true) => Channel::More,
+            Ok(false) => Channel::Drained,
+            Err(error) => {
+                debug!(%error, "receiving repairs");
+                Channel::Unknown
+            }
+        };
     }
 
     /// Step 3: all that the tap has captured so far, cut into what is on the wire.
     fn drain_tap(&mut self) -> io::Result<()> {
         let Self { gateway, ports, out, scratch, counts, now_us, .. } = self;
         let Ports { tap, socket, tun, .. } = ports;
-        let (mut packets, mut more) = (0, true);
+        let (mut packets, mut more, mut unseen) = (0, true, false);
         while more && packets < PACKETS_MAX {
             let drained = tap.drain(CAPTURES_MAX, |captured| {
                 let cut = segment::cut(captured.packet, &captured.offload, scratch, |packet| match captured
@@ -203,8 +239,11 @@ impl Passive {
                     Direction::Outgoing => gateway.handle_outgoing(*now_us, packet, out),
                     Direction::Incoming => gateway.handle_incoming(*now_us, packet, out),
                 });
-                counts.uncuttable += u64::from(cut.is_err());
-                packets += cut.unwrap_or(0);
+                // Every capture counts, so that the round ends whatever they are.
+                packets += cut.unwrap_or(0).max(1);
+                if cut.is_err() {
+                    unseen |= counts.uncut(&captured);
+                }
                 if out.datagrams.is_nearly_full() || out.recovered.is_nearly_full() {
                     flush(out, gateway, socket, tun, counts);
                 }
@@ -212,27 +251,44 @@ impl Passive {
             flush(out, gateway, socket, tun, counts);
             more = drained.more;
         }
+        if more || self.behind > 0 {
+            // A tap that is behind, or was, is the one that loses captures.
+            self.next_gap_look_us = 0;
+        }
         self.behind = if more { self.behind + 1 } else { 0 };
+        if unseen {
+            self.pause();
+        }
         Ok(())
     }
 
-    /// Whether the tap has lost captures since the last look: asked at most every [`GAP_LOOK_US`].
+    /// Whether packets may be here that the tap has not shown: those that it lost, asked for at most every
+    /// [`GAP_LOOK_US`], and those that are still in it when repairs can wait no longer.
     fn look_for_gap(&mut self) {
-        if self.behind > 0 || self.now_us < self.next_gap_look_us {
+        if self.behind >= BEHIND_MAX {
+            self.pause();
+        }
+        if self.now_us < self.next_gap_look_us {
             return;
         }
         self.next_gap_look_us = self.now_us + GAP_LOOK_US;
         let dropped = self.ports.tap.dropped();
         if dropped != self.dropped {
             self.dropped = dropped;
-            self.gateway.handle_gap();
+            self.pause();
         }
+    }
+
+    /// From now on repairs bring nothing back, until tap and repair channel have been drained.
+    fn pause(&mut self) {
+        self.counts.pauses += u64::from(!self.paused);
+        self.paused = true;
+        self.gateway.handle_gap();
     }
 
     /// Step 4: the datagrams, now that what came before them is known.
     fn decode(&mut self) {
-        // While the tap is behind, packets that the repairs name may still lie in it. A repair that waits too long finds
-        // its packets gone from the window and is of no use; it does no harm.
+        // Packets that these repairs name may still lie in the tap, and would be taken for lost.
         if (1..BEHIND_MAX).contains(&self.behind) {
             return;
         }
@@ -240,17 +296,23 @@ impl Passive {
         let Ports { socket, tun, .. } = ports;
         for (from, datagram) in inbox.iter_mut() {
             gateway.handle_datagram(*now_us, from, datagram, out);
+            if self.paused {
+                // It may have begun a session, which knows nothing of the pause.
+                gateway.handle_gap();
+            }
             if out.datagrams.is_nearly_full() || out.recovered.is_nearly_full() {
                 flush(out, gateway, socket, tun, counts);
             }
         }
         inbox.clear();
-        if self.behind == 0 && !self.more_datagrams {
+        if self.behind == 0 && self.channel == Channel::Drained {
+            self.paused = false;
             gateway.handle_caught_up();
         }
     }
 
-    /// Step 5: whatever is due. Repairs that waited for packets are, so the tap must not be behind here either.
+    /// Step 5: whatever is due. Repairs that waited for packets are, and what [`Passive::decode`] says of a tap that is
+    /// behind holds for them too. What is due and finds no room in the outbox stays due: the next round comes at once.
     fn timers(&mut self) {
         if !(1..BEHIND_MAX).contains(&self.behind) {
             self.gateway.handle_timeout(self.now_us, &mut self.out);
@@ -339,7 +401,9 @@ fn snapshot(
 ) -> Status {
     let names = config.peers.iter().map(|peer| peer.name.clone());
     let counters = [
-        ("captures not cut", driver.uncuttable),
+        ("outgoing captures not cut", driver.uncut_outgoing),
+        ("incoming captures not cut", driver.uncut_incoming),
+        ("pauses of recovery", driver.pauses),
         ("captures dropped by the tap", ports.tap.dropped()),
         ("datagrams received while the inbox was full", driver.inbox_full),
         ("datagrams the socket did not take", driver.unsent),
