@@ -5,9 +5,12 @@
 
 pub mod config;
 mod control;
+mod engine;
 mod error;
+mod interfaces;
 mod passive;
 mod ports;
+mod reload;
 pub mod status;
 
 pub use error::StartError;

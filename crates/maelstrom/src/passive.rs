@@ -6,7 +6,8 @@
 //! 3. drain the tap: every packet that arrived before those datagrams is in it ([`Passive::drain_tap`]); where it cannot
 //!    be drained, or has missed something, recovery pauses ([`Passive::look_for_gap`]),
 //! 4. decode the datagrams ([`Passive::decode`]),
-//! 5. timers ([`Passive::timers`]), then all output ([`flush`]), then signals and status requests.
+//! 5. timers ([`Passive::timers`]), then all output ([`Engine::flush`]), then a look at the interfaces (`interfaces.rs`),
+//!    signals (`reload.rs`) and status requests.
 //!
 //! The order of 2 and 3 matters: a repair must not be looked at before the packets that came ahead of it, or they
 //! would be taken for lost. No step blocks, each has a budget, and no decision on the protocol is taken here.
@@ -16,27 +17,22 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use maelstrom_core::Gateway;
 use maelstrom_core::outbox::Queue;
-use maelstrom_core::{Gateway, Outbox};
 use netio::poll::{Interest, Poller};
-use netio::segment;
 use netio::signals::{Signal, Signals};
-use netio::tap::{Captured, Direction};
-use netio::tun::Tun;
+use netio::tap::Tap;
 use netio::udp::{self, RepairSocket};
 use nix::time::{ClockId, clock_gettime};
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
-use crate::config::{self, GatewayConfig};
+use crate::config::GatewayConfig;
 use crate::control::Control;
+use crate::engine::Engine;
 use crate::error::StartError;
-use crate::ports::{Ports, core_config};
+use crate::ports::{Bound, Ports, core_config};
 use crate::status::{self, GatewayStatus, PeerStatus, Status};
 
-/// Captured packets, each up to a whole super-packet, taken off the tap at a time.
-const CAPTURES_MAX: usize = 16;
-/// Wire packets taken off the tap in one round.
-const PACKETS_MAX: usize = 2048;
 /// Rounds that repairs wait for a tap that is behind; then they are read all the same, for Hellos and reports among them,
 /// and recovery pauses.
 const BEHIND_MAX: u32 = 8;
@@ -45,41 +41,10 @@ const GAP_LOOK_US: u64 = 2_000;
 /// The longest wait, so that the loop looks around now and then whatever happens.
 const WAIT_MAX: Duration = Duration::from_millis(200);
 
-const TAP: u64 = 1;
+pub(crate) const TAP: u64 = 1;
 const SOCKET: u64 = 2;
 const SIGNALS: u64 = 3;
 const CONTROL: u64 = 4;
-
-/// Counts of the driver: what the core cannot see.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct DriverCounts {
-    /// Captured packets that left and could not be cut into what is on the wire: they are not protected.
-    pub(crate) uncut_outgoing: u64,
-    /// The same of those that arrived: what came in them is not known.
-    pub(crate) uncut_incoming: u64,
-    /// Times that recovery paused because the tap was not to be relied on.
-    pub(crate) pauses: u64,
-    /// Datagrams on the repair channel that came while the inbox was full.
-    pub(crate) inbox_full: u64,
-    /// Repairs that the socket did not take.
-    pub(crate) unsent: u64,
-    /// Recovered packets that the kernel did not take.
-    pub(crate) uninjected: u64,
-    /// Files with mistakes that a reload refused.
-    pub(crate) reloads_refused: u64,
-}
-
-impl DriverCounts {
-    /// Counts a capture that could not be cut. True if packets were in it that may be named by repairs: a single packet
-    /// that makes no sense is none of them, for the kernel takes it no more than we do.
-    fn uncut(&mut self, captured: &Captured<'_>) -> bool {
-        match captured.direction {
-            Direction::Outgoing => self.uncut_outgoing += 1,
-            Direction::Incoming => self.uncut_incoming += 1,
-        }
-        captured.direction == Direction::Incoming && captured.offload.is_super()
-    }
-}
 
 /// What the kernel still holds of the repair channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,21 +59,16 @@ enum Channel {
 
 /// A running passive gateway.
 pub struct Passive {
-    path: PathBuf,
-    config: GatewayConfig,
-    gateway: Gateway,
-    ports: Ports,
-    control: Control,
-    signals: Signals,
-    poller: Poller,
-    out: Outbox,
+    pub(crate) path: PathBuf,
+    pub(crate) config: GatewayConfig,
+    pub(crate) engine: Engine,
+    pub(crate) ports: Ports,
+    pub(crate) control: Control,
+    pub(crate) signals: Signals,
+    pub(crate) poller: Poller,
     /// Datagrams taken off the repair channel, not decoded yet.
     inbox: Queue<SocketAddr>,
-    /// One wire packet, cut from a captured super-packet.
-    scratch: Box<[u8]>,
-    counts: DriverCounts,
     started_us: u64,
-    now_us: u64,
     channel: Channel,
     /// Captures that the tap had lost at the last look.
     dropped: u64,
@@ -117,6 +77,8 @@ pub struct Passive {
     behind: u32,
     /// Recovery pauses until tap and repair channel are drained.
     paused: bool,
+    pub(crate) next_interface_look_us: u64,
+    pub(crate) next_reopening_us: u64,
     stopping: bool,
 }
 
@@ -132,57 +94,47 @@ impl Passive {
         let core = core_config(&config)?;
         let gateway = Gateway::new(core, seed()?).map_err(StartError::Core)?;
         let control = Control::bind(&config.gateway.control)?;
-        let poller = Poller::new().map_err(|error| StartError::new("make an epoll set", error))?;
-        let out = gateway.outbox();
-        let passive = Self {
+        let tap = ports.tap.as_ref().map(|tap| &tap.port);
+        let kind = tap.map_or("none", |tap| tap.kind().as_str());
+        let poller = watch(tap, &ports.outlets.socket, &signals, &control)?;
+        info!(wan = config.gateway.wan, tap = kind, "protecting");
+        Ok(Self {
             path: path.to_owned(),
+            engine: Engine::new(gateway, clock_us()),
             inbox: Queue::new(udp::RECEIVED_MAX, udp::RECEIVED_BYTES_MAX),
-            scratch: vec![0; 1 << 16].into_boxed_slice(),
-            counts: DriverCounts::default(),
             started_us: clock_us(),
-            now_us: clock_us(),
             channel: Channel::Unknown,
             dropped: 0,
             next_gap_look_us: 0,
             behind: 0,
             paused: false,
+            next_interface_look_us: 0,
+            next_reopening_us: 0,
             stopping: false,
             config,
-            gateway,
             ports,
             control,
             signals,
             poller,
-            out,
-        };
-        passive.watch_all().map_err(|error| StartError::new("watch the ports", error))?;
-        info!(wan = passive.config.gateway.wan, tap = passive.ports.tap.kind().as_str(), "protecting");
-        Ok(passive)
-    }
-
-    fn watch_all(&self) -> io::Result<()> {
-        self.poller.add(&self.ports.tap, TAP, Interest::Readable)?;
-        self.poller.add(&self.ports.socket, SOCKET, Interest::Readable)?;
-        self.poller.add(&self.signals, SIGNALS, Interest::Readable)?;
-        self.poller.add(&self.control, CONTROL, Interest::Readable)
+        })
     }
 
     /// Runs until a signal asks to stop.
     ///
     /// # Errors
-    /// When the WAN interface or a descriptor is gone for good.
+    /// What the kernel says when it can no longer be waited for anything. An interface that goes away is no such error.
     pub fn run(&mut self) -> io::Result<()> {
         while !self.stopping {
             self.wait()?;
             self.collect();
             // Not before: a packet that comes after this moment came behind the datagrams.
-            self.now_us = clock_us();
-            self.drain_tap()?;
+            self.engine.now_us = clock_us();
+            self.drain_tap();
             self.look_for_gap();
             self.decode();
             self.timers();
-            let Ports { socket, tun, .. } = &mut self.ports;
-            flush(&mut self.out, &self.gateway, socket, tun, &mut self.counts);
+            self.engine.flush(&mut self.ports.outlets);
+            self.watch_interfaces();
             self.handle_signals()?;
             self.answer_status();
         }
@@ -191,7 +143,7 @@ impl Passive {
     }
 
     fn wait(&mut self) -> io::Result<()> {
-        let until = match self.gateway.poll_timeout() {
+        let until = match self.engine.gateway.poll_timeout() {
             _ if self.behind > 0 || self.channel == Channel::More => Duration::ZERO,
             Some(due_us) => Duration::from_micros(due_us.saturating_sub(clock_us())).min(WAIT_MAX),
             None => WAIT_MAX,
@@ -208,8 +160,8 @@ impl Passive {
             self.channel = Channel::More;
             return;
         }
-        let (inbox, counts) = (&mut self.inbox, &mut self.counts);
-        let received = self.ports.socket.recv(|from, datagram| match inbox.reserve(datagram.len()) {
+        let (inbox, counts) = (&mut self.inbox, &mut self.engine.counts);
+        let received = self.ports.outlets.socket.recv(|from, datagram| match inbox.reserve(datagram.len()) {
             Some(room) => {
                 room.copy_from_slice(datagram);
                 inbox.commit(from, datagram.len());
@@ -226,53 +178,34 @@ impl Passive {
         };
     }
 
-    /// Step 3: all that the tap has captured so far, cut into what is on the wire.
-    fn drain_tap(&mut self) -> io::Result<()> {
-        let Self { gateway, ports, out, scratch, counts, now_us, .. } = self;
-        let Ports { tap, socket, tun, .. } = ports;
-        let (mut packets, mut more, mut unseen) = (0, true, false);
-        while more && packets < PACKETS_MAX {
-            let drained = tap.drain(CAPTURES_MAX, |captured| {
-                let cut = segment::cut(captured.packet, &captured.offload, scratch, |packet| match captured
-                    .direction
-                {
-                    Direction::Outgoing => gateway.handle_outgoing(*now_us, packet, out),
-                    Direction::Incoming => gateway.handle_incoming(*now_us, packet, out),
-                });
-                // Every capture counts, so that the round ends whatever they are.
-                packets += cut.unwrap_or(0).max(1);
-                if cut.is_err() {
-                    unseen |= counts.uncut(&captured);
-                }
-                if out.datagrams.is_nearly_full() || out.recovered.is_nearly_full() {
-                    flush(out, gateway, socket, tun, counts);
-                }
-            })?;
-            flush(out, gateway, socket, tun, counts);
-            more = drained.more;
-        }
-        if more || self.behind > 0 {
+    /// Step 3: all that the tap has captured so far.
+    fn drain_tap(&mut self) {
+        let Ports { tap, outlets } = &mut self.ports;
+        let Some(tap) = tap else { return };
+        let round = match self.engine.drain(&mut tap.port, outlets) {
+            Ok(round) => round,
+            Err(error) => return self.lose_tap(&error.to_string()),
+        };
+        if round.more || self.behind > 0 {
             // A tap that is behind, or was, is the one that loses captures.
             self.next_gap_look_us = 0;
         }
-        self.behind = if more { self.behind + 1 } else { 0 };
-        if unseen {
+        self.behind = if round.more { self.behind + 1 } else { 0 };
+        if round.unseen {
             self.pause();
         }
-        Ok(())
     }
 
     /// Whether packets may be here that the tap has not shown: those that it lost, asked for at most every
-    /// [`GAP_LOOK_US`], and those that are still in it when repairs can wait no longer.
+    /// [`GAP_LOOK_US`], those that are still in it when repairs can wait no longer, and all while there is no tap.
     fn look_for_gap(&mut self) {
-        if self.behind >= BEHIND_MAX {
+        if self.behind >= BEHIND_MAX || !self.ports.are_whole() {
             self.pause();
         }
-        if self.now_us < self.next_gap_look_us {
-            return;
-        }
-        self.next_gap_look_us = self.now_us + GAP_LOOK_US;
-        let dropped = self.ports.tap.dropped();
+        let now_us = self.engine.now_us;
+        let Some(tap) = self.ports.tap.as_ref().filter(|_| now_us >= self.next_gap_look_us) else { return };
+        self.next_gap_look_us = now_us + GAP_LOOK_US;
+        let dropped = tap.port.dropped();
         if dropped != self.dropped {
             self.dropped = dropped;
             self.pause();
@@ -281,9 +214,19 @@ impl Passive {
 
     /// From now on repairs bring nothing back, until tap and repair channel have been drained.
     fn pause(&mut self) {
-        self.counts.pauses += u64::from(!self.paused);
+        self.engine.counts.pauses += u64::from(!self.paused);
         self.paused = true;
-        self.gateway.handle_gap();
+        self.engine.gateway.handle_gap();
+    }
+
+    /// Puts another tap, or none, in the place of the present one. What neither has shown is a gap.
+    pub(crate) fn install_tap(&mut self, tap: Option<Bound<Tap>>) {
+        if let Some(old) = std::mem::replace(&mut self.ports.tap, tap) {
+            self.engine.counts.dropped_before += old.port.dropped();
+        }
+        self.dropped = self.ports.tap.as_ref().map_or(0, |tap| tap.port.dropped());
+        self.behind = 0;
+        self.pause();
     }
 
     /// Step 4: the datagrams, now that what came before them is known.
@@ -292,22 +235,21 @@ impl Passive {
         if (1..BEHIND_MAX).contains(&self.behind) {
             return;
         }
-        let Self { gateway, ports, out, counts, now_us, inbox, .. } = self;
-        let Ports { socket, tun, .. } = ports;
-        for (from, datagram) in inbox.iter_mut() {
+        for (from, datagram) in self.inbox.iter_mut() {
+            let Engine { gateway, out, now_us, .. } = &mut self.engine;
             gateway.handle_datagram(*now_us, from, datagram, out);
             if self.paused {
                 // It may have begun a session, which knows nothing of the pause.
                 gateway.handle_gap();
             }
-            if out.datagrams.is_nearly_full() || out.recovered.is_nearly_full() {
-                flush(out, gateway, socket, tun, counts);
+            if out.is_nearly_full() {
+                self.engine.flush(&mut self.ports.outlets);
             }
         }
-        inbox.clear();
-        if self.behind == 0 && self.channel == Channel::Drained {
+        self.inbox.clear();
+        if self.behind == 0 && self.channel == Channel::Drained && self.ports.are_whole() {
             self.paused = false;
-            gateway.handle_caught_up();
+            self.engine.gateway.handle_caught_up();
         }
     }
 
@@ -315,7 +257,8 @@ impl Passive {
     /// behind holds for them too. What is due and finds no room in the outbox stays due: the next round comes at once.
     fn timers(&mut self) {
         if !(1..BEHIND_MAX).contains(&self.behind) {
-            self.gateway.handle_timeout(self.now_us, &mut self.out);
+            let Engine { gateway, out, now_us, .. } = &mut self.engine;
+            gateway.handle_timeout(*now_us, out);
         }
     }
 
@@ -329,86 +272,45 @@ impl Passive {
         Ok(())
     }
 
-    /// Reads the configuration again; a file with mistakes changes nothing.
-    fn reload(&mut self) {
-        if let Err(reason) = self.try_reload() {
-            self.counts.reloads_refused += 1;
-            warn!("reload refused, running on with what stands: {reason}");
-        } else {
-            info!("reloaded");
-        }
-    }
-
-    fn try_reload(&mut self) -> Result<(), String> {
-        let loaded = config::load(&self.path).map_err(|report| report.to_string())?;
-        let config = loaded.config;
-        // New ports are opened before anything old is given up.
-        let replaced = self.ports.reopen(&self.config, &config).map_err(|error| error.to_string())?;
-        let control = match config.gateway.control == self.config.gateway.control {
-            true => None,
-            false => Some(Control::bind(&config.gateway.control).map_err(|error| error.to_string())?),
-        };
-        let core = core_config(&config).map_err(|error| error.to_string())?;
-        self.gateway.reconfigure(core).map_err(|error| error.to_string())?;
-        self.ports.take(replaced);
-        self.dropped = self.ports.tap.dropped();
-        if let Some(control) = control {
-            self.control = control;
-        }
-        self.out = self.gateway.outbox();
-        self.config = config;
-        self.watch_again().map_err(|error| error.to_string())
-    }
-
-    /// A new epoll set for what may be new ports.
-    fn watch_again(&mut self) -> io::Result<()> {
-        self.poller = Poller::new()?;
-        self.watch_all()
-    }
-
     fn answer_status(&mut self) {
-        let Self { control, gateway, ports, config, counts, started_us, now_us, .. } = self;
-        control.answer(|| snapshot(gateway, ports, config, counts, (*started_us, *now_us)));
+        let Self { control, engine, ports, config, started_us, .. } = self;
+        control.answer(|| snapshot(engine, ports, config, *started_us));
     }
 }
 
-/// All that the core wants sent.
-fn flush(
-    out: &mut Outbox,
-    gateway: &Gateway,
-    socket: &mut RepairSocket,
-    tun: &Tun,
-    counts: &mut DriverCounts,
-) {
-    for ((), packet) in out.recovered.iter() {
-        if !tun.send(packet).unwrap_or(false) {
-            counts.uninjected += 1;
+/// An epoll set of everything that can wake the loop.
+pub(crate) fn watch(
+    tap: Option<&Tap>,
+    socket: &RepairSocket,
+    signals: &Signals,
+    control: &Control,
+) -> Result<Poller, StartError> {
+    let watch = || {
+        let poller = Poller::new()?;
+        if let Some(tap) = tap {
+            poller.add(tap, TAP, Interest::Readable)?;
         }
-    }
-    out.recovered.clear();
-    let peers = &gateway.config().peers;
-    counts.unsent +=
-        socket.send(out.datagrams.iter().map(|(peer, datagram)| (peers[peer].address, datagram)));
-    out.datagrams.clear();
+        poller.add(socket, SOCKET, Interest::Readable)?;
+        poller.add(signals, SIGNALS, Interest::Readable)?;
+        poller.add(control, CONTROL, Interest::Readable)?;
+        Ok(poller)
+    };
+    watch().map_err(|error| StartError::new("watch the ports", error))
 }
 
-fn snapshot(
-    gateway: &Gateway,
-    ports: &Ports,
-    config: &GatewayConfig,
-    driver: &DriverCounts,
-    (started_us, now_us): (u64, u64),
-) -> Status {
+fn snapshot(engine: &Engine, ports: &Ports, config: &GatewayConfig, started_us: u64) -> Status {
+    let Engine { gateway, counts, now_us, .. } = engine;
+    let tap = ports.tap.as_ref().map(|tap| &tap.port);
     let names = config.peers.iter().map(|peer| peer.name.clone());
     let counters = [
-        ("outgoing captures not cut", driver.uncut_outgoing),
-        ("incoming captures not cut", driver.uncut_incoming),
-        ("pauses of recovery", driver.pauses),
-        ("captures dropped by the tap", ports.tap.dropped()),
-        ("datagrams received while the inbox was full", driver.inbox_full),
-        ("datagrams the socket did not take", driver.unsent),
-        ("recovered packets the kernel did not take", driver.uninjected),
-        ("reloads refused", driver.reloads_refused),
+        ("outgoing captures not cut", counts.uncut_outgoing),
+        ("incoming captures not cut", counts.uncut_incoming),
+        ("captures dropped by the tap", counts.dropped_before + tap.map_or(0, Tap::dropped)),
+        ("pauses of recovery", counts.pauses),
+        ("datagrams received while the inbox was full", counts.inbox_full),
+        ("datagrams the socket did not take", counts.unsent),
+        ("recovered packets the kernel did not take", counts.uninjected),
+        ("reloads refused", counts.reloads_refused),
     ];
     Status {
         gateway: GatewayStatus {
@@ -416,10 +318,10 @@ fn snapshot(
             uptime_s: now_us.saturating_sub(started_us) / 1_000_000,
             mode: "passive".into(),
             wan: config.gateway.wan.clone(),
-            tap: ports.tap.kind().to_string(),
+            tap: tap.map_or("none", |tap| tap.kind().as_str()).to_owned(),
             pid: std::process::id(),
         },
-        peers: gateway.peers().zip(names).map(|(peer, name)| PeerStatus::of(name, &peer, now_us)).collect(),
+        peers: gateway.peers().zip(names).map(|(peer, name)| PeerStatus::of(name, &peer, *now_us)).collect(),
         not_protected: status::counts(gateway.unprotected().iter()),
         rejected: status::counts(gateway.rejected().iter()),
         counters: counters.map(|(reason, count)| (reason.to_owned(), count)).into(),

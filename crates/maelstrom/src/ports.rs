@@ -17,48 +17,67 @@ use crate::error::StartError;
 
 /// The open ports of one gateway.
 pub(crate) struct Ports {
-    pub(crate) tap: Tap,
+    /// None while its interface is gone.
+    pub(crate) tap: Option<Bound<Tap>>,
+    pub(crate) outlets: Outlets,
+}
+
+/// Where output goes.
+pub(crate) struct Outlets {
     pub(crate) socket: RepairSocket,
-    pub(crate) tun: Tun,
+    /// None while it is gone.
+    pub(crate) tun: Option<Bound<Tun>>,
+}
+
+/// A port on an interface that may be deleted, and even made again under its old name, without the port noticing.
+pub(crate) struct Bound<T> {
+    pub(crate) port: T,
+    interface: String,
+    index: u32,
+}
+
+impl<T> Bound<T> {
+    /// Whether the interface is still the one that the port was opened on.
+    pub(crate) fn is_alive(&self) -> bool {
+        Interface::open(&self.interface).is_ok_and(|interface| interface.index() == self.index)
+    }
+
+    pub(crate) fn interface(&self) -> &str {
+        &self.interface
+    }
 }
 
 /// What a reload opens anew; `None` stays as it is.
 pub(crate) struct Replacement {
-    tap: Option<Tap>,
-    socket: Option<RepairSocket>,
-    tun: Option<Tun>,
+    pub(crate) tap: Option<Bound<Tap>>,
+    pub(crate) socket: Option<RepairSocket>,
+    pub(crate) tun: Option<Bound<Tun>>,
 }
 
 impl Ports {
     pub(crate) fn open(config: &GatewayConfig) -> Result<Self, StartError> {
         let socket = open_socket(config)?;
-        let tun = open_tun(config)?;
-        let tap = open_tap(config)?;
-        Ok(Self { tap, socket, tun })
+        let tun = Some(open_tun(config, wan_mtu(config)?)?);
+        let tap = Some(open_tap(config)?);
+        Ok(Self { tap, outlets: Outlets { socket, tun } })
     }
 
+    /// Whether nothing is missing that recovery needs.
+    pub(crate) fn are_whole(&self) -> bool {
+        self.tap.is_some() && self.outlets.tun.is_some()
+    }
+}
+
+impl Replacement {
     /// Opens what differs between `old` and `new`, before anything is closed.
-    pub(crate) fn reopen(&self, old: &GatewayConfig, new: &GatewayConfig) -> Result<Replacement, StartError> {
+    pub(crate) fn open(old: &GatewayConfig, new: &GatewayConfig) -> Result<Self, StartError> {
         let (was, is) = (&old.gateway, &new.gateway);
-        let other_tap = was.wan != is.wan || was.tap != is.tap || networks(old) != networks(new);
-        Ok(Replacement {
+        Ok(Self {
             socket: (was.listen != is.listen).then(|| open_socket(new)).transpose()?,
-            tun: (was.tun != is.tun).then(|| open_tun(new)).transpose()?,
-            tap: other_tap.then(|| open_tap(new)).transpose()?,
+            tun: (was.tun != is.tun).then(|| open_tun(new, wan_mtu(new)?)).transpose()?,
+            // Last: what it captures is not read before the reload is complete.
+            tap: (tap_config(old) != tap_config(new)).then(|| open_tap(new)).transpose()?,
         })
-    }
-
-    /// Puts a replacement in force.
-    pub(crate) fn take(&mut self, replacement: Replacement) {
-        if let Some(tap) = replacement.tap {
-            self.tap = tap;
-        }
-        if let Some(socket) = replacement.socket {
-            self.socket = socket;
-        }
-        if let Some(tun) = replacement.tun {
-            self.tun = tun;
-        }
     }
 }
 
@@ -72,31 +91,36 @@ fn open_socket(config: &GatewayConfig) -> Result<RepairSocket, StartError> {
         .map_err(|error| StartError::new(format!("listen for repairs on {listen}"), error))
 }
 
-fn open_tap(config: &GatewayConfig) -> Result<Tap, StartError> {
-    let kind = match config.gateway.tap {
-        TapChoice::Auto => TapKind::Auto,
-        TapChoice::Ebpf => TapKind::Ebpf,
-        TapChoice::Packet => TapKind::Packet,
-    };
-    let wan = config.gateway.wan.clone();
-    let tap = TapConfig {
-        interface: wan.clone(),
+fn tap_config(config: &GatewayConfig) -> TapConfig {
+    TapConfig {
+        interface: config.gateway.wan.clone(),
         outgoing_to: networks(config),
         incoming_from: networks(config),
         exclude: config.peers.iter().map(|peer| peer.address).collect(),
-        kind,
+        kind: match config.gateway.tap {
+            TapChoice::Auto => TapKind::Auto,
+            TapChoice::Ebpf => TapKind::Ebpf,
+            TapChoice::Packet => TapKind::Packet,
+        },
         ..TapConfig::default()
-    };
-    let tap = Tap::open(&tap).map_err(|error| StartError::new(format!("tap interface {wan}"), error))?;
+    }
+}
+
+pub(crate) fn open_tap(config: &GatewayConfig) -> Result<Bound<Tap>, StartError> {
+    let wan = &config.gateway.wan;
+    let failed = |error| StartError::new(format!("tap interface {wan}"), error);
+    // Before the tap: an interface that is made again meanwhile is found to be another, and not taken for this one.
+    let index = Interface::open(wan).map_err(failed)?.index();
+    let tap = Tap::open(&tap_config(config)).map_err(failed)?;
     if let Some(reason) = tap.fallback_reason() {
         info!("tapping {wan} by a packet socket, not by eBPF: {reason}");
     }
-    Ok(tap)
+    Ok(Bound { port: tap, interface: wan.clone(), index })
 }
 
-fn open_tun(config: &GatewayConfig) -> Result<Tun, StartError> {
+/// Makes the TUN device, for packets as long as the WAN carries.
+pub(crate) fn open_tun(config: &GatewayConfig, wan_mtu: usize) -> Result<Bound<Tun>, StartError> {
     let name = &config.gateway.tun;
-    let wan_mtu = wan_mtu(config)?;
     let options =
         TunOptions { mtu: Some(wan_mtu as u32), transmit_queue: Some(16), up: false, offload: false };
     let step = |what: &str| format!("{what} TUN device {name}");
@@ -113,7 +137,7 @@ fn open_tun(config: &GatewayConfig) -> Result<Tun, StartError> {
         .set_ipv4_address(DUMMY)
         .map_err(|error| StartError::new(step("give an address to"), error))?;
     tun.interface().set_up(true).map_err(|error| StartError::new(step("switch on"), error))?;
-    Ok(tun)
+    Ok(Bound { interface: tun.name().to_owned(), index: tun.interface().index(), port: tun })
 }
 
 /// The kernel's source check drops what enters by an interface without an IPv4 address. RFC 7600 §4.8 sets this one

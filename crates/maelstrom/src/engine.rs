@@ -1,0 +1,135 @@
+//! The core with what surrounds it: captures go in, and what the core wants sent goes out at once.
+
+use std::io;
+
+use maelstrom_core::{Gateway, Outbox};
+use netio::segment;
+use netio::tap::{Captured, Direction, Tap};
+
+use crate::ports::Outlets;
+
+/// Captured packets, each up to a whole super-packet, taken off the tap at a time.
+const CAPTURES_MAX: usize = 16;
+/// Wire packets taken off the tap in one round.
+const PACKETS_MAX: usize = 2048;
+/// Captures thrown away at a time, and how often: more than any buffer holds.
+const DISCARDED_MAX: usize = 4096;
+const DISCARD_ROUNDS_MAX: usize = 256;
+
+/// The core, its outbox, and what is counted besides.
+pub(crate) struct Engine {
+    pub(crate) gateway: Gateway,
+    pub(crate) out: Outbox,
+    /// One wire packet, cut from a captured super-packet.
+    scratch: Box<[u8]>,
+    pub(crate) counts: DriverCounts,
+    pub(crate) now_us: u64,
+}
+
+/// What a round at the tap has shown.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Round {
+    /// The budget was used up: more may wait.
+    pub(crate) more: bool,
+    /// Packets arrived of which we know nothing.
+    pub(crate) unseen: bool,
+}
+
+impl Engine {
+    pub(crate) fn new(gateway: Gateway, now_us: u64) -> Self {
+        Self {
+            out: gateway.outbox(),
+            scratch: vec![0; 1 << 16].into_boxed_slice(),
+            counts: DriverCounts::default(),
+            now_us,
+            gateway,
+        }
+    }
+
+    /// Takes captures off the tap, cuts them into what is on the wire, and hands that to the core.
+    pub(crate) fn drain(&mut self, tap: &mut Tap, outlets: &mut Outlets) -> io::Result<Round> {
+        let Self { gateway, out, scratch, counts, now_us } = self;
+        let (mut packets, mut round) = (0, Round { more: true, unseen: false });
+        while round.more && packets < PACKETS_MAX {
+            let drained = tap.drain(CAPTURES_MAX, |captured| {
+                let cut = segment::cut(captured.packet, &captured.offload, scratch, |packet| match captured
+                    .direction
+                {
+                    Direction::Outgoing => gateway.handle_outgoing(*now_us, packet, out),
+                    Direction::Incoming => gateway.handle_incoming(*now_us, packet, out),
+                });
+                // Every capture counts, so that the round ends whatever they are.
+                packets += cut.unwrap_or(0).max(1);
+                if cut.is_err() {
+                    round.unseen |= counts.uncut(&captured);
+                }
+                if out.is_nearly_full() {
+                    flush(out, gateway, outlets, counts);
+                }
+            })?;
+            flush(out, gateway, outlets, counts);
+            round.more = drained.more;
+        }
+        Ok(round)
+    }
+
+    /// Sends all that the core wants sent.
+    pub(crate) fn flush(&mut self, outlets: &mut Outlets) {
+        flush(&mut self.out, &self.gateway, outlets, &mut self.counts);
+    }
+}
+
+fn flush(out: &mut Outbox, gateway: &Gateway, outlets: &mut Outlets, counts: &mut DriverCounts) {
+    for ((), packet) in out.recovered.iter() {
+        let taken = outlets.tun.as_ref().is_some_and(|tun| tun.port.send(packet).unwrap_or(false));
+        counts.uninjected += u64::from(!taken);
+    }
+    out.recovered.clear();
+    let peers = &gateway.config().peers;
+    counts.unsent +=
+        outlets.socket.send(out.datagrams.iter().map(|(peer, datagram)| (peers[peer].address, datagram)));
+    out.datagrams.clear();
+}
+
+/// Throws away what a tap has captured so far. That is quicker than anything can be captured, so it comes to an end.
+pub(crate) fn discard(tap: &mut Tap) -> io::Result<()> {
+    for _ in 0..DISCARD_ROUNDS_MAX {
+        if !tap.drain(DISCARDED_MAX, |_| {})?.more {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Counts of the driver: what the core cannot see.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DriverCounts {
+    /// Captured packets that left and could not be cut into what is on the wire: they are not protected.
+    pub(crate) uncut_outgoing: u64,
+    /// The same of those that arrived: what came in them is not known.
+    pub(crate) uncut_incoming: u64,
+    /// Times that recovery paused because the tap was not to be relied on.
+    pub(crate) pauses: u64,
+    /// Datagrams on the repair channel that came while the inbox was full.
+    pub(crate) inbox_full: u64,
+    /// Repairs that the socket did not take.
+    pub(crate) unsent: u64,
+    /// Recovered packets that the kernel did not take.
+    pub(crate) uninjected: u64,
+    /// Captures lost by taps that are closed.
+    pub(crate) dropped_before: u64,
+    /// Files with mistakes that a reload refused.
+    pub(crate) reloads_refused: u64,
+}
+
+impl DriverCounts {
+    /// Counts a capture that could not be cut. True if packets were in it that may be named by repairs: a single packet
+    /// that makes no sense is none of them, for the kernel takes it no more than we do.
+    fn uncut(&mut self, captured: &Captured<'_>) -> bool {
+        match captured.direction {
+            Direction::Outgoing => self.uncut_outgoing += 1,
+            Direction::Incoming => self.uncut_incoming += 1,
+        }
+        captured.direction == Direction::Incoming && captured.offload.is_super()
+    }
+}

@@ -1,0 +1,109 @@
+//! Reading the configuration again while traffic flows.
+//!
+//! Everything that can fail comes first and is made beside what runs. The change itself has an order, so that no packet
+//! is handled twice and none is taken for lost that only was not seen:
+//! 1. the new tap is open, and captures, but is not read;
+//! 2. the old tap is read to its end;
+//! 3. the core takes over the new configuration;
+//! 4. the old tap is closed, and what the new one captured so far, all of which may have been in the old one, is thrown
+//!    away: a packet coded twice would look to the far gateway like one sent twice of which one was lost;
+//! 5. recovery pauses until tap and repair channel are drained, since some of what arrived since step 2 was not seen.
+
+use netio::poll::Poller;
+use tracing::{info, warn};
+
+use crate::config::{self, GatewayConfig};
+use crate::control::Control;
+use crate::engine::discard;
+use crate::error::StartError;
+use crate::passive::{Passive, watch};
+use crate::ports::{Replacement, core_config};
+
+/// Rounds in which the old tap is read to its end: more than its buffer holds of full packets. Were it fuller, its rest
+/// would be a gap.
+const LAST_ROUNDS_MAX: usize = 64;
+
+/// All that a reload needs, made before anything changes.
+struct Prepared {
+    config: GatewayConfig,
+    core: maelstrom_core::Config,
+    replacement: Replacement,
+    control: Option<Control>,
+    poller: Poller,
+}
+
+impl Passive {
+    /// Reads the configuration again; a file with mistakes changes nothing.
+    pub(crate) fn reload(&mut self) {
+        if let Err(reason) = self.try_reload() {
+            self.engine.counts.reloads_refused += 1;
+            warn!("reload refused, running on with what stands: {reason}");
+        } else {
+            info!("reloaded");
+        }
+    }
+
+    fn try_reload(&mut self) -> Result<(), String> {
+        let loaded = config::load(&self.path).map_err(|report| report.to_string())?;
+        let prepared = self.prepare(loaded.config).map_err(|error| error.to_string())?;
+        if prepared.replacement.tap.is_some() {
+            self.read_tap_to_its_end();
+        }
+        // The outbox names peers by their number in the old configuration.
+        self.engine.flush(&mut self.ports.outlets);
+        self.engine.gateway.reconfigure(prepared.core.clone()).map_err(|error| error.to_string())?;
+        self.commit(prepared);
+        Ok(())
+    }
+
+    fn prepare(&self, config: GatewayConfig) -> Result<Prepared, StartError> {
+        let core = core_config(&config)?;
+        let control = (config.gateway.control != self.config.gateway.control)
+            .then(|| Control::bind(&config.gateway.control))
+            .transpose()?;
+        let replacement = Replacement::open(&self.config, &config)?;
+        let tap = replacement.tap.as_ref().or(self.ports.tap.as_ref()).map(|tap| &tap.port);
+        let socket = replacement.socket.as_ref().unwrap_or(&self.ports.outlets.socket);
+        let poller = watch(tap, socket, &self.signals, control.as_ref().unwrap_or(&self.control))?;
+        Ok(Prepared { config, core, replacement, control, poller })
+    }
+
+    fn read_tap_to_its_end(&mut self) {
+        let Some(tap) = &mut self.ports.tap else { return };
+        for _ in 0..LAST_ROUNDS_MAX {
+            match self.engine.drain(&mut tap.port, &mut self.ports.outlets) {
+                Ok(round) if round.more => {}
+                Ok(_) => return,
+                Err(error) => return warn!("the tap that is replaced cannot be read: {error}"),
+            }
+        }
+    }
+
+    /// Nothing here can fail, except the new tap: then there is none, which `interfaces.rs` mends.
+    fn commit(&mut self, prepared: Prepared) {
+        let Prepared { config, replacement, control, poller, .. } = prepared;
+        self.engine.out = self.engine.gateway.outbox();
+        if let Some(socket) = replacement.socket {
+            self.ports.outlets.socket = socket;
+        }
+        if let Some(tun) = replacement.tun {
+            self.ports.outlets.tun = Some(tun);
+        }
+        if let Some(control) = control {
+            self.control = control;
+        }
+        self.config = config;
+        self.poller = poller;
+        if let Some(tap) = replacement.tap {
+            self.install_tap(Some(tap));
+            self.skip_captures();
+        }
+    }
+
+    fn skip_captures(&mut self) {
+        let Some(tap) = &mut self.ports.tap else { return };
+        if let Err(error) = discard(&mut tap.port) {
+            self.lose_tap(&error.to_string());
+        }
+    }
+}
