@@ -331,6 +331,7 @@ impl Slot {
         let pseudo = layout.pseudo(packet).word(length).fold();
         put_word(packet, at + offset, pseudo);
         let offload = Offload {
+            segment_count: self.segments as u16,
             checksum_start: at as u16,
             checksum_offset: offset as u16,
             ..Offload::segments(gso, self.segment_size as u16)

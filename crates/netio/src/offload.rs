@@ -39,6 +39,9 @@ pub struct Offload {
     pub gso: Gso,
     /// Payload bytes of each segment but the last; 0 for a single packet.
     pub segment_size: u16,
+    /// How many segments the kernel says there are; 0 or 1 on a super-packet = it did not say. (No virtio-net
+    /// header tells, nor does the kernel know of a super-packet that came by one.)
+    pub segment_count: u16,
     /// The transport checksum is to be finished: its field holds the folded sum of the pseudo-header.
     /// A tap that cannot know says `false`; [`crate::segment::cut`] then looks at the field itself.
     pub needs_checksum: bool,
@@ -81,6 +84,7 @@ impl Offload {
         Self {
             gso,
             segment_size: if gso == Gso::None { 0 } else { field(4) },
+            segment_count: 0,
             needs_checksum,
             checksum_start: if needs_checksum { field(6) } else { 0 },
             checksum_offset: if needs_checksum { field(8) } else { 0 },

@@ -8,6 +8,9 @@
 //! - lengths and checksums are made anew; TCP sequence numbers go on;
 //! - FIN and PSH stand on the last segment only, CWR on the first only.
 //!
+//! Only plain super-packets are cut. Of a tunnel's super-packet (VXLAN, Geneve and their like) the kernel cuts
+//! what is inside and repeats all headers; no tap tells that it is one, so it is looked for (`segment/tunnel.rs`).
+//!
 //! One wire packet may differ in one bit pattern: where the TCP checksum comes out as zero, Linux' software
 //! writes 0xffff into packets of a single segment, cards and software segmentation write 0x0000. Both mean
 //! the same; we write 0x0000.
@@ -17,9 +20,13 @@ use crate::Offload;
 use crate::checksum::{Sum, copy_and_sum};
 use crate::header::{Layout, TCP, UDP};
 
+mod tunnel;
+
 const FIN: u16 = 0x001;
 const PSH: u16 = 0x008;
 const CWR: u16 = 0x080;
+/// `GSO_BY_FRAGS`: each segment has a size of its own (SCTP, also in UDP).
+const BY_PIECES: u16 = 0xffff;
 
 /// Why a packet was not cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -50,6 +57,17 @@ pub enum Refusal {
     /// A super-packet with no segment size.
     #[error("expected a segment size, saw zero")]
     SegmentSize,
+    /// The payload does not make as many segments as the kernel says: it cuts elsewhere, inside a tunnel.
+    #[error("expected {expected} segments by the payload, saw a super-packet of {seen}")]
+    SegmentCount {
+        /// What cutting the payload would give.
+        expected: usize,
+        /// What the offload said.
+        seen: u16,
+    },
+    /// A super-packet of a tunnel over UDP, of which the kernel cuts the inner packet.
+    #[error("expected plain UDP segments, saw a super-packet of a tunnel: {0}")]
+    Tunnel(Sign),
     /// The scratch space cannot hold a segment.
     #[error("expected {needed} bytes of scratch space, saw {seen}")]
     Scratch {
@@ -58,6 +76,31 @@ pub enum Refusal {
         /// What there was.
         seen: usize,
     },
+}
+
+/// What told that a UDP super-packet is one of a tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Sign {
+    /// It has no UDP checksum. Segments of UDP itself always have one.
+    NoChecksum,
+    /// The checksum to be finished is another than that of the outer UDP header.
+    InnerChecksum,
+    /// An IP packet inside it reaches to its end, over all segments.
+    InnerPacket,
+    /// It is from or to the port of a tunnel, and nothing tells that it is none.
+    Port(u16),
+}
+
+impl std::fmt::Display for Sign {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NoChecksum => f.write_str("it has no checksum"),
+            Self::InnerChecksum => f.write_str("an inner checksum is to be finished"),
+            Self::InnerPacket => f.write_str("one inner packet fills it"),
+            Self::Port(port) => write!(f, "port {port}"),
+        }
+    }
 }
 
 /// Cuts `packet` into wire packets and hands each to `emit`; returns how many.
@@ -98,7 +141,7 @@ pub fn cut(
     if scratch.len() < needed {
         return Err(Refusal::Scratch { needed, seen: scratch.len() });
     }
-    let count = plan.payload.len().div_ceil(plan.size);
+    let count = plan.count();
     for (index, payload) in plan.payload.chunks(plan.size).enumerate() {
         let segment = &mut scratch[..plan.headers.len() + payload.len()];
         plan.write(index, index + 1 == count, payload, segment);
@@ -177,7 +220,7 @@ struct Plan<'p> {
 
 impl<'p> Plan<'p> {
     fn new(packet: &'p [u8], offload: &Offload) -> Result<Self, Refusal> {
-        if offload.gso == Gso::Unknown {
+        if offload.gso == Gso::Unknown || offload.segment_size == BY_PIECES {
             return Err(Refusal::Kind);
         }
         let layout = Layout::of(packet).ok_or(Refusal::Malformed { seen: packet.len() })?;
@@ -205,6 +248,11 @@ impl<'p> Plan<'p> {
         if (protocol == TCP && transport_len < 20) || end > layout.total {
             return Err(malformed);
         }
+        if protocol == UDP
+            && let Some(sign) = tunnel::sign(&packet[..layout.total], &layout, offload)
+        {
+            return Err(Refusal::Tunnel(sign));
+        }
         let mut plan = Self {
             headers: &packet[..end],
             payload: &packet[end..layout.total],
@@ -214,8 +262,17 @@ impl<'p> Plan<'p> {
             network: Sum::default(),
             transport: Sum::default(),
         };
+        // The kernel has not counted, or not more than one, where a driver merged: then it says nothing.
+        if offload.segment_count > 1 && usize::from(offload.segment_count) != plan.count() {
+            return Err(Refusal::SegmentCount { expected: plan.count(), seen: offload.segment_count });
+        }
         plan.sum_headers();
         Ok(plan)
+    }
+
+    /// How many segments the payload makes; a packet without payload is one.
+    fn count(&self) -> usize {
+        self.payload.len().div_ceil(self.size).max(1)
     }
 
     fn sum_headers(&mut self) {

@@ -145,10 +145,11 @@ fn compare(offloads: Offloads) -> Result<(), (bool, String)> {
         let name = &tap.name;
         let counts = tap.tap.counts();
         println!(
-            "{name}: {} out, {} in, supers {:?}, {counts:?}",
+            "{name}: {} out, {} in, supers {:?} {:?}, {counts:?}",
             total(&tap.outgoing),
             total(&tap.incoming),
-            tap.supers
+            tap.supers,
+            tap.told
         );
         assert_eq!((tap.refused, counts.unreadable, counts.oversize), (0, 0, 0), "{name}");
         let compare = |which: &str, wire: &Packets, tap: &Packets| match differences(wire, tap) {

@@ -99,6 +99,71 @@ fn refusals_say_why() {
     assert_eq!(cut(&packet, &tcp, &mut [0; 1052], |_| {}), Ok(3));
 }
 
+/// A tunnel's packet: `between` bytes, as of VXLAN or Geneve, and the inner packet.
+fn tunnelled(outer: &Shape, between: usize, inner: &[u8], with_checksum: bool) -> Vec<u8> {
+    let outer = Shape { udp: true, ..outer.clone() };
+    let mut packet = outer.unfinished(&[&vec![8; between], inner].concat());
+    if !with_checksum {
+        let field = outer.transport_at() + 6;
+        packet[field..field + 2].fill(0);
+    }
+    packet
+}
+
+#[test]
+fn one_segment_or_none_is_no_contradiction() {
+    let packet = plain().unfinished(&[1; 3000]);
+    for segment_count in [0, 1, 3] {
+        let offload = Offload { segment_count, ..Offload::segments(Gso::Tcp4, 1000) };
+        assert_eq!(cut_all(&packet, &offload).unwrap().len(), 3);
+    }
+    // a payload of one segment, said to be several
+    let offload = Offload { segment_count: 2, ..Offload::segments(Gso::Tcp4, 3000) };
+    assert_eq!(cut_all(&packet, &offload), Err(Refusal::SegmentCount { expected: 1, seen: 2 }));
+    // segments of sizes of their own
+    assert_eq!(cut_all(&packet, &Offload::segments(Gso::Tcp4, 0xffff)), Err(Refusal::Kind));
+}
+
+#[test]
+fn a_tunnels_short_last_segment_does_not_hide_it() {
+    // 1000 and 100 bytes inside: two segments inside as outside
+    let packet = tunnelled(&plain(), 22, &plain().unfinished(&[1; 1100]), true);
+    for segment_count in [0, 2] {
+        let offload = Offload { segment_count, ..Offload::segments(Gso::Udp4, 1000) };
+        assert_eq!(cut_all(&packet, &offload), Err(Refusal::Tunnel(Sign::InnerPacket)));
+    }
+    // a virtio-net header tells the inner checksum's place
+    let offload =
+        Offload { checksum_start: 28 + 42, checksum_offset: 16, ..Offload::segments(Gso::Udp4, 1000) };
+    assert_eq!(cut_all(&packet, &offload), Err(Refusal::Tunnel(Sign::InnerChecksum)));
+}
+
+#[test]
+fn a_train_of_a_tunnels_datagrams_is_cut_where_something_tells_that_it_is_one() {
+    let shape = Shape { udp: true, ..plain() };
+    // each datagram with a whole packet in it
+    let datagram = [&[8; 22], &plain().packet(1, 2, 0x10, &[7; 900])[..]].concat();
+    let size = u16::try_from(datagram.len()).unwrap();
+    let payload = datagram.repeat(5);
+    let mut packet = shape.unfinished(&payload);
+    let unknown = Offload::segments(Gso::Udp4, size);
+    let counted = Offload { segment_count: 5, ..unknown };
+    let placed = Offload { checksum_start: 20, checksum_offset: 6, ..unknown };
+    for offload in [unknown, counted, placed] {
+        assert_eq!(cut_all(&packet, &offload).unwrap(), shape.wire(&payload, datagram.len(), false));
+    }
+    for port in [4789_u16, 4790, 6081, 8472] {
+        for at in [20, 22] {
+            packet[20..24].copy_from_slice(&[0x12, 0x34, 0x12, 0x34]);
+            packet[at..at + 2].copy_from_slice(&port.to_be_bytes());
+            assert_eq!(cut_all(&packet, &unknown), Err(Refusal::Tunnel(Sign::Port(port))));
+            for offload in [counted, placed] {
+                assert_eq!(cut_all(&packet, &offload).map(|wire| wire.len()), Ok(5));
+            }
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn any_super_packet_becomes_what_the_wire_carries(
@@ -106,14 +171,54 @@ proptest! {
         payload in proptest::collection::vec(any::<u8>(), 1..6000),
         size in 1..3000_u16,
         fixed_id: bool,
+        count_told: bool,
     ) {
-        let offload = Offload { fixed_id, ..Offload::segments(shape.gso(), size) };
         let mut expected = shape.wire(&payload, usize::from(size), fixed_id);
+        let segment_count = if count_told { u16::try_from(expected.len()).unwrap() } else { 0 };
+        let offload = Offload { fixed_id, segment_count, ..Offload::segments(shape.gso(), size) };
         if expected.len() == 1 {
             // one segment keeps its flags
             expected = vec![shape.packet(shape.id, shape.sequence, shape.flags, &payload)];
         }
         prop_assert_eq!(cut_all(&shape.unfinished(&payload), &offload).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_wrong_number_of_segments_is_refused(
+        shape in shapes(),
+        payload in proptest::collection::vec(any::<u8>(), 0..6000),
+        size in 1..3000_u16,
+        seen in 2..100_u16,
+    ) {
+        let expected = payload.len().div_ceil(usize::from(size)).max(1);
+        let offload = Offload { segment_count: seen, ..Offload::segments(shape.gso(), size) };
+        let cut = cut_all(&shape.unfinished(&payload), &offload);
+        if expected == usize::from(seen) {
+            prop_assert_eq!(cut.map(|wire| wire.len()), Ok(expected));
+        } else {
+            prop_assert_eq!(cut, Err(Refusal::SegmentCount { expected, seen }));
+        }
+    }
+
+    #[test]
+    fn a_super_packet_of_a_tunnel_is_never_cut(
+        outer in shapes(),
+        inner in shapes(),
+        payload in proptest::collection::vec(any::<u8>(), 2..6000),
+        size in any::<prop::sample::Index>(),
+        between in prop::sample::select(vec![0, 4, 8, 8 + 14, 8 + 18, 12 + 14, 8 + 252 + 22]),
+        count_told: bool,
+        with_checksum: bool,
+    ) {
+        let size = size.index(payload.len() - 1) + 1; // at least two segments
+        let packet = tunnelled(&outer, between, &inner.unfinished(&payload), with_checksum);
+        let count = u16::try_from(payload.len().div_ceil(size)).unwrap();
+        let gso = if outer.v6 { Gso::Udp6 } else { Gso::Udp4 };
+        let size = u16::try_from(size).unwrap();
+        let offload = Offload::segments(gso, size);
+        let offload = Offload { segment_count: if count_told { count } else { 0 }, ..offload };
+        let sign = if with_checksum { Sign::InnerPacket } else { Sign::NoChecksum };
+        prop_assert_eq!(cut_all(&packet, &offload), Err(Refusal::Tunnel(sign)));
     }
 
     #[test]
@@ -123,6 +228,7 @@ proptest! {
         damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8),
         keep in any::<prop::sample::Index>(),
         size: u16,
+        segment_count: u16,
         gso in 0..6_usize,
         needs_checksum: bool,
         checksum_start: u16,
@@ -139,6 +245,7 @@ proptest! {
         let offload = Offload {
             gso: kinds[gso],
             segment_size: size,
+            segment_count,
             needs_checksum,
             checksum_start: checksum_start % 200,
             checksum_offset: checksum_offset % 20,

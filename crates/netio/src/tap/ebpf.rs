@@ -124,7 +124,7 @@ fn parse(record: &[u8]) -> Option<Captured<'_>> {
     let offload = match gso {
         // no flag tells whether the checksum of a single packet is finished: cutting looks at the field
         Gso::None => Offload::default(),
-        gso => Offload::segments(gso, segment_size),
+        gso => Offload { segment_count: half(14), ..Offload::segments(gso, segment_size) },
     };
     Some(Captured {
         direction: if header[16] == 0 { Direction::Outgoing } else { Direction::Incoming },

@@ -23,7 +23,7 @@ use netio::coalesce::Coalescer;
 use netio::poll::{Interest, Poller};
 use netio::tap::{Captured, Direction, Tap, TapConfig};
 use netio::tun::{BUFFER_LEN, Tun, TunOptions};
-use netio::{Offload, segment};
+use netio::{Gso, Offload, segment};
 use netlab::Namespace;
 use netlab::namespace::Route;
 use nix::mount::{MsFlags, mount};
@@ -235,6 +235,9 @@ pub(crate) struct Collector {
     pub(crate) incoming: Packets,
     pub(crate) supers: [usize; 2],
     pub(crate) refused: usize,
+    /// Super-packets of each kind by what the kernel said of their segments: their number, nothing (0, or 1 though
+    /// they were several). A wrong number is refused.
+    pub(crate) told: BTreeMap<(&'static str, &'static str), [usize; 2]>,
     scratch: Vec<u8>,
 }
 
@@ -247,19 +250,24 @@ impl Collector {
             incoming: Packets::new(),
             supers: [0; 2],
             refused: 0,
+            told: BTreeMap::new(),
             scratch: vec![0; BUFFER_LEN],
         })
     }
 
     /// Takes in all that waits; whether there was anything.
     pub(crate) fn collect(&mut self) -> bool {
-        let Self { tap, outgoing, incoming, supers, refused, scratch, .. } = self;
+        let Self { tap, outgoing, incoming, supers, refused, told, scratch, .. } = self;
         let drained = tap.drain(usize::MAX, |captured: Captured<'_>| {
             let (packets, supers) = match captured.direction {
                 Direction::Outgoing => (&mut *outgoing, &mut supers[0]),
                 Direction::Incoming => (&mut *incoming, &mut supers[1]),
             };
-            *supers += usize::from(captured.offload.is_super());
+            if captured.offload.is_super() {
+                *supers += 1;
+                let said = usize::from(captured.offload.segment_count < 2);
+                told.entry(kind(captured.direction, captured.offload.gso)).or_default()[said] += 1;
+            }
             let cut = segment::cut(captured.packet, &captured.offload, scratch, |packet| {
                 *packets.entry(comparable(packet)).or_default() += 1;
             });
@@ -267,6 +275,18 @@ impl Collector {
         });
         drained.unwrap().packets > 0
     }
+}
+
+fn kind(direction: Direction, gso: Gso) -> (&'static str, &'static str) {
+    let direction = if direction == Direction::Outgoing { "out" } else { "in" };
+    let gso = match gso {
+        Gso::Tcp4 => "TCP over IPv4",
+        Gso::Tcp6 => "TCP over IPv6",
+        Gso::Udp4 => "UDP over IPv4",
+        Gso::Udp6 => "UDP over IPv6",
+        _ => "another",
+    };
+    (direction, gso)
 }
 
 /// Makes a "don't fragment" TCP segment what some systems send: with identification 0.
