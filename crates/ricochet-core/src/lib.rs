@@ -1,0 +1,22 @@
+//! The Ricochet multicast node, its protocol parts without socket, clock or thread.
+//!
+//! Receivers of multicast send each other repairs that mix packets of all the groups they share (Ricochet §4,
+//! Slingshot §3, Thesis §4). What a packet needs on its way lies here; time and chance are arguments.
+//!
+//! | part | what it does |
+//! |---|---|
+//! | [`groups`], [`view`] | the groups of this node, and who else is in which group |
+//! | [`regions`] | the disjoint intersections of this node's groups that somebody is in (Ricochet §4.1.1) |
+#![forbid(unsafe_code)]
+
+pub mod groups;
+mod ids;
+pub mod regions;
+mod rows;
+mod sets;
+pub mod view;
+
+pub use groups::{GroupConfig, Groups, GroupsError};
+pub use ids::{GroupId, GroupIndex, GroupTag, NodeId, RegionIndex};
+pub use regions::Regions;
+pub use view::{Member, View};

@@ -1,0 +1,60 @@
+//! Rows of different lengths in one allocation.
+
+/// A list of rows, each a slice of one common vector.
+#[derive(Clone, Debug)]
+pub(crate) struct Rows<T> {
+    /// Where each row begins, and at last where the last one ends.
+    starts: Vec<u32>,
+    items: Vec<T>,
+}
+
+impl<T: Copy> Rows<T> {
+    /// Sorts items into `count` rows, keeping the order within each.
+    ///
+    /// # Panics
+    /// If an item names a row that is not there.
+    pub(crate) fn collect(count: usize, items: &[(usize, T)]) -> Self {
+        let mut starts = vec![0u32; count + 1];
+        for &(row, _) in items {
+            starts[row + 1] += 1;
+        }
+        for row in 0..count {
+            starts[row + 1] += starts[row];
+        }
+        let Some(&(_, filler)) = items.first() else { return Self { starts, items: Vec::new() } };
+        let mut sorted = vec![filler; items.len()];
+        let mut next = starts.clone();
+        for &(row, item) in items {
+            sorted[next[row] as usize] = item;
+            next[row] += 1;
+        }
+        Self { starts, items: sorted }
+    }
+
+    #[inline]
+    pub(crate) fn row(&self, row: usize) -> &[T] {
+        &self.items[self.range(row)]
+    }
+
+    /// Where a row lies among the items of all rows.
+    #[inline]
+    pub(crate) fn range(&self, row: usize) -> std::ops::Range<usize> {
+        self.starts[row] as usize..self.starts[row + 1] as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn items_keep_their_order_within_their_row() {
+        let rows = Rows::collect(4, &[(2, 'a'), (0, 'b'), (2, 'c'), (3, 'd')]);
+        assert_eq!(
+            (0..4).map(|row| rows.row(row)).collect::<Vec<_>>(),
+            [&['b'][..], &[], &['a', 'c'], &['d']]
+        );
+        assert_eq!(rows.range(2), 1..3);
+        assert!(Rows::<u8>::collect(1, &[]).row(0).is_empty());
+    }
+}
