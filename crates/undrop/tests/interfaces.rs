@@ -1,0 +1,161 @@
+//! Gateways whose interfaces go away under them, and come back.
+#![allow(missing_docs, reason = "tests are named by what they show")]
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ipnet::IpNet;
+use netlab::emulator::{Direction, EmulatorConfig};
+use netlab::link::LinkConfig;
+use netlab::namespace::Route;
+use netlab::privilege;
+use netlab::topology::{HOST, LAN, TwoSites, TwoSitesConfig, WAN};
+use netlab::traffic::{Between, Pace, UdpReport, UdpStream, udp_stream, unwatched};
+use undrop::lab::{End, GatewayPair, Setting};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_undrop");
+/// What the second gateway, a host with addresses of its own, protects.
+const FAR: &str = "10.82.0.0/24";
+const FAR_HOST: &str = "10.82.0.1";
+
+/// Two sites of which the second consists of one host that is its own gateway: its WAN interface is a cable, which can be
+/// cut and laid again, and the loss is on the link beyond.
+struct Lab {
+    sites: TwoSites,
+}
+
+impl Lab {
+    fn build() -> Self {
+        let link = LinkConfig {
+            rate_bps: Some(200_000_000),
+            delay_us: 5_000,
+            loss: "uniform:0.02".parse().unwrap(),
+            seed: 21,
+            ..LinkConfig::default()
+        };
+        let sites = TwoSites::build(&TwoSitesConfig::default(), &EmulatorConfig::symmetric(link)).unwrap();
+        sites.b.hosts[0].add_address("lo", format!("{FAR_HOST}/32").parse().unwrap()).unwrap();
+        let to_b = Route::to(far()).via(sites.b.wan_v4()).interface(WAN);
+        sites.a.gateway.add_route(&to_b).unwrap();
+        let lab = Self { sites };
+        lab.route_to_far_host();
+        lab
+    }
+
+    fn route_to_far_host(&self) {
+        let site = &self.sites.b;
+        site.gateway.add_route(&Route::to(far()).via(site.host_v4(0)).interface(LAN)).unwrap();
+    }
+
+    fn start(&self, tap: &'static str) -> GatewayPair {
+        let (a, b) = (&self.sites.a, &self.sites.b);
+        let end = |namespace, wan, ip, network| End {
+            namespace,
+            wan,
+            listen: SocketAddr::new(ip, 4700),
+            networks: vec![network],
+        };
+        let ends =
+            [end(&a.gateway, WAN, a.wan_v4(), a.networks()[0]), end(&b.hosts[0], HOST, b.host_v4(0), far())];
+        GatewayPair::start(Path::new(PROGRAM), &ends, &Setting { tap, ..Setting::default() }).unwrap()
+    }
+
+    fn cut_cable(&self) {
+        self.sites.b.hosts[0].delete_interface(HOST).unwrap();
+    }
+
+    fn lay_cable_again(&self) {
+        let site = &self.sites.b;
+        let host = &site.hosts[0];
+        let router: IpAddr = "10.81.2.1".parse().unwrap();
+        host.add_veth(HOST, &site.gateway, LAN, 1_300).unwrap();
+        host.add_address(HOST, IpNet::new(site.host_v4(0), 24).unwrap()).unwrap();
+        site.gateway.add_address(LAN, IpNet::new(router, 24).unwrap()).unwrap();
+        host.add_route(&Route::to("0.0.0.0/0".parse().unwrap()).via(router)).unwrap();
+        self.route_to_far_host();
+    }
+
+    /// 500 packets a second to the far host.
+    fn stream(&self, seconds: u64) -> UdpReport {
+        let plan = UdpStream {
+            pace: Pace::Packets(500.0),
+            payload_bytes: 300,
+            duration: Duration::from_secs(seconds),
+            patience: Duration::from_secs(1),
+            ..UdpStream::default()
+        };
+        let (from, to) = (&self.sites.a.hosts[0], &self.sites.b.hosts[0]);
+        let between = Between { from, to, address: FAR_HOST.parse().unwrap() };
+        udp_stream(between, &plan, &mut unwatched).unwrap()
+    }
+
+    /// Some 40 packets are lost, a few of them at most for good; none comes twice.
+    fn assert_protected(&self) {
+        let lost = || self.sites.link.counters(Direction::AToB).link.lost;
+        let before = lost();
+        let report = self.stream(4);
+        assert!(lost() > before + 20, "the link is to lose packets");
+        assert_eq!((report.duplicates, report.altered), (0, 0));
+        assert!(report.missing() <= 5, "{} of {} missing", report.missing(), report.sent_us.len());
+    }
+}
+
+fn far() -> IpNet {
+    FAR.parse().unwrap()
+}
+
+/// Waits until the second gateway's log has that line.
+fn wait_for_log(pair: &GatewayPair, line: &str) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !pair.logs().contains(line) {
+        assert!(Instant::now() < deadline, "no {line:?} in\n{}", pair.logs());
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_wan_interface_that_is_made_again_is_tapped_again_and_nothing_comes_twice() {
+    if !privilege::available_or_skip(
+        "a_wan_interface_that_is_made_again_is_tapped_again_and_nothing_comes_twice",
+    ) {
+        return;
+    }
+    for tap in ["auto", "packet"] {
+        let lab = Lab::build();
+        let pair = lab.start(tap);
+        lab.assert_protected();
+        let streamed = thread::scope(|scope| {
+            let streamed = scope.spawn(|| lab.stream(6));
+            thread::sleep(Duration::from_secs(1));
+            lab.cut_cable();
+            wait_for_log(&pair, "lost the tap");
+            assert_eq!(pair.status(1).unwrap().gateway.tap, "none");
+            lab.lay_cable_again();
+            wait_for_log(&pair, "the tap is open again");
+            streamed.join().unwrap()
+        });
+        assert_eq!((streamed.duplicates, streamed.altered), (0, 0), "{}", pair.logs());
+        assert!(streamed.missing() > 0, "the cable was cut");
+        lab.assert_protected();
+        let status = pair.status(1).unwrap();
+        assert_ne!(status.gateway.tap, "none");
+        assert!(status.counters["pauses of recovery"] > 0);
+        pair.stop().unwrap();
+    }
+}
+
+#[test]
+fn a_tun_device_that_was_deleted_is_made_again() {
+    if !privilege::available_or_skip("a_tun_device_that_was_deleted_is_made_again") {
+        return;
+    }
+    let lab = Lab::build();
+    let pair = lab.start("auto");
+    lab.assert_protected();
+    lab.sites.b.hosts[0].delete_interface("undrop0").unwrap();
+    wait_for_log(&pair, "the TUN device is there again");
+    lab.assert_protected();
+    pair.stop().unwrap();
+}
