@@ -7,16 +7,20 @@
 //! |---|---|
 //! | [`groups`], [`view`] | the groups of this node, and who else is in which group |
 //! | [`regions`] | the disjoint intersections of this node's groups that somebody is in (Ricochet §4.1.1) |
+//! | [`targets`] | which bins there are, and to how many nodes of which regions their repairs go (Thesis §4.4) |
 #![forbid(unsafe_code)]
 
+mod chance;
 pub mod groups;
 mod ids;
 pub mod regions;
 mod rows;
 mod sets;
+pub mod targets;
 pub mod view;
 
 pub use groups::{GroupConfig, Groups, GroupsError};
-pub use ids::{GroupId, GroupIndex, GroupTag, NodeId, RegionIndex};
+pub use ids::{BinIndex, GroupId, GroupIndex, GroupTag, NodeId, RegionIndex};
 pub use regions::Regions;
+pub use targets::{Feed, Plan};
 pub use view::{Member, View};
