@@ -47,10 +47,35 @@ impl Interface {
         // SAFETY: the descriptor was just made and belongs to nobody else.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         let mut interface = Self { name: name_field(name)?, index: 0, socket };
-        let answer = interface.request(libc::SIOCGIFINDEX, |_| {})?;
-        // SAFETY: SIOCGIFINDEX has filled this member.
-        interface.index = unsafe { answer.ifr_ifru.ifru_ifindex }.cast_unsigned();
+        interface.index = interface.ask_index()?;
         Ok(interface)
+    }
+
+    /// The number of the interface of that name in the calling thread's network namespace; `None` where there is
+    /// none.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a name that cannot be, else what the kernel says.
+    pub fn index_of(name: &str) -> io::Result<Option<u32>> {
+        match Self::open(name) {
+            Ok(interface) => Ok(Some(interface.index)),
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether it is still there: the same interface, by its number, under the same name in the same network
+    /// namespace. It is not if it was deleted, renamed or moved, or another now has its name. One system call.
+    ///
+    /// (Whoever makes an interface may choose its number. Then another with the same name and number is taken for
+    /// it; the kernel itself counts on.)
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        match self.ask_index() {
+            Ok(index) => index == self.index,
+            // any other failure proves nothing
+            Err(error) => error.raw_os_error() != Some(libc::ENODEV),
+        }
     }
 
     /// The interface's number.
@@ -131,6 +156,13 @@ impl Interface {
         })
     }
 
+    /// The number that the name stands for now.
+    fn ask_index(&self) -> io::Result<u32> {
+        let answer = self.request(libc::SIOCGIFINDEX, |_| {})?;
+        // SAFETY: SIOCGIFINDEX has filled this member.
+        Ok(unsafe { answer.ifr_ifru.ifru_ifindex }.cast_unsigned())
+    }
+
     fn request(&self, code: libc::Ioctl, fill: impl FnOnce(&mut libc::ifreq)) -> io::Result<libc::ifreq> {
         let mut ask = request_for(self.name);
         fill(&mut ask);
@@ -188,6 +220,10 @@ mod tests {
     fn the_loopback_interface_is_known() {
         let loopback = Interface::open("lo").unwrap();
         assert_ne!(loopback.index(), 0);
+        assert!(loopback.is_alive());
+        assert_eq!(Interface::index_of("lo").unwrap(), Some(loopback.index()));
+        assert_eq!(Interface::index_of("no-such-thing").unwrap(), None);
+        assert_eq!(Interface::index_of("").unwrap_err().kind(), io::ErrorKind::InvalidInput);
         assert_eq!(loopback.link_kind().unwrap(), LinkKind::Ethernet);
         assert!(loopback.mtu().unwrap() >= 1280);
     }

@@ -111,6 +111,20 @@ impl Tun {
         &self.interface
     }
 
+    /// Whether the device is still there, under its name in the network namespace it was made in, and this is its
+    /// descriptor. Two system calls; to be asked now and then, once a second, say.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        // A deleted device lets go of its descriptor.
+        let mut ask = request_for([0; libc::IFNAMSIZ]);
+        // SAFETY: TUNGETIFF fills an ifreq, which lives through the call.
+        let attached = check(unsafe {
+            libc::ioctl(self.file.as_raw_fd(), libc::TUNGETIFF as libc::Ioctl, &raw mut ask)
+        });
+        let deleted = attached.is_err_and(|error| error.raw_os_error() == Some(libc::EBADFD));
+        !deleted && self.interface.is_alive()
+    }
+
     /// Whether TCP super-packets can be written.
     #[must_use]
     pub fn takes_tcp_segments(&self) -> bool {
