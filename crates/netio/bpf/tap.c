@@ -57,7 +57,9 @@ enum { GO_ON = -1 }; // TC_ACT_UNSPEC and TCX_NEXT
 
 enum direction { OUTGOING = 0, INCOMING = 1 };
 enum flag { TAGGED = 1 };
-enum count { CAPTURED = 0, RING_FULL = 1, UNREADABLE = 2, OVERSIZE = 3, COUNTS = 4 };
+// counted for each direction: those of incoming packets follow those of outgoing ones. All but the last are of
+// packets of our networks; FOREIGN are packets that cannot be, or that no IP stack takes
+enum count { CAPTURED = 0, RING_FULL = 1, UNREADABLE = 2, OVERSIZE = 3, FOREIGN = 4, COUNTS = 5 };
 
 struct record {
 	u64 time_ns; // CLOCK_MONOTONIC
@@ -116,7 +118,7 @@ struct {
 
 struct {
 	UINT(type, MAP_PERCPU_ARRAY);
-	UINT(max_entries, COUNTS);
+	UINT(max_entries, 2 * COUNTS);
 	TYPE(key, u32);
 	TYPE(value, u64);
 } counters SEC(".maps");
@@ -136,8 +138,9 @@ struct {
 
 // ---- the packet's way, last stage first as C wants it
 
-INLINE void count(u32 which)
+INLINE void count(u32 which, u32 direction)
 {
+	which += direction * COUNTS;
 	u64 *counter = map_lookup(&counters, &which);
 	if (counter)
 		*counter += 1; // one per CPU, and not interrupted by itself
@@ -186,6 +189,17 @@ INLINE void capture(struct __sk_buff *skb, const struct packet *packet, u32 dire
 {
 	u64 length = packet->length, limit;
 	struct record *record;
+	u32 present = skb->len - packet->at;
+	// The length in the header of a super-packet of more than 64 KiB ("BIG TCP") is 0.
+	if (present > 65536) {
+		count(OVERSIZE, direction);
+		return;
+	}
+	// no IP stack takes it: it says more than there is, or less than a header
+	if (length < IP_HEADER || length > present) {
+		count(FOREIGN, direction);
+		return;
+	}
 	CLASS(128)
 	CLASS(576)
 	CLASS(1536)
@@ -196,11 +210,11 @@ INLINE void capture(struct __sk_buff *skb, const struct packet *packet, u32 dire
 	CLASS(49152)
 	CLASS(65536)
 	{
-		count(OVERSIZE);
+		count(OVERSIZE, direction);
 		return;
 	}
 	if (!record) {
-		count(RING_FULL);
+		count(RING_FULL, direction);
 		return;
 	}
 	// The verifier wants to see the bounds on the very register that is passed on, in 64 bits; an old one learns
@@ -208,7 +222,7 @@ INLINE void capture(struct __sk_buff *skb, const struct packet *packet, u32 dire
 	asm volatile("" : "+r"(length), "+r"(limit));
 	if (length < IP_HEADER || length > limit || load_bytes(skb, packet->at, record->packet, length)) {
 		ring_discard(record, 0);
-		count(UNREADABLE);
+		count(UNREADABLE, direction);
 		return;
 	}
 	record->time_ns = now_ns();
@@ -220,7 +234,7 @@ INLINE void capture(struct __sk_buff *skb, const struct packet *packet, u32 dire
 	record->vlan_tci = packet->vlan;
 	record->unused = 0;
 	submit(record);
-	count(CAPTURED);
+	count(CAPTURED, direction);
 }
 
 enum { UDP = 17 };
@@ -239,7 +253,7 @@ INLINE int wanted4(struct __sk_buff *skb, struct packet *packet, u32 direction)
 {
 	u8 header[20];
 	if (load_bytes(skb, packet->at, header, sizeof(header)) || header[0] >> 4 != 4) {
-		count(UNREADABLE);
+		count(FOREIGN, direction); // the kernel drops it as well
 		return 0;
 	}
 	const u8 *address = direction == OUTGOING ? header + 16 : header + 12;
@@ -263,7 +277,7 @@ INLINE int wanted6(struct __sk_buff *skb, struct packet *packet, u32 direction)
 {
 	u8 header[40];
 	if (load_bytes(skb, packet->at, header, sizeof(header)) || header[0] >> 4 != 6) {
-		count(UNREADABLE);
+		count(FOREIGN, direction);
 		return 0;
 	}
 	const u8 *address = direction == OUTGOING ? header + 24 : header + 8;
@@ -289,18 +303,15 @@ INLINE int copy(struct __sk_buff *skb, u32 direction)
 	// not meant for this machine; and the echo of what we sent ourselves
 	if (direction == INCOMING && (skb->pkt_type == PACKET_OTHERHOST || skb->pkt_type == PACKET_LOOPBACK))
 		return GO_ON;
-	// An IP header may say 0 for more than 64 KiB ("BIG TCP").
-	if (skb->len > 65535 + 64) {
-		count(OVERSIZE);
-		return GO_ON;
-	}
 	struct packet packet = {.at = link_header, .vlan = skb->vlan_tci, .tagged = skb->vlan_present};
 	u16 protocol = swap(skb->protocol);
 	if (packet.at && (protocol == ETH_VLAN || protocol == ETH_VLAN_AD)) {
 		// the tag stands in the frame: it did not come from, or is not left to, the card
 		u16 tag[2];
-		if (load_bytes(skb, packet.at, tag, sizeof(tag)))
+		if (load_bytes(skb, packet.at, tag, sizeof(tag))) {
+			count(FOREIGN, direction);
 			return GO_ON;
+		}
 		packet.vlan = swap(tag[0]);
 		packet.tagged = 1;
 		packet.at += 4;

@@ -3,12 +3,13 @@
 
 mod lab;
 
-use std::io::{ErrorKind, Write as _};
+use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use lab::pair::skipped;
 use lab::{Collector, Lab, Offloads, Packets, far};
 use netio::tap::{Attach, TapConfig, TapKind};
 use netlab::traffic::{Between, Direction, TcpTransfer, tcp_transfer, unwatched};
@@ -223,9 +224,4 @@ fn behind_a_merging_device_and_with_fixed_ids_captures_are_what_the_wire_carries
     if netlab::privilege::available_or_skip("taps behind a merging device, fixed identifications") {
         captures_are_what_the_wire_carries(Offloads::MergingFixedIds);
     }
-}
-
-/// Says so past the harness' capture, so that it is seen and can be counted.
-fn skipped(what: &str) {
-    let _ = writeln!(std::io::stderr(), "SKIPPED: {what}");
 }

@@ -1,80 +1,20 @@
 //! How taps come and go, and what they do besides copying: nothing stays behind, what is left out is left
 //! out, what does not fit is counted.
 
-use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
-use std::net::{SocketAddr, UdpSocket};
+mod lab;
+
+use std::io::{BufRead as _, BufReader, ErrorKind};
+use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use aya::programs::tc::{TcError, qdisc_detach_program};
 use aya::programs::{SchedClassifier, TcAttachType};
+use lab::pair::{Pair, config, send_frame};
 use netio::poll::{Interest, Poller};
 use netio::tap::{Attach, Captured, Direction, Tap, TapConfig, TapKind};
 use netlab::Namespace;
-
-/// Two hosts and a cable.
-struct Pair {
-    a: Namespace,
-    b: Namespace,
-}
-
-impl Pair {
-    fn build(what: &str) -> Option<Self> {
-        if !netlab::privilege::namespaces_or_skip(what) {
-            return None;
-        }
-        let [a, b] = ["a", "b"].map(|label| Namespace::create(label).unwrap());
-        a.add_veth("eth0", &b, "eth0", 1500).unwrap();
-        for (host, number) in [(&a, 1), (&b, 2)] {
-            host.add_address("eth0", format!("10.9.0.{number}/24").parse().unwrap()).unwrap();
-            host.add_address("eth0", format!("fd09::{number}/64").parse().unwrap()).unwrap();
-        }
-        Some(Self { a, b })
-    }
-
-    fn sockets(&self, version: u8) -> (UdpSocket, UdpSocket) {
-        let [a, b] = if version == 4 {
-            ["10.9.0.1:7001", "10.9.0.2:7002"]
-        } else {
-            ["[fd09::1]:7001", "[fd09::2]:7002"]
-        };
-        let bind = |host: &Namespace, address: &str| host.run(|| UdpSocket::bind(address).unwrap());
-        let (a, b) = (bind(&self.a, a), bind(&self.b, b));
-        a.connect(b.local_addr().unwrap()).unwrap();
-        b.connect(a.local_addr().unwrap()).unwrap();
-        (a, b)
-    }
-
-    /// Every kind of tap that may be opened here, on the cable's near end, one after the other.
-    fn taps(&self, change: impl Fn(&mut TapConfig)) -> impl Iterator<Item = Tap> {
-        let kinds =
-            [(TapKind::Ebpf, Attach::Tcx), (TapKind::Ebpf, Attach::Clsact), (TapKind::Packet, Attach::Auto)];
-        let open = move |(kind, attach)| {
-            let mut config = TapConfig { kind, attach, ..config() };
-            change(&mut config);
-            match self.a.run(|| Tap::open(&config)) {
-                Ok(tap) => Some(tap),
-                Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-                    skipped(&format!("{kind} {attach:?}: {error}"));
-                    None
-                }
-                Err(error) => panic!("{kind} {attach:?}: {error}"),
-            }
-        };
-        kinds.into_iter().filter_map(open)
-    }
-}
-
-fn config() -> TapConfig {
-    let networks = vec!["10.9.0.0/24".parse().unwrap(), "fd09::/64".parse().unwrap()];
-    TapConfig {
-        interface: "eth0".to_owned(),
-        outgoing_to: networks.clone(),
-        incoming_from: networks,
-        ..TapConfig::default()
-    }
-}
 
 /// The payloads of UDP packets with our ports, and which way they went.
 fn payloads(tap: &mut Tap, budget: usize) -> (Vec<(Direction, Vec<u8>)>, bool) {
@@ -222,7 +162,7 @@ fn a_vlan_tag_is_noted_and_not_part_of_the_packet() {
     let Some(pair) = Pair::build("VLAN tags") else { return };
     for mut tap in pair.taps(|_| {}) {
         for host in [&pair.a, &pair.b] {
-            host.run(send_tagged_frame);
+            host.run(|| send_frame(&tagged_frame().0));
         }
         let mut seen = Vec::new();
         tap.drain(100, |captured| {
@@ -246,21 +186,6 @@ fn tagged_frame() -> (Vec<u8>, Vec<u8>) {
         [&[0x45, 0, 0, 40, 0, 1, 0, 0, 9, 253, 0x9d, 0xa9, 10, 9, 0, 5, 10, 9, 0, 6][..], &[3; 20]].concat();
     let frame = [&[0xff; 6][..], &[2, 0, 0, 0, 0, 1], &[0x81, 0, 0, 77, 8, 0], &packet].concat();
     (frame, packet)
-}
-
-fn send_tagged_frame() {
-    use socket2::{Domain, SockAddr, SockAddrStorage, Socket, Type};
-    let interface = netio::interface::Interface::open("eth0").unwrap();
-    let socket = Socket::new(Domain::PACKET, Type::RAW, None).unwrap();
-    let mut storage = SockAddrStorage::zeroed();
-    // SAFETY: the storage is larger than a sockaddr_ll, of numbers only, and the family is set to match.
-    let address = unsafe {
-        let address = storage.view_as::<libc::sockaddr_ll>();
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_ifindex = interface.index().cast_signed();
-        SockAddr::new(storage, size_of::<libc::sockaddr_ll>() as libc::socklen_t)
-    };
-    socket.send_to(&tagged_frame().0, &address).unwrap();
 }
 
 #[test]
@@ -391,9 +316,4 @@ fn child_that_is_killed() {
     let _tap = Tap::open(&TapConfig { kind: TapKind::Ebpf, attach, ..config() }).unwrap();
     println!("\nattached");
     std::thread::sleep(Duration::from_secs(60));
-}
-
-/// Says so past the harness' capture, so that it is seen and can be counted.
-fn skipped(what: &str) {
-    let _ = writeln!(std::io::stderr(), "SKIPPED: {what}");
 }

@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use super::attach::{self, Attached};
 use super::identification::Identifications;
 use super::moderation::{Change, Moderation, now_ns};
-use super::{Captured, Direction, Drained, TapConfig, TapCounts, step};
+use super::{Captured, Direction, Drained, Missed, TapConfig, TapCounts, step};
 use crate::interface::{Interface, LinkKind};
 use crate::segment::kind_of;
 use crate::{Gso, Offload};
@@ -24,6 +24,18 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/tap.bpf.o");
 const HEADER_LEN: usize = 24;
 const FLAG_TAGGED: u8 = 1;
 
+/// `enum count`
+#[derive(Clone, Copy)]
+enum Count {
+    Captured,
+    Full,
+    Unreadable,
+    Oversize,
+    Foreign,
+}
+
+const COUNTS: u32 = 5;
+
 pub(super) struct EbpfTap {
     ring: RingBuf<MapData>,
     counters: PerCpuArray<MapData, u64>,
@@ -31,6 +43,7 @@ pub(super) struct EbpfTap {
     polling: Array<MapData, u32>,
     moderation: Moderation,
     ids: Identifications,
+    interface: Interface,
     /// The programs, and the links by which they are attached; those go first.
     _object: Ebpf,
     _attached: Attached,
@@ -61,7 +74,7 @@ impl EbpfTap {
         let attached = attach::attach(&mut object, &config.interface, interface.index(), config.attach)?;
         let moderation = Moderation::new(ring.as_fd(), config.wake_us)?;
         let ids = Identifications::new();
-        Ok(Self { ring, counters, polling, moderation, ids, _object: object, _attached: attached })
+        Ok(Self { ring, counters, polling, moderation, ids, interface, _object: object, _attached: attached })
     }
 
     pub(super) fn drain(&mut self, budget: usize, handle: impl FnMut(Captured<'_>)) -> io::Result<Drained> {
@@ -98,11 +111,36 @@ impl EbpfTap {
     }
 
     pub(super) fn counts(&self) -> TapCounts {
-        let count = |which: u32| {
-            // a counter that cannot be read is no reason to stop
-            self.counters.get(&which, 0).map_or(0, |per_cpu| per_cpu.iter().sum())
+        let both = |which| self.count(which, Direction::Outgoing) + self.count(which, Direction::Incoming);
+        TapCounts {
+            captured: both(Count::Captured),
+            full: both(Count::Full),
+            unreadable: both(Count::Unreadable),
+            oversize: both(Count::Oversize),
+            foreign: both(Count::Foreign),
+        }
+    }
+
+    pub(super) fn missed(&self) -> Missed {
+        let missed = |direction| {
+            let reasons = [Count::Full, Count::Unreadable, Count::Oversize];
+            reasons.into_iter().map(|which| self.count(which, direction)).sum()
         };
-        TapCounts { captured: count(0), full: count(1), unreadable: count(2), oversize: count(3) }
+        Missed { outgoing: missed(Direction::Outgoing), incoming: missed(Direction::Incoming) }
+    }
+
+    pub(super) fn interface(&self) -> &Interface {
+        &self.interface
+    }
+
+    fn count(&self, which: Count, direction: Direction) -> u64 {
+        let of_direction = match direction {
+            Direction::Outgoing => 0,
+            Direction::Incoming => COUNTS,
+        };
+        let per_cpu = self.counters.get(&(of_direction + which as u32), 0);
+        // a counter that cannot be read is no reason to stop
+        per_cpu.map_or(0, |per_cpu| per_cpu.iter().sum())
     }
 }
 

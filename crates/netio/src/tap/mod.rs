@@ -160,12 +160,29 @@ pub struct Drained {
 pub struct TapCounts {
     /// Packets of the networks that were captured.
     pub captured: u64,
-    /// Packets lost because the buffer was full.
+    /// Packets of the networks lost because the buffer was full.
     pub full: u64,
-    /// Packets whose headers make no sense, or that the kernel could not hand over.
+    /// Packets of the networks that the kernel could not hand over.
     pub unreadable: u64,
-    /// Packets longer than 64 KiB, of any network ("BIG TCP" on the interface).
+    /// Super-packets of the networks longer than 64 KiB ("BIG TCP" on the interface).
     pub oversize: u64,
+    /// Packets not captured that do not matter: their headers cannot be read, or they claim to be longer than they
+    /// are, so that no IP stack takes them. Counted by an eBPF tap only; a packet socket does not see the former
+    /// and hands over the latter.
+    pub foreign: u64,
+}
+
+/// Packets that should have been captured and were not, since the tap was opened.
+///
+/// These are packets of the configured networks, not excluded, that met a full buffer, could not be read by the
+/// kernel, or were super-packets of more than 64 KiB. Packets of other networks are never among them, nor what
+/// no IP stack would take ([`TapCounts::foreign`]). Each super-packet counts once, however many segments it has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Missed {
+    /// Packets that left.
+    pub outgoing: u64,
+    /// Packets that arrived: they must not be taken for lost on the way.
+    pub incoming: u64,
 }
 
 /// An open tap. Nothing of it stays when it is dropped.
@@ -256,11 +273,38 @@ impl Tap {
         }
     }
 
-    /// Packets of the networks that were not captured, for whatever reason.
+    /// Packets of the networks that were not captured, for whatever reason, each counted once.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         let counts = self.counts();
         counts.full + counts.unreadable + counts.oversize
+    }
+
+    /// Packets of the networks that were not captured, by direction. It asks the kernel: not for every packet.
+    ///
+    /// A packet socket does not tell the direction of what met a full buffer or came without a description: there
+    /// such a packet counts as both, so that the two may add up to more than [`Tap::dropped`]. Neither number ever
+    /// goes down. A packet is counted when it is missed, which is before those captured after it can be drained;
+    /// by a packet socket, what is unreadable or oversize is counted when it is drained.
+    #[must_use]
+    pub fn missed(&self) -> Missed {
+        match &self.tap {
+            Open::Ebpf(tap) => tap.missed(),
+            Open::Packet(tap) => tap.missed(),
+        }
+    }
+
+    /// Whether the interface that the tap was opened on is still there: the same one (by its number) under the same
+    /// name in the same network namespace. One system call; to be asked now and then, once a second, say.
+    ///
+    /// A tap whose interface is gone stays silent for ever, also when another one of that name comes: open a new
+    /// one. An interface that is switched off is alive.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        match &self.tap {
+            Open::Ebpf(tap) => tap.interface().is_alive(),
+            Open::Packet(tap) => tap.interface().is_alive(),
+        }
     }
 
     /// What was captured and what was not. It asks the kernel: not for every packet.

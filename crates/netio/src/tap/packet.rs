@@ -11,7 +11,7 @@ use libc::{c_int, c_void};
 
 use super::identification::Identifications;
 use super::moderation::{Change, Moderation, now_ns};
-use super::{Captured, Direction, Drained, TapConfig, TapCounts, filter, step};
+use super::{Captured, Direction, Drained, Missed, TapConfig, TapCounts, filter, step};
 use crate::Offload;
 use crate::interface::{Interface, check};
 use crate::offload::VIRTIO_HEADER_LEN;
@@ -32,6 +32,9 @@ pub(super) struct PacketTap {
     slots: Slots,
     ids: Identifications,
     counts: Cell<TapCounts>,
+    /// Those of the packets missed whose direction is known.
+    missed: Missed,
+    interface: Interface,
 }
 
 impl PacketTap {
@@ -66,6 +69,8 @@ impl PacketTap {
             slots: Slots::new(),
             ids: Identifications::new(),
             counts: Cell::new(TapCounts::default()),
+            missed: Missed::default(),
+            interface,
         })
     }
 
@@ -107,17 +112,39 @@ impl PacketTap {
                     Ok(mut captured) => {
                         self.ids.note(captured.packet, &mut captured.offload);
                         handle(captured);
+                        self.count(|counts| counts.captured += 1);
                     }
-                    Err(Unusable::Oversize) => self.count(|counts| counts.oversize += 1),
-                    Err(Unusable::Unreadable) => self.count(|counts| counts.unreadable += 1),
+                    Err(unusable) => self.miss(slot, unusable),
                 }
             }
-            self.count(|counts| counts.captured += received as u64);
             if received < wanted {
                 return Ok(Drained { packets, more: false });
             }
         }
         Ok(Drained { packets, more: true })
+    }
+
+    /// Counts a packet that was received and is of no use.
+    fn miss(&mut self, slot: usize, unusable: Unusable) {
+        match self.slots.heads[slot].direction {
+            Direction::Outgoing => self.missed.outgoing += 1,
+            Direction::Incoming => self.missed.incoming += 1,
+        }
+        self.count(|counts| match unusable {
+            Unusable::Oversize => counts.oversize += 1,
+            Unusable::Unreadable => counts.unreadable += 1,
+        });
+    }
+
+    pub(super) fn missed(&self) -> Missed {
+        let (counts, known) = (self.counts(), self.missed);
+        let all = counts.full + counts.unreadable + counts.oversize;
+        let unknown = all - known.outgoing - known.incoming;
+        Missed { outgoing: known.outgoing + unknown, incoming: known.incoming + unknown }
+    }
+
+    pub(super) fn interface(&self) -> &Interface {
+        &self.interface
     }
 
     pub(super) fn counts(&self) -> TapCounts {
@@ -147,6 +174,7 @@ impl AsFd for PacketTap {
     }
 }
 
+#[derive(Clone, Copy)]
 enum Unusable {
     Oversize,
     Unreadable,

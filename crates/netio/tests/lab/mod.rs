@@ -10,6 +10,8 @@
 
 #![allow(dead_code, reason = "each test file takes a part of it")]
 
+pub(crate) mod pair;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsRawFd;
