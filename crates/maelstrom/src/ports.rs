@@ -168,7 +168,7 @@ pub(crate) fn core_config(config: &GatewayConfig) -> Result<maelstrom_core::Conf
     let peer = |peer: &crate::config::Peer| PeerConfig {
         address: peer.address,
         networks: peer.networks.clone(),
-        key: maelstrom_core::PeerKey::new(*peer.key.as_bytes()),
+        key: peer.key.clone(),
     };
     Ok(maelstrom_core::Config {
         listen: config.gateway.listen,

@@ -10,7 +10,7 @@ use std::{env, fs, process};
 
 use anyhow::{Context as _, bail};
 use ipnet::IpNet;
-use maelstrom::config::PeerKey;
+use maelstrom::config::KeyText;
 use maelstrom::status::{self, Status};
 use netlab::Namespace;
 use netlab::namespace::Child;
@@ -78,7 +78,7 @@ impl GatewayPair {
     pub fn start(program: &Path, ends: &[End<'_>; 2], setting: &Setting) -> anyhow::Result<Self> {
         let directory = make_directory()?;
         let mut pair = Self { program: program.to_owned(), directory, children: [None, None] };
-        let key = PeerKey::generate().context("drawing a key")?;
+        let key = KeyText::generate().context("drawing a key")?;
         key.write_new(&pair.directory.join("peer.key")).context("writing a key file")?;
         for side in 0..2 {
             let text = configuration(&pair.directory, ends, side, setting);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use maelstrom::config::{self, PeerKey, Severity};
+use maelstrom::config::{self, KeyText, Severity};
 use netlab::namespace::Route;
 use netlab::{Namespace, privilege};
 
@@ -33,7 +33,7 @@ impl Site {
         let _ = fs::remove_dir_all(&directory);
         fs::create_dir(&directory).unwrap();
         fs::write(directory.join("gateway.toml"), CONFIG).unwrap();
-        PeerKey::generate().unwrap().write_new(&directory.join("peer.key")).unwrap();
+        KeyText::generate().unwrap().write_new(&directory.join("peer.key")).unwrap();
         let (namespace, outside) =
             (Namespace::create("site").unwrap(), Namespace::create("outside").unwrap());
         Self { namespace, outside, directory }

@@ -1,4 +1,4 @@
-//! The key that a pair of gateways shares, and the file it lives in.
+//! The key that a pair of gateways shares, as text, and the file it lives in. Only here is a key ever text.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -6,8 +6,9 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
+use maelstrom_core::PeerKey;
 use ring::rand::{SecureRandom as _, SystemRandom};
-use zeroize::{Zeroize as _, ZeroizeOnDrop, Zeroizing};
+use zeroize::{Zeroize as _, Zeroizing};
 
 /// Length in characters of a key as text: 32 bytes in base64, padded.
 pub const KEY_TEXT_BYTES: usize = 44;
@@ -15,52 +16,33 @@ pub const KEY_TEXT_BYTES: usize = 44;
 /// A key file holds one line; the room allows for blanks around it.
 const FILE_BYTES_MAX: u64 = 256;
 
-/// 32 secret bytes shared by two gateways; wiped from memory when dropped, and never printed by `Debug`.
-#[derive(Clone, PartialEq, Eq, ZeroizeOnDrop)]
-pub struct PeerKey([u8; 32]);
+/// A key as base64 text, wiped from memory when dropped: its `Display` is the secret, its `Debug` is not.
+#[derive(Clone)]
+pub struct KeyText(Zeroizing<String>);
 
-impl PeerKey {
-    /// Takes the bytes as a key.
-    #[must_use]
-    pub fn new(bytes: [u8; 32]) -> Self {
-        Self(bytes)
-    }
-
+impl KeyText {
     /// A new key from the operating system's random source.
     ///
     /// # Errors
     /// When the random source fails.
     pub fn generate() -> io::Result<Self> {
-        let mut key = Self([0; 32]);
-        SystemRandom::new()
-            .fill(&mut key.0)
-            .map_err(|_| io::Error::other("the operating system's random source failed"))?;
-        Ok(key)
-    }
-
-    /// The secret bytes.
-    #[must_use]
-    pub fn as_bytes(&self) -> &[u8; 32] {
-        &self.0
-    }
-
-    /// The key as base64 text, without a line end.
-    #[must_use]
-    pub fn to_text(&self) -> Zeroizing<String> {
-        encode(&self.0)
-    }
-
-    /// Reads base64 text as [`to_text`](Self::to_text) writes it; blanks around it are allowed.
-    ///
-    /// # Errors
-    /// [`KeyError::Length`], [`KeyError::Character`] or [`KeyError::Zero`].
-    pub fn from_text(text: &str) -> Result<Self, KeyError> {
         let mut bytes = Zeroizing::new([0; 32]);
-        decode(text.trim(), &mut bytes)?;
-        if bytes.iter().all(|&byte| byte == 0) {
-            return Err(KeyError::Zero);
-        }
-        Ok(Self(*bytes))
+        SystemRandom::new()
+            .fill(&mut *bytes)
+            .map_err(|_| io::Error::other("the operating system's random source failed"))?;
+        Ok(Self::new(&bytes))
+    }
+
+    /// The text of a key of these bytes.
+    #[must_use]
+    pub fn new(bytes: &[u8; 32]) -> Self {
+        Self(encode(bytes))
+    }
+
+    /// The text, without a line end.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
     }
 
     /// Writes the key to a new file that only its owner may read (mode 0600).
@@ -69,17 +51,35 @@ impl PeerKey {
     /// When the file exists already or cannot be written.
     pub fn write_new(&self, path: &Path) -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-        let mut line = self.to_text();
-        line.push('\n');
-        file.write_all(line.as_bytes())?;
+        file.write_all(self.0.as_bytes())?;
+        file.write_all(b"\n")?;
         file.sync_all()
     }
 }
 
-impl fmt::Debug for PeerKey {
+impl fmt::Display for KeyText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PeerKey(secret)")
+        f.write_str(&self.0)
     }
+}
+
+impl fmt::Debug for KeyText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeyText(secret)")
+    }
+}
+
+/// Reads a key from base64 text as [`KeyText`] has it; blanks around it are allowed.
+///
+/// # Errors
+/// [`KeyError::Length`], [`KeyError::Character`] or [`KeyError::Zero`].
+pub fn parse_key(text: &str) -> Result<PeerKey, KeyError> {
+    let mut bytes = Zeroizing::new([0; 32]);
+    decode(text.trim(), &mut bytes)?;
+    if bytes.iter().all(|&byte| byte == 0) {
+        return Err(KeyError::Zero);
+    }
+    Ok(PeerKey::new(*bytes))
 }
 
 /// Why a key file gives no key. The text never repeats what the file holds.
@@ -125,7 +125,7 @@ pub(super) fn read_key_file(path: &Path) -> Result<PeerKey, KeyError> {
     let mut bytes = Zeroizing::new(Vec::with_capacity(FILE_BYTES_MAX as usize));
     (&mut file).take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
     match std::str::from_utf8(&bytes) {
-        Ok(text) => PeerKey::from_text(text),
+        Ok(text) => parse_key(text),
         Err(error) => Err(KeyError::Character { at: error.valid_up_to() + 1 }),
     }
 }
@@ -140,7 +140,7 @@ fn open_regular(path: &Path) -> Result<File, KeyError> {
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 fn encode(bytes: &[u8; 32]) -> Zeroizing<String> {
-    let mut text = Zeroizing::new(String::with_capacity(KEY_TEXT_BYTES + 1));
+    let mut text = Zeroizing::new(String::with_capacity(KEY_TEXT_BYTES));
     for chunk in bytes.chunks(3) {
         let mut group = chunk.iter().fold(0_u32, |sum, &byte| sum << 8 | u32::from(byte));
         group <<= 8 * (3 - chunk.len());
@@ -190,23 +190,23 @@ mod tests {
         #[test]
         fn any_key_survives_the_way_through_text(bytes: [u8; 32]) {
             prop_assume!(bytes != [0; 32]);
-            let text = PeerKey::new(bytes).to_text();
-            prop_assert_eq!(text.len(), KEY_TEXT_BYTES);
-            let key = PeerKey::from_text(&text).unwrap();
-            prop_assert_eq!(key.as_bytes(), &bytes);
+            let text = KeyText::new(&bytes);
+            prop_assert_eq!(text.as_str().len(), KEY_TEXT_BYTES);
+            prop_assert_eq!(parse_key(text.as_str()).unwrap(), PeerKey::new(bytes));
         }
 
         #[test]
         fn a_text_that_is_accepted_is_the_only_spelling_of_its_key(text in "[A-Za-z0-9+/]{43}=") {
-            if let Ok(key) = PeerKey::from_text(&text) {
-                let again = key.to_text();
+            let mut bytes = [0; 32];
+            if decode(&text, &mut bytes).is_ok() {
+                let again = KeyText::new(&bytes);
                 prop_assert_eq!(again.as_str(), text);
             }
         }
 
         #[test]
         fn no_text_panics(text: String) {
-            let _ = PeerKey::from_text(&text);
+            let _ = parse_key(&text);
         }
     }
 
@@ -216,30 +216,33 @@ mod tests {
         for (index, byte) in bytes.iter_mut().enumerate() {
             *byte = index as u8;
         }
-        let text = PeerKey::new(bytes).to_text();
+        let text = KeyText::new(&bytes);
         assert_eq!(text.as_str(), "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=");
     }
 
     #[test]
     fn wrong_texts_are_told_apart() {
         let zero = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
-        assert!(matches!(PeerKey::from_text(zero), Err(KeyError::Zero)));
-        assert!(matches!(PeerKey::from_text("short"), Err(KeyError::Length { seen: 5 })));
+        assert!(matches!(parse_key(zero), Err(KeyError::Zero)));
+        assert!(matches!(parse_key("short"), Err(KeyError::Length { seen: 5 })));
         let spoiled = zero.replacen("AAA", "A!A", 1);
-        assert!(matches!(PeerKey::from_text(&spoiled), Err(KeyError::Character { at: 2 })));
+        assert!(matches!(parse_key(&spoiled), Err(KeyError::Character { at: 2 })));
         let loose_bits = zero.replace("A=", "B=");
-        assert!(matches!(PeerKey::from_text(&loose_bits), Err(KeyError::Character { at: 43 })));
+        assert!(matches!(parse_key(&loose_bits), Err(KeyError::Character { at: 43 })));
         let early_padding = zero.replace("AA=", "A==");
-        assert!(matches!(PeerKey::from_text(&early_padding), Err(KeyError::Character { at: 43 })));
+        assert!(matches!(parse_key(&early_padding), Err(KeyError::Character { at: 43 })));
     }
 
     #[test]
     fn debug_keeps_the_secret() {
-        assert_eq!(format!("{:?}", PeerKey::new([7; 32])), "PeerKey(secret)");
+        let text = KeyText::new(&[7; 32]);
+        assert_eq!(format!("{text:?}"), "KeyText(secret)");
+        let shown = format!("{:?}", parse_key(text.as_str()).unwrap());
+        assert!(!shown.contains('7') && !shown.contains(text.as_str()), "{shown}");
     }
 
     #[test]
     fn two_generated_keys_differ() {
-        assert_ne!(PeerKey::generate().unwrap(), PeerKey::generate().unwrap());
+        assert_ne!(KeyText::generate().unwrap().as_str(), KeyText::generate().unwrap().as_str());
     }
 }

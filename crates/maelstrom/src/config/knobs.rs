@@ -205,7 +205,7 @@ pub const KNOBS: &[Knob] = &[
         kind: Kind::Text("the peer's IP address and port, as `10.81.9.2:4700` or `[2001:db8::2]:4700`"),
         default: None,
         example: "address = \"10.81.9.2:4700\"",
-        doc: "The peer's `listen`: repairs go there, and are taken from nowhere else.",
+        doc: "The peer's `listen`: repairs go there, and a session is begun with nobody else.",
     },
     Knob {
         section: "peer",

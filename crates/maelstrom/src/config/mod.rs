@@ -29,7 +29,8 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-pub use key::{KEY_TEXT_BYTES, KeyError, PeerKey};
+pub use key::{KEY_TEXT_BYTES, KeyError, KeyText, parse_key};
+pub use maelstrom_core::PeerKey;
 pub use report::{Diagnostic, Report, Severity, Source, Span};
 pub use types::{Code, Gateway, GatewayConfig, Loaded, Mode, Peer, Scheme, TapChoice};
 

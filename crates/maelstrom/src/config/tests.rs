@@ -335,13 +335,13 @@ fn a_key_given_twice_does_not_hide_other_mistakes() {
 fn key_files_are_told_apart_by_what_is_wrong_with_them() {
     let directory = std::env::temp_dir().join(format!("undrop-keys-{}", std::process::id()));
     fs::create_dir_all(&directory).unwrap();
-    let key = PeerKey::generate().unwrap();
+    let key = KeyText::generate().unwrap();
     let good = directory.join("good.key");
     let _ = fs::remove_file(&good);
     key.write_new(&good).unwrap();
     assert_eq!(fs::metadata(&good).unwrap().permissions().mode() & 0o777, 0o600);
     assert!(key.write_new(&good).is_err(), "an existing key is never overwritten");
-    assert_eq!(read_key_file(&good).unwrap(), key);
+    assert_eq!(read_key_file(&good).unwrap(), parse_key(key.as_str()).unwrap());
 
     fs::set_permissions(&good, fs::Permissions::from_mode(0o640)).unwrap();
     assert!(matches!(read_key_file(&good), Err(KeyError::Mode { mode: 0o640 })));

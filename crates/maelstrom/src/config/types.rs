@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use ipnet::IpNet;
+use maelstrom_core::PeerKey;
 
-use super::{PeerKey, Report};
+use super::Report;
 
 /// A configuration with what there is to say of it.
 #[derive(Debug)]
@@ -17,7 +18,7 @@ pub struct Loaded {
 }
 
 /// A gateway's whole configuration.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct GatewayConfig {
     /// The `[gateway]` section: this machine.
     pub gateway: Gateway,
@@ -100,7 +101,7 @@ impl Code {
 }
 
 /// A far gateway and the site behind it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Peer {
     /// The operator's name for it.
     pub name: Option<String>,

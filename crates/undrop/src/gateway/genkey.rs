@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use maelstrom::config::PeerKey;
+use maelstrom::config::KeyText;
 
 use crate::failure::Advice as _;
 use crate::output;
@@ -29,9 +29,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let key = PeerKey::generate().context("cannot make a key")?;
+    let key = KeyText::generate().context("cannot make a key")?;
     match &args.out {
-        None => output::line(&key.to_text())?,
+        None => output::line(key.as_str())?,
         Some(path) => {
             let shown = path.display();
             let remedy = |error: &io::Error| match error.kind() {
