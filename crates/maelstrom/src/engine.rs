@@ -81,7 +81,7 @@ impl Engine {
 
 fn flush(out: &mut Outbox, gateway: &Gateway, outlets: &mut Outlets, counts: &mut DriverCounts) {
     for ((), packet) in out.recovered.iter() {
-        let taken = outlets.tun.as_ref().is_some_and(|tun| tun.port.send(packet).unwrap_or(false));
+        let taken = outlets.tun.as_ref().is_some_and(|tun| tun.send(packet).unwrap_or(false));
         counts.uninjected += u64::from(!taken);
     }
     out.recovered.clear();
@@ -116,8 +116,8 @@ pub(crate) struct DriverCounts {
     pub(crate) unsent: u64,
     /// Recovered packets that the kernel did not take.
     pub(crate) uninjected: u64,
-    /// Captures lost by taps that are closed.
-    pub(crate) dropped_before: u64,
+    /// Packets missed by taps that are closed.
+    pub(crate) missed_before: u64,
     /// Files with mistakes that a reload refused.
     pub(crate) reloads_refused: u64,
 }

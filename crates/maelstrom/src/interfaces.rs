@@ -30,7 +30,7 @@ impl Passive {
         }
         let tun = &mut self.ports.outlets.tun;
         if let Some(lost) = tun.take_if(|tun| !tun.is_alive()) {
-            warn!("lost TUN device {}: nothing is recovered until it can be made again", lost.interface());
+            warn!("lost TUN device {}: nothing is recovered until it can be made again", lost.name());
             self.next_reopening_us = now_us;
         }
         if !self.ports.are_whole() && now_us >= self.next_reopening_us {
@@ -53,7 +53,7 @@ impl Passive {
         if self.ports.tap.is_none() {
             let tap = open_tap(&self.config)?;
             self.poller
-                .add(&tap.port, TAP, Interest::Readable)
+                .add(&tap, TAP, Interest::Readable)
                 .map_err(|error| StartError::new("watch the tap", error))?;
             self.install_tap(Some(tap));
             info!(wan = self.config.gateway.wan, "the tap is open again");
@@ -61,7 +61,7 @@ impl Passive {
         }
         if self.ports.outlets.tun.is_none() {
             let tun = open_tun(&self.config, self.engine.gateway.config().wan_mtu)?;
-            info!(tun = tun.interface(), "the TUN device is there again");
+            info!(tun = tun.name(), "the TUN device is there again");
             self.ports.outlets.tun = Some(tun);
         }
         Ok(())

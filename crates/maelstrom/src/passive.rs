@@ -30,13 +30,13 @@ use crate::config::GatewayConfig;
 use crate::control::Control;
 use crate::engine::Engine;
 use crate::error::StartError;
-use crate::ports::{Bound, Ports, core_config};
+use crate::ports::{Ports, core_config};
 use crate::status::{self, GatewayStatus, PeerStatus, Status};
 
 /// Rounds that repairs wait for a tap that is behind; then they are read all the same, for Hellos and reports among them,
 /// and recovery pauses.
 const BEHIND_MAX: u32 = 8;
-/// How often the tap is asked whether it lost captures.
+/// How often the tap is asked whether it missed packets.
 const GAP_LOOK_US: u64 = 2_000;
 /// The longest wait, so that the loop looks around now and then whatever happens.
 const WAIT_MAX: Duration = Duration::from_millis(200);
@@ -70,8 +70,8 @@ pub struct Passive {
     inbox: Queue<SocketAddr>,
     started_us: u64,
     channel: Channel,
-    /// Captures that the tap had lost at the last look.
-    dropped: u64,
+    /// Packets that had arrived without being captured, at the last look.
+    missed: u64,
     next_gap_look_us: u64,
     /// For how many rounds the tap had more than its budget.
     behind: u32,
@@ -94,7 +94,7 @@ impl Passive {
         let core = core_config(&config)?;
         let gateway = Gateway::new(core, seed()?).map_err(StartError::Core)?;
         let control = Control::bind(&config.gateway.control)?;
-        let tap = ports.tap.as_ref().map(|tap| &tap.port);
+        let tap = ports.tap.as_ref();
         let kind = tap.map_or("none", |tap| tap.kind().as_str());
         let poller = watch(tap, &ports.outlets.socket, &signals, &control)?;
         info!(wan = config.gateway.wan, tap = kind, "protecting");
@@ -104,7 +104,7 @@ impl Passive {
             inbox: Queue::new(udp::RECEIVED_MAX, udp::RECEIVED_BYTES_MAX),
             started_us: clock_us(),
             channel: Channel::Unknown,
-            dropped: 0,
+            missed: 0,
             next_gap_look_us: 0,
             behind: 0,
             paused: false,
@@ -182,12 +182,12 @@ impl Passive {
     fn drain_tap(&mut self) {
         let Ports { tap, outlets } = &mut self.ports;
         let Some(tap) = tap else { return };
-        let round = match self.engine.drain(&mut tap.port, outlets) {
+        let round = match self.engine.drain(tap, outlets) {
             Ok(round) => round,
             Err(error) => return self.lose_tap(&error.to_string()),
         };
         if round.more || self.behind > 0 {
-            // A tap that is behind, or was, is the one that loses captures.
+            // A tap that is behind, or was, is the one that misses packets.
             self.next_gap_look_us = 0;
         }
         self.behind = if round.more { self.behind + 1 } else { 0 };
@@ -196,7 +196,7 @@ impl Passive {
         }
     }
 
-    /// Whether packets may be here that the tap has not shown: those that it lost, asked for at most every
+    /// Whether packets may be here that the tap has not shown: those that it missed, asked for at most every
     /// [`GAP_LOOK_US`], those that are still in it when repairs can wait no longer, and all while there is no tap.
     fn look_for_gap(&mut self) {
         if self.behind >= BEHIND_MAX || !self.ports.are_whole() {
@@ -205,9 +205,9 @@ impl Passive {
         let now_us = self.engine.now_us;
         let Some(tap) = self.ports.tap.as_ref().filter(|_| now_us >= self.next_gap_look_us) else { return };
         self.next_gap_look_us = now_us + GAP_LOOK_US;
-        let dropped = tap.port.dropped();
-        if dropped != self.dropped {
-            self.dropped = dropped;
+        let missed = tap.missed().incoming;
+        if missed != self.missed {
+            self.missed = missed;
             self.pause();
         }
     }
@@ -220,11 +220,11 @@ impl Passive {
     }
 
     /// Puts another tap, or none, in the place of the present one. What neither has shown is a gap.
-    pub(crate) fn install_tap(&mut self, tap: Option<Bound<Tap>>) {
+    pub(crate) fn install_tap(&mut self, tap: Option<Tap>) {
         if let Some(old) = std::mem::replace(&mut self.ports.tap, tap) {
-            self.engine.counts.dropped_before += old.port.dropped();
+            self.engine.counts.missed_before += old.dropped();
         }
-        self.dropped = self.ports.tap.as_ref().map_or(0, |tap| tap.port.dropped());
+        self.missed = self.ports.tap.as_ref().map_or(0, |tap| tap.missed().incoming);
         self.behind = 0;
         self.pause();
     }
@@ -300,12 +300,12 @@ pub(crate) fn watch(
 
 fn snapshot(engine: &Engine, ports: &Ports, config: &GatewayConfig, started_us: u64) -> Status {
     let Engine { gateway, counts, now_us, .. } = engine;
-    let tap = ports.tap.as_ref().map(|tap| &tap.port);
+    let tap = ports.tap.as_ref();
     let names = config.peers.iter().map(|peer| peer.name.clone());
     let counters = [
         ("outgoing captures not cut", counts.uncut_outgoing),
         ("incoming captures not cut", counts.uncut_incoming),
-        ("captures dropped by the tap", counts.dropped_before + tap.map_or(0, Tap::dropped)),
+        ("captures dropped by the tap", counts.missed_before + tap.map_or(0, Tap::dropped)),
         ("pauses of recovery", counts.pauses),
         ("datagrams received while the inbox was full", counts.inbox_full),
         ("datagrams the socket did not take", counts.unsent),

@@ -18,7 +18,7 @@ use crate::error::StartError;
 /// The open ports of one gateway.
 pub(crate) struct Ports {
     /// None while its interface is gone.
-    pub(crate) tap: Option<Bound<Tap>>,
+    pub(crate) tap: Option<Tap>,
     pub(crate) outlets: Outlets,
 }
 
@@ -26,32 +26,14 @@ pub(crate) struct Ports {
 pub(crate) struct Outlets {
     pub(crate) socket: RepairSocket,
     /// None while it is gone.
-    pub(crate) tun: Option<Bound<Tun>>,
-}
-
-/// A port on an interface that may be deleted, and even made again under its old name, without the port noticing.
-pub(crate) struct Bound<T> {
-    pub(crate) port: T,
-    interface: String,
-    index: u32,
-}
-
-impl<T> Bound<T> {
-    /// Whether the interface is still the one that the port was opened on.
-    pub(crate) fn is_alive(&self) -> bool {
-        Interface::open(&self.interface).is_ok_and(|interface| interface.index() == self.index)
-    }
-
-    pub(crate) fn interface(&self) -> &str {
-        &self.interface
-    }
+    pub(crate) tun: Option<Tun>,
 }
 
 /// What a reload opens anew; `None` stays as it is.
 pub(crate) struct Replacement {
-    pub(crate) tap: Option<Bound<Tap>>,
+    pub(crate) tap: Option<Tap>,
     pub(crate) socket: Option<RepairSocket>,
-    pub(crate) tun: Option<Bound<Tun>>,
+    pub(crate) tun: Option<Tun>,
 }
 
 impl Ports {
@@ -106,20 +88,18 @@ fn tap_config(config: &GatewayConfig) -> TapConfig {
     }
 }
 
-pub(crate) fn open_tap(config: &GatewayConfig) -> Result<Bound<Tap>, StartError> {
+pub(crate) fn open_tap(config: &GatewayConfig) -> Result<Tap, StartError> {
     let wan = &config.gateway.wan;
     let failed = |error| StartError::new(format!("tap interface {wan}"), error);
-    // Before the tap: an interface that is made again meanwhile is found to be another, and not taken for this one.
-    let index = Interface::open(wan).map_err(failed)?.index();
     let tap = Tap::open(&tap_config(config)).map_err(failed)?;
     if let Some(reason) = tap.fallback_reason() {
         info!("tapping {wan} by a packet socket, not by eBPF: {reason}");
     }
-    Ok(Bound { port: tap, interface: wan.clone(), index })
+    Ok(tap)
 }
 
 /// Makes the TUN device, for packets as long as the WAN carries.
-pub(crate) fn open_tun(config: &GatewayConfig, wan_mtu: usize) -> Result<Bound<Tun>, StartError> {
+pub(crate) fn open_tun(config: &GatewayConfig, wan_mtu: usize) -> Result<Tun, StartError> {
     let name = &config.gateway.tun;
     let options =
         TunOptions { mtu: Some(wan_mtu as u32), transmit_queue: Some(16), up: false, offload: false };
@@ -137,7 +117,7 @@ pub(crate) fn open_tun(config: &GatewayConfig, wan_mtu: usize) -> Result<Bound<T
         .set_ipv4_address(DUMMY)
         .map_err(|error| StartError::new(step("give an address to"), error))?;
     tun.interface().set_up(true).map_err(|error| StartError::new(step("switch on"), error))?;
-    Ok(Bound { interface: tun.name().to_owned(), index: tun.interface().index(), port: tun })
+    Ok(tun)
 }
 
 /// The kernel's source check drops what enters by an interface without an IPv4 address. RFC 7600 §4.8 sets this one

@@ -62,7 +62,7 @@ impl Passive {
             .then(|| Control::bind(&config.gateway.control))
             .transpose()?;
         let replacement = Replacement::open(&self.config, &config)?;
-        let tap = replacement.tap.as_ref().or(self.ports.tap.as_ref()).map(|tap| &tap.port);
+        let tap = replacement.tap.as_ref().or(self.ports.tap.as_ref());
         let socket = replacement.socket.as_ref().unwrap_or(&self.ports.outlets.socket);
         let poller = watch(tap, socket, &self.signals, control.as_ref().unwrap_or(&self.control))?;
         Ok(Prepared { config, core, replacement, control, poller })
@@ -71,7 +71,7 @@ impl Passive {
     fn read_tap_to_its_end(&mut self) {
         let Some(tap) = &mut self.ports.tap else { return };
         for _ in 0..LAST_ROUNDS_MAX {
-            match self.engine.drain(&mut tap.port, &mut self.ports.outlets) {
+            match self.engine.drain(tap, &mut self.ports.outlets) {
                 Ok(round) if round.more => {}
                 Ok(_) => return,
                 Err(error) => return warn!("the tap that is replaced cannot be read: {error}"),
@@ -102,7 +102,7 @@ impl Passive {
 
     fn skip_captures(&mut self) {
         let Some(tap) = &mut self.ports.tap else { return };
-        if let Err(error) = discard(&mut tap.port) {
+        if let Err(error) = discard(tap) {
             self.lose_tap(&error.to_string());
         }
     }
