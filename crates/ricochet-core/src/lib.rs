@@ -8,19 +8,26 @@
 //! | [`groups`], [`view`] | the groups of this node, and who else is in which group |
 //! | [`regions`] | the disjoint intersections of this node's groups that somebody is in (Ricochet §4.1.1) |
 //! | [`targets`] | which bins there are, and to how many nodes of which regions their repairs go (Thesis §4.4) |
+//! | [`tracker`] | which packets came, and which are known to be missing (Thesis §4.3) |
 #![forbid(unsafe_code)]
 
 mod chance;
+pub mod counters;
 pub mod groups;
 mod ids;
+mod links;
 pub mod regions;
 mod rows;
+mod seq;
 mod sets;
 pub mod targets;
+pub mod tracker;
 pub mod view;
 
 pub use groups::{GroupConfig, Groups, GroupsError};
 pub use ids::{BinIndex, GroupId, GroupIndex, GroupTag, NodeId, RegionIndex};
 pub use regions::Regions;
+pub use seq::Seq;
 pub use targets::{Feed, Plan};
+pub use tracker::{Tracker, TrackerConfig};
 pub use view::{Member, View};

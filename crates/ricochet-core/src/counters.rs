@@ -1,0 +1,55 @@
+//! Every drop is counted by its reason, and these are the reasons.
+
+/// Declares an enum of reasons with their names, and an array of counters indexed by it.
+macro_rules! reasons {
+    ($(#[$doc:meta])* $enum:ident, $counts:ident { $($(#[$variant_doc:meta])* $variant:ident = $name:literal),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+        #[non_exhaustive]
+        pub enum $enum {
+            $($(#[$variant_doc])* #[error($name)] $variant,)+
+        }
+
+        impl $enum {
+            /// All reasons, in order of declaration.
+            pub const ALL: &[$enum] = &[$($enum::$variant,)+];
+        }
+
+        /// How often each reason struck.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $counts([u64; $enum::ALL.len()]);
+
+        impl $counts {
+            /// Counts `times` more.
+            pub fn add(&mut self, reason: $enum, times: u64) {
+                self.0[reason as usize] += times;
+            }
+
+            /// The count of one reason.
+            pub fn count(&self, reason: $enum) -> u64 {
+                self.0[reason as usize]
+            }
+
+            /// Reason and count, in order of declaration.
+            pub fn iter(&self) -> impl Iterator<Item = ($enum, u64)> + '_ {
+                $enum::ALL.iter().map(|&reason| (reason, self.count(reason)))
+            }
+        }
+    };
+}
+
+reasons! {
+    /// Why a packet that is missing is no longer waited for. Counted in packets.
+    GivenUp, GivenUpCounts {
+        /// Its sender has sent a window's worth since.
+        Behind = "behind the window",
+        /// Its stream has as many gaps as one stream may have.
+        StreamFull = "too many gaps in its stream",
+        /// All streams together have as many gaps as there is room for; the oldest goes.
+        PoolFull = "too many gaps in all",
+        /// Its stream was silent for long, and its place was needed.
+        Idle = "stream silent",
+        /// Asked for in vain.
+        Unanswered = "asked for in vain",
+    }
+}

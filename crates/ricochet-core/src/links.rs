@@ -1,0 +1,117 @@
+//! Doubly linked lists of numbered slots: several lists, with ends of their own, may share one set of links.
+
+/// No slot.
+const NONE: u32 = u32::MAX;
+
+/// First and last slot of a list.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ends {
+    first: u32,
+    last: u32,
+}
+
+impl Ends {
+    pub(crate) const EMPTY: Self = Self { first: NONE, last: NONE };
+
+    pub(crate) fn first(self) -> Option<usize> {
+        (self.first != NONE).then_some(self.first as usize)
+    }
+
+    pub(crate) fn last(self) -> Option<usize> {
+        (self.last != NONE).then_some(self.last as usize)
+    }
+}
+
+/// The neighbours of each slot; a slot is in one list at a time.
+#[derive(Debug)]
+pub(crate) struct Links {
+    before: Box<[u32]>,
+    after: Box<[u32]>,
+}
+
+impl Links {
+    pub(crate) fn new(slots: usize) -> Self {
+        assert!(slots < NONE as usize, "a slot's number has 32 bits");
+        let none = vec![NONE; slots].into_boxed_slice();
+        Self { before: none.clone(), after: none }
+    }
+
+    pub(crate) fn before(&self, slot: usize) -> Option<usize> {
+        some(self.before[slot])
+    }
+
+    pub(crate) fn after(&self, slot: usize) -> Option<usize> {
+        some(self.after[slot])
+    }
+
+    pub(crate) fn push_last(&mut self, ends: &mut Ends, slot: usize) {
+        self.put(ends, slot, ends.last, NONE);
+    }
+
+    pub(crate) fn insert_after(&mut self, ends: &mut Ends, neighbour: usize, slot: usize) {
+        self.put(ends, slot, neighbour as u32, self.after[neighbour]);
+    }
+
+    pub(crate) fn remove(&mut self, ends: &mut Ends, slot: usize) {
+        let (before, after) = (self.before[slot], self.after[slot]);
+        *self.after_mut(ends, before) = after;
+        *self.before_mut(ends, after) = before;
+    }
+
+    fn put(&mut self, ends: &mut Ends, slot: usize, before: u32, after: u32) {
+        (self.before[slot], self.after[slot]) = (before, after);
+        *self.after_mut(ends, before) = slot as u32;
+        *self.before_mut(ends, after) = slot as u32;
+    }
+
+    /// What follows a slot, or what stands first where there is none.
+    fn after_mut<'a>(&'a mut self, ends: &'a mut Ends, slot: u32) -> &'a mut u32 {
+        if slot == NONE { &mut ends.first } else { &mut self.after[slot as usize] }
+    }
+
+    fn before_mut<'a>(&'a mut self, ends: &'a mut Ends, slot: u32) -> &'a mut u32 {
+        if slot == NONE { &mut ends.last } else { &mut self.before[slot as usize] }
+    }
+}
+
+fn some(slot: u32) -> Option<usize> {
+    (slot != NONE).then_some(slot as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(links: &Links, ends: Ends) -> Vec<usize> {
+        let forward: Vec<_> = std::iter::successors(ends.first(), |&slot| links.after(slot)).collect();
+        let mut back: Vec<_> = std::iter::successors(ends.last(), |&slot| links.before(slot)).collect();
+        back.reverse();
+        assert_eq!(forward, back);
+        forward
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn lists_that_share_links_keep_their_order(steps in proptest::collection::vec((0usize..12, 0usize..2, 0usize..3), 0..200)) {
+            let mut links = Links::new(12);
+            let mut ends = [Ends::EMPTY; 2];
+            let mut model: [Vec<usize>; 2] = Default::default();
+            for (slot, which, how) in steps {
+                if let Some(of) = model.iter().position(|list| list.contains(&slot)) {
+                    links.remove(&mut ends[of], slot);
+                    model[of].retain(|&other| other != slot);
+                } else if how > 0 && !model[which].is_empty() {
+                    let at = (slot * 7 + how) % model[which].len();
+                    links.insert_after(&mut ends[which], model[which][at], slot);
+                    model[which].insert(at + 1, slot);
+                } else {
+                    links.push_last(&mut ends[which], slot);
+                    model[which].push(slot);
+                }
+                for which in 0..2 {
+                    proptest::prop_assert_eq!(&list(&links, ends[which]), &model[which]);
+                }
+            }
+        }
+    }
+}

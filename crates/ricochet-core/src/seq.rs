@@ -1,0 +1,64 @@
+//! The one wrap-safe type for positions in a stream of data packets.
+
+/// Position of a data packet among those that one sender sent to one group. On the wire 32 bits; inside, 64, so that
+/// it never wraps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Seq(pub u64);
+
+impl Seq {
+    /// The 32 bits that travel.
+    pub fn to_wire(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// The position nearest to `near` whose low 32 bits are `wire`; the first one where that would lie before it.
+    pub fn from_wire(wire: u32, near: Seq) -> Seq {
+        let ahead = wire.wrapping_sub(near.0 as u32) as i32;
+        Seq(near.0.saturating_add_signed(i64::from(ahead)))
+    }
+
+    /// The position at which a stream is taken up whose history is unknown: one lap in, so that packets older than
+    /// the first one seen have their places too, also across a wrap.
+    pub fn first_seen(wire: u32) -> Seq {
+        Seq(1 << 32 | u64::from(wire))
+    }
+
+    /// The position `steps` later.
+    #[must_use]
+    pub fn plus(self, steps: u64) -> Seq {
+        Seq(self.0.saturating_add(steps))
+    }
+
+    /// The position `steps` earlier, the first one at the least.
+    #[must_use]
+    pub fn minus(self, steps: u64) -> Seq {
+        Seq(self.0.saturating_sub(steps))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wire_form_is_read_near_what_was_seen_last() {
+        let near = Seq(0x1_ffff_fffe);
+        assert_eq!(Seq::from_wire(3, near), Seq(0x2_0000_0003));
+        assert_eq!(Seq::from_wire(0xffff_fff0, near), Seq(0x1_ffff_fff0));
+        assert_eq!(Seq::from_wire(0xffff_ffff, Seq(0)), Seq(0), "nothing lies before the first");
+    }
+
+    #[test]
+    fn what_came_before_the_first_seen_has_a_place() {
+        let first = Seq::first_seen(2);
+        assert_eq!(Seq::from_wire(0xffff_fffe, first), first.minus(4));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_position_within_reach_survives_the_wire(at in 1u64 << 31..1 << 60, step in -(1i64 << 31) + 1..(1i64 << 31) - 1) {
+            let sent = Seq(at.saturating_add_signed(step));
+            proptest::prop_assert_eq!(Seq::from_wire(sent.to_wire(), Seq(at)), sent);
+        }
+    }
+}

@@ -1,0 +1,575 @@
+//! The packet tracker: which packets of which streams are known to exist and have not come (Thesis §4.3).
+//!
+//! A packet meets [`Tracker::received`], which tells the new from the duplicates; a name in a repair or a heartbeat
+//! meets [`Tracker::named`]. Either may show that others exist before it. What is missing is kept as intervals, each
+//! with a mark of the owner's (when it was found missing, how often it was asked for), in a pool common to all
+//! streams.
+//!
+//! All is bounded, and all memory taken at construction. What no longer fits is given up, the oldest first, counted by
+//! reason and [reported](Tracker::pop_lost). A packet that was given up and comes after all is
+//! [`TooOld`](Arrival::TooOld), so that nothing is ever taken for new twice.
+
+mod pool;
+
+use std::collections::VecDeque;
+
+use hashbrown::HashMap;
+use thiserror::Error;
+
+use crate::counters::{GivenUp, GivenUpCounts};
+use crate::ids::{GroupId, NodeId};
+use crate::links::{Ends, Links};
+use crate::seq::Seq;
+use pool::{Pool, Span};
+
+/// Names a stream: what one sender sends to one group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamKey {
+    /// The sender.
+    pub sender: NodeId,
+    /// The group.
+    pub group: GroupId,
+}
+
+/// Bounds of a [`Tracker`]; all memory follows from them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrackerConfig {
+    /// Most streams, 1 to 1,048,576.
+    pub streams_max: usize,
+    /// Most intervals in all streams together, 1 to 1,048,576; when full the one found longest ago goes.
+    pub intervals_max: usize,
+    /// Most intervals in one stream, 1 to 65,536, so that one cannot take all; when full its first goes.
+    pub stream_intervals_max: u32,
+    /// How far behind the newest of its stream a missing packet is waited for, 1 to 2^30 packets.
+    pub window: u32,
+    /// How many packets before the first one seen of a stream are still accepted, at most 65,536: they may have been
+    /// overtaken. A stream that begins below this is taken to be seen from its start, and owes all of it.
+    pub lookback: u32,
+    /// How long a stream must have been silent to make room for a new one, in microseconds. Not less than a
+    /// duplicate can be late: a stream that was forgotten cannot tell its duplicates.
+    pub idle_us_min: u64,
+}
+
+impl Default for TrackerConfig {
+    /// 16,384 streams, 16,384 intervals, 64 of one stream, a window of 65,536, 64 looked back, 30 s.
+    fn default() -> Self {
+        Self {
+            streams_max: 1 << 14,
+            intervals_max: 1 << 14,
+            stream_intervals_max: 64,
+            window: 1 << 16,
+            lookback: 64,
+            idle_us_min: 30_000_000,
+        }
+    }
+}
+
+/// What is wrong with a [`TrackerConfig`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum TrackerConfigError {
+    /// `streams_max` out of range.
+    #[error("streams_max: expected 1 to 1048576, saw {0}")]
+    Streams(usize),
+    /// `intervals_max` out of range.
+    #[error("intervals_max: expected 1 to 1048576, saw {0}")]
+    Intervals(usize),
+    /// `stream_intervals_max` out of range.
+    #[error("stream_intervals_max: expected 1 to 65536, saw {0}")]
+    StreamIntervals(u32),
+    /// `window` out of range.
+    #[error("window: expected 1 to 1073741824, saw {0}")]
+    Window(u32),
+    /// `lookback` out of range.
+    #[error("lookback: expected at most 65536, saw {0}")]
+    Lookback(u32),
+}
+
+impl TrackerConfig {
+    /// Checks every range; the first mistake found is returned.
+    ///
+    /// # Errors
+    /// [`TrackerConfigError`].
+    pub fn check(&self) -> Result<(), TrackerConfigError> {
+        const TABLE_MAX: usize = 1 << 20;
+        if !(1..=TABLE_MAX).contains(&self.streams_max) {
+            return Err(TrackerConfigError::Streams(self.streams_max));
+        }
+        if !(1..=TABLE_MAX).contains(&self.intervals_max) {
+            return Err(TrackerConfigError::Intervals(self.intervals_max));
+        }
+        if !(1..=1 << 16).contains(&self.stream_intervals_max) {
+            return Err(TrackerConfigError::StreamIntervals(self.stream_intervals_max));
+        }
+        if !(1..=1 << 30).contains(&self.window) {
+            return Err(TrackerConfigError::Window(self.window));
+        }
+        if self.lookback > 1 << 16 {
+            return Err(TrackerConfigError::Lookback(self.lookback));
+        }
+        Ok(())
+    }
+}
+
+/// What an arrival is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival<M> {
+    /// Not known before.
+    New,
+    /// New, and known to be missing since it was marked so.
+    Missed(M),
+    /// It came before.
+    Duplicate,
+    /// It was given up, or belongs to a time before this node knew the stream; whether it came before is unknown.
+    TooOld,
+    /// There is no room for its stream: whether it came before is unknown.
+    NoRoom,
+}
+
+impl<M> Arrival<M> {
+    /// Whether it came for the first time.
+    pub fn is_new(&self) -> bool {
+        matches!(self, Self::New | Self::Missed(_))
+    }
+}
+
+/// The state of a packet that somebody named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mention<M> {
+    /// It came.
+    Held,
+    /// It did not come, and is waited for since it was marked.
+    Missing(M),
+    /// It was given up, or belongs to a time before this node knew the stream.
+    TooOld,
+    /// There is no room for its stream.
+    NoRoom,
+}
+
+/// What the tracker found: about the packet, and about others before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found<T> {
+    /// The packet's place in its stream.
+    pub seq: Seq,
+    /// What it is.
+    pub what: T,
+    /// How many packets are now waited for that were not known to exist before.
+    pub discovered: u64,
+}
+
+/// Packets that are missing, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interval<M> {
+    /// The first of them.
+    pub first: Seq,
+    /// The last of them.
+    pub last: Seq,
+    /// The owner's mark. Parts of an interval keep the mark of the whole.
+    pub mark: M,
+}
+
+/// Packets that were given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// Their stream.
+    pub key: StreamKey,
+    /// The first of them.
+    pub first: Seq,
+    /// The last of them.
+    pub last: Seq,
+    /// Why.
+    pub reason: GivenUp,
+}
+
+#[derive(Debug)]
+struct Stream {
+    key: StreamKey,
+    /// The newest packet known to exist.
+    highest: Seq,
+    /// Everything before it is settled or given up.
+    floor: Seq,
+    /// Its intervals in order.
+    spans: Ends,
+    count: u32,
+    last_us: u64,
+}
+
+/// Reports of losses kept for the owner to fetch.
+const REPORTS_MAX: usize = 1024;
+
+/// Keeps, of many streams, what is missing.
+///
+/// ```
+/// use ricochet_core::tracker::{Arrival, Mention, StreamKey, Tracker, TrackerConfig};
+/// use ricochet_core::{GroupId, NodeId};
+/// let mut tracker = Tracker::new(TrackerConfig::default()).unwrap();
+/// let key = StreamKey { sender: NodeId(1), group: GroupId(7) };
+/// // the mark is when a packet was found missing
+/// assert_eq!(tracker.received(10, key, 500, 10).what, Arrival::New);
+/// assert_eq!(tracker.received(20, key, 504, 20).discovered, 3);
+/// assert_eq!(tracker.received(25, key, 502, 25).what, Arrival::Missed(20));
+/// assert_eq!(tracker.received(26, key, 502, 26).what, Arrival::Duplicate);
+/// assert_eq!(tracker.named(30, key, 505, 30).what, Mention::Missing(30));
+/// let missing: Vec<u32> = tracker.missing(key).map(|interval| interval.first.to_wire()).collect();
+/// assert_eq!(missing, [501, 503, 505]);
+/// ```
+#[derive(Debug)]
+pub struct Tracker<M> {
+    config: TrackerConfig,
+    by_key: HashMap<StreamKey, u32>,
+    streams: Vec<Stream>,
+    free_streams: Vec<u32>,
+    /// The streams, the one heard longest ago first.
+    quiet: Ends,
+    quiet_links: Links,
+    pool: Pool<M>,
+    given_up: GivenUpCounts,
+    lost: VecDeque<Lost>,
+    unreported: u64,
+    refused: u64,
+}
+
+impl<M: Copy + PartialEq> Tracker<M> {
+    /// A tracker of no streams yet.
+    ///
+    /// # Errors
+    /// [`TrackerConfigError`].
+    pub fn new(config: TrackerConfig) -> Result<Self, TrackerConfigError> {
+        config.check()?;
+        Ok(Self {
+            config,
+            // Twice the room: then the table cleans itself in place and never grows.
+            by_key: HashMap::with_capacity(config.streams_max * 2),
+            streams: Vec::with_capacity(config.streams_max),
+            free_streams: Vec::with_capacity(config.streams_max),
+            quiet: Ends::EMPTY,
+            quiet_links: Links::new(config.streams_max),
+            pool: Pool::new(config.intervals_max),
+            given_up: GivenUpCounts::default(),
+            lost: VecDeque::with_capacity(REPORTS_MAX),
+            unreported: 0,
+            refused: 0,
+        })
+    }
+
+    /// Notes that a packet came, by itself or recovered; `mark` goes to those that this shows to be missing.
+    pub fn received(&mut self, now_us: u64, key: StreamKey, seq: u32, mark: M) -> Found<Arrival<M>> {
+        let Some(stream) = self.stream(now_us, key, seq, mark) else {
+            return Found { seq: Seq::first_seen(seq), what: Arrival::NoRoom, discovered: 0 };
+        };
+        let seq = Seq::from_wire(seq, self.streams[stream].highest);
+        if seq > self.streams[stream].highest {
+            let discovered = self.extend(stream, seq, false, mark);
+            return Found { seq, what: Arrival::New, discovered };
+        }
+        let what = match self.find(stream, seq) {
+            Some(slot) => {
+                let Span { owed, mark, .. } = *self.pool.span(slot);
+                self.fill(stream, slot, seq);
+                if owed { Arrival::Missed(mark) } else { Arrival::New }
+            }
+            None if seq < self.streams[stream].floor => Arrival::TooOld,
+            None => Arrival::Duplicate,
+        };
+        Found { seq, what, discovered: 0 }
+    }
+
+    /// Notes that a packet exists, for a repair or its sender named it; it and those before it that are thereby
+    /// found missing get `mark`.
+    pub fn named(&mut self, now_us: u64, key: StreamKey, seq: u32, mark: M) -> Found<Mention<M>> {
+        let Some(stream) = self.stream(now_us, key, seq, mark) else {
+            return Found { seq: Seq::first_seen(seq), what: Mention::NoRoom, discovered: 0 };
+        };
+        let seq = Seq::from_wire(seq, self.streams[stream].highest);
+        if seq > self.streams[stream].highest {
+            let discovered = self.extend(stream, seq, true, mark);
+            return Found { seq, what: Mention::Missing(mark), discovered };
+        }
+        let what = match self.find(stream, seq).map(|slot| self.pool.span(slot)) {
+            Some(span) if span.owed => Mention::Missing(span.mark),
+            Some(_) => Mention::TooOld,
+            None if seq < self.streams[stream].floor => Mention::TooOld,
+            None => Mention::Held,
+        };
+        Found { seq, what, discovered: 0 }
+    }
+
+    /// What is missing of a stream, in order.
+    pub fn missing(&self, key: StreamKey) -> impl Iterator<Item = Interval<M>> + '_ {
+        let ends = self.by_key.get(&key).map_or(Ends::EMPTY, |&at| self.streams[at as usize].spans);
+        self.pool.in_order(ends).filter(|span| span.owed).map(Span::interval)
+    }
+
+    /// What is missing of all streams, the longest known first.
+    pub fn oldest(&self) -> impl Iterator<Item = (StreamKey, Interval<M>)> + '_ {
+        let owed = self.pool.by_age().filter(|span| span.owed);
+        owed.map(|span| (self.streams[span.stream as usize].key, span.interval()))
+    }
+
+    /// Puts a new mark on the interval that `seq` lies in; false if it is not missing.
+    pub fn mark(&mut self, key: StreamKey, seq: Seq, mark: M) -> bool {
+        let Some(&stream) = self.by_key.get(&key) else { return false };
+        let Some(slot) = self.find(stream as usize, seq) else { return false };
+        let span = self.pool.span_mut(slot);
+        if span.owed {
+            span.mark = mark;
+        }
+        span.owed
+    }
+
+    /// Gives up what is missing of a stream up to and with `through`: it was asked for in vain.
+    pub fn give_up(&mut self, key: StreamKey, through: Seq) {
+        if let Some(&stream) = self.by_key.get(&key) {
+            let through = through.min(self.streams[stream as usize].highest);
+            self.settle_before(stream as usize, through.plus(1), GivenUp::Unanswered);
+        }
+    }
+
+    /// Forgets all streams for which `gone` is true, since their group was left or their sender is no more. What they
+    /// miss is neither counted nor reported. Looks at every stream.
+    pub fn forget(&mut self, mut gone: impl FnMut(StreamKey) -> bool) {
+        let mut next = self.quiet.first();
+        while let Some(stream) = next {
+            next = self.quiet_links.after(stream);
+            if gone(self.streams[stream].key) {
+                self.remove(stream);
+            }
+        }
+    }
+
+    /// The next report of packets given up, in order of time.
+    pub fn pop_lost(&mut self) -> Option<Lost> {
+        self.lost.pop_front()
+    }
+
+    /// The newest packet of a stream known to exist.
+    pub fn highest(&self, key: StreamKey) -> Option<Seq> {
+        self.by_key.get(&key).map(|&stream| self.streams[stream as usize].highest)
+    }
+
+    /// Streams known.
+    pub fn streams(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// Intervals in all streams together.
+    pub fn intervals(&self) -> usize {
+        self.pool.len()
+    }
+
+    /// Packets given up so far, by reason.
+    pub fn given_up(&self) -> &GivenUpCounts {
+        &self.given_up
+    }
+
+    /// Reports that were not kept, since the owner fetched none for long.
+    pub fn unreported(&self) -> u64 {
+        self.unreported
+    }
+
+    /// Packets and names that found no room for their stream.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// The place of a stream, which is taken up if it is new and there is room.
+    fn stream(&mut self, now_us: u64, key: StreamKey, seq: u32, mark: M) -> Option<usize> {
+        if let Some(&stream) = self.by_key.get(&key) {
+            let stream = stream as usize;
+            let last_us = &mut self.streams[stream].last_us;
+            *last_us = now_us.max(*last_us);
+            if self.quiet.last() != Some(stream) {
+                self.quiet_links.remove(&mut self.quiet, stream);
+                self.quiet_links.push_last(&mut self.quiet, stream);
+            }
+            return Some(stream);
+        }
+        let Some(place) = self.place(now_us) else {
+            self.refused += 1;
+            return None;
+        };
+        // The packet itself is still to come: so far only what lies before it is known.
+        let (first, young) = (Seq::first_seen(seq), seq < self.config.lookback);
+        let floor = if young { Seq::first_seen(0) } else { first.minus(u64::from(self.config.lookback)) };
+        let stream =
+            Stream { key, highest: first.minus(1), floor, spans: Ends::EMPTY, count: 0, last_us: now_us };
+        if place == self.streams.len() {
+            self.streams.push(stream);
+        } else {
+            self.streams[place] = stream;
+        }
+        self.by_key.insert(key, place as u32);
+        self.quiet_links.push_last(&mut self.quiet, place);
+        if floor < first {
+            self.append(Span { stream: place as u32, first: floor, last: first.minus(1), mark, owed: young });
+        }
+        Some(place)
+    }
+
+    /// Where a new stream goes; in the place of the one that was silent longest, if it was silent long enough.
+    fn place(&mut self, now_us: u64) -> Option<usize> {
+        if self.by_key.len() == self.config.streams_max {
+            let quietest = self.quiet.first()?;
+            if now_us.saturating_sub(self.streams[quietest].last_us) < self.config.idle_us_min {
+                return None;
+            }
+            let end = self.streams[quietest].highest.plus(1);
+            self.settle_before(quietest, end, GivenUp::Idle);
+            self.remove(quietest);
+        }
+        Some(self.free_streams.pop().map_or(self.streams.len(), |free| free as usize))
+    }
+
+    /// Takes note that packets up to and with `to` exist; `to` itself is missing or has come. Returns how many are
+    /// newly waited for.
+    fn extend(&mut self, stream: usize, to: Seq, missing: bool, mark: M) -> u64 {
+        let first = self.streams[stream].highest.plus(1);
+        let last = if missing { to } else { to.minus(1) };
+        self.streams[stream].highest = to;
+        let start = to.minus(u64::from(self.config.window) - 1);
+        self.settle_before(stream, start, GivenUp::Behind);
+        if first < start {
+            self.report(stream, first, start.minus(1), GivenUp::Behind);
+        }
+        let first = first.max(start);
+        if first > last {
+            return 0;
+        }
+        self.append(Span { stream: stream as u32, first, last, mark, owed: true });
+        last.0 - first.0 + 1
+    }
+
+    /// Adds an interval behind all others of its stream.
+    fn append(&mut self, span: Span<M>) {
+        let stream = span.stream as usize;
+        if let Some(newest) = self.streams[stream].spans.last() {
+            let newest = self.pool.span_mut(newest);
+            if newest.last.plus(1) == span.first && newest.owed && span.owed && newest.mark == span.mark {
+                newest.last = span.last;
+                return;
+            }
+        }
+        let room = self.make_room(stream, None);
+        assert!(room, "whatever stands in the way may be given up");
+        self.pool.append(&mut self.streams[stream].spans, span);
+        self.streams[stream].count += 1;
+    }
+
+    /// The interval that a packet lies in; looks from the newest on, where most answers are.
+    fn find(&self, stream: usize, seq: Seq) -> Option<usize> {
+        let mut next = self.streams[stream].spans.last();
+        while let Some(slot) = next {
+            let span = self.pool.span(slot);
+            if span.first <= seq {
+                return (seq <= span.last).then_some(slot);
+            }
+            next = self.pool.before(slot);
+        }
+        None
+    }
+
+    /// Takes a packet out of the interval it lies in.
+    fn fill(&mut self, stream: usize, slot: usize, seq: Seq) {
+        let span = *self.pool.span(slot);
+        if span.first == span.last {
+            self.drop_span(slot);
+        } else if seq == span.first {
+            self.pool.span_mut(slot).first = seq.plus(1);
+        } else if seq == span.last {
+            self.pool.span_mut(slot).last = seq.minus(1);
+        } else if self.make_room(stream, Some(slot)) {
+            self.pool.span_mut(slot).last = seq.minus(1);
+            self.pool.insert_after(
+                &mut self.streams[stream].spans,
+                slot,
+                Span { first: seq.plus(1), ..span },
+            );
+            self.streams[stream].count += 1;
+        } else {
+            // It is itself the one to be given up first, and its older part is enough.
+            self.pool.span_mut(slot).first = seq.plus(1);
+            self.settle(stream, &Span { last: seq.minus(1), ..span }, self.room_reason(stream));
+        }
+    }
+
+    /// Makes room for one more interval of a stream; false if only `keep` could make it.
+    fn make_room(&mut self, stream: usize, keep: Option<usize>) -> bool {
+        while self.streams[stream].count == self.config.stream_intervals_max || self.pool.is_full() {
+            let reason = self.room_reason(stream);
+            let victim = match reason {
+                GivenUp::StreamFull => self.streams[stream].spans.first(),
+                _ => self.pool.oldest(),
+            };
+            let victim = victim.expect("what is full has a first");
+            if Some(victim) == keep {
+                return false;
+            }
+            let span = *self.pool.span(victim);
+            self.settle(span.stream as usize, &span, reason);
+            self.drop_span(victim);
+        }
+        true
+    }
+
+    fn room_reason(&self, stream: usize) -> GivenUp {
+        let full = self.streams[stream].count == self.config.stream_intervals_max;
+        if full { GivenUp::StreamFull } else { GivenUp::PoolFull }
+    }
+
+    /// Gives up everything of a stream that is missing before `end`.
+    fn settle_before(&mut self, stream: usize, end: Seq, reason: GivenUp) {
+        while let Some(slot) = self.streams[stream].spans.first() {
+            let span = *self.pool.span(slot);
+            if span.last < end {
+                self.settle(stream, &span, reason);
+                self.drop_span(slot);
+                continue;
+            }
+            if span.first < end {
+                self.settle(stream, &Span { last: end.minus(1), ..span }, reason);
+                self.pool.span_mut(slot).first = end;
+            }
+            break;
+        }
+        let floor = &mut self.streams[stream].floor;
+        *floor = end.max(*floor);
+    }
+
+    /// Counts the first interval of a stream, or its beginning, as given up. Since intervals leave in the order in
+    /// which they stand, one floor is enough to know a packet that was given up.
+    fn settle(&mut self, stream: usize, span: &Span<M>, reason: GivenUp) {
+        let floor = &mut self.streams[stream].floor;
+        assert!(*floor <= span.first, "what is missing lies above the floor");
+        *floor = span.last.plus(1);
+        if span.owed {
+            self.report(stream, span.first, span.last, reason);
+        }
+    }
+
+    fn report(&mut self, stream: usize, first: Seq, last: Seq, reason: GivenUp) {
+        self.given_up.add(reason, last.0 - first.0 + 1);
+        if self.lost.len() == REPORTS_MAX {
+            self.unreported += 1;
+            return;
+        }
+        self.lost.push_back(Lost { key: self.streams[stream].key, first, last, reason });
+    }
+
+    fn drop_span(&mut self, slot: usize) {
+        let stream = &mut self.streams[self.pool.span(slot).stream as usize];
+        stream.count -= 1;
+        self.pool.remove(&mut stream.spans, slot);
+    }
+
+    fn remove(&mut self, stream: usize) {
+        while let Some(slot) = self.streams[stream].spans.first() {
+            self.drop_span(slot);
+        }
+        self.by_key.remove(&self.streams[stream].key);
+        self.quiet_links.remove(&mut self.quiet, stream);
+        self.free_streams.push(stream as u32);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,246 @@
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn key(sender: u32) -> StreamKey {
+    StreamKey { sender: NodeId(sender), group: GroupId(7) }
+}
+
+fn tracker(config: TrackerConfig) -> Tracker<u64> {
+    Tracker::new(config).unwrap()
+}
+
+fn missing(tracker: &Tracker<u64>, key: StreamKey) -> Vec<(u32, u32)> {
+    tracker.missing(key).map(|interval| (interval.first.to_wire(), interval.last.to_wire())).collect()
+}
+
+#[test]
+fn a_gap_is_one_interval_and_parts_keep_its_mark() {
+    let mut tracker = tracker(TrackerConfig::default());
+    tracker.received(0, key(1), 1_000, 0);
+    assert_eq!(tracker.received(5, key(1), 1_009, 5).discovered, 8);
+    assert_eq!(tracker.received(6, key(1), 1_004, 6).what, Arrival::Missed(5));
+    assert_eq!(missing(&tracker, key(1)), [(1_001, 1_003), (1_005, 1_008)]);
+    assert!(tracker.missing(key(1)).all(|interval| interval.mark == 5));
+    let at = tracker.missing(key(1)).next().unwrap().last;
+    assert!(tracker.mark(key(1), at, 99));
+    assert_eq!(tracker.received(7, key(1), 1_002, 7).what, Arrival::Missed(99));
+    assert_eq!(tracker.named(7, key(1), 1_008, 7).what, Mention::Missing(5));
+    assert_eq!(tracker.named(7, key(1), 1_009, 7).what, Mention::Held);
+    assert!(!tracker.mark(key(1), at.minus(1), 0), "it has come");
+}
+
+#[test]
+fn sequence_numbers_wrap() {
+    let mut tracker = tracker(TrackerConfig::default());
+    tracker.received(0, key(1), u32::MAX - 1, 0);
+    assert_eq!(tracker.received(1, key(1), 2, 1).discovered, 3);
+    assert_eq!(tracker.received(2, key(1), u32::MAX, 2).what, Arrival::Missed(1));
+    assert_eq!(tracker.received(2, key(1), 0, 2).what, Arrival::Missed(1));
+    assert_eq!(tracker.received(2, key(1), u32::MAX - 1, 2).what, Arrival::Duplicate);
+    assert_eq!(missing(&tracker, key(1)), [(1, 1)]);
+}
+
+#[test]
+fn a_stream_seen_from_its_start_owes_its_first_packets_and_an_older_one_does_not() {
+    let mut tracker = tracker(TrackerConfig { lookback: 16, ..TrackerConfig::default() });
+    tracker.received(0, key(1), 3, 0);
+    assert_eq!(missing(&tracker, key(1)), [(0, 2)]);
+
+    tracker.received(0, key(2), 400, 0);
+    assert_eq!(missing(&tracker, key(2)), []);
+    assert_eq!(tracker.received(1, key(2), 399, 1).what, Arrival::New, "overtaken by the first one seen");
+    assert_eq!(tracker.received(1, key(2), 399, 1).what, Arrival::Duplicate);
+    assert_eq!(tracker.named(1, key(2), 390, 1).what, Mention::TooOld);
+    assert_eq!(tracker.received(1, key(2), 383, 1).what, Arrival::TooOld);
+    assert_eq!(tracker.given_up().iter().map(|(_, count)| count).sum::<u64>(), 0);
+}
+
+#[test]
+fn a_name_makes_a_packet_known_before_anything_of_its_stream_came() {
+    let mut tracker = tracker(TrackerConfig::default());
+    let found = tracker.named(3, key(1), 900, 3);
+    assert_eq!((found.what, found.discovered), (Mention::Missing(3), 1));
+    assert_eq!(tracker.received(4, key(1), 900, 4).what, Arrival::Missed(3));
+}
+
+#[test]
+fn a_leap_gives_up_what_lies_behind_the_window() {
+    let mut tracker = tracker(TrackerConfig { window: 100, ..TrackerConfig::default() });
+    tracker.received(0, key(1), 1_000, 0);
+    tracker.received(0, key(1), 1_010, 0);
+    let found = tracker.received(0, key(1), 1_000_000, 0);
+    assert_eq!(found.discovered, 99);
+    assert_eq!(missing(&tracker, key(1)), [(999_901, 999_999)]);
+    assert_eq!(tracker.given_up().count(GivenUp::Behind), 9 + (999_900 - 1_010));
+    assert_eq!(tracker.received(0, key(1), 1_005, 0).what, Arrival::TooOld);
+    let lost: Vec<_> = std::iter::from_fn(|| tracker.pop_lost()).map(|lost| lost.first.to_wire()).collect();
+    assert_eq!(lost, [1_001, 1_011]);
+}
+
+#[test]
+fn a_full_stream_gives_up_its_first_gap_and_a_full_pool_the_oldest_of_all() {
+    let mut tracker = tracker(TrackerConfig {
+        intervals_max: 4,
+        stream_intervals_max: 3,
+        lookback: 0,
+        ..TrackerConfig::default()
+    });
+    for seq in [100, 102, 104, 106, 108] {
+        tracker.received(0, key(1), seq, 0);
+    }
+    assert_eq!(missing(&tracker, key(1)), [(103, 103), (105, 105), (107, 107)]);
+    assert_eq!(tracker.given_up().count(GivenUp::StreamFull), 1);
+    tracker.received(0, key(2), 100, 0);
+    tracker.received(0, key(2), 105, 0);
+    tracker.received(0, key(2), 107, 0);
+    assert_eq!(missing(&tracker, key(1)), [(105, 105), (107, 107)]);
+    assert_eq!(tracker.given_up().count(GivenUp::PoolFull), 1);
+    tracker.give_up(key(1), Seq(u64::MAX));
+    assert_eq!(tracker.given_up().count(GivenUp::Unanswered), 2);
+    assert_eq!(tracker.received(0, key(1), 109, 0).what, Arrival::New);
+}
+
+#[test]
+fn a_stream_makes_room_only_when_it_was_silent_for_long() {
+    let config = TrackerConfig { streams_max: 2, idle_us_min: 1_000, ..TrackerConfig::default() };
+    let mut tracker = tracker(config);
+    tracker.received(0, key(1), 100, 0);
+    tracker.received(0, key(1), 102, 0);
+    tracker.received(500, key(2), 100, 0);
+    assert_eq!(tracker.received(999, key(3), 100, 0).what, Arrival::NoRoom);
+    assert_eq!(tracker.received(1_000, key(3), 100, 0).what, Arrival::New);
+    assert_eq!(tracker.named(1_400, key(1), 102, 0).what, Mention::NoRoom);
+    assert_eq!((tracker.given_up().count(GivenUp::Idle), tracker.refused(), tracker.streams()), (1, 2, 2));
+    tracker.forget(|key| key.sender == NodeId(3));
+    assert_eq!(tracker.streams(), 1);
+    assert_eq!(tracker.received(1_500, key(4), 100, 0).what, Arrival::New);
+}
+
+#[test]
+fn configurations_out_of_range_are_refused() {
+    let good = TrackerConfig::default();
+    for (bad, text) in [
+        (TrackerConfig { streams_max: 0, ..good }, "streams_max: expected 1 to 1048576, saw 0"),
+        (TrackerConfig { intervals_max: 0, ..good }, "intervals_max: expected 1 to 1048576, saw 0"),
+        (
+            TrackerConfig { stream_intervals_max: 0, ..good },
+            "stream_intervals_max: expected 1 to 65536, saw 0",
+        ),
+        (TrackerConfig { window: 1 << 31, ..good }, "window: expected 1 to 1073741824, saw 2147483648"),
+        (TrackerConfig { lookback: 1 << 17, ..good }, "lookback: expected at most 65536, saw 131072"),
+    ] {
+        assert_eq!(Tracker::<u64>::new(bad).unwrap_err().to_string(), text);
+    }
+}
+
+/// One step of a trace: a stream, how far from the newest, whether it is only named.
+fn traces(reach: i64) -> impl Strategy<Value = (u32, Vec<(u32, i64, bool)>)> {
+    // Starts near the wrap, near zero and in between.
+    let start = prop_oneof![u32::MAX - 200..=u32::MAX, 0..200u32, any::<u32>()];
+    (start, prop::collection::vec((0..3u32, -reach..reach / 3, prop::bool::weighted(0.3)), 1..300))
+}
+
+/// What a stream should be: sets of positions.
+#[derive(Default)]
+struct Model {
+    newest: i64,
+    came: HashSet<i64>,
+    missing: BTreeSet<i64>,
+}
+
+proptest! {
+    #[test]
+    fn with_room_enough_it_knows_exactly_what_came_and_what_is_missing((start, steps) in traces(60)) {
+        let mut tracker = tracker(TrackerConfig { lookback: 0, ..TrackerConfig::default() });
+        let mut models: BTreeMap<u32, Model> = BTreeMap::new();
+        for (sender, step, only_named) in steps {
+            let wire = |at: i64| start.wrapping_add(at as u32);
+            let fresh = !models.contains_key(&sender);
+            let model = models.entry(sender).or_insert_with(|| Model { newest: -1, ..Model::default() });
+            let at = if fresh { 0 } else { (model.newest + step).max(0) };
+            let new: Vec<i64> = (model.newest + 1..=at).collect();
+            model.newest = model.newest.max(at);
+            model.missing.extend(&new);
+            if only_named {
+                let found = tracker.named(0, key(sender), wire(at), 0);
+                prop_assert_eq!(found.seq.to_wire(), wire(at));
+                prop_assert_eq!(found.what == Mention::Held, model.came.contains(&at));
+                prop_assert_eq!(found.what == Mention::Missing(0), model.missing.contains(&at));
+                prop_assert_eq!(found.discovered, new.len() as u64);
+            } else {
+                let found = tracker.received(0, key(sender), wire(at), 0);
+                prop_assert_eq!(found.what.is_new(), model.came.insert(at));
+                prop_assert_eq!(found.what == Arrival::Missed(0), model.missing.remove(&at) && new.is_empty());
+                prop_assert_eq!(found.discovered, new.len().saturating_sub(1) as u64);
+            }
+            let seen: BTreeSet<u32> = tracker.missing(key(sender))
+                .flat_map(|interval| (interval.first.0..=interval.last.0).map(|seq| seq as u32)).collect();
+            prop_assert_eq!(seen, model.missing.iter().map(|&at| wire(at)).collect::<BTreeSet<_>>());
+        }
+        prop_assert_eq!(tracker.given_up(), &GivenUpCounts::default());
+    }
+
+    #[test]
+    fn without_room_it_is_bounded_says_nothing_twice_and_accounts_for_every_packet(
+        (start, steps) in traces(400),
+        (intervals_max, stream_intervals_max, window, lookback) in (1usize..6, 1u32..5, 1u32..300, 0u32..40),
+    ) {
+        let config = TrackerConfig {
+            streams_max: 2, intervals_max, stream_intervals_max, window, lookback, idle_us_min: u64::MAX,
+        };
+        let mut tracker = tracker(config);
+        let mut newest: BTreeMap<u32, i64> = BTreeMap::new();
+        let mut came: HashSet<(u32, u64)> = HashSet::new();
+        let (mut discovered, mut filled) = (0, 0);
+        for (sender, step, only_named) in steps {
+            let at = newest.get(&sender).map_or(0, |newest| newest + step);
+            let wire = start.wrapping_add(at as u32);
+            let before = tracker.highest(key(sender));
+            let seq = if only_named {
+                let found = tracker.named(0, key(sender), wire, 0);
+                if let Mention::Held = found.what {
+                    prop_assert!(came.contains(&(sender, found.seq.0)));
+                }
+                found.seq
+            } else {
+                let found = tracker.received(0, key(sender), wire, 0);
+                if found.what.is_new() {
+                    prop_assert!(came.insert((sender, found.seq.0)), "new twice");
+                    filled += 1;
+                }
+                if let Arrival::Duplicate = found.what {
+                    prop_assert!(came.contains(&(sender, found.seq.0)));
+                }
+                found.seq
+            };
+            prop_assert_eq!(seq.to_wire(), wire);
+            if let Some(highest) = tracker.highest(key(sender)) {
+                newest.entry(sender).and_modify(|newest| *newest = at.max(*newest)).or_insert(at);
+                // A stream begins where it is seen first, or at its own beginning if that is near.
+                let first = if wire < lookback { Seq::first_seen(0) } else { Seq::first_seen(wire) };
+                discovered += highest.0 - before.map_or(first.0 - 1, |before| before.0);
+            } else {
+                prop_assert!(tracker.streams() == 2);
+            }
+            prop_assert!(tracker.intervals() <= intervals_max);
+            for sender in 0..3 {
+                prop_assert!(tracker.missing(key(sender)).count() <= stream_intervals_max as usize);
+                let ends: Vec<_> = tracker.missing(key(sender)).flat_map(|i| [i.first.0 * 2, i.last.0 * 2 + 1]).collect();
+                prop_assert!(ends.is_sorted_by(|a, b| a < b), "in order, apart");
+            }
+        }
+        // Every packet that exists came, is missing or was given up. Those before the first one seen of an old stream
+        // are accepted beyond that.
+        let waiting: u64 = tracker.oldest().map(|(_, interval)| interval.last.0 - interval.first.0 + 1).sum();
+        let lost: u64 = tracker.given_up().iter().map(|(_, count)| count).sum();
+        let before_first = if start < lookback { 0 } else {
+            came.iter().filter(|(_, seq)| *seq < Seq::first_seen(start).0).count() as u64
+        };
+        prop_assert_eq!(discovered, filled - before_first + waiting + lost);
+        let reported: u64 = std::iter::from_fn(|| tracker.pop_lost()).map(|lost| lost.last.0 - lost.first.0 + 1).sum();
+        prop_assert_eq!(reported, lost);
+    }
+}
