@@ -119,9 +119,20 @@ impl GatewayPair {
             if up(0) && up(1) {
                 return Ok(());
             }
+            self.none_has_ended()?;
             sleep(Duration::from_millis(20));
         }
         bail!("the gateways did not find each other within {patience:?}; their logs:\n{}", self.logs())
+    }
+
+    fn none_has_ended(&mut self) -> anyhow::Result<()> {
+        for side in 0..2 {
+            let Some(child) = &mut self.children[side] else { continue };
+            if let Some(status) = child.try_wait().context("asking after a gateway")? {
+                bail!("the gateway of side {side} ended with {status}; logs:\n{}", self.logs());
+            }
+        }
+        Ok(())
     }
 
     /// What the gateway of one side tells of itself.

@@ -265,3 +265,14 @@ fn an_ended_gateway_leaves_nothing_behind() {
     pair.kill(0).unwrap();
     assert_eq!(look(), before, "not even a killed one");
 }
+
+#[test]
+fn a_gateway_that_ends_at_once_is_not_waited_for() {
+    if !privilege::available_or_skip("a_gateway_that_ends_at_once_is_not_waited_for") {
+        return;
+    }
+    let sites = sites("none", 18);
+    let started = GatewayPair::start(Path::new("/bin/false"), &End::of(&sites), &Setting::default());
+    let error = started.err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(error.contains("ended with exit status: 1"), "{error}");
+}

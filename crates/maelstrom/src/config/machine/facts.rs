@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::net::{IpAddr, UdpSocket};
+use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
@@ -62,6 +63,8 @@ pub(super) enum ControlPlace {
     Denied(String),
     /// Something that is no directory stands in the way.
     Blocked(String),
+    /// There is a file of that name which is no socket.
+    Occupied,
 }
 
 /// The machine, as far as it could be read: `None` is what it would not tell.
@@ -182,6 +185,11 @@ fn control_place(socket: &Path) -> ControlPlace {
     if UnixStream::connect(socket).is_ok() {
         return ControlPlace::Answered;
     }
+    // A socket that nobody answers on was left by a killed gateway, and is replaced. A link is not followed: it would be
+    // removed, not what it points to.
+    if fs::symlink_metadata(socket).is_ok_and(|found| !found.file_type().is_socket()) {
+        return ControlPlace::Occupied;
+    }
     let absolute = std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned());
     let existing =
         absolute.ancestors().skip(1).find(|directory| directory.exists()).unwrap_or(Path::new("/"));
@@ -213,6 +221,10 @@ mod tests {
             control_place(&file.join("gateway.sock")),
             ControlPlace::Blocked(file.display().to_string())
         );
+        assert_eq!(control_place(&file), ControlPlace::Occupied);
+        fs::remove_file(&file).unwrap();
+        drop(std::os::unix::net::UnixListener::bind(&file).unwrap());
+        assert_eq!(control_place(&file), ControlPlace::Free, "what a killed gateway left");
         fs::remove_file(&file).unwrap();
     }
 

@@ -150,6 +150,12 @@ fn control_socket(draft: &Draft, facts: &Facts, findings: &mut Findings) {
                 .expected("a directory")
                 .help("move it away, or set another `control`")
         }
+        ControlPlace::Occupied => {
+            Diagnostic::error("control-occupied", format!("`{path}` exists and is no socket"))
+                .expected("a path where nothing is, or the socket of a gateway that has ended")
+                .note("the gateway would not start: what is there may be of use to somebody")
+                .help("move it away, or set another `control`")
+        }
     };
     findings.add(diagnostic.at(control.span.clone()));
 }

@@ -256,6 +256,7 @@ fn the_control_socket_has_a_place() {
         (ControlPlace::Answered, (Severity::Warning, "already-running")),
         (ControlPlace::Denied("/run".to_owned()), (Severity::Error, "control-directory")),
         (ControlPlace::Blocked("/run/undrop".to_owned()), (Severity::Error, "control-directory")),
+        (ControlPlace::Occupied, (Severity::Error, "control-occupied")),
     ] {
         assert_eq!(one(FILE, |facts| facts.control = Some(place)), expected);
     }
