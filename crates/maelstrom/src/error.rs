@@ -2,6 +2,9 @@
 
 use std::io;
 
+use crate::config::MEMORY_MAX;
+use crate::config::memory::{Memory, mebibytes};
+
 /// What was attempted when starting, and why it failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -18,6 +21,20 @@ pub enum StartError {
     /// The core refused the configuration.
     #[error(transparent)]
     Core(#[from] maelstrom_core::ConfigError),
+    /// Windows larger than a gateway may have.
+    #[error(
+        "packets and repairs would take about {taken}, more than {} ({origin}); {}",
+        mebibytes(MEMORY_MAX),
+        remedies.join("; ")
+    )]
+    Memory {
+        /// How much, in words.
+        taken: String,
+        /// How it comes about.
+        origin: String,
+        /// What to do about it.
+        remedies: Vec<&'static str>,
+    },
     /// Another gateway answers on the control socket.
     #[error("another gateway runs with control socket {0}; stop it or set another gateway.control")]
     Running(String),
@@ -26,6 +43,11 @@ pub enum StartError {
 impl StartError {
     pub(crate) fn new(step: impl Into<String>, error: io::Error) -> Self {
         Self::Step { step: step.into(), error }
+    }
+
+    pub(crate) fn too_much(memory: &Memory) -> Self {
+        let taken = mebibytes(memory.bytes());
+        Self::Memory { taken, origin: memory.origin(), remedies: memory.remedies() }
     }
 }
 

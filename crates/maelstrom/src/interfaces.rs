@@ -57,7 +57,9 @@ impl Passive {
                 .map_err(|error| StartError::new("watch the tap", error))?;
             self.install_tap(Some(tap));
             info!(wan = self.config.gateway.wan, "the tap is open again");
-            self.follow_mtu()?;
+            if let Err(error) = self.follow_mtu() {
+                warn!("going on with the MTU that {} had before: {error}", self.config.gateway.wan);
+            }
         }
         if self.ports.outlets.tun.is_none() {
             let tun = open_tun(&self.config, self.engine.gateway.config().wan_mtu)?;

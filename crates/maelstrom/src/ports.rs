@@ -12,6 +12,7 @@ use netio::tun::{Tun, TunOptions};
 use netio::udp::RepairSocket;
 use tracing::{info, warn};
 
+use crate::config::memory::Memory;
 use crate::config::{GatewayConfig, TapChoice};
 use crate::error::StartError;
 
@@ -150,7 +151,7 @@ pub(crate) fn core_config(config: &GatewayConfig) -> Result<maelstrom_core::Conf
         networks: peer.networks.clone(),
         key: peer.key.clone(),
     };
-    Ok(maelstrom_core::Config {
+    let core = maelstrom_core::Config {
         listen: config.gateway.listen,
         wan_mtu: wan_mtu(config)?,
         r: config.code.r,
@@ -159,5 +160,8 @@ pub(crate) fn core_config(config: &GatewayConfig) -> Result<maelstrom_core::Conf
         max_delay_us: config.code.max_delay_us(),
         name_bits: 32,
         peers: config.peers.iter().map(peer).collect(),
-    })
+    };
+    // Here again: only now is it known for certain what the WAN carries.
+    let memory = Memory::of(&core, core.peers.len());
+    if memory.is_too_much() { Err(StartError::too_much(&memory)) } else { Ok(core) }
 }

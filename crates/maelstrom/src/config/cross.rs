@@ -4,9 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 
-use super::Diagnostic;
 use super::draft::{Draft, PeerDraft, Setting};
 use super::report::Findings;
+use super::{Diagnostic, memory};
 
 /// All cross checks. What could not be read is left out of them.
 pub(super) fn check(draft: &Draft, findings: &mut Findings) {
@@ -16,6 +16,7 @@ pub(super) fn check(draft: &Draft, findings: &mut Findings) {
     families_agree(draft, findings);
     networks_are_disjoint(&draft.peers, findings);
     gateways_stand_outside(draft, findings);
+    memory::check(draft, findings);
 }
 
 fn interfaces_differ(draft: &Draft, findings: &mut Findings) {

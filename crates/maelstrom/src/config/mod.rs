@@ -5,7 +5,8 @@
 //! 1. [`load`] reads the file; [`Source`] knows its lines;
 //! 2. `read` walks the spanned TOML table, section by section (`gateway`, `code`, `peer`), against the list of
 //!    [`knobs`], into a `draft`, in which each value keeps the place it came from;
-//! 3. `cross` holds the values against each other (overlapping networks, address families, keys in common);
+//! 3. `cross` holds the values against each other (overlapping networks, address families, keys in common), `memory` adds
+//!    up what they take;
 //! 4. a draft without error becomes a [`GatewayConfig`]; anything else becomes a [`Report`];
 //! 5. `machine` holds the draft against the live machine. It looks only: it sends nothing and changes nothing.
 //!
@@ -20,6 +21,7 @@ mod draft;
 mod key;
 pub mod knobs;
 mod machine;
+pub(crate) mod memory;
 mod read;
 mod report;
 mod sections;
@@ -31,6 +33,7 @@ use std::path::{Path, PathBuf};
 
 pub use key::{KEY_TEXT_BYTES, KeyError, KeyText, parse_key};
 pub use maelstrom_core::PeerKey;
+pub use memory::MEMORY_MAX;
 pub use report::{Diagnostic, Report, Severity, Source, Span};
 pub use types::{Code, Gateway, GatewayConfig, Loaded, Mode, Peer, Scheme, TapChoice};
 

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 
 use super::super::draft::Draft;
 use super::super::report::Findings;
-use super::super::{Diagnostic, Span};
+use super::super::{Diagnostic, Span, memory};
 use super::facts::{Facts, first_host};
 
 /// The least an IPv4 host must be able to take in (RFC 791 §3.1); below that no LAN MTU makes sense.
@@ -37,6 +37,7 @@ pub(super) fn check(
     findings: &mut Findings,
 ) {
     let Some(wan) = wan_limit(draft, facts, findings) else { return };
+    memory::check_with(draft, wan.bytes, findings);
     let Some(lan) = lan_limit(draft, facts, wan.bytes) else { return };
     let (Some(r), Some(listen)) = (&draft.code.r, &draft.gateway.listen) else { return };
     let extra = overhead(r.value, listen.value.is_ipv6()) as u32;

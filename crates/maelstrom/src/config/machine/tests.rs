@@ -82,10 +82,11 @@ fn judged(text: &str, change: impl FnOnce(&mut Facts)) -> Report {
     findings.into_report(Source::new(Path::new("gateway.toml"), text))
 }
 
-/// The findings but for the remark that the budget fits.
+/// The findings but for the remarks that the budget and the memory fit.
 fn found(text: &str, change: impl FnOnce(&mut Facts)) -> Vec<Diagnostic> {
     let report = judged(text, change);
-    let fits = |one: &Diagnostic| one.code == "mtu-budget" && one.severity == Severity::Note;
+    let fits =
+        |one: &Diagnostic| ["mtu-budget", "memory"].contains(&one.code) && one.severity == Severity::Note;
     report.diagnostics().iter().filter(|one| !fits(one)).cloned().collect()
 }
 
@@ -107,11 +108,29 @@ fn named<'a>(facts: &'a mut Facts, name: &str) -> &'a mut Interface {
 #[test]
 fn a_machine_on_which_nothing_is_wrong_is_told_how_the_budget_fits() {
     let report = judged(FILE, |_| {});
-    assert_eq!(report.diagnostics().len(), 1, "{report}");
+    let messages: Vec<_> = report.diagnostics().iter().map(|one| one.message.as_str()).collect();
     assert_eq!(
-        report.diagnostics()[0].message,
-        "1300 bytes of packet + 100 of repair overhead fit into 1500"
+        messages,
+        [
+            "1300 bytes of packet + 100 of repair overhead fit into 1500",
+            "packets and repairs take about 11 MiB of memory"
+        ]
     );
+}
+
+#[test]
+fn memory_is_bounded_whatever_the_machine_carries() {
+    let wide = |code: &str| FILE.replace("[[peer]]", &format!("[code]\n{code}\n[[peer]]"));
+    // Too much already with packets of the usual size.
+    let (_, report) = examined(&wide("r = 64\ninterleaves = [1, 1024]"));
+    let refused = &report.diagnostics()[0];
+    assert_eq!((report.errors(), refused.code), (1, "memory"), "{report}");
+    assert!(refused.help[0].contains("`r`"), "{report}");
+    // Only with those that this machine carries.
+    let jumbo = |facts: &mut Facts| named(facts, "wan0").mtu = 9000;
+    let middling = wide("r = 16\ninterleaves = [1, 1000]");
+    assert!(found(&middling, |_| {}).is_empty());
+    assert_eq!(one(&middling, jumbo), (Severity::Error, "memory"));
 }
 
 #[test]
