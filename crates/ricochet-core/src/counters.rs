@@ -53,3 +53,37 @@ reasons! {
         Unanswered = "asked for in vain",
     }
 }
+
+reasons! {
+    /// Why a datagram was refused.
+    Malformed, MalformedCounts {
+        /// It ends before its fields do.
+        TooShort = "too short",
+        /// Of another version of the protocol, or of another protocol.
+        Version = "another version",
+        /// Of a kind that this version does not know.
+        Kind = "unknown kind",
+        /// A reserved bit is set.
+        Reserved = "reserved bit set",
+        /// It counts none or too many of what follows.
+        Count = "count out of range",
+        /// Bytes follow that nothing accounts for.
+        TooLong = "too long",
+        /// A repair names a packet twice.
+        Repeated = "name repeated",
+    }
+}
+
+reasons! {
+    /// Why a solved symbol is not the packet that a repair named.
+    Unsound, UnsoundCounts {
+        /// Its length is not what it says, or what should be padding is not zero.
+        Length = "length and padding do not agree",
+        /// It says that it belongs to another group.
+        Group = "of another group",
+        /// A reserved bit is set.
+        Reserved = "reserved bit set",
+        /// Its check does not fit its content.
+        Check = "check does not fit",
+    }
+}

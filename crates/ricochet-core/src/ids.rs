@@ -16,11 +16,25 @@ impl GroupId {
     pub fn tag(self) -> GroupTag {
         GroupTag(self.0 as u32)
     }
+
+    /// What the short form leaves out.
+    pub(crate) fn rest(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
 }
 
 /// The low 32 bits of a [`GroupId`]: enough to tell the groups of one node apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupTag(pub u32);
+
+/// Names a stream: what one sender sends to one group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamKey {
+    /// The sender.
+    pub sender: NodeId,
+    /// The group.
+    pub group: GroupId,
+}
 
 impl fmt::Display for NodeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

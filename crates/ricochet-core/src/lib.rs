@@ -9,6 +9,7 @@
 //! | [`regions`] | the disjoint intersections of this node's groups that somebody is in (Ricochet §4.1.1) |
 //! | [`targets`] | which bins there are, and to how many nodes of which regions their repairs go (Thesis §4.4) |
 //! | [`tracker`] | which packets came, and which are known to be missing (Thesis §4.3) |
+//! | [`wire`] | the datagrams, byte for byte |
 #![forbid(unsafe_code)]
 
 mod chance;
@@ -23,9 +24,10 @@ mod sets;
 pub mod targets;
 pub mod tracker;
 pub mod view;
+pub mod wire;
 
 pub use groups::{GroupConfig, Groups, GroupsError};
-pub use ids::{BinIndex, GroupId, GroupIndex, GroupTag, NodeId, RegionIndex};
+pub use ids::{BinIndex, GroupId, GroupIndex, GroupTag, NodeId, RegionIndex, StreamKey};
 pub use regions::Regions;
 pub use seq::Seq;
 pub use targets::{Feed, Plan};

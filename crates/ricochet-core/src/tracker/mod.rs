@@ -17,20 +17,11 @@ use std::collections::VecDeque;
 use hashbrown::HashMap;
 
 use crate::counters::{GivenUp, GivenUpCounts};
-use crate::ids::{GroupId, NodeId};
+use crate::ids::StreamKey;
 use crate::links::{Ends, Links};
 use crate::seq::Seq;
 pub use config::{TrackerConfig, TrackerConfigError};
 use pool::{Pool, Span};
-
-/// Names a stream: what one sender sends to one group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct StreamKey {
-    /// The sender.
-    pub sender: NodeId,
-    /// The group.
-    pub group: GroupId,
-}
 
 /// What an arrival is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,8 +112,8 @@ const REPORTS_MAX: usize = 1024;
 /// Keeps, of many streams, what is missing.
 ///
 /// ```
-/// use ricochet_core::tracker::{Arrival, Mention, StreamKey, Tracker, TrackerConfig};
-/// use ricochet_core::{GroupId, NodeId};
+/// use ricochet_core::tracker::{Arrival, Mention, Tracker, TrackerConfig};
+/// use ricochet_core::{GroupId, NodeId, StreamKey};
 /// let mut tracker = Tracker::new(TrackerConfig::default()).unwrap();
 /// let key = StreamKey { sender: NodeId(1), group: GroupId(7) };
 /// // the mark is when a packet was found missing

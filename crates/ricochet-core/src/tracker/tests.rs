@@ -3,6 +3,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use proptest::prelude::*;
 
 use super::*;
+use crate::ids::{GroupId, NodeId};
 
 fn key(sender: u32) -> StreamKey {
     StreamKey { sender: NodeId(sender), group: GroupId(7) }
