@@ -8,7 +8,7 @@
 //! | stage | file |
 //! |---|---|
 //! | what a super-packet is, virtio header | `offload.rs` |
-//! | super-packet to wire packets | `segment.rs`, `checksum.rs`, `header.rs` |
+//! | super-packet to wire packets | `segment.rs`, `segment/tunnel.rs`, `checksum.rs`, `header.rs` |
 //! | wire packets to super-packet | `coalesce.rs` |
 //! | tap | `tap/`, `../bpf/tap.c` |
 //! | TUN device | `tun.rs`, `interface.rs`, `netlink.rs` |

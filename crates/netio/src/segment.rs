@@ -27,6 +27,8 @@ const PSH: u16 = 0x008;
 const CWR: u16 = 0x080;
 /// `GSO_BY_FRAGS`: each segment has a size of its own (SCTP, also in UDP).
 const BY_PIECES: u16 = 0xffff;
+/// Tunnels in tunnels are followed so far.
+const LAYERS_MAX: usize = 3;
 
 /// Why a packet was not cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -106,7 +108,7 @@ impl std::fmt::Display for Sign {
 /// Cuts `packet` into wire packets and hands each to `emit`; returns how many.
 ///
 /// A single packet is emitted as it is, but for two things: a checksum left to the card is finished (told by
-/// `offload`, or by the field holding just the pseudo-header's sum), and link-layer padding behind the packet
+/// `offload`, or by the field holding just the pseudo-header's sum, also inside a tunnel), and link-layer padding behind the packet
 /// is cut off. What is no IP packet at all is emitted untouched. Nothing is emitted where a reason is
 /// returned.
 ///
@@ -190,6 +192,20 @@ fn finish(packet: &mut [u8], layout: &Layout, offload: &Offload) {
         }
         return;
     }
+    finish_transport(packet, layout, offload.needs_checksum);
+    // That of a packet inside a tunnel may have been left to the card as well, and nothing tells. The outer checksum
+    // has been made for the finished packet (the kernel's "local checksum offload").
+    let (mut at, mut layout) = (0, *layout);
+    for _ in 0..LAYERS_MAX {
+        let Some((inner_at, inner)) = tunnel::inner_packet(&packet[at..], &layout) else { return };
+        at += inner_at;
+        layout = inner;
+        finish_transport(&mut packet[at..], &layout, false);
+    }
+}
+
+/// Finishes the checksum of the transport header if that `needs` it, or holds just the pseudo-header's sum.
+fn finish_transport(packet: &mut [u8], layout: &Layout, needs: bool) {
     let Some(offset) = layout.checksum_offset() else { return };
     if layout.fragment || layout.routed {
         return;
@@ -198,9 +214,9 @@ fn finish(packet: &mut [u8], layout: &Layout, offload: &Offload) {
     let length = (layout.total - layout.transport) as u16; // in range: an IP packet
     let pseudo = layout.pseudo(packet).word(length);
     // A finished checksum holds this very value once in 65,536 packets, and then finishing it changes nothing.
-    if offload.needs_checksum || word(packet, at) == pseudo.fold() {
+    if needs || word(packet, at) == pseudo.fold() {
         packet[at..at + 2].fill(0);
-        let sum = pseudo.bytes(&packet[layout.transport..]);
+        let sum = pseudo.bytes(&packet[layout.transport..layout.total]);
         write_checksum(&mut packet[at..], sum, layout.protocol == UDP);
     }
 }

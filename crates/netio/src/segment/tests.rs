@@ -81,6 +81,47 @@ fn an_inner_checksum_is_finished_where_the_offload_says() {
 }
 
 #[test]
+fn an_inner_checksum_is_finished_without_being_told() {
+    let inner = plain();
+    let (right, unfinished) =
+        (inner.packet(inner.id, inner.sequence, inner.flags, b"inner"), inner.unfinished(b"inner"));
+    let udp = Shape { udp: true, ..plain() };
+    for checksum in [true, false] {
+        for between in [0, 8 + 14, 62] {
+            // the kernel makes the outer checksum for the finished packet
+            let payload = |inner: &[u8]| [&vec![8; between], inner].concat();
+            let mut expected = udp.packet(7, 0, 0, &payload(&right));
+            if !checksum {
+                expected[26..28].fill(0);
+            }
+            let mut packet = expected.clone();
+            packet[28 + between..].copy_from_slice(&unfinished);
+            assert_ne!(packet, expected);
+            assert_eq!(cut_all(&packet, &Offload::default()).unwrap(), [expected.clone()]);
+            assert_eq!(cut_all(&expected, &Offload::default()).unwrap(), [expected]);
+        }
+    }
+    // in GRE, in VXLAN
+    let in_gre = |inner: &[u8]| {
+        let mut packet = udp.packet(7, 0, 0, &[&[0; 4], inner].concat());
+        packet.drain(20..28);
+        let total = u16::try_from(packet.len()).unwrap();
+        packet[2..4].copy_from_slice(&total.to_be_bytes());
+        packet[9] = 47;
+        packet[10..12].fill(0);
+        let sum = Sum::of(&packet[..20]).finish();
+        packet[10..12].copy_from_slice(&sum.to_be_bytes());
+        packet
+    };
+    let twice = |inner: &[u8]| {
+        let mut packet = udp.packet(7, 0, 0, &[&[8; 22], &in_gre(inner)[..]].concat());
+        packet[26..28].fill(0);
+        packet
+    };
+    assert_eq!(cut_all(&twice(&unfinished), &Offload::default()).unwrap(), [twice(&right)]);
+}
+
+#[test]
 fn refusals_say_why() {
     let packet = plain().unfinished(&[1; 3000]);
     let tcp = Offload::segments(Gso::Tcp4, 1000);
@@ -102,7 +143,11 @@ fn refusals_say_why() {
 /// A tunnel's packet: `between` bytes, as of VXLAN or Geneve, and the inner packet.
 fn tunnelled(outer: &Shape, between: usize, inner: &[u8], with_checksum: bool) -> Vec<u8> {
     let outer = Shape { udp: true, ..outer.clone() };
-    let mut packet = outer.unfinished(&[&vec![8; between], inner].concat());
+    let mut header = vec![8; between];
+    if let Some(ethertype) = header.len().checked_sub(2).filter(|_| between > 16) {
+        header[ethertype..].copy_from_slice(if inner[0] >> 4 == 4 { &[8, 0] } else { &[0x86, 0xdd] });
+    }
+    let mut packet = outer.unfinished(&[&header, inner].concat());
     if !with_checksum {
         let field = outer.transport_at() + 6;
         packet[field..field + 2].fill(0);
@@ -162,6 +207,24 @@ fn a_train_of_a_tunnels_datagrams_is_cut_where_something_tells_that_it_is_one() 
             }
         }
     }
+}
+
+#[test]
+fn what_only_looks_like_an_inner_packet_makes_no_tunnel() {
+    let shape = Shape { udp: true, ..plain() };
+    let offload = Offload::segments(Gso::Udp4, 1000);
+    let mut payload = vec![1; 5000];
+    // version, length and protocol of an IPv6 packet to the end, but nothing before says so
+    payload[180] = 0x69;
+    payload[184..186].copy_from_slice(&4780_u16.to_be_bytes());
+    payload[186] = 6;
+    assert_eq!(cut_all(&shape.unfinished(&payload), &offload).map(|wire| wire.len()), Ok(5));
+    payload[178..180].copy_from_slice(&[0x86, 0xdd]);
+    assert_eq!(cut_all(&shape.unfinished(&payload), &offload), Err(Refusal::Tunnel(Sign::InnerPacket)));
+    // version and length of an IPv4 packet to the end, but a wrong header checksum
+    payload[180] = 0x45;
+    payload[182..184].copy_from_slice(&4820_u16.to_be_bytes());
+    assert_eq!(cut_all(&shape.unfinished(&payload), &offload).map(|wire| wire.len()), Ok(5));
 }
 
 proptest! {

@@ -305,7 +305,7 @@ fn clear_id(packet: &mut [u8]) {
 const CHECKSUMS: u32 = 0x17;
 const SCATTER: u32 = 0x19;
 const SEGMENTS: u32 = 0x24;
-const MERGING: u32 = 0x2c;
+pub(crate) const MERGING: u32 = 0x2c;
 
 /// Segmentation and checksums become the kernel's work before a packet reaches the device.
 pub(crate) fn switch_offloads_off(interface: &str) -> io::Result<()> {
@@ -314,7 +314,7 @@ pub(crate) fn switch_offloads_off(interface: &str) -> io::Result<()> {
 
 /// A device over a cable receives packet by packet; merging is to wait for the next a little. Told in a sysfs
 /// of this namespace, seen by this thread alone.
-fn wait_before_merging(interface: &str) -> io::Result<()> {
+pub(crate) fn wait_before_merging(interface: &str) -> io::Result<()> {
     let nothing: Option<&str> = None;
     unshare(CloneFlags::CLONE_NEWNS)?;
     mount(nothing, "/", nothing, MsFlags::MS_REC | MsFlags::MS_PRIVATE, nothing)?;
@@ -323,7 +323,7 @@ fn wait_before_merging(interface: &str) -> io::Result<()> {
     std::fs::write(format!("/sys/class/net/{interface}/gro_flush_timeout"), "200000")
 }
 
-fn switch(interface: &str, command: u32, on: bool) -> io::Result<()> {
+pub(crate) fn switch(interface: &str, command: u32, on: bool) -> io::Result<()> {
     #[repr(C)]
     struct Value {
         command: u32,
