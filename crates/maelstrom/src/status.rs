@@ -51,7 +51,7 @@ pub struct GatewayStatus {
     pub mode: String,
     /// Interface toward the long-haul link.
     pub wan: String,
-    /// The tap in use: `ebpf` or `packet`.
+    /// The tap in use: `ebpf` or `packet`; `none` while the WAN interface is gone.
     pub tap: String,
     /// Process id.
     pub pid: u32,

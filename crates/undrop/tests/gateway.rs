@@ -246,6 +246,39 @@ fn a_reload_that_changes_the_tap_delivers_nothing_twice_and_protection_goes_on()
 }
 
 #[test]
+fn a_gateway_that_was_kept_waiting_takes_nothing_for_lost_that_had_come() {
+    if !privilege::available_or_skip("a_gateway_that_was_kept_waiting_takes_nothing_for_lost_that_had_come") {
+        return;
+    }
+    let sites = sites("uniform:0.02", 19);
+    let mut pair = start(&sites, &Setting::default());
+    // More bytes than the tap holds, then more packets than repairs wait for.
+    for (rate, payload_bytes) in [(15_000.0, 1_250), (30_000.0, 100)] {
+        let plan = UdpStream {
+            pace: Pace::Packets(rate),
+            payload_bytes,
+            duration: Duration::from_secs(4),
+            patience: Duration::from_secs(2),
+            ..UdpStream::default()
+        };
+        let report = thread::scope(|scope| {
+            let streamed = scope.spawn(|| udp_stream(between(&sites, false), &plan, &mut unwatched).unwrap());
+            thread::sleep(Duration::from_secs(1));
+            pair.child(1).unwrap().signal(Signal::SIGSTOP).unwrap();
+            thread::sleep(Duration::from_millis(1_500));
+            pair.child(1).unwrap().signal(Signal::SIGCONT).unwrap();
+            streamed.join().unwrap()
+        });
+        assert_eq!((report.duplicates, report.altered), (0, 0));
+    }
+    assert!(pair.status(1).unwrap().counters["pauses of recovery"] > 0);
+    let report = stream(&sites, false, 1_000, 4);
+    assert_eq!(report.duplicates, 0);
+    assert_mended(&sites, &report);
+    pair.stop().unwrap();
+}
+
+#[test]
 fn an_ended_gateway_leaves_nothing_behind() {
     if !privilege::available_or_skip("an_ended_gateway_leaves_nothing_behind") {
         return;

@@ -16,6 +16,9 @@ pub(super) fn render(status: &Status) -> String {
         duration(gateway.uptime_s),
         bytes(status.memory_bytes),
     );
+    if gateway.tap == "none" {
+        text += "NO TAP: the interface is gone, and until it is back nothing is protected or recovered\n";
+    }
     for peer in &status.peers {
         text.push('\n');
         peer_block(&mut text, peer);
@@ -258,6 +261,21 @@ peer osaka (10.81.9.2:4700): up, heard 120 ms ago, 2 sessions
         status.peers[0].up = false;
         status.peers[0].last_heard_ms = None;
         assert!(render(&status).contains("peer osaka (10.81.9.2:4700): DOWN, never heard, "));
+    }
+
+    #[test]
+    fn what_is_wrong_with_the_tap_is_plain_to_see() {
+        let mut status = status();
+        status.gateway.tap = "none".to_owned();
+        status.counters = Counts::from([
+            ("incoming captures not cut".to_owned(), 1_200),
+            ("outgoing captures not cut".to_owned(), 0),
+            ("pauses of recovery".to_owned(), 7),
+        ]);
+        let shown = render(&status);
+        assert!(shown.contains("\nNO TAP: "), "{shown}");
+        let expected = "  other                    1,200  incoming captures not cut\n                               7  pauses of recovery";
+        assert!(shown.ends_with(expected), "{shown}");
     }
 
     #[test]
