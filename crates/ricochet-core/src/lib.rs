@@ -8,10 +8,12 @@
 //! | [`groups`], [`view`] | the groups of this node, and who else is in which group |
 //! | [`regions`] | the disjoint intersections of this node's groups that somebody is in (Ricochet §4.1.1) |
 //! | [`targets`] | which bins there are, and to how many nodes of which regions their repairs go (Thesis §4.4) |
+//! | [`bins`] | where received packets become repairs (Ricochet §4.2.1) |
 //! | [`tracker`] | which packets came, and which are known to be missing (Thesis §4.3) |
 //! | [`wire`] | the datagrams, byte for byte |
 #![forbid(unsafe_code)]
 
+pub mod bins;
 mod chance;
 pub mod counters;
 pub mod groups;
@@ -26,6 +28,7 @@ pub mod tracker;
 pub mod view;
 pub mod wire;
 
+pub use bins::{Bins, BinsConfig};
 pub use groups::{GroupConfig, Groups, GroupsError};
 pub use ids::{BinIndex, GroupId, GroupIndex, GroupTag, NodeId, RegionIndex, StreamKey};
 pub use regions::Regions;

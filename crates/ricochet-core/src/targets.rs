@@ -138,6 +138,12 @@ impl Plan {
     pub fn feeds(&self, bin: BinIndex) -> &[Feed] {
         self.feeds.row(bin.at())
     }
+
+    /// Where a bin's feeds lie among those of all bins.
+    #[inline]
+    pub(crate) fn feed_range(&self, bin: BinIndex) -> std::ops::Range<usize> {
+        self.feeds.range(bin.at())
+    }
 }
 
 /// What a group with `c` wants of a region with `members` of its `size` nodes: c·|x|/|A|, and no node twice.

@@ -1,0 +1,289 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng as _;
+
+use super::*;
+use crate::groups::{GroupConfig, Groups};
+use crate::ids::GroupId;
+use crate::view::{Member, View};
+use crate::wire::{Data, SYMBOL_HEAD};
+
+const C: u8 = 5;
+
+/// A repair that was emitted, as the tests keep it.
+#[derive(Clone, Debug)]
+struct Kept {
+    names: Vec<Name>,
+    symbol: Option<Vec<u8>>,
+    targets: Vec<NodeId>,
+}
+
+/// Bins, and what came out of them.
+struct Bench {
+    groups: Groups,
+    view: View,
+    bins: Bins,
+    rng: ChaCha8Rng,
+    kept: Vec<Kept>,
+    seq: u32,
+}
+
+impl Bench {
+    /// `sizes` nodes besides this one in each group; where they overlap is random.
+    fn new(config: BinsConfig, seed: u64, nodes: u32, sizes: &[usize]) -> Self {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let groups = Groups::new(
+            (0..sizes.len() as u64).map(|id| GroupConfig { id: GroupId(id), c: C }).collect::<Vec<_>>(),
+        );
+        let (groups, mut of_node) = (groups.unwrap(), vec![Vec::new(); nodes as usize]);
+        for (group, &size) in sizes.iter().enumerate() {
+            let mut members = Vec::new();
+            chance::choose(&mut rng, &(0..nodes as usize).collect::<Vec<_>>(), size, &mut members);
+            members.into_iter().for_each(|node| of_node[node].push(GroupId(group as u64)));
+        }
+        let members = of_node.into_iter().enumerate();
+        let view = View::new(members.map(|(node, groups)| Member::new(NodeId(node as u32 + 1), groups)));
+        let (regions, plan) = Self::planned(&groups, &view);
+        let bins = Bins::new(config, regions, plan, &mut rng).unwrap();
+        Self { groups, view, bins, rng, kept: Vec::new(), seq: 0 }
+    }
+
+    fn planned(groups: &Groups, view: &View) -> (Regions, Plan) {
+        let regions = Regions::new(NodeId(0), groups, view);
+        let plan = Plan::new(groups, &regions);
+        (regions, plan)
+    }
+
+    fn data(group: usize, seq: u32, payload: &[u8]) -> Data<'_> {
+        let group = GroupId(group as u64);
+        Data { sender: NodeId(99), group, seq, sender_seq: seq, expires: false, fragment: false, payload }
+    }
+
+    fn push(&mut self, now_us: u64, group: usize, payload: &[u8]) {
+        let data = Self::data(group, self.seq, payload);
+        self.seq += 1;
+        let (head, kept) = (data.symbol_head(), &mut self.kept);
+        self.bins
+            .push(
+                now_us,
+                GroupIndex::new(group),
+                data.name(),
+                &[&head, payload],
+                &mut self.rng,
+                &mut |repair| {
+                    keep(kept, &repair);
+                },
+            )
+            .unwrap();
+    }
+
+    fn fire_due(&mut self, now_us: u64) {
+        let kept = &mut self.kept;
+        self.bins.fire_due(now_us, &mut self.rng, &mut |repair| keep(kept, &repair));
+    }
+
+    /// How many repairs each packet of each group entered on average, counted once for each target.
+    fn repairs_per_packet(&self, packets: &BTreeMap<usize, u32>) -> BTreeMap<usize, f64> {
+        let mut sent = BTreeMap::<usize, usize>::new();
+        for kept in &self.kept {
+            for name in &kept.names {
+                *sent.entry(name.group.0 as usize).or_default() += kept.targets.len();
+            }
+        }
+        sent.into_iter().map(|(group, sent)| (group, sent as f64 / f64::from(packets[&group]))).collect()
+    }
+}
+
+fn keep(kept: &mut Vec<Kept>, repair: &Outgoing<'_>) {
+    kept.push(Kept {
+        names: repair.names.to_vec(),
+        symbol: repair.symbol.map(<[u8]>::to_vec),
+        targets: repair.targets.to_vec(),
+    });
+}
+
+fn config(r: u8) -> BinsConfig {
+    BinsConfig { r, symbol_max: 200, ..BinsConfig::default() }
+}
+
+const SIZES: [usize; 12] = [9, 8, 12, 3, 10, 10, 2, 7, 15, 0, 5, 9];
+
+fn expected(size: usize) -> f64 {
+    usize::from(C).min(size) as f64
+}
+
+#[test]
+fn every_packet_enters_c_repairs_on_average_and_costs_at_most_c_additions() {
+    let mut bench = Bench::new(config(8), 1, 24, &SIZES);
+    let mut packets = BTreeMap::new();
+    for round in 0..60_000 {
+        let group = round * 7 % SIZES.len();
+        *packets.entry(group).or_default() += 1;
+        bench.push(0, group, b"payload");
+    }
+    let averages = bench.repairs_per_packet(&packets);
+    for (group, &size) in SIZES.iter().enumerate() {
+        let average = averages.get(&group).copied().unwrap_or(0.0);
+        assert!((average - expected(size)).abs() < 0.25, "group {group} of {size}: {average}");
+    }
+    let counts = bench.bins.counts();
+    let mean_c = SIZES.iter().map(|&size| expected(size)).sum::<f64>() / SIZES.len() as f64;
+    let additions = counts.additions as f64 / counts.packets as f64;
+    assert!(additions <= mean_c * 1.02, "{additions} additions for each packet");
+    assert_eq!((counts.packets, counts.early, counts.skipped), (60_000, 0, 0));
+    assert_eq!(counts.sent, bench.kept.iter().map(|kept| kept.targets.len() as u64).sum::<u64>());
+    // c/r repairs for each packet: at (8,5) and full groups 38 % of all packets are repairs.
+    let sent = counts.sent as f64 / counts.packets as f64;
+    assert!((sent - mean_c / 8.0).abs() < 0.02, "{sent} repairs for each packet");
+}
+
+#[test]
+fn the_average_holds_where_deadlines_close_the_bins() {
+    let mut bench = Bench::new(BinsConfig { max_delay_us: Some(5_000), ..config(8) }, 2, 24, &SIZES);
+    let (mut packets, mut now_us) = (BTreeMap::new(), 0);
+    for round in 0..60_000u64 {
+        let group = (round * 7 % SIZES.len() as u64) as usize;
+        *packets.entry(group).or_default() += 1;
+        now_us += round * 7_919 % 4_000;
+        bench.fire_due(now_us);
+        bench.push(now_us, group, b"payload");
+    }
+    let averages = bench.repairs_per_packet(&packets);
+    for (group, &size) in SIZES.iter().enumerate() {
+        let average = averages.get(&group).copied().unwrap_or(0.0);
+        assert!((average - expected(size)).abs() < 0.2, "group {group} of {size}: {average}");
+    }
+    assert!(bench.bins.counts().early * 2 > bench.bins.counts().repairs, "most bins were closed early");
+}
+
+#[test]
+fn a_part_filled_bin_fires_at_its_deadline_and_not_before() {
+    let mut bench = Bench::new(BinsConfig { max_delay_us: Some(1_000), ..config(64) }, 3, 5, &[5]);
+    assert_eq!(bench.bins.next_deadline_us(), None, "nothing is in the making");
+    // Five others and c = 5: every repair goes to all of them. The bin may have begun nearly full.
+    while bench.bins.next_deadline_us().is_none() {
+        bench.push(50, 0, b"x");
+    }
+    bench.kept.clear();
+    assert_eq!(bench.bins.next_deadline_us(), Some(1_050));
+    bench.fire_due(1_049);
+    assert_eq!(bench.kept.len(), 0);
+    bench.fire_due(1_050);
+    assert_eq!((bench.kept.len(), bench.kept[0].targets.len(), bench.bins.next_deadline_us()), (1, 5, None));
+    assert_eq!(bench.bins.counts().early, 1);
+}
+
+#[test]
+fn a_stagger_takes_the_packets_of_a_repair_apart() {
+    let mut bench = Bench::new(BinsConfig { stagger: 3, ..config(4) }, 4, 5, &[5]);
+    for _ in 0..100 {
+        bench.push(0, 0, b"x");
+    }
+    assert!(bench.kept.len() > 20);
+    for kept in &bench.kept {
+        assert!(kept.names.windows(2).all(|pair| pair[1].seq == pair[0].seq + 3), "{kept:?}");
+    }
+}
+
+#[test]
+fn a_change_of_the_view_loses_no_packet() {
+    let mut bench = Bench::new(config(8), 5, 5, &[5, 5]);
+    for round in 0..10 {
+        for _ in 0..5 {
+            bench.push(0, round % 2, b"x");
+        }
+        if round % 2 == 0 {
+            bench.view.remove(NodeId(1));
+        } else {
+            bench.view.set(Member::new(NodeId(1), [GroupId(0), GroupId(1)]));
+        }
+        let (regions, plan) = Bench::planned(&bench.groups, &bench.view);
+        let kept = &mut bench.kept;
+        bench.bins.change(regions, plan, &mut bench.rng, &mut |repair| keep(kept, &repair));
+        assert_eq!(bench.bins.next_deadline_us(), None);
+    }
+    // All others are in both groups, so each packet goes to all who are there.
+    let mut named: Vec<u32> = bench.kept.iter().flat_map(|kept| &kept.names).map(|name| name.seq).collect();
+    named.sort_unstable();
+    assert_eq!(named, (0..50).collect::<Vec<_>>());
+    assert!(bench.kept.iter().any(|kept| kept.targets.len() == 4));
+    assert_eq!(bench.bins.counts().packets, 50);
+}
+
+#[test]
+fn digests_cost_no_sums_and_too_few_sums_skip_repairs() {
+    let mut digests = Bench::new(BinsConfig { content: Content::Names, ..config(8) }, 6, 24, &SIZES);
+    let mut poor = Bench::new(BinsConfig { sums_max: 1, ..config(8) }, 6, 24, &SIZES);
+    for round in 0..2_000 {
+        digests.push(0, round % SIZES.len(), b"x");
+        poor.push(0, round % SIZES.len(), b"x");
+    }
+    assert!(digests.kept.len() > 100 && digests.kept.iter().all(|kept| kept.symbol.is_none()));
+    assert_eq!((digests.bins.counts().additions, digests.bins.counts().skipped), (0, 0));
+    assert!(poor.bins.counts().skipped > 100 && poor.bins.counts().repairs > 10);
+    assert!(poor.bins.memory_bytes() < digests.bins.memory_bytes() + 300);
+}
+
+#[test]
+fn what_is_too_long_enters_no_bin_and_configurations_out_of_range_are_refused() {
+    let mut bench = Bench::new(config(8), 7, 5, &[5]);
+    let (payload, name) = ([0; 201], Name { sender: NodeId(1), group: GroupTag(0), seq: 0 });
+    let index = GroupIndex::new(0);
+    let result = bench.bins.push(0, index, name, &[&payload], &mut bench.rng, &mut |_| panic!("no repair"));
+    assert_eq!(result, Err(SymbolTooLong { length: 201, symbol_max: 200 }));
+    assert_eq!(bench.bins.counts(), &BinsCounts::default());
+
+    let good = BinsConfig::default();
+    for (bad, text) in [
+        (BinsConfig { r: 0, ..good }, "r: expected 1 to 64, saw 0"),
+        (BinsConfig { r: 65, ..good }, "r: expected 1 to 64, saw 65"),
+        (BinsConfig { stagger: 0, ..good }, "stagger: expected 1 to 256, saw 0"),
+        (BinsConfig { max_delay_us: Some(0), ..good }, "max_delay_us: expected none or 1 to 60000000, saw 0"),
+        (BinsConfig { symbol_max: 0, ..good }, "symbol_max: expected 1 to 131072, saw 0"),
+        (BinsConfig { sums_max: 0, ..good }, "sums_max: expected 1 to 65536, saw 0"),
+    ] {
+        let (regions, plan) = Bench::planned(&bench.groups, &bench.view);
+        assert_eq!(Bins::new(bad, regions, plan, &mut bench.rng).unwrap_err().to_string(), text);
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_repair_mends_the_one_packet_that_its_target_misses(
+        seed: u64, r in 1u8..10, stagger in 1u16..4,
+        sizes in prop::collection::vec(0usize..12, 1..8),
+        packets in prop::collection::vec((0usize..8, prop::collection::vec(any::<u8>(), 0..150)), 0..150),
+    ) {
+        let config = BinsConfig { stagger, max_delay_us: Some(40), ..config(r) };
+        let mut bench = Bench::new(config, seed, 12, &sizes);
+        let packets: Vec<(usize, Vec<u8>)> = packets.into_iter().map(|(group, bytes)| (group % sizes.len(), bytes)).collect();
+        for (at, (group, payload)) in packets.iter().enumerate() {
+            bench.fire_due(at as u64);
+            bench.push(at as u64, *group, payload);
+        }
+        bench.fire_due(u64::MAX);
+        prop_assert_eq!(bench.bins.next_deadline_us(), None);
+        let data = |name: Name| Bench::data(name.group.0 as usize, name.seq, &packets[name.seq as usize].1);
+        for kept in &bench.kept {
+            prop_assert!((1..=usize::from(r)).contains(&kept.names.len()) && !kept.targets.is_empty());
+            for (at, target) in kept.targets.iter().enumerate() {
+                prop_assert!(!kept.targets[..at].contains(target), "each target once");
+                let wanted = bench.view.member(*target).unwrap().groups();
+                prop_assert!(kept.names.iter().all(|name| wanted.contains(&GroupId(u64::from(name.group.0)))));
+            }
+            let symbol = kept.symbol.as_ref().unwrap();
+            for &missing in &kept.names {
+                let mut solved = symbol.clone();
+                for &name in kept.names.iter().filter(|&&name| name != missing) {
+                    let known = [&data(name).symbol_head()[..], data(name).payload].concat();
+                    solved.iter_mut().zip(&known).for_each(|(sum, byte)| *sum ^= byte);
+                }
+                let group = data(missing).group;
+                prop_assert_eq!(Data::from_symbol(missing, group, &solved), Ok(data(missing)));
+            }
+            prop_assert!(symbol.len() >= SYMBOL_HEAD);
+        }
+    }
+}
