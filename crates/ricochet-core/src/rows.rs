@@ -36,6 +36,12 @@ impl<T: Copy> Rows<T> {
         &self.items[self.range(row)]
     }
 
+    /// The item at a place within a [`range`](Self::range).
+    #[inline]
+    pub(crate) fn item(&self, at: usize) -> T {
+        self.items[at]
+    }
+
     /// Where a row lies among the items of all rows.
     #[inline]
     pub(crate) fn range(&self, row: usize) -> std::ops::Range<usize> {

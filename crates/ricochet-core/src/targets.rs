@@ -122,6 +122,18 @@ impl Plan {
         self.by_group.row(group.at())
     }
 
+    /// Where the bins of a group lie among those of all groups, for those who change bins while they go through them.
+    #[inline]
+    pub(crate) fn bin_range(&self, group: GroupIndex) -> std::ops::Range<usize> {
+        self.by_group.range(group.at())
+    }
+
+    /// The bin at a place within a [`bin_range`](Self::bin_range).
+    #[inline]
+    pub(crate) fn bin_at(&self, place: usize) -> BinIndex {
+        self.by_group.item(place)
+    }
+
     /// The groups whose packets enter a bin, in order; never empty.
     ///
     /// # Panics

@@ -182,21 +182,20 @@ impl Bins {
         }
         self.now_us = self.now_us.max(now_us);
         self.counts.packets += 1;
-        for turn in 0..self.plan.bins(group).len() {
-            let bin = self.plan.bins(group)[turn];
+        for place in self.plan.bin_range(group) {
+            let bin = self.plan.bin_at(place);
             let at = self.next_instance(bin);
-            if self.is_overdue(at) {
-                self.restart(bin, at, rng);
+            // Most instances make no repair: at a thousand groups a packet meets some sixty of them.
+            if self.instances[at].targets == 0 && self.pass(bin, at, rng) {
+                continue;
             }
-            if self.instances[at].count == 0 {
-                self.begin(at);
+            if self.instances[at].count == 0 && !self.begin(at) {
+                self.pass(bin, at, rng);
+                continue;
             }
             self.add(at, name, symbol);
-            let Instance { count, size, targets, .. } = self.instances[at];
-            match (count < size, targets > 0) {
-                (true, _) => {}
-                (false, true) => self.fire(bin, at, rng, emit),
-                (false, false) => self.restart(bin, at, rng),
+            if self.instances[at].count == self.instances[at].size {
+                self.fire(bin, at, rng, emit);
             }
         }
         Ok(())
@@ -262,48 +261,66 @@ impl Bins {
 
     /// Instances are fed in turn (Ricochet §4.2.2).
     fn next_instance(&mut self, bin: BinIndex) -> usize {
+        if self.config.stagger == 1 {
+            return bin.at();
+        }
         let cursor = &mut self.cursors[bin.at()];
         let at = bin.at() * usize::from(self.config.stagger) + usize::from(*cursor);
         *cursor = if *cursor + 1 == self.config.stagger { 0 } else { *cursor + 1 };
         at
     }
 
-    /// Whether an instance that makes no repair has been open for longer than one that does would have been. It must
-    /// close as early: else, where packets come slowly, more of them would find it open than their share, and get
-    /// fewer repairs than c.
-    fn is_overdue(&self, at: usize) -> bool {
-        let Instance { count, targets, begun_us, .. } = self.instances[at];
-        let Some(max_delay_us) = self.config.max_delay_us else { return false };
-        targets == 0 && count > 0 && self.now_us - begun_us >= max_delay_us
+    /// Counts a packet in an instance that makes no repair, and closes it when it is full; false if it had to be
+    /// closed before, and its new draw makes a repair with this packet.
+    ///
+    /// It must close as early as one that makes a repair would have: else, where packets come slowly, more of them
+    /// would find it open than their share, and get fewer repairs than c.
+    #[inline]
+    fn pass(&mut self, bin: BinIndex, at: usize, rng: &mut impl Rng) -> bool {
+        let instance = &mut self.instances[at];
+        if let Some(max_delay_us) = self.config.max_delay_us {
+            if instance.count == 0 {
+                instance.begun_us = self.now_us;
+            } else if self.now_us - instance.begun_us >= max_delay_us {
+                self.restart(bin, at, rng);
+                if self.instances[at].targets > 0 {
+                    return false;
+                }
+                self.instances[at].begun_us = self.now_us;
+            }
+        }
+        let instance = &mut self.instances[at];
+        instance.count += 1;
+        if instance.count == instance.size {
+            self.restart(bin, at, rng);
+        }
+        true
     }
 
-    fn begin(&mut self, at: usize) {
+    /// Opens an instance that makes a repair; false if there is no room for its sum, and it makes none after all.
+    fn begin(&mut self, at: usize) -> bool {
         let instance = &mut self.instances[at];
         instance.begun_us = self.now_us;
-        if instance.targets == 0 {
-            return;
-        }
         if self.config.content == Content::Xor {
             instance.sum = self.sums.take();
             if instance.sum.is_none() {
                 instance.targets = 0;
                 self.counts.skipped += 1;
-                return;
+                return false;
             }
         }
         self.begun_links.push_last(&mut self.begun, at);
+        true
     }
 
     fn add(&mut self, at: usize, name: Name, symbol: &[&[u8]]) {
         let instance = &mut self.instances[at];
-        if instance.targets > 0 {
-            self.names[at * usize::from(self.config.r) + usize::from(instance.count)] = name;
-        }
+        self.names[at * usize::from(self.config.r) + usize::from(instance.count)] = name;
+        instance.count += 1;
         if let Some(sum) = instance.sum {
             self.sums.add(sum, symbol);
             self.counts.additions += 1;
         }
-        instance.count += 1;
     }
 
     fn fire_oldest(&mut self, rng: &mut impl Rng, emit: &mut impl FnMut(Outgoing<'_>)) {
