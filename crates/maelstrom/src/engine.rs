@@ -12,9 +12,6 @@ use crate::ports::Outlets;
 const CAPTURES_MAX: usize = 16;
 /// Wire packets taken off the tap in one round.
 const PACKETS_MAX: usize = 2048;
-/// Captures thrown away at a time, and how often: more than any buffer holds.
-const DISCARDED_MAX: usize = 4096;
-const DISCARD_ROUNDS_MAX: usize = 256;
 
 /// The core, its outbox, and what is counted besides.
 pub(crate) struct Engine {
@@ -24,6 +21,8 @@ pub(crate) struct Engine {
     scratch: Box<[u8]>,
     pub(crate) counts: DriverCounts,
     pub(crate) now_us: u64,
+    /// What leaves has been handled already, by another tap.
+    pub(crate) skips_outgoing: bool,
 }
 
 /// What a round at the tap has shown.
@@ -42,19 +41,21 @@ impl Engine {
             scratch: vec![0; 1 << 16].into_boxed_slice(),
             counts: DriverCounts::default(),
             now_us,
+            skips_outgoing: false,
             gateway,
         }
     }
 
     /// Takes captures off the tap, cuts them into what is on the wire, and hands that to the core.
     pub(crate) fn drain(&mut self, tap: &mut Tap, outlets: &mut Outlets) -> io::Result<Round> {
-        let Self { gateway, out, scratch, counts, now_us } = self;
+        let Self { gateway, out, scratch, counts, now_us, skips_outgoing } = self;
         let (mut packets, mut round) = (0, Round { more: true, unseen: false });
         while round.more && packets < PACKETS_MAX {
             let drained = tap.drain(CAPTURES_MAX, |captured| {
                 let cut = segment::cut(captured.packet, &captured.offload, scratch, |packet| match captured
                     .direction
                 {
+                    Direction::Outgoing if *skips_outgoing => {}
                     Direction::Outgoing => gateway.handle_outgoing(*now_us, packet, out),
                     Direction::Incoming => gateway.handle_incoming(*now_us, packet, out),
                 });
@@ -89,16 +90,6 @@ fn flush(out: &mut Outbox, gateway: &Gateway, outlets: &mut Outlets, counts: &mu
     counts.unsent +=
         outlets.socket.send(out.datagrams.iter().map(|(peer, datagram)| (peers[peer].address, datagram)));
     out.datagrams.clear();
-}
-
-/// Throws away what a tap has captured so far. That is quicker than anything can be captured, so it comes to an end.
-pub(crate) fn discard(tap: &mut Tap) -> io::Result<()> {
-    for _ in 0..DISCARD_ROUNDS_MAX {
-        if !tap.drain(DISCARDED_MAX, |_| {})?.more {
-            break;
-        }
-    }
-    Ok(())
 }
 
 /// Counts of the driver: what the core cannot see.

@@ -5,22 +5,22 @@
 //! 1. the new tap is open, and captures, but is not read;
 //! 2. the old tap is read to its end;
 //! 3. the core takes over the new configuration;
-//! 4. the old tap is closed, and what the new one captured so far, all of which may have been in the old one, is thrown
-//!    away: a packet coded twice would look to the far gateway like one sent twice of which one was lost;
-//! 5. recovery pauses until tap and repair channel are drained, since some of what arrived since step 2 was not seen.
+//! 4. the old tap is closed, and the new one read to its end. What arrived is handed over, also if the old tap had it: to
+//!    have seen it once more does no harm, not to have seen it would. What left is not: a packet coded twice would look to
+//!    the far gateway like one sent twice of which one was lost;
+//! 5. recovery pauses until tap and repair channel are drained.
 
 use netio::poll::Poller;
 use tracing::{info, warn};
 
 use crate::config::{self, GatewayConfig};
 use crate::control::Control;
-use crate::engine::discard;
 use crate::error::StartError;
 use crate::passive::{Passive, watch};
 use crate::ports::{Replacement, core_config};
 
-/// Rounds in which the old tap is read to its end: more than its buffer holds of full packets. Were it fuller, its rest
-/// would be a gap.
+/// Rounds in which a tap is read to its end: more than its buffer holds of full packets. Were it fuller, its rest
+/// would be lost to protection, and a gap.
 const LAST_ROUNDS_MAX: usize = 64;
 
 /// All that a reload needs, made before anything changes.
@@ -74,7 +74,7 @@ impl Passive {
             match self.engine.drain(tap, &mut self.ports.outlets) {
                 Ok(round) if round.more => {}
                 Ok(_) => return,
-                Err(error) => return warn!("the tap that is replaced cannot be read: {error}"),
+                Err(error) => return self.lose_tap(&error.to_string()),
             }
         }
     }
@@ -96,14 +96,9 @@ impl Passive {
         self.poller = poller;
         if let Some(tap) = replacement.tap {
             self.install_tap(Some(tap));
-            self.skip_captures();
-        }
-    }
-
-    fn skip_captures(&mut self) {
-        let Some(tap) = &mut self.ports.tap else { return };
-        if let Err(error) = discard(tap) {
-            self.lose_tap(&error.to_string());
+            self.engine.skips_outgoing = true;
+            self.read_tap_to_its_end();
+            self.engine.skips_outgoing = false;
         }
     }
 }
