@@ -34,8 +34,8 @@ use crate::ports::{Ports, core_config};
 use crate::status::{self, GatewayStatus, PeerStatus, Status};
 
 /// Rounds that repairs wait for a tap that is behind; then they are read all the same, for Hellos and reports among them,
-/// and recovery pauses.
-const BEHIND_MAX: u32 = 8;
+/// and recovery pauses. So many rounds show fewer packets than the core remembers by name.
+const BEHIND_MAX: u32 = 5;
 /// How often the tap is asked whether it missed packets.
 const GAP_LOOK_US: u64 = 2_000;
 /// The longest wait, so that the loop looks around now and then whatever happens.
