@@ -95,9 +95,13 @@ fn cell(program: &Path, plan: &Plan, loss: &LossModel, interleaves: &[u16]) -> a
     );
     let link = sites.link.counters(Direction::AToB).link;
     eprintln!(
-        "  link lost {} of {}; duplicates {}; late {} after {}; counters {:?}; unused {:?}",
+        "  link lost {} of {}; gateway counts {} lost, {} recovered; never came: {:?}; duplicates {}; late {} after {}; \
+         counters {:?}; unused {:?}",
         link.lost,
         link.offered_packets,
+        ingress.loss.lost,
+        ingress.loss.recovered,
+        (0..report.latencies_us.len()).filter(|&at| report.latencies_us[at].is_none()).take(8).collect::<Vec<_>>(),
         report.duplicates,
         ingress.late,
         ingress.after_recovery,
