@@ -13,10 +13,18 @@ const CAPTURES_MAX: usize = 16;
 /// Wire packets taken off the tap in one round.
 const PACKETS_MAX: usize = 2048;
 
+/// So much later than its last packet was captured may a repair leave. The capture comes before the packet has been queued
+/// for the wire, and is read on another processor: a repair that does not wait gets ahead of a whole super-packet now and
+/// then, and at the far end all of that looks lost for as long as it takes on the wire.
+const HEAD_START_US: u64 = 50;
+/// While captures follow each other, repairs are held back for so long at the most.
+const HELD_BACK_MAX_US: u64 = 100;
+
 /// The core, its outbox, and what is counted besides.
 pub(crate) struct Engine {
     pub(crate) gateway: Gateway,
     pub(crate) out: Outbox,
+    held_back: Option<HeldBack>,
     /// One wire packet, cut from a captured super-packet.
     scratch: Box<[u8]>,
     pub(crate) counts: DriverCounts,
@@ -38,6 +46,7 @@ impl Engine {
     pub(crate) fn new(gateway: Gateway, now_us: u64) -> Self {
         Self {
             out: gateway.outbox(),
+            held_back: None,
             scratch: vec![0; 1 << 16].into_boxed_slice(),
             counts: DriverCounts::default(),
             now_us,
@@ -48,10 +57,11 @@ impl Engine {
 
     /// Takes captures off the tap, cuts them into what is on the wire, and hands that to the core.
     pub(crate) fn drain(&mut self, tap: &mut Tap, outlets: &mut Outlets) -> io::Result<Round> {
-        let Self { gateway, out, scratch, counts, now_us, skips_outgoing } = self;
+        let Self { gateway, out, held_back, scratch, counts, now_us, skips_outgoing } = self;
         let (mut packets, mut round) = (0, Round { more: true, unseen: false });
         while round.more && packets < PACKETS_MAX {
             let drained = tap.drain(CAPTURES_MAX, |captured| {
+                let datagrams = out.datagrams.len();
                 let cut = segment::cut(captured.packet, &captured.offload, scratch, |packet| match captured
                     .direction
                 {
@@ -66,9 +76,13 @@ impl Engine {
                 }
                 if out.is_nearly_full() {
                     flush(out, gateway, outlets, counts);
+                    *held_back = None;
+                } else if out.datagrams.len() > datagrams {
+                    let captured_us = captured.time_ns.map_or(*now_us, |ns| ns / 1000);
+                    held_back.get_or_insert(HeldBack { first_us: captured_us, last_us: 0 }).last_us = captured_us;
                 }
             })?;
-            flush(out, gateway, outlets, counts);
+            inject(out, outlets, counts);
             round.more = drained.more;
         }
         Ok(round)
@@ -76,20 +90,45 @@ impl Engine {
 
     /// Sends all that the core wants sent.
     pub(crate) fn flush(&mut self, outlets: &mut Outlets) {
+        self.held_back = None;
         flush(&mut self.out, &self.gateway, outlets, &mut self.counts);
+    }
+
+    /// Sends what may be sent at `now_us`: all but repairs that must let their packets go ahead.
+    pub(crate) fn flush_due(&mut self, now_us: u64, outlets: &mut Outlets) {
+        if self.held_back_until_us().is_some_and(|due_us| due_us > now_us) && !self.out.is_nearly_full() {
+            return inject(&mut self.out, outlets, &mut self.counts);
+        }
+        self.flush(outlets);
+    }
+
+    /// When [`Engine::flush_due`] has something to send that it holds back now.
+    pub(crate) fn held_back_until_us(&self) -> Option<u64> {
+        let held_back = self.held_back.as_ref()?;
+        Some((held_back.last_us + HEAD_START_US).min(held_back.first_us + HELD_BACK_MAX_US))
     }
 }
 
+/// Repairs that wait in the outbox: when the first, and the last, packet was captured that made one.
+struct HeldBack {
+    first_us: u64,
+    last_us: u64,
+}
+
 fn flush(out: &mut Outbox, gateway: &Gateway, outlets: &mut Outlets, counts: &mut DriverCounts) {
+    inject(out, outlets, counts);
+    let peers = &gateway.config().peers;
+    counts.unsent +=
+        outlets.socket.send(out.datagrams.iter().map(|(peer, datagram)| (peers[peer].address, datagram)));
+    out.datagrams.clear();
+}
+
+fn inject(out: &mut Outbox, outlets: &mut Outlets, counts: &mut DriverCounts) {
     for ((), packet) in out.recovered.iter() {
         let taken = outlets.tun.as_ref().is_some_and(|tun| tun.send(packet).unwrap_or(false));
         counts.uninjected += u64::from(!taken);
     }
     out.recovered.clear();
-    let peers = &gateway.config().peers;
-    counts.unsent +=
-        outlets.socket.send(out.datagrams.iter().map(|(peer, datagram)| (peers[peer].address, datagram)));
-    out.datagrams.clear();
 }
 
 /// Counts of the driver: what the core cannot see.

@@ -6,7 +6,7 @@
 //! 3. drain the tap: every packet that arrived before those datagrams is in it ([`Passive::drain_tap`]); where it cannot
 //!    be drained, or has missed something, recovery pauses ([`Passive::look_for_gap`]),
 //! 4. decode the datagrams ([`Passive::decode`]),
-//! 5. timers ([`Passive::timers`]), then all output ([`Engine::flush`]), then a look at the interfaces (`interfaces.rs`),
+//! 5. timers ([`Passive::timers`]), then all output ([`Engine::flush_due`]), then a look at the interfaces (`interfaces.rs`),
 //!    signals (`reload.rs`) and status requests.
 //!
 //! The order of 2 and 3 matters: a repair must not be looked at before the packets that came ahead of it, or they
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use maelstrom_core::Gateway;
 use maelstrom_core::outbox::Queue;
-use netio::poll::{Interest, Poller};
+use netio::poll::{Interest, Poller, precise_timeouts};
 use netio::signals::{Signal, Signals};
 use netio::tap::Tap;
 use netio::udp::{self, RepairSocket};
@@ -124,6 +124,8 @@ impl Passive {
     /// # Errors
     /// What the kernel says when it can no longer be waited for anything. An interface that goes away is no such error.
     pub fn run(&mut self) -> io::Result<()> {
+        // Repairs wait for tens of microseconds; the kernel's leeway is as long.
+        precise_timeouts()?;
         while !self.stopping {
             self.wait()?;
             self.collect();
@@ -133,7 +135,7 @@ impl Passive {
             self.look_for_gap();
             self.decode();
             self.timers();
-            self.engine.flush(&mut self.ports.outlets);
+            self.engine.flush_due(clock_us(), &mut self.ports.outlets);
             self.watch_interfaces();
             self.handle_signals()?;
             self.answer_status();
@@ -143,7 +145,8 @@ impl Passive {
     }
 
     fn wait(&mut self) -> io::Result<()> {
-        let until = match self.engine.gateway.poll_timeout() {
+        let due = [self.engine.gateway.poll_timeout(), self.engine.held_back_until_us()];
+        let until = match due.into_iter().flatten().min() {
             _ if self.behind > 0 || self.channel == Channel::More => Duration::ZERO,
             Some(due_us) => Duration::from_micros(due_us.saturating_sub(clock_us())).min(WAIT_MAX),
             None => WAIT_MAX,
