@@ -79,7 +79,8 @@ impl Engine {
                     *held_back = None;
                 } else if out.datagrams.len() > datagrams {
                     let captured_us = captured.time_ns.map_or(*now_us, |ns| ns / 1000);
-                    held_back.get_or_insert(HeldBack { first_us: captured_us, last_us: 0 }).last_us = captured_us;
+                    held_back.get_or_insert(HeldBack { first_us: captured_us, last_us: 0 }).last_us =
+                        captured_us;
                 }
             })?;
             inject(out, outlets, counts);

@@ -101,7 +101,10 @@ fn cell(program: &Path, plan: &Plan, loss: &LossModel, interleaves: &[u16]) -> a
         link.offered_packets,
         ingress.loss.lost,
         ingress.loss.recovered,
-        (0..report.latencies_us.len()).filter(|&at| report.latencies_us[at].is_none()).take(8).collect::<Vec<_>>(),
+        (0..report.latencies_us.len())
+            .filter(|&at| report.latencies_us[at].is_none())
+            .take(8)
+            .collect::<Vec<_>>(),
         report.duplicates,
         ingress.late,
         ingress.after_recovery,
