@@ -37,6 +37,9 @@ pub(crate) struct Plan {
     /// Length of each run in seconds.
     #[arg(long, default_value_t = 30)]
     seconds: u64,
+    /// Seeds of the link's losses, one run each.
+    #[arg(long, value_delimiter = ',', default_value = "5,6,7,8,9")]
+    seeds: Vec<u64>,
 }
 
 pub(crate) fn run(program: &Path, plan: &Plan) -> anyhow::Result<()> {
@@ -49,20 +52,40 @@ pub(crate) fn run(program: &Path, plan: &Plan) -> anyhow::Result<()> {
         plan.seconds
     );
     println!(
-        "| loss | interleaves | lost on the link | delivered after all | recovered | simulated | late by p50 / p99 / max ms | never lost, p50 / p99 ms |"
+        "| loss | interleaves | seed | lost on the link | delivered after all | recovered | late by p50 / p99 / max ms | never lost, p50 / p99 ms |"
     );
     println!("|---|---|---|---|---|---|---|---|");
     for loss in &plan.loss {
         for interleaves in &plan.interleaves {
             let interleaves: Vec<u16> = interleaves.split(',').map(str::parse).collect::<Result<_, _>>()?;
-            cell(program, plan, loss, &interleaves)?;
+            let (mut lost, mut missing) = (0, 0);
+            for &seed in &plan.seeds {
+                let of_run = cell(program, plan, loss, &interleaves, seed)?;
+                (lost, missing) = (lost + of_run.0, missing + of_run.1);
+            }
+            let simulated = simulated(plan.r, &interleaves, loss);
+            println!(
+                "| {loss} | {interleaves:?} | all | {lost} | | **{:.2} %**; simulated {simulated} | | |",
+                recovered_percent(lost, missing)
+            );
         }
     }
     Ok(())
 }
 
-fn cell(program: &Path, plan: &Plan, loss: &LossModel, interleaves: &[u16]) -> anyhow::Result<()> {
-    let sites = rig::sites(Some(1_000_000_000), 50_000, loss, 5)?;
+fn recovered_percent(lost: u64, missing: u64) -> f64 {
+    100.0 * (1.0 - missing as f64 / lost.max(1) as f64)
+}
+
+/// One run; returns how many packets were lost, and how many of them never came.
+fn cell(
+    program: &Path,
+    plan: &Plan,
+    loss: &LossModel,
+    interleaves: &[u16],
+    seed: u64,
+) -> anyhow::Result<(u64, u64)> {
+    let sites = rig::sites(Some(1_000_000_000), 50_000, loss, seed)?;
     let setting = Setting { r: plan.r, interleaves: interleaves.to_vec(), ..Setting::default() };
     let pair = rig::gateways(program, &sites, &setting)?;
     let stream = UdpStream {
@@ -77,16 +100,16 @@ fn cell(program: &Path, plan: &Plan, loss: &LossModel, interleaves: &[u16]) -> a
     let [_, b] = rig::statuses(&pair)?;
     let ingress = &b.peers[0].ingress;
     anyhow::ensure!(report.altered == 0, "{} packets arrived that were never sent", report.altered);
-    let lost = ingress.loss.lost.max(report.missing() as u64);
-    let recovered = 100.0 * (1.0 - report.missing() as f64 / lost.max(1) as f64);
+    let missing = report.missing() as u64;
+    let lost = ingress.loss.lost.max(missing);
     let (late, straight) = latencies(&report);
     let ms = |us: u64| us as f64 / 1e3;
     let late_by = |share| ms(rig::quantile(&late, share)) - ms(rig::quantile(&straight, 0.5));
     println!(
-        "| {loss} | {interleaves:?} | {lost} of {} | {} | {recovered:.2} % | {} | {:.1} / {:.1} / {:.1} | {:.2} / {:.2} |",
+        "| {loss} | {interleaves:?} | {seed} | {lost} of {} | {} | {:.2} % | {:.1} / {:.1} / {:.1} | {:.2} / {:.2} |",
         report.sent_us.len(),
         report.arrived_us.len() as u64 - report.duplicates,
-        simulated(plan.r, interleaves, loss),
+        recovered_percent(lost, missing),
         late_by(0.5),
         late_by(0.99),
         late_by(1.0),
@@ -111,7 +134,8 @@ fn cell(program: &Path, plan: &Plan, loss: &LossModel, interleaves: &[u16]) -> a
         b.counters,
         ingress.unused_repairs
     );
-    pair.stop()
+    pair.stop()?;
+    Ok((lost, missing))
 }
 
 /// Latencies of the packets that arrived behind later ones, and of the others, each sorted. The link keeps the order, so
