@@ -11,14 +11,19 @@
 //! | [`bins`] | where received packets become repairs (Ricochet §4.2.1) |
 //! | [`tracker`] | which packets came, and which are known to be missing (Thesis §4.3) |
 //! | [`wire`] | the datagrams, byte for byte |
+//! | [`node`] | all of it together: what a driver talks to |
 #![forbid(unsafe_code)]
 
+mod announce;
 pub mod bins;
+mod buffer;
 mod chance;
 pub mod counters;
 pub mod groups;
 mod ids;
+mod limits;
 mod links;
+pub mod node;
 pub mod regions;
 mod rows;
 mod seq;
@@ -31,6 +36,7 @@ pub mod wire;
 pub use bins::{Bins, BinsConfig};
 pub use groups::{GroupConfig, Groups, GroupsError};
 pub use ids::{BinIndex, GroupId, GroupIndex, GroupTag, NodeId, RegionIndex, StreamKey};
+pub use node::{Node, NodeConfig};
 pub use regions::Regions;
 pub use seq::Seq;
 pub use targets::{Feed, Plan};

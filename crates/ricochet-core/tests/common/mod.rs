@@ -1,6 +1,8 @@
 //! The groupings of the papers: n nodes, d groups a node, s nodes a group (Ricochet §5).
 #![allow(dead_code, reason = "not every test needs all of it")]
 
+pub(crate) mod net;
+
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::Rng as _;
 use ricochet_core::bins::{Bins, BinsConfig};

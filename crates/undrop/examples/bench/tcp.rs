@@ -32,6 +32,9 @@ pub(crate) struct Plan {
     /// Repairs wait for the next packet of their bin.
     #[arg(long)]
     delayed: bool,
+    /// How long a part-filled bin of the first layer waits, in milliseconds.
+    #[arg(long, default_value_t = 20)]
+    max_delay_ms: u16,
     /// Length of each transfer in seconds; the second half counts.
     #[arg(long, default_value_t = 20)]
     seconds: u64,
@@ -61,8 +64,8 @@ struct Masked {
 
 pub(crate) fn run(program: &Path, plan: &Plan) -> anyhow::Result<()> {
     println!(
-        "({}; {:?}), {} s each, second half, Mbit/s of goodput; share = lossless / (1 + overhead)\n",
-        plan.r, plan.interleaves, plan.seconds
+        "({}; {:?}), part-filled bins {} ms, {} s each, second half, Mbit/s of goodput; share = lossless / (1 + overhead)\n",
+        plan.r, plan.interleaves, plan.max_delay_ms, plan.seconds
     );
     println!(
         "| sender | loss | without | with (min–max) | overhead | of data's share | lost | residual | late by p50 / p99 | cores of both gateways |"
@@ -126,8 +129,8 @@ fn with(
         r: plan.r,
         interleaves: plan.interleaves.clone(),
         delayed: plan.delayed,
+        max_delay_ms: plan.max_delay_ms,
         tap,
-        ..Setting::default()
     };
     let sites = rig::sites(Some(plan.rate), 50_000, loss, seed)?;
     let pair = rig::gateways(program, &sites, &setting)?;

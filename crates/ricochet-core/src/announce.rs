@@ -1,0 +1,155 @@
+//! A sender that falls silent says what it sent last, a few times, ever more seldom: else the last packet of a burst, if
+//! lost, would not be missed (the papers leave this open).
+
+use std::collections::VecDeque;
+
+use hashbrown::HashMap;
+
+use crate::ids::GroupId;
+use crate::wire::Latest;
+
+/// Most streams of one sender.
+pub(crate) const STREAMS_MAX: usize = 1 << 16;
+
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    next: u32,
+    last_us: u64,
+    /// The round in which it waits, and the `last_us` of the entry there that counts.
+    queued: Option<(usize, u64)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Queued {
+    due_us: u64,
+    group: GroupId,
+    /// When the stream's newest packet was sent, as of queueing.
+    last_us: u64,
+}
+
+/// The streams that this node sends, and when to say that one has come to rest.
+///
+/// The nth announcement waits 2ⁿ times as long as the first. All that wait as long are queued in order of time.
+#[derive(Debug)]
+pub(crate) struct Announcer {
+    first_us: u64,
+    streams: HashMap<GroupId, Sent>,
+    rounds: Box<[VecDeque<Queued>]>,
+}
+
+impl Announcer {
+    /// Announces `times` times, first after `first_us` of silence.
+    pub(crate) fn new(first_us: u64, times: u8) -> Self {
+        Self { first_us, streams: HashMap::new(), rounds: (0..times).map(|_| VecDeque::new()).collect() }
+    }
+
+    /// The sequence number of the next packet to a group; `None` if there are too many streams.
+    pub(crate) fn send(&mut self, now_us: u64, group: GroupId) -> Option<u32> {
+        let room = self.streams.len() < STREAMS_MAX;
+        let sent = match self.streams.get_mut(&group) {
+            Some(sent) => sent,
+            None if room => self.streams.entry(group).or_insert(Sent { next: 0, last_us: 0, queued: None }),
+            None => return None,
+        };
+        let seq = sent.next;
+        sent.next = seq.wrapping_add(1);
+        sent.last_us = now_us;
+        // One that waits in the first round is looked at again when its time has come.
+        if sent.queued.is_none_or(|(round, _)| round > 0) && !self.rounds.is_empty() {
+            sent.queued = Some((0, now_us));
+            insert(&mut self.rounds[0], Queued { due_us: now_us + self.first_us, group, last_us: now_us });
+        }
+        Some(seq)
+    }
+
+    /// When [`Announcer::pop_due`] next has something to say.
+    pub(crate) fn next_due_us(&self) -> Option<u64> {
+        self.rounds.iter().filter_map(|round| round.front()).map(|queued| queued.due_us).min()
+    }
+
+    /// A stream that has been silent for long enough, and its newest packet.
+    pub(crate) fn pop_due(&mut self, now_us: u64) -> Option<Latest> {
+        for round in 0..self.rounds.len() {
+            while let Some(queued) = self.rounds[round].pop_front_if(|queued| queued.due_us <= now_us) {
+                let Some(sent) = self.streams.get_mut(&queued.group) else { continue };
+                if sent.queued != Some((round, queued.last_us)) {
+                    continue;
+                }
+                if sent.last_us > queued.last_us {
+                    sent.queued = Some((0, sent.last_us));
+                    let due_us = sent.last_us + self.first_us;
+                    insert(&mut self.rounds[0], Queued { due_us, last_us: sent.last_us, ..queued });
+                    continue;
+                }
+                let seq = sent.next.wrapping_sub(1);
+                sent.queued = self.rounds.get_mut(round + 1).map(|next| {
+                    let due_us = now_us + (self.first_us << (round + 1));
+                    insert(next, Queued { due_us, ..queued });
+                    (round + 1, queued.last_us)
+                });
+                return Some(Latest { group: queued.group, seq });
+            }
+        }
+        None
+    }
+}
+
+/// Keeps the order of time; what is new belongs at the end, or very near.
+fn insert(round: &mut VecDeque<Queued>, queued: Queued) {
+    let behind = round.iter().rev().take_while(|other| other.due_us > queued.due_us).count();
+    round.insert(round.len() - behind, queued);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(announcer: &mut Announcer, until_us: u64) -> Vec<(u64, u32)> {
+        let mut said = Vec::new();
+        while let Some(due_us) = announcer.next_due_us().filter(|&due_us| due_us <= until_us) {
+            said.extend(announcer.pop_due(due_us).map(|latest| (due_us, latest.seq)));
+        }
+        said
+    }
+
+    #[test]
+    fn a_stream_at_rest_is_announced_ever_more_seldom_and_then_no_more() {
+        let mut announcer = Announcer::new(5_000, 3);
+        assert_eq!(announcer.send(0, GroupId(1)), Some(0));
+        assert_eq!(announcer.send(1_000, GroupId(1)), Some(1));
+        assert_eq!(all(&mut announcer, 100_000), [(6_000, 1), (16_000, 1), (36_000, 1)]);
+        assert_eq!(announcer.send(200_000, GroupId(1)), Some(2));
+        assert_eq!(all(&mut announcer, 1_000_000), [(205_000, 2), (215_000, 2), (235_000, 2)]);
+    }
+
+    #[test]
+    fn a_stream_in_motion_is_never_announced() {
+        let mut announcer = Announcer::new(5_000, 3);
+        for at in 0..1_000 {
+            assert_eq!(all(&mut announcer, at * 2_000), []);
+            announcer.send(at * 2_000, GroupId(1));
+        }
+        assert_eq!(all(&mut announcer, 2_005_000).len(), 1);
+    }
+
+    #[test]
+    fn a_second_burst_is_announced_as_soon_as_the_first() {
+        let mut announcer = Announcer::new(5_000, 4);
+        announcer.send(0, GroupId(1));
+        assert_eq!(all(&mut announcer, 20_000), [(5_000, 0), (15_000, 0)]);
+        announcer.send(20_000, GroupId(1));
+        assert_eq!(all(&mut announcer, 1_000_000), [(25_000, 1), (35_000, 1), (55_000, 1), (95_000, 1)]);
+    }
+
+    #[test]
+    fn streams_do_not_disturb_each_other() {
+        let mut announcer = Announcer::new(5_000, 2);
+        for group in 0..100 {
+            announcer.send(group, GroupId(group));
+        }
+        announcer.send(4_000, GroupId(3));
+        let said = all(&mut announcer, 1_000_000);
+        assert_eq!(said.len(), 200);
+        assert!(said.is_sorted_by_key(|&(due_us, _)| due_us));
+    }
+}

@@ -1,0 +1,177 @@
+//! The data buffer: packets that this node sent, received or recovered lately, and those that repairs have shown it to
+//! miss (Ricochet §4.2).
+//!
+//! Each has an id in the order in which this node came to know of it; by these the decoder knows them.
+
+use fec::{SymbolHandle, SymbolRing};
+use hashbrown::HashMap;
+
+use crate::ids::StreamKey;
+use crate::wire::Name;
+
+/// What a packet is called by a node that is in its group, or sent it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PacketKey {
+    pub(crate) stream: StreamKey,
+    /// Its sequence number's low 32 bits.
+    pub(crate) seq: u32,
+}
+
+impl PacketKey {
+    pub(crate) fn name(self) -> Name {
+        Name { sender: self.stream.sender, group: self.stream.group.tag(), seq: self.seq }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    id: u64,
+    key: PacketKey,
+    /// None while it is missing.
+    symbol: Option<SymbolHandle>,
+}
+
+/// What [`Buffer::put`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Put {
+    pub(crate) id: u64,
+    /// A repair had named it before: equations may wait for it.
+    pub(crate) was_wanted: bool,
+}
+
+/// The newest packets, the oldest leaving first.
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    ring: SymbolRing,
+    /// By id, modulo their number.
+    places: Box<[Option<Place>]>,
+    ids: HashMap<PacketKey, u64>,
+    next: u64,
+}
+
+impl Buffer {
+    /// For `packets` symbols of up to `symbol_max` bytes, and as many more that are missing.
+    pub(crate) fn new(packets: usize, symbol_max: usize) -> Self {
+        Self {
+            // One symbol more: the ring may leave one symbol's length idle at its end.
+            ring: SymbolRing::new(packets, (packets + 1) * symbol_max),
+            places: vec![None; 2 * packets].into_boxed_slice(),
+            // Twice the room: then the table cleans itself in place and never grows.
+            ids: HashMap::with_capacity(4 * packets),
+            next: 0,
+        }
+    }
+
+    /// Keeps a packet's symbol, given as pieces that follow each other. `None` if it is longer than the whole buffer.
+    pub(crate) fn put(&mut self, key: PacketKey, symbol: &[&[u8]]) -> Option<Put> {
+        let handle = self.ring.push(symbol)?;
+        let (id, was_wanted) = match self.ids.get(&key) {
+            Some(&id) => (id, true),
+            None => (self.add(key), false),
+        };
+        if let Some(place) = self.place_mut(id) {
+            place.symbol = Some(handle);
+        }
+        Some(Put { id, was_wanted })
+    }
+
+    /// The id of a packet, which is missing if it is not known.
+    pub(crate) fn want(&mut self, key: PacketKey) -> u64 {
+        match self.ids.get(&key) {
+            Some(&id) => id,
+            None => self.add(key),
+        }
+    }
+
+    /// The packet with an id, if it is missing.
+    pub(crate) fn wanted(&self, id: u64) -> Option<PacketKey> {
+        self.place(id).filter(|place| self.symbol_of(place).is_none()).map(|place| place.key)
+    }
+
+    /// The id of a packet whose symbol is here.
+    pub(crate) fn held(&self, key: PacketKey) -> Option<u64> {
+        self.ids.get(&key).copied().filter(|&id| self.symbol(id).is_some())
+    }
+
+    /// The symbol of the packet with an id, if it is here.
+    pub(crate) fn symbol(&self, id: u64) -> Option<&[u8]> {
+        self.place(id).and_then(|place| self.symbol_of(place))
+    }
+
+    /// The packet with an id, if it is here.
+    pub(crate) fn packet(&self, id: u64) -> Option<(PacketKey, &[u8])> {
+        let place = self.place(id)?;
+        self.symbol_of(place).map(|symbol| (place.key, symbol))
+    }
+
+    /// Ids below this are forgotten.
+    pub(crate) fn first_id(&self) -> u64 {
+        self.next.saturating_sub(self.places.len() as u64)
+    }
+
+    /// Bytes of memory held.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.ring.memory_bytes() + size_of_val(&*self.places) + self.ids.allocation_size()
+    }
+
+    fn add(&mut self, key: PacketKey) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        let at = (id % self.places.len() as u64) as usize;
+        if let Some(old) = self.places[at].replace(Place { id, key, symbol: None }) {
+            self.ids.remove(&old.key);
+        }
+        self.ids.insert(key, id);
+        id
+    }
+
+    fn place(&self, id: u64) -> Option<&Place> {
+        self.places[(id % self.places.len() as u64) as usize].as_ref().filter(|place| place.id == id)
+    }
+
+    fn place_mut(&mut self, id: u64) -> Option<&mut Place> {
+        let at = (id % self.places.len() as u64) as usize;
+        self.places[at].as_mut().filter(|place| place.id == id)
+    }
+
+    fn symbol_of(&self, place: &Place) -> Option<&[u8]> {
+        self.ring.get(place.symbol?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{GroupId, NodeId};
+
+    fn key(seq: u32) -> PacketKey {
+        PacketKey { stream: StreamKey { sender: NodeId(1), group: GroupId(7) }, seq }
+    }
+
+    #[test]
+    fn what_was_wanted_keeps_its_id_when_it_comes() {
+        let mut buffer = Buffer::new(8, 16);
+        let first = buffer.put(key(0), &[b"zero"]).unwrap();
+        assert_eq!(first, Put { id: 0, was_wanted: false });
+        let wanted = buffer.want(key(1));
+        assert_eq!((buffer.wanted(wanted), buffer.held(key(1))), (Some(key(1)), None));
+        assert_eq!(buffer.put(key(1), &[b"o", b"ne"]), Some(Put { id: wanted, was_wanted: true }));
+        assert_eq!((buffer.wanted(wanted), buffer.held(key(1))), (None, Some(wanted)));
+        assert_eq!(buffer.packet(wanted), Some((key(1), &b"one"[..])));
+        assert_eq!(buffer.want(key(0)), 0, "what is here is not missing");
+    }
+
+    #[test]
+    fn the_oldest_leave_first_and_memory_stays() {
+        let mut buffer = Buffer::new(8, 16);
+        let before = buffer.memory_bytes();
+        for seq in 0..10_000 {
+            buffer.put(key(seq), &[&[seq as u8; 16]]).unwrap();
+            assert!(buffer.held(key(seq)).is_some());
+            assert!(seq < 8 || buffer.held(key(seq - 8)).is_none());
+        }
+        assert_eq!(buffer.first_id(), 10_000 - 16);
+        assert_eq!(buffer.memory_bytes(), before);
+        assert!(buffer.put(key(0), &[&[0; 1_000]]).is_none());
+    }
+}

@@ -1,0 +1,71 @@
+//! How much a peer may cost in a time: nobody can make this node talk without end, nor does it pester anybody.
+
+use hashbrown::HashMap;
+
+use crate::ids::NodeId;
+
+/// Peers that are kept account of; one more finds room when another has been quiet for a second.
+const PEERS_MAX: usize = 4096;
+
+#[derive(Clone, Copy, Debug)]
+struct Account {
+    credit: u32,
+    last_us: u64,
+}
+
+/// An allowance for each peer, so many units a second, of which a second's worth can be saved.
+#[derive(Debug)]
+pub(crate) struct Limits {
+    per_second: u32,
+    accounts: HashMap<NodeId, Account>,
+}
+
+impl Limits {
+    pub(crate) fn new(per_second: u32) -> Self {
+        Self { per_second, accounts: HashMap::with_capacity(2 * PEERS_MAX) }
+    }
+
+    /// Takes up to `wanted` units of a peer's allowance; returns how many it got.
+    pub(crate) fn take(&mut self, now_us: u64, peer: NodeId, wanted: u32) -> u32 {
+        if self.accounts.len() == PEERS_MAX && !self.accounts.contains_key(&peer) {
+            // Seldom: a flood of made-up peers, who then share what is left.
+            self.accounts.retain(|_, account| account.last_us + 1_000_000 > now_us);
+            if self.accounts.len() == PEERS_MAX {
+                return 0;
+            }
+        }
+        let full = Account { credit: self.per_second, last_us: now_us };
+        let account = self.accounts.entry(peer).or_insert(full);
+        let earned = u64::from(self.per_second) * now_us.saturating_sub(account.last_us) / 1_000_000;
+        if earned > 0 {
+            let credit = u64::from(account.credit).saturating_add(earned).min(u64::from(self.per_second));
+            *account = Account { credit: credit as u32, last_us: now_us };
+        }
+        let taken = wanted.min(account.credit);
+        account.credit -= taken;
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_allowance_is_earned_over_time_and_each_peer_has_its_own() {
+        let mut limits = Limits::new(100);
+        assert_eq!(limits.take(0, NodeId(1), 150), 100);
+        assert_eq!(limits.take(5_000, NodeId(1), 1), 0, "nothing is earned in half the time that one takes");
+        assert_eq!(limits.take(100_000, NodeId(1), 50), 10, "none of that half is lost");
+        assert_eq!(limits.take(100_000, NodeId(2), 50), 50);
+        assert_eq!(limits.take(90_000_000, NodeId(1), 500), 100);
+    }
+
+    #[test]
+    fn a_flood_of_peers_is_bounded() {
+        let mut limits = Limits::new(10);
+        let granted: u32 = (0..10_000).map(|peer| limits.take(0, NodeId(peer), 1)).sum();
+        assert_eq!(granted as usize, PEERS_MAX);
+        assert_eq!(limits.take(2_000_000, NodeId(99_999), 1), 1);
+    }
+}

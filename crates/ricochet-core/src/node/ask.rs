@@ -1,0 +1,255 @@
+//! What repairs have not mended is asked for: of the holder that a digest names, of the sender, then of any member.
+
+use hashbrown::HashMap;
+
+use super::{AskConfig, Node, Output, To};
+use crate::buffer::PacketKey;
+use crate::chance;
+use crate::ids::{GroupIndex, NodeId, RegionIndex, StreamKey};
+use crate::limits::Limits;
+use crate::tracker::{Interval, Mention};
+use crate::wire::{Data, NAK_RANGES_MAX, Nak, NakView, Range};
+
+/// Intervals dealt with in one turn.
+const TURN_MAX: usize = 256;
+/// Turns are so far apart at the least, in microseconds.
+const TURN_US: u64 = 1_000;
+/// Most packets of one interval asked for at a time.
+const RANGE_MAX: u64 = 256;
+/// Packets asked of holders that are remembered, so that none is asked for twice in a while.
+const RECENT_MAX: usize = 4_096;
+
+/// What this node knows of packets that are missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mark {
+    /// Since when.
+    pub(super) since_us: u64,
+    /// When they are asked for next.
+    due_us: u64,
+    /// How often they were.
+    tries: u8,
+}
+
+/// The state of asking.
+#[derive(Debug)]
+pub(super) struct Asking {
+    config: AskConfig,
+    next_turn_us: Option<u64>,
+    /// What may be asked of each peer.
+    limits: Limits,
+    /// Of each group, whether its data expires: then it is not asked for.
+    expiring: Box<[bool]>,
+    due: Vec<(StreamKey, Interval<Mark>)>,
+    requests: Vec<(NodeId, Range)>,
+    /// What holders were asked for, and when.
+    recent: HashMap<PacketKey, u64>,
+}
+
+impl Asking {
+    pub(super) fn new(config: &AskConfig, groups: usize) -> Self {
+        Self {
+            config: *config,
+            next_turn_us: None,
+            limits: Limits::new(config.packets_per_second),
+            expiring: vec![false; groups].into_boxed_slice(),
+            due: Vec::with_capacity(TURN_MAX),
+            requests: Vec::with_capacity(TURN_MAX),
+            recent: HashMap::with_capacity(2 * RECENT_MAX),
+        }
+    }
+
+    pub(super) fn regroup(&mut self, groups: usize) {
+        self.expiring = vec![false; groups].into_boxed_slice();
+    }
+
+    /// The mark of packets whose successor has come: in a stream they cannot be far.
+    pub(super) fn mark_of_gap(&self, now_us: u64) -> Mark {
+        let wait_us = self.config.gap_us.unwrap_or(self.config.first_us);
+        Mark { since_us: now_us, due_us: now_us + wait_us, tries: 0 }
+    }
+
+    /// The mark of packets that a repair has named.
+    pub(super) fn mark_of_name(&self, now_us: u64) -> Mark {
+        Mark { since_us: now_us, due_us: now_us + self.config.first_us, tries: 0 }
+    }
+
+    /// Something is newly missing.
+    pub(super) fn wake(&mut self, now_us: u64) {
+        let due_us = self.next_us(&self.mark_of_gap(now_us));
+        self.next_turn_us = Some(self.next_turn_us.map_or(due_us, |turn_us| turn_us.min(due_us)));
+    }
+
+    pub(super) fn note(&mut self, group: GroupIndex, expires: bool) {
+        self.expiring[group.at()] = expires;
+    }
+
+    pub(super) fn next_due_us(&self) -> Option<u64> {
+        self.next_turn_us
+    }
+
+    /// When something is to be done about packets with this mark.
+    fn next_us(&self, mark: &Mark) -> u64 {
+        let given_up_us = mark.since_us + self.config.give_up_us;
+        if self.config.enabled { mark.due_us.min(given_up_us) } else { given_up_us }
+    }
+
+    fn was_asked_lately(&mut self, now_us: u64, key: PacketKey) -> bool {
+        let retry_us = self.config.retry_us;
+        if self.recent.get(&key).is_some_and(|&asked_us| asked_us + retry_us > now_us) {
+            return true;
+        }
+        if self.recent.len() >= RECENT_MAX {
+            self.recent.retain(|_, asked_us| *asked_us + retry_us > now_us);
+        }
+        if self.recent.len() >= RECENT_MAX {
+            return true;
+        }
+        self.recent.insert(key, now_us);
+        false
+    }
+}
+
+impl Node {
+    /// Asks for what has been missing for long enough, and gives up what was asked for in vain.
+    pub(super) fn ask_due(&mut self, now_us: u64, out: &mut impl Output) {
+        if self.asking.next_turn_us.is_none_or(|turn_us| turn_us > now_us) {
+            return;
+        }
+        let (asking, tracker) = (&mut self.asking, &self.tracker);
+        let mut due = std::mem::take(&mut asking.due);
+        let mut next_us: Option<u64> = None;
+        for (key, interval) in tracker.oldest() {
+            let at_us = asking.next_us(&interval.mark);
+            if at_us <= now_us && due.len() < TURN_MAX {
+                due.push((key, interval));
+            } else {
+                next_us = Some(next_us.map_or(at_us, |next_us| next_us.min(at_us)));
+            }
+        }
+        for (key, interval) in due.drain(..) {
+            let after_us = self.ask_or_give_up(now_us, key, &interval);
+            next_us = [next_us, after_us].into_iter().flatten().min();
+        }
+        self.asking.due = due;
+        self.asking.next_turn_us = next_us.map(|next_us| next_us.max(now_us + TURN_US));
+        self.send_requests(out);
+    }
+
+    /// Returns when to look at the interval again.
+    fn ask_or_give_up(&mut self, now_us: u64, key: StreamKey, interval: &Interval<Mark>) -> Option<u64> {
+        let mark = interval.mark;
+        let config = self.asking.config;
+        if now_us >= mark.since_us + config.give_up_us || mark.tries >= config.tries_max {
+            self.tracker.give_up(key, interval.last);
+            return None;
+        }
+        let group = self.groups.index(key.group);
+        let wait_us = config.retry_us << mark.tries.min(6);
+        let mark = Mark { due_us: now_us + wait_us, tries: mark.tries + 1, ..mark };
+        self.tracker.mark(key, interval.first, mark);
+        if group.is_some_and(|group| self.asking.expiring[group.at()]) {
+            return Some(self.asking.next_us(&mark));
+        }
+        let whom = if mark.tries <= config.sender_tries { key.sender } else { self.any_holder(key) };
+        let wanted = (interval.last.0 - interval.first.0 + 1).min(RANGE_MAX) as u32;
+        let count = self.asking.limits.take(now_us, whom, wanted) as u16;
+        self.counts.withheld += u64::from(wanted) - u64::from(count);
+        if count > 0 {
+            self.asking.requests.push((whom, Range { key, first: interval.first.to_wire(), count }));
+            self.counts.asked += u64::from(count);
+        }
+        Some(self.asking.next_us(&mark))
+    }
+
+    /// A random member of the stream's group, its sender where there is no other.
+    fn any_holder(&mut self, key: StreamKey) -> NodeId {
+        let Some(group) = self.groups.index(key.group) else { return key.sender };
+        let regions = self.bins.regions();
+        let members = regions.group_size(group);
+        if members == 0 {
+            return key.sender;
+        }
+        let mut skip = chance::below(&mut self.rng, members);
+        let of_group = |region: &RegionIndex| regions.groups(*region).binary_search(&group).is_ok();
+        for region in regions.iter().filter(of_group) {
+            let members = regions.members(region);
+            match members.get(skip) {
+                Some(&member) => return member,
+                None => skip -= members.len(),
+            }
+        }
+        key.sender
+    }
+
+    /// Sends the requests that were gathered, those to one node together.
+    fn send_requests(&mut self, out: &mut impl Output) {
+        let mut requests = std::mem::take(&mut self.asking.requests);
+        requests.sort_unstable_by_key(|&(whom, _)| whom);
+        for of_one in requests.chunk_by(|a, b| a.0 == b.0) {
+            for some in of_one.chunks(NAK_RANGES_MAX) {
+                let mut ranges = [some[0].1; NAK_RANGES_MAX];
+                for (range, &(_, wanted)) in ranges.iter_mut().zip(some) {
+                    *range = wanted;
+                }
+                let nak = Nak { from: self.config.id, ranges: &ranges[..some.len()] };
+                let length = nak.write(&mut self.scratch);
+                out.send(To::Node(some[0].0), &self.scratch[..length]);
+                self.counts.requests_sent += 1;
+            }
+        }
+        requests.clear();
+        self.asking.requests = requests;
+    }
+
+    /// A digest came: its sender holds what we miss, and is asked at once.
+    pub(super) fn ask_holder(
+        &mut self,
+        now_us: u64,
+        holder: NodeId,
+        keys: &[PacketKey],
+        out: &mut impl Output,
+    ) {
+        for &key in keys {
+            let Some(group) = self.groups.index(key.stream.group) else { continue };
+            if key.stream.sender == self.config.id || self.asking.expiring[group.at()] {
+                continue;
+            }
+            let mark = self.asking.mark_of_name(now_us);
+            let state = self.tracker.named(now_us, key.stream, key.seq, mark).what;
+            if !matches!(state, Mention::Missing(_)) || self.asking.was_asked_lately(now_us, key) {
+                continue;
+            }
+            if self.asking.limits.take(now_us, holder, 1) == 0 {
+                self.counts.withheld += 1;
+                continue;
+            }
+            self.asking.requests.push((holder, Range { key: key.stream, first: key.seq, count: 1 }));
+            self.counts.asked += 1;
+        }
+        self.send_requests(out);
+    }
+
+    /// Somebody asks for packets: those held here are sent again, as far as its allowance goes.
+    pub(super) fn answer(&mut self, now_us: u64, nak: &NakView<'_>, out: &mut impl Output) {
+        if nak.from == self.config.id {
+            return self.counts.own += 1;
+        }
+        for range in nak.ranges() {
+            for step in 0..u32::from(range.count) {
+                let key = PacketKey { stream: range.key, seq: range.first.wrapping_add(step) };
+                let Some((_, symbol)) = self.buffer.held(key).and_then(|id| self.buffer.packet(id)) else {
+                    self.counts.not_held += 1;
+                    continue;
+                };
+                let Ok(data) = Data::from_symbol(key.name(), key.stream.group, symbol) else { continue };
+                if self.answers.take(now_us, nak.from, 1) == 0 {
+                    self.counts.refused += 1;
+                    continue;
+                }
+                let length = data.write_again(&mut self.scratch);
+                out.send(To::Node(nak.from), &self.scratch[..length]);
+                self.counts.answered += 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! How a node is set up.
+
+use fec::DecoderConfig;
+use thiserror::Error;
+
+use crate::bins::{BinsConfig, BinsConfigError, Content};
+use crate::ids::NodeId;
+use crate::tracker::{TrackerConfig, TrackerConfigError};
+use crate::wire::{NAMES_MAX, SYMBOL_HEAD, payload_max};
+
+/// Most packets in the data buffer.
+const PACKETS_MAX: usize = 1 << 20;
+/// A node must be able to write its smaller datagrams.
+const DATAGRAM_MIN: usize = 1_200;
+
+/// When and how packets are asked for that repairs have not brought back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AskConfig {
+    /// Whether they are at all. If not, they are only given up.
+    pub enabled: bool,
+    /// How long after it was found missing a packet is asked for, in microseconds (Ricochet §4.2.7).
+    pub first_us: u64,
+    /// The same for packets whose successor in the stream has come; `None` waits for repairs as with all others.
+    pub gap_us: Option<u64>,
+    /// How long an answer is waited for, in microseconds; twice as long each time.
+    pub retry_us: u64,
+    /// So many requests go to the packet's sender, then others of its group are asked.
+    pub sender_tries: u8,
+    /// So many requests in all.
+    pub tries_max: u8,
+    /// How long after it was found missing a packet is given up in any case, in microseconds.
+    pub give_up_us: u64,
+    /// Most packets asked of one peer in a second.
+    pub packets_per_second: u32,
+}
+
+impl Default for AskConfig {
+    /// After 100 ms, then every 50 ms and more; twice of the sender, eight times in all; given up after 10 s; 10,000 packets
+    /// a second.
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            first_us: 100_000,
+            gap_us: None,
+            retry_us: 50_000,
+            sender_tries: 2,
+            tries_max: 8,
+            give_up_us: 10_000_000,
+            packets_per_second: 10_000,
+        }
+    }
+}
+
+/// How a sender that falls silent says what it sent last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnnounceConfig {
+    /// After so much silence, in microseconds; then each time after twice as long.
+    pub first_us: u64,
+    /// How often; 0 for never, at most 16.
+    pub times: u8,
+}
+
+impl Default for AnnounceConfig {
+    /// From 5 ms to 10 s, twelve times in all: who was cut off for some seconds hears it too.
+    fn default() -> Self {
+        Self { first_us: 5_000, times: 12 }
+    }
+}
+
+/// Settings of a [`Node`](super::Node).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeConfig {
+    /// This life of this node.
+    pub id: NodeId,
+    /// Packets in a repair.
+    pub r: u8,
+    /// How many instances of each bin are fed in turn (Ricochet §4.2.2).
+    pub stagger: u16,
+    /// How long a repair may stay part-filled, in microseconds; `None` waits for packets for ever, as the papers do.
+    pub max_delay_us: Option<u64>,
+    /// What repairs carry besides names.
+    pub content: Content,
+    /// Packets kept, to mend others and to answer requests.
+    pub packets: usize,
+    /// Repairs kept that miss two packets or more.
+    pub equations: usize,
+    /// Longest datagram in bytes of UDP payload.
+    pub datagram_max: usize,
+    /// Bytes of it that the driver needs for itself.
+    pub trailer: usize,
+    /// What is kept of streams and of what they miss.
+    pub tracker: TrackerConfig,
+    /// Requests.
+    pub ask: AskConfig,
+    /// Announcements.
+    pub announce: AnnounceConfig,
+    /// Most packets sent again to one peer in a second.
+    pub answers_per_second: u32,
+}
+
+impl NodeConfig {
+    /// The papers' setting for a node: r = 8, no stagger, XOR; 4,096 packets, datagrams for an MTU of 1,500 bytes.
+    pub fn new(id: NodeId) -> Self {
+        Self {
+            id,
+            r: 8,
+            stagger: 1,
+            max_delay_us: None,
+            content: Content::Xor,
+            packets: 4_096,
+            equations: 256,
+            datagram_max: 1_472,
+            trailer: 0,
+            tracker: TrackerConfig::default(),
+            ask: AskConfig::default(),
+            announce: AnnounceConfig::default(),
+            answers_per_second: 10_000,
+        }
+    }
+
+    /// Checks the ranges that the parts do not check themselves; returns the longest payload.
+    pub(super) fn check(&self) -> Result<usize, NodeConfigError> {
+        if !(1..=PACKETS_MAX).contains(&self.packets) {
+            return Err(NodeConfigError::Packets(self.packets));
+        }
+        if !(DATAGRAM_MIN..=usize::from(u16::MAX)).contains(&self.datagram_max) {
+            return Err(NodeConfigError::Datagram(self.datagram_max));
+        }
+        if self.announce.times > 16 {
+            return Err(NodeConfigError::Announcements(self.announce.times));
+        }
+        let longest = payload_max(self.datagram_max, usize::from(self.r), self.trailer)
+            .ok_or(NodeConfigError::Datagram(self.datagram_max))?;
+        self.decoder(SYMBOL_HEAD + longest).check()?;
+        Ok(longest)
+    }
+
+    pub(super) fn bins(&self, symbol_max: usize) -> BinsConfig {
+        BinsConfig {
+            r: self.r,
+            stagger: self.stagger,
+            max_delay_us: self.max_delay_us,
+            symbol_max,
+            content: self.content,
+            ..BinsConfig::default()
+        }
+    }
+
+    pub(super) fn decoder(&self, symbol_max: usize) -> DecoderConfig {
+        DecoderConfig { equations: self.equations, payload_max: symbol_max, terms_max: NAMES_MAX }
+    }
+}
+
+/// What is wrong with a [`NodeConfig`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum NodeConfigError {
+    /// `packets` out of range.
+    #[error("packets: expected 1 to {PACKETS_MAX}, saw {0}")]
+    Packets(usize),
+    /// `datagram_max` out of range, or too little for a repair.
+    #[error("datagram_max: expected {DATAGRAM_MIN} to 65535 and room for a repair, saw {0}")]
+    Datagram(usize),
+    /// `announce.times` out of range.
+    #[error("announce.times: expected at most 16, saw {0}")]
+    Announcements(u8),
+    /// Of the repair bins.
+    #[error(transparent)]
+    Bins(#[from] BinsConfigError),
+    /// Of the tracker.
+    #[error(transparent)]
+    Tracker(#[from] TrackerConfigError),
+    /// Of the decoder.
+    #[error(transparent)]
+    Decoder(#[from] fec::DecoderConfigError),
+}
+
+/// Why a packet was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum SendError {
+    /// Longer than one packet holds.
+    #[error("expected a payload of at most {payload_max} bytes, saw {length}")]
+    TooLong {
+        /// Its length.
+        length: usize,
+        /// What fits.
+        payload_max: usize,
+    },
+    /// This node has sent to as many groups as it can keep count of.
+    #[error("this node sends to as many groups as it can count")]
+    TooManyGroups,
+}

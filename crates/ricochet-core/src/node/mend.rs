@@ -1,0 +1,147 @@
+//! Repairs that come, and what they bring back.
+
+use fec::{Outcome, SymbolId, Term, Window};
+
+use super::receive::deliver;
+use super::{How, Node, Output};
+use crate::buffer::{Buffer, PacketKey};
+use crate::counters::UnsoundCounts;
+use crate::ids::{NodeId, StreamKey};
+use crate::tracker::Mention;
+use crate::wire::{Data, NAMES_MAX, Name, RepairView, SYMBOL_HEAD};
+
+/// What is known of the packets that a repair names.
+struct Named {
+    keys: [PacketKey; NAMES_MAX],
+    missing: usize,
+    /// Its packets cannot all be told apart, or not all be had: no sum can be solved with it.
+    unusable: bool,
+}
+
+impl Node {
+    /// A lateral repair came.
+    pub(super) fn mend(&mut self, now_us: u64, repair: &RepairView<'_>, out: &mut impl Output) {
+        self.counts.repairs += 1;
+        if repair.from == self.config.id {
+            return self.counts.own += 1;
+        }
+        let named = self.look_up(now_us, repair);
+        if named.missing == 0 {
+            let counter = match named.unusable {
+                true => &mut self.counts.repairs_unusable,
+                false => &mut self.counts.repairs_redundant,
+            };
+            return *counter += 1;
+        }
+        match repair.symbol {
+            None => self.ask_holder(now_us, repair.from, &named.keys[..repair.count()], out),
+            Some(_) if named.unusable => self.counts.repairs_unusable += 1,
+            Some(symbol) => self.solve(now_us, &named.keys[..repair.count()], symbol, out),
+        }
+    }
+
+    /// Notes each name with the tracker: so losses are discovered.
+    fn look_up(&mut self, now_us: u64, repair: &RepairView<'_>) -> Named {
+        let stream = StreamKey { sender: NodeId(0), group: crate::ids::GroupId(0) };
+        let mut named =
+            Named { keys: [PacketKey { stream, seq: 0 }; NAMES_MAX], missing: 0, unusable: false };
+        for (name, key) in repair.names().zip(&mut named.keys) {
+            let Some(group) = self.groups.by_tag(name.group) else {
+                // A stale view, here or there.
+                self.counts.foreign += 1;
+                named.unusable = true;
+                continue;
+            };
+            let stream = StreamKey { sender: name.sender, group: self.groups.id(group) };
+            *key = PacketKey { stream, seq: name.seq };
+            if name.sender == self.config.id {
+                // Our own packet, which we hold as long as any other.
+                named.unusable |= self.buffer.held(*key).is_none();
+                continue;
+            }
+            let found = self.tracker.named(now_us, stream, name.seq, self.asking.mark_of_name(now_us));
+            match found.what {
+                Mention::Missing(_) => named.missing += 1,
+                Mention::Held => named.unusable |= self.buffer.held(*key).is_none(),
+                Mention::TooOld | Mention::NoRoom => named.unusable = true,
+            }
+            self.discovered(found.discovered, now_us);
+        }
+        named
+    }
+
+    fn solve(&mut self, now_us: u64, keys: &[PacketKey], symbol: &[u8], out: &mut impl Output) {
+        let mut terms = [Term::xor(SymbolId(0)); NAMES_MAX];
+        for (key, term) in keys.iter().zip(&mut terms) {
+            *term = Term::xor(SymbolId(self.buffer.want(*key)));
+        }
+        self.forget_old();
+        let mut window =
+            Solving { buffer: &mut self.buffer, solved: &mut self.solved, unsound: &mut self.counts.unsound };
+        match self.decoder.repair(&mut window, &terms[..keys.len()], symbol) {
+            Outcome::Solved(_) => self.counts.repairs_useful += 1,
+            Outcome::Stored => self.counts.repairs_waiting += 1,
+            Outcome::Redundant => self.counts.repairs_redundant += 1,
+            _ => self.counts.repairs_unusable += 1,
+        }
+        self.deliver_solved(now_us, out);
+    }
+
+    /// A packet that equations wait for has come.
+    pub(super) fn solve_with(&mut self, now_us: u64, id: u64, out: &mut impl Output) {
+        let mut window =
+            Solving { buffer: &mut self.buffer, solved: &mut self.solved, unsound: &mut self.counts.unsound };
+        self.decoder.source(&mut window, SymbolId(id));
+        self.deliver_solved(now_us, out);
+    }
+
+    /// What the decoder has solved goes the way of packets that came.
+    fn deliver_solved(&mut self, now_us: u64, out: &mut impl Output) {
+        while let Some(id) = self.solved.pop() {
+            let Some((key, symbol)) = self.buffer.packet(id) else { continue };
+            let length = symbol.len();
+            let mut scratch = std::mem::take(&mut self.symbol);
+            scratch[..length].copy_from_slice(symbol);
+            self.deliver_repaired(now_us, key, &scratch[..length], out);
+            self.symbol = scratch;
+        }
+    }
+
+    fn deliver_repaired(&mut self, now_us: u64, key: PacketKey, symbol: &[u8], out: &mut impl Output) {
+        let Some(group) = self.groups.index(key.stream.group) else { return };
+        let Ok(data) = Data::from_symbol(key.name(), key.stream.group, symbol) else { return };
+        let Some((seq, mark)) = self.accept(now_us, group, &data) else { return };
+        deliver(&data, seq, How::Repaired, mark.map(|mark| now_us.saturating_sub(mark.since_us)), out);
+        self.counts.repaired += 1;
+        self.spread(now_us, group, key, &[symbol], out);
+    }
+}
+
+/// The decoder's view of the data buffer.
+struct Solving<'a> {
+    buffer: &'a mut Buffer,
+    solved: &'a mut Vec<u64>,
+    unsound: &'a mut UnsoundCounts,
+}
+
+impl Window for Solving<'_> {
+    fn known(&self, id: SymbolId) -> Option<&[u8]> {
+        self.buffer.symbol(id.0)
+    }
+
+    fn recovered(&mut self, id: SymbolId, symbol: &[u8]) -> bool {
+        let Some(key) = self.buffer.wanted(id.0) else { return false };
+        let name: Name = key.name();
+        match Data::from_symbol(name, key.stream.group, symbol) {
+            Ok(data) => {
+                let length = SYMBOL_HEAD + data.payload.len();
+                self.solved.push(id.0);
+                self.buffer.put(key, &[&symbol[..length]]).is_some()
+            }
+            Err(reason) => {
+                self.unsound.add(reason, 1);
+                false
+            }
+        }
+    }
+}

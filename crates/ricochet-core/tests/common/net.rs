@@ -1,0 +1,251 @@
+//! Whole nodes on a network in virtual time, which loses, delays and repeats datagrams by a seed.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, HashSet};
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
+use ricochet_core::node::{How, Message, Output, To};
+use ricochet_core::tracker::Lost;
+use ricochet_core::{GroupId, Node, NodeConfig, NodeId, Seq, View};
+
+/// What the network does to datagrams.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Weather {
+    /// Share of data packets lost, at each receiver for itself.
+    pub(crate) data_loss: f64,
+    /// Share of all other datagrams lost.
+    pub(crate) other_loss: f64,
+    /// Share of datagrams that come twice.
+    pub(crate) repeat: f64,
+    pub(crate) delay_us: u64,
+    /// Each datagram takes up to so much longer, and may be overtaken.
+    pub(crate) jitter_us: u64,
+}
+
+impl Default for Weather {
+    fn default() -> Self {
+        Self { data_loss: 0.01, other_loss: 0.01, repeat: 0.0, delay_us: 50, jitter_us: 0 }
+    }
+}
+
+type Packet = (NodeId, GroupId, u64);
+
+/// When it arrives, its number, where, and the datagram.
+type Flight = (u64, u64, usize, Vec<u8>);
+
+/// What one application got.
+#[derive(Debug, Default)]
+pub(crate) struct Application {
+    pub(crate) got: HashMap<Packet, How>,
+    pub(crate) lost: HashSet<Packet>,
+    /// How long each mended packet was missing, counted from when it was sent.
+    pub(crate) mended_us: Vec<u64>,
+}
+
+#[derive(Default)]
+struct Wants {
+    datagrams: Vec<(To, Vec<u8>)>,
+    messages: Vec<(Packet, Vec<u8>, How)>,
+    lost: Vec<Packet>,
+}
+
+impl Output for Wants {
+    fn send(&mut self, to: To, datagram: &[u8]) {
+        self.datagrams.push((to, datagram.to_vec()));
+    }
+
+    fn deliver(&mut self, message: &Message<'_>) {
+        let packet = (message.sender, message.group, position(message.seq));
+        self.messages.push((packet, message.payload.to_vec(), message.how));
+    }
+
+    fn lost(&mut self, lost: &Lost) {
+        let positions = position(lost.first)..=position(lost.last);
+        self.lost.extend(positions.map(|at| (lost.key.sender, lost.key.group, at)));
+    }
+}
+
+/// Positions count from one lap in; senders count from 0.
+fn position(seq: Seq) -> u64 {
+    u64::from(seq.to_wire())
+}
+
+pub(crate) struct Net {
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) applications: Vec<Application>,
+    /// Nodes that are down hear and say nothing.
+    pub(crate) down: HashSet<usize>,
+    /// Nodes hear only those on their own side.
+    pub(crate) side: Vec<u8>,
+    members: HashMap<GroupId, Vec<usize>>,
+    /// What was sent, and when.
+    pub(crate) sent: HashMap<Packet, (u64, Vec<u8>)>,
+    weather: Weather,
+    flights: BinaryHeap<Reverse<Flight>>,
+    launched: u64,
+    pub(crate) now_us: u64,
+    dice: ChaCha8Rng,
+    pub(crate) bytes: u64,
+}
+
+impl Net {
+    pub(crate) fn new(
+        grouping: &[Vec<GroupId>],
+        c: u8,
+        weather: Weather,
+        seed: u64,
+        configure: impl Fn(NodeConfig) -> NodeConfig,
+    ) -> Self {
+        let view = super::view(grouping);
+        let mut members: HashMap<GroupId, Vec<usize>> = HashMap::new();
+        let mut nodes = Vec::new();
+        for (at, ids) in grouping.iter().enumerate() {
+            ids.iter().for_each(|&id| members.entry(id).or_default().push(at));
+            let config = configure(NodeConfig::new(NodeId(at as u32)));
+            let groups = super::groups(ids, c);
+            nodes.push(Node::new(config, groups, &view, seed * 10_000 + at as u64).expect("in range"));
+        }
+        Self {
+            applications: grouping.iter().map(|_| Application::default()).collect(),
+            down: HashSet::new(),
+            side: vec![0; nodes.len()],
+            members,
+            nodes,
+            sent: HashMap::new(),
+            weather,
+            flights: BinaryHeap::new(),
+            launched: 0,
+            now_us: 1_000_000,
+            dice: ChaCha8Rng::seed_from_u64(seed),
+            bytes: 0,
+        }
+    }
+
+    fn happens(&mut self, probability: f64) -> bool {
+        ((self.dice.next_u64() >> 11) as f64) < probability * (1u64 << 53) as f64
+    }
+
+    pub(crate) fn calm(&mut self) {
+        self.weather = Weather { data_loss: 0.0, other_loss: 0.0, ..self.weather };
+    }
+
+    pub(crate) fn multicast(&mut self, from: usize, group: GroupId, payload: &[u8]) {
+        let mut wants = Wants::default();
+        let seq =
+            self.nodes[from].multicast(self.now_us, group, payload, false, &mut wants).expect("it fits");
+        let packet = (NodeId(from as u32), group, u64::from(seq));
+        self.sent.insert(packet, (self.now_us, payload.to_vec()));
+        self.carry_out(from, wants);
+    }
+
+    /// Time passes, datagrams arrive and timers fire.
+    pub(crate) fn advance(&mut self, by_us: u64) {
+        let end_us = self.now_us + by_us;
+        loop {
+            let arrival = self.flights.peek().map(|Reverse(flight)| flight.0);
+            let timer = (0..self.nodes.len())
+                .filter(|at| !self.down.contains(at))
+                .filter_map(|at| self.nodes[at].poll_timeout().map(|due_us| (due_us.max(self.now_us), at)))
+                .min();
+            let next_us = [arrival, timer.map(|(due_us, _)| due_us)].into_iter().flatten().min();
+            let Some(next_us) = next_us.filter(|&next_us| next_us <= end_us) else { break };
+            self.now_us = self.now_us.max(next_us);
+            let mut wants = Wants::default();
+            match (arrival, timer) {
+                (Some(at_us), _) if at_us <= next_us => {
+                    let Some(Reverse((_, _, to, datagram))) = self.flights.pop() else { break };
+                    if !self.down.contains(&to) {
+                        self.nodes[to].handle_datagram(self.now_us, &datagram, &mut wants);
+                        self.carry_out(to, wants);
+                    }
+                }
+                (_, Some((_, at))) => {
+                    self.nodes[at].handle_timeout(self.now_us, &mut wants);
+                    self.carry_out(at, wants);
+                }
+                _ => break,
+            }
+        }
+        self.now_us = end_us;
+    }
+
+    pub(crate) fn change_view(&mut self, at: usize, view: &View) {
+        let mut wants = Wants::default();
+        self.nodes[at].change_view(view, &mut wants);
+        self.carry_out(at, wants);
+    }
+
+    fn carry_out(&mut self, from: usize, wants: Wants) {
+        for (to, datagram) in wants.datagrams {
+            let receivers = match to {
+                To::Node(node) => vec![node.0 as usize],
+                To::Group(group) => {
+                    let members = self.members.get(&group).cloned().unwrap_or_default();
+                    members.into_iter().filter(|&member| member != from).collect()
+                }
+            };
+            for receiver in receivers {
+                self.launch(from, receiver, &datagram);
+            }
+        }
+        let application = &mut self.applications[from];
+        for (packet, payload, how) in wants.messages {
+            let (sent_us, sent) = self.sent.get(&packet).expect("delivered what was never sent");
+            assert_eq!(*sent, payload, "{packet:?} was altered");
+            assert!(application.got.insert(packet, how).is_none(), "{packet:?} was delivered twice");
+            assert!(!application.lost.contains(&packet), "{packet:?} came after it was reported lost");
+            if how != How::Multicast {
+                application.mended_us.push(self.now_us - sent_us);
+            }
+        }
+        for packet in wants.lost {
+            assert!(!application.got.contains_key(&packet), "{packet:?} was reported lost, and had come");
+            application.lost.insert(packet);
+        }
+    }
+
+    fn launch(&mut self, from: usize, to: usize, datagram: &[u8]) {
+        let is_data = datagram[0] & 0xf == 1;
+        let loss = if is_data { self.weather.data_loss } else { self.weather.other_loss };
+        self.bytes += datagram.len() as u64;
+        let repeats = if self.happens(self.weather.repeat) { 2 } else { 1 };
+        for _ in 0..repeats {
+            if self.side[from] != self.side[to] || self.happens(loss) {
+                continue;
+            }
+            let jitter_us = match self.weather.jitter_us {
+                0 => 0,
+                jitter_us => self.dice.next_u64() % jitter_us,
+            };
+            self.launched += 1;
+            let due_us = self.now_us + self.weather.delay_us + jitter_us;
+            self.flights.push(Reverse((due_us, self.launched, to, datagram.to_vec())));
+        }
+    }
+
+    /// Packets that a member neither got nor was told of.
+    pub(crate) fn unaccounted(&self) -> Vec<(usize, Packet)> {
+        let mut unaccounted = Vec::new();
+        for packet in self.sent.keys() {
+            for &member in &self.members[&packet.1] {
+                let application = &self.applications[member];
+                let known = application.got.contains_key(packet) || application.lost.contains(packet);
+                if !known && packet.0.0 as usize != member {
+                    unaccounted.push((member, *packet));
+                }
+            }
+        }
+        unaccounted
+    }
+
+    /// Packets that members got in a certain way.
+    pub(crate) fn count(&self, how: How) -> usize {
+        let got = self.applications.iter().flat_map(|application| application.got.values());
+        got.filter(|&&other| other == how).count()
+    }
+
+    pub(crate) fn reported_lost(&self) -> usize {
+        self.applications.iter().map(|application| application.lost.len()).sum()
+    }
+}
