@@ -241,9 +241,9 @@ impl Gateway {
 
     /// The tap has been drained since the last gap, and so has the repair channel: recovery goes on with what is sent from
     /// now on. Without a gap this does nothing.
-    pub fn handle_caught_up(&mut self) {
+    pub fn handle_caught_up(&mut self, now_us: u64) {
         for peer in &mut self.peers {
-            peer.ingress.caught_up();
+            peer.ingress.caught_up(now_us);
         }
     }
 

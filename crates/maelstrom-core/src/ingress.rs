@@ -71,10 +71,11 @@ pub(crate) struct Ingress {
     counts: IngressCounts,
     delays_us: Histogram<u64>,
     held: Held,
-    /// Whether packets may be here that the tap has not shown.
-    blind: bool,
+    sight: Sight,
     /// So many places beyond the newest one named may packets have arrived.
     blind_margin: u64,
+    /// After so long every packet has been named that repairs still name.
+    give_up_us: u64,
     /// The held repair in use.
     due: Vec<u8>,
     /// A repair's symbol while its fields are taken out.
@@ -83,6 +84,17 @@ pub(crate) struct Ingress {
     next_half: usize,
     /// A repair put together from two halves.
     joined: Vec<u8>,
+}
+
+/// Whether packets may be here that the tap has not shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sight {
+    /// None.
+    Clear,
+    /// Yes, and more may come.
+    Blind,
+    /// Yes, but no more come: none beyond the place that the first repair since gives, none after a time.
+    Clearing { until_us: u64, beyond: Option<Seq> },
 }
 
 #[derive(Default)]
@@ -119,8 +131,9 @@ impl Ingress {
             counts: IngressCounts::default(),
             delays_us: Histogram::new_with_bounds(1, DELAY_MAX_US, 2).expect("constant bounds are valid"),
             held: Held::new(symbol_max + RECIPE_MAX),
-            blind: false,
+            sight: Sight::Clear,
             blind_margin: window / 4 + GAP_MARGIN,
+            give_up_us: config.give_up_us,
             due: Vec::with_capacity(symbol_max + RECIPE_MAX),
             scratch: vec![0; symbol_max].into_boxed_slice(),
             halves: slots.collect(),
@@ -180,7 +193,7 @@ impl Ingress {
         if self.ledger.reach(&mut self.shelf, view.last()) {
             self.expire();
         }
-        if self.blind {
+        if self.is_blind_to(around.now_us, &view) {
             self.skip_before(self.ledger.newest().plus(1));
             self.counts.unused.add(Unused::Blind);
             return Ok(());
@@ -302,17 +315,30 @@ impl Ingress {
     /// The tap has missed packets that arrived: what repairs miss may be here. They bring nothing back until
     /// [`Ingress::caught_up`].
     pub(crate) fn gap(&mut self) {
-        self.blind = true;
+        self.sight = Sight::Blind;
         self.held.clear();
         self.skip_before(self.ledger.newest().plus(1));
     }
 
-    /// The tap sees everything again, and every repair that had come by now has been looked at: of what arrived unseen
-    /// nothing is newer than `blind_margin` places beyond what they named.
-    pub(crate) fn caught_up(&mut self) {
-        if std::mem::take(&mut self.blind) {
-            self.skip_before(self.ledger.newest().plus(self.blind_margin));
+    /// The tap sees everything again, and every repair that had come by now has been looked at.
+    pub(crate) fn caught_up(&mut self, now_us: u64) {
+        if self.sight == Sight::Blind {
+            self.sight = Sight::Clearing { until_us: now_us + self.give_up_us, beyond: None };
         }
+    }
+
+    /// Whether a repair may name packets that arrived unseen. The first one after the gap tells how far the stream has come:
+    /// those before it may have been lost, with all that they named.
+    fn is_blind_to(&mut self, now_us: u64, view: &RecipeView<'_>) -> bool {
+        let Sight::Clearing { until_us, beyond } = self.sight else { return self.sight == Sight::Blind };
+        let beyond = beyond.unwrap_or(self.ledger.newest().plus(self.blind_margin));
+        let is_beyond = view.entries().next().is_some_and(|oldest| oldest.seq >= beyond);
+        if is_beyond {
+            self.skip_before(beyond);
+        }
+        let is_blind = !is_beyond && now_us < until_us;
+        self.sight = if is_blind { Sight::Clearing { until_us, beyond: Some(beyond) } } else { Sight::Clear };
+        is_blind
     }
 
     fn skip_before(&mut self, limit: Seq) {

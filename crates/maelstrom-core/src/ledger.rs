@@ -133,7 +133,10 @@ impl Ledger {
                 return self.end_run();
             }
             Place::Arrived { count, .. } => {
-                self.count_nameless(count);
+                match count {
+                    0 => self.between = None,
+                    _ => self.count_nameless(count),
+                }
                 self.end_run();
             }
             Place::Missing { .. } => {

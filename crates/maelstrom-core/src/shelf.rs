@@ -17,7 +17,7 @@ use crate::wire::Entry;
 pub(crate) enum Place {
     /// No repair has named it yet.
     Unnamed,
-    /// It arrived, as that one of all arrivals.
+    /// It arrived, as that one of all arrivals; 0 if it is one of several equal ones.
     Arrived { handle: SymbolHandle, at_us: u64, count: u64 },
     /// A repair named it, at that time, and it has not been seen.
     Missing { name: Name, fields: MutableFields, since_us: u64 },
@@ -170,7 +170,8 @@ impl Shelf {
         let place = match found.filter(|arrivals| arrivals.unbound > 0) {
             Some(arrivals) => {
                 arrivals.unbound -= 1;
-                Place::Arrived { handle: arrivals.handle, at_us: arrivals.at_us, count: arrivals.count }
+                let count = if arrivals.live == 1 { arrivals.count } else { 0 };
+                Place::Arrived { handle: arrivals.handle, at_us: arrivals.at_us, count }
             }
             None => {
                 self.want(entry.name, entry.seq);

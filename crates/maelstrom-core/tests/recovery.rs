@@ -92,7 +92,7 @@ fn packets_that_the_tap_missed_are_not_taken_for_lost() {
         let blind = (1_000..1_300).contains(&n);
         if n == 1_300 {
             pair.gateways[B].handle_gap();
-            pair.gateways[B].handle_caught_up();
+            pair.gateways[B].handle_caught_up(pair.now_us);
         }
         pair.send(A, &udp(A, n as u16, &payload(n)), blind);
         pair.advance(100);
@@ -177,6 +177,42 @@ fn what_no_repair_names_is_counted_as_lost() {
     pair.advance(3_000_000);
     let report = pair.status(B, |peer| *peer.report);
     assert_eq!((report.lost, report.recovered), (u64::from(nameless), 0), "{report:?}");
+}
+
+/// A gateway that stood still has lost packets and repairs alike, from buffers that were full.
+#[test]
+fn what_came_while_a_gateway_stood_still_is_not_injected() {
+    let mut pair = Pair::up([config(A), config(B)]);
+    for n in 0..20_000u32 {
+        let still = (2_000..8_000).contains(&n);
+        if n == 8_000 {
+            pair.gateways[B].handle_gap();
+            pair.gateways[B].handle_caught_up(pair.now_us);
+        }
+        pair.lose_datagram = Box::new(move || still);
+        let is_lost = n > 12_000 && n % 100 == 7;
+        pair.send(A, &udp(A, n as u16, &payload(n)), still || is_lost);
+        pair.advance(100);
+    }
+    pair.advance(3_000_000);
+    assert_eq!(pair.recovered[B].len(), 80, "those that were lost later, and no others");
+}
+
+/// At few packets a second the places that a gap leaves in doubt would take minutes to pass.
+#[test]
+fn recovery_goes_on_soon_after_a_gap_however_slow_the_stream() {
+    let mut pair = Pair::up([config(A), config(B)]);
+    for n in 0..100u16 {
+        pair.send(A, &udp(A, n, b"slow"), false);
+        pair.advance(100_000);
+    }
+    pair.gateways[B].handle_gap();
+    pair.gateways[B].handle_caught_up(pair.now_us);
+    for n in 100..200u16 {
+        pair.send(A, &udp(A, n, b"slow"), n == 150);
+        pair.advance(100_000);
+    }
+    assert_eq!(pair.recovered[B], [udp(A, 150, b"slow")]);
 }
 
 #[test]

@@ -61,6 +61,11 @@ impl Engine {
         let (mut packets, mut round) = (0, Round { more: true, unseen: false });
         while round.more && packets < PACKETS_MAX {
             let drained = tap.drain(CAPTURES_MAX, |captured| {
+                let captured_us = captured.time_ns.map_or(*now_us, |ns| ns / 1000);
+                // If we come late, what may leave already must not take along what may not.
+                if held_back.take_if(|held_back| held_back.due_us() <= captured_us).is_some() {
+                    flush(out, gateway, outlets, counts);
+                }
                 let datagrams = out.datagrams.len();
                 let cut = segment::cut(captured.packet, &captured.offload, scratch, |packet| match captured
                     .direction
@@ -78,7 +83,6 @@ impl Engine {
                     flush(out, gateway, outlets, counts);
                     *held_back = None;
                 } else if out.datagrams.len() > datagrams {
-                    let captured_us = captured.time_ns.map_or(*now_us, |ns| ns / 1000);
                     held_back.get_or_insert(HeldBack { first_us: captured_us, last_us: 0 }).last_us =
                         captured_us;
                 }
@@ -97,7 +101,9 @@ impl Engine {
 
     /// Sends what may be sent at `now_us`: all but repairs that must let their packets go ahead.
     pub(crate) fn flush_due(&mut self, now_us: u64, outlets: &mut Outlets) {
-        if self.held_back_until_us().is_some_and(|due_us| due_us > now_us) && !self.out.is_nearly_full() {
+        // A time that cannot be is another clock's: a process may live in a time namespace of its own.
+        let waits = |due_us: u64| due_us > now_us && due_us <= now_us + HELD_BACK_MAX_US;
+        if self.held_back_until_us().is_some_and(waits) && !self.out.is_nearly_full() {
             return inject(&mut self.out, outlets, &mut self.counts);
         }
         self.flush(outlets);
@@ -105,8 +111,7 @@ impl Engine {
 
     /// When [`Engine::flush_due`] has something to send that it holds back now.
     pub(crate) fn held_back_until_us(&self) -> Option<u64> {
-        let held_back = self.held_back.as_ref()?;
-        Some((held_back.last_us + HEAD_START_US).min(held_back.first_us + HELD_BACK_MAX_US))
+        self.held_back.as_ref().map(HeldBack::due_us)
     }
 }
 
@@ -114,6 +119,12 @@ impl Engine {
 struct HeldBack {
     first_us: u64,
     last_us: u64,
+}
+
+impl HeldBack {
+    fn due_us(&self) -> u64 {
+        (self.last_us + HEAD_START_US).min(self.first_us + HELD_BACK_MAX_US)
+    }
 }
 
 fn flush(out: &mut Outbox, gateway: &Gateway, outlets: &mut Outlets, counts: &mut DriverCounts) {

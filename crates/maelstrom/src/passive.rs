@@ -252,7 +252,7 @@ impl Passive {
         self.inbox.clear();
         if self.behind == 0 && self.channel == Channel::Drained && self.ports.are_whole() {
             self.paused = false;
-            self.engine.gateway.handle_caught_up();
+            self.engine.gateway.handle_caught_up(self.engine.now_us);
         }
     }
 
