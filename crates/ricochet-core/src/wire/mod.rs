@@ -1,4 +1,4 @@
-//! The datagrams, byte for byte (`WIRE.md`). All numbers are big-endian.
+//! The datagrams, byte for byte (`docs/wire.md`). All numbers are big-endian.
 //!
 //! Reading borrows the datagram, copies no payload and allocates nothing; whatever the bytes, it ends in a view or in
 //! a counted reason. A driver with a cluster key appends a trailer of its own to each datagram, and checks and cuts it
