@@ -1,42 +1,6 @@
 //! Every drop is counted by its reason, and these are the reasons.
 
-/// Declares an enum of reasons with their names, and an array of counters indexed by it.
-macro_rules! reasons {
-    ($(#[$doc:meta])* $enum:ident, $counts:ident { $($(#[$variant_doc:meta])* $variant:ident = $name:literal),+ $(,)? }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-        #[non_exhaustive]
-        pub enum $enum {
-            $($(#[$variant_doc])* #[error($name)] $variant,)+
-        }
-
-        impl $enum {
-            /// All reasons, in order of declaration.
-            pub const ALL: &[$enum] = &[$($enum::$variant,)+];
-        }
-
-        /// How often each reason struck.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct $counts([u64; $enum::ALL.len()]);
-
-        impl $counts {
-            /// Counts one more.
-            pub fn add(&mut self, reason: $enum) {
-                self.0[reason as usize] += 1;
-            }
-
-            /// The count of one reason.
-            pub fn count(&self, reason: $enum) -> u64 {
-                self.0[reason as usize]
-            }
-
-            /// Reason and count, in order of declaration.
-            pub fn iter(&self) -> impl Iterator<Item = ($enum, u64)> + '_ {
-                $enum::ALL.iter().map(|&reason| (reason, self.count(reason)))
-            }
-        }
-    };
-}
+use foundation::reasons;
 
 reasons! {
     /// Why an outgoing packet gets no repair. It travels all the same.

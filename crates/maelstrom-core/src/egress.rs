@@ -9,10 +9,10 @@ use crate::counters::{Unsent, UnsentCounts};
 use crate::identity::Identity;
 use crate::outbox::Queue;
 use crate::packet::Packet;
-use crate::seq::Seq;
 use crate::session::Sealer;
 use crate::symbol::{SYMBOL_HEADER, Symbol};
 use crate::wire::{Entry, Half, Recipe, SEALED_HEADER, Scheme, TAG, write_half_header};
+use foundation::Seq;
 
 /// Counts of one peer's egress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

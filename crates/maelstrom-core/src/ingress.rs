@@ -15,10 +15,10 @@ use crate::ledger::Ledger;
 use crate::outbox::Queue;
 use crate::packet::{MutableFields, Packet};
 use crate::prefixes::PrefixTable;
-use crate::seq::Seq;
 use crate::shelf::{Arrived, Place, Shelf};
 use crate::symbol::{SYMBOL_HEADER, Symbol, subtract_fields, verify};
 use crate::wire::{Half, LossReport, RecipeView, Scheme, TERMS_MAX};
+use foundation::Seq;
 
 pub(crate) use crate::ledger::TICK_US;
 

@@ -1,8 +1,8 @@
 //! The fate of every packet that repairs have named, settled in order of the stream.
 
-use crate::seq::Seq;
 use crate::shelf::{Place, Shelf};
 use crate::wire::LossReport;
+use foundation::Seq;
 
 /// How often [`Ledger::tick`] wants to be called.
 pub(crate) const TICK_US: u64 = 100_000;

@@ -21,15 +21,14 @@ pub mod packet;
 mod peer;
 mod prefixes;
 pub mod replay;
-mod seq;
 pub mod session;
 mod shelf;
 pub mod symbol;
 pub mod wire;
 
 pub use egress::EgressCounts;
+pub use foundation::Seq;
 pub use gateway::{Config, ConfigError, Gateway, PeerConfig, PeerStatus};
 pub use ingress::{IngressConfig, IngressCounts};
 pub use outbox::Outbox;
-pub use seq::Seq;
 pub use session::PeerKey;

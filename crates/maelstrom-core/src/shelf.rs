@@ -8,9 +8,9 @@ use hashbrown::HashTable;
 
 use crate::identity::Name;
 use crate::packet::MutableFields;
-use crate::seq::Seq;
 use crate::symbol::Symbol;
 use crate::wire::Entry;
+use foundation::Seq;
 
 /// One place in the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use super::{BodyKind, Reader, SEALED_HEADER, TAG, Writer};
 use crate::counters::Rejected;
 use crate::identity::Name;
 use crate::packet::MutableFields;
-use crate::seq::Seq;
 use crate::symbol::SYMBOL_HEADER;
+use foundation::Seq;
 
 /// Most packets in one repair.
 pub const TERMS_MAX: usize = 64;

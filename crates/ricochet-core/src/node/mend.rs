@@ -139,7 +139,7 @@ impl Window for Solving<'_> {
                 self.buffer.put(key, &[&symbol[..length]]).is_some()
             }
             Err(reason) => {
-                self.unsound.add(reason, 1);
+                self.unsound.add(reason);
                 false
             }
         }

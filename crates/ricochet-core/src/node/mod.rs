@@ -128,7 +128,7 @@ impl Node {
     /// A datagram came, from which any trailer was cut off.
     pub fn handle_datagram(&mut self, now_us: u64, datagram: &[u8], out: &mut impl Output) {
         if let Err(reason) = self.receive(now_us, datagram, out) {
-            self.counts.malformed.add(reason, 1);
+            self.counts.malformed.add(reason);
         }
         self.report_lost(out);
     }

@@ -1,8 +1,8 @@
 //! What a node wants done.
 
 use crate::ids::{GroupId, NodeId};
-use crate::seq::Seq;
 use crate::tracker::Lost;
+use foundation::Seq;
 
 /// Where a datagram goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -4,9 +4,9 @@ use super::ask::Mark;
 use super::{How, Message, Node, Output};
 use crate::buffer::PacketKey;
 use crate::ids::GroupIndex;
-use crate::seq::Seq;
 use crate::tracker::Arrival;
 use crate::wire::{Data, HeartbeatView};
+use foundation::Seq;
 
 impl Node {
     /// A data packet came, by itself or on request.

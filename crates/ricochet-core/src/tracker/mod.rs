@@ -19,8 +19,8 @@ use hashbrown::HashMap;
 use crate::counters::{GivenUp, GivenUpCounts};
 use crate::ids::StreamKey;
 use crate::links::{Ends, Links};
-use crate::seq::Seq;
 pub use config::{TrackerConfig, TrackerConfigError};
+use foundation::Seq;
 use pool::{Pool, Span};
 
 /// What an arrival is.
@@ -459,7 +459,7 @@ impl<M: Copy + PartialEq> Tracker<M> {
     }
 
     fn report(&mut self, stream: usize, first: Seq, last: Seq, reason: GivenUp) {
-        self.given_up.add(reason, last.0 - first.0 + 1);
+        self.given_up.add_times(reason, last.0 - first.0 + 1);
         if self.lost.len() == REPORTS_MAX {
             self.unreported += 1;
             return;

@@ -2,7 +2,7 @@
 
 use super::Interval;
 use crate::links::{Ends, Links};
-use crate::seq::Seq;
+use foundation::Seq;
 
 /// An interval in the pool.
 #[derive(Clone, Copy, Debug)]

@@ -16,7 +16,7 @@ fn data() -> Data<'static> {
     }
 }
 
-/// The bytes that `WIRE.md` promises.
+/// The bytes that `docs/wire.md` promises.
 #[test]
 fn a_data_packet_is_these_bytes() {
     let mut bytes = [0; 29];

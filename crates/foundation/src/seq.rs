@@ -1,7 +1,7 @@
-//! The one wrap-safe type for positions in a peer's stream of source packets.
+//! The one wrap-safe type for positions in a stream of packets.
 
-/// Position of a source packet in the stream that one gateway protects for one peer, counted from the start of a
-/// session. On the wire 32 bits; inside, 64, so that it never wraps.
+/// Position of a packet in its stream: Maelstrom's is what one gateway protects for one peer in a session, Ricochet's what one
+/// sender sent to one group. On the wire 32 bits; inside, 64, so that it never wraps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Seq(pub u64);
 
@@ -11,16 +11,22 @@ impl Seq {
         self.0 as u32
     }
 
-    /// The position nearest to `near` whose low 32 bits are `wire`.
+    /// The position nearest to `near` whose low 32 bits are `wire`; the first one where that would lie before it.
     pub fn from_wire(wire: u32, near: Seq) -> Seq {
         let ahead = wire.wrapping_sub(near.0 as u32) as i32;
         Seq(near.0.saturating_add_signed(i64::from(ahead)))
     }
 
+    /// The position at which a stream is taken up whose history is unknown: one lap in, so that packets older than
+    /// the first one seen have their places too, also across a wrap.
+    pub fn first_seen(wire: u32) -> Seq {
+        Seq(1 << 32 | u64::from(wire))
+    }
+
     /// The position `steps` later.
     #[must_use]
     pub fn plus(self, steps: u64) -> Seq {
-        Seq(self.0 + steps)
+        Seq(self.0.saturating_add(steps))
     }
 
     /// The position `steps` earlier, the first one at the least.
@@ -40,6 +46,12 @@ mod tests {
         assert_eq!(Seq::from_wire(3, near), Seq(0x2_0000_0003));
         assert_eq!(Seq::from_wire(0xffff_fff0, near), Seq(0x1_ffff_fff0));
         assert_eq!(Seq::from_wire(0xffff_ffff, Seq(0)), Seq(0), "nothing lies before the first");
+    }
+
+    #[test]
+    fn what_came_before_the_first_seen_has_a_place() {
+        let first = Seq::first_seen(2);
+        assert_eq!(Seq::from_wire(0xffff_fffe, first), first.minus(4));
     }
 
     proptest::proptest! {
