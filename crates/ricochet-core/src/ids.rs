@@ -12,6 +12,11 @@ pub struct NodeId(pub u32);
 pub struct GroupId(pub u64);
 
 impl GroupId {
+    /// The group that applications call `name`: XXH3-64 of it (`docs/wire.md`).
+    pub fn of_name(name: &str) -> Self {
+        Self(xxhash_rust::xxh3::xxh3_64(name.as_bytes()))
+    }
+
     /// The short form that recipes carry.
     pub fn tag(self) -> GroupTag {
         GroupTag(self.0 as u32)

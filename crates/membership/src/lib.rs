@@ -1,0 +1,2 @@
+//! Who is in which group, and at which address.
+#![forbid(unsafe_code)]

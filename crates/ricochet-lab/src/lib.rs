@@ -1,0 +1,2 @@
+//! Ricochet nodes by the hundred in virtual time.
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! Multicast that recovers lost packets within milliseconds.
+#![forbid(unsafe_code)]
