@@ -1,36 +1,9 @@
 //! Two gateways with traffic, losses and recoveries allocate nothing per packet.
-#![allow(unsafe_code, reason = "a counting allocator cannot be written without")]
 
 mod pair;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
 use maelstrom_core::Gateway;
 use pair::{A, B, address, coin, config, udp};
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: everything is handed to the system's allocator; the counter is a thread local that needs no allocation.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promises are the system allocator's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: it came from `alloc` above.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn neither_direction_allocates_per_packet() {
@@ -49,26 +22,27 @@ fn neither_direction_allocates_per_packet() {
             maelstrom_core::packet::MutableFields { ttl: 63, tos: 0 },
         );
         // Hellos, of which there is one a second, may allocate; the first half is for finding each other.
-        let before = ALLOCATIONS.get();
-        gateways[A].handle_outgoing(now_us, &packet, &mut out[A]);
-        if !lose() {
-            gateways[B].handle_incoming(now_us, &packet, &mut out[B]);
-        }
-        for side in [A, B] {
-            gateways[side].handle_timeout(now_us, &mut out[side]);
-            let [out_a, out_b] = &mut out;
-            let (from, to) = if side == A { (out_a, out_b) } else { (out_b, out_a) };
-            for (_, bytes) in from.datagrams.iter() {
-                let datagram = &mut datagram[..bytes.len()];
-                datagram.copy_from_slice(bytes);
-                gateways[1 - side].handle_datagram(now_us, address(side), datagram, to);
+        let made = allocation_counter::measure(|| {
+            gateways[A].handle_outgoing(now_us, &packet, &mut out[A]);
+            if !lose() {
+                gateways[B].handle_incoming(now_us, &packet, &mut out[B]);
             }
-            from.datagrams.clear();
-        }
-        recovered += out[B].recovered.len();
-        out[B].recovered.clear();
+            for side in [A, B] {
+                gateways[side].handle_timeout(now_us, &mut out[side]);
+                let [out_a, out_b] = &mut out;
+                let (from, to) = if side == A { (out_a, out_b) } else { (out_b, out_a) };
+                for (_, bytes) in from.datagrams.iter() {
+                    let datagram = &mut datagram[..bytes.len()];
+                    datagram.copy_from_slice(bytes);
+                    gateways[1 - side].handle_datagram(now_us, address(side), datagram, to);
+                }
+                from.datagrams.clear();
+            }
+            recovered += out[B].recovered.len();
+            out[B].recovered.clear();
+        });
         if n >= 30_000 {
-            allocated += ALLOCATIONS.get() - before;
+            allocated += made.count_total;
         }
     }
     assert!(recovered > 1_500, "{recovered} recovered");

@@ -3,9 +3,6 @@
 
 mod common;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use ricochet_core::bins::BinsConfig;
@@ -13,29 +10,6 @@ use ricochet_core::counters::GivenUp;
 use ricochet_core::tracker::{Tracker, TrackerConfig};
 use ricochet_core::wire::{Data, Datagram, Repair};
 use ricochet_core::{GroupId, NodeId};
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: everything is handed to the system's allocator; the counter is a thread local that needs no allocation.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promises are the system allocator's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: it came from `alloc` above.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn no_packet_makes_a_node_allocate() {
@@ -56,48 +30,49 @@ fn no_packet_makes_a_node_allocate() {
     let (mut datagram, mut outgoing) = (vec![0; 1_500], vec![0; 1_500]);
     let (mut received, mut sent) = (0u32, 0u32);
 
-    let before = ALLOCATIONS.get();
-    for now_us in (0..2_000_000u64).step_by(100) {
-        let at = (rng.next_u32() as usize) % groups.len();
-        let (index, group) = groups.iter().nth(at).unwrap();
-        let sender = rng.next_u32() % 8;
-        let seq = &mut seqs[at * 8 + sender as usize];
-        *seq = seq.wrapping_add(1 + u32::from(rng.next_u32() % 20 == 0));
-        let data = Data {
-            sender: NodeId(sender),
-            group: group.id,
-            seq: *seq,
-            sender_seq: 0,
-            expires: false,
-            fragment: false,
-            payload: &[7; 1_000],
-        };
-        let length = data.write(&mut datagram);
-        let Ok(Datagram::Data(data)) = Datagram::read(&datagram[..length]) else {
-            panic!("it was written well")
-        };
-        received += u32::from(tracker.received(now_us, data.key(), data.seq, now_us).what.is_new());
-        let head = data.symbol_head();
-        let mut emit = |repair: ricochet_core::bins::Outgoing<'_>| {
-            let wire = Repair { from: NodeId(NODE), names: repair.names, symbol: repair.symbol };
-            let length = wire.write(&mut outgoing);
-            let Ok(Datagram::Repair(view)) = Datagram::read(&outgoing[..length]) else {
-                panic!("written well")
+    let made = allocation_counter::measure(|| {
+        for now_us in (0..2_000_000u64).step_by(100) {
+            let at = (rng.next_u32() as usize) % groups.len();
+            let (index, group) = groups.iter().nth(at).unwrap();
+            let sender = rng.next_u32() % 8;
+            let seq = &mut seqs[at * 8 + sender as usize];
+            *seq = seq.wrapping_add(1 + u32::from(rng.next_u32() % 20 == 0));
+            let data = Data {
+                sender: NodeId(sender),
+                group: group.id,
+                seq: *seq,
+                sender_seq: 0,
+                expires: false,
+                fragment: false,
+                payload: &[7; 1_000],
             };
-            for name in view.names() {
-                let group: GroupId = groups.id(groups.by_tag(name.group).unwrap());
-                let key = ricochet_core::StreamKey { sender: name.sender, group };
-                tracker.named(now_us, key, name.seq, now_us);
+            let length = data.write(&mut datagram);
+            let Ok(Datagram::Data(data)) = Datagram::read(&datagram[..length]) else {
+                panic!("it was written well")
+            };
+            received += u32::from(tracker.received(now_us, data.key(), data.seq, now_us).what.is_new());
+            let head = data.symbol_head();
+            let mut emit = |repair: ricochet_core::bins::Outgoing<'_>| {
+                let wire = Repair { from: NodeId(NODE), names: repair.names, symbol: repair.symbol };
+                let length = wire.write(&mut outgoing);
+                let Ok(Datagram::Repair(view)) = Datagram::read(&outgoing[..length]) else {
+                    panic!("written well")
+                };
+                for name in view.names() {
+                    let group: GroupId = groups.id(groups.by_tag(name.group).unwrap());
+                    let key = ricochet_core::StreamKey { sender: name.sender, group };
+                    tracker.named(now_us, key, name.seq, now_us);
+                }
+                sent += repair.targets.len() as u32;
+            };
+            bins.fire_due(now_us, &mut rng, &mut emit);
+            bins.push(now_us, index, data.name(), &[&head, data.payload], &mut rng, &mut emit).unwrap();
+            if now_us % 1_000 == 0 {
+                while tracker.pop_lost().is_some() {}
             }
-            sent += repair.targets.len() as u32;
-        };
-        bins.fire_due(now_us, &mut rng, &mut emit);
-        bins.push(now_us, index, data.name(), &[&head, data.payload], &mut rng, &mut emit).unwrap();
-        if now_us % 1_000 == 0 {
-            while tracker.pop_lost().is_some() {}
         }
-    }
-    assert_eq!(ALLOCATIONS.get() - before, 0);
+    });
+    assert_eq!(made.count_total, 0);
     assert!(received > 1_000 && sent > 1_000, "{received}, {sent}: everything was used");
     assert!(tracker.refused() > 0 && tracker.given_up().count(GivenUp::Idle) > 0, "the tables were full");
 }
