@@ -9,6 +9,7 @@
 //! | `loss.rs`, `loss/` | which packets a link loses: uniform, bursty, Markov, a recorded trace |
 //! | `namespace.rs`, `namespace/` | network namespaces held by a file descriptor, their devices, routes and sysctls |
 //! | `traffic.rs`, `traffic/` | TCP and UDP of the real kernel between two namespaces, measured |
+//! | `virtual_net.rs` | many nodes in virtual time: loss at each receiver, delay, disorder, partitions |
 //! | `units.rs` | quantities as people write them |
 //! | `privilege.rs` | may this process build namespaces? enter a user namespace when it may not |
 
@@ -26,6 +27,7 @@ pub mod privilege;
 pub mod topology;
 pub mod traffic;
 pub mod units;
+pub mod virtual_net;
 
 pub use emulator::{Direction, Emulator, EmulatorConfig};
 pub use error::LabError;
@@ -33,3 +35,4 @@ pub use link::LinkConfig;
 pub use loss::LossModel;
 pub use namespace::Namespace;
 pub use topology::{TwoSites, TwoSitesConfig};
+pub use virtual_net::VirtualNet;
