@@ -1,2 +1,27 @@
 //! Ricochet nodes by the hundred in virtual time.
+//!
+//! | file | what |
+//! |---|---|
+//! | `grouping.rs` | who is in which group: n nodes, d groups a node, s nodes a group (Ricochet §5) |
+//! | `cluster.rs`, `outbox.rs` | nodes on `netlab`'s virtual network: they join, crash, are cut off, send |
+//! | `ledger.rs` | what was sent and what became of it at each member; stops at the first thing that must not be |
+//! | `traffic.rs` | packets to random groups from random members at a given rate |
+//! | `bench.rs`, `figures.rs` | one run of the papers' setting, and its figures |
+//!
+//! Same seed, same run, on every machine: no clock is read and no socket opened.
 #![forbid(unsafe_code)]
+
+pub mod bench;
+pub mod cluster;
+pub mod figures;
+pub mod grouping;
+pub mod ledger;
+mod outbox;
+pub mod traffic;
+
+pub use bench::{Setting, SettingError};
+pub use cluster::{Cluster, ClusterConfig};
+pub use figures::Figures;
+pub use grouping::grouping;
+pub use ledger::{Fate, Ledger};
+pub use traffic::Traffic;

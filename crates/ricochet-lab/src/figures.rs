@@ -1,0 +1,161 @@
+//! The figures of a run.
+
+use ricochet_core::bins::BinsCounts;
+use ricochet_core::node::How;
+use serde::Serialize;
+
+use crate::cluster::Cluster;
+use crate::ledger::Fate;
+
+/// How long recoveries took, in milliseconds, from the moment at which the packet would have arrived.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Latency {
+    /// The mean.
+    pub mean: f64,
+    /// Half took no longer.
+    pub p50: f64,
+    /// 99 of 100 took no longer.
+    pub p99: f64,
+    /// The longest.
+    pub max: f64,
+}
+
+impl Latency {
+    /// Of latencies in microseconds, which are put in order.
+    #[must_use]
+    pub fn of(latencies_us: &mut [u64]) -> Self {
+        latencies_us.sort_unstable();
+        let Some(&max) = latencies_us.last() else { return Self::default() };
+        let rank =
+            |share: f64| latencies_us[((latencies_us.len() as f64 * share).ceil() as usize).max(1) - 1];
+        let mean_us = latencies_us.iter().sum::<u64>() as f64 / latencies_us.len() as f64;
+        let ms = |us: u64| us as f64 / 1e3;
+        Self { mean: mean_us / 1e3, p50: ms(rank(0.5)), p99: ms(rank(0.99)), max: ms(max) }
+    }
+}
+
+/// What a run came to. A loss is one packet at one receiver.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Figures {
+    /// Packets sent in the measured time.
+    pub messages: u64,
+    /// Packets at receivers: each message once for each member but its sender.
+    pub expected: u64,
+    /// Of these, dropped by the network.
+    pub lost: u64,
+    /// Share of the lost that came back.
+    pub recovered_percent: f64,
+    /// Lost packets that repairs brought back.
+    pub repaired: u64,
+    /// Lost packets that came back on request.
+    pub requested: u64,
+    /// How long recoveries took.
+    pub latency_ms: Latency,
+    /// Repairs among all data and repair packets that arrived (Ricochet §5.2).
+    pub overhead_percent: f64,
+    /// Bytes of all datagrams that are no data packets, relative to the bytes of data packets.
+    pub overhead_bytes_percent: f64,
+    /// Symbols added to sums for each packet that entered the bins.
+    pub xors_per_packet: f64,
+    /// Packets at receivers that were never delivered.
+    pub undelivered: u64,
+    /// Packets that were delivered twice: the ledger stops at the first, so none.
+    pub duplicates: u64,
+    /// Data packets that came to a node again, and were dropped there.
+    pub received_again: u64,
+    /// Processor time in nodes for each data packet that arrived, repairs and timers included; 0 if not measured.
+    pub cpu_us_per_packet: f64,
+    /// Bytes of frames for each message: each frame once where it leaves, and once at each receiver.
+    pub wire_bytes_per_message: f64,
+    /// Frames for each message, counted alike.
+    pub wire_frames_per_message: f64,
+    /// Datagrams sent, a multicast one once: data, retransmissions, repairs, requests, heartbeats.
+    pub datagrams: [u64; 5],
+    /// All latencies in microseconds, in order.
+    #[serde(skip)]
+    pub latencies_us: Vec<u64>,
+}
+
+impl Figures {
+    /// Of all that a cluster did until now.
+    #[must_use]
+    pub fn of(cluster: &Cluster) -> Self {
+        let mut figures = Self::default();
+        figures.count_packets(cluster);
+        // Where nothing was lost, all came back.
+        let back = figures.repaired + figures.requested;
+        figures.recovered_percent = if figures.lost == 0 { 100.0 } else { percent(back, figures.lost) };
+        figures.latency_ms = Latency::of(&mut figures.latencies_us);
+        figures.count_wires(cluster);
+        let bins = cluster.lives().iter().map(|life| *life.node.bins().counts());
+        let bins = bins.fold(BinsCounts::default(), |sum, counts| BinsCounts {
+            additions: sum.additions + counts.additions,
+            packets: sum.packets + counts.packets,
+            ..sum
+        });
+        figures.xors_per_packet = ratio(bins.additions, bins.packets);
+        figures.received_again = cluster.lives().iter().map(|life| life.node.counts().duplicates).sum();
+        figures
+    }
+
+    fn count_packets(&mut self, cluster: &Cluster) {
+        let ledger = cluster.ledger();
+        for sent in ledger.sent().iter().filter(|sent| sent.counted) {
+            self.messages += 1;
+            for (_, entry) in ledger.entries(sent) {
+                if matches!(entry.fate, Fate::Own | Fate::Excused) {
+                    continue;
+                }
+                self.expected += 1;
+                let missed_us = match (entry.fate, entry.missed_us) {
+                    (Fate::Got(How::Multicast), _) => None,
+                    (_, missed_us) => missed_us,
+                };
+                self.lost += u64::from(missed_us.is_some());
+                match (entry.fate, missed_us) {
+                    (Fate::Got(how), Some(missed_us)) => {
+                        self.repaired += u64::from(how == How::Repaired);
+                        self.requested += u64::from(how == How::Requested);
+                        self.latencies_us.push(entry.settled_us.saturating_sub(missed_us));
+                    }
+                    (Fate::Open | Fate::Lost, _) => self.undelivered += 1,
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn count_wires(&mut self, cluster: &Cluster) {
+        let [_, data, retransmissions, repairs, requests, heartbeats, ..] = *cluster.wires();
+        self.overhead_percent = percent(repairs.arrived, repairs.arrived + data.arrived);
+        let bytes: u64 = cluster.wires().iter().map(|wire| wire.bytes).sum();
+        self.overhead_bytes_percent = percent(bytes - data.bytes, data.bytes);
+        // Of all messages, also those that are not counted: their bytes are in the sum too.
+        self.wire_bytes_per_message = ratio(bytes, data.sent);
+        let frames: u64 = cluster.wires().iter().map(|wire| wire.sent + wire.copies).sum();
+        self.wire_frames_per_message = ratio(frames, data.sent);
+        self.datagrams = [data, retransmissions, repairs, requests, heartbeats].map(|wire| wire.sent);
+        self.cpu_us_per_packet = cluster.cpu_ns().map_or(0.0, |ns| ns / 1e3 / data.arrived.max(1) as f64);
+    }
+}
+
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+fn percent(part: u64, whole: u64) -> f64 {
+    100.0 * ratio(part, whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_of_the_nearest_rank() {
+        let latency = Latency::of(&mut (1..=200).rev().map(|n| n * 1_000).collect::<Vec<_>>());
+        assert_eq!(latency, Latency { mean: 100.5, p50: 100.0, p99: 198.0, max: 200.0 });
+        assert_eq!(Latency::of(&mut []), Latency::default());
+        assert_eq!(Latency::of(&mut [7_000]), Latency { mean: 7.0, p50: 7.0, p99: 7.0, max: 7.0 });
+    }
+}
