@@ -276,7 +276,7 @@ impl Cluster {
         let node = &mut self.lives[at].node;
         self.timing.calls += 1;
         match self.config.clock {
-            Some(clock) if self.timing.calls % TIMED_EVERY == 0 => {
+            Some(clock) if self.timing.calls.is_multiple_of(TIMED_EVERY) => {
                 let start_ns = clock();
                 let done = call(node, &mut self.outbox);
                 let took_ns = clock().saturating_sub(start_ns);

@@ -5,6 +5,7 @@ mod failure;
 mod gateway;
 mod link;
 mod log;
+mod multicast;
 mod output;
 
 use std::process::ExitCode;
@@ -18,6 +19,7 @@ Examples:
   undrop gateway check --config gateway.toml  every mistake in the file and on this machine
   undrop gateway run --config gateway.toml    protect the traffic to the peers
   undrop gateway status                       what the running gateway sees
+  undrop multicast bench                      how a cluster recovers lost multicast, simulated
 
 Exit codes: 0 fine, 1 failed, 2 wrong usage.";
 
@@ -49,6 +51,9 @@ enum Command {
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(demo::DemoArgs),
     Link(link::Args),
+    /// Multicast that recovers lost packets within milliseconds.
+    #[command(subcommand)]
+    Multicast(multicast::Command),
 }
 
 fn main() -> ExitCode {
@@ -58,6 +63,7 @@ fn main() -> ExitCode {
         Command::Gateway(command) => gateway::run(command),
         Command::Demo(args) => demo::run(&args),
         Command::Link(args) => link::run(&args),
+        Command::Multicast(command) => multicast::run(&command),
     };
     done.unwrap_or_else(|error| failure::report(&error))
 }
