@@ -15,6 +15,8 @@ reasons! {
         Idle = "stream silent",
         /// Asked for in vain.
         Unanswered = "asked for in vain",
+        /// Not waited for by [`Fifo`](crate::delivery::Fifo), which had no room for what came after it.
+        Skipped = "no room to wait for it",
     }
 }
 

@@ -12,6 +12,7 @@
 //! | [`tracker`] | which packets came, and which are known to be missing (Thesis §4.3) |
 //! | [`wire`] | the datagrams, byte for byte |
 //! | [`node`] | all of it together: what a driver talks to |
+//! | [`delivery`] | what lies between a node and its application: messages in the order of their stream |
 #![forbid(unsafe_code)]
 
 mod announce;
@@ -19,6 +20,7 @@ pub mod bins;
 mod buffer;
 mod chance;
 pub mod counters;
+pub mod delivery;
 pub mod groups;
 mod ids;
 mod limits;
@@ -33,6 +35,7 @@ pub mod view;
 pub mod wire;
 
 pub use bins::{Bins, BinsConfig};
+pub use delivery::{Fifo, FifoConfig};
 pub use foundation::Seq;
 pub use groups::{GroupConfig, Groups, GroupsError};
 pub use ids::{BinIndex, GroupId, GroupIndex, GroupTag, NodeId, RegionIndex, StreamKey};

@@ -44,6 +44,10 @@ impl Links {
         some(self.after[slot])
     }
 
+    pub(crate) fn push_first(&mut self, ends: &mut Ends, slot: usize) {
+        self.put(ends, slot, NONE, ends.first);
+    }
+
     pub(crate) fn push_last(&mut self, ends: &mut Ends, slot: usize) {
         self.put(ends, slot, ends.last, NONE);
     }
@@ -104,6 +108,9 @@ mod tests {
                     let at = (slot * 7 + how) % model[which].len();
                     links.insert_after(&mut ends[which], model[which][at], slot);
                     model[which].insert(at + 1, slot);
+                } else if slot % 3 == 0 {
+                    links.push_first(&mut ends[which], slot);
+                    model[which].insert(0, slot);
                 } else {
                     links.push_last(&mut ends[which], slot);
                     model[which].push(slot);

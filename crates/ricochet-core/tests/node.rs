@@ -52,6 +52,7 @@ fn every_member_gets_every_packet_once() {
         );
         assert_eq!(net.reported_lost(), 0, "seed {seed}");
         assert!(net.count(How::Repaired) > net.count(How::Requested), "seed {seed}");
+        net.check_order();
     }
 }
 
@@ -122,6 +123,7 @@ fn what_nobody_holds_any_more_is_reported() {
     net.advance(20_000_000);
     assert!(net.unaccounted().is_empty());
     assert_eq!(net.reported_lost(), 2, "both members are told of the one");
+    net.check_order();
 }
 
 #[test]
@@ -139,6 +141,7 @@ fn a_partition_heals_and_a_dead_node_stops_nobody() {
         net.advance(20_000_000);
         let living = net.unaccounted().into_iter().filter(|&(member, _)| member != 3).collect::<Vec<_>>();
         assert!(living.is_empty(), "seed {seed}: {living:?}");
+        net.check_order();
     }
 }
 

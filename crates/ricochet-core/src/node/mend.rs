@@ -2,7 +2,6 @@
 
 use fec::{Outcome, SymbolId, Term, Window};
 
-use super::receive::deliver;
 use super::{How, Node, Output};
 use crate::buffer::{Buffer, PacketKey};
 use crate::counters::UnsoundCounts;
@@ -110,8 +109,8 @@ impl Node {
     fn deliver_repaired(&mut self, now_us: u64, key: PacketKey, symbol: &[u8], out: &mut impl Output) {
         let Some(group) = self.groups.index(key.stream.group) else { return };
         let Ok(data) = Data::from_symbol(key.name(), key.stream.group, symbol) else { return };
-        let Some((seq, mark)) = self.accept(now_us, group, &data) else { return };
-        deliver(&data, seq, How::Repaired, mark.map(|mark| now_us.saturating_sub(mark.since_us)), out);
+        let Some((seq, mark)) = self.accept(now_us, group, &data, out) else { return };
+        self.deliver(now_us, &data, seq, How::Repaired, mark, out);
         self.counts.repaired += 1;
         self.spread(now_us, group, key, &[symbol], out);
     }

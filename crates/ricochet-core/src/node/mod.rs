@@ -130,7 +130,7 @@ impl Node {
         if let Err(reason) = self.receive(now_us, datagram, out) {
             self.counts.malformed.add(reason);
         }
-        self.report_lost(out);
+        self.report_lost(None, out);
     }
 
     fn receive(&mut self, now_us: u64, datagram: &[u8], out: &mut impl Output) -> Result<(), Malformed> {
@@ -156,7 +156,7 @@ impl Node {
         bins.fire_due(now_us, rng, &mut |repair| send_repair(config.id, &repair, scratch, counts, out));
         self.announce(now_us, out);
         self.ask_due(now_us, out);
-        self.report_lost(out);
+        self.report_lost(None, out);
     }
 
     /// Goes on with other neighbours. Repairs in the making leave first, so no packet goes without.
@@ -207,12 +207,6 @@ impl Node {
             let length = heartbeat.write(&mut self.scratch);
             out.send(To::Group(latest.group), &self.scratch[..length]);
             self.counts.heartbeats_sent += 1;
-        }
-    }
-
-    fn report_lost(&mut self, out: &mut impl Output) {
-        while let Some(lost) = self.tracker.pop_lost() {
-            out.lost(&lost);
         }
     }
 

@@ -3,7 +3,7 @@
 use super::ask::Mark;
 use super::{How, Message, Node, Output};
 use crate::buffer::PacketKey;
-use crate::ids::GroupIndex;
+use crate::ids::{GroupIndex, StreamKey};
 use crate::tracker::Arrival;
 use crate::wire::{Data, HeartbeatView};
 use foundation::Seq;
@@ -18,8 +18,8 @@ impl Node {
         if data.payload.len() > self.payload_max {
             return self.counts.too_long += 1;
         }
-        let Some((seq, mark)) = self.accept(now_us, group, data) else { return };
-        deliver(data, seq, how, mark.map(|mark| now_us.saturating_sub(mark.since_us)), out);
+        let Some((seq, mark)) = self.accept(now_us, group, data, out) else { return };
+        self.deliver(now_us, data, seq, how, mark, out);
         match how {
             How::Requested => self.counts.requested += 1,
             _ => self.counts.delivered += 1,
@@ -40,10 +40,14 @@ impl Node {
         now_us: u64,
         group: GroupIndex,
         data: &Data<'_>,
+        out: &mut impl Output,
     ) -> Option<(Seq, Option<Mark>)> {
         let found = self.tracker.received(now_us, data.key(), data.seq, self.asking.mark_of_gap(now_us));
         self.discovered(found.discovered, now_us);
         self.asking.note(group, data.expires);
+        // What this packet has pushed out was before it. Its own stream's front goes with it.
+        let is_new = found.what.is_new();
+        self.report_lost(is_new.then_some(data.key()), out);
         match found.what {
             Arrival::New => return Some((found.seq, None)),
             Arrival::Missed(mark) => return Some((found.seq, Some(mark))),
@@ -76,9 +80,31 @@ impl Node {
             self.asking.wake(now_us);
         }
     }
-}
 
-pub(super) fn deliver(data: &Data<'_>, seq: Seq, how: How, missed_us: Option<u64>, out: &mut impl Output) {
-    let Data { sender, group, payload, fragment, .. } = *data;
-    out.deliver(&Message { sender, group, seq, payload, fragment, how, missed_us });
+    /// Hands a packet to the application.
+    pub(super) fn deliver(
+        &mut self,
+        now_us: u64,
+        data: &Data<'_>,
+        seq: Seq,
+        how: How,
+        mark: Option<Mark>,
+        out: &mut impl Output,
+    ) {
+        let Data { sender, group, payload, .. } = *data;
+        let missed_us = mark.map(|mark| now_us.saturating_sub(mark.since_us));
+        let front = self.tracker.front(data.key());
+        out.deliver(&Message { sender, group, seq, payload, packets: 1, how, missed_us, front });
+    }
+
+    /// Tells of packets given up, and then how far their streams are settled: not that of `pending`, a packet of which
+    /// has come and is delivered next.
+    pub(super) fn report_lost(&mut self, pending: Option<StreamKey>, out: &mut impl Output) {
+        self.tracker.lost().for_each(|lost| out.lost(lost));
+        while let Some(lost) = self.tracker.pop_lost() {
+            if Some(lost.key) != pending {
+                out.settled(lost.key, self.tracker.front(lost.key));
+            }
+        }
+    }
 }

@@ -10,6 +10,7 @@
 //! [`TooOld`](Arrival::TooOld), so that nothing is ever taken for new twice.
 
 mod config;
+mod found;
 mod pool;
 
 use std::collections::VecDeque;
@@ -20,78 +21,9 @@ use crate::counters::{GivenUp, GivenUpCounts};
 use crate::ids::StreamKey;
 use crate::links::{Ends, Links};
 pub use config::{TrackerConfig, TrackerConfigError};
+pub use found::{Arrival, Found, Front, Interval, Lost, Mention};
 use foundation::Seq;
 use pool::{Pool, Span};
-
-/// What an arrival is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arrival<M> {
-    /// Not known before.
-    New,
-    /// New, and known to be missing since it was marked so.
-    Missed(M),
-    /// It came before.
-    Duplicate,
-    /// It was given up, or belongs to a time before this node knew the stream; whether it came before is unknown.
-    TooOld,
-    /// There is no room for its stream: whether it came before is unknown.
-    NoRoom,
-}
-
-impl<M> Arrival<M> {
-    /// Whether it came for the first time.
-    pub fn is_new(&self) -> bool {
-        matches!(self, Self::New | Self::Missed(_))
-    }
-}
-
-/// The state of a packet that somebody named.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mention<M> {
-    /// It came.
-    Held,
-    /// It did not come, and is waited for since it was marked.
-    Missing(M),
-    /// It was given up, or belongs to a time before this node knew the stream.
-    TooOld,
-    /// There is no room for its stream.
-    NoRoom,
-}
-
-/// What the tracker found: about the packet, and about others before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found<T> {
-    /// The packet's place in its stream.
-    pub seq: Seq,
-    /// What it is.
-    pub what: T,
-    /// How many packets are now waited for that were not known to exist before.
-    pub discovered: u64,
-}
-
-/// Packets that are missing, one after the other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Interval<M> {
-    /// The first of them.
-    pub first: Seq,
-    /// The last of them.
-    pub last: Seq,
-    /// The owner's mark. Parts of an interval keep the mark of the whole.
-    pub mark: M,
-}
-
-/// Packets that were given up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lost {
-    /// Their stream.
-    pub key: StreamKey,
-    /// The first of them.
-    pub first: Seq,
-    /// The last of them.
-    pub last: Seq,
-    /// Why.
-    pub reason: GivenUp,
-}
 
 #[derive(Debug)]
 struct Stream {
@@ -249,7 +181,23 @@ impl<M: Copy + PartialEq> Tracker<M> {
         }
     }
 
-    /// The next report of packets given up, in order of time.
+    /// How far a stream is settled: [`Front::END`] if it is not known.
+    pub fn front(&self, key: StreamKey) -> Front {
+        let Some(stream) = self.by_key.get(&key).map(|&at| &self.streams[at as usize]) else {
+            return Front::END;
+        };
+        let end = stream.highest.plus(1);
+        let settled = stream.spans.first().map_or(end, |slot| self.pool.span(slot).first);
+        let awaited = self.pool.in_order(stream.spans).find(|span| span.owed).map_or(end, |span| span.first);
+        Front { settled, awaited }
+    }
+
+    /// The reports of packets given up that were not fetched yet, in order of time.
+    pub fn lost(&self) -> impl Iterator<Item = &Lost> + '_ {
+        self.lost.iter()
+    }
+
+    /// Fetches the next report of packets given up, in order of time.
     pub fn pop_lost(&mut self) -> Option<Lost> {
         self.lost.pop_front()
     }

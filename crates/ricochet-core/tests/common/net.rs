@@ -5,9 +5,10 @@ use std::collections::{BinaryHeap, HashMap, HashSet};
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
+use ricochet_core::delivery::Released;
 use ricochet_core::node::{How, Message, Output, To};
-use ricochet_core::tracker::Lost;
-use ricochet_core::{GroupId, Node, NodeConfig, NodeId, Seq, View};
+use ricochet_core::tracker::{Front, Lost};
+use ricochet_core::{Fifo, FifoConfig, GroupId, Node, NodeConfig, NodeId, Seq, StreamKey, View};
 
 /// What the network does to datagrams.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +42,40 @@ pub(crate) struct Application {
     pub(crate) lost: HashSet<Packet>,
     /// How long each mended packet was missing, counted from when it was sent.
     pub(crate) mended_us: Vec<u64>,
+    /// A second subscription, in order: what it released so far of each stream, losses included.
+    pub(crate) ordered: HashMap<StreamKey, Vec<(Seq, Seq, bool)>>,
+    fifo: Option<Fifo>,
+}
+
+impl Application {
+    fn in_order(&mut self, now_us: u64, event: Option<Event>) {
+        let fifo = self.fifo.get_or_insert_with(|| Fifo::new(FifoConfig::default()).expect("in range"));
+        let ordered = &mut self.ordered;
+        let mut note = |released: Released<'_>| {
+            let (key, first, last, came) = match released {
+                Released::Message(message) => {
+                    let key = StreamKey { sender: message.sender, group: message.group };
+                    (key, message.seq, message.seq.plus(u64::from(message.packets) - 1), true)
+                }
+                Released::Lost(lost) => (lost.key, lost.first, lost.last, false),
+            };
+            ordered.entry(key).or_default().push((first, last, came));
+        };
+        match event {
+            Some(Event::Message(message, payload)) => {
+                fifo.deliver(now_us, &Message { payload: &payload, ..message }, &mut note);
+            }
+            Some(Event::Lost(lost)) => fifo.lost(now_us, &lost, &mut note),
+            Some(Event::Settled(key, front)) => fifo.settled(key, front, &mut note),
+            None => fifo.handle_timeout(now_us, &mut note),
+        }
+    }
+}
+
+enum Event {
+    Message(Message<'static>, Vec<u8>),
+    Lost(Lost),
+    Settled(StreamKey, Front),
 }
 
 #[derive(Default)]
@@ -48,6 +83,7 @@ struct Wants {
     datagrams: Vec<(To, Vec<u8>)>,
     messages: Vec<(Packet, Vec<u8>, How)>,
     lost: Vec<Packet>,
+    events: Vec<Event>,
 }
 
 impl Output for Wants {
@@ -58,11 +94,17 @@ impl Output for Wants {
     fn deliver(&mut self, message: &Message<'_>) {
         let packet = (message.sender, message.group, position(message.seq));
         self.messages.push((packet, message.payload.to_vec(), message.how));
+        self.events.push(Event::Message(Message { payload: &[], ..*message }, message.payload.to_vec()));
     }
 
     fn lost(&mut self, lost: &Lost) {
         let positions = position(lost.first)..=position(lost.last);
         self.lost.extend(positions.map(|at| (lost.key.sender, lost.key.group, at)));
+        self.events.push(Event::Lost(*lost));
+    }
+
+    fn settled(&mut self, key: StreamKey, front: Front) {
+        self.events.push(Event::Settled(key, front));
     }
 }
 
@@ -190,6 +232,8 @@ impl Net {
             }
         }
         let application = &mut self.applications[from];
+        application.in_order(self.now_us, None);
+        wants.events.into_iter().for_each(|event| application.in_order(self.now_us, Some(event)));
         for (packet, payload, how) in wants.messages {
             let (sent_us, sent) = self.sent.get(&packet).expect("delivered what was never sent");
             assert_eq!(*sent, payload, "{packet:?} was altered");
@@ -237,6 +281,22 @@ impl Net {
             }
         }
         unaccounted
+    }
+
+    /// Checks the ordered subscriptions, at the end of a run: each has told of all that its application got and of all
+    /// that was lost, in the order of its stream.
+    pub(crate) fn check_order(&mut self) {
+        for application in &mut self.applications {
+            application.in_order(self.now_us, None);
+            let mut got = 0;
+            for told in application.ordered.values() {
+                assert!(told.is_sorted_by(|a, b| a.1 < b.0), "in order, and nothing twice: {told:?}");
+                got += told.iter().filter(|(.., came)| *came).count();
+            }
+            assert_eq!(got, application.got.len());
+            let fifo = application.fifo.as_ref().expect("it was used");
+            assert_eq!((fifo.held(), fifo.counts().late, fifo.counts().skipped), (0, 0, 0));
+        }
     }
 
     /// Packets that members got in a certain way.

@@ -1,0 +1,347 @@
+//! Messages in the order of their stream: what has overtaken others is held back until these have come or are lost.
+//!
+//! The stage is told how far each stream is settled ([`Message::front`], [`Output::settled`](crate::node::Output)), so
+//! it waits for exactly what its node waits for, no shorter and no longer, also where it was set up long after the
+//! stream began. Losses are told in their place in the stream.
+//!
+//! - *A stream's beginning*: if the node sees a stream from its start (`lookback` in
+//!   [`TrackerConfig`](crate::TrackerConfig)), packet 0 is waited for. Of a stream first seen in its middle nothing
+//!   earlier is waited for, but packets may have overtaken each other: its first messages are held for `settle_us`.
+//! - *When full*, the stream whose first message has waited longest stops waiting for what is missing before that:
+//!   a report of reason [`Skipped`](GivenUp::Skipped) takes its place, and everything up to the next gap is released.
+//! - *What comes too late* (it was skipped, or precedes the first message released of a stream) is discarded and counted.
+//!
+//! A message that need not wait passes without being copied. Held payloads lie in a pool that grows to its bound and is
+//! then reused.
+
+mod config;
+mod held;
+
+use hashbrown::HashMap;
+
+use crate::counters::GivenUp;
+use crate::ids::StreamKey;
+use crate::links::{Ends, Links};
+use crate::node::Message;
+use crate::tracker::{Front, Lost};
+pub use config::{FifoConfig, FifoConfigError, FifoCounts};
+use foundation::Seq;
+use held::{Held, Item, What};
+
+/// What leaves the stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Released<'a> {
+    /// A message, in the order of its stream.
+    Message(Message<'a>),
+    /// Packets that lie between the message before and the one behind this, and will not be released.
+    Lost(Lost),
+}
+
+#[derive(Debug)]
+struct Stream {
+    key: StreamKey,
+    /// The place of what is released next, or a later one.
+    next: Seq,
+    /// Whether anything was released.
+    begun: bool,
+    front: Front,
+    /// Until when its beginning is uncertain.
+    settles_us: Option<u64>,
+    held: Ends,
+}
+
+/// Puts the messages of many streams into order, for one subscription.
+///
+/// ```
+/// use ricochet_core::delivery::{Fifo, FifoConfig, Released};
+/// use ricochet_core::node::{How, Message};
+/// use ricochet_core::tracker::{Tracker, TrackerConfig};
+/// use ricochet_core::{GroupId, NodeId, StreamKey};
+/// let mut tracker = Tracker::new(TrackerConfig::default()).unwrap();
+/// let mut fifo = Fifo::new(FifoConfig::default()).unwrap();
+/// let key = StreamKey { sender: NodeId(1), group: GroupId(7) };
+/// let mut order = Vec::new();
+/// for number in [1, 2, 0, 4] {
+///     let seq = tracker.received(0, key, number, ()).seq;
+///     let message = Message {
+///         sender: key.sender, group: key.group, seq, payload: b"", packets: 1, how: How::Multicast, missed_us: None,
+///         front: tracker.front(key),
+///     };
+///     fifo.deliver(0, &message, &mut |released| {
+///         if let Released::Message(message) = released {
+///             order.push(message.seq.to_wire());
+///         }
+///     });
+/// }
+/// assert_eq!(order, [0, 1, 2], "packet 3 is waited for");
+/// ```
+#[derive(Debug)]
+pub struct Fifo {
+    config: FifoConfig,
+    by_key: HashMap<StreamKey, u32>,
+    streams: Vec<Stream>,
+    free: Vec<u32>,
+    links: Links,
+    /// Streams whose beginning is uncertain, the one that settles next first. All others are in `quiet`.
+    settling: Ends,
+    /// Streams, the one heard longest ago first.
+    quiet: Ends,
+    held: Held,
+    counts: FifoCounts,
+}
+
+impl Fifo {
+    /// A stage that has seen nothing yet.
+    ///
+    /// # Errors
+    /// [`FifoConfigError`].
+    pub fn new(config: FifoConfig) -> Result<Self, FifoConfigError> {
+        config.check()?;
+        Ok(Self {
+            by_key: HashMap::new(),
+            streams: Vec::new(),
+            free: Vec::new(),
+            links: Links::new(config.streams_max),
+            settling: Ends::EMPTY,
+            quiet: Ends::EMPTY,
+            held: Held::new(config.messages_max, config.bytes_max),
+            counts: FifoCounts::default(),
+            config,
+        })
+    }
+
+    /// A message was delivered: it and what waited for it are released, or it is held.
+    pub fn deliver(&mut self, now_us: u64, message: &Message<'_>, out: &mut impl FnMut(Released<'_>)) {
+        let key = StreamKey { sender: message.sender, group: message.group };
+        let stream = self.stream(now_us, key, message.seq, message.front, out);
+        self.streams[stream].front = message.front;
+        let Message { packets, how, missed_us, .. } = *message;
+        let what = What::Message { packets, how, missed_us };
+        self.put(Item { stream: stream as u32, first: message.seq, what }, message.payload, out);
+        self.release(stream, None, out);
+    }
+
+    /// Packets were lost: the report takes their place in the stream.
+    pub fn lost(&mut self, now_us: u64, lost: &Lost, out: &mut impl FnMut(Released<'_>)) {
+        let front = Front { settled: lost.first, awaited: lost.first };
+        let stream = self.stream(now_us, lost.key, lost.first, front, out);
+        let Stream { begun, next, .. } = self.streams[stream];
+        // Of what was skipped the application has heard.
+        let first = if begun { lost.first.max(next) } else { lost.first };
+        if first <= lost.last {
+            let what = What::Lost { last: lost.last, reason: lost.reason };
+            self.put(Item { stream: stream as u32, first, what }, &[], out);
+        }
+    }
+
+    /// A stream is settled so far.
+    pub fn settled(&mut self, key: StreamKey, front: Front, out: &mut impl FnMut(Released<'_>)) {
+        if let Some(&stream) = self.by_key.get(&key) {
+            self.streams[stream as usize].front = front;
+            self.release(stream as usize, None, out);
+        }
+    }
+
+    /// When [`Fifo::handle_timeout`] next has something to do, if nothing happens before.
+    pub fn poll_timeout(&self) -> Option<u64> {
+        self.settling.first().and_then(|stream| self.streams[stream].settles_us)
+    }
+
+    /// Streams whose beginning was uncertain begin.
+    pub fn handle_timeout(&mut self, now_us: u64, out: &mut impl FnMut(Released<'_>)) {
+        while let Some(stream) = self.settling.first() {
+            if self.streams[stream].settles_us.is_some_and(|settles_us| settles_us > now_us) {
+                return;
+            }
+            self.links.remove(&mut self.settling, stream);
+            self.links.push_last(&mut self.quiet, stream);
+            self.streams[stream].settles_us = None;
+            self.release(stream, None, out);
+        }
+    }
+
+    /// Forgets all streams for which `gone` is true, and discards what is held of them. Looks at every stream.
+    pub fn forget(&mut self, mut gone: impl FnMut(StreamKey) -> bool) {
+        let Self { by_key, streams, .. } = self;
+        let leaving: Vec<u32> =
+            by_key.values().copied().filter(|&at| gone(streams[at as usize].key)).collect();
+        for stream in leaving {
+            while let Some(slot) = self.streams[stream as usize].held.first() {
+                self.counts.forgotten += u64::from(matches!(self.held.item(slot).what, What::Message { .. }));
+                self.held.remove(&mut self.streams[stream as usize].held, slot);
+            }
+            self.remove(stream as usize);
+        }
+    }
+
+    /// Messages and reports held back.
+    pub fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    /// What the stage has done so far.
+    pub fn counts(&self) -> &FifoCounts {
+        &self.counts
+    }
+
+    /// Bytes of memory held for payloads.
+    pub fn memory_bytes(&self) -> usize {
+        self.held.memory_bytes()
+    }
+
+    /// The place of a stream, which is taken up if it is new.
+    fn stream(
+        &mut self,
+        now_us: u64,
+        key: StreamKey,
+        seq: Seq,
+        front: Front,
+        out: &mut impl FnMut(Released<'_>),
+    ) -> usize {
+        if let Some(&stream) = self.by_key.get(&key) {
+            let stream = stream as usize;
+            if self.streams[stream].settles_us.is_none() && self.quiet.last() != Some(stream) {
+                self.links.remove(&mut self.quiet, stream);
+                self.links.push_last(&mut self.quiet, stream);
+            }
+            return stream;
+        }
+        if self.by_key.len() == self.config.streams_max {
+            self.evict(out);
+        }
+        let next = seq.min(front.awaited);
+        let uncertain = front.settled < next && self.config.settle_us > 0;
+        let settles_us = uncertain.then_some(now_us + self.config.settle_us);
+        let stream = Stream { key, next, begun: false, front, settles_us, held: Ends::EMPTY };
+        let place = match self.free.pop() {
+            Some(place) => place as usize,
+            None => self.streams.len(),
+        };
+        if place == self.streams.len() {
+            self.streams.push(stream);
+        } else {
+            self.streams[place] = stream;
+        }
+        self.by_key.insert(key, place as u32);
+        self.links.push_last(if uncertain { &mut self.settling } else { &mut self.quiet }, place);
+        place
+    }
+
+    /// Makes room for a stream: the one heard longest ago is waited for no more.
+    fn evict(&mut self, out: &mut impl FnMut(Released<'_>)) {
+        let victim = self.quiet.first().or(self.settling.first()).expect("the table is full");
+        while let Some(slot) = self.streams[victim].held.first() {
+            self.counts.crowded += 1;
+            self.skip_to(victim, self.held.item(slot).first, out);
+            self.release(victim, None, out);
+        }
+        self.remove(victim);
+    }
+
+    fn remove(&mut self, stream: usize) {
+        let list = match self.streams[stream].settles_us {
+            Some(_) => &mut self.settling,
+            None => &mut self.quiet,
+        };
+        self.links.remove(list, stream);
+        self.by_key.remove(&self.streams[stream].key);
+        self.free.push(stream as u32);
+    }
+
+    /// Releases something, or holds it.
+    fn put(&mut self, item: Item, payload: &[u8], out: &mut impl FnMut(Released<'_>)) {
+        let at = item.stream as usize;
+        let stream = &mut self.streams[at];
+        if stream.begun && item.first < stream.next {
+            self.counts.late += 1;
+            return;
+        }
+        stream.next = stream.next.min(item.first);
+        self.release(at, Some(item.first), out);
+        if self.may_go(at, item.first) {
+            return self.emit(&item, payload, false, out);
+        }
+        while !self.held.has_room(payload.len()) {
+            let oldest = self.held.oldest().map(|slot| self.held.item(slot).stream as usize);
+            let victim = oldest.unwrap_or(at);
+            self.counts.crowded += 1;
+            let first = self.streams[victim].held.first().map(|slot| self.held.item(slot).first);
+            let Some(first) = first.filter(|&first| victim != at || first < item.first) else {
+                // It is itself the one that has waited longest, or is too large for the whole stage.
+                self.skip_to(at, item.first, out);
+                return self.emit(&item, payload, false, out);
+            };
+            self.skip_to(victim, first, out);
+            self.release(victim, (victim == at).then_some(item.first), out);
+            if self.may_go(at, item.first) {
+                return self.emit(&item, payload, false, out);
+            }
+        }
+        if !self.held.insert(&mut self.streams[at].held, item, payload) {
+            self.counts.late += 1;
+        }
+    }
+
+    /// Whether nothing before `seq` is waited for.
+    fn may_go(&self, stream: usize, seq: Seq) -> bool {
+        let Stream { begun, next, front, settles_us, .. } = self.streams[stream];
+        let bound = if settles_us.is_some() { front.settled } else { front.awaited };
+        seq < bound || (begun && seq <= next)
+    }
+
+    /// Releases all that may go of a stream, or what lies before `end`.
+    fn release(&mut self, stream: usize, end: Option<Seq>, out: &mut impl FnMut(Released<'_>)) {
+        while let Some(slot) = self.streams[stream].held.first() {
+            let item = self.held.item(slot);
+            if end.is_some_and(|end| item.first >= end) || !self.may_go(stream, item.first) {
+                return;
+            }
+            let Self { streams, held, counts, .. } = self;
+            emit(&mut streams[stream], counts, &item, held.payload(slot), true, out);
+            held.remove(&mut streams[stream].held, slot);
+        }
+    }
+
+    fn emit(&mut self, item: &Item, payload: &[u8], waited: bool, out: &mut impl FnMut(Released<'_>)) {
+        emit(&mut self.streams[item.stream as usize], &mut self.counts, item, payload, waited, out);
+    }
+
+    /// Gives up what is missing of a stream before `seq`.
+    fn skip_to(&mut self, stream: usize, seq: Seq, out: &mut impl FnMut(Released<'_>)) {
+        let Stream { key, next, .. } = self.streams[stream];
+        if next < seq {
+            self.counts.skipped += seq.0 - next.0;
+            out(Released::Lost(Lost { key, first: next, last: seq.minus(1), reason: GivenUp::Skipped }));
+            self.streams[stream].next = seq;
+        }
+        self.streams[stream].begun = true;
+    }
+}
+
+/// Hands something over, and notes how far its stream has come thereby.
+fn emit(
+    stream: &mut Stream,
+    counts: &mut FifoCounts,
+    item: &Item,
+    payload: &[u8],
+    waited: bool,
+    out: &mut impl FnMut(Released<'_>),
+) {
+    stream.begun = true;
+    stream.next = stream.next.max(item.last().plus(1));
+    let StreamKey { sender, group } = stream.key;
+    match item.what {
+        What::Message { packets, how, missed_us } => {
+            counts.released += 1;
+            counts.waited += u64::from(waited);
+            let (seq, front) = (item.first, stream.front);
+            out(Released::Message(Message { sender, group, seq, payload, packets, how, missed_us, front }));
+        }
+        What::Lost { last, reason } => {
+            out(Released::Lost(Lost { key: stream.key, first: item.first, last, reason }));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,313 @@
+use std::collections::HashSet;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::ids::{GroupId, NodeId};
+use crate::node::How;
+use crate::tracker::{Tracker, TrackerConfig};
+
+const KEY: StreamKey = StreamKey { sender: NodeId(1), group: GroupId(7) };
+
+/// A tracker and the stage behind it, connected as a node connects them.
+struct Rig {
+    tracker: Tracker<()>,
+    fifo: Fifo,
+    /// All that was released: of which stream, from where to where, and why if it is lost.
+    told: Vec<(StreamKey, Seq, Seq, Option<GivenUp>)>,
+    /// What the tracker took for new, and what it waited for at some time.
+    came: HashSet<(StreamKey, u64)>,
+    owed: HashSet<(StreamKey, u64)>,
+}
+
+impl Rig {
+    fn new(fifo: FifoConfig, tracker: TrackerConfig) -> Self {
+        Self {
+            tracker: Tracker::new(tracker).unwrap(),
+            fifo: Fifo::new(fifo).unwrap(),
+            told: vec![],
+            came: HashSet::new(),
+            owed: HashSet::new(),
+        }
+    }
+
+    fn take(&mut self, now_us: u64, key: StreamKey, number: u32) {
+        let found = self.tracker.received(now_us, key, number, ());
+        self.report_lost(now_us, found.what.is_new().then_some(key));
+        self.owed.extend(
+            self.tracker
+                .missing(key)
+                .flat_map(|interval| (interval.first.0..=interval.last.0).map(move |seq| (key, seq))),
+        );
+        if !found.what.is_new() {
+            return;
+        }
+        self.came.insert((key, found.seq.0));
+        let payload = number.to_be_bytes();
+        let message = Message {
+            sender: key.sender,
+            group: key.group,
+            seq: found.seq,
+            payload: &payload,
+            packets: 1,
+            how: How::Multicast,
+            missed_us: None,
+            front: self.tracker.front(key),
+        };
+        self.fifo.deliver(now_us, &message, &mut |released| note(released, &mut self.told));
+    }
+
+    fn give_up(&mut self, now_us: u64, key: StreamKey, number: u32) {
+        let through = Seq::from_wire(number, self.tracker.highest(key).unwrap());
+        self.tracker.give_up(key, through);
+        self.report_lost(now_us, None);
+    }
+
+    fn report_lost(&mut self, now_us: u64, pending: Option<StreamKey>) {
+        let Self { tracker, fifo, told, .. } = self;
+        tracker.lost().for_each(|report| fifo.lost(now_us, report, &mut |released| note(released, told)));
+        while let Some(report) = tracker.pop_lost() {
+            if Some(report.key) != pending {
+                let front = tracker.front(report.key);
+                fifo.settled(report.key, front, &mut |released| note(released, told));
+            }
+        }
+    }
+
+    fn wait(&mut self, now_us: u64) {
+        self.fifo.handle_timeout(now_us, &mut |released| note(released, &mut self.told));
+    }
+
+    /// The numbers of the messages released.
+    fn got(&self) -> Vec<u32> {
+        self.told.iter().filter(|told| told.3.is_none()).map(|told| told.1.to_wire()).collect()
+    }
+
+    /// The losses told.
+    fn lost(&self) -> Vec<(u32, u32)> {
+        let lost = self.told.iter().filter(|told| told.3.is_some());
+        lost.map(|told| (told.1.to_wire(), told.2.to_wire())).collect()
+    }
+}
+
+fn note(released: Released<'_>, told: &mut Vec<(StreamKey, Seq, Seq, Option<GivenUp>)>) {
+    told.push(match released {
+        Released::Message(message) => {
+            assert_eq!(message.payload, message.seq.to_wire().to_be_bytes(), "a payload keeps its message");
+            let key = StreamKey { sender: message.sender, group: message.group };
+            (key, message.seq, message.seq, None)
+        }
+        Released::Lost(lost) => (lost.key, lost.first, lost.last, Some(lost.reason)),
+    });
+}
+
+fn rig() -> Rig {
+    Rig::new(FifoConfig::default(), TrackerConfig::default())
+}
+
+#[test]
+fn the_first_packet_of_a_stream_that_was_there_from_its_start_is_waited_for() {
+    let mut rig = rig();
+    rig.take(0, KEY, 2);
+    rig.take(0, KEY, 1);
+    rig.wait(1_000_000_000);
+    assert_eq!((&rig.got()[..], rig.fifo.held()), (&[][..], 2), "no clock ends this");
+    rig.take(0, KEY, 0);
+    assert_eq!((&rig.got()[..], rig.fifo.held()), (&[0, 1, 2][..], 0));
+    assert_eq!(rig.fifo.counts().waited, 2);
+}
+
+#[test]
+fn what_overtook_others_at_the_beginning_of_an_older_stream_is_held_a_moment() {
+    let mut rig = rig();
+    rig.take(0, KEY, 1_002);
+    rig.take(500, KEY, 1_000);
+    rig.take(600, KEY, 1_003);
+    assert_eq!((&rig.got()[..], rig.fifo.poll_timeout()), (&[][..], Some(2_000)));
+    rig.wait(1_999);
+    assert!(rig.got().is_empty());
+    rig.wait(2_000);
+    assert_eq!((&rig.got()[..], rig.fifo.poll_timeout()), (&[1_000, 1_002, 1_003][..], None));
+    rig.take(2_001, KEY, 1_001);
+    rig.take(2_002, KEY, 1_004);
+    assert_eq!(rig.got(), [1_000, 1_002, 1_003, 1_004]);
+    assert_eq!((rig.fifo.counts().late, &rig.lost()[..]), (1, &[][..]), "what was not owed is not lost");
+}
+
+#[test]
+fn a_subscription_that_begins_later_waits_for_what_its_node_waits_for() {
+    let mut rig = rig();
+    rig.take(0, KEY, 0);
+    rig.take(0, KEY, 1);
+    rig.fifo = Fifo::new(FifoConfig::default()).unwrap();
+    rig.told.clear();
+    rig.take(0, KEY, 3);
+    rig.take(0, KEY, 4);
+    assert!(rig.got().is_empty());
+    rig.take(0, KEY, 2);
+    rig.take(0, KEY, 5);
+    assert_eq!(rig.got(), [2, 3, 4, 5]);
+}
+
+#[test]
+fn a_loss_is_told_in_its_place() {
+    let mut rig = rig();
+    for number in [0, 3, 4, 7] {
+        rig.take(0, KEY, number);
+    }
+    let Rig { tracker, fifo, .. } = &mut rig;
+    tracker.give_up(KEY, tracker.highest(KEY).unwrap());
+    let mut told = Vec::new();
+    let mut tell = |released: Released<'_>| match released {
+        Released::Message(message) => told.push(i64::from(message.seq.to_wire())),
+        Released::Lost(report) => told.push(-i64::from(report.first.to_wire())),
+    };
+    let reports: Vec<Lost> = std::iter::from_fn(|| tracker.pop_lost()).collect();
+    reports.iter().for_each(|report| fifo.lost(0, report, &mut tell));
+    fifo.settled(KEY, tracker.front(KEY), &mut tell);
+    assert_eq!(told, [-1, 3, 4, -5, 7]);
+}
+
+#[test]
+fn a_full_stage_goes_on_in_order_and_says_what_it_skipped() {
+    let mut rig = Rig::new(FifoConfig { messages_max: 3, ..FifoConfig::default() }, TrackerConfig::default());
+    for number in [0, 2, 3, 5] {
+        rig.take(0, KEY, number);
+    }
+    assert_eq!(rig.got(), [0]);
+    rig.take(0, KEY, 6);
+    assert_eq!((&rig.got()[..], &rig.lost()[..]), (&[0, 2, 3][..], &[(1, 1)][..]));
+    rig.take(0, KEY, 1);
+    assert_eq!(rig.fifo.counts().late, 1);
+    rig.give_up(0, KEY, 4);
+    assert_eq!((&rig.got()[..], &rig.lost()[..]), (&[0, 2, 3, 5, 6][..], &[(1, 1), (4, 4)][..]));
+    let counts = *rig.fifo.counts();
+    assert_eq!((counts.skipped, counts.crowded, counts.released, counts.waited), (1, 1, 5, 4));
+}
+
+#[test]
+fn the_stream_that_has_waited_longest_makes_room_for_others() {
+    let other = StreamKey { sender: NodeId(2), ..KEY };
+    let mut rig = Rig::new(FifoConfig { messages_max: 2, ..FifoConfig::default() }, TrackerConfig::default());
+    rig.take(0, other, 1);
+    rig.take(0, KEY, 1);
+    rig.take(0, KEY, 3);
+    assert_eq!((&rig.got()[..], &rig.lost()[..]), (&[1][..], &[(0, 0)][..]), "of the other stream");
+    rig.take(0, KEY, 0);
+    rig.take(0, KEY, 2);
+    assert_eq!(rig.got(), [1, 0, 1, 2, 3]);
+}
+
+#[test]
+fn bytes_are_bounded_and_what_fits_nowhere_passes() {
+    let config = FifoConfig { bytes_max: 1 << 16, ..FifoConfig::default() };
+    let mut fifo = Fifo::new(config).unwrap();
+    let mut lengths = Vec::new();
+    let awaited = Seq::first_seen(0);
+    let large = vec![7; 100_000];
+    for (number, length) in (1u32..).zip([1_000usize, 60_000, 30_000, 100_000, 1]) {
+        let message = Message {
+            sender: KEY.sender,
+            group: KEY.group,
+            seq: Seq::first_seen(number * 2),
+            payload: &large[..length],
+            packets: 1,
+            how: How::Multicast,
+            missed_us: None,
+            front: Front { settled: awaited, awaited },
+        };
+        fifo.deliver(0, &message, &mut |released| {
+            if let Released::Message(message) = released {
+                lengths.push(message.payload.len());
+            }
+        });
+        assert!(fifo.memory_bytes() <= 2 << 16, "{}", fifo.memory_bytes());
+    }
+    assert_eq!(lengths, [1_000, 60_000, 30_000, 100_000]);
+    assert_eq!(fifo.counts().skipped, 2 + 1 + 1 + 1);
+}
+
+#[test]
+fn streams_are_bounded_and_the_quietest_makes_room() {
+    let mut rig = Rig::new(FifoConfig { streams_max: 2, ..FifoConfig::default() }, TrackerConfig::default());
+    let key = |sender| StreamKey { sender: NodeId(sender), ..KEY };
+    rig.take(0, key(1), 1);
+    rig.take(0, key(2), 0);
+    rig.take(0, key(1), 2);
+    rig.take(0, key(3), 0);
+    rig.take(0, key(4), 0);
+    assert_eq!((&rig.got()[..], &rig.lost()[..]), (&[0, 0, 1, 2, 0][..], &[(0, 0)][..]));
+    rig.take(0, key(5), 9);
+    rig.fifo.forget(|key| key.sender == NodeId(5));
+    assert_eq!((rig.fifo.held(), rig.fifo.counts().forgotten), (0, 1));
+}
+
+#[test]
+fn configurations_out_of_range_are_refused() {
+    let good = FifoConfig::default();
+    for (bad, text) in [
+        (FifoConfig { messages_max: 0, ..good }, "messages_max: expected 1 to 1048576, saw 0"),
+        (FifoConfig { bytes_max: 1_000, ..good }, "bytes_max: expected at least 65536, saw 1000"),
+        (FifoConfig { streams_max: 0, ..good }, "streams_max: expected 1 to 1048576, saw 0"),
+    ] {
+        assert_eq!(Fifo::new(bad).unwrap_err().to_string(), text);
+    }
+}
+
+/// A step of a trace: which of two senders, which of its packets, and whether everything before that is given up instead.
+fn steps() -> impl Strategy<Value = Vec<(u32, u32, bool)>> {
+    prop::collection::vec((0u32..2, 0u32..60, prop::bool::weighted(0.05)), 1..250)
+}
+
+proptest! {
+    #[test]
+    fn what_comes_out_is_what_was_sent_in_order_without_the_lost(
+        first in prop_oneof![Just(0u32), 64..200u32, 64..u32::MAX - 100],
+        steps in steps(),
+        messages_max in prop_oneof![1usize..8, Just(1_000)],
+    ) {
+        let config = FifoConfig { messages_max, settle_us: 20, ..FifoConfig::default() };
+        let mut rig = Rig::new(config, TrackerConfig::default());
+        let streams = [0, 1].map(|sender| StreamKey { sender: NodeId(sender), ..KEY });
+        for (now_us, &(sender, number, gives_up)) in (0..).zip(&steps) {
+            let (key, number) = (streams[sender as usize], first.wrapping_add(number));
+            rig.wait(now_us);
+            if gives_up && rig.tracker.highest(key).is_some() {
+                rig.give_up(now_us, key, number);
+            } else {
+                rig.take(now_us, key, number);
+            }
+            prop_assert!(rig.fifo.held() <= messages_max);
+        }
+        // At last everything is given up, and a last packet comes.
+        for (key, now_us) in streams.into_iter().zip(1_000..) {
+            rig.take(now_us, key, first.wrapping_add(60));
+            rig.wait(now_us + 20);
+            rig.give_up(now_us + 20, key, first.wrapping_add(60));
+        }
+        prop_assert_eq!(rig.fifo.held(), 0);
+        let mut skipped = 0;
+        for key in streams {
+            let told: Vec<_> = rig.told.iter().filter(|told| told.0 == key).collect();
+            prop_assert!(told.is_sorted_by(|a, b| a.2 < b.1), "in order and apart: {:?}", told);
+            let released: Vec<u64> = told.iter().filter(|told| told.3.is_none()).map(|told| told.1.0).collect();
+            prop_assert!(released.iter().all(|seq| rig.came.contains(&(key, *seq))), "nothing made up");
+            skipped += told.iter().filter(|told| told.3 == Some(GivenUp::Skipped)).map(|told| told.2.0 - told.1.0 + 1).sum::<u64>();
+            // Nothing is passed over in silence but what came before this node knew the stream, and was not owed.
+            let begin = Seq::first_seen(first).0;
+            for pair in told.windows(2) {
+                let silent = pair[0].2.0 + 1..pair[1].1.0;
+                prop_assert!(silent.is_empty() || (first >= 64 && silent.end <= begin + 60), "{:?} {:?}", silent, told);
+                prop_assert!(silent.clone().all(|seq| !rig.owed.contains(&(key, seq))), "{:?} {:?}", silent, told);
+            }
+        }
+        let counts = rig.fifo.counts();
+        prop_assert_eq!(counts.skipped, skipped);
+        prop_assert_eq!(counts.released + counts.late, rig.came.len() as u64);
+        if messages_max == 1_000 {
+            prop_assert_eq!((counts.skipped, counts.crowded), (0, 0));
+            // Only what was not owed can come too late.
+            prop_assert!(first >= 64 || counts.late == 0);
+        }
+    }
+}
