@@ -17,6 +17,12 @@ reasons! {
         Unanswered = "asked for in vain",
         /// Not waited for by [`Fifo`](crate::delivery::Fifo), which had no room for what came after it.
         Skipped = "no room to wait for it",
+        /// A fragment that fits no message.
+        Unfit = "unfit fragment",
+        /// A message that was not whole, and made room for others.
+        Crowded = "no room to put it together",
+        /// A message that was not whole for too long.
+        Aged = "not whole for too long",
     }
 }
 
@@ -37,6 +43,20 @@ reasons! {
         TooLong = "too long",
         /// A repair names a packet twice.
         Repeated = "name repeated",
+    }
+}
+
+reasons! {
+    /// Why a fragment was refused.
+    Unfit, UnfitCounts {
+        /// It ends before its fields do.
+        TooShort = "too short",
+        /// Its bytes are not as many as belong in its place, or it has no place in its message.
+        Length = "length and place do not agree",
+        /// Its message is longer than may be put together here.
+        TooLarge = "message too large",
+        /// It says of its message what others do not say.
+        Differs = "fragments of one message differ",
     }
 }
 

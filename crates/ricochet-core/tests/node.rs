@@ -57,6 +57,33 @@ fn every_member_gets_every_packet_once() {
 }
 
 #[test]
+fn messages_longer_than_a_packet_come_whole_and_in_order_or_are_lost() {
+    for seed in 0..20 {
+        let grouping = grouping(seed, 8, 4, 6);
+        let weather =
+            Weather { data_loss: 0.05, other_loss: 0.05, repeat: 0.01, delay_us: 100, jitter_us: 300 };
+        // Of every fifth run some packets are given up.
+        let ask = AskConfig { enabled: seed % 5 > 0, give_up_us: 200_000, ..AskConfig::default() };
+        let mut net = Net::new(&grouping, 5, weather, seed, |config| NodeConfig { ask, ..config });
+        let mut dice = ChaCha8Rng::seed_from_u64(seed);
+        for n in 0..300u32 {
+            let from = dice.next_u64() as usize % grouping.len();
+            let group = grouping[from][dice.next_u64() as usize % grouping[from].len()];
+            let length = [20, 1_338, 1_339, 2_660, 20_000][dice.next_u64() as usize % 5];
+            let payload: Vec<u8> = (0..length).map(|k: u32| (k * 7 + n + k / 1_330) as u8).collect();
+            net.multicast(from, group, &payload);
+            net.advance(1_000);
+        }
+        net.advance(20_000_000);
+        assert!(net.unaccounted().is_empty(), "seed {seed}: {:?}", net.unaccounted());
+        assert_eq!(net.reported_lost() > 0, seed % 5 == 0, "seed {seed}: {}", net.reported_lost());
+        net.check_order();
+        let whole: u64 = net.nodes.iter().map(|node| node.fragments().messages).sum();
+        assert!(whole > 500, "seed {seed}: {whole}");
+    }
+}
+
+#[test]
 fn digests_mend_by_one_question_to_a_neighbour() {
     for seed in 0..5 {
         let grouping = grouping(seed, 16, 8, 6);

@@ -4,6 +4,7 @@ use fec::DecoderConfig;
 use thiserror::Error;
 
 use crate::bins::{BinsConfig, BinsConfigError, Content};
+use crate::delivery::{FragmentsConfig, FragmentsConfigError};
 use crate::ids::NodeId;
 use crate::tracker::{TrackerConfig, TrackerConfigError};
 use crate::wire::{NAMES_MAX, SYMBOL_HEAD, payload_max};
@@ -96,6 +97,8 @@ pub struct NodeConfig {
     pub announce: AnnounceConfig,
     /// Most packets sent again to one peer in a second.
     pub answers_per_second: u32,
+    /// Messages longer than a packet.
+    pub fragments: FragmentsConfig,
 }
 
 impl NodeConfig {
@@ -115,6 +118,7 @@ impl NodeConfig {
             ask: AskConfig::default(),
             announce: AnnounceConfig::default(),
             answers_per_second: 10_000,
+            fragments: FragmentsConfig::default(),
         }
     }
 
@@ -170,6 +174,9 @@ pub enum NodeConfigError {
     /// Of the tracker.
     #[error(transparent)]
     Tracker(#[from] TrackerConfigError),
+    /// Of the messages longer than a packet.
+    #[error(transparent)]
+    Fragments(#[from] FragmentsConfigError),
     /// Of the decoder.
     #[error(transparent)]
     Decoder(#[from] fec::DecoderConfigError),

@@ -8,6 +8,7 @@
 mod ask;
 mod config;
 mod counts;
+mod large;
 mod mend;
 mod output;
 mod receive;
@@ -20,6 +21,7 @@ use crate::announce::Announcer;
 use crate::bins::{Bins, Outgoing};
 use crate::buffer::{Buffer, PacketKey};
 use crate::counters::Malformed;
+use crate::delivery::Fragments;
 use crate::groups::Groups;
 use crate::ids::{GroupId, GroupIndex, NodeId, StreamKey};
 use crate::limits::Limits;
@@ -51,6 +53,8 @@ pub struct Node {
     announcer: Announcer,
     sender_seq: u32,
     asking: Asking,
+    /// Messages longer than a packet, in the making.
+    fragments: Fragments,
     /// What peers may have sent again to them.
     answers: Limits,
     rng: ChaCha8Rng,
@@ -82,6 +86,7 @@ impl Node {
             announcer: Announcer::new(config.announce.first_us, config.announce.times),
             sender_seq: 0,
             asking: Asking::new(&config.ask, groups.len()),
+            fragments: Fragments::new(config.fragments)?,
             answers: Limits::new(config.answers_per_second),
             rng,
             scratch: vec![0; config.datagram_max].into_boxed_slice(),
@@ -113,10 +118,22 @@ impl Node {
         if payload.len() > self.payload_max {
             return Err(SendError::TooLong { length: payload.len(), payload_max: self.payload_max });
         }
+        self.send_packet(now_us, group, payload, expires, false, out)
+    }
+
+    fn send_packet(
+        &mut self,
+        now_us: u64,
+        group: GroupId,
+        payload: &[u8],
+        expires: bool,
+        fragment: bool,
+        out: &mut impl Output,
+    ) -> Result<u32, SendError> {
         let seq = self.announcer.send(now_us, group).ok_or(SendError::TooManyGroups)?;
         let (sender, sender_seq) = (self.config.id, self.sender_seq);
         self.sender_seq = sender_seq.wrapping_add(1);
-        let data = Data { sender, group, seq, sender_seq, expires, fragment: false, payload };
+        let data = Data { sender, group, seq, sender_seq, expires, fragment, payload };
         self.buffer.put(PacketKey { stream: data.key(), seq }, &[&data.symbol_head(), payload]);
         let length = data.write(&mut self.scratch);
         out.send(To::Group(group), &self.scratch[..length]);
@@ -130,7 +147,7 @@ impl Node {
         if let Err(reason) = self.receive(now_us, datagram, out) {
             self.counts.malformed.add(reason);
         }
-        self.report_lost(None, out);
+        self.report_lost(now_us, None, out);
     }
 
     fn receive(&mut self, now_us: u64, datagram: &[u8], out: &mut impl Output) -> Result<(), Malformed> {
@@ -147,7 +164,7 @@ impl Node {
     /// When [`Node::handle_timeout`] next has something to do, if nothing happens before.
     pub fn poll_timeout(&self) -> Option<u64> {
         let due = [self.bins.next_deadline_us(), self.announcer.next_due_us(), self.asking.next_due_us()];
-        due.into_iter().flatten().min()
+        due.into_iter().chain([self.fragments.next_due_us()]).flatten().min()
     }
 
     /// Does what is due: part-filled repairs, announcements, requests.
@@ -156,7 +173,8 @@ impl Node {
         bins.fire_due(now_us, rng, &mut |repair| send_repair(config.id, &repair, scratch, counts, out));
         self.announce(now_us, out);
         self.ask_due(now_us, out);
-        self.report_lost(None, out);
+        self.report_lost(now_us, None, out);
+        self.fragments.expire(now_us, &mut |lost| out.lost(lost));
     }
 
     /// Goes on with other neighbours. Repairs in the making leave first, so no packet goes without.
@@ -171,6 +189,7 @@ impl Node {
         self.groups = groups;
         self.asking.regroup(self.groups.len());
         self.tracker.forget(|key| self.groups.index(key.group).is_none());
+        self.fragments.forget(|key| self.groups.index(key.group).is_none());
         self.change_view(view, out);
     }
 
@@ -197,7 +216,7 @@ impl Node {
     /// Bytes of memory held for packets and repairs.
     pub fn memory_bytes(&self) -> usize {
         let buffers = self.buffer.memory_bytes() + self.decoder.memory_bytes() + self.bins.memory_bytes();
-        buffers + self.scratch.len() + self.symbol.len()
+        buffers + self.scratch.len() + self.symbol.len() + self.fragments.memory_bytes()
     }
 
     fn announce(&mut self, now_us: u64, out: &mut impl Output) {

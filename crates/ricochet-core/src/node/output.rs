@@ -13,8 +13,8 @@ pub enum To {
     Node(NodeId),
 }
 
-/// How a packet came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// How a packet came; a message of several packets, how the last resort among them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum How {
     /// By itself, as its sender multicast it.
     Multicast,
@@ -39,7 +39,7 @@ pub struct Message<'a> {
     pub packets: u32,
     /// How it came.
     pub how: How,
-    /// For how long it was known to be missing, in microseconds.
+    /// For how long it was known to be missing, in microseconds; of several packets, the longest.
     pub missed_us: Option<u64>,
     /// How far its stream is settled, now that it has come.
     pub front: Front,

@@ -47,7 +47,7 @@ impl Node {
         self.asking.note(group, data.expires);
         // What this packet has pushed out was before it. Its own stream's front goes with it.
         let is_new = found.what.is_new();
-        self.report_lost(is_new.then_some(data.key()), out);
+        self.report_lost(now_us, is_new.then_some(data.key()), out);
         match found.what {
             Arrival::New => return Some((found.seq, None)),
             Arrival::Missed(mark) => return Some((found.seq, Some(mark))),
@@ -91,19 +91,21 @@ impl Node {
         mark: Option<Mark>,
         out: &mut impl Output,
     ) {
-        let Data { sender, group, payload, .. } = *data;
+        let Data { sender, group, payload, fragment, .. } = *data;
         let missed_us = mark.map(|mark| now_us.saturating_sub(mark.since_us));
         let front = self.tracker.front(data.key());
-        out.deliver(&Message { sender, group, seq, payload, packets: 1, how, missed_us, front });
+        let packet = Message { sender, group, seq, payload, packets: 1, how, missed_us, front };
+        if fragment { self.gather(now_us, &packet, out) } else { out.deliver(&packet) }
     }
 
     /// Tells of packets given up, and then how far their streams are settled: not that of `pending`, a packet of which
     /// has come and is delivered next.
-    pub(super) fn report_lost(&mut self, pending: Option<StreamKey>, out: &mut impl Output) {
-        self.tracker.lost().for_each(|lost| out.lost(lost));
-        while let Some(lost) = self.tracker.pop_lost() {
+    pub(super) fn report_lost(&mut self, now_us: u64, pending: Option<StreamKey>, out: &mut impl Output) {
+        let Self { tracker, fragments, .. } = self;
+        tracker.lost().for_each(|lost| fragments.lost(now_us, lost, &mut |lost| out.lost(lost)));
+        while let Some(lost) = tracker.pop_lost() {
             if Some(lost.key) != pending {
-                out.settled(lost.key, self.tracker.front(lost.key));
+                out.settled(lost.key, tracker.front(lost.key));
             }
         }
     }

@@ -5,11 +5,13 @@
 //! off before anything here sees the rest.
 
 mod data;
+mod fragment;
 mod heartbeat;
 mod nak;
 mod repair;
 
 pub use data::{DATA_HEADER, Data, SYMBOL_HEAD};
+pub use fragment::{FRAGMENT_HEAD, FRAGMENTS_MAX, Fragment};
 pub use heartbeat::{HEARTBEAT_ENTRY, HEARTBEAT_HEADER, HEARTBEAT_MAX, Heartbeat, HeartbeatView, Latest};
 pub use nak::{NAK_HEADER, NAK_RANGE, NAK_RANGES_MAX, Nak, NakView, Range};
 pub use repair::{NAME, NAMES_MAX, Name, REPAIR_HEADER, Repair, RepairView};

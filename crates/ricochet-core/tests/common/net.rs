@@ -174,8 +174,9 @@ impl Net {
 
     pub(crate) fn multicast(&mut self, from: usize, group: GroupId, payload: &[u8]) {
         let mut wants = Wants::default();
-        let seq =
-            self.nodes[from].multicast(self.now_us, group, payload, false, &mut wants).expect("it fits");
+        let seq = self.nodes[from]
+            .multicast_large(self.now_us, group, payload, false, &mut wants)
+            .expect("it fits");
         let packet = (NodeId(from as u32), group, u64::from(seq));
         self.sent.insert(packet, (self.now_us, payload.to_vec()));
         self.carry_out(from, wants);

@@ -1,0 +1,352 @@
+//! Messages longer than a packet, put together from their fragments in whatever order these come.
+//!
+//! The fragments of a message are packets of one stream, one behind the other, so the first one's place names the
+//! message (`docs/wire.md`). A message is delivered when its last missing fragment comes, and stands at the place of its
+//! first one. When any of its packets is given up, or there is no room for it, it is reported lost once, as a whole as far
+//! as it is known; what still comes of it is swallowed. So is a message whose beginning was lost before this node heard
+//! of the rest: then the report of its first packets stands for all of it.
+//!
+//! Memory is taken message by message, never beyond the bounds, and kept for the messages that follow.
+
+mod config;
+
+use hashbrown::HashMap;
+
+use crate::counters::{GivenUp, Unfit};
+use crate::ids::StreamKey;
+use crate::links::{Ends, Links};
+use crate::node::{How, Message};
+use crate::tracker::{Front, Lost};
+use crate::wire::Fragment;
+pub use config::{FragmentsConfig, FragmentsConfigError, FragmentsCounts};
+use foundation::Seq;
+
+/// Words of a fragment table that are kept for the next message.
+const CAME_KEPT: usize = 64;
+
+/// What a fragment has led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// A message is whole, in this slot.
+    Whole(usize),
+    /// Nothing is to be delivered.
+    Nothing,
+}
+
+/// A message in the making, or one that was given up.
+#[derive(Debug)]
+struct Entry {
+    key: StreamKey,
+    first: Seq,
+    total: u32,
+    size: u16,
+    count: u32,
+    /// Fragments that have not come.
+    missing: u32,
+    /// Whether it may still become whole.
+    alive: bool,
+    /// When it was begun, or given up.
+    since_us: u64,
+    how: How,
+    missed_us: Option<u64>,
+    /// Which fragments came, a bit each.
+    came: Vec<u64>,
+    bytes: Vec<u8>,
+}
+
+impl Entry {
+    fn last(&self) -> Seq {
+        self.first.plus(u64::from(self.count) - 1)
+    }
+
+    fn overlaps(&self, lost: &Lost) -> bool {
+        self.key == lost.key && self.first <= lost.last && self.last() >= lost.first
+    }
+
+    /// Puts a fragment in its place; false if it is there.
+    fn put(&mut self, fragment: &Fragment<'_>) -> bool {
+        let (word, bit) = (usize::from(fragment.index) / 64, 1 << (fragment.index % 64));
+        if self.came[word] & bit != 0 {
+            return false;
+        }
+        self.came[word] |= bit;
+        self.missing -= 1;
+        self.bytes[fragment.offset()..][..fragment.bytes.len()].copy_from_slice(fragment.bytes);
+        true
+    }
+}
+
+/// The messages in the making of all streams.
+#[derive(Debug)]
+pub(crate) struct Fragments {
+    config: FragmentsConfig,
+    by_name: HashMap<(StreamKey, Seq), u32>,
+    entries: Vec<Entry>,
+    free: Vec<u32>,
+    links: Links,
+    /// The one begun or given up longest ago first.
+    ages: Ends,
+    /// Bytes of messages in the making.
+    bytes: usize,
+    /// Room that other messages took.
+    spare: Vec<Vec<u8>>,
+    /// Room in all, the spare included.
+    capacity: usize,
+    counts: FragmentsCounts,
+}
+
+impl Fragments {
+    pub(crate) fn new(config: FragmentsConfig) -> Result<Self, FragmentsConfigError> {
+        config.check()?;
+        Ok(Self {
+            by_name: HashMap::new(),
+            entries: Vec::new(),
+            free: Vec::new(),
+            links: Links::new(config.messages_max),
+            ages: Ends::EMPTY,
+            bytes: 0,
+            spare: Vec::new(),
+            capacity: 0,
+            counts: FragmentsCounts::default(),
+            config,
+        })
+    }
+
+    pub(crate) fn counts(&self) -> &FragmentsCounts {
+        &self.counts
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.capacity
+    }
+
+    /// A fragment came, for the first time: `packet` is it, with its head. What is given up thereby is told.
+    pub(crate) fn take(
+        &mut self,
+        now_us: u64,
+        packet: &Message<'_>,
+        told: &mut impl FnMut(&Lost),
+    ) -> Progress {
+        self.counts.fragments += 1;
+        let key = StreamKey { sender: packet.sender, group: packet.group };
+        let fragment = match Fragment::read(packet.payload) {
+            Ok(fragment) => fragment,
+            Err(reason) => {
+                self.counts.unfit.add(reason);
+                told(&Lost { key, first: packet.seq, last: packet.seq, reason: GivenUp::Unfit });
+                return Progress::Nothing;
+            }
+        };
+        let first = packet.seq.minus(u64::from(fragment.index));
+        let slot = match self.by_name.get(&(key, first)) {
+            Some(&slot) => slot as usize,
+            None => self.begin(now_us, key, first, &fragment, packet.front, told),
+        };
+        let entry = &mut self.entries[slot];
+        let agrees = (entry.total, entry.size) == (fragment.total, fragment.size);
+        if !entry.alive {
+            self.counts.vain += 1;
+            if packet.front.settled > entry.last() {
+                self.remove(slot);
+            }
+            return Progress::Nothing;
+        }
+        if !agrees || !entry.put(&fragment) {
+            self.counts.unfit.add(Unfit::Differs);
+            self.give_up(now_us, slot, Some(GivenUp::Unfit), told);
+            return Progress::Nothing;
+        }
+        entry.how = entry.how.max(packet.how);
+        entry.missed_us = entry.missed_us.max(packet.missed_us);
+        if entry.missing > 0 { Progress::Nothing } else { Progress::Whole(slot) }
+    }
+
+    /// The message in a slot that is whole.
+    pub(crate) fn message(&self, slot: usize, front: Front) -> Message<'_> {
+        let Entry { key, first, count, how, missed_us, ref bytes, .. } = self.entries[slot];
+        let StreamKey { sender, group } = key;
+        Message { sender, group, seq: first, payload: bytes, packets: count, how, missed_us, front }
+    }
+
+    /// The message in a slot was delivered.
+    pub(crate) fn delivered(&mut self, slot: usize) {
+        self.counts.messages += 1;
+        self.remove(slot);
+    }
+
+    /// Packets were given up: tells of them, of the messages that they are a part of, and of nothing twice.
+    pub(crate) fn lost(&mut self, now_us: u64, lost: &Lost, told: &mut impl FnMut(&Lost)) {
+        if self.by_name.is_empty() {
+            return told(lost);
+        }
+        let touched = |entry: &&Entry| entry.overlaps(lost);
+        let whole = self.known().filter(|entry| entry.alive).filter(touched).fold(*lost, |whole, entry| {
+            Lost { first: whole.first.min(entry.first), last: whole.last.max(entry.last()), ..whole }
+        });
+        let mut first = whole.first;
+        while first <= whole.last {
+            let rest = Lost { first, ..whole };
+            let told_before = self.known().filter(|entry| !entry.alive && entry.overlaps(&rest));
+            let next = told_before.min_by_key(|entry| entry.first).map(|entry| (entry.first, entry.last()));
+            let (end, after) = next.unwrap_or((whole.last.plus(1), whole.last.plus(1)));
+            if first < end {
+                told(&Lost { last: end.minus(1), ..rest });
+            }
+            first = after.max(first).plus(u64::from(next.is_some()));
+        }
+        let mut next = self.ages.first();
+        while let Some(slot) = next {
+            next = self.links.after(slot);
+            if self.entries[slot].alive && self.entries[slot].overlaps(lost) {
+                self.counts.lost += 1;
+                self.give_up(now_us, slot, None, told);
+            }
+        }
+    }
+
+    /// When [`Fragments::expire`] next has something to do.
+    pub(crate) fn next_due_us(&self) -> Option<u64> {
+        self.ages.first().map(|slot| self.entries[slot].since_us.saturating_add(self.config.age_us_max))
+    }
+
+    /// Gives up messages that were in the making for too long, and forgets those given up long ago.
+    pub(crate) fn expire(&mut self, now_us: u64, told: &mut impl FnMut(&Lost)) {
+        while let Some(slot) = self.ages.first() {
+            let entry = &self.entries[slot];
+            if entry.since_us.saturating_add(self.config.age_us_max) > now_us {
+                return;
+            }
+            if entry.alive {
+                self.counts.aged += 1;
+                self.give_up(now_us, slot, Some(GivenUp::Aged), told);
+            } else {
+                self.remove(slot);
+            }
+        }
+    }
+
+    /// Forgets the messages of all streams for which `gone` is true.
+    pub(crate) fn forget(&mut self, mut gone: impl FnMut(StreamKey) -> bool) {
+        let mut next = self.ages.first();
+        while let Some(slot) = next {
+            next = self.links.after(slot);
+            if gone(self.entries[slot].key) {
+                self.remove(slot);
+            }
+        }
+    }
+
+    fn known(&self) -> impl Iterator<Item = &Entry> {
+        std::iter::successors(self.ages.first(), |&slot| self.links.after(slot))
+            .map(|slot| &self.entries[slot])
+    }
+
+    /// A place for a message of which nothing came before. It may be one that cannot become whole.
+    fn begin(
+        &mut self,
+        now_us: u64,
+        key: StreamKey,
+        first: Seq,
+        fragment: &Fragment<'_>,
+        front: Front,
+        told: &mut impl FnMut(&Lost),
+    ) -> usize {
+        let (total, size, count) = (fragment.total, fragment.size, fragment.count());
+        let too_large = total as usize > self.config.message_max;
+        // What comes before it in its message was given up, which has been told, or belongs to an earlier time.
+        let beheaded = fragment.index > 0 && first < front.settled;
+        let alive = !too_large && !beheaded;
+        self.make_room(now_us, if alive { total as usize } else { 0 }, told);
+        let (how, missed_us, since_us) = (How::Multicast, None, now_us);
+        let (came, bytes) = (Vec::new(), Vec::new());
+        let missing = count;
+        let entry =
+            Entry { key, first, total, size, count, missing, alive, since_us, how, missed_us, came, bytes };
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                let place = &mut self.entries[slot as usize];
+                let came = std::mem::take(&mut place.came);
+                *place = Entry { came, ..entry };
+                slot as usize
+            }
+            None => {
+                self.entries.push(entry);
+                self.entries.len() - 1
+            }
+        };
+        if alive {
+            self.bytes += total as usize;
+            let entry = &mut self.entries[slot];
+            entry.came.resize(count.div_ceil(64) as usize, 0);
+            entry.bytes = self.spare.pop().unwrap_or_default();
+            let before = entry.bytes.capacity();
+            entry.bytes.reserve_exact(total as usize);
+            entry.bytes.resize(total as usize, 0);
+            self.capacity += entry.bytes.capacity() - before;
+        }
+        self.by_name.insert((key, first), slot as u32);
+        self.links.push_last(&mut self.ages, slot);
+        if too_large {
+            self.counts.unfit.add(Unfit::TooLarge);
+            told(&Lost { key, first, last: self.entries[slot].last(), reason: GivenUp::Unfit });
+        }
+        slot
+    }
+
+    /// Makes room for a message of so many bytes: those begun longest ago go.
+    fn make_room(&mut self, now_us: u64, bytes: usize, told: &mut impl FnMut(&Lost)) {
+        while self.by_name.len() == self.config.messages_max {
+            let slot = self.ages.first().expect("the table is full");
+            if self.entries[slot].alive {
+                self.counts.crowded += 1;
+                self.give_up(now_us, slot, Some(GivenUp::Crowded), told);
+            }
+            self.remove(slot);
+        }
+        while self.bytes + bytes > self.config.bytes_max {
+            let mut slots = std::iter::successors(self.ages.first(), |&slot| self.links.after(slot));
+            let slot = slots.find(|&slot| self.entries[slot].alive).expect("some take room");
+            self.counts.crowded += 1;
+            self.give_up(now_us, slot, Some(GivenUp::Crowded), told);
+        }
+    }
+
+    /// A message will not be whole. It is remembered, so that what comes of it is not taken for another one.
+    fn give_up(&mut self, now_us: u64, slot: usize, reason: Option<GivenUp>, told: &mut impl FnMut(&Lost)) {
+        let entry = &mut self.entries[slot];
+        if let Some(reason) = reason {
+            told(&Lost { key: entry.key, first: entry.first, last: entry.last(), reason });
+        }
+        entry.alive = false;
+        entry.since_us = now_us;
+        self.release(slot);
+        self.links.remove(&mut self.ages, slot);
+        self.links.push_last(&mut self.ages, slot);
+    }
+
+    /// Takes back the room of a message.
+    fn release(&mut self, slot: usize) {
+        let entry = &mut self.entries[slot];
+        self.bytes -= entry.bytes.len();
+        entry.came.clear();
+        entry.came.shrink_to(CAME_KEPT);
+        let mut bytes = std::mem::take(&mut entry.bytes);
+        bytes.clear();
+        if self.capacity > self.config.bytes_max {
+            self.capacity -= bytes.capacity();
+        } else if bytes.capacity() > 0 {
+            self.spare.push(bytes);
+        }
+    }
+
+    fn remove(&mut self, slot: usize) {
+        self.release(slot);
+        let entry = &self.entries[slot];
+        self.by_name.remove(&(entry.key, entry.first));
+        self.links.remove(&mut self.ages, slot);
+        self.free.push(slot as u32);
+    }
+}
+
+#[cfg(test)]
+mod tests;
