@@ -14,15 +14,19 @@
 //! | TUN device | `tun.rs`, `interface.rs`, `netlink.rs` |
 //! | waiting, signals | `poll.rs`, `signals.rs` |
 //! | repair channel | `udp.rs` |
+//! | many datagrams with one system call | `batch.rs`, `batch/` |
+//! | the sockets of a multicast node | `multicast.rs`, `multicast/` |
 //! | children | `process.rs` |
 //!
 //! This is a driver crate: it is the one room with `unsafe` (system calls), and it knows nothing of any
 //! protocol of ours.
 
+pub mod batch;
 pub mod checksum;
 pub mod coalesce;
 mod header;
 pub mod interface;
+pub mod multicast;
 mod netlink;
 pub mod offload;
 pub mod poll;

@@ -59,11 +59,18 @@ pub struct UdpCounts {
 }
 
 impl UdpCounts {
-    fn not_taken(&self) -> u64 {
+    pub(crate) fn not_taken(&self) -> u64 {
         self.full + self.too_long + self.refused
     }
 
-    fn failed(&mut self, error: &io::Error, datagrams: u64) {
+    pub(crate) fn add(&mut self, result: &io::Result<()>, datagrams: u64) {
+        match result {
+            Ok(()) => self.sent += datagrams,
+            Err(error) => self.failed(error, datagrams),
+        }
+    }
+
+    pub(crate) fn failed(&mut self, error: &io::Error, datagrams: u64) {
         let counter = match error.raw_os_error() {
             Some(libc::EAGAIN | libc::ENOBUFS) => &mut self.full,
             Some(libc::EMSGSIZE) => &mut self.too_long,

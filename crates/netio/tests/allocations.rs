@@ -1,8 +1,10 @@
-//! The path of a packet does not allocate: cutting, joining, draining a tap, sending and receiving repairs.
+//! The path of a packet does not allocate: cutting, joining, draining a tap, sending and receiving
+//! repairs and multicast.
 
 use std::io::{ErrorKind, Write as _};
 
 use netio::coalesce::Coalescer;
+use netio::multicast::{GroupSocket, IpVersion, Joiner, OwnConfig, OwnSocket};
 use netio::poll::{Interest, Poller};
 use netio::segment::cut;
 use netio::tap::{Tap, TapConfig, TapKind};
@@ -55,6 +57,38 @@ fn repairs_are_sent_and_received_without_allocating() {
         b.recv(|_, _| received += 1).unwrap();
     });
     assert_eq!((received, count), (200, 0));
+}
+
+#[test]
+fn multicast_is_sent_and_received_without_allocating() {
+    if !netlab::privilege::namespaces_or_skip("allocations of multicast sockets") {
+        return;
+    }
+    let host = Namespace::create("host").unwrap();
+    let group = "239.192.0.1".parse().unwrap();
+    let mut joiner = host.run(|| Joiner::new("lo", IpVersion::V4, 1)).unwrap();
+    joiner.join(group).unwrap();
+    let mut all = host.run(|| GroupSocket::bind(4711, IpVersion::V4, "lo", 4 << 20)).unwrap();
+    let config = OwnConfig::new("127.0.0.1:0".parse().unwrap(), "lo");
+    let mut own = host.run(|| OwnSocket::bind(&config)).unwrap();
+    let (to_group, to_own) = ((group, 4711).into(), own.local_address());
+    let nowhere = "192.0.2.1:9".parse().unwrap();
+    let (sending, mut outbox) = (own.sending(), own.sending().outbox());
+    let (mut grouped, mut alone) = (0, 0);
+    let count = allocations(|| {
+        for _ in 0..100 {
+            outbox.push(to_group, &[&[1; 40], &[2; 1200]]);
+        }
+        for _ in 0..100 {
+            outbox.push(to_own, &[&[1; 40]]);
+            outbox.push(nowhere, &[&[1; 40]]);
+        }
+        assert_eq!(outbox.flush(), 100);
+        sending.send_now(to_group, &[&[1; 40], &[2; 1200]]).unwrap();
+        while all.recv(|_, _, _| grouped += 1).unwrap() {}
+        while own.recv(|_, _| alone += 1).unwrap() {}
+    });
+    assert_eq!((grouped, alone, count), (202, 200, 0));
 }
 
 #[test]

@@ -1,0 +1,154 @@
+//! Control messages: what the kernel tells beside a datagram, and the one that makes a train of a buffer.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+const WORD: usize = size_of::<usize>();
+/// Length of a `cmsghdr`: its length as a word, level and type.
+const HEADER: usize = WORD + 8;
+/// Room for packet info (IPv6: 20 bytes), stride and drop counter, and some to spare.
+const RECEIVED_LEN: usize = 160;
+
+/// Room for what comes with one received datagram.
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+pub(crate) struct ReceivedControl {
+    pub(super) bytes: [u8; RECEIVED_LEN],
+}
+
+impl ReceivedControl {
+    pub(super) const EMPTY: Self = Self { bytes: [0; RECEIVED_LEN] };
+}
+
+/// What came with a datagram.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Facts {
+    /// Length of each datagram of a train but the last.
+    pub(crate) stride: Option<usize>,
+    /// To which address it was sent and at which interface it came.
+    pub(crate) to: Option<(IpAddr, u32)>,
+    /// What the socket's queue had dropped when this entered, since it was made; wraps.
+    pub(crate) dropped: Option<u32>,
+}
+
+impl Facts {
+    /// Reads the control messages of one datagram, passing over unknown ones.
+    pub(crate) fn read(mut control: &[u8]) -> Self {
+        let mut facts = Self::default();
+        while let Some((level, kind, data, rest)) = next(control) {
+            facts.take(level, kind, data);
+            control = rest;
+        }
+        facts
+    }
+
+    fn take(&mut self, level: libc::c_int, kind: libc::c_int, data: &[u8]) {
+        match (level, kind) {
+            (libc::SOL_UDP, libc::UDP_GRO) => {
+                self.stride = word(data, 0).map(|stride| stride as usize).filter(|&stride| stride > 0);
+            }
+            (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => self.dropped = word(data, 0),
+            // in_pktinfo: interface, local address, destination in the header
+            (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+                let address = data.get(8..12).and_then(|bytes| <[u8; 4]>::try_from(bytes).ok());
+                self.to = address.map(Ipv4Addr::from).map(IpAddr::from).zip(word(data, 0));
+            }
+            // in6_pktinfo: destination, interface
+            (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+                let address = data.get(..16).and_then(|bytes| <[u8; 16]>::try_from(bytes).ok());
+                self.to = address.map(Ipv6Addr::from).map(IpAddr::from).zip(word(data, 16));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Level, type, data of the first message, and what follows it.
+fn next(control: &[u8]) -> Option<(libc::c_int, libc::c_int, &[u8], &[u8])> {
+    let len = usize::from_ne_bytes(control.get(..WORD)?.try_into().ok()?);
+    let level = word(control, WORD)?.cast_signed();
+    let kind = word(control, WORD + 4)?.cast_signed();
+    let data = control.get(HEADER..len)?;
+    let rest = control.get(len.next_multiple_of(WORD)..).unwrap_or(&[]);
+    Some((level, kind, data, rest))
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+/// The control message that has the kernel cut a buffer into datagrams.
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+pub(crate) struct SegmentControl {
+    pub(super) bytes: [u8; HEADER + WORD],
+}
+
+impl SegmentControl {
+    pub(super) fn new(segment: u16) -> Self {
+        let mut bytes = [0; HEADER + WORD];
+        bytes[..WORD].copy_from_slice(&(HEADER + 2).to_ne_bytes());
+        bytes[WORD..WORD + 4].copy_from_slice(&libc::SOL_UDP.to_ne_bytes());
+        bytes[WORD + 4..HEADER].copy_from_slice(&libc::UDP_SEGMENT.to_ne_bytes());
+        bytes[HEADER..HEADER + 2].copy_from_slice(&segment.to_ne_bytes());
+        Self { bytes }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(level: libc::c_int, kind: libc::c_int, data: &[u8]) -> Vec<u8> {
+        let mut bytes = (HEADER + data.len()).to_ne_bytes().to_vec();
+        bytes.extend(level.to_ne_bytes());
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend(data);
+        bytes.resize(bytes.len().next_multiple_of(WORD), 0);
+        bytes
+    }
+
+    #[test]
+    fn all_that_came_is_read_whatever_the_order() {
+        let mut info = 7_u32.to_ne_bytes().to_vec();
+        info.extend([10, 0, 0, 1, 239, 1, 2, 3]);
+        let mut bytes = message(libc::SOL_SOCKET, libc::SO_RXQ_OVFL, &5_u32.to_ne_bytes());
+        bytes.extend(message(99, 99, &[1]));
+        bytes.extend(message(libc::IPPROTO_IP, libc::IP_PKTINFO, &info));
+        bytes.extend(message(libc::SOL_UDP, libc::UDP_GRO, &1400_i32.to_ne_bytes()));
+        let expected =
+            Facts { stride: Some(1400), to: Some(("239.1.2.3".parse().unwrap(), 7)), dropped: Some(5) };
+        assert_eq!(Facts::read(&bytes), expected);
+
+        let group: Ipv6Addr = "ff05::1:3".parse().unwrap();
+        let mut info = group.octets().to_vec();
+        info.extend(9_u32.to_ne_bytes());
+        let facts = Facts::read(&message(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &info));
+        assert_eq!(facts.to, Some((group.into(), 9)));
+    }
+
+    #[test]
+    fn what_is_cut_off_ends_the_reading() {
+        let whole = message(libc::SOL_UDP, libc::UDP_GRO, &1400_i32.to_ne_bytes());
+        for len in 0..HEADER + 4 {
+            assert_eq!(Facts::read(&whole[..len]), Facts::default(), "{len} bytes");
+        }
+        for len in [0, 1, HEADER - 1, usize::MAX] {
+            let mut bytes = whole.clone();
+            bytes[..WORD].copy_from_slice(&len.to_ne_bytes());
+            assert_eq!(Facts::read(&bytes), Facts::default(), "length {len}");
+        }
+    }
+
+    #[test]
+    fn a_train_of_no_stride_is_none() {
+        let bytes = message(libc::SOL_UDP, libc::UDP_GRO, &0_i32.to_ne_bytes());
+        assert_eq!(Facts::read(&bytes).stride, None);
+    }
+
+    #[test]
+    fn the_message_that_makes_trains_reads_back() {
+        let control = SegmentControl::new(1200);
+        let (level, kind, data, _) = next(&control.bytes).unwrap();
+        assert_eq!((level, kind, data), (libc::SOL_UDP, libc::UDP_SEGMENT, &1200_u16.to_ne_bytes()[..]));
+    }
+}

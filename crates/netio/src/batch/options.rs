@@ -1,0 +1,80 @@
+//! Options of a socket for which there is no safe call elsewhere.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::interface::check;
+
+/// A UDP socket of the family of `address`, not bound yet, non-blocking, without the other family.
+pub(crate) fn udp_socket(address: SocketAddr) -> io::Result<Socket> {
+    let kind = Type::DGRAM.cloexec().nonblocking();
+    let socket = Socket::new(Domain::for_address(address), kind, Some(Protocol::UDP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    Ok(socket)
+}
+
+/// Has the kernel set "don't fragment" and go by the interface's MTU, not by what others say of the path.
+pub(crate) fn forbid_fragments(socket: &Socket, is_v4: bool) -> io::Result<()> {
+    if is_v4 {
+        set(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, &libc::IP_PMTUDISC_PROBE)
+    } else {
+        set(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, &libc::IPV6_PMTUDISC_PROBE)
+    }
+}
+
+/// Has the kernel merge neighbours that arrive; older ones do not, which costs time only.
+pub(crate) fn merge_arrivals(socket: &Socket) {
+    let _ = set(socket, libc::SOL_UDP, libc::UDP_GRO, &1);
+}
+
+/// Has each datagram tell how many the queue dropped before it.
+pub(crate) fn tell_overflow(socket: &Socket) -> io::Result<()> {
+    set(socket, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, &1)
+}
+
+/// Asks for a receive buffer, beyond the machine's limit where we may; returns what was granted, in the same measure.
+pub(crate) fn grow_receive_buffer(socket: &Socket, bytes: usize) -> io::Result<usize> {
+    if set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &buffer_size(bytes)).is_err() {
+        socket.set_recv_buffer_size(bytes)?;
+    }
+    // The kernel doubles what is asked for, to have room for its own records, and tells the double.
+    Ok(socket.recv_buffer_size()? / 2)
+}
+
+/// As [`grow_receive_buffer`], for sending.
+pub(crate) fn grow_send_buffer(socket: &Socket, bytes: usize) -> io::Result<usize> {
+    if set(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &buffer_size(bytes)).is_err() {
+        socket.set_send_buffer_size(bytes)?;
+    }
+    Ok(socket.send_buffer_size()? / 2)
+}
+
+/// Doubled by the kernel, it is still to fit.
+fn buffer_size(bytes: usize) -> libc::c_int {
+    libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX).min(libc::c_int::MAX / 2)
+}
+
+/// Sets an option; `value` is of the type that the option is documented to take, plain old data.
+pub(crate) fn set<T: Copy>(
+    socket: &impl AsRawFd,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: &T,
+) -> io::Result<()> {
+    // SAFETY: the pointer is to a value that outlives the call, and its size is given.
+    check(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            (&raw const *value).cast(),
+            size_of::<T>() as libc::socklen_t,
+        )
+    })
+    .map(drop)
+}

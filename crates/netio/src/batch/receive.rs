@@ -1,0 +1,170 @@
+//! Receiving: one system call fills many slots, each with a datagram or with a train that the kernel merged.
+
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use super::address::{self, Address};
+use super::control::{Facts, ReceivedControl};
+use crate::interface::check;
+
+/// Slots filled by one receive.
+pub(crate) const SLOTS: usize = 16;
+/// Each takes the longest train.
+const SLOT: usize = 1 << 16;
+/// The kernel merges no more datagrams into a train.
+const TRAIN_MAX: usize = 64;
+/// Most datagrams that one receive hands over.
+pub(crate) const RECEIVED_MAX: usize = SLOTS * TRAIN_MAX;
+/// Most bytes that these hold together.
+pub(crate) const RECEIVED_BYTES_MAX: usize = SLOTS * SLOT;
+
+/// Memory for what one receive brings, made once.
+pub(crate) struct Slots {
+    buffers: Box<[u8]>,
+    sides: Box<[Side]>,
+}
+
+/// What comes beside the bytes.
+#[derive(Clone, Copy)]
+struct Side {
+    from: Address,
+    control: ReceivedControl,
+}
+
+/// A datagram, or a train of them, as it lies in its slot.
+pub(crate) struct Arrival<'s> {
+    /// Who sent it; `None` if the kernel did not say.
+    pub(crate) from: Option<SocketAddr>,
+    pub(crate) facts: Facts,
+    /// A part is missing, of the bytes or of the facts.
+    pub(crate) truncated: bool,
+    bytes: &'s mut [u8],
+}
+
+impl<'s> Arrival<'s> {
+    /// The datagrams, one after the other. An empty one is none.
+    pub(crate) fn datagrams(&mut self) -> impl Iterator<Item = &mut [u8]> {
+        let stride = self.facts.stride.unwrap_or(self.bytes.len()).max(1);
+        self.bytes.chunks_mut(stride)
+    }
+}
+
+impl Slots {
+    pub(crate) fn new() -> Self {
+        Self {
+            buffers: vec![0; SLOTS * SLOT].into_boxed_slice(),
+            sides: vec![Side { from: Address::EMPTY, control: ReceivedControl::EMPTY }; SLOTS]
+                .into_boxed_slice(),
+        }
+    }
+
+    /// Hands over what waits, at most [`SLOTS`] arrivals; returns whether more may wait.
+    pub(crate) fn receive(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        mut handle: impl FnMut(Arrival<'_>),
+    ) -> io::Result<bool> {
+        let mut buffers = self.buffers.chunks_exact_mut(SLOT);
+        let mut vectors: [libc::iovec; SLOTS] = std::array::from_fn(|_| {
+            let buffer = buffers.next().expect("one chunk for each slot");
+            libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() }
+        });
+        let mut parts = self.sides.iter_mut().zip(&mut vectors);
+        let mut headers: [libc::mmsghdr; SLOTS] = std::array::from_fn(|_| {
+            let (side, vector) = parts.next().expect("one of each for each slot");
+            header(side, vector)
+        });
+        let fd = socket.as_raw_fd();
+        // SAFETY: the headers point to the vectors, buffers and sides of this call, which nobody else touches
+        // before it returns, and give their sizes; there is no timeout.
+        let received = check(unsafe {
+            libc::recvmmsg(
+                fd,
+                headers.as_mut_ptr(),
+                SLOTS as libc::c_uint,
+                libc::MSG_DONTWAIT as _,
+                std::ptr::null_mut(),
+            )
+        });
+        let received = match received {
+            Ok(received) => received.cast_unsigned() as usize,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let buffers = self.buffers.chunks_exact_mut(SLOT);
+        for ((header, buffer), side) in headers[..received].iter().zip(buffers).zip(self.sides.iter()) {
+            handle(arrival(header, buffer, side));
+        }
+        Ok(received == SLOTS)
+    }
+}
+
+fn header(side: &mut Side, vector: &mut libc::iovec) -> libc::mmsghdr {
+    // SAFETY: all fields are numbers and pointers, for which zero is a value.
+    let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
+    header.msg_hdr.msg_name = (&raw mut side.from).cast();
+    header.msg_hdr.msg_namelen = address::LEN as libc::socklen_t;
+    header.msg_hdr.msg_iov = vector;
+    header.msg_hdr.msg_iovlen = 1;
+    header.msg_hdr.msg_control = (&raw mut side.control).cast();
+    header.msg_hdr.msg_controllen = size_of::<ReceivedControl>() as _;
+    header
+}
+
+fn arrival<'s>(header: &libc::mmsghdr, buffer: &'s mut [u8], side: &Side) -> Arrival<'s> {
+    let told = &header.msg_hdr;
+    #[allow(clippy::unnecessary_cast, reason = "not in every C library it is a usize")]
+    let control_len = told.msg_controllen as usize;
+    let control = side.control.bytes.get(..control_len).unwrap_or(&[]);
+    let from = if told.msg_namelen == 0 { None } else { side.from.read() };
+    let truncated = told.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0;
+    let len = (header.msg_len as usize).min(buffer.len());
+    Arrival { from, facts: Facts::read(control), truncated, bytes: &mut buffer[..len] }
+}
+
+/// The kernel's 32-bit counter of what a queue dropped, continued beyond its range.
+#[derive(Debug, Default)]
+pub(crate) struct Overflow {
+    last: u32,
+    total: u64,
+}
+
+impl Overflow {
+    pub(crate) fn note(&mut self, told: Option<u32>) {
+        if let Some(told) = told {
+            self.total += u64::from(told.wrapping_sub(self.last));
+            self.last = told;
+        }
+    }
+
+    pub(crate) fn total(&self) -> u64 {
+        self.total
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_overflow_counter_goes_on_when_the_kernels_begins_anew() {
+        let mut overflow = Overflow::default();
+        for told in [None, Some(u32::MAX - 1), None, Some(3), Some(3)] {
+            overflow.note(told);
+        }
+        assert_eq!(overflow.total(), u64::from(u32::MAX) + 4);
+    }
+
+    #[test]
+    fn a_train_is_cut_at_its_stride_and_an_empty_datagram_is_none() {
+        let cut = |len: usize, stride| -> Vec<usize> {
+            let (mut bytes, facts) = (vec![0; len], Facts { stride, ..Facts::default() });
+            let mut arrival = Arrival { from: None, facts, truncated: false, bytes: &mut bytes };
+            arrival.datagrams().map(|datagram| datagram.len()).collect()
+        };
+        assert_eq!(cut(2500, Some(1000)), [1000, 1000, 500]);
+        assert_eq!(cut(2500, None), [2500]);
+        assert!(cut(0, None).is_empty());
+    }
+}

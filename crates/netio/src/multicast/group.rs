@@ -1,0 +1,134 @@
+//! The socket that hears all groups and has joined none.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use socket2::Socket;
+
+use super::{IpVersion, OpenError, ReceiveCounts, interface_of};
+use crate::batch::options;
+use crate::batch::receive::{Arrival, Overflow, Slots};
+
+/// Receives every multicast datagram to one port at one interface, of all IP groups that anyone on this host has
+/// joined. It never blocks, and several nodes on one host may have one each: every one gets a copy.
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use netio::multicast::{GroupSocket, IpVersion, Joiner};
+/// let mut joiner = Joiner::new("eth0", IpVersion::V4, 64)?;
+/// joiner.join("239.192.7.1".parse()?)?;
+/// let mut socket = GroupSocket::bind(4711, IpVersion::V4, "eth0", 8 << 20)?;
+/// socket.recv(|from, group, datagram| println!("{from} to {group}: {} bytes", datagram.len()))?;
+/// # Ok(()) }
+/// ```
+pub struct GroupSocket {
+    socket: Socket,
+    interface: u32,
+    slots: Slots,
+    overflow: Overflow,
+    counts: ReceiveCounts,
+    receive_buffer_bytes: usize,
+}
+
+impl GroupSocket {
+    /// Listens in the network namespace of the calling thread and asks for a receive buffer of so many bytes. An
+    /// unprivileged process gets no more than `net.core.rmem_max`.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn bind(
+        port: u16,
+        version: IpVersion,
+        interface: &str,
+        receive_buffer_bytes: usize,
+    ) -> Result<Self, OpenError> {
+        let interface = interface_of(interface)?.index();
+        let address = version.wildcard(port);
+        let socket = options::udp_socket(address).map_err(OpenError::system("make a UDP socket"))?;
+        let granted = set_up(&socket, version, receive_buffer_bytes)
+            .map_err(OpenError::system("set up a socket for multicast"))?;
+        socket.bind(&address.into()).map_err(OpenError::bind(address))?;
+        Ok(Self {
+            socket,
+            interface,
+            slots: Slots::new(),
+            overflow: Overflow::default(),
+            counts: ReceiveCounts::default(),
+            receive_buffer_bytes: granted,
+        })
+    }
+
+    /// The receive buffer that was granted, in bytes.
+    #[must_use]
+    pub fn receive_buffer_bytes(&self) -> usize {
+        self.receive_buffer_bytes
+    }
+
+    /// Hands datagrams that wait to `handle` (who sent it, to which IP group, its bytes), at most
+    /// [`super::RECEIVED_MAX`]; returns whether more may wait.
+    ///
+    /// # Errors
+    /// What the kernel says, save that nothing waits.
+    pub fn recv(&mut self, mut handle: impl FnMut(SocketAddr, IpAddr, &mut [u8])) -> io::Result<bool> {
+        let Self { socket, interface, slots, overflow, counts, .. } = self;
+        slots.receive(socket.as_fd(), |mut arrival| {
+            overflow.note(arrival.facts.dropped);
+            let Some((from, group)) = wanted(&mut arrival, *interface, counts) else { return };
+            for datagram in arrival.datagrams() {
+                counts.received += 1;
+                handle(from, group, datagram);
+            }
+        })
+    }
+
+    /// What was received and what was not.
+    #[must_use]
+    pub fn counts(&self) -> ReceiveCounts {
+        ReceiveCounts { overflowed: self.overflow.total(), ..self.counts }
+    }
+}
+
+/// Sender and IP group of what is for us; else counts it.
+fn wanted(
+    arrival: &mut Arrival<'_>,
+    interface: u32,
+    counts: &mut ReceiveCounts,
+) -> Option<(SocketAddr, IpAddr)> {
+    let (Some(from), Some((to, at)), false) = (arrival.from, arrival.facts.to, arrival.truncated) else {
+        counts.truncated += 1;
+        return None;
+    };
+    let counter = if !to.is_multicast() {
+        &mut counts.not_multicast
+    } else if at != interface {
+        &mut counts.other_interface
+    } else {
+        return Some((from, to));
+    };
+    *counter += arrival.datagrams().count() as u64;
+    None
+}
+
+fn set_up(socket: &Socket, version: IpVersion, receive_buffer_bytes: usize) -> io::Result<usize> {
+    socket.set_reuse_address(true)?;
+    match version {
+        IpVersion::V4 => {
+            socket.set_multicast_all_v4(true)?;
+            options::set(socket, libc::IPPROTO_IP, libc::IP_PKTINFO, &1)?;
+        }
+        IpVersion::V6 => {
+            socket.set_multicast_all_v6(true)?;
+            options::set(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, &1)?;
+        }
+    }
+    options::merge_arrivals(socket);
+    options::tell_overflow(socket)?;
+    options::grow_receive_buffer(socket, receive_buffer_bytes)
+}
+
+impl AsFd for GroupSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

@@ -1,0 +1,177 @@
+//! The socket of one node: what is for it alone, and all that it sends.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use socket2::Socket;
+
+use super::{OpenError, ReceiveCounts, interface_of};
+use crate::batch::Sending;
+use crate::batch::options;
+use crate::batch::receive::{Overflow, Slots};
+
+/// How an [`OwnSocket`] is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnConfig {
+    /// An address of this host; port 0 takes a free one.
+    pub address: SocketAddr,
+    /// By which interface multicast leaves.
+    pub interface: String,
+    /// How many routers multicast may pass, and one: 1 stays in the network, 0 on this host.
+    pub ttl: u8,
+    /// Whether nodes on this host, this one among them, hear what it multicasts.
+    pub heard_here: bool,
+    /// Receive buffer to ask for. An unprivileged process gets no more than `net.core.rmem_max`.
+    pub receive_buffer_bytes: usize,
+    /// Send buffer to ask for; the limit is `net.core.wmem_max`.
+    pub send_buffer_bytes: usize,
+}
+
+impl OwnConfig {
+    /// One router at most, heard here, 8 MiB for each direction.
+    #[must_use]
+    pub fn new(address: SocketAddr, interface: &str) -> Self {
+        Self {
+            address,
+            interface: interface.to_owned(),
+            ttl: 1,
+            heard_here: true,
+            receive_buffer_bytes: 8 << 20,
+            send_buffer_bytes: 8 << 20,
+        }
+    }
+}
+
+/// Receives what is sent to this node alone, without blocking. Its [`Sending`] half, which other threads may have,
+/// sends by the same descriptor: datagrams come from the address at which this socket listens.
+///
+/// Datagrams are never fragmented by the kernel: what is longer than the interface's MTU is refused.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use netio::multicast::{OwnConfig, OwnSocket};
+/// let mut socket = OwnSocket::bind(&OwnConfig::new("127.0.0.1:0".parse()?, "lo"))?;
+/// let to = socket.local_address()?;
+/// let (sending, mut outbox) = (socket.sending(), socket.sending().outbox());
+/// sending.send_now(to, &[b"at", b"once"])?;
+/// outbox.push(to, &[b"with ", b"others"]);
+/// outbox.push(to, &[b"of the same"]);
+/// assert_eq!(outbox.flush(), 0);
+/// socket.recv(|from, datagram| assert!(from == to && datagram.len() >= 6))?;
+/// # Ok(()) }
+/// ```
+pub struct OwnSocket {
+    sending: Sending,
+    slots: Slots,
+    overflow: Overflow,
+    counts: ReceiveCounts,
+    address: SocketAddr,
+    receive_buffer_bytes: usize,
+    send_buffer_bytes: usize,
+}
+
+impl OwnSocket {
+    /// Listens in the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn bind(config: &OwnConfig) -> Result<Self, OpenError> {
+        let interface = interface_of(&config.interface)?.index();
+        let socket = options::udp_socket(config.address).map_err(OpenError::system("make a UDP socket"))?;
+        let system = OpenError::system("set up a socket for sending multicast");
+        let [receive_buffer_bytes, send_buffer_bytes] = set_up(&socket, config, interface).map_err(system)?;
+        socket.bind(&config.address.into()).map_err(OpenError::bind(config.address))?;
+        let address = socket.local_addr().and_then(|address| {
+            address.as_socket().ok_or_else(|| io::Error::other("expected an address of IP"))
+        });
+        Ok(Self {
+            address: address.map_err(OpenError::system("ask for the address of a socket"))?,
+            sending: Sending::new(OwnedFd::from(socket)),
+            slots: Slots::new(),
+            overflow: Overflow::default(),
+            counts: ReceiveCounts::default(),
+            receive_buffer_bytes,
+            send_buffer_bytes,
+        })
+    }
+
+    /// Where it listens, and from where its datagrams come.
+    #[must_use]
+    pub fn local_address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The receive buffer that was granted, in bytes.
+    #[must_use]
+    pub fn receive_buffer_bytes(&self) -> usize {
+        self.receive_buffer_bytes
+    }
+
+    /// The send buffer that was granted, in bytes.
+    #[must_use]
+    pub fn send_buffer_bytes(&self) -> usize {
+        self.send_buffer_bytes
+    }
+
+    /// The sending half; it may go to another thread and be cloned.
+    #[must_use]
+    pub fn sending(&self) -> Sending {
+        self.sending.clone()
+    }
+
+    /// Hands datagrams that wait to `handle` (who sent it, its bytes), at most [`super::RECEIVED_MAX`]; returns whether
+    /// more may wait.
+    ///
+    /// # Errors
+    /// What the kernel says, save that nothing waits.
+    pub fn recv(&mut self, mut handle: impl FnMut(SocketAddr, &mut [u8])) -> io::Result<bool> {
+        let Self { sending, slots, overflow, counts, .. } = self;
+        slots.receive(sending.fd(), |mut arrival| {
+            overflow.note(arrival.facts.dropped);
+            let (Some(from), false) = (arrival.from, arrival.truncated) else {
+                counts.truncated += 1;
+                return;
+            };
+            for datagram in arrival.datagrams() {
+                counts.received += 1;
+                handle(from, datagram);
+            }
+        })
+    }
+
+    /// What was received and what was not; what was sent is told by [`Sending::counts`].
+    #[must_use]
+    pub fn counts(&self) -> ReceiveCounts {
+        ReceiveCounts { overflowed: self.overflow.total(), ..self.counts }
+    }
+}
+
+/// Returns the buffers that were granted, for receiving and for sending.
+fn set_up(socket: &Socket, config: &OwnConfig, interface: u32) -> io::Result<[usize; 2]> {
+    if config.address.is_ipv4() {
+        let none = libc::in_addr { s_addr: 0 };
+        let by =
+            libc::ip_mreqn { imr_multiaddr: none, imr_address: none, imr_ifindex: interface.cast_signed() };
+        options::set(socket, libc::IPPROTO_IP, libc::IP_MULTICAST_IF, &by)?;
+        socket.set_multicast_ttl_v4(config.ttl.into())?;
+        socket.set_multicast_loop_v4(config.heard_here)?;
+    } else {
+        socket.set_multicast_if_v6(interface)?;
+        socket.set_multicast_hops_v6(config.ttl.into())?;
+        socket.set_multicast_loop_v6(config.heard_here)?;
+    }
+    options::forbid_fragments(socket, config.address.is_ipv4())?;
+    options::merge_arrivals(socket);
+    options::tell_overflow(socket)?;
+    Ok([
+        options::grow_receive_buffer(socket, config.receive_buffer_bytes)?,
+        options::grow_send_buffer(socket, config.send_buffer_bytes)?,
+    ])
+}
+
+impl AsFd for OwnSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.sending.fd()
+    }
+}

@@ -1,0 +1,393 @@
+//! The sockets of multicast nodes: on one host, and on two with a cable between them.
+
+mod lab;
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use lab::pair::Pair;
+use netio::multicast::{
+    GroupSocket, IpVersion, JoinError, Joiner, OpenError, OwnConfig, OwnSocket, ReceiveCounts, Sending,
+};
+use netio::poll::{Interest, Poller};
+use netlab::Namespace;
+
+const PORT: u16 = 4711;
+const BUFFER: usize = 4 << 20;
+const BOTH: [IpVersion; 2] = [IpVersion::V4, IpVersion::V6];
+
+type Got = Vec<(SocketAddr, IpAddr, Vec<u8>)>;
+
+fn group(version: IpVersion, number: u8) -> IpAddr {
+    let text = match version {
+        IpVersion::V4 => format!("239.192.0.{number}"),
+        IpVersion::V6 => format!("ff15::{number:x}"),
+    };
+    text.parse().unwrap()
+}
+
+fn to(group: IpAddr) -> SocketAddr {
+    (group, PORT).into()
+}
+
+fn address(version: IpVersion, host: u8) -> SocketAddr {
+    let text = match version {
+        IpVersion::V4 => format!("10.9.0.{host}:0"),
+        IpVersion::V6 => format!("[fd09::{host}]:0"),
+    };
+    text.parse().unwrap()
+}
+
+fn listen(host: &Namespace, version: IpVersion) -> GroupSocket {
+    host.run(|| GroupSocket::bind(PORT, version, "eth0", BUFFER)).unwrap()
+}
+
+fn own(host: &Namespace, address: SocketAddr) -> OwnSocket {
+    host.run(|| OwnSocket::bind(&OwnConfig::new(address, "eth0"))).unwrap()
+}
+
+fn join(host: &Namespace, groups: &[IpAddr]) -> Joiner {
+    let mut joiner = host.run(|| Joiner::new("eth0", IpVersion::of(groups[0]), 64)).unwrap();
+    for &group in groups {
+        assert!(joiner.join(group).unwrap());
+    }
+    joiner
+}
+
+/// Waits until so many datagrams are here.
+fn receive(socket: &mut GroupSocket, count: usize) -> Got {
+    let mut poller = Poller::new().unwrap();
+    poller.add(socket, 1, Interest::Readable).unwrap();
+    let mut got = Vec::new();
+    while got.len() < count {
+        let ready = poller.wait(Some(Duration::from_secs(10))).unwrap().count();
+        assert!(ready > 0, "{} of {count} datagrams came, {:?}", got.len(), socket.counts());
+        got.extend(waiting(socket));
+    }
+    got
+}
+
+fn waiting(socket: &mut GroupSocket) -> Got {
+    let mut got = Vec::new();
+    while socket.recv(|from, group, datagram| got.push((from, group, datagram.to_vec()))).unwrap() {}
+    got
+}
+
+fn receive_own(socket: &mut OwnSocket, count: usize) -> Vec<Vec<u8>> {
+    let mut poller = Poller::new().unwrap();
+    poller.add(socket, 1, Interest::Readable).unwrap();
+    let mut got = Vec::new();
+    while got.len() < count {
+        let ready = poller.wait(Some(Duration::from_secs(10))).unwrap().count();
+        assert!(ready > 0, "{} of {count} datagrams came", got.len());
+        while socket.recv(|_, datagram| got.push(datagram.to_vec())).unwrap() {}
+    }
+    got
+}
+
+#[test]
+fn who_has_joined_nothing_hears_what_others_on_its_host_have_joined_and_nothing_else() {
+    let Some(pair) = Pair::build("multicast without memberships") else { return };
+    for version in BOTH {
+        let [heard, unheard] = [group(version, 1), group(version, 2)];
+        let mut sockets = [listen(&pair.b, version), listen(&pair.b, version)];
+        let _joiner = join(&pair.b, &[heard]);
+        let near = own(&pair.a, address(version, 1));
+        let sending = near.sending();
+        sending.send_now(to(unheard), &[b"not for us"]).unwrap();
+        sending.send_now(to(heard), &[b"he", b"", b"ard"]).unwrap();
+        for socket in &mut sockets {
+            let expected = (near.local_address(), heard, b"heard".to_vec());
+            assert_eq!(receive(socket, 1), [expected]);
+            assert_eq!((socket.counts().received, socket.counts().not_multicast), (1, 0));
+        }
+        assert_eq!(sending.counts().sent, 2);
+    }
+}
+
+#[test]
+fn a_node_hears_others_on_its_own_host_and_itself_unless_told_not_to() {
+    let Some(pair) = Pair::build("multicast on one host") else { return };
+    for version in BOTH {
+        let group = group(version, 1);
+        let mut sockets = [listen(&pair.a, version), listen(&pair.a, version)];
+        let _joiner = join(&pair.a, &[group]);
+        let mute = OwnConfig { heard_here: false, ..OwnConfig::new(address(version, 1), "eth0") };
+        let mute = pair.a.run(|| OwnSocket::bind(&mute)).unwrap();
+        mute.sending().send_now(to(group), &[b"unheard"]).unwrap();
+        own(&pair.a, address(version, 1)).sending().send_now(to(group), &[b"heard"]).unwrap();
+        for socket in &mut sockets {
+            let got: Vec<_> = receive(socket, 1).into_iter().map(|(_, _, bytes)| bytes).collect();
+            assert_eq!(got, [b"heard"]);
+        }
+    }
+}
+
+#[test]
+fn the_loopback_interface_carries_multicast() {
+    if !netlab::privilege::namespaces_or_skip("multicast over the loopback interface") {
+        return;
+    }
+    let host = Namespace::create("host").unwrap();
+    let version = IpVersion::V4;
+    let mut socket = host.run(|| GroupSocket::bind(PORT, version, "lo", BUFFER)).unwrap();
+    let mut joiner = host.run(|| Joiner::new("lo", version, 64)).unwrap();
+    joiner.join(group(version, 1)).unwrap();
+    let config = OwnConfig::new("127.0.0.1:0".parse().unwrap(), "lo");
+    let own = host.run(|| OwnSocket::bind(&config)).unwrap();
+    own.sending().send_now(to(group(version, 1)), &[b"heard"]).unwrap();
+    assert_eq!(receive(&mut socket, 1), [(own.local_address(), group(version, 1), b"heard".to_vec())]);
+}
+
+#[test]
+fn trains_to_groups_arrive_as_datagrams() {
+    for offload in [true, false] {
+        let Some(pair) = Pair::build("trains to multicast groups") else { return };
+        if !offload {
+            pair.a.run(|| lab::switch_offloads_off("eth0")).unwrap();
+        }
+        for version in BOTH {
+            let groups = [group(version, 1), group(version, 2)];
+            let (mut near, mut far) = (listen(&pair.a, version), listen(&pair.b, version));
+            let _joiners = [join(&pair.a, &groups), join(&pair.b, &groups)];
+            let socket = own(&pair.a, address(version, 1));
+            let mut outbox = socket.sending().outbox();
+            let mut sent = Vec::new();
+            for n in 0..400_usize {
+                let datagram = vec![n as u8; 1400 - n % 50 / 49 * 300];
+                let group = groups[n / 90 % 2];
+                outbox.push(to(group), &[&datagram[..7], &datagram[7..]]);
+                sent.push((socket.local_address(), group, datagram));
+            }
+            assert_eq!(outbox.flush(), 0);
+            // the kernel merges per group, so order is kept within groups
+            let sorted = |mut got: Got| {
+                got.sort_by_key(|(_, group, _)| *group);
+                got
+            };
+            let sent = sorted(sent);
+            assert!(sorted(receive(&mut near, 400)) == sent, "on the same host");
+            assert!(sorted(receive(&mut far, 400)) == sent, "on the other host");
+            assert_eq!(socket.sending().counts().sent, 400);
+        }
+    }
+}
+
+#[test]
+fn one_flush_reaches_many() {
+    let Some(pair) = Pair::build("many destinations in one flush") else { return };
+    for version in BOTH {
+        let group = group(version, 1);
+        let mut listener = listen(&pair.b, version);
+        let _joiner = join(&pair.b, &[group]);
+        let near = own(&pair.a, address(version, 1));
+        let mut nodes: Vec<_> = (0..100).map(|_| own(&pair.b, address(version, 2))).collect();
+        let mut outbox = near.sending().outbox();
+        for round in 0..3_u8 {
+            for node in &nodes {
+                outbox.push(node.local_address(), &[&[round]]);
+            }
+            outbox.push(to(group), &[&[round]]);
+        }
+        assert_eq!(outbox.flush(), 0);
+        assert!(outbox.is_empty());
+        for node in &mut nodes {
+            assert_eq!(receive_own(node, 3), [[0], [1], [2]]);
+        }
+        assert_eq!(receive(&mut listener, 3).len(), 3);
+        assert_eq!(near.sending().counts().sent, 303);
+    }
+}
+
+#[test]
+fn what_is_too_long_is_dropped_and_the_rest_goes() {
+    let Some(pair) = Pair::build("multicast beyond the MTU") else { return };
+    for (version, header) in [(IpVersion::V4, 28), (IpVersion::V6, 48)] {
+        let group = group(version, 1);
+        let mut listener = listen(&pair.b, version);
+        let _joiner = join(&pair.b, &[group]);
+        let sending = own(&pair.a, address(version, 1)).sending();
+        let (fits, beyond) = (vec![1; 1500 - header], vec![2; 1501 - header]);
+        let mut outbox = sending.outbox();
+        for datagram in [&beyond, &beyond, &fits, &beyond, &fits, &vec![3; 65_530]] {
+            outbox.push(to(group), &[datagram]);
+        }
+        assert_eq!(outbox.flush(), 4);
+        let error = sending.send_now(to(group), &[&beyond]).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EMSGSIZE));
+        assert_eq!(receive(&mut listener, 2).len(), 2);
+        assert_eq!((sending.counts().too_long, sending.counts().sent), (5, 2));
+    }
+}
+
+#[test]
+fn where_there_is_no_way_datagrams_are_dropped_one_by_one() {
+    let Some(pair) = Pair::build("multicast without a route") else { return };
+    let mut far = own(&pair.b, address(IpVersion::V4, 2));
+    let sending = own(&pair.a, address(IpVersion::V4, 1)).sending();
+    let nowhere = "192.0.2.1:9".parse().unwrap();
+    let mut outbox = sending.outbox();
+    for to in [nowhere, far.local_address(), nowhere, nowhere, far.local_address(), nowhere] {
+        outbox.push(to, &[b"datagram"]);
+    }
+    assert_eq!(outbox.flush(), 4);
+    assert_eq!(outbox.flush(), 0);
+    assert_eq!(receive_own(&mut far, 2).len(), 2);
+    assert_eq!((sending.counts().refused, sending.counts().sent), (4, 2));
+}
+
+#[test]
+fn threads_send_while_another_receives() {
+    let Some(pair) = Pair::build("sending from many threads") else { return };
+    let mut far = own(&pair.b, address(IpVersion::V4, 2));
+    let (near, to) = (own(&pair.a, address(IpVersion::V4, 1)), far.local_address());
+    let send = |sending: Sending, mark: u8| {
+        for _ in 0..100 {
+            sending.send_now(to, &[&[mark]]).unwrap();
+        }
+    };
+    std::thread::scope(|scope| {
+        for mark in 0..4 {
+            let sending = near.sending();
+            scope.spawn(move || send(sending, mark));
+        }
+        let got = receive_own(&mut far, 400);
+        for mark in 0..4_u8 {
+            assert_eq!(got.iter().filter(|datagram| datagram[..] == [mark]).count(), 100);
+        }
+    });
+    assert_eq!(near.sending().counts().sent, 400);
+}
+
+#[test]
+fn unicast_and_other_interfaces_are_not_heard_by_the_group_socket() {
+    let Some(pair) = Pair::build("what a group socket drops") else { return };
+    pair.a.add_veth("eth1", &pair.b, "eth1", 1500).unwrap();
+    for (host, number) in [(&pair.a, 1), (&pair.b, 2)] {
+        host.add_address("eth1", lab::net(&format!("10.10.0.{number}/24"))).unwrap();
+        host.add_address("eth1", lab::net(&format!("fd10::{number}/64"))).unwrap();
+    }
+    for version in BOTH {
+        let group = group(version, 1);
+        let mut listener = listen(&pair.b, version);
+        let _joiner = join(&pair.b, &[group]);
+        let mut elsewhere = pair.b.run(|| Joiner::new("eth1", version, 1)).unwrap();
+        elsewhere.join(group).unwrap();
+        let other = SocketAddr::new(
+            if version == IpVersion::V4 { "10.10.0.1" } else { "fd10::1" }.parse().unwrap(),
+            0,
+        );
+        let other = pair.a.run(|| OwnSocket::bind(&OwnConfig::new(other, "eth1"))).unwrap();
+        other.sending().send_now(to(group), &[b"other interface"]).unwrap();
+        let near = own(&pair.a, address(version, 1)).sending();
+        near.send_now((address(version, 2).ip(), PORT).into(), &[b"unicast"]).unwrap();
+        near.send_now(to(group), &[b"heard"]).unwrap();
+        // two cables keep no order between them
+        let mut expected = ReceiveCounts::default();
+        (expected.received, expected.not_multicast, expected.other_interface) = (1, 1, 1);
+        let mut got = Got::new();
+        let mut poller = Poller::new().unwrap();
+        poller.add(&listener, 1, Interest::Readable).unwrap();
+        while listener.counts() != expected {
+            let ready = poller.wait(Some(Duration::from_secs(10))).unwrap().count();
+            assert!(ready > 0, "{:?}", listener.counts());
+            got.extend(waiting(&mut listener));
+        }
+        assert_eq!(got[0].2, b"heard");
+    }
+}
+
+#[test]
+fn what_a_full_buffer_drops_is_counted() {
+    let Some(pair) = Pair::build("a full receive buffer") else { return };
+    for version in BOTH {
+        let group = group(version, 1);
+        let mut listener = pair.b.run(|| GroupSocket::bind(PORT, version, "eth0", 20_000)).unwrap();
+        assert!((4_000..40_000).contains(&listener.receive_buffer_bytes()));
+        let _joiner = join(&pair.b, &[group]);
+        let sending = own(&pair.a, address(version, 1)).sending();
+        let send = |count: u64| (0..count).for_each(|_| sending.send_now(to(group), &[&[1; 1000]]).unwrap());
+        send(100);
+        let before = waiting(&mut listener).len() as u64;
+        assert!((1..100).contains(&before), "{before}");
+        // the next one tells
+        send(1);
+        let got = before + receive(&mut listener, 1).len() as u64;
+        assert_eq!(listener.counts().received, got);
+        assert_eq!(listener.counts().overflowed, 101 - got);
+    }
+}
+
+#[test]
+fn more_groups_than_a_socket_may_join_take_more_sockets() {
+    let Some(pair) = Pair::build("more memberships than a socket may hold") else { return };
+    for version in BOTH {
+        let groups: Vec<IpAddr> = (1..=64).map(|number| group(version, number)).collect();
+        let mut listener = listen(&pair.b, version);
+        let mut joiner = join(&pair.b, &groups);
+        assert_eq!(joiner.sockets(), if version == IpVersion::V4 { 4 } else { 1 });
+        assert!(!joiner.join(groups[40]).unwrap(), "a group is joined once");
+        let error = joiner.join(group(version, 65)).unwrap_err();
+        assert!(matches!(error, JoinError::TooMany { groups_max: 64, .. }), "{error}");
+
+        let mut outbox = own(&pair.a, address(version, 1)).sending().outbox();
+        let mut send_to_all = || {
+            groups.iter().for_each(|&group| outbox.push(to(group), &[b"all"]));
+            assert_eq!(outbox.flush(), 0);
+        };
+        send_to_all();
+        assert_eq!(receive(&mut listener, 64).len(), 64);
+        for group in &groups[1..63] {
+            assert!(joiner.leave(*group).unwrap());
+            assert!(!joiner.leave(*group).unwrap());
+        }
+        send_to_all();
+        let got: Vec<_> = receive(&mut listener, 2).into_iter().map(|(_, group, _)| group).collect();
+        assert_eq!(got, [groups[0], groups[63]]);
+        for &group in &groups[1..63] {
+            assert!(joiner.join(group).unwrap(), "there is room again");
+        }
+        assert_eq!(joiner.groups().count(), 64);
+    }
+}
+
+#[test]
+fn a_limit_that_bites_is_named() {
+    if !netlab::privilege::namespaces_or_skip("limits of memberships") {
+        return;
+    }
+    let host = Namespace::create("host").unwrap();
+    host.sysctl("net.ipv4.igmp_max_memberships", "1").unwrap();
+    let mut joiner = host.run(|| Joiner::new("lo", IpVersion::V4, 3)).unwrap();
+    for number in 1..=3 {
+        host.run(|| joiner.join(group(IpVersion::V4, number))).unwrap();
+    }
+    assert_eq!(joiner.sockets(), 3);
+    host.sysctl("net.ipv4.igmp_max_memberships", "0").unwrap();
+    let mut joiner = host.run(|| Joiner::new("lo", IpVersion::V4, 3)).unwrap();
+    let error = host.run(|| joiner.join(group(IpVersion::V4, 1))).unwrap_err();
+    assert!(error.to_string().contains("sysctl -w net.ipv4.igmp_max_memberships=20"), "{error}");
+    for wrong in ["10.0.0.1", "ff15::1"] {
+        let error = joiner.join(wrong.parse().unwrap()).unwrap_err();
+        assert!(matches!(error, JoinError::NotAGroup { .. }), "{error}");
+    }
+}
+
+#[test]
+fn sockets_that_cannot_be_made_say_why() {
+    let Some(pair) = Pair::build("sockets that cannot be made") else { return };
+    let bind = |address: &str, interface: &str| {
+        let config = OwnConfig::new(address.parse().unwrap(), interface);
+        pair.a.run(|| OwnSocket::bind(&config)).map(drop).unwrap_err()
+    };
+    let error = bind("10.9.0.1:0", "eth7");
+    assert!(matches!(error, OpenError::Interface { .. }), "{error}");
+    let error = bind("10.9.0.77:0", "eth0");
+    assert!(matches!(error, OpenError::Address(_)), "{error}");
+    let taken = own(&pair.a, address(IpVersion::V4, 1));
+    let error = bind(&taken.local_address().to_string(), "eth0");
+    assert!(matches!(error, OpenError::PortTaken(_)), "{error}");
+    let _alone = pair.a.run(|| std::net::UdpSocket::bind(("0.0.0.0", PORT))).unwrap();
+    let error = pair.a.run(|| GroupSocket::bind(PORT, IpVersion::V4, "eth0", BUFFER)).map(drop).unwrap_err();
+    assert!(error.to_string().contains("ss -ulnp"), "{error}");
+}
