@@ -1,0 +1,205 @@
+//! The datagrams, byte for byte (`docs/wire.md`). All numbers are big-endian.
+//!
+//! Reading borrows the datagram and allocates nothing; whatever the bytes, it ends in a view or in a counted reason.
+
+mod digest;
+mod hello;
+mod list;
+mod steps;
+pub mod swim;
+
+pub use digest::{DIGEST_ENTRIES_MAX, DigestView, Known, write_digest};
+pub use hello::Hello;
+pub use list::{
+    CHUNK_GROUPS, CHUNK_HEADER, Chunk, ChunkView, WANT_CHUNKS, WANTS_MAX, Want, WantsView, list_check,
+    write_wants,
+};
+pub use steps::{STEP_GROUPS_MAX, STEP_HEADER, STEPS_HEADER, STEPS_MAX, StepParts, StepView, StepsView};
+
+use ricochet_core::{GroupId, NodeId};
+
+use crate::counters::Malformed;
+
+/// First byte of all datagrams of the membership: version 9 in the high half, as Ricochet's other datagrams.
+pub const FIRST_BYTE: u8 = 0x96;
+/// Longest datagram in bytes, without any trailer: it fits an Ethernet frame with a trailer and a tunnel around it.
+pub const DATAGRAM_MAX: usize = 1_400;
+/// Length of what all datagrams begin with: first byte and kind.
+pub const HEADER: usize = 2;
+/// Most groups of one member.
+pub const GROUPS_MAX: usize = ricochet_core::groups::GROUPS_MAX;
+
+/// What a datagram is; its second byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// A message of the failure detector.
+    Swim = 1,
+    /// Which version of whose list the sender holds.
+    Digest = 2,
+    /// What has changed in lists.
+    Steps = 3,
+    /// A question for lists.
+    Wants = 4,
+    /// A part of a list.
+    Chunk = 5,
+    /// A sign of life of a node that others know from a file.
+    Hello = 6,
+}
+
+impl Kind {
+    /// The two bytes that a datagram of this kind begins with.
+    pub fn to_wire(self) -> [u8; HEADER] {
+        [FIRST_BYTE, self as u8]
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        if reader.u8()? != FIRST_BYTE {
+            return Err(Malformed::Protocol);
+        }
+        match reader.u8()? {
+            1 => Ok(Self::Swim),
+            2 => Ok(Self::Digest),
+            3 => Ok(Self::Steps),
+            4 => Ok(Self::Wants),
+            5 => Ok(Self::Chunk),
+            6 => Ok(Self::Hello),
+            _ => Err(Malformed::Kind),
+        }
+    }
+}
+
+/// Any datagram, borrowed.
+///
+/// ```
+/// use membership::wire::{Datagram, Hello};
+/// use ricochet_core::NodeId;
+/// let hello = Hello { id: NodeId(7), life: 1, number: 2, version: 3, check: 4, leaving: false, answer: true };
+/// assert_eq!(Datagram::read(&hello.to_wire()), Ok(Datagram::Hello(hello)));
+/// assert!(Datagram::read(b"something else").is_err());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Datagram<'a> {
+    /// A message of the failure detector.
+    Swim(swim::SwimView<'a>),
+    /// Which version of whose list the sender holds.
+    Digest(DigestView<'a>),
+    /// What has changed in lists.
+    Steps(StepsView<'a>),
+    /// A question for lists.
+    Wants(WantsView<'a>),
+    /// A part of a list.
+    Chunk(ChunkView<'a>),
+    /// A sign of life.
+    Hello(Hello),
+}
+
+impl<'a> Datagram<'a> {
+    /// Reads a datagram from which any trailer was cut off.
+    ///
+    /// # Errors
+    /// [`Malformed`], by reason.
+    pub fn read(datagram: &'a [u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader(datagram);
+        let kind = Kind::read(&mut reader)?;
+        if datagram.len() > DATAGRAM_MAX {
+            return Err(Malformed::TooLong);
+        }
+        match kind {
+            Kind::Swim => swim::SwimView::read(reader).map(Self::Swim),
+            Kind::Digest => DigestView::read(reader).map(Self::Digest),
+            Kind::Steps => StepsView::read(reader).map(Self::Steps),
+            Kind::Wants => WantsView::read(reader).map(Self::Wants),
+            Kind::Chunk => ChunkView::read(reader).map(Self::Chunk),
+            Kind::Hello => Hello::read(reader).map(Self::Hello),
+        }
+    }
+}
+
+/// Takes fields off the front of a datagram.
+#[derive(Clone, Copy)]
+pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
+        let (taken, rest) = self.0.split_at_checked(len).ok_or(Malformed::TooShort)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let (taken, rest) = self.0.split_first_chunk().ok_or(Malformed::TooShort)?;
+        self.0 = rest;
+        Ok(*taken)
+    }
+
+    fn u8(&mut self) -> Result<u8, Malformed> {
+        self.array().map(|[byte]| byte)
+    }
+
+    fn u16(&mut self) -> Result<u16, Malformed> {
+        self.array().map(u16::from_be_bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32, Malformed> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, Malformed> {
+        self.array().map(u64::from_be_bytes)
+    }
+
+    fn id(&mut self) -> Result<NodeId, Malformed> {
+        self.u32().map(NodeId)
+    }
+
+    /// `count` entries of N bytes each, still in their place in the datagram.
+    fn entries<const N: usize>(&mut self, count: usize) -> Result<&'a [[u8; N]], Malformed> {
+        let (entries, _) = self.take(count * N)?.as_chunks();
+        Ok(entries)
+    }
+
+    /// A list of `count` entries, 1 to `max`.
+    fn list<const N: usize>(&mut self, count: u8, max: usize) -> Result<&'a [[u8; N]], Malformed> {
+        let count = usize::from(count);
+        if !(1..=max).contains(&count) {
+            return Err(Malformed::Count);
+        }
+        self.entries(count)
+    }
+
+    /// Flags of which only the bits of `known` have a meaning.
+    fn flags(&mut self, known: u8) -> Result<u8, Malformed> {
+        let flags = self.u8()?;
+        if flags & !known == 0 { Ok(flags) } else { Err(Malformed::Reserved) }
+    }
+
+    /// Everything has been read.
+    fn end(self) -> Result<(), Malformed> {
+        if self.0.is_empty() { Ok(()) } else { Err(Malformed::TooLong) }
+    }
+}
+
+/// Puts fields behind each other into a buffer that was sized for them.
+struct Writer<'a> {
+    to: &'a mut [u8],
+    at: usize,
+}
+
+impl<'a> Writer<'a> {
+    fn new(to: &'a mut [u8]) -> Self {
+        Self { to, at: 0 }
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        self.to[self.at..self.at + bytes.len()].copy_from_slice(bytes);
+        self.at += bytes.len();
+    }
+}
+
+fn groups_of(entries: &[[u8; 8]]) -> impl ExactSizeIterator<Item = GroupId> + Clone + '_ {
+    entries.iter().map(|bytes| GroupId(u64::from_be_bytes(*bytes)))
+}
+
+#[cfg(test)]
+mod tests;

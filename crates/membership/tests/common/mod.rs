@@ -1,0 +1,233 @@
+//! A network in virtual time: nodes, and datagrams that are lost, late, doubled or cut off. Same seed, same trace.
+#![allow(dead_code, unreachable_pub, missing_docs, reason = "each user takes a part of it")]
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::net::SocketAddr;
+
+use membership::{Gossip, GossipConfig, Me, MemberFile, Membership, Output, Static, StaticConfig};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
+use ricochet_core::{GroupId, NodeId};
+
+pub const SECOND_US: u64 = 1_000_000;
+
+/// The address of the node at a place.
+pub fn address(place: usize) -> SocketAddr {
+    SocketAddr::from(([10, 0, (place >> 8) as u8, place as u8], 7901))
+}
+
+#[derive(Default)]
+pub struct Sent(pub Vec<(SocketAddr, Vec<u8>)>);
+
+impl Output for Sent {
+    fn send(&mut self, to: SocketAddr, datagram: &[u8]) {
+        assert!(datagram.len() <= membership::wire::DATAGRAM_MAX, "{} bytes", datagram.len());
+        assert!(!to.ip().is_unspecified() && to.port() != 0);
+        self.0.push((to, datagram.to_vec()));
+    }
+}
+
+struct Host {
+    node: Membership,
+    id: NodeId,
+    groups: Vec<GroupId>,
+}
+
+type InFlight = Reverse<(u64, u64, SocketAddr, SocketAddr, Vec<u8>)>;
+
+pub struct Net {
+    pub now_us: u64,
+    rng: ChaCha8Rng,
+    hosts: BTreeMap<SocketAddr, Host>,
+    in_flight: BinaryHeap<InFlight>,
+    serial: u64,
+    /// One datagram in so many is lost.
+    pub loss: f64,
+    pub delay_us: std::ops::Range<u64>,
+    /// Nodes of different sides do not hear each other.
+    pub sides: BTreeMap<SocketAddr, u8>,
+    pub sent: u64,
+    pub sent_bytes: u64,
+    /// What was sent lately, to be played again.
+    pub recorded: Vec<(SocketAddr, SocketAddr, Vec<u8>)>,
+    pub record_max: usize,
+}
+
+impl Net {
+    pub fn new(seed: u64) -> Self {
+        Self {
+            now_us: 1_000,
+            rng: ChaCha8Rng::seed_from_u64(seed),
+            hosts: BTreeMap::new(),
+            in_flight: BinaryHeap::new(),
+            serial: 0,
+            loss: 0.0,
+            delay_us: 50..400,
+            sides: BTreeMap::new(),
+            sent: 0,
+            sent_bytes: 0,
+            recorded: Vec::new(),
+            record_max: 0,
+        }
+    }
+
+    pub fn draw(&mut self, bound: u64) -> u64 {
+        self.rng.next_u64() % bound
+    }
+
+    fn chance(&mut self, of: f64) -> bool {
+        of > 0.0 && (self.rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64 <= of
+    }
+
+    /// Starts a node, in the place of any that was there. Its life is the time.
+    pub fn start(&mut self, place: usize, build: impl FnOnce(Me, u64) -> Membership) -> NodeId {
+        let id = NodeId(self.rng.next_u32());
+        let me = Me { id, address: address(place), life: 1_700_000_000_000_000 + self.now_us };
+        let node = build(me, self.rng.next_u64());
+        self.hosts.insert(address(place), Host { node, id, groups: Vec::new() });
+        id
+    }
+
+    pub fn start_gossip(&mut self, place: usize, seeds: &[usize]) -> NodeId {
+        self.start_gossip_with(place, seeds, GossipConfig::lan())
+    }
+
+    pub fn start_gossip_with(&mut self, place: usize, seeds: &[usize], config: GossipConfig) -> NodeId {
+        let seeds: Vec<_> = seeds.iter().map(|&seed| address(seed)).collect();
+        self.start(place, |me, chance| Membership::Gossip(Gossip::new(config, me, &seeds, chance).unwrap()))
+    }
+
+    pub fn start_static(&mut self, place: usize, file: &MemberFile) -> NodeId {
+        self.start(place, |me, chance| {
+            Membership::Static(Static::new(StaticConfig::default(), me, file, chance).unwrap())
+        })
+    }
+
+    pub fn crash(&mut self, place: usize) {
+        self.hosts.remove(&address(place)).expect("it lived");
+    }
+
+    pub fn leave(&mut self, place: usize) {
+        let mut host = self.hosts.remove(&address(place)).expect("it lived");
+        let mut sent = Sent::default();
+        host.node.leave(self.now_us, &mut sent);
+        self.carry(address(place), sent);
+    }
+
+    pub fn set_groups(&mut self, place: usize, groups: impl IntoIterator<Item = u64>) {
+        // Spread over all 64 bits, as hashes are.
+        let spread = |group: u64| GroupId(group.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut groups: Vec<GroupId> = groups.into_iter().map(spread).collect();
+        groups.sort_unstable();
+        let host = self.hosts.get_mut(&address(place)).expect("it lives");
+        let mut sent = Sent::default();
+        host.node.set_groups(self.now_us, &groups, &mut sent);
+        host.groups = groups;
+        self.carry(address(place), sent);
+    }
+
+    pub fn node(&self, place: usize) -> &Membership {
+        &self.hosts[&address(place)].node
+    }
+
+    pub fn nodes(&self) -> impl Iterator<Item = &Membership> {
+        self.hosts.values().map(|host| &host.node)
+    }
+
+    /// Lets somebody else send.
+    pub fn inject(&mut self, from: SocketAddr, to: SocketAddr, datagram: Vec<u8>) {
+        self.serial += 1;
+        self.in_flight.push(Reverse((self.now_us, self.serial, from, to, datagram)));
+    }
+
+    fn carry(&mut self, from: SocketAddr, sent: Sent) {
+        for (to, datagram) in sent.0 {
+            assert_ne!(from, to, "nobody talks to itself");
+            self.sent += 1;
+            self.sent_bytes += datagram.len() as u64;
+            if self.recorded.len() < self.record_max {
+                self.recorded.push((from, to, datagram.clone()));
+            }
+            if self.sides.get(&from) != self.sides.get(&to) || self.chance(self.loss) {
+                continue;
+            }
+            let delay_us = self.delay_us.start + self.draw(self.delay_us.end - self.delay_us.start);
+            self.serial += 1;
+            self.in_flight.push(Reverse((self.now_us + delay_us, self.serial, from, to, datagram)));
+        }
+    }
+
+    /// Lets time pass.
+    pub fn run_us(&mut self, span_us: u64) {
+        let end_us = self.now_us + span_us;
+        loop {
+            let arrival = self.in_flight.peek().map(|Reverse((at_us, ..))| *at_us);
+            let timer =
+                self.hosts.iter().filter_map(|(&at, host)| Some((host.node.poll_timeout()?, at))).min();
+            let next = arrival.into_iter().chain(timer.map(|(due_us, _)| due_us)).min();
+            let Some(next_us) = next.filter(|&next_us| next_us <= end_us) else { break };
+            self.now_us = self.now_us.max(next_us);
+            let mut sent = Sent::default();
+            if arrival == Some(next_us) {
+                let Some(Reverse((_, _, from, to, datagram))) = self.in_flight.pop() else { break };
+                let Some(host) = self.hosts.get_mut(&to) else { continue };
+                host.node.handle_datagram(self.now_us, from, &datagram, &mut sent);
+                self.carry(to, sent);
+            } else if let Some((_, at)) = timer {
+                let host = self.hosts.get_mut(&at).expect("it has a timer");
+                host.node.handle_timeout(self.now_us, &mut sent);
+                assert!(
+                    host.node.poll_timeout().is_none_or(|due_us| due_us > self.now_us),
+                    "what is due is done"
+                );
+                self.carry(at, sent);
+            }
+        }
+        self.now_us = end_us;
+    }
+
+    /// What is wrong with the views: every node should know every other, with all its groups, and nobody else.
+    pub fn wrong(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for (at, host) in &self.hosts {
+            let mut expected: BTreeMap<NodeId, (SocketAddr, &[GroupId])> = (self.hosts.iter())
+                .filter(|(other, _)| *other != at)
+                .map(|(&other, peer)| (peer.id, (other, peer.groups.as_slice())))
+                .collect();
+            for peer in host.node.peers() {
+                match expected.remove(&peer.id) {
+                    None => wrong.push(format!("{at} knows {} of {}, who is not", peer.id, peer.address)),
+                    Some((address, _)) if address != peer.address => wrong.push(format!("{at}: {address}")),
+                    Some((address, groups)) if *groups != *peer.groups => wrong.push(format!(
+                        "{at}: {} of {} groups of {address}",
+                        peer.groups.len(),
+                        groups.len()
+                    )),
+                    Some(_) => {}
+                }
+            }
+            wrong.extend(expected.values().map(|(other, _)| format!("{at} does not know {other}")));
+        }
+        wrong
+    }
+
+    /// Lets time pass until all views are right. Returns how long that took.
+    pub fn run_until_right(&mut self, at_most_us: u64) -> u64 {
+        self.run_until(at_most_us, |net| net.wrong().is_empty())
+    }
+
+    pub fn run_until(&mut self, at_most_us: u64, done: impl Fn(&Net) -> bool) -> u64 {
+        let start_us = self.now_us;
+        while !done(self) {
+            let passed_us = self.now_us - start_us;
+            if passed_us >= at_most_us {
+                let wrong = self.wrong();
+                let some = &wrong[..wrong.len().min(8)];
+                panic!("after {passed_us} us, {} views are wrong: {some:#?}", wrong.len());
+            }
+            self.run_us(50_000);
+        }
+        self.now_us - start_us
+    }
+}
