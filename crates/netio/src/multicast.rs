@@ -12,6 +12,7 @@
 
 mod group;
 mod joiner;
+mod limits;
 mod own;
 
 use std::fmt;
@@ -21,6 +22,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 pub use crate::batch::{Outbox, PIECES_MAX, Sending};
 pub use group::GroupSocket;
 pub use joiner::{JoinError, Joiner};
+pub use limits::{BridgeFacts, BufferLimits, InterfaceFacts, Limits};
 pub use own::{OwnConfig, OwnSocket};
 
 use crate::interface::Interface;

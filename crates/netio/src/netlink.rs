@@ -1,50 +1,95 @@
-//! The one setting that ioctl refuses to root of a user namespace and rtnetlink does not.
+//! What ioctl cannot do: set a transmit queue as root of a user namespace, and ask what kind of link an interface is.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use crate::interface::{check, check_len};
 
-/// `nlmsghdr`, `ifinfomsg` and one attribute of four bytes.
-const REQUEST_LEN: usize = 16 + 16 + 8;
+/// `nlmsghdr`: length, kind, flags, sequence, port.
+const HEADER: usize = 16;
+/// `ifinfomsg`: family, type, index, flags, mask.
+const LINK: usize = 16;
 /// `nlmsghdr` and the error number in an acknowledgement.
-const ANSWER_MIN: usize = 16 + 4;
+const ANSWER_MIN: usize = HEADER + 4;
+/// All that the kernel tells of one link.
+const ANSWER_MAX: usize = 1 << 15;
 
 /// Sets the transmit queue's length of an interface in the calling thread's network namespace.
 pub(crate) fn set_transmit_queue(index: u32, packets: u32) -> io::Result<()> {
+    let mut attribute = [0; 8];
+    attribute[..2].copy_from_slice(&8_u16.to_ne_bytes());
+    attribute[2..4].copy_from_slice(&libc::IFLA_TXQLEN.to_ne_bytes());
+    attribute[4..].copy_from_slice(&packets.to_ne_bytes());
+    verdict(&ask(&request(libc::RTM_SETLINK, libc::NLM_F_ACK, index, &attribute))?)
+}
+
+/// What the kernel knows of an interface in the calling thread's network namespace: its flags and its attributes.
+/// `/sys` would tell of the namespace in which it was mounted.
+pub(crate) fn link(index: u32) -> io::Result<(u32, Vec<u8>)> {
+    let answer = ask(&request(libc::RTM_GETLINK, 0, index, &[]))?;
+    if kind(&answer) != Some(libc::RTM_NEWLINK) {
+        verdict(&answer)?;
+    }
+    let flags = answer.get(HEADER + 8..HEADER + 12).and_then(|bytes| bytes.try_into().ok());
+    let attributes = answer.get(HEADER + LINK..);
+    let (Some(flags), Some(attributes)) = (flags, attributes) else {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "expected a description of a link by rtnetlink",
+        ));
+    };
+    Ok((u32::from_ne_bytes(flags), attributes.to_vec()))
+}
+
+/// The attributes that lie in these bytes, by kind.
+pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let [len, _, kind, _] = [0, 1, 2, 3].map(|at| bytes.get(at..at + 2));
+        let word = |bytes: Option<&[u8]>| Some(u16::from_ne_bytes(bytes?.try_into().ok()?));
+        let (len, kind) = (usize::from(word(len)?), word(kind)?);
+        let data = bytes.get(4..len)?;
+        bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or(&[]);
+        // the upper two bits are no part of the kind
+        Some((kind & 0x3fff, data))
+    })
+}
+
+fn request(kind: u16, flags: libc::c_int, index: u32, attributes: &[u8]) -> Vec<u8> {
+    let mut request = vec![0; HEADER + LINK];
+    request.extend_from_slice(attributes);
+    let (len, flags) = (request.len() as u32, (libc::NLM_F_REQUEST | flags) as u16);
+    request[..4].copy_from_slice(&len.to_ne_bytes());
+    request[4..6].copy_from_slice(&kind.to_ne_bytes());
+    request[6..8].copy_from_slice(&flags.to_ne_bytes());
+    request[HEADER + 4..HEADER + 8].copy_from_slice(&index.to_ne_bytes());
+    request
+}
+
+fn ask(request: &[u8]) -> io::Result<Vec<u8>> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
     // SAFETY: no pointers are passed.
     let fd = check(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) })?;
     // SAFETY: the descriptor was just made and belongs to nobody else.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-    let request = request(index, packets);
     // Without an address it goes to the kernel.
     // SAFETY: the request is readable memory of that length.
     check_len(unsafe { libc::send(socket.as_raw_fd(), request.as_ptr().cast(), request.len(), 0) })?;
-    let mut answer = [0_u8; 256];
+    let mut answer = vec![0_u8; ANSWER_MAX];
     // The kernel answers before `send` returns, so this does not wait.
     // SAFETY: the answer is writable memory of that length.
     let len = check_len(unsafe {
         libc::recv(socket.as_raw_fd(), answer.as_mut_ptr().cast(), answer.len(), libc::MSG_DONTWAIT)
     })?;
-    verdict(&answer[..len])
+    answer.truncate(len);
+    Ok(answer)
 }
 
-fn request(index: u32, packets: u32) -> [u8; REQUEST_LEN] {
-    let mut request = [0; REQUEST_LEN];
-    let flags = (libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16;
-    request[..4].copy_from_slice(&(REQUEST_LEN as u32).to_ne_bytes());
-    request[4..6].copy_from_slice(&libc::RTM_SETLINK.to_ne_bytes());
-    request[6..8].copy_from_slice(&flags.to_ne_bytes());
-    request[20..24].copy_from_slice(&index.to_ne_bytes());
-    request[32..34].copy_from_slice(&8_u16.to_ne_bytes());
-    request[34..36].copy_from_slice(&libc::IFLA_TXQLEN.to_ne_bytes());
-    request[36..40].copy_from_slice(&packets.to_ne_bytes());
-    request
+fn kind(answer: &[u8]) -> Option<u16> {
+    Some(u16::from_ne_bytes(answer.get(4..6)?.try_into().ok()?))
 }
 
 fn verdict(answer: &[u8]) -> io::Result<()> {
-    if answer.len() < ANSWER_MIN || answer[4..6] != (libc::NLMSG_ERROR as u16).to_ne_bytes() {
+    if answer.len() < ANSWER_MIN || kind(answer) != Some(libc::NLMSG_ERROR as u16) {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "expected an acknowledgement by rtnetlink"));
     }
     match i32::from_ne_bytes([answer[16], answer[17], answer[18], answer[19]]) {
@@ -61,6 +106,38 @@ mod tests {
     fn an_interface_that_is_not_there_is_an_error() {
         let error = set_transmit_queue(0x7fff_fff0, 1000).unwrap_err();
         assert!(matches!(error.raw_os_error(), Some(libc::ENODEV | libc::EPERM)), "{error}");
+    }
+
+    #[test]
+    fn a_link_is_described_by_flags_and_attributes() {
+        let index = crate::interface::Interface::open("lo").unwrap().index();
+        let (flags, bytes) = link(index).unwrap();
+        assert_ne!(flags & libc::IFF_LOOPBACK as u32, 0);
+        let name = attributes(&bytes).find(|(kind, _)| *kind == libc::IFLA_IFNAME);
+        assert_eq!(name.unwrap().1, b"lo\0");
+        assert_eq!(link(0x7fff_fff0).unwrap_err().raw_os_error(), Some(libc::ENODEV));
+    }
+
+    #[test]
+    fn attributes_that_are_cut_off_end_the_reading() {
+        let bytes: Vec<u8> = [
+            6_u16.to_ne_bytes(),
+            0x8001_u16.to_ne_bytes(),
+            [7, 8],
+            [0, 0],
+            4_u16.to_ne_bytes(),
+            2_u16.to_ne_bytes(),
+        ]
+        .concat();
+        assert_eq!(attributes(&bytes).collect::<Vec<_>>(), [(1, &[7, 8][..]), (2, &[])]);
+        assert_eq!(attributes(&bytes[..6]).count(), 1);
+        for len in 0..6 {
+            assert_eq!(attributes(&bytes[..len]).count(), 0, "{len}");
+        }
+        for len in [0_u16, 3, 100] {
+            let wrong = [len.to_ne_bytes(), [1, 0], [0, 0]].concat();
+            assert_eq!(attributes(&wrong).count(), 0, "length {len}");
+        }
     }
 
     #[test]

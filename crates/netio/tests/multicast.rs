@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use lab::pair::Pair;
 use netio::multicast::{
-    GroupSocket, IpVersion, JoinError, Joiner, OpenError, OwnConfig, OwnSocket, ReceiveCounts, Sending,
+    GroupSocket, InterfaceFacts, IpVersion, JoinError, Joiner, Limits, OpenError, OwnConfig, OwnSocket,
+    ReceiveCounts, Sending,
 };
 use netio::poll::{Interest, Poller};
 use netlab::Namespace;
@@ -390,4 +391,78 @@ fn sockets_that_cannot_be_made_say_why() {
     let _alone = pair.a.run(|| std::net::UdpSocket::bind(("0.0.0.0", PORT))).unwrap();
     let error = pair.a.run(|| GroupSocket::bind(PORT, IpVersion::V4, "eth0", BUFFER)).map(drop).unwrap_err();
     assert!(error.to_string().contains("ss -ulnp"), "{error}");
+}
+
+#[test]
+fn limits_are_those_of_the_calling_threads_namespace() {
+    let Some(pair) = Pair::build("limits of a namespace") else { return };
+    for (key, value) in [
+        ("net.ipv4.igmp_max_memberships", "7"),
+        ("net.ipv4.ip_local_port_range", "20000 30000"),
+        ("net.ipv4.ip_local_reserved_ports", "25000,26000-26010"),
+        ("net.ipv4.conf.eth0.rp_filter", "2"),
+    ] {
+        pair.a.sysctl(key, value).unwrap();
+    }
+    let limits = pair.a.run(|| Limits::read("eth0")).unwrap();
+    let other = pair.b.run(|| Limits::read("eth0")).unwrap();
+    assert_eq!(limits.igmp_max_memberships, Some(7));
+    assert_ne!(other.igmp_max_memberships, Some(7));
+    assert_eq!(limits.ephemeral_ports, Some(20_000..=30_000));
+    for (port, is_ephemeral) in
+        [(19_999, false), (20_000, true), (25_000, false), (26_005, false), (26_011, true), (30_001, false)]
+    {
+        assert_eq!(limits.is_ephemeral(port), Some(is_ephemeral), "{port}");
+    }
+    assert_eq!((limits.reverse_path_filter, other.reverse_path_filter.is_some()), (Some(2), true));
+    assert!(limits.optmem_max_bytes.is_some_and(|bytes| bytes > 1000));
+    for buffer in [limits.receive_buffer, limits.send_buffer] {
+        assert!(buffer.max_bytes >= 4096 && buffer.default_bytes >= 4096, "{buffer:?}");
+    }
+
+    let facts = &limits.interface;
+    assert!(facts.is_up && facts.is_running && facts.is_multicast && !facts.is_loopback);
+    assert_eq!((facts.mtu_bytes, &facts.name[..], &facts.bridge), (1500, "eth0", &None));
+    for address in [address(IpVersion::V4, 1), address(IpVersion::V6, 1)] {
+        assert!(facts.addresses.contains(&address.ip()), "{:?}", facts.addresses);
+    }
+    pair.a.set_down("eth0").unwrap();
+    let facts = pair.a.run(|| InterfaceFacts::read("eth0")).unwrap();
+    assert!(!facts.is_up && !facts.is_running);
+    let error = pair.a.run(|| Limits::read("eth7")).unwrap_err();
+    assert!(matches!(error, OpenError::Interface { .. }), "{error}");
+}
+
+#[test]
+fn what_a_socket_is_granted_is_what_the_limits_tell() {
+    let Some(pair) = Pair::build("granted buffers") else { return };
+    let limits = pair.a.run(|| Limits::read("eth0")).unwrap();
+    let asked = limits.receive_buffer.max_bytes + (1 << 20);
+    let socket = pair.a.run(|| GroupSocket::bind(PORT, IpVersion::V4, "eth0", asked)).unwrap();
+    let expected = if limits.receive_buffer.may_exceed { asked } else { limits.receive_buffer.max_bytes };
+    assert_eq!(socket.receive_buffer_bytes(), expected);
+}
+
+#[test]
+fn bridges_are_seen_from_their_ports_and_as_themselves() {
+    let Some(pair) = Pair::build("bridges") else { return };
+    let read = |name: &str| pair.a.run(|| InterfaceFacts::read(name)).unwrap().bridge;
+    if let Err(error) = pair.a.add_bridge("br0", 1500) {
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), "SKIPPED: bridges: {error}");
+        return;
+    }
+    assert_eq!(read("eth0"), None);
+    pair.a.set_bridge("eth0", "br0").unwrap();
+    let [port, bridge] = ["eth0", "br0"].map(|name| read(name).unwrap());
+    assert_eq!((&port.name[..], port.is_port, bridge.is_port), ("br0", true, false));
+    assert!(port.snooping && !port.querier && port.querier_v4.is_none(), "{port:?}");
+    assert!(port.groups_max.is_some_and(|groups| groups > 0));
+    let settings = [("multicast_querier", "1"), ("multicast_snooping", "0")]
+        .map(|(name, value)| (format!("class/net/br0/bridge/{name}"), value));
+    let settings = settings.each_ref().map(|(path, value)| (&path[..], *value));
+    pair.a.run(|| lab::write_sysfs(&settings)).unwrap();
+    for facts in ["eth0", "br0"].map(|name| read(name).unwrap()) {
+        assert!(!facts.snooping && facts.querier, "{facts:?}");
+    }
 }

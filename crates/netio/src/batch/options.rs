@@ -39,7 +39,7 @@ pub(crate) fn tell_overflow(socket: &Socket) -> io::Result<()> {
 
 /// Asks for a receive buffer, beyond the machine's limit where we may; returns what was granted, in the same measure.
 pub(crate) fn grow_receive_buffer(socket: &Socket, bytes: usize) -> io::Result<usize> {
-    if set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &buffer_size(bytes)).is_err() {
+    if force_receive_buffer(socket, bytes).is_err() {
         socket.set_recv_buffer_size(bytes)?;
     }
     // The kernel doubles what is asked for, to have room for its own records, and tells the double.
@@ -48,10 +48,20 @@ pub(crate) fn grow_receive_buffer(socket: &Socket, bytes: usize) -> io::Result<u
 
 /// As [`grow_receive_buffer`], for sending.
 pub(crate) fn grow_send_buffer(socket: &Socket, bytes: usize) -> io::Result<usize> {
-    if set(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &buffer_size(bytes)).is_err() {
+    if force_send_buffer(socket, bytes).is_err() {
         socket.set_send_buffer_size(bytes)?;
     }
     Ok(socket.send_buffer_size()? / 2)
+}
+
+/// Sets a receive buffer beyond the machine's limit, for whoever may.
+pub(crate) fn force_receive_buffer(socket: &Socket, bytes: usize) -> io::Result<()> {
+    set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &buffer_size(bytes))
+}
+
+/// As [`force_receive_buffer`], for sending.
+pub(crate) fn force_send_buffer(socket: &Socket, bytes: usize) -> io::Result<()> {
+    set(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &buffer_size(bytes))
 }
 
 /// Doubled by the kernel, it is still to fit.

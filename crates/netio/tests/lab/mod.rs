@@ -312,15 +312,22 @@ pub(crate) fn switch_offloads_off(interface: &str) -> io::Result<()> {
     [CHECKSUMS, SCATTER, SEGMENTS].into_iter().try_for_each(|command| switch(interface, command, false))
 }
 
-/// A device over a cable receives packet by packet; merging is to wait for the next a little. Told in a sysfs
-/// of this namespace, seen by this thread alone.
+/// A device over a cable receives packet by packet; merging is to wait for the next a little.
 pub(crate) fn wait_before_merging(interface: &str) -> io::Result<()> {
+    let device = format!("class/net/{interface}");
+    write_sysfs(&[
+        (&format!("{device}/napi_defer_hard_irqs"), "10"),
+        (&format!("{device}/gro_flush_timeout"), "200000"),
+    ])
+}
+
+/// Writes to a sysfs of this namespace, which this thread alone sees.
+pub(crate) fn write_sysfs(values: &[(&str, &str)]) -> io::Result<()> {
     let nothing: Option<&str> = None;
     unshare(CloneFlags::CLONE_NEWNS)?;
     mount(nothing, "/", nothing, MsFlags::MS_REC | MsFlags::MS_PRIVATE, nothing)?;
     mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), nothing)?;
-    std::fs::write(format!("/sys/class/net/{interface}/napi_defer_hard_irqs"), "10")?;
-    std::fs::write(format!("/sys/class/net/{interface}/gro_flush_timeout"), "200000")
+    values.iter().try_for_each(|(path, value)| std::fs::write(format!("/sys/{path}"), value))
 }
 
 pub(crate) fn switch(interface: &str, command: u32, on: bool) -> io::Result<()> {
