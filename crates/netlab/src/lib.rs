@@ -3,6 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | `topology.rs` | two sites, their gateways and the link between them |
+//! | `bridge.rs` | hosts on one bridge, for multicast; what its wires carry |
 //! | `emulator.rs`, `emulator/` | such a link between two namespaces, over TUN devices |
 //! | `drop_log.rs` | what a link did not deliver, in a file |
 //! | `link.rs`, `link/` | one direction of a link, without clock or socket: queue, rate, loss, delay, disorder |
@@ -15,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bridge;
 mod chance;
 mod clock;
 pub mod drop_log;
@@ -29,6 +31,7 @@ pub mod traffic;
 pub mod units;
 pub mod virtual_net;
 
+pub use bridge::{BridgeLan, BridgeLanConfig};
 pub use emulator::{Direction, Emulator, EmulatorConfig};
 pub use error::LabError;
 pub use link::LinkConfig;

@@ -8,6 +8,7 @@
 //!    made by `run` can be used from any thread.
 //! 3. `spawn`: the keeper starts a child, which inherits the namespace from it.
 
+mod cards;
 mod child;
 mod devices;
 
@@ -22,6 +23,7 @@ use std::thread::{self, JoinHandle};
 
 use nix::sched::{CloneFlags, setns, unshare};
 
+pub use cards::DeviceCounters;
 pub use child::Child;
 pub use devices::Route;
 

@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 
 use netlab::privilege::{Entered, enter_user_namespace};
-use netlab::{LabError, Namespace};
+use netlab::{BridgeLan, BridgeLanConfig, LabError, Namespace};
 
 const INSIDE: &str = "--inside";
 const SKIP: u8 = 77;
@@ -64,6 +64,8 @@ fn inside() -> ExitCode {
     let mut buffer = [0; 16];
     let (length, _) = receiver.recv_from(&mut buffer).unwrap();
     assert_eq!(&buffer[..length], b"hello");
+    let lan = BridgeLan::build(&BridgeLanConfig { hosts: 2, ..BridgeLanConfig::default() }).unwrap();
+    assert_eq!(lan.wires().unwrap().len(), 2);
     let refused = std::thread::spawn(enter_user_namespace).join().unwrap();
     assert!(matches!(refused, Err(LabError::Invalid(_))), "threads are running");
     ExitCode::SUCCESS

@@ -253,14 +253,14 @@ impl Namespace {
         transmit_drops_in(&table, interface).ok_or_else(|| LabError::Invalid(what()))
     }
 
-    fn index(&self, interface: &str) -> Result<u32, LabError> {
+    pub(super) fn index(&self, interface: &str) -> Result<u32, LabError> {
         self.run(|| nix::net::if_::if_nametoindex(interface))
             .map_err(|e| LabError::system(format!("no interface {interface} in {:?}", self.label()), e))
     }
 
     /// One netlink conversation. rtnetlink wants an executor: one for the length of the conversation, on a thread inside
     /// the namespace, because a netlink socket speaks for the namespace it was opened in.
-    fn netlink<T: Send>(
+    pub(super) fn netlink<T: Send>(
         &self,
         what: &str,
         talk: impl AsyncFnOnce(Handle) -> Result<T, rtnetlink::Error> + Send,
