@@ -13,6 +13,7 @@
 //! | [`wire`] | the datagrams, byte for byte |
 //! | [`node`] | all of it together: what a driver talks to |
 //! | [`delivery`] | what lies between a node and its application: messages in the order of their stream |
+//! | [`feedback`] | what a node has seen of the network, for its application |
 #![forbid(unsafe_code)]
 
 mod announce;
@@ -21,6 +22,7 @@ mod buffer;
 mod chance;
 pub mod counters;
 pub mod delivery;
+pub mod feedback;
 pub mod groups;
 mod ids;
 mod limits;
@@ -36,6 +38,7 @@ pub mod wire;
 
 pub use bins::{Bins, BinsConfig};
 pub use delivery::{Fifo, FifoConfig};
+pub use feedback::Feedback;
 pub use foundation::Seq;
 pub use groups::{GroupConfig, Groups, GroupsError};
 pub use ids::{BinIndex, GroupId, GroupIndex, GroupTag, NodeId, RegionIndex, StreamKey};

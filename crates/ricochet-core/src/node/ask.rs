@@ -195,6 +195,8 @@ impl Node {
                 let length = nak.write(&mut self.scratch);
                 out.send(To::Node(some[0].0), &self.scratch[..length]);
                 self.counts.requests_sent += 1;
+                let packets = ranges[..some.len()].iter().map(|range| u64::from(range.count)).sum();
+                self.tally.asked(some[0].0, packets, length);
             }
         }
         requests.clear();
@@ -242,6 +244,7 @@ impl Node {
                     continue;
                 };
                 let Ok(data) = Data::from_symbol(key.name(), key.stream.group, symbol) else { continue };
+                self.tally.wanted(nak.from);
                 if self.answers.take(now_us, nak.from, 1) == 0 {
                     self.counts.refused += 1;
                     continue;
@@ -249,6 +252,7 @@ impl Node {
                 let length = data.write_again(&mut self.scratch);
                 out.send(To::Node(nak.from), &self.scratch[..length]);
                 self.counts.answered += 1;
+                self.tally.answered(nak.from, length);
             }
         }
     }

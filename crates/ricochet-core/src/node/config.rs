@@ -99,6 +99,8 @@ pub struct NodeConfig {
     pub answers_per_second: u32,
     /// Messages longer than a packet.
     pub fragments: FragmentsConfig,
+    /// Most peers that [`Node::feedback`](super::Node::feedback) tells of, at most 65,536.
+    pub feedback_peers: usize,
 }
 
 impl NodeConfig {
@@ -119,6 +121,7 @@ impl NodeConfig {
             announce: AnnounceConfig::default(),
             answers_per_second: 10_000,
             fragments: FragmentsConfig::default(),
+            feedback_peers: 1_024,
         }
     }
 
@@ -132,6 +135,9 @@ impl NodeConfig {
         }
         if self.announce.times > 16 {
             return Err(NodeConfigError::Announcements(self.announce.times));
+        }
+        if self.feedback_peers > 1 << 16 {
+            return Err(NodeConfigError::FeedbackPeers(self.feedback_peers));
         }
         let longest = payload_max(self.datagram_max, usize::from(self.r), self.trailer)
             .ok_or(NodeConfigError::Datagram(self.datagram_max))?;
@@ -168,6 +174,9 @@ pub enum NodeConfigError {
     /// `announce.times` out of range.
     #[error("announce.times: expected at most 16, saw {0}")]
     Announcements(u8),
+    /// `feedback_peers` out of range.
+    #[error("feedback_peers: expected at most 65536, saw {0}")]
+    FeedbackPeers(usize),
     /// Of the repair bins.
     #[error(transparent)]
     Bins(#[from] BinsConfigError),

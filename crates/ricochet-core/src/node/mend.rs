@@ -24,6 +24,7 @@ impl Node {
         if repair.from == self.config.id {
             return self.counts.own += 1;
         }
+        self.tally.repair_came(repair.from, repair.wire_len());
         let named = self.look_up(now_us, repair);
         if named.missing == 0 {
             let counter = match named.unusable {
@@ -64,7 +65,7 @@ impl Node {
                 Mention::Held => named.unusable |= self.buffer.held(*key).is_none(),
                 Mention::TooOld | Mention::NoRoom => named.unusable = true,
             }
-            self.discovered(found.discovered, now_us);
+            self.discovered(found.discovered, now_us, stream);
         }
         named
     }
@@ -109,8 +110,8 @@ impl Node {
     fn deliver_repaired(&mut self, now_us: u64, key: PacketKey, symbol: &[u8], out: &mut impl Output) {
         let Some(group) = self.groups.index(key.stream.group) else { return };
         let Ok(data) = Data::from_symbol(key.name(), key.stream.group, symbol) else { return };
-        let Some((seq, mark)) = self.accept(now_us, group, &data, out) else { return };
-        self.deliver(now_us, &data, seq, How::Repaired, mark, out);
+        let Some(fresh) = self.accept(now_us, group, &data, out) else { return };
+        self.deliver(now_us, &data, &fresh, How::Repaired, out);
         self.counts.repaired += 1;
         self.spread(now_us, group, key, &[symbol], out);
     }

@@ -22,6 +22,7 @@ use crate::bins::{Bins, Outgoing};
 use crate::buffer::{Buffer, PacketKey};
 use crate::counters::Malformed;
 use crate::delivery::Fragments;
+use crate::feedback::{Feedback, Tally};
 use crate::groups::Groups;
 use crate::ids::{GroupId, GroupIndex, NodeId, StreamKey};
 use crate::limits::Limits;
@@ -29,7 +30,7 @@ use crate::regions::Regions;
 use crate::targets::Plan;
 use crate::tracker::Tracker;
 use crate::view::View;
-use crate::wire::{DATA_HEADER, Data, Datagram, Heartbeat, Repair, SYMBOL_HEAD};
+use crate::wire::{DATA_HEADER, Data, Datagram, Heartbeat, Kind, Repair, SYMBOL_HEAD};
 use ask::{Asking, Mark};
 pub use config::{AnnounceConfig, AskConfig, NodeConfig, NodeConfigError, SendError};
 pub use counts::NodeCounts;
@@ -63,6 +64,7 @@ pub struct Node {
     /// A symbol on its way from the buffer to the bins.
     symbol: Box<[u8]>,
     counts: NodeCounts,
+    tally: Tally,
 }
 
 impl Node {
@@ -92,6 +94,7 @@ impl Node {
             scratch: vec![0; config.datagram_max].into_boxed_slice(),
             symbol: vec![0; symbol_max].into_boxed_slice(),
             counts: NodeCounts::default(),
+            tally: Tally::new(&groups, config.feedback_peers),
             groups,
             config,
         })
@@ -138,6 +141,8 @@ impl Node {
         let length = data.write(&mut self.scratch);
         out.send(To::Group(group), &self.scratch[..length]);
         self.counts.sent += 1;
+        self.tally.at(now_us);
+        self.tally.sent(self.groups.index(group), length);
         self.forget_old();
         Ok(seq)
     }
@@ -151,7 +156,10 @@ impl Node {
     }
 
     fn receive(&mut self, now_us: u64, datagram: &[u8], out: &mut impl Output) -> Result<(), Malformed> {
-        match Datagram::read(datagram)? {
+        let read = Datagram::read(datagram)?;
+        self.tally.at(now_us);
+        self.tally.received.add(Kind::read(datagram)?, datagram.len());
+        match read {
             Datagram::Data(data) => self.take(now_us, &data, How::Multicast, out),
             Datagram::Retransmission(data) => self.take(now_us, &data, How::Requested, out),
             Datagram::Repair(repair) => self.mend(now_us, &repair, out),
@@ -169,8 +177,11 @@ impl Node {
 
     /// Does what is due: part-filled repairs, announcements, requests.
     pub fn handle_timeout(&mut self, now_us: u64, out: &mut impl Output) {
-        let Self { bins, rng, scratch, config, counts, .. } = self;
-        bins.fire_due(now_us, rng, &mut |repair| send_repair(config.id, &repair, scratch, counts, out));
+        self.tally.at(now_us);
+        let Self { bins, rng, scratch, config, counts, tally, .. } = self;
+        bins.fire_due(now_us, rng, &mut |repair| {
+            send_repair(config.id, &repair, scratch, counts, tally, out);
+        });
         self.announce(now_us, out);
         self.ask_due(now_us, out);
         self.report_lost(now_us, None, out);
@@ -180,14 +191,17 @@ impl Node {
     /// Goes on with other neighbours. Repairs in the making leave first, so no packet goes without.
     pub fn change_view(&mut self, view: &View, out: &mut impl Output) {
         let (regions, plan) = planned(self.config.id, &self.groups, view);
-        let Self { bins, rng, scratch, config, counts, .. } = self;
-        bins.change(regions, plan, rng, &mut |repair| send_repair(config.id, &repair, scratch, counts, out));
+        let Self { bins, rng, scratch, config, counts, tally, .. } = self;
+        bins.change(regions, plan, rng, &mut |repair| {
+            send_repair(config.id, &repair, scratch, counts, tally, out);
+        });
     }
 
     /// Goes on in other groups, and with the neighbours there. What was missing in groups that were left is forgotten.
     pub fn change_groups(&mut self, groups: Groups, view: &View, out: &mut impl Output) {
         self.groups = groups;
         self.asking.regroup(self.groups.len());
+        self.tally.regroup(&self.groups);
         self.tracker.forget(|key| self.groups.index(key.group).is_none());
         self.fragments.forget(|key| self.groups.index(key.group).is_none());
         self.change_view(view, out);
@@ -203,6 +217,11 @@ impl Node {
         &self.counts
     }
 
+    /// What this node has seen of the network: a copy, to be read at leisure.
+    pub fn feedback(&self, now_us: u64) -> Feedback {
+        self.tally.feedback(now_us, self.bins.regions())
+    }
+
     /// What its bins have done so far.
     pub fn bins(&self) -> &Bins {
         &self.bins
@@ -216,7 +235,11 @@ impl Node {
     /// Bytes of memory held for packets and repairs.
     pub fn memory_bytes(&self) -> usize {
         let buffers = self.buffer.memory_bytes() + self.decoder.memory_bytes() + self.bins.memory_bytes();
-        buffers + self.scratch.len() + self.symbol.len() + self.fragments.memory_bytes()
+        buffers
+            + self.scratch.len()
+            + self.symbol.len()
+            + self.fragments.memory_bytes()
+            + self.tally.memory_bytes()
     }
 
     fn announce(&mut self, now_us: u64, out: &mut impl Output) {
@@ -226,6 +249,7 @@ impl Node {
             let length = heartbeat.write(&mut self.scratch);
             out.send(To::Group(latest.group), &self.scratch[..length]);
             self.counts.heartbeats_sent += 1;
+            self.tally.sent.add(Kind::Heartbeat, length);
         }
     }
 
@@ -243,8 +267,8 @@ impl Node {
         symbol: &[&[u8]],
         out: &mut impl Output,
     ) {
-        let Self { bins, rng, scratch, config, counts, .. } = self;
-        let mut emit = |repair: Outgoing<'_>| send_repair(config.id, &repair, scratch, counts, out);
+        let Self { bins, rng, scratch, config, counts, tally, .. } = self;
+        let mut emit = |repair: Outgoing<'_>| send_repair(config.id, &repair, scratch, counts, tally, out);
         if bins.push(now_us, group, key.name(), symbol, rng, &mut emit).is_err() {
             self.counts.too_long += 1;
         }
@@ -266,12 +290,14 @@ fn send_repair(
     repair: &Outgoing<'_>,
     scratch: &mut [u8],
     counts: &mut NodeCounts,
+    tally: &mut Tally,
     out: &mut impl Output,
 ) {
     let length = Repair { from: me, names: repair.names, symbol: repair.symbol }.write(scratch);
     for &target in repair.targets {
         out.send(To::Node(target), &scratch[..length]);
         counts.repairs_sent += 1;
+        tally.repair_sent(target, length);
     }
 }
 

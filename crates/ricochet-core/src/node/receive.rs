@@ -1,12 +1,19 @@
 //! Packets that come, and news of packets.
 
-use super::ask::Mark;
 use super::{How, Message, Node, Output};
 use crate::buffer::PacketKey;
 use crate::ids::{GroupIndex, StreamKey};
 use crate::tracker::Arrival;
 use crate::wire::{Data, HeartbeatView};
 use foundation::Seq;
+
+/// A packet that came for the first time.
+pub(super) struct Fresh {
+    group: GroupIndex,
+    seq: Seq,
+    /// For how long it was known to be missing, if it was.
+    missed_us: Option<u64>,
+}
 
 impl Node {
     /// A data packet came, by itself or on request.
@@ -18,8 +25,8 @@ impl Node {
         if data.payload.len() > self.payload_max {
             return self.counts.too_long += 1;
         }
-        let Some((seq, mark)) = self.accept(now_us, group, data, out) else { return };
-        self.deliver(now_us, data, seq, how, mark, out);
+        let Some(fresh) = self.accept(now_us, group, data, out) else { return };
+        self.deliver(now_us, data, &fresh, how, out);
         match how {
             How::Requested => self.counts.requested += 1,
             _ => self.counts.delivered += 1,
@@ -34,24 +41,30 @@ impl Node {
         self.forget_old();
     }
 
-    /// Whether a packet is new; with its place, and the mark it had if it was known to be missing.
+    /// Whether a packet is new.
     pub(super) fn accept(
         &mut self,
         now_us: u64,
         group: GroupIndex,
         data: &Data<'_>,
         out: &mut impl Output,
-    ) -> Option<(Seq, Option<Mark>)> {
+    ) -> Option<Fresh> {
         let found = self.tracker.received(now_us, data.key(), data.seq, self.asking.mark_of_gap(now_us));
-        self.discovered(found.discovered, now_us);
+        self.discovered(found.discovered, now_us, data.key());
         self.asking.note(group, data.expires);
         // What this packet has pushed out was before it. Its own stream's front goes with it.
         let is_new = found.what.is_new();
         self.report_lost(now_us, is_new.then_some(data.key()), out);
         match found.what {
-            Arrival::New => return Some((found.seq, None)),
-            Arrival::Missed(mark) => return Some((found.seq, Some(mark))),
-            Arrival::Duplicate => self.counts.duplicates += 1,
+            Arrival::New => return Some(Fresh { group, seq: found.seq, missed_us: None }),
+            Arrival::Missed(mark) => {
+                let missed_us = Some(now_us.saturating_sub(mark.since_us));
+                return Some(Fresh { group, seq: found.seq, missed_us });
+            }
+            Arrival::Duplicate => {
+                self.counts.duplicates += 1;
+                self.tally.duplicate(group, data.sender);
+            }
             Arrival::TooOld => self.counts.too_old += 1,
             Arrival::NoRoom => self.counts.no_room += 1,
         }
@@ -70,13 +83,14 @@ impl Node {
             }
             let key = Self::stream(heartbeat.sender, latest.group);
             let found = self.tracker.named(now_us, key, latest.seq, self.asking.mark_of_gap(now_us));
-            self.discovered(found.discovered, now_us);
+            self.discovered(found.discovered, now_us, key);
         }
     }
 
-    pub(super) fn discovered(&mut self, packets: u64, now_us: u64) {
+    pub(super) fn discovered(&mut self, packets: u64, now_us: u64, key: StreamKey) {
         if packets > 0 {
             self.counts.discovered += packets;
+            self.tally.discovered(self.groups.index(key.group), key.sender, packets);
             self.asking.wake(now_us);
         }
     }
@@ -86,13 +100,13 @@ impl Node {
         &mut self,
         now_us: u64,
         data: &Data<'_>,
-        seq: Seq,
+        fresh: &Fresh,
         how: How,
-        mark: Option<Mark>,
         out: &mut impl Output,
     ) {
+        let Fresh { group, seq, missed_us } = *fresh;
+        self.tally.delivered(group, data.sender, data.wire_len(), how, missed_us);
         let Data { sender, group, payload, fragment, .. } = *data;
-        let missed_us = mark.map(|mark| now_us.saturating_sub(mark.since_us));
         let front = self.tracker.front(data.key());
         let packet = Message { sender, group, seq, payload, packets: 1, how, missed_us, front };
         if fragment { self.gather(now_us, &packet, out) } else { out.deliver(&packet) }
@@ -101,8 +115,11 @@ impl Node {
     /// Tells of packets given up, and then how far their streams are settled: not that of `pending`, a packet of which
     /// has come and is delivered next.
     pub(super) fn report_lost(&mut self, now_us: u64, pending: Option<StreamKey>, out: &mut impl Output) {
-        let Self { tracker, fragments, .. } = self;
-        tracker.lost().for_each(|lost| fragments.lost(now_us, lost, &mut |lost| out.lost(lost)));
+        let Self { tracker, fragments, tally, groups, .. } = self;
+        for lost in tracker.lost() {
+            tally.lost(groups.index(lost.key.group), lost.key.sender, lost.last.0 - lost.first.0 + 1);
+            fragments.lost(now_us, lost, &mut |lost| out.lost(lost));
+        }
         while let Some(lost) = tracker.pop_lost() {
             if Some(lost.key) != pending {
                 out.settled(lost.key, tracker.front(lost.key));

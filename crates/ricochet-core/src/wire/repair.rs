@@ -90,6 +90,11 @@ pub struct RepairView<'a> {
 }
 
 impl<'a> RepairView<'a> {
+    /// Length on the wire in bytes.
+    pub fn wire_len(&self) -> usize {
+        REPAIR_HEADER + self.names.len() * NAME + self.symbol.map_or(0, <[u8]>::len)
+    }
+
     pub(super) fn read(mut body: Reader<'a>) -> Result<Self, Malformed> {
         let [flags, count] = body.array()?;
         if flags & !XOR != 0 {

@@ -129,6 +129,8 @@ pub(crate) struct Net {
     pub(crate) now_us: u64,
     dice: ChaCha8Rng,
     pub(crate) bytes: u64,
+    /// A node that loses so much more of the data.
+    pub(crate) deaf: Option<(usize, f64)>,
 }
 
 impl Net {
@@ -161,6 +163,7 @@ impl Net {
             now_us: 1_000_000,
             dice: ChaCha8Rng::seed_from_u64(seed),
             bytes: 0,
+            deaf: None,
         }
     }
 
@@ -213,6 +216,11 @@ impl Net {
         self.now_us = end_us;
     }
 
+    /// A datagram comes from nowhere; what it leads to is let go.
+    pub(crate) fn inject(&mut self, at: usize, datagram: &[u8]) {
+        self.nodes[at].handle_datagram(self.now_us, datagram, &mut Wants::default());
+    }
+
     pub(crate) fn change_view(&mut self, at: usize, view: &View) {
         let mut wants = Wants::default();
         self.nodes[at].change_view(view, &mut wants);
@@ -252,7 +260,8 @@ impl Net {
 
     fn launch(&mut self, from: usize, to: usize, datagram: &[u8]) {
         let is_data = datagram[0] & 0xf == 1;
-        let loss = if is_data { self.weather.data_loss } else { self.weather.other_loss };
+        let mut loss = if is_data { self.weather.data_loss } else { self.weather.other_loss };
+        loss += self.deaf.filter(|&(deaf, _)| is_data && deaf == to).map_or(0.0, |(_, loss)| loss);
         self.bytes += datagram.len() as u64;
         let repeats = if self.happens(self.weather.repeat) { 2 } else { 1 };
         for _ in 0..repeats {

@@ -58,8 +58,8 @@ pub(super) struct Held {
 impl Held {
     pub(super) fn new(messages_max: usize, bytes_max: usize) -> Self {
         Self {
-            slots: Vec::new(),
-            free: Vec::new(),
+            slots: Vec::with_capacity(messages_max),
+            free: Vec::with_capacity(messages_max),
             messages_max,
             bytes_max,
             bytes: 0,

@@ -98,9 +98,10 @@ impl Fifo {
     pub fn new(config: FifoConfig) -> Result<Self, FifoConfigError> {
         config.check()?;
         Ok(Self {
-            by_key: HashMap::new(),
-            streams: Vec::new(),
-            free: Vec::new(),
+            // Twice the room: then the table cleans itself in place and never grows.
+            by_key: HashMap::with_capacity(2 * config.streams_max),
+            streams: Vec::with_capacity(config.streams_max),
+            free: Vec::with_capacity(config.streams_max),
             links: Links::new(config.streams_max),
             settling: Ends::EMPTY,
             quiet: Ends::EMPTY,

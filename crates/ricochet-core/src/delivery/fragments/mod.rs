@@ -21,9 +21,6 @@ use crate::wire::Fragment;
 pub use config::{FragmentsConfig, FragmentsConfigError, FragmentsCounts};
 use foundation::Seq;
 
-/// Words of a fragment table that are kept for the next message.
-const CAME_KEPT: usize = 64;
-
 /// What a fragment has led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
@@ -53,6 +50,9 @@ struct Entry {
     came: Vec<u64>,
     bytes: Vec<u8>,
 }
+
+/// The room that a message takes while it is in the making.
+type Room = (Vec<u64>, Vec<u8>);
 
 impl Entry {
     fn last(&self) -> Seq {
@@ -89,7 +89,7 @@ pub(crate) struct Fragments {
     /// Bytes of messages in the making.
     bytes: usize,
     /// Room that other messages took.
-    spare: Vec<Vec<u8>>,
+    spare: Vec<Room>,
     /// Room in all, the spare included.
     capacity: usize,
     counts: FragmentsCounts,
@@ -99,13 +99,14 @@ impl Fragments {
     pub(crate) fn new(config: FragmentsConfig) -> Result<Self, FragmentsConfigError> {
         config.check()?;
         Ok(Self {
-            by_name: HashMap::new(),
-            entries: Vec::new(),
-            free: Vec::new(),
+            // Twice the room: then the table cleans itself in place and never grows.
+            by_name: HashMap::with_capacity(2 * config.messages_max),
+            entries: Vec::with_capacity(config.messages_max),
+            free: Vec::with_capacity(config.messages_max),
             links: Links::new(config.messages_max),
             ages: Ends::EMPTY,
             bytes: 0,
-            spare: Vec::new(),
+            spare: Vec::with_capacity(config.messages_max),
             capacity: 0,
             counts: FragmentsCounts::default(),
             config,
@@ -264,9 +265,7 @@ impl Fragments {
             Entry { key, first, total, size, count, missing, alive, since_us, how, missed_us, came, bytes };
         let slot = match self.free.pop() {
             Some(slot) => {
-                let place = &mut self.entries[slot as usize];
-                let came = std::mem::take(&mut place.came);
-                *place = Entry { came, ..entry };
+                self.entries[slot as usize] = entry;
                 slot as usize
             }
             None => {
@@ -277,12 +276,12 @@ impl Fragments {
         if alive {
             self.bytes += total as usize;
             let entry = &mut self.entries[slot];
+            (entry.came, entry.bytes) = self.spare.pop().unwrap_or_default();
+            let before = capacity(&entry.came, &entry.bytes);
             entry.came.resize(count.div_ceil(64) as usize, 0);
-            entry.bytes = self.spare.pop().unwrap_or_default();
-            let before = entry.bytes.capacity();
             entry.bytes.reserve_exact(total as usize);
             entry.bytes.resize(total as usize, 0);
-            self.capacity += entry.bytes.capacity() - before;
+            self.capacity += capacity(&entry.came, &entry.bytes) - before;
         }
         self.by_name.insert((key, first), slot as u32);
         self.links.push_last(&mut self.ages, slot);
@@ -328,14 +327,13 @@ impl Fragments {
     fn release(&mut self, slot: usize) {
         let entry = &mut self.entries[slot];
         self.bytes -= entry.bytes.len();
-        entry.came.clear();
-        entry.came.shrink_to(CAME_KEPT);
-        let mut bytes = std::mem::take(&mut entry.bytes);
+        let (mut came, mut bytes) = (std::mem::take(&mut entry.came), std::mem::take(&mut entry.bytes));
+        came.clear();
         bytes.clear();
         if self.capacity > self.config.bytes_max {
-            self.capacity -= bytes.capacity();
+            self.capacity -= capacity(&came, &bytes);
         } else if bytes.capacity() > 0 {
-            self.spare.push(bytes);
+            self.spare.push((came, bytes));
         }
     }
 
@@ -346,6 +344,10 @@ impl Fragments {
         self.links.remove(&mut self.ages, slot);
         self.free.push(slot as u32);
     }
+}
+
+fn capacity(came: &Vec<u64>, bytes: &Vec<u8>) -> usize {
+    came.capacity() * size_of::<u64>() + bytes.capacity()
 }
 
 #[cfg(test)]
