@@ -98,12 +98,12 @@ impl<M: Copy + PartialEq> Tracker<M> {
 
     /// Notes that a packet came, by itself or recovered; `mark` goes to those that this shows to be missing.
     pub fn received(&mut self, now_us: u64, key: StreamKey, seq: u32, mark: M) -> Found<Arrival<M>> {
-        let Some(stream) = self.stream(now_us, key, seq, mark) else {
+        let Some((stream, before)) = self.stream(now_us, key, seq, mark) else {
             return Found { seq: Seq::first_seen(seq), what: Arrival::NoRoom, discovered: 0 };
         };
         let seq = Seq::from_wire(seq, self.streams[stream].highest);
         if seq > self.streams[stream].highest {
-            let discovered = self.extend(stream, seq, false, mark);
+            let discovered = before + self.extend(stream, seq, false, mark);
             return Found { seq, what: Arrival::New, discovered };
         }
         let what = match self.find(stream, seq) {
@@ -121,12 +121,12 @@ impl<M: Copy + PartialEq> Tracker<M> {
     /// Notes that a packet exists, for a repair or its sender named it; it and those before it that are thereby
     /// found missing get `mark`.
     pub fn named(&mut self, now_us: u64, key: StreamKey, seq: u32, mark: M) -> Found<Mention<M>> {
-        let Some(stream) = self.stream(now_us, key, seq, mark) else {
+        let Some((stream, before)) = self.stream(now_us, key, seq, mark) else {
             return Found { seq: Seq::first_seen(seq), what: Mention::NoRoom, discovered: 0 };
         };
         let seq = Seq::from_wire(seq, self.streams[stream].highest);
         if seq > self.streams[stream].highest {
-            let discovered = self.extend(stream, seq, true, mark);
+            let discovered = before + self.extend(stream, seq, true, mark);
             return Found { seq, what: Mention::Missing(mark), discovered };
         }
         let what = match self.find(stream, seq).map(|slot| self.pool.span(slot)) {
@@ -232,8 +232,9 @@ impl<M: Copy + PartialEq> Tracker<M> {
         self.refused
     }
 
-    /// The place of a stream, which is taken up if it is new and there is room.
-    fn stream(&mut self, now_us: u64, key: StreamKey, seq: u32, mark: M) -> Option<usize> {
+    /// The place of a stream, which is taken up if it is new and there is room; and how many packets before this one are
+    /// waited for since then.
+    fn stream(&mut self, now_us: u64, key: StreamKey, seq: u32, mark: M) -> Option<(usize, u64)> {
         if let Some(&stream) = self.by_key.get(&key) {
             let stream = stream as usize;
             let last_us = &mut self.streams[stream].last_us;
@@ -242,7 +243,7 @@ impl<M: Copy + PartialEq> Tracker<M> {
                 self.quiet_links.remove(&mut self.quiet, stream);
                 self.quiet_links.push_last(&mut self.quiet, stream);
             }
-            return Some(stream);
+            return Some((stream, 0));
         }
         let Some(place) = self.place(now_us) else {
             self.refused += 1;
@@ -263,7 +264,7 @@ impl<M: Copy + PartialEq> Tracker<M> {
         if floor < first {
             self.append(Span { stream: place as u32, first: floor, last: first.minus(1), mark, owed: young });
         }
-        Some(place)
+        Some((place, if young { first.0 - floor.0 } else { 0 }))
     }
 
     /// Where a new stream goes; in the place of the one that was silent longest, if it was silent long enough.

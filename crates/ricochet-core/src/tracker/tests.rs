@@ -34,6 +34,15 @@ fn a_gap_is_one_interval_and_parts_keep_its_mark() {
 }
 
 #[test]
+fn what_a_young_stream_owes_from_its_start_counts_as_found() {
+    let mut tracker = tracker(TrackerConfig::default());
+    assert_eq!(tracker.received(0, key(1), 5, 0).discovered, 5);
+    assert_eq!(tracker.named(0, key(2), 5, 0).discovered, 6);
+    assert_eq!(tracker.received(0, key(3), 5_000, 0).discovered, 0);
+    assert_eq!(missing(&tracker, key(2)), [(0, 5)]);
+}
+
+#[test]
 fn sequence_numbers_wrap() {
     let mut tracker = tracker(TrackerConfig::default());
     tracker.received(0, key(1), u32::MAX - 1, 0);
