@@ -12,7 +12,8 @@ use ricochet_core::wire::Datagram;
 use ricochet_core::{GroupConfig, GroupId, Groups, Member, Node, NodeConfig, NodeId, StreamKey, View};
 
 use crate::ledger::{Ledger, Outgoing};
-use crate::outbox::Outbox;
+use crate::ordered::Ordered;
+use crate::outbox::{Outbox, Told};
 
 /// Ethernet, IPv4 and UDP headers of a datagram, in bytes.
 pub const HEADERS: usize = 14 + 20 + 8;
@@ -62,6 +63,7 @@ pub struct Life {
     pub groups: Vec<GroupId>,
     /// Whether it runs.
     pub up: bool,
+    ordered: Option<Ordered>,
 }
 
 /// Datagrams of one kind on the wires.
@@ -162,7 +164,7 @@ impl Cluster {
         let seed = self.config.seed.wrapping_mul(1_000_003).wrapping_add(at as u64);
         let node = Node::new(NodeConfig { id, ..node }, own, &self.view, seed)?;
         assert_eq!(self.net.add_node(), at);
-        self.lives.push(Life { node, groups: groups.to_vec(), up: true });
+        self.lives.push(Life { node, groups: groups.to_vec(), up: true, ordered: None });
         self.by_id.insert(id, at);
         for &group in groups {
             let members = self.members.entry(group).or_default();
@@ -171,9 +173,18 @@ impl Cluster {
         Ok(at)
     }
 
-    /// From now on this node must get each stream in order, or the run stops.
-    pub fn expect_order(&mut self, at: usize) {
-        self.ledger.expect_order(at);
+    /// From now on this node has a subscription in order, too. The run stops if it is not.
+    pub fn order(&mut self, at: usize) {
+        self.lives[at].ordered = Some(Ordered::new());
+    }
+
+    /// Messages that ordered subscriptions of nodes that run swallowed, and those that they still hold.
+    #[must_use]
+    pub fn out_of_order(&self) -> (u64, usize) {
+        let ordered = self.lives.iter().filter(|life| life.up).filter_map(|life| life.ordered.as_ref());
+        ordered.fold((0, 0), |(swallowed, held), ordered| {
+            (swallowed + ordered.unaccounted(), held + ordered.held())
+        })
     }
 
     /// A node stops from one moment to the next. The others are not told.
@@ -261,6 +272,9 @@ impl Cluster {
             }
             Event::Woken { node: at } => {
                 self.timed(at, |node, outbox| node.handle_timeout(now_us, outbox));
+                if let Some(ordered) = &mut self.lives[at].ordered {
+                    ordered.handle_timeout(now_us, at);
+                }
                 self.carry_out(at);
             }
             Event::Missed { to, datagram, .. } => {
@@ -295,16 +309,26 @@ impl Cluster {
         for (to, range) in &outbox.datagrams {
             self.send(at, *to, &outbox.bytes[range.clone()]);
         }
-        for delivered in &outbox.delivered {
-            let payload = &outbox.bytes[delivered.payload.clone()];
-            self.ledger.note_delivered(now_us, at, (delivered.key, delivered.seq, delivered.how), payload);
+        let life = &mut self.lives[at];
+        for told in &outbox.told {
+            match told {
+                Told::Message(message, range) => {
+                    let key = StreamKey { sender: message.sender, group: message.group };
+                    let payload = &outbox.bytes[range.clone()];
+                    self.ledger.note_delivered(now_us, at, (key, message.seq, message.how), payload);
+                }
+                Told::Lost(lost) => self.ledger.note_lost(now_us, at, lost),
+                Told::Settled(..) => {}
+            }
+            if let Some(ordered) = &mut life.ordered {
+                ordered.take(now_us, at, told, &outbox.bytes);
+            }
         }
-        for lost in &outbox.lost {
-            self.ledger.note_lost(now_us, at, lost);
-        }
+        let ordered_us = life.ordered.as_ref().and_then(Ordered::poll_timeout);
+        let wake_us = [life.node.poll_timeout(), ordered_us].into_iter().flatten().min();
         outbox.clear();
         self.outbox = outbox;
-        self.net.wake(at, self.lives[at].node.poll_timeout());
+        self.net.wake(at, wake_us);
     }
 
     fn send(&mut self, from: usize, to: To, datagram: &[u8]) {

@@ -1,8 +1,7 @@
 //! What was sent, and what became of it at each member.
 //!
 //! It stops the run, by a panic that says who and what, when a packet is delivered that nobody sent, or altered, or
-//! twice, or after it was reported lost, or out of order where order was asked for. At the end
-//! [`Ledger::unaccounted`] names what was neither delivered nor reported.
+//! twice, or after it was reported lost. At the end [`Ledger::unaccounted`] names what was neither delivered nor reported.
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -65,8 +64,6 @@ pub struct Ledger {
     streams: HashMap<StreamKey, Vec<u32>>,
     /// What came to nodes that joined after it was sent.
     late: HashSet<(usize, u32)>,
-    /// Of each node that asked for order, the newest packet of each stream that it got or was told to be lost.
-    ordered: HashMap<usize, HashMap<StreamKey, u64>>,
     pattern: Vec<u8>,
 }
 
@@ -79,11 +76,6 @@ impl Ledger {
     pub(crate) fn new() -> Self {
         let pattern = (0..PAYLOAD_MAX + PATTERNS).map(|at| (at * 7 + at / 256) as u8).collect();
         Self { pattern, ..Self::default() }
-    }
-
-    /// From now on this node must get each stream in order.
-    pub(crate) fn expect_order(&mut self, at: usize) {
-        self.ordered.entry(at).or_default();
     }
 
     /// The payload of the packet that will be sent next: its number, and a pattern that depends on it.
@@ -150,15 +142,11 @@ impl Ledger {
         payload: &[u8],
     ) {
         let (key, seq, how) = got;
-        let (seq, position) = (seq.to_wire(), seq.0);
+        let seq = seq.to_wire();
         let told = |what: &str| format!("node {at}, {key:?}, packet {seq}, {how:?}: {what}");
         let Some(number) = self.number(key, seq) else { panic!("{}", told("was never sent")) };
         let length = self.sent[number as usize].length;
         assert!(self.is_payload(number, length, payload), "{}", told("was altered"));
-        if let Some(streams) = self.ordered.get_mut(&at) {
-            let newest = streams.insert(key, position);
-            assert!(newest.is_none_or(|newest| newest < position), "{}", told("is out of order"));
-        }
         let Some(entry) = self.entry(number, at) else {
             assert!(self.late.insert((at, number)), "{}", told("was delivered twice"));
             return;
@@ -225,13 +213,13 @@ impl Ledger {
         self.sent.iter().flat_map(open).collect()
     }
 
-    /// Whether anything of a stream from a place on was delivered to a node.
-    #[must_use]
-    pub fn has_later(&self, at: usize, key: StreamKey, seq: u32) -> bool {
-        let numbers = self.streams.get(&key).map_or(&[][..], |numbers| &numbers[seq as usize + 1..]);
-        numbers.iter().any(|&number| {
-            let entry = self.entries(&self.sent[number as usize]).find(|&(member, _)| member == at);
-            entry.is_some_and(|(_, entry)| matches!(entry.fate, Fate::Got(_)))
+    /// Of one stream, the packets that a node was to get, in order, and what became of them.
+    pub fn stream(&self, at: usize, key: StreamKey) -> impl Iterator<Item = (&Sent, Entry)> + '_ {
+        let numbers = self.streams.get(&key).map_or(&[][..], |numbers| numbers);
+        let sent = numbers.iter().map(|&number| &self.sent[number as usize]);
+        sent.filter_map(move |sent| {
+            let place = sent.members.binary_search(&at).ok()?;
+            Some((sent, self.entries[sent.first + place]))
         })
     }
 

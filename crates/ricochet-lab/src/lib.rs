@@ -7,6 +7,8 @@
 //! | `ledger.rs` | what was sent and what became of it at each member; stops at the first thing that must not be |
 //! | `traffic.rs` | packets to random groups from random members at a given rate |
 //! | `bench.rs`, `figures.rs` | one run of the papers' setting, and its figures |
+//! | `ordered.rs` | a subscription in order, and its check |
+//! | `story.rs` | a run that nothing but its seed decides, with losses, crashes and partitions |
 //!
 //! Same seed, same run, on every machine: no clock is read and no socket opened.
 #![forbid(unsafe_code)]
@@ -16,7 +18,9 @@ pub mod cluster;
 pub mod figures;
 pub mod grouping;
 pub mod ledger;
+mod ordered;
 mod outbox;
+pub mod story;
 pub mod traffic;
 
 pub use bench::{Setting, SettingError};
@@ -24,4 +28,5 @@ pub use cluster::{Cluster, ClusterConfig};
 pub use figures::Figures;
 pub use grouping::grouping;
 pub use ledger::{Fate, Ledger};
+pub use story::Story;
 pub use traffic::Traffic;

@@ -2,18 +2,17 @@
 
 use std::ops::Range;
 
-use ricochet_core::node::{How, Message, Output, To};
-use ricochet_core::tracker::Lost;
-use ricochet_core::{Seq, StreamKey};
+use ricochet_core::StreamKey;
+use ricochet_core::node::{Message, Output, To};
+use ricochet_core::tracker::{Front, Lost};
 
-/// A packet that was handed to the application.
+/// What a node tells its application.
 #[derive(Clone, Debug)]
-pub(crate) struct Delivered {
-    pub(crate) key: StreamKey,
-    pub(crate) seq: Seq,
-    pub(crate) how: How,
-    /// Where its payload lies in the bytes of the outbox.
-    pub(crate) payload: Range<usize>,
+pub(crate) enum Told {
+    /// A message, and where its payload lies in the bytes of the outbox.
+    Message(Message<'static>, Range<usize>),
+    Lost(Lost),
+    Settled(StreamKey, Front),
 }
 
 /// Filled by a node, emptied by the cluster; its memory is used again.
@@ -21,16 +20,15 @@ pub(crate) struct Delivered {
 pub(crate) struct Outbox {
     pub(crate) bytes: Vec<u8>,
     pub(crate) datagrams: Vec<(To, Range<usize>)>,
-    pub(crate) delivered: Vec<Delivered>,
-    pub(crate) lost: Vec<Lost>,
+    /// In order.
+    pub(crate) told: Vec<Told>,
 }
 
 impl Outbox {
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.datagrams.clear();
-        self.delivered.clear();
-        self.lost.clear();
+        self.told.clear();
     }
 
     fn keep(&mut self, bytes: &[u8]) -> Range<usize> {
@@ -47,12 +45,15 @@ impl Output for Outbox {
     }
 
     fn deliver(&mut self, message: &Message<'_>) {
-        let payload = self.keep(message.payload);
-        let key = StreamKey { sender: message.sender, group: message.group };
-        self.delivered.push(Delivered { key, seq: message.seq, how: message.how, payload });
+        let range = self.keep(message.payload);
+        self.told.push(Told::Message(Message { payload: &[], ..*message }, range));
     }
 
     fn lost(&mut self, lost: &Lost) {
-        self.lost.push(*lost);
+        self.told.push(Told::Lost(*lost));
+    }
+
+    fn settled(&mut self, key: StreamKey, front: Front) {
+        self.told.push(Told::Settled(key, front));
     }
 }
