@@ -2,10 +2,11 @@
 
 use hashbrown::HashMap;
 
+use super::expiry::Expiry;
 use super::{AskConfig, Node, Output, To};
 use crate::buffer::PacketKey;
 use crate::chance;
-use crate::ids::{GroupIndex, NodeId, RegionIndex, StreamKey};
+use crate::ids::{NodeId, RegionIndex, StreamKey};
 use crate::limits::Limits;
 use crate::tracker::{Interval, Mention};
 use crate::wire::{Data, NAK_RANGES_MAX, Nak, NakView, Range};
@@ -28,6 +29,8 @@ pub(super) struct Mark {
     due_us: u64,
     /// How often they were.
     tries: u8,
+    /// When they are worthless, if they are taken to expire: then they are not asked for.
+    expires_us: Option<u64>,
 }
 
 /// The state of asking.
@@ -37,8 +40,7 @@ pub(super) struct Asking {
     next_turn_us: Option<u64>,
     /// What may be asked of each peer.
     limits: Limits,
-    /// Of each group, whether its data expires: then it is not asked for.
-    expiring: Box<[bool]>,
+    pub(super) expiry: Expiry,
     due: Vec<(StreamKey, Interval<Mark>)>,
     requests: Vec<(NodeId, Range)>,
     /// What holders were asked for, and when.
@@ -46,41 +48,33 @@ pub(super) struct Asking {
 }
 
 impl Asking {
-    pub(super) fn new(config: &AskConfig, groups: usize) -> Self {
+    pub(super) fn new(config: &AskConfig) -> Self {
         Self {
             config: *config,
             next_turn_us: None,
             limits: Limits::new(config.packets_per_second),
-            expiring: vec![false; groups].into_boxed_slice(),
+            expiry: Expiry::new(config.expires_after_us),
             due: Vec::with_capacity(TURN_MAX),
             requests: Vec::with_capacity(TURN_MAX),
             recent: HashMap::with_capacity(2 * RECENT_MAX),
         }
     }
 
-    pub(super) fn regroup(&mut self, groups: usize) {
-        self.expiring = vec![false; groups].into_boxed_slice();
-    }
-
     /// The mark of packets whose successor has come: in a stream they cannot be far.
-    pub(super) fn mark_of_gap(&self, now_us: u64) -> Mark {
+    pub(super) fn mark_of_gap(&self, now_us: u64, expires_us: Option<u64>) -> Mark {
         let wait_us = self.config.gap_us.unwrap_or(self.config.first_us);
-        Mark { since_us: now_us, due_us: now_us + wait_us, tries: 0 }
+        Mark { since_us: now_us, due_us: now_us + wait_us, tries: 0, expires_us }
     }
 
     /// The mark of packets that a repair has named.
-    pub(super) fn mark_of_name(&self, now_us: u64) -> Mark {
-        Mark { since_us: now_us, due_us: now_us + self.config.first_us, tries: 0 }
+    pub(super) fn mark_of_name(&self, now_us: u64, expires_us: Option<u64>) -> Mark {
+        Mark { since_us: now_us, due_us: now_us + self.config.first_us, tries: 0, expires_us }
     }
 
     /// Something is newly missing.
     pub(super) fn wake(&mut self, now_us: u64) {
-        let due_us = self.next_us(&self.mark_of_gap(now_us));
+        let due_us = self.next_us(&self.mark_of_gap(now_us, None)).min(self.expiry.soonest_us(now_us));
         self.next_turn_us = Some(self.next_turn_us.map_or(due_us, |turn_us| turn_us.min(due_us)));
-    }
-
-    pub(super) fn note(&mut self, group: GroupIndex, expires: bool) {
-        self.expiring[group.at()] = expires;
     }
 
     pub(super) fn next_due_us(&self) -> Option<u64> {
@@ -90,6 +84,9 @@ impl Asking {
     /// When something is to be done about packets with this mark.
     fn next_us(&self, mark: &Mark) -> u64 {
         let given_up_us = mark.since_us + self.config.give_up_us;
+        if let Some(expires_us) = mark.expires_us {
+            return expires_us.min(given_up_us);
+        }
         if self.config.enabled { mark.due_us.min(given_up_us) } else { given_up_us }
     }
 
@@ -143,13 +140,17 @@ impl Node {
             self.tracker.give_up(key, interval.last);
             return None;
         }
-        let group = self.groups.index(key.group);
+        if mark.expires_us.is_some() {
+            // Giving up takes all before it in its stream with it, which may be worth waiting for.
+            if self.tracker.front(key).awaited < interval.first {
+                return Some(now_us + config.retry_us);
+            }
+            self.tracker.give_up(key, interval.last);
+            return None;
+        }
         let wait_us = config.retry_us << mark.tries.min(6);
         let mark = Mark { due_us: now_us + wait_us, tries: mark.tries + 1, ..mark };
         self.tracker.mark(key, interval.first, mark);
-        if group.is_some_and(|group| self.asking.expiring[group.at()]) {
-            return Some(self.asking.next_us(&mark));
-        }
         let whom = if mark.tries <= config.sender_tries { key.sender } else { self.any_holder(key) };
         let wanted = (interval.last.0 - interval.first.0 + 1).min(RANGE_MAX) as u32;
         let count = self.asking.limits.take(now_us, whom, wanted) as u16;
@@ -212,13 +213,14 @@ impl Node {
         out: &mut impl Output,
     ) {
         for &key in keys {
-            let Some(group) = self.groups.index(key.stream.group) else { continue };
-            if key.stream.sender == self.config.id || self.asking.expiring[group.at()] {
+            if key.stream.sender == self.config.id || self.groups.index(key.stream.group).is_none() {
                 continue;
             }
-            let mark = self.asking.mark_of_name(now_us);
+            let mark = self.asking.mark_of_name(now_us, self.asking.expiry.of_stream(now_us, key.stream));
             let state = self.tracker.named(now_us, key.stream, key.seq, mark).what;
-            if !matches!(state, Mention::Missing(_)) || self.asking.was_asked_lately(now_us, key) {
+            if !matches!(state, Mention::Missing(Mark { expires_us: None, .. }))
+                || self.asking.was_asked_lately(now_us, key)
+            {
                 continue;
             }
             if self.asking.limits.take(now_us, holder, 1) == 0 {

@@ -31,13 +31,16 @@ pub struct AskConfig {
     pub tries_max: u8,
     /// How long after it was found missing a packet is given up in any case, in microseconds.
     pub give_up_us: u64,
+    /// How long after it was found missing a packet is given up that is not worth asking for, in microseconds. Less for a
+    /// group where [`Node::set_lifetime`](super::Node::set_lifetime) says so.
+    pub expires_after_us: u64,
     /// Most packets asked of one peer in a second.
     pub packets_per_second: u32,
 }
 
 impl Default for AskConfig {
-    /// After 100 ms, then every 50 ms and more; twice of the sender, eight times in all; given up after 10 s; 10,000 packets
-    /// a second.
+    /// After 100 ms, then every 50 ms and more; twice of the sender, eight times in all; given up after 10 s, what
+    /// expires after 100 ms; 10,000 packets a second.
     fn default() -> Self {
         Self {
             enabled: true,
@@ -47,6 +50,7 @@ impl Default for AskConfig {
             sender_tries: 2,
             tries_max: 8,
             give_up_us: 10_000_000,
+            expires_after_us: 100_000,
             packets_per_second: 10_000,
         }
     }

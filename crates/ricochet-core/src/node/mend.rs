@@ -59,7 +59,8 @@ impl Node {
                 named.unusable |= self.buffer.held(*key).is_none();
                 continue;
             }
-            let found = self.tracker.named(now_us, stream, name.seq, self.asking.mark_of_name(now_us));
+            let mark = self.asking.mark_of_name(now_us, self.asking.expiry.of_stream(now_us, stream));
+            let found = self.tracker.named(now_us, stream, name.seq, mark);
             match found.what {
                 Mention::Missing(_) => named.missing += 1,
                 Mention::Held => named.unusable |= self.buffer.held(*key).is_none(),

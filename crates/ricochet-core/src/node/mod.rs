@@ -8,6 +8,7 @@
 mod ask;
 mod config;
 mod counts;
+mod expiry;
 mod large;
 mod mend;
 mod output;
@@ -87,7 +88,7 @@ impl Node {
             solved: Vec::with_capacity(config.equations),
             announcer: Announcer::new(config.announce.first_us, config.announce.times),
             sender_seq: 0,
-            asking: Asking::new(&config.ask, groups.len()),
+            asking: Asking::new(&config.ask),
             fragments: Fragments::new(config.fragments)?,
             answers: Limits::new(config.answers_per_second),
             rng,
@@ -106,7 +107,8 @@ impl Node {
     }
 
     /// Sends a packet to a group, of which this node need not be a member; returns its sequence number there. `expires`
-    /// says that it is not worth asking for when it is late.
+    /// says that it is worth nothing when late: who misses it does not ask for it, and gives it up soon. Best all packets of
+    /// a stream agree: who misses one can only tell by its neighbours.
     ///
     /// # Errors
     /// [`SendError`]; then nothing was sent.
@@ -200,7 +202,7 @@ impl Node {
     /// Goes on in other groups, and with the neighbours there. What was missing in groups that were left is forgotten.
     pub fn change_groups(&mut self, groups: Groups, view: &View, out: &mut impl Output) {
         self.groups = groups;
-        self.asking.regroup(self.groups.len());
+        self.asking.expiry.forget(&self.groups);
         self.tally.regroup(&self.groups);
         self.tracker.forget(|key| self.groups.index(key.group).is_none());
         self.fragments.forget(|key| self.groups.index(key.group).is_none());

@@ -49,9 +49,12 @@ impl Node {
         data: &Data<'_>,
         out: &mut impl Output,
     ) -> Option<Fresh> {
-        let found = self.tracker.received(now_us, data.key(), data.seq, self.asking.mark_of_gap(now_us));
+        let mark = self.asking.mark_of_gap(now_us, self.expiry_before(now_us, data));
+        let found = self.tracker.received(now_us, data.key(), data.seq, mark);
         self.discovered(found.discovered, now_us, data.key());
-        self.asking.note(group, data.expires);
+        if self.asking.expiry.heeds(data.expires) && self.tracker.highest(data.key()) == Some(found.seq) {
+            self.asking.expiry.note(data.key(), data.expires);
+        }
         // What this packet has pushed out was before it. Its own stream's front goes with it.
         let is_new = found.what.is_new();
         self.report_lost(now_us, is_new.then_some(data.key()), out);
@@ -71,6 +74,18 @@ impl Node {
         None
     }
 
+    /// When packets are worthless that this one shows to be missing before it, if it and the one before them expire.
+    fn expiry_before(&self, now_us: u64, data: &Data<'_>) -> Option<u64> {
+        let expiry = &self.asking.expiry;
+        if !data.expires {
+            return None;
+        }
+        match self.tracker.highest(data.key()) {
+            Some(_) => expiry.of_stream(now_us, data.key()),
+            None => Some(expiry.of_beginning(now_us, data.key())),
+        }
+    }
+
     /// A sender that has fallen silent says what it sent last.
     pub(super) fn note(&mut self, now_us: u64, heartbeat: &HeartbeatView<'_>) {
         if heartbeat.sender == self.config.id {
@@ -82,7 +97,8 @@ impl Node {
                 continue;
             }
             let key = Self::stream(heartbeat.sender, latest.group);
-            let found = self.tracker.named(now_us, key, latest.seq, self.asking.mark_of_gap(now_us));
+            let mark = self.asking.mark_of_gap(now_us, self.asking.expiry.of_stream(now_us, key));
+            let found = self.tracker.named(now_us, key, latest.seq, mark);
             self.discovered(found.discovered, now_us, key);
         }
     }

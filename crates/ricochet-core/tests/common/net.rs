@@ -129,6 +129,8 @@ pub(crate) struct Net {
     pub(crate) now_us: u64,
     dice: ChaCha8Rng,
     pub(crate) bytes: u64,
+    /// Whether what is sent expires.
+    pub(crate) expires: bool,
     /// A node that loses so much more of the data.
     pub(crate) deaf: Option<(usize, f64)>,
 }
@@ -163,6 +165,7 @@ impl Net {
             now_us: 1_000_000,
             dice: ChaCha8Rng::seed_from_u64(seed),
             bytes: 0,
+            expires: false,
             deaf: None,
         }
     }
@@ -178,7 +181,7 @@ impl Net {
     pub(crate) fn multicast(&mut self, from: usize, group: GroupId, payload: &[u8]) {
         let mut wants = Wants::default();
         let seq = self.nodes[from]
-            .multicast_large(self.now_us, group, payload, false, &mut wants)
+            .multicast_large(self.now_us, group, payload, self.expires, &mut wants)
             .expect("it fits");
         let packet = (NodeId(from as u32), group, u64::from(seq));
         self.sent.insert(packet, (self.now_us, payload.to_vec()));
