@@ -137,6 +137,11 @@ impl Drop for Done<'_> {
     }
 }
 
+/// It comes from the other host, but goes to a multicast address, to which no tap listens for what leaves.
+fn asks_for_a_neighbour(packet: &[u8]) -> bool {
+    packet[0] >> 4 == 6 && packet[24] == 0xff
+}
+
 /// The inner TCP checksum of zero has two spellings, as the outer one has.
 fn one_spelling(packet: &[u8]) -> Vec<u8> {
     let mut packet = packet.to_vec();
@@ -198,8 +203,10 @@ fn a_tunnel_is_not_cut(cable: Cable, port: u16, checksum: bool, v6: bool) {
         for (emitted, wire) in [(&tap.outgoing, &here.outgoing), (&tap.incoming, &there.outgoing)] {
             let (name, all) = (&tap.name, emitted.len());
             let wire: BTreeSet<Vec<u8>> = wire.keys().map(|packet| one_spelling(packet)).collect();
-            let wrong: Vec<_> =
-                emitted.keys().filter(|packet| !wire.contains(&one_spelling(packet))).collect();
+            let wrong: Vec<_> = emitted
+                .keys()
+                .filter(|packet| !asks_for_a_neighbour(packet) && !wire.contains(&one_spelling(packet)))
+                .collect();
             assert!(all > 0, "{what}, {name}");
             assert!(
                 wrong.is_empty(),
