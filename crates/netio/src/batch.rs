@@ -15,4 +15,4 @@ pub(crate) mod receive;
 mod sending;
 
 pub use outbox::Outbox;
-pub use sending::{PIECES_MAX, Sending};
+pub use sending::{PIECES_MAX, Sending, UdpCounts};

@@ -19,7 +19,7 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-pub use crate::batch::{Outbox, PIECES_MAX, Sending};
+pub use crate::batch::{Outbox, PIECES_MAX, Sending, UdpCounts};
 pub use group::GroupSocket;
 pub use joiner::{JoinError, Joiner};
 pub use limits::{BridgeFacts, BufferLimits, InterfaceFacts, Limits};

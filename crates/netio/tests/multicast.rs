@@ -299,6 +299,55 @@ fn unicast_and_other_interfaces_are_not_heard_by_the_group_socket() {
 }
 
 #[test]
+fn memberships_outlive_an_interface_that_is_off_for_a_while() {
+    for version in BOTH {
+        let Some(pair) = Pair::build("an interface that is off for a while") else { return };
+        let group = group(version, 1);
+        let mut listener = listen(&pair.b, version);
+        let mut joiner = join(&pair.b, &[group]);
+        let sending = own(&pair.b, address(version, 2)).sending();
+        pair.b.set_down("eth0").unwrap();
+        let _ = sending.send_now(to(group), &[b"off"]);
+        pair.b.set_up("eth0").unwrap();
+        if version == IpVersion::V6 {
+            // it goes with the interface's being on
+            pair.b.add_address("eth0", lab::net("fd09::2/64")).unwrap();
+        }
+        let sending = own(&pair.b, address(version, 2)).sending();
+        sending.send_now(to(group), &[b"on"]).unwrap();
+        let got: Vec<_> = receive(&mut listener, 1).into_iter().map(|(_, _, bytes)| bytes).collect();
+        assert_eq!(got.last().unwrap(), b"on", "{got:?}");
+        assert!(joiner.leave(group).unwrap());
+    }
+}
+
+#[test]
+fn groups_of_the_network_alone_are_heard() {
+    let Some(pair) = Pair::build("multicast within the network") else { return };
+    for (version, group) in [(IpVersion::V4, "224.0.0.200"), (IpVersion::V6, "ff02::4711")] {
+        let group: IpAddr = group.parse().unwrap();
+        let mut listener = listen(&pair.b, version);
+        let _joiner = join(&pair.b, &[group]);
+        let near = own(&pair.a, address(version, 1));
+        near.sending().send_now(to(group), &[b"heard"]).unwrap();
+        assert_eq!(receive(&mut listener, 1), [(near.local_address(), group, b"heard".to_vec())]);
+    }
+}
+
+#[test]
+fn an_interface_that_is_gone_takes_its_memberships_along() {
+    let Some(pair) = Pair::build("an interface that goes") else { return };
+    for version in BOTH {
+        let mut joiner = join(&pair.b, &[group(version, 1)]);
+        pair.a.delete_interface("eth0").unwrap();
+        let error = joiner.join(group(version, 2)).unwrap_err();
+        assert!(matches!(error, JoinError::Interface { .. }), "{error:?}");
+        assert!(joiner.leave(group(version, 1)).unwrap());
+        pair.lay_cable();
+    }
+}
+
+#[test]
 fn what_a_full_buffer_drops_is_counted() {
     let Some(pair) = Pair::build("a full receive buffer") else { return };
     for version in BOTH {

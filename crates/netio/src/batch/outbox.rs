@@ -5,14 +5,14 @@ use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd as _;
 
-use super::Sending;
 use super::address::Address;
 use super::control::SegmentControl;
+use super::{Sending, UdpCounts};
 use crate::interface::check;
-use crate::udp::UdpCounts;
 
 /// Trains and single datagrams that one system call takes.
 const MESSAGES: usize = 64;
+const FEW: usize = 4;
 /// Bytes of all of them.
 const BYTES: usize = 1 << 19;
 /// Most datagrams in one train; older kernels cut no more.
@@ -88,10 +88,16 @@ impl Outbox {
         counts.not_taken()
     }
 
-    /// Whether there is nothing to be sent.
+    /// Whether [`Outbox::flush`] would do nothing: there is nothing to be sent, nor to be told of what was.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.messages.is_empty()
+        self.messages.is_empty() && self.counts == UdpCounts::default()
+    }
+
+    /// The socket's sending half.
+    #[must_use]
+    pub fn sending(&self) -> &Sending {
+        &self.sending
     }
 
     fn extend_last(&mut self, to: Address, len: usize) -> bool {
@@ -125,15 +131,21 @@ impl Outbox {
     /// One system call; an error is that of the first message, and then none was sent.
     fn send_from(&self, first: usize) -> io::Result<usize> {
         let messages = &self.messages[first..];
-        let mut vectors: [libc::iovec; MESSAGES] = std::array::from_fn(|at| {
+        // a few are the rule, and to prepare as many headers as there may be takes longer than to send one
+        if messages.len() <= FEW { self.call::<FEW>(messages) } else { self.call::<MESSAGES>(messages) }
+    }
+
+    fn call<const N: usize>(&self, messages: &[Message]) -> io::Result<usize> {
+        debug_assert!((1..=N).contains(&messages.len()));
+        let mut vectors: [libc::iovec; N] = std::array::from_fn(|at| {
             let bytes = messages.get(at).map_or(&[][..], |message| message.bytes(&self.bytes));
             // the kernel only reads, though the type does not say so
             libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
         });
         let mut vectors = vectors.iter_mut();
-        let mut headers: [libc::mmsghdr; MESSAGES] =
+        let mut headers: [libc::mmsghdr; N] =
             std::array::from_fn(|at| header(messages.get(at), vectors.next().expect("one for each message")));
-        // SAFETY: as many headers as there are messages point to vectors, bytes, addresses and control messages that
+        // SAFETY: there are at least as many headers as messages; these point to vectors, bytes, addresses and control messages that
         // live and stay unchanged through the call, and give their sizes.
         let sent = check(unsafe {
             libc::sendmmsg(

@@ -1,18 +1,55 @@
 //! Sending one datagram at once, and the counters of all that a socket sends.
 
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
-use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Outbox;
 use super::address::Address;
 use crate::interface::check_len;
-use crate::udp::UdpCounts;
 
 /// Most pieces that a datagram may be given in.
 pub const PIECES_MAX: usize = 8;
+
+/// What a socket sent and what it did not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UdpCounts {
+    /// Datagrams that the kernel took.
+    pub sent: u64,
+    /// Datagrams dropped because the socket's send buffer was full.
+    pub full: u64,
+    /// Datagrams dropped because they are longer than the interface's MTU.
+    pub too_long: u64,
+    /// Datagrams dropped for another reason: no route, interface down.
+    pub refused: u64,
+    /// Trains that were sent datagram by datagram because the kernel or the card does not cut them.
+    pub cut_here: u64,
+}
+
+impl UdpCounts {
+    pub(super) fn not_taken(&self) -> u64 {
+        self.full + self.too_long + self.refused
+    }
+
+    pub(super) fn add(&mut self, result: &io::Result<()>, datagrams: u64) {
+        match result {
+            Ok(()) => self.sent += datagrams,
+            Err(error) => self.failed(error, datagrams),
+        }
+    }
+
+    pub(super) fn failed(&mut self, error: &io::Error, datagrams: u64) {
+        let counter = match error.raw_os_error() {
+            Some(libc::EAGAIN | libc::ENOBUFS) => &mut self.full,
+            Some(libc::EMSGSIZE) => &mut self.too_long,
+            _ => &mut self.refused,
+        };
+        *counter += datagrams;
+    }
+}
 
 /// The sending half of a socket: shared by as many threads as like, beside the one that receives.
 ///
@@ -25,7 +62,7 @@ pub struct Sending {
 
 #[derive(Debug)]
 struct Shared {
-    socket: OwnedFd,
+    socket: UdpSocket,
     sent: AtomicU64,
     full: AtomicU64,
     too_long: AtomicU64,
@@ -34,7 +71,7 @@ struct Shared {
 }
 
 impl Sending {
-    pub(crate) fn new(socket: OwnedFd) -> Self {
+    pub(crate) fn new(socket: UdpSocket) -> Self {
         let [sent, full, too_long, refused, cut_here] = [const { AtomicU64::new(0) }; 5];
         Self { shared: Arc::new(Shared { socket, sent, full, too_long, refused, cut_here }) }
     }
@@ -107,8 +144,11 @@ impl Sending {
         }
     }
 
+    pub(crate) fn local_address(&self) -> io::Result<SocketAddr> {
+        self.shared.socket.local_addr()
+    }
+
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        use std::os::fd::AsFd as _;
         self.shared.socket.as_fd()
     }
 }

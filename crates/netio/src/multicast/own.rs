@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use socket2::Socket;
 
@@ -82,12 +82,12 @@ impl OwnSocket {
         let system = OpenError::system("set up a socket for sending multicast");
         let [receive_buffer_bytes, send_buffer_bytes] = set_up(&socket, config, interface).map_err(system)?;
         socket.bind(&config.address.into()).map_err(OpenError::bind(config.address))?;
-        let address = socket.local_addr().and_then(|address| {
-            address.as_socket().ok_or_else(|| io::Error::other("expected an address of IP"))
-        });
+        let sending = Sending::new(socket.into());
+        let address =
+            sending.local_address().map_err(OpenError::system("ask for the address of a socket"))?;
         Ok(Self {
-            address: address.map_err(OpenError::system("ask for the address of a socket"))?,
-            sending: Sending::new(OwnedFd::from(socket)),
+            address,
+            sending,
             slots: Slots::new(),
             overflow: Overflow::default(),
             counts: ReceiveCounts::default(),
