@@ -97,9 +97,7 @@ fn a_restart_with_the_clock_set_back_is_accepted() {
     let seeds = [address(0)];
     net.start(5, |me, chance| {
         let me = membership::Me { life: me.life - 400 * 86_400 * SECOND_US, ..me };
-        membership::Membership::Gossip(
-            membership::Gossip::new(GossipConfig::lan(), me, &seeds, chance).unwrap(),
-        )
+        Membership::Gossip(membership::Gossip::new(GossipConfig::lan(), me, &seeds, chance).unwrap())
     });
     net.run_until_right(10 * SECOND_US);
 }
