@@ -2,6 +2,8 @@
 
 use std::io;
 
+use netio::control::ControlError;
+
 use crate::config::MEMORY_MAX;
 use crate::config::memory::{Memory, mebibytes};
 
@@ -38,6 +40,18 @@ pub enum StartError {
     /// Another gateway answers on the control socket.
     #[error("another gateway runs with control socket {0}; stop it or set another gateway.control")]
     Running(String),
+}
+
+impl From<ControlError> for StartError {
+    fn from(error: ControlError) -> Self {
+        match error {
+            ControlError::System { path, source } => {
+                Self::new(format!("listen on control socket {}", path.display()), source)
+            }
+            ControlError::Running(path) => Self::Running(path.display().to_string()),
+            other => Self::new("open the control socket", io::Error::other(other)),
+        }
+    }
 }
 
 impl StartError {

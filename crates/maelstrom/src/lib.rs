@@ -4,7 +4,6 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
-mod control;
 mod engine;
 mod error;
 mod interfaces;

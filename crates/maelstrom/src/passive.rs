@@ -27,11 +27,11 @@ use nix::time::{ClockId, clock_gettime};
 use tracing::{debug, info};
 
 use crate::config::GatewayConfig;
-use crate::control::Control;
 use crate::engine::Engine;
 use crate::error::StartError;
 use crate::ports::{Ports, core_config};
 use crate::status::{self, GatewayStatus, PeerStatus, Status};
+use netio::control::Control;
 
 /// Rounds that repairs wait for a tap that is behind; then they are read all the same, for Hellos and reports among them,
 /// and recovery pauses. So many rounds show fewer packets than the core remembers by name.
@@ -277,7 +277,14 @@ impl Passive {
 
     fn answer_status(&mut self) {
         let Self { control, engine, ports, config, started_us, .. } = self;
-        control.answer(|| snapshot(engine, ports, config, *started_us));
+        let document = || {
+            let mut document = serde_json::to_vec(&snapshot(engine, ports, config, *started_us))?;
+            document.push(b'\n');
+            Ok(document)
+        };
+        if let Err(error) = control.answer(document) {
+            tracing::debug!(%error, "answering a status request");
+        }
     }
 }
 

@@ -14,10 +14,10 @@ use netio::poll::Poller;
 use tracing::{info, warn};
 
 use crate::config::{self, GatewayConfig};
-use crate::control::Control;
 use crate::error::StartError;
 use crate::passive::{Passive, watch};
 use crate::ports::{Replacement, core_config};
+use netio::control::Control;
 
 /// Rounds in which a tap is read to its end: more than its buffer holds of full packets. Were it fuller, its rest
 /// would be lost to protection, and a gap.

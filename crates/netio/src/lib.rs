@@ -11,13 +11,13 @@
 //! | super-packet to wire packets | `segment.rs`, `segment/tunnel.rs`, `checksum.rs`, `header.rs` |
 //! | wire packets to super-packet | `coalesce.rs` |
 //! | tap | `tap/`, `../bpf/tap.c` |
-//! | packets lost on purpose, for tests | `dropper.rs`, `../bpf/drop.c` |
 //! | TUN device | `tun.rs`, `interface.rs`, `netlink.rs` |
 //! | waiting, signals | `poll.rs`, `signals.rs` |
 //! | repair channel | `udp.rs` |
 //! | many datagrams with one system call | `batch.rs`, `batch/` |
 //! | the sockets of a multicast node | `multicast.rs`, `multicast/` |
 //! | children | `process.rs` |
+//! | status of a running process | `control.rs` |
 //!
 //! This is a driver crate: it is the one room with `unsafe` (system calls), and it knows nothing of any
 //! protocol of ours.
@@ -25,7 +25,7 @@
 pub mod batch;
 pub mod checksum;
 pub mod coalesce;
-pub mod dropper;
+pub mod control;
 mod header;
 pub mod interface;
 pub mod multicast;

@@ -19,8 +19,6 @@ pub(super) type Dead = BTreeMap<SocketAddr, (u64, Identity)>;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct News {
     pub(super) members_changed: bool,
-    /// Whether somebody knows this node in its present life, if that has changed.
-    pub(super) connected: Option<bool>,
     /// One who was taken for dead lives.
     pub(super) back_from_the_dead: bool,
     /// Others take this node for dead.
@@ -48,13 +46,8 @@ impl<O: Output> Runtime<Identity> for Events<'_, O> {
                 self.news.members_changed = true;
                 self.news.back_from_the_dead |= self.dead.remove(&new.address).is_some();
             }
-            Notification::Active => self.news.connected = Some(true),
-            Notification::Idle => self.news.connected = Some(false),
-            Notification::Defunct => {
-                self.news.we_are_dead = true;
-                self.news.connected = Some(false);
-            }
-            Notification::Rejoin(_) => {}
+            Notification::Defunct => self.news.we_are_dead = true,
+            Notification::Active | Notification::Idle | Notification::Rejoin(_) => {}
         }
     }
 

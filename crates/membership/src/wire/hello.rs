@@ -2,7 +2,6 @@
 
 use ricochet_core::NodeId;
 
-use super::swim::LIFE_MAX;
 use super::{Kind, Reader, Writer};
 use crate::counters::Malformed;
 
@@ -58,6 +57,6 @@ impl Hello {
             answer: flags & ANSWER != 0,
         };
         body.end()?;
-        if hello.life > LIFE_MAX { Err(Malformed::Reserved) } else { Ok(hello) }
+        Ok(hello)
     }
 }

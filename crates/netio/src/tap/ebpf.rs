@@ -64,15 +64,14 @@ impl EbpfTap {
         raise_locked_memory();
         let mut object = load(config, link_header)?;
         // before maps are taken out and closed: the programs keep them
-        attach::load(&mut object, &attach::TAP)?;
+        attach::load(&mut object)?;
         insert_networks(&mut object, ["outgoing4", "outgoing6"], &config.outgoing_to)?;
         insert_networks(&mut object, ["incoming4", "incoming6"], &config.incoming_from)?;
         insert_excluded(&mut object, &config.exclude)?;
         let ring = map(&mut object, "ring", RingBuf::try_from)?;
         let counters = map(&mut object, "counters", PerCpuArray::try_from)?;
         let polling = map(&mut object, "polling", Array::try_from)?;
-        let attached =
-            attach::attach(&mut object, &attach::TAP, &config.interface, interface.index(), config.attach)?;
+        let attached = attach::attach(&mut object, &config.interface, interface.index(), config.attach)?;
         let moderation = Moderation::new(ring.as_fd(), config.wake_us)?;
         let ids = Identifications::new();
         Ok(Self { ring, counters, polling, moderation, ids, interface, _object: object, _attached: attached })
@@ -208,11 +207,7 @@ struct Endpoint {
 // SAFETY: plain bytes and a number without padding between them.
 unsafe impl Pod for Endpoint {}
 
-pub(crate) fn insert_networks(
-    object: &mut Ebpf,
-    [v4, v6]: [&'static str; 2],
-    networks: &[IpNet],
-) -> io::Result<()> {
+fn insert_networks(object: &mut Ebpf, [v4, v6]: [&'static str; 2], networks: &[IpNet]) -> io::Result<()> {
     let failed = |error: MapError| step("tell the eBPF tap its networks", &error);
     let mut v4: LpmTrie<MapData, [u8; 4], u8> = map(object, v4, LpmTrie::try_from)?;
     let mut v6: LpmTrie<MapData, [u8; 16], u8> = map(object, v6, LpmTrie::try_from)?;
@@ -247,7 +242,7 @@ fn insert_excluded(object: &mut Ebpf, excluded: &[SocketAddr]) -> io::Result<()>
     Ok(())
 }
 
-pub(crate) fn map<T>(
+fn map<T>(
     object: &mut Ebpf,
     name: &'static str,
     typed: impl FnOnce(Map) -> Result<T, MapError>,
@@ -257,7 +252,7 @@ pub(crate) fn map<T>(
 }
 
 /// Before Linux 5.11 the ring counts as locked memory, of which little is allowed by default.
-pub(crate) fn raise_locked_memory() {
+fn raise_locked_memory() {
     use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
     // where it is refused, loading will say so if it matters
     let _ = setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY);

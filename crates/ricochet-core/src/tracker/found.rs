@@ -17,8 +17,6 @@ pub enum Arrival<M> {
     TooOld,
     /// There is no room for its stream: whether it came before is unknown.
     NoRoom,
-    /// It is too far ahead of its stream to be believed before another mention bears it out.
-    Doubtful,
 }
 
 impl<M> Arrival<M> {
@@ -39,8 +37,6 @@ pub enum Mention<M> {
     TooOld,
     /// There is no room for its stream.
     NoRoom,
-    /// It is too far ahead of its stream to be believed before another mention bears it out.
-    Doubtful,
 }
 
 /// What the tracker found: about the packet, and about others before it.

@@ -1,0 +1,133 @@
+//! Addresses: of groups, and of nodes.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use hashbrown::HashMap;
+use ricochet_core::{GroupId, NodeId};
+
+/// First multicast address if none is given: of the organisation, and not assigned.
+const BASE_V4: Ipv4Addr = Ipv4Addr::new(239, 255, 79, 0);
+/// The same of IPv6: transient, of the site.
+const BASE_V6: Ipv6Addr = Ipv6Addr::new(0xff15, 0, 0, 0, 0, 0, 0, 0x4f00);
+/// Senders whose addresses are remembered although the membership does not know them.
+const HEARD_MAX: usize = 4_096;
+
+/// The multicast addresses over which groups are spread: a network card tells some 64 apart, a group is told by its id.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spread {
+    base: IpAddr,
+    count: u8,
+    port: u16,
+}
+
+impl Spread {
+    pub(crate) fn new(base: Option<IpAddr>, ipv6: bool, count: u8, port: u16) -> Self {
+        let usual = || if ipv6 { IpAddr::V6(BASE_V6) } else { IpAddr::V4(BASE_V4) };
+        Self { base: base.unwrap_or_else(usual), count, port }
+    }
+
+    /// Where packets to a group go: by the high half of its id, which is a hash (`docs/wire.md`).
+    pub(crate) fn address(&self, group: GroupId) -> SocketAddr {
+        let step = (group.0 >> 32) % u64::from(self.count.max(1));
+        let ip = match self.base {
+            IpAddr::V4(base) => IpAddr::V4(Ipv4Addr::from_bits(base.to_bits().wrapping_add(step as u32))),
+            IpAddr::V6(base) => IpAddr::V6(Ipv6Addr::from_bits(base.to_bits().wrapping_add(step.into()))),
+        };
+        SocketAddr::new(ip, self.port)
+    }
+}
+
+/// Whom this node knows.
+#[derive(Debug, Default)]
+pub(crate) struct Book {
+    nodes: HashMap<NodeId, SocketAddr>,
+    /// Of each group, where its members are; kept only where there is no multicast.
+    members: Option<HashMap<GroupId, Vec<SocketAddr>>>,
+    /// Where packets came from.
+    heard: HashMap<NodeId, SocketAddr>,
+}
+
+impl Book {
+    pub(crate) fn new(fan_out: bool) -> Self {
+        Self { members: fan_out.then(HashMap::new), ..Self::default() }
+    }
+
+    /// Writes down what the membership knows, in place of what it knew.
+    pub(crate) fn rewrite<'p>(&mut self, peers: impl Iterator<Item = &'p membership::Peer>) {
+        self.nodes.clear();
+        if let Some(members) = &mut self.members {
+            members.clear();
+        }
+        for peer in peers {
+            self.nodes.insert(peer.id, peer.address);
+            let Some(members) = &mut self.members else { continue };
+            for &group in peer.groups.iter() {
+                members.entry(group).or_default().push(peer.address);
+            }
+        }
+    }
+
+    /// A sender sends from the address at which it is reached.
+    pub(crate) fn heard(&mut self, node: NodeId, from: SocketAddr) {
+        match self.heard.get_mut(&node) {
+            Some(known) => *known = from,
+            None => {
+                if self.heard.len() >= HEARD_MAX {
+                    // Seldom: senders that the membership knows need not be here.
+                    let nodes = &self.nodes;
+                    self.heard.retain(|node, _| !nodes.contains_key(node));
+                }
+                if self.heard.len() < HEARD_MAX {
+                    self.heard.insert(node, from);
+                }
+            }
+        }
+    }
+
+    /// Where a node is: as the membership says, else where its packets come from.
+    pub(crate) fn node(&self, node: NodeId) -> Option<SocketAddr> {
+        self.nodes.get(&node).or_else(|| self.heard.get(&node)).copied()
+    }
+
+    /// Where a group's members are; `None` where it is reached by multicast.
+    pub(crate) fn members(&self, group: GroupId) -> Option<&[SocketAddr]> {
+        self.members.as_ref().map(|members| members.get(&group).map_or(&[][..], Vec::as_slice))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_spread_over_all_addresses_and_no_others() {
+        for (ipv6, first, last) in
+            [(false, "239.255.79.0", "239.255.79.63"), (true, "ff15::4f00", "ff15::4f3f")]
+        {
+            let spread = Spread::new(None, ipv6, 64, 7);
+            let mut all: Vec<IpAddr> = (0..2_000)
+                .map(|number| spread.address(GroupId::of_name(&format!("group/{number}"))).ip())
+                .collect();
+            all.sort_unstable();
+            all.dedup();
+            assert_eq!(all.len(), 64);
+            assert_eq!((all[0].to_string(), all[63].to_string()), (first.to_owned(), last.to_owned()));
+        }
+    }
+
+    #[test]
+    fn the_membership_is_believed_before_what_was_heard_and_strangers_are_bounded() {
+        let [one, two] = [1, 2].map(|port| SocketAddr::from(([10, 0, 0, 1], port)));
+        let mut book = Book::new(true);
+        book.heard(NodeId(1), one);
+        assert_eq!(book.node(NodeId(1)), Some(one));
+        let peer = membership::Peer { id: NodeId(1), address: two, groups: [GroupId(5)].into() };
+        book.rewrite([&peer].into_iter());
+        assert_eq!(book.node(NodeId(1)), Some(two));
+        assert_eq!(book.members(GroupId(5)), Some(&[two][..]));
+        assert_eq!(book.members(GroupId(6)), Some(&[][..]));
+        (0..20_000).for_each(|node| book.heard(NodeId(node), one));
+        assert_eq!(book.heard.len(), HEARD_MAX);
+        assert_eq!(Book::new(false).members(GroupId(5)), None);
+    }
+}

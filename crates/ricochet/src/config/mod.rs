@@ -1,0 +1,302 @@
+//! Everything that can be set, with its default, its range and its place in a TOML file.
+//!
+//! ```
+//! let config = ricochet::Config::parse(r#"
+//!     [node]
+//!     interface = "eth0"
+//!     [membership]
+//!     seeds = ["10.0.0.7:7900"]
+//!     [repair]
+//!     mode = "digest"
+//!     max_delay_ms = 2.5
+//! "#)?;
+//! assert_eq!(config.repair.r, 8);
+//! assert!(ricochet::Config::parse("[repair]\nr = 0").unwrap_err().to_string().contains("expected 1 to 64, saw 0"));
+//! # Ok::<(), ricochet::ConfigError>(())
+//! ```
+
+mod check;
+mod millis;
+
+use std::fs;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::queue::Policy;
+
+/// Most IP groups that the groups of a cluster are spread over.
+pub const GROUP_ADDRESSES_MAX: u8 = 64;
+/// The port that a node takes for itself if it is free and none is given.
+pub const PORT: u16 = 7_900;
+/// The port of the groups if none is given.
+pub const GROUP_PORT: u16 = 7_911;
+
+/// Settings of a node; what is left out has its default.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// The node and its addresses.
+    pub node: NodeSection,
+    /// How it finds the others.
+    pub membership: MembershipSection,
+    /// Repairs.
+    pub repair: RepairSection,
+    /// Requests for what repairs do not bring back.
+    pub nak: NakSection,
+    /// How much is kept.
+    pub buffers: BuffersSection,
+    /// The cluster key.
+    pub key: KeySection,
+}
+
+/// The node and its addresses.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NodeSection {
+    /// Interface that the groups are joined on and sent by.
+    pub interface: String,
+    /// Address to send from and to be reached at; the interface's first one if left out.
+    pub address: Option<IpAddr>,
+    /// This node's own UDP port. If left out, 7900 where that is free, else any.
+    pub port: Option<u16>,
+    /// UDP port of all groups; the same for the whole cluster, and outside of the range of ephemeral ports.
+    pub group_port: u16,
+    /// IPv6 instead of IPv4, where `address` does not tell.
+    pub ipv6: bool,
+    /// First of the multicast addresses over which groups are spread; 239.255.79.0 or ff15::4f00 if left out. The same for
+    /// the whole cluster.
+    pub groups_base: Option<IpAddr>,
+    /// How many of these addresses, 1 to 64; the same for the whole cluster.
+    pub group_addresses: u8,
+    /// How many routers a multicast datagram may pass, and one more; 1 to 255.
+    pub hops: u8,
+    /// No IP multicast: each packet is sent to each member of its group.
+    pub unicast: bool,
+    /// Most groups that this node joins, 1 to 65,536.
+    pub max_groups: usize,
+    /// A thread of its own drains the sockets.
+    pub drain_thread: bool,
+    /// Decides all that is left to chance, also this node's id: for tests alone. Drawn at random if left out.
+    pub randomness: Option<u64>,
+    /// Unix socket on which this node tells its status.
+    pub control: Option<PathBuf>,
+}
+
+impl Default for NodeSection {
+    fn default() -> Self {
+        Self {
+            interface: String::new(),
+            address: None,
+            port: None,
+            group_port: GROUP_PORT,
+            ipv6: false,
+            groups_base: None,
+            group_addresses: GROUP_ADDRESSES_MAX,
+            hops: 1,
+            unicast: false,
+            max_groups: 4_096,
+            drain_thread: false,
+            randomness: None,
+            control: None,
+        }
+    }
+}
+
+/// How a node finds the others: by gossip, or by a file that names all.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MembershipSection {
+    /// `address:port` of nodes to ask for the others; one that lives is enough. The first node of a cluster has none.
+    pub seeds: Vec<String>,
+    /// A file that names all members, instead of gossip.
+    pub file: Option<PathBuf>,
+}
+
+/// What repairs carry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum RepairMode {
+    /// The XOR of its packets: mends without a round trip (Ricochet §4).
+    #[default]
+    Xor,
+    /// Names alone: who misses one asks the repair's sender.
+    Digest,
+}
+
+/// Repairs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RepairSection {
+    /// What repairs carry.
+    pub mode: RepairMode,
+    /// Packets in a repair, 1 to 64.
+    pub r: u8,
+    /// Repairs that each packet enters at each receiver, 0 to 64, unless a group says otherwise; 0 sends none.
+    pub c: u8,
+    /// How many instances of each bin are fed in turn, 1 to 256: a burst of that many losses costs a repair one packet.
+    pub stagger: u16,
+    /// How long a repair may stay part-filled, up to 10,000 ms; 0 waits for packets for ever.
+    #[serde(with = "millis")]
+    pub max_delay_ms: Duration,
+}
+
+impl Default for RepairSection {
+    fn default() -> Self {
+        Self { mode: RepairMode::Xor, r: 8, c: 5, stagger: 1, max_delay_ms: Duration::from_millis(10) }
+    }
+}
+
+/// Requests for what repairs do not bring back.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NakSection {
+    /// Whether anything is asked for. If not, what repairs do not bring back is given up in the end.
+    pub enabled: bool,
+    /// How long after it was found missing a packet is asked for.
+    #[serde(with = "millis")]
+    pub first_ms: Duration,
+    /// The same for a packet whose successor in the stream has come; as `first_ms` if left out.
+    #[serde(with = "millis::option")]
+    pub gap_ms: Option<Duration>,
+    /// How long an answer is waited for; twice as long each time.
+    #[serde(with = "millis")]
+    pub retry_ms: Duration,
+    /// So many requests go to the sender, then other members are asked; 0 to 255.
+    pub sender_tries: u8,
+    /// So many requests in all; 1 to 255.
+    pub tries: u8,
+    /// How long after it was found missing a packet is given up in any case.
+    #[serde(with = "millis")]
+    pub give_up_ms: Duration,
+    /// Most packets asked of one peer, and sent again to one peer, in a second.
+    pub packets_per_second: u32,
+}
+
+impl Default for NakSection {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            first_ms: Duration::from_millis(100),
+            gap_ms: None,
+            retry_ms: Duration::from_millis(50),
+            sender_tries: 2,
+            tries: 8,
+            give_up_ms: Duration::from_secs(10),
+            packets_per_second: 10_000,
+        }
+    }
+}
+
+/// How much is kept.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BuffersSection {
+    /// Packets kept to mend others and to answer requests, 16 to 1,048,576.
+    pub packets: usize,
+    /// Repairs kept that miss two packets or more, 1 to 65,536.
+    pub equations: usize,
+    /// Datagrams between the sockets and the node, 64 to 1,048,576. When full a random one makes room.
+    pub ring: usize,
+    /// What the kernel may hold of each socket in bytes, 4,096 to 1 GiB; it may grant less.
+    pub socket_bytes: usize,
+    /// Payload buffers kept for the next messages, up to 1,048,576.
+    pub payloads: usize,
+    /// Messages in a subscription's queue, 1 to 1,048,576, unless it says otherwise.
+    pub queue: usize,
+    /// What happens when that is full, unless a subscription says otherwise.
+    pub policy: Policy,
+    /// Longest datagram in bytes of UDP payload, 1,200 to 65,507. What is longer than the path carries is refused by the kernel.
+    pub datagram_max: usize,
+}
+
+impl Default for BuffersSection {
+    fn default() -> Self {
+        Self {
+            packets: 4_096,
+            equations: 256,
+            ring: 4_096,
+            socket_bytes: 8 << 20,
+            payloads: 4_096,
+            queue: 1_024,
+            policy: Policy::DropOldest,
+            datagram_max: 1_452,
+        }
+    }
+}
+
+/// The cluster key.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct KeySection {
+    /// A file that only its owner may read, of one line as [`ClusterKey::to_text`](crate::ClusterKey::to_text) writes it.
+    /// Without it nothing is authenticated.
+    pub file: Option<PathBuf>,
+}
+
+/// What is wrong with a configuration.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read {path}: {error}", path = path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// It is no TOML, or has a key that there is not, or a value of the wrong type.
+    #[error("{0}")]
+    Syntax(#[from] Box<toml::de::Error>),
+    /// A value is out of its range.
+    #[error("{key}: expected {expected}, saw {seen}")]
+    Range {
+        /// Section and key.
+        key: &'static str,
+        /// The range.
+        expected: String,
+        /// The value.
+        seen: String,
+    },
+    /// Two values do not go together.
+    #[error("{key}: {why}")]
+    Contradiction {
+        /// Section and key.
+        key: &'static str,
+        /// What is wrong.
+        why: String,
+    },
+    /// Of the node itself.
+    #[error(transparent)]
+    Node(#[from] ricochet_core::node::NodeConfigError),
+}
+
+impl Config {
+    /// Reads a TOML file.
+    ///
+    /// # Errors
+    /// [`ConfigError`], the first mistake found.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let text = fs::read_to_string(path)
+            .map_err(|error| ConfigError::Unreadable { path: path.to_owned(), error })?;
+        Self::parse(&text)
+    }
+
+    /// Reads TOML.
+    ///
+    /// # Errors
+    /// [`ConfigError`], the first mistake found. That there is no interface is none: it may be given later.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        let config: Self = toml::from_str(text).map_err(Box::new)?;
+        config.check()?;
+        Ok(config)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,85 @@
+use super::*;
+
+fn mistake(text: &str) -> String {
+    Config::parse(text).unwrap_err().to_string()
+}
+
+#[test]
+fn nothing_said_is_the_default() {
+    assert_eq!(Config::parse("").unwrap(), Config::default());
+    assert_eq!(
+        toml::from_str::<Config>(&toml::to_string(&Config::default()).unwrap()).unwrap(),
+        Config::default()
+    );
+}
+
+#[test]
+fn every_range_is_checked_and_the_key_is_named() {
+    let wrong = [
+        ("node", "group_port", "0", "1 to 65535"),
+        ("node", "group_addresses", "65", "1 to 64"),
+        ("node", "group_addresses", "0", "1 to 64"),
+        ("node", "hops", "0", "1 to 255"),
+        ("node", "max_groups", "0", "1 to 65536"),
+        ("node", "max_groups", "65537", "1 to 65536"),
+        ("node", "groups_base", "\"10.0.0.1\"", "a multicast address"),
+        ("node", "groups_base", "\"239.255.255.250\"", "room for"),
+        ("repair", "r", "0", "1 to 64"),
+        ("repair", "r", "65", "1 to 64"),
+        ("repair", "c", "65", "0 to 64"),
+        ("repair", "stagger", "0", "1 to 256"),
+        ("repair", "stagger", "257", "1 to 256"),
+        ("repair", "max_delay_ms", "10000.1", "0 to 10000"),
+        ("nak", "retry_ms", "0", "0.001 to 60000"),
+        ("nak", "give_up_ms", "0", "0.001 to 86400000"),
+        ("nak", "tries", "0", "1 to 255"),
+        ("nak", "packets_per_second", "0", "1 to 10000000"),
+        ("buffers", "packets", "15", "16 to 1048576"),
+        ("buffers", "equations", "0", "1 to 65536"),
+        ("buffers", "ring", "63", "64 to 1048576"),
+        ("buffers", "socket_bytes", "1", "4096 to 1073741824"),
+        ("buffers", "payloads", "1048577", "0 to 1048576"),
+        ("buffers", "queue", "0", "1 to 1048576"),
+        ("buffers", "datagram_max", "1199", "1200 to 65507"),
+    ];
+    for (section, key, value, expected) in wrong {
+        let said = mistake(&format!("[{section}]\n{key} = {value}\n"));
+        assert!(said.starts_with(&format!("{section}.{key}: expected")), "{said}");
+        assert!(said.contains(expected), "{said}");
+    }
+}
+
+#[test]
+fn what_serde_finds_wrong_is_shown_in_its_place() {
+    for text in [
+        "[repair]\nmode = \"xnor\"",
+        "[repair]\nrate = 8",
+        "[nope]",
+        "[node]\naddress = \"300.0.0.1\"",
+        "[nak]\nfirst_ms = -1",
+        "[nak]\ngap_ms = \"soon\"",
+        "[nak]\nfirst_ms = 86400001",
+        "[buffers]\npolicy = \"drop\"",
+        "[key]\nfile = 7",
+    ] {
+        let said = mistake(text);
+        assert!(said.contains("line"), "{said}");
+    }
+}
+
+#[test]
+fn values_that_do_not_go_together_are_refused() {
+    assert!(mistake("[node]\nport = 7911").contains("another port"));
+    assert!(mistake("[node]\naddress = \"10.0.0.1\"\ngroups_base = \"ff15::1\"").contains("same version"));
+    let both = "[membership]\nseeds = [\"a:1\"]\nfile = \"members.toml\"";
+    assert!(mistake(both).contains("saw both"));
+}
+
+#[test]
+fn times_may_be_whole_or_not() {
+    let config = Config::parse("[repair]\nmax_delay_ms = 2.5\n[nak]\ngap_ms = 3\nfirst_ms = 0").unwrap();
+    assert_eq!(config.repair.max_delay_ms, Duration::from_micros(2_500));
+    assert_eq!(config.nak.gap_ms, Some(Duration::from_millis(3)));
+    let core = config.core(ricochet_core::NodeId(1), true);
+    assert_eq!((core.max_delay_us, core.ask.gap_us, core.trailer), (Some(2_500), Some(3_000), 16));
+}

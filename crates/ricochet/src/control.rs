@@ -1,0 +1,36 @@
+//! The control socket of a node: whoever connects reads its [`Status`](crate::Status) as JSON.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+
+use netio::control::{Control, ControlError};
+
+use crate::shared::Shared;
+
+/// Answered by the node's thread.
+#[derive(Debug)]
+pub(crate) struct Serving(Control);
+
+impl Serving {
+    pub(crate) fn bind(path: &Path) -> Result<Self, ControlError> {
+        Control::bind(path).map(Self)
+    }
+
+    pub(crate) fn answer(&self, shared: &Shared) {
+        let document = || {
+            let mut document = serde_json::to_vec(&shared.status()).map_err(io::Error::other)?;
+            document.push(b'\n');
+            Ok(document)
+        };
+        if let Err(error) = self.0.answer(document) {
+            tracing::debug!(%error, "answering a status request");
+        }
+    }
+}
+
+impl AsFd for Serving {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

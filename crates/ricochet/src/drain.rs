@@ -1,0 +1,105 @@
+//! From the kernel's sockets into the rings.
+
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::{Arc, PoisonError};
+
+use netio::multicast::{GroupSocket, OwnSocket};
+
+use crate::filter::{Dropped, DroppedCounts, Filter, For, Via};
+use crate::ring::Ring;
+use crate::shared::Shared;
+use crate::status::KernelCounts;
+
+/// The receiving sockets. They belong to the node's thread, or to a thread that does nothing else.
+pub(crate) struct Drain {
+    /// None where there is no multicast.
+    pub(crate) group: Option<GroupSocket>,
+    pub(crate) own: OwnSocket,
+    pub(crate) filter: Filter,
+    pub(crate) dropped: DroppedCounts,
+}
+
+impl Drain {
+    /// Takes what waits, as much as one call of the kernel hands over; returns whether more may wait.
+    pub(crate) fn drain(&mut self, shared: &Shared) -> io::Result<bool> {
+        let Self { group, own, filter, dropped } = self;
+        let mut more;
+        {
+            let groups = shared.joined.read().unwrap_or_else(PoisonError::into_inner);
+            let mut ring = shared.ring.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut letters = shared.letters.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut rings = Rings { ring: &mut ring, letters: &mut letters, dropped };
+            more = own.recv(|from, datagram| {
+                let looked = filter.look(&groups, Via::Own, from, datagram);
+                rings.keep(from, looked);
+            })?;
+            if let Some(group) = group {
+                more |= group.recv(|from, _, datagram| {
+                    let looked = filter.look(&groups, Via::Group, from, datagram);
+                    rings.keep(from, looked);
+                })?;
+            }
+        }
+        self.publish(shared);
+        Ok(more)
+    }
+
+    /// What is waited for.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.group.iter().map(|group| group.as_fd()).chain([self.own.as_fd()])
+    }
+
+    fn publish(&self, shared: &Shared) {
+        let mut kernel = KernelCounts::default();
+        let sockets = self.group.iter().map(GroupSocket::counts).chain([self.own.counts()]);
+        for counts in sockets {
+            kernel.received += counts.received;
+            kernel.overflowed += counts.overflowed;
+            kernel.not_for_us += counts.not_multicast + counts.other_interface;
+            kernel.truncated += counts.truncated;
+        }
+        let mut published = shared.published.lock().unwrap_or_else(PoisonError::into_inner);
+        published.kernel = kernel;
+        published.dropped = self.dropped;
+    }
+
+    /// Drains until the node ends: the life of a thread of its own.
+    pub(crate) fn run(mut self, shared: &Arc<Shared>, stop: &crate::wake::Waker) -> io::Result<()> {
+        use std::sync::atomic::Ordering;
+        let mut poller = netio::poll::Poller::new()?;
+        for (token, descriptor) in self.descriptors().enumerate() {
+            poller.add(&descriptor, token as u64, netio::poll::Interest::Readable)?;
+        }
+        poller.add(stop, 9, netio::poll::Interest::Readable)?;
+        while !shared.closing.load(Ordering::SeqCst) {
+            poller.wait(None)?.for_each(drop);
+            while self.drain(shared)? && !shared.closing.load(Ordering::SeqCst) {
+                shared.wake_before(1);
+            }
+            shared.wake_before(1);
+        }
+        Ok(())
+    }
+}
+
+struct Rings<'a> {
+    ring: &'a mut Ring,
+    letters: &'a mut Ring,
+    dropped: &'a mut DroppedCounts,
+}
+
+impl Rings<'_> {
+    fn keep(&mut self, from: std::net::SocketAddr, looked: Result<(For, &[u8]), Dropped>) {
+        let taken = looked.and_then(|(whose, datagram)| {
+            let ring = match whose {
+                For::Node => &mut *self.ring,
+                For::Membership => &mut *self.letters,
+            };
+            if ring.push(from, datagram) { Ok(()) } else { Err(Dropped::TooLong) }
+        });
+        if let Err(reason) = taken {
+            self.dropped.add(reason);
+        }
+    }
+}

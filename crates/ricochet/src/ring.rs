@@ -1,0 +1,159 @@
+//! The buffer between the kernel's sockets and the node: what is drained fast is processed in its turn.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
+
+/// A datagram that waits, or the room for one.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    bytes: Box<[u8]>,
+    length: usize,
+    from: SocketAddr,
+}
+
+impl Slot {
+    /// The datagram, without its trailer.
+    pub(crate) fn datagram(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+
+    /// Where it came from.
+    pub(crate) fn from(&self) -> SocketAddr {
+        self.from
+    }
+}
+
+/// Datagrams in order of arrival, so many at the most. When it is full, a random one of them makes room for the next:
+/// so a flood costs every stream alike, and no stream a burst (Ricochet §4.2.6).
+#[derive(Debug)]
+pub(crate) struct Ring {
+    queue: VecDeque<Slot>,
+    idle: Vec<Slot>,
+    /// Slots made so far; they are made as they are needed, and then kept.
+    made: usize,
+    capacity: usize,
+    slot_length: usize,
+    dropped: u64,
+    rng: ChaCha8Rng,
+}
+
+impl Ring {
+    /// For `capacity` datagrams of up to `slot_length` bytes.
+    pub(crate) fn new(capacity: usize, slot_length: usize, seed: u64) -> Self {
+        Self {
+            queue: VecDeque::with_capacity(capacity),
+            idle: Vec::with_capacity(capacity),
+            made: 0,
+            capacity,
+            slot_length,
+            dropped: 0,
+            rng: ChaCha8Rng::seed_from_u64(seed),
+        }
+    }
+
+    /// Takes a datagram in. False if it is longer than a slot.
+    pub(crate) fn push(&mut self, from: SocketAddr, datagram: &[u8]) -> bool {
+        if datagram.len() > self.slot_length {
+            return false;
+        }
+        let mut slot = self.room(from);
+        slot.bytes[..datagram.len()].copy_from_slice(datagram);
+        (slot.length, slot.from) = (datagram.len(), from);
+        self.queue.push_back(slot);
+        true
+    }
+
+    /// Moves up to `count` datagrams, the oldest first, behind those in `batch`.
+    pub(crate) fn take(&mut self, count: usize, batch: &mut VecDeque<Slot>) {
+        let count = count.min(self.queue.len());
+        batch.extend(self.queue.drain(..count));
+    }
+
+    /// Takes slots back whose datagrams have been dealt with.
+    pub(crate) fn give_back(&mut self, slots: &mut Vec<Slot>) {
+        self.idle.append(slots);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Datagrams that wait.
+    pub(crate) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Datagrams that made room for others.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    fn room(&mut self, from: SocketAddr) -> Slot {
+        if self.queue.len() >= self.capacity {
+            let at = (self.rng.next_u64() % self.queue.len() as u64) as usize;
+            if let Some(slot) = self.queue.remove(at) {
+                self.dropped += 1;
+                return slot;
+            }
+        }
+        self.idle.pop().unwrap_or_else(|| {
+            self.made += 1;
+            Slot { bytes: vec![0; self.slot_length].into_boxed_slice(), length: 0, from }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from() -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, 1], 7))
+    }
+
+    fn drained(ring: &mut Ring) -> Vec<u8> {
+        let mut batch = VecDeque::new();
+        ring.take(usize::MAX, &mut batch);
+        let bytes = batch.iter().map(|slot| slot.datagram()[0]).collect();
+        let mut slots: Vec<_> = batch.into();
+        ring.give_back(&mut slots);
+        bytes
+    }
+
+    #[test]
+    fn what_is_taken_comes_in_order_and_slots_are_used_again() {
+        let mut ring = Ring::new(8, 4, 1);
+        for round in 0..100u8 {
+            for step in 0..5 {
+                assert!(ring.push(from(), &[round, step]));
+            }
+            assert_eq!(drained(&mut ring), [round; 5]);
+        }
+        assert_eq!((ring.made, ring.dropped()), (5, 0));
+        assert!(!ring.push(from(), &[0; 5]), "longer than a slot");
+    }
+
+    #[test]
+    fn when_full_a_random_one_makes_room_and_the_newest_is_always_taken() {
+        let mut ring = Ring::new(16, 1, 1);
+        let mut survivors = [0u32; 200];
+        for _ in 0..500 {
+            for number in 0..=199 {
+                ring.push(from(), &[number]);
+            }
+            let left = drained(&mut ring);
+            assert_eq!(left.len(), 16);
+            assert!(left.is_sorted());
+            assert_eq!(left.last(), Some(&199));
+            left.iter().for_each(|&number| survivors[usize::from(number)] += 1);
+        }
+        assert_eq!(ring.dropped(), 500 * (200 - 16));
+        assert_eq!(ring.made, 16);
+        // Neither the oldest nor the newest block survives as a whole.
+        assert!(survivors[150..190].iter().sum::<u32>() > 1_000);
+        assert!(survivors[180..190].iter().all(|&times| times < 450));
+    }
+}
