@@ -28,6 +28,8 @@ pub struct Setting {
     pub groups_per_node: usize,
     /// Members of a group on average, s.
     pub group_size: usize,
+    /// Nodes in no group that send all packets; 0: the members send.
+    pub outside_senders: usize,
     /// Packets that a node receives in a second.
     pub rate: f64,
     /// Bytes of payload in each.
@@ -67,6 +69,7 @@ impl Default for Setting {
             nodes: 64,
             groups_per_node: 128,
             group_size: 10,
+            outside_senders: 0,
             rate: 1_000.0,
             size: 1_024,
             r: 8,
@@ -147,6 +150,7 @@ impl Setting {
         range("nodes", self.nodes as f64, 2.0, 10_000.0, "2 to 10000")?;
         range("groups per node", self.groups_per_node as f64, 1.0, 65_536.0, "1 to 65536")?;
         range("group size", self.group_size as f64, 2.0, 10_000.0, "2 to 10000")?;
+        range("outside senders", self.outside_senders as f64, 0.0, 10_000.0, "at most 10000")?;
         range("rate", self.rate, 0.1, 1e6, "0.1 to 1000000 packets a second")?;
         range("seconds", self.seconds, 0.001, 3_600.0, "0.001 to 3600")?;
         if self.group_size > self.nodes {
@@ -196,7 +200,8 @@ impl Setting {
         };
         let config =
             ClusterConfig { weather, node: self.node(), c: self.c, seed: self.seed, clock: self.clock };
-        let grouping = grouping(self.nodes, self.groups_per_node, self.group_size, self.seed);
+        let mut grouping = grouping(self.nodes, self.groups_per_node, self.group_size, self.seed);
+        grouping.extend((0..self.outside_senders).map(|_| Vec::new()));
         Ok(Cluster::of(&grouping, config)?)
     }
 

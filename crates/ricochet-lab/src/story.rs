@@ -188,7 +188,7 @@ impl Story {
         let mut unheard = 0;
         for (at, key, seq) in ledger.unaccounted() {
             assert!(
-                is_excused(cluster, at >= self.grouping.len(), at, key, seq),
+                is_excused(cluster, at, key, seq),
                 "node {at}, {key:?}, packet {seq}: neither came nor was reported lost"
             );
             unheard += 1;
@@ -247,9 +247,9 @@ fn known_by<T>(mut known: impl FnMut(&T) -> bool) -> impl FnMut(&&T) -> bool {
 }
 
 /// Whether it is nobody's fault that a node knows nothing of a packet. Either its sender died before it could say that it
-/// had sent it, and sent nothing after it that came; or the node joined a stream in its middle, and the packet was sent
-/// before anything of the stream came to it.
-fn is_excused(cluster: &Cluster, newcomer: bool, at: usize, key: StreamKey, seq: u32) -> bool {
+/// had sent it, and sent nothing after it that came; or the node first heard of the stream in its middle, having joined
+/// late or been cut off, and the packet was sent before anything of the stream came to it.
+fn is_excused(cluster: &Cluster, at: usize, key: StreamKey, seq: u32) -> bool {
     let stream = || cluster.ledger().stream(at, key);
     let got = || stream().filter(|(_, entry)| matches!(entry.fate, Fate::Got(_)));
     let nothing_after = got().all(|(sent, _)| sent.seq < seq);
@@ -257,5 +257,6 @@ fn is_excused(cluster: &Cluster, newcomer: bool, at: usize, key: StreamKey, seq:
     let before_all = stream().any(|(sent, _)| sent.seq == seq && sent.sent_us < first_us);
     let young = TrackerConfig::default().lookback;
     let dead = !cluster.lives()[key.sender.0 as usize].up;
-    dead && nothing_after || newcomer && before_all && got().any(|(sent, _)| sent.seq >= young)
+    let old = stream().any(|(sent, _)| sent.seq >= young);
+    dead && nothing_after || old && before_all
 }

@@ -1,4 +1,5 @@
-//! Packets to random groups from random members, so many a second at each receiver (Ricochet §5).
+//! Packets to random groups, so many a second at each receiver (Ricochet §5): from random members, or from nodes that are
+//! in no group.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
@@ -17,11 +18,14 @@ pub struct Traffic {
     interval_us: f64,
     next_us: f64,
     size: usize,
+    /// Who sends, if not the members.
+    outside: Vec<usize>,
     dice: ChaCha8Rng,
 }
 
 impl Traffic {
-    /// Packets of `size` bytes, `rate` a second at each node on average, from now on.
+    /// Packets of `size` bytes, `rate` a second at each node that is in a group on average, from now on. Nodes that are in
+    /// no group send all of them, if there are any.
     ///
     /// # Panics
     /// If no group has two members.
@@ -33,14 +37,18 @@ impl Traffic {
         groups.dedup();
         groups.retain(|&group| cluster.members(group).len() > 1);
         assert!(!groups.is_empty(), "expected a group with two members or more, saw none");
-        let receivers: usize = groups.iter().map(|&group| cluster.members(group).len() - 1).sum();
-        let nodes = cluster.lives().iter().filter(|life| life.up).count();
+        let is_outside = |at: &usize| cluster.lives()[*at].groups.is_empty();
+        let outside: Vec<usize> = (0..cluster.lives().len()).filter(is_outside).collect();
+        let own = usize::from(outside.is_empty());
+        let receivers: usize = groups.iter().map(|&group| cluster.members(group).len() - own).sum();
+        let nodes = cluster.lives().iter().filter(|life| life.up && !life.groups.is_empty()).count();
         let packets_per_second = rate * nodes as f64 * groups.len() as f64 / receivers as f64;
         Self {
             groups,
             interval_us: 1e6 / packets_per_second,
             next_us: cluster.now_us() as f64,
             size,
+            outside,
             dice: ChaCha8Rng::seed_from_u64(seed),
         }
     }
@@ -57,8 +65,8 @@ impl Traffic {
             cluster.run_until(self.next_us as u64);
             self.next_us += self.interval_us;
             let group = self.groups[below(&mut self.dice, self.groups.len())];
-            let members = cluster.members(group);
-            let Some(&from) = members.get(below(&mut self.dice, members.len().max(1))) else { continue };
+            let senders = if self.outside.is_empty() { cluster.members(group) } else { &self.outside };
+            let Some(&from) = senders.get(below(&mut self.dice, senders.len().max(1))) else { continue };
             cluster.multicast(from, group, self.size, counted);
         }
         cluster.run_until(end_us);

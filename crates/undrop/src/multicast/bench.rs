@@ -47,6 +47,9 @@ pub(crate) struct Args {
     /// Members of a group on average; there are nodes x groups-per-node / group-size groups
     #[arg(long, value_name = "S", default_value_t = 10)]
     group_size: usize,
+    /// Let so many nodes that are in no group send all packets, instead of the members
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    outside_senders: usize,
     /// Packets that a node receives in a second
     #[arg(long, value_name = "PACKETS", default_value_t = 1000.0)]
     rate: f64,
@@ -130,6 +133,7 @@ impl Args {
             nodes: self.nodes,
             groups_per_node: self.groups_per_node,
             group_size: self.group_size,
+            outside_senders: self.outside_senders,
             rate: self.rate,
             size: self.size,
             r: self.r,
