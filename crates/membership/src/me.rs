@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use ricochet_core::NodeId;
 use thiserror::Error;
 
-use crate::wire::swim::is_sendable;
+use crate::wire::swim::{LIFE_MAX, canonical, is_sendable};
 
 /// This node as it tells the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,10 +42,11 @@ pub enum ConfigError {
 
 impl Me {
     pub(crate) fn check(self) -> Result<Self, ConfigError> {
-        let address = crate::wire::swim::canonical(self.address);
+        let address = canonical(self.address);
         if !is_sendable(address) {
             return Err(ConfigError::Address(self.address));
         }
+        in_range("life", self.life, 0..=LIFE_MAX, "microseconds since 1970")?;
         Ok(Self { address, ..self })
     }
 }

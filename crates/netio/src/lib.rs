@@ -11,6 +11,7 @@
 //! | super-packet to wire packets | `segment.rs`, `segment/tunnel.rs`, `checksum.rs`, `header.rs` |
 //! | wire packets to super-packet | `coalesce.rs` |
 //! | tap | `tap/`, `../bpf/tap.c` |
+//! | packets lost on purpose, for tests | `dropper.rs`, `../bpf/drop.c` |
 //! | TUN device | `tun.rs`, `interface.rs`, `netlink.rs` |
 //! | waiting, signals | `poll.rs`, `signals.rs` |
 //! | repair channel | `udp.rs` |
@@ -26,6 +27,7 @@ pub mod batch;
 pub mod checksum;
 pub mod coalesce;
 pub mod control;
+pub mod dropper;
 mod header;
 pub mod interface;
 pub mod multicast;

@@ -85,6 +85,9 @@ pub enum OpenError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// A port of the kernel's choosing would be known to nobody else.
+    #[error("expected the port that all nodes share, saw 0")]
+    NoPort,
     /// Somebody has the port and does not share it.
     #[error("expected UDP port {} to be free or shared, saw a program that has it for itself (`ss -ulnp` tells which)", .0.port())]
     PortTaken(SocketAddr),

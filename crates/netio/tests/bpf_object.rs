@@ -1,38 +1,46 @@
-//! The checked-in object is what `bpf/tap.c` compiles to.
+//! The checked-in objects are what the sources beside them compile to.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The sections that reach the kernel.
-const SECTIONS: [&str; 4] = ["classifier/undrop_egress", "classifier/undrop_ingress", ".maps", ".BTF"];
-/// The compiler that made the checked-in object; others may choose other instructions for the same.
+/// The objects, and their sections that reach the kernel.
+const OBJECTS: [(&str, &[&str]); 2] = [
+    ("tap.bpf.o", &["classifier/undrop_egress", "classifier/undrop_ingress", ".maps", ".BTF"]),
+    ("drop.bpf.o", &["classifier/undrop_drop", ".maps", ".BTF"]),
+];
+/// The compiler that made the checked-in objects; others may choose other instructions for the same.
 const MADE_BY: &str = "version 14.";
 
 #[test]
-fn the_object_is_built_from_its_source() {
+fn the_objects_are_built_from_their_sources() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("bpf");
     let Some(version) = version("clang").filter(|_| version("llvm-strip").is_some()) else {
-        return skip("no clang and llvm-strip here to build it with");
+        return skip("no clang and llvm-strip here to build them with");
     };
-    let fresh = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("tap.bpf.o");
-    let built = Command::new(directory.join("build.sh")).arg(&fresh).status().unwrap();
-    assert!(built.success(), "bpf/tap.c does not compile");
-    let read = |path: &Path| std::fs::read(path).unwrap();
-    let (kept, fresh_bytes) = (read(&directory.join("tap.bpf.o")), read(&fresh));
-    if kept == fresh_bytes {
-        return;
-    }
-    let line = version.lines().next().unwrap_or_default();
-    if !line.contains(MADE_BY) {
-        return skip(&format!("the object was made by clang {MADE_BY}x, here is {line}; it compiles here"));
-    }
-    for section in SECTIONS {
-        assert_eq!(
-            content(&kept, section),
-            content(&fresh_bytes, section),
-            "run bpf/build.sh: {section} differs"
-        );
+    let fresh_directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let built = Command::new(directory.join("build.sh")).arg(&fresh_directory).status().unwrap();
+    assert!(built.success(), "a source does not compile");
+    for (name, sections) in OBJECTS {
+        let read = |path: &Path| std::fs::read(path.join(name)).unwrap();
+        let (kept, fresh) = (read(&directory), read(&fresh_directory));
+        if kept == fresh {
+            continue;
+        }
+        let line = version.lines().next().unwrap_or_default();
+        if !line.contains(MADE_BY) {
+            return skip(&format!(
+                "the objects were made by clang {MADE_BY}x, here is {line}; they compile here"
+            ));
+        }
+        for section in sections {
+            assert!(content(&kept, section).is_some(), "{name} has no {section}");
+            assert_eq!(
+                content(&kept, section),
+                content(&fresh, section),
+                "run bpf/build.sh: {section} of {name} differs"
+            );
+        }
     }
 }
 
@@ -61,5 +69,5 @@ fn content<'f>(file: &'f [u8], name: &str) -> Option<&'f [u8]> {
 
 fn skip(reason: &str) {
     // past the harness' capture, so that it is seen and can be counted
-    let _ = writeln!(std::io::stderr(), "SKIPPED: comparing tap.bpf.o with its source: {reason}");
+    let _ = writeln!(std::io::stderr(), "SKIPPED: comparing the eBPF objects with their sources: {reason}");
 }

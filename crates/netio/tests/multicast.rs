@@ -348,6 +348,27 @@ fn an_interface_that_is_gone_takes_its_memberships_along() {
 }
 
 #[test]
+fn what_a_full_send_buffer_does_not_take_is_dropped() {
+    let Some(pair) = Pair::build("a full send buffer") else { return };
+    let config = OwnConfig { send_buffer_bytes: 5_000, ..OwnConfig::new(address(IpVersion::V4, 1), "eth0") };
+    let socket = pair.a.run(|| OwnSocket::bind(&config)).unwrap();
+    assert!(socket.send_buffer_bytes() < 50_000);
+    let (mut outbox, sending) = (socket.sending().outbox(), socket.sending());
+    // the kernel keeps what it sends there until it has found out that nobody has the address
+    let nobody = "10.9.0.99:9".parse().unwrap();
+    for len in 1..=100 {
+        outbox.push(nobody, &[&vec![0; 1000 + len]]);
+    }
+    let dropped = outbox.flush();
+    let counts = sending.counts();
+    assert!((1..100).contains(&counts.sent), "{counts:?}");
+    assert_eq!((counts.sent + counts.full, counts.full), (100, dropped));
+    let error = sending.send_now(nobody, &[&[0; 1400]]).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+    assert_eq!(sending.counts().full, dropped + 1);
+}
+
+#[test]
 fn what_a_full_buffer_drops_is_counted() {
     let Some(pair) = Pair::build("a full receive buffer") else { return };
     for version in BOTH {
@@ -440,6 +461,8 @@ fn sockets_that_cannot_be_made_say_why() {
     let _alone = pair.a.run(|| std::net::UdpSocket::bind(("0.0.0.0", PORT))).unwrap();
     let error = pair.a.run(|| GroupSocket::bind(PORT, IpVersion::V4, "eth0", BUFFER)).map(drop).unwrap_err();
     assert!(error.to_string().contains("ss -ulnp"), "{error}");
+    let error = GroupSocket::bind(0, IpVersion::V4, "lo", BUFFER).map(drop).unwrap_err();
+    assert!(matches!(error, OpenError::NoPort), "{error}");
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! | `topology.rs` | two sites, their gateways and the link between them |
 //! | `bridge.rs` | hosts on one bridge, for multicast; what its wires carry |
 //! | `emulator.rs`, `emulator/` | such a link between two namespaces, over TUN devices |
+//! | `dropper.rs` | a program at an interface that loses arriving packets by a model of loss |
 //! | `drop_log.rs` | what a link did not deliver, in a file |
 //! | `link.rs`, `link/` | one direction of a link, without clock or socket: queue, rate, loss, delay, disorder |
 //! | `loss.rs`, `loss/` | which packets a link loses: uniform, bursty, Markov, a recorded trace |
@@ -20,6 +21,7 @@ pub mod bridge;
 mod chance;
 mod clock;
 pub mod drop_log;
+pub mod dropper;
 pub mod emulator;
 mod error;
 pub mod link;
@@ -32,6 +34,7 @@ pub mod units;
 pub mod virtual_net;
 
 pub use bridge::{BridgeLan, BridgeLanConfig};
+pub use dropper::{DropFilter, Dropper};
 pub use emulator::{Direction, Emulator, EmulatorConfig};
 pub use error::LabError;
 pub use link::LinkConfig;

@@ -125,13 +125,13 @@ impl LossModel {
             Self::None => Mode::Chain(Chain::independent(0.0)),
             Self::Uniform(rate) => Mode::Chain(Chain::independent(*rate)),
             Self::Bursty { rate, burst } => Mode::Bursts {
-                start: start_probability(*rate, f64::from(*burst)),
+                start: Probability::new(start_share(*rate, f64::from(*burst))),
                 burst: *burst,
                 left: 0,
                 passed: true,
             },
             Self::Markov { rate, mean_burst } => Mode::Chain(Chain {
-                lost: start_probability(*rate, *mean_burst),
+                lost: Probability::new(start_share(*rate, *mean_burst)),
                 lost_again: Probability::new(1.0 - 1.0 / mean_burst),
                 losing: false,
             }),
@@ -153,8 +153,8 @@ impl LossModel {
 
 /// A gap between bursts has at least one packet; each packet after the first ends it with this probability, so that it
 /// has a mean of `burst * (1 - rate) / rate` packets, which makes the share of lost packets the rate asked for.
-fn start_probability(rate: f64, burst: f64) -> Probability {
-    Probability::new(rate / (burst * (1.0 - rate)))
+pub(crate) fn start_share(rate: f64, burst: f64) -> f64 {
+    rate / (burst * (1.0 - rate))
 }
 
 fn check_rate(rate: f64) -> Result<(), LossError> {

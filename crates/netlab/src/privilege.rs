@@ -51,6 +51,19 @@ pub fn namespaces_or_skip(name: &str) -> bool {
     proceed_or_skip(name, check_namespaces())
 }
 
+/// As [`namespaces_or_skip`], for a test that loads a [`crate::Dropper`]; that is not possible in a user namespace.
+#[must_use]
+pub fn dropper_or_skip(name: &str) -> bool {
+    let attach = || {
+        let namespace = Namespace::create("probe").map_err(|e| e.to_string())?;
+        let nothing = crate::DropFilter::default();
+        crate::Dropper::attach(&namespace, "lo", &crate::LossModel::None, &nothing)
+            .map(drop)
+            .map_err(|e| format!("{e} (needs root or CAP_BPF and CAP_NET_ADMIN)"))
+    };
+    proceed_or_skip(name, check_namespaces().and_then(|()| attach()))
+}
+
 fn proceed_or_skip(name: &str, possible: Result<(), String>) -> bool {
     let Err(reason) = possible else { return true };
     // A harness captures print!, not the stream itself. Where even stderr is closed nobody can be told.

@@ -47,6 +47,8 @@ pub(crate) struct Buffer {
     places: Box<[Option<Place>]>,
     ids: HashMap<PacketKey, u64>,
     next: u64,
+    /// Places whose packet never came: at most half of them.
+    missing: usize,
 }
 
 impl Buffer {
@@ -59,6 +61,7 @@ impl Buffer {
             // Twice the room: then the table cleans itself in place and never grows.
             ids: HashMap::with_capacity(4 * packets),
             next: 0,
+            missing: 0,
         }
     }
 
@@ -70,16 +73,19 @@ impl Buffer {
             None => (self.add(key), false),
         };
         if let Some(place) = self.place_mut(id) {
-            place.symbol = Some(handle);
+            let came = place.symbol.replace(handle).is_none();
+            self.missing -= usize::from(came);
         }
         Some(Put { id, was_wanted })
     }
 
-    /// The id of a packet, which is missing if it is not known.
-    pub(crate) fn want(&mut self, key: PacketKey) -> u64 {
+    /// The id of a packet, which is missing if it is not known. `None` if it is not, and as many are missing as may be:
+    /// names alone must not push out packets.
+    pub(crate) fn want(&mut self, key: PacketKey) -> Option<u64> {
         match self.ids.get(&key) {
-            Some(&id) => id,
-            None => self.add(key),
+            Some(&id) => Some(id),
+            None if self.missing >= self.places.len() / 2 => None,
+            None => Some(self.add(key)),
         }
     }
 
@@ -118,7 +124,9 @@ impl Buffer {
         let id = self.next;
         self.next += 1;
         let at = (id % self.places.len() as u64) as usize;
+        self.missing += 1;
         if let Some(old) = self.places[at].replace(Place { id, key, symbol: None }) {
+            self.missing -= usize::from(old.symbol.is_none());
             self.ids.remove(&old.key);
         }
         self.ids.insert(key, id);
@@ -153,12 +161,24 @@ mod tests {
         let mut buffer = Buffer::new(8, 16);
         let first = buffer.put(key(0), &[b"zero"]).unwrap();
         assert_eq!(first, Put { id: 0, was_wanted: false });
-        let wanted = buffer.want(key(1));
+        let wanted = buffer.want(key(1)).unwrap();
         assert_eq!((buffer.wanted(wanted), buffer.held(key(1))), (Some(key(1)), None));
         assert_eq!(buffer.put(key(1), &[b"o", b"ne"]), Some(Put { id: wanted, was_wanted: true }));
         assert_eq!((buffer.wanted(wanted), buffer.held(key(1))), (None, Some(wanted)));
         assert_eq!(buffer.packet(wanted), Some((key(1), &b"one"[..])));
-        assert_eq!(buffer.want(key(0)), 0, "what is here is not missing");
+        assert_eq!(buffer.want(key(0)), Some(0), "what is here is not missing");
+    }
+
+    #[test]
+    fn names_alone_push_out_no_packet() {
+        let mut buffer = Buffer::new(8, 16);
+        (0..8).for_each(|seq| assert!(buffer.put(key(seq), &[b"here"]).is_some()));
+        let wanted = (1_000..9_000).filter(|&seq| buffer.want(key(seq)).is_some()).count();
+        assert_eq!(wanted, 8);
+        assert!((0..8).all(|seq| buffer.held(key(seq)).is_some()));
+        // What was wanted in vain ages with the packets that come.
+        (100..120).for_each(|seq| assert!(buffer.put(key(seq), &[b"here"]).is_some()));
+        assert!(buffer.want(key(9_999)).is_some());
     }
 
     #[test]

@@ -13,23 +13,35 @@ struct Account {
     last_us: u64,
 }
 
+/// Room is looked for so seldom, in microseconds: looking goes through all accounts.
+const SWEEP_US: u64 = 100_000;
+
 /// An allowance for each peer, so many units a second, of which a second's worth can be saved.
 #[derive(Debug)]
 pub(crate) struct Limits {
     per_second: u32,
     accounts: HashMap<NodeId, Account>,
+    swept_us: Option<u64>,
 }
 
 impl Limits {
     pub(crate) fn new(per_second: u32) -> Self {
-        Self { per_second, accounts: HashMap::with_capacity(2 * PEERS_MAX) }
+        Self { per_second, accounts: HashMap::with_capacity(2 * PEERS_MAX), swept_us: None }
     }
 
     /// Takes up to `wanted` units of a peer's allowance; returns how many it got.
     pub(crate) fn take(&mut self, now_us: u64, peer: NodeId, wanted: u32) -> u32 {
+        self.take_most(now_us, peer, wanted, 1)
+    }
+
+    /// The same, but nothing if it would get less than `least`, than it wants, and than a second's worth.
+    pub(crate) fn take_most(&mut self, now_us: u64, peer: NodeId, wanted: u32, least: u32) -> u32 {
         if self.accounts.len() == PEERS_MAX && !self.accounts.contains_key(&peer) {
-            // Seldom: a flood of made-up peers, who then share what is left.
-            self.accounts.retain(|_, account| account.last_us + 1_000_000 > now_us);
+            // A flood of made-up peers: those that have an account keep it, others wait.
+            if self.swept_us.is_none_or(|swept_us| now_us.saturating_sub(swept_us) >= SWEEP_US) {
+                self.swept_us = Some(now_us);
+                self.accounts.retain(|_, account| account.last_us + 1_000_000 > now_us);
+            }
             if self.accounts.len() == PEERS_MAX {
                 return 0;
             }
@@ -42,6 +54,9 @@ impl Limits {
             *account = Account { credit: credit as u32, last_us: now_us };
         }
         let taken = wanted.min(account.credit);
+        if taken < least.min(wanted).min(self.per_second) {
+            return 0;
+        }
         account.credit -= taken;
         taken
     }

@@ -53,6 +53,8 @@ pub(crate) struct Exchange {
     next_digest_us: Option<u64>,
     /// The member from which on a digest tells what we hold.
     digest_from: NodeId,
+    /// A member that spoke of one who is none here: it knows more members.
+    pub(crate) knows_more: Option<SocketAddr>,
     /// What all peers together may have of us.
     allowance: Allowance,
     rng: ChaCha8Rng,
@@ -74,6 +76,7 @@ impl Exchange {
             waiting: BTreeSet::new(),
             next_digest_us: None,
             digest_from: NodeId(0),
+            knows_more: None,
             allowance: Allowance::new(config.bytes_per_second_all),
             rng,
             counts: Counts::default(),
@@ -222,6 +225,7 @@ impl Exchange {
                 None if known.id == self.own_id => self.own.version,
                 None => {
                     self.counts.dropped.add(Dropped::Unknown);
+                    self.knows_more = Some(from);
                     continue;
                 }
             };

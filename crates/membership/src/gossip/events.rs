@@ -19,6 +19,8 @@ pub(super) type Dead = BTreeMap<SocketAddr, (u64, Identity)>;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct News {
     pub(super) members_changed: bool,
+    /// Whether somebody knows this node in its present life, if that has changed.
+    pub(super) connected: Option<bool>,
     /// One who was taken for dead lives.
     pub(super) back_from_the_dead: bool,
     /// Others take this node for dead.
@@ -46,8 +48,13 @@ impl<O: Output> Runtime<Identity> for Events<'_, O> {
                 self.news.members_changed = true;
                 self.news.back_from_the_dead |= self.dead.remove(&new.address).is_some();
             }
-            Notification::Defunct => self.news.we_are_dead = true,
-            Notification::Active | Notification::Idle | Notification::Rejoin(_) => {}
+            Notification::Active => self.news.connected = Some(true),
+            Notification::Idle => self.news.connected = Some(false),
+            Notification::Defunct => {
+                self.news.we_are_dead = true;
+                self.news.connected = Some(false);
+            }
+            Notification::Rejoin(_) => {}
         }
     }
 

@@ -29,6 +29,9 @@ use events::{Dead, Events, News};
 use rejoin::{Rejoin, Reviving};
 use timers::Timers;
 
+/// Members that know more are asked for them no more often than this.
+const FEED_PERIOD_MIN_US: u64 = 200_000;
+
 /// A node that finds the others by asking one of them, and notices who dies.
 pub struct Gossip {
     config: GossipConfig,
@@ -37,9 +40,13 @@ pub struct Gossip {
     timers: Timers,
     dead: Dead,
     exchange: Exchange,
+    /// Somebody knows this node.
+    connected: bool,
     next_seed_us: u64,
     /// Place of the seed that is asked next.
     seed: usize,
+    /// From when on a member that knows more is asked.
+    next_feed_us: u64,
     rejoin: Rejoin,
     reviving: Reviving,
     left: bool,
@@ -80,8 +87,10 @@ impl Gossip {
             timers: Timers::default(),
             dead: BTreeMap::new(),
             exchange,
+            connected: false,
             next_seed_us: 0,
             seed,
+            next_feed_us: 0,
             rejoin: Rejoin::default(),
             reviving: Reviving::default(),
             left: false,
@@ -109,7 +118,10 @@ impl Gossip {
                 self.rejoin_if_due(now_us, out);
             }
             Ok(Datagram::Hello(_)) => self.exchange.counts.dropped.add(Dropped::Unused),
-            Ok(datagram) => self.exchange.handle_datagram(now_us, from, &datagram, out),
+            Ok(datagram) => {
+                self.exchange.handle_datagram(now_us, from, &datagram, out);
+                self.ask_who_knows_more(now_us, out);
+            }
             Err(reason) => self.exchange.counts.malformed.add(reason),
         }
     }
@@ -126,6 +138,10 @@ impl Gossip {
         }
         if message.source.address != from {
             return Err(Dropped::Spoofed);
+        }
+        let me = self.foca.identity();
+        if message.to.address == me.address && foca::Identity::win_addr_conflict(&message.to, me) {
+            self.rejoin.outlive(now_us, message.to.life);
         }
         let mut filtered = Vec::new();
         let bytes = if self.has_room(message.updates() + 1) {
@@ -183,7 +199,7 @@ impl Gossip {
         if self.left {
             return None;
         }
-        let seed = (!self.seeds.is_empty()).then_some(self.next_seed_us);
+        let seed = (!self.seeds.is_empty() || !self.connected).then_some(self.next_seed_us);
         let forget = self.dead.values().map(|&(forget_us, _)| forget_us).min();
         let due = [
             self.timers.next_due_us(),
@@ -214,31 +230,45 @@ impl Gossip {
         }
         self.rejoin_if_due(now_us, out);
         self.revive_if_due(now_us, out);
-        self.ask_seed(now_us, out);
+        self.reach_out(now_us, out);
         self.exchange.handle_timeout(now_us, out);
     }
 
-    /// Asks a seed for members: any, as long as nobody is known; else one that is no member, since it may belong to another
-    /// part of a cluster that has fallen apart. One datagram, that may be lost, so this is done again and again.
-    fn ask_seed(&mut self, now_us: u64, out: &mut impl Output) {
-        if self.seeds.is_empty() || now_us < self.next_seed_us {
+    /// Asks for members: a seed that is none, since it may belong to another part of a cluster that has fallen apart; and
+    /// as long as nobody knows this node, anybody. One datagram may be lost, so this is done again and again.
+    fn reach_out(&mut self, now_us: u64, out: &mut impl Output) {
+        if now_us < self.next_seed_us {
             return;
         }
-        let alone = self.foca.num_members() == 0;
-        let period_us = if alone { self.config.seed_retry_us } else { self.config.seed_check_us };
+        let period_us = if self.connected { self.config.seed_check_us } else { self.config.seed_retry_us };
         self.next_seed_us = now_us + period_us * 3 / 4 + self.exchange.draw(period_us / 2);
+        let members = self.exchange.directory.len() as u64;
+        if !self.connected && members > 0 {
+            let place = self.exchange.draw(members) as usize;
+            self.announce(now_us, self.exchange.directory.at(place).peer.address, out);
+        }
         for _ in 0..self.seeds.len() {
             let address = self.seeds[self.seed];
             self.seed = (self.seed + 1) % self.seeds.len();
-            if self.exchange.directory.id_at(address).is_none() {
-                self.announce(now_us, Identity { address, id: NodeId(0), life: 0 }, out);
+            if !self.connected || self.exchange.directory.id_at(address).is_none() {
+                self.announce(now_us, address, out);
                 return;
             }
         }
     }
 
+    /// Asks a member that spoke of one who is none here for its members.
+    fn ask_who_knows_more(&mut self, now_us: u64, out: &mut impl Output) {
+        let Some(address) = self.exchange.knows_more.take() else { return };
+        if now_us >= self.next_feed_us {
+            self.next_feed_us = now_us + FEED_PERIOD_MIN_US;
+            self.announce(now_us, address, out);
+        }
+    }
+
     /// Asks a node for members. Only the address counts: who lives there is not known, or may have changed.
-    fn announce(&mut self, now_us: u64, to: Identity, out: &mut impl Output) {
+    fn announce(&mut self, now_us: u64, address: SocketAddr, out: &mut impl Output) {
+        let to = Identity { address, id: NodeId(0), life: 0 };
         self.drive(now_us, out, |foca, events| foca.announce(to, events));
     }
 
@@ -290,6 +320,7 @@ impl Gossip {
         if self.left {
             return;
         }
+        self.connected = news.connected.unwrap_or(self.connected);
         if news.members_changed {
             self.reconcile(now_us);
         }

@@ -38,6 +38,9 @@ impl Default for StaticConfig {
 /// A Hello that answers one is sent at most so often to one address.
 const ANSWER_PERIOD_US: u64 = 50_000;
 
+/// Periods in which a new node asks for those who do not answer four times.
+const EAGER_PERIODS: u8 = 3;
+
 /// An address of the file.
 #[derive(Debug)]
 struct Listed {
@@ -62,6 +65,10 @@ pub struct Static {
     /// Of our next Hello.
     number: u32,
     next_hello_us: u64,
+    /// When those who are silent are asked again, within a period.
+    next_eager_us: Option<u64>,
+    /// Periods in which this is still done.
+    eager_periods: u8,
     left: bool,
 }
 
@@ -94,6 +101,8 @@ impl Static {
             exchange: Exchange::new(me.id, config.lists, ChaCha8Rng::seed_from_u64(chance)),
             number: 0,
             next_hello_us: 0,
+            next_eager_us: None,
+            eager_periods: EAGER_PERIODS,
             left: false,
             config,
         })
@@ -191,6 +200,15 @@ impl Static {
         }
     }
 
+    /// While a node is new, whoever did not answer is asked sooner than in the next period.
+    fn say_hello_to_silent(&mut self, out: &mut impl Output) {
+        for at in 0..self.listed.len() {
+            if self.listed[at].living.is_none() {
+                self.say_hello(at, false, out);
+            }
+        }
+    }
+
     /// See [`Membership`](crate::Membership::poll_timeout).
     pub fn poll_timeout(&self) -> Option<u64> {
         if self.left {
@@ -198,7 +216,8 @@ impl Static {
         }
         let silent =
             self.listed.iter().filter_map(|listed| listed.living).map(|(_, until_us)| until_us).min();
-        [Some(self.next_hello_us), silent, self.exchange.poll_timeout()].into_iter().flatten().min()
+        let due = [Some(self.next_hello_us), self.next_eager_us, silent, self.exchange.poll_timeout()];
+        due.into_iter().flatten().min()
     }
 
     /// See [`Membership`](crate::Membership::handle_timeout).
@@ -216,6 +235,14 @@ impl Static {
             let period_us = self.config.hello_period_us;
             self.next_hello_us = now_us + period_us * 7 / 8 + self.exchange.draw(period_us / 4);
             self.say_hello_to_all(false, out);
+            if self.eager_periods > 0 {
+                self.eager_periods -= 1;
+                self.next_eager_us = Some(now_us + period_us / 4);
+            }
+        } else if self.next_eager_us.is_some_and(|due_us| due_us <= now_us) {
+            let next_us = now_us + self.config.hello_period_us / 4;
+            self.next_eager_us = (next_us < self.next_hello_us).then_some(next_us);
+            self.say_hello_to_silent(out);
         }
         self.exchange.handle_timeout(now_us, out);
     }
@@ -230,9 +257,8 @@ impl Static {
     /// See [`Membership`](crate::Membership::leave).
     pub fn leave(&mut self, _now_us: u64, out: &mut impl Output) {
         if !std::mem::replace(&mut self.left, true) {
-            // Twice, since one may be lost.
-            self.say_hello_to_all(true, out);
-            self.say_hello_to_all(true, out);
+            // Three times, since one may be lost.
+            (0..3).for_each(|_| self.say_hello_to_all(true, out));
         }
     }
 

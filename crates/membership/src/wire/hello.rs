@@ -2,6 +2,7 @@
 
 use ricochet_core::NodeId;
 
+use super::swim::LIFE_MAX;
 use super::{Kind, Reader, Writer};
 use crate::counters::Malformed;
 
@@ -57,6 +58,6 @@ impl Hello {
             answer: flags & ANSWER != 0,
         };
         body.end()?;
-        Ok(hello)
+        if hello.life > LIFE_MAX { Err(Malformed::Reserved) } else { Ok(hello) }
     }
 }

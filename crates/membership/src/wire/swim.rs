@@ -12,6 +12,9 @@ use ricochet_core::NodeId;
 use super::Reader;
 use crate::counters::Malformed;
 
+/// Latest start of a life, in microseconds since 1970: in the year 2255. No made-up life is out of reach of a true one.
+pub const LIFE_MAX: u64 = 1 << 53;
+
 /// A node as the failure detector knows it: of several with one address the one of the latest life counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
@@ -45,6 +48,8 @@ impl foca::Identity for Identity {
 pub struct SwimView<'a> {
     /// Who sent it.
     pub source: Identity,
+    /// Whom it is for: a life at the receiver's address, that may not be the one that lives there now.
+    pub to: Identity,
     /// The message as the library takes it.
     pub message: &'a [u8],
     /// The part of it before the count of its updates.
@@ -61,7 +66,7 @@ impl<'a> SwimView<'a> {
         let header = read_header(&mut rest)?;
         let head = &message[..message.len() - rest.0.len()];
         if rest.0.is_empty() {
-            return Ok(Self { source: header.src, message, head, updates: &[], count: 0 });
+            return Ok(Self { source: header.src, to: header.dst, message, head, updates: &[], count: 0 });
         }
         if matches!(header.message, Message::Announce | Message::TurnUndead) {
             return Err(Malformed::TooLong);
@@ -72,7 +77,7 @@ impl<'a> SwimView<'a> {
             read_member(&mut rest)?;
         }
         rest.end()?;
-        Ok(Self { source: header.src, message, head, updates, count })
+        Ok(Self { source: header.src, to: header.dst, message, head, updates, count })
     }
 
     /// How many nodes it has news of.
@@ -127,7 +132,8 @@ fn read_identity(from: &mut Reader<'_>) -> Result<Identity, Malformed> {
     if !is_sendable(address) {
         return Err(Malformed::Address);
     }
-    Ok(Identity { address, id: from.id()?, life: from.u64()? })
+    let identity = Identity { address, id: from.id()?, life: from.u64()? };
+    if identity.life > LIFE_MAX { Err(Malformed::Reserved) } else { Ok(identity) }
 }
 
 fn read_member(from: &mut Reader<'_>) -> Result<Member<Identity>, Malformed> {

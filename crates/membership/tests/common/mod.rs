@@ -2,7 +2,7 @@
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "each user takes a part of it")]
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::net::SocketAddr;
 
 use membership::{Gossip, GossipConfig, Me, MemberFile, Membership, Output, Static, StaticConfig};
@@ -30,6 +30,7 @@ impl Output for Sent {
 
 struct Host {
     node: Membership,
+    due_us: Option<u64>,
     id: NodeId,
     groups: Vec<GroupId>,
 }
@@ -40,6 +41,8 @@ pub struct Net {
     pub now_us: u64,
     rng: ChaCha8Rng,
     hosts: BTreeMap<SocketAddr, Host>,
+    /// When each host has something to do.
+    due: BTreeSet<(u64, SocketAddr)>,
     in_flight: BinaryHeap<InFlight>,
     serial: u64,
     /// One datagram in so many is lost.
@@ -60,6 +63,7 @@ impl Net {
             now_us: 1_000,
             rng: ChaCha8Rng::seed_from_u64(seed),
             hosts: BTreeMap::new(),
+            due: BTreeSet::new(),
             in_flight: BinaryHeap::new(),
             serial: 0,
             loss: 0.0,
@@ -85,7 +89,11 @@ impl Net {
         let id = NodeId(self.rng.next_u32());
         let me = Me { id, address: address(place), life: 1_700_000_000_000_000 + self.now_us };
         let node = build(me, self.rng.next_u64());
-        self.hosts.insert(address(place), Host { node, id, groups: Vec::new() });
+        if self.hosts.contains_key(&address(place)) {
+            self.crash(place);
+        }
+        self.hosts.insert(address(place), Host { node, due_us: None, id, groups: Vec::new() });
+        self.note_due(address(place));
         id
     }
 
@@ -105,11 +113,27 @@ impl Net {
     }
 
     pub fn crash(&mut self, place: usize) {
-        self.hosts.remove(&address(place)).expect("it lived");
+        self.remove(place);
+    }
+
+    fn remove(&mut self, place: usize) -> Host {
+        let host = self.hosts.remove(&address(place)).expect("it lived");
+        self.due.retain(|&(_, at)| at != address(place));
+        host
+    }
+
+    fn note_due(&mut self, at: SocketAddr) {
+        let Some(host) = self.hosts.get_mut(&at) else { return };
+        let due_us = host.node.poll_timeout();
+        if due_us != host.due_us {
+            host.due_us.map(|due_us| self.due.remove(&(due_us, at)));
+            due_us.map(|due_us| self.due.insert((due_us, at)));
+            host.due_us = due_us;
+        }
     }
 
     pub fn leave(&mut self, place: usize) {
-        let mut host = self.hosts.remove(&address(place)).expect("it lived");
+        let mut host = self.remove(place);
         let mut sent = Sent::default();
         host.node.leave(self.now_us, &mut sent);
         self.carry(address(place), sent);
@@ -120,6 +144,11 @@ impl Net {
         let spread = |group: u64| GroupId(group.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut groups: Vec<GroupId> = groups.into_iter().map(spread).collect();
         groups.sort_unstable();
+        groups.dedup();
+        self.set_group_ids(place, groups);
+    }
+
+    pub fn set_group_ids(&mut self, place: usize, groups: Vec<GroupId>) {
         let host = self.hosts.get_mut(&address(place)).expect("it lives");
         let mut sent = Sent::default();
         host.node.set_groups(self.now_us, &groups, &mut sent);
@@ -142,6 +171,7 @@ impl Net {
     }
 
     fn carry(&mut self, from: SocketAddr, sent: Sent) {
+        self.note_due(from);
         for (to, datagram) in sent.0 {
             assert_ne!(from, to, "nobody talks to itself");
             self.sent += 1;

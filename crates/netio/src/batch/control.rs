@@ -139,6 +139,14 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        #[test]
+        fn whatever_the_bytes_reading_ends(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..200)) {
+            let _ = Facts::read(&bytes);
+            let _ = crate::netlink::attributes(&bytes).count();
+        }
+    }
+
     #[test]
     fn a_train_of_no_stride_is_none() {
         let bytes = message(libc::SOL_UDP, libc::UDP_GRO, &0_i32.to_ne_bytes());

@@ -32,6 +32,21 @@ pub(crate) fn merge_arrivals(socket: &Socket) {
     let _ = set(socket, libc::SOL_UDP, libc::UDP_GRO, &1);
 }
 
+/// Whether the kernel knows trains (Linux 4.18). One that does not would send a train as a single datagram.
+pub(crate) fn cuts_trains(socket: &impl AsRawFd) -> bool {
+    // zero is what it is anyway
+    set(socket, libc::SOL_UDP, libc::UDP_SEGMENT, &0).is_ok()
+}
+
+/// Has a socket without memberships hear all groups. For IPv6, Linux before 4.20 does not know the option, and does it.
+pub(crate) fn hear_all_groups(socket: &Socket, is_v4: bool) -> io::Result<()> {
+    let result = if is_v4 { socket.set_multicast_all_v4(true) } else { socket.set_multicast_all_v6(true) };
+    match result {
+        Err(error) if !is_v4 && error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(()),
+        result => result,
+    }
+}
+
 /// Has each datagram tell how many the queue dropped before it.
 pub(crate) fn tell_overflow(socket: &Socket) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, &1)

@@ -101,6 +101,9 @@ impl Outbox {
     }
 
     fn extend_last(&mut self, to: Address, len: usize) -> bool {
+        if !self.sending.cuts_trains() {
+            return false;
+        }
         if self.without_trains > 0 {
             self.without_trains -= 1;
             return false;

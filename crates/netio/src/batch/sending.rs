@@ -6,8 +6,8 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::Outbox;
 use super::address::Address;
+use super::{Outbox, options};
 use crate::interface::check_len;
 
 /// Most pieces that a datagram may be given in.
@@ -63,6 +63,7 @@ pub struct Sending {
 #[derive(Debug)]
 struct Shared {
     socket: UdpSocket,
+    cuts_trains: bool,
     sent: AtomicU64,
     full: AtomicU64,
     too_long: AtomicU64,
@@ -73,7 +74,8 @@ struct Shared {
 impl Sending {
     pub(crate) fn new(socket: UdpSocket) -> Self {
         let [sent, full, too_long, refused, cut_here] = [const { AtomicU64::new(0) }; 5];
-        Self { shared: Arc::new(Shared { socket, sent, full, too_long, refused, cut_here }) }
+        let cuts_trains = options::cuts_trains(&socket);
+        Self { shared: Arc::new(Shared { socket, cuts_trains, sent, full, too_long, refused, cut_here }) }
     }
 
     /// Sends one datagram, given as pieces that follow each other, with one system call.
@@ -114,6 +116,10 @@ impl Sending {
             refused: read(&shared.refused),
             cut_here: read(&shared.cut_here),
         }
+    }
+
+    pub(super) fn cuts_trains(&self) -> bool {
+        self.shared.cuts_trains
     }
 
     pub(super) fn send_one(&self, to: Address, pieces: &[IoSlice<'_>]) -> io::Result<()> {

@@ -43,6 +43,9 @@ impl GroupSocket {
         interface: &str,
         receive_buffer_bytes: usize,
     ) -> Result<Self, OpenError> {
+        if port == 0 {
+            return Err(OpenError::NoPort);
+        }
         let interface = interface_of(interface)?.index();
         let address = version.wildcard(port);
         let socket = options::udp_socket(address).map_err(OpenError::system("make a UDP socket"))?;
@@ -112,16 +115,12 @@ fn wanted(
 
 fn set_up(socket: &Socket, version: IpVersion, receive_buffer_bytes: usize) -> io::Result<usize> {
     socket.set_reuse_address(true)?;
-    match version {
-        IpVersion::V4 => {
-            socket.set_multicast_all_v4(true)?;
-            options::set(socket, libc::IPPROTO_IP, libc::IP_PKTINFO, &1)?;
-        }
-        IpVersion::V6 => {
-            socket.set_multicast_all_v6(true)?;
-            options::set(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, &1)?;
-        }
-    }
+    options::hear_all_groups(socket, version == IpVersion::V4)?;
+    let (level, destination) = match version {
+        IpVersion::V4 => (libc::IPPROTO_IP, libc::IP_PKTINFO),
+        IpVersion::V6 => (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),
+    };
+    options::set(socket, level, destination, &1)?;
     options::merge_arrivals(socket);
     options::tell_overflow(socket)?;
     options::grow_receive_buffer(socket, receive_buffer_bytes)

@@ -50,13 +50,14 @@ pub struct Limits {
     pub reverse_path_filter: Option<u8>,
 }
 
-/// The buffers of a socket, in bytes as they are asked for.
+/// The buffers of a socket, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BufferLimits {
-    /// What a socket has that does not ask.
+    /// What a socket has that does not ask (`net.core.rmem_default`, `wmem_default`).
     pub default_bytes: usize,
-    /// What it gets at most.
+    /// The most that it may ask for (`net.core.rmem_max`, `wmem_max`). It then has twice as much, for the kernel's own
+    /// records count as well.
     pub max_bytes: usize,
     /// This process may go beyond that (`CAP_NET_ADMIN`).
     pub may_exceed: bool,
@@ -167,12 +168,10 @@ impl BufferLimits {
         set: impl Fn(&Socket, usize) -> io::Result<()>,
         force: impl Fn(&Socket, usize) -> io::Result<()>,
     ) -> Self {
-        // the kernel tells the double of what is asked for
-        let bytes = || read(socket).unwrap_or(0) / 2;
         // what nobody has asked for is not doubled
         let default_bytes = read(socket).unwrap_or(0);
         let _ = set(socket, BUFFER_ASKED);
-        let max_bytes = bytes();
+        let max_bytes = read(socket).unwrap_or(0) / 2;
         let may_exceed = force(socket, max_bytes + 4096).is_ok();
         Self { default_bytes, max_bytes, may_exceed }
     }

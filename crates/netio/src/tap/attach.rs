@@ -1,4 +1,4 @@
-//! Attaching the two programs to an interface, so that nothing stays behind.
+//! Attaching programs to an interface, so that nothing stays behind: those of the tap, and that of the dropper.
 //!
 //! TCX links die with the process. The filters of clsact (kernels before 6.6) do not: they have a fixed
 //! priority and one of a few handles, and who lives holds a lock of the same number. A filter whose lock is
@@ -21,40 +21,69 @@ use super::{Attach, step};
 
 const NAMESPACE: &str = "/proc/thread-self/ns/net";
 
-/// The programs in the object.
-const PROGRAMS: [(&str, TcAttachType); 2] =
-    [("undrop_egress", TcAttachType::Egress), ("undrop_ingress", TcAttachType::Ingress)];
-/// Taps on one interface at a time, by clsact.
+/// Programs of one object, and where they go.
+#[derive(Debug)]
+pub(crate) struct Programs {
+    /// Names the lock of a filter's handle.
+    pub(crate) lock: &'static str,
+    pub(crate) places: &'static [Place],
+}
+
+/// One program: its name, its hook, and its priority by clsact.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) program: &'static str,
+    pub(crate) hook: TcAttachType,
+    pub(crate) priority: u16,
+}
+
+/// The tap's: early where packets arrive, late where they leave; numbers that others hardly use.
+pub(super) const TAP: Programs = Programs {
+    lock: "undrop-tap",
+    places: &[
+        Place { program: "undrop_egress", hook: TcAttachType::Egress, priority: 60_047 },
+        Place { program: "undrop_ingress", hook: TcAttachType::Ingress, priority: 47 },
+    ],
+};
+
+/// Users of one interface at a time, by clsact.
 const HANDLES: u16 = 16;
 
 /// What keeps the programs attached, apart from links that the object owns.
-pub(super) struct Attached {
+#[derive(Debug)]
+pub(crate) struct Attached {
     _filters: Option<Filters>,
 }
 
-/// Attaches both programs, which are loaded.
+/// Attaches the programs, which are loaded.
 ///
 /// Ours is the first to see what arrives, as it was on the wire, and the last to see what leaves.
-pub(super) fn attach(object: &mut Ebpf, interface: &str, index: u32, how: Attach) -> io::Result<Attached> {
+pub(crate) fn attach(
+    object: &mut Ebpf,
+    programs: &'static Programs,
+    interface: &str,
+    index: u32,
+    how: Attach,
+) -> io::Result<Attached> {
     let tcx = match how {
         Attach::Tcx => true,
         Attach::Clsact => false,
         Attach::Auto => KernelVersion::current().is_ok_and(|version| version >= KernelVersion::new(6, 6, 0)),
     };
-    let mut filters = if tcx { None } else { Some(Filters::prepare(interface, index)?) };
-    for (name, place) in PROGRAMS {
+    let mut filters = if tcx { None } else { Some(Filters::prepare(programs, interface, index)?) };
+    for &Place { program: name, hook, priority } in programs.places {
         let options = match &filters {
-            None if place == TcAttachType::Egress => TcAttachOptions::TcxOrder(LinkOrder::last()),
+            None if hook == TcAttachType::Egress => TcAttachOptions::TcxOrder(LinkOrder::last()),
             None => TcAttachOptions::TcxOrder(LinkOrder::first()),
             Some(filters) => TcAttachOptions::Netlink(NlOptions {
-                priority: priority(place),
+                priority,
                 handle: TcHandle::new(0, filters.handle),
                 classid: None,
             }),
         };
         let program: &mut SchedClassifier = program(object, name)?;
         let failed = |error| step(&format!("attach {name} to {interface}"), &error);
-        let id = program.attach_with_options(interface, place, options).map_err(failed)?;
+        let id = program.attach_with_options(interface, hook, options).map_err(failed)?;
         if let Some(filters) = &mut filters {
             filters.links.push(program.take_link(id).map_err(failed)?);
         }
@@ -62,9 +91,9 @@ pub(super) fn attach(object: &mut Ebpf, interface: &str, index: u32, how: Attach
     Ok(Attached { _filters: filters })
 }
 
-/// Loads both programs into the kernel.
-pub(super) fn load(object: &mut Ebpf) -> io::Result<()> {
-    for (name, _) in PROGRAMS {
+/// Loads the programs into the kernel.
+pub(crate) fn load(object: &mut Ebpf, programs: &Programs) -> io::Result<()> {
+    for &Place { program: name, .. } in programs.places {
         program(object, name)?.load().map_err(|error| step(&format!("load {name}"), &error))?;
     }
     Ok(())
@@ -75,12 +104,8 @@ fn program<'o>(object: &'o mut Ebpf, name: &str) -> io::Result<&'o mut SchedClas
     program.try_into().map_err(|error: ProgramError| step(&format!("use {name}"), &error))
 }
 
-/// Early where packets arrive, late where they leave; numbers that others hardly use.
-fn priority(place: TcAttachType) -> u16 {
-    if place == TcAttachType::Egress { 60_047 } else { 47 }
-}
-
 /// Our filters of clsact.
+#[derive(Debug)]
 struct Filters {
     handle: u16,
     links: Vec<SchedClassifierLink>,
@@ -91,7 +116,7 @@ struct Filters {
 
 impl Filters {
     /// Makes the interface ready, removes the filters that a killed process left, and takes a free handle.
-    fn prepare(interface: &str, index: u32) -> io::Result<Self> {
+    fn prepare(programs: &Programs, interface: &str, index: u32) -> io::Result<Self> {
         match tc::qdisc_add_clsact(interface) {
             Ok(()) => {}
             // it is there
@@ -101,22 +126,26 @@ impl Filters {
         let mut taken = None;
         for handle in 1..=HANDLES {
             // an abstract address: of this network namespace only, and gone with the process
-            let address = SocketAddr::from_abstract_name(format!("undrop-tap/{index}/{handle}"))?;
+            let address = SocketAddr::from_abstract_name(format!("{}/{index}/{handle}", programs.lock))?;
             let lock = match UnixListener::bind_addr(&address) {
                 Ok(lock) => lock,
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => continue,
                 Err(error) => return Err(step("lock a filter handle", &error)),
             };
-            for (_, place) in PROGRAMS {
+            for place in programs.places {
                 let handle = TcHandle::new(0, handle);
-                let stale = SchedClassifierLink::attached(interface, place, priority(place), handle, None)?;
+                let stale =
+                    SchedClassifierLink::attached(interface, place.hook, place.priority, handle, None)?;
                 // mostly there is none
                 let _ = stale.detach();
             }
             taken = taken.or(Some((handle, lock)));
         }
         let Some((handle, lock)) = taken else {
-            return Err(io::Error::other(format!("{HANDLES} taps are attached to {interface} already")));
+            return Err(io::Error::other(format!(
+                "{HANDLES} users of {} are attached to {interface} already",
+                programs.lock
+            )));
         };
         Ok(Self { handle, links: Vec::new(), namespace: File::open(NAMESPACE)?, _lock: lock })
     }

@@ -64,14 +64,15 @@ impl EbpfTap {
         raise_locked_memory();
         let mut object = load(config, link_header)?;
         // before maps are taken out and closed: the programs keep them
-        attach::load(&mut object)?;
+        attach::load(&mut object, &attach::TAP)?;
         insert_networks(&mut object, ["outgoing4", "outgoing6"], &config.outgoing_to)?;
         insert_networks(&mut object, ["incoming4", "incoming6"], &config.incoming_from)?;
         insert_excluded(&mut object, &config.exclude)?;
         let ring = map(&mut object, "ring", RingBuf::try_from)?;
         let counters = map(&mut object, "counters", PerCpuArray::try_from)?;
         let polling = map(&mut object, "polling", Array::try_from)?;
-        let attached = attach::attach(&mut object, &config.interface, interface.index(), config.attach)?;
+        let attached =
+            attach::attach(&mut object, &attach::TAP, &config.interface, interface.index(), config.attach)?;
         let moderation = Moderation::new(ring.as_fd(), config.wake_us)?;
         let ids = Identifications::new();
         Ok(Self { ring, counters, polling, moderation, ids, interface, _object: object, _attached: attached })
@@ -207,7 +208,11 @@ struct Endpoint {
 // SAFETY: plain bytes and a number without padding between them.
 unsafe impl Pod for Endpoint {}
 
-fn insert_networks(object: &mut Ebpf, [v4, v6]: [&'static str; 2], networks: &[IpNet]) -> io::Result<()> {
+pub(crate) fn insert_networks(
+    object: &mut Ebpf,
+    [v4, v6]: [&'static str; 2],
+    networks: &[IpNet],
+) -> io::Result<()> {
     let failed = |error: MapError| step("tell the eBPF tap its networks", &error);
     let mut v4: LpmTrie<MapData, [u8; 4], u8> = map(object, v4, LpmTrie::try_from)?;
     let mut v6: LpmTrie<MapData, [u8; 16], u8> = map(object, v6, LpmTrie::try_from)?;
@@ -242,7 +247,7 @@ fn insert_excluded(object: &mut Ebpf, excluded: &[SocketAddr]) -> io::Result<()>
     Ok(())
 }
 
-fn map<T>(
+pub(crate) fn map<T>(
     object: &mut Ebpf,
     name: &'static str,
     typed: impl FnOnce(Map) -> Result<T, MapError>,
@@ -252,7 +257,7 @@ fn map<T>(
 }
 
 /// Before Linux 5.11 the ring counts as locked memory, of which little is allowed by default.
-fn raise_locked_memory() {
+pub(crate) fn raise_locked_memory() {
     use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
     // where it is refused, loading will say so if it matters
     let _ = setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY);

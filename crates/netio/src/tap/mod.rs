@@ -11,8 +11,8 @@
 //! What is captured is what the kernel handles there: super-packets and unfinished checksums.
 //! [`crate::segment::cut`] makes wire packets of it.
 
-mod attach;
-mod ebpf;
+pub(crate) mod attach;
+pub(crate) mod ebpf;
 mod filter;
 mod identification;
 mod moderation;
@@ -333,7 +333,7 @@ impl fmt::Debug for Tap {
 }
 
 /// An error that says which step failed and keeps its kind.
-fn step(what: &str, error: &(dyn std::error::Error + 'static)) -> io::Error {
+pub(crate) fn step(what: &str, error: &(dyn std::error::Error + 'static)) -> io::Error {
     let mut text = format!("cannot {what}: {error}");
     let mut kind = io::ErrorKind::Other;
     let mut cause = Some(error);

@@ -8,16 +8,23 @@ use crate::buffer::PacketKey;
 use crate::chance;
 use crate::ids::{NodeId, RegionIndex, StreamKey};
 use crate::limits::Limits;
-use crate::tracker::{Interval, Mention};
+use crate::tracker::Interval;
+use crate::view::{Member, View};
 use crate::wire::{Data, NAK_RANGES_MAX, Nak, NakView, Range};
 
 /// Intervals dealt with in one turn.
 const TURN_MAX: usize = 256;
 /// Turns are so far apart at the least, in microseconds.
 const TURN_US: u64 = 1_000;
-/// Most packets of one interval asked for at a time.
+/// Most packets of one interval asked for at a time; of a longer one the first so many are asked for and counted alone.
 const RANGE_MAX: u64 = 256;
-/// Packets asked of holders that are remembered, so that none is asked for twice in a while.
+/// A longer interval is not asked for in smaller parts than this, or it would fall to pieces.
+const LEAST: u32 = 64;
+/// Where a peer's allowance is used up, the interval is looked at again so much later, in microseconds.
+const WITHHELD_US: u64 = 10_000;
+/// Packets looked up for one request, so that its answer takes no more than a moment, whatever it claims.
+const ANSWER_MAX: u32 = 1_024;
+/// Packets asked for that are remembered, so that none is asked for twice in a while.
 const RECENT_MAX: usize = 4_096;
 
 /// What this node knows of packets that are missing.
@@ -30,7 +37,7 @@ pub(super) struct Mark {
     /// How often they were.
     tries: u8,
     /// When they are worthless, if they are taken to expire: then they are not asked for.
-    expires_us: Option<u64>,
+    pub(super) expires_us: Option<u64>,
 }
 
 /// The state of asking.
@@ -41,23 +48,38 @@ pub(super) struct Asking {
     /// What may be asked of each peer.
     limits: Limits,
     pub(super) expiry: Expiry,
+    /// The nodes of the view, in order.
+    present: Vec<NodeId>,
     due: Vec<(StreamKey, Interval<Mark>)>,
     requests: Vec<(NodeId, Range)>,
-    /// What holders were asked for, and when.
+    /// What was asked for, and when.
     recent: HashMap<PacketKey, u64>,
+    swept_us: u64,
+    /// Smoothed time from a request to its answer.
+    round_trip_us: Option<u64>,
 }
 
 impl Asking {
-    pub(super) fn new(config: &AskConfig) -> Self {
-        Self {
+    pub(super) fn new(config: &AskConfig, view: &View) -> Self {
+        let mut asking = Self {
             config: *config,
             next_turn_us: None,
             limits: Limits::new(config.packets_per_second),
             expiry: Expiry::new(config.expires_after_us),
+            present: Vec::new(),
             due: Vec::with_capacity(TURN_MAX),
             requests: Vec::with_capacity(TURN_MAX),
             recent: HashMap::with_capacity(2 * RECENT_MAX),
-        }
+            swept_us: 0,
+            round_trip_us: None,
+        };
+        asking.change_view(view);
+        asking
+    }
+
+    pub(super) fn change_view(&mut self, view: &View) {
+        self.present.clear();
+        self.present.extend(view.members().iter().map(Member::id));
     }
 
     /// The mark of packets whose successor has come: in a stream they cannot be far.
@@ -73,7 +95,8 @@ impl Asking {
 
     /// Something is newly missing.
     pub(super) fn wake(&mut self, now_us: u64) {
-        let due_us = self.next_us(&self.mark_of_gap(now_us, None)).min(self.expiry.soonest_us(now_us));
+        let (gap, name) = (self.mark_of_gap(now_us, None), self.mark_of_name(now_us, None));
+        let due_us = self.next_us(&gap).min(self.next_us(&name)).min(self.expiry.soonest_us(now_us));
         self.next_turn_us = Some(self.next_turn_us.map_or(due_us, |turn_us| turn_us.min(due_us)));
     }
 
@@ -90,19 +113,38 @@ impl Asking {
         if self.config.enabled { mark.due_us.min(given_up_us) } else { given_up_us }
     }
 
-    fn was_asked_lately(&mut self, now_us: u64, key: PacketKey) -> bool {
-        let retry_us = self.config.retry_us;
-        if self.recent.get(&key).is_some_and(|&asked_us| asked_us + retry_us > now_us) {
-            return true;
+    /// A packet came on request.
+    pub(super) fn answered(&mut self, now_us: u64, key: PacketKey) {
+        let Some(asked_us) = self.recent.remove(&key) else { return };
+        let sample_us = now_us.saturating_sub(asked_us);
+        // RFC 6298 §2.3: an eighth of each sample.
+        let smoothed_us =
+            self.round_trip_us.map_or(sample_us, |smoothed_us| (7 * smoothed_us + sample_us) / 8);
+        self.round_trip_us = Some(smoothed_us);
+    }
+
+    /// How long a holder's answer is waited for.
+    fn patience_us(&self) -> u64 {
+        let round_trip_us = self.round_trip_us.unwrap_or(self.config.holder_us);
+        (2 * round_trip_us).max(self.config.holder_us).min(self.config.retry_us)
+    }
+
+    fn was_asked_lately(&self, now_us: u64, key: PacketKey) -> bool {
+        self.recent.get(&key).is_some_and(|&asked_us| asked_us + self.patience_us() > now_us)
+    }
+
+    /// Remembers that a packet is asked for; false if there is no room.
+    fn remember(&mut self, now_us: u64, key: PacketKey) -> bool {
+        let keep_us = self.config.retry_us;
+        if self.recent.len() >= RECENT_MAX && now_us.saturating_sub(self.swept_us) >= TURN_US {
+            self.swept_us = now_us;
+            self.recent.retain(|_, asked_us| *asked_us + keep_us > now_us);
         }
-        if self.recent.len() >= RECENT_MAX {
-            self.recent.retain(|_, asked_us| *asked_us + retry_us > now_us);
-        }
-        if self.recent.len() >= RECENT_MAX {
-            return true;
+        if self.recent.len() >= RECENT_MAX && !self.recent.contains_key(&key) {
+            return false;
         }
         self.recent.insert(key, now_us);
-        false
+        true
     }
 }
 
@@ -149,17 +191,35 @@ impl Node {
             return None;
         }
         let wait_us = config.retry_us << mark.tries.min(6);
-        let mark = Mark { due_us: now_us + wait_us, tries: mark.tries + 1, ..mark };
-        self.tracker.mark(key, interval.first, mark);
-        let whom = if mark.tries <= config.sender_tries { key.sender } else { self.any_holder(key) };
+        let asked = Mark { due_us: now_us + wait_us, tries: mark.tries + 1, ..mark };
+        let whom = self.whom(key, asked.tries);
         let wanted = (interval.last.0 - interval.first.0 + 1).min(RANGE_MAX) as u32;
-        let count = self.asking.limits.take(now_us, whom, wanted) as u16;
+        let count = self.asking.limits.take_most(now_us, whom, wanted, LEAST) as u16;
         self.counts.withheld += u64::from(wanted) - u64::from(count);
-        if count > 0 {
-            self.asking.requests.push((whom, Range { key, first: interval.first.to_wire(), count }));
-            self.counts.asked += u64::from(count);
+        if count == 0 {
+            // Not asked for, so not tried.
+            let later = Mark { due_us: now_us + WITHHELD_US, ..mark };
+            self.tracker.mark(key, interval.first, later);
+            return Some(self.asking.next_us(&later));
         }
-        Some(self.asking.next_us(&mark))
+        // What is not asked for now stays due, and is asked for in the next turn.
+        self.tracker.mark_first(key, interval.first, u64::from(count), asked);
+        let seq = interval.first.to_wire();
+        self.asking.remember(now_us, PacketKey { stream: key, seq });
+        self.asking.requests.push((whom, Range { key, first: seq, count }));
+        self.counts.asked += u64::from(count);
+        let all = interval.first.plus(u64::from(count)) > interval.last;
+        Some(if all { self.asking.next_us(&asked) } else { now_us })
+    }
+
+    /// Who is asked: first the sender, then others. One that is gone from the view is asked only every second time: it
+    /// may be a sender that is no member, but is more likely dead.
+    fn whom(&mut self, key: StreamKey, tries: u8) -> NodeId {
+        let sender_tries = self.asking.config.sender_tries;
+        let is_present = self.asking.present.binary_search(&key.sender).is_ok();
+        let sender =
+            if is_present || sender_tries == 0 { tries <= sender_tries } else { tries.is_multiple_of(2) };
+        if sender { key.sender } else { self.any_holder(key) }
     }
 
     /// A random member of the stream's group, its sender where there is no other.
@@ -209,21 +269,18 @@ impl Node {
         &mut self,
         now_us: u64,
         holder: NodeId,
-        keys: &[PacketKey],
+        keys: impl Iterator<Item = PacketKey>,
         out: &mut impl Output,
     ) {
-        for &key in keys {
-            if key.stream.sender == self.config.id || self.groups.index(key.stream.group).is_none() {
-                continue;
-            }
-            let mark = self.asking.mark_of_name(now_us, self.asking.expiry.of_stream(now_us, key.stream));
-            let state = self.tracker.named(now_us, key.stream, key.seq, mark).what;
-            if !matches!(state, Mention::Missing(Mark { expires_us: None, .. }))
-                || self.asking.was_asked_lately(now_us, key)
-            {
+        for key in keys {
+            if key.stream.sender == self.config.id || self.asking.was_asked_lately(now_us, key) {
                 continue;
             }
             if self.asking.limits.take(now_us, holder, 1) == 0 {
+                self.counts.withheld += 1;
+                continue;
+            }
+            if !self.asking.remember(now_us, key) {
                 self.counts.withheld += 1;
                 continue;
             }
@@ -238,8 +295,12 @@ impl Node {
         if nak.from == self.config.id {
             return self.counts.own += 1;
         }
+        let mut left = ANSWER_MAX;
         for range in nak.ranges() {
-            for step in 0..u32::from(range.count) {
+            let count = u32::from(range.count).min(left);
+            left -= count;
+            self.counts.refused += u64::from(u32::from(range.count) - count);
+            for step in 0..count {
                 let key = PacketKey { stream: range.key, seq: range.first.wrapping_add(step) };
                 let Some((_, symbol)) = self.buffer.held(key).and_then(|id| self.buffer.packet(id)) else {
                     self.counts.not_held += 1;

@@ -7,10 +7,12 @@ use crate::bins::{BinsConfig, BinsConfigError, Content};
 use crate::delivery::{FragmentsConfig, FragmentsConfigError};
 use crate::ids::NodeId;
 use crate::tracker::{TrackerConfig, TrackerConfigError};
-use crate::wire::{NAMES_MAX, SYMBOL_HEAD, payload_max};
+use crate::wire::{NAK_HEADER, NAK_RANGE, NAK_RANGES_MAX, NAMES_MAX, SYMBOL_HEAD, payload_max};
 
 /// Most packets in the data buffer.
 const PACKETS_MAX: usize = 1 << 20;
+/// Longest of the times, an hour.
+const TIME_US_MAX: u64 = 3_600_000_000;
 /// A node must be able to write its smaller datagrams.
 const DATAGRAM_MIN: usize = 1_200;
 
@@ -25,6 +27,9 @@ pub struct AskConfig {
     pub gap_us: Option<u64>,
     /// How long an answer is waited for, in microseconds; twice as long each time.
     pub retry_us: u64,
+    /// How long the answer of one whose digest named the packet is waited for, in microseconds, at the least: then
+    /// the next digest that names it is followed. Twice the measured round trip if that is longer.
+    pub holder_us: u64,
     /// So many requests go to the packet's sender, then others of its group are asked.
     pub sender_tries: u8,
     /// So many requests in all.
@@ -47,6 +52,7 @@ impl Default for AskConfig {
             first_us: 100_000,
             gap_us: None,
             retry_us: 50_000,
+            holder_us: 2_000,
             sender_tries: 2,
             tries_max: 8,
             give_up_us: 10_000_000,
@@ -143,6 +149,21 @@ impl NodeConfig {
         if self.feedback_peers > 1 << 16 {
             return Err(NodeConfigError::FeedbackPeers(self.feedback_peers));
         }
+        if NAK_HEADER + NAK_RANGES_MAX * NAK_RANGE + self.trailer > self.datagram_max {
+            return Err(NodeConfigError::Datagram(self.datagram_max));
+        }
+        let AskConfig { first_us, gap_us, retry_us, holder_us, give_up_us, .. } = self.ask;
+        let times = [
+            ("ask.first_us", first_us),
+            ("ask.gap_us", gap_us.unwrap_or(0)),
+            ("ask.retry_us", retry_us),
+            ("ask.holder_us", holder_us),
+            ("ask.give_up_us", give_up_us),
+            ("announce.first_us", self.announce.first_us),
+        ];
+        if let Some(&(name, seen_us)) = times.iter().find(|(_, us)| *us > TIME_US_MAX) {
+            return Err(NodeConfigError::Time { name, seen_us });
+        }
         let longest = payload_max(self.datagram_max, usize::from(self.r), self.trailer)
             .ok_or(NodeConfigError::Datagram(self.datagram_max))?;
         self.decoder(SYMBOL_HEAD + longest).check()?;
@@ -173,8 +194,16 @@ pub enum NodeConfigError {
     #[error("packets: expected 1 to {PACKETS_MAX}, saw {0}")]
     Packets(usize),
     /// `datagram_max` out of range, or too little for a repair.
-    #[error("datagram_max: expected {DATAGRAM_MIN} to 65535 and room for a repair, saw {0}")]
+    #[error("datagram_max: expected {DATAGRAM_MIN} to 65535 and room for a repair and a request, saw {0}")]
     Datagram(usize),
+    /// A time is too long.
+    #[error("{name}: expected at most {TIME_US_MAX} microseconds, saw {seen_us}")]
+    Time {
+        /// Which.
+        name: &'static str,
+        /// What it was.
+        seen_us: u64,
+    },
     /// `announce.times` out of range.
     #[error("announce.times: expected at most 16, saw {0}")]
     Announcements(u8),

@@ -19,6 +19,8 @@ pub struct NodeCounts {
     pub too_old: u64,
     /// Packets of streams for which there was no room.
     pub no_room: u64,
+    /// Packets and names too far ahead of their stream to be believed at once.
+    pub doubtful: u64,
     /// Packets and names of groups that this node is not in.
     pub foreign: u64,
     /// Packets of its own that came back.
@@ -51,7 +53,7 @@ pub struct NodeCounts {
     pub answered: u64,
     /// Packets asked for that this node does not hold.
     pub not_held: u64,
-    /// Packets asked for beyond what one peer may ask.
+    /// Packets asked for beyond what one peer may ask, in a second or in one request.
     pub refused: u64,
     /// Heartbeats sent.
     pub heartbeats_sent: u64,

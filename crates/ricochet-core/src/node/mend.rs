@@ -12,7 +12,11 @@ use crate::wire::{Data, NAMES_MAX, Name, RepairView, SYMBOL_HEAD};
 /// What is known of the packets that a repair names.
 struct Named {
     keys: [PacketKey; NAMES_MAX],
+    /// How many of them there are: names of groups that this node is not in have none.
+    known: usize,
     missing: usize,
+    /// Which of these are worth asking for, bit by bit.
+    wanted: u64,
     /// Its packets cannot all be told apart, or not all be had: no sum can be solved with it.
     unusable: bool,
 }
@@ -34,18 +38,27 @@ impl Node {
             return *counter += 1;
         }
         match repair.symbol {
-            None => self.ask_holder(now_us, repair.from, &named.keys[..repair.count()], out),
+            None => {
+                let keys = named.keys[..named.known].iter().enumerate();
+                let missing = keys.filter(|(at, _)| named.wanted >> at & 1 == 1).map(|(_, &key)| key);
+                self.ask_holder(now_us, repair.from, missing, out);
+            }
             Some(_) if named.unusable => self.counts.repairs_unusable += 1,
-            Some(symbol) => self.solve(now_us, &named.keys[..repair.count()], symbol, out),
+            Some(symbol) => self.solve(now_us, &named.keys[..named.known], symbol, out),
         }
     }
 
     /// Notes each name with the tracker: so losses are discovered.
     fn look_up(&mut self, now_us: u64, repair: &RepairView<'_>) -> Named {
         let stream = StreamKey { sender: NodeId(0), group: crate::ids::GroupId(0) };
-        let mut named =
-            Named { keys: [PacketKey { stream, seq: 0 }; NAMES_MAX], missing: 0, unusable: false };
-        for (name, key) in repair.names().zip(&mut named.keys) {
+        let mut named = Named {
+            keys: [PacketKey { stream, seq: 0 }; NAMES_MAX],
+            known: 0,
+            missing: 0,
+            wanted: 0,
+            unusable: false,
+        };
+        for name in repair.names() {
             let Some(group) = self.groups.by_tag(name.group) else {
                 // A stale view, here or there.
                 self.counts.foreign += 1;
@@ -53,18 +66,27 @@ impl Node {
                 continue;
             };
             let stream = StreamKey { sender: name.sender, group: self.groups.id(group) };
-            *key = PacketKey { stream, seq: name.seq };
+            let key = PacketKey { stream, seq: name.seq };
+            named.keys[named.known] = key;
+            named.known += 1;
             if name.sender == self.config.id {
                 // Our own packet, which we hold as long as any other.
-                named.unusable |= self.buffer.held(*key).is_none();
+                named.unusable |= self.buffer.held(key).is_none();
                 continue;
             }
             let mark = self.asking.mark_of_name(now_us, self.asking.expiry.of_stream(now_us, stream));
             let found = self.tracker.named(now_us, stream, name.seq, mark);
             match found.what {
-                Mention::Missing(_) => named.missing += 1,
-                Mention::Held => named.unusable |= self.buffer.held(*key).is_none(),
+                Mention::Missing(mark) => {
+                    named.missing += 1;
+                    named.wanted |= u64::from(mark.expires_us.is_none()) << (named.known - 1);
+                }
+                Mention::Held => named.unusable |= self.buffer.held(key).is_none(),
                 Mention::TooOld | Mention::NoRoom => named.unusable = true,
+                Mention::Doubtful => {
+                    self.counts.doubtful += 1;
+                    named.unusable = true;
+                }
             }
             self.discovered(found.discovered, now_us, stream);
         }
@@ -74,7 +96,8 @@ impl Node {
     fn solve(&mut self, now_us: u64, keys: &[PacketKey], symbol: &[u8], out: &mut impl Output) {
         let mut terms = [Term::xor(SymbolId(0)); NAMES_MAX];
         for (key, term) in keys.iter().zip(&mut terms) {
-            *term = Term::xor(SymbolId(self.buffer.want(*key)));
+            let Some(id) = self.buffer.want(*key) else { return self.counts.repairs_unusable += 1 };
+            *term = Term::xor(SymbolId(id));
         }
         self.forget_old();
         let mut window =

@@ -88,7 +88,7 @@ impl Node {
             solved: Vec::with_capacity(config.equations),
             announcer: Announcer::new(config.announce.first_us, config.announce.times),
             sender_seq: 0,
-            asking: Asking::new(&config.ask),
+            asking: Asking::new(&config.ask, view),
             fragments: Fragments::new(config.fragments)?,
             answers: Limits::new(config.answers_per_second),
             rng,
@@ -193,6 +193,7 @@ impl Node {
     /// Goes on with other neighbours. Repairs in the making leave first, so no packet goes without.
     pub fn change_view(&mut self, view: &View, out: &mut impl Output) {
         let (regions, plan) = planned(self.config.id, &self.groups, view);
+        self.asking.change_view(view);
         let Self { bins, rng, scratch, config, counts, tally, .. } = self;
         bins.change(regions, plan, rng, &mut |repair| {
             send_repair(config.id, &repair, scratch, counts, tally, out);
@@ -229,9 +230,9 @@ impl Node {
         &self.bins
     }
 
-    /// What is missing.
+    /// What is missing: intervals of packets that are waited for.
     pub fn missing(&self) -> usize {
-        self.tracker.intervals()
+        self.tracker.owed()
     }
 
     /// Bytes of memory held for packets and repairs.

@@ -3,7 +3,7 @@
 use super::{How, Message, Node, Output};
 use crate::buffer::PacketKey;
 use crate::ids::{GroupIndex, StreamKey};
-use crate::tracker::Arrival;
+use crate::tracker::{Arrival, Mention};
 use crate::wire::{Data, HeartbeatView};
 use foundation::Seq;
 
@@ -28,7 +28,10 @@ impl Node {
         let Some(fresh) = self.accept(now_us, group, data, out) else { return };
         self.deliver(now_us, data, &fresh, how, out);
         match how {
-            How::Requested => self.counts.requested += 1,
+            How::Requested => {
+                self.counts.requested += 1;
+                self.asking.answered(now_us, PacketKey { stream: data.key(), seq: data.seq });
+            }
             _ => self.counts.delivered += 1,
         }
         let (key, head) = (PacketKey { stream: data.key(), seq: data.seq }, data.symbol_head());
@@ -70,6 +73,7 @@ impl Node {
             }
             Arrival::TooOld => self.counts.too_old += 1,
             Arrival::NoRoom => self.counts.no_room += 1,
+            Arrival::Doubtful => self.counts.doubtful += 1,
         }
         None
     }
@@ -99,6 +103,7 @@ impl Node {
             let key = Self::stream(heartbeat.sender, latest.group);
             let mark = self.asking.mark_of_gap(now_us, self.asking.expiry.of_stream(now_us, key));
             let found = self.tracker.named(now_us, key, latest.seq, mark);
+            self.counts.doubtful += u64::from(found.what == Mention::Doubtful);
             self.discovered(found.discovered, now_us, key);
         }
     }

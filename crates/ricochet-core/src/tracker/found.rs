@@ -17,6 +17,8 @@ pub enum Arrival<M> {
     TooOld,
     /// There is no room for its stream: whether it came before is unknown.
     NoRoom,
+    /// It is too far ahead of its stream to be believed before another mention bears it out.
+    Doubtful,
 }
 
 impl<M> Arrival<M> {
@@ -37,6 +39,8 @@ pub enum Mention<M> {
     TooOld,
     /// There is no room for its stream.
     NoRoom,
+    /// It is too far ahead of its stream to be believed before another mention bears it out.
+    Doubtful,
 }
 
 /// What the tracker found: about the packet, and about others before it.

@@ -12,6 +12,7 @@
 mod config;
 mod found;
 mod pool;
+mod streams;
 
 use std::collections::VecDeque;
 
@@ -36,6 +37,12 @@ struct Stream {
     spans: Ends,
     count: u32,
     last_us: u64,
+    /// Whether anything of it came. If not, others only said that it exists.
+    heard: bool,
+    /// The newest packet that came; where none has, the one before the first that was named.
+    came: Seq,
+    /// The last claim that was too far ahead to be believed at once.
+    doubted: Option<Seq>,
 }
 
 /// Reports of losses kept for the owner to fetch.
@@ -63,8 +70,11 @@ pub struct Tracker<M> {
     by_key: HashMap<StreamKey, u32>,
     streams: Vec<Stream>,
     free_streams: Vec<u32>,
-    /// The streams, the one heard longest ago first.
+    /// The streams of which something came, the one heard longest ago first.
     quiet: Ends,
+    /// The streams that are known by name alone, the one named longest ago first.
+    unheard: Ends,
+    unheard_count: usize,
     quiet_links: Links,
     pool: Pool<M>,
     given_up: GivenUpCounts,
@@ -87,6 +97,8 @@ impl<M: Copy + PartialEq> Tracker<M> {
             streams: Vec::with_capacity(config.streams_max),
             free_streams: Vec::with_capacity(config.streams_max),
             quiet: Ends::EMPTY,
+            unheard: Ends::EMPTY,
+            unheard_count: 0,
             quiet_links: Links::new(config.streams_max),
             pool: Pool::new(config.intervals_max),
             given_up: GivenUpCounts::default(),
@@ -98,10 +110,15 @@ impl<M: Copy + PartialEq> Tracker<M> {
 
     /// Notes that a packet came, by itself or recovered; `mark` goes to those that this shows to be missing.
     pub fn received(&mut self, now_us: u64, key: StreamKey, seq: u32, mark: M) -> Found<Arrival<M>> {
-        let Some((stream, before)) = self.stream(now_us, key, seq, mark) else {
+        self.forget_a_wrong_beginning(key, seq);
+        let Some((stream, before)) = self.stream(now_us, key, seq, mark, true) else {
             return Found { seq: Seq::first_seen(seq), what: Arrival::NoRoom, discovered: 0 };
         };
         let seq = Seq::from_wire(seq, self.streams[stream].highest);
+        if self.doubts(stream, seq) {
+            return Found { seq, what: Arrival::Doubtful, discovered: 0 };
+        }
+        self.streams[stream].came = seq.max(self.streams[stream].came);
         if seq > self.streams[stream].highest {
             let discovered = before + self.extend(stream, seq, false, mark);
             return Found { seq, what: Arrival::New, discovered };
@@ -121,10 +138,13 @@ impl<M: Copy + PartialEq> Tracker<M> {
     /// Notes that a packet exists, for a repair or its sender named it; it and those before it that are thereby
     /// found missing get `mark`.
     pub fn named(&mut self, now_us: u64, key: StreamKey, seq: u32, mark: M) -> Found<Mention<M>> {
-        let Some((stream, before)) = self.stream(now_us, key, seq, mark) else {
+        let Some((stream, before)) = self.stream(now_us, key, seq, mark, false) else {
             return Found { seq: Seq::first_seen(seq), what: Mention::NoRoom, discovered: 0 };
         };
         let seq = Seq::from_wire(seq, self.streams[stream].highest);
+        if self.doubts(stream, seq) {
+            return Found { seq, what: Mention::Doubtful, discovered: 0 };
+        }
         if seq > self.streams[stream].highest {
             let discovered = before + self.extend(stream, seq, true, mark);
             return Found { seq, what: Mention::Missing(mark), discovered };
@@ -161,6 +181,24 @@ impl<M: Copy + PartialEq> Tracker<M> {
         span.owed
     }
 
+    /// Puts a new mark on the first `count` packets of the interval that `seq` begins, and leaves the rest as it was;
+    /// where there is no room to part them, the rest gets it too.
+    pub fn mark_first(&mut self, key: StreamKey, seq: Seq, count: u64, mark: M) {
+        let Some(&stream) = self.by_key.get(&key) else { return };
+        let Some(slot) = self.find(stream as usize, seq) else { return };
+        let (stream, span) = (stream as usize, *self.pool.span(slot));
+        let rest = seq.plus(count);
+        let room = self.streams[stream].count < self.config.stream_intervals_max && !self.pool.is_full();
+        if rest <= span.last && room {
+            self.pool.span_mut(slot).last = rest.minus(1);
+            self.pool.insert_after(&mut self.streams[stream].spans, slot, Span { first: rest, ..span });
+            self.streams[stream].count += 1;
+        }
+        if span.owed {
+            self.pool.span_mut(slot).mark = mark;
+        }
+    }
+
     /// Gives up what is missing of a stream up to and with `through`: it was asked for in vain.
     pub fn give_up(&mut self, key: StreamKey, through: Seq) {
         if let Some(&stream) = self.by_key.get(&key) {
@@ -172,11 +210,13 @@ impl<M: Copy + PartialEq> Tracker<M> {
     /// Forgets all streams for which `gone` is true, since their group was left or their sender is no more. What they
     /// miss is neither counted nor reported. Looks at every stream.
     pub fn forget(&mut self, mut gone: impl FnMut(StreamKey) -> bool) {
-        let mut next = self.quiet.first();
-        while let Some(stream) = next {
-            next = self.quiet_links.after(stream);
-            if gone(self.streams[stream].key) {
-                self.remove(stream);
+        for ends in [self.quiet, self.unheard] {
+            let mut next = ends.first();
+            while let Some(stream) = next {
+                next = self.quiet_links.after(stream);
+                if gone(self.streams[stream].key) {
+                    self.remove(stream);
+                }
             }
         }
     }
@@ -232,53 +272,9 @@ impl<M: Copy + PartialEq> Tracker<M> {
         self.refused
     }
 
-    /// The place of a stream, which is taken up if it is new and there is room; and how many packets before this one are
-    /// waited for since then.
-    fn stream(&mut self, now_us: u64, key: StreamKey, seq: u32, mark: M) -> Option<(usize, u64)> {
-        if let Some(&stream) = self.by_key.get(&key) {
-            let stream = stream as usize;
-            let last_us = &mut self.streams[stream].last_us;
-            *last_us = now_us.max(*last_us);
-            if self.quiet.last() != Some(stream) {
-                self.quiet_links.remove(&mut self.quiet, stream);
-                self.quiet_links.push_last(&mut self.quiet, stream);
-            }
-            return Some((stream, 0));
-        }
-        let Some(place) = self.place(now_us) else {
-            self.refused += 1;
-            return None;
-        };
-        // The packet itself is still to come: so far only what lies before it is known.
-        let (first, young) = (Seq::first_seen(seq), seq < self.config.lookback);
-        let floor = if young { Seq::first_seen(0) } else { first.minus(u64::from(self.config.lookback)) };
-        let stream =
-            Stream { key, highest: first.minus(1), floor, spans: Ends::EMPTY, count: 0, last_us: now_us };
-        if place == self.streams.len() {
-            self.streams.push(stream);
-        } else {
-            self.streams[place] = stream;
-        }
-        self.by_key.insert(key, place as u32);
-        self.quiet_links.push_last(&mut self.quiet, place);
-        if floor < first {
-            self.append(Span { stream: place as u32, first: floor, last: first.minus(1), mark, owed: young });
-        }
-        Some((place, if young { first.0 - floor.0 } else { 0 }))
-    }
-
-    /// Where a new stream goes; in the place of the one that was silent longest, if it was silent long enough.
-    fn place(&mut self, now_us: u64) -> Option<usize> {
-        if self.by_key.len() == self.config.streams_max {
-            let quietest = self.quiet.first()?;
-            if now_us.saturating_sub(self.streams[quietest].last_us) < self.config.idle_us_min {
-                return None;
-            }
-            let end = self.streams[quietest].highest.plus(1);
-            self.settle_before(quietest, end, GivenUp::Idle);
-            self.remove(quietest);
-        }
-        Some(self.free_streams.pop().map_or(self.streams.len(), |free| free as usize))
+    /// Intervals that are waited for, in all streams together.
+    pub fn owed(&self) -> usize {
+        self.pool.owed()
     }
 
     /// Takes note that packets up to and with `to` exist; `to` itself is missing or has come. Returns how many are
@@ -420,15 +416,6 @@ impl<M: Copy + PartialEq> Tracker<M> {
         let stream = &mut self.streams[self.pool.span(slot).stream as usize];
         stream.count -= 1;
         self.pool.remove(&mut stream.spans, slot);
-    }
-
-    fn remove(&mut self, stream: usize) {
-        while let Some(slot) = self.streams[stream].spans.first() {
-            self.drop_span(slot);
-        }
-        self.by_key.remove(&self.streams[stream].key);
-        self.quiet_links.remove(&mut self.quiet, stream);
-        self.free_streams.push(stream as u32);
     }
 }
 

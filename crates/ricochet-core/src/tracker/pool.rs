@@ -29,6 +29,7 @@ impl<M: Copy> Span<M> {
 pub(super) struct Pool<M> {
     spans: Vec<Span<M>>,
     free: Vec<u32>,
+    owed: usize,
     capacity: usize,
     order: Links,
     age: Links,
@@ -40,6 +41,7 @@ impl<M: Copy> Pool<M> {
         Self {
             spans: Vec::with_capacity(capacity),
             free: Vec::with_capacity(capacity),
+            owed: 0,
             capacity,
             order: Links::new(capacity),
             age: Links::new(capacity),
@@ -49,6 +51,11 @@ impl<M: Copy> Pool<M> {
 
     pub(super) fn len(&self) -> usize {
         self.spans.len() - self.free.len()
+    }
+
+    /// Those that are waited for.
+    pub(super) fn owed(&self) -> usize {
+        self.owed
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -86,6 +93,7 @@ impl<M: Copy> Pool<M> {
     pub(super) fn remove(&mut self, stream: &mut Ends, slot: usize) {
         self.order.remove(stream, slot);
         self.age.remove(&mut self.ages, slot);
+        self.owed -= usize::from(self.spans[slot].owed);
         self.free.push(slot as u32);
     }
 
@@ -99,6 +107,7 @@ impl<M: Copy> Pool<M> {
 
     fn take(&mut self, span: Span<M>) -> usize {
         assert!(!self.is_full(), "room was made");
+        self.owed += usize::from(span.owed);
         if let Some(slot) = self.free.pop() {
             self.spans[slot as usize] = span;
             return slot as usize;

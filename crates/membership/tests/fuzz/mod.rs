@@ -1,0 +1,114 @@
+//! What the fuzzers run, shared with the test that replays their corpora.
+#![allow(dead_code, unreachable_pub, missing_docs, reason = "each user takes a part of it")]
+
+use std::net::SocketAddr;
+
+use membership::wire::{
+    Chunk, DATAGRAM_MAX, Datagram, Known, STEPS_HEADER, StepParts, StepsView, Want, write_digest, write_wants,
+};
+use membership::{Gossip, GossipConfig, Me, MemberFile, Membership, Output, Static, StaticConfig};
+use ricochet_core::{GroupId, NodeId};
+
+/// Every reader of bytes from the network: what can be read can be written again, the same.
+pub fn wire(data: &[u8]) {
+    let Ok(datagram) = Datagram::read(data) else { return };
+    let mut again = vec![0; DATAGRAM_MAX];
+    let length = match datagram {
+        // Written by the library alone.
+        Datagram::Swim(view) => {
+            assert!(view.updates() * 22 <= data.len());
+            return;
+        }
+        Datagram::Digest(view) => {
+            let entries: Vec<Known> = view.entries().collect();
+            write_digest(&entries, view.answer, &mut again)
+        }
+        Datagram::Steps(view) => {
+            let mut at = STEPS_HEADER;
+            for step in view.steps() {
+                let (added, removed): (Vec<GroupId>, Vec<GroupId>) =
+                    (step.added().collect(), step.removed().collect());
+                let parts = StepParts {
+                    id: step.id,
+                    version: step.version,
+                    check: step.check,
+                    added: &added,
+                    removed: &removed,
+                };
+                at += parts.write(&mut again[at..]);
+            }
+            again[..STEPS_HEADER].copy_from_slice(&StepsView::header(view.steps().count() as u8));
+            at
+        }
+        Datagram::Wants(view) => write_wants(&view.wants().collect::<Vec<Want>>(), &mut again),
+        Datagram::Chunk(view) => {
+            let mut list = vec![GroupId(0); view.total];
+            let start = usize::from(view.number) * membership::wire::CHUNK_GROUPS;
+            list.splice(start..start + view.groups().len(), view.groups());
+            let (id, version, check, number) = (view.id, view.version, view.check, view.number);
+            Chunk { id, version, check, list: &list, number }.write(&mut again)
+        }
+        Datagram::Hello(hello) => {
+            let bytes = hello.to_wire();
+            again[..bytes.len()].copy_from_slice(&bytes);
+            bytes.len()
+        }
+    };
+    assert_eq!(&again[..length], data);
+}
+
+const PEER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2)), 7901);
+const US: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1)), 7901);
+
+#[derive(Default)]
+struct Sent {
+    datagrams: usize,
+}
+
+impl Output for Sent {
+    fn send(&mut self, to: SocketAddr, datagram: &[u8]) {
+        assert_ne!(to, US, "nobody talks to itself");
+        assert!(Datagram::read(datagram).is_ok(), "what is sent can be read");
+        self.datagrams += 1;
+    }
+}
+
+/// A node of each kind, to which a peer says whatever the data says.
+///
+/// Each step is a byte for the kind, two for the length, and the content. Returns how many groups were learnt.
+pub fn node(mut data: &[u8]) -> usize {
+    let me = Me { id: NodeId(1), address: US, life: 1 };
+    let config = GossipConfig { members_max: 8, ..GossipConfig::lan() };
+    let file = format!("[[member]]\naddress = \"{PEER}\"\n");
+    let file = MemberFile::parse(&file).expect("a file of members");
+    let mut nodes = [
+        Membership::Gossip(Gossip::new(config, me, &[PEER], 1).expect("valid")),
+        Membership::Static(Static::new(StaticConfig::default(), me, &file, 1).expect("valid")),
+    ];
+    let (mut now_us, mut out) = (1_000, Sent::default());
+    for node in &mut nodes {
+        node.set_groups(now_us, &[GroupId(5), GroupId(3)], &mut out);
+        node.handle_timeout(now_us, &mut out);
+    }
+    let (mut steps, mut learnt) = (0, 0);
+    while let [kind, high, low, rest @ ..] = data {
+        let length = usize::from(u16::from_be_bytes([*high, *low]));
+        let (content, behind) = rest.split_at(length.min(rest.len()));
+        (data, steps) = (behind, steps + 1);
+        for node in &mut nodes {
+            match kind % 4 {
+                0 => now_us += u64::from(*low) * 1_000,
+                1 => node.set_groups(now_us, &[GroupId(u64::from(*low)), GroupId(9)], &mut out),
+                _ => node.handle_datagram(now_us, PEER, content, &mut out),
+            }
+            if node.poll_timeout().is_some_and(|due_us| due_us <= now_us) {
+                node.handle_timeout(now_us, &mut out);
+            }
+            assert!(node.peers().count() <= 8 && node.memory_bytes() < 1 << 24);
+            assert_eq!(node.view().members().len(), node.peers().count());
+            learnt = node.peers().map(|peer| peer.groups.len()).sum::<usize>().max(learnt);
+        }
+    }
+    assert!(out.datagrams <= 64 + steps * 512, "{} datagrams in {steps} steps", out.datagrams);
+    learnt
+}
