@@ -10,7 +10,7 @@ use std::{env, fs, process};
 
 use anyhow::{Context as _, bail};
 use ipnet::IpNet;
-use maelstrom::config::KeyText;
+use keyfile::KeyText;
 use maelstrom::status::{self, Status};
 use netlab::Namespace;
 use netlab::namespace::Child;

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use maelstrom::config::{self, KeyText, Severity};
+use keyfile::KeyText;
+use maelstrom::config::{self, Severity};
 use netlab::namespace::Route;
 use netlab::{Namespace, privilege};
 

@@ -103,7 +103,7 @@ fn a_key_is_printed_or_written_where_nobody_else_can_read_it() {
     let room = Room::new("genkey");
     let printed = undrop(&["gateway", "genkey"], &room.0);
     assert_eq!(printed.status.code(), Some(0));
-    maelstrom::config::parse_key(text(&printed.stdout)).unwrap();
+    keyfile::parse(text(&printed.stdout)).unwrap();
 
     let written = undrop(&["gateway", "genkey", "--out", "peer.key"], &room.0);
     assert_eq!(written.status.code(), Some(0));
@@ -111,7 +111,7 @@ fn a_key_is_printed_or_written_where_nobody_else_can_read_it() {
     let file = room.0.join("peer.key");
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     let key = fs::read_to_string(&file).unwrap();
-    maelstrom::config::parse_key(&key).unwrap();
+    keyfile::parse(&key).unwrap();
     assert_ne!(key, text(&printed.stdout));
 
     let again = undrop(&["gateway", "genkey", "--out", "peer.key"], &room.0);

@@ -18,7 +18,6 @@
 
 mod cross;
 mod draft;
-mod key;
 pub mod knobs;
 mod machine;
 pub(crate) mod memory;
@@ -31,14 +30,13 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-pub use key::{KEY_TEXT_BYTES, KeyError, KeyText, parse_key};
 pub use maelstrom_core::PeerKey;
 pub use memory::MEMORY_MAX;
 pub use report::{Diagnostic, Report, Severity, Source, Span};
 pub use types::{Code, Gateway, GatewayConfig, Loaded, Mode, Peer, Scheme, TapChoice};
 
 use draft::Draft;
-use key::read_key_file;
+use keyfile::KeyError;
 use report::Findings;
 use sections::ReadKey;
 
@@ -53,7 +51,7 @@ pub const FILE_BYTES_MAX: u64 = 1 << 20;
 pub fn load(path: &Path) -> Result<Loaded, Box<Report>> {
     let source = read_source(path)?;
     let mut findings = Findings::default();
-    let draft = examine(&source, &mut findings, &mut read_key_file);
+    let draft = examine(&source, &mut findings, &mut read_key);
     conclude(source, findings, draft)
 }
 
@@ -65,7 +63,7 @@ pub fn load(path: &Path) -> Result<Loaded, Box<Report>> {
 pub fn parse(file: &Path, text: &str) -> Result<Loaded, Box<Report>> {
     let source = Source::new(file, text);
     let mut findings = Findings::default();
-    let draft = examine(&source, &mut findings, &mut read_key_file);
+    let draft = examine(&source, &mut findings, &mut read_key);
     conclude(source, findings, draft)
 }
 
@@ -77,7 +75,7 @@ pub fn check(path: &Path) -> Report {
         Err(report) => return *report,
     };
     let mut findings = Findings::default();
-    if let Some(draft) = examine(&source, &mut findings, &mut read_key_file) {
+    if let Some(draft) = examine(&source, &mut findings, &mut read_key) {
         machine::check_draft(&draft, &mut findings);
     }
     findings.into_report(source)
@@ -90,7 +88,7 @@ pub fn check(path: &Path) -> Report {
 pub fn control_of(path: &Path) -> Result<PathBuf, Box<Report>> {
     let source = read_source(path)?;
     let mut findings = Findings::default();
-    let draft = examine(&source, &mut findings, &mut read_key_file);
+    let draft = examine(&source, &mut findings, &mut read_key);
     let control = draft.and_then(|draft| draft.gateway.control);
     control.map(|control| control.value).ok_or_else(|| Box::new(findings.into_report(source)))
 }
@@ -138,6 +136,10 @@ fn conclude(source: Source, findings: Findings, draft: Option<Draft>) -> Result<
     }
     let draft = draft.expect("a file without a draft has an error");
     Ok(Loaded { config: draft.finish(), report })
+}
+
+fn read_key(path: &Path) -> Result<PeerKey, KeyError> {
+    keyfile::read(path).map(|secret| PeerKey::new(*secret.bytes()))
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
@@ -329,35 +328,6 @@ fn a_key_given_twice_does_not_hide_other_mistakes() {
     let (_, report) = examined(&GOOD.replace("r = 8", "r = 8\nr = 9\nscheem = 1"));
     let codes: Vec<_> = report.diagnostics().iter().map(|d| d.code).collect();
     assert_eq!(codes, ["duplicate-key", "unknown-key"]);
-}
-
-#[test]
-fn key_files_are_told_apart_by_what_is_wrong_with_them() {
-    let directory = std::env::temp_dir().join(format!("undrop-keys-{}", std::process::id()));
-    fs::create_dir_all(&directory).unwrap();
-    let key = KeyText::generate().unwrap();
-    let good = directory.join("good.key");
-    let _ = fs::remove_file(&good);
-    key.write_new(&good).unwrap();
-    assert_eq!(fs::metadata(&good).unwrap().permissions().mode() & 0o777, 0o600);
-    assert!(key.write_new(&good).is_err(), "an existing key is never overwritten");
-    assert_eq!(read_key_file(&good).unwrap(), parse_key(key.as_str()).unwrap());
-
-    fs::set_permissions(&good, fs::Permissions::from_mode(0o640)).unwrap();
-    assert!(matches!(read_key_file(&good), Err(KeyError::Mode { mode: 0o640 })));
-    fs::set_permissions(&good, fs::Permissions::from_mode(0o600)).unwrap();
-    fs::write(&good, b"\xff\xfe").unwrap();
-    assert!(matches!(read_key_file(&good), Err(KeyError::Character { at: 1 })));
-    fs::write(&good, "x".repeat(100_000)).unwrap();
-    assert!(matches!(read_key_file(&good), Err(KeyError::Length { .. })));
-    assert!(matches!(read_key_file(&directory), Err(KeyError::NotAFile)));
-    assert!(matches!(read_key_file(&directory.join("none")), Err(KeyError::Unreadable(_))));
-    // A pipe nobody writes to: the read must not wait.
-    let pipe = directory.join("pipe");
-    let _ = fs::remove_file(&pipe);
-    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
-    assert!(matches!(read_key_file(&pipe), Err(KeyError::NotAFile)));
-    fs::remove_dir_all(&directory).unwrap();
 }
 
 #[test]

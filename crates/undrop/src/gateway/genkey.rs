@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use maelstrom::config::KeyText;
+use keyfile::KeyText;
 
 use crate::failure::Advice as _;
 use crate::output;

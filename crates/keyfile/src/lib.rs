@@ -1,4 +1,6 @@
-//! The key that a pair of gateways shares, as text, and the file it lives in. Only here is a key ever text.
+//! The secrets that gateways of a pair, or nodes of a cluster, share: 32 bytes, as text and in the files they live in. Only
+//! here is a secret ever text.
+#![forbid(unsafe_code)]
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -6,7 +8,6 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
-use maelstrom_core::PeerKey;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use zeroize::{Zeroize as _, Zeroizing};
 
@@ -15,6 +16,24 @@ pub const KEY_TEXT_BYTES: usize = 44;
 
 /// A key file holds one line; the room allows for blanks around it.
 const FILE_BYTES_MAX: u64 = 256;
+
+/// 32 secret bytes, wiped from memory when dropped.
+#[derive(Clone)]
+pub struct Secret(Zeroizing<[u8; 32]>);
+
+impl Secret {
+    /// The bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
 
 /// A key as base64 text, wiped from memory when dropped: its `Display` is the secret, its `Debug` is not.
 #[derive(Clone)]
@@ -73,13 +92,13 @@ impl fmt::Debug for KeyText {
 ///
 /// # Errors
 /// [`KeyError::Length`], [`KeyError::Character`] or [`KeyError::Zero`].
-pub fn parse_key(text: &str) -> Result<PeerKey, KeyError> {
+pub fn parse(text: &str) -> Result<Secret, KeyError> {
     let mut bytes = Zeroizing::new([0; 32]);
     decode(text.trim(), &mut bytes)?;
     if bytes.iter().all(|&byte| byte == 0) {
         return Err(KeyError::Zero);
     }
-    Ok(PeerKey::new(*bytes))
+    Ok(Secret(bytes))
 }
 
 /// Why a key file gives no key. The text never repeats what the file holds.
@@ -116,7 +135,10 @@ pub enum KeyError {
 }
 
 /// Reads a key file: a regular file, shut to group and others, of one base64 line.
-pub(super) fn read_key_file(path: &Path) -> Result<PeerKey, KeyError> {
+///
+/// # Errors
+/// [`KeyError`].
+pub fn read(path: &Path) -> Result<Secret, KeyError> {
     let mut file = open_regular(path)?;
     let mode = file.metadata()?.permissions().mode() & 0o7777;
     if mode & 0o077 != 0 {
@@ -125,7 +147,7 @@ pub(super) fn read_key_file(path: &Path) -> Result<PeerKey, KeyError> {
     let mut bytes = Zeroizing::new(Vec::with_capacity(FILE_BYTES_MAX as usize));
     (&mut file).take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
     match std::str::from_utf8(&bytes) {
-        Ok(text) => parse_key(text),
+        Ok(text) => parse(text),
         Err(error) => Err(KeyError::Character { at: error.valid_up_to() + 1 }),
     }
 }
@@ -183,6 +205,8 @@ fn decode(text: &str, bytes: &mut [u8; 32]) -> Result<(), KeyError> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use proptest::prelude::*;
 
@@ -192,7 +216,8 @@ mod tests {
             prop_assume!(bytes != [0; 32]);
             let text = KeyText::new(&bytes);
             prop_assert_eq!(text.as_str().len(), KEY_TEXT_BYTES);
-            prop_assert_eq!(parse_key(text.as_str()).unwrap(), PeerKey::new(bytes));
+            let secret = parse(text.as_str()).unwrap();
+            prop_assert_eq!(secret.bytes(), &bytes);
         }
 
         #[test]
@@ -206,7 +231,7 @@ mod tests {
 
         #[test]
         fn no_text_panics(text: String) {
-            let _ = parse_key(&text);
+            let _ = parse(&text);
         }
     }
 
@@ -223,26 +248,55 @@ mod tests {
     #[test]
     fn wrong_texts_are_told_apart() {
         let zero = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
-        assert!(matches!(parse_key(zero), Err(KeyError::Zero)));
-        assert!(matches!(parse_key("short"), Err(KeyError::Length { seen: 5 })));
+        assert!(matches!(parse(zero), Err(KeyError::Zero)));
+        assert!(matches!(parse("short"), Err(KeyError::Length { seen: 5 })));
         let spoiled = zero.replacen("AAA", "A!A", 1);
-        assert!(matches!(parse_key(&spoiled), Err(KeyError::Character { at: 2 })));
+        assert!(matches!(parse(&spoiled), Err(KeyError::Character { at: 2 })));
         let loose_bits = zero.replace("A=", "B=");
-        assert!(matches!(parse_key(&loose_bits), Err(KeyError::Character { at: 43 })));
+        assert!(matches!(parse(&loose_bits), Err(KeyError::Character { at: 43 })));
         let early_padding = zero.replace("AA=", "A==");
-        assert!(matches!(parse_key(&early_padding), Err(KeyError::Character { at: 43 })));
+        assert!(matches!(parse(&early_padding), Err(KeyError::Character { at: 43 })));
     }
 
     #[test]
     fn debug_keeps_the_secret() {
         let text = KeyText::new(&[7; 32]);
         assert_eq!(format!("{text:?}"), "KeyText(secret)");
-        let shown = format!("{:?}", parse_key(text.as_str()).unwrap());
+        let shown = format!("{:?}", parse(text.as_str()).unwrap());
         assert!(!shown.contains('7') && !shown.contains(text.as_str()), "{shown}");
     }
 
     #[test]
     fn two_generated_keys_differ() {
         assert_ne!(KeyText::generate().unwrap().as_str(), KeyText::generate().unwrap().as_str());
+    }
+
+    #[test]
+    fn key_files_are_told_apart_by_what_is_wrong_with_them() {
+        let directory = std::env::temp_dir().join(format!("undrop-keyfile-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let key = KeyText::generate().unwrap();
+        let good = directory.join("good.key");
+        let _ = fs::remove_file(&good);
+        key.write_new(&good).unwrap();
+        assert_eq!(fs::metadata(&good).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(key.write_new(&good).is_err(), "an existing key is never overwritten");
+        assert_eq!(read(&good).unwrap().bytes(), parse(key.as_str()).unwrap().bytes());
+
+        fs::set_permissions(&good, fs::Permissions::from_mode(0o640)).unwrap();
+        assert!(matches!(read(&good), Err(KeyError::Mode { mode: 0o640 })));
+        fs::set_permissions(&good, fs::Permissions::from_mode(0o600)).unwrap();
+        fs::write(&good, b"\xff\xfe").unwrap();
+        assert!(matches!(read(&good), Err(KeyError::Character { at: 1 })));
+        fs::write(&good, "x".repeat(100_000)).unwrap();
+        assert!(matches!(read(&good), Err(KeyError::Length { .. })));
+        assert!(matches!(read(&directory), Err(KeyError::NotAFile)));
+        assert!(matches!(read(&directory.join("none")), Err(KeyError::Unreadable(_))));
+        // A pipe nobody writes to: the read must not wait.
+        let pipe = directory.join("pipe");
+        let _ = fs::remove_file(&pipe);
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
+        assert!(matches!(read(&pipe), Err(KeyError::NotAFile)));
+        fs::remove_dir_all(&directory).unwrap();
     }
 }
