@@ -1,6 +1,7 @@
 //! What can go wrong, one enum for each operation.
 
 use std::io;
+use std::path::PathBuf;
 
 use ricochet_core::GroupsError;
 use thiserror::Error;
@@ -15,9 +16,14 @@ pub enum StartError {
     /// A setting is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The cluster key is none.
-    #[error(transparent)]
-    Key(#[from] KeyError),
+    /// The file of the cluster key holds none, or not for us alone.
+    #[error("key file {file}: {error}", file = file.display())]
+    Key {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        error: KeyError,
+    },
     /// The interface has no address to use.
     #[error(
         "interface {interface}: expected an address of IPv{version}, saw {seen}; give one with `address`"

@@ -4,43 +4,25 @@
 //! key is trusted: the trailer does not tell members apart, nor does it hide anything.
 
 use std::fmt;
+use std::io;
+use std::path::Path;
 
+pub use keyfile::KeyError;
+use keyfile::KeyText;
 use ring::hmac;
-use ring::rand::{SecureRandom as _, SystemRandom};
 use zeroize::Zeroizing;
 
 /// Length of the trailer in bytes.
 pub const TRAILER: usize = 16;
-/// Length of a key as text: 32 bytes in hexadecimal.
-const TEXT: usize = 64;
-
 /// The secret that all nodes of a cluster share: 32 bytes.
 ///
 /// ```
 /// let key = ricochet::ClusterKey::generate()?;
-/// let same = ricochet::ClusterKey::parse(&key.to_text())?;
+/// let same = ricochet::ClusterKey::parse(key.to_text().as_str())?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
 pub struct ClusterKey(Zeroizing<[u8; 32]>);
-
-/// Why a text is no key. It never repeats what the text holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum KeyError {
-    /// Not 64 characters.
-    #[error("key: expected {TEXT} hexadecimal characters, saw {0} characters")]
-    Length(usize),
-    /// Something else than a hexadecimal digit.
-    #[error("key: expected {TEXT} hexadecimal characters, saw another at place {0}")]
-    Character(usize),
-    /// 32 zero bytes: a placeholder, never a key.
-    #[error("key: expected a secret, saw nothing but zeros")]
-    Zero,
-    /// No randomness.
-    #[error("key: the operating system's random source failed")]
-    Random,
-}
 
 impl ClusterKey {
     /// The key of these bytes.
@@ -51,41 +33,30 @@ impl ClusterKey {
     /// A new key.
     ///
     /// # Errors
-    /// [`KeyError::Random`].
-    pub fn generate() -> Result<Self, KeyError> {
-        let mut bytes = Zeroizing::new([0; 32]);
-        SystemRandom::new().fill(&mut *bytes).map_err(|_| KeyError::Random)?;
-        Ok(Self(bytes))
+    /// The operating system's random source failed.
+    pub fn generate() -> io::Result<Self> {
+        Self::parse(KeyText::generate()?.as_str()).map_err(io::Error::other)
     }
 
-    /// Reads a key from text: 64 hexadecimal characters, blanks around them allowed.
+    /// Reads a key from text: 32 bytes in base64, blanks around them allowed.
     ///
     /// # Errors
     /// [`KeyError`], of which none repeats the text.
     pub fn parse(text: &str) -> Result<Self, KeyError> {
-        let text = text.trim();
-        let count = text.chars().count();
-        if count != TEXT {
-            return Err(KeyError::Length(count));
-        }
-        let mut bytes = Zeroizing::new([0u8; 32]);
-        for (at, letter) in text.chars().enumerate() {
-            let digit = letter.to_digit(16).ok_or(KeyError::Character(at + 1))?;
-            bytes[at / 2] = bytes[at / 2] << 4 | digit as u8;
-        }
-        if bytes.iter().all(|&byte| byte == 0) {
-            return Err(KeyError::Zero);
-        }
-        Ok(Self(bytes))
+        keyfile::parse(text).map(|secret| Self::new(*secret.bytes()))
+    }
+
+    /// Reads a key from a file that nobody but its owner may read, as `undrop multicast genkey` writes it.
+    ///
+    /// # Errors
+    /// [`KeyError`].
+    pub fn read(file: &Path) -> Result<Self, KeyError> {
+        keyfile::read(file).map(|secret| Self::new(*secret.bytes()))
     }
 
     /// The key as text, as [`ClusterKey::parse`] reads it.
-    pub fn to_text(&self) -> Zeroizing<String> {
-        let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');
-        let digits = self.0.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]);
-        let mut text = Zeroizing::new(String::with_capacity(TEXT));
-        text.extend(digits);
-        text
+    pub fn to_text(&self) -> KeyText {
+        KeyText::new(&self.0)
     }
 
     pub(crate) fn seal(&self) -> Seal {
@@ -162,12 +133,10 @@ mod tests {
     }
 
     #[test]
-    fn a_key_survives_its_text_and_bad_texts_are_refused() {
+    fn a_key_survives_its_text() {
         let key = ClusterKey::generate().unwrap();
-        assert_eq!(*ClusterKey::parse(&format!(" {}\n", *key.to_text())).unwrap().0, *key.0);
-        assert_eq!(ClusterKey::parse("ab").unwrap_err(), KeyError::Length(2));
-        assert_eq!(ClusterKey::parse(&"0".repeat(64)).unwrap_err(), KeyError::Zero);
-        assert_eq!(ClusterKey::parse(&format!("{}g", "a".repeat(63))).unwrap_err(), KeyError::Character(64));
+        assert_eq!(*ClusterKey::parse(key.to_text().as_str()).unwrap().0, *key.0);
+        assert!(matches!(ClusterKey::parse("ab"), Err(KeyError::Length { seen: 2 })));
         assert_eq!(format!("{key:?}"), "ClusterKey(secret)");
     }
 }

@@ -3,8 +3,6 @@
 use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
@@ -25,7 +23,7 @@ use crate::driver::{Driver, Members, Post};
 use crate::error::StartError;
 use crate::filter::{DroppedCounts, Filter};
 use crate::ip_groups::IpGroups;
-use crate::key::{ClusterKey, KeyError};
+use crate::key::ClusterKey;
 use crate::node::Node;
 use crate::outward::Outward;
 use crate::pool::Pool;
@@ -35,14 +33,15 @@ use crate::wake::Waker;
 
 /// Datagrams of the membership that may wait.
 const LETTERS: usize = 512;
-/// Longest key file.
-const KEY_FILE_MAX: u64 = 256;
 
 pub(crate) fn start(builder: Builder) -> Result<Node, StartError> {
     let Builder { config, key, injection } = builder;
     config.check()?;
     let key = match (&key, &config.key.file) {
-        (None, Some(file)) => Some(read_key(file)?),
+        (None, Some(file)) => {
+            let wrong = |error| StartError::Key { file: file.clone(), error };
+            Some(ClusterKey::read(file).map_err(wrong)?)
+        }
         _ => key,
     };
     let seal = key.as_ref().map(ClusterKey::seal);
@@ -239,24 +238,10 @@ fn randomness(given: Option<u64>) -> Result<ChaCha8Rng, StartError> {
         return Ok(ChaCha8Rng::seed_from_u64(seed));
     }
     let mut seed = [0; 32];
-    SystemRandom::new().fill(&mut seed).map_err(|_| KeyError::Random)?;
+    SystemRandom::new().fill(&mut seed).map_err(|_| {
+        StartError::system("draw random numbers")(io::Error::other(
+            "the operating system's random source failed",
+        ))
+    })?;
     Ok(ChaCha8Rng::from_seed(seed))
-}
-
-/// Reads a key from a file that nobody but its owner may read.
-fn read_key(path: &Path) -> Result<ClusterKey, StartError> {
-    let cannot = || StartError::system(format!("read the key file {}", path.display()));
-    let found = fs::metadata(path).map_err(cannot())?;
-    let wrong = |what: String| cannot()(io::Error::other(what));
-    if !found.is_file() || found.len() > KEY_FILE_MAX {
-        return Err(wrong(format!("expected a file of at most {KEY_FILE_MAX} bytes, saw something else")));
-    }
-    let mode = found.permissions().mode() & 0o7777;
-    if mode & 0o077 != 0 {
-        return Err(wrong(format!(
-            "expected a mode that shuts out group and others, saw {mode:04o}; chmod 600"
-        )));
-    }
-    let text = zeroize::Zeroizing::new(fs::read_to_string(path).map_err(cannot())?);
-    Ok(ClusterKey::parse(&text)?)
 }
