@@ -29,18 +29,24 @@ struct Queued {
 
 /// The streams that this node sends, and when to say that one has come to rest.
 ///
-/// The nth announcement waits 2ⁿ times as long as the first. All that wait as long are queued in order of time.
+/// Each announcement waits some times as long as the one before. All that wait as long are queued in order of time.
 #[derive(Debug)]
 pub(crate) struct Announcer {
     first_us: u64,
+    growth: u64,
     streams: HashMap<GroupId, Sent>,
     rounds: Box<[VecDeque<Queued>]>,
 }
 
 impl Announcer {
-    /// Announces `times` times, first after `first_us` of silence.
-    pub(crate) fn new(first_us: u64, times: u8) -> Self {
-        Self { first_us, streams: HashMap::new(), rounds: (0..times).map(|_| VecDeque::new()).collect() }
+    /// Announces `times` times, first after `first_us` of silence, then each time after `growth` times as long.
+    pub(crate) fn new(first_us: u64, growth: u8, times: u8) -> Self {
+        Self {
+            first_us,
+            growth: u64::from(growth),
+            streams: HashMap::new(),
+            rounds: (0..times).map(|_| VecDeque::new()).collect(),
+        }
     }
 
     /// The sequence number of the next packet to a group; `None` if there are too many streams.
@@ -82,8 +88,9 @@ impl Announcer {
                     continue;
                 }
                 let seq = sent.next.wrapping_sub(1);
+                let wait_us = self.first_us.saturating_mul(self.growth.saturating_pow(round as u32 + 1));
                 sent.queued = self.rounds.get_mut(round + 1).map(|next| {
-                    let due_us = now_us + (self.first_us << (round + 1));
+                    let due_us = now_us.saturating_add(wait_us);
                     insert(next, Queued { due_us, ..queued });
                     (round + 1, queued.last_us)
                 });
@@ -114,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_stream_at_rest_is_announced_ever_more_seldom_and_then_no_more() {
-        let mut announcer = Announcer::new(5_000, 3);
+        let mut announcer = Announcer::new(5_000, 2, 3);
         assert_eq!(announcer.send(0, GroupId(1)), Some(0));
         assert_eq!(announcer.send(1_000, GroupId(1)), Some(1));
         assert_eq!(all(&mut announcer, 100_000), [(6_000, 1), (16_000, 1), (36_000, 1)]);
@@ -124,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_stream_in_motion_is_never_announced() {
-        let mut announcer = Announcer::new(5_000, 3);
+        let mut announcer = Announcer::new(5_000, 2, 3);
         for at in 0..1_000 {
             assert_eq!(all(&mut announcer, at * 2_000), []);
             announcer.send(at * 2_000, GroupId(1));
@@ -134,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_second_burst_is_announced_as_soon_as_the_first() {
-        let mut announcer = Announcer::new(5_000, 4);
+        let mut announcer = Announcer::new(5_000, 2, 4);
         announcer.send(0, GroupId(1));
         assert_eq!(all(&mut announcer, 20_000), [(5_000, 0), (15_000, 0)]);
         announcer.send(20_000, GroupId(1));
@@ -143,7 +150,7 @@ mod tests {
 
     #[test]
     fn streams_do_not_disturb_each_other() {
-        let mut announcer = Announcer::new(5_000, 2);
+        let mut announcer = Announcer::new(5_000, 2, 2);
         for group in 0..100 {
             announcer.send(group, GroupId(group));
         }

@@ -18,6 +18,8 @@ pub enum Content {
     Xor,
     /// Nothing: a digest, by which the receiver sees what to ask for.
     Names,
+    /// Whichever of the two suits the [conditions](super::Conditions), bin by bin as it begins.
+    Auto,
 }
 
 /// Parameters of [`Bins`](super::Bins).

@@ -4,6 +4,7 @@
 //! a repair will go to was drawn when its bin began; where that is none the packet is counted and nothing is computed
 //! (Ricochet §4.2.5). So at most c sums are touched for each packet, on average, whatever the number of groups.
 
+mod choice;
 mod config;
 mod sums;
 
@@ -16,6 +17,7 @@ use crate::links::{Ends, Links};
 use crate::regions::Regions;
 use crate::targets::{Plan, choose_targets};
 use crate::wire::Name;
+pub use choice::Conditions;
 pub use config::{BinsConfig, BinsConfigError, Content, STAGGER_MAX, SUMS_MAX};
 use sums::{SumSlot, Sums};
 
@@ -58,6 +60,9 @@ struct Instance {
     targets: u32,
     sum: Option<SumSlot>,
     begun_us: u64,
+    /// Smoothed length of its symbols, and whether its last repair was a digest, if that is to be chosen.
+    length: u16,
+    digest: bool,
 }
 
 /// The bins of one view.
@@ -105,6 +110,7 @@ pub struct Bins {
     begun_links: Links,
     /// Latest time seen: a clock that steps back must not disturb the order of the deadlines.
     now_us: u64,
+    conditions: Conditions,
     targets: Vec<NodeId>,
     counts: BinsCounts,
 }
@@ -127,10 +133,18 @@ impl Bins {
         let targets_max =
             plan.iter().map(|bin| plan.feeds(bin).iter().map(|feed| feed.mean.ceil() as usize).sum());
         let targets_max: usize = targets_max.max().unwrap_or(0);
-        let empty = Instance { count: 0, size: config.r, targets: 0, sum: None, begun_us: 0 };
+        let empty = Instance {
+            count: 0,
+            size: config.r,
+            targets: 0,
+            sum: None,
+            begun_us: 0,
+            length: 0,
+            digest: false,
+        };
         let nameless = Name { sender: NodeId(0), group: GroupTag(0), seq: 0 };
         let sums = match config.content {
-            Content::Xor => config.sums_max.min(instances),
+            Content::Xor | Content::Auto => config.sums_max.min(instances),
             Content::Names => 0,
         };
         let mut bins = Self {
@@ -142,6 +156,7 @@ impl Bins {
             begun: Ends::EMPTY,
             begun_links: Links::new(instances),
             now_us: 0,
+            conditions: Conditions::default(),
             targets: Vec::with_capacity(targets_max),
             counts: BinsCounts::default(),
             config,
@@ -189,7 +204,7 @@ impl Bins {
             if self.instances[at].targets == 0 && self.pass(bin, at, rng) {
                 continue;
             }
-            if self.instances[at].count == 0 && !self.begin(at) {
+            if self.instances[at].count == 0 && !self.begin(at, length) {
                 self.pass(bin, at, rng);
                 continue;
             }
@@ -228,8 +243,18 @@ impl Bins {
             self.fire_oldest(rng, emit);
         }
         let next = Self::new(self.config, regions, plan, rng).expect("the configuration was checked before");
-        let (now_us, counts) = (self.now_us, self.counts);
-        *self = Self { now_us, counts, ..next };
+        let Self { now_us, counts, conditions, .. } = *self;
+        *self = Self { now_us, counts, conditions, ..next };
+    }
+
+    /// What was measured, by which repairs that begin from now on carry sums or not, if that is to be chosen.
+    pub fn set_conditions(&mut self, conditions: Conditions) {
+        self.conditions = conditions;
+    }
+
+    /// What was measured last.
+    pub fn conditions(&self) -> Conditions {
+        self.conditions
     }
 
     /// The regions whose members get the repairs.
@@ -298,10 +323,22 @@ impl Bins {
     }
 
     /// Opens an instance that makes a repair; false if there is no room for its sum, and it makes none after all.
-    fn begin(&mut self, at: usize) -> bool {
+    fn begin(&mut self, at: usize, length: usize) -> bool {
         let instance = &mut self.instances[at];
         instance.begun_us = self.now_us;
-        if self.config.content == Content::Xor {
+        let sums = match self.config.content {
+            Content::Xor => true,
+            Content::Names => false,
+            Content::Auto => {
+                // An eighth of each repair's first packet.
+                let smoothed = (7 * usize::from(instance.length) + length).div_ceil(8);
+                let length = if instance.length == 0 { length } else { smoothed };
+                instance.length = u16::try_from(length).unwrap_or(u16::MAX);
+                instance.digest = self.conditions.suit_digest(instance.digest, self.config.r, length);
+                !instance.digest
+            }
+        };
+        if sums {
             instance.sum = self.sums.take();
             if instance.sum.is_none() {
                 instance.targets = 0;

@@ -123,6 +123,10 @@ impl Asking {
         self.round_trip_us = Some(smoothed_us);
     }
 
+    pub(super) fn round_trip_us(&self) -> Option<u64> {
+        self.round_trip_us
+    }
+
     /// How long a holder's answer is waited for.
     fn patience_us(&self) -> u64 {
         let round_trip_us = self.round_trip_us.unwrap_or(self.config.holder_us);

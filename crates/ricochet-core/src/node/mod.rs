@@ -19,7 +19,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
 
 use crate::announce::Announcer;
-use crate::bins::{Bins, Outgoing};
+use crate::bins::{Bins, Conditions, Outgoing};
 use crate::buffer::{Buffer, PacketKey};
 use crate::counters::Malformed;
 use crate::delivery::Fragments;
@@ -59,6 +59,8 @@ pub struct Node {
     fragments: Fragments,
     /// What peers may have sent again to them.
     answers: Limits,
+    /// Packets that did not come by themselves, and all, when the loss was last looked at.
+    measured: [u64; 2],
     rng: ChaCha8Rng,
     /// A datagram in the making.
     scratch: Box<[u8]>,
@@ -86,11 +88,16 @@ impl Node {
             buffer: Buffer::new(config.packets, symbol_max),
             decoder: Decoder::new(config.decoder(symbol_max)),
             solved: Vec::with_capacity(config.equations),
-            announcer: Announcer::new(config.announce.first_us, config.announce.times),
+            announcer: Announcer::new(
+                config.announce.first_us,
+                config.announce.growth,
+                config.announce.times,
+            ),
             sender_seq: 0,
             asking: Asking::new(&config.ask, view),
             fragments: Fragments::new(config.fragments)?,
             answers: Limits::new(config.answers_per_second),
+            measured: [0; 2],
             rng,
             scratch: vec![0; config.datagram_max].into_boxed_slice(),
             symbol: vec![0; symbol_max].into_boxed_slice(),
@@ -270,11 +277,30 @@ impl Node {
         symbol: &[&[u8]],
         out: &mut impl Output,
     ) {
+        self.measure();
         let Self { bins, rng, scratch, config, counts, tally, .. } = self;
         let mut emit = |repair: Outgoing<'_>| send_repair(config.id, &repair, scratch, counts, tally, out);
         if bins.push(now_us, group, key.name(), symbol, rng, &mut emit).is_err() {
             self.counts.too_long += 1;
         }
+    }
+
+    /// Tells the bins, every now and then, what the network is like.
+    fn measure(&mut self) {
+        /// Packets between two looks at the loss.
+        const EVERY: u64 = 256;
+        let back = self.counts.repaired + self.counts.requested;
+        let all = back + self.counts.delivered;
+        let [seen_back, seen_all] = self.measured;
+        if all - seen_all < EVERY {
+            return;
+        }
+        let loss = (back - seen_back) as f64 / (all - seen_all) as f64;
+        let before = self.bins.conditions().loss;
+        // A quarter of each look, the first one whole.
+        let loss = if seen_all == 0 { loss } else { before + (loss - before) / 4.0 };
+        self.measured = [back, all];
+        self.bins.set_conditions(Conditions { round_trip_us: self.asking.round_trip_us(), loss });
     }
 
     fn stream(sender: NodeId, group: GroupId) -> StreamKey {
