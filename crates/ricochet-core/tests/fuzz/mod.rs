@@ -1,0 +1,200 @@
+//! What the fuzz targets do with a string of bytes; the same for the fuzzer and for the replay of its corpus.
+#![allow(dead_code, reason = "each target uses one of these")]
+
+use std::collections::{HashMap, HashSet};
+
+use ricochet_core::delivery::{FragmentsConfig, Released};
+use ricochet_core::node::{Message, Output, To};
+use ricochet_core::tracker::{Front, Lost};
+use ricochet_core::wire::{
+    Data, Datagram, Fragment, Heartbeat, Latest, NAK_RANGES_MAX, Nak, Name, Range, Repair, SYMBOL_HEAD,
+};
+use ricochet_core::{
+    Fifo, FifoConfig, GroupConfig, GroupId, Groups, Member, Node, NodeConfig, NodeId, Seq, StreamKey,
+    TrackerConfig, View,
+};
+
+/// Whatever can be read is written again as it was.
+pub(crate) fn wire(data: &[u8]) {
+    let _ = Fragment::read(data);
+    let Ok(datagram) = Datagram::read(data) else { return };
+    let mut written = vec![0; data.len() + 8];
+    let length = match datagram {
+        Datagram::Data(packet) => packet.write(&mut written),
+        Datagram::Retransmission(packet) => packet.write_again(&mut written),
+        Datagram::Repair(repair) => {
+            let names: Vec<Name> = repair.names().collect();
+            Repair { from: repair.from, names: &names, symbol: repair.symbol }.write(&mut written)
+        }
+        Datagram::Nak(nak) => {
+            let ranges: Vec<Range> = nak.ranges().collect();
+            assert!(ranges.len() <= NAK_RANGES_MAX);
+            Nak { from: nak.from, ranges: &ranges }.write(&mut written)
+        }
+        Datagram::Heartbeat(heartbeat) => {
+            let latest: Vec<Latest> = heartbeat.latest().collect();
+            let (sender, sender_seq) = (heartbeat.sender, heartbeat.sender_seq);
+            Heartbeat { sender, sender_seq, latest: &latest }.write(&mut written)
+        }
+    };
+    assert_eq!(&written[..length], data);
+}
+
+/// The application of a node: nothing twice, and an ordered subscription in order.
+struct Application {
+    now_us: u64,
+    fifo: Fifo,
+    got: HashSet<(StreamKey, u64)>,
+    newest: HashMap<StreamKey, Seq>,
+}
+
+impl Application {
+    fn released(newest: &mut HashMap<StreamKey, Seq>, released: &Released<'_>) {
+        if let Released::Message(message) = released {
+            let key = StreamKey { sender: message.sender, group: message.group };
+            let before = newest.insert(key, message.seq);
+            assert!(
+                before.is_none_or(|before| before < message.seq),
+                "{key:?}: {before:?} {:?}",
+                message.seq
+            );
+        }
+    }
+}
+
+impl Output for Application {
+    fn send(&mut self, _: To, datagram: &[u8]) {
+        assert!(Datagram::read(datagram).is_ok(), "a node says nothing malformed");
+    }
+
+    fn deliver(&mut self, message: &Message<'_>) {
+        let key = StreamKey { sender: message.sender, group: message.group };
+        assert!(self.got.insert((key, message.seq.0)), "delivered twice: {key:?} {:?}", message.seq);
+        let Self { now_us, fifo, newest, .. } = self;
+        fifo.deliver(*now_us, message, &mut |released| Self::released(newest, &released));
+    }
+
+    fn lost(&mut self, lost: &Lost) {
+        assert!(lost.first <= lost.last);
+        let Self { now_us, fifo, newest, .. } = self;
+        fifo.lost(*now_us, lost, &mut |released| Self::released(newest, &released));
+    }
+
+    fn settled(&mut self, key: StreamKey, front: Front) {
+        assert!(front.settled <= front.awaited);
+        let Self { fifo, newest, .. } = self;
+        fifo.settled(key, front, &mut |released| Self::released(newest, &released));
+    }
+}
+
+/// Takes numbers off the input; zeros at its end.
+struct Input<'a>(&'a [u8]);
+
+impl<'a> Input<'a> {
+    fn byte(&mut self) -> u8 {
+        self.bytes(1).first().copied().unwrap_or(0)
+    }
+
+    fn bytes(&mut self, count: usize) -> &'a [u8] {
+        let (taken, rest) = self.0.split_at(count.min(self.0.len()));
+        self.0 = rest;
+        taken
+    }
+}
+
+/// A node that hears true packets, fragments, repairs and requests, and others that are none; time passes. Returns how
+/// many packets and messages of several packets it delivered.
+pub(crate) fn node(data: &[u8]) -> (usize, u64) {
+    let groups = [GroupId(1), GroupId(2 << 32 | 2)];
+    let configs = groups.map(|id| GroupConfig { id, c: 2 });
+    let view = View::new((1..4).map(|id| Member::new(NodeId(id), groups)));
+    let fragments =
+        FragmentsConfig { message_max: 400, bytes_max: 1_000, messages_max: 4, ..FragmentsConfig::default() };
+    let config = NodeConfig {
+        packets: 64,
+        max_delay_us: Some(5_000),
+        fragments,
+        feedback_peers: 4,
+        equations: 16,
+        // A stream that was forgotten could not tell its duplicates.
+        tracker: TrackerConfig {
+            streams_max: 8,
+            intervals_max: 16,
+            stream_intervals_max: 4,
+            idle_us_min: u64::MAX,
+            ..TrackerConfig::default()
+        },
+        ..NodeConfig::new(NodeId(0))
+    };
+    let node_groups = Groups::new(configs).expect("they are distinct");
+    let mut node = Node::new(config, node_groups, &view, 1).expect("in range");
+    let fifo = FifoConfig { messages_max: 8, streams_max: 6, ..FifoConfig::default() };
+    let fifo = Fifo::new(fifo).expect("in range");
+    let mut application = Application { now_us: 0, fifo, got: HashSet::new(), newest: HashMap::new() };
+    let mut input = Input(data);
+    let mut datagram = [0; 1_500];
+    let before = node.memory_bytes();
+    while !input.0.is_empty() {
+        let length = say(&mut input, groups, &mut datagram);
+        node.handle_datagram(application.now_us, &datagram[..length], &mut application);
+        application.now_us += u64::from(input.byte()).pow(2) / 4;
+        node.handle_timeout(application.now_us, &mut application);
+        let Application { now_us, fifo, newest, .. } = &mut application;
+        fifo.handle_timeout(*now_us, &mut |released| Application::released(newest, &released));
+        assert!(application.fifo.held() <= 8);
+        assert!(node.memory_bytes() <= before + 2 * fragments.bytes_max + 4 * 400);
+    }
+    assert!(node.feedback(application.now_us).peers.len() <= 4);
+    (application.got.len(), node.fragments().messages)
+}
+
+/// Writes the next datagram; returns how many bytes.
+fn say(input: &mut Input<'_>, groups: [GroupId; 2], datagram: &mut [u8]) -> usize {
+    let [kind, who, seq] = [input.byte(), input.byte(), input.byte()];
+    let (sender, group) = (NodeId(1 + u32::from(who % 3)), groups[usize::from(who / 4 % 2)]);
+    let seq = u32::from(seq % 64);
+    let (expires, fragment) = (who & 64 != 0, kind % 8 == 2);
+    let mut payload = [0; 64];
+    let data = |payload| Data { sender, group, seq, sender_seq: seq, expires, fragment, payload };
+    match kind % 8 {
+        0 | 1 => {
+            let payload = input.bytes(usize::from(kind / 8 % 16));
+            if kind & 128 != 0 { data(payload).write_again(datagram) } else { data(payload).write(datagram) }
+        }
+        2 => {
+            let (index, size) = (input.byte() % 8, 1 + input.byte() % 50);
+            let message = [kind; 400];
+            let message = &message[..usize::from(input.byte())];
+            let Some(part) = Fragment::of(message, u16::from(index), u16::from(size)) else { return 0 };
+            let length = part.write(&mut payload);
+            // Now and then it does not agree with others, or with itself.
+            if kind & 128 != 0 {
+                payload[usize::from(kind / 8 % 8)] ^= input.byte();
+            }
+            data(&payload[..length]).write(datagram)
+        }
+        3 => {
+            let other = Name { sender: NodeId(2), group: groups[0].tag(), seq: u32::from(input.byte() % 64) };
+            let one = data(&[]);
+            if one.name() == other {
+                return 0;
+            }
+            let bytes = input.bytes(usize::from(kind / 8));
+            payload[SYMBOL_HEAD..][..bytes.len()].copy_from_slice(bytes);
+            let symbol = (kind & 128 != 0).then_some(&payload[..SYMBOL_HEAD + bytes.len()]);
+            Repair { from: sender, names: &[one.name(), other], symbol }.write(datagram)
+        }
+        4 => {
+            let key = StreamKey { sender, group };
+            let range = Range { key, first: seq, count: 1 + u16::from(input.byte()) * 200 };
+            Nak { from: sender, ranges: &[range] }.write(datagram)
+        }
+        5 => Heartbeat { sender, sender_seq: seq, latest: &[Latest { group, seq }] }.write(datagram),
+        _ => {
+            let raw = input.bytes(usize::from(who));
+            datagram[0] = 0x91 + kind / 8 % 5;
+            datagram[1..][..raw.len()].copy_from_slice(raw);
+            1 + raw.len()
+        }
+    }
+}

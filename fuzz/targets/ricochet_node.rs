@@ -1,0 +1,9 @@
+//! A node, an ordered subscription behind it, and peers that say anything.
+#![no_main]
+
+#[path = "../../crates/ricochet-core/tests/fuzz/mod.rs"]
+mod fuzz;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    fuzz::node(data);
+});
