@@ -135,7 +135,7 @@ impl Interface {
             bytes[2..6].copy_from_slice(&address.octets());
             ask.ifr_ifru.ifru_addr = libc::sockaddr {
                 sa_family: libc::AF_INET as libc::sa_family_t,
-                sa_data: bytes.map(u8::cast_signed),
+                sa_data: bytes.map(|byte| byte as libc::c_char),
             };
         };
         self.request(libc::SIOCSIFADDR, fill).map(drop)
@@ -163,11 +163,11 @@ impl Interface {
         Ok(unsafe { answer.ifr_ifru.ifru_ifindex }.cast_unsigned())
     }
 
-    fn request(&self, code: libc::Ioctl, fill: impl FnOnce(&mut libc::ifreq)) -> io::Result<libc::ifreq> {
+    fn request(&self, code: libc::c_ulong, fill: impl FnOnce(&mut libc::ifreq)) -> io::Result<libc::ifreq> {
         let mut ask = request_for(self.name);
         fill(&mut ask);
         // SAFETY: every code used here takes an ifreq, which lives through the call.
-        check(unsafe { libc::ioctl(self.socket.as_raw_fd(), code, &raw mut ask) })?;
+        check(unsafe { libc::ioctl(self.socket.as_raw_fd(), code as _, &raw mut ask) })?;
         Ok(ask)
     }
 }
@@ -189,7 +189,7 @@ pub(crate) fn name_field(name: &str) -> io::Result<[libc::c_char; libc::IFNAMSIZ
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
     for (slot, byte) in field.iter_mut().zip(name.bytes()) {
-        *slot = byte.cast_signed();
+        *slot = byte as libc::c_char;
     }
     Ok(field)
 }

@@ -214,7 +214,8 @@ fn arm(timer: &OwnedFd, timeout: Option<Duration>) -> io::Result<()> {
 
 fn timespec(time: Duration) -> libc::timespec {
     libc::timespec {
-        tv_sec: libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX),
+        // 68 years will do where the field is short
+        tv_sec: time.as_secs().min(i32::MAX as u64) as _,
         tv_nsec: libc::c_long::from(time.subsec_nanos().cast_signed()),
     }
 }

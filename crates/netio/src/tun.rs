@@ -78,7 +78,7 @@ impl Tun {
         // SAFETY: TUNSETIFF takes an ifreq, which lives through the call.
         check(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF as libc::Ioctl, &raw mut ask) })?;
         let name: String =
-            ask.ifr_name.iter().take_while(|&&c| c != 0).map(|&c| char::from(c.cast_unsigned())).collect();
+            ask.ifr_name.iter().take_while(|&&c| c != 0).map(|&c| char::from(c as u8)).collect();
         let udp_segments = options.offload && set_offloads(&file)?;
         let interface = Interface::open(&name)?;
         if let Some(mtu) = options.mtu {

@@ -234,13 +234,13 @@ impl Slots {
             header.msg_iov = parts[slot].as_mut_ptr();
             header.msg_iovlen = 2;
             header.msg_control = (&raw mut head.control).cast();
-            header.msg_controllen = CONTROL_LEN;
+            header.msg_controllen = CONTROL_LEN as _;
         }
         let (fd, flags) = (socket.as_raw_fd(), libc::MSG_DONTWAIT | libc::MSG_TRUNC);
         // SAFETY: every message points to memory that is writable for the length it says, does not overlap
         // another's, and outlives the call; there is no timeout.
         let received = check(unsafe {
-            libc::recvmmsg(fd, messages.as_mut_ptr(), wanted as _, flags, std::ptr::null_mut())
+            libc::recvmmsg(fd, messages.as_mut_ptr(), wanted as _, flags as _, std::ptr::null_mut())
         })?;
         let received = received.cast_unsigned() as usize;
         for (slot, message) in messages[..received].iter().enumerate() {
