@@ -15,7 +15,7 @@ Usage: cargo xtask TASK
   test          format, lints, style, all tests, documentation, licences; closes with what was skipped
   style         the style rules alone
   demo ARGS     build undrop with optimisation and run `undrop demo ARGS`
-  bench ARGS    build it with optimisation and measure it: tcp, udp, speed or soak
+  bench ARGS    build it with optimisation and measure it: tcp, udp, speed, soak or multicast
 ";
 
 fn main() -> ExitCode {

@@ -1,9 +1,10 @@
 //! Measures the gateways on real packets, each figure beside its baseline in one run.
 //!
-//! `cargo xtask bench tcp|udp|speed|soak`, or with the built program: `bench --program target/release/undrop tcp`. Needs
+//! `cargo xtask bench tcp|udp|speed|soak|multicast`, or with the built program: `bench --program target/release/undrop tcp`. Needs
 //! root or a user namespace. Prints a table in Markdown for `docs/bench.md`; progress goes to stderr.
 #![allow(clippy::disallowed_methods, reason = "a stopwatch")]
 
+mod multicast;
 mod rig;
 mod soak;
 mod speed;
@@ -32,6 +33,8 @@ enum What {
     Udp(udp::Plan),
     /// Goodput through the pair on the fastest link the emulator gives; processor time per packet; added delay.
     Speed(speed::Plan),
+    /// Multicast systems side by side on one bridge.
+    Multicast(multicast::Plan),
     /// Memory and recovery over minutes.
     Soak(soak::Plan),
 }
@@ -39,8 +42,13 @@ enum What {
 fn main() -> anyhow::Result<()> {
     netlab::privilege::enter_user_namespace()?;
     let Arguments { program, what } = Arguments::parse();
+    if let What::Multicast(plan) = &what {
+        // It brings its own programs.
+        return multicast::run(plan);
+    }
     let program = program.canonicalize()?;
     match what {
+        What::Multicast(plan) => multicast::run(&plan),
         What::Tcp(plan) => tcp::run(&program, &plan),
         What::Udp(plan) => udp::run(&program, &plan),
         What::Speed(plan) => speed::run(&program, &plan),
