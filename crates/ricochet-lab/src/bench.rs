@@ -198,8 +198,13 @@ impl Setting {
             jitter_us: self.jitter_us,
             repeat: 0.0,
         };
-        let config =
-            ClusterConfig { weather, node: self.node(), c: self.c, seed: self.seed, clock: self.clock };
+        let config = ClusterConfig {
+            weather,
+            node: self.node(),
+            c: self.c,
+            clock: self.clock,
+            ..ClusterConfig::new(self.seed)
+        };
         let mut grouping = grouping(self.nodes, self.groups_per_node, self.group_size, self.seed);
         grouping.extend((0..self.outside_senders).map(|_| Vec::new()));
         Ok(Cluster::of(&grouping, config)?)

@@ -6,11 +6,13 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use membership::GossipConfig;
 use netlab::virtual_net::{Event, VirtualNet, Weather};
 use ricochet_core::node::{NodeConfigError, To};
 use ricochet_core::wire::Datagram;
 use ricochet_core::{GroupConfig, GroupId, Groups, Member, Node, NodeConfig, NodeId, StreamKey, View};
 
+use crate::gossip::Gossiping;
 use crate::ledger::{Ledger, Outgoing};
 use crate::ordered::Ordered;
 use crate::outbox::{Outbox, Told};
@@ -38,6 +40,8 @@ pub struct ClusterConfig {
     pub seed: u64,
     /// Processor time of this thread in nanoseconds, if the nodes' share of it is to be measured.
     pub clock: Option<fn() -> u64>,
+    /// If nodes learn of each other by gossip. Else they know what they are [told](Cluster::tell).
+    pub gossip: Option<GossipConfig>,
 }
 
 impl ClusterConfig {
@@ -50,12 +54,12 @@ impl ClusterConfig {
             c: 5,
             seed,
             clock: None,
+            gossip: None,
         }
     }
 }
 
 /// A node, from its start to its end.
-#[derive(Debug)]
 pub struct Life {
     /// The node itself.
     pub node: Node,
@@ -64,6 +68,7 @@ pub struct Life {
     /// Whether it runs.
     pub up: bool,
     ordered: Option<Ordered>,
+    gossip: Option<Gossiping>,
 }
 
 /// Datagrams of one kind on the wires.
@@ -162,14 +167,23 @@ impl Cluster {
         let own: Vec<_> = groups.iter().map(|&id| GroupConfig { id, c: self.config.c }).collect();
         let own = Groups::new(own).expect("the lab's groups are distinct");
         let seed = self.config.seed.wrapping_mul(1_000_003).wrapping_add(at as u64);
-        let node = Node::new(NodeConfig { id, ..node }, own, &self.view, seed)?;
+        let alone = View::default();
+        let known = if self.config.gossip.is_some() { &alone } else { &self.view };
+        let node = Node::new(NodeConfig { id, ..node }, own, known, seed)?;
         assert_eq!(self.net.add_node(), at);
-        self.lives.push(Life { node, groups: groups.to_vec(), up: true, ordered: None });
+        let gossip = self.config.gossip.map(|config| {
+            let known = self.lives.iter().position(|life| life.up);
+            let mut gossip = Gossiping::new(config, self.net.now_us(), at, known, seed ^ 0x676f_7373);
+            gossip.set_groups(self.net.now_us(), groups);
+            gossip
+        });
+        self.lives.push(Life { node, groups: groups.to_vec(), up: true, ordered: None, gossip });
         self.by_id.insert(id, at);
         for &group in groups {
             let members = self.members.entry(group).or_default();
             *members = members.iter().copied().chain([at]).collect();
         }
+        self.carry_out(at);
         Ok(at)
     }
 
@@ -265,8 +279,14 @@ impl Cluster {
     fn handle(&mut self, event: Event) {
         let now_us = self.net.now_us();
         match event {
-            Event::Arrived { to, datagram, .. } => {
+            Event::Arrived { from, to, datagram } => {
                 self.wires[usize::from(datagram[0] & 0xf)].arrived += 1;
+                if datagram[0] == membership::wire::FIRST_BYTE {
+                    if let Some(gossip) = &mut self.lives[to].gossip {
+                        gossip.handle_datagram(now_us, from, &datagram);
+                    }
+                    return self.carry_out(to);
+                }
                 self.timed(to, |node, outbox| node.handle_datagram(now_us, &datagram, outbox));
                 self.carry_out(to);
             }
@@ -274,6 +294,9 @@ impl Cluster {
                 self.timed(at, |node, outbox| node.handle_timeout(now_us, outbox));
                 if let Some(ordered) = &mut self.lives[at].ordered {
                     ordered.handle_timeout(now_us, at);
+                }
+                if let Some(gossip) = &mut self.lives[at].gossip {
+                    gossip.handle_timeout(now_us);
                 }
                 self.carry_out(at);
             }
@@ -305,6 +328,7 @@ impl Cluster {
     /// Does what a node wants done, and sets its timer.
     fn carry_out(&mut self, at: usize) {
         let now_us = self.net.now_us();
+        self.spread_news(at);
         let mut outbox = std::mem::take(&mut self.outbox);
         for (to, range) in &outbox.datagrams {
             self.send(at, *to, &outbox.bytes[range.clone()]);
@@ -325,28 +349,61 @@ impl Cluster {
             }
         }
         let ordered_us = life.ordered.as_ref().and_then(Ordered::poll_timeout);
-        let wake_us = [life.node.poll_timeout(), ordered_us].into_iter().flatten().min();
+        let gossip_us = life.gossip.as_ref().and_then(Gossiping::poll_timeout);
+        let wake_us = [life.node.poll_timeout(), ordered_us, gossip_us].into_iter().flatten().min();
         outbox.clear();
         self.outbox = outbox;
         self.net.wake(at, wake_us);
     }
 
+    /// What membership has learnt goes to the node, and what it has to say to others.
+    fn spread_news(&mut self, at: usize) {
+        let life = &mut self.lives[at];
+        let Some(gossip) = &mut life.gossip else { return };
+        if let Some(view) = gossip.news() {
+            life.node.change_view(&view, &mut self.outbox);
+        }
+        for (to, datagram) in gossip.take_sent() {
+            self.launch(at, &[to], &datagram);
+        }
+    }
+
+    /// Whether all nodes that run know of exactly those that do, and of their groups.
+    #[must_use]
+    pub fn views_agree(&self) -> bool {
+        self.lives.iter().enumerate().filter(|(_, life)| life.up).all(|(at, life)| {
+            let mut others = self.view.clone();
+            others.remove(NodeId(at as u32));
+            life.gossip.as_ref().is_none_or(|gossip| gossip.view() == others)
+        })
+    }
+
     fn send(&mut self, from: usize, to: To, datagram: &[u8]) {
-        self.receivers.clear();
+        let mut receivers = std::mem::take(&mut self.receivers);
+        receivers.clear();
         match to {
-            To::Node(id) => self.receivers.extend(self.by_id.get(&id)),
+            To::Node(id) => {
+                // Where it is, only membership knows.
+                let known = self.lives[from].gossip.as_ref().is_none_or(|gossip| gossip.knows(id));
+                receivers.extend(self.by_id.get(&id).filter(|_| known));
+            }
             To::Group(group) => {
                 let members = self.members.get(&group).map_or(&[][..], |members| members);
-                self.receivers.extend(members.iter().filter(|&&member| member != from));
+                receivers.extend(members.iter().filter(|&&member| member != from));
             }
         }
+        self.launch(from, &receivers, datagram);
+        self.receivers = receivers;
+    }
+
+    fn launch(&mut self, from: usize, receivers: &[usize], datagram: &[u8]) {
         let kind = datagram[0] & 0xf;
         let wire = &mut self.wires[usize::from(kind)];
-        let copies = self.receivers.len() as u64;
+        let copies = receivers.len() as u64;
         wire.sent += 1;
         wire.copies += copies;
         wire.bytes += (1 + copies) * (HEADERS + datagram.len()) as u64;
-        self.net.send(from, &self.receivers, if kind == 1 { DATA } else { OTHER }, datagram);
+        self.net.send(from, receivers, if kind == 1 { DATA } else { OTHER }, datagram);
     }
 
     /// Virtual time in microseconds.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `grouping.rs` | who is in which group: n nodes, d groups a node, s nodes a group (Ricochet §5) |
 //! | `cluster.rs`, `outbox.rs` | nodes on `netlab`'s virtual network: they join, crash, are cut off, send |
+//! | `gossip.rs` | membership by gossip beside each node, where it is wanted |
 //! | `ledger.rs` | what was sent and what became of it at each member; stops at the first thing that must not be |
 //! | `traffic.rs` | packets to random groups from random members at a given rate |
 //! | `bench.rs`, `figures.rs` | one run of the papers' setting, and its figures |
@@ -16,6 +17,7 @@
 pub mod bench;
 pub mod cluster;
 pub mod figures;
+mod gossip;
 pub mod grouping;
 pub mod ledger;
 mod ordered;

@@ -110,7 +110,7 @@ impl Story {
             ask,
             ..base
         };
-        let config = ClusterConfig { weather, node, c: draw(6) as u8, seed, clock: None };
+        let config = ClusterConfig { weather, node, c: draw(6) as u8, ..ClusterConfig::new(seed) };
         let packets = 100 + draw(400);
         let interval_us = [50, 300, 2_000, 10_000][draw(4)];
         let size_max = [1, 100, 1_300][draw(3)];
