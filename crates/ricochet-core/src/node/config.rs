@@ -137,6 +137,14 @@ impl NodeConfig {
         }
     }
 
+    /// Slingshot (Slingshot §3): in a single group the node is the same, with one region and one bin. Phase 1 are its
+    /// repairs at the rate of fire (r, c), c being the group's. Phase 2 asks for what is still missing 100 ms after it
+    /// was found out: `sender_tries` times the sender, then any receiver in the view, which may be partial.
+    pub fn slingshot(id: NodeId, r: u8, sender_tries: u8) -> Self {
+        let papers = Self::new(id);
+        Self { r, ask: AskConfig { sender_tries, ..papers.ask }, ..papers }
+    }
+
     /// For applications: what is lost comes back within some milliseconds, also where groups are nearly silent. The
     /// papers' setting waits for repairs as long as they take; here the recovery ladder has a time for each rung:
     ///
