@@ -2,6 +2,8 @@
 //!
 //! Over the control socket it is one JSON document, this file's [`Status`] field by field. Fields are added, never renamed.
 
+mod feedback;
+
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io::{self, Read as _};
@@ -19,6 +21,8 @@ use crate::clock;
 use crate::filter::DroppedCounts;
 use crate::queue::{Policy, QueueCounts};
 use crate::shared::{Core, Failed, Shared};
+
+pub use feedback::{DealingsStatus, LatencyStatus, ReceptionStatus, TrafficStatus, VolumeStatus};
 
 /// Largest document that is read, in bytes.
 const DOCUMENT_BYTES_MAX: u64 = 1 << 26;
@@ -49,6 +53,10 @@ pub struct Status {
     pub peers: Vec<PeerStatus>,
     /// IP groups joined.
     pub ip_groups: usize,
+    /// Datagrams that it sent, by kind.
+    pub sent: TrafficStatus,
+    /// Datagrams that came, by kind.
+    pub received: TrafficStatus,
     /// What it has done (`ricochet_core::node::NodeCounts`).
     pub counts: Counts,
     /// Repairs that brought back something else than they named, by what was wrong.
@@ -84,6 +92,10 @@ pub struct GroupStatus {
     pub c: u8,
     /// Other nodes known to be in it.
     pub members: usize,
+    /// Data packets that this node sent to it.
+    pub sent: VolumeStatus,
+    /// Data packets from others.
+    pub reception: ReceptionStatus,
 }
 
 /// A subscription.
@@ -110,6 +122,8 @@ pub struct PeerStatus {
     pub address: SocketAddr,
     /// In how many groups it is.
     pub groups: usize,
+    /// What this node has had to do with it; nothing if left out.
+    pub dealings: Option<DealingsStatus>,
 }
 
 /// What the receiving sockets have done.
@@ -198,9 +212,11 @@ impl Shared {
         };
         match self.core() {
             Ok(core) => core.tell(&mut status, &published.peers),
-            Err(Failed(why)) => status.failed = Some(why),
+            Err(Failed(why)) => {
+                status.failed = Some(why);
+                status.peers = published.peers.iter().map(PublishedPeer::status).collect();
+            }
         }
-        status.peers = published.peers.iter().map(PublishedPeer::status).collect();
         status
     }
 
@@ -226,12 +242,24 @@ impl Core {
         status.counts = of_core(counts);
         status.unsound = by_reason(counts.unsound.iter());
         status.malformed = by_reason(counts.malformed.iter());
-        let groups = self.out.groups.iter().map(|(&id, joined)| GroupStatus {
-            name: joined.name.to_string(),
-            c: joined.c,
-            members: members(peers, id),
+        let feedback = self.node.feedback(clock::now_us());
+        status.sent = (&feedback.sent).into();
+        status.received = (&feedback.received).into();
+        let groups = self.out.groups.iter().map(|(&id, joined)| {
+            let seen = feedback.groups.binary_search_by_key(&id, |group| group.group);
+            let seen = seen.ok().map(|at| &feedback.groups[at]);
+            GroupStatus {
+                name: joined.name.to_string(),
+                c: joined.c,
+                members: members(peers, id),
+                sent: seen.map_or_else(VolumeStatus::default, |group| group.sent.into()),
+                reception: seen.map_or_else(ReceptionStatus::default, |group| (&group.reception).into()),
+            }
         });
         status.groups = groups.collect();
+        let dealings = |id| feedback.peers.iter().find(|peer| peer.peer == id).map(DealingsStatus::from);
+        status.peers =
+            peers.iter().map(|peer| PeerStatus { dealings: dealings(peer.id), ..peer.status() }).collect();
         status.groups.sort_by(|a, b| a.name.cmp(&b.name));
         let takers = self.out.takers.iter().flatten().map(|taker| SubscriptionStatus {
             waiting: taker.queue.len(),
@@ -250,7 +278,8 @@ impl Core {
 
 impl PublishedPeer {
     fn status(&self) -> PeerStatus {
-        PeerStatus { id: self.id.to_string(), address: self.address, groups: self.groups.len() }
+        let groups = self.groups.len();
+        PeerStatus { id: self.id.to_string(), address: self.address, groups, dealings: None }
     }
 }
 
