@@ -13,7 +13,7 @@ fn an_application_sends_and_receives_without_allocating() {
     let nodes = lan.start(|_, builder| builder.max_delay(None));
     let subscriptions = join_all(&nodes, "g");
     let sender = nodes[0].sender("g").unwrap();
-    let mut run = || {
+    let run = || {
         for number in 0..MESSAGES {
             sender.send(&number.to_be_bytes()).unwrap();
             subscriptions[1].recv().unwrap();
