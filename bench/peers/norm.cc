@@ -13,8 +13,11 @@
 static const int READY_CHECK_MS = 20, PORT = 31000;
 static const size_t HELLO_SIZE = MESSAGE_SIZE_MIN;
 
+// How often a tuned sender asks who follows, before the start: 1,024 streams asking each millisecond would start nothing.
+static const double START_GRTT_S = 0.1;
+
 // One budget for the buffers of all streams of a host.
-static const uint32_t BUFFERS_ALL = 64 << 20, BUFFER_MAX = 1 << 20, BUFFER_MIN = 64 << 10;
+static const uint32_t BUFFERS_ALL = 32 << 20, BUFFER_MAX = 8 << 20, BUFFER_MIN = 32 << 10;
 
 static const uint8_t HELLO[HELLO_SIZE] = {0};
 
@@ -45,8 +48,14 @@ static uint32_t buffer_size(const struct system *s) {
     return std::min(std::max(share, BUFFER_MIN), BUFFER_MAX);
 }
 
+static double tuned_grtt_s(const struct system *s) { return setting_number(&s->p, "grtt_us", 1000) * 1e-6; }
+
+static bool unicast_nacks(const struct system *s) {
+    return s->tuned && setting_number(&s->p, "unicast_nack", 1) != 0;
+}
+
 static void start_receiver(const struct system *s, NormSessionHandle session) {
-    if (s->tuned) NormSetDefaultUnicastNack(session, setting_number(&s->p, "unicast_nack", 1) != 0);
+    NormSetDefaultUnicastNack(session, unicast_nacks(s));
     NormSetDefaultSyncPolicy(session, NORM_SYNC_STREAM);
     NormSetRxCacheLimit(session, 4096);
     if (!NormStartReceiver(session, buffer_size(s))) fail("norm: cannot start a receiver");
@@ -54,13 +63,14 @@ static void start_receiver(const struct system *s, NormSessionHandle session) {
 }
 
 static void tune_sender(const struct system *s, NormSessionHandle session) {
-    NormSetGrttEstimate(session, setting_number(&s->p, "grtt_us", 1000) * 1e-6);
+    if (unicast_nacks(s)) NormSetTxOnly(session, true, false); // requests come to its own port: no need to hear the group
+    NormSetGrttEstimate(session, std::max(START_GRTT_S, tuned_grtt_s(s)));
     NormSetGrttMax(session, 0.1);
     NormSetGrttProbingMode(session, NORM_PROBE_NONE);
     NormSetBackoffFactor(session, setting_number(&s->p, "backoff", 0));
     NormSetGroupSize(session, s->p.receivers);
     NormSetFlowControl(session, 0.0);
-    NormSetTxRobustFactor(session, (int)setting_number(&s->p, "robust", 4));
+    NormSetTxRobustFactor(session, (int)setting_number(&s->p, "robust", 2));
 }
 
 // The library sends from the buffer that it is given, and reports when it has done with it.
@@ -164,8 +174,12 @@ static void handle_event(struct system *s, const NormEvent *event) {
         if (s->objects) free((void *)NormDataAccessData(event->object));
         break;
     case NORM_TX_WATERMARK_COMPLETED:
-        if (NormGetAckingStatus(event->session, NORM_NODE_ANY) == NORM_ACK_SUCCESS) channel->followed = true;
-        else NormResetWatermark(event->session);
+        if (NormGetAckingStatus(event->session, NORM_NODE_ANY) != NORM_ACK_SUCCESS) {
+            NormResetWatermark(event->session);
+            break;
+        }
+        channel->followed = true;
+        if (s->tuned) NormSetGrttEstimate(event->session, tuned_grtt_s(s));
         break;
     default:
         break;
