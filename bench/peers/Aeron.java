@@ -32,6 +32,8 @@ final class Aeron {
     private static final long STREAMS_BUFFER = 16 << 20;
     private static final int TERM_MIN = 64 << 10;
     private static final int TERM_MAX = 16 << 20;
+    /** After how long a silent peer is given up: a busy machine is no reason to lose a stream. */
+    private static final long PATIENCE_NS = TimeUnit.SECONDS.toNanos(60);
     private static final long RETRY_NS = 100_000;
     private static final int FIRST_STREAM = 1000;
 
@@ -80,7 +82,9 @@ final class Aeron {
         final Aeron participant = new Aeron(args);
         final MediaDriver.Context driver = participant.driver();
         MediaDriver.launch(driver);
-        final Context context = new Context().aeronDirectoryName(driver.aeronDirectoryName());
+        final Context context = new Context()
+            .aeronDirectoryName(driver.aeronDirectoryName())
+            .driverTimeoutMs(TimeUnit.NANOSECONDS.toMillis(PATIENCE_NS));
         final io.aeron.Aeron client = io.aeron.Aeron.connect(context);
         if (participant.sends) {
             participant.send(client);
@@ -98,6 +102,10 @@ final class Aeron {
             .dirDeleteOnShutdown(false)
             .termBufferSparseFile(true)
             .performStorageChecks(false)
+            .clientLivenessTimeoutNs(PATIENCE_NS)
+            .imageLivenessTimeoutNs(PATIENCE_NS)
+            .publicationConnectionTimeoutNs(PATIENCE_NS)
+            .publicationUnblockTimeoutNs(2 * PATIENCE_NS)
             .conductorIdleStrategy(idle())
             .senderIdleStrategy(idle())
             .receiverIdleStrategy(idle())
@@ -129,6 +137,9 @@ final class Aeron {
             final long share = STREAMS_BUFFER / ((long)groups * senders);
             final int term = (int)Math.min(TERM_MAX, Math.max(TERM_MIN, Long.highestOneBit(share)));
             channel.termLength(term);
+            if (tuned) {
+                channel.minFlowControl(receivers, "30s"); // waits for the slowest of all receivers, and for all to be there
+            }
         }
         return channel.build();
     }
