@@ -1,5 +1,5 @@
 // What every participant written in C shares: the command line of the rig, its lines on standard input and output,
-// the messages, the schedule of a sender and the records of a receiver. docs/bench.md says what the rig expects.
+// the messages, the schedule of a sender and the records of a receiver. docs/participants.md says what the rig expects.
 #ifndef PARTICIPANT_H
 #define PARTICIPANT_H
 
