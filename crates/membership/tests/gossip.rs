@@ -142,6 +142,56 @@ fn a_node_cut_off_for_long_is_welcomed_back_though_forgotten() {
 }
 
 #[test]
+fn who_slept_blames_hardly_anybody() {
+    let mut blamed = 0;
+    for seed in 0..SEEDS {
+        let mut net = cluster(seed, 16, 0.02);
+        net.run_until_right(10 * SECOND_US);
+        for _ in 0..5 {
+            net.put_to_sleep(3, 2 * SECOND_US);
+            net.run_us(6 * SECOND_US);
+        }
+        assert_eq!(net.wrong(), [""; 0]);
+        assert!(net.node(3).counts().rejoined > 0, "it was taken for dead itself");
+        let others: u64 =
+            (0..16).filter(|&place| place != 3).map(|place| net.node(place).counts().rejoined).sum();
+        blamed += others;
+    }
+    assert!(blamed <= 3, "{blamed} in a hundred sleeps");
+}
+
+#[test]
+fn the_same_seed_tells_the_same_story() {
+    let trace = |seed| {
+        let mut net = cluster(seed, 16, 0.1);
+        net.record_max = usize::MAX;
+        net.run_us(2 * SECOND_US);
+        net.crash(3);
+        net.run_us(4 * SECOND_US);
+        net.recorded
+    };
+    assert_eq!(trace(5), trace(5));
+    assert_ne!(trace(5), trace(6));
+}
+
+#[test]
+fn of_two_nodes_with_one_id_all_see_one() {
+    let mut net = cluster(1, 6, 0.0);
+    net.run_until_right(5 * SECOND_US);
+    let id = net.node(1).peers().next().expect("a peer").id;
+    net.start(6, |me, chance| {
+        let me = membership::Me { id, ..me };
+        Membership::Gossip(membership::Gossip::new(GossipConfig::lan(), me, &[address(0)], chance).unwrap())
+    });
+    net.run_us(3 * SECOND_US);
+    let seen: Vec<_> = (1..6).filter_map(|place| net.node(place).address(id)).collect();
+    assert!(seen.windows(2).all(|pair| pair[0] == pair[1]), "{seen:?}");
+    assert!(net.node(2).counts().dropped.count(Dropped::Twin) > 0);
+    net.crash(6);
+    net.run_until_right(5 * SECOND_US);
+}
+
+#[test]
 fn a_storm_passes() {
     for seed in 0..SEEDS {
         let mut net = cluster(seed, 24, 0.0);

@@ -26,7 +26,10 @@ use crate::Output;
 use crate::allowance::Allowance;
 use crate::counters::{Counts, Dropped};
 use crate::directory::{Directory, Entry};
-use crate::wire::{DATAGRAM_MAX, DIGEST_ENTRIES_MAX, Datagram, Known, StepsView, list_check, write_digest};
+use crate::wire::{
+    DATAGRAM_MAX, DIGEST_ENTRIES_MAX, Datagram, Known, StepsView, WHERE_HEADER, WHO_MAX, WhoView, list_check,
+    write_digest, write_where,
+};
 pub(crate) use asks::Lack;
 pub use config::ListsConfig;
 pub(crate) use list::List;
@@ -53,8 +56,8 @@ pub(crate) struct Exchange {
     next_digest_us: Option<u64>,
     /// The member from which on a digest tells what we hold.
     digest_from: NodeId,
-    /// A member that spoke of one who is none here: it knows more members.
-    pub(crate) knows_more: Option<SocketAddr>,
+    /// Nodes that a member spoke of lately, and that are no members here.
+    pub(crate) strangers: Vec<NodeId>,
     /// What all peers together may have of us.
     allowance: Allowance,
     rng: ChaCha8Rng,
@@ -76,7 +79,7 @@ impl Exchange {
             waiting: BTreeSet::new(),
             next_digest_us: None,
             digest_from: NodeId(0),
-            knows_more: None,
+            strangers: Vec::new(),
             allowance: Allowance::new(config.bytes_per_second_all),
             rng,
             counts: Counts::default(),
@@ -183,7 +186,8 @@ impl Exchange {
             Datagram::Steps(steps) => self.handle_steps(now_us, from, *steps),
             Datagram::Wants(wants) => self.handle_wants(now_us, sender, from, *wants, out),
             Datagram::Chunk(chunk) => self.handle_chunk(now_us, from, chunk, out),
-            Datagram::Swim(_) | Datagram::Hello(_) => {}
+            Datagram::Who(who) => self.answer_who(from, *who, out),
+            Datagram::Swim(_) | Datagram::Hello(_) | Datagram::Where(_) => {}
         }
         // An ask that became due by this is sent without waiting for a timer.
         self.ask_due(now_us, out);
@@ -219,13 +223,16 @@ impl Exchange {
         out: &mut impl Output,
     ) {
         let mut newer_here = Vec::new();
+        self.strangers.clear();
         for known in digest.entries() {
             let held = match self.directory.get(known.id) {
                 Some(entry) => entry.list.version,
                 None if known.id == self.own_id => self.own.version,
                 None => {
                     self.counts.dropped.add(Dropped::Unknown);
-                    self.knows_more = Some(from);
+                    if self.strangers.len() < WHO_MAX {
+                        self.strangers.push(known.id);
+                    }
                     continue;
                 }
             };
@@ -307,6 +314,15 @@ impl Exchange {
         });
         if replaced.is_ok() {
             self.settle(now_us, id);
+        }
+    }
+
+    /// Tells where members are.
+    fn answer_who(&mut self, from: SocketAddr, who: WhoView<'_>, out: &mut impl Output) {
+        let places = who.ids().filter_map(|id| Some((id, self.directory.get(id)?.peer.address)));
+        let length = write_where(places, &mut self.scratch[..]);
+        if length > WHERE_HEADER {
+            self.send_scratch(from, length, out);
         }
     }
 

@@ -23,14 +23,14 @@ use crate::counters::Dropped;
 use crate::exchange::Exchange;
 use crate::me::{ConfigError, Me};
 use crate::wire::swim::{Identity, SwimCodec, SwimView, canonical, is_sendable};
-use crate::wire::{Datagram, HEADER, Kind};
+use crate::wire::{DATAGRAM_MAX, Datagram, HEADER, Kind, WhereView, write_who};
 pub use config::GossipConfig;
 use events::{Dead, Events, News};
 use rejoin::{Rejoin, Reviving};
 use timers::Timers;
 
-/// Members that know more are asked for them no more often than this.
-const FEED_PERIOD_MIN_US: u64 = 200_000;
+/// Members are asked for others no more often than this.
+const WHO_PERIOD_US: u64 = 200_000;
 
 /// A node that finds the others by asking one of them, and notices who dies.
 pub struct Gossip {
@@ -45,8 +45,9 @@ pub struct Gossip {
     next_seed_us: u64,
     /// Place of the seed that is asked next.
     seed: usize,
-    /// From when on a member that knows more is asked.
-    next_feed_us: u64,
+    /// Nodes whose addresses were asked for.
+    strangers: Vec<NodeId>,
+    next_who_us: u64,
     rejoin: Rejoin,
     reviving: Reviving,
     left: bool,
@@ -90,7 +91,8 @@ impl Gossip {
             connected: false,
             next_seed_us: 0,
             seed,
-            next_feed_us: 0,
+            strangers: Vec::new(),
+            next_who_us: 0,
             rejoin: Rejoin::default(),
             reviving: Reviving::default(),
             left: false,
@@ -118,9 +120,10 @@ impl Gossip {
                 self.rejoin_if_due(now_us, out);
             }
             Ok(Datagram::Hello(_)) => self.exchange.counts.dropped.add(Dropped::Unused),
+            Ok(Datagram::Where(places)) => self.handle_where(now_us, from, places, out),
             Ok(datagram) => {
                 self.exchange.handle_datagram(now_us, from, &datagram, out);
-                self.ask_who_knows_more(now_us, out);
+                self.ask_who(now_us, from, out);
             }
             Err(reason) => self.exchange.counts.malformed.add(reason),
         }
@@ -257,12 +260,34 @@ impl Gossip {
         }
     }
 
-    /// Asks a member that spoke of one who is none here for its members.
-    fn ask_who_knows_more(&mut self, now_us: u64, out: &mut impl Output) {
-        let Some(address) = self.exchange.knows_more.take() else { return };
-        if now_us >= self.next_feed_us {
-            self.next_feed_us = now_us + FEED_PERIOD_MIN_US;
-            self.announce(now_us, address, out);
+    /// Asks a member that spoke of others who are none here where these are.
+    fn ask_who(&mut self, now_us: u64, from: SocketAddr, out: &mut impl Output) {
+        let strangers = std::mem::take(&mut self.exchange.strangers);
+        if strangers.is_empty() || now_us < self.next_who_us {
+            return;
+        }
+        self.next_who_us = now_us + WHO_PERIOD_US;
+        let mut question = [0; DATAGRAM_MAX];
+        let length = write_who(&strangers, &mut question);
+        self.strangers = strangers;
+        self.exchange.send(from, &question[..length], out);
+    }
+
+    /// Asks those who are said to be there: they are believed once they answer themselves.
+    fn handle_where(&mut self, now_us: u64, from: SocketAddr, places: WhereView<'_>, out: &mut impl Output) {
+        if self.exchange.directory.id_at(from).is_none() {
+            self.exchange.counts.dropped.add(Dropped::Stranger);
+            return;
+        }
+        for (id, address) in places.places() {
+            let Some(at) = self.strangers.iter().position(|&stranger| stranger == id) else {
+                self.exchange.counts.dropped.add(Dropped::Unasked);
+                continue;
+            };
+            self.strangers.swap_remove(at);
+            if self.exchange.directory.get(id).is_none() && address != self.foca.identity().address {
+                self.announce(now_us, address, out);
+            }
         }
     }
 

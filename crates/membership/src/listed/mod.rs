@@ -125,7 +125,7 @@ impl Static {
                     self.exchange.counts.dropped.add(reason);
                 }
             }
-            Ok(Datagram::Swim(_)) => self.exchange.counts.dropped.add(Dropped::Unused),
+            Ok(Datagram::Swim(_) | Datagram::Where(_)) => self.exchange.counts.dropped.add(Dropped::Unused),
             Ok(datagram) => self.exchange.handle_datagram(now_us, from, &datagram, out),
             Err(reason) => self.exchange.counts.malformed.add(reason),
         }

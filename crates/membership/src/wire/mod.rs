@@ -7,6 +7,7 @@ mod hello;
 mod list;
 mod steps;
 pub mod swim;
+mod who;
 
 pub use digest::{DIGEST_ENTRIES_MAX, DigestView, Known, write_digest};
 pub use hello::Hello;
@@ -15,6 +16,8 @@ pub use list::{
     write_wants,
 };
 pub use steps::{STEP_GROUPS_MAX, STEP_HEADER, STEPS_HEADER, STEPS_MAX, StepParts, StepView, StepsView};
+
+pub use who::{WHERE_HEADER, WHO_MAX, WhereView, WhoView, write_where, write_who};
 
 use ricochet_core::{GroupId, NodeId};
 
@@ -45,6 +48,10 @@ pub enum Kind {
     Chunk = 5,
     /// A sign of life of a node that others know from a file.
     Hello = 6,
+    /// A question for the addresses of nodes.
+    Who = 7,
+    /// The answer to it.
+    Where = 8,
 }
 
 impl Kind {
@@ -64,6 +71,8 @@ impl Kind {
             4 => Ok(Self::Wants),
             5 => Ok(Self::Chunk),
             6 => Ok(Self::Hello),
+            7 => Ok(Self::Who),
+            8 => Ok(Self::Where),
             _ => Err(Malformed::Kind),
         }
     }
@@ -92,6 +101,10 @@ pub enum Datagram<'a> {
     Chunk(ChunkView<'a>),
     /// A sign of life.
     Hello(Hello),
+    /// A question for the addresses of nodes.
+    Who(WhoView<'a>),
+    /// The answer to it.
+    Where(WhereView<'a>),
 }
 
 impl<'a> Datagram<'a> {
@@ -112,6 +125,8 @@ impl<'a> Datagram<'a> {
             Kind::Wants => WantsView::read(reader).map(Self::Wants),
             Kind::Chunk => ChunkView::read(reader).map(Self::Chunk),
             Kind::Hello => Hello::read(reader).map(Self::Hello),
+            Kind::Who => WhoView::read(reader).map(Self::Who),
+            Kind::Where => WhereView::read(reader).map(Self::Where),
         }
     }
 }

@@ -113,8 +113,9 @@ impl<'a> SwimView<'a> {
 pub fn is_sendable(address: SocketAddr) -> bool {
     let ip = address.ip();
     let broadcast = ip == IpAddr::V4(Ipv4Addr::BROADCAST);
-    let mapped = matches!(ip, IpAddr::V6(ip) if ip.to_ipv4_mapped().is_some());
-    address.port() != 0 && !ip.is_unspecified() && !ip.is_multicast() && !broadcast && !mapped
+    // A link-local address means another host on each link, and the link does not travel.
+    let unclear = matches!(ip, IpAddr::V6(ip) if ip.to_ipv4_mapped().is_some() || ip.is_unicast_link_local());
+    address.port() != 0 && !ip.is_unspecified() && !ip.is_multicast() && !broadcast && !unclear
 }
 
 /// An address as it travels: an IPv4 address in IPv6 clothes is undressed, flow and scope are left out.
@@ -122,17 +123,32 @@ pub fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-fn read_identity(from: &mut Reader<'_>) -> Result<Identity, Malformed> {
+pub(super) fn read_address(from: &mut Reader<'_>) -> Result<SocketAddr, Malformed> {
     let ip = match from.u8()? {
         4 => IpAddr::V4(Ipv4Addr::from(from.array::<4>()?)),
         6 => IpAddr::V6(Ipv6Addr::from(from.array::<16>()?)),
         _ => return Err(Malformed::Address),
     };
     let address = SocketAddr::new(ip, from.u16()?);
-    if !is_sendable(address) {
-        return Err(Malformed::Address);
+    if is_sendable(address) { Ok(address) } else { Err(Malformed::Address) }
+}
+
+pub(super) fn put_address(address: SocketAddr, mut put: impl FnMut(&[u8])) {
+    match address.ip() {
+        IpAddr::V4(ip) => {
+            put(&[4]);
+            put(&ip.octets());
+        }
+        IpAddr::V6(ip) => {
+            put(&[6]);
+            put(&ip.octets());
+        }
     }
-    let identity = Identity { address, id: from.id()?, life: from.u64()? };
+    put(&address.port().to_be_bytes());
+}
+
+fn read_identity(from: &mut Reader<'_>) -> Result<Identity, Malformed> {
+    let identity = Identity { address: read_address(from)?, id: from.id()?, life: from.u64()? };
     if identity.life > LIFE_MAX { Err(Malformed::Reserved) } else { Ok(identity) }
 }
 
@@ -201,17 +217,7 @@ impl Scratch {
     }
 
     fn identity(&mut self, identity: &Identity) {
-        match identity.address.ip() {
-            IpAddr::V4(ip) => {
-                self.put(&[4]);
-                self.put(&ip.octets());
-            }
-            IpAddr::V6(ip) => {
-                self.put(&[6]);
-                self.put(&ip.octets());
-            }
-        }
-        self.put(&identity.address.port().to_be_bytes());
+        put_address(identity.address, |bytes| self.put(bytes));
         self.put(&identity.id.0.to_be_bytes());
         self.put(&identity.life.to_be_bytes());
     }

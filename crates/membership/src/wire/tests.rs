@@ -85,6 +85,19 @@ fn a_hello_is_these_bytes() {
 }
 
 #[test]
+fn questions_for_addresses_are_these_bytes() {
+    let mut bytes = [0; DATAGRAM_MAX];
+    let length = write_who(&[NodeId(7)], &mut bytes);
+    assert_eq!(&bytes[..length], b"\x96\x07\x01\0\0\0\x07");
+    let length = write_where([(NodeId(7), identity(1).address)], &mut bytes);
+    assert_eq!(&bytes[..length], b"\x96\x08\x01\0\0\0\x07\x04\x0a\0\0\x01\x1e\xdd");
+    let many: Vec<_> = (0..100).map(|id| (NodeId(id), "[fd88::1]:1".parse().unwrap())).collect();
+    let length = write_where(many.iter().copied(), &mut bytes);
+    let Ok(Datagram::Where(view)) = Datagram::read(&bytes[..length]) else { panic!("it was written") };
+    assert!(view.places().eq(many.into_iter().take(60)), "as many as have room");
+}
+
+#[test]
 fn the_check_of_a_list_is_that_of_its_bytes() {
     assert_eq!(list_check(&[]), xxhash_rust::xxh3::xxh3_64(b"") as u32);
     let bytes = b"\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x02";
@@ -103,7 +116,7 @@ fn what_is_not_ours_is_refused_by_its_reason() {
     };
     assert_eq!(read(&good), Ok(()));
     assert_eq!(changed(0, 0x95), Err(Malformed::Protocol));
-    assert_eq!(changed(1, 7), Err(Malformed::Kind));
+    assert_eq!(changed(1, 9), Err(Malformed::Kind));
     assert_eq!(changed(2, 5), Err(Malformed::Address), "family");
     assert_eq!(changed(3, 224), Err(Malformed::Address), "multicast");
     assert_eq!(changed(13, 0xff), Err(Malformed::Reserved), "a life far in the future");
@@ -238,7 +251,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_panic_a_reader(kind in 0..8u8, head: [u8; 4], rest in prop::collection::vec(any::<u8>(), 0..1_500)) {
+    fn no_bytes_panic_a_reader(kind in 0..10u8, head: [u8; 4], rest in prop::collection::vec(any::<u8>(), 0..1_500)) {
         for bytes in [[&[0x96, kind][..], &head, &rest].concat(), [&[0x96, kind, 0, 1][..], &rest].concat(), rest] {
             match Datagram::read(&bytes) {
                 Ok(Datagram::Swim(view)) => prop_assert!(view.updates() * 22 <= bytes.len()),
@@ -246,6 +259,8 @@ proptest! {
                 Ok(Datagram::Steps(view)) => prop_assert!(view.steps().count() <= STEPS_MAX),
                 Ok(Datagram::Wants(view)) => prop_assert!(view.wants().count() <= WANTS_MAX),
                 Ok(Datagram::Chunk(view)) => prop_assert!(view.groups().len() <= CHUNK_GROUPS),
+                Ok(Datagram::Who(view)) => prop_assert!(view.ids().count() <= WHO_MAX),
+                Ok(Datagram::Where(view)) => prop_assert!(view.places().count() <= WHO_MAX),
                 Ok(Datagram::Hello(_)) | Err(_) => {}
             }
         }

@@ -50,6 +50,8 @@ pub struct Net {
     pub delay_us: std::ops::Range<u64>,
     /// Nodes of different sides do not hear each other.
     pub sides: BTreeMap<SocketAddr, u8>,
+    /// Nodes that do nothing until some time.
+    asleep: BTreeMap<SocketAddr, u64>,
     pub sent: u64,
     pub sent_bytes: u64,
     /// What was sent lately, to be played again.
@@ -69,6 +71,7 @@ impl Net {
             loss: 0.0,
             delay_us: 50..400,
             sides: BTreeMap::new(),
+            asleep: BTreeMap::new(),
             sent: 0,
             sent_bytes: 0,
             recorded: Vec::new(),
@@ -116,6 +119,12 @@ impl Net {
         self.remove(place);
     }
 
+    /// Stops a node for a while. What comes for it waits, and is read after its timers.
+    pub fn put_to_sleep(&mut self, place: usize, span_us: u64) {
+        self.asleep.insert(address(place), self.now_us + span_us);
+        self.note_due(address(place));
+    }
+
     fn remove(&mut self, place: usize) -> Host {
         let host = self.hosts.remove(&address(place)).expect("it lived");
         self.due.retain(|&(_, at)| at != address(place));
@@ -124,7 +133,8 @@ impl Net {
 
     fn note_due(&mut self, at: SocketAddr) {
         let Some(host) = self.hosts.get_mut(&at) else { return };
-        let due_us = host.node.poll_timeout();
+        let until_us = self.asleep.get(&at).copied().unwrap_or(0);
+        let due_us = host.node.poll_timeout().map(|due_us| due_us.max(until_us));
         if due_us != host.due_us {
             host.due_us.map(|due_us| self.due.remove(&(due_us, at)));
             due_us.map(|due_us| self.due.insert((due_us, at)));
@@ -193,14 +203,17 @@ impl Net {
         let end_us = self.now_us + span_us;
         loop {
             let arrival = self.in_flight.peek().map(|Reverse((at_us, ..))| *at_us);
-            let timer =
-                self.hosts.iter().filter_map(|(&at, host)| Some((host.node.poll_timeout()?, at))).min();
+            let timer = self.due.first().copied();
             let next = arrival.into_iter().chain(timer.map(|(due_us, _)| due_us)).min();
             let Some(next_us) = next.filter(|&next_us| next_us <= end_us) else { break };
             self.now_us = self.now_us.max(next_us);
             let mut sent = Sent::default();
             if arrival == Some(next_us) {
-                let Some(Reverse((_, _, from, to, datagram))) = self.in_flight.pop() else { break };
+                let Some(Reverse((_, serial, from, to, datagram))) = self.in_flight.pop() else { break };
+                if let Some(&until_us) = self.asleep.get(&to).filter(|&&until_us| until_us >= self.now_us) {
+                    self.in_flight.push(Reverse((until_us + 10, serial, from, to, datagram)));
+                    continue;
+                }
                 let Some(host) = self.hosts.get_mut(&to) else { continue };
                 host.node.handle_datagram(self.now_us, from, &datagram, &mut sent);
                 self.carry(to, sent);

@@ -4,7 +4,8 @@
 use std::net::SocketAddr;
 
 use membership::wire::{
-    Chunk, DATAGRAM_MAX, Datagram, Known, STEPS_HEADER, StepParts, StepsView, Want, write_digest, write_wants,
+    Chunk, DATAGRAM_MAX, Datagram, Known, STEPS_HEADER, StepParts, StepsView, WHO_MAX, Want, write_digest,
+    write_wants, write_who,
 };
 use membership::{Gossip, GossipConfig, Me, MemberFile, Membership, Output, Static, StaticConfig};
 use ricochet_core::{GroupId, NodeId};
@@ -47,6 +48,12 @@ pub fn wire(data: &[u8]) {
             list.splice(start..start + view.groups().len(), view.groups());
             let (id, version, check, number) = (view.id, view.version, view.check, view.number);
             Chunk { id, version, check, list: &list, number }.write(&mut again)
+        }
+        Datagram::Who(view) => write_who(&view.ids().collect::<Vec<NodeId>>(), &mut again),
+        // Written only as far as there is room in any case.
+        Datagram::Where(view) => {
+            assert!((1..=WHO_MAX).contains(&view.places().count()));
+            return;
         }
         Datagram::Hello(hello) => {
             let bytes = hello.to_wire();
