@@ -1,9 +1,9 @@
 //! What a change of the view and one received packet cost a node: for a stopwatch, and for
 //! `valgrind --tool=callgrind`.
 //!
-//! `node_cost [GROUPS_PER_NODE] [NODES] [PACKETS]` takes the papers' grouping, ten nodes a group, and 1,024-byte
-//! packets through reader, tracker and bins at (8,5). Under callgrind, pass `--toggle-collect='*measured*'` to count
-//! the packets alone.
+//! `node_cost [GROUPS_PER_NODE] [NODES] [PACKETS]`, without arguments for 2 and for 1,024 groups a node, takes the
+//! papers' grouping, ten nodes a group, and 1,024-byte packets through reader, tracker and bins at (8,5). Under
+//! callgrind, pass `--toggle-collect='*measured*'` to count the packets alone.
 #![allow(clippy::disallowed_methods, reason = "a stopwatch")]
 
 #[path = "../tests/common/mod.rs"]
@@ -23,8 +23,15 @@ const PAYLOAD: [u8; 1_024] = [7; 1_024];
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
-    let mut number = |default: usize| arguments.next().map_or(default, |n| n.parse().expect("a number"));
-    let (d, n, packets) = (number(1_024), number(64), number(200_000));
+    let mut number = || arguments.next().map(|n| n.parse::<usize>().expect("a number"));
+    let (d, n, packets) = (number(), number().unwrap_or(64), number().unwrap_or(200_000));
+    // The two ends of the paper's range (Ricochet Fig. 11), if none is named.
+    for d in d.map_or(vec![2, 1_024], |d| vec![d]) {
+        cost(d, n, packets);
+    }
+}
+
+fn cost(d: usize, n: usize, packets: usize) {
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     let grouping = common::grouping(&mut rng, n, d, 10);
     let (groups, view) = (common::groups(&grouping[0], 5), common::view(&grouping));
