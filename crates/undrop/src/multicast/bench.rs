@@ -68,7 +68,8 @@ pub(crate) struct Args {
     /// How long a repair may stay part-filled, or `none` as in the papers
     #[arg(long, value_name = "TIME", default_value = "none", value_parser = parse_max_delay)]
     max_delay: MaxDelay,
-    /// What repairs carry: the XOR of their packets, or their names alone (`digest`)
+    /// What repairs carry: the XOR of their packets, their names alone (`digest`), or
+    /// whichever suits (`auto`)
     #[arg(long, value_enum, default_value_t = Repair::Xor)]
     repair: Repair,
     /// Whether what repairs leave missing is asked for
@@ -107,6 +108,7 @@ pub(crate) struct Args {
 enum Repair {
     Xor,
     Digest,
+    Auto,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -143,6 +145,7 @@ impl Args {
             content: match self.repair {
                 Repair::Xor => Content::Xor,
                 Repair::Digest => Content::Names,
+                Repair::Auto => Content::Auto,
             },
             nak: self.nak == Switch::On,
             loss: self.loss.clone(),
@@ -219,7 +222,7 @@ mod tests {
     fn mistakes_are_named() {
         for (line, said) in [
             ("--loss maybe", "expected a loss model"),
-            ("--repair both", "possible values: xor, digest"),
+            ("--repair both", "possible values: xor, digest, auto"),
             ("--nak perhaps", "possible values: on, off"),
             ("--seeds 0", "1..=1000"),
             ("--r many", "invalid digit"),
