@@ -17,29 +17,36 @@ pub(crate) struct Drain {
     pub(crate) group: Option<GroupSocket>,
     pub(crate) own: OwnSocket,
     pub(crate) filter: Filter,
+    /// What came to the own socket, until the group socket has been read too.
+    pub(crate) late: Ring,
     pub(crate) dropped: DroppedCounts,
 }
 
 impl Drain {
     /// Takes what waits, as much as one call of the kernel hands over; returns whether more may wait.
+    ///
+    /// A repair follows the packets in it, but by another socket. So the own socket is read first and queued last: whatever
+    /// a repair names that is not queued ahead of it had not come when it came.
     pub(crate) fn drain(&mut self, shared: &Shared) -> io::Result<bool> {
-        let Self { group, own, filter, dropped } = self;
+        let Self { group, own, filter, late, dropped } = self;
         let mut more;
         {
             let groups = shared.joined.read().unwrap_or_else(PoisonError::into_inner);
             let mut ring = shared.ring.lock().unwrap_or_else(PoisonError::into_inner);
             let mut letters = shared.letters.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut rings = Rings { ring: &mut ring, letters: &mut letters, dropped };
+            let mut rings = Rings { ring: late, letters: &mut letters, dropped };
             more = own.recv(|from, datagram| {
                 let looked = filter.look(&groups, Via::Own, from, datagram);
                 rings.keep(from, looked);
             })?;
+            let mut rings = Rings { ring: &mut ring, ..rings };
             if let Some(group) = group {
                 more |= group.recv(|from, _, datagram| {
                     let looked = filter.look(&groups, Via::Group, from, datagram);
                     rings.keep(from, looked);
                 })?;
             }
+            ring.append(late);
         }
         self.publish(shared);
         Ok(more)

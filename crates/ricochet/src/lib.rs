@@ -51,8 +51,8 @@ mod wake;
 
 pub use builder::Builder;
 pub use config::{
-    BuffersSection, Config, ConfigError, GROUP_ADDRESSES_MAX, GROUP_PORT, KeySection, MembershipSection,
-    NakSection, NodeSection, PORT, RepairMode, RepairSection,
+    AnnounceSection, BuffersSection, Config, ConfigError, GROUP_ADDRESSES_MAX, GROUP_PORT, KeySection,
+    MembershipSection, NakSection, NodeSection, PORT, RepairMode, RepairSection,
 };
 pub use error::{JoinError, RecvError, RecvTimeoutError, SendError, StartError, TryRecvError};
 pub use joining::{GROUP_NAME_MAX, JoinOptions, Order};

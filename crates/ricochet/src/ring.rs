@@ -66,6 +66,15 @@ impl Ring {
         true
     }
 
+    /// Takes all that waits in another ring of slots as long, and gives room for it.
+    pub(crate) fn append(&mut self, other: &mut Self) {
+        while let Some(slot) = other.queue.pop_front() {
+            let room = self.room(slot.from);
+            other.idle.push(room);
+            self.queue.push_back(slot);
+        }
+    }
+
     /// Moves up to `count` datagrams, the oldest first, behind those in `batch`.
     pub(crate) fn take(&mut self, count: usize, batch: &mut VecDeque<Slot>) {
         let count = count.min(self.queue.len());
@@ -134,6 +143,19 @@ mod tests {
         }
         assert_eq!((ring.made, ring.dropped()), (5, 0));
         assert!(!ring.push(from(), &[0; 5]), "longer than a slot");
+    }
+
+    #[test]
+    fn a_ring_takes_over_what_waits_in_another() {
+        let [mut ring, mut other] = [1, 2].map(|seed| Ring::new(8, 4, seed));
+        for round in 0..50u8 {
+            ring.push(from(), &[round]);
+            (1..4).for_each(|step| assert!(other.push(from(), &[round + step])));
+            ring.append(&mut other);
+            assert!(other.is_empty());
+            assert_eq!(drained(&mut ring), [round, round + 1, round + 2, round + 3]);
+        }
+        assert!(ring.made + other.made <= 7, "slots go back and forth");
     }
 
     #[test]

@@ -84,7 +84,13 @@ pub(crate) fn start(builder: Builder) -> Result<Node, StartError> {
         config,
     });
     let filter = Filter { id, own: address, seal, injection };
-    let drain = Drain { group: sockets.group, own: sockets.own, filter, dropped: DroppedCounts::default() };
+    let drain = Drain {
+        group: sockets.group,
+        own: sockets.own,
+        filter,
+        late: Ring::new(netio::multicast::RECEIVED_MAX, slot, rng.next_u64()),
+        dropped: DroppedCounts::default(),
+    };
     let (stop, threads) = spawn(&shared, drain, members, control)?;
     Ok(Node::new(shared, lengths, stop, threads))
 }

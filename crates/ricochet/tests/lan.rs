@@ -3,16 +3,17 @@
 mod common;
 
 use common::{LONG, Lan, join_all, loss, meet, next, number, numbers};
-use ricochet::{Builder, ClusterKey, Event, JoinOptions, Order};
+use ricochet::{Builder, ClusterKey, Event, JoinOptions, Order, RepairMode};
 
 type Road = (&'static str, fn(Builder) -> Builder);
 
 /// All roads: multicast over IPv4, over IPv6, with a draining thread, with a key, and unicast.
-fn roads() -> [Road; 5] {
+fn roads() -> [Road; 6] {
     [
         ("IPv4", |builder| builder),
         ("IPv6", |builder| builder.ipv6(true)),
         ("draining thread", |builder| builder.drain_thread(true)),
+        ("auto", |builder| builder.repair(RepairMode::Auto)),
         ("key", |builder| builder.key(ClusterKey::new([7; 32]))),
         ("unicast", |builder| builder.unicast(true)),
     ]

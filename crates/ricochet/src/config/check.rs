@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use ricochet_core::bins::Content;
 use ricochet_core::groups::GROUPS_MAX;
-use ricochet_core::node::AskConfig;
+use ricochet_core::node::{AnnounceConfig, AskConfig};
 use ricochet_core::{NodeConfig, NodeId};
 
-use super::{Config, ConfigError, GROUP_ADDRESSES_MAX, NakSection, NodeSection, RepairMode};
+use super::{AnnounceSection, Config, ConfigError, GROUP_ADDRESSES_MAX, NakSection, NodeSection, RepairMode};
 use crate::key::TRAILER;
 
 /// Most of whatever a table may hold.
@@ -26,6 +26,7 @@ impl Config {
         self.node.check()?;
         self.repair_ranges()?;
         self.nak.check()?;
+        self.announce.check()?;
         self.buffer_ranges()?;
         if self.membership.file.is_some() && !self.membership.seeds.is_empty() {
             return Err(ConfigError::Contradiction {
@@ -65,6 +66,7 @@ impl Config {
             content: match repair.mode {
                 RepairMode::Xor => Content::Xor,
                 RepairMode::Digest => Content::Names,
+                RepairMode::Auto => Content::Auto,
             },
             packets: buffers.packets,
             equations: buffers.equations,
@@ -79,7 +81,13 @@ impl Config {
                 tries_max: nak.tries,
                 give_up_us: micros(nak.give_up_ms),
                 packets_per_second: nak.packets_per_second,
-                ..AskConfig::default()
+                expires_after_us: micros(nak.expires_after_ms),
+                ..NodeConfig::prompt(id).ask
+            },
+            announce: AnnounceConfig {
+                first_us: micros(self.announce.first_ms),
+                growth: self.announce.growth,
+                times: self.announce.times,
             },
             answers_per_second: nak.packets_per_second,
             ..NodeConfig::new(id)
@@ -138,9 +146,18 @@ impl NakSection {
         within_ms("nak.first_ms", self.first_ms, Duration::ZERO, DAY)?;
         within_ms("nak.gap_ms", self.gap_ms.unwrap_or_default(), Duration::ZERO, DAY)?;
         within_ms("nak.retry_ms", self.retry_ms, least, Duration::from_secs(60))?;
+        within_ms("nak.expires_after_ms", self.expires_after_ms, least, DAY)?;
         within_ms("nak.give_up_ms", self.give_up_ms, least, DAY)?;
         within("nak.tries", self.tries, 1..=255)?;
         within("nak.packets_per_second", self.packets_per_second, 1..=10_000_000)
+    }
+}
+
+impl AnnounceSection {
+    fn check(&self) -> Result<(), ConfigError> {
+        within_ms("announce.first_ms", self.first_ms, Duration::from_micros(1), Duration::from_secs(60))?;
+        within("announce.growth", self.growth, 2..=16)?;
+        within("announce.times", self.times, 0..=16)
     }
 }
 

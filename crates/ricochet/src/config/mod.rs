@@ -47,6 +47,8 @@ pub struct Config {
     pub repair: RepairSection,
     /// Requests for what repairs do not bring back.
     pub nak: NakSection,
+    /// What a sender says that has fallen silent.
+    pub announce: AnnounceSection,
     /// How much is kept.
     pub buffers: BuffersSection,
     /// The cluster key.
@@ -126,6 +128,8 @@ pub enum RepairMode {
     Xor,
     /// Names alone: who misses one asks the repair's sender.
     Digest,
+    /// Whichever of the two suits the network as it was measured, and the length of the packets.
+    Auto,
 }
 
 /// Repairs.
@@ -147,7 +151,7 @@ pub struct RepairSection {
 
 impl Default for RepairSection {
     fn default() -> Self {
-        Self { mode: RepairMode::Xor, r: 8, c: 5, stagger: 1, max_delay_ms: Duration::from_millis(10) }
+        Self { mode: RepairMode::Xor, r: 8, c: 5, stagger: 1, max_delay_ms: Duration::from_millis(3) }
     }
 }
 
@@ -173,22 +177,46 @@ pub struct NakSection {
     /// How long after it was found missing a packet is given up in any case.
     #[serde(with = "millis")]
     pub give_up_ms: Duration,
+    /// How long after it was found missing a packet is given up that is not worth asking for.
+    #[serde(with = "millis")]
+    pub expires_after_ms: Duration,
     /// Most packets asked of one peer, and sent again to one peer, in a second.
     pub packets_per_second: u32,
 }
 
 impl Default for NakSection {
+    /// The recovery ladder for applications (`ricochet_core::NodeConfig::prompt`).
     fn default() -> Self {
         Self {
             enabled: true,
-            first_ms: Duration::from_millis(100),
-            gap_ms: None,
-            retry_ms: Duration::from_millis(50),
+            first_ms: Duration::from_micros(2_500),
+            gap_ms: Some(Duration::from_micros(500)),
+            retry_ms: Duration::from_millis(3),
             sender_tries: 2,
-            tries: 8,
+            tries: 12,
             give_up_ms: Duration::from_secs(10),
+            expires_after_ms: Duration::from_millis(100),
             packets_per_second: 10_000,
         }
+    }
+}
+
+/// What a sender says that has fallen silent: the number of its newest packet, so that the last one of a burst is missed too.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AnnounceSection {
+    /// After so much silence.
+    #[serde(with = "millis")]
+    pub first_ms: Duration,
+    /// Each time it waits so many times as long as before, 2 to 16.
+    pub growth: u8,
+    /// How often, 0 to 16; 0 for never.
+    pub times: u8,
+}
+
+impl Default for AnnounceSection {
+    fn default() -> Self {
+        Self { first_ms: Duration::from_millis(5), growth: 8, times: 5 }
     }
 }
 

@@ -32,6 +32,10 @@ fn every_range_is_checked_and_the_key_is_named() {
         ("repair", "max_delay_ms", "10000.1", "0 to 10000"),
         ("nak", "retry_ms", "0", "0.001 to 60000"),
         ("nak", "give_up_ms", "0", "0.001 to 86400000"),
+        ("nak", "expires_after_ms", "0", "0.001 to 86400000"),
+        ("announce", "first_ms", "0", "0.001 to 60000"),
+        ("announce", "growth", "1", "2 to 16"),
+        ("announce", "times", "17", "0 to 16"),
         ("nak", "tries", "0", "1 to 255"),
         ("nak", "packets_per_second", "0", "1 to 10000000"),
         ("buffers", "packets", "15", "16 to 1048576"),
@@ -82,4 +86,15 @@ fn times_may_be_whole_or_not() {
     assert_eq!(config.nak.gap_ms, Some(Duration::from_millis(3)));
     let core = config.core(ricochet_core::NodeId(1), true);
     assert_eq!((core.max_delay_us, core.ask.gap_us, core.trailer), (Some(2_500), Some(3_000), 16));
+}
+
+#[test]
+fn the_default_is_the_ladder_for_applications() {
+    let id = ricochet_core::NodeId(1);
+    let mine = Config::default().core(id, false);
+    let prompt = ricochet_core::NodeConfig::prompt(id);
+    assert_eq!(
+        (mine.ask, mine.announce, mine.max_delay_us),
+        (prompt.ask, prompt.announce, prompt.max_delay_us)
+    );
 }
