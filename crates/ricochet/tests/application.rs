@@ -213,7 +213,8 @@ fn many_threads_send_and_none_is_lost() {
         for thread in 0..4u32 {
             let sender = sender.clone();
             scope.spawn(move || {
-                (0..500u32).for_each(|number| drop(sender.send(&(thread * 500 + number).to_be_bytes())))
+                (0..500u32)
+                    .for_each(|number| assert!(sender.send(&(thread * 500 + number).to_be_bytes()).is_ok()));
             });
         }
     });
