@@ -32,7 +32,6 @@ use crate::wake::Waker;
 ///
 /// let message = prices.recv()?;
 /// assert_eq!(message.payload(), b"187.21");
-/// assert!(!message.recovered());
 /// # Ok(()) }
 /// ```
 pub struct Node {
