@@ -6,8 +6,8 @@ use std::process::Command;
 use std::time::Instant;
 
 use crate::process::{cargo, is_there, root, succeeds};
-use crate::style;
 use crate::tally::{self, Tally};
+use crate::{python, style};
 
 /// How the steps went.
 #[derive(Debug, Default)]
@@ -30,6 +30,7 @@ pub(crate) fn run() -> anyhow::Result<bool> {
         *tally = counted;
         Ok(success)
     })?;
+    verdict.step("Python module", python::test)?;
     verdict.step("documentation", |_| {
         // Those who read the documentation work on the code: private items are part of it, and may be linked to.
         let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--document-private-items"]);

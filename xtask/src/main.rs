@@ -2,6 +2,7 @@
 
 mod gate;
 mod process;
+mod python;
 mod release;
 mod style;
 mod tally;
@@ -14,6 +15,7 @@ Usage: cargo xtask TASK
 
   test          format, lints, style, all tests, documentation, licences; closes with what was skipped
   style         the style rules alone
+  python        the tests of the Python module alone
   demo ARGS     build undrop with optimisation and run `undrop demo ARGS`
   bench ARGS    build it with optimisation and measure it: tcp, udp, speed, soak or multicast
 ";
@@ -25,6 +27,7 @@ fn main() -> ExitCode {
     let done = match task.as_str() {
         "test" => gate::run(),
         "style" => style::run(),
+        "python" => python::run(),
         "demo" => release::demo(&rest),
         "bench" => release::bench(&rest),
         "help" | "--help" | "-h" => {

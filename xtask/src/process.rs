@@ -11,6 +11,12 @@ pub(crate) fn root() -> PathBuf {
     xtask.parent().expect("xtask lies in the root").to_owned()
 }
 
+/// Where cargo builds.
+pub(crate) fn target() -> PathBuf {
+    // A relative one counts from where cargo was called: cargo runs aliases in the root.
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |target| root().join(target))
+}
+
 /// The cargo that runs this task, in the root.
 pub(crate) fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));

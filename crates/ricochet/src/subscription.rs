@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -36,11 +37,12 @@ pub struct Subscription {
     ticket: Ticket,
     /// Losses that were met while messages were asked for.
     lost: Mutex<VecDeque<Lost>>,
+    left: AtomicBool,
 }
 
 impl Subscription {
     pub(crate) fn new(shared: Arc<Shared>, ticket: Ticket) -> Self {
-        Self { shared, ticket, lost: Mutex::new(VecDeque::new()) }
+        Self { shared, ticket, lost: Mutex::new(VecDeque::new()), left: AtomicBool::new(false) }
     }
 
     /// The next message; waits for it.
@@ -129,6 +131,14 @@ impl Subscription {
         self.ticket.groups.iter().map(|(_, name)| &**name)
     }
 
+    /// Leaves the groups, as dropping does, for those who share a subscription: whoever waits for a message is told that it is
+    /// closed, once all that was queued has been taken.
+    pub fn leave(&self) {
+        if !self.left.swap(true, Ordering::SeqCst) {
+            self.shared.leave(&self.ticket);
+        }
+    }
+
     /// Messages that wait.
     pub fn len(&self) -> usize {
         self.ticket.queue.len()
@@ -162,7 +172,7 @@ impl Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        self.shared.leave(&self.ticket);
+        self.leave();
     }
 }
 

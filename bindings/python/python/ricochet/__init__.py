@@ -1,0 +1,35 @@
+"""Multicast that recovers lost packets within milliseconds.
+
+    import ricochet
+
+    with ricochet.Node("eth0", seeds=["10.0.0.7:7900"]) as node:
+        prices = node.join("prices/AAPL")
+        node.send("prices/AAPL", b"187.21")
+        message = prices.recv(timeout=1.0)
+
+In an event loop a subscription is received from with `async for` or `await subscription.recv_async()`.
+"""
+
+from ricochet._ricochet import (
+    Closed,
+    Lost,
+    Message,
+    Node,
+    RicochetError,
+    Sender,
+    Subscription,
+    __version__,
+    generate_key,
+)
+
+__all__ = [
+    "Closed",
+    "Lost",
+    "Message",
+    "Node",
+    "RicochetError",
+    "Sender",
+    "Subscription",
+    "__version__",
+    "generate_key",
+]

@@ -1,0 +1,43 @@
+//! Errors as Python sees them.
+
+use pyo3::PyErr;
+use pyo3::create_exception;
+use pyo3::exceptions::{PyException, PyValueError};
+use ricochet::{JoinError, SendError};
+
+create_exception!(
+    ricochet,
+    RicochetError,
+    PyException,
+    "Something went wrong that is no mistake of the caller's."
+);
+create_exception!(ricochet, Closed, RicochetError, "The node is closed, and nothing more will come.");
+
+/// A mistake in what was passed, with what was expected and what was seen.
+pub(crate) fn value(error: impl std::fmt::Display) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
+/// Anything else.
+pub(crate) fn other(error: impl std::fmt::Display) -> PyErr {
+    RicochetError::new_err(error.to_string())
+}
+
+pub(crate) fn closed() -> PyErr {
+    Closed::new_err("the node was closed")
+}
+
+pub(crate) fn join(error: &JoinError) -> PyErr {
+    match error {
+        JoinError::Address { .. } | JoinError::Failed(_) => other(error),
+        _ => value(error),
+    }
+}
+
+pub(crate) fn send(error: &SendError) -> PyErr {
+    match error {
+        SendError::TooLong { .. } | SendError::Name { .. } => value(error),
+        SendError::Closed => closed(),
+        _ => other(error),
+    }
+}

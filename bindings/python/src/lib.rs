@@ -1,0 +1,24 @@
+//! Ricochet for Python: the classes of `import ricochet`, thin over the library of the same name.
+//!
+//! What waits lets other Python threads run, and looks for signals ten times a second. Python's side of `async` is in
+//! `python/ricochet/__init__.py`.
+
+mod error;
+mod node;
+mod received;
+mod subscription;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+fn _ricochet(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<node::Node>()?;
+    module.add_class::<node::Sender>()?;
+    module.add_class::<subscription::Subscription>()?;
+    module.add_class::<received::Message>()?;
+    module.add_class::<received::Lost>()?;
+    module.add("RicochetError", module.py().get_type::<error::RicochetError>())?;
+    module.add("Closed", module.py().get_type::<error::Closed>())?;
+    module.add_function(wrap_pyfunction!(node::generate_key, module)?)?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))
+}

@@ -1,0 +1,248 @@
+//! A node, and sending.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+use ricochet::{Builder, ClusterKey, Config, JoinOptions, Order, Policy, RepairMode};
+
+use crate::error;
+use crate::subscription::{Subscription, seconds};
+
+/// A node of a cluster: joins groups, and sends to any. Use it in a `with` statement, or close it.
+#[pyclass(module = "ricochet", frozen)]
+pub(crate) struct Node {
+    inner: Mutex<Option<Arc<ricochet::Node>>>,
+}
+
+impl Node {
+    fn slot(&self) -> MutexGuard<'_, Option<Arc<ricochet::Node>>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn open(&self) -> PyResult<Arc<ricochet::Node>> {
+        self.slot().clone().ok_or_else(error::closed)
+    }
+}
+
+#[pymethods]
+impl Node {
+    /// Starts a node on an interface.
+    #[new]
+    #[pyo3(signature = (
+        interface=None, *, seeds=Vec::new(), config=None, member_file=None, address=None, port=None, group_port=None,
+        ipv6=false, unicast=false, key=None, key_file=None, repair=None, control=None,
+    ))]
+    #[expect(
+        clippy::too_many_arguments,
+        clippy::needless_pass_by_value,
+        reason = "Python passes them so, by name"
+    )]
+    fn new(
+        py: Python<'_>,
+        interface: Option<String>,
+        seeds: Vec<String>,
+        config: Option<PathBuf>,
+        member_file: Option<PathBuf>,
+        address: Option<String>,
+        port: Option<u16>,
+        group_port: Option<u16>,
+        ipv6: bool,
+        unicast: bool,
+        key: Option<&str>,
+        key_file: Option<PathBuf>,
+        repair: Option<&str>,
+        control: Option<PathBuf>,
+    ) -> PyResult<Self> {
+        let mut settings = match &config {
+            Some(file) => Config::load(file).map_err(error::value)?,
+            None => Config::default(),
+        };
+        let node = &mut settings.node;
+        node.interface = interface.unwrap_or(std::mem::take(&mut node.interface));
+        if let Some(address) = address {
+            let wrong = |_| error::value(format!("address: expected an IP address, saw {address:?}"));
+            node.address = Some(address.parse::<IpAddr>().map_err(wrong)?);
+        }
+        node.port = port.or(node.port);
+        node.group_port = group_port.unwrap_or(node.group_port);
+        node.ipv6 |= ipv6;
+        node.unicast |= unicast;
+        node.control = control.or(node.control.take());
+        if !seeds.is_empty() {
+            settings.membership.seeds = seeds;
+        }
+        settings.membership.file = member_file.or(settings.membership.file.take());
+        settings.key.file = key_file.or(settings.key.file.take());
+        if let Some(repair) = repair {
+            settings.repair.mode = one_of(
+                "repair",
+                repair,
+                &[("xor", RepairMode::Xor), ("digest", RepairMode::Digest), ("auto", RepairMode::Auto)],
+            )?;
+        }
+        let mut builder = Builder::from(settings);
+        if let Some(key) = key {
+            builder = builder.key(ClusterKey::parse(key).map_err(error::value)?);
+        }
+        let started = py.detach(|| builder.start());
+        let started = started.map_err(|error| match error {
+            ricochet::StartError::Config(_) | ricochet::StartError::Seed { .. } => error::value(error),
+            _ => error::other(error),
+        })?;
+        Ok(Self { inner: Mutex::new(Some(Arc::new(started))) })
+    }
+
+    /// Joins groups, and receives what is sent to them from now on, through one queue.
+    #[pyo3(signature = (*groups, fifo=false, queue=None, policy=None, fragments=false, c=None))]
+    #[expect(
+        clippy::too_many_arguments,
+        clippy::needless_pass_by_value,
+        reason = "Python passes them so, by name"
+    )]
+    fn join(
+        &self,
+        py: Python<'_>,
+        groups: Vec<String>,
+        fifo: bool,
+        queue: Option<usize>,
+        policy: Option<&str>,
+        fragments: bool,
+        c: Option<u8>,
+    ) -> PyResult<Subscription> {
+        let policies = [
+            ("block", Policy::Block),
+            ("drop-oldest", Policy::DropOldest),
+            ("drop-newest", Policy::DropNewest),
+        ];
+        let options = JoinOptions {
+            order: if fifo { Order::Fifo } else { Order::Unordered },
+            queue,
+            policy: policy.map(|policy| one_of("policy", policy, &policies)).transpose()?,
+            fragments,
+            c,
+        };
+        let node = self.open()?;
+        let joined = py.detach(|| node.join_many_with(&groups, &options));
+        joined.map(Subscription::new).map_err(|error| error::join(&error))
+    }
+
+    /// Sends a message to a group, of which this node need not be a member; returns its sequence number.
+    fn send(&self, group: &str, payload: &[u8]) -> PyResult<u32> {
+        self.open()?.send(group, payload).map_err(|error| error::send(&error))
+    }
+
+    /// What sends to one group, without looking at its name each time.
+    #[pyo3(signature = (group, *, expiring=false, fragments=false))]
+    fn sender(&self, group: &str, expiring: bool, fragments: bool) -> PyResult<Sender> {
+        let sender = self.open()?.sender(group).map_err(|error| error::send(&error))?;
+        Ok(Sender(sender.expiring(expiring).fragments(fragments)))
+    }
+
+    /// Waits until `count` other nodes are known to be in a group, no longer than `timeout` seconds; whether they are.
+    #[pyo3(signature = (group, count=1, timeout=10.0))]
+    fn wait_for_members(&self, py: Python<'_>, group: &str, count: usize, timeout: f64) -> PyResult<bool> {
+        let node = self.open()?;
+        let timeout = seconds(Some(timeout))?.unwrap_or_default();
+        Ok(py.detach(|| node.wait_for_members(group, count, timeout)))
+    }
+
+    /// How many other nodes are known to be in a group.
+    fn members(&self, group: &str) -> PyResult<usize> {
+        Ok(self.open()?.members(group))
+    }
+
+    /// This life of this node.
+    #[getter]
+    fn id(&self) -> PyResult<u32> {
+        Ok(self.open()?.id().0)
+    }
+
+    /// Where others reach this node: a seed for them.
+    #[getter]
+    fn address(&self) -> PyResult<String> {
+        Ok(self.open()?.address().to_string())
+    }
+
+    /// Longest payload of a message that is sent in one packet, in bytes.
+    #[getter]
+    fn payload_max(&self) -> PyResult<usize> {
+        Ok(self.open()?.payload_max())
+    }
+
+    /// Everything that is counted, and whom this node knows.
+    fn status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let status = self.open()?.status();
+        let value = serde_json::to_value(&status).map_err(error::other)?;
+        python(py, &value)
+    }
+
+    /// Says farewell to the others, and ends. What waits in subscriptions can still be received.
+    fn close(&self, py: Python<'_>) {
+        let node = self.slot().take();
+        py.detach(|| drop(node));
+    }
+
+    fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __exit__(&self, py: Python<'_>, _kind: Py<PyAny>, _value: Py<PyAny>, _traceback: Py<PyAny>) {
+        self.close(py);
+    }
+}
+
+/// Sends to one group.
+#[pyclass(module = "ricochet", frozen)]
+pub(crate) struct Sender(ricochet::Sender);
+
+#[pymethods]
+impl Sender {
+    /// Sends a message; returns its sequence number.
+    fn send(&self, payload: &[u8]) -> PyResult<u32> {
+        self.0.send(payload).map_err(|error| error::send(&error))
+    }
+}
+
+/// A new key for a cluster, as text.
+#[pyfunction]
+pub(crate) fn generate_key() -> PyResult<String> {
+    Ok(ClusterKey::generate()?.to_text().as_str().to_owned())
+}
+
+fn one_of<T: Copy>(what: &str, given: &str, all: &[(&str, T)]) -> PyResult<T> {
+    all.iter().find(|(name, _)| *name == given).map(|&(_, value)| value).ok_or_else(|| {
+        let names: Vec<&str> = all.iter().map(|&(name, _)| name).collect();
+        error::value(format!("{what}: expected one of {}, saw {given:?}", names.join(", ")))
+    })
+}
+
+/// The same in Python's own types.
+fn python<'py>(py: Python<'py>, value: &serde_json::Value) -> PyResult<Bound<'py, PyAny>> {
+    use serde_json::Value;
+    Ok(match value {
+        Value::Null => py.None().into_bound(py),
+        Value::Bool(value) => value.into_pyobject(py)?.to_owned().into_any(),
+        Value::Number(number) => match number.as_i64() {
+            Some(number) => number.into_pyobject(py)?.into_any(),
+            None => number.as_f64().unwrap_or(f64::NAN).into_pyobject(py)?.into_any(),
+        },
+        Value::String(text) => text.into_pyobject(py)?.into_any(),
+        Value::Array(values) => {
+            let list = PyList::empty(py);
+            for value in values {
+                list.append(python(py, value)?)?;
+            }
+            list.into_any()
+        }
+        Value::Object(entries) => {
+            let dict = PyDict::new(py);
+            for (key, value) in entries {
+                dict.set_item(key, python(py, value)?)?;
+            }
+            dict.into_any()
+        }
+    })
+}

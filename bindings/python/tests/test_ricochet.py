@@ -1,0 +1,176 @@
+"""The module as its users use it: real nodes on the loopback interface, by unicast."""
+
+from __future__ import annotations
+
+import asyncio
+import runpy
+import threading
+from pathlib import Path
+from typing import Iterator
+
+import pytest
+
+import ricochet
+
+LONG = 30.0
+
+
+def start(*seeds: str, **settings: str) -> ricochet.Node:
+    return ricochet.Node(
+        "lo", address="127.0.0.1", port=0, unicast=True, seeds=list(seeds), key=settings.get("key")
+    )
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[ricochet.Node, ricochet.Node]]:
+    with start() as first, start(first.address) as second:
+        yield first, second
+
+
+def test_a_message_reaches_a_member(pair: tuple[ricochet.Node, ricochet.Node]) -> None:
+    receiver, sender = pair
+    prices = receiver.join("prices/AAPL", "prices/IBM")
+    assert prices.groups == ["prices/AAPL", "prices/IBM"]
+    assert sender.wait_for_members("prices/IBM", timeout=LONG)
+    assert sender.send("prices/IBM", b"187.21") == 0
+    message = prices.recv(timeout=LONG)
+    assert (message.group, message.payload, message.sequence) == ("prices/IBM", b"187.21", 0)
+    assert message.sender == sender.id
+    assert not message.recovered and message.latency == 0.0
+    assert "prices/IBM" in repr(message)
+
+
+def test_thousands_of_messages_arrive_in_order(pair: tuple[ricochet.Node, ricochet.Node]) -> None:
+    receiver, sender = pair
+    subscription = receiver.join("load", fifo=True, queue=10_000, policy="block")
+    assert sender.wait_for_members("load", timeout=LONG)
+    load = sender.sender("load")
+    thread = threading.Thread(target=lambda: [load.send(n.to_bytes(4, "big")) for n in range(3_000)])
+    thread.start()
+    got = [int.from_bytes(subscription.recv(timeout=LONG).payload, "big") for _ in range(3_000)]
+    thread.join()
+    assert got == list(range(3_000))
+    assert subscription.dropped == 0
+
+
+def test_waiting_ends_by_timeout_and_by_close(pair: tuple[ricochet.Node, ricochet.Node]) -> None:
+    receiver, _ = pair
+    quiet = receiver.join("quiet")
+    assert quiet.try_recv() is None
+    with pytest.raises(TimeoutError):
+        quiet.recv(timeout=0.05)
+    timer = threading.Timer(0.2, receiver.close)
+    timer.start()
+    assert list(quiet) == []
+    with pytest.raises(ricochet.Closed):
+        quiet.recv()
+    with pytest.raises(ricochet.Closed):
+        receiver.send("quiet", b"")
+    timer.join()
+
+
+def test_leaving_ends_a_wait(pair: tuple[ricochet.Node, ricochet.Node]) -> None:
+    quiet = pair[0].join("quiet")
+    timer = threading.Timer(0.2, quiet.leave)
+    timer.start()
+    with pytest.raises(ricochet.Closed):
+        quiet.recv(timeout=LONG)
+    timer.join()
+
+
+def test_event_loops_receive(pair: tuple[ricochet.Node, ricochet.Node]) -> None:
+    receiver, sender = pair
+
+    async def some(subscription: ricochet.Subscription, count: int) -> list[bytes]:
+        got = []
+        async for message in subscription:
+            got.append(message.payload)
+            if len(got) == count:
+                break
+        return got
+
+    async def main() -> None:
+        first, second = receiver.join("a"), receiver.join("b")
+        assert await asyncio.to_thread(sender.wait_for_members, "b", 1, LONG)
+
+        async def send() -> None:
+            for n in range(100):
+                sender.send("a", str(n).encode())
+                sender.send("b", str(n).encode())
+                await asyncio.sleep(0.001)
+
+        numbers = [str(n).encode() for n in range(100)]
+        got = await asyncio.wait_for(asyncio.gather(some(first, 100), some(second, 100), send()), LONG)
+        assert sorted(got[0]) == sorted(numbers) and sorted(got[1]) == sorted(numbers)
+
+    asyncio.run(main())
+
+
+def test_tasks_share_a_subscription_and_leaving_ends_them(pair: tuple[ricochet.Node, ricochet.Node]) -> None:
+    async def main() -> None:
+        quiet = pair[0].join("quiet")
+        waiting = [asyncio.ensure_future(quiet.recv_async()) for _ in range(3)]
+        await asyncio.sleep(0.05)
+        cancelled = waiting.pop()
+        cancelled.cancel()
+        await asyncio.sleep(0.05)
+        quiet.leave()
+        for task in waiting:
+            with pytest.raises(ricochet.Closed):
+                await asyncio.wait_for(task, LONG)
+
+    asyncio.run(main())
+
+
+def test_long_messages_go_in_several_packets(pair: tuple[ricochet.Node, ricochet.Node]) -> None:
+    receiver, sender = pair
+    files = receiver.join("files")
+    assert sender.wait_for_members("files", timeout=LONG)
+    long = bytes(range(256)) * 200
+    with pytest.raises(ValueError, match=str(sender.payload_max)):
+        sender.send("files", long)
+    sender.sender("files", fragments=True).send(long)
+    assert files.recv(timeout=LONG).payload == long
+
+
+def test_mistakes_are_named(pair: tuple[ricochet.Node, ricochet.Node]) -> None:
+    node = pair[0]
+    with pytest.raises(ValueError, match="1 to 1024 bytes"):
+        node.join("")
+    with pytest.raises(ValueError, match="at least one"):
+        node.join()
+    with pytest.raises(ValueError, match="policy: expected one of block, drop-oldest, drop-newest"):
+        node.join("g", policy="never")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="repair: expected one of xor"):
+        ricochet.Node("lo", repair="none")  # type: ignore[arg-type]
+    with pytest.raises(ricochet.RicochetError, match="nothing-like-it"):
+        ricochet.Node("nothing-like-it")
+    with pytest.raises(ValueError, match="IP address"):
+        ricochet.Node("lo", address="localhost")
+    with pytest.raises(ValueError, match="timeout"):
+        node.join("g").recv(timeout=-1.0)
+
+
+def test_a_cluster_key_shuts_others_out() -> None:
+    key = ricochet.generate_key()
+    with start(key=key) as first, start(first.address, key=key) as friend:
+        with start(first.address) as stranger:
+            secret = first.join("secret")
+            assert friend.wait_for_members("secret", timeout=LONG)
+            assert not stranger.wait_for_members("secret", timeout=0.5)
+            friend.send("secret", b"hello")
+            assert secret.recv(timeout=LONG).payload == b"hello"
+            assert sum(first.status()["dropped"].values()) > 0
+
+
+def test_the_status_is_plain_data(pair: tuple[ricochet.Node, ricochet.Node]) -> None:
+    with pair[0].join("g"):
+        status = pair[0].status()
+        assert [group["name"] for group in status["groups"]] == ["g"]
+        assert isinstance(status["counts"]["sent"], int)
+    assert pair[0].status()["groups"] == []
+
+
+def test_the_quick_start_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(Path(__file__).parent.parent / "examples" / "quickstart.py"))
+    assert capsys.readouterr().out == "prices/AAPL 187.21 as sent\n"

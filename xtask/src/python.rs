@@ -1,0 +1,84 @@
+//! The Python module: built as users build it, installed into an environment of its own, tested there.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
+
+use crate::process::{is_there, root, succeeds, target};
+use crate::tally::{self, Tally};
+
+/// The tests of the module alone.
+pub(crate) fn run() -> anyhow::Result<bool> {
+    test(&mut Tally::default())
+}
+
+/// Builds, checks the types of, and tests the module; whether all is well.
+pub(crate) fn test(tally: &mut Tally) -> anyhow::Result<bool> {
+    let python = "python3";
+    if !is_there(
+        Command::new(python).args(["-c", "import venv, ensurepip, sys; sys.exit(sys.version_info < (3, 9))"]),
+    ) {
+        let reason = "Python module: no python3 (3.9 or newer) with venv (apt-get install python3-venv)";
+        tally.skipped.push(reason.to_owned());
+        return Ok(true);
+    }
+    let module = root().join("bindings/python");
+    let environment = target().join("python");
+    prepare(python, &environment, &module)?;
+    let program = |name: &str| Command::new(environment.join("bin").join(name));
+    install(&environment, &module)?;
+    if !succeeds(
+        program("mypy").arg("--no-error-summary").args(["python", "tests", "examples"]).current_dir(&module),
+    )? {
+        return Ok(false);
+    }
+    let mut tests = program("pytest");
+    tests.args(["-q", "-p", "no:cacheprovider"]).current_dir(&module).env("PYTHONDONTWRITEBYTECODE", "1");
+    let (success, counted) = tally::run(&mut tests)?;
+    tally.passed += counted.passed;
+    tally.failed += counted.failed;
+    tally.skipped.extend(counted.skipped);
+    Ok(success)
+}
+
+/// An environment with the pinned tools, made once and again when the pins change.
+fn prepare(python: &str, environment: &Path, module: &Path) -> anyhow::Result<()> {
+    let pins = module.join("requirements-test.txt");
+    let wanted = std::fs::read_to_string(&pins).with_context(|| pins.display().to_string())?;
+    let mark = environment.join("installed.txt");
+    if std::fs::read_to_string(&mark).is_ok_and(|installed| installed == wanted) {
+        return Ok(());
+    }
+    let made = succeeds(Command::new(python).args(["-m", "venv", "--clear"]).arg(environment))?;
+    ensure!(made, "cannot make a Python environment in {}", environment.display());
+    let pip = environment.join("bin/pip");
+    let quiet = ["install", "--quiet", "--disable-pip-version-check", "-r"];
+    ensure!(succeeds(Command::new(pip).args(quiet).arg(&pins))?, "pip could not install {}", pins.display());
+    std::fs::write(&mark, wanted).with_context(|| mark.display().to_string())
+}
+
+/// Builds the wheel and installs it.
+fn install(environment: &Path, module: &Path) -> anyhow::Result<()> {
+    let wheels = target().join("wheels");
+    if wheels.exists() {
+        std::fs::remove_dir_all(&wheels).with_context(|| wheels.display().to_string())?;
+    }
+    let mut build = Command::new(environment.join("bin/maturin"));
+    // Cargo's environment would make the build differ from that of the workspace, and start anew.
+    build.args(["build", "--quiet", "--locked", "--profile", "dev", "--out"]).arg(&wheels);
+    build.current_dir(module).env("CARGO_TARGET_DIR", target());
+    ensure!(succeeds(&mut build)?, "the wheel of the Python module could not be built");
+    let wheel = only_file(&wheels)?;
+    let mut pip = Command::new(environment.join("bin/pip"));
+    pip.args(["install", "--quiet", "--disable-pip-version-check", "--no-deps", "--force-reinstall"])
+        .arg(wheel);
+    ensure!(succeeds(&mut pip)?, "the wheel of the Python module could not be installed");
+    Ok(())
+}
+
+fn only_file(directory: &Path) -> anyhow::Result<PathBuf> {
+    let mut entries = std::fs::read_dir(directory).with_context(|| directory.display().to_string())?;
+    let first = entries.next().with_context(|| format!("no wheel in {}", directory.display()))?;
+    Ok(first?.path())
+}
