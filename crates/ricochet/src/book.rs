@@ -28,7 +28,15 @@ impl Spread {
 
     /// Where packets to a group go: by the high half of its id, which is a hash (`docs/wire.md`).
     pub(crate) fn address(&self, group: GroupId) -> SocketAddr {
-        let step = (group.0 >> 32) % u64::from(self.count.max(1));
+        self.nth((group.0 >> 32) % u64::from(self.count.max(1)))
+    }
+
+    /// All of them.
+    pub(crate) fn addresses(self) -> impl Iterator<Item = SocketAddr> {
+        (0..u64::from(self.count)).map(move |step| self.nth(step))
+    }
+
+    fn nth(&self, step: u64) -> SocketAddr {
         let ip = match self.base {
             IpAddr::V4(base) => IpAddr::V4(Ipv4Addr::from_bits(base.to_bits().wrapping_add(step as u32))),
             IpAddr::V6(base) => IpAddr::V6(Ipv6Addr::from_bits(base.to_bits().wrapping_add(step.into()))),

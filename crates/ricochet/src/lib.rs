@@ -65,3 +65,8 @@ pub use ricochet_core::counters::GivenUp;
 pub use sender::Sender;
 pub use status::Status;
 pub use subscription::Subscription;
+
+/// What the README shows is run with the doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

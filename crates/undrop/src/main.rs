@@ -3,6 +3,7 @@
 mod demo;
 mod failure;
 mod gateway;
+mod key;
 mod link;
 mod log;
 mod multicast;

@@ -19,13 +19,14 @@ mod check;
 mod millis;
 
 use std::fs;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::book::Spread;
 use crate::queue::Policy;
 
 /// Most IP groups that the groups of a cluster are spread over.
@@ -323,6 +324,17 @@ impl Config {
         let config: Self = toml::from_str(text).map_err(Box::new)?;
         config.check()?;
         Ok(config)
+    }
+
+    /// The multicast addresses, with the port, over which the cluster's groups are spread.
+    ///
+    /// ```
+    /// let addresses: Vec<_> = ricochet::Config::default().group_addresses().collect();
+    /// assert_eq!((addresses.len(), addresses[0].to_string()), (64, "239.255.79.0:7911".to_owned()));
+    /// ```
+    pub fn group_addresses(&self) -> impl Iterator<Item = SocketAddr> + use<> {
+        let node = &self.node;
+        Spread::new(node.groups_base, node.is_ipv6(), node.group_addresses, node.group_port).addresses()
     }
 }
 

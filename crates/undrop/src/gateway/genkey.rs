@@ -1,14 +1,9 @@
 //! `undrop gateway genkey`: a key for a pair of gateways.
 
-use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
-use keyfile::KeyText;
-
-use crate::failure::Advice as _;
-use crate::output;
+use crate::key;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -29,22 +24,5 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let key = KeyText::generate().context("cannot make a key")?;
-    match &args.out {
-        None => output::line(key.as_str())?,
-        Some(path) => {
-            let shown = path.display();
-            let remedy = |error: &io::Error| match error.kind() {
-                io::ErrorKind::AlreadyExists => "keep the key that is there, or choose another name",
-                io::ErrorKind::NotFound => "make the directory first",
-                _ => "choose a directory that you may write",
-            };
-            key.write_new(path).or_else(|error| {
-                let remedy = remedy(&error);
-                Err(error).with_context(|| format!("cannot write the key to `{shown}`")).advise(remedy)
-            })?;
-            eprintln!("wrote {shown} (mode 0600); copy it to the far gateway over a safe channel");
-        }
-    }
-    Ok(ExitCode::SUCCESS)
+    key::make(args.out.as_deref(), "copy it to the far gateway over a safe channel")
 }

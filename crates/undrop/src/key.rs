@@ -1,0 +1,32 @@
+//! Making keys.
+
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use keyfile::KeyText;
+
+use crate::failure::Advice as _;
+use crate::output;
+
+/// Prints a new key, or writes it to a new file; `next` says what to do with that.
+pub(crate) fn make(out: Option<&Path>, next: &str) -> anyhow::Result<ExitCode> {
+    let key = KeyText::generate().context("cannot make a key")?;
+    let Some(path) = out else {
+        output::line(key.as_str())?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let shown = path.display();
+    let remedy = |error: &io::Error| match error.kind() {
+        io::ErrorKind::AlreadyExists => "keep the key that is there, or choose another name",
+        io::ErrorKind::NotFound => "make the directory first",
+        _ => "choose a directory that you may write",
+    };
+    key.write_new(path).or_else(|error| {
+        let remedy = remedy(&error);
+        Err(error).with_context(|| format!("cannot write the key to `{shown}`")).advise(remedy)
+    })?;
+    eprintln!("wrote {shown} (mode 0600); {next}");
+    Ok(ExitCode::SUCCESS)
+}

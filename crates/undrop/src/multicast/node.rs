@@ -1,0 +1,116 @@
+//! How a node of the command line is set up.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::anyhow;
+use clap::ValueEnum;
+use ricochet::{Builder, Config, Node, RepairMode};
+
+use crate::failure::Advice as _;
+
+/// What a node needs to know; what is given here goes before what the configuration says.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Node")]
+pub(super) struct NodeArgs {
+    /// Interface that the groups are joined on and sent by
+    #[arg(long, short, value_name = "NAME")]
+    interface: Option<String>,
+    /// A node to ask for the others; one that lives is enough, several may be given
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    seed: Vec<String>,
+    /// The node's configuration
+    #[arg(long, short, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Address to send from [default: the interface's first]
+    #[arg(long, value_name = "IP")]
+    address: Option<IpAddr>,
+    /// UDP port of this node [default: 7900 if it is free, else any]
+    #[arg(long)]
+    port: Option<u16>,
+    /// UDP port of all groups, the same for the whole cluster
+    #[arg(long, value_name = "PORT")]
+    group_port: Option<u16>,
+    /// IPv6 instead of IPv4
+    #[arg(long)]
+    ipv6: bool,
+    /// No IP multicast: send to each member by itself
+    #[arg(long)]
+    unicast: bool,
+    /// File with the cluster key
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// What repairs carry
+    #[arg(long, value_enum)]
+    repair: Option<Repair>,
+    /// Unix socket for `undrop multicast status`
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Repair {
+    /// The XOR of packets: mends without a round trip
+    Xor,
+    /// Names of packets: who misses one asks for it
+    Digest,
+    /// One or the other, by round-trip time, packet size and loss
+    Auto,
+}
+
+impl NodeArgs {
+    /// The configuration with these on top.
+    pub(super) fn config(&self) -> anyhow::Result<Config> {
+        let mut config = match &self.config {
+            Some(file) => Config::load(file)?,
+            None => Config::default(),
+        };
+        let node = &mut config.node;
+        if let Some(interface) = &self.interface {
+            node.interface.clone_from(interface);
+        }
+        node.address = self.address.or(node.address);
+        node.port = self.port.or(node.port);
+        node.group_port = self.group_port.unwrap_or(node.group_port);
+        node.ipv6 |= self.ipv6;
+        node.unicast |= self.unicast;
+        if self.control.is_some() {
+            node.control.clone_from(&self.control);
+        }
+        if !self.seed.is_empty() {
+            config.membership.seeds.clone_from(&self.seed);
+        }
+        if self.key.is_some() {
+            config.key.file.clone_from(&self.key);
+        }
+        if let Some(repair) = self.repair {
+            config.repair.mode = match repair {
+                Repair::Xor => RepairMode::Xor,
+                Repair::Digest => RepairMode::Digest,
+                Repair::Auto => RepairMode::Auto,
+            };
+        }
+        if config.node.interface.is_empty() {
+            return Err(anyhow!("expected an interface, saw none"))
+                .advise("name one with `--interface eth0` (`ip link` lists them), or set `node.interface` in the configuration");
+        }
+        Ok(config)
+    }
+
+    /// A running node.
+    pub(super) fn start(&self) -> anyhow::Result<Node> {
+        let config = self.config()?;
+        let interface = config.node.interface.clone();
+        Builder::from(config).start().or_else(|error| {
+            Err(error).advise(format!("`undrop multicast doctor {interface}` tells what is in the way"))
+        })
+    }
+}
+
+/// Seconds with fractions, as people write them.
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 =
+        text.parse().map_err(|_| format!("expected seconds, such as 2 or 0.5, saw {text:?}"))?;
+    Duration::try_from_secs_f64(seconds).map_err(|_| format!("expected 0 seconds or more, saw {text}"))
+}

@@ -1,0 +1,138 @@
+//! `undrop multicast status`: what a running node sees.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use ricochet::Config;
+use ricochet::status::{Counts, Status};
+
+use crate::failure::Advice as _;
+use crate::output;
+
+const EXAMPLES: &str = "\
+Examples:
+  undrop multicast status --control /run/undrop/node.sock
+  undrop multicast status --config node.toml --json | jq .counts
+  watch -n 1 undrop multicast status --control /run/undrop/node.sock";
+
+/// Groups and peers shown to people; programs get all.
+const SHOWN_MAX: usize = 20;
+
+/// Show what a running node sees: groups, peers, losses, recoveries, drops by reason.
+///
+/// The node must have been started with a control socket: `--control`, `node.control` in its configuration, or
+/// `Builder::control` in a program.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The node's control socket
+    #[arg(long, value_name = "PATH", required_unless_present = "config", conflicts_with = "config")]
+    control: Option<PathBuf>,
+    /// Take the control socket from this configuration
+    #[arg(long, short, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print the node's answer as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let control = control(args)?;
+    let status =
+        Status::ask(&control).with_context(|| format!("no node answers on {}", control.display())).advise(
+            "start one with `--control PATH` or `node.control`, and ask as the user it runs as, or as root",
+        )?;
+    output::line(&if args.json { serde_json::to_string_pretty(&status)? } else { text(&status) })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn control(args: &Args) -> anyhow::Result<PathBuf> {
+    let Some(file) = &args.config else {
+        return args.control.clone().context("expected --control or --config, saw neither");
+    };
+    Config::load(file)?
+        .node
+        .control
+        .with_context(|| format!("expected `node.control` in {}, saw none", file.display()))
+        .advise("set it, or give `--control PATH`")
+}
+
+fn text(status: &Status) -> String {
+    let address = status.address.map_or_else(|| "?".to_owned(), |address| address.to_string());
+    let how = if status.unicast { "unicast to each member" } else { "multicast" };
+    let mut text = format!(
+        "node {} at {address}, {how}, up {:.0} s, {:.1} MiB of packets kept\n",
+        status.id,
+        status.uptime_ms as f64 / 1_000.0,
+        status.memory_bytes as f64 / f64::from(1 << 20)
+    );
+    if let Some(why) = &status.failed {
+        let _ = writeln!(text, "FAILED: {why}");
+    }
+    let _ = writeln!(text, "\n{} groups over {} IP groups", status.groups.len(), status.ip_groups);
+    for group in status.groups.iter().take(SHOWN_MAX) {
+        let _ = writeln!(text, "  {}: {} other members, c = {}", group.name, group.members, group.c);
+    }
+    more(&mut text, status.groups.len());
+    let _ = writeln!(text, "{} peers", status.peers.len());
+    for peer in status.peers.iter().take(SHOWN_MAX) {
+        let _ = writeln!(text, "  {} at {}, in {} groups", peer.id, peer.address, peer.groups);
+    }
+    more(&mut text, status.peers.len());
+    for subscription in &status.subscriptions {
+        let counts = subscription.counts;
+        let _ = writeln!(
+            text,
+            "subscription: {} of {} waiting, {} held back, {} queued, {} dropped, {} lost",
+            subscription.waiting,
+            subscription.capacity,
+            subscription.held,
+            counts.queued,
+            counts.dropped,
+            counts.lost
+        );
+    }
+    let (kernel, ring) = (&status.kernel, &status.ring);
+    let _ = writeln!(
+        text,
+        "sockets: {} received, {} overflowed, {} not for us, {} truncated\nring: {} of {} waiting, {} dropped",
+        kernel.received,
+        kernel.overflowed,
+        kernel.not_for_us,
+        kernel.truncated,
+        ring.waiting,
+        ring.capacity,
+        ring.dropped
+    );
+    for (title, counts) in [
+        ("packets", &status.counts),
+        ("sending", &status.sending),
+        ("dropped", &status.dropped),
+        ("malformed", &status.malformed),
+        ("unsound", &status.unsound),
+        ("membership", &status.membership),
+    ] {
+        reasons(&mut text, title, counts);
+    }
+    text.truncate(text.trim_end().len());
+    text
+}
+
+fn more(text: &mut String, count: usize) {
+    if count > SHOWN_MAX {
+        let _ = writeln!(text, "  and {} more (--json shows all)", count - SHOWN_MAX);
+    }
+}
+
+/// Those that are not 0, most first.
+fn reasons(text: &mut String, title: &str, counts: &Counts) {
+    let mut counts: Vec<_> = counts.iter().filter(|(_, count)| **count > 0).collect();
+    counts.sort_by_key(|&(_, count)| std::cmp::Reverse(*count));
+    if !counts.is_empty() {
+        let listed: Vec<String> =
+            counts.iter().map(|(what, count)| format!("{count} {}", what.replace('_', " "))).collect();
+        let _ = writeln!(text, "{title}: {}", listed.join(", "));
+    }
+}

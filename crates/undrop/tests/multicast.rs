@@ -1,0 +1,128 @@
+//! `undrop multicast` as people use it: a receiver, a sender, and who asks how they do.
+#![allow(missing_docs)]
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+
+const HERE: [&str; 6] = ["--interface", "lo", "--address", "127.0.0.1", "--port", "0"];
+
+fn undrop(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_undrop"));
+    command.arg("multicast").args(args);
+    command
+}
+
+/// Ends with the test, whatever becomes of that.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A receiver, and its address as it tells it.
+fn receiver(args: &[&str]) -> (Running, String) {
+    let mut command = undrop(&["recv"]);
+    command.args(args).args(HERE).arg("--unicast").stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = Running(command.spawn().unwrap());
+    let mut said = String::new();
+    BufReader::new(child.0.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    let address = said.split(" at ").nth(1).and_then(|rest| rest.split(',').next());
+    (child, address.unwrap_or_else(|| panic!("no address in {said:?}")).to_owned())
+}
+
+fn send(seed: &str, args: &[&str], lines: &str) -> Output {
+    let mut command = undrop(&["send"]);
+    command.args(args).args(HERE).args(["--unicast", "--seed", seed, "--linger", "0.2"]);
+    let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn output_of(mut running: Running) -> String {
+    let mut text = String::new();
+    running.0.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+    assert!(running.0.wait().unwrap().success());
+    text
+}
+
+#[test]
+fn lines_that_are_sent_are_received() {
+    let (receiver, seed) = receiver(&["prices/AAPL", "--count", "2", "--fifo"]);
+    let sent = send(&seed, &["prices/AAPL"], "187.21\n187.22\r\n");
+    assert!(sent.status.success(), "{sent:?}");
+    let text = output_of(receiver);
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].starts_with("prices/AAPL ") && lines[0].ends_with(" 0: 187.21"), "{text}");
+    assert!(lines[1].ends_with(" 1: 187.22"), "{text}");
+}
+
+#[test]
+fn programs_get_json_and_the_status_of_a_running_node() {
+    let control = std::env::temp_dir().join(format!("undrop-multicast-{}.sock", std::process::id()));
+    let shown = control.display().to_string();
+    let (receiver, seed) = receiver(&["load", "--json", "--count", "51", "--control", &shown]);
+    let sent = send(&seed, &["load", "--size", "100", "--count", "50", "--rate", "500"], "");
+    assert!(String::from_utf8_lossy(&sent.stderr).contains("50 messages sent"), "{sent:?}");
+    let asked = undrop(&["status", "--control", &shown, "--json"]).output().unwrap();
+    let status: Value = serde_json::from_slice(&asked.stdout).unwrap();
+    assert_eq!(status["groups"][0]["name"], "load");
+    assert_eq!(status["subscriptions"][0]["counts"]["queued"], 50);
+    let asked = undrop(&["status", "--control", &shown]).output().unwrap();
+    let text = String::from_utf8_lossy(&asked.stdout).into_owned();
+    assert!(text.contains("1 groups over") && text.contains("50 queued"), "{text}");
+
+    send(&seed, &["load"], "last\n");
+    let text = output_of(receiver);
+    let messages: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(messages.len(), 51);
+    for message in &messages {
+        assert_eq!(message["group"], "load");
+        assert!(
+            message["sender"].is_string() && message["sequence"].is_u64() && message["latency_us"].is_u64()
+        );
+        assert!(message["recovered"].is_boolean());
+    }
+    assert_eq!(messages.last().unwrap()["payload"], "last");
+    let gone = undrop(&["status", "--control", &shown]).output().unwrap();
+    assert_eq!(gone.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&gone.stderr).contains("start one with"), "{gone:?}");
+}
+
+#[test]
+fn a_node_without_an_interface_and_a_doctor_without_one_say_what_to_do() {
+    for args in [&["recv", "g"][..], &["send", "g"], &["doctor"]] {
+        let refused = undrop(args).stdin(Stdio::null()).output().unwrap();
+        let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(1), "{args:?}: {text}");
+        assert!(text.contains("expected an interface") && text.contains("node.interface"), "{text}");
+    }
+    let refused = undrop(&["recv", "g", "--interface", "nothing-like-it"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("doctor"), "{refused:?}");
+}
+
+#[test]
+fn the_doctor_tells_what_it_saw() {
+    let seen = undrop(&["doctor", "lo", "--json"]).output().unwrap();
+    let diagnosis: Value = serde_json::from_slice(&seen.stdout).unwrap();
+    assert_eq!(diagnosis["interface"], "lo");
+    let about: Vec<&str> = diagnosis["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|finding| finding["about"].as_str())
+        .collect();
+    for wanted in ["interface", "address", "MTU", "receive buffer", "memberships", "port of the groups"] {
+        assert!(about.contains(&wanted), "{wanted}: {about:?}");
+    }
+    assert_eq!(seen.status.code(), Some(i32::from(diagnosis["errors"] != 0)));
+    let text = undrop(&["doctor", "lo"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&text.stdout).contains("errors"), "{text:?}");
+    let missing = undrop(&["doctor", "nothing-like-it"]).output().unwrap();
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&missing.stderr).contains("ip link"), "{missing:?}");
+}
