@@ -52,7 +52,7 @@ impl OwnConfig {
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use netio::multicast::{OwnConfig, OwnSocket};
 /// let mut socket = OwnSocket::bind(&OwnConfig::new("127.0.0.1:0".parse()?, "lo"))?;
-/// let to = socket.local_address()?;
+/// let to = socket.local_address();
 /// let (sending, mut outbox) = (socket.sending(), socket.sending().outbox());
 /// sending.send_now(to, &[b"at", b"once"])?;
 /// outbox.push(to, &[b"with ", b"others"]);
