@@ -135,7 +135,7 @@ fn no_message_makes_whole_nodes_and_an_ordered_subscription_allocate() {
     let grouping = vec![vec![group]; 3];
     let (groups, view) = (common::groups(&grouping[0], 1), common::view(&grouping));
     let mut nodes = [0, 1, 2].map(|id| {
-        let ask = AskConfig { first_us: 10_000, tries_max: 2, ..AskConfig::default() };
+        let ask = AskConfig { first_us: 10_000, tries_max: 8, ..AskConfig::default() };
         let config =
             NodeConfig { packets: 1_024, max_delay_us: Some(20_000), ask, ..NodeConfig::new(NodeId(id)) };
         Node::new(config, groups.clone(), &view, u64::from(id)).unwrap()

@@ -84,7 +84,7 @@ fn senders_that_differ_in_one_group_do_not_disturb_each_other() {
                 listener.hear(sender, seq, expires);
             }
         }
-        listener.advance(120_000);
+        listener.advance(102_000);
         assert_eq!(listener.lost, [(100_000, NodeId(1), 2, 1)]);
         assert_eq!(listener.asked, [(100_000, NodeId(2), 2, 1)]);
     }
@@ -97,7 +97,7 @@ fn where_neighbours_differ_a_packet_is_asked_for() {
     for (seq, expires) in [(0, false), (2, true), (4, true), (6, false)] {
         listener.hear(1, seq, expires);
     }
-    listener.advance(110_000);
+    listener.advance(102_000);
     let asked: Vec<u32> = listener.asked.iter().map(|asked| asked.2).collect();
     assert_eq!(
         (&asked[..], &listener.lost[..]),

@@ -269,6 +269,27 @@ mod tests {
     }
 
     #[test]
+    fn where_all_kinds_of_datagrams_are_lost_requests_are_answered_in_time() {
+        // With waits that doubled from the first, one in 10,000 took seconds, or was given up after eight tries.
+        for seed in 1..4 {
+            let loss = LossModel::Uniform(0.2);
+            let stormy = Setting { nak: true, loss_other: loss.clone(), loss, seed, ..small() };
+            let figures = stormy.run(&mut |_| {}).unwrap();
+            assert!(figures.requested > 100, "{figures:?}");
+            assert_eq!(figures.undelivered, 0, "seed {seed}: {figures:?}");
+            assert!(figures.latency_ms.max <= 250.0, "seed {seed}: {figures:?}");
+        }
+    }
+
+    #[test]
+    fn announcements_cost_less_than_repairs_where_little_is_lost() {
+        let figures = Setting { groups_per_node: 128, nak: true, ..small() }.run(&mut |_| {}).unwrap();
+        let [data, _, repairs, _, heartbeats] = figures.datagrams;
+        // Doubling waits took eight for each message.
+        assert!(heartbeats < 3 * data && 5 * heartbeats < 2 * repairs, "{figures:?}");
+    }
+
+    #[test]
     fn where_nothing_is_lost_nothing_is_recovered() {
         let quiet = Setting { loss: LossModel::None, loss_other: LossModel::None, ..small() };
         let figures = quiet.run(&mut |_| {}).unwrap();

@@ -27,6 +27,12 @@ const ANSWER_MAX: u32 = 1_024;
 /// Packets asked for that are remembered, so that none is asked for twice in a while.
 const RECENT_MAX: usize = 4_096;
 
+/// Requests for a packet come in rounds of so many at most, each to another node, and each only if the one before was
+/// not answered in time: where requests and answers are lost too, one of a round gets through.
+const ROUND: u8 = 4;
+/// So many pauses between rounds are alike; after that each is twice as long as the one before.
+const ROUNDS_ALIKE: u8 = 4;
+
 /// What this node knows of packets that are missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mark {
@@ -38,6 +44,13 @@ pub(super) struct Mark {
     tries: u8,
     /// When they are worthless, if they are taken to expire: then they are not asked for.
     pub(super) expires_us: Option<u64>,
+}
+
+/// When a packet was asked for.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    first_us: u64,
+    last_us: u64,
 }
 
 /// The state of asking.
@@ -53,7 +66,7 @@ pub(super) struct Asking {
     due: Vec<(StreamKey, Interval<Mark>)>,
     requests: Vec<(NodeId, Range)>,
     /// What was asked for, and when.
-    recent: HashMap<PacketKey, u64>,
+    recent: HashMap<PacketKey, Asked>,
     swept_us: u64,
     /// Smoothed time from a request to its answer.
     round_trip_us: Option<u64>,
@@ -115,8 +128,9 @@ impl Asking {
 
     /// A packet came on request.
     pub(super) fn answered(&mut self, now_us: u64, key: PacketKey) {
-        let Some(asked_us) = self.recent.remove(&key) else { return };
-        let sample_us = now_us.saturating_sub(asked_us);
+        let Some(asked) = self.recent.remove(&key) else { return };
+        // Which of several requests was answered is unknown: taking it for the first errs on the side of patience.
+        let sample_us = now_us.saturating_sub(asked.first_us);
         // RFC 6298 §2.3: an eighth of each sample.
         let smoothed_us =
             self.round_trip_us.map_or(sample_us, |smoothed_us| (7 * smoothed_us + sample_us) / 8);
@@ -127,14 +141,22 @@ impl Asking {
         self.round_trip_us
     }
 
-    /// How long a holder's answer is waited for.
+    /// How long to wait after so many requests for a packet.
+    fn wait_us(&self, tries: u8) -> u64 {
+        if !tries.is_multiple_of(ROUND) {
+            return self.patience_us();
+        }
+        self.config.retry_us << (tries / ROUND).saturating_sub(ROUNDS_ALIKE).min(10)
+    }
+
+    /// How long an answer is waited for before another holder is asked.
     fn patience_us(&self) -> u64 {
         let round_trip_us = self.round_trip_us.unwrap_or(self.config.holder_us);
         (2 * round_trip_us).max(self.config.holder_us).min(self.config.retry_us)
     }
 
     fn was_asked_lately(&self, now_us: u64, key: PacketKey) -> bool {
-        self.recent.get(&key).is_some_and(|&asked_us| asked_us + self.patience_us() > now_us)
+        self.recent.get(&key).is_some_and(|asked| asked.last_us + self.patience_us() > now_us)
     }
 
     /// Remembers that a packet is asked for; false if there is no room.
@@ -142,12 +164,13 @@ impl Asking {
         let keep_us = self.config.retry_us;
         if self.recent.len() >= RECENT_MAX && now_us.saturating_sub(self.swept_us) >= TURN_US {
             self.swept_us = now_us;
-            self.recent.retain(|_, asked_us| *asked_us + keep_us > now_us);
+            self.recent.retain(|_, asked| asked.last_us + keep_us > now_us);
         }
         if self.recent.len() >= RECENT_MAX && !self.recent.contains_key(&key) {
             return false;
         }
-        self.recent.insert(key, now_us);
+        let asked = self.recent.entry(key).or_insert(Asked { first_us: now_us, last_us: now_us });
+        asked.last_us = now_us;
         true
     }
 }
@@ -194,8 +217,8 @@ impl Node {
             self.tracker.give_up(key, interval.last);
             return None;
         }
-        let wait_us = config.retry_us << mark.tries.min(6);
-        let asked = Mark { due_us: now_us + wait_us, tries: mark.tries + 1, ..mark };
+        let tries = mark.tries + 1;
+        let asked = Mark { due_us: now_us + self.asking.wait_us(tries), tries, ..mark };
         let whom = self.whom(key, asked.tries);
         let wanted = (interval.last.0 - interval.first.0 + 1).min(RANGE_MAX) as u32;
         let count = self.asking.limits.take_most(now_us, whom, wanted, LEAST) as u16;

@@ -25,14 +25,16 @@ pub struct AskConfig {
     pub first_us: u64,
     /// The same for packets whose successor in the stream has come; `None` waits for repairs as with all others.
     pub gap_us: Option<u64>,
-    /// How long an answer is waited for, in microseconds; twice as long each time.
+    /// The pause between rounds of requests, in microseconds; twice as long each time from the fifth on. In a round up to
+    /// four nodes are asked one after the other, each as soon as the one before should have answered.
     pub retry_us: u64,
-    /// How long the answer of one whose digest named the packet is waited for, in microseconds, at the least: then
-    /// the next digest that names it is followed. Twice the measured round trip if that is longer.
+    /// How long an answer is waited for, in microseconds, at the least: then the next of the round is asked, or the next
+    /// digest that names the packet is followed. Twice the measured round trip if that is longer, but never longer than
+    /// `retry_us`.
     pub holder_us: u64,
     /// So many requests go to the packet's sender, then others of its group are asked.
     pub sender_tries: u8,
-    /// So many requests in all.
+    /// So many requests in all: a bound on what one packet costs, not on how long it is waited for.
     pub tries_max: u8,
     /// How long after it was found missing a packet is given up in any case, in microseconds.
     pub give_up_us: u64,
@@ -44,8 +46,8 @@ pub struct AskConfig {
 }
 
 impl Default for AskConfig {
-    /// After 100 ms, then every 50 ms and more; twice of the sender, eight times in all; given up after 10 s, what
-    /// expires after 100 ms; 10,000 packets a second.
+    /// After 100 ms, then every 50 ms and more (Ricochet §5.1), each time up to four requests 4 ms apart; the first two of
+    /// the sender; given up after 64 or 10 s, what expires after 100 ms; 10,000 packets a second.
     fn default() -> Self {
         Self {
             enabled: true,
@@ -54,7 +56,7 @@ impl Default for AskConfig {
             retry_us: 50_000,
             holder_us: 2_000,
             sender_tries: 2,
-            tries_max: 8,
+            tries_max: 64,
             give_up_us: 10_000_000,
             expires_after_us: 100_000,
             packets_per_second: 10_000,
@@ -71,12 +73,18 @@ pub struct AnnounceConfig {
     pub growth: u8,
     /// How often; 0 for never, at most 16.
     pub times: u8,
+    /// Where less than 3 % of the packets are lost, only the first and every so many-th after it are said; 1 to 16.
+    pub seldom: u8,
+    /// There, too: so long after the packet, in microseconds, nothing is said of it if three repairs came that name it: then others
+    /// hear of it by repairs as well. 0 says it in any case.
+    pub unless_named_us: u64,
 }
 
 impl Default for AnnounceConfig {
-    /// From 5 ms to 10 s, twelve times in all: who was cut off for some seconds hears it too.
+    /// From 5 ms to 20 s, twelve times in all: who was cut off for some seconds hears it too. Where little is lost after
+    /// 5 ms, 155 ms and 2.6 s, the first only if repairs have not spread the news.
     fn default() -> Self {
-        Self { first_us: 5_000, growth: 2, times: 12 }
+        Self { first_us: 5_000, growth: 2, times: 12, seldom: 4, unless_named_us: 100_000 }
     }
 }
 
@@ -152,25 +160,21 @@ impl NodeConfig {
     /// |---|---|
     /// | 0.5 ms after its successor came | in a hot stream the gap itself is asked for, of the sender |
     /// | up to 3 ms | each neighbour's repair leaves, full or not |
-    /// | 2.5 ms after a repair named it | it is asked for, if repairs did not mend it; again every 3 ms and more |
-    /// | 5 ms | the sender, silent by now, says what it sent last; then after 40, 320 and 2,560 ms and more |
+    /// | 2.5 ms after a repair named it | it is asked for, if repairs did not mend it; of another every 2 to 3 ms while no answer comes |
+    /// | 5 ms | the sender, silent by now, says what it sent last; again after 155 ms and 2.6 s, and more often where much is lost |
     ///
     /// A gap is waited upon for 0.5 ms since packets overtake each other by that much in hosts with several queues, and
     /// not longer since a stream with a gap so soon is hot: its successor came while the loss was young. Announcements
-    /// grow apart eightfold: in a group with a message a second every doubling would cost as much again as the digests.
+    /// are seldom where little is lost: in a group with a message a second every doubling would cost as much again as the
+    /// digests.
     /// Figures are in `docs/bench.md`.
     pub fn prompt(id: NodeId) -> Self {
         let papers = Self::new(id);
         Self {
             max_delay_us: Some(3_000),
-            ask: AskConfig {
-                first_us: 2_500,
-                gap_us: Some(500),
-                retry_us: 3_000,
-                tries_max: 12,
-                ..papers.ask
-            },
-            announce: AnnounceConfig { first_us: 5_000, growth: 8, times: 5 },
+            ask: AskConfig { first_us: 2_500, gap_us: Some(500), retry_us: 3_000, ..papers.ask },
+            // With few targets among many members, what one hears of is no sign of what others do.
+            announce: AnnounceConfig { unless_named_us: 0, ..papers.announce },
             ..papers
         }
     }
@@ -185,6 +189,9 @@ impl NodeConfig {
         }
         if self.announce.times > 16 {
             return Err(NodeConfigError::Announcements(self.announce.times));
+        }
+        if !(1..=16).contains(&self.announce.seldom) {
+            return Err(NodeConfigError::Seldom(self.announce.seldom));
         }
         if !(2..=16).contains(&self.announce.growth) {
             return Err(NodeConfigError::Growth(self.announce.growth));
@@ -203,6 +210,7 @@ impl NodeConfig {
             ("ask.holder_us", holder_us),
             ("ask.give_up_us", give_up_us),
             ("announce.first_us", self.announce.first_us),
+            ("announce.unless_named_us", self.announce.unless_named_us),
         ];
         if let Some(&(name, seen_us)) = times.iter().find(|(_, us)| *us > TIME_US_MAX) {
             return Err(NodeConfigError::Time { name, seen_us });
@@ -250,6 +258,9 @@ pub enum NodeConfigError {
     /// `announce.growth` out of range.
     #[error("announce.growth: expected 2 to 16, saw {0}")]
     Growth(u8),
+    /// `announce.seldom` out of range.
+    #[error("announce.seldom: expected 1 to 16, saw {0}")]
+    Seldom(u8),
     /// `announce.times` out of range.
     #[error("announce.times: expected at most 16, saw {0}")]
     Announcements(u8),

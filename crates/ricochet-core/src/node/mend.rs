@@ -72,6 +72,7 @@ impl Node {
             if name.sender == self.config.id {
                 // Our own packet, which we hold as long as any other.
                 named.unusable |= self.buffer.held(key).is_none();
+                self.announcer.named(stream.group, name.seq);
                 continue;
             }
             let mark = self.asking.mark_of_name(now_us, self.asking.expiry.of_stream(now_us, stream));

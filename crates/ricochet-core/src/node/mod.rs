@@ -18,7 +18,7 @@ use fec::Decoder;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
 
-use crate::announce::Announcer;
+use crate::announce::{Announcer, Due};
 use crate::bins::{Bins, Conditions, Outgoing};
 use crate::buffer::{Buffer, PacketKey};
 use crate::counters::Malformed;
@@ -88,11 +88,7 @@ impl Node {
             buffer: Buffer::new(config.packets, symbol_max),
             decoder: Decoder::new(config.decoder(symbol_max)),
             solved: Vec::with_capacity(config.equations),
-            announcer: Announcer::new(
-                config.announce.first_us,
-                config.announce.growth,
-                config.announce.times,
-            ),
+            announcer: Announcer::new(&config.announce),
             sender_seq: 0,
             asking: Asking::new(&config.ask, view),
             fragments: Fragments::new(config.fragments)?,
@@ -253,14 +249,27 @@ impl Node {
     }
 
     fn announce(&mut self, now_us: u64, out: &mut impl Output) {
-        while let Some(latest) = self.announcer.pop_due(now_us) {
+        let calm = self.is_calm();
+        while let Some(Due { latest, copies }) = self.announcer.pop_due(now_us, calm) {
             let sender_seq = self.sender_seq.wrapping_sub(1);
             let heartbeat = Heartbeat { sender: self.config.id, sender_seq, latest: &[latest] };
             let length = heartbeat.write(&mut self.scratch);
-            out.send(To::Group(latest.group), &self.scratch[..length]);
-            self.counts.heartbeats_sent += 1;
-            self.tally.sent.add(Kind::Heartbeat, length);
+            for _ in 0..copies {
+                out.send(To::Group(latest.group), &self.scratch[..length]);
+                self.counts.heartbeats_sent += 1;
+                self.tally.sent.add(Kind::Heartbeat, length);
+            }
         }
+    }
+
+    /// Whether little is lost, as far as this node can tell: news of packets are lost as often as packets. Where it is too
+    /// early to tell, it is not calm; who receives nothing at all never can.
+    fn is_calm(&self) -> bool {
+        /// In such a share of losses, announcements are not to be spared.
+        const LOSSY: f64 = 0.03;
+        let counts = &self.counts;
+        let received = counts.delivered + counts.repaired + counts.requested;
+        received == 0 || (self.measured[1] > 0 && self.bins.conditions().loss < LOSSY)
     }
 
     /// Equations with packets that the buffer has forgotten can never be solved.

@@ -88,6 +88,7 @@ impl Config {
                 first_us: micros(self.announce.first_ms),
                 growth: self.announce.growth,
                 times: self.announce.times,
+                ..NodeConfig::prompt(id).announce
             },
             answers_per_second: nak.packets_per_second,
             ..NodeConfig::new(id)

@@ -168,7 +168,7 @@ pub struct NakSection {
     /// The same for a packet whose successor in the stream has come; as `first_ms` if left out.
     #[serde(with = "millis::option")]
     pub gap_ms: Option<Duration>,
-    /// How long an answer is waited for; twice as long each time.
+    /// The pause between rounds of up to four requests; twice as long each time from the fifth on.
     #[serde(with = "millis")]
     pub retry_ms: Duration,
     /// So many requests go to the sender, then other members are asked; 0 to 255.
@@ -194,7 +194,7 @@ impl Default for NakSection {
             gap_ms: Some(Duration::from_micros(500)),
             retry_ms: Duration::from_millis(3),
             sender_tries: 2,
-            tries: 12,
+            tries: 64,
             give_up_ms: Duration::from_secs(10),
             expires_after_ms: Duration::from_millis(100),
             packets_per_second: 10_000,
@@ -211,13 +211,13 @@ pub struct AnnounceSection {
     pub first_ms: Duration,
     /// Each time it waits so many times as long as before, 2 to 16.
     pub growth: u8,
-    /// How often, 0 to 16; 0 for never.
+    /// How often, 0 to 16; 0 for never. Where less than 3 % is lost, one in four of these.
     pub times: u8,
 }
 
 impl Default for AnnounceSection {
     fn default() -> Self {
-        Self { first_ms: Duration::from_millis(5), growth: 8, times: 5 }
+        Self { first_ms: Duration::from_millis(5), growth: 2, times: 12 }
     }
 }
 
