@@ -1,6 +1,8 @@
-//! What both cores stand on: drops counted by reason ([`reasons!`]), and positions that do not wrap ([`Seq`]).
+//! What both cores stand on: drops counted by reason ([`reasons!`]), positions that do not wrap ([`Seq`]), and the
+//! fields of datagrams ([`bytes`]).
 #![forbid(unsafe_code)]
 
+pub mod bytes;
 mod counters;
 mod seq;
 

@@ -1,5 +1,6 @@
 //! Every drop is counted by its reason, and these are the reasons.
 
+use foundation::bytes::ReadError;
 use foundation::reasons;
 
 reasons! {
@@ -73,5 +74,11 @@ reasons! {
         QueueFull = "outgoing queue full",
         /// The repair would not fit even in two datagrams.
         TooLarge = "repair larger than two datagrams",
+    }
+}
+
+impl From<ReadError> for Rejected {
+    fn from(_: ReadError) -> Self {
+        Self::Malformed
     }
 }

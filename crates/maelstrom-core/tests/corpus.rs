@@ -2,44 +2,14 @@
 
 mod fuzz;
 
-use std::fs;
-use std::path::Path;
-
-fn replay(corpus: &str, target: fn(&[u8])) {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(corpus);
-    let mut inputs: Vec<Vec<u8>> = fs::read_dir(&directory)
-        .unwrap_or_else(|error| panic!("{}: {error}", directory.display()))
-        .map(|entry| fs::read(entry.unwrap().path()).unwrap())
-        .collect();
-    inputs.sort();
-    assert!(!inputs.is_empty(), "the corpus {corpus} is committed");
-    let mut state = 1u64;
-    let mut random = move || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (state >> 33) as usize
-    };
-    for input in &inputs {
-        target(input);
-    }
-    for round in 0..1_500 {
-        let mut input = inputs[round % inputs.len()].clone();
-        for _ in 0..=random() % 4 {
-            if !input.is_empty() {
-                let at = random() % input.len();
-                input[at] = random() as u8;
-            }
-        }
-        input.truncate(random() % (input.len() + 1) + 1);
-        target(&input);
-    }
-}
+use corpus::replay;
 
 #[test]
 fn wire_readers_take_all_that_fuzzing_found() {
-    replay("maelstrom_wire", fuzz::wire);
+    replay("maelstrom_wire", 10, 1_500, fuzz::wire);
 }
 
 #[test]
 fn an_ingress_survives_a_peer_that_lies() {
-    replay("maelstrom_ingress", fuzz::ingress);
+    replay("maelstrom_ingress", 5, 1_500, fuzz::ingress);
 }

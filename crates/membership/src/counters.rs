@@ -1,5 +1,6 @@
 //! Every drop is counted by its reason, and these are the reasons.
 
+use foundation::bytes::ReadError;
 use foundation::reasons;
 
 reasons! {
@@ -78,4 +79,15 @@ pub struct Counts {
     pub steps: u64,
     /// How often this node heard that it is taken for dead, and came back.
     pub rejoined: u64,
+}
+
+impl From<ReadError> for Malformed {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::TooShort => Self::TooShort,
+            ReadError::Count => Self::Count,
+            ReadError::Reserved => Self::Reserved,
+            ReadError::TooLong => Self::TooLong,
+        }
+    }
 }

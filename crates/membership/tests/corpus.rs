@@ -2,48 +2,16 @@
 
 mod fuzz;
 
-use std::fs;
-use std::path::Path;
-
-fn replay(corpus: &str, mut target: impl FnMut(&[u8])) {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(corpus);
-    let mut inputs: Vec<Vec<u8>> = fs::read_dir(&directory)
-        .unwrap_or_else(|error| panic!("{}: {error}", directory.display()))
-        .map(|entry| fs::read(entry.unwrap().path()).unwrap())
-        .collect();
-    inputs.sort();
-    assert!(inputs.len() >= 10, "the corpus {corpus} is committed");
-    let mut state = 1u64;
-    let mut random = move || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (state >> 33) as usize
-    };
-    for input in &inputs {
-        target(input);
-    }
-    for round in 0..3_000 {
-        let mut input = inputs[round % inputs.len()].clone();
-        for _ in 0..=random() % 4 {
-            if !input.is_empty() {
-                let at = random() % input.len();
-                input[at] = random() as u8;
-            }
-        }
-        if random() % 4 == 0 {
-            input.truncate(random() % (input.len() + 1) + 1);
-        }
-        target(&input);
-    }
-}
+use corpus::replay;
 
 #[test]
 fn wire_readers_take_all_that_fuzzing_found() {
-    replay("membership_wire", fuzz::wire);
+    replay("membership_wire", 10, 3_000, fuzz::wire);
 }
 
 #[test]
 fn a_node_survives_a_peer_that_lies() {
     let mut learnt = 0;
-    replay("membership_node", |data| learnt = learnt.max(fuzz::node(data)));
+    replay("membership_node", 10, 3_000, |data| learnt = learnt.max(fuzz::node(data)));
     assert!(learnt > 500, "nor did it hang up on one that tells the truth, of {learnt} groups");
 }

@@ -1,5 +1,6 @@
 //! Every drop is counted by its reason, and these are the reasons.
 
+use foundation::bytes::ReadError;
 use foundation::reasons;
 
 reasons! {
@@ -71,5 +72,16 @@ reasons! {
         Reserved = "reserved bit set",
         /// Its check does not fit its content.
         Check = "check does not fit",
+    }
+}
+
+impl From<ReadError> for Malformed {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::TooShort => Self::TooShort,
+            ReadError::Count => Self::Count,
+            ReadError::Reserved => Self::Reserved,
+            ReadError::TooLong => Self::TooLong,
+        }
     }
 }

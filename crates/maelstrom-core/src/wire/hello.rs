@@ -2,9 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use foundation::bytes::{Reader, Writer};
 use ipnet::IpNet;
 
-use super::{Reader, Writer};
 use crate::counters::Rejected;
 use crate::session::{TOKEN_LEN, Token};
 
@@ -53,7 +53,7 @@ impl Hello {
     /// # Errors
     /// [`Rejected::Malformed`] for wrong lengths, families or prefixes.
     pub fn read(body: &[u8]) -> Result<Self, Rejected> {
-        let mut reader = Reader::new(body);
+        let mut reader = Reader(body);
         let token = Token(reader.array()?);
         let echo = Token(reader.array()?);
         let count = usize::from(reader.u8()?);

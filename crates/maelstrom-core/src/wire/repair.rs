@@ -1,11 +1,12 @@
 //! A repair: the recipe that names its packets, and the coded symbol.
 
-use super::{BodyKind, Reader, SEALED_HEADER, TAG, Writer};
+use super::{BodyKind, SEALED_HEADER, TAG};
 use crate::counters::Rejected;
 use crate::identity::Name;
 use crate::packet::MutableFields;
 use crate::symbol::SYMBOL_HEADER;
 use foundation::Seq;
+use foundation::bytes::{Reader, Writer};
 
 /// Most packets in one repair.
 pub const TERMS_MAX: usize = 64;
@@ -126,7 +127,7 @@ impl<'a> RecipeView<'a> {
     /// # Errors
     /// [`Rejected::Malformed`] for lengths or numbers out of range, [`Rejected::UnknownScheme`].
     pub fn read(body: &'a [u8], newest: Seq) -> Result<Self, Rejected> {
-        let mut reader = Reader::new(body);
+        let mut reader = Reader(body);
         let [_kind, scheme, count, row] = reader.array()?;
         let (count, scheme) = (usize::from(count), Scheme::from_wire(scheme)?);
         let stride = reader.u16()?;
@@ -204,7 +205,7 @@ impl<'a> Half<'a> {
     /// # Errors
     /// [`Rejected::Malformed`].
     pub fn read(body: &'a [u8]) -> Result<Self, Rejected> {
-        let mut reader = Reader::new(body);
+        let mut reader = Reader(body);
         let [_kind, which] = reader.array()?;
         let serial = reader.u32()?;
         let bytes = reader.rest();

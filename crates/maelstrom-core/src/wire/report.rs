@@ -1,7 +1,8 @@
 //! Loss report: what the ingress saw of the stream that the egress protects.
 
-use super::{BodyKind, Reader, Writer};
+use super::BodyKind;
 use crate::counters::Rejected;
+use foundation::bytes::{Reader, Writer};
 
 /// Buckets of the burst length histogram: 1, 2, 3–4, 5–8, … 1025 and more.
 pub const BURST_BUCKETS: usize = 12;
@@ -54,7 +55,7 @@ impl LossReport {
     /// # Errors
     /// [`Rejected::Malformed`] for a wrong length or counts that contradict each other.
     pub fn read(body: &[u8]) -> Result<Self, Rejected> {
-        let mut reader = Reader::new(body);
+        let mut reader = Reader(body);
         reader.u8()?;
         let mut report = Self {
             named: reader.u64()?,

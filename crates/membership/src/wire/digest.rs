@@ -38,7 +38,7 @@ pub fn write_digest(entries: &[Known], answer: bool, to: &mut [u8]) -> usize {
         writer.put(&entry.id.0.to_be_bytes());
         writer.put(&entry.version.to_be_bytes());
     }
-    writer.at
+    writer.written()
 }
 
 /// A digest as its receiver reads it; borrows the datagram.
@@ -62,7 +62,7 @@ impl<'a> DigestView<'a> {
     pub fn entries(&self) -> impl Iterator<Item = Known> + use<'a> {
         self.entries.iter().filter_map(|bytes| {
             let mut bytes = Reader(bytes);
-            Some(Known { id: bytes.id().ok()?, version: bytes.u32().ok()? })
+            Some(Known { id: NodeId(bytes.u32().ok()?), version: bytes.u32().ok()? })
         })
     }
 }

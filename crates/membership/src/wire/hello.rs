@@ -49,7 +49,7 @@ impl Hello {
     pub(super) fn read(mut body: Reader<'_>) -> Result<Self, Malformed> {
         let flags = body.flags(LEAVING | ANSWER)?;
         let hello = Self {
-            id: body.id()?,
+            id: NodeId(body.u32()?),
             life: body.u64()?,
             number: body.u32()?,
             version: body.u32()?,

@@ -60,7 +60,7 @@ pub fn write_wants(wants: &[Want], to: &mut [u8]) -> usize {
         writer.put(&want.first.to_be_bytes());
         writer.put(&[want.mask]);
     }
-    writer.at
+    writer.written()
 }
 
 /// Questions as their receiver reads them; borrows the datagram.
@@ -79,7 +79,7 @@ impl<'a> WantsView<'a> {
     pub fn wants(&self) -> impl Iterator<Item = Want> + use<'a> {
         fn read(mut bytes: Reader<'_>) -> Result<Want, Malformed> {
             Ok(Want {
-                id: bytes.id()?,
+                id: NodeId(bytes.u32()?),
                 have: bytes.u32()?,
                 version: bytes.u32()?,
                 first: bytes.u16()?,
@@ -128,7 +128,7 @@ impl Chunk<'_> {
         for group in part {
             writer.put(&group.0.to_be_bytes());
         }
-        writer.at
+        writer.written()
     }
 }
 
@@ -150,7 +150,7 @@ pub struct ChunkView<'a> {
 
 impl<'a> ChunkView<'a> {
     pub(super) fn read(mut body: Reader<'a>) -> Result<Self, Malformed> {
-        let (id, version, check) = (body.id()?, body.u32()?, body.u32()?);
+        let (id, version, check) = (NodeId(body.u32()?), body.u32()?, body.u32()?);
         let (total, number) = (body.u32()? as usize, body.u16()?);
         if total > GROUPS_MAX || usize::from(number) >= Chunk::count(total) {
             return Err(Malformed::Count);

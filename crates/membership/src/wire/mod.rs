@@ -19,7 +19,8 @@ pub use steps::{STEP_GROUPS_MAX, STEP_HEADER, STEPS_HEADER, STEPS_MAX, StepParts
 
 pub use who::{WHERE_HEADER, WHO_MAX, WhereView, WhoView, write_where, write_who};
 
-use ricochet_core::{GroupId, NodeId};
+use foundation::bytes::{Reader, Writer};
+use ricochet_core::GroupId;
 
 use crate::counters::Malformed;
 
@@ -128,87 +129,6 @@ impl<'a> Datagram<'a> {
             Kind::Who => WhoView::read(reader).map(Self::Who),
             Kind::Where => WhereView::read(reader).map(Self::Where),
         }
-    }
-}
-
-/// Takes fields off the front of a datagram.
-#[derive(Clone, Copy)]
-pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn take(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
-        let (taken, rest) = self.0.split_at_checked(len).ok_or(Malformed::TooShort)?;
-        self.0 = rest;
-        Ok(taken)
-    }
-
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        let (taken, rest) = self.0.split_first_chunk().ok_or(Malformed::TooShort)?;
-        self.0 = rest;
-        Ok(*taken)
-    }
-
-    fn u8(&mut self) -> Result<u8, Malformed> {
-        self.array().map(|[byte]| byte)
-    }
-
-    fn u16(&mut self) -> Result<u16, Malformed> {
-        self.array().map(u16::from_be_bytes)
-    }
-
-    fn u32(&mut self) -> Result<u32, Malformed> {
-        self.array().map(u32::from_be_bytes)
-    }
-
-    fn u64(&mut self) -> Result<u64, Malformed> {
-        self.array().map(u64::from_be_bytes)
-    }
-
-    fn id(&mut self) -> Result<NodeId, Malformed> {
-        self.u32().map(NodeId)
-    }
-
-    /// `count` entries of N bytes each, still in their place in the datagram.
-    fn entries<const N: usize>(&mut self, count: usize) -> Result<&'a [[u8; N]], Malformed> {
-        let (entries, _) = self.take(count * N)?.as_chunks();
-        Ok(entries)
-    }
-
-    /// A list of `count` entries, 1 to `max`.
-    fn list<const N: usize>(&mut self, count: u8, max: usize) -> Result<&'a [[u8; N]], Malformed> {
-        let count = usize::from(count);
-        if !(1..=max).contains(&count) {
-            return Err(Malformed::Count);
-        }
-        self.entries(count)
-    }
-
-    /// Flags of which only the bits of `known` have a meaning.
-    fn flags(&mut self, known: u8) -> Result<u8, Malformed> {
-        let flags = self.u8()?;
-        if flags & !known == 0 { Ok(flags) } else { Err(Malformed::Reserved) }
-    }
-
-    /// Everything has been read.
-    fn end(self) -> Result<(), Malformed> {
-        if self.0.is_empty() { Ok(()) } else { Err(Malformed::TooLong) }
-    }
-}
-
-/// Puts fields behind each other into a buffer that was sized for them.
-struct Writer<'a> {
-    to: &'a mut [u8],
-    at: usize,
-}
-
-impl<'a> Writer<'a> {
-    fn new(to: &'a mut [u8]) -> Self {
-        Self { to, at: 0 }
-    }
-
-    fn put(&mut self, bytes: &[u8]) {
-        self.to[self.at..self.at + bytes.len()].copy_from_slice(bytes);
-        self.at += bytes.len();
     }
 }
 

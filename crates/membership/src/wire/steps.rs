@@ -52,7 +52,7 @@ impl StepParts<'_> {
         for group in self.added.iter().chain(self.removed) {
             writer.put(&group.0.to_be_bytes());
         }
-        writer.at
+        writer.written()
     }
 }
 
@@ -71,7 +71,7 @@ pub struct StepView<'a> {
 
 impl<'a> StepView<'a> {
     fn read(body: &mut Reader<'a>) -> Result<Self, Malformed> {
-        let (id, version, check) = (body.id()?, body.u32()?, body.u32()?);
+        let (id, version, check) = (NodeId(body.u32()?), body.u32()?, body.u32()?);
         let (added, removed) = (usize::from(body.u8()?), usize::from(body.u8()?));
         if added + removed > STEP_GROUPS_MAX {
             return Err(Malformed::Count);

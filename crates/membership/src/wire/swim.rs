@@ -148,7 +148,7 @@ pub(super) fn put_address(address: SocketAddr, mut put: impl FnMut(&[u8])) {
 }
 
 fn read_identity(from: &mut Reader<'_>) -> Result<Identity, Malformed> {
-    let identity = Identity { address: read_address(from)?, id: from.id()?, life: from.u64()? };
+    let identity = Identity { address: read_address(from)?, id: NodeId(from.u32()?), life: from.u64()? };
     if identity.life > LIFE_MAX { Err(Malformed::Reserved) } else { Ok(identity) }
 }
 

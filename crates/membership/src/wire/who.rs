@@ -30,7 +30,7 @@ pub fn write_who(ids: &[NodeId], to: &mut [u8]) -> usize {
     for id in ids {
         writer.put(&id.0.to_be_bytes());
     }
-    writer.at
+    writer.written()
 }
 
 /// Writes an answer into the front of `to`, with as many of the places as have room; returns how many bytes.
@@ -48,7 +48,7 @@ pub fn write_where(places: impl IntoIterator<Item = (NodeId, SocketAddr)>, to: &
         put_address(address, |bytes| writer.put(bytes));
         count += 1;
     }
-    let length = writer.at;
+    let length = writer.written();
     to[HEADER] = count;
     length
 }
@@ -100,5 +100,5 @@ impl<'a> WhereView<'a> {
 }
 
 fn read_place(from: &mut Reader<'_>) -> Result<(NodeId, SocketAddr), Malformed> {
-    Ok((from.id()?, read_address(from)?))
+    Ok((NodeId(from.u32()?), read_address(from)?))
 }

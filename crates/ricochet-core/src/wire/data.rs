@@ -57,7 +57,7 @@ impl<'a> Data<'a> {
         let mut writer = Writer::new(to);
         writer.put(&self.header(Kind::Data));
         writer.put(self.payload);
-        writer.at
+        writer.written()
     }
 
     /// Writes the packet as a [`Kind::Retransmission`] into the front of `to`; returns how many bytes.

@@ -52,7 +52,7 @@ impl<'a> Fragment<'a> {
         writer.put(&self.index.to_be_bytes());
         writer.put(&self.size.to_be_bytes());
         writer.put(self.bytes);
-        writer.at
+        writer.written()
     }
 
     /// Reads the payload of a packet that is marked as a fragment.

@@ -68,7 +68,7 @@ impl Heartbeat<'_> {
         for latest in self.latest {
             writer.put(&latest.to_wire());
         }
-        writer.at
+        writer.written()
     }
 }
 

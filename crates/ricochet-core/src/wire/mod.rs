@@ -16,6 +16,8 @@ pub use heartbeat::{HEARTBEAT_ENTRY, HEARTBEAT_HEADER, HEARTBEAT_MAX, Heartbeat,
 pub use nak::{NAK_HEADER, NAK_RANGE, NAK_RANGES_MAX, Nak, NakView, Range};
 pub use repair::{NAME, NAMES_MAX, Name, REPAIR_HEADER, Repair, RepairView};
 
+use foundation::bytes::{Reader, Writer};
+
 use crate::counters::Malformed;
 
 /// Version of the wire format, the high half of a datagram's first byte. Ricochet's versions count from 9 and
@@ -115,72 +117,6 @@ impl<'a> Datagram<'a> {
 pub fn payload_max(datagram_max: usize, names: usize, trailer: usize) -> Option<usize> {
     let repair = REPAIR_HEADER + names * NAME + SYMBOL_HEAD;
     datagram_max.checked_sub(repair.max(DATA_HEADER) + trailer)
-}
-
-/// Takes fields off the front of a datagram.
-#[derive(Clone, Copy)]
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn take(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
-        let (taken, rest) = self.0.split_at_checked(len).ok_or(Malformed::TooShort)?;
-        self.0 = rest;
-        Ok(taken)
-    }
-
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        let (taken, rest) = self.0.split_first_chunk().ok_or(Malformed::TooShort)?;
-        self.0 = rest;
-        Ok(*taken)
-    }
-
-    fn u8(&mut self) -> Result<u8, Malformed> {
-        self.array().map(|[byte]| byte)
-    }
-
-    fn u16(&mut self) -> Result<u16, Malformed> {
-        self.array().map(u16::from_be_bytes)
-    }
-
-    fn u32(&mut self) -> Result<u32, Malformed> {
-        self.array().map(u32::from_be_bytes)
-    }
-
-    fn u64(&mut self) -> Result<u64, Malformed> {
-        self.array().map(u64::from_be_bytes)
-    }
-
-    /// A list of `count` entries, 1 to `max`, of N bytes each, still in its place in the datagram.
-    fn list<const N: usize>(&mut self, count: u8, max: usize) -> Result<&'a [[u8; N]], Malformed> {
-        let count = usize::from(count);
-        if !(1..=max).contains(&count) {
-            return Err(Malformed::Count);
-        }
-        let (entries, _) = self.take(count * N)?.as_chunks();
-        Ok(entries)
-    }
-
-    /// Everything has been read.
-    fn end(self) -> Result<(), Malformed> {
-        if self.0.is_empty() { Ok(()) } else { Err(Malformed::TooLong) }
-    }
-}
-
-/// Puts fields behind each other into a buffer that was sized for them.
-struct Writer<'a> {
-    to: &'a mut [u8],
-    at: usize,
-}
-
-impl<'a> Writer<'a> {
-    fn new(to: &'a mut [u8]) -> Self {
-        Self { to, at: 0 }
-    }
-
-    fn put(&mut self, bytes: &[u8]) {
-        self.to[self.at..self.at + bytes.len()].copy_from_slice(bytes);
-        self.at += bytes.len();
-    }
 }
 
 #[cfg(test)]

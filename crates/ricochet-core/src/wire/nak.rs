@@ -72,7 +72,7 @@ impl Nak<'_> {
             assert!(range.count > 0, "a range asks for something");
             writer.put(&range.to_wire());
         }
-        writer.at
+        writer.written()
     }
 }
 

@@ -75,7 +75,7 @@ impl Repair<'_> {
             writer.put(&name.to_wire());
         }
         writer.put(self.symbol.unwrap_or_default());
-        writer.at
+        writer.written()
     }
 }
 
