@@ -7,13 +7,11 @@
 //! | `table.rs` | the outcome as text |
 //! | `plot.rs` | the latency of every message as a picture |
 //! | `progress.rs` | how far it is |
-//! | `interrupt.rs` | Ctrl-C |
 //!
 //! Nothing of the demo outlives it: namespaces are held by descriptors, gateways are children that die with their
 //! parent, and their files lie in a directory that is removed.
 
 mod acts;
-mod interrupt;
 mod outcome;
 mod plot;
 mod progress;
@@ -30,11 +28,11 @@ use netlab::{LossModel, privilege, units};
 use undrop::lab::Setting;
 
 use self::acts::{Act, Plan};
-use self::interrupt::{EXIT_INTERRUPTED, Interrupt, Interrupted};
 use self::outcome::{Outcome, Setup, Verdict};
 use self::plot::Curve;
 use self::progress::Display;
 use crate::failure::Advice as _;
+use crate::interrupt::{EXIT_INTERRUPTED, Interrupt, Interrupted};
 use crate::output;
 
 const PLOT_FILE: &str = "undrop-demo.svg";

@@ -3,6 +3,7 @@
 mod demo;
 mod failure;
 mod gateway;
+mod interrupt;
 mod key;
 mod link;
 mod log;

@@ -4,6 +4,8 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, Command, Output, Stdio};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 
 const HERE: [&str; 6] = ["--interface", "lo", "--address", "127.0.0.1", "--port", "0"];
@@ -125,4 +127,49 @@ fn the_doctor_tells_what_it_saw() {
     let missing = undrop(&["doctor", "nothing-like-it"]).output().unwrap();
     assert_eq!(missing.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&missing.stderr).contains("ip link"), "{missing:?}");
+}
+
+fn stop(running: &Running, signal: Signal) {
+    kill(Pid::from_raw(running.0.id().cast_signed()), signal).unwrap();
+}
+
+#[test]
+fn who_is_asked_to_stop_takes_leave_of_the_others() {
+    let control = std::env::temp_dir().join(format!("undrop-leave-{}.sock", std::process::id()));
+    let shown = control.display().to_string();
+    let (stays, seed) = receiver(&["load", "--control", &shown]);
+    let peers = || {
+        let asked = undrop(&["status", "--control", &shown, "--json"]).output().unwrap();
+        let status: Value = serde_json::from_slice(&asked.stdout).unwrap();
+        status["peers"].as_array().unwrap().len()
+    };
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let (goes, _) = receiver(&["load", "--seed", &seed]);
+        while peers() == 0 {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        stop(&goes, signal);
+        // With success: the signal itself has not ended it.
+        assert_eq!(output_of(goes), "");
+        while peers() > 0 {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+    stop(&stays, Signal::SIGTERM);
+    assert_eq!(output_of(stays), "");
+    assert!(!control.exists());
+}
+
+#[test]
+fn a_sender_that_waits_for_input_stops_when_asked() {
+    let mut command = undrop(&["send", "load", "--members", "0", "--linger", "0"]);
+    command.args(HERE).arg("--unicast").stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut sender = Running(command.spawn().unwrap());
+    let mut said = String::new();
+    let mut stderr = BufReader::new(sender.0.stderr.take().unwrap());
+    stderr.read_line(&mut said).unwrap();
+    stop(&sender, Signal::SIGTERM);
+    stderr.read_to_string(&mut said).unwrap();
+    assert_eq!(sender.0.wait().unwrap().code(), Some(130), "{said}");
+    assert!(said.contains("0 messages sent"), "{said}");
 }

@@ -15,10 +15,10 @@ use netlab::traffic::{Between, MessageStream, Progress, TcpTransfer, message_str
 use netlab::{LinkConfig, LossModel};
 use undrop::lab::{End, GatewayPair, Setting};
 
-use super::interrupt::Interrupt;
 use super::outcome::{ActOutcome, Bulk, Gateways, LinkLosses, Messages};
 use super::progress::Display;
 use super::table::percent_text;
+use crate::interrupt::Interrupt;
 
 const MESSAGES_PER_SECOND: f64 = 100.0;
 const MESSAGE_BYTES: usize = 1024;

@@ -7,7 +7,11 @@ use ricochet::{Event, JoinOptions, Lost, Message, Order, RecvTimeoutError};
 use serde::Serialize;
 
 use super::node::{NodeArgs, seconds};
+use crate::interrupt::{EXIT_INTERRUPTED, Interrupt};
 use crate::output;
+
+/// How often it looks whether it is to stop while nothing comes.
+const LOOK: Duration = Duration::from_millis(100);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -19,6 +23,8 @@ With --json a line is a message: group, sender, sequence, recovered, latency_us 
 payload, or payload_hex if that is no UTF-8; or it is a report: group, sender, lost (first and last sequence number), reason.";
 
 /// Receive the messages of groups, a line for each.
+///
+/// Ctrl-C and SIGTERM leave the groups and end it; only with --count that is no success.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -65,6 +71,7 @@ struct LostLine<'a> {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let interrupt = Interrupt::listen()?;
     let node = args.node.start()?;
     let order = if args.fifo { Order::Fifo } else { Order::Unordered };
     let subscription = node.join_many_with(&args.groups, &JoinOptions { order, ..JoinOptions::default() })?;
@@ -73,14 +80,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let start = Instant::now();
     let mut received = 0;
     while args.count.is_none_or(|count| received < count) {
-        let left = args.seconds.map_or(Duration::from_secs(3_600), |all| all.saturating_sub(start.elapsed()));
-        match subscription.recv_event_timeout(left) {
+        if interrupt.is_asked() {
+            // Without a count this is how it ends; the node leaves when it is dropped.
+            return Ok(args.count.map_or(ExitCode::SUCCESS, |_| ExitCode::from(EXIT_INTERRUPTED)));
+        }
+        let left = args.seconds.map_or(LOOK, |all| all.saturating_sub(start.elapsed()));
+        match subscription.recv_event_timeout(left.min(LOOK)) {
             Ok(Event::Message(message)) => {
                 received += 1;
                 output::line(&line(&message, args.json)?)?;
             }
             Ok(Event::Lost(lost)) => output::line(&lost_line(&lost, args.json)?)?,
-            Err(RecvTimeoutError::Timeout) if args.seconds.is_some() => break,
+            Err(RecvTimeoutError::Timeout) if left.is_zero() => break,
             Err(RecvTimeoutError::Timeout) => {}
             Err(error) => return Err(error.into()),
         }

@@ -1,13 +1,21 @@
 //! `undrop multicast send`: messages to a group.
 
-use std::io::BufRead as _;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, poll};
 use ricochet::{Node, Sender};
 
 use super::node::{NodeArgs, seconds};
+use crate::interrupt::{EXIT_INTERRUPTED, Interrupt};
+
+/// How often it looks whether it is to stop while it waits.
+const LOOK: Duration = Duration::from_millis(100);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -53,10 +61,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(rate) = args.rate.filter(|rate| !rate.is_finite() || *rate <= 0.0) {
         bail!("--rate: expected more than 0 messages a second, saw {rate}");
     }
+    let interrupt = Interrupt::listen()?;
     let node = args.node.start()?;
     let sender = node.sender(&args.group)?.fragments(args.fragments);
     eprintln!("node {} at {}", node.id(), node.address());
-    if args.members > 0 && !node.wait_for_members(&args.group, args.members, args.patience) {
+    if args.members > 0 && !wait_for_members(args, &node, &interrupt) && !interrupt.is_asked() {
         eprintln!(
             "warning: expected {} members of {:?}, saw {} after {:.1} s; sending all the same",
             args.members,
@@ -66,36 +75,71 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         );
     }
     let sent = match args.size {
-        Some(size) => send_made_up(args, &sender, size)?,
-        None => send_lines(args, &sender)?,
+        Some(size) => send_made_up(args, &sender, size, &interrupt)?,
+        None => send_lines(args, &sender, &interrupt)?,
     };
     // Who has lost the last ones is to learn of them, and to get them.
     std::thread::sleep(args.linger);
     tell(&node, sent);
-    Ok(ExitCode::SUCCESS)
+    Ok(if interrupt.is_asked() { ExitCode::from(EXIT_INTERRUPTED) } else { ExitCode::SUCCESS })
 }
 
-fn send_lines(args: &Args, sender: &Sender) -> anyhow::Result<u64> {
+/// Whether enough others are in the group before the patience ends.
+fn wait_for_members(args: &Args, node: &Node, interrupt: &Interrupt) -> bool {
+    let mut left = args.patience;
+    loop {
+        let slice = left.min(LOOK);
+        if node.wait_for_members(&args.group, args.members, slice) {
+            return true;
+        }
+        left -= slice;
+        if left.is_zero() || interrupt.is_asked() {
+            return false;
+        }
+    }
+}
+
+fn send_lines(args: &Args, sender: &Sender, interrupt: &Interrupt) -> anyhow::Result<u64> {
     let mut pace = Pace::new(args.rate);
     let mut line = Vec::new();
-    let mut stdin = std::io::stdin().lock();
+    let mut stdin = BufReader::new(File::from(std::io::stdin().as_fd().try_clone_to_owned()?));
     while args.count.is_none_or(|count| pace.sent < count) {
+        if stdin.buffer().is_empty() && !wait_for_input(stdin.get_ref(), interrupt)? {
+            break;
+        }
         line.clear();
         if stdin.read_until(b'\n', &mut line)? == 0 {
             break;
         }
         let text = line.strip_suffix(b"\n").unwrap_or(&line);
-        pace.wait();
+        if !pace.wait(interrupt) {
+            break;
+        }
         sender.send(text.strip_suffix(b"\r").unwrap_or(text))?;
     }
     Ok(pace.sent)
 }
 
-fn send_made_up(args: &Args, sender: &Sender, size: usize) -> anyhow::Result<u64> {
+/// Waits for something to read, or the end of it; false if it is to stop before.
+fn wait_for_input(input: &File, interrupt: &Interrupt) -> anyhow::Result<bool> {
+    while !interrupt.is_asked() {
+        let mut waiting = [PollFd::new(input.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut waiting, 100_u8) {
+            Ok(0) | Err(Errno::EINTR) => {}
+            Ok(_) => return Ok(true),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(false)
+}
+
+fn send_made_up(args: &Args, sender: &Sender, size: usize, interrupt: &Interrupt) -> anyhow::Result<u64> {
     let mut pace = Pace::new(args.rate);
     let mut payload: Vec<u8> = (0..size).map(|at| b'a' + (at % 26) as u8).collect();
     while args.count.is_none_or(|count| pace.sent < count) {
-        pace.wait();
+        if !pace.wait(interrupt) {
+            break;
+        }
         let number = pace.sent.to_string();
         let length = number.len().min(size);
         payload[..length].copy_from_slice(&number.as_bytes()[..length]);
@@ -124,12 +168,18 @@ impl Pace {
         Self { start, rate, sent: 0 }
     }
 
-    /// Waits until the next message may leave, and counts it.
-    fn wait(&mut self) {
-        if let Some(rate) = self.rate {
-            let due = Duration::from_secs_f64(self.sent as f64 / rate);
-            std::thread::sleep(due.saturating_sub(self.start.elapsed()));
+    /// Waits until the next message may leave, and counts it; false if it is to stop before.
+    fn wait(&mut self, interrupt: &Interrupt) -> bool {
+        while !interrupt.is_asked() {
+            let due =
+                self.rate.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(self.sent as f64 / rate));
+            let left = due.saturating_sub(self.start.elapsed());
+            if left.is_zero() {
+                self.sent += 1;
+                return true;
+            }
+            std::thread::sleep(left.min(LOOK));
         }
-        self.sent += 1;
+        false
     }
 }

@@ -1,6 +1,6 @@
-//! Ctrl-C: the first asks the demo to take everything down, the second ends it at once.
+//! Ctrl-C and SIGTERM: the first asks a command to take everything down, the second ends it at once.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,11 +10,11 @@ use netio::poll::{Interest, Poller};
 use netio::signals::Signals;
 
 /// As a shell reports a process that SIGINT has ended.
-pub(super) const EXIT_INTERRUPTED: u8 = 130;
+pub(crate) const EXIT_INTERRUPTED: u8 = 130;
 
 /// The user has asked to stop.
 #[derive(Debug)]
-pub(super) struct Interrupted;
+pub(crate) struct Interrupted;
 
 impl std::fmt::Display for Interrupted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -25,30 +25,30 @@ impl std::fmt::Display for Interrupted {
 impl std::error::Error for Interrupted {}
 
 /// Whether the user has asked to stop.
-pub(super) struct Interrupt {
+pub(crate) struct Interrupt {
     asked: Arc<AtomicBool>,
 }
 
 impl Interrupt {
     /// Listens from now on; to be called before other threads are started.
-    pub(super) fn listen() -> io::Result<Self> {
+    pub(crate) fn listen() -> io::Result<Self> {
         let signals = Signals::new()?;
         let asked = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&asked);
         thread::Builder::new().name("signals".to_owned()).spawn(move || {
-            // Without signals the demo still ends by itself.
+            // Without signals the command still ends by itself, or by the second one.
             let _ = wait_for_signals(&signals, &flag);
         })?;
         Ok(Self { asked })
     }
 
     /// Whether it is time to stop.
-    pub(super) fn is_asked(&self) -> bool {
+    pub(crate) fn is_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
     }
 
     /// An error when it is time to stop: [`Interrupted`].
-    pub(super) fn check(&self) -> anyhow::Result<()> {
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
         if self.is_asked() { Err(Interrupted.into()) } else { Ok(()) }
     }
 }
@@ -63,7 +63,8 @@ fn wait_for_signals(signals: &Signals, asked: &AtomicBool) -> io::Result<()> {
                 // The kernel ends the gateways, and the namespaces with us.
                 process::exit(EXIT_INTERRUPTED.into());
             }
-            eprintln!("\nstopping; once more ends at once");
+            // Whoever read our stderr may be gone.
+            let _ = writeln!(io::stderr(), "\nstopping; once more ends at once");
         }
     }
 }
