@@ -12,7 +12,7 @@ pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// Namespaces at one bridge, 10.9.0.1 and fd09::1 and so on.
 pub(crate) struct Lan {
     pub(crate) hosts: Vec<Namespace>,
-    _switch: Namespace,
+    pub(crate) switch: Namespace,
 }
 
 impl Lan {
@@ -31,7 +31,7 @@ impl Lan {
             host.add_address("eth0", format!("fd09::{number}/64").parse().unwrap()).unwrap();
             host
         });
-        Some(Self { hosts: hosts.collect(), _switch: switch })
+        Some(Self { hosts: hosts.collect(), switch })
     }
 
     /// Starts a node on each host, the first one being the others' seed.
