@@ -35,6 +35,9 @@ enum What {
     Speed(speed::Plan),
     /// Multicast systems side by side on one bridge.
     Multicast(multicast::Plan),
+    /// Ricochet's participant in `multicast`.
+    #[command(hide = true)]
+    Ricochet(multicast::ricochet::Part),
     /// Memory and recovery over minutes.
     Soak(soak::Plan),
 }
@@ -42,13 +45,15 @@ enum What {
 fn main() -> anyhow::Result<()> {
     netlab::privilege::enter_user_namespace()?;
     let Arguments { program, what } = Arguments::parse();
-    if let What::Multicast(plan) = &what {
-        // It brings its own programs.
-        return multicast::run(plan);
+    // Those that measure no gateway need none.
+    match &what {
+        What::Multicast(plan) => return multicast::run(plan),
+        What::Ricochet(part) => return multicast::ricochet::play(part),
+        _ => {}
     }
     let program = program.canonicalize()?;
     match what {
-        What::Multicast(plan) => multicast::run(&plan),
+        What::Multicast(_) | What::Ricochet(_) => Ok(()),
         What::Tcp(plan) => tcp::run(&program, &plan),
         What::Udp(plan) => udp::run(&program, &plan),
         What::Speed(plan) => speed::run(&program, &plan),

@@ -8,6 +8,7 @@
 mod judge;
 mod message;
 mod participant;
+pub(crate) mod ricochet;
 mod run;
 
 use std::path::PathBuf;
@@ -23,7 +24,8 @@ use run::Cell;
 /// Latency of lost messages and of others, losses for good, processor time and traffic, by system.
 #[derive(Args)]
 pub(crate) struct Plan {
-    /// A system as `NAME=COMMAND LINE`, or `NAME:key=value,key=value=COMMAND LINE` with settings of its own.
+    /// A system as `NAME=COMMAND LINE`, or `NAME:key=value,key=value=COMMAND LINE` with settings of its own;
+    /// `@ricochet` is Ricochet's command.
     #[arg(long = "system")]
     systems: Vec<System>,
     /// A file with one such system in each line.

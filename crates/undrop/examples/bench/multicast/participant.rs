@@ -35,12 +35,19 @@ impl FromStr for System {
         if name.is_empty() || program.is_empty() || name.contains('=') {
             return Err(wrong());
         }
-        Ok(Self {
+        let mut system = Self {
             name: name.to_owned(),
             settings: settings.to_owned(),
             program: from_here(program),
             arguments: words.map(from_here).collect(),
-        })
+        };
+        if program == "@ricochet" {
+            // This program plays its part.
+            let path = std::env::current_exe().map_err(|error| error.to_string())?;
+            system.program = path.to_string_lossy().into_owned();
+            system.arguments.insert(0, "ricochet".to_owned());
+        }
+        Ok(system)
     }
 }
 

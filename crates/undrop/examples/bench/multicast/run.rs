@@ -233,7 +233,7 @@ fn records_file(directory: &Path) -> PathBuf {
     directory.join("records")
 }
 
-fn now_ns() -> anyhow::Result<u64> {
+pub(crate) fn now_ns() -> anyhow::Result<u64> {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC)?;
     Ok(now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64)
 }
