@@ -11,6 +11,12 @@ use crate::ring::Ring;
 use crate::shared::Shared;
 use crate::status::KernelCounts;
 
+/// So many times in a row the group socket is read before others have their turn.
+const GROUP_READS: usize = 16;
+/// So many turns in a row the own socket's datagrams may wait for the group socket to be empty: a flood of the groups must
+/// not hold up repairs and requests.
+const TURNS_LATE: u8 = 4;
+
 /// The receiving sockets. They belong to the node's thread, or to a thread that does nothing else.
 pub(crate) struct Drain {
     /// None where there is no multicast.
@@ -19,34 +25,47 @@ pub(crate) struct Drain {
     pub(crate) filter: Filter,
     /// What came to the own socket, until the group socket has been read too.
     pub(crate) late: Ring,
+    /// For how many turns they have waited.
+    pub(crate) turns_late: u8,
     pub(crate) dropped: DroppedCounts,
 }
 
 impl Drain {
-    /// Takes what waits, as much as one call of the kernel hands over; returns whether more may wait.
+    /// Takes what waits; returns whether more may wait.
     ///
-    /// A repair follows the packets in it, but by another socket. So the own socket is read first and queued last: whatever
-    /// a repair names that is not queued ahead of it had not come when it came.
+    /// A repair follows the packets in it, but by another socket. So the own socket is read first, then the group socket
+    /// until it is empty, and only then is queued what the former gave: whatever a repair names that is not queued ahead of
+    /// it had not come when it came. While the groups are flooded that holds for some turns only.
     pub(crate) fn drain(&mut self, shared: &Shared) -> io::Result<bool> {
-        let Self { group, own, filter, late, dropped } = self;
-        let mut more;
+        let Self { group, own, filter, late, turns_late, dropped } = self;
+        let mut more = false;
         {
             let groups = shared.joined.read().unwrap_or_else(PoisonError::into_inner);
             let mut ring = shared.ring.lock().unwrap_or_else(PoisonError::into_inner);
             let mut letters = shared.letters.lock().unwrap_or_else(PoisonError::into_inner);
             let mut rings = Rings { ring: late, letters: &mut letters, dropped };
-            more = own.recv(|from, datagram| {
-                let looked = filter.look(&groups, Via::Own, from, datagram);
-                rings.keep(from, looked);
-            })?;
+            if *turns_late == 0 {
+                more = own.recv(|from, datagram| {
+                    let looked = filter.look(&groups, Via::Own, from, datagram);
+                    rings.keep(from, looked);
+                })?;
+            }
             let mut rings = Rings { ring: &mut ring, ..rings };
-            if let Some(group) = group {
-                more |= group.recv(|from, _, datagram| {
+            let mut waits = group.is_some();
+            for _ in 0..GROUP_READS {
+                let Some(group) = group.as_mut().filter(|_| waits) else { break };
+                waits = group.recv(|from, _, datagram| {
                     let looked = filter.look(&groups, Via::Group, from, datagram);
                     rings.keep(from, looked);
                 })?;
             }
-            ring.append(late);
+            more |= waits;
+            if waits && *turns_late < TURNS_LATE {
+                *turns_late += 1;
+            } else {
+                *turns_late = 0;
+                ring.append(late);
+            }
         }
         self.publish(shared);
         Ok(more)

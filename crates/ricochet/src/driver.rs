@@ -82,7 +82,7 @@ impl Driver {
                 None => false,
             };
             busy |= self.process();
-            self.membership();
+            busy |= self.membership();
             self.timers();
             if let Some(control) = &self.control {
                 control.answer(&self.shared);
@@ -120,7 +120,8 @@ impl Driver {
             }
             core.handle(now_us, &slot);
             batch.done.push(slot);
-            if !shared.gate.is_open() {
+            // Asked so that whoever makes room wakes this thread: the rest of the batch waits for it.
+            if !shared.gate.is_open_or_wake() {
                 more = false;
                 break;
             }
@@ -131,14 +132,16 @@ impl Driver {
         more
     }
 
-    fn membership(&mut self) {
+    /// Hands letters to the membership; returns whether more wait.
+    fn membership(&mut self) -> bool {
         let Self { shared, members, .. } = self;
         let Members { membership, post, batch, .. } = members;
-        {
+        let more = {
             let mut letters = shared.letters.lock().unwrap_or_else(PoisonError::into_inner);
             letters.give_back(&mut batch.done);
             letters.take(BATCH, &mut batch.waiting);
-        }
+            !letters.is_empty()
+        };
         let now_us = clock::now_us();
         for slot in batch.waiting.drain(..) {
             membership.handle_datagram(now_us, slot.from(), slot.datagram(), post);
@@ -152,6 +155,7 @@ impl Driver {
         if members.membership.version() != members.version {
             members.changed_us.get_or_insert(now_us);
         }
+        more
     }
 
     fn timers(&mut self) {

@@ -36,6 +36,21 @@ pub enum StartError {
         /// What it has.
         seen: String,
     },
+    /// The node's longest datagrams would never leave.
+    #[error(
+        "interface {interface}: expected an MTU for datagrams of {datagram_max} bytes, saw {mtu}; set \
+         `buffers.datagram_max` to {fitting} or less on all nodes, or raise the MTU"
+    )]
+    Mtu {
+        /// The interface.
+        interface: String,
+        /// Its MTU in bytes.
+        mtu: usize,
+        /// The setting, in bytes.
+        datagram_max: usize,
+        /// What would fit, in bytes.
+        fitting: usize,
+    },
     /// A seed cannot be resolved.
     #[error("seed {seed:?}: expected address:port or name:port, saw {error}")]
     Seed {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use membership::{Gossip, GossipConfig, Me, MemberFile, Membership, Static, StaticConfig};
-use netio::multicast::{GroupSocket, IpVersion, Joiner, OpenError, OwnConfig, OwnSocket};
+use netio::multicast::{GroupSocket, InterfaceFacts, IpVersion, Joiner, OpenError, OwnConfig, OwnSocket};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use ricochet_core::{Groups, Node as CoreNode, NodeId, View};
@@ -89,6 +89,7 @@ pub(crate) fn start(builder: Builder) -> Result<Node, StartError> {
         own: sockets.own,
         filter,
         late: Ring::new(netio::multicast::RECEIVED_MAX, slot, rng.next_u64()),
+        turns_late: 0,
         dropped: DroppedCounts::default(),
     };
     let (stop, threads) = spawn(&shared, drain, members, control)?;
@@ -162,8 +163,11 @@ struct Sockets {
 impl Sockets {
     fn open(config: &Config) -> Result<Self, StartError> {
         let (node, bytes) = (&config.node, config.buffers.socket_bytes);
+        // First of all: a mistyped name has neither addresses nor anything else.
+        let facts = InterfaceFacts::read(&node.interface)?;
         let ip = node.address.map_or_else(|| first_address(node), Ok)?;
         let version = IpVersion::of(ip);
+        fits_mtu(config, &facts, version)?;
         let open = |port| {
             OwnSocket::bind(&OwnConfig {
                 ttl: node.hops,
@@ -186,6 +190,24 @@ impl Sockets {
         let group = GroupSocket::bind(node.group_port, version, &node.interface, bytes)?;
         Ok(Self { own, group: Some(group), joiner: Some(joiner) })
     }
+}
+
+/// The kernel is told not to fragment: what is longer than the MTU would never leave.
+fn fits_mtu(config: &Config, facts: &InterfaceFacts, version: IpVersion) -> Result<(), StartError> {
+    let (mtu, datagram_max) = (facts.mtu_bytes as usize, config.buffers.datagram_max);
+    let headers = match version {
+        IpVersion::V4 => 28,
+        IpVersion::V6 => 48,
+    };
+    if mtu >= datagram_max + headers {
+        return Ok(());
+    }
+    Err(StartError::Mtu {
+        interface: facts.name.clone(),
+        mtu,
+        datagram_max,
+        fitting: mtu.saturating_sub(headers),
+    })
 }
 
 /// The interface's first address of the version that is wanted; of IPv6 none that needs the interface's name with it.
