@@ -4,7 +4,7 @@ use netlab::LossModel;
 use netlab::virtual_net::Weather;
 use ricochet_core::bins::Content;
 use ricochet_core::node::{AnnounceConfig, AskConfig, NodeConfigError};
-use ricochet_core::{NodeConfig, NodeId};
+use ricochet_core::{GroupId, NodeConfig, NodeId};
 use thiserror::Error;
 
 use crate::cluster::{Cluster, ClusterConfig};
@@ -13,9 +13,9 @@ use crate::grouping::grouping;
 use crate::traffic::Traffic;
 
 /// Traffic goes on for so long after the measured time, so that its last losses have repairs to mend them.
-const AFTER_US: u64 = 2_000_000;
+pub const AFTER_US: u64 = 2_000_000;
 /// Without traffic: what is asked for at the end gets its answers.
-const SILENCE_US: u64 = 12_000_000;
+pub const SILENCE_US: u64 = 12_000_000;
 /// How often progress is told, in virtual microseconds.
 const TELL_EVERY_US: u64 = 100_000;
 
@@ -170,7 +170,9 @@ impl Setting {
         }
     }
 
-    fn node(&self) -> NodeConfig {
+    /// The configuration of each node, but for its id.
+    #[must_use]
+    pub fn node(&self) -> NodeConfig {
         let config = NodeConfig::new(NodeId(0));
         // Packets are kept in slots of the longest, so none should be longer than need be.
         let names =
@@ -205,9 +207,21 @@ impl Setting {
             clock: self.clock,
             ..ClusterConfig::new(self.seed)
         };
+        Ok(Cluster::of(&self.grouping(), config)?)
+    }
+
+    /// The groups of each node; those outside of all come last.
+    #[must_use]
+    pub fn grouping(&self) -> Vec<Vec<GroupId>> {
         let mut grouping = grouping(self.nodes, self.groups_per_node, self.group_size, self.seed);
         grouping.extend((0..self.outside_senders).map(|_| Vec::new()));
-        Ok(Cluster::of(&grouping, config)?)
+        grouping
+    }
+
+    /// Decides who sends when.
+    #[must_use]
+    pub fn traffic_seed(&self) -> u64 {
+        self.seed ^ 0x7261_6666
     }
 
     /// Runs it; `tell` is called now and then with the share of the run that is done.
@@ -219,7 +233,7 @@ impl Setting {
     /// [`SettingError`].
     pub fn run(&self, tell: &mut dyn FnMut(f64)) -> Result<Figures, SettingError> {
         let mut cluster = self.cluster()?;
-        let mut traffic = Traffic::new(&cluster, self.rate, self.size, self.seed ^ 0x7261_6666);
+        let mut traffic = Traffic::new(&cluster, self.rate, self.size, self.traffic_seed());
         let measured_us = (self.seconds * 1e6) as u64;
         let end_us = measured_us + AFTER_US;
         while cluster.now_us() < end_us {

@@ -4,8 +4,8 @@ use ricochet_core::bins::BinsCounts;
 use ricochet_core::node::How;
 use serde::Serialize;
 
-use crate::cluster::Cluster;
-use crate::ledger::Fate;
+use crate::cluster::{Cluster, Wire};
+use crate::ledger::{Fate, Ledger};
 
 /// How long recoveries took, in milliseconds, from the moment at which the packet would have arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -59,7 +59,7 @@ pub struct Figures {
     pub xors_per_packet: f64,
     /// Packets at receivers that were never delivered.
     pub undelivered: u64,
-    /// Packets that were delivered twice: the ledger stops at the first, so none.
+    /// Packets that were delivered twice: none, or a run in virtual time would have stopped there.
     pub duplicates: u64,
     /// Data packets that came to a node again, and were dropped there.
     pub received_again: u64,
@@ -76,30 +76,62 @@ pub struct Figures {
     pub latencies_us: Vec<u64>,
 }
 
+/// What figures are reckoned from.
+#[derive(Clone, Copy, Debug)]
+pub struct Account<'a> {
+    /// What was sent, and what became of it.
+    pub ledger: &'a Ledger,
+    /// Datagrams by the low half of their first byte (`docs/wire.md`).
+    pub wires: &'a [Wire; 16],
+    /// What the repair bins of all nodes have done.
+    pub bins: BinsCounts,
+    /// Data packets that came to a node again, and were dropped there.
+    pub received_again: u64,
+    /// Packets that were delivered twice.
+    pub duplicates: u64,
+    /// Processor time in nanoseconds, if it was measured.
+    pub cpu_ns: Option<f64>,
+}
+
 impl Figures {
     /// Of all that a cluster did until now.
     #[must_use]
     pub fn of(cluster: &Cluster) -> Self {
-        let mut figures = Self::default();
-        figures.count_packets(cluster);
-        // Where nothing was lost, all came back.
-        let back = figures.repaired + figures.requested;
-        figures.recovered_percent = if figures.lost == 0 { 100.0 } else { percent(back, figures.lost) };
-        figures.latency_ms = Latency::of(&mut figures.latencies_us);
-        figures.count_wires(cluster);
         let bins = cluster.lives().iter().map(|life| *life.node.bins().counts());
         let bins = bins.fold(BinsCounts::default(), |sum, counts| BinsCounts {
             additions: sum.additions + counts.additions,
             packets: sum.packets + counts.packets,
             ..sum
         });
-        figures.xors_per_packet = ratio(bins.additions, bins.packets);
-        figures.received_again = cluster.lives().iter().map(|life| life.node.counts().duplicates).sum();
+        Self::reckon(&Account {
+            ledger: cluster.ledger(),
+            wires: cluster.wires(),
+            bins,
+            received_again: cluster.lives().iter().map(|life| life.node.counts().duplicates).sum(),
+            duplicates: 0,
+            cpu_ns: cluster.cpu_ns(),
+        })
+    }
+
+    /// Of the account of any run.
+    #[must_use]
+    pub fn reckon(account: &Account<'_>) -> Self {
+        let mut figures = Self::default();
+        figures.count_packets(account.ledger);
+        // Where nothing was lost, all came back.
+        let back = figures.repaired + figures.requested;
+        figures.recovered_percent = if figures.lost == 0 { 100.0 } else { percent(back, figures.lost) };
+        figures.latency_ms = Latency::of(&mut figures.latencies_us);
+        figures.count_wires(account.wires);
+        let data = account.wires[1].arrived.max(1);
+        figures.cpu_us_per_packet = account.cpu_ns.map_or(0.0, |ns| ns / 1e3 / data as f64);
+        figures.xors_per_packet = ratio(account.bins.additions, account.bins.packets);
+        figures.received_again = account.received_again;
+        figures.duplicates = account.duplicates;
         figures
     }
 
-    fn count_packets(&mut self, cluster: &Cluster) {
-        let ledger = cluster.ledger();
+    fn count_packets(&mut self, ledger: &Ledger) {
         for sent in ledger.sent().iter().filter(|sent| sent.counted) {
             self.messages += 1;
             for (_, entry) in ledger.entries(sent) {
@@ -125,17 +157,16 @@ impl Figures {
         }
     }
 
-    fn count_wires(&mut self, cluster: &Cluster) {
-        let [_, data, retransmissions, repairs, requests, heartbeats, ..] = *cluster.wires();
+    fn count_wires(&mut self, wires: &[Wire; 16]) {
+        let [_, data, retransmissions, repairs, requests, heartbeats, ..] = *wires;
         self.overhead_percent = percent(repairs.arrived, repairs.arrived + data.arrived);
-        let bytes: u64 = cluster.wires().iter().map(|wire| wire.bytes).sum();
+        let bytes: u64 = wires.iter().map(|wire| wire.bytes).sum();
         self.overhead_bytes_percent = percent(bytes - data.bytes, data.bytes);
         // Of all messages, also those that are not counted: their bytes are in the sum too.
         self.wire_bytes_per_message = ratio(bytes, data.sent);
-        let frames: u64 = cluster.wires().iter().map(|wire| wire.sent + wire.copies).sum();
+        let frames: u64 = wires.iter().map(|wire| wire.sent + wire.copies).sum();
         self.wire_frames_per_message = ratio(frames, data.sent);
         self.datagrams = [data, retransmissions, repairs, requests, heartbeats].map(|wire| wire.sent);
-        self.cpu_us_per_packet = cluster.cpu_ns().map_or(0.0, |ns| ns / 1e3 / data.arrived.max(1) as f64);
     }
 }
 

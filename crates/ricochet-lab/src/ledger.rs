@@ -1,7 +1,8 @@
 //! What was sent, and what became of it at each member.
 //!
-//! It stops the run, by a panic that says who and what, when a packet is delivered that nobody sent, or altered, or
-//! twice, or after it was reported lost. At the end [`Ledger::unaccounted`] names what was neither delivered nor reported.
+//! What must not be is a [`Fault`]: that a packet is delivered which nobody sent, or altered, or twice, or after it was
+//! reported lost. A cluster in virtual time stops there, by a panic that says who and what. At the end
+//! [`Ledger::unaccounted`] names what was neither delivered nor reported.
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -9,6 +10,7 @@ use std::rc::Rc;
 use ricochet_core::node::How;
 use ricochet_core::tracker::Lost;
 use ricochet_core::{GroupId, Seq, StreamKey};
+use thiserror::Error;
 
 /// What became of a packet at one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,6 +26,33 @@ pub enum Fate {
     Lost,
     /// The member went down or left before anything became of it.
     Excused,
+}
+
+/// What must not become of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// Nobody sent it.
+    #[error("was never sent")]
+    NeverSent,
+    /// Its payload is not what was sent.
+    #[error("was altered")]
+    Altered,
+    /// It was delivered before.
+    #[error("was delivered twice")]
+    Twice,
+    /// It was delivered, or reported again, after it was reported lost.
+    #[error("was reported lost before")]
+    Reported,
+    /// It was reported lost after it was delivered.
+    #[error("had come before it was reported lost")]
+    HadCome,
+    /// The member sent it itself.
+    #[error("is its own")]
+    Own,
+    /// The member is down.
+    #[error("came to a node that is down")]
+    Down,
 }
 
 /// A packet at one member.
@@ -73,32 +102,36 @@ const PAYLOAD_MAX: usize = 1 << 16;
 const PATTERNS: usize = 251;
 
 impl Ledger {
-    pub(crate) fn new() -> Self {
+    /// An empty book.
+    #[must_use]
+    pub fn new() -> Self {
         let pattern = (0..PAYLOAD_MAX + PATTERNS).map(|at| (at * 7 + at / 256) as u8).collect();
         Self { pattern, ..Self::default() }
     }
 
-    /// The payload of the packet that will be sent next: its number, and a pattern that depends on it.
-    pub(crate) fn next_payload(&self, length: usize, into: &mut Vec<u8>) {
-        let number = self.sent.len() as u32;
-        into.clear();
-        into.extend_from_slice(&number.to_be_bytes()[..length.min(4)]);
-        into.extend_from_slice(self.tail(number, length));
+    /// The payload of the packet that will be sent next.
+    pub fn next_payload(&self, length: usize, into: &mut Vec<u8>) {
+        self.payload(self.sent.len() as u32, length, into);
     }
 
-    fn tail(&self, number: u32, length: usize) -> &[u8] {
-        &self.pattern[number as usize % PATTERNS..][..length.saturating_sub(4)]
+    /// The payload of a packet: its number among all, and a pattern that depends on it.
+    pub fn payload(&self, number: u32, length: usize, into: &mut Vec<u8>) {
+        into.clear();
+        into.extend_from_slice(&number.to_be_bytes()[..length.min(4)]);
+        into.extend_from_slice(&self.pattern[number as usize % PATTERNS..][..length.saturating_sub(4)]);
     }
 
     fn is_payload(&self, number: u32, length: usize, payload: &[u8]) -> bool {
         let head = length.min(4);
-        payload.len() == length
-            && payload[..head] == number.to_be_bytes()[..head]
-            && payload[head..] == *self.tail(number, length)
+        let tail = &self.pattern[number as usize % PATTERNS..][..length - head];
+        payload.len() == length && payload[..head] == number.to_be_bytes()[..head] && payload[head..] == *tail
     }
 
     /// A node has sent a packet with the payload that was given out last.
-    pub(crate) fn note_sent(&mut self, sender: usize, sent: Outgoing, members: &Rc<[usize]>) {
+    ///
+    /// # Panics
+    /// If the packet is not the next of its stream.
+    pub fn note_sent(&mut self, sender: usize, sent: Outgoing, members: &Rc<[usize]>) {
         let Outgoing { now_us, key, seq, length, counted } = sent;
         let numbers = self.streams.entry(key).or_default();
         assert_eq!(numbers.len(), seq as usize, "a sender counts its packets one by one");
@@ -123,7 +156,7 @@ impl Ledger {
     }
 
     /// The network dropped the copy for one member.
-    pub(crate) fn note_missed(&mut self, now_us: u64, at: usize, key: StreamKey, seq: u32) {
+    pub fn note_missed(&mut self, now_us: u64, at: usize, key: StreamKey, seq: u32) {
         let Some(number) = self.number(key, seq) else { return };
         if let Some(entry) = self.entry(number, at) {
             entry.missed_us.get_or_insert(now_us);
@@ -143,21 +176,38 @@ impl Ledger {
     ) {
         let (key, seq, how) = got;
         let seq = seq.to_wire();
-        let told = |what: &str| format!("node {at}, {key:?}, packet {seq}, {how:?}: {what}");
-        let Some(number) = self.number(key, seq) else { panic!("{}", told("was never sent")) };
-        let length = self.sent[number as usize].length;
-        assert!(self.is_payload(number, length, payload), "{}", told("was altered"));
+        let is_sound = |ledger: &Self, number, length| ledger.is_payload(number, length, payload);
+        if let Err(fault) = self.deliver(now_us, at, (key, seq, how), is_sound) {
+            panic!("node {at}, {key:?}, packet {seq}, {how:?}: {fault}");
+        }
+    }
+
+    /// A node was handed a packet; `is_sound` is told the number and the length that its payload should have.
+    ///
+    /// # Errors
+    /// If that must not be; then nothing is changed.
+    pub fn deliver(
+        &mut self,
+        now_us: u64,
+        at: usize,
+        (key, seq, how): (StreamKey, u32, How),
+        is_sound: impl FnOnce(&Self, u32, usize) -> bool,
+    ) -> Result<(), Fault> {
+        let number = self.number(key, seq).ok_or(Fault::NeverSent)?;
+        if !is_sound(self, number, self.sent[number as usize].length) {
+            return Err(Fault::Altered);
+        }
         let Some(entry) = self.entry(number, at) else {
-            assert!(self.late.insert((at, number)), "{}", told("was delivered twice"));
-            return;
+            return if self.late.insert((at, number)) { Ok(()) } else { Err(Fault::Twice) };
         };
         match entry.fate {
             Fate::Open => (entry.fate, entry.settled_us) = (Fate::Got(how), now_us),
-            Fate::Lost => panic!("{}", told("was reported lost")),
-            Fate::Own => panic!("{}", told("is its own")),
-            Fate::Got(_) => panic!("{}", told("was delivered twice")),
-            Fate::Excused => panic!("{}", told("was delivered to a node that is down")),
+            Fate::Lost => return Err(Fault::Reported),
+            Fate::Own => return Err(Fault::Own),
+            Fate::Got(_) => return Err(Fault::Twice),
+            Fate::Excused => return Err(Fault::Down),
         }
+        Ok(())
     }
 
     /// A node was told that packets will not come.
@@ -167,16 +217,31 @@ impl Ledger {
     pub(crate) fn note_lost(&mut self, now_us: u64, at: usize, lost: &Lost) {
         let Lost { key, first, last, reason } = *lost;
         for seq in (first.0..=last.0).map(|position| Seq(position).to_wire()) {
-            let told = |what: &str| format!("node {at}, {key:?}, packet {seq}, reported {reason:?}: {what}");
-            let Some(number) = self.number(key, seq) else { panic!("{}", told("was never sent")) };
-            assert!(!self.late.contains(&(at, number)), "{}", told("had come"));
-            // What was sent before a node joined may be reported to it.
-            let Some(entry) = self.entry(number, at) else { continue };
-            match entry.fate {
-                Fate::Open => (entry.fate, entry.settled_us) = (Fate::Lost, now_us),
-                fate => panic!("{}", told(&format!("is {fate:?}"))),
+            if let Err(fault) = self.report(now_us, at, key, seq) {
+                panic!("node {at}, {key:?}, packet {seq}, reported {reason:?}: {fault}");
             }
         }
+    }
+
+    /// A node was told that a packet will not come.
+    ///
+    /// # Errors
+    /// If it had come, was never sent, or was reported before; then nothing is changed.
+    pub fn report(&mut self, now_us: u64, at: usize, key: StreamKey, seq: u32) -> Result<(), Fault> {
+        let number = self.number(key, seq).ok_or(Fault::NeverSent)?;
+        if self.late.contains(&(at, number)) {
+            return Err(Fault::HadCome);
+        }
+        // What was sent before a node joined may be reported to it.
+        let Some(entry) = self.entry(number, at) else { return Ok(()) };
+        match entry.fate {
+            Fate::Open => (entry.fate, entry.settled_us) = (Fate::Lost, now_us),
+            Fate::Lost => return Err(Fault::Reported),
+            Fate::Own => return Err(Fault::Own),
+            Fate::Got(_) => return Err(Fault::HadCome),
+            Fate::Excused => return Err(Fault::Down),
+        }
+        Ok(())
     }
 
     /// A node is no more: nothing is expected of it.
@@ -250,10 +315,65 @@ impl Ledger {
 
 /// A packet that leaves.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Outgoing {
-    pub(crate) now_us: u64,
-    pub(crate) key: StreamKey,
-    pub(crate) seq: u32,
-    pub(crate) length: usize,
-    pub(crate) counted: bool,
+pub struct Outgoing {
+    /// When.
+    pub now_us: u64,
+    /// Its stream.
+    pub key: StreamKey,
+    /// Its place there.
+    pub seq: u32,
+    /// Bytes of payload.
+    pub length: usize,
+    /// Whether it belongs to what is measured.
+    pub counted: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use ricochet_core::NodeId;
+
+    use super::*;
+
+    const KEY: StreamKey = StreamKey { sender: NodeId(0), group: GroupId(7) };
+
+    /// One packet of node 0, to nodes 1 and 2.
+    fn ledger() -> Ledger {
+        let mut ledger = Ledger::new();
+        let sent = Outgoing { now_us: 10, key: KEY, seq: 0, length: 100, counted: true };
+        ledger.note_sent(0, sent, &Rc::from([0, 1, 2]));
+        ledger
+    }
+
+    fn deliver(ledger: &mut Ledger, at: usize, seq: u32) -> Result<(), Fault> {
+        ledger.deliver(20, at, (KEY, seq, How::Multicast), |_, number, length| (number, length) == (0, 100))
+    }
+
+    #[test]
+    fn what_must_not_be_is_named() {
+        let mut ledger = ledger();
+        assert_eq!(deliver(&mut ledger, 1, 1), Err(Fault::NeverSent));
+        assert_eq!(deliver(&mut ledger, 0, 0), Err(Fault::Own));
+        let altered = ledger.deliver(20, 1, (KEY, 0, How::Repaired), |_, _, _| false);
+        assert_eq!(altered, Err(Fault::Altered));
+        assert_eq!(deliver(&mut ledger, 1, 0), Ok(()));
+        assert_eq!(deliver(&mut ledger, 1, 0), Err(Fault::Twice));
+        assert_eq!(ledger.report(30, 1, KEY, 0), Err(Fault::HadCome));
+        assert_eq!(ledger.report(30, 2, KEY, 0), Ok(()));
+        assert_eq!(ledger.report(30, 2, KEY, 0), Err(Fault::Reported));
+        assert_eq!(deliver(&mut ledger, 2, 0), Err(Fault::Reported));
+        assert_eq!((ledger.count(Fate::Got(How::Multicast)), ledger.count(Fate::Lost)), (1, 1));
+    }
+
+    #[test]
+    fn payloads_tell_packets_apart() {
+        let ledger = ledger();
+        let (mut first, mut second) = (Vec::new(), Vec::new());
+        for length in [0, 1, 4, 5, 100] {
+            ledger.payload(0, length, &mut first);
+            ledger.next_payload(length, &mut second);
+            assert_eq!((first.len(), second.len()), (length, length));
+            assert!(ledger.is_payload(0, length, &first) && ledger.is_payload(1, length, &second));
+            assert_eq!(ledger.is_payload(0, length, &second), length < 4, "{length}");
+        }
+    }
 }

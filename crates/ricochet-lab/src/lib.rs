@@ -5,8 +5,8 @@
 //! | `grouping.rs` | who is in which group: n nodes, d groups a node, s nodes a group (Ricochet §5) |
 //! | `cluster.rs`, `outbox.rs` | nodes on `netlab`'s virtual network: they join, crash, are cut off, send |
 //! | `gossip.rs` | membership by gossip beside each node, where it is wanted |
-//! | `ledger.rs` | what was sent and what became of it at each member; stops at the first thing that must not be |
-//! | `traffic.rs` | packets to random groups from random members at a given rate |
+//! | `ledger.rs` | what was sent and what became of it at each member; names what must not be |
+//! | `traffic.rs` | packets to random groups from random members at a given rate; the schedule serves real nodes too |
 //! | `bench.rs`, `figures.rs` | one run of the papers' setting, and its figures |
 //! | `ordered.rs` | a subscription in order, and its check |
 //! | `story.rs` | a run that nothing but its seed decides, with losses, crashes and partitions |
@@ -29,6 +29,6 @@ pub use bench::{Setting, SettingError};
 pub use cluster::{Cluster, ClusterConfig};
 pub use figures::Figures;
 pub use grouping::grouping;
-pub use ledger::{Fate, Ledger};
+pub use ledger::{Fate, Fault, Ledger};
 pub use story::Story;
-pub use traffic::Traffic;
+pub use traffic::{Schedule, Traffic};

@@ -8,46 +8,48 @@ use ricochet_core::GroupId;
 use crate::cluster::Cluster;
 use crate::grouping::below;
 
-/// A source of packets for a whole cluster.
+/// Who sends to which group when.
 ///
 /// Packets leave at even distances, each to a group drawn at random among those with at least two members. So the
 /// arrivals at one node are as good as random in time.
 #[derive(Debug)]
-pub struct Traffic {
+pub struct Schedule {
     groups: Vec<GroupId>,
     interval_us: f64,
     next_us: f64,
-    size: usize,
     /// Who sends, if not the members.
     outside: Vec<usize>,
     dice: ChaCha8Rng,
 }
 
-impl Traffic {
-    /// Packets of `size` bytes, `rate` a second at each node that is in a group on average, from now on. Nodes that are in
-    /// no group send all of them, if there are any.
+impl Schedule {
+    /// `rate` packets a second at each node that is in a group on average, from `start_us` on. `grouping` has the groups of
+    /// each node, `members` tells how many are in a group. Nodes that are in no group send all packets, if there are any.
     ///
     /// # Panics
     /// If no group has two members.
     #[must_use]
-    pub fn new(cluster: &Cluster, rate: f64, size: usize, seed: u64) -> Self {
-        let mut groups: Vec<GroupId> =
-            cluster.lives().iter().flat_map(|life| &life.groups).copied().collect();
+    pub fn new(
+        grouping: &[&[GroupId]],
+        members: impl Fn(GroupId) -> usize,
+        rate: f64,
+        start_us: u64,
+        seed: u64,
+    ) -> Self {
+        let mut groups = grouping.concat();
         groups.sort_unstable();
         groups.dedup();
-        groups.retain(|&group| cluster.members(group).len() > 1);
+        groups.retain(|&group| members(group) > 1);
         assert!(!groups.is_empty(), "expected a group with two members or more, saw none");
-        let is_outside = |at: &usize| cluster.lives()[*at].groups.is_empty();
-        let outside: Vec<usize> = (0..cluster.lives().len()).filter(is_outside).collect();
+        let outside: Vec<usize> = (0..grouping.len()).filter(|&at| grouping[at].is_empty()).collect();
         let own = usize::from(outside.is_empty());
-        let receivers: usize = groups.iter().map(|&group| cluster.members(group).len() - own).sum();
-        let nodes = cluster.lives().iter().filter(|life| life.up && !life.groups.is_empty()).count();
+        let receivers: usize = groups.iter().map(|&group| members(group) - own).sum();
+        let nodes = grouping.len() - outside.len();
         let packets_per_second = rate * nodes as f64 * groups.len() as f64 / receivers as f64;
         Self {
             groups,
             interval_us: 1e6 / packets_per_second,
-            next_us: cluster.now_us() as f64,
-            size,
+            next_us: start_us as f64,
             outside,
             dice: ChaCha8Rng::seed_from_u64(seed),
         }
@@ -59,14 +61,53 @@ impl Traffic {
         1e6 / self.interval_us
     }
 
+    /// When the next packet is due.
+    #[must_use]
+    pub fn due_us(&self) -> u64 {
+        self.next_us as u64
+    }
+
+    /// The next packet: who sends it, and to which group. None if the group has no members any more.
+    pub fn next<'m>(&'m mut self, members: impl FnOnce(GroupId) -> &'m [usize]) -> Option<(usize, GroupId)> {
+        self.next_us += self.interval_us;
+        let group = self.groups[below(&mut self.dice, self.groups.len())];
+        let senders = if self.outside.is_empty() { members(group) } else { &self.outside };
+        let from = *senders.get(below(&mut self.dice, senders.len().max(1)))?;
+        Some((from, group))
+    }
+}
+
+/// A source of packets for a whole cluster in virtual time.
+#[derive(Debug)]
+pub struct Traffic {
+    schedule: Schedule,
+    size: usize,
+}
+
+impl Traffic {
+    /// Packets of `size` bytes, `rate` a second at each node that is in a group on average, from now on. Nodes that are in
+    /// no group send all of them, if there are any.
+    ///
+    /// # Panics
+    /// If no group has two members.
+    #[must_use]
+    pub fn new(cluster: &Cluster, rate: f64, size: usize, seed: u64) -> Self {
+        let grouping: Vec<&[GroupId]> = cluster.lives().iter().map(|life| &life.groups[..]).collect();
+        let members = |group| cluster.members(group).len();
+        Self { schedule: Schedule::new(&grouping, members, rate, cluster.now_us(), seed), size }
+    }
+
+    /// Packets in a second, of all senders together.
+    #[must_use]
+    pub fn packets_per_second(&self) -> f64 {
+        self.schedule.packets_per_second()
+    }
+
     /// Sends until a time; what is on its way then stays so.
     pub fn run_until(&mut self, cluster: &mut Cluster, end_us: u64, counted: bool) {
-        while self.next_us < end_us as f64 {
-            cluster.run_until(self.next_us as u64);
-            self.next_us += self.interval_us;
-            let group = self.groups[below(&mut self.dice, self.groups.len())];
-            let senders = if self.outside.is_empty() { cluster.members(group) } else { &self.outside };
-            let Some(&from) = senders.get(below(&mut self.dice, senders.len().max(1))) else { continue };
+        while self.schedule.next_us < end_us as f64 {
+            cluster.run_until(self.schedule.due_us());
+            let Some((from, group)) = self.schedule.next(|group| cluster.members(group)) else { continue };
             cluster.multicast(from, group, self.size, counted);
         }
         cluster.run_until(end_us);

@@ -4,6 +4,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ricochet_core::NodeConfig;
+
 use crate::config::{Config, RepairMode};
 use crate::error::StartError;
 use crate::filter::Injection;
@@ -34,11 +36,13 @@ pub struct Builder {
     pub(crate) config: Config,
     pub(crate) key: Option<ClusterKey>,
     pub(crate) injection: Option<Injection>,
+    /// Instead of what the settings make of it.
+    pub(crate) core: Option<NodeConfig>,
 }
 
 impl From<Config> for Builder {
     fn from(config: Config) -> Self {
-        Self { config, key: None, injection: None }
+        Self { config, key: None, injection: None, core: None }
     }
 }
 
@@ -129,6 +133,16 @@ impl Builder {
     /// A Unix socket on which the node tells its [`Status`](crate::Status).
     pub fn control(mut self, path: impl Into<PathBuf>) -> Self {
         self.config.node.control = Some(path.into());
+        self
+    }
+
+    /// For measurements: the core's whole configuration but for its id and the trailer, so that it is the same as in virtual
+    /// time. Settings of repairs (but for `c`), requests and announcements count for nothing then, nor do those of packets
+    /// kept and of the longest datagram.
+    #[doc(hidden)]
+    pub fn core(mut self, core: NodeConfig) -> Self {
+        self.config.buffers.datagram_max = core.datagram_max;
+        self.core = Some(core);
         self
     }
 

@@ -10,7 +10,7 @@ use membership::{Gossip, GossipConfig, Me, MemberFile, Membership, Static, Stati
 use netio::multicast::{GroupSocket, InterfaceFacts, IpVersion, Joiner, OpenError, OwnConfig, OwnSocket};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
-use ricochet_core::{Groups, Node as CoreNode, NodeId, View};
+use ricochet_core::{Groups, Node as CoreNode, NodeConfig, NodeId, View};
 use ring::rand::{SecureRandom as _, SystemRandom};
 
 use crate::book::{Book, Spread};
@@ -35,7 +35,7 @@ use crate::wake::Waker;
 const LETTERS: usize = 512;
 
 pub(crate) fn start(builder: Builder) -> Result<Node, StartError> {
-    let Builder { config, key, injection } = builder;
+    let Builder { config, key, injection, core } = builder;
     config.check()?;
     let key = match (&key, &config.key.file) {
         (None, Some(file)) => {
@@ -56,9 +56,10 @@ pub(crate) fn start(builder: Builder) -> Result<Node, StartError> {
     let section = &config.node;
     let spread =
         Spread::new(section.groups_base, section.is_ipv6(), section.group_addresses, section.group_port);
-    let node =
-        CoreNode::new(config.core(id, key.is_some()), Groups::default(), &View::default(), rng.next_u64())
-            .map_err(crate::config::ConfigError::from)?;
+    let of_settings = config.core(id, key.is_some());
+    let core = core.map_or(of_settings, |core| NodeConfig { id, trailer: of_settings.trailer, ..core });
+    let node = CoreNode::new(core, Groups::default(), &View::default(), rng.next_u64())
+        .map_err(crate::config::ConfigError::from)?;
     let lengths = [node.payload_max(), node.message_max()];
     let sending = sockets.own.sending();
     let pool = Pool::new(config.buffers.payloads, node.payload_max());

@@ -13,6 +13,7 @@ use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use ricochet_core::bins::BinsCounts;
 use ricochet_core::node::NodeCounts;
 use ricochet_core::{GroupId, NodeId};
 use serde::{Deserialize, Serialize};
@@ -59,6 +60,8 @@ pub struct Status {
     pub received: TrafficStatus,
     /// What it has done (`ricochet_core::node::NodeCounts`).
     pub counts: Counts,
+    /// What its repair bins have done (`ricochet_core::bins::BinsCounts`).
+    pub bins: Counts,
     /// Repairs that brought back something else than they named, by what was wrong.
     pub unsound: Counts,
     /// Datagrams that made no sense, by reason.
@@ -240,6 +243,7 @@ impl Core {
     fn tell(&self, status: &mut Status, peers: &[PublishedPeer]) {
         let counts = self.node.counts();
         status.counts = of_core(counts);
+        status.bins = of_bins(self.node.bins().counts());
         status.unsound = by_reason(counts.unsound.iter());
         status.malformed = by_reason(counts.malformed.iter());
         let feedback = self.node.feedback(clock::now_us());
@@ -327,6 +331,10 @@ fn of_core(counts: &NodeCounts) -> Counts {
         refused,
         heartbeats_sent,
     )
+}
+
+fn of_bins(counts: &BinsCounts) -> Counts {
+    fields!(counts, packets, repairs, sent, additions, early, skipped)
 }
 
 fn of_membership(counts: &membership::Counts) -> Counts {

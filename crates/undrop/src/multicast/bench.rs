@@ -3,10 +3,17 @@
 //! | file | what |
 //! |---|---|
 //! | `simulated.rs` | the cluster in virtual time (`ricochet-lab`): exact, the same on every machine |
+//! | `real.rs` | the same with the real driver in network namespaces, with `--real` |
 //! | `report.rs` | the figures as JSON and as a table; of several seeds their median and spread |
+//! | `beside.rs` | real figures beside simulated ones |
 //! | `plot.rs` | the latency of recoveries as a picture |
+//! | `display.rs`, `clock.rs` | how far it is; processor time |
 
+mod beside;
+mod clock;
+mod display;
 mod plot;
+mod real;
 mod report;
 mod simulated;
 
@@ -19,7 +26,15 @@ use netlab::{LossModel, units};
 use ricochet_core::bins::Content;
 use ricochet_lab::{Figures, Setting};
 
+use self::beside::Beside;
+use self::display::Display;
+use self::real::Real;
+use crate::interrupt::{EXIT_INTERRUPTED, Interrupt, Interrupted};
 use crate::output;
+
+/// Nodes if nothing is said.
+const NODES: usize = 64;
+const NODES_REAL: usize = 16;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -27,6 +42,7 @@ Examples:
   undrop multicast bench --groups-per-node 1024 --seeds 5       medians of five seeds, least and most in brackets
   undrop multicast bench --nodes 16 --nak on --loss uniform:20% all is delivered, what repairs leave by request
   undrop multicast bench --loss bursty:1%:20 --stagger 6 --json --svg bursts.svg
+  undrop multicast bench --real                                 real nodes on this machine, the simulation beside them
 
 Exit code 0 also if packets stayed missing: the figures say so.";
 
@@ -35,12 +51,20 @@ Exit code 0 also if packets stayed missing: the figures say so.";
 /// In virtual time, so that the figures are those of the protocol and the same on every machine, but for the processor
 /// time. Each packet goes from a random member to all others of a random group; each receiver loses for itself. Measured
 /// are the packets of the first `--seconds`; traffic then goes on for two seconds.
+///
+/// With `--real` the nodes are those of the library, each in a network namespace of its own, and send the same packets
+/// over a bridge. Losses happen between a node's sockets and the rest of it. The simulation runs beside, at the rate that
+/// the machine reached. Processor time is then that of the nodes' threads and of sending, system calls and the kernel's
+/// way to the receivers included; in the simulation it is that of the protocol alone.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Nodes in the cluster
-    #[arg(long, value_name = "N", default_value_t = 64)]
-    nodes: usize,
+    /// Run real nodes in network namespaces on this machine, and tell what the simulation says beside
+    #[arg(long)]
+    real: bool,
+    /// Nodes in the cluster [default: 64, with --real 16]
+    #[arg(long, value_name = "N")]
+    nodes: Option<usize>,
     /// Groups that each node joins, at random
     #[arg(long, value_name = "D", default_value_t = 128)]
     groups_per_node: usize,
@@ -81,16 +105,16 @@ pub(crate) struct Args {
     /// What each receiver loses of repairs, requests and all else that is no data packet [default: as --loss]
     #[arg(long, value_name = "MODEL")]
     loss_other: Option<LossModel>,
-    /// How long a datagram takes from node to node
+    /// How long a datagram takes from node to node, in the simulation
     #[arg(long, value_name = "TIME", default_value = "50us", value_parser = units::parse_duration_us)]
     delay: u64,
-    /// Up to so much longer, at random, so that datagrams overtake each other
+    /// Up to so much longer, at random, so that datagrams overtake each other, in the simulation
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = units::parse_duration_us)]
     jitter: u64,
-    /// How long is measured, in virtual seconds
+    /// How long is measured, in seconds, virtual ones in the simulation
     #[arg(long, value_name = "N", default_value_t = 10.0)]
     seconds: f64,
-    /// Seed of all chance: the same seed gives the same figures
+    /// Seed of all chance: the same seed gives the same figures, but for real nodes
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Run so many seeds, from --seed on, and tell medians and spread
@@ -132,7 +156,7 @@ fn parse_max_delay(text: &str) -> Result<MaxDelay, units::UnitError> {
 impl Args {
     fn setting(&self) -> Setting {
         Setting {
-            nodes: self.nodes,
+            nodes: self.nodes(),
             groups_per_node: self.groups_per_node,
             group_size: self.group_size,
             outside_senders: self.outside_senders,
@@ -160,22 +184,66 @@ impl Args {
 }
 
 /// Runs all seeds and tells what came of them.
+///
+/// To be called while the process has one thread: real nodes without root need a user namespace.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let runs = simulated::run(&args.setting(), args.seeds)?;
-    if let Some(file) = &args.svg {
-        let svg = plot::render(&args.title(), &runs)?;
-        fs::write(file, svg).with_context(|| format!("writing {}", file.display()))?;
+    if args.real {
+        return match run_real(args) {
+            Err(error) if error.is::<Interrupted>() => Ok(ExitCode::from(EXIT_INTERRUPTED)),
+            other => other,
+        };
     }
+    let runs = simulated::run(&args.setting(), args.seeds)?;
+    args.draw(&[("simulated", &runs)])?;
     let text = if args.json { report::json(&runs).to_string() } else { report::table(&args.title(), &runs) };
     output::line(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
+/// Each seed with real nodes, then simulated at the rate that they reached.
+fn run_real(args: &Args) -> anyhow::Result<ExitCode> {
+    let setting = args.setting();
+    real::check(&setting)?;
+    real::prepare()?;
+    let interrupt = Interrupt::listen().context("listening for Ctrl-C")?;
+    let mut beside =
+        Beside { real: Vec::new(), carried: Vec::new(), simulated: Vec::new(), asked: setting.rate };
+    for number in 0..args.seeds {
+        let seed = setting.seed.wrapping_add(number);
+        let setting = Setting { seed, ..setting.clone() };
+        let mut display = Display::new("real", args.seeds);
+        let Real { figures, carried } = real::run(&setting, &interrupt, &mut display, number)?;
+        drop(display);
+        interrupt.check()?;
+        let setting = Setting { rate: carried.rate, ..setting };
+        beside.simulated.push(simulated::run_one(&setting)?);
+        beside.real.push((seed, figures));
+        beside.carried.push(carried);
+        interrupt.check()?;
+    }
+    args.draw(&[("simulated", &beside.simulated), ("real", &beside.real)])?;
+    beside.warnings().iter().for_each(|warning| eprintln!("note: {warning}"));
+    let text = if args.json { beside.json().to_string() } else { beside.table(&args.title()) };
+    output::line(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
 impl Args {
+    fn nodes(&self) -> usize {
+        self.nodes.unwrap_or(if self.real { NODES_REAL } else { NODES })
+    }
+
     fn title(&self) -> String {
-        let Self { nodes, groups_per_node, group_size, r, c, loss, .. } = self;
+        let Self { groups_per_node, group_size, r, c, loss, .. } = self;
+        let nodes = self.nodes();
         let nak = if self.nak == Switch::On { "NAK on" } else { "NAK off" };
         format!("{nodes} nodes, {groups_per_node} groups a node of {group_size}, ({r},{c}), {loss}, {nak}")
+    }
+
+    fn draw(&self, kinds: &[plot::Kind<'_>]) -> anyhow::Result<()> {
+        let Some(file) = &self.svg else { return Ok(()) };
+        let svg = plot::render(&self.title(), kinds)?;
+        fs::write(file, svg).with_context(|| format!("writing {}", file.display()))
     }
 }
 

@@ -9,21 +9,30 @@ const SIZE: (u32, u32) = (960, 540);
 const FONT: &str = "sans-serif";
 const INK: RGBColor = RGBColor(51, 51, 51);
 const GRID: RGBColor = RGBColor(225, 225, 225);
-const CURVE: RGBColor = RGBColor(0, 114, 178);
+/// Colours that the colour-blind tell apart.
+const COLORS: [RGBColor; 2] = [RGBColor(0, 114, 178), RGBColor(213, 94, 0)];
 /// A curve of so many points is as good as any other.
 const POINTS_MAX: usize = 2_000;
 
-/// The picture as the text of an SVG file; a curve for each seed.
-pub(super) fn render(title: &str, runs: &[Run]) -> anyhow::Result<String> {
+/// Runs of one kind, and what they are called where there is another.
+pub(super) type Kind<'a> = (&'static str, &'a [Run]);
+
+/// The picture as the text of an SVG file; of each kind, of which there are two at most, a curve for each seed.
+pub(super) fn render(title: &str, kinds: &[Kind<'_>]) -> anyhow::Result<String> {
     let mut svg = String::new();
-    draw(&mut svg, title, runs).map_err(|error| anyhow!("drawing the plot: {error}"))?;
+    draw(&mut svg, title, kinds).map_err(|error| anyhow!("drawing the plot: {error}"))?;
     Ok(svg)
 }
 
-fn draw(svg: &mut String, title: &str, runs: &[Run]) -> Result<(), DrawingAreaErrorKind<std::io::Error>> {
+fn draw(
+    svg: &mut String,
+    title: &str,
+    kinds: &[Kind<'_>],
+) -> Result<(), DrawingAreaErrorKind<std::io::Error>> {
     let area = SVGBackend::with_string(svg, SIZE).into_drawing_area();
     area.fill(&WHITE)?;
-    let latencies = || runs.iter().flat_map(|(_, figures)| &figures.latencies_us).map(|&us| ms(us));
+    let runs = || kinds.iter().flat_map(|(_, runs)| runs.iter());
+    let latencies = || runs().flat_map(|(_, figures)| &figures.latencies_us).map(|&us| ms(us));
     let (low, high) = (latencies().fold(f64::INFINITY, f64::min), latencies().fold(0.0, f64::max));
     let range = if high > 0.0 { low..(high * 1.2) } else { 0.1..100.0 };
     let mut chart = ChartBuilder::on(&area)
@@ -42,11 +51,24 @@ fn draw(svg: &mut String, title: &str, runs: &[Run]) -> Result<(), DrawingAreaEr
         .bold_line_style(GRID)
         .light_line_style(WHITE)
         .draw()?;
-    for (_, figures) in runs {
-        chart.draw_series(LineSeries::new(
-            points(&figures.latencies_us, figures.lost),
-            CURVE.stroke_width(2),
-        ))?;
+    for ((name, runs), color) in kinds.iter().zip(COLORS) {
+        for (number, (_, figures)) in runs.iter().enumerate() {
+            let line = LineSeries::new(points(&figures.latencies_us, figures.lost), color.stroke_width(2));
+            let drawn = chart.draw_series(line)?;
+            if number == 0 && kinds.len() > 1 {
+                drawn
+                    .label(*name)
+                    .legend(move |(x, y)| PathElement::new([(x, y), (x + 24, y)], color.stroke_width(2)));
+            }
+        }
+    }
+    if kinds.len() > 1 {
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperLeft)
+            .label_font((FONT, 15).into_font().color(&INK))
+            .background_style(WHITE.mix(0.8))
+            .draw()?;
     }
     area.present()
 }
@@ -87,10 +109,14 @@ mod tests {
     fn units_and_title_are_in_the_picture_also_when_nothing_was_lost() {
         for latencies_us in [vec![], vec![0, 500, 90_000]] {
             let figures = Figures { lost: 3, latencies_us, ..Figures::default() };
-            let svg = render("64 nodes", &[(1, figures)]).unwrap();
+            let runs = [(1, figures)];
+            let svg = render("64 nodes", &[("simulated", &runs)]).unwrap();
             for text in ["64 nodes", "recovered after (ms)", "share of all losses (%)"] {
                 assert!(svg.contains(text), "{text} is missing:\n{svg}");
             }
+            assert!(!svg.contains("simulated"), "there is nothing to tell apart:\n{svg}");
+            let svg = render("64 nodes", &[("simulated", &runs), ("real", &runs)]).unwrap();
+            assert!(svg.contains("simulated") && svg.contains("real"), "{svg}");
         }
     }
 }

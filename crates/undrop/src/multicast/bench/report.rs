@@ -8,12 +8,19 @@ use serde_json::{Map, Value, json};
 use super::Run;
 
 /// A figure: where it stands in the JSON, what it is called, its unit, its decimals.
-struct Row {
-    key: &'static str,
-    name: &'static str,
-    unit: &'static str,
-    decimals: usize,
+pub(super) struct Row {
+    pub(super) key: &'static str,
+    pub(super) name: &'static str,
+    pub(super) unit: &'static str,
+    pub(super) decimals: usize,
     value: fn(&Figures) -> f64,
+}
+
+impl Row {
+    /// Over all seeds.
+    pub(super) fn median(&self, runs: &[Run]) -> f64 {
+        median(runs.iter().map(|(_, figures)| (self.value)(figures)))
+    }
 }
 
 const fn row(
@@ -26,7 +33,7 @@ const fn row(
     Row { key, name, unit, decimals, value }
 }
 
-const ROWS: [Row; 21] = [
+pub(super) const ROWS: [Row; 21] = [
     row("messages", "messages sent", "", 0, |f| f.messages as f64),
     row("expected", "packets at receivers", "", 0, |f| f.expected as f64),
     row("lost", "lost by the network", "", 0, |f| f.lost as f64),
@@ -63,10 +70,14 @@ fn spread(values: impl Iterator<Item = f64>) -> [f64; 3] {
     [values[0], median, values[values.len() - 1]]
 }
 
+/// The one in the middle.
+pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
+    spread(values)[1]
+}
+
 /// Medians at the top; with several seeds also `spread` (least and most) and each seed's own figures in `runs`.
 pub(super) fn json(runs: &[Run]) -> Value {
-    let median = |row: &Row| spread(runs.iter().map(|(_, figures)| (row.value)(figures)))[1];
-    let mut whole = tree(median);
+    let mut whole = tree(|row| row.median(runs));
     if runs.len() > 1 {
         let ends = |row: &Row| {
             let [least, _, most] = spread(runs.iter().map(|(_, figures)| (row.value)(figures)));
@@ -84,11 +95,11 @@ pub(super) fn json(runs: &[Run]) -> Value {
 }
 
 /// Keys with a dot become objects in objects; whole numbers stay whole.
-fn tree<T: Into<Value>>(value: impl Fn(&Row) -> T) -> Map<String, Value> {
+pub(super) fn tree<T: Into<Value>>(value: impl Fn(&Row) -> T) -> Map<String, Value> {
     let mut whole = Map::new();
     for row in &ROWS {
         let value = match value(row).into() {
-            Value::Number(number) => number.as_f64().map_or(Value::Null, number_of),
+            Value::Number(number) => number.as_f64().map_or(Value::Null, self::number),
             value => value,
         };
         match row.key.split_once('.') {
@@ -102,17 +113,23 @@ fn tree<T: Into<Value>>(value: impl Fn(&Row) -> T) -> Map<String, Value> {
     whole
 }
 
-fn number_of(number: f64) -> Value {
+/// Whole numbers without a point.
+pub(super) fn number(number: f64) -> Value {
     if number.fract() == 0.0 && number.abs() < 1e15 { json!(number as i64) } else { json!(number) }
+}
+
+/// Of which seeds figures are.
+pub(super) fn seeds(runs: &[Run]) -> String {
+    match runs {
+        [(seed, _)] => format!("seed {seed}"),
+        _ => format!("medians of {} seeds", runs.len()),
+    }
 }
 
 /// For people.
 pub(super) fn table(title: &str, runs: &[Run]) -> String {
-    let seeds = match runs {
-        [(seed, _)] => format!("seed {seed}"),
-        _ => format!("medians of {} seeds, least and most in brackets", runs.len()),
-    };
-    let mut text = format!("{title}\n{seeds}");
+    let more = if runs.len() > 1 { ", least and most in brackets" } else { "" };
+    let mut text = format!("{title}\n{}{more}", seeds(runs));
     for row in &ROWS {
         let [least, median, most] = spread(runs.iter().map(|(_, figures)| (row.value)(figures)));
         let Row { name, unit, decimals, .. } = row;
