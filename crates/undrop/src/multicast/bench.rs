@@ -216,7 +216,7 @@ fn run_real(args: &Args) -> anyhow::Result<ExitCode> {
         drop(display);
         interrupt.check()?;
         let setting = Setting { rate: carried.rate, ..setting };
-        beside.simulated.push(simulated::run_one(&setting)?);
+        beside.simulated.push(simulated::run_one(&setting, &interrupt)?);
         beside.real.push((seed, figures));
         beside.carried.push(carried);
         interrupt.check()?;
@@ -284,6 +284,17 @@ mod tests {
         assert_eq!((setting.delay_us, setting.jitter_us, setting.seed), (1_000, 200, 9));
         let setting = parse("--loss uniform:2%").unwrap().setting();
         assert_eq!(setting.loss_other, LossModel::Uniform(0.02), "all datagrams are lost alike");
+    }
+
+    #[test]
+    fn real_nodes_are_fewer_unless_their_number_is_given() {
+        for (line, nodes) in [("", 64), ("--real", 16), ("--real --nodes 5", 5), ("--nodes 7", 7)] {
+            let args = parse(line).unwrap();
+            assert_eq!(
+                (args.setting().nodes, args.title().split(' ').next()),
+                (nodes, Some(&*nodes.to_string()))
+            );
+        }
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! The cluster in virtual time.
 
+use std::process;
+
 use ricochet_lab::Setting;
 
 use super::Run;
 use super::clock::thread_cpu_ns;
 use super::display::Display;
+use crate::interrupt::{EXIT_INTERRUPTED, Interrupt};
 
 /// Runs a setting with `seeds` seeds, from its own on.
 pub(super) fn run(setting: &Setting, seeds: u64) -> anyhow::Result<Vec<Run>> {
@@ -12,17 +15,22 @@ pub(super) fn run(setting: &Setting, seeds: u64) -> anyhow::Result<Vec<Run>> {
     let mut runs = Vec::new();
     for number in 0..seeds {
         let seed = setting.seed.wrapping_add(number);
-        runs.push(run_seed(&Setting { seed, ..setting.clone() }, number, &mut display)?);
+        let setting = Setting { seed, clock: Some(thread_cpu_ns), ..setting.clone() };
+        runs.push((seed, setting.run(&mut |share| display.show(number, share))?));
     }
     Ok(runs)
 }
 
-/// Runs a setting with its own seed alone.
-pub(super) fn run_one(setting: &Setting) -> anyhow::Result<Run> {
-    run_seed(setting, 0, &mut Display::new("simulated", 1))
-}
-
-fn run_seed(setting: &Setting, number: u64, display: &mut Display) -> anyhow::Result<Run> {
+/// Runs a setting with its own seed alone, beside real nodes that have ended. If the user asks to stop, the process ends:
+/// nothing stands any more that would have to be taken down.
+pub(super) fn run_one(setting: &Setting, interrupt: &Interrupt) -> anyhow::Result<Run> {
+    let mut display = Display::new("simulated", 1);
     let setting = Setting { clock: Some(thread_cpu_ns), ..setting.clone() };
-    Ok((setting.seed, setting.run(&mut |share| display.show(number, share))?))
+    let figures = setting.run(&mut |share| {
+        if interrupt.is_asked() {
+            process::exit(EXIT_INTERRUPTED.into());
+        }
+        display.show(0, share);
+    })?;
+    Ok((setting.seed, figures))
 }

@@ -76,7 +76,7 @@ impl Heard {
 #[cfg(test)]
 mod tests {
     use netlab::LossModel;
-    use ricochet_core::wire::{Data, Heartbeat};
+    use ricochet_core::wire::{Data, Heartbeat, Latest};
     use ricochet_core::{GroupId, NodeId};
 
     use super::*;
@@ -102,7 +102,9 @@ mod tests {
         let mut lose = tap.lose(&setting, 2, Clock::start());
         let lost: Vec<u32> = (0..1_000).filter(|&seq| lose(&data(seq))).collect();
         let mut heartbeat = [0; 100];
-        let length = Heartbeat { sender: NodeId(3), sender_seq: 1, latest: &[] }.write(&mut heartbeat);
+        let length =
+            Heartbeat { sender: NodeId(3), sender_seq: 1, latest: &[Latest { group: GroupId(9), seq: 1 }] }
+                .write(&mut heartbeat);
         assert!(lose(&heartbeat[..length]));
         assert!(!lose(&[MEMBERSHIP, 1]) && !lose(&[]));
         let heard = tap.heard();
