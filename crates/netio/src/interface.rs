@@ -78,6 +78,17 @@ impl Interface {
         }
     }
 
+    /// The number that its name stands for now; `None` while there is no interface of this name.
+    ///
+    /// # Errors
+    /// What the kernel says, save that there is none.
+    pub fn index_now(&self) -> io::Result<Option<u32>> {
+        match self.ask_index() {
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
+            asked => asked.map(Some),
+        }
+    }
+
     /// The interface's number.
     #[must_use]
     pub fn index(&self) -> u32 {

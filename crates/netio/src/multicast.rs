@@ -71,6 +71,46 @@ pub struct ReceiveCounts {
     pub other_interface: u64,
     /// Arrivals dropped because they or what the kernel tells of them had no room.
     pub truncated: u64,
+    /// Receives that the kernel refused for a reason that passes: an interface down, memory short, news of a datagram
+    /// that did not arrive elsewhere.
+    pub failed: u64,
+}
+
+impl ReceiveCounts {
+    /// Counts an error that passes by itself, after which more may wait; any other stays one.
+    fn survive(&mut self, received: io::Result<bool>) -> io::Result<bool> {
+        received.or_else(|error| {
+            if !is_passing(&error) {
+                return Err(error);
+            }
+            self.failed += 1;
+            Ok(true)
+        })
+    }
+}
+
+/// Whether a socket that says so goes on all the same.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(
+            libc::EINTR
+                | libc::ENOBUFS
+                | libc::ENOMEM
+                | libc::ENETDOWN
+                | libc::ENETUNREACH
+                | libc::EHOSTDOWN
+                | libc::EHOSTUNREACH
+                | libc::ECONNREFUSED
+                | libc::ECONNRESET
+                | libc::EMSGSIZE
+                | libc::EACCES
+                | libc::EPROTO
+                | libc::ENOPROTOOPT
+                | libc::EOPNOTSUPP
+                | libc::ENONET
+        )
+    )
 }
 
 /// Why a socket could not be made.

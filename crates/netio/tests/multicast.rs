@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use lab::pair::Pair;
+use netio::interface::Interface;
 use netio::multicast::{
     GroupSocket, InterfaceFacts, IpVersion, JoinError, Joiner, Limits, OpenError, OwnConfig, OwnSocket,
     ReceiveCounts, Sending,
@@ -318,6 +319,35 @@ fn memberships_outlive_an_interface_that_is_off_for_a_while() {
         let got: Vec<_> = receive(&mut listener, 1).into_iter().map(|(_, _, bytes)| bytes).collect();
         assert_eq!(got.last().unwrap(), b"on", "{got:?}");
         assert!(joiner.leave(group).unwrap());
+    }
+}
+
+#[test]
+fn an_interface_that_was_made_again_is_used_once_its_number_is_told() {
+    for version in BOTH {
+        let Some(pair) = Pair::build("an interface that is made again") else { return };
+        let [mut listener, mut others] = [&pair.b, &pair.a].map(|host| listen(host, version));
+        let mut joiner = join(&pair.b, &[group(version, 1), group(version, 2)]);
+        let sending = own(&pair.b, address(version, 2)).sending();
+        pair.a.delete_interface("eth0").unwrap();
+        pair.lay_cable();
+        let index = |host: &Namespace| host.run(|| Interface::index_of("eth0")).unwrap().unwrap();
+        let now = index(&pair.b);
+        listener.set_interface(now);
+        joiner.set_interface(now).unwrap();
+        sending.set_interface(now).unwrap();
+        others.set_interface(index(&pair.a));
+        let _joiner = join(&pair.a, &[group(version, 1)]);
+        for number in [1, 2] {
+            let far = own(&pair.a, address(version, 1));
+            far.sending().send_now(to(group(version, number)), &[b"to b"]).unwrap();
+            let got = receive(&mut listener, 1);
+            assert_eq!(got.last().unwrap().2, b"to b", "{got:?}");
+        }
+        sending.send_now(to(group(version, 1)), &[b"to a"]).unwrap();
+        assert!(receive(&mut others, 1).iter().any(|(_, _, bytes)| bytes == b"to a"));
+        assert_eq!(joiner.groups().count(), 2);
+        assert!(joiner.leave(group(version, 1)).unwrap());
     }
 }
 

@@ -38,6 +38,16 @@ pub(crate) fn cuts_trains(socket: &impl AsRawFd) -> bool {
     set(socket, libc::SOL_UDP, libc::UDP_SEGMENT, &0).is_ok()
 }
 
+/// By which interface multicast leaves.
+pub(crate) fn multicast_by(socket: &impl AsRawFd, is_v4: bool, interface: u32) -> io::Result<()> {
+    if !is_v4 {
+        return set(socket, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF, &interface.cast_signed());
+    }
+    let none = libc::in_addr { s_addr: 0 };
+    let by = libc::ip_mreqn { imr_multiaddr: none, imr_address: none, imr_ifindex: interface.cast_signed() };
+    set(socket, libc::IPPROTO_IP, libc::IP_MULTICAST_IF, &by)
+}
+
 /// Has a socket without memberships hear all groups. For IPv6, Linux before 4.20 does not know the option, and does it.
 pub(crate) fn hear_all_groups(socket: &Socket, is_v4: bool) -> io::Result<()> {
     let result = if is_v4 { socket.set_multicast_all_v4(true) } else { socket.set_multicast_all_v6(true) };

@@ -98,6 +98,15 @@ impl Sending {
         result
     }
 
+    /// Has multicast leave by the interface of this number from now on.
+    ///
+    /// # Errors
+    /// What the kernel says (`EADDRNOTAVAIL`, `ENODEV`: there is none).
+    pub fn set_interface(&self, index: u32) -> io::Result<()> {
+        let is_v4 = self.local_address()?.is_ipv4();
+        options::multicast_by(&self.shared.socket, is_v4, index)
+    }
+
     /// A batch of its own for the calling thread, sent by this socket.
     #[must_use]
     pub fn outbox(&self) -> Outbox {

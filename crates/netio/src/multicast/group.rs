@@ -72,17 +72,23 @@ impl GroupSocket {
     /// [`super::RECEIVED_MAX`]; returns whether more may wait.
     ///
     /// # Errors
-    /// What the kernel says, save that nothing waits.
+    /// What the kernel says, save that nothing waits; what passes by itself is counted instead.
     pub fn recv(&mut self, mut handle: impl FnMut(SocketAddr, IpAddr, &mut [u8])) -> io::Result<bool> {
         let Self { socket, interface, slots, overflow, counts, .. } = self;
-        slots.receive(socket.as_fd(), |mut arrival| {
+        let received = slots.receive(socket.as_fd(), |mut arrival| {
             overflow.note(arrival.facts.dropped);
             let Some((from, group)) = wanted(&mut arrival, *interface, counts) else { return };
             for datagram in arrival.datagrams() {
                 counts.received += 1;
                 handle(from, group, datagram);
             }
-        })
+        });
+        counts.survive(received)
+    }
+
+    /// Goes on with the interface of this number: the one that has taken the place of another of its name.
+    pub fn set_interface(&mut self, index: u32) {
+        self.interface = index;
     }
 
     /// What was received and what was not.

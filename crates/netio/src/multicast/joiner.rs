@@ -172,6 +172,26 @@ impl Joiner {
         }
     }
 
+    /// Joins all groups anew at the interface of this number, which has taken the place of another of its name: with that
+    /// one its memberships went, though the sockets go on counting them.
+    ///
+    /// # Errors
+    /// [`JoinError`] of the first group that cannot be joined; all count as joined all the same, so that it may be tried
+    /// again.
+    pub fn set_interface(&mut self, index: u32) -> Result<(), JoinError> {
+        let old = std::mem::replace(&mut self.interface, index);
+        let mut failed = Ok(());
+        for holder in &self.holders {
+            for &group in &holder.groups {
+                // Of an interface that is gone, or not joined the last time.
+                let _ = holder.leave(group, old);
+                let joined = holder.ask_to_join(group, index).map_err(|source| explain(group, source));
+                failed = failed.and(joined);
+            }
+        }
+        failed
+    }
+
     /// What is joined, in no order.
     pub fn groups(&self) -> impl Iterator<Item = IpAddr> {
         self.holders.iter().flat_map(|holder| holder.groups.iter().copied())
@@ -201,14 +221,18 @@ impl Holder {
     }
 
     fn join(&mut self, group: IpAddr, interface: u32) -> io::Result<()> {
-        match group {
-            IpAddr::V4(group) => {
-                self.socket.join_multicast_v4_n(&group, &InterfaceIndexOrAddress::Index(interface))?;
-            }
-            IpAddr::V6(group) => self.socket.join_multicast_v6(&group, interface)?,
-        }
+        self.ask_to_join(group, interface)?;
         self.groups.push(group);
         Ok(())
+    }
+
+    fn ask_to_join(&self, group: IpAddr, interface: u32) -> io::Result<()> {
+        match group {
+            IpAddr::V4(group) => {
+                self.socket.join_multicast_v4_n(&group, &InterfaceIndexOrAddress::Index(interface))
+            }
+            IpAddr::V6(group) => self.socket.join_multicast_v6(&group, interface),
+        }
     }
 
     fn leave(&self, group: IpAddr, interface: u32) -> io::Result<()> {

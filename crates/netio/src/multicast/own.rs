@@ -124,10 +124,10 @@ impl OwnSocket {
     /// more may wait.
     ///
     /// # Errors
-    /// What the kernel says, save that nothing waits.
+    /// What the kernel says, save that nothing waits; what passes by itself is counted instead.
     pub fn recv(&mut self, mut handle: impl FnMut(SocketAddr, &mut [u8])) -> io::Result<bool> {
         let Self { sending, slots, overflow, counts, .. } = self;
-        slots.receive(sending.fd(), |mut arrival| {
+        let received = slots.receive(sending.fd(), |mut arrival| {
             overflow.note(arrival.facts.dropped);
             let (Some(from), false) = (arrival.from, arrival.truncated) else {
                 counts.truncated += 1;
@@ -137,7 +137,8 @@ impl OwnSocket {
                 counts.received += 1;
                 handle(from, datagram);
             }
-        })
+        });
+        counts.survive(received)
     }
 
     /// What was received and what was not; what was sent is told by [`Sending::counts`].
@@ -150,17 +151,13 @@ impl OwnSocket {
 /// Returns the buffers that were granted, for receiving and for sending.
 fn set_up(socket: &Socket, config: &OwnConfig, interface: u32) -> io::Result<[usize; 2]> {
     if config.address.is_ipv4() {
-        let none = libc::in_addr { s_addr: 0 };
-        let by =
-            libc::ip_mreqn { imr_multiaddr: none, imr_address: none, imr_ifindex: interface.cast_signed() };
-        options::set(socket, libc::IPPROTO_IP, libc::IP_MULTICAST_IF, &by)?;
         socket.set_multicast_ttl_v4(config.ttl.into())?;
         socket.set_multicast_loop_v4(config.heard_here)?;
     } else {
-        socket.set_multicast_if_v6(interface)?;
         socket.set_multicast_hops_v6(config.ttl.into())?;
         socket.set_multicast_loop_v6(config.heard_here)?;
     }
+    options::multicast_by(socket, config.address.is_ipv4(), interface)?;
     options::forbid_fragments(socket, config.address.is_ipv4())?;
     options::merge_arrivals(socket);
     options::tell_overflow(socket)?;
@@ -173,5 +170,45 @@ fn set_up(socket: &Socket, config: &OwnConfig, interface: u32) -> io::Result<[us
 impl AsFd for OwnSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.sending.fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use socket2::SockRef;
+
+    use super::*;
+
+    #[test]
+    fn news_of_a_datagram_that_did_not_arrive_is_counted_and_survived() {
+        let _ = crate::interface::Interface::open("lo").and_then(|loopback| loopback.set_up(true));
+        let mut own = OwnSocket::bind(&OwnConfig::new("127.0.0.1:0".parse().unwrap(), "lo")).unwrap();
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let there = peer.local_addr().unwrap();
+        drop(peer);
+        // The kernel tells it to sockets that have one peer alone, so this one gets one.
+        SockRef::from(&own.as_fd()).connect(&there.into()).unwrap();
+        let sending = own.sending();
+        sending.send_now(there, &[b"nobody is there"]).unwrap();
+        assert!(own.recv(|_, _| panic!("nothing was sent")).unwrap());
+        assert_eq!((own.counts().failed, own.counts().received), (1, 0));
+        let peer = UdpSocket::bind(there).unwrap();
+        peer.send_to(b"now there is", own.local_address()).unwrap();
+        let mut got = Vec::new();
+        while got.is_empty() {
+            own.recv(|_, datagram| got = datagram.to_vec()).unwrap();
+        }
+        assert_eq!(got, b"now there is");
+    }
+
+    #[test]
+    fn what_does_not_pass_by_itself_is_told() {
+        let mut counts = ReceiveCounts::default();
+        let bad = || io::Error::from_raw_os_error(libc::EBADF);
+        assert_eq!(counts.survive(Err(bad())).unwrap_err().raw_os_error(), Some(libc::EBADF));
+        assert!(counts.survive(Err(io::Error::from_raw_os_error(libc::ENETDOWN))).unwrap());
+        assert_eq!(counts.failed, 1);
     }
 }
