@@ -29,6 +29,7 @@ pub(crate) fn closed() -> PyErr {
 
 pub(crate) fn join(error: &JoinError) -> PyErr {
     match error {
+        JoinError::Closed => closed(),
         JoinError::Address { .. } | JoinError::Failed(_) => other(error),
         _ => value(error),
     }

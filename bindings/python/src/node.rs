@@ -9,7 +9,7 @@ use pyo3::types::{PyDict, PyList};
 use ricochet::{Builder, ClusterKey, Config, JoinOptions, Order, Policy, RepairMode};
 
 use crate::error;
-use crate::subscription::{Subscription, seconds};
+use crate::subscription::{LOOK, Subscription, now, seconds};
 
 /// A node of a cluster: joins groups, and sends to any. Use it in a `with` statement, or close it.
 #[pyclass(module = "ricochet", frozen)]
@@ -96,7 +96,9 @@ impl Node {
     }
 
     /// Joins groups, and receives what is sent to them from now on, through one queue.
-    #[pyo3(signature = (*groups, fifo=false, queue=None, policy=None, fragments=false, c=None))]
+    #[pyo3(signature = (
+        *groups, fifo=false, queue=None, policy=None, fragments=false, c=None, lifetime=None, held=None,
+    ))]
     #[expect(
         clippy::too_many_arguments,
         clippy::needless_pass_by_value,
@@ -111,6 +113,8 @@ impl Node {
         policy: Option<&str>,
         fragments: bool,
         c: Option<u8>,
+        lifetime: Option<f64>,
+        held: Option<usize>,
     ) -> PyResult<Subscription> {
         let policies = [
             ("block", Policy::Block),
@@ -123,6 +127,8 @@ impl Node {
             policy: policy.map(|policy| one_of("policy", policy, &policies)).transpose()?,
             fragments,
             c,
+            lifetime: seconds("lifetime", lifetime)?,
+            held,
         };
         let node = self.open()?;
         let joined = py.detach(|| node.join_many_with(&groups, &options));
@@ -130,8 +136,9 @@ impl Node {
     }
 
     /// Sends a message to a group, of which this node need not be a member; returns its sequence number.
-    fn send(&self, group: &str, payload: &[u8]) -> PyResult<u32> {
-        self.open()?.send(group, payload).map_err(|error| error::send(&error))
+    fn send(&self, py: Python<'_>, group: &str, payload: &[u8]) -> PyResult<u32> {
+        let node = self.open()?;
+        py.detach(|| node.send(group, payload)).map_err(|error| error::send(&error))
     }
 
     /// What sends to one group, without looking at its name each time.
@@ -145,13 +152,24 @@ impl Node {
     #[pyo3(signature = (group, count=1, timeout=10.0))]
     fn wait_for_members(&self, py: Python<'_>, group: &str, count: usize, timeout: f64) -> PyResult<bool> {
         let node = self.open()?;
-        let timeout = seconds(Some(timeout))?.unwrap_or_default();
-        Ok(py.detach(|| node.wait_for_members(group, count, timeout)))
+        let timeout = seconds("timeout", Some(timeout))?.unwrap_or_default();
+        let start = now();
+        loop {
+            let left = timeout.saturating_sub(start.elapsed());
+            if py.detach(|| node.wait_for_members(group, count, left.min(LOOK))) {
+                return Ok(true);
+            }
+            if left <= LOOK || self.slot().is_none() {
+                return Ok(false);
+            }
+            py.check_signals()?;
+        }
     }
 
     /// How many other nodes are known to be in a group.
-    fn members(&self, group: &str) -> PyResult<usize> {
-        Ok(self.open()?.members(group))
+    fn members(&self, py: Python<'_>, group: &str) -> PyResult<usize> {
+        let node = self.open()?;
+        Ok(py.detach(|| node.members(group)))
     }
 
     /// This life of this node.
@@ -174,15 +192,16 @@ impl Node {
 
     /// Everything that is counted, and whom this node knows.
     fn status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let status = self.open()?.status();
-        let value = serde_json::to_value(&status).map_err(error::other)?;
+        let node = self.open()?;
+        let value = py.detach(|| serde_json::to_value(node.status())).map_err(error::other)?;
         python(py, &value)
     }
 
     /// Says farewell to the others, and ends. What waits in subscriptions can still be received.
     fn close(&self, py: Python<'_>) {
         let node = self.slot().take();
-        py.detach(|| drop(node));
+        // Other threads may be using it.
+        py.detach(|| node.iter().for_each(|node| node.close()));
     }
 
     fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
@@ -201,8 +220,8 @@ pub(crate) struct Sender(ricochet::Sender);
 #[pymethods]
 impl Sender {
     /// Sends a message; returns its sequence number.
-    fn send(&self, payload: &[u8]) -> PyResult<u32> {
-        self.0.send(payload).map_err(|error| error::send(&error))
+    fn send(&self, py: Python<'_>, payload: &[u8]) -> PyResult<u32> {
+        py.detach(|| self.0.send(payload)).map_err(|error| error::send(&error))
     }
 }
 

@@ -11,7 +11,7 @@ use crate::error;
 use crate::received::{Lost, Message};
 
 /// So often a wait is interrupted to look for signals.
-const LOOK: Duration = Duration::from_millis(100);
+pub(crate) const LOOK: Duration = Duration::from_millis(100);
 
 /// A bounded queue of the messages of one group or many.
 ///
@@ -48,7 +48,7 @@ impl Subscription {
     /// The next message. Waits for it, no longer than `timeout` seconds if given; then raises TimeoutError.
     #[pyo3(signature = (timeout=None))]
     fn recv(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Message> {
-        let timeout = seconds(timeout)?;
+        let timeout = seconds("timeout", timeout)?;
         let start = now();
         loop {
             let left = timeout.map(|timeout| timeout.saturating_sub(start.elapsed()));
@@ -63,7 +63,7 @@ impl Subscription {
     /// As `recv`, but also the reports of messages that will not come, each in its place.
     #[pyo3(signature = (timeout=None))]
     fn recv_event(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
-        match self.event(py, seconds(timeout)?)? {
+        match self.event(py, seconds("timeout", timeout)?)? {
             Some(event) => any(py, event),
             None => Err(PyTimeoutError::new_err("nothing came in time")),
         }
@@ -178,15 +178,15 @@ fn any(py: Python<'_>, event: Event) -> PyResult<Py<PyAny>> {
     }
 }
 
-pub(crate) fn seconds(given: Option<f64>) -> PyResult<Option<Duration>> {
+pub(crate) fn seconds(what: &str, given: Option<f64>) -> PyResult<Option<Duration>> {
     let seconds = |given: f64| {
         Duration::try_from_secs_f64(given)
-            .map_err(|_| error::value(format!("timeout: expected 0 seconds or more, saw {given}")))
+            .map_err(|_| error::value(format!("{what}: expected 0 seconds or more, saw {given}")))
     };
     given.map(seconds).transpose()
 }
 
 #[expect(clippy::disallowed_methods, reason = "no core: somebody waits by the clock")]
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant::now()
 }

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import runpy
+import signal
 import threading
+import time
 from pathlib import Path
 from typing import Iterator
 
@@ -76,6 +79,64 @@ def test_leaving_ends_a_wait(pair: tuple[ricochet.Node, ricochet.Node]) -> None:
     with pytest.raises(ricochet.Closed):
         quiet.recv(timeout=LONG)
     timer.join()
+
+
+def interrupt(after: float) -> threading.Timer:
+    timer = threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    return timer
+
+
+def test_ctrl_c_ends_a_wait_and_the_node_goes_on(pair: tuple[ricochet.Node, ricochet.Node]) -> None:
+    receiver, sender = pair
+    prices = receiver.join("prices")
+    assert sender.wait_for_members("prices", timeout=LONG)
+    for wait in (
+        prices.recv,
+        prices.recv_event,
+        lambda: next(prices),
+        lambda: prices.recv(timeout=LONG),
+        lambda: receiver.wait_for_members("nobody", timeout=LONG),
+    ):
+        timer = interrupt(0.1)
+        with pytest.raises(KeyboardInterrupt):
+            wait()
+        timer.join()
+    sender.send("prices", b"187.21")
+    assert prices.recv(timeout=LONG).payload == b"187.21"
+
+
+def test_a_closed_node_frees_its_port_though_others_use_it() -> None:
+    def on(port: int) -> ricochet.Node:
+        return ricochet.Node("lo", address="127.0.0.1", port=port, unicast=True)
+
+    node = start()
+    port = int(node.address.rpartition(":")[2])
+    held = node.join("g"), node.sender("g")
+    waiter = threading.Thread(target=node.wait_for_members, args=("g", 1, 3600.0))
+    waiter.start()
+    time.sleep(0.05)
+    node.close()
+    waiter.join(LONG)
+    assert not waiter.is_alive()
+    with on(port) as again:
+        assert again.address.endswith(f":{port}")
+    with pytest.raises(ricochet.Closed):
+        held[1].send(b"x")
+
+
+def test_messages_that_expire_and_such_that_are_held_have_their_settings(
+    pair: tuple[ricochet.Node, ricochet.Node],
+) -> None:
+    receiver, sender = pair
+    positions = receiver.join("positions", fifo=True, held=16, lifetime=0.02)
+    assert sender.wait_for_members("positions", timeout=LONG)
+    sender.sender("positions", expiring=True).send(b"52.5 N 13.4 E")
+    assert positions.recv(timeout=LONG).payload == b"52.5 N 13.4 E"
+    with pytest.raises(ValueError, match="lifetime"):
+        receiver.join("positions", lifetime=0.03)
+    with pytest.raises(ValueError, match="held: expected 1 to 1048576"):
+        receiver.join("other", fifo=True, held=0)
 
 
 def test_event_loops_receive(pair: tuple[ricochet.Node, ricochet.Node]) -> None:

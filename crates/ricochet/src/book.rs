@@ -1,5 +1,6 @@
 //! Addresses: of groups, and of nodes.
 
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use hashbrown::HashMap;
@@ -51,8 +52,12 @@ pub(crate) struct Book {
     nodes: HashMap<NodeId, SocketAddr>,
     /// Of each group, where its members are; kept only where there is no multicast.
     members: Option<HashMap<GroupId, Vec<SocketAddr>>>,
-    /// Where packets came from.
+    /// Where packets came from whose senders the membership does not know.
     heard: HashMap<NodeId, SocketAddr>,
+    /// The same senders, the one first heard longest ago first.
+    order: VecDeque<NodeId>,
+    /// Such as made room for others.
+    forgotten: u64,
 }
 
 impl Book {
@@ -75,21 +80,29 @@ impl Book {
         }
     }
 
-    /// A sender sends from the address at which it is reached.
+    /// A sender sends from the address at which it is reached. When there are too many whom the membership does not know,
+    /// the one that was first heard longest ago makes room: lives end, and nobody says so here.
     pub(crate) fn heard(&mut self, node: NodeId, from: SocketAddr) {
-        match self.heard.get_mut(&node) {
-            Some(known) => *known = from,
-            None => {
-                if self.heard.len() >= HEARD_MAX {
-                    // Seldom: senders that the membership knows need not be here.
-                    let nodes = &self.nodes;
-                    self.heard.retain(|node, _| !nodes.contains_key(node));
-                }
-                if self.heard.len() < HEARD_MAX {
-                    self.heard.insert(node, from);
-                }
-            }
+        if let Some(known) = self.heard.get_mut(&node) {
+            *known = from;
+            return;
         }
+        if self.nodes.contains_key(&node) {
+            return;
+        }
+        if self.order.len() >= HEARD_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.heard.remove(&oldest);
+            self.forgotten += 1;
+        }
+        self.heard.insert(node, from);
+        self.order.push_back(node);
+    }
+
+    /// How many senders made room for others.
+    pub(crate) fn forgotten(&self) -> u64 {
+        self.forgotten
     }
 
     /// Where a node is: as the membership says, else where its packets come from.
@@ -134,8 +147,14 @@ mod tests {
         assert_eq!(book.node(NodeId(1)), Some(two));
         assert_eq!(book.members(GroupId(5)), Some(&[two][..]));
         assert_eq!(book.members(GroupId(6)), Some(&[][..]));
-        (0..20_000).for_each(|node| book.heard(NodeId(node), one));
-        assert_eq!(book.heard.len(), HEARD_MAX);
+        (10..20_000).for_each(|node| book.heard(NodeId(node), one));
+        assert_eq!((book.heard.len(), book.order.len()), (HEARD_MAX, HEARD_MAX));
+        // Node 1 was heard before the membership knew it.
+        assert_eq!(book.forgotten(), 1 + 19_990 - HEARD_MAX as u64);
+        assert_eq!(book.node(NodeId(19_999)), Some(one), "who is heard now is known");
+        assert_eq!(book.node(NodeId(10)), None);
+        book.heard(NodeId(1), one);
+        assert_eq!(book.order.back(), Some(&NodeId(19_999)), "whom the membership knows needs no room");
         assert_eq!(Book::new(false).members(GroupId(5)), None);
     }
 }

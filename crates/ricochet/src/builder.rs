@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ricochet_core::NodeConfig;
 
-use crate::config::{Config, RepairMode};
+use crate::config::{AnnounceSection, Config, FifoSection, RepairMode};
 use crate::error::StartError;
 use crate::filter::Injection;
 use crate::key::ClusterKey;
@@ -184,6 +184,12 @@ impl Builder {
         nak_gap_after: Option<Duration> => nak.gap_ms,
         /// How long after it was found missing a packet is given up.
         give_up_after: Duration => nak.give_up_ms,
+        /// How long after it was found missing a packet is given up whose sender marked it as expiring.
+        expires_after: Duration => nak.expires_after_ms,
+        /// What this node says of what it sent once it has fallen silent.
+        announce: AnnounceSection => announce,
+        /// What subscriptions that keep order hold back.
+        fifo: FifoSection => fifo,
         /// Packets kept to mend others and to answer requests.
         packets: usize => buffers.packets,
         /// Datagrams between the sockets and the core.

@@ -2,7 +2,8 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::sync::{Arc, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use netio::multicast::{GroupSocket, OwnSocket};
 
@@ -23,8 +24,12 @@ pub(crate) struct Drain {
     pub(crate) group: Option<GroupSocket>,
     pub(crate) own: OwnSocket,
     pub(crate) filter: Filter,
+    /// What one read brought: looked at before a ring is locked that others need.
+    pub(crate) fresh: Ring,
     /// What came to the own socket, until the group socket has been read too.
     pub(crate) late: Ring,
+    /// Datagrams of the membership among it.
+    pub(crate) letters: Ring,
     /// For how many turns they have waited.
     pub(crate) turns_late: u8,
     pub(crate) dropped: DroppedCounts,
@@ -37,38 +42,53 @@ impl Drain {
     /// until it is empty, and only then is queued what the former gave: whatever a repair names that is not queued ahead of
     /// it had not come when it came. While the groups are flooded that holds for some turns only.
     pub(crate) fn drain(&mut self, shared: &Shared) -> io::Result<bool> {
-        let Self { group, own, filter, late, turns_late, dropped } = self;
         let mut more = false;
-        {
-            let groups = shared.joined.read().unwrap_or_else(PoisonError::into_inner);
-            let mut ring = shared.ring.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut letters = shared.letters.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut rings = Rings { ring: late, letters: &mut letters, dropped };
-            if *turns_late == 0 {
-                more = own.recv(|from, datagram| {
-                    let looked = filter.look(&groups, Via::Own, from, datagram);
-                    rings.keep(from, looked);
-                })?;
-            }
-            let mut rings = Rings { ring: &mut ring, ..rings };
-            let mut waits = group.is_some();
-            for _ in 0..GROUP_READS {
-                let Some(group) = group.as_mut().filter(|_| waits) else { break };
-                waits = group.recv(|from, _, datagram| {
-                    let looked = filter.look(&groups, Via::Group, from, datagram);
-                    rings.keep(from, looked);
-                })?;
-            }
-            more |= waits;
-            if waits && *turns_late < TURNS_LATE {
-                *turns_late += 1;
-            } else {
-                *turns_late = 0;
-                ring.append(late);
-            }
+        if self.turns_late == 0 {
+            more = self.read_own(shared)?;
         }
+        let mut waits = self.group.is_some();
+        for _ in 0..GROUP_READS {
+            if !waits {
+                break;
+            }
+            waits = self.read_group(shared)?;
+        }
+        more |= waits;
+        if waits && self.turns_late < TURNS_LATE {
+            self.turns_late += 1;
+        } else {
+            self.turns_late = 0;
+            hand_on(&mut self.late, &shared.ring);
+        }
+        hand_on(&mut self.letters, &shared.letters);
         self.publish(shared);
         Ok(more)
+    }
+
+    fn read_own(&mut self, shared: &Shared) -> io::Result<bool> {
+        let Self { own, filter, late, letters, dropped, .. } = self;
+        let mut rings = Rings { ring: late, letters, dropped };
+        let groups = shared.joined.read().unwrap_or_else(PoisonError::into_inner);
+        own.recv(|from, datagram| {
+            let looked = filter.look(&groups, Via::Own, from, datagram);
+            rings.keep(from, looked);
+        })
+    }
+
+    fn read_group(&mut self, shared: &Shared) -> io::Result<bool> {
+        let Self { group, filter, fresh, letters, dropped, .. } = self;
+        let Some(group) = group else { return Ok(false) };
+        group.set_interface(shared.interface.load(Ordering::Relaxed));
+        let mut rings = Rings { ring: fresh, letters, dropped };
+        let waits = {
+            let groups = shared.joined.read().unwrap_or_else(PoisonError::into_inner);
+            group.recv(|from, _, datagram| {
+                let looked = filter.look(&groups, Via::Group, from, datagram);
+                rings.keep(from, looked);
+            })?
+        };
+        hand_on(fresh, &shared.ring);
+        Ok(waits)
     }
 
     /// What is waited for.
@@ -84,6 +104,7 @@ impl Drain {
             kernel.overflowed += counts.overflowed;
             kernel.not_for_us += counts.not_multicast + counts.other_interface;
             kernel.truncated += counts.truncated;
+            kernel.failed += counts.failed;
         }
         let mut published = shared.published.lock().unwrap_or_else(PoisonError::into_inner);
         published.kernel = kernel;
@@ -92,7 +113,6 @@ impl Drain {
 
     /// Drains until the node ends: the life of a thread of its own.
     pub(crate) fn run(mut self, shared: &Arc<Shared>, stop: &crate::wake::Waker) -> io::Result<()> {
-        use std::sync::atomic::Ordering;
         let mut poller = netio::poll::Poller::new()?;
         for (token, descriptor) in self.descriptors().enumerate() {
             poller.add(&descriptor, token as u64, netio::poll::Interest::Readable)?;
@@ -106,6 +126,13 @@ impl Drain {
             shared.wake_before(1);
         }
         Ok(())
+    }
+}
+
+/// Moves what waits into a ring that others share.
+fn hand_on(fresh: &mut Ring, to: &Mutex<Ring>) {
+    if !fresh.is_empty() {
+        to.lock().unwrap_or_else(PoisonError::into_inner).append(fresh);
     }
 }
 

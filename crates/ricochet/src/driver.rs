@@ -18,6 +18,7 @@ use crate::drain::Drain;
 use crate::key::Seal;
 use crate::shared::{Batch, Core, Shared};
 use crate::status::PublishedPeer;
+use crate::watch::Watch;
 
 /// Packets processed before others may have the core.
 const BATCH: usize = 32;
@@ -33,7 +34,16 @@ pub(crate) struct Driver {
     pub(crate) drain: Option<Drain>,
     pub(crate) members: Members,
     pub(crate) batch: Batch,
+    pub(crate) watch: Watch,
+    pub(crate) behind: Behind,
     pub(crate) control: Option<crate::control::Serving>,
+}
+
+/// Packets that came while a subscription made the node wait, and are not processed yet.
+#[derive(Debug, Default)]
+pub(crate) struct Behind {
+    shut: bool,
+    packets: usize,
 }
 
 /// The membership, and its letters.
@@ -65,17 +75,7 @@ impl membership::Output for Post {
 impl Driver {
     /// Runs until the node is closed.
     pub(crate) fn run(mut self) -> io::Result<()> {
-        let mut poller = Poller::new()?;
-        netio::poll::precise_timeouts()?;
-        poller.add(&self.shared.waker, WAKER, Interest::Readable)?;
-        if let Some(drain) = &self.drain {
-            for (token, descriptor) in drain.descriptors().enumerate() {
-                poller.add(&descriptor, token as u64, Interest::Readable)?;
-            }
-        }
-        if let Some(control) = &self.control {
-            poller.add(control, WAKER + 1, Interest::Readable)?;
-        }
+        let mut poller = self.poller()?;
         while !self.shared.closing.load(Ordering::SeqCst) {
             let mut busy = match &mut self.drain {
                 Some(drain) => drain.drain(&self.shared)?,
@@ -97,19 +97,40 @@ impl Driver {
         Ok(())
     }
 
+    /// What wakes this thread.
+    fn poller(&self) -> io::Result<Poller> {
+        let poller = Poller::new()?;
+        netio::poll::precise_timeouts()?;
+        poller.add(&self.shared.waker, WAKER, Interest::Readable)?;
+        if let Some(drain) = &self.drain {
+            for (token, descriptor) in drain.descriptors().enumerate() {
+                poller.add(&descriptor, token as u64, Interest::Readable)?;
+            }
+        }
+        if let Some(control) = &self.control {
+            poller.add(control, WAKER + 1, Interest::Readable)?;
+        }
+        Ok(poller)
+    }
+
     /// Takes packets from the ring to the core; returns whether more wait that may be taken now.
     fn process(&mut self) -> bool {
-        let Self { shared, batch, members, .. } = self;
+        let Self { shared, batch, members, behind, .. } = self;
         if !shared.gate.is_open_or_wake() {
+            behind.shut = true;
             return false;
         }
         let wanted = BATCH - batch.waiting.len().min(BATCH);
         let mut more = {
             let mut ring = shared.ring.lock().unwrap_or_else(PoisonError::into_inner);
+            if std::mem::take(&mut behind.shut) {
+                behind.packets = ring.len() + batch.waiting.len();
+            }
             ring.take(wanted, &mut batch.waiting);
             !ring.is_empty()
         };
         if batch.waiting.is_empty() {
+            behind.packets = 0;
             return false;
         }
         let mut core = shared.core_of_node();
@@ -120,8 +141,10 @@ impl Driver {
             }
             core.handle(now_us, &slot);
             batch.done.push(slot);
+            behind.packets = behind.packets.saturating_sub(1);
             // Asked so that whoever makes room wakes this thread: the rest of the batch waits for it.
             if !shared.gate.is_open_or_wake() {
+                behind.shut = true;
                 more = false;
                 break;
             }
@@ -164,8 +187,11 @@ impl Driver {
         if self.members.regroup_due_us(&core).is_some_and(|due_us| due_us <= now_us) {
             self.members.regroup(now_us, &mut core, &self.shared);
         }
+        core.node.hold_losses(self.behind.shut || self.behind.packets > 0);
         core.handle_timeout(now_us);
         core.out.flush();
+        drop(core);
+        self.watch.look(now_us, &self.shared);
     }
 
     fn sleep(&mut self, poller: &mut Poller) -> io::Result<()> {
@@ -175,6 +201,7 @@ impl Driver {
                 core.poll_timeout(),
                 self.members.membership.poll_timeout(),
                 self.members.regroup_due_us(&core),
+                Some(self.watch.next_look_us()),
             ];
             let until_us = due.into_iter().flatten().min().unwrap_or(u64::MAX);
             self.shared.sleeps_until_us.store(until_us.max(1), Ordering::SeqCst);

@@ -130,6 +130,9 @@ pub enum JoinError {
     /// The IP group cannot be joined.
     #[error(transparent)]
     Address(#[from] netio::multicast::JoinError),
+    /// The node was closed.
+    #[error("the node was closed")]
+    Closed,
     /// The node's thread has failed.
     #[error("the node has failed: {0}")]
     Failed(String),

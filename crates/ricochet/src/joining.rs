@@ -1,16 +1,18 @@
 //! Joining and leaving groups.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use ricochet_core::delivery::{Fifo, FifoConfig};
+use ricochet_core::delivery::Fifo;
 use ricochet_core::{GroupId, GroupsError};
 use serde::{Deserialize, Serialize};
 
 use crate::clock;
+use crate::config::DAY;
 use crate::error::JoinError;
 use crate::outward::{Joined, Outward, Taker};
 use crate::queue::{Policy, Queue};
-use crate::shared::{Core, Failed, Shared};
+use crate::shared::{Core, Gone, Shared};
 
 /// Longest name of a group in bytes.
 pub const GROUP_NAME_MAX: usize = 1_024;
@@ -49,6 +51,12 @@ pub struct JoinOptions {
     /// Repairs that each packet of the groups enters, 0 to 64; as the node is set up if left out. All subscriptions of a
     /// node to a group agree on it.
     pub c: Option<u8>,
+    /// How long after it was found missing a message is given up that its sender marked as [expiring](crate::Sender::expiring),
+    /// up to a day; as the node is set up if left out. All subscriptions of a node to a group agree on it.
+    pub lifetime: Option<Duration>,
+    /// With [`Order::Fifo`]: most messages held back until earlier ones are there, 1 to 1,048,576; as the node is set up if
+    /// left out.
+    pub held: Option<usize>,
 }
 
 /// What a subscription needs to know of its place.
@@ -63,49 +71,77 @@ pub(crate) fn is_name(name: &str) -> bool {
     (1..=GROUP_NAME_MAX).contains(&name.len())
 }
 
+/// What a group is to be opened with; all subscriptions of a node to a group agree on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Manner {
+    c: u8,
+    fragments: bool,
+    lifetime_us: Option<u64>,
+}
+
 impl Shared {
     /// Joins groups, all or none. What is sent to them from now on is received; the others learn of it soon.
     pub(crate) fn join(&self, names: &[&str], options: &JoinOptions) -> Result<Ticket, JoinError> {
         check_options(options)?;
-        let c = options.c.unwrap_or(self.config.repair.c);
+        let manner = Manner {
+            c: options.c.unwrap_or(self.config.repair.c),
+            fragments: options.fragments,
+            lifetime_us: options.lifetime.map(|lifetime| lifetime.as_micros() as u64),
+        };
         let groups = named(names)?;
+        let taker = self.taker(options);
+        let queue = Arc::clone(&taker.queue);
+        // No other thread joins or leaves meanwhile; and nobody waits for the kernel who sends or receives.
         let mut ip_groups = self.ip_groups.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut core = self.core().map_err(|Failed(why)| JoinError::Failed(why))?;
-        let new = self.new_groups(&core.out, &groups, c, options.fragments)?;
-        let spread = core.out.spread();
-        for (done, &(group, _)) in new.iter().enumerate() {
-            let address = spread.address(group).ip();
-            if let Err(error) = ip_groups.need(address) {
-                new[..done].iter().for_each(|&(group, _)| ip_groups.release(spread.address(group).ip()));
-                return Err(JoinError::Address(error));
-            }
-        }
-        let queue = Queue::new(
-            options.queue.unwrap_or(self.config.buffers.queue),
-            options.policy.unwrap_or(self.config.buffers.policy),
-            Arc::clone(&self.gate),
-        );
-        let fifo = (options.order == Order::Fifo)
-            .then(|| Box::new(Fifo::new(FifoConfig::default()).expect("the default is in range")));
-        let taker = core.out.add_taker(Taker { queue: Arc::clone(&queue), fifo });
-        self.joined.write().unwrap_or_else(PoisonError::into_inner).extend(new.iter().map(|&(id, _)| id));
+        let (new, spread) = {
+            let core = self.open_core()?;
+            (self.new_groups(&core.out, &groups, manner)?, core.out.spread())
+        };
+        let addresses = || new.iter().map(|&(group, _)| spread.address(group).ip());
+        ip_groups.need_all(addresses()).map_err(JoinError::Address)?;
+        let mut core = self.open_core().inspect_err(|_| addresses().for_each(|ip| ip_groups.release(ip)))?;
+        let place = core.out.add_taker(taker);
         for (id, name) in &groups {
             let Core { out, changes, .. } = &mut *core;
-            let entry = out.groups.entry(*id).or_insert_with(|| {
+            let joined = out.groups.entry(*id).or_insert_with(|| {
                 changes.joined.insert(*id);
-                Joined { name: Arc::clone(name), c, fragments: options.fragments, takers: Vec::new() }
+                let Manner { c, fragments, lifetime_us } = manner;
+                Joined { name: Arc::clone(name), c, fragments, lifetime_us, takers: Vec::new() }
             });
-            entry.takers.push(taker);
+            joined.takers.push(place);
         }
         self.note_changes(&mut core, !new.is_empty());
-        Ok(Ticket { taker, queue, groups })
+        drop(core);
+        self.joined.write().unwrap_or_else(PoisonError::into_inner).extend(new.iter().map(|&(id, _)| id));
+        Ok(Ticket { taker: place, queue, groups })
+    }
+
+    fn taker(&self, options: &JoinOptions) -> Taker {
+        let buffers = &self.config.buffers;
+        let queue = Queue::new(
+            options.queue.unwrap_or(buffers.queue),
+            options.policy.unwrap_or(buffers.policy),
+            Arc::clone(&self.gate),
+        );
+        let mut fifo = self.config.fifo.core();
+        fifo.messages_max = options.held.unwrap_or(fifo.messages_max);
+        let fifo = (options.order == Order::Fifo)
+            .then(|| Box::new(Fifo::new(fifo).expect("settings and options were checked")));
+        Taker { queue, fifo }
+    }
+
+    fn open_core(&self) -> Result<MutexGuard<'_, Core>, JoinError> {
+        self.core().map_err(|gone| match gone {
+            Gone::Closed => JoinError::Closed,
+            Gone::Failed(why) => JoinError::Failed(why),
+        })
     }
 
     /// Leaves the groups of a subscription that others of this node do not hold.
     pub(crate) fn leave(&self, ticket: &Ticket) {
         ticket.queue.close(crate::error::RecvError::Closed);
         let mut ip_groups = self.ip_groups.lock().unwrap_or_else(PoisonError::into_inner);
-        // A node that has failed has left.
+        // A node that is gone has left.
         let Ok(mut core) = self.core() else { return };
         let mut gone = Vec::new();
         for (id, _) in &ticket.groups {
@@ -113,18 +149,20 @@ impl Shared {
             joined.takers.retain(|&taker| taker != ticket.taker);
             if joined.takers.is_empty() {
                 core.out.groups.remove(id);
-                core.changes.joined.remove(id);
+                if !core.changes.joined.remove(id) {
+                    core.changes.left.insert(*id);
+                }
                 gone.push(*id);
             }
         }
         core.out.takers[ticket.taker] = None;
-        let mut joined = self.joined.write().unwrap_or_else(PoisonError::into_inner);
-        for id in &gone {
-            joined.remove(id);
-            ip_groups.release(core.out.spread().address(*id).ip());
-        }
-        drop(joined);
+        let spread = core.out.spread();
         self.note_changes(&mut core, !gone.is_empty());
+        drop(core);
+        let mut joined = self.joined.write().unwrap_or_else(PoisonError::into_inner);
+        joined.retain(|id| !gone.contains(id));
+        drop(joined);
+        gone.iter().for_each(|&id| ip_groups.release(spread.address(id).ip()));
     }
 
     fn note_changes(&self, core: &mut Core, changed: bool) {
@@ -140,8 +178,7 @@ impl Shared {
         &self,
         out: &Outward,
         groups: &[(GroupId, Arc<str>)],
-        c: u8,
-        fragments: bool,
+        manner: Manner,
     ) -> Result<Vec<(GroupId, Arc<str>)>, JoinError> {
         let differs = |name: &str, what| JoinError::Differs { group: name.to_owned(), what };
         let mut new = Vec::new();
@@ -150,8 +187,13 @@ impl Shared {
                 Some(joined) if joined.name != *name => {
                     return Err(GroupsError::Repeated(*id).into());
                 }
-                Some(joined) if joined.c != c => return Err(differs(name, "c")),
-                Some(joined) if joined.fragments != fragments => return Err(differs(name, "fragments")),
+                Some(joined) if joined.c != manner.c => return Err(differs(name, "c")),
+                Some(joined) if joined.fragments != manner.fragments => {
+                    return Err(differs(name, "fragments"));
+                }
+                Some(joined) if joined.lifetime_us != manner.lifetime_us => {
+                    return Err(differs(name, "lifetime"));
+                }
                 Some(_) => {}
                 None => new.push((*id, Arc::clone(name))),
             }
@@ -213,11 +255,18 @@ fn named(names: &[&str]) -> Result<Vec<(GroupId, Arc<str>)>, JoinError> {
 }
 
 fn check_options(options: &JoinOptions) -> Result<(), JoinError> {
-    if let Some(queue) = options.queue.filter(|queue| !(1..=QUEUE_MAX).contains(queue)) {
-        return Err(JoinError::Option { what: "queue", expected: "1 to 1048576", seen: queue as u64 });
+    let outside = |length: &usize| !(1..=QUEUE_MAX).contains(length);
+    for (what, length) in [("queue", options.queue), ("held", options.held)] {
+        if let Some(length) = length.filter(outside) {
+            return Err(JoinError::Option { what, expected: "1 to 1048576", seen: length as u64 });
+        }
     }
     if let Some(c) = options.c.filter(|&c| c > 64) {
         return Err(JoinError::Option { what: "c", expected: "0 to 64", seen: c.into() });
+    }
+    if let Some(lifetime) = options.lifetime.filter(|&lifetime| lifetime > DAY) {
+        let seen = lifetime.as_secs();
+        return Err(JoinError::Option { what: "lifetime", expected: "up to 86400 seconds", seen });
     }
     Ok(())
 }

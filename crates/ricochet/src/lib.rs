@@ -48,11 +48,12 @@ mod start;
 pub mod status;
 mod subscription;
 mod wake;
+mod watch;
 
 pub use builder::Builder;
 pub use config::{
-    AnnounceSection, BuffersSection, Config, ConfigError, GROUP_ADDRESSES_MAX, GROUP_PORT, KeySection,
-    MembershipSection, NakSection, NodeSection, PORT, RepairMode, RepairSection,
+    AnnounceSection, BuffersSection, Config, ConfigError, FifoSection, GROUP_ADDRESSES_MAX, GROUP_PORT,
+    KeySection, MembershipSection, NakSection, NodeSection, PORT, RepairMode, RepairSection,
 };
 pub use error::{JoinError, RecvError, RecvTimeoutError, SendError, StartError, TryRecvError};
 pub use joining::{GROUP_NAME_MAX, JoinOptions, Order};

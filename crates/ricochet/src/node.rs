@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ pub struct Node {
     message_max: usize,
     /// Wakes the draining thread when the node ends.
     stop: Option<Waker>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Node {
@@ -56,7 +56,7 @@ impl Node {
         threads: Vec<JoinHandle<()>>,
     ) -> Self {
         let [payload_max, message_max] = lengths;
-        Self { shared, payload_max, message_max, stop, threads }
+        Self { shared, payload_max, message_max, stop, threads: Mutex::new(threads) }
     }
 
     /// Joins a group: all that is sent to it from now on is received.
@@ -152,6 +152,22 @@ impl Node {
         self.shared.wait_for_members(GroupId::of_name(group), count, timeout)
     }
 
+    /// Ends the node, as dropping does, for those who share it: says farewell to the others, and gives port and groups back.
+    /// What waits in subscriptions can still be received; whoever waits for more, or for members, is told.
+    pub fn close(&self) {
+        self.shared.closing.store(true, Ordering::SeqCst);
+        self.shared.waker.wake();
+        if let Some(stop) = &self.stop {
+            stop.wake();
+        }
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        for thread in threads.drain(..) {
+            // A thread that panicked has said so to all who asked.
+            let _ = thread.join();
+        }
+        self.shared.close_sockets();
+    }
+
     /// Everything that is counted, and whom this node knows.
     pub fn status(&self) -> Status {
         self.shared.status()
@@ -160,15 +176,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        self.shared.closing.store(true, Ordering::SeqCst);
-        self.shared.waker.wake();
-        if let Some(stop) = &self.stop {
-            stop.wake();
-        }
-        for thread in self.threads.drain(..) {
-            // A thread that panicked has said so to all who asked.
-            let _ = thread.join();
-        }
+        self.close();
     }
 }
 

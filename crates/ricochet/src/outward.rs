@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use netio::multicast::{Outbox, Sending};
+use netio::multicast::{Outbox, Sending, UdpCounts};
 use ricochet_core::delivery::{Fifo, Released};
 use ricochet_core::node::{Message as CoreMessage, Output, To};
 use ricochet_core::tracker::{Front, Lost as CoreLost};
@@ -22,6 +22,7 @@ pub(crate) struct Joined {
     pub(crate) name: Arc<str>,
     pub(crate) c: u8,
     pub(crate) fragments: bool,
+    pub(crate) lifetime_us: Option<u64>,
     /// Places of those who take its messages.
     pub(crate) takers: Vec<usize>,
 }
@@ -43,6 +44,12 @@ pub(crate) enum Leaving {
     Together,
 }
 
+/// The socket.
+struct Road {
+    sending: Sending,
+    outbox: Outbox,
+}
+
 /// Everything outside of the core.
 pub(crate) struct Outward {
     pub(crate) now_us: u64,
@@ -57,8 +64,10 @@ pub(crate) struct Outward {
     /// Datagrams to nodes whose address nobody knows.
     pub(crate) unaddressed: u64,
     spread: Spread,
-    sending: Sending,
-    outbox: Outbox,
+    /// None once the node is closed.
+    road: Option<Road>,
+    /// What it has carried, once it is closed.
+    sent: UdpCounts,
     seal: Option<Seal>,
     pool: Arc<Pool>,
 }
@@ -81,8 +90,8 @@ impl Outward {
             fifo_due_us: None,
             unaddressed: 0,
             spread,
-            outbox: sending.outbox(),
-            sending,
+            road: Some(Road { outbox: sending.outbox(), sending }),
+            sent: UdpCounts::default(),
             seal,
             pool,
         }
@@ -99,10 +108,22 @@ impl Outward {
 
     /// Sends what waits.
     pub(crate) fn flush(&mut self) {
-        if !self.outbox.is_empty() {
+        if let Some(Road { outbox, .. }) = self.road.as_mut().filter(|road| !road.outbox.is_empty()) {
             // What the kernel does not take is counted by the socket, and missed by the others as any loss.
-            self.outbox.flush();
+            outbox.flush();
         }
+    }
+
+    /// What the socket sent and what it did not.
+    pub(crate) fn sent(&self) -> UdpCounts {
+        self.road.as_ref().map_or(self.sent, |road| road.sending.counts())
+    }
+
+    /// Lets go of the socket: nothing is sent any more.
+    pub(crate) fn close(&mut self) {
+        self.flush();
+        self.sent = self.sent();
+        self.road = None;
     }
 
     /// Subscriptions that keep order let go of what has waited long enough.
@@ -121,31 +142,34 @@ impl Outward {
     }
 
     fn post(&mut self, to: SocketAddr, datagram: &[u8]) {
+        let Some(Road { sending, outbox }) = &mut self.road else { return };
         let trailer = self.seal.as_ref().map(|seal| seal.trailer(datagram));
         let pieces = [datagram, trailer.as_ref().map_or(&[][..], |trailer| &trailer[..])];
         let pieces = if trailer.is_some() { &pieces[..] } else { &pieces[..1] };
         match self.leaving {
             // The socket counts what the kernel does not take.
-            Leaving::AtOnce => drop(self.sending.send_now(to, pieces)),
-            Leaving::Together => self.outbox.push(to, pieces),
+            Leaving::AtOnce => drop(sending.send_now(to, pieces)),
+            Leaving::Together => outbox.push(to, pieces),
         }
     }
 
     fn post_to_members(&mut self, group: GroupId, datagram: &[u8]) {
+        let Some(Road { outbox, .. }) = &mut self.road else { return };
         let trailer = self.seal.as_ref().map(|seal| seal.trailer(datagram));
         let trailer = trailer.as_ref().map_or(&[][..], |trailer| &trailer[..]);
         for &member in self.book.members(group).unwrap_or_default() {
-            self.outbox.push(member, &[datagram, trailer]);
+            outbox.push(member, &[datagram, trailer]);
         }
     }
 
     /// Tells those who keep a group in order; `tell` is given the stage.
     fn in_order(&mut self, group: GroupId, mut tell: impl FnMut(&mut Fifo, &mut dyn FnMut(Released<'_>))) {
-        let Self { groups, takers, pool, .. } = self;
+        let Self { groups, takers, pool, fifo_due_us, .. } = self;
         let Some(joined) = groups.get(&group) else { return };
         for &at in &joined.takers {
             if let Some(Taker { queue, fifo: Some(fifo) }) = &mut takers[at] {
                 tell(fifo, &mut |released| hand_over(groups, queue, pool, &released));
+                *fifo_due_us = [*fifo_due_us, fifo.poll_timeout()].into_iter().flatten().min();
             }
         }
     }

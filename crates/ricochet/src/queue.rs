@@ -19,7 +19,8 @@ use crate::wake::Waker;
 #[non_exhaustive]
 pub enum Policy {
     /// The node waits: it processes no packets, for nobody, until there is room. What comes meanwhile fills its ring; of what
-    /// finds no room there a part is lost, and asked for.
+    /// finds no room there a part is lost, and asked for. Nothing is given up as lost before what waited in the ring has been
+    /// looked at; then what is missing for longer than `give_up_after` is.
     Block,
     /// The oldest message in the queue makes room.
     #[default]
@@ -128,6 +129,11 @@ impl Queue {
         }
         inner.events.push_back(Event::Lost(lost));
         self.tell(inner);
+    }
+
+    /// A report of a loss was dropped that had been taken out.
+    pub(crate) fn drop_report(&self) {
+        self.lock().counts.reports_dropped += 1;
     }
 
     /// Nothing more will come. What is queued can still be taken; the first reason counts.

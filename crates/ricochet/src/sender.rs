@@ -9,7 +9,7 @@ use ricochet_core::node::SendError as CoreError;
 use crate::clock;
 use crate::error::SendError;
 use crate::outward::Leaving;
-use crate::shared::{Core, Failed, Shared};
+use crate::shared::{Core, Gone, Shared};
 
 /// Sends to one group, whose name was looked at once. It may be cloned, and used by many threads.
 ///
@@ -75,10 +75,10 @@ impl Shared {
         expires: bool,
         fragments: bool,
     ) -> Result<u32, SendError> {
-        if self.closing.load(std::sync::atomic::Ordering::Relaxed) && self.failed().is_none() {
-            return Err(SendError::Closed);
-        }
-        let mut core = self.core().map_err(|Failed(why)| SendError::Failed(why))?;
+        let mut core = self.core().map_err(|gone| match gone {
+            Gone::Closed => SendError::Closed,
+            Gone::Failed(why) => SendError::Failed(why),
+        })?;
         let now_us = clock::now_us();
         let Core { node, out, .. } = &mut *core;
         out.now_us = now_us;

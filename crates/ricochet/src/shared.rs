@@ -1,11 +1,10 @@
 //! What the node's thread and the application's threads share.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use hashbrown::HashSet;
-use netio::multicast::Sending;
 use ricochet_core::wire::Kind;
 use ricochet_core::{GroupConfig, GroupId, Groups, Node as CoreNode, NodeId, View};
 
@@ -31,8 +30,10 @@ pub(crate) struct Core {
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     pub(crate) since_us: Option<u64>,
-    /// Groups that the core does not know of yet.
+    /// Groups that were joined and the core does not know of yet.
     pub(crate) joined: HashSet<GroupId>,
+    /// Groups that were left and the core still knows of.
+    pub(crate) left: HashSet<GroupId>,
 }
 
 /// Shared by all handles and threads of one node.
@@ -40,18 +41,19 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) id: NodeId,
     pub(crate) address: std::net::SocketAddr,
-    pub(crate) sending: Sending,
     core: Mutex<Core>,
     /// Application threads that wait for the core: the node's thread lets them in between two batches.
     waiting: AtomicUsize,
     /// The groups of this node, for the filter.
     pub(crate) joined: RwLock<HashSet<GroupId>>,
-    /// Taken before the core by who needs both.
+    /// Taken before the core by who needs both. Who holds it is the only one who joins or leaves.
     pub(crate) ip_groups: Mutex<IpGroups>,
     pub(crate) ring: Mutex<Ring>,
     /// Datagrams of the membership: never held up by a subscription that blocks.
     pub(crate) letters: Mutex<Ring>,
     pub(crate) gate: Arc<Gate>,
+    /// The number of the interface at the moment.
+    pub(crate) interface: AtomicU32,
     pub(crate) waker: Waker,
     /// When the node's thread wakes by itself; 0 while it is awake.
     pub(crate) sleeps_until_us: AtomicU64,
@@ -63,16 +65,21 @@ pub(crate) struct Shared {
     pub(crate) started_us: u64,
 }
 
-/// Why the core cannot be had: the node's thread, or one that sent, has panicked.
+/// Why the core cannot be had.
 #[derive(Clone, Debug)]
-pub(crate) struct Failed(pub(crate) String);
+pub(crate) enum Gone {
+    /// The node was closed.
+    Closed,
+    /// The node's thread, or one that sent, has panicked.
+    Failed(String),
+}
 
 /// What a [`Shared`] is made of.
 pub(crate) struct Parts {
     pub(crate) config: Config,
     pub(crate) id: NodeId,
     pub(crate) address: std::net::SocketAddr,
-    pub(crate) sending: Sending,
+    pub(crate) interface: u32,
     pub(crate) core: Core,
     pub(crate) ip_groups: IpGroups,
     pub(crate) ring: Ring,
@@ -82,12 +89,11 @@ pub(crate) struct Parts {
 
 impl Shared {
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
-        let Parts { config, id, address, sending, core, ip_groups, ring, letters, waker } = parts;
+        let Parts { config, id, address, interface, core, ip_groups, ring, letters, waker } = parts;
         Arc::new(Self {
             config,
             id,
             address,
-            sending,
             core: Mutex::new(core),
             waiting: AtomicUsize::new(0),
             joined: RwLock::new(HashSet::new()),
@@ -95,6 +101,7 @@ impl Shared {
             ring: Mutex::new(ring),
             letters: Mutex::new(letters),
             gate: Arc::new(Gate::new(waker.clone())),
+            interface: AtomicU32::new(interface),
             waker,
             sleeps_until_us: AtomicU64::new(0),
             closing: AtomicBool::new(false),
@@ -105,15 +112,24 @@ impl Shared {
         })
     }
 
-    /// The core, for an application's thread.
-    pub(crate) fn core(&self) -> Result<MutexGuard<'_, Core>, Failed> {
-        if let Some(why) = self.failed.get() {
-            return Err(Failed(why.clone()));
-        }
+    /// The core, for an application's thread. Whoever has it goes before the end of the node, or is told of it.
+    pub(crate) fn core(&self) -> Result<MutexGuard<'_, Core>, Gone> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let core = self.core.lock();
         self.waiting.fetch_sub(1, Ordering::Relaxed);
-        core.map_err(|_| self.failure())
+        let failure = || self.failed().unwrap_or_else(|| "a thread panicked within the core".to_owned());
+        match core {
+            // Looked at with the core held: `end` takes it after these were set.
+            Ok(_) if self.failed.get().is_some() => Err(Gone::Failed(failure())),
+            Ok(_) if self.closing.load(Ordering::SeqCst) => Err(Gone::Closed),
+            Ok(core) => Ok(core),
+            Err(_) => Err(Gone::Failed(failure())),
+        }
+    }
+
+    /// The core, in whatever state: for ends and for counters.
+    pub(crate) fn core_at_last(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The core, for the node's thread.
@@ -132,11 +148,6 @@ impl Shared {
         }
     }
 
-    fn failure(&self) -> Failed {
-        let why = self.failed.get().cloned();
-        Failed(why.unwrap_or_else(|| "a thread panicked within the core".to_owned()))
-    }
-
     /// Why the node has failed, if it has.
     pub(crate) fn failed(&self) -> Option<String> {
         self.failed.get().cloned()
@@ -152,8 +163,17 @@ impl Shared {
             None => RecvError::Closed,
         };
         self.closing.store(true, Ordering::SeqCst);
-        let core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
-        core.out.takers.iter().flatten().for_each(|taker| taker.queue.close(reason.clone()));
+        self.core_at_last().out.takers.iter().flatten().for_each(|taker| taker.queue.close(reason.clone()));
+        // Who waits for members has looked whether the node ends, or will be told.
+        drop(self.published.lock().unwrap_or_else(PoisonError::into_inner));
+        self.peers_changed.notify_all();
+    }
+
+    /// Closes the sockets once the threads have ended: subscriptions and senders may be held for longer, and must not keep
+    /// the port.
+    pub(crate) fn close_sockets(&self) {
+        self.ip_groups.lock().unwrap_or_else(PoisonError::into_inner).close();
+        self.core_at_last().out.close();
     }
 
     /// Wakes the node's thread if it would else sleep beyond a time. Called with the core held, so that the thread is not
@@ -214,16 +234,28 @@ impl Core {
         if self.changes.since_us.is_none() {
             return self.node.change_view(view, &mut self.out);
         }
-        self.changes = Changes::default();
-        let configs: Vec<_> =
-            self.out.groups.iter().map(|(&id, joined)| GroupConfig { id, c: joined.c }).collect();
-        // Each was held against the others when it was joined.
-        let groups = Groups::new(configs).expect("the groups of a node are distinct");
+        let Changes { left, .. } = std::mem::take(&mut self.changes);
         let joined = &self.out.groups;
         for fifo in self.out.takers.iter_mut().flatten().filter_map(|taker| taker.fifo.as_mut()) {
-            fifo.forget(|key| !joined.contains_key(&key.group));
+            fifo.forget(|key| left.contains(&key.group) || !joined.contains_key(&key.group));
         }
+        // Of a group that was left and joined again the core is to forget all that was.
+        if left.iter().any(|id| joined.contains_key(id)) {
+            let groups = self.groups_of_core(|id| !left.contains(id));
+            self.node.change_groups(groups, view, &mut self.out);
+        }
+        let groups = self.groups_of_core(|_| true);
         self.node.change_groups(groups, view, &mut self.out);
+        for (&id, joined) in &self.out.groups {
+            self.node.set_lifetime(id, joined.lifetime_us);
+        }
+    }
+
+    fn groups_of_core(&self, wanted: impl Fn(&GroupId) -> bool) -> Groups {
+        let joined = self.out.groups.iter().filter(|(id, _)| wanted(id));
+        let configs: Vec<_> = joined.map(|(&id, joined)| GroupConfig { id, c: joined.c }).collect();
+        // Each was held against the others when it was joined.
+        Groups::new(configs).expect("the groups of a node are distinct")
     }
 }
 

@@ -7,7 +7,10 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use membership::{Gossip, GossipConfig, Me, MemberFile, Membership, Static, StaticConfig};
-use netio::multicast::{GroupSocket, InterfaceFacts, IpVersion, Joiner, OpenError, OwnConfig, OwnSocket};
+use netio::interface::Interface;
+use netio::multicast::{
+    GroupSocket, InterfaceFacts, IpVersion, Joiner, OpenError, OwnConfig, OwnSocket, RECEIVED_MAX,
+};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use ricochet_core::{Groups, Node as CoreNode, NodeConfig, NodeId, View};
@@ -19,7 +22,7 @@ use crate::clock;
 use crate::config::{Config, NodeSection, PORT};
 use crate::control::Serving;
 use crate::drain::Drain;
-use crate::driver::{Driver, Members, Post};
+use crate::driver::{Behind, Driver, Members, Post};
 use crate::error::StartError;
 use crate::filter::{DroppedCounts, Filter};
 use crate::ip_groups::IpGroups;
@@ -30,6 +33,7 @@ use crate::pool::Pool;
 use crate::ring::Ring;
 use crate::shared::{Batch, Changes, Core, Parts, Shared};
 use crate::wake::Waker;
+use crate::watch::Watch;
 
 /// Datagrams of the membership that may wait.
 const LETTERS: usize = 512;
@@ -62,9 +66,11 @@ pub(crate) fn start(builder: Builder) -> Result<Node, StartError> {
         .map_err(crate::config::ConfigError::from)?;
     let lengths = [node.payload_max(), node.message_max()];
     let sending = sockets.own.sending();
+    let watch = Watch::new(&section.interface, sockets.interface, sending.clone());
     let pool = Pool::new(config.buffers.payloads, node.payload_max());
     let out = Outward::new(sending.clone(), spread, Book::new(section.unicast), seal.clone(), pool);
     let slot = config.buffers.datagram_max;
+    let letter = slot.max(membership::wire::DATAGRAM_MAX);
     let waker = Waker::new().map_err(StartError::system("make an event descriptor"))?;
     let members = Members {
         membership,
@@ -76,11 +82,11 @@ pub(crate) fn start(builder: Builder) -> Result<Node, StartError> {
     let shared = Shared::new(Parts {
         id,
         address,
-        sending,
+        interface: watch.index(),
         core: Core { node, out, changes: Changes::default() },
         ip_groups: IpGroups::new(sockets.joiner),
         ring: Ring::new(config.buffers.ring, slot, rng.next_u64()),
-        letters: Ring::new(LETTERS, slot.max(membership::wire::DATAGRAM_MAX), rng.next_u64()),
+        letters: Ring::new(LETTERS, letter, rng.next_u64()),
         waker,
         config,
     });
@@ -89,11 +95,13 @@ pub(crate) fn start(builder: Builder) -> Result<Node, StartError> {
         group: sockets.group,
         own: sockets.own,
         filter,
-        late: Ring::new(netio::multicast::RECEIVED_MAX, slot, rng.next_u64()),
+        fresh: Ring::new(RECEIVED_MAX, slot, rng.next_u64()),
+        late: Ring::new(RECEIVED_MAX, slot, rng.next_u64()),
+        letters: Ring::new(LETTERS, letter, rng.next_u64()),
         turns_late: 0,
         dropped: DroppedCounts::default(),
     };
-    let (stop, threads) = spawn(&shared, drain, members, control)?;
+    let (stop, threads) = spawn(&shared, drain, members, watch, control)?;
     Ok(Node::new(shared, lengths, stop, threads))
 }
 
@@ -102,6 +110,7 @@ fn spawn(
     shared: &Arc<Shared>,
     drain: Drain,
     members: Members,
+    watch: Watch,
     control: Option<Serving>,
 ) -> Result<(Option<Waker>, Vec<JoinHandle<()>>), StartError> {
     let mut threads = Vec::new();
@@ -114,8 +123,15 @@ fn spawn(
         threads.push(thread(shared, "ricochet-drain", move || drain.run(&of_thread, &stopping))?);
         stop = Some(waker);
     }
-    let driver =
-        Driver { shared: Arc::clone(shared), drain: kept, members, batch: Batch::default(), control };
+    let driver = Driver {
+        shared: Arc::clone(shared),
+        drain: kept,
+        members,
+        batch: Batch::default(),
+        watch,
+        behind: Behind::default(),
+        control,
+    };
     match thread(shared, "ricochet", move || driver.run()) {
         Ok(thread) => threads.push(thread),
         Err(error) => {
@@ -156,6 +172,7 @@ fn said(panic: &(dyn std::any::Any + Send)) -> String {
 }
 
 struct Sockets {
+    interface: Interface,
     own: OwnSocket,
     group: Option<GroupSocket>,
     joiner: Option<Joiner>,
@@ -167,6 +184,8 @@ impl Sockets {
         // First of all: a mistyped name has neither addresses nor anything else.
         let facts = InterfaceFacts::read(&node.interface)?;
         let ip = node.address.map_or_else(|| first_address(node), Ok)?;
+        let interface = Interface::open(&node.interface)
+            .map_err(StartError::system(format!("watch {}", node.interface)))?;
         let version = IpVersion::of(ip);
         fits_mtu(config, &facts, version)?;
         let open = |port| {
@@ -185,11 +204,11 @@ impl Sockets {
             },
         };
         if node.unicast {
-            return Ok(Self { own, group: None, joiner: None });
+            return Ok(Self { interface, own, group: None, joiner: None });
         }
         let joiner = Joiner::new(&node.interface, version, node.group_addresses.into())?;
         let group = GroupSocket::bind(node.group_port, version, &node.interface, bytes)?;
-        Ok(Self { own, group: Some(group), joiner: Some(joiner) })
+        Ok(Self { interface, own, group: Some(group), joiner: Some(joiner) })
     }
 }
 

@@ -10,6 +10,7 @@ use std::io::{self, Read as _};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock;
 use crate::filter::DroppedCounts;
 use crate::queue::{Policy, QueueCounts};
-use crate::shared::{Core, Failed, Shared};
+use crate::shared::{Core, Gone, Shared};
 
 pub use feedback::{DealingsStatus, LatencyStatus, ReceptionStatus, TrafficStatus, VolumeStatus};
 
@@ -52,6 +53,8 @@ pub struct Status {
     pub subscriptions: Vec<SubscriptionStatus>,
     /// The other nodes that it knows.
     pub peers: Vec<PeerStatus>,
+    /// The interface.
+    pub interface: InterfaceStatus,
     /// IP groups joined.
     pub ip_groups: usize,
     /// Datagrams that it sent, by kind.
@@ -82,6 +85,8 @@ pub struct Status {
     pub unaddressed: u64,
     /// Payload buffers made.
     pub payloads_made: u64,
+    /// Senders outside of the membership whose address was forgotten to make room for another's.
+    pub addresses_forgotten: u64,
     /// Memory held for packets and repairs, in bytes.
     pub memory_bytes: u64,
 }
@@ -141,6 +146,22 @@ pub struct KernelCounts {
     pub not_for_us: u64,
     /// Arrivals dropped because they had no room.
     pub truncated: u64,
+    /// Receives that the kernel refused for a reason that passes, such as an interface that is down.
+    pub failed: u64,
+}
+
+/// The interface that groups are joined on and sent by. It is looked at every second.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct InterfaceStatus {
+    /// Its name.
+    pub name: String,
+    /// Whether there is one of this name; and if it was made again, whether the node uses it again.
+    pub present: bool,
+    /// Times that it was deleted and made again, and the groups were joined anew.
+    pub made_again: u64,
+    /// Times that this failed; it is tried again every second.
+    pub failed: u64,
 }
 
 /// The ring between the sockets and the core.
@@ -160,6 +181,7 @@ pub struct RingStatus {
 pub(crate) struct Published {
     pub(crate) kernel: KernelCounts,
     pub(crate) dropped: DroppedCounts,
+    pub(crate) interface: InterfaceStatus,
     pub(crate) peers: Vec<PublishedPeer>,
     pub(crate) membership: membership::Counts,
 }
@@ -194,12 +216,13 @@ impl Shared {
             let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
             RingStatus { waiting: ring.len(), capacity: self.config.buffers.ring, dropped: ring.dropped() }
         };
-        let sent = self.sending.counts();
+        let sent = self.core_at_last().out.sent();
         let mut status = Status {
             id: self.id.to_string(),
             address: Some(self.address),
             uptime_ms: clock::now_us().saturating_sub(self.started_us) / 1_000,
             unicast: self.config.node.unicast,
+            interface: published.interface,
             ip_groups,
             dropped: by_reason(published.dropped.iter()),
             kernel: published.kernel,
@@ -215,9 +238,11 @@ impl Shared {
         };
         match self.core() {
             Ok(core) => core.tell(&mut status, &published.peers),
-            Err(Failed(why)) => {
-                status.failed = Some(why);
+            Err(gone) => {
                 status.peers = published.peers.iter().map(PublishedPeer::status).collect();
+                if let Gone::Failed(why) = gone {
+                    status.failed = Some(why);
+                }
             }
         }
         status
@@ -229,11 +254,12 @@ impl Shared {
         members(&published.peers, group)
     }
 
-    /// Waits until as many are.
+    /// Waits until as many are, or the node ends.
     pub(crate) fn wait_for_members(&self, group: GroupId, count: usize, timeout: Duration) -> bool {
         let published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
         let too_few = |published: &mut Published| members(&published.peers, group) < count;
-        let waited = self.peers_changed.wait_timeout_while(published, timeout, too_few);
+        let wait = |published: &mut Published| too_few(published) && !self.closing.load(Ordering::SeqCst);
+        let waited = self.peers_changed.wait_timeout_while(published, timeout, wait);
         let (mut published, _) = waited.unwrap_or_else(PoisonError::into_inner);
         !too_few(&mut published)
     }
@@ -275,6 +301,7 @@ impl Core {
         status.subscriptions = takers.collect();
         status.missing_runs = self.node.missing();
         status.unaddressed = self.out.unaddressed;
+        status.addresses_forgotten = self.out.book.forgotten();
         status.payloads_made = self.out.pool().made();
         status.memory_bytes = self.node.memory_bytes() as u64;
     }

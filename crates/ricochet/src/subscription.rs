@@ -111,7 +111,8 @@ impl Subscription {
         self.ticket.queue.pop_timeout(timeout)
     }
 
-    /// The losses met so far by those who asked for messages; the newest 1,024 are kept.
+    /// The losses met so far by those who asked for messages; the newest 1,024 are kept, and
+    /// [`QueueCounts::reports_dropped`] counts the others.
     pub fn take_lost(&self) -> Vec<Lost> {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
     }
@@ -160,8 +161,8 @@ impl Subscription {
             Event::Message(message) => Some(message),
             Event::Lost(lost) => {
                 let mut all = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
-                if all.len() == LOST_MAX {
-                    all.pop_front();
+                if all.len() == LOST_MAX && all.pop_front().is_some() {
+                    self.ticket.queue.drop_report();
                 }
                 all.push_back(lost);
                 None

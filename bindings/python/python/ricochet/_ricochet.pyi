@@ -125,14 +125,21 @@ class Node:
         policy: Literal["block", "drop-oldest", "drop-newest"] | None = None,
         fragments: bool = False,
         c: int | None = None,
+        lifetime: float | None = None,
+        held: int | None = None,
     ) -> Subscription:
-        """Joins groups, and receives what is sent to them from now on, through one queue."""
+        """Joins groups, and receives what is sent to them from now on, through one queue.
+
+        `lifetime`: seconds after which a missing message is given up that its sender marked as expiring; `held`: with
+        `fifo`, most messages held back until earlier ones are there. What is left out is as the node is set up."""
     def send(self, group: str, payload: bytes) -> int:
         """Sends a message to a group, of which this node need not be a member; returns its sequence number."""
     def sender(self, group: str, *, expiring: bool = False, fragments: bool = False) -> Sender:
         """What sends to one group, without looking at its name each time."""
     def wait_for_members(self, group: str, count: int = 1, timeout: float = 10.0) -> bool:
-        """Waits until `count` other nodes are known to be in a group; whether they are."""
+        """Waits until `count` other nodes are known to be in a group; whether they are.
+
+        Waits no longer than `timeout` seconds, nor beyond the end of the node."""
     def members(self, group: str) -> int:
         """How many other nodes are known to be in a group."""
     @property
@@ -147,7 +154,7 @@ class Node:
     def status(self) -> dict[str, Any]:
         """Everything that is counted, and whom this node knows."""
     def close(self) -> None:
-        """Says farewell to the others, and ends."""
+        """Says farewell to the others, and ends; gives port and groups back, whoever holds what was made of it."""
     def __enter__(self) -> Node: ...
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None

@@ -58,6 +58,8 @@ struct Asked {
 pub(super) struct Asking {
     config: AskConfig,
     next_turn_us: Option<u64>,
+    /// Nothing is given up for now.
+    held: bool,
     /// What may be asked of each peer.
     limits: Limits,
     pub(super) expiry: Expiry,
@@ -77,6 +79,7 @@ impl Asking {
         let mut asking = Self {
             config: *config,
             next_turn_us: None,
+            held: false,
             limits: Limits::new(config.packets_per_second),
             expiry: Expiry::new(config.expires_after_us),
             present: Vec::new(),
@@ -176,6 +179,12 @@ impl Asking {
 }
 
 impl Node {
+    /// Whether nothing is to be given up for now, however long it has been missing: while packets wait that came and were
+    /// not handed to this node, what is missing may be among them. Requests go on.
+    pub fn hold_losses(&mut self, held: bool) {
+        self.asking.held = held;
+    }
+
     /// Asks for what has been missing for long enough, and gives up what was asked for in vain.
     pub(super) fn ask_due(&mut self, now_us: u64, out: &mut impl Output) {
         if self.asking.next_turn_us.is_none_or(|turn_us| turn_us > now_us) {
@@ -206,6 +215,9 @@ impl Node {
         let mark = interval.mark;
         let config = self.asking.config;
         if now_us >= mark.since_us + config.give_up_us || mark.tries >= config.tries_max {
+            if self.asking.held {
+                return Some(now_us + config.retry_us);
+            }
             self.tracker.give_up(key, interval.last);
             return None;
         }

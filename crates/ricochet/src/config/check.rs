@@ -6,16 +6,21 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use ricochet_core::bins::Content;
+use ricochet_core::delivery::FifoConfig;
 use ricochet_core::groups::GROUPS_MAX;
 use ricochet_core::node::{AnnounceConfig, AskConfig};
 use ricochet_core::{NodeConfig, NodeId};
 
-use super::{AnnounceSection, Config, ConfigError, GROUP_ADDRESSES_MAX, NakSection, NodeSection, RepairMode};
+use super::{
+    AnnounceSection, Config, ConfigError, FifoSection, GROUP_ADDRESSES_MAX, NakSection, NodeSection,
+    RepairMode,
+};
 use crate::key::TRAILER;
 
 /// Most of whatever a table may hold.
 const MANY: usize = 1 << 20;
-const DAY: Duration = Duration::from_secs(86_400);
+/// No time is longer.
+pub(crate) const DAY: Duration = Duration::from_secs(86_400);
 
 impl Config {
     /// Checks every range, and the values against each other.
@@ -27,6 +32,7 @@ impl Config {
         self.repair_ranges()?;
         self.nak.check()?;
         self.announce.check()?;
+        self.fifo.check()?;
         self.buffer_ranges()?;
         if self.membership.file.is_some() && !self.membership.seeds.is_empty() {
             return Err(ConfigError::Contradiction {
@@ -88,7 +94,8 @@ impl Config {
                 first_us: micros(self.announce.first_ms),
                 growth: self.announce.growth,
                 times: self.announce.times,
-                ..NodeConfig::prompt(id).announce
+                seldom: self.announce.seldom,
+                unless_named_us: micros(self.announce.unless_named_ms),
             },
             answers_per_second: nak.packets_per_second,
             ..NodeConfig::new(id)
@@ -158,7 +165,28 @@ impl AnnounceSection {
     fn check(&self) -> Result<(), ConfigError> {
         within_ms("announce.first_ms", self.first_ms, Duration::from_micros(1), Duration::from_secs(60))?;
         within("announce.growth", self.growth, 2..=16)?;
-        within("announce.times", self.times, 0..=16)
+        within("announce.times", self.times, 0..=16)?;
+        within("announce.seldom", self.seldom, 1..=16)?;
+        within_ms("announce.unless_named_ms", self.unless_named_ms, Duration::ZERO, DAY)
+    }
+}
+
+impl FifoSection {
+    fn check(&self) -> Result<(), ConfigError> {
+        within("fifo.messages", self.messages, 1..=MANY)?;
+        within("fifo.bytes", self.bytes, 1 << 16..=1 << 30)?;
+        within("fifo.streams", self.streams, 1..=MANY)?;
+        within_ms("fifo.settle_ms", self.settle_ms, Duration::ZERO, Duration::from_secs(10))
+    }
+
+    /// What the core makes of it.
+    pub(crate) fn core(&self) -> FifoConfig {
+        FifoConfig {
+            messages_max: self.messages,
+            bytes_max: self.bytes,
+            streams_max: self.streams,
+            settle_us: micros(self.settle_ms),
+        }
     }
 }
 

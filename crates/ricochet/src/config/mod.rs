@@ -18,6 +18,8 @@
 mod check;
 mod millis;
 
+pub(crate) use check::DAY;
+
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -50,6 +52,8 @@ pub struct Config {
     pub nak: NakSection,
     /// What a sender says that has fallen silent.
     pub announce: AnnounceSection,
+    /// What is held back by subscriptions that keep order.
+    pub fifo: FifoSection,
     /// How much is kept.
     pub buffers: BuffersSection,
     /// The cluster key.
@@ -211,13 +215,49 @@ pub struct AnnounceSection {
     pub first_ms: Duration,
     /// Each time it waits so many times as long as before, 2 to 16.
     pub growth: u8,
-    /// How often, 0 to 16; 0 for never. Where less than 3 % is lost, one in four of these.
+    /// How often, 0 to 16; 0 for never.
     pub times: u8,
+    /// Where less than 3 % of the packets are lost, only the first of these and every so many-th after it; 1 to 16.
+    pub seldom: u8,
+    /// There, too: so long after the packet nothing is said of it if three repairs came that name it, for then others hear of
+    /// it by repairs as well. 0 says it in any case.
+    #[serde(with = "millis")]
+    pub unless_named_ms: Duration,
 }
 
 impl Default for AnnounceSection {
     fn default() -> Self {
-        Self { first_ms: Duration::from_millis(5), growth: 2, times: 12 }
+        Self {
+            first_ms: Duration::from_millis(5),
+            growth: 2,
+            times: 12,
+            seldom: 4,
+            unless_named_ms: Duration::ZERO,
+        }
+    }
+}
+
+/// What each subscription holds back that keeps order ([`Order::Fifo`](crate::Order::Fifo)) until earlier messages are
+/// there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FifoSection {
+    /// Most messages and reports, 1 to 1,048,576, unless it says otherwise. When full, the stream whose first message has
+    /// waited longest waits no more for what is missing before that.
+    pub messages: usize,
+    /// Most bytes of payload, 65,536 to 1 GiB.
+    pub bytes: usize,
+    /// Most streams that are kept in order, 1 to 1,048,576: one for each sender and group.
+    pub streams: usize,
+    /// How long the first messages of a stream are held that is first heard in its middle, up to 10,000 ms: they may have
+    /// overtaken others. 0 gives them out at once.
+    #[serde(with = "millis")]
+    pub settle_ms: Duration,
+}
+
+impl Default for FifoSection {
+    fn default() -> Self {
+        Self { messages: 4_096, bytes: 8 << 20, streams: 4_096, settle_ms: Duration::from_millis(2) }
     }
 }
 

@@ -22,16 +22,19 @@ impl Lan {
         }
         let switch = Namespace::create("switch").unwrap();
         switch.add_bridge("br0", 1500).unwrap();
-        let hosts = (1..=hosts).map(|number| {
-            let host = Namespace::create(&format!("host{number}")).unwrap();
-            let port = format!("port{number}");
-            host.add_veth("eth0", &switch, &port, 1500).unwrap();
-            switch.set_bridge(&port, "br0").unwrap();
-            host.add_address("eth0", format!("10.9.0.{number}/24").parse().unwrap()).unwrap();
-            host.add_address("eth0", format!("fd09::{number}/64").parse().unwrap()).unwrap();
-            host
-        });
-        Some(Self { hosts: hosts.collect(), switch })
+        let hosts = (1..=hosts).map(|number| Namespace::create(&format!("host{number}")).unwrap()).collect();
+        let lan = Self { hosts, switch };
+        (1..=lan.hosts.len()).for_each(|number| lan.plug(number));
+        Some(lan)
+    }
+
+    /// Lays the cable between a host, counted from 1, and the switch.
+    pub(crate) fn plug(&self, number: usize) {
+        let (host, port) = (&self.hosts[number - 1], format!("port{number}"));
+        host.add_veth("eth0", &self.switch, &port, 1500).unwrap();
+        self.switch.set_bridge(&port, "br0").unwrap();
+        host.add_address("eth0", format!("10.9.0.{number}/24").parse().unwrap()).unwrap();
+        host.add_address("eth0", format!("fd09::{number}/64").parse().unwrap()).unwrap();
     }
 
     /// Starts a node on each host, the first one being the others' seed.

@@ -25,7 +25,7 @@ const RECORDED_MAX: usize = 4_096;
 /// So often memory is looked at.
 const QUARTERS: usize = 4;
 /// By how much the process, which is all nodes and the attacker, may grow under noise.
-const GROWTH_MAX_KIB: u64 = 256 * 1024;
+const GROWTH_MAX_KIB: u64 = 96 * 1024;
 
 pub(crate) fn stage(what: &str) -> Option<(Lan, Namespace)> {
     let mut lan = Lan::build(what, 4)?;
