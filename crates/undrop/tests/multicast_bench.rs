@@ -52,6 +52,7 @@ fn real_nodes_lose_and_recover_what_the_simulation_does() {
     }
     // More crosses the ports than concerns the members, since a bridge floods and the membership talks.
     assert!(count(&bridge["port_bytes_per_message"]) > count(&real["wire_bytes_per_message"]), "{whole:#}");
+    assert!(count(&bridge["delay_ms"]["p50"]) > 0.0, "{whole:#}");
     for key in ["cpu_us_per_packet", "wire_frames_per_message"] {
         assert!(count(&real[key]) > 0.0, "{key}: {whole:#}");
     }

@@ -35,6 +35,8 @@ use crate::output;
 /// Nodes if nothing is said.
 const NODES: usize = 64;
 const NODES_REAL: usize = 16;
+/// From node to node if nothing is said, as between the papers' hosts.
+const DELAY_US: u64 = 50;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -54,7 +56,7 @@ Exit code 0 also if packets stayed missing: the figures say so.";
 ///
 /// With `--real` the nodes are those of the library, each in a network namespace of its own, and send the same packets
 /// over a bridge. Losses happen between a node's sockets and the rest of it. The simulation runs beside, at the rate that
-/// the machine reached. Processor time is then that of the nodes' threads and of sending, system calls and the kernel's
+/// the machine reached and with the delay that packets had. Processor time is then that of the nodes' threads and of sending, system calls and the kernel's
 /// way to the receivers included; in the simulation it is that of the protocol alone.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -105,9 +107,10 @@ pub(crate) struct Args {
     /// What each receiver loses of repairs, requests and all else that is no data packet [default: as --loss]
     #[arg(long, value_name = "MODEL")]
     loss_other: Option<LossModel>,
-    /// How long a datagram takes from node to node, in the simulation
-    #[arg(long, value_name = "TIME", default_value = "50us", value_parser = units::parse_duration_us)]
-    delay: u64,
+    /// How long a datagram takes from node to node in the simulation [default: 50us; with --real the median of what
+    /// real ones took]
+    #[arg(long, value_name = "TIME", value_parser = units::parse_duration_us)]
+    delay: Option<u64>,
     /// Up to so much longer, at random, so that datagrams overtake each other, in the simulation
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = units::parse_duration_us)]
     jitter: u64,
@@ -174,7 +177,7 @@ impl Args {
             nak: self.nak == Switch::On,
             loss: self.loss.clone(),
             loss_other: self.loss_other.clone().unwrap_or_else(|| self.loss.clone()),
-            delay_us: self.delay,
+            delay_us: self.delay.unwrap_or(DELAY_US),
             jitter_us: self.jitter,
             seconds: self.seconds,
             seed: self.seed,
@@ -206,8 +209,7 @@ fn run_real(args: &Args) -> anyhow::Result<ExitCode> {
     real::check(&setting)?;
     real::prepare()?;
     let interrupt = Interrupt::listen().context("listening for Ctrl-C")?;
-    let mut beside =
-        Beside { real: Vec::new(), carried: Vec::new(), simulated: Vec::new(), asked: setting.rate };
+    let mut beside = Beside::new(setting.rate);
     for number in 0..args.seeds {
         let seed = setting.seed.wrapping_add(number);
         let setting = Setting { seed, ..setting.clone() };
@@ -215,10 +217,12 @@ fn run_real(args: &Args) -> anyhow::Result<ExitCode> {
         let Real { figures, carried } = real::run(&setting, &interrupt, &mut display, number)?;
         drop(display);
         interrupt.check()?;
-        let setting = Setting { rate: carried.rate, ..setting };
+        let delay_us = args.delay.unwrap_or_else(|| carried.median_delay_us());
+        let setting = Setting { rate: carried.rate, delay_us, ..setting };
         beside.simulated.push(simulated::run_one(&setting, &interrupt)?);
         beside.real.push((seed, figures));
         beside.carried.push(carried);
+        beside.delays_us.push(delay_us);
         interrupt.check()?;
     }
     args.draw(&[("simulated", &beside.simulated), ("real", &beside.real)])?;

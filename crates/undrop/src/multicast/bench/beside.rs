@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::Run;
 use super::real::Carried;
@@ -15,13 +15,18 @@ pub(super) struct Beside {
     pub(super) simulated: Vec<Run>,
     /// Packets that each node was to receive in a second.
     pub(super) asked: f64,
+    /// From node to node in the simulation.
+    pub(super) delays_us: Vec<u64>,
 }
 
 /// What only real nodes have: key, name, unit, decimals, value.
 type CarriedRow = (&'static str, &'static str, &'static str, usize, fn(&Carried) -> f64);
 
-const CARRIED: [CarriedRow; 6] = [
+const CARRIED: [CarriedRow; 9] = [
     ("rate", "packets a node and second", "", 0, |c| c.rate),
+    ("delay_ms.mean", "not lost, came after: mean", "ms", 2, |c| c.delay_ms.mean),
+    ("delay_ms.p50", "p50", "ms", 2, |c| c.delay_ms.p50),
+    ("delay_ms.p99", "p99", "ms", 2, |c| c.delay_ms.p99),
     ("port_bytes_per_message", "bytes at ports per message", "", 0, |c| c.port_bytes_per_message),
     ("port_frames_per_message", "frames at ports per message", "", 2, |c| c.port_frames_per_message),
     ("lost_elsewhere", "lost elsewhere", "", 0, |c| c.lost_elsewhere as f64),
@@ -30,6 +35,14 @@ const CARRIED: [CarriedRow; 6] = [
 ];
 
 impl Beside {
+    pub(super) fn new(asked: f64) -> Self {
+        Self { real: Vec::new(), carried: Vec::new(), simulated: Vec::new(), asked, delays_us: Vec::new() }
+    }
+
+    fn delay_us(&self) -> f64 {
+        median(self.delays_us.iter().map(|&us| us as f64))
+    }
+
     fn carried(&self, value: fn(&Carried) -> f64) -> f64 {
         median(self.carried.iter().map(value))
     }
@@ -45,15 +58,16 @@ impl Beside {
 
     /// `real` and `simulated` as the simulation's own, `bridge` with what only real nodes have, `difference_percent`.
     pub(super) fn json(&self) -> Value {
-        let bridge: serde_json::Map<_, _> = CARRIED
-            .iter()
-            .map(|&(key, .., value)| (key.to_owned(), report::number(self.carried(value))))
-            .collect();
+        let mut bridge = Map::new();
+        for (key, .., value) in CARRIED {
+            report::insert(&mut bridge, key, report::number(self.carried(value)));
+        }
         let difference = report::tree(|row| self.difference(row).map_or(Value::Null, report::number));
         json!({
             "asked_rate": report::number(self.asked),
             "real": report::json(&self.real),
             "bridge": bridge,
+            "simulated_delay_us": report::number(self.delay_us()),
             "simulated": report::json(&self.simulated),
             "difference_percent": difference,
         })
@@ -74,7 +88,7 @@ impl Beside {
                 "\n{name:<28}{real:>14.decimals$} {unit:<2}{simulated:>14.decimals$} {unit:<2}{difference:>11}"
             );
         }
-        text += "\non the bridge";
+        let _ = write!(text, "\nsimulated with {:.0} us from node to node\non the bridge", self.delay_us());
         for (_, name, unit, decimals, value) in CARRIED {
             let _ = write!(text, "\n{name:<28}{:>14.decimals$} {unit}", self.carried(value));
             text.truncate(text.trim_end().len());
@@ -119,7 +133,13 @@ mod tests {
             vec![(1, Figures { lost, latency_ms, ..Figures::default() })]
         };
         let carried = Carried { rate: 1_000.0, port_bytes_per_message: 20_500.0, ..Carried::default() };
-        Beside { real: run(12.0, 3), carried: vec![carried], simulated: run(10.0, 0), asked: 1_000.0 }
+        Beside {
+            real: run(12.0, 3),
+            carried: vec![carried],
+            simulated: run(10.0, 0),
+            delays_us: vec![120],
+            asked: 1_000.0,
+        }
     }
 
     #[test]
@@ -133,7 +153,7 @@ mod tests {
         assert_eq!(value["difference_percent"]["lost"], Value::Null, "nothing to compare with");
         assert_eq!(value["difference_percent"]["duplicates"], 0);
         assert_eq!(value["bridge"]["port_bytes_per_message"], 20_500);
-        assert_eq!(value["asked_rate"], 1_000);
+        assert_eq!((&value["asked_rate"], &value["simulated_delay_us"]), (&json!(1_000), &json!(120)));
     }
 
     #[test]

@@ -19,6 +19,7 @@ use netlab::privilege;
 use ricochet::{Sender, Status};
 use ricochet_core::{NodeId, StreamKey};
 use ricochet_lab::bench::{AFTER_US, SILENCE_US};
+use ricochet_lab::figures::Latency;
 use ricochet_lab::ledger::Outgoing;
 use ricochet_lab::{Figures, Ledger, Schedule, Setting};
 
@@ -46,6 +47,8 @@ pub(super) struct Real {
 pub(super) struct Carried {
     /// Packets that a node was to receive in a second, on average.
     pub(super) rate: f64,
+    /// How long packets took that were not lost, from the sender's call until they were taken out of the subscription.
+    pub(super) delay_ms: Latency,
     /// Bytes at the ports of the bridge for each message, both directions, membership and foreign groups included.
     pub(super) port_bytes_per_message: f64,
     /// Frames there.
@@ -93,6 +96,7 @@ pub(super) fn run(
     let mut sending = Sending { setting, stage: &stage, ledger: &mut ledger, interrupt, cpu_ns: 0 };
     let rate = sending.send(&mut |share| display.show(number, share))?;
     let sending_ns = sending.cpu_ns;
+    display.say("waiting for what is still to come");
     wait_for_the_rest(setting, &stage, &ledger, interrupt)?;
 
     let nodes_ns = nodes_cpu_ns() - before.0;
@@ -111,6 +115,11 @@ pub(super) fn run(
 }
 
 impl Carried {
+    /// How long half of the packets that were not lost took at most.
+    pub(super) fn median_delay_us(&self) -> u64 {
+        (self.delay_ms.p50 * 1e3).round() as u64
+    }
+
     fn of(ledger: &Ledger, ports: DeviceCounters, status: &[Status]) -> Self {
         let messages = ledger.sent().len().max(1) as f64;
         let overflowed = |of: &Status| {
@@ -122,6 +131,7 @@ impl Carried {
         Self {
             port_bytes_per_message: ports.bytes() as f64 / messages,
             port_frames_per_message: ports.packets() as f64 / messages,
+            delay_ms: account::delay(ledger),
             lost_elsewhere: account::unexplained(ledger),
             overflowed: status.iter().map(overflowed).sum(),
             ..Self::default()

@@ -94,7 +94,7 @@ pub(super) fn json(runs: &[Run]) -> Value {
     whole.into()
 }
 
-/// Keys with a dot become objects in objects; whole numbers stay whole.
+/// All rows, by key.
 pub(super) fn tree<T: Into<Value>>(value: impl Fn(&Row) -> T) -> Map<String, Value> {
     let mut whole = Map::new();
     for row in &ROWS {
@@ -102,15 +102,20 @@ pub(super) fn tree<T: Into<Value>>(value: impl Fn(&Row) -> T) -> Map<String, Val
             Value::Number(number) => number.as_f64().map_or(Value::Null, self::number),
             value => value,
         };
-        match row.key.split_once('.') {
-            None => drop(whole.insert(row.key.to_owned(), value)),
-            Some((outer, inner)) => {
-                let object = whole.entry(outer).or_insert_with(|| json!({}));
-                object[inner] = value;
-            }
-        }
+        insert(&mut whole, row.key, value);
     }
     whole
+}
+
+/// Keys with a dot become objects in objects.
+pub(super) fn insert(whole: &mut Map<String, Value>, key: &str, value: Value) {
+    match key.split_once('.') {
+        None => drop(whole.insert(key.to_owned(), value)),
+        Some((outer, inner)) => {
+            let object = whole.entry(outer).or_insert_with(|| json!({}));
+            object[inner] = value;
+        }
+    }
 }
 
 /// Whole numbers without a point.

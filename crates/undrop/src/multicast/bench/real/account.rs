@@ -6,7 +6,7 @@ use ricochet_core::StreamKey;
 use ricochet_core::bins::BinsCounts;
 use ricochet_core::node::How;
 use ricochet_lab::cluster::{HEADERS, Wire};
-use ricochet_lab::figures::Account;
+use ricochet_lab::figures::{Account, Latency};
 use ricochet_lab::{Fate, Fault, Figures, Ledger};
 
 use super::stage::{Stage, Told, What, print};
@@ -109,4 +109,15 @@ pub(super) fn unexplained(ledger: &Ledger) -> u64 {
         !came && entry.missed_us.is_none()
     });
     odd.count() as u64
+}
+
+/// How long packets of the measured time took that came by themselves, from before they were sent to whoever takes them.
+pub(super) fn delay(ledger: &Ledger) -> Latency {
+    let counted = ledger.sent().iter().filter(|sent| sent.counted);
+    let came = counted.flat_map(|sent| ledger.entries(sent).map(move |(_, entry)| (sent.sent_us, entry)));
+    let mut delays_us: Vec<u64> = came
+        .filter(|(_, entry)| entry.fate == Fate::Got(How::Multicast))
+        .map(|(sent_us, entry)| entry.settled_us.saturating_sub(sent_us))
+        .collect();
+    Latency::of(&mut delays_us)
 }
