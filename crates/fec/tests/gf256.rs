@@ -67,10 +67,54 @@ fn a_source_longer_than_the_sum_is_a_fault_of_the_caller() {
     gf256::xor_many(&mut [0; 4], &[&[0; 4], &[0; 5]]);
 }
 
+#[test]
+#[should_panic(expected = "source longer than sum")]
+fn a_term_longer_than_the_sum_is_a_fault_of_the_caller() {
+    gf256::mul_add_many(&mut [0; 80], &[(2, &[0; 80]), (3, &[0; 81])]);
+}
+
+#[test]
+#[should_panic(expected = "source longer than sum")]
+fn a_sum_shorter_than_the_source_is_a_fault_of_the_caller() {
+    gf256::mul_add_each(&mut [(2, &mut [0; 80]), (3, &mut [0; 79])], &[0; 80]);
+}
+
+/// Every length up to some vectors of the widest kernel, so that no border between its loops is left to chance.
+#[test]
+fn fused_sums_are_right_at_every_length() {
+    let bytes: Vec<u8> = (0..2_000u32).map(|n| (n * n >> 3) as u8).collect();
+    for length in 0..1_100 {
+        let sources = [&bytes[1..=length], &bytes[700..700 + length], &bytes[60..60 + length / 2]];
+        let terms = [(29, sources[0]), (1, sources[1]), (200, sources[2])];
+        let mut expected = bytes[..length].to_vec();
+        let mut products = [vec![3; length], vec![5; length + 1]];
+        for (c, source) in terms {
+            expected.iter_mut().zip(source).for_each(|(sum, &byte)| *sum ^= gf256::product(c, byte));
+        }
+        for (product, c) in products.iter_mut().zip([29, 0x8E]) {
+            product.iter_mut().zip(sources[0]).for_each(|(sum, &byte)| *sum ^= gf256::product(c, byte));
+        }
+        for kernel in Kernel::available() {
+            let mut sum = bytes[..length].to_vec();
+            kernel.mul_add_many(&mut sum, &terms);
+            assert_eq!(sum, expected, "{}, {length} bytes", kernel.name());
+            let mut sums = [vec![3; length], vec![5; length + 1]];
+            let [one, other] = &mut sums;
+            kernel.mul_add_each(&mut [(29, one), (0x8E, other)], sources[0]);
+            assert_eq!(sums, products, "{}, {length} bytes", kernel.name());
+        }
+    }
+}
+
 /// A string and an offset into it: kernels meet all alignments.
 fn bytes(longest: usize) -> impl Strategy<Value = (Vec<u8>, usize)> {
     (proptest::collection::vec(any::<u8>(), 0..longest), 0..16usize)
         .prop_map(|(bytes, offset)| (bytes.clone(), offset.min(bytes.len())))
+}
+
+/// Any coefficient, 0 and 1 as often as all others.
+fn coefficient() -> impl Strategy<Value = u8> {
+    prop_oneof![Just(0), Just(1), any::<u8>(), any::<u8>()]
 }
 
 proptest! {
@@ -102,6 +146,63 @@ proptest! {
         let expected = run(scalar);
         for kernel in Kernel::available() {
             prop_assert_eq!(run(kernel), expected.clone(), "{}", kernel.name());
+        }
+    }
+
+    #[test]
+    fn fused_sums_are_those_of_one_term_after_the_other(
+        (acc, skip) in bytes(1_700),
+        terms in proptest::collection::vec((coefficient(), bytes(1_700)), 0..20),
+        alike in any::<bool>(),
+    ) {
+        // Sources of one length have their ends added with the last block, others have not.
+        let acc_length = acc.len() - skip;
+        let length = |source: &[u8]| source.len().min(acc_length);
+        let common = terms.iter().map(|(_, (bytes, skip))| length(&bytes[*skip..])).min().unwrap_or(0);
+        let terms: Vec<(u8, &[u8])> = terms
+            .iter()
+            .map(|(c, (bytes, skip))| (*c, &bytes[*skip..]))
+            .map(|(c, source)| (c, &source[..if alike { common } else { length(source) }]))
+            .collect();
+        let mut expected = acc.clone();
+        for &(c, source) in &terms {
+            for (sum, &byte) in expected[skip..].iter_mut().zip(source) {
+                *sum ^= gf256::product(c, byte);
+            }
+        }
+        for kernel in Kernel::available() {
+            let mut sum = acc.clone();
+            kernel.mul_add_many(&mut sum[skip..], &terms);
+            prop_assert_eq!(&sum, &expected, "{}", kernel.name());
+        }
+    }
+
+    #[test]
+    fn one_source_is_added_to_each_sum(
+        (src, skip) in bytes(1_700),
+        sums in proptest::collection::vec((coefficient(), bytes(600)), 0..8),
+    ) {
+        let src = &src[skip..];
+        // Each sum begins at an offset of its own and is as long as the source or longer.
+        let sums: Vec<(u8, usize, Vec<u8>)> = sums
+            .into_iter()
+            .map(|(c, (mut bytes, skip))| {
+                bytes.resize(bytes.len() + src.len(), 0xA5);
+                (c, skip, bytes)
+            })
+            .collect();
+        let mut expected = sums.clone();
+        for (c, skip, sum) in &mut expected {
+            for (sum, &byte) in sum[*skip..].iter_mut().zip(src) {
+                *sum ^= gf256::product(*c, byte);
+            }
+        }
+        for kernel in Kernel::available() {
+            let mut sums = sums.clone();
+            let mut open: Vec<(u8, &mut [u8])> =
+                sums.iter_mut().map(|(c, skip, sum)| (*c, &mut sum[*skip..])).collect();
+            kernel.mul_add_each(&mut open, src);
+            prop_assert_eq!(&sums, &expected, "{}", kernel.name());
         }
     }
 }

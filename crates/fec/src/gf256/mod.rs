@@ -5,10 +5,12 @@
 //! matrix (GFNI; its own product has another polynomial) or two look-ups in tables of 16 (the others).
 #![allow(unsafe_code)]
 
+mod fused;
+mod lanes;
+mod scalar;
 mod vector;
 
 use std::sync::OnceLock;
-use vector::Vector;
 
 /// The field's polynomial.
 pub const POLYNOMIAL: u16 = 0x11D;
@@ -60,6 +62,41 @@ pub fn mul_add(acc: &mut [u8], c: u8, src: &[u8]) {
     Kernel::best().mul_add(acc, c, src);
 }
 
+/// Adds `c · src` to `acc` for all `(c, src)` of `terms` in one pass over `acc`.
+///
+/// Sources may differ in length; each counts as if padded with zeros. A term with coefficient 0 changes nothing and
+/// costs as much as any.
+///
+/// ```
+/// let mut repair = [0; 3];
+/// fec::gf256::mul_add_many(&mut repair, &[(1, &[7, 7, 7]), (2, &[0x80])]);
+/// assert_eq!(repair, [7 ^ 0x1D, 7, 7]);
+/// ```
+///
+/// # Panics
+/// If a source is longer than `acc`.
+#[inline]
+pub fn mul_add_many(acc: &mut [u8], terms: &[(u8, &[u8])]) {
+    Kernel::best().mul_add_many(acc, terms);
+}
+
+/// Adds `c · src` to `sum` for all `(c, sum)` of `sums` in one pass over `src`.
+///
+/// Sums may differ in length; what of them lies beyond `src` stays as it is.
+///
+/// ```
+/// let (mut one, mut other) = ([0; 2], [1; 3]);
+/// fec::gf256::mul_add_each(&mut [(1, &mut one), (2, &mut other)], &[5, 0x80]);
+/// assert_eq!((one, other), ([5, 0x80], [1 ^ 10, 1 ^ 0x1D, 1]));
+/// ```
+///
+/// # Panics
+/// If `src` is longer than one of the sums.
+#[inline]
+pub fn mul_add_each(sums: &mut [(u8, &mut [u8])], src: &[u8]) {
+    Kernel::best().mul_add_each(sums, src);
+}
+
 /// `acc[k] = c · acc[k]`.
 #[inline]
 pub fn mul(acc: &mut [u8], c: u8) {
@@ -74,27 +111,26 @@ pub struct Kernel {
     xor_into: unsafe fn(&mut [u8], &[u8]),
     xor_many: unsafe fn(&mut [u8], &[&[u8]]),
     mul_add: unsafe fn(&mut [u8], u8, &[u8]),
+    mul_add_many: unsafe fn(&mut [u8], &[(u8, &[u8])]),
+    mul_add_each: unsafe fn(&mut [(u8, &mut [u8])], &[u8]),
     mul: unsafe fn(&mut [u8], u8),
 }
 
 /// Best first.
 #[cfg(target_arch = "x86_64")]
-static KERNELS: &[&Kernel] = &[&gfni::KERNEL, &avx2::KERNEL, &ssse3::KERNEL, &SCALAR];
+static KERNELS: &[&Kernel] = &[
+    &lanes::gfni512::KERNEL,
+    &lanes::gfni256::KERNEL,
+    &lanes::avx2::KERNEL,
+    &lanes::ssse3::KERNEL,
+    &scalar::KERNEL,
+];
 /// Best first.
 #[cfg(target_arch = "aarch64")]
-static KERNELS: &[&Kernel] = &[&neon::KERNEL, &SCALAR];
+static KERNELS: &[&Kernel] = &[&lanes::neon::KERNEL, &scalar::KERNEL];
 /// Best first.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-static KERNELS: &[&Kernel] = &[&SCALAR];
-
-static SCALAR: Kernel = Kernel {
-    name: "scalar",
-    present: || true,
-    xor_into: scalar::xor_into,
-    xor_many: scalar::xor_many,
-    mul_add: scalar::mul_add,
-    mul: scalar::mul,
-};
+static KERNELS: &[&Kernel] = &[&scalar::KERNEL];
 
 // SAFETY, for all calls through the pointers below: the functions are unsafe only in that the processor must have
 // their instructions, and that sources are no longer than sums. `available` and `best` hand out no other kernels, and
@@ -104,7 +140,7 @@ impl Kernel {
     #[inline]
     pub fn best() -> &'static Self {
         static BEST: OnceLock<&Kernel> = OnceLock::new();
-        BEST.get_or_init(|| Self::available().next().unwrap_or(&SCALAR))
+        BEST.get_or_init(|| Self::available().next().unwrap_or(&scalar::KERNEL))
     }
 
     /// All that this processor can run, the fastest first; the last is the scalar one.
@@ -144,6 +180,22 @@ impl Kernel {
             // SAFETY: see above.
             _ => unsafe { (self.mul_add)(acc, c, src) },
         }
+    }
+
+    /// See [`mul_add_many`].
+    #[inline]
+    pub fn mul_add_many(&self, acc: &mut [u8], terms: &[(u8, &[u8])]) {
+        assert!(terms.iter().all(|(_, src)| src.len() <= acc.len()), "source longer than sum");
+        // SAFETY: see above.
+        unsafe { (self.mul_add_many)(acc, terms) }
+    }
+
+    /// See [`mul_add_each`].
+    #[inline]
+    pub fn mul_add_each(&self, sums: &mut [(u8, &mut [u8])], src: &[u8]) {
+        assert!(sums.iter().all(|(_, sum)| src.len() <= sum.len()), "source longer than sum");
+        // SAFETY: see above.
+        unsafe { (self.mul_add_each)(sums, src) }
     }
 
     /// See [`mul`].
@@ -214,181 +266,4 @@ const fn matrices() -> [u64; 256] {
         at += 1;
     }
     matrices
-}
-
-/// The operations byte by byte: the reference for all others, and their ends.
-mod scalar {
-    use super::NIBBLES;
-
-    pub(super) fn xor_into(acc: &mut [u8], src: &[u8]) {
-        acc.iter_mut().zip(src).for_each(|(a, s)| *a ^= s);
-    }
-
-    pub(super) fn xor_many(acc: &mut [u8], sources: &[&[u8]]) {
-        sources.iter().for_each(|source| xor_into(acc, source));
-    }
-
-    pub(super) fn mul_add(acc: &mut [u8], c: u8, src: &[u8]) {
-        acc.iter_mut().zip(src).for_each(|(a, &s)| *a ^= times(c, s));
-    }
-
-    pub(super) fn mul(acc: &mut [u8], c: u8) {
-        acc.iter_mut().for_each(|a| *a = times(c, *a));
-    }
-
-    fn times(c: u8, x: u8) -> u8 {
-        let (low, high) = &NIBBLES[usize::from(c)];
-        low[usize::from(x & 15)] ^ high[usize::from(x >> 4)]
-    }
-}
-
-/// The kernel of one kind of vector: the generic operations, compiled with its instructions.
-macro_rules! kernel {
-    ($name:literal, $vector:ty, $present:expr, $($feature:literal),+) => {
-        pub(super) static KERNEL: Kernel =
-            Kernel { name: $name, present: || $present, xor_into, xor_many, mul_add, mul };
-
-        $(#[target_feature(enable = $feature)])+
-        unsafe fn xor_into(acc: &mut [u8], src: &[u8]) {
-            // SAFETY: the instructions are there, and the caller vouches for the lengths.
-            unsafe { vector::xor_into::<$vector>(acc, src) }
-        }
-
-        $(#[target_feature(enable = $feature)])+
-        unsafe fn xor_many(acc: &mut [u8], sources: &[&[u8]]) {
-            // SAFETY: the instructions are there, and the caller vouches for the lengths.
-            unsafe { vector::xor_many::<$vector>(acc, sources) }
-        }
-
-        $(#[target_feature(enable = $feature)])+
-        unsafe fn mul_add(acc: &mut [u8], c: u8, src: &[u8]) {
-            // SAFETY: the instructions are there, and the caller vouches for the lengths.
-            unsafe { vector::mul_add::<$vector>(acc, c, src) }
-        }
-
-        $(#[target_feature(enable = $feature)])+
-        unsafe fn mul(acc: &mut [u8], c: u8) {
-            // SAFETY: the instructions are there.
-            unsafe { vector::mul::<$vector>(acc, c) }
-        }
-    };
-}
-
-/// How a vector type does what [`Vector`] asks for; `$c`, `$x` and `$f` name the arguments.
-macro_rules! vector {
-    (
-        $vector:ty, $bytes:literal, load $load:ident, store $store:ident, plus $plus:ident,
-        factor $factor:ty: |$c:ident| $prepare:expr, times: |$x:ident, $f:ident| $times:expr
-    ) => {
-        // Every function is inlined into one of the kernel, which has the instructions enabled.
-        impl Vector for $vector {
-            const BYTES: usize = $bytes;
-            type Factor = $factor;
-
-            #[inline(always)]
-            unsafe fn load(from: *const u8) -> Self {
-                // SAFETY: the caller has the instructions and the bytes; no alignment is asked for.
-                unsafe { $load(from.cast()) }
-            }
-
-            #[inline(always)]
-            unsafe fn store(self, to: *mut u8) {
-                // SAFETY: the caller has the instructions and the bytes; no alignment is asked for.
-                unsafe { $store(to.cast(), self) }
-            }
-
-            #[inline(always)]
-            unsafe fn plus(self, other: Self) -> Self {
-                // SAFETY: the caller has the instructions.
-                unsafe { $plus(self, other) }
-            }
-
-            #[inline(always)]
-            unsafe fn factor($c: u8) -> $factor {
-                // SAFETY: the caller has the instructions; tables are as long as the vectors loaded from them.
-                unsafe { $prepare }
-            }
-
-            #[inline(always)]
-            unsafe fn times(self, $f: $factor) -> Self {
-                let $x = self;
-                // SAFETY: the caller has the instructions.
-                unsafe { $times }
-            }
-        }
-    };
-}
-
-#[cfg(target_arch = "x86_64")]
-mod gfni {
-    use super::{Kernel, MATRICES, Vector, vector};
-    use std::arch::x86_64::*;
-
-    kernel!("GFNI, AVX-512", __m512i, supported(), "gfni", "avx512f", "avx512bw");
-    vector!(__m512i, 64, load _mm512_loadu_si512, store _mm512_storeu_si512, plus _mm512_xor_si512,
-        factor __m512i: |c| _mm512_set1_epi64(MATRICES[usize::from(c)] as i64),
-        times: |x, matrix| _mm512_gf2p8affine_epi64_epi8::<0>(x, matrix));
-
-    fn supported() -> bool {
-        is_x86_feature_detected!("gfni")
-            && is_x86_feature_detected!("avx512f")
-            && is_x86_feature_detected!("avx512bw")
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-mod avx2 {
-    use super::{Kernel, NIBBLES, Vector, vector};
-    use std::arch::x86_64::*;
-
-    kernel!("AVX2", __m256i, is_x86_feature_detected!("avx2"), "avx2");
-    vector!(__m256i, 32, load _mm256_loadu_si256, store _mm256_storeu_si256, plus _mm256_xor_si256,
-    factor (__m256i, __m256i): |c| {
-        let (low, high) = &NIBBLES[usize::from(c)];
-        let (low, high) = (_mm_loadu_si128(low.as_ptr().cast()), _mm_loadu_si128(high.as_ptr().cast()));
-        (_mm256_broadcastsi128_si256(low), _mm256_broadcastsi128_si256(high))
-    },
-    times: |x, tables| {
-        let mask = _mm256_set1_epi8(15);
-        let low = _mm256_shuffle_epi8(tables.0, _mm256_and_si256(x, mask));
-        let high = _mm256_shuffle_epi8(tables.1, _mm256_and_si256(_mm256_srli_epi64::<4>(x), mask));
-        _mm256_xor_si256(low, high)
-    });
-}
-
-#[cfg(target_arch = "x86_64")]
-mod ssse3 {
-    use super::{Kernel, NIBBLES, Vector, vector};
-    use std::arch::x86_64::*;
-
-    kernel!("SSSE3", __m128i, is_x86_feature_detected!("ssse3"), "ssse3");
-    vector!(__m128i, 16, load _mm_loadu_si128, store _mm_storeu_si128, plus _mm_xor_si128,
-    factor (__m128i, __m128i): |c| {
-        let (low, high) = &NIBBLES[usize::from(c)];
-        (_mm_loadu_si128(low.as_ptr().cast()), _mm_loadu_si128(high.as_ptr().cast()))
-    },
-    times: |x, tables| {
-        let mask = _mm_set1_epi8(15);
-        let low = _mm_shuffle_epi8(tables.0, _mm_and_si128(x, mask));
-        let high = _mm_shuffle_epi8(tables.1, _mm_and_si128(_mm_srli_epi64::<4>(x), mask));
-        _mm_xor_si128(low, high)
-    });
-}
-
-#[cfg(target_arch = "aarch64")]
-mod neon {
-    use super::{Kernel, NIBBLES, Vector, vector};
-    use std::arch::aarch64::*;
-    use std::arch::is_aarch64_feature_detected;
-
-    kernel!("NEON", uint8x16_t, is_aarch64_feature_detected!("neon"), "neon");
-    vector!(uint8x16_t, 16, load vld1q_u8, store vst1q_u8, plus veorq_u8,
-    factor (uint8x16_t, uint8x16_t): |c| {
-        let (low, high) = &NIBBLES[usize::from(c)];
-        (vld1q_u8(low.as_ptr()), vld1q_u8(high.as_ptr()))
-    },
-    times: |x, tables| {
-        let low = vqtbl1q_u8(tables.0, vandq_u8(x, vdupq_n_u8(15)));
-        veorq_u8(low, vqtbl1q_u8(tables.1, vshrq_n_u8::<4>(x)))
-    });
 }

@@ -11,14 +11,33 @@ use super::scalar;
 /// # Safety
 /// All functions need the instructions of their kernel; `load` and `store` need [`BYTES`](Self::BYTES) bytes there.
 pub(super) trait Vector: Copy {
+    /// At most 64.
     const BYTES: usize;
-    /// A constant, made ready for multiplication.
+    /// A vector of half the length, for strings shorter than one; the shortest names itself.
+    type Half: Vector;
+    /// The bytes made ready for multiplication.
+    type Split: Copy;
+    /// A constant made ready for multiplication.
     type Factor: Copy;
     unsafe fn load(from: *const u8) -> Self;
     unsafe fn store(self, to: *mut u8);
     unsafe fn plus(self, other: Self) -> Self;
+    unsafe fn and(self, other: Self) -> Self;
+    unsafe fn split(self) -> Self::Split;
     unsafe fn factor(c: u8) -> Self::Factor;
-    unsafe fn times(self, factor: Self::Factor) -> Self;
+    unsafe fn product(bytes: Self::Split, factor: Self::Factor) -> Self;
+
+    #[inline(always)]
+    unsafe fn times(self, factor: Self::Factor) -> Self {
+        // SAFETY: the caller has the instructions.
+        unsafe { Self::product(self.split(), factor) }
+    }
+
+    #[inline(always)]
+    unsafe fn zero() -> Self {
+        // SAFETY: the caller has the instructions, and no vector is longer than this.
+        unsafe { Self::load([0; 64].as_ptr()) }
+    }
 }
 
 /// Bytes before the first place where a vector is aligned.
@@ -32,7 +51,11 @@ fn unaligned<V: Vector>(acc: *const u8) -> usize {
 #[inline(always)]
 pub(super) unsafe fn xor_into<V: Vector>(acc: &mut [u8], src: &[u8]) {
     if src.len() < V::BYTES {
-        return scalar::xor_into(acc, src);
+        if V::Half::BYTES == V::BYTES {
+            return scalar::xor_into(acc, src);
+        }
+        // SAFETY: the same is asked of the caller.
+        return unsafe { xor_into::<V::Half>(acc, src) };
     }
     let (acc, from, last) = (acc.as_mut_ptr(), src.as_ptr(), src.len() - V::BYTES);
     // SAFETY: all offsets are at most `last`, and both strings have a vector's bytes from there.
@@ -109,7 +132,11 @@ unsafe fn xor_common<V: Vector>(acc: &mut [u8], sources: &[&[u8]], common: usize
 #[inline(always)]
 pub(super) unsafe fn mul_add<V: Vector>(acc: &mut [u8], c: u8, src: &[u8]) {
     if src.len() < V::BYTES {
-        return scalar::mul_add(acc, c, src);
+        if V::Half::BYTES == V::BYTES {
+            return scalar::mul_add(acc, c, src);
+        }
+        // SAFETY: the same is asked of the caller.
+        return unsafe { mul_add::<V::Half>(acc, c, src) };
     }
     let (acc, from, last) = (acc.as_mut_ptr(), src.as_ptr(), src.len() - V::BYTES);
     // SAFETY: as in `xor_into`.
@@ -130,7 +157,11 @@ pub(super) unsafe fn mul_add<V: Vector>(acc: &mut [u8], c: u8, src: &[u8]) {
 #[inline(always)]
 pub(super) unsafe fn mul<V: Vector>(acc: &mut [u8], c: u8) {
     if acc.len() < V::BYTES {
-        return scalar::mul(acc, c);
+        if V::Half::BYTES == V::BYTES {
+            return scalar::mul(acc, c);
+        }
+        // SAFETY: the same is asked of the caller.
+        return unsafe { mul::<V::Half>(acc, c) };
     }
     let (last, acc) = (acc.len() - V::BYTES, acc.as_mut_ptr());
     // SAFETY: as in `xor_into`.

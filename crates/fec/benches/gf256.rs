@@ -1,0 +1,148 @@
+//! Nanoseconds of arithmetic per source packet of 1,500 bytes, for some codes, by each kernel of this processor.
+//!
+//! ```sh
+//! cargo bench -p fec --bench gf256 [-- ROUNDS]
+//! ```
+//! Kernels and forms take turns in short rounds, so that what else the machine does meets all of them alike; the
+//! least and the middle of all rounds are shown. Other work on the machine still makes all figures larger.
+#![allow(missing_docs, unreachable_pub)]
+#![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+
+use fec::gf256::Kernel;
+use std::hint::black_box;
+use std::time::Instant;
+
+const PACKET: usize = 1_500;
+
+/// A code, by its arithmetic alone.
+struct Cell {
+    title: &'static str,
+    form: &'static str,
+    /// Does the work of 8 source packets, of which the first has this number.
+    run: fn(&Kernel, &mut Work, usize),
+}
+
+const CELLS: &[Cell] = &[
+    Cell { title: "layered (8,3)", form: "xor_into, 3 sums a packet", run: layered_by_packet },
+    Cell { title: "layered (8,3)", form: "xor_many, 8 packets a sum", run: layered_by_sum },
+    Cell { title: "sliding W=128 at 3/8", form: "mul_add", run: |k, w, n| sliding_singly(k, w, n, 128, 3) },
+    Cell { title: "sliding W=128 at 3/8", form: "mul_add_many", run: |k, w, n| sliding(k, w, n, 128, 3) },
+    Cell { title: "sliding W=128 at 3/8", form: "mul_add_each", run: |k, w, n| sliding_each(k, w, n, 48) },
+    Cell { title: "sliding W=256 at 1/8", form: "mul_add", run: |k, w, n| sliding_singly(k, w, n, 256, 1) },
+    Cell { title: "sliding W=256 at 1/8", form: "mul_add_many", run: |k, w, n| sliding(k, w, n, 256, 1) },
+    Cell { title: "sliding W=256 at 1/8", form: "mul_add_each", run: |k, w, n| sliding_each(k, w, n, 32) },
+];
+
+/// Packets behind each other, as a ring of symbols keeps them, and sums.
+struct Work {
+    packets: Vec<u8>,
+    sums: Vec<Vec<u8>>,
+    coefficients: Vec<u8>,
+}
+
+/// Packets in the ring: more than any window has.
+const RING: usize = 264;
+
+impl Work {
+    fn new() -> Self {
+        let byte = |n: usize| (n.wrapping_mul(0x9E37_79B9) >> 11) as u8;
+        Self {
+            packets: (0..RING * PACKET).map(byte).collect(),
+            sums: (0..48).map(|_| vec![0; PACKET]).collect(),
+            coefficients: (0..512).map(|n| byte(n).max(2)).collect(),
+        }
+    }
+
+    /// The packets of a window that begins with number `first`, and their coefficients.
+    fn terms(&self, first: usize, window: usize) -> impl Iterator<Item = (u8, &[u8])> {
+        (0..window).map(move |k| {
+            let place = (first + k) % RING;
+            (self.coefficients[(first + k * 7) % 512], &self.packets[place * PACKET..][..PACKET])
+        })
+    }
+}
+
+fn layered_by_packet(kernel: &Kernel, work: &mut Work, first: usize) {
+    for n in 0..8 {
+        let packet = &work.packets[(first + n) % RING * PACKET..][..PACKET];
+        for sum in 0..3 {
+            kernel.xor_into(black_box(&mut work.sums[sum]), packet);
+        }
+    }
+}
+
+fn layered_by_sum(kernel: &Kernel, work: &mut Work, first: usize) {
+    for (sum, interleave) in [1, 11, 19].into_iter().enumerate() {
+        let at = |n: usize| &work.packets[(first + n * interleave) % RING * PACKET..][..PACKET];
+        let packets: [&[u8]; 8] = std::array::from_fn(at);
+        kernel.xor_many(black_box(&mut work.sums[sum]), &packets);
+    }
+}
+
+fn sliding_singly(kernel: &Kernel, work: &mut Work, first: usize, window: usize, repairs: usize) {
+    let mut sum = std::mem::take(&mut work.sums[0]);
+    for repair in 0..repairs {
+        for (c, packet) in work.terms(first + repair * 3, window) {
+            kernel.mul_add(black_box(&mut sum), c, packet);
+        }
+    }
+    work.sums[0] = sum;
+}
+
+fn sliding(kernel: &Kernel, work: &mut Work, first: usize, window: usize, repairs: usize) {
+    let mut sum = std::mem::take(&mut work.sums[0]);
+    for repair in 0..repairs {
+        let mut terms: [(u8, &[u8]); 256] = [(0, &[]); 256];
+        for (place, term) in terms.iter_mut().zip(work.terms(first + repair * 3, window)) {
+            *place = term;
+        }
+        kernel.mul_add_many(black_box(&mut sum), &terms[..window]);
+    }
+    work.sums[0] = sum;
+}
+
+/// Each packet goes at once into all sums whose windows it is in.
+fn sliding_each(kernel: &Kernel, work: &mut Work, first: usize, open: usize) {
+    for n in 0..8 {
+        let packet = &work.packets[(first + n) % RING * PACKET..][..PACKET];
+        let coefficients = &work.coefficients[(first + n) % 256..];
+        let mut sums: [(u8, &mut [u8]); 48] = std::array::from_fn(|_| (0, Default::default()));
+        for (place, (&c, sum)) in sums.iter_mut().zip(coefficients.iter().zip(&mut work.sums)) {
+            *place = (c, sum);
+        }
+        kernel.mul_add_each(black_box(&mut sums[..open]), packet);
+    }
+}
+
+fn main() {
+    let rounds = std::env::args().skip(1).find_map(|word| word.parse().ok()).unwrap_or(101);
+    let kernels: Vec<&Kernel> = Kernel::available().collect();
+    let mut work = Work::new();
+    let mut times_ns = vec![Vec::with_capacity(rounds); CELLS.len() * kernels.len()];
+    for round in 0..rounds {
+        for (cell, form) in CELLS.iter().enumerate() {
+            for (lane, kernel) in kernels.iter().enumerate() {
+                let repeats = if kernel.name() == "scalar" { 1 } else { 8 };
+                let start = Instant::now();
+                for repeat in 0..repeats {
+                    (form.run)(kernel, &mut work, (round * repeats + repeat) * 8);
+                }
+                let each_ns = start.elapsed().as_nanos() as f64 / (8 * repeats) as f64;
+                times_ns[cell * kernels.len() + lane].push(each_ns);
+            }
+        }
+    }
+    println!("ns per source packet of {PACKET} bytes: least (middle) of {rounds} rounds");
+    print!("{:22}{:27}", "", "");
+    kernels.iter().for_each(|kernel| print!("{:>18}", kernel.name()));
+    println!();
+    for (cell, form) in CELLS.iter().enumerate() {
+        print!("{:22}{:27}", form.title, form.form);
+        for lane in 0..kernels.len() {
+            let times = &mut times_ns[cell * kernels.len() + lane];
+            times.sort_by(f64::total_cmp);
+            print!("{:>18}", format!("{:.0} ({:.0})", times[0], times[rounds / 2]));
+        }
+        println!();
+    }
+}
