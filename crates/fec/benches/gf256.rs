@@ -27,9 +27,19 @@ const CELLS: &[Cell] = &[
     Cell { title: "layered (8,3)", form: "xor_many, 8 packets a sum", run: layered_by_sum },
     Cell { title: "sliding W=128 at 3/8", form: "mul_add", run: |k, w, n| sliding_singly(k, w, n, 128, 3) },
     Cell { title: "sliding W=128 at 3/8", form: "mul_add_many", run: |k, w, n| sliding(k, w, n, 128, 3) },
+    Cell {
+        title: "sliding W=128 at 3/8",
+        form: "mul_add_rows, 3 repairs",
+        run: |k, w, n| sliding_rows(k, w, n, 128, 3),
+    },
     Cell { title: "sliding W=128 at 3/8", form: "mul_add_each", run: |k, w, n| sliding_each(k, w, n, 48) },
     Cell { title: "sliding W=256 at 1/8", form: "mul_add", run: |k, w, n| sliding_singly(k, w, n, 256, 1) },
     Cell { title: "sliding W=256 at 1/8", form: "mul_add_many", run: |k, w, n| sliding(k, w, n, 256, 1) },
+    Cell {
+        title: "sliding W=256 at 1/8",
+        form: "mul_add_rows, 3 repairs",
+        run: |k, w, n| sliding_rows(k, w, n, 256, 1),
+    },
     Cell { title: "sliding W=256 at 1/8", form: "mul_add_each", run: |k, w, n| sliding_each(k, w, n, 32) },
 ];
 
@@ -101,6 +111,33 @@ fn sliding(kernel: &Kernel, work: &mut Work, first: usize, window: usize, repair
     work.sums[0] = sum;
 }
 
+/// The next three repairs together over what their windows share, the rest of each one by one.
+fn sliding_rows(kernel: &Kernel, work: &mut Work, first: usize, window: usize, repairs: usize) {
+    // Three repairs are those of 8 · 3 / repairs packets.
+    if repairs == 1 && !first.is_multiple_of(24) {
+        return;
+    }
+    let step = 8 / repairs;
+    let mut sums: [Vec<u8>; 3] = std::array::from_fn(|k| std::mem::take(&mut work.sums[k]));
+    let shared = window - 2 * step;
+    let mut terms: [(&[u8], &[u8]); 256] = [(&[], &[]); 256];
+    for (k, (place, term)) in terms.iter_mut().zip(work.terms(first, shared)).enumerate() {
+        *place = (&work.coefficients[(first + k * 7) % 500..][..3], term.1);
+    }
+    let [a, b, c] = &mut sums;
+    kernel.mul_add_rows(black_box(&mut [a, b, c]), &terms[..shared]);
+    for sum in &mut sums {
+        let mut terms: [(u8, &[u8]); 32] = [(0, &[]); 32];
+        for (place, term) in terms.iter_mut().zip(work.terms(first + shared, 2 * step)) {
+            *place = term;
+        }
+        kernel.mul_add_many(black_box(sum), &terms[..2 * step]);
+    }
+    for (k, sum) in sums.into_iter().enumerate() {
+        work.sums[k] = sum;
+    }
+}
+
 /// Each packet goes at once into all sums whose windows it is in.
 fn sliding_each(kernel: &Kernel, work: &mut Work, first: usize, open: usize) {
     for n in 0..8 {
@@ -122,7 +159,7 @@ fn main() {
     for round in 0..rounds {
         for (cell, form) in CELLS.iter().enumerate() {
             for (lane, kernel) in kernels.iter().enumerate() {
-                let repeats = if kernel.name() == "scalar" { 1 } else { 8 };
+                let repeats = if kernel.name() == "scalar" { 3 } else { 9 };
                 let start = Instant::now();
                 for repeat in 0..repeats {
                     (form.run)(kernel, &mut work, (round * repeats + repeat) * 8);

@@ -75,6 +75,18 @@ fn a_term_longer_than_the_sum_is_a_fault_of_the_caller() {
 
 #[test]
 #[should_panic(expected = "source longer than sum")]
+fn a_row_shorter_than_a_source_is_a_fault_of_the_caller() {
+    gf256::mul_add_rows(&mut [&mut [0; 80], &mut [0; 79]], &[(&[2, 3], &[0; 80])]);
+}
+
+#[test]
+#[should_panic(expected = "one coefficient for each sum")]
+fn a_coefficient_too_few_is_a_fault_of_the_caller() {
+    gf256::mul_add_rows(&mut [&mut [0; 80], &mut [0; 80]], &[(&[2], &[0; 80])]);
+}
+
+#[test]
+#[should_panic(expected = "source longer than sum")]
 fn a_sum_shorter_than_the_source_is_a_fault_of_the_caller() {
     gf256::mul_add_each(&mut [(2, &mut [0; 80]), (3, &mut [0; 79])], &[0; 80]);
 }
@@ -82,7 +94,7 @@ fn a_sum_shorter_than_the_source_is_a_fault_of_the_caller() {
 /// Every length up to some vectors of the widest kernel, so that no border between its loops is left to chance.
 #[test]
 fn fused_sums_are_right_at_every_length() {
-    let bytes: Vec<u8> = (0..2_000u32).map(|n| (n * n >> 3) as u8).collect();
+    let bytes: Vec<u8> = (0..2_000u32).map(|n| ((n * n) >> 3) as u8).collect();
     for length in 0..1_100 {
         let sources = [&bytes[1..=length], &bytes[700..700 + length], &bytes[60..60 + length / 2]];
         let terms = [(29, sources[0]), (1, sources[1]), (200, sources[2])];
@@ -174,6 +186,39 @@ proptest! {
             let mut sum = acc.clone();
             kernel.mul_add_many(&mut sum[skip..], &terms);
             prop_assert_eq!(&sum, &expected, "{}", kernel.name());
+        }
+    }
+
+    #[test]
+    fn rows_are_sums_of_their_own(
+        sources in proptest::collection::vec(bytes(1_700), 0..12),
+        sums in proptest::collection::vec((0..16usize, 0..70usize), 0..10),
+        coefficients in proptest::collection::vec(coefficient(), 12 * 10),
+        alike in any::<bool>(),
+    ) {
+        let common = sources.iter().map(|(bytes, skip)| bytes.len() - skip).min().unwrap_or(0);
+        let terms: Vec<(&[u8], &[u8])> = sources
+            .iter()
+            .enumerate()
+            .map(|(n, (bytes, skip))| (&coefficients[n * 10..][..sums.len()], &bytes[*skip..]))
+            .map(|(c, source)| (c, &source[..if alike { common } else { source.len() }]))
+            .collect();
+        let longest = terms.iter().map(|(_, source)| source.len()).max().unwrap_or(0);
+        let start: Vec<Vec<u8>> = sums.iter().map(|(skip, more)| vec![0x5A; skip + longest + more]).collect();
+        let mut expected = start.clone();
+        for (k, (sum, (skip, _))) in expected.iter_mut().zip(&sums).enumerate() {
+            for (c, source) in &terms {
+                for (sum, &byte) in sum[*skip..].iter_mut().zip(*source) {
+                    *sum ^= gf256::product(c[k], byte);
+                }
+            }
+        }
+        for kernel in Kernel::available() {
+            let mut got = start.clone();
+            let mut open: Vec<&mut [u8]> =
+                got.iter_mut().zip(&sums).map(|(sum, (skip, _))| &mut sum[*skip..]).collect();
+            kernel.mul_add_rows(&mut open, &terms);
+            prop_assert_eq!(&got, &expected, "{}", kernel.name());
         }
     }
 

@@ -1,12 +1,14 @@
-//! Many products at once: into one sum that stays in registers, or of one source that does.
+//! Many products at once: into sums that stay in registers while sources pass, or of one source that does.
 //!
-//! Both cut the bytes into whole vectors, counted from the start, and an end shorter than a vector. The end is done
-//! with the string's last vector, in which what belongs to the vectors before is made 0: its product is 0 and changes
-//! nothing, so it does not matter which comes first.
+//! What reads a window of a hundred packets is held up by the second cache, not by arithmetic: so a source is read once
+//! for up to [`TOGETHER`] sums.
 
 use super::vector::{self, Vector};
 
-/// For a mask that is 0 in some first bytes of a vector and 255 in the others.
+/// Sums that are made together.
+pub(super) const TOGETHER: usize = 4;
+
+/// For masks: from 64 - k on, a vector of `k` bytes 0 and then as many of 255 as it has room for.
 static EDGE: [u8; 128] = {
     let mut edge = [0; 128];
     let mut at = 64;
@@ -17,101 +19,259 @@ static EDGE: [u8; 128] = {
     edge
 };
 
-/// The last vector of `src`, of which only the last `count` bytes remain.
+/// A vector without all but its last `count` bytes.
 ///
 /// # Safety
-/// The instructions must be there, `src` must have a vector's bytes, and `count` must be no more than those.
+/// The instructions must be there, and `count` must be no more than a vector's bytes.
 #[inline(always)]
-unsafe fn end<V: Vector>(src: &[u8], count: usize) -> V {
-    debug_assert!(count <= V::BYTES && V::BYTES <= src.len() && V::BYTES <= 64);
-    // SAFETY: `src` has a vector's bytes before its end, and `EDGE` 64 bytes before and behind its middle.
-    unsafe {
-        let mask = V::load(EDGE.as_ptr().add(64 - V::BYTES + count));
-        V::load(src.as_ptr().add(src.len() - V::BYTES)).and(mask)
+unsafe fn last_bytes<V: Vector>(vector: V, count: usize) -> V {
+    debug_assert!(count <= V::BYTES && V::BYTES <= 64);
+    // SAFETY: `EDGE` has 64 bytes before its middle and 64 behind.
+    unsafe { vector.and(V::load(EDGE.as_ptr().add(64 - V::BYTES + count))) }
+}
+
+/// A source, and its coefficient in each sum.
+pub(super) trait Term {
+    fn source(&self) -> &[u8];
+
+    /// # Safety
+    /// There must be a sum of that number.
+    unsafe fn coefficient(&self, sum: usize) -> u8;
+}
+
+impl Term for (u8, &[u8]) {
+    #[inline(always)]
+    fn source(&self) -> &[u8] {
+        self.1
+    }
+
+    #[inline(always)]
+    unsafe fn coefficient(&self, _: usize) -> u8 {
+        self.0
     }
 }
 
-/// Adds all terms to `acc`, `N` vectors of it at a time.
+impl Term for (&[u8], &[u8]) {
+    #[inline(always)]
+    fn source(&self) -> &[u8] {
+        self.1
+    }
+
+    #[inline(always)]
+    unsafe fn coefficient(&self, sum: usize) -> u8 {
+        debug_assert!(sum < self.0.len());
+        // SAFETY: the caller vouches for the number.
+        unsafe { *self.0.get_unchecked(sum) }
+    }
+}
+
+/// Adds the terms to any number of sums; `N1` vectors of one sum, `N2` of each of two, … stay in registers.
 ///
 /// # Safety
-/// The instructions must be there, and no source longer than `acc`.
+/// The instructions must be there, no source longer than a sum, and each term must have a coefficient for each sum.
 #[inline(always)]
-pub(super) unsafe fn mul_add_many<V: Vector, const N: usize>(acc: &mut [u8], terms: &[(u8, &[u8])]) {
-    let longest = terms.iter().map(|(_, src)| src.len()).max().unwrap_or(0);
-    let whole = longest / V::BYTES;
-    let mut at = 0;
-    while at < whole {
-        // SAFETY: `acc` has all the vectors that the longest source has.
-        unsafe { add_block::<V, N>(acc.as_mut_ptr(), at, whole, longest, terms) };
-        at += N;
-    }
-    for &(c, src) in terms {
-        let count = src.len() % V::BYTES;
-        if src.len() < V::BYTES {
-            // SAFETY: the source is no longer than the sum.
-            unsafe { vector::mul_add::<V>(acc, c, src) };
-        } else if count > 0 && src.len() < longest {
-            // SAFETY: both have a vector's bytes before the source's end.
-            unsafe {
-                let to = acc.as_mut_ptr().add(src.len() - V::BYTES);
-                V::load(to).plus(end::<V>(src, count).times(V::factor(c))).store(to);
+pub(super) unsafe fn mul_add_rows<
+    V: Vector,
+    const N1: usize,
+    const N2: usize,
+    const N3: usize,
+    const N4: usize,
+>(
+    sums: &mut [&mut [u8]],
+    terms: &[(&[u8], &[u8])],
+) {
+    let mut first = 0;
+    while first < sums.len() {
+        // As even as may be: five are three and two.
+        let left = sums.len() - first;
+        let taken = left.div_ceil(left.div_ceil(TOGETHER));
+        let mut starts = sums[first..first + taken].iter_mut().map(|sum| sum.as_mut_ptr());
+        let mut next = || starts.next().expect("as many as taken");
+        // SAFETY: the same is asked of the caller.
+        unsafe {
+            match taken {
+                1 => add_all::<V, 1, N1, _>([next()], first, terms),
+                2 => add_all::<V, 2, N2, _>([next(), next()], first, terms),
+                3 => add_all::<V, 3, N3, _>([next(), next(), next()], first, terms),
+                _ => add_all::<V, TOGETHER, N4, _>([next(), next(), next(), next()], first, terms),
             }
         }
+        first += taken;
     }
 }
 
-/// Adds to the vectors of `acc` from number `at` on, `N` or as many as there are of `whole`; with the last of them also
-/// the ends of the sources that are `longest`.
+/// Adds the terms to `S` sums, of which `N` vectors each fit into registers.
+///
+/// Vectors are counted from the start of the strings, but the last ends where the longest source does. The last block of
+/// vectors may begin before the block before it ends, and the last vector likewise: what was added already is left out
+/// when the sums are stored.
 ///
 /// # Safety
-/// The instructions must be there, and `acc` must have `longest` bytes, which are at least `whole` vectors, and no
-/// source more.
+/// The instructions must be there, and each sum as long as the longest source.
 #[inline(always)]
-unsafe fn add_block<V: Vector, const N: usize>(
-    acc: *mut u8,
-    at: usize,
-    whole: usize,
-    longest: usize,
-    terms: &[(u8, &[u8])],
+pub(super) unsafe fn add_all<V: Vector, const S: usize, const N: usize, T: Term>(
+    sums: [*mut u8; S],
+    first: usize,
+    terms: &[T],
 ) {
-    let here = (whole - at).min(N);
-    let ends = if at + N >= whole { longest % V::BYTES } else { 0 };
-    // SAFETY: vector number `at + i` is there for all i below `here` in `acc`, below `count` in a source.
-    unsafe {
-        let mut sums = [V::zero(); N];
-        for (i, sum) in sums.iter_mut().enumerate().take_while(|(i, _)| *i < here) {
-            *sum = V::load(acc.add((at + i) * V::BYTES));
+    let longest = terms.iter().map(|term| term.source().len()).max().unwrap_or(0);
+    let shortest = terms.iter().map(|term| term.source().len()).min().unwrap_or(0);
+    let total = if longest < V::BYTES { 0 } else { longest.div_ceil(V::BYTES) };
+    let mut done = 0;
+    while done < total {
+        let mut block = Block { sums, first, done, width: 0, total, longest };
+        // SAFETY: `total` is at least the width, and the rest is asked of the caller.
+        done = unsafe {
+            if N >= 24 && total >= 24 {
+                block.add::<V, 24, T>(terms)
+            } else if N >= 12 && total >= 12 {
+                block.add::<V, 12, T>(terms)
+            } else if N >= 6 && total >= 6 {
+                block.add::<V, 6, T>(terms)
+            } else if N >= 3 && total >= 3 {
+                block.add::<V, 3, T>(terms)
+            } else if N >= 2 && total >= 2 {
+                block.add::<V, 2, T>(terms)
+            } else {
+                block.add::<V, 1, T>(terms)
+            }
+        };
+        if shortest < block.reach::<V>() {
+            // SAFETY: as before.
+            unsafe { block.add_shorter::<V, T>(terms) };
         }
-        let mut end_sum = V::zero();
-        for &(c, src) in terms {
-            let count = (src.len() / V::BYTES).saturating_sub(at);
-            if count == 0 {
+    }
+    if total == 0 {
+        for term in terms {
+            // SAFETY: the source is no longer than the sums.
+            unsafe { add_rest::<V, S, T>(sums, first, 0, term) };
+        }
+    }
+}
+
+/// Some vectors of each sum, and what must be known to add to them.
+struct Block<const S: usize> {
+    sums: [*mut u8; S],
+    /// Number of the first of these sums among the coefficients of a term.
+    first: usize,
+    /// Vectors that blocks before this one have dealt with.
+    done: usize,
+    /// Vectors of this block, once they are chosen.
+    width: usize,
+    /// Vectors of the longest source, of which the last may overlap the one before.
+    total: usize,
+    /// Bytes of the longest source, at least a vector's.
+    longest: usize,
+}
+
+impl<const S: usize> Block<S> {
+    /// Number of the block's first vector.
+    #[inline(always)]
+    fn start(&self) -> usize {
+        self.done.min(self.total - self.width)
+    }
+
+    /// Bytes that a source must have to be added by this block.
+    #[inline(always)]
+    fn reach<V: Vector>(&self) -> usize {
+        ((self.start() + self.width) * V::BYTES).min(self.longest)
+    }
+
+    /// Adds all sources that reach through `N` vectors to those vectors; tells how many are dealt with then.
+    ///
+    /// # Safety
+    /// The instructions must be there, each sum have `longest` bytes, and `total` be `N` or more.
+    #[inline(always)]
+    unsafe fn add<V: Vector, const N: usize, T: Term>(&mut self, terms: &[T]) -> usize {
+        self.width = N;
+        let (from, reach) = (self.start() * V::BYTES, self.reach::<V>());
+        // From the block's start, where its last vector is; all others follow each other.
+        let last = reach - V::BYTES - from;
+        // SAFETY: sums and sources have all bytes below `reach`, which is at least a vector's; the last vector begins
+        // a whole vector before that.
+        unsafe {
+            let mut added = [[V::zero(); N]; S];
+            for term in terms.iter().filter(|term| term.source().len() >= reach) {
+                let src = term.source().as_ptr().add(from);
+                let src = |i: usize| src.add(if i + 1 < N { i * V::BYTES } else { last });
+                let factor = |k: usize| V::factor(term.coefficient(self.first + k));
+                // Whichever is fewer stays in registers beside the sums.
+                if N < S {
+                    let bytes: [_; N] = std::array::from_fn(|i| V::load(src(i)).split());
+                    for (k, added) in added.iter_mut().enumerate() {
+                        let factor = factor(k);
+                        for (added, &bytes) in added.iter_mut().zip(&bytes) {
+                            *added = added.plus(V::product(bytes, factor));
+                        }
+                    }
+                } else {
+                    let factors: [_; S] = std::array::from_fn(factor);
+                    for i in 0..N {
+                        let bytes = V::load(src(i)).split();
+                        for (added, &factor) in added.iter_mut().zip(&factors) {
+                            added[i] = added[i].plus(V::product(bytes, factor));
+                        }
+                    }
+                }
+            }
+            let fresh = reach - (self.start() + N - 1) * V::BYTES;
+            for (&sum, added) in self.sums.iter().zip(&mut added) {
+                added[N - 1] = last_bytes(added[N - 1], fresh);
+                for (i, &added) in added.iter().enumerate() {
+                    if self.start() + i >= self.done {
+                        let to = sum.add(from + if i + 1 < N { i * V::BYTES } else { last });
+                        V::load(to).plus(added).store(to);
+                    }
+                }
+            }
+        }
+        self.start() + N
+    }
+
+    /// Adds what the sources that end within this block have beyond the blocks before.
+    ///
+    /// # Safety
+    /// As for `add`.
+    #[inline(always)]
+    unsafe fn add_shorter<V: Vector, T: Term>(&self, terms: &[T]) {
+        let (done, reach) = (self.done * V::BYTES, self.reach::<V>());
+        for term in terms.iter().filter(|term| (done + 1..reach).contains(&term.source().len())) {
+            // SAFETY: as asked of the caller.
+            unsafe { add_rest::<V, S, T>(self.sums, self.first, done, term) };
+        }
+    }
+}
+
+/// Adds what a source has from byte `from` on, a number of whole vectors, to each sum.
+///
+/// # Safety
+/// The instructions must be there, and each sum as long as the source.
+#[inline(always)]
+unsafe fn add_rest<V: Vector, const S: usize, T: Term>(
+    sums: [*mut u8; S],
+    first: usize,
+    from: usize,
+    term: &T,
+) {
+    let src = term.source();
+    for (k, sum) in sums.into_iter().enumerate() {
+        // SAFETY: there is a coefficient for each sum; sum and source have a vector's bytes at each offset, and the length of the source in all.
+        unsafe {
+            let c = term.coefficient(first + k);
+            if src.len() < V::BYTES {
+                vector::mul_add::<V>(std::slice::from_raw_parts_mut(sum, src.len()), c, src);
                 continue;
             }
             let factor = V::factor(c);
-            let from = src.as_ptr().add(at * V::BYTES);
-            if count >= N {
-                for (i, sum) in sums.iter_mut().enumerate() {
-                    *sum = sum.plus(V::load(from.add(i * V::BYTES)).times(factor));
-                }
-            } else {
-                for (i, sum) in sums.iter_mut().enumerate() {
-                    if i >= count {
-                        break;
-                    }
-                    *sum = sum.plus(V::load(from.add(i * V::BYTES)).times(factor));
-                }
+            let mut at = from;
+            while at + V::BYTES <= src.len() {
+                let to = sum.add(at);
+                V::load(to).plus(V::load(src.as_ptr().add(at)).times(factor)).store(to);
+                at += V::BYTES;
             }
-            if ends > 0 && src.len() == longest {
-                end_sum = end_sum.plus(end::<V>(src, ends).times(factor));
-            }
-        }
-        for (i, sum) in sums.into_iter().enumerate().take_while(|(i, _)| *i < here) {
-            sum.store(acc.add((at + i) * V::BYTES));
-        }
-        if ends > 0 {
-            let to = acc.add(longest - V::BYTES);
-            V::load(to).plus(end_sum).store(to);
+            let last = src.len() - V::BYTES;
+            let end = last_bytes(V::load(src.as_ptr().add(last)), src.len() - at);
+            V::load(sum.add(last)).plus(end.times(factor)).store(sum.add(last));
         }
     }
 }
@@ -142,7 +302,8 @@ pub(super) unsafe fn mul_add_each<V: Vector, const N: usize>(sums: &mut [(u8, &m
             at += V::BYTES;
         }
         if count > 0 {
-            let end = end::<V>(src, count).split();
+            let last = V::load(src.as_ptr().add(src.len() - V::BYTES));
+            let end = last_bytes(last, count).split();
             for (c, sum) in sums {
                 let to = sum.as_mut_ptr().add(src.len() - V::BYTES);
                 V::load(to).plus(V::product(end, V::factor(*c))).store(to);

@@ -80,6 +80,24 @@ pub fn mul_add_many(acc: &mut [u8], terms: &[(u8, &[u8])]) {
     Kernel::best().mul_add_many(acc, terms);
 }
 
+/// Adds `c[k] · src` to `sums[k]` for all `(c, src)` of `terms` and all `k`: [`mul_add_many`] for several sums at once.
+///
+/// Four sums of the same long window take little longer than one, for its packets are read from memory once. Sources
+/// that begin at a multiple of 64 bytes are read fastest.
+///
+/// ```
+/// let (mut one, mut other) = ([0; 2], [0; 2]);
+/// fec::gf256::mul_add_rows(&mut [&mut one, &mut other], &[(&[1, 2], &[5, 0x80]), (&[1, 0], &[1])]);
+/// assert_eq!((one, other), ([4, 0x80], [10, 0x1D]));
+/// ```
+///
+/// # Panics
+/// If a source is longer than one of the sums, or a term has not one coefficient for each sum.
+#[inline]
+pub fn mul_add_rows(sums: &mut [&mut [u8]], terms: &[(&[u8], &[u8])]) {
+    Kernel::best().mul_add_rows(sums, terms);
+}
+
 /// Adds `c · src` to `sum` for all `(c, sum)` of `sums` in one pass over `src`.
 ///
 /// Sums may differ in length; what of them lies beyond `src` stays as it is.
@@ -105,6 +123,7 @@ pub fn mul(acc: &mut [u8], c: u8) {
 
 /// One implementation of the operations; all of them give the same bytes.
 #[derive(Debug)]
+#[allow(clippy::type_complexity, reason = "the operations as they are called")]
 pub struct Kernel {
     name: &'static str,
     present: fn() -> bool,
@@ -112,6 +131,7 @@ pub struct Kernel {
     xor_many: unsafe fn(&mut [u8], &[&[u8]]),
     mul_add: unsafe fn(&mut [u8], u8, &[u8]),
     mul_add_many: unsafe fn(&mut [u8], &[(u8, &[u8])]),
+    mul_add_rows: unsafe fn(&mut [&mut [u8]], &[(&[u8], &[u8])]),
     mul_add_each: unsafe fn(&mut [(u8, &mut [u8])], &[u8]),
     mul: unsafe fn(&mut [u8], u8),
 }
@@ -188,6 +208,16 @@ impl Kernel {
         assert!(terms.iter().all(|(_, src)| src.len() <= acc.len()), "source longer than sum");
         // SAFETY: see above.
         unsafe { (self.mul_add_many)(acc, terms) }
+    }
+
+    /// See [`mul_add_rows`].
+    #[inline]
+    pub fn mul_add_rows(&self, sums: &mut [&mut [u8]], terms: &[(&[u8], &[u8])]) {
+        assert!(terms.iter().all(|(c, _)| c.len() == sums.len()), "expected one coefficient for each sum");
+        let shortest = sums.iter().map(|sum| sum.len()).min().unwrap_or(usize::MAX);
+        assert!(terms.iter().all(|(_, src)| src.len() <= shortest), "source longer than sum");
+        // SAFETY: see above.
+        unsafe { (self.mul_add_rows)(sums, terms) }
     }
 
     /// See [`mul_add_each`].

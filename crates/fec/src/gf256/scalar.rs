@@ -9,6 +9,7 @@ pub(super) static KERNEL: Kernel = Kernel {
     xor_many,
     mul_add,
     mul_add_many,
+    mul_add_rows,
     mul_add_each,
     mul,
 };
@@ -27,6 +28,12 @@ pub(super) fn mul_add(acc: &mut [u8], c: u8, src: &[u8]) {
 
 fn mul_add_many(acc: &mut [u8], terms: &[(u8, &[u8])]) {
     terms.iter().for_each(|&(c, src)| mul_add(acc, c, src));
+}
+
+fn mul_add_rows(sums: &mut [&mut [u8]], terms: &[(&[u8], &[u8])]) {
+    for (coefficients, src) in terms {
+        sums.iter_mut().zip(*coefficients).for_each(|(sum, &c)| mul_add(sum, c, src));
+    }
 }
 
 fn mul_add_each(sums: &mut [(u8, &mut [u8])], src: &[u8]) {
