@@ -48,7 +48,7 @@ fn cost(d: usize, n: usize, packets: usize) {
         })
         .collect();
     times_us.sort_by(f64::total_cmp);
-    println!("{n} nodes, {d} groups a node: {} regions, {} bins", bins.regions().len(), bins.plan().len());
+    println!("{n} nodes, {d} groups a node: {} regions, {} lanes", bins.regions().len(), bins.lanes());
     println!("memory of the bins: {} KiB", bins.memory_bytes() / 1024);
     println!("view change: median {:.0} us, slowest {:.0} us", times_us[10], times_us[20]);
 

@@ -84,7 +84,3 @@ index! {
     /// One of this node's regions, by its place in [`Regions`](crate::Regions).
     RegionIndex
 }
-index! {
-    /// One of this node's bins, by its place in [`Plan`](crate::Plan).
-    BinIndex
-}

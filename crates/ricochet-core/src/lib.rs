@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`groups`], [`view`] | the groups of this node, and who else is in which group |
 //! | [`regions`] | the disjoint intersections of this node's groups that somebody is in (Ricochet §4.1.1) |
-//! | [`targets`] | which bins there are, and to how many nodes of which regions their repairs go (Thesis §4.4) |
+//! | [`targets`] | to how many nodes of which regions the repairs of each group go (Thesis §4.4) |
 //! | [`bins`] | where received packets become repairs (Ricochet §4.2.1) |
 //! | [`tracker`] | which packets came, and which are known to be missing (Thesis §4.3) |
 //! | [`wire`] | the datagrams, byte for byte |
@@ -41,9 +41,9 @@ pub use delivery::{Fifo, FifoConfig};
 pub use feedback::Feedback;
 pub use foundation::Seq;
 pub use groups::{GroupConfig, Groups, GroupsError};
-pub use ids::{BinIndex, GroupId, GroupIndex, GroupTag, NodeId, RegionIndex, StreamKey};
+pub use ids::{GroupId, GroupIndex, GroupTag, NodeId, RegionIndex, StreamKey};
 pub use node::{Node, NodeConfig};
 pub use regions::Regions;
-pub use targets::{Feed, Plan};
+pub use targets::{Plan, Share};
 pub use tracker::{Tracker, TrackerConfig};
 pub use view::{Member, View};

@@ -90,6 +90,11 @@ impl Regions {
         self.members.row(region.at())
     }
 
+    /// Where the members of a region lie among those of all regions.
+    pub(crate) fn member_range(&self, region: RegionIndex) -> std::ops::Range<usize> {
+        self.members.range(region.at())
+    }
+
     /// How many nodes besides this one are in a group.
     ///
     /// # Panics

@@ -31,6 +31,11 @@ impl<T: Copy> Rows<T> {
         Self { starts, items: sorted }
     }
 
+    /// How many rows there are.
+    pub(crate) fn len(&self) -> usize {
+        self.starts.len() - 1
+    }
+
     #[inline]
     pub(crate) fn row(&self, row: usize) -> &[T] {
         &self.items[self.range(row)]

@@ -44,7 +44,7 @@ fn groups_and_peers_add_up_to_what_the_node_has_done() {
     for seed in 0..5 {
         let grouping = common::grouping(&mut ChaCha8Rng::seed_from_u64(seed), 12, 6, 6);
         let weather =
-            Weather { data_loss: 0.05, other_loss: 0.05, repeat: 0.01, delay_us: 100, jitter_us: 300 };
+            Weather { data_loss: 0.1, other_loss: 0.1, repeat: 0.01, delay_us: 100, jitter_us: 300 };
         let ask = AskConfig { tries_max: 1, ..AskConfig::default() };
         let mut net = Net::new(&grouping, 3, weather, seed, |config| NodeConfig { ask, ..config });
         traffic(&mut net, &grouping, 2_000, seed);

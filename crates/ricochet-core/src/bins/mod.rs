@@ -1,24 +1,27 @@
 //! Repair bins: where received packets become repairs for others (Ricochet §4.2.1).
 //!
-//! A packet that was delivered enters [`Bins::push`]: one instance of each bin that its [`Plan`] names. How many nodes
-//! a repair will go to was drawn when its bin began; where that is none the packet is counted and nothing is computed
-//! (Ricochet §4.2.5). So at most c sums are touched for each packet, on average, whatever the number of groups.
+//! A packet that was delivered enters [`Bins::push`]. In each region of its group the levels of the [`Plan`] take
+//! turns (see [`lanes`]); who has the turn, and to how many nodes its repair will go, was drawn before its bin began
+//! to fill. Where it is not the packet's turn nothing is computed (Ricochet §4.2.5). So at most c sums are touched for
+//! each packet, on average, whatever the number of groups.
 
 mod choice;
 mod config;
+mod lanes;
 mod sums;
+mod turns;
 
 use fec::SymbolTooLong;
 use rand_chacha::rand_core::Rng;
 
-use crate::chance;
-use crate::ids::{BinIndex, GroupIndex, GroupTag, NodeId};
+use crate::ids::{GroupIndex, GroupTag, NodeId};
 use crate::links::{Ends, Links};
 use crate::regions::Regions;
-use crate::targets::{Plan, choose_targets};
+use crate::targets::Plan;
 use crate::wire::Name;
 pub use choice::Conditions;
 pub use config::{BinsConfig, BinsConfigError, Content, STAGGER_MAX, SUMS_MAX};
+use lanes::{Lanes, QUIET};
 use sums::{SumSlot, Sums};
 
 /// A repair to be sent to each of its targets.
@@ -49,15 +52,26 @@ pub struct BinsCounts {
     pub skipped: u64,
 }
 
-/// One of the instances of a bin that are fed in turn.
+/// What most packets see of an instance: whether they enter it.
+#[derive(Clone, Copy, Debug)]
+struct Gate {
+    /// Packets of groups with fewer levels pass.
+    level: u32,
+    /// Packets of its region, in this turn, whether they entered or passed.
+    ticks: u32,
+    /// The turn ends with this many: a level whose groups fall silent must not keep the lane from the others.
+    last: u32,
+}
+
+/// One of the instances of a lane that are fed in turn, with the bin that it is filling.
 #[derive(Clone, Copy, Debug)]
 struct Instance {
+    /// Whose turn it is; none if it is nobody's for want of a sum.
+    turn: Option<u32>,
     /// Packets in it.
     count: u8,
     /// Fires at this many.
     size: u8,
-    /// Nodes its repair goes to; 0 makes none.
-    targets: u32,
     sum: Option<SumSlot>,
     begun_us: u64,
     /// Smoothed length of its symbols, and whether its last repair was a digest, if that is to be chosen.
@@ -96,14 +110,20 @@ pub struct Bins {
     config: BinsConfig,
     regions: Regions,
     plan: Plan,
-    /// Of each bin, which instance the next packet enters.
+    lanes: Lanes,
+    /// Of each turn, how many packets its bins got, smoothed; 0 before the first.
+    filling: Box<[f64]>,
+    /// Of each level of all regions, how many packets came lately whose groups enter it and none beyond it.
+    seen: Box<[u32]>,
+    /// Of each lane, which instance the next packet meets.
     cursors: Box<[u16]>,
-    /// Of each bin, `stagger` instances.
+    /// Of each lane, `stagger` instances, and their gates.
     instances: Box<[Instance]>,
+    gates: Box<[Gate]>,
     /// Of each instance, room for r names.
     names: Box<[Name]>,
-    /// Of each instance, how many nodes of each region that its bin feeds.
-    drawn: Box<[u16]>,
+    /// Of each of the staggered instances, the members of all regions; those in the slots of a lane get its repairs.
+    members: Box<[NodeId]>,
     sums: Sums,
     /// The instances that will make a repair and are not empty, the longest begun first.
     begun: Ends,
@@ -111,7 +131,6 @@ pub struct Bins {
     /// Latest time seen: a clock that steps back must not disturb the order of the deadlines.
     now_us: u64,
     conditions: Conditions,
-    targets: Vec<NodeId>,
     counts: BinsCounts,
 }
 
@@ -127,16 +146,13 @@ impl Bins {
         rng: &mut impl Rng,
     ) -> Result<Self, BinsConfigError> {
         config.check()?;
+        let lanes = Lanes::new(&regions, &plan);
         let stagger = usize::from(config.stagger);
-        let instances = plan.len() * stagger;
-        let feeds = |bin: BinIndex| plan.feeds(bin).len();
-        let targets_max =
-            plan.iter().map(|bin| plan.feeds(bin).iter().map(|feed| feed.mean.ceil() as usize).sum());
-        let targets_max: usize = targets_max.max().unwrap_or(0);
-        let empty = Instance {
+        let count = lanes.len() * stagger;
+        let instance = Instance {
+            turn: None,
             count: 0,
             size: config.r,
-            targets: 0,
             sum: None,
             begun_us: 0,
             length: 0,
@@ -144,32 +160,32 @@ impl Bins {
         };
         let nameless = Name { sender: NodeId(0), group: GroupTag(0), seq: 0 };
         let sums = match config.content {
-            Content::Xor | Content::Auto => config.sums_max.min(instances),
+            Content::Xor | Content::Auto => config.sums_max.min(count),
             Content::Names => 0,
         };
+        let members: Vec<NodeId> =
+            regions.iter().flat_map(|region| regions.members(region)).copied().collect();
         let mut bins = Self {
-            cursors: vec![0; plan.len()].into_boxed_slice(),
-            instances: vec![empty; instances].into_boxed_slice(),
-            names: vec![nameless; instances * usize::from(config.r)].into_boxed_slice(),
-            drawn: vec![0; plan.iter().map(feeds).sum::<usize>() * stagger].into_boxed_slice(),
+            filling: vec![0.0; lanes.turns()].into_boxed_slice(),
+            // As if each group had sent one.
+            seen: lanes.groups().into(),
+            cursors: vec![0; lanes.len()].into_boxed_slice(),
+            instances: vec![instance; count].into_boxed_slice(),
+            gates: vec![Gate { level: QUIET, ticks: 0, last: 0 }; count].into_boxed_slice(),
+            names: vec![nameless; count * usize::from(config.r)].into_boxed_slice(),
+            members: members.repeat(stagger).into_boxed_slice(),
             sums: Sums::new(sums, config.symbol_max),
             begun: Ends::EMPTY,
-            begun_links: Links::new(instances),
+            begun_links: Links::new(count),
             now_us: 0,
             conditions: Conditions::default(),
-            targets: Vec::with_capacity(targets_max),
             counts: BinsCounts::default(),
+            lanes,
             config,
             regions,
             plan,
         };
-        for bin in bins.plan.iter() {
-            for at in bins.instances_of(bin) {
-                bins.draw(bin, at, rng);
-                // Neighbours receive the same packets. Bins that all began together would make the same repairs.
-                bins.instances[at].size = 1 + chance::below(rng, usize::from(bins.config.r)) as u8;
-            }
-        }
+        (0..count).for_each(|at| bins.start(at, rng));
         Ok(bins)
     }
 
@@ -197,20 +213,21 @@ impl Bins {
         }
         self.now_us = self.now_us.max(now_us);
         self.counts.packets += 1;
-        for place in self.plan.bin_range(group) {
-            let bin = self.plan.bin_at(place);
-            let at = self.next_instance(bin);
-            // Most instances make no repair: at a thousand groups a packet meets some sixty of them.
-            if self.instances[at].targets == 0 && self.pass(bin, at, rng) {
-                continue;
-            }
-            if self.instances[at].count == 0 && !self.begin(at, length) {
-                self.pass(bin, at, rng);
-                continue;
-            }
-            self.add(at, name, symbol);
-            if self.instances[at].count == self.instances[at].size {
-                self.fire(bin, at, rng, emit);
+        for place in self.lanes.entry_range(group) {
+            let entry = self.lanes.entry(place);
+            self.seen[entry.last_level as usize] += 1;
+            for lane in entry.first_lane..entry.first_lane + entry.lanes {
+                let at = self.next_instance(lane as usize);
+                let gate = &mut self.gates[at];
+                gate.ticks = gate.ticks.saturating_add(1);
+                if entry.levels >= gate.level && (self.instances[at].count > 0 || self.begin(at, length)) {
+                    self.add(at, name, symbol);
+                    if self.instances[at].count == self.instances[at].size {
+                        self.fire(at, rng, emit);
+                    }
+                } else if self.gates[at].ticks >= self.gates[at].last {
+                    self.end_turn(at, rng, emit);
+                }
             }
         }
         Ok(())
@@ -274,55 +291,35 @@ impl Bins {
 
     /// Memory held for this view, the regions and the plan aside.
     pub fn memory_bytes(&self) -> usize {
-        let instances = self.instances.len() * (size_of::<Instance>() + 2 * size_of::<u32>());
-        let rest = size_of_val(&*self.cursors) + size_of_val(&*self.names) + size_of_val(&*self.drawn);
-        instances + rest + self.sums.memory_bytes()
+        let instances =
+            self.instances.len() * (size_of::<Instance>() + size_of::<Gate>() + 2 * size_of::<u32>());
+        let rest = size_of_val(&*self.cursors) + size_of_val(&*self.names) + size_of_val(&*self.members);
+        instances
+            + rest
+            + size_of_val(&*self.filling)
+            + size_of_val(&*self.seen)
+            + self.lanes.memory_bytes()
+            + self.sums.memory_bytes()
     }
 
-    fn instances_of(&self, bin: BinIndex) -> std::ops::Range<usize> {
-        let stagger = usize::from(self.config.stagger);
-        bin.at() * stagger..(bin.at() + 1) * stagger
+    /// How many lanes there are, each with a bin in the making or a pause.
+    pub fn lanes(&self) -> usize {
+        self.lanes.len()
     }
 
     /// Instances are fed in turn (Ricochet §4.2.2).
-    fn next_instance(&mut self, bin: BinIndex) -> usize {
+    #[inline]
+    fn next_instance(&mut self, lane: usize) -> usize {
         if self.config.stagger == 1 {
-            return bin.at();
+            return lane;
         }
-        let cursor = &mut self.cursors[bin.at()];
-        let at = bin.at() * usize::from(self.config.stagger) + usize::from(*cursor);
+        let cursor = &mut self.cursors[lane];
+        let at = lane * usize::from(self.config.stagger) + usize::from(*cursor);
         *cursor = if *cursor + 1 == self.config.stagger { 0 } else { *cursor + 1 };
         at
     }
 
-    /// Counts a packet in an instance that makes no repair, and closes it when it is full; false if it had to be
-    /// closed before, and its new draw makes a repair with this packet.
-    ///
-    /// It must close as early as one that makes a repair would have: else, where packets come slowly, more of them
-    /// would find it open than their share, and get fewer repairs than c.
-    #[inline]
-    fn pass(&mut self, bin: BinIndex, at: usize, rng: &mut impl Rng) -> bool {
-        let instance = &mut self.instances[at];
-        if let Some(max_delay_us) = self.config.max_delay_us {
-            if instance.count == 0 {
-                instance.begun_us = self.now_us;
-            } else if self.now_us - instance.begun_us >= max_delay_us {
-                self.restart(bin, at, rng);
-                if self.instances[at].targets > 0 {
-                    return false;
-                }
-                self.instances[at].begun_us = self.now_us;
-            }
-        }
-        let instance = &mut self.instances[at];
-        instance.count += 1;
-        if instance.count == instance.size {
-            self.restart(bin, at, rng);
-        }
-        true
-    }
-
-    /// Opens an instance that makes a repair; false if there is no room for its sum, and it makes none after all.
+    /// Begins a bin; false if there is no room for its sum, and the turn passes without a repair.
     fn begin(&mut self, at: usize, length: usize) -> bool {
         let instance = &mut self.instances[at];
         instance.begun_us = self.now_us;
@@ -341,7 +338,9 @@ impl Bins {
         if sums {
             instance.sum = self.sums.take();
             if instance.sum.is_none() {
-                instance.targets = 0;
+                instance.turn = None;
+                let gate = &mut self.gates[at];
+                (gate.level, gate.last) = (QUIET, gate.ticks.saturating_add(u32::from(self.config.r) - 1));
                 self.counts.skipped += 1;
                 return false;
             }
@@ -363,55 +362,41 @@ impl Bins {
     fn fire_oldest(&mut self, rng: &mut impl Rng, emit: &mut impl FnMut(Outgoing<'_>)) {
         let Some(at) = self.begun.first() else { return };
         self.counts.early += 1;
-        self.fire(BinIndex::new(at / usize::from(self.config.stagger)), at, rng, emit);
+        self.fire(at, rng, emit);
     }
 
-    fn fire(&mut self, bin: BinIndex, at: usize, rng: &mut impl Rng, emit: &mut impl FnMut(Outgoing<'_>)) {
-        self.targets.clear();
-        let drawn = self.drawn_range(bin, at);
-        for (feed, &count) in self.plan.feeds(bin).iter().zip(&self.drawn[drawn]) {
-            choose_targets(rng, &self.regions, feed.region, u32::from(count), &mut self.targets);
+    /// Emits a bin that is full or at its deadline, which ends the turn.
+    fn fire(&mut self, at: usize, rng: &mut impl Rng, emit: &mut impl FnMut(Outgoing<'_>)) {
+        let Instance { turn, count, size, .. } = self.instances[at];
+        self.empty(at, emit);
+        // The first bin of an instance is smaller than those that follow.
+        if let Some(turn) = turn
+            && size == self.config.r
+        {
+            self.measure(turn as usize, f64::from(count));
         }
+        self.next_turn(at, rng);
+    }
+
+    /// Emits what a bin holds.
+    fn empty(&mut self, at: usize, emit: &mut impl FnMut(Outgoing<'_>)) {
+        let slots = self.slots(at);
         let instance = &mut self.instances[at];
+        let turn = instance.turn.expect("a bin is only filled in somebody's turn");
+        let targets = &self.members[slots][..self.lanes.turn(turn as usize).targets as usize];
         let sum = instance.sum.take();
         self.counts.repairs += 1;
-        self.counts.sent += self.targets.len() as u64;
+        self.counts.sent += targets.len() as u64;
         emit(Outgoing {
             names: &self.names[at * usize::from(self.config.r)..][..usize::from(instance.count)],
             symbol: sum.map(|sum| self.sums.symbol(sum)),
-            targets: &self.targets,
+            targets,
         });
+        instance.count = 0;
         if let Some(sum) = sum {
             self.sums.give_back(sum);
         }
         self.begun_links.remove(&mut self.begun, at);
-        self.restart(bin, at, rng);
-    }
-
-    fn restart(&mut self, bin: BinIndex, at: usize, rng: &mut impl Rng) {
-        self.instances[at].count = 0;
-        self.instances[at].size = self.config.r;
-        self.draw(bin, at, rng);
-    }
-
-    /// Draws, before an instance gets its first packet, how many nodes its repair will go to (Ricochet §4.2.5).
-    fn draw(&mut self, bin: BinIndex, at: usize, rng: &mut impl Rng) {
-        let drawn = self.drawn_range(bin, at);
-        let mut targets = 0;
-        for (feed, count) in self.plan.feeds(bin).iter().zip(&mut self.drawn[drawn]) {
-            let nodes = feed.draw(rng);
-            *count = nodes as u16;
-            targets += nodes;
-        }
-        self.instances[at].targets = targets;
-    }
-
-    /// Where the draws of an instance lie: those of a bin's instances one after the other.
-    fn drawn_range(&self, bin: BinIndex, at: usize) -> std::ops::Range<usize> {
-        let stagger = usize::from(self.config.stagger);
-        let feeds = self.plan.feed_range(bin);
-        let start = feeds.start * stagger + (at % stagger) * feeds.len();
-        start..start + feeds.len()
     }
 }
 

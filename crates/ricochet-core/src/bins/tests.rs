@@ -5,6 +5,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
 
 use super::*;
+use crate::chance;
 use crate::groups::{GroupConfig, Groups};
 use crate::ids::GroupId;
 use crate::view::{Member, View};
@@ -39,9 +40,12 @@ impl Bench {
         );
         let (groups, mut of_node) = (groups.unwrap(), vec![Vec::new(); nodes as usize]);
         for (group, &size) in sizes.iter().enumerate() {
-            let mut members = Vec::new();
-            chance::choose(&mut rng, &(0..nodes as usize).collect::<Vec<_>>(), size, &mut members);
-            members.into_iter().for_each(|node| of_node[node].push(GroupId(group as u64)));
+            let mut members: Vec<usize> = (0..nodes as usize).collect();
+            for at in 0..size.min(members.len()) {
+                let other = at + chance::below(&mut rng, members.len() - at);
+                members.swap(at, other);
+                of_node[members[at]].push(GroupId(group as u64));
+            }
         }
         let members = of_node.into_iter().enumerate();
         let view = View::new(members.map(|(node, groups)| Member::new(NodeId(node as u32 + 1), groups)));
@@ -139,23 +143,80 @@ fn every_packet_enters_c_repairs_on_average_and_costs_at_most_c_additions() {
     assert!((sent - mean_c / 8.0).abs() < 0.02, "{sent} repairs for each packet");
 }
 
-#[test]
-fn the_average_holds_where_deadlines_close_the_bins() {
-    let mut bench = Bench::new(BinsConfig { max_delay_us: Some(5_000), ..config(8) }, 2, 24, &SIZES);
+/// The average by group where deadlines close most bins.
+fn closed_early(seed: u64, next: impl Fn(&mut ChaCha8Rng, usize) -> usize) -> BTreeMap<usize, f64> {
+    let mut bench = Bench::new(BinsConfig { max_delay_us: Some(5_000), ..config(8) }, seed, 24, &SIZES);
     let (mut packets, mut now_us) = (BTreeMap::new(), 0);
-    for round in 0..60_000u64 {
-        let group = (round * 7 % SIZES.len() as u64) as usize;
+    for round in 0..60_000 {
+        let group = next(&mut bench.rng, round);
         *packets.entry(group).or_default() += 1;
-        now_us += round * 7_919 % 4_000;
+        now_us += round as u64 * 7_919 % 4_000;
         bench.fire_due(now_us);
         bench.push(now_us, group, b"payload");
     }
-    let averages = bench.repairs_per_packet(&packets);
-    for (group, &size) in SIZES.iter().enumerate() {
-        let average = averages.get(&group).copied().unwrap_or(0.0);
-        assert!((average - expected(size)).abs() < 0.2, "group {group} of {size}: {average}");
-    }
     assert!(bench.bins.counts().early * 2 > bench.bins.counts().repairs, "most bins were closed early");
+    bench.repairs_per_packet(&packets)
+}
+
+#[test]
+fn the_average_holds_where_deadlines_close_the_bins() {
+    let averages = closed_early(2, |rng, _| chance::below(rng, SIZES.len()));
+    // A turn begins with a packet of its level: who always follows that one finds it open more often than others.
+    let of_a_cycle = closed_early(2, |_, round| round * 7 % SIZES.len());
+    for (group, &size) in SIZES.iter().enumerate().filter(|(_, size)| **size > 0) {
+        let (average, of_a_cycle) = (averages[&group], of_a_cycle[&group]);
+        assert!((average - expected(size)).abs() < 0.2, "group {group} of {size}: {average}");
+        assert!((of_a_cycle - expected(size)).abs() < 0.5, "group {group} of {size}: {of_a_cycle}");
+    }
+}
+
+#[test]
+fn a_node_gets_a_packet_at_most_once_and_as_often_as_its_group_wants() {
+    let mut bench = Bench::new(config(8), 8, 24, &SIZES);
+    let (mut packets, rounds) = (BTreeMap::<usize, u32>::new(), 200_000);
+    for _ in 0..rounds {
+        // Groups differ in how busy they are, by a factor of twelve.
+        let group = chance::below(&mut bench.rng, SIZES.len());
+        let group = chance::below(&mut bench.rng, group + 1);
+        *packets.entry(group).or_default() += 1;
+        bench.push(0, group, b"payload");
+    }
+    let mut got = BTreeMap::<(usize, NodeId), Vec<u32>>::new();
+    for kept in &bench.kept {
+        for &target in &kept.targets {
+            for name in &kept.names {
+                got.entry((name.group.0 as usize, target)).or_default().push(name.seq);
+            }
+        }
+    }
+    let (mut twice, mut all) = (0, 0);
+    for ((group, node), seqs) in &mut got {
+        seqs.sort_unstable();
+        let copies = seqs.len();
+        seqs.dedup();
+        twice += copies - seqs.len();
+        all += copies;
+        let wanted = expected(SIZES[*group]) / SIZES[*group] as f64;
+        let share = copies as f64 / f64::from(packets[group]);
+        assert!((share - wanted).abs() < 0.06, "group {group}, {node}: {share} instead of {wanted}");
+    }
+    assert_eq!(got.len(), SIZES.iter().sum::<usize>());
+    // Only where one lane's last packet is another's first, and the nodes change places between the two.
+    assert!(twice * 500 < all, "{twice} of {all} came to a node twice");
+}
+
+#[test]
+fn groups_that_fall_silent_keep_no_lane_from_the_others() {
+    // Two groups of one neighbour and of nine: the former alone has most of the levels of their common region.
+    let mut bench = Bench::new(config(8), 9, 9, &[9, 1]);
+    let mut packets = BTreeMap::new();
+    for round in 0..40_000 {
+        let group = usize::from(round < 10_000 && round % 2 == 0);
+        *packets.entry(group).or_default() += 1;
+        bench.push(0, group, b"x");
+    }
+    let averages = bench.repairs_per_packet(&packets);
+    assert!((averages[&0] - 5.0).abs() < 0.1 && (averages[&1] - 1.0).abs() < 0.05, "{averages:?}");
 }
 
 #[test]

@@ -1,12 +1,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::SeedableRng as _;
 
 use super::*;
 use crate::groups::GroupConfig;
-use crate::ids::GroupId;
+use crate::ids::{GroupId, NodeId};
 use crate::view::{Member, View};
 
 /// What the tests look at: for each bin, by the names of its groups, what it takes of each region, named likewise.
@@ -24,15 +22,27 @@ fn plan(c: &BTreeMap<u64, u8>, nodes: &[BTreeSet<u64>]) -> (Groups, Regions, Pla
     (groups, regions, plan)
 }
 
+/// The groups that enter a level of a region.
+fn entering(groups: &Groups, plan: &Plan, region: RegionIndex, level: usize) -> Vec<GroupIndex> {
+    let enters = |share: &&Share| share.region == region && share.levels as usize > level;
+    groups
+        .iter()
+        .map(|(index, _)| index)
+        .filter(|&index| plan.shares(index).iter().any(|s| enters(&s)))
+        .collect()
+}
+
 fn named(groups: &Groups, regions: &Regions, plan: &Plan) -> Named {
     let names = |set: &[GroupIndex]| set.iter().map(|&group| groups.id(group).0).collect::<Vec<_>>();
-    plan.iter()
-        .map(|bin| {
-            let feeds =
-                plan.feeds(bin).iter().map(|feed| (names(regions.groups(feed.region)), feed.mean)).collect();
-            (names(plan.groups(bin)), feeds)
-        })
-        .collect()
+    let mut named = Named::new();
+    for region in regions.iter() {
+        for (level, &mean) in plan.levels(region).iter().enumerate() {
+            let bin = names(&entering(groups, plan, region, level));
+            let before = named.entry(bin).or_default().insert(names(regions.groups(region)), mean);
+            assert_eq!(before, None, "each level of a region has groups of its own");
+        }
+    }
+    named
 }
 
 /// Ricochet Fig. 7: c of A, B, C is 5, 4, 3, and "the repair bin for ab selects 0.4 targets from region ab and 0.8
@@ -74,8 +84,8 @@ fn a_group_of_one_rate_and_size_needs_one_bin_for_each_region() {
     // All want the same of a region of one node, 5/9: there is nothing left for remainders.
     let nodes: Vec<BTreeSet<u64>> = (0..9).map(|_| (0..100).collect()).collect();
     let (_, regions, plan) = plan(&(0..100).map(|id| (id, 5)).collect(), &nodes);
-    assert_eq!((regions.len(), plan.len()), (1, 1));
-    assert_eq!(plan.feeds(BinIndex::new(0)), [Feed { region: RegionIndex::new(0), mean: 5.0 }]);
+    assert_eq!(regions.len(), 1);
+    assert_eq!(plan.levels(RegionIndex::new(0)), [5.0]);
 }
 
 fn groupings() -> impl Strategy<Value = (BTreeMap<u64, u8>, Vec<BTreeSet<u64>>)> {
@@ -90,13 +100,13 @@ proptest! {
     fn each_packet_reaches_c_targets_and_no_region_more_than_it_has((c, nodes) in groupings()) {
         let (groups, regions, plan) = plan(&c, &nodes);
         for (index, group) in groups.iter() {
-            let mut of_region: BTreeMap<RegionIndex, f64> = BTreeMap::new();
-            for &bin in plan.bins(index) {
-                prop_assert!(plan.groups(bin).contains(&index));
-                for feed in plan.feeds(bin) {
-                    *of_region.entry(feed.region).or_default() += feed.mean;
-                }
-            }
+            let of_region: BTreeMap<RegionIndex, f64> = plan
+                .shares(index)
+                .iter()
+                .map(|share| (share.region, plan.levels(share.region)[..share.levels as usize].iter().sum()))
+                .collect();
+            prop_assert_eq!(of_region.len(), plan.shares(index).len(), "each region once");
+            prop_assert!(of_region.keys().all(|&region| regions.groups(region).contains(&index)));
             let size = regions.group_size(index);
             for (&region, &mean) in &of_region {
                 let members = regions.members(region).len();
@@ -106,31 +116,12 @@ proptest! {
             let total: f64 = of_region.values().sum();
             prop_assert!((total - usize::from(group.c).min(size) as f64).abs() < 1e-9, "{} of {}", total, group.c);
         }
-        for bin in plan.iter() {
-            prop_assert!(!plan.feeds(bin).is_empty());
-            let mut fed = BTreeSet::new();
-            for feed in plan.feeds(bin) {
-                let wanted = regions.groups(feed.region);
-                prop_assert!(plan.groups(bin).iter().all(|group| wanted.contains(group)), "nobody gets what it is not in");
-                prop_assert!(feed.mean > 0.0 && feed.mean <= regions.members(feed.region).len() as f64);
-                prop_assert!(fed.insert(feed.region), "each region once");
-            }
-            let inverse = |group: &GroupIndex| plan.bins(*group).contains(&bin);
-            prop_assert!(plan.groups(bin).iter().all(inverse));
-        }
-    }
-
-    #[test]
-    fn drawn_targets_are_distinct_members_and_as_many_as_drawn((c, nodes) in groupings(), seed: u64) {
-        let (_, regions, plan) = plan(&c, &nodes);
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        for feed in plan.iter().flat_map(|bin| plan.feeds(bin)) {
-            let count = feed.draw(&mut rng);
-            let mut targets = Vec::new();
-            choose_targets(&mut rng, &regions, feed.region, count, &mut targets);
-            prop_assert_eq!(targets.len(), count as usize);
-            prop_assert!(targets.iter().all(|target| regions.members(feed.region).contains(target)));
-            prop_assert_eq!(targets.iter().collect::<BTreeSet<_>>().len(), targets.len());
+        for region in regions.iter() {
+            let levels = plan.levels(region);
+            prop_assert!(levels.iter().all(|&mean| mean > 0.0));
+            let sets: Vec<_> = (0..levels.len()).map(|level| entering(&groups, &plan, region, level).len()).collect();
+            prop_assert!(sets.windows(2).all(|pair| pair[0] > pair[1]), "each level takes fewer groups: {:?}", sets);
+            prop_assert!(sets.last().is_none_or(|&last| last > 0));
         }
     }
 }
