@@ -4,7 +4,7 @@
 //! packets of a bin lie i apart. A bin that holds r packets fires: the XOR of its packets leaves as a repair. Low
 //! interleaves mend single losses quickly, high ones mend bursts of up to i packets later.
 
-use crate::gf256;
+use crate::{gf256, symbol_length};
 use thiserror::Error;
 
 /// Most packets in a repair.
@@ -157,7 +157,7 @@ pub struct Repair<'a, N> {
     pub payload: &'a [u8],
 }
 
-/// A symbol was longer than [`LayeredConfig::symbol_max`] and entered no bin.
+/// A symbol was longer than the configuration's `symbol_max` and entered nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("symbol: expected at most {symbol_max} bytes, saw {length}")]
 pub struct SymbolTooLong {
@@ -271,10 +271,7 @@ impl<N: Copy> LayeredEncoder<N> {
         symbol: &[&[u8]],
         emit: &mut impl FnMut(Repair<'_, N>),
     ) -> Result<(), SymbolTooLong> {
-        let length = symbol.iter().map(|piece| piece.len()).sum();
-        if length > self.symbol_max {
-            return Err(SymbolTooLong { length, symbol_max: self.symbol_max });
-        }
+        let length = symbol_length(symbol, self.symbol_max)?;
         self.now_us = self.now_us.max(now_us);
         for layer in 0..self.layers.len() {
             let bin = self.next_bin(layer);

@@ -7,6 +7,9 @@
 //! | item | what it is |
 //! |---|---|
 //! | [`LayeredEncoder`] | the schedule of Maelstrom §4.3: XORs of r packets, i apart, for each interleave i |
+//! | [`ReedSolomonEncoder`] | the schedule that Maelstrom §4.4 compares with: blocks, any r of r + c are enough |
+//! | [`SlidingEncoder`] | the schedule of RFC 8681: random sums of the last packets |
+//! | [`Code`], [`Encoder`] | any of these |
 //! | [`Decoder`] | the one decoder, for any schedule |
 //! | [`SymbolRing`] | bounded store of the last symbols, for the owner of a decoder |
 //! | [`analysis`], [`simulate`](mod@simulate) | what a code recovers, by formula and by trial |
@@ -17,18 +20,34 @@
 #![deny(unsafe_code)]
 
 pub mod analysis;
+mod code;
 mod decoder;
 pub mod gf256;
 mod layered;
+mod rate;
+mod reed_solomon;
 mod ring;
 pub mod simulate;
+mod sliding;
+mod tinymt32;
 
+pub use code::{Code, CodeError, CodedRepair, Encoder};
 pub use decoder::{Decoder, DecoderConfig, DecoderConfigError, DecoderCounters, Outcome, Refusal, Window};
 pub use layered::{
     ConfigError, DEADLINE_US_MAX, INTERLEAVE_MAX, LAYERS_MAX, LayeredConfig, LayeredEncoder, MEMORY_MAX,
     R_MAX, Repair, SYMBOL_MAX, Sending, SymbolTooLong, first_size,
 };
+pub use rate::{RATE_MAX, RateError, RepairRate};
+pub use reed_solomon::{
+    BLOCK_C_MAX, BLOCK_R_MAX, ReedSolomonConfig, ReedSolomonConfigError, ReedSolomonEncoder,
+    ReedSolomonRepair, cauchy,
+};
 pub use ring::{SymbolHandle, SymbolRing};
+pub use sliding::{
+    DENSITY_FULL, SlidingConfig, SlidingConfigError, SlidingEncoder, SlidingRepair, WINDOW_MAX,
+    coding_coefficients,
+};
+pub use tinymt32::TinyMt32;
 
 /// Names a symbol by its position in the stream of source packets.
 ///
@@ -50,4 +69,10 @@ impl Term {
     pub const fn xor(id: SymbolId) -> Self {
         Self { id, coefficient: 1 }
     }
+}
+
+/// The length of a symbol given in pieces, if it is not too long.
+fn symbol_length(symbol: &[&[u8]], symbol_max: usize) -> Result<usize, SymbolTooLong> {
+    let length = symbol.iter().map(|piece| piece.len()).sum();
+    if length > symbol_max { Err(SymbolTooLong { length, symbol_max }) } else { Ok(length) }
 }

@@ -1,28 +1,30 @@
-//! What a layered code recovers, and how late, from a given sequence of losses.
+//! What a code recovers, and how late, from a given sequence of losses.
 //!
-//! Runs the real encoder and decoder over symbols of a few bytes. Nothing is random and there is no clock: the caller
-//! says what is lost, and time is counted in source packets.
+//! Runs the real encoder and decoder over symbols of a few bytes. Nothing is random, and time is counted in source
+//! packets: the caller says what is lost. For what coding costs, the caller lends a clock and says how long a symbol is.
 
-use crate::{
-    ConfigError, Decoder, DecoderConfig, LayeredConfig, LayeredEncoder, Repair, SymbolId, Term, Window,
-};
+use crate::{Code, CodeError, CodedRepair, Decoder, DecoderConfig, Encoder, SymbolId, Term, Window};
 
 /// What to simulate.
 #[derive(Debug, Clone)]
 pub struct Simulation {
     /// The code. Its deadline and `symbol_max` do not matter here.
-    pub code: LayeredConfig,
+    pub code: Code,
     /// Source packets whose fate is reported. As many as the window holds follow them, so that the last have
     /// their chance too.
     pub packets: u64,
     /// Source packets the receiver keeps, and for how many it waits for a lost one.
     pub window: usize,
+    /// Bytes in a symbol, at least 8; 8 is enough for what is recovered and how late.
+    pub symbol: usize,
+    /// Nanoseconds since whenever, to measure what encoding and decoding cost.
+    pub clock: Option<fn() -> u64>,
 }
 
 impl Default for Simulation {
-    /// The default code over 100,000 packets, with the paper's window of 1,024 (Maelstrom §4.7).
+    /// The default code over 100,000 packets, with the paper's window of 1,024 (Maelstrom §4.7), without clock.
     fn default() -> Self {
-        Self { code: LayeredConfig::default(), packets: 100_000, window: 1_024 }
+        Self { code: Code::default(), packets: 100_000, window: 1_024, symbol: SYMBOL_MIN, clock: None }
     }
 }
 
@@ -31,12 +33,12 @@ impl Default for Simulation {
 pub enum Packet {
     /// A source packet.
     Source(SymbolId),
-    /// A repair packet of the layer at this position of the configuration.
+    /// A repair packet: of this layer of a layered code, this row of a block; 0 for a sliding window.
     Repair(usize),
 }
 
 /// What became of the packets.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
     /// Source packets sent.
     pub sent: u64,
@@ -48,6 +50,12 @@ pub struct Report {
     pub repairs_sent: u64,
     /// Of those, lost.
     pub repairs_lost: u64,
+    /// Source packets sent, also those after the last reported one.
+    pub sources_sent: u64,
+    /// Nanoseconds spent in the encoder for all source packets sent, if there is a clock.
+    pub encode_ns: u64,
+    /// Nanoseconds spent in the decoder for all that arrived, if there is a clock.
+    pub decode_ns: u64,
     /// Recovered symbols whose bytes were wrong. Anything but 0 is a fault of the codec.
     pub wrong: u64,
     /// `delays[d]` packets were recovered when the sender had sent d more source packets.
@@ -58,6 +66,31 @@ impl Report {
     /// The share of lost packets that was recovered, 1 if none was lost.
     pub fn recovered_share(&self) -> f64 {
         if self.lost == 0 { 1.0 } else { self.recovered as f64 / self.lost as f64 }
+    }
+
+    /// The share of packets that was lost and not recovered.
+    pub fn residual_loss(&self) -> f64 {
+        (self.lost - self.recovered) as f64 / self.sent.max(1) as f64
+    }
+
+    /// Repairs sent for each source packet.
+    pub fn overhead(&self) -> f64 {
+        self.repairs_sent as f64 / self.sources_sent.max(1) as f64
+    }
+
+    /// Adds what another run of the same simulation had.
+    pub fn add(&mut self, other: &Self) {
+        self.sent += other.sent;
+        self.lost += other.lost;
+        self.recovered += other.recovered;
+        self.repairs_sent += other.repairs_sent;
+        self.repairs_lost += other.repairs_lost;
+        self.sources_sent += other.sources_sent;
+        self.encode_ns += other.encode_ns;
+        self.decode_ns += other.decode_ns;
+        self.wrong += other.wrong;
+        self.delays.resize(self.delays.len().max(other.delays.len()), 0);
+        self.delays.iter_mut().zip(&other.delays).for_each(|(sum, count)| *sum += count);
     }
 
     /// The mean delay of recovered packets, in source packets; `None` if there are none.
@@ -98,37 +131,37 @@ impl Report {
 /// If the code's configuration has a mistake.
 ///
 /// # Panics
-/// If the window is empty.
-pub fn simulate(
-    simulation: &Simulation,
-    mut lose: impl FnMut(Packet) -> bool,
-) -> Result<Report, ConfigError> {
-    let code = LayeredConfig { symbol_max: SYMBOL, deadline_us: None, ..simulation.code.clone() };
-    let mut encoder = LayeredEncoder::new(&code)?;
+/// If the window is empty, or the symbol shorter than 8 bytes.
+pub fn simulate(simulation: &Simulation, mut lose: impl FnMut(Packet) -> bool) -> Result<Report, CodeError> {
+    assert!(simulation.symbol >= SYMBOL_MIN, "expected symbols of at least {SYMBOL_MIN} bytes");
+    let mut encoder = Encoder::new(&simulation.code.clone().without_clock(simulation.symbol))?;
     let mut receiver = Receiver::new(simulation);
-    let mut report = Report {
-        sent: simulation.packets,
-        lost: 0,
-        recovered: 0,
-        repairs_sent: 0,
-        repairs_lost: 0,
-        wrong: 0,
-        delays: Vec::new(),
-    };
-    for n in 0..simulation.packets + simulation.window as u64 {
+    let sources_sent = simulation.packets + simulation.window as u64;
+    let mut report = Report { sent: simulation.packets, sources_sent, ..Report::default() };
+    let mut bytes = vec![0; simulation.symbol];
+    let clock = simulation.clock.unwrap_or(|| 0);
+    for n in 0..sources_sent {
         let id = SymbolId(n);
         let lost = lose(Packet::Source(id));
         report.lost += u64::from(lost && n < simulation.packets);
-        receiver.source(id, lost);
-        let mut emit = |repair: Repair<'_, SymbolId>| {
+        write_symbol(id, &mut bytes);
+        receiver.source(id, &bytes, lost);
+        let begun = clock();
+        let mut elsewhere = 0;
+        let mut emit = |repair: CodedRepair<'_, SymbolId>| {
+            let left = clock();
             report.repairs_sent += 1;
-            if lose(Packet::Repair(repair.layer)) {
+            if lose(Packet::Repair(repair.row)) {
                 report.repairs_lost += 1;
             } else {
+                let arrived = clock();
                 receiver.repair(&repair);
+                report.decode_ns += clock() - arrived;
             }
+            elsewhere += clock() - left;
         };
-        encoder.push(0, id, &[&symbol(id)], &mut emit).expect("the symbol is as long as announced");
+        encoder.push(0, id, &[&bytes], &mut emit).expect("the symbol is as long as announced");
+        report.encode_ns += clock() - begun - elsewhere;
     }
     let kept = receiver.kept;
     report.recovered = kept.delays.iter().sum();
@@ -137,16 +170,17 @@ pub fn simulate(
     Ok(report)
 }
 
-/// Bytes of a simulated symbol.
-const SYMBOL: usize = 8;
+/// Bytes of the shortest simulated symbol.
+const SYMBOL_MIN: usize = 8;
 
-/// Bytes that no sum of a few others equals by chance.
-fn symbol(id: SymbolId) -> [u8; SYMBOL] {
+/// Bytes that no sum of a few others equals by chance, over and over.
+fn write_symbol(id: SymbolId, bytes: &mut [u8]) {
     // splitmix64
     let mut x = id.0.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    (x ^ (x >> 31)).to_le_bytes()
+    let word = (x ^ (x >> 31)).to_le_bytes();
+    bytes.chunks_mut(SYMBOL_MIN).for_each(|chunk| chunk.copy_from_slice(&word[..chunk.len()]));
 }
 
 struct Receiver {
@@ -162,30 +196,39 @@ impl Receiver {
         let repairs = (simulation.window as f64 * simulation.code.overhead()).ceil() as usize;
         let config = DecoderConfig {
             equations: repairs.clamp(1, 4_096),
-            payload_max: SYMBOL,
-            terms_max: usize::from(simulation.code.r),
+            payload_max: simulation.symbol,
+            terms_max: simulation.code.terms_max(),
         };
         Self { decoder: Decoder::new(config), kept: Kept::new(simulation), terms: Vec::new() }
     }
 
-    fn source(&mut self, id: SymbolId, lost: bool) {
-        let window = self.kept.symbols.len() as u64;
+    fn source(&mut self, id: SymbolId, bytes: &[u8], lost: bool) {
+        let window = self.kept.known.len() as u64;
         self.kept.newest = id.0;
-        self.kept.symbols[(id.0 % window) as usize] = (!lost).then(|| symbol(id));
+        let place = (id.0 % window) as usize;
+        self.kept.known[place] = !lost;
+        if !lost {
+            self.kept.symbol_mut(place).copy_from_slice(bytes);
+        }
         self.decoder.expire_before(SymbolId((id.0 + 1).saturating_sub(window)));
     }
 
-    fn repair(&mut self, repair: &Repair<'_, SymbolId>) {
+    fn repair(&mut self, repair: &CodedRepair<'_, SymbolId>) {
         self.terms.clear();
-        self.terms.extend(repair.names.iter().map(|&id| Term::xor(id)));
+        let pairs = repair.names.iter().zip(repair.coefficients);
+        self.terms.extend(pairs.map(|(&id, &coefficient)| Term { id, coefficient }));
         // What it led to is counted where the symbols go.
         let _ = self.decoder.repair(&mut self.kept, &self.terms, repair.payload);
     }
 }
 
 struct Kept {
-    /// The newest packets, each at its position modulo the window; `None` where it is missing.
-    symbols: Vec<Option<[u8; SYMBOL]>>,
+    /// Whether the newest packets are there, each at its position modulo the window.
+    known: Vec<bool>,
+    /// Their bytes.
+    symbols: Vec<u8>,
+    length: usize,
+    expected: Vec<u8>,
     newest: u64,
     packets: u64,
     delays: Vec<u64>,
@@ -195,7 +238,10 @@ struct Kept {
 impl Kept {
     fn new(simulation: &Simulation) -> Self {
         Self {
-            symbols: vec![None; simulation.window],
+            known: vec![false; simulation.window],
+            symbols: vec![0; simulation.window * simulation.symbol],
+            length: simulation.symbol,
+            expected: vec![0; simulation.symbol],
             newest: 0,
             packets: simulation.packets,
             delays: vec![0; simulation.window],
@@ -204,23 +250,30 @@ impl Kept {
     }
 
     fn place(&self, id: SymbolId) -> Option<usize> {
-        let window = self.symbols.len() as u64;
+        let window = self.known.len() as u64;
         (id.0 <= self.newest && self.newest - id.0 < window).then_some((id.0 % window) as usize)
+    }
+
+    fn symbol_mut(&mut self, place: usize) -> &mut [u8] {
+        &mut self.symbols[place * self.length..][..self.length]
     }
 }
 
 impl Window for Kept {
     fn known(&self, id: SymbolId) -> Option<&[u8]> {
-        self.symbols[self.place(id)?].as_ref().map(|symbol| &symbol[..])
+        let place = self.place(id).filter(|&place| self.known[place])?;
+        Some(&self.symbols[place * self.length..][..self.length])
     }
 
     fn recovered(&mut self, id: SymbolId, bytes: &[u8]) -> bool {
         let Some(place) = self.place(id) else { return false };
-        if bytes != symbol(id) {
+        write_symbol(id, &mut self.expected);
+        if bytes != self.expected {
             self.wrong += 1;
             return false;
         }
-        self.symbols[place] = Some(symbol(id));
+        self.known[place] = true;
+        self.symbol_mut(place).copy_from_slice(bytes);
         if id.0 < self.packets {
             self.delays[(self.newest - id.0) as usize] += 1;
         }

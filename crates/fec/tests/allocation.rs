@@ -5,8 +5,8 @@ mod common;
 
 use common::{Loss, Random};
 use fec::{
-    Decoder, DecoderConfig, LayeredConfig, LayeredEncoder, Sending, SymbolHandle, SymbolId, SymbolRing, Term,
-    Window,
+    Code, CodedRepair, Decoder, DecoderConfig, Encoder, LayeredConfig, LayeredEncoder, ReedSolomonConfig,
+    Sending, SlidingConfig, SymbolHandle, SymbolId, SymbolRing, Term, Window,
 };
 
 fn allocations(work: impl FnOnce()) -> u64 {
@@ -90,4 +90,57 @@ fn coding_does_not_allocate() {
     let counters = decoder.counters();
     assert!(owner.recovered > 100 && counters.stored > 100, "{counters:?}");
     assert!(counters.equations_evicted > 0 && counters.equations_expired > 0, "{counters:?}");
+}
+
+#[test]
+fn no_code_allocates_while_it_runs() {
+    let reed_solomon = ReedSolomonConfig {
+        interleave: 5,
+        sending: Sending::Delayed,
+        symbol_max: 512,
+        ..ReedSolomonConfig::default()
+    };
+    let sliding = SlidingConfig { window: 64, density: 11, symbol_max: 512, ..SlidingConfig::default() };
+    let codes: [Code; 4] = [
+        ReedSolomonConfig { symbol_max: 512, ..ReedSolomonConfig::default() }.into(),
+        reed_solomon.into(),
+        SlidingConfig { density: fec::DENSITY_FULL, ..sliding.clone() }.into(),
+        sliding.into(),
+    ];
+    for code in codes {
+        let mut encoder = Encoder::new(&code).unwrap();
+        let mut decoder = Decoder::new(DecoderConfig { equations: 24, payload_max: 512, terms_max: 64 });
+        let mut owner = Owner::new(512);
+        let (mut loss, mut random) = (Loss::new(0.08, 12, 9), Random(3));
+        let mut terms = Vec::with_capacity(64);
+        let source = [7; 512];
+        fec::gf256::mul_add(&mut [0], 3, &[1]);
+
+        let made = allocations(|| {
+            for n in 0..20_000u64 {
+                let (symbol, id) = (&source[..random.below(513) as usize], SymbolId(n));
+                if !loss.lose() {
+                    owner.keep(id, symbol);
+                    decoder.source(&mut owner, id);
+                }
+                let mut emit = |repair: CodedRepair<'_, SymbolId>| {
+                    if !loss.lose() {
+                        terms.clear();
+                        let pairs = repair.names.iter().zip(repair.coefficients);
+                        terms.extend(pairs.map(|(&id, &coefficient)| Term { id, coefficient }));
+                        let _ = decoder.repair(&mut owner, &terms, repair.payload);
+                    }
+                };
+                // Now and then nothing comes for a while.
+                let now_us = n * 10 + n / 100 * 50_000;
+                encoder.fire_due(now_us, &mut emit);
+                encoder.push(now_us, id, &[symbol], &mut emit).unwrap();
+                decoder.expire_before(SymbolId(n.saturating_sub(400)));
+            }
+            encoder.flush(&mut |_| {});
+        });
+        assert_eq!(made, 0, "{code:?}");
+        let counters = decoder.counters();
+        assert!(owner.recovered > 50 && counters.stored > 100, "{code:?}: {counters:?}");
+    }
 }

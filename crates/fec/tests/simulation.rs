@@ -145,7 +145,7 @@ impl Naive {
 }
 
 fn run(code: &LayeredConfig, packets: u64, mut loss: Loss) -> Report {
-    let simulation = Simulation { code: code.clone(), packets, window: 1_024 };
+    let simulation = Simulation { code: code.clone().into(), packets, ..Simulation::default() };
     let report = simulate(&simulation, |_| loss.lose()).unwrap();
     assert_eq!(report.wrong, 0);
     report
@@ -230,9 +230,9 @@ fn bursty_form_is_a_lower_bound_where_no_repair_is_lost_with_its_packets() {
         let form = analysis::layered_bursty(rate, 8, &interleaves, burst);
         // The form counts bursts in source packets, and losses outside the burst as independent: bursts of sources only.
         let simulation = Simulation {
-            code: layered(8, &interleaves, Sending::Delayed),
+            code: layered(8, &interleaves, Sending::Delayed).into(),
             packets: 1_000_000,
-            window: 1_024,
+            ..Simulation::default()
         };
         let mut loss = Loss::new(rate, burst, 23);
         let report =

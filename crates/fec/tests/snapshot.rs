@@ -33,7 +33,7 @@ fn table() -> String {
         for (percent, burst) in LOSSES {
             let code =
                 LayeredConfig { r, interleaves: interleaves.to_vec(), sending, ..LayeredConfig::default() };
-            let simulation = Simulation { code, packets: 1_000_000, window: 1_024 };
+            let simulation = Simulation { code: code.into(), packets: 1_000_000, ..Simulation::default() };
             let mut loss = Loss::new(percent / 100.0, burst, 1);
             let report = simulate(&simulation, |_| loss.lose()).unwrap();
             assert_eq!(report.wrong, 0);

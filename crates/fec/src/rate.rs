@@ -1,0 +1,189 @@
+//! How many repairs leave for each source packet, exactly.
+
+use std::fmt;
+use std::str::FromStr;
+use thiserror::Error;
+
+/// Most repairs for each source packet.
+pub const RATE_MAX: u32 = 8;
+
+/// Repairs for each source packet, as a fraction: 3 for every 8, 1 for every 8.
+///
+/// Text is a fraction (`3/8`), a decimal (`0.375`) or a percentage (`37.5%`); all are exact.
+///
+/// ```
+/// use fec::RepairRate;
+/// let rate = RepairRate::new(3, 8).unwrap();
+/// assert!(["3/8", "0.375", "37.5%", "6/16"].iter().all(|text| text.parse() == Ok(rate)));
+/// assert_eq!((rate.to_string().as_str(), rate.as_f64()), ("3/8", 0.375));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RepairRate {
+    repairs: u32,
+    sources: u32,
+}
+
+/// What is wrong with a [`RepairRate`].
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum RateError {
+    /// More repairs than [`RATE_MAX`] for each source packet, or no source packets.
+    #[error("rate: expected 0 to {RATE_MAX} repairs for each source packet, saw {0} for {1}")]
+    Range(u32, u32),
+    /// Not a number.
+    #[error("rate: expected a fraction (3/8), a decimal (0.375) or a percentage (37.5%), saw {0:?}")]
+    Text(String),
+}
+
+impl RepairRate {
+    /// Maelstrom's overhead of (8, 3).
+    pub(crate) const THREE_EIGHTHS: Self = Self { repairs: 3, sources: 8 };
+
+    /// `repairs` repairs for every `sources` source packets, in lowest terms.
+    ///
+    /// # Errors
+    /// If that is more than [`RATE_MAX`] for each, or `sources` is 0.
+    pub fn new(repairs: u32, sources: u32) -> Result<Self, RateError> {
+        if sources == 0 || u64::from(repairs) > u64::from(RATE_MAX) * u64::from(sources) {
+            return Err(RateError::Range(repairs, sources));
+        }
+        let (mut divisor, mut rest) = (sources, repairs);
+        while rest != 0 {
+            (divisor, rest) = (rest, divisor % rest);
+        }
+        Ok(Self { repairs: repairs / divisor, sources: sources / divisor })
+    }
+
+    /// Repairs in lowest terms.
+    pub const fn repairs(self) -> u32 {
+        self.repairs
+    }
+
+    /// Source packets in lowest terms, at least 1.
+    pub const fn sources(self) -> u32 {
+        self.sources
+    }
+
+    /// The fraction as a number.
+    pub fn as_f64(self) -> f64 {
+        f64::from(self.repairs) / f64::from(self.sources)
+    }
+}
+
+impl fmt::Display for RepairRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.repairs, self.sources)
+    }
+}
+
+impl FromStr for RepairRate {
+    type Err = RateError;
+
+    fn from_str(text: &str) -> Result<Self, RateError> {
+        let wrong = || RateError::Text(text.to_owned());
+        if let Some((repairs, sources)) = text.split_once('/') {
+            return Self::new(repairs.parse().map_err(|_| wrong())?, sources.parse().map_err(|_| wrong())?);
+        }
+        let (number, percent) = match text.strip_suffix('%') {
+            Some(number) => (number, 100),
+            None => (text, 1),
+        };
+        let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
+        let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        if whole.len() + decimals.len() == 0 || !digits(whole) || !digits(decimals) {
+            return Err(wrong());
+        }
+        // Numerator and denominator fit 32 bits with seven decimals of a percentage.
+        let repairs = format!("{whole}{decimals}").parse().map_err(|_| wrong())?;
+        let sources =
+            10u32.checked_pow(decimals.len() as u32).and_then(|sources| sources.checked_mul(percent));
+        Self::new(repairs, sources.ok_or_else(wrong)?)
+    }
+}
+
+/// Tells at each source packet how many repairs are due, without drift: after n packets at rate a / b, ⌊n · a / b⌋.
+#[derive(Debug, Clone)]
+pub(crate) struct Credit {
+    rate: RepairRate,
+    /// In repairs / `rate.sources`, always less than one repair.
+    saved: u64,
+}
+
+impl Credit {
+    pub(crate) fn new(rate: RepairRate) -> Self {
+        Self { rate, saved: 0 }
+    }
+
+    pub(crate) fn rate(&self) -> RepairRate {
+        self.rate
+    }
+
+    /// Changes the rate; of what was saved less than one part of the new fraction is lost.
+    pub(crate) fn set_rate(&mut self, rate: RepairRate) {
+        self.saved = self.saved * u64::from(rate.sources) / u64::from(self.rate.sources);
+        self.rate = rate;
+    }
+
+    /// Counts a source packet; the repairs that are due with it.
+    pub(crate) fn source(&mut self) -> u32 {
+        let sources = u64::from(self.rate.sources);
+        self.saved += u64::from(self.rate.repairs);
+        let due = self.saved / sources;
+        self.saved %= sources;
+        due as u32
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.saved = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn texts_are_exact_fractions() {
+        for (text, repairs, sources) in [
+            ("0", 0, 1),
+            ("1", 1, 1),
+            ("0.1", 1, 10),
+            (".5", 1, 2),
+            ("12.5%", 1, 8),
+            ("7/3", 7, 3),
+            ("100%", 1, 1),
+        ] {
+            let rate: RepairRate = text.parse().unwrap();
+            assert_eq!((rate.repairs(), rate.sources()), (repairs, sources), "{text}");
+        }
+        for text in ["", ".", "%", "-1", "1/0", "9", "a", "1e3", "1/2/3", "0.0000000001", "+1/+2x"] {
+            assert!(text.parse::<RepairRate>().is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn repairs_never_drift(repairs in 0..900u32, sources in 1..1_000u32, packets in 1..5_000u64) {
+            let Ok(rate) = RepairRate::new(repairs, sources) else { return Ok(()) };
+            let mut credit = Credit::new(rate);
+            let due: u64 = (0..packets).map(|_| u64::from(credit.source())).sum();
+            prop_assert_eq!(due, packets * u64::from(repairs) / u64::from(sources));
+        }
+
+        #[test]
+        fn a_change_of_rate_loses_less_than_a_repair(
+            first in 0..100u32, second in 0..100u32, sources in 1..100u32, packets in 1..500u32,
+        ) {
+            let (Ok(first), Ok(second)) = (RepairRate::new(first, sources), RepairRate::new(second, 50)) else {
+                return Ok(());
+            };
+            let mut credit = Credit::new(first);
+            let mut due: u32 = (0..packets).map(|_| credit.source()).sum();
+            credit.set_rate(second);
+            due += (0..packets).map(|_| credit.source()).sum::<u32>();
+            let exact = f64::from(packets) * (first.as_f64() + second.as_f64());
+            prop_assert!((f64::from(due) - exact).abs() < 1.03, "{due} for {exact}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The generator of pseudo-random numbers that sliding window codes agree on (RFC 8682).
+
+/// First parameter of the recursion (RFC 8682 §2.1).
+const MATRIX_1: u32 = 0x8f70_11ee;
+/// Second parameter of the recursion.
+const MATRIX_2: u32 = 0xfc78_ff1f;
+/// Parameter of the tempering.
+const TEMPERING: u32 = 0x3793_fdff;
+/// Rounds that spread the seed over the state, and rounds that are thrown away.
+const ROUNDS: usize = 8;
+
+/// TinyMT32, a Mersenne Twister with 127 bits of state; the same numbers from the same seed in every implementation.
+///
+/// ```
+/// let mut numbers = fec::TinyMt32::new(1);
+/// assert_eq!([numbers.next_u32(), numbers.next_u32()], [2_545_341_989, 981_918_433]); // RFC 8682 §2.2
+/// ```
+#[derive(Debug, Clone)]
+pub struct TinyMt32([u32; 4]);
+
+impl TinyMt32 {
+    /// The generator with this seed; every seed will do, 0 too.
+    pub fn new(seed: u32) -> Self {
+        let mut state = [seed, MATRIX_1, MATRIX_2, TEMPERING];
+        for k in 1..ROUNDS {
+            let before = state[(k - 1) % 4];
+            let mixed = (before ^ (before >> 30)).wrapping_mul(1_812_433_253);
+            state[k % 4] ^= mixed.wrapping_add(k as u32);
+        }
+        let mut generator = Self(state);
+        (0..ROUNDS).for_each(|_| generator.step());
+        generator
+    }
+
+    /// The next 32 random bits.
+    #[inline]
+    pub fn next_u32(&mut self) -> u32 {
+        self.step();
+        let [first, _, third, fourth] = self.0;
+        let sum = first.wrapping_add(third >> 8);
+        let tempering = if sum & 1 == 1 { TEMPERING } else { 0 };
+        fourth ^ sum ^ tempering
+    }
+
+    /// A number below 16 (RFC 8681 §3.5).
+    #[inline]
+    pub fn below_16(&mut self) -> u8 {
+        (self.next_u32() & 0xf) as u8
+    }
+
+    /// A number below 256 (RFC 8681 §3.5).
+    #[inline]
+    pub fn below_256(&mut self) -> u8 {
+        (self.next_u32() & 0xff) as u8
+    }
+
+    #[inline]
+    fn step(&mut self) {
+        let [first, second, third, fourth] = self.0;
+        // The highest bit of the first word is no part of the state.
+        let mut x = (first & 0x7fff_ffff) ^ second ^ third;
+        x ^= x << 1;
+        let y = fourth ^ (fourth >> 1) ^ x;
+        let odd = (y & 1).wrapping_neg();
+        self.0 = [second, third ^ (odd & MATRIX_1), x ^ (y << 10) ^ (odd & MATRIX_2), y];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Seed 1, from RFC 8682 §2.2.
+    const VECTORS: [u32; 50] = [
+        2545341989, 981918433, 3715302833, 2387538352, 3591001365, 3820442102, 2114400566, 2196103051,
+        2783359912, 764534509, 643179475, 1822416315, 881558334, 4207026366, 3690273640, 3240535687,
+        2921447122, 3984931427, 4092394160, 44209675, 2188315343, 2908663843, 1834519336, 3774670961,
+        3019990707, 4065554902, 1239765502, 4035716197, 3412127188, 552822483, 161364450, 353727785,
+        140085994, 149132008, 2547770827, 4064042525, 4078297538, 2057335507, 622384752, 2041665899,
+        2193913817, 1080849512, 33160901, 662956935, 642999063, 3384709977, 1723175122, 3866752252,
+        521822317, 2292524454,
+    ];
+
+    #[test]
+    fn numbers_are_those_of_the_rfc() {
+        let mut generator = TinyMt32::new(1);
+        assert_eq!(VECTORS.map(|_| generator.next_u32()), VECTORS);
+    }
+
+    #[test]
+    fn small_numbers_are_the_low_bits() {
+        let (mut bytes, mut nibbles) = (TinyMt32::new(1), TinyMt32::new(1));
+        for number in VECTORS {
+            assert_eq!(u32::from(bytes.below_256()), number % 256);
+            assert_eq!(u32::from(nibbles.below_16()), number % 16);
+        }
+    }
+
+    #[test]
+    fn no_seed_is_stuck() {
+        for seed in [0, 1, 0x7fff_ffff, u32::MAX] {
+            let mut generator = TinyMt32::new(seed);
+            let numbers: Vec<u32> = (0..8).map(|_| generator.next_u32()).collect();
+            assert!(numbers.windows(2).any(|pair| pair[0] != pair[1]), "{seed}: {numbers:?}");
+        }
+    }
+}

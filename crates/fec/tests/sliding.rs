@@ -1,0 +1,278 @@
+//! The sliding window: its coefficients, when repairs leave, what they recover, and what configurations are refused.
+#![allow(missing_docs)]
+
+mod common;
+
+use common::{Kept, Random};
+use fec::{
+    DENSITY_FULL, Decoder, DecoderConfig, RepairRate, SlidingConfig, SlidingEncoder, SlidingRepair, SymbolId,
+    Term, TinyMt32, WINDOW_MAX, Window, coding_coefficients, gf256,
+};
+use proptest::prelude::*;
+
+#[derive(Debug, Clone, PartialEq)]
+struct Sent {
+    seed: u16,
+    names: Vec<u64>,
+    coefficients: Vec<u8>,
+    payload: Vec<u8>,
+}
+
+struct Sender {
+    encoder: SlidingEncoder<u64>,
+    next: u64,
+}
+
+/// The symbol of a packet; lengths differ.
+fn symbol(n: u64) -> Vec<u8> {
+    (0..1 + n * 5 % 11).map(|k| (n * 73 + k * 29 + n / 7) as u8).collect()
+}
+
+impl Sender {
+    fn new(config: &SlidingConfig) -> Self {
+        Self { encoder: SlidingEncoder::new(config).unwrap(), next: 0 }
+    }
+
+    fn push(&mut self, now_us: u64) -> Vec<Sent> {
+        let (mut sent, symbol) = (Vec::new(), symbol(self.next));
+        let (head, tail) = symbol.split_at(symbol.len() / 3);
+        self.encoder.push(now_us, self.next, &[head, tail], &mut |repair| sent.push(keep(repair))).unwrap();
+        self.next += 1;
+        sent
+    }
+
+    fn many(&mut self, packets: u64) -> Vec<Sent> {
+        (0..packets).flat_map(|_| self.push(0)).collect()
+    }
+
+    fn due(&mut self, now_us: u64) -> Vec<Sent> {
+        let mut sent = Vec::new();
+        self.encoder.fire_due(now_us, &mut |repair| sent.push(keep(repair)));
+        sent
+    }
+}
+
+fn keep(repair: SlidingRepair<'_, u64>) -> Sent {
+    let mut again = vec![0; repair.names.len()];
+    coding_coefficients(repair.seed, repair.density, &mut again);
+    assert_eq!(repair.coefficients, again, "a receiver knows the coefficients by seed, density and count");
+    Sent {
+        seed: repair.seed,
+        names: repair.names.to_vec(),
+        coefficients: repair.coefficients.to_vec(),
+        payload: repair.payload.to_vec(),
+    }
+}
+
+fn rate(repairs: u32, sources: u32) -> RepairRate {
+    RepairRate::new(repairs, sources).unwrap()
+}
+
+fn config(repairs: u32, sources: u32, window: u16) -> SlidingConfig {
+    SlidingConfig {
+        rate: rate(repairs, sources),
+        window,
+        deadline_us: None,
+        symbol_max: 16,
+        ..SlidingConfig::default()
+    }
+}
+
+#[test]
+fn coefficients_at_full_density_are_the_bytes_of_the_generator_without_zeros() {
+    let mut coefficients = [0; 6];
+    coding_coefficients(1, DENSITY_FULL, &mut coefficients);
+    // The low bytes of RFC 8682's published numbers.
+    assert_eq!(
+        coefficients,
+        [2545341989u32, 981918433, 3715302833, 2387538352, 3591001365, 3820442102].map(|n| n as u8)
+    );
+    for seed in 0..200 {
+        let mut coefficients = [0; 600];
+        coding_coefficients(seed, DENSITY_FULL, &mut coefficients);
+        let mut numbers = TinyMt32::new(seed.into());
+        let bytes: Vec<u8> =
+            std::iter::repeat_with(|| numbers.below_256()).filter(|&byte| byte != 0).take(600).collect();
+        assert_eq!(coefficients[..], bytes);
+    }
+}
+
+#[test]
+fn sparse_coefficients_are_drawn_choice_by_choice() {
+    // Low four bits of the published numbers, each followed by a byte where it is at most the threshold:
+    // 5 → 33; 1 → 240; 5 → 246; 6 no; 11 no; 8 no; 13 no; 3 → 59.
+    let mut coefficients = [0; 8];
+    coding_coefficients(1, 5, &mut coefficients);
+    let low = |number: u32| number as u8;
+    let expected = [low(981918433), low(2387538352), low(3820442102), 0, 0, 0, 0, low(1822416315)];
+    assert_eq!(coefficients, expected);
+}
+
+#[test]
+fn the_share_of_coefficients_that_are_not_zero_is_that_of_the_threshold() {
+    for density in 0..=DENSITY_FULL {
+        let mut some = 0;
+        for seed in 0..400 {
+            let mut coefficients = [0; 256];
+            coding_coefficients(seed, density, &mut coefficients);
+            some += coefficients.iter().filter(|&&coefficient| coefficient != 0).count();
+        }
+        let share = some as f64 / (400.0 * 256.0);
+        assert!((share - f64::from(density + 1) / 16.0).abs() < 0.01, "{density}: {share}");
+    }
+}
+
+#[test]
+fn a_repair_is_the_sum_over_the_last_packets() {
+    let mut sender = Sender::new(&SlidingConfig { density: 9, seed: 65_500, ..config(2, 3, 7) });
+    let mut seeds = Vec::new();
+    for n in 0..200u64 {
+        for sent in sender.push(0) {
+            let names: Vec<u64> = (n.saturating_sub(6)..=n).collect();
+            assert_eq!(sent.names, names);
+            let mut sum = vec![0; 16];
+            let mut length = 0;
+            for (&name, &coefficient) in names.iter().zip(&sent.coefficients) {
+                let symbol = symbol(name);
+                gf256::mul_add(&mut sum, coefficient, &symbol);
+                length = length.max(if coefficient == 0 { 0 } else { symbol.len() });
+            }
+            assert_eq!(sent.payload, sum[..length]);
+            seeds.push(sent.seed);
+        }
+    }
+    assert_eq!(seeds.len(), 200 * 2 / 3);
+    assert!(seeds.windows(2).all(|pair| pair[1] == pair[0].wrapping_add(1)), "{seeds:?}");
+}
+
+#[test]
+fn a_sparse_repair_is_never_empty() {
+    let mut sender = Sender::new(&SlidingConfig { density: 0, ..config(1, 1, 1) });
+    let sent = sender.many(500);
+    assert_eq!(sent.len(), 500);
+    assert!(sent.iter().all(|sent| sent.coefficients[0] != 0));
+}
+
+#[test]
+fn the_rate_holds_exactly_and_can_change() {
+    let mut sender = Sender::new(&config(3, 8, 4));
+    assert_eq!(sender.many(8_000).len(), 3_000);
+    sender.encoder.set_rate(rate(1, 8));
+    assert_eq!((sender.many(8_000).len(), sender.encoder.rate()), (1_000, rate(1, 8)));
+    sender.encoder.set_rate(rate(0, 1));
+    assert_eq!(sender.many(1_000).len(), 0);
+    sender.encoder.set_rate(rate(5, 2));
+    assert_eq!(sender.many(1_000).len(), 2_500);
+}
+
+/// Loses what `lost` says and takes what repairs arrive in order; the packets brought back.
+fn recover(sent: &[Sent], packets: u64, lost: &[u64]) -> Vec<u64> {
+    let mut kept = Kept::default();
+    (0..packets).filter(|n| !lost.contains(n)).for_each(|n| drop(kept.0.insert(SymbolId(n), symbol(n))));
+    let mut decoder = Decoder::new(DecoderConfig { equations: 512, payload_max: 16, terms_max: 1_024 });
+    for sent in sent {
+        let terms: Vec<Term> = (sent.names.iter().zip(&sent.coefficients))
+            .map(|(&n, &coefficient)| Term { id: SymbolId(n), coefficient })
+            .collect();
+        let _ = decoder.repair(&mut kept, &terms, &sent.payload);
+    }
+    let back: Vec<u64> = lost.iter().copied().filter(|&n| kept.known(SymbolId(n)).is_some()).collect();
+    for &n in &back {
+        let (known, exact) = (kept.known(SymbolId(n)).unwrap(), symbol(n));
+        assert_eq!(known[..exact.len()], exact);
+    }
+    back
+}
+
+#[test]
+fn as_many_repairs_as_losses_are_enough_but_for_bad_luck() {
+    let mut exact = 0;
+    for seed in 0..1_000u16 {
+        let mut sender = Sender::new(&SlidingConfig { seed: seed * 61, ..config(1, 4, 128) });
+        let sent = sender.many(160);
+        // A burst of 20 and ten repairs of it each; the window holds them all.
+        let lost: Vec<u64> = (60..80).collect();
+        let useful: Vec<Sent> = sent.into_iter().filter(|sent| *sent.names.last().unwrap() >= 79).collect();
+        assert!(useful.len() >= 21);
+        exact += usize::from(recover(&useful[..20], 160, &lost).len() == 20);
+        assert!(recover(&useful[..19], 160, &lost).len() < 20, "19 equations cannot give 20 unknowns");
+        // Two more are as good as certain.
+        assert_eq!(recover(&useful, 160, &lost).len(), 20, "seed {seed}");
+    }
+    // A random square matrix over GF(256) without zeros is regular with a probability of 0.996.
+    assert!(exact >= 985, "{exact} of 1,000");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn losses_within_the_rate_are_recovered_whatever_they_are(seed: u64, window in 16..200u16, density in 3..16u8) {
+        let mut random = Random(seed);
+        let mut sender = Sender::new(&SlidingConfig { density, seed: seed as u16, ..config(1, 2, window) });
+        let packets = u64::from(window) * 3;
+        let sent = sender.many(packets);
+        // All in the window of the last repairs, half as many as those.
+        let from = packets - u64::from(window) / 2;
+        let mut lost: Vec<u64> = (0..u64::from(window) / 16).map(|_| from - random.below(u64::from(window) / 3)).collect();
+        lost.sort_unstable();
+        lost.dedup();
+        prop_assert_eq!(recover(&sent, packets, &lost), lost);
+    }
+}
+
+#[test]
+fn a_bare_packet_is_repaired_at_the_deadline() {
+    let mut sender = Sender::new(&SlidingConfig { deadline_us: Some(100), ..config(1, 4, 8) });
+    assert_eq!(sender.encoder.next_deadline_us(), None);
+    assert_eq!((sender.push(10), sender.push(60)), (vec![], vec![]));
+    assert_eq!((sender.encoder.next_deadline_us(), sender.due(109)), (Some(110), vec![]));
+    assert_eq!(sender.due(110)[0].names, [0, 1]);
+    assert_eq!((sender.encoder.next_deadline_us(), sender.due(9_999)), (None, vec![]));
+    // What was saved is spent: four packets to the next one.
+    assert_eq!((0..4).map(|_| sender.push(20_000).len()).collect::<Vec<_>>(), [0, 0, 0, 1]);
+    assert_eq!(sender.encoder.next_deadline_us(), None);
+    sender.encoder.set_rate(rate(0, 1));
+    sender.push(30_000);
+    assert_eq!(sender.encoder.next_deadline_us(), None, "no repairs were asked for");
+}
+
+#[test]
+fn a_cleared_window_holds_nothing_old() {
+    let mut sender = Sender::new(&config(1, 1, 8));
+    let before = sender.many(20).pop().unwrap();
+    sender.encoder.clear();
+    let after = sender.push(0).pop().unwrap();
+    assert_eq!((after.names, after.seed), (vec![20], before.seed.wrapping_add(1)));
+    let mut sent = 0;
+    sender.encoder.flush(&mut |_| sent += 1);
+    assert_eq!(sent, 0, "all are in a repair");
+}
+
+fn mistake(change: impl FnOnce(&mut SlidingConfig)) -> String {
+    let mut config = SlidingConfig::default();
+    change(&mut config);
+    SlidingEncoder::<u64>::new(&config).unwrap_err().to_string()
+}
+
+#[test]
+fn configurations_out_of_range_are_refused() {
+    assert!(SlidingConfig::default().check().is_ok());
+    assert_eq!(mistake(|config| config.window = 0), "window: expected 1 to 1024, saw 0");
+    assert!(mistake(|config| config.window = WINDOW_MAX + 1).ends_with("saw 1025"));
+    assert_eq!(mistake(|config| config.density = 16), "density: expected 0 to 15, saw 16");
+    assert!(mistake(|config| config.deadline_us = Some(0)).ends_with("saw 0"));
+    assert!(mistake(|config| config.symbol_max = 0).starts_with("symbol_max: expected 1 to 131072"));
+    let window = SlidingConfig { window: WINDOW_MAX, symbol_max: 1 << 17, ..SlidingConfig::default() };
+    assert!(
+        SlidingEncoder::<[u64; 8]>::new(&window).is_ok(),
+        "the largest window of the longest symbols fits"
+    );
+    let error = SlidingEncoder::<u64>::new(&SlidingConfig::default()).unwrap().push(
+        0,
+        0,
+        &[&[0; 1_537]],
+        &mut |_| {},
+    );
+    assert_eq!(error.unwrap_err().to_string(), "symbol: expected at most 1536 bytes, saw 1537");
+}
