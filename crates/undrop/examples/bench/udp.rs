@@ -162,7 +162,7 @@ fn latencies(report: &UdpReport) -> (Vec<u64>, Vec<u64>) {
 /// and most of ten runs, in percent.
 fn simulated(r: u8, interleaves: &[u16], loss: &LossModel) -> String {
     let code = LayeredConfig { r, interleaves: interleaves.to_vec(), ..LayeredConfig::default() };
-    let simulation = Simulation { code, packets: 200_000, ..Simulation::default() };
+    let simulation = Simulation { code: code.into(), packets: 200_000, ..Simulation::default() };
     let run = |seed| {
         let mut losses = loss.seeded(seed);
         let report = simulate(&simulation, |_| losses.lose()).expect("a code that the gateways run");
