@@ -57,7 +57,8 @@ Exit code 0 also if packets stayed missing: the figures say so.";
 /// With `--real` the nodes are those of the library, each in a network namespace of its own, and send the same packets
 /// over a bridge. Losses happen between a node's sockets and the rest of it. The simulation runs beside, at the rate that
 /// the machine reached and with the delay that packets had. Processor time is then that of the nodes' threads and of sending, system calls and the kernel's
-/// way to the receivers included; in the simulation it is that of the protocol alone.
+/// way to the receivers included; in the simulation it is that of the protocol alone. Bytes and frames on wires count what
+/// is for the members, in both; a bridge floods, so its ports are told beside, gossip included.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {

@@ -29,7 +29,7 @@ const CARRIED: [CarriedRow; 9] = [
     ("delay_ms.p99", "p99", "ms", 2, |c| c.delay_ms.p99),
     ("port_bytes_per_message", "bytes at ports per message", "", 0, |c| c.port_bytes_per_message),
     ("port_frames_per_message", "frames at ports per message", "", 2, |c| c.port_frames_per_message),
-    ("lost_elsewhere", "lost elsewhere", "", 0, |c| c.lost_elsewhere as f64),
+    ("lost_elsewhere", "lost before they came", "", 0, |c| c.lost_elsewhere as f64),
     ("overflowed", "found no room in a buffer", "", 0, |c| c.overflowed as f64),
     ("parted", "runs that parted nodes", "", 0, |c| f64::from(u8::from(c.parted))),
 ];
@@ -113,6 +113,10 @@ impl Beside {
                  rate; use a lower --rate"
             ));
         }
+        let elsewhere: u64 = self.carried.iter().map(|carried| carried.lost_elsewhere).sum();
+        if elsewhere > 0 {
+            all.push(format!("{elsewhere} packets were lost on the way, beside those that were to be lost"));
+        }
         if self.carried.iter().any(|carried| carried.parted) {
             all.push("nodes took each other for dead while they ran: use a lower --rate".to_owned());
         }
@@ -170,9 +174,15 @@ mod tests {
     fn what_spoils_the_figures_is_said() {
         let mut beside = beside();
         assert!(beside.warnings().is_empty());
-        beside.carried = vec![Carried { rate: 700.0, overflowed: 5, parted: true, ..Carried::default() }];
+        beside.carried = vec![Carried {
+            rate: 700.0,
+            overflowed: 5,
+            lost_elsewhere: 4,
+            parted: true,
+            ..Carried::default()
+        }];
         let said = beside.warnings().join("\n");
-        for what in ["700 of 1000", "5 datagrams", "for dead"] {
+        for what in ["700 of 1000", "5 datagrams", "4 packets", "for dead"] {
             assert!(said.contains(what), "{what}: {said}");
         }
     }

@@ -53,7 +53,7 @@ pub(super) struct Carried {
     pub(super) port_bytes_per_message: f64,
     /// Frames there.
     pub(super) port_frames_per_message: f64,
-    /// Packets that came by a repair or on request or not at all, though they were not dropped on purpose.
+    /// Packets that never came to a node, dropped by nobody on purpose.
     pub(super) lost_elsewhere: u64,
     /// Datagrams for which sockets, rings or queues had no room.
     pub(super) overflowed: u64,
@@ -99,7 +99,7 @@ pub(super) fn run(
     display.say("waiting for what is still to come");
     wait_for_the_rest(setting, &stage, &ledger, interrupt)?;
 
-    let nodes_ns = nodes_cpu_ns() - before.0;
+    let nodes_ns = nodes_cpu_ns().saturating_sub(before.0);
     let ports = stage.lan.wires_total()?.since(before.1);
     let status: Vec<Status> = stage.nodes().map(ricochet::Node::status).collect();
     if let Some((at, why)) = status.iter().enumerate().find_map(|(at, of)| Some((at, of.failed.as_ref()?))) {
@@ -110,7 +110,7 @@ pub(super) fn run(
     let duplicates = account::settle(&mut ledger, &stage, &told)?;
     let cpu_ns = (nodes_ns > 0).then_some((nodes_ns + sending_ns) as f64);
     let figures = account::figures(&ledger, &stage, &status, duplicates, cpu_ns);
-    let carried = Carried { rate, parted, ..Carried::of(&ledger, ports, &status) };
+    let carried = Carried { rate, parted, ..Carried::of(&ledger, &stage, ports, &status) };
     Ok(Real { figures, carried })
 }
 
@@ -120,7 +120,7 @@ impl Carried {
         (self.delay_ms.p50 * 1e3).round() as u64
     }
 
-    fn of(ledger: &Ledger, ports: DeviceCounters, status: &[Status]) -> Self {
+    fn of(ledger: &Ledger, stage: &Stage, ports: DeviceCounters, status: &[Status]) -> Self {
         let messages = ledger.sent().len().max(1) as f64;
         let overflowed = |of: &Status| {
             let unsent: u64 =
@@ -132,7 +132,7 @@ impl Carried {
             port_bytes_per_message: ports.bytes() as f64 / messages,
             port_frames_per_message: ports.packets() as f64 / messages,
             delay_ms: account::delay(ledger),
-            lost_elsewhere: account::unexplained(ledger),
+            lost_elsewhere: account::lost_elsewhere(ledger, stage),
             overflowed: status.iter().map(overflowed).sum(),
             ..Self::default()
         }
@@ -221,11 +221,7 @@ fn wait_for_the_rest(
     ledger: &Ledger,
     interrupt: &Interrupt,
 ) -> anyhow::Result<()> {
-    let receivers = |sent: &ricochet_lab::ledger::Sent| {
-        let own = sent.members.binary_search(&(sent.key.sender.0 as usize)).is_ok();
-        (sent.members.len() - usize::from(own)) as u64
-    };
-    let expected: u64 = ledger.sent().iter().map(receivers).sum();
+    let expected = account::expected(ledger);
     // Requests go on until a packet is given up.
     let quiet_us = if setting.nak { SILENCE_US } else { QUIET_US + setting.max_delay_us.unwrap_or(0) };
     let start_us = stage.clock.now_us();

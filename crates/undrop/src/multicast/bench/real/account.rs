@@ -7,6 +7,7 @@ use ricochet_core::bins::BinsCounts;
 use ricochet_core::node::How;
 use ricochet_lab::cluster::{HEADERS, Wire};
 use ricochet_lab::figures::{Account, Latency};
+use ricochet_lab::ledger::Sent;
 use ricochet_lab::{Fate, Fault, Figures, Ledger};
 
 use super::stage::{Stage, Told, What, print};
@@ -101,14 +102,19 @@ fn wires(stage: &Stage, status: &[Status]) -> [Wire; 16] {
     wires
 }
 
-/// Packets of the measured time that did not come by themselves, though they were not dropped on purpose.
-pub(super) fn unexplained(ledger: &Ledger) -> u64 {
-    let counted = ledger.sent().iter().filter(|sent| sent.counted);
-    let odd = counted.flat_map(|sent| ledger.entries(sent)).filter(|(_, entry)| {
-        let came = matches!(entry.fate, Fate::Own | Fate::Excused | Fate::Got(How::Multicast));
-        !came && entry.missed_us.is_none()
-    });
-    odd.count() as u64
+/// Packets at receivers, of all that was sent.
+pub(super) fn expected(ledger: &Ledger) -> u64 {
+    let others = |sent: &Sent| {
+        let own = sent.members.binary_search(&(sent.key.sender.0 as usize)).is_ok();
+        (sent.members.len() - usize::from(own)) as u64
+    };
+    ledger.sent().iter().map(others).sum()
+}
+
+/// Those that did not come as far as to where losses are made.
+pub(super) fn lost_elsewhere(ledger: &Ledger, stage: &Stage) -> u64 {
+    let came = (0..stage.nodes().count()).map(|at| stage.tap(at).heard().wires[1].copies);
+    expected(ledger).saturating_sub(came.sum())
 }
 
 /// How long packets of the measured time took that came by themselves, from before they were sent to whoever takes them.
