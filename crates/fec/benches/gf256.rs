@@ -19,7 +19,7 @@ struct Cell {
     title: &'static str,
     form: &'static str,
     /// Does the work of 8 source packets, of which the first has this number.
-    run: fn(&Kernel, &mut Work, usize),
+    run: fn(&Kernel, &mut Work<'_>, usize),
 }
 
 const CELLS: &[Cell] = &[
@@ -43,36 +43,38 @@ const CELLS: &[Cell] = &[
     Cell { title: "sliding W=256 at 1/8", form: "mul_add_each", run: |k, w, n| sliding_each(k, w, n, 32) },
 ];
 
-/// Packets behind each other, as a ring of symbols keeps them, and sums.
-struct Work {
-    packets: Vec<u8>,
+/// Packets behind each other, as a ring of symbols keeps them; terms of each; sums. To gather the terms of a repair is
+/// the code's work, not measured here.
+struct Work<'a> {
+    packets: &'a [u8],
+    /// Twice round, so that each window is one piece.
+    terms: Vec<(u8, &'a [u8])>,
+    rows: Vec<(&'a [u8], &'a [u8])>,
     sums: Vec<Vec<u8>>,
-    coefficients: Vec<u8>,
 }
 
 /// Packets in the ring: more than any window has.
 const RING: usize = 264;
+/// Sums open at once where each packet goes into all of them.
+const OPEN: usize = 48;
 
-impl Work {
-    fn new() -> Self {
-        let byte = |n: usize| (n.wrapping_mul(0x9E37_79B9) >> 11) as u8;
+fn byte(n: usize) -> u8 {
+    (n.wrapping_mul(0x9E37_79B9) >> 11) as u8
+}
+
+impl<'a> Work<'a> {
+    fn new(packets: &'a [u8], coefficients: &'a [u8]) -> Self {
+        let packet = |n: usize| &packets[n % RING * PACKET..][..PACKET];
         Self {
-            packets: (0..RING * PACKET).map(byte).collect(),
-            sums: (0..48).map(|_| vec![0; PACKET]).collect(),
-            coefficients: (0..512).map(|n| byte(n).max(2)).collect(),
+            packets,
+            terms: (0..2 * RING).map(|n| (coefficients[n], packet(n))).collect(),
+            rows: (0..2 * RING).map(|n| (&coefficients[n..n + 3], packet(n))).collect(),
+            sums: (0..OPEN).map(|_| vec![0; PACKET]).collect(),
         }
-    }
-
-    /// The packets of a window that begins with number `first`, and their coefficients.
-    fn terms(&self, first: usize, window: usize) -> impl Iterator<Item = (u8, &[u8])> {
-        (0..window).map(move |k| {
-            let place = (first + k) % RING;
-            (self.coefficients[(first + k * 7) % 512], &self.packets[place * PACKET..][..PACKET])
-        })
     }
 }
 
-fn layered_by_packet(kernel: &Kernel, work: &mut Work, first: usize) {
+fn layered_by_packet(kernel: &Kernel, work: &mut Work<'_>, first: usize) {
     for n in 0..8 {
         let packet = &work.packets[(first + n) % RING * PACKET..][..PACKET];
         for sum in 0..3 {
@@ -81,7 +83,7 @@ fn layered_by_packet(kernel: &Kernel, work: &mut Work, first: usize) {
     }
 }
 
-fn layered_by_sum(kernel: &Kernel, work: &mut Work, first: usize) {
+fn layered_by_sum(kernel: &Kernel, work: &mut Work<'_>, first: usize) {
     for (sum, interleave) in [1, 11, 19].into_iter().enumerate() {
         let at = |n: usize| &work.packets[(first + n * interleave) % RING * PACKET..][..PACKET];
         let packets: [&[u8]; 8] = std::array::from_fn(at);
@@ -89,63 +91,42 @@ fn layered_by_sum(kernel: &Kernel, work: &mut Work, first: usize) {
     }
 }
 
-fn sliding_singly(kernel: &Kernel, work: &mut Work, first: usize, window: usize, repairs: usize) {
-    let mut sum = std::mem::take(&mut work.sums[0]);
+fn sliding_singly(kernel: &Kernel, work: &mut Work<'_>, first: usize, window: usize, repairs: usize) {
     for repair in 0..repairs {
-        for (c, packet) in work.terms(first + repair * 3, window) {
-            kernel.mul_add(black_box(&mut sum), c, packet);
+        for &(c, packet) in &work.terms[first % RING + repair * 3 % 8..][..window] {
+            kernel.mul_add(black_box(&mut work.sums[0]), c, packet);
         }
     }
-    work.sums[0] = sum;
 }
 
-fn sliding(kernel: &Kernel, work: &mut Work, first: usize, window: usize, repairs: usize) {
-    let mut sum = std::mem::take(&mut work.sums[0]);
+fn sliding(kernel: &Kernel, work: &mut Work<'_>, first: usize, window: usize, repairs: usize) {
     for repair in 0..repairs {
-        let mut terms: [(u8, &[u8]); 256] = [(0, &[]); 256];
-        for (place, term) in terms.iter_mut().zip(work.terms(first + repair * 3, window)) {
-            *place = term;
-        }
-        kernel.mul_add_many(black_box(&mut sum), &terms[..window]);
+        let terms = &work.terms[first % RING + repair * 3 % 8..][..window];
+        kernel.mul_add_many(black_box(&mut work.sums[0]), terms);
     }
-    work.sums[0] = sum;
 }
 
-/// The next three repairs together over what their windows share, the rest of each one by one.
-fn sliding_rows(kernel: &Kernel, work: &mut Work, first: usize, window: usize, repairs: usize) {
+/// The next three repairs together over what their windows share, the rest of each by itself.
+fn sliding_rows(kernel: &Kernel, work: &mut Work<'_>, first: usize, window: usize, repairs: usize) {
     // Three repairs are those of 8 · 3 / repairs packets.
     if repairs == 1 && !first.is_multiple_of(24) {
         return;
     }
-    let step = 8 / repairs;
-    let mut sums: [Vec<u8>; 3] = std::array::from_fn(|k| std::mem::take(&mut work.sums[k]));
-    let shared = window - 2 * step;
-    let mut terms: [(&[u8], &[u8]); 256] = [(&[], &[]); 256];
-    for (k, (place, term)) in terms.iter_mut().zip(work.terms(first, shared)).enumerate() {
-        *place = (&work.coefficients[(first + k * 7) % 500..][..3], term.1);
-    }
-    let [a, b, c] = &mut sums;
-    kernel.mul_add_rows(black_box(&mut [a, b, c]), &terms[..shared]);
-    for sum in &mut sums {
-        let mut terms: [(u8, &[u8]); 32] = [(0, &[]); 32];
-        for (place, term) in terms.iter_mut().zip(work.terms(first + shared, 2 * step)) {
-            *place = term;
-        }
-        kernel.mul_add_many(black_box(sum), &terms[..2 * step]);
-    }
-    for (k, sum) in sums.into_iter().enumerate() {
-        work.sums[k] = sum;
+    let (first, rest) = (first % RING, 2 * 8 / repairs);
+    let [a, b, c, ..] = &mut work.sums[..] else { unreachable!("there are {OPEN} sums") };
+    kernel.mul_add_rows(black_box(&mut [a, b, c]), &work.rows[first..][..window - rest]);
+    for sum in &mut work.sums[..3] {
+        kernel.mul_add_many(black_box(sum), &work.terms[first + window - rest..][..rest]);
     }
 }
 
 /// Each packet goes at once into all sums whose windows it is in.
-fn sliding_each(kernel: &Kernel, work: &mut Work, first: usize, open: usize) {
+fn sliding_each(kernel: &Kernel, work: &mut Work<'_>, first: usize, open: usize) {
     for n in 0..8 {
-        let packet = &work.packets[(first + n) % RING * PACKET..][..PACKET];
-        let coefficients = &work.coefficients[(first + n) % 256..];
-        let mut sums: [(u8, &mut [u8]); 48] = std::array::from_fn(|_| (0, Default::default()));
-        for (place, (&c, sum)) in sums.iter_mut().zip(coefficients.iter().zip(&mut work.sums)) {
-            *place = (c, sum);
+        let (first, packet) = work.terms[(first + n) % RING];
+        let mut sums: [(u8, &mut [u8]); OPEN] = std::array::from_fn(|_| (0, Default::default()));
+        for (k, (place, sum)) in sums.iter_mut().zip(&mut work.sums).enumerate() {
+            *place = (first.wrapping_add(k as u8), sum);
         }
         kernel.mul_add_each(black_box(&mut sums[..open]), packet);
     }
@@ -154,7 +135,9 @@ fn sliding_each(kernel: &Kernel, work: &mut Work, first: usize, open: usize) {
 fn main() {
     let rounds = std::env::args().skip(1).find_map(|word| word.parse().ok()).unwrap_or(101);
     let kernels: Vec<&Kernel> = Kernel::available().collect();
-    let mut work = Work::new();
+    let packets: Vec<u8> = (0..RING * PACKET).map(byte).collect();
+    let coefficients: Vec<u8> = (0..2 * RING + 2).map(|n| byte(n).max(2)).collect();
+    let mut work = Work::new(&packets, &coefficients);
     let mut times_ns = vec![Vec::with_capacity(rounds); CELLS.len() * kernels.len()];
     for round in 0..rounds {
         for (cell, form) in CELLS.iter().enumerate() {

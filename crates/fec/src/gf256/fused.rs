@@ -289,17 +289,21 @@ pub(super) unsafe fn mul_add_each<V: Vector, const N: usize>(sums: &mut [(u8, &m
         }
         return;
     }
-    let (count, whole) = (src.len() % V::BYTES, src.len() - src.len() % V::BYTES);
+    let (count, whole) = (src.len() % V::BYTES, src.len() / V::BYTES);
     let mut at = 0;
     // SAFETY: sums and source have all whole vectors below `whole`, and a vector's bytes before the source's end.
     unsafe {
-        while at + N * V::BYTES <= whole {
-            add_to_each::<V, N>(sums, src.as_ptr(), at);
-            at += N * V::BYTES;
-        }
         while at < whole {
-            add_to_each::<V, 1>(sums, src.as_ptr(), at);
-            at += V::BYTES;
+            let left = whole - at;
+            at += if N >= 12 && left >= 12 {
+                add_to_each::<V, 12>(sums, src.as_ptr(), at)
+            } else if N >= 6 && left >= 6 {
+                add_to_each::<V, 6>(sums, src.as_ptr(), at)
+            } else if N >= 3 && left >= 3 {
+                add_to_each::<V, 3>(sums, src.as_ptr(), at)
+            } else {
+                add_to_each::<V, 1>(sums, src.as_ptr(), at)
+            };
         }
         if count > 0 {
             let last = V::load(src.as_ptr().add(src.len() - V::BYTES));
@@ -312,23 +316,30 @@ pub(super) unsafe fn mul_add_each<V: Vector, const N: usize>(sums: &mut [(u8, &m
     }
 }
 
+/// Does so for `N` vectors, from number `at` on; gives `N`.
+///
 /// # Safety
-/// The instructions must be there, and `N` vectors from `at` on in the source and each sum.
+/// The instructions must be there, and the vectors in the source and each sum.
 #[inline(always)]
-unsafe fn add_to_each<V: Vector, const N: usize>(sums: &mut [(u8, &mut [u8])], src: *const u8, at: usize) {
+unsafe fn add_to_each<V: Vector, const N: usize>(
+    sums: &mut [(u8, &mut [u8])],
+    src: *const u8,
+    at: usize,
+) -> usize {
     // SAFETY: the caller vouches for the bytes.
     unsafe {
         let mut parts = [V::zero().split(); N];
         for (i, part) in parts.iter_mut().enumerate() {
-            *part = V::load(src.add(at + i * V::BYTES)).split();
+            *part = V::load(src.add((at + i) * V::BYTES)).split();
         }
         for (c, sum) in sums {
             let factor = V::factor(*c);
-            let to = sum.as_mut_ptr().add(at);
+            let to = sum.as_mut_ptr().add(at * V::BYTES);
             for (i, &part) in parts.iter().enumerate() {
                 let to = to.add(i * V::BYTES);
                 V::load(to).plus(V::product(part, factor)).store(to);
             }
         }
     }
+    N
 }

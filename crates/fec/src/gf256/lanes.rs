@@ -192,7 +192,7 @@ mod lookup {
 pub(super) mod gfni512 {
     use super::{Kernel, fused, matrix, vector};
 
-    kernel!("GFNI, AVX-512", matrix::Wide, rows [24, 12, 6, 6], each 8, supported(), "gfni", "avx512f", "avx512bw");
+    kernel!("GFNI, AVX-512", matrix::Wide, rows [24, 12, 6, 6], each 12, supported(), "gfni", "avx512f", "avx512bw");
 
     fn supported() -> bool {
         is_x86_feature_detected!("gfni")
@@ -206,7 +206,7 @@ pub(super) mod gfni256 {
     use super::{Kernel, fused, matrix, vector};
 
     // The matrices need AVX alone, the sums of whole bytes AVX2; no processor has GFNI and AVX without AVX2.
-    kernel!("GFNI, AVX", matrix::Middle, rows [12, 6, 3, 2], each 8,
+    kernel!("GFNI, AVX", matrix::Middle, rows [12, 6, 3, 2], each 12,
         is_x86_feature_detected!("gfni") && is_x86_feature_detected!("avx2"), "gfni", "avx2");
 }
 
@@ -214,14 +214,14 @@ pub(super) mod gfni256 {
 pub(super) mod avx2 {
     use super::{Kernel, fused, lookup, vector};
 
-    kernel!("AVX2", lookup::Middle, rows [6, 3, 2, 2], each 2, is_x86_feature_detected!("avx2"), "avx2");
+    kernel!("AVX2", lookup::Middle, rows [6, 3, 2, 2], each 3, is_x86_feature_detected!("avx2"), "avx2");
 }
 
 #[cfg(target_arch = "x86_64")]
 pub(super) mod ssse3 {
     use super::{Kernel, fused, lookup, vector};
 
-    kernel!("SSSE3", lookup::Narrow, rows [6, 3, 2, 2], each 2, is_x86_feature_detected!("ssse3"), "ssse3");
+    kernel!("SSSE3", lookup::Narrow, rows [6, 3, 2, 2], each 3, is_x86_feature_detected!("ssse3"), "ssse3");
 }
 
 #[cfg(target_arch = "aarch64")]
@@ -230,7 +230,7 @@ pub(super) mod neon {
     use std::arch::aarch64::*;
     use std::arch::is_aarch64_feature_detected;
 
-    kernel!("NEON", Register, rows [12, 6, 3, 3], each 4, is_aarch64_feature_detected!("neon"), "neon");
+    kernel!("NEON", Register, rows [12, 6, 3, 3], each 6, is_aarch64_feature_detected!("neon"), "neon");
     vector!(Register(uint8x16_t), 16, half Self, load vld1q_u8, store vst1q_u8, plus veorq_u8, and vandq_u8,
     split (uint8x16_t, uint8x16_t): |x| (vandq_u8(x, vdupq_n_u8(15)), vshrq_n_u8::<4>(x)),
     factor (uint8x16_t, uint8x16_t): |c| {
