@@ -59,6 +59,9 @@ fn the_last_kernel_is_the_scalar_one() {
     println!("kernels here: {names:?}");
     assert_eq!(names.last(), Some(&"scalar"));
     assert_eq!(Kernel::best().name(), names[0]);
+    assert!(Kernel::choose(names[0]), "it is chosen");
+    assert!(!Kernel::choose("abacus"), "no processor has it");
+    assert!(!Kernel::choose("scalar") || names.len() == 1, "another is in use");
 }
 
 #[test]

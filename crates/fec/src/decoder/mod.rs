@@ -351,21 +351,28 @@ fn fits(symbol: &[u8], length: usize) -> bool {
 
 /// Adds the known symbols of `terms`, times their coefficients, to `payload`.
 fn subtract_known<W: Window>(payload: &mut [u8], window: &W, terms: &[Term]) {
-    let mut batch: [&[u8]; BATCH] = [&[]; BATCH];
-    let mut used = 0;
+    let mut plain: [&[u8]; BATCH] = [&[]; BATCH];
+    let mut scaled: [(u8, &[u8]); BATCH] = [(0, &[]); BATCH];
+    let (mut plain_used, mut scaled_used) = (0, 0);
     for term in terms.iter().filter(|term| term.coefficient != 0) {
         let Some(symbol) = window.known(term.id) else { continue };
         let symbol = &symbol[..symbol.len().min(payload.len())];
-        if term.coefficient != 1 {
-            gf256::mul_add(payload, term.coefficient, symbol);
-            continue;
+        if term.coefficient == 1 {
+            plain[plain_used] = symbol;
+            plain_used += 1;
+        } else {
+            scaled[scaled_used] = (term.coefficient, symbol);
+            scaled_used += 1;
         }
-        batch[used] = symbol;
-        used += 1;
-        if used == BATCH {
-            gf256::xor_many(payload, &batch);
-            used = 0;
+        if plain_used == BATCH {
+            gf256::xor_many(payload, &plain);
+            plain_used = 0;
+        }
+        if scaled_used == BATCH {
+            gf256::mul_add_many(payload, &scaled);
+            scaled_used = 0;
         }
     }
-    gf256::xor_many(payload, &batch[..used]);
+    gf256::xor_many(payload, &plain[..plain_used]);
+    gf256::mul_add_many(payload, &scaled[..scaled_used]);
 }

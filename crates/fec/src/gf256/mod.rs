@@ -152,6 +152,8 @@ static KERNELS: &[&Kernel] = &[&lanes::neon::KERNEL, &scalar::KERNEL];
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 static KERNELS: &[&Kernel] = &[&scalar::KERNEL];
 
+static BEST: OnceLock<&Kernel> = OnceLock::new();
+
 // SAFETY, for all calls through the pointers below: the functions are unsafe only in that the processor must have
 // their instructions, and that sources are no longer than sums. `available` and `best` hand out no other kernels, and
 // the methods assert the lengths.
@@ -159,8 +161,15 @@ impl Kernel {
     /// The fastest that this processor can run; found once.
     #[inline]
     pub fn best() -> &'static Self {
-        static BEST: OnceLock<&Kernel> = OnceLock::new();
         BEST.get_or_init(|| Self::available().next().unwrap_or(&scalar::KERNEL))
+    }
+
+    /// Makes the kernel of this name the [best](Self::best), to measure and test codes with each; false if this
+    /// processor does not have it, or another was chosen or used before.
+    #[doc(hidden)]
+    pub fn choose(name: &str) -> bool {
+        let kernel = Self::available().find(|kernel| kernel.name == name);
+        kernel.is_some_and(|kernel| BEST.set(kernel).is_ok() || std::ptr::eq(Self::best(), kernel))
     }
 
     /// All that this processor can run, the fastest first; the last is the scalar one.
