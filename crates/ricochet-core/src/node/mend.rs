@@ -127,18 +127,25 @@ impl Node {
             let length = symbol.len();
             let mut scratch = std::mem::take(&mut self.symbol);
             scratch[..length].copy_from_slice(symbol);
-            self.deliver_repaired(now_us, key, &scratch[..length], out);
+            self.deliver_repaired(now_us, id, key, &scratch[..length], out);
             self.symbol = scratch;
         }
     }
 
-    fn deliver_repaired(&mut self, now_us: u64, key: PacketKey, symbol: &[u8], out: &mut impl Output) {
+    fn deliver_repaired(
+        &mut self,
+        now_us: u64,
+        id: u64,
+        key: PacketKey,
+        symbol: &[u8],
+        out: &mut impl Output,
+    ) {
         let Some(group) = self.groups.index(key.stream.group) else { return };
         let Ok(data) = Data::from_symbol(key.name(), key.stream.group, symbol) else { return };
         let Some(fresh) = self.accept(now_us, group, &data, out) else { return };
         self.deliver(now_us, &data, &fresh, How::Repaired, out);
         self.counts.repaired += 1;
-        self.spread(now_us, group, key, &[symbol], out);
+        self.spread(now_us, group, id, out);
     }
 }
 

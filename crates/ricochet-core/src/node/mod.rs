@@ -278,18 +278,13 @@ impl Node {
     }
 
     /// A packet that this node holds goes into its repair bins.
-    fn spread(
-        &mut self,
-        now_us: u64,
-        group: GroupIndex,
-        key: PacketKey,
-        symbol: &[&[u8]],
-        out: &mut impl Output,
-    ) {
+    fn spread(&mut self, now_us: u64, group: GroupIndex, id: u64, out: &mut impl Output) {
         self.measure();
-        let Self { bins, rng, scratch, config, counts, tally, .. } = self;
+        let Self { buffer, bins, rng, scratch, config, counts, tally, .. } = self;
+        // Of one piece there, it is added up in one go.
+        let Some((key, symbol)) = buffer.packet(id) else { return };
         let mut emit = |repair: Outgoing<'_>| send_repair(config.id, &repair, scratch, counts, tally, out);
-        if bins.push(now_us, group, key.name(), symbol, rng, &mut emit).is_err() {
+        if bins.push(now_us, group, key.name(), &[symbol], rng, &mut emit).is_err() {
             self.counts.too_long += 1;
         }
     }

@@ -35,11 +35,11 @@ impl Node {
             _ => self.counts.delivered += 1,
         }
         let (key, head) = (PacketKey { stream: data.key(), seq: data.seq }, data.symbol_head());
-        let symbol = [&head[..], data.payload];
-        let put = self.buffer.put(key, &symbol);
-        self.spread(now_us, group, key, &symbol, out);
-        if let Some(put) = put.filter(|put| put.was_wanted) {
-            self.solve_with(now_us, put.id, out);
+        if let Some(put) = self.buffer.put(key, &[&head, data.payload]) {
+            self.spread(now_us, group, put.id, out);
+            if put.was_wanted {
+                self.solve_with(now_us, put.id, out);
+            }
         }
         self.forget_old();
     }
