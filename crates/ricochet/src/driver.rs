@@ -77,11 +77,7 @@ impl Driver {
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut poller = self.poller()?;
         while !self.shared.closing.load(Ordering::SeqCst) {
-            let mut busy = match &mut self.drain {
-                Some(drain) => drain.drain(&self.shared)?,
-                None => false,
-            };
-            busy |= self.process();
+            let mut busy = self.packets()?;
             busy |= self.membership();
             self.timers();
             if let Some(control) = &self.control {
@@ -95,6 +91,15 @@ impl Driver {
         }
         self.farewell();
         Ok(())
+    }
+
+    /// From the sockets to the core; returns whether more wait.
+    fn packets(&mut self) -> io::Result<bool> {
+        let drained = match &mut self.drain {
+            Some(drain) => drain.drain(&self.shared)?,
+            None => false,
+        };
+        Ok(drained | self.process())
     }
 
     /// What wakes this thread.
@@ -266,3 +271,6 @@ impl Members {
         core.regroup(now_us, &membership.view());
     }
 }
+
+#[cfg(test)]
+mod tests;

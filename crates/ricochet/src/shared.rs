@@ -265,3 +265,33 @@ pub(crate) struct Batch {
     pub(crate) waiting: VecDeque<Slot>,
     pub(crate) done: Vec<Slot>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{JoinError, SendError};
+    use crate::joining::JoinOptions;
+    use crate::node::Node;
+    use crate::start::prepare;
+
+    #[test]
+    fn who_waits_for_the_core_while_the_node_ends_is_told() {
+        let builder = Node::builder("lo").address([127, 0, 0, 1]).port(0).unicast(true);
+        let (driver, _) = prepare(builder).unwrap();
+        let shared = &driver.shared;
+        std::thread::scope(|scope| {
+            let core = shared.core_of_node();
+            let joining = scope.spawn(|| shared.join(&["g"], &JoinOptions::default()).map(drop));
+            let sending = scope.spawn(|| shared.send(GroupId(1), b"x", false, false));
+            while shared.waiting.load(Ordering::Relaxed) < 2 {
+                std::thread::yield_now();
+            }
+            // The node's thread, which ends, has the core before them, and closes the queues that there are.
+            shared.closing.store(true, Ordering::SeqCst);
+            drop(core);
+            assert!(matches!(joining.join().unwrap(), Err(JoinError::Closed)));
+            assert_eq!(sending.join().unwrap(), Err(SendError::Closed));
+        });
+        assert_eq!(shared.ip_groups.lock().unwrap().len(), 0);
+    }
+}

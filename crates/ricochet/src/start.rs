@@ -39,6 +39,14 @@ use crate::watch::Watch;
 const LETTERS: usize = 512;
 
 pub(crate) fn start(builder: Builder) -> Result<Node, StartError> {
+    let (driver, lengths) = prepare(builder)?;
+    let shared = Arc::clone(&driver.shared);
+    let (stop, threads) = spawn(driver)?;
+    Ok(Node::new(shared, lengths, stop, threads))
+}
+
+/// A node whose thread is still to be started, and the lengths of its longest payload and message.
+pub(crate) fn prepare(builder: Builder) -> Result<(Driver, [usize; 2]), StartError> {
     let Builder { config, key, injection, core } = builder;
     config.check()?;
     let key = match (&key, &config.key.file) {
@@ -101,37 +109,22 @@ pub(crate) fn start(builder: Builder) -> Result<Node, StartError> {
         turns_late: 0,
         dropped: DroppedCounts::default(),
     };
-    let (stop, threads) = spawn(&shared, drain, members, watch, control)?;
-    Ok(Node::new(shared, lengths, stop, threads))
+    let (batch, behind) = (Batch::default(), Behind::default());
+    Ok((Driver { shared, drain: Some(drain), members, batch, watch, behind, control }, lengths))
 }
 
 /// Starts the node's thread, and one that drains if that is wanted.
-fn spawn(
-    shared: &Arc<Shared>,
-    drain: Drain,
-    members: Members,
-    watch: Watch,
-    control: Option<Serving>,
-) -> Result<(Option<Waker>, Vec<JoinHandle<()>>), StartError> {
-    let mut threads = Vec::new();
-    let (mut stop, mut kept) = (None, Some(drain));
+fn spawn(mut driver: Driver) -> Result<(Option<Waker>, Vec<JoinHandle<()>>), StartError> {
+    let shared = &Arc::clone(&driver.shared);
+    let (mut threads, mut stop) = (Vec::new(), None);
     if shared.config.node.drain_thread
-        && let Some(drain) = kept.take()
+        && let Some(drain) = driver.drain.take()
     {
         let waker = Waker::new().map_err(StartError::system("make an event descriptor"))?;
         let (of_thread, stopping) = (Arc::clone(shared), waker.clone());
         threads.push(thread(shared, "ricochet-drain", move || drain.run(&of_thread, &stopping))?);
         stop = Some(waker);
     }
-    let driver = Driver {
-        shared: Arc::clone(shared),
-        drain: kept,
-        members,
-        batch: Batch::default(),
-        watch,
-        behind: Behind::default(),
-        control,
-    };
     match thread(shared, "ricochet", move || driver.run()) {
         Ok(thread) => threads.push(thread),
         Err(error) => {

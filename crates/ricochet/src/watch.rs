@@ -61,7 +61,10 @@ impl Watch {
             // An error proves nothing.
             _ => {}
         }
-        shared.published.lock().unwrap_or_else(PoisonError::into_inner).interface.clone_from(&self.status);
+        let mut published = shared.published.lock().unwrap_or_else(PoisonError::into_inner);
+        if published.interface != self.status {
+            published.interface.clone_from(&self.status);
+        }
     }
 
     fn use_again(&mut self, index: u32, shared: &Shared) {

@@ -2,8 +2,28 @@
 
 mod common;
 
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+
 use common::{LONG, Lan, join_all, loss, meet, next, number, numbers};
 use ricochet::{Builder, ClusterKey, Event, JoinOptions, Order, RepairMode};
+
+/// Sequence numbers of the data packets that a node did not get.
+type Lost = Arc<Mutex<HashSet<u32>>>;
+
+/// Writes down what is lost.
+fn noted(
+    mut lose: impl FnMut(&[u8]) -> bool + Send + 'static,
+    lost: Lost,
+) -> impl FnMut(&[u8]) -> bool + Send {
+    move |datagram| {
+        let gone = lose(datagram);
+        if gone && let Some(seq) = datagram.get(14..18).and_then(|bytes| bytes.first_chunk()) {
+            lost.lock().unwrap().insert(u32::from_be_bytes(*seq));
+        }
+        gone
+    }
+}
 
 type Road = (&'static str, fn(Builder) -> Builder);
 
@@ -32,6 +52,7 @@ fn what_is_sent_reaches_all_members_by_every_road() {
                 let message = next(node, subscription);
                 let got = (message.group(), message.sender(), message.seq(), message.payload());
                 assert_eq!(got, ("prices/AAPL", nodes[0].id(), seq, &payload[..]), "{road}");
+                assert!(!message.recovered() && message.latency().is_zero(), "{road}: {message:?}");
             }
         }
         assert!(subscriptions[0].is_empty(), "{road}: a node does not hear itself");
@@ -56,7 +77,10 @@ fn a_sender_needs_not_be_a_member_and_other_groups_are_not_heard() {
 fn lost_messages_come_back_by_every_road() {
     let Some(lan) = Lan::build("recovery on a LAN", 4) else { return };
     for (road, configure) in roads() {
-        let nodes = lan.start(|at, builder| configure(builder).lose(loss(10, at as u64 * 77 + 5)));
+        let lost: [Lost; 4] = Default::default();
+        let nodes = lan.start(|at, builder| {
+            configure(builder).lose(noted(loss(10, at as u64 * 77 + 5), Arc::clone(&lost[at])))
+        });
         let subscriptions = join_all(&nodes, "g");
         let sender = nodes[0].sender("g").unwrap();
         for number in 0..1_000u32 {
@@ -65,10 +89,22 @@ fn lost_messages_come_back_by_every_road() {
                 std::thread::sleep(std::time::Duration::from_millis(2));
             }
         }
-        for (node, subscription) in nodes.iter().zip(&subscriptions).skip(1) {
-            let mut got = numbers(node, subscription, 1_000);
+        for (at, (node, subscription)) in nodes.iter().zip(&subscriptions).enumerate().skip(1) {
+            let messages: Vec<_> = (0..1_000).map(|_| next(node, subscription)).collect();
+            let mut got: Vec<u32> = messages.iter().map(number).collect();
             got.sort_unstable();
             assert!(got.iter().copied().eq(0..1_000), "{road}");
+            let lost = lost[at].lock().unwrap();
+            let said: HashSet<u32> =
+                messages.iter().filter(|message| message.recovered()).map(ricochet::Message::seq).collect();
+            assert!(lost.is_subset(&said), "{road}: lost and not said to be: {:?}", lost.difference(&said));
+            // By unicast the copies leave one after the other, so a neighbour's repair may overtake some.
+            let (others, allowed) =
+                (said.difference(&lost).count(), if road == "unicast" { 300 } else { 20 });
+            assert!(
+                others <= allowed,
+                "{road}: {others} messages are said to be recovered that were not lost"
+            );
             let status = node.status();
             assert!(status.dropped["loss injected"] > 20, "{road}: {status:#?}");
             assert!(status.counts["repaired"] + status.counts["requested"] > 20, "{road}");
@@ -93,6 +129,7 @@ fn the_last_message_is_recovered_though_nothing_follows() {
     let got: Vec<_> = (0..10).map(|_| next(&nodes[1], &subscriptions[1])).collect();
     assert!(got.iter().map(number).eq(0..10));
     assert!(got[9].recovered() && !got[9].latency().is_zero());
+    assert!(got[..9].iter().all(|message| !message.recovered() && message.latency().is_zero()));
 }
 
 #[test]

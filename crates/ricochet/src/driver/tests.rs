@@ -1,0 +1,126 @@
+use allocation_counter::measure;
+use netlab::Namespace;
+
+use super::*;
+use crate::error::TryRecvError;
+use crate::joining::JoinOptions;
+use crate::key::ClusterKey;
+use crate::message::Event;
+use crate::node::Node;
+use crate::start::prepare;
+
+/// Messages in one run.
+const MESSAGES: u32 = 300;
+
+/// Hosts at one bridge.
+fn hosts<const N: usize>() -> ([Namespace; N], Namespace) {
+    let switch = Namespace::create("switch").unwrap();
+    switch.add_bridge("br0", 1500).unwrap();
+    let hosts = std::array::from_fn(|at| {
+        let (host, port) = (Namespace::create("host").unwrap(), format!("port{at}"));
+        host.add_veth("eth0", &switch, &port, 1500).unwrap();
+        switch.set_bridge(&port, "br0").unwrap();
+        host.add_address("eth0", format!("10.9.0.{}/24", at + 1).parse().unwrap()).unwrap();
+        host
+    });
+    (hosts, switch)
+}
+
+/// Loses one data packet in seven.
+fn lossy() -> impl FnMut(&[u8]) -> bool + Send {
+    let mut seen = 0;
+    move |datagram| {
+        seen += u32::from(datagram[0] == 0x91);
+        datagram[0] == 0x91 && seen % 7 == 0
+    }
+}
+
+/// What one round allocates: for packets and timers, and for the membership.
+#[derive(Default)]
+struct Allocated {
+    packets: u64,
+    membership: u64,
+}
+
+impl Driver {
+    /// One round as the node's thread would do it, without sleep.
+    fn round(&mut self, allocated: &mut Allocated) {
+        allocated.packets += measure(|| {
+            self.packets().unwrap();
+        })
+        .count_total;
+        allocated.membership += measure(|| {
+            self.membership();
+        })
+        .count_total;
+        allocated.packets += measure(|| self.timers()).count_total;
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn the_thread_of_the_node_allocates_nothing_for_packets_losses_and_timers() {
+    if !netlab::privilege::namespaces_or_skip("allocations of the node's thread") {
+        return;
+    }
+    let ([here, sending, repairing], _switch) = hosts();
+    let builder = || Node::builder("eth0").key(ClusterKey::new([5; 32]));
+    let first = sending.run(|| builder().start()).unwrap();
+    let seeded = || builder().seed(first.address().to_string());
+    let helper = repairing.run(|| seeded().start()).unwrap();
+    let (mut driver, _) = here.run(|| prepare(seeded().lose(lossy()))).unwrap();
+    let shared = Arc::clone(&driver.shared);
+    let ticket = shared.join(&["g"], &JoinOptions::default()).unwrap();
+    let _of_helper = helper.join("g").unwrap();
+    let mut warming = Allocated::default();
+    while first.members("g") < 2 || helper.members("g") < 1 || shared.members(GroupId::of_name("g")) < 1 {
+        driver.round(&mut warming);
+    }
+    // Returns whether the neighbours stayed the same: a new plan is made of new parts.
+    let mut run = |rounds: u32, allocated: &mut Allocated| {
+        let (version, mut got) = (driver.members.version, 0);
+        for number in 0..MESSAGES {
+            first.send("g", &number.to_be_bytes()).unwrap();
+            (0..rounds).for_each(|_| driver.round(allocated));
+            got += taken(&ticket.queue);
+        }
+        while got < MESSAGES {
+            driver.round(allocated);
+            got += taken(&ticket.queue);
+        }
+        driver.members.version == version
+    };
+    // Buffers are made when they are first needed: all at once, so that later as many are never needed.
+    (0..8).for_each(|_| {
+        run(0, &mut warming);
+    });
+    (0..4).for_each(|_| {
+        run(1, &mut warming);
+    });
+    let (mut quiet, mut membership) = (0, 0);
+    while quiet < 8 {
+        let mut allocated = Allocated::default();
+        if run(1, &mut allocated) {
+            assert_eq!(allocated.packets, 0, "for {MESSAGES} messages, in run {quiet}");
+            quiet += 1;
+        }
+        membership += allocated.membership;
+    }
+    println!("the membership allocated {membership} times meanwhile");
+    let status = shared.status();
+    assert!(status.counts["repaired"] + status.counts["requested"] > 500, "{status:#?}");
+    assert!(status.counts["repairs_sent"] > 100 && status.counts["repairs"] > 100, "{status:#?}");
+}
+
+/// How many messages were in the queue.
+fn taken(queue: &crate::queue::Queue) -> u32 {
+    let mut messages = 0;
+    loop {
+        match queue.try_pop() {
+            Ok(Event::Message(_)) => messages += 1,
+            Ok(Event::Lost(lost)) => panic!("{lost:?}"),
+            Err(TryRecvError::Empty) => return messages,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
