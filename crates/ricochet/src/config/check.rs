@@ -9,6 +9,7 @@ use ricochet_core::bins::Content;
 use ricochet_core::delivery::FifoConfig;
 use ricochet_core::groups::GROUPS_MAX;
 use ricochet_core::node::{AnnounceConfig, AskConfig};
+use ricochet_core::tracker::TrackerConfig;
 use ricochet_core::{NodeConfig, NodeId};
 
 use super::{
@@ -17,6 +18,9 @@ use super::{
 };
 use crate::key::TRAILER;
 
+/// Most gaps that are waited for in one stream. Of a long outage all is sent again at once, and what the ring has no room for
+/// leaves as many gaps.
+const GAPS_MAX: u32 = 512;
 /// Most of whatever a table may hold.
 const MANY: usize = 1 << 20;
 /// No time is longer.
@@ -97,6 +101,7 @@ impl Config {
                 seldom: self.announce.seldom,
                 unless_named_us: micros(self.announce.unless_named_ms),
             },
+            tracker: TrackerConfig { stream_intervals_max: GAPS_MAX, ..TrackerConfig::default() },
             answers_per_second: nak.packets_per_second,
             ..NodeConfig::new(id)
         }
