@@ -64,6 +64,18 @@ fn lines_that_are_sent_are_received() {
 }
 
 #[test]
+fn a_line_that_is_too_long_is_refused_and_the_others_are_sent() {
+    let (receiver, seed) = receiver(&["prices", "--count", "2", "--fifo"]);
+    let sent = send(&seed, &["prices"], &format!("first\n{}\nlast\n", "x".repeat(5_000)));
+    assert_eq!(sent.status.code(), Some(1), "{sent:?}");
+    let said = String::from_utf8(sent.stderr).unwrap();
+    assert!(said.contains("error: line 2: expected at most ") && said.contains("saw 5000"), "{said}");
+    assert!(said.contains("--fragments") && said.contains("2 messages sent, 1 too long"), "{said}");
+    let text = output_of(receiver);
+    assert!(text.contains(" 0: first\n") && text.ends_with(" 1: last\n"), "{text}");
+}
+
+#[test]
 fn programs_get_json_and_the_status_of_a_running_node() {
     let control = std::env::temp_dir().join(format!("undrop-multicast-{}.sock", std::process::id()));
     let shown = control.display().to_string();
@@ -76,7 +88,7 @@ fn programs_get_json_and_the_status_of_a_running_node() {
     assert_eq!(status["subscriptions"][0]["counts"]["queued"], 50);
     let asked = undrop(&["status", "--control", &shown]).output().unwrap();
     let text = String::from_utf8_lossy(&asked.stdout).into_owned();
-    assert!(text.contains("1 groups over") && text.contains("50 queued"), "{text}");
+    assert!(text.contains("1 group over") && text.contains("50 queued"), "{text}");
 
     send(&seed, &["load"], "last\n");
     let text = output_of(receiver);

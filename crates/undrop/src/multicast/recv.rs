@@ -19,6 +19,7 @@ Examples:
   undrop multicast recv load --interface eth0 --json | jq 'select(.recovered) | .latency_us'
   undrop multicast recv audit --interface eth0 --fifo --count 100
 
+A payload that is no UTF-8 is shown as 0x and its bytes in hexadecimal.
 With --json a line is a message: group, sender, sequence, recovered, latency_us (how long it was known to be missing), and
 payload, or payload_hex if that is no UTF-8; or it is a report: group, sender, lost (first and last sequence number), reason.";
 
@@ -117,7 +118,7 @@ fn line(message: &Message, json: bool) -> anyhow::Result<String> {
         true => format!(" recovered after {:.1} ms:", latency_us as f64 / 1_000.0),
         false => ":".to_owned(),
     };
-    let payload = text.map_or_else(|| hex(message.payload()), str::to_owned);
+    let payload = text.map_or_else(|| format!("0x{}", hex(message.payload())), str::to_owned);
     Ok(format!("{} {} {}{how} {payload}", message.group(), message.sender(), message.seq()))
 }
 

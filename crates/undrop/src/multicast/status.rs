@@ -63,7 +63,7 @@ fn text(status: &Status) -> String {
     let address = status.address.map_or_else(|| "?".to_owned(), |address| address.to_string());
     let how = if status.unicast { "unicast to each member" } else { "multicast" };
     let mut text = format!(
-        "node {} at {address}, {how}, up {:.0} s, {:.1} MiB of packets kept\n",
+        "node {} at {address}, {how}, up {:.0} s, room for {:.1} MiB of packets\n",
         status.id,
         status.uptime_ms as f64 / 1_000.0,
         status.memory_bytes as f64 / f64::from(1 << 20)
@@ -71,14 +71,19 @@ fn text(status: &Status) -> String {
     if let Some(why) = &status.failed {
         let _ = writeln!(text, "FAILED: {why}");
     }
-    let _ = writeln!(text, "\n{} groups over {} IP groups", status.groups.len(), status.ip_groups);
+    let _ = writeln!(
+        text,
+        "\n{} over {}",
+        many(status.groups.len(), "group"),
+        many(status.ip_groups, "IP group")
+    );
     for group in status.groups.iter().take(SHOWN_MAX) {
-        let _ = writeln!(text, "  {}: {} other members, c = {}", group.name, group.members, group.c);
+        let _ = writeln!(text, "  {}: {}, c = {}", group.name, many(group.members, "other member"), group.c);
     }
     more(&mut text, status.groups.len());
-    let _ = writeln!(text, "{} peers", status.peers.len());
+    let _ = writeln!(text, "{}", many(status.peers.len(), "peer"));
     for peer in status.peers.iter().take(SHOWN_MAX) {
-        let _ = writeln!(text, "  {} at {}, in {} groups", peer.id, peer.address, peer.groups);
+        let _ = writeln!(text, "  {} at {}, in {}", peer.id, peer.address, many(peer.groups, "group"));
     }
     more(&mut text, status.peers.len());
     for subscription in &status.subscriptions {
@@ -118,6 +123,11 @@ fn text(status: &Status) -> String {
     }
     text.truncate(text.trim_end().len());
     text
+}
+
+/// A number and what it counts.
+fn many(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 fn more(text: &mut String, count: usize) {
