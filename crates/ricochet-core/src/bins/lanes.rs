@@ -43,6 +43,13 @@ pub(super) struct Lane {
     pub(super) region: std::ops::Range<usize>,
 }
 
+impl Lane {
+    /// The turn that most packets enter: the first that is no pause. After it they are in the order of their levels.
+    pub(super) fn widest(&self, lanes: &Lanes) -> usize {
+        self.turns.start + usize::from(lanes.turn(self.turns.start).level == QUIET)
+    }
+}
+
 /// What a packet of a group meets in one region.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
@@ -116,6 +123,11 @@ impl Lanes {
     /// How many turns all lanes have together.
     pub(super) fn turns(&self) -> usize {
         self.turns.len()
+    }
+
+    /// How many turns the lane with the most has.
+    pub(super) fn turns_max(&self) -> usize {
+        self.lanes.iter().map(|lane| lane.turns.len()).max().unwrap_or(0)
     }
 
     /// Of each level of all regions, how many groups enter it and none beyond it.

@@ -131,6 +131,8 @@ pub struct Bins {
     /// Latest time seen: a clock that steps back must not disturb the order of the deadlines.
     now_us: u64,
     conditions: Conditions,
+    /// Of the turns at a lane, while one is picked.
+    weights: Vec<f64>,
     counts: BinsCounts,
 }
 
@@ -179,6 +181,7 @@ impl Bins {
             begun_links: Links::new(count),
             now_us: 0,
             conditions: Conditions::default(),
+            weights: Vec::with_capacity(lanes.turns_max()),
             counts: BinsCounts::default(),
             lanes,
             config,

@@ -39,8 +39,11 @@ impl Bins {
     /// that all began together would make the same repairs.
     pub(super) fn start(&mut self, at: usize, rng: &mut impl Rng) {
         self.shuffle(at, rng);
-        let lane = self.lane_of(at);
-        let turn = pick(rng, lane.turns.clone(), |turn| self.lanes.turn(turn).share);
+        let Self { lanes, weights, config, .. } = self;
+        let turns = lanes.lane(at / usize::from(config.stagger)).turns.clone();
+        weights.clear();
+        weights.extend(turns.clone().map(|turn| lanes.turn(turn).share));
+        let turn = turns.start + pick(rng, weights);
         self.give(at, turn, rng);
         self.instances[at].size = 1 + chance::below(rng, usize::from(self.config.r)) as u8;
         if self.gates[at].level == QUIET {
@@ -54,18 +57,45 @@ impl Bins {
     pub(super) fn next_turn(&mut self, at: usize, rng: &mut impl Rng) {
         self.shuffle(at, rng);
         self.forget(at);
-        let lane = self.lane_of(at);
-        let turn =
-            pick(rng, lane.turns.clone(), |turn| self.lanes.turn(turn).share / self.lasting(lane, turn));
+        self.weigh(at);
+        let turn = self.lane_of(at).turns.start + pick(rng, &self.weights);
         self.give(at, turn, rng);
+    }
+
+    /// Puts together what the turns of a lane weigh: their shares divided by how long they last, in one pass over its
+    /// levels, which the turns name in order.
+    fn weigh(&mut self, at: usize) {
+        let Self { lanes, seen, filling, weights, config, .. } = self;
+        let lane = lanes.lane(at / usize::from(config.stagger));
+        let seen = &seen[lane.levels.clone()];
+        let whole: u32 = seen.iter().sum();
+        weights.clear();
+        let widest = lane.widest(lanes);
+        let (mut passed, mut passing) = (0, seen.iter());
+        let mut next = 1;
+        let mut lasting = |turn: usize| {
+            let level = lanes.turn(turn).level;
+            passed += passing.by_ref().take((level - next) as usize).sum::<u32>();
+            next = level;
+            let entering = f64::from(whole - passed) / f64::from(whole);
+            filled(filling, turn, widest, config.r) / entering
+        };
+        let of_widest = lasting(widest);
+        for turn in lane.turns.clone() {
+            let is_as_widest = turn == widest || lanes.turn(turn).level == QUIET;
+            let lasting = if is_as_widest { of_widest } else { lasting(turn) };
+            weights.push(lanes.turn(turn).share / lasting);
+        }
     }
 
     /// Lets somebody have the turn.
     fn give(&mut self, at: usize, turn: usize, rng: &mut impl Rng) {
         let lane = self.lane_of(at);
         let level = self.lanes.turn(turn).level;
-        let lasting = self.lasting(lane, turn);
         let last = if level == QUIET {
+            // As long as the widest turn, on average.
+            let widest = lane.widest(&self.lanes);
+            let lasting = filled(&self.filling, widest, widest, self.config.r) / self.entering(lane, widest);
             chance::floor_or_ceiling(rng, lasting).max(1)
         } else {
             (f64::from(self.config.r) / self.entering(lane, turn) * PATIENCE) as u32
@@ -77,19 +107,6 @@ impl Bins {
 
     fn lane_of(&self, at: usize) -> &Lane {
         self.lanes.lane(at / usize::from(self.config.stagger))
-    }
-
-    /// How many packets of its region a turn lasts, on average: as many as it takes until as many as its bins get have
-    /// come that enter. A pause is as long as the widest turn.
-    fn lasting(&self, lane: &Lane, turn: usize) -> f64 {
-        let widest = lane.turns.start + usize::from(self.lanes.turn(lane.turns.start).level == QUIET);
-        let turn = if self.lanes.turn(turn).level == QUIET { widest } else { turn };
-        let filling = match (self.filling[turn], self.filling[widest]) {
-            (0.0, 0.0) => f64::from(self.config.r),
-            (0.0, of_widest) => of_widest,
-            (measured, _) => measured,
-        };
-        filling / self.entering(lane, turn)
     }
 
     /// Share of the packets of its region that enter in a turn, which is no pause; above 0.
@@ -140,19 +157,28 @@ impl Bins {
     }
 }
 
-/// One of these turns, by weight; the last if rounding leaves none.
-fn pick(rng: &mut impl Rng, turns: std::ops::Range<usize>, weight: impl Fn(usize) -> f64) -> usize {
-    let last = turns.end - 1;
-    if turns.len() == 1 {
+/// How many packets the bins of a turn get; where none was there yet as many as those of the widest turn.
+///
+/// Divided by the share of the region's packets that enter, it is how long the turn lasts. A pause is as long as the
+/// widest turn.
+fn filled(filling: &[f64], turn: usize, widest: usize, r: u8) -> f64 {
+    match (filling[turn], filling[widest]) {
+        (0.0, 0.0) => f64::from(r),
+        (0.0, of_widest) => of_widest,
+        (measured, _) => measured,
+    }
+}
+
+/// The place of one of these weights, each as likely as it is heavy; the last if rounding leaves none.
+fn pick(rng: &mut impl Rng, weights: &[f64]) -> usize {
+    let last = weights.len() - 1;
+    if last == 0 {
         return last;
     }
-    let whole: f64 = turns.clone().map(&weight).sum();
-    let mut left = chance::unit(rng) * whole;
-    for turn in turns {
-        left -= weight(turn);
-        if left < 0.0 {
-            return turn;
-        }
-    }
-    last
+    let mut left = chance::unit(rng) * weights.iter().sum::<f64>();
+    let is_it = |weight: &f64| {
+        left -= weight;
+        left < 0.0
+    };
+    weights.iter().position(is_it).unwrap_or(last)
 }
