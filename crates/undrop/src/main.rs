@@ -2,6 +2,7 @@
 
 mod demo;
 mod failure;
+mod fec;
 mod gateway;
 mod interrupt;
 mod key;
@@ -22,6 +23,7 @@ Examples:
   undrop gateway run --config gateway.toml    protect the traffic to the peers
   undrop gateway status                       what the running gateway sees
   undrop multicast bench                      how a cluster recovers lost multicast, simulated
+  undrop fec simulate --scheme sliding        what an erasure code would do on my link
 
 Exit codes: 0 fine, 1 failed, 2 wrong usage.";
 
@@ -56,6 +58,9 @@ enum Command {
     /// Multicast that recovers lost packets within milliseconds.
     #[command(subcommand)]
     Multicast(multicast::Command),
+    /// Erasure codes: what they recover, how late, at what cost.
+    #[command(subcommand)]
+    Fec(fec::Command),
 }
 
 fn main() -> ExitCode {
@@ -66,6 +71,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Link(args) => link::run(&args),
         Command::Multicast(command) => multicast::run(&command),
+        Command::Fec(command) => fec::run(&command),
     };
     done.unwrap_or_else(|error| failure::report(&error))
 }

@@ -1,0 +1,157 @@
+//! What the runs showed, as JSON and as text.
+
+use std::fmt::Write as _;
+
+use ::fec::simulate::Report;
+use ::fec::{Code, Sending};
+use serde_json::{Value, json};
+
+/// The figures of all runs.
+#[derive(Debug)]
+pub(super) struct Figures {
+    scheme: &'static str,
+    code: String,
+    loss: String,
+    /// Over all runs.
+    sum: Report,
+    recovered_percent_of_runs: Vec<f64>,
+    overhead_percent: f64,
+    overhead_wire_percent: f64,
+    repair_bytes: f64,
+    encode_ns: f64,
+    decode_ns: f64,
+}
+
+impl Figures {
+    pub(super) fn new(
+        code: &Code,
+        loss: String,
+        packet_bytes: usize,
+        runs: &[Report],
+        cost: &Report,
+    ) -> Self {
+        let mut sum = Report::default();
+        runs.iter().for_each(|report| sum.add(report));
+        let repair_bytes = packet_bytes as f64 + repair_overhead_bytes(code);
+        let overhead_percent = 100.0 * sum.overhead();
+        let per_packet = |ns: u64| ns as f64 / cost.sources_sent as f64;
+        Self {
+            scheme: scheme(code),
+            code: describe(code),
+            loss,
+            recovered_percent_of_runs: runs.iter().map(|report| 100.0 * report.recovered_share()).collect(),
+            sum,
+            overhead_percent,
+            overhead_wire_percent: overhead_percent * repair_bytes / packet_bytes as f64,
+            repair_bytes,
+            encode_ns: per_packet(cost.encode_ns),
+            decode_ns: per_packet(cost.decode_ns),
+        }
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let Self { sum, .. } = self;
+        json!({
+            "scheme": self.scheme,
+            "code": self.code,
+            "loss": self.loss,
+            "runs": self.recovered_percent_of_runs.len(),
+            "packets": sum.sent,
+            "lost": sum.lost,
+            "recovered": sum.recovered,
+            "repairs": sum.repairs_sent,
+            "repairs_lost": sum.repairs_lost,
+            "overhead_percent": { "packets": self.overhead_percent, "wire_bytes": self.overhead_wire_percent },
+            "repair_bytes": self.repair_bytes,
+            "recovered_percent": 100.0 * sum.recovered_share(),
+            "recovered_percent_of_runs": self.recovered_percent_of_runs,
+            "residual_loss": sum.residual_loss(),
+            "delay_packets": {
+                "mean": sum.delay_mean(),
+                "p50": sum.delay_quantile(0.5),
+                "p99": sum.delay_quantile(0.99),
+                "max": sum.delay_max(),
+            },
+            "encode_ns_per_packet": self.encode_ns,
+            "decode_ns_per_packet": self.decode_ns,
+        })
+    }
+
+    pub(super) fn text(&self) -> String {
+        let Self { sum, .. } = self;
+        let share = 100.0 * sum.recovered_share();
+        let least = self.recovered_percent_of_runs.iter().copied().fold(share, f64::min);
+        let most = self.recovered_percent_of_runs.iter().copied().fold(share, f64::max);
+        let whole = |value: Option<usize>| value.map_or_else(|| "–".to_owned(), |value| value.to_string());
+        let mean = sum.delay_mean().map_or_else(|| "–".to_owned(), |mean| format!("{mean:.1}"));
+        let (median, p99, max) = (sum.delay_quantile(0.5), sum.delay_quantile(0.99), sum.delay_max());
+        let runs = self.recovered_percent_of_runs.len();
+        let mut text = format!(
+            "{} {}, loss {}, {runs} runs, {} packets\n\n",
+            self.scheme, self.code, self.loss, sum.sent
+        );
+        let mut row = |name: &str, value: String| {
+            let _ = writeln!(text, "{name:<26}{value}");
+        };
+        row("lost", format!("{} packets, {} of {} repairs", sum.lost, sum.repairs_lost, sum.repairs_sent));
+        row("recovered", format!("{share:.3} % (runs {least:.2}–{most:.2} %)"));
+        row("lost for good", format!("{:.6} % of all packets", 100.0 * sum.residual_loss()));
+        row(
+            "recovered after, packets",
+            format!("mean {mean}, p50 {}, p99 {}, max {}", whole(median), whole(p99), whole(max)),
+        );
+        row(
+            "overhead",
+            format!(
+                "{:.2} % packets, {:.2} % bytes ({:.0} bytes a repair)",
+                self.overhead_percent, self.overhead_wire_percent, self.repair_bytes
+            ),
+        );
+        row("encode", format!("{:.0} ns a packet", self.encode_ns));
+        row("decode", format!("{:.0} ns a packet", self.decode_ns));
+        text.pop();
+        text
+    }
+}
+
+fn scheme(code: &Code) -> &'static str {
+    match code {
+        Code::Layered(_) => "layered",
+        Code::ReedSolomon(_) => "reed-solomon",
+        Code::Sliding(_) => "sliding",
+    }
+}
+
+fn describe(code: &Code) -> String {
+    let delayed = |sending| if sending == Sending::Delayed { " delayed" } else { "" };
+    match code {
+        Code::Layered(config) => {
+            let interleaves: Vec<String> = config.interleaves.iter().map(ToString::to_string).collect();
+            format!("({}; {}){}", config.r, interleaves.join(","), delayed(config.sending))
+        }
+        Code::ReedSolomon(config) => {
+            format!("({},{}) interleave {}{}", config.r, config.c, config.interleave, delayed(config.sending))
+        }
+        Code::Sliding(config) => {
+            format!("rate {} window {} density {}", config.rate, config.window, config.density)
+        }
+    }
+}
+
+/// By how much a repair is longer than its longest packet, over IPv4 (docs/wire.md, "Sizes").
+///
+/// Every repair of a block or a layer names all its packets. For a sliding window the format is not settled; each packet
+/// is taken to be named in three repairs, as it is by a layered code with three layers.
+fn repair_overhead_bytes(code: &Code) -> f64 {
+    /// IP, UDP, header and tag, recipe, symbol.
+    const FIXED: f64 = (20 + 8 + 12 + 16 + 13 + 12) as f64;
+    const NAME: f64 = 4.0;
+    const NAMINGS: f64 = 3.0;
+    let names = match code {
+        Code::Layered(config) => f64::from(config.r),
+        Code::ReedSolomon(config) => f64::from(config.r),
+        Code::Sliding(config) if config.rate.repairs() == 0 => 0.0,
+        Code::Sliding(config) => (NAMINGS / config.rate.as_f64()).min(f64::from(config.window)),
+    };
+    FIXED + NAME * names
+}
