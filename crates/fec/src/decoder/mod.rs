@@ -351,28 +351,28 @@ fn fits(symbol: &[u8], length: usize) -> bool {
 
 /// Adds the known symbols of `terms`, times their coefficients, to `payload`.
 fn subtract_known<W: Window>(payload: &mut [u8], window: &W, terms: &[Term]) {
-    let mut plain: [&[u8]; BATCH] = [&[]; BATCH];
-    let mut scaled: [(u8, &[u8]); BATCH] = [(0, &[]); BATCH];
-    let (mut plain_used, mut scaled_used) = (0, 0);
+    let mut xors: [&[u8]; BATCH] = [&[]; BATCH];
+    let mut products: [(u8, &[u8]); BATCH] = [(0, &[]); BATCH];
+    let (mut xors_used, mut products_used) = (0, 0);
     for term in terms.iter().filter(|term| term.coefficient != 0) {
         let Some(symbol) = window.known(term.id) else { continue };
         let symbol = &symbol[..symbol.len().min(payload.len())];
         if term.coefficient == 1 {
-            plain[plain_used] = symbol;
-            plain_used += 1;
+            xors[xors_used] = symbol;
+            xors_used += 1;
         } else {
-            scaled[scaled_used] = (term.coefficient, symbol);
-            scaled_used += 1;
+            products[products_used] = (term.coefficient, symbol);
+            products_used += 1;
         }
-        if plain_used == BATCH {
-            gf256::xor_many(payload, &plain);
-            plain_used = 0;
+        if xors_used == BATCH {
+            gf256::xor_many(payload, &xors);
+            xors_used = 0;
         }
-        if scaled_used == BATCH {
-            gf256::mul_add_many(payload, &scaled);
-            scaled_used = 0;
+        if products_used == BATCH {
+            gf256::mul_add_many(payload, &products);
+            products_used = 0;
         }
     }
-    gf256::xor_many(payload, &plain[..plain_used]);
-    gf256::mul_add_many(payload, &scaled[..scaled_used]);
+    gf256::xor_many(payload, &xors[..xors_used]);
+    gf256::mul_add_many(payload, &products[..products_used]);
 }

@@ -34,6 +34,8 @@ pub struct Loss {
     begin: f64,
     burst: u32,
     left: u32,
+    /// Probability that a lost packet is the last of its burst, where bursts differ in length.
+    end: Option<f64>,
 }
 
 impl Loss {
@@ -41,10 +43,22 @@ impl Loss {
         // Between bursts lie (1 - begin) / begin packets in the mean, which must be burst · (1 - rate) / rate.
         let gap = f64::from(burst) * (1.0 - rate) / rate;
         let begin = if burst == 1 { rate } else { 1.0 / (1.0 + gap) };
-        Self { random: Random(seed), begin, burst, left: 0 }
+        Self { random: Random(seed), begin, burst, left: 0, end: None }
+    }
+
+    /// Bursts of a geometric length with this mean, at `rate` overall.
+    pub fn markov(rate: f64, mean: f64, seed: u64) -> Self {
+        let begin = rate / (mean * (1.0 - rate));
+        Self { random: Random(seed), begin, burst: 1, left: 0, end: Some(1.0 / mean) }
     }
 
     pub fn lose(&mut self) -> bool {
+        if let Some(end) = self.end {
+            // `left` is 1 while a burst goes on.
+            let chance = if self.left > 0 { 1.0 - end } else { self.begin };
+            self.left = u32::from(self.random.chance(chance));
+            return self.left > 0;
+        }
         if self.left == 0 && self.random.chance(self.begin) {
             self.left = self.burst;
         }
