@@ -99,15 +99,17 @@ fn a_sum_shorter_than_the_source_is_a_fault_of_the_caller() {
 fn fused_sums_are_right_at_every_length() {
     let bytes: Vec<u8> = (0..2_000u32).map(|n| ((n * n) >> 3) as u8).collect();
     for length in 0..1_100 {
-        let sources = [&bytes[1..=length], &bytes[700..700 + length], &bytes[60..60 + length / 2]];
-        let terms = [(29, sources[0]), (1, sources[1]), (200, sources[2])];
+        // Nine of one length, as groups want them, then one that ends in their middle.
+        let alike = (1..10usize).map(|n| ((n * 27) as u8, &bytes[n * 90..][..length]));
+        let terms: Vec<(u8, &[u8])> = alike.chain([(200, &bytes[60..60 + length / 2])]).collect();
+        let source = terms[0].1;
         let mut expected = bytes[..length].to_vec();
         let mut products = [vec![3; length], vec![5; length + 1]];
-        for (c, source) in terms {
+        for &(c, source) in &terms {
             expected.iter_mut().zip(source).for_each(|(sum, &byte)| *sum ^= gf256::product(c, byte));
         }
         for (product, c) in products.iter_mut().zip([29, 0x8E]) {
-            product.iter_mut().zip(sources[0]).for_each(|(sum, &byte)| *sum ^= gf256::product(c, byte));
+            product.iter_mut().zip(source).for_each(|(sum, &byte)| *sum ^= gf256::product(c, byte));
         }
         for kernel in Kernel::available() {
             let mut sum = bytes[..length].to_vec();
@@ -115,7 +117,7 @@ fn fused_sums_are_right_at_every_length() {
             assert_eq!(sum, expected, "{}, {length} bytes", kernel.name());
             let mut sums = [vec![3; length], vec![5; length + 1]];
             let [one, other] = &mut sums;
-            kernel.mul_add_each(&mut [(29, one), (0x8E, other)], sources[0]);
+            kernel.mul_add_each(&mut [(29, one), (0x8E, other)], source);
             assert_eq!(sums, products, "{}, {length} bytes", kernel.name());
         }
     }

@@ -276,6 +276,73 @@ unsafe fn add_rest<V: Vector, const S: usize, T: Term>(
     }
 }
 
+/// Adds the terms to one sum, as far as they come in groups of `G` sources of one length; the others by blocks of `N`
+/// vectors. The sum passes through the registers once for each group: better than blocks where the registers are too few
+/// or too short for much of a sum, since sources are then read from end to end. A `G` of 1 is none.
+///
+/// # Safety
+/// The instructions must be there, and no source longer than `acc`.
+#[inline(always)]
+pub(super) unsafe fn add_groups<V: Vector, const G: usize, const N: usize>(
+    acc: &mut [u8],
+    terms: &[(u8, &[u8])],
+) {
+    let acc = acc.as_mut_ptr();
+    let mut left = terms;
+    while G > 1
+        && let Some((group, rest)) = left.split_first_chunk::<G>()
+    {
+        let length = group[0].1.len();
+        if length < V::BYTES || group.iter().any(|(_, src)| src.len() != length) {
+            break;
+        }
+        // SAFETY: all have that length, which is at least a vector's.
+        unsafe { add_group::<V, G>(acc, group, length) };
+        left = rest;
+    }
+    // SAFETY: the same is asked of the caller.
+    unsafe { add_all::<V, 1, N, _>([acc], 0, left) };
+}
+
+/// # Safety
+/// The instructions must be there, and all strings have `length` bytes, at least a vector's.
+#[inline(always)]
+unsafe fn add_group<V: Vector, const G: usize>(acc: *mut u8, group: &[(u8, &[u8]); G], length: usize) {
+    let (count, whole) = (length % V::BYTES, length - length % V::BYTES);
+    // SAFETY: all strings have a vector's bytes at every offset below `whole`, and before their ends.
+    unsafe {
+        let pairs: [_; G] = std::array::from_fn(|j| (group[j].1.as_ptr(), V::factor(group[j].0)));
+        // The end is not last: the vector before it would be read while it is still being written.
+        if count > 0 {
+            let last = length - V::BYTES;
+            let end = last_bytes(add_products(V::zero(), &pairs, last), count);
+            V::load(acc.add(last)).plus(end).store(acc.add(last));
+        }
+        let mut at = 0;
+        while at < whole {
+            add_products(V::load(acc.add(at)), &pairs, at).store(acc.add(at));
+            at += V::BYTES;
+        }
+    }
+}
+
+/// `sum` plus the vectors at `at` of some sources, times their factors.
+///
+/// # Safety
+/// The instructions must be there, and the vectors.
+#[inline(always)]
+unsafe fn add_products<V: Vector, const G: usize>(
+    mut sum: V,
+    pairs: &[(*const u8, V::Factor); G],
+    at: usize,
+) -> V {
+    for &(source, factor) in pairs {
+        // SAFETY: the same is asked of the caller.
+        sum = unsafe { sum.plus(V::load(source.add(at)).times(factor)) };
+    }
+    sum
+}
+
 /// Adds `src`, times each coefficient, to each sum, `N` vectors at a time.
 ///
 /// # Safety

@@ -3,10 +3,11 @@
 use super::vector::{self, Vector};
 use super::{Kernel, NIBBLES, fused};
 
-/// The kernel of one kind of vector: the generic operations, compiled with its instructions. `rows` is how many
-/// vectors of 1, 2, 3 and 4 sums stay in registers while sources pass, `each` how many of a source while sums pass.
+/// The kernel of one kind of vector: the generic operations, compiled with its instructions. `group` is how many sources
+/// of one length are added to a sum in one pass, `rows` how many vectors of 1, 2, 3 and 4 sums stay in registers while
+/// sources pass, `each` how many of a source while sums pass. All are the best of some that were measured.
 macro_rules! kernel {
-    ($name:literal, $vector:ty, rows [$n1:literal, $n2:literal, $n3:literal, $n4:literal], each $each:literal, $present:expr, $($feature:literal),+) => {
+    ($name:literal, $vector:ty, group $group:literal, rows [$n1:literal, $n2:literal, $n3:literal, $n4:literal], each $each:literal, $present:expr, $($feature:literal),+) => {
         pub(in super::super) static KERNEL: Kernel = Kernel {
             name: $name,
             present: || $present,
@@ -40,7 +41,7 @@ macro_rules! kernel {
         $(#[target_feature(enable = $feature)])+
         unsafe fn mul_add_many(acc: &mut [u8], terms: &[(u8, &[u8])]) {
             // SAFETY: the instructions are there, and the caller vouches for the lengths.
-            unsafe { fused::add_all::<$vector, 1, $n1, _>([acc.as_mut_ptr()], 0, terms) }
+            unsafe { fused::add_groups::<$vector, $group, $n1>(acc, terms) }
         }
 
         $(#[target_feature(enable = $feature)])+
@@ -192,7 +193,7 @@ mod lookup {
 pub(super) mod gfni512 {
     use super::{Kernel, fused, matrix, vector};
 
-    kernel!("GFNI, AVX-512", matrix::Wide, rows [24, 12, 6, 6], each 12, supported(), "gfni", "avx512f", "avx512bw");
+    kernel!("GFNI, AVX-512", matrix::Wide, group 8, rows [24, 12, 6, 6], each 12, supported(), "gfni", "avx512f", "avx512bw");
 
     fn supported() -> bool {
         is_x86_feature_detected!("gfni")
@@ -206,7 +207,7 @@ pub(super) mod gfni256 {
     use super::{Kernel, fused, matrix, vector};
 
     // The matrices need AVX alone, the sums of whole bytes AVX2; no processor has GFNI and AVX without AVX2.
-    kernel!("GFNI, AVX", matrix::Middle, rows [12, 6, 3, 2], each 12,
+    kernel!("GFNI, AVX", matrix::Middle, group 8, rows [12, 6, 3, 2], each 12,
         is_x86_feature_detected!("gfni") && is_x86_feature_detected!("avx2"), "gfni", "avx2");
 }
 
@@ -214,14 +215,14 @@ pub(super) mod gfni256 {
 pub(super) mod avx2 {
     use super::{Kernel, fused, lookup, vector};
 
-    kernel!("AVX2", lookup::Middle, rows [6, 3, 2, 2], each 3, is_x86_feature_detected!("avx2"), "avx2");
+    kernel!("AVX2", lookup::Middle, group 4, rows [6, 3, 2, 2], each 3, is_x86_feature_detected!("avx2"), "avx2");
 }
 
 #[cfg(target_arch = "x86_64")]
 pub(super) mod ssse3 {
     use super::{Kernel, fused, lookup, vector};
 
-    kernel!("SSSE3", lookup::Narrow, rows [6, 3, 2, 2], each 3, is_x86_feature_detected!("ssse3"), "ssse3");
+    kernel!("SSSE3", lookup::Narrow, group 1, rows [6, 3, 2, 2], each 3, is_x86_feature_detected!("ssse3"), "ssse3");
 }
 
 #[cfg(target_arch = "aarch64")]
@@ -230,7 +231,7 @@ pub(super) mod neon {
     use std::arch::aarch64::*;
     use std::arch::is_aarch64_feature_detected;
 
-    kernel!("NEON", Register, rows [12, 6, 3, 3], each 6, is_aarch64_feature_detected!("neon"), "neon");
+    kernel!("NEON", Register, group 1, rows [12, 6, 3, 3], each 6, is_aarch64_feature_detected!("neon"), "neon");
     vector!(Register(uint8x16_t), 16, half Self, load vld1q_u8, store vst1q_u8, plus veorq_u8, and vandq_u8,
     split (uint8x16_t, uint8x16_t): |x| (vandq_u8(x, vdupq_n_u8(15)), vshrq_n_u8::<4>(x)),
     factor (uint8x16_t, uint8x16_t): |c| {
