@@ -1,7 +1,7 @@
 //! Many products at once: into sums that stay in registers while sources pass, or of one source that does.
 //!
-//! What reads a window of a hundred packets is held up by the second cache, not by arithmetic: so a source is read once
-//! for up to [`TOGETHER`] sums.
+//! A window of a hundred packets is longer than the first cache: with the fastest kernels, reading it takes as long as the
+//! arithmetic. So a source is read once for up to [`TOGETHER`] sums.
 
 use super::vector::{self, Vector};
 
