@@ -8,7 +8,7 @@ use ricochet_core::{GroupId, GroupsError};
 use serde::{Deserialize, Serialize};
 
 use crate::clock;
-use crate::config::DAY;
+use crate::config::HOUR;
 use crate::error::JoinError;
 use crate::outward::{Joined, Outward, Taker};
 use crate::queue::{Policy, Queue};
@@ -52,7 +52,7 @@ pub struct JoinOptions {
     /// node to a group agree on it.
     pub c: Option<u8>,
     /// How long after it was found missing a message is given up that its sender marked as [expiring](crate::Sender::expiring),
-    /// up to a day; as the node is set up if left out. All subscriptions of a node to a group agree on it.
+    /// up to an hour; as the node is set up if left out. All subscriptions of a node to a group agree on it.
     pub lifetime: Option<Duration>,
     /// With [`Order::Fifo`]: most messages held back until earlier ones are there, 1 to 1,048,576; as the node is set up if
     /// left out.
@@ -264,9 +264,9 @@ fn check_options(options: &JoinOptions) -> Result<(), JoinError> {
     if let Some(c) = options.c.filter(|&c| c > 64) {
         return Err(JoinError::Option { what: "c", expected: "0 to 64", seen: c.into() });
     }
-    if let Some(lifetime) = options.lifetime.filter(|&lifetime| lifetime > DAY) {
+    if let Some(lifetime) = options.lifetime.filter(|&lifetime| lifetime > HOUR) {
         let seen = lifetime.as_secs();
-        return Err(JoinError::Option { what: "lifetime", expected: "up to 86400 seconds", seen });
+        return Err(JoinError::Option { what: "lifetime", expected: "up to 3600 seconds", seen });
     }
     Ok(())
 }

@@ -67,7 +67,8 @@ impl fmt::Debug for Sender {
 }
 
 impl Shared {
-    /// Stamps a message and sends it, on the calling thread.
+    /// Stamps a message and sends it, on the calling thread. The core is held until the kernel has it, sealed if there is a key:
+    /// what two threads send leaves in the order of its numbers, or receivers would find gaps and ask.
     pub(crate) fn send(
         &self,
         group: GroupId,

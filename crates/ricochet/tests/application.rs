@@ -222,3 +222,53 @@ fn many_threads_send_and_none_is_lost() {
     got.sort_unstable();
     assert!(got.into_iter().eq(0..2_000));
 }
+
+/// Nodes to which the packet with the sequence number 1 never comes, and which wait for it for an hour.
+fn never_the_second(lan: &Lan) -> Vec<Node> {
+    let hour = Duration::from_secs(3_600);
+    lan.start(|_, builder| {
+        let never = |datagram: &[u8]| {
+            matches!(datagram[0], 0x91 | 0x92) && datagram.get(14..18) == Some(&[0, 0, 0, 1])
+        };
+        builder.lose(never).give_up_after(hour).expires_after(hour)
+    })
+}
+
+#[test]
+fn a_group_has_a_lifetime_of_its_own() {
+    let Some(lan) = Lan::build("the lifetime of a group", 2) else { return };
+    let nodes = never_the_second(&lan);
+    let lived = |lifetime| JoinOptions { lifetime: Some(lifetime), ..JoinOptions::default() };
+    let soon = Duration::from_millis(50);
+    let positions = nodes[1].join_with("positions", &lived(soon)).unwrap();
+    let other = nodes[1].join_with("positions", &lived(soon * 2)).unwrap_err().to_string();
+    assert!(other.contains("another lifetime"), "{other}");
+    let endless = nodes[1].join_with("others", &lived(Duration::from_secs(3_601))).unwrap_err().to_string();
+    assert!(endless.contains("lifetime: expected up to 3600"), "{endless}");
+    assert!(nodes[0].wait_for_members("positions", 1, LONG));
+    let sender = nodes[0].sender("positions").unwrap().expiring(true);
+    (0..3u32).for_each(|number| assert_eq!(sender.send(&number.to_be_bytes()).unwrap(), number));
+    assert_eq!(numbers(&nodes[1], &positions, 2), [0, 2]);
+    let Event::Lost(lost) = positions.recv_event_timeout(LONG).unwrap() else { panic!("expected a loss") };
+    assert_eq!(lost.range(), 1..=1);
+}
+
+#[test]
+fn a_subscription_holds_back_no_more_than_it_is_told() {
+    let Some(lan) = Lan::build("messages held back", 2) else { return };
+    let nodes = never_the_second(&lan);
+    let none = JoinOptions { order: Order::Fifo, held: Some(0), ..JoinOptions::default() };
+    assert!(nodes[1].join_with("g", &none).unwrap_err().to_string().contains("held: expected 1 to 1048576"));
+    let two = JoinOptions { held: Some(2), ..none };
+    let subscription = nodes[1].join_with("g", &two).unwrap();
+    assert!(nodes[0].wait_for_members("g", 1, LONG));
+    (0..5u32).for_each(|number| assert_eq!(nodes[0].send("g", &number.to_be_bytes()).unwrap(), number));
+    let mut told = Vec::new();
+    for _ in 0..5 {
+        match subscription.recv_event_timeout(LONG).unwrap() {
+            Event::Message(message) => told.push(message.seq()),
+            Event::Lost(lost) => told.extend(lost.range()),
+        }
+    }
+    assert_eq!(told, [0, 1, 2, 3, 4]);
+}

@@ -24,7 +24,7 @@ const GAPS_MAX: u32 = 512;
 /// Most of whatever a table may hold.
 const MANY: usize = 1 << 20;
 /// No time is longer.
-pub(crate) const DAY: Duration = Duration::from_secs(86_400);
+pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
 
 impl Config {
     /// Checks every range, and the values against each other.
@@ -156,11 +156,11 @@ impl NodeSection {
 impl NakSection {
     fn check(&self) -> Result<(), ConfigError> {
         let least = Duration::from_micros(1);
-        within_ms("nak.first_ms", self.first_ms, Duration::ZERO, DAY)?;
-        within_ms("nak.gap_ms", self.gap_ms.unwrap_or_default(), Duration::ZERO, DAY)?;
+        within_ms("nak.first_ms", self.first_ms, Duration::ZERO, HOUR)?;
+        within_ms("nak.gap_ms", self.gap_ms.unwrap_or_default(), Duration::ZERO, HOUR)?;
         within_ms("nak.retry_ms", self.retry_ms, least, Duration::from_secs(60))?;
-        within_ms("nak.expires_after_ms", self.expires_after_ms, least, DAY)?;
-        within_ms("nak.give_up_ms", self.give_up_ms, least, DAY)?;
+        within_ms("nak.expires_after_ms", self.expires_after_ms, least, HOUR)?;
+        within_ms("nak.give_up_ms", self.give_up_ms, least, HOUR)?;
         within("nak.tries", self.tries, 1..=255)?;
         within("nak.packets_per_second", self.packets_per_second, 1..=10_000_000)
     }
@@ -172,7 +172,7 @@ impl AnnounceSection {
         within("announce.growth", self.growth, 2..=16)?;
         within("announce.times", self.times, 0..=16)?;
         within("announce.seldom", self.seldom, 1..=16)?;
-        within_ms("announce.unless_named_ms", self.unless_named_ms, Duration::ZERO, DAY)
+        within_ms("announce.unless_named_ms", self.unless_named_ms, Duration::ZERO, HOUR)
     }
 }
 

@@ -18,7 +18,7 @@
 mod check;
 mod millis;
 
-pub(crate) use check::DAY;
+pub(crate) use check::HOUR;
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
