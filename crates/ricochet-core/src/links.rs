@@ -25,23 +25,28 @@ impl Ends {
 /// The neighbours of each slot; a slot is in one list at a time.
 #[derive(Debug)]
 pub(crate) struct Links {
-    before: Box<[u32]>,
-    after: Box<[u32]>,
+    /// Side by side: who is at one mostly needs the other, and there are more of them than the nearest cache holds.
+    slots: Box<[Neighbours]>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Neighbours {
+    before: u32,
+    after: u32,
 }
 
 impl Links {
     pub(crate) fn new(slots: usize) -> Self {
         assert!(slots < NONE as usize, "a slot's number has 32 bits");
-        let none = vec![NONE; slots].into_boxed_slice();
-        Self { before: none.clone(), after: none }
+        Self { slots: vec![Neighbours { before: NONE, after: NONE }; slots].into_boxed_slice() }
     }
 
     pub(crate) fn before(&self, slot: usize) -> Option<usize> {
-        some(self.before[slot])
+        some(self.slots[slot].before)
     }
 
     pub(crate) fn after(&self, slot: usize) -> Option<usize> {
-        some(self.after[slot])
+        some(self.slots[slot].after)
     }
 
     pub(crate) fn push_first(&mut self, ends: &mut Ends, slot: usize) {
@@ -53,28 +58,28 @@ impl Links {
     }
 
     pub(crate) fn insert_after(&mut self, ends: &mut Ends, neighbour: usize, slot: usize) {
-        self.put(ends, slot, neighbour as u32, self.after[neighbour]);
+        self.put(ends, slot, neighbour as u32, self.slots[neighbour].after);
     }
 
     pub(crate) fn remove(&mut self, ends: &mut Ends, slot: usize) {
-        let (before, after) = (self.before[slot], self.after[slot]);
+        let Neighbours { before, after } = self.slots[slot];
         *self.after_mut(ends, before) = after;
         *self.before_mut(ends, after) = before;
     }
 
     fn put(&mut self, ends: &mut Ends, slot: usize, before: u32, after: u32) {
-        (self.before[slot], self.after[slot]) = (before, after);
+        self.slots[slot] = Neighbours { before, after };
         *self.after_mut(ends, before) = slot as u32;
         *self.before_mut(ends, after) = slot as u32;
     }
 
     /// What follows a slot, or what stands first where there is none.
     fn after_mut<'a>(&'a mut self, ends: &'a mut Ends, slot: u32) -> &'a mut u32 {
-        if slot == NONE { &mut ends.first } else { &mut self.after[slot as usize] }
+        if slot == NONE { &mut ends.first } else { &mut self.slots[slot as usize].after }
     }
 
     fn before_mut<'a>(&'a mut self, ends: &'a mut Ends, slot: u32) -> &'a mut u32 {
-        if slot == NONE { &mut ends.last } else { &mut self.before[slot as usize] }
+        if slot == NONE { &mut ends.last } else { &mut self.slots[slot as usize].before }
     }
 }
 
