@@ -3,9 +3,9 @@
 
 mod common;
 
-use common::{Kept, Loss};
+use common::Loss;
 use fec::simulate::{Report, Simulation, simulate};
-use fec::{Decoder, DecoderConfig, LayeredConfig, Outcome, Sending, SymbolId, Term, Window, analysis, gf256};
+use fec::{LayeredConfig, ReedSolomonConfig, RepairRate, Sending, SlidingConfig, analysis};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Layered interleaving as the paper tells it, over packet numbers alone: no bytes, no fields, no code of the crate.
@@ -245,52 +245,59 @@ fn bursty_form_is_a_lower_bound_where_no_repair_is_lost_with_its_packets() {
     }
 }
 
-/// Reed–Solomon through the real decoder: r sources and c repairs with Cauchy coefficients, block by block.
-fn reed_solomon_share(p: f64, r: u64, c: u64, blocks: u64) -> (f64, u64) {
-    let mut loss = Loss::new(p, 1, 31);
-    let config = DecoderConfig { equations: c as usize, payload_max: 1, terms_max: r as usize };
-    let mut decoder = Decoder::new(config);
-    let mut kept = Kept::default();
-    let (mut lost, mut recovered) = (0, 0);
-    for block in 0..blocks {
-        kept.0.clear();
-        let first = block * r;
-        let byte = |n: u64| (n * 73 + n / 7) as u8;
-        decoder.expire_before(SymbolId(first));
-        let missing: Vec<u64> = (first..first + r).filter(|_| loss.lose()).collect();
-        for n in (first..first + r).filter(|n| !missing.contains(n)) {
-            kept.0.insert(SymbolId(n), vec![byte(n)]);
-        }
-        for row in (0..c).filter(|_| !loss.lose()).collect::<Vec<_>>() {
-            let coefficient = |column: u64| gf256::inverse((128 + row) as u8 ^ column as u8);
-            let terms: Vec<Term> =
-                (0..r).map(|k| Term { id: SymbolId(first + k), coefficient: coefficient(k) }).collect();
-            let sum = (0..r).fold(0, |sum, k| sum ^ gf256::product(coefficient(k), byte(first + k)));
-            assert!(!matches!(
-                decoder.repair(&mut kept, &terms, &[sum]),
-                Outcome::Refused(_) | Outcome::Rejected
-            ));
-        }
-        lost += missing.len() as u64;
-        for n in missing {
-            if let Some(symbol) = kept.known(SymbolId(n)) {
-                assert_eq!(symbol, [byte(n)]);
-                recovered += 1;
-            }
+#[test]
+fn reed_solomon_form_is_what_the_blocks_do() {
+    for (p, r, c, interleave) in
+        [(0.01, 8, 3u8, 1), (0.05, 7, 2, 1), (0.1, 7, 2, 5), (0.2, 8, 3, 1), (0.1, 4, 1, 3), (0.15, 20, 6, 2)]
+    {
+        let form = analysis::reed_solomon(p, r, usize::from(c));
+        for sending in [Sending::Immediate, Sending::Delayed] {
+            let code = ReedSolomonConfig { r, c, interleave, sending, ..ReedSolomonConfig::default() };
+            let mut loss = Loss::new(p, 1, 31);
+            let simulation = Simulation { code: code.into(), packets: 300_000, ..Simulation::default() };
+            let report = simulate(&simulation, |_| loss.lose()).unwrap();
+            assert_eq!(report.wrong, 0);
+            let share = report.recovered_share();
+            // Losses of one block share their fate: up to c + 1 times the variance.
+            let deviation = (f64::from(c + 1) * form * (1.0 - form) / report.lost as f64).sqrt();
+            assert!(
+                (share - form).abs() < 4.0 * deviation + 1e-4,
+                "p {p} ({r},{c}) x{interleave} {sending:?}: {share} against {form}"
+            );
+            assert!((report.overhead() - f64::from(c) / f64::from(r)).abs() < 1e-3);
         }
     }
-    (f64::from(recovered) / lost as f64, lost)
 }
 
 #[test]
-fn reed_solomon_form_is_what_the_decoder_does() {
-    for (p, r, c) in [(0.01, 8, 3u8), (0.05, 7, 2), (0.1, 7, 2), (0.2, 8, 3), (0.1, 4, 1)] {
-        let form = analysis::reed_solomon(p, r, usize::from(c));
-        let (share, lost) = reed_solomon_share(p, u64::from(r), u64::from(c), 40_000);
-        // Losses of one block share their fate: up to c + 1 times the variance.
-        let deviation = (f64::from(c + 1) * form * (1.0 - form) / lost as f64).sqrt();
-        assert!((share - form).abs() < 4.0 * deviation + 1e-4, "p {p} ({r},{c}): {share} against {form}");
+fn the_next_repair_of_a_window_mends_a_single_loss() {
+    let sliding = |repairs, sources| {
+        let rate = RepairRate::new(repairs, sources).unwrap();
+        let code = SlidingConfig { rate, window: 100, ..SlidingConfig::default() };
+        Simulation { code: code.into(), packets: 50_000, ..Simulation::default() }
+    };
+    for (repairs, sources, delay_max) in [(1, 1, 0), (3, 8, 2), (1, 8, 7), (1, 50, 49)] {
+        let every_101 = |packet| matches!(packet, fec::simulate::Packet::Source(id) if id.0 % 101 == 50);
+        let report = simulate(&sliding(repairs, sources), every_101).unwrap();
+        assert_eq!((report.recovered, report.wrong), (report.lost, 0));
+        assert_eq!(report.delay_max(), Some(delay_max), "{repairs}/{sources}");
     }
+}
+
+#[test]
+fn reports_of_several_runs_add_up() {
+    let run = |seed| {
+        let simulation = Simulation { packets: 5_000, ..Simulation::default() };
+        let mut loss = Loss::new(0.05, 12, seed);
+        simulate(&simulation, |_| loss.lose()).unwrap()
+    };
+    let (one, other) = (run(1), run(2));
+    let mut sum = one.clone();
+    sum.add(&other);
+    assert_eq!((sum.lost, sum.recovered), (one.lost + other.lost, one.recovered + other.recovered));
+    assert_eq!(sum.delays.iter().sum::<u64>(), sum.recovered);
+    let gone = one.lost + other.lost - sum.recovered;
+    assert!(gone > 0 && (sum.residual_loss() - gone as f64 / 10_000.0).abs() < 1e-12);
 }
 
 #[test]
