@@ -114,6 +114,11 @@ fn cost(d: usize, packets: usize, per_second: u64, papers: bool) -> Result<f64, 
         status.ring.dropped,
         used_us * 100.0 / elapsed.as_secs_f64() / 1e6,
     );
+    if status.kernel.overflowed + status.ring.dropped > 0 {
+        println!(
+            "  the node fell behind, so this is no figure of its cost: give it a core of its own or fewer packets a second"
+        );
+    }
     let (sent, came) = (status.sent.repairs.packets, status.received.repairs.packets);
     let (sent, came) = (sent - before.2.sent.repairs.packets, came - before.2.received.repairs.packets);
     let per_packet = |count: u64| count as f64 / delivered as f64;
