@@ -159,3 +159,23 @@ fn what_expires_is_mended_or_given_up_soon_and_never_asked_for() {
         net.check_order();
     }
 }
+
+#[test]
+fn while_losses_are_held_nothing_is_given_up_and_then_at_once() {
+    let mut listener = Listener::new();
+    for seq in [0, 1, 3] {
+        listener.hear(1, seq, false);
+    }
+    listener.node.hold_losses(true);
+    listener.advance(20_000_000);
+    assert_eq!(listener.lost, [], "it would be given up after ten seconds");
+    let asked = listener.asked.len();
+    assert!(asked > 1, "requests go on");
+    listener.node.hold_losses(false);
+    listener.advance(20_100_000);
+    assert_eq!(
+        listener.lost.iter().map(|lost| (lost.1, lost.2, lost.3)).collect::<Vec<_>>(),
+        [(NodeId(1), 2, 1)]
+    );
+    assert_eq!(listener.asked.len(), asked);
+}

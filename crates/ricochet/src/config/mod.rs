@@ -275,7 +275,8 @@ pub struct BuffersSection {
     pub socket_bytes: usize,
     /// Payload buffers kept for the next messages, up to 1,048,576.
     pub payloads: usize,
-    /// Messages in a subscription's queue, 1 to 1,048,576, unless it says otherwise.
+    /// Messages in a subscription's queue, 1 to 1,048,576, unless it says otherwise. Each that waits holds a buffer of about
+    /// `datagram_max` bytes, however short it is.
     pub queue: usize,
     /// What happens when that is full, unless a subscription says otherwise.
     pub policy: Policy,
