@@ -11,12 +11,14 @@
 //! | `loss.rs`, `loss/` | which packets a link loses: uniform, bursty, Markov, a recorded trace |
 //! | `namespace.rs`, `namespace/` | network namespaces held by a file descriptor, their devices, routes and sysctls |
 //! | `traffic.rs`, `traffic/` | TCP and UDP of the real kernel between two namespaces, measured |
+//! | `baseline.rs` | other reliable multicast protocols, to compare with |
 //! | `virtual_net.rs` | many nodes in virtual time: loss at each receiver, delay, disorder, partitions |
 //! | `units.rs` | quantities as people write them |
 //! | `privilege.rs` | may this process build namespaces? enter a user namespace when it may not |
 
 #![forbid(unsafe_code)]
 
+pub mod baseline;
 pub mod bridge;
 mod chance;
 mod clock;

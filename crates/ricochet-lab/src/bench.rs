@@ -2,14 +2,16 @@
 
 use netlab::LossModel;
 use netlab::virtual_net::Weather;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng as _;
 use ricochet_core::bins::Content;
 use ricochet_core::node::{AnnounceConfig, AskConfig, NodeConfigError};
-use ricochet_core::{GroupId, NodeConfig, NodeId};
+use ricochet_core::{GroupId, NodeConfig, NodeId, View};
 use thiserror::Error;
 
 use crate::cluster::{Cluster, ClusterConfig};
 use crate::figures::Figures;
-use crate::grouping::grouping;
+use crate::grouping::{below, grouping};
 use crate::traffic::Traffic;
 
 /// Traffic goes on for so long after the measured time, so that its last losses have repairs to mend them.
@@ -28,6 +30,8 @@ pub struct Setting {
     pub groups_per_node: usize,
     /// Members of a group on average, s.
     pub group_size: usize,
+    /// Nodes that each node knows, drawn at random; `None`: all that are in its groups.
+    pub view: Option<usize>,
     /// Nodes in no group that send all packets; 0: the members send.
     pub outside_senders: usize,
     /// Packets that a node receives in a second.
@@ -69,6 +73,7 @@ impl Default for Setting {
             nodes: 64,
             groups_per_node: 128,
             group_size: 10,
+            view: None,
             outside_senders: 0,
             rate: 1_000.0,
             size: 1_024,
@@ -207,7 +212,26 @@ impl Setting {
             clock: self.clock,
             ..ClusterConfig::new(self.seed)
         };
-        Ok(Cluster::of(&self.grouping(), config)?)
+        let mut cluster = Cluster::of(&self.grouping(), config)?;
+        if let Some(size) = self.view {
+            self.narrow_views(&mut cluster, size);
+        }
+        Ok(cluster)
+    }
+
+    /// Each node forgets all but so many others (Slingshot §3.3).
+    fn narrow_views(&self, cluster: &mut Cluster, size: usize) {
+        let mut dice = ChaCha8Rng::seed_from_u64(self.seed ^ 0x7669_6577);
+        let members = cluster.view().members().to_vec();
+        for at in 0..cluster.lives().len() {
+            let mut others: Vec<usize> = (0..members.len()).filter(|&other| other != at).collect();
+            let known = size.min(others.len());
+            for place in 0..known {
+                let other = place + below(&mut dice, others.len() - place);
+                others.swap(place, other);
+            }
+            cluster.tell(at, &View::new(others[..known].iter().map(|&other| members[other].clone())));
+        }
     }
 
     /// The groups of each node; those outside of all come last.
@@ -304,6 +328,17 @@ mod tests {
             heartbeats < 3 * data && heartbeats < repairs,
             "{data} data, {repairs} repairs, {heartbeats} heartbeats"
         );
+    }
+
+    #[test]
+    fn repairs_of_who_knows_few_go_to_those_few() {
+        let one_group = Setting { groups_per_node: 1, group_size: 16, ..small() };
+        let all = one_group.run(&mut |_| {}).unwrap();
+        let few = Setting { view: Some(6), ..one_group.clone() }.run(&mut |_| {}).unwrap();
+        assert!(few.recovered_percent > 97.0 && few != all, "{few:?}");
+        // Who knows nobody repairs nothing.
+        let none = Setting { view: Some(0), ..one_group }.run(&mut |_| {}).unwrap();
+        assert_eq!((none.repaired, none.datagrams[2]), (0, 0), "{none:?}");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod demo;
 mod failure;
 mod fec;
+mod figures;
 mod gateway;
 mod interrupt;
 mod key;
@@ -54,6 +55,7 @@ enum Command {
     /// See TCP collapse on a lossy long-haul link, and run at line rate again behind gateways.
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(demo::DemoArgs),
+    Figures(figures::Args),
     Link(link::Args),
     /// Multicast that recovers lost packets within milliseconds.
     #[command(subcommand)]
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Gateway(command) => gateway::run(command),
         Command::Demo(args) => demo::run(&args),
+        Command::Figures(args) => figures::run(&args),
         Command::Link(args) => link::run(&args),
         Command::Multicast(command) => multicast::run(&command),
         Command::Fec(command) => fec::run(&command),

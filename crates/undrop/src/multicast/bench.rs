@@ -163,6 +163,7 @@ impl Args {
             nodes: self.nodes(),
             groups_per_node: self.groups_per_node,
             group_size: self.group_size,
+            view: None,
             outside_senders: self.outside_senders,
             rate: self.rate,
             size: self.size,

@@ -1,0 +1,221 @@
+//! An outcome as SVG: panels below each other, with axes, units, error bars and legends.
+
+use plotters::coord::Shift;
+use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
+use plotters::prelude::*;
+use thiserror::Error;
+
+use crate::outcome::{Outcome, Panel, Series};
+
+const WIDTH: u32 = 960;
+const HEAD_HEIGHT: u32 = 74;
+const PANEL_HEIGHT: u32 = 330;
+const FONT: &str = "sans-serif";
+const INK: RGBColor = RGBColor(51, 51, 51);
+const GRID: RGBColor = RGBColor(225, 225, 225);
+/// Told apart also by who sees colours differently (Okabe and Ito).
+const COLORS: [RGBColor; 7] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+    RGBColor(90, 90, 90),
+];
+
+/// The figure cannot be drawn.
+#[derive(Debug, Error)]
+#[error("drawing the figure: {0}")]
+pub struct PictureError(String);
+
+type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
+
+/// The picture as the text of an SVG file.
+///
+/// # Errors
+/// [`PictureError`] if the plotter refuses it.
+pub fn picture(outcome: &Outcome) -> Result<String, PictureError> {
+    let mut svg = String::new();
+    let height = HEAD_HEIGHT + PANEL_HEIGHT * outcome.panels.len() as u32;
+    let area = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
+    draw(&area, outcome).map_err(|error| PictureError(error.to_string()))?;
+    drop(area);
+    Ok(svg)
+}
+
+fn draw(area: &DrawingArea<SVGBackend<'_>, Shift>, outcome: &Outcome) -> Drawn {
+    area.fill(&WHITE)?;
+    let (head, body) = area.split_vertically(HEAD_HEIGHT);
+    head.draw(&Text::new(outcome.title.clone(), (24, 14), (FONT, 22).into_font().color(&INK)))?;
+    let quick = if outcome.quick { "  QUICK RUN" } else { "" };
+    let line =
+        format!("{}; median of {} runs, bars from least to most.{quick}", outcome.source, outcome.seeds);
+    head.draw(&Text::new(line, (24, 44), (FONT, 15).into_font().color(&INK)))?;
+    for (panel, area) in outcome.panels.iter().zip(body.split_evenly((outcome.panels.len().max(1), 1))) {
+        draw_panel(&area, panel)?;
+    }
+    area.present()
+}
+
+/// The least and the greatest of some values that are finite, and above 0 where the axis is logarithmic.
+fn ends(values: impl Iterator<Item = f64>, log: bool) -> (f64, f64) {
+    let values = values.filter(|value| value.is_finite() && (!log || *value > 0.0));
+    let (low, high) = values
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
+    if low <= high { (low, high) } else { (0.1, 1.0) }
+}
+
+fn draw_panel(area: &DrawingArea<SVGBackend<'_>, Shift>, panel: &Panel) -> Drawn {
+    let points = || panel.series.iter().flat_map(|series| &series.points);
+    let x = ends(points().map(|point| point.x), panel.x_log);
+    let y = ends(points().flat_map(|point| [point.least, point.most]), panel.y_log);
+    match (panel.x_log, panel.y_log) {
+        (false, false) => draw_axes(area, panel, linear_x(x), linear_y(y)),
+        (false, true) => draw_axes(area, panel, linear_x(x), around(y).log_scale()),
+        (true, false) => draw_axes(area, panel, around(x).log_scale(), linear_y(y)),
+        (true, true) => draw_axes(area, panel, around(x).log_scale(), around(y).log_scale()),
+    }
+}
+
+fn linear_x((low, high): (f64, f64)) -> std::ops::Range<f64> {
+    let room = ((high - low) * 0.04).max(high.abs() * 0.01).max(1e-9);
+    low - room..high + room
+}
+
+/// From 0, unless all is close together far above: then a slope would not be seen.
+fn linear_y((low, high): (f64, f64)) -> std::ops::Range<f64> {
+    if low > 0.8 * high {
+        let room = ((high - low) * 0.2).max(high * 0.005);
+        low - room..high + room
+    } else {
+        low.min(0.0)..high * 1.08 + 1e-9
+    }
+}
+
+fn around((low, high): (f64, f64)) -> std::ops::Range<f64> {
+    low / 1.15..high * 1.15
+}
+
+fn draw_axes<X, Y>(
+    area: &DrawingArea<SVGBackend<'_>, Shift>,
+    panel: &Panel,
+    x: impl AsRangedCoord<Value = f64, CoordDescType = X>,
+    y: impl AsRangedCoord<Value = f64, CoordDescType = Y>,
+) -> Drawn
+where
+    X: Ranged<ValueType = f64> + ValueFormatter<f64>,
+    Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
+{
+    let mut chart = ChartBuilder::on(area)
+        .margin(14)
+        .margin_right(230)
+        .x_label_area_size(46)
+        .y_label_area_size(76)
+        .build_cartesian_2d(x, y)?;
+    chart
+        .configure_mesh()
+        .x_desc(panel.x.as_str())
+        .y_desc(panel.y.as_str())
+        .x_label_formatter(&|value| number(*value))
+        .y_label_formatter(&|value| number(*value))
+        .label_style((FONT, 14).into_font().color(&INK))
+        .axis_desc_style((FONT, 16).into_font().color(&INK))
+        .axis_style(INK)
+        .bold_line_style(GRID)
+        .light_line_style(WHITE)
+        .draw()?;
+    for (at, series) in panel.series.iter().enumerate() {
+        let color = COLORS[at % COLORS.len()];
+        let drawable = |y: f64| !panel.y_log || y > 0.0;
+        let points = || series.points.iter().filter(|point| drawable(point.least));
+        chart.draw_series(LineSeries::new(points().map(|p| (p.x, p.median)), color.stroke_width(2)))?;
+        // Of a curve of many points bars would hide all else.
+        if series.points.len() <= 40 {
+            chart.draw_series(points().map(|p| Circle::new((p.x, p.median), 3, color.filled())))?;
+            chart.draw_series(
+                points().filter(|p| p.least < p.most).map(|p| {
+                    ErrorBar::new_vertical(p.x, p.least, p.median, p.most, color.stroke_width(1), 8)
+                }),
+            )?;
+        }
+    }
+    draw_legend(area, &panel.series)
+}
+
+/// Right of the axes, so that no curve runs behind it.
+fn draw_legend(area: &DrawingArea<SVGBackend<'_>, Shift>, series: &[Series]) -> Drawn {
+    let left = WIDTH.cast_signed() - 230;
+    for ((at, series), y) in series.iter().enumerate().zip((24..).step_by(24)) {
+        let style = COLORS[at % COLORS.len()].stroke_width(4);
+        area.draw(&PathElement::new([(left, y), (left + 22, y)], style))?;
+        let label = (FONT, 14).into_font().color(&INK);
+        area.draw(&Text::new(series.name.clone(), (left + 30, y - 8), label))?;
+    }
+    Ok(())
+}
+
+/// As many decimals as a label needs.
+fn number(value: f64) -> String {
+    let decimals = match value.abs() {
+        size if !(1e-12..20.0).contains(&size) => 0,
+        size if size >= 1.0 => 1,
+        size if size >= 0.1 => 2,
+        _ => 4,
+    };
+    let text = format!("{value:.decimals$}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::{Claim, Point};
+
+    fn outcome(panels: Vec<Panel>) -> Outcome {
+        let text = String::new;
+        Outcome {
+            id: text(),
+            title: "A figure".to_owned(),
+            source: "Thesis 4.10".to_owned(),
+            setup: text(),
+            quick: true,
+            seeds: 5,
+            fingerprint: text(),
+            panels,
+            claim: Claim { theirs: text(), ours: text(), holds: true, why: text() },
+        }
+    }
+
+    fn panel(log: bool, points: Vec<Point>) -> Panel {
+        let series = vec![Series { name: "markov".to_owned(), points }];
+        Panel { x: "groups".to_owned(), y: "recovered (%)".to_owned(), x_log: log, y_log: log, series }
+    }
+
+    #[test]
+    fn axes_units_legend_and_the_scale_of_the_run_are_in_the_picture() {
+        let point = |x: f64| Point { x, least: 1.0, median: 2.0, most: 3.0 };
+        let svg = picture(&outcome(vec![panel(true, vec![point(2.0), point(64.0)])])).unwrap();
+        for text in ["A figure", "Thesis 4.10", "groups", "recovered (%)", "markov", "QUICK RUN", "5 runs"] {
+            assert!(svg.contains(text), "{text} is missing:\n{svg}");
+        }
+        assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
+    }
+
+    #[test]
+    fn nothing_and_zeros_are_still_a_picture() {
+        let zero = Point { x: 0.0, least: 0.0, median: 0.0, most: 0.0 };
+        for log in [false, true] {
+            for points in [vec![], vec![zero]] {
+                assert!(picture(&outcome(vec![panel(log, points)])).unwrap().contains("</svg>"));
+            }
+        }
+    }
+
+    #[test]
+    fn labels_have_no_idle_decimals() {
+        for (value, text) in [(0.0, "0"), (100.0, "100"), (2.5, "2.5"), (2.0, "2"), (0.01, "0.01")] {
+            assert_eq!(number(value), text);
+        }
+    }
+}

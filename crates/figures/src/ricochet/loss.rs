@@ -1,0 +1,161 @@
+//! Rates and models of loss, bursts, stagger: Thesis Figures 4.12 to 4.14.
+
+use netlab::LossModel;
+use ricochet_lab::Setting;
+
+use super::{SETUP, base, job, recovery_and_latency};
+use crate::outcome::Panel;
+use crate::plan::{Figure, Job, PanelPlan, Plan, Scale, Verdict};
+
+/// Of the bursty model, and on average of the markov model, where neither is varied.
+const BURST: u32 = 10;
+
+const OWN_BURSTS: &str =
+    "each node's repairs and data are lost by two generators of one model, theirs by one";
+
+pub(super) fn figures() -> Vec<Figure> {
+    vec![
+        Figure {
+            id: "4.12",
+            title: "Loss rate in three models of loss",
+            source: "Thesis Figure 4.12, Ricochet Figure 12",
+            setup: "as 4.10 with 128 groups; loss uniform, in bursts of exactly ten, and by a Markov chain with bursts of \
+                    ten on average; 1 to 25 %",
+            claim: "degrades gracefully: 25 % loss leaves 40 % recovered, after 60 ms; uniform and bursty above 90 % at \
+                    5 %; markov is the worst, also at 1 %",
+            why: OWN_BURSTS,
+            plan: rates,
+            judge: judge_rates,
+        },
+        Figure {
+            id: "4.13",
+            title: "Bursts without stagger",
+            source: "Thesis Figure 4.13, Ricochet Figure 13",
+            setup: "as 4.10 with 128 groups; 1 % loss in bursts of exactly so many packets",
+            claim: "small bursts are borne; long ones take recovery down",
+            why: OWN_BURSTS,
+            plan: bursts,
+            judge: judge_bursts,
+        },
+        Figure {
+            id: "4.14",
+            title: "Stagger against long bursts",
+            source: "Thesis Figure 4.14, Ricochet Figure 14",
+            setup: SETUP,
+            claim: "bursts of 100: stagger 6 recovers more than 90 %, after some 50 ms on average",
+            why: OWN_BURSTS,
+            plan: stagger,
+            judge: judge_stagger,
+        },
+    ]
+}
+
+fn lossy(scale: Scale, loss: LossModel) -> Setting {
+    Setting { loss_other: loss.clone(), loss, ..base(scale) }
+}
+
+fn two_panels(x: &'static str, series: &[String]) -> Vec<PanelPlan> {
+    let series = || series.iter().cloned();
+    vec![
+        PanelPlan::new(x, "recovered by repairs (%)", series()),
+        PanelPlan::new(x, "mean recovery latency (ms)", series()),
+    ]
+}
+
+fn rates(scale: Scale) -> Plan {
+    let rates = scale.pick(&[1, 5, 10, 25][..], &[1, 2, 3, 5, 7, 10, 15, 20, 25]);
+    let models: [fn(f64) -> LossModel; 3] = [
+        LossModel::Uniform,
+        |rate| LossModel::Bursty { rate, burst: BURST },
+        |rate| LossModel::Markov { rate, mean_burst: f64::from(BURST) },
+    ];
+    let of = |series: usize, percent: u8| -> Job {
+        let loss = models[series](f64::from(percent) / 100.0);
+        job(lossy(scale, loss), recovery_and_latency(series, f64::from(percent)))
+    };
+    let jobs = rates.iter().flat_map(|&percent| (0..3).map(move |series| (series, percent)));
+    let names = ["uniform", "bursts of 10", "markov, mean 10"].map(str::to_owned);
+    Plan {
+        panels: two_panels("loss rate (%)", &names),
+        jobs: jobs.map(|(series, percent)| of(series, percent)).collect(),
+    }
+}
+
+fn judge_rates(panels: &[Panel]) -> Verdict {
+    let [uniform, bursty, markov] = &panels[0].series[..] else { unreachable!("three series are planned") };
+    let ours = format!(
+        "at 1 / 5 / 25 %: uniform {:.0} / {:.0} / {:.0} %, bursty {:.0} / {:.0} / {:.0} %, markov {:.0} / {:.0} / {:.0} %; \
+         at 25 % after {:.0} / {:.0} / {:.0} ms",
+        uniform.at(1.0),
+        uniform.at(5.0),
+        uniform.at(25.0),
+        bursty.at(1.0),
+        bursty.at(5.0),
+        bursty.at(25.0),
+        markov.at(1.0),
+        markov.at(5.0),
+        markov.at(25.0),
+        panels[1].series[0].at(25.0),
+        panels[1].series[1].at(25.0),
+        panels[1].series[2].at(25.0),
+    );
+    let graceful = [uniform, bursty, markov].iter().all(|series| series.last() < series.first());
+    let worst = markov.at(1.0) < uniform.at(1.0) && markov.at(1.0) < bursty.at(1.0);
+    let bear = uniform.at(5.0) > 90.0 && bursty.at(5.0) > 90.0 && uniform.at(25.0) > 35.0;
+    Verdict { ours, holds: graceful && worst && bear }
+}
+
+fn bursts(scale: Scale) -> Plan {
+    let bursts = scale.pick(&[1, 5, 10, 20, 40][..], &[1, 2, 5, 10, 15, 20, 25, 30, 35, 40]);
+    let of = |&burst: &u32| {
+        let loss = LossModel::Bursty { rate: 0.01, burst };
+        job(lossy(scale, loss), recovery_and_latency(0, f64::from(burst)))
+    };
+    let panels = two_panels("packets lost in a row", &["stagger 1".to_owned()]);
+    Plan { panels, jobs: bursts.iter().map(of).collect() }
+}
+
+fn judge_bursts(panels: &[Panel]) -> Verdict {
+    let recovered = &panels[0].series[0];
+    let ours = format!(
+        "bursts of 5: {:.1} %, of 10: {:.1} %, of 40: {:.1} %",
+        recovered.at(5.0),
+        recovered.at(10.0),
+        recovered.at(40.0)
+    );
+    Verdict { ours, holds: recovered.at(5.0) > 90.0 && recovered.at(40.0) < recovered.at(5.0) - 10.0 }
+}
+
+fn stagger(scale: Scale) -> Plan {
+    let bursts: &[u32] = scale.pick(&[10, 100], &[10, 50, 100]);
+    let staggers: &[u16] = scale.pick(&[1, 3, 6, 10], &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+    let of = |series: usize, stagger: u16| {
+        let loss = LossModel::Bursty { rate: 0.01, burst: bursts[series] };
+        let setting = Setting { stagger, ..lossy(scale, loss) };
+        job(setting, recovery_and_latency(series, f64::from(stagger)))
+    };
+    let jobs = (0..bursts.len()).flat_map(|series| staggers.iter().map(move |&stagger| (series, stagger)));
+    let names: Vec<String> = bursts.iter().map(|burst| format!("bursts of {burst}")).collect();
+    Plan {
+        panels: two_panels("stagger", &names),
+        jobs: jobs.map(|(series, stagger)| of(series, stagger)).collect(),
+    }
+}
+
+fn judge_stagger(panels: &[Panel]) -> Verdict {
+    let (recovered, latency) = (&panels[0].series, &panels[1].series);
+    let (short, long) = (&recovered[0], &recovered[recovered.len() - 1]);
+    let long_latency = &latency[latency.len() - 1];
+    let ours = format!(
+        "bursts of 100: {:.1} % with stagger 1, {:.1} % after {:.0} ms with 6, {:.1} % after {:.0} ms with 10",
+        long.at(1.0),
+        long.at(6.0),
+        long_latency.at(6.0),
+        long.at(10.0),
+        long_latency.at(10.0)
+    );
+    Verdict {
+        ours,
+        holds: long.at(6.0) > 90.0 && long.at(6.0) > long.at(1.0) && short.at(6.0) > short.at(1.0),
+    }
+}

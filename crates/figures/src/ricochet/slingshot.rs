@@ -1,0 +1,145 @@
+//! One large group and partial views: Slingshot Figures 4 and 5, with the bounds of its analysis (§3.4).
+
+use ricochet_lab::Setting;
+
+use super::{base, job};
+use crate::outcome::Panel;
+use crate::plan::{Figure, Job, PanelPlan, Plan, Sample, Scale, Verdict};
+
+/// Share of datagrams that is lost, and the rate of fire.
+const LOSS: f64 = 0.01;
+const R: i32 = 8;
+const C: f64 = 5.0;
+
+const SERIES: [&str; 3] = ["recovered", "upper bound (§3.4)", "lower bound (§3.4)"];
+
+pub(super) fn figures() -> Vec<Figure> {
+    vec![
+        Figure {
+            id: "slingshot-4",
+            title: "One group of up to 400 nodes",
+            source: "Slingshot Figure 4",
+            setup: "all nodes in one group, (8,5), 1 % uniform loss of all datagrams, no requests",
+            claim: "phase 1 recovers as large a share (97.5 % on 64 real nodes) in a group of 400",
+            why: "the bounds count repairs that miss one packet only; our decoder also solves several with several",
+            plan: |scale| {
+                let sizes = scale.pick(&[16, 64, 400][..], &[10, 20, 40, 64, 100, 150, 200, 300, 400]);
+                let of = |&size: &usize| [one_group(scale, size, None), bounds(size, size)];
+                Plan { panels: panels("members of the group"), jobs: sizes.iter().flat_map(of).collect() }
+            },
+            judge,
+        },
+        Figure {
+            id: "slingshot-5",
+            title: "Partial views in a group of 400",
+            source: "Slingshot Figure 5",
+            setup: "as Slingshot 4; each node knows so many others, drawn at random",
+            claim: "small partial views do as well as global ones",
+            why: "the figure's values are not in the text; by the analysis the view's size drops out",
+            plan: |scale| {
+                let views = scale.pick(&[20, 100, 399][..], &[10, 20, 40, 80, 120, 160, 200, 300, 399]);
+                let of = |&view: &usize| [one_group(scale, 400, Some(view)), bounds(400, view)];
+                Plan {
+                    panels: panels("nodes that each node knows"),
+                    jobs: views.iter().flat_map(of).collect(),
+                }
+            },
+            judge,
+        },
+    ]
+}
+
+fn panels(x: &'static str) -> Vec<PanelPlan> {
+    vec![PanelPlan::new(x, "recovered by repairs (%)", SERIES)]
+}
+
+fn one_group(scale: Scale, nodes: usize, view: Option<usize>) -> Job {
+    let setting = Setting {
+        nodes,
+        groups_per_node: 1,
+        group_size: nodes,
+        view,
+        rate: scale.pick(100.0, 1_000.0),
+        seconds: scale.pick(2.0, 5.0),
+        ..base(scale)
+    };
+    let x = view.unwrap_or(nodes) as f64;
+    job(setting, move |figures| vec![Sample { panel: 0, series: 0, x, y: figures.recovered_percent }])
+}
+
+/// Nothing here is left to chance.
+fn bounds(nodes: usize, view: usize) -> Job {
+    let run = move |_| {
+        let (lower, upper) = recovery_bounds(nodes as f64);
+        let sample = |series, y| Sample { panel: 0, series, x: view as f64, y: 100.0 * y };
+        Ok(vec![sample(1, upper), sample(2, lower)])
+    };
+    Job { setup: format!("Slingshot §3.4: {nodes} nodes, loss {LOSS}, ({R},{C})"), run: Box::new(run) }
+}
+
+/// The least and the greatest probability that a lost packet comes back, by Slingshot §3.4.
+///
+/// Its three sums are of binomials of binomials, which is one binomial: of the N members each sends a repair with the
+/// packet that arrives with probability q = p_v·p_c·(1 − p)², where p_v·p_c = c / (N − 1) whatever the view's size.
+fn recovery_bounds(members: f64) -> (f64, f64) {
+    let q = C / (members - 1.0) * (1.0 - LOSS).powi(2);
+    // All others of a repair are there.
+    let whole = (1.0 - LOSS).powi(R - 1);
+    let lower = (1.0 - (1.0 - q).powf(members)) * whole;
+    let upper = 1.0 - (1.0 - q * whole).powf(members);
+    (lower, upper)
+}
+
+fn judge(panels: &[Panel]) -> Verdict {
+    let [recovered, upper, lower] = &panels[0].series[..] else { unreachable!("three series are planned") };
+    let ours = format!(
+        "{:.2} to {:.2} % recovered; bounds of the analysis {:.1} to {:.1} %",
+        recovered.least(),
+        recovered.most(),
+        lower.least(),
+        upper.most(),
+    );
+    let flat = recovered.most() - recovered.least() < 2.0;
+    Verdict { ours, holds: flat && recovered.least() > 97.5 && recovered.least() > lower.most() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sums as they stand in the paper.
+    fn sums(members: i32, view: f64) -> (f64, f64) {
+        let binomial = |n: i32, k: i32, p: f64| {
+            let ways: f64 = (0..k).map(|at| f64::from(n - at) / f64::from(k - at)).product();
+            ways * p.powi(k) * (1.0 - p).powi(n - k)
+        };
+        let p_v = (view - 1.0) / (f64::from(members) - 1.0);
+        let p_c = C / (view - 1.0);
+        let whole = (1.0 - LOSS).powi(R - 1);
+        let (mut lower, mut upper) = (0.0, 0.0);
+        for i in 0..=members {
+            for j in 0..=i {
+                for k in 1..=j {
+                    let chance = binomial(members, i, p_v)
+                        * binomial(i, j, p_c * (1.0 - LOSS))
+                        * binomial(j, k, 1.0 - LOSS);
+                    lower += chance * whole;
+                    upper += chance * (1.0 - (1.0 - whole).powi(k));
+                }
+            }
+        }
+        (lower, upper)
+    }
+
+    #[test]
+    fn the_short_form_of_the_bounds_is_the_papers_sums() {
+        for view in [8.0, 20.0] {
+            let (lower, upper) = sums(24, view);
+            let short = recovery_bounds(24.0);
+            assert!(
+                (lower - short.0).abs() < 1e-9 && (upper - short.1).abs() < 1e-9,
+                "{lower} {upper} {short:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! The rate of fire as a knob: Thesis Figure 4.9, Slingshot Figure 2.
+
+use ricochet_lab::Setting;
+
+use super::{SETUP, base, job};
+use crate::outcome::Panel;
+use crate::plan::{Figure, PanelPlan, Plan, Sample, Scale, Verdict};
+
+pub(super) fn figures() -> Vec<Figure> {
+    vec![
+        Figure {
+            id: "4.9",
+            title: "Tuning the rate of fire: recovery, overhead and latency",
+            source: "Thesis Figure 4.9, Ricochet Figure 9",
+            setup: SETUP,
+            claim: "at r = 8 a greater c recovers more, sooner, for more overhead; with c/r fixed the overhead stays",
+            why: "the figure's values are not in the text; overhead is repairs among all packets that arrive, \
+                  c/(r + c) where all lands in bins",
+            plan: |scale| plan(&base(scale), scale),
+            judge,
+        },
+        Figure {
+            id: "slingshot-2",
+            title: "Tuning the rate of fire in one group of 64",
+            source: "Slingshot Figure 2",
+            setup: "64 nodes in one group, each sends a packet of 1 KiB each 64 ms, 1 % uniform loss, no requests",
+            claim: "a greater c recovers more, sooner, with diminishing returns; with c = r/2 the overhead stays; \
+                    (8,5): 97.5 % at 38 % overhead",
+            why: "our decoder also solves repairs that miss two packets with the help of others",
+            plan: |scale| plan(&Setting { groups_per_node: 1, group_size: 64, ..base(scale) }, scale),
+            judge,
+        },
+    ]
+}
+
+fn plan(setting: &Setting, scale: Scale) -> Plan {
+    let shares = ["recovered", "overhead"];
+    let panels = vec![
+        PanelPlan::new("c, repairs that a packet enters (r = 8)", "share (%)", shares),
+        PanelPlan::new("c, repairs that a packet enters (r = 8)", "mean latency (ms)", ["recovery"]),
+        PanelPlan::new("r, packets in a repair (c = r/2)", "share (%)", shares),
+        PanelPlan::new("r, packets in a repair (c = r/2)", "mean latency (ms)", ["recovery"]),
+    ];
+    let of = |panel: usize, x: u8, r: u8, c: u8| {
+        job(Setting { r, c, ..setting.clone() }, move |figures| {
+            let sample = |panel, series, y| Sample { panel, series, x: f64::from(x), y };
+            vec![
+                sample(panel, 0, figures.recovered_percent),
+                sample(panel, 1, figures.overhead_percent),
+                sample(panel + 1, 0, figures.latency_ms.mean),
+            ]
+        })
+    };
+    let c = scale.pick(&[1, 3, 5, 7][..], &[1, 2, 3, 4, 5, 6, 7, 8]);
+    let r = scale.pick(&[4, 8, 16][..], &[4, 6, 8, 10, 12, 16, 20]);
+    let jobs = c.iter().map(|&c| of(0, c, 8, c)).chain(r.iter().map(|&r| of(2, r, r, r / 2))).collect();
+    Plan { panels, jobs }
+}
+
+fn judge(panels: &[Panel]) -> Verdict {
+    let [c_shares, c_latency, r_shares, _] = panels else { unreachable!("four panels are planned") };
+    let (recovered, overhead, latency) = (&c_shares.series[0], &c_shares.series[1], &c_latency.series[0]);
+    let steady = &r_shares.series[1];
+    let ours = format!(
+        "r = 8, c = 1 → {}: {:.1} → {:.1} % recovered after {:.1} → {:.1} ms for {:.0} → {:.0} % overhead, (8,5): \
+         {:.1} % for {:.0} %; c = r/2: overhead {:.1}–{:.1} %",
+        recovered.points.last().map_or(0.0, |point| point.x),
+        recovered.first(),
+        recovered.last(),
+        latency.first(),
+        latency.last(),
+        overhead.first(),
+        overhead.last(),
+        recovered.at(5.0),
+        overhead.at(5.0),
+        steady.least(),
+        steady.most(),
+    );
+    let grows = recovered.last() > recovered.first() + 5.0 && overhead.last() > overhead.first() + 20.0;
+    let returns_diminish = recovered.at(3.0) - recovered.at(1.0) > recovered.at(7.0) - recovered.at(5.0);
+    let sooner = latency.last() < latency.first();
+    Verdict { ours, holds: grows && returns_diminish && sooner && steady.most() - steady.least() < 3.0 }
+}

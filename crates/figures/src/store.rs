@@ -1,0 +1,77 @@
+//! A folder of outcomes.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use crate::outcome::Outcome;
+use crate::picture::{PictureError, picture};
+use crate::plan::{Figure, Scale};
+
+/// Why an outcome cannot be kept.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// A file cannot be written.
+    #[error("{path}: {error}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// It cannot be written as JSON.
+    #[error("expected an outcome that JSON can hold: {0}")]
+    Json(#[from] serde_json::Error),
+    /// It cannot be drawn.
+    #[error(transparent)]
+    Picture(#[from] PictureError),
+}
+
+/// Where outcomes are kept: a JSON file and a picture for each figure.
+#[derive(Clone, Debug)]
+pub struct Store {
+    folder: PathBuf,
+}
+
+impl Store {
+    /// In this folder, which need not be there yet.
+    #[must_use]
+    pub fn new(folder: &Path) -> Self {
+        Self { folder: folder.to_owned() }
+    }
+
+    fn path(&self, slug: &str, ending: &str) -> PathBuf {
+        self.folder.join(format!("{slug}.{ending}"))
+    }
+
+    /// What this figure came to when it was run last, if it was with the set-up of today. The claim is judged anew.
+    #[must_use]
+    pub fn load(&self, figure: &Figure, scale: Scale) -> Option<Outcome> {
+        let text = fs::read(self.path(&figure.slug(), "json")).ok()?;
+        let outcome: Outcome = serde_json::from_slice(&text).ok()?;
+        let same = outcome.fingerprint == figure.fingerprint(scale);
+        same.then(|| Outcome { claim: figure.claim(&outcome.panels), ..outcome })
+    }
+
+    /// Keeps an outcome and draws it.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn save(&self, figure: &Figure, outcome: &Outcome) -> Result<(), StoreError> {
+        let mut json = serde_json::to_string_pretty(outcome)?;
+        json.push('\n');
+        self.write(&self.path(&figure.slug(), "svg"), &picture(outcome)?)?;
+        // Last, and by its name only when whole: a run that is stopped leaves no half of it.
+        let (part, whole) = (self.path(&figure.slug(), "part"), self.path(&figure.slug(), "json"));
+        self.write(&part, &json)?;
+        fs::rename(&part, &whole).map_err(|error| StoreError::Io { path: whole, error })
+    }
+
+    fn write(&self, path: &Path, text: &str) -> Result<(), StoreError> {
+        let written = fs::create_dir_all(&self.folder).and_then(|()| fs::write(path, text));
+        written.map_err(|error| StoreError::Io { path: path.to_owned(), error })
+    }
+}
