@@ -314,8 +314,10 @@ impl<N: Copy> SlidingEncoder<N> {
             seed = seed.wrapping_add(1);
             coding_coefficients(seed, self.density, coefficients);
         }
-        let oldest = self.packets - names.len() as u64;
-        let place = |k: usize| ((oldest + k as u64) % self.window as u64) as usize;
+        let window = self.window;
+        let first = ((self.packets - names.len() as u64) % window as u64) as usize;
+        // Once round at most: no division for each packet.
+        let place = |k: usize| if first + k < window { first + k } else { first + k - window };
         let summands =
             || (0..names.len()).filter(|&k| coefficients[k] != 0).map(|k| (coefficients[k], place(k)));
         let length = summands().map(|(_, at)| self.lengths[at]).max().unwrap_or(0);
