@@ -5,17 +5,14 @@ use fec::{Outcome, SymbolId, Term, Window};
 use super::{How, Node, Output};
 use crate::buffer::{Buffer, PacketKey};
 use crate::counters::UnsoundCounts;
-use crate::ids::{NodeId, StreamKey};
+use crate::ids::StreamKey;
 use crate::tracker::Mention;
 use crate::wire::{Data, NAMES_MAX, Name, RepairView, SYMBOL_HEAD};
 
 /// What is known of the packets that a repair names.
 struct Named {
-    keys: [PacketKey; NAMES_MAX],
-    /// How many of them there are: names of groups that this node is not in have none.
-    known: usize,
     missing: usize,
-    /// Which of these are worth asking for, bit by bit.
+    /// Which of the keys are worth asking for, bit by bit.
     wanted: u64,
     /// Its packets cannot all be told apart, or not all be had: no sum can be solved with it.
     unusable: bool,
@@ -29,7 +26,22 @@ impl Node {
             return self.counts.own += 1;
         }
         self.tally.repair_came(repair.from, repair.wire_len());
-        let named = self.look_up(now_us, repair);
+        let mut keys = std::mem::take(&mut self.named);
+        let named = self.look_up(now_us, repair, &mut keys);
+        self.follow(now_us, repair, &named, &keys, out);
+        keys.clear();
+        self.named = keys;
+    }
+
+    /// What a repair is good for.
+    fn follow(
+        &mut self,
+        now_us: u64,
+        repair: &RepairView<'_>,
+        named: &Named,
+        keys: &[PacketKey],
+        out: &mut impl Output,
+    ) {
         if named.missing == 0 {
             let counter = match named.unusable {
                 true => &mut self.counts.repairs_unusable,
@@ -39,25 +51,22 @@ impl Node {
         }
         match repair.symbol {
             None => {
-                let keys = named.keys[..named.known].iter().enumerate();
-                let missing = keys.filter(|(at, _)| named.wanted >> at & 1 == 1).map(|(_, &key)| key);
+                let missing = keys
+                    .iter()
+                    .enumerate()
+                    .filter(|(at, _)| named.wanted >> at & 1 == 1)
+                    .map(|(_, &key)| key);
                 self.ask_holder(now_us, repair.from, missing, out);
             }
             Some(_) if named.unusable => self.counts.repairs_unusable += 1,
-            Some(symbol) => self.solve(now_us, &named.keys[..named.known], symbol, out),
+            Some(symbol) => self.solve(now_us, keys, symbol, out),
         }
     }
 
-    /// Notes each name with the tracker: so losses are discovered.
-    fn look_up(&mut self, now_us: u64, repair: &RepairView<'_>) -> Named {
-        let stream = StreamKey { sender: NodeId(0), group: crate::ids::GroupId(0) };
-        let mut named = Named {
-            keys: [PacketKey { stream, seq: 0 }; NAMES_MAX],
-            known: 0,
-            missing: 0,
-            wanted: 0,
-            unusable: false,
-        };
+    /// Notes each name with the tracker: so losses are discovered. Puts into `keys` what the names stand for; those of
+    /// groups that this node is not in stand for nothing.
+    fn look_up(&mut self, now_us: u64, repair: &RepairView<'_>, keys: &mut Vec<PacketKey>) -> Named {
+        let mut named = Named { missing: 0, wanted: 0, unusable: false };
         for name in repair.names() {
             let Some(group) = self.groups.by_tag(name.group) else {
                 // A stale view, here or there.
@@ -67,8 +76,7 @@ impl Node {
             };
             let stream = StreamKey { sender: name.sender, group: self.groups.id(group) };
             let key = PacketKey { stream, seq: name.seq };
-            named.keys[named.known] = key;
-            named.known += 1;
+            keys.push(key);
             if name.sender == self.config.id {
                 // Our own packet, which we hold as long as any other.
                 named.unusable |= self.buffer.held(key).is_none();
@@ -80,7 +88,7 @@ impl Node {
             match found.what {
                 Mention::Missing(mark) => {
                     named.missing += 1;
-                    named.wanted |= u64::from(mark.expires_us.is_none()) << (named.known - 1);
+                    named.wanted |= u64::from(mark.expires_us.is_none()) << (keys.len() - 1);
                 }
                 Mention::Held => named.unusable |= self.buffer.held(key).is_none(),
                 Mention::TooOld | Mention::NoRoom => named.unusable = true,

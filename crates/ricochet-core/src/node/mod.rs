@@ -31,7 +31,7 @@ use crate::regions::Regions;
 use crate::targets::Plan;
 use crate::tracker::Tracker;
 use crate::view::View;
-use crate::wire::{DATA_HEADER, Data, Datagram, Heartbeat, Kind, Repair, SYMBOL_HEAD};
+use crate::wire::{DATA_HEADER, Data, Datagram, Heartbeat, Kind, NAMES_MAX, Repair, SYMBOL_HEAD};
 use ask::{Asking, Mark};
 pub use config::{AnnounceConfig, AskConfig, NodeConfig, NodeConfigError, SendError};
 pub use counts::NodeCounts;
@@ -50,6 +50,8 @@ pub struct Node {
     tracker: Tracker<Mark>,
     buffer: Buffer,
     decoder: Decoder,
+    /// What the names in a repair stand for, while it is looked at.
+    named: Vec<PacketKey>,
     /// Packets just solved, by their ids in the buffer.
     solved: Vec<u64>,
     announcer: Announcer,
@@ -87,6 +89,7 @@ impl Node {
             tracker: Tracker::new(config.tracker)?,
             buffer: Buffer::new(config.packets, symbol_max),
             decoder: Decoder::new(config.decoder(symbol_max)),
+            named: Vec::with_capacity(NAMES_MAX),
             solved: Vec::with_capacity(config.equations),
             announcer: Announcer::new(&config.announce),
             sender_seq: 0,
