@@ -75,7 +75,7 @@ fn layered(r: u8, interleaves: &[u16], packets: u64, loss: &LossModel, seed: u64
 
 fn coded(code: Code, packets: u64, loss: &LossModel, seed: u64) -> Result<Report, String> {
     let mut loss = loss.seeded(seed);
-    let simulation = Simulation { code: code, packets, ..Simulation::default() };
+    let simulation = Simulation { code, packets, ..Simulation::default() };
     simulate(&simulation, |_| loss.lose()).map_err(|error| error.to_string())
 }
 
