@@ -32,7 +32,7 @@ pub(crate) struct Args {
     /// Fewer points, shorter runs, small packets
     #[arg(long)]
     quick: bool,
-    /// Where to write data (JSON) and pictures (SVG); with all figures also the page that compares them
+    /// Where to write data (JSON) and pictures (SVG); the page that compares them goes beside it, as DIR.md
     #[arg(long, value_name = "DIR", default_value = "figures")]
     out: PathBuf,
     /// Run also what the folder holds already
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let scale = if args.quick { Scale::Quick } else { Scale::Full };
     let store = Store::new(&args.out);
-    let mut outcomes = Vec::new();
+    let mut all_hold = true;
     for figure in chosen(&all, &args.only)? {
         let kept = if args.again { None } else { store.load(figure, scale) };
         let outcome = match kept {
@@ -64,13 +64,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         // Also what was kept: its claim may be told in other words by now.
         store.save(figure, &outcome)?;
         output::line(&line(&outcome))?;
-        outcomes.push((figure, outcome));
+        all_hold &= outcome.claim.holds;
     }
-    let failed = outcomes.iter().filter(|(_, outcome)| !outcome.claim.holds).count();
-    if args.only.is_empty() {
-        write_page(&args.out, &outcomes)?;
-    }
-    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    // The page is of all figures that the folder holds, whichever were run now.
+    let kept = all.iter().filter_map(|figure| Some((figure, store.load(figure, scale)?)));
+    write_page(&args.out, &kept.collect::<Vec<_>>())?;
+    Ok(if all_hold { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn chosen<'a>(all: &'a [Figure], only: &[String]) -> anyhow::Result<Vec<&'a Figure>> {
