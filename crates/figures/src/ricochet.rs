@@ -25,10 +25,6 @@ const SETUP: &str = "64 nodes, each in 128 groups of ten members on average, 1,0
                      node, rate of fire (8,5), 1 % uniform loss of all datagrams, 50 µs from socket to socket, no \
                      requests";
 
-/// Why latencies cannot agree.
-const IDLE_NODES: &str =
-    "their nodes were 1.3 GHz machines running Java, ours take no time in the simulation";
-
 pub(crate) fn figures() -> Vec<Figure> {
     [
         rivals::figures(),
