@@ -159,7 +159,7 @@ fn a_sender_that_is_gone_is_not_asked_first() {
 #[test]
 fn what_is_not_asked_for_since_the_allowance_is_used_up_is_asked_for_later() {
     let slow = |config: NodeConfig| NodeConfig {
-        ask: AskConfig { packets_per_second: 100, sender_tries: 1, tries_max: 8, ..config.ask },
+        ask: AskConfig { packets_per_second: 100, sender_tries: 1, ..config.ask },
         ..config
     };
     let mut node = node(slow);
@@ -177,7 +177,6 @@ fn what_is_not_asked_for_since_the_allowance_is_used_up_is_asked_for_later() {
     let never = asked[1..].iter().filter(|&&times| times == 0).count();
     // A hundred a second of each of five that can be asked, the first of whom takes most.
     assert!(never < 200, "{never} were never asked for");
-    assert!(asked.iter().all(|&times| times <= 8));
 }
 
 #[test]

@@ -165,7 +165,7 @@ impl Wire {
         (config.node.address, config.node.group_port) = (Some(IpAddr::from(NODE)), GROUP_PORT);
         config.buffers.socket_bytes = 8 << 20;
         if papers {
-            config.repair.max_delay_ms = Duration::ZERO;
+            config.repair.max_delay_ms = Some(Duration::ZERO);
             (config.nak.first_ms, config.nak.gap_ms) = (Duration::from_millis(100), None);
             config.nak.retry_ms = Duration::from_millis(50);
         }

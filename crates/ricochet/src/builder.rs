@@ -118,9 +118,16 @@ impl Builder {
         self
     }
 
-    /// How long a repair may stay part-filled; `None` waits for packets for ever.
+    /// Repairs that each packet enters at each receiver: 5 if this is left out, 3 where repairs are digests.
+    pub fn c(mut self, c: u8) -> Self {
+        self.config.repair.c = Some(c);
+        self
+    }
+
+    /// How long a repair may stay part-filled; `None` waits for packets for ever. 3 ms if this is left out, 5 ms where
+    /// repairs are digests.
     pub fn max_delay(mut self, max_delay: Option<Duration>) -> Self {
-        self.config.repair.max_delay_ms = max_delay.unwrap_or(Duration::ZERO);
+        self.config.repair.max_delay_ms = Some(max_delay.unwrap_or(Duration::ZERO));
         self
     }
 
@@ -172,8 +179,6 @@ impl Builder {
         repair: RepairMode => repair.mode,
         /// Packets in a repair.
         r: u8 => repair.r,
-        /// Repairs that each packet enters at each receiver.
-        c: u8 => repair.c,
         /// How many instances of each repair bin are fed in turn.
         stagger: u16 => repair.stagger,
         /// Whether packets that repairs do not bring back are asked for.

@@ -84,7 +84,7 @@ impl Shared {
     pub(crate) fn join(&self, names: &[&str], options: &JoinOptions) -> Result<Ticket, JoinError> {
         check_options(options)?;
         let manner = Manner {
-            c: options.c.unwrap_or(self.config.repair.c),
+            c: options.c.unwrap_or(self.config.repair.repairs_per_packet()),
             fragments: options.fragments,
             lifetime_us: options.lifetime.map(|lifetime| lifetime.as_micros() as u64),
         };

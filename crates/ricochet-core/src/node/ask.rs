@@ -7,7 +7,7 @@ use super::{AskConfig, Node, Output, To};
 use crate::buffer::PacketKey;
 use crate::chance;
 use crate::ids::{NodeId, RegionIndex, StreamKey};
-use crate::limits::Limits;
+use crate::limits::{Limits, Urgency};
 use crate::tracker::Interval;
 use crate::view::{Member, View};
 use crate::wire::{Data, NAK_RANGES_MAX, Nak, NakView, Range};
@@ -233,7 +233,10 @@ impl Node {
         let asked = Mark { due_us: now_us + self.asking.wait_us(tries), tries, ..mark };
         let whom = self.whom(key, asked.tries);
         let wanted = (interval.last.0 - interval.first.0 + 1).min(RANGE_MAX) as u32;
-        let count = self.asking.limits.take_most(now_us, whom, wanted, LEAST) as u16;
+        // What was never asked for goes before what was.
+        let first = Urgency::First { again_us: 2 * WITHHELD_US };
+        let urgency = if mark.tries == 0 { first } else { Urgency::Later };
+        let count = self.asking.limits.take_most(now_us, whom, wanted, LEAST, urgency) as u16;
         self.counts.withheld += u64::from(wanted) - u64::from(count);
         if count == 0 {
             // Not asked for, so not tried.

@@ -50,9 +50,10 @@ impl Config {
     fn repair_ranges(&self) -> Result<(), ConfigError> {
         let repair = &self.repair;
         within("repair.r", repair.r, 1..=64)?;
-        within("repair.c", repair.c, 0..=64)?;
+        within("repair.c", repair.repairs_per_packet(), 0..=64)?;
         within("repair.stagger", repair.stagger, 1..=256)?;
-        within_ms("repair.max_delay_ms", repair.max_delay_ms, Duration::ZERO, Duration::from_secs(10))
+        let max_delay = repair.max_delay_ms.unwrap_or_default();
+        within_ms("repair.max_delay_ms", max_delay, Duration::ZERO, Duration::from_secs(10))
     }
 
     fn buffer_ranges(&self) -> Result<(), ConfigError> {
@@ -72,7 +73,7 @@ impl Config {
         NodeConfig {
             r: repair.r,
             stagger: repair.stagger,
-            max_delay_us: Some(micros(repair.max_delay_ms)).filter(|&us| us > 0),
+            max_delay_us: repair.patience().map(micros),
             content: match repair.mode {
                 RepairMode::Xor => Content::Xor,
                 RepairMode::Digest => Content::Names,

@@ -145,18 +145,36 @@ pub struct RepairSection {
     pub mode: RepairMode,
     /// Packets in a repair, 1 to 64.
     pub r: u8,
-    /// Repairs that each packet enters at each receiver, 0 to 64, unless a group says otherwise; 0 sends none.
-    pub c: u8,
+    /// Repairs that each packet enters at each receiver, 0 to 64, unless a group says otherwise; 0 sends none. If left
+    /// out 5, and 3 where repairs are digests.
+    pub c: Option<u8>,
     /// How many instances of each bin are fed in turn, 1 to 256: a burst of that many losses costs a repair one packet.
     pub stagger: u16,
-    /// How long a repair may stay part-filled, up to 10,000 ms; 0 waits for packets for ever.
-    #[serde(with = "millis")]
-    pub max_delay_ms: Duration,
+    /// How long a repair may stay part-filled, up to 10,000 ms; 0 waits for packets for ever. If left out 3 ms, and 5 ms
+    /// where repairs are digests.
+    #[serde(with = "millis::option")]
+    pub max_delay_ms: Option<Duration>,
 }
 
 impl Default for RepairSection {
     fn default() -> Self {
-        Self { mode: RepairMode::Xor, r: 8, c: 5, stagger: 1, max_delay_ms: Duration::from_millis(3) }
+        Self { mode: RepairMode::Xor, r: 8, c: None, stagger: 1, max_delay_ms: None }
+    }
+}
+
+impl RepairSection {
+    /// Repairs that each packet enters.
+    ///
+    /// Fewer digests do: whoever gets one asks for all that it misses, so that one is enough where a sum may be of no use
+    /// for a second packet that is missing in it. And what none names is soon announced.
+    pub fn repairs_per_packet(&self) -> u8 {
+        self.c.unwrap_or(if self.mode == RepairMode::Digest { 3 } else { 5 })
+    }
+
+    /// How long a repair may stay part-filled; `None` for ever.
+    pub fn patience(&self) -> Option<Duration> {
+        let by_mode = Duration::from_millis(if self.mode == RepairMode::Digest { 5 } else { 3 });
+        Some(self.max_delay_ms.unwrap_or(by_mode)).filter(|delay| !delay.is_zero())
     }
 }
 

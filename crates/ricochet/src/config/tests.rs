@@ -89,7 +89,7 @@ fn values_that_do_not_go_together_are_refused() {
 #[test]
 fn times_may_be_whole_or_not() {
     let config = Config::parse("[repair]\nmax_delay_ms = 2.5\n[nak]\ngap_ms = 3\nfirst_ms = 0").unwrap();
-    assert_eq!(config.repair.max_delay_ms, Duration::from_micros(2_500));
+    assert_eq!(config.repair.max_delay_ms, Some(Duration::from_micros(2_500)));
     assert_eq!(config.nak.gap_ms, Some(Duration::from_millis(3)));
     let core = config.core(ricochet_core::NodeId(1), true);
     assert_eq!((core.max_delay_us, core.ask.gap_us, core.trailer), (Some(2_500), Some(3_000), 16));
@@ -104,4 +104,16 @@ fn the_default_is_the_ladder_for_applications() {
         (mine.ask, mine.announce, mine.max_delay_us),
         (prompt.ask, prompt.announce, prompt.max_delay_us)
     );
+}
+
+#[test]
+fn digests_are_fewer_and_wait_longer_unless_told_otherwise() {
+    let repair = |text: &str| {
+        let repair = Config::parse(text).unwrap().repair;
+        (repair.repairs_per_packet(), repair.patience().map(|delay| delay.as_millis()))
+    };
+    assert_eq!(repair(""), (5, Some(3)));
+    assert_eq!(repair("[repair]\nmode = \"auto\""), (5, Some(3)));
+    assert_eq!(repair("[repair]\nmode = \"digest\""), (3, Some(5)));
+    assert_eq!(repair("[repair]\nmode = \"digest\"\nc = 5\nmax_delay_ms = 0"), (5, None));
 }
