@@ -7,7 +7,7 @@
 
 use std::time::Instant;
 
-use maelstrom_core::{Config, Gateway, Outbox, PeerConfig, PeerKey};
+use maelstrom_core::{Config, Gateway, Outbox, PeerConfig, PeerKey, Schedule};
 
 const PACKET: usize = 1300;
 
@@ -110,8 +110,7 @@ impl Pair {
         let config = |side: u8| Config {
             listen: ([10, 81, 9, side], 4700).into(),
             wan_mtu: 1500,
-            r: 8,
-            interleaves: vec![1, 11, 19],
+            schedule: Schedule::default(),
             delayed: false,
             max_delay_us: 20_000,
             name_bits: 32,

@@ -3,9 +3,10 @@
 //! The path of a packet: [`Egress::source`] → its symbol → the encoder's bins → for each bin that fires
 //! [`RepairWriter::write`] → sealed into the outbox.
 
-use fec::{ConfigError, LayeredConfig, LayeredEncoder, Repair};
+use fec::{Code, CodeError, CodedRepair, Encoder};
 
 use crate::counters::{Unsent, UnsentCounts};
+use crate::gateway::Config;
 use crate::identity::Identity;
 use crate::outbox::Queue;
 use crate::packet::Packet;
@@ -33,7 +34,9 @@ pub struct EgressCounts {
 
 /// One peer's egress.
 pub(crate) struct Egress {
-    encoder: LayeredEncoder<Entry>,
+    /// What the encoder was made from.
+    code: Code,
+    encoder: Encoder<Entry>,
     next: Seq,
     writer: RepairWriter,
 }
@@ -41,6 +44,7 @@ pub(crate) struct Egress {
 /// Turns what the encoder emits into datagrams.
 struct RepairWriter {
     counts: EgressCounts,
+    scheme: Scheme,
     peer: usize,
     /// Longest UDP payload that crosses the WAN whole.
     datagram_max: usize,
@@ -52,35 +56,41 @@ struct RepairWriter {
 }
 
 impl Egress {
-    /// For peer number `peer`, reached with `outer` bytes of IP and UDP header over a link of `wan_mtu`.
-    pub(crate) fn new(
-        code: &LayeredConfig,
-        peer: usize,
-        wan_mtu: usize,
-        outer: usize,
-    ) -> Result<Self, ConfigError> {
+    /// For peer number `peer`, reached with `outer` bytes of IP and UDP header.
+    pub(crate) fn new(gateway: &Config, peer: usize, outer: usize) -> Result<Self, CodeError> {
         let writer = RepairWriter {
             counts: EgressCounts::default(),
+            scheme: gateway.schedule.scheme(),
             peer,
-            datagram_max: wan_mtu - outer,
+            datagram_max: gateway.wan_mtu - outer,
             outer,
             next_serial: 0,
-            scratch: vec![0; code.symbol_max + 1024],
+            scratch: vec![0; gateway.symbol_max() + 1024],
         };
-        Ok(Self { encoder: LayeredEncoder::new(code)?, next: Seq(0), writer })
+        let code = gateway.code();
+        Ok(Self { encoder: Encoder::new(&code)?, code, next: Seq(0), writer })
+    }
+
+    /// Goes on with what `gateway` says of the code. Another code gives up part-filled bins; the stream's numbers go on.
+    pub(crate) fn reconfigure(&mut self, gateway: &Config) -> Result<(), CodeError> {
+        let code = gateway.code();
+        if code != self.code {
+            self.encoder = Encoder::new(&code)?;
+            self.code = code;
+            self.writer.scheme = gateway.schedule.scheme();
+        }
+        Ok(())
     }
 
     /// Starts a new stream for a new session: nothing coded so far may mix with what follows.
-    pub(crate) fn restart(&mut self, code: &LayeredConfig) -> Result<(), ConfigError> {
-        self.empty_bins(code)?;
+    pub(crate) fn restart(&mut self) {
+        self.empty_bins();
         self.next = Seq(0);
-        Ok(())
     }
 
-    /// Gives up part-filled bins and goes on with `code`; the stream's numbers go on too.
-    pub(crate) fn empty_bins(&mut self, code: &LayeredConfig) -> Result<(), ConfigError> {
-        self.encoder = LayeredEncoder::new(code)?;
-        Ok(())
+    /// Gives up part-filled bins; the stream's numbers go on.
+    pub(crate) fn empty_bins(&mut self) {
+        self.encoder = Encoder::new(&self.code).expect("a code that was accepted once is valid");
     }
 
     /// A packet leaves for the peer's site. False if it is too long for the code.
@@ -135,10 +145,15 @@ impl Egress {
 }
 
 impl RepairWriter {
-    fn write(&mut self, repair: &Repair<'_, Entry>, sealer: &mut Sealer, out: &mut Queue<usize>) {
+    fn write(&mut self, repair: &CodedRepair<'_, Entry>, sealer: &mut Sealer, out: &mut Queue<usize>) {
         debug_assert!(repair.payload.len() > SYMBOL_HEADER);
-        let recipe =
-            Recipe { scheme: Scheme::Layered, row: 0, stride: repair.interleave, entries: repair.names };
+        let row = match self.scheme {
+            // A layer is told by its stride.
+            Scheme::Layered => 0,
+            Scheme::ReedSolomon => repair.row as u8,
+        };
+        let entries = repair.names;
+        let recipe = Recipe { scheme: self.scheme, row, stride: stride(entries), entries };
         let body = recipe.wire_len() + repair.payload.len();
         if SEALED_HEADER + body + TAG > self.datagram_max {
             return self.write_halves(&recipe, repair.payload, sealer, out);
@@ -192,5 +207,13 @@ impl RepairWriter {
         out.commit(self.peer, len);
         self.counts.repair_packets += 1;
         self.counts.repair_bytes += (len + self.outer) as u64;
+    }
+}
+
+/// How far apart packets lie that share a repair; 1 where there is but one.
+fn stride(entries: &[Entry]) -> u16 {
+    match entries {
+        [first, second, ..] => (second.seq.0 - first.seq.0) as u16,
+        _ => 1,
     }
 }

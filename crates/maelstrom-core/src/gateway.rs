@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use fec::{LayeredConfig, Sending};
+use fec::{Code, CodeError};
 use hdrhistogram::Histogram;
 use ipnet::IpNet;
 use rand_chacha::ChaCha12Rng;
@@ -15,9 +15,10 @@ use crate::outbox::Outbox;
 use crate::packet::Packet;
 use crate::peer::Peer;
 use crate::prefixes::PrefixTable;
+use crate::schedule::Schedule;
 use crate::session::{PeerKey, Token};
 use crate::symbol::SYMBOL_HEADER;
-use crate::wire::{LossReport, NETWORKS_MAX, Outer};
+use crate::wire::{LossReport, NETWORKS_MAX, Outer, TERMS_MAX};
 
 /// 60 ms of a full gigabit link: so much later than its packets may a repair come.
 const WINDOW_MIN: usize = 4096;
@@ -41,13 +42,12 @@ pub struct Config {
     pub listen: SocketAddr,
     /// MTU toward the WAN in bytes: no datagram of ours is longer, no packet on the link either.
     pub wan_mtu: usize,
-    /// Packets in a repair.
-    pub r: u8,
-    /// One layer of repairs for each interleave.
-    pub interleaves: Vec<u16>,
-    /// Whether repairs of a full bin wait until its next packet (Maelstrom §4.3.1).
+    /// Which packets share a repair.
+    pub schedule: Schedule,
+    /// Whether repairs wait for later packets, so that one burst cannot take them with theirs: those of a full bin for
+    /// its next packet (Maelstrom §4.3.1), those of full blocks for the next blocks.
     pub delayed: bool,
-    /// How long a part-filled bin of the smallest interleave waits, in microseconds.
+    /// How long a part-filled bin of the smallest interleave waits, or part-filled blocks, in microseconds.
     pub max_delay_us: u64,
     /// Bits of a packet's short name; 32, less only in tests that want names to collide.
     pub name_bits: u32,
@@ -56,15 +56,9 @@ pub struct Config {
 }
 
 impl Config {
-    /// The schedule of the egress.
-    pub fn layered(&self) -> LayeredConfig {
-        LayeredConfig {
-            r: self.r,
-            interleaves: self.interleaves.clone(),
-            sending: if self.delayed { Sending::Delayed } else { Sending::Immediate },
-            deadline_us: Some(self.max_delay_us),
-            symbol_max: self.packet_max() + SYMBOL_HEADER,
-        }
+    /// The code of the egress.
+    pub fn code(&self) -> Code {
+        self.schedule.code(self.delayed, self.max_delay_us, self.symbol_max())
     }
 
     /// Longest packet that can be protected in bytes: all that the WAN carries.
@@ -72,17 +66,18 @@ impl Config {
         self.wan_mtu
     }
 
+    /// Longest symbol in bytes.
+    pub(crate) fn symbol_max(&self) -> usize {
+        self.packet_max() + SYMBOL_HEADER
+    }
+
     /// Sizes of the ingress: a window of four times what one repair spans, if the far end codes as we do.
     pub fn ingress(&self) -> IngressConfig {
-        let widest = self.interleaves.iter().copied().max().unwrap_or(1);
-        let narrowest = self.interleaves.iter().copied().min().unwrap_or(1).max(1);
-        let span = usize::from(self.r) * usize::from(widest);
-        let slowest_us = self.max_delay_us * u64::from(widest) / u64::from(narrowest);
         IngressConfig {
-            window: (4 * span).max(WINDOW_MIN).next_power_of_two(),
+            window: (4 * self.code().span()).max(WINDOW_MIN).next_power_of_two(),
             packet_max: self.packet_max(),
             equations: EQUATIONS,
-            give_up_us: 1_000_000 + 2 * slowest_us,
+            give_up_us: 1_000_000 + 2 * self.schedule.slowest_us(self.max_delay_us),
         }
     }
 }
@@ -93,7 +88,10 @@ impl Config {
 pub enum ConfigError {
     /// The code.
     #[error(transparent)]
-    Code(#[from] fec::ConfigError),
+    Code(#[from] CodeError),
+    /// More packets in a repair than a recipe can name.
+    #[error("r: expected at most {TERMS_MAX}, saw {0}")]
+    Terms(u8),
     /// The WAN MTU.
     #[error("wan_mtu: expected 576 to 65535, saw {0}")]
     WanMtu(usize),
@@ -167,8 +165,11 @@ impl Gateway {
         if !(576..=65_535).contains(&config.wan_mtu) {
             return Err(ConfigError::WanMtu(config.wan_mtu));
         }
+        if usize::from(config.schedule.r()) > TERMS_MAX {
+            return Err(ConfigError::Terms(config.schedule.r()));
+        }
         // All that can fail comes before anything changes.
-        Egress::new(&config.layered(), 0, config.wan_mtu, 48)?;
+        Egress::new(&config, 0, 48)?;
         if let Some(peer) = config.peers.iter().find(|peer| peer.networks.len() > NETWORKS_MAX) {
             return Err(ConfigError::Networks(peer.networks.len()));
         }
@@ -206,8 +207,8 @@ impl Gateway {
 
     /// An outbox of the size this gateway needs.
     pub fn outbox(&self) -> Outbox {
-        let bins = self.config.interleaves.iter().copied().map(usize::from).sum();
-        Outbox::new(self.config.packet_max() + SYMBOL_HEADER, bins, EQUATIONS)
+        let bins = self.config.schedule.sums(self.config.delayed);
+        Outbox::new(self.config.symbol_max(), bins, EQUATIONS)
     }
 
     /// A packet left this site over the WAN, as it is on the wire from its IP header on.

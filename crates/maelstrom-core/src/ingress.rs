@@ -17,7 +17,7 @@ use crate::packet::{MutableFields, Packet};
 use crate::prefixes::PrefixTable;
 use crate::shelf::{Arrived, Place, Shelf};
 use crate::symbol::{SYMBOL_HEADER, Symbol, subtract_fields, verify};
-use crate::wire::{Half, LossReport, RecipeView, Scheme, TERMS_MAX};
+use crate::wire::{Half, LossReport, RecipeView, TERMS_MAX};
 use foundation::Seq;
 
 pub(crate) use crate::ledger::TICK_US;
@@ -298,16 +298,13 @@ impl Ingress {
         if view.entries().next().is_some_and(|oldest| self.ledger.is_settled(oldest.seq)) {
             return Err(Unused::TooOld);
         }
-        for (entry, term) in view.entries().zip(&mut terms[..view.count()]).rev() {
+        for ((position, entry), term) in view.entries().enumerate().zip(&mut terms[..view.count()]).rev() {
             let place = self.shelf.name(now_us, &entry);
             if self.shelf.is_gone(place) {
                 return Err(Unused::TooOld);
             }
             missing += usize::from(matches!(place, Place::Missing { .. }));
-            let coefficient = match view.scheme {
-                Scheme::Layered => 1,
-            };
-            *term = Term { id: SymbolId(entry.seq.0), coefficient };
+            *term = Term { id: SymbolId(entry.seq.0), coefficient: view.coefficient(position) };
         }
         Ok((missing, terms))
     }

@@ -21,14 +21,17 @@ pub mod packet;
 mod peer;
 mod prefixes;
 pub mod replay;
+mod schedule;
 pub mod session;
 mod shelf;
 pub mod symbol;
 pub mod wire;
 
 pub use egress::EgressCounts;
+pub use fec::MEMORY_MAX as SUMS_BYTES_MAX;
 pub use foundation::Seq;
 pub use gateway::{Config, ConfigError, Gateway, PeerConfig, PeerStatus};
 pub use ingress::{IngressConfig, IngressCounts};
 pub use outbox::Outbox;
+pub use schedule::Schedule;
 pub use session::PeerKey;

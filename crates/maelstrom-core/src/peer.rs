@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use fec::LayeredConfig;
+use fec::CodeError;
 use ipnet::IpNet;
 
 use crate::counters::{Rejected, Unprotected};
@@ -49,7 +49,6 @@ pub(crate) struct Peer {
     pub(crate) egress: Egress,
     pub(crate) ingress: Ingress,
     ingress_config: IngressConfig,
-    code: LayeredConfig,
     identity: Identity,
     networks: PrefixTable<()>,
     listen: SocketAddr,
@@ -78,15 +77,13 @@ impl Peer {
         gateway: &Config,
         index: usize,
         token: Token,
-    ) -> Result<Self, fec::ConfigError> {
+    ) -> Result<Self, CodeError> {
         let outer = if config.address.is_ipv6() { 40 + 8 } else { 20 + 8 };
-        let code = gateway.layered();
         let ingress_config = gateway.ingress();
         Ok(Self {
-            egress: Egress::new(&code, index, gateway.wan_mtu, outer)?,
+            egress: Egress::new(gateway, index, outer)?,
             ingress: Ingress::new(&ingress_config),
             ingress_config,
-            code,
             identity: Identity::new(&config.key).with_name_bits(gateway.name_bits),
             networks: PrefixTable::new(config.networks.iter().map(|&network| (network, ()))),
             listen: gateway.listen,
@@ -108,12 +105,8 @@ impl Peer {
     }
 
     /// Goes on with a changed configuration of the same peer: the session stays.
-    pub(crate) fn reconfigured(mut self, gateway: &Config, index: usize) -> Result<Self, fec::ConfigError> {
-        let code = gateway.layered();
-        if code != self.code {
-            self.egress.empty_bins(&code)?;
-            self.code = code;
-        }
+    pub(crate) fn reconfigured(mut self, gateway: &Config, index: usize) -> Result<Self, CodeError> {
+        self.egress.reconfigure(gateway)?;
         self.index = index;
         self.egress.renumber(index);
         Ok(self)
@@ -262,7 +255,7 @@ impl Peer {
             opener: Opener::new(key, far_token, self.own_token),
             watched,
         });
-        self.egress.restart(&self.code).expect("a code that was accepted once is valid");
+        self.egress.restart();
         self.ingress.restart(&self.ingress_config);
         self.far_report = LossReport::default();
         self.sessions += 1;
@@ -316,7 +309,7 @@ impl Peer {
         if self.is_up && silent {
             self.is_up = false;
             // What lies in the bins would be mixed with packets of another time.
-            self.egress.empty_bins(&self.code).expect("a code that was accepted once is valid");
+            self.egress.empty_bins();
             self.next_hello_us = now_us;
         }
         let is_spent = |session: &Session| {
@@ -336,7 +329,7 @@ impl Peer {
         self.past.clear();
         self.is_up = false;
         // Without a session nothing would ever fire what lies in the bins.
-        self.egress.empty_bins(&self.code).expect("a code that was accepted once is valid");
+        self.egress.empty_bins();
         self.next_hello_us = 0;
     }
 

@@ -2,12 +2,20 @@
 
 mod pair;
 
-use maelstrom_core::Gateway;
+use maelstrom_core::{Config, Gateway, Schedule};
 use pair::{A, B, address, coin, config, udp};
 
 #[test]
 fn neither_direction_allocates_per_packet() {
-    let gateway = |side: usize| Gateway::new(config(side), [side as u8 + 1; 32]).unwrap();
+    let schedules = [Schedule::default(), Schedule::ReedSolomon { r: 8, c: 3, interleave: 4 }];
+    for (schedule, delayed) in schedules.into_iter().zip([false, true]) {
+        neither_direction_allocates_with(&schedule, delayed);
+    }
+}
+
+fn neither_direction_allocates_with(schedule: &Schedule, delayed: bool) {
+    let code = |side| Config { schedule: schedule.clone(), delayed, ..config(side) };
+    let gateway = |side: usize| Gateway::new(code(side), [side as u8 + 1; 32]).unwrap();
     let mut gateways = [gateway(A), gateway(B)];
     let mut out = [gateways[A].outbox(), gateways[B].outbox()];
     let mut datagram = [0; 2048];
@@ -45,7 +53,7 @@ fn neither_direction_allocates_per_packet() {
             allocated += made.count_total;
         }
     }
-    assert!(recovered > 1_500, "{recovered} recovered");
+    assert!(recovered > 1_500, "{schedule}: {recovered} recovered");
     // 1.5 s with 30,000 packets: two or three Hellos of either side.
-    assert!(allocated < 40, "{allocated} allocations");
+    assert!(allocated < 40, "{schedule}: {allocated} allocations");
 }

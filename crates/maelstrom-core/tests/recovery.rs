@@ -5,30 +5,8 @@ mod pair;
 use std::collections::HashSet;
 
 use maelstrom_core::counters::{Unprotected, Unused};
-use pair::{A, B, Pair, coin, config, udp};
-
-fn payload(n: u32) -> Vec<u8> {
-    (0..60 + n % 1100).map(|k| (k * 7 + n) as u8).collect()
-}
-
-/// Sends `count` distinct packets from A to B under 1 % loss of packets and repairs; returns what was lost.
-fn run(pair: &mut Pair, count: u32, seed: u64, probability: f64) -> Vec<Vec<u8>> {
-    let mut lose = coin(seed, probability);
-    pair.lose_datagram = Box::new(coin(seed + 1, probability));
-    let mut lost = Vec::new();
-    for n in 0..count {
-        let packet = udp(A, n as u16, &payload(n));
-        let is_lost = lose();
-        pair.send(A, &packet, is_lost);
-        if is_lost {
-            lost.push(packet);
-        }
-        pair.advance(1000);
-    }
-    pair.lose_datagram = Box::new(|| false);
-    pair.advance(3_000_000);
-    lost
-}
+use maelstrom_core::{Config, Schedule};
+use pair::{A, B, Pair, coin, config, payload, run, udp};
 
 #[test]
 fn lost_packets_come_back_bit_for_bit() {
@@ -217,7 +195,8 @@ fn recovery_goes_on_soon_after_a_gap_however_slow_the_stream() {
 
 #[test]
 fn a_quiet_stream_is_mended_within_the_deadline() {
-    let one_layer = |side| maelstrom_core::Config { interleaves: vec![1], ..config(side) };
+    let one_layer =
+        |side| Config { schedule: Schedule::Layered { r: 8, interleaves: vec![1] }, ..config(side) };
     let mut pair = Pair::up([one_layer(A), one_layer(B)]);
     pair.send(A, &udp(A, 1, b"alone"), true);
     pair.advance(19_000);
@@ -229,7 +208,7 @@ fn a_quiet_stream_is_mended_within_the_deadline() {
 #[test]
 fn a_wrong_recovery_is_never_injected_though_names_collide() {
     for bits in [0, 3, 6, 10] {
-        let weak = |side| maelstrom_core::Config { name_bits: bits, ..config(side) };
+        let weak = |side| Config { name_bits: bits, ..config(side) };
         let mut pair = Pair::up([weak(A), weak(B)]);
         let sent: HashSet<_> = (0..4_000u32).map(|n| udp(A, n as u16, &payload(n))).collect();
         let lost = run(&mut pair, 4_000, 11, 0.03);

@@ -4,8 +4,7 @@ use std::io;
 
 use netio::control::ControlError;
 
-use crate::config::MEMORY_MAX;
-use crate::config::memory::{Memory, mebibytes};
+use crate::config::memory::{Excess, Memory, mebibytes};
 
 /// What was attempted when starting, and why it failed.
 #[derive(Debug, thiserror::Error)]
@@ -25,13 +24,16 @@ pub enum StartError {
     Core(#[from] maelstrom_core::ConfigError),
     /// Windows larger than a gateway may have.
     #[error(
-        "packets and repairs would take about {taken}, more than {} ({origin}); {}",
-        mebibytes(MEMORY_MAX),
+        "{what} would take about {taken}, more than {limit} ({origin}); {}",
         remedies.join("; ")
     )]
     Memory {
+        /// Of what.
+        what: &'static str,
         /// How much, in words.
         taken: String,
+        /// How much it may be, in words.
+        limit: String,
         /// How it comes about.
         origin: String,
         /// What to do about it.
@@ -59,9 +61,9 @@ impl StartError {
         Self::Step { step: step.into(), error }
     }
 
-    pub(crate) fn too_much(memory: &Memory) -> Self {
-        let taken = mebibytes(memory.bytes());
-        Self::Memory { taken, origin: memory.origin(), remedies: memory.remedies() }
+    pub(crate) fn too_much(memory: &Memory, excess: &Excess) -> Self {
+        let (taken, limit) = (mebibytes(excess.bytes), mebibytes(excess.bytes_max));
+        Self::Memory { what: excess.what, taken, limit, origin: memory.origin(), remedies: memory.remedies() }
     }
 }
 

@@ -154,8 +154,7 @@ pub(crate) fn core_config(config: &GatewayConfig) -> Result<maelstrom_core::Conf
     let core = maelstrom_core::Config {
         listen: config.gateway.listen,
         wan_mtu: wan_mtu(config)?,
-        r: config.code.r,
-        interleaves: config.code.interleaves.clone(),
+        schedule: config.code.schedule.clone(),
         delayed: config.code.delayed,
         max_delay_us: config.code.max_delay_us(),
         name_bits: 32,
@@ -163,5 +162,8 @@ pub(crate) fn core_config(config: &GatewayConfig) -> Result<maelstrom_core::Conf
     };
     // Here again: only now is it known for certain what the WAN carries.
     let memory = Memory::of(&core, core.peers.len());
-    if memory.is_too_much() { Err(StartError::too_much(&memory)) } else { Ok(core) }
+    match memory.excess() {
+        Some(excess) => Err(StartError::too_much(&memory, &excess)),
+        None => Ok(core),
+    }
 }

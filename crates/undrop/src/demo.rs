@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use netlab::{LossModel, privilege, units};
-use undrop::lab::Setting;
+use undrop::lab::CodeArgs;
 
 use self::acts::{Act, Plan};
 use self::outcome::{Outcome, Setup, Verdict};
@@ -55,6 +55,8 @@ pub(crate) struct DemoArgs {
     /// Length of the bulk transfer in each of the three acts; messages run for two thirds of it, 8 seconds at most
     #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u64).range(3..=3600))]
     seconds: u64,
+    #[command(flatten)]
+    code: CodeArgs,
     /// Directory for the plot
     #[arg(long, value_name = "DIR", default_value = ".")]
     out: PathBuf,
@@ -83,7 +85,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
         delay_us: args.delay,
         bulk_time: Duration::from_secs(args.seconds),
         seed: args.seed,
-        gateways: Setting::default(),
+        gateways: args.code.setting(),
         program: std::env::current_exe().context("finding the program that is a gateway")?,
     };
     let outcome = match perform_all(&plan, &interrupt) {
@@ -128,7 +130,6 @@ fn perform_all(plan: &Plan, interrupt: &Interrupt) -> anyhow::Result<Outcome> {
     };
     let (lossless, alone, masked) = (perform(0)?, perform(1)?, perform(2)?);
     let verdict = Verdict::of(&lossless, &alone, &masked);
-    let interleaves: Vec<String> = plan.gateways.interleaves.iter().map(u16::to_string).collect();
     let setup = Setup {
         congestion: plan.congestion.clone(),
         loss: plan.loss.to_string(),
@@ -136,7 +137,7 @@ fn perform_all(plan: &Plan, interrupt: &Interrupt) -> anyhow::Result<Outcome> {
         rate_bps: plan.rate_bps,
         delay_us: plan.delay_us,
         bulk_s: plan.bulk_time.as_secs_f64(),
-        code: format!("layered ({}; {})", plan.gateways.r, interleaves.join(",")),
+        code: plan.gateways.schedule.to_string(),
         seed: plan.seed,
     };
     Ok(Outcome { setup, lossless, alone, masked, verdict })

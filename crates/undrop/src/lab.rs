@@ -11,6 +11,7 @@ use std::{env, fs, process};
 use anyhow::{Context as _, bail};
 use ipnet::IpNet;
 use keyfile::KeyText;
+use maelstrom::config::Schedule;
 use maelstrom::status::{self, Status};
 use netlab::Namespace;
 use netlab::namespace::Child;
@@ -19,13 +20,11 @@ use netlab::topology::{TwoSites, WAN};
 /// What differs between the gateways of one experiment and another.
 #[derive(Clone, Debug)]
 pub struct Setting {
-    /// Packets in a repair.
-    pub r: u8,
-    /// One layer of repairs for each.
-    pub interleaves: Vec<u16>,
-    /// Repairs wait for the next packet of their bin.
+    /// Which packets share a repair.
+    pub schedule: Schedule,
+    /// Repairs wait for later packets.
     pub delayed: bool,
-    /// How long a part-filled bin waits.
+    /// How long a part-filled bin waits, or part-filled blocks.
     pub max_delay_ms: u16,
     /// `auto`, `ebpf` or `packet`.
     pub tap: &'static str,
@@ -34,7 +33,63 @@ pub struct Setting {
 impl Default for Setting {
     /// (8; 1,11,19), sent at once, 20 ms.
     fn default() -> Self {
-        Self { r: 8, interleaves: vec![1, 11, 19], delayed: false, max_delay_ms: 20, tap: "auto" }
+        Self { schedule: Schedule::default(), delayed: false, max_delay_ms: 20, tap: "auto" }
+    }
+}
+
+/// The code as a command line chooses it.
+#[derive(Clone, Debug, clap::Args)]
+pub struct CodeArgs {
+    /// How the gateways make repairs
+    #[arg(long, value_enum, default_value_t = Scheme::Layered)]
+    pub scheme: Scheme,
+    /// Packets in a repair, or in a block
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub r: u8,
+    /// Interleave of each layer, with commas [layered]
+    #[arg(long, value_name = "I,...", value_delimiter = ',', default_value = "1,11,19")]
+    pub interleaves: Vec<u16>,
+    /// Repairs of a block [reed-solomon]
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=32))]
+    pub c: u8,
+    /// Blocks fed in turn [reed-solomon]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub interleave: u16,
+    /// Repairs wait for later packets, so that a burst does not take them with theirs
+    #[arg(long)]
+    pub delayed: bool,
+    /// How long a part-filled bin of the first layer waits, or part-filled blocks, in milliseconds
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub max_delay_ms: u16,
+}
+
+/// How repairs are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Scheme {
+    /// XORs of packets some way apart (Maelstrom)
+    Layered,
+    /// Blocks of r packets, c repairs each
+    ReedSolomon,
+}
+
+impl CodeArgs {
+    /// Which packets share a repair.
+    pub fn schedule(&self) -> Schedule {
+        let Self { r, c, interleave, .. } = *self;
+        match self.scheme {
+            Scheme::Layered => Schedule::Layered { r, interleaves: self.interleaves.clone() },
+            Scheme::ReedSolomon => Schedule::ReedSolomon { r, c, interleave },
+        }
+    }
+
+    /// Gateways with this code and the tap that they choose themselves.
+    pub fn setting(&self) -> Setting {
+        Setting {
+            schedule: self.schedule(),
+            delayed: self.delayed,
+            max_delay_ms: self.max_delay_ms,
+            ..Setting::default()
+        }
     }
 }
 
@@ -214,17 +269,22 @@ fn make_directory() -> anyhow::Result<PathBuf> {
 fn configuration(directory: &Path, ends: &[End<'_>; 2], side: usize, setting: &Setting) -> String {
     let (own, far) = (&ends[side], &ends[1 - side]);
     let networks: Vec<_> = far.networks.iter().map(|network| format!("\"{network}\"")).collect();
-    let interleaves: Vec<_> = setting.interleaves.iter().map(u16::to_string).collect();
+    let schedule = match &setting.schedule {
+        Schedule::Layered { r, interleaves } => {
+            format!("scheme = \"layered\"\nr = {r}\ninterleaves = {interleaves:?}")
+        }
+        Schedule::ReedSolomon { r, c, interleave } => {
+            format!("scheme = \"reed-solomon\"\nr = {r}\nc = {c}\ninterleave = {interleave}")
+        }
+    };
     format!(
         "[gateway]\nmode = \"passive\"\nwan = \"{}\"\nlisten = \"{}\"\ncontrol = \"{}\"\ntap = \"{}\"\n\n\
-         [code]\nscheme = \"layered\"\nr = {}\ninterleaves = [{}]\ndelayed = {}\nmax_delay_ms = {}\n\n\
+         [code]\n{schedule}\ndelayed = {}\nmax_delay_ms = {}\n\n\
          [[peer]]\naddress = \"{}\"\nnetworks = [{}]\nkey_file = \"peer.key\"\n",
         own.wan,
         own.listen,
         directory.join(format!("gateway-{side}.sock")).display(),
         setting.tap,
-        setting.r,
-        interleaves.join(", "),
         setting.delayed,
         setting.max_delay_ms,
         far.listen,

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 use std::{fs, iter};
 
+use maelstrom::config::Schedule;
 use netlab::emulator::{Direction, EmulatorConfig};
 use netlab::link::LinkConfig;
 use netlab::topology::{TwoSites, TwoSitesConfig};
@@ -202,6 +203,37 @@ fn reload(pair: &mut GatewayPair, side: usize, change: impl FnOnce(String) -> St
     pair.child(side).unwrap().signal(Signal::SIGHUP).unwrap();
     thread::sleep(Duration::from_millis(700));
     assert_eq!(pair.status(side).unwrap().counters["reloads refused"], 0, "{}", pair.logs());
+}
+
+#[test]
+fn lost_packets_come_back_from_reed_solomon_blocks_until_a_reload_chooses_layers() {
+    if !privilege::available_or_skip(
+        "lost_packets_come_back_from_reed_solomon_blocks_until_a_reload_chooses_layers",
+    ) {
+        return;
+    }
+    let sites = sites("uniform:0.02", 20);
+    let schedule = Schedule::ReedSolomon { r: 8, c: 3, interleave: 1 };
+    let mut pair = start(&sites, &Setting { schedule, ..Setting::default() });
+    assert_mended(&sites, &stream(&sites, false, 1_000, 4));
+    let egress = pair.status(0).unwrap().peers[0].egress.clone();
+    let (packets, repairs) = (egress.source_packets, egress.repair_packets);
+    // Three for eight; more where a busy machine made a block miss its deadline.
+    assert!((packets / 3..packets * 3 / 4).contains(&repairs), "{repairs} repairs for {packets} packets");
+    let config = pair.config(0);
+    let good = fs::read_to_string(&config).unwrap();
+    fs::write(&config, good.replace("c = 3", "c = 3\ninterleaves = [1, 11, 19]")).unwrap();
+    pair.child(0).unwrap().signal(Signal::SIGHUP).unwrap();
+    thread::sleep(Duration::from_millis(700));
+    assert_eq!(pair.status(0).unwrap().counters["reloads refused"], 1, "that is a setting of layers");
+    let layers = good.replace("\"reed-solomon\"", "\"layered\"").replace("c = 3\ninterleave = 1\n", "");
+    fs::write(&config, layers).unwrap();
+    pair.child(0).unwrap().signal(Signal::SIGHUP).unwrap();
+    pair.wait_until_up(Duration::from_secs(20)).unwrap();
+    thread::sleep(Duration::from_millis(700));
+    assert_eq!(pair.status(0).unwrap().counters["reloads refused"], 1, "{}", pair.logs());
+    assert_mended(&sites, &stream(&sites, false, 1_000, 4));
+    pair.stop().unwrap();
 }
 
 #[test]

@@ -5,11 +5,14 @@ use crate::counters::Rejected;
 use crate::identity::Name;
 use crate::packet::MutableFields;
 use crate::symbol::SYMBOL_HEADER;
+use fec::{BLOCK_C_MAX, BLOCK_R_MAX, cauchy};
 use foundation::Seq;
 use foundation::bytes::{Reader, Writer};
 
 /// Most packets in one repair.
 pub const TERMS_MAX: usize = 64;
+// Any position in a recipe has a coefficient.
+const _: () = assert!(TERMS_MAX <= BLOCK_R_MAX as usize);
 /// Packets whose mutable fields differ from the others' in one repair that [`repair_overhead`] leaves room for.
 pub const EXCEPTIONS_BUDGET: usize = 4;
 
@@ -26,18 +29,30 @@ const HALF_HEADER: usize = 6;
 pub enum Scheme {
     /// XOR of packets one interleave apart (Maelstrom §4.3): all coefficients are 1.
     Layered,
+    /// Blocks of packets, each with several repairs, one for each row of a Cauchy matrix: [`fec::cauchy`].
+    ReedSolomon,
 }
 
 impl Scheme {
+    /// How many different repairs there are of the same packets.
+    fn rows(self) -> u8 {
+        match self {
+            Scheme::Layered => 1,
+            Scheme::ReedSolomon => BLOCK_C_MAX,
+        }
+    }
+
     fn to_wire(self) -> u8 {
         match self {
             Scheme::Layered => 1,
+            Scheme::ReedSolomon => 2,
         }
     }
 
     fn from_wire(byte: u8) -> Result<Self, Rejected> {
         match byte {
             1 => Ok(Scheme::Layered),
+            2 => Ok(Scheme::ReedSolomon),
             _ => Err(Rejected::UnknownScheme),
         }
     }
@@ -77,6 +92,7 @@ impl Recipe<'_> {
     pub fn write(&self, to: &mut [u8]) -> usize {
         let count = self.entries.len();
         assert!((1..=TERMS_MAX).contains(&count), "a repair holds 1 to {TERMS_MAX} packets, not {count}");
+        assert!(self.row < self.scheme.rows(), "{:?} has no row {}", self.scheme, self.row);
         let common = self.common();
         let last = self.entries[count - 1].seq;
         let exceptions = self.exceptions().count();
@@ -110,8 +126,7 @@ impl Recipe<'_> {
 pub struct RecipeView<'a> {
     /// The code.
     pub scheme: Scheme,
-    /// Which repair of its block.
-    pub row: u8,
+    row: u8,
     stride: u16,
     last: Seq,
     common: MutableFields,
@@ -134,7 +149,7 @@ impl<'a> RecipeView<'a> {
         let last = Seq::from_wire(reader.u32()?, newest);
         let [ttl, tos, exceptions] = reader.array()?;
         let exceptions = usize::from(exceptions);
-        if !(1..=TERMS_MAX).contains(&count) || exceptions >= count || stride == 0 {
+        if !(1..=TERMS_MAX).contains(&count) || exceptions >= count || stride == 0 || row >= scheme.rows() {
             return Err(Rejected::Malformed);
         }
         // No packet stands before the first of the stream.
@@ -159,6 +174,11 @@ impl<'a> RecipeView<'a> {
         self.names.len()
     }
 
+    /// Which repair of its block; 0 where a code has one.
+    pub fn row(&self) -> u8 {
+        self.row
+    }
+
     /// How far apart its packets are in the stream.
     pub fn stride(&self) -> u16 {
         self.stride
@@ -177,6 +197,18 @@ impl<'a> RecipeView<'a> {
             name: Name(u32::from_be_bytes(*name)),
             fields: self.fields(position),
         })
+    }
+
+    /// The factor of the packet at `position` of [`RecipeView::entries`] in the coded symbol.
+    ///
+    /// # Panics
+    /// If the position is not below [`TERMS_MAX`].
+    pub fn coefficient(&self, position: usize) -> u8 {
+        assert!(position < TERMS_MAX, "a repair holds up to {TERMS_MAX} packets, so none at {position}");
+        match self.scheme {
+            Scheme::Layered => 1,
+            Scheme::ReedSolomon => cauchy(self.row, position as u8),
+        }
     }
 
     fn fields(&self, position: usize) -> MutableFields {
@@ -239,6 +271,10 @@ mod tests {
 
     use super::*;
 
+    fn scheme_and_row() -> impl Strategy<Value = (Scheme, u8)> {
+        prop_oneof![Just((Scheme::Layered, 0)), (0..BLOCK_C_MAX).prop_map(|row| (Scheme::ReedSolomon, row))]
+    }
+
     fn entries(first: u64, stride: u16, fields: &[(u8, u8)]) -> Vec<Entry> {
         let entry = |(at, &(ttl, tos)): (usize, &(u8, u8))| Entry {
             seq: Seq(first + at as u64 * u64::from(stride)),
@@ -255,15 +291,19 @@ mod tests {
             stride in 1u16..1024,
             fields in proptest::collection::vec((62u8..64, 0u8..2), 1..=TERMS_MAX),
             symbol in proptest::collection::vec(any::<u8>(), SYMBOL_HEADER + 1..100),
+            (scheme, row) in scheme_and_row(),
         ) {
             let entries = entries(first, stride, &fields);
-            let recipe = Recipe { scheme: Scheme::Layered, row: 3, stride, entries: &entries };
+            let recipe = Recipe { scheme, row, stride, entries: &entries };
             let mut body = vec![0; recipe.wire_len()];
             prop_assert_eq!(recipe.write(&mut body), recipe.wire_len());
             body.extend(&symbol);
             let view = RecipeView::read(&body, Seq(first)).unwrap();
             prop_assert_eq!(view.entries().collect::<Vec<_>>(), entries);
-            prop_assert_eq!((view.row, view.stride(), view.symbol), (3, stride, &symbol[..]));
+            prop_assert_eq!((view.scheme, view.row(), view.stride()), (scheme, row, stride));
+            prop_assert_eq!(view.symbol, &symbol[..]);
+            let coefficients: Vec<u8> = (0..view.count()).map(|position| view.coefficient(position)).collect();
+            prop_assert!(coefficients.iter().all(|&one| one != 0 && (row > 0 || one == 1)));
             for cut in 0..body.len() - symbol.len() + SYMBOL_HEADER {
                 prop_assert!(RecipeView::read(&body[..cut], Seq(first)).is_err());
             }
@@ -274,11 +314,36 @@ mod tests {
             if let Ok(view) = RecipeView::read(&body, Seq(newest >> 1)) {
                 prop_assert!(view.entries().count() <= TERMS_MAX);
             }
-            body.splice(0..body.len().min(4), [1, 1, 8, 0]);
-            if let Ok(view) = RecipeView::read(&body, Seq(newest >> 1)) {
-                prop_assert_eq!(view.entries().count(), 8);
+            for (scheme, rows) in [(1, 1), (2, BLOCK_C_MAX)] {
+                for row in [0, rows - 1, rows, u8::MAX] {
+                    body.splice(0..body.len().min(4), [1, scheme, 8, row]);
+                    if let Ok(view) = RecipeView::read(&body, Seq(newest >> 1)) {
+                        prop_assert!(row < rows && view.entries().count() == 8);
+                        prop_assert!((0..TERMS_MAX).all(|position| view.coefficient(position) != 0));
+                    }
+                }
             }
             let _ = Half::read(&body);
+        }
+    }
+
+    #[test]
+    fn a_row_that_the_scheme_does_not_have_is_refused() {
+        let entries = entries(0, 1, &[(63, 0); 8]);
+        let recipe = Recipe { scheme: Scheme::Layered, row: 0, stride: 1, entries: &entries };
+        let mut body = vec![0; recipe.wire_len() + SYMBOL_HEADER + 1];
+        recipe.write(&mut body);
+        for (scheme, row, expected) in [
+            (1, 0, Ok(0)),
+            (1, 1, Err(Rejected::Malformed)),
+            (2, BLOCK_C_MAX - 1, Ok(BLOCK_C_MAX - 1)),
+            (2, BLOCK_C_MAX, Err(Rejected::Malformed)),
+            (2, u8::MAX, Err(Rejected::Malformed)),
+            (0, 0, Err(Rejected::UnknownScheme)),
+            (3, 0, Err(Rejected::UnknownScheme)),
+        ] {
+            (body[1], body[3]) = (scheme, row);
+            assert_eq!(RecipeView::read(&body, Seq(7)).map(|view| view.row()), expected, "{scheme}, {row}");
         }
     }
 

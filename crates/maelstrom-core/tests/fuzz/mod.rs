@@ -9,7 +9,7 @@ use maelstrom_core::wire::{
     BodyKind, HELLO_HEADER, Half, Hello, LossReport, Outer, RecipeView, SEALED_HEADER, TAG, TERMS_MAX,
     write_hello_header,
 };
-use maelstrom_core::{Config, Gateway, Outbox, PeerConfig, PeerKey, Seq};
+use maelstrom_core::{Config, Gateway, Outbox, PeerConfig, PeerKey, Schedule, Seq};
 
 /// Every reader of bytes from the network, on the same bytes.
 pub fn wire(data: &[u8]) {
@@ -28,6 +28,7 @@ pub fn wire(data: &[u8]) {
         assert!((1..=TERMS_MAX).contains(&view.count()));
         assert_eq!(view.entries().last().map(|entry| entry.seq), Some(view.last()));
         assert!(view.entries().zip(view.entries().skip(1)).all(|(a, b)| a.seq < b.seq));
+        assert!((0..view.count()).all(|position| view.coefficient(position) != 0));
     }
     packet(data);
 }
@@ -77,8 +78,7 @@ impl Liar {
         let config = Config {
             listen: SocketAddr::from(([10, 81, 9, 1], 4700)),
             wan_mtu: 576,
-            r: 4,
-            interleaves: vec![1, 3],
+            schedule: Schedule::Layered { r: 4, interleaves: vec![1, 3] },
             delayed: false,
             max_delay_us: 20_000,
             name_bits: 2,
@@ -133,7 +133,9 @@ impl Liar {
     fn say_repair(&mut self, content: &[u8]) {
         let [count, stride, last, rest @ ..] = content else { return };
         let count = count % 5 + 1;
-        let head = [1, 1, count, 0, 0, stride % 4 + 1, 0, 0, 0, last % 64, 63, 0, 0];
+        // What the stride does not need chooses the scheme: layered below 128, else one of four rows of a block.
+        let (scheme, row) = if *stride < 128 { (1, 0) } else { (2, stride / 4 % 4) };
+        let head = [1, scheme, count, row, 0, stride % 4 + 1, 0, 0, 0, last % 64, 63, 0, 0];
         self.say(&[&head, rest].concat());
     }
 

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
 
-use maelstrom_core::{Config, Gateway, Outbox, PeerConfig, PeerKey, PeerStatus};
+use maelstrom_core::{Config, Gateway, Outbox, PeerConfig, PeerKey, PeerStatus, Schedule};
 
 pub const A: usize = 0;
 pub const B: usize = 1;
@@ -17,8 +17,7 @@ pub fn config(side: usize) -> Config {
     Config {
         listen: address(side),
         wan_mtu: 1500,
-        r: 8,
-        interleaves: vec![1, 11, 19],
+        schedule: Schedule::default(),
         delayed: false,
         max_delay_us: 20_000,
         name_bits: 32,
@@ -53,6 +52,30 @@ pub fn coin(seed: u64, probability: f64) -> impl FnMut() -> bool {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((state >> 33) as f64) < probability * (1u64 << 31) as f64
     }
+}
+
+/// The payload of the `n`th packet, of a length of its own.
+pub fn payload(n: u32) -> Vec<u8> {
+    (0..60 + n % 1100).map(|k| (k * 7 + n) as u8).collect()
+}
+
+/// Sends `count` distinct packets from A to B under a loss of `probability` of packets and repairs; returns what was lost.
+pub fn run(pair: &mut Pair, count: u32, seed: u64, probability: f64) -> Vec<Vec<u8>> {
+    let mut lose = coin(seed, probability);
+    pair.lose_datagram = Box::new(coin(seed + 1, probability));
+    let mut lost = Vec::new();
+    for n in 0..count {
+        let packet = udp(A, n as u16, &payload(n));
+        let is_lost = lose();
+        pair.send(A, &packet, is_lost);
+        if is_lost {
+            lost.push(packet);
+        }
+        pair.advance(1000);
+    }
+    pair.lose_datagram = Box::new(|| false);
+    pair.advance(3_000_000);
+    lost
 }
 
 /// Something on its way over the link.

@@ -4,13 +4,14 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 
-use super::draft::{Draft, PeerDraft, Setting};
+use super::draft::{Draft, PeerDraft, Scheme, Setting};
 use super::report::Findings;
-use super::{Diagnostic, memory};
+use super::{Diagnostic, Span, knobs, memory};
 
 /// All cross checks. What could not be read is left out of them.
 pub(super) fn check(draft: &Draft, findings: &mut Findings) {
     interfaces_differ(draft, findings);
+    settings_fit_the_scheme(draft, findings);
     interleaves_mix(draft, findings);
     peers_differ(&draft.peers, findings);
     families_agree(draft, findings);
@@ -33,10 +34,47 @@ fn interfaces_differ(draft: &Draft, findings: &mut Findings) {
     }
 }
 
+/// A setting that the scheme has no use for is a mistake: the code would not be what its author thinks.
+fn settings_fit_the_scheme(draft: &Draft, findings: &mut Findings) {
+    let code = &draft.code;
+    let Some(scheme) = &code.scheme else { return };
+    let chosen = match scheme.value {
+        Scheme::Layered => "layered",
+        Scheme::ReedSolomon => "reed-solomon",
+    };
+    for knob in knobs::of("code") {
+        let Some(owner) = knob.scheme().filter(|&owner| owner != chosen) else { continue };
+        let place: Option<&Span> = match knob.key {
+            "interleaves" => code.interleaves.as_ref().and_then(|setting| setting.span.as_ref()),
+            "c" => code.c.as_ref().and_then(|setting| setting.span.as_ref()),
+            _ => code.interleave.as_ref().and_then(|setting| setting.span.as_ref()),
+        };
+        let Some(place) = place else { continue };
+        let own = knobs::of("code").filter(|knob| knob.scheme() == Some(chosen));
+        let own: Vec<String> = own.map(|knob| format!("`{}`", knob.key)).collect();
+        let message =
+            format!("`{}` belongs to `scheme = \"{owner}\"`, and the scheme is \"{chosen}\"", knob.key);
+        findings.add(
+            Diagnostic::error("foreign-setting", message)
+                .at(Some(place.clone()))
+                .related(scheme.span.clone(), "`scheme` is here")
+                .expected(format!(
+                    "`r`, `delayed`, `max_delay_ms` and, for this scheme alone, {}",
+                    own.join(", ")
+                ))
+                .help(format!("leave it out, or set `scheme = \"{owner}\"`")),
+        );
+    }
+}
+
 /// Two layers share more than one packet of a bin where the least common multiple of their interleaves is no more than
 /// r times the smaller (Maelstrom §4.4): then a burst that defeats one layer tends to defeat the other.
 fn interleaves_mix(draft: &Draft, findings: &mut Findings) {
-    let (Some(r), Some(interleaves)) = (&draft.code.r, &draft.code.interleaves) else { return };
+    let code = &draft.code;
+    let (Some(r), Some(interleaves)) = (&code.r, &code.interleaves) else { return };
+    if code.scheme.as_ref().is_none_or(|scheme| scheme.value != Scheme::Layered) {
+        return;
+    }
     let values = &interleaves.value;
     for (index, &second) in values.iter().enumerate() {
         for &first in &values[..index] {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 
-use super::{Code, Gateway, GatewayConfig, Mode, Peer, PeerKey, Scheme, Span, TapChoice};
+use super::{Code, Gateway, GatewayConfig, Mode, Peer, PeerKey, Schedule, Span, TapChoice};
 
 /// A value and where it stands; no place means that it is the default.
 #[derive(Clone, Debug)]
@@ -35,14 +35,46 @@ pub(super) struct GatewayDraft {
     pub(super) tun: Option<Setting<String>>,
 }
 
-/// `[code]`.
+/// The words that `scheme` may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scheme {
+    Layered,
+    ReedSolomon,
+}
+
+/// `[code]`. What belongs to another scheme than the chosen one is here too, and says nothing.
 #[derive(Debug)]
 pub(super) struct CodeDraft {
     pub(super) scheme: Option<Setting<Scheme>>,
     pub(super) r: Option<Setting<u8>>,
     pub(super) interleaves: Option<Setting<Vec<u16>>>,
+    pub(super) c: Option<Setting<u8>>,
+    pub(super) interleave: Option<Setting<u16>>,
     pub(super) delayed: Option<Setting<bool>>,
     pub(super) max_delay_ms: Option<Setting<u16>>,
+}
+
+impl CodeDraft {
+    /// The chosen scheme with its settings, if they are all right.
+    pub(super) fn schedule(&self) -> Option<Schedule> {
+        let r = self.r.as_ref()?.value;
+        Some(match self.scheme.as_ref()?.value {
+            Scheme::Layered => Schedule::Layered { r, interleaves: self.interleaves.as_ref()?.value.clone() },
+            Scheme::ReedSolomon => {
+                let (c, interleave) = (self.c.as_ref()?.value, self.interleave.as_ref()?.value);
+                Schedule::ReedSolomon { r, c, interleave }
+            }
+        })
+    }
+
+    /// Where the size of the code is chosen, if it is not the default.
+    pub(super) fn span(&self) -> Option<Span> {
+        let places = match self.scheme.as_ref()?.value {
+            Scheme::Layered => [self.interleaves.as_ref()?.span.clone(), None],
+            Scheme::ReedSolomon => [self.interleave.as_ref()?.span.clone(), self.c.as_ref()?.span.clone()],
+        };
+        places.into_iter().flatten().next().or_else(|| self.r.as_ref()?.span.clone())
+    }
 }
 
 /// One `[[peer]]`. Of the networks, those that were right.
@@ -83,9 +115,7 @@ impl Draft {
                 tun: whole(self.gateway.tun),
             },
             code: Code {
-                scheme: whole(self.code.scheme),
-                r: whole(self.code.r),
-                interleaves: whole(self.code.interleaves),
+                schedule: self.code.schedule().expect("every gap in a draft has an error of its own"),
                 delayed: whole(self.code.delayed),
                 max_delay_ms: whole(self.code.max_delay_ms),
             },

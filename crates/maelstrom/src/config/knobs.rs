@@ -50,6 +50,16 @@ pub enum Kind {
 }
 
 impl Knob {
+    /// The `scheme` that the key belongs to; none if it holds for all.
+    #[must_use]
+    pub fn scheme(&self) -> Option<&'static str> {
+        match (self.section, self.key) {
+            ("code", "interleaves") => Some("layered"),
+            ("code", "c" | "interleave") => Some("reed-solomon"),
+            _ => None,
+        }
+    }
+
     /// What may stand there, in words.
     #[must_use]
     pub fn expected(&self) -> String {
@@ -154,10 +164,10 @@ pub const KNOBS: &[Knob] = &[
     Knob {
         section: "code",
         key: "scheme",
-        kind: Kind::Choice(&["layered"]),
+        kind: Kind::Choice(&["layered", "reed-solomon"]),
         default: Some("\"layered\""),
         example: "scheme = \"layered\"",
-        doc: "The FEC scheme: layered interleaving.",
+        doc: "The FEC scheme: layered interleaving, or Reed-Solomon blocks.",
     },
     Knob {
         section: "code",
@@ -165,7 +175,7 @@ pub const KNOBS: &[Knob] = &[
         kind: Kind::Integer { min: 1, max: 64 },
         default: Some("8"),
         example: "r = 8",
-        doc: "Source packets in a repair: fewer mend more and cost more, each layer 1/r of the traffic.",
+        doc: "Source packets in a repair: fewer mend more and cost more, each layer, or repair of a block, 1/r of the traffic.",
     },
     Knob {
         section: "code",
@@ -177,11 +187,27 @@ pub const KNOBS: &[Knob] = &[
     },
     Knob {
         section: "code",
+        key: "c",
+        kind: Kind::Integer { min: 1, max: 32 },
+        default: Some("3"),
+        example: "c = 3",
+        doc: "Repairs of a block: any r of its r packets and c repairs bring back all of it.",
+    },
+    Knob {
+        section: "code",
+        key: "interleave",
+        kind: Kind::Integer { min: 1, max: 1024 },
+        default: Some("1"),
+        example: "interleave = 20",
+        doc: "Blocks fed in turn: i of them mend bursts of up to c x i packets, and take i times as many packets to fill.",
+    },
+    Knob {
+        section: "code",
         key: "delayed",
         kind: Kind::Boolean,
         default: Some("false"),
         example: "delayed = false",
-        doc: "A repair waits for the next packet of its bin, so that one burst cannot swallow both (Maelstrom §4.3.1).",
+        doc: "Repairs wait for later packets, of their bin or of the next blocks, so that one burst cannot swallow them with theirs.",
     },
     Knob {
         section: "code",
@@ -189,7 +215,7 @@ pub const KNOBS: &[Knob] = &[
         kind: Kind::Integer { min: 1, max: 1000 },
         default: Some("20"),
         example: "max_delay_ms = 20",
-        doc: "A part-filled bin of the first layer is sent after this time, so that quiet traffic is protected too.",
+        doc: "Part-filled blocks, or a bin of the first layer, are sent after this time, so that quiet traffic is protected too.",
     },
     Knob {
         section: "peer",
@@ -245,7 +271,9 @@ pub fn describe() -> String {
             }
         }
         let default = knob.default.map_or("required".to_owned(), |default| format!("default: {default}"));
-        text += &format!("  {}: {}; {default}\n      {}\n", knob.key, knob.expected(), knob.doc);
+        let scheme =
+            knob.scheme().map_or(String::new(), |scheme| format!("; only with scheme = \"{scheme}\""));
+        text += &format!("  {}: {}; {default}{scheme}\n      {}\n", knob.key, knob.expected(), knob.doc);
     }
     text.trim_start().to_owned()
 }

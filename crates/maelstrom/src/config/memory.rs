@@ -1,11 +1,14 @@
 //! How much memory a configuration takes: windows of packets for each peer, allocated at the start, used or not.
 
-use super::Diagnostic;
 use super::draft::Draft;
 use super::report::Findings;
+use super::{Diagnostic, Schedule};
 
 /// No gateway takes more for packets and repairs, in bytes. (A memory limit of the machine ends it without a word.)
 pub const MEMORY_MAX: u64 = 512 << 20;
+
+/// No egress takes more for the sums that become repairs, in bytes.
+const SUMS_MAX: u64 = maelstrom_core::SUMS_BYTES_MAX as u64;
 
 /// What the path is taken to carry where neither the file nor the machine tells, in bytes.
 const WAN_MTU_ASSUMED: u16 = 1500;
@@ -16,6 +19,9 @@ const BOOKS: u64 = 640;
 const BUFFERS: u64 = 560;
 /// Beside its bytes a repair takes so many, for its recipe and coefficients.
 const RECIPE: u64 = 1024;
+/// Beside its bytes a sum in the making takes so many, and so many more for each packet in it.
+const SUM: u64 = 64;
+const TERM: u64 = 16;
 /// The window does not shrink below this, in packets.
 const WINDOW_MIN: u64 = 4096;
 
@@ -26,6 +32,17 @@ pub(crate) struct Memory {
     window: u64,
     packet_bytes: u64,
     peer_bytes: u64,
+    /// Of these, what the sums of one peer's egress take.
+    sum_bytes: u64,
+    is_layered: bool,
+}
+
+/// What is more than it may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Excess {
+    pub(crate) what: &'static str,
+    pub(crate) bytes: u64,
+    pub(crate) bytes_max: u64,
 }
 
 impl Memory {
@@ -33,10 +50,12 @@ impl Memory {
     pub(crate) fn of(core: &maelstrom_core::Config, peers: usize) -> Self {
         let ingress = core.ingress();
         let (window, packet_bytes) = (ingress.window as u64, ingress.packet_max as u64);
-        let bins: u64 = core.interleaves.iter().copied().map(u64::from).sum();
-        let repairs = ingress.equations as u64 + BUFFERS + bins;
-        let peer_bytes = window * (packet_bytes + BOOKS) + repairs * (packet_bytes + RECIPE);
-        Self { peers: peers as u64, window, packet_bytes, peer_bytes }
+        let sum = packet_bytes + SUM + TERM * u64::from(core.schedule.r());
+        let sum_bytes = core.schedule.sums(core.delayed) as u64 * sum;
+        let repairs = ingress.equations as u64 + BUFFERS;
+        let peer_bytes = window * (packet_bytes + BOOKS) + repairs * (packet_bytes + RECIPE) + sum_bytes;
+        let is_layered = matches!(core.schedule, Schedule::Layered { .. });
+        Self { peers: peers as u64, window, packet_bytes, peer_bytes, sum_bytes, is_layered }
     }
 
     /// In all.
@@ -44,8 +63,11 @@ impl Memory {
         self.peers * self.peer_bytes
     }
 
-    pub(crate) fn is_too_much(&self) -> bool {
-        self.bytes() > MEMORY_MAX
+    /// The first of the limits that is passed.
+    pub(crate) fn excess(&self) -> Option<Excess> {
+        let all = Excess { what: "packets and repairs", bytes: self.bytes(), bytes_max: MEMORY_MAX };
+        let sums = Excess { what: "the repairs to one peer", bytes: self.sum_bytes, bytes_max: SUMS_MAX };
+        [all, sums].into_iter().find(|one| one.bytes > one.bytes_max)
     }
 
     /// How it comes about, in words.
@@ -58,8 +80,18 @@ impl Memory {
     pub(crate) fn remedies(&self) -> Vec<&'static str> {
         let mut remedies = Vec::new();
         if self.window > WINDOW_MIN {
-            remedies
-                .push("lower `r`, or the largest of `interleaves`: the window is four times their product");
+            remedies.push(if self.is_layered {
+                "lower `r`, or the largest of `interleaves`: the window is four times their product"
+            } else {
+                "lower `r` or `interleave`: the window is four times their product"
+            });
+        }
+        if self.sum_bytes > self.peer_bytes / 4 {
+            remedies.push(if self.is_layered {
+                "lower `interleaves`: there is a sum in the making for each packet of each"
+            } else {
+                "lower `c` or `interleave`: there are c sums in the making for each of the blocks"
+            });
         }
         if self.packet_bytes > u64::from(WAN_MTU_ASSUMED) {
             remedies.push("if no packet on the path is that large, set a smaller `wan_mtu`");
@@ -73,33 +105,32 @@ impl Memory {
 
 /// Refuses what takes too much with the `wan_mtu` that is stated, or the usual one.
 pub(super) fn check(draft: &Draft, findings: &mut Findings) {
-    if let Some(memory) = of_draft(draft, None).filter(Memory::is_too_much) {
-        findings.add(refused(draft, &memory));
+    let Some(memory) = of_draft(draft, None) else { return };
+    if let Some(excess) = memory.excess() {
+        findings.add(refused(draft, &memory, &excess));
     }
 }
 
 /// The same with what the path carries on this machine; tells the figure where it will do.
 pub(super) fn check_with(draft: &Draft, wan_mtu: u32, findings: &mut Findings) {
-    if of_draft(draft, None).is_some_and(|memory| memory.is_too_much()) {
+    if of_draft(draft, None).is_some_and(|memory| memory.excess().is_some()) {
         return;
     }
     let Some(memory) = of_draft(draft, Some(wan_mtu)) else { return };
-    findings.add(if memory.is_too_much() {
-        refused(draft, &memory)
-    } else {
-        let message = format!("packets and repairs take about {} of memory", mebibytes(memory.bytes()));
-        Diagnostic::remark("memory", message).note(memory.origin())
+    findings.add(match memory.excess() {
+        Some(excess) => refused(draft, &memory, &excess),
+        None => {
+            let message = format!("packets and repairs take about {} of memory", mebibytes(memory.bytes()));
+            Diagnostic::remark("memory", message).note(memory.origin())
+        }
     });
 }
 
-fn refused(draft: &Draft, memory: &Memory) -> Diagnostic {
-    let (r, interleaves) = (draft.code.r.as_ref(), draft.code.interleaves.as_ref());
-    let span =
-        interleaves.and_then(|setting| setting.span.clone()).or(r.and_then(|setting| setting.span.clone()));
-    let message = format!("packets and repairs would take about {} of memory", mebibytes(memory.bytes()));
+fn refused(draft: &Draft, memory: &Memory, excess: &Excess) -> Diagnostic {
+    let message = format!("{} would take about {} of memory", excess.what, mebibytes(excess.bytes));
     let diagnostic = Diagnostic::error("memory", message)
-        .at(span)
-        .expected(format!("at most {}", mebibytes(MEMORY_MAX)))
+        .at(draft.code.span())
+        .expected(format!("at most {}", mebibytes(excess.bytes_max)))
         .seen(memory.origin());
     memory.remedies().into_iter().fold(diagnostic, Diagnostic::help)
 }
@@ -110,9 +141,8 @@ fn of_draft(draft: &Draft, wan_mtu: Option<u32>) -> Option<Memory> {
     let core = maelstrom_core::Config {
         listen: draft.gateway.listen.as_ref()?.value,
         wan_mtu: wan_mtu as usize,
-        r: draft.code.r.as_ref()?.value,
-        interleaves: draft.code.interleaves.as_ref()?.value.clone(),
-        delayed: false,
+        schedule: draft.code.schedule()?,
+        delayed: draft.code.delayed.as_ref()?.value,
         max_delay_us: 0,
         name_bits: 32,
         peers: Vec::new(),
@@ -131,7 +161,11 @@ mod tests {
 
     use super::*;
 
-    fn config(r: u8, interleaves: &[u16], wan_mtu: usize) -> Config {
+    fn layered(r: u8, interleaves: &[u16]) -> Schedule {
+        Schedule::Layered { r, interleaves: interleaves.to_vec() }
+    }
+
+    fn config(schedule: Schedule, delayed: bool, wan_mtu: usize) -> Config {
         let peer = PeerConfig {
             address: "10.81.9.2:4700".parse().unwrap(),
             networks: vec!["10.81.2.0/24".parse().unwrap()],
@@ -140,9 +174,8 @@ mod tests {
         Config {
             listen: "10.81.9.1:4700".parse().unwrap(),
             wan_mtu,
-            r,
-            interleaves: interleaves.to_vec(),
-            delayed: false,
+            schedule,
+            delayed,
             max_delay_us: 20_000,
             name_bits: 32,
             peers: vec![peer],
@@ -151,28 +184,45 @@ mod tests {
 
     #[test]
     fn what_is_foretold_is_what_the_core_takes() {
-        for (r, interleaves, wan_mtu) in [
-            (8, &[1, 11, 19][..], 1500),
-            (8, &[1, 11, 19], 576),
-            (8, &[1, 11, 19], 9000),
-            (64, &[1, 512], 1500),
-            (16, &[1024, 1023, 1021], 1500),
-            (1, &[1], 1500),
+        let blocks = |r, c, interleave| Schedule::ReedSolomon { r, c, interleave };
+        for (schedule, delayed, wan_mtu) in [
+            (Schedule::default(), false, 1500),
+            (Schedule::default(), false, 576),
+            (Schedule::default(), true, 9000),
+            (layered(64, &[1, 512]), false, 1500),
+            (layered(16, &[1024, 1023, 1021]), false, 1500),
+            (layered(1, &[1]), false, 1500),
+            (blocks(8, 3, 1), false, 1500),
+            (blocks(8, 3, 20), true, 1500),
+            (blocks(64, 32, 16), false, 9000),
+            (blocks(8, 8, 512), true, 1500),
         ] {
-            let config = config(r, interleaves, wan_mtu);
+            let case = format!("{schedule}, delayed {delayed}, {wan_mtu}");
+            let config = config(schedule, delayed, wan_mtu);
             let foretold = Memory::of(&config, 1).bytes() as f64;
             let taken = Gateway::new(config, [1; 32]).unwrap().memory_bytes() as f64;
             let ratio = foretold / taken;
-            assert!((0.9..1.25).contains(&ratio), "r {r}, {interleaves:?}, {wan_mtu}: {taken} x {ratio}");
+            assert!((0.9..1.25).contains(&ratio), "{case}: {taken} x {ratio}");
         }
     }
 
     #[test]
     fn the_widest_code_is_too_much() {
-        let widest = config(64, &[1024], 1500);
-        assert!(Memory::of(&widest, 1).is_too_much());
-        assert!(
-            !Memory::of(&config(8, &[1, 11, 19], 1500), super::super::knobs::PEERS_MAX / 2).is_too_much()
-        );
+        let excess = |config: &Config, peers| Memory::of(config, peers).excess();
+        let widest = config(layered(64, &[1024]), false, 1500);
+        assert_eq!(excess(&widest, 1).map(|excess| excess.bytes_max), Some(MEMORY_MAX));
+        let usual = config(Schedule::default(), false, 1500);
+        assert_eq!(excess(&usual, super::super::knobs::PEERS_MAX / 2), None);
+    }
+
+    #[test]
+    fn repairs_that_the_core_would_refuse_are_too_much() {
+        let many = |delayed| config(Schedule::ReedSolomon { r: 1, c: 32, interleave: 512 }, delayed, 9000);
+        assert_eq!(Memory::of(&many(false), 1).excess(), None);
+        assert!(Gateway::new(many(false), [1; 32]).is_ok());
+        let excess = Memory::of(&many(true), 1).excess();
+        assert_eq!(excess.map(|excess| excess.bytes_max), Some(SUMS_MAX), "{excess:?}");
+        assert!(Gateway::new(many(true), [1; 32]).is_err());
+        assert!(Memory::of(&many(true), 1).remedies()[0].contains("`c`"));
     }
 }

@@ -30,10 +30,10 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-pub use maelstrom_core::PeerKey;
+pub use maelstrom_core::{PeerKey, Schedule};
 pub use memory::MEMORY_MAX;
 pub use report::{Diagnostic, Report, Severity, Source, Span};
-pub use types::{Code, Gateway, GatewayConfig, Loaded, Mode, Peer, Scheme, TapChoice};
+pub use types::{Code, Gateway, GatewayConfig, Loaded, Mode, Peer, TapChoice};
 
 use draft::Draft;
 use keyfile::KeyError;

@@ -7,13 +7,13 @@ use ipnet::IpNet;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::draft::{CodeDraft, Draft, GatewayDraft, PeerDraft, Setting};
+use super::draft::{CodeDraft, Draft, GatewayDraft, PeerDraft, Scheme, Setting};
 use super::knobs::{
     INTERFACE_NAME_BYTES_MAX, NETWORKS_MAX, PEER_NAME_CHARS_MAX, PEERS_MAX, SOCKET_PATH_BYTES_MAX,
 };
 use super::read::{Fault, Section, quoted, type_of, unknown_key};
 use super::report::Findings;
-use super::{Diagnostic, KeyError, Mode, PeerKey, Scheme, Source, Span, TapChoice};
+use super::{Diagnostic, KeyError, Mode, PeerKey, Source, Span, TapChoice};
 
 /// How a key file is read; tests put something else in its place.
 pub(super) type ReadKey<'a> = &'a mut dyn FnMut(&Path) -> Result<PeerKey, KeyError>;
@@ -94,7 +94,15 @@ impl GatewayDraft {
 
 impl CodeDraft {
     fn unknown() -> Self {
-        Self { scheme: None, r: None, interleaves: None, delayed: None, max_delay_ms: None }
+        Self {
+            scheme: None,
+            r: None,
+            interleaves: None,
+            c: None,
+            interleave: None,
+            delayed: None,
+            max_delay_ms: None,
+        }
     }
 }
 
@@ -125,9 +133,11 @@ fn read_mode(section: &mut Section<'_, '_>) -> Option<Setting<Mode>> {
 
 fn read_code(mut section: Section<'_, '_>) -> CodeDraft {
     let draft = CodeDraft {
-        scheme: section.choice("scheme", &[Scheme::Layered]).or(Scheme::Layered),
+        scheme: section.choice("scheme", &[Scheme::Layered, Scheme::ReedSolomon]).or(Scheme::Layered),
         r: section.integer("r").or(8),
         interleaves: section.integers("interleaves").or(vec![1, 11, 19]),
+        c: section.integer("c").or(3),
+        interleave: section.integer("interleave").or(1),
         delayed: section.boolean("delayed").or(false),
         max_delay_ms: section.integer("max_delay_ms").or(20),
     };

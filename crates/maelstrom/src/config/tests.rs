@@ -25,6 +25,19 @@ networks = ["10.81.2.0/24", "2001:db8:2::/48"]
 key_file = "peer.key"
 "#;
 
+/// The same file with Reed–Solomon blocks.
+fn blocks() -> String {
+    let layers = "scheme = \"layered\"\nr = 8\ninterleaves = [1, 11, 19]";
+    let text = GOOD.replace(layers, "scheme = \"reed-solomon\"\nr = 8\nc = 3\ninterleave = 20");
+    assert_ne!(text, GOOD);
+    text
+}
+
+/// A good file in which a key of `scheme` may stand.
+fn good_for(scheme: Option<&str>) -> String {
+    if scheme == Some("reed-solomon") { blocks() } else { GOOD.to_owned() }
+}
+
 /// Stands in for the disk: what a key file holds is told by its name.
 fn read_key(path: &Path) -> Result<PeerKey, KeyError> {
     let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or("");
@@ -80,7 +93,7 @@ fn a_good_file_becomes_a_configuration() {
     assert_eq!(config.gateway.wan, "wan0");
     assert_eq!(config.gateway.listen, "10.81.9.1:4700".parse::<SocketAddr>().unwrap());
     assert_eq!(config.gateway.control, PathBuf::from("/run/undrop/gateway.sock"));
-    assert_eq!((config.code.r, config.code.interleaves.as_slice()), (8, &[1, 11, 19][..]));
+    assert_eq!(config.code.schedule, Schedule::Layered { r: 8, interleaves: vec![1, 11, 19] });
     assert_eq!(config.code.max_delay_us(), 20_000);
     assert_eq!(config.peers.len(), 1);
     assert_eq!(config.peers[0].networks.len(), 2);
@@ -106,24 +119,34 @@ fn what_is_left_out_has_the_defaults_that_the_list_of_knobs_states() {
                 ("key_file", _) => long += "key_file='k'\n",
                 // Their defaults are taken from elsewhere.
                 ("lan_mtu" | "wan_mtu" | "name", _) => {}
+                // Not of the default's scheme.
+                _ if knob.scheme() == Some("reed-solomon") => {}
                 (key, default) => long += &format!("{key} = {}\n", default.unwrap()),
             }
         }
     }
     assert_eq!(configuration(&long), config);
+    let blocks = short.replace("[[peer]]", "[code]\nscheme = \"reed-solomon\"\n[[peer]]");
+    let stated = |key| knobs::of("code").find(|knob| knob.key == key).unwrap().default.unwrap();
+    let (r, c, interleave) = (stated("r"), stated("c"), stated("interleave"));
+    let code = configuration(&blocks).code;
+    assert_eq!(code.schedule.to_string(), format!("reed-solomon ({r},{c}) x{interleave}"));
+    assert_eq!((code.delayed, code.max_delay_ms), (config.code.delayed, config.code.max_delay_ms));
 }
 
 #[test]
 fn every_example_in_the_list_of_knobs_is_right() {
-    let mut text = String::new();
-    for section in ["gateway", "code", "peer"] {
-        text += if section == "peer" { "[[peer]]\n" } else { "" };
-        text += &if section == "peer" { String::new() } else { format!("[{section}]\n") };
-        for knob in knobs::of(section) {
-            text += &format!("{}\n", knob.example);
+    for scheme in ["layered", "reed-solomon"] {
+        let mut text = String::new();
+        for section in ["gateway", "code", "peer"] {
+            text += if section == "peer" { "[[peer]]\n" } else { "" };
+            text += &if section == "peer" { String::new() } else { format!("[{section}]\n") };
+            for knob in knobs::of(section).filter(|knob| knob.scheme().is_none_or(|owner| owner == scheme)) {
+                text += &format!("{}\n", knob.example);
+            }
         }
+        configuration(&text.replace("\"layered\"", &format!("\"{scheme}\"")));
     }
-    configuration(&text);
 }
 
 #[test]
@@ -142,7 +165,8 @@ fn every_integer_has_its_range() {
         let line = |value: &str| {
             let header = format!("[{}]", knob.section);
             let line = format!("{header}\n{} = {value}", knob.key);
-            let text = GOOD.replacen(&format!("{} =", knob.key), "#", 1).replacen(&header, &line, 1);
+            let good = good_for(knob.scheme());
+            let text = good.replacen(&format!("\n{} =", knob.key), "\n#", 1).replacen(&header, &line, 1);
             examined(&text).1
         };
         for right in [min, max] {
@@ -165,11 +189,12 @@ fn every_choice_refuses_another_word() {
     for knob in knobs::KNOBS {
         let knobs::Kind::Choice(words) = knob.kind else { continue };
         let header = format!("[{}]", knob.section);
-        let plain = GOOD.replacen(&format!("{} =", knob.key), "#", 1);
         for word in words {
+            let plain = good_for(Some(word)).replacen(&format!("{} =", knob.key), "#", 1);
             let text = plain.replacen(&header, &format!("{header}\n{} = \"{word}\"", knob.key), 1);
             assert_eq!(examined(&text).1.errors(), 0, "{word}");
         }
+        let plain = GOOD.replacen(&format!("{} =", knob.key), "#", 1);
         let text = plain.replacen(&header, &format!("{header}\n{} = \"nonsense\"", knob.key), 1);
         assert_eq!(examined(&text).1.diagnostics()[0].code, "bad-value");
     }
@@ -251,7 +276,41 @@ fn interleaves_that_repeat_each_other_are_warned_of() {
     assert_eq!((warning.severity, warning.code), (Severity::Warning, "interleaves-overlap"));
     // Maelstrom §4.4: (1,10,20) is worse than (1,11,19).
     configuration(&GOOD.replace("[1, 11, 19]", "[1, 19, 41]"));
-    assert_eq!(configuration(&GOOD.replace("[1, 11, 19]", "[1]")).code.interleaves, [1]);
+    let one = configuration(&GOOD.replace("[1, 11, 19]", "[1]")).code.schedule;
+    assert_eq!(one, Schedule::Layered { r: 8, interleaves: vec![1] });
+    // Where r is that large the default's layers would, but blocks have none.
+    assert!(examined(&blocks().replace("r = 8", "r = 64")).1.diagnostics().is_empty());
+}
+
+#[test]
+fn blocks_are_as_large_as_the_file_says() {
+    let code = configuration(&blocks().replace("max_delay_ms", "delayed = true\nmax_delay_ms")).code;
+    assert_eq!(code.schedule, Schedule::ReedSolomon { r: 8, c: 3, interleave: 20 });
+    assert!(code.delayed);
+}
+
+#[test]
+fn a_setting_of_another_scheme_is_refused() {
+    let one = |text: &str| {
+        let (_, report) = examined(text);
+        assert_eq!(report.diagnostics().len(), 1, "{report}");
+        report.diagnostics()[0].clone()
+    };
+    for (key, value) in [("c", "3"), ("interleave", "1")] {
+        let found = one(&GOOD.replace("r = 8", &format!("r = 8\n{key} = {value}")));
+        assert_eq!((found.severity, found.code), (Severity::Error, "foreign-setting"), "{key}");
+        assert!(found.message.starts_with(&format!("`{key}` belongs to `scheme = \"reed-solomon\"`")));
+        assert!(found.expected.is_some_and(|expected| expected.contains("`interleaves`")));
+        assert_eq!(found.help, ["leave it out, or set `scheme = \"reed-solomon\"`"]);
+    }
+    let found = one(&blocks().replace("c = 3", "interleaves = [1, 11, 19]"));
+    assert_eq!(found.code, "foreign-setting");
+    assert!(found.expected.is_some_and(|expected| expected.ends_with("`c`, `interleave`")));
+    // The scheme is the default where none is given.
+    let found = one(&GOOD.replace("scheme = \"layered\"", "c = 3"));
+    assert_eq!(found.code, "foreign-setting");
+    // Which settings belong to a scheme that is wrong itself, nobody knows.
+    assert_eq!(one(&blocks().replace("reed-solomon", "reed-salmon")).code, "bad-value");
 }
 
 #[test]

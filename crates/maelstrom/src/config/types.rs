@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use ipnet::IpNet;
-use maelstrom_core::PeerKey;
+use maelstrom_core::{PeerKey, Schedule};
 
 use super::Report;
 
@@ -68,27 +68,14 @@ pub enum TapChoice {
     Packet,
 }
 
-/// The FEC scheme.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Scheme {
-    /// Layered interleaving (Maelstrom §4.3).
-    Layered,
-}
-
 /// What the repairs are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Code {
-    /// The FEC scheme.
-    pub scheme: Scheme,
-    /// Source packets in a repair.
-    pub r: u8,
-    /// The interleave of each layer; distinct.
-    pub interleaves: Vec<u16>,
-    /// Whether a repair waits for the next packet of its bin, so that one burst cannot swallow both
-    /// (Maelstrom §4.3.1).
+    /// The FEC scheme and the settings that are its own: which packets share a repair.
+    pub schedule: Schedule,
+    /// Whether repairs wait for later packets, so that one burst cannot swallow them with theirs (Maelstrom §4.3.1).
     pub delayed: bool,
-    /// Longest time a part-filled bin of the first layer waits, in milliseconds.
+    /// Longest time that a part-filled bin of the first layer, or part-filled blocks, wait, in milliseconds.
     pub max_delay_ms: u16,
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use netlab::LossModel;
 use netlab::traffic::TcpTransfer;
-use undrop::lab::Setting;
+use undrop::lab::{CodeArgs, Setting};
 
 use crate::rig;
 
@@ -23,18 +23,8 @@ pub(crate) struct Plan {
         default_value = "uniform:0.0001,uniform:0.001,uniform:0.01,uniform:0.02"
     )]
     loss: Vec<LossModel>,
-    /// Packets in a repair.
-    #[arg(long, default_value_t = 8)]
-    r: u8,
-    /// Interleaves.
-    #[arg(long, value_delimiter = ',', default_value = "1,11,19")]
-    interleaves: Vec<u16>,
-    /// Repairs wait for the next packet of their bin.
-    #[arg(long)]
-    delayed: bool,
-    /// How long a part-filled bin of the first layer waits, in milliseconds.
-    #[arg(long, default_value_t = 20)]
-    max_delay_ms: u16,
+    #[command(flatten)]
+    code: CodeArgs,
     /// Length of each transfer in seconds; the second half counts.
     #[arg(long, default_value_t = 20)]
     seconds: u64,
@@ -64,8 +54,11 @@ struct Masked {
 
 pub(crate) fn run(program: &Path, plan: &Plan) -> anyhow::Result<()> {
     println!(
-        "({}; {:?}), part-filled bins {} ms, {} s each, second half, Mbit/s of goodput; share = lossless / (1 + overhead)\n",
-        plan.r, plan.interleaves, plan.max_delay_ms, plan.seconds
+        "{}{}, part-filled bins {} ms, {} s each, second half, Mbit/s of goodput; share = lossless / (1 + overhead)\n",
+        plan.code.schedule(),
+        if plan.code.delayed { ", delayed" } else { "" },
+        plan.code.max_delay_ms,
+        plan.seconds
     );
     println!(
         "| sender | loss | without | with (min–max) | overhead | of data's share | lost | residual | late by p50 / p99 | cores of both gateways |"
@@ -125,13 +118,7 @@ fn with(
         "packet" => "packet",
         _ => "auto",
     };
-    let setting = Setting {
-        r: plan.r,
-        interleaves: plan.interleaves.clone(),
-        delayed: plan.delayed,
-        max_delay_ms: plan.max_delay_ms,
-        tap,
-    };
+    let setting = Setting { tap, ..plan.code.setting() };
     let sites = rig::sites(Some(plan.rate), 50_000, loss, seed)?;
     let pair = rig::gateways(program, &sites, &setting)?;
     let pids = rig::statuses(&pair)?.map(|status| status.gateway.pid);

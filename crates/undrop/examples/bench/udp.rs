@@ -4,12 +4,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
-use fec::LayeredConfig;
 use fec::simulate::{Simulation, simulate};
+use fec::{Code, LayeredConfig, ReedSolomonConfig, Sending};
+use maelstrom::config::Schedule;
 use netlab::LossModel;
 use netlab::emulator::Direction;
 use netlab::traffic::{Pace, UdpReport, UdpStream, udp_stream, unwatched};
-use undrop::lab::Setting;
+use undrop::lab::{Scheme, Setting};
 
 use crate::rig;
 
@@ -19,9 +20,24 @@ pub(crate) struct Plan {
     /// Loss models.
     #[arg(long, value_delimiter = ',', default_value = "uniform:0.01")]
     loss: Vec<LossModel>,
-    /// Interleaves, each setting separated by a slash.
+    /// How the gateways make repairs.
+    #[arg(long, value_enum, default_value_t = Scheme::Layered)]
+    scheme: Scheme,
+    /// Interleaves of a layered code, each setting separated by a slash.
     #[arg(long, value_delimiter = '/', default_value = "1,11,19")]
     interleaves: Vec<String>,
+    /// Repairs of a block, of Reed-Solomon.
+    #[arg(long, default_value_t = 3)]
+    c: u8,
+    /// Blocks fed in turn, of Reed-Solomon, each setting separated by a slash.
+    #[arg(long, value_delimiter = '/', default_value = "1")]
+    interleave: Vec<u16>,
+    /// Repairs wait for later packets.
+    #[arg(long)]
+    delayed: bool,
+    /// How long a part-filled bin of the first layer waits, or part-filled blocks, in milliseconds.
+    #[arg(long, default_value_t = 20)]
+    max_delay_ms: u16,
     /// Packets in a repair.
     #[arg(long, default_value_t = 8)]
     r: u8,
@@ -45,32 +61,53 @@ pub(crate) struct Plan {
 pub(crate) fn run(program: &Path, plan: &Plan) -> anyhow::Result<()> {
     let interval_ms = plan.payload as f64 * 8e3 / plan.rate;
     println!(
-        "UDP, {:.0} Mbit/s, {} bytes, a packet every {interval_ms:.2} ms, r = {}, {} s each\n",
+        "UDP, {:.0} Mbit/s, {} bytes, a packet every {interval_ms:.2} ms, {} s each{}\n",
         plan.rate / 1e6,
         plan.payload,
-        plan.r,
-        plan.seconds
+        plan.seconds,
+        if plan.delayed { ", delayed repairs" } else { "" }
     );
     println!(
-        "| loss | interleaves | seed | lost on the link | delivered after all | recovered | late by p50 / p99 / max ms | never lost, p50 / p99 ms |"
+        "| loss | code | seed | lost on the link | delivered after all | recovered | late by p50 / p99 / max ms | never lost, p50 / p99 ms |"
     );
     println!("|---|---|---|---|---|---|---|---|");
     for loss in &plan.loss {
-        for interleaves in &plan.interleaves {
-            let interleaves: Vec<u16> = interleaves.split(',').map(str::parse).collect::<Result<_, _>>()?;
+        for schedule in schedules(plan)? {
+            let setting = Setting {
+                delayed: plan.delayed,
+                max_delay_ms: plan.max_delay_ms,
+                schedule,
+                ..Setting::default()
+            };
+            let schedule = &setting.schedule;
             let (mut lost, mut missing) = (0, 0);
             for &seed in &plan.seeds {
-                let of_run = cell(program, plan, loss, &interleaves, seed)?;
+                let of_run = cell(program, plan, loss, &setting, seed)?;
                 (lost, missing) = (lost + of_run.0, missing + of_run.1);
             }
-            let simulated = simulated(plan.r, &interleaves, loss);
+            let simulated = simulated(&setting, loss);
             println!(
-                "| {loss} | {interleaves:?} | all | {lost} | | **{:.2} %**; simulated {simulated} | | |",
+                "| {loss} | {schedule} | all | {lost} | | **{:.2} %**; simulated {simulated} | | |",
                 recovered_percent(lost, missing)
             );
         }
     }
     Ok(())
+}
+
+fn schedules(plan: &Plan) -> anyhow::Result<Vec<Schedule>> {
+    let (r, c) = (plan.r, plan.c);
+    Ok(match plan.scheme {
+        Scheme::Layered => {
+            let numbers = |text: &String| text.split(',').map(str::parse).collect::<Result<Vec<u16>, _>>();
+            let all = plan.interleaves.iter().map(numbers).collect::<Result<Vec<_>, _>>()?;
+            all.into_iter().map(|interleaves| Schedule::Layered { r, interleaves }).collect()
+        }
+        Scheme::ReedSolomon => {
+            let blocks = |&interleave: &u16| Schedule::ReedSolomon { r, c, interleave };
+            plan.interleave.iter().map(blocks).collect()
+        }
+    })
 }
 
 fn recovered_percent(lost: u64, missing: u64) -> f64 {
@@ -82,12 +119,11 @@ fn cell(
     program: &Path,
     plan: &Plan,
     loss: &LossModel,
-    interleaves: &[u16],
+    setting: &Setting,
     seed: u64,
 ) -> anyhow::Result<(u64, u64)> {
     let sites = rig::sites(Some(1_000_000_000), 50_000, loss, seed)?;
-    let setting = Setting { r: plan.r, interleaves: interleaves.to_vec(), ..Setting::default() };
-    let pair = rig::gateways(program, &sites, &setting)?;
+    let pair = rig::gateways(program, &sites, setting)?;
     let stream = UdpStream {
         pace: Pace::Bits(plan.rate),
         payload_bytes: plan.payload,
@@ -106,7 +142,8 @@ fn cell(
     let ms = |us: u64| us as f64 / 1e3;
     let late_by = |share| ms(rig::quantile(&late, share)) - ms(rig::quantile(&straight, 0.5));
     println!(
-        "| {loss} | {interleaves:?} | {seed} | {lost} of {} | {} | {:.2} % | {:.1} / {:.1} / {:.1} | {:.2} / {:.2} |",
+        "| {loss} | {} | {seed} | {lost} of {} | {} | {:.2} % | {:.1} / {:.1} / {:.1} | {:.2} / {:.2} |",
+        setting.schedule,
         report.sent_us.len(),
         report.arrived_us.len() as u64 - report.duplicates,
         recovered_percent(lost, missing),
@@ -160,9 +197,18 @@ fn latencies(report: &UdpReport) -> (Vec<u64>, Vec<u64>) {
 
 /// What the same code recovers of two million packets in a simulation without network, clock or gateway: median, least
 /// and most of ten runs, in percent.
-fn simulated(r: u8, interleaves: &[u16], loss: &LossModel) -> String {
-    let code = LayeredConfig { r, interleaves: interleaves.to_vec(), ..LayeredConfig::default() };
-    let simulation = Simulation { code: code.into(), packets: 200_000, ..Simulation::default() };
+fn simulated(setting: &Setting, loss: &LossModel) -> String {
+    let sending = if setting.delayed { Sending::Delayed } else { Sending::Immediate };
+    let code: Code = match &setting.schedule {
+        Schedule::Layered { r, interleaves } => {
+            LayeredConfig { r: *r, interleaves: interleaves.clone(), sending, ..LayeredConfig::default() }
+                .into()
+        }
+        &Schedule::ReedSolomon { r, c, interleave } => {
+            ReedSolomonConfig { r, c, interleave, sending, ..ReedSolomonConfig::default() }.into()
+        }
+    };
+    let simulation = Simulation { code, packets: 200_000, ..Simulation::default() };
     let run = |seed| {
         let mut losses = loss.seeded(seed);
         let report = simulate(&simulation, |_| losses.lose()).expect("a code that the gateways run");

@@ -126,6 +126,10 @@ fn memory_is_bounded_whatever_the_machine_carries() {
     let refused = &report.diagnostics()[0];
     assert_eq!((report.errors(), refused.code), (1, "memory"), "{report}");
     assert!(refused.help[0].contains("`r`"), "{report}");
+    let (_, report) = examined(&wide("scheme = \"reed-solomon\"\nr = 64\ninterleave = 1024"));
+    let refused = &report.diagnostics()[0];
+    assert_eq!((report.errors(), refused.code), (1, "memory"), "{report}");
+    assert!(refused.help[0].contains("`interleave`"), "{report}");
     // Only with those that this machine carries.
     let jumbo = |facts: &mut Facts| named(facts, "wan0").mtu = 9000;
     let middling = wide("r = 16\ninterleaves = [1, 1000]");

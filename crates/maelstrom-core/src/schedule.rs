@@ -1,0 +1,124 @@
+//! Which packets share a repair: what an operator chooses of a code.
+
+use std::fmt;
+
+use fec::{Code, LayeredConfig, ReedSolomonConfig, Sending};
+
+use crate::wire::Scheme;
+
+/// Which source packets share a repair, and how many repairs they get.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Schedule {
+    /// Layered interleaving (Maelstrom §4.3): the XOR of r packets, one interleave apart, for each of the interleaves.
+    Layered {
+        /// Packets in a repair.
+        r: u8,
+        /// One layer of repairs for each.
+        interleaves: Vec<u16>,
+    },
+    /// Reed–Solomon blocks (Maelstrom §4.4): any r of a block's r packets and c repairs bring back the whole block.
+    ReedSolomon {
+        /// Packets in a block.
+        r: u8,
+        /// Repairs of a block.
+        c: u8,
+        /// Blocks that are fed in turn, so that the packets of a block lie so far apart.
+        interleave: u16,
+    },
+}
+
+impl Default for Schedule {
+    /// Layered (8; 1,11,19).
+    fn default() -> Self {
+        Self::Layered { r: 8, interleaves: vec![1, 11, 19] }
+    }
+}
+
+impl Schedule {
+    /// Packets in a full repair.
+    pub fn r(&self) -> u8 {
+        match *self {
+            Self::Layered { r, .. } | Self::ReedSolomon { r, .. } => r,
+        }
+    }
+
+    /// How many sums of packets the egress keeps at a time, each as long as the longest packet; also the most repairs
+    /// that can fire at once. `delayed`: whether full ones wait.
+    pub fn sums(&self, delayed: bool) -> usize {
+        match self {
+            Self::Layered { interleaves, .. } => interleaves.iter().copied().map(usize::from).sum(),
+            Self::ReedSolomon { c, interleave, .. } => {
+                let rounds = if delayed { 2 } else { 1 };
+                rounds * usize::from(*interleave) * usize::from(*c)
+            }
+        }
+    }
+
+    /// How long a packet may wait for the last repair it is in, where the first one waits `max_delay_us`.
+    pub(crate) fn slowest_us(&self, max_delay_us: u64) -> u64 {
+        match self {
+            Self::Layered { interleaves, .. } => {
+                let widest = interleaves.iter().copied().max().unwrap_or(1);
+                let narrowest = interleaves.iter().copied().min().unwrap_or(1).max(1);
+                max_delay_us * u64::from(widest) / u64::from(narrowest)
+            }
+            Self::ReedSolomon { .. } => max_delay_us,
+        }
+    }
+
+    /// The code that runs it.
+    pub(crate) fn code(&self, delayed: bool, max_delay_us: u64, symbol_max: usize) -> Code {
+        let sending = if delayed { Sending::Delayed } else { Sending::Immediate };
+        let deadline_us = Some(max_delay_us);
+        match self {
+            Self::Layered { r, interleaves } => {
+                let interleaves = interleaves.clone();
+                LayeredConfig { r: *r, interleaves, sending, deadline_us, symbol_max }.into()
+            }
+            &Self::ReedSolomon { r, c, interleave } => {
+                ReedSolomonConfig { r, c, interleave, sending, deadline_us, symbol_max }.into()
+            }
+        }
+    }
+
+    /// What its recipes say.
+    pub(crate) fn scheme(&self) -> Scheme {
+        match self {
+            Self::Layered { .. } => Scheme::Layered,
+            Self::ReedSolomon { .. } => Scheme::ReedSolomon,
+        }
+    }
+}
+
+/// As the papers write it: `layered (8; 1,11,19)`, `reed-solomon (8,3) x20`.
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Layered { r, interleaves } => {
+                let interleaves: Vec<String> = interleaves.iter().map(u16::to_string).collect();
+                write!(f, "layered ({r}; {})", interleaves.join(","))
+            }
+            Self::ReedSolomon { r, c, interleave } => write!(f, "reed-solomon ({r},{c}) x{interleave}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_code_is_the_one_that_was_chosen() {
+        let layers = Schedule::default();
+        let blocks = Schedule::ReedSolomon { r: 9, c: 4, interleave: 20 };
+        assert_eq!((layers.to_string(), layers.sums(true)), ("layered (8; 1,11,19)".to_owned(), 31));
+        assert_eq!((blocks.to_string(), blocks.sums(false)), ("reed-solomon (9,4) x20".to_owned(), 80));
+        assert_eq!((blocks.sums(true), blocks.r(), layers.r()), (160, 9, 8));
+        for (schedule, span, slowest_us) in [(layers, 152, 190_000), (blocks, 180, 10_000)] {
+            let code = schedule.code(true, 10_000, 1_512);
+            assert_eq!((code.check(), code.span()), (Ok(()), span));
+            assert_eq!(code.terms_max(), usize::from(schedule.r()));
+            assert_eq!(schedule.slowest_us(10_000), slowest_us);
+        }
+    }
+}
