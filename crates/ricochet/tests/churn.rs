@@ -157,6 +157,18 @@ fn deaths_births_and_partitions_cost_no_message_that_could_be_delivered() {
             of("duplicates"),
             status.ring.dropped
         );
+        let names = ["the first", "the cut off", "the steady", "the born"];
+        for (to, name) in living.into_iter().zip(names) {
+            let (got, due) = owed
+                .iter()
+                .filter(|claim| std::ptr::eq(claim.0, to))
+                .map(claims)
+                .fold((0, 0), |(all_got, all_due), (got, due)| (all_got + got, all_due + due as usize));
+            let of_the_dead = to.got(&dying, 0..last_words);
+            println!(
+                "{name} got {got} of {due} messages of the living, {of_the_dead} of {last_words} of the dead"
+            );
+        }
         living.iter().for_each(|member| member.node.close());
         for claim @ (to, from, _) in &owed {
             let (got, due) = claims(claim);
