@@ -75,6 +75,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     if args.loss.rate() == 0.0 {
         bail!("--loss {}: nothing would be lost, so there is nothing to show", args.loss);
     }
+    let gateways = args.code.setting()?;
     let plot_file = prepare_plot_file(&args.out)?;
     prepare_privilege()?;
     let interrupt = Interrupt::listen().context("listening for Ctrl-C")?;
@@ -85,7 +86,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
         delay_us: args.delay,
         bulk_time: Duration::from_secs(args.seconds),
         seed: args.seed,
-        gateways: args.code.setting(),
+        gateways,
         program: std::env::current_exe().context("finding the program that is a gateway")?,
     };
     let outcome = match perform_all(&plan, &interrupt) {

@@ -46,15 +46,15 @@ pub struct CodeArgs {
     /// Packets in a repair, or in a block
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub r: u8,
-    /// Interleave of each layer, with commas [layered]
-    #[arg(long, value_name = "I,...", value_delimiter = ',', default_value = "1,11,19")]
-    pub interleaves: Vec<u16>,
-    /// Repairs of a block [reed-solomon]
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=32))]
-    pub c: u8,
-    /// Blocks fed in turn [reed-solomon]
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub interleave: u16,
+    /// Interleave of each layer, with commas; of a layered code, default: 1,11,19
+    #[arg(long, value_name = "I,...", value_delimiter = ',')]
+    pub interleaves: Option<Vec<u16>>,
+    /// Repairs of a block; of Reed-Solomon, default: 3
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=32))]
+    pub c: Option<u8>,
+    /// Blocks fed in turn; of Reed-Solomon, default: 1
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub interleave: Option<u16>,
     /// Repairs wait for later packets, so that a burst does not take them with theirs
     #[arg(long)]
     pub delayed: bool,
@@ -73,22 +73,35 @@ pub enum Scheme {
 }
 
 impl CodeArgs {
-    /// Which packets share a repair.
-    pub fn schedule(&self) -> Schedule {
-        let Self { r, c, interleave, .. } = *self;
-        match self.scheme {
-            Scheme::Layered => Schedule::Layered { r, interleaves: self.interleaves.clone() },
-            Scheme::ReedSolomon => Schedule::ReedSolomon { r, c, interleave },
-        }
-    }
-
     /// Gateways with this code and the tap that they choose themselves.
-    pub fn setting(&self) -> Setting {
-        Setting {
-            schedule: self.schedule(),
+    ///
+    /// # Errors
+    /// If an argument belongs to another scheme.
+    pub fn setting(&self) -> anyhow::Result<Setting> {
+        Ok(Setting {
+            schedule: self.schedule()?,
             delayed: self.delayed,
             max_delay_ms: self.max_delay_ms,
             ..Setting::default()
+        })
+    }
+
+    fn schedule(&self) -> anyhow::Result<Schedule> {
+        let Self { r, c, interleave, .. } = *self;
+        match self.scheme {
+            Scheme::Layered if c.is_some() || interleave.is_some() => {
+                bail!("--c and --interleave belong to --scheme reed-solomon")
+            }
+            Scheme::Layered => {
+                let interleaves = self.interleaves.clone().unwrap_or_else(|| vec![1, 11, 19]);
+                Ok(Schedule::Layered { r, interleaves })
+            }
+            Scheme::ReedSolomon if self.interleaves.is_some() => {
+                bail!("--interleaves belongs to --scheme layered: give the number of blocks by --interleave")
+            }
+            Scheme::ReedSolomon => {
+                Ok(Schedule::ReedSolomon { r, c: c.unwrap_or(3), interleave: interleave.unwrap_or(1) })
+            }
         }
     }
 }

@@ -33,6 +33,7 @@ Examples:
   undrop demo                                 cubic, 1 Gbit/s, 50 ms one way, 1 % loss
   undrop demo --congestion reno --seconds 20
   undrop demo --loss bursty:0.01:10 --json
+  undrop demo --scheme reed-solomon --c 3 --interleave 20 --delayed
 
 Exit code 1 if the gateways did not mask the losses.";
 

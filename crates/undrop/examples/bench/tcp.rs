@@ -53,11 +53,12 @@ struct Masked {
 }
 
 pub(crate) fn run(program: &Path, plan: &Plan) -> anyhow::Result<()> {
+    let setting = plan.code.setting()?;
     println!(
         "{}{}, part-filled bins {} ms, {} s each, second half, Mbit/s of goodput; share = lossless / (1 + overhead)\n",
-        plan.code.schedule(),
-        if plan.code.delayed { ", delayed" } else { "" },
-        plan.code.max_delay_ms,
+        setting.schedule,
+        if setting.delayed { ", delayed" } else { "" },
+        setting.max_delay_ms,
         plan.seconds
     );
     println!(
@@ -118,7 +119,7 @@ fn with(
         "packet" => "packet",
         _ => "auto",
     };
-    let setting = Setting { tap, ..plan.code.setting() };
+    let setting = Setting { tap, ..plan.code.setting()? };
     let sites = rig::sites(Some(plan.rate), 50_000, loss, seed)?;
     let pair = rig::gateways(program, &sites, &setting)?;
     let pids = rig::statuses(&pair)?.map(|status| status.gateway.pid);
