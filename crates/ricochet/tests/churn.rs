@@ -50,6 +50,20 @@ impl Member {
         }
     }
 
+    /// What it took to get what it had missed.
+    fn tell(&self) {
+        let status = self.node.status();
+        let of = |name| status.counts[name];
+        println!(
+            "who was cut off asked for {} packets in {} requests, got {} and {} twice; its ring dropped {}",
+            of("asked"),
+            of("requests_sent"),
+            of("requested"),
+            of("duplicates"),
+            status.ring.dropped
+        );
+    }
+
     fn talk(&self) {
         while !self.quiet.load(Ordering::SeqCst) {
             let number = self.sent.load(Ordering::SeqCst);
@@ -147,27 +161,11 @@ fn deaths_births_and_partitions_cost_no_message_that_could_be_delivered() {
             }
             thread::sleep(Duration::from_millis(100));
         }
-        let status = cut_off.node.status();
-        let of = |name| status.counts[name];
-        println!(
-            "who was cut off asked for {} packets in {} requests, got {} and {} twice; its ring dropped {}",
-            of("asked"),
-            of("requests_sent"),
-            of("requested"),
-            of("duplicates"),
-            status.ring.dropped
-        );
-        let names = ["the first", "the cut off", "the steady", "the born"];
-        for (to, name) in living.into_iter().zip(names) {
-            let (got, due) = owed
-                .iter()
-                .filter(|claim| std::ptr::eq(claim.0, to))
-                .map(claims)
-                .fold((0, 0), |(all_got, all_due), (got, due)| (all_got + got, all_due + due as usize));
-            let of_the_dead = to.got(&dying, 0..last_words);
-            println!(
-                "{name} got {got} of {due} messages of the living, {of_the_dead} of {last_words} of the dead"
-            );
+        cut_off.tell();
+        for (to, name) in living.into_iter().zip(["the first", "the cut off", "the steady", "the born"]) {
+            let of_it = owed.iter().filter(|claim| std::ptr::eq(claim.0, to)).map(claims);
+            let (got, due) = of_it.fold((0, 0), |sum, (got, due)| (sum.0 + got, sum.1 + due));
+            println!("{name} got {got} of {due}, and {} of the dead", to.got(&dying, 0..last_words));
         }
         living.iter().for_each(|member| member.node.close());
         for claim @ (to, from, _) in &owed {
