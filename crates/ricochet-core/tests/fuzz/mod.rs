@@ -128,7 +128,8 @@ pub(crate) fn node(data: &[u8]) -> (usize, u64) {
     };
     let node_groups = Groups::new(configs).expect("they are distinct");
     let mut node = Node::new(config, node_groups, &view, 1).expect("in range");
-    let fifo = FifoConfig { messages_max: 8, streams_max: 6, ..FifoConfig::default() };
+    // As many streams as the tracker keeps: the stage forgets the order of one that it drops for another.
+    let fifo = FifoConfig { messages_max: 8, streams_max: 8, ..FifoConfig::default() };
     let fifo = Fifo::new(fifo).expect("in range");
     let mut application = Application { now_us: 0, fifo, got: HashSet::new(), newest: HashMap::new() };
     let mut input = Input(data);
