@@ -265,7 +265,8 @@ pub struct FifoSection {
     pub messages: usize,
     /// Most bytes of payload, 65,536 to 1 GiB.
     pub bytes: usize,
-    /// Most streams that are kept in order, 1 to 1,048,576: one for each sender and group.
+    /// Most streams that are kept in order, 1 to 1,048,576: one for each sender and group. Beyond that the one heard
+    /// longest ago makes room, and what of it comes later is taken for its beginning.
     pub streams: usize,
     /// How long the first messages of a stream are held that is first heard in its middle, up to 10,000 ms: they may have
     /// overtaken others. 0 gives them out at once.
