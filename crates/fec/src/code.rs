@@ -109,15 +109,27 @@ impl Code {
     }
 }
 
+/// What the coefficients of a sliding window's repair follow from, with the number of packets in the window: the
+/// arguments of [`coding_coefficients`](crate::coding_coefficients).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Draw {
+    /// Seed of the generator.
+    pub seed: u16,
+    /// Density threshold.
+    pub density: u8,
+}
+
 /// A repair packet of any code, to be sent.
 #[derive(Debug, Clone, Copy)]
 pub struct CodedRepair<'a, N> {
     /// Layer of a layered code, row of a Reed–Solomon block; 0 for a sliding window.
     pub row: usize,
-    /// The packets in it, oldest first.
+    /// The packets in it, oldest first; of a sliding window all its packets, also those whose coefficient is 0.
     pub names: &'a [N],
     /// One for each of the names.
     pub coefficients: &'a [u8],
+    /// What the coefficients of a sliding window's repair follow from; `None` for other codes, whose row says it.
+    pub draw: Option<Draw>,
     /// The sum of the packets times their coefficients.
     pub payload: &'a [u8],
 }
@@ -126,21 +138,21 @@ impl<'a, N> From<Repair<'a, N>> for CodedRepair<'a, N> {
     fn from(repair: Repair<'a, N>) -> Self {
         const ONES: [u8; R_MAX as usize] = [1; R_MAX as usize];
         let Repair { layer: row, names, payload, .. } = repair;
-        Self { row, names, coefficients: &ONES[..names.len()], payload }
+        Self { row, names, coefficients: &ONES[..names.len()], draw: None, payload }
     }
 }
 
 impl<'a, N> From<ReedSolomonRepair<'a, N>> for CodedRepair<'a, N> {
     fn from(repair: ReedSolomonRepair<'a, N>) -> Self {
         let ReedSolomonRepair { row, names, coefficients, payload } = repair;
-        Self { row: usize::from(row), names, coefficients, payload }
+        Self { row: usize::from(row), names, coefficients, draw: None, payload }
     }
 }
 
 impl<'a, N> From<SlidingRepair<'a, N>> for CodedRepair<'a, N> {
     fn from(repair: SlidingRepair<'a, N>) -> Self {
-        let SlidingRepair { names, coefficients, payload, .. } = repair;
-        Self { row: 0, names, coefficients, payload }
+        let SlidingRepair { seed, density, names, coefficients, payload } = repair;
+        Self { row: 0, names, coefficients, draw: Some(Draw { seed, density }), payload }
     }
 }
 

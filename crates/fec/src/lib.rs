@@ -31,7 +31,7 @@ pub mod simulate;
 mod sliding;
 mod tinymt32;
 
-pub use code::{Code, CodeError, CodedRepair, Encoder};
+pub use code::{Code, CodeError, CodedRepair, Draw, Encoder};
 pub use decoder::{Decoder, DecoderConfig, DecoderConfigError, DecoderCounters, Outcome, Refusal, Window};
 pub use layered::{
     ConfigError, DEADLINE_US_MAX, INTERLEAVE_MAX, LAYERS_MAX, LayeredConfig, LayeredEncoder, MEMORY_MAX,

@@ -5,8 +5,9 @@ mod common;
 
 use common::{Kept, Random};
 use fec::{
-    DENSITY_FULL, Decoder, DecoderConfig, RepairRate, SlidingConfig, SlidingEncoder, SlidingRepair, SymbolId,
-    Term, TinyMt32, WINDOW_MAX, Window, coding_coefficients, gf256,
+    Code, CodedRepair, DENSITY_FULL, Decoder, DecoderConfig, Draw, Encoder, ReedSolomonConfig, RepairRate,
+    SlidingConfig, SlidingEncoder, SlidingRepair, SymbolId, Term, TinyMt32, WINDOW_MAX, Window,
+    coding_coefficients, gf256,
 };
 use proptest::prelude::*;
 
@@ -151,6 +152,28 @@ fn a_sparse_repair_is_never_empty() {
     let sent = sender.many(500);
     assert_eq!(sent.len(), 500);
     assert!(sent.iter().all(|sent| sent.coefficients[0] != 0));
+}
+
+#[test]
+fn a_repair_of_any_code_tells_its_draw_if_it_has_one() {
+    let sliding = SlidingConfig { density: 5, seed: 40, ..config(1, 2, 7) };
+    for (code, drawn) in [(Code::from(sliding), true), (ReedSolomonConfig::default().into(), false)] {
+        let mut encoder = Encoder::new(&code).unwrap();
+        let mut seeds = Vec::new();
+        for n in 0..40u64 {
+            let mut emit = |repair: CodedRepair<'_, u64>| {
+                let Some(Draw { seed, density }) = repair.draw else { return };
+                assert_eq!((repair.names[0], repair.names.last()), (n.saturating_sub(6), Some(&n)));
+                let mut coefficients = [0; 7];
+                coding_coefficients(seed, density, &mut coefficients[..repair.names.len()]);
+                assert_eq!(coefficients[..repair.names.len()], *repair.coefficients);
+                seeds.push(seed);
+            };
+            encoder.push(0, n, &[&symbol(n)], &mut emit).unwrap();
+        }
+        assert_eq!(seeds.first().copied(), drawn.then_some(40));
+        assert_eq!(seeds.len(), if drawn { 20 } else { 0 });
+    }
 }
 
 #[test]
