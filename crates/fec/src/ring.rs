@@ -1,5 +1,7 @@
 //! A bounded store of the newest symbols.
 
+use std::ops::Range;
+
 /// Points at one symbol of a [`SymbolRing`]; goes stale, for ever, when the ring gives the symbol up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SymbolHandle(u64);
@@ -92,9 +94,16 @@ impl SymbolRing {
         if handle.0 < self.first || handle.0 >= self.next {
             return None;
         }
-        let Entry { position, length } = self.entries[self.slot(handle.0)];
-        let offset = (position % self.bytes.len() as u64) as usize;
-        Some(&self.bytes[offset..offset + length])
+        Some(&self.bytes[self.range(handle.0)])
+    }
+
+    /// The symbol, to be changed in place, unless the ring has given it up.
+    pub fn get_mut(&mut self, handle: SymbolHandle) -> Option<&mut [u8]> {
+        if handle.0 < self.first || handle.0 >= self.next {
+            return None;
+        }
+        let range = self.range(handle.0);
+        Some(&mut self.bytes[range])
     }
 
     /// The oldest symbol kept: every handle below it is stale. `None` when empty.
@@ -125,6 +134,13 @@ impl SymbolRing {
     /// Memory held, from construction on.
     pub fn memory_bytes(&self) -> usize {
         self.bytes.len() + size_of_val(&*self.entries)
+    }
+
+    #[inline]
+    fn range(&self, handle: u64) -> Range<usize> {
+        let Entry { position, length } = self.entries[self.slot(handle)];
+        let offset = (position % self.bytes.len() as u64) as usize;
+        offset..offset + length
     }
 
     fn slot(&self, handle: u64) -> usize {

@@ -274,6 +274,11 @@ impl<N: Copy> SlidingEncoder<N> {
         self.bare_since_us = None;
     }
 
+    /// Leaves all but the newest `packets` out of the repairs from now on, for the window may be shorter than it can be.
+    pub fn keep_newest(&mut self, packets: usize) {
+        self.names.drain(..self.names.len().saturating_sub(packets));
+    }
+
     /// Memory held, from construction on.
     pub fn memory_bytes(&self) -> usize {
         Self::bytes(self.window, self.symbol_max)

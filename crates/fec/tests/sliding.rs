@@ -301,3 +301,24 @@ fn configurations_out_of_range_are_refused() {
     );
     assert_eq!(error.unwrap_err().to_string(), "symbol: expected at most 1536 bytes, saw 1537");
 }
+
+#[test]
+fn a_window_made_shorter_leaves_the_older_packets_out_and_grows_again() {
+    let config =
+        SlidingConfig { rate: RepairRate::new(1, 1).unwrap(), window: 8, ..SlidingConfig::default() };
+    let mut sender = Sender::new(&config);
+    sender.many(20);
+    sender.encoder.keep_newest(3);
+    let sent = sender.many(9);
+    for (at, repair) in sent.iter().enumerate() {
+        let newest = 20 + at as u64;
+        assert_eq!(repair.names, (newest + 1 - (4 + at as u64).min(8)..=newest).collect::<Vec<_>>());
+        let sum =
+            repair.names.iter().zip(&repair.coefficients).fold(vec![0; 16], |mut sum, (&name, &factor)| {
+                let symbol = symbol(name);
+                gf256::mul_add(&mut sum[..symbol.len()], factor, &symbol);
+                sum
+            });
+        assert_eq!(repair.payload, sum[..repair.payload.len()]);
+    }
+}
