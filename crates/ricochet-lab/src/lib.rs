@@ -8,6 +8,7 @@
 //! | `ledger.rs` | what was sent and what became of it at each member; names what must not be |
 //! | `traffic.rs` | packets to random groups from random members at a given rate; the schedule serves real nodes too |
 //! | `bench.rs`, `figures.rs` | one run of the papers' setting, and its figures |
+//! | `neighbours.rs` | all that comes to one node from its neighbours, made beforehand, to measure the node's cost |
 //! | `ordered.rs` | a subscription in order, and its check |
 //! | `story.rs` | a run that nothing but its seed decides, with losses, crashes and partitions |
 //!
@@ -20,6 +21,7 @@ pub mod figures;
 mod gossip;
 pub mod grouping;
 pub mod ledger;
+pub mod neighbours;
 mod ordered;
 mod outbox;
 pub mod story;

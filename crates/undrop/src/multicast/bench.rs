@@ -3,14 +3,13 @@
 //! | file | what |
 //! |---|---|
 //! | `simulated.rs` | the cluster in virtual time (`ricochet-lab`): exact, the same on every machine |
-//! | `real.rs` | the same with the real driver in network namespaces, with `--real` |
+//! | `real.rs` | the same with the real driver in network namespaces (`ricochet-stage`), with `--real` |
 //! | `report.rs` | the figures as JSON and as a table; of several seeds their median and spread |
 //! | `beside.rs` | real figures beside simulated ones |
 //! | `plot.rs` | the latency of recoveries as a picture |
-//! | `display.rs`, `clock.rs` | how far it is; processor time |
+//! | `display.rs` | how far it is |
 
 mod beside;
-mod clock;
 mod display;
 mod plot;
 mod real;
@@ -25,10 +24,10 @@ use anyhow::Context as _;
 use netlab::{LossModel, units};
 use ricochet_core::bins::Content;
 use ricochet_lab::{Figures, Setting};
+use ricochet_stage::Real;
 
 use self::beside::Beside;
 use self::display::Display;
-use self::real::Real;
 use crate::interrupt::{EXIT_INTERRUPTED, Interrupt, Interrupted};
 use crate::output;
 

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
+use ricochet_stage::Carried;
 use serde_json::{Map, Value, json};
 
 use super::Run;
-use super::real::Carried;
 use super::report::{self, ROWS, Row, median};
 
 /// What real nodes did, and what the simulation of the same says, seed by seed.

@@ -3,9 +3,9 @@
 use std::process;
 
 use ricochet_lab::Setting;
+use ricochet_stage::thread_cpu_ns;
 
 use super::Run;
-use super::clock::thread_cpu_ns;
 use super::display::Display;
 use crate::interrupt::{EXIT_INTERRUPTED, Interrupt};
 

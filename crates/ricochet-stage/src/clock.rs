@@ -7,27 +7,28 @@ use nix::time::{ClockId, clock_gettime};
 
 /// Microseconds since it was made; copies agree.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Clock(Instant);
+pub(crate) struct Clock(Instant);
 
 impl Clock {
     #[expect(clippy::disallowed_methods, reason = "no core: real nodes live by the clock")]
-    pub(super) fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self(Instant::now())
     }
 
-    pub(super) fn now_us(self) -> u64 {
+    pub(crate) fn now_us(self) -> u64 {
         self.0.elapsed().as_micros() as u64
     }
 }
 
 /// Processor time of this thread, in nanoseconds; 0 where the kernel does not tell.
-pub(super) fn thread_cpu_ns() -> u64 {
+#[must_use]
+pub fn thread_cpu_ns() -> u64 {
     let read = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
     read.map_or(0, |time| time.tv_sec().cast_unsigned() * 1_000_000_000 + time.tv_nsec().cast_unsigned())
 }
 
 /// Processor time of all threads of nodes in this process, in nanoseconds; 0 where the kernel does not tell.
-pub(super) fn nodes_cpu_ns() -> u64 {
+pub(crate) fn nodes_cpu_ns() -> u64 {
     let Ok(tasks) = fs::read_dir("/proc/self/task") else { return 0 };
     let of_task = |task: fs::DirEntry| {
         let name = fs::read_to_string(task.path().join("comm")).ok()?;

@@ -1,29 +1,25 @@
 //! What one received packet costs the thread of a node on real sockets, system calls included.
 //!
-//! `driver_cost [GROUPS_PER_NODE|all] [PACKETS] [PER_SECOND] [papers|prompt]`, without arguments for 2 and for 1,024 groups a
-//! node: a node in a network namespace of its own, 63 neighbours at the other end of a virtual wire, groups of ten on average
-//! drawn as in the papers, 1,024-byte packets at (8,5), 50,000 a second, 1 % of them lost. The neighbours' packets and repairs are
-//! made beforehand and sent in bursts, a burst each millisecond; the node's own repairs go out to them. Counted is the processor time of
-//! the node's thread, as the kernel has it, for each data packet that was handed to the application. Needs the right to make
-//! namespaces.
-#![allow(clippy::disallowed_methods, reason = "a stopwatch")]
+//! A node in a network namespace of its own, 63 neighbours at the other end of a virtual wire, groups of ten on average drawn
+//! as in the papers, 1,024-byte packets at (8,5), 1 % of them lost. The neighbours' packets and repairs are made beforehand
+//! and sent in bursts, a burst each millisecond; the node's own repairs go out to them. Counted is the processor time of the
+//! node's thread, as the kernel has it, for each data packet that was handed to the application.
 
-#[path = "../../ricochet-core/examples/neighbours/mod.rs"]
-mod neighbours;
-
-use std::error::Error;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use anyhow::{Context as _, anyhow, ensure};
 use membership::{Me, MemberFile, Membership, Static, StaticConfig};
-use neighbours::{Lan, NODES, Trace, Traffic};
 use netlab::Namespace;
-use ricochet::{Builder, JoinOptions, Node, NodeId, Policy, Subscription};
+use ricochet::{Builder, JoinOptions, Node, NodeId, Policy, Status, Subscription};
 use ricochet_core::GroupId;
+use ricochet_lab::neighbours::{Lan, NODES, Trace, Traffic};
+
+use crate::clock::{Clock, nodes_cpu_ns};
 
 const NODE: [u8; 4] = [10, 9, 0, 1];
 const NEIGHBOURS: [u8; 4] = [10, 9, 0, 2];
@@ -33,101 +29,157 @@ const GROUP_PORT: u16 = 7_899;
 const IP_GROUPS: u64 = 64;
 /// Of all packets, the first that are not counted: one in so many.
 const WARM_UP: usize = 5;
+/// All that was sent has come and was dealt with.
+const STILL: Duration = Duration::from_millis(50);
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let mut arguments = std::env::args().skip(1);
-    let ds = match arguments.next().as_deref() {
-        None => vec![2, 1_024],
-        Some("all") => vec![2, 16, 128, 1_024],
-        Some(d) => vec![d.parse()?],
-    };
-    let packets = arguments.next().map_or(Ok(200_000), |n| n.parse())?;
-    let per_second = arguments.next().map_or(Ok(50_000), |n| n.parse())?;
-    let papers = arguments.next().is_none_or(|name| name == "papers");
-    if !netlab::privilege::namespaces_or_skip("driver_cost") {
-        return Ok(());
-    }
-    let mut costs_us = Vec::new();
-    for &d in &ds {
-        costs_us.push(cost(d, packets, per_second, papers)?);
-    }
-    if let [first, .., last] = costs_us[..] {
-        println!("{} groups a node cost {:.2} times what {} do", ds[ds.len() - 1], last / first, ds[0]);
-    }
-    Ok(())
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CostPlan {
+    /// Groups that each node is in.
+    pub groups_per_node: usize,
+    /// Data packets that come, the first fifth of them to warm up.
+    pub packets: usize,
+    /// How many in a second.
+    pub per_second: u64,
+    /// Repairs wait until they are full, and requests a tenth of a second, as in the papers.
+    pub papers: bool,
 }
 
-/// Returns microseconds of processor time for each data packet.
-fn cost(d: usize, packets: usize, per_second: u64, papers: bool) -> Result<f64, Box<dyn Error>> {
-    let wire = Wire::build()?;
+/// What it came to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cost {
+    /// Processor time of the node for each data packet that was delivered, in microseconds.
+    pub us_per_packet: f64,
+    /// Of one processor, how much it used.
+    pub core_share: f64,
+    /// Data packets that were delivered.
+    pub delivered: u64,
+    /// Datagrams for which its sockets had no room.
+    pub overflowed: u64,
+    /// Datagrams for which its ring had no room.
+    pub dropped: u64,
+    /// Repairs that it sent for each.
+    pub repairs_sent: f64,
+    /// Repairs that came for each.
+    pub repairs_received: f64,
+    /// Symbols that it added to sums for each.
+    pub xors: f64,
+}
+
+impl Cost {
+    /// Whether the node fell behind: what it spends on what it then misses is no figure of its cost.
+    #[must_use]
+    pub fn fell_behind(&self) -> bool {
+        self.overflowed + self.dropped > 0
+    }
+
+    fn between(before: &Seen, after: &Seen) -> Self {
+        let delivered = after.delivered - before.delivered;
+        let used_us = after.cpu_ns.saturating_sub(before.cpu_ns) as f64 / 1e3;
+        let per_packet = |count: u64| count as f64 / delivered.max(1) as f64;
+        let [from, to] = [&before.status, &after.status];
+        let bins = |status: &Status, key| status.bins.get(key).copied().unwrap_or(0);
+        let grown = |key| bins(to, key) - bins(from, key);
+        Self {
+            us_per_packet: used_us / delivered.max(1) as f64,
+            core_share: used_us / (after.now_us - before.now_us).max(1) as f64,
+            delivered,
+            overflowed: to.kernel.overflowed,
+            dropped: to.ring.dropped,
+            repairs_sent: per_packet(to.sent.repairs.packets - from.sent.repairs.packets),
+            repairs_received: per_packet(to.received.repairs.packets - from.received.repairs.packets),
+            xors: grown("additions") as f64 / grown("packets").max(1) as f64,
+        }
+    }
+}
+
+/// What there is to see at one moment.
+struct Seen {
+    now_us: u64,
+    cpu_ns: u64,
+    delivered: u64,
+    status: Status,
+}
+
+/// Measures once. No other node may run in this process.
+///
+/// # Errors
+/// Without the right to make namespaces, or if the node does not get to know its neighbours.
+pub fn cost(plan: &CostPlan) -> anyhow::Result<Cost> {
+    let (wire, clock) = (Wire::build()?, Clock::start());
+    let d = plan.groups_per_node;
     let names: Vec<String> = (0..Lan::groups_of(d)).map(|number| format!("group/{number}")).collect();
     let all: Vec<GroupId> = names.iter().map(|name| GroupId::of_name(name)).collect();
     let name_of = |group: &GroupId| &names[all.iter().position(|id| id == group).expect("it is one of them")];
     // The grouping depends on nothing but d, so the node's id may be found out later.
-    let traffic =
-        Traffic { loss: 0.01, between_us: 1_000_000 / per_second, max_delay_us: (!papers).then_some(3_000) };
+    let traffic = Traffic {
+        loss: 0.01,
+        between_us: 1_000_000 / plan.per_second,
+        max_delay_us: (!plan.papers).then_some(3_000),
+    };
     let mut ids: Vec<NodeId> = (0..NODES as u32).map(|node| NodeId(1_000 + node)).collect();
     let drawn = Lan::new(d, &all, ids.clone(), traffic);
     let file = wire.member_file(&drawn.grouping, |group| name_of(group).clone());
-    let node = wire.start(&file, papers)?;
+    let node = wire.start(&file, plan.papers)?;
     ids[0] = node.id();
     let mut lan = Lan::new(d, &all, ids.clone(), traffic);
     let options = JoinOptions { policy: Some(Policy::DropOldest), ..JoinOptions::default() };
     let subscription = node.join_many_with(lan.grouping[0].iter().map(name_of), &options)?;
     let mut trace = Trace::default();
-    lan.record(&mut trace, packets);
+    lan.record(&mut trace, plan.packets);
 
-    let stop = Arc::new(AtomicBool::new(false));
-    let neighbours = wire.answer(&lan, &ids, node.address(), &stop)?;
+    let stop = StopOnDrop::default();
+    let neighbours = wire.answer(&lan, &ids, node.address(), clock, &stop.0)?;
     let known = |group: &GroupId| {
         let others = lan.grouping[1..].iter().filter(|groups| groups.contains(group)).count();
         node.wait_for_members(name_of(group), others, Duration::from_secs(60))
     };
-    assert!(
+    ensure!(
         lan.grouping[0].iter().all(known),
-        "the membership did not settle: {:#?}",
+        "the membership did not settle: {:?}",
         node.status().membership
     );
 
     let taken = Arc::new(AtomicU64::new(0));
-    let reader = read(subscription, &taken, &stop);
-    let [warm, end] = [packets / WARM_UP, packets];
-    let sender = wire.sender()?;
-    let mut sending =
-        Sending { socket: sender, trace: &trace, node: node.address(), per_second, at: 0, data: 0 };
-    sending.send_until(warm)?;
-    thread::sleep(Duration::from_millis(50));
-    let before = (processor_us()?, taken.load(Ordering::Relaxed), node.status());
-    let start = Instant::now();
-    sending.send_until(end)?;
-    thread::sleep(Duration::from_millis(50));
-    let elapsed = start.elapsed();
-    let after = (processor_us()?, taken.load(Ordering::Relaxed), node.status());
-    stop.store(true, Ordering::Relaxed);
-    let status = &after.2;
-    let (used_us, delivered) = (after.0 - before.0, after.1 - before.1);
-    let cost_us = used_us / delivered as f64;
-    println!("{NODES} nodes, {} groups a node:", lan.groups.len());
-    println!(
-        "  a packet: {cost_us:.2} us of the node's thread; {delivered} delivered, {} overflowed, {} dropped in the ring; {:.0} % of a core",
-        status.kernel.overflowed,
-        status.ring.dropped,
-        used_us * 100.0 / elapsed.as_secs_f64() / 1e6,
-    );
-    if status.kernel.overflowed + status.ring.dropped > 0 {
-        println!(
-            "  the node fell behind, so this is no figure of its cost: give it a core of its own or fewer packets a second"
-        );
-    }
-    let (sent, came) = (status.sent.repairs.packets, status.received.repairs.packets);
-    let (sent, came) = (sent - before.2.sent.repairs.packets, came - before.2.received.repairs.packets);
-    let per_packet = |count: u64| count as f64 / delivered as f64;
-    println!("  {:.3} repairs sent, {:.3} received for each", per_packet(sent), per_packet(came));
+    let reader = read(subscription, &taken, &stop.0);
+    let look = || Seen {
+        now_us: clock.now_us(),
+        cpu_ns: nodes_cpu_ns(),
+        delivered: taken.load(Ordering::Relaxed),
+        status: node.status(),
+    };
+    let mut sending = Sending {
+        socket: wire.sender()?,
+        trace: &trace,
+        node: node.address(),
+        per_second: plan.per_second,
+        clock,
+        at: 0,
+        data: 0,
+    };
+    sending.send_until(plan.packets / WARM_UP)?;
+    thread::sleep(STILL);
+    let before = look();
+    sending.send_until(plan.packets)?;
+    thread::sleep(STILL);
+    let after = look();
+    drop(stop);
     drop(node);
     for thread in [neighbours, reader] {
-        thread.join().map_err(|_| "a thread panicked")?;
+        thread.join().map_err(|_| anyhow!("a thread panicked"))?;
     }
-    Ok(cost_us)
+    ensure!(after.cpu_ns > 0, "the kernel does not tell the processor time of threads");
+    Ok(Cost::between(&before, &after))
+}
+
+/// Tells threads to end, also when the measurement fails.
+#[derive(Default)]
+struct StopOnDrop(Arc<AtomicBool>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Two hosts and the wire between them.
@@ -137,7 +189,7 @@ struct Wire {
 }
 
 impl Wire {
-    fn build() -> Result<Self, Box<dyn Error>> {
+    fn build() -> anyhow::Result<Self> {
         let (here, there) = (Namespace::create("node")?, Namespace::create("neighbours")?);
         here.add_veth("eth0", &there, "eth0", 1_500)?;
         for (host, address) in [(&here, NODE), (&there, NEIGHBOURS)] {
@@ -158,9 +210,11 @@ impl Wire {
         grouping.iter().enumerate().skip(1).map(entry).collect()
     }
 
-    fn start(&self, file: &str, papers: bool) -> Result<Node, Box<dyn Error>> {
-        let path = std::env::temp_dir().join(format!("driver-cost-{}.toml", std::process::id()));
-        fs::write(&path, file)?;
+    fn start(&self, file: &str, papers: bool) -> anyhow::Result<Node> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("driver-cost-{}-{number}.toml", std::process::id()));
+        fs::write(&path, file).with_context(|| format!("writing {}", path.display()))?;
         let mut config = Node::builder("eth0").groups_base(GROUPS_BASE).member_file(&path).config().clone();
         (config.node.address, config.node.group_port) = (Some(IpAddr::from(NODE)), GROUP_PORT);
         config.buffers.socket_bytes = 8 << 20;
@@ -186,10 +240,10 @@ impl Wire {
         lan: &Lan,
         ids: &[NodeId],
         node: SocketAddr,
+        clock: Clock,
         stop: &Arc<AtomicBool>,
-    ) -> Result<thread::JoinHandle<()>, Box<dyn Error>> {
+    ) -> anyhow::Result<thread::JoinHandle<()>> {
         let file = MemberFile::parse(&format!("[[member]]\naddress = \"{node}\"\n"))?;
-        let start = Instant::now();
         let mut neighbours = Vec::new();
         for (at, groups) in lan.grouping.iter().enumerate().skip(1) {
             let socket = self.there.run(|| UdpSocket::bind(Self::address(at)))?;
@@ -206,7 +260,7 @@ impl Wire {
         Ok(thread::spawn(move || {
             let mut datagram = [0; 2_048];
             while !stop.load(Ordering::Relaxed) {
-                let now_us = start.elapsed().as_micros() as u64;
+                let now_us = clock.now_us();
                 for (socket, membership) in &mut neighbours {
                     while let Ok((length, from)) = socket.recv_from(&mut datagram) {
                         if datagram[0] == 0x96 {
@@ -238,6 +292,7 @@ struct Sending<'a> {
     trace: &'a Trace,
     node: SocketAddr,
     per_second: u64,
+    clock: Clock,
     /// The next datagram, and the data packets before it.
     at: usize,
     data: usize,
@@ -246,9 +301,9 @@ struct Sending<'a> {
 impl Sending<'_> {
     /// Until so many data packets have left, at their rate.
     fn send_until(&mut self, data: usize) -> std::io::Result<()> {
-        let (start, first) = (Instant::now(), self.data);
+        let (start_us, first) = (self.clock.now_us(), self.data);
         while self.data < data && self.at < self.trace.datagrams.len() {
-            let due = start.elapsed().as_micros() as u64 * self.per_second / 1_000_000;
+            let due = (self.clock.now_us() - start_us) * self.per_second / 1_000_000;
             while self.data < data
                 && ((self.data - first) as u64) < due
                 && self.at < self.trace.datagrams.len()
@@ -288,23 +343,4 @@ fn read(
             thread::sleep(Duration::from_millis(1));
         }
     })
-}
-
-/// Processor time that the node's thread has used.
-fn processor_us() -> Result<f64, Box<dyn Error>> {
-    /// Microseconds in the unit of `/proc`, which is a hundredth of a second on all Linux that we run on.
-    const TICK_US: f64 = 10_000.0;
-    for task in fs::read_dir("/proc/self/task")? {
-        let task = task?.path();
-        if fs::read_to_string(task.join("comm"))?.trim_end() != "ricochet" {
-            continue;
-        }
-        let stat = fs::read_to_string(task.join("stat"))?;
-        // The name stands in brackets; after it the fields from the third on.
-        let fields = stat.rsplit(')').next().unwrap_or_default();
-        let mut times = fields.split_whitespace().skip(11).map(str::parse::<f64>);
-        let (Some(Ok(user)), Some(Ok(system))) = (times.next(), times.next()) else { break };
-        return Ok((user + system) * TICK_US);
-    }
-    Err("the node's thread is not to be found".into())
 }

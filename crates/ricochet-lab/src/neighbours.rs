@@ -1,5 +1,4 @@
 //! Who sends to a node and repairs for it, in the papers' grouping: for benchmarks of that one node.
-#![allow(dead_code, reason = "not every benchmark needs all of it")]
 
 use std::ops::Range;
 
@@ -9,7 +8,8 @@ use ricochet_core::bins::{BinsConfig, Outgoing};
 use ricochet_core::wire::{Data, Repair};
 use ricochet_core::{Bins, GroupConfig, GroupId, Groups, Member, NodeId, Plan, Regions, View};
 
-pub(crate) const NODES: usize = 64;
+/// All nodes, the one that is measured among them.
+pub const NODES: usize = 64;
 /// Nodes in a group, on average.
 const GROUP_SIZE: usize = 10;
 const R: u8 = 8;
@@ -18,22 +18,24 @@ const PAYLOAD: [u8; 1_024] = [7; 1_024];
 
 /// How the packets come.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Traffic {
+pub struct Traffic {
     /// Of data and of repairs, from 0 to 1.
-    pub(crate) loss: f64,
+    pub loss: f64,
     /// From one packet to the next.
-    pub(crate) between_us: u64,
+    pub between_us: u64,
     /// How long a repair may stay part-filled.
-    pub(crate) max_delay_us: Option<u64>,
+    pub max_delay_us: Option<u64>,
 }
 
 /// What comes to a node, one datagram after the other.
-#[derive(Default)]
-pub(crate) struct Trace {
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) datagrams: Vec<(u64, Range<usize>)>,
+#[derive(Clone, Debug, Default)]
+pub struct Trace {
+    /// The datagrams, one behind the other.
+    pub bytes: Vec<u8>,
+    /// When each comes, in microseconds, and where it is in the bytes.
+    pub datagrams: Vec<(u64, Range<usize>)>,
     /// How many of them are data packets.
-    pub(crate) data: usize,
+    pub data: usize,
 }
 
 impl Trace {
@@ -45,15 +47,17 @@ impl Trace {
 }
 
 /// The neighbours of a node. Only packets of its own groups get into repairs for it, so others are not sent.
-pub(crate) struct Lan {
+pub struct Lan {
     rng: ChaCha8Rng,
     traffic: Traffic,
     /// Of each node its id; the first is the node that is measured.
     ids: Vec<NodeId>,
     /// Of each node, its groups.
-    pub(crate) grouping: Vec<Vec<GroupId>>,
-    pub(crate) groups: Groups,
-    pub(crate) view: View,
+    pub grouping: Vec<Vec<GroupId>>,
+    /// The measured node's groups.
+    pub groups: Groups,
+    /// All nodes.
+    pub view: View,
     neighbours: Vec<(Groups, Bins)>,
     /// Of each of the node's groups, its other members.
     members: Vec<Vec<usize>>,
@@ -63,7 +67,11 @@ pub(crate) struct Lan {
 
 impl Lan {
     /// [`NODES`] nodes in `d` groups each, which are drawn from `all`: [`Lan::groups_of`] says how many that is.
-    pub(crate) fn new(d: usize, all: &[GroupId], ids: Vec<NodeId>, traffic: Traffic) -> Self {
+    ///
+    /// # Panics
+    /// If the groups, or the ids, are not distinct.
+    #[must_use]
+    pub fn new(d: usize, all: &[GroupId], ids: Vec<NodeId>, traffic: Traffic) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(1);
         let grouping: Vec<Vec<GroupId>> = (0..NODES).map(|_| some(&mut rng, all, d)).collect();
         let members = grouping.iter().zip(&ids).map(|(groups, &id)| Member::new(id, groups.clone()));
@@ -87,7 +95,8 @@ impl Lan {
     }
 
     /// How many groups there are if each node is in `d`.
-    pub(crate) fn groups_of(d: usize) -> usize {
+    #[must_use]
+    pub fn groups_of(d: usize) -> usize {
         NODES * d / GROUP_SIZE
     }
 
@@ -96,7 +105,10 @@ impl Lan {
     }
 
     /// The next packets, in place of those before: each to a random group, from a random member of it.
-    pub(crate) fn record(&mut self, trace: &mut Trace, packets: usize) {
+    ///
+    /// # Panics
+    /// Never: what is looked up is there.
+    pub fn record(&mut self, trace: &mut Trace, packets: usize) {
         trace.data = 0;
         trace.bytes.clear();
         trace.datagrams.clear();

@@ -7,39 +7,39 @@ use ricochet_core::wire::Datagram;
 use ricochet_lab::Setting;
 use ricochet_lab::cluster::{HEADERS, Wire};
 
-use crate::multicast::bench::clock::Clock;
+use crate::clock::Clock;
 
 const DATA: u8 = 0x91;
 const MEMBERSHIP: u8 = 0x96;
 
 /// A data packet that was dropped.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Missed {
-    pub(super) now_us: u64,
-    pub(super) key: StreamKey,
-    pub(super) seq: u32,
+pub(crate) struct Missed {
+    pub(crate) now_us: u64,
+    pub(crate) key: StreamKey,
+    pub(crate) seq: u32,
 }
 
 /// What came to one node.
 #[derive(Debug, Default)]
-pub(super) struct Heard {
+pub(crate) struct Heard {
     /// By the low half of the first byte, without what was sent: `copies`, `arrived`, and `bytes` of the copies.
-    pub(super) wires: [Wire; 16],
-    pub(super) missed: Vec<Missed>,
+    pub(crate) wires: [Wire; 16],
+    pub(crate) missed: Vec<Missed>,
 }
 
 /// Shared by the node's thread, which fills it, and the bench, which reads it at the end.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tap(Arc<Mutex<Heard>>);
+pub(crate) struct Tap(Arc<Mutex<Heard>>);
 
 impl Tap {
-    pub(super) fn heard(&self) -> MutexGuard<'_, Heard> {
+    pub(crate) fn heard(&self) -> MutexGuard<'_, Heard> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Decides which datagrams a node loses, by the setting's models and of each node its own. What the membership says is
     /// never lost: in virtual time nodes know each other.
-    pub(super) fn lose(
+    pub(crate) fn lose(
         &self,
         setting: &Setting,
         at: usize,

@@ -8,15 +8,13 @@
 //! callgrind, pass `--toggle-collect='*measured*'` to count that part alone.
 #![allow(clippy::disallowed_methods, reason = "a stopwatch")]
 
-mod neighbours;
-
 use std::hint::black_box;
 use std::time::Instant;
 
-use neighbours::{Lan, NODES, Trace, Traffic};
 use ricochet_core::node::{Message, Output, To};
 use ricochet_core::tracker::Lost;
 use ricochet_core::{GroupId, Node, NodeConfig, NodeId, View};
+use ricochet_lab::neighbours::{Lan, NODES, Trace, Traffic};
 
 /// A thousand packets a second.
 const BETWEEN_US: u64 = 1_000;

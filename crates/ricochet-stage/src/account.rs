@@ -10,10 +10,10 @@ use ricochet_lab::figures::{Account, Latency};
 use ricochet_lab::ledger::Sent;
 use ricochet_lab::{Fate, Fault, Figures, Ledger};
 
-use super::stage::{Stage, Told, What, print};
+use crate::stage::{Stage, Told, What, print};
 
 /// What became of the packets, in the book.
-pub(super) fn settle(ledger: &mut Ledger, stage: &Stage, told: &[Vec<Told>]) -> anyhow::Result<u64> {
+pub(crate) fn settle(ledger: &mut Ledger, stage: &Stage, told: &[Vec<Told>]) -> anyhow::Result<u64> {
     let ids = stage.ids();
     let in_book = |key: StreamKey| {
         let at = ids
@@ -60,7 +60,7 @@ pub(super) fn settle(ledger: &mut Ledger, stage: &Stage, told: &[Vec<Told>]) -> 
 }
 
 /// The figures that a run in virtual time has, too.
-pub(super) fn figures(
+pub(crate) fn figures(
     ledger: &Ledger,
     stage: &Stage,
     status: &[Status],
@@ -103,7 +103,7 @@ fn wires(stage: &Stage, status: &[Status]) -> [Wire; 16] {
 }
 
 /// Packets at receivers, of all that was sent.
-pub(super) fn expected(ledger: &Ledger) -> u64 {
+pub(crate) fn expected(ledger: &Ledger) -> u64 {
     let others = |sent: &Sent| {
         let own = sent.members.binary_search(&(sent.key.sender.0 as usize)).is_ok();
         (sent.members.len() - usize::from(own)) as u64
@@ -112,13 +112,13 @@ pub(super) fn expected(ledger: &Ledger) -> u64 {
 }
 
 /// Those that did not come as far as to where losses are made.
-pub(super) fn lost_elsewhere(ledger: &Ledger, stage: &Stage) -> u64 {
+pub(crate) fn lost_elsewhere(ledger: &Ledger, stage: &Stage) -> u64 {
     let came = (0..stage.nodes().count()).map(|at| stage.tap(at).heard().wires[1].copies);
     expected(ledger).saturating_sub(came.sum())
 }
 
 /// How long packets of the measured time took that came by themselves, from before they were sent to whoever takes them.
-pub(super) fn delay(ledger: &Ledger) -> Latency {
+pub(crate) fn delay(ledger: &Ledger) -> Latency {
     let counted = ledger.sent().iter().filter(|sent| sent.counted);
     let came = counted.flat_map(|sent| ledger.entries(sent).map(move |(_, entry)| (sent.sent_us, entry)));
     let mut delays_us: Vec<u64> = came

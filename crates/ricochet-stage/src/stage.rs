@@ -9,16 +9,14 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
-use netlab::LabError;
 use netlab::bridge::{BridgeLan, BridgeLanConfig, HOST};
 use ricochet::{Builder, Event, How, Node, Subscription};
 use ricochet_core::{GroupId, NodeId, StreamKey};
 use ricochet_lab::Setting;
 
-use super::tap::Tap;
-use crate::failure::Advice as _;
-use crate::interrupt::Interrupt;
-use crate::multicast::bench::clock::Clock;
+use crate::clock::Clock;
+use crate::run::{Step, Watcher};
+use crate::tap::Tap;
 
 /// Messages that may wait for their taker, who does little but take them: more than a minute's at 1,000 a second.
 const QUEUE: usize = 1 << 16;
@@ -30,9 +28,9 @@ const SETTLE: Duration = Duration::from_millis(200);
 const HEADERS: usize = 48;
 
 /// The groups of all nodes, by number as in virtual time and by name as on the wire.
-pub(super) struct Groups {
+pub(crate) struct Groups {
     /// Of each node its groups.
-    pub(super) grouping: Vec<Vec<GroupId>>,
+    pub(crate) grouping: Vec<Vec<GroupId>>,
     members: HashMap<GroupId, Rc<[usize]>>,
     names: HashMap<GroupId, String>,
     /// From what the wire says to the number.
@@ -40,7 +38,7 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    pub(super) fn of(setting: &Setting) -> Self {
+    pub(crate) fn of(setting: &Setting) -> Self {
         let grouping = setting.grouping();
         let mut members: HashMap<GroupId, Vec<usize>> = HashMap::new();
         for (at, groups) in grouping.iter().enumerate() {
@@ -55,30 +53,30 @@ impl Groups {
         Self { grouping, members, names, numbers }
     }
 
-    pub(super) fn members(&self, group: GroupId) -> &Rc<[usize]> {
+    pub(crate) fn members(&self, group: GroupId) -> &Rc<[usize]> {
         &self.members[&group]
     }
 
-    pub(super) fn name(&self, group: GroupId) -> &str {
+    pub(crate) fn name(&self, group: GroupId) -> &str {
         &self.names[&group]
     }
 
     /// The number of a group on the wire; of a group that nobody joined what the wire says.
-    pub(super) fn number(&self, group: GroupId) -> GroupId {
+    pub(crate) fn number(&self, group: GroupId) -> GroupId {
         self.numbers.get(&group).copied().unwrap_or(group)
     }
 }
 
 /// What a subscription gave out, as it is on the wire.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told {
-    pub(super) now_us: u64,
-    pub(super) key: StreamKey,
-    pub(super) what: What,
+pub(crate) struct Told {
+    pub(crate) now_us: u64,
+    pub(crate) key: StreamKey,
+    pub(crate) what: What,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum What {
+pub(crate) enum What {
     /// A message, and the print of its payload.
     Message { seq: u32, how: How, print: u64 },
     /// These will not come.
@@ -86,7 +84,7 @@ pub(super) enum What {
 }
 
 /// Two payloads with the same print are the same.
-pub(super) fn print(payload: &[u8]) -> u64 {
+pub(crate) fn print(payload: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(payload);
     hasher.finish()
@@ -101,23 +99,22 @@ struct Place {
 }
 
 /// All that stands while a run lasts. When it is dropped, nodes end first, then what they told and the network.
-pub(super) struct Stage {
+pub(crate) struct Stage {
     places: Vec<Place>,
-    pub(super) groups: Groups,
-    pub(super) clock: Clock,
-    pub(super) delivered: Arc<AtomicU64>,
-    pub(super) lan: BridgeLan,
+    pub(crate) groups: Groups,
+    pub(crate) clock: Clock,
+    pub(crate) delivered: Arc<AtomicU64>,
+    pub(crate) lan: BridgeLan,
 }
 
 impl Stage {
     /// Builds the network and starts the nodes; each has joined its groups.
-    pub(super) fn build(setting: &Setting, interrupt: &Interrupt) -> anyhow::Result<Self> {
+    pub(crate) fn build(setting: &Setting, watcher: Watcher<'_>) -> anyhow::Result<Self> {
         let groups = Groups::of(setting);
         let nodes = groups.grouping.len();
         let hosts = u8::try_from(nodes).unwrap_or(u8::MAX);
         let mtu = (setting.node().datagram_max + HEADERS).max(1_500) as u32;
-        let lan = BridgeLan::build(&BridgeLanConfig { hosts, mtu, ..BridgeLanConfig::default() });
-        let lan = lan.map_err(unbuilt)?;
+        let lan = BridgeLan::build(&BridgeLanConfig { hosts, mtu, ..BridgeLanConfig::default() })?;
         let mut stage = Self {
             places: Vec::new(),
             groups,
@@ -126,7 +123,7 @@ impl Stage {
             lan,
         };
         for at in 0..nodes {
-            interrupt.check()?;
+            watcher(Step::Still)?;
             stage.start(setting, at).with_context(|| format!("starting node {at}"))?;
         }
         Ok(stage)
@@ -162,10 +159,10 @@ impl Stage {
     }
 
     /// Waits until every node knows all members of all groups.
-    pub(super) fn meet(&self, interrupt: &Interrupt) -> anyhow::Result<()> {
+    pub(crate) fn meet(&self, watcher: Watcher<'_>) -> anyhow::Result<()> {
         let deadline_us = self.clock.now_us() + PATIENCE_US;
         while let Some((at, group)) = self.stranger() {
-            interrupt.check()?;
+            watcher(Step::Still)?;
             if self.clock.now_us() > deadline_us {
                 let others = self.groups.members(group).iter().filter(|&&member| member != at).count();
                 let name = self.groups.name(group);
@@ -182,7 +179,7 @@ impl Stage {
     }
 
     /// A node, and a group of whose members it does not know all.
-    pub(super) fn stranger(&self) -> Option<(usize, GroupId)> {
+    pub(crate) fn stranger(&self) -> Option<(usize, GroupId)> {
         let nodes = self.places.iter().enumerate();
         nodes.flat_map(|(at, place)| self.groups.names.iter().map(move |name| (at, place, name))).find_map(
             |(at, place, (&group, name))| {
@@ -193,25 +190,25 @@ impl Stage {
         )
     }
 
-    pub(super) fn node(&self, at: usize) -> &Node {
+    pub(crate) fn node(&self, at: usize) -> &Node {
         &self.places[at].node
     }
 
-    pub(super) fn nodes(&self) -> impl Iterator<Item = &Node> {
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = &Node> {
         self.places.iter().map(|place| &place.node)
     }
 
-    pub(super) fn tap(&self, at: usize) -> &Tap {
+    pub(crate) fn tap(&self, at: usize) -> &Tap {
         &self.places[at].tap
     }
 
     /// Who is which node.
-    pub(super) fn ids(&self) -> HashMap<NodeId, usize> {
+    pub(crate) fn ids(&self) -> HashMap<NodeId, usize> {
         self.nodes().enumerate().map(|(at, node)| (node.id(), at)).collect()
     }
 
     /// Ends the subscriptions; what each node delivered.
-    pub(super) fn end(&mut self) -> anyhow::Result<Vec<Vec<Told>>> {
+    pub(crate) fn end(&mut self) -> anyhow::Result<Vec<Vec<Told>>> {
         let mut all = Vec::new();
         for (at, place) in self.places.iter_mut().enumerate() {
             place.subscription.take().iter().for_each(|subscription| subscription.leave());
@@ -246,17 +243,6 @@ fn take(subscription: &Subscription, clock: Clock, delivered: &AtomicU64) -> Vec
     }
     all
 }
-
-fn unbuilt(error: LabError) -> anyhow::Error {
-    if !error.is_permission() {
-        return error.into();
-    }
-    let built = Err::<(), _>(error).context("--real builds network namespaces and may not");
-    built.advise(REMEDY).expect_err("it is an error")
-}
-
-/// What to do without privilege.
-pub(super) const REMEDY: &str = "run it as root, or allow user namespaces, or leave --real out";
 
 #[cfg(test)]
 mod tests {
