@@ -88,7 +88,7 @@ fn layered_job(
 ) -> Job {
     let setup = format!("layered ({r}; {interleaves:?}) {} packets {loss}", packets(scale));
     let run = move |seed| Ok(read(&layered(r, interleaves, packets(scale), &loss, seed)?));
-    Job { setup, run: Box::new(run) }
+    Job::simulated(setup, run)
 }
 
 const R: u8 = 7;
@@ -120,11 +120,11 @@ fn probabilities(scale: Scale) -> Plan {
             Ok(vec![sample(3, report.recovered_share())])
         };
         [
-            Job { setup: format!("closed forms ({R},{C}) {p}"), run: Box::new(closed) },
+            Job::simulated(format!("closed forms ({R},{C}) {p}"), closed),
             layered_job(R, &[1, 11], scale, LossModel::Uniform(p), move |report| {
                 vec![sample(2, report.recovered_share())]
             }),
-            Job { setup, run: Box::new(simulated) },
+            Job::simulated(setup, simulated),
         ]
     });
     Plan { panels, jobs: jobs.collect() }

@@ -2,7 +2,10 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::path::Path;
 
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::outcome::{Claim, Panel};
@@ -25,7 +28,7 @@ impl Scale {
         }
     }
 
-    /// The seeds of each point: as many runs as in the papers (Ricochet §5).
+    /// The seeds of each point of a simulated figure: as many runs as in the papers (Ricochet §5).
     #[must_use]
     pub fn seeds(self) -> Range<u64> {
         1..6
@@ -33,7 +36,7 @@ impl Scale {
 }
 
 /// One measured value: where it belongs, and what it is.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// Which panel, from 0.
     pub panel: usize,
@@ -45,20 +48,118 @@ pub struct Sample {
     pub y: f64,
 }
 
+/// Why there is no figure.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The user wants to stop.
+    #[error("stopped")]
+    Stopped,
+    /// This machine, or this user, cannot run it: why, and what would help.
+    #[error("{0}")]
+    Unable(String),
+    /// It was tried, and something broke.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl From<String> for RunError {
+    fn from(reason: String) -> Self {
+        Self::Failed(reason)
+    }
+}
+
 /// What one seed of a job came to, or why it cannot be run.
-pub type Samples = Result<Vec<Sample>, String>;
+pub type Samples = Result<Vec<Sample>, RunError>;
+
+/// How samples are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Made {
+    /// In virtual time: the same code and seed give the same samples, on every machine.
+    Simulated,
+    /// By the real kernel, through namespaces.
+    Real,
+}
+
+impl fmt::Display for Made {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Simulated => "sim",
+            Self::Real => "real",
+        })
+    }
+}
+
+/// What a run on the real kernel is given.
+#[derive(Clone, Copy)]
+pub struct Lab<'a> {
+    /// The `undrop` program: gateways are processes of it.
+    pub program: &'a Path,
+    /// Whether the user wants to stop; to be looked at ten times a second.
+    pub is_stopped: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl Lab<'_> {
+    /// [`RunError::Stopped`] when the user wants to stop.
+    ///
+    /// # Errors
+    /// That one.
+    pub fn go_on(&self) -> Result<(), RunError> {
+        if (self.is_stopped)() { Err(RunError::Stopped) } else { Ok(()) }
+    }
+}
+
+type Simulation = Box<dyn Fn(u64) -> Samples + Send + Sync>;
+type Experiment = Box<dyn Fn(u64, &Lab<'_>) -> Samples + Send + Sync>;
+
+pub(crate) enum Run {
+    Simulated(Simulation),
+    Real(Experiment),
+}
 
 /// One set-up, to be run with each seed.
 pub struct Job {
     /// All that decides its samples but the seed, in words; part of the figure's fingerprint.
     pub setup: String,
-    /// Runs it with a seed.
-    pub run: Box<dyn Fn(u64) -> Samples + Send + Sync>,
+    /// How many seeds, from 1 on; none: as many as the scale says.
+    runs: Option<u64>,
+    pub(crate) run: Run,
+}
+
+impl Job {
+    /// A simulation: `run` makes the samples of a seed.
+    pub fn simulated(setup: impl Into<String>, run: impl Fn(u64) -> Samples + Send + Sync + 'static) -> Self {
+        Self { setup: setup.into(), runs: None, run: Run::Simulated(Box::new(run)) }
+    }
+
+    /// A measurement, made so many times and never beside another job: `run` makes the samples of a seed.
+    pub fn real(
+        setup: impl Into<String>,
+        runs: u64,
+        run: impl Fn(u64, &Lab<'_>) -> Samples + Send + Sync + 'static,
+    ) -> Self {
+        Self { setup: setup.into(), runs: Some(runs), run: Run::Real(Box::new(run)) }
+    }
+
+    /// The seeds it is run with.
+    #[must_use]
+    pub fn seeds(&self, scale: Scale) -> Range<u64> {
+        self.runs.map_or_else(|| scale.seeds(), |runs| 1..runs + 1)
+    }
+
+    /// How its samples are made.
+    #[must_use]
+    pub fn made(&self) -> Made {
+        match self.run {
+            Run::Simulated(_) => Made::Simulated,
+            Run::Real(_) => Made::Real,
+        }
+    }
 }
 
 impl fmt::Debug for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Job").field("setup", &self.setup).finish_non_exhaustive()
+        f.debug_struct("Job").field("setup", &self.setup).field("runs", &self.runs).finish_non_exhaustive()
     }
 }
 
@@ -161,6 +262,15 @@ impl Figure {
             scale.seeds()
         );
         format!("{:016x}", xxh3_64(text.as_bytes()))
+    }
+
+    /// How it is made: simulated, real, or both.
+    #[must_use]
+    pub fn made(&self, scale: Scale) -> Vec<Made> {
+        let mut made: Vec<Made> = (self.plan)(scale).jobs.iter().map(Job::made).collect();
+        made.sort_unstable();
+        made.dedup();
+        made
     }
 
     pub(crate) fn claim(&self, panels: &[Panel]) -> Claim {

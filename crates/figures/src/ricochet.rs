@@ -52,7 +52,7 @@ fn job(setting: Setting, read: impl Fn(&Figures) -> Vec<Sample> + Send + Sync + 
         let figures = setting.run(&mut |_| {}).map_err(|error| error.to_string())?;
         Ok(read(&figures))
     };
-    Job { setup, run: Box::new(run) }
+    Job::simulated(setup, run)
 }
 
 /// Recovery in panel 0 and mean latency in panel 1, where most figures have them.

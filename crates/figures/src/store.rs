@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use crate::kept::Kept;
 use crate::outcome::Outcome;
 use crate::picture::{PictureError, picture};
 use crate::plan::{Figure, Scale};
@@ -30,7 +31,13 @@ pub enum StoreError {
     Picture(#[from] PictureError),
 }
 
-/// Where outcomes are kept: a JSON file and a picture for each figure.
+impl StoreError {
+    pub(crate) fn io(path: &Path, error: io::Error) -> Self {
+        Self::Io { path: path.to_owned(), error }
+    }
+}
+
+/// Where outcomes are kept: a JSON file and a picture for each figure, and the runs of one that was stopped midway.
 #[derive(Clone, Debug)]
 pub struct Store {
     folder: PathBuf,
@@ -56,6 +63,29 @@ impl Store {
         same.then(|| Outcome { claim: figure.claim(&outcome.panels), ..outcome })
     }
 
+    /// The runs of a figure that is not whole: those that are there, and a place for more.
+    #[must_use]
+    pub fn kept(&self, figure: &Figure, scale: Scale) -> Kept {
+        Kept::open(self.runs_path(figure, scale), figure.fingerprint(scale))
+    }
+
+    /// Forgets the runs of a figure that is not whole.
+    ///
+    /// # Errors
+    /// If there is a file of them that cannot be removed.
+    pub fn forget(&self, figure: &Figure, scale: Scale) -> Result<(), StoreError> {
+        let path = self.runs_path(figure, scale);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StoreError::io(&path, error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Of either scale one: a quick look does not cost what a full run has done.
+    fn runs_path(&self, figure: &Figure, scale: Scale) -> PathBuf {
+        self.path(&figure.slug(), scale.pick("quick.runs.jsonl", "runs.jsonl"))
+    }
+
     /// Keeps an outcome and draws it.
     ///
     /// # Errors
@@ -67,11 +97,11 @@ impl Store {
         // Last, and by its name only when whole: a run that is stopped leaves no half of it.
         let (part, whole) = (self.path(&figure.slug(), "part"), self.path(&figure.slug(), "json"));
         self.write(&part, &json)?;
-        fs::rename(&part, &whole).map_err(|error| StoreError::Io { path: whole, error })
+        fs::rename(&part, &whole).map_err(|error| StoreError::io(&whole, error))
     }
 
     fn write(&self, path: &Path, text: &str) -> Result<(), StoreError> {
         let written = fs::create_dir_all(&self.folder).and_then(|()| fs::write(path, text));
-        written.map_err(|error| StoreError::Io { path: path.to_owned(), error })
+        written.map_err(|error| StoreError::io(path, error))
     }
 }

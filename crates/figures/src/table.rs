@@ -3,15 +3,16 @@
 use std::fmt::Write as _;
 
 use crate::outcome::Outcome;
-use crate::plan::Figure;
+use crate::plan::{Figure, Made, Scale};
 
 const HEAD: &str = "\
 # The papers' figures, run again
 
 Written by `undrop figures --out docs/figures`; do not edit. A figure's data is the JSON file of its name, beside its
-picture. All runs are in virtual time: the same code and seeds give the same figures on every machine. Each point is the
-median of several seeds; bars go from the least to the most. A claim *holds* if ours has its shape: who wins, which way
-it slopes.
+picture. *sim*: in virtual time, the same on every machine for the same code and seeds. *real*: measured on the kernel's TCP
+and UDP through network namespaces and an emulated link on one machine, on which nothing else ran; it varies from run to
+run. Each point is the median of several seeds; bars go from the least to the most. A claim *holds* if ours has its shape:
+who wins, which way it slopes.
 
 ";
 
@@ -22,15 +23,16 @@ pub fn table(outcomes: &[(&Figure, Outcome)], folder: &str) -> String {
     if outcomes.iter().any(|(_, outcome)| outcome.quick) {
         text += "**Rows marked *quick* are of quick runs** (`--quick`): fewer points, shorter, small packets.\n\n";
     }
-    text += "| figure | what | the source's claim | ours | holds | why they differ |\n|---|---|---|---|---|---|\n";
+    text += "| figure | made | what | the source's claim | ours | holds | why they differ |\n|---|---|---|---|---|---|---|\n";
     for (figure, outcome) in outcomes {
         let slug = figure.slug();
         let claim = &outcome.claim;
         let _ = writeln!(
             text,
-            "| [{id}]({folder}/{slug}.svg){quick} | {title} | {theirs} | {ours} | {holds} | {why} |",
+            "| [{id}]({folder}/{slug}.svg){quick} | {made} | {title} | {theirs} | {ours} | {holds} | {why} |",
             id = outcome.id,
             quick = if outcome.quick { " *quick*" } else { "" },
+            made = made(figure, outcome),
             title = outcome.title,
             theirs = claim.theirs,
             ours = claim.ours,
@@ -52,4 +54,9 @@ pub fn table(outcomes: &[(&Figure, Outcome)], folder: &str) -> String {
         );
     }
     text
+}
+
+fn made(figure: &Figure, outcome: &Outcome) -> String {
+    let scale = if outcome.quick { Scale::Quick } else { Scale::Full };
+    figure.made(scale).iter().map(Made::to_string).collect::<Vec<_>>().join(", ")
 }

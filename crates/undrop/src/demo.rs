@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use netlab::{LossModel, privilege, units};
-use undrop::lab::CodeArgs;
+use undrop::code::CodeArgs;
 
 use self::acts::{Act, Plan};
 use self::outcome::{Outcome, Setup, Verdict};

@@ -1,14 +1,19 @@
 //! `undrop figures`: the papers' figures, run again.
 
-use std::io::{self, IsTerminal as _, Write as _};
+#[allow(clippy::disallowed_methods, reason = "tells people how long it still takes")]
+mod bar;
+
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Mutex;
-use std::{fs, thread};
+use std::thread;
 
-use ::figures::{Figure, Outcome, Scale, Store};
-use anyhow::{Context as _, anyhow, bail};
+use ::figures::{Figure, Kept, Made, Outcome, RunError, Runner, Scale, Store};
+use anyhow::{Context as _, bail};
+use netlab::privilege;
 
+use self::bar::Bar;
+use crate::interrupt::{EXIT_INTERRUPTED, Interrupt};
 use crate::output;
 
 const EXAMPLES: &str = "\
@@ -17,12 +22,16 @@ Examples:
   undrop figures --only 4.10 --only 4.14       two of them, as large as in the papers
   undrop figures --list                        which there are
 
-Exit code 1 if a figure is not as its source claims: who wins, which way it slopes.";
+Exit code 1 if a figure failed, or is not as its source claims: who wins, which way it slopes.";
 
 /// Run the papers' figures again, and hold them against what the papers claim.
 ///
-/// In virtual time, so that figures are the same on every machine. A figure that the folder holds already is not run
-/// again if its set-up is still the same: a run that was stopped goes on where it was.
+/// Simulated figures (sim) are the same on every machine, and use all its processors. Real ones are measured on TCP and UDP of
+/// this kernel, in network namespaces, one run after the other: leave the machine alone meanwhile. They need root or a user
+/// namespace; without, they are skipped.
+///
+/// A figure that the folder holds already is not run again if its set-up is still the same, and one that was stopped midway
+/// goes on where it was: the same command again is enough.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -35,7 +44,7 @@ pub(crate) struct Args {
     /// Where to write data (JSON) and pictures (SVG); the page that compares them goes beside it, as DIR.md
     #[arg(long, value_name = "DIR", default_value = "figures")]
     out: PathBuf,
-    /// Run also what the folder holds already
+    /// Run also what the folder holds already, from its beginning
     #[arg(long)]
     again: bool,
     /// Name the figures and end
@@ -44,32 +53,109 @@ pub(crate) struct Args {
 }
 
 /// Runs what was asked for.
+///
+/// To be called while the process has one thread: without root it enters a user namespace.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let all = ::figures::all();
+    let scale = if args.quick { Scale::Quick } else { Scale::Full };
     if args.list {
         for figure in &all {
-            output::line(&format!("{:<12} {} ({})", figure.id, figure.title, figure.source))?;
+            let (made, id) = (made_text(&figure.made(scale)), figure.id);
+            output::line(&format!("{id:<12} {made:<9} {} ({})", figure.title, figure.source))?;
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let scale = if args.quick { Scale::Quick } else { Scale::Full };
-    let store = Store::new(&args.out);
+    let chosen = chosen(&all, &args.only)?;
+    let needs_kernel = chosen.iter().any(|figure| figure.made(scale).contains(&Made::Real));
+    let program = if needs_kernel { privileged_program() } else { Err(String::new()) };
+    let work = Work {
+        scale,
+        again: args.again,
+        store: Store::new(&args.out),
+        program,
+        interrupt: Interrupt::listen().context("listening for Ctrl-C")?,
+    };
     let mut all_hold = true;
-    for figure in chosen(&all, &args.only)? {
-        let kept = if args.again { None } else { store.load(figure, scale) };
-        let outcome = match kept {
-            Some(outcome) => outcome,
-            None => run_one(figure, scale)?,
-        };
-        // Also what was kept: its claim may be told in other words by now.
-        store.save(figure, &outcome)?;
-        output::line(&line(&outcome))?;
-        all_hold &= outcome.claim.holds;
+    for (at, figure) in chosen.iter().enumerate() {
+        let bar = Bar::new(figure.id, at + 1, chosen.len());
+        let came = work.outcome(figure, &bar)?;
+        bar.clear();
+        match came {
+            Err(RunError::Stopped) => {
+                let how = if args.again { "without --again this figure" } else { "the same command" };
+                eprintln!("stopped; {how} goes on from here");
+                return Ok(ExitCode::from(EXIT_INTERRUPTED));
+            }
+            Err(RunError::Unable(why)) => output::line(&format!("{:<12} SKIPPED: {why}", figure.id))?,
+            Err(error) => {
+                output::line(&format!("{:<12} BROKE: {error}", figure.id))?;
+                all_hold = false;
+            }
+            Ok(outcome) => {
+                output::line(&line(&outcome))?;
+                all_hold &= outcome.claim.holds;
+            }
+        }
+        // The page is of all figures that the folder holds, whichever were run now.
+        let held = all.iter().filter_map(|figure| Some((figure, work.store.load(figure, scale)?)));
+        write_page(&args.out, &held.collect::<Vec<_>>())?;
     }
-    // The page is of all figures that the folder holds, whichever were run now.
-    let kept = all.iter().filter_map(|figure| Some((figure, store.load(figure, scale)?)));
-    write_page(&args.out, &kept.collect::<Vec<_>>())?;
     Ok(if all_hold { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// This program, whose processes are gateways, if it may build networks; or why not, and what would help.
+fn privileged_program() -> Result<PathBuf, String> {
+    privilege::enter_user_namespace().and_then(|_| privilege::check()).map_err(|error| {
+        format!(
+            "it builds network namespaces, and may not: {error}; run it as root, or allow user namespaces"
+        )
+    })?;
+    std::env::current_exe().map_err(|error| format!("expected to find this program, saw: {error}"))
+}
+
+/// What all figures of one command share.
+struct Work {
+    scale: Scale,
+    again: bool,
+    store: Store,
+    program: Result<PathBuf, String>,
+    interrupt: Interrupt,
+}
+
+impl Work {
+    /// From the folder, or run; what has come of it is in the folder.
+    fn outcome(&self, figure: &Figure, bar: &Bar) -> anyhow::Result<Result<Outcome, RunError>> {
+        if self.interrupt.is_asked() {
+            return Ok(Err(RunError::Stopped));
+        }
+        if self.again {
+            self.store.forget(figure, self.scale)?;
+        }
+        let kept = self.store.kept(figure, self.scale);
+        // Runs that are kept are those of a run that was stopped, and younger than any outcome.
+        let known = if self.again || kept.count() > 0 { None } else { self.store.load(figure, self.scale) };
+        let came = known.map_or_else(|| self.run(figure, &kept, bar), Ok);
+        if let Ok(outcome) = &came {
+            // Also what was known: its claim may be told in other words by now.
+            self.store.save(figure, outcome)?;
+            self.store.forget(figure, self.scale)?;
+        }
+        Ok(came)
+    }
+
+    fn run(&self, figure: &Figure, kept: &Kept, bar: &Bar) -> Result<Outcome, RunError> {
+        let runner = Runner {
+            threads: thread::available_parallelism().map_or(1, usize::from),
+            program: self.program.as_deref().map_err(Clone::clone),
+            is_stopped: &|| self.interrupt.is_asked(),
+            tell: &|done, of| bar.show(done, of),
+        };
+        runner.run(figure, self.scale, Some(kept))
+    }
+}
+
+fn made_text(made: &[Made]) -> String {
+    made.iter().map(Made::to_string).collect::<Vec<_>>().join(", ")
 }
 
 fn chosen<'a>(all: &'a [Figure], only: &[String]) -> anyhow::Result<Vec<&'a Figure>> {
@@ -79,14 +165,6 @@ fn chosen<'a>(all: &'a [Figure], only: &[String]) -> anyhow::Result<Vec<&'a Figu
     }
     let wanted = |figure: &&Figure| only.is_empty() || only.iter().any(|id| id == figure.id);
     Ok(all.iter().filter(wanted).collect())
-}
-
-fn run_one(figure: &Figure, scale: Scale) -> anyhow::Result<Outcome> {
-    let threads = thread::available_parallelism().map_or(1, usize::from);
-    let bar = Bar::new(figure.id);
-    let outcome = ::figures::run(figure, scale, threads, &|done, of| bar.show(done, of));
-    bar.clear();
-    outcome.map_err(|error| anyhow!("figure {}: {error}", figure.id))
 }
 
 fn line(outcome: &Outcome) -> String {
@@ -99,39 +177,6 @@ fn write_page(folder: &Path, outcomes: &[(&Figure, Outcome)]) -> anyhow::Result<
     let name = folder.file_name().map_or_else(|| ".".into(), |name| name.to_string_lossy());
     let page = folder.with_extension("md");
     fs::write(&page, ::figures::table(outcomes, &name)).with_context(|| format!("writing {}", page.display()))
-}
-
-/// One line on stderr: on a terminal it is written anew, elsewhere nothing is said before the figure is done.
-struct Bar {
-    id: &'static str,
-    is_terminal: bool,
-    most: Mutex<usize>,
-}
-
-const BAR_WIDTH: usize = 30;
-
-impl Bar {
-    fn new(id: &'static str) -> Self {
-        Self { id, is_terminal: io::stderr().is_terminal(), most: Mutex::new(0) }
-    }
-
-    fn show(&self, done: usize, of: usize) {
-        let Ok(mut most) = self.most.lock() else { return };
-        if !self.is_terminal || done <= *most {
-            return;
-        }
-        *most = done;
-        let full = BAR_WIDTH * done / of.max(1);
-        let bar = format!("{}{}", "#".repeat(full), "-".repeat(BAR_WIDTH - full));
-        // Progress that nobody can see is no failure.
-        let _ = write!(io::stderr(), "\r{:<12} [{bar}] {done}/{of} runs\x1b[K", self.id);
-    }
-
-    fn clear(&self) {
-        if self.is_terminal {
-            eprint!("\r\x1b[K");
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,3 @@
-//! What the `undrop` command shares with its tests and benchmarks.
+//! What the `undrop` command shares with its benchmarks.
 
-#[allow(clippy::disallowed_methods, reason = "waits for processes of the real world")]
-pub mod lab;
+pub mod code;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use std::{fs, iter};
 
 use maelstrom::config::Schedule;
+use maelstrom_lab::{End, GatewayPair, Setting};
 use netlab::emulator::{Direction, EmulatorConfig};
 use netlab::link::LinkConfig;
 use netlab::topology::{TwoSites, TwoSitesConfig};
@@ -16,7 +17,6 @@ use netlab::traffic::{
 };
 use netlab::{LossModel, privilege};
 use nix::sys::signal::Signal;
-use undrop::lab::{End, GatewayPair, Setting};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_undrop");
 

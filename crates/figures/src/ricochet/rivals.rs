@@ -114,7 +114,7 @@ fn rival_job(
     let setting = setting.clone();
     let setup = format!("{rival:?} {setting:?} {after_us} {SESSION_SHARE} {GOSSIP_US} {FEC:?}");
     let run = move |seed| Ok(read(&run_rival(rival, &world(&Setting { seed, ..setting.clone() }, after_us))));
-    Job { setup, run: Box::new(run) }
+    Job::simulated(setup, run)
 }
 
 /// Waits in milliseconds.

@@ -5,22 +5,13 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use maelstrom::status::Status;
+use maelstrom_lab::{End, GatewayPair, Setting};
+pub(crate) use maelstrom_lab::{between, sites};
 use netlab::LossModel;
 use netlab::emulator::EmulatorConfig;
 use netlab::link::LinkConfig;
 use netlab::topology::{TwoSites, TwoSitesConfig};
-use netlab::traffic::{Between, TcpReport, TcpTransfer, tcp_transfer, unwatched};
-use undrop::lab::{End, GatewayPair, Setting};
-
-/// Two sites on a link of `rate_bps` (none: as fast as it goes) and `delay_us` one way that loses by `loss`.
-pub(crate) fn sites(
-    rate_bps: Option<u64>,
-    delay_us: u64,
-    loss: &LossModel,
-    seed: u64,
-) -> anyhow::Result<TwoSites> {
-    sites_with(rate_bps, delay_us, loss, seed, true)
-}
+use netlab::traffic::{TcpReport, TcpTransfer, tcp_transfer, unwatched};
 
 /// As [`sites`]; with `offload` the emulator exchanges super-packets with the kernel, without it packet by packet.
 pub(crate) fn sites_with(
@@ -33,11 +24,6 @@ pub(crate) fn sites_with(
     let link = LinkConfig { rate_bps, delay_us, loss: loss.clone(), seed, ..LinkConfig::default() };
     let emulator = EmulatorConfig { offload, ..EmulatorConfig::symmetric(link) };
     Ok(TwoSites::build(&TwoSitesConfig::default(), &emulator)?)
-}
-
-/// From site A's first host to site B's.
-pub(crate) fn between(sites: &TwoSites) -> Between<'_> {
-    Between { from: &sites.a.hosts[0], to: &sites.b.hosts[0], address: sites.b.host_v4(0) }
 }
 
 /// Gateways at both ends.

@@ -5,9 +5,9 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
+use maelstrom_lab::Setting;
 use netlab::LossModel;
 use netlab::traffic::TcpTransfer;
-use undrop::lab::Setting;
 
 use crate::rig;
 

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
+use maelstrom_lab::{GatewayPair, Setting};
 use netlab::LossModel;
 use netlab::topology::TwoSites;
 use netlab::traffic::{Direction, Pace, TcpTransfer, UdpStream, udp_stream, unwatched};
-use undrop::lab::{GatewayPair, Setting};
 
 use crate::rig;
 

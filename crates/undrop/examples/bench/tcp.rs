@@ -4,9 +4,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
+use maelstrom_lab::Setting;
 use netlab::LossModel;
 use netlab::traffic::TcpTransfer;
-use undrop::lab::{CodeArgs, Setting};
+use undrop::code::CodeArgs;
 
 use crate::rig;
 

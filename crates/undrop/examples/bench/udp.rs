@@ -7,10 +7,11 @@ use clap::Args;
 use fec::simulate::{Simulation, simulate};
 use fec::{Code, LayeredConfig, ReedSolomonConfig, Sending};
 use maelstrom::config::Schedule;
+use maelstrom_lab::Setting;
 use netlab::LossModel;
 use netlab::emulator::Direction;
 use netlab::traffic::{Pace, UdpReport, UdpStream, udp_stream, unwatched};
-use undrop::lab::{Scheme, Setting};
+use undrop::code::Scheme;
 
 use crate::rig;
 

@@ -7,13 +7,13 @@ use std::{env, fs, process, thread};
 
 use anyhow::{Context as _, bail};
 use maelstrom::status::PeerStatus;
+use maelstrom_lab::{End, GatewayPair, Setting, between};
 use netlab::drop_log::{DropRecord, read_drop_log};
 use netlab::emulator::{Direction, Emulator, EmulatorConfig};
 use netlab::link::Fate;
 use netlab::topology::{TwoSites, TwoSitesConfig};
-use netlab::traffic::{Between, MessageStream, Progress, TcpTransfer, message_stream, tcp_transfer};
+use netlab::traffic::{MessageStream, Progress, TcpTransfer, message_stream, tcp_transfer};
 use netlab::{LinkConfig, LossModel};
-use undrop::lab::{End, GatewayPair, Setting};
 
 use super::outcome::{ActOutcome, Bulk, Gateways, LinkLosses, Messages};
 use super::progress::Display;
@@ -127,10 +127,6 @@ fn build(act: Act, plan: &Plan, drop_log: &Scratch) -> anyhow::Result<TwoSites> 
 
 fn start_gateways(sites: &TwoSites, plan: &Plan) -> anyhow::Result<GatewayPair> {
     GatewayPair::start(&plan.program, &End::of(sites), &plan.gateways).context("starting the gateways")
-}
-
-fn between(sites: &TwoSites) -> Between<'_> {
-    Between { from: &sites.a.hosts[0], to: &sites.b.hosts[0], address: sites.b.host_v4(0) }
 }
 
 /// Shows the progress, and breaks off when the user wants it.

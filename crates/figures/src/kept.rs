@@ -1,0 +1,153 @@
+//! The finished runs of a figure that is not whole yet, in a file: a run that is stopped goes on where it was.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use serde::{Deserialize, Serialize};
+
+use crate::plan::Sample;
+use crate::store::StoreError;
+
+/// The first line: runs of another set-up are of no use.
+#[derive(Serialize, Deserialize)]
+struct Head {
+    fingerprint: String,
+}
+
+/// Each other line.
+#[derive(Serialize, Deserialize)]
+struct Line {
+    job: usize,
+    seed: u64,
+    samples: Vec<Sample>,
+}
+
+type Runs = HashMap<(usize, u64), Vec<Sample>>;
+
+/// Finished runs, by job and seed.
+#[derive(Debug)]
+pub struct Kept {
+    path: PathBuf,
+    fingerprint: String,
+    runs: Runs,
+    /// Made when there is something to keep.
+    file: Mutex<Option<File>>,
+}
+
+impl Kept {
+    /// Those of the file that are of this set-up; from now on more of them go there.
+    ///
+    /// A line that is not whole, because its writer was killed, is forgotten.
+    pub(crate) fn open(path: PathBuf, fingerprint: String) -> Self {
+        let runs = read(&path, &fingerprint);
+        Self { path, fingerprint, runs, file: Mutex::new(None) }
+    }
+
+    /// How many there were when it was opened.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.runs.len()
+    }
+
+    pub(crate) fn find(&self, job: usize, seed: u64) -> Option<Vec<Sample>> {
+        self.runs.get(&(job, seed)).cloned()
+    }
+
+    pub(crate) fn keep(&self, job: usize, seed: u64, samples: &[Sample]) -> Result<(), StoreError> {
+        let line = line(&Line { job, seed, samples: samples.to_vec() })?;
+        let mut file = self.file.lock().expect("nothing panics with the lock held");
+        let mut write = || {
+            if file.is_none() {
+                *file = Some(write_anew(&self.path, &self.fingerprint, &self.runs)?);
+            }
+            let file = file.as_mut().expect("it was just made");
+            // A single write: who is killed leaves all of it or, at worst, a last line that is not read.
+            file.write_all(line.as_bytes())
+        };
+        write().map_err(|error| StoreError::io(&self.path, error))
+    }
+}
+
+/// Nothing that is kept, as of a file that is not there.
+fn read(path: &Path, fingerprint: &str) -> Runs {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let mut lines = text.lines();
+    let head = lines.next().and_then(|line| serde_json::from_str::<Head>(line).ok());
+    if head.is_none_or(|head| head.fingerprint != fingerprint) {
+        return HashMap::new();
+    }
+    let runs = lines.filter_map(|line| serde_json::from_str::<Line>(line).ok());
+    runs.map(|line| ((line.job, line.seed), line.samples)).collect()
+}
+
+fn write_anew(path: &Path, fingerprint: &str, runs: &HashMap<(usize, u64), Vec<Sample>>) -> io::Result<File> {
+    let mut text = line(&Head { fingerprint: fingerprint.to_owned() })?;
+    for (&(job, seed), samples) in runs {
+        text += &line(&Line { job, seed, samples: samples.clone() })?;
+    }
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    let part = path.with_extension("part");
+    fs::write(&part, text)?;
+    fs::rename(&part, path)?;
+    File::options().append(true).open(path)
+}
+
+fn line(value: &impl Serialize) -> serde_json::Result<String> {
+    Ok(serde_json::to_string(value)? + "\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            Self(std::env::temp_dir().join(format!("undrop-kept-{}-{name}.jsonl", std::process::id())))
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_file(&self.0);
+        }
+    }
+
+    fn samples(y: f64) -> Vec<Sample> {
+        vec![Sample { panel: 1, series: 2, x: 0.1 + 0.2, y }]
+    }
+
+    #[test]
+    fn runs_come_back_to_the_last_bit_and_those_of_another_set_up_do_not() {
+        let file = Scratch::new("bits");
+        let kept = Kept::open(file.0.clone(), "a".to_owned());
+        assert_eq!(kept.count(), 0);
+        kept.keep(3, 1, &samples(1.0 / 3.0)).unwrap();
+        kept.keep(3, 2, &samples(1e-300)).unwrap();
+        let again = Kept::open(file.0.clone(), "a".to_owned());
+        assert_eq!(again.find(3, 1).unwrap(), samples(1.0 / 3.0));
+        assert_eq!(again.find(3, 2).unwrap(), samples(1e-300));
+        assert_eq!((again.find(3, 3), again.find(2, 1)), (None, None));
+        assert_eq!(Kept::open(file.0.clone(), "b".to_owned()).count(), 0);
+    }
+
+    #[test]
+    fn a_line_that_was_cut_is_run_again_and_harms_no_other() {
+        let file = Scratch::new("cut");
+        let kept = Kept::open(file.0.clone(), "a".to_owned());
+        kept.keep(0, 1, &samples(1.0)).unwrap();
+        kept.keep(0, 2, &samples(2.0)).unwrap();
+        let text = fs::read_to_string(&file.0).unwrap();
+        fs::write(&file.0, &text[..text.len() - 9]).unwrap();
+        let again = Kept::open(file.0.clone(), "a".to_owned());
+        assert_eq!((again.count(), again.find(0, 2)), (1, None));
+        again.keep(0, 2, &samples(2.0)).unwrap();
+        assert_eq!(Kept::open(file.0.clone(), "a".to_owned()).count(), 2);
+    }
+}
