@@ -1,14 +1,11 @@
-//! Time of the kernels, and of encoding and decoding per source packet.
+//! Time of the kernels, and of encoding and decoding per source packet. `encoders` has all codes and kernels.
 #![allow(missing_docs, unreachable_pub)]
 
 mod stream;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use fec::gf256::Kernel;
-use fec::{
-    Code, CodedRepair, Decoder, DecoderConfig, Encoder, Outcome, ReedSolomonConfig, RepairRate,
-    SlidingConfig, SymbolId, Term, Window,
-};
+use fec::{Decoder, DecoderConfig, Outcome, SymbolId, Term, Window};
 use std::hint::black_box;
 use stream::{Decoding, Encoding, PACKET};
 
@@ -38,37 +35,6 @@ fn encode(criterion: &mut Criterion) {
     let mut encoding = Encoding::new();
     criterion
         .bench_function("encode (8; 1,11,19), per packet of 1,300 bytes", |b| b.iter(|| encoding.step()));
-}
-
-/// The other codes, with packets of 1,500 bytes.
-fn encode_others(criterion: &mut Criterion) {
-    const PACKET: usize = 1_500;
-    let sliding = |repairs, sources, window| -> Code {
-        let rate = RepairRate::new(repairs, sources).expect("a rate");
-        SlidingConfig { rate, window, ..SlidingConfig::default() }.into()
-    };
-    let codes: [(&str, Code); 4] = [
-        ("layered (8; 1,11,19)", Code::default()),
-        ("reed-solomon (8,3)", ReedSolomonConfig::default().into()),
-        ("sliding 3/8 of 128", sliding(3, 8, 128)),
-        ("sliding 1/8 of 256", sliding(1, 8, 256)),
-    ];
-    let packets: Vec<Vec<u8>> = (0..512u32).map(|n| vec![n as u8 ^ 0x5a; PACKET]).collect();
-    let mut group = criterion.benchmark_group("encode, per packet of 1,500 bytes");
-    for (name, code) in codes {
-        let mut encoder = Encoder::new(&code.without_clock(PACKET)).expect("a good code");
-        let mut next = 0;
-        group.bench_function(name, |b| {
-            b.iter(|| {
-                next += 1;
-                let mut emit = |repair: CodedRepair<'_, usize>| {
-                    black_box(repair.payload.as_ptr());
-                };
-                encoder.push(0, next, &[&packets[next % 512]], &mut emit).expect("as long as announced");
-            });
-        });
-    }
-    group.finish();
 }
 
 fn decode(criterion: &mut Criterion) {
@@ -125,5 +91,5 @@ fn worst(criterion: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, kernels, encode, encode_others, decode, worst);
+criterion_group!(benches, kernels, encode, decode, worst);
 criterion_main!(benches);

@@ -133,6 +133,14 @@ impl Credit {
         due as u32
     }
 
+    /// After how many more source packets the repair number `count` from now leaves, if `due` are left of those that are
+    /// due with the last one. The rate must not be 0.
+    pub(crate) fn packets_until(&self, count: u64, due: u32) -> u64 {
+        let later = count.saturating_sub(u64::from(due));
+        let lacking = (later * u64::from(self.rate.sources)).saturating_sub(self.saved);
+        if later == 0 { 0 } else { lacking.div_ceil(u64::from(self.rate.repairs)) }
+    }
+
     pub(crate) fn clear(&mut self) {
         self.saved = 0;
     }
@@ -169,6 +177,23 @@ mod tests {
             let mut credit = Credit::new(rate);
             let due: u64 = (0..packets).map(|_| u64::from(credit.source())).sum();
             prop_assert_eq!(due, packets * u64::from(repairs) / u64::from(sources));
+        }
+
+        #[test]
+        fn repairs_leave_when_it_was_foretold(
+            repairs in 1..900u32, sources in 1..1_000u32, packets in 1..1_000u64, count in 1..9u64,
+        ) {
+            let Ok(rate) = RepairRate::new(repairs, sources) else { return Ok(()) };
+            let mut credit = Credit::new(rate);
+            let due = (0..packets).map(|_| credit.source()).last().unwrap();
+            for due in 0..=due {
+                let (foretold, mut left, mut after, mut credit) = (credit.packets_until(count, due), u64::from(due), 0, credit.clone());
+                while left < count {
+                    left += u64::from(credit.source());
+                    after += 1;
+                }
+                prop_assert_eq!(foretold, after);
+            }
         }
 
         #[test]

@@ -3,18 +3,27 @@
 //! A repair is a sum of the last W source packets with random coefficients of GF(256). As many repairs as packets are
 //! missing bring all of them back, whichever those are, with a probability of some 0.996: nothing has to be aligned
 //! with a block or a layer, and a single loss is mended by the very next repair.
+//!
+//! The encoder knows in advance when its next repairs leave, which packets they have, and their coefficients. So it sums
+//! them up before they are due, several together ([`Rows`]), some packets at each [`push`](SlidingEncoder::push): that
+//! costs less, and the same with every packet. A change of the rate or a deadline upsets what was planned; then a repair
+//! is summed up when it leaves.
+
+mod coefficients;
+mod rows;
+mod strings;
+
+pub use coefficients::coding_coefficients;
 
 use crate::layered::{DEADLINE_US_MAX, MEMORY_MAX, SYMBOL_MAX, SymbolTooLong};
 use crate::rate::{Credit, RepairRate};
-use crate::{TinyMt32, gf256, symbol_length};
+use crate::symbol_length;
+use rows::{Finished, Rows, TOGETHER};
+use strings::Strings;
 use thiserror::Error;
 
 /// Most packets in a window, and so in a repair.
 pub const WINDOW_MAX: u16 = 1_024;
-/// So many symbols are added to a repair in one pass.
-const BATCH: usize = 32;
-/// Symbols begin at multiples of so many bytes, where vector instructions read them fastest.
-const ALIGNMENT: usize = 64;
 /// Density threshold at which no coefficient is 0 (RFC 8681 §3.6).
 pub const DENSITY_FULL: u8 = 15;
 
@@ -97,27 +106,6 @@ impl SlidingConfig {
     }
 }
 
-/// Fills in the coefficients of the repair with this seed, for the packets of its window from the oldest on
-/// (RFC 8681 §3.6, over GF(256)).
-///
-/// The receiver of a repair calls it to learn what the sender did.
-///
-/// # Panics
-/// If `density` is above [`DENSITY_FULL`].
-pub fn coding_coefficients(seed: u16, density: u8, coefficients: &mut [u8]) {
-    assert!(density <= DENSITY_FULL, "density threshold: expected 0 to {DENSITY_FULL}, saw {density}");
-    let mut numbers = TinyMt32::new(u32::from(seed));
-    for coefficient in coefficients {
-        *coefficient = 0;
-        // With the full density no number is spent on the choice.
-        if density == DENSITY_FULL || numbers.below_16() <= density {
-            while *coefficient == 0 {
-                *coefficient = numbers.below_256();
-            }
-        }
-    }
-}
-
 /// A repair packet of a sliding window, to be sent.
 #[derive(Debug, Clone, Copy)]
 pub struct SlidingRepair<'a, N> {
@@ -163,16 +151,15 @@ pub struct SlidingEncoder<N> {
     credit: Credit,
     /// The last packets, up to twice the window, so that those of the window lie in one piece.
     names: Vec<N>,
-    /// Packet n lies at place n modulo the window: so many times `stride` behind `start`.
-    symbols: Box<[u8]>,
-    /// Where the memory is aligned.
-    start: usize,
-    /// `symbol_max`, rounded up.
-    stride: usize,
-    lengths: Box<[usize]>,
+    /// Packet n lies at place n modulo the window.
+    symbols: Strings,
     packets: u64,
-    coefficients: Box<[u8]>,
-    payload: Box<[u8]>,
+    /// The repairs that leave next.
+    leaving: Box<Rows>,
+    /// Those after them, of which the sums grow with each packet.
+    coming: Box<Rows>,
+    /// Packets there were when those were begun.
+    coming_since: u64,
     /// When the oldest packet that is in no repair came.
     bare_since_us: Option<u64>,
     /// Latest time seen.
@@ -188,8 +175,6 @@ impl<N: Copy> SlidingEncoder<N> {
         if memory > MEMORY_MAX {
             return Err(SlidingConfigError::Memory(memory));
         }
-        let stride = config.symbol_max.next_multiple_of(ALIGNMENT);
-        let symbols = vec![0; window * stride + ALIGNMENT].into_boxed_slice();
         Ok(Self {
             window,
             density: config.density,
@@ -198,13 +183,11 @@ impl<N: Copy> SlidingEncoder<N> {
             symbol_max: config.symbol_max,
             credit: Credit::new(config.rate),
             names: Vec::with_capacity(2 * window),
-            start: symbols.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT),
-            symbols,
-            stride,
-            lengths: vec![0; window].into_boxed_slice(),
+            symbols: Strings::new(window, config.symbol_max),
             packets: 0,
-            coefficients: vec![0; window].into_boxed_slice(),
-            payload: vec![0; config.symbol_max].into_boxed_slice(),
+            leaving: Box::new(Rows::new(window, config.symbol_max, config.density)),
+            coming: Box::new(Rows::new(window, config.symbol_max, config.density)),
+            coming_since: 0,
             bare_since_us: None,
             now_us: 0,
         })
@@ -220,18 +203,24 @@ impl<N: Copy> SlidingEncoder<N> {
         symbol: &[&[u8]],
         emit: &mut impl FnMut(SlidingRepair<'_, N>),
     ) -> Result<(), SymbolTooLong> {
-        let length = symbol_length(symbol, self.symbol_max)?;
+        symbol_length(symbol, self.symbol_max)?;
         self.now_us = self.now_us.max(now_us);
         self.bare_since_us.get_or_insert(self.now_us);
-        self.keep(name, symbol, length);
-        for _ in 0..self.credit.source() {
+        self.keep(name, symbol);
+        self.prepare();
+        let due = self.credit.source();
+        for left in (0..due).rev() {
             self.fire(emit);
+            self.plan(left);
         }
         Ok(())
     }
 
     /// Changes the rate from the next packet on.
     pub fn set_rate(&mut self, rate: RepairRate) {
+        if rate != self.rate() {
+            self.forget_plans();
+        }
         self.credit.set_rate(rate);
     }
 
@@ -253,16 +242,14 @@ impl<N: Copy> SlidingEncoder<N> {
     pub fn fire_due(&mut self, now_us: u64, emit: &mut impl FnMut(SlidingRepair<'_, N>)) {
         self.now_us = self.now_us.max(now_us);
         if self.next_deadline_us().is_some_and(|due_us| due_us <= self.now_us) {
-            self.credit.clear();
-            self.fire(emit);
+            self.fire_out_of_turn(emit);
         }
     }
 
     /// Emits one repair if a packet is in none.
     pub fn flush(&mut self, emit: &mut impl FnMut(SlidingRepair<'_, N>)) {
         if self.bare_since_us.is_some() {
-            self.credit.clear();
-            self.fire(emit);
+            self.fire_out_of_turn(emit);
         }
     }
 
@@ -271,6 +258,7 @@ impl<N: Copy> SlidingEncoder<N> {
         self.names.clear();
         self.packets = 0;
         self.credit.clear();
+        self.forget_plans();
         self.bare_since_us = None;
     }
 
@@ -285,62 +273,78 @@ impl<N: Copy> SlidingEncoder<N> {
     }
 
     fn bytes(window: usize, symbol_max: usize) -> usize {
-        window * symbol_max.next_multiple_of(ALIGNMENT)
-            + ALIGNMENT
-            + symbol_max
-            + window * (2 * size_of::<N>() + size_of::<usize>() + 1)
+        Strings::memory_bytes(window, symbol_max)
+            + 2 * Rows::memory_bytes(window, symbol_max)
+            + window * 2 * size_of::<N>()
     }
 
-    fn keep(&mut self, name: N, symbol: &[&[u8]], length: usize) {
+    fn keep(&mut self, name: N, symbol: &[&[u8]]) {
         if self.names.len() == 2 * self.window {
             // Once in a window: the rest of the older half goes.
             self.names.copy_within(self.window.., 0);
             self.names.truncate(self.window);
         }
         self.names.push(name);
-        let at = (self.packets % self.window as u64) as usize;
-        let mut place = &mut self.symbols[self.start + at * self.stride..][..length];
-        for piece in symbol {
-            let (head, rest) = place.split_at_mut(piece.len());
-            head.copy_from_slice(piece);
-            place = rest;
-        }
-        self.lengths[at] = length;
+        self.symbols.set((self.packets % self.window as u64) as usize, symbol);
         self.packets += 1;
     }
 
+    /// Adds to the coming repairs the share of their packets that falls to this one.
+    fn prepare(&mut self) {
+        if self.coming.left() == 0 {
+            return;
+        }
+        // In even steps from when they were begun until the first of them leaves.
+        let window = self.coming.first_window();
+        let (gone, all) = (self.packets - self.coming_since, window.end - self.coming_since);
+        let share = (window.end - window.start) * gone / all.max(1);
+        self.coming.add_before((window.start + share).min(self.packets), &self.symbols);
+    }
+
     fn fire(&mut self, emit: &mut impl FnMut(SlidingRepair<'_, N>)) {
-        let names = &self.names[self.names.len().saturating_sub(self.window)..];
-        let coefficients = &mut self.coefficients[..names.len()];
-        let mut seed = self.seed;
-        coding_coefficients(seed, self.density, coefficients);
-        // A sparse repair of a short window may be empty: it takes the next seed that gives one that is not.
-        while coefficients.iter().all(|&coefficient| coefficient == 0) {
-            seed = seed.wrapping_add(1);
-            coding_coefficients(seed, self.density, coefficients);
+        if self.leaving.left() == 0 {
+            std::mem::swap(&mut self.leaving, &mut self.coming);
+            self.coming.clear();
         }
-        let window = self.window;
-        let first = ((self.packets - names.len() as u64) % window as u64) as usize;
-        // Once round at most: no division for each packet.
-        let place = |k: usize| if first + k < window { first + k } else { first + k - window };
-        let summands =
-            || (0..names.len()).filter(|&k| coefficients[k] != 0).map(|k| (coefficients[k], place(k)));
-        let length = summands().map(|(_, at)| self.lengths[at]).max().unwrap_or(0);
-        let payload = &mut self.payload[..length];
-        payload.fill(0);
-        let mut batch: [(u8, &[u8]); BATCH] = [(0, &[]); BATCH];
-        let mut used = 0;
-        for (coefficient, at) in summands() {
-            batch[used] = (coefficient, &self.symbols[self.start + at * self.stride..][..self.lengths[at]]);
-            used += 1;
-            if used == BATCH {
-                gf256::mul_add_many(payload, &batch);
-                used = 0;
-            }
+        if self.leaving.left() == 0 {
+            // Nothing was planned.
+            self.leaving.begin(std::iter::once(self.packets), self.seed);
         }
-        gf256::mul_add_many(payload, &batch[..used]);
+        self.leaving.add_before(self.packets, &self.symbols);
+        let Finished { seed, coefficients, payload } = self.leaving.take(self.packets);
+        let names = &self.names[self.names.len() - coefficients.len()..];
         emit(SlidingRepair { seed, density: self.density, names, coefficients, payload });
         self.seed = seed.wrapping_add(1);
         self.bare_since_us = None;
+    }
+
+    /// Fires a repair now that was not due.
+    fn fire_out_of_turn(&mut self, emit: &mut impl FnMut(SlidingRepair<'_, N>)) {
+        self.credit.clear();
+        self.forget_plans();
+        self.fire(emit);
+    }
+
+    fn forget_plans(&mut self) {
+        self.leaving.clear();
+        self.coming.clear();
+    }
+
+    /// Begins the repairs after those that leave next, unless they are begun; `due` more are due with this packet.
+    fn plan(&mut self, due: u32) {
+        if self.coming.left() > 0 {
+            return;
+        }
+        let (repairs, sources) = (u64::from(self.rate().repairs()), u64::from(self.rate().sources()));
+        // From one repair only to all in some steps, so that the work is spread where the plans are new.
+        let mut count = TOGETHER.min(2 * self.leaving.count());
+        // Windows that share less than half of their packets are not worth it.
+        while (count as u64 - 1) * sources * 2 > self.window as u64 * repairs {
+            count -= 1;
+        }
+        let before = self.leaving.left() as u64;
+        let ends = (1..=count as u64).map(|k| self.packets + self.credit.packets_until(before + k, due));
+        self.coming.begin(ends, self.leaving.next_seed().unwrap_or(self.seed));
+        self.coming_since = self.packets;
     }
 }

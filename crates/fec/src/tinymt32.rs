@@ -16,30 +16,18 @@ const ROUNDS: usize = 8;
 /// assert_eq!([numbers.next_u32(), numbers.next_u32()], [2_545_341_989, 981_918_433]); // RFC 8682 §2.2
 /// ```
 #[derive(Debug, Clone)]
-pub struct TinyMt32([u32; 4]);
+pub struct TinyMt32(Together<1>);
 
 impl TinyMt32 {
     /// The generator with this seed; every seed will do, 0 too.
     pub fn new(seed: u32) -> Self {
-        let mut state = [seed, MATRIX_1, MATRIX_2, TEMPERING];
-        for k in 1..ROUNDS {
-            let before = state[(k - 1) % 4];
-            let mixed = (before ^ (before >> 30)).wrapping_mul(1_812_433_253);
-            state[k % 4] ^= mixed.wrapping_add(k as u32);
-        }
-        let mut generator = Self(state);
-        (0..ROUNDS).for_each(|_| generator.step());
-        generator
+        Self(Together::new([seed]))
     }
 
     /// The next 32 random bits.
     #[inline]
     pub fn next_u32(&mut self) -> u32 {
-        self.step();
-        let [first, _, third, fourth] = self.0;
-        let sum = first.wrapping_add(third >> 8);
-        let tempering = if sum & 1 == 1 { TEMPERING } else { 0 };
-        fourth ^ sum ^ tempering
+        self.0.next()[0]
     }
 
     /// A number below 16 (RFC 8681 §3.5).
@@ -53,16 +41,53 @@ impl TinyMt32 {
     pub fn below_256(&mut self) -> u8 {
         (self.next_u32() & 0xff) as u8
     }
+}
+
+/// `N` generators in step: each waits for its own last number only, so several take little more time than one.
+#[derive(Debug, Clone)]
+pub(crate) struct Together<const N: usize>([[u32; N]; 4]);
+
+impl<const N: usize> Together<N> {
+    pub(crate) fn new(seeds: [u32; N]) -> Self {
+        let mut state = [seeds, [MATRIX_1; N], [MATRIX_2; N], [TEMPERING; N]];
+        for k in 1..ROUNDS {
+            let before = state[(k - 1) % 4];
+            for (word, before) in state[k % 4].iter_mut().zip(before) {
+                let mixed = (before ^ (before >> 30)).wrapping_mul(1_812_433_253);
+                *word ^= mixed.wrapping_add(k as u32);
+            }
+        }
+        let mut generators = Self(state);
+        (0..ROUNDS).for_each(|_| generators.step());
+        generators
+    }
+
+    /// The next 32 random bits of each.
+    #[inline]
+    pub(crate) fn next(&mut self) -> [u32; N] {
+        self.step();
+        let [first, _, third, fourth] = self.0;
+        std::array::from_fn(|k| {
+            let sum = first[k].wrapping_add(third[k] >> 8);
+            fourth[k] ^ sum ^ ((sum & 1).wrapping_neg() & TEMPERING)
+        })
+    }
 
     #[inline]
     fn step(&mut self) {
         let [first, second, third, fourth] = self.0;
-        // The highest bit of the first word is no part of the state.
-        let mut x = (first & 0x7fff_ffff) ^ second ^ third;
-        x ^= x << 1;
-        let y = fourth ^ (fourth >> 1) ^ x;
-        let odd = (y & 1).wrapping_neg();
-        self.0 = [second, third ^ (odd & MATRIX_1), x ^ (y << 10) ^ (odd & MATRIX_2), y];
+        let mut next = [second, third, [0; N], [0; N]];
+        for k in 0..N {
+            // The highest bit of the first word is no part of the state.
+            let mut x = (first[k] & 0x7fff_ffff) ^ second[k] ^ third[k];
+            x ^= x << 1;
+            let y = fourth[k] ^ (fourth[k] >> 1) ^ x;
+            let odd = (y & 1).wrapping_neg();
+            next[1][k] ^= odd & MATRIX_1;
+            next[2][k] = x ^ (y << 10) ^ (odd & MATRIX_2);
+            next[3][k] = y;
+        }
+        self.0 = next;
     }
 }
 
@@ -93,6 +118,15 @@ mod tests {
         for number in VECTORS {
             assert_eq!(u32::from(bytes.below_256()), number % 256);
             assert_eq!(u32::from(nibbles.below_16()), number % 16);
+        }
+    }
+
+    #[test]
+    fn generators_in_step_give_each_its_own_numbers() {
+        let seeds = [1, 0, 77, u32::MAX];
+        let (mut together, mut singly) = (Together::new(seeds), seeds.map(TinyMt32::new));
+        for _ in 0..100 {
+            assert_eq!(together.next(), singly.each_mut().map(TinyMt32::next_u32));
         }
     }
 

@@ -123,27 +123,82 @@ fn the_share_of_coefficients_that_are_not_zero_is_that_of_the_threshold() {
     }
 }
 
+/// A repair must be the sum of the last packets, of which the first is `oldest` or later.
+fn check(sent: &Sent, oldest: u64, newest: u64, window: u16) {
+    let names: Vec<u64> = (oldest.max((newest + 1).saturating_sub(window.into()))..=newest).collect();
+    assert_eq!(sent.names, names);
+    let mut sum = vec![0; 16];
+    let mut length = 0;
+    for (&name, &coefficient) in names.iter().zip(&sent.coefficients) {
+        let symbol = symbol(name);
+        gf256::mul_add(&mut sum, coefficient, &symbol);
+        length = length.max(if coefficient == 0 { 0 } else { symbol.len() });
+    }
+    assert_eq!(sent.payload, sum[..length]);
+}
+
 #[test]
 fn a_repair_is_the_sum_over_the_last_packets() {
     let mut sender = Sender::new(&SlidingConfig { density: 9, seed: 65_500, ..config(2, 3, 7) });
     let mut seeds = Vec::new();
     for n in 0..200u64 {
         for sent in sender.push(0) {
-            let names: Vec<u64> = (n.saturating_sub(6)..=n).collect();
-            assert_eq!(sent.names, names);
-            let mut sum = vec![0; 16];
-            let mut length = 0;
-            for (&name, &coefficient) in names.iter().zip(&sent.coefficients) {
-                let symbol = symbol(name);
-                gf256::mul_add(&mut sum, coefficient, &symbol);
-                length = length.max(if coefficient == 0 { 0 } else { symbol.len() });
-            }
-            assert_eq!(sent.payload, sum[..length]);
+            check(&sent, 0, n, 7);
             seeds.push(sent.seed);
         }
     }
     assert_eq!(seeds.len(), 200 * 2 / 3);
     assert!(seeds.windows(2).all(|pair| pair[1] == pair[0].wrapping_add(1)), "{seeds:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// Whatever upsets what was planned: other rates, deadlines, a new window.
+    #[test]
+    fn a_repair_is_that_sum_whatever_happens(
+        seed: u64, window in 1..90u16, density in 0..16u8, repairs in 0..30u32, sources in 1..40u32,
+    ) {
+        let repairs = repairs.min(8 * sources);
+        let mut random = Random(seed);
+        let config = SlidingConfig { density, deadline_us: Some(60), ..config(repairs, sources, window) };
+        let mut sender = Sender::new(&config);
+        let (mut oldest, mut now_us, mut saved, mut before) = (0, 0, 0, None);
+        // Nothing happens for long enough that plans are made, and then something.
+        let calm = 5 + random.below(400);
+        for n in 0..1_500u64 {
+            now_us += random.below(5);
+            let mut all = sender.push(now_us);
+            let now = sender.encoder.rate();
+            saved += now.repairs();
+            prop_assert_eq!(all.len() as u32, saved / now.sources());
+            saved %= now.sources();
+            let (in_turn, began) = (all.len(), oldest);
+            match if n % calm < calm / 2 { 99 } else { random.below(40) } {
+                0 => now_us += 80,
+                what @ (1 | 2) => {
+                    let next = if what == 1 { rate(random.below(30) as u32, 30) } else { rate(random.below(8) as u32, 1) };
+                    saved = saved * next.sources() / now.sources();
+                    sender.encoder.set_rate(next);
+                }
+                3 => sender.encoder.flush(&mut |repair| all.push(keep(repair))),
+                4 => {
+                    sender.encoder.clear();
+                    (oldest, saved) = (n + 1, 0);
+                }
+                _ => {}
+            }
+            all.extend(sender.due(now_us));
+            saved = if all.len() > in_turn { 0 } else { saved };
+            for (at, sent) in all.iter().enumerate() {
+                check(sent, if at < in_turn { began } else { oldest }, n, window);
+                // A seed that would give nothing is passed over.
+                let passed = before.map_or(0, |seed: u16| sent.seed.wrapping_sub(seed.wrapping_add(1)));
+                prop_assert!(passed == 0 || density < DENSITY_FULL && passed < 1_000);
+                before = Some(sent.seed);
+            }
+        }
+    }
 }
 
 #[test]

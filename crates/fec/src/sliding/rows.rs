@@ -1,0 +1,231 @@
+//! Repairs that leave one after the other, summed up together.
+//!
+//! Their windows are much the same, and a window is longer than the first cache: with the fastest kernels, reading it takes
+//! as long as the arithmetic. So each packet is read once for all of them.
+
+use super::coefficients::{Drawing, first_seed};
+use super::strings::Strings;
+use crate::gf256;
+use std::ops::Range;
+
+/// Most repairs that are summed up together.
+pub(super) const TOGETHER: usize = 4;
+/// So many packets are added in one pass; they stay in the first cache meanwhile.
+const PASS: usize = 16;
+/// From this density on it is less work to add packets with the products that are 0 than without.
+const DENSITY_TOGETHER: u8 = 11;
+
+/// Up to [`TOGETHER`] repairs in the order in which they leave.
+#[derive(Debug)]
+pub(super) struct Rows {
+    rows: [Row; TOGETHER],
+    count: usize,
+    /// Those before it have left.
+    leaving: usize,
+    /// All packets before this one are in the sums they belong to.
+    added: u64,
+    /// For each row as many as a window has; drawn as they are needed.
+    coefficients: Box<[u8]>,
+    drawing: Drawing<TOGETHER>,
+    density: u8,
+    sums: Strings,
+}
+
+/// A repair of the packets from `first` on that come before `end`.
+#[derive(Debug, Clone, Copy, Default)]
+struct Row {
+    first: u64,
+    end: u64,
+    seed: u16,
+}
+
+/// A repair that is complete.
+pub(super) struct Finished<'a> {
+    pub(super) seed: u16,
+    pub(super) coefficients: &'a [u8],
+    pub(super) payload: &'a [u8],
+}
+
+impl Rows {
+    /// Without repairs.
+    pub(super) fn new(window: usize, symbol_max: usize, density: u8) -> Self {
+        Self {
+            rows: [Row::default(); TOGETHER],
+            count: 0,
+            leaving: 0,
+            added: 0,
+            coefficients: vec![0; TOGETHER * window].into_boxed_slice(),
+            drawing: Drawing::new([0; TOGETHER], density),
+            density,
+            sums: Strings::new(TOGETHER, symbol_max),
+        }
+    }
+
+    /// Memory held by rows of that kind.
+    pub(super) fn memory_bytes(window: usize, symbol_max: usize) -> usize {
+        TOGETHER * window + Strings::memory_bytes(TOGETHER, symbol_max)
+    }
+
+    /// Forgets its repairs.
+    pub(super) fn clear(&mut self) {
+        (self.count, self.leaving) = (0, 0);
+    }
+
+    /// Begins the repairs whose windows end before each of `ends`, which ascend. The first takes the seed given, each
+    /// other the next one, but none whose coefficients would all be 0, as may be in a sparse repair of a short window.
+    pub(super) fn begin(&mut self, ends: impl Iterator<Item = u64>, mut seed: u16) {
+        self.clear();
+        let window = self.window() as u64;
+        for (row, end) in self.rows.iter_mut().zip(ends) {
+            let first = end.saturating_sub(window);
+            seed = first_seed(seed, self.density, (end - first) as usize);
+            *row = Row { first, end, seed };
+            seed = seed.wrapping_add(1);
+            self.sums.clear(self.count);
+            self.count += 1;
+        }
+        self.added = self.rows[0].first;
+        self.drawing = Drawing::new(self.rows.map(|row| row.seed), self.density);
+    }
+
+    /// Draws what the rows need for the packets before `end`. The first row is always ahead.
+    fn draw(&mut self, end: u64) {
+        let window = self.window();
+        let mut all = self.coefficients.chunks_exact_mut(window);
+        let mut parts = std::array::from_fn(|k| {
+            let length = if k < self.count { self.rows[k].len() } else { 0 };
+            all.next().map_or(&mut [][..], |part| &mut part[..length])
+        });
+        self.drawing.draw((end - self.rows[0].first) as usize, &mut parts);
+    }
+
+    fn window(&self) -> usize {
+        self.coefficients.len() / TOGETHER
+    }
+
+    /// Repairs that have not left.
+    pub(super) fn left(&self) -> usize {
+        self.count - self.leaving
+    }
+
+    /// Repairs begun.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The seed after the last one.
+    pub(super) fn next_seed(&self) -> Option<u16> {
+        let last = self.count.checked_sub(1)?;
+        Some(self.rows[last].seed.wrapping_add(1))
+    }
+
+    /// The packets of the first repair.
+    pub(super) fn first_window(&self) -> Range<u64> {
+        self.rows[0].first..self.rows[0].end
+    }
+
+    /// Adds the packets before `end`, which must all be in `symbols`, to the sums they belong to.
+    pub(super) fn add_before(&mut self, end: u64, symbols: &Strings) {
+        while self.added < end && self.left() > 0 {
+            let rows = &self.rows[..self.count];
+            // Windows begin and end in the order of the rows.
+            let from = rows.iter().take_while(|row| row.end <= self.added).count();
+            let to = rows.iter().take_while(|row| row.first <= self.added).count();
+            let border = rows.get(from).map_or(end, |row| row.end);
+            let border = rows.get(to).map_or(border, |row| border.min(row.first));
+            let stop = end.min(border).min(self.added + PASS as u64);
+            if from >= to {
+                // Between two windows, or behind the last.
+                self.added = if from < rows.len() { stop } else { end };
+                continue;
+            }
+            self.add(from..to, self.added..stop, symbols);
+            self.added = stop;
+        }
+    }
+
+    /// Adds packets that all these repairs have.
+    fn add(&mut self, rows: Range<usize>, packets: Range<u64>, symbols: &Strings) {
+        let window = self.window();
+        let count = (packets.end - packets.start) as usize;
+        self.draw(packets.end);
+        let mut factors = [[0; TOGETHER]; PASS];
+        for (k, row) in rows.clone().enumerate() {
+            let from = (packets.start - self.rows[row].first) as usize;
+            let own = &self.coefficients[row * window + from..][..count];
+            factors.iter_mut().zip(own).for_each(|(factors, &own)| factors[k] = own);
+        }
+        let factors = &factors[..count];
+        let sources = symbols.round(packets.start, count);
+        if rows.len() > 1 && self.density >= DENSITY_TOGETHER {
+            return self.add_to_all(rows, factors, sources);
+        }
+        for (k, row) in rows.enumerate() {
+            self.add_to_one(row, factors.iter().map(|factors| factors[k]), sources.clone());
+        }
+    }
+
+    fn add_to_one<'a>(
+        &mut self,
+        row: usize,
+        factors: impl Iterator<Item = u8>,
+        sources: impl Iterator<Item = &'a [u8]>,
+    ) {
+        let mut terms: [(u8, &[u8]); PASS + 1] = [(0, &[]); PASS + 1];
+        let (mut used, mut longest) = (0, 0);
+        for term in factors.zip(sources) {
+            // Without branches, which nothing could foretell: what is not used is overwritten.
+            terms[used] = term;
+            let there = usize::from(term.0 != 0);
+            used += there;
+            longest = longest.max(there * term.1.len());
+        }
+        self.sums.extend(row, longest);
+        if let Some(sum) = self.sums.rooms_mut().nth(row) {
+            gf256::mul_add_many(sum, &terms[..used]);
+        }
+    }
+
+    fn add_to_all<'a>(
+        &mut self,
+        rows: Range<usize>,
+        factors: &[[u8; TOGETHER]],
+        sources: impl Iterator<Item = &'a [u8]>,
+    ) {
+        let mut terms: [(&[u8], &[u8]); PASS] = [(&[], &[]); PASS];
+        let mut longest = [0; TOGETHER];
+        for ((term, factors), source) in terms.iter_mut().zip(factors).zip(sources) {
+            *term = (&factors[..rows.len()], source);
+            for (longest, &factor) in longest.iter_mut().zip(factors) {
+                *longest = (*longest).max(usize::from(factor != 0) * source.len());
+            }
+        }
+        rows.clone().zip(longest).for_each(|(row, longest)| self.sums.extend(row, longest));
+        let mut sums = self.sums.rooms_mut().skip(rows.start);
+        let mut sums: [&mut [u8]; TOGETHER] = std::array::from_fn(|_| sums.next().unwrap_or_default());
+        gf256::mul_add_rows(&mut sums[..rows.len()], &terms[..factors.len()]);
+    }
+
+    /// The next repair, whose window must end before `end`; all its packets must be added.
+    pub(super) fn take(&mut self, end: u64) -> Finished<'_> {
+        let at = self.leaving;
+        assert!(at < self.count, "a repair leaves that was not begun");
+        let row = self.rows[at];
+        assert!(
+            row.end == end && self.added >= end,
+            "expected a repair of the packets before {end}, saw {row:?}"
+        );
+        self.leaving += 1;
+        Finished {
+            seed: row.seed,
+            coefficients: &self.coefficients[at * self.window()..][..row.len()],
+            payload: self.sums.get(at),
+        }
+    }
+}
+
+impl Row {
+    fn len(&self) -> usize {
+        (self.end - self.first) as usize
+    }
+}

@@ -1,0 +1,76 @@
+//! Byte strings of one capacity behind each other.
+
+use std::ops::Range;
+
+/// Strings begin at multiples of so many bytes, where vector instructions read them fastest.
+const ALIGNMENT: usize = 64;
+
+/// A fixed number of byte strings of one capacity.
+#[derive(Debug)]
+pub(super) struct Strings {
+    bytes: Box<[u8]>,
+    /// Where the memory is aligned.
+    start: usize,
+    /// The capacity, rounded up.
+    stride: usize,
+    lengths: Box<[usize]>,
+}
+
+impl Strings {
+    /// Empty strings.
+    pub(super) fn new(count: usize, capacity: usize) -> Self {
+        let stride = capacity.next_multiple_of(ALIGNMENT);
+        let bytes = vec![0; count * stride + ALIGNMENT].into_boxed_slice();
+        let start = bytes.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
+        Self { bytes, start, stride, lengths: vec![0; count].into_boxed_slice() }
+    }
+
+    /// Memory held by strings of that kind.
+    pub(super) fn memory_bytes(count: usize, capacity: usize) -> usize {
+        count * (capacity.next_multiple_of(ALIGNMENT) + size_of::<usize>()) + ALIGNMENT
+    }
+
+    /// So many strings, from number `first` on where they are counted round and round.
+    pub(super) fn round(&self, first: u64, count: usize) -> impl Iterator<Item = &[u8]> + Clone {
+        let first = (first % self.lengths.len() as u64) as usize;
+        let straight = count.min(self.lengths.len() - first);
+        let piece = |places: Range<usize>| {
+            let rooms = self.bytes[self.start + places.start * self.stride..].chunks_exact(self.stride);
+            rooms.zip(&self.lengths[places]).map(|(room, &length)| &room[..length])
+        };
+        piece(first..first + straight).chain(piece(0..count - straight))
+    }
+
+    pub(super) fn get(&self, at: usize) -> &[u8] {
+        &self.bytes[self.start + at * self.stride..][..self.lengths[at]]
+    }
+
+    /// Replaces one by pieces that follow each other.
+    pub(super) fn set(&mut self, at: usize, pieces: &[&[u8]]) {
+        let string = &mut self.bytes[self.start + at * self.stride..][..self.stride];
+        let mut length = 0;
+        for piece in pieces {
+            string[length..length + piece.len()].copy_from_slice(piece);
+            length += piece.len();
+        }
+        self.lengths[at] = length;
+    }
+
+    /// Makes one empty, with zeros in all its room if behind it there were none but zeros.
+    pub(super) fn clear(&mut self, at: usize) {
+        self.bytes[self.start + at * self.stride..][..self.lengths[at]].fill(0);
+        self.lengths[at] = 0;
+    }
+
+    /// Makes one longer, if it is not as long, by what its room has there.
+    pub(super) fn extend(&mut self, at: usize, length: usize) {
+        debug_assert!(length <= self.stride);
+        self.lengths[at] = self.lengths[at].max(length);
+    }
+
+    /// All the room of each.
+    pub(super) fn rooms_mut(&mut self) -> impl Iterator<Item = &mut [u8]> {
+        let count = self.lengths.len();
+        self.bytes[self.start..][..count * self.stride].chunks_exact_mut(self.stride)
+    }
+}
