@@ -3,7 +3,13 @@
 //! Runs the real encoder and decoder over symbols of a few bytes. Nothing is random, and time is counted in source
 //! packets: the caller says what is lost. For what coding costs, the caller lends a clock and says how long a symbol is.
 
+mod names;
+
+pub use names::Naming;
+
 use crate::{Code, CodeError, CodedRepair, Decoder, DecoderConfig, Encoder, SymbolId, Term, Window};
+use names::Names;
+use std::ops::Range;
 
 /// What to simulate.
 #[derive(Debug, Clone)]
@@ -17,14 +23,24 @@ pub struct Simulation {
     pub window: usize,
     /// Bytes in a symbol, at least 8; 8 is enough for what is recovered and how late.
     pub symbol: usize,
+    /// How a sliding window's repairs tell the places of packets that arrived; other codes' repairs name all that is
+    /// in them.
+    pub naming: Naming,
     /// Nanoseconds since whenever, to measure what encoding and decoding cost.
     pub clock: Option<fn() -> u64>,
 }
 
 impl Default for Simulation {
-    /// The default code over 100,000 packets, with the paper's window of 1,024 (Maelstrom §4.7), without clock.
+    /// The default code over 100,000 packets, with the paper's window of 1,024 (Maelstrom §4.7), without names and clock.
     fn default() -> Self {
-        Self { code: Code::default(), packets: 100_000, window: 1_024, symbol: SYMBOL_MIN, clock: None }
+        Self {
+            code: Code::default(),
+            packets: 100_000,
+            window: 1_024,
+            symbol: SYMBOL_MIN,
+            naming: Naming::None,
+            clock: None,
+        }
     }
 }
 
@@ -136,6 +152,7 @@ pub fn simulate(simulation: &Simulation, mut lose: impl FnMut(Packet) -> bool) -
     assert!(simulation.symbol >= SYMBOL_MIN, "expected symbols of at least {SYMBOL_MIN} bytes");
     let mut encoder = Encoder::new(&simulation.code.clone().without_clock(simulation.symbol))?;
     let mut receiver = Receiver::new(simulation);
+    let mut names = receiver.distances.map(Names::new);
     let sources_sent = simulation.packets + simulation.window as u64;
     let mut report = Report { sent: simulation.packets, sources_sent, ..Report::default() };
     let mut bytes = vec![0; simulation.symbol];
@@ -151,10 +168,12 @@ pub fn simulate(simulation: &Simulation, mut lose: impl FnMut(Packet) -> bool) -
         let mut emit = |repair: CodedRepair<'_, SymbolId>| {
             let left = clock();
             report.repairs_sent += 1;
+            let named = names.as_mut().map(|names| names.next(id));
             if lose(Packet::Repair(repair.row)) {
                 report.repairs_lost += 1;
             } else {
                 let arrived = clock();
+                receiver.name(named.into_iter().flatten());
                 receiver.repair(&repair);
                 report.decode_ns += clock() - arrived;
             }
@@ -184,6 +203,8 @@ fn write_symbol(id: SymbolId, bytes: &mut [u8]) {
 }
 
 struct Receiver {
+    /// Of the copies of a name; without, packets are known as they arrive.
+    distances: Option<[u64; 2]>,
     decoder: Decoder,
     kept: Kept,
     terms: Vec<Term>,
@@ -199,18 +220,38 @@ impl Receiver {
             payload_max: simulation.symbol,
             terms_max: simulation.code.terms_max(),
         };
-        Self { decoder: Decoder::new(config), kept: Kept::new(simulation), terms: Vec::new() }
+        let distances = match &simulation.code {
+            Code::Sliding(config) => simulation.naming.distances(config),
+            _ => None,
+        };
+        Self { distances, decoder: Decoder::new(config), kept: Kept::new(simulation), terms: Vec::new() }
     }
 
     fn source(&mut self, id: SymbolId, bytes: &[u8], lost: bool) {
-        let window = self.kept.known.len() as u64;
+        let window = self.kept.states.len() as u64;
         self.kept.newest = id.0;
         let place = (id.0 % window) as usize;
-        self.kept.known[place] = !lost;
+        self.kept.states[place] = match (lost, self.distances) {
+            (true, _) => State::Missing,
+            (false, None) => State::Known,
+            (false, Some(_)) => State::Unnamed,
+        };
         if !lost {
             self.kept.symbol_mut(place).copy_from_slice(bytes);
         }
         self.decoder.expire_before(SymbolId((id.0 + 1).saturating_sub(window)));
+    }
+
+    /// Takes names: of what arrived the places are known now.
+    fn name(&mut self, runs: impl Iterator<Item = Range<u64>>) {
+        for id in runs.flatten().map(SymbolId) {
+            if let Some(place) = self.kept.place(id)
+                && self.kept.states[place] == State::Unnamed
+            {
+                self.kept.states[place] = State::Known;
+                self.decoder.source(&mut self.kept, id);
+            }
+        }
     }
 
     fn repair(&mut self, repair: &CodedRepair<'_, SymbolId>) {
@@ -222,9 +263,18 @@ impl Receiver {
     }
 }
 
+/// What the receiver has of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Missing,
+    /// It arrived, but where it belongs has not been told.
+    Unnamed,
+    Known,
+}
+
 struct Kept {
-    /// Whether the newest packets are there, each at its position modulo the window.
-    known: Vec<bool>,
+    /// Of the newest packets, each at its position modulo the window.
+    states: Vec<State>,
     /// Their bytes.
     symbols: Vec<u8>,
     length: usize,
@@ -238,7 +288,7 @@ struct Kept {
 impl Kept {
     fn new(simulation: &Simulation) -> Self {
         Self {
-            known: vec![false; simulation.window],
+            states: vec![State::Missing; simulation.window],
             symbols: vec![0; simulation.window * simulation.symbol],
             length: simulation.symbol,
             expected: vec![0; simulation.symbol],
@@ -250,7 +300,7 @@ impl Kept {
     }
 
     fn place(&self, id: SymbolId) -> Option<usize> {
-        let window = self.known.len() as u64;
+        let window = self.states.len() as u64;
         (id.0 <= self.newest && self.newest - id.0 < window).then_some((id.0 % window) as usize)
     }
 
@@ -261,7 +311,7 @@ impl Kept {
 
 impl Window for Kept {
     fn known(&self, id: SymbolId) -> Option<&[u8]> {
-        let place = self.place(id).filter(|&place| self.known[place])?;
+        let place = self.place(id).filter(|&place| self.states[place] == State::Known)?;
         Some(&self.symbols[place * self.length..][..self.length])
     }
 
@@ -272,9 +322,10 @@ impl Window for Kept {
             self.wrong += 1;
             return false;
         }
-        self.known[place] = true;
+        // One that only lacked a name was not lost.
+        let lost = std::mem::replace(&mut self.states[place], State::Known) == State::Missing;
         self.symbol_mut(place).copy_from_slice(bytes);
-        if id.0 < self.packets {
+        if lost && id.0 < self.packets {
             self.delays[(self.newest - id.0) as usize] += 1;
         }
         true

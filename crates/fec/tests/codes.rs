@@ -5,12 +5,9 @@
 
 mod common;
 
-use common::Loss;
-use fec::simulate::{Report, Simulation, simulate};
-use fec::{Code, LayeredConfig, ReedSolomonConfig, RepairRate, Sending, SlidingConfig};
-use std::fmt::Write;
-
-const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/snapshots/codes.txt");
+use common::table::{Column, Row, compare, losses, rows, sliding, table};
+use fec::simulate::{Naming, Report};
+use fec::{Code, LayeredConfig, ReedSolomonConfig, Sending};
 
 fn layered(r: u8, sending: Sending) -> Code {
     LayeredConfig { r, interleaves: vec![1, 19, 41], sending, ..LayeredConfig::default() }.into()
@@ -18,11 +15,6 @@ fn layered(r: u8, sending: Sending) -> Code {
 
 fn reed_solomon(r: u8, c: u8, interleave: u16, sending: Sending) -> Code {
     ReedSolomonConfig { r, c, interleave, sending, ..ReedSolomonConfig::default() }.into()
-}
-
-fn sliding(repairs: u32, sources: u32, window: u16) -> Code {
-    let rate = RepairRate::new(repairs, sources).unwrap();
-    SlidingConfig { rate, window, ..SlidingConfig::default() }.into()
 }
 
 /// Names and codes at 37.5 %, then at 12.5 % overhead.
@@ -47,123 +39,32 @@ fn codes() -> [Vec<(&'static str, Code)>; 2] {
     ]
 }
 
-const LOSSES: usize = 15;
-
-/// Names and losses.
-fn losses(seed: u64) -> [(String, Loss); LOSSES] {
-    let uniform = [0.1, 1.0, 5.0, 10.0].map(|percent| (percent, 1));
-    let bursts = [(0.1, 10), (0.1, 20), (0.1, 25), (0.1, 40), (1.0, 10), (1.0, 20), (1.0, 25), (1.0, 40)];
-    let mut all = uniform
-        .into_iter()
-        .chain(bursts)
-        .map(|(percent, burst)| {
-            let name = if burst == 1 {
-                format!("{percent} % uniform")
-            } else {
-                format!("{percent} % bursts of {burst}")
-            };
-            (name, Loss::new(percent / 100.0, burst, seed))
-        })
-        .chain(
-            [3.0, 8.0, 20.0].map(|mean| (format!("1 % markov, mean {mean}"), Loss::markov(0.01, mean, seed))),
-        );
-    std::array::from_fn(|_| all.next().unwrap())
-}
-
-/// All runs of one code at one loss.
-fn cell(code: &Code, loss: usize, packets: u64, seeds: u64) -> Report {
-    let mut sum = Report::default();
-    for seed in 0..seeds {
-        let mut code = code.clone();
-        if let Code::Sliding(config) = &mut code {
-            config.seed = seed as u16 * 6_007;
-        }
-        let simulation = Simulation { code, packets, ..Simulation::default() };
-        let mut lose = losses(seed + 1)[loss].1.clone();
-        sum.add(&simulate(&simulation, |_| lose.lose()).unwrap());
-    }
-    assert_eq!(sum.wrong, 0);
-    sum
-}
-
-struct Row {
-    code: &'static str,
-    cells: Vec<Report>,
-}
-
 /// Rows of both overheads.
-fn rows(packets: u64, seeds: u64) -> [Vec<Row>; 2] {
+fn both(packets: u64, seeds: u64) -> [Vec<Row>; 2] {
     codes().map(|codes| {
-        std::thread::scope(|scope| {
-            let started: Vec<_> = codes
-                .into_iter()
-                .map(|(name, code)| {
-                    scope.spawn(move || Row {
-                        code: name,
-                        cells: (0..LOSSES).map(|loss| cell(&code, loss, packets, seeds)).collect(),
-                    })
-                })
-                .collect();
-            started.into_iter().map(|row| row.join().unwrap()).collect()
-        })
+        let column =
+            |(name, code): (&str, Code)| Column { name: name.to_owned(), code, naming: Naming::None };
+        rows(codes.into_iter().map(column).collect(), packets, seeds)
     })
 }
 
-/// Loss by loss, so that the codes stand side by side.
-fn table(rows: &[Vec<Row>; 2], packets: u64, seeds: u64) -> String {
-    let names = losses(0).map(|(name, _)| name);
-    let mut text = format!(
-        "Recovery by code at equal overhead: {seeds} seeds, {packets} packets each, receiver waits for 1,024 packets.\n\
-         Losses take sources and repairs alike. Delays in source packets.\n\
-         Made by `cargo test -p fec --test codes` with UPDATE_SNAPSHOTS=1.\n"
-    );
-    for (rows, overhead) in rows.iter().zip(["37.5", "12.5"]) {
-        write!(text, "\nOverhead {overhead} %\n\n").unwrap();
-        writeln!(text, "{:<21} {:<31}    lost  recovered  residual   mean   p50   p99   max", "loss", "code")
-            .unwrap();
-        for (loss, name) in names.iter().enumerate() {
-            for row in rows {
-                let report = &row.cells[loss];
-                let whole =
-                    |delay: Option<usize>| delay.map_or_else(|| "-".to_owned(), |delay| delay.to_string());
-                let mean = report.delay_mean().map_or_else(|| "-".to_owned(), |mean| format!("{mean:.1}"));
-                writeln!(
-                    text,
-                    "{name:<21} {:<31} {:>7} {:>8.3} % {:>8.1e} {mean:>6} {:>5} {:>5} {:>5}",
-                    row.code,
-                    report.lost,
-                    100.0 * report.recovered_share(),
-                    report.residual_loss(),
-                    whole(report.delay_quantile(0.5)),
-                    whole(report.delay_quantile(0.99)),
-                    whole(report.delay_max()),
-                )
-                .unwrap();
-            }
-        }
-    }
-    text
+fn text([high, low]: &[Vec<Row>; 2], packets: u64, seeds: u64) -> String {
+    table("codes", &[("Overhead 37.5 %", high), ("Overhead 12.5 %", low)], packets, seeds)
 }
 
 /// Whole table for `docs/codes.md`: `cargo test --release -p fec --test codes -- --ignored --nocapture`.
 #[test]
 #[ignore = "takes minutes"]
 fn long_table() {
-    println!("{}", table(&rows(60_000, 10), 60_000, 10));
+    println!("{}", text(&both(60_000, 10), 60_000, 10));
 }
 
 #[test]
 fn results_are_those_of_the_table_and_bear_out_what_is_claimed() {
     let (packets, seeds) = (4_000, 10);
-    let rows = rows(packets, seeds);
+    let rows = both(packets, seeds);
     claims(&rows);
-    let table = table(&rows, packets, seeds);
-    if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
-        std::fs::create_dir_all(std::path::Path::new(TABLE).parent().unwrap()).unwrap();
-        std::fs::write(TABLE, &table).unwrap();
-    }
-    let expected = std::fs::read_to_string(TABLE).unwrap_or_default();
-    assert!(table == expected, "results changed; now:\n{table}\nin {TABLE}:\n{expected}");
+    compare("codes", &text(&rows, packets, seeds));
 }
 
 fn claims([high, low]: &[Vec<Row>; 2]) {

@@ -1,0 +1,127 @@
+//! Tables of what codes recover of many losses, side by side.
+
+use super::Loss;
+use fec::simulate::{Naming, Report, Simulation, simulate};
+use fec::{Code, RepairRate, SlidingConfig};
+use std::fmt::Write;
+
+/// A code that is tried.
+#[derive(Debug, Clone)]
+pub struct Column {
+    pub name: String,
+    pub code: Code,
+    pub naming: Naming,
+}
+
+/// Each loss in turn, for one code.
+#[derive(Debug)]
+pub struct Row {
+    pub code: String,
+    pub cells: Vec<Report>,
+}
+
+/// How many losses are tried.
+pub const LOSSES: usize = 15;
+
+/// Names and losses.
+pub fn losses(seed: u64) -> [(String, Loss); LOSSES] {
+    let uniform = [0.1, 1.0, 5.0, 10.0].map(|percent| (percent, 1));
+    let bursts = [(0.1, 10), (0.1, 20), (0.1, 25), (0.1, 40), (1.0, 10), (1.0, 20), (1.0, 25), (1.0, 40)];
+    let mut all = uniform
+        .into_iter()
+        .chain(bursts)
+        .map(|(percent, burst)| {
+            let name = if burst == 1 {
+                format!("{percent} % uniform")
+            } else {
+                format!("{percent} % bursts of {burst}")
+            };
+            (name, Loss::new(percent / 100.0, burst, seed))
+        })
+        .chain(
+            [3.0, 8.0, 20.0].map(|mean| (format!("1 % markov, mean {mean}"), Loss::markov(0.01, mean, seed))),
+        );
+    std::array::from_fn(|_| all.next().unwrap())
+}
+
+pub fn sliding(repairs: u32, sources: u32, window: u16) -> Code {
+    let rate = RepairRate::new(repairs, sources).unwrap();
+    SlidingConfig { rate, window, ..SlidingConfig::default() }.into()
+}
+
+/// All runs of one code at one loss.
+fn cell(column: &Column, loss: usize, packets: u64, seeds: u64) -> Report {
+    let mut sum = Report::default();
+    for seed in 0..seeds {
+        let mut code = column.code.clone();
+        if let Code::Sliding(config) = &mut code {
+            config.seed = seed as u16 * 6_007;
+        }
+        let simulation = Simulation { code, packets, naming: column.naming, ..Simulation::default() };
+        let mut lose = losses(seed + 1)[loss].1.clone();
+        sum.add(&simulate(&simulation, |_| lose.lose()).unwrap());
+    }
+    assert_eq!(sum.wrong, 0);
+    sum
+}
+
+/// Tries every code at every loss.
+pub fn rows(columns: Vec<Column>, packets: u64, seeds: u64) -> Vec<Row> {
+    std::thread::scope(|scope| {
+        let started: Vec<_> = columns
+            .into_iter()
+            .map(|column| {
+                scope.spawn(move || Row {
+                    cells: (0..LOSSES).map(|loss| cell(&column, loss, packets, seeds)).collect(),
+                    code: column.name,
+                })
+            })
+            .collect();
+        started.into_iter().map(|row| row.join().unwrap()).collect()
+    })
+}
+
+/// Loss by loss, so that the codes stand side by side; each part has a heading.
+pub fn table(test: &str, parts: &[(&str, &[Row])], packets: u64, seeds: u64) -> String {
+    let names = losses(0).map(|(name, _)| name);
+    let mut text = format!(
+        "Recovery by code at equal overhead: {seeds} seeds, {packets} packets each, receiver waits for 1,024 packets.\n\
+         Losses take sources and repairs alike. Delays in source packets.\n\
+         Made by `cargo test -p fec --test {test}` with UPDATE_SNAPSHOTS=1.\n"
+    );
+    for (heading, rows) in parts {
+        write!(text, "\n{heading}\n\n").unwrap();
+        writeln!(text, "{:<21} {:<31}    lost  recovered  residual   mean   p50   p99   max", "loss", "code")
+            .unwrap();
+        for (loss, name) in names.iter().enumerate() {
+            for row in *rows {
+                writeln!(text, "{name:<21} {:<31} {}", row.code, figures(&row.cells[loss])).unwrap();
+            }
+        }
+    }
+    text
+}
+
+fn figures(report: &Report) -> String {
+    let whole = |delay: Option<usize>| delay.map_or_else(|| "-".to_owned(), |delay| delay.to_string());
+    let mean = report.delay_mean().map_or_else(|| "-".to_owned(), |mean| format!("{mean:.1}"));
+    format!(
+        "{:>7} {:>8.3} % {:>8.1e} {mean:>6} {:>5} {:>5} {:>5}",
+        report.lost,
+        100.0 * report.recovered_share(),
+        report.residual_loss(),
+        whole(report.delay_quantile(0.5)),
+        whole(report.delay_quantile(0.99)),
+        whole(report.delay_max()),
+    )
+}
+
+/// Compares with the table in git; UPDATE_SNAPSHOTS=1 replaces that.
+pub fn compare(test: &str, table: &str) {
+    let path = format!("{}/tests/snapshots/{test}.txt", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
+        std::fs::write(&path, table).unwrap();
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(table == expected, "results changed; now:\n{table}\nin {path}:\n{expected}");
+}
