@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::OnceLock;
 use std::time::Instant;
 
-use ::fec::simulate::{Report, Simulation, simulate};
+use ::fec::simulate::{Naming, Report, Simulation, simulate};
 use ::fec::{Code, LayeredConfig, ReedSolomonConfig, RepairRate, Sending, SlidingConfig};
 use anyhow::{Context as _, bail};
 use netlab::LossModel;
@@ -58,6 +58,10 @@ pub(crate) struct Args {
     /// RFC 8681's density threshold, 0 to 15: of 16 coefficients so many and one are not 0 [sliding; default: 15]
     #[arg(long, value_name = "DT")]
     density: Option<u8>,
+    /// How repairs tell the places of packets that arrived: by names of the new packets, and again of those before
+    /// [sliding; default: early]
+    #[arg(long, value_enum, value_name = "RULE")]
+    names: Option<Names>,
     /// What is lost: none, uniform:P, bursty:P:LENGTH, markov:P:MEAN or trace:FILE
     #[arg(long, value_name = "MODEL", default_value = "uniform:0.01")]
     loss: LossModel,
@@ -89,6 +93,33 @@ enum Scheme {
     ReedSolomon,
     /// Random sums of the last packets (RFC 8681)
     Sliding,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Names {
+    /// Again in the next repair and s later, where s repairs are more than any burst takes that can be mended
+    #[default]
+    Early,
+    /// Again in the next repair and 2 s later
+    Late,
+    /// Again in the next two repairs
+    Adjacent,
+    /// Again s and 2 s later
+    Spread,
+    /// None: packets carry numbers
+    None,
+}
+
+impl From<Names> for Naming {
+    fn from(names: Names) -> Self {
+        match names {
+            Names::Early => Self::Early,
+            Names::Late => Self::Late,
+            Names::Adjacent => Self::Adjacent,
+            Names::Spread => Self::Spread,
+            Names::None => Self::None,
+        }
+    }
 }
 
 /// Runs all seeds and tells what came of them.
@@ -160,11 +191,16 @@ impl Args {
             ("--rate", self.rate.is_some(), sliding, "`sliding`"),
             ("--window", self.window.is_some(), sliding, "`sliding`"),
             ("--density", self.density.is_some(), sliding, "`sliding`"),
+            ("--names", self.names.is_some(), sliding, "`sliding`"),
         ];
         match settings.iter().find(|(_, given, fits, _)| *given && !fits) {
             Some((name, _, _, schemes)) => bail!("{name} belongs to the scheme {schemes}"),
             None => Ok(()),
         }
+    }
+
+    fn naming(&self) -> Naming {
+        self.names.unwrap_or_default().into()
     }
 
     /// One run: losses and coefficients have their seed from the number of the run.
@@ -175,8 +211,13 @@ impl Args {
             config.seed = ((self.seed.wrapping_add(run)).wrapping_mul(40_503) & 0xffff) as u16;
         }
         let mut loss = self.loss.seeded(self.seed.wrapping_add(run));
-        let simulation =
-            Simulation { code, packets: self.packets, window: self.wait as usize, ..Simulation::default() };
+        let simulation = Simulation {
+            code,
+            packets: self.packets,
+            window: self.wait as usize,
+            naming: self.naming(),
+            ..Simulation::default()
+        };
         checked(simulate(&simulation, |_| loss.lose())?)
     }
 
@@ -190,6 +231,7 @@ impl Args {
             packets: self.packets.min(PACKETS_MAX),
             window: self.wait as usize,
             symbol: usize::from(self.size) + SYMBOL_HEAD,
+            naming: self.naming(),
             clock: Some(clock_ns),
         };
         let mut loss = self.loss.seeded(self.seed);
@@ -260,6 +302,7 @@ mod tests {
             ("--rate 0.1", "--rate belongs to the scheme `sliding`"),
             ("--c 3", "--c belongs to the scheme `reed-solomon`; a layered"),
             ("--scheme sliding --delayed", "--delayed belongs to the scheme `layered`"),
+            ("--names none", "--names belongs to the scheme `sliding`"),
             ("--scheme reed-solomon --interleaves 1,2", "expected one number for blocks, saw 2"),
             ("--scheme sliding --window 0", "window: expected 1 to 1024, saw 0"),
             ("--interleaves 3,3", "expected distinct ones, saw 3 twice"),
