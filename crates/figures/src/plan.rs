@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 
+use netlab::LabError;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use xxhash_rust::xxh3::xxh3_64;
@@ -66,6 +67,16 @@ pub enum RunError {
 impl From<String> for RunError {
     fn from(reason: String) -> Self {
         Self::Failed(reason)
+    }
+}
+
+impl From<LabError> for RunError {
+    fn from(error: LabError) -> Self {
+        if error.is_permission() {
+            Self::Unable(format!("{error}; run it as root, or allow user namespaces"))
+        } else {
+            Self::Failed(error.to_string())
+        }
     }
 }
 

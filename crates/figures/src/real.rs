@@ -1,9 +1,53 @@
 //! The figures that are measured on the real kernel, through namespaces and an emulated link.
 //!
+//! | file | what |
+//! |---|---|
+//! | `goodput.rs` | TCP beside losses, with and without gateways: 3.11, 3.12 |
+//! | `messages.rs` | how late messages come: 3.14, 3.15 |
+//!
 //! What they measure depends on the machine, and on what else it does: a verdict here leaves wide margins.
 
-use crate::plan::Figure;
+mod goodput;
+mod messages;
+
+use std::ops::ControlFlow;
+
+use maelstrom_lab::{End, GatewayPair, Setting};
+use netlab::TwoSites;
+use netlab::traffic::Progress;
+
+use crate::plan::{Figure, Lab, RunError};
 
 pub(crate) fn figures() -> Vec<Figure> {
-    Vec::new()
+    [goodput::figures(), messages::figures()].into_iter().flatten().collect()
+}
+
+/// Gateways at both ends of the link.
+fn gateways(lab: &Lab<'_>, sites: &TwoSites, setting: &Setting) -> Result<GatewayPair, RunError> {
+    GatewayPair::start(lab.program, &End::of(sites), setting)
+        .map_err(|error| RunError::Failed(format!("{error:#}")))
+}
+
+/// Their end, which would tell if something went wrong.
+fn stop(pair: Option<GatewayPair>) -> Result<(), RunError> {
+    let Some(pair) = pair else { return Ok(()) };
+    pair.stop().map_err(|error| RunError::Failed(format!("{error:#}")))
+}
+
+/// Ends traffic when the user wants to stop.
+fn watcher<'a>(lab: &'a Lab<'_>) -> impl FnMut(Progress) -> ControlFlow<()> + 'a {
+    |_| if (lab.is_stopped)() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+}
+
+/// That the kernel has this sender.
+fn has_congestion(name: &str) -> Result<(), RunError> {
+    const OFFERED: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+    let offered = std::fs::read_to_string(OFFERED).unwrap_or_default();
+    if offered.split_whitespace().any(|offer| offer == name) {
+        return Ok(());
+    }
+    Err(RunError::Unable(format!(
+        "it measures TCP {name}, and the kernel offers {}; modprobe tcp_{name}",
+        offered.trim()
+    )))
 }
