@@ -73,7 +73,7 @@ impl From<String> for RunError {
 impl From<LabError> for RunError {
     fn from(error: LabError) -> Self {
         if error.is_permission() {
-            Self::Unable(format!("{error}; run it as root, or allow user namespaces"))
+            Self::Unable(format!("{error}; run it as root, or allow user namespaces and /dev/net/tun"))
         } else {
             Self::Failed(error.to_string())
         }

@@ -107,7 +107,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn privileged_program() -> Result<PathBuf, String> {
     privilege::enter_user_namespace().and_then(|_| privilege::check()).map_err(|error| {
         format!(
-            "it builds network namespaces, and may not: {error}; run it as root, or allow user namespaces"
+            "it builds network namespaces, and may not: {error}; run it as root, or allow user namespaces and /dev/net/tun"
         )
     })?;
     std::env::current_exe().map_err(|error| format!("expected to find this program, saw: {error}"))

@@ -98,9 +98,11 @@ impl Cell {
     }
 
     /// Long enough for a sender to have grown to the link's product of bandwidth and delay, and to have got over what it
-    /// lost when it first overfilled the queue, before half of it is over.
+    /// lost when it first overfilled the queue, before half of it is over. Where losses are few, TCP alone takes its time to fall.
     fn seconds(&self, scale: Scale) -> f64 {
-        scale.pick(1.5 + 0.02 * f64::from(self.delay_ms), 4.0 + 0.036 * f64::from(self.delay_ms))
+        let falls_slowly = !self.masked && self.percent > 0.0 && self.percent < PERCENTS[0];
+        let full = if falls_slowly { 14.0 } else { 4.0 };
+        scale.pick(1.5, full) + scale.pick(0.02, 0.036) * f64::from(self.delay_ms)
     }
 }
 
@@ -120,7 +122,8 @@ fn cells(scale: Scale, flows: usize) -> Vec<Cell> {
         }
     };
     for &percent in percents(scale) {
-        both(0, percent, DELAY_MS, scale.pick([1, 1], [5, 3]));
+        let without = if percent < PERCENTS[0] { 2 } else { 3 };
+        both(0, percent, DELAY_MS, scale.pick([1, 1], [5, without]));
     }
     // Quick: at one loss rate only, and the sender of the papers alone.
     for &percent in scale.pick(&PERCENTS[1..], &PERCENTS) {
