@@ -3,7 +3,7 @@
 //! The path of a packet: [`Egress::source`] → its symbol → the encoder's bins → for each bin that fires
 //! [`RepairWriter::write`] → sealed into the outbox.
 
-use fec::{Code, CodeError, CodedRepair, Encoder};
+use fec::{Code, CodeError, CodedRepair, Encoder, RepairRate, SlidingConfig};
 
 use crate::counters::{Unsent, UnsentCounts};
 use crate::gateway::Config;
@@ -12,6 +12,7 @@ use crate::outbox::Queue;
 use crate::packet::Packet;
 use crate::session::Sealer;
 use crate::symbol::{SYMBOL_HEADER, Symbol};
+use crate::window::Naming;
 use crate::wire::{Entry, Half, Recipe, SEALED_HEADER, Scheme, TAG, write_half_header};
 use foundation::Seq;
 
@@ -45,6 +46,8 @@ pub(crate) struct Egress {
 struct RepairWriter {
     counts: EgressCounts,
     scheme: Scheme,
+    /// Of a sliding window.
+    naming: Option<Naming>,
     peer: usize,
     /// Longest UDP payload that crosses the WAN whole.
     datagram_max: usize,
@@ -61,6 +64,7 @@ impl Egress {
         let writer = RepairWriter {
             counts: EgressCounts::default(),
             scheme: gateway.schedule.scheme(),
+            naming: naming(&gateway.code(), Seq(0)),
             peer,
             datagram_max: gateway.wan_mtu - outer,
             outer,
@@ -71,26 +75,37 @@ impl Egress {
         Ok(Self { encoder: Encoder::new(&code)?, code, next: Seq(0), writer })
     }
 
-    /// Goes on with what `gateway` says of the code. Another code gives up part-filled bins; the stream's numbers go on.
+    /// Goes on with what `gateway` says of the code. Another code gives up part-filled bins, but for another rate of the
+    /// same window; the stream's numbers go on.
     pub(crate) fn reconfigure(&mut self, gateway: &Config) -> Result<(), CodeError> {
         let code = gateway.code();
-        if code != self.code {
-            self.encoder = Encoder::new(&code)?;
-            self.code = code;
-            self.writer.scheme = gateway.schedule.scheme();
+        if code == self.code {
+            return Ok(());
         }
+        if let (Encoder::Sliding(encoder), Some(naming)) = (&mut self.encoder, &mut self.writer.naming)
+            && let Some(rate) = changed_rate(&self.code, &code)
+        {
+            encoder.set_rate(rate);
+            naming.set_rate(rate);
+        } else {
+            self.encoder = Encoder::new(&code)?;
+            self.writer.scheme = gateway.schedule.scheme();
+            self.writer.naming = naming(&code, self.next);
+        }
+        self.code = code;
         Ok(())
     }
 
     /// Starts a new stream for a new session: nothing coded so far may mix with what follows.
     pub(crate) fn restart(&mut self) {
-        self.empty_bins();
         self.next = Seq(0);
+        self.empty_bins();
     }
 
     /// Gives up part-filled bins; the stream's numbers go on.
     pub(crate) fn empty_bins(&mut self) {
         self.encoder = Encoder::new(&self.code).expect("a code that was accepted once is valid");
+        self.writer.naming = naming(&self.code, self.next);
     }
 
     /// A packet leaves for the peer's site. False if it is too long for the code.
@@ -107,6 +122,11 @@ impl Egress {
         let symbol = Symbol::new(packet, hash, fields);
         let entry = Entry { seq: self.next, name: identity.name(hash), fields };
         let writer = &mut self.writer;
+        if let (Encoder::Sliding(encoder), Some(naming)) = (&mut self.encoder, &mut writer.naming)
+            && let Some(young) = naming.source(now_us)
+        {
+            encoder.keep_newest(young);
+        }
         let pushed = self
             .encoder
             .push(now_us, entry, &symbol.pieces(), &mut |repair| writer.write(&repair, sealer, out));
@@ -140,20 +160,15 @@ impl Egress {
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.encoder.memory_bytes() + self.writer.scratch.capacity()
+        let naming = self.writer.naming.as_ref().map_or(0, Naming::memory_bytes);
+        self.encoder.memory_bytes() + naming + self.writer.scratch.capacity()
     }
 }
 
 impl RepairWriter {
     fn write(&mut self, repair: &CodedRepair<'_, Entry>, sealer: &mut Sealer, out: &mut Queue<usize>) {
         debug_assert!(repair.payload.len() > SYMBOL_HEADER);
-        let row = match self.scheme {
-            // A layer is told by its stride.
-            Scheme::Layered => 0,
-            Scheme::ReedSolomon => repair.row as u8,
-        };
-        let entries = repair.names;
-        let recipe = Recipe { scheme: self.scheme, row, stride: stride(entries), entries };
+        let Some(recipe) = self.recipe(repair) else { return };
         let body = recipe.wire_len() + repair.payload.len();
         if SEALED_HEADER + body + TAG > self.datagram_max {
             return self.write_halves(&recipe, repair.payload, sealer, out);
@@ -162,6 +177,22 @@ impl RepairWriter {
             let written = recipe.write(to);
             to[written..].copy_from_slice(repair.payload);
         });
+    }
+
+    /// What the repair says of its packets; `None` never, as long as the encoder is of the scheme.
+    fn recipe<'r>(&mut self, repair: &CodedRepair<'r, Entry>) -> Option<Recipe<'r>> {
+        let entries = repair.names;
+        let row = match self.scheme {
+            Scheme::Sliding => {
+                let (first, last) = (entries.first()?.seq, entries.last()?.seq);
+                let named = self.naming.as_mut()?.next(first, last);
+                return Some(Recipe::Window { draw: repair.draw?, window: entries, named });
+            }
+            // A layer is told by its stride.
+            Scheme::Layered => 0,
+            Scheme::ReedSolomon => repair.row as u8,
+        };
+        Some(Recipe::Named { scheme: self.scheme, row, stride: stride(entries), entries })
     }
 
     /// A repair longer than the WAN MTU allows, as two datagrams.
@@ -216,4 +247,17 @@ fn stride(entries: &[Entry]) -> u16 {
         [first, second, ..] => (second.seq.0 - first.seq.0) as u16,
         _ => 1,
     }
+}
+
+fn naming(code: &Code, next: Seq) -> Option<Naming> {
+    match code {
+        Code::Sliding(config) => Some(Naming::new(config.rate, config.window, next)),
+        Code::Layered(_) | Code::ReedSolomon(_) => None,
+    }
+}
+
+/// The new rate of a sliding window, if that is all that is new.
+fn changed_rate(old: &Code, new: &Code) -> Option<RepairRate> {
+    let (Code::Sliding(old), Code::Sliding(new)) = (old, new) else { return None };
+    (*new == SlidingConfig { rate: new.rate, ..old.clone() }).then_some(new.rate)
 }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use fec::{Code, CodeError};
+use fec::{Code, CodeError, RepairRate};
 use hdrhistogram::Histogram;
 use ipnet::IpNet;
 use rand_chacha::ChaCha12Rng;
@@ -18,7 +18,7 @@ use crate::prefixes::PrefixTable;
 use crate::schedule::Schedule;
 use crate::session::{PeerKey, Token};
 use crate::symbol::SYMBOL_HEADER;
-use crate::wire::{LossReport, NETWORKS_MAX, Outer, TERMS_MAX};
+use crate::wire::{LossReport, NETWORKS_MAX, Outer, TERMS_MAX, WINDOW_MAX};
 
 /// 60 ms of a full gigabit link: so much later than its packets may a repair come.
 const WINDOW_MIN: usize = 4096;
@@ -91,7 +91,13 @@ pub enum ConfigError {
     Code(#[from] CodeError),
     /// More packets in a repair than a recipe can name.
     #[error("r: expected at most {TERMS_MAX}, saw {0}")]
-    Terms(u8),
+    Terms(usize),
+    /// A window of more packets than a far ingress takes.
+    #[error("window: expected 1 to {WINDOW_MAX}, saw {0}")]
+    Window(u16),
+    /// More packets between two repairs than a recipe can name.
+    #[error("rate: expected at least 1/{TERMS_MAX}, saw {0}")]
+    Rate(RepairRate),
     /// The WAN MTU.
     #[error("wan_mtu: expected 576 to 65535, saw {0}")]
     WanMtu(usize),
@@ -165,8 +171,16 @@ impl Gateway {
         if !(576..=65_535).contains(&config.wan_mtu) {
             return Err(ConfigError::WanMtu(config.wan_mtu));
         }
-        if usize::from(config.schedule.r()) > TERMS_MAX {
-            return Err(ConfigError::Terms(config.schedule.r()));
+        if let Schedule::Sliding { rate, window, .. } = config.schedule {
+            if window > WINDOW_MAX {
+                return Err(ConfigError::Window(window));
+            }
+            if rate.repairs() as usize * TERMS_MAX < rate.sources() as usize {
+                return Err(ConfigError::Rate(rate));
+            }
+        }
+        if config.schedule.names() > TERMS_MAX {
+            return Err(ConfigError::Terms(config.schedule.names()));
         }
         // All that can fail comes before anything changes.
         Egress::new(&config, 0, 48)?;
@@ -207,7 +221,7 @@ impl Gateway {
 
     /// An outbox of the size this gateway needs.
     pub fn outbox(&self) -> Outbox {
-        let bins = self.config.schedule.sums(self.config.delayed);
+        let bins = self.config.schedule.volley(self.config.delayed);
         Outbox::new(self.config.symbol_max(), bins, EQUATIONS)
     }
 

@@ -16,8 +16,8 @@ use crate::outbox::Queue;
 use crate::packet::{MutableFields, Packet};
 use crate::prefixes::PrefixTable;
 use crate::shelf::{Arrived, Place, Shelf};
-use crate::symbol::{SYMBOL_HEADER, Symbol, subtract_fields, verify};
-use crate::wire::{Half, LossReport, RecipeView, TERMS_MAX};
+use crate::symbol::{SYMBOL_HEADER, Symbol, verify};
+use crate::wire::{Half, LossReport, RecipeView, WINDOW_MAX};
 use foundation::Seq;
 
 pub(crate) use crate::ledger::TICK_US;
@@ -57,6 +57,9 @@ pub struct IngressCounts {
     pub after_recovery: u64,
     /// Packets that arrived after a repair had named them.
     pub late: u64,
+    /// Packets that had arrived, and were found so only when a sliding window's repairs had solved them: every repair that
+    /// names them was lost, or is still to come.
+    pub recognised: u64,
     /// Recovered packets for which the outgoing queue had no room: they stay lost.
     pub undelivered: u64,
     /// Why repairs brought nothing back.
@@ -78,8 +81,10 @@ pub(crate) struct Ingress {
     give_up_us: u64,
     /// The held repair in use.
     due: Vec<u8>,
-    /// A repair's symbol while its fields are taken out.
-    scratch: Box<[u8]>,
+    /// Longest symbol in bytes.
+    symbol_max: usize,
+    /// What the repair in use is the sum of.
+    terms: Vec<Term>,
     halves: Box<[HalfSlot]>,
     next_half: usize,
     /// A repair put together from two halves.
@@ -118,8 +123,8 @@ pub(crate) struct Surroundings<'a> {
 impl Ingress {
     pub(crate) fn new(config: &IngressConfig) -> Self {
         let symbol_max = config.packet_max + SYMBOL_HEADER;
-        let decoder =
-            DecoderConfig { equations: config.equations, payload_max: symbol_max, terms_max: TERMS_MAX };
+        let terms_max = usize::from(WINDOW_MAX);
+        let decoder = DecoderConfig { equations: config.equations, payload_max: symbol_max, terms_max };
         let slots =
             (0..HALVES).map(|_| HalfSlot { bytes: Vec::with_capacity(symbol_max), ..HalfSlot::default() });
         let window = config.window as u64;
@@ -135,7 +140,8 @@ impl Ingress {
             blind_margin: window / 4 + GAP_MARGIN,
             give_up_us: config.give_up_us,
             due: Vec::with_capacity(symbol_max + RECIPE_MAX),
-            scratch: vec![0; symbol_max].into_boxed_slice(),
+            symbol_max,
+            terms: Vec::with_capacity(terms_max),
             halves: slots.collect(),
             next_half: 0,
             joined: Vec::with_capacity(2 * symbol_max),
@@ -154,7 +160,7 @@ impl Ingress {
     pub(crate) fn source(&mut self, around: &mut Surroundings<'_>, packet: &Packet<'_>) {
         self.counts.source_packets += 1;
         self.counts.source_bytes += packet.as_slice().len() as u64;
-        if packet.as_slice().len() + SYMBOL_HEADER > self.scratch.len() {
+        if packet.as_slice().len() + SYMBOL_HEADER > self.symbol_max {
             return;
         }
         let hash = around.identity.hash(packet);
@@ -169,16 +175,10 @@ impl Ingress {
                     self.held.learn(late_us);
                 }
             }
-            Arrived::Late { seq, late_us } => {
+            Arrived::Late { seq, late_us, .. } => {
                 self.counts.late += 1;
                 self.held.learn(late_us);
-                let mut window = Recovering {
-                    shelf: &mut self.shelf,
-                    counts: &mut self.counts,
-                    delays_us: &mut self.delays_us,
-                    around,
-                };
-                self.decoder.source(&mut window, SymbolId(seq.0));
+                self.tell_decoder(around, seq);
             }
         }
     }
@@ -186,7 +186,7 @@ impl Ingress {
     /// An authentic repair arrived. If it misses a packet it waits a moment for it.
     pub(crate) fn repair(&mut self, around: &mut Surroundings<'_>, body: &[u8]) -> Result<(), Rejected> {
         let view = RecipeView::read(body, self.ledger.newest())?;
-        if view.symbol.len() > self.scratch.len() {
+        if view.symbol.len() > self.symbol_max {
             return Err(Rejected::Malformed);
         }
         self.ledger.count_repair();
@@ -198,10 +198,9 @@ impl Ingress {
             self.counts.unused.add(Unused::Blind);
             return Ok(());
         }
-        match self.bind(around.now_us, &view) {
-            Ok((0, _)) => self.counts.unused.add(Unused::Redundant),
-            Ok(_) if self.held.push(around.now_us, body) => {}
-            Ok(_) => self.counts.unused.add(Unused::NoRoom),
+        match self.bind(around, &view) {
+            Ok(()) if self.held.push(around.now_us, body) => {}
+            Ok(()) => self.counts.unused.add(Unused::NoRoom),
             Err(unused) => self.counts.unused.add(unused),
         }
         Ok(())
@@ -228,7 +227,7 @@ impl Ingress {
     /// One half of an authentic repair arrived.
     pub(crate) fn half(&mut self, around: &mut Surroundings<'_>, body: &[u8]) -> Result<(), Rejected> {
         let half = Half::read(body)?;
-        if half.bytes.len() > self.scratch.len() + RECIPE_MAX {
+        if half.bytes.len() > self.symbol_max + RECIPE_MAX {
             return Err(Rejected::Malformed);
         }
         let Some(slot) = self.halves.iter_mut().find(|slot| slot.serial == Some(half.serial)) else {
@@ -262,15 +261,11 @@ impl Ingress {
     }
 
     fn solve(&mut self, around: &mut Surroundings<'_>, view: &RecipeView<'_>) -> Result<(), Unused> {
-        let (missing, terms) = self.bind(around.now_us, view)?;
-        if missing == 0 {
-            return Err(Unused::Redundant);
-        }
-        let terms = &terms[..view.count()];
-        let payload = self.scratch.get_mut(..view.symbol.len()).ok_or(Unused::Inconsistent)?;
-        payload.copy_from_slice(view.symbol);
-        for (entry, term) in view.entries().zip(terms) {
-            subtract_fields(payload, term.coefficient, entry.fields);
+        self.bind(around, view)?;
+        view.terms(&mut self.terms);
+        // An equation that lacks a packet which is no longer kept would take it for lost.
+        if self.terms.iter().any(|term| self.shelf.is_gone(self.shelf.place(Seq(term.id.0)))) {
+            return Err(Unused::TooOld);
         }
         let undelivered = self.counts.undelivered;
         let mut window = Recovering {
@@ -279,7 +274,7 @@ impl Ingress {
             delays_us: &mut self.delays_us,
             around,
         };
-        match self.decoder.repair(&mut window, terms, payload) {
+        match self.decoder.repair(&mut window, &self.terms, view.symbol) {
             Outcome::Solved(_) => Ok(()),
             Outcome::Stored => Err(Unused::Waiting),
             Outcome::Rejected if self.counts.undelivered > undelivered => Err(Unused::NoRoom),
@@ -289,24 +284,36 @@ impl Ingress {
         }
     }
 
-    /// Finds the places that `view` names; returns how many packets are missing, and its terms.
+    /// Finds the places that `view` names, and whether a packet of its sum is missing: else it is of no use.
     ///
     /// The newest comes first: where even its symbol has left the window, the names of the older ones may be forgotten,
     /// and must not be taken for packets that never arrived.
-    fn bind(&mut self, now_us: u64, view: &RecipeView<'_>) -> Result<(usize, [Term; TERMS_MAX]), Unused> {
-        let (mut missing, mut terms) = (0, [Term::xor(SymbolId(0)); TERMS_MAX]);
-        if view.entries().next().is_some_and(|oldest| self.ledger.is_settled(oldest.seq)) {
+    fn bind(&mut self, around: &mut Surroundings<'_>, view: &RecipeView<'_>) -> Result<(), Unused> {
+        if self.ledger.is_settled(view.first()) {
             return Err(Unused::TooOld);
         }
-        for ((position, entry), term) in view.entries().enumerate().zip(&mut terms[..view.count()]).rev() {
-            let place = self.shelf.name(now_us, &entry);
+        for entry in view.entries().rev() {
+            let place = self.shelf.name(around.now_us, &entry);
             if self.shelf.is_gone(place) {
                 return Err(Unused::TooOld);
             }
-            missing += usize::from(matches!(place, Place::Missing { .. }));
-            *term = Term { id: SymbolId(entry.seq.0), coefficient: view.coefficient(position) };
+            // A packet of a window that arrived is an unknown until it is named.
+            if matches!(place, Place::Arrived { .. }) {
+                self.tell_decoder(around, entry.seq);
+            }
         }
-        Ok((missing, terms))
+        if view.packets().all(|seq| self.shelf.is_known(seq)) { Err(Unused::Redundant) } else { Ok(()) }
+    }
+
+    /// A packet that equations may wait for has its place.
+    fn tell_decoder(&mut self, around: &mut Surroundings<'_>, seq: Seq) {
+        let mut window = Recovering {
+            shelf: &mut self.shelf,
+            counts: &mut self.counts,
+            delays_us: &mut self.delays_us,
+            around,
+        };
+        self.decoder.source(&mut window, SymbolId(seq.0));
     }
 
     /// The tap has missed packets that arrived: what repairs miss may be here. They bring nothing back until
@@ -329,7 +336,7 @@ impl Ingress {
     fn is_blind_to(&mut self, now_us: u64, view: &RecipeView<'_>) -> bool {
         let Sight::Clearing { until_us, beyond } = self.sight else { return self.sight == Sight::Blind };
         let beyond = beyond.unwrap_or(self.ledger.newest().plus(self.blind_margin));
-        let is_beyond = view.entries().next().is_some_and(|oldest| oldest.seq >= beyond);
+        let is_beyond = view.first() >= beyond;
         if is_beyond {
             self.skip_before(beyond);
         }
@@ -377,7 +384,8 @@ impl Ingress {
         self.shelf.memory_bytes()
             + self.decoder.memory_bytes()
             + self.held.memory_bytes()
-            + self.scratch.len() * (2 + HALVES)
+            + self.terms.capacity() * size_of::<Term>()
+            + self.symbol_max * (2 + HALVES)
     }
 }
 
@@ -396,31 +404,40 @@ impl Window for Recovering<'_, '_> {
 
     fn recovered(&mut self, id: SymbolId, symbol: &[u8]) -> bool {
         let seq = Seq(id.0);
-        let Place::Missing { name, fields, .. } = self.shelf.place(seq) else { return false };
-        self.deliver(seq, name, fields, symbol)
+        match self.shelf.place(seq) {
+            Place::Missing { name, .. } => self.deliver(seq, Some(name), symbol),
+            Place::Unnamed => self.deliver(seq, None, symbol),
+            Place::Arrived { .. } | Place::Recovered { .. } => false,
+        }
     }
 }
 
 impl Recovering<'_, '_> {
-    /// Verifies a solved symbol, queues its packet for the kernel and puts it on the shelf.
-    fn deliver(&mut self, seq: Seq, name: Name, fields: MutableFields, symbol: &[u8]) -> bool {
-        let Surroundings { identity, networks, listen, .. } = *self.around;
+    /// Verifies a solved symbol, which has this name if it has one, queues its packet for the kernel unless it had
+    /// arrived, and puts it on the shelf.
+    fn deliver(&mut self, seq: Seq, named: Option<Name>, symbol: &[u8]) -> bool {
+        let Surroundings { now_us, identity, networks, listen, .. } = *self.around;
         let Some(room) = self.around.recovered.reserve(symbol.len()) else {
             self.counts.undelivered += 1;
             return false;
         };
-        let Some((hash, packet)) = verify(symbol, fields, identity, room) else { return false };
-        if identity.name(hash) != name || !may_inject(packet, networks, listen) {
+        let Some((hash, packet)) = verify(symbol, identity, room) else { return false };
+        let name = identity.name(hash);
+        let symbol = &symbol[..SYMBOL_HEADER + packet.len()];
+        if named.is_none() && self.shelf.recognise(seq, name, hash, symbol) {
+            self.counts.recognised += 1;
+            return true;
+        }
+        if named.is_some_and(|named| named != name) || !may_inject(packet, networks, listen) {
             return false;
         }
         let len = packet.len();
         self.around.recovered.commit((), len);
         self.counts.recovered_packets += 1;
         if let Some(expected_us) = self.shelf.expected_us(seq) {
-            self.delays_us.saturating_record(self.around.now_us.saturating_sub(expected_us).max(1));
+            self.delays_us.saturating_record(now_us.saturating_sub(expected_us).max(1));
         }
-        let (front, packet) = symbol[..SYMBOL_HEADER + len].split_at(SYMBOL_HEADER);
-        self.shelf.recover(seq, &[&front[..SYMBOL_HEADER - 2], &[0, 0], packet]);
+        self.shelf.recover(now_us, seq, name, symbol);
         true
     }
 }

@@ -25,6 +25,7 @@ mod schedule;
 pub mod session;
 mod shelf;
 pub mod symbol;
+mod window;
 pub mod wire;
 
 pub use egress::EgressCounts;

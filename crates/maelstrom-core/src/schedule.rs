@@ -2,9 +2,10 @@
 
 use std::fmt;
 
-use fec::{Code, LayeredConfig, ReedSolomonConfig, Sending};
+use fec::{Code, DENSITY_FULL, LayeredConfig, ReedSolomonConfig, RepairRate, Sending, SlidingConfig};
 
-use crate::wire::Scheme;
+use crate::window;
+use crate::wire::{Scheme, repair_overhead};
 
 /// Which source packets share a repair, and how many repairs they get.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +26,15 @@ pub enum Schedule {
         /// Blocks that are fed in turn, so that the packets of a block lie so far apart.
         interleave: u16,
     },
+    /// A sliding window (RFC 8681): each repair is a random combination of the last packets.
+    Sliding {
+        /// Repairs for each packet, 1/64 at least.
+        rate: RepairRate,
+        /// Packets in a repair, 1 to [`WINDOW_MAX`](crate::wire::WINDOW_MAX).
+        window: u16,
+        /// Of 16 packets in the window `density` + 1 are in a repair on average; 15 for all of them.
+        density: u8,
+    },
 }
 
 impl Default for Schedule {
@@ -35,15 +45,29 @@ impl Default for Schedule {
 }
 
 impl Schedule {
-    /// Packets in a full repair.
-    pub fn r(&self) -> u8 {
+    /// Packets that a full repair names.
+    pub fn names(&self) -> usize {
         match *self {
-            Self::Layered { r, .. } | Self::ReedSolomon { r, .. } => r,
+            Self::Layered { r, .. } | Self::ReedSolomon { r, .. } => usize::from(r),
+            Self::Sliding { rate, .. } => window::names(rate),
         }
     }
 
-    /// How many sums of packets the egress keeps at a time, each as long as the longest packet; also the most repairs
-    /// that can fire at once. `delayed`: whether full ones wait.
+    /// By how many bytes a full repair is longer on the WAN than the longest packet in it.
+    pub fn repair_overhead(&self, ipv6: bool) -> usize {
+        repair_overhead(self.scheme(), self.names(), ipv6)
+    }
+
+    /// The most repairs that can fire at once. `delayed`: whether full ones wait.
+    pub(crate) fn volley(&self, delayed: bool) -> usize {
+        match self {
+            Self::Sliding { rate, .. } => rate.repairs().div_ceil(rate.sources()) as usize + 1,
+            Self::Layered { .. } | Self::ReedSolomon { .. } => self.sums(delayed),
+        }
+    }
+
+    /// How many packets, or sums of them, the egress keeps at a time, each as long as the longest packet. `delayed`:
+    /// whether full ones wait.
     pub fn sums(&self, delayed: bool) -> usize {
         match self {
             Self::Layered { interleaves, .. } => interleaves.iter().copied().map(usize::from).sum(),
@@ -51,6 +75,7 @@ impl Schedule {
                 let rounds = if delayed { 2 } else { 1 };
                 rounds * usize::from(*interleave) * usize::from(*c)
             }
+            Self::Sliding { window, .. } => usize::from(*window),
         }
     }
 
@@ -62,7 +87,7 @@ impl Schedule {
                 let narrowest = interleaves.iter().copied().min().unwrap_or(1).max(1);
                 max_delay_us * u64::from(widest) / u64::from(narrowest)
             }
-            Self::ReedSolomon { .. } => max_delay_us,
+            Self::ReedSolomon { .. } | Self::Sliding { .. } => max_delay_us,
         }
     }
 
@@ -78,6 +103,9 @@ impl Schedule {
             &Self::ReedSolomon { r, c, interleave } => {
                 ReedSolomonConfig { r, c, interleave, sending, deadline_us, symbol_max }.into()
             }
+            &Self::Sliding { rate, window, density } => {
+                SlidingConfig { rate, window, density, seed: 0, deadline_us, symbol_max }.into()
+            }
         }
     }
 
@@ -86,11 +114,12 @@ impl Schedule {
         match self {
             Self::Layered { .. } => Scheme::Layered,
             Self::ReedSolomon { .. } => Scheme::ReedSolomon,
+            Self::Sliding { .. } => Scheme::Sliding,
         }
     }
 }
 
-/// As the papers write it: `layered (8; 1,11,19)`, `reed-solomon (8,3) x20`.
+/// As the papers write it: `layered (8; 1,11,19)`, `reed-solomon (8,3) x20`; `sliding (256; 1/8)`.
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -99,6 +128,10 @@ impl fmt::Display for Schedule {
                 write!(f, "layered ({r}; {})", interleaves.join(","))
             }
             Self::ReedSolomon { r, c, interleave } => write!(f, "reed-solomon ({r},{c}) x{interleave}"),
+            Self::Sliding { rate, window, density: DENSITY_FULL } => write!(f, "sliding ({window}; {rate})"),
+            Self::Sliding { rate, window, density } => {
+                write!(f, "sliding ({window}; {rate}, density {density})")
+            }
         }
     }
 }
@@ -113,11 +146,11 @@ mod tests {
         let blocks = Schedule::ReedSolomon { r: 9, c: 4, interleave: 20 };
         assert_eq!((layers.to_string(), layers.sums(true)), ("layered (8; 1,11,19)".to_owned(), 31));
         assert_eq!((blocks.to_string(), blocks.sums(false)), ("reed-solomon (9,4) x20".to_owned(), 80));
-        assert_eq!((blocks.sums(true), blocks.r(), layers.r()), (160, 9, 8));
+        assert_eq!((blocks.sums(true), blocks.names(), layers.names()), (160, 9, 8));
         for (schedule, span, slowest_us) in [(layers, 152, 190_000), (blocks, 180, 10_000)] {
             let code = schedule.code(true, 10_000, 1_512);
             assert_eq!((code.check(), code.span()), (Ok(()), span));
-            assert_eq!(code.terms_max(), usize::from(schedule.r()));
+            assert_eq!(code.terms_max(), schedule.names());
             assert_eq!(schedule.slowest_us(10_000), slowest_us);
         }
     }

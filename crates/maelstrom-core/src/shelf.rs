@@ -6,9 +6,9 @@
 use fec::{SymbolHandle, SymbolRing};
 use hashbrown::HashTable;
 
-use crate::identity::Name;
+use crate::identity::{Name, PacketHash};
 use crate::packet::MutableFields;
-use crate::symbol::Symbol;
+use crate::symbol::{Symbol, fields_of, set_fields};
 use crate::wire::Entry;
 use foundation::Seq;
 
@@ -46,7 +46,7 @@ pub(crate) enum Arrived {
     /// Kept until a repair names it.
     Kept,
     /// A repair had named it so long before: it came late, by itself.
-    Late { seq: Seq, late_us: u64 },
+    Late { seq: Seq, late_us: u64, fields: MutableFields },
     /// Kept, and equal to one that was recovered: that one came after all, or was sent again. `is_repeated` if other
     /// equal ones are about.
     LikeRecovered { late_us: u64, is_repeated: bool },
@@ -68,6 +68,8 @@ pub(crate) struct Shelf {
     /// Places that are missing or recovered, by name: what a late arrival is found by.
     wanted: HashTable<(Name, Seq)>,
     places: Box<[(Seq, Place)]>,
+    /// A symbol while it is copied.
+    spare: Box<[u8]>,
 }
 
 impl Shelf {
@@ -83,6 +85,7 @@ impl Shelf {
             count: 0,
             wanted: HashTable::with_capacity(4 * window),
             places: vec![(Seq(0), Place::Unnamed); 2 * window].into_boxed_slice(),
+            spare: vec![0; symbol_max].into_boxed_slice(),
         }
     }
 
@@ -100,7 +103,8 @@ impl Shelf {
         let Some(handle) = self.ring.push(&symbol.pieces()) else { return Arrived::Kept };
         self.count += 1;
         match arrived {
-            Arrived::Late { seq, .. } => {
+            Arrived::Late { seq, fields, .. } => {
+                let handle = self.with_fields(handle, fields);
                 self.set(seq, Place::Arrived { handle, at_us: now_us, count: self.count });
             }
             Arrived::Kept | Arrived::LikeRecovered { .. } => self.keep(now_us, name, handle),
@@ -116,9 +120,9 @@ impl Shelf {
                 Arrived::LikeRecovered { late_us: now_us.saturating_sub(since_us), is_repeated }
             }
             // Where equal packets are about, this is more likely the next of them than the missing one, late.
-            Place::Missing { since_us, .. } if !self.has_arrivals(name) => {
+            Place::Missing { since_us, fields, .. } if !self.has_arrivals(name) => {
                 self.forget_wanted(name, seq);
-                Arrived::Late { seq, late_us: now_us.saturating_sub(since_us) }
+                Arrived::Late { seq, late_us: now_us.saturating_sub(since_us), fields }
             }
             _ => Arrived::Kept,
         }
@@ -166,12 +170,9 @@ impl Shelf {
         if place != Place::Unnamed {
             return place;
         }
-        let found = self.arrivals.find_mut(spread(entry.name), |arrivals| arrivals.name == entry.name);
-        let place = match found.filter(|arrivals| arrivals.unbound > 0) {
-            Some(arrivals) => {
-                arrivals.unbound -= 1;
-                let count = if arrivals.live == 1 { arrivals.count } else { 0 };
-                Place::Arrived { handle: arrivals.handle, at_us: arrivals.at_us, count }
+        let place = match self.take_arrival(entry.name, |_| true) {
+            Some((handle, at_us, count)) => {
+                Place::Arrived { handle: self.with_fields(handle, entry.fields), at_us, count }
             }
             None => {
                 self.want(entry.name, entry.seq);
@@ -180,6 +181,48 @@ impl Shelf {
         };
         self.set(entry.seq, place);
         place
+    }
+
+    /// Binds a place that no repair has named to the arrival of the packet that was solved for it. False if that packet
+    /// has not arrived: it was lost.
+    pub(crate) fn recognise(&mut self, seq: Seq, name: Name, hash: PacketHash, symbol: &[u8]) -> bool {
+        let is_it = |kept: &[u8]| kept.starts_with(&hash.0.to_be_bytes());
+        let Some((handle, at_us, count)) = self.take_arrival(name, is_it) else { return false };
+        let handle = match fields_of(symbol) {
+            Some(fields) if self.ring.get(handle).is_some() => self.with_fields(handle, fields),
+            _ => self.ring.push(&[symbol]).unwrap_or(handle),
+        };
+        self.set(seq, Place::Arrived { handle, at_us, count });
+        true
+    }
+
+    /// Takes one of the arrivals of a name that are not bound yet, if what is still kept of it is what was wanted: its
+    /// symbol, when it came, and its number among all arrivals.
+    fn take_arrival(
+        &mut self,
+        name: Name,
+        is_wanted: impl FnOnce(&[u8]) -> bool,
+    ) -> Option<(SymbolHandle, u64, u64)> {
+        let arrivals = self.arrivals.find_mut(spread(name), |arrivals| arrivals.name == name)?;
+        if arrivals.unbound == 0 || !self.ring.get(arrivals.handle).is_none_or(is_wanted) {
+            return None;
+        }
+        arrivals.unbound -= 1;
+        Some((arrivals.handle, arrivals.at_us, if arrivals.live == 1 { arrivals.count } else { 0 }))
+    }
+
+    /// Writes the fields into a symbol, or into a copy where an equal packet that left with others has this one.
+    fn with_fields(&mut self, handle: SymbolHandle, fields: MutableFields) -> SymbolHandle {
+        let Some(symbol) = self.ring.get_mut(handle) else { return handle };
+        let before = fields_of(symbol).unwrap_or_default();
+        if before == MutableFields::default() || before == fields {
+            set_fields(symbol, fields);
+            return handle;
+        }
+        let copy = &mut self.spare[..symbol.len()];
+        copy.copy_from_slice(symbol);
+        set_fields(copy, fields);
+        self.ring.push(&[copy]).unwrap_or(handle)
     }
 
     /// The symbol at a place, if it is known and still kept.
@@ -200,10 +243,16 @@ impl Shelf {
         }
     }
 
-    /// Turns a missing place into a recovered one.
-    pub(crate) fn recover(&mut self, seq: Seq, symbol: &[&[u8]]) {
-        let Place::Missing { name, since_us, .. } = self.place(seq) else { return };
-        if let Some(handle) = self.ring.push(symbol) {
+    /// A place whose packet was lost has its symbol now.
+    pub(crate) fn recover(&mut self, now_us: u64, seq: Seq, name: Name, symbol: &[u8]) {
+        let since_us = match self.place(seq) {
+            Place::Missing { since_us, .. } => since_us,
+            _ => {
+                self.want(name, seq);
+                now_us
+            }
+        };
+        if let Some(handle) = self.ring.push(&[symbol]) {
             self.set(seq, Place::Recovered { handle, name, since_us });
         }
     }
@@ -237,6 +286,12 @@ impl Shelf {
             + self.wanted.allocation_size()
             + size_of_val(&*self.order)
             + size_of_val(&*self.places)
+            + self.spare.len()
+    }
+
+    /// Whether the packet at a place arrived, or was recovered.
+    pub(crate) fn is_known(&self, seq: Seq) -> bool {
+        matches!(self.place(seq), Place::Arrived { .. } | Place::Recovered { .. })
     }
 
     pub(crate) fn place(&self, seq: Seq) -> Place {

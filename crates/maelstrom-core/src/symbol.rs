@@ -19,8 +19,8 @@ pub struct Symbol<'a> {
 }
 
 impl<'a> Symbol<'a> {
-    /// The symbol of `packet`, which hashes to `hash`; `fields` are zero where the packet was received, since the
-    /// equation is over what was sent.
+    /// The symbol of `packet`, which hashes to `hash`; `fields` are zero where the packet was received, until a repair
+    /// tells with which ones it was sent: [`set_fields`].
     pub fn new(packet: &Packet<'a>, hash: PacketHash, fields: MutableFields) -> Self {
         let header: StableHeader = packet.stable_header();
         let header = header.as_slice();
@@ -38,16 +38,23 @@ impl<'a> Symbol<'a> {
     }
 }
 
-/// Takes the fields that a recipe names out of a coded symbol, so that the equation is over packets alone.
-pub fn subtract_fields(coded: &mut [u8], coefficient: u8, fields: MutableFields) {
-    fec::gf256::mul_add(&mut coded[FIELDS_AT..SYMBOL_HEADER], coefficient, &[fields.ttl, fields.tos]);
+/// The mutable fields that a symbol holds: those that its packet left the far site with, none before a repair told them.
+pub fn fields_of(symbol: &[u8]) -> Option<MutableFields> {
+    let &[ttl, tos] = symbol.get(FIELDS_AT..SYMBOL_HEADER)? else { return None };
+    Some(MutableFields { ttl, tos })
+}
+
+/// Writes into a symbol with which fields its packet left the far site; equations are over whole symbols.
+pub fn set_fields(symbol: &mut [u8], fields: MutableFields) {
+    if let Some(place) = symbol.get_mut(FIELDS_AT..SYMBOL_HEADER) {
+        place.copy_from_slice(&[fields.ttl, fields.tos]);
+    }
 }
 
 /// The packet in a solved symbol, whole again, written to `packet`; `None` unless it has the identity that left the
-/// far site. `named` are the fields that its recipe says; what the symbol still holds of fields is added to them.
+/// far site.
 pub fn verify<'p>(
     symbol: &[u8],
-    named: MutableFields,
     identity: &Identity,
     packet: &'p mut [u8],
 ) -> Option<(PacketHash, &'p [u8])> {
@@ -61,6 +68,6 @@ pub fn verify<'p>(
     if checked.as_slice().len() != len || identity.hash(&checked) != hash {
         return None;
     }
-    restore(packet, MutableFields { ttl: front[10] ^ named.ttl, tos: front[11] ^ named.tos });
+    restore(packet, fields_of(front)?);
     Some((hash, packet))
 }

@@ -1,13 +1,15 @@
 //! The datagrams of the repair channel, byte for byte (`docs/wire.md`). All numbers are big-endian.
 
+mod half;
 mod hello;
+mod recipe;
 mod repair;
 mod report;
 
+pub use half::{Half, write_half_header};
 pub use hello::{Hello, NETWORKS_MAX};
-pub use repair::{
-    EXCEPTIONS_BUDGET, Entry, Half, Recipe, RecipeView, Scheme, TERMS_MAX, repair_overhead, write_half_header,
-};
+pub use recipe::{Recipe, repair_overhead};
+pub use repair::{EXCEPTIONS_BUDGET, Entry, RecipeView, Scheme, Sum, TERMS_MAX, WINDOW_MAX};
 pub use report::BURST_BUCKETS;
 pub use report::LossReport;
 

@@ -7,7 +7,7 @@ use maelstrom_core::packet::{MutableFields, Packet, restore};
 use maelstrom_core::session::{HelloKey, Sealer, Token};
 use maelstrom_core::wire::{
     BodyKind, HELLO_HEADER, Half, Hello, LossReport, Outer, RecipeView, SEALED_HEADER, TAG, TERMS_MAX,
-    write_hello_header,
+    WINDOW_MAX, write_hello_header,
 };
 use maelstrom_core::{Config, Gateway, Outbox, PeerConfig, PeerKey, Schedule, Seq};
 
@@ -25,10 +25,13 @@ pub fn wire(data: &[u8]) {
     }
     let _ = Half::read(data);
     if let Ok(view) = RecipeView::read(data, Seq(1 << 33)) {
-        assert!((1..=TERMS_MAX).contains(&view.count()));
-        assert_eq!(view.entries().last().map(|entry| entry.seq), Some(view.last()));
+        assert!(view.entries().count() <= TERMS_MAX);
+        assert!((1..=usize::from(WINDOW_MAX)).contains(&view.packets().count()));
         assert!(view.entries().zip(view.entries().skip(1)).all(|(a, b)| a.seq < b.seq));
-        assert!((0..view.count()).all(|position| view.coefficient(position) != 0));
+        assert!(view.entries().all(|entry| (view.first()..=view.last()).contains(&entry.seq)));
+        let mut terms = Vec::new();
+        view.terms(&mut terms);
+        assert!(terms.iter().all(|term| term.coefficient != 0 && term.id.0 <= view.last().0));
     }
     packet(data);
 }
@@ -133,6 +136,12 @@ impl Liar {
     fn say_repair(&mut self, content: &[u8]) {
         let [count, stride, last, rest @ ..] = content else { return };
         let count = count % 5 + 1;
+        if *stride >= 192 {
+            // A window, with runs of names somewhere in it.
+            let window = [1, 3, 0, count * 3, *stride, *last, stride % 16, 0, 0, 0, last % 64, 63, 0, 0];
+            let runs = [0, last % 11, stride % 3, 0, last % 5, count % 3, 0, 0, stride % 2];
+            return self.say(&[&window, &runs, rest].concat());
+        }
         // What the stride does not need chooses the scheme: layered below 128, else one of four rows of a block.
         let (scheme, row) = if *stride < 128 { (1, 0) } else { (2, stride / 4 % 4) };
         let head = [1, scheme, count, row, 0, stride % 4 + 1, 0, 0, 0, last % 64, 63, 0, 0];

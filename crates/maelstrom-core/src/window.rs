@@ -1,0 +1,173 @@
+//! Which of its packets a sliding window's repair names (`docs/adr/0007-names-of-a-sliding-window.md`).
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use fec::RepairRate;
+use foundation::Seq;
+
+use crate::wire::TERMS_MAX;
+
+/// A packet leaves the window at this age, for the far ingress gives up what is missing for a second: a repair may reach
+/// back no further than its memory. Only streams of less than W packets in this time notice.
+const AGE_MAX_US: u64 = 500_000;
+/// Each name travels so often.
+const COPIES: usize = 3;
+
+/// Most packets that a repair names at this rate: what is new, and the copies that there is room for.
+pub(crate) fn names(rate: RepairRate) -> usize {
+    let new = rate.sources().div_ceil(rate.repairs().max(1)) as usize;
+    let copies = (1..=COPIES).rev().find(|copies| copies * new <= TERMS_MAX).unwrap_or(1);
+    (copies * new).min(TERMS_MAX)
+}
+
+/// The last copy of a name travels so many repairs after the first: more than the longest burst takes that the code can
+/// mend.
+fn spread(rate: RepairRate, window: u16) -> usize {
+    let (repairs, sources) = (u64::from(rate.repairs()), u64::from(rate.sources()));
+    let share = (repairs + sources) * (repairs + sources);
+    // No more than the window, for a share of repairs is below 1.
+    (1 + (u64::from(window) * repairs * repairs).div_ceil(share) as usize).max(2)
+}
+
+/// Knows what each repair named, and which packets are too old.
+pub(crate) struct Naming {
+    window: u16,
+    spread: usize,
+    /// The place behind the newest packet of each of the last repairs, in a ring.
+    ends: Box<[Seq]>,
+    repairs: usize,
+    /// When the packets of the window left, oldest first.
+    sent_us: VecDeque<u64>,
+}
+
+impl Naming {
+    /// Before the first repair of a stream that stands at `next`.
+    pub(crate) fn new(rate: RepairRate, window: u16, next: Seq) -> Self {
+        // A spread is at most the window and 1, or 2.
+        let ends = usize::from(window) + 4;
+        Self {
+            window,
+            spread: spread(rate, window),
+            ends: vec![next; ends].into_boxed_slice(),
+            repairs: 0,
+            sent_us: VecDeque::with_capacity(usize::from(window)),
+        }
+    }
+
+    /// The rate is another from now on.
+    pub(crate) fn set_rate(&mut self, rate: RepairRate) {
+        self.spread = spread(rate, self.window);
+    }
+
+    /// A packet leaves. How many of those before it are young enough to stay in the window, if not all are.
+    pub(crate) fn source(&mut self, now_us: u64) -> Option<usize> {
+        let before = self.sent_us.len();
+        while self.sent_us.front().is_some_and(|&sent_us| sent_us + AGE_MAX_US < now_us) {
+            self.sent_us.pop_front();
+        }
+        let young = self.sent_us.len();
+        if young == usize::from(self.window) {
+            self.sent_us.pop_front();
+        }
+        self.sent_us.push_back(now_us);
+        (young < before).then_some(young)
+    }
+
+    /// Which packets the next repair names, whose window is `first` to `last`: those that are new, those that were new in
+    /// the repair before, for a single lost repair to cost nothing, and those that were new a spread ago, for a burst.
+    /// In order of the stream.
+    pub(crate) fn next(&mut self, first: Seq, last: Seq) -> [Range<Seq>; COPIES] {
+        let len = self.ends.len();
+        let end = |back: usize| self.ends[(self.repairs + len - back) % len];
+        let in_window = |run: Range<Seq>| run.start.max(first)..run.end;
+        let newest = end(1)..last.plus(1);
+        let newest = newest.start.max(newest.end.minus(TERMS_MAX as u64))..newest.end;
+        let [second, third] = [1, self.spread].map(|back| end(back + 1)..end(back));
+        let mut room = TERMS_MAX as u64;
+        let runs = [newest, second, third].map(|run| {
+            let run = in_window(run);
+            let count = run.end.0.saturating_sub(run.start.0);
+            if count == 0 || count > room {
+                return last..last;
+            }
+            room -= count;
+            run
+        });
+        self.ends[self.repairs % len] = last.plus(1);
+        self.repairs = (self.repairs + 1) % len;
+        let [newest, second, third] = runs;
+        [third, second, newest]
+    }
+
+    /// Bytes of memory held.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        size_of_val(&*self.ends) + self.sent_us.capacity() * size_of::<u64>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn rate(text: &str) -> RepairRate {
+        text.parse().unwrap()
+    }
+
+    /// Which repairs name each packet, of a stream that repairs follow at this rate.
+    fn named(rate: RepairRate, window: u16, packets: u64) -> BTreeMap<u64, Vec<usize>> {
+        let mut naming = Naming::new(rate, window, Seq(0));
+        let (mut named, mut repairs) = (BTreeMap::<u64, Vec<usize>>::new(), 0);
+        for packet in 0..packets {
+            naming.source(packet);
+            let due = (packet + 1) * u64::from(rate.repairs()) / u64::from(rate.sources());
+            while repairs < due as usize {
+                let first = Seq(packet).minus(u64::from(window) - 1);
+                let runs = naming.next(first, Seq(packet));
+                let all: Vec<u64> = runs.iter().flat_map(|run| run.start.0..run.end.0).collect();
+                assert!(all.is_sorted() && all.len() <= names(rate), "{rate}: {all:?}");
+                assert!(all.iter().all(|&seq| seq >= first.0 && seq <= packet));
+                all.iter().for_each(|&seq| named.entry(seq).or_default().push(repairs));
+                repairs += 1;
+            }
+        }
+        named
+    }
+
+    #[test]
+    fn every_name_travels_three_times_and_no_burst_that_can_be_mended_takes_all() {
+        for (text, window) in
+            [("3/8", 160), ("3/8", 256), ("1/8", 256), ("1/8", 512), ("5/4", 64), ("1/1", 1)]
+        {
+            let rate = rate(text);
+            let share = rate.as_f64() / (1.0 + rate.as_f64());
+            let burst = share * share * f64::from(window);
+            for (seq, repairs) in named(rate, window, 4_000).range(..3_000) {
+                let copies = if window == 1 { 1 } else { 3 };
+                assert_eq!(repairs.len(), copies, "{text}, W={window}: packet {seq}");
+                if let [first, second, third] = repairs[..] {
+                    assert!(second == first + 1 && (third - first) as f64 > burst, "{text}: {repairs:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_low_rate_names_what_is_new_first() {
+        for (text, copies) in [("1/21", 3), ("1/22", 2), ("1/32", 2), ("1/33", 1), ("1/64", 1)] {
+            let rate = rate(text);
+            for (seq, repairs) in named(rate, 512, 4_000).range(..3_000) {
+                assert_eq!(repairs.len(), copies, "{text}: packet {seq}");
+            }
+        }
+    }
+
+    #[test]
+    fn packets_of_a_slow_stream_leave_the_window_by_age() {
+        let mut naming = Naming::new(rate("1/2"), 4, Seq(0));
+        let young: Vec<_> =
+            [0, 1, 2, 3, 4, 500_001, 500_003, 2_000_000].map(|now_us| naming.source(now_us)).into();
+        assert_eq!(young, [None, None, None, None, None, None, Some(3), Some(0)]);
+    }
+}

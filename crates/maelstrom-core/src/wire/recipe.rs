@@ -1,0 +1,137 @@
+//! A recipe as the egress writes it, in front of the coded symbol.
+
+use std::ops::Range;
+
+use super::repair::{
+    EXCEPTION, EXCEPTIONS_BUDGET, Entry, NAME, RECIPE_HEADER, RUN, RUNS, Scheme, TERMS_MAX, WINDOW_HEADER,
+    WINDOW_MAX,
+};
+use super::{BodyKind, SEALED_HEADER, TAG};
+use crate::packet::MutableFields;
+use crate::symbol::SYMBOL_HEADER;
+use fec::Draw;
+use foundation::Seq;
+use foundation::bytes::Writer;
+
+/// What a repair says of its packets.
+#[derive(Clone, Debug)]
+pub enum Recipe<'a> {
+    /// Every packet is named.
+    Named {
+        /// The code, one of those with few packets in a repair.
+        scheme: Scheme,
+        /// Which repair of its block; 0 where a code has one.
+        row: u8,
+        /// How far apart its packets are in the stream.
+        stride: u16,
+        /// Its packets in order of the stream, 1 to [`TERMS_MAX`], `stride` apart.
+        entries: &'a [Entry],
+    },
+    /// A sliding window: some of its packets are named (`docs/adr/0007-names-of-a-sliding-window.md`).
+    Window {
+        /// What its coefficients follow from.
+        draw: Draw,
+        /// All packets of the window, 1 to [`WINDOW_MAX`], one behind the other in the stream.
+        window: &'a [Entry],
+        /// Which of them are named, in order; [`TERMS_MAX`] in all at most.
+        named: [Range<Seq>; RUNS],
+    },
+}
+
+impl Recipe<'_> {
+    /// Length on the wire in bytes, the symbol excluded.
+    pub fn wire_len(&self) -> usize {
+        let header = match self {
+            Self::Named { .. } => RECIPE_HEADER,
+            Self::Window { .. } => WINDOW_HEADER,
+        };
+        header + self.exceptions().count() * EXCEPTION + self.named().count() * NAME
+    }
+
+    /// Writes kind and recipe into the front of `to`; returns how many bytes.
+    ///
+    /// # Panics
+    /// If a number is out of its range, or `to` too short.
+    pub fn write(&self, to: &mut [u8]) -> usize {
+        let mut writer = Writer::new(to);
+        match self {
+            Self::Named { scheme, row, stride, entries } => {
+                let count = entries.len();
+                assert!(
+                    (1..=TERMS_MAX).contains(&count),
+                    "a repair holds 1 to {TERMS_MAX} packets, not {count}"
+                );
+                assert!(*row < scheme.rows(), "{scheme:?} has no row {row}");
+                writer.put(&[BodyKind::Repair.to_wire(), scheme.to_wire(), count as u8, *row]);
+                writer.put(&stride.to_be_bytes());
+                writer.put(&entries[count - 1].seq.to_wire().to_be_bytes());
+            }
+            Self::Window { draw, window, .. } => {
+                let count = window.len();
+                assert!((1..=usize::from(WINDOW_MAX)).contains(&count), "a window of {count} packets");
+                assert!(self.named().count() <= TERMS_MAX, "more than {TERMS_MAX} names");
+                writer.put(&[BodyKind::Repair.to_wire(), Scheme::Sliding.to_wire()]);
+                writer.put(&(count as u16).to_be_bytes());
+                writer.put(&draw.seed.to_be_bytes());
+                writer.put(&[draw.density]);
+                writer.put(&window[count - 1].seq.to_wire().to_be_bytes());
+            }
+        }
+        let common = self.common();
+        writer.put(&[common.ttl, common.tos, self.exceptions().count() as u8]);
+        for (position, entry) in self.exceptions() {
+            writer.put(&[position as u8, entry.fields.ttl, entry.fields.tos]);
+        }
+        if let Self::Window { window, named, .. } = self {
+            let last = window[window.len() - 1].seq;
+            for run in named {
+                let count = run.end.0.saturating_sub(run.start.0);
+                // How far the run's last packet lies before the window's; of no run it does not matter.
+                let before = if count == 0 { 0 } else { (last.0 + 1 - run.end.0) as u16 };
+                writer.put(&before.to_be_bytes());
+                writer.put(&[count as u8]);
+            }
+        }
+        for entry in self.named() {
+            writer.put(&entry.name.0.to_be_bytes());
+        }
+        writer.written()
+    }
+
+    /// The packets that are named, in order of the stream.
+    fn named(&self) -> impl DoubleEndedIterator<Item = &Entry> {
+        let pieces: [&[Entry]; RUNS] = match self {
+            Self::Named { entries, .. } => [entries, &[], &[]],
+            Self::Window { window, named, .. } => named.clone().map(|run| {
+                let at = |seq: Seq| (seq.0 - window[0].seq.0) as usize;
+                if run.is_empty() { &[] } else { &window[at(run.start)..at(run.end)] }
+            }),
+        };
+        pieces.into_iter().flatten()
+    }
+
+    /// The fields that travel once: the last packet's, since neighbours mostly share them.
+    fn common(&self) -> MutableFields {
+        self.named().next_back().map(|entry| entry.fields).unwrap_or_default()
+    }
+
+    fn exceptions(&self) -> impl Iterator<Item = (usize, &Entry)> {
+        let common = self.common();
+        self.named().enumerate().filter(move |(_, entry)| entry.fields != common)
+    }
+}
+
+/// By how many bytes a repair that names so many packets is longer on the WAN than the longest packet in it: outer IP and
+/// UDP header, our header and tag, recipe, symbol header. Leaves room for [`EXCEPTIONS_BUDGET`] packets whose mutable
+/// fields differ from the others'; a repair with more may have to be cut in two.
+pub fn repair_overhead(scheme: Scheme, names: usize, ipv6: bool) -> usize {
+    let outer = if ipv6 { 40 + 8 } else { 20 + 8 };
+    let recipe = match scheme {
+        Scheme::Layered | Scheme::ReedSolomon => RECIPE_HEADER,
+        Scheme::Sliding => WINDOW_HEADER,
+    };
+    let exceptions = EXCEPTIONS_BUDGET.min(names.saturating_sub(1)) * EXCEPTION;
+    outer + SEALED_HEADER + TAG + recipe + exceptions + names * NAME + SYMBOL_HEADER
+}
+
+const _: () = assert!(WINDOW_HEADER == RECIPE_HEADER + 1 + RUNS * RUN);

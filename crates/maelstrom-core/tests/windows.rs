@@ -1,0 +1,280 @@
+//! Two whole gateways whose repairs are sums over a sliding window, over a lossy link in virtual time.
+
+mod pair;
+
+use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+
+use maelstrom_core::counters::Unused;
+use maelstrom_core::packet::{MutableFields, restore};
+use maelstrom_core::{Config, ConfigError, Gateway, Schedule};
+use pair::{A, B, Pair, coin, config, payload, run, udp};
+
+fn sliding(side: usize, rate: &str, window: u16, density: u8) -> Config {
+    Config { schedule: Schedule::Sliding { rate: rate.parse().unwrap(), window, density }, ..config(side) }
+}
+
+fn up(rate: &str, window: u16) -> Pair {
+    Pair::up([sliding(A, rate, window, 15), sliding(B, rate, window, 15)])
+}
+
+/// A packet with mutable fields of its own: a recipe tells them of the packets that it names, and the symbol of the others.
+fn packet(n: u32) -> Vec<u8> {
+    let mut packet = udp(A, n as u16, &payload(n));
+    restore(&mut packet, MutableFields { ttl: 40 + (n / 50 % 9) as u8, tos: (n % 7 / 6) as u8 });
+    packet
+}
+
+/// The same packets in any order; says the numbers of those that are not.
+fn assert_same(recovered: &[Vec<u8>], lost: &[Vec<u8>], what: &str) {
+    let number = |packet: &Vec<u8>| u16::from_be_bytes([packet[4], packet[5]]);
+    let but = |all: &[Vec<u8>], others: &[Vec<u8>]| -> Vec<u16> {
+        let others: HashSet<_> = others.iter().collect();
+        all.iter().filter(|packet| !others.contains(packet)).map(number).collect()
+    };
+    assert_eq!(
+        (but(lost, recovered), but(recovered, lost)),
+        (vec![], vec![]),
+        "{what}: not back, and too many"
+    );
+    assert_eq!(recovered.len(), lost.len(), "{what}");
+}
+
+/// How often each occurs.
+fn counted(packets: &[Vec<u8>]) -> HashMap<&[u8], usize> {
+    let mut counts = HashMap::new();
+    packets.iter().for_each(|packet| *counts.entry(&packet[..]).or_default() += 1);
+    counts
+}
+
+fn nothing_went_wrong(pair: &Pair) {
+    let unused = pair.status(B, |peer| peer.ingress.unused);
+    assert_eq!((unused.count(Unused::WrongRecovery), unused.count(Unused::Inconsistent)), (0, 0));
+}
+
+/// Packets every 50 µs, of which `lose` takes some; repairs are lost as `lose_repair` says. Returns what was lost.
+fn stream(
+    pair: &mut Pair,
+    count: u32,
+    mut lose: impl FnMut() -> bool,
+    lose_repair: impl FnMut() -> bool + 'static,
+) -> Vec<Vec<u8>> {
+    pair.lose_datagram = Box::new(lose_repair);
+    let mut lost = Vec::new();
+    for n in 0..count {
+        let packet = packet(n);
+        let is_lost = lose();
+        pair.send(A, &packet, is_lost);
+        lost.extend(is_lost.then_some(packet));
+        pair.advance(50);
+    }
+    pair.lose_datagram = Box::new(|| false);
+    pair.advance(3_000_000);
+    lost
+}
+
+#[test]
+fn scattered_losses_come_back_bit_for_bit_and_are_reported() {
+    for (rate, window, density) in [("3/8", 160, 15), ("1/8", 256, 15), ("1/1", 512, 5), ("5/2", 3, 15)] {
+        let mut pair = Pair::up([A, B].map(|side| sliding(side, rate, window, density)));
+        let lost = stream(&mut pair, 8_000, coin(7, 0.01), coin(8, 0.01));
+        assert!(lost.len() > 50, "{} lost", lost.len());
+        assert_same(&pair.recovered[B], &lost, &format!("{rate}, W={window}"));
+        let report = pair.status(A, |peer| *peer.far_report);
+        assert_eq!((report.lost, report.residual()), (lost.len() as u64, 0), "{rate}: {report:?}");
+        nothing_went_wrong(&pair);
+    }
+}
+
+/// A burst takes packets and repairs alike, in the order in which they leave.
+#[test]
+fn a_burst_that_the_rate_can_mend_comes_back_whole() {
+    for (rate, window, burst) in [("3/8", 160, 40), ("1/8", 512, 40), ("1/8", 256, 20)] {
+        let mut pair = up(rate, window);
+        let left = Rc::new(Cell::new(0u32));
+        let take = |left: &Cell<u32>| {
+            let is_lost = left.get() > 0;
+            left.set(left.get().saturating_sub(1));
+            is_lost
+        };
+        let (of_packets, of_repairs, n) = (Rc::clone(&left), Rc::clone(&left), Cell::new(0));
+        let lost = stream(
+            &mut pair,
+            // The last burst has all the repairs that it needs behind it.
+            7_900,
+            || {
+                n.set(n.get() + 1);
+                if n.get() % 1_031 == 700 {
+                    of_packets.set(burst);
+                }
+                take(&of_packets)
+            },
+            move || take(&of_repairs),
+        );
+        assert!(lost.len() as u32 > 6 * burst * 2 / 3, "{} lost", lost.len());
+        assert_same(&pair.recovered[B], &lost, &format!("{rate}, W={window}"));
+        nothing_went_wrong(&pair);
+    }
+}
+
+/// Two of three repairs are lost, and so the names of many packets that arrived: they are solved like lost ones, and known again by
+/// their hashes.
+#[test]
+fn what_arrived_is_never_injected_though_all_its_names_are_lost() {
+    for seed in 0..6 {
+        let mut pair = up("2", 128);
+        let lost = stream(&mut pair, 4_000, coin(seed, 0.02), coin(seed + 100, 2.0 / 3.0));
+        assert_same(&pair.recovered[B], &lost, &format!("seed {seed}"));
+        let recognised = pair.status(B, |peer| peer.ingress.recognised);
+        assert!(recognised > 500, "{recognised} of 4,000 packets had no name");
+        nothing_went_wrong(&pair);
+    }
+}
+
+#[test]
+fn a_loss_is_mended_by_the_next_repair() {
+    let mut pair = up("1/4", 64);
+    for n in 0..400 {
+        pair.send(A, &packet(n), n == 200);
+        pair.advance(1_000);
+        assert_eq!(pair.recovered[B].len(), usize::from(n >= 203), "after packet {n}");
+    }
+    assert_eq!(pair.recovered[B], [packet(200)]);
+}
+
+#[test]
+fn quiet_streams_are_mended_at_the_deadline_and_reach_back_no_further_than_the_memory_of_the_far_end() {
+    let mut pair = up("3/8", 256);
+    for n in 0..400 {
+        pair.send(A, &packet(n), n % 5 == 3);
+        pair.advance(19_000);
+        assert!(pair.recovered[B].is_empty());
+        // One in three goes without a pause.
+        pair.advance(2_000 + u64::from(n % 3) * 150_000);
+        let expected = if n % 5 == 3 { vec![packet(n)] } else { vec![] };
+        assert_eq!(std::mem::take(&mut pair.recovered[B]), expected, "packet {n}");
+    }
+    assert_eq!(pair.status(B, |peer| peer.ingress.unused.count(Unused::TooOld)), 0);
+    nothing_went_wrong(&pair);
+}
+
+#[test]
+fn another_rate_keeps_the_window_and_another_window_begins_anew() {
+    let mut pair = up("1/16", 64);
+    let mut next = 0;
+    let mut send = |pair: &mut Pair, count: u32, is_lost: bool| {
+        (next..next + count).for_each(|n| {
+            pair.send(A, &packet(n), is_lost);
+            pair.advance(50);
+        });
+        next += count;
+    };
+    send(&mut pair, 60, false);
+    send(&mut pair, 3, true);
+    pair.gateways[A].reconfigure(sliding(A, "1/1", 64, 15)).unwrap();
+    send(&mut pair, 4, false);
+    pair.advance(1_000);
+    assert_eq!(std::mem::take(&mut pair.recovered[B]), [packet(60), packet(61), packet(62)]);
+    send(&mut pair, 1, true);
+    pair.gateways[A].reconfigure(config(A)).unwrap();
+    pair.gateways[A].reconfigure(sliding(A, "1/1", 32, 15)).unwrap();
+    pair.run_until_up();
+    send(&mut pair, 40, false);
+    send(&mut pair, 1, true);
+    send(&mut pair, 40, false);
+    pair.advance(1_000);
+    assert_eq!(pair.recovered[B].last(), Some(&packet(108)), "the new window");
+    nothing_went_wrong(&pair);
+}
+
+/// As many as were lost come back, of packets that cannot be told apart.
+#[test]
+fn equal_packets_come_back_one_by_one() {
+    for (seed, fields) in [(1, 1), (2, 1), (3, 2), (4, 3)] {
+        let mut pair = up("1/2", 128);
+        let mut lose = coin(seed, 0.03);
+        let (mut sent, mut lost) = (Vec::new(), Vec::new());
+        for n in 0..3_000u32 {
+            // Every fourth packet is one of five, again and again, with fields that change.
+            let mut packet = if n % 4 == 0 { udp(A, 0, &payload(n / 4 % 5)) } else { packet(n) };
+            if n % 4 == 0 {
+                restore(&mut packet, MutableFields { ttl: 60, tos: (n / 20 % fields) as u8 });
+            }
+            let is_lost = lose();
+            pair.send(A, &packet, is_lost);
+            lost.extend(is_lost.then(|| packet.clone()));
+            sent.push(packet);
+            pair.advance(200);
+        }
+        pair.advance(1_000_000);
+        let (recovered, sent) = (counted(&pair.recovered[B]), counted(&sent));
+        let unique = |lost: &[Vec<u8>]| -> HashSet<Vec<u8>> {
+            lost.iter().filter(|packet| sent[&packet[..]] == 1).cloned().collect()
+        };
+        assert_eq!(unique(&pair.recovered[B]), unique(&lost), "seed {seed}");
+        assert_eq!(pair.recovered[B].len(), lost.len(), "seed {seed}");
+        assert!(recovered.iter().all(|(packet, &count)| count <= sent[packet]));
+        nothing_went_wrong(&pair);
+    }
+}
+
+#[test]
+fn packets_that_repairs_overtake_are_not_injected() {
+    let mut pair = up("1/1", 64);
+    for n in 0..600 {
+        if n % 7 == 3 {
+            pair.send_overtaken(A, &packet(n), 50);
+        } else {
+            pair.send(A, &packet(n), false);
+        }
+        pair.advance(500);
+    }
+    assert_eq!(pair.recovered[B], Vec::<Vec<u8>>::new());
+}
+
+#[test]
+fn a_wrong_recovery_is_never_injected_though_names_collide() {
+    for bits in [3, 6, 10] {
+        let weak = |side| Config { name_bits: bits, ..sliding(side, "3/8", 160, 15) };
+        let mut pair = Pair::up([weak(A), weak(B)]);
+        let sent: HashSet<_> = (0..4_000u32).map(|n| udp(A, n as u16, &payload(n))).collect();
+        run(&mut pair, 4_000, 11, 0.03);
+        assert!(pair.recovered[B].iter().all(|packet| sent.contains(packet)), "names of {bits} bits");
+        let distinct: HashSet<_> = pair.recovered[B].iter().collect();
+        assert_eq!(distinct.len(), pair.recovered[B].len(), "a packet injected twice");
+    }
+}
+
+/// Each egress codes as it is told; an ingress takes what comes.
+#[test]
+fn the_two_directions_may_have_different_codes() {
+    let mut pair = Pair::up([sliding(A, "3/8", 160, 15), config(B)]);
+    let lost = [A, B].map(|from| {
+        let packets: Vec<_> = (0..320u16).map(|n| udp(from, n, &payload(u32::from(n)))).collect();
+        for (n, packet) in packets.iter().enumerate() {
+            pair.send(from, packet, n % 40 == 7);
+            pair.advance(100);
+        }
+        packets.into_iter().skip(7).step_by(40).collect::<Vec<_>>()
+    });
+    pair.advance(500_000);
+    for (from, lost) in [A, B].into_iter().zip(lost) {
+        assert_same(&pair.recovered[1 - from], &lost, &format!("from side {from}"));
+    }
+}
+
+#[test]
+fn windows_and_rates_out_of_range_are_refused_and_leave_everything_as_it_was() {
+    let mut gateway = Gateway::new(sliding(A, "3/8", 160, 15), [1; 32]).unwrap();
+    let mut refused = |rate, window, density| {
+        let error = gateway.reconfigure(sliding(A, rate, window, density)).unwrap_err();
+        assert_eq!(*gateway.config(), sliding(A, "3/8", 160, 15));
+        error
+    };
+    assert!(matches!(refused("3/8", 513, 15), ConfigError::Window(513)));
+    assert!(matches!(refused("3/8", 0, 15), ConfigError::Code(_)));
+    assert!(matches!(refused("3/8", 160, 16), ConfigError::Code(_)));
+    assert!(matches!(refused("1/65", 160, 15), ConfigError::Rate(_)));
+    assert!(matches!(refused("0", 160, 15), ConfigError::Rate(_)));
+}
