@@ -37,7 +37,7 @@ pub enum RateError {
 
 impl RepairRate {
     /// Maelstrom's overhead of (8, 3).
-    pub(crate) const THREE_EIGHTHS: Self = Self { repairs: 3, sources: 8 };
+    pub const THREE_EIGHTHS: Self = Self { repairs: 3, sources: 8 };
 
     /// `repairs` repairs for every `sources` source packets, in lowest terms.
     ///

@@ -140,7 +140,7 @@ impl Liar {
             // A window, with runs of names somewhere in it.
             let window = [1, 3, 0, count * 3, *stride, *last, stride % 16, 0, 0, 0, last % 64, 63, 0, 0];
             let runs = [0, last % 11, stride % 3, 0, last % 5, count % 3, 0, 0, stride % 2];
-            return self.say(&[&window, &runs, rest].concat());
+            return self.say(&[&window[..], &runs, rest].concat());
         }
         // What the stride does not need chooses the scheme: layered below 128, else one of four rows of a block.
         let (scheme, row) = if *stride < 128 { (1, 0) } else { (2, stride / 4 % 4) };

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 
 use super::draft::{Draft, PeerDraft, Scheme, Setting};
 use super::report::Findings;
-use super::{Diagnostic, Span, knobs, memory};
+use super::{Diagnostic, knobs, memory};
 
 /// All cross checks. What could not be read is left out of them.
 pub(super) fn check(draft: &Draft, findings: &mut Findings) {
@@ -38,31 +38,20 @@ fn interfaces_differ(draft: &Draft, findings: &mut Findings) {
 fn settings_fit_the_scheme(draft: &Draft, findings: &mut Findings) {
     let code = &draft.code;
     let Some(scheme) = &code.scheme else { return };
-    let chosen = match scheme.value {
-        Scheme::Layered => "layered",
-        Scheme::ReedSolomon => "reed-solomon",
-    };
-    for knob in knobs::of("code") {
-        let Some(owner) = knob.scheme().filter(|&owner| owner != chosen) else { continue };
-        let place: Option<&Span> = match knob.key {
-            "interleaves" => code.interleaves.as_ref().and_then(|setting| setting.span.as_ref()),
-            "c" => code.c.as_ref().and_then(|setting| setting.span.as_ref()),
-            _ => code.interleave.as_ref().and_then(|setting| setting.span.as_ref()),
-        };
-        let Some(place) = place else { continue };
-        let own = knobs::of("code").filter(|knob| knob.scheme() == Some(chosen));
+    let chosen = scheme.value.word();
+    for knob in knobs::of("code").filter(|knob| !knob.fits(chosen)) {
+        let (Some(place), Some(owners)) = (code.place(knob.key), knob.schemes()) else { continue };
+        let owners = owners.join("\"` or `\"");
+        let own = knobs::of("code").filter(|knob| knob.key != "scheme" && knob.fits(chosen));
         let own: Vec<String> = own.map(|knob| format!("`{}`", knob.key)).collect();
         let message =
-            format!("`{}` belongs to `scheme = \"{owner}\"`, and the scheme is \"{chosen}\"", knob.key);
+            format!("`{}` belongs to `scheme = \"{owners}\"`, and the scheme is \"{chosen}\"", knob.key);
         findings.add(
             Diagnostic::error("foreign-setting", message)
                 .at(Some(place.clone()))
                 .related(scheme.span.clone(), "`scheme` is here")
-                .expected(format!(
-                    "`r`, `delayed`, `max_delay_ms` and, for this scheme alone, {}",
-                    own.join(", ")
-                ))
-                .help(format!("leave it out, or set `scheme = \"{owner}\"`")),
+                .expected(format!("for this scheme {}", own.join(", ")))
+                .help(format!("leave it out, or set `scheme = \"{owners}\"`")),
         );
     }
 }

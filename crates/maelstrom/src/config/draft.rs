@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use ipnet::IpNet;
+use maelstrom_core::RepairRate;
 
 use super::{Code, Gateway, GatewayConfig, Mode, Peer, PeerKey, Schedule, Span, TapChoice};
 
@@ -40,6 +41,18 @@ pub(super) struct GatewayDraft {
 pub(super) enum Scheme {
     Layered,
     ReedSolomon,
+    Sliding,
+}
+
+impl Scheme {
+    /// The word in the file.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Layered => "layered",
+            Self::ReedSolomon => "reed-solomon",
+            Self::Sliding => "sliding",
+        }
+    }
 }
 
 /// `[code]`. What belongs to another scheme than the chosen one is here too, and says nothing.
@@ -50,6 +63,9 @@ pub(super) struct CodeDraft {
     pub(super) interleaves: Option<Setting<Vec<u16>>>,
     pub(super) c: Option<Setting<u8>>,
     pub(super) interleave: Option<Setting<u16>>,
+    pub(super) rate: Option<Setting<RepairRate>>,
+    pub(super) window: Option<Setting<u16>>,
+    pub(super) density: Option<Setting<u8>>,
     pub(super) delayed: Option<Setting<bool>>,
     pub(super) max_delay_ms: Option<Setting<u16>>,
 }
@@ -57,23 +73,50 @@ pub(super) struct CodeDraft {
 impl CodeDraft {
     /// The chosen scheme with its settings, if they are all right.
     pub(super) fn schedule(&self) -> Option<Schedule> {
-        let r = self.r.as_ref()?.value;
         Some(match self.scheme.as_ref()?.value {
-            Scheme::Layered => Schedule::Layered { r, interleaves: self.interleaves.as_ref()?.value.clone() },
-            Scheme::ReedSolomon => {
-                let (c, interleave) = (self.c.as_ref()?.value, self.interleave.as_ref()?.value);
-                Schedule::ReedSolomon { r, c, interleave }
-            }
+            Scheme::Layered => Schedule::Layered {
+                r: self.r.as_ref()?.value,
+                interleaves: self.interleaves.as_ref()?.value.clone(),
+            },
+            Scheme::ReedSolomon => Schedule::ReedSolomon {
+                r: self.r.as_ref()?.value,
+                c: self.c.as_ref()?.value,
+                interleave: self.interleave.as_ref()?.value,
+            },
+            Scheme::Sliding => Schedule::Sliding {
+                rate: self.rate.as_ref()?.value,
+                window: self.window.as_ref()?.value,
+                density: self.density.as_ref()?.value,
+            },
         })
     }
 
     /// Where the size of the code is chosen, if it is not the default.
     pub(super) fn span(&self) -> Option<Span> {
-        let places = match self.scheme.as_ref()?.value {
-            Scheme::Layered => [self.interleaves.as_ref()?.span.clone(), None],
-            Scheme::ReedSolomon => [self.interleave.as_ref()?.span.clone(), self.c.as_ref()?.span.clone()],
+        let keys: &[&str] = match self.scheme.as_ref()?.value {
+            Scheme::Layered => &["interleaves", "r"],
+            Scheme::ReedSolomon => &["interleave", "c", "r"],
+            Scheme::Sliding => &["window"],
         };
-        places.into_iter().flatten().next().or_else(|| self.r.as_ref()?.span.clone())
+        keys.iter().find_map(|key| self.place(key)).cloned()
+    }
+
+    /// Where a key that not every scheme has stands, if it does.
+    pub(super) fn place(&self, key: &str) -> Option<&Span> {
+        fn at<T>(setting: Option<&Setting<T>>) -> Option<&Span> {
+            setting?.span.as_ref()
+        }
+        match key {
+            "r" => at(self.r.as_ref()),
+            "interleaves" => at(self.interleaves.as_ref()),
+            "c" => at(self.c.as_ref()),
+            "interleave" => at(self.interleave.as_ref()),
+            "delayed" => at(self.delayed.as_ref()),
+            "rate" => at(self.rate.as_ref()),
+            "window" => at(self.window.as_ref()),
+            "density" => at(self.density.as_ref()),
+            _ => None,
+        }
     }
 }
 

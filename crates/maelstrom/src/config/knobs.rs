@@ -41,6 +41,8 @@ pub enum Kind {
     },
     /// One of these words.
     Choice(&'static [&'static str]),
+    /// Repairs for each packet: a number, or a fraction or percentage as text.
+    Rate,
     /// `true` or `false`.
     Boolean,
     /// A string of the described form.
@@ -50,14 +52,22 @@ pub enum Kind {
 }
 
 impl Knob {
-    /// The `scheme` that the key belongs to; none if it holds for all.
+    /// The words for `scheme` with which the key says something; none if it does with all.
     #[must_use]
-    pub fn scheme(&self) -> Option<&'static str> {
+    pub fn schemes(&self) -> Option<&'static [&'static str]> {
         match (self.section, self.key) {
-            ("code", "interleaves") => Some("layered"),
-            ("code", "c" | "interleave") => Some("reed-solomon"),
+            ("code", "r" | "delayed") => Some(&["layered", "reed-solomon"]),
+            ("code", "interleaves") => Some(&["layered"]),
+            ("code", "c" | "interleave") => Some(&["reed-solomon"]),
+            ("code", "rate" | "window" | "density") => Some(&["sliding"]),
             _ => None,
         }
+    }
+
+    /// Whether the key says something with this `scheme`.
+    #[must_use]
+    pub fn fits(&self, scheme: &str) -> bool {
+        self.schemes().is_none_or(|schemes| schemes.contains(&scheme))
     }
 
     /// What may stand there, in words.
@@ -73,6 +83,9 @@ impl Knob {
                 _ => format!("one of `\"{}\"`", words.join("\"`, `\"")),
             },
             Kind::Boolean => "`true` or `false`".to_owned(),
+            Kind::Rate => format!(
+                "repairs for each packet from 1/{NAMES_MAX} to {RATE_MAX}, as `0.375`, `\"3/8\"` or `\"37.5%\"`"
+            ),
             Kind::Text(form) | Kind::Texts(form) => form.to_owned(),
         }
     }
@@ -89,6 +102,15 @@ pub const PEERS_MAX: usize = 64;
 
 /// Most networks of one peer: what one Hello holds. More belong into fewer, larger prefixes.
 pub const NETWORKS_MAX: usize = maelstrom_core::wire::NETWORKS_MAX;
+
+/// Packets of which one repair can say that they are new: no more may lie between two.
+pub const NAMES_MAX: usize = maelstrom_core::wire::TERMS_MAX;
+
+/// Most repairs for each packet.
+pub const RATE_MAX: u32 = maelstrom_core::RATE_MAX;
+
+/// Most packets in a sliding window.
+const WINDOW_MAX: u64 = maelstrom_core::wire::WINDOW_MAX as u64;
 
 /// Longest name of a peer, in characters.
 pub const PEER_NAME_CHARS_MAX: usize = 64;
@@ -164,10 +186,10 @@ pub const KNOBS: &[Knob] = &[
     Knob {
         section: "code",
         key: "scheme",
-        kind: Kind::Choice(&["layered", "reed-solomon"]),
+        kind: Kind::Choice(&["layered", "reed-solomon", "sliding"]),
         default: Some("\"layered\""),
         example: "scheme = \"layered\"",
-        doc: "The FEC scheme: layered interleaving, or Reed-Solomon blocks.",
+        doc: "The FEC scheme: layered interleaving, Reed-Solomon blocks, or a sliding window.",
     },
     Knob {
         section: "code",
@@ -203,6 +225,30 @@ pub const KNOBS: &[Knob] = &[
     },
     Knob {
         section: "code",
+        key: "rate",
+        kind: Kind::Rate,
+        default: Some("\"3/8\""),
+        example: "rate = 0.375",
+        doc: "Repairs for each packet: as many as packets were lost bring all of them back, whichever those are.",
+    },
+    Knob {
+        section: "code",
+        key: "window",
+        kind: Kind::Integer { min: 1, max: WINDOW_MAX },
+        default: Some("256"),
+        example: "window = 256",
+        doc: "Packets in a repair, the last ones: a window W at rate R mends bursts of up to W x R / (1 + R) packets and repairs.",
+    },
+    Knob {
+        section: "code",
+        key: "density",
+        kind: Kind::Integer { min: 0, max: 15 },
+        default: Some("15"),
+        example: "density = 15",
+        doc: "Of 16 packets in the window so many and one more are in a repair; fewer cost less to add up, and mend less.",
+    },
+    Knob {
+        section: "code",
         key: "delayed",
         kind: Kind::Boolean,
         default: Some("false"),
@@ -215,7 +261,7 @@ pub const KNOBS: &[Knob] = &[
         kind: Kind::Integer { min: 1, max: 1000 },
         default: Some("20"),
         example: "max_delay_ms = 20",
-        doc: "Part-filled blocks, or a bin of the first layer, are sent after this time, so that quiet traffic is protected too.",
+        doc: "Part-filled blocks, or a bin of the first layer, or a window's next repair, are sent after this time, so that quiet traffic is protected too.",
     },
     Knob {
         section: "peer",
@@ -271,8 +317,9 @@ pub fn describe() -> String {
             }
         }
         let default = knob.default.map_or("required".to_owned(), |default| format!("default: {default}"));
-        let scheme =
-            knob.scheme().map_or(String::new(), |scheme| format!("; only with scheme = \"{scheme}\""));
+        let scheme = knob.schemes().map_or(String::new(), |schemes| {
+            format!("; only with scheme = \"{}\"", schemes.join("\" or \""))
+        });
         text += &format!("  {}: {}; {default}{scheme}\n      {}\n", knob.key, knob.expected(), knob.doc);
     }
     text.trim_start().to_owned()

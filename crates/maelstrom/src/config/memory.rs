@@ -26,7 +26,7 @@ const TERM: u64 = 16;
 const WINDOW_MIN: u64 = 4096;
 
 /// What a configuration takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Memory {
     peers: u64,
     window: u64,
@@ -34,7 +34,7 @@ pub(crate) struct Memory {
     peer_bytes: u64,
     /// Of these, what the sums of one peer's egress take.
     sum_bytes: u64,
-    is_layered: bool,
+    schedule: Schedule,
 }
 
 /// What is more than it may be.
@@ -50,12 +50,12 @@ impl Memory {
     pub(crate) fn of(core: &maelstrom_core::Config, peers: usize) -> Self {
         let ingress = core.ingress();
         let (window, packet_bytes) = (ingress.window as u64, ingress.packet_max as u64);
-        let sum = packet_bytes + SUM + TERM * u64::from(core.schedule.r());
+        let sum = packet_bytes + SUM + TERM * core.schedule.names() as u64;
         let sum_bytes = core.schedule.sums(core.delayed) as u64 * sum;
         let repairs = ingress.equations as u64 + BUFFERS;
         let peer_bytes = window * (packet_bytes + BOOKS) + repairs * (packet_bytes + RECIPE) + sum_bytes;
-        let is_layered = matches!(core.schedule, Schedule::Layered { .. });
-        Self { peers: peers as u64, window, packet_bytes, peer_bytes, sum_bytes, is_layered }
+        let schedule = core.schedule.clone();
+        Self { peers: peers as u64, window, packet_bytes, peer_bytes, sum_bytes, schedule }
     }
 
     /// In all.
@@ -80,17 +80,25 @@ impl Memory {
     pub(crate) fn remedies(&self) -> Vec<&'static str> {
         let mut remedies = Vec::new();
         if self.window > WINDOW_MIN {
-            remedies.push(if self.is_layered {
-                "lower `r`, or the largest of `interleaves`: the window is four times their product"
-            } else {
-                "lower `r` or `interleave`: the window is four times their product"
+            remedies.push(match self.schedule {
+                Schedule::Layered { .. } => {
+                    "lower `r`, or the largest of `interleaves`: the window is four times their product"
+                }
+                Schedule::ReedSolomon { .. } => {
+                    "lower `r` or `interleave`: the window is four times their product"
+                }
+                Schedule::Sliding { .. } => "lower `window`: so many packets are kept at either end",
             });
         }
         if self.sum_bytes > self.peer_bytes / 4 {
-            remedies.push(if self.is_layered {
-                "lower `interleaves`: there is a sum in the making for each packet of each"
-            } else {
-                "lower `c` or `interleave`: there are c sums in the making for each of the blocks"
+            remedies.push(match self.schedule {
+                Schedule::Layered { .. } => {
+                    "lower `interleaves`: there is a sum in the making for each packet of each"
+                }
+                Schedule::ReedSolomon { .. } => {
+                    "lower `c` or `interleave`: there are c sums in the making for each of the blocks"
+                }
+                Schedule::Sliding { .. } => "lower `window`: so many packets are kept at either end",
             });
         }
         if self.packet_bytes > u64::from(WAN_MTU_ASSUMED) {
@@ -185,6 +193,8 @@ mod tests {
     #[test]
     fn what_is_foretold_is_what_the_core_takes() {
         let blocks = |r, c, interleave| Schedule::ReedSolomon { r, c, interleave };
+        let window =
+            |rate: &str, window| Schedule::Sliding { rate: rate.parse().unwrap(), window, density: 15 };
         for (schedule, delayed, wan_mtu) in [
             (Schedule::default(), false, 1500),
             (Schedule::default(), false, 576),
@@ -196,6 +206,8 @@ mod tests {
             (blocks(8, 3, 20), true, 1500),
             (blocks(64, 32, 16), false, 9000),
             (blocks(8, 8, 512), true, 1500),
+            (window("3/8", 160), false, 1500),
+            (window("1/64", 512), false, 9000),
         ] {
             let case = format!("{schedule}, delayed {delayed}, {wan_mtu}");
             let config = config(schedule, delayed, wan_mtu);

@@ -1,10 +1,11 @@
 //! Reading one section of the TOML table: keys against the list of knobs, values against their kind.
 
+use maelstrom_core::{RateError, RepairRate};
 use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
 use super::draft::Setting;
-use super::knobs::{self, Kind, Knob};
+use super::knobs::{self, Kind, Knob, NAMES_MAX};
 use super::report::Findings;
 use super::{Diagnostic, Span};
 
@@ -136,6 +137,25 @@ impl<'a, 'i> Section<'a, 'i> {
             let Kind::Integer { min, max } = knob.kind else { unreachable!("{key} is not an integer") };
             let number = integer(value, min, max)?;
             Ok(T::try_from(number).unwrap_or_else(|_| unreachable!("the range of {key} exceeds its type")))
+        })
+    }
+
+    /// Repairs for each packet, exactly as they are written.
+    pub(super) fn rate(&mut self, key: &str) -> Given<RepairRate> {
+        self.value(key, |_, value| {
+            let text = match value {
+                DeValue::String(text) => text.as_ref(),
+                DeValue::Float(number) => number.as_str(),
+                DeValue::Integer(number) => number.as_str(),
+                other => return Err(Fault::wrong_type(other)),
+            };
+            let out_of_range = || Fault::new("out-of-range", "is out of range").seen(quoted(text));
+            let rate: RepairRate = text.parse().map_err(|error| match error {
+                RateError::Range(..) => out_of_range(),
+                _ => Fault::new("bad-value", "is no rate").seen(quoted(text)),
+            })?;
+            let names = u64::from(rate.repairs()) * NAMES_MAX as u64;
+            if names < u64::from(rate.sources()) { Err(out_of_range()) } else { Ok(rate) }
         })
     }
 

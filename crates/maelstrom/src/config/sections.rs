@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
+use maelstrom_core::RepairRate;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -14,6 +15,9 @@ use super::knobs::{
 use super::read::{Fault, Section, quoted, type_of, unknown_key};
 use super::report::Findings;
 use super::{Diagnostic, KeyError, Mode, PeerKey, Source, Span, TapChoice};
+
+/// Repairs of a sliding window for each packet: as many as three layers of r = 8 have.
+const RATE: RepairRate = RepairRate::THREE_EIGHTHS;
 
 /// How a key file is read; tests put something else in its place.
 pub(super) type ReadKey<'a> = &'a mut dyn FnMut(&Path) -> Result<PeerKey, KeyError>;
@@ -100,6 +104,9 @@ impl CodeDraft {
             interleaves: None,
             c: None,
             interleave: None,
+            rate: None,
+            window: None,
+            density: None,
             delayed: None,
             max_delay_ms: None,
         }
@@ -133,11 +140,16 @@ fn read_mode(section: &mut Section<'_, '_>) -> Option<Setting<Mode>> {
 
 fn read_code(mut section: Section<'_, '_>) -> CodeDraft {
     let draft = CodeDraft {
-        scheme: section.choice("scheme", &[Scheme::Layered, Scheme::ReedSolomon]).or(Scheme::Layered),
+        scheme: section
+            .choice("scheme", &[Scheme::Layered, Scheme::ReedSolomon, Scheme::Sliding])
+            .or(Scheme::Layered),
         r: section.integer("r").or(8),
         interleaves: section.integers("interleaves").or(vec![1, 11, 19]),
         c: section.integer("c").or(3),
         interleave: section.integer("interleave").or(1),
+        rate: section.rate("rate").or(RATE),
+        window: section.integer("window").or(256),
+        density: section.integer("density").or(15),
         delayed: section.boolean("delayed").or(false),
         max_delay_ms: section.integer("max_delay_ms").or(20),
     };

@@ -33,9 +33,19 @@ fn blocks() -> String {
     text
 }
 
-/// A good file in which a key of `scheme` may stand.
-fn good_for(scheme: Option<&str>) -> String {
-    if scheme == Some("reed-solomon") { blocks() } else { GOOD.to_owned() }
+/// The same file with a sliding window.
+fn window() -> String {
+    let layers = "scheme = \"layered\"\nr = 8\ninterleaves = [1, 11, 19]";
+    GOOD.replace(layers, "scheme = \"sliding\"\nrate = 0.375\nwindow = 160\ndensity = 15")
+}
+
+/// A good file in which a key of one of `schemes` may stand.
+fn good_for(schemes: Option<&[&str]>) -> String {
+    match schemes {
+        Some(["reed-solomon"]) => blocks(),
+        Some(["sliding"]) => window(),
+        _ => GOOD.to_owned(),
+    }
 }
 
 /// Stands in for the disk: what a key file holds is told by its name.
@@ -120,7 +130,7 @@ fn what_is_left_out_has_the_defaults_that_the_list_of_knobs_states() {
                 // Their defaults are taken from elsewhere.
                 ("lan_mtu" | "wan_mtu" | "name", _) => {}
                 // Not of the default's scheme.
-                _ if knob.scheme() == Some("reed-solomon") => {}
+                _ if !knob.fits("layered") => {}
                 (key, default) => long += &format!("{key} = {}\n", default.unwrap()),
             }
         }
@@ -132,16 +142,20 @@ fn what_is_left_out_has_the_defaults_that_the_list_of_knobs_states() {
     let code = configuration(&blocks).code;
     assert_eq!(code.schedule.to_string(), format!("reed-solomon ({r},{c}) x{interleave}"));
     assert_eq!((code.delayed, code.max_delay_ms), (config.code.delayed, config.code.max_delay_ms));
+    let window = short.replace("[[peer]]", "[code]\nscheme = \"sliding\"\n[[peer]]");
+    let (rate, packets) = (stated("rate").trim_matches('"'), stated("window"));
+    assert_eq!(stated("density"), "15");
+    assert_eq!(configuration(&window).code.schedule.to_string(), format!("sliding ({packets}; {rate})"));
 }
 
 #[test]
 fn every_example_in_the_list_of_knobs_is_right() {
-    for scheme in ["layered", "reed-solomon"] {
+    for scheme in ["layered", "reed-solomon", "sliding"] {
         let mut text = String::new();
         for section in ["gateway", "code", "peer"] {
             text += if section == "peer" { "[[peer]]\n" } else { "" };
             text += &if section == "peer" { String::new() } else { format!("[{section}]\n") };
-            for knob in knobs::of(section).filter(|knob| knob.scheme().is_none_or(|owner| owner == scheme)) {
+            for knob in knobs::of(section).filter(|knob| knob.fits(scheme)) {
                 text += &format!("{}\n", knob.example);
             }
         }
@@ -165,16 +179,15 @@ fn every_integer_has_its_range() {
         let line = |value: &str| {
             let header = format!("[{}]", knob.section);
             let line = format!("{header}\n{} = {value}", knob.key);
-            let good = good_for(knob.scheme());
+            let good = good_for(knob.schemes());
             let text = good.replacen(&format!("\n{} =", knob.key), "\n#", 1).replacen(&header, &line, 1);
             examined(&text).1
         };
         for right in [min, max] {
             assert_eq!(line(&right.to_string()).errors(), 0, "{} = {right}", knob.key);
         }
-        for wrong in
-            [(min - 1).to_string(), (max + 1).to_string(), "-1".into(), "99999999999999999999999".into()]
-        {
+        let below = min.checked_sub(1).map_or("-2".to_owned(), |below| below.to_string());
+        for wrong in [below, (max + 1).to_string(), "-1".into(), "99999999999999999999999".into()] {
             let report = line(&wrong);
             assert_eq!(report.diagnostics().len(), 1, "{report}");
             assert_eq!(report.diagnostics()[0].code, "out-of-range");
@@ -190,7 +203,7 @@ fn every_choice_refuses_another_word() {
         let knobs::Kind::Choice(words) = knob.kind else { continue };
         let header = format!("[{}]", knob.section);
         for word in words {
-            let plain = good_for(Some(word)).replacen(&format!("{} =", knob.key), "#", 1);
+            let plain = good_for(Some(&[*word])).replacen(&format!("{} =", knob.key), "#", 1);
             let text = plain.replacen(&header, &format!("{header}\n{} = \"{word}\"", knob.key), 1);
             assert_eq!(examined(&text).1.errors(), 0, "{word}");
         }
@@ -290,6 +303,40 @@ fn blocks_are_as_large_as_the_file_says() {
 }
 
 #[test]
+fn a_window_has_the_rate_that_the_file_says() {
+    for (text, repairs, sources) in [
+        ("0.375", 3, 8),
+        ("\"3/8\"", 3, 8),
+        ("\"37.5%\"", 3, 8),
+        ("2", 2, 1),
+        ("\"1/64\"", 1, 64),
+        ("8.0", 8, 1),
+    ] {
+        let code = configuration(&window().replace("rate = 0.375", &format!("rate = {text}"))).code;
+        let Schedule::Sliding { rate, window: 160, density: 15 } = code.schedule else {
+            panic!("{}", code.schedule);
+        };
+        assert_eq!((rate.repairs(), rate.sources()), (repairs, sources), "{text}");
+    }
+    for (text, code) in [
+        ("0", "out-of-range"),
+        ("0.0156", "out-of-range"),
+        ("9", "out-of-range"),
+        ("\"1/0\"", "out-of-range"),
+        ("-0.5", "bad-value"),
+        ("inf", "bad-value"),
+        ("1e-1", "bad-value"),
+        ("\"much\"", "bad-value"),
+        ("true", "wrong-type"),
+        ("[1]", "wrong-type"),
+    ] {
+        let (_, report) = examined(&window().replace("rate = 0.375", &format!("rate = {text}")));
+        let found: Vec<_> = report.diagnostics().iter().map(|found| found.code).collect();
+        assert_eq!(found, [code], "{text}");
+    }
+}
+
+#[test]
 fn a_setting_of_another_scheme_is_refused() {
     let one = |text: &str| {
         let (_, report) = examined(text);
@@ -305,7 +352,13 @@ fn a_setting_of_another_scheme_is_refused() {
     }
     let found = one(&blocks().replace("c = 3", "interleaves = [1, 11, 19]"));
     assert_eq!(found.code, "foreign-setting");
-    assert!(found.expected.is_some_and(|expected| expected.ends_with("`c`, `interleave`")));
+    assert!(found.expected.is_some_and(|expected| expected.contains("`r`, `c`, `interleave`, `delayed`")));
+    for line in ["r = 8", "delayed = true", "c = 3"] {
+        let found = one(&window().replace("rate = 0.375", line));
+        assert_eq!(found.code, "foreign-setting");
+        assert!(found.expected.is_some_and(|expected| expected.contains("`rate`, `window`, `density`")));
+        assert!(found.help[0].contains("\"reed-solomon\""), "{:?}", found.help);
+    }
     // The scheme is the default where none is given.
     let found = one(&GOOD.replace("scheme = \"layered\"", "c = 3"));
     assert_eq!(found.code, "foreign-setting");

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 
 use super::super::draft::Draft;
 use super::super::report::Findings;
-use super::super::{Diagnostic, Span, memory};
+use super::super::{Diagnostic, Schedule, Span, memory};
 use super::facts::{Facts, first_host};
 
 /// The least an IPv4 host must be able to take in (RFC 791 §3.1); below that no LAN MTU makes sense.
@@ -33,14 +33,14 @@ struct Limit {
 pub(super) fn check(
     draft: &Draft,
     facts: &Facts,
-    overhead: impl Fn(u8, bool) -> usize,
+    overhead: impl Fn(&Schedule, bool) -> usize,
     findings: &mut Findings,
 ) {
     let Some(wan) = wan_limit(draft, facts, findings) else { return };
     memory::check_with(draft, wan.bytes, findings);
     let Some(lan) = lan_limit(draft, facts, wan.bytes) else { return };
-    let (Some(r), Some(listen)) = (&draft.code.r, &draft.gateway.listen) else { return };
-    let extra = overhead(r.value, listen.value.is_ipv6()) as u32;
+    let (Some(schedule), Some(listen)) = (draft.code.schedule(), &draft.gateway.listen) else { return };
+    let extra = overhead(&schedule, listen.value.is_ipv6()) as u32;
     let span = lan.span.clone().or(wan.span.clone());
     if lan.bytes + extra <= wan.bytes {
         findings.add(
@@ -65,8 +65,9 @@ pub(super) fn check(
     )
     .at(span)
     .expected(format!(
-        "packets of at most {fit} bytes: {} less the overhead {extra} of a repair with r = {}",
-        wan.bytes, r.value
+        "packets of at most {fit} bytes: {} less the overhead {extra} of a repair that names {} packets",
+        wan.bytes,
+        schedule.names()
     ))
     .seen(format!("{} bytes: {}", lan.bytes, lan.origin))
     .note(format!("the path carries {} bytes: {}", wan.bytes, wan.origin))

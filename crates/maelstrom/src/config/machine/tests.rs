@@ -19,8 +19,8 @@ key_file = "peer.key"
 "#;
 
 /// An overhead of 100 bytes for r = 8 over IPv4, 120 over IPv6.
-fn overhead(r: u8, ipv6: bool) -> usize {
-    usize::from(r) * 10 + if ipv6 { 40 } else { 20 }
+fn overhead(schedule: &Schedule, ipv6: bool) -> usize {
+    schedule.names() * 10 + if ipv6 { 40 } else { 20 }
 }
 
 fn interface(name: &str, mtu: u32, addresses: &[&str]) -> Interface {
