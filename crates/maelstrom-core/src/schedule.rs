@@ -91,8 +91,9 @@ impl Schedule {
         }
     }
 
-    /// The code that runs it.
-    pub(crate) fn code(&self, delayed: bool, max_delay_us: u64, symbol_max: usize) -> Code {
+    /// The code that runs it. `delayed`: whether full repairs wait; `max_delay_us`: how long those of quiet traffic do;
+    /// `symbol_max`: longest symbol in bytes.
+    pub fn code(&self, delayed: bool, max_delay_us: u64, symbol_max: usize) -> Code {
         let sending = if delayed { Sending::Delayed } else { Sending::Immediate };
         let deadline_us = Some(max_delay_us);
         match self {

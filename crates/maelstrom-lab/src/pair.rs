@@ -220,16 +220,23 @@ fn configuration(directory: &Path, ends: &[End<'_>; 2], side: usize, setting: &S
         Schedule::ReedSolomon { r, c, interleave } => {
             format!("scheme = \"reed-solomon\"\nr = {r}\nc = {c}\ninterleave = {interleave}")
         }
+        Schedule::Sliding { rate, window, density } => {
+            format!("scheme = \"sliding\"\nrate = \"{rate}\"\nwindow = {window}\ndensity = {density}")
+        }
+    };
+    // A window has no repairs that could wait.
+    let delayed = match &setting.schedule {
+        Schedule::Sliding { .. } => String::new(),
+        Schedule::Layered { .. } | Schedule::ReedSolomon { .. } => format!("delayed = {}\n", setting.delayed),
     };
     format!(
         "[gateway]\nmode = \"passive\"\nwan = \"{}\"\nlisten = \"{}\"\ncontrol = \"{}\"\ntap = \"{}\"\n\n\
-         [code]\n{schedule}\ndelayed = {}\nmax_delay_ms = {}\n\n\
+         [code]\n{schedule}\n{delayed}max_delay_ms = {}\n\n\
          [[peer]]\naddress = \"{}\"\nnetworks = [{}]\nkey_file = \"peer.key\"\n",
         own.wan,
         own.listen,
         directory.join(format!("gateway-{side}.sock")).display(),
         setting.tap,
-        setting.delayed,
         setting.max_delay_ms,
         far.listen,
         networks.join(", "),

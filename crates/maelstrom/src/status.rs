@@ -112,6 +112,8 @@ pub struct IngressStatus {
     pub after_recovery: u64,
     /// Packets that arrived after a repair had named them.
     pub late: u64,
+    /// Packets that had arrived, and that a sliding window's repairs solved because no repair that names them had come.
+    pub recognised: u64,
     /// Recovered packets for which the outgoing queue had no room.
     pub undelivered: u64,
     /// Repairs that brought nothing back at once, by reason.
@@ -198,6 +200,7 @@ impl PeerStatus {
                 injected_packets: ingress.recovered_packets,
                 after_recovery: ingress.after_recovery,
                 late: ingress.late,
+                recognised: ingress.recognised,
                 undelivered: ingress.undelivered,
                 unused_repairs: counts(ingress.unused.iter()),
                 loss: LossStatus::of(peer.report),

@@ -1,7 +1,7 @@
 //! The code of a pair of gateways as a command line chooses it.
 
 use anyhow::bail;
-use maelstrom::config::Schedule;
+use maelstrom::config::{RepairRate, Schedule};
 use maelstrom_lab::Setting;
 
 /// The code as a command line chooses it.
@@ -10,9 +10,9 @@ pub struct CodeArgs {
     /// How the gateways make repairs
     #[arg(long, value_enum, default_value_t = Scheme::Layered)]
     pub scheme: Scheme,
-    /// Packets in a repair, or in a block
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=64))]
-    pub r: u8,
+    /// Packets in a repair, or in a block; of layers and Reed-Solomon, default: 8
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub r: Option<u8>,
     /// Interleave of each layer, with commas; of a layered code, default: 1,11,19
     #[arg(long, value_name = "I,...", value_delimiter = ',')]
     pub interleaves: Option<Vec<u16>>,
@@ -22,10 +22,20 @@ pub struct CodeArgs {
     /// Blocks fed in turn; of Reed-Solomon, default: 1
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub interleave: Option<u16>,
-    /// Repairs wait for later packets, so that a burst does not take them with theirs
+    /// Repairs for each packet, as 3/8, 0.375 or 37.5%; of a sliding window, default: 3/8
+    #[arg(long, value_name = "RATE")]
+    pub code_rate: Option<RepairRate>,
+    /// Packets in a repair; of a sliding window, default: 256
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=512))]
+    pub window: Option<u16>,
+    /// Of 16 packets in the window so many and one more are in a repair; of a sliding window, default: 15
+    #[arg(long, value_parser = clap::value_parser!(u8).range(0..=15))]
+    pub density: Option<u8>,
+    /// Repairs wait for later packets, so that a burst does not take them with theirs; of layers and Reed-Solomon
     #[arg(long)]
     pub delayed: bool,
-    /// How long a part-filled bin of the first layer waits, or part-filled blocks, in milliseconds
+    /// How long a part-filled bin of the first layer waits, or part-filled blocks, or a packet for the next repair of a
+    /// window, in milliseconds
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub max_delay_ms: u16,
 }
@@ -37,6 +47,8 @@ pub enum Scheme {
     Layered,
     /// Blocks of r packets, c repairs each
     ReedSolomon,
+    /// Random sums of the last packets (RFC 8681)
+    Sliding,
 }
 
 impl CodeArgs {
@@ -54,21 +66,89 @@ impl CodeArgs {
     }
 
     fn schedule(&self) -> anyhow::Result<Schedule> {
-        let Self { r, c, interleave, .. } = *self;
-        match self.scheme {
-            Scheme::Layered if c.is_some() || interleave.is_some() => {
-                bail!("--c and --interleave belong to --scheme reed-solomon")
-            }
+        self.check()?;
+        let r = self.r.unwrap_or(8);
+        Ok(match self.scheme {
             Scheme::Layered => {
                 let interleaves = self.interleaves.clone().unwrap_or_else(|| vec![1, 11, 19]);
-                Ok(Schedule::Layered { r, interleaves })
-            }
-            Scheme::ReedSolomon if self.interleaves.is_some() => {
-                bail!("--interleaves belongs to --scheme layered: give the number of blocks by --interleave")
+                Schedule::Layered { r, interleaves }
             }
             Scheme::ReedSolomon => {
-                Ok(Schedule::ReedSolomon { r, c: c.unwrap_or(3), interleave: interleave.unwrap_or(1) })
+                Schedule::ReedSolomon { r, c: self.c.unwrap_or(3), interleave: self.interleave.unwrap_or(1) }
+            }
+            Scheme::Sliding => Schedule::Sliding {
+                rate: self.code_rate.unwrap_or(RepairRate::THREE_EIGHTHS),
+                window: self.window.unwrap_or(256),
+                density: self.density.unwrap_or(15),
+            },
+        })
+    }
+
+    /// Refuses what the scheme has no use for: the code would not be what is asked for.
+    fn check(&self) -> anyhow::Result<()> {
+        let layered = self.scheme == Scheme::Layered;
+        let (blocks, sliding) = (self.scheme == Scheme::ReedSolomon, self.scheme == Scheme::Sliding);
+        for (flag, is_given, fits, owner) in [
+            ("--r", self.r.is_some(), !sliding, "layered or reed-solomon"),
+            ("--interleaves", self.interleaves.is_some(), layered, "layered"),
+            ("--c", self.c.is_some(), blocks, "reed-solomon"),
+            ("--interleave", self.interleave.is_some(), blocks, "reed-solomon"),
+            ("--code-rate", self.code_rate.is_some(), sliding, "sliding"),
+            ("--window", self.window.is_some(), sliding, "sliding"),
+            ("--density", self.density.is_some(), sliding, "sliding"),
+            ("--delayed", self.delayed, !sliding, "layered or reed-solomon"),
+        ] {
+            if is_given && !fits {
+                bail!("{flag} belongs to --scheme {owner}; leave it out, or choose that scheme");
             }
         }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Command {
+        #[command(flatten)]
+        code: CodeArgs,
+    }
+
+    fn schedule(line: &str) -> anyhow::Result<Schedule> {
+        Command::try_parse_from(std::iter::once("x").chain(line.split_whitespace()))?.code.schedule()
+    }
+
+    #[test]
+    fn each_scheme_has_its_own_settings_and_defaults() {
+        for (line, expected) in [
+            ("", "layered (8; 1,11,19)"),
+            ("--r 7 --interleaves 1,19,41 --delayed", "layered (7; 1,19,41)"),
+            ("--scheme reed-solomon", "reed-solomon (8,3) x1"),
+            ("--scheme reed-solomon --c 4 --interleave 20 --delayed", "reed-solomon (8,4) x20"),
+            ("--scheme sliding", "sliding (256; 3/8)"),
+            ("--scheme sliding --code-rate 12.5% --window 512 --density 4", "sliding (512; 1/8, density 4)"),
+        ] {
+            assert_eq!(schedule(line).unwrap().to_string(), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_setting_of_another_scheme_is_refused() {
+        for (line, flag) in [
+            ("--c 3", "--c "),
+            ("--window 160", "--window "),
+            ("--scheme reed-solomon --interleaves 1,11", "--interleaves "),
+            ("--scheme sliding --r 8", "--r "),
+            ("--scheme sliding --delayed", "--delayed "),
+        ] {
+            let error = schedule(line).unwrap_err().to_string();
+            assert!(error.starts_with(flag), "{line}: {error}");
+        }
+        assert!(schedule("--scheme sliding --code-rate much").unwrap_err().to_string().contains("3/8"));
+        assert!(schedule("--scheme sliding --window 513").is_err());
     }
 }

@@ -237,6 +237,30 @@ fn lost_packets_come_back_from_reed_solomon_blocks_until_a_reload_chooses_layers
 }
 
 #[test]
+fn lost_packets_come_back_from_a_sliding_window_whose_rate_a_reload_changes() {
+    if !privilege::available_or_skip(
+        "lost_packets_come_back_from_a_sliding_window_whose_rate_a_reload_changes",
+    ) {
+        return;
+    }
+    let sites = sites("uniform:0.02", 23);
+    let schedule = Schedule::Sliding { rate: "1/4".parse().unwrap(), window: 160, density: 15 };
+    let mut pair = start(&sites, &Setting { schedule, ..Setting::default() });
+    assert_mended(&sites, &stream(&sites, false, 1_000, 4));
+    let before = pair.status(0).unwrap().peers[0].clone();
+    let (packets, repairs) = (before.egress.source_packets, before.egress.repair_packets);
+    // One for four; more where a busy machine made a packet wait too long for its repair.
+    assert!((packets / 5..packets * 2 / 3).contains(&repairs), "{repairs} repairs for {packets} packets");
+    reload(&mut pair, 0, |text| text.replace("\"1/4\"", "1.25"));
+    assert_mended(&sites, &stream(&sites, true, 1_000, 4));
+    let after = pair.status(0).unwrap().peers[0].clone();
+    let (packets, repairs) = (after.egress.source_packets - packets, after.egress.repair_packets - repairs);
+    assert!(repairs >= packets * 6 / 5, "{repairs} repairs for {packets} packets");
+    assert_eq!(after.sessions, before.sessions, "the session goes on");
+    pair.stop().unwrap();
+}
+
+#[test]
 fn a_reload_that_changes_the_tap_delivers_nothing_twice_and_protection_goes_on() {
     if !privilege::available_or_skip(
         "a_reload_that_changes_the_tap_delivers_nothing_twice_and_protection_goes_on",

@@ -30,7 +30,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-pub use maelstrom_core::{PeerKey, Schedule};
+pub use maelstrom_core::{PeerKey, RepairRate, Schedule};
 pub use memory::MEMORY_MAX;
 pub use report::{Diagnostic, Report, Severity, Source, Span};
 pub use types::{Code, Gateway, GatewayConfig, Loaded, Mode, Peer, TapChoice};

@@ -5,13 +5,11 @@ use std::time::Duration;
 
 use clap::Args;
 use fec::simulate::{Simulation, simulate};
-use fec::{Code, LayeredConfig, ReedSolomonConfig, Sending};
-use maelstrom::config::Schedule;
 use maelstrom_lab::Setting;
 use netlab::LossModel;
 use netlab::emulator::Direction;
 use netlab::traffic::{Pace, UdpReport, UdpStream, udp_stream, unwatched};
-use undrop::code::Scheme;
+use undrop::code::CodeArgs;
 
 use crate::rig;
 
@@ -21,27 +19,8 @@ pub(crate) struct Plan {
     /// Loss models.
     #[arg(long, value_delimiter = ',', default_value = "uniform:0.01")]
     loss: Vec<LossModel>,
-    /// How the gateways make repairs.
-    #[arg(long, value_enum, default_value_t = Scheme::Layered)]
-    scheme: Scheme,
-    /// Interleaves of a layered code, each setting separated by a slash.
-    #[arg(long, value_delimiter = '/', default_value = "1,11,19")]
-    interleaves: Vec<String>,
-    /// Repairs of a block, of Reed-Solomon.
-    #[arg(long, default_value_t = 3)]
-    c: u8,
-    /// Blocks fed in turn, of Reed-Solomon, each setting separated by a slash.
-    #[arg(long, value_delimiter = '/', default_value = "1")]
-    interleave: Vec<u16>,
-    /// Repairs wait for later packets.
-    #[arg(long)]
-    delayed: bool,
-    /// How long a part-filled bin of the first layer waits, or part-filled blocks, in milliseconds.
-    #[arg(long, default_value_t = 20)]
-    max_delay_ms: u16,
-    /// Packets in a repair.
-    #[arg(long, default_value_t = 8)]
-    r: u8,
+    #[command(flatten)]
+    code: CodeArgs,
     /// Payload of a packet in bytes.
     #[arg(long, default_value_t = 1250)]
     payload: usize,
@@ -66,49 +45,27 @@ pub(crate) fn run(program: &Path, plan: &Plan) -> anyhow::Result<()> {
         plan.rate / 1e6,
         plan.payload,
         plan.seconds,
-        if plan.delayed { ", delayed repairs" } else { "" }
+        if plan.code.delayed { ", delayed repairs" } else { "" }
     );
     println!(
         "| loss | code | seed | lost on the link | delivered after all | recovered | late by p50 / p99 / max ms | never lost, p50 / p99 ms |"
     );
     println!("|---|---|---|---|---|---|---|---|");
+    let setting = plan.code.setting()?;
+    let schedule = &setting.schedule;
     for loss in &plan.loss {
-        for schedule in schedules(plan)? {
-            let setting = Setting {
-                delayed: plan.delayed,
-                max_delay_ms: plan.max_delay_ms,
-                schedule,
-                ..Setting::default()
-            };
-            let schedule = &setting.schedule;
-            let (mut lost, mut missing) = (0, 0);
-            for &seed in &plan.seeds {
-                let of_run = cell(program, plan, loss, &setting, seed)?;
-                (lost, missing) = (lost + of_run.0, missing + of_run.1);
-            }
-            let simulated = simulated(&setting, loss);
-            println!(
-                "| {loss} | {schedule} | all | {lost} | | **{:.2} %**; simulated {simulated} | | |",
-                recovered_percent(lost, missing)
-            );
+        let (mut lost, mut missing) = (0, 0);
+        for &seed in &plan.seeds {
+            let of_run = cell(program, plan, loss, &setting, seed)?;
+            (lost, missing) = (lost + of_run.0, missing + of_run.1);
         }
+        let simulated = simulated(&setting, loss);
+        println!(
+            "| {loss} | {schedule} | all | {lost} | | **{:.2} %**; simulated {simulated} | | |",
+            recovered_percent(lost, missing)
+        );
     }
     Ok(())
-}
-
-fn schedules(plan: &Plan) -> anyhow::Result<Vec<Schedule>> {
-    let (r, c) = (plan.r, plan.c);
-    Ok(match plan.scheme {
-        Scheme::Layered => {
-            let numbers = |text: &String| text.split(',').map(str::parse).collect::<Result<Vec<u16>, _>>();
-            let all = plan.interleaves.iter().map(numbers).collect::<Result<Vec<_>, _>>()?;
-            all.into_iter().map(|interleaves| Schedule::Layered { r, interleaves }).collect()
-        }
-        Scheme::ReedSolomon => {
-            let blocks = |&interleave: &u16| Schedule::ReedSolomon { r, c, interleave };
-            plan.interleave.iter().map(blocks).collect()
-        }
-    })
 }
 
 fn recovered_percent(lost: u64, missing: u64) -> f64 {
@@ -199,16 +156,7 @@ fn latencies(report: &UdpReport) -> (Vec<u64>, Vec<u64>) {
 /// What the same code recovers of two million packets in a simulation without network, clock or gateway: median, least
 /// and most of ten runs, in percent.
 fn simulated(setting: &Setting, loss: &LossModel) -> String {
-    let sending = if setting.delayed { Sending::Delayed } else { Sending::Immediate };
-    let code: Code = match &setting.schedule {
-        Schedule::Layered { r, interleaves } => {
-            LayeredConfig { r: *r, interleaves: interleaves.clone(), sending, ..LayeredConfig::default() }
-                .into()
-        }
-        &Schedule::ReedSolomon { r, c, interleave } => {
-            ReedSolomonConfig { r, c, interleave, sending, ..ReedSolomonConfig::default() }.into()
-        }
-    };
+    let code = setting.schedule.code(setting.delayed, 20_000, 1_536);
     let simulation = Simulation { code, packets: 200_000, ..Simulation::default() };
     let run = |seed| {
         let mut losses = loss.seeded(seed);

@@ -69,6 +69,7 @@ fn peer_block(text: &mut String, peer: &PeerStatus) {
     for (title, count) in [
         ("late", ingress.late),
         ("after recovery", ingress.after_recovery),
+        ("recognised", ingress.recognised),
         ("undelivered", ingress.undelivered),
     ] {
         if count > 0 {
