@@ -10,6 +10,8 @@ use thiserror::Error;
 
 /// Most source packets in a block.
 pub const BLOCK_R_MAX: u8 = 128;
+/// A packet is added to so many sums of a block in one pass.
+const AT_ONCE: usize = 4;
 /// Most repairs of a block.
 pub const BLOCK_C_MAX: u8 = 64;
 
@@ -279,24 +281,29 @@ impl<N: Copy> ReedSolomonEncoder<N> {
 
     /// Adds a symbol to the c sums of a block.
     fn add(&mut self, at: usize, name: N, symbol: &[&[u8]], length: usize) {
+        let Self { r, c, symbol_max, .. } = *self;
         let block = &mut self.filling.blocks[at];
         let position = block.names.len();
         block.names.push(name);
-        for row in 0..self.c {
-            let coefficient = self.coefficients[row * self.r + position];
-            let sum = &mut self.filling.payloads[(at * self.c + row) * self.symbol_max..][..self.symbol_max];
-            let mut offset = 0;
-            for piece in symbol {
-                // What lies beyond the longest symbol so far is left over from an earlier block: overwritten.
-                let common = piece.len().min(block.length.saturating_sub(offset));
-                let place = &mut sum[offset..offset + piece.len()];
-                gf256::mul_add(&mut place[..common], coefficient, &piece[..common]);
-                place[common..].copy_from_slice(&piece[common..]);
-                gf256::mul(&mut place[common..], coefficient);
-                offset += piece.len();
-            }
+        let payloads = &mut self.filling.payloads[at * c * symbol_max..][..c * symbol_max];
+        if length > block.length {
+            // What lies beyond the longest symbol so far is left over from an earlier block.
+            payloads.chunks_exact_mut(symbol_max).for_each(|sum| sum[block.length..length].fill(0));
+            block.length = length;
         }
-        block.length = block.length.max(length);
+        let mut offset = 0;
+        for piece in symbol {
+            let mut sums = payloads.chunks_exact_mut(symbol_max).map(|sum| &mut sum[offset..]);
+            // The first row is a plain sum.
+            sums.next().into_iter().for_each(|sum| gf256::xor_into(sum, piece));
+            let mut factors = self.coefficients[position..].iter().step_by(r).skip(1);
+            for row in (1..c).step_by(AT_ONCE) {
+                let mut both = || (*factors.next().unwrap_or(&0), sums.next().unwrap_or_default());
+                let mut some: [(u8, &mut [u8]); AT_ONCE] = std::array::from_fn(|_| both());
+                gf256::mul_add_each(&mut some[..AT_ONCE.min(c - row)], piece);
+            }
+            offset += piece.len();
+        }
     }
 
     /// The round is full: it is empty again, or its repairs begin to leave.

@@ -154,6 +154,8 @@ pub struct SlidingEncoder<N> {
     /// Packet n lies at place n modulo the window.
     symbols: Strings,
     packets: u64,
+    /// No repair has a packet before this one.
+    oldest: u64,
     /// The repairs that leave next.
     leaving: Box<Rows>,
     /// Those after them, of which the sums grow with each packet.
@@ -185,6 +187,7 @@ impl<N: Copy> SlidingEncoder<N> {
             names: Vec::with_capacity(2 * window),
             symbols: Strings::new(window, config.symbol_max),
             packets: 0,
+            oldest: 0,
             leaving: Box::new(Rows::new(window, config.symbol_max, config.density)),
             coming: Box::new(Rows::new(window, config.symbol_max, config.density)),
             coming_since: 0,
@@ -256,7 +259,7 @@ impl<N: Copy> SlidingEncoder<N> {
     /// Forgets all packets: the next one begins a new window. Rate and seeds go on.
     pub fn clear(&mut self) {
         self.names.clear();
-        self.packets = 0;
+        (self.packets, self.oldest) = (0, 0);
         self.credit.clear();
         self.forget_plans();
         self.bare_since_us = None;
@@ -264,7 +267,17 @@ impl<N: Copy> SlidingEncoder<N> {
 
     /// Leaves all but the newest `packets` out of the repairs from now on, for the window may be shorter than it can be.
     pub fn keep_newest(&mut self, packets: usize) {
-        self.names.drain(..self.names.len().saturating_sub(packets));
+        let oldest = self.packets.saturating_sub(packets as u64);
+        if oldest <= self.oldest {
+            return;
+        }
+        self.oldest = oldest;
+        if packets < self.window {
+            self.forget_plans();
+        }
+        if packets == 0 {
+            self.bare_since_us = None;
+        }
     }
 
     /// Memory held, from construction on.
@@ -308,7 +321,7 @@ impl<N: Copy> SlidingEncoder<N> {
         }
         if self.leaving.left() == 0 {
             // Nothing was planned.
-            self.leaving.begin(std::iter::once(self.packets), self.seed);
+            self.leaving.begin(std::iter::once(self.packets), self.oldest, self.seed);
         }
         self.leaving.add_before(self.packets, &self.symbols);
         let Finished { seed, coefficients, payload } = self.leaving.take(self.packets);
@@ -344,7 +357,7 @@ impl<N: Copy> SlidingEncoder<N> {
         }
         let before = self.leaving.left() as u64;
         let ends = (1..=count as u64).map(|k| self.packets + self.credit.packets_until(before + k, due));
-        self.coming.begin(ends, self.leaving.next_seed().unwrap_or(self.seed));
+        self.coming.begin(ends, self.oldest, self.leaving.next_seed().unwrap_or(self.seed));
         self.coming_since = self.packets;
     }
 }

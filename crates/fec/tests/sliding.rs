@@ -186,6 +186,11 @@ proptest! {
                     sender.encoder.clear();
                     (oldest, saved) = (n + 1, 0);
                 }
+                5 => {
+                    let packets = random.below(100).saturating_sub(9);
+                    sender.encoder.keep_newest(packets as usize);
+                    oldest = oldest.max((n + 1).saturating_sub(packets));
+                }
                 _ => {}
             }
             all.extend(sender.due(now_us));

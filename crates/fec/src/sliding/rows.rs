@@ -71,13 +71,13 @@ impl Rows {
         (self.count, self.leaving) = (0, 0);
     }
 
-    /// Begins the repairs whose windows end before each of `ends`, which ascend. The first takes the seed given, each
+    /// Begins the repairs whose windows end before each of `ends`, which ascend, and have no packet before `oldest`. The first takes the seed given, each
     /// other the next one, but none whose coefficients would all be 0, as may be in a sparse repair of a short window.
-    pub(super) fn begin(&mut self, ends: impl Iterator<Item = u64>, mut seed: u16) {
+    pub(super) fn begin(&mut self, ends: impl Iterator<Item = u64>, oldest: u64, mut seed: u16) {
         self.clear();
         let window = self.window() as u64;
         for (row, end) in self.rows.iter_mut().zip(ends) {
-            let first = end.saturating_sub(window);
+            let first = end.saturating_sub(window).max(oldest);
             seed = first_seed(seed, self.density, (end - first) as usize);
             *row = Row { first, end, seed };
             seed = seed.wrapping_add(1);
