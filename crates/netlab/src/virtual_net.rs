@@ -26,6 +26,15 @@ pub struct Weather {
     pub repeat: f64,
 }
 
+/// What a node takes to take datagrams in, one after the other. Without it all come in the moment they arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Intake {
+    /// So long for each, in microseconds.
+    pub datagram_us: u64,
+    /// So many wait meanwhile; what comes on top of them is dropped.
+    pub queue: u64,
+}
+
 /// Why a datagram did not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -36,6 +45,8 @@ pub enum Dropped {
     CutOff,
     /// The receiver was down.
     Down,
+    /// As many waited at the receiver as may.
+    Full,
 }
 
 /// What happens next. Nodes are numbered in the order in which they were added.
@@ -71,7 +82,16 @@ pub enum Event {
 
 #[derive(Debug)]
 enum Cause {
-    Datagram { from: u32, class: u8, bytes: Rc<[u8]> },
+    Datagram {
+        from: u32,
+        class: u8,
+        bytes: Rc<[u8]>,
+    },
+    /// One that arrived and has been taken in.
+    Taken {
+        from: u32,
+        bytes: Rc<[u8]>,
+    },
     Timer,
 }
 
@@ -115,6 +135,8 @@ struct Port {
     wake_us: Option<u64>,
     /// When its entry in the heap is due, if it has one that counts: never after `wake_us`.
     queued_us: Option<u64>,
+    /// When it will have taken in all that has arrived.
+    busy_us: u64,
 }
 
 /// The network.
@@ -135,6 +157,7 @@ struct Port {
 pub struct VirtualNet {
     weather: Weather,
     repeat: Probability,
+    intake: Option<Intake>,
     seed: u64,
     dice: Dice,
     ports: Vec<Port>,
@@ -150,6 +173,7 @@ impl VirtualNet {
         Self {
             repeat: Probability::new(weather.repeat),
             weather,
+            intake: None,
             seed,
             dice: Dice::new(seed),
             ports: Vec::new(),
@@ -188,6 +212,11 @@ impl VirtualNet {
     #[must_use]
     pub fn weather(&self) -> &Weather {
         &self.weather
+    }
+
+    /// From now on each node takes its time for what arrives.
+    pub fn set_intake(&mut self, intake: Option<Intake>) {
+        self.intake = intake;
     }
 
     /// Virtual time in microseconds.
@@ -254,7 +283,12 @@ impl VirtualNet {
             self.now_us = self.now_us.max(due_us);
             match cause {
                 Cause::Datagram { from, class, bytes } => {
-                    return Some(self.arrive(from as usize, node, class, bytes));
+                    if let Some(event) = self.arrive(from as usize, node, class, bytes) {
+                        return Some(event);
+                    }
+                }
+                Cause::Taken { from, bytes: datagram } => {
+                    return Some(Event::Arrived { from: from as usize, to: node, datagram });
                 }
                 Cause::Timer if self.is_due(due_us, node) => return Some(Event::Woken { node }),
                 Cause::Timer => {}
@@ -264,7 +298,8 @@ impl VirtualNet {
         None
     }
 
-    fn arrive(&mut self, from: usize, to: usize, class: u8, datagram: Rc<[u8]>) -> Event {
+    /// `None` if the datagram has yet to be taken in.
+    fn arrive(&mut self, from: usize, to: usize, class: u8, datagram: Rc<[u8]>) -> Option<Event> {
         let side = self.ports[from].side;
         let port = &mut self.ports[to];
         let reason = if port.down {
@@ -274,9 +309,18 @@ impl VirtualNet {
         } else if port.loss.get_mut(usize::from(class)).is_some_and(Loss::lose) {
             Dropped::Lost
         } else {
-            return Event::Arrived { from, to, datagram };
+            let Some(Intake { datagram_us, queue }) = self.intake else {
+                return Some(Event::Arrived { from, to, datagram });
+            };
+            let start_us = port.busy_us.max(self.now_us);
+            if start_us - self.now_us <= queue * datagram_us {
+                port.busy_us = start_us + datagram_us;
+                self.push(start_us + datagram_us, to, Cause::Taken { from: from as u32, bytes: datagram });
+                return None;
+            }
+            Dropped::Full
         };
-        Event::Missed { from, to, datagram, reason }
+        Some(Event::Missed { from, to, datagram, reason })
     }
 
     /// Whether the entry in the heap is the one that counts, and the node's time has come; else it is queued anew.
@@ -393,6 +437,26 @@ mod tests {
         net.send(0, &[1, 2], 0, b"x");
         assert!(matches!(net.next(20), Some(Event::Arrived { to: 1, .. })));
         assert!(matches!(net.next(20), Some(Event::Arrived { to: 2, .. })));
+    }
+
+    #[test]
+    fn what_arrives_at_once_is_taken_in_one_after_the_other() {
+        let mut net = net(Weather { delay_us: 5, ..Weather::default() }, 3);
+        net.set_intake(Some(Intake { datagram_us: 10, queue: 2 }));
+        for n in 0..5u8 {
+            net.send(0, &[1], 0, &[n]);
+        }
+        net.send(0, &[2], 0, &[9]);
+        let (mut came, mut dropped) = (Vec::new(), Vec::new());
+        while let Some(event) = net.next(100) {
+            match event {
+                Event::Arrived { to, datagram, .. } => came.push((net.now_us(), to, datagram[0])),
+                Event::Missed { datagram, reason: Dropped::Full, .. } => dropped.push(datagram[0]),
+                _ => panic!("{event:?}"),
+            }
+        }
+        assert_eq!(came, [(15, 1, 0), (15, 2, 9), (25, 1, 1), (35, 1, 2)]);
+        assert_eq!(dropped, [3, 4]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use membership::GossipConfig;
-use netlab::virtual_net::{Event, VirtualNet, Weather};
+use netlab::virtual_net::{Event, Intake, VirtualNet, Weather};
 use ricochet_core::node::{NodeConfigError, To};
 use ricochet_core::wire::Datagram;
 use ricochet_core::{GroupConfig, GroupId, Groups, Member, Node, NodeConfig, NodeId, StreamKey, View};
@@ -222,6 +222,11 @@ impl Cluster {
     /// From now on the weather is different.
     pub fn change_weather(&mut self, weather: Weather) {
         self.net.change_weather(weather);
+    }
+
+    /// From now on each node takes its time for what arrives.
+    pub fn set_intake(&mut self, intake: Option<Intake>) {
+        self.net.set_intake(intake);
     }
 
     /// Who is in which group in truth.

@@ -352,6 +352,8 @@ fn of_core(counts: &NodeCounts) -> Counts {
         repairs_unusable,
         requests_sent,
         asked,
+        asked_again,
+        put_off,
         withheld,
         answered,
         not_held,

@@ -3,6 +3,7 @@
 use hashbrown::HashMap;
 
 use super::expiry::Expiry;
+use super::under_way::{Asked, UnderWay};
 use super::{AskConfig, Node, Output, To};
 use crate::buffer::PacketKey;
 use crate::chance;
@@ -40,17 +41,12 @@ pub(super) struct Mark {
     pub(super) since_us: u64,
     /// When they are asked for next.
     due_us: u64,
+    /// When they were asked for, if they were.
+    asked: Option<Asked>,
     /// How often they were.
     tries: u8,
     /// When they are worthless, if they are taken to expire: then they are not asked for.
     pub(super) expires_us: Option<u64>,
-}
-
-/// When a packet was asked for.
-#[derive(Clone, Copy, Debug)]
-struct Asked {
-    first_us: u64,
-    last_us: u64,
 }
 
 /// The state of asking.
@@ -67,11 +63,10 @@ pub(super) struct Asking {
     present: Vec<NodeId>,
     due: Vec<(StreamKey, Interval<Mark>)>,
     requests: Vec<(NodeId, Range)>,
-    /// What was asked for, and when.
+    under_way: UnderWay,
+    /// What holders were asked for by which digests came, and when.
     recent: HashMap<PacketKey, Asked>,
     swept_us: u64,
-    /// Smoothed time from a request to its answer.
-    round_trip_us: Option<u64>,
 }
 
 impl Asking {
@@ -85,9 +80,9 @@ impl Asking {
             present: Vec::new(),
             due: Vec::with_capacity(TURN_MAX),
             requests: Vec::with_capacity(TURN_MAX),
+            under_way: UnderWay::new(config.holder_us, config.under_way_max),
             recent: HashMap::with_capacity(2 * RECENT_MAX),
             swept_us: 0,
-            round_trip_us: None,
         };
         asking.change_view(view);
         asking
@@ -101,12 +96,13 @@ impl Asking {
     /// The mark of packets whose successor has come: in a stream they cannot be far.
     pub(super) fn mark_of_gap(&self, now_us: u64, expires_us: Option<u64>) -> Mark {
         let wait_us = self.config.gap_us.unwrap_or(self.config.first_us);
-        Mark { since_us: now_us, due_us: now_us + wait_us, tries: 0, expires_us }
+        Mark { since_us: now_us, due_us: now_us + wait_us, asked: None, tries: 0, expires_us }
     }
 
     /// The mark of packets that a repair has named.
     pub(super) fn mark_of_name(&self, now_us: u64, expires_us: Option<u64>) -> Mark {
-        Mark { since_us: now_us, due_us: now_us + self.config.first_us, tries: 0, expires_us }
+        let due_us = now_us + self.config.first_us;
+        Mark { since_us: now_us, due_us, asked: None, tries: 0, expires_us }
     }
 
     /// Something is newly missing.
@@ -130,41 +126,55 @@ impl Asking {
     }
 
     /// A packet came on request.
-    pub(super) fn answered(&mut self, now_us: u64, key: PacketKey) {
-        let Some(asked) = self.recent.remove(&key) else { return };
-        // Which of several requests was answered is unknown: taking it for the first errs on the side of patience.
-        let sample_us = now_us.saturating_sub(asked.first_us);
-        // RFC 6298 §2.3: an eighth of each sample.
-        let smoothed_us =
-            self.round_trip_us.map_or(sample_us, |smoothed_us| (7 * smoothed_us + sample_us) / 8);
-        self.round_trip_us = Some(smoothed_us);
+    pub(super) fn answered(&mut self, now_us: u64, key: PacketKey, missed: Option<Mark>) {
+        let asked = [missed.and_then(|mark| mark.asked), self.recent.remove(&key)].into_iter().flatten();
+        let both = |one: Asked, other: Asked| Asked {
+            first_us: one.first_us.min(other.first_us),
+            last_us: one.last_us.max(other.last_us),
+        };
+        if let Some(asked) = asked.reduce(both) {
+            self.under_way.came(now_us, key, asked);
+        }
+    }
+
+    /// A packet came on request that had come before.
+    pub(super) fn answered_again(&mut self, key: PacketKey) {
+        self.under_way.came_again(key);
     }
 
     pub(super) fn round_trip_us(&self) -> Option<u64> {
-        self.round_trip_us
+        self.under_way.round_trip_us()
     }
 
     /// How long to wait after so many requests for a packet.
     fn wait_us(&self, tries: u8) -> u64 {
+        let patience_us = self.under_way.patience_us();
         if !tries.is_multiple_of(ROUND) {
-            return self.patience_us();
+            return patience_us;
         }
-        self.config.retry_us << (tries / ROUND).saturating_sub(ROUNDS_ALIKE).min(10)
+        let pause_us = self.config.retry_us << (tries / ROUND).saturating_sub(ROUNDS_ALIKE).min(10);
+        pause_us.max(patience_us)
     }
 
-    /// How long an answer is waited for before another holder is asked.
-    fn patience_us(&self) -> u64 {
-        let round_trip_us = self.round_trip_us.unwrap_or(self.config.holder_us);
-        (2 * round_trip_us).max(self.config.holder_us).min(self.config.retry_us)
+    /// Until when an answer is waited for, if one still is: by how long answers take now, which may be longer than they
+    /// took when it was asked for.
+    fn awaited_until_us(&self, now_us: u64, asked: Option<Asked>) -> Option<u64> {
+        let until_us = asked?.last_us + self.under_way.patience_us();
+        (until_us > now_us).then_some(until_us)
+    }
+
+    /// Whether a packet with this mark is under way.
+    pub(super) fn awaits(&self, now_us: u64, mark: &Mark) -> bool {
+        self.awaited_until_us(now_us, mark.asked).is_some()
     }
 
     fn was_asked_lately(&self, now_us: u64, key: PacketKey) -> bool {
-        self.recent.get(&key).is_some_and(|asked| asked.last_us + self.patience_us() > now_us)
+        self.awaited_until_us(now_us, self.recent.get(&key).copied()).is_some()
     }
 
     /// Remembers that a packet is asked for; false if there is no room.
     fn remember(&mut self, now_us: u64, key: PacketKey) -> bool {
-        let keep_us = self.config.retry_us;
+        let keep_us = self.config.retry_us.max(self.under_way.patience_us());
         if self.recent.len() >= RECENT_MAX && now_us.saturating_sub(self.swept_us) >= TURN_US {
             self.swept_us = now_us;
             self.recent.retain(|_, asked| asked.last_us + keep_us > now_us);
@@ -229,13 +239,29 @@ impl Node {
             self.tracker.give_up(key, interval.last);
             return None;
         }
-        let tries = mark.tries + 1;
-        let asked = Mark { due_us: now_us + self.asking.wait_us(tries), tries, ..mark };
-        let whom = self.whom(key, asked.tries);
+        if let Some(until_us) = self.asking.awaited_until_us(now_us, mark.asked) {
+            let later = Mark { due_us: until_us, ..mark };
+            self.tracker.mark(key, interval.first, later);
+            return Some(self.asking.next_us(&later));
+        }
+        self.ask(now_us, key, interval)
+    }
+
+    /// The same, of an interval that is to be asked for.
+    fn ask(&mut self, now_us: u64, key: StreamKey, interval: &Interval<Mark>) -> Option<u64> {
+        let mark = interval.mark;
         let wanted = (interval.last.0 - interval.first.0 + 1).min(RANGE_MAX) as u32;
+        let room = self.asking.under_way.room(now_us);
+        if room < wanted.min(LEAST).min(self.config.ask.under_way_max) {
+            self.counts.put_off += 1;
+            return Some(now_us);
+        }
+        let tries = mark.tries + 1;
+        let whom = self.whom(key, tries);
         // What was never asked for goes before what was.
         let first = Urgency::First { again_us: 2 * WITHHELD_US };
         let urgency = if mark.tries == 0 { first } else { Urgency::Later };
+        let wanted = wanted.min(room);
         let count = self.asking.limits.take_most(now_us, whom, wanted, LEAST, urgency) as u16;
         self.counts.withheld += u64::from(wanted) - u64::from(count);
         if count == 0 {
@@ -244,14 +270,17 @@ impl Node {
             self.tracker.mark(key, interval.first, later);
             return Some(self.asking.next_us(&later));
         }
+        let first_us = mark.asked.map_or(now_us, |asked| asked.first_us);
+        let asked = Some(Asked { first_us, last_us: now_us });
+        let mark = Mark { due_us: now_us + self.asking.wait_us(tries), asked, tries, ..mark };
         // What is not asked for now stays due, and is asked for in the next turn.
-        self.tracker.mark_first(key, interval.first, u64::from(count), asked);
-        let seq = interval.first.to_wire();
-        self.asking.remember(now_us, PacketKey { stream: key, seq });
-        self.asking.requests.push((whom, Range { key, first: seq, count }));
+        self.tracker.mark_first(key, interval.first, u64::from(count), mark);
+        self.asking.under_way.add(now_us, u32::from(count));
+        self.asking.requests.push((whom, Range { key, first: interval.first.to_wire(), count }));
         self.counts.asked += u64::from(count);
+        self.counts.asked_again += if tries > 1 { u64::from(count) } else { 0 };
         let all = interval.first.plus(u64::from(count)) > interval.last;
-        Some(if all { self.asking.next_us(&asked) } else { now_us })
+        Some(if all { self.asking.next_us(&mark) } else { now_us })
     }
 
     /// Who is asked: first the sender, then others. One that is gone from the view is asked only every second time: it

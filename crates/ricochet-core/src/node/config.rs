@@ -29,8 +29,7 @@ pub struct AskConfig {
     /// four nodes are asked one after the other, each as soon as the one before should have answered.
     pub retry_us: u64,
     /// How long an answer is waited for, in microseconds, at the least: then the next of the round is asked, or the next
-    /// digest that names the packet is followed. Twice the measured round trip if that is longer, but never longer than
-    /// `retry_us`.
+    /// digest that names the packet is followed. Twice the measured round trip if that is longer, at most half a second.
     pub holder_us: u64,
     /// So many requests go to the packet's sender, then others of its group are asked.
     pub sender_tries: u8,
@@ -41,13 +40,16 @@ pub struct AskConfig {
     /// How long after it was found missing a packet is given up that is not worth asking for, in microseconds. Less for a
     /// group where [`Node::set_lifetime`](super::Node::set_lifetime) says so.
     pub expires_after_us: u64,
+    /// Most packets that were asked for in turns and are waited for, 1 to 65,536: who has missed many asks for more as
+    /// these come.
+    pub under_way_max: u32,
     /// Most packets asked of one peer in a second.
     pub packets_per_second: u32,
 }
 
 impl Default for AskConfig {
     /// After 100 ms, then every 50 ms and more (Ricochet §5.1), each time up to four requests 4 ms apart; the first two of
-    /// the sender; given up after 64 or 10 s, what expires after 100 ms; 10,000 packets a second.
+    /// the sender; given up after 64 or 10 s, what expires after 100 ms; 512 packets under way, 10,000 packets a second.
     fn default() -> Self {
         Self {
             enabled: true,
@@ -59,6 +61,7 @@ impl Default for AskConfig {
             tries_max: 64,
             give_up_us: 10_000_000,
             expires_after_us: 100_000,
+            under_way_max: 512,
             packets_per_second: 10_000,
         }
     }
@@ -199,6 +202,9 @@ impl NodeConfig {
         if self.feedback_peers > 1 << 16 {
             return Err(NodeConfigError::FeedbackPeers(self.feedback_peers));
         }
+        if !(1..=1 << 16).contains(&self.ask.under_way_max) {
+            return Err(NodeConfigError::UnderWay(self.ask.under_way_max));
+        }
         if NAK_HEADER + NAK_RANGES_MAX * NAK_RANGE + self.trailer > self.datagram_max {
             return Err(NodeConfigError::Datagram(self.datagram_max));
         }
@@ -247,6 +253,9 @@ pub enum NodeConfigError {
     /// `datagram_max` out of range, or too little for a repair.
     #[error("datagram_max: expected {DATAGRAM_MIN} to 65535 and room for a repair and a request, saw {0}")]
     Datagram(usize),
+    /// `ask.under_way_max` out of range.
+    #[error("ask.under_way_max: expected 1 to 65536, saw {0}")]
+    UnderWay(u32),
     /// A time is too long.
     #[error("{name}: expected at most {TIME_US_MAX} microseconds, saw {seen_us}")]
     Time {

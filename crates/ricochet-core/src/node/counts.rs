@@ -47,6 +47,10 @@ pub struct NodeCounts {
     pub requests_sent: u64,
     /// Packets asked for.
     pub asked: u64,
+    /// Of these, packets that had been asked for before, by requests of this node's own accord.
+    pub asked_again: u64,
+    /// Times that an interval was not asked for yet since as many packets were under way as may be.
+    pub put_off: u64,
     /// Packets not asked for since the peer's allowance was used up.
     pub withheld: u64,
     /// Packets sent again to who asked.

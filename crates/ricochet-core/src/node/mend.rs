@@ -12,7 +12,7 @@ use crate::wire::{Data, NAMES_MAX, Name, RepairView, SYMBOL_HEAD};
 /// What is known of the packets that a repair names.
 struct Named {
     missing: usize,
-    /// Which of the keys are worth asking for, bit by bit.
+    /// Which of the keys are worth asking for and not under way, bit by bit.
     wanted: u64,
     /// Its packets cannot all be told apart, or not all be had: no sum can be solved with it.
     unusable: bool,
@@ -88,7 +88,8 @@ impl Node {
             match found.what {
                 Mention::Missing(mark) => {
                     named.missing += 1;
-                    named.wanted |= u64::from(mark.expires_us.is_none()) << (keys.len() - 1);
+                    let wanted = mark.expires_us.is_none() && !self.asking.awaits(now_us, &mark);
+                    named.wanted |= u64::from(wanted) << (keys.len() - 1);
                 }
                 Mention::Held => named.unusable |= self.buffer.held(key).is_none(),
                 Mention::TooOld | Mention::NoRoom => named.unusable = true,

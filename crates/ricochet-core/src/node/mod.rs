@@ -13,6 +13,7 @@ mod large;
 mod mend;
 mod output;
 mod receive;
+mod under_way;
 
 use fec::Decoder;
 use rand_chacha::ChaCha8Rng;

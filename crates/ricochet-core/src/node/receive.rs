@@ -1,5 +1,6 @@
 //! Packets that come, and news of packets.
 
+use super::ask::Mark;
 use super::{How, Message, Node, Output};
 use crate::buffer::PacketKey;
 use crate::ids::{GroupIndex, StreamKey};
@@ -11,8 +12,8 @@ use foundation::Seq;
 pub(super) struct Fresh {
     group: GroupIndex,
     seq: Seq,
-    /// For how long it was known to be missing, if it was.
-    missed_us: Option<u64>,
+    /// What was known of it, if it was known to be missing.
+    missed: Option<Mark>,
 }
 
 impl Node {
@@ -25,17 +26,22 @@ impl Node {
         if data.payload.len() > self.payload_max {
             return self.counts.too_long += 1;
         }
-        let Some(fresh) = self.accept(now_us, group, data, out) else { return };
+        let key = PacketKey { stream: data.key(), seq: data.seq };
+        let Some(fresh) = self.accept(now_us, group, data, out) else {
+            if how == How::Requested {
+                self.asking.answered_again(key);
+            }
+            return;
+        };
         self.deliver(now_us, data, &fresh, how, out);
         match how {
             How::Requested => {
                 self.counts.requested += 1;
-                self.asking.answered(now_us, PacketKey { stream: data.key(), seq: data.seq });
+                self.asking.answered(now_us, key, fresh.missed);
             }
             _ => self.counts.delivered += 1,
         }
-        let (key, head) = (PacketKey { stream: data.key(), seq: data.seq }, data.symbol_head());
-        if let Some(put) = self.buffer.put(key, &[&head, data.payload]) {
+        if let Some(put) = self.buffer.put(key, &[&data.symbol_head(), data.payload]) {
             self.spread(now_us, group, put.id, out);
             if put.was_wanted {
                 self.solve_with(now_us, put.id, out);
@@ -62,10 +68,9 @@ impl Node {
         let is_new = found.what.is_new();
         self.report_lost(now_us, is_new.then_some(data.key()), out);
         match found.what {
-            Arrival::New => return Some(Fresh { group, seq: found.seq, missed_us: None }),
+            Arrival::New => return Some(Fresh { group, seq: found.seq, missed: None }),
             Arrival::Missed(mark) => {
-                let missed_us = Some(now_us.saturating_sub(mark.since_us));
-                return Some(Fresh { group, seq: found.seq, missed_us });
+                return Some(Fresh { group, seq: found.seq, missed: Some(mark) });
             }
             Arrival::Duplicate => {
                 self.counts.duplicates += 1;
@@ -125,7 +130,8 @@ impl Node {
         how: How,
         out: &mut impl Output,
     ) {
-        let Fresh { group, seq, missed_us } = *fresh;
+        let Fresh { group, seq, missed } = *fresh;
+        let missed_us = missed.map(|mark| now_us.saturating_sub(mark.since_us));
         self.tally.delivered(group, data.sender, data.wire_len(), how, missed_us);
         let Data { sender, group, payload, fragment, .. } = *data;
         let front = self.tracker.front(data.key());
