@@ -169,6 +169,9 @@ fn what_is_not_asked_for_since_the_allowance_is_used_up_is_asked_for_later() {
     }
     while let Some(now_us) = node.poll_timeout().filter(|&due_us| due_us < 9_900_000) {
         node.handle_timeout(now_us, &mut kept);
+        // They are there, and do not answer.
+        let known = Name { sender: NodeId(2), group: GROUP.tag(), seq: 0 };
+        (2..6).for_each(|peer| node.handle_datagram(now_us, &digest(peer, &[known]), &mut kept));
     }
     let mut asked = vec![0; 1_001];
     for (_, range) in kept.asked() {

@@ -3,6 +3,7 @@
 use hashbrown::HashMap;
 
 use super::expiry::Expiry;
+use super::peers::Peers;
 use super::under_way::{Asked, UnderWay};
 use super::{AskConfig, Node, Output, To};
 use crate::buffer::PacketKey;
@@ -64,6 +65,7 @@ pub(super) struct Asking {
     due: Vec<(StreamKey, Interval<Mark>)>,
     requests: Vec<(NodeId, Range)>,
     under_way: UnderWay,
+    peers: Peers,
     /// What holders were asked for by which digests came, and when.
     recent: HashMap<PacketKey, Asked>,
     swept_us: u64,
@@ -81,6 +83,7 @@ impl Asking {
             due: Vec::with_capacity(TURN_MAX),
             requests: Vec::with_capacity(TURN_MAX),
             under_way: UnderWay::new(config.holder_us, config.under_way_max),
+            peers: Peers::new(config.under_way_max),
             recent: HashMap::with_capacity(2 * RECENT_MAX),
             swept_us: 0,
         };
@@ -131,10 +134,17 @@ impl Asking {
         let both = |one: Asked, other: Asked| Asked {
             first_us: one.first_us.min(other.first_us),
             last_us: one.last_us.max(other.last_us),
+            whom: if one.last_us < other.last_us { other.whom } else { one.whom },
         };
         if let Some(asked) = asked.reduce(both) {
+            self.peers.answered(asked.whom);
             self.under_way.came(now_us, key, asked);
         }
+    }
+
+    /// A peer has sent a repair or a request to this node.
+    pub(super) fn heard(&mut self, peer: NodeId) {
+        self.peers.heard(peer);
     }
 
     /// A packet came on request that had come before.
@@ -173,7 +183,7 @@ impl Asking {
     }
 
     /// Remembers that a packet is asked for; false if there is no room.
-    fn remember(&mut self, now_us: u64, key: PacketKey) -> bool {
+    fn remember(&mut self, now_us: u64, key: PacketKey, whom: NodeId) -> bool {
         let keep_us = self.config.retry_us.max(self.under_way.patience_us());
         if self.recent.len() >= RECENT_MAX && now_us.saturating_sub(self.swept_us) >= TURN_US {
             self.swept_us = now_us;
@@ -182,8 +192,9 @@ impl Asking {
         if self.recent.len() >= RECENT_MAX && !self.recent.contains_key(&key) {
             return false;
         }
-        let asked = self.recent.entry(key).or_insert(Asked { first_us: now_us, last_us: now_us });
-        asked.last_us = now_us;
+        let new = Asked { first_us: now_us, last_us: now_us, whom };
+        let asked = self.recent.entry(key).or_insert(new);
+        (asked.last_us, asked.whom) = (now_us, whom);
         true
     }
 }
@@ -216,6 +227,7 @@ impl Node {
             next_us = [next_us, after_us].into_iter().flatten().min();
         }
         self.asking.due = due;
+        self.asking.peers.sweep(now_us, self.asking.under_way.patience_us());
         self.asking.next_turn_us = next_us.map(|next_us| next_us.max(now_us + TURN_US));
         self.send_requests(out);
     }
@@ -257,11 +269,18 @@ impl Node {
             return Some(now_us);
         }
         let tries = mark.tries + 1;
-        let whom = self.whom(key, tries);
+        let whom = self.whom(now_us, key, tries);
+        let of_peer = self.asking.peers.room(now_us, whom, self.asking.under_way.patience_us());
+        if of_peer.packets < wanted.min(LEAST).min(of_peer.window).max(1) {
+            self.counts.put_off += 1;
+            let later = Mark { due_us: of_peer.again_us.max(now_us + TURN_US), ..mark };
+            self.tracker.mark(key, interval.first, later);
+            return Some(self.asking.next_us(&later));
+        }
         // What was never asked for goes before what was.
         let first = Urgency::First { again_us: 2 * WITHHELD_US };
         let urgency = if mark.tries == 0 { first } else { Urgency::Later };
-        let wanted = wanted.min(room);
+        let wanted = wanted.min(room).min(of_peer.packets);
         let count = self.asking.limits.take_most(now_us, whom, wanted, LEAST, urgency) as u16;
         self.counts.withheld += u64::from(wanted) - u64::from(count);
         if count == 0 {
@@ -271,11 +290,12 @@ impl Node {
             return Some(self.asking.next_us(&later));
         }
         let first_us = mark.asked.map_or(now_us, |asked| asked.first_us);
-        let asked = Some(Asked { first_us, last_us: now_us });
+        let asked = Some(Asked { first_us, last_us: now_us, whom });
         let mark = Mark { due_us: now_us + self.asking.wait_us(tries), asked, tries, ..mark };
         // What is not asked for now stays due, and is asked for in the next turn.
         self.tracker.mark_first(key, interval.first, u64::from(count), mark);
         self.asking.under_way.add(now_us, u32::from(count));
+        self.asking.peers.asked(now_us, whom, u32::from(count));
         self.asking.requests.push((whom, Range { key, first: interval.first.to_wire(), count }));
         self.counts.asked += u64::from(count);
         self.counts.asked_again += if tries > 1 { u64::from(count) } else { 0 };
@@ -284,13 +304,19 @@ impl Node {
     }
 
     /// Who is asked: first the sender, then others. One that is gone from the view is asked only every second time: it
-    /// may be a sender that is no member, but is more likely dead.
-    fn whom(&mut self, key: StreamKey, tries: u8) -> NodeId {
+    /// may be a sender that is no member, but is more likely dead. Instead of one that answers nothing, another.
+    fn whom(&mut self, now_us: u64, key: StreamKey, tries: u8) -> NodeId {
         let sender_tries = self.asking.config.sender_tries;
         let is_present = self.asking.present.binary_search(&key.sender).is_ok();
         let sender =
             if is_present || sender_tries == 0 { tries <= sender_tries } else { tries.is_multiple_of(2) };
-        if sender { key.sender } else { self.any_holder(key) }
+        let whom = if sender { key.sender } else { self.any_holder(key) };
+        let patience_us = self.asking.under_way.patience_us();
+        if !self.asking.peers.is_silent(now_us, whom, patience_us) {
+            return whom;
+        }
+        let other = self.any_holder(key);
+        if self.asking.peers.is_silent(now_us, other, patience_us) { whom } else { other }
     }
 
     /// A random member of the stream's group, its sender where there is no other.
@@ -351,7 +377,7 @@ impl Node {
                 self.counts.withheld += 1;
                 continue;
             }
-            if !self.asking.remember(now_us, key) {
+            if !self.asking.remember(now_us, key, holder) {
                 self.counts.withheld += 1;
                 continue;
             }
@@ -366,6 +392,7 @@ impl Node {
         if nak.from == self.config.id {
             return self.counts.own += 1;
         }
+        self.asking.heard(nak.from);
         let mut left = ANSWER_MAX;
         for range in nak.ranges() {
             let count = u32::from(range.count).min(left);

@@ -26,6 +26,7 @@ impl Node {
             return self.counts.own += 1;
         }
         self.tally.repair_came(repair.from, repair.wire_len());
+        self.asking.heard(repair.from);
         let mut keys = std::mem::take(&mut self.named);
         let named = self.look_up(now_us, repair, &mut keys);
         self.follow(now_us, repair, &named, &keys, out);

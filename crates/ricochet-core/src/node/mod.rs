@@ -12,6 +12,7 @@ mod expiry;
 mod large;
 mod mend;
 mod output;
+mod peers;
 mod receive;
 mod under_way;
 

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::buffer::PacketKey;
+use crate::ids::NodeId;
 
 /// No answer is waited for longer, in microseconds, whatever the last ones took.
 const PATIENCE_US_MAX: u64 = 500_000;
@@ -14,6 +15,8 @@ const UNCERTAIN_MAX: usize = 512;
 pub(super) struct Asked {
     pub(super) first_us: u64,
     pub(super) last_us: u64,
+    /// Who was asked last.
+    pub(super) whom: NodeId,
 }
 
 /// Packets under way, by when they were asked for.
@@ -122,14 +125,18 @@ fn place(key: PacketKey) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::{GroupId, NodeId, StreamKey};
+    use crate::ids::{GroupId, StreamKey};
 
     fn key(seq: u32) -> PacketKey {
         PacketKey { stream: StreamKey { sender: NodeId(1), group: GroupId(7) }, seq }
     }
 
+    fn again(first_us: u64, last_us: u64) -> Asked {
+        Asked { first_us, last_us, whom: NodeId(2) }
+    }
+
     fn once(at_us: u64) -> Asked {
-        Asked { first_us: at_us, last_us: at_us }
+        again(at_us, at_us)
     }
 
     #[test]
@@ -165,7 +172,7 @@ mod tests {
         let mut under_way = UnderWay::new(2_000, 1_000);
         (0..100).for_each(|seq| under_way.came(200, key(seq), once(0)));
         // The first two were lost, the third was answered after 0.2 ms.
-        (0..100).for_each(|seq| under_way.came(4_200, key(seq), Asked { first_us: 0, last_us: 4_000 }));
+        (0..100).for_each(|seq| under_way.came(4_200, key(seq), again(0, 4_000)));
         assert_eq!(under_way.patience_us(), 2_000);
     }
 
@@ -174,7 +181,7 @@ mod tests {
         let mut under_way = UnderWay::new(2_000, 1_000);
         (0..100).for_each(|seq| under_way.came(200, key(seq), once(0)));
         for seq in 0..40 {
-            under_way.came(20_000, key(seq), Asked { first_us: 0, last_us: 18_000 });
+            under_way.came(20_000, key(seq), again(0, 18_000));
             under_way.came_again(key(seq));
         }
         assert!((25_000..=40_000).contains(&under_way.patience_us()), "{}", under_way.patience_us());
