@@ -18,7 +18,7 @@ use crate::link::Fate;
 
 /// Records that may wait for the writer (32 bytes each).
 const RECORDS_MAX: usize = 1 << 16;
-const HEADER: &str = "time_us,direction,reason,length,hash";
+const HEADER: &str = "time_us,direction,reason,length,hash,number";
 
 /// One packet that did not arrive as it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,12 +33,28 @@ pub struct DropRecord {
     pub length: u16,
     /// [`packet_hash`] of it.
     pub hash: u64,
+    /// [`payload_number`] of it.
+    pub number: u64,
 }
 
 /// The name of a packet in the log: XXH3-64 (seed 0) of all its bytes from the IP header on, none masked.
 #[must_use]
 pub fn packet_hash(packet: &[u8]) -> u64 {
     xxh3_64(packet)
+}
+
+/// What the payload of a UDP packet over IPv4 begins with: of [`crate::traffic::udp_stream`] the packet's number. 0 where
+/// there is no such packet, or too short a payload.
+#[must_use]
+pub fn payload_number(packet: &[u8]) -> u64 {
+    const UDP: u8 = 17;
+    const UDP_HEADER: usize = 8;
+    let number = || {
+        let (&first, protocol) = (packet.first()?, *packet.get(9)?);
+        let payload = usize::from(first & 0xf) * 4 + UDP_HEADER;
+        (first >> 4 == 4 && protocol == UDP).then(|| packet.get(payload..)?.first_chunk())?
+    };
+    number().map_or(0, |bytes| u64::from_be_bytes(*bytes))
 }
 
 /// The writer's side; when it goes, all that was recorded is in the file.
@@ -118,8 +134,8 @@ fn write_all(inbox: &Receiver<DropRecord>, mut out: BufWriter<File>) -> io::Resu
                 }
             }
         };
-        let DropRecord { time_us, direction, fate, length, hash } = record;
-        writeln!(out, "{time_us},{},{},{length},{hash:016x}", direction.name(), fate.name())?;
+        let DropRecord { time_us, direction, fate, length, hash, number } = record;
+        writeln!(out, "{time_us},{},{},{length},{hash:016x},{number}", direction.name(), fate.name())?;
     }
 }
 
@@ -152,6 +168,7 @@ fn parse(line: &str) -> Option<DropRecord> {
         fate: Fate::named(next()?)?,
         length: next()?.parse().ok()?,
         hash: u64::from_str_radix(next()?, 16).ok()?,
+        number: next()?.parse().ok()?,
     };
     next().is_none().then_some(record)
 }
@@ -175,6 +192,7 @@ mod tests {
                 fate: [Fate::Lost, Fate::QueueFull, Fate::Overflow, Fate::Corrupted][usize::from(n % 4)],
                 length: n,
                 hash: packet_hash(&n.to_be_bytes()),
+                number: u64::from(n) << 40,
             })
             .collect();
         let sink = log.sink().unwrap();
@@ -187,11 +205,28 @@ mod tests {
     }
 
     #[test]
+    fn the_number_of_a_packet_stands_behind_its_headers() {
+        let mut packet = [0; 40];
+        (packet[0], packet[9]) = (0x45, 17);
+        packet[28..36].copy_from_slice(&77_u64.to_be_bytes());
+        assert_eq!(payload_number(&packet), 77);
+        assert_eq!(payload_number(&packet[..35]), 0);
+        packet[9] = 6;
+        assert_eq!((payload_number(&packet), payload_number(&[])), (0, 0));
+    }
+
+    #[test]
     fn a_full_buffer_never_blocks_and_is_counted() {
         let (records, inbox) = sync_channel(2);
         let sink = DropSink { records, missed: Arc::default() };
-        let record =
-            DropRecord { time_us: 1, direction: Direction::AToB, fate: Fate::Lost, length: 1, hash: 1 };
+        let record = DropRecord {
+            time_us: 1,
+            direction: Direction::AToB,
+            fate: Fate::Lost,
+            length: 1,
+            hash: 1,
+            number: 1,
+        };
         (0..5).for_each(|_| sink.record(record));
         assert_eq!(sink.missed.load(Ordering::Relaxed), 3);
         assert_eq!(inbox.try_iter().count(), 2);
@@ -201,7 +236,7 @@ mod tests {
     fn a_file_of_another_kind_is_refused_with_its_line() {
         let path = temporary("no-drop-log");
         for (text, needle) in
-            [("", "line 1"), ("a,b\n", "line 1"), (&format!("{HEADER}\n1,x,lost,1,0\n"), "line 2")]
+            [("", "line 1"), ("a,b\n", "line 1"), (&format!("{HEADER}\n1,x,lost,1,0,0\n"), "line 2")]
         {
             std::fs::write(&path, text).unwrap();
             let error = read_drop_log(&path).unwrap_err().to_string();

@@ -12,7 +12,7 @@ use netio::{Offload, segment};
 use super::Direction;
 use super::control::{Control, DirectionCounters};
 use crate::clock;
-use crate::drop_log::{DropRecord, DropSink, packet_hash};
+use crate::drop_log::{DropRecord, DropSink, packet_hash, payload_number};
 use crate::link::Link;
 
 /// Packets or super-packets read before those that are due are written: a flood one way must not keep them waiting.
@@ -164,6 +164,7 @@ impl Input {
                         fate,
                         length,
                         hash: packet_hash(packet),
+                        number: payload_number(packet),
                     });
                 }
             });

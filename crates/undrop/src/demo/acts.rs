@@ -269,8 +269,14 @@ mod tests {
 
     #[test]
     fn what_left_one_gateway_and_did_not_reach_the_other_was_lost() {
-        let drop =
-            |fate, length| DropRecord { time_us: 0, direction: Direction::AToB, fate, length, hash: 0 };
+        let drop = |fate, length| DropRecord {
+            time_us: 0,
+            direction: Direction::AToB,
+            fate,
+            length,
+            hash: 0,
+            number: 0,
+        };
         let drops = [drop(Fate::Lost, 1300), drop(Fate::QueueFull, 1300), drop(Fate::QueueFull, 1340)];
         let counts = count(&peer(1000, 495, 4, 38.0), &peer(500, 990, 9, 77.0), &drops);
         assert_eq!((counts.source_packets, counts.lost, counts.recovered), (1500, 15, 13));
