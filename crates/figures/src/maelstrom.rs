@@ -7,7 +7,7 @@ use fec::simulate::{Report, Simulation, simulate};
 use fec::{Code, LayeredConfig, ReedSolomonConfig, analysis};
 use netlab::LossModel;
 
-use crate::outcome::Panel;
+use crate::outcome::{Panel, Series};
 use crate::plan::{Figure, Job, PanelPlan, Plan, Sample, Scale, Verdict};
 
 /// Between two packets, in milliseconds: 10 Mbit/s of packets of 1,000 bytes.
@@ -186,7 +186,8 @@ fn bursty(burst: u32) -> LossModel {
     LossModel::Bursty { rate: 0.001, burst }
 }
 
-const SETS: [&[u16]; 2] = [&NARROW, &WIDE];
+/// (1,11,19) and (1,19,41).
+pub(crate) const SETS: [&[u16]; 2] = [&NARROW, &WIDE];
 
 fn bursts(scale: Scale) -> Plan {
     let x = "packets lost in a row";
@@ -197,15 +198,20 @@ fn bursts(scale: Scale) -> Plan {
     ];
     let lengths: &[u32] = scale.pick(&[1, 10, 25, 40], &[1, 5, 10, 15, 20, 25, 30, 35, 40]);
     let jobs = lengths.iter().flat_map(|&burst| {
-        SETS.into_iter().enumerate().map(move |(series, interleaves)| {
-            layered_job(8, interleaves, scale, bursty(burst), move |report| {
-                let sample = |panel, y| Sample { panel, series, x: f64::from(burst), y };
-                let delay = report.delay_mean().map(|packets| sample(1, packets * INTERVAL_MS));
-                delay.into_iter().chain([sample(0, 100.0 * report.recovered_share())]).collect()
-            })
-        })
+        SETS.into_iter()
+            .enumerate()
+            .map(move |(series, interleaves)| burst_job(burst, interleaves, series, scale))
     });
     Plan { panels, jobs: jobs.collect() }
+}
+
+/// Recovery in panel 0 and mean latency in panel 1, of bursts of one length.
+pub(crate) fn burst_job(burst: u32, interleaves: &'static [u16], series: usize, scale: Scale) -> Job {
+    layered_job(8, interleaves, scale, bursty(burst), move |report| {
+        let sample = |panel, y| Sample { panel, series, x: f64::from(burst), y };
+        let delay = report.delay_mean().map(|packets| sample(1, packets * INTERVAL_MS));
+        delay.into_iter().chain([sample(0, 100.0 * report.recovered_share())]).collect()
+    })
 }
 
 fn judge_bursts(panels: &[Panel]) -> Verdict {
@@ -227,9 +233,10 @@ fn judge_bursts(panels: &[Panel]) -> Verdict {
 }
 
 /// Width of a class, in milliseconds, and how many there are; the last holds all that is later.
-const CLASS_MS: f64 = 10.0;
-const CLASSES: usize = 31;
-const LENGTHS: [u32; 3] = [1, 20, 40];
+pub(crate) const CLASS_MS: f64 = 10.0;
+pub(crate) const CLASSES: usize = 31;
+/// Bursts of which there are histograms.
+pub(crate) const LENGTHS: [u32; 3] = [1, 20, 40];
 
 fn histograms(scale: Scale) -> Plan {
     let names = || LENGTHS.map(|burst| format!("bursts of {burst}"));
@@ -246,11 +253,22 @@ fn histograms(scale: Scale) -> Plan {
         ),
     ];
     let jobs = SETS.into_iter().enumerate().flat_map(|(panel, interleaves)| {
-        LENGTHS.into_iter().enumerate().map(move |(series, burst)| {
-            layered_job(8, interleaves, scale, bursty(burst), move |report| histogram(report, panel, series))
-        })
+        LENGTHS
+            .into_iter()
+            .enumerate()
+            .map(move |(series, burst)| histogram_job(burst, interleaves, (panel, series), scale))
     });
     Plan { panels, jobs: jobs.collect() }
+}
+
+/// When bursts of one length were recovered, as a series of a panel.
+pub(crate) fn histogram_job(
+    burst: u32,
+    interleaves: &'static [u16],
+    (panel, series): (usize, usize),
+    scale: Scale,
+) -> Job {
+    layered_job(8, interleaves, scale, bursty(burst), move |report| histogram(report, panel, series))
 }
 
 fn histogram(report: &Report, panel: usize, series: usize) -> Vec<Sample> {
@@ -268,13 +286,14 @@ fn histogram(report: &Report, panel: usize, series: usize) -> Vec<Sample> {
     classes.iter().enumerate().map(sample).collect()
 }
 
+/// The mean of a histogram, by the middles of its classes.
+pub(crate) fn mean_of_classes(series: &Series) -> f64 {
+    let sum: f64 = series.points.iter().map(|point| (point.x + CLASS_MS / 2.0) * point.median).sum();
+    sum / series.points.iter().map(|point| point.median).sum::<f64>().max(1e-9)
+}
+
 fn judge_histograms(panels: &[Panel]) -> Verdict {
-    // The mean of a histogram, by the middles of its classes.
-    let mean = |panel: usize, series: usize| {
-        let points = &panels[panel].series[series].points;
-        let sum: f64 = points.iter().map(|point| (point.x + CLASS_MS / 2.0) * point.median).sum();
-        sum / points.iter().map(|point| point.median).sum::<f64>().max(1e-9)
-    };
+    let mean = |panel: usize, series: usize| mean_of_classes(&panels[panel].series[series]);
     let ours = format!(
         "means for bursts of 1 / 20 / 40: (1,11,19) {:.0} / {:.0} / {:.0} ms, (1,19,41) {:.0} / {:.0} / {:.0} ms",
         mean(0, 0),

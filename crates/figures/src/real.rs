@@ -2,13 +2,24 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | `bursts.rs`, `stream.rs` | bursts through gateways, packet by packet: 3.17, 3.18 |
+//! | `codes.rs` | Reed-Solomon and layered interleaving over a stream: 3.19 |
+//! | `cost.rs` | processor time against groups: 4.11 |
 //! | `goodput.rs` | TCP beside losses, with and without gateways: 3.11, 3.12 |
+//! | `ladder.rs` | repairs, then requests, with real nodes: 4.8 |
 //! | `messages.rs` | how late messages come: 3.14, 3.15 |
+//! | `overload.rs` | what the kernel drops at a slow receiver: 4.1 |
 //!
 //! What they measure depends on the machine, and on what else it does: a verdict here leaves wide margins.
 
+mod bursts;
+mod codes;
+mod cost;
 mod goodput;
+mod ladder;
 mod messages;
+mod overload;
+mod stream;
 
 use std::ops::ControlFlow;
 
@@ -19,7 +30,18 @@ use netlab::traffic::Progress;
 use crate::plan::{Figure, Lab, RunError};
 
 pub(crate) fn figures() -> Vec<Figure> {
-    [goodput::figures(), messages::figures()].into_iter().flatten().collect()
+    [
+        goodput::figures(),
+        messages::figures(),
+        bursts::figures(),
+        codes::figures(),
+        overload::figures(),
+        ladder::figures(),
+        cost::figures(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// Gateways at both ends of the link.

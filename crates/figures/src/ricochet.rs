@@ -9,7 +9,7 @@
 //! | `ladder.rs` | repairs, then requests: 4.8 |
 //! | `slingshot.rs` | one large group, partial views, the analysis' bounds: Slingshot 4, 5 |
 
-mod ladder;
+pub(crate) mod ladder;
 mod loss;
 mod rivals;
 mod scale;
@@ -40,12 +40,12 @@ pub(crate) fn figures() -> Vec<Figure> {
 }
 
 /// The papers' setting (Ricochet §5).
-fn base(scale: Scale) -> Setting {
+pub(crate) fn base(scale: Scale) -> Setting {
     Setting { seconds: scale.pick(1.0, 10.0), size: scale.pick(64, 1_024), ..Setting::default() }
 }
 
 /// A job of a setting: `read` takes the samples out of the figures of a run.
-fn job(setting: Setting, read: impl Fn(&Figures) -> Vec<Sample> + Send + Sync + 'static) -> Job {
+pub(crate) fn job(setting: Setting, read: impl Fn(&Figures) -> Vec<Sample> + Send + Sync + 'static) -> Job {
     let setup = format!("{setting:?}");
     let run = move |seed| {
         let setting = Setting { seed, ..setting.clone() };

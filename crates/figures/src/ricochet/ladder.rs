@@ -11,7 +11,8 @@ use crate::plan::{Figure, PanelPlan, Plan, Sample, Scale, Verdict};
 const CLASS_US: u64 = 10_000;
 const CLASSES: u64 = 31;
 
-const RATES: [f64; 3] = [10.0, 15.0, 20.0];
+/// Loss rates in percent.
+pub(crate) const RATES: [f64; 3] = [10.0, 15.0, 20.0];
 
 pub(super) fn figures() -> Vec<Figure> {
     vec![Figure {
@@ -41,7 +42,8 @@ fn plan(scale: Scale) -> Plan {
     Plan { panels, jobs: jobs.collect() }
 }
 
-fn samples(figures: &Figures, series: usize, rate: f64) -> Vec<Sample> {
+/// The histogram in panel 0, shares in panel 1.
+pub(crate) fn samples(figures: &Figures, series: usize, rate: f64) -> Vec<Sample> {
     let percent = |count: usize| 100.0 * count as f64 / figures.lost.max(1) as f64;
     let latencies = &figures.latencies_us;
     let class = |us: &u64| (us / CLASS_US).min(CLASSES - 1);

@@ -1,0 +1,210 @@
+//! Burst length and two sets of interleaves, real and simulated: Thesis Figures 3.17 and 3.18.
+
+use maelstrom::config::Schedule;
+use maelstrom_lab::Setting;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::stream::{self, Burst, Lost};
+use crate::maelstrom::{CLASS_MS, CLASSES, LENGTHS, SETS, burst_job, histogram_job, mean_of_classes};
+use crate::outcome::Panel;
+use crate::plan::{Figure, Job, PanelPlan, Plan, Sample, Scale, Verdict};
+
+/// Packets on the link between two bursts, at least: with r = 8 and interleaves up to 41 the last repair of a burst leaves
+/// after 8 · 41 packets and their repairs.
+const APART: u64 = 8 * 41 * 11 / 8 + 30;
+/// Between single losses: these do not meet in one repair often.
+const SINGLES_APART: u64 = 90;
+/// Single losses for each longer burst.
+const SINGLES: usize = 5;
+/// Up to so many packets more, so that a burst begins anywhere among the repairs.
+const SPREAD: u64 = 64;
+/// Three repairs for eight packets.
+const SOURCES_SHARE: f64 = 8.0 / 11.0;
+
+pub(super) fn figures() -> Vec<Figure> {
+    vec![
+        Figure {
+            id: "3.17-real",
+            title: "Burst length, through real gateways: recovery and latency of two sets of interleaves",
+            source: "Thesis Figure 3.17, Maelstrom Figure 14",
+            setup: "UDP, a packet of 1,000 bytes each 0.8 ms (10 Mbit/s), through gateways with r = 8, c = 3 and over the \
+                    emulated link, 50 ms one way; bursts of exactly so many packets and repairs, each on its own, a third of \
+                    a second apart. Recovery latency is what a packet takes more than those that were not lost. Beside it \
+                    the code simulated, 0.1 % loss",
+            claim: "larger interleaves recover more of long bursts, later: (1,19,41) nearly all of bursts of 25 after some \
+                    45 ms, single losses after 2 to 3 ms; latency grows with the burst",
+            why: "bursts come more often than at 0.1 % loss, but never two within reach of one repair; the packet size is \
+                  not in the text",
+            plan: lengths,
+            judge: judge_lengths,
+        },
+        Figure {
+            id: "3.18-real",
+            title: "Histograms of recovery latency for bursts of 1, 20 and 40, through real gateways",
+            source: "Thesis Figure 3.18, Maelstrom Figure 15",
+            setup: "as 3.17-real; panels: (1,11,19) and (1,19,41), measured and simulated",
+            claim: "recoveries take longer with longer bursts, and with larger interleaves",
+            why: "as 3.17-real",
+            plan: histograms,
+            judge: judge_histograms,
+        },
+    ]
+}
+
+/// Each of the lengths so many times, never two bursts within reach of one repair.
+fn schedule(lengths: &[u32], rounds: usize, seed: u64) -> Vec<Burst> {
+    let one_round = lengths
+        .iter()
+        .flat_map(|&length| std::iter::repeat_n(u64::from(length), if length == 1 { SINGLES } else { 1 }));
+    let all = std::iter::repeat_n(one_round, rounds).flatten().enumerate();
+    let mut before = 2;
+    let burst = |(at, length): (usize, u64)| {
+        let apart = if length == 1 && before == 1 { SINGLES_APART } else { APART };
+        before = length;
+        let more = xxh3_64(&[seed.to_le_bytes(), (at as u64).to_le_bytes()].concat()) % SPREAD;
+        Burst { after: apart + more, length }
+    };
+    all.map(burst).collect()
+}
+
+/// A real run with one set of interleaves; `read` is given each length's losses.
+fn job(
+    interleaves: &'static [u16],
+    lengths: &'static [u32],
+    (rounds, runs): (usize, u64),
+    read: impl Fn(u32, &[Lost]) -> Vec<Sample> + Send + Sync + 'static,
+) -> Job {
+    let code = Schedule::Layered { r: 8, interleaves: interleaves.to_vec() };
+    let setting = Setting { schedule: code, ..Setting::default() };
+    let setup = format!("real {setting:?} {lengths:?} {rounds} rounds {APART} {SINGLES_APART} {SINGLES}");
+    Job::real(setup, runs, move |seed, lab| {
+        let bursts = schedule(lengths, rounds, seed);
+        let lost = stream::run(&setting, &bursts, SOURCES_SHARE, lab)?;
+        let of_length = |&length: &u32| {
+            let is_of = |lost: &&Lost| bursts[lost.burst].length == u64::from(length);
+            let lost: Vec<Lost> = lost.iter().filter(is_of).copied().collect();
+            read(length, &lost)
+        };
+        Ok(lengths.iter().flat_map(of_length).collect())
+    })
+}
+
+fn lengths(scale: Scale) -> Plan {
+    let x = "packets lost in a row";
+    let names = ["(1,11,19), real", "(1,19,41), real", "(1,11,19), simulated", "(1,19,41), simulated"];
+    let panels = vec![
+        PanelPlan::new(x, "recovered (%)", names),
+        PanelPlan::new(x, "mean recovery latency (ms)", names),
+    ];
+    let lengths: &[u32] = scale.pick(&[1, 10, 25, 40], &[1, 5, 10, 15, 20, 25, 30, 35, 40]);
+    let size = scale.pick((3, 1), (6, 5));
+    let simulated = lengths.iter().flat_map(|&burst| {
+        SETS.into_iter().enumerate().map(move |(at, set)| burst_job(burst, set, at + SETS.len(), scale))
+    });
+    let real = SETS.into_iter().enumerate().map(|(series, interleaves)| {
+        job(interleaves, lengths, size, move |length, lost| {
+            let late: Vec<f64> = lost.iter().filter_map(|lost| lost.late_ms).collect();
+            let sample = |panel, y| Sample { panel, series, x: f64::from(length), y };
+            let share = (!lost.is_empty()).then(|| sample(0, 100.0 * late.len() as f64 / lost.len() as f64));
+            let mean = (!late.is_empty()).then(|| sample(1, late.iter().sum::<f64>() / late.len() as f64));
+            share.into_iter().chain(mean).collect()
+        })
+    });
+    Plan { panels, jobs: simulated.chain(real).collect() }
+}
+
+fn judge_lengths(panels: &[Panel]) -> Verdict {
+    let (recovered, latency) = (&panels[0].series, &panels[1].series);
+    let ours = format!(
+        "real: (1,19,41) bursts of 25 {:.1} % after {:.0} ms, single losses after {:.1} ms; bursts of 40: {:.1} and {:.1} % \
+         with (1,11,19). Simulated: {:.1} % after {:.0} ms, {:.1} ms; {:.1} and {:.1} %",
+        recovered[1].at(25.0),
+        latency[1].at(25.0),
+        latency[1].at(1.0),
+        recovered[1].at(40.0),
+        recovered[0].at(40.0),
+        recovered[3].at(25.0),
+        latency[3].at(25.0),
+        latency[3].at(1.0),
+        recovered[3].at(40.0),
+        recovered[2].at(40.0),
+    );
+    // Of few bursts means scatter, and on a busy machine single packets come late: no more is asked than the shape.
+    let more = recovered[1].at(25.0) > 85.0 && recovered[1].at(40.0) > recovered[0].at(40.0);
+    let later = latency[1].at(25.0) > 0.9 * latency[0].at(25.0);
+    let grows = (0..2).all(|set| {
+        let at = |burst| latency[set].at(burst);
+        at(1.0) < 25.0 && at(10.0) > at(1.0) && at(25.0) > 1.5 * at(1.0)
+    });
+    Verdict { ours, holds: more && later && grows }
+}
+
+fn histograms(scale: Scale) -> Plan {
+    let names = || LENGTHS.map(|burst| format!("bursts of {burst}"));
+    let y = "share of the recovered (%)";
+    let panels = [
+        "real, (1,11,19): recovered after (ms, classes of 10 ms)",
+        "real, (1,19,41): recovered after (ms, classes of 10 ms)",
+        "simulated, (1,11,19): recovered after (ms, classes of 10 ms)",
+        "simulated, (1,19,41): recovered after (ms, classes of 10 ms)",
+    ]
+    .map(|x| PanelPlan::new(x, y, names()));
+    let simulated = SETS.into_iter().enumerate().flat_map(|(at, set)| {
+        LENGTHS
+            .into_iter()
+            .enumerate()
+            .map(move |(series, burst)| histogram_job(burst, set, (at + SETS.len(), series), scale))
+    });
+    let size = scale.pick((2, 1), (9, 5));
+    let real = SETS.into_iter().enumerate().map(|(panel, interleaves)| {
+        job(interleaves, &LENGTHS, size, move |length, lost| {
+            let series = LENGTHS.iter().position(|&of| of == length).expect("it is one of them");
+            classes(lost, panel, series)
+        })
+    });
+    Plan { panels: panels.into(), jobs: simulated.chain(real).collect() }
+}
+
+fn classes(lost: &[Lost], panel: usize, series: usize) -> Vec<Sample> {
+    let mut classes = [0_u32; CLASSES];
+    let late: Vec<f64> = lost.iter().filter_map(|lost| lost.late_ms).collect();
+    late.iter().for_each(|late_ms| classes[((late_ms / CLASS_MS) as usize).min(CLASSES - 1)] += 1);
+    let whole = late.len().max(1) as f64;
+    let sample = |(at, &count): (usize, &u32)| Sample {
+        panel,
+        series,
+        x: at as f64 * CLASS_MS,
+        y: 100.0 * f64::from(count) / whole,
+    };
+    classes.iter().enumerate().map(sample).collect()
+}
+
+fn judge_histograms(panels: &[Panel]) -> Verdict {
+    let mean = |panel: usize, series: usize| mean_of_classes(&panels[panel].series[series]);
+    let row = |panel| format!("{:.0} / {:.0} / {:.0} ms", mean(panel, 0), mean(panel, 1), mean(panel, 2));
+    let ours = format!(
+        "means for bursts of 1 / 20 / 40: (1,11,19) {}, (1,19,41) {}; simulated {}, {}",
+        row(0),
+        row(1),
+        row(2),
+        row(3)
+    );
+    let longer = (0..2).all(|panel| mean(panel, 1) > mean(panel, 0)) && mean(1, 2) > mean(1, 1);
+    Verdict { ours, holds: longer && mean(1, 1) > mean(0, 1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bursts_keep_out_of_the_reach_of_others_repairs() {
+        let bursts = schedule(&[1, 25, 40], 2, 7);
+        assert_eq!(bursts.len(), 2 * (SINGLES + 2));
+        assert_eq!(bursts.iter().filter(|burst| burst.length == 25).count(), 2);
+        let after_long = bursts.windows(2).filter(|pair| pair[0].length > 1 || pair[1].length > 1);
+        assert!(after_long.clone().count() > 0);
+        assert!(after_long.map(|pair| pair[1].after).all(|after| after >= APART));
+        assert_ne!(bursts, schedule(&[1, 25, 40], 2, 8));
+    }
+}

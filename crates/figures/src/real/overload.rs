@@ -1,0 +1,357 @@
+//! Loss at a receiver that gets more than it can take, and none at its neighbour: Thesis Figure 4.1.
+//!
+//! 1. `Field::build`: a sender and two receivers on a bridge; one receiver is in groups A and B, the other in A alone.
+//! 2. `Field::fit`: both have a socket of the same size, whose buffer holds some [`ROOM`] packets.
+//! 3. `Field::send`: bursts, each of so many packets to A and any number to B at once. Either receiver works a millisecond
+//!    on each packet.
+//! 4. What did not come was dropped by the kernel; its own counter is held against that.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use netlab::bridge::{BridgeLan, BridgeLanConfig};
+use socket2::SockRef;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::outcome::Panel;
+use crate::plan::{Figure, Job, Lab, PanelPlan, Plan, RunError, Sample, Scale, Verdict};
+
+const GROUPS: [Ipv4Addr; 2] = [Ipv4Addr::new(239, 255, 41, 1), Ipv4Addr::new(239, 255, 41, 2)];
+const PORT: u16 = 4_101;
+const PACKET: usize = 1_024;
+/// Of each burst to group A; to group B 0 to [`B_MOST`].
+const A_EACH: u32 = 25;
+const B_MOST: u32 = 50;
+/// Packets that a receiver's buffer holds: a burst to A alone, and some.
+const ROOM: usize = 32;
+/// What a receiver does with each packet.
+const WORK: Duration = Duration::from_millis(1);
+/// From burst to burst; a full buffer is empty long before.
+const INTERVAL: Duration = Duration::from_millis(150);
+/// Nobody sends for so long: all that came was taken.
+const REST: Duration = Duration::from_millis(400);
+const TICK: Duration = Duration::from_millis(20);
+/// The buffer from which its measure is taken.
+const BUFFER_TRIED: usize = 128 << 10;
+/// Classes of the lengths of bursts; the last holds all that are longer.
+const LENGTHS_MOST: usize = 50;
+
+pub(super) fn figures() -> Vec<Figure> {
+    vec![Figure {
+        id: "4.1",
+        title: "Loss is bursty and independent: an overloaded receiver and its neighbour",
+        source: "Thesis Figure 4.1",
+        setup: "sender and receivers in network namespaces on one bridge; bursts of 25 packets of 1 KB to group A and 0 to 50 \
+                to group B at the same time; r1 in A and B, r2 in A alone; both with a socket buffer for some 32 packets, \
+                and a millisecond of work on each. Nothing drops packets but the kernel, for want of room",
+        claim: "r1 drops in bursts of 1 to 30 packets, 30 % of them in group A; r2, with the same work to do in A, drops none",
+        why: "a burst each 150 ms, theirs each second; their receivers were slow by themselves, ours work on each packet; \
+              buffers and queues of theirs are not in the text",
+        plan,
+        judge,
+    }]
+}
+
+fn plan(scale: Scale) -> Plan {
+    let x = "burst of packets";
+    let panels = vec![
+        PanelPlan::new(x, "r1, in A and B: packets", ["sent to it", "lost", "dropped, says the kernel"]),
+        PanelPlan::new(x, "r2, in A: packets", ["sent to it", "lost", "dropped, says the kernel"]),
+        PanelPlan::new("packet of the burst", "lost at r1 (% of the bursts that had one)", ["A", "B"]),
+        PanelPlan::new("packets lost in a row at r1", "how often", ["A and B"]),
+        PanelPlan::new("in group: A 1, B 2", "share of all that r1 lost (%)", ["r1"]),
+    ];
+    let bursts = scale.pick(20, 100);
+    let setup = format!("real, {bursts} bursts, {A_EACH} {B_MOST} {ROOM} {WORK:?} {INTERVAL:?}");
+    // One run, as theirs: the figure shows a course of events.
+    Plan { panels, jobs: vec![Job::real(setup, 1, move |seed, lab| run(bursts, seed, lab))] }
+}
+
+fn run(bursts: u32, seed: u64, lab: &Lab<'_>) -> Result<Vec<Sample>, RunError> {
+    let failed = |error: io::Error| RunError::Failed(format!("sending to an overloaded receiver: {error}"));
+    let field = Field::build()?;
+    field.fit().map_err(failed)?;
+    let course: Vec<Vec<Packet>> = (0..bursts).map(|burst| burst_of(burst, seed)).collect();
+    let stop = AtomicBool::new(false);
+    let (drops, came) = thread::scope(|scope| {
+        let takers = field.receivers.each_ref().map(|socket| scope.spawn(|| take(socket, &stop)));
+        let drops = field.send(&course, lab);
+        stop.store(true, Ordering::Relaxed);
+        (drops, takers.map(|taker| taker.join().expect("a receiver does not panic")))
+    });
+    lab.go_on()?;
+    let drops = drops.map_err(failed)?;
+    let [Ok(first), Ok(second)] = came else {
+        return Err(RunError::Failed("a receiver's socket broke".to_owned()));
+    };
+    Ok(samples(&course, &[first, second], &drops))
+}
+
+/// One packet: the how-manieth, of which burst, to which group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Packet {
+    burst: u32,
+    number: u32,
+    group: u8,
+}
+
+impl Packet {
+    fn write(self) -> [u8; PACKET] {
+        let mut bytes = [0; PACKET];
+        bytes[..4].copy_from_slice(&self.burst.to_be_bytes());
+        bytes[4..8].copy_from_slice(&self.number.to_be_bytes());
+        bytes[8] = self.group;
+        bytes
+    }
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let (burst, rest) = bytes.split_first_chunk()?;
+        let (number, rest) = rest.split_first_chunk()?;
+        let (burst, number) = (u32::from_be_bytes(*burst), u32::from_be_bytes(*number));
+        Some(Self { burst, number, group: *rest.first()? })
+    }
+}
+
+/// Both groups' packets, mixed.
+fn burst_of(burst: u32, seed: u64) -> Vec<Packet> {
+    let chance = |what: u32| xxh3_64(format!("{seed} {burst} {what}").as_bytes());
+    let to_b = (chance(0) % u64::from(B_MOST + 1)) as u32;
+    let mut groups: Vec<(u64, u8)> =
+        (1..=A_EACH + to_b).map(|at| (chance(at), u8::from(at > A_EACH))).collect();
+    groups.sort_unstable();
+    (0..).zip(groups).map(|(number, (_, group))| Packet { burst, number, group }).collect()
+}
+
+/// Takes packets and works on each until all is over.
+fn take(socket: &UdpSocket, stop: &AtomicBool) -> io::Result<HashSet<Packet>> {
+    let mut came = HashSet::new();
+    let mut bytes = [0; 2 * PACKET];
+    while !stop.load(Ordering::Relaxed) {
+        match socket.recv(&mut bytes) {
+            Ok(length) => {
+                came.extend(Packet::read(&bytes[..length]));
+                thread::sleep(WORK);
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(came)
+}
+
+/// A sender and two receivers.
+struct Field {
+    sender: UdpSocket,
+    receivers: [UdpSocket; 2],
+    lan: BridgeLan,
+}
+
+impl Field {
+    fn build() -> Result<Self, RunError> {
+        let failed = |error: &dyn std::fmt::Display| RunError::Failed(error.to_string());
+        let lan = BridgeLan::build(&BridgeLanConfig { hosts: 3, ..BridgeLanConfig::default() });
+        let lan = lan.map_err(|error| failed(&error))?;
+        let address = |host| match lan.address_v4(host) {
+            IpAddr::V4(address) => address,
+            IpAddr::V6(_) => Ipv4Addr::UNSPECIFIED,
+        };
+        let receiver = |host: usize, groups: &[Ipv4Addr]| {
+            let own = address(host);
+            lan.host(host).run(|| -> io::Result<UdpSocket> {
+                let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, PORT))?;
+                groups.iter().try_for_each(|group| socket.join_multicast_v4(group, &own))?;
+                socket.set_read_timeout(Some(TICK))?;
+                Ok(socket)
+            })
+        };
+        let own = address(0);
+        let sender = lan.host(0).run(|| UdpSocket::bind((own, 0))).map_err(|error| failed(&error))?;
+        let receivers = [receiver(1, &GROUPS), receiver(2, &GROUPS[..1])];
+        let [first, second] = receivers.map(|receiver| receiver.map_err(|error| failed(&error)));
+        Ok(Self { sender, receivers: [first?, second?], lan })
+    }
+
+    /// Gives both sockets a buffer for [`ROOM`] packets. How much of it a packet takes is the kernel's matter, so it is tried.
+    fn fit(&self) -> io::Result<()> {
+        let packet = Packet { burst: u32::MAX, number: 0, group: 0 };
+        for socket in &self.receivers {
+            SockRef::from(socket).set_recv_buffer_size(BUFFER_TRIED)?;
+        }
+        for _ in 0..4 * BUFFER_TRIED / PACKET {
+            self.to_group(packet)?;
+        }
+        thread::sleep(TICK);
+        for socket in &self.receivers {
+            let mut bytes = [0; 2 * PACKET];
+            let held = std::iter::from_fn(|| socket.recv(&mut bytes).ok()).count();
+            SockRef::from(socket).set_recv_buffer_size(BUFFER_TRIED * ROOM / held.max(1))?;
+        }
+        Ok(())
+    }
+
+    fn to_group(&self, packet: Packet) -> io::Result<()> {
+        let to = SocketAddr::from((GROUPS[usize::from(packet.group)], PORT));
+        self.sender.send_to(&packet.write(), to).map(drop)
+    }
+
+    /// Sends all bursts; of each, what the kernel says that it dropped at either receiver.
+    fn send(&self, course: &[Vec<Packet>], lab: &Lab<'_>) -> io::Result<Vec<[u64; 2]>> {
+        let mut before = self.dropped()?;
+        let mut drops = Vec::new();
+        for (at, burst) in course.iter().enumerate() {
+            if (lab.is_stopped)() {
+                break;
+            }
+            burst.iter().try_for_each(|&packet| self.to_group(packet))?;
+            thread::sleep(if at + 1 == course.len() { REST } else { INTERVAL });
+            let now = self.dropped()?;
+            drops.push([now[0] - before[0], now[1] - before[1]]);
+            before = now;
+        }
+        Ok(drops)
+    }
+
+    /// Packets for which either receiver's sockets had no room, ever.
+    fn dropped(&self) -> io::Result<[u64; 2]> {
+        Ok([self.dropped_at(1)?, self.dropped_at(2)?])
+    }
+
+    fn dropped_at(&self, host: usize) -> io::Result<u64> {
+        // The kernel resolves /proc/net by the namespace of the process' first thread; this one is that of the caller.
+        let text = self.lan.host(host).run(|| fs::read_to_string("/proc/thread-self/net/snmp"))?;
+        dropped_of(&text).ok_or_else(|| io::Error::other("no Udp RcvbufErrors in /proc/net/snmp"))
+    }
+}
+
+/// `RcvbufErrors` of the `Udp:` pair of lines: names on the first, values on the second.
+fn dropped_of(snmp: &str) -> Option<u64> {
+    let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Udp: "));
+    let (names, values) = (lines.next()?, lines.next()?);
+    let column = names.split_whitespace().position(|name| name == "RcvbufErrors")?;
+    values.split_whitespace().nth(column)?.parse().ok()
+}
+
+fn samples(course: &[Vec<Packet>], came: &[HashSet<Packet>; 2], drops: &[[u64; 2]]) -> Vec<Sample> {
+    let mut samples = Vec::new();
+    let is_for = |receiver: usize, packet: &Packet| receiver == 0 || packet.group == 0;
+    for (receiver, came) in came.iter().enumerate() {
+        for ((at, burst), drops) in course.iter().enumerate().zip(drops) {
+            let sent = burst.iter().filter(|packet| is_for(receiver, packet));
+            let lost = sent.clone().filter(|packet| !came.contains(*packet)).count();
+            let counts = [sent.count() as f64, lost as f64, drops[receiver] as f64];
+            let x = (at + 1) as f64;
+            samples.extend((0..).zip(counts).map(|(series, y)| Sample { panel: receiver, series, x, y }));
+        }
+    }
+    samples.extend(places(course, &came[0]));
+    samples.extend(rows(course, &came[0]));
+    let lost = course.iter().flatten().filter(|packet| !came[0].contains(*packet));
+    let lost: Vec<u8> = lost.map(|packet| packet.group).collect();
+    samples.extend([0, 1].map(|group| {
+        let of_group = lost.iter().filter(|&&of| of == group).count();
+        let y = 100.0 * of_group as f64 / lost.len().max(1) as f64;
+        Sample { panel: 4, series: 0, x: f64::from(group + 1), y }
+    }));
+    samples
+}
+
+/// Where in the bursts packets are lost.
+fn places(course: &[Vec<Packet>], came: &HashSet<Packet>) -> Vec<Sample> {
+    let most = (A_EACH + B_MOST) as usize;
+    let of_place = |(group, number): (u8, usize)| {
+        let at = course.iter().filter_map(|burst| burst.get(number)).filter(|packet| packet.group == group);
+        let all = at.clone().count();
+        let lost = at.filter(|packet| !came.contains(*packet)).count();
+        let (series, x) = (usize::from(group), (number + 1) as f64);
+        (all > 0).then(|| Sample { panel: 2, series, x, y: 100.0 * lost as f64 / all as f64 })
+    };
+    [0, 1].into_iter().flat_map(|group| (0..most).map(move |at| (group, at))).filter_map(of_place).collect()
+}
+
+/// How many packets in a row, of either group, were lost.
+fn rows(course: &[Vec<Packet>], came: &HashSet<Packet>) -> Vec<Sample> {
+    let mut often = [0_u32; LENGTHS_MOST];
+    for burst in course {
+        for row in burst.chunk_by(|a, b| came.contains(a) == came.contains(b)) {
+            if !came.contains(&row[0]) {
+                often[row.len().min(LENGTHS_MOST) - 1] += 1;
+            }
+        }
+    }
+    let sample =
+        |(at, &count): (usize, &u32)| Sample { panel: 3, series: 0, x: (at + 1) as f64, y: f64::from(count) };
+    often.iter().enumerate().map(sample).collect()
+}
+
+fn judge(panels: &[Panel]) -> Verdict {
+    let sum = |panel: usize, series: usize| -> f64 {
+        panels[panel].series[series].points.iter().map(|point| point.median).sum()
+    };
+    let longest = panels[3].series[0].points.iter().rev().find(|point| point.median > 0.0);
+    let longest = longest.map_or(0.0, |point| point.x);
+    let in_a = panels[4].series[0].at(1.0);
+    let ours = format!(
+        "r1 lost {:.0} of {:.0}, up to {longest:.0} in a row, {in_a:.0} % of them in group A; r2 {:.0} of {:.0}; the kernel \
+         counts {:.0} and {:.0} dropped for want of room",
+        sum(0, 1),
+        sum(0, 0),
+        sum(1, 1),
+        sum(1, 0),
+        sum(0, 2),
+        sum(1, 2)
+    );
+    let alone = sum(0, 1) > 0.0 && sum(1, 1) < 1.0;
+    // All that was lost was lost there: what the kernel counts is counted a moment later, but in the end the same.
+    let by_kernel = (sum(0, 1) - sum(0, 2)).abs() <= 0.02 * sum(0, 1);
+    Verdict { ours, holds: alone && by_kernel && longest >= 5.0 && (10.0..60.0).contains(&in_a) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_did_not_come_is_told_by_burst_place_and_row() {
+        let packet = |number, group| Packet { burst: 0, number, group };
+        let course = vec![vec![packet(0, 0), packet(1, 1), packet(2, 0), packet(3, 1)]];
+        let first = HashSet::from([packet(0, 0), packet(3, 1)]);
+        let second = HashSet::from([packet(0, 0), packet(2, 0)]);
+        let samples = samples(&course, &[first, second], &[[2, 0]]);
+        let of = |panel, series, x| {
+            let same = samples.iter().find(|s| (s.panel, s.series) == (panel, series) && s.x == x);
+            same.map(|sample| sample.y)
+        };
+        assert_eq!([of(0, 0, 1.0), of(0, 1, 1.0), of(0, 2, 1.0)], [Some(4.0), Some(2.0), Some(2.0)]);
+        assert_eq!([of(1, 0, 1.0), of(1, 1, 1.0)], [Some(2.0), Some(0.0)]);
+        assert_eq!([of(2, 0, 3.0), of(2, 1, 2.0), of(2, 1, 4.0)], [Some(100.0), Some(100.0), Some(0.0)]);
+        assert_eq!([of(3, 0, 1.0), of(3, 0, 2.0)], [Some(0.0), Some(1.0)]);
+        assert_eq!(of(4, 0, 1.0), Some(50.0));
+    }
+
+    #[test]
+    fn a_packet_is_read_as_it_was_written() {
+        let packet = Packet { burst: 7, number: 70_000, group: 1 };
+        assert_eq!(Packet::read(&packet.write()), Some(packet));
+        assert_eq!(Packet::read(&[0; 8]), None);
+    }
+
+    #[test]
+    fn bursts_have_all_of_a_and_any_number_of_b() {
+        let bursts: Vec<_> = (0..200).map(|burst| burst_of(burst, 3)).collect();
+        let of = |burst: &Vec<Packet>, group| burst.iter().filter(|packet| packet.group == group).count();
+        assert!(bursts.iter().all(|burst| of(burst, 0) == 25 && of(burst, 1) <= 50));
+        assert!(bursts.iter().any(|burst| of(burst, 1) > 40) && bursts.iter().any(|burst| of(burst, 1) < 10));
+    }
+
+    #[test]
+    fn the_kernels_counter_is_found_by_its_name() {
+        let text = "Tcp: A B\nTcp: 1 2\nUdp: InDatagrams RcvbufErrors X\nUdp: 9 4 0\n";
+        assert_eq!(dropped_of(text), Some(4));
+        assert_eq!(dropped_of("Udp: A\nUdp: 1\n"), None);
+    }
+}
