@@ -81,10 +81,9 @@ pub(super) fn run(
         duration: Duration::from_secs_f64(packets as f64 * INTERVAL_MS / 1e3),
         patience: PATIENCE,
     };
-    let mut watcher = |_| if (lab.is_stopped)() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
-    let report = udp_stream(between(&sites), &stream, &mut watcher).map_err(|error| failed(&error))?;
+    let report = udp_stream(between(&sites), &stream, &mut watcher(lab)).map_err(|error| failed(&error))?;
     lab.go_on()?;
-    pair.stop().map_err(|error| RunError::Failed(format!("{error:#}")))?;
+    stop(Some(pair))?;
     if report.altered > 0 {
         return Err(RunError::Failed(format!("{} packets arrived that were never sent", report.altered)));
     }
