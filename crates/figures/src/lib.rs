@@ -10,6 +10,7 @@
 //! | `run.rs` | simulations on all threads, measurements one by one; samples of several seeds become points |
 //! | `kept.rs` | the finished runs of a figure that is not whole yet |
 //! | `outcome.rs` | points, claims, JSON |
+//! | `known.rs` | figures known not to have their source's shape, and the shape that they have |
 //! | `store.rs` | a folder of outcomes: what is there already is not run again |
 //! | `picture.rs` | an outcome as SVG |
 //! | `table.rs` | all outcomes as `docs/figures.md` |
@@ -19,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod kept;
+mod known;
 mod maelstrom;
 mod outcome;
 mod picture;

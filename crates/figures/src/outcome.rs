@@ -61,6 +61,12 @@ impl Series {
         self.points.last().map_or(f64::NAN, |point| point.median)
     }
 
+    /// The place of the right end.
+    #[must_use]
+    pub fn end(&self) -> f64 {
+        self.points.last().map_or(f64::NAN, |point| point.x)
+    }
+
     /// The least median.
     #[must_use]
     pub fn least(&self) -> f64 {

@@ -54,13 +54,24 @@ impl Store {
         self.folder.join(format!("{slug}.{ending}"))
     }
 
-    /// What this figure came to when it was run last, if it was with the set-up of today. The claim is judged anew.
+    /// What this figure came to when it was run last, if it was with the set-up and the code of today. The claim is judged anew.
     #[must_use]
     pub fn load(&self, figure: &Figure, scale: Scale) -> Option<Outcome> {
-        let text = fs::read(self.path(&figure.slug(), "json")).ok()?;
-        let outcome: Outcome = serde_json::from_slice(&text).ok()?;
+        let outcome = self.read(figure)?;
         let same = outcome.fingerprint == figure.fingerprint(scale);
         same.then(|| Outcome { claim: figure.claim(&outcome.panels), ..outcome })
+    }
+
+    /// What the folder holds of this figure, of either scale, and also if set-up or code have changed since; then the claim is
+    /// as it was judged.
+    #[must_use]
+    pub fn held(&self, figure: &Figure) -> Option<Outcome> {
+        let fresh = [Scale::Full, Scale::Quick].into_iter().find_map(|scale| self.load(figure, scale));
+        fresh.or_else(|| self.read(figure))
+    }
+
+    fn read(&self, figure: &Figure) -> Option<Outcome> {
+        serde_json::from_slice(&fs::read(self.path(&figure.slug(), "json")).ok()?).ok()
     }
 
     /// The runs of a figure that is not whole: those that are there, and a place for more.

@@ -23,15 +23,19 @@ pub fn table(outcomes: &[(&Figure, Outcome)], folder: &str) -> String {
     if outcomes.iter().any(|(_, outcome)| outcome.quick) {
         text += "**Rows marked *quick* are of quick runs** (`--quick`): fewer points, shorter, small packets.\n\n";
     }
+    if outcomes.iter().any(|(figure, outcome)| is_older(figure, outcome)) {
+        text += "**Rows marked *older* were made with another set-up, or with code that did otherwise.**\n\n";
+    }
     text += "| figure | made | what | the source's claim | ours | holds | why they differ |\n|---|---|---|---|---|---|---|\n";
     for (figure, outcome) in outcomes {
         let slug = figure.slug();
         let claim = &outcome.claim;
         let _ = writeln!(
             text,
-            "| [{id}]({folder}/{slug}.svg){quick} | {made} | {title} | {theirs} | {ours} | {holds} | {why} |",
+            "| [{id}]({folder}/{slug}.svg){quick}{older} | {made} | {title} | {theirs} | {ours} | {holds} | {why} |",
             id = outcome.id,
             quick = if outcome.quick { " *quick*" } else { "" },
+            older = if is_older(figure, outcome) { " *older*" } else { "" },
             made = made(figure, outcome),
             title = outcome.title,
             theirs = claim.theirs,
@@ -56,7 +60,14 @@ pub fn table(outcomes: &[(&Figure, Outcome)], folder: &str) -> String {
     text
 }
 
+fn scale(outcome: &Outcome) -> Scale {
+    if outcome.quick { Scale::Quick } else { Scale::Full }
+}
+
+fn is_older(figure: &Figure, outcome: &Outcome) -> bool {
+    outcome.fingerprint != figure.fingerprint(scale(outcome))
+}
+
 fn made(figure: &Figure, outcome: &Outcome) -> String {
-    let scale = if outcome.quick { Scale::Quick } else { Scale::Full };
-    figure.made(scale).iter().map(Made::to_string).collect::<Vec<_>>().join(", ")
+    figure.made(scale(outcome)).iter().map(Made::to_string).collect::<Vec<_>>().join(", ")
 }

@@ -14,7 +14,7 @@ use crate::figures::Figures;
 use crate::grouping::{below, grouping};
 use crate::traffic::Traffic;
 
-/// Traffic goes on for so long after the measured time, so that its last losses have repairs to mend them.
+/// Traffic goes on for so long after the measured time if nothing else is said: its last losses need repairs to mend them.
 pub const AFTER_US: u64 = 2_000_000;
 /// Without traffic: what is asked for at the end gets its answers.
 pub const SILENCE_US: u64 = 12_000_000;
@@ -54,12 +54,21 @@ pub struct Setting {
     pub loss: LossModel,
     /// What each receiver loses of all other datagrams.
     pub loss_other: LossModel,
+    /// Whether `loss` is for all datagrams of a receiver in the order in which they come, as where its buffer runs over: a
+    /// burst takes data and repairs alike. `loss_other` is not used then.
+    pub one_loss: bool,
+    /// Packets that a node keeps, to mend others.
+    pub packets_kept: usize,
+    /// Repairs that a node keeps which miss several packets.
+    pub repairs_kept: usize,
     /// How long a datagram takes.
     pub delay_us: u64,
     /// Up to so much longer.
     pub jitter_us: u64,
     /// How long is measured, in seconds.
     pub seconds: f64,
+    /// So long traffic goes on then, that the last losses have repairs to mend them.
+    pub after_us: u64,
     /// Decides grouping, traffic, losses and all chance in the nodes.
     pub seed: u64,
     /// Processor time of this thread in nanoseconds, if it is to be measured.
@@ -85,9 +94,13 @@ impl Default for Setting {
             nak: false,
             loss: LossModel::Uniform(0.01),
             loss_other: LossModel::Uniform(0.01),
+            one_loss: false,
+            packets_kept: NodeConfig::new(NodeId(0)).packets,
+            repairs_kept: NodeConfig::new(NodeId(0)).equations,
             delay_us: 50,
             jitter_us: 0,
             seconds: 10.0,
+            after_us: AFTER_US,
             seed: 1,
             clock: None,
         }
@@ -187,6 +200,8 @@ impl Setting {
             stagger: self.stagger,
             max_delay_us: self.max_delay_us,
             content: self.content,
+            packets: self.packets_kept,
+            equations: self.repairs_kept,
             datagram_max: (self.size + names).clamp(1_200, usize::from(u16::MAX)),
             ask: AskConfig { enabled: self.nak, ..config.ask },
             announce: AnnounceConfig {
@@ -209,6 +224,7 @@ impl Setting {
             weather,
             node: self.node(),
             c: self.c,
+            one_loss: self.one_loss,
             clock: self.clock,
             ..ClusterConfig::new(self.seed)
         };
@@ -250,8 +266,8 @@ impl Setting {
 
     /// Runs it; `tell` is called now and then with the share of the run that is done.
     ///
-    /// Measured are the packets sent in the first `seconds`. Traffic goes on for two seconds, then all is silent for
-    /// twelve.
+    /// Measured are the packets sent in the first `seconds`. Traffic goes on for `after_us`, then all is silent for twelve
+    /// seconds.
     ///
     /// # Errors
     /// [`SettingError`].
@@ -259,7 +275,7 @@ impl Setting {
         let mut cluster = self.cluster()?;
         let mut traffic = Traffic::new(&cluster, self.rate, self.size, self.traffic_seed());
         let measured_us = (self.seconds * 1e6) as u64;
-        let end_us = measured_us + AFTER_US;
+        let end_us = measured_us + self.after_us;
         while cluster.now_us() < end_us {
             let step_us = cluster.now_us() + TELL_EVERY_US;
             let counted = cluster.now_us() < measured_us;
@@ -339,6 +355,19 @@ mod tests {
         // Who knows nobody repairs nothing.
         let none = Setting { view: Some(0), ..one_group }.run(&mut |_| {}).unwrap();
         assert_eq!((none.repaired, none.datagrams[2]), (0, 0), "{none:?}");
+    }
+
+    #[test]
+    fn a_burst_that_takes_repairs_too_costs_more() {
+        let loss = LossModel::Bursty { rate: 0.02, burst: 20 };
+        let apart = Setting { loss_other: loss.clone(), loss, seconds: 4.0, ..small() };
+        let alike = Setting { one_loss: true, ..apart.clone() };
+        let run = |setting: &Setting| setting.run(&mut |_| {}).unwrap();
+        let (apart, together) = (run(&apart), run(&alike));
+        assert!(together.recovered_percent < apart.recovered_percent - 1.0, "{together:?} {apart:?}");
+        // Repairs that miss several packets help together, unless none of them is kept.
+        let forgetful = run(&Setting { repairs_kept: 1, ..alike });
+        assert!(forgetful.recovered_percent < together.recovered_percent - 5.0, "{forgetful:?} {together:?}");
     }
 
     #[test]

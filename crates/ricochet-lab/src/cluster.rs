@@ -32,6 +32,8 @@ const TIMED_EVERY: u64 = 17;
 pub struct ClusterConfig {
     /// What the network does; its first loss model is for data packets, its second for all other datagrams.
     pub weather: Weather,
+    /// Whether its first loss model is for all datagrams, in the order in which they come.
+    pub one_loss: bool,
     /// Of each node; the id is overwritten.
     pub node: NodeConfig,
     /// Rate of fire of all groups.
@@ -50,6 +52,7 @@ impl ClusterConfig {
     pub fn new(seed: u64) -> Self {
         Self {
             weather: Weather { delay_us: 50, ..Weather::default() },
+            one_loss: false,
             node: NodeConfig::new(NodeId(0)),
             c: 5,
             seed,
@@ -408,7 +411,8 @@ impl Cluster {
         wire.sent += 1;
         wire.copies += copies;
         wire.bytes += (1 + copies) * (HEADERS + datagram.len()) as u64;
-        self.net.send(from, receivers, if kind == 1 { DATA } else { OTHER }, datagram);
+        let class = if kind == 1 || self.config.one_loss { DATA } else { OTHER };
+        self.net.send(from, receivers, class, datagram);
     }
 
     /// Virtual time in microseconds.

@@ -1,28 +1,34 @@
 //! Beside other protocols: Thesis Figure 4.2, Slingshot Figure 3.
 
+use std::sync::OnceLock;
+
 use netlab::LossModel;
 use netlab::baseline::bimodal::Bimodal;
 use netlab::baseline::fec::{FecConfig, SenderFec};
 use netlab::baseline::srm::{Srm, SrmConfig};
 use netlab::baseline::world::{Fate, Run, WorldConfig, run};
 use ricochet_lab::Setting;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::{base, job};
 use crate::outcome::Panel;
 use crate::plan::{Figure, Job, PanelPlan, Plan, Sample, Scale, Verdict};
 
-const RECOVERED: [&str; 5] = [
+/// SRM as its comparisons in both papers ran it has no session messages: a loss is found by the next packet of its sender.
+const RECOVERED: [&str; 6] = [
     "SRM, found missing",
     "SRM, recovered",
-    "Bimodal Multicast, recovered",
-    "sender's FEC, recovered",
-    "Ricochet, recovered",
+    "SRM with session messages",
+    "Bimodal Multicast",
+    "sender's FEC",
+    "Ricochet",
 ];
 const SRM_FOUND: usize = 0;
 const SRM_BACK: usize = 1;
-const BIMODAL: usize = 2;
-const SENDER_FEC: usize = 3;
-const RICOCHET: usize = 4;
+const SRM_SESSION: usize = 2;
+const BIMODAL: usize = 3;
+const SENDER_FEC: usize = 4;
+const RICOCHET: usize = 5;
 
 /// SRM's session messages have this share of the traffic (Floyd et al. §II.A).
 const SESSION_SHARE: f64 = 0.05;
@@ -38,13 +44,14 @@ pub(super) fn figures() -> Vec<Figure> {
             title: "Other protocols against groups per node",
             source: "Thesis Figure 4.2, Ricochet Figure 2",
             setup: "64 nodes, groups of ten on average, 1,000 packets a second at each node, 1 % uniform loss of all \
-                    datagrams, 50 µs from socket to socket; SRM with C1 = C2 = 2, D1 = D2 = log10 G and session messages of \
-                    5 % of the traffic; gossip each 100 ms; sender's FEC (8,2); Ricochet (8,5) without requests. Means of \
-                    what was found and recovered",
+                    datagrams, 50 µs from socket to socket; SRM with C1 = C2 = 2, D1 = D2 = log10 G, without session \
+                    messages as theirs, and with such of 5 % of the traffic; gossip each 100 ms; sender's FEC (8,2); \
+                    Ricochet (8,5) without requests. Means of what was found and recovered",
             claim: "SRM finds losses later in proportion to the groups: after 9 s with 128; Ricochet is faster by two to \
                     three orders of magnitude",
-            why: "their SRM implementation took 4 s from finding to recovery; ours has exact distances, and session messages \
-                  find losses too",
+            why: "here a member sends to one of its 128 groups each 1.15 s, and that is what SRM waits; 9 s would be one \
+                  packet each 64 ms from each node, an eighth of this rate (Slingshot's). Their SRM took 4 s more from \
+                  finding to recovery: ours knows exact distances",
             plan: groups,
             judge: judge_groups,
         },
@@ -52,12 +59,12 @@ pub(super) fn figures() -> Vec<Figure> {
             id: "slingshot-3",
             title: "Other protocols in one group: share recovered over time",
             source: "Slingshot Figure 3",
-            setup: "64 nodes in one group, 1,000 packets a second in the group, 1 % uniform loss; the protocols as in 4.2",
+            setup: "64 nodes in one group, each sends each 64 ms in turn (Slingshot's nodes at random), 1 % uniform loss; \
+                    the protocols as in 4.2",
             claim: "SRM finds losses after some 64 ms, the time between two packets of a sender; Slingshot recovers 97.5 % two \
                     orders of magnitude sooner than SRM",
-            why: "one order of magnitude here, not two: session messages of 5 % of the traffic (50 a second in this busy \
-                  group) find most losses before the sender's next packet does, and without their implementation's waits \
-                  recovery comes right after",
+            why: "SRM found and recovers at once here, while theirs also waited after it had found; session messages, which \
+                  the paper allows at a cost, would make up some of it",
             plan: one_group,
             judge: judge_one_group,
         },
@@ -68,6 +75,7 @@ pub(super) fn figures() -> Vec<Figure> {
 #[derive(Clone, Copy, Debug)]
 enum Rival {
     Srm,
+    SrmSession,
     Bimodal,
     SenderFec,
 }
@@ -82,6 +90,8 @@ fn world(setting: &Setting, after_us: u64) -> WorldConfig {
     WorldConfig {
         grouping: grouping.iter().map(|groups| groups.iter().map(number).collect()).collect(),
         packets_per_second: setting.rate * setting.nodes as f64 / (setting.group_size as f64 - 1.0),
+        // In many groups the traffic of Ricochet's lab; in one, what SRM's comparison in Slingshot §4.2 hangs on.
+        in_turn: setting.groups_per_node == 1,
         loss: LossModel::Uniform(0.01),
         delay_us: setting.delay_us,
         measured_us: (setting.seconds * 1e6) as u64,
@@ -97,9 +107,10 @@ fn run_rival(rival: Rival, world: &WorldConfig) -> Run {
         let group_per_second = world.packets_per_second / groups as f64;
         (1e6 * f64::from(members) / (SESSION_SHARE * group_per_second)) as u64
     };
-    let srm = |members| SrmConfig::new(world.delay_us, Some(session_us(members)));
+    let srm = |session_us| SrmConfig::new(world.delay_us, session_us);
     match rival {
-        Rival::Srm => run(world, |seat| Srm::new(srm(seat.members), seat)),
+        Rival::Srm => run(world, |seat| Srm::new(srm(None), seat)),
+        Rival::SrmSession => run(world, |seat| Srm::new(srm(Some(session_us(seat.members))), seat)),
         Rival::Bimodal => run(world, |seat| Bimodal::new(GOSSIP_US, seat)),
         Rival::SenderFec => run(world, |seat| SenderFec::new(FEC, seat)),
     }
@@ -112,9 +123,23 @@ fn rival_job(
     read: impl Fn(&Run) -> Vec<Sample> + Send + Sync + 'static,
 ) -> Job {
     let setting = setting.clone();
-    let setup = format!("{rival:?} {setting:?} {after_us} {SESSION_SHARE} {GOSSIP_US} {FEC:?}");
+    let setup =
+        format!("{rival:?} {setting:?} {after_us} {SESSION_SHARE} {GOSSIP_US} {FEC:?} {:x}", behaviour());
     let run = move |seed| Ok(read(&run_rival(rival, &world(&Setting { seed, ..setting.clone() }, after_us))));
     Job::simulated(setup, run)
+}
+
+/// A number for what the rivals do: of a small run of each.
+fn behaviour() -> u64 {
+    static BEHAVIOUR: OnceLock<u64> = OnceLock::new();
+    let reckon = || {
+        let setting =
+            Setting { nodes: 8, groups_per_node: 4, group_size: 4, seconds: 0.2, ..Setting::default() };
+        let world = WorldConfig { loss: LossModel::Uniform(0.1), ..world(&setting, 1_000_000) };
+        let rivals = [Rival::Srm, Rival::SrmSession, Rival::Bimodal, Rival::SenderFec];
+        xxh3_64(format!("{:?}", rivals.map(|rival| run_rival(rival, &world))).as_bytes())
+    };
+    *BEHAVIOUR.get_or_init(reckon)
 }
 
 /// Waits in milliseconds.
@@ -155,6 +180,7 @@ fn groups(scale: Scale) -> Plan {
         let srm = move |run: &Run| [found(run), back(run)].concat();
         vec![
             rival_job(Rival::Srm, &setting, after_us, srm),
+            rival_job(Rival::SrmSession, &setting, after_us, latency(SRM_SESSION, |fate| fate.back_us)),
             rival_job(Rival::Bimodal, &setting, 2_000_000, latency(BIMODAL, |fate| fate.back_us)),
             rival_job(Rival::SenderFec, &setting, after_us, latency(SENDER_FEC, |fate| fate.back_us)),
             job(setting, move |figures| {
@@ -171,19 +197,22 @@ fn judge_groups(panels: &[Panel]) -> Verdict {
     let (found, ricochet) = (&latency[SRM_FOUND], &latency[RICOCHET]);
     let times = found.at(128.0) / ricochet.at(128.0);
     let ours = format!(
-        "SRM finds after {:.0} ms with 2 groups, {:.0} ms with 16, {:.0} ms with 128, and has it {:.1} ms later; Bimodal \
-         {:.0} ms with 128; sender's FEC {:.0} % of losses within the run; Ricochet {:.1} ms: {times:.0} times sooner",
+        "SRM finds after {:.0} ms with 2 groups, {:.0} ms with 16, {:.0} ms with 128, and has it {:.1} ms later; with session \
+         messages {:.0} ms with 128; Bimodal {:.0} ms; sender's FEC {:.0} % of losses within the run; Ricochet {:.1} ms: \
+         {times:.0} times sooner than SRM",
         found.at(2.0),
         found.at(16.0),
         found.at(128.0),
         latency[SRM_BACK].at(128.0) - found.at(128.0),
+        latency[SRM_SESSION].at(128.0),
         latency[BIMODAL].at(128.0),
         panels[1].series[SENDER_FEC].at(128.0),
         ricochet.at(128.0),
     );
     // In proportion to the groups: eight times the groups are four to twelve times the wait.
     let linear = (4.0..12.0).contains(&(found.at(128.0) / found.at(16.0)));
-    Verdict { ours, holds: linear && times > 50.0 && latency[BIMODAL].at(128.0) > ricochet.at(128.0) }
+    let first = [SRM_SESSION, BIMODAL].iter().all(|&at| latency[at].at(128.0) > 5.0 * ricochet.at(128.0));
+    Verdict { ours, holds: linear && times > 100.0 && first }
 }
 
 /// Places of the curves, in milliseconds: eight for each doubling.
@@ -209,6 +238,7 @@ fn one_group(scale: Scale) -> Plan {
     let (found, back) = (of(SRM_FOUND, |fate| fate.found_us), of(SRM_BACK, |fate| fate.back_us));
     let jobs = vec![
         rival_job(Rival::Srm, &setting, 2_000_000, move |run| [found(run), back(run)].concat()),
+        rival_job(Rival::SrmSession, &setting, 2_000_000, of(SRM_SESSION, |fate| fate.back_us)),
         rival_job(Rival::Bimodal, &setting, 2_000_000, of(BIMODAL, |fate| fate.back_us)),
         rival_job(Rival::SenderFec, &setting, 5_000_000, of(SENDER_FEC, |fate| fate.back_us)),
         job(setting, |figures| {
@@ -226,16 +256,21 @@ fn judge_one_group(panels: &[Panel]) -> Verdict {
         let reached = series[at].points.iter().find(|point| point.median >= 50.0);
         reached.map_or(f64::INFINITY, |point| point.x)
     };
+    let times = half(SRM_BACK) / half(RICOCHET);
     let ours = format!(
-        "half of the lost: SRM finds them after {:.0} ms and has them after {:.0} ms, Bimodal has them after {:.0} ms, \
-         sender's FEC after {:.0} ms, Slingshot after {:.1} ms; Slingshot recovers {:.1} % in all",
+        "half of the lost: SRM finds them after {:.0} ms and has them after {:.0} ms, with session messages after {:.0} ms, \
+         Bimodal has them after {:.0} ms, sender's FEC after {:.0} ms, Slingshot after {:.1} ms: {times:.0} times sooner \
+         than SRM; Slingshot recovers {:.1} % in all",
         half(SRM_FOUND),
         half(SRM_BACK),
+        half(SRM_SESSION),
         half(BIMODAL),
         half(SENDER_FEC),
         half(RICOCHET),
         series[RICOCHET].last()
     );
-    let sooner = [SRM_BACK, BIMODAL, SENDER_FEC].iter().all(|&at| half(at) > 5.0 * half(RICOCHET));
+    // Two orders of magnitude are nearer than one from 32 times on.
+    let sooner =
+        times > 32.0 && [SRM_SESSION, BIMODAL, SENDER_FEC].iter().all(|&at| half(at) > half(RICOCHET));
     Verdict { ours, holds: sooner && series[RICOCHET].last() > 97.0 }
 }

@@ -60,7 +60,8 @@ fn one_group(scale: Scale, nodes: usize, view: Option<usize>) -> Job {
         group_size: nodes,
         view,
         rate: scale.pick(100.0, 1_000.0),
-        seconds: scale.pick(2.0, 5.0),
+        // As many packets at all nodes together, whatever the group.
+        seconds: scale.pick(2.0, 5.0_f64.min(400.0 / nodes as f64)),
         ..base(scale)
     };
     let x = view.unwrap_or(nodes) as f64;

@@ -306,6 +306,7 @@ mod tests {
         let config = WorldConfig {
             grouping: vec![vec![0]; 10],
             packets_per_second: 100.0,
+            in_turn: false,
             loss: LossModel::Uniform(0.05),
             delay_us: 50,
             measured_us: 10_000_000,

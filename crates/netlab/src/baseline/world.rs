@@ -69,8 +69,10 @@ pub fn read(datagram: &[u8]) -> Option<(u8, Name, &[u8])> {
 pub struct WorldConfig {
     /// Of each node, its groups by number.
     pub grouping: Vec<Vec<usize>>,
-    /// Packets in a second, of all senders together, each to a random group from a random member.
+    /// Packets in a second, of all senders together, each to a random group.
     pub packets_per_second: f64,
+    /// Whether the members of a group send in turn, each at even distances; else at random.
+    pub in_turn: bool,
     /// What each receiver loses of data, and in the same way of all else.
     pub loss: LossModel,
     /// From socket to socket, in microseconds.
@@ -175,12 +177,15 @@ impl<P: Protocol> World<P> {
         let mut dice = Dice::new(config.seed ^ 0x7472_6166);
         let end_us = config.measured_us + config.after_us;
         let interval_us = 1e6 / config.packets_per_second;
+        let mut turns = vec![0; self.groups.len()];
         let mut sent = 0.0;
         while !busy.is_empty() && sent * interval_us < end_us as f64 {
             self.pass_until((sent * interval_us) as u64);
             let group = busy[dice.below(busy.len() as u64) as usize];
             let members = &self.groups[group];
-            let node = members[dice.below(members.len() as u64) as usize];
+            let place = if config.in_turn { turns[group] } else { dice.below(members.len() as u64) as usize };
+            turns[group] = (place + 1) % members.len();
+            let node = members[place];
             self.call(node, group, P::send);
             sent += 1.0;
         }

@@ -162,7 +162,6 @@ impl Args {
             nodes: self.nodes(),
             groups_per_node: self.groups_per_node,
             group_size: self.group_size,
-            view: None,
             outside_senders: self.outside_senders,
             rate: self.rate,
             size: self.size,
@@ -182,7 +181,7 @@ impl Args {
             jitter_us: self.jitter,
             seconds: self.seconds,
             seed: self.seed,
-            clock: None,
+            ..Setting::default()
         }
     }
 }
