@@ -36,9 +36,7 @@ pub(crate) fn test(tally: &mut Tally) -> anyhow::Result<bool> {
     let mut tests = program("pytest");
     tests.args(["-q", "-p", "no:cacheprovider"]).current_dir(&module).env("PYTHONDONTWRITEBYTECODE", "1");
     let (success, counted) = tally::run(&mut tests)?;
-    tally.passed += counted.passed;
-    tally.failed += counted.failed;
-    tally.skipped.extend(counted.skipped);
+    tally.add(counted);
     Ok(success)
 }
 

@@ -21,6 +21,14 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
+    /// What another run said, too.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.ignored += other.ignored;
+        self.skipped.extend(other.skipped);
+    }
+
     /// Takes note of a line of output.
     fn read(&mut self, line: &str) {
         if let Some(at) = line.find(SKIPPED) {

@@ -5,7 +5,7 @@ use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::prelude::*;
 use thiserror::Error;
 
-use crate::outcome::{Outcome, Panel, Series};
+use crate::outcome::{Outcome, Panel, Point, Series};
 
 const WIDTH: u32 = 960;
 const HEAD_HEIGHT: u32 = 74;
@@ -69,12 +69,15 @@ fn ends(values: impl Iterator<Item = f64>, log: bool) -> (f64, f64) {
 fn draw_panel(area: &DrawingArea<SVGBackend<'_>, Shift>, panel: &Panel) -> Drawn {
     let points = || panel.series.iter().flat_map(|series| &series.points);
     let x = ends(points().map(|point| point.x), panel.x_log);
-    let y = ends(points().flat_map(|point| [point.least, point.most]), panel.y_log);
+    let y = ends(points().flat_map(|point| [point.least, point.median, point.most]), panel.y_log);
+    // What is counted goes by doublings.
+    let doubles = points().all(|point| point.x >= 2.0 && point.x.fract() == 0.0);
+    let x_base = if doubles { 2.0 } else { 10.0 };
     match (panel.x_log, panel.y_log) {
         (false, false) => draw_axes(area, panel, linear_x(x), linear_y(y)),
         (false, true) => draw_axes(area, panel, linear_x(x), around(y).log_scale()),
-        (true, false) => draw_axes(area, panel, around(x).log_scale(), linear_y(y)),
-        (true, true) => draw_axes(area, panel, around(x).log_scale(), around(y).log_scale()),
+        (true, false) => draw_axes(area, panel, around(x).log_scale().base(x_base), linear_y(y)),
+        (true, true) => draw_axes(area, panel, around(x).log_scale().base(x_base), around(y).log_scale()),
     }
 }
 
@@ -117,6 +120,8 @@ where
         .configure_mesh()
         .x_desc(panel.x.as_str())
         .y_desc(panel.y.as_str())
+        .x_labels(12)
+        .y_labels(8)
         .x_label_formatter(&|value| number(*value))
         .y_label_formatter(&|value| number(*value))
         .label_style((FONT, 14).into_font().color(&INK))
@@ -125,19 +130,22 @@ where
         .bold_line_style(GRID)
         .light_line_style(WHITE)
         .draw()?;
+    let floor = chart.y_range().start;
     for (at, series) in panel.series.iter().enumerate() {
         let color = COLORS[at % COLORS.len()];
-        let drawable = |y: f64| !panel.y_log || y > 0.0;
-        let points = || series.points.iter().filter(|point| drawable(point.least));
-        chart.draw_series(LineSeries::new(points().map(|p| (p.x, p.median)), color.stroke_width(2)))?;
+        // A logarithmic axis has no place for nothing: there the line is broken.
+        let is_drawn = |point: &Point| !panel.y_log || point.median > 0.0;
+        for piece in series.points.split(|point| !is_drawn(point)) {
+            let line = piece.iter().map(|point| (point.x, point.median));
+            chart.draw_series(LineSeries::new(line, color.stroke_width(2)))?;
+        }
         // Of a curve of many points bars would hide all else.
         if series.points.len() <= 40 {
+            let points = || series.points.iter().filter(|point| is_drawn(point));
             chart.draw_series(points().map(|p| Circle::new((p.x, p.median), 3, color.filled())))?;
-            chart.draw_series(
-                points().filter(|p| p.least < p.most).map(|p| {
-                    ErrorBar::new_vertical(p.x, p.least, p.median, p.most, color.stroke_width(1), 8)
-                }),
-            )?;
+            chart.draw_series(points().filter(|p| p.least < p.most).map(|p| {
+                ErrorBar::new_vertical(p.x, p.least.max(floor), p.median, p.most, color.stroke_width(1), 8)
+            }))?;
         }
     }
     draw_legend(area, &panel.series)
@@ -155,11 +163,11 @@ fn draw_legend(area: &DrawingArea<SVGBackend<'_>, Shift>, series: &[Series]) -> 
     Ok(())
 }
 
-/// As many decimals as a label needs.
+/// As many decimals as a label needs, that neighbours differ: all that three digits hold.
 fn number(value: f64) -> String {
     let decimals = match value.abs() {
-        size if !(1e-12..20.0).contains(&size) => 0,
-        size if size >= 1.0 => 1,
+        size if !(1e-12..1_000.0).contains(&size) => 0,
+        size if size >= 10.0 => 1,
         size if size >= 0.1 => 2,
         _ => 4,
     };
@@ -170,7 +178,7 @@ fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outcome::{Claim, Point};
+    use crate::outcome::Claim;
 
     fn outcome(panels: Vec<Panel>) -> Outcome {
         let text = String::new;
@@ -214,7 +222,15 @@ mod tests {
 
     #[test]
     fn labels_have_no_idle_decimals() {
-        for (value, text) in [(0.0, "0"), (100.0, "100"), (2.5, "2.5"), (2.0, "2"), (0.01, "0.01")] {
+        for (value, text) in [
+            (0.0, "0"),
+            (100.0, "100"),
+            (2.5, "2.5"),
+            (2.0, "2"),
+            (0.01, "0.01"),
+            (97.5, "97.5"),
+            (1_024.0, "1024"),
+        ] {
             assert_eq!(number(value), text);
         }
     }

@@ -303,10 +303,14 @@ mod tests {
     }
 
     fn group_of_ten(session_us: Option<u64>) -> Run {
+        run_ten(session_us, false)
+    }
+
+    fn run_ten(session_us: Option<u64>, in_turn: bool) -> Run {
         let config = WorldConfig {
             grouping: vec![vec![0]; 10],
             packets_per_second: 100.0,
-            in_turn: false,
+            in_turn,
             loss: LossModel::Uniform(0.05),
             delay_us: 50,
             measured_us: 10_000_000,
@@ -329,6 +333,17 @@ mod tests {
         assert!((80_000..130_000).contains(&found_us), "{found_us}");
         let back_us = mean(|fate| Some(fate.back_us? - fate.found_us?));
         assert!(back_us < 2_000, "{back_us}");
+    }
+
+    #[test]
+    fn where_members_send_in_turn_a_loss_is_found_when_its_sender_has_its_next_turn() {
+        let run = run_ten(None, true);
+        let found_us = |fate: &super::super::world::Fate| fate.found_us.unwrap() - fate.missed_us;
+        let mut waits: Vec<u64> = run.fates.iter().map(found_us).collect();
+        waits.sort_unstable();
+        // Sooner only by somebody else's request.
+        assert!((99_000..=100_001).contains(&waits[waits.len() / 2]), "{waits:?}");
+        assert!(waits.len() > 300 && waits.iter().filter(|&&us| us > 210_000).count() < 10, "{waits:?}");
     }
 
     #[test]
