@@ -277,4 +277,28 @@ mod tests {
         }
         assert!(seconds < 25.0 * 60.0, "{seconds} s");
     }
+
+    /// A quick figure's panels with these medians at 0.1 and 1 %.
+    fn panels(with: [f64; 2], alone: [f64; 2]) -> Vec<Panel> {
+        let series = |values: [f64; 2]| Series {
+            name: String::new(),
+            points: PERCENTS.iter().zip(values).map(|(&x, y)| Point::of(x, vec![y])).collect(),
+        };
+        let panel = || Panel {
+            x: String::new(),
+            y: String::new(),
+            x_log: true,
+            y_log: true,
+            series: vec![series([96.0, 96.0]), series(with), series(alone)],
+        };
+        vec![panel(), panel(), panel()]
+    }
+
+    #[test]
+    fn a_verdict_wants_losses_masked_and_tcp_alone_brought_down() {
+        assert!(judge(&panels([68.0, 68.0], [5.0, 1.0])).holds);
+        assert!(!judge(&panels([68.0, 20.0], [5.0, 1.0])).holds, "gateways that do not mask");
+        assert!(!judge(&panels([68.0, 68.0], [60.0, 40.0])).holds, "TCP that needs no help");
+        assert!(!judge(&panels([68.0, 68.0], [1.0, 1.0])).holds, "goodput that does not fall with loss");
+    }
 }

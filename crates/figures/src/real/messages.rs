@@ -46,7 +46,8 @@ pub(super) fn figures() -> Vec<Figure> {
             source: "Thesis Figure 3.14, Maelstrom Figure 11",
             setup: "TCP streams of 1 KB messages, Nagle's algorithm off, reno: ten of 12 messages a second (0.1 Mbit/s) and four \
                     of 100 (0.8 Mbit/s) at once, beside 10 Mbit/s of UDP, on a link of 100 Mbit/s; gateways (7; 1,10); all \
-                    messages count, also those that were not lost. Panels: mean and 99th percentile against loss at 50 ms \
+                    messages count, also those that were not lost, once a connection is eight round trips old; one that did not come \
+                    within 10 s counts as 10 s. Panels: mean and 99th percentile against loss at 50 ms \
                     one way, then against latency at 0.1 %",
             claim: "with gateways latency is almost exactly the one-way latency of the link; TCP alone takes longer as loss \
                     goes up, and at 0.1 % more than twice as long once the link has more than 100 ms",
@@ -76,19 +77,32 @@ struct Cell {
     percent: f64,
     delay_ms: u32,
     masked: bool,
-    seconds: u64,
+    /// Of messages that count.
+    seconds: f64,
+}
+
+impl Cell {
+    /// What is sent before does not count: a new connection's window has to grow to the messages of a round trip first.
+    fn start_seconds(&self) -> f64 {
+        const ROUND_TRIPS: f64 = 8.0;
+        ROUND_TRIPS * 2.0 * f64::from(self.delay_ms) / 1e3
+    }
+
+    fn sending(&self) -> Duration {
+        Duration::from_secs_f64(self.start_seconds() + self.seconds)
+    }
 }
 
 fn plan_averages(scale: Scale) -> Plan {
     let panel = |x, y| PanelPlan::new(x, y, SERIES);
     let (loss, latency) = ("loss rate (%), link of 50 ms", "one-way latency of the link (ms), loss 0.1 %");
     let panels = vec![
-        panel(loss, "mean latency (ms)").log_x(),
-        panel(loss, "99th percentile of latency (ms)").log_x(),
+        panel(loss, "mean latency (ms)").log_x().log_y(),
+        panel(loss, "99th percentile of latency (ms)").log_x().log_y(),
         panel(latency, "mean latency (ms)"),
         panel(latency, "99th percentile of latency (ms)"),
     ];
-    let seconds = scale.pick(3, 10);
+    let seconds = scale.pick(2.5, 10.0);
     let percents: &[f64] = scale.pick(&[PERCENT, JUDGED_PERCENT], &[PERCENT, 0.5, JUDGED_PERCENT, 2.0, 5.0]);
     let delays: &[u32] = scale.pick(&[], &[10, 100, 175, 250]);
     let runs = scale.pick(1, 2);
@@ -130,7 +144,7 @@ fn plan_one_by_one(scale: Scale) -> Plan {
         PanelPlan::new("message", "latency, 0.1 Mbit/s (ms)", series),
         PanelPlan::new("message", "latency, 0.8 Mbit/s (ms)", series),
     ];
-    let seconds = scale.pick(2, 3);
+    let seconds = scale.pick(2.0, 3.0);
     let job = |masked| {
         let cell = Cell { percent: JUDGED_PERCENT, delay_ms: DELAY_MS, masked, seconds };
         Job::real(format!("{KINDS:?}, {cell:?}"), 1, move |seed, lab| {
@@ -196,13 +210,15 @@ fn one_stream(
         congestion: Some("reno".to_owned()),
         rate_hz: kind.rate_hz,
         message_bytes: MESSAGE_BYTES,
-        duration: Duration::from_secs(cell.seconds),
+        duration: cell.sending(),
         patience: PATIENCE,
     };
     let report = message_stream(between(sites), &stream, &mut watcher(lab))?;
     let never_ms = PATIENCE.as_secs_f64() * 1e3;
     let latency = |latency_us: Option<u64>| latency_us.map_or(never_ms, |us| us as f64 / 1e3);
-    Ok(report.messages.iter().map(|message| latency(message.latency_us)).collect())
+    let start_us = (cell.start_seconds() * 1e6) as u64;
+    let counting = report.messages.iter().filter(|message| message.sent_us >= start_us);
+    Ok(counting.map(|message| latency(message.latency_us)).collect())
 }
 
 /// What else the sites have to say to each other.
@@ -210,7 +226,7 @@ fn beside(cell: Cell, sites: &TwoSites, lab: &Lab<'_>) -> Result<(), RunError> {
     let stream = UdpStream {
         pace: Pace::Bits(BESIDE_BPS),
         payload_bytes: 1_000,
-        duration: Duration::from_secs(cell.seconds + 1),
+        duration: cell.sending() + Duration::from_secs(1),
         patience: Duration::ZERO,
         ..UdpStream::default()
     };
@@ -264,4 +280,42 @@ fn judge_one_by_one(panels: &[Panel]) -> Verdict {
     );
     let both = |series| late(&panels[0], series) + late(&panels[1], series);
     Verdict { ours, holds: both(1) > 2 * both(0) && both(1) > 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::{Point, Series};
+
+    fn panel(series: &[&[(f64, f64)]]) -> Panel {
+        let points = |points: &&[(f64, f64)]| points.iter().map(|&(x, y)| Point::of(x, vec![y])).collect();
+        let series = series.iter().map(|values| Series { name: String::new(), points: points(values) });
+        Panel { x: String::new(), y: String::new(), x_log: false, y_log: false, series: series.collect() }
+    }
+
+    #[test]
+    fn a_verdict_wants_latency_that_grows_with_loss_and_less_of_it_with_gateways() {
+        let holds = |alone: [f64; 2], high: f64| {
+            let (with, alone) = ([(0.1, 50.0), (1.0, 51.0)], [(0.1, alone[0]), (1.0, alone[1])]);
+            let means = panel(&[&with, &alone, &with, &alone]);
+            let high = [(1.0, high)];
+            let highs = panel(&[&with, &high, &with, &high]);
+            judge_averages(&[means.clone(), highs.clone(), means, highs]).holds
+        };
+        assert!(holds([51.0, 70.0], 170.0));
+        assert!(!holds([70.0, 70.0], 170.0), "it does not grow");
+        assert!(!holds([50.0, 52.0], 170.0), "the mean is hardly longer");
+        assert!(!holds([51.0, 70.0], 60.0), "no message is late");
+    }
+
+    #[test]
+    fn a_verdict_wants_spikes_that_gateways_take_away() {
+        let (flat, spike) = ([(0.0, 50.0), (1.0, 51.0)], [(0.0, 50.0), (1.0, 180.0)]);
+        let holds = |with: &[(f64, f64)], alone: &[(f64, f64)]| {
+            judge_one_by_one(&[panel(&[with, alone]), panel(&[with, alone])]).holds
+        };
+        assert!(holds(&flat, &spike));
+        assert!(!holds(&flat, &flat));
+        assert!(!holds(&spike, &spike));
+    }
 }
