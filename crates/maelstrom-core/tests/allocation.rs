@@ -7,8 +7,13 @@ use pair::{A, B, address, coin, config, udp};
 
 #[test]
 fn neither_direction_allocates_per_packet() {
-    let schedules = [Schedule::default(), Schedule::ReedSolomon { r: 8, c: 3, interleave: 4 }];
-    for (schedule, delayed) in schedules.into_iter().zip([false, true]) {
+    let rate = "3/8".parse().unwrap();
+    let schedules = [
+        Schedule::default(),
+        Schedule::ReedSolomon { r: 8, c: 3, interleave: 4 },
+        Schedule::Sliding { rate, window: 64, density: 15 },
+    ];
+    for (schedule, delayed) in schedules.into_iter().zip([false, true, false]) {
         neither_direction_allocates_with(&schedule, delayed);
     }
 }
