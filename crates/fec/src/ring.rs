@@ -36,6 +36,8 @@ pub struct SymbolRing {
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     position: u64,
+    /// `position` modulo the capacity.
+    offset: usize,
     length: usize,
 }
 
@@ -48,7 +50,7 @@ impl SymbolRing {
         assert!(symbols > 0 && bytes > 0, "a symbol ring needs room: {symbols} symbols, {bytes} bytes");
         Self {
             bytes: vec![0; bytes].into_boxed_slice(),
-            entries: vec![Entry { position: 0, length: 0 }; symbols].into_boxed_slice(),
+            entries: vec![Entry { position: 0, offset: 0, length: 0 }; symbols].into_boxed_slice(),
             first: 0,
             next: 0,
             position: 0,
@@ -81,7 +83,7 @@ impl SymbolRing {
         }
         let handle = self.next;
         let slot = self.slot(handle);
-        self.entries[slot] = Entry { position: self.position, length };
+        self.entries[slot] = Entry { position: self.position, offset, length };
         self.next += 1;
         self.position = end;
         self.length += length;
@@ -138,8 +140,7 @@ impl SymbolRing {
 
     #[inline]
     fn range(&self, handle: u64) -> Range<usize> {
-        let Entry { position, length } = self.entries[self.slot(handle)];
-        let offset = (position % self.bytes.len() as u64) as usize;
+        let Entry { offset, length, .. } = self.entries[self.slot(handle)];
         offset..offset + length
     }
 
