@@ -37,6 +37,7 @@ fn codes() -> Vec<(&'static str, Code)> {
         ("sliding 3/8 W=256", sliding("3/8", 256, 15)),
         ("sliding 3/8 W=256, 1/2 of it", sliding("3/8", 256, 7)),
         ("sliding 3/8 W=256, 1/4 of it", sliding("3/8", 256, 3)),
+        ("sliding 3/8 W=256, 1/8 of it", sliding("3/8", 256, 1)),
         ("sliding 1/8 W=256", sliding("1/8", 256, 15)),
         ("sliding 1/8 W=512", sliding("1/8", 512, 15)),
     ]

@@ -182,6 +182,11 @@ impl Kernel {
         self.name
     }
 
+    /// Whether a product is one instruction, so that choosing products costs more than making all.
+    pub(crate) fn has_products(&self) -> bool {
+        self.name.starts_with("GFNI")
+    }
+
     /// See [`xor_into`].
     #[inline]
     pub fn xor_into(&self, acc: &mut [u8], src: &[u8]) {

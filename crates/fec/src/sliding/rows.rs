@@ -14,6 +14,8 @@ pub(super) const TOGETHER: usize = 4;
 const PASS: usize = 16;
 /// From this density on it is less work to add packets with the products that are 0 than without.
 const DENSITY_TOGETHER: u8 = 11;
+/// The same where a product is one instruction.
+const DENSITY_TOGETHER_CHEAP: u8 = 3;
 
 /// Up to [`TOGETHER`] repairs in the order in which they leave.
 #[derive(Debug)]
@@ -28,6 +30,8 @@ pub(super) struct Rows {
     coefficients: Box<[u8]>,
     drawing: Drawing<TOGETHER>,
     density: u8,
+    /// Whether packets are added with the products that are 0.
+    together: bool,
     sums: Strings,
 }
 
@@ -49,6 +53,7 @@ pub(super) struct Finished<'a> {
 impl Rows {
     /// Without repairs.
     pub(super) fn new(window: usize, symbol_max: usize, density: u8) -> Self {
+        let cheap = gf256::Kernel::best().has_products();
         Self {
             rows: [Row::default(); TOGETHER],
             count: 0,
@@ -57,6 +62,7 @@ impl Rows {
             coefficients: vec![0; TOGETHER * window].into_boxed_slice(),
             drawing: Drawing::new([0; TOGETHER], density),
             density,
+            together: density >= if cheap { DENSITY_TOGETHER_CHEAP } else { DENSITY_TOGETHER },
             sums: Strings::new(TOGETHER, symbol_max),
         }
     }
@@ -157,7 +163,7 @@ impl Rows {
         }
         let factors = &factors[..count];
         let sources = symbols.round(packets.start, count);
-        if rows.len() > 1 && self.density >= DENSITY_TOGETHER {
+        if rows.len() > 1 && self.together {
             return self.add_to_all(rows, factors, sources);
         }
         for (k, row) in rows.enumerate() {

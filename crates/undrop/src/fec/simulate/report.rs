@@ -140,18 +140,25 @@ fn describe(code: &Code) -> String {
 
 /// By how much a repair is longer than its longest packet, over IPv4 (docs/wire.md, "Sizes").
 ///
-/// Every repair of a block or a layer names all its packets. For a sliding window the format is not settled; each packet
-/// is taken to be named in three repairs, as it is by a layered code with three layers.
+/// Every repair of a block or a layer names all its packets. One of a window has a longer recipe, and names those that are
+/// new, in three copies, whatever tells their places in the simulation.
 fn repair_overhead_bytes(code: &Code) -> f64 {
-    /// IP, UDP, header and tag, recipe, symbol.
-    const FIXED: f64 = (20 + 8 + 12 + 16 + 13 + 12) as f64;
+    /// IP, UDP, header and tag, symbol.
+    const FIXED: f64 = (20 + 8 + 12 + 16 + 12) as f64;
+    const RECIPE: f64 = 13.0;
+    const WINDOW_RECIPE: f64 = 23.0;
     const NAME: f64 = 4.0;
-    const NAMINGS: f64 = 3.0;
-    let names = match code {
-        Code::Layered(config) => f64::from(config.r),
-        Code::ReedSolomon(config) => f64::from(config.r),
-        Code::Sliding(config) if config.rate.repairs() == 0 => 0.0,
-        Code::Sliding(config) => (NAMINGS / config.rate.as_f64()).min(f64::from(config.window)),
+    const COPIES: f64 = 3.0;
+    const NAMES_MAX: f64 = 64.0;
+    let (recipe, names) = match code {
+        Code::Layered(config) => (RECIPE, f64::from(config.r)),
+        Code::ReedSolomon(config) => (RECIPE, f64::from(config.r)),
+        Code::Sliding(config) if config.rate.repairs() == 0 => (WINDOW_RECIPE, 0.0),
+        Code::Sliding(config) => {
+            // The copies for which there is room.
+            let new = (1.0 / config.rate.as_f64()).min(NAMES_MAX);
+            (WINDOW_RECIPE, new * COPIES.min((NAMES_MAX / new).floor()))
+        }
     };
-    FIXED + NAME * names
+    FIXED + recipe + NAME * names
 }
