@@ -3,92 +3,16 @@
 
 mod common;
 
-use common::{Kept, Random};
+use common::Random;
+use common::sender::{Sender, Sent, recover};
 use fec::{
-    BLOCK_C_MAX, BLOCK_R_MAX, Decoder, DecoderConfig, INTERLEAVE_MAX, MEMORY_MAX, ReedSolomonConfig,
-    ReedSolomonEncoder, ReedSolomonRepair, Sending, SymbolId, Term, Window, cauchy, gf256,
+    BLOCK_C_MAX, BLOCK_R_MAX, INTERLEAVE_MAX, MEMORY_MAX, ReedSolomonConfig, ReedSolomonEncoder, Sending,
+    cauchy, gf256,
 };
 use proptest::prelude::*;
 
-#[derive(Debug, Clone, PartialEq)]
-struct Sent {
-    row: u8,
-    names: Vec<u64>,
-    coefficients: Vec<u8>,
-    payload: Vec<u8>,
-}
-
-struct Sender {
-    encoder: ReedSolomonEncoder<u64>,
-    next: u64,
-}
-
-/// The symbol of a packet; lengths differ.
-fn symbol(n: u64) -> Vec<u8> {
-    (0..1 + n * 5 % 11).map(|k| (n * 73 + k * 29 + n / 7) as u8).collect()
-}
-
-impl Sender {
-    fn new(config: &ReedSolomonConfig) -> Self {
-        Self { encoder: ReedSolomonEncoder::new(config).unwrap(), next: 0 }
-    }
-
-    fn push(&mut self, now_us: u64) -> Vec<Sent> {
-        let (mut sent, symbol) = (Vec::new(), symbol(self.next));
-        let (head, tail) = symbol.split_at(symbol.len() / 3);
-        self.encoder.push(now_us, self.next, &[head, tail], &mut |repair| sent.push(keep(repair))).unwrap();
-        self.next += 1;
-        sent
-    }
-
-    fn many(&mut self, packets: u64) -> Vec<Sent> {
-        (0..packets).flat_map(|_| self.push(0)).collect()
-    }
-
-    fn due(&mut self, now_us: u64) -> Vec<Sent> {
-        let mut sent = Vec::new();
-        self.encoder.fire_due(now_us, &mut |repair| sent.push(keep(repair)));
-        sent
-    }
-
-    fn flush(&mut self) -> Vec<Sent> {
-        let mut sent = Vec::new();
-        self.encoder.flush(&mut |repair| sent.push(keep(repair)));
-        sent
-    }
-}
-
-fn keep(repair: ReedSolomonRepair<'_, u64>) -> Sent {
-    Sent {
-        row: repair.row,
-        names: repair.names.to_vec(),
-        coefficients: repair.coefficients.to_vec(),
-        payload: repair.payload.to_vec(),
-    }
-}
-
 fn config(r: u8, c: u8, interleave: u16) -> ReedSolomonConfig {
     ReedSolomonConfig { r, c, interleave, deadline_us: None, symbol_max: 16, ..ReedSolomonConfig::default() }
-}
-
-/// How many of the `lost` packets the decoder brings back; checks every byte.
-fn recovered(sent: &[&Sent], packets: u64, lost: &[u64]) -> usize {
-    let mut kept = Kept::default();
-    (0..packets).filter(|n| !lost.contains(n)).for_each(|n| drop(kept.0.insert(SymbolId(n), symbol(n))));
-    let mut decoder = Decoder::new(DecoderConfig { equations: 512, payload_max: 16, terms_max: 128 });
-    for repair in sent {
-        let terms: Vec<Term> = (repair.names.iter().zip(&repair.coefficients))
-            .map(|(&n, &coefficient)| Term { id: SymbolId(n), coefficient })
-            .collect();
-        let _ = decoder.repair(&mut kept, &terms, &repair.payload);
-    }
-    let back = lost.iter().filter(|&&n| kept.known(SymbolId(n)).is_some());
-    back.inspect(|&&n| {
-        let (known, exact) = (kept.known(SymbolId(n)).unwrap(), symbol(n));
-        assert_eq!(known[..exact.len()], exact, "packet {n}");
-        assert!(known[exact.len()..].iter().all(|&byte| byte == 0));
-    })
-    .count()
 }
 
 /// All ways to choose `k` of `n`.
@@ -101,7 +25,7 @@ fn choices(n: usize, k: usize) -> impl Iterator<Item = Vec<usize>> {
 #[test]
 fn any_r_of_r_plus_c_recover_a_block_and_no_fewer_do() {
     for (r, c) in [(1, 1), (1, 4), (2, 2), (3, 3), (5, 3), (8, 3), (4, 6), (7, 2), (9, 4)] {
-        let sent = Sender::new(&config(r, c, 1)).many(u64::from(r));
+        let sent = Sender::new(config(r, c, 1)).many(u64::from(r));
         assert_eq!(sent.len(), usize::from(c));
         let all = usize::from(r + c);
         for arrived in choices(all, usize::from(r)) {
@@ -112,9 +36,17 @@ fn any_r_of_r_plus_c_recover_a_block_and_no_fewer_do() {
                 .filter(|(row, _)| arrived.contains(&(usize::from(r) + row)))
                 .map(|(_, repair)| repair)
                 .collect();
-            assert_eq!(recovered(&repairs, r.into(), &lost), lost.len(), "({r},{c}) {arrived:?}");
+            assert_eq!(
+                recover(repairs.iter().copied(), r.into(), &lost).len(),
+                lost.len(),
+                "({r},{c}) {arrived:?}"
+            );
             if repairs.len() > 1 {
-                assert_eq!(recovered(&repairs[1..], r.into(), &lost), 0, "({r},{c}) {arrived:?} less one");
+                assert_eq!(
+                    recover(repairs[1..].iter().copied(), r.into(), &lost).len(),
+                    0,
+                    "({r},{c}) {arrived:?} less one"
+                );
             }
         }
     }
@@ -126,7 +58,7 @@ proptest! {
         r in 1..=BLOCK_R_MAX, c in 1..=BLOCK_C_MAX, interleave in 1..9u16, seed: u64, delayed: bool,
     ) {
         let sending = if delayed { Sending::Delayed } else { Sending::Immediate };
-        let mut sender = Sender::new(&ReedSolomonConfig { sending, ..config(r, c, interleave) });
+        let mut sender = Sender::new(ReedSolomonConfig { sending, ..config(r, c, interleave) });
         let packets = u64::from(r) * u64::from(interleave);
         let mut sent = sender.many(packets);
         sent.extend(sender.flush());
@@ -147,12 +79,12 @@ proptest! {
             repairs.swap(at, other);
         }
         let lost = &packets_of[..losses];
-        prop_assert_eq!(recovered(&repairs[..losses], packets, lost), losses);
+        prop_assert_eq!(recover(repairs[..losses].iter().copied(), packets, lost).len(), losses);
     }
 
     #[test]
     fn part_filled_blocks_recover_by_any_of_their_repairs(r in 2..20u8, c in 1..8u8, interleave in 1..6u16, packets in 1..40u64) {
-        let mut sender = Sender::new(&config(r, c, interleave));
+        let mut sender = Sender::new(config(r, c, interleave));
         let mut sent = sender.many(packets);
         sent.extend(sender.flush());
         let round = u64::from(r) * u64::from(interleave);
@@ -163,7 +95,7 @@ proptest! {
         let fits = lost.iter().all(|n| n / round == (packets - 1) / round);
         let repairs: Vec<&Sent> = sent.iter().collect();
         if fits {
-            prop_assert_eq!(recovered(&repairs, packets, &lost), lost.len());
+            prop_assert_eq!(recover(repairs.iter().copied(), packets, &lost).len(), lost.len());
         }
     }
 }
@@ -181,7 +113,7 @@ fn every_square_part_of_the_matrix_of_two_can_be_inverted() {
 
 #[test]
 fn blocks_are_fed_in_turn_and_fire_when_full() {
-    let mut sender = Sender::new(&config(2, 1, 3));
+    let mut sender = Sender::new(config(2, 1, 3));
     let sent: Vec<Vec<Vec<u64>>> =
         (0..7).map(|_| sender.push(0).into_iter().map(|repair| repair.names).collect()).collect();
     assert_eq!(sent, [vec![], vec![], vec![], vec![vec![0, 3]], vec![vec![1, 4]], vec![vec![2, 5]], vec![]]);
@@ -190,27 +122,28 @@ fn blocks_are_fed_in_turn_and_fire_when_full() {
 #[test]
 fn delayed_repairs_leave_row_by_row_with_the_packets_of_the_next_round() {
     let delayed = ReedSolomonConfig { sending: Sending::Delayed, ..config(3, 2, 2) };
-    let mut sender = Sender::new(&delayed);
+    let mut sender = Sender::new(delayed);
     assert_eq!(sender.many(6), []);
-    let sent: Vec<Vec<(u8, u64)>> = (0..6)
+    let sent: Vec<Vec<(usize, u64)>> = (0..6)
         .map(|_| sender.push(0).into_iter().map(|repair| (repair.row, repair.names[0])).collect())
         .collect();
     assert_eq!(sent, [vec![(0, 0)], vec![(0, 1)], vec![(1, 0)], vec![(1, 1)], vec![], vec![]]);
     assert_eq!(sender.push(0)[0].names, [6, 8, 10]);
     // More repairs than packets: all are gone before the next round is full.
-    let mut sender = Sender::new(&ReedSolomonConfig { sending: Sending::Delayed, ..config(2, 5, 1) });
+    let mut sender = Sender::new(ReedSolomonConfig { sending: Sending::Delayed, ..config(2, 5, 1) });
     assert_eq!((sender.many(2).len(), sender.many(2).len()), (0, 5));
 }
 
 #[test]
 fn a_part_filled_round_fires_at_its_deadline_and_begins_anew() {
-    let mut sender = Sender::new(&ReedSolomonConfig { deadline_us: Some(100), ..config(4, 2, 2) });
+    let mut sender = Sender::new(ReedSolomonConfig { deadline_us: Some(100), ..config(4, 2, 2) });
     assert_eq!(sender.encoder.next_deadline_us(), None);
     sender.push(10);
     sender.push(50);
     sender.push(60);
     assert_eq!((sender.encoder.next_deadline_us(), sender.due(109)), (Some(110), vec![]));
-    let fired: Vec<(u8, Vec<u64>)> = sender.due(110).into_iter().map(|sent| (sent.row, sent.names)).collect();
+    let fired: Vec<(usize, Vec<u64>)> =
+        sender.due(110).into_iter().map(|sent| (sent.row, sent.names)).collect();
     assert_eq!(fired, [(0, vec![0, 2]), (0, vec![1]), (1, vec![0, 2]), (1, vec![1])]);
     assert_eq!((sender.encoder.next_deadline_us(), sender.due(10_000)), (None, vec![]));
     sender.push(20_000);
@@ -220,7 +153,7 @@ fn a_part_filled_round_fires_at_its_deadline_and_begins_anew() {
 
 #[test]
 fn blocks_that_fired_do_not_fire_again_at_the_deadline() {
-    let mut sender = Sender::new(&ReedSolomonConfig { deadline_us: Some(100), ..config(2, 1, 2) });
+    let mut sender = Sender::new(ReedSolomonConfig { deadline_us: Some(100), ..config(2, 1, 2) });
     assert_eq!((0..3).map(|n| sender.push(n).len()).sum::<usize>(), 1);
     let fired = sender.due(100);
     assert_eq!(fired.iter().map(|sent| &sent.names[..]).collect::<Vec<_>>(), [[1]]);
@@ -229,7 +162,7 @@ fn blocks_that_fired_do_not_fire_again_at_the_deadline() {
 #[test]
 fn delayed_repairs_do_not_outstay_their_deadline() {
     let delayed = ReedSolomonConfig { sending: Sending::Delayed, deadline_us: Some(100), ..config(2, 2, 1) };
-    let mut sender = Sender::new(&delayed);
+    let mut sender = Sender::new(delayed);
     sender.push(0);
     sender.push(1);
     sender.push(40);

@@ -3,67 +3,13 @@
 
 mod common;
 
-use common::{Kept, Random};
+use common::Random;
+use common::sender::{Sender, Sent, recover, symbol};
 use fec::{
-    Code, CodedRepair, DENSITY_FULL, Decoder, DecoderConfig, Draw, Encoder, ReedSolomonConfig, RepairRate,
-    SlidingConfig, SlidingEncoder, SlidingRepair, SymbolId, Term, TinyMt32, WINDOW_MAX, Window,
-    coding_coefficients, gf256,
+    Code, CodedRepair, DENSITY_FULL, Draw, Encoder, ReedSolomonConfig, RepairRate, SlidingConfig,
+    SlidingEncoder, TinyMt32, WINDOW_MAX, coding_coefficients, gf256,
 };
 use proptest::prelude::*;
-
-#[derive(Debug, Clone, PartialEq)]
-struct Sent {
-    seed: u16,
-    names: Vec<u64>,
-    coefficients: Vec<u8>,
-    payload: Vec<u8>,
-}
-
-struct Sender {
-    encoder: SlidingEncoder<u64>,
-    next: u64,
-}
-
-/// The symbol of a packet; lengths differ.
-fn symbol(n: u64) -> Vec<u8> {
-    (0..1 + n * 5 % 11).map(|k| (n * 73 + k * 29 + n / 7) as u8).collect()
-}
-
-impl Sender {
-    fn new(config: &SlidingConfig) -> Self {
-        Self { encoder: SlidingEncoder::new(config).unwrap(), next: 0 }
-    }
-
-    fn push(&mut self, now_us: u64) -> Vec<Sent> {
-        let (mut sent, symbol) = (Vec::new(), symbol(self.next));
-        let (head, tail) = symbol.split_at(symbol.len() / 3);
-        self.encoder.push(now_us, self.next, &[head, tail], &mut |repair| sent.push(keep(repair))).unwrap();
-        self.next += 1;
-        sent
-    }
-
-    fn many(&mut self, packets: u64) -> Vec<Sent> {
-        (0..packets).flat_map(|_| self.push(0)).collect()
-    }
-
-    fn due(&mut self, now_us: u64) -> Vec<Sent> {
-        let mut sent = Vec::new();
-        self.encoder.fire_due(now_us, &mut |repair| sent.push(keep(repair)));
-        sent
-    }
-}
-
-fn keep(repair: SlidingRepair<'_, u64>) -> Sent {
-    let mut again = vec![0; repair.names.len()];
-    coding_coefficients(repair.seed, repair.density, &mut again);
-    assert_eq!(repair.coefficients, again, "a receiver knows the coefficients by seed, density and count");
-    Sent {
-        seed: repair.seed,
-        names: repair.names.to_vec(),
-        coefficients: repair.coefficients.to_vec(),
-        payload: repair.payload.to_vec(),
-    }
-}
 
 fn rate(repairs: u32, sources: u32) -> RepairRate {
     RepairRate::new(repairs, sources).unwrap()
@@ -139,7 +85,7 @@ fn check(sent: &Sent, oldest: u64, newest: u64, window: u16) {
 
 #[test]
 fn a_repair_is_the_sum_over_the_last_packets() {
-    let mut sender = Sender::new(&SlidingConfig { density: 9, seed: 65_500, ..config(2, 3, 7) });
+    let mut sender = Sender::new(SlidingConfig { density: 9, seed: 65_500, ..config(2, 3, 7) });
     let mut seeds = Vec::new();
     for n in 0..200u64 {
         for sent in sender.push(0) {
@@ -162,14 +108,14 @@ proptest! {
         let repairs = repairs.min(8 * sources);
         let mut random = Random(seed);
         let config = SlidingConfig { density, deadline_us: Some(60), ..config(repairs, sources, window) };
-        let mut sender = Sender::new(&config);
+        let mut sender = Sender::new(config.clone());
         let (mut oldest, mut now_us, mut saved, mut before) = (0, 0, 0, None);
         // Nothing happens for long enough that plans are made, and then something.
         let calm = 5 + random.below(400);
         for n in 0..1_500u64 {
             now_us += random.below(5);
             let mut all = sender.push(now_us);
-            let now = sender.encoder.rate();
+            let now = sender.sliding().rate();
             saved += now.repairs();
             prop_assert_eq!(all.len() as u32, saved / now.sources());
             saved %= now.sources();
@@ -179,16 +125,16 @@ proptest! {
                 what @ (1 | 2) => {
                     let next = if what == 1 { rate(random.below(30) as u32, 30) } else { rate(random.below(8) as u32, 1) };
                     saved = saved * next.sources() / now.sources();
-                    sender.encoder.set_rate(next);
+                    sender.sliding().set_rate(next);
                 }
-                3 => sender.encoder.flush(&mut |repair| all.push(keep(repair))),
+                3 => all.extend(sender.flush()),
                 4 => {
-                    sender.encoder.clear();
+                    sender.sliding().clear();
                     (oldest, saved) = (n + 1, 0);
                 }
                 5 => {
                     let packets = random.below(100).saturating_sub(9);
-                    sender.encoder.keep_newest(packets as usize);
+                    sender.sliding().keep_newest(packets as usize);
                     oldest = oldest.max((n + 1).saturating_sub(packets));
                 }
                 _ => {}
@@ -208,7 +154,7 @@ proptest! {
 
 #[test]
 fn a_sparse_repair_is_never_empty() {
-    let mut sender = Sender::new(&SlidingConfig { density: 0, ..config(1, 1, 1) });
+    let mut sender = Sender::new(SlidingConfig { density: 0, ..config(1, 1, 1) });
     let sent = sender.many(500);
     assert_eq!(sent.len(), 500);
     assert!(sent.iter().all(|sent| sent.coefficients[0] != 0));
@@ -238,40 +184,21 @@ fn a_repair_of_any_code_tells_its_draw_if_it_has_one() {
 
 #[test]
 fn the_rate_holds_exactly_and_can_change() {
-    let mut sender = Sender::new(&config(3, 8, 4));
+    let mut sender = Sender::new(config(3, 8, 4));
     assert_eq!(sender.many(8_000).len(), 3_000);
-    sender.encoder.set_rate(rate(1, 8));
-    assert_eq!((sender.many(8_000).len(), sender.encoder.rate()), (1_000, rate(1, 8)));
-    sender.encoder.set_rate(rate(0, 1));
+    sender.sliding().set_rate(rate(1, 8));
+    assert_eq!((sender.many(8_000).len(), sender.sliding().rate()), (1_000, rate(1, 8)));
+    sender.sliding().set_rate(rate(0, 1));
     assert_eq!(sender.many(1_000).len(), 0);
-    sender.encoder.set_rate(rate(5, 2));
+    sender.sliding().set_rate(rate(5, 2));
     assert_eq!(sender.many(1_000).len(), 2_500);
-}
-
-/// Loses what `lost` says and takes what repairs arrive in order; the packets brought back.
-fn recover(sent: &[Sent], packets: u64, lost: &[u64]) -> Vec<u64> {
-    let mut kept = Kept::default();
-    (0..packets).filter(|n| !lost.contains(n)).for_each(|n| drop(kept.0.insert(SymbolId(n), symbol(n))));
-    let mut decoder = Decoder::new(DecoderConfig { equations: 512, payload_max: 16, terms_max: 1_024 });
-    for sent in sent {
-        let terms: Vec<Term> = (sent.names.iter().zip(&sent.coefficients))
-            .map(|(&n, &coefficient)| Term { id: SymbolId(n), coefficient })
-            .collect();
-        let _ = decoder.repair(&mut kept, &terms, &sent.payload);
-    }
-    let back: Vec<u64> = lost.iter().copied().filter(|&n| kept.known(SymbolId(n)).is_some()).collect();
-    for &n in &back {
-        let (known, exact) = (kept.known(SymbolId(n)).unwrap(), symbol(n));
-        assert_eq!(known[..exact.len()], exact);
-    }
-    back
 }
 
 #[test]
 fn as_many_repairs_as_losses_are_enough_but_for_bad_luck() {
     let mut exact = 0;
     for seed in 0..1_000u16 {
-        let mut sender = Sender::new(&SlidingConfig { seed: seed * 61, ..config(1, 4, 128) });
+        let mut sender = Sender::new(SlidingConfig { seed: seed * 61, ..config(1, 4, 128) });
         let sent = sender.many(160);
         // A burst of 20 and ten repairs of it each; the window holds them all.
         let lost: Vec<u64> = (60..80).collect();
@@ -294,7 +221,7 @@ proptest! {
         // A loss is in half or more of at least 32 repairs: that none holds it, or that they do not tell the losses apart,
         // happens once in tens of millions of cases.
         let mut random = Random(seed);
-        let mut sender = Sender::new(&SlidingConfig { density, seed: seed as u16, ..config(1, 2, window) });
+        let mut sender = Sender::new(SlidingConfig { density, seed: seed as u16, ..config(1, 2, window) });
         let packets = u64::from(window) * 3;
         let sent = sender.many(packets);
         // All in the window of the last repairs, half as many as those.
@@ -308,7 +235,7 @@ proptest! {
 
 #[test]
 fn a_bare_packet_is_repaired_at_the_deadline() {
-    let mut sender = Sender::new(&SlidingConfig { deadline_us: Some(100), ..config(1, 4, 8) });
+    let mut sender = Sender::new(SlidingConfig { deadline_us: Some(100), ..config(1, 4, 8) });
     assert_eq!(sender.encoder.next_deadline_us(), None);
     assert_eq!((sender.push(10), sender.push(60)), (vec![], vec![]));
     assert_eq!((sender.encoder.next_deadline_us(), sender.due(109)), (Some(110), vec![]));
@@ -317,21 +244,19 @@ fn a_bare_packet_is_repaired_at_the_deadline() {
     // What was saved is spent: four packets to the next one.
     assert_eq!((0..4).map(|_| sender.push(20_000).len()).collect::<Vec<_>>(), [0, 0, 0, 1]);
     assert_eq!(sender.encoder.next_deadline_us(), None);
-    sender.encoder.set_rate(rate(0, 1));
+    sender.sliding().set_rate(rate(0, 1));
     sender.push(30_000);
     assert_eq!(sender.encoder.next_deadline_us(), None, "no repairs were asked for");
 }
 
 #[test]
 fn a_cleared_window_holds_nothing_old() {
-    let mut sender = Sender::new(&config(1, 1, 8));
+    let mut sender = Sender::new(config(1, 1, 8));
     let before = sender.many(20).pop().unwrap();
-    sender.encoder.clear();
+    sender.sliding().clear();
     let after = sender.push(0).pop().unwrap();
     assert_eq!((after.names, after.seed), (vec![20], before.seed.wrapping_add(1)));
-    let mut sent = 0;
-    sender.encoder.flush(&mut |_| sent += 1);
-    assert_eq!(sent, 0, "all are in a repair");
+    assert_eq!(sender.flush(), [], "all are in a repair");
 }
 
 fn mistake(change: impl FnOnce(&mut SlidingConfig)) -> String {
@@ -366,9 +291,9 @@ fn configurations_out_of_range_are_refused() {
 fn a_window_made_shorter_leaves_the_older_packets_out_and_grows_again() {
     let config =
         SlidingConfig { rate: RepairRate::new(1, 1).unwrap(), window: 8, ..SlidingConfig::default() };
-    let mut sender = Sender::new(&config);
+    let mut sender = Sender::new(config.clone());
     sender.many(20);
-    sender.encoder.keep_newest(3);
+    sender.sliding().keep_newest(3);
     let sent = sender.many(9);
     for (at, repair) in sent.iter().enumerate() {
         let newest = 20 + at as u64;

@@ -1,6 +1,7 @@
 //! Seeded losses for the tests, and tables of what they do.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod sender;
 pub mod table;
 
 use fec::{SymbolId, Window};
