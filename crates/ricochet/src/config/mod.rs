@@ -276,7 +276,7 @@ pub struct FifoSection {
 
 impl Default for FifoSection {
     fn default() -> Self {
-        Self { messages: 4_096, bytes: 8 << 20, streams: 4_096, settle_ms: Duration::from_millis(2) }
+        Self { messages: 4_096, bytes: 8 << 20, streams: 16_384, settle_ms: Duration::from_millis(2) }
     }
 }
 

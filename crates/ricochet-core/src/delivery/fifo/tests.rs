@@ -243,6 +243,11 @@ fn streams_are_bounded_and_the_quietest_makes_room() {
 }
 
 #[test]
+fn no_stream_that_the_node_knows_is_forgotten() {
+    assert_eq!(FifoConfig::default().streams_max, TrackerConfig::default().streams_max);
+}
+
+#[test]
 fn configurations_out_of_range_are_refused() {
     let good = FifoConfig::default();
     for (bad, text) in [
