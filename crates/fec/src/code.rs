@@ -1,6 +1,6 @@
 //! Any of the codes, for who wants them alike.
 
-use crate::layered::SymbolTooLong;
+use crate::limits::SymbolTooLong;
 use crate::{
     ConfigError, LayeredConfig, LayeredEncoder, R_MAX, ReedSolomonConfig, ReedSolomonConfigError,
     ReedSolomonEncoder, ReedSolomonRepair, Repair, SlidingConfig, SlidingConfigError, SlidingEncoder,

@@ -4,7 +4,8 @@
 //! packets of a bin lie i apart. A bin that holds r packets fires: the XOR of its packets leaves as a repair. Low
 //! interleaves mend single losses quickly, high ones mend bursts of up to i packets later.
 
-use crate::{gf256, symbol_length};
+use crate::gf256;
+use crate::limits::{self, DEADLINE_US_MAX, MEMORY_MAX, SYMBOL_MAX, SymbolTooLong, symbol_length};
 use thiserror::Error;
 
 /// Most packets in a repair.
@@ -13,12 +14,6 @@ pub const R_MAX: u8 = 64;
 pub const INTERLEAVE_MAX: u16 = 1024;
 /// Most layers.
 pub const LAYERS_MAX: usize = 16;
-/// Longest deadline: a minute.
-pub const DEADLINE_US_MAX: u64 = 60_000_000;
-/// Longest symbol: a whole IP packet and what the owner puts before it.
-pub const SYMBOL_MAX: usize = 1 << 17;
-/// Most memory of an encoder's bins in bytes.
-pub const MEMORY_MAX: usize = 256 << 20;
 
 /// When a full bin's repair leaves (Maelstrom §4.3.1, "delaying XORs").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -104,15 +99,8 @@ impl LayeredConfig {
                 return Err(ConfigError::Repeated(interleave));
             }
         }
-        if let Some(deadline_us) = self.deadline_us
-            && !(1..=DEADLINE_US_MAX).contains(&deadline_us)
-        {
-            return Err(ConfigError::Deadline(deadline_us));
-        }
-        if !(1..=SYMBOL_MAX).contains(&self.symbol_max) {
-            return Err(ConfigError::SymbolMax(self.symbol_max));
-        }
-        Ok(())
+        limits::check_deadline(self.deadline_us).map_err(ConfigError::Deadline)?;
+        limits::check_symbol(self.symbol_max).map_err(ConfigError::SymbolMax)
     }
 
     /// Repairs sent for each source packet in the long run, where bins fill.
@@ -155,16 +143,6 @@ pub struct Repair<'a, N> {
     pub names: &'a [N],
     /// The XOR, as long as the longest symbol in it.
     pub payload: &'a [u8],
-}
-
-/// A symbol was longer than the configuration's `symbol_max` and entered nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("symbol: expected at most {symbol_max} bytes, saw {length}")]
-pub struct SymbolTooLong {
-    /// Length of the symbol.
-    pub length: usize,
-    /// Longest length that is accepted.
-    pub symbol_max: usize,
 }
 
 /// Makes the repairs of a layered code from a stream of source packets.

@@ -24,6 +24,7 @@ mod code;
 mod decoder;
 pub mod gf256;
 mod layered;
+mod limits;
 mod rate;
 mod reed_solomon;
 mod ring;
@@ -34,9 +35,10 @@ mod tinymt32;
 pub use code::{Code, CodeError, CodedRepair, Draw, Encoder};
 pub use decoder::{Decoder, DecoderConfig, DecoderConfigError, DecoderCounters, Outcome, Refusal, Window};
 pub use layered::{
-    ConfigError, DEADLINE_US_MAX, INTERLEAVE_MAX, LAYERS_MAX, LayeredConfig, LayeredEncoder, MEMORY_MAX,
-    R_MAX, Repair, SYMBOL_MAX, Sending, SymbolTooLong, first_size,
+    ConfigError, INTERLEAVE_MAX, LAYERS_MAX, LayeredConfig, LayeredEncoder, R_MAX, Repair, Sending,
+    first_size,
 };
+pub use limits::{DEADLINE_US_MAX, MEMORY_MAX, SYMBOL_MAX, SymbolTooLong};
 pub use rate::{RATE_MAX, RateError, RepairRate};
 pub use reed_solomon::{
     BLOCK_C_MAX, BLOCK_R_MAX, ReedSolomonConfig, ReedSolomonConfigError, ReedSolomonEncoder,
@@ -69,10 +71,4 @@ impl Term {
     pub const fn xor(id: SymbolId) -> Self {
         Self { id, coefficient: 1 }
     }
-}
-
-/// The length of a symbol given in pieces, if it is not too long.
-fn symbol_length(symbol: &[&[u8]], symbol_max: usize) -> Result<usize, SymbolTooLong> {
-    let length = symbol.iter().map(|piece| piece.len()).sum();
-    if length > symbol_max { Err(SymbolTooLong { length, symbol_max }) } else { Ok(length) }
 }

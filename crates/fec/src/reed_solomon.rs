@@ -4,8 +4,9 @@
 //! matrix, of which every square part can be inverted. With an interleave i, i blocks are fed in turn, so that the
 //! packets of a block lie i apart: a *round* is i · r packets.
 
-use crate::layered::{DEADLINE_US_MAX, INTERLEAVE_MAX, MEMORY_MAX, SYMBOL_MAX, Sending, SymbolTooLong};
-use crate::{gf256, symbol_length};
+use crate::gf256;
+use crate::layered::{INTERLEAVE_MAX, Sending};
+use crate::limits::{self, DEADLINE_US_MAX, MEMORY_MAX, SYMBOL_MAX, SymbolTooLong, symbol_length};
 use thiserror::Error;
 
 /// Most source packets in a block.
@@ -84,15 +85,8 @@ impl ReedSolomonConfig {
         if !(1..=INTERLEAVE_MAX).contains(&self.interleave) {
             return Err(ReedSolomonConfigError::Interleave(self.interleave));
         }
-        if let Some(deadline_us) = self.deadline_us
-            && !(1..=DEADLINE_US_MAX).contains(&deadline_us)
-        {
-            return Err(ReedSolomonConfigError::Deadline(deadline_us));
-        }
-        if !(1..=SYMBOL_MAX).contains(&self.symbol_max) {
-            return Err(ReedSolomonConfigError::SymbolMax(self.symbol_max));
-        }
-        Ok(())
+        limits::check_deadline(self.deadline_us).map_err(ReedSolomonConfigError::Deadline)?;
+        limits::check_symbol(self.symbol_max).map_err(ReedSolomonConfigError::SymbolMax)
     }
 
     /// Repairs sent for each source packet in the long run, where blocks fill.

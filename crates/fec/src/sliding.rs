@@ -15,9 +15,8 @@ mod strings;
 
 pub use coefficients::coding_coefficients;
 
-use crate::layered::{DEADLINE_US_MAX, MEMORY_MAX, SYMBOL_MAX, SymbolTooLong};
+use crate::limits::{self, DEADLINE_US_MAX, MEMORY_MAX, SYMBOL_MAX, SymbolTooLong, symbol_length};
 use crate::rate::{Credit, RepairRate};
-use crate::symbol_length;
 use rows::{Finished, Rows, TOGETHER};
 use strings::Strings;
 use thiserror::Error;
@@ -89,15 +88,8 @@ impl SlidingConfig {
         if self.density > DENSITY_FULL {
             return Err(SlidingConfigError::Density(self.density));
         }
-        if let Some(deadline_us) = self.deadline_us
-            && !(1..=DEADLINE_US_MAX).contains(&deadline_us)
-        {
-            return Err(SlidingConfigError::Deadline(deadline_us));
-        }
-        if !(1..=SYMBOL_MAX).contains(&self.symbol_max) {
-            return Err(SlidingConfigError::SymbolMax(self.symbol_max));
-        }
-        Ok(())
+        limits::check_deadline(self.deadline_us).map_err(SlidingConfigError::Deadline)?;
+        limits::check_symbol(self.symbol_max).map_err(SlidingConfigError::SymbolMax)
     }
 
     /// Repairs sent for each source packet in the long run.
