@@ -3,7 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | `bursts.rs`, `stream.rs` | bursts through gateways, packet by packet: 3.17, 3.18 |
-//! | `codes.rs` | Reed-Solomon and layered interleaving over a stream: 3.19 |
+//! | `codes.rs` | Reed-Solomon, layered interleaving and a sliding window over a stream: 3.19 |
 //! | `cost.rs` | processor time against groups: 4.11 |
 //! | `goodput.rs` | TCP beside losses, with and without gateways: 3.11, 3.12 |
 //! | `ladder.rs` | repairs, then requests, with real nodes: 4.8 |

@@ -11,7 +11,7 @@ const TRIES: usize = 3;
 pub(super) fn figures() -> Vec<Figure> {
     vec![Figure {
         id: "4.11-real",
-        title: "Scalability in groups: processor time and XORs for each data packet, on real sockets",
+        title: "Scalability in groups, on real sockets: processor time and XORs for each packet",
         source: "Thesis Figure 4.11, Ricochet Figure 11",
         setup: "one node in a network namespace of its own, 63 neighbours made beforehand at the other end of a virtual wire, \
                 groups of ten on average, (8,5), 1,024-byte packets, 20,000 a second, 1 % of them lost; processor time of \
