@@ -121,8 +121,11 @@ pub struct Outcome {
     pub setup: String,
     /// Whether the run was a quick one.
     pub quick: bool,
-    /// Runs of each point.
+    /// Runs of each point, or of that which has the most.
     pub seeds: u64,
+    /// Runs of the point that has the fewest; none: as many as of all others.
+    #[serde(default)]
+    pub seeds_least: Option<u64>,
     /// The number of the set-up.
     pub fingerprint: String,
     /// What was measured.

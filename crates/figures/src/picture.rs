@@ -49,8 +49,12 @@ fn draw(area: &DrawingArea<SVGBackend<'_>, Shift>, outcome: &Outcome) -> Drawn {
     let (head, body) = area.split_vertically(HEAD_HEIGHT);
     head.draw(&Text::new(outcome.title.clone(), (24, 14), (FONT, 22).into_font().color(&INK)))?;
     let quick = if outcome.quick { "  QUICK RUN" } else { "" };
-    let line =
-        format!("{}; median of {} runs, bars from least to most.{quick}", outcome.source, outcome.seeds);
+    let runs = match (outcome.seeds_least, outcome.seeds) {
+        (None, 1) => "one run".to_owned(),
+        (None, runs) => format!("median of {runs} runs, bars from least to most"),
+        (Some(least), most) => format!("median of {least} to {most} runs, bars from least to most"),
+    };
+    let line = format!("{}; {runs}.{quick}", outcome.source);
     head.draw(&Text::new(line, (24, 44), (FONT, 15).into_font().color(&INK)))?;
     for (panel, area) in outcome.panels.iter().zip(body.split_evenly((outcome.panels.len().max(1), 1))) {
         draw_panel(&area, panel)?;
@@ -189,6 +193,7 @@ mod tests {
             setup: text(),
             quick: true,
             seeds: 5,
+            seeds_least: None,
             fingerprint: text(),
             panels,
             claim: Claim { theirs: text(), ours: text(), holds: true, why: text() },

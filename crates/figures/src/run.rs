@@ -47,13 +47,15 @@ impl Runner<'_> {
         let samples = Course::new(self, &plan, scale, kept).run()?;
         let panels = fill(&plan.panels, &samples);
         let claim = figure.claim(&panels);
+        let runs = || plan.jobs.iter().map(|job| job.seeds(scale).count() as u64);
         Ok(Outcome {
             id: figure.id.to_owned(),
             title: figure.title.to_owned(),
             source: figure.source.to_owned(),
             setup: figure.setup.to_owned(),
             quick: scale == Scale::Quick,
-            seeds: plan.jobs.iter().map(|job| job.seeds(scale).count() as u64).max().unwrap_or(0),
+            seeds: runs().max().unwrap_or(0),
+            seeds_least: runs().min().filter(|&least| runs().any(|runs| runs > least)),
             fingerprint: figure.fingerprint(scale),
             panels,
             claim,
@@ -299,7 +301,7 @@ mod tests {
         let tell = |done, of| *told.lock().unwrap() = (done, of);
         let runner = Runner { tell: &tell, ..runner(Ok(Path::new("undrop")), &|| false) };
         let outcome = runner.run(&figure, Scale::Quick, None).unwrap();
-        assert_eq!(outcome.seeds, 5);
+        assert_eq!((outcome.seeds, outcome.seeds_least), (5, Some(2)));
         assert_eq!(*told.lock().unwrap(), (15, 15));
     }
 
