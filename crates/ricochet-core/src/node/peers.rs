@@ -1,7 +1,7 @@
 //! What may be asked of each peer at once: as much as it shows that it answers.
 //!
-//! A request may lie somewhere for long and still be answered: the kernel keeps datagrams back until it has found the
-//! address of their interface, which takes it a second where it has just failed to, and sends them all at once then.
+//! A request may lie somewhere for long and still be answered: a kernel, for one, keeps datagrams back until it has found the
+//! address of their interface, and sends them all at once then.
 //! So a peer that answers nothing, and sends no repairs or requests either, is asked for ever less.
 
 use hashbrown::HashMap;
