@@ -22,7 +22,8 @@ pub enum Sending {
     #[default]
     Immediate,
     /// When the next packet enters the emptied bin, one interleave later: a burst of up to i packets then cannot take
-    /// both the last packet of a repair and the repair.
+    /// both the last packet of a repair and the repair. The layer of interleave 1, which mends single losses and no
+    /// bursts, sends at once also then.
     Delayed,
 }
 
@@ -260,9 +261,10 @@ impl<N: Copy> LayeredEncoder<N> {
             if self.bins[bin].names.len() < usize::from(self.bins[bin].size) {
                 continue;
             }
-            match self.sending {
-                Sending::Immediate => self.fire(layer, bin, emit),
-                Sending::Delayed => self.bins[bin].held = true,
+            if self.sending == Sending::Delayed && self.layers[layer].interleave > 1 {
+                self.bins[bin].held = true;
+            } else {
+                self.fire(layer, bin, emit);
             }
         }
         Ok(())

@@ -148,10 +148,11 @@ fn delayed_r_of_one_sends_every_packet_again_one_interleave_later() {
 fn delayed_repairs_leave_when_the_next_packet_enters_their_bin() {
     let mut sender = Sender::new(&LayeredConfig { sending: Sending::Delayed, ..config(2, &[1, 3]) });
     assert_eq!(sender.push(0), []);
-    assert_eq!(sender.push(0), [], "layer 1 is full and held");
-    assert_eq!(sender.push(0), [sent(1, &[0, 1])]);
-    assert_eq!(sender.push(0), [sent(3, &[0])], "its first bin began at 1 and is entered again");
-    assert_eq!(sender.flush(), [sent(1, &[2, 3]), sent(3, &[1]), sent(3, &[2]), sent(3, &[3])]);
+    assert_eq!(sender.push(0), [sent(1, &[0, 1])], "the layer of single losses does not wait");
+    assert_eq!(sender.push(0), []);
+    let both = [sent(1, &[2, 3]), sent(3, &[0])];
+    assert_eq!(sender.push(0), both, "the first bin of layer 3 began at 1 and is entered again");
+    assert_eq!(sender.flush(), [sent(3, &[1]), sent(3, &[2]), sent(3, &[3])]);
 }
 
 #[test]
@@ -203,14 +204,14 @@ fn bins_of_a_layer_fire_in_the_order_in_which_they_were_begun() {
 
 #[test]
 fn a_held_repair_leaves_at_its_deadline() {
-    let config = LayeredConfig { sending: Sending::Delayed, deadline_us: Some(100), ..config(2, &[1]) };
+    let config = LayeredConfig { sending: Sending::Delayed, deadline_us: Some(100), ..config(1, &[2]) };
     let mut sender = Sender::new(&config);
     sender.push(10);
     assert_eq!(sender.push(20), []);
     assert_eq!(sender.encoder.next_deadline_us(), Some(110));
-    assert_eq!(sender.fire_due(110), [sent(1, &[0, 1])]);
-    assert_eq!(sender.push(120), [], "it does not leave twice");
-    assert_eq!(sender.encoder.next_deadline_us(), Some(220));
+    assert_eq!(sender.fire_due(110), [sent(2, &[0])]);
+    assert_eq!(sender.push(115), [], "it does not leave twice");
+    assert_eq!(sender.encoder.next_deadline_us(), Some(120));
 }
 
 #[test]

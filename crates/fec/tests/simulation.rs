@@ -63,7 +63,7 @@ impl Naive {
             }
             let full = self.bins.remove(&key).unwrap();
             self.fired.insert(key);
-            if self.delayed {
+            if self.delayed && self.interleaves[layer] > 1 {
                 self.held.insert(key, full);
             } else {
                 repairs.push(full);

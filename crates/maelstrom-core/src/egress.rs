@@ -37,6 +37,8 @@ pub struct EgressCounts {
 pub(crate) struct Egress {
     /// What the encoder was made from.
     code: Code,
+    /// How long a packet may wait for its first repair.
+    max_delay_us: u64,
     encoder: Encoder<Entry>,
     next: Seq,
     writer: RepairWriter,
@@ -64,7 +66,7 @@ impl Egress {
         let writer = RepairWriter {
             counts: EgressCounts::default(),
             scheme: gateway.schedule.scheme(),
-            naming: naming(&gateway.code(), Seq(0)),
+            naming: naming(&gateway.code(), gateway.max_delay_us, Seq(0)),
             peer,
             datagram_max: gateway.wan_mtu - outer,
             outer,
@@ -72,7 +74,13 @@ impl Egress {
             scratch: vec![0; gateway.symbol_max() + 1024],
         };
         let code = gateway.code();
-        Ok(Self { encoder: Encoder::new(&code)?, code, next: Seq(0), writer })
+        Ok(Self {
+            encoder: Encoder::new(&code)?,
+            code,
+            max_delay_us: gateway.max_delay_us,
+            next: Seq(0),
+            writer,
+        })
     }
 
     /// Goes on with what `gateway` says of the code. Another code gives up part-filled bins, but for another rate of the
@@ -90,9 +98,10 @@ impl Egress {
         } else {
             self.encoder = Encoder::new(&code)?;
             self.writer.scheme = gateway.schedule.scheme();
-            self.writer.naming = naming(&code, self.next);
+            self.writer.naming = naming(&code, gateway.max_delay_us, self.next);
         }
         self.code = code;
+        self.max_delay_us = gateway.max_delay_us;
         Ok(())
     }
 
@@ -105,7 +114,7 @@ impl Egress {
     /// Gives up part-filled bins; the stream's numbers go on.
     pub(crate) fn empty_bins(&mut self) {
         self.encoder = Encoder::new(&self.code).expect("a code that was accepted once is valid");
-        self.writer.naming = naming(&self.code, self.next);
+        self.writer.naming = naming(&self.code, self.max_delay_us, self.next);
     }
 
     /// A packet leaves for the peer's site. False if it is too long for the code.
@@ -123,7 +132,7 @@ impl Egress {
         let entry = Entry { seq: self.next, name: identity.name(hash), fields };
         let writer = &mut self.writer;
         if let (Encoder::Sliding(encoder), Some(naming)) = (&mut self.encoder, &mut writer.naming)
-            && let Some(young) = naming.source(now_us)
+            && let Some(young) = naming.young(now_us)
         {
             encoder.keep_newest(young);
         }
@@ -132,6 +141,9 @@ impl Egress {
             .push(now_us, entry, &symbol.pieces(), &mut |repair| writer.write(&repair, sealer, out));
         if pushed.is_err() {
             return false;
+        }
+        if let Some(naming) = &mut self.writer.naming {
+            naming.source(now_us);
         }
         self.next = self.next.plus(1);
         self.writer.counts.source_packets += 1;
@@ -249,9 +261,9 @@ fn stride(entries: &[Entry]) -> u16 {
     }
 }
 
-fn naming(code: &Code, next: Seq) -> Option<Naming> {
+fn naming(code: &Code, max_delay_us: u64, next: Seq) -> Option<Naming> {
     match code {
-        Code::Sliding(config) => Some(Naming::new(config.rate, config.window, next)),
+        Code::Sliding(config) => Some(Naming::new(config.rate, config.window, max_delay_us, next)),
         Code::Layered(_) | Code::ReedSolomon(_) => None,
     }
 }

@@ -44,8 +44,8 @@ pub struct Config {
     pub wan_mtu: usize,
     /// Which packets share a repair.
     pub schedule: Schedule,
-    /// Whether repairs wait for later packets, so that one burst cannot take them with theirs: those of a full bin for
-    /// its next packet (Maelstrom §4.3.1), those of full blocks for the next blocks.
+    /// Whether repairs of what is interleaved wait for later packets, so that one burst cannot take them with theirs: those of
+    /// a full bin for its next packet (Maelstrom §4.3.1), those of full blocks for the next blocks.
     pub delayed: bool,
     /// How long a part-filled bin of the smallest interleave waits, or part-filled blocks, in microseconds.
     pub max_delay_us: u64,

@@ -16,7 +16,7 @@ use crate::outbox::Queue;
 use crate::packet::{MutableFields, Packet};
 use crate::prefixes::PrefixTable;
 use crate::shelf::{Arrived, Place, Shelf};
-use crate::symbol::{SYMBOL_HEADER, Symbol, verify};
+use crate::symbol::{SYMBOL_HEADER, Symbol, fields_of, verify};
 use crate::wire::{Half, LossReport, RecipeView, WINDOW_MAX};
 use foundation::Seq;
 
@@ -193,8 +193,10 @@ impl Ingress {
         if self.ledger.reach(&mut self.shelf, view.last()) {
             self.expire();
         }
-        if self.is_blind_to(around.now_us, &view) {
-            self.skip_before(self.ledger.newest().plus(1));
+        if let Some(known_from) = self.blind_before(around.now_us, &view) {
+            self.skip_before(known_from);
+            // What lies behind can be named already: later repairs will need it.
+            let _ = self.bind(around, &view);
             self.counts.unused.add(Unused::Blind);
             return Ok(());
         }
@@ -215,7 +217,9 @@ impl Ingress {
     pub(crate) fn use_due(&mut self, around: &mut Surroundings<'_>) {
         let mut body = std::mem::take(&mut self.due);
         while !around.recovered.is_nearly_full() && self.held.pop_due(around.now_us, &mut body) {
+            // One that names packets which are still to come was read near another place when it came.
             if let Ok(view) = RecipeView::read(&body, self.ledger.newest())
+                && view.last() <= self.ledger.newest()
                 && let Err(unused) = self.solve(around, &view)
             {
                 self.counts.unused.add(unused);
@@ -263,10 +267,6 @@ impl Ingress {
     fn solve(&mut self, around: &mut Surroundings<'_>, view: &RecipeView<'_>) -> Result<(), Unused> {
         self.bind(around, view)?;
         view.terms(&mut self.terms);
-        // An equation that lacks a packet which is no longer kept would take it for lost.
-        if self.terms.iter().any(|term| self.shelf.is_gone(self.shelf.place(Seq(term.id.0)))) {
-            return Err(Unused::TooOld);
-        }
         let undelivered = self.counts.undelivered;
         let mut window = Recovering {
             shelf: &mut self.shelf,
@@ -289,10 +289,8 @@ impl Ingress {
     /// The newest comes first: where even its symbol has left the window, the names of the older ones may be forgotten,
     /// and must not be taken for packets that never arrived.
     fn bind(&mut self, around: &mut Surroundings<'_>, view: &RecipeView<'_>) -> Result<(), Unused> {
-        if self.ledger.is_settled(view.first()) {
-            return Err(Unused::TooOld);
-        }
-        for entry in view.entries().rev() {
+        let open = self.ledger.oldest_open();
+        for entry in view.entries().rev().filter(|entry| entry.seq >= open) {
             let place = self.shelf.name(around.now_us, &entry);
             if self.shelf.is_gone(place) {
                 return Err(Unused::TooOld);
@@ -301,6 +299,9 @@ impl Ingress {
             if matches!(place, Place::Arrived { .. }) {
                 self.tell_decoder(around, entry.seq);
             }
+        }
+        if view.first() < open {
+            return Err(Unused::TooOld);
         }
         if view.packets().all(|seq| self.shelf.is_known(seq)) { Err(Unused::Redundant) } else { Ok(()) }
     }
@@ -331,10 +332,13 @@ impl Ingress {
         }
     }
 
-    /// Whether a repair may name packets that arrived unseen. The first one after the gap tells how far the stream has come:
-    /// those before it may have been lost, with all that they named.
-    fn is_blind_to(&mut self, now_us: u64, view: &RecipeView<'_>) -> bool {
-        let Sight::Clearing { until_us, beyond } = self.sight else { return self.sight == Sight::Blind };
+    /// Whether a repair may name packets that arrived unseen, and if so, from which place on none did as far as is known. The
+    /// first one after the gap tells how far the stream has come: those before it may have been lost, with all that they named.
+    fn blind_before(&mut self, now_us: u64, view: &RecipeView<'_>) -> Option<Seq> {
+        let behind_newest = self.ledger.newest().plus(1);
+        let Sight::Clearing { until_us, beyond } = self.sight else {
+            return (self.sight == Sight::Blind).then_some(behind_newest);
+        };
         let beyond = beyond.unwrap_or(self.ledger.newest().plus(self.blind_margin));
         let is_beyond = view.first() >= beyond;
         if is_beyond {
@@ -342,7 +346,7 @@ impl Ingress {
         }
         let is_blind = !is_beyond && now_us < until_us;
         self.sight = if is_blind { Sight::Clearing { until_us, beyond: Some(beyond) } } else { Sight::Clear };
-        is_blind
+        is_blind.then(|| behind_newest.min(beyond))
     }
 
     fn skip_before(&mut self, limit: Seq) {
@@ -405,17 +409,26 @@ impl Window for Recovering<'_, '_> {
     fn recovered(&mut self, id: SymbolId, symbol: &[u8]) -> bool {
         let seq = Seq(id.0);
         match self.shelf.place(seq) {
-            Place::Missing { name, .. } => self.deliver(seq, Some(name), symbol),
+            Place::Missing { name, fields, .. } => self.deliver(seq, Some((name, fields)), symbol),
             Place::Unnamed => self.deliver(seq, None, symbol),
-            Place::Arrived { .. } | Place::Recovered { .. } => false,
+            // It was known, and its symbol had left the window.
+            Place::Arrived { .. } | Place::Recovered { .. } => self.put_back(seq, symbol),
         }
     }
 }
 
 impl Recovering<'_, '_> {
-    /// Verifies a solved symbol, which has this name if it has one, queues its packet for the kernel unless it had
-    /// arrived, and puts it on the shelf.
-    fn deliver(&mut self, seq: Seq, named: Option<Name>, symbol: &[u8]) -> bool {
+    /// A packet that is known already was solved again: nothing is to be injected.
+    fn put_back(&mut self, seq: Seq, symbol: &[u8]) -> bool {
+        let Some(room) = self.around.recovered.reserve(symbol.len()) else { return false };
+        let Some((_, packet)) = verify(symbol, self.around.identity, room) else { return false };
+        self.shelf.restore(seq, &symbol[..SYMBOL_HEADER + packet.len()]);
+        true
+    }
+
+    /// Verifies a solved symbol, which must be as a repair has named it if one has, queues its packet for the kernel unless it
+    /// had arrived, and puts it on the shelf.
+    fn deliver(&mut self, seq: Seq, named: Option<(Name, MutableFields)>, symbol: &[u8]) -> bool {
         let Surroundings { now_us, identity, networks, listen, .. } = *self.around;
         let Some(room) = self.around.recovered.reserve(symbol.len()) else {
             self.counts.undelivered += 1;
@@ -428,7 +441,9 @@ impl Recovering<'_, '_> {
             self.counts.recognised += 1;
             return true;
         }
-        if named.is_some_and(|named| named != name) || !may_inject(packet, networks, listen) {
+        // The hash vouches for all but the fields.
+        let is_as_named = |named| Some(named) == fields_of(symbol).map(|fields| (name, fields));
+        if !named.is_none_or(is_as_named) || !may_inject(packet, networks, listen) {
             return false;
         }
         let len = packet.len();

@@ -72,7 +72,7 @@ impl Schedule {
         match self {
             Self::Layered { interleaves, .. } => interleaves.iter().copied().map(usize::from).sum(),
             Self::ReedSolomon { c, interleave, .. } => {
-                let rounds = if delayed { 2 } else { 1 };
+                let rounds = if delayed && *interleave > 1 { 2 } else { 1 };
                 rounds * usize::from(*interleave) * usize::from(*c)
             }
             Self::Sliding { window, .. } => usize::from(*window),
@@ -102,6 +102,8 @@ impl Schedule {
                 LayeredConfig { r: *r, interleaves, sending, deadline_us, symbol_max }.into()
             }
             &Self::ReedSolomon { r, c, interleave } => {
+                // What is not interleaved mends single losses: soonest, if its repairs leave at once.
+                let sending = if interleave > 1 { sending } else { Sending::Immediate };
                 ReedSolomonConfig { r, c, interleave, sending, deadline_us, symbol_max }.into()
             }
             &Self::Sliding { rate, window, density } => {

@@ -257,6 +257,17 @@ impl Shelf {
         }
     }
 
+    /// Puts back the symbol of a known place that had left the window.
+    pub(crate) fn restore(&mut self, seq: Seq, symbol: &[u8]) {
+        let Some(kept) = self.ring.push(&[symbol]) else { return };
+        let place = match self.place(seq) {
+            Place::Arrived { at_us, count, .. } => Place::Arrived { handle: kept, at_us, count },
+            Place::Recovered { name, since_us, .. } => Place::Recovered { handle: kept, name, since_us },
+            other => other,
+        };
+        self.set(seq, place);
+    }
+
     /// Forgets a place whose fate is settled; says what it was.
     pub(crate) fn settle(&mut self, seq: Seq) -> Place {
         let place = self.place(seq);

@@ -8,8 +8,9 @@ use foundation::Seq;
 
 use crate::wire::TERMS_MAX;
 
-/// A packet leaves the window at this age, for the far ingress gives up what is missing for a second: a repair may reach
-/// back no further than its memory. Only streams of less than W packets in this time notice.
+/// A packet leaves the window at this age, and the time more that it may wait for its first repair, for the far ingress
+/// gives up what is missing for a second: a repair may reach back no further than its memory. Only streams of less than W
+/// packets in this time notice.
 const AGE_MAX_US: u64 = 500_000;
 /// Each name travels so often.
 const COPIES: usize = 3;
@@ -24,16 +25,20 @@ pub(crate) fn names(rate: RepairRate) -> usize {
 /// The last copy of a name travels so many repairs after the first: more than the longest burst takes that the code can
 /// mend.
 fn spread(rate: RepairRate, window: u16) -> usize {
-    let (repairs, sources) = (u64::from(rate.repairs()), u64::from(rate.sources()));
+    // Squares of 33 bits and a window of 16.
+    let (repairs, sources) = (u128::from(rate.repairs()), u128::from(rate.sources()));
     let share = (repairs + sources) * (repairs + sources);
     // No more than the window, for a share of repairs is below 1.
-    (1 + (u64::from(window) * repairs * repairs).div_ceil(share) as usize).max(2)
+    (1 + (u128::from(window) * repairs * repairs).div_ceil(share) as usize).max(2)
 }
 
 /// Knows what each repair named, and which packets are too old.
 pub(crate) struct Naming {
     window: u16,
     spread: usize,
+    /// A repair names so many packets where it can.
+    names: usize,
+    age_max_us: u64,
     /// The place behind the newest packet of each of the last repairs, in a ring.
     ends: Box<[Seq]>,
     repairs: usize,
@@ -42,13 +47,15 @@ pub(crate) struct Naming {
 }
 
 impl Naming {
-    /// Before the first repair of a stream that stands at `next`.
-    pub(crate) fn new(rate: RepairRate, window: u16, next: Seq) -> Self {
+    /// Before the first repair of a stream that stands at `next`, where a packet waits `max_delay_us` for a repair.
+    pub(crate) fn new(rate: RepairRate, window: u16, max_delay_us: u64, next: Seq) -> Self {
         // A spread is at most the window and 1, or 2.
         let ends = usize::from(window) + 4;
         Self {
             window,
             spread: spread(rate, window),
+            names: names(rate),
+            age_max_us: AGE_MAX_US + max_delay_us,
             ends: vec![next; ends].into_boxed_slice(),
             repairs: 0,
             sent_us: VecDeque::with_capacity(usize::from(window)),
@@ -58,40 +65,48 @@ impl Naming {
     /// The rate is another from now on.
     pub(crate) fn set_rate(&mut self, rate: RepairRate) {
         self.spread = spread(rate, self.window);
+        self.names = names(rate);
     }
 
-    /// A packet leaves. How many of those before it are young enough to stay in the window, if not all are.
-    pub(crate) fn source(&mut self, now_us: u64) -> Option<usize> {
+    /// How many of the packets so far are young enough to stay in the window, if not all are.
+    pub(crate) fn young(&mut self, now_us: u64) -> Option<usize> {
         let before = self.sent_us.len();
-        while self.sent_us.front().is_some_and(|&sent_us| sent_us + AGE_MAX_US < now_us) {
+        while self.sent_us.front().is_some_and(|&sent_us| sent_us + self.age_max_us < now_us) {
             self.sent_us.pop_front();
         }
         let young = self.sent_us.len();
-        if young == usize::from(self.window) {
-            self.sent_us.pop_front();
-        }
-        self.sent_us.push_back(now_us);
         (young < before).then_some(young)
     }
 
+    /// A packet has entered the window.
+    pub(crate) fn source(&mut self, now_us: u64) {
+        if self.sent_us.len() == usize::from(self.window) {
+            self.sent_us.pop_front();
+        }
+        self.sent_us.push_back(now_us);
+    }
+
     /// Which packets the next repair names, whose window is `first` to `last`: those that are new, those that were new in
-    /// the repair before, for a single lost repair to cost nothing, and those that were new a spread ago, for a burst.
-    /// In order of the stream.
+    /// the repair before, for a single lost repair to cost nothing, and those that were new a spread ago, for a burst; of
+    /// these, and of those before them, as many as make all repairs equally long. In order of the stream.
     pub(crate) fn next(&mut self, first: Seq, last: Seq) -> [Range<Seq>; COPIES] {
         let len = self.ends.len();
         let end = |back: usize| self.ends[(self.repairs + len - back) % len];
         let in_window = |run: Range<Seq>| run.start.max(first)..run.end;
         let newest = end(1)..last.plus(1);
         let newest = newest.start.max(newest.end.minus(TERMS_MAX as u64))..newest.end;
-        let [second, third] = [1, self.spread].map(|back| end(back + 1)..end(back));
+        let [second, mut third] = [1, self.spread].map(|back| end(back + 1)..end(back));
+        let count = |run: &Range<Seq>| run.end.0.saturating_sub(run.start.0);
+        // Equally long, so that they leave the host as one train.
+        let others = count(&newest) + count(&second);
+        third.start = third.start.min(third.end.minus((self.names as u64).saturating_sub(others)));
         let mut room = TERMS_MAX as u64;
         let runs = [newest, second, third].map(|run| {
             let run = in_window(run);
-            let count = run.end.0.saturating_sub(run.start.0);
-            if count == 0 || count > room {
+            if count(&run) == 0 || count(&run) > room {
                 return last..last;
             }
-            room -= count;
+            room -= count(&run);
             run
         });
         self.ends[self.repairs % len] = last.plus(1);
@@ -117,9 +132,10 @@ mod tests {
 
     /// Which repairs name each packet, of a stream that repairs follow at this rate.
     fn named(rate: RepairRate, window: u16, packets: u64) -> BTreeMap<u64, Vec<usize>> {
-        let mut naming = Naming::new(rate, window, Seq(0));
+        let mut naming = Naming::new(rate, window, 0, Seq(0));
         let (mut named, mut repairs) = (BTreeMap::<u64, Vec<usize>>::new(), 0);
         for packet in 0..packets {
+            assert_eq!(naming.young(packet), None);
             naming.source(packet);
             let due = (packet + 1) * u64::from(rate.repairs()) / u64::from(rate.sources());
             while repairs < due as usize {
@@ -144,10 +160,11 @@ mod tests {
             let share = rate.as_f64() / (1.0 + rate.as_f64());
             let burst = share * share * f64::from(window);
             for (seq, repairs) in named(rate, window, 4_000).range(..3_000) {
-                let copies = if window == 1 { 1 } else { 3 };
-                assert_eq!(repairs.len(), copies, "{text}, W={window}: packet {seq}");
-                if let [first, second, third] = repairs[..] {
-                    assert!(second == first + 1 && (third - first) as f64 > burst, "{text}: {repairs:?}");
+                // Once more where that makes a repair as long as the others.
+                let copies = if window == 1 { 1..=1 } else { 3..=5 };
+                assert!(copies.contains(&repairs.len()), "{text}, W={window}: packet {seq}: {repairs:?}");
+                if let [first, second, .., last] = repairs[..] {
+                    assert!(second == first + 1 && (last - first) as f64 > burst, "{text}: {repairs:?}");
                 }
             }
         }
@@ -165,9 +182,42 @@ mod tests {
 
     #[test]
     fn packets_of_a_slow_stream_leave_the_window_by_age() {
-        let mut naming = Naming::new(rate("1/2"), 4, Seq(0));
-        let young: Vec<_> =
-            [0, 1, 2, 3, 4, 500_001, 500_003, 2_000_000].map(|now_us| naming.source(now_us)).into();
+        let mut naming = Naming::new(rate("1/2"), 4, 20_000, Seq(0));
+        let young = [0, 1, 2, 3, 4, 520_001, 520_003, 2_000_000].map(|now_us| {
+            let young = naming.young(now_us);
+            naming.source(now_us);
+            young
+        });
         assert_eq!(young, [None, None, None, None, None, None, Some(3), Some(0)]);
+    }
+
+    #[test]
+    fn rates_of_many_digits_have_the_spread_of_their_neighbours() {
+        for (text, near) in
+            [("0.333333333", "1/3"), ("2147483647/2147483649", "1/1"), ("0.0156250001", "1/64")]
+        {
+            let Ok(rate) = text.parse::<RepairRate>() else { continue };
+            assert!(spread(rate, 512).abs_diff(spread(near.parse().unwrap(), 512)) <= 1, "{text}");
+        }
+        assert_eq!(spread(rate("0.333333333"), 256), 17);
+    }
+
+    #[test]
+    fn all_repairs_of_a_steady_stream_name_as_many_packets() {
+        for (text, window) in [("3/8", 160), ("3/8", 256), ("2/7", 512), ("1/8", 256), ("1/1", 64)] {
+            let rate = rate(text);
+            let mut naming = Naming::new(rate, window, 0, Seq(0));
+            let mut repairs = 0;
+            for packet in 0..4_000 {
+                let due = (packet + 1) * u64::from(rate.repairs()) / u64::from(rate.sources());
+                while repairs < due {
+                    let first = Seq(packet).minus(u64::from(window) - 1);
+                    let count: u64 =
+                        naming.next(first, Seq(packet)).iter().map(|run| run.end.0 - run.start.0).sum();
+                    assert!(packet < 1_000 || count == names(rate) as u64, "{text}: {count} at {packet}");
+                    repairs += 1;
+                }
+            }
+        }
     }
 }

@@ -278,3 +278,67 @@ fn windows_and_rates_out_of_range_are_refused_and_leave_everything_as_it_was() {
     assert!(matches!(refused("1/65", 160, 15), ConfigError::Rate(_)));
     assert!(matches!(refused("0", 160, 15), ConfigError::Rate(_)));
 }
+
+/// What came while the tap was blind is unknown; what is sent from the margin behind it on is not.
+#[test]
+fn after_a_gap_recovery_goes_on_as_soon_as_a_window_lies_behind_what_was_unseen() {
+    let mut pair = up("3/8", 160);
+    let (mut lost, mut next) = (Vec::new(), 0);
+    let mut send = |pair: &mut Pair, count: u32, mut fate: Box<dyn FnMut(u32) -> (bool, bool)>| {
+        for n in 0..count {
+            let packet = packet(next);
+            let (is_lost, is_seen) = fate(n);
+            pair.gateways[A].handle_outgoing(pair.now_us, &packet, &mut pair.out[A]);
+            if is_seen && !is_lost {
+                pair.gateways[B].handle_incoming(pair.now_us, &packet, &mut pair.out[B]);
+            }
+            lost.extend(is_lost.then_some(packet));
+            next += 1;
+            pair.exchange();
+            pair.advance(50);
+        }
+    };
+    send(&mut pair, 1_000, Box::new(|_| (false, true)));
+    // All arrive, and the tap shows none of them.
+    pair.gateways[B].handle_gap();
+    send(&mut pair, 300, Box::new(|_| (false, false)));
+    pair.gateways[B].handle_caught_up(pair.now_us);
+    // The margin of 1,536 packets, and a window.
+    send(&mut pair, 1_536 + 160 + 3, Box::new(|_| (false, true)));
+    assert!(pair.recovered[B].is_empty(), "{} injected that had arrived", pair.recovered[B].len());
+    let too_old = pair.status(B, |peer| peer.ingress.unused.count(Unused::TooOld));
+    assert!(too_old <= 2, "{too_old} repairs reached behind the gap");
+    send(&mut pair, 1_000, Box::new(|n| (n % 50 == 7, true)));
+    pair.advance(50_000);
+    assert_same(&pair.recovered[B], &lost, "losses behind the gap");
+    nothing_went_wrong(&pair);
+}
+
+#[test]
+fn packets_that_are_too_long_do_not_keep_others_in_the_window() {
+    let mut pair = up("3/8", 16);
+    let long = udp(A, 9, &[7; 1_500]);
+    for n in 0..60 {
+        pair.send(A, &packet(n), n % 7 == 3);
+        for _ in 0..40 {
+            pair.send(A, &long, false);
+            pair.advance(10_000);
+        }
+        let expected = if n % 7 == 3 { vec![packet(n)] } else { vec![] };
+        assert_eq!(std::mem::take(&mut pair.recovered[B]), expected, "packet {n}");
+    }
+    assert_eq!(pair.status(B, |peer| peer.ingress.unused.count(Unused::TooOld)), 0);
+}
+
+#[test]
+fn a_repair_that_waits_longer_than_packets_stay_in_the_window_leaves_all_the_same() {
+    let side = |side| Config { max_delay_us: 1_000_000, ..sliding(side, "3/8", 160, 15) };
+    let mut pair = Pair::up([side(A), side(B)]);
+    for n in 0..30 {
+        pair.send(A, &packet(n), n % 4 == 1);
+        pair.advance(650_000);
+    }
+    pair.advance(2_000_000);
+    let lost: Vec<_> = (0..30).filter(|n| n % 4 == 1).map(packet).collect();
+    assert_same(&pair.recovered[B], &lost, "a packet each 650 ms");
+}

@@ -31,9 +31,9 @@ pub struct Setting {
 }
 
 impl Default for Setting {
-    /// (8; 1,11,19), sent at once, 20 ms.
+    /// What a gateway does unless told otherwise: (8; 1,11,19), delayed, 20 ms.
     fn default() -> Self {
-        Self { schedule: Schedule::default(), delayed: false, max_delay_ms: 20, tap: "auto" }
+        Self { schedule: Schedule::default(), delayed: true, max_delay_ms: 20, tap: "auto" }
     }
 }
 

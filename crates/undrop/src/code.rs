@@ -31,9 +31,10 @@ pub struct CodeArgs {
     /// Of 16 packets in the window so many and one more are in a repair; of a sliding window, default: 15
     #[arg(long, value_parser = clap::value_parser!(u8).range(0..=15))]
     pub density: Option<u8>,
-    /// Repairs wait for later packets, so that a burst does not take them with theirs; of layers and Reed-Solomon
-    #[arg(long)]
-    pub delayed: bool,
+    /// Repairs of what is interleaved wait for later packets, so that a burst does not take them with theirs; of layers and
+    /// Reed-Solomon, default: true
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
+    pub delayed: Option<bool>,
     /// How long a part-filled bin of the first layer waits, or part-filled blocks, or a packet for the next repair of a
     /// window, in milliseconds
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
@@ -59,7 +60,7 @@ impl CodeArgs {
     pub fn setting(&self) -> anyhow::Result<Setting> {
         Ok(Setting {
             schedule: self.schedule()?,
-            delayed: self.delayed,
+            delayed: self.delayed.unwrap_or(true),
             max_delay_ms: self.max_delay_ms,
             ..Setting::default()
         })
@@ -96,7 +97,7 @@ impl CodeArgs {
             ("--code-rate", self.code_rate.is_some(), sliding, "sliding"),
             ("--window", self.window.is_some(), sliding, "sliding"),
             ("--density", self.density.is_some(), sliding, "sliding"),
-            ("--delayed", self.delayed, !sliding, "layered or reed-solomon"),
+            ("--delayed", self.delayed.is_some(), !sliding, "layered or reed-solomon"),
         ] {
             if is_given && !fits {
                 bail!("{flag} belongs to --scheme {owner}; leave it out, or choose that scheme");
@@ -126,7 +127,7 @@ mod tests {
     fn each_scheme_has_its_own_settings_and_defaults() {
         for (line, expected) in [
             ("", "layered (8; 1,11,19)"),
-            ("--r 7 --interleaves 1,19,41 --delayed", "layered (7; 1,19,41)"),
+            ("--r 7 --interleaves 1,19,41 --delayed false", "layered (7; 1,19,41)"),
             ("--scheme reed-solomon", "reed-solomon (8,3) x1"),
             ("--scheme reed-solomon --c 4 --interleave 20 --delayed", "reed-solomon (8,4) x20"),
             ("--scheme sliding", "sliding (256; 3/8)"),

@@ -75,7 +75,7 @@ fn job(
     read: impl Fn(u32, &[Lost]) -> Vec<Sample> + Send + Sync + 'static,
 ) -> Job {
     let code = Schedule::Layered { r: 8, interleaves: interleaves.to_vec() };
-    let setting = Setting { schedule: code, ..Setting::default() };
+    let setting = Setting { schedule: code, delayed: false, ..Setting::default() };
     let setup = format!("real {setting:?} {lengths:?} {rounds} rounds {APART} {SINGLES_APART} {SINGLES}");
     Job::real(setup, runs, move |seed, lab| {
         let bursts = schedule(lengths, rounds, seed);

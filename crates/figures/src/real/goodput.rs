@@ -192,7 +192,7 @@ fn goodput(cell: Cell, course: &Course, lab: &Lab<'_>) -> Result<f64, RunError> 
     let delay_us = u64::from(cell.delay_ms) * 1_000;
     let sites = sites(Some(course.rate_bps), delay_us, &loss, course.seed)?;
     let code = Schedule::Layered { r: 8, interleaves: vec![1, 20, 40] };
-    let setting = Setting { schedule: code, ..Setting::default() };
+    let setting = Setting { schedule: code, delayed: false, ..Setting::default() };
     let pair = if cell.masked { Some(gateways(lab, &sites, &setting)?) } else { None };
     let transfer = TcpTransfer {
         congestion: Some(congestion.to_owned()),

@@ -173,7 +173,7 @@ fn latencies_ms(
     let loss = LossModel::Uniform(cell.percent / 100.0);
     let sites = sites(Some(RATE_BPS), u64::from(cell.delay_ms) * 1_000, &loss, seed)?;
     let code = Schedule::Layered { r: 7, interleaves: vec![1, 10] };
-    let setting = Setting { schedule: code, ..Setting::default() };
+    let setting = Setting { schedule: code, delayed: false, ..Setting::default() };
     let pair = if cell.masked { Some(gateways(lab, &sites, &setting)?) } else { None };
     let latencies = thread::scope(|scope| {
         let beside = scope.spawn(|| beside(cell, &sites, lab));

@@ -90,7 +90,7 @@ struct Flight {
 pub struct Pair {
     pub now_us: u64,
     pub gateways: [Gateway; 2],
-    out: [Outbox; 2],
+    pub out: [Outbox; 2],
     /// What is on its way, in order of sending.
     wire: VecDeque<Flight>,
     /// How long that takes.

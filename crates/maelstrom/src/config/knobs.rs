@@ -251,9 +251,9 @@ pub const KNOBS: &[Knob] = &[
         section: "code",
         key: "delayed",
         kind: Kind::Boolean,
-        default: Some("false"),
-        example: "delayed = false",
-        doc: "Repairs wait for later packets, of their bin or of the next blocks, so that one burst cannot swallow them with theirs.",
+        default: Some("true"),
+        example: "delayed = true",
+        doc: "Repairs of what is interleaved wait for later packets, of their bin or of the next blocks, so that one burst cannot swallow them with theirs.",
     },
     Knob {
         section: "code",

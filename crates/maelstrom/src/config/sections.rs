@@ -150,7 +150,7 @@ fn read_code(mut section: Section<'_, '_>) -> CodeDraft {
         rate: section.rate("rate").or(RATE),
         window: section.integer("window").or(256),
         density: section.integer("density").or(15),
-        delayed: section.boolean("delayed").or(false),
+        delayed: section.boolean("delayed").or(true),
         max_delay_ms: section.integer("max_delay_ms").or(20),
     };
     section.finish();

@@ -40,18 +40,18 @@ pub(crate) struct Plan {
 
 pub(crate) fn run(program: &Path, plan: &Plan) -> anyhow::Result<()> {
     let interval_ms = plan.payload as f64 * 8e3 / plan.rate;
+    let setting = plan.code.setting()?;
     println!(
         "UDP, {:.0} Mbit/s, {} bytes, a packet every {interval_ms:.2} ms, {} s each{}\n",
         plan.rate / 1e6,
         plan.payload,
         plan.seconds,
-        if plan.code.delayed { ", delayed repairs" } else { "" }
+        if setting.delayed { ", delayed repairs" } else { "" }
     );
     println!(
         "| loss | code | seed | lost on the link | delivered after all | recovered | late by p50 / p99 / max ms | never lost, p50 / p99 ms |"
     );
     println!("|---|---|---|---|---|---|---|---|");
-    let setting = plan.code.setting()?;
     let schedule = &setting.schedule;
     for loss in &plan.loss {
         let (mut lost, mut missing) = (0, 0);
