@@ -53,11 +53,6 @@ impl Ledger {
         }
     }
 
-    /// Whether the fate of `seq` is settled: nothing may change it any more.
-    pub(crate) fn is_settled(&self, seq: Seq) -> bool {
-        seq < self.next
-    }
-
     /// The newest place named so far.
     pub(crate) fn newest(&self) -> Seq {
         self.newest
