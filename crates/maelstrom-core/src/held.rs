@@ -7,6 +7,8 @@
 //! To be quick is worth a duplicate now and then, so the wait stays short ([`CALM_US`]) as long as few packets come later
 //! than that. Where many do, repairs travel by a quicker road than packets, and wait for them as long as it takes.
 
+use foundation::Seq;
+
 /// Shortest wait in microseconds.
 const WAIT_MIN_US: u64 = 60;
 /// Longest wait while few packets are overtaken by more: a judgement that beyond it waiting costs TCP more than a
@@ -19,7 +21,7 @@ const FEW: u64 = 128;
 /// Repairs that wait at a time.
 const HELD_MAX: usize = 512;
 
-/// A bounded queue of repairs, first in, first out.
+/// A bounded queue of repairs in the order in which they are due.
 pub(crate) struct Held {
     slots: Box<[Slot]>,
     first: usize,
@@ -55,17 +57,31 @@ impl Held {
         }
     }
 
-    /// Keeps a repair for the present wait. False if there is no room.
-    pub(crate) fn push(&mut self, now_us: u64, body: &[u8]) -> bool {
-        if self.len == self.slots.len() {
-            return false;
-        }
-        let at = (self.first + self.len) % self.slots.len();
-        self.slots[at].due_us = now_us + self.wait_us;
+    /// Whether another repair has room only where the first leaves.
+    pub(crate) fn is_full(&self) -> bool {
+        self.len == self.slots.len()
+    }
+
+    /// Keeps a repair until it is due, behind those that are due no later. There must be room.
+    pub(crate) fn push(&mut self, due_us: u64, body: &[u8]) {
+        assert!(!self.is_full(), "a repair is held only where there is room");
+        let mut at = self.slot(self.len);
+        self.slots[at].due_us = due_us;
         self.slots[at].body.clear();
         self.slots[at].body.extend_from_slice(body);
+        for place in (0..self.len).rev() {
+            let before = self.slot(place);
+            if self.slots[before].due_us <= due_us {
+                break;
+            }
+            self.slots.swap(before, at);
+            at = before;
+        }
         self.len += 1;
-        true
+    }
+
+    fn slot(&self, place: usize) -> usize {
+        (self.first + place) % self.slots.len()
     }
 
     /// Forgets the repairs that wait.
@@ -80,11 +96,16 @@ impl Held {
 
     /// Moves the first body into `body` if it has waited long enough.
     pub(crate) fn pop_due(&mut self, now_us: u64, body: &mut Vec<u8>) -> bool {
-        if self.due_us().is_none_or(|due_us| due_us > now_us) {
+        self.due_us().is_some_and(|due_us| due_us <= now_us) && self.pop(body)
+    }
+
+    /// Moves the first body into `body`, however long it has waited. False if there is none.
+    pub(crate) fn pop(&mut self, body: &mut Vec<u8>) -> bool {
+        if self.len == 0 {
             return false;
         }
         std::mem::swap(body, &mut self.slots[self.first].body);
-        self.first = (self.first + 1) % self.slots.len();
+        self.first = self.slot(1);
         self.len -= 1;
         true
     }
@@ -132,6 +153,36 @@ impl Held {
     }
 }
 
+/// How far a stream was known to reach at two moments, one wait apart or more: since when the places are known that no
+/// repair has named.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Reach {
+    older: Mark,
+    newer: Mark,
+}
+
+/// All places before that one were known at that time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mark {
+    end: u64,
+    at_us: u64,
+}
+
+impl Reach {
+    /// A repair came, and the newest place that any has reached is this one.
+    pub(crate) fn note(&mut self, now_us: u64, wait_us: u64, newest: Seq) {
+        if now_us >= self.newer.at_us + wait_us {
+            self.older = std::mem::replace(&mut self.newer, Mark { end: newest.0 + 1, at_us: now_us });
+        }
+    }
+
+    /// Since when a place has been known: then, or before.
+    pub(crate) fn since_us(&self, now_us: u64, seq: Seq) -> u64 {
+        let marks = [self.older, self.newer];
+        marks.into_iter().find(|mark| seq.0 < mark.end).map_or(now_us, |mark| mark.at_us)
+    }
+}
+
 fn with_margin(late_us: u64) -> u64 {
     late_us + late_us / 4
 }
@@ -141,21 +192,48 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repairs_leave_in_order_when_due() {
+    fn repairs_leave_in_the_order_in_which_they_are_due() {
         let (mut held, mut body) = (Held::new(8), Vec::new());
-        assert!(held.push(100, b"one") && held.push(110, b"two"));
-        assert_eq!(held.due_us(), Some(100 + WAIT_MIN_US));
-        assert!(!held.pop_due(100, &mut body));
-        assert!(held.pop_due(1_000, &mut body) && body == b"one");
-        assert!(held.pop_due(1_000, &mut body) && body == b"two");
-        assert!(!held.pop_due(1_000, &mut body));
+        // Also where the queue goes round its end.
+        for round in 0..HELD_MAX as u64 {
+            let start_us = 1_000 * round;
+            for (due_us, name) in [(160, b"b"), (170, b"d"), (100, b"a"), (160, b"c")] {
+                held.push(start_us + due_us, name);
+            }
+            assert_eq!(held.due_us(), Some(start_us + 100));
+            assert!(!held.pop_due(start_us + 99, &mut body));
+            for name in [b"a", b"b", b"c"] {
+                assert!(held.pop_due(start_us + 165, &mut body) && body == name);
+            }
+            assert!(!held.pop_due(start_us + 165, &mut body));
+            assert!(held.pop(&mut body) && body == b"d" && !held.pop(&mut body));
+        }
     }
 
     #[test]
     fn the_queue_is_bounded() {
         let mut held = Held::new(1);
-        assert!((0..HELD_MAX).all(|_| held.push(0, b"x")));
-        assert!(!held.push(0, b"x"));
+        for due_us in 0..HELD_MAX as u64 {
+            assert!(!held.is_full());
+            held.push(due_us, b"x");
+        }
+        assert!(held.is_full());
+        assert!(held.pop(&mut Vec::new()) && !held.is_full());
+    }
+
+    #[test]
+    fn a_place_is_known_since_the_mark_before_which_it_lies() {
+        let mut reach = Reach::default();
+        reach.note(1_000, 60, Seq(9));
+        reach.note(1_030, 60, Seq(12));
+        assert_eq!(reach.since_us(1_040, Seq(9)), 1_000);
+        assert_eq!(reach.since_us(1_040, Seq(10)), 1_040, "not marked yet: as if new");
+        reach.note(1_060, 60, Seq(15));
+        reach.note(1_120, 60, Seq(20));
+        assert_eq!(
+            [9, 15, 16, 20, 21].map(|at| reach.since_us(1_130, Seq(at))),
+            [1_060, 1_060, 1_120, 1_120, 1_130]
+        );
     }
 
     #[test]

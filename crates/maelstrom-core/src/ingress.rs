@@ -1,7 +1,8 @@
 //! WAN to LAN: keeps what arrives, and brings back what repairs prove lost.
 //!
 //! The path of a packet that arrives: [`Ingress::source`] → shelf. Of a repair: [`Ingress::repair`] → shelf (which of
-//! its packets are here?) → held a moment if one is missing → [`Ingress::use_due`] → decoder → verification → outbox.
+//! its packets are here?) → held a moment if one is missing that was not missed before → [`Ingress::use_due`] → decoder →
+//! verification → outbox.
 
 use std::net::SocketAddr;
 
@@ -9,7 +10,7 @@ use fec::{Decoder, DecoderConfig, Outcome, SymbolId, Term, Window};
 use hdrhistogram::Histogram;
 
 use crate::counters::{Rejected, Unused, UnusedCounts};
-use crate::held::Held;
+use crate::held::{Held, Reach};
 use crate::identity::{Identity, Name};
 use crate::ledger::Ledger;
 use crate::outbox::Queue;
@@ -24,6 +25,8 @@ pub(crate) use crate::ledger::TICK_US;
 
 /// Halves that wait for their other half at a time.
 const HALVES: usize = 16;
+/// Repairs that one call uses: each may cost the sum of a window of packets.
+const USED_MAX: usize = 32;
 /// More than the longest recipe takes.
 const RECIPE_MAX: usize = 512;
 /// After a gap in what the tap saw, so many packets more may have passed unseen without being named yet.
@@ -74,6 +77,7 @@ pub(crate) struct Ingress {
     counts: IngressCounts,
     delays_us: Histogram<u64>,
     held: Held,
+    reach: Reach,
     sight: Sight,
     /// So many places beyond the newest one named may packets have arrived.
     blind_margin: u64,
@@ -136,6 +140,7 @@ impl Ingress {
             counts: IngressCounts::default(),
             delays_us: Histogram::new_with_bounds(1, DELAY_MAX_US, 2).expect("constant bounds are valid"),
             held: Held::new(symbol_max + RECIPE_MAX),
+            reach: Reach::default(),
             sight: Sight::Clear,
             blind_margin: window / 4 + GAP_MARGIN,
             give_up_us: config.give_up_us,
@@ -183,7 +188,7 @@ impl Ingress {
         }
     }
 
-    /// An authentic repair arrived. If it misses a packet it waits a moment for it.
+    /// An authentic repair arrived. If it misses a packet that may still come it waits a moment for it.
     pub(crate) fn repair(&mut self, around: &mut Surroundings<'_>, body: &[u8]) -> Result<(), Rejected> {
         let view = RecipeView::read(body, self.ledger.newest())?;
         if view.symbol.len() > self.symbol_max {
@@ -193,6 +198,7 @@ impl Ingress {
         if self.ledger.reach(&mut self.shelf, view.last()) {
             self.expire();
         }
+        self.reach.note(around.now_us, self.held.wait_us(), self.ledger.newest());
         if let Some(known_from) = self.blind_before(around.now_us, &view) {
             self.skip_before(known_from);
             // What lies behind can be named already: later repairs will need it.
@@ -201,11 +207,28 @@ impl Ingress {
             return Ok(());
         }
         match self.bind(around, &view) {
-            Ok(()) if self.held.push(around.now_us, body) => {}
-            Ok(()) => self.counts.unused.add(Unused::NoRoom),
+            Ok(()) => self.hold(around, &view, body),
             Err(unused) => self.counts.unused.add(unused),
         }
         Ok(())
+    }
+
+    /// Keeps a repair until what it misses has been missing for the present wait: that may be already.
+    fn hold(&mut self, around: &mut Surroundings<'_>, view: &RecipeView<'_>, body: &[u8]) {
+        if self.held.is_full() {
+            let mut oldest = std::mem::take(&mut self.due);
+            self.held.pop(&mut oldest);
+            self.use_held(around, &oldest);
+            self.due = oldest;
+        }
+        let now_us = around.now_us;
+        let missing_since_us = view.packets().filter_map(|seq| match self.shelf.place(seq) {
+            Place::Missing { since_us, .. } => Some(since_us),
+            Place::Unnamed => Some(self.reach.since_us(now_us, seq)),
+            Place::Arrived { .. } | Place::Recovered { .. } => None,
+        });
+        let due_us = missing_since_us.max().map_or(now_us, |since_us| since_us + self.held.wait_us());
+        self.held.push(due_us.max(now_us), body);
     }
 
     /// When a repair has waited long enough.
@@ -213,19 +236,27 @@ impl Ingress {
         self.held.due_us()
     }
 
-    /// Uses the repairs that have waited long enough, as far as there is room for what they bring back.
+    /// Uses the repairs that have waited long enough, as far as there is room for what they bring back, and no more than
+    /// [`USED_MAX`]: the rest stays due.
     pub(crate) fn use_due(&mut self, around: &mut Surroundings<'_>) {
         let mut body = std::mem::take(&mut self.due);
-        while !around.recovered.is_nearly_full() && self.held.pop_due(around.now_us, &mut body) {
-            // One that names packets which are still to come was read near another place when it came.
-            if let Ok(view) = RecipeView::read(&body, self.ledger.newest())
-                && view.last() <= self.ledger.newest()
-                && let Err(unused) = self.solve(around, &view)
-            {
-                self.counts.unused.add(unused);
+        for _ in 0..USED_MAX {
+            if around.recovered.is_nearly_full() || !self.held.pop_due(around.now_us, &mut body) {
+                break;
             }
+            self.use_held(around, &body);
         }
         self.due = body;
+    }
+
+    fn use_held(&mut self, around: &mut Surroundings<'_>, body: &[u8]) {
+        // One that names packets which are still to come was read near another place when it came.
+        if let Ok(view) = RecipeView::read(body, self.ledger.newest())
+            && view.last() <= self.ledger.newest()
+            && let Err(unused) = self.solve(around, &view)
+        {
+            self.counts.unused.add(unused);
+        }
     }
 
     /// One half of an authentic repair arrived.

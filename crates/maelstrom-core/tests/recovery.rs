@@ -111,6 +111,43 @@ fn packets_older_than_the_window_are_not_taken_for_lost() {
     }
 }
 
+/// A gateway that comes late finds many repairs at once, each of which misses something.
+#[test]
+fn more_repairs_than_can_wait_are_used_early_and_few_in_one_call() {
+    let mut pair = Pair::up([config(A), config(B)]);
+    let (mut out_a, mut out_b) = (pair.gateways[A].outbox(), pair.gateways[B].outbox());
+    let (mut repairs, mut lost) = (Vec::new(), Vec::new());
+    for n in 0..3_200 {
+        let packet = udp(A, n as u16, &payload(n));
+        pair.gateways[A].handle_outgoing(pair.now_us, &packet, &mut out_a);
+        repairs.extend(out_a.datagrams.iter().map(|(_, datagram)| datagram.to_vec()));
+        out_a.datagrams.clear();
+        if n % 8 == 3 {
+            lost.push(packet);
+        } else {
+            pair.gateways[B].handle_incoming(pair.now_us, &packet, &mut out_b);
+        }
+    }
+    for repair in &repairs {
+        pair.inject(B, repair);
+        pair.exchange();
+    }
+    assert!(repairs.len() > 1_000 && pair.recovered[B].len() > 100, "no room for {} repairs", repairs.len());
+    pair.now_us += 100;
+    let now_us = pair.now_us;
+    pair.gateways[B].handle_timeout(now_us, &mut out_b);
+    assert!(out_b.recovered.len() <= 32, "{} at once", out_b.recovered.len());
+    assert!(pair.gateways[B].poll_timeout().unwrap() <= now_us, "the rest stays due");
+    pair.recovered[B].extend(out_b.recovered.iter().map(|((), packet)| packet.to_vec()));
+    pair.advance(1_000_000);
+    assert_eq!(pair.status(B, |peer| peer.ingress.unused.count(Unused::NoRoom)), 0);
+    let sorted = |mut packets: Vec<Vec<u8>>| {
+        packets.sort();
+        packets
+    };
+    assert!(sorted(std::mem::take(&mut pair.recovered[B])) == sorted(lost));
+}
+
 /// Repairs on a quicker road than the packets.
 #[test]
 fn repairs_that_run_far_ahead_learn_to_wait() {

@@ -143,6 +143,21 @@ fn a_loss_is_mended_by_the_next_repair() {
     assert_eq!(pair.recovered[B], [packet(200)]);
 }
 
+/// A repair waits for a packet that may have been overtaken, not for one that has been missing for longer than that.
+#[test]
+fn a_repair_of_packets_long_missing_is_used_at_once() {
+    // The second repair after the two were lost mends them, or, where the one that named them was lost too, the third.
+    for (names_lost, last) in [(false, 207), (true, 211)] {
+        let mut pair = up("1/4", 64);
+        for n in 0..=last {
+            pair.lose_datagram = Box::new(move || names_lost && (200..204).contains(&n));
+            pair.send(A, &packet(n), n == 200 || n == 201);
+            pair.advance(if n == last { 0 } else { 1_000 });
+        }
+        assert_eq!(pair.recovered[B], [packet(200), packet(201)], "names lost: {names_lost}");
+    }
+}
+
 #[test]
 fn quiet_streams_are_mended_at_the_deadline_and_reach_back_no_further_than_the_memory_of_the_far_end() {
     let mut pair = up("3/8", 256);
