@@ -79,7 +79,8 @@ impl Schedule {
         }
     }
 
-    /// How long a packet may wait for the last repair it is in, where the first one waits `max_delay_us`.
+    /// How long a packet may wait for the last repair it is in, where the first one waits `max_delay_us`; of a window, for
+    /// the first: in later ones it stays for as long as the far end remembers it.
     pub(crate) fn slowest_us(&self, max_delay_us: u64) -> u64 {
         match self {
             Self::Layered { interleaves, .. } => {

@@ -254,10 +254,16 @@ fn a_wrong_recovery_is_never_injected_though_names_collide() {
         let weak = |side| Config { name_bits: bits, ..sliding(side, "3/8", 160, 15) };
         let mut pair = Pair::up([weak(A), weak(B)]);
         let sent: HashSet<_> = (0..4_000u32).map(|n| udp(A, n as u16, &payload(n))).collect();
-        run(&mut pair, 4_000, 11, 0.03);
+        let lost = run(&mut pair, 4_000, 11, 0.03);
         assert!(pair.recovered[B].iter().all(|packet| sent.contains(packet)), "names of {bits} bits");
         let distinct: HashSet<_> = pair.recovered[B].iter().collect();
         assert_eq!(distinct.len(), pair.recovered[B].len(), "a packet injected twice");
+        if bits >= 10 {
+            let lost: HashSet<_> = lost.iter().collect();
+            assert!(distinct.is_subset(&lost), "a packet injected that was never lost");
+        }
+        let wrong = pair.status(B, |peer| peer.ingress.unused.count(Unused::WrongRecovery));
+        assert!(bits > 6 || wrong > 0, "the test is to provoke wrong recoveries");
     }
 }
 

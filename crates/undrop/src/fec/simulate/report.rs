@@ -155,8 +155,8 @@ fn repair_overhead_bytes(code: &Code) -> f64 {
         Code::ReedSolomon(config) => (RECIPE, f64::from(config.r)),
         Code::Sliding(config) if config.rate.repairs() == 0 => (WINDOW_RECIPE, 0.0),
         Code::Sliding(config) => {
-            // The copies for which there is room.
-            let new = (1.0 / config.rate.as_f64()).min(NAMES_MAX);
+            // The copies for which there is room; all repairs have as many.
+            let new = (1.0 / config.rate.as_f64()).ceil().min(NAMES_MAX);
             (WINDOW_RECIPE, new * COPIES.min((NAMES_MAX / new).floor()))
         }
     };
