@@ -295,9 +295,13 @@ fn a_reload_that_changes_the_tap_delivers_nothing_twice_and_protection_goes_on()
         // What is lost about a reload may stay lost, more on a busy machine; nothing else goes amiss.
         assert!(report.missing() < report.sent_us.len() / 33, "{} are missing", report.missing());
     }
+    let pauses = |pair: &GatewayPair| pair.status(1).unwrap().counters["pauses of recovery"];
+    let before = pauses(&pair);
     let report = stream(&sites, false, 1_000, 4);
     assert_eq!(report.duplicates, 0);
-    assert!(report.missing() <= 8, "{} are missing", report.missing());
+    // Where a busy machine makes the tap miss packets, recovery pauses for some 1.5 s, and says so: 30 losses.
+    let limit = 8 + 40 * (pauses(&pair) - before) as usize;
+    assert!(report.missing() <= limit, "{} are missing, {limit} at most to be expected", report.missing());
     pair.stop().unwrap();
 }
 
