@@ -17,6 +17,7 @@ use crate::peer::Peer;
 use crate::prefixes::PrefixTable;
 use crate::schedule::Schedule;
 use crate::session::{PeerKey, Token};
+use crate::shelf::NAMES;
 use crate::symbol::SYMBOL_HEADER;
 use crate::wire::{LossReport, NETWORKS_MAX, Outer, TERMS_MAX, WINDOW_MAX};
 
@@ -133,7 +134,8 @@ pub struct PeerStatus<'a> {
 /// A gateway without I/O or clock: packets, datagrams and the time go in, [`Outbox`] holds what comes out.
 ///
 /// Times are microseconds of one monotonic clock. The driver calls [`Gateway::handle_timeout`] no earlier than
-/// [`Gateway::poll_timeout`] says, and hands over what a tap captured before the datagrams that came after it.
+/// [`Gateway::poll_timeout`] says, and hands over what a tap captured before the datagrams that came after it,
+/// which may be no later than [`Gateway::lag_max`] says.
 pub struct Gateway {
     config: Config,
     peers: Vec<Peer>,
@@ -252,6 +254,14 @@ impl Gateway {
         for peer in &mut self.peers {
             peer.ingress.gap();
         }
+    }
+
+    /// So many packets may have arrived since those that a repair names. Beyond them names are forgotten, and packets that
+    /// arrived would be taken for lost: a driver that lags by more says so by [`Gateway::handle_gap`] before it hands the
+    /// repair over.
+    pub fn lag_max(&self) -> u64 {
+        // One window is left for what one repair spans: a quarter of it by our own code.
+        ((NAMES - 1) * self.config.ingress().window) as u64
     }
 
     /// The tap has been drained since the last gap, and so has the repair channel: recovery goes on with what is sent from

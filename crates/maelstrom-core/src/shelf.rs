@@ -54,7 +54,7 @@ pub(crate) enum Arrived {
 
 /// Names are remembered so many times longer than packets: a repair that comes when its packets have left the window must
 /// not find their names forgotten too, or they would look as if they had never come.
-const NAMES: usize = 4;
+pub(crate) const NAMES: usize = 4;
 
 /// The window of packets of one peer's stream.
 pub(crate) struct Shelf {

@@ -38,6 +38,8 @@ pub(crate) struct Engine {
 pub(crate) struct Round {
     /// The budget was used up: more may wait.
     pub(crate) more: bool,
+    /// What counted towards it: wire packets of either direction, and captures that made none.
+    pub(crate) packets: usize,
     /// Packets arrived of which we know nothing.
     pub(crate) unseen: bool,
 }
@@ -58,8 +60,8 @@ impl Engine {
     /// Takes captures off the tap, cuts them into what is on the wire, and hands that to the core.
     pub(crate) fn drain(&mut self, tap: &mut Tap, outlets: &mut Outlets) -> io::Result<Round> {
         let Self { gateway, out, held_back, scratch, counts, now_us, skips_outgoing } = self;
-        let (mut packets, mut round) = (0, Round { more: true, unseen: false });
-        while round.more && packets < PACKETS_MAX {
+        let mut round = Round { more: true, packets: 0, unseen: false };
+        while round.more && round.packets < PACKETS_MAX {
             let drained = tap.drain(CAPTURES_MAX, |captured| {
                 let captured_us = captured.time_ns.map_or(*now_us, |ns| ns / 1000);
                 // If we come late, what may leave already must not take along what may not.
@@ -75,7 +77,7 @@ impl Engine {
                     Direction::Incoming => gateway.handle_incoming(*now_us, packet, out),
                 });
                 // Every capture counts, so that the round ends whatever they are.
-                packets += cut.unwrap_or(0).max(1);
+                round.packets += cut.unwrap_or(0).max(1);
                 if cut.is_err() {
                     round.unseen |= counts.uncut(&captured);
                 }

@@ -7,6 +7,7 @@ pub mod config;
 mod engine;
 mod error;
 mod interfaces;
+mod lag;
 mod passive;
 mod ports;
 mod reload;

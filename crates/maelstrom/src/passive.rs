@@ -29,13 +29,11 @@ use tracing::{debug, info};
 use crate::config::GatewayConfig;
 use crate::engine::Engine;
 use crate::error::StartError;
+use crate::lag::Lag;
 use crate::ports::{Ports, core_config};
 use crate::status::{self, GatewayStatus, PeerStatus, Status};
 use netio::control::Control;
 
-/// Rounds that repairs wait for a tap that is behind; then they are read all the same, for Hellos and reports among them,
-/// and recovery pauses. So many rounds show fewer packets than the core remembers by name.
-const BEHIND_MAX: u32 = 5;
 /// How often the tap is asked whether it missed packets.
 const GAP_LOOK_US: u64 = 2_000;
 /// The longest wait, so that the loop looks around now and then whatever happens.
@@ -73,8 +71,10 @@ pub struct Passive {
     /// Packets that had arrived without being captured, at the last look.
     missed: u64,
     next_gap_look_us: u64,
-    /// For how many rounds the tap had more than its budget.
-    behind: u32,
+    /// The tap has more than one round takes.
+    behind: bool,
+    /// How far repairs lag behind the packets that they name.
+    lag: Lag,
     /// Recovery pauses until tap and repair channel are drained.
     paused: bool,
     pub(crate) next_interface_look_us: u64,
@@ -106,7 +106,8 @@ impl Passive {
             channel: Channel::Unknown,
             missed: 0,
             next_gap_look_us: 0,
-            behind: 0,
+            behind: false,
+            lag: Lag::default(),
             paused: false,
             next_interface_look_us: 0,
             next_reopening_us: 0,
@@ -147,7 +148,7 @@ impl Passive {
     fn wait(&mut self) -> io::Result<()> {
         let due = [self.engine.gateway.poll_timeout(), self.engine.held_back_until_us()];
         let until = match due.into_iter().flatten().min() {
-            _ if self.behind > 0 || self.channel == Channel::More => Duration::ZERO,
+            _ if self.behind || self.channel == Channel::More => Duration::ZERO,
             Some(due_us) => Duration::from_micros(due_us.saturating_sub(clock_us())).min(WAIT_MAX),
             None => WAIT_MAX,
         };
@@ -173,7 +174,10 @@ impl Passive {
         });
         self.channel = match received {
             Ok(true) => Channel::More,
-            Ok(false) => Channel::Drained,
+            Ok(false) => {
+                self.lag.channel_is_drained();
+                Channel::Drained
+            }
             Err(error) => {
                 debug!(%error, "receiving repairs");
                 Channel::Unknown
@@ -189,20 +193,21 @@ impl Passive {
             Ok(round) => round,
             Err(error) => return self.lose_tap(&error.to_string()),
         };
-        if round.more || self.behind > 0 {
+        self.lag.show(round.packets);
+        if round.more || self.behind {
             // A tap that is behind, or was, is the one that misses packets.
             self.next_gap_look_us = 0;
         }
-        self.behind = if round.more { self.behind + 1 } else { 0 };
+        self.behind = round.more;
         if round.unseen {
             self.pause();
         }
     }
 
     /// Whether packets may be here that the tap has not shown: those that it missed, asked for at most every
-    /// [`GAP_LOOK_US`], those that are still in it when repairs can wait no longer, and all while there is no tap.
+    /// [`GAP_LOOK_US`], those that the core may have forgotten when it hears of them, and all while there is no tap.
     fn look_for_gap(&mut self) {
-        if self.behind >= BEHIND_MAX || !self.ports.are_whole() {
+        if self.lag.packets() > self.engine.gateway.lag_max() || !self.ports.are_whole() {
             self.pause();
         }
         let now_us = self.engine.now_us;
@@ -228,14 +233,13 @@ impl Passive {
             self.engine.counts.missed_before += old.dropped();
         }
         self.missed = self.ports.tap.as_ref().map_or(0, |tap| tap.missed().incoming);
-        self.behind = 0;
+        self.behind = false;
         self.pause();
     }
 
     /// Step 4: the datagrams, now that what came before them is known.
     fn decode(&mut self) {
-        // Packets that these repairs name may still lie in the tap, and would be taken for lost.
-        if (1..BEHIND_MAX).contains(&self.behind) {
+        if self.is_waiting() {
             return;
         }
         for (from, datagram) in self.inbox.iter_mut() {
@@ -250,16 +254,24 @@ impl Passive {
             }
         }
         self.inbox.clear();
-        if self.behind == 0 && self.channel == Channel::Drained && self.ports.are_whole() {
+        if self.channel == Channel::Drained {
+            self.lag.is_decoded();
+        }
+        if !self.behind && self.channel == Channel::Drained && self.ports.are_whole() {
             self.paused = false;
             self.engine.gateway.handle_caught_up(self.engine.now_us);
         }
     }
 
-    /// Step 5: whatever is due. Repairs that waited for packets are, and what [`Passive::decode`] says of a tap that is
-    /// behind holds for them too. What is due and finds no room in the outbox stays due: the next round comes at once.
+    /// Whether repairs wait for the tap: packets that they name may still lie in it, and would be taken for lost. While
+    /// recovery pauses nothing is, and they are read for the Hellos and reports among them.
+    fn is_waiting(&self) -> bool {
+        self.behind && !self.paused
+    }
+
+    /// Step 5: whatever is due. Repairs that waited for packets are, and those wait for the tap as well. What is due and finds no room in the outbox stays due: the next round comes at once.
     fn timers(&mut self) {
-        if !(1..BEHIND_MAX).contains(&self.behind) {
+        if !self.is_waiting() {
             let Engine { gateway, out, now_us, .. } = &mut self.engine;
             gateway.handle_timeout(*now_us, out);
         }
