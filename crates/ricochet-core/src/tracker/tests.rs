@@ -224,7 +224,9 @@ struct Model {
 proptest! {
     #[test]
     fn with_room_enough_it_knows_exactly_what_came_and_what_is_missing((start, steps) in traces(60)) {
-        let mut tracker = tracker(TrackerConfig { lookback: 0, ..TrackerConfig::default() });
+        // Each step may make a gap.
+        let config = TrackerConfig { lookback: 0, stream_intervals_max: 300, ..TrackerConfig::default() };
+        let mut tracker = tracker(config);
         let mut models: BTreeMap<u32, Model> = BTreeMap::new();
         for (sender, step, only_named) in steps {
             let wire = |at: i64| start.wrapping_add(at as u32);
