@@ -271,14 +271,7 @@ fn a_wrong_recovery_is_never_injected_though_names_collide() {
 #[test]
 fn the_two_directions_may_have_different_codes() {
     let mut pair = Pair::up([sliding(A, "3/8", 160, 15), config(B)]);
-    let lost = [A, B].map(|from| {
-        let packets: Vec<_> = (0..320u16).map(|n| udp(from, n, &payload(u32::from(n)))).collect();
-        for (n, packet) in packets.iter().enumerate() {
-            pair.send(from, packet, n % 40 == 7);
-            pair.advance(100);
-        }
-        packets.into_iter().skip(7).step_by(40).collect::<Vec<_>>()
-    });
+    let lost = pair.lose_one_in_forty();
     pair.advance(500_000);
     for (from, lost) in [A, B].into_iter().zip(lost) {
         assert_same(&pair.recovered[1 - from], &lost, &format!("from side {from}"));

@@ -170,6 +170,18 @@ impl Pair {
         self.exchange();
     }
 
+    /// Sends 320 packets each way, of which the link takes one in forty; returns those, by side.
+    pub fn lose_one_in_forty(&mut self) -> [Vec<Vec<u8>>; 2] {
+        [A, B].map(|from| {
+            let packets: Vec<_> = (0..320u16).map(|n| udp(from, n, &payload(u32::from(n)))).collect();
+            for (n, packet) in packets.iter().enumerate() {
+                self.send(from, packet, n % 40 == 7);
+                self.advance(100);
+            }
+            packets.into_iter().skip(7).step_by(40).collect()
+        })
+    }
+
     /// A packet of the other site's host arrives at `to`.
     pub fn arrive(&mut self, to: usize, packet: &[u8]) {
         self.gateways[to].handle_incoming(self.now_us, packet, &mut self.out[to]);
