@@ -89,7 +89,12 @@ fn layered_job(
     loss: LossModel,
     read: impl Fn(&Report) -> Vec<Sample> + Send + Sync + 'static,
 ) -> Job {
-    let setup = format!("layered ({r}; {interleaves:?}) {} packets {loss} {:x}", packets(scale), behaviour());
+    let setup = format!(
+        "layered ({r}; {interleaves:?}) {} packets {loss} {:x} {:x?}",
+        packets(scale),
+        behaviour(),
+        layered(r, interleaves, 4_000, &loss, 1).map(|report| xxh3_64(format!("{report:?}").as_bytes()))
+    );
     let run = move |seed| Ok(read(&layered(r, interleaves, packets(scale), &loss, seed)?));
     Job::simulated(setup, run)
 }
@@ -121,12 +126,8 @@ fn probabilities(scale: Scale) -> Plan {
     let jobs = rates.iter().flat_map(|&percent| {
         let (x, p) = (f64::from(percent), f64::from(percent) / 100.0);
         let sample = move |series, share: f64| Sample { panel: 0, series, x, y: 100.0 * share };
-        let closed = move |_| {
-            Ok(vec![
-                sample(0, analysis::layered_uniform(p, R, C)),
-                sample(1, analysis::reed_solomon(p, R, C)),
-            ])
-        };
+        let shares = [analysis::layered_uniform(p, R, C), analysis::reed_solomon(p, R, C)];
+        let closed = move |_| Ok(vec![sample(0, shares[0]), sample(1, shares[1])]);
         let code = ReedSolomonConfig { r: R, c: C as u8, ..ReedSolomonConfig::default() };
         let setup = format!("{code:?} {} packets, uniform {p} {:x}", packets(scale), behaviour());
         let simulated = move |seed| {
@@ -135,7 +136,7 @@ fn probabilities(scale: Scale) -> Plan {
             Ok(vec![sample(3, report.recovered_share())])
         };
         [
-            Job::simulated(format!("closed forms ({R},{C}) {p}"), closed),
+            Job::simulated(format!("closed forms ({R},{C}) {p} {shares:?}"), closed),
             layered_job(R, &[1, 11], scale, LossModel::Uniform(p), move |report| {
                 vec![sample(2, report.recovered_share())]
             }),

@@ -54,9 +54,16 @@ pub(crate) fn base(scale: Scale) -> Setting {
     }
 }
 
+/// Packets that each of so many nodes keeps. A thousand nodes are to fit into the memory of a small machine, and what a node
+/// gets in two seconds is enough.
+fn packets_kept(nodes: usize) -> usize {
+    let usual = Setting::default().packets_kept;
+    if nodes > 64 { usual.min(2_048) } else { usual }
+}
+
 /// A job of a setting: `read` takes the samples out of the figures of a run.
 pub(crate) fn job(setting: Setting, read: impl Fn(&Figures) -> Vec<Sample> + Send + Sync + 'static) -> Job {
-    let setup = format!("{setting:?} {:x}", behaviour(setting.nak));
+    let setup = format!("{setting:?} {:x} {:x?}", behaviour(setting.nak), special(&setting));
     let run = move |seed| Ok(read(&figures_of(&Setting { seed, ..setting.clone() })?));
     Job::simulated(setup, run)
 }
@@ -93,6 +100,26 @@ fn behaviour(nak: bool) -> u64 {
         ..Setting::default()
     };
     *BEHAVIOUR[usize::from(nak)].get_or_init(|| xxh3_64(format!("{:?}", setting.run(&mut |_| {})).as_bytes()))
+}
+
+/// The same of what only some settings have: of a small run of each such setting itself.
+fn special(setting: &Setting) -> Option<u64> {
+    let usual = Setting::default();
+    let is_special = setting.one_loss
+        || setting.view.is_some()
+        || setting.repairs_kept != usual.repairs_kept
+        || setting.stagger != 1;
+    let small = Setting {
+        nodes: 12,
+        groups_per_node: setting.groups_per_node.min(24),
+        group_size: setting.group_size.min(6),
+        view: setting.view.map(|view| view.min(4)),
+        size: 64,
+        seconds: 0.2,
+        after_us: 200_000,
+        ..setting.clone()
+    };
+    is_special.then(|| xxh3_64(format!("{:?}", figures_of(&small)).as_bytes()))
 }
 
 /// Recovery in panel 0 and mean latency in panel 1, where most figures have them.

@@ -2,7 +2,7 @@
 
 use ricochet_lab::Setting;
 
-use super::{SETUP, base, job, recovery_and_latency};
+use super::{SETUP, base, job, packets_kept, recovery_and_latency};
 use crate::outcome::{Panel, Series};
 use crate::plan::{Figure, Job, PanelPlan, Plan, Sample, Scale, Verdict};
 
@@ -171,9 +171,8 @@ pub(crate) fn latency_falls_with_group_size(panels: &[Panel]) -> bool {
 fn system(scale: Scale, nodes: usize) -> Setting {
     let base = base(scale);
     let seconds = (base.seconds * (64.0 / nodes as f64).min(1.0)).max(scale.pick(0.2, 1.0));
-    // A thousand nodes are to fit into the memory of a small machine.
-    let packets_kept = if nodes > 256 { 2_048 } else { base.packets_kept };
-    Setting { nodes, seconds, after_us: base.after_us.max(nodes as u64 * 2_500), packets_kept, ..base }
+    let after_us = base.after_us.max(nodes as u64 * 2_500);
+    Setting { nodes, seconds, after_us, packets_kept: packets_kept(nodes), ..base }
 }
 
 fn nodes(scale: Scale) -> Plan {

@@ -2,7 +2,7 @@
 
 use ricochet_lab::Setting;
 
-use super::{base, job};
+use super::{base, job, packets_kept};
 use crate::outcome::Panel;
 use crate::plan::{Figure, Job, PanelPlan, Plan, Sample, Scale, Verdict};
 
@@ -60,6 +60,7 @@ fn one_group(scale: Scale, nodes: usize, view: Option<usize>) -> Job {
         group_size: nodes,
         view,
         rate: scale.pick(100.0, 1_000.0),
+        packets_kept: packets_kept(nodes),
         // As many packets at all nodes together, whatever the group.
         seconds: scale.pick(2.0, 5.0_f64.min(400.0 / nodes as f64)),
         ..base(scale)
@@ -70,12 +71,12 @@ fn one_group(scale: Scale, nodes: usize, view: Option<usize>) -> Job {
 
 /// Nothing here is left to chance.
 fn bounds(nodes: usize, view: usize) -> Job {
+    let (lower, upper) = recovery_bounds(nodes as f64);
     let run = move |_| {
-        let (lower, upper) = recovery_bounds(nodes as f64);
         let sample = |series, y| Sample { panel: 0, series, x: view as f64, y: 100.0 * y };
         Ok(vec![sample(1, upper), sample(2, lower)])
     };
-    Job::simulated(format!("Slingshot §3.4: {nodes} nodes, loss {LOSS}, ({R},{C})"), run)
+    Job::simulated(format!("Slingshot §3.4: {nodes} nodes, loss {LOSS}, ({R},{C}): {lower} {upper}"), run)
 }
 
 /// The least and the greatest probability that a lost packet comes back, by Slingshot §3.4.
