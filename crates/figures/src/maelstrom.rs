@@ -25,7 +25,8 @@ pub(crate) fn figures() -> Vec<Figure> {
             id: "3.10",
             title: "Recovery probability of layered interleaving and of Reed-Solomon",
             source: "Thesis Figure 3.10",
-            setup: "r = 7, c = 2, uniform loss of packets and repairs; layered interleaves (1,11)",
+            setup: "r = 7, c = 2, uniform loss of packets and repairs; layered interleaves (1,11); repairs \
+                    sent at once, as theirs",
             claim: "the two curves are very close, above all between 0 and 10 % loss",
             why: "the closed form counts repairs that miss one packet only; the decoder also uses what other layers \
                   recovered, which brings layered interleaving nearer to Reed-Solomon, or above it",
@@ -36,7 +37,8 @@ pub(crate) fn figures() -> Vec<Figure> {
             id: "3.16",
             title: "Interleaves that are relatively prime",
             source: "Thesis Figure 3.16",
-            setup: "r = 8, c = 3, interleaves (1,10,20) and (1,11,19), bursts of exactly ten packets, loss 0.1 to 10 %",
+            setup: "r = 8, c = 3, interleaves (1,10,20) and (1,11,19), bursts of exactly ten packets, loss 0.1 to 10 %; \
+                    repairs sent at once, as theirs",
             claim: "relatively prime interleaves recover substantially more where loss is high and bursty",
             why: "the figure's values and its burst length are not in the text",
             plan: primes,
@@ -47,7 +49,7 @@ pub(crate) fn figures() -> Vec<Figure> {
             title: "Burst length: recovery and latency of two sets of interleaves",
             source: "Thesis Figure 3.17, Maelstrom Figure 14",
             setup: "r = 8, c = 3, 0.1 % loss in bursts of exactly so many packets, a packet each 0.8 ms (10 Mbit/s of 1,000 \
-                    bytes)",
+                    bytes); repairs sent at once, as theirs",
             claim: "larger interleaves recover more of long bursts, later: (1,19,41) nearly all of bursts of 25 after some \
                     45 ms, single losses after 2 to 3 ms; latency grows with the burst",
             why: "packets leave evenly and the link has no jitter here; the packet size is not in the text",

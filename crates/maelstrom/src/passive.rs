@@ -269,7 +269,8 @@ impl Passive {
         self.behind && !self.paused
     }
 
-    /// Step 5: whatever is due. Repairs that waited for packets are, and those wait for the tap as well. What is due and finds no room in the outbox stays due: the next round comes at once.
+    /// Step 5: whatever is due. Repairs that waited for packets are, and those wait for the tap as well. What is due and
+    /// finds no room in the outbox stays due: the next round comes at once.
     fn timers(&mut self) {
         if !self.is_waiting() {
             let Engine { gateway, out, now_us, .. } = &mut self.engine;

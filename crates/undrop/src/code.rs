@@ -24,7 +24,7 @@ pub struct CodeArgs {
     pub interleave: Option<u16>,
     /// Repairs for each packet, as 3/8, 0.375 or 37.5%; of a sliding window, default: 3/8
     #[arg(long, value_name = "RATE")]
-    pub code_rate: Option<RepairRate>,
+    pub repair_rate: Option<RepairRate>,
     /// Packets in a repair; of a sliding window, default: 256
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=512))]
     pub window: Option<u16>,
@@ -78,7 +78,7 @@ impl CodeArgs {
                 Schedule::ReedSolomon { r, c: self.c.unwrap_or(3), interleave: self.interleave.unwrap_or(1) }
             }
             Scheme::Sliding => Schedule::Sliding {
-                rate: self.code_rate.unwrap_or(RepairRate::THREE_EIGHTHS),
+                rate: self.repair_rate.unwrap_or(RepairRate::THREE_EIGHTHS),
                 window: self.window.unwrap_or(256),
                 density: self.density.unwrap_or(15),
             },
@@ -94,7 +94,7 @@ impl CodeArgs {
             ("--interleaves", self.interleaves.is_some(), layered, "layered"),
             ("--c", self.c.is_some(), blocks, "reed-solomon"),
             ("--interleave", self.interleave.is_some(), blocks, "reed-solomon"),
-            ("--code-rate", self.code_rate.is_some(), sliding, "sliding"),
+            ("--repair-rate", self.repair_rate.is_some(), sliding, "sliding"),
             ("--window", self.window.is_some(), sliding, "sliding"),
             ("--density", self.density.is_some(), sliding, "sliding"),
             ("--delayed", self.delayed.is_some(), !sliding, "layered or reed-solomon"),
@@ -131,7 +131,10 @@ mod tests {
             ("--scheme reed-solomon", "reed-solomon (8,3) x1"),
             ("--scheme reed-solomon --c 4 --interleave 20 --delayed", "reed-solomon (8,4) x20"),
             ("--scheme sliding", "sliding (256; 3/8)"),
-            ("--scheme sliding --code-rate 12.5% --window 512 --density 4", "sliding (512; 1/8, density 4)"),
+            (
+                "--scheme sliding --repair-rate 12.5% --window 512 --density 4",
+                "sliding (512; 1/8, density 4)",
+            ),
         ] {
             assert_eq!(schedule(line).unwrap().to_string(), expected, "{line}");
         }
@@ -149,7 +152,7 @@ mod tests {
             let error = schedule(line).unwrap_err().to_string();
             assert!(error.starts_with(flag), "{line}: {error}");
         }
-        assert!(schedule("--scheme sliding --code-rate much").unwrap_err().to_string().contains("3/8"));
+        assert!(schedule("--scheme sliding --repair-rate much").unwrap_err().to_string().contains("3/8"));
         assert!(schedule("--scheme sliding --window 513").is_err());
     }
 }

@@ -27,8 +27,8 @@ pub(super) fn figures() -> Vec<Figure> {
             id: "3.17-real",
             title: "Burst length, through real gateways: recovery and latency of two sets of interleaves",
             source: "Thesis Figure 3.17, Maelstrom Figure 14",
-            setup: "UDP, a packet of 1,000 bytes each 0.8 ms (10 Mbit/s), through gateways with r = 8, c = 3 and over the \
-                    emulated link, 50 ms one way; bursts of exactly so many packets and repairs, each on its own, a third of \
+            setup: "UDP, a packet of 1,000 bytes each 0.8 ms (10 Mbit/s), through gateways with r = 8, c = 3, repairs sent at once, as \
+                    theirs, and over the emulated link, 50 ms one way; bursts of exactly so many packets and repairs, each on its own, a third of \
                     a second apart. Recovery latency is what a packet takes more than those that were not lost. Beside it \
                     the code simulated, 0.1 % loss",
             claim: "larger interleaves recover more of long bursts, later: (1,19,41) nearly all of bursts of 25 after some \
