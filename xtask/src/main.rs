@@ -13,7 +13,8 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 Usage: cargo xtask TASK
 
-  test          format, lints, style, all tests, documentation, licences; closes with what was skipped
+  test          style, format, lints, tests, the papers' figures, Python module, documentation, licences, fuzz targets;
+                closes with what was skipped
   style         the style rules alone
   python        the tests of the Python module alone
   demo ARGS     build undrop with optimisation and run `undrop demo ARGS`

@@ -15,3 +15,17 @@ fn the_readme_shows_the_tested_files() {
         assert!(readme.contains(&format!("```{language}\n{text}```")), "README.md shows another {file}");
     }
 }
+
+#[test]
+fn the_configuration_in_the_readme_says_what_holds_without_it() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+    let (_, rest) = readme.split_once("```toml\n# node.toml\n").unwrap();
+    let config = ricochet::Config::parse(rest.split_once("```").unwrap().0).unwrap();
+    let usual = ricochet::Config::default();
+    assert_eq!((config.nak, config.buffers), (usual.nak, usual.buffers));
+    let repair = &config.repair;
+    assert_eq!((repair.mode, repair.r), (usual.repair.mode, usual.repair.r));
+    assert_eq!(repair.repairs_per_packet(), usual.repair.repairs_per_packet());
+    assert_eq!(repair.patience(), usual.repair.patience());
+}

@@ -19,10 +19,11 @@ pub struct CodeArgs {
     /// Repairs of a block; of Reed-Solomon, default: 3
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=32))]
     pub c: Option<u8>,
-    /// Blocks fed in turn; of Reed-Solomon, default: 1
+    /// Blocks fed in turn; of Reed-Solomon, default: 1 (`undrop fec simulate` calls it --interleaves)
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub interleave: Option<u16>,
-    /// Repairs for each packet, as 3/8, 0.375 or 37.5%; of a sliding window, default: 3/8
+    /// Repairs for each packet, as 3/8, 0.375 or 37.5%; of a sliding window, default: 3/8 (`undrop fec simulate` calls it
+    /// --rate)
     #[arg(long, value_name = "RATE")]
     pub repair_rate: Option<RepairRate>,
     /// Packets in a repair; of a sliding window, default: 256

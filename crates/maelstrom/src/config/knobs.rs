@@ -293,7 +293,7 @@ pub const KNOBS: &[Knob] = &[
         kind: Kind::Text("the path of a key file"),
         default: None,
         example: "key_file = \"peer.key\"",
-        doc: "Secret shared with this peer alone, made by `undrop gateway genkey`; readable by its owner only.",
+        doc: "Secret shared with this peer alone, made by `undrop gateway genkey`, readable by its owner only; a path that is not absolute begins where this file is.",
     },
 ];
 

@@ -164,6 +164,25 @@ fn every_example_in_the_list_of_knobs_is_right() {
 }
 
 #[test]
+fn the_readme_shows_files_that_are_right() {
+    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md")).unwrap();
+    let blocks = readme.split("```toml\n").skip(1).filter_map(|rest| rest.split_once("```"));
+    let blocks: Vec<&str> = blocks.map(|(block, _)| block).collect();
+    let whole: Vec<&str> = blocks.iter().copied().filter(|block| block.contains("[[peer]]")).collect();
+    let [whole] = whole[..] else { panic!("expected one whole file, saw {}", whole.len()) };
+    let mut schemes = vec![configuration(whole).code.schedule.to_string()];
+    let (head, rest) = whole.split_once("[code]").unwrap();
+    let (_, peer) = rest.split_once("[[peer]]").unwrap();
+    for code in blocks.into_iter().filter(|block| block.starts_with("[code]")) {
+        let schedule = configuration(&format!("{head}{code}[[peer]]{peer}")).code.schedule;
+        // What it says of MTUs below.
+        assert!(1_300 + schedule.repair_overhead(true) <= 1_500);
+        schemes.push(schedule.to_string());
+    }
+    assert_eq!(schemes, ["layered (8; 1,11,19)", "reed-solomon (8,3) x20", "sliding (256; 3/8)"]);
+}
+
+#[test]
 fn ten_mistakes_are_told_in_one_pass() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/config/snapshots/ten-mistakes.toml");
     let (_, report) = examined(&fs::read_to_string(file).unwrap());
