@@ -113,6 +113,14 @@ mod tests {
     }
 
     #[test]
+    fn small_numbers_are_those_of_the_rfc() {
+        // Seed 1, the first ten of each, from RFC 8681 §3.5.
+        let (mut bytes, mut nibbles) = (TinyMt32::new(1), TinyMt32::new(1));
+        assert_eq!([(); 10].map(|()| bytes.below_256()), [37, 225, 177, 176, 21, 246, 54, 139, 168, 237]);
+        assert_eq!([(); 10].map(|()| nibbles.below_16()), [5, 1, 1, 0, 5, 6, 6, 11, 8, 13]);
+    }
+
+    #[test]
     fn small_numbers_are_the_low_bits() {
         let (mut bytes, mut nibbles) = (TinyMt32::new(1), TinyMt32::new(1));
         for number in VECTORS {
