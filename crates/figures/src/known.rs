@@ -5,6 +5,7 @@
 
 use crate::outcome::{Outcome, Panel};
 use crate::plan::Figure;
+use crate::ricochet::loss::stagger_costs_latency;
 use crate::ricochet::scale::latency_falls_with_group_size;
 
 struct Difference {
@@ -13,7 +14,9 @@ struct Difference {
     holds: fn(&[Panel]) -> bool,
 }
 
-const DIFFERENCES: [Difference; 1] = [
+const DIFFERENCES: [Difference; 2] = [
+    // A burst takes repairs with data here, and all that waits for later ones counts.
+    Difference { id: "4.14", holds: stagger_costs_latency },
     // Their latency grows with the groups: processor time, it seems, which virtual time does not have.
     Difference { id: "4.15", holds: latency_falls_with_group_size },
 ];

@@ -10,7 +10,7 @@
 //! | `slingshot.rs` | one large group, partial views, the analysis' bounds: Slingshot 4, 5 |
 
 pub(crate) mod ladder;
-mod loss;
+pub(crate) mod loss;
 mod rivals;
 pub(crate) mod scale;
 mod slingshot;

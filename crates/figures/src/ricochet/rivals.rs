@@ -1,13 +1,15 @@
 //! Beside other protocols: Thesis Figure 4.2, Slingshot Figure 3.
 
-use std::sync::OnceLock;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use netlab::LossModel;
 use netlab::baseline::bimodal::Bimodal;
 use netlab::baseline::fec::{FecConfig, SenderFec};
-use netlab::baseline::srm::{Srm, SrmConfig};
-use netlab::baseline::world::{Fate, Run, WorldConfig, run};
+use netlab::baseline::srm::{Srm, SrmConfig, session_bytes};
+use netlab::baseline::world::{Fate, GROUP, HEAD, Run, WorldConfig, run};
 use ricochet_lab::Setting;
+use ricochet_lab::cluster::HEADERS;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{base, job};
@@ -30,8 +32,10 @@ const BIMODAL: usize = 3;
 const SENDER_FEC: usize = 4;
 const RICOCHET: usize = 5;
 
-/// SRM's session messages have this share of the traffic (Floyd et al. §II.A).
+/// SRM's session messages have this share of the bytes of data (Floyd et al. §II.A).
 const SESSION_SHARE: f64 = 0.05;
+/// Bytes of payload of a packet, also where quick runs carry fewer.
+const PAYLOAD: usize = 1_024;
 /// Between two rounds of Bimodal Multicast's gossip.
 const GOSSIP_US: u64 = 100_000;
 /// The same r as Ricochet, and its share of repairs nearly: 2 of 10 to a group where LEC sends 5 of 13 to one node each.
@@ -73,7 +77,7 @@ pub(super) fn figures() -> Vec<Figure> {
 
 /// One of the rivals in the world of a setting.
 #[derive(Clone, Copy, Debug)]
-enum Rival {
+pub(super) enum Rival {
     Srm,
     SrmSession,
     Bimodal,
@@ -100,13 +104,18 @@ fn world(setting: &Setting, after_us: u64) -> WorldConfig {
     }
 }
 
+/// Between two session messages of a member, in microseconds: all members together may say so many bytes for the bytes of
+/// their group's data. Each message tells of all members.
+fn session_us(members: u32, group_per_second: f64) -> u64 {
+    let framed = |bytes: usize| (HEADERS + GROUP + bytes) as f64;
+    let messages_each_packet =
+        SESSION_SHARE * framed(HEAD + PAYLOAD) / framed(session_bytes(members as usize));
+    (1e6 * f64::from(members) / (messages_each_packet * group_per_second)) as u64
+}
+
 fn run_rival(rival: Rival, world: &WorldConfig) -> Run {
     let groups = world.grouping.iter().flatten().max().map_or(1, |group| group + 1);
-    // All members of a group together say so many session messages for each packet of the group.
-    let session_us = |members: u32| {
-        let group_per_second = world.packets_per_second / groups as f64;
-        (1e6 * f64::from(members) / (SESSION_SHARE * group_per_second)) as u64
-    };
+    let session_us = |members| session_us(members, world.packets_per_second / groups as f64);
     let srm = |session_us| SrmConfig::new(world.delay_us, session_us);
     match rival {
         Rival::Srm => run(world, |seat| Srm::new(srm(None), seat)),
@@ -116,39 +125,58 @@ fn run_rival(rival: Rival, world: &WorldConfig) -> Run {
     }
 }
 
-fn rival_job(
+pub(super) fn rival_job(
     rival: Rival,
     setting: &Setting,
     after_us: u64,
     read: impl Fn(&Run) -> Vec<Sample> + Send + Sync + 'static,
 ) -> Job {
     let setting = setting.clone();
-    let setup =
-        format!("{rival:?} {setting:?} {after_us} {SESSION_SHARE} {GOSSIP_US} {FEC:?} {:x}", behaviour());
-    let run = move |seed| Ok(read(&run_rival(rival, &world(&Setting { seed, ..setting.clone() }, after_us))));
-    Job::simulated(setup, run)
+    let behaviour = behaviour(setting.groups_per_node == 1);
+    let setup = format!("{rival:?} {setting:?} {after_us} {behaviour:x}");
+    Job::simulated(setup, move |seed| {
+        Ok(read(&run_of(rival, &Setting { seed, ..setting.clone() }, after_us)))
+    })
 }
 
-/// A number for what the rivals do: of a small run of each.
-fn behaviour() -> u64 {
-    static BEHAVIOUR: OnceLock<u64> = OnceLock::new();
+/// What a setting comes to. Some are in several figures, and run once.
+fn run_of(rival: Rival, setting: &Setting, after_us: u64) -> Arc<Run> {
+    static KNOWN: Mutex<BTreeMap<String, Arc<Run>>> = Mutex::new(BTreeMap::new());
+    let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let key = format!("{rival:?} {setting:?} {after_us}");
+    if let Some(run) = known().get(&key) {
+        return Arc::clone(run);
+    }
+    let run = Arc::new(run_rival(rival, &world(setting, after_us)));
+    known().insert(key, Arc::clone(&run));
+    run
+}
+
+/// A number for what the rivals do: of a small run of each, in one group in turn or in many at random.
+fn behaviour(is_one_group: bool) -> u64 {
+    static BEHAVIOUR: [OnceLock<u64>; 2] = [const { OnceLock::new() }; 2];
     let reckon = || {
-        let setting =
-            Setting { nodes: 8, groups_per_node: 4, group_size: 4, seconds: 0.2, ..Setting::default() };
+        let (groups_per_node, group_size) = if is_one_group { (1, 8) } else { (4, 4) };
+        let setting = Setting { nodes: 8, groups_per_node, group_size, seconds: 0.2, ..Setting::default() };
         let world = WorldConfig { loss: LossModel::Uniform(0.1), ..world(&setting, 1_000_000) };
         let rivals = [Rival::Srm, Rival::SrmSession, Rival::Bimodal, Rival::SenderFec];
         xxh3_64(format!("{:?}", rivals.map(|rival| run_rival(rival, &world))).as_bytes())
     };
-    *BEHAVIOUR.get_or_init(reckon)
+    *BEHAVIOUR[usize::from(is_one_group)].get_or_init(reckon)
 }
 
 /// Waits in milliseconds.
-fn waits(run: &Run, end: fn(&Fate) -> Option<u64>) -> Vec<f64> {
+pub(super) fn waits(run: &Run, end: fn(&Fate) -> Option<u64>) -> Vec<f64> {
     run.fates.iter().filter_map(|fate| Some((end(fate)? - fate.missed_us) as f64 / 1e3)).collect()
 }
 
-fn mean(values: &[f64]) -> f64 {
+pub(super) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+/// A sender's packets to one group are some 9 ms apart for each group of a node.
+pub(super) fn after_us(scale: Scale, groups_per_node: usize) -> u64 {
+    (groups_per_node as u64 * 9_000 * scale.pick(5, 10)).max(2_000_000)
 }
 
 fn groups(scale: Scale) -> Plan {
@@ -161,8 +189,7 @@ fn groups(scale: Scale) -> Plan {
     let jobs = counts.iter().flat_map(|&d| {
         let setting = Setting { groups_per_node: d, ..base(scale) };
         let x = d as f64;
-        // A sender's packets to one group are some 9 ms apart for each group of a node.
-        let after_us = (d as u64 * 9_000 * scale.pick(5, 10)).max(2_000_000);
+        let after_us = after_us(scale, d);
         let latency = move |series: usize, of: fn(&Fate) -> Option<u64>| {
             move |run: &Run| {
                 let waits = waits(run, of);
@@ -182,7 +209,7 @@ fn groups(scale: Scale) -> Plan {
             rival_job(Rival::Srm, &setting, after_us, srm),
             rival_job(Rival::SrmSession, &setting, after_us, latency(SRM_SESSION, |fate| fate.back_us)),
             rival_job(Rival::Bimodal, &setting, 2_000_000, latency(BIMODAL, |fate| fate.back_us)),
-            rival_job(Rival::SenderFec, &setting, after_us, latency(SENDER_FEC, |fate| fate.back_us)),
+            rival_job(Rival::SenderFec, &setting, 2 * after_us, latency(SENDER_FEC, |fate| fate.back_us)),
             job(setting, move |figures| {
                 let sample = |panel, y| Sample { panel, series: RICOCHET, x, y };
                 vec![sample(0, figures.latency_ms.mean), sample(1, figures.recovered_percent)]

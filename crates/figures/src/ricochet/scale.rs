@@ -2,6 +2,7 @@
 
 use ricochet_lab::Setting;
 
+use super::rivals::{Rival, after_us, mean, rival_job, waits};
 use super::{SETUP, base, job, packets_kept, recovery_and_latency};
 use crate::outcome::{Panel, Series};
 use crate::plan::{Figure, Job, PanelPlan, Plan, Sample, Scale, Verdict};
@@ -58,11 +59,11 @@ pub(super) fn figures() -> Vec<Figure> {
     ]
 }
 
-const ALGORITHM: &str = "by the algorithm alone";
+pub(super) const ALGORITHM: &str = "by the algorithm alone";
 
 /// The mean latency to expect, in milliseconds: a node fills the bin for another with the packets that both get, s in n of
 /// all; the first of c such bins is full after one part in c + 1 of that time.
-fn expected_ms(setting: &Setting) -> f64 {
+pub(super) fn expected_ms(setting: &Setting) -> f64 {
     let shared = setting.rate * setting.group_size as f64 / setting.nodes as f64;
     1e3 * f64::from(setting.r) / shared / (f64::from(setting.c) + 1.0)
 }
@@ -81,16 +82,31 @@ fn recovery_panels(x: &'static str, latency: &[&str]) -> [PanelPlan; 2] {
     ]
 }
 
+/// With more groups SRM takes many seconds.
+const COMPARED_MAX: usize = 256;
+const SRM: usize = 1;
+
 fn group_counts(scale: Scale) -> &'static [usize] {
     scale.pick(&[2, 16, 128, 1_024], &[2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024, 2_048, 4_096])
 }
 
 fn groups(scale: Scale) -> Plan {
-    let of = |&d: &usize| -> Job {
-        job(Setting { groups_per_node: d, ..base(scale) }, recovery_and_latency(0, d as f64))
-    };
-    let panels = recovery_panels("groups that each node is in", &["(8,5)"]).map(PanelPlan::log_x).into();
-    Plan { panels, jobs: group_counts(scale).iter().map(of).collect() }
+    let setting = |d: usize| Setting { groups_per_node: d, ..base(scale) };
+    let counts = group_counts(scale);
+    let mut jobs: Vec<Job> =
+        counts.iter().map(|&d| job(setting(d), recovery_and_latency(0, d as f64))).collect();
+    // Thesis §4.6.3 compares with what Figure 4.2 shows.
+    let compared = counts.iter().filter(|&&d| d <= COMPARED_MAX);
+    jobs.extend(compared.map(|&d| {
+        rival_job(Rival::Srm, &setting(d), after_us(scale, d), move |run| {
+            let found = waits(run, |fate| fate.found_us);
+            vec![Sample { panel: 1, series: SRM, x: d as f64, y: mean(&found) }]
+        })
+    }));
+    let [recovered, latency] =
+        recovery_panels("groups that each node is in", &["(8,5)", "SRM, found missing"])
+            .map(PanelPlan::log_x);
+    Plan { panels: vec![recovered, latency.log_y()], jobs }
 }
 
 fn judge_groups(panels: &[Panel]) -> Verdict {

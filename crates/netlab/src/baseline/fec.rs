@@ -100,6 +100,8 @@ impl Protocol for SenderFec {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::baseline::world::{WorldConfig, run};
+    use crate::loss::LossModel;
 
     fn receive(member: &mut SenderFec, bytes: &[u8]) -> Out {
         let mut out = Out::default();
@@ -130,5 +132,32 @@ mod tests {
         for seq in [0, 2, 3] {
             assert!(receive(&mut receiver, &datagram(DATA, (0, seq))).back.is_empty());
         }
+    }
+    #[test]
+    fn in_a_group_of_many_what_is_lost_comes_back_with_its_block() {
+        let config = WorldConfig {
+            grouping: vec![vec![0]; 10],
+            packets_per_second: 100.0,
+            in_turn: true,
+            loss: LossModel::Uniform(0.01),
+            delay_us: 50,
+            measured_us: 40_000_000,
+            after_us: 5_000_000,
+            seed: 3,
+        };
+        let run = run(&config, |seat| SenderFec::new(FecConfig { r: 8, c: 2 }, seat));
+        let [data, repairs] = run.arrived;
+        // Nine others get each packet; two repairs follow each eight.
+        assert!((39_500..40_700).contains(&(data + run.fates.len() as u64)), "{data}");
+        assert!((0.24..0.26).contains(&(repairs as f64 / data as f64)), "{repairs}");
+        let waits: Vec<u64> =
+            run.fates.iter().filter_map(|fate| Some(fate.back_us? - fate.missed_us)).collect();
+        // Three lost of ten at 1 % are rare.
+        assert!(run.fates.len() > 250 && waits.len() * 100 >= run.fates.len() * 98, "{}", waits.len());
+        // A member sends each 100 ms: its repairs come with its eighth packet, 0 to 700 ms after the lost one.
+        let mean_us = waits.iter().sum::<u64>() / waits.len() as u64;
+        assert!((300_000..400_000).contains(&mean_us), "{mean_us}");
+        let latest_us = waits.iter().max();
+        assert!(latest_us.is_some_and(|&us| (690_000..=710_000).contains(&us)), "{latest_us:?}");
     }
 }

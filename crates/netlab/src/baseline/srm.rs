@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::world::{DATA, Name, Out, Protocol, Seat, Target, datagram, read};
+use super::world::{DATA, HEAD, Name, Out, Protocol, Seat, Target, datagram, read};
 use crate::chance::Dice;
 
 const REQUEST: u8 = 1;
@@ -18,6 +18,12 @@ const SESSION: u8 = 3;
 const ROUNDS_MAX: u32 = 10;
 /// After a repair, requests for its packet are not heard for so many distances (§III.B).
 const HOLD_DISTANCES: u64 = 3;
+
+/// Bytes of a session message that tells of so many sources: each with the number of its last packet.
+#[must_use]
+pub const fn session_bytes(sources: usize) -> usize {
+    HEAD + 8 * sources
+}
 
 /// The constants of the timers.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -300,6 +306,7 @@ mod tests {
         one.handle_timeout(one.poll_timeout().unwrap(), &mut out);
         let mut two = member(2, 3);
         assert_eq!(handle(&mut two, 0, &out.sent[0].1).found, [(0, 0)]);
+        assert_eq!(out.sent[0].1.len(), session_bytes(1));
     }
 
     fn group_of_ten(session_us: Option<u64>) -> Run {

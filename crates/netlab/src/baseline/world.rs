@@ -10,7 +10,10 @@ use crate::virtual_net::{Event, VirtualNet, Weather};
 pub const DATA: u8 = 0;
 
 /// Bytes of a datagram's head: kind, source, sequence number.
-const HEAD: usize = 9;
+pub const HEAD: usize = 9;
+
+/// What a datagram has before it besides: the number of its group.
+pub const GROUP: usize = 4;
 
 /// A packet of a group: who sent it, counted within the group, and its number in that stream.
 pub type Name = (u32, u32);
@@ -283,6 +286,6 @@ impl<P: Protocol> World<P> {
 }
 
 fn of_group(datagram: &[u8]) -> Option<(usize, &[u8])> {
-    let (group, rest) = datagram.split_first_chunk::<4>()?;
+    let (group, rest) = datagram.split_first_chunk::<GROUP>()?;
     Some((u32::from_be_bytes(*group) as usize, rest))
 }
