@@ -67,6 +67,11 @@ impl Series {
         self.points.last().map_or(f64::NAN, |point| point.x)
     }
 
+    /// Each median and the next.
+    pub fn steps(&self) -> impl Iterator<Item = (f64, f64)> + '_ {
+        self.points.windows(2).map(|pair| (pair[0].median, pair[1].median))
+    }
+
     /// The least median.
     #[must_use]
     pub fn least(&self) -> f64 {
@@ -93,6 +98,20 @@ pub struct Panel {
     pub y_log: bool,
     /// What is drawn.
     pub series: Vec<Series>,
+}
+
+#[cfg(test)]
+impl Panel {
+    /// With series of these names and points, to be judged.
+    pub(crate) fn drawn(series: &[(&str, &[(f64, f64)])]) -> Self {
+        let point = |&(x, median): &(f64, f64)| Point { x, least: median, median, most: median };
+        let series = series.iter().map(|(name, points)| Series {
+            name: (*name).to_owned(),
+            points: points.iter().map(point).collect(),
+        });
+        let (x, y) = ("place".to_owned(), "value".to_owned());
+        Self { x, y, x_log: false, y_log: false, series: series.collect() }
+    }
 }
 
 /// What the source says, and what we have.

@@ -11,6 +11,9 @@ use crate::plan::{Figure, PanelPlan, Plan, Sample, Scale, Verdict};
 const CLASS_US: u64 = 10_000;
 const CLASSES: u64 = 31;
 
+/// Nothing is asked for before, in milliseconds.
+const ASKED_MS: f64 = 100.0;
+
 /// Loss rates in percent.
 pub(crate) const RATES: [f64; 3] = [10.0, 15.0, 20.0];
 
@@ -22,7 +25,9 @@ pub(super) fn figures() -> Vec<Figure> {
         setup: "16 nodes, each in 128 groups of ten, (8,5), 1,000 packets a second at each node, uniform loss of all \
                 datagrams; requests 100 ms after a packet was found missing, then each 50 ms",
         claim: "most come back at once by repairs, also at 20 % loss (84 %); all others on request within 250 ms",
-        why: "the lab's node asks others of the group after two requests to the sender, theirs the sender only",
+        why: "repairs bring back more here, since those that miss several packets are kept and solved together: 97 \
+                  instead of 84 % at 20 % loss. Fewer are left for requests, of which the lab's node sends the third to others \
+                  of the group, theirs all to the sender",
         plan,
         judge,
     }]
@@ -74,6 +79,36 @@ fn judge(panels: &[Panel]) -> Verdict {
         in_time.at(15.0),
         in_time.at(20.0),
     );
-    let fall = repaired.first() > repaired.last() && repaired.last() > 60.0;
-    Verdict { ours, holds: fall && all.least() > 99.999 && in_time.least() > 99.0 }
+    let fall = repaired.first() > repaired.last() && repaired.least() > 80.0;
+    // At once: most before anybody has asked, and more in the first class than in any other.
+    let at_once = panels[0].series.iter().all(|series| {
+        let early = series.points.iter().filter(|point| point.x < ASKED_MS).map(|point| point.median);
+        early.sum::<f64>() > 80.0 && series.first() >= series.most()
+    });
+    Verdict { ours, holds: fall && at_once && all.least() > 99.999 && in_time.least() > 99.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `first` percent in the first class and the rest in others come to, and these shares at the three rates.
+    fn holds(first: f64, late: f64, repaired: [f64; 3], all: f64) -> bool {
+        let classes = [(0.0, first), (10.0, 100.0 - first - late), (150.0, late)];
+        let of = |y: [f64; 3]| [(10.0, y[0]), (15.0, y[1]), (20.0, y[2])];
+        let (repaired, all, in_time) = (of(repaired), of([all; 3]), of([all; 3]));
+        let shares: [(&str, &[_]); 3] = [("", &repaired), ("", &all), ("", &in_time)];
+        judge(&[Panel::drawn(&[("", &classes[..]); 3]), Panel::drawn(&shares)]).holds
+    }
+
+    #[test]
+    fn repairs_that_come_late_or_seldom_and_losses_that_stay_are_told() {
+        assert!(holds(80.0, 3.0, [99.2, 98.5, 97.1], 100.0));
+        assert!(holds(70.0, 15.0, [95.0, 90.0, 84.0], 100.0), "theirs");
+        assert!(!holds(70.0, 15.0, [95.0, 90.0, 70.0], 100.0), "repairs bring back too little");
+        assert!(!holds(70.0, 15.0, [90.0, 90.0, 90.0], 100.0), "as much whatever is lost");
+        assert!(!holds(40.0, 25.0, [95.0, 90.0, 84.0], 100.0), "too much on request");
+        assert!(!holds(30.0, 10.0, [95.0, 90.0, 84.0], 100.0), "later, not at once");
+        assert!(!holds(80.0, 3.0, [99.2, 98.5, 97.1], 99.9), "some are never back");
+    }
 }

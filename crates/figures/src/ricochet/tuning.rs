@@ -76,8 +76,47 @@ fn judge(panels: &[Panel]) -> Verdict {
         steady.least(),
         steady.most(),
     );
-    let grows = recovered.last() > recovered.first() + 5.0 && overhead.last() > overhead.first() + 20.0;
+    // Near 100 % what is left is chance.
+    let more = recovered.steps().all(|(before, after)| after > before - 0.3)
+        && overhead.steps().all(|(before, after)| after > before);
+    let grows =
+        more && recovered.last() > recovered.first() + 5.0 && overhead.last() > overhead.first() + 20.0;
     let returns_diminish = recovered.at(3.0) - recovered.at(1.0) > recovered.at(7.0) - recovered.at(5.0);
-    let sooner = latency.last() < latency.first();
+    let sooner = latency.steps().all(|(before, after)| after < before);
     Verdict { ours, holds: grows && returns_diminish && sooner && steady.most() - steady.least() < 3.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holds(recovered: [f64; 4], overhead: [f64; 4], latency: [f64; 4], steady: [f64; 3]) -> bool {
+        let of_c = |y: [f64; 4]| [(1.0, y[0]), (3.0, y[1]), (5.0, y[2]), (7.0, y[3])];
+        let of_r = |y: [f64; 3]| [(4.0, y[0]), (8.0, y[1]), (16.0, y[2])];
+        let [recovered, overhead, latency] = [recovered, overhead, latency].map(of_c);
+        let steady = of_r(steady);
+        let c_shares: [(&str, &[_]); 2] = [("recovered", &recovered), ("overhead", &overhead)];
+        let r_shares: [(&str, &[_]); 2] = [("recovered", &steady), ("overhead", &steady)];
+        judge(&[
+            Panel::drawn(&c_shares),
+            Panel::drawn(&[("recovery", &latency)]),
+            Panel::drawn(&r_shares),
+            Panel::drawn(&[("recovery", &steady)]),
+        ])
+        .holds
+    }
+
+    #[test]
+    fn a_knob_that_does_not_turn_all_three_is_told() {
+        let (recovered, overhead, latency) =
+            ([60.0, 96.0, 99.8, 100.0], [11.0, 27.0, 38.0, 46.0], [32.0, 14.0, 7.5, 4.0]);
+        let steady = [33.0, 33.2, 32.0];
+        assert!(holds(recovered, overhead, latency, steady));
+        assert!(!holds([99.0, 99.2, 99.3, 99.3], overhead, latency, steady), "recovers as much whatever c");
+        assert!(!holds([60.0, 96.0, 90.0, 100.0], overhead, latency, steady), "falls on the way");
+        assert!(!holds([60.0, 65.0, 80.0, 99.0], overhead, latency, steady), "returns grow");
+        assert!(!holds(recovered, [30.0, 31.0, 33.0, 35.0], latency, steady), "overhead stays");
+        assert!(!holds(recovered, overhead, [32.0, 14.0, 20.0, 4.0], steady), "later on the way");
+        assert!(!holds(recovered, overhead, latency, [33.0, 38.0, 45.0]), "overhead of a fixed share grows");
+    }
 }
