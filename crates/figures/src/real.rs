@@ -17,7 +17,7 @@ mod codes;
 mod cost;
 mod goodput;
 mod ladder;
-mod messages;
+pub(crate) mod messages;
 mod overload;
 mod stream;
 
@@ -25,6 +25,9 @@ use std::ops::ControlFlow;
 
 use maelstrom_lab::{End, GatewayPair, Setting};
 use netlab::TwoSites;
+use netlab::emulator::EmulatorConfig;
+use netlab::link::LinkConfig;
+use netlab::topology::TwoSitesConfig;
 use netlab::traffic::Progress;
 
 use crate::plan::{Figure, Lab, RunError};
@@ -42,6 +45,12 @@ pub(crate) fn figures() -> Vec<Figure> {
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// What is around a transfer, whatever its link is like: part of its fingerprint.
+fn surroundings(setting: Option<&Setting>) -> String {
+    let (sites, link) = (TwoSitesConfig::default(), EmulatorConfig::symmetric(LinkConfig::default()));
+    format!("gateways {setting:?}, {sites:?}, otherwise {link:?}")
 }
 
 /// Gateways at both ends of the link.

@@ -100,6 +100,27 @@ impl Throughput {
         self.goodput_since(self.samples.last().map_or(0, |last| last.elapsed_us / 2))
     }
 
+    /// Payload per second over the second half of the run, in bit/s, of a link that carries no more than `most_bps` of it.
+    ///
+    /// What a receiver was handed faster than that had come before, and had waited behind a gap: it counts when the link
+    /// can have brought it at the latest. What waits behind a gap at the end does not count.
+    #[must_use]
+    pub fn second_half_within(&self, most_bps: f64) -> f64 {
+        let Some(last) = self.samples.last() else { return 0.0 };
+        let before = self.samples.iter().rfind(|sample| sample.elapsed_us <= last.elapsed_us / 2);
+        let (from_us, handed_bytes) = before.map_or((0, 0), |s| (s.elapsed_us, s.received_bytes));
+        if last.elapsed_us == from_us {
+            return 0.0;
+        }
+        let at_least = |sample: &Sample| {
+            let carried_bytes = most_bps * (sample.elapsed_us - from_us) as f64 / 8e6;
+            sample.received_bytes as f64 - carried_bytes
+        };
+        let later = self.samples.iter().filter(|sample| sample.elapsed_us > from_us);
+        let come_bytes = later.map(at_least).fold(handed_bytes as f64, f64::max);
+        (last.received_bytes as f64 - come_bytes) * 8e6 / (last.elapsed_us - from_us) as f64
+    }
+
     fn goodput_since(&self, start_us: u64) -> f64 {
         let Some(last) = self.samples.last() else { return 0.0 };
         let before = self.samples.iter().rfind(|sample| sample.elapsed_us <= start_us);
@@ -261,5 +282,24 @@ mod tests {
         assert!((slow_then_fast.second_half_bps() - 1_000_000.0).abs() < 1.0);
         assert_eq!(Throughput::default().second_half_bps(), 0.0);
         assert_eq!(Throughput { samples: vec![at(0, 0)] }.goodput_bps(), 0.0);
+    }
+
+    #[test]
+    fn what_waited_behind_a_gap_counts_when_it_can_have_come() {
+        let at = |elapsed_us, received_bytes| Sample { elapsed_us, received_bytes };
+        let run = |later: [u64; 2]| Throughput {
+            samples: vec![at(1_000_000, 1_000), at(1_500_000, later[0]), at(2_000_000, later[1])],
+        };
+        // 8 Mbit/s are 500,000 bytes in half a second.
+        let (gap, steady) = (run([701_000, 1_101_000]), run([401_000, 801_000]));
+        assert!((gap.second_half_bps() - 8.8e6).abs() < 1.0);
+        assert!(
+            (gap.second_half_within(8e6) - 7.2e6).abs() < 1.0,
+            "200,000 bytes had come in the first half"
+        );
+        assert_eq!(steady.second_half_within(8e6), steady.second_half_bps(), "all came in its time");
+        assert!((run([1_000, 2_001_000]).second_half_within(8e6) - 8e6).abs() < 1.0, "as much as fits");
+        assert_eq!(Throughput::default().second_half_within(8e6), 0.0);
+        assert_eq!(Throughput { samples: vec![at(0, 0)] }.second_half_within(8e6), 0.0);
     }
 }
