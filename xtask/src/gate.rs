@@ -3,8 +3,11 @@
 //! All steps but the figures' build into one target directory with the same flags, so that the later ones find what the
 //! earlier built; those run optimised.
 
+use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
+
+use anyhow::Context as _;
 
 use crate::process::{cargo, is_there, root, succeeds};
 use crate::tally::{self, Tally};
@@ -38,6 +41,7 @@ pub(crate) fn run() -> anyhow::Result<bool> {
         tally.add(counted);
         Ok(success)
     })?;
+    verdict.step("ARM kernels", arm_kernels)?;
     verdict.step("Python module", python::test)?;
     verdict.step("documentation", |_| {
         // Those who read the documentation work on the code: private items are part of it, and may be linked to.
@@ -56,6 +60,31 @@ fn licences(tally: &mut Tally) -> anyhow::Result<bool> {
         return Ok(true);
     }
     succeeds(&mut cargo(&["deny", "--workspace", "check", "bans", "licenses", "sources"]))
+}
+
+/// NEON by an emulator: the tests of the kernels, linked by the compiler's own linker against its own libc.
+fn arm_kernels(tally: &mut Tally) -> anyhow::Result<bool> {
+    const TARGET: &str = "aarch64-unknown-linux-musl";
+    const EMULATOR: &str = "qemu-aarch64";
+    let libraries = Command::new("rustc")
+        .args(["--print", "target-libdir", "--target", TARGET])
+        .current_dir(root())
+        .output()
+        .context("cannot ask rustc for its libraries")?;
+    if !Path::new(String::from_utf8_lossy(&libraries.stdout).trim()).is_dir() {
+        tally.skipped.push(format!("ARM kernels: no {TARGET} (rustup target add {TARGET})"));
+        return Ok(true);
+    }
+    if !is_there(Command::new(EMULATOR).arg("--version")) {
+        tally.skipped.push(format!("ARM kernels: no {EMULATOR} (apt-get install qemu-user)"));
+        return Ok(true);
+    }
+    let mut test = cargo(&["test", "--package", "fec", "--target", TARGET, "--test", "gf256"]);
+    test.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER", "rust-lld")
+        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_RUNNER", EMULATOR);
+    let (success, counted) = tally::run(&mut test)?;
+    tally.add(counted);
+    Ok(success)
 }
 
 /// Fuzzing needs a nightly compiler; the corpora are replayed by the tests with any.

@@ -4,8 +4,10 @@
 //! packets: the caller says what is lost. For what coding costs, the caller lends a clock and says how long a symbol is.
 
 mod names;
+mod size;
 
 pub use names::Naming;
+pub use size::repair_overhead_bytes;
 
 use crate::{Code, CodeError, CodedRepair, Decoder, DecoderConfig, Encoder, SymbolId, Term, Window};
 use names::Names;

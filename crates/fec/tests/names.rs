@@ -40,6 +40,6 @@ fn long_table() {
 
 #[test]
 fn results_are_those_of_the_table() {
-    let (packets, seeds) = (4_000, 2);
+    let (packets, seeds) = (4_000, 10);
     compare("names", &text(&all(packets, seeds), packets, seeds));
 }

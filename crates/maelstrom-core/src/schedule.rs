@@ -40,8 +40,30 @@ pub enum Schedule {
 impl Default for Schedule {
     /// Layered (8; 1,11,19).
     fn default() -> Self {
-        Self::Layered { r: 8, interleaves: vec![1, 11, 19] }
+        Self::Layered { r: Self::R, interleaves: Self::INTERLEAVES.to_vec() }
     }
+}
+
+/// What is not chosen: of a gateway's configuration file, of command lines, and of simulations.
+impl Schedule {
+    /// Packets in a repair, or in a block.
+    pub const R: u8 = 8;
+    /// Of layers.
+    pub const INTERLEAVES: [u16; 3] = [1, 11, 19];
+    /// Repairs of a block.
+    pub const C: u8 = 3;
+    /// Blocks fed in turn.
+    pub const INTERLEAVE: u16 = 1;
+    /// Repairs of a sliding window for each packet: as many as three layers of r = 8 have.
+    pub const RATE: RepairRate = RepairRate::THREE_EIGHTHS;
+    /// Packets in a sliding window.
+    pub const WINDOW: u16 = 256;
+    /// All packets of the window are in each repair.
+    pub const DENSITY: u8 = DENSITY_FULL;
+    /// Whether repairs of what is interleaved wait for later packets.
+    pub const DELAYED: bool = true;
+    /// How long repairs of quiet traffic wait, in milliseconds.
+    pub const MAX_DELAY_MS: u16 = 20;
 }
 
 impl Schedule {

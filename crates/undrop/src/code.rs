@@ -38,7 +38,7 @@ pub struct CodeArgs {
     pub delayed: Option<bool>,
     /// How long a part-filled bin of the first layer waits, or part-filled blocks, or a packet for the next repair of a
     /// window, in milliseconds
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, default_value_t = Schedule::MAX_DELAY_MS, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub max_delay_ms: u16,
 }
 
@@ -61,7 +61,7 @@ impl CodeArgs {
     pub fn setting(&self) -> anyhow::Result<Setting> {
         Ok(Setting {
             schedule: self.schedule()?,
-            delayed: self.delayed.unwrap_or(true),
+            delayed: self.delayed.unwrap_or(Schedule::DELAYED),
             max_delay_ms: self.max_delay_ms,
             ..Setting::default()
         })
@@ -69,19 +69,21 @@ impl CodeArgs {
 
     fn schedule(&self) -> anyhow::Result<Schedule> {
         self.check()?;
-        let r = self.r.unwrap_or(8);
+        let r = self.r.unwrap_or(Schedule::R);
         Ok(match self.scheme {
             Scheme::Layered => {
-                let interleaves = self.interleaves.clone().unwrap_or_else(|| vec![1, 11, 19]);
+                let interleaves = self.interleaves.clone().unwrap_or_else(|| Schedule::INTERLEAVES.to_vec());
                 Schedule::Layered { r, interleaves }
             }
-            Scheme::ReedSolomon => {
-                Schedule::ReedSolomon { r, c: self.c.unwrap_or(3), interleave: self.interleave.unwrap_or(1) }
-            }
+            Scheme::ReedSolomon => Schedule::ReedSolomon {
+                r,
+                c: self.c.unwrap_or(Schedule::C),
+                interleave: self.interleave.unwrap_or(Schedule::INTERLEAVE),
+            },
             Scheme::Sliding => Schedule::Sliding {
-                rate: self.repair_rate.unwrap_or(RepairRate::THREE_EIGHTHS),
-                window: self.window.unwrap_or(256),
-                density: self.density.unwrap_or(15),
+                rate: self.repair_rate.unwrap_or(Schedule::RATE),
+                window: self.window.unwrap_or(Schedule::WINDOW),
+                density: self.density.unwrap_or(Schedule::DENSITY),
             },
         })
     }

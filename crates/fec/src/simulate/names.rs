@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 /// Most names in a repair; where they would be more the oldest copies are left out.
-const NAMES_MAX: u64 = 64;
+pub(super) const NAMES_MAX: u64 = 64;
 
 /// Which earlier repairs' new packets a repair names again. The *spread* s is the least number of repairs that no
 /// burst within the window's reach takes both first and last of: 1 + ⌈W · a² / (a + b)²⌉ at a rate of a / b.

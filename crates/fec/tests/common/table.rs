@@ -1,7 +1,7 @@
 //! Tables of what codes recover of many losses, side by side.
 
 use super::Loss;
-use fec::simulate::{Naming, Report, Simulation, simulate};
+use fec::simulate::{Naming, Report, Simulation, repair_overhead_bytes, simulate};
 use fec::{Code, RepairRate, SlidingConfig};
 use std::fmt::Write;
 
@@ -16,8 +16,29 @@ pub struct Column {
 /// Each loss in turn, for one code.
 #[derive(Debug)]
 pub struct Row {
-    pub code: String,
+    pub name: String,
+    pub code: Code,
     pub cells: Vec<Report>,
+}
+
+/// Bytes of a source packet, for bytes on the wire.
+const PACKET: usize = 1_500;
+
+impl Row {
+    /// Repairs sent for each source packet, over all losses.
+    pub fn overhead(&self) -> f64 {
+        let sum = |part: fn(&Report) -> u64| self.cells.iter().map(part).sum::<u64>() as f64;
+        sum(|report| report.repairs_sent) / sum(|report| report.sources_sent)
+    }
+
+    /// Bytes of all repairs for each byte of the source packets, names and headers too.
+    pub fn overhead_bytes(&self) -> f64 {
+        self.overhead() * self.repair_bytes() as f64 / PACKET as f64
+    }
+
+    fn repair_bytes(&self) -> usize {
+        PACKET + repair_overhead_bytes(&self.code)
+    }
 }
 
 /// How many losses are tried.
@@ -73,7 +94,8 @@ pub fn rows(columns: Vec<Column>, packets: u64, seeds: u64) -> Vec<Row> {
             .map(|column| {
                 scope.spawn(move || Row {
                     cells: (0..LOSSES).map(|loss| cell(&column, loss, packets, seeds)).collect(),
-                    code: column.name,
+                    name: column.name,
+                    code: column.code,
                 })
             })
             .collect();
@@ -86,16 +108,23 @@ pub fn table(test: &str, parts: &[(&str, &[Row])], packets: u64, seeds: u64) -> 
     let names = losses(0).map(|(name, _)| name);
     let mut text = format!(
         "Recovery by code at equal overhead: {seeds} seeds, {packets} packets each, receiver waits for 1,024 packets.\n\
-         Losses take sources and repairs alike. Delays in source packets.\n\
+         Losses take sources and repairs alike. Delays in source packets. Packets of 1,500 bytes; the last of them have\n\
+         not all their repairs yet, which is why some codes show less overhead than they have in the long run.\n\
          Made by `cargo test -p fec --test {test}` with UPDATE_SNAPSHOTS=1.\n"
     );
     for (heading, rows) in parts {
-        write!(text, "\n{heading}\n\n").unwrap();
+        write!(text, "\n{heading}\n\n{:<31}  packets  bytes a repair    bytes\n", "code").unwrap();
+        for row in *rows {
+            let (packets, bytes) = (100.0 * row.overhead(), 100.0 * row.overhead_bytes());
+            writeln!(text, "{:<31} {packets:>6.2} % {:>14} {bytes:>7.2} %", row.name, row.repair_bytes())
+                .unwrap();
+        }
+        text.push('\n');
         writeln!(text, "{:<21} {:<31}    lost  recovered  residual   mean   p50   p99   max", "loss", "code")
             .unwrap();
         for (loss, name) in names.iter().enumerate() {
             for row in *rows {
-                writeln!(text, "{name:<21} {:<31} {}", row.code, figures(&row.cells[loss])).unwrap();
+                writeln!(text, "{name:<21} {:<31} {}", row.name, figures(&row.cells[loss])).unwrap();
             }
         }
     }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
-use maelstrom_core::RepairRate;
+use maelstrom_core::Schedule;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -15,9 +15,6 @@ use super::knobs::{
 use super::read::{Fault, Section, quoted, type_of, unknown_key};
 use super::report::Findings;
 use super::{Diagnostic, KeyError, Mode, PeerKey, Source, Span, TapChoice};
-
-/// Repairs of a sliding window for each packet: as many as three layers of r = 8 have.
-const RATE: RepairRate = RepairRate::THREE_EIGHTHS;
 
 /// How a key file is read; tests put something else in its place.
 pub(super) type ReadKey<'a> = &'a mut dyn FnMut(&Path) -> Result<PeerKey, KeyError>;
@@ -143,15 +140,15 @@ fn read_code(mut section: Section<'_, '_>) -> CodeDraft {
         scheme: section
             .choice("scheme", &[Scheme::Layered, Scheme::ReedSolomon, Scheme::Sliding])
             .or(Scheme::Layered),
-        r: section.integer("r").or(8),
-        interleaves: section.integers("interleaves").or(vec![1, 11, 19]),
-        c: section.integer("c").or(3),
-        interleave: section.integer("interleave").or(1),
-        rate: section.rate("rate").or(RATE),
-        window: section.integer("window").or(256),
-        density: section.integer("density").or(15),
-        delayed: section.boolean("delayed").or(true),
-        max_delay_ms: section.integer("max_delay_ms").or(20),
+        r: section.integer("r").or(Schedule::R),
+        interleaves: section.integers("interleaves").or(Schedule::INTERLEAVES.to_vec()),
+        c: section.integer("c").or(Schedule::C),
+        interleave: section.integer("interleave").or(Schedule::INTERLEAVE),
+        rate: section.rate("rate").or(Schedule::RATE),
+        window: section.integer("window").or(Schedule::WINDOW),
+        density: section.integer("density").or(Schedule::DENSITY),
+        delayed: section.boolean("delayed").or(Schedule::DELAYED),
+        max_delay_ms: section.integer("max_delay_ms").or(Schedule::MAX_DELAY_MS),
     };
     section.finish();
     draft

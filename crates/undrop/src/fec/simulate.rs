@@ -9,8 +9,9 @@ use std::sync::OnceLock;
 use std::time::Instant;
 
 use ::fec::simulate::{Naming, Report, Simulation, simulate};
-use ::fec::{Code, LayeredConfig, ReedSolomonConfig, RepairRate, Sending, SlidingConfig};
+use ::fec::{Code, RepairRate};
 use anyhow::{Context as _, bail};
+use maelstrom::config::Schedule;
 use netlab::LossModel;
 
 use crate::output;
@@ -18,9 +19,9 @@ use report::Figures;
 
 const EXAMPLES: &str = "\
 Examples:
-  undrop fec simulate                                                       (8; 1,11,19) at 1 % loss
-  undrop fec simulate --interleaves 1,19,41 --delayed --loss bursty:1%:20
-  undrop fec simulate --scheme reed-solomon --r 8 --c 3 --interleaves 20 --delayed --loss bursty:1%:20
+  undrop fec simulate                                        the gateway's default code at 1 % loss
+  undrop fec simulate --interleaves 1,19,41 --delayed false --loss bursty:1%:20
+  undrop fec simulate --scheme reed-solomon --r 8 --c 3 --interleaves 20 --loss bursty:1%:20
   undrop fec simulate --scheme sliding --rate 0.125 --window 256 --loss uniform:1%
   undrop fec simulate --scheme sliding --loss trace:drops.txt --seeds 1 --json
 
@@ -46,13 +47,14 @@ pub(crate) struct Args {
     /// number [reed-solomon; default: 1]
     #[arg(long, value_name = "I,...", value_delimiter = ',')]
     interleaves: Option<Vec<u16>>,
-    /// Send repairs one interleave later, so that a burst does not take them with their packets [layered, reed-solomon]
-    #[arg(long)]
-    delayed: bool,
+    /// Repairs of what is interleaved wait for later packets, so that a burst does not take them with theirs [layered,
+    /// reed-solomon; default: true]
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
+    delayed: Option<bool>,
     /// Repairs for each packet: 3/8, 0.375 or 37.5% [sliding; default: 3/8]
     #[arg(long)]
     rate: Option<RepairRate>,
-    /// Packets in a repair, the last ones [sliding; default: 160]
+    /// Packets in a repair, the last ones [sliding; default: 256]
     #[arg(long, value_name = "PACKETS")]
     window: Option<u16>,
     /// RFC 8681's density threshold, 0 to 15: of 16 coefficients so many and one are not 0 [sliding; default: 15]
@@ -110,6 +112,19 @@ enum Names {
     None,
 }
 
+impl Names {
+    /// As it is given.
+    fn rule(self) -> &'static str {
+        match self {
+            Self::Early => "early",
+            Self::Late => "late",
+            Self::Adjacent => "adjacent",
+            Self::Spread => "spread",
+            Self::None => "none",
+        }
+    }
+}
+
 impl From<Names> for Naming {
     fn from(names: Names) -> Self {
         match names {
@@ -134,44 +149,42 @@ fn figures(args: &Args) -> anyhow::Result<Figures> {
     code.check().context("this is no code")?;
     let runs = (0..args.seeds).map(|run| args.simulate(&code, run)).collect::<anyhow::Result<Vec<_>>>()?;
     let cost = args.measure(&code)?;
-    Ok(Figures::new(&code, args.loss.to_string(), usize::from(args.size), &runs, &cost))
+    let names = matches!(code, Code::Sliding(_)).then(|| args.names.unwrap_or_default().rule());
+    Ok(Figures::new(&code, names, args.loss.to_string(), usize::from(args.size), &runs, &cost))
 }
 
 impl Args {
+    /// What a gateway with these settings sends; what is not given is a gateway's default.
     fn code(&self) -> anyhow::Result<Code> {
-        let sending = if self.delayed { Sending::Delayed } else { Sending::Immediate };
+        /// Nothing here waits for a clock, and symbols are as long as the simulation has them.
+        const SYMBOL_MAX: usize = 1_536;
+        let delayed = self.delayed.unwrap_or(Schedule::DELAYED);
+        Ok(self.schedule()?.code(delayed, u64::from(Schedule::MAX_DELAY_MS) * 1_000, SYMBOL_MAX))
+    }
+
+    fn schedule(&self) -> anyhow::Result<Schedule> {
         self.refuse_strangers()?;
+        let r = self.r.unwrap_or(Schedule::R);
         Ok(match self.scheme {
             Scheme::Layered => {
-                let default = LayeredConfig::default();
-                let interleaves = self.interleaves.clone().unwrap_or(default.interleaves);
-                LayeredConfig {
-                    r: self.r.unwrap_or(default.r),
-                    interleaves,
-                    sending,
-                    ..LayeredConfig::default()
-                }
-                .into()
+                let interleaves = self.interleaves.clone().unwrap_or_else(|| Schedule::INTERLEAVES.to_vec());
+                Schedule::Layered { r, interleaves }
             }
             Scheme::ReedSolomon => {
-                let default = ReedSolomonConfig::default();
                 let interleave = match self.interleaves.as_deref() {
-                    None => default.interleave,
+                    None => Schedule::INTERLEAVE,
                     Some(&[interleave]) => interleave,
                     Some(several) => {
                         bail!("--interleaves: expected one number for blocks, saw {}", several.len())
                     }
                 };
-                let (r, c) = (self.r.unwrap_or(default.r), self.c.unwrap_or(default.c));
-                ReedSolomonConfig { r, c, interleave, sending, ..default }.into()
+                Schedule::ReedSolomon { r, c: self.c.unwrap_or(Schedule::C), interleave }
             }
-            Scheme::Sliding => {
-                let default = SlidingConfig::default();
-                let (rate, window) =
-                    (self.rate.unwrap_or(default.rate), self.window.unwrap_or(default.window));
-                SlidingConfig { rate, window, density: self.density.unwrap_or(default.density), ..default }
-                    .into()
-            }
+            Scheme::Sliding => Schedule::Sliding {
+                rate: self.rate.unwrap_or(Schedule::RATE),
+                window: self.window.unwrap_or(Schedule::WINDOW),
+                density: self.density.unwrap_or(Schedule::DENSITY),
+            },
         })
     }
 
@@ -187,7 +200,7 @@ impl Args {
                 "`reed-solomon`; a layered code has one repair for each interleave",
             ),
             ("--interleaves", self.interleaves.is_some(), !sliding, "`layered` and `reed-solomon`"),
-            ("--delayed", self.delayed, !sliding, "`layered` and `reed-solomon`"),
+            ("--delayed", self.delayed.is_some(), !sliding, "`layered` and `reed-solomon`"),
             ("--rate", self.rate.is_some(), sliding, "`sliding`"),
             ("--window", self.window.is_some(), sliding, "`sliding`"),
             ("--density", self.density.is_some(), sliding, "`sliding`"),
@@ -254,10 +267,23 @@ fn clock_ns() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use ::fec::simulate::repair_overhead_bytes;
+    use ::fec::{LayeredConfig, ReedSolomonConfig, Sending, SlidingConfig};
     use clap::Parser as _;
+    use maelstrom_lab::Setting;
     use serde_json::Value;
+    use undrop::code::CodeArgs;
 
     use super::*;
+
+    /// What the demo and the benchmarks take.
+    #[derive(Debug, clap::Parser)]
+    struct Pair {
+        #[command(flatten)]
+        code: CodeArgs,
+    }
 
     #[derive(Debug, clap::Parser)]
     struct Command {
@@ -276,24 +302,86 @@ mod tests {
 
     #[test]
     fn a_command_line_becomes_a_code() {
-        let code = |line| parse(line).unwrap().code().unwrap();
-        assert_eq!(code(""), Code::default());
+        let code = |line: &str| parse(line).unwrap().code().unwrap();
         let layered = LayeredConfig {
             r: 7,
             interleaves: vec![1, 19, 41],
             sending: Sending::Delayed,
             ..LayeredConfig::default()
         };
-        assert_eq!(code("--r 7 --interleaves 1,19,41 --delayed"), layered.into());
-        let blocks = ReedSolomonConfig { r: 9, c: 4, interleave: 20, ..ReedSolomonConfig::default() };
-        assert_eq!(code("--scheme reed-solomon --r 9 --c 4 --interleaves 20"), blocks.into());
+        for delayed in ["", "--delayed", "--delayed=true"] {
+            assert_eq!(code(&format!("--r 7 --interleaves 1,19,41 {delayed}")), layered.clone().into());
+        }
+        let at_once = Sending::Immediate;
+        let layered = LayeredConfig { sending: at_once, ..LayeredConfig::default() };
+        assert_eq!(code("--delayed false"), layered.into());
+        let blocks = ReedSolomonConfig {
+            r: 9,
+            c: 4,
+            interleave: 20,
+            sending: at_once,
+            ..ReedSolomonConfig::default()
+        };
+        assert_eq!(code("--scheme reed-solomon --r 9 --c 4 --interleaves 20 --delayed false"), blocks.into());
         let sliding = SlidingConfig {
             rate: RepairRate::new(1, 8).unwrap(),
-            window: 256,
+            window: 512,
             density: 7,
             ..SlidingConfig::default()
         };
-        assert_eq!(code("--scheme sliding --rate 0.125 --window 256 --density 7"), sliding.into());
+        assert_eq!(code("--scheme sliding --rate 0.125 --window 512 --density 7"), sliding.into());
+    }
+
+    /// What a gateway does with the shortest configuration file for this scheme.
+    fn gateway(scheme: &str, directory: &Path) -> maelstrom::config::Code {
+        let text = format!(
+            "[gateway]\nwan = \"w\"\nlisten = \"10.0.0.1:1\"\n[code]\nscheme = \"{scheme}\"\n\
+             [[peer]]\naddress = \"10.0.0.2:1\"\nnetworks = [\"10.2.0.0/16\"]\nkey_file = \"peer.key\"\n"
+        );
+        maelstrom::config::parse(&directory.join("gateway.toml"), &text).unwrap().config.code
+    }
+
+    #[test]
+    fn what_is_not_given_is_as_a_gateway_has_it_and_as_demo_and_benchmarks_have_it() {
+        let directory = std::env::temp_dir().join(format!("undrop-defaults-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        keyfile::KeyText::generate().unwrap().write_new(&directory.join("peer.key")).unwrap();
+        for scheme in ["layered", "reed-solomon", "sliding"] {
+            let gateway = gateway(scheme, &directory);
+            let line = format!("--scheme {scheme}");
+            let simulated = parse(&line).unwrap();
+            assert_eq!(simulated.schedule().unwrap(), gateway.schedule);
+            let code = gateway.schedule.code(gateway.delayed, gateway.max_delay_us(), 1_536);
+            assert_eq!(simulated.code().unwrap(), code);
+            let pair = Pair::try_parse_from(["demo", "--scheme", scheme]).unwrap().code.setting().unwrap();
+            assert_eq!(
+                (pair.schedule, pair.delayed, pair.max_delay_ms),
+                (gateway.schedule, gateway.delayed, gateway.max_delay_ms)
+            );
+        }
+        std::fs::remove_dir_all(&directory).unwrap();
+        let pair = Setting::default();
+        assert_eq!((pair.schedule, pair.delayed), (Schedule::default(), Schedule::DELAYED));
+    }
+
+    #[test]
+    fn a_repair_has_as_many_bytes_as_a_gateway_sends() {
+        /// A gateway leaves room for four packets of other flows, of three bytes each.
+        const EXCEPTIONS: usize = 4 * 3;
+        for line in [
+            "",
+            "--r 24",
+            "--scheme reed-solomon --r 32 --c 4",
+            "--scheme sliding",
+            "--scheme sliding --rate 1/8",
+            "--scheme sliding --rate 1/22",
+            "--scheme sliding --rate 1/33",
+            "--scheme sliding --rate 10/27",
+        ] {
+            let args = parse(line).unwrap();
+            let most = args.schedule().unwrap().repair_overhead(false);
+            assert_eq!(repair_overhead_bytes(&args.code().unwrap()) + EXCEPTIONS, most, "{line}");
+        }
     }
 
     #[test]
@@ -336,8 +424,29 @@ mod tests {
         assert_eq!(sliding["recovered_percent"], 100.0);
         assert_eq!(sliding["residual_loss"], 0.0);
         assert!(sliding["delay_packets"]["max"].as_u64() >= sliding["delay_packets"]["p50"].as_u64());
+        assert_eq!((&layered["names"], &sliding["names"]), (&Value::Null, &"early".into()));
         let lossless = json(&format!("{small} --loss none"));
         assert_eq!((&lossless["lost"], &lossless["delay_packets"]["mean"]), (&0.into(), &Value::Null));
+    }
+
+    #[test]
+    fn scripts_find_the_figures_by_these_names() {
+        let figures = json("--packets 2000 --seeds 1 --scheme sliding --names late");
+        for name in [
+            "/overhead_percent/packets",
+            "/overhead_percent/wire_bytes",
+            "/recovered_percent",
+            "/residual_loss",
+            "/delay_packets/mean",
+            "/delay_packets/p50",
+            "/delay_packets/p99",
+            "/delay_packets/max",
+            "/encode_ns_per_packet",
+            "/decode_ns_per_packet",
+        ] {
+            assert!(figures.pointer(name).is_some_and(Value::is_number), "{name}: {figures}");
+        }
+        assert_eq!(figures["names"], "late");
     }
 
     #[test]

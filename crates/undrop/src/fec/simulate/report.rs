@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use ::fec::simulate::Report;
+use ::fec::simulate::{Report, repair_overhead_bytes};
 use ::fec::{Code, Sending};
 use serde_json::{Value, json};
 
@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 pub(super) struct Figures {
     scheme: &'static str,
     code: String,
+    /// By which rule a sliding window's repairs name packets; others name all that they have.
+    names: Option<&'static str>,
     loss: String,
     /// Over all runs.
     sum: Report,
@@ -25,6 +27,7 @@ pub(super) struct Figures {
 impl Figures {
     pub(super) fn new(
         code: &Code,
+        names: Option<&'static str>,
         loss: String,
         packet_bytes: usize,
         runs: &[Report],
@@ -32,12 +35,13 @@ impl Figures {
     ) -> Self {
         let mut sum = Report::default();
         runs.iter().for_each(|report| sum.add(report));
-        let repair_bytes = packet_bytes as f64 + repair_overhead_bytes(code);
+        let repair_bytes = (packet_bytes + repair_overhead_bytes(code)) as f64;
         let overhead_percent = 100.0 * sum.overhead();
         let per_packet = |ns: u64| ns as f64 / cost.sources_sent as f64;
         Self {
             scheme: scheme(code),
             code: describe(code),
+            names,
             loss,
             recovered_percent_of_runs: runs.iter().map(|report| 100.0 * report.recovered_share()).collect(),
             sum,
@@ -54,6 +58,7 @@ impl Figures {
         json!({
             "scheme": self.scheme,
             "code": self.code,
+            "names": self.names,
             "loss": self.loss,
             "runs": self.recovered_percent_of_runs.len(),
             "packets": sum.sent,
@@ -86,18 +91,19 @@ impl Figures {
         let mean = sum.delay_mean().map_or_else(|| "–".to_owned(), |mean| format!("{mean:.1}"));
         let (median, p99, max) = (sum.delay_quantile(0.5), sum.delay_quantile(0.99), sum.delay_max());
         let runs = self.recovered_percent_of_runs.len();
+        let names = self.names.map_or_else(String::new, |rule| format!(" names {rule}"));
         let mut text = format!(
-            "{} {}, loss {}, {runs} runs, {} packets\n\n",
-            self.scheme, self.code, self.loss, sum.sent
+            "{} {}{}, loss {}, {runs} runs, {} packets\n\n",
+            self.scheme, self.code, names, self.loss, sum.sent
         );
         let mut row = |name: &str, value: String| {
             let _ = writeln!(text, "{name:<26}{value}");
         };
         row("lost", format!("{} packets, {} of {} repairs", sum.lost, sum.repairs_lost, sum.repairs_sent));
         row("recovered", format!("{share:.3} % (runs {least:.2}–{most:.2} %)"));
-        row("lost for good", format!("{:.6} % of all packets", 100.0 * sum.residual_loss()));
+        row("residual loss", format!("{:.6} % of all packets", 100.0 * sum.residual_loss()));
         row(
-            "recovered after, packets",
+            "delay, packets",
             format!("mean {mean}, p50 {}, p99 {}, max {}", whole(median), whole(p99), whole(max)),
         );
         row(
@@ -136,29 +142,4 @@ fn describe(code: &Code) -> String {
             format!("rate {} window {} density {}", config.rate, config.window, config.density)
         }
     }
-}
-
-/// By how much a repair is longer than its longest packet, over IPv4 (docs/wire.md, "Sizes").
-///
-/// Every repair of a block or a layer names all its packets. One of a window has a longer recipe, and names those that are
-/// new, in three copies, whatever tells their places in the simulation.
-fn repair_overhead_bytes(code: &Code) -> f64 {
-    /// IP, UDP, header and tag, symbol.
-    const FIXED: f64 = (20 + 8 + 12 + 16 + 12) as f64;
-    const RECIPE: f64 = 13.0;
-    const WINDOW_RECIPE: f64 = 23.0;
-    const NAME: f64 = 4.0;
-    const COPIES: f64 = 3.0;
-    const NAMES_MAX: f64 = 64.0;
-    let (recipe, names) = match code {
-        Code::Layered(config) => (RECIPE, f64::from(config.r)),
-        Code::ReedSolomon(config) => (RECIPE, f64::from(config.r)),
-        Code::Sliding(config) if config.rate.repairs() == 0 => (WINDOW_RECIPE, 0.0),
-        Code::Sliding(config) => {
-            // The copies for which there is room; all repairs have as many.
-            let new = (1.0 / config.rate.as_f64()).ceil().min(NAMES_MAX);
-            (WINDOW_RECIPE, new * COPIES.min((NAMES_MAX / new).floor()))
-        }
-    };
-    FIXED + recipe + NAME * names
 }
