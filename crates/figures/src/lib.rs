@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `plan.rs` | what a figure is made of: jobs, panels, samples |
 //! | `run.rs` | simulations on all threads, measurements one by one; samples of several seeds become points |
+//! | `memory.rs` | how many simulations the machine's memory holds at once |
 //! | `kept.rs` | the finished runs of a figure that is not whole yet |
 //! | `outcome.rs` | points, claims, JSON |
 //! | `known.rs` | figures known not to have their source's shape, and the shape that they have |
@@ -22,6 +23,7 @@
 mod kept;
 mod known;
 mod maelstrom;
+mod memory;
 mod outcome;
 mod picture;
 mod plan;
@@ -32,6 +34,7 @@ mod store;
 mod table;
 
 pub use kept::Kept;
+pub use memory::memory_to_use;
 pub use outcome::{Claim, Outcome, Panel, Point, Series};
 pub use picture::{PictureError, picture};
 pub use plan::{Figure, Job, Lab, Made, PanelPlan, Plan, RunError, Sample, Samples, Scale, Verdict};

@@ -8,10 +8,16 @@ use thiserror::Error;
 use crate::outcome::{Outcome, Panel, Point, Series};
 
 const WIDTH: u32 = 960;
-const HEAD_HEIGHT: u32 = 74;
+/// Title and source; then lines of the set-up, and some room.
+const TITLE_HEIGHT: u32 = 68;
+const LINE_HEIGHT: u32 = 17;
+const HEAD_ROOM: u32 = 10;
+/// Letters that a line of the set-up has room for, also in a wide font.
+const LINE_LETTERS: usize = 126;
 const PANEL_HEIGHT: u32 = 330;
 const FONT: &str = "sans-serif";
 const INK: RGBColor = RGBColor(51, 51, 51);
+const GREY: RGBColor = RGBColor(110, 110, 110);
 const GRID: RGBColor = RGBColor(225, 225, 225);
 /// Told apart also by who sees colours differently (Okabe and Ito).
 const COLORS: [RGBColor; 7] = [
@@ -37,17 +43,39 @@ type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 /// [`PictureError`] if the plotter refuses it.
 pub fn picture(outcome: &Outcome) -> Result<String, PictureError> {
     let mut svg = String::new();
-    let height = HEAD_HEIGHT + PANEL_HEIGHT * outcome.panels.len() as u32;
+    let setup = lines(&outcome.setup, LINE_LETTERS);
+    let height = head_height(&setup) + PANEL_HEIGHT * outcome.panels.len() as u32;
     let area = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
-    draw(&area, outcome).map_err(|error| PictureError(error.to_string()))?;
+    draw(&area, outcome, &setup).map_err(|error| PictureError(error.to_string()))?;
     drop(area);
     Ok(svg)
 }
 
-fn draw(area: &DrawingArea<SVGBackend<'_>, Shift>, outcome: &Outcome) -> Drawn {
+fn head_height(setup: &[String]) -> u32 {
+    TITLE_HEIGHT + LINE_HEIGHT * setup.len() as u32 + HEAD_ROOM
+}
+
+/// A text in lines of at most so many letters; a longer word has a line of its own.
+fn lines(text: &str, letters: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= letters => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+fn draw(area: &DrawingArea<SVGBackend<'_>, Shift>, outcome: &Outcome, setup: &[String]) -> Drawn {
     area.fill(&WHITE)?;
-    let (head, body) = area.split_vertically(HEAD_HEIGHT);
-    head.draw(&Text::new(outcome.title.clone(), (24, 14), (FONT, 22).into_font().color(&INK)))?;
+    let (head, body) = area.split_vertically(head_height(setup));
+    // A long title is written smaller, so that all of it is there.
+    let size = if outcome.title.chars().count() > 72 { 18 } else { 22 };
+    head.draw(&Text::new(outcome.title.clone(), (24, 14), (FONT, size).into_font().color(&INK)))?;
     let quick = if outcome.quick { "  QUICK RUN" } else { "" };
     let runs = match (outcome.seeds_least, outcome.seeds) {
         (None, 1) => "one run".to_owned(),
@@ -56,6 +84,10 @@ fn draw(area: &DrawingArea<SVGBackend<'_>, Shift>, outcome: &Outcome) -> Drawn {
     };
     let line = format!("{}; {runs}.{quick}", outcome.source);
     head.draw(&Text::new(line, (24, 44), (FONT, 15).into_font().color(&INK)))?;
+    let small = (FONT, 13).into_font().color(&GREY);
+    for (line, y) in setup.iter().zip((TITLE_HEIGHT..).step_by(LINE_HEIGHT as usize)) {
+        head.draw(&Text::new(line.clone(), (24, y.cast_signed()), small.clone()))?;
+    }
     for (panel, area) in outcome.panels.iter().zip(body.split_evenly((outcome.panels.len().max(1), 1))) {
         draw_panel(&area, panel)?;
     }
@@ -129,7 +161,7 @@ where
         .x_label_formatter(&|value| number(*value))
         .y_label_formatter(&|value| number(*value))
         .label_style((FONT, 14).into_font().color(&INK))
-        .axis_desc_style((FONT, 16).into_font().color(&INK))
+        .axis_desc_style((FONT, if panel.y.chars().count() > 40 { 14 } else { 16 }).into_font().color(&INK))
         .axis_style(INK)
         .bold_line_style(GRID)
         .light_line_style(WHITE)
@@ -190,7 +222,7 @@ mod tests {
             id: text(),
             title: "A figure".to_owned(),
             source: "Thesis 4.10".to_owned(),
-            setup: text(),
+            setup: "64 nodes <and> ".to_owned() + &"many words of the set-up ".repeat(20),
             quick: true,
             seeds: 5,
             seeds_least: None,
@@ -213,6 +245,17 @@ mod tests {
             assert!(svg.contains(text), "{text} is missing:\n{svg}");
         }
         assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
+    }
+
+    #[test]
+    fn the_set_up_is_in_the_picture_in_lines_that_fit() {
+        let svg = picture(&outcome(Vec::new())).unwrap();
+        assert!(svg.contains("64 nodes") && svg.contains("of the set-up"), "{svg}");
+        let setup = outcome(Vec::new()).setup;
+        let lines = lines(&setup, LINE_LETTERS);
+        assert!(lines.len() > 3 && lines.iter().all(|line| line.len() <= LINE_LETTERS), "{lines:?}");
+        assert_eq!(lines.join(" "), setup.trim());
+        assert_eq!(self::lines("a letterless b", 4), ["a", "letterless", "b"]);
     }
 
     #[test]

@@ -134,13 +134,15 @@ pub struct Job {
     pub setup: String,
     /// How many seeds, from 1 on; none: as many as the scale says.
     runs: Option<u64>,
+    /// Roughly the memory that a run takes. It decides what runs beside what, not what comes of it.
+    bytes: u64,
     pub(crate) run: Run,
 }
 
 impl Job {
     /// A simulation: `run` makes the samples of a seed.
     pub fn simulated(setup: impl Into<String>, run: impl Fn(u64) -> Samples + Send + Sync + 'static) -> Self {
-        Self { setup: setup.into(), runs: None, run: Run::Simulated(Box::new(run)) }
+        Self { setup: setup.into(), runs: None, bytes: 0, run: Run::Simulated(Box::new(run)) }
     }
 
     /// A measurement, made so many times and never beside another job: `run` makes the samples of a seed.
@@ -149,7 +151,19 @@ impl Job {
         runs: u64,
         run: impl Fn(u64, &Lab<'_>) -> Samples + Send + Sync + 'static,
     ) -> Self {
-        Self { setup: setup.into(), runs: Some(runs), run: Run::Real(Box::new(run)) }
+        Self { setup: setup.into(), runs: Some(runs), bytes: 0, run: Run::Real(Box::new(run)) }
+    }
+
+    /// The same, of which a run takes roughly so much memory.
+    #[must_use]
+    pub fn of_bytes(self, bytes: u64) -> Self {
+        Self { bytes, ..self }
+    }
+
+    /// Roughly the memory that a run takes, in bytes; 0 where it is next to nothing.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// The seeds it is run with.

@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::thread;
 
 use crate::kept::Kept;
+use crate::memory::{Memory, memory_to_use};
 use crate::outcome::{Outcome, Panel, Point, Series};
 use crate::plan::{Figure, Job, Lab, Made, PanelPlan, Plan, Run, RunError, Sample, Samples, Scale};
 
@@ -15,6 +16,8 @@ use crate::plan::{Figure, Job, Lab, Made, PanelPlan, Plan, Run, RunError, Sample
 pub struct Runner<'a> {
     /// Threads for simulations.
     pub threads: usize,
+    /// Memory in bytes that simulations may take together, roughly ([`memory_to_use`]); one always runs.
+    pub memory_bytes: u64,
     /// The `undrop` program, for figures of the real kernel; or why there can be none here, and what would help.
     pub program: Result<&'a Path, String>,
     /// Whether the user wants to stop.
@@ -34,7 +37,8 @@ pub fn run(
     tell: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<Outcome, RunError> {
     let program = Err("no program was given for it".to_owned());
-    Runner { threads, program, is_stopped: &|| false, tell }.run(figure, scale, None)
+    let runner = Runner { threads, memory_bytes: memory_to_use(), program, is_stopped: &|| false, tell };
+    runner.run(figure, scale, None)
 }
 
 impl Runner<'_> {
@@ -106,12 +110,14 @@ impl<'a> Course<'a> {
         if let (Err(why), false) = (&self.runner.program, measurements.is_empty()) {
             return Err(RunError::Unable(why.clone()));
         }
-        let next = AtomicUsize::new(0);
+        let (next, memory) = (AtomicUsize::new(0), Memory::new(self.runner.memory_bytes));
         thread::scope(|scope| {
             for _ in 0..self.runner.threads.clamp(1, simulations.len().max(1)) {
                 scope.spawn(|| {
                     while let Some(&at) = simulations.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        if self.perform(at).is_break() {
+                        let _taken = memory.take(self.tasks[at].job.bytes());
+                        // While it waited another may have failed.
+                        if self.has_failed() || self.perform(at).is_break() {
                             // The others find nothing more to do.
                             next.store(simulations.len(), Ordering::Relaxed);
                         }
@@ -290,7 +296,7 @@ mod tests {
         program: Result<&'a Path, String>,
         is_stopped: &'a (dyn Fn() -> bool + Sync),
     ) -> Runner<'a> {
-        Runner { threads: 4, program, is_stopped, tell: &|_, _| {} }
+        Runner { threads: 4, memory_bytes: u64::MAX, program, is_stopped, tell: &|_, _| {} }
     }
 
     #[test]
@@ -303,6 +309,39 @@ mod tests {
         let outcome = runner.run(&figure, Scale::Quick, None).unwrap();
         assert_eq!((outcome.seeds, outcome.seeds_least), (5, Some(2)));
         assert_eq!(*told.lock().unwrap(), (15, 15));
+    }
+
+    #[test]
+    fn simulations_run_beside_each_other_only_while_they_fit_into_memory() {
+        static RUNNING: AtomicUsize = AtomicUsize::new(0);
+        static MOST: AtomicUsize = AtomicUsize::new(0);
+        let plan = |_| {
+            let run = |_| {
+                MOST.fetch_max(RUNNING.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                thread::sleep(std::time::Duration::from_millis(5));
+                RUNNING.fetch_sub(1, Ordering::SeqCst);
+                Ok(at_one(1.0))
+            };
+            let jobs = ["a", "b"].map(|setup| Job::simulated(setup, run).of_bytes(2));
+            Plan { panels: vec![PanelPlan::new("x", "y", ["a"])], jobs: jobs.into() }
+        };
+        let figure = Figure { plan, ..figure() };
+        let most = |memory_bytes: u64| {
+            MOST.store(0, Ordering::SeqCst);
+            let runner = Runner { memory_bytes, ..runner(Err(String::new()), &|| false) };
+            assert_eq!(runner.run(&figure, Scale::Quick, None).unwrap().seeds, 5);
+            MOST.load(Ordering::SeqCst)
+        };
+        assert_eq!(most(1), 1, "each is larger than the budget, and runs alone");
+        assert!(most(4) <= 2);
+        assert!(most(u64::MAX) <= 4);
+    }
+
+    #[test]
+    fn the_memory_that_a_job_takes_does_not_make_it_another() {
+        let job = || Job::simulated("a", |_| Ok(Vec::new()));
+        let (light, heavy) = (job(), job().of_bytes(7));
+        assert_eq!((heavy.bytes(), format!("{heavy:?}")), (7, format!("{light:?}")));
     }
 
     #[test]

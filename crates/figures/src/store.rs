@@ -54,12 +54,19 @@ impl Store {
         self.folder.join(format!("{slug}.{ending}"))
     }
 
-    /// What this figure came to when it was run last, if it was with the set-up and the code of today. The claim is judged anew.
+    /// What this figure came to when it was run last, if it was with the set-up and the code of today. The claim is judged anew,
+    /// and all is told in the words of today.
     #[must_use]
     pub fn load(&self, figure: &Figure, scale: Scale) -> Option<Outcome> {
         let outcome = self.read(figure)?;
         let same = outcome.fingerprint == figure.fingerprint(scale);
-        same.then(|| Outcome { claim: figure.claim(&outcome.panels), ..outcome })
+        same.then(|| Outcome {
+            title: figure.title.to_owned(),
+            source: figure.source.to_owned(),
+            setup: figure.setup.to_owned(),
+            claim: figure.claim(&outcome.panels),
+            ..outcome
+        })
     }
 
     /// What the folder holds of this figure, of either scale, and also if set-up or code have changed since; then the claim is

@@ -47,6 +47,9 @@ fn tell(plan: &CostPlan) -> Result<f64, Box<dyn Error>> {
             "  the node fell behind, so this is no figure of its cost: give it a core of its own or fewer packets a second"
         );
     }
+    if cost.no_room > 0 {
+        println!("  {} packets were of streams that it had no room for", cost.no_room);
+    }
     println!(
         "  {:.3} repairs sent, {:.3} received for each, {:.2} XORs",
         cost.repairs_sent, cost.repairs_received, cost.xors

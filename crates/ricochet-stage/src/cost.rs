@@ -5,6 +5,7 @@
 //! and sent in bursts, a burst each millisecond; the node's own repairs go out to them. Counted is the processor time of the
 //! node's thread, as the kernel has it, for each data packet that was handed to the application.
 
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -58,6 +59,8 @@ pub struct Cost {
     pub overflowed: u64,
     /// Datagrams for which its ring had no room.
     pub dropped: u64,
+    /// Packets of streams that it had no room to know.
+    pub no_room: u64,
     /// Repairs that it sent for each.
     pub repairs_sent: f64,
     /// Repairs that came for each.
@@ -86,6 +89,7 @@ impl Cost {
             delivered,
             overflowed: to.kernel.overflowed,
             dropped: to.ring.dropped,
+            no_room: to.counts.get("no_room").copied().unwrap_or(0),
             repairs_sent: per_packet(to.sent.repairs.packets - from.sent.repairs.packets),
             repairs_received: per_packet(to.received.repairs.packets - from.received.repairs.packets),
             xors: grown("additions") as f64 / grown("packets").max(1) as f64,
@@ -110,7 +114,8 @@ pub fn cost(plan: &CostPlan) -> anyhow::Result<Cost> {
     let d = plan.groups_per_node;
     let names: Vec<String> = (0..Lan::groups_of(d)).map(|number| format!("group/{number}")).collect();
     let all: Vec<GroupId> = names.iter().map(|name| GroupId::of_name(name)).collect();
-    let name_of = |group: &GroupId| &names[all.iter().position(|id| id == group).expect("it is one of them")];
+    let by_id: HashMap<GroupId, &String> = all.iter().copied().zip(&names).collect();
+    let name_of = |group: &GroupId| by_id[group];
     // The grouping depends on nothing but d, so the node's id may be found out later.
     let traffic = Traffic {
         loss: 0.01,
@@ -120,7 +125,7 @@ pub fn cost(plan: &CostPlan) -> anyhow::Result<Cost> {
     let mut ids: Vec<NodeId> = (0..NODES as u32).map(|node| NodeId(1_000 + node)).collect();
     let drawn = Lan::new(d, &all, ids.clone(), traffic);
     let file = wire.member_file(&drawn.grouping, |group| name_of(group).clone());
-    let node = wire.start(&file, plan.papers)?;
+    let node = wire.start(&file, streams_of(&drawn.grouping), plan.papers)?;
     ids[0] = node.id();
     let mut lan = Lan::new(d, &all, ids.clone(), traffic);
     let options = JoinOptions { policy: Some(Policy::DropOldest), ..JoinOptions::default() };
@@ -172,6 +177,12 @@ pub fn cost(plan: &CostPlan) -> anyhow::Result<Cost> {
     Ok(Cost::between(&before, &after))
 }
 
+/// Streams that may come to the first node: one for each other member of each of its groups.
+fn streams_of(grouping: &[Vec<GroupId>]) -> usize {
+    let own: HashSet<&GroupId> = grouping[0].iter().collect();
+    grouping[1..].iter().flatten().filter(|group| own.contains(group)).count()
+}
+
 /// Tells threads to end, also when the measurement fails.
 #[derive(Default)]
 struct StopOnDrop(Arc<AtomicBool>);
@@ -210,7 +221,7 @@ impl Wire {
         grouping.iter().enumerate().skip(1).map(entry).collect()
     }
 
-    fn start(&self, file: &str, papers: bool) -> anyhow::Result<Node> {
+    fn start(&self, file: &str, streams: usize, papers: bool) -> anyhow::Result<Node> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("driver-cost-{}-{number}.toml", std::process::id()));
@@ -218,6 +229,8 @@ impl Wire {
         let mut config = Node::builder("eth0").groups_base(GROUPS_BASE).member_file(&path).config().clone();
         (config.node.address, config.node.group_port) = (Some(IpAddr::from(NODE)), GROUP_PORT);
         config.buffers.socket_bytes = 8 << 20;
+        // A node that knew fewer would drop packets of the others.
+        config.buffers.streams = config.buffers.streams.max(streams);
         if papers {
             config.repair.max_delay_ms = Some(Duration::ZERO);
             (config.nak.first_ms, config.nak.gap_ms) = (Duration::from_millis(100), None);

@@ -14,5 +14,6 @@ fn a_node_among_made_up_neighbours_delivers_and_repairs() {
     assert!((500..=1_650).contains(&cost.delivered), "{cost:?}");
     assert!(cost.us_per_packet > 0.0 && cost.core_share > 0.0, "{cost:?}");
     assert!(cost.xors > 0.5 && cost.xors < 6.0, "{cost:?}");
+    assert_eq!(cost.no_room, 0, "{cost:?}");
     assert!(cost.repairs_sent > 0.1 && cost.repairs_received > 0.1, "{cost:?}");
 }

@@ -197,6 +197,8 @@ impl Builder {
         fifo: FifoSection => fifo,
         /// Packets kept to mend others and to answer requests.
         packets: usize => buffers.packets,
+        /// Streams that are known: one for each sender and group.
+        streams: usize => buffers.streams,
         /// Datagrams between the sockets and the core.
         ring: usize => buffers.ring,
         /// What the kernel may hold of each socket in bytes.

@@ -147,6 +147,7 @@ impl Work {
     fn run(&self, figure: &Figure, kept: &Kept, bar: &Bar) -> Result<Outcome, RunError> {
         let runner = Runner {
             threads: thread::available_parallelism().map_or(1, usize::from),
+            memory_bytes: ::figures::memory_to_use(),
             program: self.program.as_deref().map_err(Clone::clone),
             is_stopped: &|| self.interrupt.is_asked(),
             tell: &|done, of| bar.show(done, of),

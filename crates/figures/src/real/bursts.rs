@@ -76,7 +76,11 @@ fn job(
 ) -> Job {
     let code = Schedule::Layered { r: 8, interleaves: interleaves.to_vec() };
     let setting = Setting { schedule: code, delayed: false, ..Setting::default() };
-    let setup = format!("real {setting:?} {lengths:?} {rounds} rounds {APART} {SINGLES_APART} {SINGLES}");
+    let setup = format!(
+        "real {setting:?}, {}, bursts of {lengths:?} in {rounds} rounds, {APART} apart, singles {SINGLES_APART} and \
+         {SINGLES} of them, up to {SPREAD} more",
+        stream::setup(SOURCES_SHARE)
+    );
     Job::real(setup, runs, move |seed, lab| {
         let bursts = schedule(lengths, rounds, seed);
         let lost = stream::run(&setting, &bursts, SOURCES_SHARE, lab)?;

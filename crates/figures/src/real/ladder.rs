@@ -2,14 +2,19 @@
 
 use netlab::LossModel;
 use ricochet_lab::{Figures, Setting};
+use ricochet_stage::Real;
 
 use crate::outcome::Panel;
 use crate::plan::{Figure, Job, Lab, PanelPlan, Plan, RunError, Sample, Scale, Verdict};
-use crate::ricochet::ladder::{RATES, samples};
+use crate::ricochet::ladder::{CLASS_US, CLASSES, RATES, samples};
 use crate::ricochet::{base, job};
 
 /// Panels of a histogram and of its shares, of each kind.
 const PANELS: usize = 2;
+/// Panel of what the machine carried of what was asked of it.
+const CARRIED: usize = 2 * PANELS;
+/// A machine that does other things meanwhile may not carry all; then it is tried again.
+const TRIES: usize = 3;
 
 pub(super) fn figures() -> Vec<Figure> {
     vec![Figure {
@@ -18,7 +23,9 @@ pub(super) fn figures() -> Vec<Figure> {
         source: "Thesis Figure 4.8, Ricochet Figure 8",
         setup: "16 real nodes, each in a network namespace of its own, on one bridge and two processors; each in 128 groups \
                 of ten, (8,5), 1,000 packets a second at each, uniform loss of all datagrams between socket and node; \
-                requests 100 ms after a packet was found missing, then each 50 ms. Beside it the same in virtual time",
+                requests 100 ms after a packet was found missing, then each 50 ms. Beside it the same in virtual time; and \
+                what the machine carried: the rate that was reached, and packets that got lost though nobody dropped them \
+                on purpose",
         claim: "most come back at once by repairs, also at 20 % loss (84 %); all others on request within 250 ms",
         why: "the node asks others of the group after two requests to the sender, theirs the sender only",
         plan,
@@ -36,6 +43,11 @@ fn plan(scale: Scale) -> Plan {
         PanelPlan::new("simulated: recovered after (ms, classes of 10 ms)", "share of the lost (%)", names())
             .log_y(),
         PanelPlan::new("simulated: loss rate (%)", "share of the lost (%)", shares()),
+        PanelPlan::new(
+            "real: loss rate (%)",
+            "carried by the machine (%)",
+            ["of 1,000 a second sent", "of the packets astray"],
+        ),
     ];
     let of_rate = |(series, &rate): (usize, &f64)| {
         let loss = LossModel::Uniform(rate / 100.0);
@@ -43,7 +55,7 @@ fn plan(scale: Scale) -> Plan {
         let setting =
             Setting { nodes: 16, nak: true, loss_other: loss.clone(), loss, seconds, ..base(scale) };
         let simulated = job(setting.clone(), move |figures| behind(samples(figures, series, rate)));
-        [real(setting, move |figures| samples(figures, series, rate)), simulated]
+        [real(setting, rate, series, Carried::bearable(scale)), simulated]
     };
     Plan { panels, jobs: RATES.iter().enumerate().flat_map(of_rate).collect() }
 }
@@ -53,15 +65,83 @@ fn behind(samples: Vec<Sample>) -> Vec<Sample> {
     samples.into_iter().map(|sample| Sample { panel: sample.panel + PANELS, ..sample }).collect()
 }
 
+/// What the machine carried of what was asked of it, in percent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Carried {
+    /// The rate that was reached, of the one that was to be.
+    rate: f64,
+    /// Packets, of those that nodes were to receive, that were lost or had no room though nobody dropped them on purpose.
+    astray: f64,
+}
+
+impl Carried {
+    /// A run that carried as much is one of the rate and of the losses that the figure names.
+    const SOUND: Self = Self { rate: 98.0, astray: 0.1 };
+
+    /// What is still shown if no run is sound, and told beside it. A quick run may have to share its machine.
+    fn bearable(scale: Scale) -> Self {
+        scale.pick(Self { rate: 50.0, astray: 2.0 }, Self::SOUND)
+    }
+
+    fn of(ran: &Real, setting: &Setting) -> Self {
+        let astray = ran.carried.lost_elsewhere + ran.carried.overflowed;
+        Self {
+            rate: 100.0 * ran.carried.rate / setting.rate,
+            astray: 100.0 * astray as f64 / ran.figures.expected.max(1) as f64,
+        }
+    }
+
+    fn is_at_least(&self, least: &Self) -> bool {
+        self.rate >= least.rate && self.astray <= least.astray
+    }
+}
+
 /// A run of real nodes; one, since the figure shows a distribution.
-fn real(setting: Setting, read: impl Fn(&Figures) -> Vec<Sample> + Send + Sync + 'static) -> Job {
-    let setup = format!("real {setting:?}");
+fn real(setting: Setting, loss_percent: f64, series: usize, bearable: Carried) -> Job {
+    let setup = format!(
+        "real {setting:?}, {CLASSES} classes of {CLASS_US} us, tried {TRIES} times for {:?}, at least {bearable:?}",
+        Carried::SOUND
+    );
     Job::real(setup, 1, move |seed, lab: &Lab<'_>| {
         let setting = Setting { seed, ..setting.clone() };
-        let ran = ricochet_stage::run(&setting, &mut |_| Ok(lab.go_on()?));
+        let (figures, carried) = carry(&setting, &bearable, lab)?;
+        let told = [carried.rate, carried.astray].into_iter().enumerate();
+        let told = told.map(|(series, y)| Sample { panel: CARRIED, series, x: loss_percent, y });
+        Ok(samples(&figures, series, loss_percent).into_iter().chain(told).collect())
+    })
+}
+
+/// The first run that is sound, or else the one that reached the greatest rate.
+fn carry(setting: &Setting, bearable: &Carried, lab: &Lab<'_>) -> Result<(Figures, Carried), RunError> {
+    let mut best: Option<(Figures, Carried)> = None;
+    let mut seen = Vec::new();
+    for _ in 0..TRIES {
+        let ran = ricochet_stage::run(setting, &mut |_| Ok(lab.go_on()?));
         lab.go_on()?;
         let ran = ran.map_err(|error| RunError::Failed(format!("{error:#}")))?;
-        Ok(read(&ran.figures))
+        let carried = Carried::of(&ran, setting);
+        let Carried { rate, astray } = carried;
+        let apart = if ran.carried.parted { ", nodes no longer knew each other" } else { "" };
+        seen.push(format!("{rate:.0} % with {astray:.2} % astray{apart}"));
+        if ran.carried.parted {
+            continue;
+        }
+        if carried.is_at_least(&Carried::SOUND) {
+            return Ok((ran.figures, carried));
+        }
+        if best.as_ref().is_none_or(|(_, best)| carried.rate > best.rate) {
+            best = Some((ran.figures, carried));
+        }
+    }
+    best.filter(|(_, carried)| carried.is_at_least(bearable)).ok_or_else(|| {
+        RunError::Failed(format!(
+            "expected {:.0} % of {} packets a second at each node with {} % astray, saw in {TRIES} runs {}: give it a \
+             machine that does nothing else",
+            bearable.rate,
+            setting.rate,
+            bearable.astray,
+            seen.join("; ")
+        ))
     })
 }
 
@@ -70,7 +150,7 @@ fn judge(panels: &[Panel]) -> Verdict {
         let series = &panels[panel].series[series];
         format!("{:.1} / {:.1} / {:.1} %", series.at(10.0), series.at(15.0), series.at(20.0))
     };
-    let ours = format!(
+    let mut ours = format!(
         "real, at 10 / 15 / 20 %: by repairs {}, in all {}, within 250 ms {}; simulated: by repairs {}, in all {}",
         row(1, 0),
         row(1, 1),
@@ -78,7 +158,55 @@ fn judge(panels: &[Panel]) -> Verdict {
         row(3, 0),
         row(3, 1)
     );
+    ours += &spoilt(&panels[CARRIED]);
     let [repaired, all, in_time] = &panels[1].series[..] else { unreachable!("three series are planned") };
     let most = repaired.least() > 60.0 && repaired.last() < 99.9;
     Verdict { ours, holds: most && all.least() > 99.9 && in_time.least() > 97.0 }
+}
+
+/// What the machine did not carry, in words; nothing if it carried all.
+fn spoilt(carried: &Panel) -> String {
+    let [rate, astray] = &carried.series[..] else { unreachable!("two series are planned") };
+    let seen = Carried { rate: rate.least(), astray: astray.most() };
+    if seen.is_at_least(&Carried::SOUND) {
+        return String::new();
+    }
+    format!(
+        "; spoilt: the machine was too busy, and reached {:.0} % of 1,000 packets a second, with {:.2} % of the packets lost \
+         on its own account",
+        seen.rate, seen.astray
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::{Point, Series};
+
+    fn carried(rate: f64, astray: f64) -> Panel {
+        let series = [("rate", rate), ("astray", astray)].map(|(name, value)| Series {
+            name: name.to_owned(),
+            points: vec![Point::of(10.0, vec![99.9]), Point::of(20.0, vec![value])],
+        });
+        let mut panel =
+            Panel { x: String::new(), y: String::new(), x_log: false, y_log: false, series: series.into() };
+        panel.series[1].points[0] = Point::of(10.0, vec![0.0]);
+        panel
+    }
+
+    #[test]
+    fn a_run_that_did_not_carry_all_is_not_told_as_if_it_had() {
+        assert_eq!(spoilt(&carried(99.0, 0.05)), "");
+        let slow = spoilt(&carried(71.4, 0.0));
+        assert!(slow.contains("reached 71 % of 1,000"), "{slow}");
+        let lossy = spoilt(&carried(100.0, 0.5));
+        assert!(lossy.contains("0.50 % of the packets"), "{lossy}");
+    }
+
+    #[test]
+    fn a_full_run_bears_nothing_that_a_sound_one_would_not() {
+        let half = Carried { rate: 55.0, astray: 1.0 };
+        assert!(half.is_at_least(&Carried::bearable(Scale::Quick)));
+        assert!(!half.is_at_least(&Carried::bearable(Scale::Full)));
+    }
 }

@@ -68,7 +68,10 @@ fn plan(scale: Scale) -> Plan {
         PanelPlan::new("packets lost in a row at r1", "how often", ["A and B"]),
     ];
     let bursts = scale.pick(20, 100);
-    let setup = format!("real, {bursts} bursts, {A_EACH} {B_MOST} {ROOM} {WORK:?} {INTERVAL:?}");
+    let setup = format!(
+        "real, {bursts} bursts of {A_EACH} to A and 0 to {B_MOST} to B, {PACKET} bytes, room for {ROOM} of {BUFFER_TRIED} tried, \
+         work {WORK:?}, each {INTERVAL:?}, {REST:?} in the end, rows to {LENGTHS_MOST}"
+    );
     // One run, as theirs: the figure shows a course of events.
     Plan { panels, jobs: vec![Job::real(setup, 1, move |seed, lab| run(bursts, seed, lab))] }
 }

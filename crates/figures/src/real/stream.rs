@@ -34,6 +34,14 @@ const TAIL: u64 = 450;
 /// Packets that pass once all losses are over.
 const EVER: u64 = 1 << 40;
 
+/// All that decides what a run loses and how late it comes, but the code, in words.
+pub(super) fn setup(sources_share: f64) -> String {
+    format!(
+        "{PAYLOAD} + {HEADERS} bytes each {INTERVAL_MS} ms, {DELAY_US} us at {RATE_BPS} bit/s, {sources_share} of the link, \
+         {TAIL} packets more, patience {PATIENCE:?}"
+    )
+}
+
 /// Of the link's packets, repairs among them: so many pass, then so many are lost in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Burst {

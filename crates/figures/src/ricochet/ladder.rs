@@ -8,8 +8,8 @@ use crate::outcome::Panel;
 use crate::plan::{Figure, PanelPlan, Plan, Sample, Scale, Verdict};
 
 /// Width of a class of the histogram, in microseconds, and how many there are; the last holds all that is later.
-const CLASS_US: u64 = 10_000;
-const CLASSES: u64 = 31;
+pub(crate) const CLASS_US: u64 = 10_000;
+pub(crate) const CLASSES: u64 = 31;
 
 /// Nothing is asked for before, in milliseconds.
 const ASKED_MS: f64 = 100.0;

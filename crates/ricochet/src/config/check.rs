@@ -60,6 +60,7 @@ impl Config {
         let buffers = &self.buffers;
         within("buffers.packets", buffers.packets, 16..=MANY)?;
         within("buffers.equations", buffers.equations, 1..=1 << 16)?;
+        within("buffers.streams", buffers.streams, 1..=MANY)?;
         within("buffers.ring", buffers.ring, 64..=MANY)?;
         within("buffers.socket_bytes", buffers.socket_bytes, 4_096..=1 << 30)?;
         within("buffers.payloads", buffers.payloads, 0..=MANY)?;
@@ -102,7 +103,11 @@ impl Config {
                 seldom: self.announce.seldom,
                 unless_named_us: micros(self.announce.unless_named_ms),
             },
-            tracker: TrackerConfig { stream_intervals_max: GAPS_MAX, ..TrackerConfig::default() },
+            tracker: TrackerConfig {
+                streams_max: buffers.streams,
+                stream_intervals_max: GAPS_MAX,
+                ..TrackerConfig::default()
+            },
             answers_per_second: nak.packets_per_second,
             ..NodeConfig::new(id)
         }

@@ -288,6 +288,9 @@ pub struct BuffersSection {
     pub packets: usize,
     /// Repairs kept that miss two packets or more, 1 to 65,536.
     pub equations: usize,
+    /// Streams that are known, 1 to 1,048,576: one for each sender and group. Beyond that one makes room of which nothing came
+    /// for half a minute; where there is none, packets of a new stream are dropped, and counted (`no_room`).
+    pub streams: usize,
     /// Datagrams between the sockets and the node, 64 to 1,048,576. When full a random one makes room.
     pub ring: usize,
     /// What the kernel may hold of each socket in bytes, 4,096 to 1 GiB; it may grant less.
@@ -308,6 +311,7 @@ impl Default for BuffersSection {
         Self {
             packets: 4_096,
             equations: 256,
+            streams: 16_384,
             ring: 4_096,
             socket_bytes: 8 << 20,
             payloads: 4_096,

@@ -47,6 +47,7 @@ fn every_range_is_checked_and_the_key_is_named() {
         ("nak", "packets_per_second", "0", "1 to 10000000"),
         ("buffers", "packets", "15", "16 to 1048576"),
         ("buffers", "equations", "0", "1 to 65536"),
+        ("buffers", "streams", "0", "1 to 1048576"),
         ("buffers", "ring", "63", "64 to 1048576"),
         ("buffers", "socket_bytes", "1", "4096 to 1073741824"),
         ("buffers", "payloads", "1048577", "0 to 1048576"),

@@ -1,0 +1,101 @@
+//! How much memory simulations may take together, lest the system kill what a user left running over night.
+
+use std::fs;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Three quarters of what the system could give a new process now, in bytes; no bound where it does not tell.
+#[must_use]
+pub fn memory_to_use() -> u64 {
+    let told = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    available(&told).map_or(u64::MAX, |bytes| bytes / 4 * 3)
+}
+
+/// `MemAvailable` in bytes.
+fn available(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kibibytes.checked_mul(1_024)
+}
+
+/// The memory that is left, in bytes.
+pub(crate) struct Memory {
+    budget: u64,
+    in_use: Mutex<InUse>,
+    freed: Condvar,
+}
+
+#[derive(Default)]
+struct InUse {
+    bytes: u64,
+    by: usize,
+}
+
+impl Memory {
+    pub(crate) fn new(budget: u64) -> Self {
+        Self { budget, in_use: Mutex::default(), freed: Condvar::new() }
+    }
+
+    /// Waits until there are so many bytes. Whoever is alone gets all it asks for: then waiting would not help.
+    pub(crate) fn take(&self, bytes: u64) -> Taken<'_> {
+        let has_room = |used: &InUse| used.by == 0 || used.bytes.saturating_add(bytes) <= self.budget;
+        let used = self.freed.wait_while(self.in_use(), |used| !has_room(used));
+        let mut used = used.unwrap_or_else(PoisonError::into_inner);
+        used.bytes = used.bytes.saturating_add(bytes);
+        used.by += 1;
+        Taken { memory: self, bytes }
+    }
+
+    fn in_use(&self) -> MutexGuard<'_, InUse> {
+        self.in_use.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Given back when dropped.
+pub(crate) struct Taken<'a> {
+    memory: &'a Memory,
+    bytes: u64,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        let mut used = self.memory.in_use();
+        used.bytes = used.bytes.saturating_sub(self.bytes);
+        used.by -= 1;
+        drop(used);
+        self.memory.freed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_system_could_give_is_found_by_its_name() {
+        let text =
+            "MemTotal:       24689012 kB\nMemFree:         1 kB\nMemAvailable:   1000 kB\nBuffers: 2 kB\n";
+        assert_eq!(available(text), Some(1_024_000));
+        assert_eq!((available("MemTotal: 5 kB\n"), available("MemAvailable: 5\n")), (None, None));
+    }
+
+    fn of(memory: &Memory) -> (u64, usize) {
+        let used = memory.in_use();
+        (used.bytes, used.by)
+    }
+
+    #[test]
+    fn several_share_the_budget_and_what_is_larger_than_it_comes_when_it_is_alone() {
+        let memory = Memory::new(10);
+        let (first, second) = (memory.take(4), memory.take(6));
+        assert_eq!(of(&memory), (10, 2));
+        drop((first, second));
+        let alone = memory.take(11);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| drop(memory.take(1)));
+            assert!(!waiting.is_finished());
+            drop(alone);
+            waiting.join().unwrap();
+        });
+        assert_eq!(of(&memory), (0, 0));
+    }
+}
