@@ -78,7 +78,7 @@ fn job(
     let setting = Setting { schedule: code, delayed: false, ..Setting::default() };
     let setup = format!(
         "real {setting:?}, {}, bursts of {lengths:?} in {rounds} rounds, {APART} apart, singles {SINGLES_APART} and \
-         {SINGLES} of them, up to {SPREAD} more",
+         {SINGLES} of them, up to {SPREAD} more, {CLASSES} classes of {CLASS_MS} ms",
         stream::setup(SOURCES_SHARE)
     );
     Job::real(setup, runs, move |seed, lab| {
