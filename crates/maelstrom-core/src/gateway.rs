@@ -96,6 +96,19 @@ pub enum ConfigError {
     /// A window of more packets than a far ingress takes.
     #[error("window: expected 1 to {WINDOW_MAX}, saw {0}")]
     Window(u16),
+    /// A window that does not reach from one repair to the next.
+    #[error(
+        "window: expected at least {window_min}, as many packets as come between two repairs at the rate {rate}, saw {window}: \
+         raise `window` or `rate`, or packets go without a repair"
+    )]
+    WindowShort {
+        /// The window.
+        window: u16,
+        /// The least for this rate.
+        window_min: usize,
+        /// The rate.
+        rate: RepairRate,
+    },
     /// More packets between two repairs than a recipe can name.
     #[error("rate: expected at least 1/{TERMS_MAX}, saw {0}")]
     Rate(RepairRate),
@@ -179,6 +192,11 @@ impl Gateway {
             }
             if rate.repairs() as usize * TERMS_MAX < rate.sources() as usize {
                 return Err(ConfigError::Rate(rate));
+            }
+            let window_min = config.schedule.window_min();
+            // A window of none is no code at all, and said to be none below.
+            if window > 0 && usize::from(window) < window_min {
+                return Err(ConfigError::WindowShort { window, window_min, rate });
             }
         }
         if config.schedule.names() > TERMS_MAX {

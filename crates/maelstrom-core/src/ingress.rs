@@ -50,10 +50,13 @@ pub struct IngressConfig {
 /// Counts of one peer's ingress that the loss report does not hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IngressCounts {
-    /// Packets that arrived from the peer's networks.
+    /// Packets that arrived from the peer's networks, of those that its gateway protects.
     pub source_packets: u64,
     /// Their bytes.
     pub source_bytes: u64,
+    /// Packets from the peer's networks that its gateway does not protect: for other destinations than those that it has
+    /// for us, or while there is no session. They are not kept.
+    pub foreign_packets: u64,
     /// Packets handed to the kernel.
     pub recovered_packets: u64,
     /// Packets that arrived after an equal one had been recovered: the link reorders, or the sender repeats itself.
@@ -159,6 +162,11 @@ impl Ingress {
         let (counts, delays_us) =
             (self.counts, std::mem::replace(&mut self.delays_us, fresh.delays_us.clone()));
         *self = Self { counts, delays_us, ..fresh };
+    }
+
+    /// A packet arrived from the peer's site that its gateway does not protect.
+    pub(crate) fn foreign(&mut self) {
+        self.counts.foreign_packets += 1;
     }
 
     /// A packet arrived from the peer's site.

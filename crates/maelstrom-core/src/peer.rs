@@ -39,7 +39,7 @@ struct Session {
     far_token: Token,
     sealer: Sealer,
     opener: Opener,
-    /// Sources that the far gateway watches for.
+    /// Our networks as the far gateway has them: sources that it watches for, and destinations that it protects.
     watched: PrefixTable<()>,
 }
 
@@ -155,6 +155,13 @@ impl Peer {
         // The far gateway's own datagrams to us are never coded.
         if packet.is_udp_to(self.listen) {
             return;
+        }
+        // Without a session the far gateway protects nothing, and never what goes elsewhere: no repair will name it, and on
+        // the shelf it would push out what repairs need.
+        let is_protected =
+            self.session.as_ref().is_some_and(|session| session.watched.contains(packet.destination()));
+        if !is_protected {
+            return self.ingress.foreign();
         }
         let (ingress, mut around) = self.ingress_and_surroundings(now_us, &mut out.recovered);
         ingress.source(&mut around, packet);

@@ -75,6 +75,15 @@ impl Schedule {
         }
     }
 
+    /// Least window in packets: below it some packets would be in no repair. Below [`Schedule::names`] packets leave the
+    /// window before all copies of their names have travelled. 0 for what is no window.
+    pub fn window_min(&self) -> usize {
+        match *self {
+            Self::Layered { .. } | Self::ReedSolomon { .. } => 0,
+            Self::Sliding { rate, .. } => window::stride(rate),
+        }
+    }
+
     /// By how many bytes a full repair is longer on the WAN than the longest packet in it.
     pub fn repair_overhead(&self, ipv6: bool) -> usize {
         repair_overhead(self.scheme(), self.names(), ipv6)

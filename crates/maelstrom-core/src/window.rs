@@ -126,8 +126,7 @@ impl Naming {
         let second = from(if self.copies < 2 { end(2) } else { self.second }, end(1));
         // Nothing is named a third time before it has been a second time.
         let third_end = end(self.spread).min(second.start);
-        let mut third =
-            from(if self.copies < COPIES { end(self.spread + 1) } else { self.third }, third_end);
+        let mut third = from(if self.copies < COPIES { end(self.spread + 1) } else { self.third }, third_end);
         (self.second, self.third) = (self.second.max(second.end), self.third.max(third.end));
         if third.end == third_end {
             third.start = third.start.minus(room).max(first);

@@ -179,6 +179,9 @@ fn a_wrong_recovery_is_never_injected_though_names_collide() {
         assert!(pair.recovered[B].iter().all(|packet| sent.contains(packet)), "names of {bits} bits");
         let distinct: HashSet<_> = pair.recovered[B].iter().collect();
         assert_eq!(distinct.len(), pair.recovered[B].len(), "a packet injected twice");
+        let wrong = pair.status(B, |peer| peer.ingress.unused.count(Unused::WrongRecovery));
+        assert!(bits > 6 || wrong > 0, "the test is to provoke wrong recoveries");
+        assert!(bits < 6 || distinct.len() > 50, "names of {bits} bits: {} back", distinct.len());
     }
 }
 

@@ -184,6 +184,7 @@ fn another_rate_keeps_the_window_and_another_window_begins_anew() {
             pair.advance(50);
         });
         next += count;
+        next - count
     };
     send(&mut pair, 60, false);
     send(&mut pair, 3, true);
@@ -191,15 +192,24 @@ fn another_rate_keeps_the_window_and_another_window_begins_anew() {
     send(&mut pair, 4, false);
     pair.advance(1_000);
     assert_eq!(std::mem::take(&mut pair.recovered[B]), [packet(60), packet(61), packet(62)]);
-    send(&mut pair, 1, true);
-    pair.gateways[A].reconfigure(config(A)).unwrap();
-    pair.gateways[A].reconfigure(sliding(A, "1/1", 32, 15)).unwrap();
-    pair.run_until_up();
-    send(&mut pair, 40, false);
-    send(&mut pair, 1, true);
-    send(&mut pair, 40, false);
-    pair.advance(1_000);
-    assert_eq!(pair.recovered[B].last(), Some(&packet(108)), "the new window");
+    let sessions = |pair: &Pair| pair.status(A, |peer| peer.sessions);
+    let before = sessions(&pair);
+    let blocks = Schedule::ReedSolomon { r: 8, c: 3, interleave: 1 };
+    for (another, what) in [
+        (sliding(A, "1/1", 32, 15), "a shorter window"),
+        (Config { schedule: blocks, ..config(A) }, "blocks"),
+        (sliding(A, "1/2", 64, 15), "a window after blocks"),
+    ] {
+        // What the code before would have brought back is given up.
+        send(&mut pair, 16, false);
+        pair.gateways[A].reconfigure(another).unwrap();
+        let first = send(&mut pair, 40, false) + 40;
+        send(&mut pair, 1, true);
+        send(&mut pair, 40, false);
+        pair.advance(1_000);
+        assert_eq!(std::mem::take(&mut pair.recovered[B]), [packet(first)], "{what}");
+    }
+    assert_eq!(sessions(&pair), before, "the session goes on");
     nothing_went_wrong(&pair);
 }
 
@@ -241,11 +251,13 @@ fn packets_that_repairs_overtake_are_not_injected() {
         if n % 7 == 3 {
             pair.send_overtaken(A, &packet(n), 50);
         } else {
-            pair.send(A, &packet(n), false);
+            pair.send(A, &packet(n), n == 400);
         }
         pair.advance(500);
     }
-    assert_eq!(pair.recovered[B], Vec::<Vec<u8>>::new());
+    assert_eq!(pair.recovered[B], [packet(400)], "the one that was lost");
+    let late = pair.status(B, |peer| peer.ingress.late);
+    assert!(late > 60, "{late} of 85 came after the repair that names them");
 }
 
 #[test]
@@ -291,6 +303,13 @@ fn windows_and_rates_out_of_range_are_refused_and_leave_everything_as_it_was() {
     assert!(matches!(refused("3/8", 160, 16), ConfigError::Code(_)));
     assert!(matches!(refused("1/65", 160, 15), ConfigError::Rate(_)));
     assert!(matches!(refused("0", 160, 15), ConfigError::Rate(_)));
+    // 48 of 64 packets would be in no repair.
+    assert!(matches!(refused("1/64", 16, 15), ConfigError::WindowShort { window_min: 64, .. }));
+    assert!(matches!(refused("3/8", 2, 15), ConfigError::WindowShort { window_min: 3, .. }));
+    // The rate alone, of a window that runs.
+    let mut gateway = Gateway::new(sliding(A, "1/16", 16, 15), [1; 32]).unwrap();
+    assert!(gateway.reconfigure(sliding(A, "1/17", 16, 15)).is_err());
+    assert!(gateway.reconfigure(sliding(A, "1/15", 16, 15)).is_ok());
 }
 
 /// What came while the tap was blind is unknown; what is sent from the margin behind it on is not.
@@ -326,6 +345,39 @@ fn after_a_gap_recovery_goes_on_as_soon_as_a_window_lies_behind_what_was_unseen(
     pair.advance(50_000);
     assert_same(&pair.recovered[B], &lost, "losses behind the gap");
     nothing_went_wrong(&pair);
+}
+
+/// Hosts of the far site send much more through here to a third site.
+#[test]
+fn traffic_to_other_places_pushes_nothing_off_the_shelf() {
+    let layers = |interleaves| Schedule::Layered { r: 8, interleaves };
+    let window = Schedule::Sliding { rate: "3/8".parse().unwrap(), window: 256, density: 15 };
+    for (schedule, max_delay_us) in
+        [(window, 20_000), (layers(vec![1, 11, 19]), 20_000), (layers(vec![11, 19]), 2_000_000)]
+    {
+        let what = schedule.to_string();
+        let mut pair =
+            Pair::up([A, B].map(|side| Config { schedule: schedule.clone(), max_delay_us, ..config(side) }));
+        let mut transit = udp(A, 0, b"to a third site");
+        transit[18] = 77;
+        let mut lost = Vec::new();
+        for n in 0..400 {
+            let is_lost = n % 10 == 7;
+            pair.send(A, &packet(n), is_lost);
+            lost.extend(is_lost.then(|| packet(n)));
+            for k in 0..200u16 {
+                transit[4..6].copy_from_slice(&k.to_be_bytes());
+                pair.gateways[B].handle_incoming(pair.now_us, &transit, &mut pair.out[B]);
+            }
+            pair.advance(20_000);
+        }
+        pair.advance(10_000_000);
+        assert_same(&pair.recovered[B], &lost, &what);
+        assert_eq!(pair.status(B, |peer| peer.ingress.unused.count(Unused::TooOld)), 0, "{what}");
+        let counts = pair.status(B, |peer| *peer.ingress);
+        assert_eq!((counts.source_packets, counts.foreign_packets), (360, 80_000), "{what}");
+        nothing_went_wrong(&pair);
+    }
 }
 
 #[test]

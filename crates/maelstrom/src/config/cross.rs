@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
+use maelstrom_core::Schedule;
 
 use super::draft::{Draft, PeerDraft, Scheme, Setting};
 use super::report::Findings;
@@ -13,6 +14,7 @@ pub(super) fn check(draft: &Draft, findings: &mut Findings) {
     interfaces_differ(draft, findings);
     settings_fit_the_scheme(draft, findings);
     interleaves_mix(draft, findings);
+    windows_reach(draft, findings);
     peers_differ(&draft.peers, findings);
     families_agree(draft, findings);
     networks_are_disjoint(&draft.peers, findings);
@@ -84,6 +86,37 @@ fn interleaves_mix(draft: &Draft, findings: &mut Findings) {
             }
         }
     }
+}
+
+/// A window reaches from one repair to the next, or packets are in no repair; and over as many as name a packet, or the
+/// later copies of its name fall out.
+fn windows_reach(draft: &Draft, findings: &mut Findings) {
+    let code = &draft.code;
+    let Some(schedule @ Schedule::Sliding { rate, window, .. }) = code.schedule() else { return };
+    let (least, named, window) = (schedule.window_min(), schedule.names(), usize::from(window));
+    let finding = if window < least {
+        Diagnostic::error("window-too-short", "packets would be in no repair")
+            .expected(format!(
+                "`window` of at least {least}: so many packets come between two repairs at the rate {rate}"
+            ))
+            .help(format!("raise `window` to {named} or more, or raise `rate`"))
+    } else if window < named {
+        Diagnostic::warning(
+            "window-short",
+            "packets leave the window before all copies of their names have travelled",
+        )
+        .expected(format!("`window` of at least {named} at the rate {rate}"))
+        .note("a packet whose names are lost counts as lost itself until others have been solved")
+        .help(format!("raise `window` to {named} or more, or raise `rate`"))
+    } else {
+        return;
+    };
+    let [window_at, rate_at] = ["window", "rate"].map(|key| code.place(key).cloned());
+    let finding = finding.at(window_at.clone().or(rate_at.clone())).seen(window.to_string());
+    findings.add(match (window_at, rate_at) {
+        (Some(_), Some(rate_at)) => finding.related(Some(rate_at), "`rate` is here"),
+        _ => finding,
+    });
 }
 
 fn gcd(a: u16, b: u16) -> u32 {

@@ -198,7 +198,8 @@ fn every_integer_has_its_range() {
         let line = |value: &str| {
             let header = format!("[{}]", knob.section);
             let line = format!("{header}\n{} = {value}", knob.key);
-            let good = good_for(knob.schemes());
+            // At this rate a window of 1 is one.
+            let good = good_for(knob.schemes()).replace("rate = 0.375", "rate = 1");
             let text = good.replacen(&format!("\n{} =", knob.key), "\n#", 1).replacen(&header, &line, 1);
             examined(&text).1
         };
@@ -285,6 +286,33 @@ fn networks_are_given_whole() {
     assert_eq!(code_of("[\"10.81.2.0/24\", \"2001:db8:2::/48\"]", "\"10.81.2.0/24\""), "wrong-type");
     let many = vec!["\"10.0.0.0/8\""; knobs::NETWORKS_MAX + 1].join(",");
     assert_eq!(code_of("\"10.81.2.0/24\", \"2001:db8:2::/48\"", &many), "out-of-range");
+}
+
+#[test]
+fn a_window_reaches_from_one_repair_to_the_next() {
+    let of = |rate: &str, packets: u16| {
+        window().replace("rate = 0.375\nwindow = 160", &format!("rate = \"{rate}\"\nwindow = {packets}"))
+    };
+    let one = |text: &str| {
+        let (_, report) = examined(text);
+        assert_eq!(report.diagnostics().len(), 1, "{report}");
+        report.diagnostics()[0].clone()
+    };
+    for (rate, least, named) in [("1/64", 64, 64), ("1/16", 16, 48), ("3/8", 3, 9), ("2/43", 22, 44)] {
+        let short = one(&of(rate, least - 1));
+        assert_eq!((short.severity, short.code), (Severity::Error, "window-too-short"), "{rate}");
+        assert!(short.expected.is_some_and(|expected| expected.contains(&format!("at least {least}:"))));
+        assert_eq!(short.seen, Some((least - 1).to_string()));
+        assert!(short.help[0].contains(&format!("to {named} or more")), "{:?}", short.help);
+        configuration(&of(rate, named));
+        if least < named {
+            for packets in [least, named - 1] {
+                let warning = one(&of(rate, packets));
+                assert_eq!((warning.severity, warning.code), (Severity::Warning, "window-short"), "{rate}");
+                configuration(&of(rate, packets));
+            }
+        }
+    }
 }
 
 #[test]
