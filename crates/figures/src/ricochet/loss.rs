@@ -114,8 +114,15 @@ fn judge_rates(panels: &[Panel]) -> Verdict {
         panels[1].series[1].at(25.0),
         panels[1].series[2].at(25.0),
     );
-    let graceful = [uniform, bursty, markov].iter().all(|series| series.last() < series.first());
-    let worst = markov.at(1.0) < uniform.at(1.0) && markov.at(1.0) < bursty.at(1.0);
+    // More loss leaves less recovered, later; near 100 % what is left is chance.
+    let all = [uniform, bursty, markov];
+    let graceful = all.iter().all(|series| series.steps().all(|(before, after)| after < before + 0.3))
+        && all.iter().all(|series| series.last() < series.first())
+        && panels[1].series.iter().all(|series| series.last() > series.first());
+    let worst = markov
+        .points
+        .iter()
+        .all(|point| point.median < uniform.at(point.x) && point.median < bursty.at(point.x));
     let bear = uniform.at(5.0) > 90.0 && bursty.at(5.0) > 90.0 && uniform.at(25.0) > 35.0;
     Verdict { ours, holds: graceful && worst && bear }
 }
@@ -150,8 +157,10 @@ fn judge_bursts(panels: &[Panel]) -> Verdict {
         few.at(40.0),
     );
     let borne = recovered.at(5.0) > 95.0 && recovered.at(10.0) > 90.0;
+    let fall =
+        [recovered, few].iter().all(|series| series.steps().all(|(before, after)| after < before + 0.3));
     let substantial = recovered.at(40.0) < recovered.at(1.0) - 10.0;
-    Verdict { ours, holds: borne && substantial && few.at(40.0) < recovered.at(40.0) }
+    Verdict { ours, holds: borne && fall && substantial && few.at(40.0) < recovered.at(40.0) }
 }
 
 fn stagger(scale: Scale) -> Plan {
@@ -242,4 +251,80 @@ pub(crate) fn stagger_costs_latency(panels: &[Panel]) -> bool {
         && near(long_ms, 6.0)
         && near(long_ms, 10.0)
         && named(latency, LONG_APART).at(6.0) < long_ms.at(6.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rates(recovered: [[f64; 4]; 3], latency: [f64; 4]) -> bool {
+        let of = |y: [f64; 4]| [(1.0, y[0]), (5.0, y[1]), (10.0, y[2]), (25.0, y[3])];
+        let (recovered, latency) = (recovered.map(of), of(latency));
+        let recovered = recovered.each_ref().map(|points| ("", &points[..]));
+        judge_rates(&[Panel::drawn(&recovered), Panel::drawn(&[("", &latency[..]); 3])]).holds
+    }
+
+    #[test]
+    fn loss_that_does_not_degrade_as_it_should_is_told() {
+        let (uniform, bursty, markov) =
+            ([99.7, 99.5, 99.1, 96.5], [98.1, 97.4, 96.7, 89.3], [95.5, 93.2, 91.4, 79.0]);
+        let later = [7.7, 9.0, 11.4, 29.6];
+        assert!(rates([uniform, bursty, markov], later));
+        assert!(rates([[97.0, 92.0, 80.0, 40.0], [96.0, 91.0, 78.0, 35.0], [85.0, 75.0, 60.0, 25.0]], later));
+        assert!(!rates([uniform, markov, bursty], later), "markov is not the worst");
+        assert!(!rates([uniform, bursty, [95.5, 97.9, 91.4, 79.0]], later), "nor at 5 %");
+        assert!(
+            !rates([uniform, [98.1, 89.0, 85.0, 80.0], [95.5, 80.0, 70.0, 60.0]], later),
+            "bursts at 5 %"
+        );
+        assert!(!rates([[99.7, 99.5, 96.0, 97.5], bursty, markov], later), "rises on the way");
+        assert!(!rates([uniform, bursty, markov], [7.7, 9.0, 8.0, 7.0]), "sooner where more is lost");
+    }
+
+    fn bursts(recovered: [f64; 5], few: [f64; 5]) -> bool {
+        let places = [1.0, 5.0, 10.0, 20.0, 40.0];
+        let [recovered, few] = [recovered, few].map(|y| places.into_iter().zip(y).collect::<Vec<_>>());
+        judge_bursts(&[Panel::drawn(&[(KEPT[0], &recovered), (KEPT[1], &few)])]).holds
+    }
+
+    #[test]
+    fn bursts_that_cost_nothing_or_cost_much_at_once_are_told() {
+        let (recovered, few) = ([99.8, 99.0, 98.1, 95.8, 86.7], [99.8, 98.8, 97.1, 84.5, 46.8]);
+        assert!(bursts(recovered, few));
+        assert!(!bursts([99.8, 99.7, 99.5, 99.0, 98.0], few), "long bursts do not take it down");
+        assert!(!bursts([99.8, 94.0, 92.0, 90.0, 80.0], few), "short ones are not borne");
+        assert!(!bursts([99.8, 99.0, 91.0, 95.0, 86.7], few), "rises on the way");
+        assert!(!bursts(recovered, [99.8, 98.8, 97.1, 95.0, 90.0]), "solving together does not help");
+    }
+
+    /// Panels as of 4.14, at stagger 1, 6 and 10.
+    fn staggers(long: [f64; 3], short_ms: [f64; 3], long_ms: [f64; 3], apart_ms: f64) -> [Panel; 2] {
+        let of = |y: [f64; 3]| [(1.0, y[0]), (6.0, y[1]), (10.0, y[2])];
+        let (short, long) = (of([98.5, 99.4, 98.9]), of(long));
+        let (short_ms, long_ms, alone) = (of(short_ms), of(long_ms), of([8.5, 51.2, 85.3]));
+        let apart_ms = of([apart_ms; 3]);
+        let recovered: [(&str, &[_]); 4] =
+            [("bursts of 10", &short), ("bursts of 100", &long), (LONG_KEPT_ONE, &long), (LONG_APART, &long)];
+        let latency: [(&str, &[_]); 5] = [
+            ("bursts of 10", &short_ms),
+            ("bursts of 100", &long_ms),
+            (LONG_KEPT_ONE, &long_ms),
+            (LONG_APART, &apart_ms),
+            (ALGORITHM, &alone),
+        ];
+        [Panel::drawn(&recovered), Panel::drawn(&latency)]
+    }
+
+    #[test]
+    fn stagger_that_does_not_help_or_costs_more_than_it_should_is_told() {
+        let judged = |panels: [Panel; 2]| (judge_stagger(&panels).holds, stagger_costs_latency(&panels));
+        let (long, short_ms, long_ms) = ([26.9, 99.1, 98.8], [20.9, 89.3, 143.1], [155.9, 129.7, 167.8]);
+        assert_eq!(judged(staggers(long, short_ms, long_ms, 88.0)), (false, true), "ours");
+        let theirs = judged(staggers(long, [35.0, 50.0, 60.0], [45.0, 50.0, 80.0], 45.0));
+        assert!(theirs.0, "little latency");
+        assert_eq!(judged(staggers([26.9, 80.0, 85.0], short_ms, long_ms, 88.0)), (false, false), "no help");
+        assert_eq!(judged(staggers(long, short_ms, [155.9, 200.0, 400.0], 88.0)), (false, false), "late");
+        assert_eq!(judged(staggers(long, [20.9, 150.0, 90.0], long_ms, 88.0)), (false, false), "falls");
+        assert_eq!(judged(staggers(long, short_ms, long_ms, 140.0)), (false, false), "not by lost repairs");
+    }
 }
