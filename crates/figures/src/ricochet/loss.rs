@@ -32,7 +32,7 @@ pub(super) fn figures() -> Vec<Figure> {
             claim: "degrades gracefully: 25 % loss leaves 40 % recovered, after 60 ms; uniform and bursty above 90 % at \
                     5 %; markov is the worst, also at 1 %",
             why: "repairs that miss several packets are kept and solved together, which brings back more than their pairs \
-                  of repairs where much is lost",
+                  of repairs where much is lost. Which model their 60 ms are of is not in the text",
             plan: rates,
             judge: judge_rates,
         },
@@ -56,8 +56,14 @@ pub(super) fn figures() -> Vec<Figure> {
                     comes by the algorithm alone, if none of them is lost",
             claim: "bursts of 100: stagger 6 recovers more than 90 %, after some 50 ms on average; resilience grows \
                     tremendously without impacting recovery latency much",
-            why: "the first of five repairs of 6 x 8 shared packets comes after 51 ms on average, which is their 50; here \
-                  more comes back, by repairs solved together once later ones are there",
+            why: "stagger 6 fills bins six times more slowly: by the algorithm alone the first of five repairs comes after \
+                  51 ms instead of 8.5, which is their 50, if it is not lost and misses no other packet. Our losses are of one \
+                  generator, as in a buffer that runs over (theirs may have been too: the text does not say): a repair that a \
+                  lost packet fills leaves at once and is lost in the same burst, as is all that comes until its end. With \
+                  repairs lost by themselves bursts of 100 take 85 ms with 6, and 100 with 10, where 85 are the algorithm's. The \
+                  rest is that bins miss several packets of a burst, with 6 some 2.6 of 100. Keeping repairs to solve them \
+                  together makes it sooner, not later: with one kept it is 165 ms. Bursts of 100 are no later with stagger than \
+                  the few that come back without; short bursts are, four times with 6",
             plan: stagger,
             judge: judge_stagger,
         },
