@@ -29,22 +29,23 @@ const JUDGED_PERCENT: f64 = 1.0;
 const MASKED_PERCENT: f64 = 2.0;
 /// Of a packet of the sites: IPv4, TCP, timestamps.
 const HEADER_BYTES: u32 = 20 + 20 + 12;
-/// Part of the fingerprint: how a value is made of a transfer, in words. To be changed with [`goodput`].
+/// Part of the fingerprint: how a value is made of a transfer, in words. To be changed with [`Link::goodput`].
 const MEASURE: &str = "second half, bytes counted when the link can have brought them at the latest";
 
-const CLAIM: &str = "up to 2 % loss is masked without significant loss of throughput, two orders of magnitude above TCP \
-                     alone at 1 % (1 Gbit/s); with gateways goodput follows the lossless line at all latencies and lags only \
-                     where latency is low, without it collapses with either";
+const CLAIM: &str = "up to 2 % loss is masked without significant loss of throughput, two orders of magnitude above \
+                     TCP alone at 1 % (1 Gbit/s); with gateways goodput follows the lossless line at all latencies \
+                     and lags only where latency is low, without it collapses with either";
 
-const WHY: &str = "repairs take their share of the link (41 % of the bytes) beside the data, so that with gateways no more than 0.71 \
-                   of the lossless line can be had: masked means here at least half of that line up to 2 %, and 0.45 of it at \
-                   each latency (a quick run asks for 0.3 and leaves out 2 %, the slope of TCP alone over latency, cubic \
-                   and bbr). Our hosts buffer more than a product of bandwidth and delay, so that the lossless line does not \
-                   decline with latency as theirs on the faster link. A reno sender loses a thousand packets when it first \
-                   overfills the queue (one product of the round trip); if it has to halve its window twice for them, it \
-                   has half the link, and at a packet more in a round trip needs most of a minute to get the rest: now and then \
-                   a run of the lossless line, or one with gateways, is that low. Where losses are few, TCP alone is still on \
-                   its way down. bbr does not slow down for losses and needs no help against few of them";
+const WHY: &str = "repairs take their share of the link (41 % of the bytes) beside the data, so that with gateways \
+                   no more than 0.71 of the lossless line can be had: masked means here at least half of that line \
+                   up to 2 %, and 0.45 of it at each latency (a quick run asks for 0.3 and leaves out 2 %, the slope \
+                   of TCP alone over latency, cubic and bbr). Our hosts buffer more than a product of bandwidth and \
+                   delay, so that the lossless line does not decline with latency as theirs on the faster link. A \
+                   reno sender loses two products of the round trip when it first overfills the queue, which holds \
+                   one; if it has to halve its window twice more before all of that has come, it has half the link, \
+                   and at a packet more in a round trip needs most of a minute to get the rest: now and then a run \
+                   of the lossless line, or one with gateways, is that low. Where losses are few, TCP alone is still \
+                   on its way down. bbr does not slow down for losses and needs no help against few of them";
 
 pub(super) fn figures() -> Vec<Figure> {
     vec![
@@ -52,14 +53,16 @@ pub(super) fn figures() -> Vec<Figure> {
             id: "3.11",
             title: "TCP goodput on 100 Mbit/s against loss and latency, with and without gateways",
             source: "Thesis Figure 3.11, Maelstrom Figure 9",
-            setup: "one TCP flow on a link of 100 Mbit/s, gateways (8; 1,20,40), MTU 1300 in the sites (theirs 1200) and 1500 on the \
-                    link; loss is uniform and takes packets, repairs and acknowledgements, both ways alike; sockets may buffer \
-                    128 MiB; sites are new for each run; a transfer with gateways and one without go on at once, each on a link \
-                    of its own. Theirs is the mean of whole runs of 10 s, with the standard error of ten; ours the median of \
-                    second halves of runs of 2.4 to 19 s, with the least and the most. What the receiver was handed faster than the link can bring it \
-                    had come before and waited behind a gap: it counts when the link can have brought it at the latest. \
-                    Panels: against loss at 50 ms one way; against latency at 0.1 % and at 1 % (0 ms: what the machine takes, \
-                    and a queue of 21 ms). Runs: reno five against loss and three against latency, cubic and bbr one",
+            setup: "one TCP flow on a link of 100 Mbit/s, gateways (8; 1,20,40), MTU 1300 in the sites (theirs 1200) \
+                    and 1500 on the link; loss is uniform and takes packets, repairs and acknowledgements, both ways \
+                    alike; sockets may buffer 128 MiB; sites are new for each run; a transfer with gateways and one \
+                    without go on at once, each on a link of its own. Theirs is the mean of whole runs of 10 s, with \
+                    the standard error of ten; ours the median of second halves of runs of 2.4 to 19 s, with the \
+                    least and the most. What the receiver was handed faster than the link can bring it had come \
+                    before and waited behind a gap: it counts when the link can have brought it at the latest. \
+                    Panels: against loss at 50 ms one way; against latency at 0.1 % and at 1 % (0 ms: what the \
+                    machine takes, and a queue of 21 ms). Runs: reno five against loss and three against latency, \
+                    cubic and bbr one",
             claim: CLAIM,
             why: WHY,
             plan: |scale| plan(scale, 100_000_000, 1),
@@ -69,9 +72,9 @@ pub(super) fn figures() -> Vec<Figure> {
             id: "3.12",
             title: "TCP goodput on 1 Gbit/s against loss and latency, with and without gateways",
             source: "Thesis Figure 3.12, Maelstrom Figure 10",
-            setup: "as 3.11, with eight TCP flows on a link of 1 Gbit/s, and one transfer at a time; cubic and bbr against latency \
-                    at 10 and 250 ms only. Theirs were runs of 120 s, with 1500 bytes in the sites too and repairs in two \
-                    fragments",
+            setup: "as 3.11, with eight TCP flows on a link of 1 Gbit/s, and one transfer at a time; cubic and bbr \
+                    against latency at 10 and 250 ms only. Theirs were runs of 120 s, with 1500 bytes in the sites \
+                    too and repairs in two fragments",
             claim: CLAIM,
             why: WHY,
             plan: |scale| plan(scale, 1_000_000_000, 8),

@@ -55,22 +55,24 @@ pub(super) fn figures() -> Vec<Figure> {
             id: "3.14",
             title: "Delivery latency of 1 KB messages by TCP against loss and link latency",
             source: "Thesis Figure 3.14, Maelstrom Figure 11",
-            setup: "TCP streams of 1 KB messages, Nagle's algorithm off, reno: ten of 12 messages a second (0.1 Mbit/s) and four \
-                    of 100 (0.8 Mbit/s) at once, beside 10 Mbit/s of UDP, on a link of 100 Mbit/s; gateways (7; 1,10); MTU 1300 \
-                    in the sites (theirs 1200) and 1500 on the link; all messages count, also those that were not lost, once a \
-                    connection is eight round trips old; one that did not come within 10 s counts as 10 s. Panels: mean and \
-                    99th percentile against loss at 50 ms one way, two runs of 10 s each, then against latency at 0.1 %, one run",
-            claim: "with gateways latency is almost exactly the one-way latency of the link; TCP alone takes longer as loss \
-                    goes up, and at 0.1 % more than twice as long once the link has more than 100 ms",
-            why: "with gateways it is as claimed: at most a tenth and 2 ms above the link's latency up to 1 % (a quick run asks \
-                  for a quarter and 5 ms, and does not judge TCP alone at 0.1 Mbit/s). TCP alone is late where losses are, \
-                  but its mean does not double at 0.1 %: of 1,000 messages one is lost, and to double the mean it has to hold up \
-                  so many others that their delays add up to 1,000 latencies of the link. At 12 messages a second a loss would \
-                  have to be felt for more than a minute, at 100 for ten seconds. Today's TCP (SACK, RACK, tail loss probes) \
-                  sends again within one or two round trips, and the messages behind it come at once; theirs of 2007 waited for \
-                  timers, and its window, halved, piled messages up at the sender. The thesis says 0.1 Mbit/s, the paper ten \
-                  messages in a round trip, which are 0.8: both are here, and neither doubles. On a link of 0.1 % few losses \
-                  fall into a run, and how many differs",
+            setup: "TCP streams of 1 KB messages, Nagle's algorithm off, reno: ten of 12 messages a second (0.1 \
+                    Mbit/s) and four of 100 (0.8 Mbit/s) at once, beside 10 Mbit/s of UDP, on a link of 100 Mbit/s; \
+                    gateways (7; 1,10); MTU 1300 in the sites (theirs 1200) and 1500 on the link; all messages \
+                    count, also those that were not lost, once a connection is eight round trips old; one that did \
+                    not come within 10 s counts as 10 s. Panels: mean and 99th percentile against loss at 50 ms one \
+                    way, two runs of 10 s each, then against latency at 0.1 %, one run",
+            claim: "with gateways latency is almost exactly the one-way latency of the link; TCP alone takes longer \
+                    as loss goes up, and at 0.1 % more than twice as long once the link has more than 100 ms",
+            why: "with gateways it is as claimed: at most a tenth and 2 ms above the link's latency up to 1 % (a \
+                  quick run asks for a quarter and 5 ms, and does not judge TCP alone at 0.1 Mbit/s). TCP alone is \
+                  late where losses are, but its mean does not double at 0.1 %: of 1,000 messages one is lost, and \
+                  to double the mean it has to hold up so many others that their delays add up to 1,000 latencies of \
+                  the link. At 12 messages a second a loss would have to be felt for more than a minute, at 100 for \
+                  ten seconds. Today's TCP (SACK, RACK, tail loss probes) sends again within one or two round trips, \
+                  and the messages behind it come at once; theirs of 2007 waited for timers, and its window, halved, \
+                  piled messages up at the sender. The thesis says 0.1 Mbit/s, the paper ten messages in a round \
+                  trip, which are 0.8: both are here, and neither doubles at all long links. On a link of 0.1 % few \
+                  losses fall into a run, and how many differs",
             plan: plan_averages,
             judge: judge_averages,
         },
@@ -80,9 +82,10 @@ pub(super) fn figures() -> Vec<Figure> {
             source: "Thesis Figure 3.15, Maelstrom Figure 12",
             setup: "as 3.14 at 1 % loss and 50 ms one way, for 4 s; the messages of one stream after those of another",
             claim: "single losses cause spikes of latency over many messages with TCP alone; none with gateways",
-            why: "the loss rate is not in the text; today's TCP gets over a loss sooner than theirs of 2007, whose spikes lasted \
-                  hundreds of messages. None means here: with gateways at most a tenth as many late messages as without (a quick run, \
-                  which shares its machine, asks for a quarter); what is left are losses that the code did not bring back",
+            why: "the loss rate is not in the text; today's TCP gets over a loss sooner than theirs of 2007, whose \
+                  spikes lasted hundreds of messages. None means here: with gateways at most a tenth as many late \
+                  messages as without (a quick run, which shares its machine, asks for a quarter); what is left are \
+                  losses that the code did not bring back",
             plan: plan_one_by_one,
             judge: judge_one_by_one,
         },
