@@ -61,7 +61,7 @@ pub(super) fn figures() -> Vec<Figure> {
                     least and the most. What the receiver was handed faster than the link can bring it had come \
                     before and waited behind a gap: it counts when the link can have brought it at the latest. \
                     Panels: against loss at 50 ms one way; against latency at 0.1 % and at 1 % (0 ms: what the \
-                    machine takes, and a queue of 21 ms). Runs: reno five against loss and three against latency, \
+                    machine takes, and a queue of 256 KiB). Runs: reno five against loss and three against latency, \
                     cubic and bbr one",
             claim: CLAIM,
             why: WHY,
