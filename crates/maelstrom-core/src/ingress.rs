@@ -367,6 +367,9 @@ impl Ingress {
     /// The tap sees everything again, and every repair that had come by now has been looked at.
     pub(crate) fn caught_up(&mut self, now_us: u64) {
         if self.sight == Sight::Blind {
+            // What arrived by now lies before the places that repairs may bind again, as what arrived unseen does. Bound to one
+            // of these, an equal packet would hide that theirs was lost.
+            self.shelf.forget_unbound();
             self.sight = Sight::Clearing { until_us: now_us + self.give_up_us, beyond: None };
         }
     }

@@ -164,6 +164,13 @@ impl Shelf {
         }
     }
 
+    /// Arrivals so far are bound to no place from now on: theirs have been given up.
+    pub(crate) fn forget_unbound(&mut self) {
+        for arrivals in self.arrivals.iter_mut() {
+            arrivals.unbound = 0;
+        }
+    }
+
     /// The place that a repair names, bound now to an arrival of that name if there is one.
     pub(crate) fn name(&mut self, now_us: u64, entry: &Entry) -> Place {
         let place = self.place(entry.seq);
