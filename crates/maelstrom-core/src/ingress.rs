@@ -17,7 +17,7 @@ use crate::outbox::Queue;
 use crate::packet::{MutableFields, Packet};
 use crate::prefixes::PrefixTable;
 use crate::shelf::{Arrived, Place, Shelf};
-use crate::symbol::{SYMBOL_HEADER, Symbol, fields_of, verify};
+use crate::symbol::{SYMBOL_HEADER, Symbol, fields_of, may_inject, verify};
 use crate::wire::{Half, LossReport, RecipeView, WINDOW_MAX};
 use foundation::Seq;
 
@@ -497,10 +497,4 @@ impl Recovering<'_, '_> {
         self.shelf.recover(now_us, seq, name, symbol);
         true
     }
-}
-
-/// A peer may bring back what comes from its own site, and nothing else.
-fn may_inject(packet: &[u8], networks: &PrefixTable<()>, listen: SocketAddr) -> bool {
-    let Ok(packet) = Packet::new_checked(packet) else { return false };
-    networks.contains(packet.source()) && !packet.is_udp_to(listen)
 }

@@ -3,8 +3,11 @@
 //! hash (8) ‖ length (2) ‖ mutable fields (2) ‖ the packet with its mutable fields zeroed. The hash makes every
 //! recovered packet prove itself; the fields stand apart because the two ends see different ones.
 
+use std::net::SocketAddr;
+
 use crate::identity::{Identity, PacketHash};
 use crate::packet::{MutableFields, Packet, StableHeader, restore};
+use crate::prefixes::PrefixTable;
 
 /// Bytes of a symbol before the packet.
 pub const SYMBOL_HEADER: usize = 12;
@@ -70,4 +73,10 @@ pub fn verify<'p>(
     }
     restore(packet, fields_of(front)?);
     Some((hash, packet))
+}
+
+/// A peer may bring back what comes from its own site, and nothing else.
+pub(crate) fn may_inject(packet: &[u8], networks: &PrefixTable<()>, listen: SocketAddr) -> bool {
+    let Ok(packet) = Packet::new_checked(packet) else { return false };
+    networks.contains(packet.source()) && !packet.is_udp_to(listen)
 }
