@@ -18,7 +18,7 @@ struct Difference {
 const DIFFERENCES: [Difference; 3] = [
     // Today's TCP gets over a loss in one or two round trips: too soon for the mean of all messages to double.
     Difference { id: "3.14", holds: all_but_twice_as_long },
-    // A burst takes repairs with data here, and all that waits for later ones counts.
+    // Bins fill as many times more slowly, and a burst takes repairs with the data here.
     Difference { id: "4.14", holds: stagger_costs_latency },
     // Their latency grows with the groups: processor time, it seems, which virtual time does not have.
     Difference { id: "4.15", holds: latency_falls_with_group_size },
