@@ -102,10 +102,13 @@ pub struct EgressStatus {
 /// From the peer's site to this one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct IngressStatus {
-    /// Packets that arrived by themselves.
+    /// Packets that arrived by themselves, of those that the far gateway protects.
     pub source_packets: u64,
     /// Their bytes.
     pub source_bytes: u64,
+    /// Packets from the peer's networks that the far gateway does not protect.
+    #[serde(default)]
+    pub foreign_packets: u64,
     /// Packets given back to the kernel.
     pub injected_packets: u64,
     /// Packets that arrived after they, or their equals, had been recovered.
@@ -197,6 +200,7 @@ impl PeerStatus {
             ingress: IngressStatus {
                 source_packets: ingress.source_packets,
                 source_bytes: ingress.source_bytes,
+                foreign_packets: ingress.foreign_packets,
                 injected_packets: ingress.recovered_packets,
                 after_recovery: ingress.after_recovery,
                 late: ingress.late,

@@ -67,6 +67,7 @@ fn peer_block(text: &mut String, peer: &PeerStatus) {
     row(text, "recovery", &delays(&ingress.recovery_delay_us));
     row(text, "bursts", &bursts(&ingress.loss));
     for (title, count) in [
+        ("not protected", ingress.foreign_packets),
         ("late", ingress.late),
         ("after recovery", ingress.after_recovery),
         ("recognised", ingress.recognised),
