@@ -25,6 +25,7 @@ mod decoder;
 pub mod gf256;
 mod layered;
 mod limits;
+pub mod names;
 mod rate;
 mod reed_solomon;
 mod ring;

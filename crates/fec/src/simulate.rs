@@ -10,8 +10,6 @@ pub use names::Naming;
 pub use size::repair_overhead_bytes;
 
 use crate::{Code, CodeError, CodedRepair, Decoder, DecoderConfig, Encoder, SymbolId, Term, Window};
-use names::Names;
-use std::ops::Range;
 
 /// What to simulate.
 #[derive(Debug, Clone)]
@@ -154,7 +152,10 @@ pub fn simulate(simulation: &Simulation, mut lose: impl FnMut(Packet) -> bool) -
     assert!(simulation.symbol >= SYMBOL_MIN, "expected symbols of at least {SYMBOL_MIN} bytes");
     let mut encoder = Encoder::new(&simulation.code.clone().without_clock(simulation.symbol))?;
     let mut receiver = Receiver::new(simulation);
-    let mut names = receiver.distances.map(Names::new);
+    let (mut names, window) = match &simulation.code {
+        Code::Sliding(config) => (simulation.naming.names(config), u64::from(config.window)),
+        Code::Layered(_) | Code::ReedSolomon(_) => (None, 0),
+    };
     let sources_sent = simulation.packets + simulation.window as u64;
     let mut report = Report { sent: simulation.packets, sources_sent, ..Report::default() };
     let mut bytes = vec![0; simulation.symbol];
@@ -170,12 +171,12 @@ pub fn simulate(simulation: &Simulation, mut lose: impl FnMut(Packet) -> bool) -
         let mut emit = |repair: CodedRepair<'_, SymbolId>| {
             let left = clock();
             report.repairs_sent += 1;
-            let named = names.as_mut().map(|names| names.next(id));
+            let named = names.as_mut().map(|names| names.next((n + 1).saturating_sub(window), n));
             if lose(Packet::Repair(repair.row)) {
                 report.repairs_lost += 1;
             } else {
                 let arrived = clock();
-                receiver.name(named.into_iter().flatten());
+                receiver.name(named.into_iter().flatten().flatten());
                 receiver.repair(&repair);
                 report.decode_ns += clock() - arrived;
             }
@@ -205,8 +206,8 @@ fn write_symbol(id: SymbolId, bytes: &mut [u8]) {
 }
 
 struct Receiver {
-    /// Of the copies of a name; without, packets are known as they arrive.
-    distances: Option<[u64; 2]>,
+    /// Packets that arrive must be named to be known.
+    needs_names: bool,
     decoder: Decoder,
     kept: Kept,
     terms: Vec<Term>,
@@ -222,21 +223,18 @@ impl Receiver {
             payload_max: simulation.symbol,
             terms_max: simulation.code.terms_max(),
         };
-        let distances = match &simulation.code {
-            Code::Sliding(config) => simulation.naming.distances(config),
-            _ => None,
-        };
-        Self { distances, decoder: Decoder::new(config), kept: Kept::new(simulation), terms: Vec::new() }
+        let needs_names = matches!(simulation.code, Code::Sliding(_)) && simulation.naming != Naming::None;
+        Self { needs_names, decoder: Decoder::new(config), kept: Kept::new(simulation), terms: Vec::new() }
     }
 
     fn source(&mut self, id: SymbolId, bytes: &[u8], lost: bool) {
         let window = self.kept.states.len() as u64;
         self.kept.newest = id.0;
         let place = (id.0 % window) as usize;
-        self.kept.states[place] = match (lost, self.distances) {
+        self.kept.states[place] = match (lost, self.needs_names) {
             (true, _) => State::Missing,
-            (false, None) => State::Known,
-            (false, Some(_)) => State::Unnamed,
+            (false, false) => State::Known,
+            (false, true) => State::Unnamed,
         };
         if !lost {
             self.kept.symbol_mut(place).copy_from_slice(bytes);
@@ -245,8 +243,8 @@ impl Receiver {
     }
 
     /// Takes names: of what arrived the places are known now.
-    fn name(&mut self, runs: impl Iterator<Item = Range<u64>>) {
-        for id in runs.flatten().map(SymbolId) {
+    fn name(&mut self, places: impl Iterator<Item = u64>) {
+        for id in places.map(SymbolId) {
             if let Some(place) = self.kept.place(id)
                 && self.kept.states[place] == State::Unnamed
             {

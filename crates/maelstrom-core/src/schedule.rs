@@ -2,9 +2,8 @@
 
 use std::fmt;
 
-use fec::{Code, DENSITY_FULL, LayeredConfig, ReedSolomonConfig, RepairRate, Sending, SlidingConfig};
+use fec::{Code, DENSITY_FULL, LayeredConfig, ReedSolomonConfig, RepairRate, Sending, SlidingConfig, names};
 
-use crate::window;
 use crate::wire::{Scheme, repair_overhead};
 
 /// Which source packets share a repair, and how many repairs they get.
@@ -71,7 +70,7 @@ impl Schedule {
     pub fn names(&self) -> usize {
         match *self {
             Self::Layered { r, .. } | Self::ReedSolomon { r, .. } => usize::from(r),
-            Self::Sliding { rate, .. } => window::names(rate),
+            Self::Sliding { rate, .. } => names::per_repair(rate),
         }
     }
 
@@ -80,7 +79,7 @@ impl Schedule {
     pub fn window_min(&self) -> usize {
         match *self {
             Self::Layered { .. } | Self::ReedSolomon { .. } => 0,
-            Self::Sliding { rate, .. } => window::stride(rate),
+            Self::Sliding { rate, .. } => names::stride(rate),
         }
     }
 

@@ -1,7 +1,7 @@
 //! How many bytes a code sends.
 
-use super::names::NAMES_MAX;
 use crate::Code;
+use crate::names::per_repair;
 
 /// By how many bytes a repair is longer than its longest packet, over IPv4 (docs/wire.md, "Sizes").
 ///
@@ -18,17 +18,11 @@ pub fn repair_overhead_bytes(code: &Code) -> usize {
     const RECIPE: usize = 13;
     const WINDOW_RECIPE: usize = 23;
     const NAME: usize = 4;
-    const COPIES: usize = 3;
     let (recipe, names) = match code {
         Code::Layered(config) => (RECIPE, usize::from(config.r)),
         Code::ReedSolomon(config) => (RECIPE, usize::from(config.r)),
         Code::Sliding(config) if config.rate.repairs() == 0 => (WINDOW_RECIPE, 0),
-        Code::Sliding(config) => {
-            // The copies for which there is room; all repairs have as many.
-            let new =
-                (config.rate.sources().div_ceil(config.rate.repairs()) as usize).min(NAMES_MAX as usize);
-            (WINDOW_RECIPE, new * COPIES.min(NAMES_MAX as usize / new))
-        }
+        Code::Sliding(config) => (WINDOW_RECIPE, per_repair(config.rate)),
     };
     FIXED + recipe + NAME * names
 }

@@ -100,25 +100,27 @@ impl Throughput {
         self.goodput_since(self.samples.last().map_or(0, |last| last.elapsed_us / 2))
     }
 
-    /// Payload per second over the second half of the run, in bit/s, of a link that carries no more than `most_bps` of it.
+    /// Payload per second in bit/s, from a moment in the middle third of the run on at which the receiver had been handed
+    /// what had come, if there is one; of a link that carries `most_bps` of it, or hardly more.
     ///
-    /// What a receiver was handed faster than that had come before, and had waited behind a gap: it counts when the link
-    /// can have brought it at the latest. What waits behind a gap at the end does not count.
+    /// A receiver is handed nothing while it waits for a packet, then all at once. A measure that begins within such a wait
+    /// counts what came before. So it begins where least was handed over faster, in all, than the link carries it. What
+    /// waits at the end does not count.
     #[must_use]
-    pub fn second_half_within(&self, most_bps: f64) -> f64 {
-        let Some(last) = self.samples.last() else { return 0.0 };
-        let before = self.samples.iter().rfind(|sample| sample.elapsed_us <= last.elapsed_us / 2);
-        let (from_us, handed_bytes) = before.map_or((0, 0), |s| (s.elapsed_us, s.received_bytes));
-        if last.elapsed_us == from_us {
-            return 0.0;
-        }
-        let at_least = |sample: &Sample| {
-            let carried_bytes = most_bps * (sample.elapsed_us - from_us) as f64 / 8e6;
-            sample.received_bytes as f64 - carried_bytes
+    pub fn settled_bps(&self, most_bps: f64) -> f64 {
+        let end_us = self.samples.last().map_or(0, |last| last.elapsed_us);
+        let middle = end_us / 3..=end_us / 3 * 2;
+        let caught_up_bytes = |(at, from): &(usize, &Sample)| {
+            let faster = |to: &Sample| {
+                let carried_bytes = most_bps * (to.elapsed_us - from.elapsed_us) as f64 / 8e6;
+                (to.received_bytes - from.received_bytes) as f64 - carried_bytes
+            };
+            self.samples[*at..].iter().map(faster).fold(0.0, f64::max)
         };
-        let later = self.samples.iter().filter(|sample| sample.elapsed_us > from_us);
-        let come_bytes = later.map(at_least).fold(handed_bytes as f64, f64::max);
-        (last.received_bytes as f64 - come_bytes) * 8e6 / (last.elapsed_us - from_us) as f64
+        let starts =
+            self.samples.iter().enumerate().filter(|(_, sample)| middle.contains(&sample.elapsed_us));
+        let start = starts.min_by(|a, b| caught_up_bytes(a).total_cmp(&caught_up_bytes(b)));
+        self.goodput_since(start.map_or(end_us / 2, |(_, start)| start.elapsed_us))
     }
 
     fn goodput_since(&self, start_us: u64) -> f64 {
@@ -285,21 +287,27 @@ mod tests {
     }
 
     #[test]
-    fn what_waited_behind_a_gap_counts_when_it_can_have_come() {
-        let at = |elapsed_us, received_bytes| Sample { elapsed_us, received_bytes };
-        let run = |later: [u64; 2]| Throughput {
-            samples: vec![at(1_000_000, 1_000), at(1_500_000, later[0]), at(2_000_000, later[1])],
+    fn what_waited_behind_a_gap_does_not_count_twice() {
+        // 9 Mbit/s of 1,125,000 bytes a second came all the time; nothing was handed over from 1.3 to 1.8 s.
+        let handed = |tenth: u64| if (13..18).contains(&tenth) { 13 } else { tenth };
+        let samples = |handed: fn(u64) -> u64| {
+            let at = |tenth| Sample { elapsed_us: 100_000 * tenth, received_bytes: 112_500 * handed(tenth) };
+            Throughput { samples: (1..=30).map(at).collect() }
         };
-        // 8 Mbit/s are 500,000 bytes in half a second.
-        let (gap, steady) = (run([701_000, 1_101_000]), run([401_000, 801_000]));
-        assert!((gap.second_half_bps() - 8.8e6).abs() < 1.0);
-        assert!(
-            (gap.second_half_within(8e6) - 7.2e6).abs() < 1.0,
-            "200,000 bytes had come in the first half"
+        let (steady, gap) = (samples(|tenth| tenth), samples(handed));
+        assert!((gap.second_half_bps() - 10.2e6).abs() < 1.0, "what came in the first half");
+        for throughput in [&steady, &gap] {
+            assert!((throughput.settled_bps(9e6) - 9e6).abs() < 1.0, "{}", throughput.settled_bps(9e6));
+        }
+        // What the link really carries is not cut off, though it be more than was thought.
+        assert!((steady.settled_bps(8e6) - 9e6).abs() < 1.0);
+        // No moment without a wait: it begins where that is least.
+        let waiting = samples(|tenth| if tenth < 25 { 5 } else { tenth });
+        assert!((waiting.settled_bps(9e6) - 112_500.0 * 8.0 * 25.0 / 2.0).abs() < 1.0);
+        assert_eq!(Throughput::default().settled_bps(8e6), 0.0);
+        assert_eq!(
+            Throughput { samples: vec![Sample { elapsed_us: 0, received_bytes: 0 }] }.settled_bps(8e6),
+            0.0
         );
-        assert_eq!(steady.second_half_within(8e6), steady.second_half_bps(), "all came in its time");
-        assert!((run([1_000, 2_001_000]).second_half_within(8e6) - 8e6).abs() < 1.0, "as much as fits");
-        assert_eq!(Throughput::default().second_half_within(8e6), 0.0);
-        assert_eq!(Throughput { samples: vec![at(0, 0)] }.second_half_within(8e6), 0.0);
     }
 }
