@@ -7,7 +7,8 @@ use crate::outcome::{Outcome, Panel};
 use crate::plan::Figure;
 use crate::real::messages::all_but_twice_as_long;
 use crate::ricochet::loss::stagger_costs_latency;
-use crate::ricochet::scale::latency_falls_with_group_size;
+use crate::ricochet::rivals::half_is_far_sooner_and_the_rest_is_not;
+use crate::ricochet::scale::{latency_falls_with_group_size, latency_grows_with_system_size};
 
 struct Difference {
     id: &'static str,
@@ -15,13 +16,17 @@ struct Difference {
     holds: fn(&[Panel]) -> bool,
 }
 
-const DIFFERENCES: [Difference; 3] = [
+const DIFFERENCES: [Difference; 5] = [
     // Today's TCP gets over a loss in one or two round trips: too soon for the mean of all messages to double.
     Difference { id: "3.14", holds: all_but_twice_as_long },
+    // With n nodes two share ten in n of their packets, and bins fill as slowly.
+    Difference { id: "4.6.6", holds: latency_grows_with_system_size },
     // Bins fill as many times more slowly, and a burst takes repairs with the data here.
     Difference { id: "4.14", holds: stagger_costs_latency },
     // Their latency grows with the groups: processor time, it seems, which virtual time does not have.
     Difference { id: "4.15", holds: latency_falls_with_group_size },
+    // Of 97.5 % the last are those that a second repair, or a third, brings back.
+    Difference { id: "slingshot-3", holds: half_is_far_sooner_and_the_rest_is_not },
 ];
 
 impl Figure {

@@ -35,7 +35,7 @@ mod table;
 
 pub use kept::Kept;
 pub use memory::memory_to_use;
-pub use outcome::{Claim, Outcome, Panel, Point, Series};
+pub use outcome::{Claim, Outcome, Panel, Point, Runs, Series};
 pub use picture::{PictureError, picture};
 pub use plan::{Figure, Job, Lab, Made, PanelPlan, Plan, RunError, Sample, Samples, Scale, Verdict};
 pub use run::{Runner, run};

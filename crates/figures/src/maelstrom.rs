@@ -3,7 +3,8 @@
 //! One stream of packets through the real encoder and decoder; a packet and a repair are lost by the same generator in
 //! the order in which they leave.
 
-use std::sync::OnceLock;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use fec::simulate::{Report, Simulation, simulate};
 use fec::{Code, LayeredConfig, ReedSolomonConfig, analysis};
@@ -95,19 +96,36 @@ fn layered_job(
         "layered ({r}; {interleaves:?}) {} packets {loss} {:x} {:x?}",
         packets(scale),
         behaviour(),
-        layered(r, interleaves, 4_000, &loss, 1).map(|report| xxh3_64(format!("{report:?}").as_bytes()))
+        layered(r, interleaves, FEW, &loss, 1).map(|report| xxh3_64(format!("{report:?}").as_bytes()))
     );
     let run = move |seed| Ok(read(&layered(r, interleaves, packets(scale), &loss, seed)?));
     Job::simulated(setup, run)
+}
+
+/// Trouble of all kinds for a small run.
+const TROUBLE: LossModel = LossModel::Markov { rate: 0.05, mean_burst: 3.0 };
+/// Packets of a small run.
+const FEW: u64 = 4_000;
+
+/// A number for what one code does, of a small run of it.
+pub(crate) fn behaviour_of(code: Code) -> u64 {
+    static KNOWN: Mutex<BTreeMap<String, u64>> = Mutex::new(BTreeMap::new());
+    let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let key = format!("{code:?}");
+    if let Some(&number) = known().get(&key) {
+        return number;
+    }
+    let number = xxh3_64(format!("{:?}", coded(code, FEW, &TROUBLE, 1)).as_bytes());
+    known().insert(key, number);
+    number
 }
 
 /// A number for what the codes do: of a small run of each. Other code that does the same has the same number.
 fn behaviour() -> u64 {
     static BEHAVIOUR: OnceLock<u64> = OnceLock::new();
     let reckon = || {
-        let loss = LossModel::Markov { rate: 0.05, mean_burst: 3.0 };
         let blocks = Code::ReedSolomon(ReedSolomonConfig { r: 8, c: 3, ..ReedSolomonConfig::default() });
-        let runs = [layered(8, &NARROW, 4_000, &loss, 1), coded(blocks, 4_000, &loss, 1)];
+        let runs = [layered(8, &NARROW, FEW, &TROUBLE, 1), coded(blocks, FEW, &TROUBLE, 1)];
         xxh3_64(format!("{runs:?}").as_bytes())
     };
     *BEHAVIOUR.get_or_init(reckon)
@@ -186,6 +204,9 @@ fn primes(scale: Scale) -> Plan {
     Plan { panels, jobs: jobs.collect() }
 }
 
+/// More of the lost in a hundred, at least, where loss is high.
+const SUBSTANTIAL: f64 = 3.0;
+
 fn judge_primes(panels: &[Panel]) -> Verdict {
     let [even, prime] = &panels[0].series[..] else { unreachable!("two series are planned") };
     let ours = format!(
@@ -197,7 +218,8 @@ fn judge_primes(panels: &[Panel]) -> Verdict {
         even.at(10.0),
         prime.at(10.0)
     );
-    Verdict { ours, holds: prime.at(5.0) > even.at(5.0) && prime.at(10.0) > even.at(10.0) }
+    let is_substantial = |x: f64| prime.at(x) - even.at(x) >= SUBSTANTIAL;
+    Verdict { ours, holds: is_substantial(5.0) && is_substantial(10.0) }
 }
 
 fn bursty(burst: u32) -> LossModel {
@@ -230,6 +252,7 @@ pub(crate) fn burst_job(burst: u32, interleaves: &'static [u16], series: usize, 
         let delay = report.delay_mean().map(|packets| sample(1, packets * INTERVAL_MS));
         delay.into_iter().chain([sample(0, 100.0 * report.recovered_share())]).collect()
     })
+    .decided_by(INTERVAL_MS)
 }
 
 fn judge_bursts(panels: &[Panel]) -> Verdict {
@@ -287,6 +310,7 @@ pub(crate) fn histogram_job(
     scale: Scale,
 ) -> Job {
     layered_job(8, interleaves, scale, bursty(burst), move |report| histogram(report, panel, series))
+        .decided_by((INTERVAL_MS, CLASS_MS, CLASSES))
 }
 
 fn histogram(report: &Report, panel: usize, series: usize) -> Vec<Sample> {
@@ -324,4 +348,38 @@ fn judge_histograms(panels: &[Panel]) -> Verdict {
     // Where (1,11,19) recovers next to nothing of a burst of 40, what it does says little: not held against it.
     let longer = mean(0, 1) > mean(0, 0) && mean(1, 1) > mean(1, 0) && mean(1, 2) > mean(1, 1);
     Verdict { ours, holds: longer && mean(1, 1) > mean(0, 1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn primes(even: [f64; 3], prime: [f64; 3]) -> bool {
+        let of = |y: [f64; 3]| [(0.1, y[0]), (5.0, y[1]), (10.0, y[2])];
+        judge_primes(&[Panel::drawn(&[("", &of(even)), ("", &of(prime))])]).holds
+    }
+
+    #[test]
+    fn interleaves_that_recover_hardly_more_are_told() {
+        let even = [99.9, 89.0, 76.6];
+        assert!(primes(even, [99.0, 96.4, 87.9]));
+        assert!(!primes(even, [99.9, 91.0, 87.9]), "two points more at 5 %");
+        assert!(!primes(even, [99.9, 96.4, 79.0]), "hardly more at 10 %");
+        assert!(!primes(even, even), "as much");
+    }
+
+    #[test]
+    fn another_code_has_another_number_and_the_same_one_the_same() {
+        let layers = |r| Code::Layered(LayeredConfig { r, ..LayeredConfig::default() });
+        assert_eq!(behaviour_of(layers(8)), behaviour_of(layers(8)));
+        assert_ne!(behaviour_of(layers(8)), behaviour_of(layers(7)));
+    }
+
+    #[test]
+    fn set_ups_tell_how_delays_become_classes() {
+        let lengths = bursts(Scale::Quick).jobs;
+        let classes = histograms(Scale::Quick).jobs;
+        assert!(lengths.iter().all(|job| job.setup.ends_with("; 0.8")), "{lengths:?}");
+        assert!(classes.iter().all(|job| job.setup.ends_with("; (0.8, 10.0, 31)")), "{classes:?}");
+    }
 }

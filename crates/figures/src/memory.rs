@@ -1,13 +1,19 @@
 //! How much memory simulations may take together, lest the system kill what a user left running over night.
 
 use std::fs;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Three quarters of what the system could give a new process now, in bytes; no bound where it does not tell.
+/// Three quarters of what the system could give a new process, in bytes; no bound where it does not tell.
+///
+/// As it was when this process asked first. What simulations have taken and freed the allocator keeps for the next: asked
+/// again, the system would take that off, and later figures would run one simulation at a time.
 #[must_use]
 pub fn memory_to_use() -> u64 {
-    let told = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    available(&told).map_or(u64::MAX, |bytes| bytes / 4 * 3)
+    static TO_USE: OnceLock<u64> = OnceLock::new();
+    *TO_USE.get_or_init(|| {
+        let told = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        available(&told).map_or(u64::MAX, |bytes| bytes / 4 * 3)
+    })
 }
 
 /// `MemAvailable` in bytes.

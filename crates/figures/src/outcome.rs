@@ -1,6 +1,10 @@
 //! What a figure came to.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
+
+use crate::plan::Made;
 
 /// A value of several seeds at one place of the horizontal axis.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -127,6 +131,25 @@ pub struct Claim {
     pub why: String,
 }
 
+/// How often points of one kind were made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Runs {
+    /// Their kind.
+    pub made: Made,
+    /// Runs of the point that has the fewest.
+    pub least: u64,
+    /// Runs of the point that has the most.
+    pub most: u64,
+}
+
+impl fmt::Display for Runs {
+    /// Without the kind: `5`, or `1–2`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { least, most, .. } = self;
+        if least == most { write!(f, "{most}") } else { write!(f, "{least}–{most}") }
+    }
+}
+
 /// A figure, run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
@@ -140,11 +163,9 @@ pub struct Outcome {
     pub setup: String,
     /// Whether the run was a quick one.
     pub quick: bool,
-    /// Runs of each point, or of that which has the most.
-    pub seeds: u64,
-    /// Runs of the point that has the fewest; none: as many as of all others.
+    /// How often its points were made; nothing if that was not kept.
     #[serde(default)]
-    pub seeds_least: Option<u64>,
+    pub runs: Vec<Runs>,
     /// The number of the set-up.
     pub fingerprint: String,
     /// What was measured.

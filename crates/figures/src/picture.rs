@@ -5,7 +5,7 @@ use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::prelude::*;
 use thiserror::Error;
 
-use crate::outcome::{Outcome, Panel, Point, Series};
+use crate::outcome::{Outcome, Panel, Point, Runs, Series};
 
 const WIDTH: u32 = 960;
 /// Title and source; then lines of the set-up, and some room.
@@ -77,12 +77,7 @@ fn draw(area: &DrawingArea<SVGBackend<'_>, Shift>, outcome: &Outcome, setup: &[S
     let size = if outcome.title.chars().count() > 88 { 18 } else { 22 };
     head.draw(&Text::new(outcome.title.clone(), (24, 14), (FONT, size).into_font().color(&INK)))?;
     let quick = if outcome.quick { "  QUICK RUN" } else { "" };
-    let runs = match (outcome.seeds_least, outcome.seeds) {
-        (None, 1) => "one run".to_owned(),
-        (None, runs) => format!("median of {runs} runs, bars from least to most"),
-        (Some(least), most) => format!("median of {least} to {most} runs, bars from least to most"),
-    };
-    let line = format!("{}; {runs}.{quick}", outcome.source);
+    let line = format!("{}; {}.{quick}", outcome.source, runs(&outcome.runs));
     head.draw(&Text::new(line, (24, 44), (FONT, 15).into_font().color(&INK)))?;
     let small = (FONT, 13).into_font().color(&GREY);
     for (line, y) in setup.iter().zip((TITLE_HEIGHT..).step_by(LINE_HEIGHT as usize)) {
@@ -92,6 +87,18 @@ fn draw(area: &DrawingArea<SVGBackend<'_>, Shift>, outcome: &Outcome, setup: &[S
         draw_panel(&area, panel)?;
     }
     area.present()
+}
+
+/// How often points were made, in words.
+fn runs(all: &[Runs]) -> String {
+    let text = |runs: &Runs| {
+        let kind = if all.len() > 1 { format!("{}: ", runs.made) } else { String::new() };
+        let many = if runs.most == 1 { "one run".to_owned() } else { format!("median of {runs} runs") };
+        kind + &many
+    };
+    let each: Vec<String> = all.iter().map(text).collect();
+    let bars = if all.iter().any(|runs| runs.most > 1) { ", bars from least to most" } else { "" };
+    each.join(", ") + bars
 }
 
 /// The least and the greatest of some values that are finite, and above 0 where the axis is logarithmic.
@@ -215,6 +222,7 @@ fn number(value: f64) -> String {
 mod tests {
     use super::*;
     use crate::outcome::Claim;
+    use crate::plan::Made;
 
     fn outcome(panels: Vec<Panel>) -> Outcome {
         let text = String::new;
@@ -224,8 +232,7 @@ mod tests {
             source: "Thesis 4.10".to_owned(),
             setup: "64 nodes <and> ".to_owned() + &"many words of the set-up ".repeat(20),
             quick: true,
-            seeds: 5,
-            seeds_least: None,
+            runs: vec![Runs { made: Made::Simulated, least: 5, most: 5 }],
             fingerprint: text(),
             panels,
             claim: Claim { theirs: text(), ours: text(), holds: true, why: text() },
@@ -245,6 +252,16 @@ mod tests {
             assert!(svg.contains(text), "{text} is missing:\n{svg}");
         }
         assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
+    }
+
+    #[test]
+    fn a_picture_tells_how_often_its_points_were_made_of_either_kind() {
+        let sim = Runs { made: Made::Simulated, least: 5, most: 5 };
+        let real = |least, most| Runs { made: Made::Real, least, most };
+        assert_eq!(runs(&[sim]), "median of 5 runs, bars from least to most");
+        assert_eq!(runs(&[real(1, 1)]), "one run");
+        assert_eq!(runs(&[real(1, 2)]), "median of 1–2 runs, bars from least to most");
+        assert_eq!(runs(&[sim, real(1, 1)]), "sim: median of 5 runs, real: one run, bars from least to most");
     }
 
     #[test]

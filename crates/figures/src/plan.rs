@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::outcome::{Claim, Panel};
+use crate::outcome::{Claim, Panel, Runs};
 
 /// How large a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,11 +84,13 @@ impl From<LabError> for RunError {
 pub type Samples = Result<Vec<Sample>, RunError>;
 
 /// How samples are made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Made {
     /// In virtual time: the same code and seed give the same samples, on every machine.
+    #[serde(rename = "sim")]
     Simulated,
     /// By the real kernel, through namespaces.
+    #[serde(rename = "real")]
     Real,
 }
 
@@ -152,6 +154,12 @@ impl Job {
         run: impl Fn(u64, &Lab<'_>) -> Samples + Send + Sync + 'static,
     ) -> Self {
         Self { setup: setup.into(), runs: Some(runs), bytes: 0, run: Run::Real(Box::new(run)) }
+    }
+
+    /// The same, whose samples this decides too: what a formula gives, places, classes.
+    #[must_use]
+    pub fn decided_by(self, also: impl fmt::Debug) -> Self {
+        Self { setup: format!("{}; {also:?}", self.setup), ..self }
     }
 
     /// The same, of which a run takes roughly so much memory.
@@ -235,6 +243,20 @@ pub struct Plan {
     pub jobs: Vec<Job>,
 }
 
+impl Plan {
+    /// How often points are made, of each kind that there is.
+    #[must_use]
+    pub fn runs(&self, scale: Scale) -> Vec<Runs> {
+        let of = |made: Made| {
+            let jobs = self.jobs.iter().filter(|job| job.made() == made);
+            let counts: Vec<u64> = jobs.map(|job| job.seeds(scale).count() as u64).collect();
+            let (least, most) = (*counts.iter().min()?, *counts.iter().max()?);
+            Some(Runs { made, least, most })
+        };
+        [Made::Simulated, Made::Real].into_iter().filter_map(of).collect()
+    }
+}
+
 /// What a figure says of the source's claim: what we have in numbers, and whether it has the claim's shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
@@ -275,7 +297,8 @@ impl Figure {
         }
     }
 
-    /// A number for the set-up: another set-up has another.
+    /// A number for the set-up: another set-up has another, and as a rule so have codes and nodes that do otherwise. What
+    /// else has changed in what is measured on the real kernel it does not tell.
     #[must_use]
     pub fn fingerprint(&self, scale: Scale) -> String {
         let plan = (self.plan)(scale);

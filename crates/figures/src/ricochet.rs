@@ -11,7 +11,7 @@
 
 pub(crate) mod ladder;
 pub(crate) mod loss;
-mod rivals;
+pub(crate) mod rivals;
 pub(crate) mod scale;
 mod slingshot;
 mod tuning;
@@ -97,7 +97,7 @@ fn figures_of(setting: &Setting) -> Result<Figures, String> {
 
 /// A number for what the code of nodes and of their lab does: of a small run with all kinds of trouble. Other code that does
 /// the same has the same number.
-fn behaviour(nak: bool) -> u64 {
+pub(crate) fn behaviour(nak: bool) -> u64 {
     static BEHAVIOUR: [OnceLock<u64>; 2] = [const { OnceLock::new() }; 2];
     let loss = LossModel::Markov { rate: 0.05, mean_burst: 3.0 };
     let setting = Setting {

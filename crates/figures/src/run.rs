@@ -51,15 +51,13 @@ impl Runner<'_> {
         let samples = Course::new(self, &plan, scale, kept).run()?;
         let panels = fill(&plan.panels, &samples);
         let claim = figure.claim(&panels);
-        let runs = || plan.jobs.iter().map(|job| job.seeds(scale).count() as u64);
         Ok(Outcome {
             id: figure.id.to_owned(),
             title: figure.title.to_owned(),
             source: figure.source.to_owned(),
             setup: figure.setup.to_owned(),
             quick: scale == Scale::Quick,
-            seeds: runs().max().unwrap_or(0),
-            seeds_least: runs().min().filter(|&least| runs().any(|runs| runs > least)),
+            runs: plan.runs(scale),
             fingerprint: figure.fingerprint(scale),
             panels,
             claim,
@@ -215,6 +213,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     use super::*;
+    use crate::outcome::Runs;
     use crate::plan::Verdict;
     use crate::store::Store;
 
@@ -307,7 +306,8 @@ mod tests {
         let tell = |done, of| *told.lock().unwrap() = (done, of);
         let runner = Runner { tell: &tell, ..runner(Ok(Path::new("undrop")), &|| false) };
         let outcome = runner.run(&figure, Scale::Quick, None).unwrap();
-        assert_eq!((outcome.seeds, outcome.seeds_least), (5, Some(2)));
+        let runs = |made, least, most| Runs { made, least, most };
+        assert_eq!(outcome.runs, [runs(Made::Simulated, 5, 5), runs(Made::Real, 2, 3)]);
         assert_eq!(*told.lock().unwrap(), (15, 15));
     }
 
@@ -329,7 +329,7 @@ mod tests {
         let most = |memory_bytes: u64| {
             MOST.store(0, Ordering::SeqCst);
             let runner = Runner { memory_bytes, ..runner(Err(String::new()), &|| false) };
-            assert_eq!(runner.run(&figure, Scale::Quick, None).unwrap().seeds, 5);
+            assert_eq!(runner.run(&figure, Scale::Quick, None).unwrap().runs[0].least, 5);
             MOST.load(Ordering::SeqCst)
         };
         assert_eq!(most(1), 1, "each is larger than the budget, and runs alone");

@@ -54,8 +54,8 @@ impl Store {
         self.folder.join(format!("{slug}.{ending}"))
     }
 
-    /// What this figure came to when it was run last, if it was with the set-up and the code of today. The claim is judged anew,
-    /// and all is told in the words of today.
+    /// What this figure came to when it was run last, if it was with the set-up of today and, as far as its fingerprint tells,
+    /// with code that did the same. The claim is judged anew, and all is told in the words of today.
     #[must_use]
     pub fn load(&self, figure: &Figure, scale: Scale) -> Option<Outcome> {
         let outcome = self.read(figure)?;
@@ -64,6 +64,7 @@ impl Store {
             title: figure.title.to_owned(),
             source: figure.source.to_owned(),
             setup: figure.setup.to_owned(),
+            runs: (figure.plan)(scale).runs(scale),
             claim: figure.claim(&outcome.panels),
             ..outcome
         })

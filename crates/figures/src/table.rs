@@ -12,8 +12,17 @@ Written by `undrop figures --out docs/figures`; do not edit. A figure's data is 
 picture. *sim*: in virtual time, the same on every machine for the same code and seeds. *real*: measured on the kernel's TCP
 and UDP through network namespaces and an emulated link on one machine, on which nothing else ran; it varies from run to
 run. *runs*: how often each point was made, with another seed each time where it is simulated; of several the point is their
-median, and bars go from the least to the most; where it is one, the point is that one, and says nothing of how it scatters.
+median, and bars go from the least to the most; where it is one, the point is that one, and says nothing of how it scatters;
+where simulated and measured points stand in one figure, it is told of either.
 A claim *holds* if ours has its shape: who wins, which way it slopes.
+
+";
+
+/// What the mark can tell: see [`Figure::fingerprint`].
+const OLDER: &str = "\
+**Rows marked *older* were made with another set-up, or with codes or nodes that did otherwise in virtual time.** Of a *real*
+figure the mark sees no more than that: not what has changed since in the programs around code and nodes, in what makes traffic
+and counts it, in the emulated link, or in the kernel.
 
 ";
 
@@ -25,7 +34,7 @@ pub fn table(outcomes: &[(&Figure, Outcome)], folder: &str) -> String {
         text += "**Rows marked *quick* are of quick runs** (`--quick`): fewer points, shorter, small packets.\n\n";
     }
     if outcomes.iter().any(|(figure, outcome)| is_older(figure, outcome)) {
-        text += "**Rows marked *older* were made with another set-up, or with code that did otherwise.**\n\n";
+        text += OLDER;
     }
     text += "| figure | made | runs | what | the source's claim | ours | holds | why they differ |\n|---|---|---|---|---|---|---|---|\n";
     for (figure, outcome) in outcomes {
@@ -74,18 +83,19 @@ fn made(figure: &Figure, outcome: &Outcome) -> String {
     figure.made(scale(outcome)).iter().map(Made::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// How often each point was made.
+/// How often each point was made, of each kind.
 fn runs(outcome: &Outcome) -> String {
-    match outcome.seeds_least {
-        Some(least) => format!("{least}–{}", outcome.seeds),
-        None => outcome.seeds.to_string(),
+    match &outcome.runs[..] {
+        [] => "?".to_owned(),
+        [runs] => runs.to_string(),
+        kinds => kinds.iter().map(|runs| format!("{runs} {}", runs.made)).collect::<Vec<_>>().join(", "),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outcome::Claim;
+    use crate::outcome::{Claim, Runs};
     use crate::plan::{Plan, Verdict};
 
     #[test]
@@ -100,7 +110,7 @@ mod tests {
             plan: |_| Plan { panels: Vec::new(), jobs: Vec::new() },
             judge: |_| Verdict { ours: String::new(), holds: true },
         };
-        let row = |seeds, seeds_least| {
+        let row = |runs: &[Runs]| {
             let text = || "text".to_owned();
             let claim = Claim { theirs: text(), ours: text(), holds: true, why: text() };
             let outcome = Outcome {
@@ -109,8 +119,7 @@ mod tests {
                 source: text(),
                 setup: text(),
                 quick: false,
-                seeds,
-                seeds_least,
+                runs: runs.to_vec(),
                 fingerprint: figure.fingerprint(Scale::Full),
                 panels: Vec::new(),
                 claim,
@@ -118,8 +127,17 @@ mod tests {
             let page = table(&[(&figure, outcome)], "figures");
             page.lines().find(|line| line.starts_with("| [0.0]")).unwrap().to_owned()
         };
-        assert!(row(1, None).contains(" | 1 | "), "{}", row(1, None));
-        assert!(row(5, None).contains(" | 5 | "));
-        assert!(row(5, Some(1)).contains(" | 1–5 | "));
+        let sim = Runs { made: Made::Simulated, least: 5, most: 5 };
+        let real = |least, most| Runs { made: Made::Real, least, most };
+        let rows: [(&[Runs], &str); 5] = [
+            (&[sim], "5"),
+            (&[real(1, 1)], "1"),
+            (&[real(1, 2)], "1–2"),
+            (&[sim, real(1, 1)], "5 sim, 1 real"),
+            (&[], "?"),
+        ];
+        for (runs, text) in rows {
+            assert!(row(runs).contains(&format!(" | {text} | ")), "{text}: {}", row(runs));
+        }
     }
 }

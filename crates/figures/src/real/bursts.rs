@@ -77,9 +77,9 @@ fn job(
     let code = Schedule::Layered { r: 8, interleaves: interleaves.to_vec() };
     let setting = Setting { schedule: code, delayed: false, ..Setting::default() };
     let setup = format!(
-        "real {setting:?}, {}, bursts of {lengths:?} in {rounds} rounds, {APART} apart, singles {SINGLES_APART} and \
+        "{}, bursts of {lengths:?} in {rounds} rounds, {APART} apart, singles {SINGLES_APART} and \
          {SINGLES} of them, up to {SPREAD} more, {CLASSES} classes of {CLASS_MS} ms",
-        stream::setup(SOURCES_SHARE)
+        stream::setup(&setting, SOURCES_SHARE)
     );
     Job::real(setup, runs, move |seed, lab| {
         let bursts = schedule(lengths, rounds, seed);

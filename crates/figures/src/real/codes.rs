@@ -95,8 +95,8 @@ fn plan(scale: Scale) -> Plan {
     let jobs = codes().into_iter().enumerate().map(|(series, (_, setting))| {
         let course = Course::of(scale);
         let setup = format!(
-            "real {setting:?}, {}, {} s, bursts of {BURST} at {:?}, one in {SINGLE_ONE_IN} from {FIRST_LOSS} on, mean of {}",
-            stream::setup(SOURCES_SHARE),
+            "{}, {} s, bursts of {BURST} at {:?}, one in {SINGLE_ONE_IN} from {FIRST_LOSS} on, mean of {}",
+            stream::setup(&setting, SOURCES_SHARE),
             course.seconds,
             course.bursts_s,
             course.window
@@ -138,11 +138,19 @@ fn judge(panels: &[Panel]) -> Verdict {
         };
         [at(1, 1.0), at(1, BURST as f64), at(2, 1.0), at(2, BURST as f64)]
     };
+    let after = |ms: f64, digits: usize| {
+        if ms.is_nan() { String::new() } else { format!(" after {ms:.digits$} ms") }
+    };
+    let share = |percent: f64| if percent > 0.0 { format!("{percent:.1} %") } else { "none".to_owned() };
     let texts = panels[1].series.iter().map(|series| {
         let [singles, bursts, singles_ms, bursts_ms] = of(series);
         format!(
-            "{}: {singles:.1} % of the singles after {singles_ms:.1} ms, {bursts:.1} % of the bursts after {bursts_ms:.0} ms",
-            series.name
+            "{}: {} of the singles{}, {} of the bursts{}",
+            series.name,
+            share(singles),
+            after(singles_ms, 1),
+            share(bursts),
+            after(bursts_ms, 0)
         )
     });
     let ours = texts.collect::<Vec<_>>().join("; ");
@@ -218,8 +226,16 @@ mod tests {
             !holds(60.0, blocks, [100.0, 90.0, 3.3, 160.0], [100.0, 98.0, 1.0, 83.0]),
             "layers lose bursts"
         );
-        let never = [100.0, 0.0, 1.0, f64::NAN];
-        assert!(!holds(5.0, blocks, layers, never));
+    }
+
+    #[test]
+    fn what_never_comes_back_is_told_in_words() {
+        let (blocks, layers) = ([100.0, 99.0, 64.0, 64.0], [100.0, 99.0, 3.3, 160.0]);
+        let mut panels = panels(5.0, [blocks, layers, [100.0, 0.0, 1.0, 0.0]]);
+        panels[2].series[2].points.truncate(1);
+        let Verdict { ours, holds } = judge(&panels);
+        assert!(!holds);
+        assert!(ours.ends_with("c: 100.0 % of the singles after 1.0 ms, none of the bursts"), "{ours}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use ricochet_stage::{CostPlan, cost};
 
+use super::{Program, behaviour};
 use crate::outcome::Panel;
 use crate::plan::{Figure, Job, Lab, PanelPlan, Plan, RunError, Sample, Scale, Verdict};
 
@@ -38,7 +39,8 @@ fn plan(scale: Scale) -> Plan {
     let of = |&groups_per_node: &usize| {
         let plan = CostPlan { groups_per_node, packets, per_second: 20_000, papers: true };
         let setup = format!(
-            "real {plan:?}, (8,5), 1,024 bytes, 1 % lost, groups of ten, streams for all, tried {TRIES} times"
+            "real {plan:?} {}, (8,5), 1,024 bytes, 1 % lost, groups of ten, streams for all, tried {TRIES} times",
+            behaviour(Program::Nodes)
         );
         Job::real(setup, runs, move |_, lab| measure(&plan, lab))
     };

@@ -60,7 +60,8 @@ pub(super) fn figures() -> Vec<Figure> {
                     gateways (7; 1,10); MTU 1300 in the sites (theirs 1200) and 1500 on the link; all messages \
                     count, also those that were not lost, once a connection is eight round trips old; one that did \
                     not come within 10 s counts as 10 s. Panels: mean and 99th percentile against loss at 50 ms one \
-                    way, two runs of 10 s each, then against latency at 0.1 %, one run",
+                    way, two runs of 10 s each, then against latency at 0.1 %, one run each, but at 50 ms the two \
+                    of before",
             claim: "with gateways latency is almost exactly the one-way latency of the link; TCP alone takes longer \
                     as loss goes up, and at 0.1 % more than twice as long once the link has more than 100 ms",
             why: "with gateways it is as claimed: at most a tenth and 2 ms above the link's latency up to 1 % (a \

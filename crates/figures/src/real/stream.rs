@@ -17,7 +17,7 @@ use netlab::loss::Trace;
 use netlab::topology::{TwoSites, TwoSitesConfig};
 use netlab::traffic::{Pace, UdpReport, UdpStream, udp_stream};
 
-use super::{gateways, stop, watcher};
+use super::{Program, behaviour, gateways, stop, watcher};
 use crate::plan::{Lab, RunError};
 
 /// Between two packets, as in the simulated figures: 10 Mbit/s of packets of 1,000 bytes.
@@ -34,11 +34,12 @@ const TAIL: u64 = 450;
 /// Packets that pass once all losses are over.
 const EVER: u64 = 1 << 40;
 
-/// All that decides what a run loses and how late it comes, but the code, in words.
-pub(super) fn setup(sources_share: f64) -> String {
+/// All that decides how late packets come, in words; what the link is to lose the figures tell.
+pub(super) fn setup(setting: &Setting, sources_share: f64) -> String {
     format!(
-        "{PAYLOAD} + {HEADERS} bytes each {INTERVAL_MS} ms, {DELAY_US} us at {RATE_BPS} bit/s, {sources_share} of the link, \
-         {TAIL} packets more, patience {PATIENCE:?}"
+        "real {setting:?} {}, {PAYLOAD} + {HEADERS} bytes each {INTERVAL_MS} ms, {DELAY_US} us at {RATE_BPS} bit/s, \
+         {sources_share} of the link, {TAIL} packets more, patience {PATIENCE:?}",
+        behaviour(Program::Gateways(setting))
     )
 }
 

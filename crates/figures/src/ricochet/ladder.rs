@@ -8,8 +8,15 @@ use crate::outcome::Panel;
 use crate::plan::{Figure, PanelPlan, Plan, Sample, Scale, Verdict};
 
 /// Width of a class of the histogram, in microseconds, and how many there are; the last holds all that is later.
-pub(crate) const CLASS_US: u64 = 10_000;
-pub(crate) const CLASSES: u64 = 31;
+const CLASS_US: u64 = 10_000;
+const CLASSES: u64 = 31;
+/// Width of a class in milliseconds.
+pub(crate) const CLASS_MS: f64 = CLASS_US as f64 / 1e3;
+
+/// By then all are to be back, in microseconds.
+const IN_TIME_US: u64 = 250_000;
+/// What makes samples of latencies: part of set-ups.
+pub(crate) const MEASURE: [u64; 3] = [CLASS_US, CLASSES, IN_TIME_US];
 
 /// Nothing is asked for before, in milliseconds.
 const ASKED_MS: f64 = 100.0;
@@ -42,7 +49,7 @@ fn plan(scale: Scale) -> Plan {
     let jobs = RATES.iter().enumerate().map(|(series, &rate)| {
         let loss = LossModel::Uniform(rate / 100.0);
         let setting = Setting { nodes: 16, nak: true, loss_other: loss.clone(), loss, ..base(scale) };
-        job(setting, move |figures| samples(figures, series, rate))
+        job(setting, move |figures| samples(figures, series, rate)).decided_by(MEASURE)
     });
     Plan { panels, jobs: jobs.collect() }
 }
@@ -58,7 +65,7 @@ pub(crate) fn samples(figures: &Figures, series: usize, rate: f64) -> Vec<Sample
             Sample { panel: 0, series, x: (at * CLASS_US) as f64 / 1e3, y: percent(count) }
         })
         .collect();
-    let in_time = latencies.iter().filter(|&&us| us <= 250_000).count();
+    let in_time = latencies.iter().filter(|&&us| us <= IN_TIME_US).count();
     let shares = [percent(figures.repaired as usize), figures.recovered_percent, percent(in_time)];
     samples.extend(shares.iter().enumerate().map(|(series, &y)| Sample { panel: 1, series, x: rate, y }));
     samples
@@ -80,12 +87,18 @@ fn judge(panels: &[Panel]) -> Verdict {
         in_time.at(20.0),
     );
     let fall = repaired.first() > repaired.last() && repaired.least() > 80.0;
-    // At once: most before anybody has asked, and more in the first class than in any other.
-    let at_once = panels[0].series.iter().all(|series| {
-        let early = series.points.iter().filter(|point| point.x < ASKED_MS).map(|point| point.median);
-        early.sum::<f64>() > 80.0 && series.first() >= series.most()
-    });
+    let at_once = come_at_once(&panels[0], 80.0, CLASS_MS);
     Verdict { ours, holds: fall && at_once && all.least() > 99.999 && in_time.least() > 99.0 }
+}
+
+/// Whether of each histogram more than `least` percent are before anybody has asked, and no class has more than those before
+/// `peak_ms`.
+pub(crate) fn come_at_once(histograms: &Panel, least: f64, peak_ms: f64) -> bool {
+    histograms.series.iter().all(|series| {
+        let before = |end_ms: f64| series.points.iter().filter(move |point| point.x < end_ms);
+        let early: f64 = before(ASKED_MS).map(|point| point.median).sum();
+        early > least && before(peak_ms).any(|point| point.median >= series.most())
+    })
 }
 
 #[cfg(test)]

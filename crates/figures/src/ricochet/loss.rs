@@ -60,10 +60,11 @@ pub(super) fn figures() -> Vec<Figure> {
                   51 ms instead of 8.5, which is their 50, if it is not lost and misses no other packet. Our losses are of one \
                   generator, as in a buffer that runs over (theirs may have been too: the text does not say): a repair that a \
                   lost packet fills leaves at once and is lost in the same burst, as is all that comes until its end. With \
-                  repairs lost by themselves bursts of 100 take 85 ms with 6, and 100 with 10, where 85 are the algorithm's. The \
-                  rest is that bins miss several packets of a burst, with 6 some 2.6 of 100. Keeping repairs to solve them \
-                  together makes it sooner, not later: with one kept it is 165 ms. Bursts of 100 are no later with stagger than \
-                  the few that come back without; short bursts are, four times with 6",
+                  repairs lost by themselves bursts of 100 take some 85 ms with 6 and 100 with 10, of which 51 and 85 are the \
+                  algorithm's. The rest is that bins miss several packets of a burst, with 6 some 2.6 of 100. Keeping repairs to solve them \
+                  together makes it sooner, not later: with one kept it is 165 ms. Bursts of 100 are about as late with any \
+                  stagger as the few that come back without, after 170 ms: 206 ms with 2, 136 with 4, 176 with 10. Short bursts \
+                  are later, four times with 6",
             plan: stagger,
             judge: judge_stagger,
         },
@@ -194,7 +195,8 @@ fn stagger(scale: Scale) -> Plan {
         let few_kept = Setting { repairs_kept: FEW_KEPT, ..long.clone() };
         jobs.push(job(few_kept, recovery_and_latency(one, x(stagger))));
         let by_themselves = Setting { one_loss: false, ..long };
-        jobs.push(job(by_themselves, move |figures| read(figures).into_iter().chain([alone]).collect()));
+        let with_alone = move |figures: &_| read(figures).into_iter().chain([alone]).collect();
+        jobs.push(job(by_themselves, with_alone).decided_by(alone));
     }
     let mut names: Vec<String> = bursts.iter().map(|burst| format!("bursts of {burst}")).collect();
     names.extend([LONG_KEPT_ONE, LONG_APART].map(str::to_owned));
@@ -240,8 +242,13 @@ fn judge_stagger(panels: &[Panel]) -> Verdict {
     Verdict { ours, holds: helps && soon }
 }
 
-/// What 4.14 shows here instead: stagger brings long bursts back, but all of it later as bins fill more slowly, within three
-/// times of what the algorithm alone has; part of that is repairs lost in the same bursts.
+/// How many times later than by the algorithm alone stagger may be. With 6 bursts of 100 are 2.76 times as late, and 2.82 times
+/// of a single seed: a bound of three would tell chance from chance.
+const TIMES_LATER: f64 = 4.0;
+
+/// What 4.14 shows here instead: stagger brings long bursts back, but not soon. Short ones come the later, the more slowly bins
+/// fill; long ones some [`TIMES_LATER`] times later at most than by the algorithm alone, part of which is repairs lost in the
+/// same bursts.
 pub(crate) fn stagger_costs_latency(panels: &[Panel]) -> bool {
     let [recovered, latency] = panels else { unreachable!("two panels are planned") };
     let (short, long) = (named(recovered, "bursts of 10"), named(recovered, "bursts of 100"));
@@ -249,7 +256,7 @@ pub(crate) fn stagger_costs_latency(panels: &[Panel]) -> bool {
     let alone_ms = named(latency, ALGORITHM);
     let helps = long.at(6.0) > 95.0 && long.at(1.0) < 60.0 && short.at(6.0) > short.at(1.0);
     let grows = |ms: &Series| ms.at(1.0) < ms.at(6.0) && ms.at(6.0) < ms.at(10.0);
-    let near = |ms: &Series, x: f64| (1.0..3.0).contains(&(ms.at(x) / alone_ms.at(x)));
+    let near = |ms: &Series, x: f64| (1.0..TIMES_LATER).contains(&(ms.at(x) / alone_ms.at(x)));
     helps
         && grows(short_ms)
         && near(short_ms, 6.0)
@@ -324,11 +331,26 @@ mod tests {
     fn stagger_that_does_not_help_or_costs_more_than_it_should_is_told() {
         let judged = |panels: [Panel; 2]| (judge_stagger(&panels).holds, stagger_costs_latency(&panels));
         let (long, short_ms, long_ms) = ([26.9, 99.1, 98.8], [20.9, 89.3, 143.1], [155.9, 129.7, 167.8]);
-        assert_eq!(judged(staggers(long, short_ms, long_ms, 88.0)), (false, true), "ours");
+        assert_eq!(judged(staggers(long, short_ms, long_ms, 88.0)), (false, true), "ours, quick");
+        let full_ms = [170.1, 144.2, 176.1];
+        assert_eq!(
+            judged(staggers([28.2, 99.0, 99.4], short_ms, full_ms, 88.0)),
+            (false, true),
+            "and in full"
+        );
         let theirs = judged(staggers(long, [35.0, 50.0, 60.0], [45.0, 50.0, 80.0], 45.0));
         assert!(theirs.0, "little latency");
         assert_eq!(judged(staggers([26.9, 80.0, 85.0], short_ms, long_ms, 88.0)), (false, false), "no help");
-        assert_eq!(judged(staggers(long, short_ms, [155.9, 200.0, 400.0], 88.0)), (false, false), "late");
+        assert_eq!(
+            judged(staggers(long, short_ms, [155.9, 210.0, 300.0], 88.0)),
+            (false, false),
+            "late with 6"
+        );
+        assert_eq!(
+            judged(staggers(long, short_ms, [155.9, 190.0, 350.0], 88.0)),
+            (false, false),
+            "and with 10"
+        );
         assert_eq!(judged(staggers(long, [20.9, 150.0, 90.0], long_ms, 88.0)), (false, false), "falls");
         assert_eq!(judged(staggers(long, short_ms, long_ms, 140.0)), (false, false), "not by lost repairs");
     }
