@@ -4,6 +4,8 @@
 //! its packets are here?) → held a moment if one is missing that was not missed before → [`Ingress::use_due`] → decoder →
 //! verification → outbox.
 
+mod sight;
+
 use std::net::SocketAddr;
 
 use fec::{Decoder, DecoderConfig, Outcome, SymbolId, Term, Window};
@@ -20,6 +22,7 @@ use crate::shelf::{Arrived, Place, Shelf};
 use crate::symbol::{SYMBOL_HEADER, Symbol, fields_of, may_inject, verify};
 use crate::wire::{Half, LossReport, RecipeView, WINDOW_MAX};
 use foundation::Seq;
+use sight::{Sight, blind_margin};
 
 pub(crate) use crate::ledger::TICK_US;
 
@@ -29,8 +32,6 @@ const HALVES: usize = 16;
 const USED_MAX: usize = 32;
 /// More than the longest recipe takes.
 const RECIPE_MAX: usize = 512;
-/// After a gap in what the tap saw, so many packets more may have passed unseen without being named yet.
-const GAP_MARGIN: u64 = 512;
 /// Recovery delays beyond this are counted as this, in microseconds.
 const DELAY_MAX_US: u64 = 60_000_000;
 
@@ -98,17 +99,6 @@ pub(crate) struct Ingress {
     joined: Vec<u8>,
 }
 
-/// Whether packets may be here that the tap has not shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sight {
-    /// None.
-    Clear,
-    /// Yes, and more may come.
-    Blind,
-    /// Yes, but no more come: none beyond the place that the first repair since gives, none after a time.
-    Clearing { until_us: u64, beyond: Option<Seq> },
-}
-
 #[derive(Default)]
 struct HalfSlot {
     serial: Option<u32>,
@@ -145,7 +135,7 @@ impl Ingress {
             held: Held::new(symbol_max + RECIPE_MAX),
             reach: Reach::default(),
             sight: Sight::Clear,
-            blind_margin: window / 4 + GAP_MARGIN,
+            blind_margin: blind_margin(window),
             give_up_us: config.give_up_us,
             due: Vec::with_capacity(symbol_max + RECIPE_MAX),
             symbol_max,
@@ -207,10 +197,7 @@ impl Ingress {
             self.expire();
         }
         self.reach.note(around.now_us, self.held.wait_us(), self.ledger.newest());
-        if let Some(known_from) = self.blind_before(around.now_us, &view) {
-            self.skip_before(known_from);
-            // What lies behind can be named already: later repairs will need it.
-            let _ = self.bind(around, &view);
+        if self.is_blind(around, &view) {
             self.counts.unused.add(Unused::Blind);
             return Ok(());
         }
@@ -354,41 +341,6 @@ impl Ingress {
             around,
         };
         self.decoder.source(&mut window, SymbolId(seq.0));
-    }
-
-    /// The tap has missed packets that arrived: what repairs miss may be here. They bring nothing back until
-    /// [`Ingress::caught_up`].
-    pub(crate) fn gap(&mut self) {
-        self.sight = Sight::Blind;
-        self.held.clear();
-        self.skip_before(self.ledger.newest().plus(1));
-    }
-
-    /// The tap sees everything again, and every repair that had come by now has been looked at.
-    pub(crate) fn caught_up(&mut self, now_us: u64) {
-        if self.sight == Sight::Blind {
-            // What arrived by now lies before the places that repairs may bind again, as what arrived unseen does. Bound to one
-            // of these, an equal packet would hide that theirs was lost.
-            self.shelf.forget_unbound();
-            self.sight = Sight::Clearing { until_us: now_us + self.give_up_us, beyond: None };
-        }
-    }
-
-    /// Whether a repair may name packets that arrived unseen, and if so, from which place on none did as far as is known. The
-    /// first one after the gap tells how far the stream has come: those before it may have been lost, with all that they named.
-    fn blind_before(&mut self, now_us: u64, view: &RecipeView<'_>) -> Option<Seq> {
-        let behind_newest = self.ledger.newest().plus(1);
-        let Sight::Clearing { until_us, beyond } = self.sight else {
-            return (self.sight == Sight::Blind).then_some(behind_newest);
-        };
-        let beyond = beyond.unwrap_or(self.ledger.newest().plus(self.blind_margin));
-        let is_beyond = view.first() >= beyond;
-        if is_beyond {
-            self.skip_before(beyond);
-        }
-        let is_blind = !is_beyond && now_us < until_us;
-        self.sight = if is_blind { Sight::Clearing { until_us, beyond: Some(beyond) } } else { Sight::Clear };
-        is_blind.then(|| behind_newest.min(beyond))
     }
 
     fn skip_before(&mut self, limit: Seq) {

@@ -32,6 +32,8 @@ struct Arrivals {
     /// The newest of them.
     handle: SymbolHandle,
     at_us: u64,
+    /// How long after the one before it came; for ever where it is the first.
+    pause_us: u32,
     /// Its number among all arrivals.
     count: u64,
     /// How many are remembered.
@@ -56,13 +58,21 @@ pub(crate) enum Arrived {
 /// not find their names forgotten too, or they would look as if they had never come.
 pub(crate) const NAMES: usize = 4;
 
+/// Equal packets so far apart come seldom: a repair, and what left before or after it, get no further out of order.
+const SELDOM_US: u64 = 25_000;
+
 /// The window of packets of one peer's stream.
 pub(crate) struct Shelf {
     ring: SymbolRing,
     arrivals: HashTable<Arrivals>,
-    /// Names of the last arrivals in order, to forget them in that order.
+    /// Names of the last arrivals, in a ring, to forget them in their order.
     order: Box<[Option<Name>]>,
-    next_order: usize,
+    /// Arrivals kept so far by name.
+    kept: u64,
+    /// Of these, so many that no repair has named.
+    unbound: u64,
+    /// So many were forgotten together.
+    forgotten: u64,
     /// Arrivals so far.
     count: u64,
     /// Places that are missing or recovered, by name: what a late arrival is found by.
@@ -81,7 +91,9 @@ impl Shelf {
             ring: SymbolRing::new(window, (window + 1) * symbol_max),
             arrivals: HashTable::with_capacity(NAMES * window),
             order: vec![None; NAMES * window].into_boxed_slice(),
-            next_order: 0,
+            kept: 0,
+            unbound: 0,
+            forgotten: 0,
             count: 0,
             wanted: HashTable::with_capacity(4 * window),
             places: vec![(Seq(0), Place::Unnamed); 2 * window].into_boxed_slice(),
@@ -134,41 +146,95 @@ impl Shelf {
 
     fn keep(&mut self, at_us: u64, name: Name, handle: SymbolHandle) {
         let count = self.count;
-        if let Some(oldest) = self.order[self.next_order].replace(name) {
+        let slot = self.order_slot(self.kept);
+        if let Some(oldest) = self.order[slot].replace(name) {
             self.forget_arrival(oldest);
         }
-        self.next_order = (self.next_order + 1) % self.order.len();
+        self.kept += 1;
+        self.unbound += 1;
         let same = |arrivals: &Arrivals| arrivals.name == name;
         match self.arrivals.find_mut(spread(name), same) {
             Some(arrivals) => {
                 let (live, unbound) = (arrivals.live + 1, arrivals.unbound + 1);
-                *arrivals = Arrivals { name, handle, at_us, count, live, unbound };
+                let pause_us = u32::try_from(at_us.saturating_sub(arrivals.at_us)).unwrap_or(u32::MAX);
+                *arrivals = Arrivals { name, handle, at_us, pause_us, count, live, unbound };
             }
             None => {
-                let first = Arrivals { name, handle, at_us, count, live: 1, unbound: 1 };
+                let pause_us = u32::MAX;
+                let first = Arrivals { name, handle, at_us, pause_us, count, live: 1, unbound: 1 };
                 self.arrivals.insert_unique(spread(name), first, |arrivals| spread(arrivals.name));
             }
         }
     }
 
-    fn forget_arrival(&mut self, name: Name) {
+    fn order_slot(&self, kept: u64) -> usize {
+        // There are a power of two.
+        kept as usize & (self.order.len() - 1)
+    }
+
+    /// Forgets the oldest arrival of a name; 1 if no repair has named it, else 0.
+    fn forget_arrival(&mut self, name: Name) -> u64 {
         let Ok(mut entry) = self.arrivals.find_entry(spread(name), |arrivals| arrivals.name == name) else {
-            return;
+            return 0;
         };
         let arrivals = entry.get_mut();
         arrivals.live -= 1;
         // The oldest are bound first.
-        arrivals.unbound = arrivals.unbound.min(arrivals.live);
+        let is_unbound = arrivals.unbound > arrivals.live;
+        arrivals.unbound -= u32::from(is_unbound);
         if arrivals.live == 0 {
             entry.remove();
         }
+        self.unbound -= u64::from(is_unbound);
+        u64::from(is_unbound)
     }
 
-    /// Arrivals so far are bound to no place from now on: theirs have been given up.
-    pub(crate) fn forget_unbound(&mut self) {
-        for arrivals in self.arrivals.iter_mut() {
-            arrivals.unbound = 0;
+    /// Arrivals kept so far, to be told apart by their number.
+    pub(crate) fn kept(&self) -> u64 {
+        self.kept
+    }
+
+    /// Arrivals that no repair has named.
+    pub(crate) fn unbound(&self) -> u64 {
+        self.unbound
+    }
+
+    /// Arrivals before this number are bound to no place from now on. Returns how many of them no repair has named.
+    pub(crate) fn forget_before(&mut self, kept: u64) -> u64 {
+        let oldest = self.forgotten.max(self.kept.saturating_sub(self.order.len() as u64));
+        let mut unnamed = 0;
+        for arrival in oldest..kept {
+            let slot = self.order_slot(arrival);
+            if let Some(name) = self.order[slot].take() {
+                unnamed += self.forget_arrival(name);
+            }
         }
+        self.forgotten = self.forgotten.max(kept);
+        unnamed
+    }
+
+    /// A repair has named a place that is given up: it stands for one arrival less, where equal ones come seldom.
+    pub(crate) fn pass_over(&mut self, now_us: u64, name: Name) {
+        if let Some(arrivals) = self.seldom(now_us, name)
+            && arrivals.unbound > 0
+        {
+            arrivals.unbound -= 1;
+            self.unbound -= 1;
+        }
+    }
+
+    /// Arrivals of a name that come seldom are bound to no place from now on. Returns how many of them no repair has named.
+    pub(crate) fn forget_name(&mut self, now_us: u64, name: Name) -> u64 {
+        let unnamed = self.seldom(now_us, name).map_or(0, |arrivals| std::mem::take(&mut arrivals.unbound));
+        self.unbound -= u64::from(unnamed);
+        u64::from(unnamed)
+    }
+
+    /// The arrivals of a name if all but the newest came [`SELDOM_US`] ago or before.
+    fn seldom(&mut self, now_us: u64, name: Name) -> Option<&mut Arrivals> {
+        let arrivals = self.arrivals.find_mut(spread(name), |arrivals| arrivals.name == name)?;
+        let since_us = now_us.saturating_sub(arrivals.at_us) + u64::from(arrivals.pause_us);
+        (since_us >= SELDOM_US).then_some(arrivals)
     }
 
     /// The place that a repair names, bound now to an arrival of that name if there is one.
@@ -215,6 +281,7 @@ impl Shelf {
             return None;
         }
         arrivals.unbound -= 1;
+        self.unbound -= 1;
         Some((arrivals.handle, arrivals.at_us, if arrivals.live == 1 { arrivals.count } else { 0 }))
     }
 

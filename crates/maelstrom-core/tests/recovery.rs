@@ -87,6 +87,37 @@ fn packets_that_the_tap_missed_are_not_taken_for_lost() {
     assert_eq!(pair.recovered[B].len(), 3);
 }
 
+/// Equal packets are told apart by their places alone: those unseen must not be taken from those seen.
+#[test]
+fn equal_packets_that_the_tap_missed_are_not_injected() {
+    let window = Schedule::Sliding { rate: "3/8".parse().unwrap(), window: 160, density: 15 };
+    for (schedule, every_us) in [window, Schedule::default()].iter().flat_map(|s| [(s, 1_000), (s, 10_000)]) {
+        let mut pair = Pair::up([A, B].map(|side| Config { schedule: schedule.clone(), ..config(side) }));
+        let packet = udp(A, 0, b"the same");
+        // Five arrive before the repairs that they complete.
+        let send = |pair: &mut Pair, fives: u64, is_seen: bool| {
+            for _ in 0..fives {
+                for _ in 0..5 {
+                    pair.gateways[A].handle_outgoing(pair.now_us, &packet, &mut pair.out[A]);
+                    if is_seen {
+                        pair.gateways[B].handle_incoming(pair.now_us, &packet, &mut pair.out[B]);
+                    }
+                }
+                pair.exchange();
+                pair.advance(5 * every_us);
+            }
+        };
+        send(&mut pair, 60, true);
+        pair.gateways[B].handle_gap();
+        send(&mut pair, 20, false);
+        pair.gateways[B].handle_caught_up(pair.now_us);
+        send(&mut pair, 3_000_000 / every_us / 5, true);
+        pair.advance(3_000_000);
+        let injected = pair.recovered[B].len();
+        assert_eq!(injected, 0, "{schedule}, one in {every_us} us");
+    }
+}
+
 /// A driver may drain a long backlog of packets before it looks at the repairs that name them.
 #[test]
 fn packets_older_than_the_window_are_not_taken_for_lost() {
@@ -240,6 +271,36 @@ fn recovery_goes_on_soon_after_a_gap_however_slow_the_stream() {
         pair.advance(100_000);
     }
     assert_eq!(pair.recovered[B], [udp(A, 150, b"slow")]);
+}
+
+/// The far gateway's repairs wait longer than we would think, so that those of packets that came before the gap are still to come.
+#[test]
+fn what_came_before_a_gap_is_not_injected_however_late_its_repairs_are() {
+    for arrived in [1, 2] {
+        let mut pair = Pair::up([Config { delayed: true, max_delay_us: 1_000_000, ..config(A) }, config(B)]);
+        pair.send(A, &udp(A, 0, b"before"), false);
+        pair.advance(25_000_000);
+        for n in 0..arrived {
+            pair.advance(3_500_000);
+            // Its repair of interleave 1 is lost. Those of 11 and 19 leave so many seconds after it, and name it alone.
+            pair.send(A, &udp(A, n, b"arrived"), false);
+            pair.lose_datagram = Box::new(|| true);
+            pair.advance(1_500_000);
+            pair.lose_datagram = Box::new(|| false);
+        }
+        pair.gateways[B].handle_gap();
+        pair.gateways[B].handle_caught_up(pair.now_us);
+        let repairs = pair.status(B, |peer| peer.report.repairs);
+        pair.advance(30_000_000);
+        assert!(pair.recovered[B].is_empty(), "{} of {arrived} injected", pair.recovered[B].len());
+        let repairs = pair.status(B, |peer| peer.report.repairs) - repairs;
+        assert_eq!(repairs, 2 * u64::from(arrived), "those of 11 and 19");
+        for n in 2..20 {
+            pair.send(A, &udp(A, n, b"recovery goes on"), n == 12);
+            pair.advance(1_100_000);
+        }
+        assert_eq!(pair.recovered[B], [udp(A, 12, b"recovery goes on")]);
+    }
 }
 
 #[test]

@@ -123,7 +123,7 @@ impl Shared {
             options.policy.unwrap_or(buffers.policy),
             Arc::clone(&self.gate),
         );
-        let mut fifo = self.config.fifo.core();
+        let mut fifo = self.config.fifo.core(buffers);
         fifo.messages_max = options.held.unwrap_or(fifo.messages_max);
         let fifo = (options.order == Order::Fifo)
             .then(|| Box::new(Fifo::new(fifo).expect("settings and options were checked")));

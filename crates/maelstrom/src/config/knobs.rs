@@ -237,7 +237,7 @@ pub const KNOBS: &[Knob] = &[
         kind: Kind::Integer { min: 1, max: WINDOW_MAX },
         default: Some("256"),
         example: "window = 256",
-        doc: "Packets in a repair, the last ones: a window W at rate R mends bursts of up to W x R / (1 + R) packets and repairs. At least 1 / R, or packets are in no repair; from 3 / R on each is named three times.",
+        doc: "Packets in a repair, the last ones: a window W at rate R mends bursts of up to W x R / (1 + R) packets and repairs. At least 1 / R, rounded up, or packets are in no repair; from three times that on each is named three times, at rates of 1/21 and more.",
     },
     Knob {
         section: "code",

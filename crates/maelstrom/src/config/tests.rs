@@ -316,6 +316,20 @@ fn a_window_reaches_from_one_repair_to_the_next() {
 }
 
 #[test]
+fn the_list_of_knobs_says_truly_how_often_a_window_names_packets() {
+    let doc = knobs::of("code").find(|knob| knob.key == "window").unwrap().doc;
+    assert!(doc.contains("At least 1 / R, rounded up,"), "{doc}");
+    assert!(
+        doc.contains("from three times that on each is named three times, at rates of 1/21 and more."),
+        "{doc}"
+    );
+    for (rate, least, named) in [("3/8", 3, 3 * 3), ("1/21", 21, 3 * 21), ("1/22", 22, 2 * 22)] {
+        let schedule = Schedule::Sliding { rate: rate.parse().unwrap(), window: 512, density: 15 };
+        assert_eq!((schedule.window_min(), schedule.names()), (least, named), "{rate}");
+    }
+}
+
+#[test]
 fn interleaves_are_different_numbers_in_range() {
     for (wrong, code) in [
         ("[]", "out-of-range"),

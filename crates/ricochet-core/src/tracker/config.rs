@@ -7,7 +7,8 @@ use thiserror::Error;
 pub struct TrackerConfig {
     /// Most streams, 1 to 1,048,576.
     pub streams_max: usize,
-    /// Most intervals in all streams together, 1 to 1,048,576; when full the one found longest ago goes.
+    /// Most intervals in all streams together, 1 to 2,097,152; when full the one found longest ago goes. A stream first seen
+    /// in its middle takes one, for packets that it may have overtaken.
     pub intervals_max: usize,
     /// Most intervals in one stream, 1 to 65,536, so that one cannot take all; when full its first goes.
     pub stream_intervals_max: u32,
@@ -43,7 +44,7 @@ pub enum TrackerConfigError {
     #[error("streams_max: expected 1 to 1048576, saw {0}")]
     Streams(usize),
     /// `intervals_max` out of range.
-    #[error("intervals_max: expected 1 to 1048576, saw {0}")]
+    #[error("intervals_max: expected 1 to 2097152, saw {0}")]
     Intervals(usize),
     /// `stream_intervals_max` out of range.
     #[error("stream_intervals_max: expected 1 to 65536, saw {0}")]
@@ -66,7 +67,8 @@ impl TrackerConfig {
         if !(1..=TABLE_MAX).contains(&self.streams_max) {
             return Err(TrackerConfigError::Streams(self.streams_max));
         }
-        if !(1..=TABLE_MAX).contains(&self.intervals_max) {
+        // As many as streams, and room for gaps.
+        if !(1..=2 * TABLE_MAX).contains(&self.intervals_max) {
             return Err(TrackerConfigError::Intervals(self.intervals_max));
         }
         if !(1..=1 << 16).contains(&self.stream_intervals_max) {

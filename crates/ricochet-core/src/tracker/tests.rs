@@ -194,7 +194,7 @@ fn configurations_out_of_range_are_refused() {
     let good = TrackerConfig::default();
     for (bad, text) in [
         (TrackerConfig { streams_max: 0, ..good }, "streams_max: expected 1 to 1048576, saw 0"),
-        (TrackerConfig { intervals_max: 0, ..good }, "intervals_max: expected 1 to 1048576, saw 0"),
+        (TrackerConfig { intervals_max: 0, ..good }, "intervals_max: expected 1 to 2097152, saw 0"),
         (
             TrackerConfig { stream_intervals_max: 0, ..good },
             "stream_intervals_max: expected 1 to 65536, saw 0",

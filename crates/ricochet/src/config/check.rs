@@ -13,14 +13,16 @@ use ricochet_core::tracker::TrackerConfig;
 use ricochet_core::{NodeConfig, NodeId};
 
 use super::{
-    AnnounceSection, Config, ConfigError, FifoSection, GROUP_ADDRESSES_MAX, NakSection, NodeSection,
-    RepairMode,
+    AnnounceSection, BuffersSection, Config, ConfigError, FifoSection, GROUP_ADDRESSES_MAX, NakSection,
+    NodeSection, RepairMode,
 };
 use crate::key::TRAILER;
 
 /// Most gaps that are waited for in one stream. Of a long outage all is sent again at once, and what the ring has no room for
 /// leaves as many gaps.
 const GAPS_MAX: u32 = 512;
+/// Most gaps that are waited for in all streams together.
+const GAPS_IN_ALL: usize = 1 << 14;
 /// Most of whatever a table may hold.
 const MANY: usize = 1 << 20;
 /// No time is longer.
@@ -36,8 +38,8 @@ impl Config {
         self.repair_ranges()?;
         self.nak.check()?;
         self.announce.check()?;
-        self.fifo.check()?;
         self.buffer_ranges()?;
+        self.fifo.check(&self.buffers)?;
         if self.membership.file.is_some() && !self.membership.seeds.is_empty() {
             return Err(ConfigError::Contradiction {
                 key: "membership.file",
@@ -105,6 +107,8 @@ impl Config {
             },
             tracker: TrackerConfig {
                 streams_max: buffers.streams,
+                // A stream first seen in its middle takes one, and gaps must have room beside these to be parted.
+                intervals_max: buffers.streams + GAPS_IN_ALL,
                 stream_intervals_max: GAPS_MAX,
                 ..TrackerConfig::default()
             },
@@ -183,19 +187,26 @@ impl AnnounceSection {
 }
 
 impl FifoSection {
-    fn check(&self) -> Result<(), ConfigError> {
+    fn check(&self, buffers: &BuffersSection) -> Result<(), ConfigError> {
         within("fifo.messages", self.messages, 1..=MANY)?;
         within("fifo.bytes", self.bytes, 1 << 16..=1 << 30)?;
-        within("fifo.streams", self.streams, 1..=MANY)?;
+        within("fifo.streams", self.streams.unwrap_or(1), 1..=MANY)?;
+        if let Some(seen) = self.streams.filter(|&seen| seen < buffers.streams) {
+            let least = buffers.streams;
+            return Err(ConfigError::Contradiction {
+                key: "fifo.streams",
+                why: format!("expected {least} as in `buffers.streams`, or more, saw {seen}: leave it out"),
+            });
+        }
         within_ms("fifo.settle_ms", self.settle_ms, Duration::ZERO, Duration::from_secs(10))
     }
 
     /// What the core makes of it.
-    pub(crate) fn core(&self) -> FifoConfig {
+    pub(crate) fn core(&self, buffers: &BuffersSection) -> FifoConfig {
         FifoConfig {
             messages_max: self.messages,
             bytes_max: self.bytes,
-            streams_max: self.streams,
+            streams_max: self.streams.unwrap_or(buffers.streams),
             settle_us: micros(self.settle_ms),
         }
     }

@@ -265,9 +265,10 @@ pub struct FifoSection {
     pub messages: usize,
     /// Most bytes of payload, 65,536 to 1 GiB.
     pub bytes: usize,
-    /// Most streams that are kept in order, 1 to 1,048,576: one for each sender and group. Beyond that the one heard
-    /// longest ago makes room, and what of it comes later is taken for its beginning.
-    pub streams: usize,
+    /// Most streams that are kept in order, up to 1,048,576: one for each sender and group, some 190 bytes each. If left out as
+    /// many as the node knows (`buffers.streams`), and no fewer: beyond that the one heard longest ago makes room, and what of it
+    /// comes later is taken for its beginning.
+    pub streams: Option<usize>,
     /// How long the first messages of a stream are held that is first heard in its middle, up to 10,000 ms: they may have
     /// overtaken others. 0 gives them out at once.
     #[serde(with = "millis")]
@@ -276,7 +277,7 @@ pub struct FifoSection {
 
 impl Default for FifoSection {
     fn default() -> Self {
-        Self { messages: 4_096, bytes: 8 << 20, streams: 16_384, settle_ms: Duration::from_millis(2) }
+        Self { messages: 4_096, bytes: 8 << 20, streams: None, settle_ms: Duration::from_millis(2) }
     }
 }
 

@@ -1,4 +1,6 @@
 use super::*;
+use ricochet_core::tracker::Tracker;
+use ricochet_core::{GroupId, NodeId, StreamKey};
 
 fn mistake(text: &str) -> String {
     Config::parse(text).unwrap_err().to_string()
@@ -92,13 +94,13 @@ fn times_may_be_whole_or_not() {
     let config = Config::parse("[repair]\nmax_delay_ms = 2.5\n[nak]\ngap_ms = 3\nfirst_ms = 0").unwrap();
     assert_eq!(config.repair.max_delay_ms, Some(Duration::from_micros(2_500)));
     assert_eq!(config.nak.gap_ms, Some(Duration::from_millis(3)));
-    let core = config.core(ricochet_core::NodeId(1), true);
+    let core = config.core(NodeId(1), true);
     assert_eq!((core.max_delay_us, core.ask.gap_us, core.trailer), (Some(2_500), Some(3_000), 16));
 }
 
 #[test]
 fn the_default_is_the_ladder_for_applications() {
-    let id = ricochet_core::NodeId(1);
+    let id = NodeId(1);
     let mine = Config::default().core(id, false);
     let prompt = ricochet_core::NodeConfig::prompt(id);
     assert_eq!(
@@ -117,4 +119,40 @@ fn digests_are_fewer_and_wait_longer_unless_told_otherwise() {
     assert_eq!(repair("[repair]\nmode = \"auto\""), (5, Some(3)));
     assert_eq!(repair("[repair]\nmode = \"digest\""), (3, Some(5)));
     assert_eq!(repair("[repair]\nmode = \"digest\"\nc = 5\nmax_delay_ms = 0"), (5, None));
+}
+
+#[test]
+fn what_keeps_order_knows_as_many_streams_as_its_node() {
+    let fifo = |text: &str| {
+        let config = Config::parse(text).unwrap();
+        config.fifo.core(&config.buffers).streams_max
+    };
+    assert_eq!(fifo(""), 16_384);
+    assert_eq!(fifo("[buffers]\nstreams = 40000"), 40_000);
+    assert_eq!(fifo("[fifo]\nstreams = 20000"), 20_000);
+    let said = mistake("[fifo]\nstreams = 40000\n[buffers]\nstreams = 40001");
+    assert!(
+        said.starts_with("fifo.streams: expected 40001 as in `buffers.streams`, or more, saw 40000"),
+        "{said}"
+    );
+}
+
+#[test]
+fn however_many_streams_are_known_gaps_have_room_to_be_parted() {
+    let tracker = |streams: usize| {
+        let config = Config::parse(&format!("[buffers]\nstreams = {streams}")).unwrap();
+        config.core(NodeId(1), false).tracker
+    };
+    assert_eq!(tracker(1 << 20).check(), Ok(()));
+    let mut tracker = Tracker::new(tracker(20_000)).unwrap();
+    let key = |sender| StreamKey { sender: NodeId(sender), group: GroupId(7) };
+    for sender in 0..20_000 {
+        tracker.received(0, key(sender), 1_000, 0);
+    }
+    tracker.received(1, key(9), 1_201, 1);
+    let first = tracker.missing(key(9)).next().unwrap().first;
+    tracker.mark_first(key(9), first, 64, 2);
+    let parts: Vec<_> =
+        tracker.missing(key(9)).map(|part| (part.last.0 - part.first.0 + 1, part.mark)).collect();
+    assert_eq!(parts, [(64, 2), (136, 1)]);
 }

@@ -17,7 +17,8 @@ pub struct FifoConfig {
 }
 
 impl Default for FifoConfig {
-    /// 4,096 messages, 8 MiB, 16,384 streams as a tracker has, 2 ms. The tables of streams take 3 MB, touched as streams come.
+    /// 4,096 messages, 8 MiB, 16,384 streams as `TrackerConfig::default` has, 2 ms. The tables of streams take 3 MB, touched as
+    /// streams come.
     fn default() -> Self {
         Self { messages_max: 1 << 12, bytes_max: 8 << 20, streams_max: 1 << 14, settle_us: 2_000 }
     }
