@@ -68,7 +68,11 @@ pub struct Names {
 impl Names {
     /// Before the first repair of a stream that stands at `next`: copies of a name follow the first after so many repairs,
     /// after `reach` at the most whatever the rate becomes.
+    ///
+    /// # Panics
+    /// If the third copy does not follow the second, or the second not the first.
     pub fn new(rate: RepairRate, distances: [usize; 2], reach: usize, next: u64) -> Self {
+        check(distances);
         let ends = reach.max(distances[1]) + 2;
         Self {
             distances,
@@ -84,8 +88,9 @@ impl Names {
     /// The rate is another from now on. Later copies that are still to come are named as there is room for them.
     ///
     /// # Panics
-    /// If the copies are further apart than was announced.
+    /// As [`Names::new`], and if the copies are further apart than was announced.
     pub fn set_rate(&mut self, rate: RepairRate, distances: [usize; 2]) {
+        check(distances);
         assert!(distances[1] + 2 <= self.ends.len(), "expected copies within the reach, saw {distances:?}");
         if self.copies < 2 {
             // No second copies were due; as many as came at once at a lower rate would keep those that are waiting.
@@ -135,6 +140,13 @@ impl Names {
     pub fn memory_bytes(&self) -> usize {
         size_of_val(&*self.ends)
     }
+}
+
+fn check(distances: [usize; 2]) {
+    assert!(
+        0 < distances[0] && distances[0] < distances[1],
+        "expected copies one after the other, saw {distances:?}"
+    );
 }
 
 fn count(run: &Range<u64>) -> u64 {

@@ -60,7 +60,7 @@ pub(super) fn figures() -> Vec<Figure> {
                   packet each 64 ms from each node, an eighth of this rate (Slingshot's). Their SRM took 4 s more from \
                   finding to recovery: ours knows exact distances. With session messages, which theirs had not, a loss is \
                   found when any member of its group speaks that knows of it, four times for each ten packets of the group: \
-                  Ricochet is then some 30 times sooner than SRM, not 150. A block of sender's FEC takes nine \
+                  Ricochet is then some 30 times sooner than SRM, not 170. A block of sender's FEC takes nine \
                   seconds to fill with 128 groups: where the run ends before, its mean is of those only that did come back",
             plan: groups,
             judge: judge_groups,

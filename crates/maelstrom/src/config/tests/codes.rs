@@ -1,0 +1,142 @@
+//! Files and the code that they choose.
+
+use super::*;
+
+#[test]
+fn a_window_reaches_from_one_repair_to_the_next() {
+    let of = |rate: &str, packets: u16| {
+        window().replace("rate = 0.375\nwindow = 160", &format!("rate = \"{rate}\"\nwindow = {packets}"))
+    };
+    let one = |text: &str| {
+        let (_, report) = examined(text);
+        assert_eq!(report.diagnostics().len(), 1, "{report}");
+        report.diagnostics()[0].clone()
+    };
+    for (rate, least, named) in [("1/64", 64, 64), ("1/16", 16, 48), ("3/8", 3, 9), ("2/43", 22, 44)] {
+        let short = one(&of(rate, least - 1));
+        assert_eq!((short.severity, short.code), (Severity::Error, "window-too-short"), "{rate}");
+        assert!(short.expected.is_some_and(|expected| expected.contains(&format!("at least {least}:"))));
+        assert_eq!(short.seen, Some((least - 1).to_string()));
+        assert!(short.help[0].contains(&format!("to {named} or more")), "{:?}", short.help);
+        configuration(&of(rate, named));
+        if least < named {
+            for packets in [least, named - 1] {
+                let warning = one(&of(rate, packets));
+                assert_eq!((warning.severity, warning.code), (Severity::Warning, "window-short"), "{rate}");
+                configuration(&of(rate, packets));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_list_of_knobs_says_truly_how_often_a_window_names_packets() {
+    let doc = knobs::of("code").find(|knob| knob.key == "window").unwrap().doc;
+    assert!(doc.contains("At least 1 / R, rounded up,"), "{doc}");
+    assert!(
+        doc.contains("from three times that on each is named three times, at rates of 1/21 and more."),
+        "{doc}"
+    );
+    for (rate, least, named) in [("3/8", 3, 3 * 3), ("1/21", 21, 3 * 21), ("1/22", 22, 2 * 22)] {
+        let schedule = Schedule::Sliding { rate: rate.parse().unwrap(), window: 512, density: 15 };
+        assert_eq!((schedule.window_min(), schedule.names()), (least, named), "{rate}");
+    }
+}
+
+#[test]
+fn interleaves_are_different_numbers_in_range() {
+    for (wrong, code) in [
+        ("[]", "out-of-range"),
+        ("[0]", "out-of-range"),
+        ("[1025]", "out-of-range"),
+        ("[1, 2, 3, 4, 5, 6, 7, 8, 9]", "out-of-range"),
+        ("[1, 11, 1]", "duplicate-value"),
+        ("[1, \"11\"]", "wrong-type"),
+        ("11", "wrong-type"),
+    ] {
+        assert_eq!(code_of("[1, 11, 19]", wrong), code, "{wrong}");
+    }
+}
+
+#[test]
+fn interleaves_that_repeat_each_other_are_warned_of() {
+    let warning = finding("[1, 11, 19]", "[10, 20]");
+    assert_eq!((warning.severity, warning.code), (Severity::Warning, "interleaves-overlap"));
+    // Maelstrom §4.4: (1,10,20) is worse than (1,11,19).
+    configuration(&GOOD.replace("[1, 11, 19]", "[1, 19, 41]"));
+    let one = configuration(&GOOD.replace("[1, 11, 19]", "[1]")).code.schedule;
+    assert_eq!(one, Schedule::Layered { r: 8, interleaves: vec![1] });
+    // Where r is that large the default's layers would, but blocks have none.
+    assert!(examined(&blocks().replace("r = 8", "r = 64")).1.diagnostics().is_empty());
+}
+
+#[test]
+fn blocks_are_as_large_as_the_file_says() {
+    let code = configuration(&blocks().replace("max_delay_ms", "delayed = true\nmax_delay_ms")).code;
+    assert_eq!(code.schedule, Schedule::ReedSolomon { r: 8, c: 3, interleave: 20 });
+    assert!(code.delayed);
+}
+
+#[test]
+fn a_window_has_the_rate_that_the_file_says() {
+    for (text, repairs, sources) in [
+        ("0.375", 3, 8),
+        ("\"3/8\"", 3, 8),
+        ("\"37.5%\"", 3, 8),
+        ("2", 2, 1),
+        ("\"1/64\"", 1, 64),
+        ("8.0", 8, 1),
+    ] {
+        let code = configuration(&window().replace("rate = 0.375", &format!("rate = {text}"))).code;
+        let Schedule::Sliding { rate, window: 160, density: 15 } = code.schedule else {
+            panic!("{}", code.schedule);
+        };
+        assert_eq!((rate.repairs(), rate.sources()), (repairs, sources), "{text}");
+    }
+    for (text, code) in [
+        ("0", "out-of-range"),
+        ("0.0156", "out-of-range"),
+        ("9", "out-of-range"),
+        ("\"1/0\"", "out-of-range"),
+        ("-0.5", "bad-value"),
+        ("inf", "bad-value"),
+        ("1e-1", "bad-value"),
+        ("\"much\"", "bad-value"),
+        ("true", "wrong-type"),
+        ("[1]", "wrong-type"),
+    ] {
+        let (_, report) = examined(&window().replace("rate = 0.375", &format!("rate = {text}")));
+        let found: Vec<_> = report.diagnostics().iter().map(|found| found.code).collect();
+        assert_eq!(found, [code], "{text}");
+    }
+}
+
+#[test]
+fn a_setting_of_another_scheme_is_refused() {
+    let one = |text: &str| {
+        let (_, report) = examined(text);
+        assert_eq!(report.diagnostics().len(), 1, "{report}");
+        report.diagnostics()[0].clone()
+    };
+    for (key, value) in [("c", "3"), ("interleave", "1")] {
+        let found = one(&GOOD.replace("r = 8", &format!("r = 8\n{key} = {value}")));
+        assert_eq!((found.severity, found.code), (Severity::Error, "foreign-setting"), "{key}");
+        assert!(found.message.starts_with(&format!("`{key}` belongs to `scheme = \"reed-solomon\"`")));
+        assert!(found.expected.is_some_and(|expected| expected.contains("`interleaves`")));
+        assert_eq!(found.help, ["leave it out, or set `scheme = \"reed-solomon\"`"]);
+    }
+    let found = one(&blocks().replace("c = 3", "interleaves = [1, 11, 19]"));
+    assert_eq!(found.code, "foreign-setting");
+    assert!(found.expected.is_some_and(|expected| expected.contains("`r`, `c`, `interleave`, `delayed`")));
+    for line in ["r = 8", "delayed = true", "c = 3"] {
+        let found = one(&window().replace("rate = 0.375", line));
+        assert_eq!(found.code, "foreign-setting");
+        assert!(found.expected.is_some_and(|expected| expected.contains("`rate`, `window`, `density`")));
+        assert!(found.help[0].contains("\"reed-solomon\""), "{:?}", found.help);
+    }
+    // The scheme is the default where none is given.
+    let found = one(&GOOD.replace("scheme = \"layered\"", "c = 3"));
+    assert_eq!(found.code, "foreign-setting");
+    // Which settings belong to a scheme that is wrong itself, nobody knows.
+    assert_eq!(one(&blocks().replace("reed-solomon", "reed-salmon")).code, "bad-value");
+}
