@@ -5,7 +5,7 @@
 
 use crate::outcome::{Outcome, Panel};
 use crate::plan::Figure;
-use crate::real::messages::all_but_twice_as_long;
+use crate::real::messages::verdict::all_but_twice_as_long;
 use crate::ricochet::loss::stagger_costs_latency;
 use crate::ricochet::rivals::half_is_far_sooner_and_the_rest_is_not;
 use crate::ricochet::scale::{latency_falls_with_group_size, latency_grows_with_system_size};

@@ -13,7 +13,7 @@
 //! | `outcome.rs` | points, claims, JSON |
 //! | `known.rs` | figures known not to have their source's shape, and the shape that they have |
 //! | `store.rs` | a folder of outcomes: what is there already is not run again |
-//! | `picture.rs` | an outcome as SVG |
+//! | `picture.rs`, `ticks.rs` | an outcome as SVG, and where its axes have labels |
 //! | `table.rs` | all outcomes as `docs/figures.md` |
 //! | `maelstrom.rs` | the figures of Maelstrom's code |
 //! | `ricochet.rs`, `ricochet/*.rs` | the figures of Ricochet and Slingshot |
@@ -32,6 +32,7 @@ mod ricochet;
 mod run;
 mod store;
 mod table;
+mod ticks;
 
 pub use kept::Kept;
 pub use memory::memory_to_use;

@@ -30,7 +30,8 @@ pub(crate) fn figures() -> Vec<Figure> {
                     sent at once, as theirs",
             claim: "the two curves are very close, above all between 0 and 10 % loss",
             why: "the closed form counts repairs that miss one packet only; the decoder also uses what other layers \
-                  recovered, which brings layered interleaving nearer to Reed-Solomon, or above it",
+                  recovered, which brings layered interleaving nearer to Reed-Solomon, or above it. \"Yes\" means: at 1, 5 and 10 % \
+                  loss the closed forms are less than ten points apart",
             plan: probabilities,
             judge: judge_probabilities,
         },
@@ -41,7 +42,8 @@ pub(crate) fn figures() -> Vec<Figure> {
             setup: "r = 8, c = 3, interleaves (1,10,20) and (1,11,19), bursts of exactly ten packets, loss 0.1 to 10 %; \
                     repairs sent at once, as theirs",
             claim: "relatively prime interleaves recover substantially more where loss is high and bursty",
-            why: "the figure's values and its burst length are not in the text",
+            why: "the figure's values and its burst length are not in the text. Up to 0.5 % loss, where two bursts seldom meet, \
+                  (1,10,20) is up to a point ahead",
             plan: primes,
             judge: judge_primes,
         },
@@ -337,7 +339,7 @@ pub(crate) fn mean_of_classes(series: &Series) -> f64 {
 fn judge_histograms(panels: &[Panel]) -> Verdict {
     let mean = |panel: usize, series: usize| mean_of_classes(&panels[panel].series[series]);
     let ours = format!(
-        "means for bursts of 1 / 20 / 40: (1,11,19) {:.0} / {:.0} / {:.0} ms, (1,19,41) {:.0} / {:.0} / {:.0} ms",
+        "means (by the middles of classes of 10 ms) for bursts of 1 / 20 / 40: (1,11,19) {:.0} / {:.0} / {:.0} ms, (1,19,41) {:.0} / {:.0} / {:.0} ms",
         mean(0, 0),
         mean(0, 1),
         mean(0, 2),
@@ -345,7 +347,7 @@ fn judge_histograms(panels: &[Panel]) -> Verdict {
         mean(1, 1),
         mean(1, 2)
     );
-    // Where (1,11,19) recovers next to nothing of a burst of 40, what it does says little: not held against it.
+    // Of a burst of 40 (1,11,19) recovers part only, the sooner the earlier in it: not held against it.
     let longer = mean(0, 1) > mean(0, 0) && mean(1, 1) > mean(1, 0) && mean(1, 2) > mean(1, 1);
     Verdict { ours, holds: longer && mean(1, 1) > mean(0, 1) }
 }

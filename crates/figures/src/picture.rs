@@ -1,11 +1,13 @@
 //! An outcome as SVG: panels below each other, with axes, units, error bars and legends.
 
 use plotters::coord::Shift;
+use plotters::coord::combinators::{BindKeyPoints, LogCoord, WithKeyPoints};
 use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::prelude::*;
 use thiserror::Error;
 
 use crate::outcome::{Outcome, Panel, Point, Runs, Series};
+use crate::ticks;
 
 const WIDTH: u32 = 960;
 /// Title and source; then lines of the set-up, and some room.
@@ -15,6 +17,9 @@ const HEAD_ROOM: u32 = 10;
 /// Letters that a line of the set-up has room for, also in a wide font.
 const LINE_LETTERS: usize = 140;
 const PANEL_HEIGHT: u32 = 330;
+/// Labels that an axis has at the most.
+const X_LABELS: usize = 12;
+const Y_LABELS: usize = 8;
 const FONT: &str = "sans-serif";
 const INK: RGBColor = RGBColor(51, 51, 51);
 const GREY: RGBColor = RGBColor(110, 110, 110);
@@ -118,10 +123,22 @@ fn draw_panel(area: &DrawingArea<SVGBackend<'_>, Shift>, panel: &Panel) -> Drawn
     let x_base = if doubles { 2.0 } else { 10.0 };
     match (panel.x_log, panel.y_log) {
         (false, false) => draw_axes(area, panel, linear_x(x), linear_y(y)),
-        (false, true) => draw_axes(area, panel, linear_x(x), around(y).log_scale()),
-        (true, false) => draw_axes(area, panel, around(x).log_scale().base(x_base), linear_y(y)),
-        (true, true) => draw_axes(area, panel, around(x).log_scale().base(x_base), around(y).log_scale()),
+        (false, true) => draw_axes(area, panel, linear_x(x), log_y(y)),
+        (true, false) => draw_axes(area, panel, log_x(x, x_base), linear_y(y)),
+        (true, true) => draw_axes(area, panel, log_x(x, x_base), log_y(y)),
     }
+}
+
+fn log_x(ends: (f64, f64), base: f64) -> WithKeyPoints<LogCoord<f64>> {
+    let range = around(ends);
+    let ticks = ticks::logarithmic(&range, base, X_LABELS);
+    range.log_scale().base(base).with_key_points(ticks)
+}
+
+fn log_y(ends: (f64, f64)) -> WithKeyPoints<LogCoord<f64>> {
+    let range = around(ends);
+    let ticks = ticks::logarithmic(&range, 10.0, Y_LABELS);
+    range.log_scale().with_key_points(ticks)
 }
 
 fn linear_x((low, high): (f64, f64)) -> std::ops::Range<f64> {
@@ -163,8 +180,8 @@ where
         .configure_mesh()
         .x_desc(panel.x.as_str())
         .y_desc(panel.y.as_str())
-        .x_labels(12)
-        .y_labels(8)
+        .x_labels(X_LABELS)
+        .y_labels(Y_LABELS)
         .x_label_formatter(&|value| number(*value))
         .y_label_formatter(&|value| number(*value))
         .label_style((FONT, 14).into_font().color(&INK))
@@ -212,7 +229,7 @@ fn number(value: f64) -> String {
         size if !(1e-12..1_000.0).contains(&size) => 0,
         size if size >= 10.0 => 1,
         size if size >= 0.1 => 2,
-        _ => 4,
+        size => 1 + size.log10().floor().abs() as usize,
     };
     let text = format!("{value:.decimals$}");
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
@@ -293,6 +310,8 @@ mod tests {
             (2.5, "2.5"),
             (2.0, "2"),
             (0.01, "0.01"),
+            (0.05, "0.05"),
+            (0.000_02, "0.00002"),
             (97.5, "97.5"),
             (1_024.0, "1024"),
         ] {

@@ -25,11 +25,6 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::plan::{Figure, Job, Sample, Scale};
 
-/// The papers' setting of a node, in short.
-const SETUP: &str = "64 nodes, each in 128 groups of ten members on average, 1,000 packets of 1 KiB a second at each \
-                     node, rate of fire (8,5), 1 % uniform loss of all datagrams, 50 µs from socket to socket, no \
-                     requests";
-
 pub(crate) fn figures() -> Vec<Figure> {
     [
         rivals::figures(),

@@ -13,14 +13,14 @@ picture. *sim*: in virtual time, the same on every machine for the same code and
 and UDP through network namespaces and an emulated link on one machine, on which nothing else ran; it varies from run to
 run. *runs*: how often each point was made, with another seed each time where it is simulated; of several the point is their
 median, and bars go from the least to the most; where it is one, the point is that one, and says nothing of how it scatters;
-where simulated and measured points stand in one figure, it is told of either.
+where simulated and measured points stand in one figure, the number is given for each kind.
 A claim *holds* if ours has its shape: who wins, which way it slopes.
 
 ";
 
 /// What the mark can tell: see [`Figure::fingerprint`].
 const OLDER: &str = "\
-**Rows marked *older* were made with another set-up, or with codes or nodes that did otherwise in virtual time.** Of a *real*
+**Rows marked *older* were made with another set-up, or by codes or nodes that behaved differently in virtual time.** Of a *real*
 figure the mark sees no more than that: not what has changed since in the programs around code and nodes, in what makes traffic
 and counts it, in the emulated link, or in the kernel.
 

@@ -187,7 +187,7 @@ fn judge_histograms(panels: &[Panel]) -> Verdict {
     let mean = |panel: usize, series: usize| mean_of_classes(&panels[panel].series[series]);
     let row = |panel| format!("{:.0} / {:.0} / {:.0} ms", mean(panel, 0), mean(panel, 1), mean(panel, 2));
     let ours = format!(
-        "means for bursts of 1 / 20 / 40: (1,11,19) {}, (1,19,41) {}; simulated {}, {}",
+        "means (by the middles of classes of 10 ms) for bursts of 1 / 20 / 40: (1,11,19) {}, (1,19,41) {}; simulated {}, {}",
         row(0),
         row(1),
         row(2),

@@ -3,6 +3,8 @@
 //! A stream of few messages meets few losses: several streams at once, each a connection of its own, make a run of seconds
 //! tell as much as one stream would in minutes.
 
+pub(crate) mod verdict;
+
 use std::thread;
 use std::time::Duration;
 
@@ -12,8 +14,7 @@ use netlab::traffic::{MessageStream, Pace, UdpStream, message_stream, udp_stream
 use netlab::{LossModel, TwoSites};
 
 use super::{gateways, stop, surroundings, watcher};
-use crate::outcome::{Panel, Point};
-use crate::plan::{Figure, Job, Lab, PanelPlan, Plan, RunError, Sample, Scale, Verdict};
+use crate::plan::{Figure, Job, Lab, PanelPlan, Plan, RunError, Sample, Scale};
 
 const RATE_BPS: u64 = 100_000_000;
 const DELAY_MS: u32 = 50;
@@ -44,10 +45,6 @@ const START_ROUND_TRIPS: f64 = 8.0;
 /// Part of the fingerprint: how values are made of messages, in words. To be changed with [`averages_job`].
 const MEASURE: &str =
     "all messages sent after the start, those that never came with the patience; mean and 99th percentile";
-/// No quick run has more of the slower kind.
-const QUICK_MESSAGES: usize = 300;
-/// From this one-way latency on TCP alone takes more than twice as long, says the source.
-const FAR_MS: f64 = 100.0;
 
 pub(super) fn figures() -> Vec<Figure> {
     vec![
@@ -75,7 +72,7 @@ pub(super) fn figures() -> Vec<Figure> {
                   trip, which are 0.8: both are here, and neither doubles at all long links. On a link of 0.1 % few \
                   losses fall into a run, and how many differs",
             plan: plan_averages,
-            judge: judge_averages,
+            judge: verdict::judge_averages,
         },
         Figure {
             id: "3.15",
@@ -88,7 +85,7 @@ pub(super) fn figures() -> Vec<Figure> {
                   messages as without (a quick run, which shares its machine, asks for a quarter); what is left are \
                   losses that the code did not bring back",
             plan: plan_one_by_one,
-            judge: judge_one_by_one,
+            judge: verdict::judge_one_by_one,
         },
     ]
 }
@@ -269,205 +266,9 @@ fn beside(cell: Cell, sites: &TwoSites, lab: &Lab<'_>) -> Result<(), RunError> {
     Ok(())
 }
 
-/// What the averages show, claim by claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Shown {
-    /// With gateways the mean is the link's latency up to [`JUDGED_PERCENT`], and at each latency.
-    is_the_links: bool,
-    /// TCP alone takes longer as loss goes up.
-    grows: bool,
-    /// And longer than with gateways.
-    wins: bool,
-    /// More than twice as long from [`FAR_MS`] on.
-    doubles: bool,
-}
-
-impl Shown {
-    fn of(panels: &[Panel]) -> Self {
-        let [mean, high, far, _] = panels else { unreachable!("four panels are planned") };
-        // A quick run has no loss above that which is judged, shares its machine, and sees too few losses of the slower
-        // streams to judge by.
-        let is_full = mean.series[0].end() > JUDGED_PERCENT;
-        let (factor, more_ms) = if is_full { (1.1, 2.0) } else { (1.25, 5.0) };
-        let is_near = |point: &Point, delay_ms: f64| point.median <= factor * delay_ms + more_ms;
-        let near = [0, 2].into_iter().all(|with| {
-            let mut low = mean.series[with].points.iter().filter(|point| point.x <= JUDGED_PERCENT);
-            let mut far = far.series[with].points.iter();
-            low.all(|point| is_near(point, f64::from(DELAY_MS))) && far.all(|point| is_near(point, point.x))
-        });
-        let at = |panel: &Panel, series: usize| panel.series[series].at(JUDGED_PERCENT);
-        let grows = |alone: usize| mean.series[alone].last() > mean.series[alone].first();
-        let is_late = |alone: usize| at(high, alone) > 1.5 * at(high, alone - 1);
-        let doubles = |alone: usize| {
-            let pairs = far.series[alone].points.iter().zip(&far.series[alone - 1].points);
-            let mut pairs = pairs.filter(|(alone, _)| alone.x >= FAR_MS);
-            pairs.all(|(alone, with)| alone.median > 2.0 * with.median)
-        };
-        Self {
-            is_the_links: near,
-            grows: grows(3) && (!is_full || grows(1)),
-            wins: at(mean, 3) > 1.1 * at(mean, 2) && is_late(3) && (!is_full || is_late(1)),
-            // Of the thesis' stream, or else of the paper's.
-            doubles: doubles(1) || doubles(3),
-        }
-    }
-}
-
-/// The shape that is ours: all that the source says, but that TCP alone does not take twice as long at 0.1 %.
-pub(crate) fn all_but_twice_as_long(panels: &[Panel]) -> bool {
-    Shown::of(panels) == Shown { is_the_links: true, grows: true, wins: true, doubles: false }
-}
-
-fn judge_averages(panels: &[Panel]) -> Verdict {
-    let [mean, high, far, _] = panels else { unreachable!("four panels are planned") };
-    let at = |panel: &Panel, series: usize| panel.series[series].at(JUDGED_PERCENT);
-    let Shown { is_the_links, grows, wins, doubles } = Shown::of(panels);
-    let means = |series| list(far, series, |point| format!("{:.0}", point.median));
-    let ours = format!(
-        "mean / 99th percentile at 1 % and 50 ms, with gateways and without: 0.1 Mbit/s {:.1} / {:.0} and {:.1} / {:.0} ms, 0.8 \
-         Mbit/s {:.1} / {:.0} and {:.1} / {:.0} ms; means at 0.1 % and {} ms: 0.1 Mbit/s {} and {} ms, 0.8 Mbit/s {} and {} ms; \
-         TCP alone takes {} as long from {FAR_MS} ms on",
-        at(mean, 0),
-        at(high, 0),
-        at(mean, 1),
-        at(high, 1),
-        at(mean, 2),
-        at(high, 2),
-        at(mean, 3),
-        at(high, 3),
-        list(far, 2, |point| format!("{:.0}", point.x)),
-        means(0),
-        means(1),
-        means(2),
-        means(3),
-        if doubles { "more than twice" } else { "less than twice" },
-    );
-    Verdict { ours, holds: is_the_links && grows && wins && doubles }
-}
-
-fn list(panel: &Panel, series: usize, text: impl Fn(&Point) -> String) -> String {
-    panel.series[series].points.iter().map(text).collect::<Vec<_>>().join(" / ")
-}
-
-fn judge_one_by_one(panels: &[Panel]) -> Verdict {
-    // Above any jitter of the machine: a one-way latency late.
-    let late = |panel: &Panel, series: usize| {
-        let points = &panel.series[series].points;
-        points.iter().filter(|point| point.median > 2.0 * f64::from(DELAY_MS)).count()
-    };
-    let share = |panel: &Panel, series: usize| {
-        100.0 * late(panel, series) as f64 / panel.series[series].points.len().max(1) as f64
-    };
-    let ours = format!(
-        "more than twice the one-way latency took, with gateways and without: of the 0.1 Mbit/s streams {:.1} and {:.1} % of \
-         the messages, of the 0.8 Mbit/s streams {:.1} and {:.1} %; the latest {:.0} and {:.0} ms",
-        share(&panels[0], 0),
-        share(&panels[0], 1),
-        share(&panels[1], 0),
-        share(&panels[1], 1),
-        panels[1].series[0].most(),
-        panels[1].series[1].most(),
-    );
-    let both = |series| late(&panels[0], series) + late(&panels[1], series);
-    // A quick run shares its machine, which may stop for longer than a one-way latency.
-    let is_full = panels[0].series[0].points.len() > QUICK_MESSAGES;
-    Verdict { ours, holds: both(1) >= if is_full { 10 } else { 4 } * both(0).max(1) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outcome::Series;
-
-    fn panel(series: &[&[(f64, f64)]]) -> Panel {
-        let points = |points: &&[(f64, f64)]| points.iter().map(|&(x, y)| Point::of(x, vec![y])).collect();
-        let series = series.iter().map(|values| Series { name: String::new(), points: points(values) });
-        Panel { x: String::new(), y: String::new(), x_log: false, y_log: false, series: series.collect() }
-    }
-
-    /// With gateways, and without.
-    type Pair = [Vec<(f64, f64)>; 2];
-
-    /// Means of the two panels and 99th percentiles of the first, of one kind.
-    struct Kind {
-        mean: Pair,
-        high: Pair,
-        far: Pair,
-    }
-
-    impl Kind {
-        fn full() -> Self {
-            Self {
-                mean: [
-                    vec![(0.1, 50.0), (1.0, 51.0), (5.0, 70.0)],
-                    vec![(0.1, 51.0), (1.0, 70.0), (5.0, 90.0)],
-                ],
-                high: [vec![(1.0, 60.0)], vec![(1.0, 170.0)]],
-                far: [
-                    vec![(50.0, 50.0), (100.0, 100.0), (250.0, 250.0)],
-                    vec![(50.0, 51.0), (100.0, 210.0), (250.0, 510.0)],
-                ],
-            }
-        }
-    }
-
-    fn panels(kinds: &[Kind; 2]) -> [Panel; 4] {
-        let of = |part: fn(&Kind) -> &Pair| {
-            let series: Vec<&[(f64, f64)]> =
-                kinds.iter().flat_map(|kind| part(kind).iter().map(Vec::as_slice)).collect();
-            panel(&series)
-        };
-        [of(|kind| &kind.mean), of(|kind| &kind.high), of(|kind| &kind.far), of(|kind| &kind.far)]
-    }
-
-    /// With one kind changed, 0 the slower.
-    fn shown(kind: usize, is_quick: bool, change: impl Fn(&mut Kind)) -> Shown {
-        let mut kinds = [Kind::full(), Kind::full()];
-        if is_quick {
-            kinds.iter_mut().flat_map(|kind| &mut kind.mean).for_each(|points| points.truncate(2));
-        }
-        change(&mut kinds[kind]);
-        let panels = panels(&kinds);
-        let shown = Shown::of(&panels);
-        assert_eq!(judge_averages(&panels).holds, shown == ALL);
-        assert_eq!(all_but_twice_as_long(&panels), shown == Shown { doubles: false, ..ALL });
-        shown
-    }
-
-    const ALL: Shown = Shown { is_the_links: true, grows: true, wins: true, doubles: true };
-
-    #[test]
-    fn a_verdict_wants_latency_that_grows_with_loss_and_the_links_with_gateways() {
-        for kind in [0, 1] {
-            assert_eq!(shown(kind, false, |_| {}), ALL);
-            let late = Shown { is_the_links: false, ..ALL };
-            assert_eq!(shown(kind, false, |kind| kind.mean[0][1].1 = 58.0), late, "at 1 %");
-            assert!(!shown(kind, false, |kind| kind.far[0][1].1 = 113.0).is_the_links, "at 100 ms");
-            let flat = |kind: &mut Kind| kind.mean[1][2].1 = 50.5;
-            assert_eq!(shown(kind, false, flat), Shown { grows: false, ..ALL });
-            let early = |kind: &mut Kind| kind.high[1][0].1 = 60.0;
-            assert_eq!(shown(kind, false, early), Shown { wins: false, ..ALL });
-        }
-        let hardly = |kind: &mut Kind| kind.mean[1][1].1 = 55.0;
-        assert_eq!(shown(1, false, hardly), Shown { wins: false, ..ALL }, "the mean is hardly longer");
-    }
-
-    #[test]
-    fn twice_as_long_is_wanted_at_every_long_link_of_one_kind_at_least() {
-        let shorter = |kind: &mut Kind| kind.far[1][1].1 = 190.0;
-        assert_eq!((shown(0, false, shorter), shown(1, false, shorter)), (ALL, ALL));
-        let mut kinds = [Kind::full(), Kind::full()];
-        kinds.iter_mut().for_each(shorter);
-        assert_eq!(Shown::of(&panels(&kinds)), Shown { doubles: false, ..ALL });
-    }
-
-    #[test]
-    fn a_quick_verdict_has_wider_margins_and_leaves_the_slower_streams_alone() {
-        assert_eq!(shown(1, true, |kind| kind.mean[0][1].1 = 60.0), ALL);
-        assert!(!shown(1, true, |kind| kind.mean[0][1].1 = 68.0).is_the_links);
-        assert_eq!(shown(0, true, |kind| kind.high[1][0].1 = 60.0), ALL);
-        assert_eq!(shown(1, true, |kind| kind.high[1][0].1 = 60.0), Shown { wins: false, ..ALL });
-    }
 
     #[test]
     fn a_set_up_tells_all_that_decides_its_messages() {
@@ -484,23 +285,5 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
-    }
-
-    #[test]
-    fn a_verdict_wants_spikes_that_gateways_take_away() {
-        let messages = |late: usize, of: usize| -> Vec<(f64, f64)> {
-            (0..of).map(|at| (at as f64, if at < late { 180.0 } else { 50.0 })).collect()
-        };
-        let holds = |with: usize, alone: usize, of: usize| {
-            let panel = || panel(&[&messages(with, of), &messages(alone, of)]);
-            judge_one_by_one(&[panel(), panel()]).holds
-        };
-        assert!(holds(0, 20, 400));
-        assert!(holds(2, 20, 400));
-        assert!(!holds(3, 20, 400), "more than a tenth");
-        assert!(holds(5, 20, 200), "a quick run may have a quarter");
-        assert!(!holds(6, 20, 200));
-        assert!(!holds(0, 0, 400), "no spikes to take away");
-        assert!(!holds(20, 20, 400));
     }
 }

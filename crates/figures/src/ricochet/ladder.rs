@@ -33,8 +33,8 @@ pub(super) fn figures() -> Vec<Figure> {
                 datagrams; requests 100 ms after a packet was found missing, then each 50 ms",
         claim: "most come back at once by repairs, also at 20 % loss (84 %); all others on request within 250 ms",
         why: "repairs bring back more here, since those that miss several packets are kept and solved together: 97 \
-                  instead of 84 % at 20 % loss. Fewer are left for requests, of which the lab's node sends the third to others \
-                  of the group, theirs all to the sender",
+                  instead of 84 % at 20 % loss. Fewer are left for requests, of which the lab's node sends each third one to \
+                  other members of the group, theirs all to the sender",
         plan,
         judge,
     }]

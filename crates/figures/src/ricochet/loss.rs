@@ -27,12 +27,12 @@ pub(super) fn figures() -> Vec<Figure> {
             id: "4.12",
             title: "Loss rate in three models of loss",
             source: "Thesis Figure 4.12, Ricochet Figure 12",
-            setup: "as 4.9; each node loses data and repairs by one generator; loss uniform, in bursts of exactly ten, and by a Markov chain with bursts of \
+            setup: "as 4.9 with (8,5); each node loses data and repairs by one generator; loss uniform, in bursts of exactly ten, and by a Markov chain with bursts of \
                     ten on average; 1 to 25 %",
             claim: "degrades gracefully: 25 % loss leaves 40 % recovered, after 60 ms; uniform and bursty above 90 % at \
                     5 %; markov is the worst, also at 1 %",
-            why: "repairs that miss several packets are kept and solved together, which brings back more than their pairs \
-                  of repairs where much is lost. Which model their 60 ms are of is not in the text",
+            why: "repairs that miss several packets are kept and solved together, which brings back more where much is \
+                  lost than theirs, which took a packet out of two repairs that differ in it. Which model their 60 ms are of is not in the text",
             plan: rates,
             judge: judge_rates,
         },
@@ -40,10 +40,10 @@ pub(super) fn figures() -> Vec<Figure> {
             id: "4.13",
             title: "Bursts without stagger",
             source: "Thesis Figure 4.13, Ricochet Figure 13",
-            setup: "as 4.9; each node loses data and repairs by one generator, 1 % in bursts of exactly so many",
+            setup: "as 4.9 with (8,5); each node loses data and repairs by one generator, 1 % in bursts of exactly so many",
             claim: "small bursts are borne; long ones take the recovered share down substantially",
             why: "the figure's values are not in the text; repairs that miss several packets are kept and solved together \
-                  here: with one kept, nearly as without any, long bursts cost far more",
+                  here; with only one kept, which is nearly none, long bursts cost far more",
             plan: bursts,
             judge: judge_bursts,
         },
@@ -60,11 +60,11 @@ pub(super) fn figures() -> Vec<Figure> {
                   51 ms instead of 8.5, which is their 50, if it is not lost and misses no other packet. Our losses are of one \
                   generator, as in a buffer that runs over (theirs may have been too: the text does not say): a repair that a \
                   lost packet fills leaves at once and is lost in the same burst, as is all that comes until its end. With \
-                  repairs lost by themselves bursts of 100 take some 85 ms with 6 and 100 with 10, of which 51 and 85 are the \
-                  algorithm's. The rest is that bins miss several packets of a burst, with 6 some 2.6 of 100. Keeping repairs to solve them \
-                  together makes it sooner, not later: with one kept it is 165 ms. Bursts of 100 are about as late with any \
-                  stagger as the few that come back without, after 170 ms: 206 ms with 2, 136 with 4, 176 with 10. Short bursts \
-                  are later, four times with 6",
+                  repairs lost by themselves bursts of 100 take some 85 ms with 6 and 108 with 10, of which 51 and 85 are the \
+                  algorithm's. The rest is that bins miss several packets of a burst, with 6 some 2.6 of 100. Keeping \
+                  repairs to solve them together makes it sooner, not later: with one kept it is 169 ms. Bursts of 100 are \
+                  about as late with any stagger as the few that come back without, after 170 ms: 206 ms with 2, 136 with \
+                  4, 176 with 10. Short bursts are later, 4.5 times with 6",
             plan: stagger,
             judge: judge_stagger,
         },

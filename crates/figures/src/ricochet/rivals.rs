@@ -70,7 +70,7 @@ pub(super) fn figures() -> Vec<Figure> {
             title: "Other protocols in one group: share recovered over time",
             source: "Slingshot Figure 3",
             setup: "64 nodes in one group, each sends each 64 ms in turn (Slingshot's nodes at random), 1 % uniform loss; \
-                    the protocols as in 4.2; a session message of 64 members has 567 bytes, and one may follow each ten \
+                    the protocols as in 4.2, *Ricochet* in one group being Slingshot's algorithm; a session message of 64 members has 567 bytes, and one may follow each ten \
                     packets",
             claim: "SRM finds losses after some 64 ms, the time between two packets of a sender; Slingshot recovers 97.5 % two \
                     orders of magnitude sooner than SRM",

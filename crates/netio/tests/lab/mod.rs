@@ -10,6 +10,7 @@
 
 #![allow(dead_code, reason = "each test file takes a part of it")]
 
+pub(crate) mod groups;
 pub(crate) mod pair;
 
 use std::collections::BTreeMap;

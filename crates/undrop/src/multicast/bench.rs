@@ -104,7 +104,7 @@ pub(crate) struct Args {
     /// What each receiver loses: none, uniform:P, bursty:P:LENGTH, markov:P:MEAN or trace:FILE
     #[arg(long, value_name = "MODEL", default_value = "uniform:0.01")]
     loss: LossModel,
-    /// What each receiver loses of repairs, requests and all else that is no data packet [default: as --loss]
+    /// What each receiver loses of repairs, requests and all else that is no data packet, by a generator of its own [default: as --loss]
     #[arg(long, value_name = "MODEL")]
     loss_other: Option<LossModel>,
     /// How long a datagram takes from node to node in the simulation [default: 50us; with --real the median of what
