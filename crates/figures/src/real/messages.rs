@@ -63,14 +63,15 @@ pub(super) fn figures() -> Vec<Figure> {
                     as loss goes up, and at 0.1 % more than twice as long once the link has more than 100 ms",
             why: "with gateways it is as claimed: at most a tenth and 2 ms above the link's latency up to 1 % (a \
                   quick run asks for a quarter and 5 ms, and does not judge TCP alone at 0.1 Mbit/s). TCP alone is \
-                  late where losses are, but its mean does not double at 0.1 %: of 1,000 messages one is lost, and \
-                  to double the mean it has to hold up so many others that their delays add up to 1,000 latencies of \
-                  the link. At 12 messages a second a loss would have to be felt for more than a minute, at 100 for \
-                  ten seconds. Today's TCP (SACK, RACK, tail loss probes) sends again within one or two round trips, \
-                  and the messages behind it come at once; theirs of 2007 waited for timers, and its window, halved, \
-                  piled messages up at the sender. The thesis says 0.1 Mbit/s, the paper ten messages in a round \
-                  trip, which are 0.8: both are here, and neither doubles at all long links. On a link of 0.1 % few \
-                  losses fall into a run, and how many differs",
+                  late where losses are, but at 0.1 % its mean doubles for the faster streams only, and for them on the \
+                  longest links only: of 1,000 messages one is lost, and to double the mean it has to hold up so many \
+                  others that their delays add up to 1,000 latencies of the link. At 12 messages a second a loss would \
+                  have to be felt for more than a minute; at 100 for ten seconds, which it can be on a long link, where a \
+                  halved window that is too small for the messages of a round trip grows by one packet in as long, and they \
+                  pile up at the sender, as the thesis tells. Else today's TCP (SACK, RACK, tail loss probes) sends again \
+                  within one or two round trips, and the messages behind it come at once; theirs of 2007 waited for \
+                  timers. The thesis says 0.1 Mbit/s, the paper ten messages in a round trip, which are 0.8: both are here. \
+                  On a link of 0.1 % few losses fall into a run, and how many differs",
             plan: plan_averages,
             judge: verdict::judge_averages,
         },
