@@ -228,8 +228,8 @@ fn number(value: f64) -> String {
     let decimals = match value.abs() {
         size if !(1e-12..1_000.0).contains(&size) => 0,
         size if size >= 10.0 => 1,
-        size if size >= 0.1 => 2,
-        size => 1 + size.log10().floor().abs() as usize,
+        size if size >= 1.0 => 2,
+        size => 2 + size.log10().floor().abs() as usize,
     };
     let text = format!("{value:.decimals$}");
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
@@ -311,6 +311,8 @@ mod tests {
             (2.0, "2"),
             (0.01, "0.01"),
             (0.05, "0.05"),
+            (0.105, "0.105"),
+            (0.0125, "0.0125"),
             (0.000_02, "0.00002"),
             (97.5, "97.5"),
             (1_024.0, "1024"),

@@ -12,23 +12,24 @@ const DIGITS: [&[f64]; 5] = [
 ];
 /// Two labels are no nearer to each other than this share of what each of `most` would have.
 const ROOM: f64 = 0.6;
-/// A range that reaches less far is labelled in equal steps, as a straight axis.
-const NARROW: f64 = 2.5;
+/// Fewer labels than this say too little of an axis.
+const FEW: usize = 3;
+/// A range that reaches no further may be labelled in equal steps, as a straight axis.
+const NARROW: f64 = 5.0;
 
 /// At most so many values of `range`, which is above 0, that no labels of a logarithmic axis crowd: rounded ones where the
 /// base is 10, powers of it where not; equal steps where hardly one of them would be in the range.
 pub(crate) fn logarithmic(range: &Range<f64>, base: f64, most: usize) -> Vec<f64> {
-    if range.end / range.start < NARROW {
-        return equal_steps(range, most);
-    }
     let digits: &[&[f64]] = if base == 10.0 { &DIGITS } else { &[&[1.0]] };
     let powers = || (1..).map(|step| (&[1.0][..], step));
     let mut sets = digits.iter().map(|digits| (*digits, 1)).chain(powers());
-    sets.find_map(|(digits, step)| {
+    let ticks = sets.find_map(|(digits, step)| {
         let ticks = of_powers(range, base, digits, step);
         has_room(&ticks, range, most).then_some(ticks)
-    })
-    .unwrap_or_default()
+    });
+    ticks
+        .filter(|ticks| ticks.len() >= FEW || range.end / range.start > NARROW)
+        .unwrap_or_else(|| equal_steps(range, most))
 }
 
 /// These digits times each `step`-th power of the base, as far as they are in the range.
@@ -97,6 +98,7 @@ mod tests {
             let range = start..start * 10_f64.powf(reach);
             let ticks = logarithmic(&range, base, most);
             prop_assert!((1..=most).contains(&ticks.len()), "{ticks:?}");
+            prop_assert!(base == 2.0 || most < 8 || ticks.len() >= FEW, "{ticks:?}");
             prop_assert!(ticks.iter().all(|tick| range.contains(tick)), "{ticks:?}");
             prop_assert!(ticks.windows(2).all(|pair| pair[0] < pair[1]), "{ticks:?}");
         }

@@ -67,8 +67,8 @@ pub(super) fn figures() -> Vec<Figure> {
                   longest links only: of 1,000 messages one is lost, and to double the mean it has to hold up so many \
                   others that their delays add up to 1,000 latencies of the link. At 12 messages a second a loss would \
                   have to be felt for more than a minute; at 100 for ten seconds, which it can be on a long link, where a \
-                  halved window that is too small for the messages of a round trip grows by one packet in as long, and they \
-                  pile up at the sender, as the thesis tells. Else today's TCP (SACK, RACK, tail loss probes) sends again \
+                  halved window that is too small for the messages of a round trip grows by one packet in each, and they \
+                  pile up at the sender, as the thesis tells. The verdict is of the thesis' stream. Else today's TCP (SACK, RACK, tail loss probes) sends again \
                   within one or two round trips, and the messages behind it come at once; theirs of 2007 waited for \
                   timers. The thesis says 0.1 Mbit/s, the paper ten messages in a round trip, which are 0.8: both are here. \
                   On a link of 0.1 % few losses fall into a run, and how many differs",
