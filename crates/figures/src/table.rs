@@ -10,10 +10,10 @@ const HEAD: &str = "\
 
 Written by `undrop figures --out docs/figures`; do not edit. A figure's data is the JSON file of its name, beside its
 picture. *sim*: in virtual time, the same on every machine for the same code and seeds. *real*: measured on the kernel's TCP
-and UDP through network namespaces and an emulated link on one machine, on which nothing else ran, but for what
-[bench](bench.md) says of 4.8-real and 4.11-real; it varies from run to run. *runs*: how often each point was made, with another seed each time where it is simulated; of several the point is their
-median, and bars go from the least to the most; where it is one, the point is that one, and says nothing of how it scatters;
-where simulated and measured points stand in one figure, the number is given for each kind.
+and UDP through network namespaces and an emulated link, on one machine that had nothing else to do; it varies from run to run,
+and with what else the machine's host does. *runs*: how often each point was made, with another seed each time where it is
+simulated; of several the point is their median, and bars go from the least to the most; where it is one, the point is that one,
+and says nothing of how it scatters; where simulated and measured points stand in one figure, the number is given for each kind.
 A claim *holds* if ours has its shape: who wins, which way it slopes.
 
 ";
