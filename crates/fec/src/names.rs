@@ -113,7 +113,8 @@ impl Names {
         let end = |back: usize| self.ends[(self.repairs + len - 1 - back) % len];
         let behind = last + 1;
         let newest = end(0).max(first).max(behind.saturating_sub(NAMES_MAX as u64))..behind;
-        // Equally long, so that they leave the host as one train; never longer, or they would no longer fit the WAN.
+        // Equally long, so that they leave the host as one train, and no longer than was planned for: they must fit the WAN. Only the
+        // first after a rise of the rate may name more, as many as came at the rate before.
         let mut room = (self.names as u64).max(count(&newest)) - count(&newest);
         let mut from = |next: u64, to: u64| {
             let start = next.max(first).min(to.max(first));

@@ -2,13 +2,12 @@
 
 use std::ops::Range;
 
-/// First digits that labels of a decade may have, from many to few.
-const DIGITS: [&[f64]; 5] = [
+/// First digits that labels of a decade may have, from many to few; with fewer only powers of ten are left.
+const DIGITS: [&[f64]; 4] = [
     &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0],
     &[1.0, 2.0, 3.0, 5.0, 7.0],
     &[1.0, 2.0, 5.0],
     &[1.0, 3.0],
-    &[1.0],
 ];
 /// Two labels are no nearer to each other than this share of what each of `most` would have.
 const ROOM: f64 = 0.6;
@@ -20,9 +19,9 @@ const NARROW: f64 = 5.0;
 /// At most so many values of `range`, which is above 0, that no labels of a logarithmic axis crowd: rounded ones where the
 /// base is 10, powers of it where not; equal steps where hardly one of them would be in the range.
 pub(crate) fn logarithmic(range: &Range<f64>, base: f64, most: usize) -> Vec<f64> {
-    let digits: &[&[f64]] = if base == 10.0 { &DIGITS } else { &[&[1.0]] };
-    let powers = || (1..).map(|step| (&[1.0][..], step));
-    let mut sets = digits.iter().map(|digits| (*digits, 1)).chain(powers());
+    let digits: &[&[f64]] = if base == 10.0 { &DIGITS } else { &[] };
+    let powers = (1..).map(|step| (&[1.0][..], step));
+    let mut sets = digits.iter().map(|digits| (*digits, 1)).chain(powers);
     let ticks = sets.find_map(|(digits, step)| {
         let ticks = of_powers(range, base, digits, step);
         has_room(&ticks, range, most).then_some(ticks)
