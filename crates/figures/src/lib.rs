@@ -7,6 +7,7 @@
 //! | file | what |
 //! |---|---|
 //! | `plan.rs` | what a figure is made of: jobs, panels, samples |
+//! | `fingerprint.rs` | what identifies a set-up: its values, not its names |
 //! | `run.rs` | simulations on all threads, measurements one by one; samples of several seeds become points |
 //! | `memory.rs` | how many simulations the machine's memory holds at once |
 //! | `kept.rs` | the finished runs of a figure that is not whole yet |
@@ -20,6 +21,7 @@
 //! | `real.rs`, `real/*.rs` | figures of the real kernel |
 #![forbid(unsafe_code)]
 
+mod fingerprint;
 mod kept;
 mod known;
 mod maelstrom;

@@ -6,13 +6,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use crate::fingerprint;
+use crate::outcome::{Panel, Series};
+use crate::plan::{Figure, Job, PanelPlan, Plan, Sample, Scale, Verdict};
 use fec::simulate::{Report, Simulation, simulate};
 use fec::{Code, LayeredConfig, ReedSolomonConfig, analysis};
 use netlab::LossModel;
-use xxhash_rust::xxh3::xxh3_64;
-
-use crate::outcome::{Panel, Series};
-use crate::plan::{Figure, Job, PanelPlan, Plan, Sample, Scale, Verdict};
 
 /// Between two packets, in milliseconds: 10 Mbit/s of packets of 1,000 bytes.
 const INTERVAL_MS: f64 = 0.8;
@@ -95,10 +94,10 @@ fn layered_job(
     read: impl Fn(&Report) -> Vec<Sample> + Send + Sync + 'static,
 ) -> Job {
     let setup = format!(
-        "layered ({r}; {interleaves:?}) {} packets {loss} {:x} {:x?}",
+        "layered ({r}; {interleaves:?}) {} packets {loss:?} {:x} {:x?}",
         packets(scale),
         behaviour(),
-        layered(r, interleaves, FEW, &loss, 1).map(|report| xxh3_64(format!("{report:?}").as_bytes()))
+        layered(r, interleaves, FEW, &loss, 1).map(|report| fingerprint::number(&format!("{report:?}")))
     );
     let run = move |seed| Ok(read(&layered(r, interleaves, packets(scale), &loss, seed)?));
     Job::simulated(setup, run)
@@ -117,7 +116,7 @@ pub(crate) fn behaviour_of(code: Code) -> u64 {
     if let Some(&number) = known().get(&key) {
         return number;
     }
-    let number = xxh3_64(format!("{:?}", coded(code, FEW, &TROUBLE, 1)).as_bytes());
+    let number = fingerprint::number(&format!("{:?}", coded(code, FEW, &TROUBLE, 1)));
     known().insert(key, number);
     number
 }
@@ -128,7 +127,7 @@ fn behaviour() -> u64 {
     let reckon = || {
         let blocks = Code::ReedSolomon(ReedSolomonConfig { r: 8, c: 3, ..ReedSolomonConfig::default() });
         let runs = [layered(8, &NARROW, FEW, &TROUBLE, 1), coded(blocks, FEW, &TROUBLE, 1)];
-        xxh3_64(format!("{runs:?}").as_bytes())
+        fingerprint::number(&format!("{runs:?}"))
     };
     *BEHAVIOUR.get_or_init(reckon)
 }

@@ -4,12 +4,11 @@ use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 
+use crate::fingerprint;
+use crate::outcome::{Claim, Panel, Point, Runs, Series};
 use netlab::LabError;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use xxhash_rust::xxh3::xxh3_64;
-
-use crate::outcome::{Claim, Panel, Runs};
 
 /// How large a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +131,7 @@ pub(crate) enum Run {
 
 /// One set-up, to be run with each seed.
 pub struct Job {
-    /// All that decides its samples but the seed, in words; part of the figure's fingerprint.
+    /// Everything that decides its samples except the seed; its values are part of the figure's fingerprint.
     pub setup: String,
     /// How many seeds, from 1 on; none: as many as the scale says.
     runs: Option<u64>,
@@ -221,6 +220,19 @@ impl PanelPlan {
         Self { x, y, x_log: false, y_log: false, series: series.into_iter().map(Into::into).collect() }
     }
 
+    /// The panel with these points, series by series.
+    pub(crate) fn filled(&self, points: impl IntoIterator<Item = Vec<Point>>) -> Panel {
+        let series =
+            self.series.iter().zip(points).map(|(name, points)| Series { name: name.clone(), points });
+        Panel {
+            x: self.x.to_owned(),
+            y: self.y.to_owned(),
+            x_log: self.x_log,
+            y_log: self.y_log,
+            series: series.collect(),
+        }
+    }
+
     /// With a logarithmic horizontal axis.
     #[must_use]
     pub fn log_x(self) -> Self {
@@ -297,19 +309,16 @@ impl Figure {
         }
     }
 
-    /// A number for the set-up: another set-up has another, and as a rule so have codes and nodes that do otherwise. What
-    /// else has changed in what is measured on the real kernel it does not tell.
+    /// A number for the values of the set-up, and as a rule for what codes and nodes do: see [`fingerprint`]. It does not
+    /// depend on any text of the page or the picture, and sees no other change in what is measured on the real kernel.
     #[must_use]
     pub fn fingerprint(&self, scale: Scale) -> String {
         let plan = (self.plan)(scale);
-        let text = format!(
-            "{} {:?} {scale:?} {:?} {:?}",
-            env!("CARGO_PKG_VERSION"),
-            plan.panels,
-            plan.jobs,
-            scale.seeds()
-        );
-        format!("{:016x}", xxh3_64(text.as_bytes()))
+        let panels = plan.panels.iter().map(|panel| (panel.x_log, panel.y_log, panel.series.len()));
+        let mut text = format!("{:?} {scale:?} {:?}", env!("CARGO_PKG_VERSION"), scale.seeds());
+        panels.for_each(|panel| text += &format!(" {panel:?}"));
+        plan.jobs.iter().for_each(|job| text += &format!("; {:?} {}", job.runs, job.setup));
+        format!("{:016x}", fingerprint::number(&text))
     }
 
     /// How it is made: simulated, real, or both.

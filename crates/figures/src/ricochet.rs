@@ -19,11 +19,10 @@ mod tuning;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use crate::fingerprint;
+use crate::plan::{Figure, Job, Sample, Scale};
 use netlab::LossModel;
 use ricochet_lab::{Figures, Setting};
-use xxhash_rust::xxh3::xxh3_64;
-
-use crate::plan::{Figure, Job, Sample, Scale};
 
 pub(crate) fn figures() -> Vec<Figure> {
     [
@@ -108,7 +107,8 @@ pub(crate) fn behaviour(nak: bool) -> u64 {
         after_us: 200_000,
         ..Setting::default()
     };
-    *BEHAVIOUR[usize::from(nak)].get_or_init(|| xxh3_64(format!("{:?}", setting.run(&mut |_| {})).as_bytes()))
+    *BEHAVIOUR[usize::from(nak)]
+        .get_or_init(|| fingerprint::number(&format!("{:?}", setting.run(&mut |_| {}))))
 }
 
 /// The same of what only some settings have: of a small run of each such setting itself.
@@ -128,7 +128,7 @@ fn special(setting: &Setting) -> Option<u64> {
         after_us: 200_000,
         ..setting.clone()
     };
-    is_special.then(|| xxh3_64(format!("{:?}", figures_of(&small)).as_bytes()))
+    is_special.then(|| fingerprint::number(&format!("{:?}", figures_of(&small))))
 }
 
 /// Recovery in panel 0 and mean latency in panel 1, where most figures have them.

@@ -9,7 +9,7 @@ use std::thread;
 
 use crate::kept::Kept;
 use crate::memory::{Memory, memory_to_use};
-use crate::outcome::{Outcome, Panel, Point, Series};
+use crate::outcome::{Outcome, Panel, Point};
 use crate::plan::{Figure, Job, Lab, Made, PanelPlan, Plan, Run, RunError, Sample, Samples, Scale};
 
 /// Runs figures.
@@ -184,17 +184,8 @@ impl<'a> Course<'a> {
 }
 
 fn fill(plans: &[PanelPlan], samples: &[Sample]) -> Vec<Panel> {
-    let of_panel = |(at, plan): (usize, &PanelPlan)| Panel {
-        x: plan.x.to_owned(),
-        y: plan.y.to_owned(),
-        x_log: plan.x_log,
-        y_log: plan.y_log,
-        series: plan
-            .series
-            .iter()
-            .enumerate()
-            .map(|(series, name)| Series { name: name.clone(), points: points(samples, at, series) })
-            .collect(),
+    let of_panel = |(at, plan): (usize, &PanelPlan)| {
+        plan.filled((0..plan.series.len()).map(|series| points(samples, at, series)))
     };
     plans.iter().enumerate().map(of_panel).collect()
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use crate::kept::Kept;
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, Panel};
 use crate::picture::{PictureError, picture};
 use crate::plan::{Figure, Scale};
 
@@ -54,18 +54,25 @@ impl Store {
         self.folder.join(format!("{slug}.{ending}"))
     }
 
-    /// What this figure came to when it was run last, if it was with the set-up of today and, as far as its fingerprint tells,
-    /// with code that did the same. The claim is judged anew, and all is told in the words of today.
+    /// The outcome that the folder holds of this figure, if its fingerprint is that of the present set-up. The claim is judged
+    /// again, and all texts and labels are the present ones.
     #[must_use]
     pub fn load(&self, figure: &Figure, scale: Scale) -> Option<Outcome> {
         let outcome = self.read(figure)?;
-        let same = outcome.fingerprint == figure.fingerprint(scale);
-        same.then(|| Outcome {
+        if outcome.fingerprint != figure.fingerprint(scale) {
+            return None;
+        }
+        let plan = (figure.plan)(scale);
+        let points = |panel: Panel| panel.series.into_iter().map(|series| series.points);
+        let panels = plan.panels.iter().zip(outcome.panels);
+        let panels: Vec<Panel> = panels.map(|(plan, panel)| plan.filled(points(panel))).collect();
+        Some(Outcome {
             title: figure.title.to_owned(),
             source: figure.source.to_owned(),
             setup: figure.setup.to_owned(),
-            runs: (figure.plan)(scale).runs(scale),
-            claim: figure.claim(&outcome.panels),
+            runs: plan.runs(scale),
+            claim: figure.claim(&panels),
+            panels,
             ..outcome
         })
     }

@@ -30,9 +30,8 @@ const R: u8 = 8;
 const INTERLEAVES: [u16; 3] = [1, 20, 40];
 /// Of a packet of the sites: IPv4, TCP, timestamps.
 const HEADER_BYTES: u32 = 20 + 20 + 12;
-/// Part of the fingerprint: how values are made of a transfer, in words. To be changed with [`Link::measure`].
-const MEASURE: &str =
-    "from the middle third on, where least waited to be handed over; repairs of the sending side";
+/// Version of the way from a transfer to its values, for the fingerprint: to be raised when [`Link::measure`] changes.
+const MEASURE: u32 = 1;
 
 const CLAIM: &str = "up to 2 % loss is masked without significant loss of throughput, two orders of magnitude above \
                      TCP alone at 1 % (1 Gbit/s); with gateways goodput follows the lossless line at all latencies \
@@ -224,9 +223,15 @@ fn plan(scale: Scale, rate_bps: u64, flows: usize) -> Plan {
     let link = Link { rate_bps, flows };
     let job = |group: Group| {
         let of = |cell: &Cell| {
-            format!("{cell:?} for {} s, {}", cell.seconds(scale), surroundings(cell.setting().as_ref()))
+            format!(
+                "{:?} {cell:?} for {} s, {}",
+                SENDERS[cell.sender],
+                cell.seconds(scale),
+                surroundings(cell.setting().as_ref())
+            )
         };
-        let setup = format!("{link:?}; {MEASURE}; {}", group.iter().map(of).collect::<Vec<_>>().join("; "));
+        let setup =
+            format!("{link:?}; measure {MEASURE}; {}", group.iter().map(of).collect::<Vec<_>>().join("; "));
         Job::real(setup, group[0].runs, move |seed, lab| {
             let measured = at_once(&group, |cell| link.measure(cell, cell.seconds(scale), seed, lab))?;
             Ok(group
@@ -382,9 +387,14 @@ mod tests {
     fn a_set_up_tells_code_delay_and_measure() {
         let plan = plan(Scale::Full, 100_000_000, 1);
         let setup = &plan.jobs.last().unwrap().setup;
-        for part in
-            ["100000000", "interleaves: [1, 20, 40]", "delayed: false", "lan_mtu: 1300", "mtu: 1500", MEASURE]
-        {
+        for part in [
+            "100000000",
+            "interleaves: [1, 20, 40]",
+            "delayed: false",
+            "lan_mtu: 1300",
+            "mtu: 1500",
+            "measure 1",
+        ] {
             assert!(setup.contains(part), "{part}: {setup}");
         }
     }

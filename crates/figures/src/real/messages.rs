@@ -42,9 +42,8 @@ const BESIDE_BYTES: usize = 1_000;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Of a connection before its messages count.
 const START_ROUND_TRIPS: f64 = 8.0;
-/// Part of the fingerprint: how values are made of messages, in words. To be changed with [`averages_job`].
-const MEASURE: &str =
-    "all messages sent after the start, those that never came with the patience; mean and 99th percentile";
+/// Version of the way from messages to values, for the fingerprint: to be raised when [`averages_job`] changes.
+const MEASURE: u32 = 1;
 
 pub(super) fn figures() -> Vec<Figure> {
     vec![
@@ -117,8 +116,8 @@ impl Cell {
     fn fingerprint(&self) -> String {
         let around = surroundings(self.setting().as_ref());
         format!(
-            "{self:?}, {KINDS:?} of {MESSAGE_BYTES} bytes, {CONGESTION}, link of {RATE_BPS} bit/s, beside {BESIDE_BPS} bit/s in \
-             {BESIDE_BYTES} bytes, start {START_ROUND_TRIPS} round trips, patience {PATIENCE:?}; {MEASURE}; {around}"
+            "{self:?}, {KINDS:?} of {MESSAGE_BYTES} bytes, {CONGESTION:?}, link of {RATE_BPS} bit/s, beside {BESIDE_BPS} bit/s in \
+             {BESIDE_BYTES} bytes, start {START_ROUND_TRIPS} round trips, patience {PATIENCE:?}; measure {MEASURE}; {around}"
         )
     }
 
@@ -282,7 +281,7 @@ mod tests {
             "mtu: 1500",
             "10s",
             "10000000 bit/s",
-            MEASURE,
+            "measure 1",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }

@@ -3,6 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use super::{base, job};
+use crate::fingerprint;
+use crate::outcome::Panel;
+use crate::plan::{Figure, Job, PanelPlan, Plan, Sample, Scale, Verdict};
 use netlab::LossModel;
 use netlab::baseline::bimodal::Bimodal;
 use netlab::baseline::fec::{FecConfig, SenderFec};
@@ -10,11 +14,6 @@ use netlab::baseline::srm::{Srm, SrmConfig, session_bytes};
 use netlab::baseline::world::{Fate, GROUP, HEAD, Run, WorldConfig, run};
 use ricochet_lab::Setting;
 use ricochet_lab::cluster::HEADERS;
-use xxhash_rust::xxh3::xxh3_64;
-
-use super::{base, job};
-use crate::outcome::Panel;
-use crate::plan::{Figure, Job, PanelPlan, Plan, Sample, Scale, Verdict};
 
 /// SRM as its comparisons in both papers ran it has no session messages: a loss is found by the next packet of its sender.
 const RECOVERED: [&str; 6] = [
@@ -170,7 +169,7 @@ fn behaviour(is_one_group: bool) -> u64 {
         let setting = Setting { nodes: 8, groups_per_node, group_size, seconds: 0.2, ..Setting::default() };
         let world = WorldConfig { loss: LossModel::Uniform(0.1), ..world(&setting, 1_000_000) };
         let rivals = [Rival::Srm, Rival::SrmSession, Rival::Bimodal, Rival::SenderFec];
-        xxh3_64(format!("{:?}", rivals.map(|rival| run_rival(rival, &world))).as_bytes())
+        fingerprint::number(&format!("{:?}", rivals.map(|rival| run_rival(rival, &world))))
     };
     *BEHAVIOUR[usize::from(is_one_group)].get_or_init(reckon)
 }

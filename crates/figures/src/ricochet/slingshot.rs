@@ -76,7 +76,7 @@ fn bounds(nodes: usize, view: usize) -> Job {
         let sample = |series, y| Sample { panel: 0, series, x: view as f64, y: 100.0 * y };
         Ok(vec![sample(1, upper), sample(2, lower)])
     };
-    Job::simulated(format!("Slingshot §3.4: {nodes} nodes, loss {LOSS}, ({R},{C}): {lower} {upper}"), run)
+    Job::simulated(format!("bounds: {nodes} nodes, loss {LOSS}, ({R},{C}), {lower}, {upper}"), run)
 }
 
 /// The least and the greatest probability that a lost packet comes back, by Slingshot §3.4.
