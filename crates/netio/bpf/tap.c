@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
 // Copies the packets of chosen networks into a ring buffer, as they leave and enter an interface. It never
-// alters, delays or drops a packet: whatever happens here, the verdict is "go on with the next program".
+// alters, delays or drops a packet: the verdict is always "go on with the next program".
 //
-// The path of a packet: undrop_egress or undrop_ingress -> copy: find the IP header -> wanted4, wanted6: is
-// it of one of our networks? -> capture: reserve a record of its size class, copy, submit.
+// The path of a packet: undrop_egress or undrop_ingress -> copy: find the IP header -> wanted4, wanted6: does
+// it belong to one of our networks? -> capture: reserve a record of its size class, copy, submit.
 //
-// Rebuilt by `bpf/build.sh`; the object is checked in, so that nobody needs a C compiler. Nothing but the
-// kernel's stable interface is used (no header of a certain kernel), of Linux 5.8 and later. `-mcpu=v2`
-// serves all of them.
+// Built by `bpf/build.sh`. The object is checked in, so that a build needs no C compiler. The program uses
+// only the kernel's stable interface of Linux 5.8 and later, and no header of a particular kernel. `-mcpu=v2`
+// suits all these kernels.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-// ---- linux/bpf.h, so much as is used; written out so that the object does not depend on the headers of a
-// machine
+// ---- the used part of linux/bpf.h, written out so that the object does not depend on installed headers
 
 struct __sk_buff {
 	u32 len;
@@ -53,12 +52,12 @@ enum { NO_WAKEUP = 1, FORCE_WAKEUP = 2 };
 enum { IP_HEADER = 20 };
 enum { GO_ON = -1 }; // TC_ACT_UNSPEC and TCX_NEXT
 
-// ---- what user space sees
+// ---- interface to user space
 
 enum direction { OUTGOING = 0, INCOMING = 1 };
 enum flag { TAGGED = 1 };
-// counted for each direction: those of incoming packets follow those of outgoing ones. All but the last are of
-// packets of our networks; FOREIGN are packets that cannot be, or that no IP stack takes
+// Counted per direction: the counters of incoming packets follow those of outgoing packets. All but FOREIGN
+// count packets of our networks. FOREIGN counts malformed packets, which no IP stack accepts.
 enum count { CAPTURED = 0, RING_FULL = 1, UNREADABLE = 2, OVERSIZE = 3, FOREIGN = 4, COUNTS = 5 };
 
 struct record {
@@ -90,7 +89,7 @@ struct endpoint {
 	u16 version;
 };
 
-// bytes before the IP header; set before loading
+// number of bytes before the IP header; set before loading
 volatile const u32 link_header = 14;
 // whether any endpoint is excluded; set before loading
 volatile const u32 excluding = 0;
@@ -123,7 +122,7 @@ struct {
 	TYPE(value, u64);
 } counters SEC(".maps");
 
-// whether the reader looks by itself now and then, and is not to be waked
+// whether the reader polls by itself and must not be woken
 struct {
 	UINT(type, MAP_ARRAY);
 	UINT(max_entries, 1);
@@ -136,14 +135,14 @@ struct {
 	UINT(max_entries, 16 << 20);
 } ring SEC(".maps");
 
-// ---- the packet's way, last stage first as C wants it
+// ---- the packet's path, last stage first as C requires
 
 INLINE void count(u32 which, u32 direction)
 {
 	which += direction * COUNTS;
 	u64 *counter = map_lookup(&counters, &which);
 	if (counter)
-		*counter += 1; // one per CPU, and not interrupted by itself
+		*counter += 1; // one per CPU, and this program does not interrupt itself
 }
 
 INLINE u16 swap(u16 value)
@@ -164,13 +163,13 @@ INLINE void submit(struct record *record)
 	u32 zero = 0;
 	const volatile u32 *reader_polls = map_lookup(&polling, &zero);
 	if (!reader_polls || !*reader_polls) {
-		// wakes the reader if it had read everything before this record
+		// wakes the reader if it had read all records before this one
 		ring_submit(record, 0);
 		return;
 	}
 	ring_submit(record, NO_WAKEUP);
-	// Submitting is a full barrier, and the reader first wants to be waked, then looks once more: either it has
-	// seen this record, or we see its wish here.
+	// Submitting is a full barrier. The reader first asks for wake-ups, then looks once more: either it sees
+	// this record, or we see its request here.
 	if (*reader_polls)
 		return;
 	void *nothing = ring_reserve(&ring, 8, 0);
@@ -178,7 +177,7 @@ INLINE void submit(struct record *record)
 		ring_discard(nothing, FORCE_WAKEUP);
 }
 
-// A reservation has a constant size, so that old kernels can check it; hence size classes.
+// Reservations have constant sizes, because old kernels cannot verify others; hence size classes.
 #define CLASS(size)                                                    \
 	if (length <= (size)) {                                        \
 		limit = (size);                                        \
@@ -190,12 +189,12 @@ INLINE void capture(struct __sk_buff *skb, const struct packet *packet, u32 dire
 	u64 length = packet->length, limit;
 	struct record *record;
 	u32 present = skb->len - packet->at;
-	// The length in the header of a super-packet of more than 64 KiB ("BIG TCP") is 0.
+	// The length field of a super-packet of more than 64 KiB ("BIG TCP") is 0.
 	if (present > 65536) {
 		count(OVERSIZE, direction);
 		return;
 	}
-	// no IP stack takes it: it says more than there is, or less than a header
+	// The packet claims more bytes than present, or fewer than a header; no IP stack accepts it.
 	if (length < IP_HEADER || length > present) {
 		count(FOREIGN, direction);
 		return;
@@ -217,7 +216,7 @@ INLINE void capture(struct __sk_buff *skb, const struct packet *packet, u32 dire
 		count(RING_FULL, direction);
 		return;
 	}
-	// The verifier wants to see the bounds on the very register that is passed on, in 64 bits; an old one learns
+	// The verifier requires the bounds on the very register that is passed on, in 64 bits. Old ones learn
 	// nothing from "not zero".
 	asm volatile("" : "+r"(length), "+r"(limit));
 	if (length < IP_HEADER || length > limit || load_bytes(skb, packet->at, record->packet, length)) {
@@ -241,14 +240,14 @@ enum { UDP = 17 };
 
 INLINE int is_excluded(struct __sk_buff *skb, u32 transport, struct endpoint *far, u32 direction)
 {
-	// source port, destination port: the far end is the destination of what leaves
+	// source port, destination port: the far end of an outgoing packet is its destination
 	u32 at = direction == OUTGOING ? transport + 2 : transport;
 	if (load_bytes(skb, at, &far->port, sizeof(far->port)))
 		return 0;
 	return map_lookup(&excluded, far) != 0;
 }
 
-// Whether the packet is to be copied; its length.
+// Returns whether to copy the packet, and sets its length.
 INLINE int wanted4(struct __sk_buff *skb, struct packet *packet, u32 direction)
 {
 	u8 header[20];
@@ -261,7 +260,7 @@ INLINE int wanted4(struct __sk_buff *skb, struct packet *packet, u32 direction)
 	__builtin_memcpy(key.address, address, sizeof(key.address));
 	if (!(direction == OUTGOING ? map_lookup(&outgoing4, &key) : map_lookup(&incoming4, &key)))
 		return 0;
-	// a later fragment has no ports; the repair channel is never fragmented
+	// later fragments have no ports; the repair channel is never fragmented
 	u32 fragment = (header[6] & 0x3f) | header[7];
 	if (excluding && header[9] == UDP && !fragment) {
 		struct endpoint far = {.version = 4};
@@ -300,13 +299,13 @@ enum { PACKET_OTHERHOST = 3, PACKET_LOOPBACK = 5 };
 
 INLINE int copy(struct __sk_buff *skb, u32 direction)
 {
-	// not meant for this machine; and the echo of what we sent ourselves
+	// packets for other machines, and the echo of our own
 	if (direction == INCOMING && (skb->pkt_type == PACKET_OTHERHOST || skb->pkt_type == PACKET_LOOPBACK))
 		return GO_ON;
 	struct packet packet = {.at = link_header, .vlan = skb->vlan_tci, .tagged = skb->vlan_present};
 	u16 protocol = swap(skb->protocol);
 	if (packet.at && (protocol == ETH_VLAN || protocol == ETH_VLAN_AD)) {
-		// the tag stands in the frame: it did not come from, or is not left to, the card
+		// the tag is in the frame: it did not come from the card, or is not left to it
 		u16 tag[2];
 		if (load_bytes(skb, packet.at, tag, sizeof(tag))) {
 			count(FOREIGN, direction);

@@ -1,4 +1,4 @@
-//! Time per wire packet of cutting and of joining super-packets, without any system call:
+//! Time per wire packet of cutting and of joining super-packets, without system calls:
 //! `cargo run --release -p netio --example packet_speed [PAYLOAD]`
 
 #![allow(clippy::disallowed_methods, reason = "measuring is reading the clock")]
@@ -18,7 +18,7 @@ fn main() {
     let (packet, offload) = super_packet(size);
     let mut scratch = vec![0; 65_536];
     let count = cut(&packet, &offload, &mut scratch, |_| {}).expect("a good super-packet");
-    report("cut, checksums made", count, || {
+    report("cut, checksums computed", count, || {
         cut(black_box(&packet), &offload, &mut scratch, |wire| {
             black_box(wire);
         })
@@ -34,7 +34,7 @@ fn main() {
             .expect("a single packet");
         }
     });
-    // looked through for a packet of a tunnel
+    // single datagrams are searched for a tunnel's packet
     let mut datagrams = wire.clone();
     for packet in &mut datagrams {
         packet[9] = 17;
@@ -85,7 +85,7 @@ fn super_packet(size: usize) -> (Vec<u8>, Offload) {
     (packet, Offload::segments(Gso::Tcp4, size))
 }
 
-/// The best of many short runs: what the work costs, undisturbed.
+/// Reports the best of many short runs: the cost without disturbance.
 fn report(what: &str, packets: usize, mut work: impl FnMut()) {
     let mut best = Duration::MAX;
     for _ in 0..300 {

@@ -1,11 +1,11 @@
-//! The two kinds of tap beside each other and beside none, in one run: delay from a packet's sending to its
-//! being seen here, packets per second, processor time per packet.
+//! Compares the two kinds of tap, and no tap, in one run: delay from sending to capture, packets per second,
+//! processor time per packet.
 //!
 //! `cargo run --release -p netio --example tap_bench [SECONDS_PER_ROUND] [ROUNDS]`, as root (namespaces).
 //!
-//! "each" is with `wake_us: 0`: every packet wakes the reader. Rounds of the kinds alternate, so that what
-//! else the machine does hits all of them. Everything runs over a cable (veth) between two namespaces; the
-//! tap is at the sender's end and cuts what it captures into wire packets, as a gateway does.
+//! "each" is with `wake_us: 0`: every packet wakes the reader. Rounds of the kinds alternate, so that other
+//! work of the machine affects all of them. Everything runs over a cable (veth) between two namespaces. The
+//! tap is at the sender's end and cuts its captures into wire packets, like a gateway.
 
 #![allow(clippy::disallowed_methods, reason = "measuring is reading the clock")]
 
@@ -24,7 +24,7 @@ use nix::time::{ClockId, clock_gettime};
 
 const PAYLOAD: usize = 1272;
 
-/// A kind of tap, and how often it wakes us at a high rate.
+/// A kind of tap and its waking period.
 #[derive(Clone, Copy)]
 struct Variant {
     name: &'static str,
@@ -39,7 +39,7 @@ const VARIANTS: [Option<Variant>; 5] = [
     Some(Variant { name: "packet", kind: TapKind::Packet, wake_us: WAKE_US }),
     Some(Variant { name: "packet, each", kind: TapKind::Packet, wake_us: 0 }),
 ];
-/// Captured packets handled before the loop looks up, as in a gateway.
+/// Captured packets per drain, as in a gateway.
 const BUDGET: usize = 256;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -59,7 +59,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("{}: opened in {open:.1} ms, closed in {close:.1} ms", variant.name);
     }
     for rate in [200.0, 1_000.0, 20_000.0, 80_000.0] {
-        println!("\ndelay of {PAYLOAD}-byte UDP at {rate} packets a second");
+        println!("\ndelay of {PAYLOAD}-byte UDP at {rate} packets/s");
         println!(
             "{:>12} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
             "tap", "p50", "p90", "p99", "p99.9", "max", "cpu tap"
@@ -70,10 +70,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             Outcome::print_delay,
         )?;
     }
-    println!("\nUDP as fast as it goes, {PAYLOAD} bytes, a system call each");
+    println!("\nUDP at full speed, {PAYLOAD} bytes, one system call per packet");
     heading();
     bench.all(rounds, |variant| Some(bench.udp(variant, None)), Outcome::print_rate)?;
-    println!("\nTCP as fast as it goes, super-packets; a packet here is one of the wire, of 1300 bytes");
+    println!("\nTCP at full speed, in super-packets; counted in wire packets of 1300 bytes");
     heading();
     bench.all(rounds, |variant| Some(bench.tcp(variant)), Outcome::print_rate)
 }
@@ -85,7 +85,7 @@ fn heading() {
     );
 }
 
-/// What rounds of one kind came to, added up.
+/// Sum of the rounds of one kind.
 #[derive(Default)]
 struct Outcome {
     delays_ns: Vec<u64>,
@@ -140,7 +140,7 @@ impl Outcome {
 
 type Result1<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// Two namespaces and a cable.
+/// Two namespaces joined by a cable.
 struct Bench {
     near: Namespace,
     far: Namespace,
@@ -192,8 +192,8 @@ impl Bench {
         Ok(Some(self.near.run(|| Tap::open(&config))?))
     }
 
-    /// Runs `traffic`, which returns packets sent and its own processor time, beside a thread that drains the
-    /// tap.
+    /// Runs `traffic` beside a thread that drains the tap. `traffic` returns packets sent and its own
+    /// processor time.
     fn beside(
         &self,
         variant: Option<Variant>,
@@ -259,7 +259,7 @@ impl Bench {
     }
 }
 
-/// Takes in and cuts what is captured, waiting as a gateway waits, until told to stop.
+/// Drains the tap and cuts its captures, with the waiting of a gateway, until `stop` is set.
 fn drain(tap: &mut Tap, stop: &AtomicBool) -> Outcome {
     let mut outcome = Outcome::default();
     let mut scratch = vec![0; 65_536];
@@ -274,7 +274,7 @@ fn drain(tap: &mut Tap, stop: &AtomicBool) -> Outcome {
         let drained = tap.drain(BUDGET, |captured| {
             let _ = cut(captured.packet, &captured.offload, &mut scratch, |packet| {
                 outcome.captured += 1;
-                // what our sender stamped: alone in its size, and not in a super-packet
+                // packets with our sender's time stamp are the only single ones of this size
                 if packet.len() == PAYLOAD + 28 && packet[9] == 17 {
                     if now == 0 {
                         now = now_ns();

@@ -1,12 +1,11 @@
-//! The Internet checksum (RFC 1071), fast enough to be computed for every segment that we cut.
+//! The Internet checksum (RFC 1071), fast enough to compute for every segment.
 //!
-//! Data is summed as native-endian 32-bit lanes into 64-bit accumulators (RFC 1071 §2: the sum does not
-//! depend on the byte order as long as the result is written back in the same order), which compilers turn
-//! into vector code.
+//! Data is summed as native-endian 32-bit lanes into 64-bit accumulators, which compilers vectorize. RFC 1071
+//! §2: the sum does not depend on the byte order if the result is written back in the same order.
 
-/// A ones' complement sum under way.
+/// A ones' complement sum in progress.
 ///
-/// Every piece added must start at an even distance from the start of the summed data.
+/// Every added piece must start at an even distance from the start of the summed data.
 ///
 /// ```
 /// use netio::checksum::Sum;
@@ -19,40 +18,38 @@
 pub struct Sum(u64);
 
 impl Sum {
-    /// The sum of `data`.
-    #[must_use]
+    /// Returns the sum of `data`.
     pub fn of(data: &[u8]) -> Self {
         Self(sum_lanes(data))
     }
 
-    /// This sum and that of `data`.
+    /// Adds the sum of `data`.
     #[must_use]
     pub fn bytes(self, data: &[u8]) -> Self {
         self.plus(Self::of(data))
     }
 
-    /// This sum and a 16-bit field of that value.
+    /// Adds a 16-bit field.
     #[must_use]
     pub fn word(self, value: u16) -> Self {
         self.plus(Self(u64::from(value.to_be())))
     }
 
-    /// This sum and a 32-bit field of that value.
+    /// Adds a 32-bit field.
     #[must_use]
     pub fn double(self, value: u32) -> Self {
         self.plus(Self(u64::from(value.to_be())))
     }
 
-    /// Both sums.
+    /// Adds another sum.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
-        // no overflow: a packet gives less than 2^47, and a handful of packets is the most that is ever added
+        // No overflow: one packet gives less than 2^47, and at most a handful of packets are summed.
         Self(self.0 + other.0)
     }
 
-    /// The sum folded to 16 bits, not complemented: what stands in the checksum field of a packet whose
-    /// checksum is left to the card, when taken over the pseudo-header.
-    #[must_use]
+    /// Returns the sum folded to 16 bits, not complemented. Taken over the pseudo-header, this is the
+    /// checksum field of a packet whose checksum is left to the card.
     pub fn fold(self) -> u16 {
         let mut sum = self.0;
         sum = (sum & 0xffff_ffff) + (sum >> 32);
@@ -63,14 +60,13 @@ impl Sum {
         u16::from_be(sum as u16) // in range: folded three times
     }
 
-    /// The checksum: complement of the folded sum.
-    #[must_use]
+    /// Returns the checksum: the complement of the folded sum.
     pub fn finish(self) -> u16 {
         !self.fold()
     }
 }
 
-/// Copies `source` to the start of `target` and returns the sum of what was copied, in one pass.
+/// Copies `source` to the start of `target` and returns the sum of the copied bytes, in one pass.
 ///
 /// # Panics
 /// If `target` is shorter than `source`.
@@ -85,7 +81,7 @@ pub fn copy_and_sum(source: &[u8], target: &mut [u8]) -> Sum {
 }
 
 fn sum_lanes(data: &[u8]) -> u64 {
-    // headers: not worth the look at the processor's features
+    // For headers, the check of the processor's features costs more than it saves.
     #[cfg(target_arch = "x86_64")]
     if data.len() >= 128 && std::arch::is_x86_feature_detected!("avx2") {
         // SAFETY: the processor has AVX2, the only condition of this safe-bodied function.
@@ -145,7 +141,7 @@ fn sum_tail(data: &[u8]) -> u64 {
     let (halves, last) = rest.as_chunks::<2>();
     sum += halves.iter().map(|half| u64::from(u16::from_ne_bytes(*half))).sum::<u64>();
     if let [byte] = last {
-        // padded with a zero byte behind it
+        // padded with a zero byte
         sum += u64::from(u16::from_ne_bytes([*byte, 0]));
     }
     sum
@@ -155,7 +151,7 @@ fn sum_tail(data: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// The definition, word by word.
+    /// The checksum by its definition, word by word.
     fn plain(data: &[u8]) -> u16 {
         let mut sum = 0_u32;
         for pair in data.chunks(2) {

@@ -1,4 +1,4 @@
-//! Just enough reading of IP headers to find the transport header behind them.
+//! Parses IP headers just far enough to find the transport header.
 
 use crate::checksum::Sum;
 
@@ -7,27 +7,27 @@ pub(crate) const UDP: u8 = 17;
 
 const IPV4_HEADER_LEN: usize = 20;
 const IPV6_HEADER_LEN: usize = 40;
-/// More extension headers than this on one packet are not followed.
+/// Maximum number of extension headers followed in one packet.
 const EXTENSIONS_MAX: usize = 8;
 
-/// Where things are in an IP packet. What it claims has been held against the bytes that are there.
+/// Offsets and fields of an IP packet. All lengths that it claims were checked against the bytes present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub(crate) version: u8,
-    /// From the start of the packet to the transport header, options and extension headers included.
+    /// Offset of the transport header, after options and extension headers.
     pub(crate) transport: usize,
-    /// The transport protocol (behind the extension headers).
+    /// Transport protocol, after the extension headers.
     pub(crate) protocol: u8,
-    /// The length that the IP header claims, never more than there is. Ethernet padding lies behind it.
+    /// Length claimed by the IP header, at most the bytes present. Ethernet padding lies behind it.
     pub(crate) total: usize,
-    /// A piece of a larger packet, so that the transport checksum covers more than there is.
+    /// The packet is a fragment, so its transport checksum covers bytes of other packets too.
     pub(crate) fragment: bool,
-    /// IPv6 routing header not yet at its end: the checksum covers another destination than the header's.
+    /// An IPv6 routing header has segments left: the checksum covers another destination than the header's.
     pub(crate) routed: bool,
 }
 
 impl Layout {
-    /// Finds the headers, or `None` where this is no whole IP packet.
+    /// Finds the headers; returns `None` if this is not a whole IP packet.
     pub(crate) fn of(packet: &[u8]) -> Option<Self> {
         match packet.first()? >> 4 {
             4 => Self::of_v4(packet),
@@ -78,25 +78,25 @@ impl Layout {
                 return None;
             }
             if fragment {
-                // what follows may be the middle of anything
+                // the bytes after a fragment header may belong to the middle of any header
                 return Some(Self { version: 6, transport, protocol, total, fragment, routed });
             }
         }
         None
     }
 
-    /// Source and destination address as they stand in the header, 8 or 32 bytes.
+    /// Returns source and destination address as in the header, 8 or 32 bytes.
     pub(crate) fn addresses<'p>(&self, packet: &'p [u8]) -> &'p [u8] {
         if self.version == 4 { &packet[12..20] } else { &packet[8..40] }
     }
 
-    /// Sum of the pseudo-header without its length field (RFC 9293 §3.1, RFC 8200 §8.1).
+    /// Returns the sum of the pseudo-header without its length field (RFC 9293 §3.1, RFC 8200 §8.1).
     pub(crate) fn pseudo(&self, packet: &[u8]) -> Sum {
         Sum::of(self.addresses(packet)).word(u16::from(self.protocol))
     }
 
-    /// Where the checksum of this protocol is, in bytes from the transport header; also the shortest header
-    /// that holds it.
+    /// Returns the offset of the checksum field within the transport header, if the header is long enough to
+    /// hold it.
     pub(crate) fn checksum_offset(&self) -> Option<usize> {
         match self.protocol {
             TCP if self.total - self.transport >= 20 => Some(16),
@@ -104,6 +104,16 @@ impl Layout {
             _ => None,
         }
     }
+}
+
+/// Reads the big-endian 16-bit field at offset `at`.
+pub(crate) fn word(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+/// Writes a big-endian 16-bit field at offset `at`.
+pub(crate) fn put_word(bytes: &mut [u8], at: usize, value: u16) {
+    bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
 
 #[cfg(test)]
@@ -140,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn lies_about_lengths_are_seen() {
+    fn false_lengths_are_detected() {
         assert_eq!(Layout::of(&[]), None);
         assert_eq!(Layout::of(&[0x45; 19]), None);
         // header length below 20, and longer than the packet
@@ -154,7 +164,7 @@ mod tests {
         assert!(Layout::of(&packet).is_some());
         packet[3] = 21;
         assert_eq!(Layout::of(&packet), None);
-        // an extension header that runs over the end, and a chain without end
+        // an extension header that runs past the end, and an endless chain
         assert_eq!(Layout::of(&v6(0, &[6, 9, 0, 0, 0, 0, 0, 0])), None);
         assert_eq!(Layout::of(&v6(60, &[60, 0, 0, 0, 0, 0, 0, 0].repeat(20))), None);
         assert_eq!(Layout::of(&v6(60, &[])), None);

@@ -1,13 +1,13 @@
-//! Questions to and settings of a network interface by name, in the network namespace of the calling thread.
+//! Reads and changes a network interface by name, in the network namespace of the calling thread.
 
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-// linux/if_arp.h: plain IP, as mobile modems speak it
+// linux/if_arp.h: plain IP, as spoken by mobile modems
 const ARPHRD_RAWIP: u16 = 519;
 
-/// What kind of link header an interface has.
+/// Kind of link header of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LinkKind {
@@ -15,13 +15,13 @@ pub enum LinkKind {
     Ethernet,
     /// Packets begin with their IP header (TUN, WireGuard, PPP).
     None,
-    /// Another, with its number in `linux/if_arp.h`.
+    /// Another kind, by its number in `linux/if_arp.h`.
     Other(u16),
 }
 
 /// An interface of the calling thread's network namespace.
 ///
-/// It stays bound to that namespace: calls from elsewhere still mean the same interface.
+/// It stays bound to that namespace: calls from a thread elsewhere still mean the same interface.
 #[derive(Debug)]
 pub struct Interface {
     name: [libc::c_char; libc::IFNAMSIZ],
@@ -33,7 +33,7 @@ impl Interface {
     /// Finds an interface by its name.
     ///
     /// # Errors
-    /// `InvalidInput` for a name that cannot be, else what the kernel says (`ENODEV`: there is none).
+    /// `InvalidInput` for an impossible name, otherwise the kernel's error (`ENODEV`: no such interface).
     pub fn open(name: &str) -> io::Result<Self> {
         // SAFETY: no pointers are passed.
         let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
@@ -44,18 +44,18 @@ impl Interface {
             // SAFETY: no pointers are passed.
             check(unsafe { libc::socket(libc::AF_INET6, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })?
         };
-        // SAFETY: the descriptor was just made and belongs to nobody else.
+        // SAFETY: the descriptor was just opened and has no other owner.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         let mut interface = Self { name: name_field(name)?, index: 0, socket };
-        interface.index = interface.ask_index()?;
+        interface.index = interface.query_index()?;
         Ok(interface)
     }
 
-    /// The number of the interface of that name in the calling thread's network namespace; `None` where there is
-    /// none.
+    /// Returns the index of the interface of that name in the calling thread's network namespace, or `None`
+    /// if there is none.
     ///
     /// # Errors
-    /// `InvalidInput` for a name that cannot be, else what the kernel says.
+    /// `InvalidInput` for an impossible name, otherwise the kernel's error.
     pub fn index_of(name: &str) -> io::Result<Option<u32>> {
         match Self::open(name) {
             Ok(interface) => Ok(Some(interface.index)),
@@ -64,87 +64,87 @@ impl Interface {
         }
     }
 
-    /// Whether it is still there: the same interface, by its number, under the same name in the same network
-    /// namespace. It is not if it was deleted, renamed or moved, or another now has its name. One system call.
+    /// Returns whether the interface still exists: the same index, under the same name, in the same network
+    /// namespace. It does not if it was deleted, renamed or moved, or if its name belongs to another one.
+    /// Costs one system call.
     ///
-    /// (Whoever makes an interface may choose its number. Then another with the same name and number is taken for
-    /// it; the kernel itself counts on.)
-    #[must_use]
+    /// The creator of an interface may choose its index. A successor with the same name and index is taken
+    /// for the original; the kernel itself never reuses an index early.
     pub fn is_alive(&self) -> bool {
-        match self.ask_index() {
+        match self.query_index() {
             Ok(index) => index == self.index,
             // any other failure proves nothing
             Err(error) => error.raw_os_error() != Some(libc::ENODEV),
         }
     }
 
-    /// The number that its name stands for now; `None` while there is no interface of this name.
+    /// Returns the current index of this name, or `None` while no interface has it.
     ///
     /// # Errors
-    /// What the kernel says, save that there is none.
+    /// The kernel's error, except that there is no such interface.
     pub fn index_now(&self) -> io::Result<Option<u32>> {
-        match self.ask_index() {
+        match self.query_index() {
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
-            asked => asked.map(Some),
+            index => index.map(Some),
         }
     }
 
-    /// The interface's number.
-    #[must_use]
+    /// Returns the interface's index.
     pub fn index(&self) -> u32 {
         self.index
     }
 
-    /// Largest IP packet in bytes.
+    /// Returns the size of the largest IP packet in bytes.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn mtu(&self) -> io::Result<u32> {
         let answer = self.request(libc::SIOCGIFMTU, |_| {})?;
         // SAFETY: SIOCGIFMTU has filled this member.
         Ok(unsafe { answer.ifr_ifru.ifru_mtu }.cast_unsigned())
     }
 
-    /// Sets the largest IP packet in bytes.
+    /// Sets the size of the largest IP packet in bytes.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn set_mtu(&self, bytes: u32) -> io::Result<()> {
-        self.request(libc::SIOCSIFMTU, |ask| ask.ifr_ifru.ifru_mtu = bytes.cast_signed()).map(drop)
+        self.request(libc::SIOCSIFMTU, |request| request.ifr_ifru.ifru_mtu = bytes.cast_signed()).map(drop)
     }
 
-    /// Sets how many packets may wait to be sent; for a TUN device, to be read by us.
+    /// Sets how many packets may wait to be sent; for a TUN device, to be read by its process.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn set_transmit_queue(&self, packets: u32) -> io::Result<()> {
-        // the kernel reads the queue length where the metric is
-        self.request(libc::SIOCSIFTXQLEN, |ask| ask.ifr_ifru.ifru_metric = packets.cast_signed()).map(drop)
+        // the kernel takes the queue length from the field of the metric
+        self.request(libc::SIOCSIFTXQLEN, |request| request.ifr_ifru.ifru_metric = packets.cast_signed())
+            .map(drop)
     }
 
     /// Switches the interface on or off.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn set_up(&self, up: bool) -> io::Result<()> {
         let answer = self.request(libc::SIOCGIFFLAGS, |_| {})?;
         // SAFETY: SIOCGIFFLAGS has filled this member.
         let flags = unsafe { answer.ifr_ifru.ifru_flags };
         let bit = libc::IFF_UP as libc::c_short;
         let flags = if up { flags | bit } else { flags & !bit };
-        self.request(libc::SIOCSIFFLAGS, |ask| ask.ifr_ifru.ifru_flags = flags).map(drop)
+        self.request(libc::SIOCSIFFLAGS, |request| request.ifr_ifru.ifru_flags = flags).map(drop)
     }
 
-    /// Gives the interface an IPv4 address in place of its first one; on a point-to-point interface it stands
-    /// alone (/32).
+    /// Replaces the interface's first IPv4 address. On a point-to-point interface the address has a /32
+    /// prefix.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn set_ipv4_address(&self, address: Ipv4Addr) -> io::Result<()> {
-        let fill = |ask: &mut libc::ifreq| {
+        let fill = |request: &mut libc::ifreq| {
             let mut bytes = [0; 14];
             bytes[2..6].copy_from_slice(&address.octets());
-            ask.ifr_ifru.ifru_addr = libc::sockaddr {
+            request.ifr_ifru.ifru_addr = libc::sockaddr {
                 sa_family: libc::AF_INET as libc::sa_family_t,
                 sa_data: bytes.map(|byte| byte as libc::c_char),
             };
@@ -152,10 +152,10 @@ impl Interface {
         self.request(libc::SIOCSIFADDR, fill).map(drop)
     }
 
-    /// What precedes the IP header on this interface.
+    /// Returns what precedes the IP header on this interface.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn link_kind(&self) -> io::Result<LinkKind> {
         let answer = self.request(libc::SIOCGIFHWADDR, |_| {})?;
         // SAFETY: SIOCGIFHWADDR has filled this member.
@@ -167,34 +167,34 @@ impl Interface {
         })
     }
 
-    /// The number that the name stands for now.
-    fn ask_index(&self) -> io::Result<u32> {
+    /// Queries the index that the name stands for.
+    fn query_index(&self) -> io::Result<u32> {
         let answer = self.request(libc::SIOCGIFINDEX, |_| {})?;
         // SAFETY: SIOCGIFINDEX has filled this member.
         Ok(unsafe { answer.ifr_ifru.ifru_ifindex }.cast_unsigned())
     }
 
     fn request(&self, code: libc::c_ulong, fill: impl FnOnce(&mut libc::ifreq)) -> io::Result<libc::ifreq> {
-        let mut ask = request_for(self.name);
-        fill(&mut ask);
+        let mut request = request_for(self.name);
+        fill(&mut request);
         // SAFETY: every code used here takes an ifreq, which lives through the call.
-        check(unsafe { libc::ioctl(self.socket.as_raw_fd(), code as _, &raw mut ask) })?;
-        Ok(ask)
+        check(unsafe { libc::ioctl(self.socket.as_raw_fd(), code as _, &raw mut request) })?;
+        Ok(request)
     }
 }
 
-/// An empty request for the interface of that name.
+/// Returns an empty request for the interface of that name.
 pub(crate) fn request_for(name: [libc::c_char; libc::IFNAMSIZ]) -> libc::ifreq {
-    // SAFETY: all fields are numbers, for which zero is a value.
-    let mut ask: libc::ifreq = unsafe { std::mem::zeroed() };
-    ask.ifr_name = name;
-    ask
+    // SAFETY: all fields are numbers, for which zero is valid.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    request.ifr_name = name;
+    request
 }
 
-/// A name as the kernel takes it.
+/// Returns a name in the kernel's layout.
 pub(crate) fn name_field(name: &str) -> io::Result<[libc::c_char; libc::IFNAMSIZ]> {
     let mut field = [0; libc::IFNAMSIZ];
-    // one byte stays zero
+    // the last byte stays zero
     if name.is_empty() || name.len() >= field.len() || name.bytes().any(|byte| byte == 0 || byte == b'/') {
         let text = format!("expected an interface name of 1 to 15 bytes, saw {name:?}");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
@@ -210,7 +210,7 @@ pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// As [`check`], for calls that return a length.
+/// Like [`check`], for calls that return a length.
 pub(crate) fn check_len(result: libc::ssize_t) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_cannot_be_are_refused() {
+    fn impossible_names_are_refused() {
         for name in ["", "sixteen_bytes_xx", "a/b", "a\0b"] {
             assert_eq!(Interface::open(name).unwrap_err().kind(), io::ErrorKind::InvalidInput, "{name:?}");
         }
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loopback_interface_is_known() {
+    fn the_loopback_interface_is_described() {
         let loopback = Interface::open("lo").unwrap();
         assert_ne!(loopback.index(), 0);
         assert!(loopback.is_alive());

@@ -1,4 +1,5 @@
-//! What ioctl cannot do: set a transmit queue as root of a user namespace, and ask what kind of link an interface is.
+//! Requests that ioctl cannot serve: setting a transmit queue as root of a user namespace, and describing a
+//! link.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -11,22 +12,22 @@ const HEADER: usize = 16;
 const LINK: usize = 16;
 /// `nlmsghdr` and the error number in an acknowledgement.
 const ANSWER_MIN: usize = HEADER + 4;
-/// All that the kernel tells of one link.
+/// Maximum size of the description of one link.
 const ANSWER_MAX: usize = 1 << 15;
 
-/// Sets the transmit queue's length of an interface in the calling thread's network namespace.
+/// Sets the length of an interface's transmit queue in the calling thread's network namespace.
 pub(crate) fn set_transmit_queue(index: u32, packets: u32) -> io::Result<()> {
     let mut attribute = [0; 8];
     attribute[..2].copy_from_slice(&8_u16.to_ne_bytes());
     attribute[2..4].copy_from_slice(&libc::IFLA_TXQLEN.to_ne_bytes());
     attribute[4..].copy_from_slice(&packets.to_ne_bytes());
-    verdict(&ask(&request(libc::RTM_SETLINK, libc::NLM_F_ACK, index, &attribute))?)
+    verdict(&transact(&request(libc::RTM_SETLINK, libc::NLM_F_ACK, index, &attribute))?)
 }
 
-/// What the kernel knows of an interface in the calling thread's network namespace: its flags and its attributes.
-/// `/sys` would tell of the namespace in which it was mounted.
+/// Returns the flags and attributes of an interface in the calling thread's network namespace. `/sys` would
+/// describe the namespace in which it was mounted.
 pub(crate) fn link(index: u32) -> io::Result<(u32, Vec<u8>)> {
-    let answer = ask(&request(libc::RTM_GETLINK, 0, index, &[]))?;
+    let answer = transact(&request(libc::RTM_GETLINK, 0, index, &[]))?;
     if kind(&answer) != Some(libc::RTM_NEWLINK) {
         verdict(&answer)?;
     }
@@ -35,13 +36,13 @@ pub(crate) fn link(index: u32) -> io::Result<(u32, Vec<u8>)> {
     let (Some(flags), Some(attributes)) = (flags, attributes) else {
         return Err(io::Error::new(
             io::ErrorKind::InvalidData,
-            "expected a description of a link by rtnetlink",
+            "expected a link description from rtnetlink, saw a shorter answer",
         ));
     };
     Ok((u32::from_ne_bytes(flags), attributes.to_vec()))
 }
 
-/// The attributes that lie in these bytes, by kind.
+/// Iterates over the attributes in these bytes, by kind.
 pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let [len, _, kind, _] = [0, 1, 2, 3].map(|at| bytes.get(at..at + 2));
@@ -49,7 +50,7 @@ pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])>
         let (len, kind) = (usize::from(word(len)?), word(kind)?);
         let data = bytes.get(4..len)?;
         bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or(&[]);
-        // the upper two bits are no part of the kind
+        // the upper two bits are flags
         Some((kind & 0x3fff, data))
     })
 }
@@ -65,17 +66,17 @@ fn request(kind: u16, flags: libc::c_int, index: u32, attributes: &[u8]) -> Vec<
     request
 }
 
-fn ask(request: &[u8]) -> io::Result<Vec<u8>> {
+fn transact(request: &[u8]) -> io::Result<Vec<u8>> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
     // SAFETY: no pointers are passed.
     let fd = check(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) })?;
-    // SAFETY: the descriptor was just made and belongs to nobody else.
+    // SAFETY: the descriptor was just opened and has no other owner.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-    // Without an address it goes to the kernel.
+    // Without an address, the message goes to the kernel.
     // SAFETY: the request is readable memory of that length.
     check_len(unsafe { libc::send(socket.as_raw_fd(), request.as_ptr().cast(), request.len(), 0) })?;
     let mut answer = vec![0_u8; ANSWER_MAX];
-    // The kernel answers before `send` returns, so this does not wait.
+    // The kernel answers before `send` returns, so this call does not wait.
     // SAFETY: the answer is writable memory of that length.
     let len = check_len(unsafe {
         libc::recv(socket.as_raw_fd(), answer.as_mut_ptr().cast(), answer.len(), libc::MSG_DONTWAIT)
@@ -90,7 +91,10 @@ fn kind(answer: &[u8]) -> Option<u16> {
 
 fn verdict(answer: &[u8]) -> io::Result<()> {
     if answer.len() < ANSWER_MIN || kind(answer) != Some(libc::NLMSG_ERROR as u16) {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "expected an acknowledgement by rtnetlink"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "expected an acknowledgement from rtnetlink, saw another message",
+        ));
     }
     match i32::from_ne_bytes([answer[16], answer[17], answer[18], answer[19]]) {
         0 => Ok(()),
@@ -103,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interface_that_is_not_there_is_an_error() {
+    fn a_missing_interface_is_an_error() {
         let error = set_transmit_queue(0x7fff_fff0, 1000).unwrap_err();
         assert!(matches!(error.raw_os_error(), Some(libc::ENODEV | libc::EPERM)), "{error}");
     }
@@ -119,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_that_are_cut_off_end_the_reading() {
+    fn attributes_cut_short_end_the_iteration() {
         let bytes: Vec<u8> = [
             6_u16.to_ne_bytes(),
             0x8001_u16.to_ne_bytes(),

@@ -1,7 +1,7 @@
-//! What the kernel leaves undone on a packet: segmentation and checksum, as told by a virtio-net header or a
-//! tap.
+//! Work that the kernel leaves undone on a packet, as described by a virtio-net header or a tap: segmentation
+//! and checksum.
 
-/// How many bytes the virtio-net header takes before each packet.
+/// Length in bytes of the virtio-net header before each packet.
 pub const VIRTIO_HEADER_LEN: usize = 10;
 
 // linux/virtio_net.h
@@ -12,7 +12,7 @@ const GSO_TCPV6: u8 = 4;
 const GSO_UDP_L4: u8 = 5;
 const GSO_ECN: u8 = 0x80;
 
-/// What kind of super-packet this is.
+/// Kind of super-packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Gso {
     /// A single packet.
@@ -26,50 +26,49 @@ pub enum Gso {
     Udp4,
     /// UDP over IPv6: equal-sized datagrams, the last may be shorter.
     Udp6,
-    /// A super-packet of a kind that we do not cut (SCTP, encapsulated, the old UDP fragmentation offload).
+    /// A super-packet of a kind that is not cut (SCTP, encapsulated, the old UDP fragmentation offload).
     Unknown,
 }
 
-/// What is still to be done before a packet looks as it does on the wire.
+/// Work left before a packet looks as it does on the wire.
 ///
-/// `Offload::default()` is a packet with nothing left to do; more fields may come, so build others from it.
+/// `Offload::default()` is a packet with no work left. More fields may be added, so build other values from
+/// it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Offload {
     /// Kind of super-packet, `Gso::None` for a single packet.
     pub gso: Gso,
-    /// Payload bytes of each segment but the last; 0 for a single packet.
+    /// Payload bytes of every segment except the last; 0 for a single packet.
     pub segment_size: u16,
-    /// How many segments the kernel says there are; 0 or 1 on a super-packet = it did not say. (No virtio-net
-    /// header tells, nor does the kernel know of a super-packet that came by one.)
+    /// Number of segments according to the kernel; 0 or 1 on a super-packet if the kernel did not report it.
+    /// No virtio-net header reports it, and the kernel does not know it for a super-packet that came with
+    /// one.
     pub segment_count: u16,
-    /// The transport checksum is to be finished: its field holds the folded sum of the pseudo-header.
-    /// A tap that cannot know says `false`; [`crate::segment::cut`] then looks at the field itself.
+    /// The transport checksum is unfinished: its field holds the folded sum of the pseudo-header. A tap that
+    /// cannot know reports `false`; [`crate::segment::cut`] then examines the field itself.
     pub needs_checksum: bool,
-    /// Where the data begins that the unfinished checksum covers, in bytes from the IP header; 0 = not known.
+    /// Offset from the IP header where the data of the unfinished checksum begins; 0 if unknown.
     pub checksum_start: u16,
-    /// Where the checksum field is, in bytes from `checksum_start`.
+    /// Offset of the checksum field from `checksum_start`.
     pub checksum_offset: u16,
-    /// All segments bear the same IPv4 identification instead of counting up (GRO merges such packets too, and
-    /// no header tells).
+    /// All segments carry the same IPv4 identification instead of counting up. GRO merges such packets too,
+    /// and no header reports it.
     pub fixed_id: bool,
 }
 
 impl Offload {
-    /// A super-packet of that kind, with the checksum to be finished.
-    #[must_use]
+    /// Describes a super-packet of that kind with an unfinished checksum.
     pub fn segments(gso: Gso, segment_size: u16) -> Self {
         Self { gso, segment_size, needs_checksum: true, ..Self::default() }
     }
 
-    /// Whether there is more than one packet in it.
-    #[must_use]
+    /// Returns whether this is a super-packet.
     pub fn is_super(&self) -> bool {
         self.gso != Gso::None
     }
 
-    /// Reads a virtio-net header in the machine's byte order; `packet` tells which IP version a UDP
-    /// super-packet is.
-    #[must_use]
+    /// Reads a virtio-net header in the machine's byte order. `packet` gives the IP version of a UDP
+    /// super-packet.
     pub fn from_virtio(header: &[u8; VIRTIO_HEADER_LEN], packet: &[u8]) -> Self {
         let field = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
         let gso = match (header[1] & !GSO_ECN, packet.first().map(|byte| byte >> 4)) {
@@ -92,10 +91,11 @@ impl Offload {
         }
     }
 
-    /// The virtio-net header that says this; `header_len` is the length of all headers of a super-packet.
+    /// Returns the virtio-net header for this offload. `header_len` is the length of all headers of a
+    /// super-packet.
     ///
-    /// `checksum_start` must be known where `needs_checksum` is set. `congestion` tells that the TCP header bears CWR.
-    #[must_use]
+    /// `checksum_start` must be known if `needs_checksum` is set. `congestion` reports that the TCP header
+    /// has CWR set.
     pub fn to_virtio(&self, header_len: u16, congestion: bool) -> [u8; VIRTIO_HEADER_LEN] {
         let mut header = [0; VIRTIO_HEADER_LEN];
         if self.needs_checksum {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_we_do_not_know_are_called_unknown() {
+    fn other_kinds_are_unknown() {
         let mut header = [0; VIRTIO_HEADER_LEN];
         for kind in [2, 3, 6, 0x7f] {
             header[1] = kind;

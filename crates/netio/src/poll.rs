@@ -1,6 +1,7 @@
-//! Waiting for many descriptors with a timeout in microseconds.
+//! Waits for many descriptors, with a timeout in microseconds.
 //!
-//! `epoll_pwait2` (Linux 5.11) takes the timeout as it is; on older kernels a timer descriptor in the same set wakes us.
+//! `epoll_pwait2` (Linux 5.11) takes the timeout as it is. On older kernels a timer descriptor in the same
+//! set ends the wait.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -8,17 +9,17 @@ use std::time::Duration;
 
 use crate::interface::check;
 
-/// At most this many events are returned by one wait; more come with the next.
+/// Maximum number of events of one wait; further ones come with the next.
 const EVENTS_MAX: usize = 16;
-/// The token of the timer of old kernels; not to be used by others.
+/// Token of the timer on old kernels; reserved.
 const TIMER_TOKEN: u64 = u64::MAX;
 
-/// What a descriptor is watched for. Errors and hang-ups are always told, as both.
+/// Events for which a descriptor is watched. Errors and hang-ups are always reported, as both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
-    /// There is something to read.
+    /// Data is available to read.
     Readable,
-    /// There is room to write.
+    /// There is space to write.
     Writable,
     /// Either.
     Both,
@@ -27,7 +28,7 @@ pub enum Interest {
 /// A descriptor that is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
-    /// What was given to [`Poller::add`].
+    /// Token given to [`Poller::add`].
     pub token: u64,
     /// Reading will not block.
     pub readable: bool,
@@ -57,19 +58,19 @@ pub struct Poller {
 }
 
 impl Poller {
-    /// An empty set.
+    /// Makes an empty set.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn new() -> io::Result<Self> {
         // SAFETY: no pointers are passed.
         let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-        // SAFETY: the descriptor was just made and belongs to nobody else.
+        // SAFETY: the descriptor was just opened and has no other owner.
         let epoll = unsafe { OwnedFd::from_raw_fd(fd) };
         let mut poller = Self { epoll, timer: None, events: vec![nothing(); EVENTS_MAX] };
         let supported = match poller.wait_precise(Some(Duration::ZERO)) {
             Ok(_) => true,
-            // EPERM: a sandbox that does not know the call
+            // EPERM: a sandbox that does not allow the call
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => false,
             Err(error) => return Err(error),
         };
@@ -79,41 +80,41 @@ impl Poller {
         Ok(poller)
     }
 
-    /// Watches a descriptor; `token` names it in what [`Poller::wait`] returns.
+    /// Watches a descriptor; [`Poller::wait`] returns `token` with its events.
     ///
     /// # Errors
-    /// What the kernel says (`EEXIST`: it is watched already).
+    /// The kernel's error (`EEXIST`: it is watched already).
     ///
     /// # Panics
     /// If `token` is `u64::MAX`.
     pub fn add(&self, descriptor: &impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
-        assert!(token != TIMER_TOKEN, "token u64::MAX is taken");
+        assert!(token != TIMER_TOKEN, "expected a token below u64::MAX, which is reserved");
         self.control(libc::EPOLL_CTL_ADD, descriptor, token, interest)
     }
 
-    /// Changes what a descriptor is watched for.
+    /// Changes the events for which a descriptor is watched.
     ///
     /// # Errors
-    /// What the kernel says (`ENOENT`: it is not watched).
+    /// The kernel's error (`ENOENT`: it is not watched).
     pub fn change(&self, descriptor: &impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
         self.control(libc::EPOLL_CTL_MOD, descriptor, token, interest)
     }
 
-    /// Watches a descriptor no longer.
+    /// Removes a descriptor from the set.
     ///
     /// # Errors
-    /// What the kernel says (`ENOENT`: it is not watched).
+    /// The kernel's error (`ENOENT`: it is not watched).
     pub fn remove(&self, descriptor: &impl AsFd) -> io::Result<()> {
         self.control(libc::EPOLL_CTL_DEL, descriptor, 0, Interest::Readable)
     }
 
-    /// Waits until a descriptor is ready or `timeout` is over (`None`: without end), and returns those that
-    /// are ready.
+    /// Waits until a descriptor is ready or `timeout` has passed (`None`: forever), and returns the ready
+    /// ones.
     ///
-    /// It may return early with none: because of a signal, or of a timer of an earlier call.
+    /// It may return early and empty, because of a signal or of a timer of an earlier call.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<impl Iterator<Item = Ready> + '_> {
         let result = match &self.timer {
             None => self.wait_precise(timeout),
@@ -155,8 +156,8 @@ impl Poller {
         let time = timeout.map(timespec);
         let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         let signals = std::ptr::null::<libc::sigset_t>();
-        // SAFETY: the events are writable memory for that many, the time is null or lives through the call,
-        // and there is no signal mask.
+        // SAFETY: the events are writable memory for `EVENTS_MAX` events, the time is null or lives through
+        // the call, and there is no signal mask.
         let count = unsafe {
             libc::syscall(
                 libc::SYS_epoll_pwait2,
@@ -174,7 +175,7 @@ impl Poller {
     fn wait_with_timer(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
         let wait = if timeout == Some(Duration::ZERO) { 0 } else { -1 };
         let fd = self.epoll.as_raw_fd();
-        // SAFETY: the events are writable memory for that many.
+        // SAFETY: the events are writable memory for `EVENTS_MAX` events.
         let count = check(unsafe {
             libc::epoll_wait(fd, self.events.as_mut_ptr(), EVENTS_MAX as libc::c_int, wait)
         })?;
@@ -185,7 +186,7 @@ impl Poller {
         let flags = libc::TFD_NONBLOCK | libc::TFD_CLOEXEC;
         // SAFETY: no pointers are passed.
         let fd = check(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) })?;
-        // SAFETY: the descriptor was just made and belongs to nobody else.
+        // SAFETY: the descriptor was just opened and has no other owner.
         let timer = unsafe { OwnedFd::from_raw_fd(fd) };
         self.control(libc::EPOLL_CTL_ADD, &timer, TIMER_TOKEN, Interest::Readable)?;
         self.timer = Some(timer);
@@ -193,28 +194,28 @@ impl Poller {
     }
 }
 
-/// Lets this thread's timeouts end on time: the kernel otherwise adds up to 50 µs to save wake-ups.
+/// Makes this thread's timeouts precise; by default the kernel adds up to 50 µs to save wake-ups.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn precise_timeouts() -> io::Result<()> {
     // SAFETY: PR_SET_TIMERSLACK takes a number of nanoseconds; 0 would mean the default.
     check(unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong) }).map(drop)
 }
 
-/// Sets the timer to go off after `timeout`, or never. Setting it also forgets that it went off before.
+/// Sets the timer to expire after `timeout`, or never. Setting it also clears an earlier expiry.
 fn arm(timer: &OwnedFd, timeout: Option<Duration>) -> io::Result<()> {
     let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // zero would switch it off, but then there is no wait to end
+    // A timeout of zero would disarm the timer, but such a wait ends anyway.
     let time = libc::itimerspec { it_interval: zero, it_value: timeout.map_or(zero, timespec) };
     let old = std::ptr::null_mut();
-    // SAFETY: the time lives through the call and nothing is asked back.
+    // SAFETY: the time lives through the call, and the old value is not requested.
     check(unsafe { libc::timerfd_settime(timer.as_raw_fd(), 0, &raw const time, old) }).map(drop)
 }
 
 fn timespec(time: Duration) -> libc::timespec {
     libc::timespec {
-        // 68 years will do where the field is short
+        // 68 years suffice where the field is 32 bits wide
         tv_sec: time.as_secs().min(i32::MAX as u64) as _,
         tv_nsec: libc::c_long::from(time.subsec_nanos().cast_signed()),
     }
@@ -230,7 +231,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
 
-    /// Both ways of waiting.
+    /// Returns one poller of each kind.
     fn pollers() -> [Poller; 2] {
         let mut old = Poller::new().unwrap();
         if old.timer.is_none() {
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ready_is_told_by_its_token() {
+    fn a_ready_descriptor_is_reported_by_its_token() {
         for mut poller in pollers() {
             let (mut one, mut two) = UnixStream::pair().unwrap();
             poller.add(&two, 7, Interest::Readable).unwrap();
@@ -259,20 +260,20 @@ mod tests {
 
     #[test]
     #[allow(clippy::disallowed_methods, reason = "the test is about real time")]
-    fn a_timeout_of_microseconds_is_no_shorter_than_asked() {
+    fn a_timeout_of_microseconds_is_never_cut_short() {
         precise_timeouts().unwrap();
         for mut poller in pollers() {
             for micros in [1, 700, 3000] {
-                let asked = Duration::from_micros(micros);
+                let timeout = Duration::from_micros(micros);
                 let start = std::time::Instant::now();
-                assert_eq!(poller.wait(Some(asked)).unwrap().count(), 0);
-                assert!(start.elapsed() >= asked);
+                assert_eq!(poller.wait(Some(timeout)).unwrap().count(), 0);
+                assert!(start.elapsed() >= timeout);
             }
         }
     }
 
     #[test]
-    fn a_hang_up_is_told() {
+    fn a_hang_up_is_reported() {
         for mut poller in pollers() {
             let (one, two) = UnixStream::pair().unwrap();
             poller.add(&two, 1, Interest::Readable).unwrap();

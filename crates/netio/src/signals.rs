@@ -27,7 +27,7 @@ impl Signals {
     /// before any other thread is started.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn new() -> io::Result<Self> {
         // SAFETY: a signal set is plain data, for which zero is a value; sigemptyset then makes it the empty
         // set.
@@ -46,14 +46,14 @@ impl Signals {
         let flags = libc::SFD_NONBLOCK | libc::SFD_CLOEXEC;
         // SAFETY: the set is valid for reading.
         let fd = check(unsafe { libc::signalfd(-1, &raw const set, flags) })?;
-        // SAFETY: the descriptor was just made and belongs to nobody else.
+        // SAFETY: the descriptor was just opened and has no other owner.
         Ok(Self { descriptor: unsafe { OwnedFd::from_raw_fd(fd) } })
     }
 
     /// The next signal that has come; `None` where there is none.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn next(&self) -> io::Result<Option<Signal>> {
         // SAFETY: the structure is all numbers, for which zero is a value.
         let mut info: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };

@@ -1,7 +1,7 @@
-//! A TUN device: a network interface whose packets are read and written by this process.
+//! A TUN device: a network interface whose packets this process reads and writes.
 //!
-//! With offloads the kernel hands over whole super-packets and takes them too, so that one system call moves
-//! up to 64 KiB. The device vanishes with its file descriptor, however the process ends.
+//! With offloads, the kernel passes whole super-packets in both directions, so that one system call moves up
+//! to 64 KiB. The device vanishes with its file descriptor, however the process ends.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -9,10 +9,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use crate::checksum::Sum;
 use crate::header::{Layout, TCP};
 use crate::interface::{Interface, check, check_len, name_field, request_for};
+use crate::netlink;
 use crate::offload::VIRTIO_HEADER_LEN;
-use crate::{Gso, Offload, netlink};
+use crate::offload::{Gso, Offload};
 
-/// A buffer of this size holds whatever a TUN device hands over.
+/// Size of a buffer that holds anything a TUN device returns.
 pub const BUFFER_LEN: usize = 65_536 + 64;
 
 // linux/if_tun.h
@@ -23,19 +24,19 @@ const TUN_F_TSO_ECN: libc::c_ulong = 0x08;
 const TUN_F_USO4: libc::c_ulong = 0x20;
 const TUN_F_USO6: libc::c_ulong = 0x40;
 
-/// More pieces than this one packet cannot be written in.
+/// Maximum number of pieces of one packet.
 const PIECES_MAX: usize = 255;
 
-/// How a TUN device is made.
+/// Options of a TUN device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TunOptions {
-    /// Super-packets and unfinished checksums pass in both directions, each with a virtio-net header.
+    /// Passes super-packets and unfinished checksums in both directions, each with a virtio-net header.
     pub offload: bool,
-    /// Largest IP packet in bytes; the kernel's default is 1500.
+    /// Size of the largest IP packet in bytes; the kernel's default is 1500.
     pub mtu: Option<u32>,
-    /// How many packets may wait to be read by us; the kernel's default is 500.
+    /// Number of packets that may wait to be read; the kernel's default is 500.
     pub transmit_queue: Option<u32>,
-    /// Switch it on at once.
+    /// Switches the device on at once.
     pub up: bool,
 }
 
@@ -61,24 +62,24 @@ pub struct Tun {
 }
 
 impl Tun {
-    /// Makes the device in the network namespace of the calling thread. A name with `%d` has it replaced by a
-    /// number.
+    /// Makes the device in the network namespace of the calling thread. The kernel replaces `%d` in the name
+    /// by a number.
     ///
     /// # Errors
-    /// What the kernel says: `EPERM` without `CAP_NET_ADMIN`, `EBUSY` where there is such an interface.
+    /// The kernel's error: `EPERM` without `CAP_NET_ADMIN`, `EBUSY` if there is such an interface.
     pub fn open(name: &str, options: &TunOptions) -> io::Result<Self> {
         let flags = libc::O_RDWR | libc::O_NONBLOCK | libc::O_CLOEXEC;
         // SAFETY: the path is a C string.
         let fd = check(unsafe { libc::open(c"/dev/net/tun".as_ptr(), flags) })?;
-        // SAFETY: the descriptor was just made and belongs to nobody else.
+        // SAFETY: the descriptor was just opened and has no other owner.
         let file = unsafe { OwnedFd::from_raw_fd(fd) };
-        let mut ask = request_for(name_field(name)?);
+        let mut request = request_for(name_field(name)?);
         let header = if options.offload { libc::IFF_VNET_HDR } else { 0 };
-        ask.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI | header) as libc::c_short;
+        request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI | header) as libc::c_short;
         // SAFETY: TUNSETIFF takes an ifreq, which lives through the call.
-        check(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF as libc::Ioctl, &raw mut ask) })?;
+        check(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF as libc::Ioctl, &raw mut request) })?;
         let name: String =
-            ask.ifr_name.iter().take_while(|&&c| c != 0).map(|&c| char::from(c as u8)).collect();
+            request.ifr_name.iter().take_while(|&&c| c != 0).map(|&c| char::from(c as u8)).collect();
         let udp_segments = options.offload && set_offloads(&file)?;
         let interface = Interface::open(&name)?;
         if let Some(mtu) = options.mtu {
@@ -86,7 +87,7 @@ impl Tun {
         }
         if let Some(packets) = options.transmit_queue {
             match interface.set_transmit_queue(packets) {
-                // By this request the kernel lets only root of the machine do it, not root of a user namespace.
+                // The kernel permits this ioctl only to root of the machine, not to root of a user namespace.
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                     netlink::set_transmit_queue(interface.index(), packets)?;
                 }
@@ -99,50 +100,45 @@ impl Tun {
         Ok(Self { file, interface, name, offload: options.offload, udp_segments })
     }
 
-    /// The interface's name.
-    #[must_use]
+    /// Returns the interface's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The interface, to be set up further.
-    #[must_use]
+    /// Returns the interface, for further settings.
     pub fn interface(&self) -> &Interface {
         &self.interface
     }
 
-    /// Whether the device is still there, under its name in the network namespace it was made in, and this is its
-    /// descriptor. Two system calls; to be asked now and then, once a second, say.
-    #[must_use]
+    /// Returns whether the device still exists, under its name, in the network namespace of its creation, and
+    /// attached to this descriptor. Costs two system calls; call it about once a second.
     pub fn is_alive(&self) -> bool {
-        // A deleted device lets go of its descriptor.
-        let mut ask = request_for([0; libc::IFNAMSIZ]);
+        // A deleted device is detached from its descriptor.
+        let mut request = request_for([0; libc::IFNAMSIZ]);
         // SAFETY: TUNGETIFF fills an ifreq, which lives through the call.
         let attached = check(unsafe {
-            libc::ioctl(self.file.as_raw_fd(), libc::TUNGETIFF as libc::Ioctl, &raw mut ask)
+            libc::ioctl(self.file.as_raw_fd(), libc::TUNGETIFF as libc::Ioctl, &raw mut request)
         });
         let deleted = attached.is_err_and(|error| error.raw_os_error() == Some(libc::EBADFD));
         !deleted && self.interface.is_alive()
     }
 
-    /// Whether TCP super-packets can be written.
-    #[must_use]
+    /// Returns whether TCP super-packets can be written.
     pub fn takes_tcp_segments(&self) -> bool {
         self.offload
     }
 
-    /// Whether UDP super-packets can be written (Linux 6.2).
-    #[must_use]
+    /// Returns whether UDP super-packets can be written (Linux 6.2).
     pub fn takes_udp_segments(&self) -> bool {
         self.udp_segments
     }
 
-    /// Reads one packet or super-packet; `None` where there is none now.
+    /// Reads one packet or super-packet; returns `None` if none waits.
     ///
-    /// A packet longer than `buffer` is truncated; [`BUFFER_LEN`] bytes are always enough.
+    /// A packet longer than `buffer` is truncated; [`BUFFER_LEN`] bytes always suffice.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn recv<'b>(&self, buffer: &'b mut [u8]) -> io::Result<Option<(Offload, &'b mut [u8])>> {
         let mut header = [0; VIRTIO_HEADER_LEN];
         let header_len = if self.offload { header.len() } else { 0 };
@@ -162,10 +158,10 @@ impl Tun {
         Ok(Some((offload, packet)))
     }
 
-    /// Writes one packet that is as it would be on the wire; `false` where the kernel has no room for it now.
+    /// Writes one packet in its wire form; returns `false` if the kernel has no room for it.
     ///
     /// # Errors
-    /// What the kernel says: `EIO` while the interface is off, `EINVAL` for what is no IP packet.
+    /// The kernel's error: `EIO` while the interface is down, `EINVAL` for anything but an IP packet.
     pub fn send(&self, packet: &[u8]) -> io::Result<bool> {
         let header = [0; VIRTIO_HEADER_LEN];
         if self.offload {
@@ -175,20 +171,21 @@ impl Tun {
         }
     }
 
-    /// Writes one packet or super-packet given in `pieces`, all headers in the first; `false` where the
-    /// kernel has no room for it now.
+    /// Writes one packet or super-packet given in `pieces`, with all headers in the first. Returns `false` if
+    /// the kernel has no room for it.
     ///
-    /// The transport checksum field must hold the folded sum of the pseudo-header where `offload` says that the
-    /// checksum is to be finished, as it does in whatever [`Tun::recv`] returned with that `offload`.
+    /// If `offload` reports an unfinished checksum, the checksum field must hold the folded sum of the
+    /// pseudo-header, as it does in every packet from [`Tun::recv`].
     ///
     /// # Errors
-    /// `InvalidInput` where the headers do not fit the offload or the device does not do it; else what the kernel says.
+    /// `InvalidInput` if the headers do not fit the offload or the device does not support it; otherwise the
+    /// kernel's error.
     pub fn send_super(&self, offload: &Offload, pieces: &[IoSlice<'_>]) -> io::Result<bool> {
         if !self.offload && (offload.is_super() || offload.needs_checksum) {
             return Err(invalid("expected a device with offloads, saw a super-packet for one without"));
         }
         if pieces.len() > PIECES_MAX {
-            return Err(invalid("expected at most 255 pieces"));
+            return Err(invalid("expected at most 255 pieces, saw more"));
         }
         let first: &[u8] = pieces.first().map_or(&[], |piece| piece);
         let header = virtio_header(offload, first)?;
@@ -200,7 +197,7 @@ impl Tun {
 
     fn write(&self, parts: &[IoSlice<'_>]) -> io::Result<bool> {
         let count = parts.len() as libc::c_int; // in range: at most 256
-        // SAFETY: IoSlice has the layout of iovec (std guarantees it), and the memory outlives the call.
+        // SAFETY: `IoSlice` has the layout of `iovec` (guaranteed by std), and the memory outlives the call.
         let written = check_len(unsafe { libc::writev(self.file.as_raw_fd(), parts.as_ptr().cast(), count) });
         match written {
             Ok(_) => Ok(true),
@@ -216,7 +213,7 @@ impl AsFd for Tun {
     }
 }
 
-/// Asks for super-packets; whether those of UDP are among them.
+/// Enables super-packets and returns whether UDP's are among them.
 fn set_offloads(file: &OwnedFd) -> io::Result<bool> {
     let header_len: libc::c_int = VIRTIO_HEADER_LEN as libc::c_int;
     let code = libc::TUNSETVNETHDRSZ as libc::Ioctl;
@@ -233,7 +230,7 @@ fn set_offloads(file: &OwnedFd) -> io::Result<bool> {
     Ok(false)
 }
 
-/// The virtio-net header for a packet that begins with `headers`.
+/// Returns the virtio-net header for a packet that begins with `headers`.
 fn virtio_header(offload: &Offload, headers: &[u8]) -> io::Result<[u8; VIRTIO_HEADER_LEN]> {
     if *offload == Offload::default() {
         return Ok([0; VIRTIO_HEADER_LEN]);
@@ -246,12 +243,12 @@ fn virtio_header(offload: &Offload, headers: &[u8]) -> io::Result<[u8; VIRTIO_HE
         return Ok(offload.to_virtio(0, false));
     }
     let Some((at, protocol)) = transport_of(headers) else {
-        return Err(invalid("expected all headers in the first piece"));
+        return Err(invalid("expected all headers in the first piece, saw fewer bytes"));
     };
     let (length, offset, congestion) = match protocol {
         TCP => match headers.get(at + 12..at + 14) {
             Some(field) => (usize::from(field[0] >> 4) * 4, 16, field[1] & 0x80 != 0),
-            None => return Err(invalid("expected all headers in the first piece")),
+            None => return Err(invalid("expected all headers in the first piece, saw fewer bytes")),
         },
         _ => (8, 6, false),
     };
@@ -265,19 +262,19 @@ fn virtio_header(offload: &Offload, headers: &[u8]) -> io::Result<[u8; VIRTIO_HE
     Ok(offload.to_virtio((at + length) as u16, congestion)) // in range: headers of an IP packet
 }
 
-/// Where the transport header begins and which it is, though the packet goes on behind `headers`.
+/// Returns offset and protocol of the transport header; the packet may continue after `headers`.
 fn transport_of(headers: &[u8]) -> Option<(usize, u8)> {
     match headers.first()? >> 4 {
         4 => Some((usize::from(headers[0] & 0x0f) * 4, *headers.get(9)?)),
-        // extension headers: only where the whole packet is in one piece
+        // extension headers are followed only if the whole packet is in one piece
         6 if matches!(headers.get(6)?, 6 | 17) => Some((40, headers[6])),
         6 => Layout::of(headers).map(|layout| (layout.transport, layout.protocol)),
         _ => None,
     }
 }
 
-/// Writes the pseudo-header's folded sum into the checksum field of a TCP or UDP packet: the checksum is left
-/// to the kernel or the card. `false` where the packet is no such packet.
+/// Writes the folded sum of the pseudo-header into the checksum field of a TCP or UDP packet, which leaves
+/// the checksum to the kernel or the card. Returns `false` for any other packet.
 pub fn leave_checksum(packet: &mut [u8]) -> bool {
     let Some(layout) = Layout::of(packet) else { return false };
     let Some(offset) = layout.checksum_offset() else { return false };

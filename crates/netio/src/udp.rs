@@ -1,5 +1,6 @@
-//! The repair channel's UDP socket: equal-sized datagrams leave as one buffer that the kernel or card cuts
-//! (GSO), and neighbours arrive as one (GRO). Batching system calls alone would buy nothing; this does.
+//! UDP socket of the repair channel. Equal-sized datagrams leave as one buffer that the kernel or the card
+//! cuts (GSO), and consecutive datagrams arrive as one (GRO). Batching system calls without them would gain
+//! nothing.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,24 +10,25 @@ pub use crate::batch::UdpCounts;
 use crate::batch::receive::{self, Slots};
 use crate::batch::{Outbox, Sending, options};
 
-/// What the kernel may queue for us and from us, in bytes.
+/// Requested size of the kernel's receive and send buffers in bytes.
 const KERNEL_BUFFER: usize = 16 << 20;
-/// Most datagrams that one call of [`RepairSocket::recv`] hands over: the kernel merges no more into a train.
+/// Maximum number of datagrams from one [`RepairSocket::recv`]: the kernel merges no more into a train.
 pub const RECEIVED_MAX: usize = receive::RECEIVED_MAX;
-/// Most bytes that these hold together.
+/// Maximum number of bytes from one [`RepairSocket::recv`].
 pub const RECEIVED_BYTES_MAX: usize = receive::RECEIVED_BYTES_MAX;
 
 /// A non-blocking UDP socket for trains of datagrams.
 ///
-/// Datagrams are never fragmented by the kernel: the "don't fragment" bit is set and what is longer than the
-/// interface's MTU is refused. What the kernel does not take at once is dropped and counted, never queued here.
+/// The kernel never fragments datagrams: "don't fragment" is set, and datagrams longer than the interface's
+/// MTU are refused. Datagrams that the kernel does not accept at once are dropped and counted, never queued
+/// here.
 ///
 /// ```
 /// # fn main() -> std::io::Result<()> {
 /// use netio::udp::RepairSocket;
 /// let mut socket = RepairSocket::bind("127.0.0.1:0".parse().unwrap())?;
 /// let to = socket.local_address()?;
-/// let not_taken = socket.send([(to, &b"one"[..]), (to, b"two")]);
+/// let refused = socket.send([(to, &b"one"[..]), (to, b"two")]);
 /// socket.recv(|from, datagram| assert!(from == to && datagram.len() == 3))?;
 /// # Ok(()) }
 /// ```
@@ -39,29 +41,29 @@ impl RepairSocket {
     /// Listens on `address` in the network namespace of the calling thread. An IPv6 address serves IPv6 alone.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         let socket = options::udp_socket(address)?;
         options::forbid_fragments(&socket, address.is_ipv4())?;
         options::merge_arrivals(&socket);
-        // we keep what we get
+        // any granted size will do
         let _ = options::grow_receive_buffer(&socket, KERNEL_BUFFER);
         let _ = options::grow_send_buffer(&socket, KERNEL_BUFFER);
         socket.bind(&address.into())?;
-        let outbox = Sending::new(socket.into()).outbox();
+        let outbox = Outbox::new(Sending::new(socket.into()));
         Ok(Self { slots: Slots::new(), outbox })
     }
 
-    /// The address it is bound to.
+    /// Returns the address to which it is bound.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn local_address(&self) -> io::Result<SocketAddr> {
         self.outbox.sending().local_address()
     }
 
-    /// Sends datagrams, neighbours of one size and address as one train; returns how many the kernel did not
-    /// take.
+    /// Sends datagrams, consecutive ones of one size and address as one train, and returns how many the
+    /// kernel refused.
     pub fn send<'d>(&mut self, datagrams: impl IntoIterator<Item = (SocketAddr, &'d [u8])>) -> u64 {
         for (to, datagram) in datagrams {
             self.outbox.push(to, &[datagram]);
@@ -69,16 +71,15 @@ impl RepairSocket {
         self.outbox.flush()
     }
 
-    /// What was sent and what was not.
-    #[must_use]
+    /// Returns the counters of sending.
     pub fn counts(&self) -> UdpCounts {
         self.outbox.sending().counts()
     }
 
-    /// Hands datagrams that wait to `handle`, at most [`RECEIVED_MAX`]; returns whether more may wait.
+    /// Passes waiting datagrams to `handle`, at most [`RECEIVED_MAX`], and returns whether more may wait.
     ///
     /// # Errors
-    /// What the kernel says, save that nothing waits.
+    /// The kernel's error, except that nothing waits.
     pub fn recv(&mut self, mut handle: impl FnMut(SocketAddr, &mut [u8])) -> io::Result<bool> {
         self.slots.receive(self.outbox.sending().fd(), |mut arrival| {
             let Some(from) = arrival.from else { return };
@@ -101,7 +102,7 @@ mod tests {
     use crate::interface::Interface;
     use crate::poll::{Interest, Poller};
 
-    /// A socket on the loopback interface, which a namespace made for tests may not have switched on.
+    /// Binds a socket on the loopback interface, which may be down in a namespace made for tests.
     fn bind(address: &str) -> RepairSocket {
         let _ = Interface::open("lo").and_then(|loopback| loopback.set_up(true));
         RepairSocket::bind(address.parse().unwrap()).unwrap()
@@ -135,11 +136,11 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_leave_whole_is_counted() {
+    fn a_datagram_that_cannot_leave_whole_is_counted() {
         let mut a = bind("127.0.0.1:0");
         assert_eq!(a.send([("127.0.0.1:9".parse().unwrap(), &vec![0; 65_530][..])]), 1);
         assert_eq!(a.counts(), UdpCounts { too_long: 1, ..UdpCounts::default() });
-        // no such version on this socket
+        // the socket has no IPv6
         assert_eq!(a.send([("[::1]:9".parse().unwrap(), &b"x"[..])]), 1);
         assert_eq!(a.counts().refused, 1);
     }
@@ -152,6 +153,6 @@ mod tests {
         let datagrams: [&[u8]; 5] = [b"", b"", b"xy", b"", b"z"];
         assert_eq!(a.send(datagrams.map(|datagram| (to, datagram))), 0);
         assert_eq!(a.counts().sent, 5);
-        assert_eq!(receive(&mut b, 2), [&b"xy"[..], b"z"], "empty ones are nothing to hand over");
+        assert_eq!(receive(&mut b, 2), [&b"xy"[..], b"z"], "empty datagrams are not passed on");
     }
 }

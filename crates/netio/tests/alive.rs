@@ -1,4 +1,4 @@
-//! Taps and TUN devices notice that their interface is gone, also when another of that name has come.
+//! Taps and TUN devices notice that their interface is gone, even if another takes its name.
 
 mod lab;
 
@@ -19,15 +19,15 @@ fn a_tap_does_not_outlive_its_interface() {
     let before = index_of(&pair.a, "eth0");
     assert!(before.is_some() && taps.iter().all(Tap::is_alive));
     pair.a.set_down("eth0").unwrap();
-    assert!(taps.iter().all(Tap::is_alive), "it may come up again");
+    assert!(taps.iter().all(Tap::is_alive), "an interface that is down may come up again");
     pair.a.delete_interface("eth0").unwrap();
     assert_eq!(index_of(&pair.a, "eth0"), None);
     assert!(!taps.iter().any(Tap::is_alive));
     pair.lay_cable();
     assert!(index_of(&pair.a, "eth0").is_some_and(|after| Some(after) != before));
-    assert!(!taps.iter().any(Tap::is_alive), "another one of that name");
+    assert!(!taps.iter().any(Tap::is_alive), "another interface has the name");
     for tap in &mut taps {
-        // silent, but nothing worse
+        // the tap stays silent and reports no error
         tap.drain(10, |_| {}).unwrap();
         assert_eq!(tap.dropped(), 0);
     }
@@ -45,7 +45,7 @@ fn a_tun_device_notices_that_it_was_deleted() {
     let first = open();
     assert!(first.is_alive());
     first.interface().set_up(false).unwrap();
-    assert!(first.is_alive(), "it may come up again");
+    assert!(first.is_alive(), "an interface that is down may come up again");
     host.delete_interface("tun0").unwrap();
     assert!(!first.is_alive());
     let second = open();

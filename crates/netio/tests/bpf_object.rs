@@ -1,22 +1,22 @@
-//! The checked-in objects are what the sources beside them compile to.
+//! The checked-in objects match the sources beside them.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The objects, and their sections that reach the kernel.
+/// The objects and their sections that reach the kernel.
 const OBJECTS: [(&str, &[&str]); 2] = [
     ("tap.bpf.o", &["classifier/undrop_egress", "classifier/undrop_ingress", ".maps", ".BTF"]),
     ("drop.bpf.o", &["classifier/undrop_drop", ".maps", ".BTF"]),
 ];
-/// The compiler that made the checked-in objects; others may choose other instructions for the same.
+/// Compiler of the checked-in objects; other versions may choose other instructions.
 const MADE_BY: &str = "version 14.";
 
 #[test]
 fn the_objects_are_built_from_their_sources() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("bpf");
     let Some(version) = version("clang").filter(|_| version("llvm-strip").is_some()) else {
-        return skip("no clang and llvm-strip here to build them with");
+        return skip("expected clang and llvm-strip to build them, saw none");
     };
     let fresh_directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let built = Command::new(directory.join("build.sh")).arg(&fresh_directory).status().unwrap();
@@ -30,7 +30,7 @@ fn the_objects_are_built_from_their_sources() {
         let line = version.lines().next().unwrap_or_default();
         if !line.contains(MADE_BY) {
             return skip(&format!(
-                "the objects were made by clang {MADE_BY}x, here is {line}; they compile here"
+                "expected clang {MADE_BY}x, which made the objects, saw {line}; the sources compile"
             ));
         }
         for section in sections {
@@ -68,6 +68,6 @@ fn content<'f>(file: &'f [u8], name: &str) -> Option<&'f [u8]> {
 }
 
 fn skip(reason: &str) {
-    // past the harness' capture, so that it is seen and can be counted
+    // bypasses the harness' capture, so that the line is visible and can be counted
     let _ = writeln!(std::io::stderr(), "SKIPPED: comparing the eBPF objects with their sources: {reason}");
 }

@@ -1,4 +1,5 @@
-//! Replays the fuzzer's corpus and random mutations of it, so that a plain test run keeps what fuzzing found.
+//! Replays the fuzzer's corpus and random mutations of it, so that a plain test run covers what fuzzing
+//! found.
 
 mod fuzz;
 
@@ -6,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 #[test]
-fn cutting_and_joining_take_all_that_fuzzing_found() {
+fn cutting_and_joining_accept_the_fuzzing_corpus() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/netio_segment");
     let mut inputs: Vec<Vec<u8>> = fs::read_dir(&directory)
         .unwrap_or_else(|error| panic!("{}: {error}", directory.display()))
@@ -23,7 +24,7 @@ fn cutting_and_joining_take_all_that_fuzzing_found() {
     for round in 0..20_000 {
         let mut input = inputs[round % inputs.len()].clone();
         for _ in 0..=random() % 4 {
-            // mostly in the headers
+            // mutates mostly the headers
             let end = if random().is_multiple_of(4) { input.len() } else { input.len().min(80) };
             input[random() % end] = random() as u8;
         }

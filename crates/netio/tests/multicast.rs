@@ -1,4 +1,4 @@
-//! The sockets of multicast nodes: on one host, and on two with a cable between them.
+//! Sockets of multicast nodes, on one host and on two hosts joined by a cable.
 
 mod lab;
 
@@ -9,12 +9,14 @@ use lab::groups::{
     BOTH, BUFFER, Got, PORT, address, group, join, listen, own, receive, receive_own, to, waiting,
 };
 use lab::pair::Pair;
-use netio::multicast::{GroupSocket, IpVersion, Joiner, OwnConfig, OwnSocket, ReceiveCounts, Sending};
+use netio::multicast::{
+    GroupSocket, IpVersion, Joiner, Outbox, OwnConfig, OwnSocket, ReceiveCounts, Sending,
+};
 use netio::poll::{Interest, Poller};
 use netlab::Namespace;
 
 #[test]
-fn who_has_joined_nothing_hears_what_others_on_its_host_have_joined_and_nothing_else() {
+fn a_group_socket_receives_exactly_the_groups_joined_on_its_host() {
     let Some(pair) = Pair::build("multicast without memberships") else { return };
     for version in BOTH {
         let [heard, unheard] = [group(version, 1), group(version, 2)];
@@ -34,7 +36,7 @@ fn who_has_joined_nothing_hears_what_others_on_its_host_have_joined_and_nothing_
 }
 
 #[test]
-fn a_node_hears_others_on_its_own_host_and_itself_unless_told_not_to() {
+fn a_node_receives_from_its_own_host_unless_loopback_is_off() {
     let Some(pair) = Pair::build("multicast on one host") else { return };
     for version in BOTH {
         let group = group(version, 1);
@@ -79,7 +81,7 @@ fn trains_to_groups_arrive_as_datagrams() {
             let (mut near, mut far) = (listen(&pair.a, version), listen(&pair.b, version));
             let _joiners = [join(&pair.a, &groups), join(&pair.b, &groups)];
             let socket = own(&pair.a, address(version, 1));
-            let mut outbox = socket.sending().outbox();
+            let mut outbox = Outbox::new(socket.sending());
             let mut sent = Vec::new();
             for n in 0..400_usize {
                 let datagram = vec![n as u8; 1400 - n % 50 / 49 * 300];
@@ -88,7 +90,7 @@ fn trains_to_groups_arrive_as_datagrams() {
                 sent.push((socket.local_address(), group, datagram));
             }
             assert_eq!(outbox.flush(), 0);
-            // the kernel merges per group, so order is kept within groups
+            // the kernel merges per group, so the order holds within groups only
             let sorted = |mut got: Got| {
                 got.sort_by_key(|(_, group, _)| *group);
                 got
@@ -102,7 +104,7 @@ fn trains_to_groups_arrive_as_datagrams() {
 }
 
 #[test]
-fn one_flush_reaches_many() {
+fn one_flush_reaches_many_addresses() {
     let Some(pair) = Pair::build("many destinations in one flush") else { return };
     for version in BOTH {
         let group = group(version, 1);
@@ -110,7 +112,7 @@ fn one_flush_reaches_many() {
         let _joiner = join(&pair.b, &[group]);
         let near = own(&pair.a, address(version, 1));
         let mut nodes: Vec<_> = (0..100).map(|_| own(&pair.b, address(version, 2))).collect();
-        let mut outbox = near.sending().outbox();
+        let mut outbox = Outbox::new(near.sending());
         for round in 0..3_u8 {
             for node in &nodes {
                 outbox.push(node.local_address(), &[&[round]]);
@@ -128,7 +130,7 @@ fn one_flush_reaches_many() {
 }
 
 #[test]
-fn what_is_too_long_is_dropped_and_the_rest_goes() {
+fn a_datagram_too_long_is_dropped_and_the_others_leave() {
     let Some(pair) = Pair::build("multicast beyond the MTU") else { return };
     for (version, header) in [(IpVersion::V4, 28), (IpVersion::V6, 48)] {
         let group = group(version, 1);
@@ -136,7 +138,7 @@ fn what_is_too_long_is_dropped_and_the_rest_goes() {
         let _joiner = join(&pair.b, &[group]);
         let sending = own(&pair.a, address(version, 1)).sending();
         let (fits, beyond) = (vec![1; 1500 - header], vec![2; 1501 - header]);
-        let mut outbox = sending.outbox();
+        let mut outbox = Outbox::new(sending.clone());
         for datagram in [&beyond, &beyond, &fits, &beyond, &fits, &vec![3; 65_530]] {
             outbox.push(to(group), &[datagram]);
         }
@@ -149,12 +151,12 @@ fn what_is_too_long_is_dropped_and_the_rest_goes() {
 }
 
 #[test]
-fn where_there_is_no_way_datagrams_are_dropped_one_by_one() {
+fn without_a_route_datagrams_are_dropped_one_by_one() {
     let Some(pair) = Pair::build("multicast without a route") else { return };
     let mut far = own(&pair.b, address(IpVersion::V4, 2));
     let sending = own(&pair.a, address(IpVersion::V4, 1)).sending();
     let nowhere = "192.0.2.1:9".parse().unwrap();
-    let mut outbox = sending.outbox();
+    let mut outbox = Outbox::new(sending.clone());
     for to in [nowhere, far.local_address(), nowhere, nowhere, far.local_address(), nowhere] {
         outbox.push(to, &[b"datagram"]);
     }
@@ -188,7 +190,7 @@ fn threads_send_while_another_receives() {
 }
 
 #[test]
-fn unicast_and_other_interfaces_are_not_heard_by_the_group_socket() {
+fn the_group_socket_drops_unicast_and_other_interfaces() {
     let Some(pair) = Pair::build("what a group socket drops") else { return };
     pair.a.add_veth("eth1", &pair.b, "eth1", 1500).unwrap();
     for (host, number) in [(&pair.a, 1), (&pair.b, 2)] {
@@ -210,7 +212,7 @@ fn unicast_and_other_interfaces_are_not_heard_by_the_group_socket() {
         let near = own(&pair.a, address(version, 1)).sending();
         near.send_now((address(version, 2).ip(), PORT).into(), &[b"unicast"]).unwrap();
         near.send_now(to(group), &[b"heard"]).unwrap();
-        // two cables keep no order between them
+        // the two cables have no common order
         let mut expected = ReceiveCounts::default();
         (expected.received, expected.not_multicast, expected.other_interface) = (1, 1, 1);
         let mut got = Got::new();

@@ -1,4 +1,4 @@
-//! Memberships of multicast nodes and the limits of their sockets, as interfaces come and go.
+//! Memberships of multicast nodes and limits of their sockets, while interfaces come and go.
 
 mod lab;
 
@@ -8,12 +8,13 @@ use lab::groups::{BOTH, BUFFER, PORT, address, group, join, listen, own, receive
 use lab::pair::Pair;
 use netio::interface::Interface;
 use netio::multicast::{
-    GroupSocket, InterfaceFacts, IpVersion, JoinError, Joiner, Limits, OpenError, OwnConfig, OwnSocket,
+    GroupSocket, InterfaceFacts, IpVersion, JoinError, Joiner, Limits, OpenError, Outbox, OwnConfig,
+    OwnSocket,
 };
 use netlab::Namespace;
 
 #[test]
-fn memberships_outlive_an_interface_that_is_off_for_a_while() {
+fn memberships_survive_an_interface_that_is_down() {
     for version in BOTH {
         let Some(pair) = Pair::build("an interface that is off for a while") else { return };
         let group = group(version, 1);
@@ -24,7 +25,7 @@ fn memberships_outlive_an_interface_that_is_off_for_a_while() {
         let _ = sending.send_now(to(group), &[b"off"]);
         pair.b.set_up("eth0").unwrap();
         if version == IpVersion::V6 {
-            // it goes with the interface's being on
+            // the address is lost when the interface goes down
             pair.b.add_address("eth0", lab::net("fd09::2/64")).unwrap();
         }
         let sending = own(&pair.b, address(version, 2)).sending();
@@ -36,7 +37,7 @@ fn memberships_outlive_an_interface_that_is_off_for_a_while() {
 }
 
 #[test]
-fn an_interface_that_was_made_again_is_used_once_its_number_is_told() {
+fn a_recreated_interface_is_used_once_its_index_is_set() {
     for version in BOTH {
         let Some(pair) = Pair::build("an interface that is made again") else { return };
         let [mut listener, mut others] = [&pair.b, &pair.a].map(|host| listen(host, version));
@@ -65,7 +66,7 @@ fn an_interface_that_was_made_again_is_used_once_its_number_is_told() {
 }
 
 #[test]
-fn groups_of_the_network_alone_are_heard() {
+fn link_local_groups_are_received() {
     let Some(pair) = Pair::build("multicast within the network") else { return };
     for (version, group) in [(IpVersion::V4, "224.0.0.200"), (IpVersion::V6, "ff02::4711")] {
         let group: IpAddr = group.parse().unwrap();
@@ -78,7 +79,7 @@ fn groups_of_the_network_alone_are_heard() {
 }
 
 #[test]
-fn an_interface_that_is_gone_takes_its_memberships_along() {
+fn memberships_end_with_their_interface() {
     let Some(pair) = Pair::build("an interface that goes") else { return };
     for version in BOTH {
         let mut joiner = join(&pair.b, &[group(version, 1)]);
@@ -91,13 +92,13 @@ fn an_interface_that_is_gone_takes_its_memberships_along() {
 }
 
 #[test]
-fn what_a_full_send_buffer_does_not_take_is_dropped() {
+fn a_full_send_buffer_drops_datagrams() {
     let Some(pair) = Pair::build("a full send buffer") else { return };
     let config = OwnConfig { send_buffer_bytes: 5_000, ..OwnConfig::new(address(IpVersion::V4, 1), "eth0") };
     let socket = pair.a.run(|| OwnSocket::bind(&config)).unwrap();
     assert!(socket.send_buffer_bytes() < 50_000);
-    let (mut outbox, sending) = (socket.sending().outbox(), socket.sending());
-    // the kernel keeps what it sends there until it has found out that nobody has the address
+    let (mut outbox, sending) = (Outbox::new(socket.sending()), socket.sending());
+    // the kernel queues datagrams to this address until address resolution fails
     let nobody = "10.9.0.99:9".parse().unwrap();
     for len in 1..=100 {
         outbox.push(nobody, &[&vec![0; 1000 + len]]);
@@ -112,7 +113,7 @@ fn what_a_full_send_buffer_does_not_take_is_dropped() {
 }
 
 #[test]
-fn what_a_full_buffer_drops_is_counted() {
+fn drops_of_a_full_receive_buffer_are_counted() {
     let Some(pair) = Pair::build("a full receive buffer") else { return };
     for version in BOTH {
         let group = group(version, 1);
@@ -124,7 +125,7 @@ fn what_a_full_buffer_drops_is_counted() {
         send(100);
         let before = waiting(&mut listener).len() as u64;
         assert!((1..100).contains(&before), "{before}");
-        // the next one tells
+        // the next datagram carries the count
         send(1);
         let got = before + receive(&mut listener, 1).len() as u64;
         assert_eq!(listener.counts().received, got);
@@ -133,7 +134,7 @@ fn what_a_full_buffer_drops_is_counted() {
 }
 
 #[test]
-fn more_groups_than_a_socket_may_join_take_more_sockets() {
+fn more_groups_than_a_socket_may_join_use_more_sockets() {
     let Some(pair) = Pair::build("more memberships than a socket may hold") else { return };
     for version in BOTH {
         let groups: Vec<IpAddr> = (1..=64).map(|number| group(version, number)).collect();
@@ -144,7 +145,7 @@ fn more_groups_than_a_socket_may_join_take_more_sockets() {
         let error = joiner.join(group(version, 65)).unwrap_err();
         assert!(matches!(error, JoinError::TooMany { groups_max: 64, .. }), "{error}");
 
-        let mut outbox = own(&pair.a, address(version, 1)).sending().outbox();
+        let mut outbox = Outbox::new(own(&pair.a, address(version, 1)).sending());
         let mut send_to_all = || {
             groups.iter().for_each(|&group| outbox.push(to(group), &[b"all"]));
             assert_eq!(outbox.flush(), 0);
@@ -159,14 +160,14 @@ fn more_groups_than_a_socket_may_join_take_more_sockets() {
         let got: Vec<_> = receive(&mut listener, 2).into_iter().map(|(_, group, _)| group).collect();
         assert_eq!(got, [groups[0], groups[63]]);
         for &group in &groups[1..63] {
-            assert!(joiner.join(group).unwrap(), "there is room again");
+            assert!(joiner.join(group).unwrap(), "a membership is free again");
         }
         assert_eq!(joiner.groups().count(), 64);
     }
 }
 
 #[test]
-fn a_limit_that_bites_is_named() {
+fn the_limit_that_is_hit_is_named() {
     if !netlab::privilege::namespaces_or_skip("limits of memberships") {
         return;
     }
@@ -188,7 +189,7 @@ fn a_limit_that_bites_is_named() {
 }
 
 #[test]
-fn sockets_that_cannot_be_made_say_why() {
+fn a_socket_that_cannot_be_opened_names_the_reason() {
     let Some(pair) = Pair::build("sockets that cannot be made") else { return };
     let bind = |address: &str, interface: &str| {
         let config = OwnConfig::new(address.parse().unwrap(), interface);
@@ -249,7 +250,7 @@ fn limits_are_those_of_the_calling_threads_namespace() {
 }
 
 #[test]
-fn what_a_socket_is_granted_is_what_the_limits_tell() {
+fn granted_buffers_match_the_limits() {
     let Some(pair) = Pair::build("granted buffers") else { return };
     let limits = pair.a.run(|| Limits::read("eth0")).unwrap();
     let asked = limits.receive_buffer.max_bytes + (1 << 20);

@@ -1,5 +1,5 @@
-//! What taps capture, cut, is what the wire carries: one suite over every kind of tap, at an Ethernet
-//! interface and at one without a link header, for TCP and UDP of the real kernel, with offloads and without.
+//! Captured packets, once cut, equal those on the wire. One suite covers every kind of tap, at an Ethernet
+//! interface and at one without a link header, for TCP and UDP of the real kernel, with and without offloads.
 
 mod lab;
 
@@ -15,7 +15,7 @@ use netio::tap::{Attach, TapConfig, TapKind};
 use netlab::traffic::{Between, Direction, TcpTransfer, tcp_transfer, unwatched};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-/// Every kind of tap that there is here.
+/// Opens every kind of tap that this machine supports.
 fn collectors(lab: &Lab) -> Vec<Collector> {
     let kinds = [
         ("ebpf by tcx", TapKind::Ebpf, Attach::Tcx),
@@ -48,7 +48,7 @@ fn collectors(lab: &Lab) -> Vec<Collector> {
     open
 }
 
-/// TCP both ways with cubic, UDP alone, in trains and in fragments, over both versions.
+/// Sends TCP both ways with cubic, and UDP singly, in trains and in fragments, over IPv4 and IPv6.
 fn traffic(lab: &Lab) {
     for address in ["10.2.0.1", "fd02::1"] {
         let address: IpAddr = address.parse().unwrap();
@@ -70,7 +70,7 @@ fn traffic(lab: &Lab) {
     for address in ["10.1.0.1", "fd01::1"] {
         let address = SocketAddr::new(address.parse().unwrap(), 0);
         let sink = lab.a.run(|| std::net::UdpSocket::bind(address).unwrap());
-        // it takes trains, so its kernel merges datagrams to them (UDP_GRO)
+        // the socket accepts trains, so its kernel merges datagrams (UDP_GRO)
         quinn_udp::UdpSocketState::new(quinn_udp::UdpSockRef::from(&sink)).unwrap();
         let sink = sink.local_addr().unwrap();
         lab.b.run(|| send_datagrams(sink));
@@ -84,7 +84,7 @@ fn send_datagrams(to: SocketAddr) {
         let payload: Vec<u8> = (0..size).map(|i| (i * 31 % 251) as u8).collect();
         socket.send(&payload).unwrap();
     }
-    // trains, cut by the kernel or a card that does (UDP_SEGMENT)
+    // trains, cut by the kernel or by a card that supports it (UDP_SEGMENT)
     let state = quinn_udp::UdpSocketState::new(quinn_udp::UdpSockRef::from(&socket)).unwrap();
     assert!(state.max_gso_segments() > 1);
     for size in [1, 100, 999, 1200] {
@@ -106,7 +106,7 @@ fn differences(expected: &Packets, seen: &Packets) -> (usize, usize) {
     (missing.sum(), foreign.sum())
 }
 
-/// Tells the collecting thread to end, also when the traffic's assertions fail.
+/// Ends the collecting thread, even if an assertion fails.
 struct Done<'d>(&'d AtomicBool);
 
 impl Drop for Done<'_> {
@@ -115,7 +115,7 @@ impl Drop for Done<'_> {
     }
 }
 
-/// One run: what was not as it should be, and whether the tap itself says that it lost something.
+/// Runs once. An error describes the difference, and whether a tap or the kernel reports losses of its own.
 fn compare(offloads: Offloads) -> Result<(), (bool, String)> {
     let mut lab = match Lab::build(offloads) {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
@@ -144,7 +144,7 @@ fn compare(offloads: Offloads) -> Result<(), (bool, String)> {
         let done = Done(&done);
         traffic(&lab);
         let wire = lab.finish();
-        // from the wire to the near end
+        // gives packets time to travel from the wire to the near end
         std::thread::sleep(Duration::from_millis(50));
         drop(done);
         (wire, collecting.join().unwrap())
@@ -160,7 +160,7 @@ fn compare(offloads: Offloads) -> Result<(), (bool, String)> {
             total(&tap.outgoing),
             total(&tap.incoming),
             tap.supers,
-            tap.told
+            tap.counted
         );
         assert_eq!((tap.refused, counts.unreadable, counts.oversize), (0, 0, 0), "{name}");
         let compare = |which: &str, wire: &Packets, tap: &Packets| match differences(wire, tap) {
@@ -176,11 +176,16 @@ fn compare(offloads: Offloads) -> Result<(), (bool, String)> {
         if !name.ends_with("tun") {
             compare("incoming", &wire.incoming, &tap.incoming)?;
         }
-        // the kernel knows the number of segments, but for what came by a virtio-net header
+        // the kernel knows the number of segments, except for packets that came with a virtio-net header
         let knows = tap.tap.kind() == TapKind::Ebpf && !name.contains("way back");
-        assert!(tap.told.values().all(|told| told[usize::from(knows)] == 0), "{name}: {:?}", tap.told);
+        assert!(
+            tap.counted.values().all(|counted| counted[usize::from(knows)] == 0),
+            "{name}: {:?}",
+            tap.counted
+        );
         if name.contains("cable") {
-            // an eBPF tap sees what leaves before the kernel cuts it for the device, a packet socket after
+            // outgoing packets: an eBPF tap sees them before the kernel cuts them for the device, a packet
+            // socket after
             let [out, back] = tap.supers.map(|supers| supers > 0);
             assert_eq!(out, offloads == Offloads::On || tap.tap.kind() == TapKind::Ebpf, "{name}");
             assert_eq!(back, offloads != Offloads::Off, "{name}");
@@ -189,11 +194,13 @@ fn compare(offloads: Offloads) -> Result<(), (bool, String)> {
     Ok(())
 }
 
-/// On a busy machine the kernel's backlog between the two ends of a cable may overflow, or this process gets
-/// too little time to read the taps. Then tap and wire differ, and the kernel's counters or the tap's say so;
-/// such a run does not count.
+/// Compares captures with the wire, and repeats runs in which the machine itself lost packets.
+///
+/// On a busy machine the kernel's backlog between the two ends of a cable may overflow, or this process may
+/// get too little time to read the taps. Then tap and wire differ, and the kernel's or the tap's counters
+/// report it.
 fn captures_are_what_the_wire_carries(offloads: Offloads) {
-    // the buffers are large: one run at a time
+    // the buffers are large, so only one run may be active
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock();
     for _ in 0..5 {
@@ -205,21 +212,22 @@ fn captures_are_what_the_wire_carries(offloads: Offloads) {
             }
         }
     }
-    panic!("the machine is too busy: packets were lost in every run");
+    panic!("expected a run without lost packets, saw none; the machine is too busy");
 }
 
-/// Packets that this machine dropped between devices, by all processors.
+/// Returns the number of packets that this machine dropped between devices, on all processors.
 fn backlog_drops() -> u64 {
     let table = std::fs::read_to_string("/proc/net/softnet_stat").unwrap();
     let dropped = |line: &str| u64::from_str_radix(line.split_whitespace().nth(1).unwrap(), 16).unwrap();
     table.lines().map(dropped).sum()
 }
 
-/// Packets that the devices of this thread's namespace dropped: a cable that merges has a short queue of its own.
+/// Returns the number of packets dropped by the devices of this thread's namespace; a merging cable has a
+/// short queue.
 fn device_drops() -> u64 {
     let table = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
     let counts = table.lines().skip(2).filter_map(|line| line.split_once(':'));
-    // Received: bytes, packets, errors, drops and four more; then the same of what was sent.
+    // received bytes, packets, errors, drops and four more; then the same for sent packets
     let drops = |fields: &str| {
         let fields: Vec<u64> = fields.split_whitespace().filter_map(|field| field.parse().ok()).collect();
         fields[3] + fields[11]

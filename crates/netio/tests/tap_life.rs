@@ -1,5 +1,5 @@
-//! How taps come and go, and what they do besides copying: nothing stays behind, what is left out is left
-//! out, what does not fit is counted.
+//! Life of taps, and their behaviour besides copying: nothing stays behind, exclusions hold, and losses are
+//! counted.
 
 mod lab;
 
@@ -16,7 +16,7 @@ use netio::poll::{Interest, Poller};
 use netio::tap::{Attach, Captured, Direction, Tap, TapConfig, TapKind};
 use netlab::Namespace;
 
-/// The payloads of UDP packets with our ports, and which way they went.
+/// Drains the tap and returns direction and payload of the UDP packets with our ports.
 fn payloads(tap: &mut Tap, budget: usize) -> (Vec<(Direction, Vec<u8>)>, bool) {
     let mut seen = Vec::new();
     let drained = tap.drain(budget, |captured: Captured<'_>| {
@@ -29,7 +29,7 @@ fn payloads(tap: &mut Tap, budget: usize) -> (Vec<(Direction, Vec<u8>)>, bool) {
 }
 
 #[test]
-fn both_directions_come_in_order_and_within_the_budget() {
+fn both_directions_are_drained_in_order_and_within_the_budget() {
     let Some(pair) = Pair::build("order of captures") else { return };
     for mut tap in pair.taps(|_| {}) {
         for version in [4, 6] {
@@ -93,7 +93,7 @@ fn other_networks_and_excluded_ends_are_not_captured() {
 }
 
 #[test]
-fn what_does_not_fit_is_counted_and_the_traffic_flows_on() {
+fn captures_that_do_not_fit_are_counted_and_traffic_continues() {
     let Some(pair) = Pair::build("full buffers") else { return };
     for mut tap in pair.taps(|config| config.buffer_bytes = 256 << 10) {
         let (a, b) = pair.sockets(4);
@@ -104,9 +104,9 @@ fn what_does_not_fit_is_counted_and_the_traffic_flows_on() {
         let full = tap.counts().full;
         let (seen, _) = payloads(&mut tap, 10_000);
         assert!(full > 0 && !seen.is_empty(), "{tap:?}: {full} and {}", seen.len());
-        // the hosts may look for each other meanwhile
+        // address resolution may add a few packets
         assert!((2000..2020).contains(&(seen.len() as u64 + full)), "{tap:?}: {full} and {}", seen.len());
-        // and there is room again
+        // after draining, packets fit again
         a.send(&[8; 9]).unwrap();
         assert_eq!(payloads(&mut tap, 10).0, [(Direction::Outgoing, vec![8; 9])]);
         assert_eq!(tap.dropped(), full);
@@ -117,7 +117,7 @@ const BURSTS: [usize; 6] = [1, 3, 300, 40, 1, 120];
 const BURST_COUNT: usize = 250;
 
 #[test]
-fn no_packet_goes_unnoticed_whatever_the_rate() {
+fn every_packet_wakes_the_reader_at_any_rate() {
     let Some(pair) = Pair::build("waking") else { return };
     for (mut tap, wake_us) in [0, 50, 2000]
         .into_iter()
@@ -126,8 +126,7 @@ fn no_packet_goes_unnoticed_whatever_the_rate() {
         let (a, _b) = pair.sockets(4);
         let (seen, ended) = (&AtomicUsize::new(0), &AtomicBool::new(false));
         std::thread::scope(|scope| {
-            // each burst is sent only when the one before has been seen to its end: a wake-up missed is one
-            // for good
+            // Each burst is sent only after the one before was seen completely, so a missed wake-up shows.
             scope.spawn(move || {
                 let mut sent = 0;
                 for (burst, packets) in BURSTS.into_iter().cycle().take(BURST_COUNT).enumerate() {
@@ -149,7 +148,7 @@ fn no_packet_goes_unnoticed_whatever_the_rate() {
                 let (packets, _) = payloads(&mut tap, 100);
                 let missed = ready == 0 && !packets.is_empty();
                 ended.fetch_or(missed, Ordering::AcqRel);
-                assert!(!missed, "{tap:?}, {wake_us} us: {} packets woke nobody", packets.len());
+                assert!(!missed, "{tap:?}, {wake_us} us: {} packets did not wake the reader", packets.len());
                 seen.fetch_add(packets.len(), Ordering::AcqRel);
             }
         });
@@ -172,7 +171,7 @@ fn a_vlan_tag_is_noted_and_not_part_of_the_packet() {
         })
         .unwrap();
         let (_, packet) = tagged_frame();
-        // a packet socket looks at what leaves after the tag went into the frame, and does not say which it was
+        // a packet socket sees outgoing packets with the tag in the frame, and does not report it
         let outgoing = if tap.kind() == TapKind::Ebpf { Some(77) } else { None };
         let expected =
             [(Direction::Outgoing, outgoing, packet.clone()), (Direction::Incoming, Some(77), packet)];
@@ -180,7 +179,7 @@ fn a_vlan_tag_is_noted_and_not_part_of_the_packet() {
     }
 }
 
-/// A frame with a tag, and the packet in it.
+/// Returns a frame with a VLAN tag, and the packet in it.
 fn tagged_frame() -> (Vec<u8>, Vec<u8>) {
     let packet =
         [&[0x45, 0, 0, 40, 0, 1, 0, 0, 9, 253, 0x9d, 0xa9, 10, 9, 0, 5, 10, 9, 0, 6][..], &[3; 20]].concat();
@@ -189,7 +188,7 @@ fn tagged_frame() -> (Vec<u8>, Vec<u8>) {
 }
 
 #[test]
-fn without_the_capability_auto_becomes_a_packet_tap_and_says_why() {
+fn without_the_capability_auto_falls_back_to_a_packet_tap() {
     let Some(pair) = Pair::build("falling back") else { return };
     let tap = pair.a.run(|| {
         drop_capabilities();
@@ -206,7 +205,7 @@ fn without_the_capability_auto_becomes_a_packet_tap_and_says_why() {
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::PermissionDenied);
 }
 
-/// Leaves this thread without the right to load programs, but with that of packet sockets.
+/// Drops this thread's capabilities except those for packet sockets.
 fn drop_capabilities() {
     #[repr(C)]
     struct Header {
@@ -215,7 +214,7 @@ fn drop_capabilities() {
     }
     let header = Header { version: 0x2008_0522, pid: 0 };
     let (net_admin, net_raw) = (1_u32 << 12, 1_u32 << 13);
-    // effective, permitted, inheritable; then the same for capabilities from 32 on
+    // effective, permitted, inheritable; then the same for capabilities from 32 up
     let sets = [net_admin | net_raw, net_admin | net_raw, 0, 0, 0, 0];
     // SAFETY: version 3 takes a header and two triples of sets; both live through the call.
     let result = unsafe { libc::syscall(libc::SYS_capset, &raw const header, sets.as_ptr()) };
@@ -223,7 +222,7 @@ fn drop_capabilities() {
 }
 
 #[test]
-fn a_configuration_that_cannot_be_is_refused() {
+fn an_impossible_configuration_is_refused() {
     let Some(pair) = Pair::build("wrong configurations") else { return };
     for kind in [TapKind::Auto, TapKind::Ebpf, TapKind::Packet] {
         let refused = |config: TapConfig| pair.a.run(|| Tap::open(&config)).unwrap_err();
@@ -234,12 +233,12 @@ fn a_configuration_that_cannot_be_is_refused() {
     }
 }
 
-/// How many of our programs are attached to the interface.
+/// Returns how many of our programs are attached to the interface.
 fn attached(host: &Namespace, attach: Attach) -> usize {
     let places = [(TcAttachType::Egress, "undrop_egress"), (TcAttachType::Ingress, "undrop_ingress")];
     let count = |(place, name): (TcAttachType, &str)| match attach {
         Attach::Tcx => SchedClassifier::query_tcx("eth0", place).unwrap().1.len(),
-        // there is no way to ask without taking them off
+        // clsact filters can only be counted by detaching them
         _ => match qdisc_detach_program("eth0", place, name) {
             Ok(()) => 1,
             Err(TcError::IoError(error)) if error.kind() == ErrorKind::NotFound => 0,
@@ -259,7 +258,7 @@ fn a_dropped_tap_leaves_nothing_attached() {
             return;
         }
         let (a, b) = pair.sockets(4);
-        // one goes, the others stay; by a thread that is in another namespace
+        // one tap is closed, by a thread in another namespace; the others stay
         let mut taps = taps.into_iter();
         let mut last = taps.next().unwrap();
         drop(taps);
@@ -290,7 +289,7 @@ fn a_killed_process_leaves_nothing_or_the_next_tap_cleans_up() {
         };
         kill();
         if attach == Attach::Tcx {
-            // the links are closed by the kernel after the process has gone
+            // the kernel closes the links after the process has ended
             let gone = (0..100).any(|_| {
                 std::thread::sleep(Duration::from_millis(20));
                 attached(&pair.a, attach) == 0
@@ -306,7 +305,7 @@ fn a_killed_process_leaves_nothing_or_the_next_tap_cleans_up() {
 }
 
 #[test]
-#[ignore = "the process that another test kills"]
+#[ignore = "child process of another test, which kills it"]
 fn child_that_is_killed() {
     let attach = match std::env::var("TAP_ATTACH").as_deref() {
         Ok("Tcx") => Attach::Tcx,

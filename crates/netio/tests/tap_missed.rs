@@ -1,4 +1,4 @@
-//! What a tap could not capture is told by direction, and what does not matter is kept apart.
+//! Packets that a tap could not capture are counted by direction, and harmless ones separately.
 
 mod lab;
 
@@ -12,7 +12,7 @@ use netlab::Namespace;
 use netlab::traffic::{Between, Direction, TcpTransfer, tcp_transfer, unwatched};
 
 #[test]
-fn what_meets_a_full_buffer_is_missed_in_its_direction() {
+fn a_full_buffer_is_counted_by_direction() {
     let Some(pair) = Pair::build("full buffers by direction") else { return };
     for outgoing in [true, false] {
         for tap in pair.taps(|config| config.buffer_bytes = 256 << 10) {
@@ -31,16 +31,20 @@ fn what_meets_a_full_buffer_is_missed_in_its_direction() {
             };
             assert!(here > 500, "{tap:?}: {missed:?}");
             match tap.kind() {
-                // nothing but our datagrams goes between the networks
+                // only our datagrams travel between the networks
                 TapKind::Ebpf => assert_eq!((there, tap.dropped()), (0, here), "{tap:?}"),
-                _ => assert_eq!((there, tap.dropped()), (here, here), "{tap:?}: it cannot tell which"),
+                _ => assert_eq!(
+                    (there, tap.dropped()),
+                    (here, here),
+                    "{tap:?}: it does not know the direction"
+                ),
             }
             assert_eq!(tap.missed(), missed);
         }
     }
 }
 
-/// An Ethernet frame of IPv4 from `a` to `b`, as far as the lies in it allow.
+/// Builds an Ethernet frame of IPv4 from `a` to `b`, with false fields as given.
 fn frame(first: u8, claimed_len: u16, body: usize) -> Vec<u8> {
     let mut header = [first, 0, 0, 0, 0, 1, 0, 0, 9, 253, 0, 0, 10, 9, 0, 1, 10, 9, 0, 2];
     header[2..4].copy_from_slice(&claimed_len.to_be_bytes());
@@ -49,10 +53,10 @@ fn frame(first: u8, claimed_len: u16, body: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_no_ip_stack_takes_is_not_missed() {
+fn malformed_packets_are_not_missed() {
     let Some(pair) = Pair::build("packets that cannot be") else { return };
     for mut tap in pair.taps(|_| {}) {
-        // another version; less than a header; longer than there is; shorter than a header
+        // wrong version; cut short within the header; longer than its bytes; shorter than a header
         let wrong = [frame(0x55, 60, 60), frame(0x45, 60, 10), frame(0x45, 1000, 60), frame(0x45, 7, 60)];
         for host in [&pair.a, &pair.b] {
             host.run(|| wrong.iter().for_each(|frame| send_frame(frame)));
@@ -62,17 +66,17 @@ fn what_no_ip_stack_takes_is_not_missed() {
         assert_eq!((tap.missed(), tap.dropped()), (Missed::default(), 0), "{tap:?}: {:?}", tap.counts());
         match tap.kind() {
             TapKind::Ebpf => assert_eq!((captured, tap.counts().foreign), (0, 8), "{tap:?}"),
-            // the two with whole addresses, each way
+            // the two frames with whole addresses, in both directions
             _ => assert_eq!((captured, tap.counts().foreign), (4, 0), "{tap:?}"),
         }
     }
 }
 
 #[test]
-fn too_long_a_super_packet_is_missed_only_if_it_is_of_the_networks() {
+fn an_oversize_super_packet_is_missed_only_in_the_networks() {
     let Some(pair) = Pair::build("super-packets of more than 64 KiB") else { return };
     if !make_big(&pair.a) {
-        return skipped("super-packets of more than 64 KiB: ip cannot ask for them here");
+        return skipped("super-packets of more than 64 KiB: this version of ip cannot enable them");
     }
     let other = |tap: &mut netio::tap::TapConfig| {
         tap.outgoing_to = vec!["fd0a::/64".parse().unwrap()];
@@ -90,14 +94,14 @@ fn too_long_a_super_packet_is_missed_only_if_it_is_of_the_networks() {
     };
     tcp_transfer(between, &transfer, &mut unwatched).unwrap();
     for mut tap in ours {
-        // a packet socket sees what is too long when it is read
+        // a packet socket notices oversize packets when they are read
         tap.drain(usize::MAX, |_| {}).unwrap();
         let (missed, counts) = (tap.missed(), tap.counts());
         if counts.oversize == 0 {
             return skipped("super-packets of more than 64 KiB: this kernel makes none");
         }
         println!("{tap:?}: {missed:?}, {counts:?}");
-        // what meets a full buffer is the machine's business here, and a packet socket counts it both ways
+        // packets may also meet a full buffer, and a packet socket counts those in both directions
         assert!((counts.oversize..=tap.dropped()).contains(&missed.outgoing));
         assert!(missed.incoming <= counts.full);
     }
@@ -106,7 +110,8 @@ fn too_long_a_super_packet_is_missed_only_if_it_is_of_the_networks() {
     }
 }
 
-/// Lets the namespace's `eth0` take super-packets of more than 64 KiB; `false` where it cannot be said.
+/// Enables super-packets of more than 64 KiB on the namespace's `eth0`; returns `false` if ip does not
+/// support it.
 fn make_big(host: &Namespace) -> bool {
     let mut command = Command::new("ip");
     command.args(["link", "set", "eth0", "gso_max_size", "180000"]);

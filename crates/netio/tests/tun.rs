@@ -1,4 +1,4 @@
-//! TUN devices between two real kernels: TCP and UDP pass as super-packets, cut, and joined again.
+//! TUN devices between two real kernels: TCP and UDP pass as super-packets, cut, and rejoined.
 
 use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr};
@@ -15,14 +15,14 @@ use netlab::Namespace;
 use netlab::namespace::Route;
 use netlab::traffic::{Between, Direction, TcpTransfer, tcp_transfer, unwatched};
 
-/// How packets are handed from one device to the other.
+/// Form in which packets pass from one device to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Handing {
-    /// Super-packets as they come.
+    /// Super-packets as received.
     Whole,
-    /// Cut, packet by packet.
+    /// Cut into single packets.
     Cut,
-    /// Cut and joined again.
+    /// Cut and rejoined.
     Joined,
     /// Between devices without offloads.
     Plain,
@@ -57,7 +57,7 @@ impl Ends {
     }
 }
 
-/// Carries packets both ways until told to stop; counts super-packets by kind.
+/// Carries packets both ways until `stop` is set, and counts super-packets by kind.
 fn carry(devices: &[Tun; 2], handing: Handing, stop: &AtomicBool, supers: &[AtomicUsize; 2]) {
     let mut poller = Poller::new().unwrap();
     for (end, device) in devices.iter().enumerate() {
@@ -70,7 +70,7 @@ fn carry(devices: &[Tun; 2], handing: Handing, stop: &AtomicBool, supers: &[Atom
         for end in [0, 1] {
             let (from, to) = (&devices[end], &devices[1 - end]);
             let mut write = |offload: &Offload, packet: &[u8]| {
-                // headers apart, as who builds packets has them
+                // headers in a piece of their own, as from a program that builds packets
                 let (headers, payload) = packet.split_at(packet.len().min(100));
                 to.send_super(offload, &[IoSlice::new(headers), IoSlice::new(payload)]).unwrap();
             };
@@ -79,7 +79,7 @@ fn carry(devices: &[Tun; 2], handing: Handing, stop: &AtomicBool, supers: &[Atom
                     Gso::None => {}
                     Gso::Tcp4 | Gso::Tcp6 => drop(supers[0].fetch_add(1, Ordering::Relaxed)),
                     Gso::Udp4 | Gso::Udp6 => drop(supers[1].fetch_add(1, Ordering::Relaxed)),
-                    Gso::Unknown => panic!("an offload nobody asked for"),
+                    Gso::Unknown => panic!("expected an enabled offload, saw another"),
                 }
                 match handing {
                     Handing::Whole => write(&offload, packet),
@@ -134,10 +134,10 @@ fn datagrams(a: &Namespace, b: &Namespace, address: IpAddr) {
         assert!(poller.wait(Some(Duration::from_secs(10))).unwrap().count() > 0, "{} came", got.len());
         sink.recv(|_, datagram| got.push(datagram.to_vec())).unwrap();
     }
-    assert!(got == sent, "in order and whole");
+    assert!(got == sent, "expected the datagrams whole and in order");
 }
 
-/// Tells the carrying thread to end, also when the traffic's assertions fail.
+/// Ends the carrying thread, even if an assertion fails.
 struct Stop<'s>(&'s AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -163,7 +163,7 @@ fn passes(handing: Handing) {
     let name = devices[0].name().to_owned();
     assert!(hosts[0].interfaces().unwrap().contains(&name));
     drop(devices);
-    assert!(!hosts[0].interfaces().unwrap().contains(&name), "a device goes away with its descriptor");
+    assert!(!hosts[0].interfaces().unwrap().contains(&name), "a device ends with its descriptor");
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn super_packets_pass_cut() {
 }
 
 #[test]
-fn super_packets_pass_cut_and_joined_again() {
+fn super_packets_pass_cut_and_rejoined() {
     passes(Handing::Joined);
 }
 

@@ -1,4 +1,5 @@
-//! Super-packets of a tunnel are not cut, whatever its port and checksum: all that comes of a tap is on the wire.
+//! Super-packets of a tunnel are never cut, whatever its port and checksum: every packet from a tap was on
+//! the wire.
 
 mod lab;
 
@@ -16,7 +17,8 @@ use netlab::Namespace;
 use netlab::traffic::{Between, Direction, TcpTransfer, tcp_transfer, unwatched};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-/// A VXLAN tunnel between the two hosts, over IPv4 or IPv6; `false` where it cannot be made here.
+/// Makes a VXLAN tunnel between the two hosts, over IPv4 or IPv6; returns `false` if the machine does not
+/// support it.
 fn dig(pair: &Pair, port: u16, checksum: bool, v6: bool) -> bool {
     [(&pair.a, 1, 2), (&pair.b, 2, 1)].into_iter().all(|(host, near, far)| {
         let prefix = if v6 { "fd09::" } else { "10.9.0." };
@@ -42,7 +44,7 @@ fn dig(pair: &Pair, port: u16, checksum: bool, v6: bool) -> bool {
     })
 }
 
-/// Taps of this kind at both ends.
+/// Opens taps of this kind at both ends.
 fn collectors(pair: &Pair, kind: TapKind) -> Vec<Collector> {
     let mut open = Vec::new();
     for (host, end) in [(&pair.a, "a"), (&pair.b, "b")] {
@@ -58,7 +60,7 @@ fn collectors(pair: &Pair, kind: TapKind) -> Vec<Collector> {
     open
 }
 
-/// TCP and trains of datagrams through the tunnel.
+/// Sends TCP and trains of datagrams through the tunnel.
 fn traffic(pair: &Pair) {
     for address in ["10.50.0.2", "fd50::2"] {
         let address: IpAddr = address.parse().unwrap();
@@ -83,7 +85,7 @@ fn send_trains(to: SocketAddr) {
     socket.connect(&SockAddr::from(to)).unwrap();
     let state = quinn_udp::UdpSocketState::new(quinn_udp::UdpSockRef::from(&socket)).unwrap();
     for size in [100, 999, 1200] {
-        // the last one short, so that the number of segments is that of the outer payload, too
+        // a short last datagram, so that the number of segments matches the outer payload too
         let contents: Vec<u8> = (0..size * 9 + 1).map(|i| (i % 249) as u8).collect();
         let (ecn, src_ip) = (None, None);
         let train = quinn_udp::Transmit {
@@ -98,8 +100,8 @@ fn send_trains(to: SocketAddr) {
     }
 }
 
-/// All that the taps collect of the traffic. The first two are packet sockets, which see what leaves after the
-/// kernel has cut it; being the first they have seen all that others saw.
+/// Collects the traffic by all taps. The first two are packet sockets, which see outgoing packets after the
+/// kernel has cut them. Because they were opened first, they have seen everything that the others saw.
 fn collect_all(pair: &Pair) -> Vec<Collector> {
     let kinds = [TapKind::Packet, TapKind::Packet, TapKind::Ebpf];
     let mut taps: Vec<Collector> = kinds.into_iter().flat_map(|kind| collectors(pair, kind)).collect();
@@ -121,7 +123,8 @@ fn collect_all(pair: &Pair) -> Vec<Collector> {
         drop(done);
         collecting.join().unwrap();
     });
-    // the truth is read last, once more: an eBPF tap sees what leaves before it is queued for the cable, the truth behind that
+    // The reference is read last, once more: an eBPF tap sees outgoing packets before they are queued, the
+    // reference after that.
     std::thread::sleep(Duration::from_millis(50));
     for tap in &mut taps[..2] {
         tap.collect();
@@ -129,7 +132,7 @@ fn collect_all(pair: &Pair) -> Vec<Collector> {
     taps
 }
 
-/// Tells the collecting thread to end, also when the traffic's assertions fail.
+/// Ends the collecting thread, even if an assertion fails.
 struct Done<'d>(&'d AtomicBool);
 
 impl Drop for Done<'_> {
@@ -138,12 +141,13 @@ impl Drop for Done<'_> {
     }
 }
 
-/// It comes from the other host, but goes to a multicast address, to which no tap listens for what leaves.
+/// Returns whether this is a neighbor solicitation: it comes from the other host, but goes to a multicast
+/// address, which no tap captures in the outgoing direction.
 fn asks_for_a_neighbour(packet: &[u8]) -> bool {
     packet[0] >> 4 == 6 && packet[24] == 0xff
 }
 
-/// The inner TCP checksum of zero has two spellings, as the outer one has.
+/// Returns the packet with one spelling of an inner TCP checksum of zero, which has two.
 fn one_spelling(packet: &[u8]) -> Vec<u8> {
     let mut packet = packet.to_vec();
     let inner = if packet[0] >> 4 == 4 { 20 } else { 40 } + 8 + 8 + 14;
@@ -158,12 +162,12 @@ fn one_spelling(packet: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// How the cable's ends handle what passes.
+/// How the ends of the cable handle packets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Cable {
-    /// Super-packets pass as they are.
+    /// Super-packets pass unchanged.
     Whole,
-    /// Single packets pass, and stay so or are merged at the far end.
+    /// Single packets pass, and stay single or are merged at the far end.
     Single { merging: bool },
 }
 
@@ -181,17 +185,17 @@ fn a_tunnel_is_not_cut(cable: Cable, port: u16, checksum: bool, v6: bool) {
         }
     }
     if !dig(&pair, port, checksum, v6) {
-        return skipped(&format!("{what}: ip cannot make them here"));
+        return skipped(&format!("{what}: this version of ip cannot make them"));
     }
-    // on a busy machine the truth may be incomplete; such a run does not count
+    // on a busy machine the reference may be incomplete; such a run is repeated
     let complete =
         |taps: &Vec<Collector>| cable == Cable::Whole || taps[..2].iter().all(|tap| tap.tap.dropped() == 0);
     let Some(taps) = (0..5).map(|_| collect_all(&pair)).find(complete) else {
-        panic!("the machine is too busy: packets were lost in every run");
+        panic!("expected a run without lost packets, saw none; the machine is too busy");
     };
-    // only what ends at a tunnel went between these hosts
+    // only packets that end at a tunnel travel between these hosts
     for tap in &taps {
-        println!("{what}, {}: supers {:?}, {} refused, {:?}", tap.name, tap.supers, tap.refused, tap.told);
+        println!("{what}, {}: supers {:?}, {} refused, {:?}", tap.name, tap.supers, tap.refused, tap.counted);
         assert_eq!(tap.supers[0] + tap.supers[1], tap.refused, "{what}, {}", tap.name);
     }
     if cable == Cable::Whole {
@@ -229,7 +233,7 @@ fn a_tunnels_super_packets_are_refused() {
 }
 
 #[test]
-fn what_comes_of_a_tunnel_is_what_the_wire_carries() {
+fn captures_of_a_tunnel_are_what_the_wire_carries() {
     for (port, checksum, v6) in
         [(4789, true, false), (5555, false, false), (5555, true, false), (4789, true, true)]
     {

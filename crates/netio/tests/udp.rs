@@ -1,4 +1,4 @@
-//! The repair channel's socket across a real interface: its MTU, its lack of offloads, its going away.
+//! The repair channel's socket on a real interface: MTU, missing offloads, and an interface that disappears.
 
 mod lab;
 
@@ -32,7 +32,7 @@ fn receive(socket: &mut RepairSocket, count: usize) -> Vec<Vec<u8>> {
     let mut got = Vec::new();
     while got.len() < count {
         let ready = poller.wait(Some(Duration::from_secs(10))).unwrap().count();
-        assert!(ready > 0, "{} of {count} datagrams came", got.len());
+        assert!(ready > 0, "{} of {count} datagrams arrived", got.len());
         socket.recv(|_, datagram| got.push(datagram.to_vec())).unwrap();
     }
     got
@@ -51,7 +51,7 @@ fn trains_cross_with_offloads_and_without() {
         for (near, far) in [("10.9.0.1:0", "10.9.0.2:0"), ("[fd09::1]:0", "[fd09::2]:0")] {
             let (mut a, mut b) = (bind(&a, near), bind(&b, far));
             let to = b.local_address().unwrap();
-            // until the hosts have found each other, the kernel keeps little for later
+            // until addresses are resolved, the kernel queues only few packets
             a.send([(to, &b"first"[..])]);
             receive(&mut b, 1);
             let sent: Vec<Vec<u8>> =
@@ -64,7 +64,7 @@ fn trains_cross_with_offloads_and_without() {
 }
 
 #[test]
-fn datagrams_beyond_the_mtu_are_refused_and_the_others_go_on_in_trains() {
+fn datagrams_beyond_the_mtu_are_refused_and_trains_continue() {
     if !netlab::privilege::namespaces_or_skip("UDP beyond the MTU") {
         return;
     }
@@ -86,7 +86,7 @@ fn datagrams_beyond_the_mtu_are_refused_and_the_others_go_on_in_trains() {
 }
 
 #[test]
-fn an_interface_that_is_off_is_no_error_and_comes_back() {
+fn an_interface_that_is_down_is_not_an_error() {
     if !netlab::privilege::namespaces_or_skip("UDP while an interface is off") {
         return;
     }

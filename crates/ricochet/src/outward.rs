@@ -90,7 +90,7 @@ impl Outward {
             fifo_due_us: None,
             unaddressed: 0,
             spread,
-            road: Some(Road { outbox: sending.outbox(), sending }),
+            road: Some(Road { outbox: Outbox::new(sending.clone()), sending }),
             sent: UdpCounts::default(),
             seal,
             pool,

@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use membership::{Gossip, GossipConfig, Me, MemberFile, Membership, Static, StaticConfig};
 use netio::interface::Interface;
 use netio::multicast::{
-    GroupSocket, InterfaceFacts, IpVersion, Joiner, OpenError, OwnConfig, OwnSocket, RECEIVED_MAX,
+    GroupSocket, InterfaceFacts, IpVersion, Joiner, OpenError, Outbox, OwnConfig, OwnSocket, RECEIVED_MAX,
 };
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
@@ -82,7 +82,7 @@ pub(crate) fn prepare(builder: Builder) -> Result<(Driver, [usize; 2]), StartErr
     let waker = Waker::new().map_err(StartError::system("make an event descriptor"))?;
     let members = Members {
         membership,
-        post: Post { outbox: sending.outbox(), seal: seal.clone() },
+        post: Post { outbox: Outbox::new(sending.clone()), seal: seal.clone() },
         version: u64::MAX,
         changed_us: None,
         batch: Batch::default(),

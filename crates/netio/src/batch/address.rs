@@ -1,8 +1,8 @@
-//! Socket addresses as the kernel takes them, written and read byte by byte.
+//! Socket addresses in the kernel's layout, written and read byte by byte.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
-/// Length of the longer one, `sockaddr_in6`.
+/// Length of `sockaddr_in6`, the longer of the two.
 pub(crate) const LEN: usize = 28;
 /// Length of `sockaddr_in`.
 const LEN_V4: usize = 16;
@@ -15,15 +15,15 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Room for one.
+    /// Space for an address that the kernel fills in.
     pub(crate) const EMPTY: Self = Self { bytes: [0; LEN] };
 
-    /// How many bytes of it count.
+    /// Returns the number of bytes in use.
     pub(crate) fn len(&self) -> libc::socklen_t {
         (if self.family() == libc::AF_INET { LEN_V4 } else { LEN }) as libc::socklen_t
     }
 
-    /// What was written there, `None` if it is no address of the two families.
+    /// Returns the stored address, or `None` if its family is neither IPv4 nor IPv6.
     pub(crate) fn read(&self) -> Option<SocketAddr> {
         let bytes = &self.bytes;
         let port = u16::from_be_bytes([bytes[2], bytes[3]]);
@@ -74,7 +74,7 @@ mod tests {
         for text in ["10.1.2.3:4567", "[fd00::9:1]:77", "0.0.0.0:0"] {
             let address: SocketAddr = text.parse().unwrap();
             let other = socket2::SockAddr::from(address);
-            // SAFETY: it holds that many bytes, all of them written.
+            // SAFETY: the pointer is valid for `other.len()` bytes, all of them initialized.
             let bytes =
                 unsafe { std::slice::from_raw_parts(other.as_ptr().cast::<u8>(), other.len() as usize) };
             let ours = Address::from(address);

@@ -1,14 +1,15 @@
-//! Control messages: what the kernel tells beside a datagram, and the one that makes a train of a buffer.
+//! Control messages: those that the kernel attaches to a received datagram, and the one that requests
+//! segmentation.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 const WORD: usize = size_of::<usize>();
 /// Length of a `cmsghdr`: its length as a word, level and type.
 const HEADER: usize = WORD + 8;
-/// Room for packet info (IPv6: 20 bytes), stride and drop counter, and some to spare.
+/// Space for packet info (20 bytes for IPv6), stride and drop counter, with some to spare.
 const RECEIVED_LEN: usize = 160;
 
-/// Room for what comes with one received datagram.
+/// Space for the control messages of one received datagram.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 pub(crate) struct ReceivedControl {
@@ -19,19 +20,19 @@ impl ReceivedControl {
     pub(super) const EMPTY: Self = Self { bytes: [0; RECEIVED_LEN] };
 }
 
-/// What came with a datagram.
+/// Contents of the control messages of one datagram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
-    /// Length of each datagram of a train but the last.
+    /// Length of every datagram of a train except the last.
     pub(crate) stride: Option<usize>,
-    /// To which address it was sent and at which interface it came.
+    /// Destination address, and index of the interface on which the datagram arrived.
     pub(crate) to: Option<(IpAddr, u32)>,
-    /// What the socket's queue had dropped when this entered, since it was made; wraps.
+    /// Number of datagrams that the socket's queue had dropped when this one entered it. The counter wraps.
     pub(crate) dropped: Option<u32>,
 }
 
 impl Facts {
-    /// Reads the control messages of one datagram, passing over unknown ones.
+    /// Reads the control messages of one datagram and skips unknown ones.
     pub(crate) fn read(mut control: &[u8]) -> Self {
         let mut facts = Self::default();
         while let Some((level, kind, data, rest)) = next(control) {
@@ -62,7 +63,7 @@ impl Facts {
     }
 }
 
-/// Level, type, data of the first message, and what follows it.
+/// Returns level, type and data of the first message, and the bytes after it.
 fn next(control: &[u8]) -> Option<(libc::c_int, libc::c_int, &[u8], &[u8])> {
     let len = usize::from_ne_bytes(control.get(..WORD)?.try_into().ok()?);
     let level = word(control, WORD)?.cast_signed();
@@ -76,7 +77,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// The control message that has the kernel cut a buffer into datagrams.
+/// Control message that makes the kernel cut a buffer into datagrams.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 pub(crate) struct SegmentControl {

@@ -1,4 +1,4 @@
-//! Options of a socket for which there is no safe call elsewhere.
+//! Socket options for which no other crate has a safe call.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::interface::check;
 
-/// A UDP socket of the family of `address`, not bound yet, non-blocking, without the other family.
+/// Makes a non-blocking, unbound UDP socket of the family of `address`. An IPv6 socket serves IPv6 alone.
 pub(crate) fn udp_socket(address: SocketAddr) -> io::Result<Socket> {
     let kind = Type::DGRAM.cloexec().nonblocking();
     let socket = Socket::new(Domain::for_address(address), kind, Some(Protocol::UDP))?;
@@ -18,7 +18,7 @@ pub(crate) fn udp_socket(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Has the kernel set "don't fragment" and go by the interface's MTU, not by what others say of the path.
+/// Sets "don't fragment" and ignores path MTU reports: the interface's MTU alone is the limit.
 pub(crate) fn forbid_fragments(socket: &Socket, is_v4: bool) -> io::Result<()> {
     if is_v4 {
         set(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, &libc::IP_PMTUDISC_PROBE)
@@ -27,18 +27,19 @@ pub(crate) fn forbid_fragments(socket: &Socket, is_v4: bool) -> io::Result<()> {
     }
 }
 
-/// Has the kernel merge neighbours that arrive; older ones do not, which costs time only.
+/// Lets the kernel merge consecutive datagrams on receive (GRO). Older kernels do not, which only costs time.
 pub(crate) fn merge_arrivals(socket: &Socket) {
     let _ = set(socket, libc::SOL_UDP, libc::UDP_GRO, &1);
 }
 
-/// Whether the kernel knows trains (Linux 4.18). One that does not would send a train as a single datagram.
+/// Returns whether the kernel cuts trains (Linux 4.18). Older kernels would send a train as a single
+/// datagram.
 pub(crate) fn cuts_trains(socket: &impl AsRawFd) -> bool {
-    // zero is what it is anyway
+    // zero is the default, so setting it changes nothing
     set(socket, libc::SOL_UDP, libc::UDP_SEGMENT, &0).is_ok()
 }
 
-/// By which interface multicast leaves.
+/// Sets the interface by which multicast leaves.
 pub(crate) fn multicast_by(socket: &impl AsRawFd, is_v4: bool, interface: u32) -> io::Result<()> {
     if !is_v4 {
         return set(socket, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF, &interface.cast_signed());
@@ -48,7 +49,8 @@ pub(crate) fn multicast_by(socket: &impl AsRawFd, is_v4: bool, interface: u32) -
     set(socket, libc::IPPROTO_IP, libc::IP_MULTICAST_IF, &by)
 }
 
-/// Has a socket without memberships hear all groups. For IPv6, Linux before 4.20 does not know the option, and does it.
+/// Lets a socket without memberships receive all groups. IPv6 before Linux 4.20 lacks the option and always
+/// does so.
 pub(crate) fn hear_all_groups(socket: &Socket, is_v4: bool) -> io::Result<()> {
     let result = if is_v4 { socket.set_multicast_all_v4(true) } else { socket.set_multicast_all_v6(true) };
     match result {
@@ -57,21 +59,22 @@ pub(crate) fn hear_all_groups(socket: &Socket, is_v4: bool) -> io::Result<()> {
     }
 }
 
-/// Has each datagram tell how many the queue dropped before it.
-pub(crate) fn tell_overflow(socket: &Socket) -> io::Result<()> {
+/// Makes the kernel report with each datagram how many the queue dropped before it.
+pub(crate) fn report_overflow(socket: &Socket) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, &1)
 }
 
-/// Asks for a receive buffer, beyond the machine's limit where we may; returns what was granted, in the same measure.
+/// Sets the receive buffer, beyond the machine's limit if permitted, and returns the granted size in the same
+/// unit.
 pub(crate) fn grow_receive_buffer(socket: &Socket, bytes: usize) -> io::Result<usize> {
     if force_receive_buffer(socket, bytes).is_err() {
         socket.set_recv_buffer_size(bytes)?;
     }
-    // The kernel doubles what is asked for, to have room for its own records, and tells the double.
+    // The kernel doubles the requested size, to have room for its own records, and reports the double.
     Ok(socket.recv_buffer_size()? / 2)
 }
 
-/// As [`grow_receive_buffer`], for sending.
+/// Like [`grow_receive_buffer`], for sending.
 pub(crate) fn grow_send_buffer(socket: &Socket, bytes: usize) -> io::Result<usize> {
     if force_send_buffer(socket, bytes).is_err() {
         socket.set_send_buffer_size(bytes)?;
@@ -79,22 +82,22 @@ pub(crate) fn grow_send_buffer(socket: &Socket, bytes: usize) -> io::Result<usiz
     Ok(socket.send_buffer_size()? / 2)
 }
 
-/// Sets a receive buffer beyond the machine's limit, for whoever may.
+/// Sets a receive buffer beyond the machine's limit, which needs `CAP_NET_ADMIN`.
 pub(crate) fn force_receive_buffer(socket: &Socket, bytes: usize) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &buffer_size(bytes))
 }
 
-/// As [`force_receive_buffer`], for sending.
+/// Like [`force_receive_buffer`], for sending.
 pub(crate) fn force_send_buffer(socket: &Socket, bytes: usize) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &buffer_size(bytes))
 }
 
-/// Doubled by the kernel, it is still to fit.
+/// Limits a buffer size so that the kernel's doubled value fits a C `int`.
 fn buffer_size(bytes: usize) -> libc::c_int {
     libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX).min(libc::c_int::MAX / 2)
 }
 
-/// Sets an option; `value` is of the type that the option is documented to take, plain old data.
+/// Sets an option; `value` is plain old data of the type that the option's documentation names.
 pub(crate) fn set<T: Copy>(
     socket: &impl AsRawFd,
     level: libc::c_int,

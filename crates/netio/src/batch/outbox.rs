@@ -1,5 +1,5 @@
-//! Sending a batch: neighbours of one size to one address become a train that the kernel or the card cuts, and all
-//! trains leave with one system call.
+//! Sends a batch: consecutive datagrams of one size to one address become a train, which the kernel or the
+//! card cuts. All trains leave with one system call.
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -7,25 +7,26 @@ use std::os::fd::AsRawFd as _;
 
 use super::address::Address;
 use super::control::SegmentControl;
-use super::{Sending, UdpCounts};
+use super::sending::{Sending, UdpCounts};
 use crate::interface::check;
 
-/// Trains and single datagrams that one system call takes.
+/// Maximum number of trains and single datagrams in one system call.
 const MESSAGES: usize = 64;
 const FEW: usize = 4;
-/// Bytes of all of them.
+/// Total bytes of one batch.
 const BYTES: usize = 1 << 19;
-/// Most datagrams in one train; older kernels cut no more.
+/// Maximum number of datagrams in a train; older kernels cut no more.
 const TRAIN_DATAGRAMS: usize = 64;
-/// Most bytes of UDP payload in one train.
+/// Maximum bytes of UDP payload in a train.
 const TRAIN_BYTES: usize = 65_535 - 48;
-/// So many datagrams are sent without trains after the card has turned out to cut none. It may be another by then.
+/// Number of datagrams sent without trains after a card turned out not to cut any. The route may lead to
+/// another card by then.
 const WITHOUT_TRAINS: u32 = 10_000;
 
-/// Datagrams to many addresses that leave together.
+/// Outgoing datagrams to many addresses, sent together.
 ///
-/// It has room for some hundred datagrams; when that is used up, [`Outbox::push`] sends what there is. It belongs to
-/// one thread; others make their own with [`Sending::outbox`]. What is in it when it is dropped is not sent.
+/// An outbox holds a few hundred datagrams; [`Outbox::push`] sends them when it is full. It belongs to one
+/// thread, and each thread makes its own. Dropping an outbox discards what it holds.
 pub struct Outbox {
     sending: Sending,
     bytes: Vec<u8>,
@@ -34,7 +35,8 @@ pub struct Outbox {
     without_trains: u32,
 }
 
-/// A datagram, or a train: datagrams of one size to one address, the last possibly shorter, back to back.
+/// A datagram or a train: consecutive datagrams of one size to one address, back to back. The last may be
+/// shorter.
 #[derive(Clone, Copy)]
 struct Message {
     to: Address,
@@ -47,7 +49,8 @@ struct Message {
 }
 
 impl Outbox {
-    pub(super) fn new(sending: Sending) -> Self {
+    /// Makes an empty outbox that sends through `sending`.
+    pub fn new(sending: Sending) -> Self {
         Self {
             sending,
             bytes: Vec::with_capacity(BYTES),
@@ -57,8 +60,8 @@ impl Outbox {
         }
     }
 
-    /// Adds a datagram, given as pieces that follow each other, which are copied. Where there is no room, what is here
-    /// already is sent first. A datagram longer than UDP can carry is dropped and counted.
+    /// Adds a datagram, given as consecutive pieces, which are copied. If the outbox is full, its content is
+    /// sent first. A datagram longer than UDP can carry is dropped and counted.
     pub fn push(&mut self, to: SocketAddr, pieces: &[&[u8]]) {
         let len = pieces.iter().map(|piece| piece.len()).sum();
         if len > TRAIN_BYTES {
@@ -80,7 +83,8 @@ impl Outbox {
         }
     }
 
-    /// Sends all; returns how many datagrams the kernel did not take since the last call. They are dropped.
+    /// Sends everything and returns the number of datagrams that the kernel refused since the last call.
+    /// Those are dropped.
     pub fn flush(&mut self) -> u64 {
         self.send();
         let counts = std::mem::take(&mut self.counts);
@@ -88,14 +92,12 @@ impl Outbox {
         counts.not_taken()
     }
 
-    /// Whether [`Outbox::flush`] would do nothing: there is nothing to be sent, nor to be told of what was.
-    #[must_use]
+    /// Returns whether [`Outbox::flush`] would do nothing: no datagram waits and no result is unreported.
     pub fn is_empty(&self) -> bool {
         self.messages.is_empty() && self.counts == UdpCounts::default()
     }
 
-    /// The socket's sending half.
-    #[must_use]
+    /// Returns the socket's sending half.
     pub fn sending(&self) -> &Sending {
         &self.sending
     }
@@ -131,10 +133,11 @@ impl Outbox {
         self.bytes.clear();
     }
 
-    /// One system call; an error is that of the first message, and then none was sent.
+    /// Sends with one system call. An error concerns the first message; nothing was sent then.
     fn send_from(&self, first: usize) -> io::Result<usize> {
         let messages = &self.messages[first..];
-        // a few are the rule, and to prepare as many headers as there may be takes longer than to send one
+        // Most batches are small, and preparing the maximum number of headers takes longer than sending one
+        // message.
         if messages.len() <= FEW { self.call::<FEW>(messages) } else { self.call::<MESSAGES>(messages) }
     }
 
@@ -148,8 +151,8 @@ impl Outbox {
         let mut vectors = vectors.iter_mut();
         let mut headers: [libc::mmsghdr; N] =
             std::array::from_fn(|at| header(messages.get(at), vectors.next().expect("one for each message")));
-        // SAFETY: there are at least as many headers as messages; these point to vectors, bytes, addresses and control messages that
-        // live and stay unchanged through the call, and give their sizes.
+        // SAFETY: there are at least as many headers as messages. They point to vectors, bytes, addresses and
+        // control messages that live and stay unchanged through the call, and give their sizes.
         let sent = check(unsafe {
             libc::sendmmsg(
                 self.sending.fd().as_raw_fd(),
@@ -158,12 +161,12 @@ impl Outbox {
                 (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as _,
             )
         })?;
-        // The kernel returns no zero for a call with messages; if it did, this would never end.
+        // The kernel never returns zero for a call with messages; if it did, this loop would never end.
         Ok(sent.cast_unsigned().max(1) as usize)
     }
 
     fn not_sent(&mut self, message: Message, error: &io::Error) {
-        if message.count == 1 || !not_as_a_train(error) {
+        if message.count == 1 || !fails_only_as_train(error) {
             self.counts.failed(error, message.count as u64);
             return;
         }
@@ -187,11 +190,11 @@ impl std::fmt::Debug for Outbox {
 impl Message {
     fn new(to: Address, start: usize, len: usize) -> Self {
         let control = SegmentControl::new(len as u16);
-        // an empty one begins no train
+        // an empty datagram cannot begin a train
         Self { to, start, len, segment: len, count: 1, closed: len == 0, control }
     }
 
-    /// Makes one more datagram part of the train, if it can be.
+    /// Adds a datagram to the train if it fits.
     fn takes(&mut self, to: Address, len: usize) -> bool {
         let fits = !self.closed
             && self.to == to
@@ -201,7 +204,7 @@ impl Message {
         if fits {
             self.len += len;
             self.count += 1;
-            // a shorter one ends the train
+            // a shorter datagram ends the train
             self.closed = len < self.segment;
         }
         fits
@@ -213,7 +216,7 @@ impl Message {
 }
 
 fn header(message: Option<&Message>, vector: &mut libc::iovec) -> libc::mmsghdr {
-    // SAFETY: all fields are numbers and pointers, for which zero is a value.
+    // SAFETY: all fields are numbers and pointers, for which zero is valid.
     let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
     let Some(message) = message else { return header };
     // the kernel only reads, though the types do not say so
@@ -228,9 +231,9 @@ fn header(message: Option<&Message>, vector: &mut libc::iovec) -> libc::mmsghdr 
     header
 }
 
-/// Whether a train may fail like this although its datagrams would go: a card that makes no checksums (EIO),
-/// datagrams longer than the MTU (EMSGSIZE, on older kernels EINVAL).
-fn not_as_a_train(error: &io::Error) -> bool {
+/// Returns whether a train can fail with this error although its datagrams alone would pass: EIO from a card
+/// without checksum offload, EMSGSIZE (EINVAL on older kernels) for datagrams longer than the MTU.
+fn fails_only_as_train(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL | libc::EMSGSIZE))
 }
 
@@ -245,15 +248,15 @@ mod tests {
         }
         let config = OwnConfig::new("127.0.0.1:0".parse().unwrap(), "lo");
         let socket = OwnSocket::bind(&config).unwrap();
-        (socket.sending().outbox(), socket)
+        (Outbox::new(socket.sending()), socket)
     }
 
-    /// Another address of this host, where nobody listens.
+    /// Another address of this host, without a listener.
     fn nobody(socket: &OwnSocket, number: u8) -> SocketAddr {
         ([127, 0, 9, number], socket.local_address().port()).into()
     }
 
-    /// Datagrams in each message.
+    /// Number of datagrams in each message.
     fn trains(outbox: &Outbox) -> Vec<usize> {
         outbox.messages.iter().map(|message| message.count).collect()
     }
@@ -285,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_is_sent_before_more_is_taken() {
+    fn a_full_outbox_is_sent_before_more_is_added() {
         let (mut outbox, socket) = pair();
         let to = |n: usize| nobody(&socket, n as u8);
         for n in 0..MESSAGES + 1 {
@@ -294,13 +297,16 @@ mod tests {
         assert_eq!(trains(&outbox), [1]);
         (0..BYTES / 60_000 + 1).for_each(|n| outbox.push(to(n), &[&[0; 60_000]]));
         assert_eq!(trains(&outbox), [1]);
-        assert!(outbox.bytes.capacity() == BYTES && outbox.messages.capacity() == MESSAGES, "nothing grew");
+        assert!(
+            outbox.bytes.capacity() == BYTES && outbox.messages.capacity() == MESSAGES,
+            "the buffers grew"
+        );
         outbox.flush();
         assert_eq!(outbox.sending.counts().sent, (MESSAGES + 1 + BYTES / 60_000 + 1) as u64);
     }
 
     #[test]
-    fn a_train_that_nobody_cuts_is_sent_datagram_by_datagram() {
+    fn a_train_that_fails_is_sent_datagram_by_datagram() {
         for (code, again) in [(libc::EIO, false), (libc::EMSGSIZE, true), (libc::EINVAL, true)] {
             let (mut outbox, mut socket) = pair();
             let to = socket.local_address();

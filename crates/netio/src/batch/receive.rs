@@ -1,4 +1,5 @@
-//! Receiving: one system call fills many slots, each with a datagram or with a train that the kernel merged.
+//! Receives many datagrams with one system call, each slot filled by a datagram or by a train that the kernel
+//! merged.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -8,42 +9,42 @@ use super::address::{self, Address};
 use super::control::{Facts, ReceivedControl};
 use crate::interface::check;
 
-/// Slots filled by one receive.
+/// Number of slots filled by one receive.
 pub(crate) const SLOTS: usize = 16;
-/// Each takes the longest train.
+/// Bytes of one slot: the longest train.
 const SLOT: usize = 1 << 16;
-/// The kernel merges no more datagrams into a train.
+/// Maximum number of datagrams that the kernel merges into a train.
 const TRAIN_MAX: usize = 64;
-/// Most datagrams that one receive hands over.
+/// Maximum number of datagrams from one receive.
 pub(crate) const RECEIVED_MAX: usize = SLOTS * TRAIN_MAX;
-/// Most bytes that these hold together.
+/// Maximum number of bytes from one receive.
 pub(crate) const RECEIVED_BYTES_MAX: usize = SLOTS * SLOT;
 
-/// Memory for what one receive brings, made once.
+/// Memory for one receive, allocated once.
 pub(crate) struct Slots {
     buffers: Box<[u8]>,
     sides: Box<[Side]>,
 }
 
-/// What comes beside the bytes.
+/// Address and control messages of one slot.
 #[derive(Clone, Copy)]
 struct Side {
     from: Address,
     control: ReceivedControl,
 }
 
-/// A datagram, or a train of them, as it lies in its slot.
+/// A received datagram or train, still in its slot.
 pub(crate) struct Arrival<'s> {
-    /// Who sent it; `None` if the kernel did not say.
+    /// Sender's address, unless the kernel did not report it.
     pub(crate) from: Option<SocketAddr>,
     pub(crate) facts: Facts,
-    /// A part is missing, of the bytes or of the facts.
+    /// Part of the bytes or of the control messages is missing.
     pub(crate) truncated: bool,
     bytes: &'s mut [u8],
 }
 
 impl<'s> Arrival<'s> {
-    /// The datagrams, one after the other. An empty one is none.
+    /// Returns the datagrams in order. An empty datagram yields nothing.
     pub(crate) fn datagrams(&mut self) -> impl Iterator<Item = &mut [u8]> {
         let stride = self.facts.stride.unwrap_or(self.bytes.len()).max(1);
         self.bytes.chunks_mut(stride)
@@ -59,7 +60,7 @@ impl Slots {
         }
     }
 
-    /// Hands over what waits, at most [`SLOTS`] arrivals; returns whether more may wait.
+    /// Passes waiting arrivals to `handle`, at most [`SLOTS`], and returns whether more may wait.
     pub(crate) fn receive(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -76,8 +77,8 @@ impl Slots {
             header(side, vector)
         });
         let fd = socket.as_raw_fd();
-        // SAFETY: the headers point to the vectors, buffers and sides of this call, which nobody else touches
-        // before it returns, and give their sizes; there is no timeout.
+        // SAFETY: the headers point to the vectors, buffers and sides of this call, which nothing else
+        // touches before it returns, and give their sizes; there is no timeout.
         let received = check(unsafe {
             libc::recvmmsg(
                 fd,
@@ -101,7 +102,7 @@ impl Slots {
 }
 
 fn header(side: &mut Side, vector: &mut libc::iovec) -> libc::mmsghdr {
-    // SAFETY: all fields are numbers and pointers, for which zero is a value.
+    // SAFETY: all fields are numbers and pointers, for which zero is valid.
     let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
     header.msg_hdr.msg_name = (&raw mut side.from).cast();
     header.msg_hdr.msg_namelen = address::LEN as libc::socklen_t;
@@ -113,17 +114,17 @@ fn header(side: &mut Side, vector: &mut libc::iovec) -> libc::mmsghdr {
 }
 
 fn arrival<'s>(header: &libc::mmsghdr, buffer: &'s mut [u8], side: &Side) -> Arrival<'s> {
-    let told = &header.msg_hdr;
-    #[allow(clippy::unnecessary_cast, reason = "not in every C library it is a usize")]
-    let control_len = told.msg_controllen as usize;
+    let message = &header.msg_hdr;
+    #[allow(clippy::unnecessary_cast, reason = "not a usize in every C library")]
+    let control_len = message.msg_controllen as usize;
     let control = side.control.bytes.get(..control_len).unwrap_or(&[]);
-    let from = if told.msg_namelen == 0 { None } else { side.from.read() };
-    let truncated = told.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0;
+    let from = if message.msg_namelen == 0 { None } else { side.from.read() };
+    let truncated = message.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0;
     let len = (header.msg_len as usize).min(buffer.len());
     Arrival { from, facts: Facts::read(control), truncated, bytes: &mut buffer[..len] }
 }
 
-/// The kernel's 32-bit counter of what a queue dropped, continued beyond its range.
+/// The kernel's 32-bit counter of datagrams dropped by a queue, extended to 64 bits.
 #[derive(Debug, Default)]
 pub(crate) struct Overflow {
     last: u32,
@@ -131,10 +132,10 @@ pub(crate) struct Overflow {
 }
 
 impl Overflow {
-    pub(crate) fn note(&mut self, told: Option<u32>) {
-        if let Some(told) = told {
-            self.total += u64::from(told.wrapping_sub(self.last));
-            self.last = told;
+    pub(crate) fn note(&mut self, dropped: Option<u32>) {
+        if let Some(dropped) = dropped {
+            self.total += u64::from(dropped.wrapping_sub(self.last));
+            self.last = dropped;
         }
     }
 
@@ -148,16 +149,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_overflow_counter_goes_on_when_the_kernels_begins_anew() {
+    fn the_overflow_counter_continues_when_the_kernels_wraps() {
         let mut overflow = Overflow::default();
-        for told in [None, Some(u32::MAX - 1), None, Some(3), Some(3)] {
-            overflow.note(told);
+        for message in [None, Some(u32::MAX - 1), None, Some(3), Some(3)] {
+            overflow.note(message);
         }
         assert_eq!(overflow.total(), u64::from(u32::MAX) + 4);
     }
 
     #[test]
-    fn a_train_is_cut_at_its_stride_and_an_empty_datagram_is_none() {
+    fn a_train_is_cut_at_its_stride_and_an_empty_datagram_yields_nothing() {
         let cut = |len: usize, stride| -> Vec<usize> {
             let (mut bytes, facts) = (vec![0; len], Facts { stride, ..Facts::default() });
             let mut arrival = Arrival { from: None, facts, truncated: false, bytes: &mut bytes };

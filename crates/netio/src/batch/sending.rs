@@ -1,4 +1,4 @@
-//! Sending one datagram at once, and the counters of all that a socket sends.
+//! Sends single datagrams at once, and counts everything that a socket sends.
 
 use std::io::{self, IoSlice};
 use std::net::{SocketAddr, UdpSocket};
@@ -7,25 +7,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::address::Address;
-use super::{Outbox, options};
+use super::options;
 use crate::interface::check_len;
 
-/// Most pieces that a datagram may be given in.
+/// Maximum number of pieces of a datagram.
 pub const PIECES_MAX: usize = 8;
 
-/// What a socket sent and what it did not.
+/// Datagrams that a socket sent, and those that it did not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UdpCounts {
-    /// Datagrams that the kernel took.
+    /// Datagrams that the kernel accepted.
     pub sent: u64,
     /// Datagrams dropped because the socket's send buffer was full.
     pub full: u64,
-    /// Datagrams dropped because they are longer than the interface's MTU.
+    /// Datagrams dropped because they exceed the interface's MTU.
     pub too_long: u64,
     /// Datagrams dropped for another reason: no route, interface down.
     pub refused: u64,
-    /// Trains that were sent datagram by datagram because the kernel or the card does not cut them.
+    /// Trains sent datagram by datagram because the kernel or the card does not cut them.
     pub cut_here: u64,
 }
 
@@ -51,10 +51,10 @@ impl UdpCounts {
     }
 }
 
-/// The sending half of a socket: shared by as many threads as like, beside the one that receives.
+/// Sending half of a socket. Any number of threads may share it, beside the one that receives.
 ///
-/// Its clones send by the same descriptor, which lives as long as any of them. What the kernel does not take at once
-/// is dropped and counted, never queued.
+/// Clones send through the same descriptor, which lives as long as any of them. Datagrams that the kernel
+/// does not accept at once are dropped and counted, never queued.
 #[derive(Clone, Debug)]
 pub struct Sending {
     shared: Arc<Shared>,
@@ -78,10 +78,10 @@ impl Sending {
         Self { shared: Arc::new(Shared { socket, cuts_trains, sent, full, too_long, refused, cut_here }) }
     }
 
-    /// Sends one datagram, given as pieces that follow each other, with one system call.
+    /// Sends one datagram, given as consecutive pieces, with one system call.
     ///
     /// # Errors
-    /// What the kernel says; the datagram is counted, and gone.
+    /// The kernel's error; the datagram is counted and dropped.
     ///
     /// # Panics
     /// If there are more than [`PIECES_MAX`] pieces.
@@ -98,23 +98,16 @@ impl Sending {
         result
     }
 
-    /// Has multicast leave by the interface of this number from now on.
+    /// Sets the interface, by index, by which multicast leaves.
     ///
     /// # Errors
-    /// What the kernel says (`EADDRNOTAVAIL`, `ENODEV`: there is none).
+    /// The kernel's error (`EADDRNOTAVAIL` or `ENODEV` if there is no such interface).
     pub fn set_interface(&self, index: u32) -> io::Result<()> {
         let is_v4 = self.local_address()?.is_ipv4();
         options::multicast_by(&self.shared.socket, is_v4, index)
     }
 
-    /// A batch of its own for the calling thread, sent by this socket.
-    #[must_use]
-    pub fn outbox(&self) -> Outbox {
-        Outbox::new(self.clone())
-    }
-
-    /// What was sent and what was not, by all who share it.
-    #[must_use]
+    /// Returns the counters of all clones together.
     pub fn counts(&self) -> UdpCounts {
         let shared = &*self.shared;
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -132,7 +125,7 @@ impl Sending {
     }
 
     pub(super) fn send_one(&self, to: Address, pieces: &[IoSlice<'_>]) -> io::Result<()> {
-        // SAFETY: all fields are numbers and pointers, for which zero is a value.
+        // SAFETY: all fields are numbers and pointers, for which zero is valid.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         // The kernel only reads, though the types do not say so.
         message.msg_name = (&raw const to).cast_mut().cast();
@@ -140,7 +133,8 @@ impl Sending {
         message.msg_iov = pieces.as_ptr().cast_mut().cast();
         message.msg_iovlen = pieces.len() as _;
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        // SAFETY: address and pieces outlive the call, and their sizes are given; an IoSlice is laid out as an iovec.
+        // SAFETY: address and pieces outlive the call, and their sizes are given; `IoSlice` has the layout of
+        // `iovec`.
         check_len(unsafe { libc::sendmsg(self.fd().as_raw_fd(), &raw const message, flags) }).map(drop)
     }
 

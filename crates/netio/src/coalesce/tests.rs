@@ -1,9 +1,9 @@
 use super::*;
 use crate::segment::cut;
-use crate::shape::{Shape, plain, shapes};
+use crate::segment::shape::{Shape, plain, shapes};
 use proptest::prelude::*;
 
-/// What is written, super-packet by super-packet, each cut again.
+/// Returns the written super-packets, each cut into its wire packets.
 fn joined(packets: &[Vec<u8>]) -> Vec<Vec<Vec<u8>>> {
     joined_by(Coalescer::new(true), packets)
 }
@@ -43,7 +43,7 @@ fn a_train_of_segments_becomes_one_super_packet() {
 }
 
 #[test]
-fn where_the_order_counts_it_is_kept_between_flows_too() {
+fn in_order_keeps_the_order_between_flows_too() {
     let data = ack().wire(&[7; 6000], 1000, false);
     let repairs = Shape { udp: true, ..ack() }.wire(&[9; 3000], 1000, false);
     let mut link: Vec<Vec<u8>> = data[..3].to_vec();
@@ -51,15 +51,15 @@ fn where_the_order_counts_it_is_kept_between_flows_too() {
     link.extend_from_slice(&data[3..]);
     let written = joined_by(Coalescer::new(true).in_order(), &link);
     assert_eq!(written.concat(), link);
-    assert_eq!(written.len(), 3, "neighbours are joined all the same");
-    assert_ne!(joined(&link).concat(), link, "without it, flows overtake each other");
+    assert_eq!(written.len(), 3, "consecutive packets are still joined");
+    assert_ne!(joined(&link).concat(), link, "without `in_order`, flows overtake each other");
 }
 
 #[test]
-fn what_does_not_follow_begins_anew() {
+fn a_packet_that_does_not_follow_begins_another_super_packet() {
     let wire = ack().wire(&[7; 5000], 1000, false);
     let shape = ack();
-    // a gap; a repetition; another window
+    // a gap, a repetition, another receive window
     assert_eq!(sizes(&[wire[0].clone(), wire[1].clone(), wire[3].clone(), wire[4].clone()]), [2, 2]);
     assert_eq!(sizes(&[wire[0].clone(), wire[0].clone()]), [1, 1]);
     let other = Shape { tcp_options: 0, ..shape.clone() }.packet(
@@ -75,7 +75,7 @@ fn what_does_not_follow_begins_anew() {
 }
 
 #[test]
-fn a_push_a_shorter_segment_and_a_full_packet_end_it() {
+fn a_push_a_shorter_segment_and_a_full_packet_end_a_super_packet() {
     let shape = ack();
     let mut packets = shape.wire(&[7; 2500], 1000, false);
     let at = shape.sequence.wrapping_add(2500);
@@ -120,7 +120,7 @@ fn flows_are_joined_side_by_side_and_others_pass() {
     // a bare acknowledgement of the same flow keeps its place
     let order = [a[0].clone(), bare.clone(), a[1].clone()];
     assert_eq!(joined(&order).concat(), order);
-    // what has no ports has everything written before it
+    // a packet without ports makes everything before it be written
     let odd = vec![0x45, 0, 0];
     assert_eq!(
         joined(&[a[0].clone(), b[0].clone(), odd.clone()]).concat(),
@@ -145,7 +145,7 @@ proptest! {
             packets[which][at] = value;
         }
         let mut written = joined(&packets).concat();
-        // padding is no part of a packet
+        // padding is not part of the packet
         let mut expected: Vec<Vec<u8>> = packets
             .iter()
             .map(|packet| packet[..Layout::of(packet).map_or(packet.len(), |layout| layout.total)].to_vec())

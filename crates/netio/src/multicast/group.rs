@@ -1,4 +1,4 @@
-//! The socket that hears all groups and has joined none.
+//! Socket that receives all groups and has joined none.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -6,12 +6,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use socket2::Socket;
 
-use super::{IpVersion, OpenError, ReceiveCounts, interface_of};
+use super::counts::ReceiveCounts;
+use super::error::{OpenError, interface_of};
+use super::version::IpVersion;
 use crate::batch::options;
 use crate::batch::receive::{Arrival, Overflow, Slots};
 
-/// Receives every multicast datagram to one port at one interface, of all IP groups that anyone on this host has
-/// joined. It never blocks, and several nodes on one host may have one each: every one gets a copy.
+/// Receives every multicast datagram to one port at one interface, for all IP groups that any process on this
+/// host has joined. It never blocks. Several nodes on one host may have one each; every node gets a copy.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -32,8 +34,8 @@ pub struct GroupSocket {
 }
 
 impl GroupSocket {
-    /// Listens in the network namespace of the calling thread and asks for a receive buffer of so many bytes. An
-    /// unprivileged process gets no more than `net.core.rmem_max`.
+    /// Listens in the network namespace of the calling thread, with a receive buffer of
+    /// `receive_buffer_bytes`. An unprivileged process gets at most `net.core.rmem_max`.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -62,17 +64,16 @@ impl GroupSocket {
         })
     }
 
-    /// The receive buffer that was granted, in bytes.
-    #[must_use]
+    /// Returns the granted receive buffer in bytes.
     pub fn receive_buffer_bytes(&self) -> usize {
         self.receive_buffer_bytes
     }
 
-    /// Hands datagrams that wait to `handle` (who sent it, to which IP group, its bytes), at most
-    /// [`super::RECEIVED_MAX`]; returns whether more may wait.
+    /// Passes waiting datagrams to `handle` (sender, IP group, bytes), at most
+    /// [`RECEIVED_MAX`](crate::multicast::RECEIVED_MAX), and returns whether more may wait.
     ///
     /// # Errors
-    /// What the kernel says, save that nothing waits; what passes by itself is counted instead.
+    /// The kernel's error, unless it passes by itself; those are counted.
     pub fn recv(&mut self, mut handle: impl FnMut(SocketAddr, IpAddr, &mut [u8])) -> io::Result<bool> {
         let Self { socket, interface, slots, overflow, counts, .. } = self;
         let received = slots.receive(socket.as_fd(), |mut arrival| {
@@ -86,19 +87,18 @@ impl GroupSocket {
         counts.survive(received)
     }
 
-    /// Goes on with the interface of this number: the one that has taken the place of another of its name.
+    /// Continues with another interface, by index: the one that replaced the former one of that name.
     pub fn set_interface(&mut self, index: u32) {
         self.interface = index;
     }
 
-    /// What was received and what was not.
-    #[must_use]
+    /// Returns the counters.
     pub fn counts(&self) -> ReceiveCounts {
         ReceiveCounts { overflowed: self.overflow.total(), ..self.counts }
     }
 }
 
-/// Sender and IP group of what is for us; else counts it.
+/// Returns sender and IP group of a datagram for this node, or counts why it is dropped.
 fn wanted(
     arrival: &mut Arrival<'_>,
     interface: u32,
@@ -128,7 +128,7 @@ fn set_up(socket: &Socket, version: IpVersion, receive_buffer_bytes: usize) -> i
     };
     options::set(socket, level, destination, &1)?;
     options::merge_arrivals(socket);
-    options::tell_overflow(socket)?;
+    options::report_overflow(socket)?;
     options::grow_receive_buffer(socket, receive_buffer_bytes)
 }
 

@@ -5,16 +5,18 @@ use std::net::IpAddr;
 
 use socket2::{InterfaceIndexOrAddress, Socket};
 
-use super::{IpVersion, OpenError, interface_of};
+use super::error::{OpenError, interface_of};
+use super::version::IpVersion;
 use crate::batch::options;
 
-/// So many memberships a socket holds unless the machine is told otherwise.
+/// Number of memberships of a socket by the kernel's default.
 const MEMBERSHIPS_DEFAULT: usize = 20;
 
-/// Joins IP groups at one interface: the kernel takes in their datagrams and tells the network that they are wanted.
+/// Joins IP groups at one interface: the kernel accepts their datagrams and announces the memberships to the
+/// network.
 ///
-/// A socket may hold 20 memberships by default, and here it costs nothing to have more sockets. They are never bound,
-/// so nothing is queued for them. When this is dropped, all groups are left.
+/// A socket may hold 20 memberships by default, so a joiner opens as many sockets as it needs. They are never
+/// bound, so nothing is queued for them. Dropping the joiner leaves all groups.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -33,7 +35,7 @@ pub struct Joiner {
     holders: Vec<Holder>,
 }
 
-/// A socket and what it has joined.
+/// A socket and the groups that it has joined.
 #[derive(Debug)]
 struct Holder {
     socket: Socket,
@@ -41,75 +43,75 @@ struct Holder {
     full: bool,
 }
 
-/// Why a group could not be joined or left.
+/// Reason why a group could not be joined or left.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JoinError {
-    /// No multicast address, or one of the other IP version.
+    /// Not a multicast address, or one of the other IP version.
     #[error("expected a multicast address of {version}, saw {group}")]
     NotAGroup {
-        /// What was given.
+        /// Address as given.
         group: IpAddr,
-        /// Of which version groups are joined here.
+        /// IP version of this joiner.
         version: IpVersion,
     },
-    /// As many IP groups as were allowed.
+    /// The permitted number of IP groups is used up.
     #[error(
         "cannot join {group}: expected at most {groups_max} IP groups, saw one more; let more groups share an IP group"
     )]
     TooMany {
-        /// The one too many.
+        /// The group that exceeds the limit.
         group: IpAddr,
-        /// How many were allowed.
+        /// Maximum number of groups.
         groups_max: usize,
     },
-    /// Not even a socket of its own may hold the membership.
+    /// Not even a fresh socket may hold the membership.
     #[error(
         "cannot join {group}: {setting} lets a socket hold no membership; raise it, e.g. `sysctl -w {setting}={enough}`"
     )]
     Limit {
         /// The group.
         group: IpAddr,
-        /// The kernel setting that allows so few.
+        /// The kernel setting that limits memberships.
         setting: &'static str,
-        /// What would do.
+        /// A sufficient value of the setting.
         enough: u32,
     },
-    /// There are no descriptors left.
+    /// The process has no descriptors left.
     #[error(
-        "cannot join {group}: no descriptor is left for another socket, {sockets} hold memberships; raise `ulimit -n`, \
+        "cannot join {group}: expected a free descriptor for another socket, saw none ({sockets} sockets hold memberships); raise `ulimit -n`, \
          or net.ipv4.igmp_max_memberships so that fewer sockets are needed"
     )]
     Descriptors {
         /// The group.
         group: IpAddr,
-        /// How many sockets there are.
+        /// Number of sockets that hold memberships.
         sockets: usize,
     },
-    /// The interface cannot.
+    /// The interface is gone or lacks the IP version.
     #[error(
-        "cannot join {group}: the interface is gone or has no {version}; give it an address of that kind"
+        "cannot join {group}: expected an interface with {version}, saw one that is gone or has no such address; add one (`ip address add`)"
     )]
     Interface {
         /// The group.
         group: IpAddr,
-        /// What it lacks.
+        /// The missing IP version.
         version: IpVersion,
     },
-    /// Something else.
+    /// Another error.
     #[error("cannot join or leave {group}: {source}")]
     System {
         /// The group.
         group: IpAddr,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
 impl Joiner {
-    /// Joins nothing yet; later at most `groups_max` IP groups, at the interface of that name in the network namespace
-    /// of the calling thread. As many sockets as this machine needs for them are opened now, so that groups may be joined
-    /// from any thread later.
+    /// Makes a joiner for at most `groups_max` IP groups at the interface of that name, in the network
+    /// namespace of the calling thread. It opens the expected number of sockets at once, so that groups may
+    /// be joined from any thread later.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -124,10 +126,10 @@ impl Joiner {
         Ok(Self { interface, version, groups_max, holders })
     }
 
-    /// Joins an IP group; returns whether it is new. One that was joined already stays, once.
+    /// Joins an IP group and returns whether it is new. A group joined twice is joined once.
     ///
     /// # Errors
-    /// [`JoinError`]; nothing has changed then.
+    /// [`JoinError`]; nothing has changed in that case.
     pub fn join(&mut self, group: IpAddr) -> Result<bool, JoinError> {
         if !group.is_multicast() || IpVersion::of(group) != self.version {
             return Err(JoinError::NotAGroup { group, version: self.version });
@@ -141,7 +143,7 @@ impl Joiner {
         for holder in self.holders.iter_mut().filter(|holder| !holder.full) {
             match holder.join(group, self.interface) {
                 Ok(()) => return Ok(true),
-                // its limit; else that of a socket without any
+                // this socket's limit is reached; for a socket without memberships it would be the machine's
                 Err(error) if is_limit(&error) && !holder.groups.is_empty() => holder.full = true,
                 Err(source) => return Err(explain(group, source)),
             }
@@ -152,17 +154,17 @@ impl Joiner {
         Ok(true)
     }
 
-    /// Leaves an IP group; returns whether it was joined.
+    /// Leaves an IP group and returns whether it was joined.
     ///
     /// # Errors
-    /// [`JoinError::System`]; it is joined as before.
+    /// [`JoinError::System`]; the group stays joined.
     pub fn leave(&mut self, group: IpAddr) -> Result<bool, JoinError> {
         let interface = self.interface;
         let Some(holder) = self.holders.iter_mut().find(|holder| holder.groups.contains(&group)) else {
             return Ok(false);
         };
         match holder.leave(group, interface) {
-            // with the interface, its memberships go
+            // memberships end with their interface
             Err(source) if !is_gone(&source) => Err(JoinError::System { group, source }),
             _ => {
                 holder.groups.retain(|joined| *joined != group);
@@ -172,38 +174,37 @@ impl Joiner {
         }
     }
 
-    /// Joins all groups anew at the interface of this number, which has taken the place of another of its name: with that
-    /// one its memberships went, though the sockets go on counting them.
+    /// Joins all groups again at the interface of this index, which replaced another of its name. Memberships
+    /// end with their interface, though the sockets still count them.
     ///
     /// # Errors
-    /// [`JoinError`] of the first group that cannot be joined; all count as joined all the same, so that it may be tried
-    /// again.
+    /// [`JoinError`] of the first group that cannot be joined. All groups still count as joined, so the call
+    /// may be repeated.
     pub fn set_interface(&mut self, index: u32) -> Result<(), JoinError> {
         let old = std::mem::replace(&mut self.interface, index);
         let mut failed = Ok(());
         for holder in &self.holders {
             for &group in &holder.groups {
-                // Of an interface that is gone, or not joined the last time.
+                // Fails for an interface that is gone, or a group that could not be joined last time.
                 let _ = holder.leave(group, old);
-                let joined = holder.ask_to_join(group, index).map_err(|source| explain(group, source));
+                let joined = holder.request_join(group, index).map_err(|source| explain(group, source));
                 failed = failed.and(joined);
             }
         }
         failed
     }
 
-    /// What is joined, in no order.
+    /// Returns the joined groups, in no particular order.
     pub fn groups(&self) -> impl Iterator<Item = IpAddr> {
         self.holders.iter().flat_map(|holder| holder.groups.iter().copied())
     }
 
-    /// How many sockets hold the memberships.
-    #[must_use]
+    /// Returns the number of sockets that hold memberships.
     pub fn sockets(&self) -> usize {
         self.holders.len()
     }
 
-    /// Beyond what was thought to be needed: the limits of this machine have been changed, or memory is short.
+    /// Opens a socket beyond the expected number: the machine's limits have changed, or memory is short.
     fn open_another(&self, group: IpAddr) -> Result<Holder, JoinError> {
         Holder::open(self.version).map_err(|source| match source.raw_os_error() {
             Some(libc::EMFILE | libc::ENFILE) => {
@@ -221,12 +222,12 @@ impl Holder {
     }
 
     fn join(&mut self, group: IpAddr, interface: u32) -> io::Result<()> {
-        self.ask_to_join(group, interface)?;
+        self.request_join(group, interface)?;
         self.groups.push(group);
         Ok(())
     }
 
-    fn ask_to_join(&self, group: IpAddr, interface: u32) -> io::Result<()> {
+    fn request_join(&self, group: IpAddr, interface: u32) -> io::Result<()> {
         match group {
             IpAddr::V4(group) => {
                 self.socket.join_multicast_v4_n(&group, &InterfaceIndexOrAddress::Index(interface))
@@ -245,7 +246,7 @@ impl Holder {
     }
 }
 
-/// The socket holds as many memberships as it may, by count or by memory.
+/// Returns whether a socket holds its maximum of memberships, by count or by memory.
 fn is_limit(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::ENOMEM))
 }
@@ -259,7 +260,7 @@ fn explain(group: IpAddr, source: io::Error) -> JoinError {
         Some(libc::ENOBUFS) if group.is_ipv4() && memberships_max() == 0 => {
             JoinError::Limit { group, setting: "net.ipv4.igmp_max_memberships", enough: 20 }
         }
-        // what is left is memory for options
+        // otherwise memory for socket options is short
         Some(libc::ENOBUFS | libc::ENOMEM) => {
             JoinError::Limit { group, setting: "net.core.optmem_max", enough: 131_072 }
         }
@@ -268,7 +269,7 @@ fn explain(group: IpAddr, source: io::Error) -> JoinError {
     }
 }
 
-/// How many IPv4 memberships a socket made by this thread may hold.
+/// Returns the number of IPv4 memberships that a socket made by this thread may hold.
 fn memberships_max() -> usize {
     let setting = std::fs::read_to_string("/proc/sys/net/ipv4/igmp_max_memberships");
     setting.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(MEMBERSHIPS_DEFAULT)

@@ -1,8 +1,9 @@
-//! What this machine allows a multicast node, read for a doctor: data without opinion.
+//! Facts about this machine that limit a multicast node, for diagnostics. This module does not judge them.
 //!
-//! All of it is as the calling thread's network namespace has it. The settings below `/proc/sys/net` are those of the
-//! thread that reads them; limits of buffers are found by asking a socket, for not every namespace may see the settings;
-//! links are asked for by rtnetlink, for `/sys` tells of the namespace in which it was mounted.
+//! All values are those of the calling thread's network namespace. Settings below `/proc/sys/net` are those
+//! of the reading thread. Limits of buffers are found by setting them on a socket, because not every
+//! namespace shows the settings. Links are described by rtnetlink, because `/sys` describes the namespace in
+//! which it was mounted.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,7 +11,8 @@ use std::ops::RangeInclusive;
 
 use socket2::Socket;
 
-use super::{IpVersion, OpenError, interface_of};
+use super::error::{OpenError, interface_of};
+use super::version::IpVersion;
 use crate::batch::options;
 use crate::netlink::{attributes, link};
 
@@ -24,10 +26,10 @@ const BRIDGE_QUERIER_STATE: u16 = 47;
 const QUERIER_V4: u16 = 1;
 const QUERIER_V6: u16 = 5;
 
-/// More than any machine grants.
-const BUFFER_ASKED: usize = 1 << 29;
+/// Larger than any machine grants.
+const BUFFER_REQUEST: usize = 1 << 29;
 
-/// What bounds a multicast node at one interface. What is `None` could not be read.
+/// Limits of a multicast node at one interface. `None` means that a value could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
@@ -37,79 +39,81 @@ pub struct Limits {
     pub igmp_max_memberships: Option<u64>,
     /// `net.core.optmem_max` in bytes: memory for the options of a socket, among them its memberships.
     pub optmem_max_bytes: Option<u64>,
-    /// What sockets of this process receive into.
+    /// Limits of the receive buffers of this process.
     pub receive_buffer: BufferLimits,
-    /// What sockets of this process send from.
+    /// Limits of the send buffers of this process.
     pub send_buffer: BufferLimits,
-    /// `net.ipv4.ip_local_port_range`: from here the kernel takes ports for whoever wants any.
+    /// `net.ipv4.ip_local_port_range`: range from which the kernel assigns ports to sockets that do not name
+    /// one.
     pub ephemeral_ports: Option<RangeInclusive<u16>>,
-    /// `net.ipv4.ip_local_reserved_ports`: but not these.
+    /// `net.ipv4.ip_local_reserved_ports`: ports excluded from that range.
     pub reserved_ports: Vec<RangeInclusive<u16>>,
-    /// `net.ipv4.conf.*.rp_filter`: 0 off; 1 drops what comes by another interface than answers would leave by; 2 drops
-    /// what no answer would reach. The larger of that for all and that of the interface is in force.
+    /// `net.ipv4.conf.*.rp_filter`: 0 is off; 1 drops packets that arrive by another interface than answers
+    /// would leave by; 2 drops packets whose source no route reaches. The larger of the values of `all` and
+    /// of the interface applies.
     pub reverse_path_filter: Option<u8>,
 }
 
-/// The buffers of a socket, in bytes.
+/// Sizes of a socket's buffer, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BufferLimits {
-    /// What a socket has that does not ask (`net.core.rmem_default`, `wmem_default`).
+    /// Size without a request (`net.core.rmem_default`, `wmem_default`).
     pub default_bytes: usize,
-    /// The most that it may ask for (`net.core.rmem_max`, `wmem_max`). It then has twice as much, for the kernel's own
-    /// records count as well.
+    /// Largest size that may be requested (`net.core.rmem_max`, `wmem_max`). The kernel grants the double,
+    /// because its own records count too.
     pub max_bytes: usize,
-    /// This process may go beyond that (`CAP_NET_ADMIN`).
+    /// Whether this process may exceed the maximum (`CAP_NET_ADMIN`).
     pub may_exceed: bool,
 }
 
-/// An interface as it is now.
+/// Current state of an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InterfaceFacts {
-    /// Its name.
+    /// Name of the interface.
     pub name: String,
-    /// Its number.
+    /// Index of the interface.
     pub index: u32,
-    /// It is switched on.
+    /// The interface is switched on.
     pub is_up: bool,
-    /// It has a carrier: a cable, or what stands for one.
+    /// The interface has a carrier.
     pub is_running: bool,
-    /// It takes part in multicast (flag `MULTICAST`).
+    /// The interface takes part in multicast (flag `MULTICAST`).
     pub is_multicast: bool,
-    /// It leads back to this host.
+    /// The interface is a loopback interface.
     pub is_loopback: bool,
-    /// Largest IP packet in bytes.
+    /// Size of the largest IP packet in bytes.
     pub mtu_bytes: u32,
-    /// Its addresses.
+    /// Addresses of the interface.
     pub addresses: Vec<IpAddr>,
-    /// The bridge that it is, or of which it is a port. One in another namespace (that of the host, seen from a
-    /// container) does not show.
+    /// Bridge that the interface is, or of which it is a port. A bridge in another namespace (that of the
+    /// host, seen from a container) is invisible.
     pub bridge: Option<BridgeFacts>,
 }
 
-/// A bridge, as far as it hands on multicast.
+/// Multicast settings of a bridge.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BridgeFacts {
-    /// Its name.
+    /// Name of the bridge.
     pub name: String,
-    /// The interface asked about is one of its ports, not the bridge itself.
+    /// The interface is a port of the bridge, not the bridge itself.
     pub is_port: bool,
-    /// It sends a group only to ports behind which it is wanted. Without a querier it forgets who wants it.
+    /// The bridge forwards a group only to ports with members. Without a querier, it forgets them.
     pub snooping: bool,
-    /// It asks itself who wants what.
+    /// The bridge itself sends queries for members.
     pub querier: bool,
-    /// Who asks for IPv4, if anyone was heard.
+    /// IPv4 address of the querier, if one was heard.
     pub querier_v4: Option<Ipv4Addr>,
-    /// Who asks for IPv6, if anyone was heard.
+    /// IPv6 address of the querier, if one was heard.
     pub querier_v6: Option<Ipv6Addr>,
-    /// So many groups it knows at most; with more it stops snooping.
+    /// Maximum number of groups that the bridge tracks; with more, it stops snooping.
     pub groups_max: Option<u32>,
 }
 
 impl Limits {
-    /// Reads all of it, for the interface of that name.
+    /// Reads all limits for the interface of that name.
     ///
     /// # Errors
     /// [`OpenError::Interface`] if there is no such interface, [`OpenError::System`] if no socket can be made.
@@ -129,13 +133,13 @@ impl Limits {
         Ok(Self {
             igmp_max_memberships: number("ipv4/igmp_max_memberships"),
             optmem_max_bytes: number("core/optmem_max"),
-            receive_buffer: BufferLimits::ask(
+            receive_buffer: BufferLimits::probe(
                 &socket,
                 Socket::recv_buffer_size,
                 Socket::set_recv_buffer_size,
                 options::force_receive_buffer,
             ),
-            send_buffer: BufferLimits::ask(
+            send_buffer: BufferLimits::probe(
                 &socket,
                 Socket::send_buffer_size,
                 Socket::set_send_buffer_size,
@@ -152,9 +156,8 @@ impl Limits {
         })
     }
 
-    /// Whether the kernel may give that port to somebody who wants any, so that it is taken when a node wants it.
-    /// `None` if that is not known.
-    #[must_use]
+    /// Returns whether the kernel may assign that port to any other socket, so that a node finds it taken.
+    /// `None` if the range is unknown.
     pub fn is_ephemeral(&self, port: u16) -> Option<bool> {
         let range = self.ephemeral_ports.as_ref()?;
         Some(range.contains(&port) && !self.reserved_ports.iter().any(|reserved| reserved.contains(&port)))
@@ -162,15 +165,15 @@ impl Limits {
 }
 
 impl BufferLimits {
-    fn ask(
+    fn probe(
         socket: &Socket,
         read: impl Fn(&Socket) -> io::Result<usize>,
         set: impl Fn(&Socket, usize) -> io::Result<()>,
         force: impl Fn(&Socket, usize) -> io::Result<()>,
     ) -> Self {
-        // what nobody has asked for is not doubled
+        // the kernel does not double its default
         let default_bytes = read(socket).unwrap_or(0);
-        let _ = set(socket, BUFFER_ASKED);
+        let _ = set(socket, BUFFER_REQUEST);
         let max_bytes = read(socket).unwrap_or(0) / 2;
         let may_exceed = force(socket, max_bytes + 4096).is_ok();
         Self { default_bytes, max_bytes, may_exceed }
@@ -178,13 +181,13 @@ impl BufferLimits {
 }
 
 impl InterfaceFacts {
-    /// Reads it.
+    /// Reads the state of an interface.
     ///
     /// # Errors
     /// [`OpenError::Interface`].
     pub fn read(name: &str) -> Result<Self, OpenError> {
         let index = interface_of(name)?.index();
-        let (flags, told) =
+        let (flags, link_attributes) =
             link(index).map_err(|source| OpenError::Interface { name: name.to_owned(), source })?;
         let has = |flag: libc::c_int| flags & flag.cast_unsigned() != 0;
         let mut facts = Self {
@@ -195,16 +198,16 @@ impl InterfaceFacts {
             is_multicast: has(libc::IFF_MULTICAST),
             is_loopback: has(libc::IFF_LOOPBACK),
             addresses: addresses_of(name),
-            bridge: BridgeFacts::read(&told),
+            bridge: BridgeFacts::read(&link_attributes),
             ..Self::default()
         };
-        for (kind, data) in attributes(&told) {
+        for (kind, data) in attributes(&link_attributes) {
             match kind {
                 libc::IFLA_MTU => facts.mtu_bytes = word(data).unwrap_or(0),
-                // the master of a port may also be a bond, or something else that is no bridge
+                // the master may also be a bond or another kind that is not a bridge
                 libc::IFLA_MASTER => {
                     let master = word(data).and_then(|master| link(master).ok());
-                    let bridge = master.and_then(|(_, told)| BridgeFacts::read(&told));
+                    let bridge = master.and_then(|(_, link_attributes)| BridgeFacts::read(&link_attributes));
                     facts.bridge =
                         bridge.map(|bridge| BridgeFacts { is_port: true, ..bridge }).or(facts.bridge);
                 }
@@ -216,13 +219,13 @@ impl InterfaceFacts {
 }
 
 impl BridgeFacts {
-    /// Reads what is told of a link; `None` if it is no bridge.
-    fn read(told: &[u8]) -> Option<Self> {
-        let information = find(told, libc::IFLA_LINKINFO)?;
+    /// Parses a link's attributes; returns `None` if it is not a bridge.
+    fn read(link_attributes: &[u8]) -> Option<Self> {
+        let information = find(link_attributes, libc::IFLA_LINKINFO)?;
         if text(find(information, INFO_KIND)?) != "bridge" {
             return None;
         }
-        let mut facts = Self { name: text(find(told, libc::IFLA_IFNAME)?), ..Self::default() };
+        let mut facts = Self { name: text(find(link_attributes, libc::IFLA_IFNAME)?), ..Self::default() };
         for (kind, data) in attributes(find(information, INFO_DATA)?) {
             match kind {
                 BRIDGE_SNOOPING => facts.snooping = data.first().is_some_and(|&on| on != 0),
@@ -253,7 +256,7 @@ fn text(data: &[u8]) -> String {
     String::from_utf8_lossy(data).trim_end_matches('\0').to_owned()
 }
 
-/// The addresses of an interface; none if the kernel does not list them.
+/// Returns the addresses of an interface, or none if the kernel does not list them.
 fn addresses_of(name: &str) -> Vec<IpAddr> {
     let Ok(all) = nix::ifaddrs::getifaddrs() else { return Vec::new() };
     let address = |entry: nix::ifaddrs::InterfaceAddress| {
@@ -272,7 +275,7 @@ fn number(path: &str) -> Option<u64> {
     setting(path)?.trim().parse().ok()
 }
 
-/// `8080` or `8080-8090`.
+/// Parses `8080` or `8080-8090`.
 fn port_range(text: &str) -> Option<RangeInclusive<u16>> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     Some(first.parse().ok()?..=last.parse().ok()?)

@@ -1,4 +1,4 @@
-//! The socket of one node: what is for it alone, and all that it sends.
+//! Socket of one node: receives datagrams addressed to it alone and sends everything.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,31 +6,31 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use socket2::Socket;
 
-use super::{OpenError, ReceiveCounts, interface_of};
+use super::counts::ReceiveCounts;
+use super::error::{OpenError, interface_of};
 use crate::batch::Sending;
 use crate::batch::options;
 use crate::batch::receive::{Overflow, Slots};
 
-/// How an [`OwnSocket`] is made.
+/// Configuration of an [`OwnSocket`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnConfig {
-    /// An address of this host; port 0 takes a free one.
+    /// Address of this host; port 0 takes a free one.
     pub address: SocketAddr,
-    /// By which interface multicast leaves.
+    /// Interface by which multicast leaves.
     pub interface: String,
-    /// How many routers multicast may pass, and one: 1 stays in the network, 0 on this host.
+    /// TTL of multicast: 1 stays in the network, 0 on this host.
     pub ttl: u8,
-    /// Whether nodes on this host, this one among them, hear what it multicasts.
+    /// Whether nodes on this host, including this one, receive its multicast.
     pub heard_here: bool,
-    /// Receive buffer to ask for. An unprivileged process gets no more than `net.core.rmem_max`.
+    /// Requested receive buffer. An unprivileged process gets at most `net.core.rmem_max`.
     pub receive_buffer_bytes: usize,
-    /// Send buffer to ask for; the limit is `net.core.wmem_max`.
+    /// Requested send buffer; the limit is `net.core.wmem_max`.
     pub send_buffer_bytes: usize,
 }
 
 impl OwnConfig {
-    /// One router at most, heard here, 8 MiB for each direction.
-    #[must_use]
+    /// Returns a configuration with TTL 1, multicast loopback and 8 MiB for each direction.
     pub fn new(address: SocketAddr, interface: &str) -> Self {
         Self {
             address,
@@ -43,17 +43,18 @@ impl OwnConfig {
     }
 }
 
-/// Receives what is sent to this node alone, without blocking. Its [`Sending`] half, which other threads may have,
-/// sends by the same descriptor: datagrams come from the address at which this socket listens.
+/// Receives datagrams addressed to this node alone, without blocking. Its [`Sending`] half, which other
+/// threads may hold, sends through the same descriptor: datagrams come from the address at which this socket
+/// listens.
 ///
-/// Datagrams are never fragmented by the kernel: what is longer than the interface's MTU is refused.
+/// The kernel never fragments datagrams; those longer than the interface's MTU are refused.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use netio::multicast::{OwnConfig, OwnSocket};
+/// use netio::multicast::{Outbox, OwnConfig, OwnSocket};
 /// let mut socket = OwnSocket::bind(&OwnConfig::new("127.0.0.1:0".parse()?, "lo"))?;
 /// let to = socket.local_address();
-/// let (sending, mut outbox) = (socket.sending(), socket.sending().outbox());
+/// let (sending, mut outbox) = (socket.sending(), Outbox::new(socket.sending()));
 /// sending.send_now(to, &[b"at", b"once"])?;
 /// outbox.push(to, &[b"with ", b"others"]);
 /// outbox.push(to, &[b"of the same"]);
@@ -96,35 +97,31 @@ impl OwnSocket {
         })
     }
 
-    /// Where it listens, and from where its datagrams come.
-    #[must_use]
+    /// Returns the address at which it listens and from which its datagrams come.
     pub fn local_address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The receive buffer that was granted, in bytes.
-    #[must_use]
+    /// Returns the granted receive buffer in bytes.
     pub fn receive_buffer_bytes(&self) -> usize {
         self.receive_buffer_bytes
     }
 
-    /// The send buffer that was granted, in bytes.
-    #[must_use]
+    /// Returns the granted send buffer in bytes.
     pub fn send_buffer_bytes(&self) -> usize {
         self.send_buffer_bytes
     }
 
-    /// The sending half; it may go to another thread and be cloned.
-    #[must_use]
+    /// Returns the sending half, which may move to another thread and be cloned.
     pub fn sending(&self) -> Sending {
         self.sending.clone()
     }
 
-    /// Hands datagrams that wait to `handle` (who sent it, its bytes), at most [`super::RECEIVED_MAX`]; returns whether
-    /// more may wait.
+    /// Passes waiting datagrams to `handle` (sender, bytes), at most
+    /// [`RECEIVED_MAX`](crate::multicast::RECEIVED_MAX), and returns whether more may wait.
     ///
     /// # Errors
-    /// What the kernel says, save that nothing waits; what passes by itself is counted instead.
+    /// The kernel's error, unless it passes by itself; those are counted.
     pub fn recv(&mut self, mut handle: impl FnMut(SocketAddr, &mut [u8])) -> io::Result<bool> {
         let Self { sending, slots, overflow, counts, .. } = self;
         let received = slots.receive(sending.fd(), |mut arrival| {
@@ -141,14 +138,13 @@ impl OwnSocket {
         counts.survive(received)
     }
 
-    /// What was received and what was not; what was sent is told by [`Sending::counts`].
-    #[must_use]
+    /// Returns the counters of receiving; [`Sending::counts`] has those of sending.
     pub fn counts(&self) -> ReceiveCounts {
         ReceiveCounts { overflowed: self.overflow.total(), ..self.counts }
     }
 }
 
-/// Returns the buffers that were granted, for receiving and for sending.
+/// Returns the granted buffers, for receiving and for sending.
 fn set_up(socket: &Socket, config: &OwnConfig, interface: u32) -> io::Result<[usize; 2]> {
     if config.address.is_ipv4() {
         socket.set_multicast_ttl_v4(config.ttl.into())?;
@@ -160,7 +156,7 @@ fn set_up(socket: &Socket, config: &OwnConfig, interface: u32) -> io::Result<[us
     options::multicast_by(socket, config.address.is_ipv4(), interface)?;
     options::forbid_fragments(socket, config.address.is_ipv4())?;
     options::merge_arrivals(socket);
-    options::tell_overflow(socket)?;
+    options::report_overflow(socket)?;
     Ok([
         options::grow_receive_buffer(socket, config.receive_buffer_bytes)?,
         options::grow_send_buffer(socket, config.send_buffer_bytes)?,
@@ -182,13 +178,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn news_of_a_datagram_that_did_not_arrive_is_counted_and_survived() {
+    fn an_icmp_error_is_counted_and_survived() {
         let _ = crate::interface::Interface::open("lo").and_then(|loopback| loopback.set_up(true));
         let mut own = OwnSocket::bind(&OwnConfig::new("127.0.0.1:0".parse().unwrap(), "lo")).unwrap();
         let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
         let there = peer.local_addr().unwrap();
         drop(peer);
-        // The kernel tells it to sockets that have one peer alone, so this one gets one.
+        // The kernel reports ICMP errors only to connected sockets, so this one is connected.
         SockRef::from(&own.as_fd()).connect(&there.into()).unwrap();
         let sending = own.sending();
         sending.send_now(there, &[b"nobody is there"]).unwrap();
@@ -204,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_pass_by_itself_is_told() {
+    fn an_error_that_does_not_pass_is_returned() {
         let mut counts = ReceiveCounts::default();
         let bad = || io::Error::from_raw_os_error(libc::EBADF);
         assert_eq!(counts.survive(Err(bad())).unwrap_err().raw_os_error(), Some(libc::EBADF));

@@ -1,5 +1,5 @@
 use super::*;
-use crate::shape::{Shape, plain, shapes};
+use crate::segment::shape::{Shape, plain, shapes};
 use proptest::prelude::*;
 
 fn cut_all(packet: &[u8], offload: &Offload) -> Result<Vec<Vec<u8>>, Refusal> {
@@ -31,14 +31,14 @@ fn a_fixed_identification_stays() {
 }
 
 #[test]
-fn a_checksum_left_to_the_card_is_finished_without_being_told() {
+fn a_checksum_left_to_the_card_is_finished_without_a_mark() {
     let shape = plain();
     let right = shape.packet(shape.id, shape.sequence, shape.flags, b"some payload");
     let unfinished = shape.unfinished(b"some payload");
     assert_ne!(right, unfinished);
-    let told = Offload { needs_checksum: true, ..Offload::default() };
-    let placed = Offload { checksum_start: 20, checksum_offset: 16, ..told };
-    for offload in [Offload::default(), told, placed] {
+    let marked = Offload { needs_checksum: true, ..Offload::default() };
+    let placed = Offload { checksum_start: 20, checksum_offset: 16, ..marked };
+    for offload in [Offload::default(), marked, placed] {
         assert_eq!(cut_all(&unfinished, &offload).unwrap(), std::slice::from_ref(&right));
     }
     assert_eq!(cut_all(&right, &Offload::default()).unwrap(), std::slice::from_ref(&right));
@@ -58,7 +58,7 @@ fn a_wrong_checksum_passes_untouched() {
 }
 
 #[test]
-fn padding_of_the_link_is_cut_off() {
+fn padding_of_the_link_is_removed() {
     let packet = plain().packet(1, 2, 0x10, &[]);
     let mut padded = packet.clone();
     padded.extend_from_slice(&[0; 6]);
@@ -66,7 +66,7 @@ fn padding_of_the_link_is_cut_off() {
 }
 
 #[test]
-fn an_inner_checksum_is_finished_where_the_offload_says() {
+fn an_inner_checksum_is_finished_at_the_place_in_the_offload() {
     // a TCP packet in UDP in IPv4; only the inner checksum is left to the card
     let inner = plain();
     let outer = Shape { udp: true, ..plain() };
@@ -81,14 +81,14 @@ fn an_inner_checksum_is_finished_where_the_offload_says() {
 }
 
 #[test]
-fn an_inner_checksum_is_finished_without_being_told() {
+fn an_inner_checksum_is_finished_without_a_mark() {
     let inner = plain();
     let (right, unfinished) =
         (inner.packet(inner.id, inner.sequence, inner.flags, b"inner"), inner.unfinished(b"inner"));
     let udp = Shape { udp: true, ..plain() };
     for checksum in [true, false] {
         for between in [0, 8 + 14, 62] {
-            // the kernel makes the outer checksum for the finished packet
+            // the kernel computes the outer checksum for the finished packet
             let payload = |inner: &[u8]| [&vec![8; between], inner].concat();
             let mut expected = udp.packet(7, 0, 0, &payload(&right));
             if !checksum {
@@ -122,7 +122,7 @@ fn an_inner_checksum_is_finished_without_being_told() {
 }
 
 #[test]
-fn refusals_say_why() {
+fn a_refusal_names_its_reason() {
     let packet = plain().unfinished(&[1; 3000]);
     let tcp = Offload::segments(Gso::Tcp4, 1000);
     let refused = |packet: &[u8], offload: &Offload| cut_all(packet, offload).unwrap_err();
@@ -140,7 +140,7 @@ fn refusals_say_why() {
     assert_eq!(cut(&packet, &tcp, &mut [0; 1052], |_| {}), Ok(3));
 }
 
-/// A tunnel's packet: `between` bytes, as of VXLAN or Geneve, and the inner packet.
+/// Builds a tunnel's packet: `between` bytes, as in VXLAN or Geneve, and the inner packet.
 fn tunnelled(outer: &Shape, between: usize, inner: &[u8], with_checksum: bool) -> Vec<u8> {
     let outer = Shape { udp: true, ..outer.clone() };
     let mut header = vec![8; between];
@@ -156,16 +156,16 @@ fn tunnelled(outer: &Shape, between: usize, inner: &[u8], with_checksum: bool) -
 }
 
 #[test]
-fn one_segment_or_none_is_no_contradiction() {
+fn a_count_of_one_or_zero_is_not_a_contradiction() {
     let packet = plain().unfinished(&[1; 3000]);
     for segment_count in [0, 1, 3] {
         let offload = Offload { segment_count, ..Offload::segments(Gso::Tcp4, 1000) };
         assert_eq!(cut_all(&packet, &offload).unwrap().len(), 3);
     }
-    // a payload of one segment, said to be several
+    // a payload of one segment with a count of several
     let offload = Offload { segment_count: 2, ..Offload::segments(Gso::Tcp4, 3000) };
     assert_eq!(cut_all(&packet, &offload), Err(Refusal::SegmentCount { expected: 1, seen: 2 }));
-    // segments of sizes of their own
+    // every segment has its own size
     assert_eq!(cut_all(&packet, &Offload::segments(Gso::Tcp4, 0xffff)), Err(Refusal::Kind));
 }
 
@@ -177,16 +177,16 @@ fn a_tunnels_short_last_segment_does_not_hide_it() {
         let offload = Offload { segment_count, ..Offload::segments(Gso::Udp4, 1000) };
         assert_eq!(cut_all(&packet, &offload), Err(Refusal::Tunnel(Sign::InnerPacket)));
     }
-    // a virtio-net header tells the inner checksum's place
+    // a virtio-net header gives the place of the inner checksum
     let offload =
         Offload { checksum_start: 28 + 42, checksum_offset: 16, ..Offload::segments(Gso::Udp4, 1000) };
     assert_eq!(cut_all(&packet, &offload), Err(Refusal::Tunnel(Sign::InnerChecksum)));
 }
 
 #[test]
-fn a_train_of_a_tunnels_datagrams_is_cut_where_something_tells_that_it_is_one() {
+fn a_train_of_a_tunnels_datagrams_is_cut_if_marked_as_one() {
     let shape = Shape { udp: true, ..plain() };
-    // each datagram with a whole packet in it
+    // each datagram holds a whole packet
     let datagram = [&[8; 22], &plain().packet(1, 2, 0x10, &[7; 900])[..]].concat();
     let size = u16::try_from(datagram.len()).unwrap();
     let payload = datagram.repeat(5);
@@ -210,18 +210,18 @@ fn a_train_of_a_tunnels_datagrams_is_cut_where_something_tells_that_it_is_one() 
 }
 
 #[test]
-fn what_only_looks_like_an_inner_packet_makes_no_tunnel() {
+fn a_payload_that_resembles_an_inner_packet_is_not_a_tunnel() {
     let shape = Shape { udp: true, ..plain() };
     let offload = Offload::segments(Gso::Udp4, 1000);
     let mut payload = vec![1; 5000];
-    // version, length and protocol of an IPv6 packet to the end, but nothing before says so
+    // version, length and protocol of an IPv6 packet up to the end, without a header that announces it
     payload[180] = 0x69;
     payload[184..186].copy_from_slice(&4780_u16.to_be_bytes());
     payload[186] = 6;
     assert_eq!(cut_all(&shape.unfinished(&payload), &offload).map(|wire| wire.len()), Ok(5));
     payload[178..180].copy_from_slice(&[0x86, 0xdd]);
     assert_eq!(cut_all(&shape.unfinished(&payload), &offload), Err(Refusal::Tunnel(Sign::InnerPacket)));
-    // version and length of an IPv4 packet to the end, but a wrong header checksum
+    // version and length of an IPv4 packet up to the end, with a wrong header checksum
     payload[180] = 0x45;
     payload[182..184].copy_from_slice(&4820_u16.to_be_bytes());
     assert_eq!(cut_all(&shape.unfinished(&payload), &offload).map(|wire| wire.len()), Ok(5));
@@ -234,13 +234,13 @@ proptest! {
         payload in proptest::collection::vec(any::<u8>(), 1..6000),
         size in 1..3000_u16,
         fixed_id: bool,
-        count_told: bool,
+        has_count: bool,
     ) {
         let mut expected = shape.wire(&payload, usize::from(size), fixed_id);
-        let segment_count = if count_told { u16::try_from(expected.len()).unwrap() } else { 0 };
+        let segment_count = if has_count { u16::try_from(expected.len()).unwrap() } else { 0 };
         let offload = Offload { fixed_id, segment_count, ..Offload::segments(shape.gso(), size) };
         if expected.len() == 1 {
-            // one segment keeps its flags
+            // a single segment keeps its flags
             expected = vec![shape.packet(shape.id, shape.sequence, shape.flags, &payload)];
         }
         prop_assert_eq!(cut_all(&shape.unfinished(&payload), &offload).unwrap(), expected);
@@ -270,7 +270,7 @@ proptest! {
         payload in proptest::collection::vec(any::<u8>(), 2..6000),
         size in any::<prop::sample::Index>(),
         between in prop::sample::select(vec![0, 4, 8, 8 + 14, 8 + 18, 12 + 14, 8 + 252 + 22]),
-        count_told: bool,
+        has_count: bool,
         with_checksum: bool,
     ) {
         let size = size.index(payload.len() - 1) + 1; // at least two segments
@@ -279,7 +279,7 @@ proptest! {
         let gso = if outer.v6 { Gso::Udp6 } else { Gso::Udp4 };
         let size = u16::try_from(size).unwrap();
         let offload = Offload::segments(gso, size);
-        let offload = Offload { segment_count: if count_told { count } else { 0 }, ..offload };
+        let offload = Offload { segment_count: if has_count { count } else { 0 }, ..offload };
         let sign = if with_checksum { Sign::InnerPacket } else { Sign::NoChecksum };
         prop_assert_eq!(cut_all(&packet, &offload), Err(Refusal::Tunnel(sign)));
     }

@@ -14,8 +14,8 @@ use super::identification::Identifications;
 use super::moderation::{Change, Moderation, now_ns};
 use super::{Captured, Direction, Drained, Missed, TapConfig, TapCounts, step};
 use crate::interface::{Interface, LinkKind};
+use crate::offload::{Gso, Offload};
 use crate::segment::kind_of;
-use crate::{Gso, Offload};
 
 /// `bpf/tap.c`, compiled.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/tap.bpf.o");

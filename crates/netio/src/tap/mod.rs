@@ -25,7 +25,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use ipnet::IpNet;
 
-use crate::Offload;
+use crate::offload::Offload;
 use ebpf::EbpfTap;
 use packet::PacketTap;
 
@@ -90,7 +90,6 @@ pub enum TapKind {
 
 impl TapKind {
     /// Its name as in a configuration.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -247,7 +246,6 @@ impl Tap {
     }
 
     /// Which kind it is: [`TapKind::Ebpf`] or [`TapKind::Packet`].
-    #[must_use]
     pub fn kind(&self) -> TapKind {
         match self.tap {
             Open::Ebpf(_) => TapKind::Ebpf,
@@ -256,7 +254,6 @@ impl Tap {
     }
 
     /// Why [`TapKind::Auto`] did not become an eBPF tap.
-    #[must_use]
     pub fn fallback_reason(&self) -> Option<&str> {
         self.fallback.as_deref()
     }
@@ -274,7 +271,6 @@ impl Tap {
     }
 
     /// Packets of the networks that were not captured, for whatever reason, each counted once.
-    #[must_use]
     pub fn dropped(&self) -> u64 {
         let counts = self.counts();
         counts.full + counts.unreadable + counts.oversize
@@ -286,7 +282,6 @@ impl Tap {
     /// such a packet counts as both, so that the two may add up to more than [`Tap::dropped`]. Neither number ever
     /// goes down. A packet is counted when it is missed, which is before those captured after it can be drained;
     /// by a packet socket, what is unreadable or oversize is counted when it is drained.
-    #[must_use]
     pub fn missed(&self) -> Missed {
         match &self.tap {
             Open::Ebpf(tap) => tap.missed(),
@@ -299,7 +294,6 @@ impl Tap {
     ///
     /// A tap whose interface is gone stays silent for ever, also when another one of that name comes: open a new
     /// one. An interface that is switched off is alive.
-    #[must_use]
     pub fn is_alive(&self) -> bool {
         match &self.tap {
             Open::Ebpf(tap) => tap.interface().is_alive(),
@@ -308,7 +302,6 @@ impl Tap {
     }
 
     /// What was captured and what was not. It asks the kernel: not for every packet.
-    #[must_use]
     pub fn counts(&self) -> TapCounts {
         match &self.tap {
             Open::Ebpf(tap) => tap.counts(),

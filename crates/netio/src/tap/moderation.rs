@@ -1,43 +1,42 @@
-//! How often the reader of a tap is waked.
+//! Limits how often a tap wakes its reader.
 //!
-//! Waking a sleeping reader costs some 2 to 5 µs, ten times what copying a packet costs, and it is the sender
-//! of the packet who pays half of it. At a low rate every packet wakes the reader at once. At a high rate
-//! ([`HOT`]) the source is silenced and a timer makes the tap readable instead, every so many microseconds;
-//! when the rate falls, or nothing comes any more, every packet wakes again.
+//! Waking a sleeping reader costs 2 to 5 µs, ten times the cost of copying a packet, and the packet's sender
+//! pays half of it. At a low rate every packet wakes the reader at once. At a high rate ([`HOT`]) the source
+//! is silenced, and a timer makes the tap readable once per period. When the rate falls, every packet wakes
+//! the reader again.
 //!
-//! All of it is behind one descriptor, an epoll set of the source and the timer, so that the reader's loop
-//! need not know.
+//! One descriptor, an epoll set of the source and the timer, hides all of this from the reader's loop.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use crate::interface::check;
 
-/// So long the rate is observed before anything changes.
-const WINDOW_NS: u64 = 1_000_000;
-/// With as many captures a period, the timer is cheaper than the packets' own waking.
+/// Interval over which the rate is measured.
+const MEASURE_NS: u64 = 1_000_000;
+/// Captures per period from which the timer is cheaper than waking by packets.
 const HOT: u64 = 2;
 const AT_ONCE_NS: u64 = 1;
 
 pub(super) struct Moderation {
     epoll: OwnedFd,
     timer: OwnedFd,
-    /// 0: every packet wakes, always.
+    /// Period of the timer; 0 makes every packet wake the reader.
     period_ns: u64,
     polling: bool,
-    /// What the timer was set to last.
+    /// Time to which the timer was last set.
     armed_ns: u64,
-    window_start_ns: u64,
-    window_captures: u64,
+    measure_start_ns: u64,
+    measured_captures: u64,
 }
 
-/// What the owner is to do with its source.
+/// Action that the owner must apply to its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     None,
-    /// The source need not wake any more.
+    /// The source must stop waking the reader.
     Silence,
-    /// The source is to wake again; afterwards [`Moderation::listen`] looks whether something has come
+    /// The source must wake the reader again. [`Moderation::listen`] then reports anything that has arrived
     /// meanwhile.
     Waken,
 }
@@ -46,12 +45,12 @@ impl Moderation {
     pub(super) fn new(source: BorrowedFd<'_>, period_us: u32) -> io::Result<Self> {
         // SAFETY: no pointers are passed.
         let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-        // SAFETY: the descriptor was just made and belongs to nobody else.
+        // SAFETY: the descriptor was just opened and has no other owner.
         let epoll = unsafe { OwnedFd::from_raw_fd(fd) };
         let flags = libc::TFD_NONBLOCK | libc::TFD_CLOEXEC;
         // SAFETY: no pointers are passed.
         let fd = check(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) })?;
-        // SAFETY: the descriptor was just made and belongs to nobody else.
+        // SAFETY: the descriptor was just opened and has no other owner.
         let timer = unsafe { OwnedFd::from_raw_fd(fd) };
         control(&epoll, libc::EPOLL_CTL_ADD, timer.as_fd(), true)?;
         control(&epoll, libc::EPOLL_CTL_ADD, source, true)?;
@@ -61,20 +60,20 @@ impl Moderation {
             period_ns: u64::from(period_us) * 1000,
             polling: false,
             armed_ns: 0,
-            window_start_ns: 0,
-            window_captures: 0,
+            measure_start_ns: 0,
+            measured_captures: 0,
         })
     }
 
-    /// Notes that so many captures were taken off, and whether more wait.
+    /// Records the number of captures that were drained, and whether more wait.
     pub(super) fn drained(&mut self, captures: usize, more: bool, now_ns: u64) -> io::Result<Change> {
         if self.period_ns == 0 {
             return Ok(Change::None);
         }
-        let change = self.observe(captures as u64, now_ns);
+        let change = self.change_for(captures as u64, now_ns);
         if self.polling {
             self.polling = change != Change::Waken;
-            // once more after the last change, when all is settled
+            // armed once more after a change to waking, so that nothing is missed
             self.arm(if more { AT_ONCE_NS } else { self.period_ns })?;
         } else if self.armed_ns > 0 {
             self.arm(0)?;
@@ -86,15 +85,15 @@ impl Moderation {
         Ok(change)
     }
 
-    /// What the rate asks for.
-    fn observe(&mut self, captures: u64, now_ns: u64) -> Change {
-        self.window_captures += captures;
-        let elapsed_ns = now_ns.saturating_sub(self.window_start_ns);
-        if elapsed_ns < WINDOW_NS {
+    /// Returns the change that the measured rate calls for.
+    fn change_for(&mut self, captures: u64, now_ns: u64) -> Change {
+        self.measured_captures += captures;
+        let elapsed_ns = now_ns.saturating_sub(self.measure_start_ns);
+        if elapsed_ns < MEASURE_NS {
             return Change::None;
         }
-        let captures = self.window_captures;
-        (self.window_start_ns, self.window_captures) = (now_ns, 0);
+        let captures = self.measured_captures;
+        (self.measure_start_ns, self.measured_captures) = (now_ns, 0);
         if !self.polling && captures * self.period_ns >= HOT * elapsed_ns {
             return Change::Silence;
         }
@@ -104,27 +103,27 @@ impl Moderation {
         Change::None
     }
 
-    /// The source no longer makes the descriptor readable.
+    /// Ignores the source: it no longer makes the descriptor readable.
     pub(super) fn ignore(&self, source: BorrowedFd<'_>) -> io::Result<()> {
         control(&self.epoll, libc::EPOLL_CTL_MOD, source, false)
     }
 
-    /// The source makes the descriptor readable again, at once if it has something.
+    /// Listens to the source again: it makes the descriptor readable, at once if it has data.
     pub(super) fn listen(&self, source: BorrowedFd<'_>) -> io::Result<()> {
         control(&self.epoll, libc::EPOLL_CTL_MOD, source, true)
     }
 
-    /// Lets the timer go off after that time; 0 stops it. Either forgets that it went off before.
+    /// Makes the timer expire after that time; 0 stops it. Both clear an earlier expiry.
     fn arm(&mut self, after_ns: u64) -> io::Result<()> {
         if (after_ns, self.armed_ns) == (AT_ONCE_NS, AT_ONCE_NS) {
-            return Ok(()); // it went off, and stays so
+            return Ok(()); // it has expired and stays so
         }
         let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // in range: a period is far below a second
         let value = libc::timespec { tv_sec: 0, tv_nsec: after_ns.cast_signed() as libc::c_long };
         let time = libc::itimerspec { it_interval: zero, it_value: value };
         let (fd, old) = (self.timer.as_raw_fd(), std::ptr::null_mut());
-        // SAFETY: the time lives through the call and nothing is asked back.
+        // SAFETY: the time lives through the call, and the old value is not requested.
         check(unsafe { libc::timerfd_settime(fd, 0, &raw const time, old) })?;
         self.armed_ns = after_ns;
         Ok(())
@@ -144,7 +143,7 @@ fn control(epoll: &OwnedFd, call: libc::c_int, fd: BorrowedFd<'_>, wanted: bool)
     check(unsafe { libc::epoll_ctl(epoll.as_raw_fd(), call, fd.as_raw_fd(), &raw mut event) }).map(drop)
 }
 
-/// The monotonic clock.
+/// Returns the time of the monotonic clock.
 pub(super) fn now_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the time is writable; this clock always exists on Linux, so that the call cannot fail.
@@ -175,7 +174,7 @@ mod tests {
         let (mut one, mut two) = UnixStream::pair().unwrap();
         let mut moderation = Moderation::new(two.as_fd(), PERIOD_US).unwrap();
         let mut now = 5 * MS;
-        assert_eq!(moderation.drained(1, false, now).unwrap(), Change::None, "the window begins");
+        assert_eq!(moderation.drained(1, false, now).unwrap(), Change::None, "the measurement begins");
         for (captures, after, expected) in [
             (39, MS, Change::None),
             (20, MS / 2, Change::None),
@@ -192,7 +191,7 @@ mod tests {
                 Change::None => {}
             }
             if moderation.polling {
-                // what comes does not wake; the timer does
+                // the packet does not wake the reader; the timer does
                 one.write_all(b"x").unwrap();
                 assert!(readable(&moderation, Duration::from_secs(10)));
                 two.read_exact(&mut [0]).unwrap();
@@ -204,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silenced_source_is_read_on_if_more_waits() {
+    fn a_silenced_source_is_drained_further_if_more_waits() {
         let (_one, two) = UnixStream::pair().unwrap();
         let mut moderation = Moderation::new(two.as_fd(), 900_000).unwrap();
         assert_eq!(moderation.drained(1000, true, 10 * MS).unwrap(), Change::Silence);
@@ -213,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn period_zero_leaves_all_waking_to_the_source() {
+    fn period_zero_lets_every_packet_wake() {
         let (_one, two) = UnixStream::pair().unwrap();
         let mut moderation = Moderation::new(two.as_fd(), 0).unwrap();
         assert_eq!(moderation.drained(1_000_000, true, 10 * MS).unwrap(), Change::None);

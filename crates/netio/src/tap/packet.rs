@@ -1,6 +1,6 @@
-//! The tap by a packet socket: an ETH_P_ALL socket on one interface, the only kind that sees what leaves as
-//! well. A filter in the kernel keeps everything else out; batches are read by `recvmmsg`, each packet with a
-//! virtio-net header.
+//! Tap by a packet socket on one interface. Its protocol is ETH_P_ALL, the only one that also sees outgoing
+//! packets. A filter in the kernel excludes everything else. Batches are read by `recvmmsg`, each packet with
+//! a virtio-net header.
 
 use std::cell::Cell;
 use std::io;
@@ -12,18 +12,18 @@ use libc::{c_int, c_void};
 use super::identification::Identifications;
 use super::moderation::{Change, Moderation, now_ns};
 use super::{Captured, Direction, Drained, Missed, TapConfig, TapCounts, filter, step};
-use crate::Offload;
 use crate::interface::{Interface, check};
+use crate::offload::Offload;
 use crate::offload::VIRTIO_HEADER_LEN;
 
-/// Packets read by one system call.
+/// Number of packets read by one system call.
 const SLOTS: usize = 32;
-/// The largest super-packet and its link header.
+/// Bytes of one slot: the largest super-packet and its link header.
 const SLOT_LEN: usize = 65_536 + 64;
-/// One control message with a `tpacket_auxdata`.
+/// Space for one control message with a `tpacket_auxdata`.
 const CONTROL_LEN: usize = 64;
-/// Packets that the kernel cannot describe are reported as errors, each for itself; no more than so many in
-/// one drain.
+/// Maximum number of receive errors in one drain. The kernel reports each packet that it cannot describe as
+/// an error.
 const ERRORS_MAX: usize = 64;
 
 pub(super) struct PacketTap {
@@ -32,7 +32,7 @@ pub(super) struct PacketTap {
     slots: Slots,
     ids: Identifications,
     counts: Cell<TapCounts>,
-    /// Those of the packets missed whose direction is known.
+    /// Missed packets whose direction is known.
     missed: Missed,
     interface: Interface,
 }
@@ -43,18 +43,18 @@ impl PacketTap {
             .map_err(|error| step(&format!("find interface {}", config.interface), &error))?;
         let program = filter::program(&config.outgoing_to, &config.incoming_from, &config.exclude)?;
         let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-        // With protocol 0 it receives nothing until it is bound, when the filter is in place.
+        // With protocol 0, the socket receives nothing until it is bound, when the filter is in place.
         // SAFETY: no pointers are passed.
         let fd = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })
             .map_err(|error| step("open a packet socket", &error))?;
-        // SAFETY: the descriptor was just made and belongs to nobody else.
+        // SAFETY: the descriptor was just opened and has no other owner.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         attach_filter(&socket, &program)?;
         set(&socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)
-            .map_err(|error| step("ask for virtio headers", &error))?;
+            .map_err(|error| step("request virtio headers", &error))?;
         set(&socket, libc::SOL_PACKET, libc::PACKET_AUXDATA, 1)
-            .map_err(|error| step("ask for link header lengths", &error))?;
-        // in range: checked when the tap was opened. The kernel doubles it, for its own bookkeeping.
+            .map_err(|error| step("request link header lengths", &error))?;
+        // In range: checked when the tap was opened. The kernel doubles it for its own bookkeeping.
         let bytes = config.buffer_bytes as c_int;
         if set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes).is_err() {
             set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes)
@@ -93,14 +93,14 @@ impl PacketTap {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     return Ok(Drained { packets, more: false });
                 }
-                // a packet with an offload that no virtio header tells; it is gone
+                // the kernel drops a packet whose offload no virtio header can describe
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) && errors < ERRORS_MAX => {
                     errors += 1;
                     self.count(|counts| counts.unreadable += 1);
                     continue;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                // the interface was switched off; it may come back
+                // the interface is down and may come back
                 Err(error) if error.raw_os_error() == Some(libc::ENETDOWN) => {
                     return Ok(Drained { packets, more: false });
                 }
@@ -124,7 +124,7 @@ impl PacketTap {
         Ok(Drained { packets, more: true })
     }
 
-    /// Counts a packet that was received and is of no use.
+    /// Counts a received packet that cannot be used.
     fn miss(&mut self, slot: usize, unusable: Unusable) {
         match self.slots.heads[slot].direction {
             Direction::Outgoing => self.missed.outgoing += 1,
@@ -148,14 +148,14 @@ impl PacketTap {
     }
 
     pub(super) fn counts(&self) -> TapCounts {
-        // SAFETY: the structure is all numbers, for which zero is a value.
+        // SAFETY: all fields are numbers, for which zero is valid.
         let mut statistics: libc::tpacket_stats = unsafe { zeroed() };
         let mut len = size_of::<libc::tpacket_stats>() as libc::socklen_t;
         let fd = self.socket.as_raw_fd();
         let (value, len) = ((&raw mut statistics).cast(), &raw mut len);
         // SAFETY: the structure and its length are writable and live through the call.
         if unsafe { libc::getsockopt(fd, libc::SOL_PACKET, libc::PACKET_STATISTICS, value, len) } == 0 {
-            // reading sets the kernel's counter to zero
+            // reading resets the kernel's counter
             self.count(|counts| counts.full += u64::from(statistics.tp_drops));
         }
         self.counts.get()
@@ -180,14 +180,14 @@ enum Unusable {
     Unreadable,
 }
 
-/// What one slot holds beside the packet.
+/// Metadata of one slot.
 #[derive(Clone, Copy)]
 struct Head {
     virtio: [u8; VIRTIO_HEADER_LEN],
     control: Control,
     len: usize,
     direction: Direction,
-    /// Link header and tag; `None` where the kernel did not say.
+    /// Length of the link header, and VLAN tag; `None` if the kernel did not report them.
     link: Option<(usize, Option<u16>)>,
 }
 
@@ -195,7 +195,7 @@ struct Head {
 #[repr(C, align(8))]
 struct Control([u8; CONTROL_LEN]);
 
-/// The memory that batches are received into.
+/// Memory into which batches are received.
 struct Slots {
     bytes: Box<[u8]>,
     heads: Box<[Head; SLOTS]>,
@@ -213,9 +213,9 @@ impl Slots {
         Self { bytes: vec![0; SLOTS * SLOT_LEN].into_boxed_slice(), heads: Box::new([head; SLOTS]) }
     }
 
-    /// Fills the first slots, at most `wanted` and as many as there are packets; returns how many.
+    /// Fills the first slots, at most `wanted`, and returns how many.
     fn receive(&mut self, socket: &OwnedFd, wanted: usize) -> io::Result<usize> {
-        // SAFETY: these structures are numbers and pointers, for which zero is a value.
+        // SAFETY: all fields are numbers and pointers, for which zero is valid.
         let mut addresses: [libc::sockaddr_ll; SLOTS] = unsafe { zeroed() };
         // SAFETY: as above.
         let mut parts: [[libc::iovec; 2]; SLOTS] = unsafe { zeroed() };
@@ -237,8 +237,8 @@ impl Slots {
             header.msg_controllen = CONTROL_LEN as _;
         }
         let (fd, flags) = (socket.as_raw_fd(), libc::MSG_DONTWAIT | libc::MSG_TRUNC);
-        // SAFETY: every message points to memory that is writable for the length it says, does not overlap
-        // another's, and outlives the call; there is no timeout.
+        // SAFETY: every message points to memory that is writable for its given length, overlaps no other,
+        // and outlives the call; there is no timeout.
         let received = check(unsafe {
             libc::recvmmsg(fd, messages.as_mut_ptr(), wanted as _, flags as _, std::ptr::null_mut())
         })?;
@@ -253,11 +253,11 @@ impl Slots {
         Ok(received)
     }
 
-    /// What was received into that slot.
+    /// Returns the packet in that slot.
     fn captured(&self, slot: usize) -> Result<Captured<'_>, Unusable> {
         let head = &self.heads[slot];
         let Some((link_header, vlan)) = head.link else { return Err(Unusable::Unreadable) };
-        // with MSG_TRUNC the length is that of the packet, not that of what was copied
+        // with MSG_TRUNC, the length is that of the packet, not of the copied bytes
         let Some(len) = head.len.checked_sub(VIRTIO_HEADER_LEN) else { return Err(Unusable::Unreadable) };
         if len > SLOT_LEN {
             return Err(Unusable::Oversize);
@@ -266,7 +266,7 @@ impl Slots {
         let packet = frame.get(link_header..).ok_or(Unusable::Unreadable)?;
         let mut offload = Offload::from_virtio(&head.virtio, packet);
         if offload.needs_checksum {
-            // it counts from the link header
+            // the field counts from the link header
             let start = usize::from(offload.checksum_start).checked_sub(link_header);
             offload.checksum_start = start.ok_or(Unusable::Unreadable)? as u16;
         }
@@ -274,16 +274,16 @@ impl Slots {
     }
 }
 
-/// Length of the link header and VLAN tag, from the control message.
+/// Returns the length of the link header and the VLAN tag, from the control message.
 fn auxiliary(header: &libc::msghdr) -> Option<(usize, Option<u16>)> {
-    // SAFETY: the header is that of a message just received, its control memory alive and of the length it
-    // says.
+    // SAFETY: the header is that of a message just received; its control memory is alive and has the given
+    // length.
     let mut message = unsafe { libc::CMSG_FIRSTHDR(header) };
     while !message.is_null() {
         // SAFETY: CMSG_FIRSTHDR and CMSG_NXTHDR return null or a whole header inside the control memory.
         let found = unsafe { &*message };
         if (found.cmsg_level, found.cmsg_type) == (libc::SOL_PACKET, libc::PACKET_AUXDATA) {
-            // SAFETY: a message of this type holds a tpacket_auxdata, maybe unaligned.
+            // SAFETY: a message of this type holds a tpacket_auxdata, possibly unaligned.
             let data: libc::tpacket_auxdata =
                 unsafe { libc::CMSG_DATA(message).cast::<libc::tpacket_auxdata>().read_unaligned() };
             let tagged = data.tp_status & libc::TP_STATUS_VLAN_VALID != 0;
@@ -297,7 +297,7 @@ fn auxiliary(header: &libc::msghdr) -> Option<(usize, Option<u16>)> {
 
 fn attach_filter(socket: &OwnedFd, program: &[libc::sock_filter]) -> io::Result<()> {
     let filter = libc::sock_fprog {
-        len: program.len() as u16, // in range: bounded where it is made
+        len: program.len() as u16, // in range: bounded by INSTRUCTIONS_MAX
         filter: program.as_ptr().cast_mut(),
     };
     let (value, len) = ((&raw const filter).cast::<c_void>(), size_of::<libc::sock_fprog>());
@@ -311,17 +311,17 @@ fn attach_filter(socket: &OwnedFd, program: &[libc::sock_filter]) -> io::Result<
 
 fn set(socket: &OwnedFd, level: c_int, option: c_int, value: c_int) -> io::Result<()> {
     let (pointer, len) = ((&raw const value).cast::<c_void>(), size_of::<c_int>() as libc::socklen_t);
-    // SAFETY: the value lives through the call and is as long as said.
+    // SAFETY: the value lives through the call, and its length is given.
     check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, pointer, len) }).map(drop)
 }
 
 fn bind(socket: &OwnedFd, index: u32) -> io::Result<()> {
-    // SAFETY: the structure is all numbers, for which zero is a value.
+    // SAFETY: all fields are numbers, for which zero is valid.
     let mut address: libc::sockaddr_ll = unsafe { zeroed() };
     address.sll_family = libc::AF_PACKET as u16;
     address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
     address.sll_ifindex = index.cast_signed();
     let len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-    // SAFETY: the address lives through the call and is as long as said.
+    // SAFETY: the address lives through the call, and its length is given.
     check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) }).map(drop)
 }

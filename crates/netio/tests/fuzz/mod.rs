@@ -1,4 +1,4 @@
-//! What a fuzzer runs, shared with the test that replays its corpus.
+//! Fuzz target, shared with the test that replays its corpus.
 #![allow(unreachable_pub, missing_docs, reason = "each user takes a part of it")]
 
 use netio::coalesce::Coalescer;
@@ -7,8 +7,8 @@ use netio::{Gso, Offload};
 
 const KINDS: [Gso; 6] = [Gso::None, Gso::Tcp4, Gso::Tcp6, Gso::Udp4, Gso::Udp6, Gso::Unknown];
 
-/// Cuts and joins a packet with whatever offload: kind, flags and segment count, segment size, checksum start, checksum offset,
-/// packet.
+/// Cuts and joins a packet with an arbitrary offload. Input: kind, flags and segment count, segment size,
+/// checksum start, checksum offset, packet.
 pub fn segment(data: &[u8]) {
     let Some((head, packet)) = data.split_first_chunk::<8>() else { return };
     let field = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
@@ -30,14 +30,14 @@ pub fn segment(data: &[u8]) {
         assert!(headers + payload <= packet.len());
     }
     if offload.checksum_start > 0 {
-        return; // the offload may have had any two bytes changed
+        return; // the offload may have changed any two bytes
     }
     for segment in &wire {
         assert_eq!(cut_all(segment, &Offload::default()).as_deref(), Ok(std::slice::from_ref(segment)));
     }
     match join_and_cut(&wire) {
         Ok(again) => assert_eq!(again, wire),
-        // the first datagram holds what looks like an IP packet over all of them
+        // the first datagram holds what looks like an IP packet that spans all of them
         Err(refusal) => assert!(matches!(refusal, Refusal::Tunnel(_)), "{refusal}"),
     }
 }

@@ -1,4 +1,4 @@
-//! Multicast sockets on hosts with a cable between them, and what they hear.
+//! Multicast sockets on hosts joined by a cable, and the datagrams that they receive.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -49,14 +49,14 @@ pub(crate) fn join(host: &Namespace, groups: &[IpAddr]) -> Joiner {
     joiner
 }
 
-/// Waits until so many datagrams are here.
+/// Waits until `count` datagrams have arrived.
 pub(crate) fn receive(socket: &mut GroupSocket, count: usize) -> Got {
     let mut poller = Poller::new().unwrap();
     poller.add(socket, 1, Interest::Readable).unwrap();
     let mut got = Vec::new();
     while got.len() < count {
         let ready = poller.wait(Some(Duration::from_secs(10))).unwrap().count();
-        assert!(ready > 0, "{} of {count} datagrams came, {:?}", got.len(), socket.counts());
+        assert!(ready > 0, "{} of {count} datagrams arrived, {:?}", got.len(), socket.counts());
         got.extend(waiting(socket));
     }
     got
@@ -74,7 +74,7 @@ pub(crate) fn receive_own(socket: &mut OwnSocket, count: usize) -> Vec<Vec<u8>> 
     let mut got = Vec::new();
     while got.len() < count {
         let ready = poller.wait(Some(Duration::from_secs(10))).unwrap().count();
-        assert!(ready > 0, "{} of {count} datagrams came", got.len());
+        assert!(ready > 0, "{} of {count} datagrams arrived", got.len());
         while socket.recv(|_, datagram| got.push(datagram.to_vec())).unwrap() {}
     }
     got

@@ -1,12 +1,12 @@
-//! Three hosts in a row: `a` by a cable to the router `r`, and `r` by a wire of ours to `b`.
+//! Three hosts in a row: `a` is joined by a cable to the router `r`, and `r` by a simulated wire to `b`.
 //!
 //! ```text
 //! a eth0 ──cable── eth0 r tun0 ──(Wire: read, recorded, written)── tun0 b
-//!                         tun1 ◄─ what comes back, joined to super-packets
+//!                         tun1 ◄─ return traffic, joined to super-packets
 //! ```
 //!
-//! The wire's TUN devices take no super-packets, so what is read from them was cut and finished by the kernel
-//! itself: it is the truth that captures are held against.
+//! The wire's TUN devices accept no super-packets, so the kernel itself cut and finished what is read from
+//! them. These packets are the reference for captures.
 
 #![allow(dead_code, reason = "each test file takes a part of it")]
 
@@ -38,7 +38,7 @@ pub(crate) fn net(text: &str) -> IpNet {
     text.parse().unwrap()
 }
 
-/// The networks behind `a` and `b`.
+/// Returns the networks behind `a` and `b`.
 pub(crate) fn near() -> Vec<IpNet> {
     vec![net("10.1.0.0/24"), net("fd01::/64")]
 }
@@ -54,21 +54,21 @@ pub(crate) struct Lab {
     wire: Option<Wire>,
 }
 
-/// What the two ends of the cable do for their kernels.
+/// Offloads of the two ends of the cable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Offloads {
-    /// They hand each other super-packets.
+    /// The ends pass super-packets.
     On,
-    /// They hand each other single finished packets.
+    /// The ends pass single finished packets.
     Off,
     /// As `Off`, but `a` merges what it receives (GRO).
     Merging,
-    /// As `Merging`, and all TCP segments from `b` bear identification 0.
+    /// As `Merging`, and all TCP segments from `b` carry identification 0.
     MergingFixedIds,
 }
 
 impl Lab {
-    /// An error says that this user may not do what these offloads need.
+    /// Builds the hosts; fails if this user lacks the rights for these offloads.
     pub(crate) fn build(offloads: Offloads) -> io::Result<Self> {
         let offload = offloads == Offloads::On;
         let [a, r, b] = ["a", "r", "b"].map(|label| Namespace::create(label).unwrap());
@@ -94,7 +94,7 @@ impl Lab {
         for key in ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"] {
             r.sysctl(key, "1").unwrap();
         }
-        // what comes back comes by another device
+        // return traffic arrives by another device
         for interface in ["all", "tun1"] {
             r.sysctl(&format!("net.ipv4.conf.{interface}.rp_filter"), "0").unwrap();
         }
@@ -109,7 +109,7 @@ impl Lab {
         Ok(Self { a, r, b, wire: Some(Wire::lay(out, back, end, offloads)) })
     }
 
-    /// Waits until nothing moves any more and returns what was on the wire.
+    /// Waits until the wire is idle and returns what passed over it.
     pub(crate) fn finish(&mut self) -> Recording {
         assert_eq!(self.r.transmit_drops("tun0").unwrap(), 0, "the wire was too slow");
         self.wire.take().expect("finished once").finish()
@@ -124,14 +124,14 @@ fn six(four: &str) -> String {
 }
 
 fn tun_options(offload: bool) -> TunOptions {
-    // nothing that the taps saw may be lost on the way to the wire
+    // every packet that a tap saw must reach the wire
     TunOptions { offload, mtu: Some(MTU), transmit_queue: Some(100_000), up: true }
 }
 
-/// Packets by their bytes, and how often.
+/// Packets by content, with their number.
 pub(crate) type Packets = BTreeMap<Vec<u8>, usize>;
 
-/// What was on the wire between the protected networks.
+/// Packets on the wire between the protected networks.
 #[derive(Default)]
 pub(crate) struct Recording {
     pub(crate) outgoing: Packets,
@@ -144,7 +144,7 @@ impl Recording {
             Direction::Outgoing => (16, 24),
             Direction::Incoming => (12, 8),
         };
-        // of the far network: what the taps are told to capture
+        // of the far network, which the taps capture
         let named = match packet[0] >> 4 {
             4 => packet[near..near + 3] == [10, 2, 0],
             _ => packet[far..far + 2] == [0xfd, 0x02],
@@ -159,7 +159,7 @@ impl Recording {
     }
 }
 
-/// A packet without what routers change. A TCP checksum of zero has two spellings.
+/// Returns a packet without the fields that routers change. A TCP checksum of zero has two spellings.
 pub(crate) fn comparable(packet: &[u8]) -> Vec<u8> {
     let mut packet = packet.to_vec();
     let (protocol, transport) = if packet[0] >> 4 == 4 {
@@ -230,7 +230,7 @@ impl Wire {
     }
 }
 
-/// A tap that collects, cut, what it captures.
+/// A tap that collects its captures, cut into wire packets.
 pub(crate) struct Collector {
     pub(crate) name: String,
     pub(crate) tap: Tap,
@@ -238,9 +238,9 @@ pub(crate) struct Collector {
     pub(crate) incoming: Packets,
     pub(crate) supers: [usize; 2],
     pub(crate) refused: usize,
-    /// Super-packets of each kind by what the kernel said of their segments: their number, nothing (0, or 1 though
-    /// they were several). A wrong number is refused.
-    pub(crate) told: BTreeMap<(&'static str, &'static str), [usize; 2]>,
+    /// Super-packets of each kind, by what the kernel reported of their segments: their number, or nothing
+    /// (0, or 1 for several). A wrong number is refused.
+    pub(crate) counted: BTreeMap<(&'static str, &'static str), [usize; 2]>,
     scratch: Vec<u8>,
 }
 
@@ -253,14 +253,14 @@ impl Collector {
             incoming: Packets::new(),
             supers: [0; 2],
             refused: 0,
-            told: BTreeMap::new(),
+            counted: BTreeMap::new(),
             scratch: vec![0; BUFFER_LEN],
         })
     }
 
-    /// Takes in all that waits; whether there was anything.
+    /// Drains the tap and returns whether anything waited.
     pub(crate) fn collect(&mut self) -> bool {
-        let Self { tap, outgoing, incoming, supers, refused, told, scratch, .. } = self;
+        let Self { tap, outgoing, incoming, supers, refused, counted, scratch, .. } = self;
         let drained = tap.drain(usize::MAX, |captured: Captured<'_>| {
             let (packets, supers) = match captured.direction {
                 Direction::Outgoing => (&mut *outgoing, &mut supers[0]),
@@ -269,7 +269,7 @@ impl Collector {
             if captured.offload.is_super() {
                 *supers += 1;
                 let said = usize::from(captured.offload.segment_count < 2);
-                told.entry(kind(captured.direction, captured.offload.gso)).or_default()[said] += 1;
+                counted.entry(kind(captured.direction, captured.offload.gso)).or_default()[said] += 1;
             }
             let cut = segment::cut(captured.packet, &captured.offload, scratch, |packet| {
                 *packets.entry(comparable(packet)).or_default() += 1;
@@ -292,7 +292,7 @@ fn kind(direction: Direction, gso: Gso) -> (&'static str, &'static str) {
     (direction, gso)
 }
 
-/// Makes a "don't fragment" TCP segment what some systems send: with identification 0.
+/// Sets identification 0 in a "don't fragment" TCP segment, as some systems send it.
 fn clear_id(packet: &mut [u8]) {
     if packet[0] == 0x45 && packet[6] == 0x40 && packet[9] == 6 {
         packet[4..6].fill(0);
@@ -308,12 +308,12 @@ const SCATTER: u32 = 0x19;
 const SEGMENTS: u32 = 0x24;
 pub(crate) const MERGING: u32 = 0x2c;
 
-/// Segmentation and checksums become the kernel's work before a packet reaches the device.
+/// Makes the kernel segment packets and compute checksums before they reach the device.
 pub(crate) fn switch_offloads_off(interface: &str) -> io::Result<()> {
     [CHECKSUMS, SCATTER, SEGMENTS].into_iter().try_for_each(|command| switch(interface, command, false))
 }
 
-/// A device over a cable receives packet by packet; merging is to wait for the next a little.
+/// Makes the kernel wait briefly for further packets to merge; a cable delivers single packets.
 pub(crate) fn wait_before_merging(interface: &str) -> io::Result<()> {
     let device = format!("class/net/{interface}");
     write_sysfs(&[
@@ -322,7 +322,7 @@ pub(crate) fn wait_before_merging(interface: &str) -> io::Result<()> {
     ])
 }
 
-/// Writes to a sysfs of this namespace, which this thread alone sees.
+/// Writes to a sysfs of this namespace, which only this thread sees.
 pub(crate) fn write_sysfs(values: &[(&str, &str)]) -> io::Result<()> {
     let nothing: Option<&str> = None;
     unshare(CloneFlags::CLONE_NEWNS)?;
@@ -339,7 +339,7 @@ pub(crate) fn switch(interface: &str, command: u32, on: bool) -> io::Result<()> 
     }
     let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
     let mut value = Value { command, data: u32::from(on) };
-    // SAFETY: the structure is all numbers and pointers, for which zero is a value.
+    // SAFETY: all fields are numbers and pointers, for which zero is valid.
     let mut ask: libc::ifreq = unsafe { std::mem::zeroed() };
     for (slot, byte) in ask.ifr_name.iter_mut().zip(interface.bytes()) {
         *slot = byte.cast_signed();

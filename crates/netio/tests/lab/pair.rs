@@ -1,4 +1,4 @@
-//! Two hosts and a cable, for what needs no wire of ours.
+//! Two hosts and a cable, for tests that need no recorded wire.
 
 use std::io::{ErrorKind, Write as _};
 use std::net::UdpSocket;
@@ -46,7 +46,7 @@ impl Pair {
         (a, b)
     }
 
-    /// Every kind of tap that may be opened here, on the cable's near end, one after the other.
+    /// Opens every supported kind of tap at the cable's near end, one after the other.
     pub(crate) fn taps(&self, change: impl Fn(&mut TapConfig)) -> impl Iterator<Item = Tap> {
         let kinds =
             [(TapKind::Ebpf, Attach::Tcx), (TapKind::Ebpf, Attach::Clsact), (TapKind::Packet, Attach::Auto)];
@@ -91,7 +91,7 @@ pub(crate) fn send_frame(frame: &[u8]) {
     socket.send_to(frame, &address).unwrap();
 }
 
-/// Says so past the harness' capture, so that it is seen and can be counted.
+/// Prints past the harness' capture, so that the line is visible and can be counted.
 pub(crate) fn skipped(what: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED: {what}");
 }

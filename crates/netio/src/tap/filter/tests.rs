@@ -2,7 +2,7 @@ use super::*;
 use proptest::prelude::*;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Runs a program as the kernel would.
+/// Runs a program like the kernel.
 fn run(program: &[sock_filter], packet: &[u8], protocol: u32, kind: u32) -> bool {
     let (mut a, mut x, mut at) = (0_u32, 0_u32, 0_usize);
     let load = |from: u32, len: usize| -> Option<u32> {
@@ -79,7 +79,7 @@ const OUTGOING: u32 = 4;
 const LOOPBACK: u32 = 5;
 
 #[test]
-fn directions_look_at_their_own_end() {
+fn each_direction_matches_its_far_end() {
     let program = program(&nets(&["10.2.0.0/16", "fd02::/48"]), &nets(&["10.3.0.0/16"]), &[]).unwrap();
     assert!(accepts(&program, "10.1.0.1:1", "10.2.0.1:1", OUTGOING));
     assert!(!accepts(&program, "10.2.0.1:1", "10.1.0.1:1", OUTGOING));
@@ -105,7 +105,7 @@ fn other_protocols_are_rejected() {
 }
 
 #[test]
-fn the_repair_channel_is_left_out() {
+fn the_repair_channel_is_excluded() {
     let everything = nets(&["0.0.0.0/0", "::/0"]);
     let exclude: Vec<SocketAddr> =
         ["10.2.0.1:4700", "[fd02::1]:4700"].iter().map(|end| end.parse().unwrap()).collect();
@@ -120,7 +120,7 @@ fn the_repair_channel_is_left_out() {
 }
 
 #[test]
-fn a_list_too_long_is_refused() {
+fn too_long_a_list_is_refused() {
     let many: Vec<IpNet> =
         (0..400).map(|i| format!("10.{}.{}.0/25", i / 250, i % 250).parse().unwrap()).collect();
     let error = program(&many, &many, &[]).unwrap_err();
@@ -129,7 +129,7 @@ fn a_list_too_long_is_refused() {
 }
 
 fn networks() -> impl Strategy<Value = Vec<IpNet>> {
-    // few different addresses, so that some match
+    // few distinct addresses, so that some match
     let v4 = (0..4_u32, 0..=32_u8)
         .prop_map(|(bits, len)| IpNet::new(Ipv4Addr::from_bits(bits << 30 | bits).into(), len).unwrap());
     let v6 = (0..4_u128, 0..=128_u8).prop_map(|(bits, len)| {

@@ -4,125 +4,55 @@
 //! `inet_gso_segment`, `skb_checksum_help`), which cards imitate:
 //!
 //! - the payload is cut every `segment_size` bytes; all headers and options are copied;
-//! - IPv4 identification counts up from one segment to the next, unless [`Offload::fixed_id`];
-//! - lengths and checksums are made anew; TCP sequence numbers go on;
-//! - FIN and PSH stand on the last segment only, CWR on the first only.
+//! - the IPv4 identification counts up from one segment to the next, unless [`Offload::fixed_id`] is set;
+//! - lengths and checksums are recomputed; TCP sequence numbers advance;
+//! - FIN and PSH are set on the last segment only, CWR on the first only.
 //!
-//! Only plain super-packets are cut. Of a tunnel's super-packet (VXLAN, Geneve and their like) the kernel cuts
-//! what is inside and repeats all headers; no tap tells that it is one, so it is looked for (`segment/tunnel.rs`).
+//! Only plain super-packets are cut. For a tunnel's super-packet (VXLAN, Geneve and similar) the kernel cuts
+//! the inner packet and repeats all headers. No tap marks such packets, so `tunnel.rs` detects them.
 //!
-//! One wire packet may differ in one bit pattern: where the TCP checksum comes out as zero, Linux' software
-//! writes 0xffff into packets of a single segment, cards and software segmentation write 0x0000. Both mean
-//! the same; we write 0x0000.
+//! One bit pattern may differ from the wire. If a TCP checksum is zero, Linux' software writes 0xffff into
+//! packets of a single segment, while cards and software segmentation write 0x0000. Both mean the same; this
+//! module writes 0x0000.
 
-use crate::Gso;
-use crate::Offload;
-use crate::checksum::{Sum, copy_and_sum};
-use crate::header::{Layout, TCP, UDP};
-
+mod refusal;
+#[cfg(test)]
+pub(crate) mod shape;
 mod tunnel;
+
+use crate::checksum::{Sum, copy_and_sum};
+use crate::header::{Layout, TCP, UDP, put_word, word};
+use crate::offload::{Gso, Offload};
+
+pub use refusal::Refusal;
+pub use tunnel::Sign;
 
 const FIN: u16 = 0x001;
 const PSH: u16 = 0x008;
 const CWR: u16 = 0x080;
-/// `GSO_BY_FRAGS`: each segment has a size of its own (SCTP, also in UDP).
+/// `GSO_BY_FRAGS`: every segment has its own size (SCTP, also in UDP).
 const BY_PIECES: u16 = 0xffff;
-/// Tunnels in tunnels are followed so far.
+/// Maximum nesting of tunnels that is followed.
 const LAYERS_MAX: usize = 3;
 
-/// Why a packet was not cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Refusal {
-    /// The headers of a super-packet do not parse.
-    #[error("expected a whole IP packet, saw {seen} bytes that are none")]
-    Malformed {
-        /// Bytes there were.
-        seen: usize,
-    },
-    /// A super-packet of a kind that is not cut.
-    #[error("expected TCP or UDP segments, saw a super-packet of another kind")]
-    Kind,
-    /// The headers say otherwise than the offload.
-    #[error("expected segments of {expected:?}, saw IP version {version} with protocol {protocol}")]
-    Mismatch {
-        /// What the offload said.
-        expected: Gso,
-        /// What the header said.
-        version: u8,
-        /// What the header said.
-        protocol: u8,
-    },
-    /// A fragment, or an IPv6 routing header under way: not to be cut by us.
-    #[error("expected a plain super-packet, saw a fragment or a routing header")]
-    Indirect,
-    /// A super-packet with no segment size.
-    #[error("expected a segment size, saw zero")]
-    SegmentSize,
-    /// The payload does not make as many segments as the kernel says: it cuts elsewhere, inside a tunnel.
-    #[error("expected {expected} segments by the payload, saw a super-packet of {seen}")]
-    SegmentCount {
-        /// What cutting the payload would give.
-        expected: usize,
-        /// What the offload said.
-        seen: u16,
-    },
-    /// A super-packet of a tunnel over UDP, of which the kernel cuts the inner packet.
-    #[error("expected plain UDP segments, saw a super-packet of a tunnel: {0}")]
-    Tunnel(Sign),
-    /// The scratch space cannot hold a segment.
-    #[error("expected {needed} bytes of scratch space, saw {seen}")]
-    Scratch {
-        /// What the largest segment takes.
-        needed: usize,
-        /// What there was.
-        seen: usize,
-    },
-}
-
-/// What told that a UDP super-packet is one of a tunnel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Sign {
-    /// It has no UDP checksum. Segments of UDP itself always have one.
-    NoChecksum,
-    /// The checksum to be finished is another than that of the outer UDP header.
-    InnerChecksum,
-    /// An IP packet inside it reaches to its end, over all segments.
-    InnerPacket,
-    /// It is from or to the port of a tunnel, and nothing tells that it is none.
-    Port(u16),
-}
-
-impl std::fmt::Display for Sign {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::NoChecksum => f.write_str("it has no checksum"),
-            Self::InnerChecksum => f.write_str("an inner checksum is to be finished"),
-            Self::InnerPacket => f.write_str("one inner packet fills it"),
-            Self::Port(port) => write!(f, "port {port}"),
-        }
-    }
-}
-
-/// Cuts `packet` into wire packets and hands each to `emit`; returns how many.
+/// Cuts `packet` into wire packets, passes each to `emit` and returns their number.
 ///
-/// A single packet is emitted as it is, but for two things: a checksum left to the card is finished (told by
-/// `offload`, or by the field holding just the pseudo-header's sum, also inside a tunnel), and link-layer padding behind the packet
-/// is cut off. What is no IP packet at all is emitted untouched. Nothing is emitted where a reason is
-/// returned.
+/// A single packet is emitted as it is, with two exceptions. A checksum left to the card is finished;
+/// `offload` reports it, or the field holds just the pseudo-header's sum, also inside a tunnel. Link-layer
+/// padding behind the packet is removed. Input that is not an IP packet is emitted unchanged. If an error is
+/// returned, nothing was emitted.
 ///
-/// `scratch` must hold the largest packet emitted; 64 KiB always do. Its content is lost.
+/// `scratch` must hold the largest emitted packet; 64 KiB always suffice. Its content is overwritten.
 ///
 /// ```
 /// use netio::{Offload, segment};
-/// let (packet, mut scratch) = ([0x45; 3], [0; 2048]); // no IP packet
+/// let (packet, mut scratch) = ([0x45; 3], [0; 2048]); // not an IP packet
 /// let count = segment::cut(&packet, &Offload::default(), &mut scratch, |wire| assert_eq!(wire, packet));
 /// assert_eq!(count, Ok(1));
 /// ```
 ///
 /// # Errors
-/// [`Refusal`] says why a super-packet was not cut.
+/// [`Refusal`] gives the reason why a super-packet was not cut.
 pub fn cut(
     packet: &[u8],
     offload: &Offload,
@@ -152,8 +82,7 @@ pub fn cut(
     Ok(count)
 }
 
-/// The kind of super-packet that a packet with segments must be, for taps that tell the segment size only.
-#[must_use]
+/// Returns the kind of super-packet, for taps that report only the segment size.
 pub fn kind_of(packet: &[u8]) -> Gso {
     let Some(layout) = Layout::of(packet) else { return Gso::Unknown };
     match (layout.version, layout.protocol) {
@@ -165,7 +94,7 @@ pub fn kind_of(packet: &[u8]) -> Gso {
     }
 }
 
-/// A packet that is no super-packet: copied, padding removed, checksum finished if that was left to the card.
+/// Copies a single packet, removes padding and finishes its checksum if that was left to the card.
 fn single<'s>(packet: &[u8], offload: &Offload, scratch: &'s mut [u8]) -> Result<&'s mut [u8], Refusal> {
     let layout = Layout::of(packet);
     let packet = layout.map_or(packet, |layout| &packet[..layout.total]);
@@ -180,10 +109,10 @@ fn single<'s>(packet: &[u8], offload: &Offload, scratch: &'s mut [u8]) -> Result
     Ok(copy)
 }
 
-/// Finishes the checksum where it was left to the card.
+/// Finishes the checksum if it was left to the card.
 fn finish(packet: &mut [u8], layout: &Layout, offload: &Offload) {
     if offload.needs_checksum && offload.checksum_start > 0 {
-        // wherever it is, also inside a tunnel: the field holds the sum of the pseudo-header, whatever that was
+        // The checksum may be anywhere, also inside a tunnel: its field holds the sum of the pseudo-header.
         let (start, offset) = (usize::from(offload.checksum_start), usize::from(offload.checksum_offset));
         if start + offset + 2 <= packet.len() {
             let udp = start == layout.transport && layout.protocol == UDP;
@@ -193,8 +122,8 @@ fn finish(packet: &mut [u8], layout: &Layout, offload: &Offload) {
         return;
     }
     finish_transport(packet, layout, offload.needs_checksum);
-    // That of a packet inside a tunnel may have been left to the card as well, and nothing tells. The outer checksum
-    // has been made for the finished packet (the kernel's "local checksum offload").
+    // The checksum of a packet inside a tunnel may also have been left to the card, without any mark. The
+    // outer checksum was computed for the finished packet (the kernel's "local checksum offload").
     let (mut at, mut layout) = (0, *layout);
     for _ in 0..LAYERS_MAX {
         let Some((inner_at, inner)) = tunnel::inner_packet(&packet[at..], &layout) else { return };
@@ -204,7 +133,8 @@ fn finish(packet: &mut [u8], layout: &Layout, offload: &Offload) {
     }
 }
 
-/// Finishes the checksum of the transport header if that `needs` it, or holds just the pseudo-header's sum.
+/// Finishes the checksum of the transport header if `needs` is set or if it holds just the pseudo-header's
+/// sum.
 fn finish_transport(packet: &mut [u8], layout: &Layout, needs: bool) {
     let Some(offset) = layout.checksum_offset() else { return };
     if layout.fragment || layout.routed {
@@ -213,7 +143,7 @@ fn finish_transport(packet: &mut [u8], layout: &Layout, needs: bool) {
     let at = layout.transport + offset;
     let length = (layout.total - layout.transport) as u16; // in range: an IP packet
     let pseudo = layout.pseudo(packet).word(length);
-    // A finished checksum holds this very value once in 65,536 packets, and then finishing it changes nothing.
+    // A finished checksum equals this value once in 65,536 packets; finishing it again changes nothing.
     if needs || word(packet, at) == pseudo.fold() {
         packet[at..at + 2].fill(0);
         let sum = pseudo.bytes(&packet[layout.transport..layout.total]);
@@ -221,7 +151,7 @@ fn finish_transport(packet: &mut [u8], layout: &Layout, needs: bool) {
     }
 }
 
-/// Where the cut pieces come from, and the sums that all segments share.
+/// Headers and payload of a super-packet, and the sums that all segments share.
 struct Plan<'p> {
     headers: &'p [u8],
     payload: &'p [u8],
@@ -230,7 +160,7 @@ struct Plan<'p> {
     fixed_id: bool,
     /// IPv4 header without total length, identification and checksum.
     network: Sum,
-    /// Pseudo-header and transport header without what differs between segments.
+    /// Pseudo-header and transport header without the fields that differ between segments.
     transport: Sum,
 }
 
@@ -278,7 +208,7 @@ impl<'p> Plan<'p> {
             network: Sum::default(),
             transport: Sum::default(),
         };
-        // The kernel has not counted, or not more than one, where a driver merged: then it says nothing.
+        // Where a driver merged, the kernel counted nothing or one segment, and the count is meaningless.
         if offload.segment_count > 1 && usize::from(offload.segment_count) != plan.count() {
             return Err(Refusal::SegmentCount { expected: plan.count(), seen: offload.segment_count });
         }
@@ -286,7 +216,7 @@ impl<'p> Plan<'p> {
         Ok(plan)
     }
 
-    /// How many segments the payload makes; a packet without payload is one.
+    /// Returns the number of segments; a packet without payload is one.
     fn count(&self) -> usize {
         self.payload.len().div_ceil(self.size).max(1)
     }
@@ -351,16 +281,8 @@ impl<'p> Plan<'p> {
     }
 }
 
-fn word(bytes: &[u8], at: usize) -> u16 {
-    u16::from_be_bytes([bytes[at], bytes[at + 1]])
-}
-
-fn put_word(bytes: &mut [u8], at: usize, value: u16) {
-    bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
-}
-
-/// Writes the checksum to the start of `field`. UDP says "no checksum" by zero and so spells zero 0xffff (RFC
-/// 768).
+/// Writes the checksum to the start of `field`. Zero means "no checksum" in UDP, which so writes zero as
+/// 0xffff (RFC 768).
 fn write_checksum(field: &mut [u8], sum: Sum, udp: bool) {
     let checksum = sum.finish();
     put_word(field, 0, if udp && checksum == 0 { 0xffff } else { checksum });

@@ -1,6 +1,6 @@
-//! Packets for tests, written field by field by other code than what they test.
+//! Packets for tests, written field by field and independently of the code under test.
 
-use crate::Gso;
+use crate::offload::Gso;
 use proptest::prelude::*;
 
 /// The checksum by its definition.
@@ -22,7 +22,7 @@ fn pseudo(packet: &[u8], transport_at: usize, protocol: u8) -> Vec<u8> {
     [addresses, &length.to_be_bytes(), &[0, 0, 0, protocol]].concat()
 }
 
-/// Headers to build a test packet of.
+/// Headers of a test packet.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     pub(crate) v6: bool,
@@ -57,7 +57,7 @@ impl Shape {
         }
     }
 
-    /// A packet with all checksums right, written field by field.
+    /// Builds a packet whose checksums are right, field by field.
     pub(crate) fn packet(&self, id: u16, sequence: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
         let at = self.transport_at();
         let mut packet = vec![0_u8; self.header_len()];
@@ -111,7 +111,7 @@ impl Shape {
         packet
     }
 
-    /// The same with the checksum left to the card.
+    /// Builds the same packet with the checksum left to the card.
     pub(crate) fn unfinished(&self, payload: &[u8]) -> Vec<u8> {
         let mut packet = self.packet(self.id, self.sequence, self.flags, payload);
         let at = self.transport_at();
@@ -121,7 +121,7 @@ impl Shape {
         packet
     }
 
-    /// What the wire carries, made without looking at `cut`.
+    /// Builds the wire packets, without using `cut`.
     pub(crate) fn wire(&self, payload: &[u8], size: usize, fixed_id: bool) -> Vec<Vec<u8>> {
         let count = payload.len().div_ceil(size);
         payload
@@ -158,7 +158,7 @@ pub(crate) fn shapes() -> impl Strategy<Value = Shape> {
     )
 }
 
-/// TCP over IPv4 with options, about to wrap in everything that counts.
+/// Returns TCP over IPv4 with options; identification and sequence number are about to wrap.
 pub(crate) fn plain() -> Shape {
     Shape {
         v6: false,

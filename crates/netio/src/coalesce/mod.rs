@@ -1,21 +1,22 @@
 //! Joins consecutive segments of a flow into one super-packet, for writing to a TUN device with offloads.
 //!
-//! The path of a packet: [`Coalescer::push`] → `Arrival::of` (may it be joined at all?) → the slot of its
+//! The path of a packet: [`Coalescer::push`] → `Arrival::of` (can it be joined at all?) → the slot of its
 //! flow → `Slot::join` or a new slot → `Slot::write`.
 //!
-//! Nothing is lost by joining: [`crate::segment::cut`] gives back the very packets, bit for bit. So a packet
-//! joins only if its headers follow from the one before and its checksums are right. Packets of one flow keep
-//! their order; between flows it may change, as it does when the kernel merges what a card receives.
+//! Joining loses nothing: [`crate::segment::cut`] restores the packets bit for bit. So a packet joins only if
+//! its headers continue those of the packet before and its checksums are right. Packets of one flow keep
+//! their order. Between flows the order may change, as it does when the kernel merges packets that a card
+//! receives.
 
 use crate::checksum::{Sum, copy_and_sum};
 use crate::header::{Layout, TCP, UDP};
-use crate::{Gso, Offload};
+use crate::offload::{Gso, Offload};
 
-/// As many flows are joined side by side; a further one has the oldest written.
+/// Number of flows joined at a time; a further flow makes the oldest be written.
 const FLOWS: usize = 8;
-/// The longest IP packet.
+/// Length of the longest IP packet.
 const PACKET_MAX: usize = 65_535;
-/// As many datagrams as a UDP socket puts into one super-packet.
+/// Maximum number of datagrams that a UDP socket puts into one super-packet.
 const DATAGRAMS_MAX: usize = 64;
 
 const FIN: u8 = 0x01;
@@ -25,14 +26,14 @@ const PSH: u8 = 0x08;
 const URG: u8 = 0x20;
 const CWR: u8 = 0x80;
 
-/// Super-packets in the making.
+/// Super-packets under construction.
 ///
 /// ```
 /// use netio::{Offload, coalesce::Coalescer};
 /// let mut coalescer = Coalescer::new(false);
 /// let mut written = 0;
 /// let mut write = |offload: &Offload, packet: &[u8]| written += packet.len();
-/// coalescer.push(b"no IP packet", &mut write); // cannot be joined: goes on at once
+/// coalescer.push(b"no IP packet", &mut write); // cannot be joined, so it is written at once
 /// coalescer.flush(&mut write);
 /// assert_eq!(written, 12);
 /// ```
@@ -44,23 +45,22 @@ pub struct Coalescer {
 }
 
 impl Coalescer {
-    /// None yet. UDP is joined only with `udp` ([`crate::tun::Tun::takes_udp_segments`]).
-    #[must_use]
+    /// Makes an empty coalescer. `udp` permits joining UDP, see [`crate::tun::Tun::takes_udp_segments`].
     pub fn new(udp: bool) -> Self {
         Self { slots: std::array::from_fn(|_| Slot::new()), udp, in_order: false, opened: 0 }
     }
 
-    /// Keeps the order between flows too: only packets that follow each other directly are joined.
+    /// Keeps the order between flows too: only directly consecutive packets are joined.
     #[must_use]
     pub fn in_order(mut self) -> Self {
         self.in_order = true;
         self
     }
 
-    /// Takes a packet in. `write` gets whatever cannot wait any longer, maybe this packet too.
+    /// Adds a packet. `write` receives everything that cannot wait longer, possibly this packet too.
     pub fn push(&mut self, packet: &[u8], write: &mut impl FnMut(&Offload, &[u8])) {
         let Some(flow) = Flow::of(packet) else {
-            // whose order matters to whom is not known
+            // the packet's flow is unknown, so it must not overtake any
             self.flush(write);
             return write(&Offload::default(), packet);
         };
@@ -94,7 +94,7 @@ impl Coalescer {
         }
     }
 
-    /// Writes all that is held back, oldest first.
+    /// Writes everything that is held back, oldest first.
     pub fn flush(&mut self, write: &mut impl FnMut(&Offload, &[u8])) {
         for _ in 0..FLOWS {
             let Some(oldest) = self.oldest() else { return };
@@ -102,8 +102,7 @@ impl Coalescer {
         }
     }
 
-    /// Whether nothing is held back.
-    #[must_use]
+    /// Returns whether nothing is held back.
     pub fn is_empty(&self) -> bool {
         self.slots.iter().all(|slot| slot.used == 0)
     }
@@ -138,7 +137,7 @@ impl std::fmt::Debug for Coalescer {
     }
 }
 
-/// A whole TCP or UDP packet: where its flow's name is.
+/// A whole TCP or UDP packet: its layout and ports.
 #[derive(Clone, Copy)]
 struct Flow {
     layout: Layout,
@@ -159,9 +158,9 @@ impl Flow {
 struct Arrival<'p> {
     packet: &'p [u8],
     flow: Flow,
-    /// All headers.
+    /// Length of all headers.
     headers: usize,
-    /// Nothing may be joined behind it.
+    /// No packet may be joined after this one.
     ends: bool,
 }
 
@@ -193,20 +192,20 @@ impl<'p> Arrival<'p> {
         &self.packet[self.headers..]
     }
 
-    /// Sum of the pseudo-header and the transport header.
+    /// Returns the sum of the pseudo-header and the transport header.
     fn header_sum(&self) -> Sum {
         let layout = &self.flow.layout;
         let length = (self.packet.len() - layout.transport) as u16; // in range: an IP packet
         layout.pseudo(self.packet).word(length).bytes(&self.packet[layout.transport..self.headers])
     }
 
-    /// A wrong one would be made right by joining.
+    /// Returns whether the checksum is right; joining would hide a wrong one.
     fn checksum_is_right(&self) -> bool {
         self.header_sum().bytes(self.payload()).fold() == 0xffff
     }
 }
 
-/// The super-packet of one flow in the making; free while `used` is 0.
+/// Super-packet of one flow under construction; free while `used` is 0.
 struct Slot {
     buffer: Box<[u8]>,
     used: usize,
@@ -246,7 +245,7 @@ impl Slot {
         self.opened = opened;
     }
 
-    /// Joins the next segment, if it is that.
+    /// Joins the packet if it is the next segment.
     fn join(&mut self, arrival: &Arrival<'_>) -> bool {
         let payload = arrival.payload();
         let udp = self.flow.layout.protocol == UDP;
@@ -268,7 +267,7 @@ impl Slot {
         true
     }
 
-    /// Whether cutting would give the arrival's headers after the segments that are here.
+    /// Returns whether cutting would give these headers to the segment after those held.
     fn continues_with(&self, arrival: &Arrival<'_>) -> bool {
         if arrival.headers != self.headers || arrival.flow.layout != self.same_layout(arrival) {
             return false;
@@ -294,12 +293,12 @@ impl Slot {
             && same(at + 18..self.headers)
     }
 
-    /// Our layout, were the packet as long as the arrival.
+    /// Returns our layout with the arrival's total length.
     fn same_layout(&self, arrival: &Arrival<'_>) -> Layout {
         Layout { total: arrival.packet.len(), ..self.flow.layout }
     }
 
-    /// Writes what is held and frees the slot.
+    /// Writes the held packet and frees the slot.
     fn write(&mut self, write: &mut impl FnMut(&Offload, &[u8])) {
         let packet = &mut self.buffer[..self.used];
         self.used = 0;

@@ -1,8 +1,8 @@
-//! The packet socket's filter: a classic BPF program that the kernel runs on every packet of the interface,
-//! made from the networks.
+//! Filter of the packet socket: a classic BPF program, generated from the networks, that the kernel runs on
+//! every packet of the interface.
 //!
-//! Offsets count from the IP header (`SKF_NET_OFF`), whatever the link header. Jumps forward are short or
-//! absolute, so a long list needs no care; the number of instructions has a bound.
+//! Offsets count from the IP header (`SKF_NET_OFF`), whatever the link header. Forward jumps are short or
+//! absolute, so the list of networks may be long; the number of instructions is bounded.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -10,7 +10,8 @@ use std::net::{IpAddr, SocketAddr};
 use ipnet::IpNet;
 use libc::sock_filter;
 
-/// The kernel takes 4,096 instructions, but by default on older kernels only 20 KiB of memory for them.
+/// Maximum length of a program. The kernel accepts 4,096 instructions, but older kernels allow only 20 KiB of
+/// memory for them by default.
 const INSTRUCTIONS_MAX: usize = 2048;
 
 // linux/filter.h
@@ -33,7 +34,7 @@ const JUMP_EQUAL: u16 = 0x15;
 const JUMP_GREATER: u16 = 0x25;
 const RETURN: u16 = 0x06;
 
-/// The whole packet, and nothing of it.
+/// Verdicts: the whole packet, or nothing of it.
 const ACCEPT: u32 = 0x0004_0000;
 const REJECT: u32 = 0;
 
@@ -41,7 +42,8 @@ const PACKET_MULTICAST: u32 = 2;
 const PACKET_OUTGOING: u32 = 4;
 const UDP: u32 = 17;
 
-/// The program for packets that leave to or arrive from these networks, except UDP to and from `exclude`.
+/// Returns the program for packets that leave to or arrive from these networks, except UDP to and from
+/// `exclude`.
 pub(super) fn program(
     outgoing_to: &[IpNet],
     incoming_from: &[IpNet],
@@ -53,14 +55,14 @@ pub(super) fn program(
     program.push(plain(LD_WORD, AD_PKTTYPE));
     program.push(jump_if(JUMP_EQUAL, PACKET_OUTGOING, 0, 1));
     program.push(plain(JUMP, 2 + incoming.len() as u32));
-    // Not for this host, or the echo of what left: neither.
+    // Rejects packets for other hosts and the echo of packets that left.
     program.push(jump_if(JUMP_GREATER, PACKET_MULTICAST, 0, 1));
     program.push(plain(RETURN, REJECT));
     program.extend(incoming);
     program.extend(outgoing);
     if program.len() > INSTRUCTIONS_MAX {
         let text = format!(
-            "expected networks for a filter of at most {INSTRUCTIONS_MAX} instructions, saw {} for {} networks",
+            "expected networks for a filter of at most {INSTRUCTIONS_MAX} instructions, saw {} for {} networks; list fewer",
             program.len(),
             outgoing_to.len() + incoming_from.len(),
         );
@@ -69,14 +71,14 @@ pub(super) fn program(
     Ok(program)
 }
 
-/// Where the far end is named: offsets of its address in the IP header and of its port in the UDP header.
+/// Offsets of the far end's address in the IP header and of its port in the UDP header.
 struct Ends {
     v4: u32,
     v6: u32,
     port: u32,
 }
 
-/// Lets IP pass, also where its VLAN tag stands in the frame.
+/// Accepts IP, also if its VLAN tag is in the frame.
 fn protocols() -> Vec<sock_filter> {
     vec![
         plain(LD_WORD, AD_PROTOCOL),
@@ -88,7 +90,7 @@ fn protocols() -> Vec<sock_filter> {
     ]
 }
 
-/// One direction: ends in a verdict on every way.
+/// Returns the part for one direction; every path through it ends in a verdict.
 fn section(ends: &Ends, networks: &[IpNet], exclude: &[SocketAddr]) -> Vec<sock_filter> {
     let mut v4 = excluded(exclude.iter().filter(|end| end.is_ipv4()), ends);
     let mut v6 = excluded(exclude.iter().filter(|end| end.is_ipv6()), ends);
@@ -114,7 +116,7 @@ fn section(ends: &Ends, networks: &[IpNet], exclude: &[SocketAddr]) -> Vec<sock_
     section
 }
 
-/// Accepts an address that begins with these bits; else goes on behind.
+/// Accepts an address that begins with these bits; otherwise continues with the next instruction.
 fn prefix(address: &[u32], bits: u32, at: u32) -> Vec<sock_filter> {
     let mut tests = Vec::new();
     for (i, word) in address.iter().enumerate() {
@@ -130,7 +132,7 @@ fn prefix(address: &[u32], bits: u32, at: u32) -> Vec<sock_filter> {
         tests.push(jump_if(JUMP_EQUAL, *word, 0, 0));
     }
     tests.push(plain(RETURN, ACCEPT));
-    // on a mismatch, over the rest: at most 12 instructions
+    // a mismatch jumps over the rest, at most 12 instructions
     let end = tests.len();
     for (i, test) in tests.iter_mut().enumerate() {
         if test.code == JUMP_EQUAL {
@@ -140,7 +142,7 @@ fn prefix(address: &[u32], bits: u32, at: u32) -> Vec<sock_filter> {
     tests
 }
 
-/// Rejects UDP with one of these far ends; else goes on behind.
+/// Rejects UDP with one of these far ends; otherwise continues with the next instruction.
 fn excluded<'e>(exclude: impl Iterator<Item = &'e SocketAddr>, ends: &Ends) -> Vec<sock_filter> {
     let mut all = Vec::new();
     for end in exclude {
@@ -165,7 +167,7 @@ fn excluded<'e>(exclude: impl Iterator<Item = &'e SocketAddr>, ends: &Ends) -> V
     all
 }
 
-/// Loads the far port of an IPv4 UDP packet that is no fragment.
+/// Loads the far port of an IPv4 UDP packet that is not a fragment.
 fn udp4(ends: &Ends) -> Vec<sock_filter> {
     vec![
         plain(LD_BYTE, NET_OFF + 9),
