@@ -67,7 +67,7 @@ pub use sender::Sender;
 pub use status::Status;
 pub use subscription::Subscription;
 
-/// What the README shows is run with the doctests.
+/// The doctests run the example of the manual.
 #[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
+#[doc = include_str!("../../../docs/ricochet.md")]
+struct Manual;

@@ -1,26 +1,28 @@
-//! The quick starts of the README are the files that are tested.
+//! The examples in README.md and docs/ricochet.md are the files that are tested.
 #![allow(missing_docs)]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
 
 #[test]
-fn the_readme_shows_the_tested_files() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
-    for (language, file) in [
-        ("rust", "crates/ricochet/examples/quickstart.rs"),
-        ("python", "bindings/python/examples/quickstart.py"),
+fn the_documents_show_the_tested_files() {
+    for (document, language, file) in [
+        ("docs/ricochet.md", "rust", "crates/ricochet/examples/quickstart.rs"),
+        ("README.md", "python", "bindings/python/examples/quickstart.py"),
     ] {
-        let text = std::fs::read_to_string(root.join(file)).unwrap();
-        assert!(readme.contains(&format!("```{language}\n{text}```")), "README.md shows another {file}");
+        let page = std::fs::read_to_string(root().join(document)).unwrap();
+        let text = std::fs::read_to_string(root().join(file)).unwrap();
+        assert!(page.contains(&format!("```{language}\n{text}```")), "{document} does not show {file}");
     }
 }
 
 #[test]
-fn the_configuration_in_the_readme_says_what_holds_without_it() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
-    let (_, rest) = readme.split_once("```toml\n# node.toml\n").unwrap();
+fn the_documented_configuration_states_the_defaults() {
+    let page = std::fs::read_to_string(root().join("docs/ricochet.md")).unwrap();
+    let (_, rest) = page.split_once("```toml\n# node.toml\n").unwrap();
     let config = ricochet::Config::parse(rest.split_once("```").unwrap().0).unwrap();
     let usual = ricochet::Config::default();
     assert_eq!((config.nak, config.buffers), (usual.nak, usual.buffers));

@@ -165,19 +165,32 @@ fn every_example_in_the_list_of_knobs_is_right() {
     }
 }
 
+/// The TOML blocks of a document at the top of the repository.
+fn toml_blocks(document: &str) -> Vec<String> {
+    let text =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(document)).unwrap();
+    let blocks = text.split("```toml\n").skip(1).filter_map(|rest| rest.split_once("```"));
+    blocks.map(|(block, _)| block.to_owned()).collect()
+}
+
 #[test]
-fn the_readme_shows_files_that_are_right() {
-    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md")).unwrap();
-    let blocks = readme.split("```toml\n").skip(1).filter_map(|rest| rest.split_once("```"));
-    let blocks: Vec<&str> = blocks.map(|(block, _)| block).collect();
-    let whole: Vec<&str> = blocks.iter().copied().filter(|block| block.contains("[[peer]]")).collect();
+fn the_readme_shows_a_file_that_is_right() {
+    let blocks = toml_blocks("README.md");
+    let [whole] = &blocks[..] else { panic!("expected one file, saw {}", blocks.len()) };
+    assert_eq!(configuration(whole).code.schedule.to_string(), "layered (8; 1,11,19)");
+}
+
+#[test]
+fn the_manual_shows_files_that_are_right() {
+    let blocks = toml_blocks("docs/maelstrom.md");
+    let whole: Vec<&String> = blocks.iter().filter(|block| block.contains("[[peer]]")).collect();
     let [whole] = whole[..] else { panic!("expected one whole file, saw {}", whole.len()) };
     let mut schemes = vec![configuration(whole).code.schedule.to_string()];
     let (head, rest) = whole.split_once("[code]").unwrap();
     let (_, peer) = rest.split_once("[[peer]]").unwrap();
-    for code in blocks.into_iter().filter(|block| block.starts_with("[code]")) {
+    for code in blocks.iter().filter(|block| block.starts_with("[code]")) {
         let schedule = configuration(&format!("{head}{code}[[peer]]{peer}")).code.schedule;
-        // What it says of MTUs below.
+        // What the manual says of MTUs.
         assert!(1_300 + schedule.repair_overhead(true) <= 1_500);
         schemes.push(schedule.to_string());
     }

@@ -20,7 +20,7 @@ pub(super) struct NodeArgs {
     /// A node to ask for the others; one that lives is enough, several may be given
     #[arg(long, value_name = "ADDRESS:PORT")]
     seed: Vec<String>,
-    /// The node's configuration, in TOML; README.md has an example, `cargo doc -p ricochet` all keys under `Config`
+    /// The node's configuration, in TOML; docs/ricochet.md lists all keys
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Address to send from [default: the interface's first]
