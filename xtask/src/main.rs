@@ -17,8 +17,9 @@ Usage: cargo xtask TASK
                 closes with what was skipped
   style         the style rules alone
   python        the tests of the Python module alone
-  demo ARGS     build undrop with optimisation and run `undrop demo ARGS`
-  bench ARGS    build it with optimisation and measure it: tcp, udp, speed, soak or multicast
+  demo ARGS     build with optimisation and run `undrop-lab demo ARGS`
+  figures ARGS  build with optimisation and run `undrop-lab figures ARGS`: the papers' figures, simulated and measured
+  bench ARGS    build with optimisation and run `undrop-lab bench ARGS`: tcp, udp, speed, soak or multicast
 ";
 
 fn main() -> ExitCode {
@@ -29,8 +30,7 @@ fn main() -> ExitCode {
         "test" => gate::run(),
         "style" => style::run(),
         "python" => python::run(),
-        "demo" => release::demo(&rest),
-        "bench" => release::bench(&rest),
+        "demo" | "figures" | "bench" => release::lab(&task, &rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
             return ExitCode::SUCCESS;

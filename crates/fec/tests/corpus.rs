@@ -2,8 +2,10 @@
 #![allow(missing_docs)]
 
 mod fuzz;
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
 
-use corpus::replay;
+use replay::replay;
 
 #[test]
 fn decoder() {

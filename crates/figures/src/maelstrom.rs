@@ -11,7 +11,7 @@ use crate::outcome::{Panel, Series};
 use crate::plan::{Figure, Job, PanelPlan, Plan, Sample, Scale, Verdict};
 use fec::simulate::{Report, Simulation, simulate};
 use fec::{Code, LayeredConfig, ReedSolomonConfig, analysis};
-use netlab::LossModel;
+use loss::LossModel;
 
 /// Between two packets, in milliseconds: 10 Mbit/s of packets of 1,000 bytes.
 const INTERVAL_MS: f64 = 0.8;

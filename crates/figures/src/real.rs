@@ -23,12 +23,12 @@ mod stream;
 
 use std::ops::ControlFlow;
 
-use maelstrom_lab::{End, GatewayPair, Setting};
 use netlab::TwoSites;
 use netlab::emulator::EmulatorConfig;
-use netlab::link::LinkConfig;
 use netlab::topology::TwoSitesConfig;
 use netlab::traffic::Progress;
+use simnet::link::LinkConfig;
+use stage::gateways::{End, GatewayPair, Setting};
 
 use crate::plan::{Figure, Lab, RunError};
 

@@ -21,8 +21,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::fingerprint;
 use crate::plan::{Figure, Job, Sample, Scale};
-use netlab::LossModel;
-use ricochet_lab::{Figures, Setting};
+use ::loss::LossModel;
+use sim::{Figures, Setting};
 
 pub(crate) fn figures() -> Vec<Figure> {
     [

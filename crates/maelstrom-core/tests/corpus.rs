@@ -1,8 +1,10 @@
 //! Replays the fuzzers' corpora and random mutations of them, so that a plain test run keeps what fuzzing found.
 
 mod fuzz;
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
 
-use corpus::replay;
+use replay::replay;
 
 #[test]
 fn wire_readers_take_all_that_fuzzing_found() {

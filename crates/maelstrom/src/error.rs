@@ -2,7 +2,7 @@
 
 use std::io;
 
-use netio::control::ControlError;
+use daemon::control::ControlError;
 
 use crate::config::memory::{Excess, Memory, mebibytes};
 

@@ -17,10 +17,10 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use daemon::signals::{Signal, Signals};
 use maelstrom_core::Gateway;
 use maelstrom_core::outbox::Queue;
 use netio::poll::{Interest, Poller, precise_timeouts};
-use netio::signals::{Signal, Signals};
 use netio::tap::Tap;
 use netio::udp::{self, RepairSocket};
 use nix::time::{ClockId, clock_gettime};
@@ -32,7 +32,7 @@ use crate::error::StartError;
 use crate::lag::Lag;
 use crate::ports::{Ports, core_config};
 use crate::status::{self, GatewayStatus, PeerStatus, Status};
-use netio::control::Control;
+use daemon::control::Control;
 
 /// How often the tap is asked whether it missed packets.
 const GAP_LOOK_US: u64 = 2_000;

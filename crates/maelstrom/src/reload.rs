@@ -17,7 +17,7 @@ use crate::config::{self, GatewayConfig};
 use crate::error::StartError;
 use crate::passive::{Passive, watch};
 use crate::ports::{Replacement, core_config};
-use netio::control::Control;
+use daemon::control::Control;
 
 /// Rounds in which a tap is read to its end: more than its buffer holds of full packets. Were it fuller, its rest
 /// would be lost to protection, and a gap.

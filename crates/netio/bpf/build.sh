@@ -1,13 +1,15 @@
 #!/bin/sh
-# Builds the kernel parts. Needs clang and llvm-strip of LLVM 14 or later; see tests/bpf_object.rs.
-# usage: bpf/build.sh [DIRECTORY]
+# Builds the tap's and the dropper's kernel parts. Needs clang and llvm-strip of LLVM 14 or later; see tests/bpf_object.rs.
+# usage: bpf/build.sh [DIRECTORY]     without a directory each object is written beside its source
 set -eu
-cd "$(dirname "$0")"
-for part in tap drop; do
-	out=${1:-.}/$part.bpf.o
+cd "$(dirname "$0")/../.."
+for part in netio/bpf/tap netlab/bpf/drop; do
+	source=$(basename "$part").c
+	directory=$PWD/$(dirname "$part")
+	out=${1:-$directory}/$(basename "$part").bpf.o
 	# no paths of this machine in the result
-	clang -O2 -g -Wall -Wextra -Werror -target bpf -mcpu=v2 -mlittle-endian -fdebug-prefix-map="$PWD=." \
-		-c $part.c -o "$out"
+	(cd "$directory" && clang -O2 -g -Wall -Wextra -Werror -target bpf -mcpu=v2 -mlittle-endian \
+		-fdebug-prefix-map="$PWD=." -c "$source" -o "$out")
 	# drops the debug sections and the line numbers, keeps .BTF, which describes the maps
 	llvm-strip -g --remove-section=.BTF.ext --remove-section=.rel.BTF.ext "$out"
 done

@@ -11,32 +11,28 @@
 //! | super-packet to wire packets | `segment/`, `checksum.rs`, `header.rs` |
 //! | wire packets to super-packet | `coalesce/` |
 //! | tap | `tap/`, `../bpf/tap.c` |
-//! | fault injection for tests | `dropper.rs`, `../bpf/drop.c` |
+//! | tc programs: load, attach | `bpf.rs` |
 //! | TUN device | `tun.rs`, `interface.rs`, `netlink.rs` |
-//! | waiting, signals | `poll.rs`, `signals.rs` |
+//! | waiting | `poll.rs` |
 //! | repair channel | `udp.rs` |
 //! | many datagrams with one system call | `batch/` |
 //! | sockets of a multicast node | `multicast/` |
-//! | child processes | `process.rs` |
-//! | status of a running process | `control.rs` |
 //!
 //! This is a driver crate: it holds the workspace's system calls and their `unsafe`, and it knows none of our
 //! protocols.
 
 pub mod batch;
+pub mod bpf;
 pub mod checksum;
 pub mod coalesce;
-pub mod control;
-pub mod dropper;
+pub mod error;
 mod header;
 pub mod interface;
 pub mod multicast;
 mod netlink;
 pub mod offload;
 pub mod poll;
-pub mod process;
 pub mod segment;
-pub mod signals;
 pub mod tap;
 pub mod tun;
 pub mod udp;

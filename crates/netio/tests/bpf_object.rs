@@ -4,26 +4,26 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The objects and their sections that reach the kernel.
-const OBJECTS: [(&str, &[&str]); 2] = [
-    ("tap.bpf.o", &["classifier/undrop_egress", "classifier/undrop_ingress", ".maps", ".BTF"]),
-    ("drop.bpf.o", &["classifier/undrop_drop", ".maps", ".BTF"]),
+/// The objects: crate, file, and sections that reach the kernel.
+const OBJECTS: [(&str, &str, &[&str]); 2] = [
+    ("netio", "tap.bpf.o", &["classifier/undrop_egress", "classifier/undrop_ingress", ".maps", ".BTF"]),
+    ("netlab", "drop.bpf.o", &["classifier/undrop_drop", ".maps", ".BTF"]),
 ];
 /// Compiler of the checked-in objects; other versions may choose other instructions.
 const MADE_BY: &str = "version 14.";
 
 #[test]
 fn the_objects_are_built_from_their_sources() {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("bpf");
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let Some(version) = version("clang").filter(|_| version("llvm-strip").is_some()) else {
         return skip("expected clang and llvm-strip to build them, saw none");
     };
     let fresh_directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-    let built = Command::new(directory.join("build.sh")).arg(&fresh_directory).status().unwrap();
+    let built = Command::new(crates.join("netio/bpf/build.sh")).arg(&fresh_directory).status().unwrap();
     assert!(built.success(), "a source does not compile");
-    for (name, sections) in OBJECTS {
+    for (place, name, sections) in OBJECTS {
         let read = |path: &Path| std::fs::read(path.join(name)).unwrap();
-        let (kept, fresh) = (read(&directory), read(&fresh_directory));
+        let (kept, fresh) = (read(&crates.join(place).join("bpf")), read(&fresh_directory));
         if kept == fresh {
             continue;
         }
@@ -38,7 +38,7 @@ fn the_objects_are_built_from_their_sources() {
             assert_eq!(
                 content(&kept, section),
                 content(&fresh, section),
-                "run bpf/build.sh: {section} of {name} differs"
+                "run crates/netio/bpf/build.sh: {section} of {name} differs"
             );
         }
     }

@@ -8,8 +8,13 @@
 use std::fs;
 use std::time::Duration;
 
+use netlab::Direction;
+use netlab::EmulatorConfig;
+use netlab::LabError;
+use netlab::TwoSites;
+use netlab::TwoSitesConfig;
 use netlab::traffic::{self, Between, TcpTransfer, UdpStream, tcp_transfer, udp_stream, unwatched};
-use netlab::{Direction, EmulatorConfig, LabError, LinkConfig, TwoSites, TwoSitesConfig};
+use simnet::LinkConfig;
 
 const CASES: [&str; 7] =
     ["none", "uniform:0.0001", "uniform:0.001", "uniform:0.01", "fast", "gigabit-both", "delay"];

@@ -14,7 +14,7 @@ use std::thread::{self, JoinHandle};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::emulator::Direction;
-use crate::link::Fate;
+use simnet::link::Fate;
 
 /// Records that may wait for the writer (32 bytes each).
 const RECORDS_MAX: usize = 1 << 16;

@@ -21,11 +21,11 @@ use netio::tun::{Tun, TunOptions};
 pub use control::DirectionCounters;
 
 use crate::drop_log::DropLog;
-use crate::link::{Link, LinkConfig};
-use crate::loss::LossModel;
 use crate::{LabError, Namespace};
 use control::Control;
 use direction::Worker;
+use loss::LossModel;
+use simnet::link::{Link, LinkConfig};
 
 /// Packets or super-packets that may wait in the kernel for a thread to be scheduled. More would not help: the senders
 /// are slowed down by it as by any card.

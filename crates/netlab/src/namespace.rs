@@ -141,7 +141,7 @@ impl Namespace {
     /// # Errors
     /// When the program cannot be started.
     pub fn spawn(&self, mut command: Command) -> Result<Child, LabError> {
-        netio::process::die_with_parent(&mut command);
+        crate::process::die_with_parent(&mut command);
         let what = format!(
             "cannot start {:?} in the network namespace {:?}",
             command.get_program(),

@@ -57,7 +57,7 @@ pub fn dropper_or_skip(name: &str) -> bool {
     let attach = || {
         let namespace = Namespace::create("probe").map_err(|e| e.to_string())?;
         let nothing = crate::DropFilter::default();
-        crate::Dropper::attach(&namespace, "lo", &crate::LossModel::None, &nothing)
+        crate::Dropper::attach(&namespace, "lo", &loss::LossModel::None, &nothing)
             .map(drop)
             .map_err(|e| format!("{e} (needs root or CAP_BPF and CAP_NET_ADMIN)"))
     };

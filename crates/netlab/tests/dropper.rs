@@ -3,8 +3,11 @@
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
+use loss::LossModel;
+use netlab::DropFilter;
+use netlab::Dropper;
 use netlab::bridge::{BridgeLan, BridgeLanConfig, HOST};
-use netlab::{DropFilter, Dropper, LossModel, privilege};
+use netlab::privilege;
 
 const PORT: u16 = 7801;
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 88, 2, 1);

@@ -6,13 +6,18 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use loss::LossModel;
+use netlab::Direction;
+use netlab::Emulator;
+use netlab::EmulatorConfig;
+use netlab::Namespace;
+use netlab::TwoSites;
+use netlab::TwoSitesConfig;
 use netlab::drop_log::{packet_hash, read_drop_log};
-use netlab::link::Fate;
+use netlab::privilege;
 use netlab::traffic::{Between, Pace, TcpTransfer, UdpStream, now_us, tcp_transfer, udp_stream, unwatched};
-use netlab::{
-    Direction, Emulator, EmulatorConfig, LinkConfig, LossModel, Namespace, TwoSites, TwoSitesConfig,
-    privilege,
-};
+use simnet::LinkConfig;
+use simnet::link::Fate;
 
 const NEAR: Ipv6Addr = Ipv6Addr::new(0xfd81, 0, 0, 9, 0, 0, 0, 1);
 const FAR: Ipv6Addr = Ipv6Addr::new(0xfd81, 0, 0, 9, 0, 0, 0, 2);

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
-use netio::control::{Control, ControlError};
+use daemon::control::{Control, ControlError};
 
 use crate::shared::Shared;
 

@@ -64,7 +64,7 @@ pub enum StartError {
     Socket(#[from] netio::multicast::OpenError),
     /// The control socket cannot.
     #[error(transparent)]
-    Control(#[from] netio::control::ControlError),
+    Control(#[from] daemon::control::ControlError),
     /// What the membership says.
     #[error("membership: {0}")]
     Membership(String),

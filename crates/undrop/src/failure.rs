@@ -24,7 +24,7 @@ impl std::error::Error for Advised {
 }
 
 /// Adds what to do about an error.
-pub(crate) trait Advice<T> {
+pub trait Advice<T> {
     /// Adds a remedy: one imperative sentence, or a command line.
     fn advise(self, remedy: impl Into<String>) -> anyhow::Result<T>;
 }
@@ -37,7 +37,7 @@ impl<T, E: Into<anyhow::Error>> Advice<T> for Result<T, E> {
 
 /// Prints an error with its causes and remedies to stderr; the exit code for it. That nobody reads our output any more
 /// is no failure.
-pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
+pub fn report(error: &anyhow::Error) -> ExitCode {
     let broken_pipe = |cause: &io::Error| cause.kind() == io::ErrorKind::BrokenPipe;
     if error.downcast_ref::<io::Error>().is_some_and(broken_pipe) {
         return ExitCode::SUCCESS;

@@ -16,16 +16,22 @@ Examples:
   undrop gateway run --config /etc/undrop/gateway.toml
   undrop gateway status --json";
 
+/// The commands of `undrop gateway`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
-pub(crate) enum Command {
+#[allow(missing_docs, reason = "the help of each command stands at its arguments")]
+pub enum Command {
     Run(run::Args),
     Check(check::Args),
     Genkey(genkey::Args),
     Status(status::Args),
 }
 
-pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
+/// Runs the command; returns its exit code.
+///
+/// # Errors
+/// Anything that keeps the command from its work, with a remedy where there is one.
+pub fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::run(&args),

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use daemon::signals::Signals;
 use netio::poll::{Interest, Poller};
-use netio::signals::Signals;
 
 /// As a shell reports a process that SIGINT has ended.
-pub(crate) const EXIT_INTERRUPTED: u8 = 130;
+pub const EXIT_INTERRUPTED: u8 = 130;
 
 /// The user has asked to stop.
 #[derive(Debug)]
-pub(crate) struct Interrupted;
+pub struct Interrupted;
 
 impl std::fmt::Display for Interrupted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -25,13 +25,13 @@ impl std::fmt::Display for Interrupted {
 impl std::error::Error for Interrupted {}
 
 /// Whether the user has asked to stop.
-pub(crate) struct Interrupt {
+pub struct Interrupt {
     asked: Arc<AtomicBool>,
 }
 
 impl Interrupt {
     /// Listens from now on; to be called before other threads are started.
-    pub(crate) fn listen() -> io::Result<Self> {
+    pub fn listen() -> io::Result<Self> {
         let signals = Signals::new()?;
         let asked = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&asked);
@@ -43,12 +43,12 @@ impl Interrupt {
     }
 
     /// Whether it is time to stop.
-    pub(crate) fn is_asked(&self) -> bool {
+    pub fn is_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
     }
 
     /// An error when it is time to stop: [`Interrupted`].
-    pub(crate) fn check(&self) -> anyhow::Result<()> {
+    pub fn check(&self) -> anyhow::Result<()> {
         if self.is_asked() { Err(Interrupted.into()) } else { Ok(()) }
     }
 }

@@ -1,3 +1,14 @@
-//! What the `undrop` command shares with its benchmarks.
+//! The `undrop` command: one file for each subcommand. `undrop-lab` shares how it logs, writes, reports errors and stops.
 
-pub mod code;
+mod cli;
+pub mod failure;
+mod fec;
+pub mod gateway;
+pub mod interrupt;
+mod key;
+pub mod log;
+mod moved;
+mod multicast;
+pub mod output;
+
+pub use cli::main;

@@ -6,12 +6,12 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
 
 /// Accepts a filter that [`start`] will understand.
-pub(crate) fn parse_filter(text: &str) -> Result<String, ParseError> {
+pub fn parse_filter(text: &str) -> Result<String, ParseError> {
     EnvFilter::try_new(text).map(|_| text.to_owned())
 }
 
 /// Starts logging by `filter`, or by `RUST_LOG`, or from `info` up.
-pub(crate) fn start(filter: Option<&str>) {
+pub fn start(filter: Option<&str>) {
     let from_environment = std::env::var("RUST_LOG").ok();
     let wanted = filter.or(from_environment.as_deref()).unwrap_or("info");
     let (filter, refused) = match EnvFilter::try_new(wanted) {

@@ -1,6 +1,5 @@
 //! `undrop multicast`: one file for each subcommand.
 
-mod bench;
 mod doctor;
 mod genkey;
 mod node;
@@ -14,8 +13,7 @@ const EXAMPLES: &str = "\
 Examples:
   undrop multicast doctor eth0                                           what stands in the way on this machine
   undrop multicast recv prices/AAPL --interface eth0                     the first node needs no seed
-  undrop multicast send prices/AAPL --interface eth0 --seed 10.0.0.7:7900
-  undrop multicast bench --nodes 64 --loss bursty:0.01:10                a cluster in virtual time";
+  undrop multicast send prices/AAPL --interface eth0 --seed 10.0.0.7:7900";
 
 /// What can be done with multicast.
 #[derive(Debug, clap::Subcommand)]
@@ -26,7 +24,8 @@ pub(crate) enum Command {
     Status(status::Args),
     Doctor(doctor::Args),
     Genkey(genkey::Args),
-    Bench(bench::Args),
+    #[command(hide = true)]
+    Bench(crate::moved::Rest),
 }
 
 /// Does what was asked.
@@ -37,6 +36,6 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Status(args) => status::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Genkey(args) => genkey::run(args),
-        Command::Bench(args) => bench::run(args),
+        Command::Bench(rest) => Ok(crate::moved::report("multicast bench", rest)),
     }
 }

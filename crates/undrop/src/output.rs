@@ -3,7 +3,7 @@
 use std::io::{self, Write as _};
 
 /// Writes the text and a line end.
-pub(crate) fn line(text: &str) -> io::Result<()> {
+pub fn line(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes())?;
     stdout.write_all(b"\n")?;

@@ -7,16 +7,17 @@ use std::thread;
 use std::time::Duration;
 use std::{fs, iter};
 
+use loss::LossModel;
 use maelstrom::config::Schedule;
-use maelstrom_lab::{End, GatewayPair, Setting};
 use netlab::emulator::{Direction, EmulatorConfig};
-use netlab::link::LinkConfig;
+use netlab::privilege;
 use netlab::topology::{TwoSites, TwoSitesConfig};
 use netlab::traffic::{
     Between, Pace, TcpTransfer, UdpReport, UdpStream, tcp_transfer, udp_stream, unwatched,
 };
-use netlab::{LossModel, privilege};
 use nix::sys::signal::Signal;
+use simnet::link::LinkConfig;
+use stage::gateways::{End, GatewayPair, Setting};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_undrop");
 

@@ -7,13 +7,13 @@ use std::thread;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use maelstrom_lab::{End, GatewayPair, Setting};
 use netlab::emulator::{Direction, EmulatorConfig};
-use netlab::link::LinkConfig;
 use netlab::namespace::Route;
 use netlab::privilege;
 use netlab::topology::{HOST, LAN, TwoSites, TwoSitesConfig, WAN};
 use netlab::traffic::{Between, Pace, UdpReport, UdpStream, udp_stream, unwatched};
+use simnet::link::LinkConfig;
+use stage::gateways::{End, GatewayPair, Setting};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_undrop");
 /// What the second gateway, a host with addresses of its own, protects.

@@ -1,7 +1,7 @@
 //! Burst length and two sets of interleaves, real and simulated: Thesis Figures 3.17 and 3.18.
 
 use maelstrom::config::Schedule;
-use maelstrom_lab::Setting;
+use stage::gateways::Setting;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::stream::{self, Burst, Lost};

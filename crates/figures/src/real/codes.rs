@@ -1,7 +1,7 @@
 //! Three codes on one stream, recovery by recovery: Thesis Figure 3.19.
 
 use maelstrom::config::Schedule;
-use maelstrom_lab::Setting;
+use stage::gateways::Setting;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::stream::{self, Burst, Lost};

@@ -1,6 +1,6 @@
 //! Processor time for each packet against groups: Thesis Figure 4.11 (top).
 
-use ricochet_stage::{CostPlan, cost};
+use stage::nodes::{CostPlan, cost};
 
 use super::{Program, behaviour};
 use crate::outcome::Panel;

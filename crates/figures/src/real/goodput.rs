@@ -8,11 +8,11 @@ mod verdict;
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
+use loss::LossModel;
 use maelstrom::config::Schedule;
-use maelstrom_lab::{GatewayPair, Setting, between, sites};
-use netlab::LossModel;
 use netlab::topology::TwoSitesConfig;
 use netlab::traffic::{TcpTransfer, tcp_transfer};
+use stage::gateways::{GatewayPair, Setting, between, sites};
 
 use super::{gateways, has_congestion, stop, surroundings, watcher};
 use crate::plan::{Figure, Job, Lab, PanelPlan, Plan, RunError, Sample, Scale};

@@ -1,8 +1,8 @@
 //! Repairs first, then requests, with real nodes: Thesis Figure 4.8.
 
-use netlab::LossModel;
-use ricochet_lab::{Figures, Setting};
-use ricochet_stage::Real;
+use loss::LossModel;
+use sim::{Figures, Setting};
+use stage::nodes::Real;
 
 use super::{Program, behaviour};
 use crate::outcome::Panel;
@@ -125,7 +125,7 @@ fn carry(setting: &Setting, bearable: &Carried, lab: &Lab<'_>) -> Result<(Figure
     let mut best: Option<(Figures, Carried)> = None;
     let mut seen = Vec::new();
     for _ in 0..TRIES {
-        let ran = ricochet_stage::run(setting, &mut |_| Ok(lab.go_on()?));
+        let ran = stage::nodes::run(setting, &mut |_| Ok(lab.go_on()?));
         lab.go_on()?;
         let ran = ran.map_err(|error| RunError::Failed(format!("{error:#}")))?;
         let carried = Carried::of(&ran, setting);

@@ -8,10 +8,11 @@ pub(crate) mod verdict;
 use std::thread;
 use std::time::Duration;
 
+use loss::LossModel;
 use maelstrom::config::Schedule;
-use maelstrom_lab::{Setting, between, sites};
+use netlab::TwoSites;
 use netlab::traffic::{MessageStream, Pace, UdpStream, message_stream, udp_stream};
-use netlab::{LossModel, TwoSites};
+use stage::gateways::{Setting, between, sites};
 
 use super::{gateways, stop, surroundings, watcher};
 use crate::plan::{Figure, Job, Lab, PanelPlan, Plan, RunError, Sample, Scale};

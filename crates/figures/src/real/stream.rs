@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use maelstrom_lab::{Setting, between};
-use netlab::LossModel;
+use loss::LossModel;
+use loss::Trace;
 use netlab::drop_log::{DropRecord, read_drop_log};
 use netlab::emulator::{Direction, EmulatorConfig};
-use netlab::link::{Fate, LinkConfig};
-use netlab::loss::Trace;
 use netlab::topology::{TwoSites, TwoSitesConfig};
 use netlab::traffic::{Pace, UdpReport, UdpStream, udp_stream};
+use simnet::link::{Fate, LinkConfig};
+use stage::gateways::{Setting, between};
 
 use super::{Program, behaviour, gateways, stop, watcher};
 use crate::plan::{Lab, RunError};

@@ -1,7 +1,7 @@
 //! Repairs first, then requests: Thesis Figure 4.8.
 
-use netlab::LossModel;
-use ricochet_lab::{Figures, Setting};
+use loss::LossModel;
+use sim::{Figures, Setting};
 
 use super::{base, job};
 use crate::outcome::Panel;

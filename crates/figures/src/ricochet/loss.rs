@@ -1,7 +1,7 @@
 //! Rates and models of loss, bursts, stagger: Thesis Figures 4.12 to 4.14.
 
-use netlab::LossModel;
-use ricochet_lab::Setting;
+use loss::LossModel;
+use sim::Setting;
 
 use super::scale::{ALGORITHM, expected_ms};
 use super::{base, job, recovery_and_latency};

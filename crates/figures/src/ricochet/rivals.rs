@@ -7,13 +7,13 @@ use super::{base, job};
 use crate::fingerprint;
 use crate::outcome::Panel;
 use crate::plan::{Figure, Job, PanelPlan, Plan, Sample, Scale, Verdict};
-use netlab::LossModel;
-use netlab::baseline::bimodal::Bimodal;
-use netlab::baseline::fec::{FecConfig, SenderFec};
-use netlab::baseline::srm::{Srm, SrmConfig, session_bytes};
-use netlab::baseline::world::{Fate, GROUP, HEAD, Run, WorldConfig, run};
-use ricochet_lab::Setting;
-use ricochet_lab::cluster::HEADERS;
+use loss::LossModel;
+use sim::Setting;
+use sim::baseline::bimodal::Bimodal;
+use sim::baseline::fec::{FecConfig, SenderFec};
+use sim::baseline::srm::{Srm, SrmConfig, session_bytes};
+use sim::baseline::world::{Fate, GROUP, HEAD, Run, WorldConfig, run};
+use sim::cluster::HEADERS;
 
 /// SRM as its comparisons in both papers ran it has no session messages: a loss is found by the next packet of its sender.
 const RECOVERED: [&str; 6] = [

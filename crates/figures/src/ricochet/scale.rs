@@ -1,6 +1,6 @@
 //! How it scales: Thesis Figures 4.10, 4.11 and 4.15, and §4.6.6.
 
-use ricochet_lab::Setting;
+use sim::Setting;
 
 use super::rivals::{Rival, after_us, mean, rival_job, waits};
 use super::{base, job, packets_kept, recovery_and_latency};

@@ -1,6 +1,6 @@
 //! One large group and partial views: Slingshot Figures 4 and 5, with the bounds of its analysis (§3.4).
 
-use ricochet_lab::Setting;
+use sim::Setting;
 
 use super::{base, job, packets_kept};
 use crate::outcome::Panel;

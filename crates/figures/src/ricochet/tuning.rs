@@ -1,6 +1,6 @@
 //! The rate of fire as a knob: Thesis Figure 4.9, Slingshot Figure 2.
 
-use ricochet_lab::Setting;
+use sim::Setting;
 
 use super::{base, job};
 use crate::outcome::Panel;

@@ -4,21 +4,30 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use aya::maps::lpm_trie::{Key, LpmTrie};
-use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf};
+use aya::maps::{Array, HashMap, MapData, PerCpuArray, RingBuf};
+use aya::programs::TcAttachType;
 use aya::{Ebpf, EbpfLoader, Pod};
-use ipnet::IpNet;
 
-use super::attach::{self, Attached};
 use super::identification::Identifications;
 use super::moderation::{Change, Moderation, now_ns};
-use super::{Captured, Direction, Drained, Missed, TapConfig, TapCounts, step};
+use super::{Captured, Direction, Drained, Missed, TapConfig, TapCounts};
+use crate::bpf::{self, Attached, Place, Programs, insert_networks, map, raise_locked_memory};
+use crate::error::step;
 use crate::interface::{Interface, LinkKind};
 use crate::offload::{Gso, Offload};
 use crate::segment::kind_of;
 
 /// `bpf/tap.c`, compiled.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/tap.bpf.o");
+
+/// The ingress program runs early, the egress program late; priorities that others hardly use.
+const PROGRAMS: Programs = Programs {
+    lock: "undrop-tap",
+    places: &[
+        Place { program: "undrop_egress", hook: TcAttachType::Egress, priority: 60_047 },
+        Place { program: "undrop_ingress", hook: TcAttachType::Ingress, priority: 47 },
+    ],
+};
 
 /// `struct record` without its packet.
 const HEADER_LEN: usize = 24;
@@ -64,7 +73,7 @@ impl EbpfTap {
         raise_locked_memory();
         let mut object = load(config, link_header)?;
         // before maps are taken out and closed: the programs keep them
-        attach::load(&mut object, &attach::TAP)?;
+        bpf::load(&mut object, &PROGRAMS)?;
         insert_networks(&mut object, ["outgoing4", "outgoing6"], &config.outgoing_to)?;
         insert_networks(&mut object, ["incoming4", "incoming6"], &config.incoming_from)?;
         insert_excluded(&mut object, &config.exclude)?;
@@ -72,7 +81,7 @@ impl EbpfTap {
         let counters = map(&mut object, "counters", PerCpuArray::try_from)?;
         let polling = map(&mut object, "polling", Array::try_from)?;
         let attached =
-            attach::attach(&mut object, &attach::TAP, &config.interface, interface.index(), config.attach)?;
+            bpf::attach(&mut object, &PROGRAMS, &config.interface, interface.index(), config.attach)?;
         let moderation = Moderation::new(ring.as_fd(), config.wake_us)?;
         let ids = Identifications::new();
         Ok(Self { ring, counters, polling, moderation, ids, interface, _object: object, _attached: attached })
@@ -208,25 +217,6 @@ struct Endpoint {
 // SAFETY: plain bytes and a number without padding between them.
 unsafe impl Pod for Endpoint {}
 
-pub(crate) fn insert_networks(
-    object: &mut Ebpf,
-    [v4, v6]: [&'static str; 2],
-    networks: &[IpNet],
-) -> io::Result<()> {
-    let failed = |error: MapError| step("tell the eBPF tap its networks", &error);
-    let mut v4: LpmTrie<MapData, [u8; 4], u8> = map(object, v4, LpmTrie::try_from)?;
-    let mut v6: LpmTrie<MapData, [u8; 16], u8> = map(object, v6, LpmTrie::try_from)?;
-    for network in networks {
-        let bits = u32::from(network.prefix_len());
-        match network.network() {
-            IpAddr::V4(address) => v4.insert(&Key::new(bits, address.octets()), 1, 0),
-            IpAddr::V6(address) => v6.insert(&Key::new(bits, address.octets()), 1, 0),
-        }
-        .map_err(failed)?;
-    }
-    Ok(())
-}
-
 fn insert_excluded(object: &mut Ebpf, excluded: &[SocketAddr]) -> io::Result<()> {
     let mut map: HashMap<MapData, Endpoint, u8> = map(object, "excluded", HashMap::try_from)?;
     for end in excluded {
@@ -245,22 +235,6 @@ fn insert_excluded(object: &mut Ebpf, excluded: &[SocketAddr]) -> io::Result<()>
         map.insert(key, 1, 0).map_err(|error| step("tell the eBPF tap its exclusions", &error))?;
     }
     Ok(())
-}
-
-pub(crate) fn map<T>(
-    object: &mut Ebpf,
-    name: &'static str,
-    typed: impl FnOnce(Map) -> Result<T, MapError>,
-) -> io::Result<T> {
-    let map = object.take_map(name).ok_or_else(|| io::Error::other(format!("no map {name}")))?;
-    typed(map).map_err(|error| step(&format!("use map {name}"), &error))
-}
-
-/// Before Linux 5.11 the ring counts as locked memory, of which little is allowed by default.
-pub(crate) fn raise_locked_memory() {
-    use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
-    // where it is refused, loading will say so if it matters
-    let _ = setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY);
 }
 
 #[cfg(test)]

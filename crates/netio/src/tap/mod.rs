@@ -11,7 +11,6 @@
 //! What is captured is what the kernel handles there: super-packets and unfinished checksums.
 //! [`crate::segment::cut`] makes wire packets of it.
 
-pub(crate) mod attach;
 pub(crate) mod ebpf;
 mod filter;
 mod identification;
@@ -25,6 +24,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use ipnet::IpNet;
 
+pub use crate::bpf::Attach;
 use crate::offload::Offload;
 use ebpf::EbpfTap;
 use packet::PacketTap;
@@ -103,20 +103,6 @@ impl fmt::Display for TapKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
-}
-
-/// How an eBPF tap is attached to its interface.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Attach {
-    /// TCX, and on kernels without it (before 6.6), clsact.
-    #[default]
-    Auto,
-    /// By links that vanish with the process.
-    Tcx,
-    /// By filters of the clsact queueing discipline. They are removed with the tap; what a killed process
-    /// leaves, the next tap on that interface removes. (Meanwhile nobody reads the copies: they cost time,
-    /// but harm no packet.)
-    Clsact,
 }
 
 /// Which way a captured packet went.
@@ -323,25 +309,4 @@ impl fmt::Debug for Tap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tap").field("kind", &self.kind()).finish_non_exhaustive()
     }
-}
-
-/// An error that says which step failed and keeps its kind.
-pub(crate) fn step(what: &str, error: &(dyn std::error::Error + 'static)) -> io::Error {
-    let mut text = format!("cannot {what}: {error}");
-    let mut kind = io::ErrorKind::Other;
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        if let Some(error) = error.downcast_ref::<io::Error>() {
-            kind = error.kind();
-        }
-        cause = error.source();
-        if let Some(cause) = cause {
-            // some errors repeat their cause in their own text
-            let cause = cause.to_string();
-            if !text.contains(&cause) {
-                text = format!("{text}: {cause}");
-            }
-        }
-    }
-    io::Error::new(kind, text)
 }

@@ -11,7 +11,8 @@ use libc::{c_int, c_void};
 
 use super::identification::Identifications;
 use super::moderation::{Change, Moderation, now_ns};
-use super::{Captured, Direction, Drained, Missed, TapConfig, TapCounts, filter, step};
+use super::{Captured, Direction, Drained, Missed, TapConfig, TapCounts, filter};
+use crate::error::step;
 use crate::interface::{Interface, check};
 use crate::offload::Offload;
 use crate::offload::VIRTIO_HEADER_LEN;

@@ -6,8 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use crate::link::{Link, LinkCounters};
-use crate::loss::LossModel;
+use loss::LossModel;
+use simnet::link::{Link, LinkCounters};
 
 /// What a direction has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -177,7 +177,7 @@ impl Control {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::LinkConfig;
+    use simnet::link::LinkConfig;
 
     #[test]
     fn published_counters_are_read_back_field_by_field() {

@@ -13,7 +13,7 @@ use super::Direction;
 use super::control::{Control, DirectionCounters};
 use crate::clock;
 use crate::drop_log::{DropRecord, DropSink, packet_hash, payload_number};
-use crate::link::Link;
+use simnet::link::Link;
 
 /// Packets or super-packets read before those that are due are written: a flood one way must not keep them waiting.
 const READS_MAX: usize = 32;

@@ -11,8 +11,8 @@ use std::time::Instant;
 use ::fec::simulate::{Naming, Report, Simulation, simulate};
 use ::fec::{Code, RepairRate};
 use anyhow::{Context as _, bail};
+use loss::LossModel;
 use maelstrom::config::Schedule;
-use netlab::LossModel;
 
 use crate::output;
 use report::Figures;
@@ -272,18 +272,9 @@ mod tests {
     use ::fec::simulate::repair_overhead_bytes;
     use ::fec::{LayeredConfig, ReedSolomonConfig, Sending, SlidingConfig};
     use clap::Parser as _;
-    use maelstrom_lab::Setting;
     use serde_json::Value;
-    use undrop::code::CodeArgs;
 
     use super::*;
-
-    /// What the demo and the benchmarks take.
-    #[derive(Debug, clap::Parser)]
-    struct Pair {
-        #[command(flatten)]
-        code: CodeArgs,
-    }
 
     #[derive(Debug, clap::Parser)]
     struct Command {
@@ -342,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_given_is_as_a_gateway_has_it_and_as_demo_and_benchmarks_have_it() {
+    fn defaults_are_those_of_a_gateway() {
         let directory = std::env::temp_dir().join(format!("undrop-defaults-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         keyfile::KeyText::generate().unwrap().write_new(&directory.join("peer.key")).unwrap();
@@ -353,15 +344,8 @@ mod tests {
             assert_eq!(simulated.schedule().unwrap(), gateway.schedule);
             let code = gateway.schedule.code(gateway.delayed, gateway.max_delay_us(), 1_536);
             assert_eq!(simulated.code().unwrap(), code);
-            let pair = Pair::try_parse_from(["demo", "--scheme", scheme]).unwrap().code.setting().unwrap();
-            assert_eq!(
-                (pair.schedule, pair.delayed, pair.max_delay_ms),
-                (gateway.schedule, gateway.delayed, gateway.max_delay_ms)
-            );
         }
         std::fs::remove_dir_all(&directory).unwrap();
-        let pair = Setting::default();
-        assert_eq!((pair.schedule, pair.delayed), (Schedule::default(), Schedule::DELAYED));
     }
 
     #[test]

@@ -20,7 +20,7 @@ Exit code 1 if there is an error; warnings and notes leave it 0.";
 /// addresses, routes, the MTU budget, capabilities, kernel settings. Sends nothing and changes nothing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Args {
+pub struct Args {
     /// The gateway's configuration
     #[arg(long, short, value_name = "FILE")]
     config: PathBuf,

@@ -17,7 +17,7 @@ Examples:
 /// of its own.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Args {
+pub struct Args {
     /// Write the key to a new file with mode 0600, in place of printing it; an existing file is never overwritten
     #[arg(long, short, value_name = "FILE")]
     out: Option<PathBuf>,

@@ -22,7 +22,7 @@ Examples:
 /// unprotected.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("The configuration file:\n\n{}\n{EXAMPLES}", knobs::describe()))]
-pub(crate) struct Args {
+pub struct Args {
     /// The gateway's configuration
     #[arg(long, short, value_name = "FILE")]
     config: PathBuf,

@@ -25,7 +25,7 @@ const CONTROL_DEFAULT: &str = "/run/undrop/gateway.sock";
 /// Show what the running gateway sees: losses, recoveries, overhead, drops by reason.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Args {
+pub struct Args {
     /// The gateway's control socket [default: /run/undrop/gateway.sock]
     #[arg(long, value_name = "PATH", conflicts_with = "config")]
     control: Option<PathBuf>,

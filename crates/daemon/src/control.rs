@@ -1,0 +1,136 @@
+//! The control socket: whoever connects reads one document, the status of a running process.
+
+use std::fs;
+use std::io::{self, ErrorKind, Write as _};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+/// Requests answered in one call.
+const ANSWERS_MAX: usize = 4;
+
+/// A listening control socket; its file goes away with it.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::io::Read as _;
+/// let path = std::env::temp_dir().join(format!("control-example-{}.sock", std::process::id()));
+/// let control = daemon::control::Control::bind(&path)?;
+/// let mut asking = std::os::unix::net::UnixStream::connect(&path)?;
+/// control.answer(|| Ok(b"{}\n".to_vec()))?;
+/// let mut answer = String::new();
+/// asking.read_to_string(&mut answer)?;
+/// assert_eq!(answer, "{}\n");
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct Control {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+/// Why there is no control socket.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ControlError {
+    /// Somebody answers on it.
+    #[error("expected that nobody answers on control socket {path}, saw another process", path = .0.display())]
+    Running(PathBuf),
+    /// The system refuses.
+    #[error("cannot listen on control socket {path}: {source}", path = path.display())]
+    System {
+        /// The socket.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+impl Control {
+    /// Listens on `path`, taking the place of a file that a killed process left.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn bind(path: &Path) -> Result<Self, ControlError> {
+        if UnixStream::connect(path).is_ok() {
+            return Err(ControlError::Running(path.to_owned()));
+        }
+        let listener =
+            listen(path).map_err(|source| ControlError::System { path: path.to_owned(), source })?;
+        Ok(Self { listener, path: path.to_owned() })
+    }
+
+    /// Answers those who wait; a reader that does not take its document at once gets what fits the socket.
+    ///
+    /// # Errors
+    /// The first that `document` or a reader's socket made; all who waited have been looked at.
+    pub fn answer(&self, document: impl Fn() -> io::Result<Vec<u8>>) -> io::Result<()> {
+        let mut result = Ok(());
+        for _ in 0..ANSWERS_MAX {
+            let Ok((mut stream, _)) = self.listener.accept() else { break };
+            let written = stream.set_nonblocking(true).and_then(|()| stream.write_all(&document()?));
+            result = result.and(written);
+        }
+        result
+    }
+}
+
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.file_type().is_socket() => fs::remove_file(path)?,
+        Ok(_) => return Err(io::Error::other("there is a file of that name which is no socket")),
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory)?;
+    }
+    let listener = UnixListener::bind(path)?;
+    listener.set_nonblocking(true)?;
+    // Counters are no secret, but who talks to whom is the operator's business.
+    fs::set_permissions(path, fs::Permissions::from_mode(0o660))?;
+    Ok(listener)
+}
+
+impl AsFd for Control {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        // Nothing is lost if it cannot be removed: the next start does.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::env;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_no_socket_is_left_alone() {
+        let path = env::temp_dir().join(format!("undrop-control-test-{}", std::process::id()));
+        fs::write(&path, "a key").unwrap();
+        let refused = Control::bind(&path).err().map(|error| error.to_string()).unwrap_or_default();
+        let kept = fs::read_to_string(&path);
+        fs::remove_file(&path).unwrap();
+        assert!(refused.contains("no socket"), "{refused}");
+        assert_eq!(kept.unwrap(), "a key");
+    }
+
+    #[test]
+    fn the_socket_of_a_killed_process_is_taken_over() {
+        let path = env::temp_dir().join(format!("undrop-control-test-{}.sock", std::process::id()));
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(path.exists());
+        let control = Control::bind(&path).unwrap();
+        assert!(matches!(Control::bind(&path), Err(ControlError::Running(_))));
+        drop(control);
+        assert!(!path.exists());
+    }
+}

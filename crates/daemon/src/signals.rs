@@ -1,0 +1,82 @@
+//! Signals as events to be read, so that a driver's loop handles them in its own order.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use nix::sys::signal::{SigSet, Signal as Number};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+
+/// The signals that a long-running process answers to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// SIGTERM: end in order.
+    Terminate,
+    /// SIGINT: end in order, from the keyboard.
+    Interrupt,
+    /// SIGHUP: read the configuration again.
+    HangUp,
+}
+
+/// SIGTERM, SIGINT and SIGHUP, blocked in their usual effect and read here instead.
+#[derive(Debug)]
+pub struct Signals {
+    descriptor: SignalFd,
+}
+
+impl Signals {
+    /// Blocks the three signals in this thread and in all threads that it starts afterwards.
+    ///
+    /// Call it before any other thread is started.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn new() -> io::Result<Self> {
+        let mut set = SigSet::empty();
+        for number in [Number::SIGTERM, Number::SIGINT, Number::SIGHUP] {
+            set.add(number);
+        }
+        set.thread_block()?;
+        let descriptor = SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+        Ok(Self { descriptor })
+    }
+
+    /// Returns the next signal that was received; `None` if there is none.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn next(&self) -> io::Result<Option<Signal>> {
+        let Some(info) = self.descriptor.read_signal()? else { return Ok(None) };
+        let number = i32::try_from(info.ssi_signo).ok().and_then(|number| Number::try_from(number).ok());
+        Ok(match number {
+            Some(Number::SIGTERM) => Some(Signal::Terminate),
+            Some(Number::SIGINT) => Some(Signal::Interrupt),
+            Some(Number::SIGHUP) => Some(Signal::HangUp),
+            _ => None,
+        })
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::pthread::{pthread_kill, pthread_self};
+
+    use super::*;
+
+    #[test]
+    fn signals_are_read_in_a_thread_that_blocks_them() {
+        let seen = std::thread::spawn(|| {
+            let signals = Signals::new().unwrap();
+            assert_eq!(signals.next().unwrap(), None);
+            // To this thread alone: the others of the test run do not block it.
+            pthread_kill(pthread_self(), Number::SIGHUP).unwrap();
+            signals.next().unwrap()
+        });
+        assert_eq!(seen.join().unwrap(), Some(Signal::HangUp));
+    }
+}

@@ -1,0 +1,353 @@
+//! Which packets a link loses.
+//!
+//! | text | model |
+//! |---|---|
+//! | `none` | nothing is lost |
+//! | `uniform:P` | each packet alone, with probability P |
+//! | `bursty:L:B` | bursts of exactly B packets in a row, at overall rate L, random gaps between them |
+//! | `markov:L:M` | two states, one that loses all; bursts of mean length M, overall rate L |
+//! | `trace:FILE` | what the file says, over and over (`loss/trace.rs`) |
+//!
+//! A rate is a share (`0.01`) or a percentage (`1%`).
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::chance::{Dice, Probability};
+use crate::error::LossError;
+use crate::trace::{Replay, Trace};
+
+/// A model of loss; [`LossModel::seeded`] sets it going.
+///
+/// ```
+/// use loss::LossModel;
+/// let model: LossModel = "bursty:1%:20".parse().unwrap();
+/// assert_eq!(model, LossModel::Bursty { rate: 0.01, burst: 20 });
+/// assert_eq!(model.to_string(), "bursty:0.01:20");
+/// let mut loss = model.seeded(7);
+/// let lost = (0..1_000_000).filter(|_| loss.lose()).count();
+/// assert!((9_000..11_000).contains(&lost));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum LossModel {
+    /// Nothing is lost.
+    #[default]
+    None,
+    /// Each packet alone is lost with this probability.
+    Uniform(f64),
+    /// Bursts of exactly `burst` packets, at least one packet passes between two of them.
+    Bursty {
+        /// Share of all packets that are lost.
+        rate: f64,
+        /// Packets lost in a row.
+        burst: u32,
+    },
+    /// A two-state Markov chain (Gilbert's) whose bad state loses every packet.
+    Markov {
+        /// Share of all packets that are lost.
+        rate: f64,
+        /// Mean number of packets lost in a row.
+        mean_burst: f64,
+    },
+    /// A recording, repeated from its start when it ends.
+    Trace(Trace),
+}
+
+impl LossModel {
+    /// Bursts of exactly `burst` packets at overall loss rate `rate`.
+    ///
+    /// # Errors
+    /// When the rate is no share, the burst is 0, or they do not go together.
+    pub fn bursty(rate: f64, burst: u32) -> Result<Self, LossError> {
+        check_rate(rate)?;
+        if burst == 0 {
+            return Err(LossError::Burst(burst.to_string()));
+        }
+        check_density(rate, f64::from(burst))?;
+        Ok(Self::Bursty { rate, burst })
+    }
+
+    /// A two-state chain with bursts of mean length `mean_burst` at overall loss rate `rate`.
+    ///
+    /// # Errors
+    /// When the rate is no share, the mean is below 1, or they do not go together.
+    pub fn markov(rate: f64, mean_burst: f64) -> Result<Self, LossError> {
+        check_rate(rate)?;
+        if !(1.0..=f64::MAX).contains(&mean_burst) {
+            return Err(LossError::Burst(mean_burst.to_string()));
+        }
+        check_density(rate, mean_burst)?;
+        Ok(Self::Markov { rate, mean_burst })
+    }
+
+    /// Sets the model going; the same seed gives the same losses.
+    #[must_use]
+    pub fn seeded(&self, seed: u64) -> Loss {
+        let mode = match self {
+            Self::None => Mode::Chain(Chain::independent(0.0)),
+            Self::Uniform(rate) => Mode::Chain(Chain::independent(*rate)),
+            Self::Bursty { rate, burst } => Mode::Bursts {
+                start: Probability::new(start_share(*rate, f64::from(*burst))),
+                burst: *burst,
+                left: 0,
+                passed: true,
+            },
+            Self::Markov { rate, mean_burst } => Mode::Chain(Chain {
+                lost: Probability::new(start_share(*rate, *mean_burst)),
+                lost_again: Probability::new(1.0 - 1.0 / mean_burst),
+                losing: false,
+            }),
+            Self::Trace(trace) => Mode::Trace(trace.replay()),
+        };
+        Loss { mode, dice: Dice::new(seed) }
+    }
+
+    /// The share of packets lost in the long run.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        match self {
+            Self::None => 0.0,
+            Self::Uniform(rate) | Self::Bursty { rate, .. } | Self::Markov { rate, .. } => *rate,
+            Self::Trace(trace) => trace.rate(),
+        }
+    }
+}
+
+/// A gap between bursts has at least one packet; each packet after the first ends it with this probability, so that it
+/// has a mean of `burst * (1 - rate) / rate` packets, which makes the share of lost packets the rate asked for.
+pub fn start_share(rate: f64, burst: f64) -> f64 {
+    rate / (burst * (1.0 - rate))
+}
+
+fn check_rate(rate: f64) -> Result<(), LossError> {
+    if (0.0..=1.0).contains(&rate) { Ok(()) } else { Err(LossError::Rate(rate.to_string())) }
+}
+
+fn check_density(rate: f64, burst: f64) -> Result<(), LossError> {
+    let limit = burst / (burst + 1.0);
+    if rate <= limit {
+        return Ok(());
+    }
+    Err(LossError::TooDense { burst: burst.to_string(), rate: rate.to_string(), limit })
+}
+
+/// A loss model at work: asked once for each packet, in order.
+#[derive(Clone, Debug)]
+pub struct Loss {
+    mode: Mode,
+    dice: Dice,
+}
+
+#[derive(Clone, Debug)]
+enum Mode {
+    Chain(Chain),
+    /// `left` more packets of this burst are lost; `passed`: at least one packet has passed since the last burst.
+    Bursts {
+        start: Probability,
+        burst: u32,
+        left: u32,
+        passed: bool,
+    },
+    Trace(Replay),
+}
+
+/// The chance of loss depends on whether the packet before was lost.
+#[derive(Clone, Debug)]
+struct Chain {
+    lost: Probability,
+    lost_again: Probability,
+    losing: bool,
+}
+
+impl Chain {
+    fn independent(rate: f64) -> Self {
+        let lost = Probability::new(rate);
+        Self { lost, lost_again: lost, losing: false }
+    }
+}
+
+impl Loss {
+    /// Whether the next packet is lost.
+    pub fn lose(&mut self) -> bool {
+        match &mut self.mode {
+            Mode::Chain(chain) => {
+                chain.losing = self.dice.happens(if chain.losing { chain.lost_again } else { chain.lost });
+                chain.losing
+            }
+            Mode::Bursts { start, burst, left, passed } => {
+                if *left == 0 {
+                    if !*passed || !self.dice.happens(*start) {
+                        *passed = true;
+                        return false;
+                    }
+                    (*left, *passed) = (*burst, false);
+                }
+                *left -= 1;
+                true
+            }
+            Mode::Trace(replay) => replay.lose(),
+        }
+    }
+}
+
+impl FromStr for LossModel {
+    type Err = LossError;
+
+    fn from_str(text: &str) -> Result<Self, LossError> {
+        let unknown = || LossError::UnknownModel(text.to_owned());
+        if text == "none" {
+            return Ok(Self::None);
+        }
+        let (name, arguments) = text.split_once(':').ok_or_else(unknown)?;
+        match name {
+            "uniform" => Ok(Self::Uniform(parse_rate(arguments)?)),
+            "bursty" => {
+                let (rate, burst) = split_burst(arguments)?;
+                Self::bursty(rate, burst.parse().map_err(|_| LossError::Burst(burst.to_owned()))?)
+            }
+            "markov" => {
+                let (rate, burst) = split_burst(arguments)?;
+                Self::markov(rate, burst.parse().map_err(|_| LossError::Burst(burst.to_owned()))?)
+            }
+            "trace" => Ok(Self::Trace(Trace::read(arguments)?)),
+            _ => Err(unknown()),
+        }
+    }
+}
+
+fn split_burst(arguments: &str) -> Result<(f64, &str), LossError> {
+    let (rate, burst) = arguments.split_once(':').ok_or_else(|| LossError::Burst(String::new()))?;
+    Ok((parse_rate(rate)?, burst))
+}
+
+/// A share of packets: `0.01` or `1%`, from 0 to 1.
+///
+/// # Errors
+/// [`LossError::Rate`] when it is anything else.
+pub fn parse_rate(text: &str) -> Result<f64, LossError> {
+    let wrong = || LossError::Rate(text.to_owned());
+    let rate = match text.strip_suffix('%') {
+        Some(percent) => percent.parse::<f64>().map_err(|_| wrong())? / 100.0,
+        None => text.parse().map_err(|_| wrong())?,
+    };
+    check_rate(rate).map_err(|_| wrong())?;
+    Ok(rate)
+}
+
+impl fmt::Display for LossModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => write!(f, "none"),
+            Self::Uniform(rate) => write!(f, "uniform:{rate}"),
+            Self::Bursty { rate, burst } => write!(f, "bursty:{rate}:{burst}"),
+            Self::Markov { rate, mean_burst } => write!(f, "markov:{rate}:{mean_burst}"),
+            Self::Trace(trace) => write!(f, "trace:{}", trace.path().display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lengths of the runs of lost packets among `packets`, and the number of lost packets.
+    fn runs(model: &LossModel, seed: u64, packets: usize) -> (Vec<usize>, usize) {
+        let mut loss = model.seeded(seed);
+        let fates: Vec<bool> = (0..packets).map(|_| loss.lose()).collect();
+        let lost = fates.iter().filter(|&&lost| lost).count();
+        (fates.split(|&lost| !lost).map(<[bool]>::len).filter(|&n| n > 0).collect(), lost)
+    }
+
+    fn share(part: usize, whole: usize) -> f64 {
+        f64::from(u32::try_from(part).unwrap()) / f64::from(u32::try_from(whole).unwrap())
+    }
+
+    #[test]
+    fn uniform_loss_has_its_rate_and_geometric_runs() {
+        const N: usize = 2_000_000;
+        for (seed, rate) in [(1, 0.001), (2, 0.01), (3, 0.05), (4, 0.3)] {
+            let (runs, lost) = runs(&LossModel::Uniform(rate), seed, N);
+            // Five standard deviations of a binomial.
+            let tolerance = 5.0 * (rate * (1.0 - rate) / 2e6).sqrt();
+            assert!((share(lost, N) - rate).abs() < tolerance, "{rate}: {}", share(lost, N));
+            let mean_run = share(lost, runs.len());
+            assert!((mean_run * (1.0 - rate) - 1.0).abs() < 0.05, "{rate}: {mean_run}");
+        }
+    }
+
+    #[test]
+    fn bursty_loss_has_bursts_of_one_length_only_at_its_rate() {
+        const N: usize = 4_000_000;
+        for (rate, burst) in [(0.01, 1), (0.01, 10), (0.01, 40), (0.05, 20), (0.5, 3), (0.75, 3)] {
+            let (mut runs, lost) = runs(&LossModel::bursty(rate, burst).unwrap(), 5, N);
+            runs.pop(); // the end may cut one
+            assert!(runs.iter().all(|&n| n == usize::try_from(burst).unwrap()), "{rate}:{burst}");
+            assert!((share(lost, N) / rate - 1.0).abs() < 0.1, "{rate}:{burst}: {}", share(lost, N));
+        }
+    }
+
+    #[test]
+    fn markov_loss_has_its_mean_burst_and_rate() {
+        const N: usize = 4_000_000;
+        for (rate, mean) in [(0.01, 1.5), (0.01, 10.0), (0.02, 40.0), (0.3, 5.0)] {
+            let (runs, lost) = runs(&LossModel::markov(rate, mean).unwrap(), 6, N);
+            assert!((share(lost, N) / rate - 1.0).abs() < 0.1, "{rate}:{mean}: {}", share(lost, N));
+            let measured = share(lost, runs.len());
+            assert!((measured / mean - 1.0).abs() < 0.1, "{rate}:{mean}: {measured}");
+            let longer = share(runs.iter().filter(|&&n| n > 1).count(), runs.len());
+            assert!((longer - (1.0 - 1.0 / mean)).abs() < 0.05, "a geometric length: {longer}");
+        }
+    }
+
+    #[test]
+    fn the_ends_are_exact() {
+        assert_eq!(runs(&LossModel::None, 1, 10_000).1, 0);
+        assert_eq!(runs(&LossModel::Uniform(0.0), 1, 10_000).1, 0);
+        assert_eq!(runs(&LossModel::Uniform(1.0), 1, 10_000).1, 10_000);
+        assert_eq!(runs(&LossModel::bursty(0.0, 5).unwrap(), 1, 10_000).1, 0);
+    }
+
+    #[test]
+    fn the_same_seed_loses_the_same_packets_and_another_seed_others() {
+        let fates = |seed| {
+            let mut loss = LossModel::markov(0.1, 3.0).unwrap().seeded(seed);
+            (0..1000).map(|_| loss.lose()).collect::<Vec<_>>()
+        };
+        assert_eq!(fates(1), fates(1));
+        assert_ne!(fates(1), fates(2));
+    }
+
+    #[test]
+    fn what_is_displayed_parses_to_the_same_model() {
+        for text in ["none", "uniform:0.01", "uniform:1", "bursty:0.001:25", "markov:0.02:7.5"] {
+            let model: LossModel = text.parse().unwrap();
+            assert_eq!(model.to_string(), text);
+        }
+        assert_eq!("uniform:0.1%".parse::<LossModel>().unwrap(), LossModel::Uniform(0.001));
+    }
+
+    #[test]
+    fn a_wrong_text_is_refused_with_what_was_expected_and_seen() {
+        for (text, needle) in [
+            ("", "uniform:P"),
+            ("gauss:1", "\"gauss:1\""),
+            ("uniform", "\"uniform\""),
+            ("uniform:", "0 to 1"),
+            ("uniform:1.5", "\"1.5\""),
+            ("uniform:-0.1", "\"-0.1\""),
+            ("uniform:NaN", "\"NaN\""),
+            ("uniform:101%", "\"101%\""),
+            ("bursty:0.01", "burst length"),
+            ("bursty:0.01:0", "\"0\""),
+            ("bursty:0.01:2.5", "\"2.5\""),
+            ("bursty:0.9:2", "0.6667"),
+            ("markov:0.01:0.5", "\"0.5\""),
+            ("markov:0.01:inf", "\"inf\""),
+            ("markov:0.9:1", "0.5000"),
+            ("trace:/no/such/file", "/no/such/file"),
+        ] {
+            let error = text.parse::<LossModel>().unwrap_err().to_string();
+            assert!(error.contains(needle), "{text:?}: {error}");
+        }
+    }
+}

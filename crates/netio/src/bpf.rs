@@ -1,0 +1,236 @@
+//! Loads tc programs and attaches them to an interface, so that nothing stays behind.
+//!
+//! TCX links die with the process. The filters of clsact (kernels before 6.6) do not: they have a fixed
+//! priority and one of a few handles, and who lives holds a lock of the same number. A filter whose lock is
+//! free is left over and is removed.
+
+use std::fs::{File, Metadata};
+use std::io;
+use std::net::IpAddr;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener};
+
+use aya::maps::lpm_trie::{Key, LpmTrie};
+use aya::maps::{Map, MapData, MapError};
+use aya::programs::links::LinkOrder;
+use aya::programs::tc::{self, NlOptions, SchedClassifierLink, TcAttachOptions, TcError, TcHandle};
+use aya::programs::{Link as _, ProgramError, SchedClassifier, TcAttachType};
+use aya::{Ebpf, util::KernelVersion};
+use ipnet::IpNet;
+use nix::sched::{CloneFlags, setns};
+
+use crate::error::step;
+
+const NAMESPACE: &str = "/proc/thread-self/ns/net";
+
+/// How a tc program is attached to its interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Attach {
+    /// TCX, and on kernels without it (before 6.6), clsact.
+    #[default]
+    Auto,
+    /// By links that vanish with the process.
+    Tcx,
+    /// By filters of the clsact queueing discipline. They are removed with the tap; what a killed process
+    /// leaves, the next tap on that interface removes. (Meanwhile nobody reads the copies: they cost time,
+    /// but harm no packet.)
+    Clsact,
+}
+
+/// Programs of one object, and where they go.
+#[derive(Debug)]
+pub struct Programs {
+    /// Names the lock of a filter's handle.
+    pub lock: &'static str,
+    /// Each program and its hook.
+    pub places: &'static [Place],
+}
+
+/// One program: its name, its hook, and its priority by clsact.
+#[derive(Debug)]
+pub struct Place {
+    /// Name of the program in the object.
+    pub program: &'static str,
+    /// Direction of the packets that it sees.
+    pub hook: TcAttachType,
+    /// Priority of its filter where it is attached by clsact.
+    pub priority: u16,
+}
+
+/// Users of one interface at a time, by clsact.
+const HANDLES: u16 = 16;
+
+/// What keeps the programs attached, apart from links that the object owns.
+#[derive(Debug)]
+pub struct Attached {
+    _filters: Option<Filters>,
+}
+
+/// Attaches loaded programs: first in the order of ingress, as packets were on the wire, and last in that of egress.
+///
+/// # Errors
+/// When the kernel refuses a program, or all filter handles of the interface are in use.
+pub fn attach(
+    object: &mut Ebpf,
+    programs: &'static Programs,
+    interface: &str,
+    index: u32,
+    how: Attach,
+) -> io::Result<Attached> {
+    let tcx = match how {
+        Attach::Tcx => true,
+        Attach::Clsact => false,
+        Attach::Auto => KernelVersion::current().is_ok_and(|version| version >= KernelVersion::new(6, 6, 0)),
+    };
+    let mut filters = if tcx { None } else { Some(Filters::prepare(programs, interface, index)?) };
+    for &Place { program: name, hook, priority } in programs.places {
+        let options = match &filters {
+            None if hook == TcAttachType::Egress => TcAttachOptions::TcxOrder(LinkOrder::last()),
+            None => TcAttachOptions::TcxOrder(LinkOrder::first()),
+            Some(filters) => TcAttachOptions::Netlink(NlOptions {
+                priority,
+                handle: TcHandle::new(0, filters.handle),
+                classid: None,
+            }),
+        };
+        let program: &mut SchedClassifier = program(object, name)?;
+        let failed = |error| step(&format!("attach {name} to {interface}"), &error);
+        let id = program.attach_with_options(interface, hook, options).map_err(failed)?;
+        if let Some(filters) = &mut filters {
+            filters.links.push(program.take_link(id).map_err(failed)?);
+        }
+    }
+    Ok(Attached { _filters: filters })
+}
+
+/// Loads the programs into the kernel.
+///
+/// # Errors
+/// When the object lacks a program or the kernel's verifier refuses it.
+pub fn load(object: &mut Ebpf, programs: &Programs) -> io::Result<()> {
+    for &Place { program: name, .. } in programs.places {
+        program(object, name)?.load().map_err(|error| step(&format!("load {name}"), &error))?;
+    }
+    Ok(())
+}
+
+fn program<'o>(object: &'o mut Ebpf, name: &str) -> io::Result<&'o mut SchedClassifier> {
+    let program = object.program_mut(name).ok_or_else(|| io::Error::other(format!("no program {name}")))?;
+    program.try_into().map_err(|error: ProgramError| step(&format!("use {name}"), &error))
+}
+
+/// Fills a pair of prefix tables, IPv4 and IPv6, with networks.
+///
+/// # Errors
+/// When the object has no such maps or the kernel refuses an entry.
+pub fn insert_networks(object: &mut Ebpf, [v4, v6]: [&'static str; 2], networks: &[IpNet]) -> io::Result<()> {
+    let failed = |error: MapError| step("set the networks of an eBPF program", &error);
+    let mut v4: LpmTrie<MapData, [u8; 4], u8> = map(object, v4, LpmTrie::try_from)?;
+    let mut v6: LpmTrie<MapData, [u8; 16], u8> = map(object, v6, LpmTrie::try_from)?;
+    for network in networks {
+        let bits = u32::from(network.prefix_len());
+        match network.network() {
+            IpAddr::V4(address) => v4.insert(&Key::new(bits, address.octets()), 1, 0),
+            IpAddr::V6(address) => v6.insert(&Key::new(bits, address.octets()), 1, 0),
+        }
+        .map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Takes a map out of an object and gives it its type.
+///
+/// # Errors
+/// When the object has no map of that name, or it is of another type.
+pub fn map<T>(
+    object: &mut Ebpf,
+    name: &'static str,
+    typed: impl FnOnce(Map) -> Result<T, MapError>,
+) -> io::Result<T> {
+    let map = object.take_map(name).ok_or_else(|| io::Error::other(format!("no map {name}")))?;
+    typed(map).map_err(|error| step(&format!("use map {name}"), &error))
+}
+
+/// Before Linux 5.11 the ring counts as locked memory, of which little is allowed by default.
+pub fn raise_locked_memory() {
+    use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
+    // where it is refused, loading will say so if it matters
+    let _ = setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY);
+}
+
+/// Our filters of clsact.
+#[derive(Debug)]
+struct Filters {
+    handle: u16,
+    links: Vec<SchedClassifierLink>,
+    /// Where the interface is; the tap may be dropped by a thread that is elsewhere.
+    namespace: File,
+    _lock: UnixListener,
+}
+
+impl Filters {
+    /// Makes the interface ready, removes the filters that a killed process left, and takes a free handle.
+    fn prepare(programs: &Programs, interface: &str, index: u32) -> io::Result<Self> {
+        match tc::qdisc_add_clsact(interface) {
+            Ok(()) => {}
+            // it is there
+            Err(TcError::NetlinkError(error)) if error.raw_os_error() == Some(libc::EEXIST) => {}
+            Err(error) => return Err(step(&format!("add clsact to {interface}"), &error)),
+        }
+        let mut taken = None;
+        for handle in 1..=HANDLES {
+            // an abstract address: of this network namespace only, and gone with the process
+            let address = SocketAddr::from_abstract_name(format!("{}/{index}/{handle}", programs.lock))?;
+            let lock = match UnixListener::bind_addr(&address) {
+                Ok(lock) => lock,
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => continue,
+                Err(error) => return Err(step("lock a filter handle", &error)),
+            };
+            for place in programs.places {
+                let handle = TcHandle::new(0, handle);
+                let stale =
+                    SchedClassifierLink::attached(interface, place.hook, place.priority, handle, None)?;
+                // mostly there is none
+                let _ = stale.detach();
+            }
+            taken = taken.or(Some((handle, lock)));
+        }
+        let Some((handle, lock)) = taken else {
+            return Err(io::Error::other(format!(
+                "{HANDLES} users of {} are attached to {interface} already",
+                programs.lock
+            )));
+        };
+        Ok(Self { handle, links: Vec::new(), namespace: File::open(NAMESPACE)?, _lock: lock })
+    }
+
+    fn detach(links: Vec<SchedClassifierLink>) {
+        for link in links {
+            // it may have gone with the interface
+            let _ = link.detach();
+        }
+    }
+}
+
+impl Drop for Filters {
+    fn drop(&mut self) {
+        let links = std::mem::take(&mut self.links);
+        let inode = |file: io::Result<Metadata>| file.map(|file| file.ino()).ok();
+        let here = inode(std::fs::metadata(NAMESPACE));
+        if here == inode(self.namespace.metadata()) {
+            return Self::detach(links);
+        }
+        let namespace = &self.namespace;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                if setns(namespace, CloneFlags::CLONE_NEWNET).is_ok() {
+                    Self::detach(links);
+                } else {
+                    // it would detach what has the same numbers here; the next tap there cleans up
+                    links.into_iter().for_each(std::mem::forget);
+                }
+            });
+        });
+    }
+}

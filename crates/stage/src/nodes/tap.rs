@@ -1,0 +1,129 @@
+//! Where packets are lost: between a node's sockets and its core. So each loss has a name and a time.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ricochet_core::StreamKey;
+use ricochet_core::wire::Datagram;
+use sim::Setting;
+use sim::cluster::{HEADERS, Wire};
+
+use super::clock::Clock;
+
+const DATA: u8 = 0x91;
+const MEMBERSHIP: u8 = 0x96;
+
+/// A data packet that was dropped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Missed {
+    pub(crate) now_us: u64,
+    pub(crate) key: StreamKey,
+    pub(crate) seq: u32,
+}
+
+/// What came to one node.
+#[derive(Debug, Default)]
+pub(crate) struct Heard {
+    /// By the low half of the first byte, without what was sent: `copies`, `arrived`, and `bytes` of the copies.
+    pub(crate) wires: [Wire; 16],
+    pub(crate) missed: Vec<Missed>,
+}
+
+/// Shared by the node's thread, which fills it, and the bench, which reads it at the end.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tap(Arc<Mutex<Heard>>);
+
+impl Tap {
+    pub(crate) fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Decides which datagrams a node loses, by the setting's models and of each node its own. What the membership says is
+    /// never lost: in virtual time nodes know each other.
+    pub(crate) fn lose(
+        &self,
+        setting: &Setting,
+        at: usize,
+        clock: Clock,
+    ) -> impl FnMut(&[u8]) -> bool + Send + use<> {
+        let seed = setting.seed.wrapping_mul(1_000_003).wrapping_add(at as u64);
+        let mut data = setting.loss.seeded(seed);
+        let mut other = setting.loss_other.seeded(seed ^ 0x6f74_6865_7200);
+        let tap = self.clone();
+        move |datagram| {
+            let Some(&first) = datagram.first().filter(|&&first| first != MEMBERSHIP) else { return false };
+            let lost = if first == DATA { data.lose() } else { other.lose() };
+            tap.heard().note(datagram, lost.then(|| clock.now_us()));
+            lost
+        }
+    }
+}
+
+impl Heard {
+    fn note(&mut self, datagram: &[u8], lost_us: Option<u64>) {
+        let wire = &mut self.wires[usize::from(datagram[0] & 0xf)];
+        wire.copies += 1;
+        wire.bytes += (HEADERS + datagram.len()) as u64;
+        let Some(now_us) = lost_us else {
+            wire.arrived += 1;
+            return;
+        };
+        if let Ok(Datagram::Data(data)) = Datagram::read(datagram) {
+            self.missed.push(Missed { now_us, key: data.key(), seq: data.seq });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use loss::LossModel;
+    use ricochet_core::wire::{Data, Heartbeat, Latest};
+    use ricochet_core::{GroupId, NodeId};
+
+    use super::*;
+
+    fn data(seq: u32) -> Vec<u8> {
+        let (sender, group) = (NodeId(3), GroupId(9));
+        let mut bytes = vec![0; 100];
+        let data =
+            Data { sender, group, seq, sender_seq: seq, expires: false, fragment: false, payload: b"x" };
+        let length = data.write(&mut bytes);
+        bytes.truncate(length);
+        bytes
+    }
+
+    #[test]
+    fn a_loss_has_a_name_and_all_that_came_is_counted() {
+        let setting = Setting {
+            loss: LossModel::Uniform(0.5),
+            loss_other: LossModel::Uniform(1.0),
+            ..Setting::default()
+        };
+        let tap = Tap::default();
+        let mut lose = tap.lose(&setting, 2, Clock::start());
+        let lost: Vec<u32> = (0..1_000).filter(|&seq| lose(&data(seq))).collect();
+        let mut heartbeat = [0; 100];
+        let length =
+            Heartbeat { sender: NodeId(3), sender_seq: 1, latest: &[Latest { group: GroupId(9), seq: 1 }] }
+                .write(&mut heartbeat);
+        assert!(lose(&heartbeat[..length]));
+        assert!(!lose(&[MEMBERSHIP, 1]) && !lose(&[]));
+        let heard = tap.heard();
+        assert!((400..600).contains(&lost.len()));
+        assert!(heard.missed.iter().map(|missed| missed.seq).eq(lost.iter().copied()));
+        let wire = heard.wires[1];
+        assert_eq!((wire.copies, wire.arrived), (1_000, 1_000 - lost.len() as u64));
+        assert_eq!(wire.bytes, 1_000 * (HEADERS + data(0).len()) as u64);
+        assert_eq!((heard.wires[5].copies, heard.wires[5].arrived, heard.wires[6].copies), (1, 0, 0));
+    }
+
+    #[test]
+    fn each_node_loses_for_itself_and_the_same_again() {
+        let setting = Setting { loss: LossModel::Uniform(0.1), ..Setting::default() };
+        let losses = |at| {
+            let mut lose = Tap::default().lose(&setting, at, Clock::start());
+            (0..500).map(|seq| lose(&data(seq))).collect::<Vec<_>>()
+        };
+        assert_eq!(losses(1), losses(1));
+        assert_ne!(losses(1), losses(2));
+    }
+}

@@ -1,0 +1,203 @@
+//! Multicast systems side by side: the same messages, the same bridge, the same loss.
+//!
+//! Each system is a *participant*, a program in any language that is started once in each host, and whose contract is in
+//! `docs/participants.md`. Every receiver joins every group; senders receive nothing. Loss is made in the kernel where
+//! packets arrive, and what was lost is told by it, message by message; so a message counts as recovered if it was lost on
+//! the wire and delivered nevertheless, however the system brought it back.
+
+mod judge;
+mod message;
+mod participant;
+pub(crate) mod ricochet;
+mod run;
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use loss::LossModel;
+use netlab::DropFilter;
+
+use judge::Figures;
+use participant::System;
+use run::Cell;
+
+/// Latency of lost messages and of others, losses for good, processor time and traffic, by system.
+#[derive(Debug, Args)]
+pub(crate) struct Plan {
+    /// A system as `NAME=COMMAND LINE`, or `NAME:key=value,key=value=COMMAND LINE` with settings of its own;
+    /// `@ricochet` is Ricochet's command.
+    #[arg(long = "system")]
+    systems: Vec<System>,
+    /// A file with one such system in each line.
+    #[arg(long = "systems")]
+    file: Option<PathBuf>,
+    /// Hosts that receive, all groups each.
+    #[arg(long, value_delimiter = ',', default_value = "8,24")]
+    receivers: Vec<usize>,
+    /// Hosts that send.
+    #[arg(long, value_delimiter = ',', default_value = "1,8")]
+    senders: Vec<usize>,
+    /// Groups.
+    #[arg(long, value_delimiter = ',', default_value = "1,32,128")]
+    groups: Vec<u32>,
+    /// What is lost.
+    #[arg(long, value_delimiter = ',', default_value = "data,all")]
+    lose: Vec<Lose>,
+    /// How it is lost.
+    #[arg(long, default_value = "uniform:1%")]
+    loss: LossModel,
+    /// Messages in a second, of all senders together.
+    #[arg(long, default_value_t = 1_000.0)]
+    rate: f64,
+    /// Bytes of a message.
+    #[arg(long, default_value_t = 1_024)]
+    size: usize,
+    /// How long is sent.
+    #[arg(long, default_value_t = 10.0)]
+    seconds: f64,
+    /// Seconds left after the last message for it to be brought back.
+    #[arg(long, default_value_t = 2.0)]
+    tail: f64,
+    /// Decides which groups the messages go to.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Runs of each cell, with seeds that count up.
+    #[arg(long, default_value_t = 1)]
+    runs: u64,
+    /// A line of JSON for each run instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Which packets may be lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Lose {
+    /// None.
+    None,
+    /// At receivers, multicast UDP of 1,000 bytes and more: the messages themselves, not what systems say about them.
+    Data,
+    /// Every IP packet that arrives, at senders too.
+    All,
+}
+
+impl Lose {
+    fn filter(self) -> DropFilter {
+        match self {
+            Self::Data => DropFilter {
+                multicast_only: true,
+                udp_only: true,
+                length_min: 1_000,
+                ..DropFilter::default()
+            },
+            Self::None | Self::All => DropFilter::default(),
+        }
+    }
+}
+
+pub(crate) fn run(plan: &Plan) -> anyhow::Result<()> {
+    let systems = systems(plan)?;
+    if !plan.json {
+        print_head(plan);
+    }
+    let mut failed = 0;
+    for (&lose, &receivers) in product(&plan.lose, &plan.receivers) {
+        for (&senders, &groups) in product(&plan.senders, &plan.groups) {
+            for (system, round) in product(&systems, &(0..plan.runs).collect::<Vec<_>>()) {
+                let cell = Cell {
+                    lose,
+                    receivers,
+                    senders,
+                    groups,
+                    loss: plan.loss.clone(),
+                    rate: plan.rate / senders as f64,
+                    size: plan.size,
+                    count: (plan.rate * plan.seconds / senders as f64).round() as u64,
+                    tail_s: plan.tail,
+                    seed: plan.seed + round,
+                };
+                // One system that cannot is no reason to give up on the others.
+                match run::run(&cell, system) {
+                    Ok(figures) => print(plan.json, &cell, system, &figures)?,
+                    Err(error) => {
+                        failed += 1;
+                        eprintln!("{}: {}: {error:#}", system.name, cell.title());
+                    }
+                }
+            }
+        }
+    }
+    anyhow::ensure!(failed == 0, "{failed} runs failed");
+    Ok(())
+}
+
+fn product<'p, A, B>(first: &'p [A], second: &'p [B]) -> impl Iterator<Item = (&'p A, &'p B)> {
+    first.iter().flat_map(|a| second.iter().map(move |b| (a, b)))
+}
+
+fn systems(plan: &Plan) -> anyhow::Result<Vec<System>> {
+    let mut systems = plan.systems.clone();
+    if let Some(file) = &plan.file {
+        let text = std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
+        for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            systems.push(line.parse().map_err(anyhow::Error::msg)?);
+        }
+    }
+    anyhow::ensure!(!systems.is_empty(), "expected --system NAME=COMMAND or --systems FILE, saw neither");
+    Ok(systems)
+}
+
+fn print_head(plan: &Plan) {
+    println!(
+        "{} messages/s of {} bytes for {} s; {} at each receiver\n",
+        plan.rate, plan.size, plan.seconds, plan.loss
+    );
+    println!(
+        "| system | lost are | receivers | senders | groups | lost | recovered p50 / p99 / max ms | last of a group p50 / p99 / max ms \
+         | never lost p50 / p99 / p99.9 ms | never delivered | duplicates | CPU µs per message | packets | bytes on all wires per message |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|");
+}
+
+fn print(json: bool, cell: &Cell, system: &System, figures: &Figures) -> anyhow::Result<()> {
+    if json {
+        let line = serde_json::json!({
+            "system": system.name, "settings": system.settings, "lose": cell.lose, "loss": cell.loss.to_string(),
+            "receivers": cell.receivers, "senders": cell.senders, "groups": cell.groups, "seed": cell.seed,
+            "rate": cell.rate * cell.senders as f64, "size": cell.size, "figures": figures,
+        });
+        println!("{line}");
+        return Ok(());
+    }
+    let three = |[a, b, c]: [f64; 3]| format!("{a:.2} / {b:.2} / {c:.2}");
+    println!(
+        "| {} | {:?} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {:.0} | {:.2} | {:.0} |",
+        system.name,
+        cell.lose,
+        cell.receivers,
+        cell.senders,
+        cell.groups,
+        figures.lost,
+        three(figures.recovered_ms.p50_p99_max()),
+        three(figures.last_ms.p50_p99_max()),
+        three(figures.straight_ms.p50_p99_p999()),
+        figures.undelivered,
+        figures.duplicates,
+        figures.cpu_us_per_message,
+        figures.packets_per_message,
+        figures.bytes_per_message,
+    );
+    eprintln!(
+        "  {}: lost but told of nothing {}; foreign or corrupt {}; senders late p99 / max {:.2} / {:.2} ms; last of a group \
+         that was lost {:?}; {:?}",
+        system.name,
+        figures.lost_untold,
+        figures.foreign,
+        figures.lateness_ms.p99,
+        figures.lateness_ms.max,
+        figures.last_recovered_ms,
+        figures.stats
+    );
+    Ok(())
+}

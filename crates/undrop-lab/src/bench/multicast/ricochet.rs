@@ -1,0 +1,202 @@
+//! Ricochet's participant: this program once more, as `bench ricochet`.
+
+use std::io::{BufRead as _, Write as _};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use nix::sys::time::TimeSpec;
+use nix::time::{ClockId, ClockNanosleepFlags, clock_nanosleep};
+use ricochet::{JoinOptions, Node, RepairMode, Subscription};
+
+use super::message::{MAGIC, Name};
+use super::run::now_ns;
+
+const PORT: u16 = 7900;
+const HEADER_LEN: usize = 32;
+const MEMBERS_PATIENCE: Duration = Duration::from_secs(60);
+/// How often a receiver looks whether it is to stop.
+const LOOK: Duration = Duration::from_millis(100);
+const QUEUE: usize = 1 << 17;
+
+/// What the bench says to each participant.
+#[derive(Debug, Args)]
+pub(crate) struct Part {
+    #[arg(long)]
+    role: Role,
+    #[arg(long)]
+    index: u32,
+    #[arg(long)]
+    receivers: usize,
+    #[arg(long)]
+    senders: usize,
+    #[arg(long)]
+    groups: u32,
+    #[arg(long)]
+    interface: String,
+    #[arg(long)]
+    address: IpAddr,
+    #[arg(long)]
+    size: usize,
+    #[arg(long)]
+    rate: f64,
+    #[arg(long)]
+    count: u64,
+    #[arg(long)]
+    seed: u64,
+    #[arg(long, default_value = "")]
+    settings: String,
+    #[arg(long)]
+    dir: PathBuf,
+    #[arg(long)]
+    out: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Role {
+    Send,
+    Recv,
+}
+
+/// Plays one part, from `ready` to `done`.
+pub(crate) fn play(part: &Part) -> anyhow::Result<()> {
+    let node = part.start()?;
+    let names: Vec<String> = (0..part.groups).map(|group| format!("group/{group}")).collect();
+    if part.role == Role::Recv { part.receive(&node, &names) } else { part.send(&node, &names) }?;
+    for (name, count) in node.status().counts {
+        say(&format!("stat {name} {count}"))?;
+    }
+    say("done")
+}
+
+impl Part {
+    fn start(&self) -> anyhow::Result<Node> {
+        let mut builder = Node::builder(self.interface.clone()).address(self.address).port(PORT);
+        if self.index > 0 {
+            builder = builder.seed(format!("10.88.0.1:{PORT}"));
+        }
+        for setting in self.settings.split(',').filter(|setting| !setting.is_empty()) {
+            let (key, value) = setting.split_once('=').context("expected settings as key=value")?;
+            let wrong = || format!("expected a number for {key}, saw {value:?}");
+            let ms = || value.parse::<f64>().map(|ms| Duration::from_secs_f64(ms / 1e3)).with_context(wrong);
+            builder = match (key, value) {
+                ("repair", "xor") => builder.repair(RepairMode::Xor),
+                ("repair", "digest") => builder.repair(RepairMode::Digest),
+                ("r", _) => builder.r(value.parse().with_context(wrong)?),
+                ("c", _) => builder.c(value.parse().with_context(wrong)?),
+                ("max_delay_ms", _) => builder.max_delay(Some(ms()?)),
+                ("nak_ms", _) => builder.nak_after(ms()?),
+                ("gap_ms", _) => builder.nak_gap_after(Some(ms()?)),
+                _ => anyhow::bail!(
+                    "expected repair=xor|digest, r, c, max_delay_ms, nak_ms or gap_ms, saw {setting:?}"
+                ),
+            };
+        }
+        Ok(builder.start()?)
+    }
+
+    fn receive(&self, node: &Node, names: &[String]) -> anyhow::Result<()> {
+        let options = JoinOptions { queue: Some(QUEUE), ..JoinOptions::default() };
+        let subscription = node.join_many_with(names, &options)?;
+        wait_for_members(node, names, self.receivers - 1)?;
+        let stop = AtomicBool::new(false);
+        let (records, corrupt) = std::thread::scope(|scope| {
+            let taker = scope.spawn(|| self.take(&subscription, &stop));
+            let stopped = say("ready").and_then(|()| wait_for("stop"));
+            stop.store(true, Ordering::SeqCst);
+            let taken = taker.join().map_err(|_| anyhow::anyhow!("the receiving thread panicked"))?;
+            stopped.map(|_| taken)
+        })?;
+        std::fs::write(&self.out, records).with_context(|| format!("writing {}", self.out.display()))?;
+        say(&format!("stat corrupt {corrupt}"))
+    }
+
+    /// Notes messages until it is time to stop; the lines, and how many messages were not what was sent.
+    fn take(&self, subscription: &Subscription, stop: &AtomicBool) -> (String, u64) {
+        // As much as comes, so that no memory is asked for meanwhile.
+        let mut taken = Vec::with_capacity(self.senders * self.count as usize * 2);
+        let mut corrupt = 0;
+        while !stop.load(Ordering::SeqCst) {
+            let Ok(message) = subscription.recv_timeout(LOOK) else { continue };
+            let receive_ns = now_ns().unwrap_or(0);
+            let group = message.group().rsplit('/').next().and_then(|group| group.parse::<u32>().ok());
+            match (Name::read(message.payload()), group, self.send_ns(message.payload())) {
+                (Some(name), Some(group), Some(send_ns)) => taken.push((group, name, send_ns, receive_ns)),
+                _ => corrupt += 1,
+            }
+        }
+        let line = |(group, name, send, receive): (u32, Name, u64, u64)| {
+            format!("{group} {} {} {send} {receive}\n", name.sender, name.number)
+        };
+        (taken.into_iter().map(line).collect(), corrupt)
+    }
+
+    /// When the message was sent, if it is as it was sent.
+    fn send_ns(&self, message: &[u8]) -> Option<u64> {
+        let name = Name::read(message)?;
+        let time = message.get(24..HEADER_LEN)?.try_into().ok()?;
+        let whole = message.len() == self.size
+            && (HEADER_LEN..self.size).all(|at| message[at] == filler(at, name.number));
+        whole.then(|| u64::from_le_bytes(time))
+    }
+
+    fn send(&self, node: &Node, names: &[String]) -> anyhow::Result<()> {
+        wait_for_members(node, names, self.receivers)?;
+        let senders = names.iter().map(|name| node.sender(name)).collect::<Result<Vec<_>, _>>()?;
+        say("ready")?;
+        let start_ns: u64 = wait_for("go")?.trim().parse().context("expected a time with go")?;
+        let mut message = vec![0; self.size.max(HEADER_LEN)];
+        for number in 0..self.count {
+            let name = Name { sender: self.index, number };
+            let group = name.group(self.seed, self.groups);
+            message[..8].copy_from_slice(&MAGIC);
+            message[8..12].copy_from_slice(&self.index.to_le_bytes());
+            message[12..16].copy_from_slice(&group.to_le_bytes());
+            message[16..24].copy_from_slice(&number.to_le_bytes());
+            for (at, byte) in message.iter_mut().enumerate().skip(HEADER_LEN) {
+                *byte = filler(at, number);
+            }
+            sleep_until(start_ns + (number as f64 * 1e9 / self.rate) as u64);
+            message[24..HEADER_LEN].copy_from_slice(&now_ns()?.to_le_bytes());
+            senders[group as usize].send(&message)?;
+        }
+        say(&format!("sent {}", self.count))?;
+        wait_for("stop").map(drop)
+    }
+}
+
+fn filler(at: usize, number: u64) -> u8 {
+    (at as u64).wrapping_mul(31).wrapping_add(number) as u8
+}
+
+fn wait_for_members(node: &Node, names: &[String], count: usize) -> anyhow::Result<()> {
+    for name in names {
+        let there = node.wait_for_members(name, count, MEMBERS_PATIENCE);
+        anyhow::ensure!(there, "expected {count} members of {name}, saw {}", node.members(name));
+    }
+    Ok(())
+}
+
+fn sleep_until(at_ns: u64) {
+    let at = TimeSpec::new((at_ns / 1_000_000_000) as i64, (at_ns % 1_000_000_000) as i64);
+    // What is interrupted is late by nothing: the next message has its own time.
+    let _ = clock_nanosleep(ClockId::CLOCK_MONOTONIC, ClockNanosleepFlags::TIMER_ABSTIME, &at);
+}
+
+fn say(line: &str) -> anyhow::Result<()> {
+    let mut output = std::io::stdout().lock();
+    writeln!(output, "{line}").and_then(|()| output.flush()).context("answering the bench")
+}
+
+/// Reads lines until one begins with `word`; the rest of it.
+fn wait_for(word: &str) -> anyhow::Result<String> {
+    for line in std::io::stdin().lock().lines() {
+        if let Some(rest) = line.context("listening to the bench")?.strip_prefix(word) {
+            return Ok(rest.to_owned());
+        }
+    }
+    anyhow::bail!("expected {word:?}, saw the end of the input")
+}

@@ -1,0 +1,190 @@
+//! The code of a pair of gateways as a command line chooses it.
+
+use anyhow::bail;
+use maelstrom::config::{RepairRate, Schedule};
+use stage::gateways::Setting;
+
+/// The code as a command line chooses it.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct CodeArgs {
+    /// How the gateways make repairs
+    #[arg(long, value_enum, default_value_t = Scheme::Layered)]
+    pub(crate) scheme: Scheme,
+    /// Packets in a repair, or in a block; of layers and Reed-Solomon, default: 8
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub(crate) r: Option<u8>,
+    /// Interleave of each layer, with commas; of a layered code, default: 1,11,19
+    #[arg(long, value_name = "I,...", value_delimiter = ',')]
+    pub(crate) interleaves: Option<Vec<u16>>,
+    /// Repairs of a block; of Reed-Solomon, default: 3
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=32))]
+    pub(crate) c: Option<u8>,
+    /// Blocks fed in turn; of Reed-Solomon, default: 1 (`undrop fec simulate` calls it --interleaves)
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) interleave: Option<u16>,
+    /// Repairs for each packet, as 3/8, 0.375 or 37.5%; of a sliding window, default: 3/8 (`undrop fec simulate` calls it
+    /// --rate)
+    #[arg(long, value_name = "RATE")]
+    pub(crate) repair_rate: Option<RepairRate>,
+    /// Packets in a repair; of a sliding window, default: 256
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=512))]
+    pub(crate) window: Option<u16>,
+    /// Of 16 packets in the window so many and one more are in a repair; of a sliding window, default: 15
+    #[arg(long, value_parser = clap::value_parser!(u8).range(0..=15))]
+    pub(crate) density: Option<u8>,
+    /// Repairs of what is interleaved wait for later packets, so that a burst does not take them with theirs; of layers and
+    /// Reed-Solomon, default: true
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
+    pub(crate) delayed: Option<bool>,
+    /// How long a part-filled bin of the first layer waits, or part-filled blocks, or a packet for the next repair of a
+    /// window, in milliseconds
+    #[arg(long, default_value_t = Schedule::MAX_DELAY_MS, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) max_delay_ms: u16,
+}
+
+/// How repairs are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Scheme {
+    /// XORs of packets some way apart (Maelstrom)
+    Layered,
+    /// Blocks of r packets, c repairs each
+    ReedSolomon,
+    /// Random sums of the last packets (RFC 8681)
+    Sliding,
+}
+
+impl CodeArgs {
+    /// Gateways with this code and the tap that they choose themselves.
+    ///
+    /// # Errors
+    /// If an argument belongs to another scheme.
+    pub(crate) fn setting(&self) -> anyhow::Result<Setting> {
+        Ok(Setting {
+            schedule: self.schedule()?,
+            delayed: self.delayed.unwrap_or(Schedule::DELAYED),
+            max_delay_ms: self.max_delay_ms,
+            ..Setting::default()
+        })
+    }
+
+    fn schedule(&self) -> anyhow::Result<Schedule> {
+        self.check()?;
+        let r = self.r.unwrap_or(Schedule::R);
+        Ok(match self.scheme {
+            Scheme::Layered => {
+                let interleaves = self.interleaves.clone().unwrap_or_else(|| Schedule::INTERLEAVES.to_vec());
+                Schedule::Layered { r, interleaves }
+            }
+            Scheme::ReedSolomon => Schedule::ReedSolomon {
+                r,
+                c: self.c.unwrap_or(Schedule::C),
+                interleave: self.interleave.unwrap_or(Schedule::INTERLEAVE),
+            },
+            Scheme::Sliding => Schedule::Sliding {
+                rate: self.repair_rate.unwrap_or(Schedule::RATE),
+                window: self.window.unwrap_or(Schedule::WINDOW),
+                density: self.density.unwrap_or(Schedule::DENSITY),
+            },
+        })
+    }
+
+    /// Refuses what the scheme has no use for: the code would not be what is asked for.
+    fn check(&self) -> anyhow::Result<()> {
+        let layered = self.scheme == Scheme::Layered;
+        let (blocks, sliding) = (self.scheme == Scheme::ReedSolomon, self.scheme == Scheme::Sliding);
+        for (flag, is_given, fits, owner) in [
+            ("--r", self.r.is_some(), !sliding, "layered or reed-solomon"),
+            ("--interleaves", self.interleaves.is_some(), layered, "layered"),
+            ("--c", self.c.is_some(), blocks, "reed-solomon"),
+            ("--interleave", self.interleave.is_some(), blocks, "reed-solomon"),
+            ("--repair-rate", self.repair_rate.is_some(), sliding, "sliding"),
+            ("--window", self.window.is_some(), sliding, "sliding"),
+            ("--density", self.density.is_some(), sliding, "sliding"),
+            ("--delayed", self.delayed.is_some(), !sliding, "layered or reed-solomon"),
+        ] {
+            if is_given && !fits {
+                bail!("{flag} belongs to --scheme {owner}; leave it out, or choose that scheme");
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Command {
+        #[command(flatten)]
+        code: CodeArgs,
+    }
+
+    /// What a gateway does with the shortest configuration file for this scheme.
+    fn gateway(scheme: &str, directory: &Path) -> maelstrom::config::Code {
+        let text = format!(
+            "[gateway]\nwan = \"w\"\nlisten = \"10.0.0.1:1\"\n[code]\nscheme = \"{scheme}\"\n\
+             [[peer]]\naddress = \"10.0.0.2:1\"\nnetworks = [\"10.2.0.0/16\"]\nkey_file = \"peer.key\"\n"
+        );
+        maelstrom::config::parse(&directory.join("gateway.toml"), &text).unwrap().config.code
+    }
+
+    #[test]
+    fn defaults_are_those_of_a_gateway() {
+        let directory = std::env::temp_dir().join(format!("undrop-lab-defaults-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        keyfile::KeyText::generate().unwrap().write_new(&directory.join("peer.key")).unwrap();
+        for scheme in ["layered", "reed-solomon", "sliding"] {
+            let gateway = gateway(scheme, &directory);
+            let pair = Command::try_parse_from(["demo", "--scheme", scheme]).unwrap().code.setting().unwrap();
+            assert_eq!(
+                (pair.schedule, pair.delayed, pair.max_delay_ms),
+                (gateway.schedule, gateway.delayed, gateway.max_delay_ms)
+            );
+        }
+        std::fs::remove_dir_all(&directory).unwrap();
+        let pair = Setting::default();
+        assert_eq!((pair.schedule, pair.delayed), (Schedule::default(), Schedule::DELAYED));
+    }
+
+    fn schedule(line: &str) -> anyhow::Result<Schedule> {
+        Command::try_parse_from(std::iter::once("x").chain(line.split_whitespace()))?.code.schedule()
+    }
+
+    #[test]
+    fn each_scheme_has_its_own_settings_and_defaults() {
+        for (line, expected) in [
+            ("", "layered (8; 1,11,19)"),
+            ("--r 7 --interleaves 1,19,41 --delayed false", "layered (7; 1,19,41)"),
+            ("--scheme reed-solomon", "reed-solomon (8,3) x1"),
+            ("--scheme reed-solomon --c 4 --interleave 20 --delayed", "reed-solomon (8,4) x20"),
+            ("--scheme sliding", "sliding (256; 3/8)"),
+            (
+                "--scheme sliding --repair-rate 12.5% --window 512 --density 4",
+                "sliding (512; 1/8, density 4)",
+            ),
+        ] {
+            assert_eq!(schedule(line).unwrap().to_string(), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_setting_of_another_scheme_is_refused() {
+        for (line, flag) in [
+            ("--c 3", "--c "),
+            ("--window 160", "--window "),
+            ("--scheme reed-solomon --interleaves 1,11", "--interleaves "),
+            ("--scheme sliding --r 8", "--r "),
+            ("--scheme sliding --delayed", "--delayed "),
+        ] {
+            let error = schedule(line).unwrap_err().to_string();
+            assert!(error.starts_with(flag), "{line}: {error}");
+        }
+        assert!(schedule("--scheme sliding --repair-rate much").unwrap_err().to_string().contains("3/8"));
+        assert!(schedule("--scheme sliding --window 513").is_err());
+    }
+}

@@ -1,0 +1,179 @@
+//! `undrop-lab demo`: TCP over a long-haul link that loses packets, alone and with gateways, in three acts.
+//!
+//! | file | what |
+//! |---|---|
+//! | `acts.rs` | performs an act: two sites, a link, perhaps gateways; a bulk transfer, a message stream |
+//! | `outcome.rs` | what was measured, and whether it shows that losses were masked |
+//! | `table.rs` | the outcome as text |
+//! | `plot.rs` | the latency of every message as a picture |
+//! | `progress.rs` | how far it is |
+//!
+//! Nothing of the demo outlives it: namespaces are held by descriptors, gateways are children that die with their
+//! parent, and their files lie in a directory that is removed.
+
+mod acts;
+mod outcome;
+mod plot;
+mod progress;
+mod table;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use crate::code::CodeArgs;
+use anyhow::{Context as _, bail};
+use loss::LossModel;
+use netlab::privilege;
+use simnet::units;
+
+use self::acts::{Act, Plan};
+use self::outcome::{Outcome, Setup, Verdict};
+use self::plot::Curve;
+use self::progress::Display;
+use undrop::failure::Advice as _;
+use undrop::interrupt::{EXIT_INTERRUPTED, Interrupt, Interrupted};
+use undrop::output;
+
+const PLOT_FILE: &str = "undrop-demo.svg";
+
+/// Settings of the demo.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct DemoArgs {
+    /// TCP congestion control of the hosts: cubic, reno, bbr or another that the kernel offers
+    #[arg(long, value_name = "NAME", default_value = "cubic")]
+    congestion: String,
+    /// What the link loses: uniform:P, bursty:P:LENGTH, markov:P:MEAN or trace:FILE
+    #[arg(long, value_name = "MODEL", default_value = "uniform:0.01")]
+    loss: LossModel,
+    /// Rate of the link
+    #[arg(long, value_name = "RATE", default_value = "1gbit", value_parser = units::parse_bit_rate)]
+    rate: u64,
+    /// One-way delay of the link
+    #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = units::parse_duration_us)]
+    delay: u64,
+    /// Length of the bulk transfer in each of the three acts; messages run for two thirds of it, 8 seconds at most
+    #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u64).range(3..=3600))]
+    seconds: u64,
+    #[command(flatten)]
+    code: CodeArgs,
+    /// Directory for the plot
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    out: PathBuf,
+    /// Print the outcome as JSON
+    #[arg(long)]
+    json: bool,
+    /// Seed of the losses
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// Performs the demo and prints its outcome; exit code 1 when losses were not masked.
+///
+/// To be called while the process has one thread: without root it enters a user namespace.
+pub(crate) fn run(args: &DemoArgs, program: PathBuf) -> anyhow::Result<ExitCode> {
+    if args.loss.rate() == 0.0 {
+        bail!("--loss {}: nothing would be lost, so there is nothing to show", args.loss);
+    }
+    let gateways = args.code.setting()?;
+    let plot_file = prepare_plot_file(&args.out)?;
+    prepare_privilege()?;
+    let interrupt = Interrupt::listen().context("listening for Ctrl-C")?;
+    let plan = Plan {
+        congestion: args.congestion.clone(),
+        loss: args.loss.clone(),
+        rate_bps: args.rate,
+        delay_us: args.delay,
+        bulk_time: Duration::from_secs(args.seconds),
+        seed: args.seed,
+        gateways,
+        program,
+    };
+    let outcome = match perform_all(&plan, &interrupt) {
+        Err(error) if error.is::<Interrupted>() => return Ok(ExitCode::from(EXIT_INTERRUPTED)),
+        other => other?,
+    };
+    fs::write(&plot_file, picture(&outcome)?).with_context(|| format!("writing {}", plot_file.display()))?;
+    publish(&outcome, &plot_file, args.json)?;
+    Ok(ExitCode::from(u8::from(!outcome.verdict.masked)))
+}
+
+/// Where the plot goes. That it can be written there is found out before the demo runs, not after.
+fn prepare_plot_file(directory: &Path) -> anyhow::Result<PathBuf> {
+    let file = directory.join(PLOT_FILE);
+    let try_to_write = || match fs::File::create_new(&file) {
+        // A demo that is interrupted leaves nothing.
+        Ok(_) => fs::remove_file(&file),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            fs::File::options().append(true).open(&file).map(drop)
+        }
+        Err(error) => Err(error),
+    };
+    fs::create_dir_all(directory)
+        .and_then(|()| try_to_write())
+        .with_context(|| format!("--out: cannot write {}", file.display()))?;
+    Ok(file)
+}
+
+fn prepare_privilege() -> anyhow::Result<()> {
+    privilege::enter_user_namespace()
+        .and_then(|_| privilege::check())
+        .context("the demo builds network namespaces and may not")
+        .advise("run it as root, or allow user namespaces")
+}
+
+fn perform_all(plan: &Plan, interrupt: &Interrupt) -> anyhow::Result<Outcome> {
+    let loss_rate = plan.loss.rate();
+    let perform = |number: usize| {
+        let act = Act::ALL[number];
+        let mut display = Display::new(number + 1, Act::ALL.len(), &act.title(loss_rate));
+        acts::perform(act, plan, &mut display, interrupt)
+    };
+    let (lossless, alone, masked) = (perform(0)?, perform(1)?, perform(2)?);
+    let verdict = Verdict::of(&lossless, &alone, &masked);
+    let setup = Setup {
+        congestion: plan.congestion.clone(),
+        loss: plan.loss.to_string(),
+        loss_rate,
+        rate_bps: plan.rate_bps,
+        delay_us: plan.delay_us,
+        bulk_s: plan.bulk_time.as_secs_f64(),
+        code: plan.gateways.schedule.to_string(),
+        seed: plan.seed,
+    };
+    Ok(Outcome { setup, lossless, alone, masked, verdict })
+}
+
+fn picture(outcome: &Outcome) -> anyhow::Result<String> {
+    // Colours that the colour-blind tell apart; the curve that stays low is drawn last.
+    let curves = [
+        (Act::Alone, &outcome.alone, (213, 94, 0)),
+        (Act::Lossless, &outcome.lossless, (120, 120, 120)),
+        (Act::Masked, &outcome.masked, (0, 114, 178)),
+    ];
+    let curves = curves.map(|(act, measured, color)| Curve {
+        title: act.title(outcome.setup.loss_rate),
+        latencies_ms: &measured.messages.latencies_ms,
+        color,
+    });
+    let setup = &outcome.setup;
+    let title = format!(
+        "Delivery of 1 KB messages by TCP {}, link of {} and {} one way",
+        setup.congestion,
+        units::format_bit_rate(setup.rate_bps),
+        units::format_duration_us(setup.delay_us)
+    );
+    plot::render(&title, &curves)
+}
+
+fn publish(outcome: &Outcome, plot_file: &Path, json: bool) -> anyhow::Result<()> {
+    if json {
+        eprintln!("Plot: {}", plot_file.display());
+        output::line(&serde_json::to_string_pretty(outcome)?)?;
+    } else {
+        output::line(&format!("\n{}Plot: {}", table::render(outcome), plot_file.display()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,80 @@
+//! The `undrop-lab` command: demonstrations and measurements, one file for each subcommand.
+
+mod bench;
+mod code;
+mod demo;
+mod figures;
+mod link;
+mod multicast;
+mod program;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use undrop::{failure, gateway, log};
+
+const EXAMPLES: &str = "\
+Examples:
+  undrop-lab demo                             two sites and a lossy link on this machine
+  undrop-lab multicast bench                  how a cluster recovers lost multicast, simulated
+  undrop-lab figures --quick                  the papers' figures, run again
+  undrop-lab bench tcp                        TCP against loss, with and without gateways
+
+Exit codes: 0 fine, 1 failed, 2 wrong usage.";
+
+const DEMO_EXAMPLES: &str = "\
+Examples:
+  undrop-lab demo                                 cubic, 1 Gbit/s, 50 ms one way, 1 % loss
+  undrop-lab demo --congestion reno --seconds 20
+  undrop-lab demo --loss bursty:0.01:10 --json
+  undrop-lab demo --scheme reed-solomon --c 3 --interleave 20 --delayed
+
+Exit code 1 if the gateways did not mask the losses.";
+
+/// Shows what Undrop does, and measures it.
+#[derive(Debug, Parser)]
+#[command(version, after_help = EXAMPLES, max_term_width = 110, propagate_version = true)]
+struct Cli {
+    /// What to log to stderr: `info`, `debug`, or by module as `maelstrom=trace,info` [default: RUST_LOG, or `info`]
+    #[arg(long, global = true, value_name = "FILTER", value_parser = log::parse_filter)]
+    log: Option<String>,
+    /// The `undrop` program whose gateways run [default: this program, which has the same gateway]
+    #[arg(long, global = true, value_name = "FILE")]
+    program: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// See TCP collapse on a lossy long-haul link, and run at line rate again behind gateways.
+    #[command(after_help = DEMO_EXAMPLES)]
+    Demo(demo::DemoArgs),
+    Figures(figures::Args),
+    Link(link::Args),
+    /// Measure recovery of lost multicast, in virtual time or on this machine.
+    #[command(subcommand)]
+    Multicast(multicast::Command),
+    /// Measure gateways and multicast systems on real packets, each beside its baseline in one run.
+    #[command(subcommand)]
+    Bench(bench::Command),
+    /// The gateway of `undrop`, for demonstrations and measurements to start.
+    #[command(subcommand, hide = true)]
+    Gateway(gateway::Command),
+}
+
+fn main() -> ExitCode {
+    let Cli { log: filter, program, command } = Cli::parse();
+    log::start(filter.as_deref());
+    let program = || program::find(program.as_deref());
+    let done = match command {
+        Command::Demo(args) => program().and_then(|program| demo::run(&args, program)),
+        Command::Figures(args) => figures::run(&args, program),
+        Command::Link(args) => link::run(&args),
+        Command::Multicast(command) => multicast::run(&command),
+        Command::Bench(command) => bench::run(&command, program),
+        Command::Gateway(command) => gateway::run(command),
+    };
+    done.unwrap_or_else(|error| failure::report(&error))
+}

@@ -1,0 +1,49 @@
+//! Real nodes, told of on the display and stopped by Ctrl-C.
+
+use anyhow::{Context as _, anyhow};
+use netlab::{LabError, privilege};
+use sim::Setting;
+use stage::nodes::{Real, Step};
+
+use super::display::Display;
+use undrop::failure::Advice as _;
+use undrop::interrupt::Interrupt;
+
+/// What to do without privilege.
+const REMEDY: &str = "run it as root, or allow user namespaces, or leave --real out";
+const NEEDS: &str = "--real builds network namespaces and may not";
+
+/// Makes sure that namespaces can be made. To be called while the process has one thread: without root it enters a user
+/// namespace.
+pub(super) fn prepare() -> anyhow::Result<()> {
+    privilege::enter_user_namespace().map(drop).context(NEEDS).advise(REMEDY)
+}
+
+/// Checks what a simulation would not mind, too.
+pub(super) fn check(setting: &Setting) -> anyhow::Result<()> {
+    stage::nodes::check(setting).map_err(|error| anyhow!("--real: {error}"))
+}
+
+/// Runs a setting once.
+pub(super) fn run(
+    setting: &Setting,
+    interrupt: &Interrupt,
+    display: &mut Display,
+    number: u64,
+) -> anyhow::Result<Real> {
+    let run = stage::nodes::run(setting, &mut |step| {
+        match step {
+            Step::Building => display.say("building the network and starting nodes"),
+            Step::Sending(share) => display.show(number, share),
+            Step::Waiting => display.say("waiting for what is still to come"),
+            Step::Still => {}
+        }
+        interrupt.check()
+    });
+    match run {
+        Err(error) if error.downcast_ref::<LabError>().is_some_and(LabError::is_permission) => {
+            Err(error).context(NEEDS).advise(REMEDY)
+        }
+        other => other,
+    }
+}

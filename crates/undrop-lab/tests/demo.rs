@@ -1,0 +1,114 @@
+//! `undrop-lab demo` as a user runs it, on a slower link and in less time.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::{env, fs, process};
+
+use netlab::privilege;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+/// A directory of this test, for the plot and for what the demo keeps while it runs.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Self {
+        let path = env::temp_dir().join(format!("undrop-demo-test-{}-{name}", process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn files(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.0).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn demo(directory: &Directory, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_undrop-lab"));
+    // Where it is started it leaves its plot.
+    command.arg("demo").args(arguments).current_dir(&directory.0).env("TMPDIR", &directory.0);
+    command
+}
+
+#[test]
+fn three_acts_end_in_figures_a_plot_and_nothing_else() {
+    if !privilege::available_or_skip("three_acts_end_in_figures_a_plot_and_nothing_else") {
+        return;
+    }
+    let directory = Directory::new("acts");
+    let arguments =
+        ["--rate", "50mbit", "--delay", "5ms", "--seconds", "3", "--loss", "uniform:2%", "--json"];
+    let output = demo(&directory, &arguments).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let outcome: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e} in the outcome; {said}"));
+    // How fast TCP is depends on what else the machine does; the exit code has to say what the verdict says.
+    let masked = outcome["verdict"]["masked"].as_bool().unwrap();
+    assert_eq!(output.status.code(), Some(i32::from(!masked)), "{outcome:#}");
+    for act in ["lossless", "alone", "masked"] {
+        assert!(outcome[act]["bulk"]["received_bytes"].as_u64() > Some(0), "{act}: {outcome:#}");
+        assert_eq!(outcome[act]["messages"]["latencies_ms"].as_array().unwrap().len(), 200, "{act}");
+    }
+    assert_eq!(outcome["lossless"]["link"]["lost"], 0);
+    assert!(outcome["alone"]["link"]["lost"].as_u64() > Some(0), "{outcome:#}");
+    assert_eq!(outcome["alone"]["gateways"], Value::Null);
+    let gateways = &outcome["masked"]["gateways"];
+    assert!(gateways["recovered"].as_u64() > Some(0), "{outcome:#}");
+    assert!(gateways["lost"].as_u64() >= gateways["queue_drops"].as_u64(), "{outcome:#}");
+    assert_eq!(directory.files(), ["undrop-demo.svg"]);
+    let plot = fs::read_to_string(directory.0.join("undrop-demo.svg")).unwrap();
+    assert!(plot.contains("2 % loss, with gateways") && plot.contains("50mbit"), "{plot}");
+}
+
+/// Kills the demo when a test fails.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn an_interrupt_takes_everything_down() {
+    if !privilege::available_or_skip("an_interrupt_takes_everything_down") {
+        return;
+    }
+    let directory = Directory::new("interrupt");
+    let mut command = demo(&directory, &["--seconds", "60"]);
+    let mut running = Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    let mut progress = BufReader::new(running.0.stderr.take().unwrap()).lines();
+    assert!(progress.any(|line| line.unwrap().contains("bulk TCP")), "the first act begins");
+    assert!(!directory.files().is_empty(), "the link writes what it drops");
+    kill(Pid::from_raw(running.0.id().cast_signed()), Signal::SIGINT).unwrap();
+    // Read on: a demo that cannot write its progress would wait for ever.
+    progress.for_each(drop);
+    assert_eq!(running.0.wait().unwrap().code(), Some(130));
+    assert_eq!(directory.files(), [""; 0]);
+}
+
+#[test]
+fn what_cannot_be_shown_is_refused_at_once() {
+    let directory = Directory::new("refused");
+    for (arguments, reason) in [
+        (["--loss", "none"], "nothing would be lost"),
+        (["--loss", "uniform:2"], "rate"),
+        (["--rate", "0"], "bit rate"),
+        (["--seconds", "1"], "3..=3600"),
+        (["--out", "/dev/null"], "cannot write"),
+    ] {
+        let output = demo(&directory, &arguments).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(reason), "{arguments:?}: {said}");
+    }
+}
