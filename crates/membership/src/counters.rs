@@ -1,83 +1,83 @@
-//! Every drop is counted by its reason, and these are the reasons.
+//! The reasons by which drops are counted, and a provider's counters.
 
 use foundation::bytes::ReadError;
 use foundation::reasons;
 
 reasons! {
-    /// Why a datagram was refused unread.
+    /// Reason why a datagram could not be read.
     Malformed, MalformedCounts {
-        /// It ends before its fields do.
+        /// The datagram ends before its fields do.
         TooShort = "too short",
-        /// Its first byte is not that of the membership.
+        /// The first byte is not that of the membership protocol.
         Protocol = "another protocol",
-        /// Of a kind that this version does not know.
+        /// This version does not know the kind.
         Kind = "unknown kind",
         /// A reserved bit is set, or a field has a value without meaning.
         Reserved = "reserved value",
-        /// It counts none or too many of what follows.
+        /// The number of entries is zero or too large.
         Count = "count out of range",
-        /// Bytes follow that nothing accounts for.
+        /// Bytes follow the last field.
         TooLong = "too long",
-        /// It names an address that nobody can have.
+        /// The datagram contains an address that no node can have.
         Address = "impossible address",
     }
 }
 
 reasons! {
-    /// Why something well-formed came to nothing. Counted in datagrams, or in the entries of one.
+    /// Reason why a well-formed datagram, or one entry of it, was dropped.
     Dropped, DroppedCounts {
-        /// From an address that is no member's.
-        Stranger = "from no member",
-        /// It says that it comes from another address than it came from.
+        /// The address that the datagram came from is not a member's.
+        NotMember = "from no member",
+        /// The datagram names another source address than the one it came from.
         Spoofed = "sender and source differ",
-        /// It came from this node's own address.
+        /// The datagram came from this node's own address.
         Own = "from this node's own address",
-        /// Of a kind that this provider of membership has no use for.
+        /// This provider of membership does not use the kind.
         Unused = "not used by this provider",
-        /// As many members are known as there is room for.
+        /// The maximum number of members is known already.
         MembersFull = "too many members",
         /// Another member has the same id.
-        Twin = "id taken by another member",
-        /// About a node that is no member.
+        DuplicateId = "id taken by another member",
+        /// The entry is about a node that is not a member.
         Unknown = "about no member",
-        /// Older than what is known, or known already.
+        /// The entry is older than the version held, or the same.
         Stale = "old news",
-        /// Nobody asked for it.
-        Unasked = "not asked for",
-        /// A member is in more groups than one may be.
+        /// This node did not request it.
+        Unrequested = "not asked for",
+        /// A member is in more groups than one member may be.
         GroupsMax = "too many groups of one member",
         /// All members together are in more groups than there is room for.
         TotalFull = "too many groups in all",
-        /// A list of groups is not in order, or its check does not fit.
-        Unsound = "list does not fit its check",
-        /// The peer, or all peers together, asked for more bytes in a second than they get.
-        Budget = "bytes per second used up",
-        /// There was no room for one more timer; the oldest went.
+        /// A list of groups is not in order, or does not match its check.
+        CheckMismatch = "list does not fit its check",
+        /// The member, or all members together, requested more bytes per second than they get.
+        RateLimit = "bytes per second used up",
+        /// There was no room for one more timer; the oldest was dropped.
         TimersFull = "too many timers",
-        /// The failure detector would not have it.
+        /// The failure detector refused it.
         Swim = "refused by the failure detector",
     }
 }
 
-/// What a provider of membership has done so far.
+/// Counters of a provider of membership since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
     /// Datagrams sent.
     pub sent: u64,
-    /// Bytes in them.
+    /// Bytes sent.
     pub sent_bytes: u64,
-    /// Datagrams that came.
+    /// Datagrams received.
     pub received: u64,
-    /// Of these, datagrams that were refused unread.
+    /// Received datagrams that could not be read.
     pub malformed: MalformedCounts,
-    /// What came to nothing for another reason.
+    /// Well-formed datagrams and entries that were dropped.
     pub dropped: DroppedCounts,
-    /// Lists of groups that came whole.
+    /// Lists of groups received whole.
     pub lists: u64,
-    /// Changes of lists that were applied.
+    /// Steps of lists applied.
     pub steps: u64,
-    /// How often this node heard that it is taken for dead, and came back.
+    /// Times that this node learnt that others had declared it down, and rejoined.
     pub rejoined: u64,
 }
 

@@ -1,12 +1,13 @@
-//! Who is in which group of a Ricochet cluster, and at which address.
+//! Membership of a Ricochet cluster: which nodes live, at which addresses, and in which groups.
 //!
-//! Two providers, one behaviour ([`Membership`]):
-//! - [`Gossip`] needs the address of one live node and finds the others, and notices within seconds who died;
-//! - [`Static`] reads the addresses from a file, and learns who lives there.
+//! Two providers have one interface ([`Membership`]):
+//! - [`Gossip`] needs the address of one live node, finds the others, and notices within seconds that a node has died.
+//! - [`Static`] reads the addresses from a file and learns which nodes live there.
 //!
-//! Both keep a [`Peer`] for each other node, with the list of its groups, which travels beside the membership (lists of a
-//! thousand groups fit no datagram). Neither holds a socket or reads a clock: datagrams and microseconds of one clock are
-//! arguments, chance is seeded. Both may be stale or wrong for a while; then repairs go astray, and nothing else happens.
+//! Both keep a [`Member`] for each other node, with the list of its groups. The lists travel beside the membership itself,
+//! because a list of a thousand groups does not fit one datagram. Neither provider holds a socket or reads a clock:
+//! datagrams and the time in microseconds are arguments, and randomness comes from a seeded generator. The view may be
+//! stale or wrong for a while; the only effect is that some repairs go to the wrong nodes.
 //!
 //! ```
 //! use std::net::SocketAddr;
@@ -37,45 +38,38 @@
 //!         nodes[to].handle_datagram(now_us, from, &datagram, &mut socket);
 //!     }
 //! }
-//! let peer = nodes[1].peers().next().expect("the other one");
-//! assert_eq!((peer.id, peer.groups.len()), (NodeId(1), 1));
+//! let member = nodes[1].members().next().expect("the other node");
+//! assert_eq!((member.id, member.groups.len()), (NodeId(1), 1));
 //! # Ok::<(), membership::ConfigError>(())
 //! ```
 #![forbid(unsafe_code)]
 
-mod allowance;
 pub mod counters;
-mod directory;
 mod exchange;
 mod gossip;
 mod listed;
 mod me;
+mod output;
 pub mod wire;
 
 use std::net::SocketAddr;
 
-use ricochet_core::{GroupId, Member, NodeId, View};
+use ricochet_core::{GroupId, NodeId, View};
 
 pub use counters::Counts;
-pub use directory::Peer;
-pub use exchange::ListsConfig;
+pub use exchange::{ListsConfig, Member};
 pub use gossip::{Gossip, GossipConfig};
 pub use listed::{FileError, LISTED_MAX, ListedMember, MemberFile, Static, StaticConfig};
 pub use me::{ConfigError, Me};
-
-/// Where the datagrams of a membership go.
-pub trait Output {
-    /// Sends a datagram, of at most [`wire::DATAGRAM_MAX`] bytes, to one node.
-    fn send(&mut self, to: SocketAddr, datagram: &[u8]);
-}
+pub use output::Output;
 
 /// Either provider of membership.
-// There is one of it in a process.
+// A process has one value of this type.
 #[expect(clippy::large_enum_variant)]
 pub enum Membership {
-    /// From a file.
+    /// Reads the members from a file.
     Static(Static),
-    /// By gossip.
+    /// Finds the members by gossip.
     Gossip(Gossip),
 }
 
@@ -89,58 +83,59 @@ macro_rules! both {
 }
 
 impl Membership {
-    /// A datagram came that begins with [`wire::FIRST_BYTE`], and from which any trailer was cut off.
+    /// Takes a datagram that begins with [`wire::FIRST_BYTE`] and whose trailer, if any, was cut off.
     pub fn handle_datagram(&mut self, now_us: u64, from: SocketAddr, datagram: &[u8], out: &mut impl Output) {
         both!(self, provider => provider.handle_datagram(now_us, from, datagram, out));
     }
 
-    /// Does what is due.
+    /// Acts on all timers that are due.
     pub fn handle_timeout(&mut self, now_us: u64, out: &mut impl Output) {
         both!(self, provider => provider.handle_timeout(now_us, out));
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) next has something to do, if nothing happens before. At the first
-    /// call, at once.
+    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) must be called, unless a call changes it. The
+    /// first call is due at once.
     pub fn poll_timeout(&self) -> Option<u64> {
         both!(self, provider => provider.poll_timeout())
     }
 
-    /// The groups that this node is in from now on: told to all others, changes in quick succession together.
+    /// Sets the groups that this node is in, and announces them to all others; changes in quick succession travel together.
     pub fn set_groups(&mut self, now_us: u64, groups: &[GroupId], out: &mut impl Output) {
         both!(self, provider => provider.set_groups(now_us, groups, out));
     }
 
-    /// Says farewell. From then on this node is silent, and its peers stay as they are.
+    /// Announces that this node leaves. Afterwards the node is silent, and its members stay as they are.
     pub fn leave(&mut self, now_us: u64, out: &mut impl Output) {
         both!(self, provider => provider.leave(now_us, out));
     }
 
-    /// Rises with each change of [`peers`](Self::peers).
+    /// Returns a number that rises with each change of [`members`](Self::members).
     pub fn version(&self) -> u64 {
         both!(self, provider => provider.exchange().directory.version())
     }
 
-    /// All other nodes that are taken for alive, in order of their ids.
-    pub fn peers(&self) -> impl Iterator<Item = &Peer> {
-        both!(self, provider => provider.exchange()).directory.peers()
+    /// Returns all other nodes that are considered alive, in order of their ids.
+    pub fn members(&self) -> impl Iterator<Item = &Member> {
+        both!(self, provider => provider.exchange()).directory.members()
     }
 
-    /// The same as the node's core takes it.
+    /// Returns the members and their groups in the form that the node's core takes.
     pub fn view(&self) -> View {
-        View::new(self.peers().map(|peer| Member::new(peer.id, peer.groups.to_vec())))
+        let members = self.members();
+        View::new(members.map(|member| ricochet_core::Member::new(member.id, member.groups.to_vec())))
     }
 
-    /// Where a node is.
+    /// Returns the address of a member.
     pub fn address(&self, id: NodeId) -> Option<SocketAddr> {
-        both!(self, provider => provider.exchange()).directory.get(id).map(|entry| entry.peer.address)
+        both!(self, provider => provider.exchange()).directory.get(id).map(|entry| entry.member.address)
     }
 
-    /// What has been done so far, and what was dropped.
+    /// Returns the counters since the start.
     pub fn counts(&self) -> &Counts {
         both!(self, provider => &provider.exchange().counts)
     }
 
-    /// Bytes of memory held, roughly.
+    /// Returns roughly the bytes of memory held.
     pub fn memory_bytes(&self) -> usize {
         both!(self, provider => provider.memory_bytes())
     }

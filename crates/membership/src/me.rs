@@ -1,4 +1,4 @@
-//! This node, and what can be wrong with what its owner says of it.
+//! This node's identity, and the mistakes that its configuration can have.
 
 use std::net::SocketAddr;
 
@@ -7,35 +7,35 @@ use thiserror::Error;
 
 use crate::wire::swim::{LIFE_MAX, canonical, is_sendable};
 
-/// This node as it tells the others.
+/// This node as the others see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Me {
-    /// Drawn at random at the start.
+    /// Identifier, drawn at random at the start.
     pub id: NodeId,
-    /// The socket that it sends from, as others see it.
+    /// Address of the socket that the node sends from.
     pub address: SocketAddr,
-    /// When it started, in microseconds since 1970: of two lives at one address the later counts.
+    /// Start time in microseconds since 1970: of two lives at one address the later counts.
     pub life: u64,
 }
 
-/// What is wrong with a configuration.
+/// Mistake in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// Nobody could send there.
+    /// Other nodes cannot send to the address.
     #[error("address: expected one that others can send to, saw {0}; name the address of an interface")]
     Address(SocketAddr),
-    /// Nobody could be asked there.
+    /// No node can have the seed address.
     #[error("seed: expected the address of a node, saw {0}")]
     Seed(SocketAddr),
     /// A setting is out of its range.
     #[error("{name}: expected {expected}, saw {saw}")]
     Range {
-        /// Which setting.
+        /// Name of the setting.
         name: &'static str,
-        /// What would be right.
+        /// Range of the setting.
         expected: &'static str,
-        /// What was there.
+        /// Value of the setting.
         saw: u64,
     },
 }
@@ -51,7 +51,7 @@ impl Me {
     }
 }
 
-/// Complains about a setting that is not in its range.
+/// Checks that a setting is in its range.
 pub(crate) fn in_range(
     name: &'static str,
     saw: u64,

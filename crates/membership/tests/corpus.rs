@@ -12,8 +12,8 @@ fn wire_readers_take_all_that_fuzzing_found() {
 }
 
 #[test]
-fn a_node_survives_a_peer_that_lies() {
+fn a_node_survives_a_member_that_lies() {
     let mut learnt = 0;
     replay("membership_node", 10, 3_000, |data| learnt = learnt.max(fuzz::node(data)));
-    assert!(learnt > 500, "nor did it hang up on one that tells the truth, of {learnt} groups");
+    assert!(learnt > 500, "expected the node to learn from honest datagrams, saw {learnt} groups");
 }

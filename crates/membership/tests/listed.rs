@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use common::{Net, SECOND_US, address};
 use membership::MemberFile;
 use membership::counters::Dropped;
-use membership::wire::Hello;
+use membership::wire::Presence;
 use ricochet_core::{GroupId, NodeId};
 
 const SEEDS: u64 = 20;
@@ -48,32 +48,35 @@ fn the_groups_of_the_file_need_not_travel() {
         net.set_group_ids(place, file.members()[place].group_ids());
     }
     net.run_until_right(4 * SECOND_US);
-    // Each took the others' from the file.
+    // Each node took the others' lists from the file.
     assert_eq!(net.nodes().map(|node| node.counts().lists).sum::<u64>(), 0);
     assert_eq!(
-        net.node(1).peers().map(|peer| peer.groups.contains(&GroupId::of_name("all"))).collect::<Vec<_>>(),
+        net.node(1)
+            .members()
+            .map(|member| member.groups.contains(&GroupId::of_name("all")))
+            .collect::<Vec<_>>(),
         [true; 3]
     );
 }
 
 #[test]
-fn silence_farewell_and_a_new_life_change_the_view() {
+fn silence_a_leave_and_a_new_life_change_the_view() {
     for seed in 0..SEEDS {
         let (mut net, file) = cluster(seed, 12, 0.05);
         net.run_until_right(6 * SECOND_US);
         net.crash(3);
         let silent_us = net.run_until_right(8 * SECOND_US);
-        assert!(silent_us > 3 * SECOND_US, "five seconds after the last Hello");
+        assert!(silent_us > 3 * SECOND_US, "five seconds after the last presence datagram");
         net.leave(4);
-        let farewell_us = net.run_until_right(8 * SECOND_US);
+        let leave_us = net.run_until_right(8 * SECOND_US);
         net.crash(5);
         net.start_static(5, &file);
         net.set_groups(5, [55]);
         let again_us = net.run_until_right(4 * SECOND_US);
         eprintln!(
-            "seed {seed}: silence {} ms, farewell {} ms, again {} ms",
+            "seed {seed}: silence {} ms, leave {} ms, again {} ms",
             silent_us / 1000,
-            farewell_us / 1000,
+            leave_us / 1000,
             again_us / 1000
         );
         net.run_us(10 * SECOND_US);
@@ -90,7 +93,7 @@ fn a_partition_heals_and_changes_made_in_it_arrive() {
         net.run_us(2 * SECOND_US);
         net.set_groups(2, 0..500);
         net.run_us(8 * SECOND_US);
-        assert_eq!(net.node(0).peers().count(), 4);
+        assert_eq!(net.node(0).members().count(), 4);
         net.sides.clear();
         net.run_until_right(5 * SECOND_US);
     }
@@ -100,17 +103,24 @@ fn a_partition_heals_and_changes_made_in_it_arrive() {
 fn only_listed_addresses_are_believed() {
     let (mut net, _) = cluster(1, 4, 0.0);
     net.run_until_right(4 * SECOND_US);
-    let before = net.node(0).counts().dropped.count(Dropped::Stranger);
-    let hello =
-        Hello { id: NodeId(9), life: 1 << 53, number: 1, version: 1, check: 0, leaving: false, answer: true };
-    net.inject(address(77), address(0), hello.to_wire().to_vec());
+    let before = net.node(0).counts().dropped.count(Dropped::NotMember);
+    let presence = Presence {
+        id: NodeId(9),
+        life: 1 << 53,
+        number: 1,
+        version: 1,
+        check: 0,
+        leaving: false,
+        answer: true,
+    };
+    net.inject(address(77), address(0), presence.to_wire().to_vec());
     net.run_us(SECOND_US);
     assert_eq!(net.wrong(), [""; 0]);
-    assert_eq!(net.node(0).counts().dropped.count(Dropped::Stranger), before + 1);
+    assert_eq!(net.node(0).counts().dropped.count(Dropped::NotMember), before + 1);
 }
 
 #[test]
-fn a_hello_of_the_past_does_not_bring_it_back() {
+fn a_replayed_presence_datagram_does_not_revive_its_node() {
     let (mut net, file) = (Net::new(5), file(3));
     net.record_max = usize::MAX;
     for place in 0..3 {
@@ -125,7 +135,7 @@ fn a_hello_of_the_past_does_not_bring_it_back() {
         net.run_us(1_000);
         assert_eq!(net.wrong(), [""; 0]);
     }
-    // Nor does it keep the dead alive.
+    // Replays do not keep a crashed node alive either.
     net.crash(1);
     let recorded = net.recorded.clone();
     for _ in 0..8 {

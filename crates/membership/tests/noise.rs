@@ -1,10 +1,10 @@
-//! Datagrams that nobody of the cluster sent, or not now, or not like this.
+//! Replayed, forged and random datagrams, in virtual time.
 
 mod common;
 
 use common::{Net, SECOND_US, address};
 use membership::counters::Dropped;
-use membership::wire::{Datagram, Want, write_wants};
+use membership::wire::{Datagram, ListRequest, write_list_requests};
 use membership::{GossipConfig, Membership};
 use ricochet_core::NodeId;
 
@@ -43,14 +43,18 @@ fn replayed_datagrams_change_no_view() {
             net.run_us(500);
         }
         assert_eq!(net.wrong(), [""; 0]);
-        assert_eq!(net.nodes().map(Membership::version).collect::<Vec<_>>(), versions, "nobody even flapped");
+        assert_eq!(
+            net.nodes().map(Membership::version).collect::<Vec<_>>(),
+            versions,
+            "no member even flapped"
+        );
         assert!(memory(&net) < 2 * memory_before);
     }
 }
 
-/// Whoever has no cluster key can be told anything, for a while. What matters is that it ends.
+/// Without a cluster key, forgers can mislead a node for a while. The views must become right again once they stop.
 #[test]
-fn forged_datagrams_break_nothing_for_good() {
+fn forged_datagrams_do_no_lasting_harm() {
     for seed in 0..10 {
         let mut net = cluster(seed);
         let (recorded, memory_before) = (std::mem::take(&mut net.recorded), memory(&net));
@@ -73,7 +77,7 @@ fn forged_datagrams_break_nothing_for_good() {
 }
 
 #[test]
-fn noise_is_counted_and_nothing_else() {
+fn random_datagrams_are_counted_and_change_nothing() {
     let mut net = cluster(1);
     let versions: Vec<u64> = net.nodes().map(Membership::version).collect();
     for round in 0..20_000u64 {
@@ -93,25 +97,25 @@ fn noise_is_counted_and_nothing_else() {
 }
 
 #[test]
-fn a_peer_gets_no_more_bytes_than_it_may() {
+fn a_member_gets_no_more_bytes_than_its_allowance() {
     let mut net = cluster(2);
-    let peer = net.node(0).peers().next().expect("a peer").address;
-    let wants: Vec<Want> = (net.node(0).peers())
-        .map(|peer| Want { id: peer.id, have: 0, version: 0, first: 0, mask: 0xff })
+    let member = net.node(0).members().next().expect("a member").address;
+    let requests: Vec<ListRequest> = (net.node(0).members())
+        .map(|member| ListRequest { id: member.id, have: 0, version: 0, first: 0, mask: 0xff })
         .collect();
     let mut datagram = vec![0; 1_400];
-    let length = write_wants(&wants, &mut datagram);
+    let length = write_list_requests(&requests, &mut datagram);
     datagram.truncate(length);
     let before = net.sent_bytes;
     for _ in 0..2_000 {
-        net.inject(peer, address(0), datagram.clone());
+        net.inject(member, address(0), datagram.clone());
         net.run_us(1_000);
     }
     let bytes = net.sent_bytes - before;
-    // A second's worth each second and what was saved up, and what all say to each other.
+    // A second's allowance each second and the initial quarter, and the regular traffic.
     assert!(bytes < 2_500_000, "{bytes}");
-    assert!(net.node(0).counts().dropped.count(Dropped::Budget) > 0);
-    // A stranger gets nothing.
+    assert!(net.node(0).counts().dropped.count(Dropped::RateLimit) > 0);
+    // A node that is not a member gets nothing.
     let before = net.node(0).counts().sent_bytes;
     net.inject(address(99), address(0), datagram);
     net.run_us(100);
@@ -119,7 +123,7 @@ fn a_peer_gets_no_more_bytes_than_it_may() {
 }
 
 #[test]
-fn made_up_members_fill_no_more_than_their_room() {
+fn forged_members_fill_no_more_than_the_allowed_room() {
     let config = GossipConfig { members_max: 64, ..GossipConfig::lan() };
     let mut net = Net::new(3);
     net.record_max = 10_000;
@@ -127,12 +131,12 @@ fn made_up_members_fill_no_more_than_their_room() {
         net.start_gossip_with(place, &[0], config);
     }
     net.run_until_right(5 * SECOND_US);
-    // A message with news of others, of whom each time another address is made up.
+    // A message with an update about another node, whose address is forged anew each time.
     let recorded = std::mem::take(&mut net.recorded);
     let (from, to, template) = (recorded.iter())
         .find(|(_, _, datagram)| matches!(Datagram::read(datagram), Ok(Datagram::Swim(swim)) if swim.updates() == 1))
         .cloned()
-        .expect("news travelled");
+        .expect("an update travelled");
     let at = template.len() - 22;
     let mut most = 0;
     for round in 0..20_000u32 {
@@ -140,11 +144,11 @@ fn made_up_members_fill_no_more_than_their_room() {
         datagram[at] = 4;
         datagram[at + 1..at + 5].copy_from_slice(&[10, 9, (round >> 8) as u8, round as u8]);
         datagram[at + 7..at + 11].copy_from_slice(&round.to_be_bytes());
-        // Every other one is said to be dead.
+        // Every other one is declared down.
         datagram[at + 21] = (round % 2 * 2) as u8;
         net.inject(from, to, datagram);
         net.run_us(200);
-        most = most.max(net.nodes().map(|node| node.peers().count()).max().unwrap_or(0));
+        most = most.max(net.nodes().map(|node| node.members().count()).max().unwrap_or(0));
     }
     assert!(most <= 64, "{most} members");
     assert!(memory(&net) < 200_000, "{}", memory(&net));
@@ -152,7 +156,7 @@ fn made_up_members_fill_no_more_than_their_room() {
 }
 
 #[test]
-fn lists_have_room_only_as_far_as_it_goes() {
+fn lists_beyond_the_allowed_room_are_refused() {
     let mut config = GossipConfig::lan();
     config.lists.total_groups_max = 1_000;
     config.lists.groups_max = 600;
@@ -166,16 +170,16 @@ fn lists_have_room_only_as_far_as_it_goes() {
     net.set_groups(3, 0..500);
     net.run_us(10 * SECOND_US);
     let node = net.node(0);
-    let known: Vec<usize> = node.peers().map(|peer| peer.groups.len()).collect();
+    let known: Vec<usize> = node.members().map(|member| member.groups.len()).collect();
     assert_eq!(known.iter().filter(|&&count| count == 500).count(), 2, "{known:?}");
     assert_eq!(known.iter().filter(|&&count| count == 0).count(), 1, "{known:?}");
     assert!(node.counts().dropped.count(Dropped::GroupsMax) > 0);
     net.set_groups(2, 0..100);
     net.run_us(3 * SECOND_US);
     assert!(net.node(0).counts().dropped.count(Dropped::TotalFull) > 0);
-    let member = net.node(0).peers().find(|peer| peer.id != NodeId(0) && peer.groups.is_empty());
-    assert!(member.is_some(), "still known, though not its groups");
+    let member = net.node(0).members().find(|member| member.id != NodeId(0) && member.groups.is_empty());
+    assert!(member.is_some(), "still a member, though its groups are unknown");
     net.set_groups(3, 0..100);
     net.run_us(5 * SECOND_US);
-    assert_eq!(net.node(0).peers().map(|peer| peer.groups.len()).sum::<usize>(), 700);
+    assert_eq!(net.node(0).members().map(|member| member.groups.len()).sum::<usize>(), 700);
 }

@@ -66,7 +66,7 @@ impl Book {
     }
 
     /// Writes down what the membership knows, in place of what it knew.
-    pub(crate) fn rewrite<'p>(&mut self, peers: impl Iterator<Item = &'p membership::Peer>) {
+    pub(crate) fn rewrite<'p>(&mut self, peers: impl Iterator<Item = &'p membership::Member>) {
         self.nodes.clear();
         if let Some(members) = &mut self.members {
             members.clear();
@@ -142,7 +142,7 @@ mod tests {
         let mut book = Book::new(true);
         book.heard(NodeId(1), one);
         assert_eq!(book.node(NodeId(1)), Some(one));
-        let peer = membership::Peer { id: NodeId(1), address: two, groups: [GroupId(5)].into() };
+        let peer = membership::Member { id: NodeId(1), address: two, groups: [GroupId(5)].into() };
         book.rewrite([&peer].into_iter());
         assert_eq!(book.node(NodeId(1)), Some(two));
         assert_eq!(book.members(GroupId(5)), Some(&[two][..]));

@@ -258,8 +258,8 @@ impl Members {
         }
         if *version != membership.version() {
             *version = membership.version();
-            core.out.book.rewrite(membership.peers());
-            let peers = membership.peers().map(|peer| PublishedPeer {
+            core.out.book.rewrite(membership.members());
+            let peers = membership.members().map(|peer| PublishedPeer {
                 id: peer.id,
                 address: peer.address,
                 groups: Arc::clone(&peer.groups),

@@ -8,26 +8,26 @@ use ricochet_core::{GroupId, NodeId};
 use crate::counters::Dropped;
 use crate::wire::{STEP_GROUPS_MAX, StepParts, StepView, list_check};
 
-/// Steps that are remembered of one list: who is a few versions behind is told these, and not the whole list.
+/// Maximum number of steps kept of one list: a node that is a few versions behind gets these, not the whole list.
 const STEPS_KEPT: usize = 32;
-/// Groups in all of them together.
+/// Maximum number of groups in the kept steps together.
 const STEPS_GROUPS_KEPT: usize = 256;
 
-/// The groups of one node, as of one version.
+/// The groups of one node at one version.
 #[derive(Clone, Debug)]
 pub(crate) struct List {
-    /// Rises with each change; 0 where nothing is known yet.
+    /// Rises by one with each change; 0 if nothing is known.
     pub(crate) version: u32,
     pub(crate) check: u32,
-    /// In order, each once.
+    /// In ascending order, each once.
     pub(crate) groups: Arc<[GroupId]>,
-    /// The last of them leads to `version`, each other to the version before its successor's.
+    /// Consecutive steps, of which the last leads to `version`.
     steps: VecDeque<Step>,
-    /// Groups in the steps.
+    /// Number of groups in the steps.
     step_groups: usize,
 }
 
-/// From one version to the next.
+/// The change from one version to the next.
 #[derive(Clone, Debug)]
 struct Step {
     version: u32,
@@ -43,14 +43,14 @@ impl Step {
 }
 
 impl List {
-    /// No groups; `version` says whether that is known or all that is known.
-    pub(crate) fn empty(version: u32) -> Self {
+    /// Returns an empty list; `version` is 0 if the groups are unknown.
+    pub(super) fn empty(version: u32) -> Self {
         let groups: Arc<[GroupId]> = [].into();
         Self { version, check: list_check(&groups), groups, steps: VecDeque::new(), step_groups: 0 }
     }
 
-    /// Goes on to the next version.
-    pub(crate) fn advance(&mut self, groups: Arc<[GroupId]>) {
+    /// Makes `groups` the next version.
+    pub(super) fn advance(&mut self, groups: Arc<[GroupId]>) {
         let added: Box<[GroupId]> = missing_from(&groups, &self.groups);
         let removed: Box<[GroupId]> = missing_from(&self.groups, &groups);
         self.version += 1;
@@ -59,11 +59,11 @@ impl List {
         self.remember(Step { version: self.version, check: self.check, added, removed });
     }
 
-    /// Takes the step that leads on from this version.
+    /// Applies a step that leads from this version to the next.
     ///
     /// # Errors
-    /// [`Dropped::Stale`] if it does not, [`Dropped::GroupsMax`], [`Dropped::Unsound`].
-    pub(crate) fn apply(&mut self, step: &StepView<'_>, groups_max: usize) -> Result<(), Dropped> {
+    /// [`Dropped::Stale`] for any other step, [`Dropped::GroupsMax`], [`Dropped::CheckMismatch`].
+    pub(super) fn apply(&mut self, step: &StepView<'_>, groups_max: usize) -> Result<(), Dropped> {
         if Some(step.version) != self.version.checked_add(1) || self.version == 0 {
             return Err(Dropped::Stale);
         }
@@ -77,7 +77,7 @@ impl List {
             return Err(Dropped::GroupsMax);
         }
         if !is_sound(&groups, step.check) {
-            return Err(Dropped::Unsound);
+            return Err(Dropped::CheckMismatch);
         }
         self.groups = groups.into();
         (self.version, self.check) = (step.version, step.check);
@@ -90,8 +90,8 @@ impl List {
         Ok(())
     }
 
-    /// Takes a whole list.
-    pub(crate) fn replace(&mut self, version: u32, check: u32, groups: Arc<[GroupId]>) {
+    /// Replaces the list by a whole one; forgets all steps.
+    pub(super) fn replace(&mut self, version: u32, check: u32, groups: Arc<[GroupId]>) {
         *self = Self { version, check, groups, steps: VecDeque::new(), step_groups: 0 };
     }
 
@@ -109,8 +109,8 @@ impl List {
         }
     }
 
-    /// The steps from version `have` to this one, if they are still known.
-    pub(crate) fn steps_since(&self, id: NodeId, have: u32) -> Option<impl Iterator<Item = StepParts<'_>>> {
+    /// Returns the steps from version `have` to this one, if they are still kept.
+    pub(super) fn steps_since(&self, id: NodeId, have: u32) -> Option<impl Iterator<Item = StepParts<'_>>> {
         let count = self.version.checked_sub(have)? as usize;
         let skipped = self.steps.len().checked_sub(count)?;
         (count > 0).then(|| {
@@ -124,18 +124,18 @@ impl List {
         })
     }
 
-    /// Bytes of memory held.
-    pub(crate) fn memory_bytes(&self) -> usize {
+    /// Returns the bytes of memory held.
+    pub(super) fn memory_bytes(&self) -> usize {
         (self.groups.len() + self.step_groups) * size_of::<GroupId>() + self.steps.len() * size_of::<Step>()
     }
 }
 
-/// Whether these are in order, each once, and have this check.
-pub(crate) fn is_sound(groups: &[GroupId], check: u32) -> bool {
+/// Returns whether the groups are in ascending order, each once, and match the check.
+pub(super) fn is_sound(groups: &[GroupId], check: u32) -> bool {
     groups.is_sorted_by(|a, b| a < b) && list_check(groups) == check
 }
 
-/// What is in `these` and not in `those`; both are in order.
+/// Returns the groups that are in `these` and not in `those`; both are in ascending order.
 fn missing_from(these: &[GroupId], those: &[GroupId]) -> Box<[GroupId]> {
     these.iter().filter(|group| those.binary_search(group).is_err()).copied().collect()
 }
@@ -149,7 +149,7 @@ mod tests {
         ids.into_iter().map(GroupId).collect()
     }
 
-    /// Carries steps from one list to another by the wire.
+    /// Carries steps from one list to another in wire format.
     fn carry(from: &List, to: &mut List) -> Result<(), Dropped> {
         let Some(steps) = from.steps_since(NodeId(1), to.version) else { return Err(Dropped::Unknown) };
         for step in steps {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_lead_where_their_maker_is() {
+    fn steps_lead_to_the_version_of_their_sender() {
         let mut ours = List::empty(1);
         let mut theirs = List::empty(1);
         for list in [groups([3, 5]), groups([5, 9]), groups([]), groups([1, 2, 3])] {
@@ -174,20 +174,20 @@ mod tests {
         carry(&ours, &mut theirs).unwrap();
         assert_eq!((theirs.version, &theirs.groups), (5, &ours.groups));
         assert_eq!(theirs.check, ours.check);
-        assert!(ours.steps_since(NodeId(1), 5).is_none(), "nothing leads from the newest");
+        assert!(ours.steps_since(NodeId(1), 5).is_none(), "no step leads from the newest version");
     }
 
     #[test]
-    fn a_list_that_was_changed_by_somebody_else_takes_no_step() {
+    fn a_list_changed_by_a_forger_refuses_steps() {
         let (mut ours, mut theirs) = (List::empty(1), List::empty(1));
         theirs.replace(1, list_check(&groups([7])), groups([7]));
         ours.advance(groups([3]));
-        assert_eq!(carry(&ours, &mut theirs), Err(Dropped::Unsound));
+        assert_eq!(carry(&ours, &mut theirs), Err(Dropped::CheckMismatch));
         assert_eq!(theirs.groups, groups([7]));
     }
 
     #[test]
-    fn memory_of_steps_ends_and_a_great_change_ends_it_at_once() {
+    fn few_steps_are_kept_and_none_across_a_large_change() {
         let mut list = List::empty(1);
         for round in 0..100 {
             list.advance(groups([round]));

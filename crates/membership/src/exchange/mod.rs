@@ -1,20 +1,22 @@
-//! Lists of groups, from those who have them to those who lack them.
+//! Exchange of the lists of groups between the nodes that have them and those that lack them.
 //!
-//! A list is told from others of the same node by its version. Three ways lead to it:
-//! - A *rumour* (`rumours.rs`): who changes its list tells a few others what has changed, and who hears it for the first
-//!   time tells it on.
-//! - A *question* (`asks.rs`, `answers.rs`): who knows of a version that it lacks asks for it, and gets the steps
-//!   that lead there or else the whole list in parts.
-//! - A *digest*: now and then two nodes compare what they hold, so that what was lost is found.
+//! Versions order the lists of one node. A list reaches other nodes in three ways:
+//! - *Updates* (`updates.rs`): a node that changes its list sends the change to a few members; each node that learns of it
+//!   sends it on, as SWIM disseminates its updates.
+//! - *Requests* (`requests.rs`, `replies.rs`): a node that knows of a version it lacks requests it. The reply is the steps
+//!   that lead there, or else the whole list in parts (`fetch.rs`).
+//! - *Summaries*: from time to time two nodes compare the versions they hold, which finds whatever was lost.
 
-mod answers;
-mod asks;
+mod allowance;
 mod config;
+mod directory;
 mod fetch;
 mod list;
-mod rumours;
+mod replies;
+mod requests;
+mod updates;
+mod wanted;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -22,105 +24,92 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::Rng as _;
 use ricochet_core::{GroupId, NodeId};
 
-use crate::Output;
-use crate::allowance::Allowance;
 use crate::counters::{Counts, Dropped};
-use crate::directory::{Directory, Entry};
+use crate::output::Output;
 use crate::wire::{
-    DATAGRAM_MAX, DIGEST_ENTRIES_MAX, Datagram, Known, StepsView, WHERE_HEADER, WHO_MAX, WhoView, list_check,
-    write_digest, write_where,
+    ADDRESS_REPLY_HEADER, ADDRESSES_MAX, AddressRequestView, ChunkView, DATAGRAM_MAX, Datagram, Held,
+    LIST_REQUESTS_MAX, ListRequest, ListRequestsView, SUMMARY_ENTRIES_MAX, StepView, StepsView, SummaryView,
+    list_check, write_address_reply, write_list_requests, write_summary,
 };
-pub(crate) use asks::Lack;
+use allowance::Allowance;
 pub use config::ListsConfig;
-pub(crate) use list::List;
-use rumours::Rumour;
+pub use directory::Member;
+use directory::{Directory, Entry};
+use list::List;
+use replies::Replies;
+use requests::{Addressed, Requests, Taken};
+use updates::Updates;
 
-/// This node's own list, the directory of the others', and the talk by which they come to be the same everywhere.
+/// The directory of all lists, and the protocol that makes them the same at all nodes.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     config: ListsConfig,
-    own_id: NodeId,
-    own: List,
-    /// What our list shall be next.
+    /// Groups of this node's next version, which waits for `published_us` to be long enough ago.
     unpublished: Option<Arc<[GroupId]>>,
     published_us: Option<u64>,
     pub(crate) directory: Directory,
-    /// Whose lists have changed lately, in order of their ids.
-    rumours: BTreeMap<NodeId, Rumour>,
-    next_rumour_us: u64,
-    /// Lists that were asked for, by the time at which the answer is overdue.
-    asked: BTreeSet<(u64, NodeId)>,
-    /// Lists that are still to be asked for, by the time from which they may be.
-    waiting: BTreeSet<(u64, NodeId)>,
-    /// When to compare with somebody; none as long as this node has never been driven.
-    next_digest_us: Option<u64>,
-    /// The member from which on a digest tells what we hold.
-    digest_from: NodeId,
-    /// Nodes that a member spoke of lately, and that are no members here.
-    pub(crate) strangers: Vec<NodeId>,
-    /// What all peers together may have of us.
-    allowance: Allowance,
+    updates: Updates,
+    requests: Requests,
+    replies: Replies,
+    /// Time of the next comparison with a member; `None` before the first timeout.
+    next_summary_us: Option<u64>,
+    /// Id at which the next summary begins.
+    summary_from: NodeId,
+    /// Nodes that a member named recently, and that are not members here.
+    pub(crate) unknown_nodes: Vec<NodeId>,
     rng: ChaCha8Rng,
     pub(crate) counts: Counts,
-    scratch: Box<[u8; DATAGRAM_MAX]>,
 }
 
 impl Exchange {
     pub(crate) fn new(own_id: NodeId, config: ListsConfig, rng: ChaCha8Rng) -> Self {
         Self {
-            own_id,
-            own: List::empty(1),
             unpublished: None,
             published_us: None,
-            directory: Directory::new(config.total_groups_max),
-            rumours: BTreeMap::new(),
-            next_rumour_us: 0,
-            asked: BTreeSet::new(),
-            waiting: BTreeSet::new(),
-            next_digest_us: None,
-            digest_from: NodeId(0),
-            strangers: Vec::new(),
-            allowance: Allowance::new(config.bytes_per_second_all),
+            directory: Directory::new(own_id, config.total_groups_max),
+            updates: Updates::new(config),
+            requests: Requests::new(config),
+            replies: Replies::new(config),
+            next_summary_us: None,
+            summary_from: NodeId(0),
+            unknown_nodes: Vec::new(),
             rng,
             counts: Counts::default(),
-            scratch: Box::new([0; DATAGRAM_MAX]),
             config,
         }
     }
 
+    /// Returns this node's own list.
     pub(crate) fn own(&self) -> &List {
-        &self.own
+        self.directory.own()
     }
 
-    /// A number from 0 up to `bound`.
+    /// Draws a number from 0 to `bound` - 1.
     pub(crate) fn draw(&mut self, bound: u64) -> u64 {
         ((u128::from(self.rng.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
+    /// Sends a datagram and counts it.
     pub(crate) fn send(&mut self, to: SocketAddr, datagram: &[u8], out: &mut impl Output) {
-        self.counts.sent += 1;
-        self.counts.sent_bytes += datagram.len() as u64;
-        out.send(to, datagram);
+        send(&mut self.counts, to, datagram, out);
     }
 
-    /// Takes in a member whose list is then asked for; it is neither here by its id nor by its address.
+    /// Adds a member whose id and address are both unknown, and requests its list.
     pub(crate) fn admit(&mut self, now_us: u64, id: NodeId, address: SocketAddr) {
-        let allowance = Allowance::new(self.config.bytes_per_second_peer);
+        let allowance = Allowance::new(self.config.bytes_per_second_member);
         self.directory.admit(id, address, allowance);
-        self.told(now_us, id, 0, address);
+        self.requests.on_version_reported(now_us, &mut self.directory, id, 0, address);
     }
 
-    /// Lets a member go, with all that is known of it.
+    /// Removes a member and all that is known of it.
     pub(crate) fn dismiss(&mut self, id: NodeId) {
-        self.rumours.remove(&id);
+        self.updates.remove(id);
         let Some(entry) = self.directory.dismiss(id) else { return };
-        if let Some(lack) = entry.lack {
-            self.forget(lack.due_us, id);
-        }
+        self.requests.on_dismissed(id, entry.wanted.as_ref());
     }
 
-    /// What this node's list shall be from now on. Told at once, or together with what follows shortly after another
-    /// change.
+    /// Sets this node's own groups. The change is sent at once, or, shortly after another change, together with those that
+    /// follow.
     pub(crate) fn set_groups(&mut self, now_us: u64, groups: &[GroupId], out: &mut impl Output) {
         let mut groups = groups.to_vec();
         groups.sort_unstable();
@@ -130,46 +119,115 @@ impl Exchange {
             self.counts.dropped.add_times(Dropped::GroupsMax, beyond as u64);
             groups.truncate(self.config.groups_max);
         }
-        self.unpublished = (*groups != *self.own.groups).then(|| groups.into());
-        self.publish(now_us, out);
+        self.unpublished = (*groups != *self.own().groups).then(|| groups.into());
+        self.publish_if_due(now_us, out);
     }
 
     fn publish_at_us(&self) -> Option<u64> {
         self.unpublished.as_ref()?;
-        Some(self.published_us.map_or(0, |last_us| last_us + self.config.rumour_period_us))
+        Some(self.published_us.map_or(0, |last_us| last_us + self.config.update_period_us))
     }
 
-    fn publish(&mut self, now_us: u64, out: &mut impl Output) {
+    fn publish_if_due(&mut self, now_us: u64, out: &mut impl Output) {
         if self.publish_at_us().is_none_or(|due_us| due_us > now_us) {
             return;
         }
         let Some(groups) = self.unpublished.take() else { return };
         self.published_us = Some(now_us);
-        self.own.advance(groups);
-        self.spread(now_us, self.own_id, self.own.version, 0);
-        self.rumour_round(now_us, out);
+        self.directory.advance_own(groups);
+        self.updates.add(now_us, self.directory.own_id(), self.own().version, 0);
+        self.send_updates(now_us, out);
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<u64> {
-        let asks = self.next_ask_us();
-        let due = [self.publish_at_us(), self.rumour_due_us(), asks, self.next_digest_us];
+        let requests = self.requests.poll_timeout();
+        let due = [self.publish_at_us(), self.updates.poll_timeout(), requests, self.next_summary_us];
         due.into_iter().flatten().min()
     }
 
     pub(crate) fn handle_timeout(&mut self, now_us: u64, out: &mut impl Output) {
-        self.publish(now_us, out);
-        if self.rumour_due_us().is_some_and(|due_us| due_us <= now_us) {
-            self.rumour_round(now_us, out);
+        self.publish_if_due(now_us, out);
+        if self.updates.poll_timeout().is_some_and(|due_us| due_us <= now_us) {
+            self.send_updates(now_us, out);
         }
-        self.ask_due(now_us, out);
-        if self.next_digest_us.is_none_or(|due_us| due_us <= now_us) {
-            let period_us = self.config.digest_period_us;
-            self.next_digest_us = Some(now_us + period_us * 3 / 4 + self.draw(period_us / 2));
-            self.compare(out);
+        self.send_due_requests(now_us, out);
+        if self.next_summary_us.is_none_or(|due_us| due_us <= now_us) {
+            let period_us = self.config.summary_period_us;
+            self.next_summary_us = Some(now_us + period_us * 3 / 4 + self.draw(period_us / 2));
+            self.send_summary(out);
         }
     }
 
-    /// Takes any datagram about lists; of others it knows nothing.
+    /// Sends all updates to some members drawn at random.
+    fn send_updates(&mut self, now_us: u64, out: &mut impl Output) {
+        let targets = self.draw_members(self.config.update_fanout);
+        self.updates.on_round(now_us, !targets.is_empty());
+        if targets.is_empty() {
+            return;
+        }
+        let (datagrams, written) = self.updates.write(&self.directory);
+        for to in targets {
+            for datagram in &datagrams {
+                self.send(to, datagram, out);
+            }
+        }
+        self.updates.on_sent(&written);
+    }
+
+    /// Draws up to `count` different members and returns their addresses.
+    fn draw_members(&mut self, count: usize) -> Vec<SocketAddr> {
+        let members = self.directory.len();
+        let mut places: Vec<usize> = Vec::with_capacity(count);
+        // Floyd's algorithm: all members are equally likely.
+        for last in members.saturating_sub(count)..members {
+            let candidate = self.draw(last as u64 + 1) as usize;
+            places.push(if places.contains(&candidate) { last } else { candidate });
+        }
+        places.into_iter().map(|place| self.directory.at(place).address).collect()
+    }
+
+    /// Sends the versions held here to a member drawn at random, and asks it for newer ones.
+    fn send_summary(&mut self, out: &mut impl Output) {
+        let members = self.directory.len();
+        if members == 0 {
+            return;
+        }
+        let place = self.draw(members as u64) as usize;
+        let to = self.directory.at(place).address;
+        let held = |entry: &Entry| Held { id: entry.member.id, version: entry.list.version };
+        let mut entries = Vec::with_capacity(SUMMARY_ENTRIES_MAX);
+        entries.push(Held { id: self.directory.own_id(), version: self.own().version });
+        let from = self.summary_from;
+        let behind = self.directory.entries().filter(|entry| entry.member.id >= from);
+        let before = self.directory.entries().filter(|entry| entry.member.id < from);
+        entries.extend(behind.chain(before).take(SUMMARY_ENTRIES_MAX - 1).map(held));
+        // If not all members fit, the next summary begins behind the last one that did.
+        let last = entries.last().map_or(NodeId(0), |entry| entry.id);
+        self.summary_from = NodeId(last.0.wrapping_add(1));
+        let mut datagram = [0; DATAGRAM_MAX];
+        let length = write_summary(&entries, true, &mut datagram);
+        self.send(to, &datagram[..length], out);
+    }
+
+    fn send_due_requests(&mut self, now_us: u64, out: &mut impl Output) {
+        let requests = self.requests.poll_requests(now_us, &mut self.directory);
+        self.send_requests(requests, out);
+    }
+
+    /// Sends requests, those to one node together.
+    fn send_requests(&mut self, mut requests: Vec<Addressed>, out: &mut impl Output) {
+        requests.sort_by_key(|&(to, request)| (to, request.id));
+        for same in requests.chunk_by(|a, b| a.0 == b.0) {
+            let requests: Vec<ListRequest> = same.iter().map(|&(_, request)| request).collect();
+            for requests in requests.chunks(LIST_REQUESTS_MAX) {
+                let mut datagram = [0; DATAGRAM_MAX];
+                let length = write_list_requests(requests, &mut datagram);
+                self.send(same[0].0, &datagram[..length], out);
+            }
+        }
+    }
+
+    /// Takes a datagram about lists; ignores all others.
     pub(crate) fn handle_datagram(
         &mut self,
         now_us: u64,
@@ -178,118 +236,140 @@ impl Exchange {
         out: &mut impl Output,
     ) {
         let Some(sender) = self.directory.id_at(from) else {
-            self.counts.dropped.add(Dropped::Stranger);
+            self.counts.dropped.add(Dropped::NotMember);
             return;
         };
         match datagram {
-            Datagram::Digest(digest) => self.handle_digest(now_us, from, digest, out),
+            Datagram::Summary(summary) => self.handle_summary(now_us, from, summary, out),
             Datagram::Steps(steps) => self.handle_steps(now_us, from, *steps),
-            Datagram::Wants(wants) => self.handle_wants(now_us, sender, from, *wants, out),
+            Datagram::ListRequests(requests) => self.handle_requests(now_us, sender, from, *requests, out),
             Datagram::Chunk(chunk) => self.handle_chunk(now_us, from, chunk, out),
-            Datagram::Who(who) => self.answer_who(from, *who, out),
-            Datagram::Swim(_) | Datagram::Hello(_) | Datagram::Where(_) => {}
+            Datagram::AddressRequest(request) => self.handle_address_request(from, *request, out),
+            Datagram::Swim(_) | Datagram::Presence(_) | Datagram::AddressReply(_) => {}
         }
-        // An ask that became due by this is sent without waiting for a timer.
-        self.ask_due(now_us, out);
+        // A request that this made due is sent without waiting for a timer.
+        self.send_due_requests(now_us, out);
     }
 
-    /// Tells somebody, by chance, what is held here, and asks what is newer there.
-    fn compare(&mut self, out: &mut impl Output) {
-        let members = self.directory.len();
-        if members == 0 {
-            return;
-        }
-        let place = self.draw(members as u64) as usize;
-        let to = self.directory.at(place).peer.address;
-        let known = |entry: &Entry| Known { id: entry.peer.id, version: entry.list.version };
-        let mut entries = Vec::with_capacity(DIGEST_ENTRIES_MAX);
-        entries.push(Known { id: self.own_id, version: self.own.version });
-        let from = self.digest_from;
-        let behind = self.directory.entries().filter(|entry| entry.peer.id >= from);
-        let before = self.directory.entries().filter(|entry| entry.peer.id < from);
-        entries.extend(behind.chain(before).take(DIGEST_ENTRIES_MAX - 1).map(known));
-        // Where not all had room, the next digest begins behind the last one that had.
-        let last = entries.last().map_or(NodeId(0), |entry| entry.id);
-        self.digest_from = NodeId(last.0.wrapping_add(1));
-        let length = write_digest(&entries, true, &mut self.scratch[..]);
-        self.send_scratch(to, length, out);
-    }
-
-    fn handle_digest(
+    fn handle_summary(
         &mut self,
         now_us: u64,
         from: SocketAddr,
-        digest: &crate::wire::DigestView<'_>,
+        summary: &SummaryView<'_>,
         out: &mut impl Output,
     ) {
         let mut newer_here = Vec::new();
-        self.strangers.clear();
-        for known in digest.entries() {
-            let held = match self.directory.get(known.id) {
-                Some(entry) => entry.list.version,
-                None if known.id == self.own_id => self.own.version,
-                None => {
-                    self.counts.dropped.add(Dropped::Unknown);
-                    if self.strangers.len() < WHO_MAX {
-                        self.strangers.push(known.id);
-                    }
-                    continue;
+        self.unknown_nodes.clear();
+        for entry in summary.entries() {
+            let Some(version) = self.directory.list(entry.id).map(|list| list.version) else {
+                self.counts.dropped.add(Dropped::Unknown);
+                if self.unknown_nodes.len() < ADDRESSES_MAX {
+                    self.unknown_nodes.push(entry.id);
                 }
+                continue;
             };
-            if known.version > held && known.id != self.own_id {
-                self.told(now_us, known.id, known.version, from);
-            } else if held > known.version && digest.answer {
-                newer_here.push(Known { version: held, ..known });
+            if entry.version > version && entry.id != self.directory.own_id() {
+                self.on_version_reported(now_us, entry.id, entry.version, from);
+            } else if version > entry.version && summary.answer {
+                newer_here.push(Held { version, ..entry });
             }
         }
         if !newer_here.is_empty() {
-            let length = write_digest(&newer_here, false, &mut self.scratch[..]);
-            self.send_scratch(from, length, out);
+            let mut datagram = [0; DATAGRAM_MAX];
+            let length = write_summary(&newer_here, false, &mut datagram);
+            self.send(from, &datagram[..length], out);
         }
+    }
+
+    fn on_version_reported(&mut self, now_us: u64, id: NodeId, version: u32, reporter: SocketAddr) {
+        self.requests.on_version_reported(now_us, &mut self.directory, id, version, reporter);
     }
 
     fn handle_steps(&mut self, now_us: u64, from: SocketAddr, steps: StepsView<'_>) {
         for step in steps.steps() {
-            if let Err(reason) = self.take_step(now_us, from, &step) {
+            if let Err(reason) = self.handle_step(now_us, from, &step) {
                 self.counts.dropped.add(reason);
             }
         }
     }
 
-    fn take_step(
-        &mut self,
-        now_us: u64,
-        from: SocketAddr,
-        step: &crate::wire::StepView<'_>,
-    ) -> Result<(), Dropped> {
+    fn handle_step(&mut self, now_us: u64, from: SocketAddr, step: &StepView<'_>) -> Result<(), Dropped> {
         let entry = self.directory.get(step.id).ok_or(Dropped::Unknown)?;
         let held = entry.list.version;
         if step.version <= held {
             return Err(Dropped::Stale);
         }
         if held == 0 || step.version - held > 1 {
-            self.told(now_us, step.id, step.version, from);
+            self.on_version_reported(now_us, step.id, step.version, from);
             return Ok(());
         }
-        if !self.directory.has_room(entry, entry.peer.groups.len() + step.added().len()) {
+        if !self.directory.has_room(entry, entry.member.groups.len() + step.added().len()) {
             return Err(Dropped::TotalFull);
         }
         let groups_max = self.config.groups_max;
         let applied = self.directory.change(step.id, |list| list.apply(step, groups_max));
-        if applied == Err(Dropped::Unsound) {
-            // Somebody else made another list of this name: the whole one decides.
-            self.told(now_us, step.id, step.version, from);
+        if applied == Err(Dropped::CheckMismatch) {
+            // A forger has made another list of this version: the whole list decides.
+            self.on_version_reported(now_us, step.id, step.version, from);
         }
         applied?;
         self.counts.steps += 1;
-        self.settle(now_us, step.id);
-        let delay_us = self.draw(self.config.rumour_period_us / 4);
-        self.spread(now_us, step.id, step.version, delay_us);
+        self.requests.on_list_changed(now_us, &mut self.directory, step.id);
+        let delay_us = self.draw(self.config.update_period_us / 4);
+        self.updates.add(now_us, step.id, step.version, delay_us);
         Ok(())
     }
 
-    /// A node told in person which list it has; `guess` is what it may be.
-    pub(crate) fn hear(
+    fn handle_requests(
+        &mut self,
+        now_us: u64,
+        sender: NodeId,
+        from: SocketAddr,
+        requests: ListRequestsView<'_>,
+        out: &mut impl Output,
+    ) {
+        let Self { replies, directory, counts, .. } = self;
+        for request in requests.requests() {
+            let send = |datagram: &[u8]| send(counts, from, datagram, out);
+            if let Err(reason) = replies.reply(now_us, directory, sender, request, send) {
+                counts.dropped.add(reason);
+            }
+        }
+    }
+
+    fn handle_chunk(&mut self, now_us: u64, from: SocketAddr, chunk: &ChunkView<'_>, out: &mut impl Output) {
+        match self.requests.handle_chunk(now_us, &mut self.directory, from, chunk) {
+            Ok(Taken::Partial) => {}
+            Ok(Taken::Request(request)) => self.send_requests(vec![request], out),
+            Ok(Taken::Complete { version, replaced }) => {
+                self.counts.lists += 1;
+                if replaced != 0 {
+                    // The change was too large for a step: other nodes do not know of the new version yet.
+                    let delay_us = self.draw(self.config.update_period_us / 4);
+                    self.updates.add(now_us, chunk.id, version, delay_us);
+                }
+            }
+            Err(reason) => self.counts.dropped.add(reason),
+        }
+    }
+
+    /// Replies with the addresses of members.
+    fn handle_address_request(
+        &mut self,
+        from: SocketAddr,
+        request: AddressRequestView<'_>,
+        out: &mut impl Output,
+    ) {
+        let nodes = request.ids().filter_map(|id| Some((id, self.directory.get(id)?.member.address)));
+        let mut datagram = [0; DATAGRAM_MAX];
+        let length = write_address_reply(nodes, &mut datagram);
+        if length > ADDRESS_REPLY_HEADER {
+            self.send(from, &datagram[..length], out);
+        }
+    }
+
+    /// Notes the version of a member's list, as the member itself reported it. `guess` is adopted if the check matches.
+    pub(crate) fn on_presence(
         &mut self,
         now_us: u64,
         id: NodeId,
@@ -301,11 +381,11 @@ impl Exchange {
         if version <= entry.list.version {
             return;
         }
-        let address = entry.peer.address;
+        let address = entry.member.address;
         let right =
             guess.filter(|guess| list_check(guess) == check && self.directory.has_room(entry, guess.len()));
         let Some(groups) = right.cloned() else {
-            self.told(now_us, id, version, address);
+            self.on_version_reported(now_us, id, version, address);
             return;
         };
         let replaced = self.directory.change(id, |list| {
@@ -313,28 +393,18 @@ impl Exchange {
             Ok(())
         });
         if replaced.is_ok() {
-            self.settle(now_us, id);
+            self.requests.on_list_changed(now_us, &mut self.directory, id);
         }
     }
 
-    /// Tells where members are.
-    fn answer_who(&mut self, from: SocketAddr, who: WhoView<'_>, out: &mut impl Output) {
-        let places = who.ids().filter_map(|id| Some((id, self.directory.get(id)?.peer.address)));
-        let length = write_where(places, &mut self.scratch[..]);
-        if length > WHERE_HEADER {
-            self.send_scratch(from, length, out);
-        }
-    }
-
-    fn send_scratch(&mut self, to: SocketAddr, length: usize, out: &mut impl Output) {
-        self.counts.sent += 1;
-        self.counts.sent_bytes += length as u64;
-        out.send(to, &self.scratch[..length]);
-    }
-
-    /// Bytes of memory held.
+    /// Returns the bytes of memory held.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let sets = (self.asked.len() + self.waiting.len() + self.rumours.len()) * 32;
-        self.directory.memory_bytes() + self.own.memory_bytes() + sets + DATAGRAM_MAX
+        self.directory.memory_bytes() + (self.requests.len() + self.updates.len()) * 32
     }
+}
+
+fn send(counts: &mut Counts, to: SocketAddr, datagram: &[u8], out: &mut impl Output) {
+    counts.sent += 1;
+    counts.sent_bytes += datagram.len() as u64;
+    out.send(to, datagram);
 }

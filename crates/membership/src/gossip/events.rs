@@ -1,4 +1,4 @@
-//! What the failure detector sends, sets and tells.
+//! The failure detector's output: datagrams, timers and notifications.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -7,52 +7,53 @@ use std::time::Duration;
 use foca::{Notification, Runtime, Timer};
 
 use super::timers::Timers;
-use crate::Output;
 use crate::counters::{Counts, Dropped};
+use crate::output::Output;
 use crate::wire::HEADER;
 use crate::wire::swim::Identity;
 
-/// Those who are taken for dead, by address, and until when that is remembered.
-pub(super) type Dead = BTreeMap<SocketAddr, (u64, Identity)>;
+/// Nodes declared down, by address, with the time until which they are remembered.
+pub(super) type Down = BTreeMap<SocketAddr, (u64, Identity)>;
 
-/// What has come of one call to the library.
+/// Notifications of one call to the library.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct News {
+pub(super) struct Notifications {
     pub(super) members_changed: bool,
-    /// Whether somebody knows this node in its present life, if that has changed.
+    /// Whether another node knows this node in its present life, if that has changed.
     pub(super) connected: Option<bool>,
-    /// One who was taken for dead lives.
-    pub(super) back_from_the_dead: bool,
-    /// Others take this node for dead.
-    pub(super) we_are_dead: bool,
+    /// Whether a node that was declared down is back.
+    pub(super) revived: bool,
+    /// Whether others have declared this node down.
+    pub(super) declared_down: bool,
 }
 
-/// Takes it all down.
+/// Receiver of the library's output.
 pub(super) struct Events<'a, O> {
     pub(super) now_us: u64,
     pub(super) own: SocketAddr,
     pub(super) timers: &'a mut Timers,
-    pub(super) dead: &'a mut Dead,
+    pub(super) down: &'a mut Down,
     pub(super) counts: &'a mut Counts,
-    /// Begins with what all datagrams of this kind begin with.
+    /// Begins with the header of all datagrams of this kind.
     pub(super) scratch: &'a mut Vec<u8>,
     pub(super) out: &'a mut O,
-    pub(super) news: News,
+    pub(super) notifications: Notifications,
 }
 
 impl<O: Output> Runtime<Identity> for Events<'_, O> {
     fn notify(&mut self, notification: Notification<'_, Identity>) {
+        let noted = &mut self.notifications;
         match notification {
-            Notification::MemberUp(_) | Notification::MemberDown(_) => self.news.members_changed = true,
+            Notification::MemberUp(_) | Notification::MemberDown(_) => noted.members_changed = true,
             Notification::Rename(_, new) => {
-                self.news.members_changed = true;
-                self.news.back_from_the_dead |= self.dead.remove(&new.address).is_some();
+                noted.members_changed = true;
+                noted.revived |= self.down.remove(&new.address).is_some();
             }
-            Notification::Active => self.news.connected = Some(true),
-            Notification::Idle => self.news.connected = Some(false),
+            Notification::Active => noted.connected = Some(true),
+            Notification::Idle => noted.connected = Some(false),
             Notification::Defunct => {
-                self.news.we_are_dead = true;
-                self.news.connected = Some(false);
+                noted.declared_down = true;
+                noted.connected = Some(false);
             }
             Notification::Rejoin(_) => {}
         }
@@ -60,7 +61,7 @@ impl<O: Output> Runtime<Identity> for Events<'_, O> {
 
     fn send_to(&mut self, to: Identity, data: &[u8]) {
         if to.address == self.own {
-            // An earlier life of ours, that the library takes for a node.
+            // An earlier life of this node, which the library considers a node.
             return;
         }
         self.scratch.truncate(HEADER);
@@ -73,8 +74,8 @@ impl<O: Output> Runtime<Identity> for Events<'_, O> {
     fn submit_after(&mut self, event: Timer<Identity>, after: Duration) {
         let due_us = self.now_us.saturating_add(after.as_micros() as u64);
         if let Timer::RemoveDown(identity) = event {
-            // Kept by address, so that they cannot be more than members.
-            self.dead.insert(identity.address, (due_us, identity));
+            // Keyed by address, so that there cannot be more of them than members.
+            self.down.insert(identity.address, (due_us, identity));
         } else if self.timers.set(due_us, event) {
             self.counts.dropped.add(Dropped::TimersFull);
         }

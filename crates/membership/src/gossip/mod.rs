@@ -1,8 +1,7 @@
-//! Membership by gossip: who lives is found out by the library `foca` (SWIM), which groups they are in by
-//! [`Exchange`].
+//! Membership by gossip: the library `foca` (SWIM) finds out which nodes live, [`Exchange`] which groups they are in.
 //!
-//! The path of a datagram: [`Gossip::handle_datagram`] → `wire/` → the library → `events.rs` (what it sends and sets) →
-//! [`Gossip::reconcile`], if it knows of other members than before.
+//! The path of a datagram: [`Gossip::handle_datagram`] → `wire/` → the library → `events.rs` (its datagrams, timers and
+//! notifications) → [`Gossip::reconcile`], if the library's members have changed.
 
 mod config;
 mod events;
@@ -18,50 +17,57 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
 use ricochet_core::{GroupId, NodeId};
 
-use crate::Output;
 use crate::counters::Dropped;
 use crate::exchange::Exchange;
 use crate::me::{ConfigError, Me};
+use crate::output::Output;
 use crate::wire::swim::{Identity, SwimCodec, SwimView, canonical, is_sendable};
-use crate::wire::{DATAGRAM_MAX, Datagram, HEADER, Kind, WhereView, write_who};
+use crate::wire::{AddressReplyView, DATAGRAM_MAX, Datagram, HEADER, Kind, write_address_request};
 pub use config::GossipConfig;
-use events::{Dead, Events, News};
-use rejoin::{Rejoin, Reviving};
+use events::{Down, Events, Notifications};
+use rejoin::{Rejoin, Revival};
 use timers::Timers;
 
-/// Members are asked for others no more often than this.
-const WHO_PERIOD_US: u64 = 200_000;
+/// Minimum interval between requests for the addresses of unknown nodes.
+const ADDRESS_REQUEST_PERIOD_US: u64 = 200_000;
+/// Number of members that this node contacts at once when it rejoins.
+const REJOIN_FANOUT: usize = 2;
 
-/// A node that finds the others by asking one of them, and notices who dies.
+/// A node that finds the others through a seed address, and notices when one dies.
 pub struct Gossip {
     config: GossipConfig,
     seeds: Vec<SocketAddr>,
     foca: Foca<Identity, SwimCodec, ChaCha8Rng, NoCustomBroadcast>,
     timers: Timers,
-    dead: Dead,
+    down: Down,
     exchange: Exchange,
-    /// Somebody knows this node.
+    /// Whether another node knows this one.
     connected: bool,
-    next_seed_us: u64,
-    /// Place of the seed that is asked next.
-    seed: usize,
-    /// Nodes whose addresses were asked for.
-    strangers: Vec<NodeId>,
-    next_who_us: u64,
+    next_announce_us: u64,
+    /// Index of the seed address that is tried next.
+    next_seed: usize,
+    /// Nodes whose addresses were requested.
+    requested_nodes: Vec<NodeId>,
+    next_address_request_us: u64,
     rejoin: Rejoin,
-    reviving: Reviving,
+    revival: Revival,
     left: bool,
-    /// A datagram in the making.
+    /// Buffer in which a datagram is assembled.
     scratch: Vec<u8>,
 }
 
 impl Gossip {
-    /// A node that knows nobody but the addresses of `seeds`, its own among them or not. `chance` decides all that is
-    /// left to chance.
+    /// Creates a node that knows no other, only the seed addresses, which may include its own. All random decisions follow
+    /// from `random_seed`.
     ///
     /// # Errors
     /// [`ConfigError`].
-    pub fn new(config: GossipConfig, me: Me, seeds: &[SocketAddr], chance: u64) -> Result<Self, ConfigError> {
+    pub fn new(
+        config: GossipConfig,
+        me: Me,
+        seeds: &[SocketAddr],
+        random_seed: u64,
+    ) -> Result<Self, ConfigError> {
         config.check()?;
         let me = me.check()?;
         let mut others = Vec::with_capacity(seeds.len());
@@ -76,25 +82,25 @@ impl Gossip {
         }
         let identity = Identity { address: me.address, id: me.id, life: me.life };
         let rng = |stream| {
-            let mut rng = ChaCha8Rng::seed_from_u64(chance);
+            let mut rng = ChaCha8Rng::seed_from_u64(random_seed);
             rng.set_stream(stream);
             rng
         };
         let mut exchange = Exchange::new(me.id, config.lists, rng(1));
-        let seed = exchange.draw(others.len().max(1) as u64) as usize;
+        let next_seed = exchange.draw(others.len().max(1) as u64) as usize;
         Ok(Self {
             foca: Foca::new(identity, config.foca(), rng(0), SwimCodec),
             seeds: others,
             timers: Timers::default(),
-            dead: BTreeMap::new(),
+            down: BTreeMap::new(),
             exchange,
             connected: false,
-            next_seed_us: 0,
-            seed,
-            strangers: Vec::new(),
-            next_who_us: 0,
+            next_announce_us: 0,
+            next_seed,
+            requested_nodes: Vec::new(),
+            next_address_request_us: 0,
             rejoin: Rejoin::default(),
-            reviving: Reviving::default(),
+            revival: Revival::default(),
             left: false,
             scratch: Vec::new(),
             config,
@@ -119,11 +125,11 @@ impl Gossip {
                 }
                 self.rejoin_if_due(now_us, out);
             }
-            Ok(Datagram::Hello(_)) => self.exchange.counts.dropped.add(Dropped::Unused),
-            Ok(Datagram::Where(places)) => self.handle_where(now_us, from, places, out),
+            Ok(Datagram::Presence(_)) => self.exchange.counts.dropped.add(Dropped::Unused),
+            Ok(Datagram::AddressReply(reply)) => self.handle_address_reply(now_us, from, reply, out),
             Ok(datagram) => {
                 self.exchange.handle_datagram(now_us, from, &datagram, out);
-                self.ask_who(now_us, from, out);
+                self.request_addresses(now_us, from, out);
             }
             Err(reason) => self.exchange.counts.malformed.add(reason),
         }
@@ -144,10 +150,10 @@ impl Gossip {
         }
         let me = self.foca.identity();
         if message.to.address == me.address && foca::Identity::win_addr_conflict(&message.to, me) {
-            self.rejoin.outlive(now_us, message.to.life);
+            self.rejoin.on_rival(now_us, message.to.life);
         }
         let mut filtered = Vec::new();
-        let bytes = if self.has_room(message.updates() + 1) {
+        let bytes = if self.make_room(message.updates() + 1) {
             message.message
         } else {
             self.filter(message, &mut filtered)?;
@@ -157,35 +163,37 @@ impl Gossip {
         Ok(())
     }
 
-    /// Whether so many members more could be remembered. The longest dead are forgotten for them.
-    fn has_room(&mut self, more: usize) -> bool {
+    /// Makes room for `more` members by forgetting nodes that are down, those declared down longest ago first. Returns
+    /// whether there is room.
+    fn make_room(&mut self, more: usize) -> bool {
         let known = self.foca.iter_membership_state().len();
         let beyond = (known + more).saturating_sub(self.config.members_max);
         if beyond == 0 {
             return true;
         }
-        let mut dead: Vec<_> =
-            self.dead.iter().map(|(&address, &(forget_us, _))| (forget_us, address)).collect();
-        dead.sort_unstable();
-        for &(_, address) in dead.iter().take(beyond) {
+        let mut down: Vec<_> =
+            self.down.iter().map(|(&address, &(forget_us, _))| (forget_us, address)).collect();
+        down.sort_unstable();
+        for &(_, address) in down.iter().take(beyond) {
             self.forget(address);
         }
-        dead.len() >= beyond
+        down.len() >= beyond
     }
 
+    /// Forgets a node that is down.
     fn forget(&mut self, address: SocketAddr) {
-        let Some((_, identity)) = self.dead.remove(&address) else { return };
-        struct Deaf;
-        impl foca::Runtime<Identity> for Deaf {
+        struct Ignore;
+        impl foca::Runtime<Identity> for Ignore {
             fn notify(&mut self, _: foca::Notification<'_, Identity>) {}
             fn send_to(&mut self, _: Identity, _: &[u8]) {}
             fn submit_after(&mut self, _: Timer<Identity>, _: std::time::Duration) {}
         }
-        // Does nothing but take the identity off a list.
-        let _ = self.foca.handle_timer(Timer::RemoveDown(identity), Deaf);
+        let Some((_, identity)) = self.down.remove(&address) else { return };
+        // The library only takes the identity off a list.
+        let _ = self.foca.handle_timer(Timer::RemoveDown(identity), Ignore);
     }
 
-    /// Leaves out of a message those members for whom there is no room.
+    /// Copies a message without the updates about members for which there is no room.
     fn filter(&mut self, message: &SwimView<'_>, filtered: &mut Vec<u8>) -> Result<(), Dropped> {
         let known = self.foca.iter_membership_state().map(|member| member.id().address);
         let known: HashSet<SocketAddr> = known.collect();
@@ -202,14 +210,14 @@ impl Gossip {
         if self.left {
             return None;
         }
-        let seed = (!self.seeds.is_empty() || !self.connected).then_some(self.next_seed_us);
-        let forget = self.dead.values().map(|&(forget_us, _)| forget_us).min();
+        let announce = (!self.seeds.is_empty() || !self.connected).then_some(self.next_announce_us);
+        let forget = self.down.values().map(|&(forget_us, _)| forget_us).min();
         let due = [
             self.timers.next_due_us(),
-            seed,
+            announce,
             forget,
             self.rejoin.due_us(),
-            self.reviving.due_us(),
+            self.revival.due_us(),
             self.exchange.poll_timeout(),
         ];
         due.into_iter().flatten().min()
@@ -220,39 +228,67 @@ impl Gossip {
         if self.left {
             return;
         }
-        // Every timer that is set in here is due later than now.
+        // The loop ends: every timer set within it is due later than now.
         while let Some(timer) = self.timers.take_due(now_us) {
             self.drive(now_us, out, |foca, events| foca.handle_timer(timer, events));
         }
-        let long_dead: Vec<SocketAddr> = (self.dead.iter())
+        let forgotten: Vec<SocketAddr> = (self.down.iter())
             .filter(|&(_, &(forget_us, _))| forget_us <= now_us)
             .map(|(&address, _)| address)
             .collect();
-        for address in long_dead {
+        for address in forgotten {
             self.forget(address);
         }
         self.rejoin_if_due(now_us, out);
         self.revive_if_due(now_us, out);
-        self.reach_out(now_us, out);
+        self.announce_if_due(now_us, out);
         self.exchange.handle_timeout(now_us, out);
     }
 
-    /// Asks for members: a seed that is none, since it may belong to another part of a cluster that has fallen apart; and
-    /// as long as nobody knows this node, anybody. One datagram may be lost, so this is done again and again.
-    fn reach_out(&mut self, now_us: u64, out: &mut impl Output) {
-        if now_us < self.next_seed_us {
+    /// Becomes an identity of a later life, if others have declared this node down.
+    fn rejoin_if_due(&mut self, now_us: u64, out: &mut impl Output) {
+        let me = *self.foca.identity();
+        let Some(life) = self.rejoin.poll(now_us, me.life) else { return };
+        let again = Identity { life, ..me };
+        self.exchange.counts.rejoined += 1;
+        self.connected = false;
+        if again == me {
+            // There is no later life. Others will eventually forget that this node is down.
+            self.drive(now_us, out, |foca, _| foca.reuse_down_identity());
+        } else {
+            self.drive(now_us, out, |foca, events| foca.change_identity(again, events));
+        }
+        for _ in 0..REJOIN_FANOUT.min(self.exchange.directory.len()) {
+            self.announce_to_any_member(now_us, out);
+        }
+    }
+
+    /// Contacts some of the nodes that are down, if one of them is back.
+    fn revive_if_due(&mut self, now_us: u64, out: &mut impl Output) {
+        if !self.revival.poll(now_us, self.down.len()) {
+            return;
+        }
+        let down: Vec<SocketAddr> = self.down.keys().copied().collect();
+        for _ in 0..Revival::FANOUT.min(down.len()) {
+            let place = self.exchange.draw(down.len() as u64) as usize;
+            self.announce(now_us, down[place], out);
+        }
+    }
+
+    /// Announces this node to a seed address that is no member's, since the node there may belong to another partition;
+    /// and to any member as long as no other node knows this one. Repeats, because a datagram may be lost.
+    fn announce_if_due(&mut self, now_us: u64, out: &mut impl Output) {
+        if now_us < self.next_announce_us {
             return;
         }
         let period_us = if self.connected { self.config.seed_check_us } else { self.config.seed_retry_us };
-        self.next_seed_us = now_us + period_us * 3 / 4 + self.exchange.draw(period_us / 2);
-        let members = self.exchange.directory.len() as u64;
-        if !self.connected && members > 0 {
-            let place = self.exchange.draw(members) as usize;
-            self.announce(now_us, self.exchange.directory.at(place).peer.address, out);
+        self.next_announce_us = now_us + period_us * 3 / 4 + self.exchange.draw(period_us / 2);
+        if !self.connected && self.exchange.directory.len() > 0 {
+            self.announce_to_any_member(now_us, out);
         }
         for _ in 0..self.seeds.len() {
-            let address = self.seeds[self.seed];
-            self.seed = (self.seed + 1) % self.seeds.len();
+            let address = self.seeds[self.next_seed];
+            self.next_seed = (self.next_seed + 1) % self.seeds.len();
             if !self.connected || self.exchange.directory.id_at(address).is_none() {
                 self.announce(now_us, address, out);
                 return;
@@ -260,38 +296,50 @@ impl Gossip {
         }
     }
 
-    /// Asks a member that spoke of others who are none here where these are.
-    fn ask_who(&mut self, now_us: u64, from: SocketAddr, out: &mut impl Output) {
-        let strangers = std::mem::take(&mut self.exchange.strangers);
-        if strangers.is_empty() || now_us < self.next_who_us {
-            return;
-        }
-        self.next_who_us = now_us + WHO_PERIOD_US;
-        let mut question = [0; DATAGRAM_MAX];
-        let length = write_who(&strangers, &mut question);
-        self.strangers = strangers;
-        self.exchange.send(from, &question[..length], out);
+    fn announce_to_any_member(&mut self, now_us: u64, out: &mut impl Output) {
+        let members = self.exchange.directory.len() as u64;
+        let place = self.exchange.draw(members) as usize;
+        self.announce(now_us, self.exchange.directory.at(place).address, out);
     }
 
-    /// Asks those who are said to be there: they are believed once they answer themselves.
-    fn handle_where(&mut self, now_us: u64, from: SocketAddr, places: WhereView<'_>, out: &mut impl Output) {
-        if self.exchange.directory.id_at(from).is_none() {
-            self.exchange.counts.dropped.add(Dropped::Stranger);
+    /// Requests the addresses of the unknown nodes that a member has just named.
+    fn request_addresses(&mut self, now_us: u64, from: SocketAddr, out: &mut impl Output) {
+        let unknown = std::mem::take(&mut self.exchange.unknown_nodes);
+        if unknown.is_empty() || now_us < self.next_address_request_us {
             return;
         }
-        for (id, address) in places.places() {
-            let Some(at) = self.strangers.iter().position(|&stranger| stranger == id) else {
-                self.exchange.counts.dropped.add(Dropped::Unasked);
+        self.next_address_request_us = now_us + ADDRESS_REQUEST_PERIOD_US;
+        let mut request = [0; DATAGRAM_MAX];
+        let length = write_address_request(&unknown, &mut request);
+        self.requested_nodes = unknown;
+        self.exchange.send(from, &request[..length], out);
+    }
+
+    /// Announces this node to the addresses in a reply. The nodes there become members once they answer themselves.
+    fn handle_address_reply(
+        &mut self,
+        now_us: u64,
+        from: SocketAddr,
+        reply: AddressReplyView<'_>,
+        out: &mut impl Output,
+    ) {
+        if self.exchange.directory.id_at(from).is_none() {
+            self.exchange.counts.dropped.add(Dropped::NotMember);
+            return;
+        }
+        for (id, address) in reply.nodes() {
+            let Some(at) = self.requested_nodes.iter().position(|&requested| requested == id) else {
+                self.exchange.counts.dropped.add(Dropped::Unrequested);
                 continue;
             };
-            self.strangers.swap_remove(at);
+            self.requested_nodes.swap_remove(at);
             if self.exchange.directory.get(id).is_none() && address != self.foca.identity().address {
                 self.announce(now_us, address, out);
             }
         }
     }
 
-    /// Asks a node for members. Only the address counts: who lives there is not known, or may have changed.
+    /// Announces this node to an address and requests members. Id and life of the node there do not matter.
     fn announce(&mut self, now_us: u64, address: SocketAddr, out: &mut impl Output) {
         let to = Identity { address, id: NodeId(0), life: 0 };
         self.drive(now_us, out, |foca, events| foca.announce(to, events));
@@ -310,11 +358,11 @@ impl Gossip {
             return;
         }
         self.drive(now_us, out, |foca, events| foca.leave_cluster(events));
-        // To some others, since one of the first datagrams may be lost.
+        // Repeated to some other members, since one of the first datagrams may be lost.
         self.drive(now_us, out, |foca, events| foca.gossip(events));
     }
 
-    /// Lets the library do something, and does what it wants.
+    /// Calls the library and acts on its notifications.
     fn drive<O: Output>(
         &mut self,
         now_us: u64,
@@ -330,14 +378,14 @@ impl Gossip {
             now_us,
             own: self.foca.identity().address,
             timers: &mut self.timers,
-            dead: &mut self.dead,
+            down: &mut self.down,
             counts: &mut self.exchange.counts,
             scratch: &mut self.scratch,
             out,
-            news: News::default(),
+            notifications: Notifications::default(),
         };
         let result = act(&mut self.foca, &mut events);
-        let news = events.news;
+        let noted = events.notifications;
         if result.is_err() {
             self.exchange.counts.dropped.add(Dropped::Swim);
         }
@@ -345,39 +393,39 @@ impl Gossip {
         if self.left {
             return;
         }
-        self.connected = news.connected.unwrap_or(self.connected);
-        if news.members_changed {
+        self.connected = noted.connected.unwrap_or(self.connected);
+        if noted.members_changed {
             self.reconcile(now_us);
         }
-        if news.back_from_the_dead {
-            self.reviving.begin(now_us);
+        if noted.revived {
+            self.revival.on_revived(now_us);
         }
-        if news.we_are_dead {
-            self.rejoin.want(now_us);
+        if noted.declared_down {
+            self.rejoin.on_declared_down(now_us);
         }
     }
 
-    /// Brings the directory to what the failure detector knows.
+    /// Makes the directory agree with the failure detector's members.
     fn reconcile(&mut self, now_us: u64) {
         let own = self.foca.identity();
         let mut members: BTreeMap<NodeId, Identity> = BTreeMap::new();
-        let mut twins = 0;
+        let mut duplicates = 0;
         for member in self.foca.iter_members().map(foca::Member::id) {
             if member.address == own.address {
                 continue;
             }
-            let twin = members.get(&member.id).copied();
-            twins += u64::from(twin.is_some() || member.id == own.id);
-            // Of two with one id one can be served; whichever, but always the same.
-            let first = twin.is_none_or(|twin| (twin.life, twin.address) < (member.life, member.address));
+            let other = members.get(&member.id).copied();
+            duplicates += u64::from(other.is_some() || member.id == own.id);
+            // Of two nodes with one id only one can be a member: any one, but always the same.
+            let first = other.is_none_or(|other| (other.life, other.address) < (member.life, member.address));
             if first && member.id != own.id {
                 members.insert(member.id, *member);
             }
         }
-        self.exchange.counts.dropped.add_times(Dropped::Twin, twins);
-        let gone: Vec<NodeId> = (self.exchange.directory.peers())
-            .filter(|peer| members.get(&peer.id).is_none_or(|member| member.address != peer.address))
-            .map(|peer| peer.id)
+        self.exchange.counts.dropped.add_times(Dropped::DuplicateId, duplicates);
+        let gone: Vec<NodeId> = (self.exchange.directory.members())
+            .filter(|known| members.get(&known.id).is_none_or(|member| member.address != known.address))
+            .map(|known| known.id)
             .collect();
         for id in gone {
             self.exchange.dismiss(id);
@@ -389,11 +437,11 @@ impl Gossip {
         }
     }
 
-    /// Bytes of memory held, roughly.
+    /// Returns roughly the bytes of memory held.
     pub fn memory_bytes(&self) -> usize {
         let known = self.foca.iter_membership_state().len() + self.foca.updates_backlog();
         let member = size_of::<foca::Member<Identity>>() + 32;
-        let dead = self.dead.len() * 2 * size_of::<Identity>();
-        self.exchange.memory_bytes() + known * member + dead + self.timers.len() * 128
+        let down = self.down.len() * 2 * size_of::<Identity>();
+        self.exchange.memory_bytes() + known * member + down + self.timers.len() * 128
     }
 }

@@ -1,56 +1,52 @@
-//! Coming back: this node, when others took it for dead, and others, when a cluster that fell apart is whole again.
+//! Rejoining: of this node, when others declared it down, and of others, when a partition heals.
 
-use std::net::SocketAddr;
+use crate::wire::swim::LIFE_MAX;
 
-use super::Gossip;
-use crate::Output;
-use crate::wire::swim::{Identity, LIFE_MAX};
-
-/// Time between two attempts to come back.
+/// Minimum interval between attempts to rejoin.
 const REJOIN_PERIOD_US: u64 = 100_000;
-/// An attempt that is followed by no other for this long has succeeded.
+/// Time without a further attempt after which the last one counts as successful.
 const SETTLED_US: u64 = 5_000_000;
-/// Members that are told at once that this node lives.
-const GREETED: usize = 2;
 
-/// This node's attempts to come back.
+/// This node's attempts to rejoin.
 ///
-/// Nobody can refute its own death: the dead must become another identity, of a later life at the same address. The id
-/// stays, since it names the streams. A life is a time of start in microseconds; one more is enough where a living
-/// node was taken for dead, and cannot be confused with a true restart.
+/// A node cannot refute that it was declared down: it must become another identity, of a later life at the same address.
+/// Its id stays, because the id names its streams. A life is a start time in microseconds. Adding one is enough where a
+/// live node was declared down, and cannot be confused with a true restart.
 ///
-/// If the clock was set back before a restart, others know a life here that is later than this one. As long as they take
-/// it for alive they send to it, and so it is known. Else each attempt adds 256 times as much as the last.
+/// If the clock was set back before a restart, other nodes know a life at this address that is later than this one. As long
+/// as they consider it alive they send to it, and so this node learns of it. Otherwise each attempt adds 256 times as much as
+/// the last.
 #[derive(Debug, Default)]
 pub(super) struct Rejoin {
     due_us: Option<u64>,
     last_us: Option<u64>,
     attempts: u32,
-    /// A life that others know here.
+    /// Latest life that others know at this node's address.
     rival: u64,
 }
 
-/// The last attempts add 2^48 microseconds each, nine years.
+/// Number of attempts after which the step stays the same: 2^48 microseconds, nine years.
 const ATTEMPTS_MAX: u32 = 6;
 
 impl Rejoin {
-    pub(super) fn want(&mut self, now_us: u64) {
+    /// Others have declared this node down: schedules an attempt.
+    pub(super) fn on_declared_down(&mut self, now_us: u64) {
         let earliest_us = self.last_us.map_or(0, |last_us| last_us + REJOIN_PERIOD_US);
         self.due_us = Some(earliest_us.max(now_us));
     }
 
-    /// Others take `life` for the one that lives here.
-    pub(super) fn outlive(&mut self, now_us: u64, life: u64) {
+    /// Others believe that `life` is the one at this node's address: schedules an attempt that outlives it.
+    pub(super) fn on_rival(&mut self, now_us: u64, life: u64) {
         self.rival = self.rival.max(life);
-        self.want(now_us);
+        self.on_declared_down(now_us);
     }
 
     pub(super) fn due_us(&self) -> Option<u64> {
         self.due_us
     }
 
-    /// The life to go on with.
-    fn take(&mut self, now_us: u64, life: u64) -> Option<u64> {
+    /// If an attempt is due, returns the life to continue with.
+    pub(super) fn poll(&mut self, now_us: u64, life: u64) -> Option<u64> {
         self.due_us.take_if(|due_us| *due_us <= now_us)?;
         if self.last_us.is_some_and(|last_us| now_us >= last_us + SETTLED_US) {
             self.attempts = 0;
@@ -65,21 +61,23 @@ impl Rejoin {
     }
 }
 
-/// Once one node is back from the dead, the others of its part of the cluster are probably alive too: they are asked in
-/// quick succession.
+/// Attempts to reach the nodes that were declared down.
+///
+/// Once one of them is back, the others of its partition are probably alive too, so all are contacted in quick succession.
 #[derive(Debug, Default)]
-pub(super) struct Reviving {
+pub(super) struct Revival {
     due_us: Option<u64>,
     rounds: u8,
 }
 
-impl Reviving {
+impl Revival {
     const PERIOD_US: u64 = 100_000;
     const ROUNDS: u8 = 10;
-    /// Nodes that are asked in a round.
-    const ASKED: usize = 4;
+    /// Number of nodes contacted in a round.
+    pub(super) const FANOUT: usize = 4;
 
-    pub(super) fn begin(&mut self, now_us: u64) {
+    /// A node that was declared down is back: begins the rounds.
+    pub(super) fn on_revived(&mut self, now_us: u64) {
         self.rounds = Self::ROUNDS;
         self.due_us.get_or_insert(now_us);
     }
@@ -87,38 +85,15 @@ impl Reviving {
     pub(super) fn due_us(&self) -> Option<u64> {
         self.due_us
     }
-}
 
-impl Gossip {
-    pub(super) fn rejoin_if_due(&mut self, now_us: u64, out: &mut impl Output) {
-        let me = *self.foca.identity();
-        let Some(life) = self.rejoin.take(now_us, me.life) else { return };
-        let again = Identity { life, ..me };
-        self.exchange.counts.rejoined += 1;
-        self.connected = false;
-        if again == me {
-            // No life is later. The others will have forgotten the death some day.
-            self.drive(now_us, out, |foca, _| foca.reuse_down_identity());
-        } else {
-            self.drive(now_us, out, |foca, events| foca.change_identity(again, events));
+    /// Returns whether a round is due, and schedules the next one. `down` is the number of nodes to contact.
+    pub(super) fn poll(&mut self, now_us: u64, down: usize) -> bool {
+        if self.due_us.is_none_or(|due_us| due_us > now_us) {
+            return false;
         }
-        for _ in 0..GREETED.min(self.exchange.directory.len()) {
-            let place = self.exchange.draw(self.exchange.directory.len() as u64) as usize;
-            self.announce(now_us, self.exchange.directory.at(place).peer.address, out);
-        }
-    }
-
-    pub(super) fn revive_if_due(&mut self, now_us: u64, out: &mut impl Output) {
-        if self.reviving.due_us.is_none_or(|due_us| due_us > now_us) {
-            return;
-        }
-        let dead: Vec<SocketAddr> = self.dead.keys().copied().collect();
-        self.reviving.rounds -= 1;
-        let over = self.reviving.rounds == 0 || dead.is_empty();
-        self.reviving.due_us = (!over).then_some(now_us + Reviving::PERIOD_US);
-        for _ in 0..Reviving::ASKED.min(dead.len()) {
-            let place = self.exchange.draw(dead.len() as u64) as usize;
-            self.announce(now_us, dead[place], out);
-        }
+        self.rounds -= 1;
+        let over = self.rounds == 0 || down == 0;
+        self.due_us = (!over).then_some(now_us + Self::PERIOD_US);
+        true
     }
 }

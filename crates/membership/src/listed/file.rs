@@ -11,10 +11,10 @@ use toml::Spanned;
 use crate::wire::GROUPS_MAX;
 use crate::wire::swim::{canonical, is_sendable};
 
-/// Most members of one file.
+/// Maximum number of members in one file.
 pub const LISTED_MAX: usize = 4_096;
 
-/// The members of a cluster, as a file lists them.
+/// The members of a cluster that a file lists.
 ///
 /// ```
 /// let file = membership::MemberFile::parse(r#"
@@ -37,51 +37,51 @@ pub struct MemberFile {
 /// One member of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedMember {
-    /// The socket that it sends from.
+    /// Address of the socket that the node sends from.
     pub address: SocketAddr,
-    /// Names of the groups that it is taken to be in until it says otherwise.
+    /// Names of the groups that the node is assumed to be in until it reports others.
     pub groups: Vec<String>,
 }
 
-/// What is wrong with a file of members.
+/// Mistake in a file of members.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum FileError {
-    /// It is not TOML, or has other keys or values than it should.
+    /// The text is not TOML, or has an unknown key or a value of the wrong type.
     #[error("line {line}: {what}")]
     Syntax {
         /// Line in the file, from 1.
         line: usize,
-        /// What the reader of TOML says, of what it expected and saw.
+        /// Message of the TOML parser.
         what: String,
     },
-    /// An address is none.
+    /// A string is not an address.
     #[error("line {line}: expected an address and a port, such as \"10.0.0.7:7901\", saw {saw:?}")]
     Address {
         /// Line in the file, from 1.
         line: usize,
-        /// What was there.
+        /// The string.
         saw: String,
     },
-    /// An address is there twice.
+    /// An address occurs twice.
     #[error(
         "line {line}: expected each address once, saw {address} again; put all its groups into one entry"
     )]
     Repeated {
         /// Line in the file, from 1.
         line: usize,
-        /// Which address.
+        /// The address.
         address: SocketAddr,
     },
-    /// A member has more groups than there may be.
+    /// A member has too many groups.
     #[error("line {line}: expected at most {GROUPS_MAX} groups of one member, saw {count}")]
     TooManyGroups {
         /// Line in the file, from 1.
         line: usize,
-        /// How many.
+        /// Number of its groups.
         count: usize,
     },
-    /// More than [`LISTED_MAX`].
+    /// The file has more than [`LISTED_MAX`] members.
     #[error("expected at most {LISTED_MAX} members, saw {0}; use gossip for more")]
     TooMany(usize),
 }
@@ -102,10 +102,10 @@ struct RawMember {
 }
 
 impl MemberFile {
-    /// Reads the text of a file.
+    /// Parses the text of a file.
     ///
     /// # Errors
-    /// [`FileError`], of the first mistake.
+    /// [`FileError`] for the first mistake.
     pub fn parse(text: &str) -> Result<Self, FileError> {
         let raw: RawFile = toml::from_str(text).map_err(|error| FileError::Syntax {
             line: line_of(text, error.span().map_or(0, |span| span.start)),
@@ -133,12 +133,12 @@ impl MemberFile {
         Ok(Self { members })
     }
 
-    /// All members, in the order of the file.
+    /// Returns all members in the order of the file.
     pub fn members(&self) -> &[ListedMember] {
         &self.members
     }
 
-    /// The entry of the member at `address`: a node finds its own groups here.
+    /// Returns the entry of the member at `address`, for instance a node's own.
     pub fn member(&self, address: SocketAddr) -> Option<&ListedMember> {
         let address = canonical(address);
         self.members.iter().find(|member| member.address == address)
@@ -146,7 +146,7 @@ impl MemberFile {
 }
 
 impl ListedMember {
-    /// The ids of its groups, in order, each once.
+    /// Returns the ids of its groups in ascending order, each once.
     pub fn group_ids(&self) -> Vec<GroupId> {
         let mut ids: Vec<GroupId> = self.groups.iter().map(|name| GroupId::of_name(name)).collect();
         ids.sort_unstable();
@@ -155,7 +155,7 @@ impl ListedMember {
     }
 }
 
-/// The line in which byte `at` stands, from 1.
+/// Returns the line, from 1, that contains byte `at`.
 fn line_of(text: &str, at: usize) -> usize {
     text.bytes().take(at).filter(|&byte| byte == b'\n').count() + 1
 }
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_with_their_line_and_what_would_be_right() {
+    fn mistakes_are_reported_with_their_line_and_a_remedy() {
         assert_eq!(
             error("[[member]]\naddress = \"10.0.0.7\"\n"),
             "line 2: expected an address and a port, such as \"10.0.0.7:7901\", saw \"10.0.0.7\""
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_finds_itself_and_its_groups() {
+    fn a_member_finds_its_own_entry_and_groups() {
         let file =
             MemberFile::parse("[[member]]\naddress = \"10.0.0.7:1\"\ngroups = [\"b\", \"a\", \"b\"]\n")
                 .unwrap();

@@ -1,49 +1,50 @@
-//! What has changed in lists, so that a small change of a long list is told in few bytes.
+//! Changes of lists, so that a small change of a long list costs few bytes.
 
+use foundation::bytes::{Reader, Writer};
 use ricochet_core::{GroupId, NodeId};
 
-use super::{HEADER, Kind, Reader, Writer, groups_of};
+use super::header::{DATAGRAM_MAX, HEADER, Kind, groups_of};
 use crate::counters::Malformed;
 
-/// Most steps in one datagram.
+/// Maximum number of steps in one datagram.
 pub const STEPS_MAX: usize = 64;
-/// Most groups of one step, added and removed; a greater change is not told as a step.
+/// Maximum number of groups that one step adds and removes; a larger change does not travel as a step.
 pub const STEP_GROUPS_MAX: usize = 128;
 /// Length of a datagram before its steps.
 pub const STEPS_HEADER: usize = HEADER + 1;
 /// Length of a step before its groups: id (4), version (4), check (4), two counts.
 pub const STEP_HEADER: usize = 14;
 
-const _: () = assert!(STEPS_HEADER + STEP_HEADER + STEP_GROUPS_MAX * 8 <= super::DATAGRAM_MAX);
+const _: () = assert!(STEPS_HEADER + STEP_HEADER + STEP_GROUPS_MAX * 8 <= DATAGRAM_MAX);
 
 /// A step as its sender writes it.
 #[derive(Clone, Copy, Debug)]
 pub struct StepParts<'a> {
-    /// Whose list.
+    /// Node whose list it is.
     pub id: NodeId,
-    /// The version that it leads to, from the one before.
+    /// Version that the step leads to from its predecessor.
     pub version: u32,
     /// Check of that version.
     pub check: u32,
-    /// Groups that are in it, and were not before.
+    /// Groups that are in this version and not in its predecessor.
     pub added: &'a [GroupId],
-    /// Groups that were in the one before, and are no more.
+    /// Groups that are in its predecessor and not in this version.
     pub removed: &'a [GroupId],
 }
 
 impl StepParts<'_> {
-    /// Length on the wire in bytes.
+    /// Returns the length on the wire in bytes.
     pub fn wire_len(&self) -> usize {
         STEP_HEADER + (self.added.len() + self.removed.len()) * 8
     }
 
-    /// Writes the step into the front of `to`; returns how many bytes.
+    /// Writes the step to the front of `to` and returns its length in bytes.
     ///
     /// # Panics
-    /// If it has more than [`STEP_GROUPS_MAX`] groups, or if `to` is too short.
+    /// If the step has more than [`STEP_GROUPS_MAX`] groups, or if `to` is too short.
     pub fn write(&self, to: &mut [u8]) -> usize {
         let count = self.added.len() + self.removed.len();
-        assert!(count <= STEP_GROUPS_MAX, "a step has at most {STEP_GROUPS_MAX} groups, not {count}");
+        assert!(count <= STEP_GROUPS_MAX, "expected a step of at most {STEP_GROUPS_MAX} groups, saw {count}");
         let mut writer = Writer::new(to);
         writer.put(&self.id.0.to_be_bytes());
         writer.put(&self.version.to_be_bytes());
@@ -59,9 +60,9 @@ impl StepParts<'_> {
 /// A step as its receiver reads it; borrows the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepView<'a> {
-    /// Whose list.
+    /// Node whose list it is.
     pub id: NodeId,
-    /// The version that it leads to, from the one before.
+    /// Version that the step leads to from its predecessor.
     pub version: u32,
     /// Check of that version.
     pub check: u32,
@@ -79,12 +80,12 @@ impl<'a> StepView<'a> {
         Ok(Self { id, version, check, added: body.entries(added)?, removed: body.entries(removed)? })
     }
 
-    /// Groups that are in the list now.
+    /// Returns the groups that the step adds to the list.
     pub fn added(&self) -> impl ExactSizeIterator<Item = GroupId> + Clone + use<'a> {
         groups_of(self.added)
     }
 
-    /// Groups that are no more in the list.
+    /// Returns the groups that the step removes from the list.
     pub fn removed(&self) -> impl ExactSizeIterator<Item = GroupId> + Clone + use<'a> {
         groups_of(self.removed)
     }
@@ -111,13 +112,13 @@ impl<'a> StepsView<'a> {
         Ok(Self { count, steps })
     }
 
-    /// The steps, in the order in which they are to be taken.
+    /// Returns the steps in the order in which they must be applied.
     pub fn steps(&self) -> impl Iterator<Item = StepView<'a>> + use<'a> {
         let mut rest = Reader(self.steps);
         (0..self.count).map_while(move |_| StepView::read(&mut rest).ok())
     }
 
-    /// The header of a datagram of `count` steps.
+    /// Returns the header of a datagram of `count` steps.
     pub fn header(count: u8) -> [u8; STEPS_HEADER] {
         let [first, kind] = Kind::Steps.to_wire();
         [first, kind, count]

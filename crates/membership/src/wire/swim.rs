@@ -1,35 +1,36 @@
-//! Messages of the failure detector: what `foca` says, in bytes of ours.
+//! Messages of the failure detector (SWIM) in this crate's wire format.
 //!
-//! The library leaves the format to its user ([`foca::Codec`]). A message is read here as a whole before the library
-//! sees any of it.
+//! The library `foca` leaves the format to its user ([`foca::Codec`]). This module reads a whole message before it hands
+//! any part of it to the library.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use bytes::{Buf, BufMut};
 use foca::{Codec, Header, Member, Message, State};
+use foundation::bytes::Reader;
 use ricochet_core::NodeId;
 
-use super::Reader;
 use crate::counters::Malformed;
 
-/// Latest start of a life, in microseconds since 1970: in the year 2255. No made-up life is out of reach of a true one.
+/// Maximum start time of a life, in microseconds since 1970: a time in the year 2255. The bound keeps every forged life
+/// within reach of a real one.
 pub const LIFE_MAX: u64 = 1 << 53;
 
-/// A node as the failure detector knows it: of several with one address the one of the latest life counts.
+/// A node as the failure detector knows it. Of several identities with one address, the one with the latest life counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
-    /// Where it is.
+    /// Address of the node.
     pub address: SocketAddr,
-    /// Its name, the same all its life.
+    /// Identifier of the node, constant throughout its life.
     pub id: NodeId,
-    /// When it started, or a little later where it had to come back from the dead.
+    /// Start time of the node, or a little later if the node had to rejoin.
     pub life: u64,
 }
 
 impl foca::Identity for Identity {
     type Addr = SocketAddr;
 
-    /// Not the library's to decide: see `gossip/rejoin.rs`.
+    /// Leaves the decision to `gossip/rejoin.rs`.
     fn renew(&self) -> Option<Self> {
         None
     }
@@ -43,18 +44,18 @@ impl foca::Identity for Identity {
     }
 }
 
-/// A message as its receiver reads it; borrows the datagram, and all of it has been checked.
+/// A fully checked message as its receiver reads it; borrows the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwimView<'a> {
-    /// Who sent it.
+    /// Identity of the sender.
     pub source: Identity,
-    /// Whom it is for: a life at the receiver's address, that may not be the one that lives there now.
+    /// Identity of the destination: a life at the receiver's address, possibly not the receiver's present one.
     pub to: Identity,
     /// The message as the library takes it.
     pub message: &'a [u8],
-    /// The part of it before the count of its updates.
+    /// The part of the message before the number of updates.
     head: &'a [u8],
-    /// News of other nodes.
+    /// Updates about other nodes.
     updates: &'a [u8],
     count: u16,
 }
@@ -80,12 +81,12 @@ impl<'a> SwimView<'a> {
         Ok(Self { source: header.src, to: header.dst, message, head, updates, count })
     }
 
-    /// How many nodes it has news of.
+    /// Returns the number of nodes that the message has updates about.
     pub fn updates(&self) -> usize {
         usize::from(self.count)
     }
 
-    /// The same message with the news of only those nodes whose address `keep` wants, into `to`. Returns how many went.
+    /// Writes the message to `to`, with the updates for which `keep` returns true. Returns the number of updates left out.
     pub(crate) fn write_filtered(&self, to: &mut Vec<u8>, mut keep: impl FnMut(&Identity) -> bool) -> usize {
         to.clear();
         to.extend_from_slice(self.head);
@@ -109,16 +110,16 @@ impl<'a> SwimView<'a> {
     }
 }
 
-/// Whether a datagram can be sent there at all: nobody makes this node talk to everybody at once.
+/// Returns whether the address is that of one host: a forged address must not make this node send to many at once.
 pub fn is_sendable(address: SocketAddr) -> bool {
     let ip = address.ip();
     let broadcast = ip == IpAddr::V4(Ipv4Addr::BROADCAST);
-    // A link-local address means another host on each link, and the link does not travel.
+    // A link-local address means a different host on each link, and the wire format does not carry the link.
     let unclear = matches!(ip, IpAddr::V6(ip) if ip.to_ipv4_mapped().is_some() || ip.is_unicast_link_local());
     address.port() != 0 && !ip.is_unspecified() && !ip.is_multicast() && !broadcast && !unclear
 }
 
-/// An address as it travels: an IPv4 address in IPv6 clothes is undressed, flow and scope are left out.
+/// Returns an address as it travels: IPv4-mapped IPv6 addresses become IPv4; flow label and scope are left out.
 pub fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
@@ -181,26 +182,26 @@ fn read_header(from: &mut Reader<'_>) -> Result<Header<Identity>, Malformed> {
     Ok(Header { src, src_incarnation, dst, message })
 }
 
-/// What the library is given to write and read its messages with.
+/// The library's codec.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SwimCodec;
 
 /// Why the library's message could not be written or read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CodecError {
-    #[error("no room for {0} bytes")]
+    #[error("expected room for {0} bytes, saw less")]
     NoRoom(usize),
     #[error(transparent)]
     Malformed(#[from] Malformed),
-    #[error("expected a message that is in use, saw a broadcast")]
+    #[error("expected a message that the protocol uses, saw a broadcast")]
     Unused,
 }
 
-/// Longest head of a message: three identities, incarnation, kind and probe.
+/// Maximum length of the head of a message: three identities, incarnation, kind and probe number.
 const HEAD_MAX: usize = 3 * IDENTITY_MAX + 4;
 const IDENTITY_MAX: usize = 31;
 
-/// Fields in the making, on the stack.
+/// Buffer on the stack in which fields are assembled.
 struct Scratch {
     bytes: [u8; HEAD_MAX],
     len: usize,
@@ -229,7 +230,7 @@ impl Scratch {
         }
     }
 
-    /// All or nothing, as the library demands.
+    /// Writes all fields or none, as the library requires.
     fn finish(&self, mut to: impl BufMut) -> Result<(), CodecError> {
         if to.remaining_mut() < self.len {
             return Err(CodecError::NoRoom(self.len));
@@ -239,7 +240,7 @@ impl Scratch {
     }
 }
 
-/// Reads with `read` what lies in front of `from`, and steps over it.
+/// Reads a value with `read` from the front of `from` and advances past it.
 fn decode<T>(
     mut from: impl Buf,
     read: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,

@@ -6,7 +6,6 @@ use ricochet_core::{GroupId, NodeId};
 
 use super::swim::{Identity, LIFE_MAX, SwimCodec};
 use super::*;
-use crate::counters::Malformed;
 
 fn identity(last: u8) -> Identity {
     Identity {
@@ -28,7 +27,7 @@ fn swim(header: &Header<Identity>, members: &[Member<Identity>]) -> Vec<u8> {
     bytes
 }
 
-/// The bytes that `docs/wire.md` promises.
+/// The bytes that `docs/wire.md` specifies.
 #[test]
 fn a_message_of_the_failure_detector_is_these_bytes() {
     let header = Header { src: identity(1), src_incarnation: 5, dst: identity(2), message: Message::Ping(9) };
@@ -48,12 +47,12 @@ fn a_message_of_the_failure_detector_is_these_bytes() {
 }
 
 #[test]
-fn digests_and_questions_are_these_bytes() {
+fn summaries_and_list_requests_are_these_bytes() {
     let mut bytes = [0; DATAGRAM_MAX];
-    let length = write_digest(&[Known { id: NodeId(7), version: 9 }], true, &mut bytes);
+    let length = write_summary(&[Held { id: NodeId(7), version: 9 }], true, &mut bytes);
     assert_eq!(&bytes[..length], b"\x96\x02\x01\x01\0\0\0\x07\0\0\0\x09");
-    let want = Want { id: NodeId(7), have: 8, version: 9, first: 16, mask: 0x83 };
-    let length = write_wants(&[want], &mut bytes);
+    let request = ListRequest { id: NodeId(7), have: 8, version: 9, first: 16, mask: 0x83 };
+    let length = write_list_requests(&[request], &mut bytes);
     assert_eq!(&bytes[..length], b"\x96\x04\x01\0\0\0\x07\0\0\0\x08\0\0\0\x09\0\x10\x83");
 }
 
@@ -77,35 +76,35 @@ fn steps_and_chunks_are_these_bytes() {
 }
 
 #[test]
-fn a_hello_is_these_bytes() {
-    let hello =
-        Hello { id: NodeId(7), life: 1, number: 2, version: 3, check: 4, leaving: false, answer: true };
+fn a_presence_datagram_is_these_bytes() {
+    let presence =
+        Presence { id: NodeId(7), life: 1, number: 2, version: 3, check: 4, leaving: false, answer: true };
     let expected = b"\x96\x06\x02\0\0\0\x07\0\0\0\0\0\0\0\x01\0\0\0\x02\0\0\0\x03\0\0\0\x04";
-    assert_eq!(&hello.to_wire(), expected);
+    assert_eq!(&presence.to_wire(), expected);
 }
 
 #[test]
-fn questions_for_addresses_are_these_bytes() {
+fn address_requests_and_replies_are_these_bytes() {
     let mut bytes = [0; DATAGRAM_MAX];
-    let length = write_who(&[NodeId(7)], &mut bytes);
+    let length = write_address_request(&[NodeId(7)], &mut bytes);
     assert_eq!(&bytes[..length], b"\x96\x07\x01\0\0\0\x07");
-    let length = write_where([(NodeId(7), identity(1).address)], &mut bytes);
+    let length = write_address_reply([(NodeId(7), identity(1).address)], &mut bytes);
     assert_eq!(&bytes[..length], b"\x96\x08\x01\0\0\0\x07\x04\x0a\0\0\x01\x1e\xdd");
     let many: Vec<_> = (0..100).map(|id| (NodeId(id), "[fd88::1]:1".parse().unwrap())).collect();
-    let length = write_where(many.iter().copied(), &mut bytes);
-    let Ok(Datagram::Where(view)) = Datagram::read(&bytes[..length]) else { panic!("it was written") };
-    assert!(view.places().eq(many.into_iter().take(60)), "as many as have room");
+    let length = write_address_reply(many.iter().copied(), &mut bytes);
+    let Ok(Datagram::AddressReply(view)) = Datagram::read(&bytes[..length]) else { panic!("it was written") };
+    assert!(view.nodes().eq(many.into_iter().take(60)), "as many as fit");
 }
 
 #[test]
-fn the_check_of_a_list_is_that_of_its_bytes() {
+fn the_check_of_a_list_is_the_hash_of_its_bytes() {
     assert_eq!(list_check(&[]), xxhash_rust::xxh3::xxh3_64(b"") as u32);
     let bytes = b"\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x02";
     assert_eq!(list_check(&[GroupId(1), GroupId(2)]), xxhash_rust::xxh3::xxh3_64(bytes) as u32);
 }
 
 #[test]
-fn what_is_not_ours_is_refused_by_its_reason() {
+fn malformed_datagrams_are_refused_by_reason() {
     let header = Header { src: identity(1), src_incarnation: 5, dst: identity(2), message: Message::Feed };
     let good = swim(&header, &[Member::alive(identity(3))]);
     let read = |bytes: &[u8]| Datagram::read(bytes).map(drop);
@@ -125,7 +124,11 @@ fn what_is_not_ours_is_refused_by_its_reason() {
     assert_eq!(read(&[&good[..], &[0]].concat()), Err(Malformed::TooLong));
     let announce = swim(&Header { message: Message::Announce, ..header.clone() }, &[]);
     assert_eq!(read(&announce), Ok(()));
-    assert_eq!(read(&[&announce[..], &[0, 0]].concat()), Err(Malformed::TooLong), "news in an announcement");
+    assert_eq!(
+        read(&[&announce[..], &[0, 0]].concat()),
+        Err(Malformed::TooLong),
+        "updates in an announcement"
+    );
     assert_eq!(read(b"\x96\x02\x02\x01\0\0\0\x07\0\0\0\x09"), Err(Malformed::Reserved), "flag");
     assert_eq!(read(b"\x96\x02\x00\x00"), Err(Malformed::Count));
     assert_eq!(
@@ -216,23 +219,23 @@ proptest! {
     }
 
     #[test]
-    fn steps_questions_digests_and_hellos_survive_the_wire(
+    fn steps_requests_summaries_and_presences_survive_the_wire(
         entries in prop::collection::vec((any::<u32>(), any::<u32>(), any::<u32>(), any::<u16>(), any::<u8>()), 1..64),
         flags: (bool, bool), life in 0..=LIFE_MAX,
     ) {
         let mut bytes = [0; DATAGRAM_MAX];
-        let known: Vec<Known> =
-            entries.iter().map(|&(id, version, ..)| Known { id: NodeId(id), version }).collect();
-        let length = write_digest(&known, flags.0, &mut bytes);
-        let Ok(Datagram::Digest(view)) = Datagram::read(&bytes[..length]) else { panic!("it was written") };
+        let known: Vec<Held> =
+            entries.iter().map(|&(id, version, ..)| Held { id: NodeId(id), version }).collect();
+        let length = write_summary(&known, flags.0, &mut bytes);
+        let Ok(Datagram::Summary(view)) = Datagram::read(&bytes[..length]) else { panic!("it was written") };
         prop_assert_eq!((view.answer, view.entries().collect::<Vec<_>>()), (flags.0, known));
 
-        let wants: Vec<Want> = (entries.iter())
-            .map(|&(id, have, version, first, mask)| Want { id: NodeId(id), have, version, first, mask })
+        let requests: Vec<ListRequest> = (entries.iter())
+            .map(|&(id, have, version, first, mask)| ListRequest { id: NodeId(id), have, version, first, mask })
             .collect();
-        let length = write_wants(&wants, &mut bytes);
-        let Ok(Datagram::Wants(view)) = Datagram::read(&bytes[..length]) else { panic!("it was written") };
-        prop_assert_eq!(view.wants().collect::<Vec<_>>(), wants);
+        let length = write_list_requests(&requests, &mut bytes);
+        let Ok(Datagram::ListRequests(view)) = Datagram::read(&bytes[..length]) else { panic!("it was written") };
+        prop_assert_eq!(view.requests().collect::<Vec<_>>(), requests);
 
         let groups: Vec<GroupId> = entries.iter().map(|&(id, ..)| GroupId(u64::from(id))).collect();
         let (added, removed) = groups.split_at(groups.len() / 3);
@@ -244,10 +247,10 @@ proptest! {
         prop_assert!(view.added().eq(added.iter().copied()) && view.removed().eq(removed.iter().copied()));
 
         let (id, number, version, ..) = entries[0];
-        let hello =
-            Hello { id: NodeId(id), life, number, version, check: id, leaving: flags.0, answer: flags.1 };
-        let bytes = hello.to_wire();
-        prop_assert_eq!(Datagram::read(&bytes), Ok(Datagram::Hello(hello)));
+        let presence =
+            Presence { id: NodeId(id), life, number, version, check: id, leaving: flags.0, answer: flags.1 };
+        let bytes = presence.to_wire();
+        prop_assert_eq!(Datagram::read(&bytes), Ok(Datagram::Presence(presence)));
     }
 
     #[test]
@@ -255,13 +258,13 @@ proptest! {
         for bytes in [[&[0x96, kind][..], &head, &rest].concat(), [&[0x96, kind, 0, 1][..], &rest].concat(), rest] {
             match Datagram::read(&bytes) {
                 Ok(Datagram::Swim(view)) => prop_assert!(view.updates() * 22 <= bytes.len()),
-                Ok(Datagram::Digest(view)) => prop_assert!(view.entries().count() <= DIGEST_ENTRIES_MAX),
+                Ok(Datagram::Summary(view)) => prop_assert!(view.entries().count() <= SUMMARY_ENTRIES_MAX),
                 Ok(Datagram::Steps(view)) => prop_assert!(view.steps().count() <= STEPS_MAX),
-                Ok(Datagram::Wants(view)) => prop_assert!(view.wants().count() <= WANTS_MAX),
+                Ok(Datagram::ListRequests(view)) => prop_assert!(view.requests().count() <= LIST_REQUESTS_MAX),
                 Ok(Datagram::Chunk(view)) => prop_assert!(view.groups().len() <= CHUNK_GROUPS),
-                Ok(Datagram::Who(view)) => prop_assert!(view.ids().count() <= WHO_MAX),
-                Ok(Datagram::Where(view)) => prop_assert!(view.places().count() <= WHO_MAX),
-                Ok(Datagram::Hello(_)) | Err(_) => {}
+                Ok(Datagram::AddressRequest(view)) => prop_assert!(view.ids().count() <= ADDRESSES_MAX),
+                Ok(Datagram::AddressReply(view)) => prop_assert!(view.nodes().count() <= ADDRESSES_MAX),
+                Ok(Datagram::Presence(_)) | Err(_) => {}
             }
         }
     }

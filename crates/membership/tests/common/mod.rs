@@ -1,5 +1,6 @@
-//! A network in virtual time: nodes, and datagrams that are lost, late, doubled or cut off. Same seed, same trace.
-#![allow(dead_code, unreachable_pub, missing_docs, reason = "each user takes a part of it")]
+//! A network in virtual time: nodes, and datagrams that are lost, late, doubled or cut off. The same random seed gives the
+//! same trace.
+#![allow(dead_code, unreachable_pub, missing_docs, reason = "each test file uses a part of it")]
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -41,20 +42,20 @@ pub struct Net {
     pub now_us: u64,
     rng: ChaCha8Rng,
     hosts: BTreeMap<SocketAddr, Host>,
-    /// When each host has something to do.
+    /// Times at which hosts have timers due.
     due: BTreeSet<(u64, SocketAddr)>,
     in_flight: BinaryHeap<InFlight>,
     serial: u64,
-    /// One datagram in so many is lost.
+    /// Share of datagrams lost.
     pub loss: f64,
     pub delay_us: std::ops::Range<u64>,
-    /// Nodes of different sides do not hear each other.
+    /// Partitions: nodes of different sides cannot reach each other.
     pub sides: BTreeMap<SocketAddr, u8>,
-    /// Nodes that do nothing until some time.
+    /// Nodes that do nothing, with the time at which they wake.
     asleep: BTreeMap<SocketAddr, u64>,
     pub sent: u64,
     pub sent_bytes: u64,
-    /// What was sent lately, to be played again.
+    /// The first datagrams sent, for replays.
     pub recorded: Vec<(SocketAddr, SocketAddr, Vec<u8>)>,
     pub record_max: usize,
 }
@@ -87,7 +88,7 @@ impl Net {
         of > 0.0 && (self.rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64 <= of
     }
 
-    /// Starts a node, in the place of any that was there. Its life is the time.
+    /// Starts a node, which replaces any at the same place. Its life is the time.
     pub fn start(&mut self, place: usize, build: impl FnOnce(Me, u64) -> Membership) -> NodeId {
         let id = NodeId(self.rng.next_u32());
         let me = Me { id, address: address(place), life: 1_700_000_000_000_000 + self.now_us };
@@ -119,7 +120,7 @@ impl Net {
         self.remove(place);
     }
 
-    /// Stops a node for a while. What comes for it waits, and is read after its timers.
+    /// Stops a node for a while. Datagrams to it wait, and arrive after its timers.
     pub fn put_to_sleep(&mut self, place: usize, span_us: u64) {
         self.asleep.insert(address(place), self.now_us + span_us);
         self.note_due(address(place));
@@ -150,7 +151,7 @@ impl Net {
     }
 
     pub fn set_groups(&mut self, place: usize, groups: impl IntoIterator<Item = u64>) {
-        // Spread over all 64 bits, as hashes are.
+        // Uses all 64 bits, as hashes do.
         let spread = |group: u64| GroupId(group.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut groups: Vec<GroupId> = groups.into_iter().map(spread).collect();
         groups.sort_unstable();
@@ -174,7 +175,7 @@ impl Net {
         self.hosts.values().map(|host| &host.node)
     }
 
-    /// Lets somebody else send.
+    /// Puts a forged datagram into the network.
     pub fn inject(&mut self, from: SocketAddr, to: SocketAddr, datagram: Vec<u8>) {
         self.serial += 1;
         self.in_flight.push(Reverse((self.now_us, self.serial, from, to, datagram)));
@@ -183,7 +184,7 @@ impl Net {
     fn carry(&mut self, from: SocketAddr, sent: Sent) {
         self.note_due(from);
         for (to, datagram) in sent.0 {
-            assert_ne!(from, to, "nobody talks to itself");
+            assert_ne!(from, to, "a node does not send to itself");
             self.sent += 1;
             self.sent_bytes += datagram.len() as u64;
             if self.recorded.len() < self.record_max {
@@ -198,7 +199,7 @@ impl Net {
         }
     }
 
-    /// Lets time pass.
+    /// Runs for a span of time.
     pub fn run_us(&mut self, span_us: u64) {
         let end_us = self.now_us + span_us;
         loop {
@@ -222,7 +223,7 @@ impl Net {
                 host.node.handle_timeout(self.now_us, &mut sent);
                 assert!(
                     host.node.poll_timeout().is_none_or(|due_us| due_us > self.now_us),
-                    "what is due is done"
+                    "no timer that is due remains"
                 );
                 self.carry(at, sent);
             }
@@ -230,21 +231,24 @@ impl Net {
         self.now_us = end_us;
     }
 
-    /// What is wrong with the views: every node should know every other, with all its groups, and nobody else.
+    /// Returns the mistakes in the views: every node should know every other, with all its groups, and no more.
     pub fn wrong(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         for (at, host) in &self.hosts {
             let mut expected: BTreeMap<NodeId, (SocketAddr, &[GroupId])> = (self.hosts.iter())
                 .filter(|(other, _)| *other != at)
-                .map(|(&other, peer)| (peer.id, (other, peer.groups.as_slice())))
+                .map(|(&other, member)| (member.id, (other, member.groups.as_slice())))
                 .collect();
-            for peer in host.node.peers() {
-                match expected.remove(&peer.id) {
-                    None => wrong.push(format!("{at} knows {} of {}, who is not", peer.id, peer.address)),
-                    Some((address, _)) if address != peer.address => wrong.push(format!("{at}: {address}")),
-                    Some((address, groups)) if *groups != *peer.groups => wrong.push(format!(
+            for member in host.node.members() {
+                match expected.remove(&member.id) {
+                    None => wrong.push(format!(
+                        "{at} knows {} of {}, which does not exist",
+                        member.id, member.address
+                    )),
+                    Some((address, _)) if address != member.address => wrong.push(format!("{at}: {address}")),
+                    Some((address, groups)) if *groups != *member.groups => wrong.push(format!(
                         "{at}: {} of {} groups of {address}",
-                        peer.groups.len(),
+                        member.groups.len(),
                         groups.len()
                     )),
                     Some(_) => {}
@@ -255,7 +259,7 @@ impl Net {
         wrong
     }
 
-    /// Lets time pass until all views are right. Returns how long that took.
+    /// Runs until all views are right. Returns the time that it took.
     pub fn run_until_right(&mut self, at_most_us: u64) -> u64 {
         self.run_until(at_most_us, |net| net.wrong().is_empty())
     }

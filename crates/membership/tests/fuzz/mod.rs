@@ -1,28 +1,28 @@
-//! What the fuzzers run, shared with the test that replays their corpora.
-#![allow(dead_code, unreachable_pub, missing_docs, reason = "each user takes a part of it")]
+//! Bodies of the fuzz targets, shared with the test that replays their corpora.
+#![allow(dead_code, unreachable_pub, missing_docs, reason = "each target uses a part of it")]
 
 use std::net::SocketAddr;
 
 use membership::wire::{
-    Chunk, DATAGRAM_MAX, Datagram, Known, STEPS_HEADER, StepParts, StepsView, WHO_MAX, Want, write_digest,
-    write_wants, write_who,
+    ADDRESSES_MAX, Chunk, DATAGRAM_MAX, Datagram, Held, ListRequest, STEPS_HEADER, StepParts, StepsView,
+    write_address_request, write_list_requests, write_summary,
 };
 use membership::{Gossip, GossipConfig, Me, MemberFile, Membership, Output, Static, StaticConfig};
 use ricochet_core::{GroupId, NodeId};
 
-/// Every reader of bytes from the network: what can be read can be written again, the same.
+/// Runs every reader of bytes from the network: a datagram that can be read is written back as the same bytes.
 pub fn wire(data: &[u8]) {
     let Ok(datagram) = Datagram::read(data) else { return };
     let mut again = vec![0; DATAGRAM_MAX];
     let length = match datagram {
-        // Written by the library alone.
+        // Only the library writes these.
         Datagram::Swim(view) => {
             assert!(view.updates() * 22 <= data.len());
             return;
         }
-        Datagram::Digest(view) => {
-            let entries: Vec<Known> = view.entries().collect();
-            write_digest(&entries, view.answer, &mut again)
+        Datagram::Summary(view) => {
+            let entries: Vec<Held> = view.entries().collect();
+            write_summary(&entries, view.answer, &mut again)
         }
         Datagram::Steps(view) => {
             let mut at = STEPS_HEADER;
@@ -41,7 +41,9 @@ pub fn wire(data: &[u8]) {
             again[..STEPS_HEADER].copy_from_slice(&StepsView::header(view.steps().count() as u8));
             at
         }
-        Datagram::Wants(view) => write_wants(&view.wants().collect::<Vec<Want>>(), &mut again),
+        Datagram::ListRequests(view) => {
+            write_list_requests(&view.requests().collect::<Vec<ListRequest>>(), &mut again)
+        }
         Datagram::Chunk(view) => {
             let mut list = vec![GroupId(0); view.total];
             let start = usize::from(view.number) * membership::wire::CHUNK_GROUPS;
@@ -49,14 +51,16 @@ pub fn wire(data: &[u8]) {
             let (id, version, check, number) = (view.id, view.version, view.check, view.number);
             Chunk { id, version, check, list: &list, number }.write(&mut again)
         }
-        Datagram::Who(view) => write_who(&view.ids().collect::<Vec<NodeId>>(), &mut again),
-        // Written only as far as there is room in any case.
-        Datagram::Where(view) => {
-            assert!((1..=WHO_MAX).contains(&view.places().count()));
+        Datagram::AddressRequest(view) => {
+            write_address_request(&view.ids().collect::<Vec<NodeId>>(), &mut again)
+        }
+        // A reply may be cut short, so it is not written back.
+        Datagram::AddressReply(view) => {
+            assert!((1..=ADDRESSES_MAX).contains(&view.nodes().count()));
             return;
         }
-        Datagram::Hello(hello) => {
-            let bytes = hello.to_wire();
+        Datagram::Presence(presence) => {
+            let bytes = presence.to_wire();
             again[..bytes.len()].copy_from_slice(&bytes);
             bytes.len()
         }
@@ -64,7 +68,7 @@ pub fn wire(data: &[u8]) {
     assert_eq!(&again[..length], data);
 }
 
-const PEER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2)), 7901);
+const MEMBER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2)), 7901);
 const US: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1)), 7901);
 
 #[derive(Default)]
@@ -74,22 +78,22 @@ struct Sent {
 
 impl Output for Sent {
     fn send(&mut self, to: SocketAddr, datagram: &[u8]) {
-        assert_ne!(to, US, "nobody talks to itself");
-        assert!(Datagram::read(datagram).is_ok(), "what is sent can be read");
+        assert_ne!(to, US, "a node does not send to itself");
+        assert!(Datagram::read(datagram).is_ok(), "every datagram sent can be read");
         self.datagrams += 1;
     }
 }
 
-/// A node of each kind, to which a peer says whatever the data says.
+/// Runs a node of each provider, to which a member sends datagrams taken from the data.
 ///
-/// Each step is a byte for the kind, two for the length, and the content. Returns how many groups were learnt.
+/// Each step is a byte for the kind, two for the length, and the content. Returns the number of groups learnt.
 pub fn node(mut data: &[u8]) -> usize {
     let me = Me { id: NodeId(1), address: US, life: 1 };
     let config = GossipConfig { members_max: 8, ..GossipConfig::lan() };
-    let file = format!("[[member]]\naddress = \"{PEER}\"\n");
+    let file = format!("[[member]]\naddress = \"{MEMBER}\"\n");
     let file = MemberFile::parse(&file).expect("a file of members");
     let mut nodes = [
-        Membership::Gossip(Gossip::new(config, me, &[PEER], 1).expect("valid")),
+        Membership::Gossip(Gossip::new(config, me, &[MEMBER], 1).expect("valid")),
         Membership::Static(Static::new(StaticConfig::default(), me, &file, 1).expect("valid")),
     ];
     let (mut now_us, mut out) = (1_000, Sent::default());
@@ -106,14 +110,14 @@ pub fn node(mut data: &[u8]) -> usize {
             match kind % 4 {
                 0 => now_us += u64::from(*low) * 1_000,
                 1 => node.set_groups(now_us, &[GroupId(u64::from(*low)), GroupId(9)], &mut out),
-                _ => node.handle_datagram(now_us, PEER, content, &mut out),
+                _ => node.handle_datagram(now_us, MEMBER, content, &mut out),
             }
             if node.poll_timeout().is_some_and(|due_us| due_us <= now_us) {
                 node.handle_timeout(now_us, &mut out);
             }
-            assert!(node.peers().count() <= 8 && node.memory_bytes() < 1 << 24);
-            assert_eq!(node.view().members().len(), node.peers().count());
-            learnt = node.peers().map(|peer| peer.groups.len()).sum::<usize>().max(learnt);
+            assert!(node.members().count() <= 8 && node.memory_bytes() < 1 << 24);
+            assert_eq!(node.view().members().len(), node.members().count());
+            learnt = node.members().map(|member| member.groups.len()).sum::<usize>().max(learnt);
         }
     }
     assert!(out.datagrams <= 64 + steps * 512, "{} datagrams in {steps} steps", out.datagrams);

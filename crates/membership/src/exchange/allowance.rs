@@ -1,30 +1,34 @@
-//! How many bytes may be spent in a time.
+//! A limit on bytes per second.
 
-/// An allowance that is earned over time; a quarter of a second's worth can be saved.
+/// An allowance that grows with time; at most a quarter of a second's worth accumulates.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Allowance {
+pub(super) struct Allowance {
     credit_bytes: u32,
     last_us: u64,
 }
 
 impl Allowance {
-    /// A full one.
-    pub(crate) fn new(per_second: u32) -> Self {
+    /// Returns a full allowance.
+    pub(super) fn new(per_second: u32) -> Self {
         Self { credit_bytes: per_second / 4, last_us: 0 }
     }
 
-    /// Whether `bytes` could be spent now.
-    pub(crate) fn has(&mut self, now_us: u64, per_second: u32, bytes: usize) -> bool {
+    /// Adds what has been earned since the last call.
+    pub(super) fn refill(&mut self, now_us: u64, per_second: u32) {
         let earned = u64::from(per_second).saturating_mul(now_us.saturating_sub(self.last_us)) / 1_000_000;
         if earned > 0 {
             let credit = u64::from(self.credit_bytes).saturating_add(earned).min(u64::from(per_second / 4));
             (self.credit_bytes, self.last_us) = (credit as u32, now_us);
         }
+    }
+
+    /// Returns whether `bytes` may be spent.
+    pub(super) fn has(&self, bytes: usize) -> bool {
         self.credit_bytes as usize >= bytes
     }
 
-    /// Spends what [`has`](Self::has) said is there.
-    pub(crate) fn spend(&mut self, bytes: usize) {
+    /// Spends bytes that the allowance [has](Self::has).
+    pub(super) fn spend(&mut self, bytes: usize) {
         self.credit_bytes = self.credit_bytes.saturating_sub(bytes as u32);
     }
 }

@@ -1,42 +1,43 @@
 //! The sign of life of a node that others know from a file.
 
+use foundation::bytes::{Reader, Writer};
 use ricochet_core::NodeId;
 
+use super::header::Kind;
 use super::swim::LIFE_MAX;
-use super::{Kind, Reader, Writer};
 use crate::counters::Malformed;
 
 const LEAVING: u8 = 1;
 const ANSWER: u8 = 2;
 
-/// Who is at the address that this comes from.
+/// Says which node lives at the address that the datagram comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hello {
+pub struct Presence {
     /// The node.
     pub id: NodeId,
-    /// When it started: of two lives at one address the later counts.
+    /// Start time of the node: of two lives at one address the later counts.
     pub life: u64,
-    /// Counts the Hellos of this life, so that one that is sent again by somebody else is told from a new one.
+    /// Number of the datagram within this life, which tells a replay from a new datagram.
     pub number: u32,
-    /// Version of its list.
+    /// Version of the node's list of groups.
     pub version: u32,
-    /// Check of its list ([`list_check`](super::list_check)).
+    /// Check of that list ([`list_check`](super::list_check)).
     pub check: u32,
-    /// It leaves now.
+    /// Whether the node is leaving.
     pub leaving: bool,
-    /// It has not heard of the receiver, and asks for a Hello.
+    /// Whether the node has not heard of the receiver, and asks for its presence datagram.
     pub answer: bool,
 }
 
-impl Hello {
+impl Presence {
     /// Length on the wire in bytes.
     pub const LEN: usize = 27;
 
-    /// The whole datagram.
+    /// Returns the whole datagram.
     pub fn to_wire(self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
         let mut writer = Writer::new(&mut bytes);
-        writer.put(&Kind::Hello.to_wire());
+        writer.put(&Kind::Presence.to_wire());
         writer.put(&[(u8::from(self.leaving) * LEAVING) | (u8::from(self.answer) * ANSWER)]);
         writer.put(&self.id.0.to_be_bytes());
         writer.put(&self.life.to_be_bytes());
@@ -48,7 +49,7 @@ impl Hello {
 
     pub(super) fn read(mut body: Reader<'_>) -> Result<Self, Malformed> {
         let flags = body.flags(LEAVING | ANSWER)?;
-        let hello = Self {
+        let presence = Self {
             id: NodeId(body.u32()?),
             life: body.u64()?,
             number: body.u32()?,
@@ -58,6 +59,6 @@ impl Hello {
             answer: flags & ANSWER != 0,
         };
         body.end()?;
-        if hello.life > LIFE_MAX { Err(Malformed::Reserved) } else { Ok(hello) }
+        if presence.life > LIFE_MAX { Err(Malformed::Reserved) } else { Ok(presence) }
     }
 }

@@ -1,25 +1,26 @@
-//! Lists of groups: the question for them, and the parts in which they travel.
+//! Lists of groups: the requests for them, and the parts in which they travel.
 
+use foundation::bytes::{Reader, Writer};
 use ricochet_core::{GroupId, NodeId};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{GROUPS_MAX, HEADER, Kind, Reader, Writer, groups_of};
+use super::header::{DATAGRAM_MAX, GROUPS_MAX, HEADER, Kind, groups_of};
 use crate::counters::Malformed;
 
-/// Groups in every chunk of a list but its last.
+/// Number of groups in every chunk of a list except the last.
 pub const CHUNK_GROUPS: usize = 160;
 /// Length of a chunk before its groups: first byte, kind, id (4), version (4), check (4), total (4), number (2).
 pub const CHUNK_HEADER: usize = HEADER + 18;
-/// Chunks that one question asks for at most.
-pub const WANT_CHUNKS: usize = 8;
-/// Most questions in one datagram.
-pub const WANTS_MAX: usize = 64;
-const WANT: usize = 15;
+/// Maximum number of chunks that one request asks for.
+pub const REQUEST_CHUNKS: usize = 8;
+/// Maximum number of requests in one datagram.
+pub const LIST_REQUESTS_MAX: usize = 64;
+const REQUEST: usize = 15;
 
-const _: () = assert!(CHUNK_HEADER + CHUNK_GROUPS * 8 <= super::DATAGRAM_MAX);
-const _: () = assert!(HEADER + 1 + WANTS_MAX * WANT <= super::DATAGRAM_MAX);
+const _: () = assert!(CHUNK_HEADER + CHUNK_GROUPS * 8 <= DATAGRAM_MAX);
+const _: () = assert!(HEADER + 1 + LIST_REQUESTS_MAX * REQUEST <= DATAGRAM_MAX);
 
-/// What tells one list from another: the low 32 bits of XXH3-64 of its groups, in order, 8 bytes each.
+/// Returns the check of a list: the low 32 bits of XXH3-64 of its groups in ascending order, 8 bytes each.
 pub fn list_check(groups: &[GroupId]) -> u32 {
     let mut hash = Xxh3::new();
     for group in groups {
@@ -28,57 +29,60 @@ pub fn list_check(groups: &[GroupId]) -> u32 {
     hash.digest() as u32
 }
 
-/// A question for a node's list.
+/// A request for a node's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Want {
-    /// Whose list.
+pub struct ListRequest {
+    /// Node whose list is requested.
     pub id: NodeId,
-    /// Which version of it the asking node holds, and would like to hear the changes since; 0 for none.
+    /// Version that the requester holds, whose successors it would take as steps; 0 for none.
     pub have: u32,
-    /// Which version the parts are wanted of; 0 for the newest.
+    /// Version whose parts are requested; 0 for the newest.
     pub version: u32,
-    /// Number of the first part in question.
+    /// Number of the first part that `mask` refers to.
     pub first: u16,
-    /// Bit i: part `first` + i is wanted.
+    /// Bit i: part `first` + i is requested.
     pub mask: u8,
 }
 
-/// Writes 1 to [`WANTS_MAX`] questions into the front of `to`; returns how many bytes.
+/// Writes 1 to [`LIST_REQUESTS_MAX`] requests to the front of `to` and returns the length in bytes.
 ///
 /// # Panics
-/// If there is none or too many, or if `to` is too short.
-pub fn write_wants(wants: &[Want], to: &mut [u8]) -> usize {
-    let count = wants.len();
-    assert!((1..=WANTS_MAX).contains(&count), "a datagram has 1 to {WANTS_MAX} questions, not {count}");
+/// If the number of requests is out of range, or if `to` is too short.
+pub fn write_list_requests(requests: &[ListRequest], to: &mut [u8]) -> usize {
+    let count = requests.len();
+    assert!(
+        (1..=LIST_REQUESTS_MAX).contains(&count),
+        "expected 1 to {LIST_REQUESTS_MAX} requests in a datagram, saw {count}"
+    );
     let mut writer = Writer::new(to);
-    writer.put(&Kind::Wants.to_wire());
+    writer.put(&Kind::ListRequests.to_wire());
     writer.put(&[count as u8]);
-    for want in wants {
-        writer.put(&want.id.0.to_be_bytes());
-        writer.put(&want.have.to_be_bytes());
-        writer.put(&want.version.to_be_bytes());
-        writer.put(&want.first.to_be_bytes());
-        writer.put(&[want.mask]);
+    for request in requests {
+        writer.put(&request.id.0.to_be_bytes());
+        writer.put(&request.have.to_be_bytes());
+        writer.put(&request.version.to_be_bytes());
+        writer.put(&request.first.to_be_bytes());
+        writer.put(&[request.mask]);
     }
     writer.written()
 }
 
-/// Questions as their receiver reads them; borrows the datagram.
+/// Requests as their receiver reads them; borrows the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WantsView<'a>(&'a [[u8; WANT]]);
+pub struct ListRequestsView<'a>(&'a [[u8; REQUEST]]);
 
-impl<'a> WantsView<'a> {
+impl<'a> ListRequestsView<'a> {
     pub(super) fn read(mut body: Reader<'a>) -> Result<Self, Malformed> {
         let count = body.u8()?;
-        let wants = body.list(count, WANTS_MAX)?;
+        let requests = body.list(count, LIST_REQUESTS_MAX)?;
         body.end()?;
-        Ok(Self(wants))
+        Ok(Self(requests))
     }
 
-    /// 1 to [`WANTS_MAX`] questions.
-    pub fn wants(&self) -> impl Iterator<Item = Want> + use<'a> {
-        fn read(mut bytes: Reader<'_>) -> Result<Want, Malformed> {
-            Ok(Want {
+    /// Returns the 1 to [`LIST_REQUESTS_MAX`] requests.
+    pub fn requests(&self) -> impl Iterator<Item = ListRequest> + use<'a> {
+        fn read(mut bytes: Reader<'_>) -> Result<ListRequest, Malformed> {
+            Ok(ListRequest {
                 id: NodeId(bytes.u32()?),
                 have: bytes.u32()?,
                 version: bytes.u32()?,
@@ -93,25 +97,25 @@ impl<'a> WantsView<'a> {
 /// A part of a list as its sender writes it.
 #[derive(Clone, Copy, Debug)]
 pub struct Chunk<'a> {
-    /// Whose list.
+    /// Node whose list it is.
     pub id: NodeId,
-    /// Which version of it.
+    /// Version of the list.
     pub version: u32,
-    /// Its check.
+    /// Check of the whole list.
     pub check: u32,
     /// The whole list.
     pub list: &'a [GroupId],
-    /// Which part: the groups from `number` · [`CHUNK_GROUPS`] on.
+    /// Number of the part, which begins at group `number` · [`CHUNK_GROUPS`].
     pub number: u16,
 }
 
 impl Chunk<'_> {
-    /// How many parts a list of `total` groups has; an empty one has one.
+    /// Returns the number of parts of a list of `total` groups; an empty list has one part.
     pub fn count(total: usize) -> usize {
         total.div_ceil(CHUNK_GROUPS).max(1)
     }
 
-    /// Writes the part into the front of `to`; returns how many bytes.
+    /// Writes the part to the front of `to` and returns its length in bytes.
     ///
     /// # Panics
     /// If the list has no such part, or if `to` is too short.
@@ -135,15 +139,15 @@ impl Chunk<'_> {
 /// A part of a list as its receiver reads it; borrows the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkView<'a> {
-    /// Whose list.
+    /// Node whose list it is.
     pub id: NodeId,
-    /// Which version of it.
+    /// Version of the list.
     pub version: u32,
-    /// Its check.
+    /// Check of the whole list.
     pub check: u32,
-    /// Groups in the whole list, at most [`GROUPS_MAX`]: a claim, by which nothing is allocated.
+    /// Number of groups in the whole list, at most [`GROUPS_MAX`]. The sender claims it, so nothing is allocated by it.
     pub total: usize,
-    /// Which part, below [`Chunk::count`] of the total.
+    /// Number of the part, below [`Chunk::count`] of the total.
     pub number: u16,
     groups: &'a [[u8; 8]],
 }
@@ -161,7 +165,7 @@ impl<'a> ChunkView<'a> {
         Ok(Self { id, version, check, total, number, groups })
     }
 
-    /// The groups of this part: [`CHUNK_GROUPS`], or of the last part what is left.
+    /// Returns the groups of this part: [`CHUNK_GROUPS`], or fewer in the last part.
     pub fn groups(&self) -> impl ExactSizeIterator<Item = GroupId> + Clone + use<'a> {
         groups_of(self.groups)
     }
