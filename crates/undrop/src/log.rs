@@ -2,28 +2,44 @@
 
 use std::io::{self, IsTerminal as _};
 
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::ParseError;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::filter::{ParseError, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// Accepts a filter that [`start`] will understand.
 pub fn parse_filter(text: &str) -> Result<String, ParseError> {
-    EnvFilter::try_new(text).map(|_| text.to_owned())
+    text.parse::<Targets>().map(|_| text.to_owned())
 }
 
 /// Starts logging by `filter`, or by `RUST_LOG`, or from `info` up.
 pub fn start(filter: Option<&str>) {
     let from_environment = std::env::var("RUST_LOG").ok();
     let wanted = filter.or(from_environment.as_deref()).unwrap_or("info");
-    let (filter, refused) = match EnvFilter::try_new(wanted) {
+    let (filter, refused) = match wanted.parse() {
         Ok(filter) => (filter, None),
-        Err(error) => (EnvFilter::new("info"), Some(error)),
+        Err(error) => (Targets::new().with_default(LevelFilter::INFO), Some(error)),
     };
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal())
-        .init();
+        .with_filter(filter);
+    tracing_subscriber::registry().with(lines).init();
     if let Some(error) = refused {
-        tracing::warn!(%error, "RUST_LOG is no filter; logging from info up");
+        tracing::warn!(%error, "RUST_LOG is not a filter; logging from info up");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_is_a_level_or_levels_by_module() {
+        for good in ["info", "debug", "maelstrom=trace,info", "maelstrom::passive=debug", "off"] {
+            assert!(parse_filter(good).is_ok(), "{good}");
+        }
+        assert!(parse_filter("maelstrom=loud").is_err());
     }
 }
