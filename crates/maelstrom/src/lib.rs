@@ -6,6 +6,7 @@
 pub mod config;
 mod engine;
 mod error;
+pub mod findings;
 mod interfaces;
 mod lag;
 mod passive;

@@ -15,6 +15,7 @@ use tracing::{info, warn};
 
 use crate::config::{self, GatewayConfig};
 use crate::error::StartError;
+use crate::findings;
 use crate::passive::{Passive, watch};
 use crate::ports::{Replacement, core_config};
 use daemon::control::Control;
@@ -44,8 +45,10 @@ impl Passive {
     }
 
     fn try_reload(&mut self) -> Result<(), String> {
-        let loaded = config::load(&self.path).map_err(|report| report.to_string())?;
-        let prepared = self.prepare(loaded.config).map_err(|error| error.to_string())?;
+        let reading = config::read(&self.path);
+        let config = reading.config().map_err(|report| report.to_string())?;
+        findings::log(&reading.report());
+        let prepared = self.prepare(config).map_err(|error| error.to_string())?;
         if prepared.replacement.tap.is_some() {
             self.read_tap_to_its_end();
         }

@@ -1,15 +1,18 @@
-//! Values held against each other: each is right by itself, together they are not.
+//! Checks of values against each other: each is correct by itself, but together they are not.
 
 use std::net::{IpAddr, SocketAddr};
 
+use diagnostics::settings::{Draft as _, Section as _, Setting};
+use diagnostics::{Diagnostic, Findings};
 use ipnet::IpNet;
 use maelstrom_core::Schedule;
 
-use super::draft::{Draft, PeerDraft, Scheme, Setting};
-use super::report::Findings;
-use super::{Diagnostic, knobs, memory};
+use super::draft::{Draft, PeerDraft};
+use super::keys::CodeKeys;
+use super::memory;
+use super::types::Scheme;
 
-/// All cross checks. What could not be read is left out of them.
+/// Runs all cross checks. Values that could not be read take no part in them.
 pub(super) fn check(draft: &Draft, findings: &mut Findings) {
     interfaces_differ(draft, findings);
     settings_fit_the_scheme(draft, findings);
@@ -29,37 +32,38 @@ fn interfaces_differ(draft: &Draft, findings: &mut Findings) {
             Diagnostic::error("same-interface", "`wan` and `tun` name the same interface")
                 .at(tun.span.clone().or(wan.span.clone()))
                 .related(wan.span.clone(), "`wan` is here")
-                .expected("`tun` to be a name of its own: the gateway makes that device")
+                .expected("another name for `tun`: the gateway creates that device")
                 .seen(format!("\"{}\"", wan.value))
                 .help("leave `tun` out"),
         );
     }
 }
 
-/// A setting that the scheme has no use for is a mistake: the code would not be what its author thinks.
+/// A setting of another scheme is a mistake: the code would not be the one that the author of the file expects.
 fn settings_fit_the_scheme(draft: &Draft, findings: &mut Findings) {
     let code = &draft.code;
     let Some(scheme) = &code.scheme else { return };
     let chosen = scheme.value.word();
-    for knob in knobs::of("code").filter(|knob| !knob.fits(chosen)) {
-        let (Some(place), Some(owners)) = (code.place(knob.key), knob.schemes()) else { continue };
-        let owners = owners.join("\"` or `\"");
-        let own = knobs::of("code").filter(|knob| knob.key != "scheme" && knob.fits(chosen));
-        let own: Vec<String> = own.map(|knob| format!("`{}`", knob.key)).collect();
+    let keys = CodeKeys::keys();
+    for key in keys.iter().filter(|key| !key.fits(chosen)) {
+        let (Some(place), Some(only)) = (code.span_of(key.name), key.only) else { continue };
+        let owners = only.words.join("\"` or `\"");
+        let own = keys.iter().filter(|key| key.name != "scheme" && key.fits(chosen));
+        let own: Vec<String> = own.map(|key| format!("`{}`", key.name)).collect();
         let message =
-            format!("`{}` belongs to `scheme = \"{owners}\"`, and the scheme is \"{chosen}\"", knob.key);
+            format!("`{}` belongs to `scheme = \"{owners}\"`, but the scheme is \"{chosen}\"", key.name);
         findings.add(
             Diagnostic::error("foreign-setting", message)
-                .at(Some(place.clone()))
+                .at(place)
                 .related(scheme.span.clone(), "`scheme` is here")
-                .expected(format!("for this scheme {}", own.join(", ")))
+                .expected(format!("keys of this scheme: {}", own.join(", ")))
                 .help(format!("leave it out, or set `scheme = \"{owners}\"`")),
         );
     }
 }
 
-/// Two layers share more than one packet of a bin where the least common multiple of their interleaves is no more than
-/// r times the smaller (Maelstrom §4.4): then a burst that defeats one layer tends to defeat the other.
+/// Two layers share more than one packet of a bin if the least common multiple of their interleaves is at most r times
+/// the smaller one (Maelstrom §4.4). A burst that defeats one of them then tends to defeat the other.
 fn interleaves_mix(draft: &Draft, findings: &mut Findings) {
     let code = &draft.code;
     let (Some(r), Some(interleaves)) = (&code.r, &code.interleaves) else { return };
@@ -80,38 +84,38 @@ fn interleaves_mix(draft: &Draft, findings: &mut Findings) {
                     .at(interleaves.span.clone().or(r.span.clone()))
                     .expected(format!("a least common multiple above r x {small} = {}", u32::from(r.value) * u32::from(small)))
                     .seen(multiple.to_string())
-                    .note("their repairs share several packets, so that they mend less together than they cost")
-                    .help("choose interleaves without common divisor, the larger above r, as `[1, 11, 19]` for r = 8"),
+                    .note("their repairs share several packets, so that together they recover less than they cost")
+                    .help("choose interleaves without a common divisor, the larger above r, as `[1, 11, 19]` for r = 8"),
                 );
             }
         }
     }
 }
 
-/// A window reaches from one repair to the next, or packets are in no repair; and over as many as name a packet, or the
-/// later copies of its name fall out.
+/// A window must reach from one repair to the next, or some packets are in no repair. It should also reach over all
+/// repairs that name a packet, or the later copies of its name are lost.
 fn windows_reach(draft: &Draft, findings: &mut Findings) {
     let code = &draft.code;
     let Some(schedule @ Schedule::Sliding { rate, window, .. }) = code.schedule() else { return };
     let (least, named, window) = (schedule.window_min(), schedule.names(), usize::from(window));
     let finding = if window < least {
-        Diagnostic::error("window-too-short", "packets would be in no repair")
+        Diagnostic::error("window-too-short", "some packets would be in no repair")
             .expected(format!(
-                "`window` of at least {least}: so many packets come between two repairs at the rate {rate}"
+                "`window` of at least {least}, the number of packets between two repairs at the rate {rate}"
             ))
             .help(format!("raise `window` to {named} or more, or raise `rate`"))
     } else if window < named {
         Diagnostic::warning(
             "window-short",
-            "packets leave the window before all copies of their names have travelled",
+            "packets leave the window before all copies of their names are sent",
         )
         .expected(format!("`window` of at least {named} at the rate {rate}"))
-        .note("a packet whose names are lost counts as lost itself until others have been solved")
+        .note("a packet whose names are all lost counts as lost until others have been recovered")
         .help(format!("raise `window` to {named} or more, or raise `rate`"))
     } else {
         return;
     };
-    let [window_at, rate_at] = ["window", "rate"].map(|key| code.place(key).cloned());
+    let [window_at, rate_at] = ["window", "rate"].map(|key| code.span_of(key));
     let finding = finding.at(window_at.clone().or(rate_at.clone())).seen(window.to_string());
     findings.add(match (window_at, rate_at) {
         (Some(_), Some(rate_at)) => finding.related(Some(rate_at), "`rate` is here"),
@@ -129,9 +133,10 @@ fn gcd(a: u16, b: u16) -> u32 {
 
 fn peers_differ(peers: &[PeerDraft], findings: &mut Findings) {
     for (index, peer) in peers.iter().enumerate() {
-        let before = || peers[..index].iter();
+        let earlier = || peers[..index].iter();
         if let Some(address) = &peer.address
-            && let Some(twin) = before().filter_map(|p| p.address.as_ref()).find(|a| a.value == address.value)
+            && let Some(twin) =
+                earlier().filter_map(|p| p.address.as_ref()).find(|a| a.value == address.value)
         {
             findings.add(
                 Diagnostic::error("duplicate-peer", format!("two peers have the address {}", address.value))
@@ -140,26 +145,25 @@ fn peers_differ(peers: &[PeerDraft], findings: &mut Findings) {
                     .help("put the networks of one far site into one `[[peer]]` section"),
             );
         }
-        if let Some(Some(name)) = &peer.name
-            && let Some(twin) =
-                before().filter_map(|p| p.name.as_ref()?.as_ref()).find(|n| n.value == name.value)
+        if let Some(name @ Setting { value: Some(text), .. }) = &peer.name
+            && let Some(twin) = earlier().filter_map(|p| p.name.as_ref()).find(|n| n.value == name.value)
         {
             findings.add(
-                Diagnostic::error("duplicate-peer", format!("two peers have the name `{}`", name.value))
+                Diagnostic::error("duplicate-peer", format!("two peers have the name `{text}`"))
                     .at(name.span.clone())
                     .related(twin.span.clone(), "the other one is here")
                     .help("give each peer a name of its own, or none"),
             );
         }
         if let Some(key) = &peer.key
-            && let Some(twin) = before().filter_map(|p| p.key.as_ref()).find(|k| k.value == key.value)
+            && let Some(twin) = earlier().filter_map(|p| p.key.as_ref()).find(|k| k.value == key.value)
         {
             findings.add(
                 Diagnostic::error("shared-key", "two peers share a key")
                     .at(key.span.clone())
                     .related(twin.span.clone(), "the other one is here")
-                    .note("with a shared key one peer could write packets in the other's name")
-                    .help("undrop gateway genkey --out FILE, for each pair of gateways"),
+                    .note("with a shared key, one peer could send repairs in the name of the other")
+                    .help("make a key for each pair of gateways: undrop gateway genkey --out FILE"),
             );
         }
     }
@@ -177,7 +181,7 @@ fn families_agree(draft: &Draft, findings: &mut Findings) {
                 )
                 .at(address.span.clone())
                 .related(listen.span.clone(), "`listen` is here")
-                .help("give what the far gateway has as `listen`"),
+                .help("set it to the far gateway's `listen`"),
             );
         }
         if address.value.is_ipv4() != listen.value.is_ipv4() {
@@ -187,9 +191,7 @@ fn families_agree(draft: &Draft, findings: &mut Findings) {
                     .related(listen.span.clone(), format!("`listen` is {}", family(&listen.value)))
                     .expected(format!("an {} address", family(&listen.value)))
                     .seen(format!("{}, {}", address.value, family(&address.value)))
-                    .help(
-                        "give `listen` and every peer's `address` in one family; `networks` may be of both",
-                    ),
+                    .help("use one family for `listen` and every peer's `address`; `networks` may have both"),
             );
         }
     }
@@ -199,14 +201,14 @@ fn family(address: &SocketAddr) -> &'static str {
     if address.is_ipv4() { "IPv4" } else { "IPv6" }
 }
 
-/// A network and the peer it belongs to.
+/// A network and the peer that it belongs to.
 struct Claim<'a> {
     peer: usize,
     setting: &'a Setting<IpNet>,
 }
 
-/// Networks are nested or disjoint. Sorted by first address, larger networks first, each network's enclosing ones are
-/// on a stack when it comes.
+/// Two networks are either nested or disjoint. They are sorted by first address, larger networks first, so that a stack
+/// holds the networks around the one under test.
 fn networks_are_disjoint(peers: &[PeerDraft], findings: &mut Findings) {
     let mut claims: Vec<Claim<'_>> = Vec::new();
     for (peer, draft) in peers.iter().enumerate() {
@@ -234,7 +236,7 @@ fn overlap(peers: &[PeerDraft], claim: &Claim<'_>, outer: &Claim<'_>) -> Diagnos
     Diagnostic::error("overlapping-networks", format!("{inner} of {mine} overlaps {whole} of {theirs}"))
         .at(claim.setting.span.clone())
         .related(outer.setting.span.clone(), format!("{whole} is here"))
-        .expected("networks that belong to one peer each: a packet is protected toward one far site")
+        .expected("networks of one peer each: a packet is protected toward one far site")
         .help(format!("take {inner} out of one of the two, or split {whole}"))
 }
 
@@ -245,11 +247,11 @@ fn redundant(inner: &Setting<IpNet>, whole: &Setting<IpNet>) -> Diagnostic {
         .help("leave one of them out")
 }
 
-/// Repairs to a gateway inside a protected network would themselves be protected: repairs of repairs.
+/// A gateway must not be inside a protected network, or its repairs would be protected by further repairs.
 fn gateways_stand_outside(draft: &Draft, findings: &mut Findings) {
     for peer in &draft.peers {
         let Some(address) = &peer.address else { continue };
-        if let Some((owner, network)) = holder(&draft.peers, address.value.ip()) {
+        if let Some((owner, network)) = network_around(&draft.peers, address.value.ip()) {
             let message = format!(
                 "the address {} lies inside {}, a network of {owner}",
                 address.value.ip(),
@@ -259,7 +261,7 @@ fn gateways_stand_outside(draft: &Draft, findings: &mut Findings) {
                 Diagnostic::error("peer-inside-network", message)
                     .at(address.span.clone())
                     .related(network.span.clone(), format!("{} is here", network.value))
-                    .note("repairs sent to that address would be protected by repairs in their turn")
+                    .note("repairs to that address would themselves be protected by repairs")
                     .help(format!(
                         "name smaller networks that leave {} out, or give the peer an address outside",
                         address.value.ip()
@@ -268,21 +270,21 @@ fn gateways_stand_outside(draft: &Draft, findings: &mut Findings) {
         }
     }
     let Some(listen) = &draft.gateway.listen else { return };
-    if let Some((owner, network)) = holder(&draft.peers, listen.value.ip()) {
+    if let Some((owner, network)) = network_around(&draft.peers, listen.value.ip()) {
         let message = format!("`listen` lies inside {}, a network of {owner}", network.value);
         findings.add(
             Diagnostic::error("listen-inside-network", message)
                 .at(listen.span.clone())
                 .related(network.span.clone(), format!("{} is here", network.value))
-                .expected("`networks` to be those of the far site")
-                .seen(format!("this gateway's own address {}", listen.value.ip()))
-                .help("give the networks behind the peer, not those on this side"),
+                .expected("`networks` of the far site")
+                .seen(format!("a network with this gateway's own address {}", listen.value.ip()))
+                .help("set `networks` to those behind the peer, not to those on this side"),
         );
     }
 }
 
-/// The network that holds the address, and whose it is.
-fn holder(peers: &[PeerDraft], ip: IpAddr) -> Option<(String, &Setting<IpNet>)> {
+/// The network that contains the address, and its peer.
+fn network_around(peers: &[PeerDraft], ip: IpAddr) -> Option<(String, &Setting<IpNet>)> {
     if ip.is_unspecified() {
         return None;
     }

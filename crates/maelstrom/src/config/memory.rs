@@ -1,43 +1,47 @@
-//! How much memory a configuration takes: windows of packets for each peer, allocated at the start, used or not.
+//! The memory that a configuration needs. The gateway allocates the windows of packets for each peer when it starts,
+//! whether they are used or not.
+
+use diagnostics::{Diagnostic, Findings};
+use maelstrom_core::Schedule;
 
 use super::draft::Draft;
-use super::report::Findings;
-use super::{Diagnostic, Schedule};
 
-/// No gateway takes more for packets and repairs, in bytes. (A memory limit of the machine ends it without a word.)
+/// Maximum memory for packets and repairs, in bytes. A gateway that hits a memory limit of the machine is killed without
+/// a message, so that a configuration above this limit is refused.
 pub const MEMORY_MAX: u64 = 512 << 20;
 
-/// No egress takes more for the sums that become repairs, in bytes.
+/// Maximum memory of one egress for the sums that become repairs, in bytes.
 const SUMS_MAX: u64 = maelstrom_core::SUMS_BYTES_MAX as u64;
 
-/// What the path is taken to carry where neither the file nor the machine tells, in bytes.
+/// Largest packet of the path in bytes, where neither the file nor the machine says.
 const WAN_MTU_ASSUMED: u16 = 1500;
 
-/// Beside its bytes a packet of the window takes so many, for its name and place.
+/// Overhead of a packet in the window, in bytes: its name and its place.
 const BOOKS: u64 = 640;
-/// Repairs that wait at a time, and other buffers of one packet.
+/// Number of repairs that wait at a time, and of other buffers for one packet.
 const BUFFERS: u64 = 560;
-/// Beside its bytes a repair takes so many, for its recipe and coefficients.
+/// Overhead of a repair in bytes: its recipe and its coefficients.
 const RECIPE: u64 = 1024;
-/// Beside its bytes a sum in the making takes so many, and so many more for each packet in it.
+/// Overhead of an unfinished sum in bytes.
 const SUM: u64 = 64;
+/// Overhead of each packet in an unfinished sum, in bytes.
 const TERM: u64 = 16;
-/// The window does not shrink below this, in packets.
+/// Smallest window in packets.
 const WINDOW_MIN: u64 = 4096;
 
-/// What a configuration takes.
+/// The memory that a configuration needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Memory {
     peers: u64,
     window: u64,
     packet_bytes: u64,
     peer_bytes: u64,
-    /// Of these, what the sums of one peer's egress take.
+    /// Part of `peer_bytes`: the sums of one peer's egress.
     sum_bytes: u64,
     schedule: Schedule,
 }
 
-/// What is more than it may be.
+/// A limit that is exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Excess {
     pub(crate) what: &'static str,
@@ -46,7 +50,7 @@ pub(crate) struct Excess {
 }
 
 impl Memory {
-    /// Of a gateway with so many peers; those in `core` do not matter.
+    /// The memory of a gateway with `peers` peers; the peers in `core` do not count.
     pub(crate) fn of(core: &maelstrom_core::Config, peers: usize) -> Self {
         let ingress = core.ingress();
         let (window, packet_bytes) = (ingress.window as u64, ingress.packet_max as u64);
@@ -58,25 +62,25 @@ impl Memory {
         Self { peers: peers as u64, window, packet_bytes, peer_bytes, sum_bytes, schedule }
     }
 
-    /// In all.
+    /// The whole memory in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.peers * self.peer_bytes
     }
 
-    /// The first of the limits that is passed.
+    /// The first limit that is exceeded.
     pub(crate) fn excess(&self) -> Option<Excess> {
         let all = Excess { what: "packets and repairs", bytes: self.bytes(), bytes_max: MEMORY_MAX };
         let sums = Excess { what: "the repairs to one peer", bytes: self.sum_bytes, bytes_max: SUMS_MAX };
         [all, sums].into_iter().find(|one| one.bytes > one.bytes_max)
     }
 
-    /// How it comes about, in words.
+    /// The cause of the need, in words.
     pub(crate) fn origin(&self) -> String {
         let peers = if self.peers == 1 { "1 peer".to_owned() } else { format!("{} peers", self.peers) };
         format!("{peers}, each with a window of {} packets of up to {} bytes", self.window, self.packet_bytes)
     }
 
-    /// What lowers it, as far as it goes here.
+    /// Settings that lower it.
     pub(crate) fn remedies(&self) -> Vec<&'static str> {
         let mut remedies = Vec::new();
         if self.window > WINDOW_MIN {
@@ -87,31 +91,31 @@ impl Memory {
                 Schedule::ReedSolomon { .. } => {
                     "lower `r` or `interleave`: the window is four times their product"
                 }
-                Schedule::Sliding { .. } => "lower `window`: so many packets are kept at either end",
+                Schedule::Sliding { .. } => "lower `window`: either end keeps that many packets",
             });
         }
         if self.sum_bytes > self.peer_bytes / 4 {
             remedies.push(match self.schedule {
                 Schedule::Layered { .. } => {
-                    "lower `interleaves`: there is a sum in the making for each packet of each"
+                    "lower `interleaves`: each of them keeps as many unfinished sums as its value"
                 }
                 Schedule::ReedSolomon { .. } => {
-                    "lower `c` or `interleave`: there are c sums in the making for each of the blocks"
+                    "lower `c` or `interleave`: each block keeps c unfinished sums"
                 }
-                Schedule::Sliding { .. } => "lower `window`: so many packets are kept at either end",
+                Schedule::Sliding { .. } => "lower `window`: either end keeps that many packets",
             });
         }
         if self.packet_bytes > u64::from(WAN_MTU_ASSUMED) {
             remedies.push("if no packet on the path is that large, set a smaller `wan_mtu`");
         }
         if self.peers > 1 {
-            remedies.push("run a gateway for each part of the peers");
+            remedies.push("run several gateways, each for some of the peers");
         }
         remedies
     }
 }
 
-/// Refuses what takes too much with the `wan_mtu` that is stated, or the usual one.
+/// Refuses a configuration that needs too much memory with its `wan_mtu`, or with the usual one.
 pub(super) fn check(draft: &Draft, findings: &mut Findings) {
     let Some(memory) = of_draft(draft, None) else { return };
     if let Some(excess) = memory.excess() {
@@ -119,7 +123,7 @@ pub(super) fn check(draft: &Draft, findings: &mut Findings) {
     }
 }
 
-/// The same with what the path carries on this machine; tells the figure where it will do.
+/// The same check with the MTU of this machine's path; notes the figure if it is within the limit.
 pub(super) fn check_with(draft: &Draft, wan_mtu: u32, findings: &mut Findings) {
     if of_draft(draft, None).is_some_and(|memory| memory.excess().is_some()) {
         return;
@@ -128,23 +132,23 @@ pub(super) fn check_with(draft: &Draft, wan_mtu: u32, findings: &mut Findings) {
     findings.add(match memory.excess() {
         Some(excess) => refused(draft, &memory, &excess),
         None => {
-            let message = format!("packets and repairs take about {} of memory", mebibytes(memory.bytes()));
+            let message = format!("packets and repairs need about {} of memory", mebibytes(memory.bytes()));
             Diagnostic::remark("memory", message).note(memory.origin())
         }
     });
 }
 
 fn refused(draft: &Draft, memory: &Memory, excess: &Excess) -> Diagnostic {
-    let message = format!("{} would take about {} of memory", excess.what, mebibytes(excess.bytes));
+    let message = format!("{} would need about {} of memory", excess.what, mebibytes(excess.bytes));
     let diagnostic = Diagnostic::error("memory", message)
-        .at(draft.code.span())
+        .at(draft.code.size_span())
         .expected(format!("at most {}", mebibytes(excess.bytes_max)))
         .seen(memory.origin());
     memory.remedies().into_iter().fold(diagnostic, Diagnostic::help)
 }
 
 fn of_draft(draft: &Draft, wan_mtu: Option<u32>) -> Option<Memory> {
-    let stated = draft.gateway.wan_mtu.as_ref()?.as_ref().map(|stated| stated.value);
+    let stated = draft.gateway.wan_mtu.as_ref()?.value;
     let wan_mtu = wan_mtu.unwrap_or(u32::from(stated.unwrap_or(WAN_MTU_ASSUMED)));
     let core = maelstrom_core::Config {
         listen: draft.gateway.listen.as_ref()?.value,
@@ -158,7 +162,7 @@ fn of_draft(draft: &Draft, wan_mtu: Option<u32>) -> Option<Memory> {
     Some(Memory::of(&core, draft.peers.len()))
 }
 
-/// Rounded up.
+/// The size in MiB, rounded up.
 pub(crate) fn mebibytes(bytes: u64) -> String {
     format!("{} MiB", bytes.div_ceil(1 << 20))
 }
@@ -191,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_foretold_is_what_the_core_takes() {
+    fn the_estimate_is_what_the_core_allocates() {
         let blocks = |r, c, interleave| Schedule::ReedSolomon { r, c, interleave };
         let window =
             |rate: &str, window| Schedule::Sliding { rate: rate.parse().unwrap(), window, density: 15 };
@@ -211,10 +215,10 @@ mod tests {
         ] {
             let case = format!("{schedule}, delayed {delayed}, {wan_mtu}");
             let config = config(schedule, delayed, wan_mtu);
-            let foretold = Memory::of(&config, 1).bytes() as f64;
-            let taken = Gateway::new(config, [1; 32]).unwrap().memory_bytes() as f64;
-            let ratio = foretold / taken;
-            assert!((0.9..1.25).contains(&ratio), "{case}: {taken} x {ratio}");
+            let estimate = Memory::of(&config, 1).bytes() as f64;
+            let allocated = Gateway::new(config, [1; 32]).unwrap().memory_bytes() as f64;
+            let ratio = estimate / allocated;
+            assert!((0.9..1.25).contains(&ratio), "{case}: {allocated} x {ratio}");
         }
     }
 
@@ -224,7 +228,7 @@ mod tests {
         let widest = config(layered(64, &[1024]), false, 1500);
         assert_eq!(excess(&widest, 1).map(|excess| excess.bytes_max), Some(MEMORY_MAX));
         let usual = config(Schedule::default(), false, 1500);
-        assert_eq!(excess(&usual, super::super::knobs::PEERS_MAX / 2), None);
+        assert_eq!(excess(&usual, super::super::keys::PEERS_MAX / 2), None);
     }
 
     #[test]

@@ -329,7 +329,7 @@ mod tests {
             "[gateway]\nwan = \"w\"\nlisten = \"10.0.0.1:1\"\n[code]\nscheme = \"{scheme}\"\n\
              [[peer]]\naddress = \"10.0.0.2:1\"\nnetworks = [\"10.2.0.0/16\"]\nkey_file = \"peer.key\"\n"
         );
-        maelstrom::config::parse(&directory.join("gateway.toml"), &text).unwrap().config.code
+        maelstrom::config::parse(&directory.join("gateway.toml"), &text).config().unwrap().code
     }
 
     #[test]

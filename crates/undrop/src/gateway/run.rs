@@ -4,8 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use maelstrom::Passive;
-use maelstrom::config::{self, Severity, knobs};
+use maelstrom::{Passive, config, findings};
 
 use crate::failure::Advice as _;
 
@@ -21,7 +20,7 @@ Examples:
 /// Traffic flows by the kernel alone: the gateway reads copies of it. When it stops, or is killed, traffic flows on
 /// unprotected.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES, after_long_help = format!("The configuration file:\n\n{}\n{EXAMPLES}", knobs::describe()))]
+#[command(after_help = EXAMPLES, after_long_help = format!("The configuration file:\n\n{}\n{EXAMPLES}", config::layout().describe()))]
 pub struct Args {
     /// The gateway's configuration
     #[arg(long, short, value_name = "FILE")]
@@ -29,29 +28,18 @@ pub struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let loaded = match config::load(&args.config) {
-        Ok(loaded) => loaded,
+    let reading = config::read(&args.config);
+    let config = match reading.config() {
+        Ok(config) => config,
         Err(report) => {
             eprintln!("{report}");
             let remedy =
-                format!("mend it, then try `undrop gateway check --config {}`", args.config.display());
+                format!("fix it, then run `undrop gateway check --config {}`", args.config.display());
             return Err(anyhow::anyhow!("the configuration has mistakes")).advise(remedy);
         }
     };
-    warn_of_the_machine(args);
-    Passive::start(&args.config, loaded.config)?.run().context("the gateway broke down")?;
+    // Findings about the machine do not stop the gateway: a step that needs what is missing fails with the kernel's reason.
+    findings::log(&reading.check_machine());
+    Passive::start(&args.config, config)?.run().context("the gateway broke down")?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// What the check finds is logged, and the gateway tries all the same: what it cannot do without fails by itself, with
-/// the kernel's own reason.
-fn warn_of_the_machine(args: &Args) {
-    for finding in config::check(&args.config).diagnostics() {
-        let (code, message) = (finding.code, &finding.message);
-        if finding.severity == Severity::Note {
-            tracing::debug!(code, "{message}");
-        } else {
-            tracing::warn!(code, help = finding.help.join("; "), "{message}");
-        }
-    }
 }

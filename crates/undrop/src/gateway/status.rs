@@ -51,11 +51,11 @@ fn control(args: &Args) -> anyhow::Result<PathBuf> {
     match (&args.control, &args.config) {
         (Some(control), _) => Ok(control.clone()),
         (None, None) => Ok(PathBuf::from(CONTROL_DEFAULT)),
-        (None, Some(file)) => config::control_of(file).or_else(|report| {
+        (None, Some(file)) => config::read(file).control().or_else(|report| {
             eprintln!("{report}");
             let shown = file.display();
             Err(anyhow!("`{shown}` does not say where the gateway answers"))
-                .advise("mend it, or give `--control PATH`")
+                .advise("fix it, or give `--control PATH`")
         }),
     }
 }

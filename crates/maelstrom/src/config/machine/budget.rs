@@ -1,31 +1,32 @@
-//! The MTU budget: a repair is larger than the largest packet in it, and has to fit the long-haul path.
+//! The MTU budget: a repair is larger than the largest packet in it, and must fit the long-haul path.
 
 use std::fmt::Write as _;
 
+use diagnostics::{Diagnostic, Findings, Span};
 use ipnet::IpNet;
+use maelstrom_core::Schedule;
 
 use super::super::draft::Draft;
-use super::super::report::Findings;
-use super::super::{Diagnostic, Schedule, Span, memory};
+use super::super::memory;
 use super::facts::{Facts, first_host};
 
-/// The least an IPv4 host must be able to take in (RFC 791 §3.1); below that no LAN MTU makes sense.
+/// Smallest LAN MTU with IPv4: every host must accept packets of this size (RFC 791 §3.1).
 const LAN_MTU_MIN_V4: u32 = 576;
-/// The least an IPv6 link may carry (RFC 8200 §5).
+/// Smallest LAN MTU with IPv6: every link must carry packets of this size (RFC 8200 §5).
 const LAN_MTU_MIN_V6: u32 = 1280;
 
-/// IPv4 and TCP headers without options: the segment size is this much less than the MTU.
+/// Length of IPv4 and TCP headers without options: the difference between MTU and segment size.
 const HEADERS_V4: u32 = 40;
 /// The same with IPv6.
 const HEADERS_V6: u32 = 60;
 
-/// Lines of routes that are written out.
+/// Maximum number of routes in a remedy.
 const ROUTES_SHOWN_MAX: usize = 16;
 
 /// One side of the budget.
 struct Limit {
     bytes: u32,
-    /// Where it comes from, in words.
+    /// Its origin in words.
     origin: String,
     span: Option<Span>,
 }
@@ -65,40 +66,40 @@ pub(super) fn check(
     )
     .at(span)
     .expected(format!(
-        "packets of at most {fit} bytes: {} less the overhead {extra} of a repair that names {} packets",
+        "packets of at most {fit} bytes: {} minus the overhead {extra} of a repair that names {} packets",
         wan.bytes,
         schedule.names()
     ))
     .seen(format!("{} bytes: {}", lan.bytes, lan.origin))
     .note(format!("the path carries {} bytes: {}", wan.bytes, wan.origin))
-    .note("such a repair is cut in two: twice the packets, and useless if either half is lost");
+    .note("such a repair is cut in two: it costs twice the packets, and is useless if either half is lost");
     for help in remedies(draft, facts, fit) {
         diagnostic = diagnostic.help(help);
     }
     findings.add(diagnostic);
 }
 
-/// What the path carries. States larger than the interface's MTU are mistakes.
+/// The limit of the path. A stated `wan_mtu` larger than the interface's MTU is a mistake.
 fn wan_limit(draft: &Draft, facts: &Facts, findings: &mut Findings) -> Option<Limit> {
     let wan = draft.gateway.wan.as_ref();
     let interface = wan.and_then(|wan| facts.interface(&wan.value));
-    let stated = draft.gateway.wan_mtu.as_ref()?.as_ref();
-    match (stated, interface) {
-        (Some(stated), Some(interface)) if u32::from(stated.value) > interface.mtu => {
+    let stated = draft.gateway.wan_mtu.as_ref()?;
+    match (stated.value, interface) {
+        (Some(mtu), Some(interface)) if u32::from(mtu) > interface.mtu => {
             findings.add(
                 Diagnostic::error("wan-mtu", "`wan_mtu` is larger than the interface's MTU")
                     .at(stated.span.clone())
                     .expected(format!("at most {}, the MTU of `{}`", interface.mtu, interface.name))
-                    .seen(stated.value.to_string())
+                    .seen(mtu.to_string())
                     .help(format!(
-                        "leave `wan_mtu` out, or, if the path carries it: ip link set dev {} mtu {}",
-                        interface.name, stated.value
+                        "leave `wan_mtu` out, or, if the path carries it: ip link set dev {} mtu {mtu}",
+                        interface.name
                     )),
             );
             None
         }
-        (Some(stated), _) => Some(Limit {
-            bytes: u32::from(stated.value),
+        (Some(mtu), _) => Some(Limit {
+            bytes: u32::from(mtu),
             origin: "stated by `wan_mtu`".to_owned(),
             span: stated.span.clone(),
         }),
@@ -111,11 +112,12 @@ fn wan_limit(draft: &Draft, facts: &Facts, findings: &mut Findings) -> Option<Li
     }
 }
 
-/// The largest source packet: stated, or bounded by every route to the peers' networks, or by the other interfaces.
-/// What leaves by the WAN interface is never larger than the path.
+/// The limit of source packets: stated, or given by the routes to the peers' networks, or by the other interfaces. No
+/// packet that leaves by the WAN interface is larger than the path allows.
 fn lan_limit(draft: &Draft, facts: &Facts, wan: u32) -> Option<Limit> {
-    if let Some(stated) = draft.gateway.lan_mtu.as_ref()? {
-        let bytes = u32::from(stated.value);
+    let stated = draft.gateway.lan_mtu.as_ref()?;
+    if let Some(mtu) = stated.value {
+        let bytes = u32::from(mtu);
         return Some(Limit { bytes, origin: "stated by `lan_mtu`".to_owned(), span: stated.span.clone() });
     }
     if let Some(bytes) = route_limit(draft, facts)
@@ -137,11 +139,12 @@ fn lan_limit(draft: &Draft, facts: &Facts, wan: u32) -> Option<Limit> {
             origin: format!("assumed from the MTU of `{}`", other.name),
             span: None,
         },
-        _ => Limit { bytes: wan, origin: "assumed, for the path carries them".to_owned(), span: None },
+        _ => Limit { bytes: wan, origin: "assumed, because the path carries them".to_owned(), span: None },
     })
 }
 
-/// The kernel keeps a route's MTU for what it forwards too. All routes must have one.
+/// The largest MTU of the routes to the peers' networks, which the kernel applies to forwarded packets too. `None` if a
+/// route has no MTU of its own.
 fn route_limit(draft: &Draft, facts: &Facts) -> Option<u32> {
     let networks = draft.peers.iter().flat_map(|peer| &peer.networks);
     let mut largest = None;
@@ -152,7 +155,7 @@ fn route_limit(draft: &Draft, facts: &Facts) -> Option<u32> {
     largest
 }
 
-/// Lines that can be used as they are.
+/// Remedies, with command lines ready to use.
 fn remedies(draft: &Draft, facts: &Facts, fit: u32) -> Vec<String> {
     let networks: Vec<&IpNet> =
         draft.peers.iter().flat_map(|peer| &peer.networks).map(|n| &n.value).collect();
@@ -164,8 +167,9 @@ fn remedies(draft: &Draft, facts: &Facts, fit: u32) -> Vec<String> {
     let wan = draft.gateway.wan.as_ref().map_or("WAN", |wan| wan.value.as_str());
     let networks: Vec<&IpNet> =
         draft.peers.iter().flat_map(|peer| &peer.networks).map(|n| &n.value).collect();
-    let mut help = vec![format!("if the hosts never send more than {fit} bytes, say so: `lan_mtu = {fit}`")];
-    let mut routes = "else lower the MTU of the routes, here and at the peers:".to_owned();
+    let mut help =
+        vec![format!("if no host sends packets of more than {fit} bytes, state it: `lan_mtu = {fit}`")];
+    let mut routes = "otherwise lower the MTU of the routes, here and at the peers:".to_owned();
     for network in networks.iter().take(ROUTES_SHOWN_MAX) {
         let route = facts.routes.get(&first_host(network)).and_then(Option::as_ref);
         let via = match route {

@@ -1,4 +1,4 @@
-//! What the machine is like: read once, judged afterwards.
+//! The facts about the machine, read once.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,8 +13,9 @@ use nix::unistd::{AccessFlags, faccessat};
 
 use super::super::draft::Draft;
 use super::netlink::Netlink;
+use super::route::{Interface, Route};
 
-/// The bit of each capability that a gateway may need (`linux/capability.h`).
+/// The capabilities that a gateway may need, each with its bit (`linux/capability.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Capability {
     NetAdmin = 12,
@@ -23,28 +24,7 @@ pub(super) enum Capability {
     Bpf = 39,
 }
 
-/// One network interface.
-#[derive(Clone, Debug)]
-pub(super) struct Interface {
-    pub(super) name: String,
-    pub(super) index: u32,
-    pub(super) mtu: u32,
-    pub(super) up: bool,
-    pub(super) carrier: bool,
-    pub(super) loopback: bool,
-    pub(super) addresses: Vec<IpAddr>,
-}
-
-/// The kernel's way to a destination.
-#[derive(Clone, Debug)]
-pub(super) struct Route {
-    pub(super) interface: String,
-    pub(super) gateway: Option<IpAddr>,
-    /// The route's own MTU, if it has one.
-    pub(super) mtu: Option<u32>,
-}
-
-/// A file of the machine.
+/// Whether a device or a setting can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
     Usable,
@@ -52,30 +32,30 @@ pub(super) enum Reach {
     Denied,
 }
 
-/// The place of the control socket.
+/// State of the control socket's path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ControlPlace {
     /// A gateway answers there.
     Answered,
-    /// The socket can be made, its directory too if need be.
+    /// The socket can be created, and its directory if necessary.
     Free,
-    /// The directory, or the nearest one above it that exists, cannot be written.
+    /// The directory, or its nearest existing parent, is not writable.
     Denied(String),
-    /// Something that is no directory stands in the way.
+    /// A parent of the path is not a directory.
     Blocked(String),
-    /// There is a file of that name which is no socket.
+    /// The path is a file but not a socket.
     Occupied,
 }
 
-/// The machine, as far as it could be read: `None` is what it would not tell.
+/// The facts about the machine. `None` marks what could not be read.
 #[derive(Clone, Debug)]
 pub(super) struct Facts {
     pub(super) interfaces: Option<Vec<Interface>>,
-    /// By destination: each peer's address, and the first address of each of its networks.
+    /// Route to each destination: each peer's address, and the first address of each of its networks.
     pub(super) routes: BTreeMap<IpAddr, Option<Route>>,
-    /// Effective capabilities, one bit each.
+    /// Effective capabilities as bits.
     pub(super) capabilities: Option<u64>,
-    /// Whether this is the user namespace the machine started in: only there capabilities reach the whole kernel.
+    /// Whether this is the initial user namespace: only there do capabilities reach the whole kernel.
     pub(super) initial_user_namespace: bool,
     pub(super) tun_device: Reach,
     pub(super) forwarding_v4: Option<u32>,
@@ -83,15 +63,15 @@ pub(super) struct Facts {
     pub(super) rp_filter_all: Option<u32>,
     pub(super) settings_writable: bool,
     pub(super) control: Option<ControlPlace>,
-    /// Whether the listen port is taken, where the address is ours.
+    /// Whether another socket holds the listen port, if the address is one of this machine's.
     pub(super) port_in_use: bool,
     pub(super) kernel: Option<String>,
-    /// This program.
+    /// Path of this program.
     pub(super) program: String,
 }
 
 impl Facts {
-    /// Looks around. Changes nothing and sends nothing.
+    /// Reads the machine. Changes nothing and sends nothing.
     pub(super) fn gather(draft: &Draft) -> Self {
         let (interfaces, routes) = read_network(draft);
         let listen = draft.gateway.listen.as_ref();
@@ -115,7 +95,7 @@ impl Facts {
     }
 
     pub(super) fn can(&self, capability: Capability) -> bool {
-        // What cannot be read is not complained of.
+        // Capabilities that cannot be read are assumed.
         self.capabilities.is_none_or(|bits| bits >> capability as u32 & 1 == 1)
     }
 
@@ -128,7 +108,7 @@ impl Facts {
     }
 }
 
-/// Interfaces and the routes toward everything the draft names.
+/// Reads the interfaces, and the routes to all addresses and networks of the draft.
 fn read_network(draft: &Draft) -> (Option<Vec<Interface>>, BTreeMap<IpAddr, Option<Route>>) {
     let Ok(netlink) = Netlink::open() else { return (None, BTreeMap::new()) };
     let Ok(interfaces) = netlink.interfaces() else { return (None, BTreeMap::new()) };
@@ -145,7 +125,7 @@ fn read_network(draft: &Draft) -> (Option<Vec<Interface>>, BTreeMap<IpAddr, Opti
     (Some(interfaces), routes)
 }
 
-/// An address that stands for a network when its route is asked for: not the network's own, which IPv4 reserves.
+/// The address that stands for a network in a query for its route. It is not the network address, which IPv4 reserves.
 pub(super) fn first_host(network: &ipnet::IpNet) -> IpAddr {
     network.hosts().next().unwrap_or(network.addr())
 }
@@ -154,7 +134,7 @@ fn read_number(path: &str) -> Option<u32> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// The thread's own capabilities, which may differ from the process's.
+/// Reads the capabilities of this thread, which may differ from those of the process.
 fn read_capabilities() -> Option<u64> {
     let status = fs::read_to_string("/proc/thread-self/status").ok()?;
     let bits = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
@@ -176,7 +156,7 @@ fn reach(path: &Path) -> Reach {
     }
 }
 
-/// With the rights this process has now, as opposed to those of who started it.
+/// Checks access with the effective ids of this process, as opposed to its real ones.
 fn may(path: &Path, access: AccessFlags) -> bool {
     faccessat(nix::fcntl::AT_FDCWD, path, access, AtFlags::AT_EACCESS).is_ok()
 }
@@ -185,8 +165,8 @@ fn control_place(socket: &Path) -> ControlPlace {
     if UnixStream::connect(socket).is_ok() {
         return ControlPlace::Answered;
     }
-    // A socket that nobody answers on was left by a killed gateway, and is replaced. A link is not followed: it would be
-    // removed, not what it points to.
+    // A socket without an answer was left by a killed gateway, and is replaced. A link is not followed, because the
+    // gateway would remove the link and not its target.
     if fs::symlink_metadata(socket).is_ok_and(|found| !found.file_type().is_socket()) {
         return ControlPlace::Occupied;
     }

@@ -1,24 +1,27 @@
-//! The configuration held against the live machine: what is absent, down, too small or forbidden.
+//! Comparison of the configuration with the live machine: what is absent, down, too small or forbidden.
 //!
-//! `facts` looks around once; the rest judges what it saw and is tested with made-up machines.
+//! `facts.rs` reads the machine once. The other files judge these facts, and their tests make up machines.
 
 mod budget;
 mod facts;
 mod netlink;
 mod network;
+mod route;
 mod system;
 
-use super::draft::Draft;
-use super::report::Findings;
-use facts::Facts;
+use diagnostics::Findings;
 use maelstrom_core::Schedule;
 
-/// Adds what this machine lacks to run the draft, as far as the draft is known.
+use super::draft::Draft;
+use facts::Facts;
+
+/// Adds what this machine lacks to run the draft, as far as the draft could be read.
 pub(super) fn check_draft(draft: &Draft, findings: &mut Findings) {
     judge(draft, &Facts::gather(draft), Schedule::repair_overhead, findings);
 }
 
-/// `overhead(schedule, ipv6)` is by how many bytes a repair exceeds the largest packet in it, toward such a peer.
+/// `overhead(schedule, ipv6)` is the number of bytes by which a repair exceeds the largest packet in it, toward a peer of
+/// that IP version.
 fn judge(draft: &Draft, facts: &Facts, overhead: impl Fn(&Schedule, bool) -> usize, findings: &mut Findings) {
     network::check(draft, facts, findings);
     budget::check(draft, facts, overhead, findings);

@@ -1,6 +1,6 @@
-//! Questions to the kernel's routing tables, over one blocking netlink socket.
+//! Queries to the kernel's routing tables, over one blocking netlink socket.
 //!
-//! Netlink answers for the network namespace of the asking thread, which `/sys/class/net` does not.
+//! Netlink answers for the network namespace of the calling thread, which `/sys/class/net` does not.
 
 use std::io;
 use std::net::IpAddr;
@@ -13,15 +13,15 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 
-use super::facts::{Interface, Route};
+use super::route::{Interface, Route};
 
-/// Most datagrams of one answer: far more than a machine with thousands of interfaces needs.
+/// Maximum number of datagrams in one answer: far more than a machine with thousands of interfaces sends.
 const DATAGRAMS_MAX: usize = 4096;
 
 /// Length of a netlink message's header in bytes (RFC 3549 §2.3.2).
 const HEADER_BYTES: usize = 16;
 
-/// The socket.
+/// A netlink socket.
 pub(super) struct Netlink(Socket);
 
 impl Netlink {
@@ -32,15 +32,15 @@ impl Netlink {
         Ok(Self(socket))
     }
 
-    /// All interfaces with their addresses.
+    /// Returns all interfaces with their addresses.
     pub(super) fn interfaces(&self) -> io::Result<Vec<Interface>> {
         let mut interfaces: Vec<Interface> = Vec::new();
-        self.ask(RouteNetlinkMessage::GetLink(LinkMessage::default()), NLM_F_DUMP, |answer| {
+        self.query(RouteNetlinkMessage::GetLink(LinkMessage::default()), NLM_F_DUMP, |answer| {
             if let RouteNetlinkMessage::NewLink(link) = answer {
                 interfaces.extend(interface(&link));
             }
         })?;
-        self.ask(RouteNetlinkMessage::GetAddress(AddressMessage::default()), NLM_F_DUMP, |answer| {
+        self.query(RouteNetlinkMessage::GetAddress(AddressMessage::default()), NLM_F_DUMP, |answer| {
             let RouteNetlinkMessage::NewAddress(message) = answer else { return };
             let Some(owner) = interfaces.iter_mut().find(|one| one.index == message.header.index) else {
                 return;
@@ -50,7 +50,7 @@ impl Netlink {
         Ok(interfaces)
     }
 
-    /// The way to `destination`; none if there is none.
+    /// Returns the route to `destination`, if there is one.
     pub(super) fn route(&self, destination: IpAddr, interfaces: &[Interface]) -> io::Result<Option<Route>> {
         let mut query = RouteMessage::default();
         let v4 = destination.is_ipv4();
@@ -58,14 +58,14 @@ impl Netlink {
         query.header.destination_prefix_length = if v4 { 32 } else { 128 };
         query.attributes.push(RouteAttribute::Destination(RouteAddress::from(destination)));
         let mut found = None;
-        let asked = self.ask(RouteNetlinkMessage::GetRoute(query), 0, |answer| {
+        let answered = self.query(RouteNetlinkMessage::GetRoute(query), 0, |answer| {
             if let RouteNetlinkMessage::NewRoute(message) = answer {
                 found = route(&message, interfaces);
             }
         });
-        match asked {
+        match answered {
             Ok(()) => Ok(found),
-            // That there is no route is an answer.
+            // The kernel reports a missing route as an error.
             Err(error) => match error.raw_os_error() {
                 Some(
                     nix::libc::ENETUNREACH | nix::libc::EHOSTUNREACH | nix::libc::EACCES | nix::libc::EINVAL,
@@ -75,8 +75,8 @@ impl Netlink {
         }
     }
 
-    /// Sends a request and hands over each message of the answer.
-    fn ask(
+    /// Sends a request and passes each message of the answer to `each`.
+    fn query(
         &self,
         request: RouteNetlinkMessage,
         flags: u16,
@@ -92,7 +92,7 @@ impl Netlink {
         for _ in 0..DATAGRAMS_MAX {
             let (datagram, _) = self.0.recv_from_full()?;
             let done = deliver(&datagram, &mut each)?;
-            // An answer that is no dump is one datagram, and has no mark at its end.
+            // Only a dump has several datagrams and a mark at its end.
             if done || flags & NLM_F_DUMP == 0 {
                 return Ok(());
             }
@@ -101,8 +101,8 @@ impl Netlink {
     }
 }
 
-/// Takes a datagram apart; true if the answer ends in it. A message that this library does not understand is passed
-/// over: kernels newer than it say more than it knows.
+/// Passes the messages of a datagram to `each`; true if the answer ends in it. Messages that the parser does not know
+/// are skipped, because newer kernels send more than it knows.
 fn deliver(datagram: &[u8], each: &mut impl FnMut(RouteNetlinkMessage)) -> io::Result<bool> {
     let mut rest = datagram;
     while let Some(length) = rest.first_chunk::<4>().map(|bytes| u32::from_ne_bytes(*bytes) as usize) {
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_tells_of_the_loopback_interface() {
+    fn the_kernel_lists_the_loopback_interface() {
         let netlink = Netlink::open().unwrap();
         let interfaces = netlink.interfaces().unwrap();
         let loopback = interfaces.iter().find(|interface| interface.loopback).expect("a loopback interface");

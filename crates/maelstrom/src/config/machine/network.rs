@@ -1,9 +1,10 @@
 //! Interfaces, addresses and routes.
 
-use super::super::Diagnostic;
+use diagnostics::{Diagnostic, Findings};
+
 use super::super::draft::Draft;
-use super::super::report::Findings;
-use super::facts::{Facts, Interface, first_host};
+use super::facts::{Facts, first_host};
+use super::route::Interface;
 
 pub(super) fn check(draft: &Draft, facts: &Facts, findings: &mut Findings) {
     let Some(interfaces) = &facts.interfaces else {
@@ -44,7 +45,7 @@ fn wan_is_ready(draft: &Draft, interfaces: &[Interface], findings: &mut Findings
         findings.add(
             Diagnostic::warning("no-carrier", format!("the interface `{name}` has no carrier"))
                 .at(wan.span.clone())
-                .note("nothing leaves or arrives until the link comes up; the gateway can start before")
+                .note("no packet leaves or arrives until the link is up; the gateway can start before that")
                 .help("check the cable, or the far end of the virtual link"),
         );
     }
@@ -60,7 +61,7 @@ fn wan_is_ready(draft: &Draft, interfaces: &[Interface], findings: &mut Findings
     }
 }
 
-/// The gateway's own device is there while it runs; otherwise the name belongs to somebody else.
+/// The gateway's own device exists while it runs; otherwise the name is another program's.
 fn tun_is_free(draft: &Draft, facts: &Facts, findings: &mut Findings) {
     let Some(tun) = &draft.gateway.tun else { return };
     let is_wan = draft.gateway.wan.as_ref().is_some_and(|wan| wan.value == tun.value);
@@ -68,9 +69,9 @@ fn tun_is_free(draft: &Draft, facts: &Facts, findings: &mut Findings) {
         return;
     }
     findings.add(
-        Diagnostic::error("tun-exists", format!("an interface `{}` exists already", tun.value))
+        Diagnostic::error("tun-exists", format!("the interface `{}` exists already", tun.value))
             .at(tun.span.clone())
-            .expected("a free name: the gateway makes this device, and removes it when it ends")
+            .expected("a free name: the gateway creates this device, and removes it when it ends")
             .help(format!("choose another `tun`, or remove it: ip link delete dev {}", tun.value)),
     );
 }
@@ -87,7 +88,7 @@ fn listen_is_ours(draft: &Draft, facts: &Facts, interfaces: &[Interface], findin
         let prefix = if ip.is_ipv4() { 24 } else { 64 };
         let device = if wan.is_empty() { "IFACE" } else { wan };
         findings.add(
-            Diagnostic::error("listen-not-local", format!("{ip} is no address of this machine"))
+            Diagnostic::error("listen-not-local", format!("{ip} is not an address of this machine"))
                 .at(listen.span.clone())
                 .expected(format!("an address of this machine; `{device}` has {present}"))
                 .help(format!("set `listen` to one of them, or add the address: ip address add {ip}/{prefix} dev {device}")),
@@ -104,10 +105,10 @@ fn listen_is_ours(draft: &Draft, facts: &Facts, interfaces: &[Interface], findin
     }
 }
 
-/// What leaves by another interface is not seen, and gets no repairs.
+/// The tap does not see packets that leave by another interface, so that they get no repairs.
 fn routes_lead_to_wan(draft: &Draft, facts: &Facts, findings: &mut Findings) {
     let Some(wan) = &draft.gateway.wan else { return };
-    // Without the interface, or with it down, there is no route over it, and that was said.
+    // An absent interface, or one that is down, has no routes and was reported already.
     if facts.interface(&wan.value).is_none_or(|interface| !interface.up) {
         return;
     }
@@ -127,14 +128,11 @@ fn routes_lead_to_wan(draft: &Draft, facts: &Facts, findings: &mut Findings) {
                 Some(Some(route)) => findings.add(
                     Diagnostic::warning(
                         "other-interface",
-                        format!(
-                            "what goes to {shown} leaves by `{}`, not by `{}`",
-                            route.interface, wan.value
-                        ),
+                        format!("traffic to {shown} leaves by `{}`, not by `{}`", route.interface, wan.value),
                     )
                     .at(span)
                     .note("the gateway watches `wan` alone: traffic on another interface is not protected")
-                    .help(format!("set `wan` to `{}`, or mend the route to {shown}", route.interface)),
+                    .help(format!("set `wan` to `{}`, or correct the route to {shown}", route.interface)),
                 ),
             }
         }

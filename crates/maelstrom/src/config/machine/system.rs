@@ -1,14 +1,15 @@
 //! Capabilities, devices, kernel settings, the control socket.
 
+use diagnostics::{Diagnostic, Findings};
+
 use super::super::draft::Draft;
-use super::super::report::Findings;
-use super::super::{Diagnostic, TapChoice};
+use super::super::types::TapChoice;
 use super::facts::{Capability, ControlPlace, Facts, Reach};
 
-/// The oldest kernel the gateway is made for.
+/// Oldest supported kernel.
 const KERNEL_MIN: (u32, u32) = (5, 10);
 
-/// `rp_filter` 1: a packet must come in where the answer to it would go out (RFC 3704 §2.2).
+/// Strict `rp_filter`: a packet must arrive by the interface by which its answer would leave (RFC 3704 §2.2).
 const RP_FILTER_STRICT: u32 = 1;
 
 pub(super) fn check(draft: &Draft, facts: &Facts, findings: &mut Findings) {
@@ -23,12 +24,12 @@ pub(super) fn check(draft: &Draft, facts: &Facts, findings: &mut Findings) {
 fn capabilities(draft: &Draft, facts: &Facts, findings: &mut Findings) {
     let tap = draft.gateway.tap.as_ref();
     if !facts.can(Capability::NetAdmin) {
-        findings.add(missing(facts, "CAP_NET_ADMIN", "makes the TUN device and attaches the tap"));
+        findings.add(missing(facts, "CAP_NET_ADMIN", "creates the TUN device and attaches the tap"));
     }
     if !facts.can(Capability::NetRaw) && tap.is_some_and(|tap| tap.value != TapChoice::Ebpf) {
         findings.add(missing(facts, "CAP_NET_RAW", "opens packet sockets"));
     }
-    // Before Linux 5.8 there was no CAP_BPF, and CAP_SYS_ADMIN still includes it.
+    // CAP_BPF exists since Linux 5.8, and CAP_SYS_ADMIN includes it.
     let bpf = facts.can(Capability::Bpf) || facts.can(Capability::SysAdmin);
     let Some(tap) = tap.filter(|tap| tap.value != TapChoice::Packet) else { return };
     let forced = tap.value == TapChoice::Ebpf;
@@ -48,7 +49,7 @@ fn capabilities(draft: &Draft, facts: &Facts, findings: &mut Findings) {
         findings.add(
             Diagnostic::remark("tap-packet", format!("{why} the tap will be packet sockets, not eBPF"))
                 .at(tap.span.clone())
-                .note("they cost more processor time for each packet"),
+                .note("packet sockets cost more processor time for each packet"),
         );
     }
 }
@@ -76,7 +77,7 @@ fn tun_device(facts: &Facts, findings: &mut Findings) {
         Reach::Denied => {
             let diagnostic = Diagnostic::error("no-tun", "/dev/net/tun cannot be opened by this user");
             findings.add(
-                diagnostic.help("run as root, or give the device its usual mode: chmod 666 /dev/net/tun"),
+                diagnostic.help("run as root, or set the usual mode of the device: chmod 666 /dev/net/tun"),
             );
         }
     }
@@ -94,31 +95,31 @@ fn forwarding(draft: &Draft, facts: &Facts, findings: &mut Findings) {
         if wanted && state == Some(0) {
             findings.add(
                 Diagnostic::warning("not-forwarding", format!("this machine does not forward {family}"))
-                    .note("only its own traffic would be protected, not that of the hosts behind it")
+                    .note("only its own traffic would be protected, not the traffic of the hosts behind it")
                     .help(format!("sysctl -w {key}=1")),
             );
         }
     }
 }
 
-/// The kernel takes the larger of the setting for all interfaces and that of the one; the gateway sets its own device
-/// to 2, loose.
+/// The kernel applies the larger of the setting for all interfaces and the setting of one; the gateway sets its own
+/// device to 2, loose.
 fn reverse_path_filter(draft: &Draft, facts: &Facts, findings: &mut Findings) {
     let Some(tun) = &draft.gateway.tun else { return };
     if facts.rp_filter_all != Some(RP_FILTER_STRICT) {
         return;
     }
-    let why = "recovered packets enter by it, while the way back to their senders is by `wan`";
+    let why = "recovered packets enter by this device, but the route back to their senders is by `wan`";
     if facts.settings_writable {
         let message =
-            format!("rp_filter is strict; the gateway makes it loose for its own device `{}`", tun.value);
+            format!("rp_filter is strict; the gateway sets it to loose for its own device `{}`", tun.value);
         findings.add(Diagnostic::remark("rp-filter", message).note(why));
         return;
     }
     findings.add(
         Diagnostic::warning(
             "rp-filter",
-            format!("rp_filter is strict, and cannot be made loose for `{}`", tun.value),
+            format!("rp_filter is strict, and cannot be set to loose for `{}`", tun.value),
         )
         .note(why)
         .note("the kernel would drop every recovered IPv4 packet")
@@ -140,9 +141,9 @@ fn control_socket(draft: &Draft, facts: &Facts, findings: &mut Findings) {
         }
         ControlPlace::Denied(directory) => Diagnostic::error(
             "control-directory",
-            format!("the control socket cannot be made in `{directory}`"),
+            format!("the control socket cannot be created in `{directory}`"),
         )
-        .expected("a directory this user may write")
+        .expected("a directory that this user may write")
         .help(format!("install -d -o USER -m 0755 {parent}, or RuntimeDirectory=undrop in a systemd unit"))
         .help("or set `control` to a path in a directory of your own"),
         ControlPlace::Blocked(file) => {
@@ -151,9 +152,9 @@ fn control_socket(draft: &Draft, facts: &Facts, findings: &mut Findings) {
                 .help("move it away, or set another `control`")
         }
         ControlPlace::Occupied => {
-            Diagnostic::error("control-occupied", format!("`{path}` exists and is no socket"))
-                .expected("a path where nothing is, or the socket of a gateway that has ended")
-                .note("the gateway would not start: what is there may be of use to somebody")
+            Diagnostic::error("control-occupied", format!("`{path}` exists and is not a socket"))
+                .expected("a free path, or the socket of a gateway that has ended")
+                .note("the gateway would not start, because it never replaces a file that is not a socket")
                 .help("move it away, or set another `control`")
         }
     };
@@ -168,7 +169,7 @@ fn kernel(facts: &Facts, findings: &mut Findings) {
         let (major, minor) = KERNEL_MIN;
         findings.add(
             Diagnostic::warning("old-kernel", format!("the kernel is {release}"))
-                .expected(format!("{major}.{minor} or newer: the gateway is not tried on older ones"))
+                .expected(format!("{major}.{minor} or newer: the gateway is not tested on older kernels"))
                 .help("upgrade the kernel"),
         );
     }

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use super::super::tests::{assert_snapshot, examined};
 use super::super::{Diagnostic, Report, Severity, Source};
-use super::facts::{Capability, ControlPlace, Facts, Interface, Reach, Route, first_host};
+use super::facts::{Capability, ControlPlace, Facts, Reach, first_host};
+use super::route::{Interface, Route};
 use super::*;
 
 const FILE: &str = r#"
@@ -106,14 +107,14 @@ fn named<'a>(facts: &'a mut Facts, name: &str) -> &'a mut Interface {
 }
 
 #[test]
-fn a_machine_on_which_nothing_is_wrong_is_told_how_the_budget_fits() {
+fn a_correct_machine_gets_a_note_on_the_mtu_budget() {
     let report = judged(FILE, |_| {});
     let messages: Vec<_> = report.diagnostics().iter().map(|one| one.message.as_str()).collect();
     assert_eq!(
         messages,
         [
             "1300 bytes of packet + 100 of repair overhead fit into 1500",
-            "packets and repairs take about 11 MiB of memory"
+            "packets and repairs need about 11 MiB of memory"
         ]
     );
 }

@@ -15,7 +15,7 @@ fn a_window_reaches_from_one_repair_to_the_next() {
     for (rate, least, named) in [("1/64", 64, 64), ("1/16", 16, 48), ("3/8", 3, 9), ("2/43", 22, 44)] {
         let short = one(&of(rate, least - 1));
         assert_eq!((short.severity, short.code), (Severity::Error, "window-too-short"), "{rate}");
-        assert!(short.expected.is_some_and(|expected| expected.contains(&format!("at least {least}:"))));
+        assert!(short.expected.is_some_and(|expected| expected.contains(&format!("at least {least},"))));
         assert_eq!(short.seen, Some((least - 1).to_string()));
         assert!(short.help[0].contains(&format!("to {named} or more")), "{:?}", short.help);
         configuration(&of(rate, named));
@@ -30,11 +30,11 @@ fn a_window_reaches_from_one_repair_to_the_next() {
 }
 
 #[test]
-fn the_list_of_knobs_says_truly_how_often_a_window_names_packets() {
-    let doc = knobs::of("code").find(|knob| knob.key == "window").unwrap().doc;
-    assert!(doc.contains("At least 1 / R, rounded up,"), "{doc}");
+fn the_documentation_of_window_states_how_often_packets_are_named() {
+    let doc = keys_of("code").iter().find(|key| key.name == "window").unwrap().doc;
+    assert!(doc.contains("at least 1 / R, rounded up,"), "{doc}");
     assert!(
-        doc.contains("from three times that on each is named three times, at rates of 1/21 and more."),
+        doc.contains("From three times that on each packet is named three times, at rates of 1/21 and more."),
         "{doc}"
     );
     for (rate, least, named) in [("3/8", 3, 3 * 3), ("1/21", 21, 3 * 21), ("1/22", 22, 2 * 22)] {

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 
+use diagnostics::settings::{Fallback, KeyInfo};
+
 use super::*;
 
 mod codes;
@@ -50,11 +52,11 @@ fn good_for(schemes: Option<&[&str]>) -> String {
     }
 }
 
-/// Stands in for the disk: what a key file holds is told by its name.
+/// Stands in for the disk: the name of a key file decides its contents.
 fn read_key(path: &Path) -> Result<PeerKey, KeyError> {
     let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or("");
     match name {
-        "absent" => Err(std::io::Error::from(std::io::ErrorKind::NotFound).into()),
+        "absent" => Err(io::Error::from(io::ErrorKind::NotFound).into()),
         "open" => Err(KeyError::Mode { mode: 0o644 }),
         "short" => Err(KeyError::Length { seen: 5 }),
         _ => Ok(PeerKey::new([name.bytes().fold(1, u8::wrapping_add); 32])),
@@ -62,10 +64,23 @@ fn read_key(path: &Path) -> Result<PeerKey, KeyError> {
 }
 
 pub(super) fn examined(text: &str) -> (Option<Draft>, Report) {
-    let source = Source::new(Path::new("gateway.toml"), text);
-    let mut findings = Findings::default();
-    let draft = examine(&source, &mut findings, &mut read_key);
-    (draft, findings.into_report(source))
+    let reading = examine(Source::new(Path::new("gateway.toml"), text), &mut read_key);
+    let report = reading.report();
+    (reading.draft, report)
+}
+
+/// The keys of a section.
+fn keys_of(section: &str) -> Vec<KeyInfo> {
+    let layout = layout();
+    layout.keys().filter(|(name, ..)| *name == section).map(|(_, _, key)| key.clone()).collect()
+}
+
+/// The default of a key in TOML, if it has one.
+fn default_of(key: &KeyInfo) -> Option<&'static str> {
+    match key.default {
+        Fallback::Toml(text) | Fallback::Described(text, _) => Some(text),
+        Fallback::Required | Fallback::Absent(_) => None,
+    }
 }
 
 fn configuration(text: &str) -> GatewayConfig {
@@ -95,7 +110,7 @@ pub(super) fn assert_snapshot(name: &str, actual: &str) {
         fs::write(&path, &actual).unwrap();
     }
     let kept = fs::read_to_string(&path).unwrap_or_default();
-    assert!(kept == actual, "{} differs; what came now:\n{actual}", path.display());
+    assert!(kept == actual, "{} differs; the report is:\n{actual}", path.display());
 }
 
 #[test]
@@ -113,7 +128,7 @@ fn a_good_file_becomes_a_configuration() {
 }
 
 #[test]
-fn what_is_left_out_has_the_defaults_that_the_list_of_knobs_states() {
+fn an_absent_key_has_the_default_that_the_table_states() {
     let short = "[gateway]\nwan='w'\nlisten='10.0.0.1:1'\n[[peer]]\naddress='10.0.0.2:1'\nnetworks=['10.2.0.0/16']\nkey_file='k'";
     let config = configuration(short);
     // The same file with every default written out.
@@ -122,24 +137,24 @@ fn what_is_left_out_has_the_defaults_that_the_list_of_knobs_states() {
         long += if section == "peer" { "[[peer]]\n" } else { "[" };
         long += if section == "peer" { "" } else { section };
         long += if section == "peer" { "" } else { "]\n" };
-        for knob in knobs::of(section) {
-            match (knob.key, knob.default) {
-                ("wan", _) => long += "wan='w'\n",
-                ("listen", _) => long += "listen='10.0.0.1:1'\n",
-                ("address", _) => long += "address='10.0.0.2:1'\n",
-                ("networks", _) => long += "networks=['10.2.0.0/16']\n",
-                ("key_file", _) => long += "key_file='k'\n",
-                // Their defaults are taken from elsewhere.
-                ("lan_mtu" | "wan_mtu" | "name", _) => {}
+        for key in keys_of(section) {
+            match key.name {
+                "wan" => long += "wan='w'\n",
+                "listen" => long += "listen='10.0.0.1:1'\n",
+                "address" => long += "address='10.0.0.2:1'\n",
+                "networks" => long += "networks=['10.2.0.0/16']\n",
+                "key_file" => long += "key_file='k'\n",
+                // Their defaults come from elsewhere.
+                "lan_mtu" | "wan_mtu" | "name" => {}
                 // Not of the default's scheme.
-                _ if !knob.fits("layered") => {}
-                (key, default) => long += &format!("{key} = {}\n", default.unwrap()),
+                _ if !key.fits("layered") => {}
+                name => long += &format!("{name} = {}\n", default_of(&key).unwrap()),
             }
         }
     }
     assert_eq!(configuration(&long), config);
     let blocks = short.replace("[[peer]]", "[code]\nscheme = \"reed-solomon\"\n[[peer]]");
-    let stated = |key| knobs::of("code").find(|knob| knob.key == key).unwrap().default.unwrap();
+    let stated = |name| keys_of("code").iter().find(|key| key.name == name).and_then(default_of).unwrap();
     let (r, c, interleave) = (stated("r"), stated("c"), stated("interleave"));
     let code = configuration(&blocks).code;
     assert_eq!(code.schedule.to_string(), format!("reed-solomon ({r},{c}) x{interleave}"));
@@ -151,14 +166,31 @@ fn what_is_left_out_has_the_defaults_that_the_list_of_knobs_states() {
 }
 
 #[test]
-fn every_example_in_the_list_of_knobs_is_right() {
+fn the_defaults_are_those_of_the_core() {
+    let scheme = |scheme: &str| {
+        let code = format!("[code]\nscheme = \"{scheme}\"\n[[peer]]");
+        let text = "[gateway]\nwan='w'\nlisten='10.0.0.1:1'\n[[peer]]\naddress='10.0.0.2:1'\nnetworks=['10.2.0.0/16']\nkey_file='k'";
+        configuration(&text.replace("[[peer]]", &code)).code
+    };
+    let layered = Schedule::Layered { r: Schedule::R, interleaves: Schedule::INTERLEAVES.to_vec() };
+    let (r, c, interleave) = (Schedule::R, Schedule::C, Schedule::INTERLEAVE);
+    let (rate, window, density) = (Schedule::RATE, Schedule::WINDOW, Schedule::DENSITY);
+    assert_eq!(scheme("layered").schedule, layered);
+    assert_eq!(scheme("reed-solomon").schedule, Schedule::ReedSolomon { r, c, interleave });
+    assert_eq!(scheme("sliding").schedule, Schedule::Sliding { rate, window, density });
+    let code = scheme("layered");
+    assert_eq!((code.delayed, code.max_delay_ms), (Schedule::DELAYED, Schedule::MAX_DELAY_MS));
+}
+
+#[test]
+fn every_example_in_the_table_is_correct() {
     for scheme in ["layered", "reed-solomon", "sliding"] {
         let mut text = String::new();
         for section in ["gateway", "code", "peer"] {
             text += if section == "peer" { "[[peer]]\n" } else { "" };
             text += &if section == "peer" { String::new() } else { format!("[{section}]\n") };
-            for knob in knobs::of(section).filter(|knob| knob.fits(scheme)) {
-                text += &format!("{}\n", knob.example);
+            for key in keys_of(section).iter().filter(|key| key.fits(scheme)) {
+                text += &format!("{}\n", key.example);
             }
         }
         configuration(&text.replace("\"layered\"", &format!("\"{scheme}\"")));
@@ -198,7 +230,7 @@ fn the_manual_shows_files_that_are_right() {
 }
 
 #[test]
-fn ten_mistakes_are_told_in_one_pass() {
+fn ten_mistakes_are_reported_in_one_pass() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/config/snapshots/ten-mistakes.toml");
     let (_, report) = examined(&fs::read_to_string(file).unwrap());
     assert_snapshot("ten-mistakes.txt", &report.to_string());
@@ -206,46 +238,66 @@ fn ten_mistakes_are_told_in_one_pass() {
     assert_eq!(report.errors(), 10);
 }
 
+/// The bounds in "an integer from 1 to 64".
+fn bounds(expected: &str) -> Option<(u64, u64)> {
+    let (min, max) = expected.strip_prefix("an integer from ")?.split_once(" to ")?;
+    Some((min.parse().ok()?, max.parse().ok()?))
+}
+
 #[test]
 fn every_integer_has_its_range() {
-    for knob in knobs::KNOBS {
-        let knobs::Kind::Integer { min, max } = knob.kind else { continue };
+    let mut integers = 0;
+    for (_, header, key) in layout().keys() {
+        let Some((min, max)) = bounds(&key.expected) else { continue };
+        integers += 1;
         let line = |value: &str| {
-            let header = format!("[{}]", knob.section);
-            let line = format!("{header}\n{} = {value}", knob.key);
+            let line = format!("{header}\n{} = {value}", key.name);
             // At this rate a window of 1 is one.
-            let good = good_for(knob.schemes()).replace("rate = 0.375", "rate = 1");
-            let text = good.replacen(&format!("\n{} =", knob.key), "\n#", 1).replacen(&header, &line, 1);
+            let good = good_for(key.only.map(|only| only.words)).replace("rate = 0.375", "rate = 1");
+            let text = good.replacen(&format!("\n{} =", key.name), "\n#", 1).replacen(header, &line, 1);
             examined(&text).1
         };
         for right in [min, max] {
-            assert_eq!(line(&right.to_string()).errors(), 0, "{} = {right}", knob.key);
+            assert_eq!(line(&right.to_string()).errors(), 0, "{} = {right}", key.name);
         }
         let below = min.checked_sub(1).map_or("-2".to_owned(), |below| below.to_string());
         for wrong in [below, (max + 1).to_string(), "-1".into(), "99999999999999999999999".into()] {
             let report = line(&wrong);
             assert_eq!(report.diagnostics().len(), 1, "{report}");
             assert_eq!(report.diagnostics()[0].code, "out-of-range");
-            assert_eq!(report.diagnostics()[0].expected, Some(format!("an integer from {min} to {max}")));
+            assert_eq!(report.diagnostics()[0].expected.as_ref(), Some(&key.expected));
         }
         assert_eq!(line("\"8\"").diagnostics()[0].code, "wrong-type");
     }
+    assert_eq!(integers, 8);
 }
 
 #[test]
 fn every_choice_refuses_another_word() {
-    for knob in knobs::KNOBS {
-        let knobs::Kind::Choice(words) = knob.kind else { continue };
-        let header = format!("[{}]", knob.section);
+    for (name, words) in [
+        ("mode", &["passive"][..]),
+        ("tap", &["auto", "ebpf", "packet"]),
+        ("scheme", &["layered", "reed-solomon", "sliding"]),
+    ] {
+        let header = if name == "scheme" { "[code]" } else { "[gateway]" };
         for word in words {
-            let plain = good_for(Some(&[*word])).replacen(&format!("{} =", knob.key), "#", 1);
-            let text = plain.replacen(&header, &format!("{header}\n{} = \"{word}\"", knob.key), 1);
+            let plain = good_for(Some(&[*word])).replacen(&format!("{name} ="), "#", 1);
+            let text = plain.replacen(header, &format!("{header}\n{name} = \"{word}\""), 1);
             assert_eq!(examined(&text).1.errors(), 0, "{word}");
         }
-        let plain = GOOD.replacen(&format!("{} =", knob.key), "#", 1);
-        let text = plain.replacen(&header, &format!("{header}\n{} = \"nonsense\"", knob.key), 1);
+        let plain = GOOD.replacen(&format!("{name} ="), "#", 1);
+        let text = plain.replacen(header, &format!("{header}\n{name} = \"nonsense\""), 1);
         assert_eq!(examined(&text).1.diagnostics()[0].code, "bad-value");
     }
+}
+
+#[test]
+fn the_description_names_every_key_once() {
+    let text = layout().describe();
+    for (_, _, key) in layout().keys() {
+        assert_eq!(text.matches(&format!("\n  {}: ", key.name)).count(), 1, "{}", key.name);
+    }
+    assert!(text.starts_with("[gateway]\n  mode: "), "{text}");
 }
 
 #[test]
@@ -299,7 +351,7 @@ fn networks_are_given_whole() {
     }
     assert_eq!(code_of("[\"10.81.2.0/24\", \"2001:db8:2::/48\"]", "[]"), "out-of-range");
     assert_eq!(code_of("[\"10.81.2.0/24\", \"2001:db8:2::/48\"]", "\"10.81.2.0/24\""), "wrong-type");
-    let many = vec!["\"10.0.0.0/8\""; knobs::NETWORKS_MAX + 1].join(",");
+    let many = vec!["\"10.0.0.0/8\""; NETWORKS_MAX + 1].join(",");
     assert_eq!(code_of("\"10.81.2.0/24\", \"2001:db8:2::/48\"", &many), "out-of-range");
 }
 
@@ -322,7 +374,7 @@ fn sections_of_the_wrong_shape_are_explained() {
     assert_eq!(finding("[[peer]]", "[peer]").code, "wrong-type");
     assert_eq!(finding("[gateway]", "[[gateway]]").code, "wrong-type");
     assert_eq!(examined("").1.diagnostics().len(), 2);
-    let peers = "[[peer]]\n".repeat(knobs::PEERS_MAX + 1);
+    let peers = "[[peer]]\n".repeat(PEERS_MAX + 1);
     assert_eq!(examined(&GOOD.replace("[[peer]]", &peers)).1.errors(), 1);
     assert_eq!(examined("peer = [1, 2]").1.errors(), 3);
 }
@@ -381,6 +433,7 @@ fn a_key_given_twice_does_not_hide_other_mistakes() {
 
 #[test]
 fn a_file_that_cannot_be_read_is_one_clear_error() {
+    let load = |path: &Path| read(path).config();
     let report = load(Path::new("/nonexistent/gateway.toml")).unwrap_err();
     assert_eq!(report.diagnostics()[0].code, "unreadable-file");
     let path = std::env::temp_dir().join(format!("undrop-big-{}.toml", std::process::id()));
@@ -393,7 +446,7 @@ fn a_file_that_cannot_be_read_is_one_clear_error() {
 
 /// A piece of TOML that is often nearly right.
 fn fragment() -> impl Strategy<Value = String> {
-    let keys: Vec<&str> = knobs::KNOBS.iter().map(|knob| knob.key).collect();
+    let keys: Vec<&str> = layout().keys().map(|(_, _, key)| key.name).collect();
     let values = vec![
         "8",
         "-1",

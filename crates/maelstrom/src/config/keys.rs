@@ -1,0 +1,257 @@
+//! The table of keys. Each key is one entry: its type, the form of its values, its default, an example, and its
+//! documentation, which `undrop gateway run --help` prints.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use diagnostics::settings::{
+    Boolean, Choice, Fallback, Integer, Integers, Layout, List, Only, Optional, Placed, Setting, Text,
+};
+use ipnet::IpNet;
+use maelstrom_core::RepairRate;
+
+use super::types::{Mode, Scheme, TapChoice};
+use super::values::{self, INTERFACE_NAME_BYTES_MAX, NAMES_MAX, PEER_NAME_CHARS_MAX, SOCKET_PATH_BYTES_MAX};
+
+/// Maximum number of `[[peer]]` sections.
+pub const PEERS_MAX: usize = 64;
+
+/// Maximum number of networks of one peer: one Hello holds no more. More networks belong into fewer, larger prefixes.
+pub const NETWORKS_MAX: usize = maelstrom_core::wire::NETWORKS_MAX;
+
+/// Maximum number of repairs for each packet.
+pub const RATE_MAX: u32 = maelstrom_core::RATE_MAX;
+
+/// Maximum number of packets in a sliding window.
+const WINDOW_MAX: u64 = maelstrom_core::wire::WINDOW_MAX as u64;
+
+/// Condition of a key that two schemes share.
+const BINS_OR_BLOCKS: Only = Only { key: "scheme", words: &["layered", "reed-solomon"] };
+/// Condition of a key of the layered scheme.
+const LAYERED: Only = Only { key: "scheme", words: &["layered"] };
+/// Condition of a key of the Reed–Solomon scheme.
+const BLOCKS: Only = Only { key: "scheme", words: &["reed-solomon"] };
+/// Condition of a key of the sliding-window scheme.
+const SLIDING: Only = Only { key: "scheme", words: &["sliding"] };
+
+/// The sections and keys that a file may have.
+pub fn layout() -> Layout {
+    Layout::default().with::<Gateway>().with::<CodeKeys>().with::<PeerKeys>()
+}
+
+fn interface() -> Text<String> {
+    let form = format!(
+        "the name of a network interface, 1 to {INTERFACE_NAME_BYTES_MAX} characters without blank, `/` or `:`"
+    );
+    Text::new(form, values::interface_name)
+}
+
+fn rate() -> Text<RepairRate> {
+    let form = format!(
+        "repairs for each packet from 1/{NAMES_MAX} to {RATE_MAX}, as `0.375`, `\"3/8\"` or `\"37.5%\"`"
+    );
+    Text::or_number(form, values::rate)
+}
+
+fn networks() -> Placed<Text<IpNet>> {
+    Placed(List {
+        expected: format!(
+            "an array of 1 to {NETWORKS_MAX} networks, as `[\"10.81.2.0/24\", \"2001:db8:2::/48\"]`"
+        ),
+        entry: Text::new("", values::network),
+        min: 1,
+        max: NETWORKS_MAX,
+    })
+}
+
+diagnostics::settings! {
+    /// This machine's side: the section `[gateway]`.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Gateway(GatewayDraft): "gateway" as "[gateway]" {
+        /// Path of source packets. With `passive` the kernel forwards them untouched, and the gateway reads copies.
+        mode: Mode {
+            form: Choice(&[("passive", Mode::Passive)]),
+            default: Fallback::Toml("\"passive\""),
+            example: "mode = \"passive\"",
+        }
+        /// Interface toward the long-haul link.
+        wan: String {
+            form: interface(),
+            default: Fallback::Required,
+            example: "wan = \"eth1\"",
+        }
+        /// Address and UDP port where repairs arrive, and from which repairs leave.
+        listen: SocketAddr {
+            form: Text::new(
+                "an IP address and a port of this machine, as `10.81.9.1:4700` or `[2001:db8::1]:4700`",
+                values::own_address,
+            ),
+            default: Fallback::Required,
+            example: "listen = \"10.81.9.1:4700\"",
+        }
+        /// Unix socket that answers `undrop gateway status`.
+        control: PathBuf {
+            form: Text::new(
+                format!("the path of a Unix socket, 1 to {SOCKET_PATH_BYTES_MAX} bytes"),
+                values::socket_path,
+            ),
+            default: Fallback::Toml("\"/run/undrop/gateway.sock\""),
+            example: "control = \"/run/undrop/gateway.sock\"",
+        }
+        /// Largest source packet in bytes. With the repair overhead it must fit into `wan_mtu`.
+        lan_mtu: Option<u16> {
+            form: Optional(Integer::new(576, 65535)),
+            default: Fallback::Absent("the largest MTU of the other interfaces"),
+            example: "lan_mtu = 1300",
+        }
+        /// Largest packet that the path to the peers carries, in bytes. Set it if that is less than the interface's MTU.
+        wan_mtu: Option<u16> {
+            form: Optional(Integer::new(576, 65535)),
+            default: Fallback::Absent("the MTU of the `wan` interface"),
+            example: "wan_mtu = 1500",
+        }
+        /// How packets are copied: by an eBPF program, by packet sockets, or, with `auto`, by eBPF where the machine
+        /// allows it.
+        tap: TapChoice {
+            form: Choice(&[
+                ("auto", TapChoice::Auto),
+                ("ebpf", TapChoice::Ebpf),
+                ("packet", TapChoice::Packet),
+            ]),
+            default: Fallback::Toml("\"auto\""),
+            example: "tap = \"auto\"",
+        }
+        /// TUN device through which recovered packets enter the kernel. The gateway creates it.
+        tun: String {
+            form: interface(),
+            default: Fallback::Toml("\"undrop0\""),
+            example: "tun = \"undrop0\"",
+        }
+    }
+}
+
+diagnostics::settings! {
+    /// The FEC scheme and its parameters: the section `[code]`.
+    #[derive(Clone, Debug)]
+    pub(super) struct CodeKeys(CodeDraft): "code" as "[code]" {
+        /// FEC scheme: layered interleaving, Reed-Solomon blocks, or a sliding window.
+        scheme: Scheme {
+            form: Choice(&[
+                ("layered", Scheme::Layered),
+                ("reed-solomon", Scheme::ReedSolomon),
+                ("sliding", Scheme::Sliding),
+            ]),
+            default: Fallback::Toml("\"layered\""),
+            example: "scheme = \"layered\"",
+        }
+        /// Number of source packets in a repair. Each layer, or each repair of a block, costs 1/r of the traffic. A
+        /// smaller r recovers more.
+        r: u8 {
+            form: Integer::new(1, 64),
+            default: Fallback::Toml("8"),
+            example: "r = 8",
+            only: BINS_OR_BLOCKS,
+        }
+        /// Interleave of each layer. A layer of interleave i makes repairs over every i-th packet, which recover bursts
+        /// of up to i packets.
+        interleaves: Vec<u16> {
+            form: Integers { min: 1, max: 1024, count: 8 },
+            default: Fallback::Toml("[1, 11, 19]"),
+            example: "interleaves = [1, 11, 19]",
+            only: LAYERED,
+        }
+        /// Number of repairs for each block. Any r of the r packets and c repairs recover the whole block.
+        c: u8 {
+            form: Integer::new(1, 32),
+            default: Fallback::Toml("3"),
+            example: "c = 3",
+            only: BLOCKS,
+        }
+        /// Number of blocks that are filled in turn. With i of them, bursts of up to c x i packets are recovered, and a
+        /// block takes i times as many packets to fill.
+        interleave: u16 {
+            form: Integer::new(1, 1024),
+            default: Fallback::Toml("1"),
+            example: "interleave = 20",
+            only: BLOCKS,
+        }
+        /// Number of repairs for each source packet. As many repairs as packets were lost recover all of them, whichever
+        /// they are.
+        rate: RepairRate {
+            form: rate(),
+            default: Fallback::Toml("\"3/8\""),
+            example: "rate = 0.375",
+            only: SLIDING,
+        }
+        /// Number of packets in a repair: the newest W. At rate R it recovers bursts of up to W x R / (1 + R) packets
+        /// and repairs. It must be at least 1 / R, rounded up, or some packets would be in no repair. From three times
+        /// that on each packet is named three times, at rates of 1/21 and more.
+        window: u16 {
+            form: Integer::new(1, WINDOW_MAX),
+            default: Fallback::Toml("256"),
+            example: "window = 256",
+            only: SLIDING,
+        }
+        /// Share of the window that enters a repair: density + 1 of 16 packets. A lower density costs less processor
+        /// time and recovers less.
+        density: u8 {
+            form: Integer::new(0, 15),
+            default: Fallback::Toml("15"),
+            example: "density = 15",
+            only: SLIDING,
+        }
+        /// Whether interleaved repairs wait for later packets of their bin or of the next blocks, so that one burst does
+        /// not take both a packet and its repair.
+        delayed: bool {
+            form: Boolean,
+            default: Fallback::Toml("true"),
+            example: "delayed = true",
+            only: BINS_OR_BLOCKS,
+        }
+        /// Longest wait of a part-filled bin of the first layer, of part-filled blocks, or of packets for a window's next
+        /// repair, in milliseconds. It bounds the recovery time of quiet traffic.
+        max_delay_ms: u16 {
+            form: Integer::new(1, 1000),
+            default: Fallback::Toml("20"),
+            example: "max_delay_ms = 20",
+        }
+    }
+}
+
+diagnostics::settings! {
+    /// A far gateway and its site: a section `[[peer]]`.
+    #[derive(Clone, Debug)]
+    pub(super) struct PeerKeys(PeerKeysDraft): "peer" as "[[peer]]" {
+        /// Name of the peer in logs and tables.
+        name: Option<String> {
+            form: Optional(Text::new(
+                format!("a name of 1 to {PEER_NAME_CHARS_MAX} characters without control characters"),
+                values::peer_name,
+            )),
+            default: Fallback::Absent("the address"),
+            example: "name = \"tokyo\"",
+        }
+        /// The peer's `listen`. Repairs go there, and sessions are opened with no other address.
+        address: SocketAddr {
+            form: Text::new(
+                "the peer's IP address and port, as `10.81.9.2:4700` or `[2001:db8::2]:4700`",
+                values::peer_address,
+            ),
+            default: Fallback::Required,
+            example: "address = \"10.81.9.2:4700\"",
+        }
+        /// Networks of the far site. Traffic that leaves toward them or arrives from them is protected.
+        networks: Vec<Setting<IpNet>> {
+            form: networks(),
+            default: Fallback::Required,
+            example: "networks = [\"10.81.2.0/24\"]",
+        }
+        /// File with the secret that is shared with this peer alone, made by `undrop gateway genkey` and readable by its
+        /// owner only. A relative path starts at the directory of this configuration.
+        key_file: PathBuf {
+            form: Text::new("the path of a key file", values::key_path),
+            default: Fallback::Required,
+            example: "key_file = \"peer.key\"",
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The file by the table of keys, then the paths in it: the control socket's, and the key files, which are read.
+
+use std::path::Path;
+
+use diagnostics::settings::{Document, Fault, Section as _, Setting, parse};
+use diagnostics::{Diagnostic, Findings, Source, quoted, shell_word};
+use keyfile::KeyError;
+use maelstrom_core::PeerKey;
+
+use super::draft::{Draft, PeerDraft};
+use super::keys::{CodeKeys, Gateway, GatewayDraft, PEERS_MAX, PeerKeys, PeerKeysDraft, layout};
+use super::values::SOCKET_PATH_BYTES_MAX;
+
+/// Reads a key file; tests use another function in its place.
+pub(super) type ReadKey<'a> = &'a mut dyn FnMut(&Path) -> Result<PeerKey, KeyError>;
+
+/// Reads the whole file. `None` if its syntax is wrong.
+pub(super) fn read(source: &Source, findings: &mut Findings, read_key: ReadKey<'_>) -> Option<Draft> {
+    let table = parse(source.text(), findings)?;
+    let layout = layout();
+    let mut document = Document::new(&table, &layout, findings);
+    let mut gateway = read_gateway(&mut document);
+    let code = document.section::<CodeKeys>();
+    let peers = read_peers(&mut document);
+    document.finish();
+    resolve_control(&mut gateway, source, findings);
+    let with_key = |(title, peer): (String, _)| with_key(&title, peer, source, findings, read_key);
+    Some(Draft { gateway, code, peers: peers.into_iter().map(with_key).collect() })
+}
+
+fn read_gateway(document: &mut Document<'_, '_>) -> GatewayDraft {
+    if document.has(Gateway::NAME) {
+        return document.section::<Gateway>();
+    }
+    let finding = Diagnostic::error("missing-section", "the section [gateway] is missing");
+    document.report(finding.help("start the file with `[gateway]`, and set `wan` and `listen` in it"));
+    GatewayDraft::default()
+}
+
+fn read_peers(document: &mut Document<'_, '_>) -> Vec<(String, PeerKeysDraft)> {
+    if !document.has(PeerKeys::NAME) {
+        let finding = Diagnostic::error("missing-section", "there is no peer: nothing would be protected");
+        document.report(finding.help("add a `[[peer]]` section with `address`, `networks` and `key_file`"));
+    }
+    document.sections::<PeerKeys>(PEERS_MAX, "run several gateways, each for some of the peers")
+}
+
+fn resolve_control(gateway: &mut GatewayDraft, source: &Source, findings: &mut Findings) {
+    let Some(control) = &mut gateway.control else { return };
+    let path = source.resolve(&control.value);
+    if path.as_os_str().len() > SOCKET_PATH_BYTES_MAX {
+        let fault = Fault::bad("is too long for the path of a socket");
+        let fault = fault.seen(format!("{} bytes", path.as_os_str().len()));
+        findings.add(Gateway::key("control").diagnose(Gateway::HEADER, control.span.clone(), fault));
+        gateway.control = None;
+    } else {
+        control.value = path;
+    }
+}
+
+/// Reads the peer's key file.
+fn with_key(
+    title: &str,
+    peer: PeerKeysDraft,
+    source: &Source,
+    findings: &mut Findings,
+    read_key: ReadKey<'_>,
+) -> PeerDraft {
+    let key = peer.key_file.and_then(|file| {
+        let path = source.resolve(&file.value);
+        match read_key(&path) {
+            Ok(key) => Some(Setting { value: key, span: file.span }),
+            Err(error) => {
+                let fault = key_fault(&path, &error).seen(quoted(&file.value.to_string_lossy()));
+                findings.add(PeerKeys::key("key_file").diagnose(title, file.span, fault));
+                None
+            }
+        }
+    });
+    let networks = peer.networks.map_or(Vec::new(), |networks| networks.value);
+    PeerDraft { name: peer.name, address: peer.address, networks, key }
+}
+
+fn key_fault(path: &Path, error: &KeyError) -> Fault {
+    let shown = shell_word(path);
+    let help = match error {
+        KeyError::Unreadable(_) => {
+            format!("make one with `undrop gateway genkey --out {shown}`, and copy it to the peer")
+        }
+        KeyError::Mode { .. } => format!("chmod 600 {shown}"),
+        _ => {
+            format!(
+                "make a new one with `undrop gateway genkey --out FILE`, the same for both gateways ({shown})"
+            )
+        }
+    };
+    Fault::new("key-file", format!("names a file without a usable key: {error}")).help(help)
+}

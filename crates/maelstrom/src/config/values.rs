@@ -1,0 +1,121 @@
+//! Values that are text: interface names, addresses, networks, paths, rates.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use diagnostics::quoted;
+use diagnostics::settings::Fault;
+use ipnet::IpNet;
+use maelstrom_core::{RateError, RepairRate};
+
+/// Longest name of an interface in Linux: `IFNAMSIZ` is 16 with its closing zero.
+pub(super) const INTERFACE_NAME_BYTES_MAX: usize = 15;
+
+/// Longest path of a Unix socket: `sun_path` is 108 with its closing zero.
+pub(super) const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// Longest name of a peer, in characters.
+pub(super) const PEER_NAME_CHARS_MAX: usize = 64;
+
+/// Maximum number of packets that one repair can name as new. No more may lie between two repairs.
+pub(super) const NAMES_MAX: usize = maelstrom_core::wire::TERMS_MAX;
+
+pub(super) fn interface_name(text: &str) -> Result<String, Fault> {
+    let wrong = |c: char| c.is_whitespace() || c.is_control() || c == '/' || c == ':';
+    if text.is_empty()
+        || text.len() > INTERFACE_NAME_BYTES_MAX
+        || text.contains(wrong)
+        || text == "."
+        || text == ".."
+    {
+        let fault = Fault::bad("is not the name of an interface").seen(quoted(text));
+        return Err(fault.help("`ip -br link` lists the interfaces of this machine"));
+    }
+    Ok(text.to_owned())
+}
+
+/// An address of this machine; it may be the unspecified one.
+pub(super) fn own_address(text: &str) -> Result<SocketAddr, Fault> {
+    let fault = |message: &str| Fault::bad(message).seen(quoted(text));
+    let Ok(address) = text.parse::<SocketAddr>() else {
+        return Err(match text.trim_matches(['[', ']']).parse::<IpAddr>() {
+            Ok(IpAddr::V4(ip)) => fault("has no port").help(format!("add one: `\"{ip}:4700\"`")),
+            Ok(IpAddr::V6(ip)) => fault("has no port").help(format!("add one: `\"[{ip}]:4700\"`")),
+            Err(_) => fault("is not an address with a port").help(
+                "give the address in digits: names are not looked up, because a gateway must start without DNS",
+            ),
+        });
+    };
+    let ip = address.ip();
+    let broadcast = matches!(ip, IpAddr::V4(v4) if v4.is_broadcast());
+    if address.port() == 0 {
+        return Err(fault("has port 0").help("choose a port from 1 to 65535: the peer must know it"));
+    }
+    if ip.is_multicast() || broadcast {
+        return Err(fault("is not the address of one machine").help("give the gateway's own address"));
+    }
+    Ok(address)
+}
+
+/// The address of a far gateway.
+pub(super) fn peer_address(text: &str) -> Result<SocketAddr, Fault> {
+    let address = own_address(text)?;
+    if address.ip().is_unspecified() {
+        let fault = Fault::bad("is the address of no machine").seen(quoted(text));
+        return Err(fault.help("give what the peer has as `listen`"));
+    }
+    Ok(address)
+}
+
+/// The path of a socket. Its length depends on the directory of the file, and is checked later.
+pub(super) fn socket_path(text: &str) -> Result<PathBuf, Fault> {
+    if text.is_empty() || text.contains('\0') {
+        return Err(Fault::bad("is not the path of a socket").seen(quoted(text)));
+    }
+    Ok(PathBuf::from(text))
+}
+
+pub(super) fn key_path(text: &str) -> Result<PathBuf, Fault> {
+    if text.is_empty() || text.contains('\0') {
+        return Err(Fault::bad("is not the path of a file").seen(quoted(text)));
+    }
+    Ok(PathBuf::from(text))
+}
+
+pub(super) fn peer_name(text: &str) -> Result<String, Fault> {
+    if text.is_empty() || text.chars().count() > PEER_NAME_CHARS_MAX || text.contains(char::is_control) {
+        return Err(Fault::bad("is not a name").seen(quoted(text)));
+    }
+    Ok(text.to_owned())
+}
+
+pub(super) fn network(text: &str) -> Result<IpNet, Fault> {
+    let fault = |message: &str| Fault::bad(message).seen(quoted(text));
+    let Ok(network) = text.parse::<IpNet>() else {
+        return Err(match text.parse::<IpAddr>() {
+            Ok(ip) => fault("holds an address without a prefix length")
+                .help(format!("for this one host, write `\"{}\"`", IpNet::from(ip))),
+            Err(_) => fault("holds something that is not a network"),
+        });
+    };
+    if network != network.trunc() {
+        let help = format!("write the network itself, `\"{}\"`", network.trunc());
+        return Err(fault("holds a network with host bits set").help(help));
+    }
+    if network.addr().is_multicast() || network.addr().is_loopback() {
+        let help = "name the unicast networks of the far site: only routed traffic can be protected";
+        return Err(fault("holds a network that no gateway forwards").help(help));
+    }
+    Ok(network)
+}
+
+/// Repairs for each packet, exactly as written. A rate so low that a repair could not name its packets is refused.
+pub(super) fn rate(text: &str) -> Result<RepairRate, Fault> {
+    let out_of_range = || Fault::out_of_range(quoted(text));
+    let rate: RepairRate = text.parse().map_err(|error| match error {
+        RateError::Range(..) => out_of_range(),
+        _ => Fault::bad("is not a rate").seen(quoted(text)),
+    })?;
+    let names = u64::from(rate.repairs()) * NAMES_MAX as u64;
+    if names < u64::from(rate.sources()) { Err(out_of_range()) } else { Ok(rate) }
+}
