@@ -1,30 +1,53 @@
-//! A sender that falls silent says what it sent last, a few times, ever more seldom: else the last packet of a burst, if
-//! lost, would not be missed (the papers leave this open).
+//! Heartbeats of a sender that falls silent: it announces its newest packet a few times, less and less often. Without
+//! them, the loss of the last packet of a burst would go unnoticed (the papers leave this open).
 
 use std::collections::VecDeque;
 
 use hashbrown::HashMap;
 
 use crate::ids::GroupId;
-use crate::node::AnnounceConfig;
 use crate::wire::Latest;
 
-/// Most streams of one sender.
-pub(crate) const STREAMS_MAX: usize = 1 << 16;
+/// Maximum number of streams of one sender.
+const STREAMS_MAX: usize = 1 << 16;
 
-/// Where much is lost, so many announcements are made twice: each is likely lost too, and what comes of the later ones is
-/// late.
+/// Number of announcements that are sent twice where much is lost: each is likely lost too, and the later ones come late.
 const TWICE: usize = 4;
-/// So many repairs that name a packet show that its group knows of it: one comes to a member as well as to its sender.
+/// Number of repairs naming a packet that show that its group knows of it. Repairs go to members as well as to the sender.
 const NAMED_MIN: u8 = 3;
+
+/// How a sender that falls silent announces its newest packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnnounceConfig {
+    /// Silence before the first announcement, in microseconds.
+    pub first_us: u64,
+    /// Factor by which each silence is longer than the one before, 2 to 16.
+    pub growth: u8,
+    /// Number of announcements, at most 16; 0 sends none.
+    pub times: u8,
+    /// Where less than 3 % of the packets are lost, only every n-th announcement is sent, beginning with the first; 1 to
+    /// 16.
+    pub seldom: u8,
+    /// Where little is lost, time after a packet during which it is not announced once three repairs have named it: then
+    /// others learn of it from repairs too. In microseconds; 0 announces it in any case.
+    pub unless_named_us: u64,
+}
+
+impl Default for AnnounceConfig {
+    /// Twelve announcements from 5 ms to 20 s, so that a node cut off for some seconds still hears one. Where little is
+    /// lost, only those after 5 ms, 155 ms and 2.6 s, and the first only if repairs have not spread the news.
+    fn default() -> Self {
+        Self { first_us: 5_000, growth: 2, times: 12, seldom: 4, unless_named_us: 100_000 }
+    }
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     next: u32,
     last_us: u64,
-    /// How often others have named the newest packet.
+    /// Number of repairs that have named the newest packet.
     named: u8,
-    /// The round in which it waits, and the `last_us` of the entry there that counts.
+    /// The round in which the stream waits, and `last_us` of its valid entry there.
     queued: Option<(usize, u64)>,
 }
 
@@ -32,7 +55,7 @@ struct Sent {
 struct Queued {
     due_us: u64,
     group: GroupId,
-    /// When the stream's newest packet was sent, as of queueing.
+    /// Time at which the stream's newest packet was sent, as of queueing.
     last_us: u64,
 }
 
@@ -40,13 +63,14 @@ struct Queued {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Due {
     pub(crate) latest: Latest,
-    /// How often it is sent.
+    /// Number of times to send it.
     pub(crate) copies: u8,
 }
 
-/// The streams that this node sends, and when to say that one has come to rest.
+/// The streams that this node sends, and when to announce those that are silent.
 ///
-/// Each announcement waits some times as long as the one before. All that wait as long are queued in order of time.
+/// Each announcement waits a multiple of the one before. All streams with the same wait queue in one round, in order of
+/// time.
 #[derive(Debug)]
 pub(crate) struct Announcer {
     first_us: u64,
@@ -58,7 +82,6 @@ pub(crate) struct Announcer {
 }
 
 impl Announcer {
-    /// Announces some times, first after `first_us` of silence, then each time after `growth` times as long.
     pub(crate) fn new(config: &AnnounceConfig) -> Self {
         Self {
             first_us: config.first_us,
@@ -70,8 +93,8 @@ impl Announcer {
         }
     }
 
-    /// The sequence number of the next packet to a group; `None` if there are too many streams.
-    pub(crate) fn send(&mut self, now_us: u64, group: GroupId) -> Option<u32> {
+    /// Takes the sequence number for a packet to a group that is sent at `now_us`; `None` if there are too many streams.
+    pub(crate) fn next_seq(&mut self, now_us: u64, group: GroupId) -> Option<u32> {
         let room = self.streams.len() < STREAMS_MAX;
         let sent = match self.streams.get_mut(&group) {
             Some(sent) => sent,
@@ -84,7 +107,7 @@ impl Announcer {
         sent.next = seq.wrapping_add(1);
         sent.last_us = now_us;
         sent.named = 0;
-        // One that waits in the first round is looked at again when its time has come.
+        // A stream in the first round is looked at again when it is due.
         if sent.queued.is_none_or(|(round, _)| round > 0) && !self.rounds.is_empty() {
             sent.queued = Some((0, now_us));
             insert(&mut self.rounds[0], Queued { due_us: now_us + self.first_us, group, last_us: now_us });
@@ -92,21 +115,24 @@ impl Announcer {
         Some(seq)
     }
 
-    /// Somebody named a packet of this node: if it is the stream's newest, others hear of it without being told.
-    pub(crate) fn named(&mut self, group: GroupId, seq: u32) {
+    /// Notes that a repair named a packet of this node. If it is the stream's newest, others learn of it without an
+    /// announcement.
+    pub(crate) fn on_named(&mut self, group: GroupId, seq: u32) {
         if let Some(sent) = self.streams.get_mut(&group) {
             let is_newest = sent.next.wrapping_sub(1) == seq;
             sent.named = sent.named.saturating_add(u8::from(is_newest));
         }
     }
 
-    /// When [`Announcer::pop_due`] next has something to say.
+    /// Returns when [`Announcer::pop_due`] is due next.
     pub(crate) fn next_due_us(&self) -> Option<u64> {
         self.rounds.iter().filter_map(|round| round.front()).map(|queued| queued.due_us).min()
     }
 
-    /// A stream that has been silent for long enough, and its newest packet.
-    /// Where it is `calm`, little being lost, only some of the announcements are made; else the first ones twice.
+    /// Returns the next announcement that is due.
+    ///
+    /// On a `calm` network, where little is lost, only some of the announcements are made. Else the first ones are sent
+    /// twice.
     pub(crate) fn pop_due(&mut self, now_us: u64, calm: bool) -> Option<Due> {
         for round in 0..self.rounds.len() {
             while let Some(queued) = self.rounds[round].pop_front_if(|queued| queued.due_us <= now_us) {
@@ -140,7 +166,7 @@ impl Announcer {
     }
 }
 
-/// Keeps the order of time; what is new belongs at the end, or very near.
+/// Inserts in order of time; the place is at the end or close to it.
 fn insert(round: &mut VecDeque<Queued>, queued: Queued) {
     let behind = round.iter().rev().take_while(|other| other.due_us > queued.due_us).count();
     round.insert(round.len() - behind, queued);
@@ -155,29 +181,29 @@ mod tests {
     }
 
     fn all(announcer: &mut Announcer, until_us: u64) -> Vec<(u64, u32)> {
-        let mut said = Vec::new();
+        let mut seen = Vec::new();
         while let Some(due_us) = announcer.next_due_us().filter(|&due_us| due_us <= until_us) {
-            said.extend(announcer.pop_due(due_us, true).map(|due| (due_us, due.latest.seq)));
+            seen.extend(announcer.pop_due(due_us, true).map(|due| (due_us, due.latest.seq)));
         }
-        said
+        seen
     }
 
     #[test]
-    fn a_stream_at_rest_is_announced_ever_more_seldom_and_then_no_more() {
+    fn a_silent_stream_is_announced_less_and_less_often_and_then_no_more() {
         let mut announcer = Announcer::new(&doubling(3));
-        assert_eq!(announcer.send(0, GroupId(1)), Some(0));
-        assert_eq!(announcer.send(1_000, GroupId(1)), Some(1));
+        assert_eq!(announcer.next_seq(0, GroupId(1)), Some(0));
+        assert_eq!(announcer.next_seq(1_000, GroupId(1)), Some(1));
         assert_eq!(all(&mut announcer, 100_000), [(6_000, 1), (16_000, 1), (36_000, 1)]);
-        assert_eq!(announcer.send(200_000, GroupId(1)), Some(2));
+        assert_eq!(announcer.next_seq(200_000, GroupId(1)), Some(2));
         assert_eq!(all(&mut announcer, 1_000_000), [(205_000, 2), (215_000, 2), (235_000, 2)]);
     }
 
     #[test]
-    fn a_stream_in_motion_is_never_announced() {
+    fn an_active_stream_is_never_announced() {
         let mut announcer = Announcer::new(&doubling(3));
         for at in 0..1_000 {
             assert_eq!(all(&mut announcer, at * 2_000), []);
-            announcer.send(at * 2_000, GroupId(1));
+            announcer.next_seq(at * 2_000, GroupId(1));
         }
         assert_eq!(all(&mut announcer, 2_005_000).len(), 1);
     }
@@ -185,34 +211,34 @@ mod tests {
     #[test]
     fn a_second_burst_is_announced_as_soon_as_the_first() {
         let mut announcer = Announcer::new(&doubling(4));
-        announcer.send(0, GroupId(1));
+        announcer.next_seq(0, GroupId(1));
         assert_eq!(all(&mut announcer, 20_000), [(5_000, 0), (15_000, 0)]);
-        announcer.send(20_000, GroupId(1));
+        announcer.next_seq(20_000, GroupId(1));
         assert_eq!(all(&mut announcer, 1_000_000), [(25_000, 1), (35_000, 1), (55_000, 1), (95_000, 1)]);
     }
 
     #[test]
-    fn what_others_name_is_announced_only_later_on() {
+    fn a_packet_that_repairs_name_is_announced_later() {
         let mut announcer = Announcer::new(&doubling(4));
-        announcer.send(0, GroupId(1));
-        (0..NAMED_MIN).for_each(|_| announcer.named(GroupId(1), 0));
-        announcer.named(GroupId(2), 0);
+        announcer.next_seq(0, GroupId(1));
+        (0..NAMED_MIN).for_each(|_| announcer.on_named(GroupId(1), 0));
+        announcer.on_named(GroupId(2), 0);
         assert_eq!(all(&mut announcer, 1_000_000), [(35_000, 0), (75_000, 0)]);
-        announcer.send(1_000_000, GroupId(1));
-        (0..NAMED_MIN).for_each(|_| announcer.named(GroupId(1), 0));
-        let said = [(1_005_000, 1), (1_015_000, 1)];
-        assert_eq!(all(&mut announcer, 1_020_000), said, "those named the one before");
+        announcer.next_seq(1_000_000, GroupId(1));
+        (0..NAMED_MIN).for_each(|_| announcer.on_named(GroupId(1), 0));
+        let announced = [(1_005_000, 1), (1_015_000, 1)];
+        assert_eq!(all(&mut announcer, 1_020_000), announced, "those repairs named the packet before");
     }
 
     #[test]
-    fn where_much_is_lost_all_is_said() {
+    fn where_much_is_lost_all_announcements_are_sent() {
         let config = AnnounceConfig { seldom: 3, ..doubling(4) };
-        for (calm, said) in [(true, 2), (false, 4)] {
+        for (calm, expected) in [(true, 2), (false, 4)] {
             let mut announcer = Announcer::new(&config);
-            announcer.send(0, GroupId(1));
-            (1..100).for_each(|_| announcer.named(GroupId(1), 5));
+            announcer.next_seq(0, GroupId(1));
+            (1..100).for_each(|_| announcer.on_named(GroupId(1), 5));
             let times = (0..1_000).filter(|&at| announcer.pop_due(at * 1_000, calm).is_some());
-            assert_eq!(times.count(), said);
+            assert_eq!(times.count(), expected);
         }
     }
 
@@ -220,11 +246,11 @@ mod tests {
     fn streams_do_not_disturb_each_other() {
         let mut announcer = Announcer::new(&doubling(2));
         for group in 0..100 {
-            announcer.send(group, GroupId(group));
+            announcer.next_seq(group, GroupId(group));
         }
-        announcer.send(4_000, GroupId(3));
-        let said = all(&mut announcer, 1_000_000);
-        assert_eq!(said.len(), 200);
-        assert!(said.is_sorted_by_key(|&(due_us, _)| due_us));
+        announcer.next_seq(4_000, GroupId(3));
+        let announced = all(&mut announcer, 1_000_000);
+        assert_eq!(announced.len(), 200);
+        assert!(announced.is_sorted_by_key(|&(due_us, _)| due_us));
     }
 }

@@ -1,18 +1,19 @@
-//! The Ricochet multicast node, its protocol parts without socket, clock or thread.
+//! The protocol of a Ricochet multicast node, without socket, clock or thread.
 //!
 //! Receivers of multicast send each other repairs that mix packets of all the groups they share (Ricochet §4,
-//! Slingshot §3, Thesis §4). What a packet needs on its way lies here; time and chance are arguments.
+//! Slingshot §3, Thesis §4). Time and randomness are arguments.
 //!
-//! | part | what it does |
+//! | module | content |
 //! |---|---|
-//! | [`groups`], [`view`] | the groups of this node, and who else is in which group |
-//! | [`regions`] | the disjoint intersections of this node's groups that somebody is in (Ricochet §4.1.1) |
+//! | [`node`] | the node, which puts the other parts together and talks to a driver |
+//! | [`message`] | messages, and the seam between a node and its driver |
+//! | [`groups`], [`view`] | the groups of this node, and which nodes are in which groups |
+//! | [`regions`] | the disjoint intersections of this node's groups that have members (Ricochet §4.1.1) |
 //! | [`targets`] | to how many nodes of which regions the repairs of each group go (Thesis §4.4) |
-//! | [`bins`] | where received packets become repairs (Ricochet §4.2.1) |
+//! | [`bins`] | the repair bins, where received packets become repairs (Ricochet §4.2.1) |
 //! | [`tracker`] | which packets came, and which are known to be missing (Thesis §4.3) |
 //! | [`wire`] | the datagrams, byte for byte |
-//! | [`node`] | all of it together: what a driver talks to |
-//! | [`delivery`] | what lies between a node and its application: messages in the order of their stream |
+//! | [`delivery`] | the stage between a node and its application: messages in the order of their stream |
 //! | [`feedback`] | what a node has seen of the network, for its application |
 #![forbid(unsafe_code)]
 
@@ -27,6 +28,7 @@ pub mod groups;
 mod ids;
 mod limits;
 mod links;
+pub mod message;
 pub mod node;
 pub mod regions;
 mod rows;

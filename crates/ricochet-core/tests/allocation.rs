@@ -5,10 +5,11 @@ mod common;
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
-use ricochet_core::bins::BinsConfig;
+use ricochet_core::bins::{BinsConfig, Packet};
 use ricochet_core::counters::GivenUp;
 use ricochet_core::delivery::Released;
-use ricochet_core::node::{AskConfig, Message, Output, To};
+use ricochet_core::message::{Message, Output, SendOptions, To};
+use ricochet_core::node::NakConfig;
 use ricochet_core::tracker::{Front, Lost};
 use ricochet_core::tracker::{Tracker, TrackerConfig};
 use ricochet_core::wire::{Data, Datagram, Repair};
@@ -53,7 +54,7 @@ fn no_packet_makes_a_node_allocate() {
             let Ok(Datagram::Data(data)) = Datagram::read(&datagram[..length]) else {
                 panic!("it was written well")
             };
-            received += u32::from(tracker.received(now_us, data.key(), data.seq, now_us).what.is_new());
+            received += u32::from(tracker.on_received(now_us, data.key(), data.seq, now_us).what.is_new());
             let head = data.symbol_head();
             let mut emit = |repair: ricochet_core::bins::Outgoing<'_>| {
                 let wire = Repair { from: NodeId(NODE), names: repair.names, symbol: repair.symbol };
@@ -64,12 +65,13 @@ fn no_packet_makes_a_node_allocate() {
                 for name in view.names() {
                     let group: GroupId = groups.id(groups.by_tag(name.group).unwrap());
                     let key = StreamKey { sender: name.sender, group };
-                    tracker.named(now_us, key, name.seq, now_us);
+                    tracker.on_named(now_us, key, name.seq, now_us);
                 }
                 sent += repair.targets.len() as u32;
             };
             bins.fire_due(now_us, &mut rng, &mut emit);
-            bins.push(now_us, index, data.name(), &[&head, data.payload], &mut rng, &mut emit).unwrap();
+            let packet = Packet { group: index, name: data.name(), symbol: &[&head, data.payload] };
+            bins.push(now_us, &packet, &mut rng, &mut emit).unwrap();
             if now_us % 1_000 == 0 {
                 while tracker.pop_lost().is_some() {}
             }
@@ -115,17 +117,17 @@ impl Output for Wire {
 
     fn deliver(&mut self, message: &Message<'_>) {
         let Self { fifo, now_us, told, .. } = self;
-        fifo.deliver(*now_us, message, &mut |released| Self::note(&released, told));
+        fifo.handle_message(*now_us, message, &mut |released| Self::note(&released, told));
     }
 
-    fn lost(&mut self, report: &Lost) {
+    fn on_lost(&mut self, report: &Lost) {
         let Self { fifo, now_us, told, .. } = self;
-        fifo.lost(*now_us, report, &mut |released| Self::note(&released, told));
+        fifo.on_lost(*now_us, report, &mut |released| Self::note(&released, told));
     }
 
-    fn settled(&mut self, key: StreamKey, front: Front) {
+    fn on_settled(&mut self, key: StreamKey, front: Front) {
         let Self { fifo, told, .. } = self;
-        fifo.settled(key, front, &mut |released| Self::note(&released, told));
+        fifo.on_settled(key, front, &mut |released| Self::note(&released, told));
     }
 }
 
@@ -135,9 +137,9 @@ fn no_message_makes_whole_nodes_and_an_ordered_subscription_allocate() {
     let grouping = vec![vec![group]; 3];
     let (groups, view) = (common::groups(&grouping[0], 1), common::view(&grouping));
     let mut nodes = [0, 1, 2].map(|id| {
-        let ask = AskConfig { first_us: 10_000, tries_max: 8, ..AskConfig::default() };
+        let nak = NakConfig { first_us: 10_000, tries_max: 8, ..NakConfig::default() };
         let config =
-            NodeConfig { packets: 1_024, max_delay_us: Some(20_000), ask, ..NodeConfig::new(NodeId(id)) };
+            NodeConfig { packets: 1_024, max_delay_us: Some(20_000), nak, ..NodeConfig::new(NodeId(id)) };
         Node::new(config, groups.clone(), &view, u64::from(id)).unwrap()
     });
     let mut wires = [Wire::new(), Wire::new(), Wire::new()];
@@ -151,7 +153,9 @@ fn no_message_makes_whole_nodes_and_an_ordered_subscription_allocate() {
                 let length = if step % 10 == 0 { 20_000 } else { 700 };
                 if at < 2 {
                     let message = &[7; 20_000][..length];
-                    nodes[at].multicast_large(now_us, group, message, false, &mut wires[at]).unwrap();
+                    nodes[at]
+                        .multicast_large(now_us, group, message, SendOptions::default(), &mut wires[at])
+                        .unwrap();
                 }
                 nodes[at].handle_timeout(now_us, &mut wires[at]);
             }

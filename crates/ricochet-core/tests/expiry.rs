@@ -6,7 +6,7 @@ mod common;
 use common::net::{Net, Weather};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
-use ricochet_core::node::{How, Message, Output, To};
+use ricochet_core::message::{How, Message, Output, To};
 use ricochet_core::tracker::Lost;
 use ricochet_core::wire::{Data, Datagram};
 use ricochet_core::{GroupId, Node, NodeConfig, NodeId, View};
@@ -65,7 +65,7 @@ impl Output for Said<'_> {
 
     fn deliver(&mut self, _: &Message<'_>) {}
 
-    fn lost(&mut self, lost: &Lost) {
+    fn on_lost(&mut self, lost: &Lost) {
         let packets = (lost.last.0 - lost.first.0 + 1) as u32;
         self.lost.push((self.now_us, lost.key.sender, lost.first.to_wire(), packets));
     }

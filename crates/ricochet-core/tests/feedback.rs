@@ -7,7 +7,7 @@ use common::net::{Net, Weather};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use ricochet_core::feedback::{Latencies, Reception};
-use ricochet_core::node::AskConfig;
+use ricochet_core::node::NakConfig;
 use ricochet_core::wire::Data;
 use ricochet_core::{Feedback, GroupId, NodeConfig, NodeId};
 
@@ -45,8 +45,8 @@ fn groups_and_peers_add_up_to_what_the_node_has_done() {
         let grouping = common::grouping(&mut ChaCha8Rng::seed_from_u64(seed), 12, 6, 6);
         let weather =
             Weather { data_loss: 0.1, other_loss: 0.1, repeat: 0.01, delay_us: 100, jitter_us: 300 };
-        let ask = AskConfig { tries_max: 1, ..AskConfig::default() };
-        let mut net = Net::new(&grouping, 3, weather, seed, |config| NodeConfig { ask, ..config });
+        let nak = NakConfig { tries_max: 1, ..NakConfig::default() };
+        let mut net = Net::new(&grouping, 3, weather, seed, |config| NodeConfig { nak, ..config });
         traffic(&mut net, &grouping, 2_000, seed);
         net.advance(20_000_000);
         for (node, told) in net.nodes.iter().zip(all(&net)) {

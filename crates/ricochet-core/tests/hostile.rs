@@ -5,7 +5,8 @@ mod common;
 
 use common::net::{Net, Weather};
 use ricochet_core::bins::Content;
-use ricochet_core::node::{AskConfig, How, Message, Output, To};
+use ricochet_core::message::{How, Message, Output, To};
+use ricochet_core::node::NakConfig;
 use ricochet_core::tracker::Lost;
 use ricochet_core::wire::{
     Data, Datagram, Heartbeat, Kind, Latest, NAK_RANGES_MAX, Nak, Name, Range, Repair,
@@ -30,7 +31,7 @@ impl Output for Kept {
         self.delivered += 1;
     }
 
-    fn lost(&mut self, _: &Lost) {}
+    fn on_lost(&mut self, _: &Lost) {}
 }
 
 impl Kept {
@@ -159,7 +160,7 @@ fn a_sender_that_is_gone_is_not_asked_first() {
 #[test]
 fn what_is_not_asked_for_since_the_allowance_is_used_up_is_asked_for_later() {
     let slow = |config: NodeConfig| NodeConfig {
-        ask: AskConfig { packets_per_second: 100, sender_tries: 1, ..config.ask },
+        nak: NakConfig { packets_per_second: 100, sender_tries: 1, ..config.nak },
         ..config
     };
     let mut node = node(slow);
@@ -184,15 +185,15 @@ fn what_is_not_asked_for_since_the_allowance_is_used_up_is_asked_for_later() {
 
 #[test]
 fn times_that_no_clock_reaches_are_refused() {
-    let said = |ask: AskConfig| {
-        let config = NodeConfig { ask, ..NodeConfig::new(NodeId(1)) };
+    let said = |nak: NakConfig| {
+        let config = NodeConfig { nak, ..NodeConfig::new(NodeId(1)) };
         Node::new(config, Groups::default(), &View::default(), 1).unwrap_err().to_string()
     };
-    let ask = AskConfig::default();
-    assert!(said(AskConfig { give_up_us: u64::MAX, ..ask }).starts_with("ask.give_up_us: expected at most"));
-    assert!(said(AskConfig { first_us: u64::MAX, ..ask }).starts_with("ask.first_us: expected at most"));
-    assert!(said(AskConfig { gap_us: Some(u64::MAX), ..ask }).starts_with("ask.gap_us: expected at most"));
-    assert!(said(AskConfig { retry_us: u64::MAX, ..ask }).starts_with("ask.retry_us: expected at most"));
+    let nak = NakConfig::default();
+    assert!(said(NakConfig { give_up_us: u64::MAX, ..nak }).starts_with("nak.give_up_us: expected at most"));
+    assert!(said(NakConfig { first_us: u64::MAX, ..nak }).starts_with("nak.first_us: expected at most"));
+    assert!(said(NakConfig { gap_us: Some(u64::MAX), ..nak }).starts_with("nak.gap_us: expected at most"));
+    assert!(said(NakConfig { retry_us: u64::MAX, ..nak }).starts_with("nak.retry_us: expected at most"));
     let config = NodeConfig { trailer: 60, datagram_max: 1_200, ..NodeConfig::new(NodeId(1)) };
     let refused = Node::new(config, Groups::default(), &View::default(), 1).unwrap_err();
     assert!(refused.to_string().starts_with("datagram_max"), "a request would not fit: {refused}");

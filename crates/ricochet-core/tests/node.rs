@@ -7,7 +7,8 @@ use common::net::{Net, Weather};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use ricochet_core::bins::Content;
-use ricochet_core::node::{AskConfig, How};
+use ricochet_core::message::How;
+use ricochet_core::node::NakConfig;
 use ricochet_core::{GroupId, NodeConfig};
 
 /// `packets` packets to random groups from random members, one every `interval_us`.
@@ -30,8 +31,8 @@ fn grouping(seed: u64, n: usize, d: usize, s: usize) -> Vec<Vec<GroupId>> {
 }
 
 fn without_requests(config: NodeConfig) -> NodeConfig {
-    let ask = AskConfig { enabled: false, ..config.ask };
-    NodeConfig { ask, ..config }
+    let nak = NakConfig { enabled: false, ..config.nak };
+    NodeConfig { nak, ..config }
 }
 
 #[test]
@@ -63,8 +64,8 @@ fn messages_longer_than_a_packet_come_whole_and_in_order_or_are_lost() {
         let weather =
             Weather { data_loss: 0.05, other_loss: 0.05, repeat: 0.01, delay_us: 100, jitter_us: 300 };
         // Of every fifth run some packets are given up.
-        let ask = AskConfig { enabled: seed % 5 > 0, give_up_us: 200_000, ..AskConfig::default() };
-        let mut net = Net::new(&grouping, 5, weather, seed, |config| NodeConfig { ask, ..config });
+        let nak = NakConfig { enabled: seed % 5 > 0, give_up_us: 200_000, ..NakConfig::default() };
+        let mut net = Net::new(&grouping, 5, weather, seed, |config| NodeConfig { nak, ..config });
         let mut dice = ChaCha8Rng::seed_from_u64(seed);
         for n in 0..300u32 {
             let from = dice.next_u64() as usize % grouping.len();
@@ -205,10 +206,10 @@ fn no_datagram_stops_a_node() {
     traffic(&mut net, &grouping, 200, 300, 2);
     let mut dice = ChaCha8Rng::seed_from_u64(3);
     struct Nowhere;
-    impl ricochet_core::node::Output for Nowhere {
-        fn send(&mut self, _: ricochet_core::node::To, _: &[u8]) {}
-        fn deliver(&mut self, _: &ricochet_core::node::Message<'_>) {}
-        fn lost(&mut self, _: &ricochet_core::tracker::Lost) {}
+    impl ricochet_core::message::Output for Nowhere {
+        fn send(&mut self, _: ricochet_core::message::To, _: &[u8]) {}
+        fn deliver(&mut self, _: &ricochet_core::message::Message<'_>) {}
+        fn on_lost(&mut self, _: &ricochet_core::tracker::Lost) {}
     }
     for round in 0..50_000u64 {
         let mut datagram: Vec<u8> = (0..dice.next_u64() % 200).map(|_| dice.next_u64() as u8).collect();

@@ -5,7 +5,7 @@ mod common;
 
 use common::net::{Net, Weather};
 use ricochet_core::delivery::Released;
-use ricochet_core::node::{Message, Output, To};
+use ricochet_core::message::{Message, Output, To};
 use ricochet_core::tracker::{Front, Lost};
 use ricochet_core::wire::{Data, Fragment};
 use ricochet_core::{Fifo, FifoConfig, GroupId, Node, NodeConfig, NodeId, StreamKey, TrackerConfig, View};
@@ -36,17 +36,17 @@ impl Output for Told {
 
     fn deliver(&mut self, message: &Message<'_>) {
         let Self { fifo, all } = self;
-        fifo.deliver(0, message, &mut |released| Self::note(&released, all));
+        fifo.handle_message(0, message, &mut |released| Self::note(&released, all));
     }
 
-    fn lost(&mut self, lost: &Lost) {
+    fn on_lost(&mut self, lost: &Lost) {
         let Self { fifo, all } = self;
-        fifo.lost(0, lost, &mut |released| Self::note(&released, all));
+        fifo.on_lost(0, lost, &mut |released| Self::note(&released, all));
     }
 
-    fn settled(&mut self, key: StreamKey, front: Front) {
+    fn on_settled(&mut self, key: StreamKey, front: Front) {
         let Self { fifo, all } = self;
-        fifo.settled(key, front, &mut |released| Self::note(&released, all));
+        fifo.on_settled(key, front, &mut |released| Self::note(&released, all));
     }
 }
 

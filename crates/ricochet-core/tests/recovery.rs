@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
-use ricochet_core::bins::{BinsConfig, Content};
+use ricochet_core::bins::{BinsConfig, Content, Packet};
 use ricochet_core::wire::Name;
 use ricochet_core::{Bins, GroupId, Groups, NodeId};
 
@@ -77,8 +77,9 @@ fn run(n: usize, d: usize, s: usize, seconds: f64, seed: u64) -> Figures {
             data += 1;
             node.held.insert(name);
             let index = node.groups.index(group).unwrap();
+            let packet = Packet { group: index, name, symbol: &[&seq.to_be_bytes()] };
             node.bins
-                .push(now_us, index, name, &[&seq.to_be_bytes()], &mut rng, &mut |repair| {
+                .push(now_us, &packet, &mut rng, &mut |repair| {
                     let names = repair.names.to_vec();
                     outgoing.extend(repair.targets.iter().map(|target| (target.0 as usize, names.clone())));
                 })
@@ -159,7 +160,8 @@ fn content_does_not_change_the_names() {
             let mut emit = |repair: ricochet_core::bins::Outgoing<'_>| {
                 seen.push((repair.names.to_vec(), repair.targets.to_vec()));
             };
-            bins.push(0, index, name, &[b"symbol"], &mut rng, &mut emit).unwrap();
+            let packet = Packet { group: index, name, symbol: &[b"symbol"] };
+            bins.push(0, &packet, &mut rng, &mut emit).unwrap();
         }
         seen
     };

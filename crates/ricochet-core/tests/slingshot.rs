@@ -4,7 +4,7 @@
 mod common;
 
 use common::net::{Net, Weather};
-use ricochet_core::node::How;
+use ricochet_core::message::How;
 use ricochet_core::{GroupId, Member, NodeConfig, NodeId, View};
 
 const GROUP: GroupId = GroupId(9);

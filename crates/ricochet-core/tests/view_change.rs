@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
-use ricochet_core::node::{Message, Output, To};
+use ricochet_core::message::{Message, Output, To};
 use ricochet_core::tracker::Lost;
 use ricochet_core::wire::{Data, Datagram};
 use ricochet_core::{GroupId, Member, Node, NodeConfig, NodeId};
@@ -42,7 +42,7 @@ impl Output for Seen {
         *self.delivered.entry((message.group, message.seq.to_wire())).or_default() += 1;
     }
 
-    fn lost(&mut self, lost: &Lost) {
+    fn on_lost(&mut self, lost: &Lost) {
         self.lost.push(*lost);
     }
 }
@@ -51,7 +51,7 @@ fn datagram((group, seq): Packet, again: bool) -> Vec<u8> {
     let data =
         Data { sender: SENDER, group, seq, sender_seq: 0, expires: false, fragment: false, payload: b"x" };
     let mut bytes = vec![0; 200];
-    let length = if again { data.write_again(&mut bytes) } else { data.write(&mut bytes) };
+    let length = if again { data.write_retransmission(&mut bytes) } else { data.write(&mut bytes) };
     bytes.truncate(length);
     bytes
 }

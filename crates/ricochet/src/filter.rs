@@ -4,20 +4,14 @@ use std::net::SocketAddr;
 
 use foundation::reasons;
 use hashbrown::HashSet;
-use ricochet_core::wire::{HEARTBEAT_ENTRY, HEARTBEAT_HEADER, Kind};
+use ricochet_core::counters::Malformed;
+use ricochet_core::wire::{Kind, Peek};
 use ricochet_core::{GroupId, NodeId};
 
 use crate::key::Seal;
 
 /// First byte of the membership's datagrams.
 pub(crate) const MEMBERSHIP: u8 = 0x96;
-/// Where data packets name their sender and their group.
-const DATA_SENDER: usize = 2;
-const DATA_GROUP: usize = 6;
-/// Where repairs name their sender.
-const REPAIR_SENDER: usize = 3;
-/// Where requests and heartbeats do.
-const OTHER_SENDER: usize = 2;
 
 reasons! {
     /// Why a datagram was dropped before anything was made of it.
@@ -96,39 +90,22 @@ impl Filter {
         if first == MEMBERSHIP {
             return if via == Via::Own { Ok(For::Membership) } else { Err(Dropped::Misdirected) };
         }
-        let kind = Kind::read(datagram).map_err(|_| Dropped::Unknown)?;
-        let (sender_at, for_one) = match kind {
-            Kind::Data => (DATA_SENDER, false),
-            Kind::Heartbeat => (OTHER_SENDER, false),
-            Kind::Retransmission => (DATA_SENDER, true),
-            Kind::Nak => (OTHER_SENDER, true),
-            Kind::Repair => (REPAIR_SENDER, true),
-        };
-        if for_one && via == Via::Group {
+        let peek = Peek::read(datagram).map_err(|reason| match reason {
+            Malformed::TooShort => Dropped::TooShort,
+            _ => Dropped::Unknown,
+        })?;
+        if peek.is_unicast() && via == Via::Group {
             return Err(Dropped::Misdirected);
         }
-        if array(datagram, sender_at).map(u32::from_be_bytes)? == self.id.0 {
+        if peek.sender == self.id {
             return Err(Dropped::Own);
         }
-        let ours = match kind {
-            Kind::Data | Kind::Retransmission => groups.contains(&group_at(datagram, DATA_GROUP)?),
-            Kind::Heartbeat => {
-                let entries = datagram.get(HEARTBEAT_HEADER..).unwrap_or_default();
-                let (entries, _) = entries.as_chunks::<HEARTBEAT_ENTRY>();
-                entries.iter().any(|entry| group_at(entry, 0).is_ok_and(|group| groups.contains(&group)))
-            }
+        let ours = match peek.kind {
             Kind::Nak | Kind::Repair => true,
+            _ => peek.groups().any(|group| groups.contains(&group)),
         };
         if ours { Ok(For::Node) } else { Err(Dropped::Foreign) }
     }
-}
-
-fn group_at(bytes: &[u8], at: usize) -> Result<GroupId, Dropped> {
-    array(bytes, at).map(|group| GroupId(u64::from_be_bytes(group)))
-}
-
-fn array<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], Dropped> {
-    bytes.get(at..).and_then(|bytes| bytes.first_chunk()).copied().ok_or(Dropped::TooShort)
 }
 
 #[cfg(test)]
@@ -172,7 +149,7 @@ mod tests {
         [
             (written(|to| data(sender, group).write(to)), false),
             (written(|to| Heartbeat { sender, sender_seq: 1, latest: &latest }.write(to)), false),
-            (written(|to| data(sender, group).write_again(to)), true),
+            (written(|to| data(sender, group).write_retransmission(to)), true),
             (written(|to| Repair { from: sender, names: &[name], symbol: None }.write(to)), true),
             (written(|to| Nak { from: sender, ranges: &[range] }.write(to)), true),
         ]

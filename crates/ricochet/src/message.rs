@@ -10,7 +10,7 @@ use ricochet_core::counters::GivenUp;
 
 use crate::pool::Payload;
 
-pub use ricochet_core::node::How;
+pub use ricochet_core::message::How;
 
 /// A message of one of the groups that a subscription covers.
 ///

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use netio::multicast::{Outbox, Sending, UdpCounts};
 use ricochet_core::delivery::{Fifo, Released};
-use ricochet_core::node::{Message as CoreMessage, Output, To};
+use ricochet_core::message::{Message as CoreMessage, Output, To};
 use ricochet_core::tracker::{Front, Lost as CoreLost};
 use ricochet_core::{GroupId, StreamKey};
 
@@ -196,12 +196,12 @@ impl Output for Outward {
                 queue.push(copied(joined, pool, message));
                 continue;
             };
-            fifo.deliver(*now_us, message, &mut |released| hand_over(groups, queue, pool, &released));
+            fifo.handle_message(*now_us, message, &mut |released| hand_over(groups, queue, pool, &released));
             *fifo_due_us = [*fifo_due_us, fifo.poll_timeout()].into_iter().flatten().min();
         }
     }
 
-    fn lost(&mut self, lost: &CoreLost) {
+    fn on_lost(&mut self, lost: &CoreLost) {
         let Self { groups, takers, .. } = self;
         let Some(joined) = groups.get(&lost.key.group) else { return };
         for &at in &joined.takers {
@@ -210,11 +210,11 @@ impl Output for Outward {
             }
         }
         let now_us = self.now_us;
-        self.in_order(lost.key.group, |fifo, mut out| fifo.lost(now_us, lost, &mut out));
+        self.in_order(lost.key.group, |fifo, mut out| fifo.on_lost(now_us, lost, &mut out));
     }
 
-    fn settled(&mut self, key: StreamKey, front: Front) {
-        self.in_order(key.group, |fifo, mut out| fifo.settled(key, front, &mut out));
+    fn on_settled(&mut self, key: StreamKey, front: Front) {
+        self.in_order(key.group, |fifo, mut out| fifo.on_settled(key, front, &mut out));
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use ricochet_core::GroupId;
-use ricochet_core::node::SendError as CoreError;
+use ricochet_core::message::{SendError as CoreError, SendOptions};
 
 use crate::clock;
 use crate::error::SendError;
@@ -84,11 +84,12 @@ impl Shared {
         let Core { node, out, .. } = &mut *core;
         out.now_us = now_us;
         let fragments = fragments || out.groups.get(&group).is_some_and(|joined| joined.fragments);
+        let options = SendOptions { expires };
         let sent = if fragments && payload.len() > node.payload_max() {
-            node.multicast_large(now_us, group, payload, expires, out)
+            node.multicast_large(now_us, group, payload, options, out)
         } else {
             out.leaving = Leaving::AtOnce;
-            node.multicast(now_us, group, payload, expires, out)
+            node.multicast(now_us, group, payload, options, out)
         };
         out.leaving = Leaving::Together;
         out.flush();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use hashbrown::HashSet;
-use ricochet_core::wire::Kind;
+use ricochet_core::wire::{Kind, Peek};
 use ricochet_core::{GroupConfig, GroupId, Groups, Node as CoreNode, NodeId, View};
 
 use crate::clock;
@@ -191,13 +191,9 @@ impl Core {
     pub(crate) fn handle(&mut self, now_us: u64, slot: &Slot) {
         let (datagram, from) = (slot.datagram(), slot.from());
         self.out.now_us = now_us;
-        match Kind::read(datagram) {
-            Ok(Kind::Nak) => self.out.reply_to = Some(from),
-            Ok(Kind::Data) => {
-                if let Some(sender) = datagram.get(2..).and_then(|bytes| bytes.first_chunk()) {
-                    self.out.book.heard(NodeId(u32::from_be_bytes(*sender)), from);
-                }
-            }
+        match Peek::read(datagram) {
+            Ok(Peek { kind: Kind::Nak, .. }) => self.out.reply_to = Some(from),
+            Ok(Peek { kind: Kind::Data, sender, .. }) => self.out.book.heard(sender, from),
             _ => {}
         }
         self.node.handle_datagram(now_us, datagram, &mut self.out);
@@ -209,10 +205,8 @@ impl Core {
         if self.changes.joined.is_empty() {
             return false;
         }
-        let is_packet = matches!(Kind::read(datagram), Ok(Kind::Data | Kind::Retransmission));
-        let group = datagram.get(6..).and_then(|bytes| bytes.first_chunk());
-        let group = group.map(|group| GroupId(u64::from_be_bytes(*group)));
-        is_packet && group.is_some_and(|group| self.changes.joined.contains(&group))
+        let packet = Peek::read(datagram).ok().and_then(|peek| peek.packet);
+        packet.is_some_and(|(group, _)| self.changes.joined.contains(&group))
     }
 
     /// Does what is due.

@@ -11,7 +11,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use ricochet_core::node::{Message, Output, To};
+use ricochet_core::message::{Message, Output, To};
 use ricochet_core::tracker::Lost;
 use ricochet_core::{GroupId, Node, NodeConfig, NodeId, View};
 use sim::neighbours::{Lan, NODES, Trace, Traffic};
@@ -151,7 +151,7 @@ impl Output for Counted {
         black_box(message);
     }
 
-    fn lost(&mut self, lost: &Lost) {
+    fn on_lost(&mut self, lost: &Lost) {
         black_box(lost);
     }
 }

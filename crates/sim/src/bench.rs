@@ -4,7 +4,7 @@ use loss::LossModel;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
 use ricochet_core::bins::Content;
-use ricochet_core::node::{AnnounceConfig, AskConfig, NodeConfigError};
+use ricochet_core::node::{AnnounceConfig, NakConfig, NodeConfigError};
 use ricochet_core::{GroupId, NodeConfig, NodeId, View};
 use simnet::virtual_net::Weather;
 use thiserror::Error;
@@ -203,7 +203,7 @@ impl Setting {
             packets: self.packets_kept,
             equations: self.repairs_kept,
             datagram_max: (self.size + names).clamp(1_200, usize::from(u16::MAX)),
-            ask: AskConfig { enabled: self.nak, ..config.ask },
+            nak: NakConfig { enabled: self.nak, ..config.nak },
             announce: AnnounceConfig {
                 times: if self.nak { config.announce.times } else { 0 },
                 ..config.announce

@@ -7,7 +7,8 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use membership::GossipConfig;
-use ricochet_core::node::{NodeConfigError, To};
+use ricochet_core::message::{SendOptions, To};
+use ricochet_core::node::NodeConfigError;
 use ricochet_core::wire::Datagram;
 use ricochet_core::{GroupConfig, GroupId, Groups, Member, Node, NodeConfig, NodeId, StreamKey, View};
 use simnet::virtual_net::{Event, Intake, VirtualNet, Weather};
@@ -263,7 +264,8 @@ impl Cluster {
         let mut payload = std::mem::take(&mut self.payload);
         self.ledger.next_payload(length, &mut payload);
         let seq = self.timed(from, |node, outbox| {
-            node.multicast(now_us, group, &payload, false, outbox).expect("the lab's packets fit")
+            let options = SendOptions::default();
+            node.multicast(now_us, group, &payload, options, outbox).expect("the lab's packets fit")
         });
         self.payload = payload;
         let key = StreamKey { sender: NodeId(from as u32), group };

@@ -1,7 +1,7 @@
 //! The figures of a run.
 
 use ricochet_core::bins::BinsCounts;
-use ricochet_core::node::How;
+use ricochet_core::message::How;
 use serde::Serialize;
 
 use crate::cluster::{Cluster, Wire};

@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-use ricochet_core::node::How;
+use ricochet_core::message::How;
 use ricochet_core::tracker::Lost;
 use ricochet_core::{GroupId, Seq, StreamKey};
 use thiserror::Error;

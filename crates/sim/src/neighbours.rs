@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
-use ricochet_core::bins::{BinsConfig, Outgoing};
+use ricochet_core::bins::{BinsConfig, Outgoing, Packet};
 use ricochet_core::wire::{Data, Repair};
 use ricochet_core::{Bins, GroupConfig, GroupId, Groups, Member, NodeId, Plan, Regions, View};
 
@@ -165,8 +165,8 @@ impl Lan {
                 }
             };
             bins.fire_due(*now_us, rng, &mut emit);
-            bins.push(*now_us, group, data.name(), &[&head, data.payload], rng, &mut emit)
-                .expect("the symbol is short enough");
+            let packet = Packet { group, name: data.name(), symbol: &[&head, data.payload] };
+            bins.push(*now_us, &packet, rng, &mut emit).expect("the symbol is short enough");
             for repair in made {
                 if !self.is_lost() {
                     trace.push(self.now_us, &repair);

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use ricochet_core::delivery::Released;
-use ricochet_core::node::Message;
+use ricochet_core::message::Message;
 use ricochet_core::{Fifo, FifoConfig, Seq, StreamKey};
 
 use crate::outbox::Told;
@@ -41,10 +41,10 @@ impl Ordered {
             Told::Message(message, range) => {
                 self.delivered += 1;
                 let message = Message { payload: &bytes[range.clone()], ..*message };
-                fifo.deliver(now_us, &message, &mut note);
+                fifo.handle_message(now_us, &message, &mut note);
             }
-            Told::Lost(lost) => fifo.lost(now_us, lost, &mut note),
-            Told::Settled(key, front) => fifo.settled(*key, *front, &mut note),
+            Told::Lost(lost) => fifo.on_lost(now_us, lost, &mut note),
+            Told::Settled(key, front) => fifo.on_settled(*key, *front, &mut note),
         }
     }
 

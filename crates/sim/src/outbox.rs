@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use ricochet_core::StreamKey;
-use ricochet_core::node::{Message, Output, To};
+use ricochet_core::message::{Message, Output, To};
 use ricochet_core::tracker::{Front, Lost};
 
 /// What a node tells its application.
@@ -49,11 +49,11 @@ impl Output for Outbox {
         self.told.push(Told::Message(Message { payload: &[], ..*message }, range));
     }
 
-    fn lost(&mut self, lost: &Lost) {
+    fn on_lost(&mut self, lost: &Lost) {
         self.told.push(Told::Lost(*lost));
     }
 
-    fn settled(&mut self, key: StreamKey, front: Front) {
+    fn on_settled(&mut self, key: StreamKey, front: Front) {
         self.told.push(Told::Settled(key, front));
     }
 }

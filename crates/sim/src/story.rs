@@ -9,7 +9,7 @@ use loss::LossModel;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use ricochet_core::bins::Content;
-use ricochet_core::node::AskConfig;
+use ricochet_core::node::NakConfig;
 use ricochet_core::{GroupConfig, GroupId, Groups, Node, NodeConfig, NodeId, StreamKey, TrackerConfig, View};
 use simnet::virtual_net::Weather;
 
@@ -100,14 +100,14 @@ impl Story {
             repeat: [0.0, 0.0, 0.01, 0.1][draw(4)],
         };
         let base = NodeConfig::new(NodeId(0));
-        let ask =
-            AskConfig { enabled: draw(8) > 0, gap_us: [None, Some(1_000), Some(5_000)][draw(3)], ..base.ask };
+        let nak =
+            NakConfig { enabled: draw(8) > 0, gap_us: [None, Some(1_000), Some(5_000)][draw(3)], ..base.nak };
         let node = NodeConfig {
             r: 1 + draw(8) as u8,
             stagger: 1 + draw(3) as u16,
             max_delay_us: [None, Some(5_000), Some(50_000)][draw(3)],
             content: if draw(3) == 0 { Content::Names } else { Content::Xor },
-            ask,
+            nak,
             ..base
         };
         let config = ClusterConfig { weather, node, c: draw(6) as u8, ..ClusterConfig::new(seed) };
@@ -183,7 +183,7 @@ impl Story {
     }
 
     fn check(&self, cluster: &Cluster) -> Outcome {
-        use ricochet_core::node::How;
+        use ricochet_core::message::How;
         let ledger = cluster.ledger();
         let mut unheard = 0;
         for (at, key, seq) in ledger.unaccounted() {
@@ -210,7 +210,7 @@ impl Story {
     fn is_mild(&self) -> bool {
         let harmless = |&(_, blow): &(usize, Blow)| matches!(blow, Blow::Heal | Blow::Tell);
         let loss = self.config.weather.loss.iter().map(LossModel::rate).fold(0.0, f64::max);
-        self.blows.iter().all(harmless) && self.config.node.ask.enabled && loss <= 0.05
+        self.blows.iter().all(harmless) && self.config.node.nak.enabled && loss <= 0.05
     }
 
     /// A node holds no more than one that was set up a moment ago for the same groups and neighbours.

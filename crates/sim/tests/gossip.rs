@@ -3,7 +3,7 @@
 
 use loss::LossModel;
 use membership::GossipConfig;
-use ricochet_core::node::How;
+use ricochet_core::message::How;
 use sim::{Cluster, ClusterConfig, Fate, Traffic, grouping};
 use simnet::virtual_net::Weather;
 

@@ -2,7 +2,7 @@
 #![allow(missing_docs)]
 
 use loss::LossModel;
-use ricochet_core::node::How;
+use ricochet_core::message::How;
 use sim::{Cluster, ClusterConfig, Fate, Traffic, grouping};
 use simnet::virtual_net::Weather;
 

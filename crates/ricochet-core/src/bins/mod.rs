@@ -24,6 +24,17 @@ pub use config::{BinsConfig, BinsConfigError, Content, STAGGER_MAX, SUMS_MAX};
 use lanes::{Lanes, QUIET};
 use sums::{SumSlot, Sums};
 
+/// A received packet for the bins.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<'a> {
+    /// Its group.
+    pub group: GroupIndex,
+    /// Its name.
+    pub name: Name,
+    /// Its symbol, as consecutive pieces.
+    pub symbol: &'a [&'a [u8]],
+}
+
 /// A repair to be sent to each of its targets.
 #[derive(Clone, Copy, Debug)]
 pub struct Outgoing<'a> {
@@ -85,7 +96,7 @@ struct Instance {
 ///
 /// ```
 /// use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng as _};
-/// use ricochet_core::bins::{Bins, BinsConfig};
+/// use ricochet_core::bins::{Bins, BinsConfig, Packet};
 /// use ricochet_core::wire::Data;
 /// use ricochet_core::{GroupConfig, GroupId, Groups, Member, NodeId, Plan, Regions, View};
 /// let group = GroupId(7);
@@ -98,7 +109,8 @@ struct Instance {
 /// for seq in 0..20 {
 ///     let data = Data { sender: NodeId(5), group, seq, sender_seq: seq, expires: false, fragment: false, payload: b"x" };
 ///     let symbol = [&data.symbol_head()[..], data.payload];
-///     bins.push(0, groups.index(group).unwrap(), data.name(), &symbol, &mut rng, &mut |repair| {
+///     let packet = Packet { group: groups.index(group).unwrap(), name: data.name(), symbol: &symbol };
+///     bins.push(0, &packet, &mut rng, &mut |repair| {
 ///         sent.push((repair.names.len(), repair.targets.to_vec()));
 ///     })?;
 /// }
@@ -192,9 +204,8 @@ impl Bins {
         Ok(bins)
     }
 
-    /// Puts a received packet into the bins of its group, and emits the repairs that this makes full.
-    ///
-    /// `symbol` is given as pieces that follow each other. Does not look at deadlines.
+    /// Adds a received packet to the bins of its group, and emits the repairs that this completes. Does not look at
+    /// deadlines.
     ///
     /// # Errors
     /// [`SymbolTooLong`]; then the packet entered no bin.
@@ -204,12 +215,11 @@ impl Bins {
     pub fn push(
         &mut self,
         now_us: u64,
-        group: GroupIndex,
-        name: Name,
-        symbol: &[&[u8]],
+        packet: &Packet<'_>,
         rng: &mut impl Rng,
         emit: &mut impl FnMut(Outgoing<'_>),
     ) -> Result<(), SymbolTooLong> {
+        let Packet { group, name, symbol } = *packet;
         let length = symbol.iter().map(|piece| piece.len()).sum();
         if length > self.config.symbol_max {
             return Err(SymbolTooLong { length, symbol_max: self.config.symbol_max });

@@ -69,18 +69,8 @@ impl Bench {
         let data = Self::data(group, self.seq, payload);
         self.seq += 1;
         let (head, kept) = (data.symbol_head(), &mut self.kept);
-        self.bins
-            .push(
-                now_us,
-                GroupIndex::new(group),
-                data.name(),
-                &[&head, payload],
-                &mut self.rng,
-                &mut |repair| {
-                    keep(kept, &repair);
-                },
-            )
-            .unwrap();
+        let packet = Packet { group: GroupIndex::new(group), name: data.name(), symbol: &[&head, payload] };
+        self.bins.push(now_us, &packet, &mut self.rng, &mut |repair| keep(kept, &repair)).unwrap();
     }
 
     fn fire_due(&mut self, now_us: u64) {
@@ -291,8 +281,8 @@ fn digests_cost_no_sums_and_too_few_sums_skip_repairs() {
 fn what_is_too_long_enters_no_bin_and_configurations_out_of_range_are_refused() {
     let mut bench = Bench::new(config(8), 7, 5, &[5]);
     let (payload, name) = ([0; 201], Name { sender: NodeId(1), group: GroupTag(0), seq: 0 });
-    let index = GroupIndex::new(0);
-    let result = bench.bins.push(0, index, name, &[&payload], &mut bench.rng, &mut |_| panic!("no repair"));
+    let packet = Packet { group: GroupIndex::new(0), name, symbol: &[&payload] };
+    let result = bench.bins.push(0, &packet, &mut bench.rng, &mut |_| panic!("no repair"));
     assert_eq!(result, Err(SymbolTooLong { length: 201, symbol_max: 200 }));
     assert_eq!(bench.bins.counts(), &BinsCounts::default());
 

@@ -1,19 +1,19 @@
-//! What is counted as packets pass.
+//! Counting of packets as they pass.
 
 use hashbrown::HashMap;
 
 use super::recent::Recent;
-use super::{
+use super::report::{
     Feedback, GroupFeedback, PeerFeedback, Reception, SLOW_PACKETS_MIN, SLOW_PERCENT, Traffic, Volume,
 };
 use crate::groups::Groups;
 use crate::ids::{GroupIndex, NodeId};
 use crate::links::{Ends, Links};
-use crate::node::How;
+use crate::message::{How, Message};
 use crate::regions::Regions;
 use crate::wire::Kind;
 
-/// How long a peer must have been silent to make room for another, in microseconds.
+/// Silence after which a peer makes room for another, in microseconds.
 const QUIET_US: u64 = 30_000_000;
 
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ struct Peer {
     last_us: u64,
 }
 
-/// The counts of a node, its groups and its peers. All memory is taken with the groups, and at construction.
+/// Counts of a node, of its groups and of its peers. Memory is allocated at construction and with the groups.
 #[derive(Debug)]
 pub(crate) struct Tally {
     now_us: u64,
@@ -40,7 +40,7 @@ pub(crate) struct Tally {
     by_id: HashMap<NodeId, u32>,
     peers: Vec<Peer>,
     links: Links,
-    /// The one heard longest ago first.
+    /// The peers in order of their last event, the oldest first.
     quiet: Ends,
     /// Data packets that this node sent.
     sent_lately: Recent,
@@ -55,7 +55,7 @@ impl Tally {
             received: Traffic::default(),
             groups: Vec::new(),
             peers_max,
-            // Twice the room: then the table cleans itself in place and never grows.
+            // With twice the room the table rehashes in place and never grows.
             by_id: HashMap::with_capacity(2 * peers_max),
             peers: Vec::with_capacity(peers_max),
             links: Links::new(peers_max),
@@ -67,12 +67,12 @@ impl Tally {
         tally
     }
 
-    /// What is counted next happens now.
-    pub(crate) fn at(&mut self, now_us: u64) {
+    /// Sets the time of the events that follow.
+    pub(crate) fn on_time(&mut self, now_us: u64) {
         self.now_us = now_us.max(self.now_us);
     }
 
-    /// Goes on with other groups; those that stay keep their counts.
+    /// Continues with other groups; those that stay keep their counts.
     pub(crate) fn regroup(&mut self, groups: &Groups) {
         let before = std::mem::take(&mut self.groups);
         let kept =
@@ -85,8 +85,8 @@ impl Tally {
             groups.iter().map(|(_, group)| kept(group.id).unwrap_or_else(|| new(group.id))).collect();
     }
 
-    /// A data packet was sent to a group, of which this node may be a member.
-    pub(crate) fn sent(&mut self, group: Option<GroupIndex>, bytes: usize) {
+    /// Counts a data packet sent to a group; `None` if this node is not a member of it.
+    pub(crate) fn on_sent(&mut self, group: Option<GroupIndex>, bytes: usize) {
         self.sent.data.add(bytes);
         self.sent_lately.add(self.now_us, 1);
         if let Some(group) = group {
@@ -96,70 +96,63 @@ impl Tally {
         }
     }
 
-    /// A data packet was delivered.
-    pub(crate) fn delivered(
-        &mut self,
-        group: GroupIndex,
-        sender: NodeId,
-        bytes: usize,
-        how: How,
-        missed_us: Option<u64>,
-    ) {
+    /// Counts a data packet delivered, of `bytes` on the wire.
+    pub(crate) fn on_delivered(&mut self, group: GroupIndex, packet: &Message<'_>, bytes: usize) {
         self.groups[group.at()].passed.add(self.now_us, 1);
-        self.both(Some(group), sender, |reception| {
-            match how {
+        self.add_reception(Some(group), packet.sender, |reception| {
+            match packet.how {
                 How::Multicast => return reception.data.add(bytes),
                 How::Repaired => reception.repaired += 1,
                 How::Requested => reception.requested += 1,
             }
-            if let Some(missed_us) = missed_us {
+            if let Some(missed_us) = packet.missed_us {
                 reception.latencies.add(missed_us);
             }
         });
     }
 
-    pub(crate) fn duplicate(&mut self, group: GroupIndex, sender: NodeId) {
-        self.both(Some(group), sender, |reception| reception.duplicates += 1);
+    pub(crate) fn on_duplicate(&mut self, group: GroupIndex, sender: NodeId) {
+        self.add_reception(Some(group), sender, |reception| reception.duplicates += 1);
     }
 
-    pub(crate) fn discovered(&mut self, group: Option<GroupIndex>, sender: NodeId, packets: u64) {
-        self.both(group, sender, |reception| reception.discovered += packets);
+    pub(crate) fn on_discovered(&mut self, group: Option<GroupIndex>, sender: NodeId, packets: u64) {
+        self.add_reception(group, sender, |reception| reception.discovered += packets);
     }
 
-    pub(crate) fn lost(&mut self, group: Option<GroupIndex>, sender: NodeId, packets: u64) {
-        self.both(group, sender, |reception| reception.lost += packets);
+    pub(crate) fn on_lost(&mut self, group: Option<GroupIndex>, sender: NodeId, packets: u64) {
+        self.add_reception(group, sender, |reception| reception.lost += packets);
     }
 
-    pub(crate) fn repair_came(&mut self, peer: NodeId, bytes: usize) {
-        self.with(peer, |peer| peer.seen.repairs.add(bytes));
+    pub(crate) fn on_repair_received(&mut self, peer: NodeId, bytes: usize) {
+        self.update_peer(peer, |peer| peer.seen.repairs.add(bytes));
     }
 
-    pub(crate) fn repair_sent(&mut self, peer: NodeId, bytes: usize) {
+    pub(crate) fn on_repair_sent(&mut self, peer: NodeId, bytes: usize) {
         self.sent.add(Kind::Repair, bytes);
-        self.with(peer, |peer| peer.seen.repairs_sent.add(bytes));
+        self.update_peer(peer, |peer| peer.seen.repairs_sent.add(bytes));
     }
 
-    /// So many packets were asked of a peer, in one request.
-    pub(crate) fn asked(&mut self, peer: NodeId, packets: u64, bytes: usize) {
+    /// Counts a request sent to a peer, for a number of packets.
+    pub(crate) fn on_nak_sent(&mut self, peer: NodeId, packets: u64, bytes: usize) {
         self.sent.add(Kind::Nak, bytes);
-        self.with(peer, |peer| peer.seen.asked += packets);
+        self.update_peer(peer, |peer| peer.seen.asked += packets);
     }
 
-    /// A peer asked for a packet that is held here.
-    pub(crate) fn wanted(&mut self, peer: NodeId) {
+    /// Counts a packet held here that a peer requested.
+    pub(crate) fn on_wanted(&mut self, peer: NodeId) {
         let now_us = self.now_us;
-        self.with(peer, |peer| {
+        self.update_peer(peer, |peer| {
             peer.seen.wanted += 1;
             peer.wanted.add(now_us, 1);
         });
     }
 
-    pub(crate) fn answered(&mut self, peer: NodeId, bytes: usize) {
+    pub(crate) fn on_retransmission_sent(&mut self, peer: NodeId, bytes: usize) {
         self.sent.add(Kind::Retransmission, bytes);
-        self.with(peer, |peer| peer.seen.answered.add(bytes));
+        self.update_peer(peer, |peer| peer.seen.answered.add(bytes));
     }
 
-    /// A copy of it all.
+    /// Returns a copy of the counts.
     pub(crate) fn feedback(&self, now_us: u64, regions: &Regions) -> Feedback {
         let mut feedback = Feedback {
             sent: self.sent,
@@ -169,9 +162,9 @@ impl Tally {
             unrecorded: self.unrecorded,
         };
         let sent_lately = u64::from(self.sent_lately.count(now_us));
-        for (told, peer) in feedback.peers.iter_mut().zip(&self.peers) {
-            told.wanted_lately = peer.wanted.count(now_us);
-            told.passed_lately = sent_lately;
+        for (reported, peer) in feedback.peers.iter_mut().zip(&self.peers) {
+            reported.wanted_lately = peer.wanted.count(now_us);
+            reported.passed_lately = sent_lately;
         }
         for region in regions.iter() {
             let groups = regions.groups(region).iter().map(|group| &self.groups[group.at()]);
@@ -191,19 +184,19 @@ impl Tally {
         self.groups.capacity() * size_of::<Group>() + self.peers.capacity() * size_of::<Peer>()
     }
 
-    /// Counts something for a group, if this node is in it, and for the sender.
-    fn both(&mut self, group: Option<GroupIndex>, sender: NodeId, count: impl Fn(&mut Reception)) {
+    /// Counts an event for a group, if this node is in it, and for the sender.
+    fn add_reception(&mut self, group: Option<GroupIndex>, sender: NodeId, count: impl Fn(&mut Reception)) {
         if let Some(group) = group {
             count(&mut self.groups[group.at()].seen.reception);
         }
-        self.with(sender, |peer| count(&mut peer.seen.reception));
+        self.update_peer(sender, |peer| count(&mut peer.seen.reception));
     }
 
-    /// Counts something for a peer, if there is room for it.
-    fn with(&mut self, id: NodeId, count: impl FnOnce(&mut Peer)) {
+    /// Counts an event for a peer, if there is room for it.
+    fn update_peer(&mut self, id: NodeId, count: impl FnOnce(&mut Peer)) {
         let slot = match self.by_id.get(&id) {
             Some(&slot) => slot as usize,
-            None => match self.place(id) {
+            None => match self.insert_peer(id) {
                 Some(slot) => slot,
                 None => return self.unrecorded += 1,
             },
@@ -217,8 +210,8 @@ impl Tally {
         count(peer);
     }
 
-    /// A place for a peer that is new; that of the one heard longest ago, if that was long ago.
-    fn place(&mut self, id: NodeId) -> Option<usize> {
+    /// Finds a slot for a new peer. In a full table it takes the slot of the quietest, if that has been quiet for long.
+    fn insert_peer(&mut self, id: NodeId) -> Option<usize> {
         let peer = Peer { seen: PeerFeedback::new(id), wanted: Recent::default(), last_us: self.now_us };
         let slot = if self.peers.len() < self.peers_max {
             self.peers.push(peer);
@@ -236,22 +229,5 @@ impl Tally {
         self.by_id.insert(id, slot as u32);
         self.links.push_last(&mut self.quiet, slot);
         Some(slot)
-    }
-}
-
-impl PeerFeedback {
-    fn new(peer: NodeId) -> Self {
-        Self {
-            peer,
-            reception: Reception::default(),
-            repairs: Volume::default(),
-            repairs_sent: Volume::default(),
-            asked: 0,
-            wanted: 0,
-            answered: Volume::default(),
-            wanted_lately: 0,
-            passed_lately: 0,
-            slow: false,
-        }
     }
 }

@@ -1,16 +1,15 @@
-//! Data that is worth nothing when late (Ricochet §4.2.7): what is missing of it is not asked for, and soon given up.
+//! Data that is worthless when late (Ricochet §4.2.7): its missing packets are not requested, and soon given up.
 //!
-//! Whether a packet that is missing expires is not known before it comes. It is taken to if those next to it in its stream
-//! do, as far as they are known: what a sender mixes into one stream is rather asked for once too often.
+//! Whether a missing packet expires is not known until it comes. It is taken to expire if its neighbours in the stream do, as
+//! far as they are known. Where a sender mixes both kinds in one stream, a needless request is preferred to a missing one.
 
 use hashbrown::{HashMap, HashSet};
 
-use super::Node;
 use crate::groups::Groups;
 use crate::ids::{GroupId, StreamKey};
 
-/// Streams whose data expires. When full it begins anew: each stream is noted again with its next packet, and what is
-/// missing meanwhile is asked for.
+/// Maximum number of streams whose data expires. A full table is cleared: each stream is noted again with its next packet,
+/// and packets found missing until then are requested.
 const STREAMS_MAX: usize = 1 << 14;
 
 /// Which data expires, and how soon.
@@ -27,13 +26,21 @@ impl Expiry {
         Self { after_us, of_groups: HashMap::new(), streams: HashSet::new() }
     }
 
-    /// Whether it makes a difference that a packet expires or not.
-    pub(super) fn heeds(&self, expires: bool) -> bool {
+    /// Sets the lifetime of a group's packets, or restores the default.
+    pub(super) fn set_lifetime(&mut self, group: GroupId, after_us: Option<u64>) {
+        match after_us {
+            Some(after_us) => self.of_groups.insert(group, after_us),
+            None => self.of_groups.remove(&group),
+        };
+    }
+
+    /// Returns whether [`on_newest`](Self::on_newest) of such a packet can change anything.
+    pub(super) fn is_affected_by(&self, expires: bool) -> bool {
         expires || !self.streams.is_empty()
     }
 
-    /// The newest packet of a stream came, which expires or not.
-    pub(super) fn note(&mut self, key: StreamKey, expires: bool) {
+    /// Notes that the newest packet of a stream came, and whether it expires.
+    pub(super) fn on_newest(&mut self, key: StreamKey, expires: bool) {
         if !expires {
             self.streams.remove(&key);
             return;
@@ -44,23 +51,24 @@ impl Expiry {
         self.streams.insert(key);
     }
 
-    /// When packets of a stream are worthless that are found missing now, if they are taken to expire.
+    /// Returns when packets of a stream that are found missing at `now_us` become worthless, if they are taken to expire.
     pub(super) fn of_stream(&self, now_us: u64, key: StreamKey) -> Option<u64> {
         let expires = !self.streams.is_empty() && self.streams.contains(&key);
         expires.then(|| now_us + self.lifetime_us(key.group))
     }
 
-    /// When packets of a stream are worthless whose successor expires and that are the first ones known of it.
+    /// Returns when the first known packets of a stream become worthless, if their successor expires.
     pub(super) fn of_beginning(&self, now_us: u64, key: StreamKey) -> u64 {
         now_us + self.lifetime_us(key.group)
     }
 
-    /// The soonest that something found missing now may be worthless.
+    /// Returns the earliest time at which any packet found missing at `now_us` may become worthless.
     pub(super) fn soonest_us(&self, now_us: u64) -> u64 {
         now_us + self.of_groups.values().copied().fold(self.after_us, u64::min)
     }
 
-    pub(super) fn forget(&mut self, groups: &Groups) {
+    /// Forgets all groups but these.
+    pub(super) fn retain(&mut self, groups: &Groups) {
         self.streams.retain(|key| groups.index(key.group).is_some());
         self.of_groups.retain(|&group, _| groups.index(group).is_some());
     }
@@ -70,23 +78,5 @@ impl Expiry {
             return self.after_us;
         }
         self.of_groups.get(&group).copied().unwrap_or(self.after_us)
-    }
-}
-
-impl Node {
-    /// Sets how long after it was found missing data of a group is given up that its sender marked as expiring, in
-    /// microseconds; `None` goes back to `expires_after_us` of [`AskConfig`](super::AskConfig). Forgotten when this node
-    /// leaves the group; false if it is not in it.
-    pub fn set_lifetime(&mut self, group: GroupId, after_us: Option<u64>) -> bool {
-        let of_groups = &mut self.asking.expiry.of_groups;
-        match after_us {
-            Some(after_us) if self.groups.index(group).is_some() => {
-                of_groups.insert(group, after_us);
-            }
-            _ => {
-                of_groups.remove(&group);
-            }
-        }
-        self.groups.index(group).is_some()
     }
 }

@@ -1,13 +1,14 @@
-//! Messages longer than a packet: cut up, and put together.
+//! Messages longer than a packet: fragmentation and reassembly.
 
-use super::{Message, Node, Output, SendError};
+use super::{Node, Outbound};
 use crate::delivery::{FragmentsCounts, Progress};
 use crate::ids::{GroupId, StreamKey};
+use crate::message::{Message, Output, SendError, SendOptions};
 use crate::wire::{FRAGMENT_HEAD, FRAGMENTS_MAX, Fragment};
 
 impl Node {
-    /// Sends a message to a group, in as many packets as it takes, all at once; returns the sequence number of the first.
-    /// Receivers get it whole, or are told that it is lost.
+    /// Sends a message to a group, all at once in as many packets as it needs; returns the sequence number of the first.
+    /// Receivers get the whole message, or a report that it is lost.
     ///
     /// # Errors
     /// [`SendError`]; then nothing was sent.
@@ -16,11 +17,11 @@ impl Node {
         now_us: u64,
         group: GroupId,
         message: &[u8],
-        expires: bool,
+        options: SendOptions,
         out: &mut impl Output,
     ) -> Result<u32, SendError> {
         if message.len() <= self.payload_max {
-            return self.multicast(now_us, group, message, expires, out);
+            return self.multicast(now_us, group, message, options, out);
         }
         if message.len() > self.message_max() {
             return Err(SendError::TooLong { length: message.len(), payload_max: self.message_max() });
@@ -30,7 +31,9 @@ impl Node {
         for index in 0..=u16::MAX {
             let Some(fragment) = Fragment::of(message, index, self.fragment_size()) else { break };
             let length = fragment.write(&mut scratch);
-            let sent = self.send_packet(now_us, group, &scratch[..length], expires, true, out);
+            let packet =
+                Outbound { group, payload: &scratch[..length], expires: options.expires, fragment: true };
+            let sent = self.send_packet(now_us, &packet, out);
             first = first.or(sent);
             if first.is_err() {
                 break;
@@ -40,33 +43,33 @@ impl Node {
         first
     }
 
-    /// Longest message in bytes: what is configured, and no more than half of the packets kept, so that all of it can be
-    /// asked for.
+    /// Returns the length of the longest message in bytes: as configured, and at most half of the packets kept, so that all
+    /// of a message can still be requested after it was sent.
     pub fn message_max(&self) -> usize {
         let fragments = (self.config.packets / 2).min(FRAGMENTS_MAX as usize);
         let kept = fragments * usize::from(self.fragment_size());
         self.config.fragments.message_max.min(kept).max(self.payload_max)
     }
 
-    /// What has become of fragments that came, and of their messages.
+    /// Returns the counts of received fragments and of their messages.
     pub fn fragments(&self) -> &FragmentsCounts {
         self.fragments.counts()
     }
 
-    /// Bytes of a message in a packet.
+    /// Returns the number of bytes of a message in a packet.
     fn fragment_size(&self) -> u16 {
         u16::try_from(self.payload_max.saturating_sub(FRAGMENT_HEAD)).unwrap_or(u16::MAX)
     }
 
-    /// A fragment came: the message is delivered if that makes it whole.
-    pub(super) fn gather(&mut self, now_us: u64, packet: &Message<'_>, out: &mut impl Output) {
-        match self.fragments.take(now_us, packet, &mut |lost| out.lost(lost)) {
+    /// Takes in a fragment, and delivers its message if that is complete.
+    pub(super) fn reassemble(&mut self, now_us: u64, packet: &Message<'_>, out: &mut impl Output) {
+        match self.fragments.take(now_us, packet, &mut |lost| out.on_lost(lost)) {
             Progress::Whole(slot) => {
                 out.deliver(&self.fragments.message(slot, packet.front));
-                self.fragments.delivered(slot);
+                self.fragments.on_delivered(slot);
             }
             Progress::Nothing => {
-                out.settled(StreamKey { sender: packet.sender, group: packet.group }, packet.front);
+                out.on_settled(StreamKey { sender: packet.sender, group: packet.group }, packet.front);
             }
         }
     }

@@ -1,24 +1,26 @@
-//! Packets that come, and news of packets.
+//! Received packets and heartbeats.
 
-use super::ask::Mark;
-use super::{How, Message, Node, Output};
+use foundation::Seq;
+
+use super::Node;
+use super::requester::Mark;
 use crate::buffer::PacketKey;
 use crate::ids::{GroupIndex, StreamKey};
+use crate::message::{How, Message, Output};
 use crate::tracker::{Arrival, Mention};
 use crate::wire::{Data, HeartbeatView};
-use foundation::Seq;
 
 /// A packet that came for the first time.
 pub(super) struct Fresh {
     group: GroupIndex,
     seq: Seq,
-    /// What was known of it, if it was known to be missing.
+    /// Its mark, if it was known to be missing.
     missed: Option<Mark>,
 }
 
 impl Node {
-    /// A data packet came, by itself or on request.
-    pub(super) fn take(&mut self, now_us: u64, data: &Data<'_>, how: How, out: &mut impl Output) {
+    /// Handles a data packet that came by itself or on request.
+    pub(super) fn handle_data(&mut self, now_us: u64, data: &Data<'_>, how: How, out: &mut impl Output) {
         let Some(group) = self.groups.index(data.group) else { return self.counts.foreign += 1 };
         if data.sender == self.config.id {
             return self.counts.own += 1;
@@ -29,7 +31,7 @@ impl Node {
         let key = PacketKey { stream: data.key(), seq: data.seq };
         let Some(fresh) = self.accept(now_us, group, data, out) else {
             if how == How::Requested {
-                self.asking.answered_again(key);
+                self.requester.on_duplicate_answer(key);
             }
             return;
         };
@@ -37,12 +39,12 @@ impl Node {
         match how {
             How::Requested => {
                 self.counts.requested += 1;
-                self.asking.answered(now_us, key, fresh.missed);
+                self.requester.on_answer(now_us, key, fresh.missed);
             }
             _ => self.counts.delivered += 1,
         }
         if let Some(put) = self.buffer.put(key, &[&data.symbol_head(), data.payload]) {
-            self.spread(now_us, group, put.id, out);
+            self.add_to_bins(now_us, group, put.id, out);
             if put.was_wanted {
                 self.solve_with(now_us, put.id, out);
             }
@@ -50,7 +52,7 @@ impl Node {
         self.forget_old();
     }
 
-    /// Whether a packet is new.
+    /// Notes a packet with the tracker; returns it if it is new.
     pub(super) fn accept(
         &mut self,
         now_us: u64,
@@ -58,13 +60,14 @@ impl Node {
         data: &Data<'_>,
         out: &mut impl Output,
     ) -> Option<Fresh> {
-        let mark = self.asking.mark_of_gap(now_us, self.expiry_before(now_us, data));
-        let found = self.tracker.received(now_us, data.key(), data.seq, mark);
-        self.discovered(found.discovered, now_us, data.key());
-        if self.asking.expiry.heeds(data.expires) && self.tracker.highest(data.key()) == Some(found.seq) {
-            self.asking.expiry.note(data.key(), data.expires);
+        let mark = self.requester.mark_of_gap(now_us, self.expiry_before(now_us, data));
+        let found = self.tracker.on_received(now_us, data.key(), data.seq, mark);
+        self.on_discovered(found.discovered, now_us, data.key());
+        let expiry = &mut self.requester.expiry;
+        if expiry.is_affected_by(data.expires) && self.tracker.highest(data.key()) == Some(found.seq) {
+            expiry.on_newest(data.key(), data.expires);
         }
-        // What this packet has pushed out was before it. Its own stream's front goes with it.
+        // Packets that this one has pushed out precede it. The front of its own stream is reported with it.
         let is_new = found.what.is_new();
         self.report_lost(now_us, is_new.then_some(data.key()), out);
         match found.what {
@@ -74,7 +77,7 @@ impl Node {
             }
             Arrival::Duplicate => {
                 self.counts.duplicates += 1;
-                self.tally.duplicate(group, data.sender);
+                self.tally.on_duplicate(group, data.sender);
             }
             Arrival::TooOld => self.counts.too_old += 1,
             Arrival::NoRoom => self.counts.no_room += 1,
@@ -83,9 +86,10 @@ impl Node {
         None
     }
 
-    /// When packets are worthless that this one shows to be missing before it, if it and the one before them expire.
+    /// Returns when the packets that this one shows to be missing become worthless, if both this packet and the one
+    /// before the gap expire.
     fn expiry_before(&self, now_us: u64, data: &Data<'_>) -> Option<u64> {
-        let expiry = &self.asking.expiry;
+        let expiry = &self.requester.expiry;
         if !data.expires {
             return None;
         }
@@ -95,8 +99,8 @@ impl Node {
         }
     }
 
-    /// A sender that has fallen silent says what it sent last.
-    pub(super) fn note(&mut self, now_us: u64, heartbeat: &HeartbeatView<'_>) {
+    /// Handles the latest sequence numbers of a sender that has fallen silent.
+    pub(super) fn handle_heartbeat(&mut self, now_us: u64, heartbeat: &HeartbeatView<'_>) {
         if heartbeat.sender == self.config.id {
             return self.counts.own += 1;
         }
@@ -105,23 +109,24 @@ impl Node {
                 self.counts.foreign += 1;
                 continue;
             }
-            let key = Self::stream(heartbeat.sender, latest.group);
-            let mark = self.asking.mark_of_gap(now_us, self.asking.expiry.of_stream(now_us, key));
-            let found = self.tracker.named(now_us, key, latest.seq, mark);
+            let key = StreamKey { sender: heartbeat.sender, group: latest.group };
+            let mark = self.requester.mark_of_gap(now_us, self.requester.expiry.of_stream(now_us, key));
+            let found = self.tracker.on_named(now_us, key, latest.seq, mark);
             self.counts.doubtful += u64::from(found.what == Mention::Doubtful);
-            self.discovered(found.discovered, now_us, key);
+            self.on_discovered(found.discovered, now_us, key);
         }
     }
 
-    pub(super) fn discovered(&mut self, packets: u64, now_us: u64, key: StreamKey) {
+    /// Notes that packets of a stream were found missing.
+    pub(super) fn on_discovered(&mut self, packets: u64, now_us: u64, key: StreamKey) {
         if packets > 0 {
             self.counts.discovered += packets;
-            self.tally.discovered(self.groups.index(key.group), key.sender, packets);
-            self.asking.wake(now_us);
+            self.tally.on_discovered(self.groups.index(key.group), key.sender, packets);
+            self.requester.on_missing(now_us);
         }
     }
 
-    /// Hands a packet to the application.
+    /// Hands a packet to the application, or a fragment to its message.
     pub(super) fn deliver(
         &mut self,
         now_us: u64,
@@ -130,26 +135,25 @@ impl Node {
         how: How,
         out: &mut impl Output,
     ) {
-        let Fresh { group, seq, missed } = *fresh;
-        let missed_us = missed.map(|mark| now_us.saturating_sub(mark.since_us));
-        self.tally.delivered(group, data.sender, data.wire_len(), how, missed_us);
+        let missed_us = fresh.missed.map(|mark| now_us.saturating_sub(mark.since_us));
         let Data { sender, group, payload, fragment, .. } = *data;
         let front = self.tracker.front(data.key());
-        let packet = Message { sender, group, seq, payload, packets: 1, how, missed_us, front };
-        if fragment { self.gather(now_us, &packet, out) } else { out.deliver(&packet) }
+        let packet = Message { sender, group, seq: fresh.seq, payload, packets: 1, how, missed_us, front };
+        self.tally.on_delivered(fresh.group, &packet, data.wire_len());
+        if fragment { self.reassemble(now_us, &packet, out) } else { out.deliver(&packet) }
     }
 
-    /// Tells of packets given up, and then how far their streams are settled: not that of `pending`, a packet of which
-    /// has come and is delivered next.
+    /// Reports packets given up, and then how far their streams are settled. Leaves out the front of `pending`, a stream
+    /// with a packet that is delivered next and carries the front.
     pub(super) fn report_lost(&mut self, now_us: u64, pending: Option<StreamKey>, out: &mut impl Output) {
         let Self { tracker, fragments, tally, groups, .. } = self;
         for lost in tracker.lost() {
-            tally.lost(groups.index(lost.key.group), lost.key.sender, lost.last.0 - lost.first.0 + 1);
-            fragments.lost(now_us, lost, &mut |lost| out.lost(lost));
+            tally.on_lost(groups.index(lost.key.group), lost.key.sender, lost.last.0 - lost.first.0 + 1);
+            fragments.on_lost(now_us, lost, &mut |lost| out.on_lost(lost));
         }
         while let Some(lost) = tracker.pop_lost() {
             if Some(lost.key) != pending {
-                out.settled(lost.key, tracker.front(lost.key));
+                out.on_settled(lost.key, tracker.front(lost.key));
             }
         }
     }

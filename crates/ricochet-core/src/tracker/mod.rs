@@ -1,7 +1,7 @@
 //! The packet tracker: which packets of which streams are known to exist and have not come (Thesis §4.3).
 //!
-//! A packet meets [`Tracker::received`], which tells the new from the duplicates; a name in a repair or a heartbeat
-//! meets [`Tracker::named`]. Either may show that others exist before it. What is missing is kept as intervals, each
+//! A packet meets [`Tracker::on_received`], which tells the new from the duplicates; a name in a repair or a heartbeat
+//! meets [`Tracker::on_named`]. Either may show that others exist before it. What is missing is kept as intervals, each
 //! with a mark of the owner's (when it was found missing, how often it was asked for), in a pool common to all
 //! streams.
 //!
@@ -56,11 +56,11 @@ const REPORTS_MAX: usize = 1024;
 /// let mut tracker = Tracker::new(TrackerConfig::default()).unwrap();
 /// let key = StreamKey { sender: NodeId(1), group: GroupId(7) };
 /// // the mark is when a packet was found missing
-/// assert_eq!(tracker.received(10, key, 500, 10).what, Arrival::New);
-/// assert_eq!(tracker.received(20, key, 504, 20).discovered, 3);
-/// assert_eq!(tracker.received(25, key, 502, 25).what, Arrival::Missed(20));
-/// assert_eq!(tracker.received(26, key, 502, 26).what, Arrival::Duplicate);
-/// assert_eq!(tracker.named(30, key, 505, 30).what, Mention::Missing(30));
+/// assert_eq!(tracker.on_received(10, key, 500, 10).what, Arrival::New);
+/// assert_eq!(tracker.on_received(20, key, 504, 20).discovered, 3);
+/// assert_eq!(tracker.on_received(25, key, 502, 25).what, Arrival::Missed(20));
+/// assert_eq!(tracker.on_received(26, key, 502, 26).what, Arrival::Duplicate);
+/// assert_eq!(tracker.on_named(30, key, 505, 30).what, Mention::Missing(30));
 /// let missing: Vec<u32> = tracker.missing(key).map(|interval| interval.first.to_wire()).collect();
 /// assert_eq!(missing, [501, 503, 505]);
 /// ```
@@ -109,7 +109,7 @@ impl<M: Copy + PartialEq> Tracker<M> {
     }
 
     /// Notes that a packet came, by itself or recovered; `mark` goes to those that this shows to be missing.
-    pub fn received(&mut self, now_us: u64, key: StreamKey, seq: u32, mark: M) -> Found<Arrival<M>> {
+    pub fn on_received(&mut self, now_us: u64, key: StreamKey, seq: u32, mark: M) -> Found<Arrival<M>> {
         self.forget_a_wrong_beginning(key, seq);
         let Some((stream, before)) = self.stream(now_us, key, seq, mark, true) else {
             return Found { seq: Seq::first_seen(seq), what: Arrival::NoRoom, discovered: 0 };
@@ -137,7 +137,7 @@ impl<M: Copy + PartialEq> Tracker<M> {
 
     /// Notes that a packet exists, for a repair or its sender named it; it and those before it that are thereby
     /// found missing get `mark`.
-    pub fn named(&mut self, now_us: u64, key: StreamKey, seq: u32, mark: M) -> Found<Mention<M>> {
+    pub fn on_named(&mut self, now_us: u64, key: StreamKey, seq: u32, mark: M) -> Found<Mention<M>> {
         let Some((stream, before)) = self.stream(now_us, key, seq, mark, false) else {
             return Found { seq: Seq::first_seen(seq), what: Mention::NoRoom, discovered: 0 };
         };

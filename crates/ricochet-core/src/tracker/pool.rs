@@ -1,8 +1,9 @@
 //! The intervals of all streams, in one pool and in two orders: by stream, and by age.
 
-use super::Interval;
-use crate::links::{Ends, Links};
 use foundation::Seq;
+
+use super::found::Interval;
+use crate::links::{Ends, Links};
 
 /// An interval in the pool.
 #[derive(Clone, Copy, Debug)]

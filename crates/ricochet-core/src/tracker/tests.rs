@@ -20,73 +20,73 @@ fn missing(tracker: &Tracker<u64>, key: StreamKey) -> Vec<(u32, u32)> {
 #[test]
 fn a_gap_is_one_interval_and_parts_keep_its_mark() {
     let mut tracker = tracker(TrackerConfig::default());
-    tracker.received(0, key(1), 1_000, 0);
-    assert_eq!(tracker.received(5, key(1), 1_009, 5).discovered, 8);
-    assert_eq!(tracker.received(6, key(1), 1_004, 6).what, Arrival::Missed(5));
+    tracker.on_received(0, key(1), 1_000, 0);
+    assert_eq!(tracker.on_received(5, key(1), 1_009, 5).discovered, 8);
+    assert_eq!(tracker.on_received(6, key(1), 1_004, 6).what, Arrival::Missed(5));
     assert_eq!(missing(&tracker, key(1)), [(1_001, 1_003), (1_005, 1_008)]);
     assert!(tracker.missing(key(1)).all(|interval| interval.mark == 5));
     let at = tracker.missing(key(1)).next().unwrap().last;
     assert!(tracker.mark(key(1), at, 99));
-    assert_eq!(tracker.received(7, key(1), 1_002, 7).what, Arrival::Missed(99));
-    assert_eq!(tracker.named(7, key(1), 1_008, 7).what, Mention::Missing(5));
-    assert_eq!(tracker.named(7, key(1), 1_009, 7).what, Mention::Held);
+    assert_eq!(tracker.on_received(7, key(1), 1_002, 7).what, Arrival::Missed(99));
+    assert_eq!(tracker.on_named(7, key(1), 1_008, 7).what, Mention::Missing(5));
+    assert_eq!(tracker.on_named(7, key(1), 1_009, 7).what, Mention::Held);
     assert!(!tracker.mark(key(1), at.minus(1), 0), "it has come");
 }
 
 #[test]
 fn what_a_young_stream_owes_from_its_start_counts_as_found() {
     let mut tracker = tracker(TrackerConfig::default());
-    assert_eq!(tracker.received(0, key(1), 5, 0).discovered, 5);
-    assert_eq!(tracker.named(0, key(2), 5, 0).discovered, 6);
-    assert_eq!(tracker.received(0, key(3), 5_000, 0).discovered, 0);
+    assert_eq!(tracker.on_received(0, key(1), 5, 0).discovered, 5);
+    assert_eq!(tracker.on_named(0, key(2), 5, 0).discovered, 6);
+    assert_eq!(tracker.on_received(0, key(3), 5_000, 0).discovered, 0);
     assert_eq!(missing(&tracker, key(2)), [(0, 5)]);
 }
 
 #[test]
 fn sequence_numbers_wrap() {
     let mut tracker = tracker(TrackerConfig::default());
-    tracker.received(0, key(1), u32::MAX - 1, 0);
-    assert_eq!(tracker.received(1, key(1), 2, 1).discovered, 3);
-    assert_eq!(tracker.received(2, key(1), u32::MAX, 2).what, Arrival::Missed(1));
-    assert_eq!(tracker.received(2, key(1), 0, 2).what, Arrival::Missed(1));
-    assert_eq!(tracker.received(2, key(1), u32::MAX - 1, 2).what, Arrival::Duplicate);
+    tracker.on_received(0, key(1), u32::MAX - 1, 0);
+    assert_eq!(tracker.on_received(1, key(1), 2, 1).discovered, 3);
+    assert_eq!(tracker.on_received(2, key(1), u32::MAX, 2).what, Arrival::Missed(1));
+    assert_eq!(tracker.on_received(2, key(1), 0, 2).what, Arrival::Missed(1));
+    assert_eq!(tracker.on_received(2, key(1), u32::MAX - 1, 2).what, Arrival::Duplicate);
     assert_eq!(missing(&tracker, key(1)), [(1, 1)]);
 }
 
 #[test]
 fn a_stream_seen_from_its_start_owes_its_first_packets_and_an_older_one_does_not() {
     let mut tracker = tracker(TrackerConfig { lookback: 16, ..TrackerConfig::default() });
-    tracker.received(0, key(1), 3, 0);
+    tracker.on_received(0, key(1), 3, 0);
     assert_eq!(missing(&tracker, key(1)), [(0, 2)]);
 
-    tracker.received(0, key(2), 400, 0);
+    tracker.on_received(0, key(2), 400, 0);
     assert_eq!(missing(&tracker, key(2)), []);
-    assert_eq!(tracker.received(1, key(2), 399, 1).what, Arrival::New, "overtaken by the first one seen");
-    assert_eq!(tracker.received(1, key(2), 399, 1).what, Arrival::Duplicate);
-    assert_eq!(tracker.named(1, key(2), 390, 1).what, Mention::TooOld);
-    assert_eq!(tracker.received(1, key(2), 383, 1).what, Arrival::TooOld);
+    assert_eq!(tracker.on_received(1, key(2), 399, 1).what, Arrival::New, "overtaken by the first one seen");
+    assert_eq!(tracker.on_received(1, key(2), 399, 1).what, Arrival::Duplicate);
+    assert_eq!(tracker.on_named(1, key(2), 390, 1).what, Mention::TooOld);
+    assert_eq!(tracker.on_received(1, key(2), 383, 1).what, Arrival::TooOld);
     assert_eq!(tracker.given_up().iter().map(|(_, count)| count).sum::<u64>(), 0);
 }
 
 #[test]
 fn a_name_makes_a_packet_known_before_anything_of_its_stream_came() {
     let mut tracker = tracker(TrackerConfig::default());
-    let found = tracker.named(3, key(1), 900, 3);
+    let found = tracker.on_named(3, key(1), 900, 3);
     assert_eq!((found.what, found.discovered), (Mention::Missing(3), 1));
-    assert_eq!(tracker.received(4, key(1), 900, 4).what, Arrival::Missed(3));
+    assert_eq!(tracker.on_received(4, key(1), 900, 4).what, Arrival::Missed(3));
 }
 
 #[test]
 fn a_leap_gives_up_what_lies_behind_the_window() {
     let mut tracker = tracker(TrackerConfig { window: 100, ..TrackerConfig::default() });
-    tracker.received(0, key(1), 1_000, 0);
-    tracker.received(0, key(1), 1_010, 0);
-    assert_eq!(tracker.received(0, key(1), 999_999, 0).what, Arrival::Doubtful);
-    let found = tracker.received(0, key(1), 1_000_000, 0);
+    tracker.on_received(0, key(1), 1_000, 0);
+    tracker.on_received(0, key(1), 1_010, 0);
+    assert_eq!(tracker.on_received(0, key(1), 999_999, 0).what, Arrival::Doubtful);
+    let found = tracker.on_received(0, key(1), 1_000_000, 0);
     assert_eq!(found.discovered, 99);
     assert_eq!(missing(&tracker, key(1)), [(999_901, 999_999)]);
     assert_eq!(tracker.given_up().count(GivenUp::Behind), 9 + (999_900 - 1_010));
-    assert_eq!(tracker.received(0, key(1), 1_005, 0).what, Arrival::TooOld);
+    assert_eq!(tracker.on_received(0, key(1), 1_005, 0).what, Arrival::TooOld);
     let lost: Vec<_> = std::iter::from_fn(|| tracker.pop_lost()).map(|lost| lost.first.to_wire()).collect();
     assert_eq!(lost, [1_001, 1_011]);
 }
@@ -100,52 +100,52 @@ fn a_full_stream_gives_up_its_first_gap_and_a_full_pool_the_oldest_of_all() {
         ..TrackerConfig::default()
     });
     for seq in [100, 102, 104, 106, 108] {
-        tracker.received(0, key(1), seq, 0);
+        tracker.on_received(0, key(1), seq, 0);
     }
     assert_eq!(missing(&tracker, key(1)), [(103, 103), (105, 105), (107, 107)]);
     assert_eq!(tracker.given_up().count(GivenUp::StreamFull), 1);
-    tracker.received(0, key(2), 100, 0);
-    tracker.received(0, key(2), 105, 0);
-    tracker.received(0, key(2), 107, 0);
+    tracker.on_received(0, key(2), 100, 0);
+    tracker.on_received(0, key(2), 105, 0);
+    tracker.on_received(0, key(2), 107, 0);
     assert_eq!(missing(&tracker, key(1)), [(105, 105), (107, 107)]);
     assert_eq!(tracker.given_up().count(GivenUp::PoolFull), 1);
     tracker.give_up(key(1), Seq(u64::MAX));
     assert_eq!(tracker.given_up().count(GivenUp::Unanswered), 2);
-    assert_eq!(tracker.received(0, key(1), 109, 0).what, Arrival::New);
+    assert_eq!(tracker.on_received(0, key(1), 109, 0).what, Arrival::New);
 }
 
 #[test]
 fn a_stream_makes_room_only_when_it_was_silent_for_long() {
     let config = TrackerConfig { streams_max: 2, idle_us_min: 1_000, ..TrackerConfig::default() };
     let mut tracker = tracker(config);
-    tracker.received(0, key(1), 100, 0);
-    tracker.received(0, key(1), 102, 0);
-    tracker.received(500, key(2), 100, 0);
-    assert_eq!(tracker.received(999, key(3), 100, 0).what, Arrival::NoRoom);
-    assert_eq!(tracker.received(1_000, key(3), 100, 0).what, Arrival::New);
-    assert_eq!(tracker.named(1_400, key(1), 102, 0).what, Mention::NoRoom);
+    tracker.on_received(0, key(1), 100, 0);
+    tracker.on_received(0, key(1), 102, 0);
+    tracker.on_received(500, key(2), 100, 0);
+    assert_eq!(tracker.on_received(999, key(3), 100, 0).what, Arrival::NoRoom);
+    assert_eq!(tracker.on_received(1_000, key(3), 100, 0).what, Arrival::New);
+    assert_eq!(tracker.on_named(1_400, key(1), 102, 0).what, Mention::NoRoom);
     assert_eq!((tracker.given_up().count(GivenUp::Idle), tracker.refused(), tracker.streams()), (1, 2, 2));
     tracker.forget(|key| key.sender == NodeId(3));
     assert_eq!(tracker.streams(), 1);
-    assert_eq!(tracker.received(1_500, key(4), 100, 0).what, Arrival::New);
+    assert_eq!(tracker.on_received(1_500, key(4), 100, 0).what, Arrival::New);
 }
 
 #[test]
 fn one_wrong_number_puts_no_stream_out_of_reach() {
     let mut tracker = tracker(TrackerConfig::default());
-    tracker.received(0, key(1), 1_000, 0);
+    tracker.on_received(0, key(1), 1_000, 0);
     for far in 1..200u32 {
-        let found = tracker.named(0, key(1), 1_000 + far * 10_000_000, 0);
+        let found = tracker.on_named(0, key(1), 1_000 + far * 10_000_000, 0);
         assert_eq!((found.what, found.discovered), (Mention::Doubtful, 0));
     }
-    assert_eq!(tracker.received(0, key(1), 1_001, 0).what, Arrival::New);
+    assert_eq!(tracker.on_received(0, key(1), 1_001, 0).what, Arrival::New);
     // Before anything came, a name may be anywhere.
-    tracker.named(0, key(2), 3_000_000_000, 0);
-    assert_eq!(tracker.received(0, key(2), 7, 0).what, Arrival::New);
+    tracker.on_named(0, key(2), 3_000_000_000, 0);
+    assert_eq!(tracker.on_received(0, key(2), 7, 0).what, Arrival::New);
     assert_eq!(missing(&tracker, key(2)), [(0, 6)]);
     // A partition that lasted: the sender says again where it is.
-    tracker.named(0, key(1), 90_000_000, 0);
-    assert_eq!(tracker.named(5, key(1), 90_000_000, 5).what, Mention::Missing(5));
+    tracker.on_named(0, key(1), 90_000_000, 0);
+    assert_eq!(tracker.on_named(5, key(1), 90_000_000, 5).what, Mention::Missing(5));
 }
 
 #[test]
@@ -153,35 +153,35 @@ fn made_up_streams_push_out_neither_streams_that_came_nor_what_those_miss() {
     let mut tracker =
         tracker(TrackerConfig { streams_max: 64, intervals_max: 64, ..TrackerConfig::default() });
     for sender in 0..40 {
-        tracker.received(0, key(sender), 0, 0);
-        tracker.received(0, key(sender), 2, 0);
+        tracker.on_received(0, key(sender), 0, 0);
+        tracker.on_received(0, key(sender), 2, 0);
     }
     for made_up in 1_000..9_000 {
-        tracker.named(1, key(made_up), 0, 1);
+        tracker.on_named(1, key(made_up), 0, 1);
     }
     for sender in 0..40 {
         assert_eq!(missing(&tracker, key(sender)), [(1, 1)]);
-        assert_eq!(tracker.received(2, key(sender), 3, 2).what, Arrival::New);
+        assert_eq!(tracker.on_received(2, key(sender), 3, 2).what, Arrival::New);
     }
-    assert_eq!(tracker.received(2, key(41), 0, 2).what, Arrival::New, "there is room for what comes");
+    assert_eq!(tracker.on_received(2, key(41), 0, 2).what, Arrival::New, "there is room for what comes");
 }
 
 #[test]
 fn packets_before_the_first_one_seen_are_not_owed() {
     let mut tracker = tracker(TrackerConfig::default());
-    tracker.received(0, key(1), 1_000, 0);
+    tracker.on_received(0, key(1), 1_000, 0);
     assert_eq!((tracker.owed(), tracker.intervals()), (0, 1));
-    tracker.received(0, key(1), 1_002, 0);
+    tracker.on_received(0, key(1), 1_002, 0);
     assert_eq!(tracker.owed(), 1);
-    tracker.received(0, key(1), 1_001, 0);
+    tracker.on_received(0, key(1), 1_001, 0);
     assert_eq!(tracker.owed(), 0);
 }
 
 #[test]
 fn a_part_of_an_interval_can_be_marked_alone() {
     let mut tracker = tracker(TrackerConfig::default());
-    tracker.received(0, key(1), 100, 0);
-    tracker.received(0, key(1), 200, 0);
+    tracker.on_received(0, key(1), 100, 0);
+    tracker.on_received(0, key(1), 200, 0);
     let first = tracker.missing(key(1)).next().unwrap().first;
     tracker.mark_first(key(1), first, 10, 7);
     let marks: Vec<_> =
@@ -237,13 +237,13 @@ proptest! {
             model.newest = model.newest.max(at);
             model.missing.extend(&new);
             if only_named {
-                let found = tracker.named(0, key(sender), wire(at), 0);
+                let found = tracker.on_named(0, key(sender), wire(at), 0);
                 prop_assert_eq!(found.seq.to_wire(), wire(at));
                 prop_assert_eq!(found.what == Mention::Held, model.came.contains(&at));
                 prop_assert_eq!(found.what == Mention::Missing(0), model.missing.contains(&at));
                 prop_assert_eq!(found.discovered, new.len() as u64);
             } else {
-                let found = tracker.received(0, key(sender), wire(at), 0);
+                let found = tracker.on_received(0, key(sender), wire(at), 0);
                 prop_assert_eq!(found.what.is_new(), model.came.insert(at));
                 prop_assert_eq!(found.what == Arrival::Missed(0), model.missing.remove(&at) && new.is_empty());
                 prop_assert_eq!(found.discovered, new.len().saturating_sub(1) as u64);
@@ -273,13 +273,13 @@ proptest! {
             let wire = start.wrapping_add(at as u32);
             let before = tracker.highest(key(sender));
             let seq = if only_named {
-                let found = tracker.named(0, key(sender), wire, 0);
+                let found = tracker.on_named(0, key(sender), wire, 0);
                 if let Mention::Held = found.what {
                     prop_assert!(came.contains(&(sender, found.seq.0)));
                 }
                 found.seq
             } else {
-                let found = tracker.received(0, key(sender), wire, 0);
+                let found = tracker.on_received(0, key(sender), wire, 0);
                 if found.what.is_new() {
                     prop_assert!(came.insert((sender, found.seq.0)), "new twice");
                     filled += 1;

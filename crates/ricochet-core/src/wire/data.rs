@@ -1,8 +1,10 @@
 //! Data packets, and the symbols that repairs are made of.
 
+use foundation::bytes::{Reader, Writer};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use super::{Kind, Name, Reader, Writer};
+use super::kind::Kind;
+use super::name::Name;
 use crate::counters::{Malformed, Unsound};
 use crate::ids::{GroupId, NodeId, StreamKey};
 
@@ -17,39 +19,39 @@ const FRAGMENT: u8 = 2;
 /// A data packet, borrowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Data<'a> {
-    /// Who multicast it.
+    /// Node that multicast it.
     pub sender: NodeId,
-    /// To whom.
+    /// Group that it was multicast to.
     pub group: GroupId,
-    /// Its place among the sender's packets to this group, the low 32 bits of a [`Seq`](crate::Seq).
+    /// Position among the sender's packets to this group, the low 32 bits of a [`Seq`](crate::Seq).
     pub seq: u32,
-    /// Its place among all packets of the sender.
+    /// Position among all packets of the sender.
     pub sender_seq: u32,
-    /// Not worth asking for once it is late (Ricochet §4.2.7).
+    /// Whether it is worthless when late, so that receivers do not request it (Ricochet §4.2.7).
     pub expires: bool,
-    /// Its payload is a part of a message, and says itself which.
+    /// Whether the payload is a [`Fragment`](super::Fragment) of a message.
     pub fragment: bool,
-    /// What the application sent; up to 65,535 bytes, none included.
+    /// Payload of the application, 0 to 65,535 bytes.
     pub payload: &'a [u8],
 }
 
 impl<'a> Data<'a> {
-    /// What a recipe calls it.
+    /// Returns its name in recipes.
     pub fn name(&self) -> Name {
         Name { sender: self.sender, group: self.group.tag(), seq: self.seq }
     }
 
-    /// Its stream.
+    /// Returns the stream that it belongs to.
     pub fn key(&self) -> StreamKey {
         StreamKey { sender: self.sender, group: self.group }
     }
 
-    /// Length on the wire in bytes.
+    /// Returns the length on the wire in bytes.
     pub fn wire_len(&self) -> usize {
         DATA_HEADER + self.payload.len()
     }
 
-    /// Writes the packet as a [`Kind::Data`] into the front of `to`; returns how many bytes.
+    /// Writes the packet as a [`Kind::Data`] to the front of `to`; returns the number of bytes written.
     ///
     /// # Panics
     /// If `to` is shorter than [`wire_len`](Self::wire_len).
@@ -60,17 +62,17 @@ impl<'a> Data<'a> {
         writer.written()
     }
 
-    /// Writes the packet as a [`Kind::Retransmission`] into the front of `to`; returns how many bytes.
+    /// Writes the packet as a [`Kind::Retransmission`] to the front of `to`; returns the number of bytes written.
     ///
     /// # Panics
     /// If `to` is shorter than [`wire_len`](Self::wire_len).
-    pub fn write_again(&self, to: &mut [u8]) -> usize {
+    pub fn write_retransmission(&self, to: &mut [u8]) -> usize {
         let length = self.write(to);
         to[0] = Kind::Retransmission.to_wire();
         length
     }
 
-    /// The header alone, for those who send it and the payload from two places.
+    /// Returns the header alone, for a caller that sends header and payload from two buffers.
     pub fn header(&self, kind: Kind) -> [u8; DATA_HEADER] {
         let mut header = [0; DATA_HEADER];
         let mut writer = Writer::new(&mut header);
@@ -99,10 +101,10 @@ impl<'a> Data<'a> {
         if data.payload.len() > usize::from(u16::MAX) { Err(Malformed::TooLong) } else { Ok(data) }
     }
 
-    /// What stands before the payload in the packet's symbol: all that its name does not say, and a check.
+    /// Returns the bytes before the payload in the packet's symbol: the fields that its name leaves out, and a check.
     ///
     /// # Panics
-    /// If the payload is longer than 65,535 bytes: no datagram is.
+    /// If the payload is longer than 65,535 bytes, which no datagram holds.
     pub fn symbol_head(&self) -> [u8; SYMBOL_HEAD] {
         let length = u16::try_from(self.payload.len()).expect("a payload fits a datagram");
         let mut head = [0; SYMBOL_HEAD];
@@ -115,10 +117,10 @@ impl<'a> Data<'a> {
         head
     }
 
-    /// The packet called `name`, of `group`, from its symbol, which may be padded with zeros.
+    /// Reads the packet called `name`, of `group`, from its symbol, which may be padded with zeros.
     ///
     /// # Errors
-    /// [`Unsound`] if this cannot be the packet that bears the name.
+    /// [`Unsound`] if the symbol cannot be that of the named packet.
     pub fn from_symbol(name: Name, group: GroupId, symbol: &'a [u8]) -> Result<Self, Unsound> {
         let mut reader = Reader(symbol);
         let mut head = || Ok((reader.u16()?, reader.u8()?, reader.u32()?, reader.u32()?, reader.u32()?));
@@ -142,8 +144,8 @@ impl<'a> Data<'a> {
         (u8::from(self.expires) * EXPIRES) | (u8::from(self.fragment) * FRAGMENT)
     }
 
-    /// 32 bits over the whole packet, so that a repair of packets that are not what they are called brings back
-    /// nothing rather than something wrong. No protection against intent; that is the cluster key's.
+    /// Returns a 32-bit hash of the whole packet. A repair whose names do not match its symbols then recovers nothing
+    /// rather than a wrong packet. The hash does not protect against forgery; the cluster key does.
     fn check(&self) -> u32 {
         xxh3_64_with_seed(self.payload, xxh3_64(&self.header(Kind::Data))) as u32
     }

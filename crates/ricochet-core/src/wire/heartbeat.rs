@@ -1,10 +1,13 @@
-//! What a sender that has fallen silent sent last, so that the last packet of a burst is found missing too.
+//! Heartbeats: the latest sequence numbers of a sender that has fallen silent. They show receivers that the last packet of a
+//! burst is missing.
 
-use super::{Kind, Reader, Writer};
+use foundation::bytes::{Reader, Writer};
+
+use super::kind::Kind;
 use crate::counters::Malformed;
 use crate::ids::{GroupId, NodeId};
 
-/// Most groups in one heartbeat.
+/// Maximum number of groups in one heartbeat.
 pub const HEARTBEAT_MAX: usize = 64;
 /// Length of a heartbeat before its groups: kind, count, sender (4), sender's last number (4).
 pub const HEARTBEAT_HEADER: usize = 10;
@@ -16,7 +19,7 @@ pub const HEARTBEAT_ENTRY: usize = 12;
 pub struct Latest {
     /// The group.
     pub group: GroupId,
-    /// The newest packet's sequence number, its low 32 bits.
+    /// Low 32 bits of the newest packet's sequence number.
     pub seq: u32,
 }
 
@@ -29,8 +32,8 @@ impl Latest {
         bytes
     }
 
-    fn read(mut bytes: Reader<'_>) -> Result<Self, Malformed> {
-        Ok(Self { group: GroupId(bytes.u64()?), seq: bytes.u32()? })
+    pub(super) fn from_wire([a, b, c, d, e, f, g, h, seq @ ..]: [u8; HEARTBEAT_ENTRY]) -> Self {
+        Self { group: GroupId(u64::from_be_bytes([a, b, c, d, e, f, g, h])), seq: u32::from_be_bytes(seq) }
     }
 }
 
@@ -41,17 +44,17 @@ pub struct Heartbeat<'a> {
     pub sender: NodeId,
     /// Its newest packet's number among all its packets.
     pub sender_seq: u32,
-    /// Its newest packet in each of some groups; 1 to [`HEARTBEAT_MAX`].
+    /// Its newest packet in each of 1 to [`HEARTBEAT_MAX`] groups.
     pub latest: &'a [Latest],
 }
 
 impl Heartbeat<'_> {
-    /// Length on the wire in bytes.
+    /// Returns the length on the wire in bytes.
     pub fn wire_len(&self) -> usize {
         HEARTBEAT_HEADER + self.latest.len() * HEARTBEAT_ENTRY
     }
 
-    /// Writes the heartbeat into the front of `to`; returns how many bytes.
+    /// Writes the heartbeat to the front of `to`; returns the number of bytes written.
     ///
     /// # Panics
     /// If it names no group or too many, or if `to` is shorter than [`wire_len`](Self::wire_len).
@@ -59,7 +62,7 @@ impl Heartbeat<'_> {
         let count = self.latest.len();
         assert!(
             (1..=HEARTBEAT_MAX).contains(&count),
-            "a heartbeat names 1 to {HEARTBEAT_MAX} groups, not {count}"
+            "a heartbeat: expected 1 to {HEARTBEAT_MAX} groups, saw {count}"
         );
         let mut writer = Writer::new(to);
         writer.put(&[Kind::Heartbeat.to_wire(), count as u8]);
@@ -91,8 +94,8 @@ impl<'a> HeartbeatView<'a> {
         Ok(Self { sender, sender_seq, latest })
     }
 
-    /// The newest packet in each of 1 to [`HEARTBEAT_MAX`] groups.
+    /// Returns the newest packet in each of 1 to [`HEARTBEAT_MAX`] groups.
     pub fn latest(&self) -> impl Iterator<Item = Latest> + use<'a> {
-        self.latest.iter().filter_map(|bytes| Latest::read(Reader(bytes)).ok())
+        self.latest.iter().map(|&entry| Latest::from_wire(entry))
     }
 }

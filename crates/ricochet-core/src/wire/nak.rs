@@ -1,24 +1,26 @@
-//! Requests for packets, to their sender or to anybody who holds them. Never multicast.
+//! NAKs: requests for packets, sent to the packets' sender or to another node that holds them, and never multicast.
 
-use super::{Kind, Reader, Writer};
+use foundation::bytes::{Reader, Writer};
+
+use super::kind::Kind;
 use crate::counters::Malformed;
 use crate::ids::{GroupId, NodeId, StreamKey};
 
-/// Most ranges in one request.
+/// Maximum number of ranges in one request.
 pub const NAK_RANGES_MAX: usize = 64;
 /// Length of a request before its ranges: kind, count, sender (4).
 pub const NAK_HEADER: usize = 6;
-/// Length of a range: sender (4), group (8), first sequence number (4), how many (2).
+/// Length of a range: sender (4), group (8), first sequence number (4), count (2).
 pub const NAK_RANGE: usize = 18;
 
-/// Packets of one stream, one after the other.
+/// A range of consecutive packets of one stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     /// The stream.
     pub key: StreamKey,
-    /// The first sequence number's low 32 bits.
+    /// Low 32 bits of the first sequence number.
     pub first: u32,
-    /// How many, at least 1. A claim: what it costs to answer is the answerer's to bound.
+    /// Number of packets, at least 1. The node that answers bounds the cost of this claim.
     pub count: u16,
 }
 
@@ -42,19 +44,19 @@ impl Range {
 /// A request as its sender writes it.
 #[derive(Clone, Copy, Debug)]
 pub struct Nak<'a> {
-    /// Who asks.
+    /// Node that sends the request.
     pub from: NodeId,
-    /// For what; 1 to [`NAK_RANGES_MAX`].
+    /// Requested ranges, 1 to [`NAK_RANGES_MAX`].
     pub ranges: &'a [Range],
 }
 
 impl Nak<'_> {
-    /// Length on the wire in bytes.
+    /// Returns the length on the wire in bytes.
     pub fn wire_len(&self) -> usize {
         NAK_HEADER + self.ranges.len() * NAK_RANGE
     }
 
-    /// Writes the request into the front of `to`; returns how many bytes.
+    /// Writes the request to the front of `to`; returns the number of bytes written.
     ///
     /// # Panics
     /// If it has no range or too many, if a range is empty, or if `to` is shorter than
@@ -63,13 +65,13 @@ impl Nak<'_> {
         let count = self.ranges.len();
         assert!(
             (1..=NAK_RANGES_MAX).contains(&count),
-            "a request has 1 to {NAK_RANGES_MAX} ranges, not {count}"
+            "a request: expected 1 to {NAK_RANGES_MAX} ranges, saw {count}"
         );
         let mut writer = Writer::new(to);
         writer.put(&[Kind::Nak.to_wire(), count as u8]);
         writer.put(&self.from.0.to_be_bytes());
         for range in self.ranges {
-            assert!(range.count > 0, "a range asks for something");
+            assert!(range.count > 0, "a range: expected at least one packet, saw none");
             writer.put(&range.to_wire());
         }
         writer.written()
@@ -79,7 +81,7 @@ impl Nak<'_> {
 /// A request as its receiver reads it; borrows the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NakView<'a> {
-    /// Who asks.
+    /// Node that sent the request.
     pub from: NodeId,
     ranges: &'a [[u8; NAK_RANGE]],
 }
@@ -93,7 +95,7 @@ impl<'a> NakView<'a> {
         if view.ranges().any(|range| range.count == 0) { Err(Malformed::Count) } else { Ok(view) }
     }
 
-    /// For what: 1 to [`NAK_RANGES_MAX`] ranges, which may overlap.
+    /// Returns the 1 to [`NAK_RANGES_MAX`] requested ranges, which may overlap.
     pub fn ranges(&self) -> impl Iterator<Item = Range> + use<'a> {
         self.ranges.iter().filter_map(|bytes| Range::read(Reader(bytes)).ok())
     }

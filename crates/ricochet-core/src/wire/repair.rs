@@ -1,72 +1,46 @@
-//! Repairs: a recipe, and with it or without it the XOR of what it names.
+//! Repairs: a recipe, with or without the XOR of the packets that it names.
 
-use super::{Kind, Reader, SYMBOL_HEAD, Writer};
+use foundation::bytes::{Reader, Writer};
+
+use super::data::SYMBOL_HEAD;
+use super::kind::Kind;
+use super::name::{NAME, Name};
 use crate::counters::Malformed;
-use crate::ids::{GroupTag, NodeId};
+use crate::ids::NodeId;
 
-/// Most packets named in one repair.
+/// Maximum number of packets named in one repair.
 pub const NAMES_MAX: usize = 64;
 /// Length of a repair before its names: kind, flags, count, sender (4).
 pub const REPAIR_HEADER: usize = 7;
-/// Length of a name: sender (4), group (4), sequence number (4).
-pub const NAME: usize = 12;
 
 const XOR: u8 = 1;
-
-/// What a recipe calls a data packet (Ricochet §4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Name {
-    /// Who multicast it.
-    pub sender: NodeId,
-    /// The short form of its group: the sender and the receiver of a repair are both in it.
-    pub group: GroupTag,
-    /// Its sequence number's low 32 bits.
-    pub seq: u32,
-}
-
-impl Name {
-    fn to_wire(self) -> [u8; NAME] {
-        let mut bytes = [0; NAME];
-        let mut writer = Writer::new(&mut bytes);
-        writer.put(&self.sender.0.to_be_bytes());
-        writer.put(&self.group.0.to_be_bytes());
-        writer.put(&self.seq.to_be_bytes());
-        bytes
-    }
-
-    fn from_wire(bytes: [u8; NAME]) -> Self {
-        let [sender, group, seq] =
-            [0, 4, 8].map(|at| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]));
-        Self { sender: NodeId(sender), group: GroupTag(group), seq }
-    }
-}
 
 /// A repair as its sender writes it.
 #[derive(Clone, Copy, Debug)]
 pub struct Repair<'a> {
-    /// Who made it.
+    /// Node that made it.
     pub from: NodeId,
-    /// The packets in it, 1 to [`NAMES_MAX`], each once.
+    /// Names of the packets in it, 1 to [`NAMES_MAX`], each once.
     pub names: &'a [Name],
-    /// The XOR of their symbols; without it, the repair is a digest.
+    /// XOR of their symbols; without it, the repair is a lateral digest.
     pub symbol: Option<&'a [u8]>,
 }
 
 impl Repair<'_> {
-    /// Length on the wire in bytes.
+    /// Returns the length on the wire in bytes.
     pub fn wire_len(&self) -> usize {
         REPAIR_HEADER + self.names.len() * NAME + self.symbol.map_or(0, <[u8]>::len)
     }
 
-    /// Writes the repair into the front of `to`; returns how many bytes.
+    /// Writes the repair to the front of `to`; returns the number of bytes written.
     ///
     /// # Panics
-    /// If it names none or too many, if its symbol has no whole head, or if `to` is shorter than
+    /// If it names no packet or too many, if its symbol is shorter than [`SYMBOL_HEAD`], or if `to` is shorter than
     /// [`wire_len`](Self::wire_len).
     pub fn write(&self, to: &mut [u8]) -> usize {
         let count = self.names.len();
-        assert!((1..=NAMES_MAX).contains(&count), "a repair names 1 to {NAMES_MAX} packets, not {count}");
-        assert!(self.symbol.is_none_or(|symbol| symbol.len() >= SYMBOL_HEAD), "a symbol has a head");
+        assert!((1..=NAMES_MAX).contains(&count), "a repair: expected 1 to {NAMES_MAX} names, saw {count}");
+        assert!(self.symbol.is_none_or(|symbol| symbol.len() >= SYMBOL_HEAD), "a symbol has a whole head");
         let flags = if self.symbol.is_some() { XOR } else { 0 };
         let mut writer = Writer::new(to);
         writer.put(&[Kind::Repair.to_wire(), flags, count as u8]);
@@ -82,15 +56,15 @@ impl Repair<'_> {
 /// A repair as its receiver reads it; borrows the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RepairView<'a> {
-    /// Who made it, and so holds what it names.
+    /// Node that made it, and that holds the packets it names.
     pub from: NodeId,
     names: &'a [[u8; NAME]],
-    /// The XOR of the packets' symbols, unless this is a digest.
+    /// XOR of the packets' symbols; `None` in a lateral digest.
     pub symbol: Option<&'a [u8]>,
 }
 
 impl<'a> RepairView<'a> {
-    /// Length on the wire in bytes.
+    /// Returns the length on the wire in bytes.
     pub fn wire_len(&self) -> usize {
         REPAIR_HEADER + self.names.len() * NAME + self.symbol.map_or(0, <[u8]>::len)
     }
@@ -111,19 +85,19 @@ impl<'a> RepairView<'a> {
             body.end()?;
             None
         };
-        // A packet named twice would cancel itself out of the sum. Quadratic, but in at most 64.
+        // A packet named twice would cancel itself out of the sum. The search is quadratic in at most 64 names.
         if names.iter().enumerate().any(|(at, name)| names[..at].contains(name)) {
             return Err(Malformed::Repeated);
         }
         Ok(Self { from, names, symbol })
     }
 
-    /// How many packets it names: 1 to [`NAMES_MAX`].
+    /// Returns the number of packets that it names, 1 to [`NAMES_MAX`].
     pub fn count(&self) -> usize {
         self.names.len()
     }
 
-    /// The packets it names, in the order in which they entered it.
+    /// Returns the names of its packets, in the order in which they entered it.
     pub fn names(&self) -> impl DoubleEndedIterator<Item = Name> + ExactSizeIterator + use<'a> {
         self.names.iter().map(|&bytes| Name::from_wire(bytes))
     }

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::counters::Unsound;
+use crate::counters::{Malformed, Unsound};
 use crate::ids::{GroupId, GroupTag, NodeId, StreamKey};
 
 fn data() -> Data<'static> {
@@ -25,7 +25,7 @@ fn a_data_packet_is_these_bytes() {
         b"\x91\x01\x01\x02\x03\x04\x11\x12\x13\x14\x15\x16\x17\x18\x21\x22\x23\x24\x31\x32\x33\x34payload";
     assert_eq!(&bytes, expected);
     assert_eq!(Datagram::read(&bytes), Ok(Datagram::Data(data())));
-    assert_eq!(data().write_again(&mut bytes), 29);
+    assert_eq!(data().write_retransmission(&mut bytes), 29);
     assert_eq!(bytes[0], 0x92);
     assert_eq!(Datagram::read(&bytes), Ok(Datagram::Retransmission(data())));
 }
@@ -131,6 +131,29 @@ fn a_symbol_that_is_not_the_packet_named_is_unsound() {
     }
 }
 
+/// Checks that a peek agrees with the full parser on every datagram that the parser accepts.
+fn check_peek(bytes: &[u8]) {
+    let peek = Peek::read(bytes);
+    if let Ok(peek) = &peek {
+        assert_eq!(Ok(peek.kind), Kind::read(bytes));
+        assert!(peek.groups().count() <= bytes.len());
+    }
+    let Ok(datagram) = Datagram::read(bytes) else { return };
+    let peek = peek.expect("the full parser accepts it");
+    let (sender, packet, groups) = match datagram {
+        Datagram::Data(data) | Datagram::Retransmission(data) => {
+            (data.sender, Some((data.group, data.seq)), vec![data.group])
+        }
+        Datagram::Repair(repair) => (repair.from, None, vec![]),
+        Datagram::Nak(nak) => (nak.from, None, vec![]),
+        Datagram::Heartbeat(heartbeat) => {
+            (heartbeat.sender, None, heartbeat.latest().map(|latest| latest.group).collect())
+        }
+    };
+    assert_eq!((peek.kind, peek.sender, peek.packet), (datagram.kind(), sender, packet));
+    assert!(peek.groups().eq(groups));
+}
+
 fn names(max: usize) -> impl Strategy<Value = Vec<Name>> {
     let name = (0..3u32, any::<u32>(), any::<u32>()).prop_map(|(sender, group, seq)| Name {
         sender: NodeId(sender),
@@ -150,7 +173,10 @@ proptest! {
         let (sender, group) = (NodeId(sender), GroupId(group));
         let data = Data { sender, group, seq, sender_seq, expires, fragment, payload: &payload };
         let mut bytes = vec![0; data.wire_len()];
+        prop_assert_eq!(data.write_retransmission(&mut bytes), bytes.len());
+        check_peek(&bytes);
         prop_assert_eq!(data.write(&mut bytes), bytes.len());
+        check_peek(&bytes);
         prop_assert_eq!(Datagram::read(&bytes), Ok(Datagram::Data(data)));
         let symbol = [&data.symbol_head()[..], &payload, &vec![0; padding]].concat();
         prop_assert_eq!(Data::from_symbol(data.name(), group, &symbol), Ok(data));
@@ -163,6 +189,7 @@ proptest! {
         let repair = Repair { from: NodeId(from), names: &names, symbol: symbol.as_deref() };
         let mut bytes = vec![0; repair.wire_len()];
         prop_assert_eq!(repair.write(&mut bytes), bytes.len());
+        check_peek(&bytes);
         let Ok(Datagram::Repair(view)) = Datagram::read(&bytes) else { panic!("a repair was written") };
         prop_assert_eq!((view.from, view.count(), view.symbol), (repair.from, names.len(), repair.symbol));
         prop_assert_eq!(view.names().collect::<Vec<_>>(), names);
@@ -179,6 +206,7 @@ proptest! {
         let nak = Nak { from: NodeId(from), ranges: &ranges };
         let mut bytes = vec![0; nak.wire_len()];
         prop_assert_eq!(nak.write(&mut bytes), bytes.len());
+        check_peek(&bytes);
         let Ok(Datagram::Nak(view)) = Datagram::read(&bytes) else { panic!("a request was written") };
         prop_assert_eq!(view.from, nak.from);
         prop_assert_eq!(view.ranges().collect::<Vec<_>>(), ranges);
@@ -192,6 +220,7 @@ proptest! {
         let heartbeat = Heartbeat { sender: NodeId(sender), sender_seq, latest: &latest };
         let mut bytes = vec![0; heartbeat.wire_len()];
         prop_assert_eq!(heartbeat.write(&mut bytes), bytes.len());
+        check_peek(&bytes);
         let Ok(Datagram::Heartbeat(view)) = Datagram::read(&bytes) else { panic!("a heartbeat was written") };
         prop_assert_eq!((view.sender, view.sender_seq), (heartbeat.sender, sender_seq));
         prop_assert_eq!(view.latest().collect::<Vec<_>>(), latest);
@@ -203,6 +232,7 @@ proptest! {
         rest in prop::collection::vec(any::<u8>(), 0..1_500),
     ) {
         for bytes in [[&[first, flags, count][..], &rest].concat(), [&[first, count][..], &rest].concat(), rest.clone()] {
+            check_peek(&bytes);
             match Datagram::read(&bytes) {
                 Ok(Datagram::Repair(view)) => assert!(view.names().count() <= NAMES_MAX),
                 Ok(Datagram::Nak(view)) => assert!(view.ranges().count() <= NAK_RANGES_MAX),

@@ -6,7 +6,7 @@ use std::collections::{BinaryHeap, HashMap, HashSet};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use ricochet_core::delivery::Released;
-use ricochet_core::node::{How, Message, Output, To};
+use ricochet_core::message::{How, Message, Output, SendOptions, To};
 use ricochet_core::tracker::{Front, Lost};
 use ricochet_core::{Fifo, FifoConfig, GroupId, Node, NodeConfig, NodeId, Seq, StreamKey, View};
 
@@ -63,10 +63,10 @@ impl Application {
         };
         match event {
             Some(Event::Message(message, payload)) => {
-                fifo.deliver(now_us, &Message { payload: &payload, ..message }, &mut note);
+                fifo.handle_message(now_us, &Message { payload: &payload, ..message }, &mut note);
             }
-            Some(Event::Lost(lost)) => fifo.lost(now_us, &lost, &mut note),
-            Some(Event::Settled(key, front)) => fifo.settled(key, front, &mut note),
+            Some(Event::Lost(lost)) => fifo.on_lost(now_us, &lost, &mut note),
+            Some(Event::Settled(key, front)) => fifo.on_settled(key, front, &mut note),
             None => fifo.handle_timeout(now_us, &mut note),
         }
     }
@@ -97,13 +97,13 @@ impl Output for Wants {
         self.events.push(Event::Message(Message { payload: &[], ..*message }, message.payload.to_vec()));
     }
 
-    fn lost(&mut self, lost: &Lost) {
+    fn on_lost(&mut self, lost: &Lost) {
         let positions = position(lost.first)..=position(lost.last);
         self.lost.extend(positions.map(|at| (lost.key.sender, lost.key.group, at)));
         self.events.push(Event::Lost(*lost));
     }
 
-    fn settled(&mut self, key: StreamKey, front: Front) {
+    fn on_settled(&mut self, key: StreamKey, front: Front) {
         self.events.push(Event::Settled(key, front));
     }
 }
@@ -181,7 +181,7 @@ impl Net {
     pub(crate) fn multicast(&mut self, from: usize, group: GroupId, payload: &[u8]) {
         let mut wants = Wants::default();
         let seq = self.nodes[from]
-            .multicast_large(self.now_us, group, payload, self.expires, &mut wants)
+            .multicast_large(self.now_us, group, payload, SendOptions { expires: self.expires }, &mut wants)
             .expect("it fits");
         let packet = (NodeId(from as u32), group, u64::from(seq));
         self.sent.insert(packet, (self.now_us, payload.to_vec()));

@@ -4,24 +4,43 @@
 use std::collections::{HashMap, HashSet};
 
 use ricochet_core::delivery::{FragmentsConfig, Released};
-use ricochet_core::node::{Message, Output, To};
+use ricochet_core::message::{Message, Output, To};
 use ricochet_core::tracker::{Front, Lost};
 use ricochet_core::wire::{
-    Data, Datagram, Fragment, Heartbeat, Latest, NAK_RANGES_MAX, Nak, Name, Range, Repair, SYMBOL_HEAD,
+    Data, Datagram, Fragment, Heartbeat, Latest, NAK_RANGES_MAX, Nak, Name, Peek, Range, Repair, SYMBOL_HEAD,
 };
 use ricochet_core::{
     Fifo, FifoConfig, GroupConfig, GroupId, Groups, Member, Node, NodeConfig, NodeId, Seq, StreamKey,
     TrackerConfig, View,
 };
 
-/// Whatever can be read is written again as it was.
+/// Reads arbitrary bytes. A datagram that can be read is written again as it was, and a peek reads the same fields.
 pub(crate) fn wire(data: &[u8]) {
     let _ = Fragment::read(data);
+    let peek = Peek::read(data);
+    if let Ok(peek) = &peek {
+        assert!(peek.groups().count() <= data.len());
+    }
     let Ok(datagram) = Datagram::read(data) else { return };
+    let peek = peek.expect("a peek accepts what the full parser accepts");
+    assert_eq!(peek.kind, datagram.kind());
+    let sender = match datagram {
+        Datagram::Data(packet) | Datagram::Retransmission(packet) => {
+            assert_eq!(peek.packet, Some((packet.group, packet.seq)));
+            packet.sender
+        }
+        Datagram::Repair(repair) => repair.from,
+        Datagram::Nak(nak) => nak.from,
+        Datagram::Heartbeat(heartbeat) => {
+            assert!(peek.groups().eq(heartbeat.latest().map(|latest| latest.group)));
+            heartbeat.sender
+        }
+    };
+    assert_eq!(peek.sender, sender);
     let mut written = vec![0; data.len() + 8];
     let length = match datagram {
         Datagram::Data(packet) => packet.write(&mut written),
-        Datagram::Retransmission(packet) => packet.write_again(&mut written),
+        Datagram::Retransmission(packet) => packet.write_retransmission(&mut written),
         Datagram::Repair(repair) => {
             let names: Vec<Name> = repair.names().collect();
             Repair { from: repair.from, names: &names, symbol: repair.symbol }.write(&mut written)
@@ -71,19 +90,19 @@ impl Output for Application {
         let key = StreamKey { sender: message.sender, group: message.group };
         assert!(self.got.insert((key, message.seq.0)), "delivered twice: {key:?} {:?}", message.seq);
         let Self { now_us, fifo, newest, .. } = self;
-        fifo.deliver(*now_us, message, &mut |released| Self::released(newest, &released));
+        fifo.handle_message(*now_us, message, &mut |released| Self::released(newest, &released));
     }
 
-    fn lost(&mut self, lost: &Lost) {
+    fn on_lost(&mut self, lost: &Lost) {
         assert!(lost.first <= lost.last);
         let Self { now_us, fifo, newest, .. } = self;
-        fifo.lost(*now_us, lost, &mut |released| Self::released(newest, &released));
+        fifo.on_lost(*now_us, lost, &mut |released| Self::released(newest, &released));
     }
 
-    fn settled(&mut self, key: StreamKey, front: Front) {
+    fn on_settled(&mut self, key: StreamKey, front: Front) {
         assert!(front.settled <= front.awaited);
         let Self { fifo, newest, .. } = self;
-        fifo.settled(key, front, &mut |released| Self::released(newest, &released));
+        fifo.on_settled(key, front, &mut |released| Self::released(newest, &released));
     }
 }
 
@@ -160,7 +179,11 @@ fn say(input: &mut Input<'_>, groups: [GroupId; 2], datagram: &mut [u8]) -> usiz
     match kind % 8 {
         0 | 1 => {
             let payload = input.bytes(usize::from(kind / 8 % 16));
-            if kind & 128 != 0 { data(payload).write_again(datagram) } else { data(payload).write(datagram) }
+            if kind & 128 != 0 {
+                data(payload).write_retransmission(datagram)
+            } else {
+                data(payload).write(datagram)
+            }
         }
         2 => {
             let (index, size) = (input.byte() % 8, 1 + input.byte() % 50);

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use ricochet_core::bins::Content;
-use ricochet_core::node::{Message, Output, To};
+use ricochet_core::message::{Message, Output, SendOptions, To};
 use ricochet_core::tracker::Lost;
 use ricochet_core::wire::{Data, Datagram, Heartbeat, Kind, Latest, Nak, Name, Range, Repair};
 use ricochet_core::{GroupConfig, GroupId, Groups, Member, Node, NodeConfig, NodeId, Seq, StreamKey, View};
@@ -34,7 +34,7 @@ impl Output for Watch {
         assert!(self.delivered.insert(packet), "{packet:?} was delivered twice");
     }
 
-    fn lost(&mut self, lost: &Lost) {
+    fn on_lost(&mut self, lost: &Lost) {
         assert!(lost.first <= lost.last);
     }
 }
@@ -89,7 +89,7 @@ fn step(node: &mut Node, watch: &mut Watch, now_us: &mut u64, kind: u8, bytes: &
         }
         4 => {
             let group = GROUPS[usize::from(at(0) % 3)];
-            let sent = node.multicast(*now_us, group, bytes, at(1) % 2 == 1, watch);
+            let sent = node.multicast(*now_us, group, bytes, SendOptions { expires: at(1) % 2 == 1 }, watch);
             assert!(sent.is_ok(), "{sent:?}");
         }
         5 => node.change_view(&view(at(0)), watch),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ricochet_core::bins::Content;
 use ricochet_core::delivery::FifoConfig;
 use ricochet_core::groups::GROUPS_MAX;
-use ricochet_core::node::{AnnounceConfig, AskConfig};
+use ricochet_core::node::{AnnounceConfig, NakConfig};
 use ricochet_core::tracker::TrackerConfig;
 use ricochet_core::{NodeConfig, NodeId};
 
@@ -86,7 +86,7 @@ impl Config {
             equations: buffers.equations,
             datagram_max: buffers.datagram_max,
             trailer: if has_key { TRAILER } else { 0 },
-            ask: AskConfig {
+            nak: NakConfig {
                 enabled: nak.enabled,
                 first_us: micros(nak.first_ms),
                 gap_us: nak.gap_ms.map(micros),
@@ -96,7 +96,7 @@ impl Config {
                 give_up_us: micros(nak.give_up_ms),
                 packets_per_second: nak.packets_per_second,
                 expires_after_us: micros(nak.expires_after_ms),
-                ..NodeConfig::prompt(id).ask
+                ..NodeConfig::prompt(id).nak
             },
             announce: AnnounceConfig {
                 first_us: micros(self.announce.first_ms),

@@ -95,7 +95,7 @@ fn times_may_be_whole_or_not() {
     assert_eq!(config.repair.max_delay_ms, Some(Duration::from_micros(2_500)));
     assert_eq!(config.nak.gap_ms, Some(Duration::from_millis(3)));
     let core = config.core(NodeId(1), true);
-    assert_eq!((core.max_delay_us, core.ask.gap_us, core.trailer), (Some(2_500), Some(3_000), 16));
+    assert_eq!((core.max_delay_us, core.nak.gap_us, core.trailer), (Some(2_500), Some(3_000), 16));
 }
 
 #[test]
@@ -104,8 +104,8 @@ fn the_default_is_the_ladder_for_applications() {
     let mine = Config::default().core(id, false);
     let prompt = ricochet_core::NodeConfig::prompt(id);
     assert_eq!(
-        (mine.ask, mine.announce, mine.max_delay_us),
-        (prompt.ask, prompt.announce, prompt.max_delay_us)
+        (mine.nak, mine.announce, mine.max_delay_us),
+        (prompt.nak, prompt.announce, prompt.max_delay_us)
     );
 }
 
@@ -147,9 +147,9 @@ fn however_many_streams_are_known_gaps_have_room_to_be_parted() {
     let mut tracker = Tracker::new(tracker(20_000)).unwrap();
     let key = |sender| StreamKey { sender: NodeId(sender), group: GroupId(7) };
     for sender in 0..20_000 {
-        tracker.received(0, key(sender), 1_000, 0);
+        tracker.on_received(0, key(sender), 1_000, 0);
     }
-    tracker.received(1, key(9), 1_201, 1);
+    tracker.on_received(1, key(9), 1_201, 1);
     let first = tracker.missing(key(9)).next().unwrap().first;
     tracker.mark_first(key(9), first, 64, 2);
     let parts: Vec<_> =

@@ -1,7 +1,7 @@
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use ricochet_core::NodeId;
 use ricochet_core::counters::GivenUp;
-use ricochet_core::node::How;
+use ricochet_core::message::How;
 
 use super::*;
 use crate::pool::Pool;

@@ -4,7 +4,7 @@ use anyhow::{anyhow, bail};
 use ricochet::Status;
 use ricochet_core::StreamKey;
 use ricochet_core::bins::BinsCounts;
-use ricochet_core::node::How;
+use ricochet_core::message::How;
 use sim::cluster::{HEADERS, Wire};
 use sim::figures::{Account, Latency};
 use sim::ledger::Sent;

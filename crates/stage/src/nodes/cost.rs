@@ -18,6 +18,7 @@ use membership::{Me, MemberFile, Membership, Static, StaticConfig};
 use netlab::Namespace;
 use ricochet::{Builder, JoinOptions, Node, NodeId, Policy, Status, Subscription};
 use ricochet_core::GroupId;
+use ricochet_core::wire::{Kind, Peek};
 use sim::neighbours::{Lan, NODES, Trace, Traffic};
 
 use super::clock::{Clock, nodes_cpu_ns};
@@ -276,7 +277,7 @@ impl Wire {
                 let now_us = clock.now_us();
                 for (socket, membership) in &mut neighbours {
                     while let Ok((length, from)) = socket.recv_from(&mut datagram) {
-                        if datagram[0] == 0x96 {
+                        if datagram[0] == membership::wire::FIRST_BYTE {
                             membership.handle_datagram(now_us, from, &datagram[..length], &mut Post(socket));
                         }
                     }
@@ -323,9 +324,10 @@ impl Sending<'_> {
             {
                 let datagram = &self.trace.bytes[self.trace.datagrams[self.at].1.clone()];
                 self.at += 1;
-                let is_data = datagram[0] == 0x91;
-                self.data += usize::from(is_data);
-                let to = if is_data { address_of(datagram) } else { self.node };
+                let packet = Peek::read(datagram).ok().filter(|peek| peek.kind == Kind::Data);
+                self.data += usize::from(packet.is_some());
+                let group = packet.and_then(|peek| peek.packet).map(|(group, _)| group);
+                let to = group.map_or(self.node, address_of);
                 self.socket.send_to(datagram, to)?;
             }
             thread::sleep(Duration::from_millis(1));
@@ -334,10 +336,10 @@ impl Sending<'_> {
     }
 }
 
-/// Where a data packet's group is (`docs/wire.md`).
-fn address_of(datagram: &[u8]) -> SocketAddr {
-    let high = datagram[6..].first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
-    let ip = GROUPS_BASE.to_bits() + (u64::from(high) % IP_GROUPS) as u32;
+/// Address that packets of a group are multicast to (`docs/wire.md`).
+fn address_of(group: GroupId) -> SocketAddr {
+    let high = group.0 >> 32;
+    let ip = GROUPS_BASE.to_bits() + (high % IP_GROUPS) as u32;
     (Ipv4Addr::from_bits(ip), GROUP_PORT).into()
 }
 

@@ -3,14 +3,11 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ricochet_core::StreamKey;
-use ricochet_core::wire::Datagram;
+use ricochet_core::wire::{Kind, Peek};
 use sim::Setting;
 use sim::cluster::{HEADERS, Wire};
 
 use super::clock::Clock;
-
-const DATA: u8 = 0x91;
-const MEMBERSHIP: u8 = 0x96;
 
 /// A data packet that was dropped.
 #[derive(Clone, Copy, Debug)]
@@ -50,25 +47,25 @@ impl Tap {
         let mut other = setting.loss_other.seeded(seed ^ 0x6f74_6865_7200);
         let tap = self.clone();
         move |datagram| {
-            let Some(&first) = datagram.first().filter(|&&first| first != MEMBERSHIP) else { return false };
-            let lost = if first == DATA { data.lose() } else { other.lose() };
-            tap.heard().note(datagram, lost.then(|| clock.now_us()));
+            let Ok(peek) = Peek::read(datagram) else { return false };
+            let lost = if peek.kind == Kind::Data { data.lose() } else { other.lose() };
+            tap.heard().note(&peek, datagram.len(), lost.then(|| clock.now_us()));
             lost
         }
     }
 }
 
 impl Heard {
-    fn note(&mut self, datagram: &[u8], lost_us: Option<u64>) {
-        let wire = &mut self.wires[usize::from(datagram[0] & 0xf)];
+    fn note(&mut self, peek: &Peek<'_>, length: usize, lost_us: Option<u64>) {
+        let wire = &mut self.wires[peek.kind as usize];
         wire.copies += 1;
-        wire.bytes += (HEADERS + datagram.len()) as u64;
+        wire.bytes += (HEADERS + length) as u64;
         let Some(now_us) = lost_us else {
             wire.arrived += 1;
             return;
         };
-        if let Ok(Datagram::Data(data)) = Datagram::read(datagram) {
-            self.missed.push(Missed { now_us, key: data.key(), seq: data.seq });
+        if let (Kind::Data, Some((group, seq))) = (peek.kind, peek.packet) {
+            self.missed.push(Missed { now_us, key: StreamKey { sender: peek.sender, group }, seq });
         }
     }
 }
@@ -106,7 +103,7 @@ mod tests {
             Heartbeat { sender: NodeId(3), sender_seq: 1, latest: &[Latest { group: GroupId(9), seq: 1 }] }
                 .write(&mut heartbeat);
         assert!(lose(&heartbeat[..length]));
-        assert!(!lose(&[MEMBERSHIP, 1]) && !lose(&[]));
+        assert!(!lose(&[membership::wire::FIRST_BYTE, 1]) && !lose(&[]));
         let heard = tap.heard();
         assert!((400..600).contains(&lost.len()));
         assert!(heard.missed.iter().map(|missed| missed.seq).eq(lost.iter().copied()));

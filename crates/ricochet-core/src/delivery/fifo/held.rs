@@ -2,7 +2,7 @@
 
 use crate::counters::GivenUp;
 use crate::links::{Ends, Links};
-use crate::node::How;
+use crate::message::How;
 use foundation::Seq;
 
 /// What lies in a slot.

@@ -1,6 +1,6 @@
 //! Messages in the order of their stream: what has overtaken others is held back until these have come or are lost.
 //!
-//! The stage is told how far each stream is settled ([`Message::front`], [`Output::settled`](crate::node::Output)), so
+//! The stage is told how far each stream is settled ([`Message::front`], [`Output::on_settled`](crate::message::Output)), so
 //! it waits for exactly what its node waits for, no shorter and no longer, also where it was set up long after the
 //! stream began. Losses are told in their place in the stream.
 //!
@@ -22,7 +22,7 @@ use hashbrown::HashMap;
 use crate::counters::GivenUp;
 use crate::ids::StreamKey;
 use crate::links::{Ends, Links};
-use crate::node::Message;
+use crate::message::Message;
 use crate::tracker::{Front, Lost};
 pub use config::{FifoConfig, FifoConfigError, FifoCounts};
 use foundation::Seq;
@@ -54,7 +54,7 @@ struct Stream {
 ///
 /// ```
 /// use ricochet_core::delivery::{Fifo, FifoConfig, Released};
-/// use ricochet_core::node::{How, Message};
+/// use ricochet_core::message::{How, Message};
 /// use ricochet_core::tracker::{Tracker, TrackerConfig};
 /// use ricochet_core::{GroupId, NodeId, StreamKey};
 /// let mut tracker = Tracker::new(TrackerConfig::default()).unwrap();
@@ -62,12 +62,12 @@ struct Stream {
 /// let key = StreamKey { sender: NodeId(1), group: GroupId(7) };
 /// let mut order = Vec::new();
 /// for number in [1, 2, 0, 4] {
-///     let seq = tracker.received(0, key, number, ()).seq;
+///     let seq = tracker.on_received(0, key, number, ()).seq;
 ///     let message = Message {
 ///         sender: key.sender, group: key.group, seq, payload: b"", packets: 1, how: How::Multicast, missed_us: None,
 ///         front: tracker.front(key),
 ///     };
-///     fifo.deliver(0, &message, &mut |released| {
+///     fifo.handle_message(0, &message, &mut |released| {
 ///         if let Released::Message(message) = released {
 ///             order.push(message.seq.to_wire());
 ///         }
@@ -112,7 +112,7 @@ impl Fifo {
     }
 
     /// A message was delivered: it and what waited for it are released, or it is held.
-    pub fn deliver(&mut self, now_us: u64, message: &Message<'_>, out: &mut impl FnMut(Released<'_>)) {
+    pub fn handle_message(&mut self, now_us: u64, message: &Message<'_>, out: &mut impl FnMut(Released<'_>)) {
         let key = StreamKey { sender: message.sender, group: message.group };
         let stream = self.stream(now_us, key, message.seq, message.front, out);
         self.streams[stream].front = message.front;
@@ -123,7 +123,7 @@ impl Fifo {
     }
 
     /// Packets were lost: the report takes their place in the stream.
-    pub fn lost(&mut self, now_us: u64, lost: &Lost, out: &mut impl FnMut(Released<'_>)) {
+    pub fn on_lost(&mut self, now_us: u64, lost: &Lost, out: &mut impl FnMut(Released<'_>)) {
         let front = Front { settled: lost.first, awaited: lost.first };
         let stream = self.stream(now_us, lost.key, lost.first, front, out);
         let Stream { begun, next, .. } = self.streams[stream];
@@ -136,7 +136,7 @@ impl Fifo {
     }
 
     /// A stream is settled so far.
-    pub fn settled(&mut self, key: StreamKey, front: Front, out: &mut impl FnMut(Released<'_>)) {
+    pub fn on_settled(&mut self, key: StreamKey, front: Front, out: &mut impl FnMut(Released<'_>)) {
         if let Some(&stream) = self.by_key.get(&key) {
             self.streams[stream as usize].front = front;
             self.release(stream as usize, None, out);

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::ids::{GroupId, NodeId};
-use crate::node::How;
+use crate::message::How;
 use crate::tracker::{Tracker, TrackerConfig};
 
 const KEY: StreamKey = StreamKey { sender: NodeId(1), group: GroupId(7) };
@@ -32,7 +32,7 @@ impl Rig {
     }
 
     fn take(&mut self, now_us: u64, key: StreamKey, number: u32) {
-        let found = self.tracker.received(now_us, key, number, ());
+        let found = self.tracker.on_received(now_us, key, number, ());
         self.report_lost(now_us, found.what.is_new().then_some(key));
         self.owed.extend(
             self.tracker
@@ -54,7 +54,7 @@ impl Rig {
             missed_us: None,
             front: self.tracker.front(key),
         };
-        self.fifo.deliver(now_us, &message, &mut |released| note(released, &mut self.told));
+        self.fifo.handle_message(now_us, &message, &mut |released| note(released, &mut self.told));
     }
 
     fn give_up(&mut self, now_us: u64, key: StreamKey, number: u32) {
@@ -65,11 +65,11 @@ impl Rig {
 
     fn report_lost(&mut self, now_us: u64, pending: Option<StreamKey>) {
         let Self { tracker, fifo, told, .. } = self;
-        tracker.lost().for_each(|report| fifo.lost(now_us, report, &mut |released| note(released, told)));
+        tracker.lost().for_each(|report| fifo.on_lost(now_us, report, &mut |released| note(released, told)));
         while let Some(report) = tracker.pop_lost() {
             if Some(report.key) != pending {
                 let front = tracker.front(report.key);
-                fifo.settled(report.key, front, &mut |released| note(released, told));
+                fifo.on_settled(report.key, front, &mut |released| note(released, told));
             }
         }
     }
@@ -163,8 +163,8 @@ fn a_loss_is_told_in_its_place() {
         Released::Lost(report) => told.push(-i64::from(report.first.to_wire())),
     };
     let reports: Vec<Lost> = std::iter::from_fn(|| tracker.pop_lost()).collect();
-    reports.iter().for_each(|report| fifo.lost(0, report, &mut tell));
-    fifo.settled(KEY, tracker.front(KEY), &mut tell);
+    reports.iter().for_each(|report| fifo.on_lost(0, report, &mut tell));
+    fifo.on_settled(KEY, tracker.front(KEY), &mut tell);
     assert_eq!(told, [-1, 3, 4, -5, 7]);
 }
 
@@ -216,7 +216,7 @@ fn bytes_are_bounded_and_what_fits_nowhere_passes() {
             missed_us: None,
             front: Front { settled: awaited, awaited },
         };
-        fifo.deliver(0, &message, &mut |released| {
+        fifo.handle_message(0, &message, &mut |released| {
             if let Released::Message(message) = released {
                 lengths.push(message.payload.len());
             }

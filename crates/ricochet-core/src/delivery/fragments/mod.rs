@@ -15,7 +15,7 @@ use hashbrown::HashMap;
 use crate::counters::{GivenUp, Unfit};
 use crate::ids::StreamKey;
 use crate::links::{Ends, Links};
-use crate::node::{How, Message};
+use crate::message::{How, Message};
 use crate::tracker::{Front, Lost};
 use crate::wire::Fragment;
 pub use config::{FragmentsConfig, FragmentsConfigError, FragmentsCounts};
@@ -170,13 +170,13 @@ impl Fragments {
     }
 
     /// The message in a slot was delivered.
-    pub(crate) fn delivered(&mut self, slot: usize) {
+    pub(crate) fn on_delivered(&mut self, slot: usize) {
         self.counts.messages += 1;
         self.remove(slot);
     }
 
     /// Packets were given up: tells of them, of the messages that they are a part of, and of nothing twice.
-    pub(crate) fn lost(&mut self, now_us: u64, lost: &Lost, told: &mut impl FnMut(&Lost)) {
+    pub(crate) fn on_lost(&mut self, now_us: u64, lost: &Lost, told: &mut impl FnMut(&Lost)) {
         if self.by_name.is_empty() {
             return told(lost);
         }

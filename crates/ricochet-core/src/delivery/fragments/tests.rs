@@ -37,7 +37,7 @@ impl Rig {
     }
 
     fn take_raw(&mut self, number: u32, payload: &[u8]) {
-        let found = self.tracker.received(self.now_us, KEY, number, ());
+        let found = self.tracker.on_received(self.now_us, KEY, number, ());
         self.report_lost();
         if !found.what.is_new() {
             return;
@@ -51,7 +51,7 @@ impl Rig {
             let message = fragments.message(slot, front);
             let twice = got.insert(message.seq.to_wire(), message.payload.to_vec());
             assert!(twice.is_none(), "delivered twice");
-            fragments.delivered(slot);
+            fragments.on_delivered(slot);
         }
     }
 
@@ -63,7 +63,7 @@ impl Rig {
     fn report_lost(&mut self) {
         let Self { tracker, fragments, lost, now_us, .. } = self;
         while let Some(report) = tracker.pop_lost() {
-            fragments.lost(*now_us, &report, &mut |told| note(told, lost));
+            fragments.on_lost(*now_us, &report, &mut |told| note(told, lost));
         }
     }
 
@@ -121,7 +121,7 @@ fn a_message_whose_beginning_was_lost_before_it_was_heard_of_is_not_begun() {
     let mut rig = Rig::new(FragmentsConfig::default());
     let large = message(6_000, 1);
     rig.take_raw(0, &[]);
-    rig.tracker.named(0, KEY, 2, ());
+    rig.tracker.on_named(0, KEY, 2, ());
     rig.give_up(2);
     rig.take(1, &large, 3, 1_000);
     rig.take(1, &large, 5, 1_000);
@@ -239,7 +239,7 @@ proptest! {
                 rig.take(first, &sent[&first], index, size);
             }
         }
-        rig.tracker.named(0, KEY, packets.len() as u32 - 1, ());
+        rig.tracker.on_named(0, KEY, packets.len() as u32 - 1, ());
         rig.give_up(packets.len() as u32 - 1);
         rig.wait(15_000_000);
         prop_assert_eq!(rig.fragments.bytes, 0);

@@ -1,41 +1,42 @@
-//! Repairs that come, and what they bring back.
+//! Received repairs, and the packets recovered from them.
 
 use fec::{Outcome, SymbolId, Term, Window};
 
-use super::{How, Node, Output};
+use super::Node;
 use crate::buffer::{Buffer, PacketKey};
 use crate::counters::UnsoundCounts;
 use crate::ids::StreamKey;
+use crate::message::{How, Output};
 use crate::tracker::Mention;
 use crate::wire::{Data, NAMES_MAX, Name, RepairView, SYMBOL_HEAD};
 
 /// What is known of the packets that a repair names.
 struct Named {
     missing: usize,
-    /// Which of the keys are worth asking for and not under way, bit by bit.
+    /// Bit mask of the keys that are worth requesting and not in flight.
     wanted: u64,
-    /// Its packets cannot all be told apart, or not all be had: no sum can be solved with it.
+    /// Whether no sum can be solved with the repair, because some of its packets cannot be told apart or had.
     unusable: bool,
 }
 
 impl Node {
-    /// A lateral repair came.
-    pub(super) fn mend(&mut self, now_us: u64, repair: &RepairView<'_>, out: &mut impl Output) {
+    /// Handles a lateral repair.
+    pub(super) fn handle_repair(&mut self, now_us: u64, repair: &RepairView<'_>, out: &mut impl Output) {
         self.counts.repairs += 1;
         if repair.from == self.config.id {
             return self.counts.own += 1;
         }
-        self.tally.repair_came(repair.from, repair.wire_len());
-        self.asking.heard(repair.from);
+        self.tally.on_repair_received(repair.from, repair.wire_len());
+        self.requester.on_heard(repair.from);
         let mut keys = std::mem::take(&mut self.named);
         let named = self.look_up(now_us, repair, &mut keys);
-        self.follow(now_us, repair, &named, &keys, out);
+        self.use_repair(now_us, repair, &named, &keys, out);
         keys.clear();
         self.named = keys;
     }
 
-    /// What a repair is good for.
-    fn follow(
+    /// Requests the missing packets of a digest, or solves for those of a sum.
+    fn use_repair(
         &mut self,
         now_us: u64,
         repair: &RepairView<'_>,
@@ -57,20 +58,20 @@ impl Node {
                     .enumerate()
                     .filter(|(at, _)| named.wanted >> at & 1 == 1)
                     .map(|(_, &key)| key);
-                self.ask_holder(now_us, repair.from, missing, out);
+                self.request_from(now_us, repair.from, missing, out);
             }
             Some(_) if named.unusable => self.counts.repairs_unusable += 1,
             Some(symbol) => self.solve(now_us, keys, symbol, out),
         }
     }
 
-    /// Notes each name with the tracker: so losses are discovered. Puts into `keys` what the names stand for; those of
-    /// groups that this node is not in stand for nothing.
+    /// Notes each name with the tracker, which may discover losses. Puts the packets that the names stand for into `keys`,
+    /// except those of groups that this node is not in.
     fn look_up(&mut self, now_us: u64, repair: &RepairView<'_>, keys: &mut Vec<PacketKey>) -> Named {
         let mut named = Named { missing: 0, wanted: 0, unusable: false };
         for name in repair.names() {
             let Some(group) = self.groups.by_tag(name.group) else {
-                // A stale view, here or there.
+                // The view is stale, here or at the sender.
                 self.counts.foreign += 1;
                 named.unusable = true;
                 continue;
@@ -79,17 +80,17 @@ impl Node {
             let key = PacketKey { stream, seq: name.seq };
             keys.push(key);
             if name.sender == self.config.id {
-                // Our own packet, which we hold as long as any other.
+                // Our own packet, which is kept as long as any other.
                 named.unusable |= self.buffer.held(key).is_none();
-                self.announcer.named(stream.group, name.seq);
+                self.announcer.on_named(stream.group, name.seq);
                 continue;
             }
-            let mark = self.asking.mark_of_name(now_us, self.asking.expiry.of_stream(now_us, stream));
-            let found = self.tracker.named(now_us, stream, name.seq, mark);
+            let mark = self.requester.mark_of_name(now_us, self.requester.expiry.of_stream(now_us, stream));
+            let found = self.tracker.on_named(now_us, stream, name.seq, mark);
             match found.what {
                 Mention::Missing(mark) => {
                     named.missing += 1;
-                    let wanted = mark.expires_us.is_none() && !self.asking.awaits(now_us, &mark);
+                    let wanted = mark.expires_us.is_none() && !self.requester.is_in_flight(now_us, &mark);
                     named.wanted |= u64::from(wanted) << (keys.len() - 1);
                 }
                 Mention::Held => named.unusable |= self.buffer.held(key).is_none(),
@@ -99,11 +100,12 @@ impl Node {
                     named.unusable = true;
                 }
             }
-            self.discovered(found.discovered, now_us, stream);
+            self.on_discovered(found.discovered, now_us, stream);
         }
         named
     }
 
+    /// Gives a sum to the decoder, and delivers the packets that it solves.
     fn solve(&mut self, now_us: u64, keys: &[PacketKey], symbol: &[u8], out: &mut impl Output) {
         let mut terms = [Term::xor(SymbolId(0)); NAMES_MAX];
         for (key, term) in keys.iter().zip(&mut terms) {
@@ -122,7 +124,7 @@ impl Node {
         self.deliver_solved(now_us, out);
     }
 
-    /// A packet that equations wait for has come.
+    /// Gives the decoder a packet that equations may wait for.
     pub(super) fn solve_with(&mut self, now_us: u64, id: u64, out: &mut impl Output) {
         let mut window =
             Solving { buffer: &mut self.buffer, solved: &mut self.solved, unsound: &mut self.counts.unsound };
@@ -130,32 +132,26 @@ impl Node {
         self.deliver_solved(now_us, out);
     }
 
-    /// What the decoder has solved goes the way of packets that came.
     fn deliver_solved(&mut self, now_us: u64, out: &mut impl Output) {
         while let Some(id) = self.solved.pop() {
             let Some((key, symbol)) = self.buffer.packet(id) else { continue };
             let length = symbol.len();
             let mut scratch = std::mem::take(&mut self.symbol);
             scratch[..length].copy_from_slice(symbol);
-            self.deliver_repaired(now_us, id, key, &scratch[..length], out);
+            if let Ok(data) = Data::from_symbol(key.name(), key.stream.group, &scratch[..length]) {
+                self.deliver_recovered(now_us, id, &data, out);
+            }
             self.symbol = scratch;
         }
     }
 
-    fn deliver_repaired(
-        &mut self,
-        now_us: u64,
-        id: u64,
-        key: PacketKey,
-        symbol: &[u8],
-        out: &mut impl Output,
-    ) {
-        let Some(group) = self.groups.index(key.stream.group) else { return };
-        let Ok(data) = Data::from_symbol(key.name(), key.stream.group, symbol) else { return };
-        let Some(fresh) = self.accept(now_us, group, &data, out) else { return };
-        self.deliver(now_us, &data, &fresh, How::Repaired, out);
+    /// Treats a recovered packet like one that arrived.
+    fn deliver_recovered(&mut self, now_us: u64, id: u64, data: &Data<'_>, out: &mut impl Output) {
+        let Some(group) = self.groups.index(data.group) else { return };
+        let Some(fresh) = self.accept(now_us, group, data, out) else { return };
+        self.deliver(now_us, data, &fresh, How::Repaired, out);
         self.counts.repaired += 1;
-        self.spread(now_us, group, id, out);
+        self.add_to_bins(now_us, group, id, out);
     }
 }
 

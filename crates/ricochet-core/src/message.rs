@@ -1,0 +1,91 @@
+//! Messages, and the seam between a node and its driver.
+
+use foundation::Seq;
+use thiserror::Error;
+
+use crate::ids::{GroupId, NodeId, StreamKey};
+use crate::tracker::{Front, Lost};
+
+/// Destination of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum To {
+    /// All members of a group.
+    Group(GroupId),
+    /// One node.
+    Node(NodeId),
+}
+
+/// How a packet came. A message of several packets came as the last resort among them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum How {
+    /// By itself, as its sender multicast it.
+    Multicast,
+    /// Recovered from a lateral repair.
+    Repaired,
+    /// Retransmitted on request.
+    Requested,
+}
+
+/// A message for the application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message<'a> {
+    /// Node that sent it.
+    pub sender: NodeId,
+    /// Group that it was sent to.
+    pub group: GroupId,
+    /// Position in the stream of this sender to this group; of several packets, the position of the first.
+    pub seq: Seq,
+    /// Payload that was sent.
+    pub payload: &'a [u8],
+    /// Number of consecutive packets of the stream that carried it.
+    pub packets: u32,
+    /// How it came.
+    pub how: How,
+    /// How long it was known to be missing, in microseconds; of several packets, the longest.
+    pub missed_us: Option<u64>,
+    /// How far its stream is settled, with this message counted as received.
+    pub front: Front,
+}
+
+/// Options of a message to send.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SendOptions {
+    /// Whether the message is worthless when late. A receiver that misses it does not request it, and gives it up soon.
+    ///
+    /// The messages of a stream should all agree, since a receiver judges a missing packet by its neighbours in the
+    /// stream.
+    pub expires: bool,
+}
+
+/// Reason why a message was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum SendError {
+    /// The message is too long.
+    #[error("expected a payload of at most {payload_max} bytes, saw {length}")]
+    TooLong {
+        /// Length of the message.
+        length: usize,
+        /// Maximum length.
+        payload_max: usize,
+    },
+    /// This node already sends to the maximum number of groups.
+    #[error("expected at most 65536 groups to send to, saw one more")]
+    TooManyGroups,
+}
+
+/// Receiver of a node's output. Its methods are called in order, from within the node's methods.
+pub trait Output {
+    /// Sends a datagram.
+    fn send(&mut self, to: To, datagram: &[u8]);
+    /// Hands a message to the application.
+    fn deliver(&mut self, message: &Message<'_>);
+    /// Reports packets that will not come. The report precedes every message of the stream whose
+    /// [front](Message::front) lies behind these packets.
+    fn on_lost(&mut self, lost: &Lost);
+    /// Reports how far a stream is settled when no message carries that news. An ordered subscription
+    /// ([`Fifo`](crate::delivery::Fifo)) needs it.
+    fn on_settled(&mut self, key: StreamKey, front: Front) {
+        let _ = (key, front);
+    }
+}

@@ -1,0 +1,77 @@
+//! Kind, sender and groups of a datagram from one read of its first bytes, for a driver that sorts datagrams before it
+//! copies or parses them.
+
+use foundation::bytes::Reader;
+
+use super::heartbeat::{HEARTBEAT_ENTRY, Latest};
+use super::kind::Kind;
+use crate::counters::Malformed;
+use crate::ids::{GroupId, NodeId};
+
+/// The fields that a driver sorts datagrams by.
+///
+/// A peek accepts every datagram that [`Datagram::read`](super::Datagram::read) accepts and reads the same fields from
+/// it. It also accepts some that the full parser refuses, because it looks at nothing else.
+///
+/// ```
+/// use ricochet_core::wire::{Data, Kind, Peek};
+/// use ricochet_core::{GroupId, NodeId};
+/// let data = Data {
+///     sender: NodeId(1), group: GroupId(7), seq: 5, sender_seq: 0, expires: false, fragment: false, payload: b"187.21",
+/// };
+/// let mut buffer = [0; 64];
+/// let length = data.write(&mut buffer);
+/// let peek = Peek::read(&buffer[..length])?;
+/// assert_eq!((peek.kind, peek.sender, peek.packet), (Kind::Data, NodeId(1), Some((GroupId(7), 5))));
+/// # Ok::<(), ricochet_core::counters::Malformed>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peek<'a> {
+    /// Kind of the datagram.
+    pub kind: Kind,
+    /// Node that sent the packet, the repair, the request or the heartbeat. A retransmission names the packet's first
+    /// sender, not the node that retransmits it.
+    pub sender: NodeId,
+    /// Group and sequence number (low 32 bits) of a data packet or a retransmission; `None` for other kinds.
+    pub packet: Option<(GroupId, u32)>,
+    /// Entries of a heartbeat; empty for other kinds.
+    latest: &'a [[u8; HEARTBEAT_ENTRY]],
+}
+
+impl<'a> Peek<'a> {
+    /// Reads the first bytes of a datagram from which any trailer was cut off.
+    ///
+    /// # Errors
+    /// [`Malformed::TooShort`], [`Malformed::Version`], [`Malformed::Kind`].
+    pub fn read(datagram: &'a [u8]) -> Result<Self, Malformed> {
+        let kind = Kind::read(datagram)?;
+        let mut body = Reader(&datagram[1..]);
+        // Flags of a packet; flags and count of a repair; count of a request and of a heartbeat.
+        body.take(if kind == Kind::Repair { 2 } else { 1 })?;
+        let sender = NodeId(body.u32()?);
+        let peek = Self { kind, sender, packet: None, latest: &[] };
+        match kind {
+            Kind::Data | Kind::Retransmission => {
+                Ok(Self { packet: Some((GroupId(body.u64()?), body.u32()?)), ..peek })
+            }
+            Kind::Heartbeat => {
+                let _sender_seq = body.u32()?;
+                let (latest, _) = body.rest().as_chunks();
+                Ok(Self { latest, ..peek })
+            }
+            Kind::Repair | Kind::Nak => Ok(peek),
+        }
+    }
+
+    /// Returns whether the datagram is for one node, and never multicast.
+    pub fn is_unicast(&self) -> bool {
+        matches!(self.kind, Kind::Retransmission | Kind::Repair | Kind::Nak)
+    }
+
+    /// Returns the groups that the datagram is about: one for a packet, those of a heartbeat. Repairs and requests name
+    /// the groups of each packet in them; these are not looked at.
+    pub fn groups(&self) -> impl Iterator<Item = GroupId> + use<'a> {
+        let announced = self.latest.iter().map(|&entry| Latest::from_wire(entry).group);
+        self.packet.map(|(group, _)| group).into_iter().chain(announced)
+    }
+}
