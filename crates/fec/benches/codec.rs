@@ -5,7 +5,7 @@ mod stream;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use fec::gf256::Kernel;
-use fec::{Decoder, DecoderConfig, Outcome, SymbolId, Term, Window};
+use fec::{Decoder, DecoderConfig, Outcome, SymbolId, SymbolStore, Term};
 use std::hint::black_box;
 use stream::{Decoding, Encoding, PACKET};
 
@@ -51,12 +51,12 @@ fn decode(criterion: &mut Criterion) {
 /// An owner that knows nothing and believes nothing.
 struct Nobody;
 
-impl Window for Nobody {
+impl SymbolStore for Nobody {
     fn known(&self, _: SymbolId) -> Option<&[u8]> {
         None
     }
 
-    fn recovered(&mut self, _: SymbolId, _: &[u8]) -> bool {
+    fn on_recovered(&mut self, _: SymbolId, _: &[u8]) -> bool {
         false
     }
 }
@@ -78,14 +78,14 @@ fn worst(criterion: &mut Criterion) {
     let full = || {
         let mut decoder = Decoder::new(config);
         for n in 0..unknowns - 1 {
-            assert_eq!(decoder.repair(&mut Nobody, &equation(n), &[n as u8; PACKET]), Outcome::Stored);
+            assert_eq!(decoder.handle_repair(&mut Nobody, &equation(n), &[n as u8; PACKET]), Outcome::Stored);
         }
         decoder
     };
     criterion.bench_function("decode, worst repair with 255 dense equations", |b| {
         b.iter_batched_ref(
             full,
-            |decoder| assert_eq!(decoder.repair(&mut Nobody, &last, &[1; PACKET]), Outcome::Stored),
+            |decoder| assert_eq!(decoder.handle_repair(&mut Nobody, &last, &[1; PACKET]), Outcome::Stored),
             BatchSize::LargeInput,
         );
     });

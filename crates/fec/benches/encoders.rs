@@ -10,7 +10,7 @@
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 use fec::gf256::Kernel;
-use fec::{Code, CodedRepair, Encoder, LayeredConfig, ReedSolomonConfig, Sending, SlidingConfig};
+use fec::{Code, Encoder, LayeredConfig, ReedSolomonConfig, Repair, Sending, SlidingConfig};
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::process::Command;
@@ -52,7 +52,7 @@ struct Running<'a> {
 
 impl Running<'_> {
     fn push(&mut self) {
-        let mut emit = |repair: CodedRepair<'_, usize>| {
+        let mut emit = |repair: Repair<'_, usize>| {
             black_box(repair.payload.as_ptr());
         };
         let packet = &self.packets[self.next % self.packets.len()];

@@ -1,14 +1,14 @@
-//! The closed forms of Maelstrom §4.4: how likely a lost packet is recovered.
+//! The closed forms of Maelstrom §4.4 for the probability that a lost packet is recovered.
 //!
-//! They are back-of-the-envelope by the paper's own word; [`simulate`](crate::simulate) tells what a code does. Two
-//! assumptions make them simple: repairs are lost like sources, and a packet that is itself recovered helps nobody
-//! else. The second makes the layered forms lower bounds.
+//! The paper calls them back-of-the-envelope; [`simulate`](crate::simulate) shows what a code does. Two assumptions make
+//! them simple: repairs are lost like sources, and a recovered packet does not help to recover others. The second makes
+//! the layered forms lower bounds.
 
 /// Probability that a lost packet is recovered by a layered code of rate (r, c), where every packet is lost with
 /// probability `p`, independently: 1 − (1 − (1 − p)^r)^c.
 ///
-/// One repair is of use if it and its other r − 1 packets arrive, (1 − p)^r; one of c must be. A lower bound, if
-/// no two repairs [share more than one packet](share_at_most_one).
+/// A repair recovers the packet if the repair and its other r − 1 packets arrive, which has the probability (1 − p)^r.
+/// One of c repairs must do so. A lower bound, if no two repairs [share more than one packet](share_at_most_one).
 ///
 /// ```
 /// let recovered = fec::analysis::layered_uniform(0.01, 8, 3);
@@ -23,10 +23,10 @@ pub fn layered_uniform(p: f64, r: u8, c: usize) -> f64 {
     1.0 - useless.powi(c as i32)
 }
 
-/// The same for a packet lost in a burst of `burst` packets, at the overall loss rate `p`: only the layers whose
-/// interleave is greater than the burst count.
+/// Probability that a packet lost in a burst of `burst` packets is recovered, at the overall loss rate `p`. Only layers
+/// whose interleave is greater than the burst count.
 ///
-/// Assumes that no repair is lost in the very burst it shall mend, which holds with
+/// Assumes that a burst loses none of the repairs that would recover its packets, which holds with
 /// [`Sending::Delayed`](crate::Sending::Delayed).
 ///
 /// ```
@@ -45,8 +45,8 @@ pub fn layered_bursty(p: f64, r: u8, interleaves: &[u16], burst: u32) -> f64 {
 /// Probability that a lost packet is recovered by a Reed–Solomon code with c repairs for every r packets, each of
 /// the r + c lost with probability `p`, independently.
 ///
-/// That is the probability that at most c − 1 of the r + c − 1 others are lost (the paper's text has the sum stop
-/// below c − 1 in one place, its P(Y ≤ c − 1) is what is meant). Exact.
+/// This is the exact probability that at most c − 1 of the r + c − 1 others are lost. (In one place the paper's sum ends
+/// below c − 1; its text says P(Y ≤ c − 1).)
 ///
 /// ```
 /// let recovered = fec::analysis::reed_solomon(0.01, 8, 3);
@@ -71,8 +71,8 @@ pub fn reed_solomon(p: f64, r: u8, c: usize) -> f64 {
     sum.min(1.0)
 }
 
-/// Whether no two repairs of two layers have more than one packet in common: the least common multiple of their
-/// interleaves is greater than r times the smaller one.
+/// Whether no two repairs of two layers have more than one packet in common. This holds if the least common multiple of
+/// their interleaves is greater than r times the smaller one.
 ///
 /// ```
 /// assert!(fec::analysis::share_at_most_one(8, 11, 19));

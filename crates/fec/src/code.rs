@@ -1,12 +1,10 @@
-//! Any of the codes, for who wants them alike.
+//! A code of any scheme, with its parameters.
 
-use crate::limits::SymbolTooLong;
-use crate::{
-    ConfigError, LayeredConfig, LayeredEncoder, R_MAX, ReedSolomonConfig, ReedSolomonConfigError,
-    ReedSolomonEncoder, ReedSolomonRepair, Repair, SlidingConfig, SlidingConfigError, SlidingEncoder,
-    SlidingRepair,
-};
-use thiserror::Error;
+use crate::error::ConfigError;
+use crate::layered::LayeredConfig;
+use crate::reed_solomon::ReedSolomonConfig;
+use crate::scheme::Scheme;
+use crate::sliding::SlidingConfig;
 
 /// A code and its parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,18 +15,6 @@ pub enum Code {
     ReedSolomon(ReedSolomonConfig),
     /// A sliding window.
     Sliding(SlidingConfig),
-}
-
-/// What is wrong with a [`Code`].
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error(transparent)]
-pub enum CodeError {
-    /// With layered interleaving.
-    Layered(#[from] ConfigError),
-    /// With Reed–Solomon blocks.
-    ReedSolomon(#[from] ReedSolomonConfigError),
-    /// With a sliding window.
-    Sliding(#[from] SlidingConfigError),
 }
 
 impl Default for Code {
@@ -57,17 +43,28 @@ impl From<SlidingConfig> for Code {
 }
 
 impl Code {
-    /// Checks every range; the first mistake found is returned.
-    pub fn check(&self) -> Result<(), CodeError> {
+    /// Returns the scheme without its parameters.
+    pub fn scheme(&self) -> Scheme {
         match self {
-            Self::Layered(config) => config.check()?,
-            Self::ReedSolomon(config) => config.check()?,
-            Self::Sliding(config) => config.check()?,
+            Self::Layered(_) => Scheme::Layered,
+            Self::ReedSolomon(_) => Scheme::ReedSolomon,
+            Self::Sliding(_) => Scheme::Sliding,
         }
-        Ok(())
     }
 
-    /// Repairs sent for each source packet in the long run.
+    /// Checks every range. [`Encoder::check`](crate::Encoder::check) also checks the memory needed.
+    ///
+    /// # Errors
+    /// The first mistake found.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        match self {
+            Self::Layered(config) => config.check(),
+            Self::ReedSolomon(config) => config.check(),
+            Self::Sliding(config) => config.check(),
+        }
+    }
+
+    /// Repairs per source packet in the long run.
     pub fn overhead(&self) -> f64 {
         match self {
             Self::Layered(config) => config.overhead(),
@@ -76,7 +73,7 @@ impl Code {
         }
     }
 
-    /// Most packets in one repair.
+    /// Maximum number of packets in one repair.
     pub fn terms_max(&self) -> usize {
         match self {
             Self::Layered(config) => usize::from(config.r),
@@ -85,7 +82,7 @@ impl Code {
         }
     }
 
-    /// Source packets from the first to the last that a repair reaches, while bins and blocks fill.
+    /// Number of source packets from the first to the last that a repair covers, where bins and blocks fill.
     pub fn span(&self) -> usize {
         match self {
             Self::Layered(config) => {
@@ -96,7 +93,7 @@ impl Code {
         }
     }
 
-    /// The same code for symbols of another length, without deadline: what simulations need.
+    /// Returns the same code without deadline, for symbols of up to `symbol` bytes, as simulations need it.
     #[must_use]
     pub fn without_clock(mut self, symbol: usize) -> Self {
         let (deadline_us, symbol_max) = match &mut self {
@@ -106,128 +103,5 @@ impl Code {
         };
         (*deadline_us, *symbol_max) = (None, symbol);
         self
-    }
-}
-
-/// What the coefficients of a sliding window's repair follow from, with the number of packets in the window: the
-/// arguments of [`coding_coefficients`](crate::coding_coefficients).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Draw {
-    /// Seed of the generator.
-    pub seed: u16,
-    /// Density threshold.
-    pub density: u8,
-}
-
-/// A repair packet of any code, to be sent.
-#[derive(Debug, Clone, Copy)]
-pub struct CodedRepair<'a, N> {
-    /// Layer of a layered code, row of a Reed–Solomon block; 0 for a sliding window.
-    pub row: usize,
-    /// The packets in it, oldest first; of a sliding window all its packets, also those whose coefficient is 0.
-    pub names: &'a [N],
-    /// One for each of the names.
-    pub coefficients: &'a [u8],
-    /// What the coefficients of a sliding window's repair follow from; `None` for other codes, whose row says it.
-    pub draw: Option<Draw>,
-    /// The sum of the packets times their coefficients.
-    pub payload: &'a [u8],
-}
-
-impl<'a, N> From<Repair<'a, N>> for CodedRepair<'a, N> {
-    fn from(repair: Repair<'a, N>) -> Self {
-        const ONES: [u8; R_MAX as usize] = [1; R_MAX as usize];
-        let Repair { layer: row, names, payload, .. } = repair;
-        Self { row, names, coefficients: &ONES[..names.len()], draw: None, payload }
-    }
-}
-
-impl<'a, N> From<ReedSolomonRepair<'a, N>> for CodedRepair<'a, N> {
-    fn from(repair: ReedSolomonRepair<'a, N>) -> Self {
-        let ReedSolomonRepair { row, names, coefficients, payload } = repair;
-        Self { row: usize::from(row), names, coefficients, draw: None, payload }
-    }
-}
-
-impl<'a, N> From<SlidingRepair<'a, N>> for CodedRepair<'a, N> {
-    fn from(repair: SlidingRepair<'a, N>) -> Self {
-        let SlidingRepair { seed, density, names, coefficients, payload } = repair;
-        Self { row: 0, names, coefficients, draw: Some(Draw { seed, density }), payload }
-    }
-}
-
-/// Makes the repairs of any code from a stream of source packets.
-#[derive(Debug)]
-pub enum Encoder<N> {
-    /// Layered interleaving.
-    Layered(LayeredEncoder<N>),
-    /// Reed–Solomon blocks.
-    ReedSolomon(ReedSolomonEncoder<N>),
-    /// A sliding window.
-    Sliding(SlidingEncoder<N>),
-}
-
-impl<N: Copy> Encoder<N> {
-    /// An encoder at the start of the stream.
-    pub fn new(code: &Code) -> Result<Self, CodeError> {
-        Ok(match code {
-            Code::Layered(config) => Self::Layered(LayeredEncoder::new(config)?),
-            Code::ReedSolomon(config) => Self::ReedSolomon(ReedSolomonEncoder::new(config)?),
-            Code::Sliding(config) => Self::Sliding(SlidingEncoder::new(config)?),
-        })
-    }
-
-    /// Adds the next source packet, a symbol given as pieces that follow each other, and emits the repairs that this
-    /// makes due. Does not look at deadlines.
-    pub fn push(
-        &mut self,
-        now_us: u64,
-        name: N,
-        symbol: &[&[u8]],
-        emit: &mut impl FnMut(CodedRepair<'_, N>),
-    ) -> Result<(), SymbolTooLong> {
-        match self {
-            Self::Layered(encoder) => encoder.push(now_us, name, symbol, &mut |repair| emit(repair.into())),
-            Self::ReedSolomon(encoder) => {
-                encoder.push(now_us, name, symbol, &mut |repair| emit(repair.into()))
-            }
-            Self::Sliding(encoder) => encoder.push(now_us, name, symbol, &mut |repair| emit(repair.into())),
-        }
-    }
-
-    /// When [`fire_due`](Self::fire_due) next has something to do.
-    pub fn next_deadline_us(&self) -> Option<u64> {
-        match self {
-            Self::Layered(encoder) => encoder.next_deadline_us(),
-            Self::ReedSolomon(encoder) => encoder.next_deadline_us(),
-            Self::Sliding(encoder) => encoder.next_deadline_us(),
-        }
-    }
-
-    /// Emits what has reached its deadline.
-    pub fn fire_due(&mut self, now_us: u64, emit: &mut impl FnMut(CodedRepair<'_, N>)) {
-        match self {
-            Self::Layered(encoder) => encoder.fire_due(now_us, &mut |repair| emit(repair.into())),
-            Self::ReedSolomon(encoder) => encoder.fire_due(now_us, &mut |repair| emit(repair.into())),
-            Self::Sliding(encoder) => encoder.fire_due(now_us, &mut |repair| emit(repair.into())),
-        }
-    }
-
-    /// Emits what waits to be sent.
-    pub fn flush(&mut self, emit: &mut impl FnMut(CodedRepair<'_, N>)) {
-        match self {
-            Self::Layered(encoder) => encoder.flush(&mut |repair| emit(repair.into())),
-            Self::ReedSolomon(encoder) => encoder.flush(&mut |repair| emit(repair.into())),
-            Self::Sliding(encoder) => encoder.flush(&mut |repair| emit(repair.into())),
-        }
-    }
-
-    /// Memory held, from construction on.
-    pub fn memory_bytes(&self) -> usize {
-        match self {
-            Self::Layered(encoder) => encoder.memory_bytes(),
-            Self::ReedSolomon(encoder) => encoder.memory_bytes(),
-            Self::Sliding(encoder) => encoder.memory_bytes(),
-        }
     }
 }

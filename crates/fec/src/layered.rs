@@ -1,45 +1,37 @@
 //! Layered interleaving, the schedule of Maelstrom §4.3.
 //!
-//! Every packet enters one bin of each layer: of a layer with interleave i there are i bins, fed in turn, so that the
-//! packets of a bin lie i apart. A bin that holds r packets fires: the XOR of its packets leaves as a repair. Low
-//! interleaves mend single losses quickly, high ones mend bursts of up to i packets later.
+//! Every packet enters one bin of each layer. A layer with interleave i has i bins, fed in turn, so that the packets of
+//! a bin lie i apart. A bin that holds r packets fires: the XOR of its packets leaves as a repair. Low interleaves
+//! recover single losses quickly; high ones recover bursts of up to i packets, later.
 
+use crate::error::{ConfigError, check_common, check_memory, check_range};
 use crate::gf256;
-use crate::limits::{self, DEADLINE_US_MAX, MEMORY_MAX, SYMBOL_MAX, SymbolTooLong, symbol_length};
-use thiserror::Error;
+use crate::limits::{INTERLEAVE_MAX, SymbolTooLong, symbol_length};
+use crate::repair::{Draw, Repair};
+use crate::scheme::Sending;
 
 /// Most packets in a repair.
 pub const R_MAX: u8 = 64;
-/// Largest interleave of a layer.
-pub const INTERLEAVE_MAX: u16 = 1024;
 /// Most layers.
 pub const LAYERS_MAX: usize = 16;
-
-/// When a full bin's repair leaves (Maelstrom §4.3.1, "delaying XORs").
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Sending {
-    /// At once: the quickest recovery.
-    #[default]
-    Immediate,
-    /// When the next packet enters the emptied bin, one interleave later: a burst of up to i packets then cannot take
-    /// both the last packet of a repair and the repair. The layer of interleave 1, which mends single losses and no
-    /// bursts, sends at once also then.
-    Delayed,
-}
+/// Coefficients of a XOR.
+static ONES: [u8; R_MAX as usize] = [1; R_MAX as usize];
 
 /// Parameters of a layered code. Its rate (r, c) has c = `interleaves.len()`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LayeredConfig {
     /// Packets in a repair, 1 to [`R_MAX`]; 1 sends every packet again, once per layer.
     pub r: u8,
-    /// One layer for each, distinct, 1 to [`INTERLEAVE_MAX`]. Best relatively prime (Maelstrom §4.4).
+    /// Interleave of each layer: 1 to [`LAYERS_MAX`] distinct values, each 1 to [`INTERLEAVE_MAX`]. Relatively prime
+    /// interleaves recover most (Maelstrom §4.4).
     pub interleaves: Vec<u16>,
     /// Whether full bins fire at once or one interleave later.
     pub sending: Sending,
-    /// How long a bin of the smallest interleave may stay part-filled, 1 to [`DEADLINE_US_MAX`]; in proportion longer
-    /// for the larger ones, so that where the first layer fills in time all do. `None`: bins wait for packets for ever.
+    /// Longest time that a bin of the smallest interleave stays part-filled, 1 to
+    /// [`DEADLINE_US_MAX`](crate::DEADLINE_US_MAX). Bins of larger interleaves wait longer in proportion, so that all
+    /// layers fill in time where the first does. `None`: bins wait for packets without limit.
     pub deadline_us: Option<u64>,
-    /// Longest symbol in bytes, 1 to [`SYMBOL_MAX`].
+    /// Longest symbol in bytes, 1 to [`SYMBOL_MAX`](crate::SYMBOL_MAX).
     pub symbol_max: usize,
 }
 
@@ -56,55 +48,24 @@ impl Default for LayeredConfig {
     }
 }
 
-/// What is wrong with a [`LayeredConfig`].
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// `r` out of range.
-    #[error("r: expected 1 to {R_MAX}, saw {0}")]
-    R(u8),
-    /// Too few or too many layers.
-    #[error("interleaves: expected 1 to {LAYERS_MAX} of them, saw {0}")]
-    Layers(usize),
-    /// An interleave out of range.
-    #[error("interleaves: expected each 1 to {INTERLEAVE_MAX}, saw {0}")]
-    Interleave(u16),
-    /// An interleave given twice: its two repairs would be the same.
-    #[error("interleaves: expected distinct ones, saw {0} twice")]
-    Repeated(u16),
-    /// The deadline out of range.
-    #[error("deadline_us: expected none or 1 to {DEADLINE_US_MAX}, saw {0}")]
-    Deadline(u64),
-    /// The symbol length out of range.
-    #[error("symbol_max: expected 1 to {SYMBOL_MAX}, saw {0}")]
-    SymbolMax(usize),
-    /// The bins would need too much memory.
-    #[error("interleaves, r and symbol_max: expected bins of at most {MEMORY_MAX} bytes, saw {0}")]
-    Memory(usize),
-}
-
 impl LayeredConfig {
-    /// Checks every range; the first mistake found is returned.
+    /// Checks every range.
+    ///
+    /// # Errors
+    /// The first mistake found.
     pub fn check(&self) -> Result<(), ConfigError> {
-        if !(1..=R_MAX).contains(&self.r) {
-            return Err(ConfigError::R(self.r));
-        }
-        if !(1..=LAYERS_MAX).contains(&self.interleaves.len()) {
-            return Err(ConfigError::Layers(self.interleaves.len()));
-        }
+        check_range("r", self.r, 1, R_MAX)?;
+        check_range("number of interleaves", self.interleaves.len(), 1, LAYERS_MAX)?;
         for (k, &interleave) in self.interleaves.iter().enumerate() {
-            if !(1..=INTERLEAVE_MAX).contains(&interleave) {
-                return Err(ConfigError::Interleave(interleave));
-            }
+            check_range("interleaves", interleave, 1, INTERLEAVE_MAX)?;
             if self.interleaves[..k].contains(&interleave) {
                 return Err(ConfigError::Repeated(interleave));
             }
         }
-        limits::check_deadline(self.deadline_us).map_err(ConfigError::Deadline)?;
-        limits::check_symbol(self.symbol_max).map_err(ConfigError::SymbolMax)
+        check_common(self.deadline_us, self.symbol_max)
     }
 
-    /// Repairs sent for each source packet in the long run, where bins fill.
+    /// Repairs per source packet in the long run, where bins fill.
     pub fn overhead(&self) -> f64 {
         self.interleaves.len() as f64 / f64::from(self.r)
     }
@@ -116,10 +77,10 @@ impl LayeredConfig {
 
 /// The number of packets at which bin `x` (counted from 1) of a layer with interleave `i` fires for the first time.
 ///
-/// Maelstrom §4.3.1: `x mod r` where i ≥ r, `(x mod r) · r / i`, rounded down, where i < r. The paper's text counts
-/// bins from 1 ("the first repair bin … would fire at size 1, the second at size 2"). A remainder of 0 means r: the
-/// sizes 1 to r shall all occur equally often, and "until r · i data packets have been added … all bins have fired
-/// exactly once". For i < r the remainder is never 0, and the last bin starts at r.
+/// Maelstrom §4.3.1: `x mod r` where i ≥ r, and `(x mod r) · r / i`, rounded down, where i < r. The paper's text counts
+/// bins from 1 ("the first repair bin … would fire at size 1, the second at size 2"). A remainder of 0 means r, so that
+/// the sizes 1 to r occur equally often, and "until r · i data packets have been added … all bins have fired exactly
+/// once". For i < r the remainder is never 0, and the last bin starts at r.
 ///
 /// ```
 /// // the paper's examples: r = 5 and i = 4 begins 1, 2; r = 4 and i = 2 is 2, 4
@@ -133,54 +94,41 @@ pub fn first_size(x: u16, i: u16, r: u8) -> u8 {
     if size == 0 { r as u8 } else { size as u8 }
 }
 
-/// A repair packet to be sent: the XOR of `names.len()` symbols.
-#[derive(Debug, Clone, Copy)]
-pub struct Repair<'a, N> {
-    /// Position of the layer in the configuration.
-    pub layer: usize,
-    /// Interleave of the layer.
-    pub interleave: u16,
-    /// The packets in it, oldest first.
-    pub names: &'a [N],
-    /// The XOR, as long as the longest symbol in it.
-    pub payload: &'a [u8],
-}
-
 /// Makes the repairs of a layered code from a stream of source packets.
 ///
-/// `N` is what the owner wants to remember of each packet in a bin. All memory is taken at construction. A layer that
-/// a deadline or [`flush`](Self::flush) has emptied starts anew, staggered, so that an idle spell does not leave its
-/// bins in step.
+/// `P` is what the owner keeps of each packet in a bin. All memory is allocated at construction. A layer that a
+/// deadline or [`flush`](Self::flush) has emptied returns to its first bin sizes ([`first_size`]), so that an idle
+/// period does not leave its bins in step.
 ///
 /// ```
 /// use fec::{LayeredConfig, LayeredEncoder};
 /// let config = LayeredConfig { r: 2, interleaves: vec![1], ..LayeredConfig::default() };
 /// let mut encoder = LayeredEncoder::new(&config).unwrap();
 /// let mut sent = Vec::new();
-/// let mut emit = |repair: fec::Repair<'_, u32>| sent.push((repair.names.to_vec(), repair.payload.to_vec()));
+/// let mut emit = |repair: fec::Repair<'_, u32>| sent.push((repair.packets.to_vec(), repair.payload.to_vec()));
 /// encoder.push(0, 1, &[b"ab"], &mut emit).unwrap();
 /// encoder.push(0, 2, &[b"a", b"cd"], &mut emit).unwrap();
 /// assert_eq!(sent, [(vec![1, 2], vec![0, b'b' ^ b'c', b'd'])]);
 /// ```
 #[derive(Debug)]
-pub struct LayeredEncoder<N> {
+pub struct LayeredEncoder<P> {
     r: u8,
     sending: Sending,
     symbol_max: usize,
     layers: Box<[Layer]>,
-    bins: Box<[Bin<N>]>,
+    bins: Box<[Bin<P>]>,
     /// `symbol_max` bytes for each bin.
     payloads: Box<[u8]>,
-    /// Latest time seen: a clock that steps back must not disturb the order of the deadlines.
+    /// Latest time seen. A clock that steps back must not disturb the order of the deadlines.
     now_us: u64,
 }
 
-/// One layer: a run of bins, and the list of those in use in the order in which they were begun.
+/// One layer: a run of bins, and the list of the bins in use, oldest first.
 #[derive(Debug)]
 struct Layer {
     interleave: u16,
     first_bin: usize,
-    /// Which of its bins the next packet enters, from 0.
+    /// Bin that the next packet enters, from 0.
     cursor: u16,
     deadline_us: Option<u64>,
     oldest: Option<u32>,
@@ -188,13 +136,13 @@ struct Layer {
 }
 
 #[derive(Debug)]
-struct Bin<N> {
-    names: Vec<N>,
+struct Bin<P> {
+    packets: Vec<P>,
     /// Length of the longest symbol in it.
     length: usize,
-    /// Fires at this many packets.
+    /// Number of packets at which the bin fires.
     size: u8,
-    /// Full, and its repair waits for the next packet (delayed sending).
+    /// Whether the bin is full and its repair waits for the next packet (delayed sending).
     held: bool,
     begun_us: u64,
     /// Neighbours in the layer's list of bins in use.
@@ -202,15 +150,24 @@ struct Bin<N> {
     newer: Option<u32>,
 }
 
-impl<N: Copy> LayeredEncoder<N> {
-    /// An encoder with empty, staggered bins.
-    pub fn new(config: &LayeredConfig) -> Result<Self, ConfigError> {
+impl<P: Copy> LayeredEncoder<P> {
+    /// Checks every range and the memory that an encoder needs, without building one.
+    ///
+    /// # Errors
+    /// The first mistake found.
+    pub fn check(config: &LayeredConfig) -> Result<(), ConfigError> {
         config.check()?;
+        let memory = config.bins() * Self::bin_bytes(config.r, config.symbol_max);
+        check_memory("interleaves, r and symbol_max", memory)
+    }
+
+    /// Creates an encoder with empty bins at their first sizes.
+    ///
+    /// # Errors
+    /// As [`LayeredEncoder::check`].
+    pub fn new(config: &LayeredConfig) -> Result<Self, ConfigError> {
+        Self::check(config)?;
         let bins = config.bins();
-        let memory = bins * Self::bin_bytes(config.r, config.symbol_max);
-        if memory > MEMORY_MAX {
-            return Err(ConfigError::Memory(memory));
-        }
         let smallest = config.interleaves.iter().copied().min().unwrap_or(1);
         let mut first_bin = 0;
         let mut layers = Vec::with_capacity(config.interleaves.len());
@@ -240,15 +197,18 @@ impl<N: Copy> LayeredEncoder<N> {
         Ok(encoder)
     }
 
-    /// Adds the next source packet to a bin of every layer and emits the repairs that this makes due.
+    /// Adds the next source packet to a bin of every layer and emits the repairs that become due.
     ///
-    /// `symbol` is given as pieces that follow each other. Does not look at deadlines.
+    /// `symbol` is given as consecutive pieces. Deadlines are not checked here.
+    ///
+    /// # Errors
+    /// If the symbol is too long; then nothing changes.
     pub fn push(
         &mut self,
         now_us: u64,
-        name: N,
+        packet: P,
         symbol: &[&[u8]],
-        emit: &mut impl FnMut(Repair<'_, N>),
+        emit: &mut impl FnMut(Repair<'_, P>),
     ) -> Result<(), SymbolTooLong> {
         let length = symbol_length(symbol, self.symbol_max)?;
         self.now_us = self.now_us.max(now_us);
@@ -257,8 +217,8 @@ impl<N: Copy> LayeredEncoder<N> {
             if self.bins[bin].held {
                 self.fire(layer, bin, emit);
             }
-            self.add(layer, bin, name, symbol, length);
-            if self.bins[bin].names.len() < usize::from(self.bins[bin].size) {
+            self.add(layer, bin, packet, symbol, length);
+            if self.bins[bin].packets.len() < usize::from(self.bins[bin].size) {
                 continue;
             }
             if self.sending == Sending::Delayed && self.layers[layer].interleave > 1 {
@@ -270,14 +230,13 @@ impl<N: Copy> LayeredEncoder<N> {
         Ok(())
     }
 
-    /// When [`fire_due`](Self::fire_due) next has something to do; `None` without deadline or without a bin in use.
-    /// Costs one look per layer.
+    /// Time of the next deadline; `None` without deadline or without a bin in use. Costs one look per layer.
     pub fn next_deadline_us(&self) -> Option<u64> {
         self.layers.iter().filter_map(|layer| self.deadline_of(layer)).min()
     }
 
-    /// Emits what has reached its deadline: part-filled bins, and delayed repairs not yet sent.
-    pub fn fire_due(&mut self, now_us: u64, emit: &mut impl FnMut(Repair<'_, N>)) {
+    /// Emits the repairs whose deadline has passed: part-filled bins, and delayed repairs not yet sent.
+    pub fn fire_due(&mut self, now_us: u64, emit: &mut impl FnMut(Repair<'_, P>)) {
         self.now_us = self.now_us.max(now_us);
         for layer in 0..self.layers.len() {
             while let Some(due_us) = self.deadline_of(&self.layers[layer])
@@ -288,8 +247,8 @@ impl<N: Copy> LayeredEncoder<N> {
         }
     }
 
-    /// Emits everything that is in a bin now.
-    pub fn flush(&mut self, emit: &mut impl FnMut(Repair<'_, N>)) {
+    /// Emits a repair for every bin that holds a packet.
+    pub fn flush(&mut self, emit: &mut impl FnMut(Repair<'_, P>)) {
         for layer in 0..self.layers.len() {
             while self.layers[layer].oldest.is_some() {
                 self.fire_oldest(layer, emit);
@@ -297,16 +256,16 @@ impl<N: Copy> LayeredEncoder<N> {
         }
     }
 
-    /// Memory held, from construction on.
+    /// Bytes of memory held, constant after construction.
     pub fn memory_bytes(&self) -> usize {
         self.bins.len() * Self::bin_bytes(self.r, self.symbol_max) + size_of_val(&*self.layers)
     }
 
     fn bin_bytes(r: u8, symbol_max: usize) -> usize {
-        symbol_max + usize::from(r) * size_of::<N>() + size_of::<Bin<N>>()
+        symbol_max + usize::from(r) * size_of::<P>() + size_of::<Bin<P>>()
     }
 
-    /// The bin whose turn it is: the xth packet enters bin x mod i (Maelstrom §4.3).
+    /// Takes the next bin in turn: packet x enters bin x mod i (Maelstrom §4.3).
     fn next_bin(&mut self, layer: usize) -> usize {
         let layer = &mut self.layers[layer];
         let bin = layer.first_bin + usize::from(layer.cursor);
@@ -317,16 +276,16 @@ impl<N: Copy> LayeredEncoder<N> {
         bin
     }
 
-    fn add(&mut self, layer: usize, at: usize, name: N, symbol: &[&[u8]], length: usize) {
-        if self.bins[at].names.is_empty() {
+    fn add(&mut self, layer: usize, at: usize, packet: P, symbol: &[&[u8]], length: usize) {
+        if self.bins[at].packets.is_empty() {
             self.link(layer, at);
         }
         let bin = &mut self.bins[at];
-        bin.names.push(name);
+        bin.packets.push(packet);
         let payload = &mut self.payloads[at * self.symbol_max..][..self.symbol_max];
         let mut offset = 0;
         for piece in symbol {
-            // What lies beyond the longest symbol so far is left over from an earlier repair: overwritten, not added to.
+            // Bytes beyond the longest symbol so far are left over from an earlier repair and are overwritten.
             let sum = piece.len().min(bin.length.saturating_sub(offset));
             let place = &mut payload[offset..offset + piece.len()];
             gf256::xor_into(&mut place[..sum], &piece[..sum]);
@@ -336,22 +295,23 @@ impl<N: Copy> LayeredEncoder<N> {
         bin.length = bin.length.max(length);
     }
 
-    fn fire(&mut self, layer: usize, at: usize, emit: &mut impl FnMut(Repair<'_, N>)) {
+    fn fire(&mut self, layer: usize, at: usize, emit: &mut impl FnMut(Repair<'_, P>)) {
         self.unlink(layer, at);
         let bin = &mut self.bins[at];
         emit(Repair {
-            layer,
-            interleave: self.layers[layer].interleave,
-            names: &bin.names,
+            row: layer,
+            draw: Draw::default(),
+            packets: &bin.packets,
+            coefficients: &ONES[..bin.packets.len()],
             payload: &self.payloads[at * self.symbol_max..][..bin.length],
         });
-        bin.names.clear();
+        bin.packets.clear();
         bin.length = 0;
         bin.held = false;
         bin.size = self.r;
     }
 
-    fn fire_oldest(&mut self, layer: usize, emit: &mut impl FnMut(Repair<'_, N>)) {
+    fn fire_oldest(&mut self, layer: usize, emit: &mut impl FnMut(Repair<'_, P>)) {
         let Some(at) = self.layers[layer].oldest else { return };
         self.fire(layer, at as usize, emit);
         if self.layers[layer].oldest.is_none() {
@@ -359,7 +319,7 @@ impl<N: Copy> LayeredEncoder<N> {
         }
     }
 
-    /// Sets an empty layer back to its staggered start.
+    /// Sets the bins of an empty layer back to their first sizes.
     fn restart(&mut self, layer: usize) {
         let layer = &mut self.layers[layer];
         layer.cursor = 0;
@@ -372,7 +332,7 @@ impl<N: Copy> LayeredEncoder<N> {
         Some(self.bins[layer.oldest? as usize].begun_us.saturating_add(layer.deadline_us?))
     }
 
-    /// Appends a bin that gets its first packet to its layer's list.
+    /// Appends a bin that receives its first packet to the layer's list of bins in use.
     fn link(&mut self, layer: usize, at: usize) {
         let layer = &mut self.layers[layer];
         let before = layer.newest.replace(at as u32);
@@ -399,10 +359,10 @@ impl<N: Copy> LayeredEncoder<N> {
     }
 }
 
-impl<N> Bin<N> {
+impl<P> Bin<P> {
     fn empty(r: u8) -> Self {
         Self {
-            names: Vec::with_capacity(usize::from(r)),
+            packets: Vec::with_capacity(usize::from(r)),
             length: 0,
             size: r,
             held: false,

@@ -1,76 +1,76 @@
-//! Which of its packets a sliding window's repair names.
+//! Choice of the packets that a sliding window's repair names.
 //!
-//! A receiver that is to subtract a packet from a repair must know the packet's place in the stream. A repair of a layer
-//! or a block names all its packets; one of a window cannot. So it names those that are *new*, which came since the repair
-//! before, and again those that were new in two earlier repairs. Until a name of it comes, a packet that arrived is an
-//! unknown of the equations like one that is lost.
+//! To subtract a packet from a repair, a receiver must know the packet's position in the stream. A repair of a layer or a
+//! block names all its packets; a window's repair has no room for that. It names its *new* packets, which left after the
+//! previous repair, and again the packets that were new in two earlier repairs. Until a name of a packet arrives, the
+//! packet is an unknown of the equations, as if it were lost.
 
-use crate::RepairRate;
+use crate::rate::RepairRate;
 use std::ops::Range;
 
-/// Most packets that a repair names.
+/// Maximum number of packets that a repair names.
 pub const NAMES_MAX: usize = 64;
-/// Each name travels so often.
+/// Number of repairs that name a packet, where there is room.
 const COPIES: usize = 3;
 
-/// Most packets that a repair names at this rate: what is new, and the copies that there is room for.
+/// Maximum number of packets that a repair names at this rate: the new ones, and as many copies as fit.
 pub fn per_repair(rate: RepairRate) -> usize {
     (copies(rate) * stride(rate)).min(NAMES_MAX)
 }
 
-/// How often a name can travel at this rate.
+/// Number of repairs that can name a packet at this rate.
 fn copies(rate: RepairRate) -> usize {
     (1..=COPIES).rev().find(|copies| copies * stride(rate) <= NAMES_MAX).unwrap_or(1)
 }
 
-/// The least number of repairs, at least 2, that no burst takes both first and last of that the code can mend:
-/// 1 + ⌈W · a² / (a + b)²⌉ at a rate of a / b.
+/// Distance in repairs at which no recoverable burst loses both repairs: 1 + ⌈W · a² / (a + b)²⌉ at a rate of a / b,
+/// at least 2.
 pub fn spread(rate: RepairRate, window: u16) -> usize {
-    // Squares of 33 bits and a window of 16.
+    // The squares have up to 66 bits, the window 16.
     let (repairs, sources) = (u128::from(rate.repairs()), u128::from(rate.sources()));
     let share = (repairs + sources) * (repairs + sources);
-    // No more than the window, for a share of repairs is below 1.
+    // The result fits: the share of repairs is below 1, so it is at most the window and 1.
     (1 + (u128::from(window) * repairs * repairs).div_ceil(share) as usize).max(2)
 }
 
-/// Packets that come between two repairs, rounded up: a window is no shorter, or some would be in no repair.
+/// Number of packets between two repairs, rounded up. In a shorter window some packets would be in no repair.
 pub fn stride(rate: RepairRate) -> usize {
     rate.sources().div_ceil(rate.repairs().max(1)) as usize
 }
 
-/// Knows what each repair named. Places are those of packets in their stream.
+/// Remembers which packets each repair named, by their positions in the stream.
 ///
 /// ```
 /// use fec::{RepairRate, names::Names};
 ///
-/// // A repair for every second packet, and copies of a name in the next repair and in that two later.
+/// // A repair for every second packet, with copies of a name in the next repair and the one after it.
 /// let mut names = Names::new(RepairRate::new(1, 2).unwrap(), [1, 2], 2, 0);
 /// let named: Vec<_> = (1..8).step_by(2).map(|last| names.next(0, last)).collect();
 /// assert_eq!(named[3], [2..4, 4..6, 6..8]);
 /// ```
 #[derive(Debug)]
 pub struct Names {
-    /// How many repairs after the first copy of a name the second and the third follow.
+    /// Distances in repairs of the second and the third copy of a name from the first.
     distances: [usize; COPIES - 1],
-    /// A repair names so many packets where it can.
+    /// Number of packets that a repair names where it can.
     names: usize,
-    /// How often a name travels at this rate.
+    /// Number of repairs that name a packet at this rate.
     copies: usize,
-    /// The place behind the newest packet of each of the last repairs, in a ring.
+    /// Ring of the positions just behind the newest packet of each of the last repairs.
     ends: Box<[u64]>,
     repairs: usize,
-    /// Packets before it have been named a second time, or are not to be.
+    /// Packets before this one need no second copy of their names.
     second: u64,
-    /// Packets before it have been named a third time, or are not to be.
+    /// Packets before this one need no third copy of their names.
     third: u64,
 }
 
 impl Names {
-    /// Before the first repair of a stream that stands at `next`: copies of a name follow the first after so many repairs,
-    /// after `reach` at the most whatever the rate becomes.
+    /// Starts at packet `next` of a stream. Copies of a name follow the first at `distances`, in repairs; no later rate
+    /// may set a distance above `reach`.
     ///
     /// # Panics
-    /// If the third copy does not follow the second, or the second not the first.
+    /// If the distances do not increase from above 0.
     pub fn new(rate: RepairRate, distances: [usize; 2], reach: usize, next: u64) -> Self {
         check(distances);
         let ends = reach.max(distances[1]) + 2;
@@ -85,36 +85,38 @@ impl Names {
         }
     }
 
-    /// The rate is another from now on. Later copies that are still to come are named as there is room for them.
+    /// Changes the rate. Copies still owed at the old rate are named as far as there is room.
     ///
     /// # Panics
-    /// As [`Names::new`], and if the copies are further apart than was announced.
+    /// As [`Names::new`], and if a distance exceeds `reach`.
     pub fn set_rate(&mut self, rate: RepairRate, distances: [usize; 2]) {
         check(distances);
         assert!(distances[1] + 2 <= self.ends.len(), "expected copies within the reach, saw {distances:?}");
         if self.copies < 2 {
-            // No second copies were due; as many as came at once at a lower rate would keep those that are waiting.
+            // The old rate owed no second copies. Owing them all at once would delay those of the new rate.
             let newest = self.ends[(self.repairs + self.ends.len() - 1) % self.ends.len()];
             (self.second, self.third) = (newest, newest);
         }
         (self.distances, self.names, self.copies) = (distances, per_repair(rate), copies(rate));
     }
 
-    /// Which packets the next repair names, whose window is `first` to `last`: those that are new, those that were new in
-    /// two earlier repairs, as far apart as the distances say, and of those before them as many as make all repairs equally
-    /// long. In order of the stream, and within the window.
+    /// Returns the packets that the next repair names, in order of the stream, for a repair of the packets `first` to
+    /// `last`.
     ///
-    /// Where the rate has changed the runs are longer or shorter than there is room for: what is left over is named by the
-    /// next repairs, as far as the new rate has room for copies at all. A distance that has become shorter does so as there is
-    /// more room than copies need; with as many packets between all repairs there is none, and third copies stay later.
+    /// These are the new packets, the packets that were new in two earlier repairs at the configured distances, and
+    /// enough of the packets before them to make all repairs equally long.
+    ///
+    /// After a change of rate, runs may be longer or shorter than the room for them. The next repairs name what is left
+    /// over, if the new rate has room for copies at all. A shortened distance takes effect as spare room allows. Where
+    /// every repair is full there is none, and third copies keep the longer distance.
     pub fn next(&mut self, first: u64, last: u64) -> [Range<u64>; COPIES] {
         let [to_second, to_third] = self.distances;
         let len = self.ends.len();
         let end = |back: usize| self.ends[(self.repairs + len - 1 - back) % len];
         let behind = last + 1;
         let newest = end(0).max(first).max(behind.saturating_sub(NAMES_MAX as u64))..behind;
-        // Equally long, so that they leave the host as one train, and no longer than was planned for: they must fit the WAN. Only the
-        // first after a rise of the rate may name more, as many as came at the rate before.
+        // Equal lengths let repairs leave the host as one train. They must not exceed the planned length, to fit the
+        // WAN. Only the first repair after the rate rises may name more: the packets that came at the lower rate.
         let mut room = (self.names as u64).max(count(&newest)) - count(&newest);
         let mut from = |next: u64, to: u64| {
             let start = next.max(first).min(to.max(first));
@@ -124,7 +126,7 @@ impl Names {
         };
         let second_end = end(to_second - 1);
         let second = from(if self.copies < 2 { end(to_second) } else { self.second }, second_end);
-        // Nothing is named a third time before it has been a second time.
+        // The third copy of a name never precedes the second.
         let third_end = end(to_third - 1).min(second.start);
         let mut third = from(if self.copies < COPIES { end(to_third) } else { self.third }, third_end);
         (self.second, self.third) = (self.second.max(second.end), self.third.max(third.end));
@@ -133,11 +135,11 @@ impl Names {
         }
         self.ends[self.repairs % len] = behind;
         self.repairs = (self.repairs + 1) % len;
-        // A run without a packet must lie in the window too.
+        // An empty run must lie in the window too.
         [third, second, newest].map(|run| if count(&run) == 0 { last..last } else { run })
     }
 
-    /// Bytes of memory held.
+    /// Bytes of memory held, constant after construction.
     pub fn memory_bytes(&self) -> usize {
         size_of_val(&*self.ends)
     }
@@ -167,8 +169,7 @@ mod tests {
         Names::new(rate, [1, spread(rate, window)], usize::from(window) + 2, 0)
     }
 
-    /// Which repairs name each packet, of a stream that repairs follow at the first of these rates, and from each packet
-    /// stated on at the next.
+    /// Returns the repairs that name each packet. Each rate applies from the packet stated beside it.
     fn named(rates: &[(u64, RepairRate)], window: u16, packets: u64) -> BTreeMap<u64, Vec<usize>> {
         let mut sender = as_gateways(rates[0].1, window);
         let (mut named, mut repairs, mut due) = (BTreeMap::<u64, Vec<usize>>::new(), 0, 0);
@@ -186,7 +187,7 @@ mod tests {
                 let new = (packet + 1 - next) as usize;
                 next = packet + 1;
                 assert!(all.is_sorted_by(|a, b| a < b), "{rate}: {all:?}");
-                // What waited at a lower rate before is named all the same.
+                // Packets that waited at a lower rate are still named.
                 let most = if repairs == 0 { per_repair(rate) } else { per_repair(rate).max(new) };
                 assert!(all.len() <= most, "{rate}: {} names: {all:?}", all.len());
                 assert!(all.iter().all(|&seq| seq >= first && seq <= packet));
@@ -197,16 +198,16 @@ mod tests {
         named
     }
 
-    /// The first 3,000 packets of 4,000, all of which must have been named.
+    /// Returns the first 3,000 packets of 4,000, after checking that each was named.
     fn all_named(rates: &[(u64, RepairRate)], window: u16) -> Vec<(u64, Vec<usize>)> {
         let mut named = named(rates, window, 4_000);
         let named: Vec<_> = (0..3_000).map(|seq| (seq, named.remove(&seq).unwrap_or_default())).collect();
-        assert!(named.iter().all(|(_, repairs)| !repairs.is_empty()), "a packet that no repair names");
+        assert!(named.iter().all(|(_, repairs)| !repairs.is_empty()), "no repair names a packet");
         named
     }
 
     #[test]
-    fn every_name_travels_three_times_and_no_burst_that_can_be_mended_takes_all() {
+    fn every_packet_is_named_three_times_and_no_recoverable_burst_loses_all_names() {
         for (text, window) in
             [("3/8", 160), ("3/8", 256), ("1/8", 256), ("1/8", 512), ("5/4", 64), ("1/1", 1)]
         {
@@ -214,7 +215,7 @@ mod tests {
             let share = rate.as_f64() / (1.0 + rate.as_f64());
             let burst = share * share * f64::from(window);
             for (seq, repairs) in all_named(&[(0, rate)], window) {
-                // Once more where that makes a repair as long as the others.
+                // Extra copies fill repairs up to equal length.
                 let copies = if window == 1 { 1..=1 } else { 3..=5 };
                 assert!(copies.contains(&repairs.len()), "{text}, W={window}: packet {seq}: {repairs:?}");
                 if let [first, second, .., last] = repairs[..] {
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_low_rate_names_what_is_new_first() {
+    fn a_low_rate_names_new_packets_first() {
         for (text, copies) in [("1/21", 3), ("1/22", 2), ("1/32", 2), ("1/33", 1), ("1/64", 1)] {
             for (seq, repairs) in all_named(&[(0, rate(text))], 512) {
                 assert_eq!(repairs.len(), copies, "{text}: packet {seq}: {repairs:?}");
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn another_rate_takes_no_copies_of_names_away() {
+    fn a_change_of_rate_loses_no_copies_of_names() {
         for (before, after, window) in [
             ("1/1", "1/8", 256),
             ("3/8", "1/8", 256),
@@ -259,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_without_second_copies_leaves_none_in_the_way_of_a_higher_one() {
+    fn a_rate_without_second_copies_does_not_delay_those_of_a_higher_one() {
         let named = all_named(&[(0, rate("1/64")), (2_000, rate("3/8"))], 256);
         let at_once = |(_, repairs): &(u64, Vec<usize>)| repairs[1] == repairs[0] + 1;
         assert!(
@@ -270,14 +271,14 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_with_room_for_new_names_alone_leaves_out_what_was_owed() {
+    fn a_rate_with_room_for_new_names_alone_drops_owed_copies() {
         let named = all_named(&[(0, rate("3/8")), (2_000, rate("1/33"))], 256);
         assert!(named[..1_900].iter().all(|(_, repairs)| repairs.len() >= 3));
         assert!(named[2_033..].iter().all(|(_, repairs)| repairs.len() == 1));
     }
 
     #[test]
-    fn a_shorter_distance_is_kept_longer_where_there_is_no_room_to_catch_up() {
+    fn a_shorter_distance_takes_no_effect_where_there_is_no_room_to_catch_up() {
         let rates = [(0, rate("1/1")), (2_000, rate("1/8"))];
         let last = all_named(&rates, 256).into_iter().filter(|(seq, _)| *seq > 2_500);
         let distances: Vec<_> = last.map(|(_, repairs)| repairs[2] - repairs[0]).collect();
@@ -296,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn all_repairs_of_a_steady_stream_name_as_many_packets() {
+    fn all_repairs_of_a_steady_stream_name_equally_many_packets() {
         for (text, window) in [("3/8", 160), ("3/8", 256), ("2/7", 512), ("1/8", 256), ("1/1", 64)] {
             let rate = rate(text);
             let mut sender = as_gateways(rate, window);

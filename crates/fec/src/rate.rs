@@ -1,13 +1,13 @@
-//! How many repairs leave for each source packet, exactly.
+//! Exact rates of repairs per source packet.
 
 use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// Most repairs for each source packet.
+/// Most repairs per source packet.
 pub const RATE_MAX: u32 = 8;
 
-/// Repairs for each source packet, as a fraction: 3 for every 8, 1 for every 8.
+/// Repairs per source packet, as a fraction.
 ///
 /// Text is a fraction (`3/8`), a decimal (`0.375`) or a percentage (`37.5%`); all are exact.
 ///
@@ -27,22 +27,22 @@ pub struct RepairRate {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum RateError {
-    /// More repairs than [`RATE_MAX`] for each source packet, or no source packets.
-    #[error("rate: expected 0 to {RATE_MAX} repairs for each source packet, saw {0} for {1}")]
+    /// More than [`RATE_MAX`] repairs per source packet, or no source packets.
+    #[error("rate: expected 0 to {RATE_MAX} repairs per source packet, saw {0} for {1}")]
     Range(u32, u32),
-    /// Not a number.
+    /// The text is not a number.
     #[error("rate: expected a fraction (3/8), a decimal (0.375) or a percentage (37.5%), saw {0:?}")]
     Text(String),
 }
 
 impl RepairRate {
-    /// Maelstrom's overhead of (8, 3).
+    /// 3/8, the rate of Maelstrom's (8, 3).
     pub const THREE_EIGHTHS: Self = Self { repairs: 3, sources: 8 };
 
-    /// `repairs` repairs for every `sources` source packets, in lowest terms.
+    /// Creates the rate of `repairs` repairs for every `sources` source packets, in lowest terms.
     ///
     /// # Errors
-    /// If that is more than [`RATE_MAX`] for each, or `sources` is 0.
+    /// If that is more than [`RATE_MAX`] per packet, or `sources` is 0.
     pub fn new(repairs: u32, sources: u32) -> Result<Self, RateError> {
         if sources == 0 || u64::from(repairs) > u64::from(RATE_MAX) * u64::from(sources) {
             return Err(RateError::Range(repairs, sources));
@@ -54,17 +54,17 @@ impl RepairRate {
         Ok(Self { repairs: repairs / divisor, sources: sources / divisor })
     }
 
-    /// Repairs in lowest terms.
+    /// Numerator in lowest terms.
     pub const fn repairs(self) -> u32 {
         self.repairs
     }
 
-    /// Source packets in lowest terms, at least 1.
+    /// Denominator in lowest terms, at least 1.
     pub const fn sources(self) -> u32 {
         self.sources
     }
 
-    /// The fraction as a number.
+    /// Returns the fraction as a floating-point number.
     pub fn as_f64(self) -> f64 {
         f64::from(self.repairs) / f64::from(self.sources)
     }
@@ -93,7 +93,7 @@ impl FromStr for RepairRate {
         if whole.len() + decimals.len() == 0 || !digits(whole) || !digits(decimals) {
             return Err(wrong());
         }
-        // Numerator and denominator fit 32 bits with seven decimals of a percentage.
+        // 32 bits hold numerator and denominator of a percentage with seven decimals.
         let repairs = format!("{whole}{decimals}").parse().map_err(|_| wrong())?;
         let sources =
             10u32.checked_pow(decimals.len() as u32).and_then(|sources| sources.checked_mul(percent));
@@ -101,11 +101,11 @@ impl FromStr for RepairRate {
     }
 }
 
-/// Tells at each source packet how many repairs are due, without drift: after n packets at rate a / b, ⌊n · a / b⌋.
+/// Counts the repairs due with each source packet, without drift: after n packets at rate a / b, ⌊n · a / b⌋.
 #[derive(Debug, Clone)]
 pub(crate) struct Credit {
     rate: RepairRate,
-    /// In repairs / `rate.sources`, always less than one repair.
+    /// Credit in units of 1 / `rate.sources` repairs, always less than one repair.
     saved: u64,
 }
 
@@ -118,14 +118,14 @@ impl Credit {
         self.rate
     }
 
-    /// Changes the rate; of what was saved less than one part of the new fraction is lost.
+    /// Changes the rate. Rounding loses less than one unit of the saved credit.
     pub(crate) fn set_rate(&mut self, rate: RepairRate) {
         self.saved = self.saved * u64::from(rate.sources) / u64::from(self.rate.sources);
         self.rate = rate;
     }
 
-    /// Counts a source packet; the repairs that are due with it.
-    pub(crate) fn source(&mut self) -> u32 {
+    /// Counts a source packet; returns the number of repairs due with it.
+    pub(crate) fn on_source(&mut self) -> u32 {
         let sources = u64::from(self.rate.sources);
         self.saved += u64::from(self.rate.repairs);
         let due = self.saved / sources;
@@ -133,8 +133,8 @@ impl Credit {
         due as u32
     }
 
-    /// After how many more source packets the repair number `count` from now leaves, if `due` are left of those that are
-    /// due with the last one. The rate must not be 0.
+    /// Returns the number of source packets until the repair number `count` from here leaves. `due` repairs are still to
+    /// leave with the last packet. The rate must not be 0.
     pub(crate) fn packets_until(&self, count: u64, due: u32) -> u64 {
         let later = count.saturating_sub(u64::from(due));
         let lacking = (later * u64::from(self.rate.sources)).saturating_sub(self.saved);
@@ -175,24 +175,24 @@ mod tests {
         fn repairs_never_drift(repairs in 0..900u32, sources in 1..1_000u32, packets in 1..5_000u64) {
             let Ok(rate) = RepairRate::new(repairs, sources) else { return Ok(()) };
             let mut credit = Credit::new(rate);
-            let due: u64 = (0..packets).map(|_| u64::from(credit.source())).sum();
+            let due: u64 = (0..packets).map(|_| u64::from(credit.on_source())).sum();
             prop_assert_eq!(due, packets * u64::from(repairs) / u64::from(sources));
         }
 
         #[test]
-        fn repairs_leave_when_it_was_foretold(
+        fn repairs_leave_when_predicted(
             repairs in 1..900u32, sources in 1..1_000u32, packets in 1..1_000u64, count in 1..9u64,
         ) {
             let Ok(rate) = RepairRate::new(repairs, sources) else { return Ok(()) };
             let mut credit = Credit::new(rate);
-            let due = (0..packets).map(|_| credit.source()).last().unwrap();
+            let due = (0..packets).map(|_| credit.on_source()).last().unwrap();
             for due in 0..=due {
-                let (foretold, mut left, mut after, mut credit) = (credit.packets_until(count, due), u64::from(due), 0, credit.clone());
+                let (predicted, mut left, mut after, mut credit) = (credit.packets_until(count, due), u64::from(due), 0, credit.clone());
                 while left < count {
-                    left += u64::from(credit.source());
+                    left += u64::from(credit.on_source());
                     after += 1;
                 }
-                prop_assert_eq!(foretold, after);
+                prop_assert_eq!(predicted, after);
             }
         }
 
@@ -204,9 +204,9 @@ mod tests {
                 return Ok(());
             };
             let mut credit = Credit::new(first);
-            let mut due: u32 = (0..packets).map(|_| credit.source()).sum();
+            let mut due: u32 = (0..packets).map(|_| credit.on_source()).sum();
             credit.set_rate(second);
-            due += (0..packets).map(|_| credit.source()).sum::<u32>();
+            due += (0..packets).map(|_| credit.on_source()).sum::<u32>();
             let exact = f64::from(packets) * (first.as_f64() + second.as_f64());
             prop_assert!((f64::from(due) - exact).abs() < 1.03, "{due} for {exact}");
         }

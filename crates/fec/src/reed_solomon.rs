@@ -1,17 +1,18 @@
 //! Reed–Solomon blocks as a schedule: r source packets, c repairs, any r of the r + c are enough.
 //!
-//! The code that Maelstrom §4.4 compares layered interleaving with. It is systematic, and its coefficients are a Cauchy
-//! matrix, of which every square part can be inverted. With an interleave i, i blocks are fed in turn, so that the
-//! packets of a block lie i apart: a *round* is i · r packets.
+//! Maelstrom §4.4 compares layered interleaving with this code. It is systematic, and its coefficients form a Cauchy
+//! matrix, every square submatrix of which is invertible. With an interleave i, i blocks are fed in turn, so that the
+//! packets of a block lie i apart. A *round* is i · r packets.
 
+use crate::error::{ConfigError, check_common, check_memory, check_range};
 use crate::gf256;
-use crate::layered::{INTERLEAVE_MAX, Sending};
-use crate::limits::{self, DEADLINE_US_MAX, MEMORY_MAX, SYMBOL_MAX, SymbolTooLong, symbol_length};
-use thiserror::Error;
+use crate::limits::{INTERLEAVE_MAX, SymbolTooLong, symbol_length};
+use crate::repair::{Draw, Repair};
+use crate::scheme::Sending;
 
 /// Most source packets in a block.
 pub const BLOCK_R_MAX: u8 = 128;
-/// A packet is added to so many sums of a block in one pass.
+/// Number of a block's sums that one pass adds a packet to.
 const AT_ONCE: usize = 4;
 /// Most repairs of a block.
 pub const BLOCK_C_MAX: u8 = 64;
@@ -25,18 +26,19 @@ pub struct ReedSolomonConfig {
     pub c: u8,
     /// Blocks that are fed in turn, 1 to [`INTERLEAVE_MAX`].
     pub interleave: u16,
-    /// Whether the c repairs leave as soon as their block is full, or with the packets of the next round, so that
-    /// one burst does not take a block's packets and repairs: the first repairs of all blocks go out in turn, then the
-    /// second ones, c / r (rounded up) with each packet.
+    /// Whether the c repairs leave as soon as their block is full, or with the packets of the next round. Delayed
+    /// repairs leave in turn, the first of every block, then the second of every block, c / r (rounded up) with each
+    /// packet.
     pub sending: Sending,
-    /// How long a round may stay part-filled, 1 to [`DEADLINE_US_MAX`]; then all that it holds fires. `None`: for ever.
+    /// Longest time that a round stays part-filled before all its blocks fire, 1 to
+    /// [`DEADLINE_US_MAX`](crate::DEADLINE_US_MAX). `None`: without limit.
     pub deadline_us: Option<u64>,
-    /// Longest symbol in bytes, 1 to [`SYMBOL_MAX`].
+    /// Longest symbol in bytes, 1 to [`SYMBOL_MAX`](crate::SYMBOL_MAX).
     pub symbol_max: usize,
 }
 
 impl Default for ReedSolomonConfig {
-    /// (8, 3), blocks one after the other, sent at once, 20 ms, symbols up to 1,536 bytes.
+    /// (8, 3), one block at a time, sent at once, 20 ms, symbols up to 1,536 bytes.
     fn default() -> Self {
         Self {
             r: 8,
@@ -49,61 +51,34 @@ impl Default for ReedSolomonConfig {
     }
 }
 
-/// What is wrong with a [`ReedSolomonConfig`].
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum ReedSolomonConfigError {
-    /// `r` out of range.
-    #[error("r: expected 1 to {BLOCK_R_MAX}, saw {0}")]
-    R(u8),
-    /// `c` out of range.
-    #[error("c: expected 1 to {BLOCK_C_MAX}, saw {0}")]
-    C(u8),
-    /// The interleave out of range.
-    #[error("interleave: expected 1 to {INTERLEAVE_MAX}, saw {0}")]
-    Interleave(u16),
-    /// The deadline out of range.
-    #[error("deadline_us: expected none or 1 to {DEADLINE_US_MAX}, saw {0}")]
-    Deadline(u64),
-    /// The symbol length out of range.
-    #[error("symbol_max: expected 1 to {SYMBOL_MAX}, saw {0}")]
-    SymbolMax(usize),
-    /// The blocks would need too much memory.
-    #[error("r, c, interleave and symbol_max: expected blocks of at most {MEMORY_MAX} bytes, saw {0}")]
-    Memory(usize),
-}
-
 impl ReedSolomonConfig {
-    /// Checks every range; the first mistake found is returned.
-    pub fn check(&self) -> Result<(), ReedSolomonConfigError> {
-        if !(1..=BLOCK_R_MAX).contains(&self.r) {
-            return Err(ReedSolomonConfigError::R(self.r));
-        }
-        if !(1..=BLOCK_C_MAX).contains(&self.c) {
-            return Err(ReedSolomonConfigError::C(self.c));
-        }
-        if !(1..=INTERLEAVE_MAX).contains(&self.interleave) {
-            return Err(ReedSolomonConfigError::Interleave(self.interleave));
-        }
-        limits::check_deadline(self.deadline_us).map_err(ReedSolomonConfigError::Deadline)?;
-        limits::check_symbol(self.symbol_max).map_err(ReedSolomonConfigError::SymbolMax)
+    /// Checks every range.
+    ///
+    /// # Errors
+    /// The first mistake found.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        check_range("r", self.r, 1, BLOCK_R_MAX)?;
+        check_range("c", self.c, 1, BLOCK_C_MAX)?;
+        check_range("interleave", self.interleave, 1, INTERLEAVE_MAX)?;
+        check_common(self.deadline_us, self.symbol_max)
     }
 
-    /// Repairs sent for each source packet in the long run, where blocks fill.
+    /// Repairs per source packet in the long run, where blocks fill.
     pub fn overhead(&self) -> f64 {
         f64::from(self.c) / f64::from(self.r)
     }
 
-    /// Rounds kept at the same time.
+    /// Number of rounds kept at a time.
     fn rounds(&self) -> usize {
         if self.sending == Sending::Delayed { 2 } else { 1 }
     }
 }
 
-/// The coefficient of the packet at `position` of a block, counted from 0, in the block's repair `row`.
+/// Returns the coefficient of the packet at `position` of a block, counted from 0, in the block's repair `row`.
 ///
-/// The Cauchy matrix 1 / (x_row + y_position) with x_row = 128 + row and y_position = position, every column scaled so
-/// that row 0 is all ones: the first repair of a block is a plain XOR, and a scaled Cauchy matrix is as invertible.
+/// The coefficients are the Cauchy matrix 1 / (x_row + y_position) with x_row = 128 + row and y_position = position.
+/// Every column is scaled so that row 0 is all ones: the first repair of a block is a plain XOR. Scaling columns keeps
+/// every square submatrix invertible.
 ///
 /// ```
 /// assert_eq!(fec::cauchy(0, 7), 1);
@@ -117,37 +92,24 @@ pub const fn cauchy(row: u8, position: u8) -> u8 {
     gf256::product(128 ^ position, gf256::inverse((128 + row) ^ position))
 }
 
-/// A repair packet of a block, to be sent.
-#[derive(Debug, Clone, Copy)]
-pub struct ReedSolomonRepair<'a, N> {
-    /// Which repair of its block, from 0.
-    pub row: u8,
-    /// The packets of the block, oldest first; fewer than r if a deadline fired it.
-    pub names: &'a [N],
-    /// [`cauchy`]`(row, position)` for each of the names.
-    pub coefficients: &'a [u8],
-    /// The sum of the packets times their coefficients, as long as the longest symbol among them.
-    pub payload: &'a [u8],
-}
-
 /// Makes the repairs of a Reed–Solomon code from a stream of source packets.
 ///
-/// `N` is what the owner wants to remember of each packet in a block. All memory is taken at construction. A part-filled
-/// block of k packets fires with all its c repairs: any k of the k + c are enough.
+/// `P` is what the owner keeps of each packet in a block. All memory is allocated at construction. A part-filled block
+/// of k packets fires with all its c repairs: any k of the k + c are enough.
 ///
 /// ```
-/// use fec::{ReedSolomonConfig, ReedSolomonEncoder, ReedSolomonRepair};
+/// use fec::{ReedSolomonConfig, ReedSolomonEncoder, Repair};
 /// let config = ReedSolomonConfig { r: 2, c: 2, ..ReedSolomonConfig::default() };
 /// let mut encoder = ReedSolomonEncoder::new(&config).unwrap();
 /// let mut sent = Vec::new();
-/// let mut emit = |repair: ReedSolomonRepair<'_, u32>| sent.push((repair.row, repair.names.to_vec(), repair.payload.to_vec()));
+/// let mut emit = |repair: Repair<'_, u32>| sent.push((repair.row, repair.packets.to_vec(), repair.payload.to_vec()));
 /// encoder.push(0, 1, &[b"ab"], &mut emit).unwrap();
 /// encoder.push(0, 2, &[b"a", b"cd"], &mut emit).unwrap();
 /// assert_eq!(sent[0], (0, vec![1, 2], vec![0, b'b' ^ b'c', b'd']));
 /// assert_eq!((sent[1].0, sent.len()), (1, 2));
 /// ```
 #[derive(Debug)]
-pub struct ReedSolomonEncoder<N> {
+pub struct ReedSolomonEncoder<P> {
     r: usize,
     c: usize,
     sending: Sending,
@@ -155,43 +117,52 @@ pub struct ReedSolomonEncoder<N> {
     symbol_max: usize,
     /// c rows of r coefficients.
     coefficients: Box<[u8]>,
-    filling: Round<N>,
-    /// The round before, of which some repairs have not left yet; only where they leave delayed.
-    leaving: Option<Round<N>>,
+    filling: Round<P>,
+    /// Previous round, while some of its repairs have not left; only with delayed sending.
+    leaving: Option<Round<P>>,
     /// Latest time seen.
     now_us: u64,
 }
 
 /// `interleave` blocks that are fed in turn.
 #[derive(Debug)]
-struct Round<N> {
-    blocks: Box<[Block<N>]>,
+struct Round<P> {
+    blocks: Box<[Block<P>]>,
     /// c payloads of `symbol_max` bytes for each block.
     payloads: Box<[u8]>,
     packets: usize,
     /// When the first packet came.
     begun_us: u64,
-    /// Turns of delayed sending that are over: the first of each block, then the second, …
+    /// Delayed repairs already sent, in order: the first of each block, then the second of each, …
     turns: usize,
 }
 
 #[derive(Debug)]
-struct Block<N> {
-    names: Vec<N>,
+struct Block<P> {
+    packets: Vec<P>,
     /// Length of the longest symbol in it.
     length: usize,
 }
 
-impl<N: Copy> ReedSolomonEncoder<N> {
-    /// An encoder with empty blocks.
-    pub fn new(config: &ReedSolomonConfig) -> Result<Self, ReedSolomonConfigError> {
+impl<P: Copy> ReedSolomonEncoder<P> {
+    /// Checks every range and the memory that an encoder needs, without building one.
+    ///
+    /// # Errors
+    /// The first mistake found.
+    pub fn check(config: &ReedSolomonConfig) -> Result<(), ConfigError> {
         config.check()?;
+        let block = Self::block_bytes(usize::from(config.r), usize::from(config.c), config.symbol_max);
+        let memory = config.rounds() * usize::from(config.interleave) * block;
+        check_memory("r, c, interleave and symbol_max", memory)
+    }
+
+    /// Creates an encoder with empty blocks.
+    ///
+    /// # Errors
+    /// As [`ReedSolomonEncoder::check`].
+    pub fn new(config: &ReedSolomonConfig) -> Result<Self, ConfigError> {
+        Self::check(config)?;
         let (r, c) = (usize::from(config.r), usize::from(config.c));
-        let memory =
-            config.rounds() * usize::from(config.interleave) * Self::block_bytes(r, c, config.symbol_max);
-        if memory > MEMORY_MAX {
-            return Err(ReedSolomonConfigError::Memory(memory));
-        }
         let round = || Round::new(usize::from(config.interleave), r, c, config.symbol_max);
         Ok(Self {
             r,
@@ -208,15 +179,18 @@ impl<N: Copy> ReedSolomonEncoder<N> {
         })
     }
 
-    /// Adds the next source packet to its block and emits the repairs that this makes due.
+    /// Adds the next source packet to its block and emits the repairs that become due.
     ///
-    /// `symbol` is given as pieces that follow each other. Does not look at deadlines.
+    /// `symbol` is given as consecutive pieces. Deadlines are not checked here.
+    ///
+    /// # Errors
+    /// If the symbol is too long; then nothing changes.
     pub fn push(
         &mut self,
         now_us: u64,
-        name: N,
+        packet: P,
         symbol: &[&[u8]],
-        emit: &mut impl FnMut(ReedSolomonRepair<'_, N>),
+        emit: &mut impl FnMut(Repair<'_, P>),
     ) -> Result<(), SymbolTooLong> {
         let length = symbol_length(symbol, self.symbol_max)?;
         self.now_us = self.now_us.max(now_us);
@@ -226,9 +200,9 @@ impl<N: Copy> ReedSolomonEncoder<N> {
         }
         let blocks = self.filling.blocks.len();
         let block = self.filling.packets % blocks;
-        self.add(block, name, symbol, length);
+        self.add(block, packet, symbol, length);
         self.filling.packets += 1;
-        if self.sending == Sending::Immediate && self.filling.blocks[block].names.len() == self.r {
+        if self.sending == Sending::Immediate && self.filling.blocks[block].packets.len() == self.r {
             self.fire_block(block, emit);
         }
         if self.filling.packets == blocks * self.r {
@@ -237,15 +211,15 @@ impl<N: Copy> ReedSolomonEncoder<N> {
         Ok(())
     }
 
-    /// When [`fire_due`](Self::fire_due) next has something to do; `None` without deadline or without a packet waiting.
+    /// Time of the next deadline; `None` without deadline or without a packet waiting.
     pub fn next_deadline_us(&self) -> Option<u64> {
         let leaving = self.leaving.as_ref().filter(|round| round.packets > 0);
         let oldest = leaving.or((self.filling.packets > 0).then_some(&self.filling))?;
         Some(oldest.begun_us.saturating_add(self.deadline_us?))
     }
 
-    /// Emits what has reached its deadline: part-filled blocks, and delayed repairs not yet sent.
-    pub fn fire_due(&mut self, now_us: u64, emit: &mut impl FnMut(ReedSolomonRepair<'_, N>)) {
+    /// Emits the repairs whose deadline has passed: of part-filled blocks, and delayed ones not yet sent.
+    pub fn fire_due(&mut self, now_us: u64, emit: &mut impl FnMut(Repair<'_, P>)) {
         self.now_us = self.now_us.max(now_us);
         // Two rounds at most.
         while self.next_deadline_us().is_some_and(|due_us| due_us <= self.now_us) {
@@ -257,31 +231,31 @@ impl<N: Copy> ReedSolomonEncoder<N> {
         }
     }
 
-    /// Emits everything that is in a block now.
-    pub fn flush(&mut self, emit: &mut impl FnMut(ReedSolomonRepair<'_, N>)) {
+    /// Emits the repairs of every block that holds a packet.
+    pub fn flush(&mut self, emit: &mut impl FnMut(Repair<'_, P>)) {
         self.emit_delayed(usize::MAX, emit);
         self.fire_round(emit);
     }
 
-    /// Memory held, from construction on.
+    /// Bytes of memory held, constant after construction.
     pub fn memory_bytes(&self) -> usize {
         let blocks = self.filling.blocks.len() * (1 + usize::from(self.leaving.is_some()));
         blocks * Self::block_bytes(self.r, self.c, self.symbol_max) + self.coefficients.len()
     }
 
     fn block_bytes(r: usize, c: usize, symbol_max: usize) -> usize {
-        c * symbol_max + r * size_of::<N>() + size_of::<Block<N>>()
+        c * symbol_max + r * size_of::<P>() + size_of::<Block<P>>()
     }
 
     /// Adds a symbol to the c sums of a block.
-    fn add(&mut self, at: usize, name: N, symbol: &[&[u8]], length: usize) {
+    fn add(&mut self, at: usize, packet: P, symbol: &[&[u8]], length: usize) {
         let Self { r, c, symbol_max, .. } = *self;
         let block = &mut self.filling.blocks[at];
-        let position = block.names.len();
-        block.names.push(name);
+        let position = block.packets.len();
+        block.packets.push(packet);
         let payloads = &mut self.filling.payloads[at * c * symbol_max..][..c * symbol_max];
         if length > block.length {
-            // What lies beyond the longest symbol so far is left over from an earlier block.
+            // Bytes beyond the longest symbol so far are left over from an earlier block.
             payloads.chunks_exact_mut(symbol_max).for_each(|sum| sum[block.length..length].fill(0));
             block.length = length;
         }
@@ -300,9 +274,9 @@ impl<N: Copy> ReedSolomonEncoder<N> {
         }
     }
 
-    /// The round is full: it is empty again, or its repairs begin to leave.
-    fn end_round(&mut self, emit: &mut impl FnMut(ReedSolomonRepair<'_, N>)) {
-        // Nothing is left of the round before: its last turn came with this packet at the latest.
+    /// Ends a full round: clears it, or lets its delayed repairs begin to leave.
+    fn end_round(&mut self, emit: &mut impl FnMut(Repair<'_, P>)) {
+        // The last repair of the previous round left with this packet at the latest.
         self.emit_delayed(usize::MAX, emit);
         match &mut self.leaving {
             Some(leaving) => std::mem::swap(leaving, &mut self.filling),
@@ -310,8 +284,8 @@ impl<N: Copy> ReedSolomonEncoder<N> {
         }
     }
 
-    /// Emits the next repairs of the round that is leaving, if there are any.
-    fn emit_delayed(&mut self, turns: usize, emit: &mut impl FnMut(ReedSolomonRepair<'_, N>)) {
+    /// Emits the next `turns` repairs of the previous round, if any are left.
+    fn emit_delayed(&mut self, turns: usize, emit: &mut impl FnMut(Repair<'_, P>)) {
         let Some(round) = self.leaving.as_mut().filter(|round| round.packets > 0) else { return };
         let all = round.blocks.len() * self.c;
         let end = round.turns.saturating_add(turns).min(all);
@@ -325,7 +299,7 @@ impl<N: Copy> ReedSolomonEncoder<N> {
         }
     }
 
-    fn fire_block(&mut self, block: usize, emit: &mut impl FnMut(ReedSolomonRepair<'_, N>)) {
+    fn fire_block(&mut self, block: usize, emit: &mut impl FnMut(Repair<'_, P>)) {
         for row in 0..self.c {
             let coefficients = &self.coefficients[row * self.r..];
             self.filling.emit(block, row, coefficients, self.symbol_max, self.c, emit);
@@ -333,8 +307,8 @@ impl<N: Copy> ReedSolomonEncoder<N> {
         self.filling.blocks[block].clear();
     }
 
-    /// Fires what the part-filled round holds; the next packet begins a new one.
-    fn fire_round(&mut self, emit: &mut impl FnMut(ReedSolomonRepair<'_, N>)) {
+    /// Fires all blocks of the part-filled round; the next packet begins a new round.
+    fn fire_round(&mut self, emit: &mut impl FnMut(Repair<'_, P>)) {
         for row in 0..self.c {
             let coefficients = &self.coefficients[row * self.r..];
             for block in 0..self.filling.blocks.len().min(self.filling.packets) {
@@ -345,10 +319,10 @@ impl<N: Copy> ReedSolomonEncoder<N> {
     }
 }
 
-impl<N: Copy> Round<N> {
+impl<P: Copy> Round<P> {
     fn new(blocks: usize, r: usize, c: usize, symbol_max: usize) -> Self {
         Self {
-            blocks: (0..blocks).map(|_| Block { names: Vec::with_capacity(r), length: 0 }).collect(),
+            blocks: (0..blocks).map(|_| Block { packets: Vec::with_capacity(r), length: 0 }).collect(),
             payloads: vec![0; blocks * c * symbol_max].into_boxed_slice(),
             packets: 0,
             begun_us: 0,
@@ -364,16 +338,17 @@ impl<N: Copy> Round<N> {
         coefficients: &[u8],
         symbol_max: usize,
         c: usize,
-        emit: &mut impl FnMut(ReedSolomonRepair<'_, N>),
+        emit: &mut impl FnMut(Repair<'_, P>),
     ) {
-        let Block { names, length } = &self.blocks[block];
-        if names.is_empty() {
+        let Block { packets, length } = &self.blocks[block];
+        if packets.is_empty() {
             return;
         }
-        emit(ReedSolomonRepair {
-            row: row as u8,
-            names,
-            coefficients: &coefficients[..names.len()],
+        emit(Repair {
+            row,
+            draw: Draw::default(),
+            packets,
+            coefficients: &coefficients[..packets.len()],
             payload: &self.payloads[(block * c + row) * symbol_max..][..*length],
         });
     }
@@ -385,9 +360,9 @@ impl<N: Copy> Round<N> {
     }
 }
 
-impl<N> Block<N> {
+impl<P> Block<P> {
     fn clear(&mut self) {
-        self.names.clear();
+        self.packets.clear();
         self.length = 0;
     }
 }

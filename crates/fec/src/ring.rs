@@ -2,14 +2,14 @@
 
 use std::ops::Range;
 
-/// Points at one symbol of a [`SymbolRing`]; goes stale, for ever, when the ring gives the symbol up.
+/// Handle of one symbol in a [`SymbolRing`]. It becomes stale for good when the ring drops the symbol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SymbolHandle(u64);
 
-/// Keeps the newest symbols within a capacity in symbols and in bytes, the oldest leaving first.
+/// Keeps the newest symbols within a capacity in symbols and in bytes; the oldest is dropped first.
 ///
-/// All memory is taken at construction. A symbol lies in one piece, so up to one symbol's length is idle at the end
-/// of the byte ring each time round.
+/// All memory is allocated at construction. A symbol is one slice, so up to one symbol's length is unused at the end of
+/// the byte ring.
 ///
 /// ```
 /// let mut ring = fec::SymbolRing::new(2, 64);
@@ -17,7 +17,7 @@ pub struct SymbolHandle(u64);
 /// let b = ring.push(&[b"second"]).unwrap();
 /// assert_eq!(ring.get(a), Some(&b"lengthpacket"[..]));
 /// ring.push(&[b"third"]).unwrap();
-/// assert_eq!(ring.get(a), None, "two symbols fit, the oldest left");
+/// assert_eq!(ring.get(a), None, "two symbols fit; the oldest was dropped");
 /// assert_eq!(ring.get(b), Some(&b"second"[..]));
 /// ```
 #[derive(Debug)]
@@ -26,9 +26,9 @@ pub struct SymbolRing {
     entries: Box<[Entry]>,
     /// Handle of the oldest symbol kept; `next` when empty.
     first: u64,
-    /// Handle of the next symbol pushed.
+    /// Handle of the symbol pushed next.
     next: u64,
-    /// Where the next symbol goes: a position that only grows, taken modulo the capacity.
+    /// Position of the next symbol: it only grows, and is taken modulo the capacity.
     position: u64,
     length: usize,
 }
@@ -42,7 +42,7 @@ struct Entry {
 }
 
 impl SymbolRing {
-    /// A ring for `symbols` symbols that together take at most `bytes` bytes.
+    /// Creates a ring for `symbols` symbols of together at most `bytes` bytes.
     ///
     /// # Panics
     /// If either is zero.
@@ -58,9 +58,9 @@ impl SymbolRing {
         }
     }
 
-    /// Keeps a symbol, given as pieces that follow each other, and gives up as many of the oldest as it needs room.
+    /// Keeps a symbol, given as consecutive pieces, and drops as many of the oldest as its room requires.
     ///
-    /// `None` if the symbol is longer than the whole ring; then nothing changes.
+    /// Returns `None` if the symbol is longer than the whole ring; then nothing changes.
     pub fn push(&mut self, symbol: &[&[u8]]) -> Option<SymbolHandle> {
         let length: usize = symbol.iter().map(|piece| piece.len()).sum();
         let capacity = self.bytes.len();
@@ -90,7 +90,7 @@ impl SymbolRing {
         Some(SymbolHandle(handle))
     }
 
-    /// The symbol, unless the ring has given it up.
+    /// Returns the symbol, unless the ring has dropped it.
     #[inline]
     pub fn get(&self, handle: SymbolHandle) -> Option<&[u8]> {
         if handle.0 < self.first || handle.0 >= self.next {
@@ -99,7 +99,7 @@ impl SymbolRing {
         Some(&self.bytes[self.range(handle.0)])
     }
 
-    /// The symbol, to be changed in place, unless the ring has given it up.
+    /// Returns the symbol for changes in place, unless the ring has dropped it.
     pub fn get_mut(&mut self, handle: SymbolHandle) -> Option<&mut [u8]> {
         if handle.0 < self.first || handle.0 >= self.next {
             return None;
@@ -108,32 +108,32 @@ impl SymbolRing {
         Some(&mut self.bytes[range])
     }
 
-    /// The oldest symbol kept: every handle below it is stale. `None` when empty.
+    /// Handle of the oldest symbol kept; every handle below it is stale. `None` when empty.
     pub fn oldest(&self) -> Option<SymbolHandle> {
         (self.first < self.next).then_some(SymbolHandle(self.first))
     }
 
-    /// Symbols kept.
+    /// Number of symbols kept.
     pub fn len(&self) -> usize {
         (self.next - self.first) as usize
     }
 
-    /// Whether nothing is kept.
+    /// Whether the ring holds no symbol.
     pub fn is_empty(&self) -> bool {
         self.first == self.next
     }
 
-    /// Bytes of the symbols kept.
+    /// Total length of the symbols kept, in bytes.
     pub fn symbol_bytes(&self) -> usize {
         self.length
     }
 
-    /// Symbols given up so far.
+    /// Number of symbols dropped since construction.
     pub fn evicted(&self) -> u64 {
         self.first
     }
 
-    /// Memory held, from construction on.
+    /// Bytes of memory held, constant after construction.
     pub fn memory_bytes(&self) -> usize {
         self.bytes.len() + size_of_val(&*self.entries)
     }
@@ -148,7 +148,7 @@ impl SymbolRing {
         (handle % self.entries.len() as u64) as usize
     }
 
-    /// Whether the oldest symbol lies where a symbol that ends at `end` must go.
+    /// Whether a symbol that ends at `end` would overwrite the oldest one.
     fn oldest_overlaps(&self, end: u64) -> bool {
         !self.is_empty() && self.entries[self.slot(self.first)].position + (self.bytes.len() as u64) < end
     }

@@ -1,4 +1,4 @@
-//! The generator of pseudo-random numbers that sliding window codes agree on (RFC 8682).
+//! The pseudo-random number generator of sliding window codes (RFC 8682).
 
 /// First parameter of the recursion (RFC 8682 §2.1).
 const MATRIX_1: u32 = 0x8f70_11ee;
@@ -6,10 +6,10 @@ const MATRIX_1: u32 = 0x8f70_11ee;
 const MATRIX_2: u32 = 0xfc78_ff1f;
 /// Parameter of the tempering.
 const TEMPERING: u32 = 0x3793_fdff;
-/// Rounds that spread the seed over the state, and rounds that are thrown away.
+/// Number of rounds that spread the seed over the state, and of outputs discarded after them.
 const ROUNDS: usize = 8;
 
-/// TinyMT32, a Mersenne Twister with 127 bits of state; the same numbers from the same seed in every implementation.
+/// TinyMT32, a Mersenne Twister with 127 bits of state. Every implementation yields the same numbers for a seed.
 ///
 /// ```
 /// let mut numbers = fec::TinyMt32::new(1);
@@ -19,31 +19,32 @@ const ROUNDS: usize = 8;
 pub struct TinyMt32(Together<1>);
 
 impl TinyMt32 {
-    /// The generator with this seed; every seed will do, 0 too.
+    /// Creates the generator with this seed. Every seed is valid, also 0.
     pub fn new(seed: u32) -> Self {
         Self(Together::new([seed]))
     }
 
-    /// The next 32 random bits.
+    /// Returns the next 32 random bits.
     #[inline]
     pub fn next_u32(&mut self) -> u32 {
         self.0.next()[0]
     }
 
-    /// A number below 16 (RFC 8681 §3.5).
+    /// Returns a number below 16 (RFC 8681 §3.5).
     #[inline]
     pub fn below_16(&mut self) -> u8 {
         (self.next_u32() & 0xf) as u8
     }
 
-    /// A number below 256 (RFC 8681 §3.5).
+    /// Returns a number below 256 (RFC 8681 §3.5).
     #[inline]
     pub fn below_256(&mut self) -> u8 {
         (self.next_u32() & 0xff) as u8
     }
 }
 
-/// `N` generators in step: each waits for its own last number only, so several take little more time than one.
+/// `N` generators in step. Each step depends only on the same generator's last state, so several cost little more than
+/// one.
 #[derive(Debug, Clone)]
 pub(crate) struct Together<const N: usize>([[u32; N]; 4]);
 
@@ -62,7 +63,7 @@ impl<const N: usize> Together<N> {
         generators
     }
 
-    /// The next 32 random bits of each.
+    /// Returns the next 32 random bits of each generator.
     #[inline]
     pub(crate) fn next(&mut self) -> [u32; N] {
         self.step();
@@ -78,7 +79,7 @@ impl<const N: usize> Together<N> {
         let [first, second, third, fourth] = self.0;
         let mut next = [second, third, [0; N], [0; N]];
         for k in 0..N {
-            // The highest bit of the first word is no part of the state.
+            // The highest bit of the first word is not part of the state.
             let mut x = (first[k] & 0x7fff_ffff) ^ second[k] ^ third[k];
             x ^= x << 1;
             let y = fourth[k] ^ (fourth[k] >> 1) ^ x;

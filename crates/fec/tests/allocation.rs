@@ -5,8 +5,8 @@ mod common;
 
 use common::{Loss, Random};
 use fec::{
-    Code, CodedRepair, Decoder, DecoderConfig, Encoder, LayeredConfig, LayeredEncoder, ReedSolomonConfig,
-    Sending, SlidingConfig, SymbolHandle, SymbolId, SymbolRing, Term, Window,
+    Code, Decoder, DecoderConfig, Encoder, LayeredConfig, LayeredEncoder, ReedSolomonConfig, Repair, Sending,
+    SlidingConfig, SymbolHandle, SymbolId, SymbolRing, SymbolStore, Term,
 };
 
 fn allocations(work: impl FnOnce()) -> u64 {
@@ -31,13 +31,13 @@ impl Owner {
     }
 }
 
-impl Window for Owner {
+impl SymbolStore for Owner {
     fn known(&self, id: SymbolId) -> Option<&[u8]> {
         let (held, handle) = self.handles[id.0 as usize % self.handles.len()]?;
         if held == id { self.ring.get(handle) } else { None }
     }
 
-    fn recovered(&mut self, id: SymbolId, symbol: &[u8]) -> bool {
+    fn on_recovered(&mut self, id: SymbolId, symbol: &[u8]) -> bool {
         self.keep(id, symbol);
         self.recovered += 1;
         true
@@ -68,17 +68,17 @@ fn coding_does_not_allocate() {
             let id = SymbolId(n);
             if !loss.lose() {
                 owner.keep(id, symbol);
-                decoder.source(&mut owner, id);
+                decoder.handle_source(&mut owner, id);
             }
-            let mut emit = |repair: fec::Repair<'_, SymbolId>| {
+            let mut emit = |repair: Repair<'_, SymbolId>| {
                 if loss.lose() {
                     return;
                 }
                 terms.clear();
                 // Not the factors the payload was made with: what is solved is wrong, but there is much to solve.
                 let factor = |k: usize| if n % 1_000 < 500 { 1 } else { k as u8 + 1 };
-                terms.extend((0..).zip(repair.names).map(|(k, &id)| Term { id, coefficient: factor(k) }));
-                let _ = decoder.repair(&mut owner, &terms, repair.payload);
+                terms.extend((0..).zip(repair.packets).map(|(k, &id)| Term { id, coefficient: factor(k) }));
+                let _ = decoder.handle_repair(&mut owner, &terms, repair.payload);
             };
             encoder.push(n * 500, id, &[symbol], &mut emit).unwrap();
             encoder.fire_due(n * 500, &mut emit);
@@ -121,14 +121,14 @@ fn no_code_allocates_while_it_runs() {
                 let (symbol, id) = (&source[..random.below(513) as usize], SymbolId(n));
                 if !loss.lose() {
                     owner.keep(id, symbol);
-                    decoder.source(&mut owner, id);
+                    decoder.handle_source(&mut owner, id);
                 }
-                let mut emit = |repair: CodedRepair<'_, SymbolId>| {
+                let mut emit = |repair: Repair<'_, SymbolId>| {
                     if !loss.lose() {
                         terms.clear();
-                        let pairs = repair.names.iter().zip(repair.coefficients);
+                        let pairs = repair.packets.iter().zip(repair.coefficients);
                         terms.extend(pairs.map(|(&id, &coefficient)| Term { id, coefficient }));
-                        let _ = decoder.repair(&mut owner, &terms, repair.payload);
+                        let _ = decoder.handle_repair(&mut owner, &terms, repair.payload);
                     }
                 };
                 // Now and then nothing comes for a while.

@@ -5,8 +5,8 @@ mod common;
 
 use common::{Kept, Random};
 use fec::{
-    Decoder, DecoderConfig, LayeredConfig, LayeredEncoder, Outcome, Refusal, SymbolId, SymbolRing, Term,
-    Window,
+    Decoder, DecoderConfig, LayeredConfig, LayeredEncoder, Outcome, Refusal, SymbolId, SymbolRing,
+    SymbolStore, Term,
 };
 
 fn decoder() -> Decoder {
@@ -24,10 +24,10 @@ fn kept(symbols: &[(u64, &[u8])]) -> Kept {
 #[test]
 fn a_malformed_repair_is_refused() {
     let (mut decoder, mut kept) = (decoder(), kept(&[(1, &[1, 2, 3])]));
-    assert_eq!(decoder.repair(&mut kept, &[], &[1]), Outcome::Refused(Refusal::Terms));
-    assert_eq!(decoder.repair(&mut kept, &xor(&[2; 7]), &[1]), Outcome::Refused(Refusal::Terms));
-    assert_eq!(decoder.repair(&mut kept, &xor(&[2]), &[1; 9]), Outcome::Refused(Refusal::Payload));
-    assert_eq!(decoder.repair(&mut kept, &xor(&[1, 2]), &[1, 2]), Outcome::Refused(Refusal::Symbol));
+    assert_eq!(decoder.handle_repair(&mut kept, &[], &[1]), Outcome::Refused(Refusal::Terms));
+    assert_eq!(decoder.handle_repair(&mut kept, &xor(&[2; 7]), &[1]), Outcome::Refused(Refusal::Terms));
+    assert_eq!(decoder.handle_repair(&mut kept, &xor(&[2]), &[1; 9]), Outcome::Refused(Refusal::Payload));
+    assert_eq!(decoder.handle_repair(&mut kept, &xor(&[1, 2]), &[1, 2]), Outcome::Refused(Refusal::Symbol));
     assert_eq!((decoder.counters().refused, decoder.equations(), decoder.pending()), (4, 0, 0));
     assert_eq!(kept.0.len(), 1);
 }
@@ -35,7 +35,7 @@ fn a_malformed_repair_is_refused() {
 #[test]
 fn padding_beyond_the_payload_is_no_reason_to_refuse() {
     let (mut decoder, mut kept) = (decoder(), kept(&[(1, &[1, 2, 0, 0])]));
-    assert_eq!(decoder.repair(&mut kept, &xor(&[1, 2]), &[5, 5]), Outcome::Solved(1));
+    assert_eq!(decoder.handle_repair(&mut kept, &xor(&[1, 2]), &[5, 5]), Outcome::Solved(1));
     assert_eq!(kept.0[&SymbolId(2)], [4, 7]);
 }
 
@@ -45,13 +45,13 @@ fn coefficients_of_a_symbol_named_twice_add_up() {
     let term = |id, coefficient| Term { id: SymbolId(id), coefficient };
     // 3·x + 2·x = x
     assert_eq!(
-        decoder.repair(&mut kept, &[term(2, 3), term(1, 1), term(2, 2)], &[9 ^ 7]),
+        decoder.handle_repair(&mut kept, &[term(2, 3), term(1, 1), term(2, 2)], &[9 ^ 7]),
         Outcome::Solved(1)
     );
     assert_eq!(kept.0[&SymbolId(2)], [7]);
-    assert_eq!(decoder.repair(&mut kept, &xor(&[3, 1, 3]), &[9]), Outcome::Redundant, "3 cancels out");
-    assert_eq!(decoder.repair(&mut kept, &xor(&[3, 4, 3, 4]), &[0]), Outcome::Redundant);
-    assert_eq!(decoder.repair(&mut kept, &xor(&[3, 4, 3]), &[6]), Outcome::Solved(1));
+    assert_eq!(decoder.handle_repair(&mut kept, &xor(&[3, 1, 3]), &[9]), Outcome::Redundant, "3 cancels out");
+    assert_eq!(decoder.handle_repair(&mut kept, &xor(&[3, 4, 3, 4]), &[0]), Outcome::Redundant);
+    assert_eq!(decoder.handle_repair(&mut kept, &xor(&[3, 4, 3]), &[6]), Outcome::Solved(1));
     assert_eq!(kept.0[&SymbolId(4)], [6]);
     assert_eq!((decoder.equations(), decoder.pending()), (0, 0), "what cancelled out takes no room");
 }
@@ -60,8 +60,11 @@ fn coefficients_of_a_symbol_named_twice_add_up() {
 fn a_term_with_coefficient_0_says_nothing() {
     let (mut decoder, mut kept) = (decoder(), kept(&[(1, &[9; 8])]));
     let term = |id, coefficient| Term { id: SymbolId(id), coefficient };
-    assert_eq!(decoder.repair(&mut kept, &[term(1, 0), term(2, 0)], &[]), Outcome::Redundant);
-    assert_eq!(decoder.repair(&mut kept, &[term(1, 0), term(2, 0), term(3, 1)], &[5]), Outcome::Solved(1));
+    assert_eq!(decoder.handle_repair(&mut kept, &[term(1, 0), term(2, 0)], &[]), Outcome::Redundant);
+    assert_eq!(
+        decoder.handle_repair(&mut kept, &[term(1, 0), term(2, 0), term(3, 1)], &[5]),
+        Outcome::Solved(1)
+    );
     assert_eq!(kept.0[&SymbolId(3)], [5]);
     assert!(kept.known(SymbolId(2)).is_none());
 }
@@ -70,12 +73,15 @@ fn a_term_with_coefficient_0_says_nothing() {
 fn when_full_the_oldest_equation_goes() {
     let (mut decoder, mut kept) = (decoder(), Kept::default());
     for n in 0..6 {
-        assert_eq!(decoder.repair(&mut kept, &xor(&[10 * n, 10 * n + 1]), &[n as u8]), Outcome::Stored);
+        assert_eq!(
+            decoder.handle_repair(&mut kept, &xor(&[10 * n, 10 * n + 1]), &[n as u8]),
+            Outcome::Stored
+        );
     }
     assert_eq!((decoder.equations(), decoder.counters().equations_evicted), (4, 2));
     for n in 0..6 {
         kept.0.insert(SymbolId(10 * n), vec![0]);
-        assert_eq!(decoder.source(&mut kept, SymbolId(10 * n)), usize::from(n >= 2));
+        assert_eq!(decoder.handle_source(&mut kept, SymbolId(10 * n)), usize::from(n >= 2));
     }
     assert_eq!((decoder.equations(), decoder.pending()), (0, 0));
 }
@@ -87,7 +93,7 @@ fn when_unknowns_are_too_many_the_oldest_equations_go() {
     let mut kept = Kept::default();
     for n in 0..200u64 {
         let ids: Vec<u64> = (6 * n..6 * n + 6).collect();
-        assert_eq!(decoder.repair(&mut kept, &xor(&ids), &[n as u8]), Outcome::Stored);
+        assert_eq!(decoder.handle_repair(&mut kept, &xor(&ids), &[n as u8]), Outcome::Stored);
         assert!(decoder.pending() <= 64 && decoder.equations() <= 20);
         assert!(decoder.waits_for(SymbolId(6 * n)), "the newest is kept");
     }
@@ -98,14 +104,14 @@ fn when_unknowns_are_too_many_the_oldest_equations_go() {
 #[test]
 fn a_contradiction_is_dropped_and_counted() {
     let (mut decoder, mut kept) = (decoder(), Kept::default());
-    assert_eq!(decoder.repair(&mut kept, &xor(&[1, 2]), &[5]), Outcome::Stored);
-    assert_eq!(decoder.repair(&mut kept, &xor(&[1, 2]), &[5]), Outcome::Redundant);
+    assert_eq!(decoder.handle_repair(&mut kept, &xor(&[1, 2]), &[5]), Outcome::Stored);
+    assert_eq!(decoder.handle_repair(&mut kept, &xor(&[1, 2]), &[5]), Outcome::Redundant);
     assert_eq!(decoder.counters().equations_inconsistent, 0);
-    assert_eq!(decoder.repair(&mut kept, &xor(&[1, 2]), &[6]), Outcome::Redundant);
+    assert_eq!(decoder.handle_repair(&mut kept, &xor(&[1, 2]), &[6]), Outcome::Redundant);
     assert_eq!((decoder.counters().equations_inconsistent, decoder.equations()), (1, 1));
     // A symbol longer than the payload it was part of.
     kept.0.insert(SymbolId(1), vec![1, 1]);
-    assert_eq!(decoder.source(&mut kept, SymbolId(1)), 0);
+    assert_eq!(decoder.handle_source(&mut kept, SymbolId(1)), 0);
     assert_eq!(
         (decoder.counters().equations_inconsistent, decoder.equations(), decoder.pending()),
         (2, 0, 0)
@@ -115,12 +121,12 @@ fn a_contradiction_is_dropped_and_counted() {
 /// An owner to whom everything is wrong.
 struct Sceptic;
 
-impl Window for Sceptic {
+impl SymbolStore for Sceptic {
     fn known(&self, _: SymbolId) -> Option<&[u8]> {
         None
     }
 
-    fn recovered(&mut self, _: SymbolId, _: &[u8]) -> bool {
+    fn on_recovered(&mut self, _: SymbolId, _: &[u8]) -> bool {
         false
     }
 }
@@ -128,13 +134,13 @@ impl Window for Sceptic {
 #[test]
 fn what_the_owner_rejects_stays_unknown() {
     let mut decoder = decoder();
-    assert_eq!(decoder.repair(&mut Sceptic, &xor(&[1]), &[5]), Outcome::Rejected);
-    assert_eq!(decoder.repair(&mut Sceptic, &xor(&[1, 2]), &[5]), Outcome::Stored);
-    assert_eq!(decoder.repair(&mut Sceptic, &xor(&[2, 3]), &[6]), Outcome::Stored);
+    assert_eq!(decoder.handle_repair(&mut Sceptic, &xor(&[1]), &[5]), Outcome::Rejected);
+    assert_eq!(decoder.handle_repair(&mut Sceptic, &xor(&[1, 2]), &[5]), Outcome::Stored);
+    assert_eq!(decoder.handle_repair(&mut Sceptic, &xor(&[2, 3]), &[6]), Outcome::Stored);
     let first = Term { id: SymbolId(1), coefficient: 1 };
     let third = Term { id: SymbolId(3), coefficient: 2 };
     assert_eq!(
-        decoder.repair(&mut Sceptic, &[first, third], &[1]),
+        decoder.handle_repair(&mut Sceptic, &[first, third], &[1]),
         Outcome::Rejected,
         "three unknowns, all wrong"
     );
@@ -146,26 +152,26 @@ fn what_the_owner_rejects_stays_unknown() {
 #[test]
 fn a_rejected_symbol_is_recovered_from_a_right_repair() {
     struct Owner(Kept);
-    impl Window for Owner {
+    impl SymbolStore for Owner {
         fn known(&self, id: SymbolId) -> Option<&[u8]> {
             self.0.known(id)
         }
-        fn recovered(&mut self, id: SymbolId, symbol: &[u8]) -> bool {
-            symbol == [id.0 as u8] && self.0.recovered(id, symbol)
+        fn on_recovered(&mut self, id: SymbolId, symbol: &[u8]) -> bool {
+            symbol == [id.0 as u8] && self.0.on_recovered(id, symbol)
         }
     }
     let (mut decoder, mut owner) = (decoder(), Owner(kept(&[(1, &[1])])));
-    assert_eq!(decoder.repair(&mut owner, &xor(&[1, 2]), &[99]), Outcome::Rejected);
-    assert_eq!(decoder.repair(&mut owner, &xor(&[1, 2]), &[1 ^ 2]), Outcome::Solved(1));
+    assert_eq!(decoder.handle_repair(&mut owner, &xor(&[1, 2]), &[99]), Outcome::Rejected);
+    assert_eq!(decoder.handle_repair(&mut owner, &xor(&[1, 2]), &[1 ^ 2]), Outcome::Solved(1));
     assert_eq!(owner.known(SymbolId(2)), Some(&[2][..]));
 }
 
 #[test]
 fn an_unknown_source_report_changes_nothing() {
     let (mut decoder, mut kept) = (decoder(), Kept::default());
-    assert_eq!(decoder.repair(&mut kept, &xor(&[1, 2]), &[5]), Outcome::Stored);
-    assert_eq!(decoder.source(&mut kept, SymbolId(1)), 0, "the owner does not know it after all");
-    assert_eq!(decoder.source(&mut kept, SymbolId(7)), 0);
+    assert_eq!(decoder.handle_repair(&mut kept, &xor(&[1, 2]), &[5]), Outcome::Stored);
+    assert_eq!(decoder.handle_source(&mut kept, SymbolId(1)), 0, "the owner does not know it after all");
+    assert_eq!(decoder.handle_source(&mut kept, SymbolId(7)), 0);
     assert_eq!(decoder.equations(), 1);
 }
 
@@ -185,7 +191,7 @@ fn arbitrary_repairs_stay_within_bounds() {
                 0 => {
                     let id = SymbolId(random.below(end));
                     kept.0.entry(id).or_insert_with(|| vec![n as u8; (n % 9) as usize]);
-                    decoder.source(&mut kept, id);
+                    decoder.handle_source(&mut kept, id);
                 }
                 1 if round % 2 == 0 => decoder.expire_before(SymbolId(n / 8)),
                 _ => {
@@ -194,7 +200,7 @@ fn arbitrary_repairs_stay_within_bounds() {
                     let terms: Vec<Term> =
                         (0..count).map(|_| Term { id: SymbolId(random.below(end)), coefficient }).collect();
                     let payload = random.next().to_le_bytes();
-                    let _ = decoder.repair(&mut kept, &terms, &payload[..random.below(9) as usize]);
+                    let _ = decoder.handle_repair(&mut kept, &terms, &payload[..random.below(9) as usize]);
                 }
             }
             assert!(decoder.equations() <= equations);

@@ -5,7 +5,8 @@ mod common;
 
 use common::Kept;
 use fec::{
-    Decoder, DecoderConfig, LayeredConfig, LayeredEncoder, Outcome, Sending, SymbolId, Term, Window, gf256,
+    Decoder, DecoderConfig, LayeredConfig, LayeredEncoder, Outcome, Sending, SymbolId, SymbolStore, Term,
+    gf256,
 };
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
@@ -89,11 +90,11 @@ fn play(symbols: &[Vec<u8>], equations: &[Equation], events: &[Event]) -> Result
                 if kept.known(id).is_none() {
                     kept.0.insert(id, symbols[n].clone());
                 }
-                decoder.source(&mut kept, id);
+                decoder.handle_source(&mut kept, id);
             }
             Event::Repair(n) => {
                 seen.push(&equations[n]);
-                let outcome = decoder.repair(&mut kept, &equations[n].terms, &equations[n].payload);
+                let outcome = decoder.handle_repair(&mut kept, &equations[n].terms, &equations[n].payload);
                 prop_assert!(!matches!(outcome, Outcome::Rejected | Outcome::Refused(_)), "{outcome:?}");
             }
         }
@@ -185,7 +186,7 @@ proptest! {
                 if fates.next() == Some(false) {
                     events.push(Event::Repair(equations.len()));
                 }
-                let terms = repair.names.iter().map(|&id| Term::xor(id)).collect();
+                let terms = repair.packets.iter().map(|&id| Term::xor(id)).collect();
                 equations.push(Equation { terms, payload: repair.payload.to_vec() });
             };
             let (head, tail) = symbol.split_at(symbol.len() / 3);
@@ -211,12 +212,12 @@ proptest! {
         let mut decoder = Decoder::new(config(64));
         let mut kept = Kept::default();
         for equation in &equations {
-            let _ = decoder.repair(&mut kept, &equation.terms, &equation.payload);
+            let _ = decoder.handle_repair(&mut kept, &equation.terms, &equation.payload);
         }
         let before: BTreeSet<u64> = kept.0.keys().map(|id| id.0).collect();
         decoder.expire_before(SymbolId(horizon));
         prop_assert!((0..horizon).all(|n| !decoder.waits_for(SymbolId(n))));
-        prop_assert!((0..horizon.min(1)).all(|n| decoder.source(&mut kept, SymbolId(n)) == 0));
+        prop_assert!((0..horizon.min(1)).all(|n| decoder.handle_source(&mut kept, SymbolId(n)) == 0));
         let mut arrived = before;
         let all: Vec<&Equation> = equations.iter().collect();
         for n in horizon..symbols.len() as u64 {
@@ -225,7 +226,7 @@ proptest! {
                 if kept.known(SymbolId(n)).is_none() {
                     kept.0.insert(SymbolId(n), symbols[n as usize].clone());
                 }
-                decoder.source(&mut kept, SymbolId(n));
+                decoder.handle_source(&mut kept, SymbolId(n));
             }
         }
         // Elimination with the old ones still there finds no more of the new ones.
@@ -252,10 +253,10 @@ proptest! {
             match event {
                 Event::Source(n) => {
                     owner.kept.0.insert(SymbolId(n as u64), symbols[n].clone());
-                    decoder.source(&mut owner, SymbolId(n as u64));
+                    decoder.handle_source(&mut owner, SymbolId(n as u64));
                 }
                 Event::Repair(n) => {
-                    let _ = decoder.repair(&mut owner, &equations[n].terms, &equations[n].payload);
+                    let _ = decoder.handle_repair(&mut owner, &equations[n].terms, &equations[n].payload);
                 }
             }
         }
@@ -271,16 +272,16 @@ struct Careful<'a> {
     kept: Kept,
 }
 
-impl Window for Careful<'_> {
+impl SymbolStore for Careful<'_> {
     fn known(&self, id: SymbolId) -> Option<&[u8]> {
         self.kept.known(id)
     }
 
-    fn recovered(&mut self, id: SymbolId, symbol: &[u8]) -> bool {
+    fn on_recovered(&mut self, id: SymbolId, symbol: &[u8]) -> bool {
         let own = &self.symbols[id.0 as usize];
         let right = symbol.len() >= own.len()
             && &symbol[..own.len()] == own
             && symbol[own.len()..].iter().all(|&byte| byte == 0);
-        right && self.kept.recovered(id, own)
+        right && self.kept.on_recovered(id, own)
     }
 }

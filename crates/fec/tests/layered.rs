@@ -1,4 +1,4 @@
-//! When the layered encoder sends what.
+//! Which repairs the layered encoder sends, and when.
 #![allow(missing_docs)]
 
 use fec::{
@@ -19,51 +19,53 @@ fn config(r: u8, interleaves: &[u16]) -> LayeredConfig {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Sent {
     interleave: u16,
-    names: Vec<u32>,
+    packets: Vec<u32>,
 }
 
-/// An encoder whose packets are named by number, and what it sent.
+/// An encoder whose packets are identified by number.
 struct Sender {
+    interleaves: Vec<u16>,
     encoder: LayeredEncoder<u32>,
     next: u32,
 }
 
 impl Sender {
     fn new(config: &LayeredConfig) -> Self {
-        Self { encoder: LayeredEncoder::new(config).unwrap(), next: 0 }
+        let encoder = LayeredEncoder::new(config).unwrap();
+        Self { interleaves: config.interleaves.clone(), encoder, next: 0 }
     }
 
     fn push(&mut self, now_us: u64) -> Vec<Sent> {
         let mut sent = Vec::new();
-        let name = self.next;
+        let n = self.next;
         self.next += 1;
-        self.encoder
-            .push(now_us, name, &[&name.to_le_bytes()], &mut |repair| sent.push(check(&repair)))
-            .unwrap();
+        let mut emit = |repair: Repair<'_, u32>| sent.push(check(&repair, &self.interleaves));
+        self.encoder.push(now_us, n, &[&n.to_le_bytes()], &mut emit).unwrap();
         sent
     }
 
     fn fire_due(&mut self, now_us: u64) -> Vec<Sent> {
         let mut sent = Vec::new();
-        self.encoder.fire_due(now_us, &mut |repair| sent.push(check(&repair)));
+        self.encoder.fire_due(now_us, &mut |repair| sent.push(check(&repair, &self.interleaves)));
         sent
     }
 
     fn flush(&mut self) -> Vec<Sent> {
         let mut sent = Vec::new();
-        self.encoder.flush(&mut |repair| sent.push(check(&repair)));
+        self.encoder.flush(&mut |repair| sent.push(check(&repair, &self.interleaves)));
         sent
     }
 }
 
-fn check(repair: &Repair<'_, u32>) -> Sent {
-    let sum = repair.names.iter().fold(0, |sum, name| sum ^ name);
+fn check(repair: &Repair<'_, u32>, interleaves: &[u16]) -> Sent {
+    let sum = repair.packets.iter().fold(0, |sum, n| sum ^ n);
     assert_eq!(repair.payload, sum.to_le_bytes());
-    Sent { interleave: repair.interleave, names: repair.names.to_vec() }
+    assert!(repair.coefficients.len() == repair.packets.len() && repair.coefficients.iter().all(|&c| c == 1));
+    Sent { interleave: interleaves[repair.row], packets: repair.packets.to_vec() }
 }
 
-fn sent(interleave: u16, names: &[u32]) -> Sent {
-    Sent { interleave, names: names.to_vec() }
+fn sent(interleave: u16, packets: &[u32]) -> Sent {
+    Sent { interleave, packets: packets.to_vec() }
 }
 
 #[test]
@@ -89,21 +91,21 @@ fn first_sizes_are_valid_for_all_parameters() {
 }
 
 #[test]
-fn bins_fire_staggered_and_then_at_r() {
+fn bins_fire_at_different_sizes_first_and_then_at_r() {
     let mut sender = Sender::new(&config(4, &[8]));
     let fired: Vec<Vec<Sent>> = (0..64).map(|_| sender.push(0)).collect();
     assert_eq!(fired[0], [sent(8, &[0])]);
     assert_eq!(fired[4], [sent(8, &[4])], "bins 1 and 5 begin at 1");
     assert_eq!(fired[9], [sent(8, &[1, 9])]);
     assert_eq!(fired[27], [sent(8, &[3, 11, 19, 27])]);
-    assert_eq!(fired[32], [sent(8, &[8, 16, 24, 32])], "the second time at r");
+    assert_eq!(fired[32], [sent(8, &[8, 16, 24, 32])], "at r from the second time on");
     for round in fired.chunks(4) {
         assert_eq!(round.iter().flatten().count(), 1, "one repair for every r packets");
     }
 }
 
 #[test]
-fn an_interleave_below_r_is_staggered_too() {
+fn bins_of_an_interleave_below_r_also_start_at_different_sizes() {
     let mut sender = Sender::new(&config(4, &[2]));
     let fired: Vec<usize> = (0..40).filter(|_| !sender.push(0).is_empty()).collect();
     assert_eq!(fired, [2, 7, 10, 15, 18, 23, 26, 31, 34, 39]);
@@ -116,13 +118,13 @@ fn a_packet_enters_one_bin_of_every_layer() {
     all.extend(sender.flush());
     for interleave in [1, 3] {
         let layer: Vec<&Sent> = all.iter().filter(|sent| sent.interleave == interleave).collect();
-        let mut names: Vec<u32> = layer.iter().flat_map(|sent| sent.names.clone()).collect();
-        names.sort_unstable();
-        assert_eq!(names, (0..60).collect::<Vec<u32>>());
+        let mut packets: Vec<u32> = layer.iter().flat_map(|sent| sent.packets.clone()).collect();
+        packets.sort_unstable();
+        assert_eq!(packets, (0..60).collect::<Vec<u32>>());
         assert!(
             layer
                 .iter()
-                .all(|sent| sent.names.windows(2).all(|pair| pair[1] - pair[0] == u32::from(interleave)))
+                .all(|sent| sent.packets.windows(2).all(|pair| pair[1] - pair[0] == u32::from(interleave)))
         );
     }
 }
@@ -175,7 +177,7 @@ fn deadlines_grow_with_the_interleave() {
     let mut deadlines = Vec::new();
     while let Some(due_us) = sender.encoder.next_deadline_us() {
         let fired = sender.fire_due(due_us);
-        assert!(fired.iter().all(|sent| sent.names == [0]));
+        assert!(fired.iter().all(|sent| sent.packets == [0]));
         deadlines.push((due_us, fired.iter().map(|sent| sent.interleave).collect::<Vec<_>>()));
     }
     assert_eq!(deadlines, [(100, vec![2]), (150, vec![3]), (350, vec![7])]);
@@ -194,11 +196,11 @@ fn where_the_first_layer_fills_in_time_no_layer_fires_early() {
 #[test]
 fn bins_of_a_layer_fire_in_the_order_in_which_they_were_begun() {
     let mut sender = Sender::new(&LayeredConfig { deadline_us: Some(10), ..config(3, &[5]) });
-    // Bins fill and fire in between, so that the list loses members at all places.
+    // Bins fill and fire in between, so that the list loses members at all positions.
     for now_us in 0..24 {
         sender.push(now_us / 1_000);
     }
-    let first: Vec<u32> = sender.fire_due(1_000).iter().map(|sent| sent.names[0]).collect();
+    let first: Vec<u32> = sender.fire_due(1_000).iter().map(|sent| sent.packets[0]).collect();
     assert!(!first.is_empty() && first.is_sorted(), "{first:?}");
 }
 
@@ -215,10 +217,10 @@ fn a_held_repair_leaves_at_its_deadline() {
 }
 
 #[test]
-fn a_layer_emptied_by_its_deadline_starts_anew_staggered() {
+fn a_layer_emptied_by_its_deadline_returns_to_its_first_sizes() {
     let mut sender = Sender::new(&LayeredConfig { deadline_us: Some(100), ..config(4, &[8]) });
     let sizes = |sender: &mut Sender, now_us| -> Vec<usize> {
-        (0..32).flat_map(|_| sender.push(now_us)).map(|sent| sent.names.len()).collect()
+        (0..32).flat_map(|_| sender.push(now_us)).map(|sent| sent.packets.len()).collect()
     };
     let fresh = sizes(&mut sender, 0);
     assert_eq!(fresh, [1, 1, 2, 2, 3, 3, 4, 4]);
@@ -240,7 +242,7 @@ fn a_clock_that_steps_back_delays_no_deadline() {
 }
 
 #[test]
-fn without_a_deadline_a_bin_waits_for_ever() {
+fn without_a_deadline_a_bin_waits_without_limit() {
     let mut sender = Sender::new(&config(4, &[1]));
     sender.push(0);
     assert_eq!(sender.encoder.next_deadline_us(), None);
@@ -261,14 +263,14 @@ fn a_payload_is_as_long_as_its_longest_symbol() {
 #[test]
 fn a_symbol_too_long_enters_no_bin() {
     let mut encoder = LayeredEncoder::new(&config(2, &[1])).unwrap();
-    let mut names = Vec::new();
-    let mut emit = |repair: Repair<'_, u8>| names.push(repair.names.to_vec());
+    let mut sent = Vec::new();
+    let mut emit = |repair: Repair<'_, u8>| sent.push(repair.packets.to_vec());
     encoder.push(0, 1, &[&[0; 16]], &mut emit).unwrap();
     let refused = encoder.push(0, 2, &[&[0; 9], &[0; 8]], &mut emit);
     assert_eq!(refused, Err(SymbolTooLong { length: 17, symbol_max: 16 }));
     assert_eq!(refused.unwrap_err().to_string(), "symbol: expected at most 16 bytes, saw 17");
     encoder.push(0, 3, &[&[0; 16]], &mut emit).unwrap();
-    assert_eq!(names, [[1, 3]]);
+    assert_eq!(sent, [[1, 3]]);
 }
 
 fn mistake(change: impl FnOnce(&mut LayeredConfig)) -> String {
@@ -282,18 +284,18 @@ fn every_mistake_in_the_configuration_is_named() {
     assert!(LayeredConfig::default().check().is_ok());
     assert_eq!(mistake(|c| c.r = 0), "r: expected 1 to 64, saw 0");
     assert_eq!(mistake(|c| c.r = 65), "r: expected 1 to 64, saw 65");
-    assert_eq!(mistake(|c| c.interleaves.clear()), "interleaves: expected 1 to 16 of them, saw 0");
+    assert_eq!(mistake(|c| c.interleaves.clear()), "number of interleaves: expected 1 to 16, saw 0");
     assert_eq!(
         mistake(|c| c.interleaves = (1..=17).collect()),
-        "interleaves: expected 1 to 16 of them, saw 17"
+        "number of interleaves: expected 1 to 16, saw 17"
     );
-    assert_eq!(mistake(|c| c.interleaves = vec![1, 0]), "interleaves: expected each 1 to 1024, saw 0");
-    assert_eq!(mistake(|c| c.interleaves = vec![1025]), "interleaves: expected each 1 to 1024, saw 1025");
+    assert_eq!(mistake(|c| c.interleaves = vec![1, 0]), "interleaves: expected 1 to 1024, saw 0");
+    assert_eq!(mistake(|c| c.interleaves = vec![1025]), "interleaves: expected 1 to 1024, saw 1025");
     assert_eq!(
         mistake(|c| c.interleaves = vec![3, 1, 3]),
         "interleaves: expected distinct ones, saw 3 twice"
     );
-    assert_eq!(mistake(|c| c.deadline_us = Some(0)), "deadline_us: expected none or 1 to 60000000, saw 0");
+    assert_eq!(mistake(|c| c.deadline_us = Some(0)), "deadline_us: expected 1 to 60000000, saw 0");
     assert!(mistake(|c| c.deadline_us = Some(60_000_001)).starts_with("deadline_us: "));
     assert_eq!(mistake(|c| c.symbol_max = 0), "symbol_max: expected 1 to 131072, saw 0");
     assert_eq!(mistake(|c| c.symbol_max = 131_073), "symbol_max: expected 1 to 131072, saw 131073");
@@ -307,5 +309,5 @@ fn bins_of_too_much_memory_are_refused() {
         ..LayeredConfig::default()
     };
     let refused = LayeredEncoder::<u64>::new(&config).map(|_| ());
-    assert!(matches!(refused, Err(ConfigError::Memory(bytes)) if bytes > MEMORY_MAX), "{refused:?}");
+    assert!(matches!(refused, Err(ConfigError::Memory { seen, .. }) if seen > MEMORY_MAX), "{refused:?}");
 }

@@ -66,10 +66,10 @@ proptest! {
         let mut random = Random(seed);
         // One block, the others arrive whole.
         let block = random.below(interleave.into());
-        let mut repairs: Vec<&Sent> = sent.iter().filter(|repair| repair.names[0] == block).collect();
+        let mut repairs: Vec<&Sent> = sent.iter().filter(|repair| repair.packets[0] == block).collect();
         prop_assert_eq!(repairs.len(), usize::from(c));
         let mut packets_of: Vec<u64> = (0..u64::from(r)).map(|k| block + k * u64::from(interleave)).collect();
-        prop_assert_eq!(&repairs[0].names, &packets_of);
+        prop_assert_eq!(&repairs[0].packets, &packets_of);
         let losses = random.below(1 + u64::from(r.min(c))) as usize;
         let shuffle = |random: &mut Random, at: usize, end: usize| at + random.below((end - at) as u64) as usize;
         for at in 0..losses {
@@ -115,7 +115,7 @@ fn every_square_part_of_the_matrix_of_two_can_be_inverted() {
 fn blocks_are_fed_in_turn_and_fire_when_full() {
     let mut sender = Sender::new(config(2, 1, 3));
     let sent: Vec<Vec<Vec<u64>>> =
-        (0..7).map(|_| sender.push(0).into_iter().map(|repair| repair.names).collect()).collect();
+        (0..7).map(|_| sender.push(0).into_iter().map(|repair| repair.packets).collect()).collect();
     assert_eq!(sent, [vec![], vec![], vec![], vec![vec![0, 3]], vec![vec![1, 4]], vec![vec![2, 5]], vec![]]);
 }
 
@@ -125,10 +125,10 @@ fn delayed_repairs_leave_row_by_row_with_the_packets_of_the_next_round() {
     let mut sender = Sender::new(delayed);
     assert_eq!(sender.many(6), []);
     let sent: Vec<Vec<(usize, u64)>> = (0..6)
-        .map(|_| sender.push(0).into_iter().map(|repair| (repair.row, repair.names[0])).collect())
+        .map(|_| sender.push(0).into_iter().map(|repair| (repair.row, repair.packets[0])).collect())
         .collect();
     assert_eq!(sent, [vec![(0, 0)], vec![(0, 1)], vec![(1, 0)], vec![(1, 1)], vec![], vec![]]);
-    assert_eq!(sender.push(0)[0].names, [6, 8, 10]);
+    assert_eq!(sender.push(0)[0].packets, [6, 8, 10]);
     // More repairs than packets: all are gone before the next round is full.
     let mut sender = Sender::new(ReedSolomonConfig { sending: Sending::Delayed, ..config(2, 5, 1) });
     assert_eq!((sender.many(2).len(), sender.many(2).len()), (0, 5));
@@ -143,11 +143,11 @@ fn a_part_filled_round_fires_at_its_deadline_and_begins_anew() {
     sender.push(60);
     assert_eq!((sender.encoder.next_deadline_us(), sender.due(109)), (Some(110), vec![]));
     let fired: Vec<(usize, Vec<u64>)> =
-        sender.due(110).into_iter().map(|sent| (sent.row, sent.names)).collect();
+        sender.due(110).into_iter().map(|sent| (sent.row, sent.packets)).collect();
     assert_eq!(fired, [(0, vec![0, 2]), (0, vec![1]), (1, vec![0, 2]), (1, vec![1])]);
     assert_eq!((sender.encoder.next_deadline_us(), sender.due(10_000)), (None, vec![]));
     sender.push(20_000);
-    assert_eq!(sender.flush()[0].names, [3]);
+    assert_eq!(sender.flush()[0].packets, [3]);
     assert_eq!(sender.flush(), []);
 }
 
@@ -156,7 +156,7 @@ fn blocks_that_fired_do_not_fire_again_at_the_deadline() {
     let mut sender = Sender::new(ReedSolomonConfig { deadline_us: Some(100), ..config(2, 1, 2) });
     assert_eq!((0..3).map(|n| sender.push(n).len()).sum::<usize>(), 1);
     let fired = sender.due(100);
-    assert_eq!(fired.iter().map(|sent| &sent.names[..]).collect::<Vec<_>>(), [[1]]);
+    assert_eq!(fired.iter().map(|sent| &sent.packets[..]).collect::<Vec<_>>(), [[1]]);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use cu_fec::{
     RlcEncoder, generate_coding_coefficients,
 };
 use fec::{
-    Decoder, DecoderConfig, RepairRate, SlidingConfig, SlidingEncoder, SlidingRepair, SymbolId, Term, Window,
+    Decoder, DecoderConfig, Repair, RepairRate, SlidingConfig, SlidingEncoder, SymbolId, SymbolStore, Term,
     coding_coefficients,
 };
 
@@ -78,14 +78,14 @@ fn we_decode_what_they_encode() {
                     lost.push(n);
                 } else {
                     kept.0.insert(SymbolId(n), symbol(n).to_vec());
-                    decoder.source(&mut kept, SymbolId(n));
+                    decoder.handle_source(&mut kept, SymbolId(n));
                 }
                 decoder.expire_before(SymbolId((n + 1).saturating_sub(KEPT as u64)));
                 if n % PACKETS_PER_REPAIR == 1 && (n >= LOSSY || !loss.lose()) {
                     let mut repair = [0; SYMBOL];
                     let key = RepairParameters::new((n as u16).wrapping_mul(977), threshold(density));
                     let id = encoder.encode_repair(key, &mut repair).unwrap();
-                    let _ = decoder.repair(&mut kept, &terms(id), &repair);
+                    let _ = decoder.handle_repair(&mut kept, &terms(id), &repair);
                 }
             }
             assert!(lost.len() > 200, "{} lost", lost.len());
@@ -128,11 +128,11 @@ fn they_decode_what_we_encode() {
                 } else {
                     back += decoder.receive_source(n.into(), &bytes).unwrap().recovered();
                 }
-                let mut emit = |repair: SlidingRepair<'_, u32>| {
+                let mut emit = |repair: Repair<'_, u32>| {
                     if u64::from(n) >= LOSSY || !loss.lose() {
-                        let length = repair.names.len() as u16;
-                        let first = EncodingSymbolId::new(repair.names[0]);
-                        let id = RepairPayloadId::new(repair.seed, threshold(density), length, first);
+                        let length = repair.packets.len() as u16;
+                        let first = EncodingSymbolId::new(repair.packets[0]);
+                        let id = RepairPayloadId::new(repair.draw.seed, threshold(density), length, first);
                         back += decoder.receive_repair(id.unwrap(), repair.payload).unwrap().recovered();
                     }
                 };

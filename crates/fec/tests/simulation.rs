@@ -198,7 +198,7 @@ fn other_rates_are_like_in_an_independent_simulation() {
 
 #[test]
 fn overhead_is_c_over_r_from_the_start() {
-    let simulation = Simulation { packets: 1_000, window: 1, ..Simulation::default() };
+    let simulation = Simulation { packets: 1_000, history: 1, ..Simulation::default() };
     let report = simulate(&simulation, |_| false).unwrap();
     let expected = simulation.code.overhead() * 1_001.0;
     assert!((report.repairs_sent as f64 - expected).abs() < 12.0, "{} for {expected}", report.repairs_sent);

@@ -6,8 +6,8 @@ mod common;
 use common::Random;
 use common::sender::{Sender, Sent, recover, symbol};
 use fec::{
-    Code, CodedRepair, DENSITY_FULL, Draw, Encoder, ReedSolomonConfig, RepairRate, SlidingConfig,
-    SlidingEncoder, TinyMt32, WINDOW_MAX, coding_coefficients, gf256,
+    DENSITY_FULL, Draw, Encoder, ReedSolomonConfig, Repair, RepairRate, SlidingConfig, SlidingEncoder,
+    TinyMt32, WINDOW_MAX, coding_coefficients, gf256,
 };
 use proptest::prelude::*;
 
@@ -72,7 +72,7 @@ fn the_share_of_coefficients_that_are_not_zero_is_that_of_the_threshold() {
 /// A repair must be the sum of the last packets, of which the first is `oldest` or later.
 fn check(sent: &Sent, oldest: u64, newest: u64, window: u16) {
     let names: Vec<u64> = (oldest.max((newest + 1).saturating_sub(window.into()))..=newest).collect();
-    assert_eq!(sent.names, names);
+    assert_eq!(sent.packets, names);
     let mut sum = vec![0; 16];
     let mut length = 0;
     for (&name, &coefficient) in names.iter().zip(&sent.coefficients) {
@@ -161,24 +161,26 @@ fn a_sparse_repair_is_never_empty() {
 }
 
 #[test]
-fn a_repair_of_any_code_tells_its_draw_if_it_has_one() {
+fn a_repair_carries_the_draw_of_its_coefficients_and_other_codes_carry_none() {
     let sliding = SlidingConfig { density: 5, seed: 40, ..config(1, 2, 7) };
-    for (code, drawn) in [(Code::from(sliding), true), (ReedSolomonConfig::default().into(), false)] {
-        let mut encoder = Encoder::new(&code).unwrap();
-        let mut seeds = Vec::new();
-        for n in 0..40u64 {
-            let mut emit = |repair: CodedRepair<'_, u64>| {
-                let Some(Draw { seed, density }) = repair.draw else { return };
-                assert_eq!((repair.names[0], repair.names.last()), (n.saturating_sub(6), Some(&n)));
-                let mut coefficients = [0; 7];
-                coding_coefficients(seed, density, &mut coefficients[..repair.names.len()]);
-                assert_eq!(coefficients[..repair.names.len()], *repair.coefficients);
-                seeds.push(seed);
-            };
-            encoder.push(0, n, &[&symbol(n)], &mut emit).unwrap();
-        }
-        assert_eq!(seeds.first().copied(), drawn.then_some(40));
-        assert_eq!(seeds.len(), if drawn { 20 } else { 0 });
+    let mut encoder = Encoder::new(&sliding.into()).unwrap();
+    let mut seeds = Vec::new();
+    for n in 0..40u64 {
+        let mut emit = |repair: Repair<'_, u64>| {
+            let Draw { seed, density } = repair.draw;
+            assert_eq!((repair.packets[0], repair.packets.last()), (n.saturating_sub(6), Some(&n)));
+            let mut coefficients = [0; 7];
+            coding_coefficients(seed, density, &mut coefficients[..repair.packets.len()]);
+            assert_eq!(coefficients[..repair.packets.len()], *repair.coefficients);
+            seeds.push(seed);
+        };
+        encoder.push(0, n, &[&symbol(n)], &mut emit).unwrap();
+    }
+    assert_eq!((seeds.first(), seeds.len()), (Some(&40), 20));
+    let mut encoder = Encoder::new(&ReedSolomonConfig::default().into()).unwrap();
+    for n in 0..40u64 {
+        let mut emit = |repair: Repair<'_, u64>| assert_eq!(repair.draw, Draw::default());
+        encoder.push(0, n, &[&symbol(n)], &mut emit).unwrap();
     }
 }
 
@@ -202,7 +204,7 @@ fn as_many_repairs_as_losses_are_enough_but_for_bad_luck() {
         let sent = sender.many(160);
         // A burst of 20 and ten repairs of it each; the window holds them all.
         let lost: Vec<u64> = (60..80).collect();
-        let useful: Vec<Sent> = sent.into_iter().filter(|sent| *sent.names.last().unwrap() >= 79).collect();
+        let useful: Vec<Sent> = sent.into_iter().filter(|sent| *sent.packets.last().unwrap() >= 79).collect();
         assert!(useful.len() >= 21);
         exact += usize::from(recover(&useful[..20], 160, &lost).len() == 20);
         assert!(recover(&useful[..19], 160, &lost).len() < 20, "19 equations cannot give 20 unknowns");
@@ -239,7 +241,7 @@ fn a_bare_packet_is_repaired_at_the_deadline() {
     assert_eq!(sender.encoder.next_deadline_us(), None);
     assert_eq!((sender.push(10), sender.push(60)), (vec![], vec![]));
     assert_eq!((sender.encoder.next_deadline_us(), sender.due(109)), (Some(110), vec![]));
-    assert_eq!(sender.due(110)[0].names, [0, 1]);
+    assert_eq!(sender.due(110)[0].packets, [0, 1]);
     assert_eq!((sender.encoder.next_deadline_us(), sender.due(9_999)), (None, vec![]));
     // What was saved is spent: four packets to the next one.
     assert_eq!((0..4).map(|_| sender.push(20_000).len()).collect::<Vec<_>>(), [0, 0, 0, 1]);
@@ -255,7 +257,7 @@ fn a_cleared_window_holds_nothing_old() {
     let before = sender.many(20).pop().unwrap();
     sender.sliding().clear();
     let after = sender.push(0).pop().unwrap();
-    assert_eq!((after.names, after.seed), (vec![20], before.seed.wrapping_add(1)));
+    assert_eq!((after.packets, after.seed), (vec![20], before.seed.wrapping_add(1)));
     assert_eq!(sender.flush(), [], "all are in a repair");
 }
 
@@ -297,9 +299,9 @@ fn a_window_made_shorter_leaves_the_older_packets_out_and_grows_again() {
     let sent = sender.many(9);
     for (at, repair) in sent.iter().enumerate() {
         let newest = 20 + at as u64;
-        assert_eq!(repair.names, (newest + 1 - (4 + at as u64).min(8)..=newest).collect::<Vec<_>>());
+        assert_eq!(repair.packets, (newest + 1 - (4 + at as u64).min(8)..=newest).collect::<Vec<_>>());
         let sum =
-            repair.names.iter().zip(&repair.coefficients).fold(vec![0; 16], |mut sum, (&name, &factor)| {
+            repair.packets.iter().zip(&repair.coefficients).fold(vec![0; 16], |mut sum, (&name, &factor)| {
                 let symbol = symbol(name);
                 gf256::mul_add(&mut sum[..symbol.len()], factor, &symbol);
                 sum

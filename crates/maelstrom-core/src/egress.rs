@@ -3,7 +3,7 @@
 //! The path of a packet: [`Egress::source`] → its symbol → the encoder's bins → for each bin that fires
 //! [`RepairWriter::write`] → sealed into the outbox.
 
-use fec::{Code, CodeError, CodedRepair, Encoder, RepairRate, SlidingConfig};
+use fec::{Code, Encoder, Repair, RepairRate, Scheme, SlidingConfig};
 
 use crate::counters::{Unsent, UnsentCounts};
 use crate::gateway::Config;
@@ -13,7 +13,7 @@ use crate::packet::Packet;
 use crate::session::Sealer;
 use crate::symbol::{SYMBOL_HEADER, Symbol};
 use crate::window::Naming;
-use crate::wire::{Entry, Half, Recipe, SEALED_HEADER, Scheme, TAG, write_half_header};
+use crate::wire::{Entry, Half, Recipe, SEALED_HEADER, TAG, write_half_header};
 use foundation::Seq;
 
 /// Counts of one peer's egress.
@@ -62,7 +62,7 @@ struct RepairWriter {
 
 impl Egress {
     /// For peer number `peer`, reached with `outer` bytes of IP and UDP header.
-    pub(crate) fn new(gateway: &Config, peer: usize, outer: usize) -> Result<Self, CodeError> {
+    pub(crate) fn new(gateway: &Config, peer: usize, outer: usize) -> Result<Self, fec::ConfigError> {
         let writer = RepairWriter {
             counts: EgressCounts::default(),
             scheme: gateway.schedule.scheme(),
@@ -85,7 +85,7 @@ impl Egress {
 
     /// Goes on with what `gateway` says of the code. Another code gives up part-filled bins, but for another rate of the
     /// same window; the stream's numbers go on.
-    pub(crate) fn reconfigure(&mut self, gateway: &Config) -> Result<(), CodeError> {
+    pub(crate) fn reconfigure(&mut self, gateway: &Config) -> Result<(), fec::ConfigError> {
         let code = gateway.code();
         if code == self.code {
             return Ok(());
@@ -178,7 +178,7 @@ impl Egress {
 }
 
 impl RepairWriter {
-    fn write(&mut self, repair: &CodedRepair<'_, Entry>, sealer: &mut Sealer, out: &mut Queue<usize>) {
+    fn write(&mut self, repair: &Repair<'_, Entry>, sealer: &mut Sealer, out: &mut Queue<usize>) {
         debug_assert!(repair.payload.len() > SYMBOL_HEADER);
         let Some(recipe) = self.recipe(repair) else { return };
         let body = recipe.wire_len() + repair.payload.len();
@@ -192,13 +192,13 @@ impl RepairWriter {
     }
 
     /// What the repair says of its packets; `None` never, as long as the encoder is of the scheme.
-    fn recipe<'r>(&mut self, repair: &CodedRepair<'r, Entry>) -> Option<Recipe<'r>> {
-        let entries = repair.names;
+    fn recipe<'r>(&mut self, repair: &Repair<'r, Entry>) -> Option<Recipe<'r>> {
+        let entries = repair.packets;
         let row = match self.scheme {
             Scheme::Sliding => {
                 let (first, last) = (entries.first()?.seq, entries.last()?.seq);
                 let named = self.naming.as_mut()?.next(first, last);
-                return Some(Recipe::Window { draw: repair.draw?, window: entries, named });
+                return Some(Recipe::Window { draw: repair.draw, window: entries, named });
             }
             // A layer is told by its stride.
             Scheme::Layered => 0,

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use fec::{Code, CodeError, RepairRate};
+use fec::{Code, RepairRate};
 use hdrhistogram::Histogram;
 use ipnet::IpNet;
 use rand_chacha::ChaCha12Rng;
@@ -89,7 +89,7 @@ impl Config {
 pub enum ConfigError {
     /// The code.
     #[error(transparent)]
-    Code(#[from] CodeError),
+    Code(#[from] fec::ConfigError),
     /// More packets in a repair than a recipe can name.
     #[error("r: expected at most {TERMS_MAX}, saw {0}")]
     Terms(usize),

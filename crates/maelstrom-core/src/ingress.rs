@@ -8,7 +8,7 @@ mod sight;
 
 use std::net::SocketAddr;
 
-use fec::{Decoder, DecoderConfig, Outcome, SymbolId, Term, Window};
+use fec::{Decoder, DecoderConfig, Outcome, SymbolId, SymbolStore, Term};
 use hdrhistogram::Histogram;
 
 use crate::counters::{Rejected, Unused, UnusedCounts};
@@ -300,7 +300,7 @@ impl Ingress {
             delays_us: &mut self.delays_us,
             around,
         };
-        match self.decoder.repair(&mut window, &self.terms, view.symbol) {
+        match self.decoder.handle_repair(&mut window, &self.terms, view.symbol) {
             Outcome::Solved(_) => Ok(()),
             Outcome::Stored => Err(Unused::Waiting),
             Outcome::Rejected if self.counts.undelivered > undelivered => Err(Unused::NoRoom),
@@ -340,7 +340,7 @@ impl Ingress {
             delays_us: &mut self.delays_us,
             around,
         };
-        self.decoder.source(&mut window, SymbolId(seq.0));
+        self.decoder.handle_source(&mut window, SymbolId(seq.0));
     }
 
     fn skip_before(&mut self, limit: Seq) {
@@ -395,12 +395,12 @@ struct Recovering<'a, 'b> {
     around: &'a mut Surroundings<'b>,
 }
 
-impl Window for Recovering<'_, '_> {
+impl SymbolStore for Recovering<'_, '_> {
     fn known(&self, id: SymbolId) -> Option<&[u8]> {
         self.shelf.symbol(Seq(id.0))
     }
 
-    fn recovered(&mut self, id: SymbolId, symbol: &[u8]) -> bool {
+    fn on_recovered(&mut self, id: SymbolId, symbol: &[u8]) -> bool {
         let seq = Seq(id.0);
         match self.shelf.place(seq) {
             Place::Missing { name, fields, .. } => self.deliver(seq, Some((name, fields)), symbol),

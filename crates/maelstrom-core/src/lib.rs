@@ -30,7 +30,7 @@ pub mod wire;
 
 pub use egress::EgressCounts;
 pub use fec::MEMORY_MAX as SUMS_BYTES_MAX;
-pub use fec::{RATE_MAX, RateError, RepairRate};
+pub use fec::{RATE_MAX, RateError, RepairRate, Scheme};
 pub use foundation::Seq;
 pub use gateway::{Config, ConfigError, Gateway, PeerConfig, PeerStatus};
 pub use ingress::{IngressConfig, IngressCounts};

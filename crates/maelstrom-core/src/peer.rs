@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 
-use fec::CodeError;
 use ipnet::IpNet;
 
 use crate::counters::{Rejected, Unprotected};
@@ -77,7 +76,7 @@ impl Peer {
         gateway: &Config,
         index: usize,
         token: Token,
-    ) -> Result<Self, CodeError> {
+    ) -> Result<Self, fec::ConfigError> {
         let outer = if config.address.is_ipv6() { 40 + 8 } else { 20 + 8 };
         let ingress_config = gateway.ingress();
         Ok(Self {
@@ -105,7 +104,7 @@ impl Peer {
     }
 
     /// Goes on with a changed configuration of the same peer: the session stays.
-    pub(crate) fn reconfigured(mut self, gateway: &Config, index: usize) -> Result<Self, CodeError> {
+    pub(crate) fn reconfigured(mut self, gateway: &Config, index: usize) -> Result<Self, fec::ConfigError> {
         self.egress.reconfigure(gateway)?;
         self.index = index;
         self.egress.renumber(index);

@@ -2,9 +2,11 @@
 
 use std::fmt;
 
-use fec::{Code, DENSITY_FULL, LayeredConfig, ReedSolomonConfig, RepairRate, Sending, SlidingConfig, names};
+use fec::{
+    Code, DENSITY_FULL, LayeredConfig, ReedSolomonConfig, RepairRate, Scheme, Sending, SlidingConfig, names,
+};
 
-use crate::wire::{Scheme, repair_overhead};
+use crate::wire::repair_overhead;
 
 /// Which source packets share a repair, and how many repairs they get.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,7 +146,7 @@ impl Schedule {
     }
 
     /// What its recipes say.
-    pub(crate) fn scheme(&self) -> Scheme {
+    pub fn scheme(&self) -> Scheme {
         match self {
             Self::Layered { .. } => Scheme::Layered,
             Self::ReedSolomon { .. } => Scheme::ReedSolomon,

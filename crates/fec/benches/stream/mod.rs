@@ -1,7 +1,7 @@
 //! A stream of packets with its repairs, made once, to be decoded over and over at ever higher positions.
 #![allow(dead_code)]
 
-use fec::{Decoder, DecoderConfig, LayeredConfig, LayeredEncoder, Outcome, SymbolId, Term, Window};
+use fec::{Decoder, DecoderConfig, LayeredConfig, LayeredEncoder, Outcome, SymbolId, SymbolStore, Term};
 use std::hint::black_box;
 
 /// Bytes of a packet: what a LAN MTU of 1,300 gives.
@@ -74,14 +74,14 @@ struct Store {
     recovered: u64,
 }
 
-impl Window for Store {
+impl SymbolStore for Store {
     #[inline]
     fn known(&self, id: SymbolId) -> Option<&[u8]> {
         let place = (id.0 % PACKETS) as usize;
         (self.held[place] == id.0).then(|| &self.packets[place][..])
     }
 
-    fn recovered(&mut self, id: SymbolId, symbol: &[u8]) -> bool {
+    fn on_recovered(&mut self, id: SymbolId, symbol: &[u8]) -> bool {
         let place = (id.0 % PACKETS) as usize;
         assert!(symbol == self.packets[place], "wrong symbol");
         self.held[place] = id.0;
@@ -102,7 +102,7 @@ impl Decoding {
             let mut arrived = Vec::new();
             let mut emit = |repair: fec::Repair<'_, u64>| {
                 if !lost(u64::MAX - n * 8 - arrived.len() as u64) {
-                    let distances = repair.names.iter().map(|name| n - name).collect();
+                    let distances = repair.packets.iter().map(|name| n - name).collect();
                     arrived.push((distances, repair.payload.to_vec()));
                 }
             };
@@ -129,12 +129,12 @@ impl Decoding {
         let place = (id.0 % PACKETS) as usize;
         if !self.lost[place] {
             self.store.held[place] = id.0;
-            self.decoder.source(&mut self.store, id);
+            self.decoder.handle_source(&mut self.store, id);
         }
         for (distances, payload) in &self.repairs[place] {
             self.terms.clear();
             self.terms.extend(distances.iter().map(|distance| Term::xor(SymbolId(id.0 - distance))));
-            let outcome = self.decoder.repair(&mut self.store, &self.terms, payload);
+            let outcome = self.decoder.handle_repair(&mut self.store, &self.terms, payload);
             assert!(!matches!(outcome, Outcome::Refused(_)));
         }
         self.decoder.expire_before(SymbolId(id.0 - WINDOW));

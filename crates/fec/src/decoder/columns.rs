@@ -1,6 +1,6 @@
-//! Which symbol stands in which column of the matrix.
+//! Assignment of symbols to columns of the matrix.
 
-use crate::SymbolId;
+use crate::symbol::SymbolId;
 
 /// A column of the matrix.
 pub(super) type Column = usize;
@@ -9,13 +9,13 @@ const FREE: u16 = u16::MAX;
 
 /// The unknowns of a system, each in a column, found by id through open addressing with linear probing.
 ///
-/// At most half the slots are taken; removal shifts back what follows, so lookups never pass graves.
+/// At most half of the slots are used. Removal moves later entries back, so that lookups meet no tombstones.
 #[derive(Debug)]
 pub(super) struct Columns {
     slots: Box<[u16]>,
     ids: Box<[Option<SymbolId>]>,
     used: usize,
-    /// One more than the highest column in use.
+    /// One more than the highest column in use, or 0.
     width: usize,
     /// No column below this is free.
     lowest_free: usize,
@@ -67,10 +67,10 @@ impl Columns {
         }
     }
 
-    /// The column of the symbol, a free one if it has none yet.
+    /// Returns the column of the symbol, assigning a free one if it has none.
     ///
     /// # Panics
-    /// If none is free: the caller makes room first.
+    /// If none is free; the caller makes room first.
     pub(super) fn find_or_take(&mut self, id: SymbolId) -> Column {
         if let Some(column) = self.find(id) {
             return column;
@@ -104,7 +104,7 @@ impl Columns {
         }
     }
 
-    /// Empties a slot and moves back what would no longer be found behind it.
+    /// Empties a slot and moves later entries back that would otherwise become unreachable.
     fn close(&mut self, mut hole: usize) {
         let mut slot = self.after(hole);
         while let Some(id) = self.occupant(slot) {

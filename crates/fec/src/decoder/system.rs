@@ -1,26 +1,27 @@
 //! A system of linear equations in reduced row echelon form, with all memory taken at construction.
 //!
-//! Rows are dense: one coefficient byte per column, and the payload. Three things hold between calls:
+//! Rows are dense: one coefficient byte per column, and the payload. Three invariants hold between calls:
 //! 1. every row has a *pivot*: the oldest symbol in it, with coefficient 1;
-//! 2. a pivot stands in no other row;
-//! 3. every column in use stands in some row.
+//! 2. a pivot occurs in no other row;
+//! 3. every column in use occurs in some row.
 //!
-//! So a row with one unknown gives that symbol, a symbol that is given stands in no other row, and the rows whose
-//! pivot is too old are all the rows in which anything is too old.
+//! It follows that a row with one unknown gives that symbol, that such a symbol occurs in no other row, and that the rows
+//! whose pivot has expired are exactly the rows that contain an expired symbol.
 
-use super::DecoderConfig;
 use super::columns::{Column, Columns};
-use crate::{SymbolId, gf256};
+use super::config::DecoderConfig;
+use crate::gf256;
+use crate::symbol::SymbolId;
 
-/// What became of a new row.
+/// Result of inserting a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Insert {
-    /// A combination of the rows there are.
+    /// The row is a combination of the existing rows.
     Redundant,
-    /// The same coefficients as a combination of the rows there are, but another payload.
+    /// The row has the coefficients of a combination of existing rows, but another payload.
     Inconsistent,
     Stored,
-    /// Stored in the place of the oldest row.
+    /// Stored in place of the oldest row.
     StoredForOldest,
 }
 
@@ -32,28 +33,28 @@ pub(super) struct System {
     payloads: Table,
     /// Slots of the rows, oldest first.
     order: Vec<u16>,
-    /// Slots without a row, one at least: in the last a new row is put together.
+    /// Slots without a row, at least one. A new row is built in the last of them.
     empty: Vec<u16>,
-    /// The slot of the row whose pivot a column is.
+    /// For each column, the slot of the row whose pivot it is.
     pivots: Box<[Option<u16>]>,
-    /// No pivot is older.
+    /// Lower bound of all pivots.
     oldest: SymbolId,
-    /// Some columns in use may stand in no row.
+    /// Whether columns in use may occur in no row.
     orphans: bool,
-    /// Scratch for the search for those.
+    /// Scratch for the search for such columns.
     seen: Box<[u8]>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Row {
     pivot: Option<Column>,
-    /// Columns with a coefficient other than 0.
+    /// Number of nonzero coefficients.
     unknowns: usize,
-    /// Bytes of its payload.
+    /// Length of the payload in bytes.
     length: usize,
 }
 
-/// Byte rows of equal room.
+/// Byte rows of equal capacity.
 #[derive(Debug)]
 struct Table {
     bytes: Box<[u8]>,
@@ -91,11 +92,11 @@ impl System {
         self.columns.find(id).is_some()
     }
 
-    /// Drops the oldest rows until all of `ids` can have columns; returns how many.
+    /// Drops the oldest rows until there are columns for all of `ids`; returns the number dropped.
     pub(super) fn make_room(&mut self, ids: &(impl Iterator<Item = SymbolId> + Clone)) -> usize {
         let before = self.order.len();
         while ids.clone().filter(|&id| !self.waits_for(id)).count() > self.columns.free() {
-            // An eighth of the rows at a time, for the search for orphans looks at all of them.
+            // An eighth of the rows at a time, because `sweep` reads all of them.
             for _ in 0..(self.rows.len() / 8 + 1).min(self.order.len()) {
                 self.remove(0);
             }
@@ -115,16 +116,16 @@ impl System {
         own
     }
 
-    /// Adds an unknown to the row begun.
+    /// Adds an unknown to the new row.
     pub(super) fn add_unknown(&mut self, id: SymbolId, coefficient: u8) {
         let (slot, column) = (self.spare(), self.columns.find_or_take(id));
         let own = self.coefficients.at_mut(slot, column);
         *own ^= coefficient;
-        // Named twice, it may cancel out.
+        // A symbol listed twice may cancel out.
         self.orphans |= *own == 0;
     }
 
-    /// Reduces the row begun by the others and, if something is left of it, the others by it.
+    /// Reduces the new row by the others and, unless it becomes empty, the others by it.
     pub(super) fn insert(&mut self) -> Insert {
         let slot = self.spare();
         for column in 0..self.columns.width() {
@@ -152,10 +153,11 @@ impl System {
         if full { Insert::StoredForOldest } else { Insert::Stored }
     }
 
-    /// Puts a symbol that became known into all rows; returns how many rows contradicted it and were dropped.
+    /// Substitutes a symbol that became known in all rows; returns the number of rows that contradicted it and were
+    /// dropped.
     pub(super) fn substitute(&mut self, id: SymbolId, symbol: &[u8]) -> usize {
         let Some(column) = self.columns.find(id) else { return 0 };
-        // Only one row has it as its pivot; if that row stays, it needs another.
+        // At most one row has it as its pivot. If that row stays, it needs another pivot.
         let mut bereft = self.pivots[column].take();
         let mut contradictions = 0;
         let mut at = 0;
@@ -178,7 +180,7 @@ impl System {
         contradictions
     }
 
-    /// Drops every row with a symbol older than `id`; returns how many.
+    /// Drops every row with a symbol older than `id`; returns the number dropped.
     pub(super) fn expire_before(&mut self, id: SymbolId) -> usize {
         if self.oldest >= id {
             return 0;
@@ -199,12 +201,12 @@ impl System {
         before - self.order.len()
     }
 
-    /// The first row from position `from` on that has one unknown.
+    /// Position of the first row, from `from` on, that has one unknown.
     pub(super) fn next_solved(&self, from: usize) -> Option<usize> {
         (from..self.order.len()).find(|&at| self.rows[usize::from(self.order[at])].unknowns == 1)
     }
 
-    /// The pivot of a row and the row's payload: the symbol itself where there is one unknown.
+    /// Returns a row's pivot and payload. With one unknown, the payload is that symbol.
     pub(super) fn symbol(&self, at: usize) -> (SymbolId, &[u8]) {
         (self.pivot_id(at), self.payload(usize::from(self.order[at])))
     }
@@ -216,7 +218,7 @@ impl System {
         let row = &mut self.rows[usize::from(slot)];
         let mut others = row.unknowns;
         if let Some(pivot) = row.pivot.take() {
-            // It stood in this row alone.
+            // A pivot occurs in its own row alone.
             self.pivots[pivot] = None;
             self.columns.release(pivot);
             others -= 1;
@@ -263,7 +265,7 @@ impl System {
         }
     }
 
-    /// Takes a known symbol out of one row; false if it is longer than the row's payload.
+    /// Subtracts a known symbol from one row; returns false if the row contradicts it.
     fn subtract_symbol(&mut self, slot: usize, column: Column, symbol: &[u8]) -> bool {
         let coefficient = self.coefficients.at_mut(slot, column);
         if *coefficient == 0 {
@@ -283,7 +285,7 @@ impl System {
         left && symbol[common..].iter().all(|&byte| byte == 0)
     }
 
-    /// Makes the oldest symbol of a row its pivot and takes it out of all other rows.
+    /// Makes the oldest symbol of a row its pivot and eliminates it from all other rows.
     fn choose_pivot(&mut self, slot: usize) {
         let width = self.columns.width();
         let coefficients = self.coefficients.row(slot, width);
@@ -311,12 +313,12 @@ impl System {
 
     fn count(&mut self, slot: usize) {
         let coefficients = self.coefficients.row(slot, self.columns.width());
-        // Sums of 64 fit a byte and are counted by vector instructions.
+        // Sums of up to 64 fit a byte, so the compiler counts them with vector instructions.
         let counts = coefficients.chunks(64).map(|chunk| chunk.iter().map(|&c| u8::from(c != 0)).sum::<u8>());
         self.rows[slot].unknowns = counts.map(usize::from).sum();
     }
 
-    /// Releases the columns that stand in no row.
+    /// Releases the columns that occur in no row.
     fn sweep(&mut self) {
         if !std::mem::take(&mut self.orphans) {
             return;
@@ -356,7 +358,7 @@ impl Table {
         &mut self.bytes[row * self.stride..][..length]
     }
 
-    /// Two different rows, the first to be changed.
+    /// Returns two different rows, the first mutable.
     fn pair(&mut self, changed: usize, read: usize) -> (&mut [u8], &[u8]) {
         assert!(changed != read, "a row is never added to itself");
         let stride = self.stride;

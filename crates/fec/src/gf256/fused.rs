@@ -1,14 +1,14 @@
-//! Many products at once: into sums that stay in registers while sources pass, or of one source that does.
+//! Many products in one pass: into sums that stay in registers while sources are read, or from a source that stays there.
 //!
-//! A window of a hundred packets is longer than the first cache: with the fastest kernels, reading it takes as long as the
-//! arithmetic. So a source is read once for up to [`TOGETHER`] sums.
+//! A window of a hundred packets is larger than the first-level cache. With the fastest kernels, reading it takes as long
+//! as the arithmetic, so each source is read once for up to [`TOGETHER`] sums.
 
 use super::vector::{self, Vector};
 
-/// Sums that are made together.
+/// Number of sums computed together.
 pub(super) const TOGETHER: usize = 4;
 
-/// For masks: from 64 - k on, a vector of `k` bytes 0 and then as many of 255 as it has room for.
+/// Source of masks: a vector loaded at 64 - k has `k` bytes 0, followed by bytes 255.
 static EDGE: [u8; 128] = {
     let mut edge = [0; 128];
     let mut at = 64;
@@ -19,10 +19,10 @@ static EDGE: [u8; 128] = {
     edge
 };
 
-/// A vector without all but its last `count` bytes.
+/// Clears the first `count` bytes of a vector.
 ///
 /// # Safety
-/// The instructions must be there, and `count` must be no more than a vector's bytes.
+/// The processor must have the instructions, and `count` must be no more than a vector's bytes.
 #[inline(always)]
 unsafe fn last_bytes<V: Vector>(vector: V, count: usize) -> V {
     debug_assert!(count <= V::BYTES && V::BYTES <= 64);
@@ -35,7 +35,7 @@ pub(super) trait Term {
     fn source(&self) -> &[u8];
 
     /// # Safety
-    /// There must be a sum of that number.
+    /// A sum of that number must exist.
     unsafe fn coefficient(&self, sum: usize) -> u8;
 }
 
@@ -65,10 +65,10 @@ impl Term for (&[u8], &[u8]) {
     }
 }
 
-/// Adds the terms to any number of sums; `N1` vectors of one sum, `N2` of each of two, … stay in registers.
+/// Adds the terms to any number of sums. `N1` vectors of one sum, `N2` of each of two sums, … stay in registers.
 ///
 /// # Safety
-/// The instructions must be there, no source longer than a sum, and each term must have a coefficient for each sum.
+/// The processor must have the instructions, no source longer than a sum, and each term must have a coefficient for each sum.
 #[inline(always)]
 pub(super) unsafe fn mul_add_rows<
     V: Vector,
@@ -82,12 +82,12 @@ pub(super) unsafe fn mul_add_rows<
 ) {
     let mut first = 0;
     while first < sums.len() {
-        // As even as may be: five are three and two.
+        // As even as possible: five sums are taken as three and two.
         let left = sums.len() - first;
         let taken = left.div_ceil(left.div_ceil(TOGETHER));
         let mut starts = sums[first..first + taken].iter_mut().map(|sum| sum.as_mut_ptr());
         let mut next = || starts.next().expect("as many as taken");
-        // SAFETY: the same is asked of the caller.
+        // SAFETY: the caller guarantees the same.
         unsafe {
             match taken {
                 1 => add_all::<V, 1, N1, _>([next()], first, terms),
@@ -102,12 +102,12 @@ pub(super) unsafe fn mul_add_rows<
 
 /// Adds the terms to `S` sums, of which `N` vectors each fit into registers.
 ///
-/// Vectors are counted from the start of the strings, but the last ends where the longest source does. The last block of
-/// vectors may begin before the block before it ends, and the last vector likewise: what was added already is left out
-/// when the sums are stored.
+/// Vectors are counted from the start of the strings, except that the last vector ends where the longest source does. The
+/// last block of vectors may overlap the block before it, and the last vector the vector before it. Vectors that were
+/// added already are skipped when the sums are stored.
 ///
 /// # Safety
-/// The instructions must be there, and each sum as long as the longest source.
+/// The processor must have the instructions, and each sum as long as the longest source.
 #[inline(always)]
 pub(super) unsafe fn add_all<V: Vector, const S: usize, const N: usize, T: Term>(
     sums: [*mut u8; S],
@@ -120,7 +120,7 @@ pub(super) unsafe fn add_all<V: Vector, const S: usize, const N: usize, T: Term>
     let mut done = 0;
     while done < total {
         let mut block = Block { sums, first, done, width: 0, total, longest };
-        // SAFETY: `total` is at least the width, and the rest is asked of the caller.
+        // SAFETY: `total` is at least the width, and the caller guarantees the rest.
         done = unsafe {
             if N >= 24 && total >= 24 {
                 block.add::<V, 24, T>(terms)
@@ -149,43 +149,43 @@ pub(super) unsafe fn add_all<V: Vector, const S: usize, const N: usize, T: Term>
     }
 }
 
-/// Some vectors of each sum, and what must be known to add to them.
+/// A block of consecutive vectors of each sum.
 struct Block<const S: usize> {
     sums: [*mut u8; S],
-    /// Number of the first of these sums among the coefficients of a term.
+    /// Index of the first of these sums among the coefficients of a term.
     first: usize,
-    /// Vectors that blocks before this one have dealt with.
+    /// Number of vectors that earlier blocks have added.
     done: usize,
-    /// Vectors of this block, once they are chosen.
+    /// Number of vectors in this block, once chosen.
     width: usize,
-    /// Vectors of the longest source, of which the last may overlap the one before.
+    /// Number of vectors of the longest source; the last may overlap the one before.
     total: usize,
-    /// Bytes of the longest source, at least a vector's.
+    /// Length of the longest source in bytes, at least one vector.
     longest: usize,
 }
 
 impl<const S: usize> Block<S> {
-    /// Number of the block's first vector.
+    /// Index of the block's first vector.
     #[inline(always)]
     fn start(&self) -> usize {
         self.done.min(self.total - self.width)
     }
 
-    /// Bytes that a source must have to be added by this block.
+    /// Length in bytes from which a source is added by this block.
     #[inline(always)]
     fn reach<V: Vector>(&self) -> usize {
         ((self.start() + self.width) * V::BYTES).min(self.longest)
     }
 
-    /// Adds all sources that reach through `N` vectors to those vectors; tells how many are dealt with then.
+    /// Adds all sources that reach through `N` vectors to those vectors; returns the number of vectors added so far.
     ///
     /// # Safety
-    /// The instructions must be there, each sum have `longest` bytes, and `total` be `N` or more.
+    /// The processor must have the instructions, each sum have `longest` bytes, and `total` be `N` or more.
     #[inline(always)]
     unsafe fn add<V: Vector, const N: usize, T: Term>(&mut self, terms: &[T]) -> usize {
         self.width = N;
         let (from, reach) = (self.start() * V::BYTES, self.reach::<V>());
-        // From the block's start, where its last vector is; all others follow each other.
+        // Offset of the block's last vector from its start; all other vectors are contiguous.
         let last = reach - V::BYTES - from;
         // SAFETY: sums and sources have all bytes below `reach`, which is at least a vector's; the last vector begins
         // a whole vector before that.
@@ -195,7 +195,7 @@ impl<const S: usize> Block<S> {
                 let src = term.source().as_ptr().add(from);
                 let src = |i: usize| src.add(if i + 1 < N { i * V::BYTES } else { last });
                 let factor = |k: usize| V::factor(term.coefficient(self.first + k));
-                // Whichever is fewer stays in registers beside the sums.
+                // The fewer of the two stay in registers beside the sums.
                 if N < S {
                     let bytes: [_; N] = std::array::from_fn(|i| V::load(src(i)).split());
                     for (k, added) in added.iter_mut().enumerate() {
@@ -228,7 +228,7 @@ impl<const S: usize> Block<S> {
         self.start() + N
     }
 
-    /// Adds what the sources that end within this block have beyond the blocks before.
+    /// Adds the bytes beyond earlier blocks of the sources that end within this block.
     ///
     /// # Safety
     /// As for `add`.
@@ -236,16 +236,16 @@ impl<const S: usize> Block<S> {
     unsafe fn add_shorter<V: Vector, T: Term>(&self, terms: &[T]) {
         let (done, reach) = (self.done * V::BYTES, self.reach::<V>());
         for term in terms.iter().filter(|term| (done + 1..reach).contains(&term.source().len())) {
-            // SAFETY: as asked of the caller.
+            // SAFETY: the caller guarantees it.
             unsafe { add_rest::<V, S, T>(self.sums, self.first, done, term) };
         }
     }
 }
 
-/// Adds what a source has from byte `from` on, a number of whole vectors, to each sum.
+/// Adds the bytes of a source from `from` on, a multiple of the vector length, to each sum.
 ///
 /// # Safety
-/// The instructions must be there, and each sum as long as the source.
+/// The processor must have the instructions, and each sum as long as the source.
 #[inline(always)]
 unsafe fn add_rest<V: Vector, const S: usize, T: Term>(
     sums: [*mut u8; S],
@@ -255,7 +255,8 @@ unsafe fn add_rest<V: Vector, const S: usize, T: Term>(
 ) {
     let src = term.source();
     for (k, sum) in sums.into_iter().enumerate() {
-        // SAFETY: there is a coefficient for each sum; sum and source have a vector's bytes at each offset, and the length of the source in all.
+        // SAFETY: there is a coefficient for each sum. Sum and source have a vector's bytes at each offset, and the
+        // source's length in all.
         unsafe {
             let c = term.coefficient(first + k);
             if src.len() < V::BYTES {
@@ -276,12 +277,13 @@ unsafe fn add_rest<V: Vector, const S: usize, T: Term>(
     }
 }
 
-/// Adds the terms to one sum, as far as they come in groups of `G` sources of one length; the others by blocks of `N`
-/// vectors. The sum passes through the registers once for each group: better than blocks where the registers are too few
-/// or too short for much of a sum, since sources are then read from end to end. A `G` of 1 is none.
+/// Adds the terms to one sum: first groups of `G` sources of one length, then the others by blocks of `N` vectors.
+///
+/// The sum passes through the registers once for each group. That is faster than blocks where the registers are too few or
+/// too short to hold much of a sum, because sources are then read from end to end. A `G` of 1 disables groups.
 ///
 /// # Safety
-/// The instructions must be there, and no source longer than `acc`.
+/// The processor must have the instructions, and no source longer than `acc`.
 #[inline(always)]
 pub(super) unsafe fn add_groups<V: Vector, const G: usize, const N: usize>(
     acc: &mut [u8],
@@ -300,19 +302,19 @@ pub(super) unsafe fn add_groups<V: Vector, const G: usize, const N: usize>(
         unsafe { add_group::<V, G>(acc, group, length) };
         left = rest;
     }
-    // SAFETY: the same is asked of the caller.
+    // SAFETY: the caller guarantees the same.
     unsafe { add_all::<V, 1, N, _>([acc], 0, left) };
 }
 
 /// # Safety
-/// The instructions must be there, and all strings have `length` bytes, at least a vector's.
+/// The processor must have the instructions, and all strings have `length` bytes, at least a vector's.
 #[inline(always)]
 unsafe fn add_group<V: Vector, const G: usize>(acc: *mut u8, group: &[(u8, &[u8]); G], length: usize) {
     let (count, whole) = (length % V::BYTES, length - length % V::BYTES);
     // SAFETY: all strings have a vector's bytes at every offset below `whole`, and before their ends.
     unsafe {
         let pairs: [_; G] = std::array::from_fn(|j| (group[j].1.as_ptr(), V::factor(group[j].0)));
-        // The end is not last: the vector before it would be read while it is still being written.
+        // The end comes first: after the loop, it would read a vector that is still being written.
         if count > 0 {
             let last = length - V::BYTES;
             let end = last_bytes(add_products(V::zero(), &pairs, last), count);
@@ -326,10 +328,10 @@ unsafe fn add_group<V: Vector, const G: usize>(acc: *mut u8, group: &[(u8, &[u8]
     }
 }
 
-/// `sum` plus the vectors at `at` of some sources, times their factors.
+/// Returns `sum` plus the vectors of some sources at offset `at`, times their factors.
 ///
 /// # Safety
-/// The instructions must be there, and the vectors.
+/// The processor must have the instructions, and the sources the vectors.
 #[inline(always)]
 unsafe fn add_products<V: Vector, const G: usize>(
     mut sum: V,
@@ -337,7 +339,7 @@ unsafe fn add_products<V: Vector, const G: usize>(
     at: usize,
 ) -> V {
     for &(source, factor) in pairs {
-        // SAFETY: the same is asked of the caller.
+        // SAFETY: the caller guarantees the same.
         sum = unsafe { sum.plus(V::load(source.add(at)).times(factor)) };
     }
     sum
@@ -346,7 +348,7 @@ unsafe fn add_products<V: Vector, const G: usize>(
 /// Adds `src`, times each coefficient, to each sum, `N` vectors at a time.
 ///
 /// # Safety
-/// The instructions must be there, and `src` no longer than any sum.
+/// The processor must have the instructions, and `src` no longer than any sum.
 #[inline(always)]
 pub(super) unsafe fn mul_add_each<V: Vector, const N: usize>(sums: &mut [(u8, &mut [u8])], src: &[u8]) {
     if src.len() < V::BYTES {
@@ -383,10 +385,10 @@ pub(super) unsafe fn mul_add_each<V: Vector, const N: usize>(sums: &mut [(u8, &m
     }
 }
 
-/// Does so for `N` vectors, from number `at` on; gives `N`.
+/// Adds `N` vectors of `src`, from index `at` on, times each coefficient, to each sum; returns `N`.
 ///
 /// # Safety
-/// The instructions must be there, and the vectors in the source and each sum.
+/// The processor must have the instructions, and the vectors in the source and each sum.
 #[inline(always)]
 unsafe fn add_to_each<V: Vector, const N: usize>(
     sums: &mut [(u8, &mut [u8])],

@@ -1,11 +1,15 @@
-//! The vectors of each processor, and a kernel of each.
+//! The vector types of each processor, and a kernel for each.
 
+use super::fused;
+use super::kernel::Kernel;
+use super::tables::NIBBLES;
 use super::vector::{self, Vector};
-use super::{Kernel, NIBBLES, fused};
 
-/// The kernel of one kind of vector: the generic operations, compiled with its instructions. `group` is how many sources
-/// of one length are added to a sum in one pass, `rows` how many vectors of 1, 2, 3 and 4 sums stay in registers while
-/// sources pass, `each` how many of a source while sums pass. All are the best of some that were measured.
+/// Defines the kernel of one vector type: the generic operations, compiled with its instructions.
+///
+/// `group` is the number of sources of one length that are added to a sum in one pass. `rows` is the number of vectors of
+/// 1, 2, 3 and 4 sums that stay in registers while sources are read, and `each` the number of vectors of a source that
+/// stay there while sums are read. The values are the fastest of those measured.
 macro_rules! kernel {
     ($name:literal, $vector:ty, group $group:literal, rows [$n1:literal, $n2:literal, $n3:literal, $n4:literal], each $each:literal, $present:expr, $($feature:literal),+) => {
         pub(in super::super) static KERNEL: Kernel = Kernel {
@@ -64,7 +68,7 @@ macro_rules! kernel {
     };
 }
 
-/// A vector type that does what [`Vector`] asks for; `$c`, `$x`, `$s` and `$f` name the arguments.
+/// Defines a vector type that implements [`Vector`]; `$c`, `$x`, `$s` and `$f` name the arguments.
 macro_rules! vector {
     (
         $vector:ident($register:ty), $bytes:literal, half $half:ty,
@@ -84,13 +88,13 @@ macro_rules! vector {
 
             #[inline(always)]
             unsafe fn load(from: *const u8) -> Self {
-                // SAFETY: the caller has the instructions and the bytes; no alignment is asked for.
+                // SAFETY: the caller has the instructions and the bytes; no alignment is required.
                 Self(unsafe { $load(from.cast()) })
             }
 
             #[inline(always)]
             unsafe fn store(self, to: *mut u8) {
-                // SAFETY: the caller has the instructions and the bytes; no alignment is asked for.
+                // SAFETY: the caller has the instructions and the bytes; no alignment is required.
                 unsafe { $store(to.cast(), self.0) }
             }
 
@@ -106,7 +110,7 @@ macro_rules! vector {
                 Self(unsafe { $and(self.0, other.0) })
             }
 
-            // With matrices there is nothing to be done.
+            // Bit matrices need no preparation.
             #[allow(unused_unsafe)]
             #[inline(always)]
             unsafe fn split(self) -> $split {
@@ -133,7 +137,7 @@ macro_rules! vector {
 /// Multiplication by a bit matrix.
 #[cfg(target_arch = "x86_64")]
 mod matrix {
-    use super::super::MATRICES;
+    use super::super::tables::MATRICES;
     use super::Vector;
     use std::arch::x86_64::*;
 
@@ -153,7 +157,7 @@ mod matrix {
         times: |x, matrix| _mm_gf2p8affine_epi64_epi8::<0>(x, matrix));
 }
 
-/// Multiplication by look-up of both halves of a byte.
+/// Multiplication by look-up of the two halves of a byte.
 #[cfg(target_arch = "x86_64")]
 mod lookup {
     use super::{NIBBLES, Vector};
@@ -206,7 +210,7 @@ pub(super) mod gfni512 {
 pub(super) mod gfni256 {
     use super::{Kernel, fused, matrix, vector};
 
-    // The matrices need AVX alone, the sums of whole bytes AVX2; no processor has GFNI and AVX without AVX2.
+    // The matrices need only AVX, the sums of whole bytes AVX2. No processor has GFNI and AVX without AVX2.
     kernel!("GFNI, AVX", matrix::Middle, group 8, rows [12, 6, 3, 2], each 12,
         is_x86_feature_detected!("gfni") && is_x86_feature_detected!("avx2"), "gfni", "avx2");
 }

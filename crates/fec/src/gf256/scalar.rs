@@ -1,6 +1,7 @@
-//! The operations byte by byte: the reference for all others, and their ends.
+//! The operations byte by byte: the reference for all vector kernels, and their path for short strings.
 
-use super::{Kernel, NIBBLES};
+use super::kernel::Kernel;
+use super::tables::NIBBLES;
 
 pub(super) static KERNEL: Kernel = Kernel {
     name: "scalar",

@@ -1,23 +1,23 @@
 //! The operations by vectors.
 //!
-//! Between the first and the last vector of a string all stores are aligned: one that straddles two cache lines costs
-//! twice. The first and the last may overlap their neighbours, so they are computed from the bytes as they were,
-//! before all others, and stored after them.
+//! All stores between the first and the last vector of a string are aligned, because a store that straddles two cache
+//! lines costs twice as much. The first and the last vector may overlap their neighbours. They are therefore computed
+//! from the original bytes, before all others, and stored after them.
 
 use super::scalar;
 
-/// Some bytes in a register.
+/// A register of bytes.
 ///
 /// # Safety
-/// All functions need the instructions of their kernel; `load` and `store` need [`BYTES`](Self::BYTES) bytes there.
+/// All functions need the instructions of their kernel; `load` and `store` need [`BYTES`](Self::BYTES) accessible bytes.
 pub(super) trait Vector: Copy {
-    /// At most 64.
+    /// Length of the vector in bytes, at most 64.
     const BYTES: usize;
-    /// A vector of half the length, for strings shorter than one; the shortest names itself.
+    /// A vector of half the length, for strings shorter than this one; the shortest names itself.
     type Half: Vector;
-    /// The bytes made ready for multiplication.
+    /// The bytes prepared for multiplication.
     type Split: Copy;
-    /// A constant made ready for multiplication.
+    /// A constant prepared for multiplication.
     type Factor: Copy;
     unsafe fn load(from: *const u8) -> Self;
     unsafe fn store(self, to: *mut u8);
@@ -40,21 +40,21 @@ pub(super) trait Vector: Copy {
     }
 }
 
-/// Bytes before the first place where a vector is aligned.
+/// Number of bytes before the first aligned vector.
 #[inline(always)]
 fn unaligned<V: Vector>(acc: *const u8) -> usize {
     acc.addr().wrapping_neg() % V::BYTES
 }
 
 /// # Safety
-/// The instructions must be there, and `src` no longer than `acc`.
+/// The processor must have the instructions, and `src` no longer than `acc`.
 #[inline(always)]
 pub(super) unsafe fn xor_into<V: Vector>(acc: &mut [u8], src: &[u8]) {
     if src.len() < V::BYTES {
         if V::Half::BYTES == V::BYTES {
             return scalar::xor_into(acc, src);
         }
-        // SAFETY: the same is asked of the caller.
+        // SAFETY: the caller guarantees the same.
         return unsafe { xor_into::<V::Half>(acc, src) };
     }
     let (acc, from, last) = (acc.as_mut_ptr(), src.as_ptr(), src.len() - V::BYTES);
@@ -71,7 +71,7 @@ pub(super) unsafe fn xor_into<V: Vector>(acc: &mut [u8], src: &[u8]) {
 }
 
 /// # Safety
-/// The instructions must be there, and no source longer than `acc`.
+/// The processor must have the instructions, and no source longer than `acc`.
 #[inline(always)]
 pub(super) unsafe fn xor_many<V: Vector>(acc: &mut [u8], sources: &[&[u8]]) {
     let common = sources.iter().map(|source| source.len()).min().unwrap_or(0);
@@ -89,7 +89,7 @@ pub(super) unsafe fn xor_many<V: Vector>(acc: &mut [u8], sources: &[&[u8]]) {
 /// Adds the first `common` bytes of all sources, four vectors at a time.
 ///
 /// # Safety
-/// The instructions must be there, and all strings have `common` bytes, at least a vector's.
+/// The processor must have the instructions, and all strings have `common` bytes, at least a vector's.
 #[inline(always)]
 unsafe fn xor_common<V: Vector>(acc: &mut [u8], sources: &[&[u8]], common: usize) {
     let (acc, last) = (acc.as_mut_ptr(), common - V::BYTES);
@@ -128,14 +128,14 @@ unsafe fn xor_common<V: Vector>(acc: &mut [u8], sources: &[&[u8]], common: usize
 }
 
 /// # Safety
-/// The instructions must be there, and `src` no longer than `acc`.
+/// The processor must have the instructions, and `src` no longer than `acc`.
 #[inline(always)]
 pub(super) unsafe fn mul_add<V: Vector>(acc: &mut [u8], c: u8, src: &[u8]) {
     if src.len() < V::BYTES {
         if V::Half::BYTES == V::BYTES {
             return scalar::mul_add(acc, c, src);
         }
-        // SAFETY: the same is asked of the caller.
+        // SAFETY: the caller guarantees the same.
         return unsafe { mul_add::<V::Half>(acc, c, src) };
     }
     let (acc, from, last) = (acc.as_mut_ptr(), src.as_ptr(), src.len() - V::BYTES);
@@ -153,14 +153,14 @@ pub(super) unsafe fn mul_add<V: Vector>(acc: &mut [u8], c: u8, src: &[u8]) {
 }
 
 /// # Safety
-/// The instructions must be there.
+/// The processor must have the instructions.
 #[inline(always)]
 pub(super) unsafe fn mul<V: Vector>(acc: &mut [u8], c: u8) {
     if acc.len() < V::BYTES {
         if V::Half::BYTES == V::BYTES {
             return scalar::mul(acc, c);
         }
-        // SAFETY: the same is asked of the caller.
+        // SAFETY: the caller guarantees the same.
         return unsafe { mul::<V::Half>(acc, c) };
     }
     let (last, acc) = (acc.len() - V::BYTES, acc.as_mut_ptr());

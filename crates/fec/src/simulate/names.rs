@@ -1,27 +1,27 @@
-//! How the repairs of a sliding window may tell the places of packets that arrived without a number.
+//! Rules by which a sliding window's repairs name packets that carry no number.
 
-use crate::SlidingConfig;
 use crate::names::{Names, spread};
+use crate::sliding::SlidingConfig;
 
-/// Which earlier repairs' new packets a repair names again. The *spread* s is the least number of repairs that no
-/// burst within the window's reach takes both first and last of ([`spread`]).
+/// The earlier repairs whose new packets a repair names again. The *spread* s is the distance at which no recoverable
+/// burst loses both repairs ([`spread`]).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Naming {
-    /// Packets carry numbers: every one that arrives is known at once.
+    /// No names: packets carry numbers, so every packet that arrives is known at once.
     #[default]
     None,
-    /// Those of the repair before, and of that s before: what gateways do.
+    /// The previous repair, and the one s before. Gateways use this rule.
     Early,
-    /// Those of the repair before, and of that 2 s before.
+    /// The previous repair, and the one 2 s before.
     Late,
-    /// Those of the last two repairs.
+    /// The last two repairs.
     Adjacent,
-    /// Those of the repairs s and 2 s before.
+    /// The repairs s and 2 s before.
     Spread,
 }
 
 impl Naming {
-    /// By how many repairs the second and third copy of a name follow the first.
+    /// Distances in repairs of the second and third copy of a name from the first.
     pub fn distances(self, config: &SlidingConfig) -> Option<[usize; 2]> {
         let spread = spread(config.rate, config.window);
         match self {
@@ -33,7 +33,7 @@ impl Naming {
         }
     }
 
-    /// What names packets in this way, if they must be named.
+    /// Returns the state of this rule at the start of a stream, unless packets need no names.
     pub(super) fn names(self, config: &SlidingConfig) -> Option<Names> {
         let distances = self.distances(config)?;
         Some(Names::new(config.rate, distances, distances[1], 0))
@@ -43,7 +43,7 @@ impl Naming {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::RepairRate;
+    use crate::rate::RepairRate;
 
     fn config(repairs: u32, sources: u32, window: u16) -> SlidingConfig {
         let rate = RepairRate::new(repairs, sources).unwrap();
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_are_as_far_apart_as_a_burst_that_can_be_mended_has_repairs() {
+    fn copies_are_further_apart_than_a_recoverable_burst() {
         for (repairs, sources, window, spread) in
             [(3, 8, 160, 13), (3, 8, 256, 21), (1, 8, 256, 5), (1, 8, 512, 8)]
         {
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn each_packet_is_named_three_times_in_each_way() {
+    fn every_rule_names_each_packet_three_times() {
         for naming in [Naming::Early, Naming::Late, Naming::Adjacent, Naming::Spread] {
             let config = config(1, 2, 64);
             let distances = naming.distances(&config).unwrap();

@@ -1,16 +1,15 @@
-//! The coefficients of a repair, from its seed.
+//! Coefficients of a repair, generated from its seed.
 
-use super::DENSITY_FULL;
-use crate::TinyMt32;
-use crate::tinymt32::Together;
+use super::config::DENSITY_FULL;
+use crate::tinymt32::{TinyMt32, Together};
 
-/// Numbers of each seed that are drawn at a time.
+/// Numbers drawn from each seed at a time.
 const AT_ONCE: usize = 16;
 
-/// Fills in the coefficients of the repair with this seed, for the packets of its window from the oldest on
-/// (RFC 8681 §3.6, over GF(256)).
+/// Fills in the coefficients of the repair with this seed, for the packets of its window, oldest first (RFC 8681 §3.6,
+/// over GF(256)).
 ///
-/// The receiver of a repair calls it to learn what the sender did.
+/// The receiver of a repair calls it to reproduce the sender's coefficients.
 ///
 /// # Panics
 /// If `density` is above [`DENSITY_FULL`].
@@ -19,7 +18,7 @@ pub fn coding_coefficients(seed: u16, density: u8, coefficients: &mut [u8]) {
     Drawing::new([seed], density).draw(coefficients.len(), &mut [coefficients]);
 }
 
-/// The first seed from `seed` on with which not all coefficients are 0.
+/// Returns the first seed, from `seed` on, with which a coefficient is nonzero.
 pub(super) fn first_seed(mut seed: u16, density: u8, length: usize) -> u16 {
     let empty = |seed: u16| {
         let mut numbers = TinyMt32::new(seed.into());
@@ -31,14 +30,14 @@ pub(super) fn first_seed(mut seed: u16, density: u8, length: usize) -> u16 {
     seed
 }
 
-/// The coefficients of `N` repairs, drawn in step and bit by bit.
+/// Incremental generator of the coefficients of `N` repairs in step.
 #[derive(Debug)]
 pub(super) struct Drawing<const N: usize> {
     numbers: Together<N>,
     density: u8,
-    /// Coefficients of each that are there.
+    /// Number of coefficients drawn for each repair.
     drawn: [usize; N],
-    /// Whether the next number is a coefficient, or the choice whether there is one.
+    /// Whether the next number is a coefficient. If not, it decides whether the next coefficient is nonzero.
     chosen: [bool; N],
 }
 
@@ -48,10 +47,10 @@ impl<const N: usize> Drawing<N> {
         Self { numbers, density, drawn: [0; N], chosen: [density == DENSITY_FULL; N] }
     }
 
-    /// Goes on until each row has `count` coefficients, or is full. The rows must be the same each time.
+    /// Draws until each row has `count` coefficients or is full. The rows must be the same on every call.
     pub(super) fn draw(&mut self, count: usize, rows: &mut [&mut [u8]; N]) {
         while (0..N).any(|k| self.drawn[k] < count.min(rows[k].len())) {
-            // The low byte is all that is used of a number (RFC 8681 §3.5).
+            // Only the low byte of a number is used (RFC 8681 §3.5).
             let mut bytes = [[0; AT_ONCE]; N];
             for at in 0..AT_ONCE {
                 for (bytes, number) in bytes.iter_mut().zip(self.numbers.next()) {
@@ -78,7 +77,7 @@ impl<const N: usize> Drawing<N> {
         let (mut drawn, mut chosen) = (drawn, self.chosen[k]);
         for &byte in bytes {
             let Some(place) = row.get_mut(drawn) else { break };
-            // Without branches, which nothing could foretell: a chosen coefficient that is 0 is drawn again.
+            // Branch-free, because random branches are mispredicted. A chosen coefficient that is 0 is drawn again.
             *place = if chosen { byte } else { 0 };
             let there = (chosen & (byte != 0)) | (!chosen & (byte & 0xf > self.density));
             drawn += usize::from(there);

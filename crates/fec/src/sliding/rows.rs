@@ -1,20 +1,20 @@
-//! Repairs that leave one after the other, summed up together.
+//! Consecutive repairs, computed together.
 //!
-//! Their windows are much the same, and a window is longer than the first cache: with the fastest kernels, reading it takes
-//! as long as the arithmetic. So each packet is read once for all of them.
+//! Their windows overlap, and a window is larger than the first-level cache. With the fastest kernels, reading it takes
+//! as long as the arithmetic, so each packet is read once for all of them.
 
 use super::coefficients::{Drawing, first_seed};
 use super::strings::Strings;
 use crate::gf256;
 use std::ops::Range;
 
-/// Most repairs that are summed up together.
+/// Maximum number of repairs computed together.
 pub(super) const TOGETHER: usize = 4;
-/// So many packets are added in one pass; they stay in the first cache meanwhile.
+/// Number of packets added in one pass, few enough to stay in the first-level cache.
 const PASS: usize = 16;
-/// From this density on it is less work to add packets with the products that are 0 than without.
+/// Density from which computing products that are 0 costs less than skipping them.
 const DENSITY_TOGETHER: u8 = 11;
-/// The same where a product is one instruction.
+/// The same density for kernels whose product is one instruction.
 const DENSITY_TOGETHER_CHEAP: u8 = 3;
 
 /// Up to [`TOGETHER`] repairs in the order in which they leave.
@@ -22,20 +22,20 @@ const DENSITY_TOGETHER_CHEAP: u8 = 3;
 pub(super) struct Rows {
     rows: [Row; TOGETHER],
     count: usize,
-    /// Those before it have left.
+    /// Number of repairs that have left.
     leaving: usize,
-    /// All packets before this one are in the sums they belong to.
+    /// Packets before this one have been added to their sums.
     added: u64,
-    /// For each row as many as a window has; drawn as they are needed.
+    /// Coefficients, a window for each row, drawn as they are needed.
     coefficients: Box<[u8]>,
     drawing: Drawing<TOGETHER>,
     density: u8,
-    /// Whether packets are added with the products that are 0.
+    /// Whether products that are 0 are computed.
     together: bool,
     sums: Strings,
 }
 
-/// A repair of the packets from `first` on that come before `end`.
+/// A repair of the packets `first` to `end`, exclusive.
 #[derive(Debug, Clone, Copy, Default)]
 struct Row {
     first: u64,
@@ -43,7 +43,7 @@ struct Row {
     seed: u16,
 }
 
-/// A repair that is complete.
+/// A completed repair.
 pub(super) struct Finished<'a> {
     pub(super) seed: u16,
     pub(super) coefficients: &'a [u8],
@@ -51,7 +51,7 @@ pub(super) struct Finished<'a> {
 }
 
 impl Rows {
-    /// Without repairs.
+    /// Creates an empty set.
     pub(super) fn new(window: usize, symbol_max: usize, density: u8) -> Self {
         let cheap = gf256::Kernel::best().has_products();
         Self {
@@ -67,18 +67,20 @@ impl Rows {
         }
     }
 
-    /// Memory held by rows of that kind.
+    /// Bytes of memory that such rows hold.
     pub(super) fn memory_bytes(window: usize, symbol_max: usize) -> usize {
         TOGETHER * window + Strings::memory_bytes(TOGETHER, symbol_max)
     }
 
-    /// Forgets its repairs.
+    /// Forgets all repairs.
     pub(super) fn clear(&mut self) {
         (self.count, self.leaving) = (0, 0);
     }
 
-    /// Begins the repairs whose windows end before each of `ends`, which ascend, and have no packet before `oldest`. The first takes the seed given, each
-    /// other the next one, but none whose coefficients would all be 0, as may be in a sparse repair of a short window.
+    /// Begins repairs whose windows end before each of `ends`, which ascend, and contain no packet before `oldest`.
+    ///
+    /// The first takes the given seed, and each other the next one. Seeds whose coefficients are all 0, possible in a
+    /// sparse repair of a short window, are skipped.
     pub(super) fn begin(&mut self, ends: impl Iterator<Item = u64>, oldest: u64, mut seed: u16) {
         self.clear();
         let window = self.window() as u64;
@@ -94,7 +96,7 @@ impl Rows {
         self.drawing = Drawing::new(self.rows.map(|row| row.seed), self.density);
     }
 
-    /// Draws what the rows need for the packets before `end`. The first row is always ahead.
+    /// Draws the coefficients of the packets before `end`. The first row always needs the most.
     fn draw(&mut self, end: u64) {
         let window = self.window();
         let mut all = self.coefficients.chunks_exact_mut(window);
@@ -109,28 +111,28 @@ impl Rows {
         self.coefficients.len() / TOGETHER
     }
 
-    /// Repairs that have not left.
+    /// Number of repairs that have not left.
     pub(super) fn left(&self) -> usize {
         self.count - self.leaving
     }
 
-    /// Repairs begun.
+    /// Number of repairs begun.
     pub(super) fn count(&self) -> usize {
         self.count
     }
 
-    /// The seed after the last one.
+    /// Returns the seed after the last one used.
     pub(super) fn next_seed(&self) -> Option<u16> {
         let last = self.count.checked_sub(1)?;
         Some(self.rows[last].seed.wrapping_add(1))
     }
 
-    /// The packets of the first repair.
+    /// Returns the packets of the first repair.
     pub(super) fn first_window(&self) -> Range<u64> {
         self.rows[0].first..self.rows[0].end
     }
 
-    /// Adds the packets before `end`, which must all be in `symbols`, to the sums they belong to.
+    /// Adds the packets before `end`, which must all be in `symbols`, to their sums.
     pub(super) fn add_before(&mut self, end: u64, symbols: &Strings) {
         while self.added < end && self.left() > 0 {
             let rows = &self.rows[..self.count];
@@ -141,7 +143,7 @@ impl Rows {
             let border = rows.get(to).map_or(border, |row| border.min(row.first));
             let stop = end.min(border).min(self.added + PASS as u64);
             if from >= to {
-                // Between two windows, or behind the last.
+                // These packets are between two windows, or behind the last.
                 self.added = if from < rows.len() { stop } else { end };
                 continue;
             }
@@ -150,7 +152,7 @@ impl Rows {
         }
     }
 
-    /// Adds packets that all these repairs have.
+    /// Adds packets that all of these repairs contain.
     fn add(&mut self, rows: Range<usize>, packets: Range<u64>, symbols: &Strings) {
         let window = self.window();
         let count = (packets.end - packets.start) as usize;
@@ -180,7 +182,7 @@ impl Rows {
         let mut terms: [(u8, &[u8]); PASS + 1] = [(0, &[]); PASS + 1];
         let (mut used, mut longest) = (0, 0);
         for term in factors.zip(sources) {
-            // Without branches, which nothing could foretell: what is not used is overwritten.
+            // Branch-free, because random branches are mispredicted. An unused entry is overwritten.
             terms[used] = term;
             let there = usize::from(term.0 != 0);
             used += there;
@@ -212,7 +214,7 @@ impl Rows {
         gf256::mul_add_rows(&mut sums[..rows.len()], &terms[..factors.len()]);
     }
 
-    /// The next repair, whose window must end before `end`; all its packets must be added.
+    /// Takes the next repair, whose window must end at `end` and whose packets must all have been added.
     pub(super) fn take(&mut self, end: u64) -> Finished<'_> {
         let at = self.leaving;
         assert!(at < self.count, "a repair leaves that was not begun");

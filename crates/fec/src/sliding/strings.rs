@@ -1,23 +1,23 @@
-//! Byte strings of one capacity behind each other.
+//! Byte strings of one capacity in one allocation.
 
 use std::ops::Range;
 
-/// Strings begin at multiples of so many bytes, where vector instructions read them fastest.
+/// Alignment of strings in bytes, at which vector instructions read them fastest.
 const ALIGNMENT: usize = 64;
 
 /// A fixed number of byte strings of one capacity.
 #[derive(Debug)]
 pub(super) struct Strings {
     bytes: Box<[u8]>,
-    /// Where the memory is aligned.
+    /// Offset at which the memory is aligned.
     start: usize,
-    /// The capacity, rounded up.
+    /// Capacity of one string, rounded up to the alignment.
     stride: usize,
     lengths: Box<[usize]>,
 }
 
 impl Strings {
-    /// Empty strings.
+    /// Creates `count` empty strings.
     pub(super) fn new(count: usize, capacity: usize) -> Self {
         let stride = capacity.next_multiple_of(ALIGNMENT);
         let bytes = vec![0; count * stride + ALIGNMENT].into_boxed_slice();
@@ -25,12 +25,12 @@ impl Strings {
         Self { bytes, start, stride, lengths: vec![0; count].into_boxed_slice() }
     }
 
-    /// Memory held by strings of that kind.
+    /// Bytes of memory that such strings hold.
     pub(super) fn memory_bytes(count: usize, capacity: usize) -> usize {
         count * (capacity.next_multiple_of(ALIGNMENT) + size_of::<usize>()) + ALIGNMENT
     }
 
-    /// So many strings, from number `first` on where they are counted round and round.
+    /// Returns `count` strings, from number `first` on, with numbers taken modulo the number of strings.
     pub(super) fn round(&self, first: u64, count: usize) -> impl Iterator<Item = &[u8]> + Clone {
         let first = (first % self.lengths.len() as u64) as usize;
         let straight = count.min(self.lengths.len() - first);
@@ -45,7 +45,7 @@ impl Strings {
         &self.bytes[self.start + at * self.stride..][..self.lengths[at]]
     }
 
-    /// Replaces one by pieces that follow each other.
+    /// Replaces one string by consecutive pieces.
     pub(super) fn set(&mut self, at: usize, pieces: &[&[u8]]) {
         let string = &mut self.bytes[self.start + at * self.stride..][..self.stride];
         let mut length = 0;
@@ -56,19 +56,19 @@ impl Strings {
         self.lengths[at] = length;
     }
 
-    /// Makes one empty, with zeros in all its room if behind it there were none but zeros.
+    /// Empties one string. Its room is all zeros afterwards if the room behind it was.
     pub(super) fn clear(&mut self, at: usize) {
         self.bytes[self.start + at * self.stride..][..self.lengths[at]].fill(0);
         self.lengths[at] = 0;
     }
 
-    /// Makes one longer, if it is not as long, by what its room has there.
+    /// Extends one string to at least `length`, with the bytes that its room holds there.
     pub(super) fn extend(&mut self, at: usize, length: usize) {
         debug_assert!(length <= self.stride);
         self.lengths[at] = self.lengths[at].max(length);
     }
 
-    /// All the room of each.
+    /// Returns the whole room of each string.
     pub(super) fn rooms_mut(&mut self) -> impl Iterator<Item = &mut [u8]> {
         let count = self.lengths.len();
         self.bytes[self.start..][..count * self.stride].chunks_exact_mut(self.stride)

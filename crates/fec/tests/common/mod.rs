@@ -4,7 +4,7 @@
 pub mod sender;
 pub mod table;
 
-use fec::{SymbolId, Window};
+use fec::{SymbolId, SymbolStore};
 use std::collections::HashMap;
 
 /// splitmix64: the same numbers everywhere, for ever.
@@ -75,12 +75,12 @@ impl Loss {
 #[derive(Debug, Default)]
 pub struct Kept(pub HashMap<SymbolId, Vec<u8>>);
 
-impl Window for Kept {
+impl SymbolStore for Kept {
     fn known(&self, id: SymbolId) -> Option<&[u8]> {
         self.0.get(&id).map(Vec::as_slice)
     }
 
-    fn recovered(&mut self, id: SymbolId, symbol: &[u8]) -> bool {
+    fn on_recovered(&mut self, id: SymbolId, symbol: &[u8]) -> bool {
         let before = self.0.insert(id, symbol.to_vec());
         assert!(before.is_none(), "{id:?} recovered although known");
         true

@@ -1,41 +1,46 @@
-//! A sender of packets and repairs of any code, and a receiver that loses what it is told.
+//! A sender of packets and repairs of any code, and a receiver that loses the packets a test names.
 
 use super::Kept;
 use fec::{
-    Code, CodedRepair, Decoder, DecoderConfig, Draw, Encoder, SlidingEncoder, SymbolId, Term, Window,
+    Code, Decoder, DecoderConfig, Encoder, Repair, Scheme, SlidingEncoder, SymbolId, SymbolStore, Term,
     coding_coefficients,
 };
 
-/// A repair that has left.
+/// A repair that was sent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sent {
     pub row: usize,
-    /// Of a sliding window's coefficients.
+    /// Seed of a sliding window's coefficients.
     pub seed: u16,
-    pub names: Vec<u64>,
+    pub packets: Vec<u64>,
     pub coefficients: Vec<u8>,
     pub payload: Vec<u8>,
 }
 
 pub struct Sender {
+    is_sliding: bool,
     pub encoder: Encoder<u64>,
     next: u64,
 }
 
-/// The symbol of a packet; lengths differ.
+/// Returns the symbol of a packet; lengths differ.
 pub fn symbol(n: u64) -> Vec<u8> {
     (0..1 + n * 5 % 11).map(|k| (n * 73 + k * 29 + n / 7) as u8).collect()
 }
 
 impl Sender {
     pub fn new(code: impl Into<Code>) -> Self {
-        Self { encoder: Encoder::new(&code.into()).unwrap(), next: 0 }
+        let code = code.into();
+        let is_sliding = code.scheme() == Scheme::Sliding;
+        Self { is_sliding, encoder: Encoder::new(&code).unwrap(), next: 0 }
     }
 
     pub fn push(&mut self, now_us: u64) -> Vec<Sent> {
         let (mut sent, symbol) = (Vec::new(), symbol(self.next));
         let (head, tail) = symbol.split_at(symbol.len() / 3);
-        self.encoder.push(now_us, self.next, &[head, tail], &mut |repair| sent.push(keep(repair))).unwrap();
+        self.encoder
+            .push(now_us, self.next, &[head, tail], &mut |repair| sent.push(keep(repair, self.is_sliding)))
+            .unwrap();
         self.next += 1;
         sent
     }
@@ -46,51 +51,53 @@ impl Sender {
 
     pub fn due(&mut self, now_us: u64) -> Vec<Sent> {
         let mut sent = Vec::new();
-        self.encoder.fire_due(now_us, &mut |repair| sent.push(keep(repair)));
+        self.encoder.fire_due(now_us, &mut |repair| sent.push(keep(repair, self.is_sliding)));
         sent
     }
 
     pub fn flush(&mut self) -> Vec<Sent> {
         let mut sent = Vec::new();
-        self.encoder.flush(&mut |repair| sent.push(keep(repair)));
+        self.encoder.flush(&mut |repair| sent.push(keep(repair, self.is_sliding)));
         sent
     }
 
-    /// What only a sliding window has.
+    /// Returns the encoder of a sliding window.
     pub fn sliding(&mut self) -> &mut SlidingEncoder<u64> {
         let Encoder::Sliding(encoder) = &mut self.encoder else { panic!("not a sliding window") };
         encoder
     }
 }
 
-fn keep(repair: CodedRepair<'_, u64>) -> Sent {
-    if let Some(Draw { seed, density }) = repair.draw {
-        let mut again = vec![0; repair.names.len()];
-        coding_coefficients(seed, density, &mut again);
-        assert_eq!(
-            repair.coefficients, again,
-            "a receiver knows the coefficients by seed, density and count"
-        );
+/// A sliding window's receiver computes the coefficients from seed, density and count.
+fn check_coefficients(repair: &Repair<'_, u64>) {
+    let mut again = vec![0; repair.packets.len()];
+    coding_coefficients(repair.draw.seed, repair.draw.density, &mut again);
+    assert_eq!(repair.coefficients, again);
+}
+
+fn keep(repair: Repair<'_, u64>, is_sliding: bool) -> Sent {
+    if is_sliding {
+        check_coefficients(&repair);
     }
     Sent {
         row: repair.row,
-        seed: repair.draw.map_or(0, |draw| draw.seed),
-        names: repair.names.to_vec(),
+        seed: repair.draw.seed,
+        packets: repair.packets.to_vec(),
         coefficients: repair.coefficients.to_vec(),
         payload: repair.payload.to_vec(),
     }
 }
 
-/// Loses what `lost` says and takes what repairs arrive in order; the packets brought back, of which every byte is checked.
+/// Receives all packets but `lost`, then the repairs in order; returns the recovered packets, after checking every byte.
 pub fn recover<'a>(sent: impl IntoIterator<Item = &'a Sent>, packets: u64, lost: &[u64]) -> Vec<u64> {
     let mut kept = Kept::default();
     (0..packets).filter(|n| !lost.contains(n)).for_each(|n| drop(kept.0.insert(SymbolId(n), symbol(n))));
     let mut decoder = Decoder::new(DecoderConfig { equations: 512, payload_max: 16, terms_max: 1_024 });
     for sent in sent {
-        let terms: Vec<Term> = (sent.names.iter().zip(&sent.coefficients))
+        let terms: Vec<Term> = (sent.packets.iter().zip(&sent.coefficients))
             .map(|(&n, &coefficient)| Term { id: SymbolId(n), coefficient })
             .collect();
-        let _ = decoder.repair(&mut kept, &terms, &sent.payload);
+        let _ = decoder.handle_repair(&mut kept, &terms, &sent.payload);
     }
     let back: Vec<u64> = lost.iter().copied().filter(|&n| kept.known(SymbolId(n)).is_some()).collect();
     for &n in &back {

@@ -3,7 +3,7 @@
 
 use fec::{
     Decoder, DecoderConfig, LayeredConfig, LayeredEncoder, Outcome, Repair, Sending, SymbolHandle, SymbolId,
-    SymbolRing, Term, Window, gf256,
+    SymbolRing, SymbolStore, Term, gf256,
 };
 use std::collections::{BTreeMap, VecDeque};
 
@@ -42,12 +42,12 @@ struct Owner {
     rejected: u64,
 }
 
-impl Window for Owner {
+impl SymbolStore for Owner {
     fn known(&self, id: SymbolId) -> Option<&[u8]> {
         self.kept.get(&id).map(Vec::as_slice)
     }
 
-    fn recovered(&mut self, id: SymbolId, symbol: &[u8]) -> bool {
+    fn on_recovered(&mut self, id: SymbolId, symbol: &[u8]) -> bool {
         assert!(!self.kept.contains_key(&id), "{id:?} recovered although known");
         let own = truth(id);
         let right = symbol.len() >= own.len()
@@ -78,7 +78,7 @@ pub fn decoder(data: &[u8]) {
             0 | 1 => {
                 let id = SymbolId(u64::from(input.byte() % 64));
                 owner.kept.entry(id).or_insert_with(|| truth(id));
-                decoder.source(&mut owner, id);
+                decoder.handle_source(&mut owner, id);
                 assert!(!decoder.waits_for(id));
             }
             2 => {
@@ -93,11 +93,11 @@ pub fn decoder(data: &[u8]) {
                 let (terms, mut payload) = repair(&mut input);
                 let length = input.below(16);
                 payload.resize(length, input.byte());
-                let _ = decoder.repair(&mut owner, &terms, &payload);
+                let _ = decoder.handle_repair(&mut owner, &terms, &payload);
             }
             _ => {
                 let (terms, payload) = repair(&mut input);
-                let outcome = decoder.repair(&mut owner, &terms, &payload);
+                let outcome = decoder.handle_repair(&mut owner, &terms, &payload);
                 let fits =
                     (1..=config.terms_max).contains(&terms.len()) && payload.len() <= config.payload_max;
                 assert!(forged || fits != matches!(outcome, Outcome::Refused(_)), "{outcome:?}");
@@ -158,7 +158,7 @@ pub fn layered(data: &[u8]) {
         now_us += u64::from(input.u16());
         let mut due = Vec::new();
         let mut emit = |repair: Repair<'_, u64>| {
-            due.push((repair.layer, repair.names.to_vec(), repair.payload.to_vec()));
+            due.push((repair.row, repair.packets.to_vec(), repair.payload.to_vec()));
         };
         match step % 8 {
             0 => encoder.fire_due(now_us, &mut emit),
@@ -182,8 +182,8 @@ pub fn layered(data: &[u8]) {
         }
     }
     encoder.flush(&mut |repair| {
-        sent[repair.layer] += repair.names.len();
-        check(&config, &symbols, repair.names, repair.payload);
+        sent[repair.row] += repair.packets.len();
+        check(&config, &symbols, repair.packets, repair.payload);
     });
     assert!(sent.iter().all(|&count| count == symbols.len()), "every packet once in every layer");
     assert_eq!(encoder.next_deadline_us(), None);

@@ -9,7 +9,7 @@ mod report;
 pub use half::{Half, write_half_header};
 pub use hello::{Hello, NETWORKS_MAX};
 pub use recipe::{Recipe, repair_overhead};
-pub use repair::{EXCEPTIONS_BUDGET, Entry, RecipeView, Scheme, Sum, TERMS_MAX, WINDOW_MAX};
+pub use repair::{EXCEPTIONS_BUDGET, Entry, RecipeView, Sum, TERMS_MAX, WINDOW_MAX};
 pub use report::BURST_BUCKETS;
 pub use report::LossReport;
 

@@ -3,13 +3,13 @@
 use std::ops::Range;
 
 use super::repair::{
-    EXCEPTION, EXCEPTIONS_BUDGET, Entry, NAME, RECIPE_HEADER, RUN, RUNS, Scheme, TERMS_MAX, WINDOW_HEADER,
-    WINDOW_MAX,
+    EXCEPTION, EXCEPTIONS_BUDGET, Entry, NAME, RECIPE_HEADER, RUN, RUNS, TERMS_MAX, WINDOW_HEADER,
+    WINDOW_MAX, rows, scheme_to_wire,
 };
 use super::{BodyKind, SEALED_HEADER, TAG};
 use crate::packet::MutableFields;
 use crate::symbol::SYMBOL_HEADER;
-use fec::Draw;
+use fec::{Draw, Scheme};
 use foundation::Seq;
 use foundation::bytes::Writer;
 
@@ -61,8 +61,8 @@ impl Recipe<'_> {
                     (1..=TERMS_MAX).contains(&count),
                     "a repair holds 1 to {TERMS_MAX} packets, not {count}"
                 );
-                assert!(*row < scheme.rows(), "{scheme:?} has no row {row}");
-                writer.put(&[BodyKind::Repair.to_wire(), scheme.to_wire(), count as u8, *row]);
+                assert!(*row < rows(*scheme), "{scheme:?} has no row {row}");
+                writer.put(&[BodyKind::Repair.to_wire(), scheme_to_wire(*scheme), count as u8, *row]);
                 writer.put(&stride.to_be_bytes());
                 writer.put(&entries[count - 1].seq.to_wire().to_be_bytes());
             }
@@ -70,7 +70,7 @@ impl Recipe<'_> {
                 let count = window.len();
                 assert!((1..=usize::from(WINDOW_MAX)).contains(&count), "a window of {count} packets");
                 assert!(self.named().count() <= TERMS_MAX, "more than {TERMS_MAX} names");
-                writer.put(&[BodyKind::Repair.to_wire(), Scheme::Sliding.to_wire()]);
+                writer.put(&[BodyKind::Repair.to_wire(), scheme_to_wire(Scheme::Sliding)]);
                 writer.put(&(count as u16).to_be_bytes());
                 writer.put(&draw.seed.to_be_bytes());
                 writer.put(&[draw.density]);

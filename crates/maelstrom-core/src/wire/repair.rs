@@ -4,7 +4,9 @@ use crate::counters::Rejected;
 use crate::identity::Name;
 use crate::packet::MutableFields;
 use crate::symbol::SYMBOL_HEADER;
-use fec::{BLOCK_C_MAX, BLOCK_R_MAX, DENSITY_FULL, Draw, SymbolId, Term, cauchy, coding_coefficients};
+use fec::{
+    BLOCK_C_MAX, BLOCK_R_MAX, DENSITY_FULL, Draw, Scheme, SymbolId, Term, cauchy, coding_coefficients,
+};
 use foundation::Seq;
 use foundation::bytes::Reader;
 
@@ -29,43 +31,30 @@ pub(super) const RUNS: usize = 3;
 /// How far a run's last packet lies before the window's (2), how many names.
 pub(super) const RUN: usize = 3;
 
-/// Which code made a repair, and so its coefficients.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Scheme {
-    /// XOR of packets one interleave apart (Maelstrom §4.3): all coefficients are 1.
-    Layered,
-    /// Blocks of packets, each with several repairs, one for each row of a Cauchy matrix: [`fec::cauchy`].
-    ReedSolomon,
-    /// A sliding window of packets with random coefficients (RFC 8681).
-    Sliding,
+/// Number of different repairs of the same named packets.
+pub(super) fn rows(scheme: Scheme) -> u8 {
+    match scheme {
+        Scheme::Layered => 1,
+        Scheme::ReedSolomon => BLOCK_C_MAX,
+        Scheme::Sliding => 0,
+    }
 }
 
-impl Scheme {
-    /// How many different repairs there are of the same named packets.
-    pub(super) fn rows(self) -> u8 {
-        match self {
-            Scheme::Layered => 1,
-            Scheme::ReedSolomon => BLOCK_C_MAX,
-            Scheme::Sliding => 0,
-        }
+/// The byte that names a scheme.
+pub(super) fn scheme_to_wire(scheme: Scheme) -> u8 {
+    match scheme {
+        Scheme::Layered => 1,
+        Scheme::ReedSolomon => 2,
+        Scheme::Sliding => 3,
     }
+}
 
-    pub(super) fn to_wire(self) -> u8 {
-        match self {
-            Scheme::Layered => 1,
-            Scheme::ReedSolomon => 2,
-            Scheme::Sliding => 3,
-        }
-    }
-
-    fn from_wire(byte: u8) -> Result<Self, Rejected> {
-        match byte {
-            1 => Ok(Scheme::Layered),
-            2 => Ok(Scheme::ReedSolomon),
-            3 => Ok(Scheme::Sliding),
-            _ => Err(Rejected::UnknownScheme),
-        }
+fn scheme_from_wire(byte: u8) -> Result<Scheme, Rejected> {
+    match byte {
+        1 => Ok(Scheme::Layered),
+        2 => Ok(Scheme::ReedSolomon),
+        3 => Ok(Scheme::Sliding),
+        _ => Err(Rejected::UnknownScheme),
     }
 }
 
@@ -151,7 +140,7 @@ impl<'a> RecipeView<'a> {
     pub fn read(body: &'a [u8], newest: Seq) -> Result<Self, Rejected> {
         let mut reader = Reader(body);
         let [_kind, scheme] = reader.array()?;
-        let view = match Scheme::from_wire(scheme)? {
+        let view = match scheme_from_wire(scheme)? {
             Scheme::Sliding => Self::read_window(reader, newest),
             scheme => Self::read_named(scheme, reader, newest),
         }?;
@@ -165,7 +154,7 @@ impl<'a> RecipeView<'a> {
         let [count, row] = reader.array()?;
         let stride = reader.u16()?;
         let last = Seq::from_wire(reader.u32()?, newest);
-        if count == 0 || stride == 0 || row >= scheme.rows() {
+        if count == 0 || stride == 0 || row >= rows(scheme) {
             return Err(Rejected::Malformed);
         }
         let sum = if scheme == Scheme::ReedSolomon { Sum::Block { row } } else { Sum::Layer };

@@ -5,12 +5,11 @@ use std::net::{IpAddr, SocketAddr};
 use diagnostics::settings::{Draft as _, Section as _, Setting};
 use diagnostics::{Diagnostic, Findings};
 use ipnet::IpNet;
-use maelstrom_core::Schedule;
+use maelstrom_core::{Schedule, Scheme};
 
 use super::draft::{Draft, PeerDraft};
 use super::keys::CodeKeys;
 use super::memory;
-use super::types::Scheme;
 
 /// Runs all cross checks. Values that could not be read take no part in them.
 pub(super) fn check(draft: &Draft, findings: &mut Findings) {

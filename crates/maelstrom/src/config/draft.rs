@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use diagnostics::Span;
 use diagnostics::settings::{Draft as _, Section as _, Setting};
 use ipnet::IpNet;
-use maelstrom_core::{PeerKey, Schedule};
+use maelstrom_core::{PeerKey, Schedule, Scheme};
 
 use super::keys::{CodeDraft, Gateway, GatewayDraft};
-use super::types::{Code, Peer, Scheme};
+use super::types::{Code, Peer};
 
 /// A gateway's whole configuration.
 #[derive(Clone, Debug, PartialEq)]

@@ -8,9 +8,9 @@ use diagnostics::settings::{
     Boolean, Choice, Fallback, Integer, Integers, Layout, List, Only, Optional, Placed, Setting, Text,
 };
 use ipnet::IpNet;
-use maelstrom_core::RepairRate;
+use maelstrom_core::{RepairRate, Scheme};
 
-use super::types::{Mode, Scheme, TapChoice};
+use super::types::{Mode, TapChoice};
 use super::values::{self, INTERFACE_NAME_BYTES_MAX, NAMES_MAX, PEER_NAME_CHARS_MAX, SOCKET_PATH_BYTES_MAX};
 
 /// Maximum number of `[[peer]]` sections.
@@ -137,9 +137,9 @@ diagnostics::settings! {
         /// FEC scheme: layered interleaving, Reed-Solomon blocks, or a sliding window.
         scheme: Scheme {
             form: Choice(&[
-                ("layered", Scheme::Layered),
-                ("reed-solomon", Scheme::ReedSolomon),
-                ("sliding", Scheme::Sliding),
+                (Scheme::Layered.word(), Scheme::Layered),
+                (Scheme::ReedSolomon.word(), Scheme::ReedSolomon),
+                (Scheme::Sliding.word(), Scheme::Sliding),
             ]),
             default: Fallback::Toml("\"layered\""),
             example: "scheme = \"layered\"",

@@ -24,25 +24,6 @@ pub enum TapChoice {
     Packet,
 }
 
-/// The words of `scheme`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scheme {
-    Layered,
-    ReedSolomon,
-    Sliding,
-}
-
-impl Scheme {
-    /// The word in the file.
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Self::Layered => "layered",
-            Self::ReedSolomon => "reed-solomon",
-            Self::Sliding => "sliding",
-        }
-    }
-}
-
 /// The FEC scheme with its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Code {

@@ -268,5 +268,5 @@ pub enum NodeConfigError {
     Fragments(#[from] FragmentsConfigError),
     /// A setting of the decoder is wrong.
     #[error(transparent)]
-    Decoder(#[from] fec::DecoderConfigError),
+    Decoder(#[from] fec::ConfigError),
 }

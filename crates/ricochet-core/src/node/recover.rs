@@ -1,6 +1,6 @@
 //! Received repairs, and the packets recovered from them.
 
-use fec::{Outcome, SymbolId, Term, Window};
+use fec::{Outcome, SymbolId, SymbolStore, Term};
 
 use super::Node;
 use crate::buffer::{Buffer, PacketKey};
@@ -115,7 +115,7 @@ impl Node {
         self.forget_old();
         let mut window =
             Solving { buffer: &mut self.buffer, solved: &mut self.solved, unsound: &mut self.counts.unsound };
-        match self.decoder.repair(&mut window, &terms[..keys.len()], symbol) {
+        match self.decoder.handle_repair(&mut window, &terms[..keys.len()], symbol) {
             Outcome::Solved(_) => self.counts.repairs_useful += 1,
             Outcome::Stored => self.counts.repairs_waiting += 1,
             Outcome::Redundant => self.counts.repairs_redundant += 1,
@@ -128,7 +128,7 @@ impl Node {
     pub(super) fn solve_with(&mut self, now_us: u64, id: u64, out: &mut impl Output) {
         let mut window =
             Solving { buffer: &mut self.buffer, solved: &mut self.solved, unsound: &mut self.counts.unsound };
-        self.decoder.source(&mut window, SymbolId(id));
+        self.decoder.handle_source(&mut window, SymbolId(id));
         self.deliver_solved(now_us, out);
     }
 
@@ -162,12 +162,12 @@ struct Solving<'a> {
     unsound: &'a mut UnsoundCounts,
 }
 
-impl Window for Solving<'_> {
+impl SymbolStore for Solving<'_> {
     fn known(&self, id: SymbolId) -> Option<&[u8]> {
         self.buffer.symbol(id.0)
     }
 
-    fn recovered(&mut self, id: SymbolId, symbol: &[u8]) -> bool {
+    fn on_recovered(&mut self, id: SymbolId, symbol: &[u8]) -> bool {
         let Some(key) = self.buffer.wanted(id.0) else { return false };
         let name: Name = key.name();
         match Data::from_symbol(name, key.stream.group, symbol) {

@@ -227,7 +227,7 @@ impl Args {
         let simulation = Simulation {
             code,
             packets: self.packets,
-            window: self.wait as usize,
+            history: self.wait as usize,
             naming: self.naming(),
             ..Simulation::default()
         };
@@ -242,7 +242,7 @@ impl Args {
         let simulation = Simulation {
             code: code.clone(),
             packets: self.packets.min(PACKETS_MAX),
-            window: self.wait as usize,
+            history: self.wait as usize,
             symbol: usize::from(self.size) + SYMBOL_HEAD,
             naming: self.naming(),
             clock: Some(clock_ns),

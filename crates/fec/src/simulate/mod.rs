@@ -1,7 +1,8 @@
 //! What a code recovers, and how late, from a given sequence of losses.
 //!
-//! Runs the real encoder and decoder over symbols of a few bytes. Nothing is random, and time is counted in source
-//! packets: the caller says what is lost. For what coding costs, the caller lends a clock and says how long a symbol is.
+//! The simulation runs the real encoder and decoder over symbols of a few bytes. The caller decides which packets are
+//! lost; nothing else is random. Time is counted in source packets. To measure processor time, the caller passes a clock
+//! and a symbol length.
 
 mod names;
 mod size;
@@ -9,34 +10,39 @@ mod size;
 pub use names::Naming;
 pub use size::repair_overhead_bytes;
 
-use crate::{Code, CodeError, CodedRepair, Decoder, DecoderConfig, Encoder, SymbolId, Term, Window};
+use crate::code::Code;
+use crate::decoder::{Decoder, DecoderConfig, SymbolStore};
+use crate::encoder::Encoder;
+use crate::error::ConfigError;
+use crate::repair::Repair;
+use crate::scheme::Scheme;
+use crate::symbol::{SymbolId, Term};
 
-/// What to simulate.
+/// Parameters of a simulation.
 #[derive(Debug, Clone)]
 pub struct Simulation {
-    /// The code. Its deadline and `symbol_max` do not matter here.
+    /// The code. Its deadline and `symbol_max` have no effect here.
     pub code: Code,
-    /// Source packets whose fate is reported. As many as the window holds follow them, so that the last have
-    /// their chance too.
+    /// Number of source packets whose fate is reported. `history` more follow them, so that the last ones can be
+    /// recovered too.
     pub packets: u64,
-    /// Source packets the receiver keeps, and for how many it waits for a lost one.
-    pub window: usize,
-    /// Bytes in a symbol, at least 8; 8 is enough for what is recovered and how late.
+    /// Number of source packets that the receiver keeps, and for which it waits for a lost one.
+    pub history: usize,
+    /// Length of a symbol in bytes, at least 8. It affects processor times only.
     pub symbol: usize,
-    /// How a sliding window's repairs tell the places of packets that arrived; other codes' repairs name all that is
-    /// in them.
+    /// Rule by which a sliding window's repairs name packets. Repairs of other codes name all their packets.
     pub naming: Naming,
-    /// Nanoseconds since whenever, to measure what encoding and decoding cost.
+    /// Clock in nanoseconds from any origin, to measure encoding and decoding.
     pub clock: Option<fn() -> u64>,
 }
 
 impl Default for Simulation {
-    /// The default code over 100,000 packets, with the paper's window of 1,024 (Maelstrom §4.7), without names and clock.
+    /// The default code over 100,000 packets, with the paper's history of 1,024 (Maelstrom §4.7), without names and clock.
     fn default() -> Self {
         Self {
             code: Code::default(),
             packets: 100_000,
-            window: 1_024,
+            history: 1_024,
             symbol: SYMBOL_MIN,
             naming: Naming::None,
             clock: None,
@@ -44,57 +50,57 @@ impl Default for Simulation {
     }
 }
 
-/// A packet on its way, in the order of sending.
+/// A packet on the link, in the order of sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Packet {
     /// A source packet.
     Source(SymbolId),
-    /// A repair packet: of this layer of a layered code, this row of a block; 0 for a sliding window.
+    /// A repair packet of this layer of a layered code, or this row of a block; 0 for a sliding window.
     Repair(usize),
 }
 
-/// What became of the packets.
+/// Fate of the packets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
     /// Source packets sent.
     pub sent: u64,
-    /// Of those, lost.
+    /// Source packets lost.
     pub lost: u64,
-    /// Of those, recovered.
+    /// Lost source packets that were recovered.
     pub recovered: u64,
-    /// Repairs sent, also those after the last reported source packet.
+    /// Repairs sent, including those after the last reported source packet.
     pub repairs_sent: u64,
-    /// Of those, lost.
+    /// Repairs lost.
     pub repairs_lost: u64,
-    /// Source packets sent, also those after the last reported one.
+    /// Source packets sent, including those after the last reported one.
     pub sources_sent: u64,
     /// Nanoseconds spent in the encoder for all source packets sent, if there is a clock.
     pub encode_ns: u64,
-    /// Nanoseconds spent in the decoder for all that arrived, if there is a clock.
+    /// Nanoseconds spent in the decoder for all repairs that arrived, if there is a clock.
     pub decode_ns: u64,
-    /// Recovered symbols whose bytes were wrong. Anything but 0 is a fault of the codec.
+    /// Recovered symbols whose bytes were wrong. Any value but 0 is a fault of the codec.
     pub wrong: u64,
-    /// `delays[d]` packets were recovered when the sender had sent d more source packets.
+    /// Delay histogram: `delays[d]` packets were recovered after the sender had sent d more source packets.
     pub delays: Vec<u64>,
 }
 
 impl Report {
-    /// The share of lost packets that was recovered, 1 if none was lost.
+    /// Share of lost packets that were recovered, 1 if none was lost.
     pub fn recovered_share(&self) -> f64 {
         if self.lost == 0 { 1.0 } else { self.recovered as f64 / self.lost as f64 }
     }
 
-    /// The share of packets that was lost and not recovered.
+    /// Share of packets that were lost and not recovered.
     pub fn residual_loss(&self) -> f64 {
         (self.lost - self.recovered) as f64 / self.sent.max(1) as f64
     }
 
-    /// Repairs sent for each source packet.
+    /// Repairs sent per source packet.
     pub fn overhead(&self) -> f64 {
         self.repairs_sent as f64 / self.sources_sent.max(1) as f64
     }
 
-    /// Adds what another run of the same simulation had.
+    /// Adds the counts of another run of the same simulation.
     pub fn add(&mut self, other: &Self) {
         self.sent += other.sent;
         self.lost += other.lost;
@@ -109,13 +115,13 @@ impl Report {
         self.delays.iter_mut().zip(&other.delays).for_each(|(sum, count)| *sum += count);
     }
 
-    /// The mean delay of recovered packets, in source packets; `None` if there are none.
+    /// Mean delay of recovered packets in source packets; `None` if there are none.
     pub fn delay_mean(&self) -> Option<f64> {
         let total: u64 = self.delays.iter().zip(0..).map(|(count, delay): (&u64, u64)| count * delay).sum();
         (self.recovered > 0).then(|| total as f64 / self.recovered as f64)
     }
 
-    /// The least delay that at least the share `quantile` of the recovered packets stayed within.
+    /// Smallest delay that the share `quantile` of the recovered packets did not exceed.
     pub fn delay_quantile(&self, quantile: f64) -> Option<usize> {
         let rank = ((self.recovered as f64 * quantile).ceil() as u64).clamp(1, self.recovered.max(1));
         let mut seen = 0;
@@ -125,14 +131,14 @@ impl Report {
         })
     }
 
-    /// The longest delay of a recovered packet.
+    /// Longest delay of a recovered packet.
     pub fn delay_max(&self) -> Option<usize> {
         self.delays.iter().rposition(|&count| count > 0)
     }
 }
 
-/// Sends `simulation.packets` packets through the code; `lose` is asked for each packet sent, sources and repairs in
-/// the order of sending, whether it is lost.
+/// Sends `simulation.packets` packets through the code. `lose` decides for each packet sent whether it is lost, sources
+/// and repairs in the order of sending.
 ///
 /// ```
 /// use fec::simulate::{Packet, Simulation, simulate};
@@ -140,15 +146,18 @@ impl Report {
 /// let simulation = Simulation { packets: 1_000, ..Simulation::default() };
 /// let report = simulate(&simulation, |packet| matches!(packet, Packet::Source(id) if id.0 % 100 == 42)).unwrap();
 /// assert_eq!((report.lost, report.recovered), (10, 10));
-/// assert!(report.delay_max().unwrap() < 8, "layer 0 mends single losses");
+/// assert!(report.delay_max().unwrap() < 8, "layer 0 recovers single losses");
 /// ```
 ///
 /// # Errors
 /// If the code's configuration has a mistake.
 ///
 /// # Panics
-/// If the window is empty, or the symbol shorter than 8 bytes.
-pub fn simulate(simulation: &Simulation, mut lose: impl FnMut(Packet) -> bool) -> Result<Report, CodeError> {
+/// If the history is empty, or the symbol shorter than 8 bytes.
+pub fn simulate(
+    simulation: &Simulation,
+    mut lose: impl FnMut(Packet) -> bool,
+) -> Result<Report, ConfigError> {
     assert!(simulation.symbol >= SYMBOL_MIN, "expected symbols of at least {SYMBOL_MIN} bytes");
     let mut encoder = Encoder::new(&simulation.code.clone().without_clock(simulation.symbol))?;
     let mut receiver = Receiver::new(simulation);
@@ -156,7 +165,7 @@ pub fn simulate(simulation: &Simulation, mut lose: impl FnMut(Packet) -> bool) -
         Code::Sliding(config) => (simulation.naming.names(config), u64::from(config.window)),
         Code::Layered(_) | Code::ReedSolomon(_) => (None, 0),
     };
-    let sources_sent = simulation.packets + simulation.window as u64;
+    let sources_sent = simulation.packets + simulation.history as u64;
     let mut report = Report { sent: simulation.packets, sources_sent, ..Report::default() };
     let mut bytes = vec![0; simulation.symbol];
     let clock = simulation.clock.unwrap_or(|| 0);
@@ -165,10 +174,10 @@ pub fn simulate(simulation: &Simulation, mut lose: impl FnMut(Packet) -> bool) -
         let lost = lose(Packet::Source(id));
         report.lost += u64::from(lost && n < simulation.packets);
         write_symbol(id, &mut bytes);
-        receiver.source(id, &bytes, lost);
+        receiver.on_source(id, &bytes, lost);
         let begun = clock();
         let mut elsewhere = 0;
-        let mut emit = |repair: CodedRepair<'_, SymbolId>| {
+        let mut emit = |repair: Repair<'_, SymbolId>| {
             let left = clock();
             report.repairs_sent += 1;
             let named = names.as_mut().map(|names| names.next((n + 1).saturating_sub(window), n));
@@ -176,8 +185,8 @@ pub fn simulate(simulation: &Simulation, mut lose: impl FnMut(Packet) -> bool) -
                 report.repairs_lost += 1;
             } else {
                 let arrived = clock();
-                receiver.name(named.into_iter().flatten().flatten());
-                receiver.repair(&repair);
+                receiver.on_names(named.into_iter().flatten().flatten());
+                receiver.on_repair(&repair);
                 report.decode_ns += clock() - arrived;
             }
             elsewhere += clock() - left;
@@ -192,10 +201,10 @@ pub fn simulate(simulation: &Simulation, mut lose: impl FnMut(Packet) -> bool) -
     Ok(report)
 }
 
-/// Bytes of the shortest simulated symbol.
+/// Length of the shortest simulated symbol in bytes.
 const SYMBOL_MIN: usize = 8;
 
-/// Bytes that no sum of a few others equals by chance, over and over.
+/// Fills a symbol with eight bytes, repeated, that no sum of a few other symbols equals by chance.
 fn write_symbol(id: SymbolId, bytes: &mut [u8]) {
     // splitmix64
     let mut x = id.0.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -206,7 +215,7 @@ fn write_symbol(id: SymbolId, bytes: &mut [u8]) {
 }
 
 struct Receiver {
-    /// Packets that arrive must be named to be known.
+    /// Whether packets that arrive are known only once named.
     needs_names: bool,
     decoder: Decoder,
     kept: Kept,
@@ -215,22 +224,22 @@ struct Receiver {
 
 impl Receiver {
     fn new(simulation: &Simulation) -> Self {
-        assert!(simulation.window > 0, "expected a window of at least 1, saw 0");
-        // Every repair sent while a packet is waited for may be of use.
-        let repairs = (simulation.window as f64 * simulation.code.overhead()).ceil() as usize;
+        assert!(simulation.history > 0, "expected a history of at least 1, saw 0");
+        // Any repair sent while the receiver waits for a packet may be needed.
+        let repairs = (simulation.history as f64 * simulation.code.overhead()).ceil() as usize;
         let config = DecoderConfig {
             equations: repairs.clamp(1, 4_096),
             payload_max: simulation.symbol,
             terms_max: simulation.code.terms_max(),
         };
-        let needs_names = matches!(simulation.code, Code::Sliding(_)) && simulation.naming != Naming::None;
+        let needs_names = simulation.code.scheme() == Scheme::Sliding && simulation.naming != Naming::None;
         Self { needs_names, decoder: Decoder::new(config), kept: Kept::new(simulation), terms: Vec::new() }
     }
 
-    fn source(&mut self, id: SymbolId, bytes: &[u8], lost: bool) {
-        let window = self.kept.states.len() as u64;
+    fn on_source(&mut self, id: SymbolId, bytes: &[u8], lost: bool) {
+        let history = self.kept.states.len() as u64;
         self.kept.newest = id.0;
-        let place = (id.0 % window) as usize;
+        let place = (id.0 % history) as usize;
         self.kept.states[place] = match (lost, self.needs_names) {
             (true, _) => State::Missing,
             (false, false) => State::Known,
@@ -239,41 +248,41 @@ impl Receiver {
         if !lost {
             self.kept.symbol_mut(place).copy_from_slice(bytes);
         }
-        self.decoder.expire_before(SymbolId((id.0 + 1).saturating_sub(window)));
+        self.decoder.expire_before(SymbolId((id.0 + 1).saturating_sub(history)));
     }
 
-    /// Takes names: of what arrived the places are known now.
-    fn name(&mut self, places: impl Iterator<Item = u64>) {
+    /// Takes names: the positions of the named packets become known if they arrived.
+    fn on_names(&mut self, places: impl Iterator<Item = u64>) {
         for id in places.map(SymbolId) {
             if let Some(place) = self.kept.place(id)
                 && self.kept.states[place] == State::Unnamed
             {
                 self.kept.states[place] = State::Known;
-                self.decoder.source(&mut self.kept, id);
+                self.decoder.handle_source(&mut self.kept, id);
             }
         }
     }
 
-    fn repair(&mut self, repair: &CodedRepair<'_, SymbolId>) {
+    fn on_repair(&mut self, repair: &Repair<'_, SymbolId>) {
         self.terms.clear();
-        let pairs = repair.names.iter().zip(repair.coefficients);
+        let pairs = repair.packets.iter().zip(repair.coefficients);
         self.terms.extend(pairs.map(|(&id, &coefficient)| Term { id, coefficient }));
-        // What it led to is counted where the symbols go.
-        let _ = self.decoder.repair(&mut self.kept, &self.terms, repair.payload);
+        // `Kept` counts the symbols that it led to.
+        let _ = self.decoder.handle_repair(&mut self.kept, &self.terms, repair.payload);
     }
 }
 
-/// What the receiver has of a packet.
+/// State of a packet at the receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Missing,
-    /// It arrived, but where it belongs has not been told.
+    /// It arrived, and no repair has named its position.
     Unnamed,
     Known,
 }
 
 struct Kept {
-    /// Of the newest packets, each at its position modulo the window.
+    /// States of the newest packets, each at its position modulo the history.
     states: Vec<State>,
     /// Their bytes.
     symbols: Vec<u8>,
@@ -288,20 +297,20 @@ struct Kept {
 impl Kept {
     fn new(simulation: &Simulation) -> Self {
         Self {
-            states: vec![State::Missing; simulation.window],
-            symbols: vec![0; simulation.window * simulation.symbol],
+            states: vec![State::Missing; simulation.history],
+            symbols: vec![0; simulation.history * simulation.symbol],
             length: simulation.symbol,
             expected: vec![0; simulation.symbol],
             newest: 0,
             packets: simulation.packets,
-            delays: vec![0; simulation.window],
+            delays: vec![0; simulation.history],
             wrong: 0,
         }
     }
 
     fn place(&self, id: SymbolId) -> Option<usize> {
-        let window = self.states.len() as u64;
-        (id.0 <= self.newest && self.newest - id.0 < window).then_some((id.0 % window) as usize)
+        let history = self.states.len() as u64;
+        (id.0 <= self.newest && self.newest - id.0 < history).then_some((id.0 % history) as usize)
     }
 
     fn symbol_mut(&mut self, place: usize) -> &mut [u8] {
@@ -309,20 +318,20 @@ impl Kept {
     }
 }
 
-impl Window for Kept {
+impl SymbolStore for Kept {
     fn known(&self, id: SymbolId) -> Option<&[u8]> {
         let place = self.place(id).filter(|&place| self.states[place] == State::Known)?;
         Some(&self.symbols[place * self.length..][..self.length])
     }
 
-    fn recovered(&mut self, id: SymbolId, bytes: &[u8]) -> bool {
+    fn on_recovered(&mut self, id: SymbolId, bytes: &[u8]) -> bool {
         let Some(place) = self.place(id) else { return false };
         write_symbol(id, &mut self.expected);
         if bytes != self.expected {
             self.wrong += 1;
             return false;
         }
-        // One that only lacked a name was not lost.
+        // A packet that only lacked a name was not lost.
         let lost = std::mem::replace(&mut self.states[place], State::Known) == State::Missing;
         self.symbol_mut(place).copy_from_slice(bytes);
         if lost && id.0 < self.packets {

@@ -1,0 +1,262 @@
+//! The encoder of a sliding window.
+
+use super::config::SlidingConfig;
+use super::rows::{Finished, Rows, TOGETHER};
+use super::strings::Strings;
+use crate::error::{ConfigError, check_memory};
+use crate::limits::{SymbolTooLong, symbol_length};
+use crate::rate::{Credit, RepairRate};
+use crate::repair::{Draw, Repair};
+
+/// Makes the repairs of a sliding window code from a stream of source packets.
+///
+/// `P` is what the owner keeps of each packet in the window. All memory is allocated at construction. The rate can
+/// change at any time, and holds exactly: after n packets at a / b, ⌊n · a / b⌋ repairs have left, besides those that a
+/// deadline fired.
+///
+/// ```
+/// use fec::{Repair, SlidingConfig, SlidingEncoder, coding_coefficients, gf256::product};
+/// let config = SlidingConfig { rate: "1/2".parse().unwrap(), window: 3, ..SlidingConfig::default() };
+/// let mut encoder = SlidingEncoder::new(&config).unwrap();
+/// let mut sent = Vec::new();
+/// let mut emit = |repair: Repair<'_, u32>| sent.push((repair.draw.seed, repair.packets.to_vec(), repair.payload.to_vec()));
+/// for n in 0..4 {
+///     encoder.push(0, n, &[&[n as u8 + 5]], &mut emit).unwrap();
+/// }
+/// let mut coefficients = [0; 3];
+/// coding_coefficients(1, config.density, &mut coefficients);
+/// let sum = (0..3).fold(0, |sum, k| sum ^ product(coefficients[k], k as u8 + 6));
+/// assert_eq!(sent[1], (1, vec![1, 2, 3], vec![sum]));
+/// ```
+#[derive(Debug)]
+pub struct SlidingEncoder<P> {
+    window: usize,
+    density: u8,
+    seed: u16,
+    deadline_us: Option<u64>,
+    symbol_max: usize,
+    credit: Credit,
+    /// The last packets, up to twice the window, so that the window's packets are one slice.
+    kept: Vec<P>,
+    /// Symbols of the window; packet n lies at position n modulo the window.
+    symbols: Strings,
+    /// Number of packets pushed.
+    packets: u64,
+    /// Oldest packet that repairs may contain.
+    oldest: u64,
+    /// Repairs that leave next.
+    leaving: Box<Rows>,
+    /// Repairs after `leaving`, whose sums grow with each packet.
+    coming: Box<Rows>,
+    /// Value of `packets` when `coming` was begun.
+    coming_since: u64,
+    /// Arrival time of the oldest packet that is in no repair.
+    bare_since_us: Option<u64>,
+    /// Latest time seen.
+    now_us: u64,
+}
+
+impl<P: Copy> SlidingEncoder<P> {
+    /// Checks every range and the memory that an encoder needs, without building one.
+    ///
+    /// # Errors
+    /// The first mistake found.
+    pub fn check(config: &SlidingConfig) -> Result<(), ConfigError> {
+        config.check()?;
+        check_memory("window and symbol_max", Self::bytes(usize::from(config.window), config.symbol_max))
+    }
+
+    /// Creates an encoder with an empty window.
+    ///
+    /// # Errors
+    /// As [`SlidingEncoder::check`].
+    pub fn new(config: &SlidingConfig) -> Result<Self, ConfigError> {
+        Self::check(config)?;
+        let window = usize::from(config.window);
+        Ok(Self {
+            window,
+            density: config.density,
+            seed: config.seed,
+            deadline_us: config.deadline_us,
+            symbol_max: config.symbol_max,
+            credit: Credit::new(config.rate),
+            kept: Vec::with_capacity(2 * window),
+            symbols: Strings::new(window, config.symbol_max),
+            packets: 0,
+            oldest: 0,
+            leaving: Box::new(Rows::new(window, config.symbol_max, config.density)),
+            coming: Box::new(Rows::new(window, config.symbol_max, config.density)),
+            coming_since: 0,
+            bare_since_us: None,
+            now_us: 0,
+        })
+    }
+
+    /// Adds the next source packet to the window and emits the repairs that become due.
+    ///
+    /// `symbol` is given as consecutive pieces. Deadlines are not checked here.
+    ///
+    /// # Errors
+    /// If the symbol is too long; then nothing changes.
+    pub fn push(
+        &mut self,
+        now_us: u64,
+        packet: P,
+        symbol: &[&[u8]],
+        emit: &mut impl FnMut(Repair<'_, P>),
+    ) -> Result<(), SymbolTooLong> {
+        symbol_length(symbol, self.symbol_max)?;
+        self.now_us = self.now_us.max(now_us);
+        self.bare_since_us.get_or_insert(self.now_us);
+        self.keep(packet, symbol);
+        self.prepare();
+        let due = self.credit.on_source();
+        for left in (0..due).rev() {
+            self.fire(emit);
+            self.plan(left);
+        }
+        Ok(())
+    }
+
+    /// Changes the rate from the next packet on.
+    pub fn set_rate(&mut self, rate: RepairRate) {
+        if rate != self.rate() {
+            self.forget_plans();
+        }
+        self.credit.set_rate(rate);
+    }
+
+    /// Returns the present rate.
+    pub fn rate(&self) -> RepairRate {
+        self.credit.rate()
+    }
+
+    /// Time of the next deadline; `None` without deadline, at rate 0, or if every packet is in a repair.
+    pub fn next_deadline_us(&self) -> Option<u64> {
+        let deadline_us = self.deadline_us.filter(|_| self.rate().repairs() > 0)?;
+        Some(self.bare_since_us?.saturating_add(deadline_us))
+    }
+
+    /// Emits one repair if a packet has been in none for as long as the deadline.
+    ///
+    /// The repair uses up the credit saved towards the next one.
+    pub fn fire_due(&mut self, now_us: u64, emit: &mut impl FnMut(Repair<'_, P>)) {
+        self.now_us = self.now_us.max(now_us);
+        if self.next_deadline_us().is_some_and(|due_us| due_us <= self.now_us) {
+            self.fire_out_of_turn(emit);
+        }
+    }
+
+    /// Emits one repair if a packet is in none.
+    pub fn flush(&mut self, emit: &mut impl FnMut(Repair<'_, P>)) {
+        if self.bare_since_us.is_some() {
+            self.fire_out_of_turn(emit);
+        }
+    }
+
+    /// Forgets all packets. The rate stays, and seeds continue.
+    pub fn clear(&mut self) {
+        self.kept.clear();
+        (self.packets, self.oldest) = (0, 0);
+        self.credit.clear();
+        self.forget_plans();
+        self.bare_since_us = None;
+    }
+
+    /// Shortens the present window to its newest `packets`: later repairs contain no older one.
+    pub fn keep_newest(&mut self, packets: usize) {
+        let oldest = self.packets.saturating_sub(packets as u64);
+        if oldest <= self.oldest {
+            return;
+        }
+        self.oldest = oldest;
+        if packets < self.window {
+            self.forget_plans();
+        }
+        if packets == 0 {
+            self.bare_since_us = None;
+        }
+    }
+
+    /// Bytes of memory held, constant after construction.
+    pub fn memory_bytes(&self) -> usize {
+        Self::bytes(self.window, self.symbol_max)
+    }
+
+    fn bytes(window: usize, symbol_max: usize) -> usize {
+        Strings::memory_bytes(window, symbol_max)
+            + 2 * Rows::memory_bytes(window, symbol_max)
+            + window * 2 * size_of::<P>()
+    }
+
+    fn keep(&mut self, packet: P, symbol: &[&[u8]]) {
+        if self.kept.len() == 2 * self.window {
+            // Happens once in a window: the older half is dropped.
+            self.kept.copy_within(self.window.., 0);
+            self.kept.truncate(self.window);
+        }
+        self.kept.push(packet);
+        self.symbols.set((self.packets % self.window as u64) as usize, symbol);
+        self.packets += 1;
+    }
+
+    /// Adds to the coming repairs the share of their packets that is due with this packet.
+    fn prepare(&mut self) {
+        if self.coming.left() == 0 {
+            return;
+        }
+        // The work is spread evenly from the packet that began them to the one with which the first leaves.
+        let window = self.coming.first_window();
+        let (gone, all) = (self.packets - self.coming_since, window.end - self.coming_since);
+        let share = (window.end - window.start) * gone / all.max(1);
+        self.coming.add_before((window.start + share).min(self.packets), &self.symbols);
+    }
+
+    fn fire(&mut self, emit: &mut impl FnMut(Repair<'_, P>)) {
+        if self.leaving.left() == 0 {
+            std::mem::swap(&mut self.leaving, &mut self.coming);
+            self.coming.clear();
+        }
+        if self.leaving.left() == 0 {
+            // No repair was planned.
+            self.leaving.begin(std::iter::once(self.packets), self.oldest, self.seed);
+        }
+        self.leaving.add_before(self.packets, &self.symbols);
+        let Finished { seed, coefficients, payload } = self.leaving.take(self.packets);
+        let packets = &self.kept[self.kept.len() - coefficients.len()..];
+        let draw = Draw { seed, density: self.density };
+        emit(Repair { row: 0, draw, packets, coefficients, payload });
+        self.seed = seed.wrapping_add(1);
+        self.bare_since_us = None;
+    }
+
+    /// Fires a repair that the rate does not yet ask for.
+    fn fire_out_of_turn(&mut self, emit: &mut impl FnMut(Repair<'_, P>)) {
+        self.credit.clear();
+        self.forget_plans();
+        self.fire(emit);
+    }
+
+    fn forget_plans(&mut self) {
+        self.leaving.clear();
+        self.coming.clear();
+    }
+
+    /// Begins the repairs after `leaving`, unless they are begun. `due` more repairs leave with this packet.
+    fn plan(&mut self, due: u32) {
+        if self.coming.left() > 0 {
+            return;
+        }
+        let (repairs, sources) = (u64::from(self.rate().repairs()), u64::from(self.rate().sources()));
+        // A new plan grows from one repair to all in a few steps, which spreads the work.
+        let mut count = TOGETHER.min(2 * self.leaving.count());
+        // Windows that share less than half of their packets do not gain from being computed together.
+        while (count as u64 - 1) * sources * 2 > self.window as u64 * repairs {
+            count -= 1;
+        }
+        let before = self.leaving.left() as u64;
+        let ends = (1..=count as u64).map(|k| self.packets + self.credit.packets_until(before + k, due));
+        self.coming.begin(ends, self.oldest, self.leaving.next_seed().unwrap_or(self.seed));
+        self.coming_since = self.packets;
+    }
+}
