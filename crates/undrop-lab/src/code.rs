@@ -1,14 +1,14 @@
 //! The code of a pair of gateways as a command line chooses it.
 
 use anyhow::bail;
-use maelstrom::config::{RepairRate, Schedule};
+use maelstrom::config::{RepairRate, Schedule, Scheme};
 use stage::gateways::Setting;
 
 /// The code as a command line chooses it.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct CodeArgs {
     /// How the gateways make repairs
-    #[arg(long, value_enum, default_value_t = Scheme::Layered)]
+    #[arg(long, value_parser = undrop::scheme::parser(), default_value_t = Scheme::Layered)]
     pub(crate) scheme: Scheme,
     /// Packets in a repair, or in a block; of layers and Reed-Solomon, default: 8
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=64))]
@@ -40,17 +40,6 @@ pub(crate) struct CodeArgs {
     /// window, in milliseconds
     #[arg(long, default_value_t = Schedule::MAX_DELAY_MS, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) max_delay_ms: u16,
-}
-
-/// How repairs are made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Scheme {
-    /// XORs of packets some way apart (Maelstrom)
-    Layered,
-    /// Blocks of r packets, c repairs each
-    ReedSolomon,
-    /// Random sums of the last packets (RFC 8681)
-    Sliding,
 }
 
 impl CodeArgs {

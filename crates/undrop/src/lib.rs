@@ -10,5 +10,6 @@ pub mod log;
 mod moved;
 mod multicast;
 pub mod output;
+pub mod scheme;
 
 pub use cli::main;

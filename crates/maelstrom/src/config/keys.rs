@@ -130,17 +130,20 @@ diagnostics::settings! {
     }
 }
 
+/// Words of `scheme`.
+const SCHEMES: [(&str, Scheme); 3] = [
+    (Scheme::Layered.word(), Scheme::Layered),
+    (Scheme::ReedSolomon.word(), Scheme::ReedSolomon),
+    (Scheme::Sliding.word(), Scheme::Sliding),
+];
+
 diagnostics::settings! {
     /// The FEC scheme and its parameters: the section `[code]`.
     #[derive(Clone, Debug)]
     pub(super) struct CodeKeys(CodeDraft): "code" as "[code]" {
         /// FEC scheme: layered interleaving, Reed-Solomon blocks, or a sliding window.
         scheme: Scheme {
-            form: Choice(&[
-                (Scheme::Layered.word(), Scheme::Layered),
-                (Scheme::ReedSolomon.word(), Scheme::ReedSolomon),
-                (Scheme::Sliding.word(), Scheme::Sliding),
-            ]),
+            form: Choice(&SCHEMES),
             default: Fallback::Toml("\"layered\""),
             example: "scheme = \"layered\"",
         }

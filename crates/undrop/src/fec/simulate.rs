@@ -9,12 +9,12 @@ use std::sync::OnceLock;
 use std::time::Instant;
 
 use ::fec::simulate::{Naming, Report, Simulation, simulate};
-use ::fec::{Code, RepairRate};
+use ::fec::{Code, RepairRate, Scheme};
 use anyhow::{Context as _, bail};
 use loss::LossModel;
 use maelstrom::config::Schedule;
 
-use crate::output;
+use crate::{output, scheme};
 use report::Figures;
 
 const EXAMPLES: &str = "\
@@ -35,7 +35,7 @@ Exit code 0 also if packets stayed missing: the figures say so.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// How repairs are made
-    #[arg(long, value_enum, default_value_t = Scheme::Layered)]
+    #[arg(long, value_parser = scheme::parser(), default_value_t = Scheme::Layered)]
     scheme: Scheme,
     /// Packets in a repair, or in a block [layered, reed-solomon; default: 8]
     #[arg(long)]
@@ -85,16 +85,6 @@ pub(crate) struct Args {
     /// Print the figures as JSON
     #[arg(long)]
     json: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Scheme {
-    /// XORs of r packets at several distances (Maelstrom)
-    Layered,
-    /// Blocks of r packets and c repairs, of which any r are enough
-    ReedSolomon,
-    /// Random sums of the last packets (RFC 8681)
-    Sliding,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]

@@ -39,7 +39,7 @@ impl Figures {
         let overhead_percent = 100.0 * sum.overhead();
         let per_packet = |ns: u64| ns as f64 / cost.sources_sent as f64;
         Self {
-            scheme: scheme(code),
+            scheme: code.scheme().word(),
             code: describe(code),
             names,
             loss,
@@ -117,14 +117,6 @@ impl Figures {
         row("decode", format!("{:.0} ns a packet", self.decode_ns));
         text.pop();
         text
-    }
-}
-
-fn scheme(code: &Code) -> &'static str {
-    match code {
-        Code::Layered(_) => "layered",
-        Code::ReedSolomon(_) => "reed-solomon",
-        Code::Sliding(_) => "sliding",
     }
 }
 
