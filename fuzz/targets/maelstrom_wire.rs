@@ -1,7 +1,7 @@
 //! Whatever is read as a repair or a report.
 #![no_main]
 
-#[path = "../../crates/maelstrom-core/tests/fuzz/mod.rs"]
+#[path = "../../crates/maelstrom-core/tests/it/fuzz/mod.rs"]
 mod fuzz;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzz::wire(data));

@@ -1,7 +1,7 @@
 //! Whatever is read as a datagram of a node.
 #![no_main]
 
-#[path = "../../crates/ricochet-core/tests/fuzz/mod.rs"]
+#[path = "../../crates/ricochet-core/tests/it/fuzz/mod.rs"]
 mod fuzz;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

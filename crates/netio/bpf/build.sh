@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the tap's and the dropper's kernel parts. Needs clang and llvm-strip of LLVM 14 or later; see tests/bpf_object.rs.
+# Builds the tap's and the dropper's kernel parts. Needs clang and llvm-strip of LLVM 14 or later; see tests/it/bpf_object.rs.
 # usage: bpf/build.sh [DIRECTORY]     without a directory each object is written beside its source
 set -eu
 cd "$(dirname "$0")/../.."

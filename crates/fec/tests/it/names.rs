@@ -1,0 +1,48 @@
+//! What naming packets thrice costs a sliding window (docs/adr/0007), as a table in git.
+#![allow(missing_docs)]
+
+use crate::common::table::{Column, Row, compare, rows, sliding, table};
+use fec::simulate::Naming;
+
+const RULES: [(&str, Naming); 5] = [
+    ("none", Naming::None),
+    ("early", Naming::Early),
+    ("late", Naming::Late),
+    ("adjacent", Naming::Adjacent),
+    ("spread", Naming::Spread),
+];
+
+fn all(packets: u64, seeds: u64) -> [Vec<Row>; 2] {
+    [[(3, 8, 160), (3, 8, 256)], [(1, 8, 256), (1, 8, 512)]].map(|codes| {
+        let named = |(repairs, sources, window)| {
+            RULES.map(|(rule, naming)| Column {
+                name: format!("sliding {repairs}/{sources} W={window}, {rule}"),
+                code: sliding(repairs, sources, window),
+                naming,
+            })
+        };
+        rows(codes.into_iter().flat_map(named).collect(), packets, seeds)
+    })
+}
+
+/// What is told of the bytes is reckoned from the code alone.
+const BYTES: &str = "bytes, also in the rows `none`, are of repairs that name their packets";
+
+fn text([high, low]: &[Vec<Row>; 2], packets: u64, seeds: u64) -> String {
+    let [high_heading, low_heading] =
+        ["37.5", "12.5"].map(|percent| format!("Overhead {percent} %; {BYTES}"));
+    table("names", &[(&high_heading, high), (&low_heading, low)], packets, seeds)
+}
+
+/// Whole table for `docs/codes.md`: `cargo test --release -p fec --test names -- --ignored --nocapture`.
+#[test]
+#[ignore = "takes minutes"]
+fn long_table() {
+    println!("{}", text(&all(60_000, 10), 60_000, 10));
+}
+
+#[test]
+fn results_are_those_of_the_table() {
+    let (packets, seeds) = (4_000, 10);
+    compare("names", &text(&all(packets, seeds), packets, seeds));
+}

@@ -1,0 +1,309 @@
+//! The sliding window: its coefficients, when repairs leave, what they recover, and what configurations are refused.
+#![allow(missing_docs)]
+
+use crate::common::Random;
+use crate::common::sender::{Sender, Sent, recover, symbol};
+use fec::{
+    DENSITY_FULL, Draw, Encoder, ReedSolomonConfig, Repair, RepairRate, SlidingConfig, SlidingEncoder,
+    TinyMt32, WINDOW_MAX, coding_coefficients, gf256,
+};
+use proptest::prelude::*;
+
+fn rate(repairs: u32, sources: u32) -> RepairRate {
+    RepairRate::new(repairs, sources).unwrap()
+}
+
+fn config(repairs: u32, sources: u32, window: u16) -> SlidingConfig {
+    SlidingConfig {
+        rate: rate(repairs, sources),
+        window,
+        deadline_us: None,
+        symbol_max: 16,
+        ..SlidingConfig::default()
+    }
+}
+
+#[test]
+fn coefficients_at_full_density_are_the_bytes_of_the_generator_without_zeros() {
+    let mut coefficients = [0; 6];
+    coding_coefficients(1, DENSITY_FULL, &mut coefficients);
+    // The low bytes of RFC 8682's published numbers.
+    assert_eq!(
+        coefficients,
+        [2545341989u32, 981918433, 3715302833, 2387538352, 3591001365, 3820442102].map(|n| n as u8)
+    );
+    for seed in 0..200 {
+        let mut coefficients = [0; 600];
+        coding_coefficients(seed, DENSITY_FULL, &mut coefficients);
+        let mut numbers = TinyMt32::new(seed.into());
+        let bytes: Vec<u8> =
+            std::iter::repeat_with(|| numbers.below_256()).filter(|&byte| byte != 0).take(600).collect();
+        assert_eq!(coefficients[..], bytes);
+    }
+}
+
+#[test]
+fn sparse_coefficients_are_drawn_choice_by_choice() {
+    // Low four bits of the published numbers, each followed by a byte where it is at most the threshold:
+    // 5 → 33; 1 → 240; 5 → 246; 6 no; 11 no; 8 no; 13 no; 3 → 59.
+    let mut coefficients = [0; 8];
+    coding_coefficients(1, 5, &mut coefficients);
+    let low = |number: u32| number as u8;
+    let expected = [low(981918433), low(2387538352), low(3820442102), 0, 0, 0, 0, low(1822416315)];
+    assert_eq!(coefficients, expected);
+}
+
+#[test]
+fn the_share_of_coefficients_that_are_not_zero_is_that_of_the_threshold() {
+    for density in 0..=DENSITY_FULL {
+        let mut some = 0;
+        for seed in 0..400 {
+            let mut coefficients = [0; 256];
+            coding_coefficients(seed, density, &mut coefficients);
+            some += coefficients.iter().filter(|&&coefficient| coefficient != 0).count();
+        }
+        let share = some as f64 / (400.0 * 256.0);
+        assert!((share - f64::from(density + 1) / 16.0).abs() < 0.01, "{density}: {share}");
+    }
+}
+
+/// A repair must be the sum of the last packets, of which the first is `oldest` or later.
+fn check(sent: &Sent, oldest: u64, newest: u64, window: u16) {
+    let names: Vec<u64> = (oldest.max((newest + 1).saturating_sub(window.into()))..=newest).collect();
+    assert_eq!(sent.packets, names);
+    let mut sum = vec![0; 16];
+    let mut length = 0;
+    for (&name, &coefficient) in names.iter().zip(&sent.coefficients) {
+        let symbol = symbol(name);
+        gf256::mul_add(&mut sum, coefficient, &symbol);
+        length = length.max(if coefficient == 0 { 0 } else { symbol.len() });
+    }
+    assert_eq!(sent.payload, sum[..length]);
+}
+
+#[test]
+fn a_repair_is_the_sum_over_the_last_packets() {
+    let mut sender = Sender::new(SlidingConfig { density: 9, seed: 65_500, ..config(2, 3, 7) });
+    let mut seeds = Vec::new();
+    for n in 0..200u64 {
+        for sent in sender.push(0) {
+            check(&sent, 0, n, 7);
+            seeds.push(sent.seed);
+        }
+    }
+    assert_eq!(seeds.len(), 200 * 2 / 3);
+    assert!(seeds.windows(2).all(|pair| pair[1] == pair[0].wrapping_add(1)), "{seeds:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// Whatever upsets what was planned: other rates, deadlines, a new window.
+    #[test]
+    fn a_repair_is_that_sum_whatever_happens(
+        seed: u64, window in 1..90u16, density in 0..16u8, repairs in 0..30u32, sources in 1..40u32,
+    ) {
+        let repairs = repairs.min(8 * sources);
+        let mut random = Random(seed);
+        let config = SlidingConfig { density, deadline_us: Some(60), ..config(repairs, sources, window) };
+        let mut sender = Sender::new(config.clone());
+        let (mut oldest, mut now_us, mut saved, mut before) = (0, 0, 0, None);
+        // Nothing happens for long enough that plans are made, and then something.
+        let calm = 5 + random.below(400);
+        for n in 0..1_500u64 {
+            now_us += random.below(5);
+            let mut all = sender.push(now_us);
+            let now = sender.sliding().rate();
+            saved += now.repairs();
+            prop_assert_eq!(all.len() as u32, saved / now.sources());
+            saved %= now.sources();
+            let (in_turn, began) = (all.len(), oldest);
+            match if n % calm < calm / 2 { 99 } else { random.below(40) } {
+                0 => now_us += 80,
+                what @ (1 | 2) => {
+                    let next = if what == 1 { rate(random.below(30) as u32, 30) } else { rate(random.below(8) as u32, 1) };
+                    saved = saved * next.sources() / now.sources();
+                    sender.sliding().set_rate(next);
+                }
+                3 => all.extend(sender.flush()),
+                4 => {
+                    sender.sliding().clear();
+                    (oldest, saved) = (n + 1, 0);
+                }
+                5 => {
+                    let packets = random.below(100).saturating_sub(9);
+                    sender.sliding().keep_newest(packets as usize);
+                    oldest = oldest.max((n + 1).saturating_sub(packets));
+                }
+                _ => {}
+            }
+            all.extend(sender.due(now_us));
+            saved = if all.len() > in_turn { 0 } else { saved };
+            for (at, sent) in all.iter().enumerate() {
+                check(sent, if at < in_turn { began } else { oldest }, n, window);
+                // A seed that would give nothing is passed over.
+                let passed = before.map_or(0, |seed: u16| sent.seed.wrapping_sub(seed.wrapping_add(1)));
+                prop_assert!(passed == 0 || density < DENSITY_FULL && passed < 1_000);
+                before = Some(sent.seed);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_sparse_repair_is_never_empty() {
+    let mut sender = Sender::new(SlidingConfig { density: 0, ..config(1, 1, 1) });
+    let sent = sender.many(500);
+    assert_eq!(sent.len(), 500);
+    assert!(sent.iter().all(|sent| sent.coefficients[0] != 0));
+}
+
+#[test]
+fn a_repair_carries_the_draw_of_its_coefficients_and_other_codes_carry_none() {
+    let sliding = SlidingConfig { density: 5, seed: 40, ..config(1, 2, 7) };
+    let mut encoder = Encoder::new(&sliding.into()).unwrap();
+    let mut seeds = Vec::new();
+    for n in 0..40u64 {
+        let mut emit = |repair: Repair<'_, u64>| {
+            let Draw { seed, density } = repair.draw;
+            assert_eq!((repair.packets[0], repair.packets.last()), (n.saturating_sub(6), Some(&n)));
+            let mut coefficients = [0; 7];
+            coding_coefficients(seed, density, &mut coefficients[..repair.packets.len()]);
+            assert_eq!(coefficients[..repair.packets.len()], *repair.coefficients);
+            seeds.push(seed);
+        };
+        encoder.push(0, n, &[&symbol(n)], &mut emit).unwrap();
+    }
+    assert_eq!((seeds.first(), seeds.len()), (Some(&40), 20));
+    let mut encoder = Encoder::new(&ReedSolomonConfig::default().into()).unwrap();
+    for n in 0..40u64 {
+        let mut emit = |repair: Repair<'_, u64>| assert_eq!(repair.draw, Draw::default());
+        encoder.push(0, n, &[&symbol(n)], &mut emit).unwrap();
+    }
+}
+
+#[test]
+fn the_rate_holds_exactly_and_can_change() {
+    let mut sender = Sender::new(config(3, 8, 4));
+    assert_eq!(sender.many(8_000).len(), 3_000);
+    sender.sliding().set_rate(rate(1, 8));
+    assert_eq!((sender.many(8_000).len(), sender.sliding().rate()), (1_000, rate(1, 8)));
+    sender.sliding().set_rate(rate(0, 1));
+    assert_eq!(sender.many(1_000).len(), 0);
+    sender.sliding().set_rate(rate(5, 2));
+    assert_eq!(sender.many(1_000).len(), 2_500);
+}
+
+#[test]
+fn as_many_repairs_as_losses_are_enough_but_for_bad_luck() {
+    let mut exact = 0;
+    for seed in 0..1_000u16 {
+        let mut sender = Sender::new(SlidingConfig { seed: seed * 61, ..config(1, 4, 128) });
+        let sent = sender.many(160);
+        // A burst of 20 and ten repairs of it each; the window holds them all.
+        let lost: Vec<u64> = (60..80).collect();
+        let useful: Vec<Sent> = sent.into_iter().filter(|sent| *sent.packets.last().unwrap() >= 79).collect();
+        assert!(useful.len() >= 21);
+        exact += usize::from(recover(&useful[..20], 160, &lost).len() == 20);
+        assert!(recover(&useful[..19], 160, &lost).len() < 20, "19 equations cannot give 20 unknowns");
+        // Two more are as good as certain.
+        assert_eq!(recover(&useful, 160, &lost).len(), 20, "seed {seed}");
+    }
+    // A random square matrix over GF(256) without zeros is regular with a probability of 0.996.
+    assert!(exact >= 985, "{exact} of 1,000");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn losses_within_the_rate_are_recovered_whatever_they_are(seed: u64, window in 128..256u16, density in 7..16u8) {
+        // A loss is in half or more of at least 32 repairs: that none holds it, or that they do not tell the losses apart,
+        // happens once in tens of millions of cases.
+        let mut random = Random(seed);
+        let mut sender = Sender::new(SlidingConfig { density, seed: seed as u16, ..config(1, 2, window) });
+        let packets = u64::from(window) * 3;
+        let sent = sender.many(packets);
+        // All in the window of the last repairs, half as many as those.
+        let from = packets - u64::from(window) / 2;
+        let mut lost: Vec<u64> = (0..u64::from(window) / 16).map(|_| from - random.below(u64::from(window) / 3)).collect();
+        lost.sort_unstable();
+        lost.dedup();
+        prop_assert_eq!(recover(&sent, packets, &lost), lost);
+    }
+}
+
+#[test]
+fn a_bare_packet_is_repaired_at_the_deadline() {
+    let mut sender = Sender::new(SlidingConfig { deadline_us: Some(100), ..config(1, 4, 8) });
+    assert_eq!(sender.encoder.next_deadline_us(), None);
+    assert_eq!((sender.push(10), sender.push(60)), (vec![], vec![]));
+    assert_eq!((sender.encoder.next_deadline_us(), sender.due(109)), (Some(110), vec![]));
+    assert_eq!(sender.due(110)[0].packets, [0, 1]);
+    assert_eq!((sender.encoder.next_deadline_us(), sender.due(9_999)), (None, vec![]));
+    // What was saved is spent: four packets to the next one.
+    assert_eq!((0..4).map(|_| sender.push(20_000).len()).collect::<Vec<_>>(), [0, 0, 0, 1]);
+    assert_eq!(sender.encoder.next_deadline_us(), None);
+    sender.sliding().set_rate(rate(0, 1));
+    sender.push(30_000);
+    assert_eq!(sender.encoder.next_deadline_us(), None, "no repairs were asked for");
+}
+
+#[test]
+fn a_cleared_window_holds_nothing_old() {
+    let mut sender = Sender::new(config(1, 1, 8));
+    let before = sender.many(20).pop().unwrap();
+    sender.sliding().clear();
+    let after = sender.push(0).pop().unwrap();
+    assert_eq!((after.packets, after.seed), (vec![20], before.seed.wrapping_add(1)));
+    assert_eq!(sender.flush(), [], "all are in a repair");
+}
+
+fn mistake(change: impl FnOnce(&mut SlidingConfig)) -> String {
+    let mut config = SlidingConfig::default();
+    change(&mut config);
+    SlidingEncoder::<u64>::new(&config).unwrap_err().to_string()
+}
+
+#[test]
+fn configurations_out_of_range_are_refused() {
+    assert!(SlidingConfig::default().check().is_ok());
+    assert_eq!(mistake(|config| config.window = 0), "window: expected 1 to 1024, saw 0");
+    assert!(mistake(|config| config.window = WINDOW_MAX + 1).ends_with("saw 1025"));
+    assert_eq!(mistake(|config| config.density = 16), "density: expected 0 to 15, saw 16");
+    assert!(mistake(|config| config.deadline_us = Some(0)).ends_with("saw 0"));
+    assert!(mistake(|config| config.symbol_max = 0).starts_with("symbol_max: expected 1 to 131072"));
+    let window = SlidingConfig { window: WINDOW_MAX, symbol_max: 1 << 17, ..SlidingConfig::default() };
+    assert!(
+        SlidingEncoder::<[u64; 8]>::new(&window).is_ok(),
+        "the largest window of the longest symbols fits"
+    );
+    let error = SlidingEncoder::<u64>::new(&SlidingConfig::default()).unwrap().push(
+        0,
+        0,
+        &[&[0; 1_537]],
+        &mut |_| {},
+    );
+    assert_eq!(error.unwrap_err().to_string(), "symbol: expected at most 1536 bytes, saw 1537");
+}
+
+#[test]
+fn a_window_made_shorter_leaves_the_older_packets_out_and_grows_again() {
+    let config =
+        SlidingConfig { rate: RepairRate::new(1, 1).unwrap(), window: 8, ..SlidingConfig::default() };
+    let mut sender = Sender::new(config.clone());
+    sender.many(20);
+    sender.sliding().keep_newest(3);
+    let sent = sender.many(9);
+    for (at, repair) in sent.iter().enumerate() {
+        let newest = 20 + at as u64;
+        assert_eq!(repair.packets, (newest + 1 - (4 + at as u64).min(8)..=newest).collect::<Vec<_>>());
+        let sum =
+            repair.packets.iter().zip(&repair.coefficients).fold(vec![0; 16], |mut sum, (&name, &factor)| {
+                let symbol = symbol(name);
+                gf256::mul_add(&mut sum[..symbol.len()], factor, &symbol);
+                sum
+            });
+        assert_eq!(repair.payload, sum[..repair.payload.len()]);
+    }
+}

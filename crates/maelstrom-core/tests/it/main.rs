@@ -1,0 +1,13 @@
+//! Integration tests of this crate in one program; none of them needs the kernel.
+#![allow(missing_docs, reason = "tests are named by what they show")]
+
+mod allocation;
+mod blocks;
+mod corpus;
+mod fuzz;
+mod pair;
+mod recovery;
+#[path = "../../../../fuzz/replay.rs"]
+mod replay;
+mod session;
+mod windows;

@@ -1,0 +1,396 @@
+//! Two whole gateways over a lossy link in virtual time.
+
+use std::collections::HashSet;
+
+use crate::pair::{A, B, Pair, coin, config, payload, run, udp};
+use maelstrom_core::counters::{Unprotected, Unused};
+use maelstrom_core::{Config, Schedule};
+
+#[test]
+fn lost_packets_come_back_bit_for_bit() {
+    let mut pair = Pair::up([config(A), config(B)]);
+    let lost = run(&mut pair, 20_000, 7, 0.01);
+    assert!(lost.len() > 120, "{} lost", lost.len());
+    let recovered: HashSet<_> = pair.recovered[B].iter().cloned().collect();
+    assert_eq!(recovered.len(), pair.recovered[B].len(), "nothing is injected twice");
+    let missed = lost.iter().filter(|packet| !recovered.contains(*packet)).count();
+    assert_eq!(missed, 0, "of {}", lost.len());
+    assert_eq!(recovered.len(), lost.len(), "nothing but what was lost is injected");
+    assert!(pair.recovered[A].is_empty());
+}
+
+#[test]
+fn the_far_side_learns_what_was_lost() {
+    let mut pair = Pair::up([config(A), config(B)]);
+    let lost = run(&mut pair, 5_000, 3, 0.02).len() as u64;
+    let report = pair.status(A, |peer| *peer.far_report);
+    assert_eq!(report, pair.status(B, |peer| *peer.report));
+    assert!((4_990..=5_000).contains(&report.named), "{report:?}");
+    assert_eq!((report.lost, report.residual()), (lost, lost - pair.recovered[B].len() as u64));
+    let bursts: u64 = report.bursts.iter().sum();
+    assert!(bursts > lost / 2 && report.bursts[0] > 0, "{report:?}");
+}
+
+#[test]
+fn equal_packets_are_recovered_one_by_one() {
+    let mut pair = Pair::up([config(A), config(B)]);
+    let (mut lose, mut lost) = (coin(5, 0.05), 0);
+    for _ in 0..2_000 {
+        let is_lost = lose();
+        lost += usize::from(is_lost);
+        pair.send(A, &udp(A, 0, b"heartbeat"), is_lost);
+        pair.advance(1000);
+    }
+    pair.advance(2_000_000);
+    assert_eq!(pair.recovered[B].len(), lost);
+    assert!(pair.recovered[B].iter().all(|packet| *packet == udp(A, 0, b"heartbeat")));
+}
+
+#[test]
+fn packets_that_repairs_overtake_are_not_injected() {
+    let mut pair = Pair::up([config(A), config(B)]);
+    for n in 0..4_000u32 {
+        let late_us = u64::from(n % 7) * 25;
+        pair.send_overtaken(A, &udp(A, n as u16, &payload(n)), late_us);
+        pair.advance(1000 - late_us);
+    }
+    pair.advance(3_000_000);
+    let injected = pair.recovered[B].len();
+    assert!(injected <= 3, "{injected} before the wait was learnt; none after it");
+    assert!(pair.status(B, |peer| peer.ingress.late) > 1_000);
+}
+
+#[test]
+fn packets_that_the_tap_missed_are_not_taken_for_lost() {
+    let mut pair = Pair::up([config(A), config(B)]);
+    for n in 0..3_000u32 {
+        // The tap of B is blind for 300 packets; those arrive all the same.
+        let blind = (1_000..1_300).contains(&n);
+        if n == 1_300 {
+            pair.gateways[B].handle_gap();
+            pair.gateways[B].handle_caught_up(pair.now_us);
+        }
+        pair.send(A, &udp(A, n as u16, &payload(n)), blind);
+        pair.advance(100);
+    }
+    pair.advance(3_000_000);
+    // Until the gap is noticed nobody can know; after it, nothing of it is brought back.
+    let injected: Vec<_> = pair.recovered[B].drain(..).collect();
+    assert!(injected.len() < 150, "{} injected", injected.len());
+    for n in 0..64u32 {
+        pair.send(A, &udp(A, n as u16, b"recovery goes on"), n % 20 == 5);
+        pair.advance(100);
+    }
+    pair.advance(100_000);
+    assert_eq!(pair.recovered[B].len(), 3);
+}
+
+/// Equal packets are told apart by their places alone: those unseen must not be taken from those seen.
+#[test]
+fn equal_packets_that_the_tap_missed_are_not_injected() {
+    let window = Schedule::Sliding { rate: "3/8".parse().unwrap(), window: 160, density: 15 };
+    for (schedule, every_us) in [window, Schedule::default()].iter().flat_map(|s| [(s, 1_000), (s, 10_000)]) {
+        let mut pair = Pair::up([A, B].map(|side| Config { schedule: schedule.clone(), ..config(side) }));
+        let packet = udp(A, 0, b"the same");
+        // Five arrive before the repairs that they complete.
+        let send = |pair: &mut Pair, fives: u64, is_seen: bool| {
+            for _ in 0..fives {
+                for _ in 0..5 {
+                    pair.gateways[A].handle_outgoing(pair.now_us, &packet, &mut pair.out[A]);
+                    if is_seen {
+                        pair.gateways[B].handle_incoming(pair.now_us, &packet, &mut pair.out[B]);
+                    }
+                }
+                pair.exchange();
+                pair.advance(5 * every_us);
+            }
+        };
+        send(&mut pair, 60, true);
+        pair.gateways[B].handle_gap();
+        send(&mut pair, 20, false);
+        pair.gateways[B].handle_caught_up(pair.now_us);
+        send(&mut pair, 3_000_000 / every_us / 5, true);
+        pair.advance(3_000_000);
+        let injected = pair.recovered[B].len();
+        assert_eq!(injected, 0, "{schedule}, one in {every_us} us");
+    }
+}
+
+/// A driver may drain a long backlog of packets before it looks at the repairs that name them.
+#[test]
+fn packets_older_than_the_window_are_not_taken_for_lost() {
+    let window = Schedule::Sliding { rate: "3/8".parse().unwrap(), window: 256, density: 15 };
+    for schedule in [Schedule::default(), window] {
+        drain_packets_before_repairs(|side| Config { schedule: schedule.clone(), ..config(side) });
+    }
+}
+
+fn drain_packets_before_repairs(config: impl Fn(usize) -> Config) {
+    let lag_max = Pair::new([config(A), config(B)]).gateways[B].lag_max();
+    for backlog in [2_000, 5_000, 9_000, lag_max as u32] {
+        let mut pair = Pair::up([config(A), config(B)]);
+        let (mut out_a, mut out_b) = (pair.gateways[A].outbox(), pair.gateways[B].outbox());
+        let mut repairs = Vec::new();
+        for n in 0..backlog {
+            let packet = udp(A, n as u16, &payload(n));
+            pair.gateways[A].handle_outgoing(pair.now_us, &packet, &mut out_a);
+            repairs.extend(out_a.datagrams.iter().map(|(_, datagram)| datagram.to_vec()));
+            out_a.datagrams.clear();
+            pair.gateways[B].handle_incoming(pair.now_us, &packet, &mut out_b);
+        }
+        for repair in repairs {
+            pair.inject(B, &repair);
+            pair.exchange();
+        }
+        pair.advance(3_000_000);
+        assert!(pair.recovered[B].is_empty(), "backlog of {backlog}");
+        let report = pair.status(B, |peer| *peer.report);
+        assert!(
+            report.lost == 0 && report.repairs > u64::from(backlog) / 4,
+            "backlog of {backlog}: {report:?}"
+        );
+    }
+}
+
+/// A gateway that comes late finds many repairs at once, each of which misses something.
+#[test]
+fn more_repairs_than_can_wait_are_used_early_and_few_in_one_call() {
+    let mut pair = Pair::up([config(A), config(B)]);
+    let (mut out_a, mut out_b) = (pair.gateways[A].outbox(), pair.gateways[B].outbox());
+    let (mut repairs, mut lost) = (Vec::new(), Vec::new());
+    for n in 0..3_200 {
+        let packet = udp(A, n as u16, &payload(n));
+        pair.gateways[A].handle_outgoing(pair.now_us, &packet, &mut out_a);
+        repairs.extend(out_a.datagrams.iter().map(|(_, datagram)| datagram.to_vec()));
+        out_a.datagrams.clear();
+        if n % 8 == 3 {
+            lost.push(packet);
+        } else {
+            pair.gateways[B].handle_incoming(pair.now_us, &packet, &mut out_b);
+        }
+    }
+    for repair in &repairs {
+        pair.inject(B, repair);
+        pair.exchange();
+    }
+    assert!(repairs.len() > 1_000 && pair.recovered[B].len() > 100, "no room for {} repairs", repairs.len());
+    pair.now_us += 100;
+    let now_us = pair.now_us;
+    pair.gateways[B].handle_timeout(now_us, &mut out_b);
+    assert!(out_b.recovered.len() <= 32, "{} at once", out_b.recovered.len());
+    assert!(pair.gateways[B].poll_timeout().unwrap() <= now_us, "the rest stays due");
+    pair.recovered[B].extend(out_b.recovered.iter().map(|((), packet)| packet.to_vec()));
+    pair.advance(1_000_000);
+    assert_eq!(pair.status(B, |peer| peer.ingress.unused.count(Unused::NoRoom)), 0);
+    let sorted = |mut packets: Vec<Vec<u8>>| {
+        packets.sort();
+        packets
+    };
+    assert!(sorted(std::mem::take(&mut pair.recovered[B])) == sorted(lost));
+}
+
+/// Repairs on a quicker road than the packets.
+#[test]
+fn repairs_that_run_far_ahead_learn_to_wait() {
+    let mut pair = Pair::up([config(A), config(B)]);
+    let (mut road, mut lost) = (std::collections::VecDeque::new(), coin(3, 0.01));
+    let mut injected_early = 0;
+    for n in 0..60_000u32 {
+        let packet = udp(A, n as u16, &payload(n));
+        pair.send(A, &packet, true);
+        if !lost() {
+            road.push_back((pair.now_us + 3_000, packet));
+        }
+        while road.front().is_some_and(|&(due_us, _)| due_us <= pair.now_us) {
+            let (_, packet) = road.pop_front().unwrap();
+            pair.arrive(B, &packet);
+        }
+        pair.advance(100);
+        if n == 20_000 {
+            injected_early = pair.recovered[B].len();
+        }
+    }
+    let injected = pair.recovered[B].len() - injected_early;
+    assert!((380..440).contains(&injected), "{injected} of about 400 lost after the wait was learnt");
+    assert!(injected_early < 2_500, "{injected_early} before it was");
+}
+
+/// A packet lost together with all its repairs bears no name, and is lost all the same.
+#[test]
+fn what_no_repair_names_is_counted_as_lost() {
+    let mut pair = Pair::up([config(A), config(B)]);
+    let mut nameless = 0;
+    for n in 0..40_000u32 {
+        let packet = udp(A, n as u16, &payload(n));
+        // With (8; 1,11,19) all repairs of packet n leave within the next 152 packets.
+        let is_dark = (n / 1_000) % 2 == 1 && (200..600).contains(&(n % 1_000));
+        pair.lose_datagram = Box::new(move || is_dark);
+        let is_lost = is_dark && n % 1_000 == 300;
+        nameless += u32::from(is_lost);
+        pair.send(A, &packet, is_lost);
+        pair.advance(100);
+    }
+    pair.advance(3_000_000);
+    let report = pair.status(B, |peer| *peer.report);
+    assert_eq!((report.lost, report.recovered), (u64::from(nameless), 0), "{report:?}");
+}
+
+/// A gateway that stood still has lost packets and repairs alike, from buffers that were full.
+#[test]
+fn what_came_while_a_gateway_stood_still_is_not_injected() {
+    let mut pair = Pair::up([config(A), config(B)]);
+    for n in 0..20_000u32 {
+        let still = (2_000..8_000).contains(&n);
+        if n == 8_000 {
+            pair.gateways[B].handle_gap();
+            pair.gateways[B].handle_caught_up(pair.now_us);
+        }
+        pair.lose_datagram = Box::new(move || still);
+        let is_lost = n > 12_000 && n % 100 == 7;
+        pair.send(A, &udp(A, n as u16, &payload(n)), still || is_lost);
+        pair.advance(100);
+    }
+    pair.advance(3_000_000);
+    assert_eq!(pair.recovered[B].len(), 80, "those that were lost later, and no others");
+}
+
+/// At few packets a second the places that a gap leaves in doubt would take minutes to pass.
+#[test]
+fn recovery_goes_on_soon_after_a_gap_however_slow_the_stream() {
+    let mut pair = Pair::up([config(A), config(B)]);
+    for n in 0..100u16 {
+        pair.send(A, &udp(A, n, b"slow"), false);
+        pair.advance(100_000);
+    }
+    pair.gateways[B].handle_gap();
+    pair.gateways[B].handle_caught_up(pair.now_us);
+    for n in 100..200u16 {
+        pair.send(A, &udp(A, n, b"slow"), n == 150);
+        pair.advance(100_000);
+    }
+    assert_eq!(pair.recovered[B], [udp(A, 150, b"slow")]);
+}
+
+/// The far gateway's repairs wait longer than we would think, so that those of packets that came before the gap are still to come.
+#[test]
+fn what_came_before_a_gap_is_not_injected_however_late_its_repairs_are() {
+    for arrived in [1, 2] {
+        let mut pair = Pair::up([Config { delayed: true, max_delay_us: 1_000_000, ..config(A) }, config(B)]);
+        pair.send(A, &udp(A, 0, b"before"), false);
+        pair.advance(25_000_000);
+        for n in 0..arrived {
+            pair.advance(3_500_000);
+            // Its repair of interleave 1 is lost. Those of 11 and 19 leave so many seconds after it, and name it alone.
+            pair.send(A, &udp(A, n, b"arrived"), false);
+            pair.lose_datagram = Box::new(|| true);
+            pair.advance(1_500_000);
+            pair.lose_datagram = Box::new(|| false);
+        }
+        pair.gateways[B].handle_gap();
+        pair.gateways[B].handle_caught_up(pair.now_us);
+        let repairs = pair.status(B, |peer| peer.report.repairs);
+        pair.advance(30_000_000);
+        assert!(pair.recovered[B].is_empty(), "{} of {arrived} injected", pair.recovered[B].len());
+        let repairs = pair.status(B, |peer| peer.report.repairs) - repairs;
+        assert_eq!(repairs, 2 * u64::from(arrived), "those of 11 and 19");
+        for n in 2..20 {
+            pair.send(A, &udp(A, n, b"recovery goes on"), n == 12);
+            pair.advance(1_100_000);
+        }
+        assert_eq!(pair.recovered[B], [udp(A, 12, b"recovery goes on")]);
+    }
+}
+
+#[test]
+fn a_quiet_stream_is_mended_within_the_deadline() {
+    let one_layer =
+        |side| Config { schedule: Schedule::Layered { r: 8, interleaves: vec![1] }, ..config(side) };
+    let mut pair = Pair::up([one_layer(A), one_layer(B)]);
+    pair.send(A, &udp(A, 1, b"alone"), true);
+    pair.advance(19_000);
+    assert!(pair.recovered[B].is_empty());
+    pair.advance(2_000);
+    assert_eq!(pair.recovered[B], [udp(A, 1, b"alone")]);
+}
+
+#[test]
+fn a_wrong_recovery_is_never_injected_though_names_collide() {
+    for bits in [0, 3, 6, 10] {
+        let weak = |side| Config { name_bits: bits, ..config(side) };
+        let mut pair = Pair::up([weak(A), weak(B)]);
+        let sent: HashSet<_> = (0..4_000u32).map(|n| udp(A, n as u16, &payload(n))).collect();
+        let lost = run(&mut pair, 4_000, 11, 0.03);
+        for packet in &pair.recovered[B] {
+            assert!(sent.contains(packet), "a packet that was never sent, with names of {bits} bits");
+        }
+        let distinct: HashSet<_> = pair.recovered[B].iter().collect();
+        assert_eq!(distinct.len(), pair.recovered[B].len(), "a packet injected twice");
+        if bits >= 10 {
+            let lost: HashSet<_> = lost.iter().collect();
+            assert!(distinct.is_subset(&lost), "a packet injected that was never lost");
+        }
+        let wrong = pair.status(B, |peer| peer.ingress.unused.count(Unused::WrongRecovery));
+        if bits == 3 || bits == 6 {
+            assert!(wrong > 0, "the test is to provoke wrong recoveries");
+        }
+        assert!(!lost.is_empty());
+    }
+}
+
+#[test]
+fn packets_that_the_far_side_does_not_watch_are_left_alone() {
+    let mut pair = Pair::up([config(A), config(B)]);
+    let mut foreign = udp(A, 1, b"from the gateway itself");
+    foreign[14] = 9;
+    pair.send(A, &foreign, true);
+    let mut elsewhere = udp(A, 1, b"to a third site");
+    elsewhere[18] = 77;
+    pair.send(A, &elsewhere, true);
+    pair.advance(100_000);
+    assert!(pair.recovered[B].is_empty());
+    let unprotected = pair.gateways[A].unprotected();
+    assert_eq!(unprotected.count(Unprotected::ForeignSource), 1);
+    assert_eq!(unprotected.count(Unprotected::NoPeer), 1);
+}
+
+#[test]
+fn repairs_longer_than_the_wan_mtu_travel_as_two_halves() {
+    let mut pair = Pair::up([config(A), config(B)]);
+    for n in 0..400u16 {
+        pair.send(A, &udp(A, n, &[n as u8; 1472]), n % 50 == 7);
+        pair.advance(1000);
+    }
+    pair.advance(1_000_000);
+    assert_eq!(pair.recovered[B].len(), 8);
+    assert!(pair.status(A, |peer| peer.egress.cut_in_two) > 100);
+}
+
+#[test]
+fn no_datagram_exceeds_the_wan_mtu() {
+    let mut pair = Pair::up([config(A), config(B)]);
+    let longest = std::rc::Rc::new(std::cell::Cell::new(0));
+    for n in 0..200u16 {
+        let mut packet = udp(A, n, &[1; 1300]);
+        maelstrom_core::packet::restore(
+            &mut packet,
+            maelstrom_core::packet::MutableFields { ttl: 40 + n as u8 % 9, tos: n as u8 },
+        );
+        pair.gateways[A].handle_outgoing(pair.now_us, &packet, &mut { pair.gateways[A].outbox() });
+        let mut out = pair.gateways[A].outbox();
+        pair.gateways[A].handle_outgoing(pair.now_us, &packet, &mut out);
+        longest.set(
+            out.datagrams.iter().map(|(_, datagram)| datagram.len()).max().unwrap_or(0).max(longest.get()),
+        );
+    }
+    assert!((1300..=1472).contains(&longest.get()), "{}", longest.get());
+}
+
+#[test]
+fn memory_is_bounded_and_stated() {
+    let mut pair = Pair::up([config(A), config(B)]);
+    let before = pair.gateways[B].memory_bytes();
+    run(&mut pair, 10_000, 1, 0.2);
+    assert_eq!(pair.gateways[B].memory_bytes(), before);
+    // A window of 4,096 packets of 1,500 bytes is 6 MiB (the paper: 3 MB for 1,024); the rest are repairs that wait.
+    assert!((6 << 20..11 << 20).contains(&before), "{before} bytes");
+}

@@ -1,0 +1,11 @@
+//! Integration tests of this crate in one program; none of them needs the kernel.
+#![allow(missing_docs, reason = "tests are named by what they show")]
+
+mod common;
+mod corpus;
+mod fuzz;
+mod gossip;
+mod listed;
+mod noise;
+#[path = "../../../../fuzz/replay.rs"]
+mod replay;

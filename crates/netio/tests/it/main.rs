@@ -1,0 +1,6 @@
+//! Integration tests of this crate in one program; none of them needs the kernel.
+#![allow(missing_docs, reason = "tests are named by what they show")]
+
+mod bpf_object;
+mod corpus;
+mod fuzz;

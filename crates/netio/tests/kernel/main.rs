@@ -1,0 +1,14 @@
+//! Tests on sockets, devices and namespaces of the real kernel, in one program.
+#![allow(missing_docs, reason = "tests are named by what they show")]
+
+mod alive;
+mod allocations;
+mod lab;
+mod multicast;
+mod multicast_joins;
+mod tap;
+mod tap_life;
+mod tap_missed;
+mod tun;
+mod tunnels;
+mod udp;

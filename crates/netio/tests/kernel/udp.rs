@@ -1,0 +1,100 @@
+//! The repair channel's socket on a real interface: MTU, missing offloads, and an interface that disappears.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use netio::poll::{Interest, Poller};
+use netio::udp::RepairSocket;
+use netlab::Namespace;
+
+const MTU: u32 = 1500;
+
+fn pair() -> (Namespace, Namespace) {
+    let [a, b] = ["a", "b"].map(|label| Namespace::create(label).unwrap());
+    a.add_veth("eth0", &b, "eth0", MTU).unwrap();
+    for (host, number) in [(&a, 1), (&b, 2)] {
+        host.add_address("eth0", crate::lab::net(&format!("10.9.0.{number}/24"))).unwrap();
+        host.add_address("eth0", crate::lab::net(&format!("fd09::{number}/64"))).unwrap();
+    }
+    (a, b)
+}
+
+fn bind(host: &Namespace, address: &str) -> RepairSocket {
+    let address: SocketAddr = address.parse().unwrap();
+    host.run(|| RepairSocket::bind(address)).unwrap()
+}
+
+fn receive(socket: &mut RepairSocket, count: usize) -> Vec<Vec<u8>> {
+    let mut poller = Poller::new().unwrap();
+    poller.add(socket, 1, Interest::Readable).unwrap();
+    let mut got = Vec::new();
+    while got.len() < count {
+        let ready = poller.wait(Some(Duration::from_secs(10))).unwrap().count();
+        assert!(ready > 0, "{} of {count} datagrams arrived", got.len());
+        socket.recv(|_, datagram| got.push(datagram.to_vec())).unwrap();
+    }
+    got
+}
+
+#[test]
+fn trains_cross_with_offloads_and_without() {
+    if !netlab::privilege::namespaces_or_skip("UDP trains") {
+        return;
+    }
+    for offload in [true, false] {
+        let (a, b) = pair();
+        if !offload {
+            a.run(|| crate::lab::switch_offloads_off("eth0")).unwrap();
+        }
+        for (near, far) in [("10.9.0.1:0", "10.9.0.2:0"), ("[fd09::1]:0", "[fd09::2]:0")] {
+            let (mut a, mut b) = (bind(&a, near), bind(&b, far));
+            let to = b.local_address().unwrap();
+            // until addresses are resolved, the kernel queues only few packets
+            a.send([(to, &b"first"[..])]);
+            receive(&mut b, 1);
+            let sent: Vec<Vec<u8>> =
+                (0..300_usize).map(|n| vec![n as u8; 1400 - n % 50 / 49 * 300]).collect();
+            assert_eq!(a.send(sent.iter().map(|datagram| (to, &datagram[..]))), 0);
+            assert_eq!(receive(&mut b, sent.len()), sent);
+            assert_eq!(a.counts().sent, 301);
+        }
+    }
+}
+
+#[test]
+fn datagrams_beyond_the_mtu_are_refused_and_trains_continue() {
+    if !netlab::privilege::namespaces_or_skip("UDP beyond the MTU") {
+        return;
+    }
+    let (a, b) = pair();
+    for (near, far, header) in [("10.9.0.1:0", "10.9.0.2:0", 28), ("[fd09::1]:0", "[fd09::2]:0", 48)] {
+        let (mut a, mut b) = (bind(&a, near), bind(&b, far));
+        let to = b.local_address().unwrap();
+        let fits = vec![1; MTU as usize - header];
+        let beyond = vec![2; fits.len() + 1];
+        let mixed = [&beyond, &beyond, &beyond, &fits, &fits, &beyond, &fits];
+        assert_eq!(a.send(mixed.map(|datagram| (to, &datagram[..]))), 4);
+        assert_eq!(receive(&mut b, 3), vec![fits.clone(); 3]);
+        assert_eq!((a.counts().too_long, a.counts().sent), (4, 3));
+        let cut_here = a.counts().cut_here;
+        assert_eq!(a.send([&fits; 60].map(|datagram| (to, &datagram[..]))), 0);
+        assert_eq!(receive(&mut b, 60), vec![fits; 60]);
+        assert_eq!(a.counts().cut_here, cut_here, "trains are tried again");
+    }
+}
+
+#[test]
+fn an_interface_that_is_down_is_not_an_error() {
+    if !netlab::privilege::namespaces_or_skip("UDP while an interface is off") {
+        return;
+    }
+    let (host, far) = pair();
+    let (mut a, mut b) = (bind(&host, "10.9.0.1:0"), bind(&far, "10.9.0.2:0"));
+    let to = b.local_address().unwrap();
+    host.set_down("eth0").unwrap();
+    assert_eq!(a.send([(to, &b"lost"[..]), (to, b"lost")]), 2);
+    assert_eq!(a.counts().refused, 2);
+    host.set_up("eth0").unwrap();
+    assert_eq!(a.send([(to, &b"heard"[..])]), 0);
+    assert_eq!(receive(&mut b, 1), [b"heard"]);
+}

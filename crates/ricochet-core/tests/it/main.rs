@@ -1,0 +1,20 @@
+//! Integration tests of this crate in one program; none of them needs the kernel.
+#![allow(missing_docs, reason = "tests are named by what they show")]
+
+mod allocation;
+mod auto;
+mod common;
+mod corpus;
+mod expiry;
+mod feedback;
+mod fuzz;
+mod hostile;
+mod liar;
+mod lies;
+mod node;
+mod order;
+mod recovery;
+#[path = "../../../../fuzz/replay.rs"]
+mod replay;
+mod slingshot;
+mod view_change;

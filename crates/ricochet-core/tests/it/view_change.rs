@@ -1,0 +1,109 @@
+//! Neighbours come and go in the middle of the traffic, at a thousand groups: no packet is lost by it, and none forgotten.
+#![allow(missing_docs)]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
+use ricochet_core::message::{Message, Output, To};
+use ricochet_core::tracker::Lost;
+use ricochet_core::wire::{Data, Datagram};
+use ricochet_core::{GroupId, Member, Node, NodeConfig, NodeId};
+
+const ME: NodeId = NodeId(0);
+/// In no view; what it sends comes to all the others.
+const SENDER: NodeId = NodeId(1_000);
+const PACKETS: usize = 4_000;
+/// Packets from one change of the view to the next.
+const BETWEEN: usize = 200;
+
+/// A group and a place in its stream.
+type Packet = (GroupId, u32);
+
+#[derive(Default)]
+struct Seen {
+    delivered: BTreeMap<Packet, u32>,
+    lost: Vec<Lost>,
+    /// By group tag and sequence number, whom repairs with it went to.
+    repaired: BTreeMap<(u32, u32), BTreeSet<NodeId>>,
+}
+
+impl Output for Seen {
+    fn send(&mut self, to: To, datagram: &[u8]) {
+        let (To::Node(to), Ok(Datagram::Repair(repair))) = (to, Datagram::read(datagram)) else { return };
+        for name in repair.names() {
+            assert!(self.repaired.entry((name.group.0, name.seq)).or_default().insert(to), "to nobody twice");
+        }
+    }
+
+    fn deliver(&mut self, message: &Message<'_>) {
+        *self.delivered.entry((message.group, message.seq.to_wire())).or_default() += 1;
+    }
+
+    fn on_lost(&mut self, lost: &Lost) {
+        self.lost.push(*lost);
+    }
+}
+
+fn datagram((group, seq): Packet, again: bool) -> Vec<u8> {
+    let data =
+        Data { sender: SENDER, group, seq, sender_seq: 0, expires: false, fragment: false, payload: b"x" };
+    let mut bytes = vec![0; 200];
+    let length = if again { data.write_retransmission(&mut bytes) } else { data.write(&mut bytes) };
+    bytes.truncate(length);
+    bytes
+}
+
+#[test]
+fn changes_of_the_view_lose_no_packet_and_forget_none_that_is_missing() {
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    let grouping = crate::common::grouping(&mut rng, 64, 1_024, 10);
+    // With c as large as any group, each packet is to go to all its other members.
+    let (groups, mut view) = (crate::common::groups(&grouping[0], 64), crate::common::view(&grouping));
+    let mut node = Node::new(NodeConfig::new(ME), groups, &view, 1).unwrap();
+    let (mut seen, mut seqs) = (Seen::default(), vec![0; grouping[0].len()]);
+    let (mut sent, mut missing) = (BTreeSet::new(), BTreeSet::new());
+    // Of each packet, who was in its group when it came.
+    let mut wanted = BTreeMap::new();
+    let mut away = None;
+    for at in 0..PACKETS {
+        if at % BETWEEN == 0 && at > 0 {
+            let runs = node.missing();
+            match away.take() {
+                Some(member) => view.set(member),
+                None => {
+                    let gone = NodeId(1 + rng.next_u32() % 63);
+                    away = view.member(gone).cloned();
+                    view.remove(gone)
+                }
+            };
+            node.change_view(&view, &mut seen);
+            assert_eq!(node.missing(), runs, "what was missing still is");
+        }
+        let index = rng.next_u32() as usize % seqs.len();
+        let packet = (grouping[0][index], seqs[index]);
+        seqs[index] += 1;
+        if rng.next_u32() % 20 == 0 {
+            missing.insert(packet);
+            continue;
+        }
+        let members = view.members().iter().filter(|member| member.groups().contains(&packet.0));
+        wanted.insert(packet, members.map(Member::id).filter(|&id| id != ME).collect::<BTreeSet<_>>());
+        node.handle_datagram(at as u64, &datagram(packet, false), &mut seen);
+        sent.insert(packet);
+    }
+    assert!(missing.len() > 100 && node.missing() > 30);
+    // Who comes late is still waited for.
+    for &packet in &missing {
+        node.handle_datagram(PACKETS as u64, &datagram(packet, true), &mut seen);
+    }
+    sent.extend(&missing);
+    assert!(sent.iter().all(|packet| seen.delivered.get(packet) == Some(&1)), "all are delivered, and once");
+    assert_eq!((seen.delivered.len(), seen.lost.len(), node.missing()), (PACKETS, 0, 0));
+    // A last change sends out what is in the making.
+    node.change_view(&view, &mut seen);
+    for ((group, seq), members) in wanted {
+        let went = seen.repaired.remove(&(group.tag().0, seq)).unwrap_or_default();
+        assert_eq!(went, members, "packet {seq} of {group} is in repairs to all");
+    }
+}

@@ -1,0 +1,11 @@
+//! Tests on sockets, devices and namespaces of the real kernel, in one program.
+#![allow(missing_docs, reason = "tests are named by what they show")]
+
+mod allocations;
+mod application;
+mod churn;
+#[path = "../common/mod.rs"]
+mod common;
+mod lan;
+mod lifecycle;
+mod starting;

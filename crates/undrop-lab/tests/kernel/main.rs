@@ -1,0 +1,6 @@
+//! Tests on sockets, devices and namespaces of the real kernel, in one program.
+#![allow(missing_docs, reason = "tests are named by what they show")]
+
+mod demo;
+mod figures;
+mod multicast_bench;

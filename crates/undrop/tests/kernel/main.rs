@@ -1,0 +1,7 @@
+//! Tests on sockets, devices and namespaces of the real kernel, in one program.
+#![allow(missing_docs, reason = "tests are named by what they show")]
+
+mod check_machine;
+mod gateway;
+mod interfaces;
+mod multicast;
