@@ -28,7 +28,7 @@ use crate::start;
 ///     .start()?;
 /// assert!(node.payload_max() > 1_200);
 /// let wrong = ricochet::Node::builder("lo").r(65).start();
-/// assert!(wrong.unwrap_err().to_string().contains("repair.r: expected 1 to 64, saw 65"));
+/// assert!(wrong.unwrap_err().to_string().contains("out of range: expected an integer from 1 to 64, seen 65"));
 /// # Ok(()) }
 /// ```
 #[must_use]

@@ -12,9 +12,12 @@ use crate::source::Span;
 use crate::suggest::nearest;
 use crate::text::{ticked, with_article};
 
+/// The root table of a file.
+pub type Root<'t> = DeTable<'t>;
+
 /// Parses the syntax of a file. All mistakes in it are reported, and end the reading, because what follows one is
 /// guesswork. A key that is given twice is an exception: its first value counts.
-pub fn parse<'t>(text: &'t str, findings: &mut Findings) -> Option<DeTable<'t>> {
+pub fn parse<'t>(text: &'t str, findings: &mut Findings) -> Option<Root<'t>> {
     let (table, errors) = DeTable::parse_recoverable(text);
     let mut usable = true;
     for error in errors {

@@ -52,7 +52,7 @@ mod key;
 mod section;
 mod table;
 
-pub use document::{Document, Layout, parse};
+pub use document::{Document, Layout, Root, parse};
 pub use fault::{Fault, Faults};
 pub use form::{Boolean, Choice, Form, Integer, Integers, List, Millis, Optional, Placed, Text, Value};
 pub use key::{Fallback, Key, KeyInfo, Only, Setting};

@@ -1,0 +1,101 @@
+//! Checks of values against each other: each is correct by itself, but together they are not.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use diagnostics::{Diagnostic, Findings};
+
+use super::draft::Draft;
+use super::sections::NodeDraft;
+
+/// Runs all cross checks. Values that could not be read take no part in them.
+pub(super) fn check(draft: &Draft, findings: &mut Findings) {
+    membership_has_one_source(draft, findings);
+    ports_differ(&draft.node, findings);
+    groups_base_fits(&draft.node, findings);
+    ordered_streams_suffice(draft, findings);
+}
+
+fn membership_has_one_source(draft: &Draft, findings: &mut Findings) {
+    let (Some(file), Some(seeds)) = (&draft.membership.file, &draft.membership.seeds) else { return };
+    if file.value.is_some() && !seeds.value.is_empty() {
+        findings.add(
+            Diagnostic::error("contradiction", "`membership.file` and `membership.seeds` exclude each other")
+                .at(file.span.clone())
+                .related(seeds.span.clone(), "`seeds` is here")
+                .expected("a file or seeds")
+                .seen("both")
+                .note("the file names all members, so that no seed is needed")
+                .help("leave one of them out"),
+        );
+    }
+}
+
+fn ports_differ(node: &NodeDraft, findings: &mut Findings) {
+    let (Some(port), Some(group_port)) = (&node.port, &node.group_port) else { return };
+    if port.value == Some(group_port.value) {
+        findings.add(
+            Diagnostic::error("same-port", "`node.port` and `node.group_port` are the same")
+                .at(port.span.clone().or(group_port.span.clone()))
+                .expected("another port than that of the groups")
+                .seen(format!("{} for both", group_port.value))
+                .help("leave `port` out"),
+        );
+    }
+}
+
+/// The base must be a multicast address, of the node's IP version, with room for all addresses after it.
+fn groups_base_fits(node: &NodeDraft, findings: &mut Findings) {
+    let Some(setting) = &node.groups_base else { return };
+    let Some(base) = setting.value else { return };
+    let mut refuse = |expected: String, help: &str| {
+        findings.add(
+            Diagnostic::error("bad-base", "`node.groups_base` cannot be the first address of the groups")
+                .at(setting.span.clone())
+                .expected(expected)
+                .seen(base.to_string())
+                .help(help),
+        );
+    };
+    if !base.is_multicast() {
+        let help = "choose an address of 239.0.0.0/8, or of ff15::/16 with IPv6, or leave it out";
+        return refuse("a multicast address".to_owned(), help);
+    }
+    if let Some(Some(address)) = node.address.as_ref().map(|address| address.value)
+        && address.is_ipv6() != base.is_ipv6()
+    {
+        return refuse(format!("the IP version of `address`, {address}"), "change one of the two");
+    }
+    let Some(count) = &node.group_addresses else { return };
+    if !has_room(base, count.value) {
+        refuse(
+            format!("room for {} multicast addresses (`group_addresses`)", count.value),
+            "choose a smaller address, or fewer of them",
+        );
+    }
+}
+
+/// Whether `count` addresses from `base` on are multicast addresses.
+fn has_room(base: IpAddr, count: u8) -> bool {
+    let more = count - 1;
+    match base {
+        IpAddr::V4(base) => {
+            let last = base.to_bits().checked_add(more.into());
+            last.is_some_and(|last| Ipv4Addr::from_bits(last).is_multicast())
+        }
+        IpAddr::V6(base) => base.to_bits().checked_add(more.into()).is_some(),
+    }
+}
+
+fn ordered_streams_suffice(draft: &Draft, findings: &mut Findings) {
+    let (Some(fifo), Some(buffers)) = (&draft.fifo.streams, &draft.buffers.streams) else { return };
+    if let Some(seen) = fifo.value.filter(|&seen| seen < buffers.value) {
+        findings.add(
+            Diagnostic::error("too-few-streams", "`fifo.streams` is smaller than `buffers.streams`")
+                .at(fifo.span.clone().or(buffers.span.clone()))
+                .related(buffers.span.clone(), "`buffers.streams` is here")
+                .expected(format!("{} or more", buffers.value))
+                .seen(seen.to_string())
+                .help("leave `fifo.streams` out"),
+        );
+    }
+}
