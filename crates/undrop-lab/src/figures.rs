@@ -126,7 +126,7 @@ struct Work {
 impl Work {
     /// From the folder, or run; what has come of it is in the folder.
     fn outcome(&self, figure: &Figure, bar: &Bar) -> anyhow::Result<Result<Outcome, RunError>> {
-        if self.interrupt.is_asked() {
+        if self.interrupt.is_requested() {
             return Ok(Err(RunError::Stopped));
         }
         if self.again {
@@ -149,7 +149,7 @@ impl Work {
             threads: thread::available_parallelism().map_or(1, usize::from),
             memory_bytes: ::figures::memory_to_use(),
             program: self.program.as_deref().map_err(Clone::clone),
-            is_stopped: &|| self.interrupt.is_asked(),
+            is_stopped: &|| self.interrupt.is_requested(),
             tell: &|done, of| bar.show(done, of),
         };
         runner.run(figure, self.scale, Some(kept))

@@ -1,4 +1,4 @@
-//! The command line: options that all subcommands share, and which subcommand was given.
+//! The command line: the options of all subcommands, and the choice of the subcommand.
 
 use std::process::ExitCode;
 
@@ -9,20 +9,20 @@ use crate::{failure, fec, gateway, log, moved, multicast};
 const EXAMPLES: &str = "\
 Examples:
   undrop gateway genkey --out peer.key        make the key for a pair of gateways
-  undrop gateway check --config gateway.toml  every mistake in the file and on this machine
+  undrop gateway check --config gateway.toml  find every mistake in the file and on this machine
   undrop gateway run --config gateway.toml    protect the traffic to the peers
-  undrop gateway status                       what the running gateway sees
-  undrop multicast doctor eth0                what stands in the way of multicast on this machine
-  undrop fec simulate --scheme sliding        what an erasure code would do on my link
+  undrop gateway status                       show losses, recoveries and drops
+  undrop multicast doctor eth0                find what stops multicast on this machine
+  undrop fec simulate --scheme sliding        try an erasure code on simulated losses
 
-Exit codes: 0 fine, 1 failed, 2 wrong usage.
+Exit codes: 0 success, 1 failure, 2 wrong usage.
 The demo, figures and benchmarks are commands of `undrop-lab`.";
 
-/// Brings back lost packets before anyone notices.
+/// Recovers lost packets before anyone notices.
 #[derive(Debug, Parser)]
 #[command(version, after_help = EXAMPLES, max_term_width = 110, propagate_version = true)]
 struct Cli {
-    /// What to log to stderr: `info`, `debug`, or by module as `maelstrom=trace,info` [default: RUST_LOG, or `info`]
+    /// Log level for stderr: `info`, `debug`, or by module as `maelstrom=trace,info` [default: RUST_LOG, or `info`]
     #[arg(long, global = true, value_name = "FILTER", value_parser = log::parse_filter)]
     log: Option<String>,
     #[command(subcommand)]
@@ -31,13 +31,13 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Mask the losses of a long-haul link from the hosts of two sites.
+    /// Gateways that recover the losses of a long-haul link between two sites.
     #[command(subcommand)]
     Gateway(gateway::Command),
     /// Multicast that recovers lost packets within milliseconds.
     #[command(subcommand)]
     Multicast(multicast::Command),
-    /// Erasure codes: what they recover, how late, at what cost.
+    /// Erasure codes: recovery, delay and cost, simulated.
     #[command(subcommand)]
     Fec(fec::Command),
     #[command(hide = true)]

@@ -1,4 +1,4 @@
-//! Errors as the user sees them: what failed, why, and what to do.
+//! Errors as the user sees them: the failure, its causes, and the remedy.
 
 use std::fmt;
 use std::io;
@@ -23,7 +23,7 @@ impl std::error::Error for Advised {
     }
 }
 
-/// Adds what to do about an error.
+/// Adds a remedy to an error.
 pub trait Advice<T> {
     /// Adds a remedy: one imperative sentence, or a command line.
     fn advise(self, remedy: impl Into<String>) -> anyhow::Result<T>;
@@ -35,8 +35,7 @@ impl<T, E: Into<anyhow::Error>> Advice<T> for Result<T, E> {
     }
 }
 
-/// Prints an error with its causes and remedies to stderr; the exit code for it. That nobody reads our output any more
-/// is no failure.
+/// Prints an error with its causes and its remedy to stderr, and returns the exit code. A closed stdout is no failure.
 pub fn report(error: &anyhow::Error) -> ExitCode {
     let broken_pipe = |cause: &io::Error| cause.kind() == io::ErrorKind::BrokenPipe;
     if error.downcast_ref::<io::Error>().is_some_and(broken_pipe) {
@@ -48,13 +47,13 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
 
 fn render(error: &anyhow::Error) -> String {
     let mut text = format!("error: {error}\n");
-    let mut said = error.to_string();
+    let mut shown = error.to_string();
     for cause in error.chain().skip(1) {
         let cause = cause.to_string();
         // Some errors repeat their cause in their own text.
-        if !said.contains(&cause) {
+        if !shown.contains(&cause) {
             text += &format!("  caused by: {cause}\n");
-            said = cause;
+            shown = cause;
         }
     }
     if let Some(advised) = error.downcast_ref::<Advised>() {
@@ -76,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_that_was_said_is_not_said_again() {
+    fn a_cause_in_the_text_of_its_error_is_not_repeated() {
         let error = Err::<(), _>(io::Error::other("deep")).context("outer: deep").unwrap_err();
         assert_eq!(render(&error), "error: outer: deep\n");
     }

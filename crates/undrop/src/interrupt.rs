@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: the first asks a command to take everything down, the second ends it at once.
+//! Ctrl-C and SIGTERM: the first signal requests an orderly stop, the second ends the process at once.
 
 use std::io::{self, Write as _};
 use std::process;
@@ -9,10 +9,10 @@ use std::thread;
 use daemon::signals::Signals;
 use netio::poll::{Interest, Poller};
 
-/// As a shell reports a process that SIGINT has ended.
+/// Exit code of an interrupted command: what a shell reports of a process that SIGINT has ended.
 pub const EXIT_INTERRUPTED: u8 = 130;
 
-/// The user has asked to stop.
+/// Error of a command that the user has stopped.
 #[derive(Debug)]
 pub struct Interrupted;
 
@@ -24,47 +24,53 @@ impl std::fmt::Display for Interrupted {
 
 impl std::error::Error for Interrupted {}
 
-/// Whether the user has asked to stop.
+/// A flag that a signal sets.
 pub struct Interrupt {
-    asked: Arc<AtomicBool>,
+    requested: Arc<AtomicBool>,
 }
 
 impl Interrupt {
-    /// Listens from now on; to be called before other threads are started.
+    /// Starts to listen for signals. Must be called before other threads are started.
+    ///
+    /// # Errors
+    /// The kernel refused a signal descriptor or a thread.
     pub fn listen() -> io::Result<Self> {
         let signals = Signals::new()?;
-        let asked = Arc::new(AtomicBool::new(false));
-        let flag = Arc::clone(&asked);
+        let requested = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&requested);
         thread::Builder::new().name("signals".to_owned()).spawn(move || {
-            // Without signals the command still ends by itself, or by the second one.
+            // If this fails, the command still ends by itself.
             let _ = wait_for_signals(&signals, &flag);
         })?;
-        Ok(Self { asked })
+        Ok(Self { requested })
     }
 
-    /// Whether it is time to stop.
-    pub fn is_asked(&self) -> bool {
-        self.asked.load(Ordering::Relaxed)
+    /// Whether a stop was requested.
+    pub fn is_requested(&self) -> bool {
+        self.requested.load(Ordering::Relaxed)
     }
 
-    /// An error when it is time to stop: [`Interrupted`].
+    /// Checks for a stop request.
+    ///
+    /// # Errors
+    /// [`Interrupted`] if there was one.
     pub fn check(&self) -> anyhow::Result<()> {
-        if self.is_asked() { Err(Interrupted.into()) } else { Ok(()) }
+        if self.is_requested() { Err(Interrupted.into()) } else { Ok(()) }
     }
 }
 
-fn wait_for_signals(signals: &Signals, asked: &AtomicBool) -> io::Result<()> {
+fn wait_for_signals(signals: &Signals, requested: &AtomicBool) -> io::Result<()> {
     let mut poller = Poller::new()?;
     poller.add(signals, 0, Interest::Readable)?;
     loop {
         let _ = poller.wait(None)?;
         while signals.next()?.is_some() {
-            if asked.swap(true, Ordering::Relaxed) {
-                // The kernel ends the gateways, and the namespaces with us.
+            if requested.swap(true, Ordering::Relaxed) {
+                // The kernel ends child processes and namespaces with this process.
                 process::exit(EXIT_INTERRUPTED.into());
             }
-            // Whoever read our stderr may be gone.
-            let _ = writeln!(io::stderr(), "\nstopping; once more ends at once");
+            // The reader of stderr may be gone.
+            let _ = writeln!(io::stderr(), "\nstopping; a second signal ends the process at once");
         }
     }
 }

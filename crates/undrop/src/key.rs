@@ -1,4 +1,4 @@
-//! Making keys.
+//! New keys, on stdout or in a file.
 
 use std::io;
 use std::path::Path;
@@ -10,7 +10,7 @@ use keyfile::KeyText;
 use crate::failure::Advice as _;
 use crate::output;
 
-/// Prints a new key, or writes it to a new file; `next` says what to do with that.
+/// Prints a new key, or writes it to a new file. `next` tells the user what to do with the file.
 pub(crate) fn make(out: Option<&Path>, next: &str) -> anyhow::Result<ExitCode> {
     let key = KeyText::generate().context("cannot make a key")?;
     let Some(path) = out else {
@@ -20,7 +20,7 @@ pub(crate) fn make(out: Option<&Path>, next: &str) -> anyhow::Result<ExitCode> {
     let shown = path.display();
     let remedy = |error: &io::Error| match error.kind() {
         io::ErrorKind::AlreadyExists => "keep the key that is there, or choose another name",
-        io::ErrorKind::NotFound => "make the directory first",
+        io::ErrorKind::NotFound => "create the directory first",
         _ => "choose a directory that you may write",
     };
     key.write_new(path).or_else(|error| {

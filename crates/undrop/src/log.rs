@@ -8,12 +8,12 @@ use tracing_subscriber::filter::{ParseError, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// Accepts a filter that [`start`] will understand.
+/// Checks a filter for [`start`]; a value parser for clap.
 pub fn parse_filter(text: &str) -> Result<String, ParseError> {
     text.parse::<Targets>().map(|_| text.to_owned())
 }
 
-/// Starts logging by `filter`, or by `RUST_LOG`, or from `info` up.
+/// Starts the log with `filter`, or else with `RUST_LOG`, or else with level `info`.
 pub fn start(filter: Option<&str>) {
     let from_environment = std::env::var("RUST_LOG").ok();
     let wanted = filter.or(from_environment.as_deref()).unwrap_or("info");
@@ -27,7 +27,7 @@ pub fn start(filter: Option<&str>) {
         .with_filter(filter);
     tracing_subscriber::registry().with(lines).init();
     if let Some(error) = refused {
-        tracing::warn!(%error, "RUST_LOG is not a filter; logging from info up");
+        tracing::warn!(%error, "RUST_LOG is not a filter; the log level is info");
     }
 }
 

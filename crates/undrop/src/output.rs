@@ -2,7 +2,7 @@
 
 use std::io::{self, Write as _};
 
-/// Writes the text and a line end.
+/// Writes the text and a line end, and flushes.
 pub fn line(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes())?;

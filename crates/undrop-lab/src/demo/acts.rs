@@ -137,7 +137,7 @@ fn watcher<'a>(
 ) -> impl FnMut(Progress) -> ControlFlow<()> + 'a {
     |progress| {
         display.tick(progress);
-        if interrupt.is_asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if interrupt.is_requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }
 

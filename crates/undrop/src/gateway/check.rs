@@ -1,4 +1,4 @@
-//! `undrop gateway check`: every mistake in one pass.
+//! `undrop gateway check`: every mistake in the configuration and on the machine, in one pass.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,10 +14,10 @@ Examples:
 
 Exit code 1 if there is an error; warnings and notes leave it 0.";
 
-/// Check a configuration and this machine against each other.
+/// Check a configuration, and whether this machine can run it.
 ///
-/// Shows every mistake in the file with its line and its remedy, and what this machine lacks to run it: interfaces,
-/// addresses, routes, the MTU budget, capabilities, kernel settings. Sends nothing and changes nothing.
+/// Shows every mistake in the file with its line and its remedy, and what this machine lacks: interfaces, addresses,
+/// routes, the MTU budget, capabilities, kernel settings. Sends nothing and changes nothing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {

@@ -12,13 +12,13 @@ const EXAMPLES: &str = "\
 Examples:
   undrop gateway run --config /etc/undrop/gateway.toml
   undrop gateway run --config gateway.toml --log debug
-  kill -HUP PID    read the file again; with mistakes in it, the running configuration stays
-  kill PID         stop; no route, device or setting stays behind";
+  kill -HUP PID    reload the file; if it has mistakes, the running configuration stays
+  kill PID         stop; no route, device or setting is left";
 
 /// Run the gateway until SIGTERM or SIGINT.
 ///
-/// Traffic flows by the kernel alone: the gateway reads copies of it. When it stops, or is killed, traffic flows on
-/// unprotected.
+/// The kernel forwards the traffic, and the gateway reads copies of it. When the gateway stops or is killed, the traffic
+/// continues without protection.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("The configuration file:\n\n{}\n{EXAMPLES}", config::layout().describe()))]
 pub struct Args {
@@ -40,6 +40,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     // Findings about the machine do not stop the gateway: a step that needs what is missing fails with the kernel's reason.
     findings::log(&reading.check_machine());
-    Passive::start(&args.config, config)?.run().context("the gateway broke down")?;
+    Passive::start(&args.config, config)?.run().context("the gateway failed")?;
     Ok(ExitCode::SUCCESS)
 }

@@ -7,10 +7,10 @@ use crate::key;
 
 const EXAMPLES: &str = "\
 Examples:
-  undrop multicast genkey --out cluster.key   a new file that only you can read; copy it to all hosts
+  undrop multicast genkey --out cluster.key   write a new file that only you can read; copy it to all hosts
   undrop multicast genkey                     print a key, for a secret store";
 
-/// Make a secret key for a cluster: who does not know it is not heard.
+/// Make a secret key for a cluster. Nodes ignore all datagrams that are not authenticated with it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -20,5 +20,5 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    key::make(args.out.as_deref(), "copy it to the other hosts over a safe channel")
+    key::make(args.out.as_deref(), "copy it to the other hosts over a secure channel")
 }

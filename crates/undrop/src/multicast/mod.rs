@@ -1,5 +1,7 @@
 //! `undrop multicast`: one file for each subcommand.
 
+mod check;
+mod config;
 mod doctor;
 mod genkey;
 mod node;
@@ -11,11 +13,12 @@ use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
-  undrop multicast doctor eth0                                           what stands in the way on this machine
-  undrop multicast recv prices/AAPL --interface eth0                     the first node needs no seed
+  undrop multicast doctor eth0                          find what stops a node on this machine
+  undrop multicast check --config node.toml             find every mistake in a configuration
+  undrop multicast recv prices/AAPL --interface eth0    receive; the first node needs no seed address
   undrop multicast send prices/AAPL --interface eth0 --seed 10.0.0.7:7900";
 
-/// What can be done with multicast.
+/// The subcommands of `undrop multicast`.
 #[derive(Debug, clap::Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(crate) enum Command {
@@ -23,18 +26,20 @@ pub(crate) enum Command {
     Recv(recv::Args),
     Status(status::Args),
     Doctor(doctor::Args),
+    Check(check::Args),
     Genkey(genkey::Args),
     #[command(hide = true)]
     Bench(crate::moved::Rest),
 }
 
-/// Does what was asked.
+/// Runs a subcommand.
 pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Send(args) => send::run(args),
         Command::Recv(args) => recv::run(args),
         Command::Status(args) => status::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Check(args) => check::run(args),
         Command::Genkey(args) => genkey::run(args),
         Command::Bench(rest) => Ok(crate::moved::report("multicast bench", rest)),
     }

@@ -1,4 +1,4 @@
-//! How a node of the command line is set up.
+//! The options that all commands with a node share, and the node that they start.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -8,22 +8,23 @@ use anyhow::anyhow;
 use clap::ValueEnum;
 use ricochet::{Builder, Config, Node, RepairMode};
 
+use super::config;
 use crate::failure::Advice as _;
 
-/// What a node needs to know; what is given here goes before what the configuration says.
+/// Options of a node. They take precedence over the configuration.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Node")]
 pub(super) struct NodeArgs {
-    /// Interface that the groups are joined on and sent by
+    /// Interface on which groups are joined and sent
     #[arg(long, short, value_name = "NAME")]
     interface: Option<String>,
-    /// A node to ask for the others; one that lives is enough, several may be given
+    /// Seed address: a live node through which this node joins. May be given several times
     #[arg(long, value_name = "ADDRESS:PORT")]
     seed: Vec<String>,
-    /// The node's configuration, in TOML; docs/ricochet.md lists all keys
+    /// The node's configuration, in TOML; `undrop multicast check --help` lists all keys
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Address to send from [default: the interface's first]
+    /// Address of this node [default: the interface's first]
     #[arg(long, value_name = "IP")]
     address: Option<IpAddr>,
     /// UDP port of this node [default: 7900 if it is free, else any]
@@ -32,16 +33,16 @@ pub(super) struct NodeArgs {
     /// UDP port of all groups, the same for the whole cluster
     #[arg(long, value_name = "PORT")]
     group_port: Option<u16>,
-    /// IPv6 instead of IPv4
+    /// Use IPv6 instead of IPv4
     #[arg(long)]
     ipv6: bool,
-    /// No IP multicast: send to each member by itself
+    /// Send a copy to each member, without IP multicast
     #[arg(long)]
     unicast: bool,
     /// File with the cluster key
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
-    /// What repairs carry
+    /// Contents of repairs
     #[arg(long, value_enum)]
     repair: Option<Repair>,
     /// Unix socket for `undrop multicast status`
@@ -51,19 +52,19 @@ pub(super) struct NodeArgs {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Repair {
-    /// The XOR of packets: mends without a round trip
+    /// The XOR of packets, which recovers without a round trip
     Xor,
-    /// Names of packets: who misses one asks for it
+    /// Names of packets; a node that lacks one requests it
     Digest,
-    /// One or the other, by round-trip time, packet size and loss
+    /// Either of the two, by round-trip time, packet size and loss
     Auto,
 }
 
 impl NodeArgs {
-    /// The configuration with these on top.
+    /// Returns the configuration, with these options on top.
     pub(super) fn config(&self) -> anyhow::Result<Config> {
         let mut config = match &self.config {
-            Some(file) => Config::load(file)?,
+            Some(file) => config::load(file)?,
             None => Config::default(),
         };
         let node = &mut config.node;
@@ -98,17 +99,17 @@ impl NodeArgs {
         Ok(config)
     }
 
-    /// A running node.
+    /// Starts the node.
     pub(super) fn start(&self) -> anyhow::Result<Node> {
         let config = self.config()?;
         let interface = config.node.interface.clone();
         Builder::from(config).start().or_else(|error| {
-            Err(error).advise(format!("`undrop multicast doctor {interface}` tells what is in the way"))
+            Err(error).advise(format!("run `undrop multicast doctor {interface}` to find the cause"))
         })
     }
 }
 
-/// Seconds with fractions, as people write them.
+/// Parses a number of seconds, which may have a fraction.
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 =
         text.parse().map_err(|_| format!("expected seconds, such as 2 or 0.5, saw {text:?}"))?;

@@ -10,8 +10,8 @@ use super::node::{NodeArgs, seconds};
 use crate::interrupt::{EXIT_INTERRUPTED, Interrupt};
 use crate::output;
 
-/// How often it looks whether it is to stop while nothing comes.
-const LOOK: Duration = Duration::from_millis(100);
+/// Interval between checks for a stop request while no message arrives.
+const STOP_CHECK: Duration = Duration::from_millis(100);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -19,29 +19,30 @@ Examples:
   undrop multicast recv load --interface eth0 --json | jq 'select(.recovered) | .latency_us'
   undrop multicast recv audit --interface eth0 --fifo --count 100
 
-A payload that is no UTF-8 is shown as 0x and its bytes in hexadecimal.
-With --json a line is a message: group, sender, sequence, recovered, latency_us (how long it was known to be missing), and
-payload, or payload_hex if that is no UTF-8; or it is a report: group, sender, lost (first and last sequence number), reason.";
+A payload that is not UTF-8 is shown as 0x and its bytes in hexadecimal.
+With --json, a line is a message: group, sender, sequence, recovered, latency_us (time from the discovery of its loss to its
+recovery), and payload, or payload_hex if it is not UTF-8; or a loss report: group, sender, lost (first and last sequence
+number), reason.";
 
-/// Receive the messages of groups, a line for each.
+/// Receive the messages of groups, one line each.
 ///
-/// Ctrl-C and SIGTERM leave the groups and end it; only with --count that is no success.
+/// Ctrl-C and SIGTERM leave the groups and end the command. With --count, the exit code is then 130.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The groups
     #[arg(required = true, value_name = "GROUP")]
     groups: Vec<String>,
-    /// A JSON document for each message
+    /// Print a JSON document for each message
     #[arg(long)]
     json: bool,
-    /// Those of one sender to one group in the order in which they were sent
+    /// Keep the order of messages from one sender to one group
     #[arg(long)]
     fifo: bool,
-    /// Stop after so many messages
+    /// Stop after this many messages
     #[arg(long, value_name = "N")]
     count: Option<u64>,
-    /// Stop after so many seconds
+    /// Stop after this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     seconds: Option<Duration>,
     #[command(flatten)]
@@ -62,7 +63,7 @@ struct MessageLine<'a> {
     payload_hex: Option<String>,
 }
 
-/// A report of a loss as a line of JSON.
+/// A loss report as a line of JSON.
 #[derive(Serialize)]
 struct LostLine<'a> {
     group: &'a str,
@@ -77,16 +78,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let order = if args.fifo { Order::Fifo } else { Order::Unordered };
     let subscription = node.join_many_with(&args.groups, &JoinOptions { order, ..JoinOptions::default() })?;
     eprintln!("node {} at {}, in {} groups", node.id(), node.address(), args.groups.len());
-    #[expect(clippy::disallowed_methods, reason = "no core: it stops by the clock")]
+    #[expect(clippy::disallowed_methods, reason = "no core: --seconds is a time of the clock")]
     let start = Instant::now();
     let mut received = 0;
     while args.count.is_none_or(|count| received < count) {
-        if interrupt.is_asked() {
-            // Without a count this is how it ends; the node leaves when it is dropped.
+        if interrupt.is_requested() {
+            // Without a count, a signal is the regular end. The node leaves its groups when it is dropped.
             return Ok(args.count.map_or(ExitCode::SUCCESS, |_| ExitCode::from(EXIT_INTERRUPTED)));
         }
-        let left = args.seconds.map_or(LOOK, |all| all.saturating_sub(start.elapsed()));
-        match subscription.recv_event_timeout(left.min(LOOK)) {
+        let left = args.seconds.map_or(STOP_CHECK, |all| all.saturating_sub(start.elapsed()));
+        match subscription.recv_event_timeout(left.min(STOP_CHECK)) {
             Ok(Event::Message(message)) => {
                 received += 1;
                 output::line(&line(&message, args.json)?)?;
@@ -114,12 +115,12 @@ fn line(message: &Message, json: bool) -> anyhow::Result<String> {
             payload_hex: text.is_none().then(|| hex(message.payload())),
         })?);
     }
-    let how = match message.recovered() {
+    let recovery = match message.recovered() {
         true => format!(" recovered after {:.1} ms:", latency_us as f64 / 1_000.0),
         false => ":".to_owned(),
     };
     let payload = text.map_or_else(|| format!("0x{}", hex(message.payload())), str::to_owned);
-    Ok(format!("{} {} {}{how} {payload}", message.group(), message.sender(), message.seq()))
+    Ok(format!("{} {} {}{recovery} {payload}", message.group(), message.sender(), message.seq()))
 }
 
 fn lost_line(lost: &Lost, json: bool) -> anyhow::Result<String> {

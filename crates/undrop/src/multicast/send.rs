@@ -15,8 +15,11 @@ use super::node::{NodeArgs, seconds};
 use crate::failure::Advice as _;
 use crate::interrupt::{EXIT_INTERRUPTED, Interrupt};
 
-/// How often it looks whether it is to stop while it waits.
-const LOOK: Duration = Duration::from_millis(100);
+/// Interval between checks for a stop request while the command waits.
+const STOP_CHECK: Duration = Duration::from_millis(100);
+
+/// Maximum number of refused lines that are reported one by one.
+const REPORTED_MAX: u64 = 5;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -24,124 +27,201 @@ Examples:
   undrop multicast send load --interface eth0 --size 1024 --count 10000 --rate 1000
   echo hello | undrop multicast send greetings --interface lo --address 127.0.0.1 --unicast --seed 127.0.0.1:7900";
 
-/// Send the lines of stdin to a group, or made-up messages.
+/// Send the lines of stdin to a group, or generated messages.
 ///
-/// Need not be a member. Waits at first until somebody is in the group, and at the end a moment for those who miss
-/// something. A line that is too long is not sent, and told; the others are, and the exit code is 1.
+/// The sender need not be a member of the group. It waits until the group has members, and after the last message it
+/// stays for a moment, to answer requests for lost packets. A line that is too long is reported and not sent; the exit
+/// code is then 1.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The group
     group: String,
-    /// Messages per second at the most
-    #[arg(long, value_name = "N")]
-    rate: Option<f64>,
-    /// Send made-up messages of so many bytes instead of lines
-    #[arg(long, value_name = "BYTES")]
-    size: Option<usize>,
-    /// Stop after so many messages
-    #[arg(long, value_name = "N")]
-    count: Option<u64>,
-    /// Messages longer than a packet go in several
-    #[arg(long)]
-    fragments: bool,
-    /// Wait until so many others are in the group
+    #[command(flatten)]
+    messages: MessageArgs,
+    /// Number of other members to wait for
     #[arg(long, value_name = "N", default_value_t = 1)]
     members: usize,
-    /// ... but no longer than so many seconds
+    /// Longest wait for them, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     patience: Duration,
-    /// Stay for so many seconds after the last message
+    /// Time to stay after the last message, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     linger: Duration,
     #[command(flatten)]
     node: NodeArgs,
 }
 
+/// The messages and their pace.
+#[derive(Debug, clap::Args)]
+struct MessageArgs {
+    /// Maximum number of messages per second
+    #[arg(long, value_name = "N")]
+    rate: Option<f64>,
+    /// Send generated messages of this many bytes instead of lines
+    #[arg(long, value_name = "BYTES")]
+    size: Option<usize>,
+    /// Stop after this many messages
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
+    /// Send messages longer than a packet in several packets
+    #[arg(long)]
+    fragments: bool,
+}
+
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    if let Some(rate) = args.rate.filter(|rate| !rate.is_finite() || *rate <= 0.0) {
+    if let Some(rate) = args.messages.rate.filter(|rate| !rate.is_finite() || *rate <= 0.0) {
         bail!("--rate: expected more than 0 messages a second, saw {rate}");
     }
     let interrupt = Interrupt::listen()?;
     let node = args.node.start()?;
-    let sender = node.sender(&args.group)?.fragments(args.fragments);
     eprintln!("node {} at {}", node.id(), node.address());
-    if args.members > 0 && !wait_for_members(args, &node, &interrupt) && !interrupt.is_asked() {
+    let mut transfer = Transfer::new(&args.messages, &node, &args.group, &interrupt)?;
+    if args.members > 0 && !wait_for_members(args, &node, &interrupt) && !interrupt.is_requested() {
         eprintln!(
-            "warning: expected {} members of {:?}, saw {} after {:.1} s; sending all the same",
+            "warning: expected {} members of {:?}, saw {} after {:.1} s; sending without them",
             args.members,
             args.group,
             node.members(&args.group),
             args.patience.as_secs_f64()
         );
     }
-    let outcome = match args.size {
-        Some(size) => send_made_up(args, &sender, size, &interrupt).map(|sent| (sent, 0)),
-        None => send_lines(args, &sender, room(args, &node), &interrupt),
+    let outcome = match args.messages.size {
+        Some(size) => transfer.send_generated(size),
+        None => transfer.send_lines(),
     };
-    // Who has lost the last ones is to learn of them, and to get them, also where sending ends with an error.
+    // Receivers learn of lost packets, and request them, during this time. An error does not shorten it.
     std::thread::sleep(args.linger);
-    let (sent, refused) = outcome?;
-    tell(&node, sent, refused);
-    Ok(match (interrupt.is_asked(), refused) {
+    outcome?;
+    transfer.report(&node);
+    Ok(match (interrupt.is_requested(), transfer.refused) {
         (true, _) => ExitCode::from(EXIT_INTERRUPTED),
         (false, 0) => ExitCode::SUCCESS,
         (false, _) => ExitCode::FAILURE,
     })
 }
 
-/// Longest message in bytes.
-fn room(args: &Args, node: &Node) -> usize {
-    if args.fragments { node.message_max() } else { node.payload_max() }
-}
-
-/// Whether enough others are in the group before the patience ends.
+/// Waits until enough other nodes are in the group; false if the patience ends first.
 fn wait_for_members(args: &Args, node: &Node, interrupt: &Interrupt) -> bool {
     let mut left = args.patience;
     loop {
-        let slice = left.min(LOOK);
+        let slice = left.min(STOP_CHECK);
         if node.wait_for_members(&args.group, args.members, slice) {
             return true;
         }
         left -= slice;
-        if left.is_zero() || interrupt.is_asked() {
+        if left.is_zero() || interrupt.is_requested() {
             return false;
         }
     }
 }
 
-/// Sends lines until they end; how many, and how many were refused for being too long.
-fn send_lines(
-    args: &Args,
-    sender: &Sender,
-    room: usize,
-    interrupt: &Interrupt,
-) -> anyhow::Result<(u64, u64)> {
-    let mut pace = Pace::new(args.rate);
-    let (mut refused, mut number) = (0, 0);
-    let mut line = Vec::new();
-    let mut stdin = BufReader::new(File::from(std::io::stdin().as_fd().try_clone_to_owned()?));
-    while args.count.is_none_or(|count| pace.sent < count) {
-        if stdin.buffer().is_empty() && !wait_for_input(stdin.get_ref(), interrupt)? {
-            break;
-        }
-        let Some(length) = read_line(&mut stdin, room, &mut line)? else { break };
-        number += 1;
-        if length > room {
-            refused += 1;
-            tell_refused(args, number, length, room, refused);
-            continue;
-        }
-        if !pace.wait(interrupt) {
-            break;
-        }
-        sender.send(&line)?;
-    }
-    Ok((pace.sent, refused))
+/// The messages on their way to the group.
+struct Transfer<'a> {
+    args: &'a MessageArgs,
+    sender: Sender,
+    interrupt: &'a Interrupt,
+    pace: Pace,
+    /// Longest message in bytes.
+    length_max: usize,
+    /// Number of lines that were too long.
+    refused: u64,
 }
 
-/// Reads a line without its end, and keeps no more than `room` bytes of it; its length, or `None` at the end of all.
-fn read_line(input: &mut impl BufRead, room: usize, line: &mut Vec<u8>) -> std::io::Result<Option<usize>> {
+impl<'a> Transfer<'a> {
+    fn new(
+        args: &'a MessageArgs,
+        node: &Node,
+        group: &str,
+        interrupt: &'a Interrupt,
+    ) -> Result<Self, SendError> {
+        let sender = node.sender(group)?.fragments(args.fragments);
+        let length_max = if args.fragments { node.message_max() } else { node.payload_max() };
+        Ok(Self { args, sender, interrupt, pace: Pace::new(args.rate), length_max, refused: 0 })
+    }
+
+    /// Sends the lines of stdin until they end.
+    fn send_lines(&mut self) -> anyhow::Result<()> {
+        let mut number = 0;
+        let mut line = Vec::new();
+        let mut stdin = BufReader::new(File::from(std::io::stdin().as_fd().try_clone_to_owned()?));
+        while !self.is_complete() {
+            if stdin.buffer().is_empty() && !wait_for_input(stdin.get_ref(), self.interrupt)? {
+                break;
+            }
+            let Some(length) = read_line(&mut stdin, self.length_max, &mut line)? else { break };
+            number += 1;
+            if length > self.length_max {
+                self.refuse(number, length);
+                continue;
+            }
+            if !self.pace.wait(self.interrupt) {
+                break;
+            }
+            self.sender.send(&line)?;
+        }
+        Ok(())
+    }
+
+    /// Sends messages of `size` bytes that begin with their number.
+    fn send_generated(&mut self, size: usize) -> anyhow::Result<()> {
+        let mut payload: Vec<u8> = (0..size).map(|at| b'a' + (at % 26) as u8).collect();
+        while !self.is_complete() {
+            if !self.pace.wait(self.interrupt) {
+                break;
+            }
+            let number = self.pace.sent.to_string();
+            let length = number.len().min(size);
+            payload[..length].copy_from_slice(&number.as_bytes()[..length]);
+            match self.sender.send(&payload) {
+                Ok(_) => {}
+                Err(error @ SendError::TooLong { .. }) if !self.args.fragments => {
+                    return Err(error)
+                        .advise("give a smaller `--size`, or `--fragments` to send in several packets");
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether `--count` messages were sent.
+    fn is_complete(&self) -> bool {
+        self.args.count.is_some_and(|count| self.pace.sent >= count)
+    }
+
+    /// Counts a line that is too long; reports the first ones.
+    fn refuse(&mut self, number: u64, length: usize) {
+        self.refused += 1;
+        if self.refused <= REPORTED_MAX {
+            let max = self.length_max;
+            eprintln!("error: line {number}: expected at most {max} bytes, saw {length}: not sent");
+        } else if self.refused == REPORTED_MAX + 1 {
+            eprintln!("error: line {number}, and perhaps more lines, are too long: not sent");
+        }
+        if self.refused == 1 && !self.args.fragments {
+            eprintln!("help: `--fragments` sends longer messages in several packets");
+        }
+    }
+
+    /// Prints the totals.
+    fn report(&self, node: &Node) {
+        let answered = node.status().counts.get("answered").copied().unwrap_or(0);
+        let refused = match self.refused {
+            0 => String::new(),
+            count => format!(", {count} too long and not sent"),
+        };
+        eprintln!("{} messages sent{refused}, {answered} packets sent again on request", self.pace.sent);
+    }
+}
+
+/// Reads a line without its end, and keeps at most `length_max` + 1 bytes of it. Returns its length, or `None` at the
+/// end of the input.
+fn read_line(
+    input: &mut impl BufRead,
+    length_max: usize,
+    line: &mut Vec<u8>,
+) -> std::io::Result<Option<usize>> {
     line.clear();
     let (mut length, mut last) = (0, 0);
     loop {
@@ -151,7 +231,7 @@ fn read_line(input: &mut impl BufRead, room: usize, line: &mut Vec<u8>) -> std::
         }
         let end = read.iter().position(|&byte| byte == b'\n');
         let text = &read[..end.unwrap_or(read.len())];
-        line.extend_from_slice(&text[..text.len().min((room + 1).saturating_sub(line.len()))]);
+        line.extend_from_slice(&text[..text.len().min((length_max + 1).saturating_sub(line.len()))]);
         length += text.len();
         last = text.last().copied().unwrap_or(last);
         let used = text.len() + usize::from(end.is_some());
@@ -166,23 +246,9 @@ fn read_line(input: &mut impl BufRead, room: usize, line: &mut Vec<u8>) -> std::
     }
 }
 
-/// Says which line was refused and why, for the first few.
-fn tell_refused(args: &Args, number: u64, length: usize, room: usize, refused: u64) {
-    /// So many are told one by one.
-    const TOLD_MAX: u64 = 5;
-    if refused <= TOLD_MAX {
-        eprintln!("error: line {number}: expected at most {room} bytes, saw {length}: not sent");
-    } else if refused == TOLD_MAX + 1 {
-        eprintln!("error: line {number} and perhaps more are too long: not sent");
-    }
-    if refused == 1 && !args.fragments {
-        eprintln!("help: with `--fragments` longer messages go in several packets");
-    }
-}
-
-/// Waits for something to read, or the end of it; false if it is to stop before.
+/// Waits until the input can be read or has ended; false if a stop is requested first.
 fn wait_for_input(input: &File, interrupt: &Interrupt) -> anyhow::Result<bool> {
-    while !interrupt.is_asked() {
+    while !interrupt.is_requested() {
         let mut waiting = [PollFd::new(input.as_fd(), PollFlags::POLLIN)];
         match poll(&mut waiting, 100_u8) {
             Ok(0) | Err(Errno::EINTR) => {}
@@ -193,36 +259,7 @@ fn wait_for_input(input: &File, interrupt: &Interrupt) -> anyhow::Result<bool> {
     Ok(false)
 }
 
-fn send_made_up(args: &Args, sender: &Sender, size: usize, interrupt: &Interrupt) -> anyhow::Result<u64> {
-    let mut pace = Pace::new(args.rate);
-    let mut payload: Vec<u8> = (0..size).map(|at| b'a' + (at % 26) as u8).collect();
-    while args.count.is_none_or(|count| pace.sent < count) {
-        if !pace.wait(interrupt) {
-            break;
-        }
-        let number = pace.sent.to_string();
-        let length = number.len().min(size);
-        payload[..length].copy_from_slice(&number.as_bytes()[..length]);
-        match sender.send(&payload) {
-            Ok(_) => {}
-            Err(error @ SendError::TooLong { .. }) if !args.fragments => {
-                return Err(error)
-                    .advise("give a smaller `--size`, or `--fragments` to send in several packets");
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(pace.sent)
-}
-
-fn tell(node: &Node, sent: u64, refused: u64) {
-    let counts = node.status().counts;
-    let of = |key: &str| counts.get(key).copied().unwrap_or(0);
-    let refused = if refused > 0 { format!(", {refused} too long and not sent") } else { String::new() };
-    eprintln!("{sent} messages sent{refused}, {} packets sent again on request", of("answered"));
-}
-
-/// Keeps a rate: each message has its time, and one that is late delays none of the others.
+/// A rate of messages. Each message has its own due time, so that a late one delays no other.
 struct Pace {
     start: Instant,
     rate: Option<f64>,
@@ -236,9 +273,9 @@ impl Pace {
         Self { start, rate, sent: 0 }
     }
 
-    /// Waits until the next message may leave, and counts it; false if it is to stop before.
+    /// Waits until the next message is due, and counts it; false if a stop is requested first.
     fn wait(&mut self, interrupt: &Interrupt) -> bool {
-        while !interrupt.is_asked() {
+        while !interrupt.is_requested() {
             let due =
                 self.rate.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(self.sent as f64 / rate));
             let left = due.saturating_sub(self.start.elapsed());
@@ -246,7 +283,7 @@ impl Pace {
                 self.sent += 1;
                 return true;
             }
-            std::thread::sleep(left.min(LOOK));
+            std::thread::sleep(left.min(STOP_CHECK));
         }
         false
     }
@@ -259,9 +296,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_end_in_any_way_and_long_ones_take_no_room() {
+    fn lines_end_in_any_way_and_long_ones_use_no_memory() {
         let text = b"one\r\n\ntwelve bytes\n\r\nlast".to_vec();
-        // a buffer of one byte cuts every line and every end
+        // A buffer of one byte splits every line and every line end.
         let mut input = BufReader::with_capacity(1, Cursor::new(text));
         let (mut line, mut seen) = (Vec::new(), Vec::new());
         while let Some(length) = read_line(&mut input, 4, &mut line).unwrap() {

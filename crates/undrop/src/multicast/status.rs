@@ -1,13 +1,13 @@
-//! `undrop multicast status`: what a running node sees.
+//! `undrop multicast status`: the counters of a running node.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use ricochet::Config;
 use ricochet::status::{Counts, Status};
 
+use super::config;
 use crate::failure::Advice as _;
 use crate::output;
 
@@ -17,13 +17,13 @@ Examples:
   undrop multicast status --config node.toml --json | jq .counts
   watch -n 1 undrop multicast status --control /run/undrop/node.sock";
 
-/// Groups and peers shown to people; programs get all.
+/// Maximum number of groups and peers in the text; the JSON has all.
 const SHOWN_MAX: usize = 20;
 
-/// Show what a running node sees: groups, peers, losses, recoveries, drops by reason.
+/// Show the state of a running node: groups, peers, losses, recoveries, drops by reason.
 ///
-/// The node must have been started with a control socket: `--control`, `node.control` in its configuration, or
-/// `Builder::control` in a program.
+/// The node must have a control socket: `--control`, `node.control` in its configuration, or `Builder::control` in a
+/// program.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let control = control(args)?;
     let status =
         Status::ask(&control).with_context(|| format!("no node answers on {}", control.display())).advise(
-            "start one with `--control PATH` or `node.control`, and ask as the user it runs as, or as root",
+            "start one with `--control PATH` or `node.control`; run this command as the user of the node, or as root",
         )?;
     output::line(&if args.json { serde_json::to_string_pretty(&status)? } else { text(&status) })?;
     Ok(ExitCode::SUCCESS)
@@ -52,7 +52,7 @@ fn control(args: &Args) -> anyhow::Result<PathBuf> {
     let Some(file) = &args.config else {
         return args.control.clone().context("expected --control or --config, saw neither");
     };
-    Config::load(file)?
+    config::load(file)?
         .node
         .control
         .with_context(|| format!("expected `node.control` in {}, saw none", file.display()))
@@ -125,7 +125,7 @@ fn text(status: &Status) -> String {
     text
 }
 
-/// A number and what it counts.
+/// A number with its noun.
 fn many(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
@@ -136,7 +136,7 @@ fn more(text: &mut String, count: usize) {
     }
 }
 
-/// Those that are not 0, most first.
+/// Appends the counts above 0, the largest first.
 fn reasons(text: &mut String, title: &str, counts: &Counts) {
     let mut counts: Vec<_> = counts.iter().filter(|(_, count)| **count > 0).collect();
     counts.sort_by_key(|&(_, count)| std::cmp::Reverse(*count));

@@ -164,6 +164,83 @@ fn run_refuses_a_bad_file_and_says_where_to_look() {
     assert!(said.contains("  help: fix it, then run `undrop gateway check --config gateway.toml`"), "{said}");
 }
 
+/// The report of `undrop multicast check` about a file with this text.
+fn checked(room: &Room, text: &str) -> serde_json::Value {
+    room.file("node.toml", text);
+    let output = undrop(&["multicast", "check", "--json"], &room.0);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(i32::from(report["errors"] != 0)), "{report}");
+    report
+}
+
+#[test]
+fn every_kind_of_mistake_in_a_nodes_configuration_has_its_place_and_remedy() {
+    let room = Room::new("node-check");
+    assert_eq!(checked(&room, "[node]\ninterface = \"eth0\"\n")["errors"], 0);
+    for (file, code, line, help) in [
+        ("[node]\nintreface = \"eth0\"\n", "unknown-key", 2, "did you mean `interface`?"),
+        ("[repair]\n\nr = \"8\"\n", "wrong-type", 3, "leave the quotes out: `8`"),
+        ("[repair]\nr = 65\n", "out-of-range", 2, "for instance: `r = 8`"),
+        ("[repair]\nmode = \"xnor\"\n", "bad-value", 2, "did you mean `\"xor\"`?"),
+        ("[node]\nqueue = 7\n", "unknown-key", 2, "`queue` belongs under [buffers]"),
+        ("[nodes]\n", "unknown-key", 1, "did you mean `node`?"),
+        ("[node]\ninterface = eth0\n", "syntax", 2, "put text in double quotes: key = \"text\""),
+        ("[node]\nport = 7911\n", "same-port", 2, "leave `port` out"),
+        (
+            "[key]\nfile = \"absent.key\"\n",
+            "key-file",
+            2,
+            "make one with `undrop multicast genkey --out absent.key`, and copy it to all hosts",
+        ),
+    ] {
+        let report = checked(&room, file);
+        assert_eq!(report["errors"], 1, "{report}");
+        let found = &report["diagnostics"][0];
+        assert_eq!((&found["code"], &found["line"]), (&code.into(), &line.into()), "{report}");
+        assert_eq!(found["help"][0], help, "{report}");
+    }
+    fs::remove_file(room.0.join("node.toml")).unwrap();
+    let output = undrop(&["multicast", "check"], &room.0);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stdout).starts_with("error[unreadable-file]: cannot read `node.toml`: No such file")
+    );
+}
+
+#[test]
+fn a_node_refuses_a_bad_file_and_names_the_check() {
+    let room = Room::new("node-run");
+    room.file("node.toml", "[node]\nhops = 0\n[repair]\nr = 0\n");
+    for command in [&["recv", "g"][..], &["doctor"], &["status"]] {
+        let args = [&["multicast"], command, &["--config", "node.toml"]].concat();
+        let output = undrop(&args, &room.0);
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        let said = text(&output.stderr);
+        for part in [
+            "error[out-of-range]: `hops` in [node] is out of range\n --> node.toml:2:8\n",
+            "error[out-of-range]: `r` in [repair] is out of range\n --> node.toml:4:5\n",
+            "error: the configuration has mistakes\n  help: fix it, then run `undrop multicast check --config node.toml`",
+        ] {
+            assert!(said.contains(part), "{part} is not in\n{said}");
+        }
+    }
+}
+
+#[test]
+fn the_help_of_the_check_lists_every_key_of_a_node() {
+    let output = undrop(&["multicast", "check", "--help"], Path::new("."));
+    let help = text(&output.stdout);
+    for line in [
+        "[node]",
+        "[buffers]",
+        "  interface: the name of",
+        "  policy: one of",
+        "  packets_per_second: an integer",
+    ] {
+        assert!(help.lines().any(|shown| shown.starts_with(line)), "{line} is not in\n{help}");
+    }
+}
+
 #[test]
 fn status_without_a_gateway_says_how_to_start_one() {
     let room = Room::new("status-none");

@@ -1,4 +1,4 @@
-//! `undrop gateway check` against real kernels' interfaces, addresses and routes, in namespaces.
+//! `undrop gateway check` on real interfaces, addresses and routes, in namespaces.
 
 use std::fs;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ key_file = "peer.key"
 /// A site's gateway without a gateway process.
 struct Site {
     namespace: Namespace,
-    /// The other ends of its cables.
+    /// Owner of the far ends of its links.
     outside: Namespace,
     directory: PathBuf,
 }
@@ -84,8 +84,8 @@ fn a_bare_machine_lacks_interface_and_address() {
 }
 
 #[test]
-fn a_gateway_with_room_for_repairs_is_found_right() {
-    if !privilege::available_or_skip("a_gateway_with_room_for_repairs_is_found_right") {
+fn a_gateway_with_room_for_repairs_has_no_findings() {
+    if !privilege::available_or_skip("a_gateway_with_room_for_repairs_has_no_findings") {
         return;
     }
     let site = Site::new("right");
@@ -96,8 +96,8 @@ fn a_gateway_with_room_for_repairs_is_found_right() {
 }
 
 #[test]
-fn the_proposed_route_mtu_mends_the_budget() {
-    if !privilege::available_or_skip("the_proposed_route_mtu_mends_the_budget") {
+fn the_proposed_route_mtu_fixes_the_budget() {
+    if !privilege::available_or_skip("the_proposed_route_mtu_fixes_the_budget") {
         return;
     }
     let site = Site::new("tight");
@@ -107,9 +107,9 @@ fn the_proposed_route_mtu_mends_the_budget() {
     let line = report.lines().find(|line| line.contains("ip route replace 10.81.2.0/24")).unwrap();
     assert!(line.contains("via 10.81.9.2 dev wan0 mtu "), "{line}");
     let mtu: u32 = line.split_whitespace().next_back().unwrap().parse().unwrap();
-    let mended = Site::new("mended");
-    mended.connect(1500, Some(mtu));
-    assert_eq!(mended.complaints(), [""; 0]);
+    let fixed = Site::new("fixed");
+    fixed.connect(1500, Some(mtu));
+    assert_eq!(fixed.complaints(), [""; 0]);
     let one_more = Site::new("one-more");
     one_more.connect(1500, Some(mtu + 1));
     assert_eq!(one_more.complaints(), ["mtu-budget"]);

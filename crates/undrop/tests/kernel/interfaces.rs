@@ -1,4 +1,4 @@
-//! Gateways whose interfaces go away under them, and come back.
+//! Gateways whose interfaces are deleted and come back while they run.
 #![allow(missing_docs, reason = "tests are named by what they show")]
 
 use std::net::{IpAddr, SocketAddr};
@@ -16,12 +16,12 @@ use simnet::link::LinkConfig;
 use stage::gateways::{End, GatewayPair, Setting};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_undrop");
-/// What the second gateway, a host with addresses of its own, protects.
+/// Network of the second gateway, which is a host with addresses of its own.
 const FAR: &str = "10.82.0.0/24";
 const FAR_HOST: &str = "10.82.0.1";
 
-/// Two sites of which the second consists of one host that is its own gateway: its WAN interface is a cable, which can be
-/// cut and laid again, and the loss is on the link beyond.
+/// Two sites. The second one is a single host that is its own gateway. Its WAN interface is one end of a cable, which can
+/// be cut and laid again. The losses occur on the link beyond the cable.
 struct Lab {
     sites: TwoSites,
 }
@@ -77,7 +77,7 @@ impl Lab {
         self.route_to_far_host();
     }
 
-    /// 500 packets a second to the far host.
+    /// Sends 500 packets a second to the far host.
     fn stream(&self, seconds: u64) -> UdpReport {
         let plan = UdpStream {
             pace: Pace::Packets(500.0),
@@ -91,12 +91,12 @@ impl Lab {
         udp_stream(between, &plan, &mut unwatched).unwrap()
     }
 
-    /// Some 40 packets are lost, a few of them at most for good; none comes twice.
+    /// The link loses about 40 packets. At most five stay lost, and none arrives twice.
     fn assert_protected(&self) {
         let lost = || self.sites.link.counters(Direction::AToB).link.lost;
         let before = lost();
         let report = self.stream(4);
-        assert!(lost() > before + 20, "the link is to lose packets");
+        assert!(lost() > before + 20, "the link must lose packets");
         assert_eq!((report.duplicates, report.altered), (0, 0));
         assert!(report.missing() <= 5, "{} of {} missing", report.missing(), report.sent_us.len());
     }
@@ -106,7 +106,7 @@ fn far() -> IpNet {
     FAR.parse().unwrap()
 }
 
-/// Waits until the second gateway's log has that line.
+/// Waits until the logs contain `line`.
 fn wait_for_log(pair: &GatewayPair, line: &str) {
     for _ in 0..1_000 {
         if pair.logs().contains(line) {
@@ -118,10 +118,9 @@ fn wait_for_log(pair: &GatewayPair, line: &str) {
 }
 
 #[test]
-fn a_wan_interface_that_is_made_again_is_tapped_again_and_nothing_comes_twice() {
-    if !privilege::available_or_skip(
-        "a_wan_interface_that_is_made_again_is_tapped_again_and_nothing_comes_twice",
-    ) {
+fn a_recreated_wan_interface_is_tapped_again_and_no_packet_arrives_twice() {
+    if !privilege::available_or_skip("a_recreated_wan_interface_is_tapped_again_and_no_packet_arrives_twice")
+    {
         return;
     }
     for tap in ["auto", "packet"] {
@@ -149,15 +148,15 @@ fn a_wan_interface_that_is_made_again_is_tapped_again_and_nothing_comes_twice() 
 }
 
 #[test]
-fn a_tun_device_that_was_deleted_is_made_again() {
-    if !privilege::available_or_skip("a_tun_device_that_was_deleted_is_made_again") {
+fn a_deleted_tun_device_is_created_again() {
+    if !privilege::available_or_skip("a_deleted_tun_device_is_created_again") {
         return;
     }
     let lab = Lab::build();
     let pair = lab.start("auto");
     lab.assert_protected();
     lab.sites.b.hosts[0].delete_interface("undrop0").unwrap();
-    wait_for_log(&pair, "the TUN device is there again");
+    wait_for_log(&pair, "the TUN device was created again");
     lab.assert_protected();
     pair.stop().unwrap();
 }

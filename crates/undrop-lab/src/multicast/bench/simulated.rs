@@ -27,7 +27,7 @@ pub(super) fn run_one(setting: &Setting, interrupt: &Interrupt) -> anyhow::Resul
     let mut display = Display::new("simulated", 1);
     let setting = Setting { clock: Some(thread_cpu_ns), ..setting.clone() };
     let figures = setting.run(&mut |share| {
-        if interrupt.is_asked() {
+        if interrupt.is_requested() {
             process::exit(EXIT_INTERRUPTED.into());
         }
         display.show(0, share);

@@ -1,4 +1,4 @@
-//! `undrop gateway status`: what the running gateway sees.
+//! `undrop gateway status`: the counters of the running gateway.
 
 mod table;
 
@@ -19,10 +19,10 @@ Examples:
   undrop gateway status --json | jq '.peers[].ingress.loss.residual_percent'
   watch -n 1 undrop gateway status";
 
-/// Where a gateway answers if the configuration does not say otherwise.
+/// Default control socket of a gateway.
 const CONTROL_DEFAULT: &str = "/run/undrop/gateway.sock";
 
-/// Show what the running gateway sees: losses, recoveries, overhead, drops by reason.
+/// Show the state of the running gateway: losses, recoveries, overhead, drops by reason.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -54,8 +54,7 @@ fn control(args: &Args) -> anyhow::Result<PathBuf> {
         (None, Some(file)) => config::read(file).control().or_else(|report| {
             eprintln!("{report}");
             let shown = file.display();
-            Err(anyhow!("`{shown}` does not say where the gateway answers"))
-                .advise("fix it, or give `--control PATH`")
+            Err(anyhow!("`{shown}` names no control socket")).advise("fix it, or give `--control PATH`")
         }),
     }
 }
@@ -65,7 +64,7 @@ fn remedy(error: &StatusError) -> &'static str {
         StatusError::Absent { .. } => {
             "start one with `undrop gateway run --config FILE`, or name its socket with `--control PATH` or `--config FILE`"
         }
-        StatusError::Unreadable { .. } => "ask as the user the gateway runs as, or as root",
-        _ => "use the `undrop` of the same version as the gateway",
+        StatusError::Unreadable { .. } => "run this command as the user of the gateway, or as root",
+        _ => "use an `undrop` of the gateway's version",
     }
 }

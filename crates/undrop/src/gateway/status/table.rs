@@ -1,4 +1,4 @@
-//! The status as text for people.
+//! The status as text.
 
 use std::fmt::Write as _;
 
@@ -17,7 +17,7 @@ pub(super) fn render(status: &Status) -> String {
         bytes(status.memory_bytes),
     );
     if gateway.tap == "none" {
-        text += "NO TAP: the interface is gone, and until it is back nothing is protected or recovered\n";
+        text += "NO TAP: the interface is gone; nothing is protected or recovered until it is back\n";
     }
     for peer in &status.peers {
         text.push('\n');
@@ -85,7 +85,7 @@ fn row(text: &mut String, title: &str, value: &str) {
     let _ = writeln!(text, "  {title:<18}{value}");
 }
 
-/// Counts above zero, each on a line; nothing if there are none.
+/// Appends the counts above zero, one line each.
 fn reasons(text: &mut String, title: &str, counts: &Counts) {
     let mut title = title;
     for (reason, &count) in counts.iter().filter(|&(_, &count)| count > 0) {
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_says_what_an_operator_asks_for() {
+    fn the_table_shows_losses_recoveries_and_drops() {
         let expected = "\
 undrop 0.1.0, passive on wan0, tap ebpf, pid 77, up 1 d 2 h, 3.1 MB of packets kept
 
@@ -266,7 +266,7 @@ peer osaka (10.81.9.2:4700): up, heard 120 ms ago, 2 sessions
     }
 
     #[test]
-    fn what_is_wrong_with_the_tap_is_plain_to_see() {
+    fn trouble_with_the_tap_is_shown() {
         let mut status = status();
         status.gateway.tap = "none".to_owned();
         status.counters = Counts::from([

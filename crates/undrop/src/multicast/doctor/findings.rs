@@ -1,4 +1,4 @@
-//! What the facts mean for a node.
+//! Findings: the facts about the machine, judged for a node.
 
 use std::net::IpAddr;
 
@@ -6,29 +6,29 @@ use netio::multicast::{BridgeFacts, BufferLimits, Limits};
 use ricochet::Config;
 use serde::Serialize;
 
-/// How bad it is; the worst first.
+/// Severity of a finding, the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Severity {
-    /// A node will not work.
+    /// The node does not work.
     Error,
-    /// It will, but packets will be lost or go astray.
+    /// The node works, but packets will be lost or misdirected.
     Warning,
-    /// Worth knowing.
+    /// Needs no action.
     Note,
-    /// As it should be.
+    /// Correct.
     Ok,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Debug, Serialize)]
 pub(super) struct Finding {
     pub(super) severity: Severity,
-    /// What was looked at.
+    /// Subject of the check.
     pub(super) about: &'static str,
-    /// What was seen.
+    /// State of the subject.
     pub(super) seen: String,
-    /// What to do.
+    /// The remedy, if one is needed.
     pub(super) remedy: Option<String>,
 }
 
@@ -58,13 +58,13 @@ impl Finding {
     }
 }
 
-/// IPv4 or IPv6, as the configuration has it.
+/// Whether the node uses IPv6.
 pub(super) fn is_ipv6(config: &Config) -> bool {
     config.node.address.or(config.node.groups_base).map_or(config.node.ipv6, |address| address.is_ipv6())
 }
 
-/// All findings about the machine as it stands.
-pub(super) fn of(limits: &Limits, config: &Config) -> Vec<Finding> {
+/// Returns all findings about the machine.
+pub(super) fn all(limits: &Limits, config: &Config) -> Vec<Finding> {
     let multicast = !config.node.unicast;
     let mut findings = vec![interface(limits, multicast), address(limits, config), mtu(limits, config)];
     findings.push(receive_buffer(&limits.receive_buffer, config));
@@ -87,13 +87,13 @@ fn interface(limits: &Limits, multicast: bool) -> Finding {
             .remedy(format!("ip link set {name} up"));
     }
     if multicast && !facts.is_multicast && !facts.is_loopback {
-        return Finding::new(Severity::Error, ABOUT, format!("{name} takes no part in multicast")).remedy(format!(
-            "ip link set {name} multicast on; where the network has no multicast at all, set `node.unicast = true`"
+        return Finding::new(Severity::Error, ABOUT, format!("{name} has no multicast")).remedy(format!(
+            "ip link set {name} multicast on; if the network has no multicast at all, set `node.unicast = true`"
         ));
     }
     if !facts.is_running {
         return Finding::new(Severity::Warning, ABOUT, format!("{name} is up, but has no carrier"))
-            .remedy("see to the cable, or to what stands for one");
+            .remedy("check the cable, or the far end of the virtual link");
     }
     Finding::ok(ABOUT, format!("{name} is up{}", if multicast { ", with multicast" } else { "" }))
 }
@@ -146,16 +146,16 @@ fn receive_buffer(limits: &BufferLimits, config: &Config) -> Finding {
     const ABOUT: &str = "receive buffer";
     let wanted = config.buffers.socket_bytes;
     if limits.may_exceed || limits.max_bytes >= wanted {
-        return Finding::ok(ABOUT, format!("{wanted} bytes as asked for"));
+        return Finding::ok(ABOUT, format!("{wanted} bytes, as configured"));
     }
-    let seen = format!("expected {wanted} bytes, saw {} granted: bursts will overflow it", limits.max_bytes);
+    let seen = format!("expected {wanted} bytes, saw {} granted: bursts overflow it", limits.max_bytes);
     Finding::new(Severity::Warning, ABOUT, seen).remedy(format!(
         "sysctl -w net.core.rmem_max={wanted} (net.core.rmem_max), or give the node CAP_NET_ADMIN"
     ))
 }
 
 fn send_buffer(limits: &BufferLimits) -> Finding {
-    /// A view change or a burst of repairs leaves as one.
+    /// Room for the datagrams of a view change, or for a burst of repairs.
     const WANTED: usize = 1 << 18;
     const ABOUT: &str = "send buffer";
     if limits.may_exceed || limits.max_bytes >= WANTED {
@@ -166,7 +166,7 @@ fn send_buffer(limits: &BufferLimits) -> Finding {
 }
 
 fn memberships(limits: &Limits, config: &Config) -> Vec<Finding> {
-    /// What a membership costs a socket, with room to spare.
+    /// Memory of one membership, rounded up.
     const OPTION_BYTES: u64 = 1_024;
     let groups = u64::from(config.node.group_addresses);
     let mut findings = Vec::new();
@@ -205,7 +205,7 @@ fn group_port(limits: &Limits, config: &Config) -> Finding {
             Severity::Warning,
             ABOUT,
             format!(
-                "{port} is in the range that the kernel gives to anyone ({} to {}): one day it is taken when a node starts",
+                "{port} is in the range of ephemeral ports ({} to {}): another program may hold it when a node starts",
                 range.start(),
                 range.end()
             ),
@@ -225,7 +225,7 @@ fn bridge(bridge: Option<&BridgeFacts>, ipv6: bool) -> Option<Finding> {
             Finding::new(
                 Severity::Warning,
                 ABOUT,
-                format!("{name} snoops, and no querier was heard: after some minutes it forgets who is in which group"),
+                format!("{name} snoops, but no querier was heard: it forgets the members of groups after some minutes"),
             )
             .remedy(format!(
                 "ip link set {name} type bridge mcast_querier 1, or without snooping: mcast_snooping 0"
@@ -237,7 +237,7 @@ fn bridge(bridge: Option<&BridgeFacts>, ipv6: bool) -> Option<Finding> {
             Finding::new(
                 Severity::Warning,
                 ABOUT,
-                format!("{name} knows fewer than 64 groups, and floods the others"),
+                format!("{name} has room for fewer than 64 groups, and floods the others"),
             )
             .remedy(format!("ip link set {name} type bridge mcast_hash_max 4096")),
         );
@@ -258,10 +258,10 @@ fn reverse_path_filter(limits: &Limits, config: &Config) -> Option<Finding> {
         Finding::new(
             Severity::Note,
             ABOUT,
-            format!("strict on {name}: what comes from addresses that are routed by another interface is dropped"),
+            format!("strict on {name}: packets from addresses that are routed by another interface are dropped"),
         )
         .remedy(format!(
-            "needed only if members are not in {name}'s own network: sysctl -w net.ipv4.conf.{name}.rp_filter=2"
+            "a change is needed only if members are outside {name}'s own network: sysctl -w net.ipv4.conf.{name}.rp_filter=2"
         )),
     )
 }
@@ -271,8 +271,8 @@ mod tests {
     use super::*;
 
     fn machine() -> (Limits, Config) {
-        // A real one: its fields cannot be made up from outside.
-        (Limits::read("lo").expect("every machine has one"), Config::default())
+        // The fields of `Limits` cannot be made up here.
+        (Limits::read("lo").expect("every machine has a loopback interface"), Config::default())
     }
 
     fn severity(findings: &[Finding], about: &str) -> Option<Severity> {
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn each_limit_that_bites_is_named_with_a_remedy() {
+    fn each_limit_that_is_too_low_is_named_with_a_remedy() {
         let (mut limits, mut config) = machine();
         limits.interface.is_up = false;
         limits.interface.mtu_bytes = 1_280;
@@ -291,7 +291,7 @@ mod tests {
         limits.ephemeral_ports = Some(7_000..=9_000);
         limits.reserved_ports.clear();
         config.node.address = Some([192, 0, 2, 1].into());
-        let findings = of(&limits, &config);
+        let findings = all(&limits, &config);
         for about in ["interface", "address", "MTU", "memberships", "option memory"] {
             assert_eq!(severity(&findings, about), Some(Severity::Error), "{about}: {findings:?}");
         }
@@ -304,23 +304,27 @@ mod tests {
     }
 
     #[test]
-    fn a_bridge_that_snoops_without_a_querier_is_named() {
+    fn a_bridge_that_snoops_without_a_querier_is_a_warning() {
         let (mut limits, mut config) = machine();
         let mut facts = BridgeFacts::default();
         facts.name = "br0".to_owned();
         facts.snooping = true;
         limits.interface.bridge = Some(facts);
-        assert_eq!(severity(&of(&limits, &config), "bridge"), Some(Severity::Warning));
+        assert_eq!(severity(&all(&limits, &config), "bridge"), Some(Severity::Warning));
         let with_querier = |limits: &mut Limits| {
             if let Some(bridge) = &mut limits.interface.bridge {
                 bridge.querier_v4 = Some([10, 0, 0, 1].into());
             }
         };
         with_querier(&mut limits);
-        assert_eq!(severity(&of(&limits, &config), "bridge"), Some(Severity::Ok));
+        assert_eq!(severity(&all(&limits, &config), "bridge"), Some(Severity::Ok));
         config.node.ipv6 = true;
-        assert_eq!(severity(&of(&limits, &config), "bridge"), Some(Severity::Warning), "heard for IPv4 only");
+        assert_eq!(
+            severity(&all(&limits, &config), "bridge"),
+            Some(Severity::Warning),
+            "the querier is heard for IPv4 only"
+        );
         config.node.unicast = true;
-        assert_eq!(severity(&of(&limits, &config), "bridge"), None, "no concern of unicast");
+        assert_eq!(severity(&all(&limits, &config), "bridge"), None, "unicast needs no bridge");
     }
 }

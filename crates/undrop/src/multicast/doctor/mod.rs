@@ -1,4 +1,4 @@
-//! `undrop multicast doctor`: what of this machine stands in the way of a node, and what to do about it.
+//! `undrop multicast doctor`: limits of this machine that stop or hinder a node, with their remedies.
 
 mod findings;
 mod probe;
@@ -11,6 +11,7 @@ use netio::multicast::Limits;
 use ricochet::Config;
 use serde::Serialize;
 
+use super::config;
 use crate::failure::Advice as _;
 use crate::output;
 use findings::{Finding, Severity};
@@ -21,22 +22,22 @@ Examples:
   undrop multicast doctor eth0 --ipv6
   undrop multicast doctor --config node.toml --json | jq '.findings[] | select(.severity == \"warning\")'
 
-Sends one datagram to one of the cluster's multicast addresses, through the interface; changes nothing.
+Sends one datagram to a multicast address of the cluster, through the interface. Changes nothing.
 Exit code 1 if there is an error; warnings and notes leave it 0.";
 
-/// Tell which limit of this machine or network would bite a multicast node, and its remedy.
+/// Find the limits of this machine or network that would stop or hinder a multicast node, with their remedies.
 ///
-/// Looks at the interface, memberships, memory for socket options, buffers, ports, the reverse-path filter, and a bridge
-/// that snoops without a querier; then joins as a node would, and sees whether a datagram comes back.
+/// Checks the interface, memberships, memory for socket options, buffers, ports, the reverse-path filter, and bridges that
+/// snoop without a querier. Then joins the groups as a node would, and tests whether a datagram comes back.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The interface that a node would use [default: that of the configuration]
+    /// The interface that the node uses [default: the interface of the configuration]
     interface: Option<String>,
     /// The node's configuration
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// IPv6 instead of IPv4
+    /// Use IPv6 instead of IPv4
     #[arg(long)]
     ipv6: bool,
     /// Print the findings as JSON
@@ -44,7 +45,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// All that was found.
+/// All findings.
 #[derive(Debug, Serialize)]
 struct Diagnosis {
     interface: String,
@@ -54,21 +55,21 @@ struct Diagnosis {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let mut config = match &args.config {
-        Some(file) => Config::load(file)?,
+    let mut settings = match &args.config {
+        Some(file) => config::load(file)?,
         None => Config::default(),
     };
-    config.node.ipv6 |= args.ipv6;
-    let named = Some(config.node.interface.clone()).filter(|name| !name.is_empty());
+    settings.node.ipv6 |= args.ipv6;
+    let named = Some(settings.node.interface.clone()).filter(|name| !name.is_empty());
     let interface =
         args.interface.clone().or(named).ok_or_else(|| anyhow!("expected an interface, saw none")).advise(
             "name one, as `undrop multicast doctor eth0` (`ip link` lists them), or set `node.interface`",
         )?;
     let limits = Limits::read(&interface)?;
-    let mut findings = findings::of(&limits, &config);
-    // What is broken already would only be found broken again.
-    if !config.node.unicast && findings.iter().all(|finding| finding.severity != Severity::Error) {
-        findings.push(probe::echo(&interface, &config));
+    let mut findings = findings::all(&limits, &settings);
+    // The probe would only repeat an error.
+    if !settings.node.unicast && findings.iter().all(|finding| finding.severity != Severity::Error) {
+        findings.push(probe::echo(&interface, &settings));
     }
     findings.sort_by_key(|finding| finding.severity);
     let diagnosis = Diagnosis {

@@ -1,4 +1,4 @@
-//! Joining as a node does, and a datagram to oneself.
+//! A probe: joins the groups as a node does, and sends a datagram to itself.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -9,20 +9,20 @@ use ricochet::Config;
 use super::findings::{Finding, Severity, is_ipv6};
 
 const ABOUT: &str = "datagram to oneself";
-/// The kernel hands it back at once; a busy machine may look late.
+/// Longest wait for the datagram. The kernel returns it at once, but a busy machine may be slow.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// No node takes it for one of its own protocol's.
+/// Payload of the probe. No node mistakes it for a datagram of its protocol.
 const PROBE: &[u8] = b"undrop multicast doctor";
 
-/// Whether a multicast datagram that leaves comes back.
+/// Tests whether a multicast datagram comes back to its sender.
 pub(super) fn echo(interface: &str, config: &Config) -> Finding {
     match try_echo(interface, config) {
         Ok(true) => Finding::ok(ABOUT, "came back"),
         Ok(false) => Finding::new(Severity::Error, ABOUT, "did not come back").remedy(
-            "look for a packet filter that drops multicast (nft list ruleset), and for a route of the groups",
+            "look for a packet filter that drops multicast (nft list ruleset), and for a route to the groups",
         ),
         Err(error) => Finding::new(Severity::Error, ABOUT, format!("{error:#}"))
-            .remedy("where the network has no multicast at all, set `node.unicast = true`"),
+            .remedy("if the network has no multicast at all, set `node.unicast = true`"),
     }
 }
 
@@ -33,7 +33,7 @@ fn try_echo(interface: &str, config: &Config) -> anyhow::Result<bool> {
     let address = config.node.address.or_else(|| facts.addresses.iter().copied().find(fits));
     let Some(address) = address else { anyhow::bail!("{interface} has no address of {version}") };
     let mut joiner = Joiner::new(interface, version, usize::from(config.node.group_addresses))?;
-    // All of them: a limit is found here, not when the node is in its hundredth group.
+    // All groups are joined, so that the probe finds a limit on memberships.
     for group in config.group_addresses() {
         joiner.join(group.ip())?;
     }
@@ -43,12 +43,12 @@ fn try_echo(interface: &str, config: &Config) -> anyhow::Result<bool> {
     if let Some(group) = config.group_addresses().next() {
         own.sending().send_now(group, &[PROBE])?;
     }
-    #[expect(clippy::disallowed_methods, reason = "no core: somebody waits for the answer")]
+    #[expect(clippy::disallowed_methods, reason = "no core: the probe has a timeout")]
     let start = Instant::now();
-    let mut came = false;
-    while !came && start.elapsed() < PATIENCE {
-        groups.recv(|sender, _, datagram| came |= sender.port() == from.port() && *datagram == *PROBE)?;
+    let mut returned = false;
+    while !returned && start.elapsed() < PATIENCE {
+        groups.recv(|sender, _, datagram| returned |= sender.port() == from.port() && *datagram == *PROBE)?;
         std::thread::sleep(Duration::from_millis(1));
     }
-    Ok(came)
+    Ok(returned)
 }
