@@ -176,11 +176,7 @@ fn compare(offloads: Offloads) -> Result<(), (bool, String)> {
         }
         // the kernel knows the number of segments, except for packets that came with a virtio-net header
         let knows = tap.tap.kind() == TapKind::Ebpf && !name.contains("way back");
-        assert!(
-            tap.counted.values().all(|counted| counted[usize::from(knows)] == 0),
-            "{name}: {:?}",
-            tap.counted
-        );
+        assert!(tap.counted.values().all(|n| n[usize::from(knows)] == 0), "{name}: {:?}", tap.counted);
         if name.contains("cable") {
             // outgoing packets: an eBPF tap sees them before the kernel cuts them for the device, a packet
             // socket after
