@@ -1,4 +1,4 @@
-//! The control socket: whoever connects reads one document, the status of a running process.
+//! Control socket: a client that connects reads one document, the status of a running process.
 
 use std::fs;
 use std::io::{self, ErrorKind, Write as _};
@@ -7,10 +7,10 @@ use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// Requests answered in one call.
+/// Maximum number of requests answered in one call.
 const ANSWERS_MAX: usize = 4;
 
-/// A listening control socket; its file goes away with it.
+/// A listening control socket; dropping it removes its file.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -30,25 +30,25 @@ pub struct Control {
     path: PathBuf,
 }
 
-/// Why there is no control socket.
+/// Reason why the control socket could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {
-    /// Somebody answers on it.
-    #[error("expected that nobody answers on control socket {path}, saw another process", path = .0.display())]
+    /// Another process answers on it.
+    #[error("expected an unused control socket {path}, saw a process that answers on it", path = .0.display())]
     Running(PathBuf),
-    /// The system refuses.
+    /// The system refused.
     #[error("cannot listen on control socket {path}: {source}", path = path.display())]
     System {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 impl Control {
-    /// Listens on `path`, taking the place of a file that a killed process left.
+    /// Listens on `path`, and replaces a file that a killed process left.
     ///
     /// # Errors
     /// [`ControlError`].
@@ -61,10 +61,11 @@ impl Control {
         Ok(Self { listener, path: path.to_owned() })
     }
 
-    /// Answers those who wait; a reader that does not take its document at once gets what fits the socket.
+    /// Answers waiting clients. A client that does not read its document at once gets as much as fits the
+    /// socket.
     ///
     /// # Errors
-    /// The first that `document` or a reader's socket made; all who waited have been looked at.
+    /// The first error of `document` or of a client's socket, after all waiting clients were handled.
     pub fn answer(&self, document: impl Fn() -> io::Result<Vec<u8>>) -> io::Result<()> {
         let mut result = Ok(());
         for _ in 0..ANSWERS_MAX {
@@ -79,7 +80,9 @@ impl Control {
 fn listen(path: &Path) -> io::Result<UnixListener> {
     match fs::symlink_metadata(path) {
         Ok(found) if found.file_type().is_socket() => fs::remove_file(path)?,
-        Ok(_) => return Err(io::Error::other("there is a file of that name which is no socket")),
+        Ok(_) => {
+            return Err(io::Error::other("expected no file of that name but a socket, saw another kind"));
+        }
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
@@ -88,7 +91,7 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     }
     let listener = UnixListener::bind(path)?;
     listener.set_nonblocking(true)?;
-    // Counters are no secret, but who talks to whom is the operator's business.
+    // Counters are not secret, but the list of peers is only for the operator.
     fs::set_permissions(path, fs::Permissions::from_mode(0o660))?;
     Ok(listener)
 }
@@ -101,7 +104,7 @@ impl AsFd for Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        // Nothing is lost if it cannot be removed: the next start does.
+        // If this fails, the next start removes the file.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -113,18 +116,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_is_no_socket_is_left_alone() {
+    fn a_file_that_is_not_a_socket_is_kept() {
         let path = env::temp_dir().join(format!("undrop-control-test-{}", std::process::id()));
         fs::write(&path, "a key").unwrap();
         let refused = Control::bind(&path).err().map(|error| error.to_string()).unwrap_or_default();
         let kept = fs::read_to_string(&path);
         fs::remove_file(&path).unwrap();
-        assert!(refused.contains("no socket"), "{refused}");
+        assert!(refused.contains("but a socket"), "{refused}");
         assert_eq!(kept.unwrap(), "a key");
     }
 
     #[test]
-    fn the_socket_of_a_killed_process_is_taken_over() {
+    fn the_socket_of_a_killed_process_is_replaced() {
         let path = env::temp_dir().join(format!("undrop-control-test-{}.sock", std::process::id()));
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists());

@@ -1,4 +1,4 @@
-//! What a long-running process needs around its work.
+//! Support for long-running processes.
 //!
 //! | file | content |
 //! |---|---|

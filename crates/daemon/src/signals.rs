@@ -1,4 +1,4 @@
-//! Signals as events to be read, so that a driver's loop handles them in its own order.
+//! Signals as readable events, so that a driver's loop handles them in its own order.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -6,27 +6,27 @@ use std::os::fd::{AsFd, BorrowedFd};
 use nix::sys::signal::{SigSet, Signal as Number};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-/// The signals that a long-running process answers to.
+/// Signals that a long-running process handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// SIGTERM: end in order.
+    /// SIGTERM: shut down.
     Terminate,
-    /// SIGINT: end in order, from the keyboard.
+    /// SIGINT: shut down, from the keyboard.
     Interrupt,
-    /// SIGHUP: read the configuration again.
+    /// SIGHUP: reload the configuration.
     HangUp,
 }
 
-/// SIGTERM, SIGINT and SIGHUP, blocked in their usual effect and read here instead.
+/// SIGTERM, SIGINT and SIGHUP, blocked from their usual effect and read here instead.
 #[derive(Debug)]
 pub struct Signals {
     descriptor: SignalFd,
 }
 
 impl Signals {
-    /// Blocks the three signals in this thread and in all threads that it starts afterwards.
+    /// Blocks the three signals in this thread and in all threads that it starts later.
     ///
-    /// Call it before any other thread is started.
+    /// Call it before any other thread starts.
     ///
     /// # Errors
     /// The kernel's error.
@@ -40,7 +40,7 @@ impl Signals {
         Ok(Self { descriptor })
     }
 
-    /// Returns the next signal that was received; `None` if there is none.
+    /// Returns the next signal received, or `None`.
     ///
     /// # Errors
     /// The kernel's error.
@@ -73,7 +73,7 @@ mod tests {
         let seen = std::thread::spawn(|| {
             let signals = Signals::new().unwrap();
             assert_eq!(signals.next().unwrap(), None);
-            // To this thread alone: the others of the test run do not block it.
+            // To this thread alone: other threads of the test run do not block it.
             pthread_kill(pthread_self(), Number::SIGHUP).unwrap();
             signals.next().unwrap()
         });

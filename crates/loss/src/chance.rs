@@ -1,19 +1,20 @@
-//! Seeded chance: the same draws from the same seed, on every machine and with every later version of the generators.
+//! Seeded random draws: the same seed gives the same draws on every machine and with every later version of
+//! the generators.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 
-/// A seeded source of chance.
+/// Seeded random generator.
 #[derive(Clone, Debug)]
 pub struct Dice(ChaCha8Rng);
 
 impl Dice {
-    /// Draws that this seed decides.
+    /// Makes a generator from a random seed.
     pub fn new(seed: u64) -> Self {
         Self(ChaCha8Rng::seed_from_u64(seed))
     }
 
-    /// True with the given probability; does not draw where the answer is certain.
+    /// Returns true with the given probability. Draws nothing if the answer is certain.
     pub fn happens(&mut self, probability: Probability) -> bool {
         match probability.0 {
             0 => false,
@@ -22,7 +23,7 @@ impl Dice {
         }
     }
 
-    /// A number below `bound`; 0 when the bound is 0. The bias, at most bound / 2^64, is of no concern here.
+    /// Returns a number below `bound`, or 0 if the bound is 0. The bias, at most bound / 2^64, is negligible.
     pub fn below(&mut self, bound: u64) -> u64 {
         if bound == 0 {
             return 0;
@@ -31,15 +32,15 @@ impl Dice {
     }
 }
 
-/// A probability, as the threshold under which a random 64-bit number must be; the two ends are exact.
+/// A probability, stored as a threshold for random 64-bit numbers; 0 and 1 are exact.
 #[derive(Clone, Copy, Debug)]
 pub struct Probability(u64);
 
 impl Probability {
-    /// Takes what lies in 0..=1; all else is brought to the nearer end.
+    /// Makes a probability from a number in 0..=1; other numbers are clamped.
     pub fn new(probability: f64) -> Self {
         const TWO_TO_64: f64 = 18_446_744_073_709_551_616.0;
-        // A cast from float saturates, and makes 0 of NaN.
+        // A cast from float saturates and turns NaN into 0.
         Self((probability * TWO_TO_64) as u64)
     }
 }

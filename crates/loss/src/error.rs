@@ -1,36 +1,36 @@
-//! Why a text is no loss model.
+//! Errors of parsing a loss model.
 
-/// Why a text is no loss model.
+/// Reason why a text is not a loss model.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LossError {
-    /// There is no such model.
-    #[error("expected a loss model (none, uniform:P, bursty:L:B, markov:L:M, trace:FILE), got {0:?}")]
+    /// The name of the model is unknown.
+    #[error("expected a loss model (none, uniform:P, bursty:L:B, markov:L:M, trace:FILE), saw {0:?}")]
     UnknownModel(String),
     /// A rate is not a number from 0 to 1, or 0% to 100%.
-    #[error("expected a loss rate from 0 to 1 (or 0% to 100%), got {0:?}")]
+    #[error("expected a loss rate from 0 to 1 (or 0% to 100%), saw {0:?}")]
     Rate(String),
     /// A burst length is missing or impossible.
-    #[error("expected a burst length of at least 1, got {0:?}")]
+    #[error("expected a burst length of at least 1, saw {0:?}")]
     Burst(String),
-    /// Bursts of this length cannot make up so great a share of the packets.
+    /// Bursts of this length cannot make up this share of the packets.
     #[error(
-        "bursts of {burst} packets cannot be a share of {rate}: at most {limit:.4}, one packet passes between bursts"
+        "expected a rate of at most {limit:.4} for bursts of {burst} packets, because one packet passes between bursts; saw {rate}"
     )]
     TooDense {
-        /// The burst length asked for.
+        /// The requested burst length.
         burst: String,
-        /// The rate asked for.
+        /// The requested rate.
         rate: String,
-        /// The greatest possible rate.
+        /// The highest possible rate.
         limit: f64,
     },
-    /// A trace file cannot be read or understood.
+    /// A trace file cannot be read or parsed.
     #[error("loss trace {path:?}: {reason}")]
     Trace {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// What is wrong.
+        /// Reason.
         reason: String,
     },
 }

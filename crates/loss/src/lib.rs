@@ -1,12 +1,13 @@
-//! Loss models of a packet link: which packets are lost, seeded and reproducible on every machine.
+//! Loss models of a packet link, seeded and reproducible on every machine.
 //!
-//! Pure: no socket and no clock, so that both the product (`undrop fec simulate`) and the laboratory use it.
+//! Pure, without sockets and clocks, so that both the product (`undrop fec simulate`) and the laboratory use
+//! it.
 //!
 //! | file | content |
 //! |---|---|
 //! | `model.rs` | uniform, bursty and Markov loss, and their text form |
-//! | `trace.rs` | recorded losses, replayed over and over |
-//! | `error.rs` | why a text is no loss model |
+//! | `trace.rs` | recorded losses, replayed in a loop |
+//! | `error.rs` | errors of parsing a model |
 //! | `chance.rs` | seeded random draws |
 #![forbid(unsafe_code)]
 

@@ -1,12 +1,12 @@
-//! Which packets a link loses.
+//! Models that decide which packets a link loses.
 //!
 //! | text | model |
 //! |---|---|
-//! | `none` | nothing is lost |
-//! | `uniform:P` | each packet alone, with probability P |
-//! | `bursty:L:B` | bursts of exactly B packets in a row, at overall rate L, random gaps between them |
-//! | `markov:L:M` | two states, one that loses all; bursts of mean length M, overall rate L |
-//! | `trace:FILE` | what the file says, over and over (`loss/trace.rs`) |
+//! | `none` | no loss |
+//! | `uniform:P` | independent loss of each packet with probability P |
+//! | `bursty:L:B` | bursts of exactly B consecutive packets at overall rate L, with random gaps |
+//! | `markov:L:M` | two states, one of which loses every packet; bursts of mean length M, overall rate L |
+//! | `trace:FILE` | recorded losses, replayed in a loop (`trace.rs`) |
 //!
 //! A rate is a share (`0.01`) or a percentage (`1%`).
 
@@ -17,7 +17,7 @@ use crate::chance::{Dice, Probability};
 use crate::error::LossError;
 use crate::trace::{Replay, Trace};
 
-/// A model of loss; [`LossModel::seeded`] sets it going.
+/// A model of packet loss; [`LossModel::seeded`] makes a generator from it.
 ///
 /// ```
 /// use loss::LossModel;
@@ -30,34 +30,34 @@ use crate::trace::{Replay, Trace};
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum LossModel {
-    /// Nothing is lost.
+    /// No loss.
     #[default]
     None,
-    /// Each packet alone is lost with this probability.
+    /// Independent loss of each packet with this probability.
     Uniform(f64),
-    /// Bursts of exactly `burst` packets, at least one packet passes between two of them.
+    /// Bursts of exactly `burst` packets; at least one packet passes between two bursts.
     Bursty {
         /// Share of all packets that are lost.
         rate: f64,
-        /// Packets lost in a row.
+        /// Number of consecutive packets lost.
         burst: u32,
     },
     /// A two-state Markov chain (Gilbert's) whose bad state loses every packet.
     Markov {
         /// Share of all packets that are lost.
         rate: f64,
-        /// Mean number of packets lost in a row.
+        /// Mean number of consecutive packets lost.
         mean_burst: f64,
     },
-    /// A recording, repeated from its start when it ends.
+    /// A recording, replayed in a loop.
     Trace(Trace),
 }
 
 impl LossModel {
-    /// Bursts of exactly `burst` packets at overall loss rate `rate`.
+    /// Makes a model with bursts of exactly `burst` packets at overall loss rate `rate`.
     ///
     /// # Errors
-    /// When the rate is no share, the burst is 0, or they do not go together.
+    /// If the rate is not in 0..=1, the burst is 0, or such bursts cannot reach the rate.
     pub fn bursty(rate: f64, burst: u32) -> Result<Self, LossError> {
         check_rate(rate)?;
         if burst == 0 {
@@ -67,10 +67,10 @@ impl LossModel {
         Ok(Self::Bursty { rate, burst })
     }
 
-    /// A two-state chain with bursts of mean length `mean_burst` at overall loss rate `rate`.
+    /// Makes a two-state chain with bursts of mean length `mean_burst` at overall loss rate `rate`.
     ///
     /// # Errors
-    /// When the rate is no share, the mean is below 1, or they do not go together.
+    /// If the rate is not in 0..=1, the mean is below 1, or such bursts cannot reach the rate.
     pub fn markov(rate: f64, mean_burst: f64) -> Result<Self, LossError> {
         check_rate(rate)?;
         if !(1.0..=f64::MAX).contains(&mean_burst) {
@@ -80,8 +80,7 @@ impl LossModel {
         Ok(Self::Markov { rate, mean_burst })
     }
 
-    /// Sets the model going; the same seed gives the same losses.
-    #[must_use]
+    /// Makes a generator of losses; the same seed gives the same losses.
     pub fn seeded(&self, seed: u64) -> Loss {
         let mode = match self {
             Self::None => Mode::Chain(Chain::independent(0.0)),
@@ -102,8 +101,7 @@ impl LossModel {
         Loss { mode, dice: Dice::new(seed) }
     }
 
-    /// The share of packets lost in the long run.
-    #[must_use]
+    /// Returns the share of packets lost in the long run.
     pub fn rate(&self) -> f64 {
         match self {
             Self::None => 0.0,
@@ -113,8 +111,9 @@ impl LossModel {
     }
 }
 
-/// A gap between bursts has at least one packet; each packet after the first ends it with this probability, so that it
-/// has a mean of `burst * (1 - rate) / rate` packets, which makes the share of lost packets the rate asked for.
+/// Returns the probability with which each packet after the first ends a gap between bursts. A gap has at
+/// least one packet, so its mean is `burst * (1 - rate) / rate` packets, and the share of lost packets is
+/// `rate`.
 pub fn start_share(rate: f64, burst: f64) -> f64 {
     rate / (burst * (1.0 - rate))
 }
@@ -131,7 +130,7 @@ fn check_density(rate: f64, burst: f64) -> Result<(), LossError> {
     Err(LossError::TooDense { burst: burst.to_string(), rate: rate.to_string(), limit })
 }
 
-/// A loss model at work: asked once for each packet, in order.
+/// Generator of losses; call it once for each packet, in order.
 #[derive(Clone, Debug)]
 pub struct Loss {
     mode: Mode,
@@ -141,7 +140,8 @@ pub struct Loss {
 #[derive(Clone, Debug)]
 enum Mode {
     Chain(Chain),
-    /// `left` more packets of this burst are lost; `passed`: at least one packet has passed since the last burst.
+    /// `left` more packets of this burst will be lost. `passed` means that a packet has passed since the last
+    /// burst.
     Bursts {
         start: Probability,
         burst: u32,
@@ -151,7 +151,7 @@ enum Mode {
     Trace(Replay),
 }
 
-/// The chance of loss depends on whether the packet before was lost.
+/// A chain in which the probability of loss depends on the fate of the packet before.
 #[derive(Clone, Debug)]
 struct Chain {
     lost: Probability,
@@ -167,7 +167,7 @@ impl Chain {
 }
 
 impl Loss {
-    /// Whether the next packet is lost.
+    /// Decides the fate of the next packet; returns whether it is lost.
     pub fn lose(&mut self) -> bool {
         match &mut self.mode {
             Mode::Chain(chain) => {
@@ -220,10 +220,10 @@ fn split_burst(arguments: &str) -> Result<(f64, &str), LossError> {
     Ok((parse_rate(rate)?, burst))
 }
 
-/// A share of packets: `0.01` or `1%`, from 0 to 1.
+/// Parses a share of packets: `0.01` or `1%`, from 0 to 1.
 ///
 /// # Errors
-/// [`LossError::Rate`] when it is anything else.
+/// [`LossError::Rate`] for anything else.
 pub fn parse_rate(text: &str) -> Result<f64, LossError> {
     let wrong = || LossError::Rate(text.to_owned());
     let rate = match text.strip_suffix('%') {
@@ -250,7 +250,7 @@ impl fmt::Display for LossModel {
 mod tests {
     use super::*;
 
-    /// Lengths of the runs of lost packets among `packets`, and the number of lost packets.
+    /// Returns the lengths of the runs of lost packets, and the number of lost packets.
     fn runs(model: &LossModel, seed: u64, packets: usize) -> (Vec<usize>, usize) {
         let mut loss = model.seeded(seed);
         let fates: Vec<bool> = (0..packets).map(|_| loss.lose()).collect();
@@ -276,11 +276,11 @@ mod tests {
     }
 
     #[test]
-    fn bursty_loss_has_bursts_of_one_length_only_at_its_rate() {
+    fn bursty_loss_has_its_rate_and_a_single_burst_length() {
         const N: usize = 4_000_000;
         for (rate, burst) in [(0.01, 1), (0.01, 10), (0.01, 40), (0.05, 20), (0.5, 3), (0.75, 3)] {
             let (mut runs, lost) = runs(&LossModel::bursty(rate, burst).unwrap(), 5, N);
-            runs.pop(); // the end may cut one
+            runs.pop(); // the last burst may be cut short
             assert!(runs.iter().all(|&n| n == usize::try_from(burst).unwrap()), "{rate}:{burst}");
             assert!((share(lost, N) / rate - 1.0).abs() < 0.1, "{rate}:{burst}: {}", share(lost, N));
         }
@@ -295,12 +295,12 @@ mod tests {
             let measured = share(lost, runs.len());
             assert!((measured / mean - 1.0).abs() < 0.1, "{rate}:{mean}: {measured}");
             let longer = share(runs.iter().filter(|&&n| n > 1).count(), runs.len());
-            assert!((longer - (1.0 - 1.0 / mean)).abs() < 0.05, "a geometric length: {longer}");
+            assert!((longer - (1.0 - 1.0 / mean)).abs() < 0.05, "burst lengths are not geometric: {longer}");
         }
     }
 
     #[test]
-    fn the_ends_are_exact() {
+    fn rates_of_zero_and_one_are_exact() {
         assert_eq!(runs(&LossModel::None, 1, 10_000).1, 0);
         assert_eq!(runs(&LossModel::Uniform(0.0), 1, 10_000).1, 0);
         assert_eq!(runs(&LossModel::Uniform(1.0), 1, 10_000).1, 10_000);
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_loses_the_same_packets_and_another_seed_others() {
+    fn losses_depend_on_the_seed_alone() {
         let fates = |seed| {
             let mut loss = LossModel::markov(0.1, 3.0).unwrap().seeded(seed);
             (0..1000).map(|_| loss.lose()).collect::<Vec<_>>()
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_displayed_parses_to_the_same_model() {
+    fn a_displayed_model_parses_to_itself() {
         for text in ["none", "uniform:0.01", "uniform:1", "bursty:0.001:25", "markov:0.02:7.5"] {
             let model: LossModel = text.parse().unwrap();
             assert_eq!(model.to_string(), text);
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_text_is_refused_with_what_was_expected_and_seen() {
+    fn a_wrong_text_is_refused_with_expected_and_seen() {
         for (text, needle) in [
             ("", "uniform:P"),
             ("gauss:1", "\"gauss:1\""),

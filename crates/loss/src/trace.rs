@@ -1,8 +1,10 @@
-//! Recorded losses: a text file, replayed over and over.
+//! Recorded losses: a text file, replayed in a loop.
 //!
-//! Two forms, told apart by the first word; `#` starts a comment to the end of its line, white space separates:
-//! - `fates`, or no word at all: a string of digits, one per packet, `0` = passed, `1` = lost; blanks do not count;
-//! - `runs`: numbers of packets, in turn passed and lost, beginning with passed (which may be 0).
+//! A file has one of two forms, given by its first word. `#` starts a comment up to the end of the line;
+//! white space separates words.
+//! - `fates`, or no such word: a string of digits, one per packet, `0` = passed, `1` = lost; blanks are
+//!   ignored;
+//! - `runs`: numbers of packets passed and lost, alternately, beginning with passed (which may be 0).
 //!
 //! Both of these lose the 3rd and the 4th of every 7 packets: `0011000` and `runs 2 2 3`.
 //! [`TraceRecorder`] writes the second form.
@@ -14,14 +16,15 @@ use std::sync::Arc;
 
 use crate::error::LossError;
 
-/// A file larger than this is no trace anyone wants in memory.
+/// Maximum size of a trace file.
 const FILE_BYTES_MAX: u64 = 256 << 20;
 
 /// A recorded sequence of fates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
     path: PathBuf,
-    /// Numbers of packets, in turn passed and lost; only the first may be 0, and the number of entries is even.
+    /// Numbers of packets passed and lost, alternately. Only the first may be 0, and the number of entries is
+    /// even.
     runs: Arc<[u64]>,
 }
 
@@ -29,33 +32,30 @@ impl Trace {
     /// Reads a trace file.
     ///
     /// # Errors
-    /// When it cannot be read, is too large, holds anything unexpected, or not a single packet.
+    /// If the file cannot be read, is too large, contains anything unexpected, or no packet at all.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, LossError> {
         let path = path.as_ref();
         let wrong = |reason: String| LossError::Trace { path: path.display().to_string(), reason };
         let size = fs::metadata(path).map_err(|e| wrong(e.to_string()))?.len();
         if size > FILE_BYTES_MAX {
-            return Err(wrong(format!("expected at most {FILE_BYTES_MAX} bytes, it has {size}")));
+            return Err(wrong(format!("expected at most {FILE_BYTES_MAX} bytes, saw {size}")));
         }
         let text = fs::read_to_string(path).map_err(|e| wrong(e.to_string()))?;
         let runs = parse(&text).map_err(wrong)?;
         Ok(Self { path: path.to_owned(), runs: runs.into() })
     }
 
-    /// The file it came from.
-    #[must_use]
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The number of packets before it repeats.
-    #[must_use]
+    /// Returns the number of packets before the trace repeats.
     pub fn packets(&self) -> u64 {
         self.runs.iter().sum()
     }
 
-    /// The share of lost packets.
-    #[must_use]
+    /// Returns the share of lost packets.
     pub fn rate(&self) -> f64 {
         let lost: u64 = self.runs.iter().skip(1).step_by(2).sum();
         lost as f64 / self.packets() as f64
@@ -72,7 +72,7 @@ fn parse(text: &str) -> Result<Vec<u64>, String> {
     for (number, line) in text.lines().enumerate() {
         let content = line.split('#').next().unwrap_or_default();
         for word in content.split_ascii_whitespace() {
-            let at = |reason: &str| format!("line {}: {reason}, got {word:?}", number + 1);
+            let at = |reason: &str| format!("line {}: {reason}, saw {word:?}", number + 1);
             match (form, word) {
                 (None, "runs" | "fates") => form = Some(word),
                 (Some("runs"), _) => {
@@ -92,10 +92,10 @@ fn parse(text: &str) -> Result<Vec<u64>, String> {
             }
         }
     }
-    runs.finish().ok_or_else(|| "expected at least one packet".to_owned())
+    runs.finish().ok_or_else(|| "expected at least one packet, saw none".to_owned())
 }
 
-/// Collects run lengths.
+/// Builder of run lengths.
 #[derive(Debug, Default)]
 struct Runs {
     done: Vec<u64>,
@@ -113,7 +113,7 @@ impl Runs {
         self.current += 1;
     }
 
-    /// Adds a whole run, of the kind whose turn it is.
+    /// Adds a whole run, of the kind that follows the one before.
     fn turn(&mut self, run: u64) -> Result<(), &'static str> {
         if run == 0 && !self.done.is_empty() {
             return Err("expected 0 only as the first number");
@@ -123,7 +123,7 @@ impl Runs {
         Ok(())
     }
 
-    /// Even in number, so that the repetition begins with a run of passed packets.
+    /// Returns an even number of runs, so that a repetition begins with passed packets.
     fn finish(mut self) -> Option<Vec<u64>> {
         if self.current > 0 {
             self.done.push(self.current);
@@ -135,7 +135,7 @@ impl Runs {
     }
 }
 
-/// A trace at work.
+/// Position in a trace during replay.
 #[derive(Clone, Debug)]
 pub(crate) struct Replay {
     runs: Arc<[u64]>,
@@ -145,7 +145,7 @@ pub(crate) struct Replay {
 
 impl Replay {
     pub(crate) fn lose(&mut self) -> bool {
-        // Some run is not 0 (checked when it was read), so this ends within one round.
+        // At least one run is not 0 (checked by `parse`), so this ends within one round.
         while self.left == 0 {
             self.index = (self.index + 1) % self.runs.len();
             self.left = self.runs[self.index];
@@ -155,7 +155,7 @@ impl Replay {
     }
 }
 
-/// Writes a trace as run lengths while fates are told to it.
+/// Writes a trace as run lengths.
 ///
 /// ```
 /// let mut recorder = loss::TraceRecorder::new(Vec::new()).unwrap();
@@ -173,19 +173,19 @@ pub struct TraceRecorder<W: Write> {
 }
 
 impl<W: Write> TraceRecorder<W> {
-    /// Begins a trace; give it a buffered writer.
+    /// Begins a trace. The writer should be buffered.
     ///
     /// # Errors
-    /// Those of the writer.
+    /// The writer's error.
     pub fn new(mut out: W) -> io::Result<Self> {
-        out.write_all(b"# packets in turn passed and lost\nruns\n")?;
+        out.write_all(b"# numbers of packets passed and lost, alternately\nruns\n")?;
         Ok(Self { out, run: 0, losing: false })
     }
 
-    /// The fate of the next packet.
+    /// Records the fate of the next packet.
     ///
     /// # Errors
-    /// Those of the writer.
+    /// The writer's error.
     pub fn record(&mut self, lost: bool) -> io::Result<()> {
         if lost != self.losing {
             self.end_run()?;
@@ -198,7 +198,7 @@ impl<W: Write> TraceRecorder<W> {
     /// Ends the trace and returns the writer.
     ///
     /// # Errors
-    /// Those of the writer.
+    /// The writer's error.
     pub fn finish(mut self) -> io::Result<W> {
         if self.run > 0 {
             self.end_run()?;
@@ -211,7 +211,7 @@ impl<W: Write> TraceRecorder<W> {
     }
 
     fn end_run(&mut self) -> io::Result<()> {
-        // Each line: packets passed, then packets lost.
+        // Each line has the packets passed, then the packets lost.
         let run = std::mem::take(&mut self.run);
         if self.losing { writeln!(self.out, " {run}") } else { write!(self.out, "{run}") }
     }
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn both_forms_say_the_same_and_repeat() {
+    fn both_forms_are_equivalent_and_repeat() {
         for text in ["0011000", "fates 00 11\n000 # a comment 1", "runs 2 2 3", "# first\nruns\n2 2\n3\n"] {
             let runs = parse(text).unwrap();
             assert_eq!(fates(&runs, 21), "001100000110000011000", "{text:?}");
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_recorded_replays() {
+    fn a_recorded_trace_replays() {
         let mut loss = LossModel::markov(0.2, 3.0).unwrap().seeded(9);
         let wanted: Vec<bool> = (0..10_000).map(|_| loss.lose()).collect();
         let mut recorder = TraceRecorder::new(Vec::new()).unwrap();
@@ -266,7 +266,7 @@ mod tests {
         fs::write(&directory, text).unwrap();
         let model: LossModel = format!("trace:{}", directory.display()).parse().unwrap();
         fs::remove_file(&directory).unwrap();
-        let LossModel::Trace(trace) = &model else { panic!("a trace was parsed") };
+        let LossModel::Trace(trace) = &model else { panic!("expected a trace") };
         assert_eq!(trace.packets(), 10_000);
         let lost = wanted.iter().filter(|&&lost| lost).count();
         assert!((model.rate() - lost as f64 / 1e4).abs() < 1e-12);

@@ -1,8 +1,8 @@
 //! Loads tc programs and attaches them to an interface, so that nothing stays behind.
 //!
-//! TCX links die with the process. The filters of clsact (kernels before 6.6) do not: they have a fixed
-//! priority and one of a few handles, and who lives holds a lock of the same number. A filter whose lock is
-//! free is left over and is removed.
+//! TCX links end with the process. Filters of clsact (kernels before 6.6) do not: each has a fixed priority
+//! and one of a few handles, and its owner holds a lock of the same number. A filter whose lock is free is
+//! left over from a killed process and is removed.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -27,50 +27,51 @@ const NAMESPACE: &str = "/proc/thread-self/ns/net";
 /// How a tc program is attached to its interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Attach {
-    /// TCX, and on kernels without it (before 6.6), clsact.
+    /// TCX, or clsact on kernels without it (before 6.6).
     #[default]
     Auto,
-    /// By links that vanish with the process.
+    /// Links that vanish with the process.
     Tcx,
-    /// By filters of the clsact queueing discipline. They are removed with the tap; what a killed process
-    /// leaves, the next tap on that interface removes. (Meanwhile nobody reads the copies: they cost time,
-    /// but harm no packet.)
+    /// Filters of the clsact queueing discipline. They are removed with the tap; those of a killed process
+    /// are removed by the next tap on that interface. Until then nothing reads their copies, which cost time
+    /// but harm no packet.
     Clsact,
 }
 
-/// Programs of one object, and where they go.
+/// Programs of one object, and their hooks.
 #[derive(Debug)]
 pub struct Programs {
-    /// Names the lock of a filter's handle.
+    /// Name prefix of the lock of a filter's handle.
     pub lock: &'static str,
     /// Each program and its hook.
     pub places: &'static [Place],
 }
 
-/// One program: its name, its hook, and its priority by clsact.
+/// A program: its name, its hook, and its priority under clsact.
 #[derive(Debug)]
 pub struct Place {
     /// Name of the program in the object.
     pub program: &'static str,
     /// Direction of the packets that it sees.
     pub hook: TcAttachType,
-    /// Priority of its filter where it is attached by clsact.
+    /// Priority of its filter if it is attached by clsact.
     pub priority: u16,
 }
 
-/// Users of one interface at a time, by clsact.
+/// Maximum number of users of one interface under clsact.
 const HANDLES: u16 = 16;
 
-/// What keeps the programs attached, apart from links that the object owns.
+/// Keeps the programs attached, apart from links that the object owns.
 #[derive(Debug)]
 pub struct Attached {
     _filters: Option<Filters>,
 }
 
-/// Attaches loaded programs: first in the order of ingress, as packets were on the wire, and last in that of egress.
+/// Attaches loaded programs: first in the order of ingress, where packets look as on the wire, and last in
+/// that of egress.
 ///
 /// # Errors
-/// When the kernel refuses a program, or all filter handles of the interface are in use.
+/// If the kernel refuses a program, or all filter handles of the interface are in use.
 pub fn attach(
     object: &mut Ebpf,
     programs: &'static Programs,
@@ -107,7 +108,7 @@ pub fn attach(
 /// Loads the programs into the kernel.
 ///
 /// # Errors
-/// When the object lacks a program or the kernel's verifier refuses it.
+/// If the object lacks a program or the kernel's verifier refuses it.
 pub fn load(object: &mut Ebpf, programs: &Programs) -> io::Result<()> {
     for &Place { program: name, .. } in programs.places {
         program(object, name)?.load().map_err(|error| step(&format!("load {name}"), &error))?;
@@ -123,7 +124,7 @@ fn program<'o>(object: &'o mut Ebpf, name: &str) -> io::Result<&'o mut SchedClas
 /// Fills a pair of prefix tables, IPv4 and IPv6, with networks.
 ///
 /// # Errors
-/// When the object has no such maps or the kernel refuses an entry.
+/// If the object has no such maps or the kernel refuses an entry.
 pub fn insert_networks(object: &mut Ebpf, [v4, v6]: [&'static str; 2], networks: &[IpNet]) -> io::Result<()> {
     let failed = |error: MapError| step("set the networks of an eBPF program", &error);
     let mut v4: LpmTrie<MapData, [u8; 4], u8> = map(object, v4, LpmTrie::try_from)?;
@@ -139,10 +140,10 @@ pub fn insert_networks(object: &mut Ebpf, [v4, v6]: [&'static str; 2], networks:
     Ok(())
 }
 
-/// Takes a map out of an object and gives it its type.
+/// Takes a map out of an object and converts it to its type.
 ///
 /// # Errors
-/// When the object has no map of that name, or it is of another type.
+/// If the object has no map of that name, or it is of another type.
 pub fn map<T>(
     object: &mut Ebpf,
     name: &'static str,
@@ -152,35 +153,35 @@ pub fn map<T>(
     typed(map).map_err(|error| step(&format!("use map {name}"), &error))
 }
 
-/// Before Linux 5.11 the ring counts as locked memory, of which little is allowed by default.
+/// Raises the limit of locked memory. Before Linux 5.11 the ring counts as such, and the default is low.
 pub fn raise_locked_memory() {
     use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
-    // where it is refused, loading will say so if it matters
+    // if this is refused and matters, loading will fail with a reason
     let _ = setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY);
 }
 
-/// Our filters of clsact.
+/// Filters attached by clsact.
 #[derive(Debug)]
 struct Filters {
     handle: u16,
     links: Vec<SchedClassifierLink>,
-    /// Where the interface is; the tap may be dropped by a thread that is elsewhere.
+    /// Namespace of the interface; a thread elsewhere may drop the tap.
     namespace: File,
     _lock: UnixListener,
 }
 
 impl Filters {
-    /// Makes the interface ready, removes the filters that a killed process left, and takes a free handle.
+    /// Prepares the interface, removes filters that a killed process left, and takes a free handle.
     fn prepare(programs: &Programs, interface: &str, index: u32) -> io::Result<Self> {
         match tc::qdisc_add_clsact(interface) {
             Ok(()) => {}
-            // it is there
+            // clsact is there already
             Err(TcError::NetlinkError(error)) if error.raw_os_error() == Some(libc::EEXIST) => {}
             Err(error) => return Err(step(&format!("add clsact to {interface}"), &error)),
         }
         let mut taken = None;
         for handle in 1..=HANDLES {
-            // an abstract address: of this network namespace only, and gone with the process
+            // an abstract address belongs to this network namespace and ends with the process
             let address = SocketAddr::from_abstract_name(format!("{}/{index}/{handle}", programs.lock))?;
             let lock = match UnixListener::bind_addr(&address) {
                 Ok(lock) => lock,
@@ -191,14 +192,14 @@ impl Filters {
                 let handle = TcHandle::new(0, handle);
                 let stale =
                     SchedClassifierLink::attached(interface, place.hook, place.priority, handle, None)?;
-                // mostly there is none
+                // usually there is none
                 let _ = stale.detach();
             }
             taken = taken.or(Some((handle, lock)));
         }
         let Some((handle, lock)) = taken else {
             return Err(io::Error::other(format!(
-                "{HANDLES} users of {} are attached to {interface} already",
+                "expected at most {HANDLES} users of {} on {interface}, saw one more",
                 programs.lock
             )));
         };
@@ -227,7 +228,7 @@ impl Drop for Filters {
                 if setns(namespace, CloneFlags::CLONE_NEWNET).is_ok() {
                     Self::detach(links);
                 } else {
-                    // it would detach what has the same numbers here; the next tap there cleans up
+                    // detaching would hit filters with the same numbers here; the next tap there cleans up
                     links.into_iter().for_each(std::mem::forget);
                 }
             });

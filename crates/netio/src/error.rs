@@ -1,8 +1,8 @@
-//! Errors that say which step failed.
+//! Errors that name the failed step.
 
 use std::io;
 
-/// Returns an error that says which step failed, with all its causes, and keeps the kind of the deepest.
+/// Returns an error that names the failed step and all causes, with the kind of the deepest cause.
 pub fn step(what: &str, error: &(dyn std::error::Error + 'static)) -> io::Error {
     let mut text = format!("cannot {what}: {error}");
     let mut kind = io::ErrorKind::Other;

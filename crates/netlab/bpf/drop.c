@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
-// Loses packets as they arrive at an interface, by a model of loss: for tests and measurements, never for
-// traffic that matters. What is not of the filter goes on untouched.
+// Loses packets as they arrive at an interface, by a loss model. It injects faults in tests and measurements,
+// never in traffic that matters. Packets that do not match the filter pass unchanged.
 //
-// The path of a packet: undrop_drop -> wanted4, wanted6: is it of the filter? -> lose: the model's verdict ->
-// report: tell which packet it was, by a mark in it.
+// The path of a packet: undrop_drop -> wanted4, wanted6: does it match the filter? -> lose: the model's
+// verdict -> report: identify the packet by a mark in it.
 //
-// Rebuilt by `bpf/build.sh`; the object is checked in, as the tap's is (see tap.c), for Linux 5.8 and later.
+// Built by `bpf/build.sh`; the object is checked in, like the tap's (see netio's tap.c), for Linux 5.8 and
+// later.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-// ---- linux/bpf.h, so much as is used
+// ---- the used part of linux/bpf.h
 
 struct __sk_buff {
 	u32 len;
@@ -52,15 +53,15 @@ enum { NO_WAKEUP = 1 };
 enum { LINK_HEADER = 14 };
 enum { GO_ON = -1, LOSE = 2 }; // TC_ACT_UNSPEC and TCX_NEXT, TC_ACT_SHOT and TCX_DROP
 
-// ---- what user space sees
+// ---- interface to user space
 
-// A chain: lost with probability `lost`, after a lost packet with `lost_again`. With a burst: exactly so many
-// in a row, at least one passes in between. Probabilities are thresholds for a random number of 64 bits; the
-// greatest of all is certainty.
+// A chain: loss with probability `lost`, after a lost packet with `lost_again`. With a burst: exactly `burst`
+// consecutive packets, and at least one passes between two bursts. Probabilities are thresholds for random
+// 64-bit numbers; the maximum stands for certainty.
 struct model {
 	u64 lost;
 	u64 lost_again;
-	u64 burst; // 0: a chain
+	u64 burst; // 0 for a chain
 };
 
 struct state {
@@ -75,11 +76,11 @@ struct state {
 	u64 unreported;    // lost ones for which the ring had no room
 };
 
-enum { TOLD = 32 };
+enum { REPORT_LEN = 32 };
 
 struct record {
 	u64 time_ns; // CLOCK_MONOTONIC
-	u8 told[TOLD]; // from the mark on
+	u8 bytes[REPORT_LEN]; // from the mark on
 };
 
 struct prefix4 {
@@ -97,7 +98,7 @@ volatile const u32 multicast_only = 0;
 volatile const u32 udp_only = 0;
 volatile const u32 length_min = 0; // of the IP packet
 volatile const u32 sources_only = 0;
-// 0: packets are not told
+// 0 reports no packets
 volatile const u64 wanted_mark = 0;
 
 #define ONE(name, of)                \
@@ -128,17 +129,17 @@ struct {
 	UINT(max_entries, 1 << 20);
 } ring SEC(".maps");
 
-// ---- the packet's way, last stage first as C wants it
+// ---- the packet's path, last stage first as C requires
 
-// Bytes of the UDP payload in which the mark is looked for, and those that then follow.
+// Bytes of the UDP payload that are searched for the mark.
 enum { WINDOW = 168 };
 
-// Where the mark is, from `at` on; WINDOW when it is nowhere.
+// Returns the position of the mark from `at` on, or WINDOW if there is none.
 INLINE u32 find_mark(struct __sk_buff *skb, u32 at)
 {
 	u8 window[WINDOW] = {};
 	if (load_bytes(skb, at, window, WINDOW) && load_bytes(skb, at, window, 96) &&
-	    load_bytes(skb, at, window, 64) && load_bytes(skb, at, window, TOLD))
+	    load_bytes(skb, at, window, 64) && load_bytes(skb, at, window, REPORT_LEN))
 		return WINDOW;
 	u64 last = 0;
 #pragma clang loop unroll(disable)
@@ -162,7 +163,7 @@ INLINE void report(struct __sk_buff *skb, struct state *state, u32 payload)
 		__sync_fetch_and_add(&state->unreported, 1);
 		return;
 	}
-	if (load_bytes(skb, payload + mark, record->told, TOLD)) {
+	if (load_bytes(skb, payload + mark, record->bytes, REPORT_LEN)) {
 		ring_discard(record, NO_WAKEUP);
 		__sync_fetch_and_add(&state->unmarked, 1);
 		return;
@@ -176,10 +177,10 @@ INLINE int happens(u64 drawn, u64 threshold)
 	return drawn < threshold || threshold == ~0ULL;
 }
 
-// The model's verdict. One for a super-packet, which counts as its segments.
+// Returns the model's verdict. A super-packet has one verdict and counts as its segments.
 INLINE int lose(struct state *state, const struct model *model, u32 segments)
 {
-	// no calls under the lock
+	// no calls while holding the lock
 	u64 drawn = (u64)random_u32() << 32 | random_u32();
 	u64 first = model->lost, again = model->lost_again, burst = model->burst;
 	u32 lost;
@@ -205,7 +206,8 @@ INLINE int lose(struct state *state, const struct model *model, u32 segments)
 
 enum { UDP = 17, UDP_HEADER = 8 };
 
-// Where the UDP payload would begin, from the start of the frame; 0: not of the filter.
+// Returns where the UDP payload would begin, from the start of the frame; 0 if the packet does not match the
+// filter.
 INLINE u32 wanted4(struct __sk_buff *skb)
 {
 	u8 header[20];
@@ -251,7 +253,7 @@ enum { PACKET_OTHERHOST = 3, PACKET_LOOPBACK = 5 };
 
 SEC("classifier/undrop_drop") int undrop_drop(struct __sk_buff *skb)
 {
-	// not meant for this machine; and the echo of what we sent ourselves
+	// packets for other machines, and the echo of our own
 	if (skb->pkt_type == PACKET_OTHERHOST || skb->pkt_type == PACKET_LOOPBACK)
 		return GO_ON;
 	u16 protocol = __builtin_bswap16(skb->protocol);

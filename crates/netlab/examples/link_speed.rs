@@ -1,9 +1,13 @@
-//! How fast the emulated link is: TCP between two sites, without gateways of ours.
+//! Measures the speed of the emulated link with TCP between two sites without gateways.
 //!
-//! `cargo run --release -p netlab --example link_speed [-- [--seconds N] [--congestion NAME] [CASE …]]`, where a case is
-//! a loss model on a link of 1 Gbit/s with 50 ms one way, or `fast` (no rate, no delay), `fast-both` (both ways at once),
-//! `gigabit-both` (1 Gbit/s, 5 ms, four flows each, both ways at once), each also with `-plain` behind it (without offloads), or `delay`:
-//! what the link adds to its 50 ms for UDP at 10 Mbit/s.
+//! `cargo run --release -p netlab --example link_speed [-- [--seconds N] [--congestion NAME] [CASE …]]`
+//!
+//! A case is one of these, each also with the suffix `-plain` (without offloads):
+//! - a loss model, on a link of 1 Gbit/s with 50 ms one way;
+//! - `fast`: no rate, no delay;
+//! - `fast-both`: the same, both ways at once;
+//! - `gigabit-both`: 1 Gbit/s, 5 ms, four flows each way at once;
+//! - `delay`: the delay that the link adds to its 50 ms, for UDP at 10 Mbit/s.
 
 use std::fs;
 use std::time::Duration;
@@ -114,7 +118,7 @@ fn measure(case: &str, congestion: &str, duration: Duration) -> Result<(), LabEr
     Ok(())
 }
 
-/// Ticks (1/100 s) that all processors have not idled.
+/// Returns the ticks (1/100 s) during which processors were not idle.
 fn busy_ticks() -> u64 {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     let fields = text.lines().next().unwrap_or_default().split_ascii_whitespace().skip(1);

@@ -1,4 +1,4 @@
-//! Hosts on one bridge: a local network on which multicast reaches everybody.
+//! Hosts on one bridge: a local network on which multicast reaches every host.
 //!
 //! ```text
 //! host 0  eth0 ── port0 ┐
@@ -6,47 +6,47 @@
 //!    …                  │           fd88::1,   fd88::2 …     (fd88::/64)
 //! ```
 //!
-//! The bridge is in a namespace of its own, without addresses: it is the switch, and its ports count what the wires
-//! carry. Every host knows the hardware addresses of the others from the start: nobody asks for them, so the wires carry
-//! what the hosts send and no more, and the kernel's table of neighbours, which is one for all namespaces, does not
-//! overflow.
+//! The bridge has a namespace of its own, without addresses: it is the switch, and its ports count the
+//! traffic on the wires. Every host knows the hardware addresses of the others from the start. So the wires
+//! carry no address resolution, only what the hosts send, and the kernel's neighbor table, which all
+//! namespaces share, does not overflow.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
-use crate::namespace::{DeviceCounters, Route};
-use crate::{LabError, Namespace};
+use crate::error::LabError;
+use crate::namespace::{DeviceCounters, Namespace, Route};
 
-/// The interface of a host.
+/// Interface of a host.
 pub const HOST: &str = "eth0";
 
 const BRIDGE: &str = "br0";
 const HOSTS_MAX: u8 = 64;
 
-/// What the network is like.
+/// Settings of the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BridgeLanConfig {
-    /// Hosts on the bridge, 1 to 64.
+    /// Number of hosts, 1 to 64.
     pub hosts: u8,
-    /// Largest packet in bytes.
+    /// Size of the largest packet in bytes.
     pub mtu: u32,
-    /// Whether the bridge sends multicast only to ports behind which it heard a member. Without a querier on the
-    /// network, which there is not, it forgets them after a few minutes.
+    /// Whether the bridge sends multicast only to ports with members. Without a querier, and this network has
+    /// none, it forgets them after a few minutes.
     pub snooping: bool,
-    /// Whether hosts may hand over super-packets that stay whole on the wire. Without, every packet on the wire is one
-    /// that a real wire could carry.
+    /// Whether super-packets stay whole on the wire. Otherwise every packet on the wire is one that a real
+    /// wire could carry.
     pub super_packets: bool,
 }
 
 impl Default for BridgeLanConfig {
-    /// Eight hosts, 1500 bytes, multicast to all ports, no super-packets.
+    /// Returns eight hosts, 1500 bytes, multicast to all ports, no super-packets.
     fn default() -> Self {
         Self { hosts: 8, mtu: 1500, snooping: false, super_packets: false }
     }
 }
 
-/// Hosts and the bridge between them; all of it vanishes when this is dropped, or with the process.
+/// Hosts and the bridge between them. All of it vanishes when this is dropped, or with the process.
 ///
 /// ```
 /// # fn main() -> Result<(), netlab::LabError> {
@@ -64,19 +64,19 @@ pub struct BridgeLan {
 }
 
 impl BridgeLan {
-    /// Builds the network; when this returns, every host reaches every other, by unicast and by multicast.
+    /// Builds the network. On return every host reaches every other, by unicast and by multicast.
     ///
     /// # Errors
-    /// When privilege is missing or a setting is out of range.
+    /// If privilege is missing or a setting is out of range.
     pub fn build(config: &BridgeLanConfig) -> Result<Self, LabError> {
         if !(1..=HOSTS_MAX).contains(&config.hosts) {
             return Err(LabError::Invalid(format!(
-                "expected 1 to {HOSTS_MAX} hosts on a bridge, got {}",
+                "expected 1 to {HOSTS_MAX} hosts on a bridge, saw {}",
                 config.hosts
             )));
         }
         let switch = Namespace::create("bridge")?;
-        // A switch says nothing itself. A kernel without IPv6 has no such setting.
+        // The switch itself sends nothing. A kernel without IPv6 lacks this setting.
         let _ = switch.sysctl("net.ipv6.conf.default.disable_ipv6", "1");
         switch.add_bridge(BRIDGE, config.mtu)?;
         switch.set_multicast_snooping(BRIDGE, config.snooping)?;
@@ -90,7 +90,7 @@ impl BridgeLan {
 
     fn add_host(&mut self, index: usize, config: &BridgeLanConfig) -> Result<(), LabError> {
         let host = Namespace::create(&format!("host-{index}"))?;
-        // There is no router to look for.
+        // The network has no router.
         let _ = host.sysctl("net.ipv6.conf.default.router_solicitations", "0");
         let port = port(index);
         host.add_veth(HOST, &self.switch, &port, config.mtu)?;
@@ -101,14 +101,15 @@ impl BridgeLan {
         for address in addresses(index) {
             host.add_address(HOST, address)?;
         }
-        // Who joins without naming an interface is given that of the route. IPv6 has such a route on each device.
+        // A program that joins without naming an interface gets that of the route. IPv6 has such a route on
+        // each device.
         let multicast = IpNet::new_assert(Ipv4Addr::new(224, 0, 0, 0).into(), 4);
         host.add_route(&Route::to(multicast).interface(HOST))?;
         self.hosts.push(host);
         Ok(())
     }
 
-    /// Tells every host the hardware addresses of all.
+    /// Adds the hardware addresses of all hosts to every host.
     fn introduce(&self) -> Result<(), LabError> {
         let mut cards = Vec::new();
         for (index, host) in self.hosts.iter().enumerate() {
@@ -126,82 +127,76 @@ impl BridgeLan {
         Ok(())
     }
 
-    /// How many hosts there are.
-    #[must_use]
+    /// Returns the number of hosts.
     pub fn len(&self) -> usize {
         self.hosts.len()
     }
 
-    /// Never: a bridge has one host at least.
-    #[must_use]
+    /// Returns false: a bridge has at least one host.
     pub fn is_empty(&self) -> bool {
         self.hosts.is_empty()
     }
 
-    /// A host, counted from 0.
+    /// Returns a host, counted from 0.
     ///
     /// # Panics
-    /// When there is no such host.
-    #[must_use]
+    /// If there is no such host.
     pub fn host(&self, index: usize) -> &Namespace {
         &self.hosts[index]
     }
 
-    /// The namespace of the bridge.
-    #[must_use]
+    /// Returns the namespace of the bridge.
     pub fn switch(&self) -> &Namespace {
         &self.switch
     }
 
-    /// The IPv4 address of a host, counted from 0.
+    /// Returns the IPv4 address of a host, counted from 0.
     ///
     /// # Panics
-    /// When there is no such host.
-    #[must_use]
+    /// If there is no such host.
     pub fn address_v4(&self, index: usize) -> IpAddr {
         self.addresses(index)[0].addr()
     }
 
-    /// The IPv6 address of a host, counted from 0.
+    /// Returns the IPv6 address of a host, counted from 0.
     ///
     /// # Panics
-    /// When there is no such host.
-    #[must_use]
+    /// If there is no such host.
     pub fn address_v6(&self, index: usize) -> IpAddr {
         self.addresses(index)[1].addr()
     }
 
-    /// The networks of all hosts, IPv4 and IPv6.
-    #[must_use]
+    /// Returns the networks of all hosts, IPv4 and IPv6.
     pub fn networks(&self) -> [IpNet; 2] {
         self.addresses(0).map(|address| address.trunc())
     }
 
     fn addresses(&self, index: usize) -> [IpNet; 2] {
-        assert!(index < self.hosts.len(), "the bridge has {} hosts, asked for {index}", self.hosts.len());
+        assert!(index < self.hosts.len(), "expected a host below {}, saw {index}", self.hosts.len());
         addresses(index)
     }
 
-    /// What the wire of each host has carried so far, as the bridge sees it: received is what the host sent.
+    /// Returns the traffic of each host's wire as counted by the bridge: "received" is what the host sent.
     ///
-    /// Bytes count the Ethernet header, not what a real wire adds to it (preamble, checksum, gap: 24 bytes a packet).
+    /// Bytes include the Ethernet header, but not the overhead of a real wire (preamble, checksum, gap: 24
+    /// bytes per packet).
     ///
     /// # Errors
-    /// When the kernel does not give its counters.
+    /// If the kernel does not return its counters.
     pub fn wires(&self) -> Result<Vec<DeviceCounters>, LabError> {
         let all = self.switch.device_counters()?;
         let of = |index| {
             let name = port(index);
             let found = all.iter().find(|(device, _)| *device == name).map(|(_, counters)| *counters);
-            found.ok_or_else(|| LabError::Invalid(format!("the port {name} of the bridge has gone")))
+            found.ok_or_else(|| LabError::Invalid(format!("expected port {name} of the bridge, saw none")))
         };
         (0..self.hosts.len()).map(of).collect()
     }
 
-    /// The sum of all wires. A unicast packet counts on two wires, a multicast packet on every one.
+    /// Returns the sum of all wires. A unicast packet counts on two wires, a multicast packet on every one.
     ///
     /// # Errors
-    /// When the kernel does not give its counters.
+    /// If the kernel does not return its counters.
     pub fn wires_total(&self) -> Result<DeviceCounters, LabError> {
         Ok(self.wires()?.into_iter().fold(DeviceCounters::default(), DeviceCounters::plus))
     }
@@ -211,7 +206,7 @@ fn port(index: usize) -> String {
     format!("port{index}")
 }
 
-/// `10.88.0.N/16` and `fd88::N/64`, N counted from 1.
+/// Returns `10.88.0.N/16` and `fd88::N/64`, with N counted from 1.
 fn addresses(index: usize) -> [IpNet; 2] {
     let number = u16::try_from(index + 1).unwrap_or(u16::MAX);
     let [high, low] = number.to_be_bytes();

@@ -1,13 +1,13 @@
-//! The machine's monotonic clock, the same for every process on it.
+//! The machine's monotonic clock, which all its processes share.
 
 use nix::time::{ClockId, clock_gettime};
 
-/// CLOCK_MONOTONIC in microseconds; two processes of one machine can compare theirs.
+/// Returns CLOCK_MONOTONIC in microseconds; two processes of one machine can compare their values.
 pub fn now_us() -> u64 {
     micros(ClockId::CLOCK_MONOTONIC)
 }
 
-/// Processor time of the calling thread, in microseconds.
+/// Returns the processor time of the calling thread in microseconds.
 pub(crate) fn thread_cpu_us() -> u64 {
     micros(ClockId::CLOCK_THREAD_CPUTIME_ID)
 }

@@ -1,7 +1,7 @@
-//! The ground truth of a link: every packet that did not arrive as it was sent, in a CSV file.
+//! Record of a link's losses: every packet that did not arrive as it was sent, in a CSV file.
 //!
-//! Packet path to file: `DropSink::record` puts a record into a bounded channel and never waits; a thread of its own
-//! writes. What the channel has no room for is counted.
+//! From packet path to file: `DropSink::record` puts a record into a bounded channel and never waits; a
+//! thread of its own writes. Records that do not fit the channel are counted.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
@@ -13,39 +13,39 @@ use std::thread::{self, JoinHandle};
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::emulator::Direction;
+use crate::direction::Direction;
 use simnet::link::Fate;
 
-/// Records that may wait for the writer (32 bytes each).
+/// Maximum number of records that wait for the writer (32 bytes each).
 const RECORDS_MAX: usize = 1 << 16;
 const HEADER: &str = "time_us,direction,reason,length,hash,number";
 
 /// One packet that did not arrive as it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DropRecord {
-    /// CLOCK_MONOTONIC at which the link took the packet in, in microseconds.
+    /// CLOCK_MONOTONIC in microseconds when the link accepted the packet.
     pub time_us: u64,
-    /// Which way it went.
+    /// Direction of the packet.
     pub direction: Direction,
-    /// Why it did not arrive.
+    /// Fate of the packet.
     pub fate: Fate,
-    /// Its length in bytes, from the IP header on.
+    /// Length in bytes, from the IP header on.
     pub length: u16,
-    /// [`packet_hash`] of it.
+    /// [`packet_hash`] of the packet.
     pub hash: u64,
-    /// [`payload_number`] of it.
+    /// [`payload_number`] of the packet.
     pub number: u64,
 }
 
-/// The name of a packet in the log: XXH3-64 (seed 0) of all its bytes from the IP header on, none masked.
-#[must_use]
+/// Returns the identifier of a packet in the log: XXH3-64 (seed 0) of all its bytes from the IP header on,
+/// none masked.
 pub fn packet_hash(packet: &[u8]) -> u64 {
     xxh3_64(packet)
 }
 
-/// What the payload of a UDP packet over IPv4 begins with: of [`crate::traffic::udp_stream`] the packet's number. 0 where
-/// there is no such packet, or too short a payload.
-#[must_use]
+/// Returns the first number in the payload of a UDP packet over IPv4; packets of
+/// [`crate::traffic::udp_stream`] carry their sequence number there. Returns 0 for other packets and short
+/// payloads.
 pub fn payload_number(packet: &[u8]) -> u64 {
     const UDP: u8 = 17;
     const UDP_HEADER: usize = 8;
@@ -57,14 +57,14 @@ pub fn payload_number(packet: &[u8]) -> u64 {
     number().map_or(0, |bytes| u64::from_be_bytes(*bytes))
 }
 
-/// The writer's side; when it goes, all that was recorded is in the file.
+/// Writer's side. When it is dropped, all records are in the file.
 #[derive(Debug)]
 pub(crate) struct DropLog {
     sink: Option<DropSink>,
     writer: Option<JoinHandle<io::Result<()>>>,
 }
 
-/// The packet path's side; clones write into the same file.
+/// Packet path's side; clones write to the same file.
 #[derive(Clone, Debug)]
 pub(crate) struct DropSink {
     records: SyncSender<DropRecord>,
@@ -85,12 +85,12 @@ impl DropLog {
         self.sink.clone()
     }
 
-    /// Records that the file misses.
+    /// Returns the number of records that the file lacks.
     pub(crate) fn missed(&self) -> u64 {
         self.sink.as_ref().map_or(0, |sink| sink.missed.load(Ordering::Relaxed))
     }
 
-    /// Ends the file. Every other sink must be gone, or this waits for it.
+    /// Completes the file. It waits until every sink is dropped.
     pub(crate) fn finish(mut self) -> io::Result<()> {
         self.end()
     }
@@ -107,7 +107,7 @@ impl DropLog {
 
 impl Drop for DropLog {
     fn drop(&mut self) {
-        // Whoever wants to know whether all was written calls `finish`.
+        // `finish` reports errors of writing.
         let _ = self.end();
     }
 }
@@ -126,7 +126,7 @@ fn write_all(inbox: &Receiver<DropRecord>, mut out: BufWriter<File>) -> io::Resu
             Ok(record) => record,
             Err(TryRecvError::Disconnected) => return out.flush(),
             Err(TryRecvError::Empty) => {
-                // A reader of the file sees all that has happened whenever nothing is happening.
+                // Readers of the file see everything that has happened, whenever the link is idle.
                 out.flush()?;
                 match inbox.recv() {
                     Ok(record) => record,
@@ -142,14 +142,14 @@ fn write_all(inbox: &Receiver<DropRecord>, mut out: BufWriter<File>) -> io::Resu
 /// Reads a file that a link has written.
 ///
 /// # Errors
-/// When it cannot be read; `InvalidData` with the line when a line is no record.
+/// If the file cannot be read; `InvalidData` with the line if a line is not a record.
 pub fn read_drop_log(path: impl AsRef<Path>) -> io::Result<Vec<DropRecord>> {
     let text = std::fs::read_to_string(path)?;
     let mut lines = text.lines().enumerate();
     let wrong = |number: usize, line: &str| {
         io::Error::new(
             io::ErrorKind::InvalidData,
-            format!("line {}: expected {HEADER}, got {line:?}", number + 1),
+            format!("line {}: expected {HEADER}, saw {line:?}", number + 1),
         )
     };
     match lines.next() {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_recorded_is_read_back() {
+    fn records_are_read_back() {
         let path = temporary("drop-log");
         let log = DropLog::create(&path).unwrap();
         let records: Vec<DropRecord> = (0..1_000_u16)
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_a_packet_stands_behind_its_headers() {
+    fn the_number_of_a_packet_follows_its_headers() {
         let mut packet = [0; 40];
         (packet[0], packet[9]) = (0x45, 17);
         packet[28..36].copy_from_slice(&77_u64.to_be_bytes());
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_another_kind_is_refused_with_its_line() {
+    fn another_kind_of_file_is_refused_with_its_line() {
         let path = temporary("no-drop-log");
         for (text, needle) in
             [("", "line 1"), ("a,b\n", "line 1"), (&format!("{HEADER}\n1,x,lost,1,0,0\n"), "line 2")]

@@ -1,43 +1,42 @@
-//! What can go wrong while a laboratory is built or used.
+//! Errors of building and using a laboratory.
 
 use std::io;
 
-/// An error of the laboratory: the step that failed, and why.
+/// An error of the laboratory: the failed step and its cause.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LabError {
     /// A system call or a file operation failed.
     #[error("{what}: {source}")]
     System {
-        /// The step, with the names it concerns.
+        /// The step, with the names that it concerns.
         what: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The kernel refused a netlink request.
     #[error("{what}: {source}")]
     Netlink {
-        /// The request, with the names it concerns.
+        /// The request, with the names that it concerns.
         what: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: rtnetlink::Error,
     },
-    /// This process may not build namespaces.
+    /// This process must not build namespaces.
     #[error("{0}")]
     Unprivileged(String),
-    /// An argument is outside what is possible.
+    /// An argument is out of range.
     #[error("{0}")]
     Invalid(String),
 }
 
 impl LabError {
-    /// Names the step at which a system call failed.
+    /// Makes the error of a failed system call at a named step.
     pub(crate) fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
         Self::System { what: what.into(), source: source.into() }
     }
 
-    /// Whether the kernel refused for lack of privilege.
-    #[must_use]
+    /// Returns whether the kernel refused for lack of privilege.
     pub fn is_permission(&self) -> bool {
         match self {
             Self::System { source, .. } => source.kind() == io::ErrorKind::PermissionDenied,

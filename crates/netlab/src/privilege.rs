@@ -1,4 +1,4 @@
-//! Whether this process may build namespaces, and how it gets there without root.
+//! Checks whether this process can build namespaces, and gets it there without root.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -8,12 +8,15 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{getegid, geteuid};
 
-use crate::{LabError, Namespace};
+use crate::dropper::{DropFilter, Dropper};
+use crate::error::LabError;
+use crate::namespace::Namespace;
 
-/// Checks once whether namespaces, and TUN devices in them, can be made here; the error says what is missing.
+/// Checks once whether namespaces, and TUN devices in them, can be made here. The error names what is
+/// missing.
 ///
 /// # Errors
-/// [`LabError::Unprivileged`] with the reason, fit to be printed after `SKIPPED:`.
+/// [`LabError::Unprivileged`] with a reason fit to follow `SKIPPED:`.
 pub fn check() -> Result<(), LabError> {
     static RESULT: OnceLock<Result<(), String>> = OnceLock::new();
     RESULT
@@ -35,29 +38,31 @@ fn check_tun() -> Result<(), String> {
     opened.map(drop).map_err(|e| format!("cannot open {DEVICE}: {e}"))
 }
 
-/// For tests: true when namespaces and TUN devices can be made; else prints `SKIPPED: name: reason`, past the test
-/// harness' capture so that it is seen and can be counted, and returns false.
+/// Returns true if namespaces and TUN devices can be made, for tests. Otherwise it prints
+/// `SKIPPED: name: reason`, past the test harness' capture so that the line is visible and can be counted,
+/// and returns false.
 ///
-/// Without privilege the tests of a single-threaded harness may call [`enter_user_namespace`] first; a threaded one
-/// (libtest) is to be started inside a user namespace.
+/// Without privilege, a test with a single-threaded harness may call [`enter_user_namespace`] first. A
+/// threaded harness (libtest) must be started inside a user namespace.
 #[must_use]
 pub fn available_or_skip(name: &str) -> bool {
     proceed_or_skip(name, check().map_err(|e| e.to_string()))
 }
 
-/// As [`available_or_skip`], for a test that needs namespaces but no TUN device.
+/// Like [`available_or_skip`], for a test that needs namespaces but no TUN device.
 #[must_use]
 pub fn namespaces_or_skip(name: &str) -> bool {
     proceed_or_skip(name, check_namespaces())
 }
 
-/// As [`namespaces_or_skip`], for a test that loads a [`crate::Dropper`]; that is not possible in a user namespace.
+/// Like [`namespaces_or_skip`], for a test that loads a [`Dropper`], which is impossible in a user
+/// namespace.
 #[must_use]
 pub fn dropper_or_skip(name: &str) -> bool {
     let attach = || {
         let namespace = Namespace::create("probe").map_err(|e| e.to_string())?;
-        let nothing = crate::DropFilter::default();
-        crate::Dropper::attach(&namespace, "lo", &loss::LossModel::None, &nothing)
+        let nothing = DropFilter::default();
+        Dropper::attach(&namespace, "lo", &loss::LossModel::None, &nothing)
             .map(drop)
             .map_err(|e| format!("{e} (needs root or CAP_BPF and CAP_NET_ADMIN)"))
     };
@@ -66,35 +71,34 @@ pub fn dropper_or_skip(name: &str) -> bool {
 
 fn proceed_or_skip(name: &str, possible: Result<(), String>) -> bool {
     let Err(reason) = possible else { return true };
-    // A harness captures print!, not the stream itself. Where even stderr is closed nobody can be told.
+    // A harness captures print!, not the stream itself. If stderr is closed, the line is lost.
     let _ = writeln!(io::stderr(), "SKIPPED: {name}: {reason}");
     false
 }
 
-/// How a process came to its privilege.
+/// How a process got its privilege.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entered {
-    /// It had it: nothing was changed.
+    /// It had it; nothing was changed.
     AlreadyPrivileged,
-    /// It is now root inside user, network and mount namespaces of its own.
+    /// It became root inside its own user, network and mount namespaces.
     UserNamespace,
 }
 
-/// Makes a process without privilege root of a user, a network and a mount namespace of its own; a process that can
-/// make namespaces already is left as it is. Call it at the start of `main`, before any thread.
+/// Makes an unprivileged process root of its own user, network and mount namespaces; leaves a process that
+/// can make namespaces unchanged. Call it at the start of `main`, before any thread starts.
 ///
 /// # Errors
-/// [`LabError::Unprivileged`] naming the kernel setting that forbids it, [`LabError::Invalid`] when threads run.
+/// [`LabError::Unprivileged`] names the kernel setting that forbids it; [`LabError::Invalid`] if other
+/// threads run.
 pub fn enter_user_namespace() -> Result<Entered, LabError> {
     let threads =
         fs::read_dir("/proc/self/task").map_err(|e| LabError::system("cannot count threads", e))?.count();
     if threads != 1 {
-        // The kernel allows a change of user namespace to single-threaded processes only.
-        return Err(LabError::Invalid(format!(
-            "a user namespace must be entered by 1 thread, {threads} are running"
-        )));
+        // The kernel lets only single-threaded processes change their user namespace.
+        return Err(LabError::Invalid(format!("expected 1 thread to enter a user namespace, saw {threads}")));
     }
-    // Not by trying it: that takes a thread, and the kernel may count it for a moment after it was joined.
+    // An attempt would need a thread, which the kernel may count for a moment after its end.
     if has_capabilities() {
         return Ok(Entered::AlreadyPrivileged);
     }
@@ -105,18 +109,18 @@ pub fn enter_user_namespace() -> Result<Entered, LabError> {
     write_map("setgroups", "deny")?;
     write_map("uid_map", &format!("0 {uid} 1"))?;
     write_map("gid_map", &format!("0 {gid} 1"))?;
-    // What is mounted from here on stays ours. Some kernels allow the namespace but not this; we can do without.
+    // Makes later mounts private. Some kernels permit the namespace but not this; it is not essential.
     let _ = mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>);
     check_namespaces().map_err(|reason| {
         LabError::Unprivileged(format!(
-            "a user namespace was entered but gives no privilege: {reason}{}",
+            "expected privilege in the entered user namespace, saw none: {reason}{}",
             forbidden_by()
         ))
     })?;
     Ok(Entered::UserNamespace)
 }
 
-/// Whether this process has CAP_NET_ADMIN and CAP_SYS_ADMIN.
+/// Returns whether this process has CAP_NET_ADMIN and CAP_SYS_ADMIN.
 fn has_capabilities() -> bool {
     const NEEDED: u64 = 1 << 12 | 1 << 21;
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -131,7 +135,7 @@ fn write_map(file: &str, line: &str) -> Result<(), LabError> {
     })
 }
 
-/// The kernel settings known to forbid user namespaces that do so here.
+/// Returns the kernel settings on this machine that are known to forbid user namespaces.
 fn forbidden_by() -> String {
     const SWITCHES: [(&str, &str); 3] = [
         ("/proc/sys/user/max_user_namespaces", "0"),

@@ -1,13 +1,12 @@
-//! Children that do not outlive the thread that started them.
+//! Child processes that do not outlive the thread that started them.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-/// Makes the child die by SIGKILL as soon as the *thread* that spawns it ends, however that thread ends
-/// (also by `kill -9` of the process).
+/// Makes the child die by SIGKILL as soon as the *thread* that spawns it ends, in any way (also by `kill -9`
+/// of the process).
 ///
-/// A parent that died between fork and this setting is noticed too: such a child exits before it becomes the
-/// command.
+/// If the parent died between fork and this setting, the child exits before it becomes the command.
 ///
 /// ```
 /// let mut command = std::process::Command::new("true");

@@ -8,49 +8,52 @@
 //!    fd81:0:0:1::/64       fd81:0:0:9::/64         fd81:0:0:2::/64
 //! ```
 //!
-//! A gateway is `.1` of its site (`10.81.1.1`), hosts count from `.2`; on the link gateway A is `.1` and gateway B `.2`.
-//! The interface of a host is `eth0`. One host hangs on its gateway by a cable, several by a bridge.
+//! A gateway is `.1` of its site (`10.81.1.1`), and hosts count from `.2`. On the link, gateway A is `.1` and
+//! gateway B `.2`. The interface of a host is `eth0`. A single host is joined to its gateway by a cable,
+//! several by a bridge.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
 use crate::emulator::{Emulator, EmulatorConfig};
-use crate::namespace::Route;
-use crate::{LabError, Namespace};
+use crate::error::LabError;
+use crate::namespace::{Namespace, Route};
 
-/// The interface of a gateway toward the long-haul link, unless the link's settings name it otherwise.
+/// Interface of a gateway toward the long-haul link, unless the link's settings name another.
 pub const WAN: &str = "wan0";
-/// The interface of a gateway toward its site.
+/// Interface of a gateway toward its site.
 pub const LAN: &str = "lan0";
-/// The interface of a host.
+/// Interface of a host.
 pub const HOST: &str = "eth0";
 
 const HOSTS_MAX: u8 = 250;
 const LINK_SITE: u8 = 9;
 
-/// What the two sites are like.
+/// Settings of the two sites.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TwoSitesConfig {
     /// Hosts in each site, 1 to 250.
     pub hosts: u8,
-    /// Largest packet inside a site, in bytes; smaller than the link's, so that repairs fit.
+    /// Size of the largest packet inside a site, in bytes. It is smaller than the link's, so that repairs
+    /// fit.
     pub lan_mtu: u32,
-    /// How large TCP buffers may grow in hosts, in bytes.
+    /// Maximum size of TCP buffers in hosts, in bytes.
     pub tcp_buffer_max: u64,
 }
 
 impl Default for TwoSitesConfig {
-    /// One host each, 1300 bytes, 128 MiB (a window of 50 ms one way at 4 Gbit/s and its queue, twice).
+    /// Returns one host each, 1300 bytes, 128 MiB (twice the data in flight and queued at 50 ms one way and 4
+    /// Gbit/s).
     fn default() -> Self {
         Self { hosts: 1, lan_mtu: 1300, tcp_buffer_max: 128 << 20 }
     }
 }
 
-/// Two sites and the link between them; all of it vanishes when this is dropped.
+/// Two sites and the link between them. All of it vanishes when this is dropped.
 #[derive(Debug)]
 pub struct TwoSites {
-    /// The long-haul link; before the sites, so that it ends first.
+    /// The long-haul link; first, so that it is dropped before the sites.
     pub link: Emulator,
     /// Site A, 10.81.1.0/24.
     pub a: Site,
@@ -58,25 +61,25 @@ pub struct TwoSites {
     pub b: Site,
 }
 
-/// One site.
+/// A site.
 #[derive(Debug)]
 pub struct Site {
-    /// The router between the site and the link.
+    /// Router between the site and the link.
     pub gateway: Namespace,
-    /// The hosts behind it, one at least.
+    /// Hosts behind it, at least one.
     pub hosts: Vec<Namespace>,
     number: u8,
 }
 
 impl TwoSites {
-    /// Builds both sites and lays the link; when this returns, hosts of one site reach those of the other.
+    /// Builds both sites and the link. On return, hosts of one site reach those of the other.
     ///
     /// # Errors
-    /// When privilege is missing or a setting is out of range.
+    /// If privilege is missing or a setting is out of range.
     pub fn build(config: &TwoSitesConfig, link: &EmulatorConfig) -> Result<Self, LabError> {
         if !(1..=HOSTS_MAX).contains(&config.hosts) {
             return Err(LabError::Invalid(format!(
-                "expected 1 to {HOSTS_MAX} hosts in a site, got {}",
+                "expected 1 to {HOSTS_MAX} hosts in a site, saw {}",
                 config.hosts
             )));
         }
@@ -119,8 +122,8 @@ impl Site {
         for (key, value) in [
             ("net.ipv4.ip_forward", "1"),
             ("net.ipv6.conf.all.forwarding", "1"),
-            // Loose: a source must be reachable, by whatever way. A gateway may hand recovered packets to the kernel by
-            // another device than that of the link.
+            // Loose filtering: a source must be reachable by any interface. A gateway may hand recovered
+            // packets to the kernel by another device than the link's.
             ("net.ipv4.conf.all.rp_filter", "2"),
             ("net.ipv4.conf.default.rp_filter", "2"),
             ("net.ipv4.conf.all.send_redirects", "0"),
@@ -136,7 +139,7 @@ impl Site {
         for (key, value) in [
             ("net.ipv4.tcp_rmem", format!("4096 131072 {}", config.tcp_buffer_max)),
             ("net.ipv4.tcp_wmem", format!("4096 16384 {}", config.tcp_buffer_max)),
-            // Every transfer finds the path as new as the first did.
+            // Every transfer starts without metrics of earlier ones.
             ("net.ipv4.tcp_no_metrics_save", "1".to_owned()),
         ] {
             host.sysctl(key, &value)?;
@@ -162,38 +165,33 @@ impl Site {
         Ok(())
     }
 
-    /// The IPv4 address of a host, counted from 0.
+    /// Returns the IPv4 address of a host, counted from 0.
     ///
     /// # Panics
-    /// When there is no such host.
-    #[must_use]
+    /// If there is no such host.
     pub fn host_v4(&self, index: usize) -> IpAddr {
         self.host_addresses(index)[0].addr()
     }
 
-    /// The IPv6 address of a host, counted from 0.
+    /// Returns the IPv6 address of a host, counted from 0.
     ///
     /// # Panics
-    /// When there is no such host.
-    #[must_use]
+    /// If there is no such host.
     pub fn host_v6(&self, index: usize) -> IpAddr {
         self.host_addresses(index)[1].addr()
     }
 
-    /// The gateway's IPv4 address on the link.
-    #[must_use]
+    /// Returns the gateway's IPv4 address on the link.
     pub fn wan_v4(&self) -> IpAddr {
         self.link_addresses()[0].addr()
     }
 
-    /// The gateway's IPv6 address on the link.
-    #[must_use]
+    /// Returns the gateway's IPv6 address on the link.
     pub fn wan_v6(&self) -> IpAddr {
         self.link_addresses()[1].addr()
     }
 
-    /// The site's networks, IPv4 and IPv6.
-    #[must_use]
+    /// Returns the site's networks, IPv4 and IPv6.
     pub fn networks(&self) -> [IpNet; 2] {
         self.gateway_addresses().map(|address| address.trunc())
     }
@@ -207,12 +205,12 @@ impl Site {
     }
 
     fn host_addresses(&self, index: usize) -> [IpNet; 2] {
-        assert!(index < self.hosts.len(), "the site has {} hosts, asked for {index}", self.hosts.len());
+        assert!(index < self.hosts.len(), "expected a host below {}, saw {index}", self.hosts.len());
         addresses(self.number, u8::try_from(index).map_or(u8::MAX, |index| index + 2))
     }
 }
 
-/// `10.81.SITE.HOST/24` and `fd81:0:0:SITE::HOST/64`.
+/// Returns `10.81.SITE.HOST/24` and `fd81:0:0:SITE::HOST/64`.
 fn addresses(site: u8, host: u8) -> [IpNet; 2] {
     let v4 = IpAddr::from(Ipv4Addr::new(10, 81, site, host));
     let v6 = IpAddr::from(Ipv6Addr::new(0xfd81, 0, 0, site.into(), 0, 0, 0, host.into()));

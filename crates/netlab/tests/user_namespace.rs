@@ -1,6 +1,6 @@
-//! A process without privilege makes itself root of a user namespace and builds a cable there.
+//! An unprivileged process becomes root of a user namespace and builds a cable there.
 //!
-//! No test harness: a user namespace can be entered by a single-threaded process only.
+//! This test has no harness: only a single-threaded process can enter a user namespace.
 
 use std::io::{self, Write as _};
 use std::net::UdpSocket;
@@ -12,7 +12,7 @@ use netlab::{BridgeLan, BridgeLanConfig, LabError, Namespace};
 
 const INSIDE: &str = "--inside";
 const SKIP: u8 = 77;
-/// "nobody": owns nothing, may do nothing.
+/// The user "nobody", without files and privileges.
 const NOBODY: u32 = 65534;
 
 fn main() -> ExitCode {
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     let output = match command.output() {
         Ok(output) => output,
         Err(e) => {
-            // As in a container that may not change its user.
+            // for example, in a container that must not change its user
             let _ = writeln!(io::stderr(), "SKIPPED: {name}: cannot start a process as user {NOBODY}: {e}");
             return ExitCode::SUCCESS;
         }
@@ -45,7 +45,9 @@ fn main() -> ExitCode {
 
 fn inside() -> ExitCode {
     match enter_user_namespace() {
-        Ok(entered) => assert_eq!(entered, Entered::UserNamespace, "the user nobody has no privilege"),
+        Ok(entered) => {
+            assert_eq!(entered, Entered::UserNamespace, "expected the user nobody without privilege")
+        }
         Err(reason @ LabError::Unprivileged(_)) => {
             println!("{reason}");
             return ExitCode::from(SKIP);
@@ -67,6 +69,6 @@ fn inside() -> ExitCode {
     let lan = BridgeLan::build(&BridgeLanConfig { hosts: 2, ..BridgeLanConfig::default() }).unwrap();
     assert_eq!(lan.wires().unwrap().len(), 2);
     let refused = std::thread::spawn(enter_user_namespace).join().unwrap();
-    assert!(matches!(refused, Err(LabError::Invalid(_))), "threads are running");
+    assert!(matches!(refused, Err(LabError::Invalid(_))), "expected a refusal while threads are running");
     ExitCode::SUCCESS
 }

@@ -1,13 +1,13 @@
-//! How soon losses come back and what it costs, over the cells of a comparison with other protocols: everybody in every
-//! group, 1,000 messages of 1 KiB a second in all, 1 % loss of incoming data, or of everything.
+//! Latency and cost of recovery in the cells of a comparison with other protocols: all nodes in all groups,
+//! 1,000 messages of 1 KiB per second in total, 1 % loss of incoming data or of all datagrams.
 //!
-//! `ladder [SECONDS]`; virtual time, so the same figures each time.
+//! `ladder [SECONDS]`; in virtual time, so the figures are always the same.
 
 use loss::LossModel;
 use ricochet_core::bins::Content;
 use ricochet_core::{GroupId, NodeConfig, NodeId};
 use sim::{Cluster, ClusterConfig, Figures, Traffic};
-use simnet::virtual_net::Weather;
+use simnet::virtual_net::Conditions;
 
 const RATE: f64 = 1_000.0;
 
@@ -45,10 +45,10 @@ fn run(content: Content, c: u8, receivers: usize, groups: u64, all: bool, second
     let loss = LossModel::Uniform(0.01);
     let other = if all { loss.clone() } else { LossModel::None };
     let node = NodeConfig { content, ..NodeConfig::prompt(NodeId(0)) };
-    let weather = Weather { loss: vec![loss, other], delay_us: 50, jitter_us: 50, repeat: 0.0 };
-    let config = ClusterConfig { weather, node, c, ..ClusterConfig::new(1) };
+    let conditions = Conditions { loss: vec![loss, other], delay_us: 50, jitter_us: 50, repeat: 0.0 };
+    let config = ClusterConfig { conditions, node, c, ..ClusterConfig::new(1) };
     let ids: Vec<GroupId> = (1..=groups).map(|id| GroupId(id.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
-    // Each message has all but its sender for receivers.
+    // Each message has all nodes but its sender as receivers.
     let grouping = vec![ids; receivers + 1];
     let mut cluster = Cluster::of(&grouping, config).expect("the configuration is in range");
     let rate = RATE * receivers as f64 / (receivers + 1) as f64;

@@ -1,11 +1,12 @@
-//! What one received packet, and a change of the view, cost a whole node: for a stopwatch, and for
+//! Cost of one received packet, and of a change of the view, for a whole node: by the clock, or under
 //! `valgrind --tool=callgrind`.
 //!
-//! `node_cost [GROUPS_PER_NODE] [PACKETS] [LOSS_PERCENT] [papers|prompt]`, without arguments for 2, 16, 128 and 1,024
-//! groups a node: 64 nodes, groups of ten on average drawn as in the papers, 1,024-byte packets at (8,5), a thousand a
-//! second, 1 % of them lost. All that comes to one node is made beforehand, the repairs of its neighbours included, and goes through
-//! `Node::handle_datagram`; its own repairs are written and counted. Everything is counted for each data packet that came. Under
-//! callgrind, pass `--toggle-collect='*measured*'` to count that part alone.
+//! `node_cost [GROUPS_PER_NODE] [PACKETS] [LOSS_PERCENT] [papers|prompt]`, by default for 2, 16, 128 and
+//! 1,024 groups per node. There are 64 nodes in groups of ten on average, drawn as in the papers, and
+//! 1,024-byte packets at (8,5), 1,000 per second, of which 1 % are lost. The datagrams for one node,
+//! including the repairs of its neighbours, are made in advance and pass through `Node::handle_datagram`. Its
+//! own repairs are written and counted. All costs are per received data packet. Under callgrind, pass
+//! `--toggle-collect='*measured*'` to count that part alone.
 #![allow(clippy::disallowed_methods, reason = "a stopwatch")]
 
 use std::hint::black_box;
@@ -16,13 +17,13 @@ use ricochet_core::tracker::Lost;
 use ricochet_core::{GroupId, Node, NodeConfig, NodeId, View};
 use sim::neighbours::{Lan, NODES, Trace, Traffic};
 
-/// A thousand packets a second.
+/// 1,000 packets per second.
 const BETWEEN_US: u64 = 1_000;
-/// Data packets made at a time: enough that the caches forget the neighbours soon.
+/// Number of data packets made at a time: enough to evict the neighbours from the caches.
 const CHUNK: usize = 2_048;
-/// Until buffer and tables are as full as they get.
+/// Number of packets until buffers and tables reach their final size.
 const WARM_UP: usize = 5 * CHUNK;
-/// Whose cost it is.
+/// The measured node.
 const ME: u32 = 0;
 
 fn main() {
@@ -38,11 +39,11 @@ fn main() {
     let ds: Vec<usize> = d.map_or(vec![2, 16, 128, 1_024], |d| vec![d]);
     let costs_ns: Vec<f64> = ds.iter().map(|&d| cost(d, packets, loss / 100.0, config)).collect();
     if let [first, .., last] = costs_ns[..] {
-        println!("{} groups a node cost {:.2} times what {} do", ds[ds.len() - 1], last / first, ds[0]);
+        println!("{} groups per node cost {:.2} times as much as {}", ds[ds.len() - 1], last / first, ds[0]);
     }
 }
 
-/// Returns nanoseconds for each data packet, the median of all chunks.
+/// Returns nanoseconds per data packet, the median of all chunks.
 fn cost(d: usize, packets: usize, loss: f64, config: NodeConfig) -> f64 {
     let all: Vec<GroupId> =
         (0..Lan::groups_of(d) as u64).map(|id| GroupId(id.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
@@ -68,11 +69,11 @@ fn cost(d: usize, packets: usize, loss: f64, config: NodeConfig) -> f64 {
     }
     let (after, bins) = (node.counts(), node.bins().counts());
     let per_packet = |now: u64, then: u64| (now - then) as f64 / data as f64;
-    // What else runs on the machine stretches some of them.
+    // Other work on the machine delays some of them.
     times_ns.sort_by(f64::total_cmp);
     let (least_ns, nanoseconds) = (times_ns[0], times_ns[times_ns.len() / 2]);
     println!(
-        "  a packet: {nanoseconds:.0} ns, at the least {least_ns:.0}; {:.3} XORs, {:.3} repairs sent, {:.3} received; {:.2} % recovered of {} lost",
+        "  per packet: {nanoseconds:.0} ns, minimum {least_ns:.0}; {:.3} XORs, {:.3} repairs sent, {:.3} received; {:.2} % recovered of {} lost",
         per_packet(bins.additions, bins_before.additions),
         per_packet(after.repairs_sent, before.repairs_sent),
         per_packet(after.repairs, before.repairs),
@@ -84,7 +85,7 @@ fn cost(d: usize, packets: usize, loss: f64, config: NodeConfig) -> f64 {
     nanoseconds
 }
 
-/// A neighbour goes and comes back: prints how long each change takes.
+/// Prints the time of view changes: a neighbour leaves and returns.
 fn change_often(node: &mut Node, lan: &mut Lan, out: &mut Counted) {
     let gone = NodeId(NODES as u32 - 1);
     let member = lan.view.member(gone).expect("it is there").clone();
@@ -105,7 +106,7 @@ fn change_often(node: &mut Node, lan: &mut Lan, out: &mut Counted) {
     times_us.sort_by(f64::total_cmp);
     let (bins, groups) = (node.bins(), lan.groups.len());
     println!(
-        "{NODES} nodes, {groups} groups a node: {} regions, {} lanes",
+        "{NODES} nodes, {groups} groups per node: {} regions, {} lanes",
         bins.regions().len(),
         bins.lanes()
     );
@@ -133,7 +134,7 @@ fn replay(node: &mut Node, trace: &Trace, out: &mut Counted) {
     }
 }
 
-/// What a node wants done, looked at and forgotten.
+/// Counts a node's output and discards it.
 #[derive(Default)]
 struct Counted {
     sent: u64,

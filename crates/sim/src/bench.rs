@@ -1,4 +1,4 @@
-//! One run of the papers' setting (Ricochet §5): a grouping, a rate, a loss model, and what it came to.
+//! One run of the papers' setting (Ricochet §5): a grouping, a rate, a loss model, and the resulting figures.
 
 use loss::LossModel;
 use rand_chacha::ChaCha8Rng;
@@ -6,7 +6,7 @@ use rand_chacha::rand_core::SeedableRng as _;
 use ricochet_core::bins::Content;
 use ricochet_core::node::{AnnounceConfig, NakConfig, NodeConfigError};
 use ricochet_core::{GroupId, NodeConfig, NodeId, View};
-use simnet::virtual_net::Weather;
+use simnet::virtual_net::Conditions;
 use thiserror::Error;
 
 use crate::cluster::{Cluster, ClusterConfig};
@@ -14,69 +14,71 @@ use crate::figures::Figures;
 use crate::grouping::{below, grouping};
 use crate::traffic::Traffic;
 
-/// Traffic goes on for so long after the measured time if nothing else is said: its last losses need repairs to mend them.
+/// Default time for which traffic continues after the measured time, so that repairs can recover its last
+/// losses.
 pub const AFTER_US: u64 = 2_000_000;
-/// Without traffic: what is asked for at the end gets its answers.
+/// Time without traffic at the end, in which the last requests are answered.
 pub const SILENCE_US: u64 = 12_000_000;
-/// How often progress is told, in virtual microseconds.
-const TELL_EVERY_US: u64 = 100_000;
+/// Interval of progress reports, in virtual microseconds.
+const PROGRESS_US: u64 = 100_000;
 
-/// What is run.
+/// Settings of a run.
 #[derive(Clone, Debug)]
 pub struct Setting {
-    /// Nodes, n.
+    /// Number of nodes, n.
     pub nodes: usize,
-    /// Groups that each node is in, d.
+    /// Number of groups of each node, d.
     pub groups_per_node: usize,
-    /// Members of a group on average, s.
+    /// Mean number of members of a group, s.
     pub group_size: usize,
-    /// Nodes that each node knows, drawn at random; `None`: all that are in its groups.
+    /// Number of randomly drawn nodes that each node knows; `None` means all members of its groups.
     pub view: Option<usize>,
-    /// Nodes in no group that send all packets; 0: the members send.
+    /// Number of nodes in no group that send all packets; with 0, the members send.
     pub outside_senders: usize,
-    /// Packets that a node receives in a second.
+    /// Packets received per second at each node.
     pub rate: f64,
-    /// Bytes of payload in each.
+    /// Bytes of payload per packet.
     pub size: usize,
-    /// Packets in a repair.
+    /// Number of packets in a repair.
     pub r: u8,
-    /// Repairs that each packet enters at each receiver.
+    /// Number of repairs that each packet enters at each receiver.
     pub c: u8,
-    /// Instances of each bin that are fed in turn.
+    /// Number of instances of each bin, which are fed in turn.
     pub stagger: u16,
-    /// How long a repair may stay part-filled; the papers let it wait for ever.
+    /// Maximum time for which a repair may stay part-filled; in the papers it is unlimited.
     pub max_delay_us: Option<u64>,
-    /// What repairs carry.
+    /// Content of repairs.
     pub content: Content,
-    /// Whether what stays missing is asked for. If so, senders that fall silent say what they sent last.
+    /// Whether missing packets are requested. If so, senders that fall silent announce their last packet.
     pub nak: bool,
-    /// What each receiver loses of the data packets.
+    /// Loss of data packets at each receiver.
     pub loss: LossModel,
-    /// What each receiver loses of all other datagrams.
+    /// Loss of all other datagrams at each receiver.
     pub loss_other: LossModel,
-    /// Whether `loss` is for all datagrams of a receiver in the order in which they come, as where its buffer runs over: a
-    /// burst takes data and repairs alike. `loss_other` is not used then.
+    /// Whether `loss` applies to all datagrams of a receiver in the order of arrival, as if its buffer
+    /// overflowed: a burst hits data and repairs alike. `loss_other` is unused in that case.
     pub one_loss: bool,
-    /// Packets that a node keeps, to mend others.
+    /// Number of packets that a node keeps to answer requests and decode repairs.
     pub packets_kept: usize,
-    /// Repairs that a node keeps which miss several packets.
+    /// Number of repairs with several missing packets that a node keeps.
     pub repairs_kept: usize,
-    /// How long a datagram takes.
+    /// Delay of a datagram in microseconds.
     pub delay_us: u64,
-    /// Up to so much longer.
+    /// Maximum additional delay in microseconds.
     pub jitter_us: u64,
-    /// How long is measured, in seconds.
+    /// Length of the measurement in seconds.
     pub seconds: f64,
-    /// So long traffic goes on then, that the last losses have repairs to mend them.
+    /// Time for which traffic continues afterwards, so that repairs can recover the last losses.
     pub after_us: u64,
-    /// Decides grouping, traffic, losses and all chance in the nodes.
+    /// Random seed of grouping, traffic, losses and nodes.
     pub seed: u64,
-    /// Processor time of this thread in nanoseconds, if it is to be measured.
+    /// Reads the processor time of this thread in nanoseconds, if it is measured.
     pub clock: Option<fn() -> u64>,
 }
 
 impl Default for Setting {
-    /// 64 nodes, each in 128 groups of ten, 1,000 packets of 1 KiB a second, (8,5), 1 % uniform loss of all, no requests.
+    /// Returns 64 nodes, each in 128 groups of ten; 1,000 packets of 1 KiB per second; (8,5); 1 % uniform
+    /// loss; no requests.
     fn default() -> Self {
         Self {
             nodes: 64,
@@ -107,44 +109,44 @@ impl Default for Setting {
     }
 }
 
-/// Why a setting cannot be run.
+/// Reason why a setting is refused.
 #[derive(Clone, Debug, PartialEq, Error)]
 #[non_exhaustive]
 pub enum SettingError {
-    /// Out of range.
+    /// A value is out of range.
     #[error("{name}: expected {expected}, saw {seen}")]
     OutOfRange {
-        /// What.
+        /// Name of the value.
         name: &'static str,
-        /// The range.
+        /// Its range.
         expected: &'static str,
         /// The value.
         seen: f64,
     },
-    /// A group cannot have more members than there are nodes.
-    #[error("group size: expected at most the {nodes} nodes there are, saw {group_size}")]
+    /// A group has more members than there are nodes.
+    #[error("group size: expected at most the number of nodes, {nodes}, saw {group_size}")]
     GroupTooLarge {
-        /// Nodes.
+        /// Number of nodes.
         nodes: usize,
-        /// Members asked for.
+        /// Requested number of members.
         group_size: usize,
     },
-    /// A node cannot be in more groups than there are.
+    /// A node is in more groups than there are.
     #[error("groups per node: expected at most nodes x groups per node / group size = {groups}, saw {saw}")]
     TooManyGroups {
-        /// Groups there would be.
+        /// Number of groups.
         groups: usize,
-        /// Groups per node asked for.
+        /// Requested groups per node.
         saw: usize,
     },
-    /// Repairs of r packets this long do not fit any datagram.
+    /// Repairs of r packets of this size do not fit a datagram.
     #[error("size: expected at most {payload_max} bytes with repairs of {r}, saw {size}")]
     TooLong {
-        /// What fits.
+        /// Maximum size.
         payload_max: usize,
-        /// Packets in a repair.
+        /// Number of packets in a repair.
         r: u8,
-        /// Bytes asked for.
+        /// Requested size.
         size: usize,
     },
     /// The nodes refuse their configuration.
@@ -153,7 +155,7 @@ pub enum SettingError {
 }
 
 impl Setting {
-    /// Checks every range that the nodes do not check themselves; the first mistake is returned.
+    /// Checks every range that the nodes do not check themselves; returns the first error.
     ///
     /// # Errors
     /// [`SettingError`].
@@ -188,11 +190,10 @@ impl Setting {
         }
     }
 
-    /// The configuration of each node, but for its id.
-    #[must_use]
+    /// Returns the configuration of each node, except for its id.
     pub fn node(&self) -> NodeConfig {
         let config = NodeConfig::new(NodeId(0));
-        // Packets are kept in slots of the longest, so none should be longer than need be.
+        // Packets are kept in slots of the maximum length, so the maximum should be tight.
         let names =
             ricochet_core::wire::payload_max(9_000, usize::from(self.r), 0).map_or(0, |rest| 9_000 - rest);
         NodeConfig {
@@ -214,14 +215,14 @@ impl Setting {
 
     fn cluster(&self) -> Result<Cluster, SettingError> {
         self.check()?;
-        let weather = Weather {
+        let conditions = Conditions {
             loss: vec![self.loss.clone(), self.loss_other.clone()],
             delay_us: self.delay_us,
             jitter_us: self.jitter_us,
             repeat: 0.0,
         };
         let config = ClusterConfig {
-            weather,
+            conditions,
             node: self.node(),
             c: self.c,
             one_loss: self.one_loss,
@@ -235,7 +236,7 @@ impl Setting {
         Ok(cluster)
     }
 
-    /// Each node forgets all but so many others (Slingshot §3.3).
+    /// Makes each node forget all but `size` others (Slingshot §3.3).
     fn narrow_views(&self, cluster: &mut Cluster, size: usize) {
         let mut dice = ChaCha8Rng::seed_from_u64(self.seed ^ 0x7669_6577);
         let members = cluster.view().members().to_vec();
@@ -246,42 +247,40 @@ impl Setting {
                 let other = place + below(&mut dice, others.len() - place);
                 others.swap(place, other);
             }
-            cluster.tell(at, &View::new(others[..known].iter().map(|&other| members[other].clone())));
+            cluster.set_view(at, &View::new(others[..known].iter().map(|&other| members[other].clone())));
         }
     }
 
-    /// The groups of each node; those outside of all come last.
-    #[must_use]
+    /// Returns the groups of each node; nodes outside all groups come last.
     pub fn grouping(&self) -> Vec<Vec<GroupId>> {
         let mut grouping = grouping(self.nodes, self.groups_per_node, self.group_size, self.seed);
         grouping.extend((0..self.outside_senders).map(|_| Vec::new()));
         grouping
     }
 
-    /// Decides who sends when.
-    #[must_use]
+    /// Returns the random seed of the schedule.
     pub fn traffic_seed(&self) -> u64 {
         self.seed ^ 0x7261_6666
     }
 
-    /// Runs it; `tell` is called now and then with the share of the run that is done.
+    /// Runs the setting; `progress` is called regularly with the completed share of the run.
     ///
-    /// Measured are the packets sent in the first `seconds`. Traffic goes on for `after_us`, then all is silent for twelve
-    /// seconds.
+    /// The packets sent in the first `seconds` are measured. Traffic continues for `after_us`, followed by
+    /// twelve seconds of silence.
     ///
     /// # Errors
     /// [`SettingError`].
-    pub fn run(&self, tell: &mut dyn FnMut(f64)) -> Result<Figures, SettingError> {
+    pub fn run(&self, progress: &mut dyn FnMut(f64)) -> Result<Figures, SettingError> {
         let mut cluster = self.cluster()?;
         let mut traffic = Traffic::new(&cluster, self.rate, self.size, self.traffic_seed());
         let measured_us = (self.seconds * 1e6) as u64;
         let end_us = measured_us + self.after_us;
         while cluster.now_us() < end_us {
-            let step_us = cluster.now_us() + TELL_EVERY_US;
+            let step_us = cluster.now_us() + PROGRESS_US;
             let counted = cluster.now_us() < measured_us;
             let until_us = if counted { step_us.min(measured_us) } else { step_us.min(end_us) };
             traffic.run_until(&mut cluster, until_us, counted);
-            tell(until_us as f64 / end_us as f64);
+            progress(until_us as f64 / end_us as f64);
         }
         cluster.run_for(SILENCE_US);
         Ok(Figures::of(&cluster))
@@ -311,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn repairs_mend_what_they_should_and_requests_the_rest() {
+    fn repairs_recover_their_share_and_requests_the_rest() {
         let figures = small().run(&mut |_| {}).unwrap();
         assert!(figures.lost > 200 && figures.recovered_percent > 97.0, "{figures:?}");
         assert!((33.0..39.0).contains(&figures.overhead_percent), "{figures:?}");
@@ -323,8 +322,9 @@ mod tests {
     }
 
     #[test]
-    fn where_all_kinds_of_datagrams_are_lost_requests_are_answered_in_time() {
-        // With waits that doubled from the first, one in 10,000 took seconds, or was given up after eight tries.
+    fn with_losses_of_all_datagrams_requests_are_answered_in_time() {
+        // If waits doubled from the first, one packet in 10,000 would take seconds or be given up after eight
+        // tries.
         for seed in 1..4 {
             let loss = LossModel::Uniform(0.2);
             let stormy = Setting { nak: true, loss_other: loss.clone(), loss, seed, ..small() };
@@ -336,10 +336,10 @@ mod tests {
     }
 
     #[test]
-    fn announcements_cost_less_than_repairs_where_little_is_lost() {
+    fn announcements_cost_less_than_repairs_when_little_is_lost() {
         let figures = Setting { groups_per_node: 128, nak: true, ..small() }.run(&mut |_| {}).unwrap();
         let [data, _, repairs, _, heartbeats] = figures.datagrams;
-        // Doubling waits took eight for each message.
+        // Doubling waits would take eight announcements per message.
         assert!(
             heartbeats < 3 * data && heartbeats < repairs,
             "{data} data, {repairs} repairs, {heartbeats} heartbeats"
@@ -347,12 +347,12 @@ mod tests {
     }
 
     #[test]
-    fn repairs_of_who_knows_few_go_to_those_few() {
+    fn a_node_with_a_small_view_repairs_only_for_its_view() {
         let one_group = Setting { groups_per_node: 1, group_size: 16, ..small() };
         let all = one_group.run(&mut |_| {}).unwrap();
         let few = Setting { view: Some(6), ..one_group.clone() }.run(&mut |_| {}).unwrap();
         assert!(few.recovered_percent > 97.0 && few != all, "{few:?}");
-        // Who knows nobody repairs nothing.
+        // A node that knows no other repairs nothing.
         let none = Setting { view: Some(0), ..one_group }.run(&mut |_| {}).unwrap();
         assert_eq!((none.repaired, none.datagrams[2]), (0, 0), "{none:?}");
     }
@@ -365,28 +365,28 @@ mod tests {
         let run = |setting: &Setting| setting.run(&mut |_| {}).unwrap();
         let (apart, together) = (run(&apart), run(&alike));
         assert!(together.recovered_percent < apart.recovered_percent - 1.0, "{together:?} {apart:?}");
-        // Repairs that miss several packets help together, unless none of them is kept.
+        // Repairs with several missing packets decode together, unless none of them is kept.
         let forgetful = run(&Setting { repairs_kept: 1, ..alike });
         assert!(forgetful.recovered_percent < together.recovered_percent - 5.0, "{forgetful:?} {together:?}");
     }
 
     #[test]
-    fn where_nothing_is_lost_nothing_is_recovered() {
+    fn without_losses_nothing_is_recovered() {
         let quiet = Setting { loss: LossModel::None, loss_other: LossModel::None, ..small() };
         let figures = quiet.run(&mut |_| {}).unwrap();
         assert_eq!((figures.lost, figures.undelivered, figures.received_again), (0, 0, 0));
         assert_eq!(figures.latency_ms, crate::figures::Latency::default());
-        // 16 nodes that receive 1,000 packets a second each for two seconds.
+        // 16 nodes that each receive 1,000 packets per second for two seconds.
         assert!((30_000..34_000).contains(&figures.expected), "{figures:?}");
     }
 
     #[test]
-    fn impossible_settings_are_refused_in_words() {
+    fn impossible_settings_are_refused_with_a_reason() {
         let said = |setting: Setting| setting.run(&mut |_| {}).unwrap_err().to_string();
         assert_eq!(said(Setting { nodes: 1, ..small() }), "nodes: expected 2 to 10000, saw 1");
         assert_eq!(
             said(Setting { group_size: 17, ..small() }),
-            "group size: expected at most the 16 nodes there are, saw 17"
+            "group size: expected at most the number of nodes, 16, saw 17"
         );
         assert!(said(Setting { size: 70_000, ..small() }).starts_with("size: expected at most 65"));
         assert!(said(Setting { r: 0, ..small() }).starts_with("r: expected 1 to 64, saw 0"));

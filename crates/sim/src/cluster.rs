@@ -1,7 +1,7 @@
-//! Nodes on a network in virtual time: they join, crash, are cut off, learn of each other, and send.
+//! Nodes on a network in virtual time: they join, crash, are partitioned, learn of each other, and send.
 //!
-//! A node is numbered by when it joined, and the number is never used again: one that comes back is another node, as in
-//! the real world, where each start draws a new id.
+//! A node is numbered in the order of joining, and a number is never reused. A node that returns is another
+//! node, as in reality, where each start draws a new id.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -11,48 +11,48 @@ use ricochet_core::message::{SendOptions, To};
 use ricochet_core::node::NodeConfigError;
 use ricochet_core::wire::Datagram;
 use ricochet_core::{GroupConfig, GroupId, Groups, Member, Node, NodeConfig, NodeId, StreamKey, View};
-use simnet::virtual_net::{Event, Intake, VirtualNet, Weather};
+use simnet::virtual_net::{Conditions, Event, Intake, VirtualNet};
 
 use crate::gossip::Gossiping;
 use crate::ledger::{Ledger, Outgoing};
 use crate::ordered::Ordered;
-use crate::outbox::{Outbox, Told};
+use crate::outbox::{Outbox, Report};
 
-/// Ethernet, IPv4 and UDP headers of a datagram, in bytes.
+/// Length of the Ethernet, IPv4 and UDP headers of a datagram.
 pub const HEADERS: usize = 14 + 20 + 8;
 
-/// The classes of datagrams that may be lost differently.
+/// Classes of datagrams with separate loss models.
 const DATA: u8 = 0;
 const OTHER: u8 = 1;
 
-/// Every so many calls of nodes one is timed.
+/// One in this many calls of nodes is timed.
 const TIMED_EVERY: u64 = 17;
 
-/// How a cluster is set up.
+/// Settings of a cluster.
 #[derive(Clone, Debug)]
 pub struct ClusterConfig {
-    /// What the network does; its first loss model is for data packets, its second for all other datagrams.
-    pub weather: Weather,
-    /// Whether its first loss model is for all datagrams, in the order in which they come.
+    /// Network conditions. The first loss model is for data packets, the second for all other datagrams.
+    pub conditions: Conditions,
+    /// Whether the first loss model applies to all datagrams in the order of arrival.
     pub one_loss: bool,
-    /// Of each node; the id is overwritten.
+    /// Configuration of each node; the id is overwritten.
     pub node: NodeConfig,
     /// Rate of fire of all groups.
     pub c: u8,
-    /// Decides all that is left to chance.
+    /// Random seed of everything.
     pub seed: u64,
-    /// Processor time of this thread in nanoseconds, if the nodes' share of it is to be measured.
+    /// Reads the processor time of this thread in nanoseconds, if the nodes' share of it is measured.
     pub clock: Option<fn() -> u64>,
-    /// If nodes learn of each other by gossip. Else they know what they are [told](Cluster::tell).
+    /// Gossip, if nodes learn of each other by it. Otherwise they know the view that they were
+    /// [given](Cluster::set_view).
     pub gossip: Option<GossipConfig>,
 }
 
 impl ClusterConfig {
-    /// The papers' setting of a node, 50 µs from socket to socket (Ricochet §5), no loss.
-    #[must_use]
+    /// Returns the papers' setting of a node, with 50 µs from socket to socket (Ricochet §5) and no loss.
     pub fn new(seed: u64) -> Self {
         Self {
-            weather: Weather { delay_us: 50, ..Weather::default() },
+            conditions: Conditions { delay_us: 50, ..Conditions::default() },
             one_loss: false,
             node: NodeConfig::new(NodeId(0)),
             c: 5,
@@ -69,36 +69,37 @@ pub struct Life {
     pub node: Node,
     /// Its groups, in order.
     pub groups: Vec<GroupId>,
-    /// Whether it runs.
+    /// Whether it is running.
     pub up: bool,
     ordered: Option<Ordered>,
     gossip: Option<Gossiping>,
 }
 
-/// Datagrams of one kind on the wires.
+/// Counters of one kind of datagrams on the wires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wire {
-    /// Datagrams that left a node, a multicast one once.
+    /// Datagrams that left a node; a multicast one counts once.
     pub sent: u64,
-    /// Datagrams on their way to a node, a multicast one once for each receiver.
+    /// Datagrams on their way to a node; a multicast one counts once per receiver.
     pub copies: u64,
     /// Datagrams that reached a node.
     pub arrived: u64,
-    /// Bytes of the frames on the wires of all nodes: each frame once where it leaves and once at each receiver.
+    /// Bytes of frames on the wires of all nodes. A frame counts once at its sender and once at each
+    /// receiver.
     pub bytes: u64,
 }
 
-/// Time that nodes took, by samples.
+/// Sampled processor time of the nodes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Timing {
     calls: u64,
     samples: u64,
     sampled_ns: u64,
-    /// What reading the clock twice takes.
+    /// Cost of reading the clock twice.
     bias_ns: u64,
 }
 
-/// The nodes, the network between them, and the book of what they do.
+/// The nodes, the network between them, and the ledger of their packets.
 pub struct Cluster {
     config: ClusterConfig,
     net: VirtualNet,
@@ -115,12 +116,11 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A cluster without nodes.
-    #[must_use]
+    /// Makes a cluster without nodes.
     pub fn new(config: ClusterConfig) -> Self {
         let timing = Timing { bias_ns: config.clock.map_or(0, bias_ns), ..Timing::default() };
         Self {
-            net: VirtualNet::new(config.weather.clone(), config.seed),
+            net: VirtualNet::new(config.conditions.clone(), config.seed),
             config,
             lives: Vec::new(),
             by_id: HashMap::new(),
@@ -135,7 +135,7 @@ impl Cluster {
         }
     }
 
-    /// A cluster of these nodes, who know each other from the start.
+    /// Makes a cluster of these nodes, which know each other from the start.
     ///
     /// # Errors
     /// If the configuration of a node is out of range.
@@ -149,7 +149,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// A new node, which knows all others; they do not know it until they are [told](Cluster::tell_all).
+    /// Adds a node, which knows all others. They learn of it by [`Cluster::update_views`].
     ///
     /// # Errors
     /// If the configuration of nodes is out of range.
@@ -157,7 +157,7 @@ impl Cluster {
         self.join_with(groups, self.config.node)
     }
 
-    /// The same with a configuration of its own, but for the id.
+    /// Adds a node with its own configuration, except for the id.
     ///
     /// # Errors
     /// If it is out of range.
@@ -169,7 +169,7 @@ impl Cluster {
         let id = NodeId(at as u32);
         self.view.set(Member::new(id, groups));
         let own: Vec<_> = groups.iter().map(|&id| GroupConfig { id, c: self.config.c }).collect();
-        let own = Groups::new(own).expect("the lab's groups are distinct");
+        let own = Groups::new(own).expect("the groups are distinct");
         let seed = self.config.seed.wrapping_mul(1_000_003).wrapping_add(at as u64);
         let alone = View::default();
         let known = if self.config.gossip.is_some() { &alone } else { &self.view };
@@ -191,13 +191,13 @@ impl Cluster {
         Ok(at)
     }
 
-    /// From now on this node has a subscription in order, too. The run stops if it is not.
-    pub fn order(&mut self, at: usize) {
+    /// Adds an ordered subscription to this node. The run stops if it releases packets out of order.
+    pub fn subscribe_in_order(&mut self, at: usize) {
         self.lives[at].ordered = Some(Ordered::new());
     }
 
-    /// Messages that ordered subscriptions of nodes that run swallowed, and those that they still hold.
-    #[must_use]
+    /// Returns the number of messages that ordered subscriptions of running nodes lost, and of those that
+    /// they still hold.
     pub fn out_of_order(&self) -> (u64, usize) {
         let ordered = self.lives.iter().filter(|life| life.up).filter_map(|life| life.ordered.as_ref());
         ordered.fold((0, 0), |(swallowed, held), ordered| {
@@ -205,7 +205,7 @@ impl Cluster {
         })
     }
 
-    /// A node stops from one moment to the next. The others are not told.
+    /// Stops a node at once, without informing the others.
     pub fn crash(&mut self, at: usize) {
         self.lives[at].up = false;
         self.net.set_down(at, true);
@@ -218,54 +218,53 @@ impl Cluster {
         self.ledger.excuse(at);
     }
 
-    /// Puts a node on a side of a partition; all are on side 0 at first.
+    /// Moves a node to a side of the partition; all nodes start on side 0.
     pub fn set_side(&mut self, at: usize, side: u8) {
         self.net.set_side(at, side);
     }
 
-    /// From now on the weather is different.
-    pub fn change_weather(&mut self, weather: Weather) {
-        self.net.change_weather(weather);
+    /// Sets other network conditions.
+    pub fn set_conditions(&mut self, conditions: Conditions) {
+        self.net.set_conditions(conditions);
     }
 
-    /// From now on each node takes its time for what arrives.
+    /// Sets the cost of receiving a datagram, for all nodes.
     pub fn set_intake(&mut self, intake: Option<Intake>) {
         self.net.set_intake(intake);
     }
 
-    /// Who is in which group in truth.
-    #[must_use]
+    /// Returns the true membership of all groups.
     pub fn view(&self) -> &View {
         &self.view
     }
 
-    /// All nodes that run learn who is in which group.
-    pub fn tell_all(&mut self) {
+    /// Gives all running nodes the true membership.
+    pub fn update_views(&mut self) {
         let view = self.view.clone();
         (0..self.lives.len()).filter(|&at| self.lives[at].up).collect::<Vec<_>>().into_iter().for_each(
             |at| {
-                self.tell(at, &view);
+                self.set_view(at, &view);
             },
         );
     }
 
-    /// One node learns what may be true or stale.
-    pub fn tell(&mut self, at: usize, view: &View) {
+    /// Gives one node a view, which may be true or stale.
+    pub fn set_view(&mut self, at: usize, view: &View) {
         self.lives[at].node.change_view(view, &mut self.outbox);
         self.carry_out(at);
     }
 
-    /// A node sends a packet of so many bytes to a group. `counted`: it belongs to what is measured.
+    /// Sends a packet of `length` bytes from a node to a group. `counted` marks packets that are measured.
     ///
     /// # Panics
-    /// If it does not fit, or the node sends to too many groups.
+    /// If the packet does not fit, or the node sends to too many groups.
     pub fn multicast(&mut self, from: usize, group: GroupId, length: usize, counted: bool) {
         let now_us = self.net.now_us();
         let mut payload = std::mem::take(&mut self.payload);
         self.ledger.next_payload(length, &mut payload);
         let seq = self.timed(from, |node, outbox| {
             let options = SendOptions::default();
-            node.multicast(now_us, group, &payload, options, outbox).expect("the lab's packets fit")
+            node.multicast(now_us, group, &payload, options, outbox).expect("the packet fits")
         });
         self.payload = payload;
         let key = StreamKey { sender: NodeId(from as u32), group };
@@ -274,14 +273,14 @@ impl Cluster {
         self.carry_out(from);
     }
 
-    /// Time passes, datagrams arrive and timers fire.
+    /// Advances the time; datagrams arrive and timers expire.
     pub fn run_until(&mut self, end_us: u64) {
         while let Some(event) = self.net.next(end_us) {
             self.handle(event);
         }
     }
 
-    /// The same for so long from now on.
+    /// Advances the time by `time_us`.
     pub fn run_for(&mut self, time_us: u64) {
         self.run_until(self.net.now_us() + time_us);
     }
@@ -334,27 +333,27 @@ impl Cluster {
         }
     }
 
-    /// Does what a node wants done, and sets its timer.
+    /// Carries out a node's output and sets its timer.
     fn carry_out(&mut self, at: usize) {
         let now_us = self.net.now_us();
-        self.spread_news(at);
+        self.exchange_membership(at);
         let mut outbox = std::mem::take(&mut self.outbox);
         for (to, range) in &outbox.datagrams {
             self.send(at, *to, &outbox.bytes[range.clone()]);
         }
         let life = &mut self.lives[at];
-        for told in &outbox.told {
-            match told {
-                Told::Message(message, range) => {
+        for report in &outbox.reports {
+            match report {
+                Report::Message(message, range) => {
                     let key = StreamKey { sender: message.sender, group: message.group };
                     let payload = &outbox.bytes[range.clone()];
                     self.ledger.note_delivered(now_us, at, (key, message.seq, message.how), payload);
                 }
-                Told::Lost(lost) => self.ledger.note_lost(now_us, at, lost),
-                Told::Settled(..) => {}
+                Report::Lost(lost) => self.ledger.note_lost(now_us, at, lost),
+                Report::Settled(..) => {}
             }
             if let Some(ordered) = &mut life.ordered {
-                ordered.take(now_us, at, told, &outbox.bytes);
+                ordered.take(now_us, at, report, &outbox.bytes);
             }
         }
         let ordered_us = life.ordered.as_ref().and_then(Ordered::poll_timeout);
@@ -365,11 +364,11 @@ impl Cluster {
         self.net.wake(at, wake_us);
     }
 
-    /// What membership has learnt goes to the node, and what it has to say to others.
-    fn spread_news(&mut self, at: usize) {
+    /// Passes membership changes to the node, and membership datagrams to the network.
+    fn exchange_membership(&mut self, at: usize) {
         let life = &mut self.lives[at];
         let Some(gossip) = &mut life.gossip else { return };
-        if let Some(view) = gossip.news() {
+        if let Some(view) = gossip.changed_view() {
             life.node.change_view(&view, &mut self.outbox);
         }
         for (to, datagram) in gossip.take_sent() {
@@ -377,8 +376,7 @@ impl Cluster {
         }
     }
 
-    /// Whether all nodes that run know of exactly those that do, and of their groups.
-    #[must_use]
+    /// Returns whether all running nodes know exactly the running nodes and their groups.
     pub fn views_agree(&self) -> bool {
         self.lives.iter().enumerate().filter(|(_, life)| life.up).all(|(at, life)| {
             let mut others = self.view.clone();
@@ -392,7 +390,7 @@ impl Cluster {
         receivers.clear();
         match to {
             To::Node(id) => {
-                // Where it is, only membership knows.
+                // Only membership knows addresses.
                 let known = self.lives[from].gossip.as_ref().is_none_or(|gossip| gossip.knows(id));
                 receivers.extend(self.by_id.get(&id).filter(|_| known));
             }
@@ -416,50 +414,45 @@ impl Cluster {
         self.net.send(from, receivers, class, datagram);
     }
 
-    /// Virtual time in microseconds.
-    #[must_use]
+    /// Returns the virtual time in microseconds.
     pub fn now_us(&self) -> u64 {
         self.net.now_us()
     }
 
-    /// All nodes that ever were.
-    #[must_use]
+    /// Returns all nodes, past and present.
     pub fn lives(&self) -> &[Life] {
         &self.lives
     }
 
-    /// One of them, to be done to what a driver would not do.
+    /// Returns a node for direct manipulation, beyond the calls of a driver.
     pub fn life_mut(&mut self, at: usize) -> &mut Life {
         &mut self.lives[at]
     }
 
-    /// Who is in a group and runs, in order.
-    #[must_use]
+    /// Returns the running members of a group, in order.
     pub fn members(&self, group: GroupId) -> &[usize] {
         self.members.get(&group).map_or(&[], |members| members)
     }
 
-    /// What was sent, and what became of it.
-    #[must_use]
+    /// Returns the ledger of all packets and their fates.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
-    /// Datagrams by the low half of their first byte (`docs/wire.md`).
-    #[must_use]
+    /// Returns the counters of datagrams, indexed by the low half of their first byte (`docs/wire.md`).
     pub fn wires(&self) -> &[Wire; 16] {
         &self.wires
     }
 
-    /// Processor time that nodes took in all, in nanoseconds, if a clock was given; estimated from samples.
-    #[must_use]
+    /// Returns the total processor time of the nodes in nanoseconds, estimated from samples, if a clock was
+    /// given.
     pub fn cpu_ns(&self) -> Option<f64> {
         let Timing { calls, samples, sampled_ns, .. } = self.timing;
         self.config.clock.map(|_| sampled_ns as f64 * calls as f64 / samples.max(1) as f64)
     }
 }
 
-/// What two readings of a clock cost: the median of many.
+/// Returns the cost of two readings of a clock: the median of many.
 fn bias_ns(clock: fn() -> u64) -> u64 {
     let mut costs: Vec<u64> = (0..101)
         .map(|_| {

@@ -1,4 +1,4 @@
-//! The figures of a run.
+//! Figures of a run.
 
 use ricochet_core::bins::BinsCounts;
 use ricochet_core::message::How;
@@ -7,22 +7,21 @@ use serde::Serialize;
 use crate::cluster::{Cluster, Wire};
 use crate::ledger::{Fate, Ledger};
 
-/// How long recoveries took, in milliseconds, from the moment at which the packet would have arrived.
+/// Time of recoveries in milliseconds, from the moment at which the packet would have arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Latency {
     /// The mean.
     pub mean: f64,
-    /// Half took no longer.
+    /// The median.
     pub p50: f64,
-    /// 99 of 100 took no longer.
+    /// The 99th percentile.
     pub p99: f64,
     /// The longest.
     pub max: f64,
 }
 
 impl Latency {
-    /// Of latencies in microseconds, which are put in order.
-    #[must_use]
+    /// Computes them from latencies in microseconds, which are sorted in place.
     pub fn of(latencies_us: &mut [u64]) -> Self {
         latencies_us.sort_unstable();
         let Some(&max) = latencies_us.last() else { return Self::default() };
@@ -34,68 +33,67 @@ impl Latency {
     }
 }
 
-/// What a run came to. A loss is one packet at one receiver.
+/// Figures of a run. A loss is one packet at one receiver.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Figures {
     /// Packets sent in the measured time.
     pub messages: u64,
-    /// Packets at receivers: each message once for each member but its sender.
+    /// Packets expected at receivers: each message counts once per member except its sender.
     pub expected: u64,
-    /// Of these, dropped by the network.
+    /// Expected packets that the network dropped.
     pub lost: u64,
-    /// Share of the lost that came back.
+    /// Share of lost packets that were recovered.
     pub recovered_percent: f64,
-    /// Lost packets that repairs brought back.
+    /// Lost packets recovered by repairs.
     pub repaired: u64,
-    /// Lost packets that came back on request.
+    /// Lost packets recovered on request.
     pub requested: u64,
-    /// How long recoveries took.
+    /// Time of recoveries.
     pub latency_ms: Latency,
-    /// Repairs among all data and repair packets that arrived (Ricochet §5.2).
+    /// Share of repairs among all arrived data and repair packets (Ricochet §5.2).
     pub overhead_percent: f64,
-    /// Bytes of all datagrams that are no data packets, relative to the bytes of data packets.
+    /// Bytes of all datagrams except data packets, relative to the bytes of data packets.
     pub overhead_bytes_percent: f64,
-    /// Symbols added to sums for each packet that entered the bins.
+    /// Symbols added to sums per packet that entered the bins.
     pub xors_per_packet: f64,
-    /// Packets at receivers that were never delivered.
+    /// Expected packets that were never delivered.
     pub undelivered: u64,
-    /// Packets that were delivered twice: none, or a run in virtual time would have stopped there.
+    /// Packets that were delivered twice: always 0 in virtual time, where a duplicate stops the run.
     pub duplicates: u64,
-    /// Data packets that came to a node again, and were dropped there.
+    /// Data packets that reached a node again and were dropped there.
     pub received_again: u64,
-    /// Processor time in nodes for each data packet that arrived, repairs and timers included; 0 if not measured.
+    /// Processor time of the nodes per arrived data packet, including repairs and timers; 0 if not measured.
     pub cpu_us_per_packet: f64,
-    /// Bytes of frames for each message: each frame once where it leaves, and once at each receiver.
+    /// Bytes of frames per message. A frame counts once at its sender and once at each receiver.
     pub wire_bytes_per_message: f64,
-    /// Frames for each message, counted alike.
+    /// Frames per message, counted in the same way.
     pub wire_frames_per_message: f64,
-    /// Datagrams sent, a multicast one once: data, retransmissions, repairs, requests, heartbeats.
+    /// Datagrams sent, multicast ones counted once: data, retransmissions, repairs, requests, heartbeats.
     pub datagrams: [u64; 5],
-    /// All latencies in microseconds, in order.
+    /// All latencies in microseconds, sorted.
     #[serde(skip)]
     pub latencies_us: Vec<u64>,
 }
 
-/// What figures are reckoned from.
+/// Data from which figures are computed.
 #[derive(Clone, Copy, Debug)]
 pub struct Account<'a> {
-    /// What was sent, and what became of it.
+    /// All packets and their fates.
     pub ledger: &'a Ledger,
-    /// Datagrams by the low half of their first byte (`docs/wire.md`).
+    /// Counters of datagrams by the low half of their first byte (`docs/wire.md`).
     pub wires: &'a [Wire; 16],
-    /// What the repair bins of all nodes have done.
+    /// Sum of the counters of all nodes' repair bins.
     pub bins: BinsCounts,
-    /// Data packets that came to a node again, and were dropped there.
+    /// Data packets that reached a node again and were dropped there.
     pub received_again: u64,
     /// Packets that were delivered twice.
     pub duplicates: u64,
-    /// Processor time in nanoseconds, if it was measured.
+    /// Processor time in nanoseconds, if measured.
     pub cpu_ns: Option<f64>,
 }
 
 impl Figures {
-    /// Of all that a cluster did until now.
-    #[must_use]
+    /// Collects the data of a cluster up to now.
     pub fn of(cluster: &Cluster) -> Self {
         let bins = cluster.lives().iter().map(|life| *life.node.bins().counts());
         let bins = bins.fold(BinsCounts::default(), |sum, counts| BinsCounts {
@@ -103,7 +101,7 @@ impl Figures {
             packets: sum.packets + counts.packets,
             ..sum
         });
-        Self::reckon(&Account {
+        Self::compute(&Account {
             ledger: cluster.ledger(),
             wires: cluster.wires(),
             bins,
@@ -113,12 +111,11 @@ impl Figures {
         })
     }
 
-    /// Of the account of any run.
-    #[must_use]
-    pub fn reckon(account: &Account<'_>) -> Self {
+    /// Computes the figures of any run.
+    pub fn compute(account: &Account<'_>) -> Self {
         let mut figures = Self::default();
         figures.count_packets(account.ledger);
-        // Where nothing was lost, all came back.
+        // Without losses, the share is 100 %.
         let back = figures.repaired + figures.requested;
         figures.recovered_percent = if figures.lost == 0 { 100.0 } else { percent(back, figures.lost) };
         figures.latency_ms = Latency::of(&mut figures.latencies_us);
@@ -140,12 +137,12 @@ impl Figures {
                 }
                 self.expected += 1;
                 let missed_us = match (entry.fate, entry.missed_us) {
-                    (Fate::Got(How::Multicast), _) => None,
+                    (Fate::Delivered(How::Multicast), _) => None,
                     (_, missed_us) => missed_us,
                 };
                 self.lost += u64::from(missed_us.is_some());
                 match (entry.fate, missed_us) {
-                    (Fate::Got(how), Some(missed_us)) => {
+                    (Fate::Delivered(how), Some(missed_us)) => {
                         self.repaired += u64::from(how == How::Repaired);
                         self.requested += u64::from(how == How::Requested);
                         self.latencies_us.push(entry.settled_us.saturating_sub(missed_us));
@@ -162,7 +159,7 @@ impl Figures {
         self.overhead_percent = percent(repairs.arrived, repairs.arrived + data.arrived);
         let bytes: u64 = wires.iter().map(|wire| wire.bytes).sum();
         self.overhead_bytes_percent = percent(bytes - data.bytes, data.bytes);
-        // Of all messages, also those that are not counted: their bytes are in the sum too.
+        // The bytes are those of all messages, so uncounted messages are included.
         self.wire_bytes_per_message = ratio(bytes, data.sent);
         let frames: u64 = wires.iter().map(|wire| wire.sent + wire.copies).sum();
         self.wire_frames_per_message = ratio(frames, data.sent);
@@ -183,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_of_the_nearest_rank() {
+    fn percentiles_use_the_nearest_rank() {
         let latency = Latency::of(&mut (1..=200).rev().map(|n| n * 1_000).collect::<Vec<_>>());
         assert_eq!(latency, Latency { mean: 100.5, p50: 100.0, p99: 198.0, max: 200.0 });
         assert_eq!(Latency::of(&mut []), Latency::default());

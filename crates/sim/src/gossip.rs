@@ -1,4 +1,4 @@
-//! Membership by gossip beside a node, and the addresses that it needs.
+//! Membership by gossip beside a node, and the addresses that it uses.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -6,41 +6,41 @@ use membership::{Gossip, GossipConfig, Me, Membership, Output};
 use ricochet_core::{GroupId, NodeId, View};
 
 const PORT: u16 = 7_900;
-/// Lives begin some time after 1970.
+/// Start of the virtual time as Unix time, which membership uses for incarnations.
 const EPOCH_US: u64 = 1_700_000_000_000_000;
 
-/// The address of a node.
+/// Returns the address of a node.
 fn address(at: usize) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::from(0x0a00_0001 + at as u32), PORT))
 }
 
-/// The node with an address.
+/// Returns the node with an address.
 fn node_at(address: SocketAddr) -> Option<usize> {
     let SocketAddr::V4(address) = address else { return None };
     address.ip().to_bits().checked_sub(0x0a00_0001).map(|at| at as usize)
 }
 
-/// Datagrams that membership wants sent.
+/// Datagrams that membership sends.
 #[derive(Debug, Default)]
 struct Sent(Vec<(usize, Vec<u8>)>);
 
 impl Output for Sent {
     fn send(&mut self, to: SocketAddr, datagram: &[u8]) {
-        // One to an address that never was goes nowhere.
+        // A datagram to an unknown address is discarded.
         self.0.extend(node_at(to).map(|at| (at, datagram.to_vec())));
     }
 }
 
-/// One node's membership.
+/// Membership of one node.
 pub(crate) struct Gossiping {
     membership: Membership,
-    /// The version that the node was told of.
-    told: u64,
+    /// Version of the view that the node has.
+    version: u64,
     sent: Sent,
 }
 
 impl Gossiping {
-    /// For a node that starts now, and knows another at the most.
+    /// Makes the membership of a starting node, which knows at most one other.
     pub(crate) fn new(
         config: GossipConfig,
         now_us: u64,
@@ -50,8 +50,8 @@ impl Gossiping {
     ) -> Self {
         let me = Me { id: NodeId(at as u32), address: address(at), life: EPOCH_US + now_us };
         let seeds: Vec<_> = seed.map(address).into_iter().collect();
-        let gossip = Gossip::new(config, me, &seeds, chance).expect("the lab's gossip is in range");
-        Self { membership: Membership::Gossip(gossip), told: 0, sent: Sent::default() }
+        let gossip = Gossip::new(config, me, &seeds, chance).expect("the gossip settings are in range");
+        Self { membership: Membership::Gossip(gossip), version: 0, sent: Sent::default() }
     }
 
     pub(crate) fn set_groups(&mut self, now_us: u64, groups: &[GroupId]) {
@@ -74,18 +74,18 @@ impl Gossiping {
         self.membership.poll_timeout()
     }
 
-    /// What is to be sent, and to whom.
+    /// Returns the outgoing datagrams and their receivers.
     pub(crate) fn take_sent(&mut self) -> Vec<(usize, Vec<u8>)> {
         std::mem::take(&mut self.sent.0)
     }
 
-    /// The view, if it has changed since this was asked last.
-    pub(crate) fn news(&mut self) -> Option<View> {
+    /// Returns the view if it has changed since the last call.
+    pub(crate) fn changed_view(&mut self) -> Option<View> {
         let version = self.membership.version();
-        (version != std::mem::replace(&mut self.told, version)).then(|| self.membership.view())
+        (version != std::mem::replace(&mut self.version, version)).then(|| self.membership.view())
     }
 
-    /// Whether a node is known, so that datagrams can be sent to it.
+    /// Returns whether a node is known, so that datagrams can be sent to it.
     pub(crate) fn knows(&self, id: NodeId) -> bool {
         self.membership.address(id).is_some()
     }

@@ -1,8 +1,9 @@
-//! What was sent, and what became of it at each member.
+//! Record of all sent packets and their fates at each member.
 //!
-//! What must not be is a [`Fault`]: that a packet is delivered which nobody sent, or altered, or twice, or after it was
-//! reported lost. A cluster in virtual time stops there, by a panic that says who and what. At the end
-//! [`Ledger::unaccounted`] names what was neither delivered nor reported.
+//! A [`Violation`] is a delivery that must not happen: a packet that was never sent, altered, delivered
+//! twice, or delivered after it was reported lost. A cluster in virtual time stops at a violation, by a panic
+//! with node and packet. At the end, [`Ledger::unaccounted`] lists packets that were neither delivered nor
+//! reported.
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -12,109 +13,108 @@ use ricochet_core::tracker::Lost;
 use ricochet_core::{GroupId, Seq, StreamKey};
 use thiserror::Error;
 
-/// What became of a packet at one member.
+/// Fate of a packet at one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Fate {
-    /// It has not come, and nothing was said of it.
+    /// Neither delivered nor reported yet.
     Open,
-    /// The member sent it itself.
+    /// Sent by the member itself.
     Own,
-    /// It was delivered.
-    Got(How),
-    /// It was reported lost.
+    /// Delivered.
+    Delivered(How),
+    /// Reported lost.
     Lost,
-    /// The member went down or left before anything became of it.
+    /// Excused: the member went down or left before.
     Excused,
 }
 
-/// What must not become of a packet.
+/// Violation of the delivery guarantees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum Fault {
-    /// Nobody sent it.
+pub enum Violation {
+    /// The packet was never sent.
     #[error("was never sent")]
     NeverSent,
-    /// Its payload is not what was sent.
+    /// The payload differs from the one sent.
     #[error("was altered")]
     Altered,
-    /// It was delivered before.
+    /// The packet was delivered before.
     #[error("was delivered twice")]
     Twice,
-    /// It was delivered, or reported again, after it was reported lost.
+    /// The packet was delivered, or reported again, after it was reported lost.
     #[error("was reported lost before")]
     Reported,
-    /// It was reported lost after it was delivered.
-    #[error("had come before it was reported lost")]
-    HadCome,
-    /// The member sent it itself.
-    #[error("is its own")]
+    /// The packet was reported lost after it was delivered.
+    #[error("was delivered before it was reported lost")]
+    Delivered,
+    /// The member sent the packet itself.
+    #[error("is the member's own")]
     Own,
     /// The member is down.
-    #[error("came to a node that is down")]
+    #[error("reached a node that is down")]
     Down,
 }
 
 /// A packet at one member.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// What became of it.
+    /// Fate of the packet.
     pub fate: Fate,
-    /// When the network dropped the copy for this member, if it did.
+    /// Time at which the network dropped the member's copy, if it did.
     pub missed_us: Option<u64>,
-    /// When it was delivered or reported lost.
+    /// Time at which it was delivered or reported lost.
     pub settled_us: u64,
 }
 
-/// A packet that was sent.
+/// A sent packet.
 #[derive(Clone, Debug)]
 pub struct Sent {
     /// Its stream.
     pub key: StreamKey,
-    /// Its place there.
+    /// Its sequence number.
     pub seq: u32,
-    /// When it was sent.
+    /// Time of sending.
     pub sent_us: u64,
-    /// Who was in the group then.
+    /// Members of the group at that time.
     pub members: Rc<[usize]>,
-    /// Whether it belongs to what is measured.
+    /// Whether it is measured.
     pub counted: bool,
     length: usize,
-    /// Where its entries begin, one for each of `members`.
+    /// Index of its first entry; there is one entry for each of `members`.
     first: usize,
 }
 
-/// The book of a run.
+/// Ledger of a run.
 #[derive(Debug, Default)]
 pub struct Ledger {
     sent: Vec<Sent>,
     entries: Vec<Entry>,
-    /// Of each stream, its packets by sequence number.
+    /// Packets of each stream by sequence number.
     streams: HashMap<StreamKey, Vec<u32>>,
-    /// What came to nodes that joined after it was sent.
+    /// Packets delivered to nodes that joined after they were sent.
     late: HashSet<(usize, u32)>,
     pattern: Vec<u8>,
 }
 
-/// Longest payload of a test packet in bytes.
+/// Maximum payload of a test packet in bytes.
 const PAYLOAD_MAX: usize = 1 << 16;
-/// Payloads begin at as many different places of the pattern.
+/// Number of positions in the pattern at which payloads begin.
 const PATTERNS: usize = 251;
 
 impl Ledger {
-    /// An empty book.
-    #[must_use]
+    /// Makes an empty ledger.
     pub fn new() -> Self {
         let pattern = (0..PAYLOAD_MAX + PATTERNS).map(|at| (at * 7 + at / 256) as u8).collect();
         Self { pattern, ..Self::default() }
     }
 
-    /// The payload of the packet that will be sent next.
+    /// Builds the payload of the packet that will be sent next.
     pub fn next_payload(&self, length: usize, into: &mut Vec<u8>) {
         self.payload(self.sent.len() as u32, length, into);
     }
 
-    /// The payload of a packet: its number among all, and a pattern that depends on it.
+    /// Builds the payload of a packet: its number, and a pattern that depends on it.
     pub fn payload(&self, number: u32, length: usize, into: &mut Vec<u8>) {
         into.clear();
         into.extend_from_slice(&number.to_be_bytes()[..length.min(4)]);
@@ -127,14 +127,14 @@ impl Ledger {
         payload.len() == length && payload[..head] == number.to_be_bytes()[..head] && payload[head..] == *tail
     }
 
-    /// A node has sent a packet with the payload that was given out last.
+    /// Records that a node sent a packet with the payload of [`Ledger::next_payload`].
     ///
     /// # Panics
     /// If the packet is not the next of its stream.
     pub fn note_sent(&mut self, sender: usize, sent: Outgoing, members: &Rc<[usize]>) {
         let Outgoing { now_us, key, seq, length, counted } = sent;
         let numbers = self.streams.entry(key).or_default();
-        assert_eq!(numbers.len(), seq as usize, "a sender counts its packets one by one");
+        assert_eq!(numbers.len(), seq as usize, "expected the next sequence number of the stream");
         numbers.push(self.sent.len() as u32);
         let first = self.entries.len();
         self.entries.extend(members.iter().map(|&member| {
@@ -155,7 +155,7 @@ impl Ledger {
         Some(&mut self.entries[sent.first + place])
     }
 
-    /// The network dropped the copy for one member.
+    /// Records that the network dropped a member's copy.
     pub fn note_missed(&mut self, now_us: u64, at: usize, key: StreamKey, seq: u32) {
         let Some(number) = self.number(key, seq) else { return };
         if let Some(entry) = self.entry(number, at) {
@@ -163,10 +163,10 @@ impl Ledger {
         }
     }
 
-    /// A node was handed a packet.
+    /// Records a delivery.
     ///
     /// # Panics
-    /// If that must not be.
+    /// On a violation.
     pub(crate) fn note_delivered(
         &mut self,
         now_us: u64,
@@ -177,74 +177,74 @@ impl Ledger {
         let (key, seq, how) = got;
         let seq = seq.to_wire();
         let is_sound = |ledger: &Self, number, length| ledger.is_payload(number, length, payload);
-        if let Err(fault) = self.deliver(now_us, at, (key, seq, how), is_sound) {
-            panic!("node {at}, {key:?}, packet {seq}, {how:?}: {fault}");
+        if let Err(violation) = self.deliver(now_us, at, (key, seq, how), is_sound) {
+            panic!("node {at}, {key:?}, packet {seq}, {how:?}: {violation}");
         }
     }
 
-    /// A node was handed a packet; `is_sound` is told the number and the length that its payload should have.
+    /// Records a delivery. `is_sound` checks the payload, given the packet's number and length.
     ///
     /// # Errors
-    /// If that must not be; then nothing is changed.
+    /// On a violation; nothing is changed.
     pub fn deliver(
         &mut self,
         now_us: u64,
         at: usize,
         (key, seq, how): (StreamKey, u32, How),
         is_sound: impl FnOnce(&Self, u32, usize) -> bool,
-    ) -> Result<(), Fault> {
-        let number = self.number(key, seq).ok_or(Fault::NeverSent)?;
+    ) -> Result<(), Violation> {
+        let number = self.number(key, seq).ok_or(Violation::NeverSent)?;
         if !is_sound(self, number, self.sent[number as usize].length) {
-            return Err(Fault::Altered);
+            return Err(Violation::Altered);
         }
         let Some(entry) = self.entry(number, at) else {
-            return if self.late.insert((at, number)) { Ok(()) } else { Err(Fault::Twice) };
+            return if self.late.insert((at, number)) { Ok(()) } else { Err(Violation::Twice) };
         };
         match entry.fate {
-            Fate::Open => (entry.fate, entry.settled_us) = (Fate::Got(how), now_us),
-            Fate::Lost => return Err(Fault::Reported),
-            Fate::Own => return Err(Fault::Own),
-            Fate::Got(_) => return Err(Fault::Twice),
-            Fate::Excused => return Err(Fault::Down),
+            Fate::Open => (entry.fate, entry.settled_us) = (Fate::Delivered(how), now_us),
+            Fate::Lost => return Err(Violation::Reported),
+            Fate::Own => return Err(Violation::Own),
+            Fate::Delivered(_) => return Err(Violation::Twice),
+            Fate::Excused => return Err(Violation::Down),
         }
         Ok(())
     }
 
-    /// A node was told that packets will not come.
+    /// Records a report of lost packets.
     ///
     /// # Panics
-    /// If they had come, were never sent, or were reported before.
+    /// On a violation: a packet had arrived, was never sent, or was reported before.
     pub(crate) fn note_lost(&mut self, now_us: u64, at: usize, lost: &Lost) {
         let Lost { key, first, last, reason } = *lost;
         for seq in (first.0..=last.0).map(|position| Seq(position).to_wire()) {
-            if let Err(fault) = self.report(now_us, at, key, seq) {
-                panic!("node {at}, {key:?}, packet {seq}, reported {reason:?}: {fault}");
+            if let Err(violation) = self.report(now_us, at, key, seq) {
+                panic!("node {at}, {key:?}, packet {seq}, reported {reason:?}: {violation}");
             }
         }
     }
 
-    /// A node was told that a packet will not come.
+    /// Records a report of one lost packet.
     ///
     /// # Errors
-    /// If it had come, was never sent, or was reported before; then nothing is changed.
-    pub fn report(&mut self, now_us: u64, at: usize, key: StreamKey, seq: u32) -> Result<(), Fault> {
-        let number = self.number(key, seq).ok_or(Fault::NeverSent)?;
+    /// On a violation: the packet had arrived, was never sent, or was reported before; nothing is changed.
+    pub fn report(&mut self, now_us: u64, at: usize, key: StreamKey, seq: u32) -> Result<(), Violation> {
+        let number = self.number(key, seq).ok_or(Violation::NeverSent)?;
         if self.late.contains(&(at, number)) {
-            return Err(Fault::HadCome);
+            return Err(Violation::Delivered);
         }
-        // What was sent before a node joined may be reported to it.
+        // Packets sent before a node joined may be reported to it.
         let Some(entry) = self.entry(number, at) else { return Ok(()) };
         match entry.fate {
             Fate::Open => (entry.fate, entry.settled_us) = (Fate::Lost, now_us),
-            Fate::Lost => return Err(Fault::Reported),
-            Fate::Own => return Err(Fault::Own),
-            Fate::Got(_) => return Err(Fault::HadCome),
-            Fate::Excused => return Err(Fault::Down),
+            Fate::Lost => return Err(Violation::Reported),
+            Fate::Own => return Err(Violation::Own),
+            Fate::Delivered(_) => return Err(Violation::Delivered),
+            Fate::Excused => return Err(Violation::Down),
         }
         Ok(())
     }
 
-    /// A node is no more: nothing is expected of it.
+    /// Excuses a node that is down from all open packets.
     pub(crate) fn excuse(&mut self, at: usize) {
         for sent in &self.sent {
             let Ok(place) = sent.members.binary_search(&at) else { continue };
@@ -255,21 +255,19 @@ impl Ledger {
         }
     }
 
-    /// All that was sent, in order.
-    #[must_use]
+    /// Returns all sent packets, in order.
     pub fn sent(&self) -> &[Sent] {
         &self.sent
     }
 
-    /// What became of a packet, for each of its members.
+    /// Returns the entries of a packet, one per member.
     pub fn entries(&self, sent: &Sent) -> impl Iterator<Item = (usize, Entry)> + '_ {
         let entries = &self.entries[sent.first..sent.first + sent.members.len()];
         let members = Rc::clone(&sent.members);
         entries.iter().enumerate().map(move |(place, entry)| (members[place], *entry))
     }
 
-    /// What members neither got nor were told of.
-    #[must_use]
+    /// Returns the packets of which members received neither data nor a report.
     pub fn unaccounted(&self) -> Vec<(usize, StreamKey, u32)> {
         let open = |sent: &Sent| -> Vec<_> {
             let entries = self.entries(sent).filter(|(_, entry)| entry.fate == Fate::Open);
@@ -278,7 +276,7 @@ impl Ledger {
         self.sent.iter().flat_map(open).collect()
     }
 
-    /// Of one stream, the packets that a node was to get, in order, and what became of them.
+    /// Returns the packets of one stream that a node had to receive, in order, with their entries.
     pub fn stream(&self, at: usize, key: StreamKey) -> impl Iterator<Item = (&Sent, Entry)> + '_ {
         let numbers = self.streams.get(&key).map_or(&[][..], |numbers| numbers);
         let sent = numbers.iter().map(|&number| &self.sent[number as usize]);
@@ -288,20 +286,17 @@ impl Ledger {
         })
     }
 
-    /// How many packets had a certain fate, over all members.
-    #[must_use]
+    /// Returns the number of packets with a certain fate, over all members.
     pub fn count(&self, fate: Fate) -> usize {
         self.entries.iter().filter(|entry| entry.fate == fate).count()
     }
 
-    /// How many packets came to nodes that joined their group after they were sent.
-    #[must_use]
+    /// Returns the number of packets delivered to nodes that joined their group after they were sent.
     pub fn late(&self) -> usize {
         self.late.len()
     }
 
-    /// Of one group, what each member got, and of what it was told that it will not come; by member.
-    #[must_use]
+    /// Returns the number of packets by fate, for each member; of one group, or of all.
     pub fn by_member(&self, group: Option<GroupId>) -> HashMap<usize, HashMap<Fate, usize>> {
         let mut table: HashMap<usize, HashMap<Fate, usize>> = HashMap::new();
         for sent in self.sent.iter().filter(|sent| group.is_none_or(|group| group == sent.key.group)) {
@@ -313,18 +308,18 @@ impl Ledger {
     }
 }
 
-/// A packet that leaves.
+/// A packet that leaves a node.
 #[derive(Clone, Copy, Debug)]
 pub struct Outgoing {
-    /// When.
+    /// Time of sending.
     pub now_us: u64,
     /// Its stream.
     pub key: StreamKey,
-    /// Its place there.
+    /// Its sequence number.
     pub seq: u32,
     /// Bytes of payload.
     pub length: usize,
-    /// Whether it belongs to what is measured.
+    /// Whether it is measured.
     pub counted: bool,
 }
 
@@ -336,7 +331,7 @@ mod tests {
 
     const KEY: StreamKey = StreamKey { sender: NodeId(0), group: GroupId(7) };
 
-    /// One packet of node 0, to nodes 1 and 2.
+    /// Returns a ledger with one packet of node 0, for nodes 1 and 2.
     fn ledger() -> Ledger {
         let mut ledger = Ledger::new();
         let sent = Outgoing { now_us: 10, key: KEY, seq: 0, length: 100, counted: true };
@@ -344,28 +339,28 @@ mod tests {
         ledger
     }
 
-    fn deliver(ledger: &mut Ledger, at: usize, seq: u32) -> Result<(), Fault> {
+    fn deliver(ledger: &mut Ledger, at: usize, seq: u32) -> Result<(), Violation> {
         ledger.deliver(20, at, (KEY, seq, How::Multicast), |_, number, length| (number, length) == (0, 100))
     }
 
     #[test]
-    fn what_must_not_be_is_named() {
+    fn every_violation_is_named() {
         let mut ledger = ledger();
-        assert_eq!(deliver(&mut ledger, 1, 1), Err(Fault::NeverSent));
-        assert_eq!(deliver(&mut ledger, 0, 0), Err(Fault::Own));
+        assert_eq!(deliver(&mut ledger, 1, 1), Err(Violation::NeverSent));
+        assert_eq!(deliver(&mut ledger, 0, 0), Err(Violation::Own));
         let altered = ledger.deliver(20, 1, (KEY, 0, How::Repaired), |_, _, _| false);
-        assert_eq!(altered, Err(Fault::Altered));
+        assert_eq!(altered, Err(Violation::Altered));
         assert_eq!(deliver(&mut ledger, 1, 0), Ok(()));
-        assert_eq!(deliver(&mut ledger, 1, 0), Err(Fault::Twice));
-        assert_eq!(ledger.report(30, 1, KEY, 0), Err(Fault::HadCome));
+        assert_eq!(deliver(&mut ledger, 1, 0), Err(Violation::Twice));
+        assert_eq!(ledger.report(30, 1, KEY, 0), Err(Violation::Delivered));
         assert_eq!(ledger.report(30, 2, KEY, 0), Ok(()));
-        assert_eq!(ledger.report(30, 2, KEY, 0), Err(Fault::Reported));
-        assert_eq!(deliver(&mut ledger, 2, 0), Err(Fault::Reported));
-        assert_eq!((ledger.count(Fate::Got(How::Multicast)), ledger.count(Fate::Lost)), (1, 1));
+        assert_eq!(ledger.report(30, 2, KEY, 0), Err(Violation::Reported));
+        assert_eq!(deliver(&mut ledger, 2, 0), Err(Violation::Reported));
+        assert_eq!((ledger.count(Fate::Delivered(How::Multicast)), ledger.count(Fate::Lost)), (1, 1));
     }
 
     #[test]
-    fn payloads_tell_packets_apart() {
+    fn payloads_identify_packets() {
         let ledger = ledger();
         let (mut first, mut second) = (Vec::new(), Vec::new());
         for length in [0, 1, 4, 5, 100] {

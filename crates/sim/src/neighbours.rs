@@ -1,4 +1,4 @@
-//! Who sends to a node and repairs for it, in the papers' grouping: for benchmarks of that one node.
+//! Senders and repairers of one node in the papers' grouping, for benchmarks of that node.
 
 use std::ops::Range;
 
@@ -8,33 +8,33 @@ use ricochet_core::bins::{BinsConfig, Outgoing, Packet};
 use ricochet_core::wire::{Data, Repair};
 use ricochet_core::{Bins, GroupConfig, GroupId, Groups, Member, NodeId, Plan, Regions, View};
 
-/// All nodes, the one that is measured among them.
+/// Number of nodes, including the measured one.
 pub const NODES: usize = 64;
-/// Nodes in a group, on average.
+/// Mean number of members of a group.
 const GROUP_SIZE: usize = 10;
 const R: u8 = 8;
 const C: u8 = 5;
 const PAYLOAD: [u8; 1_024] = [7; 1_024];
 
-/// How the packets come.
+/// Traffic settings.
 #[derive(Clone, Copy, Debug)]
 pub struct Traffic {
-    /// Of data and of repairs, from 0 to 1.
+    /// Loss of data and of repairs, from 0 to 1.
     pub loss: f64,
-    /// From one packet to the next.
+    /// Time between two packets.
     pub between_us: u64,
-    /// How long a repair may stay part-filled.
+    /// Maximum time for which a repair may stay part-filled.
     pub max_delay_us: Option<u64>,
 }
 
-/// What comes to a node, one datagram after the other.
+/// Datagrams that reach a node, in order.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
-    /// The datagrams, one behind the other.
+    /// The datagrams, back to back.
     pub bytes: Vec<u8>,
-    /// When each comes, in microseconds, and where it is in the bytes.
+    /// Arrival time of each in microseconds, and its range in the bytes.
     pub datagrams: Vec<(u64, Range<usize>)>,
-    /// How many of them are data packets.
+    /// Number of data packets among them.
     pub data: usize,
 }
 
@@ -46,31 +46,30 @@ impl Trace {
     }
 }
 
-/// The neighbours of a node. Only packets of its own groups get into repairs for it, so others are not sent.
+/// The neighbours of a node. Only packets of its own groups enter repairs for it, so no others are sent.
 pub struct Lan {
     rng: ChaCha8Rng,
     traffic: Traffic,
-    /// Of each node its id; the first is the node that is measured.
+    /// Id of each node; the first is the measured node.
     ids: Vec<NodeId>,
-    /// Of each node, its groups.
+    /// Groups of each node.
     pub grouping: Vec<Vec<GroupId>>,
-    /// The measured node's groups.
+    /// Groups of the measured node.
     pub groups: Groups,
-    /// All nodes.
+    /// View of all nodes.
     pub view: View,
     neighbours: Vec<(Groups, Bins)>,
-    /// Of each of the node's groups, its other members.
+    /// Other members of each of the node's groups.
     members: Vec<Vec<usize>>,
     seqs: Vec<u32>,
     now_us: u64,
 }
 
 impl Lan {
-    /// [`NODES`] nodes in `d` groups each, which are drawn from `all`: [`Lan::groups_of`] says how many that is.
+    /// Makes [`NODES`] nodes in `d` groups each, drawn from `all`, which needs [`Lan::groups_of`] groups.
     ///
     /// # Panics
-    /// If the groups, or the ids, are not distinct.
-    #[must_use]
+    /// If the groups or the ids are not distinct.
     pub fn new(d: usize, all: &[GroupId], ids: Vec<NodeId>, traffic: Traffic) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(1);
         let grouping: Vec<Vec<GroupId>> = (0..NODES).map(|_| some(&mut rng, all, d)).collect();
@@ -94,8 +93,7 @@ impl Lan {
         Self { rng, traffic, ids, grouping, groups, view, neighbours, members, seqs, now_us: 0 }
     }
 
-    /// How many groups there are if each node is in `d`.
-    #[must_use]
+    /// Returns the number of groups if each node is in `d`.
     pub fn groups_of(d: usize) -> usize {
         NODES * d / GROUP_SIZE
     }
@@ -104,10 +102,11 @@ impl Lan {
         (self.rng.next_u64() % below as u64) as usize
     }
 
-    /// The next packets, in place of those before: each to a random group, from a random member of it.
+    /// Records the next packets, replacing those of the trace. Each goes to a random group, from a random
+    /// member of it.
     ///
     /// # Panics
-    /// Never: what is looked up is there.
+    /// Never: the looked-up items exist.
     pub fn record(&mut self, trace: &mut Trace, packets: usize) {
         trace.data = 0;
         trace.bytes.clear();
@@ -115,7 +114,7 @@ impl Lan {
         let mut datagram = [0; 1_472];
         while trace.data < packets {
             let at = self.chance(self.groups.len());
-            let index = self.groups.iter().nth(at).expect("it is one of them");
+            let index = self.groups.iter().nth(at).expect("the index is in range");
             let group = index.1.id;
             if self.members[at].is_empty() {
                 continue;
@@ -143,7 +142,7 @@ impl Lan {
         }
     }
 
-    /// The other members put a packet into their bins; what comes of it for this node is kept.
+    /// Adds a packet to the bins of the other members, and keeps the resulting repairs for this node.
     fn repair(&mut self, at: usize, sender: usize, data: &Data<'_>, trace: &mut Trace) {
         let mut datagram = [0; 1_472];
         let head = data.symbol_head();
@@ -181,7 +180,7 @@ impl Lan {
     }
 }
 
-/// The first `count` of a shuffle.
+/// Returns the first `count` of a shuffle.
 fn some(rng: &mut ChaCha8Rng, all: &[GroupId], count: usize) -> Vec<GroupId> {
     let mut groups = all.to_vec();
     let count = count.min(all.len());

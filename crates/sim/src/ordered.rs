@@ -1,4 +1,4 @@
-//! A subscription in order (`ricochet_core::delivery::Fifo`) beside the unordered one, and its check.
+//! An ordered subscription (`ricochet_core::delivery::Fifo`) beside the unordered one, and its check.
 
 use std::collections::HashMap;
 
@@ -6,17 +6,17 @@ use ricochet_core::delivery::Released;
 use ricochet_core::message::Message;
 use ricochet_core::{Fifo, FifoConfig, Seq, StreamKey};
 
-use crate::outbox::Told;
+use crate::outbox::Report;
 
-/// What one node's ordered subscription released.
+/// Ordered subscription of one node.
 #[derive(Debug)]
 pub(crate) struct Ordered {
     fifo: Fifo,
-    /// Of each stream, the newest packet released or skipped.
+    /// Newest packet of each stream that was released or skipped.
     newest: HashMap<StreamKey, Seq>,
-    /// Messages that went in.
+    /// Number of messages delivered to it.
     delivered: u64,
-    /// Messages that came out.
+    /// Number of messages released by it.
     released: u64,
 }
 
@@ -30,21 +30,21 @@ impl Ordered {
         self.fifo.poll_timeout()
     }
 
-    /// Hands on what a node has told; `bytes` are the outbox's.
+    /// Passes a node's report to the subscription; `bytes` are the outbox's.
     ///
     /// # Panics
     /// If a message is released out of order.
-    pub(crate) fn take(&mut self, now_us: u64, at: usize, told: &Told, bytes: &[u8]) {
+    pub(crate) fn take(&mut self, now_us: u64, at: usize, report: &Report, bytes: &[u8]) {
         let Self { fifo, newest, released, .. } = self;
         let mut note = checker(at, newest, released);
-        match told {
-            Told::Message(message, range) => {
+        match report {
+            Report::Message(message, range) => {
                 self.delivered += 1;
                 let message = Message { payload: &bytes[range.clone()], ..*message };
                 fifo.handle_message(now_us, &message, &mut note);
             }
-            Told::Lost(lost) => fifo.on_lost(now_us, lost, &mut note),
-            Told::Settled(key, front) => fifo.on_settled(*key, *front, &mut note),
+            Report::Lost(lost) => fifo.on_lost(now_us, lost, &mut note),
+            Report::Settled(key, front) => fifo.on_settled(*key, *front, &mut note),
         }
     }
 
@@ -53,7 +53,7 @@ impl Ordered {
         fifo.handle_timeout(now_us, &mut checker(at, newest, released));
     }
 
-    /// Messages that went in and neither came out, nor are held, nor came too late for their place.
+    /// Returns the number of messages that were neither released, nor held, nor late.
     pub(crate) fn unaccounted(&self) -> u64 {
         let counts = self.fifo.counts();
         self.delivered - self.released - self.fifo.held() as u64 - counts.late

@@ -1,4 +1,4 @@
-//! What a node wants done, kept until the node has returned.
+//! Output of a node, kept until the node has returned.
 
 use std::ops::Range;
 
@@ -6,29 +6,29 @@ use ricochet_core::StreamKey;
 use ricochet_core::message::{Message, Output, To};
 use ricochet_core::tracker::{Front, Lost};
 
-/// What a node tells its application.
+/// Report of a node to its application.
 #[derive(Clone, Debug)]
-pub(crate) enum Told {
-    /// A message, and where its payload lies in the bytes of the outbox.
+pub(crate) enum Report {
+    /// A message, and the range of its payload in the bytes of the outbox.
     Message(Message<'static>, Range<usize>),
     Lost(Lost),
     Settled(StreamKey, Front),
 }
 
-/// Filled by a node, emptied by the cluster; its memory is used again.
+/// Filled by a node and emptied by the cluster; its memory is reused.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     pub(crate) bytes: Vec<u8>,
     pub(crate) datagrams: Vec<(To, Range<usize>)>,
-    /// In order.
-    pub(crate) told: Vec<Told>,
+    /// Reports, in order.
+    pub(crate) reports: Vec<Report>,
 }
 
 impl Outbox {
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.datagrams.clear();
-        self.told.clear();
+        self.reports.clear();
     }
 
     fn keep(&mut self, bytes: &[u8]) -> Range<usize> {
@@ -46,14 +46,14 @@ impl Output for Outbox {
 
     fn deliver(&mut self, message: &Message<'_>) {
         let range = self.keep(message.payload);
-        self.told.push(Told::Message(Message { payload: &[], ..*message }, range));
+        self.reports.push(Report::Message(Message { payload: &[], ..*message }, range));
     }
 
     fn on_lost(&mut self, lost: &Lost) {
-        self.told.push(Told::Lost(*lost));
+        self.reports.push(Report::Lost(*lost));
     }
 
     fn on_settled(&mut self, key: StreamKey, front: Front) {
-        self.told.push(Told::Settled(key, front));
+        self.reports.push(Report::Settled(key, front));
     }
 }

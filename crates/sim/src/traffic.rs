@@ -1,4 +1,4 @@
-//! Packets to random groups, so many a second at each receiver (Ricochet §5): from random members, or from nodes that are
+//! Packets to random groups at a given rate at each receiver (Ricochet §5), from random members or from nodes
 //! in no group.
 
 use rand_chacha::ChaCha8Rng;
@@ -8,27 +8,27 @@ use ricochet_core::GroupId;
 use crate::cluster::Cluster;
 use crate::grouping::below;
 
-/// Who sends to which group when.
+/// Schedule of senders and groups.
 ///
-/// Packets leave at even distances, each to a group drawn at random among those with at least two members. So the
-/// arrivals at one node are as good as random in time.
+/// Packets leave at even intervals, each to a random group with at least two members. So arrivals at one node
+/// are nearly random in time.
 #[derive(Debug)]
 pub struct Schedule {
     groups: Vec<GroupId>,
     interval_us: f64,
     next_us: f64,
-    /// Who sends, if not the members.
+    /// Senders, if the members do not send.
     outside: Vec<usize>,
     dice: ChaCha8Rng,
 }
 
 impl Schedule {
-    /// `rate` packets a second at each node that is in a group on average, from `start_us` on. `grouping` has the groups of
-    /// each node, `members` tells how many are in a group. Nodes that are in no group send all packets, if there are any.
+    /// Makes a schedule from `start_us` on, with a mean of `rate` packets per second at each node that is in
+    /// a group. `grouping` has the groups of each node, `members` returns the size of a group. Nodes in no
+    /// group send all packets, if there are any.
     ///
     /// # Panics
     /// If no group has two members.
-    #[must_use]
     pub fn new(
         grouping: &[&[GroupId]],
         members: impl Fn(GroupId) -> usize,
@@ -55,19 +55,17 @@ impl Schedule {
         }
     }
 
-    /// Packets in a second, of all senders together.
-    #[must_use]
+    /// Returns the packets per second of all senders together.
     pub fn packets_per_second(&self) -> f64 {
         1e6 / self.interval_us
     }
 
-    /// When the next packet is due.
-    #[must_use]
+    /// Returns the time of the next packet.
     pub fn due_us(&self) -> u64 {
         self.next_us as u64
     }
 
-    /// The next packet: who sends it, and to which group. None if the group has no members any more.
+    /// Returns sender and group of the next packet, or `None` if the group has no members left.
     pub fn next<'m>(&'m mut self, members: impl FnOnce(GroupId) -> &'m [usize]) -> Option<(usize, GroupId)> {
         self.next_us += self.interval_us;
         let group = self.groups[below(&mut self.dice, self.groups.len())];
@@ -77,7 +75,7 @@ impl Schedule {
     }
 }
 
-/// A source of packets for a whole cluster in virtual time.
+/// Source of packets for a whole cluster in virtual time.
 #[derive(Debug)]
 pub struct Traffic {
     schedule: Schedule,
@@ -85,25 +83,23 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Packets of `size` bytes, `rate` a second at each node that is in a group on average, from now on. Nodes that are in
-    /// no group send all of them, if there are any.
+    /// Makes a source of packets of `size` bytes from now on, with a mean of `rate` packets per second at
+    /// each node that is in a group. Nodes in no group send all of them, if there are any.
     ///
     /// # Panics
     /// If no group has two members.
-    #[must_use]
     pub fn new(cluster: &Cluster, rate: f64, size: usize, seed: u64) -> Self {
         let grouping: Vec<&[GroupId]> = cluster.lives().iter().map(|life| &life.groups[..]).collect();
         let members = |group| cluster.members(group).len();
         Self { schedule: Schedule::new(&grouping, members, rate, cluster.now_us(), seed), size }
     }
 
-    /// Packets in a second, of all senders together.
-    #[must_use]
+    /// Returns the packets per second of all senders together.
     pub fn packets_per_second(&self) -> f64 {
         self.schedule.packets_per_second()
     }
 
-    /// Sends until a time; what is on its way then stays so.
+    /// Sends until a time; packets in flight at the end stay in flight.
     pub fn run_until(&mut self, cluster: &mut Cluster, end_us: u64, counted: bool) {
         while self.schedule.next_us < end_us as f64 {
             cluster.run_until(self.schedule.due_us());

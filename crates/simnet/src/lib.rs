@@ -1,12 +1,12 @@
 //! Links and networks in virtual time, for the emulator and for simulations.
 //!
-//! Pure: no socket, no clock; the same seed gives the same run on every machine.
+//! Pure: no sockets, no clocks. The same random seed gives the same run on every machine.
 //!
 //! | file | content |
 //! |---|---|
-//! | `link.rs`, `link/` | one direction of a link: queue, rate, loss, delay, disorder |
-//! | `virtual_net.rs` | many nodes: loss at each receiver, delay, disorder, partitions |
-//! | `units.rs` | quantities as people write them |
+//! | `link/` | one direction of a link: queue, rate, loss, delay, reordering |
+//! | `virtual_net.rs` | many nodes: loss at each receiver, delay, reordering, partitions |
+//! | `units.rs` | quantities in text form |
 #![forbid(unsafe_code)]
 
 pub mod link;

@@ -1,8 +1,8 @@
-//! Quantities as people write them: `1gbit`, `50ms`, `12MB`.
+//! Parses and formats quantities: `1gbit`, `50ms`, `12MB`.
 
-/// Why a text is no quantity.
+/// Reason why a text is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected {expected}, got {seen:?}")]
+#[error("expected {expected}, saw {seen:?}")]
 pub struct UnitError {
     expected: &'static str,
     seen: String,
@@ -12,24 +12,25 @@ const BIT_RATE: &str = "a bit rate such as 900kbit, 100mbit, 1gbit";
 const DURATION: &str = "a duration such as 250us, 50ms, 1.5s";
 const SIZE: &str = "a size such as 1500, 64KB, 12MB, 1GB";
 
-/// A bit rate in bit/s: a number with `bit`, `kbit`, `mbit`, `gbit` (case does not matter, `bps` may stand for `bit`).
+/// Parses a bit rate into bit/s: a number with `bit`, `kbit`, `mbit` or `gbit`, in any case; `bps` may stand
+/// for `bit`.
 ///
 /// ```
 /// assert_eq!(simnet::units::parse_bit_rate("1.5gbit").unwrap(), 1_500_000_000);
 /// ```
 ///
 /// # Errors
-/// When it is anything else, or nothing.
+/// If it is anything else, or zero.
 pub fn parse_bit_rate(text: &str) -> Result<u64, UnitError> {
     let units = [("kbit", 1e3), ("mbit", 1e6), ("gbit", 1e9), ("bit", 1.0)];
     let lower = text.to_ascii_lowercase().replace("bps", "bit");
     parse(&lower, &units, 1e12).filter(|&rate| rate > 0).ok_or_else(|| wrong(BIT_RATE, text))
 }
 
-/// A duration in microseconds: a number with `us`, `ms` or `s`, or `0`.
+/// Parses a duration into microseconds: a number with `us`, `ms` or `s`, or `0`.
 ///
 /// # Errors
-/// When it is anything else, or above a day.
+/// If it is anything else, or longer than a day.
 pub fn parse_duration_us(text: &str) -> Result<u64, UnitError> {
     if text == "0" {
         return Ok(0);
@@ -38,10 +39,11 @@ pub fn parse_duration_us(text: &str) -> Result<u64, UnitError> {
     parse(text, &units, 86_400e6).ok_or_else(|| wrong(DURATION, text))
 }
 
-/// A size in bytes: a number, bare or with `KB`, `MB`, `GB` (thousands) or `KiB`, `MiB`, `GiB` (1,024s).
+/// Parses a size in bytes: a number, alone or with `KB`, `MB`, `GB` (powers of 1,000) or `KiB`, `MiB`, `GiB`
+/// (powers of 1,024).
 ///
 /// # Errors
-/// When it is anything else.
+/// If it is anything else.
 pub fn parse_size(text: &str) -> Result<u64, UnitError> {
     let (k, m, g) = (1024.0, 1_048_576.0, 1_073_741_824.0);
     let units =
@@ -53,7 +55,7 @@ fn wrong(expected: &'static str, seen: &str) -> UnitError {
     UnitError { expected, seen: seen.to_owned() }
 }
 
-/// The number before the first unit that fits, in units of one.
+/// Parses a number followed by the first unit that fits.
 fn parse(text: &str, units: &[(&str, f64)], limit: f64) -> Option<u64> {
     units.iter().find_map(|(unit, factor)| {
         let number = text.strip_suffix(unit)?.trim_end();
@@ -65,8 +67,7 @@ fn parse(text: &str, units: &[(&str, f64)], limit: f64) -> Option<u64> {
     })
 }
 
-/// A bit rate in the largest unit that leaves a short number.
-#[must_use]
+/// Formats a bit rate in the largest unit that leaves a short number.
 pub fn format_bit_rate(bps: u64) -> String {
     match bps {
         1_000_000_000.. => format!("{}gbit", bps as f64 / 1e9),
@@ -76,8 +77,7 @@ pub fn format_bit_rate(bps: u64) -> String {
     }
 }
 
-/// A duration in the largest unit that leaves a short number.
-#[must_use]
+/// Formats a duration in the largest unit that leaves a short number.
 pub fn format_duration_us(us: u64) -> String {
     match us {
         0 => "0".to_owned(),
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantities_are_read_with_their_units() {
+    fn quantities_are_parsed_with_their_units() {
         assert_eq!(parse_bit_rate("1gbit").unwrap(), 1_000_000_000);
         assert_eq!(parse_bit_rate("100 Mbps").unwrap(), 100_000_000);
         assert_eq!(parse_bit_rate("9600bit").unwrap(), 9600);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_quantity_is_refused_with_an_example() {
+    fn a_wrong_text_is_refused_with_an_example() {
         for text in ["", "1", "gbit", "-1gbit", "1tbit", "0gbit", "NaNgbit", "infgbit", "1e300gbit"] {
             assert!(parse_bit_rate(text).unwrap_err().to_string().contains("1gbit"), "{text:?}");
         }
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_formatted_parses_back() {
+    fn a_formatted_quantity_parses_to_itself() {
         for bps in [9600, 2_500_000, 1_000_000_000, 100_000_000] {
             assert_eq!(parse_bit_rate(&format_bit_rate(bps)).unwrap(), bps);
         }

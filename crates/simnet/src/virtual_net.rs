@@ -1,10 +1,12 @@
-//! A network of many nodes in virtual time: it delays, reorders, repeats, loses and cuts off datagrams by a seed.
+//! A network of many nodes in virtual time. It delays, reorders, duplicates and loses datagrams, and it can
+//! partition the nodes, all from one random seed.
 //!
-//! The nodes belong to the caller, who asks [`VirtualNet::next`] what happens next, hands that to the node concerned, and
-//! gives back what the node sends and when it wants to be woken. Same calls, same seed: same events.
+//! The caller owns the nodes. It asks [`VirtualNet::next`] for the next event, passes it to the node
+//! concerned, and reports the datagrams that the node sends and the time at which it must be woken. The same
+//! calls with the same seed give the same events.
 //!
-//! A datagram is stored once, however many receivers it has; an event costs a push and a pop of a heap. A timer that is
-//! moved to later costs nothing, so a node may set its timer after each datagram.
+//! A datagram is stored once, whatever the number of its receivers; an event costs a push and a pop of a
+//! heap. Postponing a timer is free, so a node may set its timer after each datagram.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -13,68 +15,69 @@ use std::rc::Rc;
 use loss::chance::{Dice, Probability};
 use loss::{Loss, LossModel};
 
-/// What the network does to datagrams.
+/// Conditions of the network: its effects on datagrams.
 #[derive(Clone, Debug, Default)]
-pub struct Weather {
-    /// What each receiver loses of each class of datagrams, for itself. Classes beyond the list are not lost.
+pub struct Conditions {
+    /// Loss models by class of datagrams, applied at each receiver independently. Further classes have no
+    /// loss.
     pub loss: Vec<LossModel>,
-    /// How long a datagram takes, in microseconds.
+    /// One-way delay in microseconds.
     pub delay_us: u64,
-    /// Up to so much longer, evenly distributed: datagrams overtake each other.
+    /// Maximum additional delay in microseconds, uniformly distributed; datagrams may overtake each other.
     pub jitter_us: u64,
-    /// Share of datagrams that come twice; each of the two has its own delay and its own luck.
+    /// Share of datagrams that arrive twice. Each copy has its own delay and its own loss.
     pub repeat: f64,
 }
 
-/// What a node takes to take datagrams in, one after the other. Without it all come in the moment they arrive.
+/// Cost of receiving datagrams, one after the other. Without it, a node receives each at its arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Intake {
-    /// So long for each, in microseconds.
+    /// Time per datagram in microseconds.
     pub datagram_us: u64,
-    /// So many wait meanwhile; what comes on top of them is dropped.
+    /// Number of datagrams that may wait; further ones are dropped.
     pub queue: u64,
 }
 
-/// Why a datagram did not arrive.
+/// Reason why a datagram did not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Dropped {
-    /// By the loss model.
+pub enum DropReason {
+    /// The loss model lost it.
     Lost,
-    /// Sender and receiver were on different sides.
+    /// Sender and receiver were in different partitions.
     CutOff,
     /// The receiver was down.
     Down,
-    /// As many waited at the receiver as may.
+    /// The receiver's queue was full.
     Full,
 }
 
-/// What happens next. Nodes are numbered in the order in which they were added.
+/// Next event. Nodes are numbered in the order of their addition.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A datagram reaches a node.
     Arrived {
-        /// Who sent it.
+        /// The sender.
         from: usize,
-        /// Who gets it.
+        /// The receiver.
         to: usize,
-        /// What was sent.
+        /// The datagram.
         datagram: Rc<[u8]>,
     },
-    /// A datagram does not reach a node; told at the time at which it would have.
+    /// A datagram does not reach a node; reported at the time at which it would have arrived.
     Missed {
-        /// Who sent it.
+        /// The sender.
         from: usize,
-        /// Who does not get it.
+        /// The intended receiver.
         to: usize,
-        /// What was sent.
+        /// The datagram.
         datagram: Rc<[u8]>,
-        /// Why.
-        reason: Dropped,
+        /// The reason.
+        reason: DropReason,
     },
-    /// The time that a node asked for has come.
+    /// A node's timer has expired.
     Woken {
-        /// Which node.
+        /// The node.
         node: usize,
     },
 }
@@ -86,7 +89,7 @@ enum Cause {
         class: u8,
         bytes: Rc<[u8]>,
     },
-    /// One that arrived and has been taken in.
+    /// A datagram that arrived and has passed the receiver's queue.
     Taken {
         from: u32,
         bytes: Rc<[u8]>,
@@ -97,14 +100,14 @@ enum Cause {
 #[derive(Debug)]
 struct Queued {
     due_us: u64,
-    /// Of two at one time, the one queued first comes first.
+    /// At equal times, the event queued first comes first.
     number: u64,
     node: u32,
     cause: Cause,
 }
 
 impl Ord for Queued {
-    /// The earliest is the greatest: the heap gives out its greatest.
+    /// Reverses the order, because the heap returns its greatest entry and the earliest is needed.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.due_us, other.number).cmp(&(self.due_us, self.number))
     }
@@ -124,25 +127,25 @@ impl PartialEq for Queued {
 
 impl Eq for Queued {}
 
-/// A node as the network sees it.
+/// State of a node in the network.
 #[derive(Debug, Default)]
 struct Port {
     down: bool,
     side: u8,
-    /// One for each class.
+    /// One generator per class.
     loss: Vec<Loss>,
     wake_us: Option<u64>,
-    /// When its entry in the heap is due, if it has one that counts: never after `wake_us`.
+    /// When the valid heap entry of the timer is due, if there is one; never after `wake_us`.
     queued_us: Option<u64>,
-    /// When it will have taken in all that has arrived.
+    /// When the node will have received everything that has arrived.
     busy_us: u64,
 }
 
-/// The network.
+/// A network in virtual time.
 ///
 /// ```
-/// use simnet::virtual_net::{Event, VirtualNet, Weather};
-/// let mut net = VirtualNet::new(Weather { delay_us: 50, ..Weather::default() }, 1);
+/// use simnet::virtual_net::{Event, VirtualNet, Conditions};
+/// let mut net = VirtualNet::new(Conditions { delay_us: 50, ..Conditions::default() }, 1);
 /// let (a, b) = (net.add_node(), net.add_node());
 /// net.send(a, &[b], 0, b"hello");
 /// net.wake(a, Some(70));
@@ -154,7 +157,7 @@ struct Port {
 /// ```
 #[derive(Debug)]
 pub struct VirtualNet {
-    weather: Weather,
+    conditions: Conditions,
     repeat: Probability,
     intake: Option<Intake>,
     seed: u64,
@@ -166,12 +169,11 @@ pub struct VirtualNet {
 }
 
 impl VirtualNet {
-    /// A network without nodes, at time 0.
-    #[must_use]
-    pub fn new(weather: Weather, seed: u64) -> Self {
+    /// Makes a network without nodes, at time 0.
+    pub fn new(conditions: Conditions, seed: u64) -> Self {
         Self {
-            repeat: Probability::new(weather.repeat),
-            weather,
+            repeat: Probability::new(conditions.repeat),
+            conditions,
             intake: None,
             seed,
             dice: Dice::new(seed),
@@ -182,7 +184,7 @@ impl VirtualNet {
         }
     }
 
-    /// Adds a node; returns its number, counted from 0.
+    /// Adds a node and returns its number, counted from 0.
     pub fn add_node(&mut self) -> usize {
         let node = self.ports.len();
         let loss = self.models_of(node);
@@ -192,45 +194,44 @@ impl VirtualNet {
 
     fn models_of(&self, node: usize) -> Vec<Loss> {
         let seed = |class: usize| {
-            // Distinct for each node and class; the generator makes unrelated streams of them.
+            // distinct for each node and class; the generator makes independent streams of them
             self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ ((node as u64 + 1) << 8 | class as u64)
         };
-        self.weather.loss.iter().enumerate().map(|(class, model)| model.seeded(seed(class))).collect()
+        self.conditions.loss.iter().enumerate().map(|(class, model)| model.seeded(seed(class))).collect()
     }
 
-    /// From now on the weather is different; what is on its way keeps its delay.
-    pub fn change_weather(&mut self, weather: Weather) {
-        self.repeat = Probability::new(weather.repeat);
-        self.weather = weather;
+    /// Sets other conditions; datagrams in flight keep their delay.
+    pub fn set_conditions(&mut self, conditions: Conditions) {
+        self.repeat = Probability::new(conditions.repeat);
+        self.conditions = conditions;
         for node in 0..self.ports.len() {
             self.ports[node].loss = self.models_of(node);
         }
     }
 
-    /// What the network does to datagrams.
-    #[must_use]
-    pub fn weather(&self) -> &Weather {
-        &self.weather
+    /// Returns the current conditions.
+    pub fn conditions(&self) -> &Conditions {
+        &self.conditions
     }
 
-    /// From now on each node takes its time for what arrives.
+    /// Sets the cost of receiving, for all nodes.
     pub fn set_intake(&mut self, intake: Option<Intake>) {
         self.intake = intake;
     }
 
-    /// Virtual time in microseconds.
-    #[must_use]
+    /// Returns the virtual time in microseconds.
     pub fn now_us(&self) -> u64 {
         self.now_us
     }
 
-    /// A node that is down gets nothing and is not woken. Its timer is forgotten.
+    /// Takes a node down or up. A node that is down receives nothing and is not woken; its timer is cleared.
     pub fn set_down(&mut self, node: usize, down: bool) {
         self.ports[node].down = down;
         self.ports[node].wake_us = None;
     }
 
-    /// Nodes hear only those on their own side; at first all are on side 0.
+    /// Moves a node to a partition. Datagrams reach only nodes of the same one; all nodes start in partition
+    /// 0.
     pub fn set_side(&mut self, node: usize, side: u8) {
         self.ports[node].side = side;
     }
@@ -247,11 +248,11 @@ impl VirtualNet {
     }
 
     fn launch(&mut self, from: usize, to: usize, class: u8, bytes: &Rc<[u8]>) {
-        let jitter_us = match self.weather.jitter_us {
+        let jitter_us = match self.conditions.jitter_us {
             0 => 0,
             jitter_us => self.dice.below(jitter_us + 1),
         };
-        let due_us = self.now_us + self.weather.delay_us + jitter_us;
+        let due_us = self.now_us + self.conditions.delay_us + jitter_us;
         self.push(due_us, to, Cause::Datagram { from: from as u32, class, bytes: Rc::clone(bytes) });
     }
 
@@ -261,7 +262,7 @@ impl VirtualNet {
         self.events.push(Queued { due_us, number, node: node as u32, cause });
     }
 
-    /// Sets the one timer of a node, or takes it away. A time that has passed is as good as now.
+    /// Sets the single timer of a node, or clears it. A time in the past counts as the present.
     pub fn wake(&mut self, node: usize, at_us: Option<u64>) {
         let port = &mut self.ports[node];
         port.wake_us = at_us.filter(|_| !port.down);
@@ -272,9 +273,9 @@ impl VirtualNet {
         }
     }
 
-    /// The next event up to and with `end_us`, which becomes the present; `None` when all of them have been told, and it
-    /// is `end_us`.
-    #[allow(clippy::should_implement_trait, reason = "it takes an end")]
+    /// Returns the next event up to and including `end_us` and advances the time to it. Returns `None` when
+    /// there is none left, with the time at `end_us`.
+    #[allow(clippy::should_implement_trait, reason = "takes an argument")]
     pub fn next(&mut self, end_us: u64) -> Option<Event> {
         while self.events.peek().is_some_and(|queued| queued.due_us <= end_us) {
             let Queued { due_us, node, cause, .. } = self.events.pop()?;
@@ -289,7 +290,7 @@ impl VirtualNet {
                 Cause::Taken { from, bytes: datagram } => {
                     return Some(Event::Arrived { from: from as usize, to: node, datagram });
                 }
-                Cause::Timer if self.is_due(due_us, node) => return Some(Event::Woken { node }),
+                Cause::Timer if self.take_due(due_us, node) => return Some(Event::Woken { node }),
                 Cause::Timer => {}
             }
         }
@@ -297,16 +298,16 @@ impl VirtualNet {
         None
     }
 
-    /// `None` if the datagram has yet to be taken in.
+    /// Returns the event of an arrival, or `None` if the datagram waits in the receiver's queue.
     fn arrive(&mut self, from: usize, to: usize, class: u8, datagram: Rc<[u8]>) -> Option<Event> {
         let side = self.ports[from].side;
         let port = &mut self.ports[to];
         let reason = if port.down {
-            Dropped::Down
+            DropReason::Down
         } else if port.side != side {
-            Dropped::CutOff
+            DropReason::CutOff
         } else if port.loss.get_mut(usize::from(class)).is_some_and(Loss::lose) {
-            Dropped::Lost
+            DropReason::Lost
         } else {
             let Some(Intake { datagram_us, queue }) = self.intake else {
                 return Some(Event::Arrived { from, to, datagram });
@@ -317,13 +318,14 @@ impl VirtualNet {
                 self.push(start_us + datagram_us, to, Cause::Taken { from: from as u32, bytes: datagram });
                 return None;
             }
-            Dropped::Full
+            DropReason::Full
         };
         Some(Event::Missed { from, to, datagram, reason })
     }
 
-    /// Whether the entry in the heap is the one that counts, and the node's time has come; else it is queued anew.
-    fn is_due(&mut self, due_us: u64, node: usize) -> bool {
+    /// Returns whether a timer's heap entry is valid and the node's time has come. A postponed timer is
+    /// queued again.
+    fn take_due(&mut self, due_us: u64, node: usize) -> bool {
         let port = &mut self.ports[node];
         if port.queued_us != Some(due_us) {
             return false;
@@ -342,15 +344,15 @@ impl VirtualNet {
 mod tests {
     use super::*;
 
-    fn net(weather: Weather, nodes: usize) -> VirtualNet {
-        let mut net = VirtualNet::new(weather, 3);
+    fn net(conditions: Conditions, nodes: usize) -> VirtualNet {
+        let mut net = VirtualNet::new(conditions, 3);
         (0..nodes).for_each(|_| {
             net.add_node();
         });
         net
     }
 
-    /// Who is woken when.
+    /// Returns the time and node of each wake-up.
     fn wakes(net: &mut VirtualNet, end_us: u64) -> Vec<(u64, usize)> {
         let mut seen = Vec::new();
         while let Some(event) = net.next(end_us) {
@@ -362,7 +364,7 @@ mod tests {
 
     #[test]
     fn a_timer_fires_once_and_at_the_last_time_set() {
-        let mut net = net(Weather::default(), 2);
+        let mut net = net(Conditions::default(), 2);
         net.wake(0, Some(50));
         net.wake(0, Some(80));
         net.wake(1, Some(70));
@@ -371,7 +373,7 @@ mod tests {
         net.wake(0, Some(1_200));
         net.wake(0, None);
         net.wake(1, Some(10));
-        assert_eq!(wakes(&mut net, 2_000), [(1_000, 1)], "the past is now");
+        assert_eq!(wakes(&mut net, 2_000), [(1_000, 1)], "a time in the past counts as the present");
         net.wake(0, Some(2_100));
         net.wake(0, Some(2_050));
         net.wake(0, Some(2_300));
@@ -379,9 +381,9 @@ mod tests {
     }
 
     #[test]
-    fn each_receiver_loses_of_each_class_for_itself() {
+    fn each_receiver_loses_each_class_independently() {
         let loss = vec![LossModel::Uniform(0.1), LossModel::Uniform(0.5)];
-        let mut net = net(Weather { loss, ..Weather::default() }, 3);
+        let mut net = net(Conditions { loss, ..Conditions::default() }, 3);
         let mut lost = [[0, 0, 0], [0, 0, 0]];
         let mut both = 0;
         for _ in 0..10_000 {
@@ -390,7 +392,7 @@ mod tests {
             }
             let mut of_this = 0;
             while let Some(event) = net.next(net.now_us()) {
-                if let Event::Missed { to, datagram, reason: Dropped::Lost, .. } = event {
+                if let Event::Missed { to, datagram, reason: DropReason::Lost, .. } = event {
                     lost[to - 1][usize::from(datagram[0])] += 1;
                     of_this += usize::from(datagram[0] == 0);
                 }
@@ -401,12 +403,13 @@ mod tests {
             assert!((900..1_100).contains(&of_node[0]) && (4_800..5_200).contains(&of_node[1]), "{lost:?}");
             assert_eq!(of_node[2], 0);
         }
-        assert!((60..150).contains(&both), "{both}: they are independent");
+        assert!((60..150).contains(&both), "{both}: losses are not independent");
     }
 
     #[test]
-    fn jitter_reorders_and_repeats_come_twice() {
-        let mut net = net(Weather { delay_us: 10, jitter_us: 100, repeat: 0.25, ..Weather::default() }, 2);
+    fn jitter_reorders_and_duplicates_arrive_twice() {
+        let mut net =
+            net(Conditions { delay_us: 10, jitter_us: 100, repeat: 0.25, ..Conditions::default() }, 2);
         for n in 0..4_000u32 {
             net.send(0, &[1], 0, &n.to_be_bytes());
         }
@@ -420,8 +423,8 @@ mod tests {
     }
 
     #[test]
-    fn who_is_down_or_on_the_other_side_hears_nothing() {
-        let mut net = net(Weather::default(), 3);
+    fn a_node_that_is_down_or_partitioned_receives_nothing() {
+        let mut net = net(Conditions::default(), 3);
         net.set_down(1, true);
         net.set_side(2, 1);
         net.wake(1, Some(5));
@@ -430,7 +433,7 @@ mod tests {
         while let Some(Event::Missed { to, reason, .. }) = net.next(10) {
             reasons.push((to, reason));
         }
-        assert_eq!(reasons, [(1, Dropped::Down), (2, Dropped::CutOff)]);
+        assert_eq!(reasons, [(1, DropReason::Down), (2, DropReason::CutOff)]);
         net.set_down(1, false);
         net.set_side(2, 0);
         net.send(0, &[1, 2], 0, b"x");
@@ -439,8 +442,8 @@ mod tests {
     }
 
     #[test]
-    fn what_arrives_at_once_is_taken_in_one_after_the_other() {
-        let mut net = net(Weather { delay_us: 5, ..Weather::default() }, 3);
+    fn simultaneous_arrivals_are_received_one_after_the_other() {
+        let mut net = net(Conditions { delay_us: 5, ..Conditions::default() }, 3);
         net.set_intake(Some(Intake { datagram_us: 10, queue: 2 }));
         for n in 0..5u8 {
             net.send(0, &[1], 0, &[n]);
@@ -450,7 +453,7 @@ mod tests {
         while let Some(event) = net.next(100) {
             match event {
                 Event::Arrived { to, datagram, .. } => came.push((net.now_us(), to, datagram[0])),
-                Event::Missed { datagram, reason: Dropped::Full, .. } => dropped.push(datagram[0]),
+                Event::Missed { datagram, reason: DropReason::Full, .. } => dropped.push(datagram[0]),
                 _ => panic!("{event:?}"),
             }
         }
@@ -459,11 +462,11 @@ mod tests {
     }
 
     #[test]
-    fn same_seed_same_events() {
+    fn the_same_seed_gives_the_same_events() {
         let run = || {
             let loss = vec!["markov:0.2:3".parse().unwrap()];
-            let weather = Weather { loss, delay_us: 5, jitter_us: 9, repeat: 0.1 };
-            let mut net = net(weather, 4);
+            let conditions = Conditions { loss, delay_us: 5, jitter_us: 9, repeat: 0.1 };
+            let mut net = net(conditions, 4);
             let mut seen = Vec::new();
             for n in 0..2_000u32 {
                 net.send(n as usize % 4, &[0, 1, 2, 3], 0, &n.to_be_bytes());

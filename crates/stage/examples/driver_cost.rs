@@ -1,7 +1,8 @@
-//! What one received packet costs the thread of a node on real sockets, system calls included.
+//! Cost of one received packet for the thread of a node on real sockets, including system calls.
 //!
-//! `driver_cost [GROUPS_PER_NODE|all] [PACKETS] [PER_SECOND] [papers|prompt]`, without arguments for 2 and for 1,024 groups a
-//! node, 200,000 packets, 50,000 a second; see `src/cost.rs`. Needs the right to make namespaces.
+//! `driver_cost [GROUPS_PER_NODE|all] [PACKETS] [PER_SECOND] [papers|prompt]`, by default for 2 and for 1,024
+//! groups per node, 200,000 packets, 50,000 per second; see `src/nodes/cost.rs`. It needs permission to make
+//! namespaces.
 
 use std::error::Error;
 
@@ -22,20 +23,20 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let mut costs_us = Vec::new();
     for &d in &ds {
-        costs_us.push(tell(&CostPlan { groups_per_node: d, packets, per_second, papers })?);
+        costs_us.push(measure(&CostPlan { groups_per_node: d, packets, per_second, papers })?);
     }
     if let [first, .., last] = costs_us[..] {
-        println!("{} groups a node cost {:.2} times what {} do", ds[ds.len() - 1], last / first, ds[0]);
+        println!("{} groups per node cost {:.2} times as much as {}", ds[ds.len() - 1], last / first, ds[0]);
     }
     Ok(())
 }
 
-/// Returns microseconds of processor time for each data packet.
-fn tell(plan: &CostPlan) -> Result<f64, Box<dyn Error>> {
+/// Measures and prints; returns microseconds of processor time per data packet.
+fn measure(plan: &CostPlan) -> Result<f64, Box<dyn Error>> {
     let cost = cost(plan)?;
-    println!("{} groups a node:", plan.groups_per_node);
+    println!("{} groups per node:", plan.groups_per_node);
     println!(
-        "  a packet: {:.2} us of the node's thread; {} delivered, {} overflowed, {} dropped in the ring; {:.0} % of a core",
+        "  per packet: {:.2} us of the node's thread; {} delivered, {} overflowed, {} dropped in the ring; {:.0} % of a core",
         cost.us_per_packet,
         cost.delivered,
         cost.overflowed,
@@ -44,14 +45,14 @@ fn tell(plan: &CostPlan) -> Result<f64, Box<dyn Error>> {
     );
     if cost.fell_behind() {
         println!(
-            "  the node fell behind, so this is no figure of its cost: give it a core of its own or fewer packets a second"
+            "  the node fell behind, so this does not measure its cost; give it a core of its own or fewer packets per second"
         );
     }
     if cost.no_room > 0 {
-        println!("  {} packets were of streams that it had no room for", cost.no_room);
+        println!("  {} packets belonged to streams that it had no space for", cost.no_room);
     }
     println!(
-        "  {:.3} repairs sent, {:.3} received for each, {:.2} XORs",
+        "  per packet: {:.3} repairs sent, {:.3} received, {:.2} XORs",
         cost.repairs_sent, cost.repairs_received, cost.xors
     );
     Ok(cost.us_per_packet)

@@ -84,8 +84,7 @@ impl OwnSocket {
         let [receive_buffer_bytes, send_buffer_bytes] = set_up(&socket, config, interface).map_err(system)?;
         socket.bind(&config.address.into()).map_err(OpenError::bind(config.address))?;
         let sending = Sending::new(socket.into());
-        let address =
-            sending.local_address().map_err(OpenError::system("ask for the address of a socket"))?;
+        let address = sending.local_address().map_err(OpenError::system("read the address of a socket"))?;
         Ok(Self {
             address,
             sending,
@@ -187,16 +186,16 @@ mod tests {
         // The kernel reports ICMP errors only to connected sockets, so this one is connected.
         SockRef::from(&own.as_fd()).connect(&there.into()).unwrap();
         let sending = own.sending();
-        sending.send_now(there, &[b"nobody is there"]).unwrap();
+        sending.send_now(there, &[b"no listener"]).unwrap();
         assert!(own.recv(|_, _| panic!("nothing was sent")).unwrap());
         assert_eq!((own.counts().failed, own.counts().received), (1, 0));
         let peer = UdpSocket::bind(there).unwrap();
-        peer.send_to(b"now there is", own.local_address()).unwrap();
+        peer.send_to(b"a listener", own.local_address()).unwrap();
         let mut got = Vec::new();
         while got.is_empty() {
             own.recv(|_, datagram| got = datagram.to_vec()).unwrap();
         }
-        assert_eq!(got, b"now there is");
+        assert_eq!(got, b"a listener");
     }
 
     #[test]

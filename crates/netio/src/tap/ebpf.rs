@@ -1,4 +1,4 @@
-//! The tap by eBPF: `bpf/tap.c` copies into a ring buffer, which is read here without a system call.
+//! eBPF tap: `bpf/tap.c` copies into a ring buffer, which is read here without a system call.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -8,9 +8,10 @@ use aya::maps::{Array, HashMap, MapData, PerCpuArray, RingBuf};
 use aya::programs::TcAttachType;
 use aya::{Ebpf, EbpfLoader, Pod};
 
+use super::captured::{Captured, Direction, Drained, Missed, TapCounts};
+use super::config::TapConfig;
 use super::identification::Identifications;
 use super::moderation::{Change, Moderation, now_ns};
-use super::{Captured, Direction, Drained, Missed, TapConfig, TapCounts};
 use crate::bpf::{self, Attached, Place, Programs, insert_networks, map, raise_locked_memory};
 use crate::error::step;
 use crate::interface::{Interface, LinkKind};
@@ -48,12 +49,12 @@ const COUNTS: u32 = 5;
 pub(super) struct EbpfTap {
     ring: RingBuf<MapData>,
     counters: PerCpuArray<MapData, u64>,
-    /// Whether the kernel part is not to wake us.
+    /// Set while the program must not wake the reader.
     polling: Array<MapData, u32>,
     moderation: Moderation,
     ids: Identifications,
     interface: Interface,
-    /// The programs, and the links by which they are attached; those go first.
+    /// The programs and their links; dropped before the filters.
     _object: Ebpf,
     _attached: Attached,
 }
@@ -72,7 +73,7 @@ impl EbpfTap {
         };
         raise_locked_memory();
         let mut object = load(config, link_header)?;
-        // before maps are taken out and closed: the programs keep them
+        // loaded before maps are taken out and closed: the programs keep them
         bpf::load(&mut object, &PROGRAMS)?;
         insert_networks(&mut object, ["outgoing4", "outgoing6"], &config.outgoing_to)?;
         insert_networks(&mut object, ["incoming4", "incoming6"], &config.incoming_from)?;
@@ -90,7 +91,7 @@ impl EbpfTap {
     pub(super) fn drain(&mut self, budget: usize, handle: impl FnMut(Captured<'_>)) -> io::Result<Drained> {
         let drained = self.take(budget, handle);
         let set = |polling: &mut Array<MapData, u32>, value| {
-            polling.set(0, value, 0).map_err(|error| step("tell the eBPF tap when to wake", &error))
+            polling.set(0, value, 0).map_err(|error| step("set the waking of the eBPF tap", &error))
         };
         match self.moderation.drained(drained.packets, drained.more, now_ns())? {
             Change::None => {}
@@ -99,7 +100,7 @@ impl EbpfTap {
                 self.moderation.ignore(self.ring.as_fd())?;
             }
             Change::Waken => {
-                // in this order: what comes after we have looked finds our wish to be waked
+                // in this order: packets captured after the last look see the request to wake
                 set(&mut self.polling, 0)?;
                 self.moderation.listen(self.ring.as_fd())?;
             }
@@ -112,7 +113,7 @@ impl EbpfTap {
         while packets < budget {
             let Some(item) = self.ring.next() else { return Drained { packets, more: false } };
             packets += 1;
-            // the kernel part writes no other; anything else is not ours
+            // the program writes only valid records
             let Some(mut captured) = parse(&item) else { continue };
             self.ids.note(captured.packet, &mut captured.offload);
             handle(captured);
@@ -149,7 +150,7 @@ impl EbpfTap {
             Direction::Incoming => COUNTS,
         };
         let per_cpu = self.counters.get(&(of_direction + which as u32), 0);
-        // a counter that cannot be read is no reason to stop
+        // an unreadable counter is not fatal
         per_cpu.map_or(0, |per_cpu| per_cpu.iter().sum())
     }
 }
@@ -170,7 +171,7 @@ fn parse(record: &[u8]) -> Option<Captured<'_>> {
     let segment_size = half(12);
     let gso = if segment_size == 0 { Gso::None } else { kind_of(packet) };
     let offload = match gso {
-        // no flag tells whether the checksum of a single packet is finished: cutting looks at the field
+        // no flag shows whether the checksum of a single packet is finished; cutting examines the field
         Gso::None => Offload::default(),
         gso => Offload { segment_count: half(14), ..Offload::segments(gso, segment_size) },
     };
@@ -189,7 +190,7 @@ fn load(config: &TapConfig, link_header: u32) -> io::Result<Ebpf> {
     let entries = |count: usize| u32::try_from(count).unwrap_or(u32::MAX).max(1);
     let excluding = u32::from(!config.exclude.is_empty());
     let mut loader = EbpfLoader::new();
-    // no kernel types are looked at
+    // the program does not use the kernel's types
     loader
         .btf(None)
         .override_global("link_header", &link_header, true)
@@ -232,7 +233,7 @@ fn insert_excluded(object: &mut Ebpf, excluded: &[SocketAddr]) -> io::Result<()>
             }
         };
         let key = Endpoint { address, port: end.port().to_be_bytes(), version };
-        map.insert(key, 1, 0).map_err(|error| step("tell the eBPF tap its exclusions", &error))?;
+        map.insert(key, 1, 0).map_err(|error| step("set the exclusions of the eBPF tap", &error))?;
     }
     Ok(())
 }
@@ -242,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_are_read_as_the_kernel_part_writes_them() {
+    fn records_are_parsed_as_the_program_writes_them() {
         let mut record = vec![0; HEADER_LEN];
         record[..8].copy_from_slice(&77_u64.to_ne_bytes());
         record[8..12].copy_from_slice(&3_u32.to_ne_bytes());

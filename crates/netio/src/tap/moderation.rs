@@ -103,7 +103,7 @@ impl Moderation {
         Change::None
     }
 
-    /// Ignores the source: it no longer makes the descriptor readable.
+    /// Ignores the source: it does not make the descriptor readable.
     pub(super) fn ignore(&self, source: BorrowedFd<'_>) -> io::Result<()> {
         control(&self.epoll, libc::EPOLL_CTL_MOD, source, false)
     }

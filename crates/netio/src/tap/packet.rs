@@ -9,13 +9,14 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use libc::{c_int, c_void};
 
+use super::captured::{Captured, Direction, Drained, Missed, TapCounts};
+use super::config::TapConfig;
+use super::filter;
 use super::identification::Identifications;
 use super::moderation::{Change, Moderation, now_ns};
-use super::{Captured, Direction, Drained, Missed, TapConfig, TapCounts, filter};
 use crate::error::step;
 use crate::interface::{Interface, check};
-use crate::offload::Offload;
-use crate::offload::VIRTIO_HEADER_LEN;
+use crate::offload::{Offload, VIRTIO_HEADER_LEN};
 
 /// Number of packets read by one system call.
 const SLOTS: usize = 32;

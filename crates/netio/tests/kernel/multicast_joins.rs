@@ -251,9 +251,9 @@ fn limits_are_those_of_the_calling_threads_namespace() {
 fn granted_buffers_match_the_limits() {
     let Some(pair) = Pair::build("granted buffers") else { return };
     let limits = pair.a.run(|| Limits::read("eth0")).unwrap();
-    let asked = limits.receive_buffer.max_bytes + (1 << 20);
-    let socket = pair.a.run(|| GroupSocket::bind(PORT, IpVersion::V4, "eth0", asked)).unwrap();
-    let expected = if limits.receive_buffer.may_exceed { asked } else { limits.receive_buffer.max_bytes };
+    let requested = limits.receive_buffer.max_bytes + (1 << 20);
+    let socket = pair.a.run(|| GroupSocket::bind(PORT, IpVersion::V4, "eth0", requested)).unwrap();
+    let expected = if limits.receive_buffer.may_exceed { requested } else { limits.receive_buffer.max_bytes };
     assert_eq!(socket.receive_buffer_bytes(), expected);
 }
 

@@ -1,21 +1,22 @@
-//! Loses packets as they arrive at an interface, by a model of loss: a program in the kernel (`bpf/drop.c`).
+//! Loses packets as they arrive at an interface, by a loss model: a program in the kernel (`bpf/drop.c`).
 //!
-//! For tests and measurements of what has no link of ours under it, such as multicast on a [`crate::BridgeLan`]: nothing
-//! waits, and nothing is copied.
+//! Injects faults in tests and measurements of networks without an emulated link, such as multicast on a
+//! [`crate::BridgeLan`]. It neither delays nor copies packets.
 
 mod program;
 
 use loss::{LossModel, start_share};
 use netio::bpf::Attach;
 
-pub use self::program::{DropCounts, DropFilter, LostPacket, TOLD_LEN};
+pub use self::program::{DropCounts, DropFilter, LostPacket, REPORT_LEN};
 use self::program::{DropModel, Program};
-use crate::{LabError, Namespace};
+use crate::error::LabError;
+use crate::namespace::Namespace;
 
-/// A loser of packets at one interface; it goes when this is dropped, and with the process.
+/// A dropper at one interface. It ends when this is dropped, and with the process.
 ///
-/// Each has its own state and counters. Packets are lost before anything else on the interface sees them, so that they
-/// might as well have been lost on the wire.
+/// Each dropper has its own state and counters. Packets are lost before anything else on the interface sees
+/// them, as if on the wire.
 ///
 /// ```
 /// # fn main() -> Result<(), netlab::LabError> {
@@ -36,25 +37,25 @@ pub struct Dropper {
 }
 
 impl Dropper {
-    /// Begins to lose packets that arrive at `interface`.
+    /// Starts to lose packets that arrive at `interface`.
     ///
     /// # Errors
-    /// When there is no such interface, the model is a recorded trace, or the kernel refuses the program.
+    /// If there is no such interface, the model is a recorded trace, or the kernel refuses the program.
     pub fn attach(
         namespace: &Namespace,
         interface: &str,
         model: &LossModel,
         filter: &DropFilter,
     ) -> Result<Self, LabError> {
-        Self::attach_telling(namespace, interface, model, filter, None)
+        Self::attach_reporting(namespace, interface, model, filter, None)
     }
 
-    /// As [`Dropper::attach`], and tells which packets were lost, if they have this mark in the first 160 bytes behind their
-    /// UDP header.
+    /// Like [`Dropper::attach`], and also reports the lost packets that have this mark in the first 160 bytes
+    /// of their UDP payload.
     ///
     /// # Errors
     /// As [`Dropper::attach`].
-    pub fn attach_telling(
+    pub fn attach_reporting(
         namespace: &Namespace,
         interface: &str,
         model: &LossModel,
@@ -69,10 +70,10 @@ impl Dropper {
         Ok(Self { program, place })
     }
 
-    /// Goes on with another model; a burst that has begun is finished first.
+    /// Sets another model; a burst that has begun is finished first.
     ///
     /// # Errors
-    /// When the model is a recorded trace.
+    /// If the model is a recorded trace.
     pub fn set_model(&mut self, model: &LossModel) -> Result<(), LabError> {
         let model = model_of(model)?;
         self.program
@@ -80,17 +81,17 @@ impl Dropper {
             .map_err(|e| LabError::system(format!("cannot change the loss at {}", self.place), e))
     }
 
-    /// What was seen and lost so far, of the filter's packets.
+    /// Returns the counters of the packets that match the filter.
     ///
     /// # Errors
-    /// When the kernel does not give its counters.
+    /// If the kernel does not return its counters.
     pub fn counts(&self) -> Result<DropCounts, LabError> {
         self.program
             .counts()
             .map_err(|e| LabError::system(format!("cannot read the losses at {}", self.place), e))
     }
 
-    /// The next of the lost packets that had the mark, in the order of loss.
+    /// Returns the next lost packet that had the mark, in the order of loss.
     pub fn next_lost(&mut self) -> Option<LostPacket> {
         self.program.next_lost()
     }
@@ -108,7 +109,7 @@ fn model_of(model: &LossModel) -> Result<DropModel, LabError> {
             lost_again: 1.0 - 1.0 / mean_burst,
         }),
         LossModel::Trace(trace) => Err(LabError::Invalid(format!(
-            "expected none, uniform, bursty or markov loss at an interface, got a trace ({})",
+            "expected none, uniform, bursty or markov loss at an interface, saw a trace ({})",
             trace.path().display()
         ))),
     }

@@ -1,6 +1,6 @@
-//! Loses packets as they arrive at an interface, on purpose: what `bpf/drop.c` does, from user space.
+//! User-space side of `bpf/drop.c`, which loses packets as they arrive at an interface.
 //!
-//! For tests and measurements. The program is gone with the [`Program`], and with the process.
+//! The kernel program ends with the [`Program`], and with the process.
 
 use std::fmt;
 use std::io;
@@ -17,32 +17,32 @@ use netio::interface::{Interface, LinkKind};
 /// `bpf/drop.c`, compiled.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/drop.bpf.o");
 
-/// Before the tap, which sees what was not lost.
+/// Runs before the tap, which sees only what was not lost.
 const DROPPER: Programs = Programs {
     lock: "undrop-drop",
     places: &[Place { program: "undrop_drop", hook: TcAttachType::Ingress, priority: 46 }],
 };
 
-/// Bytes of a lost packet that are told, from its mark on.
-pub const TOLD_LEN: usize = 32;
-const RECORD_LEN: usize = 8 + TOLD_LEN;
+/// Bytes of a lost packet that are reported, from its mark on.
+pub const REPORT_LEN: usize = 32;
+const RECORD_LEN: usize = 8 + REPORT_LEN;
 const SOURCES_MAX: usize = 1024;
 
-/// Which packets are lost, of those that the filter names.
+/// Which of the packets that match the filter are lost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum DropModel {
-    /// The chance of a packet depends on the fate of the one before.
+    /// The probability of loss depends on the fate of the packet before.
     Chain {
         /// Probability of loss after a packet that passed.
         lost: f64,
         /// Probability of loss after a packet that was lost.
         lost_again: f64,
     },
-    /// So many packets in a row, and at least one passes before the next.
+    /// Bursts of a fixed length; at least one packet passes between two bursts.
     Bursts {
-        /// Probability that a packet begins a burst, from the second after a burst on.
+        /// Probability that a packet begins a burst, from the second packet after a burst on.
         start: f64,
-        /// Packets lost in a row, 1 or more.
+        /// Number of consecutive packets lost, at least 1.
         burst: u32,
     },
 }
@@ -52,49 +52,49 @@ impl DropModel {
     pub(super) const NONE: Self = Self::Chain { lost: 0.0, lost_again: 0.0 };
 }
 
-/// What may be lost; all else passes, and is not counted.
+/// Packets that may be lost. All others pass and are not counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DropFilter {
     /// Only packets to multicast addresses.
     pub multicast_only: bool,
-    /// Only UDP (in IPv6: right behind the IP header), fragments of it included.
+    /// Only UDP, including fragments. In IPv6 the UDP header must follow the IP header directly.
     pub udp_only: bool,
-    /// Only packets of this many bytes or more, counted from their IP header.
+    /// Only packets of at least this many bytes, counted from their IP header.
     pub length_min: u32,
-    /// Only packets from these networks; empty: from anywhere.
+    /// Only packets from these networks; empty means from anywhere.
     pub sources: Vec<IpNet>,
 }
 
-/// What a dropper has counted.
+/// Counters of a dropper.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DropCounts {
-    /// Packets of the filter; a super-packet is as many as it has segments.
+    /// Packets that match the filter; a super-packet counts as its segments.
     pub seen: u64,
-    /// Packets lost, counted likewise.
+    /// Packets lost, counted in the same way.
     pub lost: u64,
-    /// Super-packets lost, each with all its segments by one verdict.
+    /// Super-packets lost, each with all its segments.
     pub super_packets: u64,
-    /// Of the lost, those without the mark in the first bytes of their payload.
+    /// Lost packets without the mark in the first bytes of their payload.
     pub unmarked: u64,
-    /// Of the lost, those with a mark that could not be told because 16,000 or so waited to be read.
+    /// Lost packets with a mark that could not be reported because some 16,000 reports waited to be read.
     pub unreported: u64,
 }
 
-/// A lost packet, as told.
+/// A reported lost packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LostPacket {
-    /// When, by `CLOCK_MONOTONIC`.
+    /// Time of the loss, by `CLOCK_MONOTONIC`.
     pub time_ns: u64,
-    /// What stands in the packet, beginning with the mark.
-    pub told: [u8; TOLD_LEN],
+    /// Bytes of the packet, from the mark on.
+    pub report: [u8; REPORT_LEN],
 }
 
-/// A program at an interface that loses packets; it goes when this is dropped.
+/// A program at an interface that loses packets; it ends when this is dropped.
 pub(super) struct Program {
     models: Array<MapData, Model>,
     states: Array<MapData, State>,
     ring: RingBuf<MapData>,
-    /// The program, and the link by which it is attached.
+    /// The program and its link to the interface.
     _object: Ebpf,
     _attached: Attached,
 }
@@ -102,18 +102,20 @@ pub(super) struct Program {
 /// `struct model`: the thresholds `lost` and `lost_again`, and the length of a burst.
 type Model = [u64; 3];
 
-/// `struct state`: its lock and what it remembers of the stream (2 words), then its counters, which [`Program::counts`] names.
+/// `struct state`: its lock and the state of the stream (2 words), then the counters that [`Program::counts`]
+/// names.
 type State = [u64; 7];
 
 impl Program {
-    /// Begins to lose packets that arrive at an interface of the calling thread's network namespace.
+    /// Starts to lose packets that arrive at an interface of the calling thread's network namespace.
     ///
-    /// With a `mark` (not 0), lost packets are told of that have it in the first 160 bytes behind their UDP header, as the
-    /// number in little-endian order: 32 bytes from there.
+    /// With a nonzero `mark`, it reports the lost packets that have this number, in little-endian order, in
+    /// the first 160 bytes of their UDP payload: 32 bytes from there.
     ///
     /// # Errors
-    /// When there is no such interface, its link header is not Ethernet's, a value is out of range, or the kernel refuses
-    /// the program (Linux 5.8, `CAP_BPF` and `CAP_NET_ADMIN` outside of user namespaces).
+    /// If there is no such interface, its link header is not Ethernet's, a value is out of range, or the
+    /// kernel refuses the program (it needs Linux 5.8, and `CAP_BPF` and `CAP_NET_ADMIN` outside of user
+    /// namespaces).
     pub(super) fn attach(
         interface: &str,
         model: DropModel,
@@ -146,30 +148,30 @@ impl Program {
         Ok(Self { models, states, ring, _object: object, _attached: attached })
     }
 
-    /// Goes on with another model; a burst that has begun ends by its own.
+    /// Sets another model; a burst that has begun runs to its end.
     ///
     /// # Errors
-    /// When a value is out of range.
+    /// If a value is out of range.
     pub(super) fn set_model(&mut self, model: DropModel) -> io::Result<()> {
         set(&mut self.models, encode(model)?)
     }
 
-    /// What was seen and lost so far.
+    /// Returns the counters.
     ///
     /// # Errors
-    /// When the kernel does not give its counters.
+    /// If the kernel does not return its counters.
     pub(super) fn counts(&self) -> io::Result<DropCounts> {
         let state = self.states.get(&0, 0).map_err(|error| step("read the dropper's counters", &error))?;
         let [_, _, seen, lost, super_packets, unmarked, unreported] = state;
         Ok(DropCounts { seen, lost, super_packets, unmarked, unreported })
     }
 
-    /// The next lost packet that has the mark, in the order of loss.
+    /// Returns the next lost packet that had the mark, in the order of loss.
     pub(super) fn next_lost(&mut self) -> Option<LostPacket> {
         let item = self.ring.next()?;
         let record: [u8; RECORD_LEN] = item.get(..RECORD_LEN)?.try_into().ok()?;
-        let (time, told) = record.split_first_chunk::<8>()?;
-        Some(LostPacket { time_ns: u64::from_ne_bytes(*time), told: told.try_into().ok()? })
+        let (time, report) = record.split_first_chunk::<8>()?;
+        Some(LostPacket { time_ns: u64::from_ne_bytes(*time), report: report.try_into().ok()? })
     }
 }
 
@@ -179,7 +181,7 @@ impl fmt::Debug for Program {
     }
 }
 
-/// Returns the model as the kernel part reads it.
+/// Returns the model in the layout of the kernel program.
 fn encode(model: DropModel) -> io::Result<Model> {
     Ok(match model {
         DropModel::Chain { lost, lost_again } => [threshold(lost)?, threshold(lost_again)?, 0],
@@ -191,19 +193,19 @@ fn encode(model: DropModel) -> io::Result<Model> {
     })
 }
 
-/// A probability as the number below which a random one of 64 bits must be; the greatest is certainty.
+/// Returns a probability as a threshold for random 64-bit numbers; the maximum stands for certainty.
 fn threshold(probability: f64) -> io::Result<u64> {
     const TWO_TO_64: f64 = 18_446_744_073_709_551_616.0;
     if !(0.0..=1.0).contains(&probability) {
         let text = format!("expected a probability from 0 to 1, saw {probability}");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
-    // A cast from float saturates.
+    // a cast from float saturates
     Ok((probability * TWO_TO_64) as u64)
 }
 
 fn set(models: &mut Array<MapData, Model>, model: Model) -> io::Result<()> {
-    models.set(0, model, 0).map_err(|error| step("tell the dropper its model", &error))
+    models.set(0, model, 0).map_err(|error| step("set the dropper's model", &error))
 }
 
 fn load(filter: &DropFilter, mark: Option<[u8; 8]>) -> io::Result<Ebpf> {
@@ -211,7 +213,7 @@ fn load(filter: &DropFilter, mark: Option<[u8; 8]>) -> io::Result<Ebpf> {
     let sources_only = u32::from(!filter.sources.is_empty());
     let mark = mark.map_or(0, u64::from_le_bytes);
     let mut loader = EbpfLoader::new();
-    // no kernel types are looked at
+    // the program does not use the kernel's types
     loader
         .btf(None)
         .override_global("multicast_only", &multicast_only, true)
@@ -227,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ends_of_probability_are_exact_and_what_is_none_is_refused() {
+    fn probabilities_of_zero_and_one_are_exact_and_others_are_checked() {
         assert_eq!(threshold(0.0).unwrap(), 0);
         assert_eq!(threshold(0.5).unwrap(), 1 << 63);
         assert_eq!(threshold(1.0).unwrap(), u64::MAX);

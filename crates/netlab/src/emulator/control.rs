@@ -1,4 +1,4 @@
-//! What a direction's thread shares with the rest: counters to read, settings to change, the order to stop.
+//! State that a direction's thread shares with the rest: counters to read, settings to change, the stop flag.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,16 +9,17 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use loss::LossModel;
 use simnet::link::{Link, LinkCounters};
 
-/// What a direction has done so far.
+/// Counters of a direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DirectionCounters {
-    /// What the link did.
+    /// Counters of the link.
     pub link: LinkCounters,
-    /// Super-packets that could not be cut into packets of the wire, and were dropped.
+    /// Super-packets dropped because they could not be cut into wire packets.
     pub uncut: u64,
-    /// Packets or super-packets that the receiving kernel did not take (e.g. a corrupted IP version, a device that is down).
+    /// Packets or super-packets refused by the receiving kernel (e.g. a corrupted IP version, a device that
+    /// is down).
     pub refused: u64,
-    /// Packets that the sending kernel dropped at the device, because the emulator did not read fast enough.
+    /// Packets dropped by the sending kernel at the device, because the emulator did not read fast enough.
     pub device_drops: u64,
     /// Processor time of the direction's thread, in microseconds.
     pub cpu_us: u64,
@@ -27,7 +28,7 @@ pub struct DirectionCounters {
 const FIELDS: usize = 13;
 
 impl DirectionCounters {
-    /// All but `device_drops`, which the kernel counts.
+    /// Returns all but `device_drops`, which the kernel counts.
     fn to_array(self) -> [u64; FIELDS] {
         let link = self.link;
         [
@@ -79,12 +80,12 @@ impl DirectionCounters {
     }
 }
 
-/// Shared by the thread and the handle of one direction.
+/// State shared by the thread and the handle of one direction.
 #[derive(Debug)]
 pub(super) struct Control {
     published: [AtomicU64; FIELDS],
     stop: AtomicBool,
-    /// There is something in `changes`. The thread looks at this, and takes the lock only then.
+    /// Set while `changes` has content. The thread checks this flag and takes the lock only if it is set.
     changed: AtomicBool,
     changes: Mutex<Changes>,
     wake: EventFd,
@@ -107,7 +108,7 @@ impl Control {
         })
     }
 
-    /// Counters of one moment or of two that lie close together.
+    /// Returns counters of one moment, or of two moments close together.
     pub(super) fn counters(&self) -> DirectionCounters {
         DirectionCounters::from_array(std::array::from_fn(|field| {
             self.published[field].load(Ordering::Relaxed)
@@ -131,7 +132,7 @@ impl Control {
     }
 
     fn changes(&self) -> MutexGuard<'_, Changes> {
-        // Nothing under this lock can panic half-way.
+        // No code under this lock can panic half-way.
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -140,7 +141,7 @@ impl Control {
         self.wake_up();
     }
 
-    /// The thread's side: makes the changes that were asked for.
+    /// Applies the requested changes; called by the thread.
     pub(super) fn apply(&self, link: &mut Link) {
         if !self.changed.swap(false, Ordering::Acquire) {
             return;
@@ -164,11 +165,11 @@ impl Control {
     }
 
     fn wake_up(&self) {
-        // It can only fail when the counter is full, and then the thread is being woken already.
+        // This fails only if the counter is full, and then the thread is being woken already.
         let _ = self.wake.write(1);
     }
 
-    /// Becomes readable when the thread is wanted.
+    /// Returns the descriptor that becomes readable when the thread is needed.
     pub(super) fn wake(&self) -> &EventFd {
         &self.wake
     }

@@ -1,14 +1,15 @@
-//! What only virtual cards and bridges have: counters, hardware addresses, known neighbours, snooping, segments.
+//! Features of virtual cards and bridges: counters, hardware addresses, permanent neighbours, snooping,
+//! segments.
 
 use std::net::IpAddr;
 
 use rtnetlink::packet_route::link::LinkAttribute;
 use rtnetlink::{LinkBridge, LinkUnspec};
 
-use super::Namespace;
-use crate::LabError;
+use super::handle::Namespace;
+use crate::error::LabError;
 
-/// What a device has received and sent so far.
+/// Traffic counters of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceCounters {
     /// Bytes received, with link headers.
@@ -22,25 +23,23 @@ pub struct DeviceCounters {
 }
 
 impl DeviceCounters {
-    /// Both directions' packets.
-    #[must_use]
+    /// Returns the packets of both directions.
     pub fn packets(self) -> u64 {
         self.received_packets + self.sent_packets
     }
 
-    /// Both directions' bytes.
-    #[must_use]
+    /// Returns the bytes of both directions.
     pub fn bytes(self) -> u64 {
         self.received_bytes + self.sent_bytes
     }
 
-    /// The sum of two.
+    /// Returns the sum of two counters.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         self.join(other, u64::wrapping_add)
     }
 
-    /// What has come since `earlier`.
+    /// Returns the difference to `earlier`.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         self.join(earlier, u64::wrapping_sub)
@@ -57,10 +56,10 @@ impl DeviceCounters {
 }
 
 impl Namespace {
-    /// What every device has received and sent, by name.
+    /// Returns the counters of every device, by name.
     ///
     /// # Errors
-    /// When the kernel does not give its counters.
+    /// If the kernel does not return its counters.
     pub fn device_counters(&self) -> Result<Vec<(String, DeviceCounters)>, LabError> {
         let table = self.run(|| std::fs::read_to_string("/proc/thread-self/net/dev")).map_err(|e| {
             LabError::system(format!("cannot read the counters of devices in {:?}", self.label()), e)
@@ -68,10 +67,10 @@ impl Namespace {
         Ok(table.lines().filter_map(counters_in).collect())
     }
 
-    /// The hardware address of an Ethernet device.
+    /// Returns the hardware address of an Ethernet device.
     ///
     /// # Errors
-    /// When it does not exist or has none.
+    /// If the device does not exist or has none.
     pub fn hardware_address(&self, interface: &str) -> Result<[u8; 6], LabError> {
         let what = || format!("cannot find the hardware address of {interface} in {:?}", self.label());
         let found = self.run(|| {
@@ -85,12 +84,12 @@ impl Namespace {
         found.map_err(|e| LabError::system(what(), e))?.ok_or_else(|| LabError::Invalid(what()))
     }
 
-    /// Makes neighbours known for good, by IP and hardware address: they are never asked for.
+    /// Adds permanent neighbours by IP and hardware address, which need no address resolution.
     ///
     /// # Errors
-    /// When the device does not exist.
+    /// If the device does not exist.
     pub fn add_neighbours(&self, interface: &str, known: &[(IpAddr, [u8; 6])]) -> Result<(), LabError> {
-        let what = format!("cannot make neighbours known to {interface} in {:?}", self.label());
+        let what = format!("cannot add neighbours to {interface} in {:?}", self.label());
         let index = self.index(interface)?;
         self.netlink(&what, async |netlink| {
             for (address, card) in known {
@@ -106,10 +105,10 @@ impl Namespace {
         })
     }
 
-    /// Whether a bridge sends multicast only where it heard a member.
+    /// Sets whether a bridge sends multicast only to ports with members.
     ///
     /// # Errors
-    /// When there is no such bridge.
+    /// If there is no such bridge.
     pub fn set_multicast_snooping(&self, bridge: &str, on: bool) -> Result<(), LabError> {
         let what = format!("cannot set the snooping of the bridge {bridge} in {:?}", self.label());
         self.index(bridge)?;
@@ -117,10 +116,11 @@ impl Namespace {
         self.netlink(&what, async |netlink| netlink.link().change(message).execute().await)
     }
 
-    /// How many packets a super-packet may stand for when the kernel hands it to the device; larger ones are cut before.
+    /// Sets the maximum number of segments in a super-packet for this device; the kernel cuts larger ones
+    /// before.
     ///
     /// # Errors
-    /// When the device does not exist.
+    /// If the device does not exist.
     pub fn set_segments_max(&self, interface: &str, segments: u32) -> Result<(), LabError> {
         let what = format!("cannot set the segments of {interface} to {segments} in {:?}", self.label());
         let message = LinkUnspec::new_with_index(self.index(interface)?)
@@ -130,7 +130,8 @@ impl Namespace {
     }
 }
 
-/// Behind the name stand eight counters of receiving and eight of sending: bytes, packets, errors, drops …
+/// Parses a line: after the name, eight counters of receiving and eight of sending: bytes, packets, errors,
+/// drops …
 fn counters_in(line: &str) -> Option<(String, DeviceCounters)> {
     let (name, numbers) = line.split_once(':')?;
     let numbers: Vec<u64> =

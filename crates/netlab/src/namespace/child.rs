@@ -2,34 +2,48 @@
 
 use std::io;
 use std::ops::{Deref, DerefMut};
-use std::process::ExitStatus;
+use std::process::{Command, ExitStatus};
 use std::thread;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::Namespace;
+use super::handle::Namespace;
+use crate::error::LabError;
+use crate::process::die_with_parent;
 
-/// A child process; dropping it kills it by its pid and waits for its end.
+/// A child process. Dropping it kills it by its pid and waits for its end.
 ///
-/// It is a [`std::process::Child`] in all else (`stdout`, `try_wait`, `id` …).
+/// In all else it is a [`std::process::Child`] (`stdout`, `try_wait`, `id` …).
 #[derive(Debug)]
 pub struct Child {
     child: std::process::Child,
-    /// Its parent thread is the namespace's keeper, which must not end before it.
+    /// Keeps its parent thread, the namespace's keeper, alive.
     _namespace: Namespace,
 }
 
-impl Child {
-    pub(super) fn new(child: std::process::Child, namespace: Namespace) -> Self {
-        Self { child, _namespace: namespace }
+impl Namespace {
+    /// Starts a child process inside the namespace. It is killed when the guard is dropped and when this
+    /// process dies.
+    ///
+    /// # Errors
+    /// If the program cannot be started.
+    pub fn spawn(&self, mut command: Command) -> Result<Child, LabError> {
+        die_with_parent(&mut command);
+        let what =
+            format!("cannot start {:?} in the network namespace {:?}", command.get_program(), self.label());
+        let started = self.run_on_keeper(move || command.spawn()).and_then(|child| child);
+        let child = started.map_err(|e| LabError::system(what, e))?;
+        Ok(Child { child, _namespace: self.clone() })
     }
+}
 
+impl Child {
     /// Sends a signal.
     ///
     /// # Errors
-    /// When the child has ended and its end was already waited for.
+    /// If the child has ended and was already waited for.
     pub fn signal(&mut self, signal: Signal) -> io::Result<()> {
         if let Some(status) = self.child.try_wait()? {
             return Err(io::Error::other(format!("the child has already ended: {status}")));
@@ -38,10 +52,10 @@ impl Child {
         Ok(kill(Pid::from_raw(pid), signal)?)
     }
 
-    /// Asks the child to end (SIGTERM), kills it when it has not after `patience`, and returns how it ended.
+    /// Asks the child to end (SIGTERM), kills it if it has not after `patience`, and returns its exit status.
     ///
     /// # Errors
-    /// When waiting fails.
+    /// If waiting fails.
     pub fn terminate(&mut self, patience: Duration) -> io::Result<ExitStatus> {
         const STEP: Duration = Duration::from_millis(5);
         if self.child.try_wait()?.is_none() {

@@ -11,8 +11,8 @@ use rtnetlink::packet_route::link::{InfoData, InfoVeth, LinkAttribute};
 use rtnetlink::packet_route::route::{RouteAttribute, RouteMetric};
 use rtnetlink::{Handle, LinkBridge, LinkUnspec, LinkVeth, RouteMessageBuilder};
 
-use super::Namespace;
-use crate::LabError;
+use super::handle::Namespace;
+use crate::error::LabError;
 
 /// A route to add.
 ///
@@ -30,27 +30,27 @@ pub struct Route {
 }
 
 impl Route {
-    /// A route to `destination`; give it a gateway, an interface, or both.
-    #[must_use]
+    /// Makes a route to `destination`, which needs a gateway, an interface, or both.
     pub fn to(destination: IpNet) -> Self {
         Self { destination: destination.trunc(), gateway: None, interface: None, mtu: None }
     }
 
-    /// The next hop.
+    /// Sets the next hop.
     #[must_use]
     pub fn via(mut self, gateway: IpAddr) -> Self {
         self.gateway = Some(gateway);
         self
     }
 
-    /// The device to send by.
+    /// Sets the device.
     #[must_use]
     pub fn interface(mut self, name: &str) -> Self {
         self.interface = Some(name.to_owned());
         self
     }
 
-    /// The largest packet, in bytes, for this destination: TCP takes its segment size from it.
+    /// Sets the size of the largest packet for this destination, in bytes; TCP derives its segment size from
+    /// it.
     #[must_use]
     pub fn mtu(mut self, bytes: u32) -> Self {
         self.mtu = Some(bytes);
@@ -59,10 +59,10 @@ impl Route {
 }
 
 impl Namespace {
-    /// A virtual cable between `name` here and `peer_name` in `peer`, both ends up.
+    /// Adds a virtual cable between `name` here and `peer_name` in `peer`, with both ends up.
     ///
     /// # Errors
-    /// When a name is taken or not allowed, or the MTU is out of range.
+    /// If a name is taken or not allowed, or the MTU is out of range.
     pub fn add_veth(&self, name: &str, peer: &Self, peer_name: &str, mtu: u32) -> Result<(), LabError> {
         let far_end =
             LinkUnspec::new_with_name(peer_name).mtu(mtu).setns_by_fd(peer.as_fd().as_raw_fd()).build();
@@ -72,20 +72,20 @@ impl Namespace {
             .up()
             .build();
         let what = format!(
-            "cannot lay a cable from {name} in {:?} to {peer_name} in {:?}",
+            "cannot add a cable from {name} in {:?} to {peer_name} in {:?}",
             self.label(),
             peer.label()
         );
         self.netlink(&what, async |netlink| netlink.link().add(message).execute().await)?;
-        // Not by flags of the request: the first end would come up before it has a peer, which the kernel refuses.
+        // Not by flags of the request: the first end would come up without a peer, which the kernel refuses.
         self.set_up(name)?;
         peer.set_up(peer_name)
     }
 
-    /// A bridge without ports, up.
+    /// Adds a bridge without ports, up.
     ///
     /// # Errors
-    /// When the name is taken or the kernel has no bridges.
+    /// If the name is taken or the kernel has no bridges.
     pub fn add_bridge(&self, name: &str, mtu: u32) -> Result<(), LabError> {
         let what = format!("cannot make the bridge {name} in {:?}", self.label());
         let message = LinkBridge::new(name).mtu(mtu).up().build();
@@ -95,7 +95,7 @@ impl Namespace {
     /// Makes a device a port of a bridge.
     ///
     /// # Errors
-    /// When either does not exist.
+    /// If either does not exist.
     pub fn set_bridge(&self, interface: &str, bridge: &str) -> Result<(), LabError> {
         let what = format!("cannot connect {interface} to the bridge {bridge} in {:?}", self.label());
         let (index, bridge) = (self.index(interface)?, self.index(bridge)?);
@@ -103,11 +103,11 @@ impl Namespace {
         self.netlink(&what, async |netlink| netlink.link().change(message).execute().await)
     }
 
-    /// Adds an address with its prefix length; the network's route comes with it. When this returns, packets to the
-    /// address are taken in: IPv6 skips duplicate detection, and that the kernel is done with it is waited for.
+    /// Adds an address with its prefix length, and with it the network's route. On return, the kernel accepts
+    /// packets to the address: IPv6 skips duplicate detection, and this call waits for the kernel to finish.
     ///
     /// # Errors
-    /// When the device does not exist or has the address already.
+    /// If the device does not exist or has the address already.
     pub fn add_address(&self, interface: &str, address: IpNet) -> Result<(), LabError> {
         let what = format!("cannot add the address {address} to {interface} in {:?}", self.label());
         let index = self.index(interface)?;
@@ -124,10 +124,10 @@ impl Namespace {
         Ok(())
     }
 
-    /// The kernel takes an IPv6 address into service at its leisure, also without duplicate detection: it joins the group
-    /// in which neighbours ask, then makes the route by which packets are taken in. Until then packets are dropped, and a
-    /// neighbour without an answer asks again only a second later. A device that is down serves none; after a while
-    /// nobody waits any longer.
+    /// Waits until the kernel accepts packets to an IPv6 address. The kernel does so with a delay, even
+    /// without duplicate detection: it joins the group of neighbor discovery, then adds the local route.
+    /// Until then it drops packets, and a neighbor without an answer repeats its solicitation only a second
+    /// later. A device that is down serves no address, so the wait is bounded.
     fn wait_until_local(&self, interface: &str, address: Ipv6Addr) {
         const STEPS: u32 = 2_000;
         self.run(|| {
@@ -140,7 +140,7 @@ impl Namespace {
                 return;
             }
             for _ in 0..STEPS {
-                // Without the table there is nothing to wait for.
+                // Without the table, there is nothing to wait for.
                 match std::fs::read_to_string("/proc/thread-self/net/ipv6_route") {
                     Ok(table) if !is_local(&table, address) => std::thread::sleep(Duration::from_millis(1)),
                     _ => return,
@@ -152,10 +152,12 @@ impl Namespace {
     /// Adds a route.
     ///
     /// # Errors
-    /// When gateway or device cannot be used, or the route exists.
+    /// If gateway or device cannot be used, or the route exists.
     pub fn add_route(&self, route: &Route) -> Result<(), LabError> {
         let what = format!("cannot add a route to {} in {:?}", route.destination, self.label());
-        let wrong = || LabError::Invalid(format!("{what}: gateway and destination differ in IP version"));
+        let wrong = || {
+            LabError::Invalid(format!("{what}: expected gateway and destination of one IP version, saw two"))
+        };
         let mut builder = RouteMessageBuilder::<IpAddr>::new()
             .destination_prefix(route.destination.addr(), route.destination.prefix_len())
             .map_err(|_| wrong())?;
@@ -178,27 +180,27 @@ impl Namespace {
     /// Brings a device up.
     ///
     /// # Errors
-    /// When it does not exist.
+    /// If it does not exist.
     pub fn set_up(&self, interface: &str) -> Result<(), LabError> {
         let what = format!("cannot bring {interface} up in {:?}", self.label());
         let message = LinkUnspec::new_with_index(self.index(interface)?).up().build();
         self.netlink(&what, async |netlink| netlink.link().change(message).execute().await)
     }
 
-    /// Takes a device down; its routes go.
+    /// Takes a device down; its routes disappear.
     ///
     /// # Errors
-    /// When it does not exist.
+    /// If it does not exist.
     pub fn set_down(&self, interface: &str) -> Result<(), LabError> {
         let what = format!("cannot take {interface} down in {:?}", self.label());
         let message = LinkUnspec::new_with_index(self.index(interface)?).down().build();
         self.netlink(&what, async |netlink| netlink.link().change(message).execute().await)
     }
 
-    /// Sets the largest packet of a device, in bytes.
+    /// Sets the size of the largest packet of a device, in bytes.
     ///
     /// # Errors
-    /// When it does not exist or cannot carry that.
+    /// If it does not exist or does not support that size.
     pub fn set_mtu(&self, interface: &str, mtu: u32) -> Result<(), LabError> {
         let what = format!("cannot set the MTU of {interface} to {mtu} in {:?}", self.label());
         let message = LinkUnspec::new_with_index(self.index(interface)?).mtu(mtu).build();
@@ -208,30 +210,30 @@ impl Namespace {
     /// Sets how many packets may wait in the queue of a device.
     ///
     /// # Errors
-    /// When it does not exist.
+    /// If it does not exist.
     pub fn set_transmit_queue(&self, interface: &str, packets: u32) -> Result<(), LabError> {
         let what = format!("cannot set the queue of {interface} to {packets} packets in {:?}", self.label());
-        // By an ioctl, only root of the machine may do it; by netlink, root of a user namespace too.
+        // The ioctl for this needs root of the machine; netlink accepts root of a user namespace too.
         let queue = LinkAttribute::TxQueueLen(packets);
         let message =
             LinkUnspec::new_with_index(self.index(interface)?).append_extra_attribute(queue).build();
         self.netlink(&what, async |netlink| netlink.link().change(message).execute().await)
     }
 
-    /// Removes a device (and the other end of a cable).
+    /// Removes a device, and the other end if it is a cable.
     ///
     /// # Errors
-    /// When it does not exist.
+    /// If it does not exist.
     pub fn delete_interface(&self, interface: &str) -> Result<(), LabError> {
         let what = format!("cannot remove {interface} from {:?}", self.label());
         let index = self.index(interface)?;
         self.netlink(&what, async |netlink| netlink.link().del(index).execute().await)
     }
 
-    /// The names of all devices, in the kernel's order.
+    /// Returns the names of all devices, in the kernel's order.
     ///
     /// # Errors
-    /// When the kernel does not list them.
+    /// If the kernel does not list them.
     pub fn interfaces(&self) -> Result<Vec<String>, LabError> {
         let what = || format!("cannot list the interfaces of {:?}", self.label());
         let names = || {
@@ -241,10 +243,10 @@ impl Namespace {
         self.run(names).map_err(|e: nix::errno::Errno| LabError::system(what(), e))
     }
 
-    /// Packets that the kernel dropped when they were to be sent by a device.
+    /// Returns the number of packets that a device dropped on sending.
     ///
     /// # Errors
-    /// When it does not exist.
+    /// If it does not exist.
     pub fn transmit_drops(&self, interface: &str) -> Result<u64, LabError> {
         let what = || format!("cannot read the counters of {interface} in {:?}", self.label());
         let table = self
@@ -258,8 +260,8 @@ impl Namespace {
             .map_err(|e| LabError::system(format!("no interface {interface} in {:?}", self.label()), e))
     }
 
-    /// One netlink conversation. rtnetlink wants an executor: one for the length of the conversation, on a thread inside
-    /// the namespace, because a netlink socket speaks for the namespace it was opened in.
+    /// Runs one netlink conversation. rtnetlink needs an executor: it gets one on a thread inside the
+    /// namespace, because a netlink socket belongs to the namespace of its creation.
     pub(super) fn netlink<T: Send>(
         &self,
         what: &str,
@@ -280,8 +282,8 @@ impl Namespace {
     }
 }
 
-/// Whether the table of IPv6 routes (destination and its prefix length first, flags and device last) has the route by
-/// which packets to that address are taken in.
+/// Returns whether the table of IPv6 routes has the local route of an address. Its lines begin with
+/// destination and prefix length and end with flags and device.
 fn is_local(table: &str, address: Ipv6Addr) -> bool {
     const LOCAL: u32 = 0x8000_0000;
     let start =
@@ -293,7 +295,8 @@ fn is_local(table: &str, address: Ipv6Addr) -> bool {
     })
 }
 
-/// Behind the name stand eight counters of receiving and eight of sending: bytes, packets, errors, drops …
+/// Parses the table: after the name, eight counters of receiving and eight of sending: bytes, packets,
+/// errors, drops …
 fn transmit_drops_in(table: &str, interface: &str) -> Option<u64> {
     let line = table.lines().find_map(|line| line.trim_start().strip_prefix(interface)?.strip_prefix(':'))?;
     line.split_ascii_whitespace().nth(8 + 3)?.parse().ok()

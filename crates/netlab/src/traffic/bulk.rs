@@ -1,4 +1,4 @@
-//! Bulk TCP: as much as the connection carries.
+//! Bulk TCP at the full speed of the connection.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
@@ -6,26 +6,30 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
+use super::between::Between;
 use super::connection::Connection;
 use super::pattern::Pattern;
-use super::{Between, Progress, Stop, Watcher, is_timeout, micros, now_us, tcp_retransmits, watch};
-use crate::LabError;
+use super::retransmits::tcp_retransmits;
+use super::watch::{Progress, Stop, Watcher, is_timeout, micros, watch};
+use crate::clock::now_us;
+use crate::error::LabError;
 
-/// Most flows in one direction: each is two threads.
+/// Maximum number of flows in one direction; each uses two threads.
 const FLOWS_MAX: usize = 256;
 
-/// What to transfer.
+/// Settings of a transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TcpTransfer {
-    /// The congestion control of both ends, as the kernel calls it (`cubic`, `reno`, `bbr`); none: the kernel's default.
+    /// Congestion control of both ends by its kernel name (`cubic`, `reno`, `bbr`); `None` uses the kernel's
+    /// default.
     pub congestion: Option<String>,
-    /// How long to send, from when all connections stand.
+    /// Time of sending, from the moment when all connections are up.
     pub duration: Duration,
-    /// Connections in each direction, 1 to 256.
+    /// Number of connections in each direction, 1 to 256.
     pub flows: usize,
-    /// Who sends.
+    /// Sending hosts.
     pub direction: Direction,
-    /// Whether every byte is compared with what was sent.
+    /// Whether every byte is compared with the one sent.
     pub verify: bool,
 }
 
@@ -41,72 +45,70 @@ impl Default for TcpTransfer {
     }
 }
 
-/// Who sends in a transfer. The connecting host is always [`Between::from`].
+/// Sending hosts of a transfer. The connecting host is always [`Between::from`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// The host that connects.
     Forward,
     /// The host that listens.
     Backward,
-    /// Both, on connections of their own.
+    /// Both, on separate connections.
     Both,
 }
 
-/// What came of a transfer.
+/// Result of a transfer.
 #[derive(Clone, Debug, Default)]
 pub struct TcpReport {
-    /// What the listening host received.
+    /// Traffic received by the listening host.
     pub forward: Throughput,
-    /// What the connecting host received.
+    /// Traffic received by the connecting host.
     pub backward: Throughput,
-    /// TCP segments sent again by both hosts during the transfer, whoever's they were.
+    /// TCP segments retransmitted by both hosts during the transfer, by any of their connections.
     pub retransmits: u64,
-    /// Offset of the first byte of a connection that was not what had been sent, if any.
+    /// Offset of the first byte of a connection that differs from the one sent, if any.
     pub mismatch: Option<u64>,
 }
 
-/// What arrived in one direction.
+/// Traffic received in one direction.
 #[derive(Clone, Debug, Default)]
 pub struct Throughput {
-    /// One every 100 ms; empty when nobody sent.
+    /// One sample every 100 ms; empty if nothing was sent.
     pub samples: Vec<Sample>,
 }
 
-/// How much had arrived at a moment.
+/// Bytes received up to a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// Since traffic began, in microseconds.
+    /// Microseconds since the traffic began.
     pub elapsed_us: u64,
     /// Payload received until then, in bytes.
     pub received_bytes: u64,
 }
 
 impl Throughput {
-    /// Payload received in all, in bytes.
-    #[must_use]
+    /// Returns the total payload received, in bytes.
     pub fn received_bytes(&self) -> u64 {
         self.samples.last().map_or(0, |last| last.received_bytes)
     }
 
-    /// Payload per second over the whole run, in bit/s.
-    #[must_use]
+    /// Returns the payload per second over the whole run, in bit/s.
     pub fn goodput_bps(&self) -> f64 {
         self.goodput_since(0)
     }
 
-    /// Payload per second over the second half of the run, in bit/s: without the slow start.
-    #[must_use]
+    /// Returns the payload per second over the second half of the run, in bit/s, which excludes the slow
+    /// start.
     pub fn second_half_bps(&self) -> f64 {
         self.goodput_since(self.samples.last().map_or(0, |last| last.elapsed_us / 2))
     }
 
-    /// Payload per second in bit/s, from a moment in the middle third of the run on at which the receiver had been handed
-    /// what had come, if there is one; of a link that carries `most_bps` of it, or hardly more.
+    /// Returns the payload per second in bit/s over the last part of the run. `most_bps` is the rate of the
+    /// link's payload.
     ///
-    /// A receiver is handed nothing while it waits for a packet, then all at once. A measure that begins within such a wait
-    /// counts what came before. So it begins where least was handed over faster, in all, than the link carries it. What
-    /// waits at the end does not count.
-    #[must_use]
+    /// A receiver gets nothing while it waits for a lost packet, then everything at once. A measurement that
+    /// begins within such a wait would count data that arrived before. So this one begins within the middle
+    /// third of the run, at a moment when the receiver had received all data that had arrived; if there is
+    /// none, at the moment with the shortest backlog. Data that waits at the end does not count.
     pub fn settled_bps(&self, most_bps: f64) -> f64 {
         let end_us = self.samples.last().map_or(0, |last| last.elapsed_us);
         let middle = end_us / 3..=end_us / 3 * 2;
@@ -134,17 +136,17 @@ impl Throughput {
     }
 }
 
-/// Sends as much as TCP carries for the given time and reports what arrived.
+/// Sends at TCP's full speed for the given time and reports what arrived.
 ///
 /// # Errors
-/// When a connection does not come up or breaks, or the kernel refuses the congestion control.
+/// If a connection does not come up or breaks, or the kernel refuses the congestion control.
 pub fn tcp_transfer(
     between: Between<'_>,
     plan: &TcpTransfer,
     watcher: Watcher<'_>,
 ) -> Result<TcpReport, LabError> {
     if !(1..=FLOWS_MAX).contains(&plan.flows) {
-        return Err(LabError::Invalid(format!("expected 1 to {FLOWS_MAX} flows, got {}", plan.flows)));
+        return Err(LabError::Invalid(format!("expected 1 to {FLOWS_MAX} flows, saw {}", plan.flows)));
     }
     let retransmits_before = tcp_retransmits(between.from)? + tcp_retransmits(between.to)?;
     let flows = open_flows(between, plan)?;
@@ -154,7 +156,7 @@ pub fn tcp_transfer(
     Ok(report)
 }
 
-/// One connection, used in one direction.
+/// A connection used in one direction.
 struct Flow {
     sender: TcpStream,
     receiver: TcpStream,
@@ -225,10 +227,10 @@ fn sample(flows: &[Flow], duration: Duration, watcher: Watcher<'_>, stop: &Stop)
     report
 }
 
-/// The result of a worker, with its panic if it had one.
+/// Returns the result of a worker, or resumes its panic.
 fn finish<T>(worker: ScopedJoinHandle<'_, io::Result<T>>) -> Result<T, LabError> {
     match worker.join() {
-        Ok(result) => result.map_err(|e| LabError::system("a TCP connection broke in mid-transfer", e)),
+        Ok(result) => result.map_err(|e| LabError::system("a TCP connection broke during the transfer", e)),
         Err(panic) => std::panic::resume_unwind(panic),
     }
 }
@@ -276,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn goodput_of_the_second_half_leaves_the_slow_start_out() {
+    fn goodput_of_the_second_half_excludes_the_slow_start() {
         let at = |elapsed_us, received_bytes| Sample { elapsed_us, received_bytes };
         let slow_then_fast =
             Throughput { samples: vec![at(500_000, 0), at(1_000_000, 1_000), at(2_000_000, 126_000)] };
@@ -287,21 +289,21 @@ mod tests {
     }
 
     #[test]
-    fn what_waited_behind_a_gap_does_not_count_twice() {
-        // 9 Mbit/s of 1,125,000 bytes a second came all the time; nothing was handed over from 1.3 to 1.8 s.
+    fn data_behind_a_gap_does_not_count_twice() {
+        // 9 Mbit/s (1,125,000 bytes/s) arrived all the time; nothing was handed over from 1.3 to 1.8 s.
         let handed = |tenth: u64| if (13..18).contains(&tenth) { 13 } else { tenth };
         let samples = |handed: fn(u64) -> u64| {
             let at = |tenth| Sample { elapsed_us: 100_000 * tenth, received_bytes: 112_500 * handed(tenth) };
             Throughput { samples: (1..=30).map(at).collect() }
         };
         let (steady, gap) = (samples(|tenth| tenth), samples(handed));
-        assert!((gap.second_half_bps() - 10.2e6).abs() < 1.0, "what came in the first half");
+        assert!((gap.second_half_bps() - 10.2e6).abs() < 1.0, "data of the first half must be counted");
         for throughput in [&steady, &gap] {
             assert!((throughput.settled_bps(9e6) - 9e6).abs() < 1.0, "{}", throughput.settled_bps(9e6));
         }
-        // What the link really carries is not cut off, though it be more than was thought.
+        // A rate above the assumed one is not cut off.
         assert!((steady.settled_bps(8e6) - 9e6).abs() < 1.0);
-        // No moment without a wait: it begins where that is least.
+        // Without a moment free of backlog, the measurement begins where the backlog is shortest.
         let waiting = samples(|tenth| if tenth < 25 { 5 } else { tenth });
         assert!((waiting.settled_bps(9e6) - 112_500.0 * 8.0 * 25.0 / 2.0).abs() < 1.0);
         assert_eq!(Throughput::default().settled_bps(8e6), 0.0);

@@ -6,25 +6,26 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
-use super::{Between, TICK};
-use crate::LabError;
+use super::between::Between;
+use super::watch::TICK;
+use crate::error::LabError;
 
-/// How long a connection may take to come up: some lost SYNs, each tried again after a second or more.
+/// How long a connection may take to come up: several lost SYNs, each repeated after a second or more.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(20);
 
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 
-/// Both ends of a connection; operations on them time out after a tick. Closing one drops what it has not sent.
+/// Both ends of a connection. Operations time out after a tick; closing an end drops its unsent data.
 #[derive(Debug)]
 pub(super) struct Connection {
-    /// The end that connected.
+    /// End that connected.
     pub(super) client: TcpStream,
-    /// The end that listened.
+    /// End that listened.
     pub(super) server: TcpStream,
 }
 
 impl Connection {
-    /// Connects `between.from` to `between.to`; `congestion` holds at both ends.
+    /// Connects `between.from` to `between.to`; both ends use `congestion`.
     pub(super) fn open(between: Between<'_>, congestion: Option<&str>) -> Result<Self, LabError> {
         let listener = between.to.run(|| listen(between, congestion))?;
         let address = local_address(&listener)?;
@@ -49,7 +50,7 @@ fn listen(between: Between<'_>, congestion: Option<&str>) -> Result<Socket, LabE
     socket
         .bind(&SockAddr::from(address))
         .and_then(|()| socket.listen(1))
-        // This bounds `accept` as well.
+        // this bounds `accept` as well
         .and_then(|()| socket.set_read_timeout(Some(CONNECT_PATIENCE)))
         .map_err(|e| {
             LabError::system(format!("cannot listen on {address} in {:?}", between.to.label()), e)
@@ -60,7 +61,9 @@ fn listen(between: Between<'_>, congestion: Option<&str>) -> Result<Socket, LabE
 fn local_address(listener: &Socket) -> Result<SocketAddr, LabError> {
     let address =
         listener.local_addr().map_err(|e| LabError::system("cannot read the port of a listener", e))?;
-    address.as_socket().ok_or_else(|| LabError::Invalid("a TCP listener without an IP address".to_owned()))
+    address.as_socket().ok_or_else(|| {
+        LabError::Invalid("expected an IP address of a TCP listener, saw another kind".to_owned())
+    })
 }
 
 fn connect(address: SocketAddr, congestion: Option<&str>) -> Result<Socket, LabError> {
@@ -80,7 +83,7 @@ fn tcp_socket(address: SocketAddr, congestion: Option<&str>) -> Result<Socket, L
     Ok(socket)
 }
 
-/// The kernel does not have this algorithm: say which it has and where that is written.
+/// Returns the error for an unknown algorithm, with the available ones and the place that lists them.
 fn refused(name: &str, error: io::Error) -> LabError {
     let available = std::fs::read_to_string(AVAILABLE).unwrap_or_default();
     LabError::system(
@@ -93,17 +96,17 @@ fn verify_congestion(socket: &Socket, wanted: &str) -> Result<(), LabError> {
     let name = socket
         .tcp_congestion()
         .map_err(|e| LabError::system("cannot read back the TCP congestion control", e))?;
-    // The kernel pads the name with zeros.
+    // the kernel pads the name with zeros
     let name = String::from_utf8_lossy(&name);
     let name = name.trim_end_matches('\0');
     if name == wanted {
         return Ok(());
     }
-    Err(LabError::Invalid(format!("expected TCP congestion control {wanted:?}, the kernel took {name:?}")))
+    Err(LabError::Invalid(format!("expected TCP congestion control {wanted:?}, saw {name:?} in use")))
 }
 
-/// Bounds every operation, and lets a closed connection fall silent at once instead of sending on for minutes what the
-/// link has not yet taken.
+/// Bounds every operation, and makes a closed connection discard its unsent data, which it would otherwise
+/// send for minutes.
 fn prepare(socket: &Socket) -> io::Result<()> {
     let socket = SockRef::from(socket);
     socket.set_read_timeout(Some(TICK))?;

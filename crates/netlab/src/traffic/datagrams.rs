@@ -1,4 +1,4 @@
-//! UDP packets at a steady rate: which arrived, how late, how often.
+//! UDP packets at a steady rate, with their delays, losses and duplicates.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -10,34 +10,36 @@ use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::RcvBufForce;
 use socket2::SockRef;
 
+use super::between::Between;
 use super::pattern::Pattern;
-use super::{Between, Stop, TICK, Watcher, is_timeout, micros, now_us, sleep_until, watch};
-use crate::LabError;
+use super::watch::{Stop, TICK, Watcher, is_timeout, micros, sleep_until, watch};
+use crate::clock::now_us;
+use crate::error::LabError;
 
-/// Sequence and time of sending, 8 bytes each, big-endian.
+/// Length of sequence number and time of sending, 8 bytes each, big-endian.
 const HEADER_BYTES: usize = 16;
 
-/// Largest payload of a UDP packet over IPv4.
+/// Maximum payload of a UDP packet over IPv4.
 const PAYLOAD_BYTES_MAX: usize = 65_507;
 
-/// Most packets in one stream.
+/// Maximum number of packets in one stream.
 const PACKETS_MAX: u64 = 50_000_000;
 
-/// Asked of the kernel for the receiving socket, so that a receiver that is late does not lose what the link carried.
+/// Requested receive buffer, so that a late receiver does not lose packets that the link carried.
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 
-/// What to send.
+/// Settings of a stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UdpStream {
-    /// How fast.
+    /// Rate of sending.
     pub pace: Pace,
     /// Bytes of payload, 16 to 65,507.
     pub payload_bytes: usize,
-    /// Whether every packet has the same payload, as a heartbeat has. Then only the order of arrival can be told.
+    /// Whether all packets have the same payload, like a heartbeat. Then only the order of arrival is known.
     pub identical: bool,
-    /// How long to send.
+    /// Time of sending.
     pub duration: Duration,
-    /// How long to wait, after the last packet was sent, for those still under way.
+    /// How long to wait for packets in flight after the last one was sent.
     pub patience: Duration,
 }
 
@@ -53,7 +55,7 @@ impl Default for UdpStream {
     }
 }
 
-/// How fast packets follow each other.
+/// Rate of packets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
     /// Payload in bit/s.
@@ -62,24 +64,24 @@ pub enum Pace {
     Packets(f64),
 }
 
-/// What came of a UDP stream. Times are microseconds since the first packet was sent.
+/// Result of a UDP stream. Times are in microseconds since the first packet was sent.
 #[derive(Clone, Debug, Default)]
 pub struct UdpReport {
-    /// When each packet was sent.
+    /// Sending time of each packet.
     pub sent_us: Vec<u64>,
-    /// How long each packet took; none: it did not arrive. Empty when all packets are identical.
+    /// Latency of each packet, or `None` if it did not arrive. Empty if all packets are identical.
     pub latencies_us: Vec<Option<u64>>,
-    /// When packets arrived, in order of arrival, duplicates included.
+    /// Arrival times, in order, including duplicates.
     pub arrived_us: Vec<u64>,
-    /// Packets that arrived once more; when all are identical, those that arrived beyond the number sent.
+    /// Packets that arrived more than once; if all are identical, those beyond the number sent.
     pub duplicates: u64,
-    /// Packets that arrived with a content that was never sent.
+    /// Packets that arrived with content that was never sent.
     pub altered: u64,
 }
 
 impl UdpReport {
-    /// Packets that never arrived. Of identical ones, those that are too few, which a duplicate may hide.
-    #[must_use]
+    /// Returns the number of packets that never arrived. Of identical ones, the number too few, which a
+    /// duplicate may hide.
     pub fn missing(&self) -> usize {
         if self.latencies_us.is_empty() {
             return self.sent_us.len().saturating_sub(self.arrived_us.len());
@@ -87,8 +89,7 @@ impl UdpReport {
         self.latencies_us.iter().filter(|latency| latency.is_none()).count()
     }
 
-    /// Latencies of what arrived, in microseconds, smallest first.
-    #[must_use]
+    /// Returns the latencies of the arrived packets in microseconds, in ascending order.
     pub fn sorted_latencies_us(&self) -> Vec<u64> {
         let mut latencies: Vec<u64> = self.latencies_us.iter().flatten().copied().collect();
         latencies.sort_unstable();
@@ -99,7 +100,7 @@ impl UdpReport {
 /// Sends UDP packets at a steady rate and reports the fate of each.
 ///
 /// # Errors
-/// When a socket cannot be made, or a number is out of range.
+/// If a socket cannot be made, or a number is out of range.
 pub fn udp_stream(
     between: Between<'_>,
     plan: &UdpStream,
@@ -114,11 +115,11 @@ pub fn udp_stream(
     Stream { sender, receiver, plan, interval_us, pattern: Pattern::new(), arrived }.run(watcher)
 }
 
-/// The time between two packets, in microseconds.
+/// Returns the time between two packets in microseconds.
 fn check(plan: &UdpStream) -> Result<f64, LabError> {
     if !(HEADER_BYTES..=PAYLOAD_BYTES_MAX).contains(&plan.payload_bytes) {
         return Err(LabError::Invalid(format!(
-            "expected payloads of {HEADER_BYTES} to {PAYLOAD_BYTES_MAX} bytes, got {}",
+            "expected payloads of {HEADER_BYTES} to {PAYLOAD_BYTES_MAX} bytes, saw {}",
             plan.payload_bytes
         )));
     }
@@ -128,7 +129,7 @@ fn check(plan: &UdpStream) -> Result<f64, LabError> {
     };
     if !(rate_hz > 0.0 && rate_hz * plan.duration.as_secs_f64() <= PACKETS_MAX as f64) {
         return Err(LabError::Invalid(format!(
-            "expected a rate above 0 and at most {PACKETS_MAX} packets, got {rate_hz} per second for {:?}",
+            "expected a rate above 0 and at most {PACKETS_MAX} packets, saw {rate_hz} per second for {:?}",
             plan.duration
         )));
     }
@@ -139,7 +140,7 @@ fn open_receiver(between: Between<'_>) -> Result<UdpSocket, LabError> {
     let address = SocketAddr::new(between.address, 0);
     let open = || {
         let socket = UdpSocket::bind(address)?;
-        // Beyond the machine's limit where we may; else as far as the limit goes.
+        // Beyond the machine's limit if permitted, otherwise up to the limit.
         if setsockopt(&socket, RcvBufForce, &RECEIVE_BUFFER_BYTES).is_err() {
             SockRef::from(&socket).set_recv_buffer_size(RECEIVE_BUFFER_BYTES)?;
         }
@@ -168,14 +169,14 @@ struct Stream<'a> {
     plan: &'a UdpStream,
     interval_us: f64,
     pattern: Pattern,
-    /// Packets that have arrived, duplicates included.
+    /// Number of arrived packets, including duplicates.
     arrived: AtomicU64,
 }
 
-/// One packet as it was received.
+/// A packet as received.
 struct Arrival {
     at_us: u64,
-    /// None: not a packet of ours.
+    /// `None` if it is not a packet of this stream.
     content: Option<Content>,
 }
 
@@ -204,7 +205,7 @@ impl Stream<'_> {
         })
     }
 
-    /// Returns when each packet was sent.
+    /// Returns the sending time of each packet.
     fn send(&self, start_us: u64, stop: &Stop) -> io::Result<Vec<u64>> {
         let count = (micros(self.plan.duration) as f64 / self.interval_us) as u64;
         let mut sent_us = Vec::new();
@@ -216,7 +217,8 @@ impl Stream<'_> {
             let now = now_us();
             self.compose(&mut payload, sequence, now);
             match self.sender.send(&payload) {
-                // A full queue of the sending host, or an ICMP error for an earlier packet: the packet is sent and lost.
+                // The sender's queue is full, or an ICMP error concerns an earlier packet: this packet counts
+                // as sent and lost.
                 Ok(_) => {}
                 Err(e) if is_timeout(&e) || e.kind() == io::ErrorKind::ConnectionRefused => {}
                 Err(e) if e.raw_os_error() == Some(nix::errno::Errno::ENOBUFS as i32) => {}
@@ -320,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_late_duplicated_and_altered_packets_are_told_apart() {
+    fn lost_late_duplicated_and_altered_packets_are_distinguished() {
         let arrivals = [
             numbered(1500, 0, 1000),
             numbered(3100, 2, 3000),
@@ -338,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn of_identical_packets_only_the_number_is_known() {
+    fn only_the_number_of_identical_packets_is_known() {
         let arrival = |at_us| Arrival { at_us, content: Some(Content::Identical) };
         let fewer = report(&[10, 20, 30], &[arrival(40), arrival(50)], true);
         assert_eq!((fewer.missing(), fewer.duplicates), (1, 0));

@@ -1,7 +1,7 @@
-//! A stream of messages over one TCP connection, and when each arrived.
+//! A stream of messages over one TCP connection, with the arrival time of each.
 //!
-//! TCP delivers in order: one lost packet holds back every message behind it, also those that have arrived. What is
-//! measured is therefore the latency of all messages (Maelstrom §5.2), not of lost packets.
+//! TCP delivers in order: one lost packet delays every message behind it, even those that have arrived. So
+//! this measures the latency of all messages (Maelstrom §5.2), not of lost packets.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
@@ -9,32 +9,34 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use super::between::Between;
 use super::connection::Connection;
 use super::pattern::Pattern;
-use super::{Between, Stop, Watcher, is_timeout, micros, now_us, sleep_until, watch};
-use crate::LabError;
+use super::watch::{Stop, Watcher, is_timeout, micros, sleep_until, watch};
+use crate::clock::now_us;
+use crate::error::LabError;
 
-/// Sequence and time of sending, 8 bytes each, big-endian.
+/// Length of sequence number and time of sending, 8 bytes each, big-endian.
 const HEADER_BYTES: usize = 16;
 
-/// Longest message.
+/// Maximum length of a message.
 const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 
-/// Most messages in one stream.
+/// Maximum number of messages in one stream.
 const MESSAGES_MAX: u64 = 10_000_000;
 
-/// What to send.
+/// Settings of a stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MessageStream {
-    /// The congestion control of both ends, as the kernel calls it; none: the kernel's default.
+    /// Congestion control of both ends by its kernel name; `None` uses the kernel's default.
     pub congestion: Option<String>,
     /// Messages per second.
     pub rate_hz: f64,
-    /// Bytes in a message, 16 to 65,536.
+    /// Bytes per message, 16 to 65,536.
     pub message_bytes: usize,
-    /// How long to send.
+    /// Time of sending.
     pub duration: Duration,
-    /// How long to wait, after the last message was sent, for those still under way.
+    /// How long to wait for messages in flight after the last one was sent.
     pub patience: Duration,
 }
 
@@ -50,33 +52,32 @@ impl Default for MessageStream {
     }
 }
 
-/// What came of a message stream.
+/// Result of a message stream.
 #[derive(Clone, Debug, Default)]
 pub struct MessageReport {
     /// All messages sent, in order.
     pub messages: Vec<Message>,
 }
 
-/// One message.
+/// A message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// When it was sent, in microseconds since the first one.
+    /// Sending time, in microseconds since the first message.
     pub sent_us: u64,
-    /// How long until all of it could be read at the other end, in microseconds; none: not within the patience.
+    /// Time until the message was complete at the other end, in microseconds; `None` if it was not within the
+    /// patience.
     pub latency_us: Option<u64>,
 }
 
 impl MessageReport {
-    /// Latencies of what arrived, in microseconds, smallest first.
-    #[must_use]
+    /// Returns the latencies of the arrived messages in microseconds, in ascending order.
     pub fn sorted_latencies_us(&self) -> Vec<u64> {
         let mut latencies: Vec<u64> = self.messages.iter().filter_map(|message| message.latency_us).collect();
         latencies.sort_unstable();
         latencies
     }
 
-    /// Messages that did not arrive in time.
-    #[must_use]
+    /// Returns the number of messages that did not arrive in time.
     pub fn missing(&self) -> usize {
         self.messages.iter().filter(|message| message.latency_us.is_none()).count()
     }
@@ -85,7 +86,8 @@ impl MessageReport {
 /// Sends messages at a steady rate over one connection with Nagle's algorithm off and reports the latency of each.
 ///
 /// # Errors
-/// When the connection does not come up or breaks, when content arrives that was not sent, or a number is out of range.
+/// If the connection does not come up or breaks, other content arrives than was sent, or a number is out of
+/// range.
 pub fn message_stream(
     between: Between<'_>,
     plan: &MessageStream,
@@ -99,18 +101,18 @@ pub fn message_stream(
     stream.run(watcher)
 }
 
-/// The time between two messages, in microseconds.
+/// Returns the time between two messages in microseconds.
 fn check(plan: &MessageStream) -> Result<f64, LabError> {
     if !(HEADER_BYTES..=MESSAGE_BYTES_MAX).contains(&plan.message_bytes) {
         return Err(LabError::Invalid(format!(
-            "expected messages of {HEADER_BYTES} to {MESSAGE_BYTES_MAX} bytes, got {}",
+            "expected messages of {HEADER_BYTES} to {MESSAGE_BYTES_MAX} bytes, saw {}",
             plan.message_bytes
         )));
     }
     let count = plan.rate_hz * plan.duration.as_secs_f64();
     if !(plan.rate_hz > 0.0 && count <= MESSAGES_MAX as f64) {
         return Err(LabError::Invalid(format!(
-            "expected a rate above 0 and at most {MESSAGES_MAX} messages, got {} per second for {:?}",
+            "expected a rate above 0 and at most {MESSAGES_MAX} messages, saw {} per second for {:?}",
             plan.rate_hz, plan.duration
         )));
     }
@@ -123,7 +125,7 @@ struct Stream<'a> {
     plan: &'a MessageStream,
     interval_us: f64,
     pattern: Pattern,
-    /// Messages that have arrived.
+    /// Number of arrived messages.
     delivered: AtomicU64,
 }
 
@@ -146,7 +148,7 @@ impl Stream<'_> {
         })
     }
 
-    /// Returns when each message was sent.
+    /// Returns the sending time of each message.
     fn send(&self, start_us: u64, stop: &Stop) -> io::Result<Vec<u64>> {
         let count = (micros(self.plan.duration) as f64 / self.interval_us) as u64;
         let mut sent_us = Vec::new();
@@ -156,7 +158,7 @@ impl Stream<'_> {
             if !sleep_until(due_us, stop) {
                 return Ok(sent_us);
             }
-            // A message that could not leave because TCP had not taken the one before has waited since it was due.
+            // A message delayed because TCP had not accepted the one before counts from its due time.
             let last_us = sent_us.last().copied().unwrap_or(start_us);
             let stamp_us = if free_us > due_us { due_us.max(last_us) } else { now_us() };
             sent_us.push(stamp_us);
@@ -178,13 +180,13 @@ impl Stream<'_> {
         message
     }
 
-    /// Returns when each message had arrived.
+    /// Returns the arrival time of each message.
     fn receive(&self, stop: &Stop) -> io::Result<Vec<u64>> {
         let mut arrived_us = Vec::new();
         let mut buffer = vec![0; MESSAGE_BYTES_MAX];
         let mut filled = 0;
         while !stop.is_set() {
-            // One message at a time: what a read returns has arrived now, and the rates are low.
+            // One message at a time: the data of a read has just arrived, and the rates are low.
             match (&self.server).read(&mut buffer[filled..self.plan.message_bytes]) {
                 Ok(0) => break,
                 Ok(length) => filled += length,
@@ -212,11 +214,11 @@ impl Stream<'_> {
         if is_next && self.pattern.first_mismatch(sequence, body).is_none() {
             return Ok(());
         }
-        Err(io::Error::other(format!("message {sequence} is not what was sent")))
+        Err(io::Error::other(format!("expected message {sequence} as it was sent, saw other content")))
     }
 }
 
-/// Writes all of a message; false when told to stop before that.
+/// Writes a whole message; returns false if stopped before its end.
 fn write_all(mut stream: &TcpStream, message: &[u8], stop: &Stop) -> io::Result<bool> {
     let mut rest = message;
     while !rest.is_empty() {
@@ -236,7 +238,7 @@ fn resume<T>(joined: thread::Result<T>) -> T {
     joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Messages arrive in the order they were sent, so the n-th arrival is that of the n-th message.
+/// Messages arrive in order, so the n-th arrival is the n-th message.
 fn report(sent_us: &[u64], arrived_us: &[u64]) -> MessageReport {
     let first_us = sent_us.first().copied().unwrap_or(0);
     let message = |(index, &sent): (usize, &u64)| Message {

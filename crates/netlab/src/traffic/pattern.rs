@@ -1,24 +1,25 @@
 //! Content that is known from its offset in the stream.
 
-/// Bytes until the content repeats. A prime: no whole number of segments is a period, so a segment in the place of
-/// another is noticed unless they are this many apart.
+/// Number of bytes after which the content repeats. It is a prime, so no whole number of segments is a
+/// period, and a displaced segment is noticed unless it moved by a multiple of this.
 const PERIOD: usize = 65_521;
 
-/// Periods in one piece.
+/// Number of periods in one piece.
 const PIECES: usize = 4;
 
-/// Pseudo-random bytes, kept once and repeated, so that making and checking content costs a comparison of memory.
+/// Pseudo-random bytes, stored once and repeated, so that making and checking content is as cheap as copying
+/// and comparing memory.
 #[derive(Debug)]
 pub(super) struct Pattern {
     repeated: Box<[u8]>,
 }
 
 impl Pattern {
-    /// Longest piece, in bytes.
+    /// Maximum length of a piece, in bytes.
     pub(super) const PIECE_MAX: usize = PERIOD * PIECES;
 
     pub(super) fn new() -> Self {
-        // xorshift64*: any bytes without a short period do.
+        // xorshift64*; any bytes without a short period would do.
         let mut state: u64 = 0x9E37_79B9_7F4A_7C15;
         let period: Vec<u8> = std::iter::repeat_with(|| {
             state ^= state >> 12;
@@ -31,16 +32,16 @@ impl Pattern {
         Self { repeated: period.repeat(PIECES + 1).into() }
     }
 
-    /// The content from `offset` on, as long as a piece can be.
+    /// Returns the content from `offset` on, in the maximum length of a piece.
     pub(super) fn at(&self, offset: u64) -> &[u8] {
         let phase = usize::try_from(offset % PERIOD as u64).expect("less than the period");
         &self.repeated[phase..phase + Self::PIECE_MAX]
     }
 
-    /// The offset of the first byte of `piece` that is not what stands at `offset`.
+    /// Returns the offset of the first byte of `piece` that differs from the content at `offset`.
     ///
     /// # Panics
-    /// When the piece is longer than [`Self::PIECE_MAX`].
+    /// If the piece is longer than [`Self::PIECE_MAX`].
     pub(super) fn first_mismatch(&self, offset: u64, piece: &[u8]) -> Option<u64> {
         let expected = &self.at(offset)[..piece.len()];
         if expected == piece {
@@ -65,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_byte_a_missing_and_a_displaced_segment_are_found_where_they_are() {
+    fn a_wrong_byte_and_missing_or_displaced_segments_are_located() {
         let pattern = Pattern::new();
         let mut piece = pattern.at(7000)[..5000].to_vec();
         piece[4321] ^= 1;

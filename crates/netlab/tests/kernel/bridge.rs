@@ -1,4 +1,4 @@
-//! Hosts on a bridge of the real kernel: who hears what, and what the wires count.
+//! Hosts on a bridge of the real kernel: reachability and the counters of the wires.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -9,7 +9,7 @@ use netlab::privilege;
 use socket2::{Domain, SockRef, Socket, Type};
 
 const PORT: u16 = 7800;
-/// Far longer than it takes, so that a busy machine does not matter.
+/// Far longer than needed, so that a busy machine does not matter.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn lan(name: &str, config: &BridgeLanConfig) -> Option<BridgeLan> {
@@ -20,7 +20,7 @@ fn eth0() -> u32 {
     nix::net::if_::if_nametoindex(HOST).unwrap()
 }
 
-/// A socket in a host that hears the port, and the group if one is given.
+/// Opens a socket in a host that receives from the port, and joins the group if `join` is set.
 fn listener(lan: &BridgeLan, host: usize, group: IpAddr, join: bool) -> UdpSocket {
     lan.host(host).run(|| {
         let any: IpAddr = match group {
@@ -30,7 +30,7 @@ fn listener(lan: &BridgeLan, host: usize, group: IpAddr, join: bool) -> UdpSocke
         let socket = UdpSocket::bind((any, PORT)).unwrap();
         match group {
             IpAddr::V4(group) if join => {
-                // by the route, as programs do that name no interface
+                // by the route, as for programs that name no interface
                 socket.join_multicast_v4(&group, &Ipv4Addr::UNSPECIFIED).unwrap();
             }
             IpAddr::V6(group) if join => socket.join_multicast_v6(&group, eth0()).unwrap(),
@@ -81,7 +81,7 @@ fn multicast_reaches_every_member_and_unicast_one_host_over_both_ip_versions() {
         for member in &listeners[..2] {
             assert_eq!(heard(member), (b"to all".to_vec(), address(0)));
         }
-        // Who is no member hears what is sent after it first.
+        // A host that is not a member receives the unicast first.
         for (index, member) in listeners.iter().enumerate() {
             let text = format!("to {}", index + 1);
             socket.send_to(text.as_bytes(), (address(index + 1), PORT)).unwrap();
@@ -91,7 +91,7 @@ fn multicast_reaches_every_member_and_unicast_one_host_over_both_ip_versions() {
 }
 
 #[test]
-fn wires_count_every_copy_and_carry_no_questions_for_neighbours() {
+fn wires_count_every_copy_and_carry_no_address_resolution() {
     let name = "wires_count_every_copy_and_carry_no_questions_for_neighbours";
     let Some(lan) = lan(name, &BridgeLanConfig { hosts: 5, ..BridgeLanConfig::default() }) else { return };
     let group: IpAddr = "239.88.1.1".parse().unwrap();
@@ -105,7 +105,7 @@ fn wires_count_every_copy_and_carry_no_questions_for_neighbours() {
     // Ethernet, IP and UDP headers
     let size = 14 + 20 + 8 + 1000;
     let carried: Vec<_> = after.iter().zip(&before).map(|(after, before)| after.since(*before)).collect();
-    // IPv6 may say something of its own, seldom and in small packets: at least is exact in large ones
+    // IPv6 may rarely send small packets of its own; in units of large packets the lower bound is exact
     let large = |bytes: u64| bytes / size;
     assert_eq!(large(carried[0].received_bytes), 2);
     assert_eq!(large(carried[1].sent_bytes), 2);

@@ -1,4 +1,5 @@
-//! Packets of the real kernel, lost on arrival: how many, which, and none after the dropper has gone.
+//! Packets of the real kernel that are lost on arrival: their number, their identity, and the end of the
+//! dropper.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -11,12 +12,12 @@ use netlab::privilege;
 
 const PORT: u16 = 7801;
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 88, 2, 1);
-/// Far longer than it takes, so that a busy machine does not matter.
+/// Far longer than needed, so that a busy machine does not matter.
 const PATIENCE: Duration = Duration::from_secs(20);
 const MARK: [u8; 8] = *b"LOSTMARK";
 
-/// Two hosts; the first sends to the second. What is heard has no gap but those the dropper made: a batch is read before
-/// the next is sent.
+/// Two hosts; the first sends to the second. Each batch is read before the next is sent, so that only the
+/// dropper loses packets.
 struct Rig {
     lan: BridgeLan,
     from: UdpSocket,
@@ -41,15 +42,15 @@ impl Rig {
 
     fn dropper(&self, model: &str, filter: &DropFilter) -> Dropper {
         let model: LossModel = model.parse().unwrap();
-        Dropper::attach_telling(self.lan.host(1), HOST, &model, filter, Some(MARK)).unwrap()
+        Dropper::attach_reporting(self.lan.host(1), HOST, &model, filter, Some(MARK)).unwrap()
     }
 
     fn unicast(&self) -> SocketAddr {
         (self.lan.address_v4(1), PORT).into()
     }
 
-    /// Sends packets numbered from 0, and says of each whether it came. A packet of one byte ends a batch; the filter must
-    /// let it pass.
+    /// Sends numbered packets from 0 and returns whether each arrived. A packet of one byte ends a batch; the
+    /// filter must let it pass.
     fn fates(&self, address: SocketAddr, packets: u32, length: usize) -> Vec<bool> {
         const BATCH: u32 = 50;
         let mut came = vec![false; packets as usize];
@@ -80,43 +81,43 @@ fn long() -> DropFilter {
     DropFilter { udp_only: true, length_min: 60, ..DropFilter::default() }
 }
 
-/// Lengths of the runs of lost packets.
+/// Returns the lengths of the runs of lost packets.
 fn runs(came: &[bool]) -> Vec<usize> {
     came.split(|&came| came).map(<[bool]>::len).filter(|&length| length > 0).collect()
 }
 
 #[test]
-fn uniform_loss_has_its_rate_and_is_told_packet_by_packet() {
+fn uniform_loss_has_its_rate_and_every_loss_is_reported() {
     let Some(rig) = Rig::build("uniform_loss_has_its_rate_and_is_told_packet_by_packet") else { return };
     let mut dropper = rig.dropper("uniform:5%", &long());
     let packets = 30_000;
     let came = rig.fates(rig.unicast(), packets, 100);
     let lost: Vec<u32> = (0..packets).filter(|&number| !came[number as usize]).collect();
-    // Five standard deviations of a binomial are 189.
+    // Five standard deviations of the binomial are 189.
     assert!((1_311..=1_689).contains(&lost.len()), "{}", lost.len());
     let counts = dropper.counts().unwrap();
     assert_eq!((counts.seen, counts.lost), (packets.into(), lost.len() as u64));
     assert_eq!((counts.super_packets, counts.unmarked, counts.unreported), (0, 0, 0));
     let mut times = Vec::new();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     while let Some(packet) = dropper.next_lost() {
-        assert_eq!(packet.told[..8], MARK);
-        told.push(u32::from_le_bytes(*packet.told[8..].first_chunk().unwrap()));
+        assert_eq!(packet.report[..8], MARK);
+        reported.push(u32::from_le_bytes(*packet.report[8..].first_chunk().unwrap()));
         times.push(packet.time_ns);
     }
-    assert_eq!(told, lost);
+    assert_eq!(reported, lost);
     assert!(times.is_sorted() && times[0] > 0);
 }
 
 #[test]
-fn bursts_have_the_length_asked_for() {
+fn bursts_have_their_length() {
     let Some(rig) = Rig::build("bursts_have_the_length_asked_for") else { return };
     let _dropper = rig.dropper("bursty:5%:7", &long());
     let came = rig.fates(rig.unicast(), 30_000, 100);
     let mut runs = runs(&came);
-    let last = runs.pop().unwrap(); // the end may cut one
+    let last = runs.pop().unwrap(); // the last burst may be cut short
     assert!(last <= 7 && runs.iter().all(|&length| length == 7), "{runs:?}");
-    // 214 are expected; five standard deviations of nearly a Poisson number.
+    // 214 are expected; the bounds are five standard deviations of a nearly Poisson number.
     assert!((141..=288).contains(&runs.len()), "{}", runs.len());
 }
 
@@ -127,15 +128,16 @@ fn markov_loss_has_its_rate_and_mean_burst() {
     let came = rig.fates(rig.unicast(), 30_000, 100);
     let runs = runs(&came);
     let lost: usize = runs.iter().sum();
-    // 750 bursts of mean 4 and standard deviation 3.5: five standard deviations of their sum, and of the mean.
+    // 750 bursts of mean 4 and standard deviation 3.5; the bounds are five standard deviations of their sum,
+    // and of the mean.
     assert!((2_270..=3_730).contains(&lost), "{lost}");
     let mean = lost as f64 / runs.len() as f64;
     assert!((3.3..=4.7).contains(&mean), "{mean}");
-    assert!(runs.contains(&1) && runs.iter().any(|&length| length > 8), "not all alike");
+    assert!(runs.contains(&1) && runs.iter().any(|&length| length > 8), "all bursts are alike");
 }
 
 #[test]
-fn only_what_the_filter_names_is_lost() {
+fn only_packets_that_match_the_filter_are_lost() {
     let Some(rig) = Rig::build("only_what_the_filter_names_is_lost") else { return };
     let group = (GROUP, PORT).into();
     let all = |came: &[bool]| came.iter().all(|&came| came);
@@ -143,7 +145,7 @@ fn only_what_the_filter_names_is_lost() {
 
     let data = DropFilter { multicast_only: true, length_min: 1000, udp_only: true, ..DropFilter::default() };
     let dropper = rig.dropper("uniform:1", &data);
-    assert!(none(&rig.fates(group, 20, 972)), "20 + 8 + 972 bytes are a thousand");
+    assert!(none(&rig.fates(group, 20, 972)), "20 + 8 + 972 bytes are 1000");
     assert!(all(&rig.fates(group, 20, 971)));
     assert!(all(&rig.fates(rig.unicast(), 20, 1024)));
     assert_eq!(dropper.counts().unwrap().lost, 20);
@@ -185,7 +187,7 @@ fn loss_changes_with_the_model_and_ends_with_the_dropper() {
     assert_eq!(lost(), 100);
     let second = rig.dropper("uniform:1", &long());
     drop(dropper);
-    assert_eq!(lost(), 100, "the other is still there");
+    assert_eq!(lost(), 100, "the other dropper is still attached");
     drop(second);
     assert_eq!(lost(), 0);
 }

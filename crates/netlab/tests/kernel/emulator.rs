@@ -22,7 +22,7 @@ use simnet::link::Fate;
 const NEAR: Ipv6Addr = Ipv6Addr::new(0xfd81, 0, 0, 9, 0, 0, 0, 1);
 const FAR: Ipv6Addr = Ipv6Addr::new(0xfd81, 0, 0, 9, 0, 0, 0, 2);
 
-/// Two namespaces with nothing but the link between them.
+/// Two namespaces with only the link between them.
 struct Line {
     link: Emulator,
     a: Namespace,
@@ -63,7 +63,7 @@ fn bind(namespace: &Namespace, address: impl Into<IpAddr>, port: u16) -> UdpSock
 fn wait_until(mut come: impl FnMut() -> bool) {
     let start_us = now_us();
     while !come() {
-        assert!(now_us() - start_us < 60_000_000, "waited a minute in vain");
+        assert!(now_us() - start_us < 60_000_000, "expected the condition within a minute");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -93,7 +93,7 @@ fn every_host_reaches_every_host_of_the_other_site() {
 }
 
 #[test]
-fn a_round_trip_takes_the_delay_of_both_ways_at_least() {
+fn a_round_trip_takes_at_least_the_delay_of_both_ways() {
     if !privilege::available_or_skip("a_round_trip_takes_the_delay_of_both_ways_at_least") {
         return;
     }
@@ -112,7 +112,7 @@ fn a_round_trip_takes_the_delay_of_both_ways_at_least() {
 }
 
 #[test]
-fn tcp_arrives_bit_for_bit_through_loss_disorder_and_corruption() {
+fn tcp_arrives_bit_for_bit_through_loss_reordering_and_corruption() {
     if !privilege::available_or_skip("tcp_arrives_bit_for_bit_through_loss_disorder_and_corruption") {
         return;
     }
@@ -144,7 +144,7 @@ fn tcp_arrives_bit_for_bit_through_loss_disorder_and_corruption() {
     }
 }
 
-/// A UDP packet as the kernel of `NEAR` puts it on the wire.
+/// Returns a UDP packet as the kernel of `NEAR` puts it on the wire.
 fn udp_packet(from_port: u16, to_port: u16, payload: &[u8]) -> Vec<u8> {
     let length = u16::try_from(8 + payload.len()).unwrap();
     let mut udp = Vec::new();
@@ -173,7 +173,7 @@ fn udp_packet(from_port: u16, to_port: u16, payload: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn the_drop_log_names_exactly_the_packets_that_are_missing() {
+fn the_drop_log_lists_exactly_the_missing_packets() {
     const PACKETS: u32 = 5_000;
     if !privilege::available_or_skip("the_drop_log_names_exactly_the_packets_that_are_missing") {
         return;
@@ -206,7 +206,7 @@ fn the_drop_log_names_exactly_the_packets_that_are_missing() {
     for number in 0..PACKETS {
         near.send_to(&payload(number), far.local_addr().unwrap()).unwrap();
         if number % 50 == 49 {
-            // No faster than the link takes them, or a busy machine would lose some before the link does.
+            // Not faster than the link accepts packets, or a busy machine would lose some before the link.
             wait_until(|| line.link.counters(Direction::AToB).link.offered_packets > u64::from(number));
             receive(1);
         }
@@ -222,8 +222,8 @@ fn the_drop_log_names_exactly_the_packets_that_are_missing() {
     let lost = |number: &u32| logged.contains(&packet_hash(&udp_packet(4001, 4002, &payload(*number))));
     let expected: HashSet<u32> = (0..PACKETS).filter(|number| !lost(number)).collect();
     let differ: Vec<_> = arrived.symmetric_difference(&expected).take(10).collect();
-    assert!(differ.is_empty(), "missing without a record, or the reverse: {differ:?} …");
-    // 10 % in bursts of 5; nobody else sends, but for the kernel's own few packets.
+    assert!(differ.is_empty(), "missing packets and records differ: {differ:?} …");
+    // 10 % in bursts of 5; the kernel itself sends only a few packets.
     let missing = PACKETS as usize - arrived.len();
     assert!((300..=750).contains(&missing), "{missing}");
     assert!((missing..missing + 10).contains(&records.len()), "{missing} {}", records.len());
@@ -247,7 +247,7 @@ fn packets_beyond_the_rate_wait_and_then_drop_and_are_counted() {
     let (missing, dropped) = (report.missing() as u64, counters.link.queue_full + counters.device_drops);
     assert!(counters.link.queue_full > 100, "{counters:?}");
     assert_eq!(counters.link.offered_packets, counters.link.delivered_packets + counters.link.queue_full);
-    // The kernel's own few packets may be among those dropped.
+    // A few of the kernel's own packets may be among those dropped.
     assert!((missing..missing + 10).contains(&dropped), "{missing} {counters:?}");
 }
 
@@ -262,7 +262,7 @@ fn the_loss_model_changes_while_the_link_runs() {
     near.send_to(b"before", far.local_addr().unwrap()).unwrap();
     assert_eq!(far.recv(&mut buffer).unwrap(), 6);
     line.link.set_loss(Direction::AToB, &LossModel::Uniform(1.0));
-    // The change takes effect with the thread's next turn: what is sent after it has lost one is lost.
+    // The change takes effect with the thread's next turn: after the first loss, every packet is lost.
     let mut sent = 1;
     wait_until(|| {
         sent += 1;
@@ -283,7 +283,7 @@ fn the_loss_model_changes_while_the_link_runs() {
 }
 
 #[test]
-fn a_device_that_goes_down_and_up_again_is_served_again() {
+fn a_device_that_goes_down_and_up_is_served_again() {
     if !privilege::available_or_skip("a_device_that_goes_down_and_up_again_is_served_again") {
         return;
     }
@@ -303,7 +303,7 @@ fn a_device_that_goes_down_and_up_again_is_served_again() {
 }
 
 #[test]
-fn nothing_is_left_when_a_link_ends_in_whatever_way() {
+fn nothing_is_left_however_a_link_ends() {
     if !privilege::available_or_skip("nothing_is_left_when_a_link_ends_in_whatever_way") {
         return;
     }
@@ -320,12 +320,12 @@ fn nothing_is_left_when_a_link_ends_in_whatever_way() {
             _ => {
                 let panic = std::thread::spawn(move || {
                     let _kept = link;
-                    panic!("a test that fails");
+                    panic!("a failing test");
                 });
                 assert!(panic.join().is_err());
             }
         }
-        // Each thread holds both devices: they are gone only when both threads are.
+        // Each thread holds both devices, so they disappear only when both threads have ended.
         assert_eq!(a.interfaces().unwrap(), ["lo"]);
         assert_eq!(b.interfaces().unwrap(), ["lo"]);
     }

@@ -1,4 +1,4 @@
-//! Namespaces of the real kernel: what is built works, and nothing is left when it is dropped.
+//! Namespaces of the real kernel: everything built works, and nothing is left after the drop.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -10,16 +10,16 @@ use std::time::Duration;
 use netlab::namespace::Route;
 use netlab::{Namespace, privilege};
 
-/// The kernel gives the number of a namespace that is gone to the next one: while one test asks whether its namespace is
-/// still held, no other may make one.
+/// Serializes the tests. The kernel reuses the number of a namespace that is gone, so none may be made while
+/// a test checks that its own is released.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// None, said aloud, where namespaces cannot be made.
+/// Returns `None`, after a message, if namespaces cannot be made.
 fn begin(name: &str) -> Option<MutexGuard<'static, ()>> {
     privilege::namespaces_or_skip(name).then(|| ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Whether any thread of this process is in, or any descriptor of it holds, the namespace.
+/// Returns whether a thread of this process is in the namespace, or one of its descriptors holds it.
 fn is_held(inode: u64) -> bool {
     let name = format!("net:[{inode}]");
     let points_there =
@@ -90,7 +90,7 @@ fn a_child_sees_only_its_namespace_and_dies_with_its_guard() {
     assert!(fs::exists(&process).unwrap());
     let inode = namespace.inode();
     drop(namespace);
-    assert!(is_held(inode), "the guard keeps the parent thread of its child");
+    assert!(is_held(inode), "the guard must keep the parent thread of its child");
     drop(child);
     assert!(!fs::exists(&process).unwrap());
     assert!(!is_held(inode));
@@ -117,7 +117,7 @@ fn a_namespace_is_found_again_by_process_and_by_path() {
     let mut command = Command::new("sleep");
     command.arg("1000");
     let child = namespace.spawn(command).unwrap();
-    // The child's own namespace is set before exec returns, so it is there when spawn returns.
+    // The child's namespace is set before exec returns, so it is in place when spawn returns.
     let by_pid = Namespace::open(&format!("pid:{}", child.id())).unwrap();
     let by_path = Namespace::open(&format!("/proc/{}/ns/net", child.id())).unwrap();
     assert_eq!(by_pid.inode(), namespace.inode());
@@ -127,7 +127,7 @@ fn a_namespace_is_found_again_by_process_and_by_path() {
 }
 
 #[test]
-fn errors_name_the_thing_that_is_wrong() {
+fn errors_name_their_cause() {
     let unknown = Namespace::open("no-such-namespace").unwrap_err().to_string();
     assert!(unknown.contains("no-such-namespace"), "{unknown}");
     let Some(_turn) = begin("errors_name_the_thing_that_is_wrong") else { return };

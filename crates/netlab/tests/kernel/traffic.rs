@@ -16,7 +16,7 @@ struct Cable {
 }
 
 impl Cable {
-    /// None, said aloud, where namespaces cannot be made.
+    /// Returns `None`, after a message, if namespaces cannot be made.
     fn lay(test: &str) -> Option<Self> {
         if !privilege::namespaces_or_skip(test) {
             return None;
@@ -41,9 +41,9 @@ fn bulk_tcp_arrives_bit_for_bit_over_both_ip_versions() {
     let Some(cable) = Cable::lay("bulk_tcp_arrives_bit_for_bit_over_both_ip_versions") else { return };
     let plan = TcpTransfer { duration: Duration::from_millis(500), ..TcpTransfer::default() };
     for address in ["10.0.0.2", "fd00::2"] {
-        let mut told = 0;
+        let mut reports = 0;
         let mut watcher = |_| {
-            told += 1;
+            reports += 1;
             ControlFlow::Continue(())
         };
         let report = tcp_transfer(cable.to(address), &plan, &mut watcher).unwrap();
@@ -51,7 +51,7 @@ fn bulk_tcp_arrives_bit_for_bit_over_both_ip_versions() {
         assert!(report.forward.goodput_bps() > 0.0 && report.forward.second_half_bps() > 0.0, "{report:?}");
         assert_eq!(report.mismatch, None);
         assert!(report.backward.samples.is_empty());
-        assert_eq!(told, report.forward.samples.len());
+        assert_eq!(reports, report.forward.samples.len());
         assert!(report.forward.samples.is_sorted_by_key(|sample| (sample.elapsed_us, sample.received_bytes)));
     }
 }
@@ -75,7 +75,7 @@ fn bulk_tcp_runs_both_ways_in_several_flows() {
 }
 
 #[test]
-fn an_unknown_congestion_control_is_refused_with_a_place_to_look() {
+fn an_unknown_congestion_control_is_refused_with_the_available_ones() {
     let Some(cable) = Cable::lay("an_unknown_congestion_control_is_refused_with_a_place_to_look") else {
         return;
     };
@@ -105,13 +105,13 @@ fn an_unreachable_host_is_an_error() {
     let Some(cable) = Cable::lay("an_unreachable_host_is_an_error") else { return };
     let plan = TcpTransfer { duration: Duration::from_secs(3600), ..TcpTransfer::default() };
     cable.left.set_down("eth0").unwrap();
-    // The address stays, so the listener is made; nothing can reach it.
+    // The address stays, so the listener can be made, but nothing can reach it.
     let error = tcp_transfer(cable.to("10.0.0.2"), &plan, &mut unwatched).unwrap_err().to_string();
     assert!(error.contains("10.0.0.2"), "{error}");
 }
 
 #[test]
-fn every_message_arrives_in_its_place() {
+fn every_message_arrives_in_order() {
     let Some(cable) = Cable::lay("every_message_arrives_in_its_place") else { return };
     for message_bytes in [16, 1024, 65_536] {
         let plan = MessageStream {

@@ -1,8 +1,9 @@
 //! Bimodal Multicast: Birman, Hayden, Ozkasap, Xiao, Budiu and Minsky, ACM Transactions on Computer Systems 17(2), 1999.
 //!
-//! Each round, every 100 ms, a member tells one other, drawn at random, what it has received. Who finds by that that it
-//! misses a packet asks the teller for it, who sends it again, to that member alone. Nothing else finds a loss. Here
-//! packets are kept for ever and a round has no limit of packets, which favours the protocol.
+//! Every 100 ms, a member sends a random other member a digest of the packets that it has received. A member
+//! that finds a packet missing requests it from the digest's sender, which retransmits it to that member
+//! alone. Losses are found in no other way. Here packets are kept forever and a round has no limit of
+//! packets, which favours the protocol.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,12 +14,12 @@ const DIGEST: u8 = 1;
 const SOLICIT: u8 = 2;
 const AGAIN: u8 = 3;
 
-/// What a member has of a source.
+/// Packets that a member has of a source.
 #[derive(Debug, Default)]
 struct Stream {
-    /// The first number that it knows nothing of.
+    /// First sequence number that it knows nothing of.
     next: u32,
-    /// Of those before, the missing.
+    /// Missing packets before that.
     missing: BTreeSet<u32>,
 }
 
@@ -33,8 +34,7 @@ pub struct Bimodal {
 }
 
 impl Bimodal {
-    /// In its seat; `round_us` between two rounds, 100,000 in the paper.
-    #[must_use]
+    /// Makes a member with `round_us` between two rounds, which are 100,000 in the paper.
     pub fn new(round_us: u64, seat: Seat) -> Self {
         let mut dice = Dice::new(seat.seed);
         let due_us = 1 + dice.below(round_us);
@@ -45,7 +45,7 @@ impl Bimodal {
         self.streams.get(&source).is_some_and(|stream| seq < stream.next && !stream.missing.contains(&seq))
     }
 
-    /// All before `end` exist.
+    /// Records that all packets before `end` exist.
     fn extend(&mut self, source: u32, end: u32) {
         let stream = self.streams.entry(source).or_default();
         stream.missing.extend(stream.next..end);
@@ -59,7 +59,8 @@ impl Bimodal {
         is_new
     }
 
-    /// Of each source: its number, the first unknown, how many before are missing, and these.
+    /// Builds a digest: for each source its number, the first unknown packet, the number of missing ones, and
+    /// these.
     fn digest(&self) -> Vec<u8> {
         let mut bytes = datagram(DIGEST, (0, 0));
         for (&source, stream) in &self.streams {
@@ -70,7 +71,7 @@ impl Bimodal {
         bytes
     }
 
-    /// Asks the teller for all that it has and this member has not.
+    /// Requests from the digest's sender all packets that it has and this member lacks.
     fn compare(&mut self, from: u32, body: &[u8], out: &mut Out) {
         let mut numbers = body.as_chunks::<4>().0.iter().map(|&bytes| u32::from_be_bytes(bytes));
         while let (Some(source), Some(end), Some(count)) = (numbers.next(), numbers.next(), numbers.next()) {
@@ -138,25 +139,25 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_is_answered_by_requests_for_what_is_missing_and_the_teller_has() {
+    fn a_digest_is_answered_by_requests_for_packets_that_its_sender_has() {
         let seat = |number| Seat { number, members: 3, seed: u64::from(number) };
-        let [mut teller, mut one] = [0, 1].map(|number| Bimodal::new(100_000, seat(number)));
+        let [mut holder, mut one] = [0, 1].map(|number| Bimodal::new(100_000, seat(number)));
         for seq in [0, 1, 3] {
-            receive(&mut teller, &datagram(DATA, (2, seq)));
+            receive(&mut holder, &datagram(DATA, (2, seq)));
         }
         receive(&mut one, &datagram(DATA, (2, 0)));
         let mut out = Out::default();
-        teller.handle_timeout(teller.poll_timeout().unwrap(), &mut out);
-        let asked = receive(&mut one, &out.sent[0].1);
-        assert_eq!(asked.found, [(2, 1), (2, 3)], "the teller misses packet 2 too");
-        let again = receive(&mut teller, &asked.sent[0].1);
+        holder.handle_timeout(holder.poll_timeout().unwrap(), &mut out);
+        let requests = receive(&mut one, &out.sent[0].1);
+        assert_eq!(requests.found, [(2, 1), (2, 3)], "the digest's sender lacks packet 2 too");
+        let again = receive(&mut holder, &requests.sent[0].1);
         assert_eq!(again.sent, [(Target::Member(0), datagram(AGAIN, (2, 1)))]);
         assert_eq!(receive(&mut one, &again.sent[0].1).back, [(2, 1)]);
         assert!(receive(&mut one, &again.sent[0].1).back.is_empty(), "once");
     }
 
     #[test]
-    fn all_comes_back_after_a_round_or_a_few() {
+    fn all_packets_are_recovered_within_a_few_rounds() {
         let config = WorldConfig {
             grouping: vec![vec![0]; 10],
             packets_per_second: 100.0,
@@ -169,10 +170,13 @@ mod tests {
         };
         let run = run(&config, |seat| Bimodal::new(100_000, seat));
         assert!(run.fates.len() > 300);
-        let waits: Vec<u64> =
-            run.fates.iter().map(|fate| fate.back_us.expect("it comes back") - fate.missed_us).collect();
+        let waits: Vec<u64> = run
+            .fates
+            .iter()
+            .map(|fate| fate.back_us.expect("every packet is recovered") - fate.missed_us)
+            .collect();
         let mean_us = waits.iter().sum::<u64>() / waits.len() as u64;
-        // Gossip comes to a member each 100 ms on average, at any time.
+        // A member receives a digest every 100 ms on average, at any time.
         assert!((80_000..160_000).contains(&mean_us), "{mean_us}");
     }
 }

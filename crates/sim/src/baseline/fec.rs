@@ -1,7 +1,7 @@
-//! FEC by the sender: after each r packets of its own to a group a sender sends c repairs; any r of these r + c packets
-//! bring back the others (Ricochet §2, Huitema 1996).
+//! FEC by the sender: after every r packets to a group, a sender sends c repairs. Any r of these r + c
+//! packets recover the others (Ricochet §2, Huitema 1996).
 //!
-//! The code is perfect and costs nothing here: what counts is when repairs come. Nothing is asked for.
+//! The code is ideal and free of cost here; only the timing of repairs matters. There are no requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,16 +9,16 @@ use super::world::{DATA, Name, Out, Protocol, Seat, Target, datagram, read};
 
 const REPAIR: u8 = 1;
 
-/// How many packets a block has, and how many repairs follow it.
+/// Size of a block and its number of repairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FecConfig {
-    /// Packets.
+    /// Number of packets.
     pub r: u32,
-    /// Repairs.
+    /// Number of repairs.
     pub c: u32,
 }
 
-/// What came of a block. Closed blocks hold nothing.
+/// State of a block. Closed blocks hold nothing.
 #[derive(Debug, Default)]
 struct Block {
     data: BTreeSet<u32>,
@@ -33,25 +33,24 @@ pub struct SenderFec {
     seat: Seat,
     sent: u32,
     next: BTreeMap<u32, u32>,
-    /// By source and number in its stream.
+    /// Blocks by source and number in its stream.
     blocks: BTreeMap<Name, Block>,
 }
 
 impl SenderFec {
-    /// In its seat.
-    #[must_use]
+    /// Makes a member.
     pub fn new(config: FecConfig, seat: Seat) -> Self {
         Self { config, seat, sent: 0, next: BTreeMap::new(), blocks: BTreeMap::new() }
     }
 
-    /// Packets before `end` exist.
+    /// Records that packets before `end` exist.
     fn learn(&mut self, source: u32, end: u32, arrived: Option<u32>, out: &mut Out) {
         let next = self.next.entry(source).or_default();
         out.found.extend((*next..end).filter(|&seq| Some(seq) != arrived).map(|seq| (source, seq)));
         *next = end.max(*next);
     }
 
-    /// With r of its packets a block is whole.
+    /// Recovers a block that has r of its packets.
     fn solve(&mut self, source: u32, number: u32, out: &mut Out) {
         let r = self.config.r;
         let Some(block) = self.blocks.get_mut(&(source, number)) else { return };
@@ -110,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn c_repairs_follow_r_packets_and_any_r_of_all_are_enough() {
+    fn c_repairs_follow_r_packets_and_any_r_of_all_suffice() {
         let config = FecConfig { r: 4, c: 2 };
         let seat = |number| Seat { number, members: 2, seed: 0 };
         let (mut sender, mut receiver) = (SenderFec::new(config, seat(0)), SenderFec::new(config, seat(1)));
@@ -121,12 +120,12 @@ mod tests {
         receive(&mut receiver, &bytes[0]);
         assert_eq!(receive(&mut receiver, &bytes[2]).found, [(0, 1)]);
         let first = receive(&mut receiver, &bytes[4]);
-        assert_eq!((first.found, first.back), (vec![(0, 3)], vec![]), "three of six are not enough");
+        assert_eq!((first.found, first.back), (vec![(0, 3)], vec![]), "three of six must not suffice");
         assert_eq!(receive(&mut receiver, &bytes[5]).back, [(0, 1), (0, 3)]);
     }
 
     #[test]
-    fn without_a_full_block_nothing_comes_back() {
+    fn without_a_full_block_nothing_is_recovered() {
         let config = FecConfig { r: 4, c: 2 };
         let mut receiver = SenderFec::new(config, Seat { number: 1, members: 2, seed: 0 });
         for seq in [0, 2, 3] {
@@ -134,7 +133,7 @@ mod tests {
         }
     }
     #[test]
-    fn in_a_group_of_many_what_is_lost_comes_back_with_its_block() {
+    fn in_a_large_group_losses_are_recovered_with_their_block() {
         let config = WorldConfig {
             grouping: vec![vec![0]; 10],
             packets_per_second: 100.0,
@@ -147,14 +146,14 @@ mod tests {
         };
         let run = run(&config, |seat| SenderFec::new(FecConfig { r: 8, c: 2 }, seat));
         let [data, repairs] = run.arrived;
-        // Nine others get each packet; two repairs follow each eight.
+        // Nine others receive each packet; two repairs follow every eight.
         assert!((39_500..40_700).contains(&(data + run.fates.len() as u64)), "{data}");
         assert!((0.24..0.26).contains(&(repairs as f64 / data as f64)), "{repairs}");
         let waits: Vec<u64> =
             run.fates.iter().filter_map(|fate| Some(fate.back_us? - fate.missed_us)).collect();
-        // Three lost of ten at 1 % are rare.
+        // Three losses in ten packets are rare at 1 %.
         assert!(run.fates.len() > 250 && waits.len() * 100 >= run.fates.len() * 98, "{}", waits.len());
-        // A member sends each 100 ms: its repairs come with its eighth packet, 0 to 700 ms after the lost one.
+        // A member sends every 100 ms: its repairs follow its eighth packet, 0 to 700 ms after the lost one.
         let mean_us = waits.iter().sum::<u64>() / waits.len() as u64;
         assert!((300_000..400_000).contains(&mean_us), "{mean_us}");
         let latest_us = waits.iter().max();

@@ -1,9 +1,10 @@
 //! SRM, scalable reliable multicast: Floyd, Jacobson, Liu, McCanne and Zhang, IEEE/ACM Transactions on Networking 5(6), 1997.
 //!
-//! A receiver finds a packet missing by the next of its stream, or by another member's session message. It then asks the
-//! whole group, after a random time; whoever has the packet answers the whole group, after a random time. Who hears
-//! another's request puts its own off, who hears another's repair drops its own. Distances are known exactly here and
-//! all alike; the fixed timers of the paper's §III are used, not the adaptive ones.
+//! A receiver detects a missing packet by the next one of its stream, or by another member's session message.
+//! It then requests it from the whole group after a random time, and any member that has the packet sends it
+//! to the whole group after a random time. A member that receives another's request postpones its own; one
+//! that receives another's repair cancels its own. Here distances are known exactly and all equal, and timers
+//! are the fixed ones of the paper's §III, not the adaptive ones.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,37 +15,36 @@ const REQUEST: u8 = 1;
 const REPAIR: u8 = 2;
 const SESSION: u8 = 3;
 
-/// A request is put off to at most 2 to the so-many-th times its first interval.
+/// Maximum exponent of the backoff: a request waits at most 2^10 times its first interval.
 const ROUNDS_MAX: u32 = 10;
-/// After a repair, requests for its packet are not heard for so many distances (§III.B).
+/// Number of distances for which requests for a repaired packet are ignored (§III.B).
 const HOLD_DISTANCES: u64 = 3;
 
-/// Bytes of a session message that tells of so many sources: each with the number of its last packet.
-#[must_use]
+/// Returns the bytes of a session message about `sources` sources, each with the number of its last packet.
 pub const fn session_bytes(sources: usize) -> usize {
     HEAD + 8 * sources
 }
 
-/// The constants of the timers.
+/// Constants of the timers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SrmConfig {
-    /// A request leaves after C1 to C1 + C2 distances to the packet's source.
+    /// C1: a request leaves after C1 to C1 + C2 distances to the packet's source.
     pub c1: f64,
-    /// See `c1`.
+    /// C2, see `c1`.
     pub c2: f64,
-    /// A repair leaves after D1 to D1 + D2 distances to who asked; `None`: log10 of the members, as in the paper.
+    /// D1: a repair leaves after D1 to D1 + D2 distances to the requester. `None` means log10 of the members,
+    /// as in the paper.
     pub d1: Option<f64>,
-    /// See `d1`.
+    /// D2, see `d1`.
     pub d2: Option<f64>,
-    /// The time between two members, in microseconds.
+    /// Delay between two members in microseconds.
     pub distance_us: u64,
-    /// Between two session messages of a member on average, in microseconds; `None`: there are none.
+    /// Mean interval of a member's session messages in microseconds; `None` sends none.
     pub session_us: Option<u64>,
 }
 
 impl SrmConfig {
-    /// The paper's: C1 = C2 = 2, D1 = D2 = log10 G (§III.B).
-    #[must_use]
+    /// Returns the paper's constants: C1 = C2 = 2, D1 = D2 = log10 G (§III.B).
     pub fn new(distance_us: u64, session_us: Option<u64>) -> Self {
         Self { c1: 2.0, c2: 2.0, d1: None, d2: None, distance_us, session_us }
     }
@@ -54,7 +54,7 @@ impl SrmConfig {
 struct Request {
     due_us: u64,
     round: u32,
-    /// Requests of others before this time belong to the same round.
+    /// Until then, requests of others belong to the same round.
     ignore_until_us: u64,
 }
 
@@ -65,7 +65,7 @@ pub struct Srm {
     seat: Seat,
     dice: Dice,
     sent: u32,
-    /// Of each source, the first number that is not yet known to exist.
+    /// First unknown sequence number of each source.
     next: BTreeMap<u32, u32>,
     requests: HashMap<Name, Request>,
     repairs: HashMap<Name, u64>,
@@ -74,11 +74,10 @@ pub struct Srm {
 }
 
 impl Srm {
-    /// In its seat.
-    #[must_use]
+    /// Makes a member.
     pub fn new(config: SrmConfig, seat: Seat) -> Self {
         let mut dice = Dice::new(seat.seed);
-        // The first is at any time of the interval, that members do not speak all at once.
+        // The first is at a random time of the interval, so that members do not send all at once.
         let session_due_us = config.session_us.map(|us| 1 + dice.below(us));
         Self {
             config,
@@ -93,7 +92,7 @@ impl Srm {
         }
     }
 
-    /// Between `low` and `low + width` distances.
+    /// Returns a random time between `low` and `low + width` distances.
     fn wait_us(&mut self, low: f64, width: f64) -> u64 {
         let distance_us = self.config.distance_us as f64;
         let width_us = (width * distance_us) as u64;
@@ -104,7 +103,7 @@ impl Srm {
         self.wait_us(self.config.c1, self.config.c2) << round.min(ROUNDS_MAX)
     }
 
-    /// Packets up to this one exist; those that were not known of until now are missing.
+    /// Records that packets up to this one exist; those unknown so far are missing.
     fn learn(&mut self, now_us: u64, (source, seq): Name, arrived: bool, out: &mut Out) {
         if source == self.seat.number {
             return;
@@ -131,7 +130,8 @@ impl Srm {
         }
     }
 
-    /// Somebody else asks: who misses it too need not ask in this round, who has it may answer.
+    /// Handles another member's request: a member that lacks the packet skips its own request in this round,
+    /// one that has it may answer.
     fn hear_request(&mut self, now_us: u64, name: Name, out: &mut Out) {
         self.learn(now_us, name, false, out);
         if let Some(&request) = self.requests.get(&name) {
@@ -150,7 +150,7 @@ impl Srm {
 
     fn put_off(&mut self, now_us: u64, name: Name, round: u32) {
         let wait_us = self.request_wait_us(round);
-        // Halfway to the timer (§III.B): what is heard before is of this round.
+        // Halfway to the timer (§III.B): requests received earlier belong to this round.
         let request = Request { due_us: now_us + wait_us, round, ignore_until_us: now_us + wait_us / 2 };
         self.requests.insert(name, request);
     }
@@ -165,7 +165,7 @@ impl Srm {
 
     fn say_session(&mut self, now_us: u64, out: &mut Out) {
         let Some(session_us) = self.config.session_us else { return };
-        // Half to one and a half of the mean, that members stay out of step.
+        // Half to one and a half of the mean, so that members do not synchronize.
         self.session_due_us = Some(now_us + session_us / 2 + self.dice.below(session_us.max(1)));
         let mut bytes = datagram(SESSION, (0, 0));
         let own = (self.seat.number, self.sent);
@@ -209,7 +209,7 @@ impl Protocol for Srm {
         if self.session_due_us.is_some_and(|due_us| due_us <= now_us) {
             self.say_session(now_us, out);
         }
-        // In order: a map's own is another in each run.
+        // Sorted, because a map's own order differs between runs.
         let mut due: Vec<Name> = self
             .requests
             .iter()
@@ -255,51 +255,54 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_is_asked_for_within_the_request_timer_and_again_later() {
+    fn a_gap_is_requested_within_the_timer_and_again_later() {
         let mut one = member(1, 10);
         assert!(handle(&mut one, 0, &datagram(DATA, (0, 0))).found.is_empty());
         assert_eq!(handle(&mut one, 0, &datagram(DATA, (0, 2))).found, [(0, 1)]);
         let due_us = one.poll_timeout().unwrap();
-        assert!((2_000..=4_000).contains(&due_us), "C1 to C1 + C2 distances: {due_us}");
+        assert!((2_000..=4_000).contains(&due_us), "expected C1 to C1 + C2 distances, saw: {due_us}");
         let mut out = Out::default();
         one.handle_timeout(due_us, &mut out);
         assert_eq!(out.sent, [(Target::Group, datagram(REQUEST, (0, 1)))]);
         let again_us = one.poll_timeout().unwrap() - due_us;
-        assert!((4_000..=8_000).contains(&again_us), "twice as long: {again_us}");
+        assert!((4_000..=8_000).contains(&again_us), "expected twice the wait, saw: {again_us}");
         assert_eq!(handle(&mut one, due_us + 1, &datagram(REPAIR, (0, 1))).back, [(0, 1)]);
         assert_eq!(one.poll_timeout(), None);
     }
 
     #[test]
-    fn who_hears_the_request_of_another_puts_its_own_off_once_a_round() {
+    fn a_request_of_another_member_postpones_ones_own_once_per_round() {
         let mut one = member(1, 10);
         handle(&mut one, 0, &datagram(DATA, (0, 1)));
         handle(&mut one, 100, &datagram(REQUEST, (0, 0)));
         let due_us = one.poll_timeout().unwrap();
         assert!((4_100..=8_100).contains(&due_us), "{due_us}");
         handle(&mut one, 200, &datagram(REQUEST, (0, 0)));
-        assert_eq!(one.poll_timeout(), Some(due_us), "of the same round");
+        assert_eq!(one.poll_timeout(), Some(due_us), "the request belongs to the same round");
         handle(&mut one, due_us - 1, &datagram(REQUEST, (0, 0)));
-        assert!(one.poll_timeout().unwrap() > due_us, "of the next");
+        assert!(one.poll_timeout().unwrap() > due_us, "the request belongs to the next round");
     }
 
     #[test]
-    fn who_has_the_packet_repairs_unless_another_was_first() {
+    fn a_member_with_the_packet_repairs_unless_another_did() {
         let mut one = member(1, 10);
         handle(&mut one, 0, &datagram(DATA, (0, 0)));
         handle(&mut one, 0, &datagram(REQUEST, (0, 0)));
         let due_us = one.poll_timeout().unwrap();
-        assert!((1_000..=2_000).contains(&due_us), "D1 to D1 + D2 distances, log10 of 10 is 1: {due_us}");
+        assert!(
+            (1_000..=2_000).contains(&due_us),
+            "expected D1 to D1 + D2 distances (log10 of 10 is 1), saw: {due_us}"
+        );
         handle(&mut one, due_us - 1, &datagram(REPAIR, (0, 0)));
-        assert_eq!(one.poll_timeout(), None, "another was first");
+        assert_eq!(one.poll_timeout(), None, "another member repaired first");
         handle(&mut one, due_us + 100, &datagram(REQUEST, (0, 0)));
-        assert_eq!(one.poll_timeout(), None, "held: the repair is on its way to who asks");
+        assert_eq!(one.poll_timeout(), None, "ignored, because the repair is in flight");
         handle(&mut one, due_us + 3_000, &datagram(REQUEST, (0, 0)));
         assert!(one.poll_timeout().is_some());
     }
 
     #[test]
-    fn a_session_message_tells_of_packets_that_have_no_successor() {
+    fn a_session_message_reveals_losses_at_the_end_of_a_stream() {
         let mut one = Srm::new(SrmConfig::new(1_000, Some(50_000)), Seat { number: 1, members: 3, seed: 1 });
         handle(&mut one, 0, &datagram(DATA, (0, 0)));
         let mut out = Out::default();
@@ -328,14 +331,14 @@ mod tests {
     }
 
     #[test]
-    fn all_comes_back_soon_after_it_was_found_missing() {
+    fn packets_are_recovered_soon_after_detection() {
         let run = group_of_ten(None);
         assert!(run.fates.len() > 300, "{}", run.fates.len());
         let mean = |of: fn(&super::super::world::Fate) -> Option<u64>| {
             run.fates.iter().filter_map(of).sum::<u64>() / run.fates.len() as u64
         };
         assert!(run.fates.iter().all(|fate| fate.back_us.is_some()), "{:?}", run.fates);
-        // Ten members that send in turn by chance: 100 ms between two of one.
+        // Ten members that send in random order: 100 ms between two packets of one.
         let found_us = mean(|fate| fate.found_us.map(|us| us - fate.missed_us));
         assert!((80_000..130_000).contains(&found_us), "{found_us}");
         let back_us = mean(|fate| Some(fate.back_us? - fate.found_us?));
@@ -343,12 +346,12 @@ mod tests {
     }
 
     #[test]
-    fn where_members_send_in_turn_a_loss_is_found_when_its_sender_has_its_next_turn() {
+    fn with_round_robin_a_loss_is_found_at_the_senders_next_turn() {
         let run = run_ten(None, true);
         let found_us = |fate: &super::super::world::Fate| fate.found_us.unwrap() - fate.missed_us;
         let mut waits: Vec<u64> = run.fates.iter().map(found_us).collect();
         waits.sort_unstable();
-        // Sooner only by somebody else's request.
+        // Earlier detection is possible only by another member's request.
         assert!((99_000..=100_001).contains(&waits[waits.len() / 2]), "{waits:?}");
         assert!(waits.len() > 300 && waits.iter().filter(|&&us| us > 210_000).count() < 10, "{waits:?}");
     }
@@ -361,6 +364,6 @@ mod tests {
         };
         let (with, without) = (group_of_ten(Some(100_000)), group_of_ten(None));
         assert!(found(&with) < found(&without) / 2, "{} {}", found(&with), found(&without));
-        assert_eq!(group_of_ten(None), without, "same seed, same run");
+        assert_eq!(group_of_ten(None), without, "the same seed must give the same run");
     }
 }

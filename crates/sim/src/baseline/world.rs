@@ -4,54 +4,53 @@ use std::collections::{BTreeSet, HashMap};
 
 use loss::LossModel;
 use loss::chance::Dice;
-use simnet::virtual_net::{Event, VirtualNet, Weather};
+use simnet::virtual_net::{Conditions, Event, VirtualNet};
 
-/// The first byte of a data packet; all other datagrams have another.
+/// First byte of a data packet; all other datagrams have another one.
 pub const DATA: u8 = 0;
 
-/// Bytes of a datagram's head: kind, source, sequence number.
+/// Length of a datagram's header: kind, source, sequence number.
 pub const HEAD: usize = 9;
 
-/// What a datagram has before it besides: the number of its group.
+/// Length of the group number that precedes a datagram.
 pub const GROUP: usize = 4;
 
-/// A packet of a group: who sent it, counted within the group, and its number in that stream.
+/// Identifier of a packet in a group: its sender's number in the group, and its sequence number.
 pub type Name = (u32, u32);
 
-/// Where a datagram goes.
+/// Destination of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// To all other members.
+    /// All other members.
     Group,
-    /// To one, counted within the group.
+    /// One member, by its number in the group.
     Member(u32),
 }
 
-/// What a member wants done, and what it has learnt.
+/// Output of a member.
 #[derive(Clone, Debug, Default)]
 pub struct Out {
     /// Datagrams to send.
     pub sent: Vec<(Target, Vec<u8>)>,
-    /// Packets that were found missing.
+    /// Packets found missing.
     pub found: Vec<Name>,
-    /// Packets that came back.
+    /// Packets recovered.
     pub back: Vec<Name>,
 }
 
 /// One member of one group.
 pub trait Protocol {
-    /// Sends the next packet of its own.
+    /// Sends its next packet.
     fn send(&mut self, now_us: u64, out: &mut Out);
-    /// A datagram has come from a member.
+    /// Handles a datagram from a member.
     fn handle(&mut self, now_us: u64, from: u32, datagram: &[u8], out: &mut Out);
-    /// The time has come that it asked for.
+    /// Handles the expiry of its timer.
     fn handle_timeout(&mut self, now_us: u64, out: &mut Out);
-    /// When it wants to be woken.
+    /// Returns the time at which it must be woken.
     fn poll_timeout(&self) -> Option<u64>;
 }
 
-/// A datagram of this kind about a packet.
-#[must_use]
+/// Builds a datagram of this kind about a packet.
 pub fn datagram(kind: u8, (source, seq): Name) -> Vec<u8> {
     let mut bytes = vec![kind];
     bytes.extend(source.to_be_bytes());
@@ -59,77 +58,76 @@ pub fn datagram(kind: u8, (source, seq): Name) -> Vec<u8> {
     bytes
 }
 
-/// Kind and packet of a datagram, and what follows; `None` if it is too short.
-#[must_use]
+/// Parses kind and packet of a datagram and the bytes that follow; `None` if it is too short.
 pub fn read(datagram: &[u8]) -> Option<(u8, Name, &[u8])> {
     let (head, rest) = datagram.split_at_checked(HEAD)?;
     let number = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     Some((head[0], (number(1), number(5)), rest))
 }
 
-/// What is run.
+/// Settings of a run.
 #[derive(Clone, Debug)]
 pub struct WorldConfig {
-    /// Of each node, its groups by number.
+    /// Groups of each node, by number.
     pub grouping: Vec<Vec<usize>>,
-    /// Packets in a second, of all senders together, each to a random group.
+    /// Packets per second of all senders together, each to a random group.
     pub packets_per_second: f64,
-    /// Whether the members of a group send in turn, each at even distances; else at random.
+    /// Whether the members of a group send in turn at even intervals; otherwise in random order.
     pub in_turn: bool,
-    /// What each receiver loses of data, and in the same way of all else.
+    /// Loss at each receiver, of data and independently of all other datagrams.
     pub loss: LossModel,
-    /// From socket to socket, in microseconds.
+    /// Delay from socket to socket in microseconds.
     pub delay_us: u64,
-    /// Losses of so long are counted, in microseconds.
+    /// Time in which losses are counted, in microseconds.
     pub measured_us: u64,
-    /// So long goes all on, that what was lost last can come back.
+    /// Time for which the run continues, so that the last losses can be recovered.
     pub after_us: u64,
-    /// Decides all chance.
+    /// Random seed.
     pub seed: u64,
 }
 
-/// One lost packet at one receiver. All times in microseconds.
+/// A lost packet at one receiver. All times are in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fate {
-    /// When it would have come.
+    /// Time at which it would have arrived.
     pub missed_us: u64,
-    /// When it was found missing.
+    /// Time at which it was found missing.
     pub found_us: Option<u64>,
-    /// When it came back.
+    /// Time at which it was recovered.
     pub back_us: Option<u64>,
 }
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Run {
-    /// All losses of the measured time, in their order.
+    /// All losses of the measured time, in order.
     pub fates: Vec<Fate>,
-    /// Data packets that arrived, and all other datagrams that did.
+    /// Number of arrived data packets, and of all other arrived datagrams.
     pub arrived: [u64; 2],
 }
 
-/// A member's place: its own number, how many the group has, and a seed of its own.
+/// Place of a member: its number, the size of its group, and a random seed.
 #[derive(Clone, Copy, Debug)]
 pub struct Seat {
     /// Its number in the group, from 0.
     pub number: u32,
-    /// Members of the group.
+    /// Number of members of the group.
     pub members: u32,
-    /// For its chance.
+    /// Its random seed.
     pub seed: u64,
 }
 
 struct Node<P> {
-    /// By group.
+    /// Members by group.
     members: HashMap<usize, (u32, P)>,
-    /// When which group's member is to be woken.
+    /// Wake-up times by group.
     due: BTreeSet<(u64, usize)>,
 }
 
 struct World<P> {
     net: VirtualNet,
     nodes: Vec<Node<P>>,
-    /// Of each group, its nodes; a member's number is its place.
+    /// Nodes of each group; a member's number is its index.
     groups: Vec<Vec<usize>>,
     lost: HashMap<(usize, usize, Name), usize>,
     run: Run,
@@ -137,19 +135,19 @@ struct World<P> {
     out: Out,
 }
 
-/// Runs members made by `make`. Groups of one are silent.
+/// Runs members made by `make`. Groups of one member send nothing.
 pub fn run<P: Protocol>(config: &WorldConfig, mut make: impl FnMut(Seat) -> P) -> Run {
-    let weather = Weather {
+    let conditions = Conditions {
         loss: vec![config.loss.clone(), config.loss.clone()],
         delay_us: config.delay_us,
-        ..Weather::default()
+        ..Conditions::default()
     };
     let count = config.grouping.iter().flatten().max().map_or(0, |group| group + 1);
     let mut groups = vec![Vec::new(); count];
     for (node, of_node) in config.grouping.iter().enumerate() {
         of_node.iter().for_each(|&group| groups[group].push(node));
     }
-    let mut net = VirtualNet::new(weather, config.seed);
+    let mut net = VirtualNet::new(conditions, config.seed);
     let nodes = config.grouping.iter().map(|_| Node { members: HashMap::new(), due: BTreeSet::new() });
     let mut nodes: Vec<Node<P>> = nodes.collect();
     for _ in &nodes {
@@ -260,14 +258,14 @@ impl<P: Protocol> World<P> {
             if let Some(&at) = self.lost.get(&(node, group, name)) {
                 let fate = &mut self.run.fates[at];
                 fate.back_us.get_or_insert(now_us);
-                // What brings it back may be the first that tells of it.
+                // The repair may be the first sign of the loss.
                 fate.found_us.get_or_insert(now_us);
             }
         }
         self.out = out;
     }
 
-    /// A member's timer has moved from where it was.
+    /// Updates the schedule after a member's timer has moved from `before_us`.
     fn schedule(&mut self, node: usize, group: usize, before_us: Option<u64>) {
         let Node { members, due } = &mut self.nodes[node];
         let after_us = members.get(&group).and_then(|(_, member)| member.poll_timeout());

@@ -1,7 +1,7 @@
 //! Integration tests of this crate in one program; none of them needs the kernel.
-#![allow(missing_docs, reason = "tests are named by what they show")]
+#![allow(missing_docs, reason = "the names of tests describe them")]
 
+mod deliveries;
 mod gossip;
 mod partition;
-mod stories;
-mod who_got_what;
+mod scenarios;

@@ -1,4 +1,4 @@
-//! What it costs to get what was missed while one was cut off.
+//! Cost of catching up after a partition.
 #![allow(missing_docs)]
 
 use loss::LossModel;
@@ -6,48 +6,48 @@ use ricochet_core::bins::Content;
 use ricochet_core::node::NodeCounts;
 use ricochet_core::{GroupId, NodeConfig, NodeId, TrackerConfig};
 use sim::{Cluster, ClusterConfig, Fate, Traffic};
-use simnet::virtual_net::{Intake, Weather};
+use simnet::virtual_net::{Conditions, Intake};
 
 const SECOND_US: u64 = 1_000_000;
 const GROUP: GroupId = GroupId(7);
 
 /// A group of nodes, one of which is cut off for ten seconds.
 #[derive(Clone, Copy, Debug)]
-struct Story {
+struct Scenario {
     content: Content,
     nodes: usize,
-    /// Packets a second at each node.
+    /// Packets per second at each node.
     rate: f64,
     loss: f64,
-    /// From socket to socket, and up to as long again.
+    /// Delay from socket to socket; jitter adds up to the same again.
     delay_us: u64,
-    /// What a datagram takes to be taken in.
+    /// Cost of receiving a datagram.
     datagram_us: u64,
 }
 
-/// What it took to get what was missed.
+/// Cost of getting the missed packets.
 #[derive(Debug)]
 #[allow(dead_code, reason = "printed whole")]
 struct Cost {
     missed: u64,
-    asked: u64,
+    requested: u64,
     asked_again: u64,
     requests: u64,
     twice: u64,
-    /// From when it heard the others again to when it had all.
+    /// Time from the end of the partition until nothing is missing.
     took_ms: u64,
 }
 
-impl Story {
+impl Scenario {
     fn run(self) -> Cost {
         let Self { content, nodes, rate, loss, delay_us, datagram_us } = self;
         let loss = vec![LossModel::Uniform(loss), LossModel::Uniform(loss)];
-        let weather = Weather { loss, delay_us, jitter_us: delay_us, repeat: 0.0 };
-        // As the library sets its nodes up.
+        let conditions = Conditions { loss, delay_us, jitter_us: delay_us, repeat: 0.0 };
+        // as configured by the library
         let tracker = TrackerConfig { stream_intervals_max: 512, ..TrackerConfig::default() };
         let prompt = NodeConfig::prompt(NodeId(0));
         let node = NodeConfig { max_delay_us: Some(5_000), content, tracker, ..prompt };
-        let config = ClusterConfig { weather, node, c: 3, ..ClusterConfig::new(1) };
+        let config = ClusterConfig { conditions, node, c: 3, ..ClusterConfig::new(1) };
         let mut cluster = Cluster::of(&vec![vec![GROUP]; nodes], config).unwrap();
         cluster.set_intake(Some(Intake { datagram_us, queue: 4_096 }));
         let mut traffic = Traffic::new(&cluster, rate, 1_000, 1);
@@ -77,7 +77,7 @@ fn cost(cluster: &Cluster, before: &NodeCounts) -> Cost {
     let after = cluster.lives()[0].node.counts();
     Cost {
         missed,
-        asked: after.asked - before.asked,
+        requested: after.asked - before.asked,
         asked_again: after.asked_again - before.asked_again,
         requests: after.requests_sent - before.requests_sent,
         twice: after.duplicates - before.duplicates,
@@ -86,34 +86,48 @@ fn cost(cluster: &Cluster, before: &NodeCounts) -> Cost {
 }
 
 #[test]
-fn who_was_cut_off_asks_once_for_what_it_missed() {
-    let story =
-        Story { content: Content::Names, nodes: 4, rate: 150.0, loss: 0.01, delay_us: 50, datagram_us: 20 };
-    // Answers that queue, and a network as slow as they.
-    let stories = [
-        story,
-        Story { datagram_us: 50, ..story },
-        Story { delay_us: 2_000, ..story },
-        Story { nodes: 16, rate: 200.0, datagram_us: 50, ..story },
+fn a_partitioned_node_requests_each_missed_packet_once() {
+    let scenario = Scenario {
+        content: Content::Names,
+        nodes: 4,
+        rate: 150.0,
+        loss: 0.01,
+        delay_us: 50,
+        datagram_us: 20,
+    };
+    // answers that queue, on an equally slow network
+    let scenarios = [
+        scenario,
+        Scenario { datagram_us: 50, ..scenario },
+        Scenario { delay_us: 2_000, ..scenario },
+        Scenario { nodes: 16, rate: 200.0, datagram_us: 50, ..scenario },
     ];
-    for story in stories.into_iter().flat_map(|story| [story, Story { content: Content::Xor, ..story }]) {
-        let cost = story.run();
-        println!("{story:?}: {cost:?}");
-        assert!(cost.missed > 1_000, "{story:?}: {cost:?}");
-        assert!(2 * cost.asked < 3 * cost.missed && 3 * cost.twice < cost.missed, "{story:?}: {cost:?}");
+    for scenario in
+        scenarios.into_iter().flat_map(|scenario| [scenario, Scenario { content: Content::Xor, ..scenario }])
+    {
+        let cost = scenario.run();
+        println!("{scenario:?}: {cost:?}");
+        assert!(cost.missed > 1_000, "{scenario:?}: {cost:?}");
+        assert!(
+            2 * cost.requested < 3 * cost.missed && 3 * cost.twice < cost.missed,
+            "{scenario:?}: {cost:?}"
+        );
     }
 }
 
 #[test]
-fn where_requests_and_answers_are_lost_it_asks_for_as_much_again() {
+fn with_lost_requests_and_answers_only_those_are_repeated() {
     for datagram_us in [1, 20, 50] {
         for content in [Content::Names, Content::Xor] {
-            let story = Story { content, nodes: 4, rate: 150.0, loss: 0.2, delay_us: 50, datagram_us };
-            let cost = story.run();
-            println!("{story:?}: {cost:?}");
+            let scenario = Scenario { content, nodes: 4, rate: 150.0, loss: 0.2, delay_us: 50, datagram_us };
+            let cost = scenario.run();
+            println!("{scenario:?}: {cost:?}");
             // Two in three exchanges succeed.
-            assert!(2 * cost.asked < 5 * cost.missed && 3 * cost.twice < cost.missed, "{story:?}: {cost:?}");
-            assert!(cost.took_ms < 1_000, "{story:?}: {cost:?}");
+            assert!(
+                2 * cost.requested < 5 * cost.missed && 3 * cost.twice < cost.missed,
+                "{scenario:?}: {cost:?}"
+            );
+            assert!(cost.took_ms < 1_000, "{scenario:?}: {cost:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The settings of one direction of a link.
+//! Settings of one direction of a link.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,33 +8,34 @@ use loss::{LossError, LossModel, parse_rate};
 
 const DELAY_US_MAX: u64 = 60_000_000;
 const STORAGE_BYTES_MAX: u64 = 4 << 30;
-/// Four super-packets of the kernel: a shorter queue would drop from every burst that a sender makes at its own pace.
+/// Minimum queue: four super-packets of the kernel. A shorter queue would drop from every burst, even of a
+/// paced sender.
 const QUEUE_BYTES_MIN: u64 = 256 << 10;
-/// The driver may be kept from the processor for so long before packets have no room.
+/// How long the driver may be kept from the processor before packets no longer fit.
 const STALL_US: u64 = 100_000;
-/// Storage of a link without a rate is counted at this rate, above what an emulator on one machine carries.
+/// Rate assumed for the storage of a link without a rate, above what an emulator on one machine carries.
 const RATE_BPS_UNLIMITED: u64 = 10_000_000_000;
 
-/// What one direction of a link does to packets. The default does nothing: no rate, no delay, no loss.
+/// Effects of one direction of a link. The default has none: no rate, no delay, no loss.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkConfig {
-    /// Bits per second, counted from the IP header on; `None`: no limit, and no queue.
+    /// Bits per second, counted from the IP header on; `None` means no limit and no queue.
     pub rate_bps: Option<u64>,
     /// One-way delay in microseconds, up to a minute.
     pub delay_us: u64,
-    /// Up to so much more delay for each packet, evenly spread; order is kept.
+    /// Maximum additional delay per packet, uniformly distributed; the order is kept.
     pub jitter_us: u64,
-    /// Bytes that may wait for the wire; `None`: [`LinkConfig::queue_bytes`] tells.
+    /// Bytes that may wait for the wire; `None` uses [`LinkConfig::queue_bytes`].
     pub queue_bytes: Option<u64>,
-    /// Which packets are lost.
+    /// Loss model.
     pub loss: LossModel,
-    /// Which packets are overtaken.
+    /// Reordering, if any.
     pub reorder: Option<Reorder>,
     /// Share of packets that arrive twice.
     pub duplicate: f64,
-    /// Share of packets that arrive with a bit flipped.
+    /// Share of packets that arrive with one bit flipped.
     pub corrupt: f64,
-    /// Seed of all chance.
+    /// Random seed of all effects.
     pub seed: u64,
 }
 
@@ -54,60 +55,60 @@ impl Default for LinkConfig {
     }
 }
 
-/// Packets that take longer and are overtaken by those behind them.
+/// Packets that take longer, so that packets behind them overtake them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reorder {
-    /// Share of packets.
+    /// Share of packets that take longer.
     pub share: f64,
-    /// How much longer they take, in microseconds.
+    /// Additional delay in microseconds.
     pub extra_us: u64,
 }
 
-/// Why settings of a link are refused.
+/// Reason why settings of a link are refused.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
     /// A share is not between 0 and 1.
-    #[error("{what}: expected a share from 0 to 1, got {seen}")]
+    #[error("{what}: expected a share from 0 to 1, saw {seen}")]
     Share {
-        /// The setting.
+        /// Name of the setting.
         what: &'static str,
-        /// The value.
+        /// Its value.
         seen: f64,
     },
     /// A delay is too long.
-    #[error("{what}: expected at most {max} µs, got {seen} µs", max = DELAY_US_MAX)]
+    #[error("{what}: expected at most {max} µs, saw {seen} µs", max = DELAY_US_MAX)]
     Delay {
-        /// The setting.
+        /// Name of the setting.
         what: &'static str,
-        /// The value.
+        /// Its value.
         seen: u64,
     },
     /// The rate is 0.
-    #[error("rate: expected at least 1 bit/s, got 0")]
+    #[error("rate: expected at least 1 bit/s, saw 0")]
     Rate,
-    /// No packet would fit in the queue.
-    #[error("queue: expected room for one packet at least (65535 bytes), got {0} bytes")]
+    /// The queue cannot hold even one packet.
+    #[error("queue: expected space for at least one packet (65535 bytes), saw {0} bytes")]
     Queue(u64),
-    /// Rate, delay and queue ask for too much memory.
-    #[error("rate, delay and queue ask for {0} bytes of packets under way, expected at most {max}", max = STORAGE_BYTES_MAX)]
+    /// Rate, delay and queue would need too much memory.
+    #[error("rate, delay and queue: expected at most {max} bytes of packets in flight, saw {0}", max = STORAGE_BYTES_MAX)]
     Storage(u64),
-    /// A text is no quantity.
+    /// A text is not a quantity.
     #[error(transparent)]
     Unit(#[from] UnitError),
-    /// A text is no rate of packets.
+    /// A text is not a loss model.
     #[error(transparent)]
     Loss(#[from] LossError),
-    /// A text is no reordering.
-    #[error("expected SHARE:DURATION for reordering, as 0.001:5ms, got {0:?}")]
+    /// A text is not a reordering.
+    #[error("expected SHARE:DURATION for reordering, such as 0.001:5ms, saw {0:?}")]
     Reorder(String),
 }
 
 impl LinkConfig {
-    /// Bytes that may wait for the wire: as set, or else one bandwidth-delay product of the round trip (twice this
-    /// one-way delay). With that much a single loss-driven TCP sender just keeps the wire busy when it halves its
-    /// window; with less it cannot fill the link, with more it only adds delay. At least 256 KiB.
-    #[must_use]
+    /// Returns the bytes that may wait for the wire: as set, or else one bandwidth-delay product of the round
+    /// trip (twice this one-way delay), but at least 256 KiB. With this queue, a single loss-driven TCP
+    /// sender just keeps the wire busy when it halves its congestion window. A shorter queue cannot fill the
+    /// link; a longer one only adds delay.
     pub fn queue_bytes(&self) -> u64 {
         let product = bytes_in(self.rate_bps.unwrap_or(RATE_BPS_UNLIMITED), 2 * self.delay_us);
         self.queue_bytes.unwrap_or(product.max(QUEUE_BYTES_MIN))
@@ -140,12 +141,12 @@ impl LinkConfig {
         Ok(())
     }
 
-    /// Storage for packets in order.
+    /// Returns the storage for packets in order.
     pub(super) fn storage_bytes(&self) -> usize {
         usize::try_from(self.bytes_for(self.delay_us)).unwrap_or(usize::MAX)
     }
 
-    /// Storage for packets that are overtaken.
+    /// Returns the storage for overtaken packets.
     pub(super) fn late_storage_bytes(&self) -> usize {
         usize::try_from(self.late_bytes()).unwrap_or(usize::MAX)
     }
@@ -154,7 +155,7 @@ impl LinkConfig {
         self.reorder.map_or(0, |reorder| self.bytes_for(self.delay_us + reorder.extra_us))
     }
 
-    /// What is on the way and in the queue at most, twice if packets may be doubled.
+    /// Returns the maximum bytes in flight and in the queue, doubled if packets may be duplicated.
     fn bytes_for(&self, delay_us: u64) -> u64 {
         let rate = self.rate_bps.unwrap_or(RATE_BPS_UNLIMITED);
         let queue = if self.rate_bps.is_some() { self.queue_bytes() } else { 0 };
@@ -171,7 +172,7 @@ fn bytes_in(rate_bps: u64, time_us: u64) -> u64 {
 impl FromStr for Reorder {
     type Err = LinkError;
 
-    /// `SHARE:DURATION`, as `0.001:5ms` or `1%:500us`.
+    /// Parses `SHARE:DURATION`, such as `0.001:5ms` or `1%:500us`.
     fn from_str(text: &str) -> Result<Self, LinkError> {
         let (share, extra) = text.split_once(':').ok_or_else(|| LinkError::Reorder(text.to_owned()))?;
         Ok(Self { share: parse_rate(share)?, extra_us: units::parse_duration_us(extra)? })

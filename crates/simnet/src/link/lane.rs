@@ -1,15 +1,23 @@
-//! Packets on the way that do not overtake each other: a ring of bytes and a ring of times, allocated once.
+//! Packets in flight that do not overtake each other: a ring of bytes and a ring of times, both allocated
+//! once.
 
 use std::collections::VecDeque;
 
-use super::Arrival;
+/// A packet at the far end.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival<'p> {
+    /// The packet, from its IP header on.
+    pub packet: &'p [u8],
+    /// The link flipped a bit, so the packet's checksums must not be trusted.
+    pub corrupted: bool,
+}
 
-/// No IP packet is shorter, so this many bytes of storage per packet are there at least.
+/// Minimum length of an IP packet, which bounds the number of packets in the storage.
 const PACKET_BYTES_MIN: usize = 20;
 
 #[derive(Debug)]
 pub(super) struct Lane {
-    /// Each packet lies in one piece; where it does not fit before the end, it starts over at 0.
+    /// Every packet is contiguous; one that does not fit before the end begins at 0.
     bytes: Box<[u8]>,
     packets: VecDeque<Stored>,
     packets_max: usize,
@@ -26,7 +34,7 @@ struct Stored {
 }
 
 impl Lane {
-    /// Room for so many bytes; the kernel gives the memory when it is first used.
+    /// Allocates `bytes` bytes; the kernel provides the memory at its first use.
     pub(super) fn with_capacity(bytes: usize) -> Self {
         let packets_max = bytes / PACKET_BYTES_MIN;
         Self {
@@ -42,7 +50,7 @@ impl Lane {
         self.packets.len()
     }
 
-    /// Stores a packet, due no earlier than the one before it; false when there is no room.
+    /// Stores a packet, due no earlier than the one before it; returns `false` if it does not fit.
     pub(super) fn push(&mut self, due_ns: u64, packet: &[u8], corrupted: bool) -> bool {
         let Ok(length) = u16::try_from(packet.len()) else { return false };
         let Some(start) = self.place(room(packet.len())) else { return false };
@@ -53,8 +61,8 @@ impl Lane {
         true
     }
 
-    /// Where a packet of that length fits. The write position never catches up with the oldest packet, so that equal
-    /// positions mean an empty lane.
+    /// Returns the position at which a packet of that length fits. The write position never reaches the
+    /// oldest packet, so that equal positions mean an empty lane.
     fn place(&mut self, length: usize) -> Option<usize> {
         if self.packets.len() == self.packets_max {
             return None;
@@ -75,7 +83,7 @@ impl Lane {
         self.packets.front().map(|packet| packet.due_ns)
     }
 
-    /// Takes the oldest packet out if it is due; its bytes stay as they are until the next `push`.
+    /// Removes the oldest packet if it is due; its bytes stay valid until the next `push`.
     pub(super) fn pop_due(&mut self, now_ns: u64) -> Option<Arrival<'_>> {
         let packet = self.packets.pop_front_if(|packet| packet.due_ns <= now_ns)?;
         let bytes = &self.bytes[packet.start..packet.start + usize::from(packet.length)];
@@ -83,7 +91,7 @@ impl Lane {
     }
 }
 
-/// Even an empty packet takes a place of its own, or the write position would not move.
+/// Returns the space of a packet. Even an empty packet takes a byte, so that the write position moves.
 fn room(length: usize) -> usize {
     length.max(1)
 }
@@ -94,7 +102,7 @@ mod tests {
     use loss::chance::Dice;
 
     #[test]
-    fn packets_of_all_lengths_come_out_as_they_went_in_around_the_ring_many_times() {
+    fn packets_of_all_lengths_survive_many_rounds_of_the_ring() {
         let (mut lane, mut dice) = (Lane::with_capacity(10_000), Dice::new(1));
         let mut expected = VecDeque::new();
         let (mut refused, mut next) = (0, 0_u8);
@@ -119,11 +127,11 @@ mod tests {
             }
             assert_eq!(lane.len(), expected.len());
         }
-        assert!(refused > 100, "the ring was full at times: {refused}");
+        assert!(refused > 100, "the ring was never full: {refused}");
     }
 
     #[test]
-    fn times_never_go_back_and_nothing_leaves_early() {
+    fn times_never_decrease_and_packets_never_leave_early() {
         let mut lane = Lane::with_capacity(1_000);
         assert!(lane.push(50, &[1], false));
         assert!(lane.push(40, &[2], false));
@@ -142,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_lane_has_allocated_nothing_since_it_was_made() {
+    fn a_full_lane_has_not_reallocated() {
         let mut lane = Lane::with_capacity(100_000);
         let (bytes, packets) = (lane.bytes.as_ptr(), lane.packets.capacity());
         for round in 0..10 {

@@ -6,7 +6,7 @@ fn plain() -> LinkConfig {
     LinkConfig { rate_bps: Some(GIGABIT), delay_us: 50_000, ..LinkConfig::default() }
 }
 
-/// A packet that tells its number.
+/// Returns a packet that carries its number.
 fn numbered(number: u32, length: usize) -> Vec<u8> {
     let mut packet = vec![0; length];
     packet[..4].copy_from_slice(&number.to_be_bytes());
@@ -17,15 +17,15 @@ fn number_of(packet: &[u8]) -> u32 {
     u32::from_be_bytes(packet[..4].try_into().unwrap())
 }
 
-/// Everything under way, with the microsecond at which each packet arrives.
+/// Delivers all packets in flight, with the microsecond of each arrival.
 fn drain(link: &mut Link) -> Vec<(u64, Vec<u8>)> {
     let mut arrivals = Vec::new();
     while let Some(due) = link.next_due_us() {
         if due > 0 {
-            assert_eq!(link.deliver(due - 1, |_| ()), 0, "nothing arrives early");
+            assert_eq!(link.deliver(due - 1, |_| ()), 0, "a packet arrived early");
         }
         let count = link.deliver(due, |arrival| arrivals.push((due, arrival.packet.to_vec())));
-        assert!(count > 0, "something is due when it is said to be");
+        assert!(count > 0, "a due packet did not arrive");
     }
     arrivals
 }
@@ -45,7 +45,7 @@ fn a_burst_leaves_at_the_rate_of_the_wire_and_takes_the_delay() {
 }
 
 #[test]
-fn a_slow_sender_waits_for_nobody() {
+fn a_slow_sender_never_waits() {
     let mut link = Link::new(&plain()).unwrap();
     for number in 0..10 {
         link.offer(u64::from(number) * 1_000, &numbered(number, 1250));
@@ -56,7 +56,7 @@ fn a_slow_sender_waits_for_nobody() {
 }
 
 #[test]
-fn the_rate_holds_in_the_long_run_for_sizes_that_do_not_divide_it() {
+fn the_rate_holds_in_the_long_run_for_odd_sizes() {
     let config = LinkConfig { rate_bps: Some(123_456_789), queue_bytes: Some(100_000_000), ..plain() };
     let mut link = Link::new(&config).unwrap();
     let bytes: u64 = (0..50_000).map(|n| link.offer(0, &numbered(n, 40 + (n as usize * 7) % 1400))).fold(
@@ -74,20 +74,20 @@ fn the_rate_holds_in_the_long_run_for_sizes_that_do_not_divide_it() {
 }
 
 #[test]
-fn the_queue_holds_as_many_bytes_as_set_and_drops_the_rest() {
+fn the_queue_holds_its_bytes_and_drops_the_rest() {
     let config = LinkConfig { queue_bytes: Some(125_000), ..plain() };
     let mut link = Link::new(&config).unwrap();
     let fates: Vec<Fate> = (0..150).map(|n| link.offer(0, &numbered(n, 1250))).collect();
     assert!(fates[..100].iter().all(|&fate| fate == Fate::Carried));
     assert!(fates[100..].iter().all(|&fate| fate == Fate::QueueFull));
     assert_eq!(link.counters().queue_full, 50);
-    // 10 µs later one packet has left.
+    // 10 µs later, one packet has left.
     assert_eq!(link.offer(10, &numbered(200, 1250)), Fate::Carried);
     assert_eq!(link.offer(10, &numbered(201, 1250)), Fate::QueueFull);
 }
 
 #[test]
-fn a_queue_drop_takes_no_time_on_the_wire_and_a_loss_does() {
+fn a_loss_uses_time_on_the_wire_and_a_queue_drop_does_not() {
     let config = LinkConfig { loss: LossModel::Uniform(1.0), ..plain() };
     let mut link = Link::new(&config).unwrap();
     for number in 0..10 {
@@ -99,14 +99,14 @@ fn a_queue_drop_takes_no_time_on_the_wire_and_a_loss_does() {
 }
 
 #[test]
-fn what_is_missing_at_the_far_end_is_exactly_what_was_said_to_be_lost() {
+fn missing_packets_are_exactly_those_reported_lost() {
     for loss in ["uniform:0.02", "bursty:0.05:10", "markov:0.05:4"] {
         let config =
             LinkConfig { loss: loss.parse().unwrap(), queue_bytes: Some(2_000_000), seed: 3, ..plain() };
         let mut link = Link::new(&config).unwrap();
         let (mut expected, mut arrived) = (Vec::new(), Vec::new());
         for number in 0..100_000 {
-            let now = u64::from(number) * 9; // somewhat faster than the wire: the queue drops too
+            let now = u64::from(number) * 9; // slightly faster than the wire, so that the queue drops too
             if !link.offer(now, &numbered(number, 1250)).is_loss() {
                 expected.push(number);
             }
@@ -173,7 +173,7 @@ fn a_duplicated_packet_arrives_twice() {
 }
 
 #[test]
-fn a_corrupted_packet_differs_in_one_bit_and_says_so() {
+fn a_corrupted_packet_differs_in_one_bit_and_is_marked() {
     let config = LinkConfig { corrupt: 0.3, ..plain() };
     let mut link = Link::new(&config).unwrap();
     let fates: Vec<Fate> = (0..1_000).map(|_| link.offer(0, &[0x5a; 500])).collect();
@@ -185,7 +185,7 @@ fn a_corrupted_packet_differs_in_one_bit_and_says_so() {
         assert_eq!(*fates.next().unwrap() == Fate::Corrupted, arrival.corrupted);
         flipped.insert(arrival.packet.iter().position(|&byte| byte != 0x5a));
     });
-    assert!(flipped.len() > 100, "bits all over the packet: {}", flipped.len());
+    assert!(flipped.len() > 100, "too few distinct bits: {}", flipped.len());
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn without_a_rate_only_the_delay_counts() {
 }
 
 #[test]
-fn memory_has_a_bound_and_what_exceeds_it_is_counted() {
+fn memory_is_bounded_and_overflow_is_counted() {
     let config = LinkConfig { rate_bps: Some(8_000_000), delay_us: 0, ..plain() };
     let mut link = Link::new(&config).unwrap();
     link.set_rate(None);
@@ -212,7 +212,7 @@ fn memory_has_a_bound_and_what_exceeds_it_is_counted() {
 }
 
 #[test]
-fn a_new_rate_holds_from_the_next_packet_on() {
+fn a_new_rate_applies_to_the_next_packet() {
     let mut link = Link::new(&plain()).unwrap();
     link.offer(0, &numbered(0, 1250));
     link.set_rate(Some(GIGABIT / 10));
@@ -222,7 +222,7 @@ fn a_new_rate_holds_from_the_next_packet_on() {
 }
 
 #[test]
-fn the_same_seed_has_the_same_fates_and_losses_do_not_depend_on_other_settings() {
+fn fates_depend_on_the_seed_and_losses_on_no_other_setting() {
     let fates = |config: &LinkConfig| {
         let mut link = Link::new(config).unwrap();
         (0..5_000).map(|n| link.offer(u64::from(n) * 100, &numbered(n, 1000))).collect::<Vec<_>>()
@@ -261,7 +261,7 @@ fn the_default_queue_is_one_bandwidth_delay_product() {
 }
 
 #[test]
-fn reordering_is_read_from_text_and_written_back() {
+fn reordering_parses_and_displays() {
     let reorder: Reorder = "0.001:5ms".parse().unwrap();
     assert_eq!(reorder, Reorder { share: 0.001, extra_us: 5_000 });
     assert_eq!(reorder.to_string(), "0.001:5ms");

@@ -1,11 +1,11 @@
-//! Two sites on a link that loses packets, and gateways at its ends: for the demo, the figures, benchmarks and tests.
+//! Two sites on a lossy link, and gateways at its ends.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
 //! | `pair.rs` | the gateways, as child processes that end with their owner |
-//! | `sites.rs` | the sites, and who talks to whom |
+//! | `sites.rs` | the sites, and the ends of their traffic |
 
-#[allow(clippy::disallowed_methods, reason = "waits for processes of the real world")]
+#[allow(clippy::disallowed_methods, reason = "waits for real processes")]
 mod pair;
 mod sites;
 

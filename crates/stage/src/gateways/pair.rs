@@ -17,41 +17,41 @@ use netlab::Namespace;
 use netlab::namespace::Child;
 use netlab::topology::{TwoSites, WAN};
 
-/// What differs between the gateways of one experiment and another.
+/// Settings that differ between experiments.
 #[derive(Clone, Debug)]
 pub struct Setting {
-    /// Which packets share a repair.
+    /// Schedule of repairs.
     pub schedule: Schedule,
-    /// Repairs wait for later packets.
+    /// Whether repairs wait for later packets.
     pub delayed: bool,
-    /// How long a part-filled bin waits, or part-filled blocks.
+    /// Maximum wait of a part-filled bin or block.
     pub max_delay_ms: u16,
     /// `auto`, `ebpf` or `packet`.
     pub tap: &'static str,
 }
 
 impl Default for Setting {
-    /// What a gateway does unless told otherwise: (8; 1,11,19), delayed, 20 ms.
+    /// Returns a gateway's defaults: (8; 1,11,19), delayed, 20 ms.
     fn default() -> Self {
         Self { schedule: Schedule::default(), delayed: true, max_delay_ms: 20, tap: "auto" }
     }
 }
 
-/// One end of the link as its gateway sees it.
+/// One end of the link.
 #[derive(Clone, Debug)]
 pub struct End<'a> {
-    /// Where its gateway runs.
+    /// Namespace of the gateway.
     pub namespace: &'a Namespace,
     /// Interface toward the link.
     pub wan: &'a str,
-    /// Its end of the repair channel.
+    /// Address of the repair channel.
     pub listen: SocketAddr,
-    /// The networks of its site.
+    /// Networks of the site.
     pub networks: Vec<IpNet>,
 }
 
 impl<'a> End<'a> {
-    /// Both ends of two sites, the repair channel over IPv4.
+    /// Returns both ends of two sites, with the repair channel over IPv4.
     pub fn of(sites: &'a TwoSites) -> [Self; 2] {
         [&sites.a, &sites.b].map(|site| Self {
             namespace: &site.gateway,
@@ -62,7 +62,7 @@ impl<'a> End<'a> {
     }
 }
 
-/// Two running gateways; both end, and their files go away, when this is dropped.
+/// Two running gateways. Dropping this ends both and removes their files.
 pub struct GatewayPair {
     program: PathBuf,
     directory: PathBuf,
@@ -73,7 +73,7 @@ impl GatewayPair {
     /// Starts `program gateway run` at both ends and waits until each has found the other.
     ///
     /// # Errors
-    /// If a gateway ends or does not find its peer; its log is in the error.
+    /// If a gateway ends or does not find its peer; the error contains the logs.
     pub fn start(program: &Path, ends: &[End<'_>; 2], setting: &Setting) -> anyhow::Result<Self> {
         let directory = make_directory()?;
         let mut pair = Self { program: program.to_owned(), directory, children: [None, None] };
@@ -88,7 +88,7 @@ impl GatewayPair {
         Ok(pair)
     }
 
-    /// Starts the gateway of one side, again after [`GatewayPair::kill`].
+    /// Starts the gateway of one side, also after [`GatewayPair::kill`].
     ///
     /// # Errors
     /// If the program cannot be started.
@@ -107,10 +107,10 @@ impl GatewayPair {
         Ok(())
     }
 
-    /// Waits until each gateway says that its peer is up.
+    /// Waits until each gateway reports that its peer is up.
     ///
     /// # Errors
-    /// After `patience`, or as soon as a gateway has ended; with the gateways' logs.
+    /// After `patience`, or as soon as a gateway has ended; the error contains the logs.
     pub fn wait_until_up(&mut self, patience: Duration) -> anyhow::Result<()> {
         let deadline = Instant::now() + patience;
         while Instant::now() < deadline {
@@ -127,36 +127,36 @@ impl GatewayPair {
     fn none_has_ended(&mut self) -> anyhow::Result<()> {
         for side in 0..2 {
             let Some(child) = &mut self.children[side] else { continue };
-            if let Some(status) = child.try_wait().context("asking after a gateway")? {
+            if let Some(status) = child.try_wait().context("checking a gateway")? {
                 bail!("the gateway of side {side} ended with {status}; logs:\n{}", self.logs());
             }
         }
         Ok(())
     }
 
-    /// What the gateway of one side tells of itself.
+    /// Returns the status that the gateway of one side reports.
     ///
     /// # Errors
     /// If it does not answer.
     pub fn status(&self, side: usize) -> anyhow::Result<Status> {
-        status::read(&self.control(side)).context("asking a gateway for its status")
+        status::read(&self.control(side)).context("reading a gateway's status")
     }
 
-    /// Ends the gateway of one side with no chance to clean up.
+    /// Kills the gateway of one side, without cleanup.
     ///
     /// # Errors
-    /// If there is none.
+    /// If none runs.
     pub fn kill(&mut self, side: usize) -> anyhow::Result<()> {
         // Dropping a child kills it and waits for its end.
-        self.children[side].take().context("no gateway runs on this side").map(drop)
+        self.children[side].take().context("expected a gateway on this side, saw none").map(drop)
     }
 
-    /// The process of one side.
+    /// Returns the process of one side.
     pub fn child(&mut self, side: usize) -> Option<&mut Child> {
         self.children[side].as_mut()
     }
 
-    /// Asks both to stop and waits for their end.
+    /// Asks both gateways to stop and waits until they have.
     ///
     /// # Errors
     /// If one does not end by itself, or with an error.
@@ -171,7 +171,7 @@ impl GatewayPair {
         Ok(())
     }
 
-    /// The configuration file of one side, to be changed before a reload.
+    /// Returns the configuration file of one side, to be changed before a reload.
     pub fn config(&self, side: usize) -> PathBuf {
         self.directory.join(format!("gateway-{side}.toml"))
     }
@@ -184,7 +184,7 @@ impl GatewayPair {
         self.directory.join(format!("gateway-{side}.log"))
     }
 
-    /// What both gateways have logged.
+    /// Returns the logs of both gateways.
     pub fn logs(&self) -> String {
         (0..2).fold(String::new(), |mut logs, side| {
             let log = fs::read_to_string(self.log_file(side)).unwrap_or_default();
@@ -224,7 +224,7 @@ fn configuration(directory: &Path, ends: &[End<'_>; 2], side: usize, setting: &S
             format!("scheme = \"sliding\"\nrate = \"{rate}\"\nwindow = {window}\ndensity = {density}")
         }
     };
-    // A window has no repairs that could wait.
+    // The sliding scheme has no repairs that could wait.
     let delayed = match &setting.schedule {
         Schedule::Sliding { .. } => String::new(),
         Schedule::Layered { .. } | Schedule::ReedSolomon { .. } => format!("delayed = {}\n", setting.delayed),

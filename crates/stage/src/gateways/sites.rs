@@ -1,4 +1,4 @@
-//! Two sites, and who talks to whom.
+//! Two sites, and the ends of their traffic.
 
 use loss::LossModel;
 use netlab::LabError;
@@ -7,7 +7,8 @@ use netlab::topology::{TwoSites, TwoSitesConfig};
 use netlab::traffic::Between;
 use simnet::link::LinkConfig;
 
-/// Two sites on a link of `rate_bps` (none: as fast as it goes) and `delay_us` one way that loses by `loss`, both ways.
+/// Builds two sites on a link of `rate_bps` (`None`: unlimited) and `delay_us` one way, with `loss` both
+/// ways.
 ///
 /// # Errors
 /// If privilege is missing or a number is out of range.
@@ -21,8 +22,7 @@ pub fn sites(
     TwoSites::build(&TwoSitesConfig::default(), &EmulatorConfig::symmetric(link))
 }
 
-/// From site A's first host to site B's.
-#[must_use]
+/// Returns the traffic's ends: site A's first host and site B's.
 pub fn between(sites: &TwoSites) -> Between<'_> {
     Between { from: &sites.a.hosts[0], to: &sites.b.hosts[0], address: sites.b.host_v4(0) }
 }

@@ -1,9 +1,10 @@
-//! What one received packet costs the thread of a node on real sockets, system calls included.
+//! Cost of one received packet for the thread of a node on real sockets, including system calls.
 //!
-//! A node in a network namespace of its own, 63 neighbours at the other end of a virtual wire, groups of ten on average drawn
-//! as in the papers, 1,024-byte packets at (8,5), 1 % of them lost. The neighbours' packets and repairs are made beforehand
-//! and sent in bursts, a burst each millisecond; the node's own repairs go out to them. Counted is the processor time of the
-//! node's thread, as the kernel has it, for each data packet that was handed to the application.
+//! The node has its own network namespace, and 63 neighbours are at the other end of a virtual wire. Groups
+//! have ten members on average, drawn as in the papers; packets are 1,024 bytes at (8,5), and 1 % of them are
+//! lost. The neighbours' packets and repairs are made in advance and sent in bursts, one per millisecond; the
+//! node sends its own repairs to them. The result is the processor time of the node's thread, as the kernel
+//! counts it, per data packet delivered to the application.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -29,50 +30,50 @@ const FIRST_PORT: u16 = 20_000;
 const GROUPS_BASE: Ipv4Addr = Ipv4Addr::new(239, 255, 79, 0);
 const GROUP_PORT: u16 = 7_899;
 const IP_GROUPS: u64 = 64;
-/// Of all packets, the first that are not counted: one in so many.
+/// The first of this many parts of the packets is not counted.
 const WARM_UP: usize = 5;
-/// All that was sent has come and was dealt with.
+/// Time without change after which all packets have been handled.
 const STILL: Duration = Duration::from_millis(50);
 
-/// What is measured.
+/// Settings of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CostPlan {
-    /// Groups that each node is in.
+    /// Groups of each node.
     pub groups_per_node: usize,
-    /// Data packets that come, the first fifth of them to warm up.
+    /// Number of data packets, the first fifth of them for warming up.
     pub packets: usize,
-    /// How many in a second.
+    /// Packets per second.
     pub per_second: u64,
-    /// Repairs wait until they are full, and requests a tenth of a second, as in the papers.
+    /// Whether repairs wait until they are full, and requests a tenth of a second, as in the papers.
     pub papers: bool,
 }
 
-/// What it came to.
+/// Result of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
-    /// Processor time of the node for each data packet that was delivered, in microseconds.
+    /// Processor time of the node per delivered data packet, in microseconds.
     pub us_per_packet: f64,
-    /// Of one processor, how much it used.
+    /// Share of one processor that the node used.
     pub core_share: f64,
-    /// Data packets that were delivered.
+    /// Number of delivered data packets.
     pub delivered: u64,
-    /// Datagrams for which its sockets had no room.
+    /// Datagrams that did not fit its sockets' buffers.
     pub overflowed: u64,
-    /// Datagrams for which its ring had no room.
+    /// Datagrams that did not fit its ring.
     pub dropped: u64,
-    /// Packets of streams that it had no room to know.
+    /// Packets of streams that it had no space to track.
     pub no_room: u64,
-    /// Repairs that it sent for each.
+    /// Repairs sent per data packet.
     pub repairs_sent: f64,
-    /// Repairs that came for each.
+    /// Repairs received per data packet.
     pub repairs_received: f64,
-    /// Symbols that it added to sums for each.
+    /// Symbols added to sums per data packet.
     pub xors: f64,
 }
 
 impl Cost {
-    /// Whether the node fell behind: what it spends on what it then misses is no figure of its cost.
-    #[must_use]
+    /// Returns whether the node fell behind. Then its time includes the handling of packets that it missed,
+    /// and is no measure of its cost.
     pub fn fell_behind(&self) -> bool {
         self.overflowed + self.dropped > 0
     }
@@ -98,7 +99,7 @@ impl Cost {
     }
 }
 
-/// What there is to see at one moment.
+/// Counters at one moment.
 struct Seen {
     now_us: u64,
     cpu_ns: u64,
@@ -109,7 +110,7 @@ struct Seen {
 /// Measures once. No other node may run in this process.
 ///
 /// # Errors
-/// Without the right to make namespaces, or if the node does not get to know its neighbours.
+/// If namespaces are not permitted, or the node does not learn of its neighbours.
 pub fn cost(plan: &CostPlan) -> anyhow::Result<Cost> {
     let (wire, clock) = (Wire::build()?, Clock::start());
     let d = plan.groups_per_node;
@@ -117,7 +118,7 @@ pub fn cost(plan: &CostPlan) -> anyhow::Result<Cost> {
     let all: Vec<GroupId> = names.iter().map(|name| GroupId::of_name(name)).collect();
     let by_id: HashMap<GroupId, &String> = all.iter().copied().zip(&names).collect();
     let name_of = |group: &GroupId| by_id[group];
-    // The grouping depends on nothing but d, so the node's id may be found out later.
+    // The grouping depends on d alone, so the node's id may be determined later.
     let traffic = Traffic {
         loss: 0.01,
         between_us: 1_000_000 / plan.per_second,
@@ -174,17 +175,17 @@ pub fn cost(plan: &CostPlan) -> anyhow::Result<Cost> {
     for thread in [neighbours, reader] {
         thread.join().map_err(|_| anyhow!("a thread panicked"))?;
     }
-    ensure!(after.cpu_ns > 0, "the kernel does not tell the processor time of threads");
+    ensure!(after.cpu_ns > 0, "expected the processor time of threads from the kernel, saw none");
     Ok(Cost::between(&before, &after))
 }
 
-/// Streams that may come to the first node: one for each other member of each of its groups.
+/// Returns the number of streams that may reach the first node: one per other member of each of its groups.
 fn streams_of(grouping: &[Vec<GroupId>]) -> usize {
     let own: HashSet<&GroupId> = grouping[0].iter().collect();
     grouping[1..].iter().flatten().filter(|group| own.contains(group)).count()
 }
 
-/// Tells threads to end, also when the measurement fails.
+/// Ends the threads, even if the measurement fails.
 #[derive(Default)]
 struct StopOnDrop(Arc<AtomicBool>);
 
@@ -230,7 +231,7 @@ impl Wire {
         let mut config = Node::builder("eth0").groups_base(GROUPS_BASE).member_file(&path).config().clone();
         (config.node.address, config.node.group_port) = (Some(IpAddr::from(NODE)), GROUP_PORT);
         config.buffers.socket_bytes = 8 << 20;
-        // A node that knew fewer would drop packets of the others.
+        // A node with space for fewer streams would drop packets of the others.
         config.buffers.streams = config.buffers.streams.max(streams);
         if papers {
             config.repair.max_delay_ms = Some(Duration::ZERO);
@@ -248,7 +249,7 @@ impl Wire {
         Ok(socket)
     }
 
-    /// The neighbours' own sockets: they say Hello to the node, and take its repairs.
+    /// Runs the neighbours' own sockets: they announce themselves to the node and receive its repairs.
     fn answer(
         &self,
         lan: &Lan,
@@ -295,25 +296,25 @@ struct Post<'a>(&'a UdpSocket);
 
 impl membership::Output for Post<'_> {
     fn send(&mut self, to: SocketAddr, datagram: &[u8]) {
-        // A letter that is lost is written again.
+        // A lost membership datagram is repeated.
         let _ = self.0.send_to(datagram, to);
     }
 }
 
-/// Sends what was made beforehand.
+/// Sends prerecorded datagrams.
 struct Sending<'a> {
     socket: UdpSocket,
     trace: &'a Trace,
     node: SocketAddr,
     per_second: u64,
     clock: Clock,
-    /// The next datagram, and the data packets before it.
+    /// Index of the next datagram, and the number of data packets before it.
     at: usize,
     data: usize,
 }
 
 impl Sending<'_> {
-    /// Until so many data packets have left, at their rate.
+    /// Sends until `data` data packets have left, at their rate.
     fn send_until(&mut self, data: usize) -> std::io::Result<()> {
         let (start_us, first) = (self.clock.now_us(), self.data);
         while self.data < data && self.at < self.trace.datagrams.len() {
@@ -336,14 +337,14 @@ impl Sending<'_> {
     }
 }
 
-/// Address that packets of a group are multicast to (`docs/wire.md`).
+/// Returns the address to which packets of a group are multicast (`docs/wire.md`).
 fn address_of(group: GroupId) -> SocketAddr {
     let high = group.0 >> 32;
     let ip = GROUPS_BASE.to_bits() + (high % IP_GROUPS) as u32;
     (Ipv4Addr::from_bits(ip), GROUP_PORT).into()
 }
 
-/// The application: takes what has come, now and then.
+/// Runs the application, which reads deliveries at intervals.
 fn read(
     subscription: Subscription,
     taken: &Arc<AtomicU64>,

@@ -1,12 +1,13 @@
-//! Real Ricochet nodes on this machine: the library's driver and sockets, a network namespace for each node, one bridge
-//! between them. What `sim` is in virtual time, with the same traffic, book and figures.
+//! Real Ricochet nodes on this machine: the library's driver and sockets, a network namespace per node, and
+//! one bridge. It is the real counterpart of `sim`, with the same traffic, ledger and figures.
 //!
-//! 1. `stage.rs`: hosts, nodes, groups joined, all members known to all.
-//! 2. `run.rs`: the packets that the simulation sends too, by the same senders, from one thread.
-//! 3. `tap.rs`: each node loses some, between its sockets and its core.
-//! 4. `account.rs`: what was delivered is held against what was sent, and figures are made of it.
+//! 1. `stage.rs`: hosts, nodes and groups, until all members know each other.
+//! 2. `run.rs`: sends the same packets as the simulation, from the same senders, by one thread.
+//! 3. `tap.rs`: loses packets between each node's sockets and its core.
+//! 4. `account.rs`: compares deliveries with the packets sent, and computes figures.
 //!
-//! `cost.rs` measures what a packet costs one node, its neighbours being made beforehand; `clock.rs` reads times that only a real machine has.
+//! `cost.rs` measures the cost of a packet for one node, with prerecorded neighbours; `watch.rs` reports
+//! progress; `clock.rs` reads the times of the real machine.
 
 mod account;
 mod clock;
@@ -14,7 +15,9 @@ mod cost;
 mod run;
 mod stage;
 mod tap;
+mod watch;
 
 pub use clock::thread_cpu_ns;
 pub use cost::{Cost, CostPlan, cost};
-pub use run::{Carried, Real, Step, Watcher, check, run, unwatched};
+pub use run::{Carried, Real, check, run};
+pub use watch::{Step, Watcher, unwatched};

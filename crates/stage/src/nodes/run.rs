@@ -16,70 +16,47 @@ use sim::{Figures, Ledger, Schedule, Setting};
 use super::account;
 use super::clock::{nodes_cpu_ns, thread_cpu_ns};
 use super::stage::Stage;
+use super::watch::{Step, Watcher};
 
-/// Most nodes: the hosts that a bridge of `netlab` has.
+/// Maximum number of nodes: the hosts of a bridge of `netlab`.
 const NODES_MAX: usize = 64;
-/// Without requests nothing more comes once repairs have been exchanged.
+/// Wait after the last packet if there are no requests: repairs are exchanged by then.
 const QUIET_US: u64 = 1_000_000;
-/// How often is looked whether to stop, and progress told.
-const LOOK_EVERY_US: u64 = 100_000;
+/// Interval of progress reports and checks of the stop condition.
+const PROGRESS_US: u64 = 100_000;
 
-/// What a run is doing.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Step {
-    /// It lays out the network and starts the nodes.
-    Building,
-    /// It sends, and has sent this share of all, from 0 to 1.
-    Sending(f64),
-    /// It waits for what is still to come.
-    Waiting,
-    /// What it did when it told last.
-    Still,
-}
-
-/// Told many times a second what a run does; an error ends it, and is what the run returns.
-pub type Watcher<'a> = &'a mut dyn FnMut(Step) -> anyhow::Result<()>;
-
-/// A watcher that never looks.
-///
-/// # Errors
-/// None.
-pub fn unwatched(_: Step) -> anyhow::Result<()> {
-    Ok(())
-}
-
-/// What a run came to.
+/// Result of a run.
 #[derive(Clone, Debug)]
 pub struct Real {
-    /// What a run in virtual time has, too.
+    /// Figures that a run in virtual time has too.
     pub figures: Figures,
-    /// What it has not.
+    /// Figures of real runs alone.
     pub carried: Carried,
 }
 
-/// What a run in virtual time has no word for.
+/// Figures that a run in virtual time lacks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Carried {
-    /// Packets that a node was to receive in a second, on average.
+    /// Mean number of packets per second that a node had to receive.
     pub rate: f64,
-    /// How long packets took that were not lost, from the sender's call until they were taken out of the subscription.
+    /// Delay of packets that were not lost, from the sender's call until the application has them.
     pub delay_ms: Latency,
-    /// Bytes at the ports of the bridge for each message, both directions, membership and foreign groups included.
+    /// Bytes at the bridge's ports per message, in both directions, including membership and other groups.
     pub port_bytes_per_message: f64,
-    /// Frames there.
+    /// Frames at the bridge's ports per message.
     pub port_frames_per_message: f64,
-    /// Packets that never came to a node, dropped by nobody on purpose.
+    /// Packets that never reached a node although no loss was injected.
     pub lost_elsewhere: u64,
-    /// Datagrams for which sockets, rings or queues had no room.
+    /// Datagrams that did not fit sockets, rings or queues.
     pub overflowed: u64,
-    /// Whether a node did not know all members of all groups in the end.
+    /// Whether a node did not know all members of all groups at the end.
     pub parted: bool,
 }
 
-/// Checks a setting, and what [`Setting::check`] cannot know.
+/// Checks a setting, including the limits that [`Setting::check`] does not know.
 ///
 /// # Errors
-/// The first mistake.
+/// The first violated limit.
 pub fn check(setting: &Setting) -> anyhow::Result<()> {
     setting.check()?;
     let nodes = setting.nodes + setting.outside_senders;
@@ -90,15 +67,15 @@ pub fn check(setting: &Setting) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs a setting once. Without root the process must have entered a user namespace
+/// Runs a setting once. Without root, the process must have entered a user namespace
 /// ([`netlab::privilege::enter_user_namespace`]).
 ///
 /// # Errors
-/// Of the watcher; or if the network cannot be built, a node fails, or something is delivered that nobody sent.
+/// The watcher's error; or if the network cannot be built, a node fails, or an unsent packet is delivered.
 pub fn run(setting: &Setting, watcher: Watcher<'_>) -> anyhow::Result<Real> {
     watcher(Step::Building)?;
     let mut stage = Stage::build(setting, watcher)?;
-    stage.meet(watcher)?;
+    stage.wait_for_views(watcher)?;
     let before = (nodes_cpu_ns(), stage.lan.wires_total()?);
     let mut ledger = Ledger::new();
     let mut sending = Sending { setting, stage: &stage, ledger: &mut ledger, cpu_ns: 0 };
@@ -113,9 +90,9 @@ pub fn run(setting: &Setting, watcher: Watcher<'_>) -> anyhow::Result<Real> {
     if let Some((at, why)) = status.iter().enumerate().find_map(|(at, of)| Some((at, of.failed.as_ref()?))) {
         anyhow::bail!("node {at} has failed: {why}");
     }
-    let parted = stage.stranger().is_some();
-    let told = stage.end()?;
-    let duplicates = account::settle(&mut ledger, &stage, &told)?;
+    let parted = stage.unknown_member().is_some();
+    let reports = stage.end()?;
+    let duplicates = account::settle(&mut ledger, &stage, &reports)?;
     let cpu_ns = (nodes_ns > 0).then_some((nodes_ns + sending_ns) as f64);
     let figures = account::figures(&ledger, &stage, &status, duplicates, cpu_ns);
     let carried = Carried { rate, parted, ..Carried::of(&ledger, &stage, ports, &status) };
@@ -123,8 +100,7 @@ pub fn run(setting: &Setting, watcher: Watcher<'_>) -> anyhow::Result<Real> {
 }
 
 impl Carried {
-    /// How long half of the packets that were not lost took at most.
-    #[must_use]
+    /// Returns the median delay of packets that were not lost.
     pub fn median_delay_us(&self) -> u64 {
         (self.delay_ms.p50 * 1e3).round() as u64
     }
@@ -134,7 +110,7 @@ impl Carried {
         let overflowed = |of: &Status| {
             let unsent: u64 =
                 of.sending.iter().filter(|(name, _)| *name != "sent").map(|(_, count)| count).sum();
-            let queues: u64 = of.subscriptions.iter().map(|taker| taker.counts.dropped).sum();
+            let queues: u64 = of.subscriptions.iter().map(|receiver| receiver.counts.dropped).sum();
             of.kernel.overflowed + of.ring.dropped + unsent + queues
         };
         Self {
@@ -148,19 +124,20 @@ impl Carried {
     }
 }
 
-/// The one thread that sends for all nodes.
+/// The thread that sends for all nodes.
 struct Sending<'a> {
     setting: &'a Setting,
     stage: &'a Stage,
     ledger: &'a mut Ledger,
-    /// Processor time within the nodes.
+    /// Processor time spent within the nodes.
     cpu_ns: u64,
 }
 
 impl Sending<'_> {
-    /// Sends for as long as the setting says and two seconds more; returns the rate that was reached.
+    /// Sends for the setting's time and two seconds more; returns the achieved rate.
     ///
-    /// Who is behind its schedule sends at once until it has caught up; what was not sent in time never is.
+    /// If sending is behind schedule, packets leave at once until it has caught up. Packets that are due
+    /// after the end are never sent.
     fn send(&mut self, watcher: Watcher<'_>) -> anyhow::Result<f64> {
         netio::poll::precise_timeouts().context("setting the precision of timers")?;
         let (setting, groups, clock) = (self.setting, &self.stage.groups, self.stage.clock);
@@ -178,13 +155,13 @@ impl Sending<'_> {
             while now_us < due_us.min(end_us) {
                 if now_us >= look_us {
                     watcher(Step::Sending((now_us - start_us) as f64 / (end_us - start_us) as f64))?;
-                    look_us = now_us + LOOK_EVERY_US;
+                    look_us = now_us + PROGRESS_US;
                 }
                 thread::sleep(Duration::from_micros(due_us.min(end_us).min(look_us) - now_us));
                 now_us = clock.now_us();
             }
-            if now_us >= look_us + LOOK_EVERY_US {
-                // No rest since then.
+            if now_us >= look_us + PROGRESS_US {
+                // The thread has not slept since the last report.
                 watcher(Step::Still)?;
                 look_us = now_us;
             }
@@ -193,7 +170,7 @@ impl Sending<'_> {
             }
             planned += u64::from(due_us < measured_us);
             let Some((from, group)) = schedule.next(|group| groups.members(group)) else { continue };
-            let is_counted = due_us < measured_us && now_us < measured_us + LOOK_EVERY_US;
+            let is_counted = due_us < measured_us && now_us < measured_us + PROGRESS_US;
             counted += u64::from(is_counted);
             self.ledger.next_payload(setting.size, &mut payload);
             self.send_one((from, group), &payload, is_counted)?;
@@ -221,7 +198,7 @@ impl Sending<'_> {
     }
 }
 
-/// Until all has come, or no more will.
+/// Waits until everything has arrived, or no more will.
 fn wait_for_the_rest(
     setting: &Setting,
     stage: &Stage,
@@ -229,7 +206,7 @@ fn wait_for_the_rest(
     watcher: Watcher<'_>,
 ) -> anyhow::Result<()> {
     let expected = account::expected(ledger);
-    // Requests go on until a packet is given up.
+    // Requests continue until a packet is given up.
     let quiet_us = if setting.nak { SILENCE_US } else { QUIET_US + setting.max_delay_us.unwrap_or(0) };
     let start_us = stage.clock.now_us();
     let (mut last, mut last_us) = (0, start_us);

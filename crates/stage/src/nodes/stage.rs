@@ -1,4 +1,4 @@
-//! A host for each node at one bridge, the nodes, and those who take what they deliver.
+//! The stage: one host per node at one bridge, the nodes, and the threads that receive their deliveries.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hasher as _};
@@ -15,25 +15,26 @@ use ricochet_core::{GroupId, NodeId, StreamKey};
 use sim::Setting;
 
 use super::clock::Clock;
-use super::run::{Step, Watcher};
 use super::tap::Tap;
+use super::watch::{Step, Watcher};
 
-/// Messages that may wait for their taker, who does little but take them: more than a minute's at 1,000 a second.
+/// Messages that may wait for their receiver, which does little else: more than a minute's at 1,000 per
+/// second.
 const QUEUE: usize = 1 << 16;
-/// Nodes that all start at once know each other within a second or two.
+/// Time limit for all nodes to learn of each other; nodes that start at once need one or two seconds.
 const PATIENCE_US: u64 = 60_000_000;
-/// What nodes have learnt of each other reaches their bins within some milliseconds.
+/// Time for a view to reach a node's bins, which takes some milliseconds.
 const SETTLE: Duration = Duration::from_millis(200);
-/// IPv6 and UDP headers, to have some room.
+/// Length of IPv6 and UDP headers, with some to spare.
 const HEADERS: usize = 48;
 
 /// The groups of all nodes, by number as in virtual time and by name as on the wire.
 pub(crate) struct Groups {
-    /// Of each node its groups.
+    /// Groups of each node.
     pub(crate) grouping: Vec<Vec<GroupId>>,
     members: HashMap<GroupId, Rc<[usize]>>,
     names: HashMap<GroupId, String>,
-    /// From what the wire says to the number.
+    /// Numbers by the id on the wire.
     numbers: HashMap<GroupId, GroupId>,
 }
 
@@ -61,15 +62,15 @@ impl Groups {
         &self.names[&group]
     }
 
-    /// The number of a group on the wire; of a group that nobody joined what the wire says.
+    /// Returns the number of a group on the wire, or its id on the wire if no node joined it.
     pub(crate) fn number(&self, group: GroupId) -> GroupId {
         self.numbers.get(&group).copied().unwrap_or(group)
     }
 }
 
-/// What a subscription gave out, as it is on the wire.
+/// An output of a subscription.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Told {
+pub(crate) struct Report {
     pub(crate) now_us: u64,
     pub(crate) key: StreamKey,
     pub(crate) what: What,
@@ -77,13 +78,13 @@ pub(crate) struct Told {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum What {
-    /// A message, and the print of its payload.
+    /// A message, with the hash of its payload.
     Message { seq: u32, how: How, print: u64 },
-    /// These will not come.
+    /// Packets that will not arrive.
     Lost { first: u32, packets: u64 },
 }
 
-/// Two payloads with the same print are the same.
+/// Returns a hash of a payload; payloads with equal hashes count as equal.
 pub(crate) fn print(payload: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(payload);
@@ -95,10 +96,10 @@ struct Place {
     subscription: Option<Arc<Subscription>>,
     node: Node,
     tap: Tap,
-    taker: Option<JoinHandle<Vec<Told>>>,
+    receiver: Option<JoinHandle<Vec<Report>>>,
 }
 
-/// All that stands while a run lasts. When it is dropped, nodes end first, then what they told and the network.
+/// Everything that exists during a run. On drop, nodes end first, then their outputs and the network.
 pub(crate) struct Stage {
     places: Vec<Place>,
     pub(crate) groups: Groups,
@@ -108,7 +109,7 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Builds the network and starts the nodes; each has joined its groups.
+    /// Builds the network and starts the nodes, each of which joins its groups.
     pub(crate) fn build(setting: &Setting, watcher: Watcher<'_>) -> anyhow::Result<Self> {
         let groups = Groups::of(setting);
         let nodes = groups.grouping.len();
@@ -143,25 +144,25 @@ impl Stage {
             builder = builder.seed(first.node.address().to_string());
         }
         let node = self.lan.host(at).run(|| Builder::start(builder))?;
-        let mut place = Place { node, subscription: None, tap, taker: None };
+        let mut place = Place { node, subscription: None, tap, receiver: None };
         if !groups.is_empty() {
             let names = groups.iter().map(|&group| self.groups.name(group));
             let options = ricochet::JoinOptions { queue: Some(QUEUE), ..ricochet::JoinOptions::default() };
             let subscription = Arc::new(place.node.join_many_with(names, &options)?);
             place.subscription = Some(Arc::clone(&subscription));
             let (clock, delivered) = (self.clock, Arc::clone(&self.delivered));
-            let take = move || take(&subscription, clock, &delivered);
-            let thread = thread::Builder::new().name(format!("taker-{at}"));
-            place.taker = Some(thread.spawn(take).context("starting a thread")?);
+            let receive = move || receive(&subscription, clock, &delivered);
+            let thread = thread::Builder::new().name(format!("receiver-{at}"));
+            place.receiver = Some(thread.spawn(receive).context("starting a thread")?);
         }
         self.places.push(place);
         Ok(())
     }
 
     /// Waits until every node knows all members of all groups.
-    pub(crate) fn meet(&self, watcher: Watcher<'_>) -> anyhow::Result<()> {
+    pub(crate) fn wait_for_views(&self, watcher: Watcher<'_>) -> anyhow::Result<()> {
         let deadline_us = self.clock.now_us() + PATIENCE_US;
-        while let Some((at, group)) = self.stranger() {
+        while let Some((at, group)) = self.unknown_member() {
             watcher(Step::Still)?;
             if self.clock.now_us() > deadline_us {
                 let others = self.groups.members(group).iter().filter(|&&member| member != at).count();
@@ -178,8 +179,8 @@ impl Stage {
         Ok(())
     }
 
-    /// A node, and a group of whose members it does not know all.
-    pub(crate) fn stranger(&self) -> Option<(usize, GroupId)> {
+    /// Returns a node, and a group of which it does not know all members.
+    pub(crate) fn unknown_member(&self) -> Option<(usize, GroupId)> {
         let nodes = self.places.iter().enumerate();
         nodes.flat_map(|(at, place)| self.groups.names.iter().map(move |name| (at, place, name))).find_map(
             |(at, place, (&group, name))| {
@@ -202,25 +203,25 @@ impl Stage {
         &self.places[at].tap
     }
 
-    /// Who is which node.
+    /// Returns the nodes by id.
     pub(crate) fn ids(&self) -> HashMap<NodeId, usize> {
         self.nodes().enumerate().map(|(at, node)| (node.id(), at)).collect()
     }
 
-    /// Ends the subscriptions; what each node delivered.
-    pub(crate) fn end(&mut self) -> anyhow::Result<Vec<Vec<Told>>> {
+    /// Ends the subscriptions and returns their outputs.
+    pub(crate) fn end(&mut self) -> anyhow::Result<Vec<Vec<Report>>> {
         let mut all = Vec::new();
         for (at, place) in self.places.iter_mut().enumerate() {
             place.subscription.take().iter().for_each(|subscription| subscription.leave());
-            let told = place.taker.take().map_or_else(|| Ok(Vec::new()), JoinHandle::join);
-            all.push(told.map_err(|_| anyhow!("the thread that takes the messages of node {at} panicked"))?);
+            let joined = place.receiver.take().map_or_else(|| Ok(Vec::new()), JoinHandle::join);
+            all.push(joined.map_err(|_| anyhow!("the receiving thread of node {at} panicked"))?);
         }
         Ok(all)
     }
 }
 
-/// Takes what comes until the subscription ends.
-fn take(subscription: &Subscription, clock: Clock, delivered: &AtomicU64) -> Vec<Told> {
+/// Receives until the subscription ends.
+fn receive(subscription: &Subscription, clock: Clock, delivered: &AtomicU64) -> Vec<Report> {
     let mut all = Vec::new();
     while let Ok(event) = subscription.recv_event() {
         let now_us = clock.now_us();
@@ -229,7 +230,7 @@ fn take(subscription: &Subscription, clock: Clock, delivered: &AtomicU64) -> Vec
             Event::Message(message) => {
                 delivered.fetch_add(1, Ordering::Relaxed);
                 let (seq, how, print) = (message.seq(), message.how(), print(message.payload()));
-                Told {
+                Report {
                     now_us,
                     key: key(message.sender(), message.group()),
                     what: What::Message { seq, how, print },
@@ -237,7 +238,7 @@ fn take(subscription: &Subscription, clock: Clock, delivered: &AtomicU64) -> Vec
             }
             Event::Lost(lost) => {
                 let what = What::Lost { first: *lost.range().start(), packets: lost.packets() };
-                Told { now_us, key: key(lost.sender(), lost.group()), what }
+                Report { now_us, key: key(lost.sender(), lost.group()), what }
             }
         });
     }
@@ -249,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_have_names_on_the_wire_and_numbers_in_the_book() {
+    fn groups_have_names_on_the_wire_and_numbers_in_the_ledger() {
         let setting =
             Setting { nodes: 6, groups_per_node: 4, group_size: 3, outside_senders: 1, ..Setting::default() };
         let groups = Groups::of(&setting);

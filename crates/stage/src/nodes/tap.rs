@@ -1,4 +1,4 @@
-//! Where packets are lost: between a node's sockets and its core. So each loss has a name and a time.
+//! Injects loss between a node's sockets and its core, so that each lost packet and its time are known.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,7 +9,7 @@ use sim::cluster::{HEADERS, Wire};
 
 use super::clock::Clock;
 
-/// A data packet that was dropped.
+/// A dropped data packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Missed {
     pub(crate) now_us: u64,
@@ -17,25 +17,26 @@ pub(crate) struct Missed {
     pub(crate) seq: u32,
 }
 
-/// What came to one node.
+/// Datagrams that reached one node.
 #[derive(Debug, Default)]
-pub(crate) struct Heard {
-    /// By the low half of the first byte, without what was sent: `copies`, `arrived`, and `bytes` of the copies.
+pub(crate) struct Arrivals {
+    /// Counters by the low half of the first byte, without those of sending: `copies`, `arrived`, and `bytes`
+    /// of the copies.
     pub(crate) wires: [Wire; 16],
     pub(crate) missed: Vec<Missed>,
 }
 
 /// Shared by the node's thread, which fills it, and the bench, which reads it at the end.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Tap(Arc<Mutex<Heard>>);
+pub(crate) struct Tap(Arc<Mutex<Arrivals>>);
 
 impl Tap {
-    pub(crate) fn heard(&self) -> MutexGuard<'_, Heard> {
+    pub(crate) fn arrivals(&self) -> MutexGuard<'_, Arrivals> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Decides which datagrams a node loses, by the setting's models and of each node its own. What the membership says is
-    /// never lost: in virtual time nodes know each other.
+    /// Drops a node's datagrams by the setting's models, independently at each node. Membership datagrams are
+    /// never lost, because nodes know each other in virtual time.
     pub(crate) fn lose(
         &self,
         setting: &Setting,
@@ -49,13 +50,13 @@ impl Tap {
         move |datagram| {
             let Ok(peek) = Peek::read(datagram) else { return false };
             let lost = if peek.kind == Kind::Data { data.lose() } else { other.lose() };
-            tap.heard().note(&peek, datagram.len(), lost.then(|| clock.now_us()));
+            tap.arrivals().note(&peek, datagram.len(), lost.then(|| clock.now_us()));
             lost
         }
     }
 }
 
-impl Heard {
+impl Arrivals {
     fn note(&mut self, peek: &Peek<'_>, length: usize, lost_us: Option<u64>) {
         let wire = &mut self.wires[peek.kind as usize];
         wire.copies += 1;
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_has_a_name_and_all_that_came_is_counted() {
+    fn a_loss_is_identified_and_all_arrivals_are_counted() {
         let setting = Setting {
             loss: LossModel::Uniform(0.5),
             loss_other: LossModel::Uniform(1.0),
@@ -104,17 +105,20 @@ mod tests {
                 .write(&mut heartbeat);
         assert!(lose(&heartbeat[..length]));
         assert!(!lose(&[membership::wire::FIRST_BYTE, 1]) && !lose(&[]));
-        let heard = tap.heard();
+        let arrivals = tap.arrivals();
         assert!((400..600).contains(&lost.len()));
-        assert!(heard.missed.iter().map(|missed| missed.seq).eq(lost.iter().copied()));
-        let wire = heard.wires[1];
+        assert!(arrivals.missed.iter().map(|missed| missed.seq).eq(lost.iter().copied()));
+        let wire = arrivals.wires[1];
         assert_eq!((wire.copies, wire.arrived), (1_000, 1_000 - lost.len() as u64));
         assert_eq!(wire.bytes, 1_000 * (HEADERS + data(0).len()) as u64);
-        assert_eq!((heard.wires[5].copies, heard.wires[5].arrived, heard.wires[6].copies), (1, 0, 0));
+        assert_eq!(
+            (arrivals.wires[5].copies, arrivals.wires[5].arrived, arrivals.wires[6].copies),
+            (1, 0, 0)
+        );
     }
 
     #[test]
-    fn each_node_loses_for_itself_and_the_same_again() {
+    fn each_node_loses_independently_and_reproducibly() {
         let setting = Setting { loss: LossModel::Uniform(0.1), ..Setting::default() };
         let losses = |at| {
             let mut lose = Tap::default().lose(&setting, at, Clock::start());

@@ -340,14 +340,14 @@ pub(crate) fn switch(interface: &str, command: u32, on: bool) -> io::Result<()> 
     let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
     let mut value = Value { command, data: u32::from(on) };
     // SAFETY: all fields are numbers and pointers, for which zero is valid.
-    let mut ask: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (slot, byte) in ask.ifr_name.iter_mut().zip(interface.bytes()) {
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (slot, byte) in request.ifr_name.iter_mut().zip(interface.bytes()) {
         *slot = byte.cast_signed();
     }
-    ask.ifr_ifru.ifru_data = (&raw mut value).cast();
+    request.ifr_ifru.ifru_data = (&raw mut value).cast();
     // SAFETY: SIOCETHTOOL with these commands reads an ethtool_value behind the pointer; both live through
     // the call.
-    if unsafe { libc::ioctl(socket.as_raw_fd(), 0x8946, &raw mut ask) } != 0 {
+    if unsafe { libc::ioctl(socket.as_raw_fd(), 0x8946, &raw mut request) } != 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(())

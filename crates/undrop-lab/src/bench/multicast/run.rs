@@ -145,7 +145,7 @@ impl Stage {
             if index < losing {
                 // Loss begins when messages do.
                 let filter = cell.lose.filter();
-                let dropper = Dropper::attach_telling(host, HOST, &LossModel::None, &filter, Some(MAGIC))?;
+                let dropper = Dropper::attach_reporting(host, HOST, &LossModel::None, &filter, Some(MAGIC))?;
                 stage.droppers.push(dropper);
             }
         }
@@ -192,7 +192,7 @@ impl Stage {
                 let counts = dropper.counts()?;
                 receiver.lost_untold = counts.unmarked + counts.unreported;
                 while let Some(packet) = dropper.next_lost() {
-                    receiver.lost.extend(Name::read(&packet.told).map(|name| (name, packet.time_ns)));
+                    receiver.lost.extend(Name::read(&packet.report).map(|name| (name, packet.time_ns)));
                 }
             }
             receivers.push(receiver);

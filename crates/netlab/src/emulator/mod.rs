@@ -1,15 +1,17 @@
-//! A long-haul link between two namespaces of the real kernel: a TUN device at each end, a [`Link`] for each direction.
+//! A long-haul link between two namespaces of the real kernel: a TUN device at each end, a [`Link`] for each
+//! direction.
 //!
-//! The path of a packet, one thread per direction (`emulator/direction.rs`):
-//! 1. the kernel of one end routes it to the device; the thread reads it, perhaps within a super-packet;
-//! 2. a super-packet is cut into the packets of the wire (`netio::segment`), each has a fate of its own;
-//! 3. [`Link::offer`]; what does not arrive goes to the drop log;
-//! 4. when it is due, it is joined with its neighbours (`netio::coalesce`, bit for bit) and written to the other device.
+//! The path of a packet, with one thread per direction (`worker.rs`):
+//! 1. the kernel at one end routes it to the device; the thread reads it, perhaps within a super-packet;
+//! 2. a super-packet is cut into wire packets (`netio::segment`), each with a fate of its own;
+//! 3. [`Link::offer`]; packets that do not arrive go to the drop log;
+//! 4. a packet that is due is joined with its neighbours (`netio::coalesce`, bit for bit) and written to the
+//!    other device.
 //!
-//! What others may ask or change while it runs is in `emulator/control.rs`.
+//! `control.rs` holds the counters and settings that other threads may read and change while it runs.
 
 mod control;
-mod direction;
+mod worker;
 
 use std::io;
 use std::path::PathBuf;
@@ -18,81 +20,47 @@ use std::thread::{self, JoinHandle};
 
 use netio::tun::{Tun, TunOptions};
 
+pub use crate::direction::Direction;
 pub use control::DirectionCounters;
 
 use crate::drop_log::DropLog;
-use crate::{LabError, Namespace};
+use crate::error::LabError;
+use crate::namespace::Namespace;
 use control::Control;
-use direction::Worker;
 use loss::LossModel;
 use simnet::link::{Link, LinkConfig};
+use worker::Worker;
 
-/// Packets or super-packets that may wait in the kernel for a thread to be scheduled. More would not help: the senders
-/// are slowed down by it as by any card.
+/// Packets or super-packets that may wait in the kernel for a thread to be scheduled. A longer queue would
+/// not help: it slows the senders down, as any card does.
 const TRANSMIT_QUEUE: u32 = 2_000;
 
-/// Which way a packet goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Direction {
-    /// From the first namespace to the second.
-    AToB,
-    /// From the second to the first.
-    BToA,
-}
-
-impl Direction {
-    /// Both.
-    pub const BOTH: [Self; 2] = [Self::AToB, Self::BToA];
-
-    /// The word for logs and tables.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::AToB => "a_to_b",
-            Self::BToA => "b_to_a",
-        }
-    }
-
-    /// The direction of that name.
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        Self::BOTH.into_iter().find(|direction| direction.name() == name)
-    }
-
-    fn index(self) -> usize {
-        match self {
-            Self::AToB => 0,
-            Self::BToA => 1,
-        }
-    }
-}
-
-/// What an emulated link is like.
+/// Settings of an emulated link.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EmulatorConfig {
-    /// Name of the device at either end, e.g. `wan0`.
+    /// Name of the device at both ends, e.g. `wan0`.
     pub interface: String,
-    /// Largest IP packet of the devices, in bytes.
+    /// Size of the largest IP packet of the devices, in bytes.
     pub mtu: u32,
-    /// The direction from the first namespace to the second.
+    /// Link from the first namespace to the second.
     pub a_to_b: LinkConfig,
-    /// The direction from the second namespace to the first.
+    /// Link from the second namespace to the first.
     pub b_to_a: LinkConfig,
-    /// Exchange super-packets with the kernel (the packets on the emulated wire are the same).
+    /// Whether super-packets are exchanged with the kernel (the packets on the emulated wire are the same).
     pub offload: bool,
-    /// A stream of packets is dealt with once in so many microseconds; what comes rarely is dealt with at once.
-    /// 0: everything as exactly as the kernel wakes us.
+    /// Period in microseconds with which a stream of packets is handled; rare packets are handled at once. 0
+    /// handles every packet as precisely as the kernel wakes the thread.
     pub granularity_us: u64,
-    /// Where to write what did not arrive.
+    /// Path of the drop log, if any.
     pub drop_log: Option<PathBuf>,
 }
 
 impl EmulatorConfig {
-    /// The same link both ways, by a device `wan0` with an MTU of 1500; the way back has a seed of its own.
+    /// Returns the same link both ways, with a device `wan0` and an MTU of 1500; the way back has a random
+    /// seed of its own.
     ///
-    /// Packets are handed over every 100 µs, or every 20th part of the delay where that is shorter: often enough that TCP
-    /// does not take the batches for bursts of the link, and rarely enough to be cheap.
-    #[must_use]
+    /// Packets are handed over every 100 µs, or every 20th part of a shorter delay. TCP does not take such
+    /// batches for bursts of the link, and they are rare enough to be cheap.
     pub fn symmetric(link: LinkConfig) -> Self {
         let granularity_us = (link.delay_us / 20).min(100);
         let b_to_a = LinkConfig { seed: link.seed.wrapping_add(0x9e37_79b9), ..link.clone() };
@@ -101,7 +69,7 @@ impl EmulatorConfig {
     }
 }
 
-/// A running link. Dropping it stops the threads and takes the devices away.
+/// A running link. Dropping it stops the threads and removes the devices.
 #[derive(Debug)]
 pub struct Emulator {
     ends: [Namespace; 2],
@@ -112,10 +80,11 @@ pub struct Emulator {
 }
 
 impl Emulator {
-    /// Lays the link: the devices are there and up when this returns, without addresses.
+    /// Starts the link. On return the devices exist and are up, without addresses.
     ///
     /// # Errors
-    /// When a setting is out of range, a device of that name exists, the log cannot be written, or privilege is missing.
+    /// If a setting is out of range, a device of that name exists, the log cannot be written, or privilege is
+    /// missing.
     pub fn start(a: &Namespace, b: &Namespace, config: &EmulatorConfig) -> Result<Self, LabError> {
         let link = |settings: &LinkConfig| Link::new(settings).map_err(|e| LabError::Invalid(e.to_string()));
         let links = [link(&config.a_to_b)?, link(&config.b_to_a)?];
@@ -152,39 +121,37 @@ impl Emulator {
         Ok(emulator)
     }
 
-    /// What a direction has done so far.
+    /// Returns the counters of a direction.
     ///
-    /// The kernel's own drops at the device are asked for at each call; without an answer they stay 0.
-    #[must_use]
+    /// Each call reads the kernel's own drops at the device; they stay 0 if that fails.
     pub fn counters(&self, direction: Direction) -> DirectionCounters {
         let mut counters = self.controls[direction.index()].counters();
         counters.device_drops = self.ends[direction.index()].transmit_drops(&self.interface).unwrap_or(0);
         counters
     }
 
-    /// Whether both directions are still served; [`Emulator::stop`] tells why one is not.
-    #[must_use]
+    /// Returns whether both directions still run; [`Emulator::stop`] gives the reason if one does not.
     pub fn is_running(&self) -> bool {
         !self.workers.iter().any(JoinHandle::is_finished)
     }
 
-    /// Packets that the drop log misses because its writer could not keep up.
-    #[must_use]
+    /// Returns the number of packets that the drop log lacks because its writer could not keep up.
     pub fn drop_log_missed(&self) -> u64 {
         self.drop_log.as_ref().map_or(0, DropLog::missed)
     }
 
-    /// Packets are lost by another model from now on.
+    /// Sets another loss model for the packets that follow.
     pub fn set_loss(&self, direction: Direction, model: &LossModel) {
         self.controls[direction.index()].set_loss(model.clone());
     }
 
-    /// The wire has another rate from now on (`None`: no limit); see [`Link::set_rate`].
+    /// Sets another rate for the packets that follow (`None`: no limit); see [`Link::set_rate`].
     pub fn set_rate(&self, direction: Direction, rate_bps: Option<u64>) {
         self.controls[direction.index()].set_rate(rate_bps);
     }
 
-    /// Ends the link: its devices are gone and its log is complete when this returns. Packets on the way are forgotten.
+    /// Ends the link. On return its devices are gone and its log is complete. Packets in flight are
+    /// discarded.
     ///
     /// # Errors
     /// The error that ended a direction early, or that of writing the log.
@@ -216,19 +183,19 @@ impl Emulator {
 
 impl Drop for Emulator {
     fn drop(&mut self) {
-        // Whoever wants to know how it ended calls `stop`.
+        // `stop` reports errors of the threads.
         let _ = self.halt();
     }
 }
 
-/// Makes the device of one end. It is named before it is up, so that IPv6 does not give it an address of its own.
+/// Makes the device of one end. Its name precedes its activation, so that IPv6 assigns no address.
 fn open_end(namespace: &Namespace, config: &EmulatorConfig) -> Result<Tun, LabError> {
     let name = &config.interface;
     let what = || format!("cannot make the device {name} in {:?}", namespace.label());
     let options = TunOptions { offload: config.offload, mtu: Some(config.mtu), ..TunOptions::default() };
     let tun = namespace.run(|| Tun::open(name, &options)).map_err(|e| LabError::system(what(), e))?;
     namespace.set_transmit_queue(name, TRANSMIT_QUEUE)?;
-    // Without IPv6 in the kernel there is nothing to switch off.
+    // A kernel without IPv6 lacks this setting.
     let _ = namespace.sysctl(&format!("net/ipv6/conf/{name}/addr_gen_mode"), "1");
     tun.interface().set_up(true).map_err(|e| LabError::system(what(), e))?;
     Ok(tun)

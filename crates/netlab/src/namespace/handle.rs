@@ -1,38 +1,22 @@
-//! Network namespaces that vanish with the process.
-//!
-//! A [`Namespace`] is held by a file descriptor and by one keeper thread inside it, never by a name below `/run/netns`:
-//! when the process ends, however it ends, the kernel takes the namespace and every device in it away.
-//!
-//! 1. `create` or `open`: a keeper thread enters the namespace and stays.
-//! 2. `run`: a scoped thread enters, does the work, and ends. A socket keeps the namespace it was made in, so sockets
-//!    made by `run` can be used from any thread.
-//! 3. `spawn`: the keeper starts a child, which inherits the namespace from it.
-
-mod cards;
-mod child;
-mod devices;
+//! Handle of a network namespace and its keeper thread.
 
 use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt as _;
-use std::process::Command;
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 
+use netio::interface::Interface;
 use nix::sched::{CloneFlags, setns, unshare};
 
-pub use cards::DeviceCounters;
-pub use child::Child;
-pub use devices::Route;
+use crate::error::LabError;
 
-use crate::LabError;
-
-/// Where a thread finds the namespace it is in. `/proc/self` would be that of the first thread of the process.
+/// Path of the calling thread's namespace; `/proc/self` would be that of the first thread.
 const OWN_NAMESPACE: &str = "/proc/thread-self/ns/net";
 
-/// A network namespace; clones are the same one, and the last clone to go lets it vanish.
+/// A network namespace. Clones are handles of the same one; it vanishes with the last.
 ///
 /// ```
 /// # fn main() -> Result<(), netlab::LabError> {
@@ -56,7 +40,7 @@ struct Inner {
     keeper: Option<Keeper>,
 }
 
-/// The thread that stays inside; children are started by it, for a child is told to die with the thread that made it.
+/// Thread that stays inside. It starts the children, because a child dies with the thread that started it.
 struct Keeper {
     jobs: mpsc::Sender<Job>,
     thread: JoinHandle<()>,
@@ -65,25 +49,28 @@ struct Keeper {
 type Job = Box<dyn FnOnce() + Send>;
 
 impl Namespace {
-    /// A new, empty namespace with its loopback device up; `label` is for messages only.
+    /// Makes a new, empty namespace with its loopback device up. `label` is for messages only.
     ///
     /// # Errors
-    /// Without `CAP_SYS_ADMIN` (see [`crate::privilege`]), or when the kernel's limit of namespaces is reached.
+    /// Without `CAP_SYS_ADMIN` (see [`crate::privilege`]), or if the kernel's limit of namespaces is reached.
     pub fn create(label: &str) -> Result<Self, LabError> {
-        let namespace = Self::keep(label, || Ok(unshare(CloneFlags::CLONE_NEWNET)?))
+        let enter = || {
+            unshare(CloneFlags::CLONE_NEWNET)?;
+            Interface::open("lo")?.set_up(true)
+        };
+        let namespace = Self::keep(label, enter)
             .map_err(|e| LabError::system(format!("cannot create the network namespace {label:?}"), e))?;
-        namespace.set_up("lo")?;
-        // Nobody else is here to have an address of ours already; asking would keep IPv6 from working for two seconds.
-        // A kernel without IPv6 has no such setting.
+        // A new namespace has no duplicates of our addresses, and detecting them would delay IPv6 by two
+        // seconds. A kernel without IPv6 lacks this setting.
         let _ = namespace.sysctl("net.ipv6.conf.default.accept_dad", "0");
         Ok(namespace)
     }
 
-    /// Opens a namespace that exists: a name below `/run/netns`, `pid:N` for that of a process, `self` for our own, or
-    /// a path (anything with a `/`).
+    /// Opens an existing namespace: a name below `/run/netns`, `pid:N` for that of a process, `self` for our
+    /// own, or a path (anything with a `/`).
     ///
     /// # Errors
-    /// When there is no such namespace, or when this process may not enter it.
+    /// If there is no such namespace, or this process must not enter it.
     pub fn open(spec: &str) -> Result<Self, LabError> {
         let path = path_of(spec)?;
         let what = || format!("cannot enter the network namespace {spec:?} ({path})");
@@ -94,28 +81,30 @@ impl Namespace {
 
     fn keep(label: &str, enter: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<Self> {
         let (jobs, inbox) = mpsc::channel::<Job>();
-        let (tell, told) = mpsc::sync_channel(1);
+        let (sender, receiver) = mpsc::sync_channel(1);
         let thread = thread::Builder::new().name(thread_name("ns", label)).spawn(move || {
             let entered = enter().and_then(|()| File::open(OWN_NAMESPACE));
             let failed = entered.is_err();
-            if tell.send(entered).is_err() || failed {
+            if sender.send(entered).is_err() || failed {
                 return;
             }
             for job in inbox {
                 job();
             }
         })?;
-        let file = told.recv().unwrap_or_else(|_| Err(io::Error::other("the keeper thread ended early")))?;
+        let file =
+            receiver.recv().unwrap_or_else(|_| Err(io::Error::other("the keeper thread ended early")))?;
         Ok(Self {
             inner: Arc::new(Inner { label: label.to_owned(), file, keeper: Some(Keeper { jobs, thread }) }),
         })
     }
 
-    /// Runs `work` on a thread inside the namespace and returns its result; sockets it makes belong to the namespace.
+    /// Runs `work` on a thread inside the namespace and returns its result. Sockets made there belong to the
+    /// namespace.
     ///
     /// # Panics
-    /// With the panic of `work`; or when the system is out of threads. (The keeper has entered this namespace before,
-    /// so entering it again cannot be refused.)
+    /// With the panic of `work`, or if the system is out of threads. The keeper has entered this namespace,
+    /// so entering it again cannot be refused.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         let inside = || {
             setns(&self.inner.file, CloneFlags::CLONE_NEWNET).unwrap_or_else(|e| {
@@ -136,46 +125,38 @@ impl Namespace {
         }
     }
 
-    /// Starts a child process inside the namespace; it is killed when the guard is dropped and when this process dies.
-    ///
-    /// # Errors
-    /// When the program cannot be started.
-    pub fn spawn(&self, mut command: Command) -> Result<Child, LabError> {
-        crate::process::die_with_parent(&mut command);
-        let what = format!(
-            "cannot start {:?} in the network namespace {:?}",
-            command.get_program(),
-            self.inner.label
-        );
-        let (tell, told) = mpsc::sync_channel(1);
+    /// Runs `work` on the keeper thread, which lives as long as the namespace, and waits for its result.
+    pub(super) fn run_on_keeper<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<T> {
+        let (sender, receiver) = mpsc::sync_channel(1);
         let job: Job = Box::new(move || {
-            // The asker waits for this answer, so nobody can have gone away.
-            let _ = tell.send(command.spawn());
+            // The caller waits for this answer, so the receiver exists.
+            let _ = sender.send(work());
         });
-        let gone = || io::Error::other("the keeper thread has ended");
-        let keeper = self.inner.keeper.as_ref().expect("the keeper leaves with the last handle");
-        let started =
-            keeper.jobs.send(job).map_err(|_| gone()).and_then(|()| told.recv().map_err(|_| gone()));
-        let child = started.and_then(|child| child).map_err(|e| LabError::system(what, e))?;
-        Ok(Child::new(child, self.clone()))
+        let ended = || io::Error::other("the keeper thread has ended");
+        let keeper = self.inner.keeper.as_ref().expect("the keeper ends with the last handle");
+        keeper.jobs.send(job).map_err(|_| ended())?;
+        receiver.recv().map_err(|_| ended())
     }
 
     /// Sets a kernel parameter of this namespace, e.g. `net.ipv4.ip_forward` to `1`.
     ///
     /// # Errors
-    /// When the kernel has no such parameter or refuses the value.
+    /// If the kernel has no such parameter or refuses the value.
     pub fn sysctl(&self, key: &str, value: &str) -> Result<(), LabError> {
-        // The kernel resolves /proc/sys/net by the network namespace of the thread that opens it.
+        // The kernel resolves /proc/sys/net by the network namespace of the opening thread.
         let path = sysctl_path(key);
         self.run(|| std::fs::write(&path, value)).map_err(|e| {
             LabError::system(format!("cannot set {key} to {value:?} in {:?}", self.inner.label), e)
         })
     }
 
-    /// Reads a kernel parameter of this namespace, without the line end.
+    /// Returns a kernel parameter of this namespace, without the line end.
     ///
     /// # Errors
-    /// When the kernel has no such parameter.
+    /// If the kernel has no such parameter.
     pub fn read_sysctl(&self, key: &str) -> Result<String, LabError> {
         let path = sysctl_path(key);
         self.run(|| std::fs::read_to_string(&path))
@@ -183,14 +164,12 @@ impl Namespace {
             .map_err(|e| LabError::system(format!("cannot read {key} in {:?}", self.inner.label), e))
     }
 
-    /// The label given at creation, or the specification it was opened by.
-    #[must_use]
+    /// Returns the label given at creation, or the specification by which it was opened.
     pub fn label(&self) -> &str {
         &self.inner.label
     }
 
-    /// The kernel's number of the namespace, as in `net:[4026531840]`.
-    #[must_use]
+    /// Returns the kernel's number of the namespace, as in `net:[4026531840]`.
     pub fn inode(&self) -> u64 {
         self.inner.file.metadata().map_or(0, |metadata| metadata.ino())
     }
@@ -212,7 +191,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         if let Some(Keeper { jobs, thread }) = self.keeper.take() {
             drop(jobs);
-            // The keeper only starts programs; a panic there has already been printed.
+            // The keeper only starts programs; a panic has already been printed.
             let _ = thread.join();
         }
     }
@@ -225,25 +204,27 @@ fn path_of(spec: &str) -> Result<String, LabError> {
     if let Some(pid) = spec.strip_prefix("pid:") {
         let pid: u32 = pid
             .parse()
-            .map_err(|_| LabError::Invalid(format!("expected pid:NUMBER for a namespace, got {spec:?}")))?;
+            .map_err(|_| LabError::Invalid(format!("expected pid:NUMBER for a namespace, saw {spec:?}")))?;
         return Ok(format!("/proc/{pid}/ns/net"));
     }
     if spec.contains('/') {
         return Ok(spec.to_owned());
     }
     if spec.is_empty() {
-        return Err(LabError::Invalid("expected a namespace: NAME, pid:NUMBER, self or a path".to_owned()));
+        return Err(LabError::Invalid(
+            "expected a namespace (NAME, pid:NUMBER, self or a path), saw nothing".to_owned(),
+        ));
     }
     Ok(format!("/run/netns/{spec}"))
 }
 
 fn sysctl_path(key: &str) -> String {
-    // An interface name may contain a dot; a caller who needs that writes the key with slashes.
+    // An interface name may contain a dot; such a key must be written with slashes.
     let key = if key.contains('/') { key.to_owned() } else { key.replace('.', "/") };
     format!("/proc/sys/{key}")
 }
 
-/// The kernel cuts thread names at 15 bytes; cut here so that the label does not break inside a character.
+/// Returns a name of at most 15 bytes, the kernel's limit, without breaking a character.
 fn thread_name(role: &str, label: &str) -> String {
     label.chars().filter(char::is_ascii_graphic).take(12).fold(format!("{role}-"), |mut name, letter| {
         name.push(letter);

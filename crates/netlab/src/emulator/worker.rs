@@ -1,4 +1,4 @@
-//! The thread of one direction.
+//! Thread of one direction.
 
 use std::io;
 use std::sync::Arc;
@@ -9,18 +9,19 @@ use netio::poll::{Interest, Poller, precise_timeouts};
 use netio::tun::{BUFFER_LEN, Tun};
 use netio::{Offload, segment};
 
-use super::Direction;
 use super::control::{Control, DirectionCounters};
 use crate::clock;
+use crate::direction::Direction;
 use crate::drop_log::{DropRecord, DropSink, packet_hash, payload_number};
 use simnet::link::Link;
 
-/// Packets or super-packets read before those that are due are written: a flood one way must not keep them waiting.
+/// Maximum number of packets or super-packets read before those due are written, so that a flood one way
+/// cannot delay them.
 const READS_MAX: usize = 32;
 const TUN_TOKEN: u64 = 0;
 const WAKE_TOKEN: u64 = 1;
 
-/// One direction: reads at one end, writes at the other.
+/// One direction: reads at one end and writes at the other.
 pub(super) struct Worker {
     input: Input,
     link: Link,
@@ -30,15 +31,15 @@ pub(super) struct Worker {
     pace: Pace,
 }
 
-/// How often the thread may wake: a few times as it likes, in the long run once in the interval. So a packet now and
-/// then goes through without delay, and a stream of packets is dealt with in batches.
+/// Limits how often the thread wakes: a few times without delay, in the long run once per interval. So a rare
+/// packet passes without delay, and a stream of packets is handled in batches.
 struct Pace {
     interval_us: u64,
-    /// When all wakings so far are paid for.
+    /// Time at which the budget covers all past wake-ups.
     paid_us: u64,
 }
 
-/// The near end: device, drop log and the space to cut in.
+/// Near end: device, drop log and scratch space.
 struct Input {
     tun: Arc<Tun>,
     direction: Direction,
@@ -48,7 +49,7 @@ struct Input {
     uncut: u64,
 }
 
-/// The far end.
+/// Far end.
 struct Output {
     tun: Arc<Tun>,
     coalescer: Option<Coalescer>,
@@ -68,7 +69,7 @@ impl Worker {
         poller.add(&*from, TUN_TOKEN, Interest::Readable)?;
         poller.add(control.wake(), WAKE_TOKEN, Interest::Readable)?;
         let space = || vec![0; BUFFER_LEN].into_boxed_slice();
-        // A link keeps the order of its packets, whosever they are.
+        // A link keeps the order of packets of all flows.
         let coalescer = to.takes_tcp_segments().then(|| Coalescer::new(to.takes_udp_segments()).in_order());
         Ok(Self {
             input: Input { tun: from, direction, log, buffer: space(), scratch: space(), uncut: 0 },
@@ -80,7 +81,7 @@ impl Worker {
         })
     }
 
-    /// Works until it is told to stop.
+    /// Runs until it is stopped.
     pub(super) fn run(mut self) -> io::Result<()> {
         precise_timeouts()?;
         loop {
@@ -97,7 +98,7 @@ impl Worker {
         }
     }
 
-    /// Until a packet comes, one is due, or somebody wants something.
+    /// Waits until a packet arrives, one is due, or another thread calls.
     fn wait(&mut self, was_busy: bool) -> io::Result<()> {
         let now_us = clock::now_us();
         if was_busy && let Some(pause) = self.pace.pause(now_us) {
@@ -110,7 +111,7 @@ impl Worker {
         }
         let woken = self.poller.wait(until_due)?.any(|ready| ready.token == WAKE_TOKEN);
         if woken {
-            // Only its being readable counts; an error means that it is not any more.
+            // The read only clears the descriptor; an error means that it is clear already.
             let _ = self.control.wake().read();
         }
         Ok(())
@@ -128,10 +129,10 @@ impl Worker {
 }
 
 impl Pace {
-    /// Wakings that may follow each other at once.
+    /// Number of wake-ups that may follow each other without delay.
     const FREE: u64 = 4;
 
-    /// To be asked after a busy turn: how long not to wake for anything.
+    /// Returns how long to sleep after a busy turn, whatever happens.
     fn pause(&mut self, now_us: u64) -> Option<Duration> {
         self.paid_us = self.paid_us.max(now_us) + self.interval_us;
         let pause_us = self.paid_us.saturating_sub(now_us + Self::FREE * self.interval_us);
@@ -140,13 +141,13 @@ impl Pace {
 }
 
 impl Input {
-    /// Takes in what the kernel has sent, up to a bound; returns how many reads there were.
+    /// Reads packets from the kernel, up to a bound, and returns the number of reads.
     fn read(&mut self, link: &mut Link) -> io::Result<usize> {
         for count in 0..READS_MAX {
             let (offload, packet) = match self.tun.recv(&mut self.buffer) {
                 Ok(Some(received)) => received,
                 Ok(None) => return Ok(count),
-                // The device was taken down or away; while it is down nothing can be read.
+                // The device is down or gone; while it is down, nothing can be read.
                 Err(error) if error.raw_os_error() == Some(nix::errno::Errno::EIO as i32) => {
                     return Ok(count);
                 }
@@ -175,7 +176,7 @@ impl Input {
 }
 
 impl Output {
-    /// Writes what is due; returns how many packets were.
+    /// Writes the packets that are due and returns their number.
     fn write(&mut self, link: &mut Link) -> io::Result<usize> {
         if link.next_due_us().is_none() {
             return Ok(0);
@@ -208,7 +209,7 @@ impl Output {
     }
 }
 
-/// Errors that concern one packet, or a device that may come up again; the link goes on.
+/// Returns whether an error concerns one packet, or a device that may come up again; the link continues.
 fn is_about_the_packet(error: &io::Error) -> bool {
     use nix::errno::Errno;
     let codes = [Errno::EIO, Errno::EINVAL, Errno::ENOBUFS, Errno::ENOMEM, Errno::EMSGSIZE];
@@ -220,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rare_packets_are_served_at_once_and_frequent_ones_once_in_the_interval() {
+    fn rare_packets_pass_at_once_and_frequent_ones_once_per_interval() {
         let mut pace = Pace { interval_us: 100, paid_us: 0 };
         assert!((1..100).all(|turn| pace.pause(turn * 200).is_none()));
         let (mut now_us, mut turns) = (1_000_000, 0);

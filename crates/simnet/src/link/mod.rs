@@ -1,17 +1,20 @@
-//! One direction of a long-haul link, as a pure state machine: time comes in as an argument, packets go in and out.
+//! One direction of a long-haul link, as a pure state machine: the time is an argument, packets go in and
+//! out.
 //!
-//! What a packet meets, in order:
-//! 1. the queue in front of the wire, finite: a packet that does not fit is dropped (tail drop);
+//! A packet passes these stages in order:
+//! 1. the finite queue in front of the wire: a packet that does not fit is dropped (tail drop);
 //! 2. the wire: packets follow each other at the rate of the link, counted from the IP header on;
-//! 3. loss: the packet has taken its time on the wire, and is gone;
-//! 4. corruption (one bit flipped), duplication;
-//! 5. delay, jitter (order is kept), reordering (a share of packets takes longer and is overtaken).
+//! 3. loss: the packet has used its time on the wire and disappears;
+//! 4. corruption (one bit flipped) and duplication;
+//! 5. delay, jitter (which keeps the order) and reordering (a share of packets takes longer and is
+//!    overtaken).
 //!
-//! Which packets a seed loses does not depend on the other settings: every effect has a generator of its own.
+//! Which packets a seed loses does not depend on the other settings: every effect has its own generator.
 
 mod config;
 mod lane;
 
+pub use lane::Arrival;
 use lane::Lane;
 use loss::chance::{Dice, Probability};
 use loss::{Loss, LossModel};
@@ -28,7 +31,7 @@ const NS_PER_S: u64 = 1_000_000_000;
 /// let config = LinkConfig { rate_bps: Some(1_000_000_000), delay_us: 50_000, ..LinkConfig::default() };
 /// let mut link = Link::new(&config).unwrap();
 /// assert_eq!(link.offer(0, &[7; 1250]), Fate::Carried);
-/// // 10 µs on the wire, 50 ms on the way.
+/// 10 µs on the wire, 50 ms of delay.
 /// assert_eq!(link.next_due_us(), Some(50_010));
 /// link.deliver(50_010, |arrival| assert_eq!(arrival.packet, [7; 1250]));
 /// assert_eq!(link.next_due_us(), None);
@@ -38,9 +41,9 @@ pub struct Link {
     config: LinkConfig,
     loss: Loss,
     dice: AllDice,
-    /// Packets in the order they were sent.
+    /// Packets in the order of sending.
     ordered: Lane,
-    /// Packets that are overtaken.
+    /// Packets that others overtake.
     late: Lane,
     wire_free_ns: u64,
     scratch: Vec<u8>,
@@ -56,41 +59,38 @@ struct AllDice {
     corrupt: Dice,
 }
 
-/// What becomes of a packet that was offered.
+/// Fate of an offered packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Fate {
-    /// It will arrive (perhaps later than packets behind it).
+    /// The packet will arrive, perhaps later than packets behind it.
     Carried,
-    /// It will arrive twice.
+    /// The packet will arrive twice.
     Duplicated,
-    /// It will arrive with one bit flipped.
+    /// The packet will arrive with one bit flipped.
     Corrupted,
-    /// It was lost on the wire, as the loss model said.
+    /// The loss model lost the packet on the wire.
     Lost,
     /// The queue in front of the wire was full.
     QueueFull,
-    /// The memory of the emulator was full: more packets on the way than rate, delay and queue can explain.
+    /// The link's memory was full: more packets were in flight than rate, delay and queue can explain.
     Overflow,
 }
 
 impl Fate {
-    /// Whether the packet does not arrive as it was sent.
-    #[must_use]
+    /// Returns whether the packet does not arrive as it was sent.
     pub fn is_loss(self) -> bool {
         !matches!(self, Self::Carried | Self::Duplicated)
     }
 
-    /// The fate of that name.
-    #[must_use]
+    /// Returns the fate of that name.
     pub fn named(name: &str) -> Option<Self> {
         let all =
             [Self::Carried, Self::Duplicated, Self::Corrupted, Self::Lost, Self::QueueFull, Self::Overflow];
         all.into_iter().find(|fate| fate.name() == name)
     }
 
-    /// The word for logs.
-    #[must_use]
+    /// Returns the name, for logs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Carried => "carried",
@@ -103,47 +103,38 @@ impl Fate {
     }
 }
 
-/// A packet at the far end.
-#[derive(Clone, Copy, Debug)]
-pub struct Arrival<'p> {
-    /// The packet, from its IP header on.
-    pub packet: &'p [u8],
-    /// The link flipped a bit of it: its checksums must not be taken for good.
-    pub corrupted: bool,
-}
-
-/// What a direction has done so far.
+/// Counters of one direction.
 ///
-/// `offered = lost + queue_full + overflow +` the packets that arrive `- duplicated`.
+/// `offered = lost + queue_full + overflow +` arriving packets `- duplicated`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkCounters {
-    /// Packets that were offered.
+    /// Packets offered.
     pub offered_packets: u64,
-    /// Their bytes.
+    /// Bytes of the packets offered.
     pub offered_bytes: u64,
-    /// Packets handed out at the far end.
+    /// Packets delivered at the far end.
     pub delivered_packets: u64,
-    /// Their bytes.
+    /// Bytes of the packets delivered.
     pub delivered_bytes: u64,
     /// Packets lost by the loss model.
     pub lost: u64,
-    /// Packets dropped in front of the wire.
+    /// Packets dropped by the full queue.
     pub queue_full: u64,
     /// Packets dropped for lack of memory.
     pub overflow: u64,
-    /// Packets sent on twice.
+    /// Packets sent twice.
     pub duplicated: u64,
-    /// Packets with a bit flipped.
+    /// Packets with one bit flipped.
     pub corrupted: u64,
-    /// Packets that took the slower way.
+    /// Packets that took longer.
     pub reordered: u64,
 }
 
 impl Link {
-    /// A direction with nothing on the way.
+    /// Makes a link with no packets in flight.
     ///
     /// # Errors
-    /// When a setting is out of its range, named in the error.
+    /// If a setting is out of range; the error names it.
     pub fn new(config: &LinkConfig) -> Result<Self, LinkError> {
         config.check()?;
         let dice = |purpose: u64| Dice::new(config.seed ^ (purpose << 56));
@@ -159,14 +150,14 @@ impl Link {
         })
     }
 
-    /// Takes a packet that reaches the near end at `now_us`; times must not go back.
+    /// Accepts a packet that reaches the near end at `now_us`; times must not decrease.
     ///
     /// # Panics
-    /// When the packet is longer than 65,535 bytes, which no IP packet is.
+    /// If the packet is longer than 65,535 bytes, the maximum of IP.
     pub fn offer(&mut self, now_us: u64, packet: &[u8]) -> Fate {
         assert!(
             packet.len() <= usize::from(u16::MAX),
-            "an IP packet has at most 65535 bytes, got {}",
+            "expected a packet of at most 65535 bytes, saw {}",
             packet.len()
         );
         let length = packet.len() as u64;
@@ -195,7 +186,7 @@ impl Link {
         }
     }
 
-    /// Passes queue and wire: the time at which the last bit is sent, or nothing if the queue is full.
+    /// Passes queue and wire: returns the time at which the last bit is sent, or `None` if the queue is full.
     fn send(&mut self, now_ns: u64, length: u64) -> Option<u64> {
         let Some(rate) = self.config.rate_bps else { return Some(now_ns) };
         let start = self.wire_free_ns.max(now_ns);
@@ -207,7 +198,7 @@ impl Link {
         Some(self.wire_free_ns)
     }
 
-    /// Puts a packet on its way.
+    /// Puts a sent packet in flight; returns `false` if there is no memory.
     fn put(&mut self, sent_ns: u64, packet: &[u8], corrupted: bool) -> bool {
         let jitter_ns = self.dice.jitter.below(self.config.jitter_us * NS_PER_US);
         let mut due_ns = sent_ns + self.config.delay_us * NS_PER_US + jitter_ns;
@@ -229,8 +220,7 @@ impl Link {
         lane.push(due_ns, &self.scratch, true)
     }
 
-    /// When the next packet arrives at the far end; nothing if none is on the way.
-    #[must_use]
+    /// Returns when the next packet arrives at the far end, or `None` if none is in flight.
     pub fn next_due_us(&self) -> Option<u64> {
         let due_ns = match (self.ordered.next_due_ns(), self.late.next_due_ns()) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -239,7 +229,8 @@ impl Link {
         due_ns.map(|ns| ns.div_ceil(NS_PER_US))
     }
 
-    /// Hands out, in order of arrival, the packets that have arrived by `now_us`; returns how many.
+    /// Passes the packets that have arrived by `now_us` to `hand_out`, in order of arrival, and returns their
+    /// number.
     pub fn deliver(&mut self, now_us: u64, mut hand_out: impl FnMut(Arrival<'_>)) -> usize {
         let now_ns = now_us * NS_PER_US;
         let mut delivered = 0;
@@ -258,27 +249,25 @@ impl Link {
         }
     }
 
-    /// From the next packet on, packets are lost by another model, set going with the link's seed.
+    /// Sets another loss model, with the link's seed, for the packets that follow.
     pub fn set_loss(&mut self, model: &LossModel) {
         self.config.loss = model.clone();
         self.loss = model.seeded(self.config.seed);
     }
 
-    /// From the next packet on, the wire has another rate (`None`: no limit). What is queued keeps its time. The memory
-    /// stays that of the rate the link was made for: at a much higher rate packets may overflow, and are counted.
+    /// Sets another rate for the packets that follow (`None`: no limit). Queued packets keep their time. The
+    /// memory stays that of the original rate: at a much higher rate, packets may overflow and are counted.
     pub fn set_rate(&mut self, rate_bps: Option<u64>) {
         self.config.rate_bps = rate_bps.map(|rate| rate.max(1));
     }
 
-    /// What it has done so far.
-    #[must_use]
+    /// Returns the counters.
     pub fn counters(&self) -> &LinkCounters {
         &self.counters
     }
 
-    /// Packets on the way.
-    #[must_use]
-    pub fn packets_under_way(&self) -> usize {
+    /// Returns the number of packets in flight.
+    pub fn packets_in_flight(&self) -> usize {
         self.ordered.len() + self.late.len()
     }
 }

@@ -1,13 +1,13 @@
-//! `stories [FROM] [TO]` runs stories by their seeds and lists those that stop.
+//! `scenarios [FROM] [TO]` runs scenarios by their seeds and lists those that panic.
 
-use sim::Story;
+use sim::Scenario;
 
 fn main() {
     let mut arguments = std::env::args().skip(1).map(|text| text.parse::<u64>().expect("a number"));
     let (from, to) = (arguments.next().unwrap_or(0), arguments.next().unwrap_or(1_000));
     let mut stopped = 0;
     for seed in from..to {
-        if std::panic::catch_unwind(|| Story::of_seed(seed).run()).is_err() {
+        if std::panic::catch_unwind(|| Scenario::of_seed(seed).run()).is_err() {
             println!("seed {seed} stopped");
             stopped += 1;
         }
