@@ -31,7 +31,7 @@ const NS_PER_S: u64 = 1_000_000_000;
 /// let config = LinkConfig { rate_bps: Some(1_000_000_000), delay_us: 50_000, ..LinkConfig::default() };
 /// let mut link = Link::new(&config).unwrap();
 /// assert_eq!(link.offer(0, &[7; 1250]), Fate::Carried);
-/// 10 µs on the wire, 50 ms of delay.
+/// // 10 µs on the wire, 50 ms of delay.
 /// assert_eq!(link.next_due_us(), Some(50_010));
 /// link.deliver(50_010, |arrival| assert_eq!(arrival.packet, [7; 1250]));
 /// assert_eq!(link.next_due_us(), None);
