@@ -1,7 +1,6 @@
 //! `cargo xtask test`: every check of the repository, one after the other, and a verdict that hides nothing.
 //!
-//! All steps but the figures' build into one target directory with the same flags, so that the later ones find what the
-//! earlier built; those run optimised.
+//! All steps build into one target directory with the same flags, so that the later ones find the results of the earlier.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,45 +12,64 @@ use crate::process::{cargo, is_there, root, succeeds};
 use crate::tally::{self, Tally};
 use crate::{python, style};
 
-/// How the steps went.
+/// How much is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// Everything.
+    Whole,
+    /// Checks for the minutes between two edits: nothing that needs the kernel, and no figures.
+    Quick,
+}
+
+impl Extent {
+    pub(crate) fn of(is_quick: bool) -> Self {
+        if is_quick { Self::Quick } else { Self::Whole }
+    }
+}
+
+/// Outcome of all steps.
 #[derive(Debug, Default)]
 struct Verdict {
     failed: Vec<&'static str>,
     tally: Tally,
 }
 
-/// Runs all steps, also after one failed; whether none did.
-pub(crate) fn run() -> anyhow::Result<bool> {
+/// Runs all steps, also after one failed; returns whether all succeeded.
+pub(crate) fn run(extent: Extent) -> anyhow::Result<bool> {
     let mut verdict = Verdict::default();
-    verdict.step("style", |_| style::run())?;
+    verdict.step("style", |_| style::run(false))?;
     verdict.step("format", |_| succeeds(&mut cargo(&["fmt", "--all", "--check"])))?;
     verdict.step("lints", |_| {
         succeeds(&mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
     })?;
-    verdict.step("tests", |tally| {
-        let args = ["test", "--workspace", "--no-fail-fast", "--", "--show-output"];
-        let (success, counted) = tally::run(&mut cargo(&args))?;
-        *tally = counted;
-        Ok(success)
-    })?;
-    verdict.step("figures", |tally| {
-        // Clusters in virtual time: minutes with optimisation, half an hour without.
-        let args = ["test", "--release", "--package", "figures", "--test", "claims", "--", "--show-output"];
-        let (success, counted) = tally::run(&mut cargo(&args))?;
-        tally.add(counted);
-        Ok(success)
-    })?;
-    verdict.step("ARM kernels", arm_kernels)?;
-    verdict.step("Python module", python::test)?;
-    verdict.step("documentation", |_| {
-        // Those who read the documentation work on the code: private items are part of it, and may be linked to.
-        let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--document-private-items"]);
-        succeeds(doc.env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links"))
-    })?;
-    verdict.step("licences", licences)?;
-    verdict.step("fuzz targets", fuzz_targets)?;
+    verdict.step("tests", |tally| tests(extent, tally))?;
+    if extent == Extent::Whole {
+        verdict.step("ARM kernels", arm_kernels)?;
+        verdict.step("Python module", python::test)?;
+        verdict.step("documentation", |_| documentation())?;
+        verdict.step("licences", licences)?;
+        verdict.step("fuzz targets", fuzz_targets)?;
+    }
     verdict.print();
     Ok(verdict.failed.is_empty())
+}
+
+fn tests(extent: Extent, tally: &mut Tally) -> anyhow::Result<bool> {
+    // A crate's tests without the kernel are one program, `it`, beside those in its sources.
+    let which: &[&str] = match extent {
+        Extent::Whole => &["--no-fail-fast"],
+        Extent::Quick => &["--no-fail-fast", "--lib", "--bins", "--test", "it"],
+    };
+    let args = [&["test", "--workspace"], which, &["--", "--show-output"]].concat();
+    let (success, counted) = tally::run(&mut cargo(&args))?;
+    tally.add(counted);
+    Ok(success)
+}
+
+fn documentation() -> anyhow::Result<bool> {
+    // Readers of the documentation work on the code: private items are part of it, and may be linked to.
+    let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--document-private-items"]);
+    succeeds(doc.env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links"))
 }
 
 fn licences(tally: &mut Tally) -> anyhow::Result<bool> {

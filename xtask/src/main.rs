@@ -1,21 +1,28 @@
 //! Developer tasks: `cargo xtask test` is the gate that people and CI run alike, `cargo xtask demo` shows what it is for.
 
 mod gate;
+mod habits;
 mod process;
 mod python;
 mod release;
 mod style;
 mod tally;
+mod wings;
 
 use std::env;
 use std::process::ExitCode;
 
+use anyhow::bail;
+
+use crate::gate::Extent;
+
 const USAGE: &str = "\
 Usage: cargo xtask TASK
 
-  test          style, format, lints, tests, the papers' figures, Python module, documentation, licences, fuzz targets;
-                closes with what was skipped
-  style         the style rules alone
+  test          style, format, lints, tests, Python module, documentation, licences, fuzz targets; ends with a list of
+                tests that were skipped
+  test --quick  style, format, lints, and tests that need neither the kernel nor simulated figures
+  style         the style rules alone; with --record the habits of writing as they are become the most allowed
   python        the tests of the Python module alone
   demo ARGS     build with optimisation and run `undrop-lab demo ARGS`
   figures ARGS  build with optimisation and run `undrop-lab figures ARGS`: the papers' figures, simulated and measured
@@ -27,8 +34,8 @@ fn main() -> ExitCode {
     let task = args.next().unwrap_or_default();
     let rest: Vec<String> = args.collect();
     let done = match task.as_str() {
-        "test" => gate::run(),
-        "style" => style::run(),
+        "test" => flag(&rest, "--quick").and_then(|is_quick| gate::run(Extent::of(is_quick))),
+        "style" => flag(&rest, "--record").and_then(style::run),
         "python" => python::run(),
         "demo" | "figures" | "bench" => release::lab(&task, &rest),
         "help" | "--help" | "-h" => {
@@ -47,5 +54,14 @@ fn main() -> ExitCode {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Returns whether the one option that a task knows was given.
+fn flag(given: &[String], known: &str) -> anyhow::Result<bool> {
+    match given {
+        [] => Ok(false),
+        [only] if only == known => Ok(true),
+        other => bail!("expected nothing or {known}, saw {:?}", other.join(" ")),
     }
 }

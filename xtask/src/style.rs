@@ -1,50 +1,81 @@
 //! Style rules that neither rustfmt nor clippy know.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
 use crate::process::root;
+use crate::{habits, wings};
 
 /// Lines of a file above its tests.
 const FILE_LINES_MAX: usize = 500;
 
-/// Where Rust files of ours are.
-const PLACES: [&str; 3] = ["crates", "xtask", "fuzz"];
+/// Where files of ours are, beside the documents in the root.
+const PLACES: [&str; 6] = ["bench", "bindings", "crates", "docs", "fuzz/targets", "xtask"];
 
-/// Checks all files; whether they keep the rules.
-pub(crate) fn run() -> anyhow::Result<bool> {
-    let mut complaints = Vec::new();
+/// Kinds of files that people read as prose or code.
+const KINDS: [&str; 5] = ["c", "md", "py", "rs", "toml"];
+
+/// Checks all files; returns whether they keep the rules.
+///
+/// With `record` the habits of writing as they are become the most that each file may have.
+pub(crate) fn run(record: bool) -> anyhow::Result<bool> {
+    let root = root();
     let mut files = Vec::new();
     for place in PLACES {
-        collect(&root().join(place), &mut files)?;
+        collect(&root.join(place), true, &mut files)?;
     }
+    collect(&root, false, &mut files)?;
     files.sort();
+    let mut complaints = wings::complaints()?;
+    let mut habits = BTreeMap::new();
     for file in &files {
         let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
-        let name = file.strip_prefix(root()).unwrap_or(file).display().to_string();
-        complaints.extend(check(&name, &text));
+        let name = file.strip_prefix(&root).unwrap_or(file).display().to_string();
+        if name.ends_with(".rs") {
+            complaints.extend(check(&name, &text));
+        }
+        // The list of habits names them all.
+        if name != "xtask/src/habits.rs" {
+            habits.insert(name, habits::find(&text));
+        }
+    }
+    let counts: habits::Counts = habits.iter().map(|(name, found)| (name.clone(), found.len())).collect();
+    let total: usize = counts.values().sum();
+    if record {
+        habits::record(&root, &counts)?;
+    } else {
+        let recorded = habits::recorded(&root)?;
+        complaints.extend(habits::complaints(&habits, &recorded));
+        if total < recorded.values().sum() {
+            println!(
+                "style: fewer habits of writing than recorded; `cargo xtask style --record` keeps it so"
+            );
+        }
     }
     for complaint in &complaints {
         eprintln!("{complaint}");
     }
-    println!("style: {} files, {} complaints", files.len(), complaints.len());
+    println!("style: {} files, {} complaints, {total} habits of writing", files.len(), complaints.len());
     Ok(complaints.is_empty())
 }
 
-fn collect(directory: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
+fn collect(directory: &Path, is_deep: bool, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     if !directory.is_dir() {
         return Ok(());
     }
     for entry in fs::read_dir(directory).with_context(|| directory.display().to_string())? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default();
+        let kind = path.extension().unwrap_or_default().to_string_lossy();
         if path.is_dir() {
-            if name != "target" {
-                collect(&path, files)?;
+            let is_built = name == "target" || name == "build" || name == "node_modules";
+            if is_deep && !is_built && !name.to_string_lossy().starts_with('.') {
+                collect(&path, true, files)?;
             }
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+        } else if KINDS.contains(&&*kind) {
             files.push(path);
         }
     }
@@ -93,7 +124,7 @@ mod tests {
 
     #[test]
     fn the_whole_repository_keeps_the_rules() {
-        assert!(run().unwrap());
+        assert!(run(false).unwrap());
     }
 
     #[test]

@@ -1,6 +1,4 @@
 //! Simulated figures, quick: each must have the shape that its source claims, or the one that it is known to have instead.
-//!
-//! All of them take minutes with optimisation, and many times that without: `cargo xtask test` runs this file optimised.
 
 use figures::{Figure, Made, Scale, run};
 
@@ -28,7 +26,6 @@ fn the_cheapest_figures_have_the_shape_that_their_sources_claim() {
 }
 
 #[test]
-#[cfg_attr(debug_assertions, ignore = "half an hour without optimisation: cargo test --release -p figures")]
 fn all_simulated_figures_have_the_shape_that_is_expected_of_them() {
     let all = figures::all();
     let simulated = all.iter().filter(|figure| figure.made(Scale::Quick) == [Made::Simulated]);
