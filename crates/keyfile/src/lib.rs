@@ -1,5 +1,5 @@
-//! The secrets that gateways of a pair, or nodes of a cluster, share: 32 bytes, as text and in the files they live in. Only
-//! here is a secret ever text.
+//! Shared secrets of a pair of gateways, or of the nodes of a cluster: 32 bytes, as text and in key files. No other crate
+//! handles a secret as text.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -14,7 +14,7 @@ use zeroize::{Zeroize as _, Zeroizing};
 /// Length in characters of a key as text: 32 bytes in base64, padded.
 pub const KEY_TEXT_BYTES: usize = 44;
 
-/// A key file holds one line; the room allows for blanks around it.
+/// Maximum number of bytes that are read from a key file: one line, with blanks around it.
 const FILE_BYTES_MAX: u64 = 256;
 
 /// 32 secret bytes, wiped from memory when dropped.
@@ -23,7 +23,6 @@ pub struct Secret(Zeroizing<[u8; 32]>);
 
 impl Secret {
     /// The bytes.
-    #[must_use]
     pub fn bytes(&self) -> &[u8; 32] {
         &self.0
     }
@@ -40,10 +39,10 @@ impl fmt::Debug for Secret {
 pub struct KeyText(Zeroizing<String>);
 
 impl KeyText {
-    /// A new key from the operating system's random source.
+    /// Generates a key from the operating system's random source.
     ///
     /// # Errors
-    /// When the random source fails.
+    /// The random source failed.
     pub fn generate() -> io::Result<Self> {
         let mut bytes = Zeroizing::new([0; 32]);
         SystemRandom::new()
@@ -52,14 +51,12 @@ impl KeyText {
         Ok(Self::new(&bytes))
     }
 
-    /// The text of a key of these bytes.
-    #[must_use]
+    /// The text of the key `bytes`.
     pub fn new(bytes: &[u8; 32]) -> Self {
         Self(encode(bytes))
     }
 
     /// The text, without a line end.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -67,7 +64,7 @@ impl KeyText {
     /// Writes the key to a new file that only its owner may read (mode 0600).
     ///
     /// # Errors
-    /// When the file exists already or cannot be written.
+    /// The file exists already or cannot be written.
     pub fn write_new(&self, path: &Path) -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
         file.write_all(self.0.as_bytes())?;
@@ -88,7 +85,7 @@ impl fmt::Debug for KeyText {
     }
 }
 
-/// Reads a key from base64 text as [`KeyText`] has it; blanks around it are allowed.
+/// Parses a key from base64 text as [`KeyText`] writes it. Blanks around it are allowed.
 ///
 /// # Errors
 /// [`KeyError::Length`], [`KeyError::Character`] or [`KeyError::Zero`].
@@ -101,40 +98,40 @@ pub fn parse(text: &str) -> Result<Secret, KeyError> {
     Ok(Secret(bytes))
 }
 
-/// Why a key file gives no key. The text never repeats what the file holds.
+/// Why a key file has no usable key. The error text never contains the contents of the file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
     /// The file is absent or cannot be opened.
     #[error("cannot read it: {0}")]
     Unreadable(#[from] io::Error),
-    /// A directory, device or pipe.
+    /// The path is a directory, a device or a pipe.
     #[error("expected a regular file")]
     NotAFile,
-    /// Others than the owner may read or write it.
-    #[error("expected a mode that shuts out group and others, seen {mode:04o}")]
+    /// The group or others may read or write the file.
+    #[error("expected a mode without access for group and others, seen {mode:04o}")]
     Mode {
         /// The permission bits seen.
         mode: u32,
     },
-    /// Not 44 characters.
+    /// The text has another length than 44 characters.
     #[error("expected {KEY_TEXT_BYTES} characters of base64, seen {seen}")]
     Length {
-        /// Number of characters seen, or the bound if there are more.
+        /// Number of characters, up to the limit of what is read.
         seen: usize,
     },
-    /// Not base64 of 32 bytes.
-    #[error("expected base64 of 32 bytes, seen something else at character {at}")]
+    /// The text is not base64 of 32 bytes.
+    #[error("expected base64 of 32 bytes, seen another character at position {at}")]
     Character {
         /// Position of the first wrong character, from 1.
         at: usize,
     },
-    /// 32 zero bytes: a placeholder, never a key.
+    /// The key is 32 zero bytes, which is a placeholder.
     #[error("expected a secret, seen 32 zero bytes")]
     Zero,
 }
 
-/// Reads a key file: a regular file, shut to group and others, of one base64 line.
+/// Reads a key file: a regular file of one base64 line, without access for group and others.
 ///
 /// # Errors
 /// [`KeyError`].
@@ -152,8 +149,8 @@ pub fn read(path: &Path) -> Result<Secret, KeyError> {
     }
 }
 
-/// Opens without waiting for the other end of a pipe, then looks at what was opened, so that nobody can swap the file
-/// between the look and the read.
+/// Opens the file without waiting for the other end of a pipe, and checks the type of the open file, so that it cannot be
+/// replaced between the check and the read.
 fn open_regular(path: &Path) -> Result<File, KeyError> {
     let file = OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path)?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(KeyError::NotAFile) }
@@ -175,7 +172,8 @@ fn encode(bytes: &[u8; 32]) -> Zeroizing<String> {
     text
 }
 
-/// Strict: the padding is required and the two bits behind the last byte must be zero, so that a key has one spelling.
+/// Decodes strictly: the padding is required, and the two bits after the last byte must be zero, so that each key has one
+/// spelling only.
 fn decode(text: &str, bytes: &mut [u8; 32]) -> Result<(), KeyError> {
     let text = text.as_bytes();
     if text.len() != KEY_TEXT_BYTES {
@@ -212,7 +210,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_key_survives_the_way_through_text(bytes: [u8; 32]) {
+        fn any_key_survives_conversion_to_text_and_back(bytes: [u8; 32]) {
             prop_assume!(bytes != [0; 32]);
             let text = KeyText::new(&bytes);
             prop_assert_eq!(text.as_str().len(), KEY_TEXT_BYTES);
@@ -246,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_texts_are_told_apart() {
+    fn wrong_texts_have_different_errors() {
         let zero = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
         assert!(matches!(parse(zero), Err(KeyError::Zero)));
         assert!(matches!(parse("short"), Err(KeyError::Length { seen: 5 })));
@@ -259,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn debug_keeps_the_secret() {
+    fn debug_output_hides_the_secret() {
         let text = KeyText::new(&[7; 32]);
         assert_eq!(format!("{text:?}"), "KeyText(secret)");
         let shown = format!("{:?}", parse(text.as_str()).unwrap());
@@ -272,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn key_files_are_told_apart_by_what_is_wrong_with_them() {
+    fn each_kind_of_bad_key_file_has_its_error() {
         let directory = std::env::temp_dir().join(format!("undrop-keyfile-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let key = KeyText::generate().unwrap();
@@ -292,7 +290,7 @@ mod tests {
         assert!(matches!(read(&good), Err(KeyError::Length { .. })));
         assert!(matches!(read(&directory), Err(KeyError::NotAFile)));
         assert!(matches!(read(&directory.join("none")), Err(KeyError::Unreadable(_))));
-        // A pipe nobody writes to: the read must not wait.
+        // The read must not wait for a writer of the pipe.
         let pipe = directory.join("pipe");
         let _ = fs::remove_file(&pipe);
         nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();

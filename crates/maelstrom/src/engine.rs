@@ -1,4 +1,4 @@
-//! The core with what surrounds it: captures go in, and what the core wants sent goes out at once.
+//! The core with its input and output: captures go in, and the core's output leaves at once.
 
 use std::io;
 
@@ -8,19 +8,19 @@ use netio::tap::{Captured, Direction, Tap};
 
 use crate::ports::Outlets;
 
-/// Captured packets, each up to a whole super-packet, taken off the tap at a time.
+/// Maximum number of captured packets that are read from the tap at a time, each up to a whole super-packet.
 const CAPTURES_MAX: usize = 16;
-/// Wire packets taken off the tap in one round.
+/// Maximum number of wire packets in one round at the tap.
 const PACKETS_MAX: usize = 2048;
 
-/// So much later than its last packet was captured may a repair leave. The capture comes before the packet has been queued
-/// for the wire, and is read on another processor: a repair that does not wait gets ahead of a whole super-packet now and
-/// then, and at the far end all of that looks lost for as long as it takes on the wire.
+/// Delay of a repair after the capture of its last packet. The capture precedes the packet's place in the queue of the
+/// wire, and is read on another processor. Without this delay a repair sometimes overtakes a whole super-packet, and the far
+/// end counts all of its packets as lost until they arrive.
 const HEAD_START_US: u64 = 50;
-/// While captures follow each other, repairs are held back for so long at the most.
+/// Longest time that repairs are held back while captures follow each other.
 const HELD_BACK_MAX_US: u64 = 100;
 
-/// The core, its outbox, and what is counted besides.
+/// The core, its outbox, and the counters of the driver.
 pub(crate) struct Engine {
     pub(crate) gateway: Gateway,
     pub(crate) out: Outbox,
@@ -29,18 +29,18 @@ pub(crate) struct Engine {
     scratch: Box<[u8]>,
     pub(crate) counts: DriverCounts,
     pub(crate) now_us: u64,
-    /// What leaves has been handled already, by another tap.
+    /// Whether outgoing packets are ignored, because another tap has shown them.
     pub(crate) skips_outgoing: bool,
 }
 
-/// What a round at the tap has shown.
+/// Result of a round at the tap.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Round {
-    /// The budget was used up: more may wait.
+    /// Whether the budget was used up, so that more packets may wait.
     pub(crate) more: bool,
-    /// What counted towards it: wire packets of either direction, and captures that made none.
+    /// Use of the budget: wire packets of either direction, and captures without any.
     pub(crate) packets: usize,
-    /// Packets arrived of which we know nothing.
+    /// Whether packets arrived that the core does not know.
     pub(crate) unseen: bool,
 }
 
@@ -57,14 +57,14 @@ impl Engine {
         }
     }
 
-    /// Takes captures off the tap, cuts them into what is on the wire, and hands that to the core.
+    /// Reads captures from the tap, cuts them into wire packets, and passes these to the core.
     pub(crate) fn drain(&mut self, tap: &mut Tap, outlets: &mut Outlets) -> io::Result<Round> {
         let Self { gateway, out, held_back, scratch, counts, now_us, skips_outgoing } = self;
         let mut round = Round { more: true, packets: 0, unseen: false };
         while round.more && round.packets < PACKETS_MAX {
             let drained = tap.drain(CAPTURES_MAX, |captured| {
                 let captured_us = captured.time_ns.map_or(*now_us, |ns| ns / 1000);
-                // If we come late, what may leave already must not take along what may not.
+                // Repairs that are due leave first, so that later ones do not leave with them.
                 if held_back.take_if(|held_back| held_back.due_us() <= captured_us).is_some() {
                     flush(out, gateway, outlets, counts);
                 }
@@ -76,10 +76,10 @@ impl Engine {
                     Direction::Outgoing => gateway.handle_outgoing(*now_us, packet, out),
                     Direction::Incoming => gateway.handle_incoming(*now_us, packet, out),
                 });
-                // Every capture counts, so that the round ends whatever they are.
+                // Every capture counts, so that the round ends for any input.
                 round.packets += cut.unwrap_or(0).max(1);
                 if cut.is_err() {
-                    round.unseen |= counts.uncut(&captured);
+                    round.unseen |= counts.on_uncut(&captured);
                 }
                 if out.is_nearly_full() {
                     flush(out, gateway, outlets, counts);
@@ -95,15 +95,15 @@ impl Engine {
         Ok(round)
     }
 
-    /// Sends all that the core wants sent.
+    /// Sends all output of the core.
     pub(crate) fn flush(&mut self, outlets: &mut Outlets) {
         self.held_back = None;
         flush(&mut self.out, &self.gateway, outlets, &mut self.counts);
     }
 
-    /// Sends what may be sent at `now_us`: all but repairs that must let their packets go ahead.
+    /// Sends the output that is due at `now_us`: all but repairs that must not overtake their packets.
     pub(crate) fn flush_due(&mut self, now_us: u64, outlets: &mut Outlets) {
-        // A time that cannot be is another clock's: a process may live in a time namespace of its own.
+        // An implausible time is that of another clock: a process may be in its own time namespace.
         let waits = |due_us: u64| due_us > now_us && due_us <= now_us + HELD_BACK_MAX_US;
         if self.held_back_until_us().is_some_and(waits) && !self.out.is_nearly_full() {
             return inject(&mut self.out, outlets, &mut self.counts);
@@ -111,13 +111,13 @@ impl Engine {
         self.flush(outlets);
     }
 
-    /// When [`Engine::flush_due`] has something to send that it holds back now.
+    /// Time until which [`Engine::flush_due`] holds repairs back.
     pub(crate) fn held_back_until_us(&self) -> Option<u64> {
         self.held_back.as_ref().map(HeldBack::due_us)
     }
 }
 
-/// Repairs that wait in the outbox: when the first, and the last, packet was captured that made one.
+/// Repairs that wait in the outbox, with the capture times of the first and the last packet that completed one.
 struct HeldBack {
     first_us: u64,
     last_us: u64,
@@ -145,31 +145,31 @@ fn inject(out: &mut Outbox, outlets: &mut Outlets, counts: &mut DriverCounts) {
     out.recovered.clear();
 }
 
-/// Counts of the driver: what the core cannot see.
+/// Counters of the driver, for what the core does not see.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DriverCounts {
-    /// Captured packets that left and could not be cut into what is on the wire: they are not protected.
+    /// Outgoing captures that could not be cut into wire packets, and are not protected.
     pub(crate) uncut_outgoing: u64,
-    /// The same of those that arrived: what came in them is not known.
+    /// Incoming captures that could not be cut, so that their packets are unknown.
     pub(crate) uncut_incoming: u64,
-    /// Times that recovery paused because the tap was not to be relied on.
+    /// Number of times that recovery paused because the tap was unreliable.
     pub(crate) pauses: u64,
-    /// Datagrams on the repair channel that came while the inbox was full.
+    /// Datagrams of the repair channel that found the inbox full.
     pub(crate) inbox_full: u64,
-    /// Repairs that the socket did not take.
+    /// Repairs that the socket refused.
     pub(crate) unsent: u64,
-    /// Recovered packets that the kernel did not take.
+    /// Recovered packets that the kernel refused.
     pub(crate) uninjected: u64,
-    /// Packets missed by taps that are closed.
+    /// Packets that closed taps had missed.
     pub(crate) missed_before: u64,
-    /// Files with mistakes that a reload refused.
+    /// Number of reloads that were refused because of mistakes in the file.
     pub(crate) reloads_refused: u64,
 }
 
 impl DriverCounts {
-    /// Counts a capture that could not be cut. True if packets were in it that may be named by repairs: a single packet
-    /// that makes no sense is none of them, for the kernel takes it no more than we do.
-    fn uncut(&mut self, captured: &Captured<'_>) -> bool {
+    /// Counts a capture that could not be cut. Returns true if repairs may name packets in it. A single malformed packet is
+    /// never named, because the kernel drops it too.
+    fn on_uncut(&mut self, captured: &Captured<'_>) -> bool {
         match captured.direction {
             Direction::Outgoing => self.uncut_outgoing += 1,
             Direction::Incoming => self.uncut_incoming += 1,

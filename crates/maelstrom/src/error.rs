@@ -6,37 +6,37 @@ use daemon::control::ControlError;
 
 use crate::config::memory::{Excess, Memory, mebibytes};
 
-/// What was attempted when starting, and why it failed.
+/// The step of the start that failed, and the reason.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// The kernel refused a step.
     #[error("cannot {step}: {error}{}", remedy(.error))]
     Step {
-        /// What was attempted.
+        /// The step.
         step: String,
-        /// What the kernel said.
+        /// The kernel's reason.
         #[source]
         error: io::Error,
     },
     /// The core refused the configuration.
     #[error(transparent)]
     Core(#[from] maelstrom_core::ConfigError),
-    /// Windows larger than a gateway may have.
+    /// The configuration needs more memory than a gateway may have.
     #[error(
-        "{what} would take about {taken}, more than {limit} ({origin}); {}",
+        "{what} would need about {needed}, more than {limit} ({origin}); {}",
         remedies.join("; ")
     )]
     Memory {
-        /// Of what.
+        /// What needs the memory.
         what: &'static str,
-        /// How much, in words.
-        taken: String,
-        /// How much it may be, in words.
+        /// The need, in words.
+        needed: String,
+        /// The limit, in words.
         limit: String,
-        /// How it comes about.
+        /// The cause of the need.
         origin: String,
-        /// What to do about it.
+        /// Settings that lower it.
         remedies: Vec<&'static str>,
     },
     /// Another gateway answers on the control socket.
@@ -62,8 +62,14 @@ impl StartError {
     }
 
     pub(crate) fn too_much(memory: &Memory, excess: &Excess) -> Self {
-        let (taken, limit) = (mebibytes(excess.bytes), mebibytes(excess.bytes_max));
-        Self::Memory { what: excess.what, taken, limit, origin: memory.origin(), remedies: memory.remedies() }
+        let (needed, limit) = (mebibytes(excess.bytes), mebibytes(excess.bytes_max));
+        Self::Memory {
+            what: excess.what,
+            needed,
+            limit,
+            origin: memory.origin(),
+            remedies: memory.remedies(),
+        }
     }
 }
 
@@ -73,8 +79,8 @@ fn remedy(error: &io::Error) -> &'static str {
             "; a gateway needs CAP_NET_ADMIN, CAP_NET_RAW and, for the eBPF tap, CAP_BPF: run it as root or see \
              `undrop gateway check`"
         }
-        io::ErrorKind::AddrInUse => "; another program uses that address",
-        io::ErrorKind::AddrNotAvailable => "; no interface of this machine has that address",
+        io::ErrorKind::AddrInUse => "; another program uses this address",
+        io::ErrorKind::AddrNotAvailable => "; no interface of this machine has this address",
         _ => "",
     }
 }

@@ -1,8 +1,8 @@
-//! Interfaces that go away while the gateway runs, and come back: its WAN interface, its TUN device.
+//! Interfaces that are deleted while the gateway runs, and come back: its WAN interface and its TUN device.
 //!
-//! A tap on a deleted interface shows nothing, and says nothing either; nor does it see the interface that is made in its
-//! place. What arrives unseen would be taken for lost and delivered once more. So each interface is looked at every so
-//! often; while one is missing recovery pauses, and to open it again is tried until it succeeds.
+//! A tap on a deleted interface shows no packets and no error, and it does not see a new interface of the same name. Packets
+//! that arrive unseen would count as lost and be delivered a second time. Therefore each interface is checked regularly.
+//! While one is missing, recovery pauses and the gateway tries to open it again.
 
 use netio::poll::Interest;
 use tracing::{debug, info, warn};
@@ -11,40 +11,42 @@ use crate::error::StartError;
 use crate::passive::{Passive, TAP};
 use crate::ports::{core_config, open_tap, open_tun};
 
-/// How often the interfaces are looked at: so long a tap may be blind without our knowing.
-const LOOK_US: u64 = 100_000;
-/// How often it is tried to open what is missing.
+/// Interval between checks of the interfaces: the longest time that a tap can be blind unnoticed.
+const CHECK_US: u64 = 100_000;
+/// Interval between attempts to open a missing interface.
 const REOPEN_US: u64 = 1_000_000;
 
 impl Passive {
-    /// Whether the interfaces are still there; opens again what was lost.
+    /// Checks that the interfaces exist, and opens a missing one again.
     pub(crate) fn watch_interfaces(&mut self) {
         let now_us = self.engine.now_us;
-        if now_us < self.next_interface_look_us {
+        if now_us < self.next_interface_check_us {
             return;
         }
-        self.next_interface_look_us = now_us + LOOK_US;
+        self.next_interface_check_us = now_us + CHECK_US;
         if self.ports.tap.as_ref().is_some_and(|tap| !tap.is_alive()) {
-            self.lose_tap("the interface was deleted, renamed or made again");
+            self.lose_tap("the interface was deleted, renamed or created again");
             self.next_reopening_us = now_us;
         }
         let tun = &mut self.ports.outlets.tun;
         if let Some(lost) = tun.take_if(|tun| !tun.is_alive()) {
-            warn!("lost TUN device {}: nothing is recovered until it can be made again", lost.name());
+            warn!("lost TUN device {}: no packet is recovered until it can be created again", lost.name());
             self.next_reopening_us = now_us;
         }
-        if !self.ports.are_whole() && now_us >= self.next_reopening_us {
+        if !self.ports.is_complete() && now_us >= self.next_reopening_us {
             self.next_reopening_us = now_us + REOPEN_US;
             if let Err(error) = self.reopen() {
-                debug!("not yet: {error}");
+                debug!(%error, "cannot open the interface yet");
             }
         }
     }
 
-    /// Goes on without a tap.
+    /// Continues without a tap.
     pub(crate) fn lose_tap(&mut self, why: &str) {
         let wan = &self.config.gateway.wan;
-        warn!("lost the tap on {wan}: {why}; nothing is protected or recovered until it can be opened again");
+        warn!(
+            "lost the tap on {wan}: {why}; no packet is protected or recovered until it can be opened again"
+        );
         self.install_tap(None);
         self.next_reopening_us = self.engine.now_us + REOPEN_US;
     }
@@ -58,18 +60,18 @@ impl Passive {
             self.install_tap(Some(tap));
             info!(wan = self.config.gateway.wan, "the tap is open again");
             if let Err(error) = self.follow_mtu() {
-                warn!("going on with the MTU that {} had before: {error}", self.config.gateway.wan);
+                warn!("cannot adopt the MTU of {}: {error}", self.config.gateway.wan);
             }
         }
         if self.ports.outlets.tun.is_none() {
             let tun = open_tun(&self.config, self.engine.gateway.config().wan_mtu)?;
-            info!(tun = tun.name(), "the TUN device is there again");
+            info!(tun = tun.name(), "the TUN device was created again");
             self.ports.outlets.tun = Some(tun);
         }
         Ok(())
     }
 
-    /// An interface that was made again may have another MTU than before.
+    /// Adopts the MTU of an interface that was created again, which may differ.
     fn follow_mtu(&mut self) -> Result<(), StartError> {
         let core = core_config(&self.config)?;
         if core != *self.engine.gateway.config() {

@@ -1,40 +1,40 @@
-//! How far the repair channel may lag behind the tap.
+//! The lag of the repair channel behind the tap.
 
-/// Counts the packets that arrived since those which the next repair names, at the most.
+/// Upper bound on the number of packets that arrived after the packets that the next repair names.
 ///
-/// A repair that we have not decoded yet came after the last moment at which nothing of the repair channel waited, in the
-/// kernel or here; so did, or just before, the packets that it names. What the tap has shown since then lies between them
-/// and now. Where it lags is all the same: in the tap, which repairs wait for, or in the socket's buffer. What left counts as
-/// well, so that no wait for a busy tap is without end.
+/// A repair that is not decoded yet arrived after the last moment at which the repair channel was empty, in the kernel and
+/// in the inbox. The packets that it names arrived after that moment too, or just before. So the packets that the tap has
+/// shown since that moment are an upper bound. It holds whether the lag is in the tap, for which repairs wait, or in the
+/// socket's buffer. Packets that leave count as well, so that a wait for a busy tap ends.
 #[derive(Debug, Default)]
 pub(crate) struct Lag {
-    /// Packets that the tap has shown so far.
+    /// Number of packets that the tap has shown.
     shown: u64,
-    /// How many it had shown when the kernel held no datagram for us.
-    at_last_look: u64,
-    /// The same of the last such moment whose datagrams have all been decoded.
-    at_last_word: u64,
+    /// The same number when the kernel last held no datagram.
+    at_channel_drained: u64,
+    /// The same number at the last such moment whose datagrams have all been decoded.
+    at_decoded: u64,
 }
 
 impl Lag {
-    /// The tap has shown so many packets.
-    pub(crate) fn show(&mut self, packets: usize) {
+    /// The tap has shown `packets` more packets.
+    pub(crate) fn on_shown(&mut self, packets: usize) {
         self.shown += packets as u64;
     }
 
-    /// The kernel holds no datagram any more: all that came are in the inbox.
-    pub(crate) fn channel_is_drained(&mut self) {
-        self.at_last_look = self.shown;
+    /// The kernel holds no datagram: all that arrived are in the inbox.
+    pub(crate) fn on_channel_drained(&mut self) {
+        self.at_channel_drained = self.shown;
     }
 
-    /// All that came before the kernel held none has been decoded.
-    pub(crate) fn is_decoded(&mut self) {
-        self.at_last_word = self.at_last_look;
+    /// All datagrams in the inbox have been decoded.
+    pub(crate) fn on_decoded(&mut self) {
+        self.at_decoded = self.at_channel_drained;
     }
 
-    /// The packets between.
+    /// The lag in packets.
     pub(crate) fn packets(&self) -> u64 {
-        self.shown - self.at_last_word
+        self.shown - self.at_decoded
     }
 }
 
@@ -43,13 +43,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_loop_that_keeps_up_lags_by_what_the_last_rounds_showed() {
+    fn a_loop_that_keeps_up_lags_by_the_packets_of_its_last_rounds() {
         let mut lag = Lag::default();
         for _ in 0..100 {
-            lag.channel_is_drained();
-            lag.show(30);
+            lag.on_channel_drained();
+            lag.on_shown(30);
             assert!(lag.packets() <= 60);
-            lag.is_decoded();
+            lag.on_decoded();
             assert_eq!(lag.packets(), 30);
         }
     }
@@ -57,29 +57,29 @@ mod tests {
     #[test]
     fn repairs_lag_while_they_wait_for_the_tap() {
         let mut lag = Lag::default();
-        lag.channel_is_drained();
-        // Four rounds at the tap before anything is decoded.
-        (0..4).for_each(|_| lag.show(2_048));
+        lag.on_channel_drained();
+        // Four rounds at the tap, before any datagram is decoded.
+        (0..4).for_each(|_| lag.on_shown(2_048));
         assert_eq!(lag.packets(), 8_192);
-        lag.is_decoded();
-        // What is decoded next may have come just after that look.
+        lag.on_decoded();
+        // The next datagram may have arrived just after the channel was empty.
         assert_eq!(lag.packets(), 8_192);
-        lag.channel_is_drained();
-        lag.is_decoded();
+        lag.on_channel_drained();
+        lag.on_decoded();
         assert_eq!(lag.packets(), 0);
     }
 
     #[test]
     fn repairs_lag_while_they_wait_in_the_kernel_though_the_tap_is_empty() {
         let mut lag = Lag::default();
-        lag.channel_is_drained();
-        lag.is_decoded();
+        lag.on_channel_drained();
+        lag.on_decoded();
         // Each round takes some datagrams and leaves more.
-        (0..300).for_each(|_| lag.show(50));
+        (0..300).for_each(|_| lag.on_shown(50));
         assert_eq!(lag.packets(), 15_000);
-        lag.channel_is_drained();
-        assert_eq!(lag.packets(), 15_000, "those just taken have waited as long");
-        lag.is_decoded();
+        lag.on_channel_drained();
+        assert_eq!(lag.packets(), 15_000, "the datagrams in the inbox have waited as long");
+        lag.on_decoded();
         assert_eq!(lag.packets(), 0);
     }
 }

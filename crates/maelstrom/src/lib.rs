@@ -1,6 +1,6 @@
-//! Maelstrom gateway drivers: the core on real packets.
+//! Maelstrom gateway drivers: the core with real packets.
 //!
-//! [`config`] reads and checks what the operator wrote, [`Passive`] runs it, [`status`] is what a running gateway tells.
+//! [`config`] reads and checks the configuration, [`Passive`] runs it, and [`status`] is the report of a running gateway.
 #![forbid(unsafe_code)]
 
 pub mod config;

@@ -1,16 +1,16 @@
-//! The passive gateway: reads copies of the traffic, sends repairs beside it, injects what comes back.
+//! The passive gateway: reads copies of the traffic, sends repairs beside it, and injects recovered packets.
 //!
-//! One thread, one loop ([`Passive::run`]), in fixed order:
-//! 1. wait until something can be read or a timer is due,
-//! 2. take datagrams off the repair channel, unread ([`Passive::collect`]),
-//! 3. drain the tap: every packet that arrived before those datagrams is in it ([`Passive::drain_tap`]); where it cannot
-//!    be drained, or has missed something, recovery pauses ([`Passive::look_for_gap`]),
+//! One thread runs one loop ([`Passive::run`]) in a fixed order:
+//! 1. wait for input or a timer ([`Passive::wait`]),
+//! 2. move datagrams from the repair channel to the inbox, without decoding them ([`Passive::collect`]),
+//! 3. drain the tap, which holds every packet that arrived before those datagrams ([`Passive::drain_tap`]); if it cannot be
+//!    drained, or has missed packets, recovery pauses ([`Passive::check_for_gap`]),
 //! 4. decode the datagrams ([`Passive::decode`]),
-//! 5. timers ([`Passive::timers`]), then all output ([`Engine::flush_due`]), then a look at the interfaces (`interfaces.rs`),
-//!    signals (`reload.rs`) and status requests.
+//! 5. handle timers ([`Passive::handle_timeout`]), send all output ([`Engine::flush_due`]), then check the interfaces
+//!    (`interfaces.rs`), signals (`reload.rs`) and status requests.
 //!
-//! The order of 2 and 3 matters: a repair must not be looked at before the packets that came ahead of it, or they
-//! would be taken for lost. No step blocks, each has a budget, and no decision on the protocol is taken here.
+//! The order of 2 and 3 matters: if a repair were decoded before the packets that arrived ahead of it, they would count as
+//! lost. No step blocks, each has a budget, and none takes a decision on the protocol.
 
 use std::io;
 use std::net::SocketAddr;
@@ -34,9 +34,9 @@ use crate::ports::{Ports, core_config};
 use crate::status::{self, GatewayStatus, PeerStatus, Status};
 use daemon::control::Control;
 
-/// How often the tap is asked whether it missed packets.
-const GAP_LOOK_US: u64 = 2_000;
-/// The longest wait, so that the loop looks around now and then whatever happens.
+/// Interval between checks whether the tap missed packets.
+const GAP_CHECK_US: u64 = 2_000;
+/// Longest wait, so that the loop checks the interfaces also when nothing arrives.
 const WAIT_MAX: Duration = Duration::from_millis(200);
 
 pub(crate) const TAP: u64 = 1;
@@ -44,14 +44,14 @@ const SOCKET: u64 = 2;
 const SIGNALS: u64 = 3;
 const CONTROL: u64 = 4;
 
-/// What the kernel still holds of the repair channel.
+/// State of the repair channel in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Channel {
-    /// All that had come when we looked is in the inbox, or decoded.
+    /// All datagrams that had arrived are in the inbox, or decoded.
     Drained,
-    /// More waits.
+    /// More datagrams wait.
     More,
-    /// We could not look.
+    /// The socket could not be read.
     Unknown,
 }
 
@@ -64,30 +64,30 @@ pub struct Passive {
     pub(crate) control: Control,
     pub(crate) signals: Signals,
     pub(crate) poller: Poller,
-    /// Datagrams taken off the repair channel, not decoded yet.
+    /// Datagrams of the repair channel that are not decoded yet.
     inbox: Queue<SocketAddr>,
     started_us: u64,
     channel: Channel,
-    /// Packets that had arrived without being captured, at the last look.
+    /// Number of packets that arrived without being captured, at the last check.
     missed: u64,
-    next_gap_look_us: u64,
-    /// The tap has more than one round takes.
+    next_gap_check_us: u64,
+    /// Whether the tap holds more than one round takes.
     behind: bool,
-    /// How far repairs lag behind the packets that they name.
+    /// Lag of repairs behind the packets that they name.
     lag: Lag,
-    /// Recovery pauses until tap and repair channel are drained.
+    /// Whether recovery pauses until tap and repair channel are drained.
     paused: bool,
-    pub(crate) next_interface_look_us: u64,
+    pub(crate) next_interface_check_us: u64,
     pub(crate) next_reopening_us: u64,
     stopping: bool,
 }
 
 impl Passive {
-    /// Opens everything that the configuration at `path` names; nothing of the machine is changed but for a TUN
-    /// device that goes away with the process.
+    /// Opens everything that `config` names. The only change to the machine is a TUN device, which disappears with the
+    /// process. A reload reads the file at `path`.
     ///
     /// # Errors
-    /// What could not be opened, and what to do about it.
+    /// The step that failed, with its remedy.
     pub fn start(path: &Path, config: GatewayConfig) -> Result<Self, StartError> {
         let signals = Signals::new().map_err(|error| StartError::new("watch for signals", error))?;
         let ports = Ports::open(&config)?;
@@ -105,11 +105,11 @@ impl Passive {
             started_us: clock_us(),
             channel: Channel::Unknown,
             missed: 0,
-            next_gap_look_us: 0,
+            next_gap_check_us: 0,
             behind: false,
             lag: Lag::default(),
             paused: false,
-            next_interface_look_us: 0,
+            next_interface_check_us: 0,
             next_reopening_us: 0,
             stopping: false,
             config,
@@ -120,22 +120,22 @@ impl Passive {
         })
     }
 
-    /// Runs until a signal asks to stop.
+    /// Runs until a signal requests a stop.
     ///
     /// # Errors
-    /// What the kernel says when it can no longer be waited for anything. An interface that goes away is no such error.
+    /// The kernel's reason if waiting for input fails. A deleted interface is no such error.
     pub fn run(&mut self) -> io::Result<()> {
-        // Repairs wait for tens of microseconds; the kernel's leeway is as long.
+        // Repairs wait for tens of microseconds, and the kernel's default timer slack is as long.
         precise_timeouts()?;
         while !self.stopping {
             self.wait()?;
             self.collect();
-            // Not before: a packet that comes after this moment came behind the datagrams.
+            // The clock is read after step 2: a packet that arrives later arrived after the datagrams.
             self.engine.now_us = clock_us();
             self.drain_tap();
-            self.look_for_gap();
+            self.check_for_gap();
             self.decode();
-            self.timers();
+            self.handle_timeout();
             self.engine.flush_due(clock_us(), &mut self.ports.outlets);
             self.watch_interfaces();
             self.handle_signals()?;
@@ -152,14 +152,14 @@ impl Passive {
             Some(due_us) => Duration::from_micros(due_us.saturating_sub(clock_us())).min(WAIT_MAX),
             None => WAIT_MAX,
         };
-        // Which of them is ready does not matter: looking at each costs less than keeping book.
+        // Every source is read in each round, which costs less than tracking the ready ones.
         self.poller.wait(Some(until))?.for_each(drop);
         Ok(())
     }
 
-    /// Step 2: the kernel's datagrams into the inbox, unread.
+    /// Step 2: moves the kernel's datagrams to the inbox, without decoding them.
     fn collect(&mut self) {
-        // Those of the last round still wait for the tap; the kernel keeps what comes.
+        // The datagrams of the last round still wait for the tap. The kernel keeps new ones.
         if !self.inbox.is_empty() {
             self.channel = Channel::More;
             return;
@@ -175,17 +175,17 @@ impl Passive {
         self.channel = match received {
             Ok(true) => Channel::More,
             Ok(false) => {
-                self.lag.channel_is_drained();
+                self.lag.on_channel_drained();
                 Channel::Drained
             }
             Err(error) => {
-                debug!(%error, "receiving repairs");
+                debug!(%error, "cannot receive repairs");
                 Channel::Unknown
             }
         };
     }
 
-    /// Step 3: all that the tap has captured so far.
+    /// Step 3: reads the tap.
     fn drain_tap(&mut self) {
         let Ports { tap, outlets } = &mut self.ports;
         let Some(tap) = tap else { return };
@@ -193,10 +193,10 @@ impl Passive {
             Ok(round) => round,
             Err(error) => return self.lose_tap(&error.to_string()),
         };
-        self.lag.show(round.packets);
+        self.lag.on_shown(round.packets);
         if round.more || self.behind {
-            // A tap that is behind, or was, is the one that misses packets.
-            self.next_gap_look_us = 0;
+            // A tap that is behind, or was, may have missed packets.
+            self.next_gap_check_us = 0;
         }
         self.behind = round.more;
         if round.unseen {
@@ -204,15 +204,16 @@ impl Passive {
         }
     }
 
-    /// Whether packets may be here that the tap has not shown: those that it missed, asked for at most every
-    /// [`GAP_LOOK_US`], those that the core may have forgotten when it hears of them, and all while there is no tap.
-    fn look_for_gap(&mut self) {
-        if self.lag.packets() > self.engine.gateway.lag_max() || !self.ports.are_whole() {
+    /// Pauses recovery if packets may have arrived that the core does not know: packets that the tap missed (checked every
+    /// [`GAP_CHECK_US`]), packets that the core may have forgotten when a repair names them, or all packets while there is
+    /// no tap.
+    fn check_for_gap(&mut self) {
+        if self.lag.packets() > self.engine.gateway.lag_max() || !self.ports.is_complete() {
             self.pause();
         }
         let now_us = self.engine.now_us;
-        let Some(tap) = self.ports.tap.as_ref().filter(|_| now_us >= self.next_gap_look_us) else { return };
-        self.next_gap_look_us = now_us + GAP_LOOK_US;
+        let Some(tap) = self.ports.tap.as_ref().filter(|_| now_us >= self.next_gap_check_us) else { return };
+        self.next_gap_check_us = now_us + GAP_CHECK_US;
         let missed = tap.missed().incoming;
         if missed != self.missed {
             self.missed = missed;
@@ -220,14 +221,14 @@ impl Passive {
         }
     }
 
-    /// From now on repairs bring nothing back, until tap and repair channel have been drained.
+    /// Stops recovery until tap and repair channel have been drained.
     fn pause(&mut self) {
         self.engine.counts.pauses += u64::from(!self.paused);
         self.paused = true;
         self.engine.gateway.handle_gap();
     }
 
-    /// Puts another tap, or none, in the place of the present one. What neither has shown is a gap.
+    /// Replaces the tap by another, or by none. Packets that neither has shown are a gap.
     pub(crate) fn install_tap(&mut self, tap: Option<Tap>) {
         if let Some(old) = std::mem::replace(&mut self.ports.tap, tap) {
             self.engine.counts.missed_before += old.dropped();
@@ -237,7 +238,7 @@ impl Passive {
         self.pause();
     }
 
-    /// Step 4: the datagrams, now that what came before them is known.
+    /// Step 4: decodes the datagrams, after the packets that arrived before them.
     fn decode(&mut self) {
         if self.is_waiting() {
             return;
@@ -246,7 +247,7 @@ impl Passive {
             let Engine { gateway, out, now_us, .. } = &mut self.engine;
             gateway.handle_datagram(*now_us, from, datagram, out);
             if self.paused {
-                // It may have begun a session, which knows nothing of the pause.
+                // The datagram may have begun a session, which does not know of the pause.
                 gateway.handle_gap();
             }
             if out.is_nearly_full() {
@@ -255,23 +256,23 @@ impl Passive {
         }
         self.inbox.clear();
         if self.channel == Channel::Drained {
-            self.lag.is_decoded();
+            self.lag.on_decoded();
         }
-        if !self.behind && self.channel == Channel::Drained && self.ports.are_whole() {
+        if !self.behind && self.channel == Channel::Drained && self.ports.is_complete() {
             self.paused = false;
             self.engine.gateway.handle_caught_up(self.engine.now_us);
         }
     }
 
-    /// Whether repairs wait for the tap: packets that they name may still lie in it, and would be taken for lost. While
-    /// recovery pauses nothing is, and they are read for the Hellos and reports among them.
+    /// Whether repairs wait for the tap, because it may still hold packets that they name, which would count as lost. They
+    /// do not wait while recovery pauses: then no packet counts as lost, and Hellos and reports must be read.
     fn is_waiting(&self) -> bool {
         self.behind && !self.paused
     }
 
-    /// Step 5: whatever is due. Repairs that waited for packets are, and those wait for the tap as well. What is due and
-    /// finds no room in the outbox stays due: the next round comes at once.
-    fn timers(&mut self) {
+    /// Step 5: handles what is due. Repairs that waited for packets may be due, and these wait for the tap as well. What
+    /// has no room in the outbox stays due, and the next round follows at once.
+    fn handle_timeout(&mut self) {
         if !self.is_waiting() {
             let Engine { gateway, out, now_us, .. } = &mut self.engine;
             gateway.handle_timeout(*now_us, out);
@@ -296,12 +297,12 @@ impl Passive {
             Ok(document)
         };
         if let Err(error) = control.answer(document) {
-            tracing::debug!(%error, "answering a status request");
+            tracing::debug!(%error, "cannot answer a status request");
         }
     }
 }
 
-/// An epoll set of everything that can wake the loop.
+/// Creates an epoll set of everything that can wake the loop.
 pub(crate) fn watch(
     tap: Option<&Tap>,
     socket: &RepairSocket,
@@ -352,17 +353,19 @@ fn snapshot(engine: &Engine, ports: &Ports, config: &GatewayConfig, started_us: 
     }
 }
 
-/// The monotonic clock, the same that the tap stamps captures with, in microseconds.
+/// Reads the monotonic clock, which also stamps the captures of the tap, in microseconds.
 fn clock_us() -> u64 {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("Linux has a monotonic clock");
     Duration::from(now).as_micros() as u64
 }
 
-/// 32 bytes from the kernel's random source.
+/// Draws a random seed from the kernel's random source.
 fn seed() -> Result<[u8; 32], StartError> {
     use ring::rand::{SecureRandom, SystemRandom};
     let mut seed = [0; 32];
     let filled = SystemRandom::new().fill(&mut seed);
-    filled.map_err(|_| StartError::new("read random bytes", io::Error::other("the kernel gave none")))?;
+    filled.map_err(|_| {
+        StartError::new("read random bytes", io::Error::other("the kernel's random source failed"))
+    })?;
     Ok(seed)
 }

@@ -1,4 +1,4 @@
-//! What connects a passive gateway with the machine: tap, repair socket, TUN device.
+//! The ports of a passive gateway to the machine: tap, repair socket, TUN device.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,19 +18,19 @@ use crate::error::StartError;
 
 /// The open ports of one gateway.
 pub(crate) struct Ports {
-    /// None while its interface is gone.
+    /// `None` while its interface is missing.
     pub(crate) tap: Option<Tap>,
     pub(crate) outlets: Outlets,
 }
 
-/// Where output goes.
+/// The ports for output.
 pub(crate) struct Outlets {
     pub(crate) socket: RepairSocket,
-    /// None while it is gone.
+    /// `None` while it is missing.
     pub(crate) tun: Option<Tun>,
 }
 
-/// What a reload opens anew; `None` stays as it is.
+/// The ports that a reload opens; `None` keeps the present port.
 pub(crate) struct Replacement {
     pub(crate) tap: Option<Tap>,
     pub(crate) socket: Option<RepairSocket>,
@@ -45,8 +45,8 @@ impl Ports {
         Ok(Self { tap, outlets: Outlets { socket, tun } })
     }
 
-    /// Whether nothing is missing that recovery needs.
-    pub(crate) fn are_whole(&self) -> bool {
+    /// Whether recovery has all ports that it needs.
+    pub(crate) fn is_complete(&self) -> bool {
         self.tap.is_some() && self.outlets.tun.is_some()
     }
 }
@@ -58,7 +58,7 @@ impl Replacement {
         Ok(Self {
             socket: (was.listen != is.listen).then(|| open_socket(new)).transpose()?,
             tun: (was.tun != is.tun).then(|| open_tun(new, wan_mtu(new)?)).transpose()?,
-            // Last: what it captures is not read before the reload is complete.
+            // The tap comes last, because its captures are not read until the reload is complete.
             tap: (tap_config(old) != tap_config(new)).then(|| open_tap(new)).transpose()?,
         })
     }
@@ -94,18 +94,18 @@ pub(crate) fn open_tap(config: &GatewayConfig) -> Result<Tap, StartError> {
     let failed = |error| StartError::new(format!("tap interface {wan}"), error);
     let tap = Tap::open(&tap_config(config)).map_err(failed)?;
     if let Some(reason) = tap.fallback_reason() {
-        info!("tapping {wan} by a packet socket, not by eBPF: {reason}");
+        info!("the tap on {wan} is a packet socket, not eBPF: {reason}");
     }
     Ok(tap)
 }
 
-/// Makes the TUN device, for packets as long as the WAN carries.
+/// Creates the TUN device, for packets up to the MTU of the WAN.
 pub(crate) fn open_tun(config: &GatewayConfig, wan_mtu: usize) -> Result<Tun, StartError> {
     let name = &config.gateway.tun;
     let options =
         TunOptions { mtu: Some(wan_mtu as u32), transmit_queue: Some(16), up: false, offload: false };
     let step = |what: &str| format!("{what} TUN device {name}");
-    let tun = Tun::open(name, &options).map_err(|error| StartError::new(step("make"), error))?;
+    let tun = Tun::open(name, &options).map_err(|error| StartError::new(step("create"), error))?;
     for (file, value) in SYSCTLS {
         let path = file.replace("{}", tun.name());
         if Path::new(&path).exists()
@@ -116,23 +116,23 @@ pub(crate) fn open_tun(config: &GatewayConfig, wan_mtu: usize) -> Result<Tun, St
     }
     tun.interface()
         .set_ipv4_address(DUMMY)
-        .map_err(|error| StartError::new(step("give an address to"), error))?;
-    tun.interface().set_up(true).map_err(|error| StartError::new(step("switch on"), error))?;
+        .map_err(|error| StartError::new(step("set the address of"), error))?;
+    tun.interface().set_up(true).map_err(|error| StartError::new(step("bring up"), error))?;
     Ok(tun)
 }
 
-/// The kernel's source check drops what enters by an interface without an IPv4 address. RFC 7600 §4.8 sets this one
-/// aside for machines that need one and have none: nothing else has it or talks to it.
+/// Address of the TUN device. The kernel's source check drops packets that enter by an interface without an IPv4 address.
+/// RFC 7600 §4.8 reserves this one for machines that need an address and have none; no other host uses it.
 const DUMMY: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
 
-/// What the TUN device needs to pass packets on as a WAN interface would. All of it goes away with the device.
+/// Settings with which the TUN device forwards packets as a WAN interface does. They disappear with the device.
 const SYSCTLS: [(&str, &str); 5] = [
     ("/proc/sys/net/ipv4/conf/{}/forwarding", "1"),
-    // The way back to a recovered packet's source is the WAN, not this device: only a loose check can pass.
+    // The route back to a recovered packet's source is by the WAN, not by this device, so that only a loose check passes.
     ("/proc/sys/net/ipv4/conf/{}/rp_filter", "2"),
     ("/proc/sys/net/ipv6/conf/{}/forwarding", "1"),
     ("/proc/sys/net/ipv6/conf/{}/accept_ra", "0"),
-    // No link-local address: nobody is to be found on this device.
+    // The device needs no link-local address, because it has no neighbours.
     ("/proc/sys/net/ipv6/conf/{}/addr_gen_mode", "1"),
 ];
 
@@ -160,7 +160,7 @@ pub(crate) fn core_config(config: &GatewayConfig) -> Result<maelstrom_core::Conf
         name_bits: 32,
         peers: config.peers.iter().map(peer).collect(),
     };
-    // Here again: only now is it known for certain what the WAN carries.
+    // Checked again here, where the MTU of the WAN is known.
     let memory = Memory::of(&core, core.peers.len());
     match memory.excess() {
         Some(excess) => Err(StartError::too_much(&memory, &excess)),

@@ -1,13 +1,13 @@
-//! Reading the configuration again while traffic flows.
+//! Reload of the configuration while traffic flows.
 //!
-//! Everything that can fail comes first and is made beside what runs. The change itself has an order, so that no packet
-//! is handled twice and none is taken for lost that only was not seen:
-//! 1. the new tap is open, and captures, but is not read;
+//! Every step that can fail comes first, beside the running gateway. The change itself has an order in which no packet is
+//! handled twice, and no packet counts as lost because it was not seen:
+//! 1. the new tap is open and captures, but is not read;
 //! 2. the old tap is read to its end;
 //! 3. the core takes over the new configuration;
-//! 4. the old tap is closed, and the new one read to its end. What arrived is handed over, also if the old tap had it: to
-//!    have seen it once more does no harm, not to have seen it would. What left is not: a packet coded twice would look to
-//!    the far gateway like one sent twice of which one was lost;
+//! 4. the old tap is closed, and the new one is read to its end. Packets that arrived go to the core even if the old tap
+//!    had shown them, because an unseen packet would count as lost while one seen twice does no harm. Packets that left do
+//!    not: the far gateway would take a packet coded twice for two equal packets of which one was lost;
 //! 5. recovery pauses until tap and repair channel are drained.
 
 use netio::poll::Poller;
@@ -20,11 +20,11 @@ use crate::passive::{Passive, watch};
 use crate::ports::{Replacement, core_config};
 use daemon::control::Control;
 
-/// Rounds in which a tap is read to its end: more than its buffer holds of full packets. Were it fuller, its rest
-/// would be lost to protection, and a gap.
+/// Maximum number of rounds in which a tap is read to its end: more than its buffer holds in full packets. Packets beyond
+/// it would not be protected, and would be a gap.
 const LAST_ROUNDS_MAX: usize = 64;
 
-/// All that a reload needs, made before anything changes.
+/// Everything that a reload needs, made before any change.
 struct Prepared {
     config: GatewayConfig,
     core: maelstrom_core::Config,
@@ -34,11 +34,11 @@ struct Prepared {
 }
 
 impl Passive {
-    /// Reads the configuration again; a file with mistakes changes nothing.
+    /// Reloads the configuration. A file with mistakes changes nothing.
     pub(crate) fn reload(&mut self) {
         if let Err(reason) = self.try_reload() {
             self.engine.counts.reloads_refused += 1;
-            warn!("reload refused, running on with what stands: {reason}");
+            warn!("reload refused, the running configuration stays: {reason}");
         } else {
             info!("reloaded");
         }
@@ -52,7 +52,7 @@ impl Passive {
         if prepared.replacement.tap.is_some() {
             self.read_tap_to_its_end();
         }
-        // The outbox names peers by their number in the old configuration.
+        // The outbox refers to peers by their index in the old configuration.
         self.engine.flush(&mut self.ports.outlets);
         self.engine.gateway.reconfigure(prepared.core.clone()).map_err(|error| error.to_string())?;
         self.commit(prepared);
@@ -82,7 +82,7 @@ impl Passive {
         }
     }
 
-    /// Nothing here can fail, except the new tap: then there is none, which `interfaces.rs` mends.
+    /// Makes the change. Only the new tap can fail; then there is no tap until `interfaces.rs` opens one.
     fn commit(&mut self, prepared: Prepared) {
         let Prepared { config, replacement, control, poller, .. } = prepared;
         self.engine.out = self.engine.gateway.outbox();

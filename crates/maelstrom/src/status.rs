@@ -1,6 +1,6 @@
-//! What a running gateway tells of itself: one JSON document over the control socket.
+//! The status of a running gateway: one JSON document over the control socket.
 //!
-//! The document is this file's [`Status`], field by field. Fields are added, never renamed: monitoring reads them.
+//! The document is [`Status`], field by field. Fields are added but never renamed, because monitoring systems read them.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -17,13 +17,13 @@ use serde::{Deserialize, Serialize};
 /// Largest document that is read, in bytes.
 pub const DOCUMENT_BYTES_MAX: u64 = 1 << 22;
 
-/// How long a gateway may take to answer: its loop answers between two packets.
+/// Longest wait for an answer. The gateway answers between two rounds of its loop.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Counts by reason.
 pub type Counts = BTreeMap<String, u64>;
 
-/// A gateway at one moment. Counts run since its start, except where they say otherwise.
+/// State of a gateway. Counts begin at its start, unless stated otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// The process.
@@ -34,13 +34,13 @@ pub struct Status {
     pub not_protected: Counts,
     /// Datagrams on the repair channel that were refused, by reason.
     pub rejected: Counts,
-    /// Everything else that was dropped, by reason.
+    /// All other drops and events, by reason.
     pub counters: Counts,
     /// Memory held for packets and repairs, in bytes.
     pub memory_bytes: u64,
 }
 
-/// The process and what it is bound to.
+/// The process, its interface and its tap.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GatewayStatus {
     /// Version of the program.
@@ -60,27 +60,27 @@ pub struct GatewayStatus {
 /// One far gateway.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PeerStatus {
-    /// The operator's name for it.
+    /// The operator's name for the peer.
     pub name: Option<String>,
-    /// Its end of the repair channel.
+    /// Address of its end of the repair channel.
     pub address: SocketAddr,
-    /// Whether a session stands and it was heard lately.
+    /// Whether there is a session and the peer was heard recently.
     pub up: bool,
-    /// Milliseconds since it was last heard; none if never.
+    /// Milliseconds since the peer was last heard; null if never.
     pub last_heard_ms: Option<u64>,
-    /// Sessions begun with it.
+    /// Number of sessions with the peer.
     pub sessions: u64,
-    /// The far site's networks.
+    /// Networks of the far site.
     pub networks: Vec<IpNet>,
-    /// What we send it.
+    /// Traffic to the peer's site.
     pub egress: EgressStatus,
-    /// What arrives from it.
+    /// Traffic from the peer's site.
     pub ingress: IngressStatus,
-    /// What it reports to have lost of our packets.
+    /// Losses of our packets, as the peer reports them.
     pub far: LossStatus,
 }
 
-/// From this site to the peer's.
+/// Traffic from this site to the peer's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EgressStatus {
     /// Packets protected.
@@ -99,71 +99,70 @@ pub struct EgressStatus {
     pub unsent: Counts,
 }
 
-/// From the peer's site to this one.
+/// Traffic from the peer's site to this one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct IngressStatus {
-    /// Packets that arrived by themselves, of those that the far gateway protects.
+    /// Protected packets that arrived without recovery.
     pub source_packets: u64,
     /// Their bytes.
     pub source_bytes: u64,
     /// Packets from the peer's networks that the far gateway does not protect.
     #[serde(default)]
     pub foreign_packets: u64,
-    /// Packets given back to the kernel.
+    /// Recovered packets that were injected into the kernel.
     pub injected_packets: u64,
-    /// Packets that arrived after they, or their equals, had been recovered.
+    /// Packets that arrived after they, or equal packets, had been recovered.
     pub after_recovery: u64,
     /// Packets that arrived after a repair had named them.
     pub late: u64,
-    /// Packets that had arrived, and that a sliding window's repairs solved because no repair that names them had come.
+    /// Packets that had arrived but that a sliding window recovered, because no repair that names them had arrived.
     pub recognised: u64,
     /// Recovered packets for which the outgoing queue had no room.
     pub undelivered: u64,
-    /// Repairs that brought nothing back at once, by reason.
+    /// Repairs that recovered no packet at once, by reason.
     pub unused_repairs: Counts,
-    /// What we found lost.
+    /// Losses found at this gateway.
     pub loss: LossStatus,
-    /// How long a repair waits at present for packets that it may have overtaken, in microseconds.
+    /// Present wait of a repair for packets that it may have overtaken, in microseconds.
     #[serde(default)]
     pub repair_wait_us: u64,
-    /// How much later than its neighbours a recovered packet came, in microseconds.
+    /// Delay of recovered packets behind their neighbours, in microseconds.
     pub recovery_delay_us: DelayStatus,
 }
 
-/// The losses on one direction of the link since the session began. All packets are source packets whose fate is
-/// settled.
+/// Losses in one direction of the link since the session began. Only source packets whose fate is settled count.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LossStatus {
-    /// Packets in all.
+    /// Number of packets.
     pub packets: u64,
-    /// Of these, lost on the way.
+    /// Packets lost on the link.
     pub lost: u64,
-    /// Of the lost, recovered.
+    /// Lost packets that were recovered.
     pub recovered: u64,
-    /// Of the lost, gone for good.
+    /// Lost packets that were not recovered.
     pub residual: u64,
-    /// Lost per hundred packets.
+    /// Lost packets per hundred packets.
     pub loss_percent: f64,
-    /// Gone for good per hundred packets.
+    /// Lost packets that were not recovered, per hundred packets.
     pub residual_percent: f64,
-    /// Repairs that arrived.
+    /// Number of repairs that arrived.
     pub repairs_received: u64,
-    /// Runs of consecutive lost packets.
+    /// Lengths of runs of consecutive lost packets.
     pub burst_histogram: Vec<BurstStatus>,
 }
 
-/// How many bursts had a length in a range.
+/// Number of bursts with a length in a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BurstStatus {
     /// Shortest length in packets.
     pub from: u64,
-    /// Longest length in packets; none for the last range, which has no end.
+    /// Longest length in packets; null for the last range, which has no end.
     pub to: Option<u64>,
     /// Number of bursts.
     pub count: u64,
 }
 
-/// A distribution of delays in microseconds; all zero if there was none.
+/// A distribution of delays in microseconds; all zero if there were none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DelayStatus {
     /// Number of delays.
@@ -177,8 +176,7 @@ pub struct DelayStatus {
 }
 
 impl PeerStatus {
-    /// What the core knows of a peer, `name` being the operator's name for it.
-    #[must_use]
+    /// The status of a peer, from the core's view of it and the operator's name for it.
     pub fn of(name: Option<String>, peer: &maelstrom_core::PeerStatus<'_>, now_us: u64) -> Self {
         let (egress, ingress, delays) = (peer.egress, peer.ingress, peer.delays_us);
         Self {
@@ -220,16 +218,14 @@ impl PeerStatus {
         }
     }
 
-    /// What to call the peer: its name, or its address.
-    #[must_use]
+    /// The peer in logs and tables: its name, or else its address.
     pub fn label(&self) -> String {
         self.name.clone().unwrap_or_else(|| self.address.to_string())
     }
 }
 
 impl LossStatus {
-    /// A loss report in words and percentages.
-    #[must_use]
+    /// The counts and percentages of a loss report.
     pub fn of(report: &LossReport) -> Self {
         let last = report.bursts.len() - 1;
         let bucket = |(index, &count): (usize, &u64)| BurstStatus {
@@ -250,7 +246,7 @@ impl LossStatus {
     }
 }
 
-/// Counts by the names of their reasons.
+/// Collects counts by reason.
 pub fn counts<R: Display>(reasons: impl Iterator<Item = (R, u64)>) -> Counts {
     reasons.map(|(reason, count)| (reason.to_string(), count)).collect()
 }
@@ -259,40 +255,40 @@ fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
 }
 
-/// Why there is no status to be had.
+/// Why the status could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StatusError {
-    /// Nothing listens there.
+    /// No process listens on the socket.
     #[error("no gateway answers on `{path}`")]
     Absent {
         /// The control socket.
         path: String,
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
-    /// The socket is there, but not for us, or the answer broke off.
+    /// The socket exists but cannot be used, or the answer is incomplete.
     #[error("cannot read the status from `{path}`")]
     Unreadable {
         /// The control socket.
         path: String,
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
-    /// The answer is no status.
-    #[error("what answers on `{path}` is no gateway of this version")]
+    /// The answer is not a status.
+    #[error("the answer on `{path}` is not that of a gateway of this version")]
     Foreign {
         /// The control socket.
         path: String,
-        /// What was expected.
+        /// The mistake in the answer.
         source: serde_json::Error,
     },
 }
 
-/// Asks the gateway at a control socket for its status.
+/// Reads the status of the gateway at a control socket.
 ///
 /// # Errors
-/// [`StatusError`], by what the operator has to do about it.
+/// [`StatusError`].
 pub fn read(control: &Path) -> Result<Status, StatusError> {
     let path = || control.display().to_string();
     let stream = UnixStream::connect(control).map_err(|source| match source.kind() {
@@ -335,14 +331,14 @@ mod tests {
     }
 
     #[test]
-    fn a_status_survives_the_way_through_json() {
+    fn a_status_survives_conversion_to_json_and_back() {
         let status = Status { memory_bytes: 7, ..Status::default() };
         let json = serde_json::to_string(&status).unwrap();
         assert_eq!(serde_json::from_str::<Status>(&json).unwrap(), status);
     }
 
     #[test]
-    fn a_socket_that_is_not_there_is_told_from_one_that_talks_nonsense() {
+    fn an_absent_socket_and_a_foreign_answer_have_different_errors() {
         let path = std::env::temp_dir().join(format!("undrop-status-{}.sock", std::process::id()));
         assert!(matches!(read(&path), Err(StatusError::Absent { .. })));
         let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();

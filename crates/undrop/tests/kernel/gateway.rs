@@ -1,4 +1,4 @@
-//! Two gateways as an operator runs them, on real packets through namespaces and a lossy link.
+//! Two gateways as an operator runs them, with real packets through namespaces and a lossy link.
 #![allow(missing_docs, reason = "tests are named by what they show")]
 
 use std::net::{SocketAddr, UdpSocket};
@@ -21,7 +21,7 @@ use stage::gateways::{End, GatewayPair, Setting};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_undrop");
 
-/// Two sites on a fast link of 20 ms that loses by `loss`, and what its seed is.
+/// Builds two sites on a fast link of 20 ms, with losses by the model `loss` from the random seed `seed`.
 fn sites(loss: &str, seed: u64) -> TwoSites {
     let loss: LossModel = loss.parse().unwrap();
     let link =
@@ -53,11 +53,11 @@ fn lost_on_the_link(sites: &TwoSites) -> u64 {
     sites.link.counters(Direction::AToB).link.lost
 }
 
-/// Of 4,000 packets some 80 are lost on the link. A busy machine may make the tap or the repair socket overflow; a
-/// tenth of the lost may so stay lost before this says that recovery does not work.
-fn assert_mended(sites: &TwoSites, report: &UdpReport) {
-    assert!(lost_on_the_link(sites) > 40, "the link is to lose packets");
-    assert_eq!(report.altered, 0, "nothing arrives that was not sent");
+/// Of 4,000 packets the link loses about 80. On a busy machine the tap or the repair socket may overflow, so that up to a
+/// tenth of the losses may stay unrecovered.
+fn assert_recovered(sites: &TwoSites, report: &UdpReport) {
+    assert!(lost_on_the_link(sites) > 40, "the link must lose packets");
+    assert_eq!(report.altered, 0, "every packet that arrives was sent");
     assert!(
         report.missing() <= 8,
         "{} of {} are missing, of {} lost",
@@ -68,27 +68,27 @@ fn assert_mended(sites: &TwoSites, report: &UdpReport) {
 }
 
 #[test]
-fn lost_packets_come_back_by_either_tap_and_in_both_versions_of_ip() {
-    if !privilege::available_or_skip("lost_packets_come_back_by_either_tap_and_in_both_versions_of_ip") {
+fn losses_are_recovered_with_either_tap_and_either_version_of_ip() {
+    if !privilege::available_or_skip("losses_are_recovered_with_either_tap_and_either_version_of_ip") {
         return;
     }
     for (tap, v6) in [("packet", false), ("auto", true)] {
         let sites = sites("uniform:0.02", 11);
         let pair = start(&sites, &Setting { tap, ..Setting::default() });
         let report = stream(&sites, v6, 1_000, 4);
-        assert_mended(&sites, &report);
+        assert_recovered(&sites, &report);
         pair.stop().unwrap();
     }
 }
 
 #[test]
-fn fragments_are_mended_like_any_packet() {
-    if !privilege::available_or_skip("fragments_are_mended_like_any_packet") {
+fn fragments_are_recovered_like_any_packet() {
+    if !privilege::available_or_skip("fragments_are_recovered_like_any_packet") {
         return;
     }
     let sites = sites("uniform:0.02", 12);
     let pair = start(&sites, &Setting::default());
-    // Three fragments each: about 6 % of the datagrams would be lost.
+    // Each datagram has three fragments, so that about 6 % of the datagrams would be lost.
     let report = stream(&sites, false, 3_500, 3);
     assert_eq!(report.altered, 0);
     assert!(report.missing() <= 15, "{} of {} are missing", report.missing(), report.sent_us.len());
@@ -96,8 +96,8 @@ fn fragments_are_mended_like_any_packet() {
 }
 
 #[test]
-fn tcp_and_a_stream_outlive_the_sudden_death_of_either_gateway() {
-    if !privilege::available_or_skip("tcp_and_a_stream_outlive_the_sudden_death_of_either_gateway") {
+fn tcp_and_a_stream_survive_when_either_gateway_is_killed() {
+    if !privilege::available_or_skip("tcp_and_a_stream_survive_when_either_gateway_is_killed") {
         return;
     }
     let sites = sites("uniform:0.002", 13);
@@ -119,7 +119,7 @@ fn tcp_and_a_stream_outlive_the_sudden_death_of_either_gateway() {
         pair.wait_until_up(Duration::from_secs(20)).unwrap();
         (transfer.join().unwrap().unwrap(), streamed.join().unwrap())
     });
-    assert_eq!(transferred.mismatch, None, "the connection carries on, bit for bit");
+    assert_eq!(transferred.mismatch, None, "the connection continues, bit for bit");
     let last = transferred.forward.samples.last().unwrap();
     let before =
         transferred.forward.samples.iter().rfind(|sample| sample.elapsed_us + 1_500_000 < last.elapsed_us);
@@ -127,12 +127,12 @@ fn tcp_and_a_stream_outlive_the_sudden_death_of_either_gateway() {
         before.is_some_and(|before| before.received_bytes < last.received_bytes),
         "bytes flow to the end"
     );
-    // Nothing of the stream waits for a dead gateway: what is missing is what the link took.
+    // No packet of the stream waits for a dead gateway: only packets that the link lost are missing.
     assert_eq!(streamed.altered, 0);
     assert!(streamed.missing() < streamed.sent_us.len() / 50, "{} are missing", streamed.missing());
-    // And both protect again.
+    // Both gateways protect again.
     sites.link.set_loss(Direction::AToB, &"uniform:0.02".parse().unwrap());
-    assert_mended(&sites, &stream(&sites, false, 1_000, 4));
+    assert_recovered(&sites, &stream(&sites, false, 1_000, 4));
     pair.stop().unwrap();
 }
 
@@ -143,7 +143,7 @@ fn noise_on_the_repair_port_is_counted_and_injects_nothing() {
     }
     let sites = sites("uniform:0.02", 14);
     let pair = start(&sites, &Setting::default());
-    // From the very address of gateway A, which a gateway may not trust.
+    // The noise comes from the address of gateway A, which a gateway must not trust.
     let target = SocketAddr::new(sites.b.wan_v4(), 4700);
     sites.a.gateway.run(|| {
         let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
@@ -156,7 +156,7 @@ fn noise_on_the_repair_port_is_counted_and_injects_nothing() {
             }
         }
     });
-    assert_mended(&sites, &stream(&sites, false, 1_000, 4));
+    assert_recovered(&sites, &stream(&sites, false, 1_000, 4));
     let status = pair.status(1).unwrap();
     let rejected: u64 = status.rejected.values().sum();
     assert!(rejected > 1_000, "{:?}", status.rejected);
@@ -165,8 +165,8 @@ fn noise_on_the_repair_port_is_counted_and_injects_nothing() {
 }
 
 #[test]
-fn a_reload_takes_a_good_file_and_refuses_a_bad_one() {
-    if !privilege::available_or_skip("a_reload_takes_a_good_file_and_refuses_a_bad_one") {
+fn a_reload_accepts_a_good_file_and_refuses_a_bad_one() {
+    if !privilege::available_or_skip("a_reload_accepts_a_good_file_and_refuses_a_bad_one") {
         return;
     }
     let sites = sites("uniform:0.02", 15);
@@ -185,18 +185,18 @@ fn a_reload_takes_a_good_file_and_refuses_a_bad_one() {
     assert_eq!(status.counters["reloads refused"], 1);
     assert!(status.peers[0].up, "the session stays");
     let before = status.peers[0].egress.clone();
-    // One layer brings back five of six at this loss.
+    // One layer recovers five of six losses at this rate.
     let report = stream(&sites, false, 1_000, 4);
     assert!((report.missing() as u64) < lost_on_the_link(&sites) / 2, "{} are missing", report.missing());
     let after = pair.status(0).unwrap().peers[0].egress.clone();
     let (packets, repairs) =
         (after.source_packets - before.source_packets, after.repair_packets - before.repair_packets);
-    // One layer of r = 8, with a Hello and part-filled bins here and there.
+    // One layer of r = 8, with a Hello and some part-filled bins.
     assert!((packets / 9..packets / 4).contains(&repairs), "{repairs} repairs for {packets} packets");
     pair.stop().unwrap();
 }
 
-/// Rewrites the configuration of one side and lets its gateway read it.
+/// Rewrites the configuration of one side and reloads its gateway.
 fn reload(pair: &mut GatewayPair, side: usize, change: impl FnOnce(String) -> String) {
     let config = pair.config(side);
     let text = change(fs::read_to_string(&config).unwrap());
@@ -207,64 +207,66 @@ fn reload(pair: &mut GatewayPair, side: usize, change: impl FnOnce(String) -> St
 }
 
 #[test]
-fn lost_packets_come_back_from_reed_solomon_blocks_until_a_reload_chooses_layers() {
+fn losses_are_recovered_by_reed_solomon_blocks_and_after_a_reload_by_layers() {
     if !privilege::available_or_skip(
-        "lost_packets_come_back_from_reed_solomon_blocks_until_a_reload_chooses_layers",
+        "losses_are_recovered_by_reed_solomon_blocks_and_after_a_reload_by_layers",
     ) {
         return;
     }
     let sites = sites("uniform:0.02", 20);
     let schedule = Schedule::ReedSolomon { r: 8, c: 3, interleave: 1 };
     let mut pair = start(&sites, &Setting { schedule, ..Setting::default() });
-    assert_mended(&sites, &stream(&sites, false, 1_000, 4));
+    assert_recovered(&sites, &stream(&sites, false, 1_000, 4));
     let egress = pair.status(0).unwrap().peers[0].egress.clone();
     let (packets, repairs) = (egress.source_packets, egress.repair_packets);
-    // Three for eight; more where a busy machine made a block miss its deadline.
+    // Three repairs for eight packets, and more if a busy machine made a block miss its deadline.
     assert!((packets / 3..packets * 3 / 4).contains(&repairs), "{repairs} repairs for {packets} packets");
     let config = pair.config(0);
     let good = fs::read_to_string(&config).unwrap();
     fs::write(&config, good.replace("c = 3", "c = 3\ninterleaves = [1, 11, 19]")).unwrap();
     pair.child(0).unwrap().signal(Signal::SIGHUP).unwrap();
     thread::sleep(Duration::from_millis(700));
-    assert_eq!(pair.status(0).unwrap().counters["reloads refused"], 1, "that is a setting of layers");
+    assert_eq!(
+        pair.status(0).unwrap().counters["reloads refused"],
+        1,
+        "`interleaves` is a setting of layers"
+    );
     let layers = good.replace("\"reed-solomon\"", "\"layered\"").replace("c = 3\ninterleave = 1\n", "");
     fs::write(&config, layers).unwrap();
     pair.child(0).unwrap().signal(Signal::SIGHUP).unwrap();
     pair.wait_until_up(Duration::from_secs(20)).unwrap();
     thread::sleep(Duration::from_millis(700));
     assert_eq!(pair.status(0).unwrap().counters["reloads refused"], 1, "{}", pair.logs());
-    assert_mended(&sites, &stream(&sites, false, 1_000, 4));
+    assert_recovered(&sites, &stream(&sites, false, 1_000, 4));
     pair.stop().unwrap();
 }
 
 #[test]
-fn lost_packets_come_back_from_a_sliding_window_whose_rate_a_reload_changes() {
-    if !privilege::available_or_skip(
-        "lost_packets_come_back_from_a_sliding_window_whose_rate_a_reload_changes",
-    ) {
+fn losses_are_recovered_by_a_sliding_window_whose_rate_a_reload_changes() {
+    if !privilege::available_or_skip("losses_are_recovered_by_a_sliding_window_whose_rate_a_reload_changes") {
         return;
     }
     let sites = sites("uniform:0.02", 23);
     let schedule = Schedule::Sliding { rate: "1/4".parse().unwrap(), window: 160, density: 15 };
     let mut pair = start(&sites, &Setting { schedule, ..Setting::default() });
-    assert_mended(&sites, &stream(&sites, false, 1_000, 4));
+    assert_recovered(&sites, &stream(&sites, false, 1_000, 4));
     let before = pair.status(0).unwrap().peers[0].clone();
     let (packets, repairs) = (before.egress.source_packets, before.egress.repair_packets);
-    // One for four; more where a busy machine made a packet wait too long for its repair.
+    // One repair for four packets, and more if a busy machine made a packet wait too long for its repair.
     assert!((packets / 5..packets * 2 / 3).contains(&repairs), "{repairs} repairs for {packets} packets");
     reload(&mut pair, 0, |text| text.replace("\"1/4\"", "1.25"));
-    assert_mended(&sites, &stream(&sites, true, 1_000, 4));
+    assert_recovered(&sites, &stream(&sites, true, 1_000, 4));
     let after = pair.status(0).unwrap().peers[0].clone();
     let (packets, repairs) = (after.egress.source_packets - packets, after.egress.repair_packets - repairs);
     assert!(repairs >= packets * 6 / 5, "{repairs} repairs for {packets} packets");
-    assert_eq!(after.sessions, before.sessions, "the session goes on");
+    assert_eq!(after.sessions, before.sessions, "the session continues");
     pair.stop().unwrap();
 }
 
 #[test]
-fn a_reload_that_changes_the_tap_delivers_nothing_twice_and_protection_goes_on() {
+fn a_reload_that_changes_the_tap_delivers_no_packet_twice_and_protection_continues() {
     if !privilege::available_or_skip(
-        "a_reload_that_changes_the_tap_delivers_nothing_twice_and_protection_goes_on",
+        "a_reload_that_changes_the_tap_delivers_no_packet_twice_and_protection_continues",
     ) {
         return;
     }
@@ -293,27 +295,27 @@ fn a_reload_that_changes_the_tap_delivers_nothing_twice_and_protection_goes_on()
     });
     for report in &streamed {
         assert_eq!((report.duplicates, report.altered), (0, 0));
-        // What is lost about a reload may stay lost, more on a busy machine; nothing else goes amiss.
+        // Packets that are lost during a reload may stay lost, more of them on a busy machine.
         assert!(report.missing() < report.sent_us.len() / 33, "{} are missing", report.missing());
     }
     let pauses = |pair: &GatewayPair| pair.status(1).unwrap().counters["pauses of recovery"];
     let before = pauses(&pair);
     let report = stream(&sites, false, 1_000, 4);
     assert_eq!(report.duplicates, 0);
-    // Where a busy machine makes the tap miss packets, recovery pauses for some 1.5 s, and says so: 30 losses.
+    // If a busy machine makes the tap miss packets, recovery pauses for about 1.5 s (30 losses), and the pause is counted.
     let limit = 8 + 40 * (pauses(&pair) - before) as usize;
-    assert!(report.missing() <= limit, "{} are missing, {limit} at most to be expected", report.missing());
+    assert!(report.missing() <= limit, "{} are missing, expected at most {limit}", report.missing());
     pair.stop().unwrap();
 }
 
 #[test]
-fn a_gateway_that_was_kept_waiting_takes_nothing_for_lost_that_had_come() {
-    if !privilege::available_or_skip("a_gateway_that_was_kept_waiting_takes_nothing_for_lost_that_had_come") {
+fn a_gateway_that_was_stopped_recovers_no_packet_that_had_arrived() {
+    if !privilege::available_or_skip("a_gateway_that_was_stopped_recovers_no_packet_that_had_arrived") {
         return;
     }
     let sites = sites("uniform:0.02", 19);
     let mut pair = start(&sites, &Setting::default());
-    // More bytes than the tap holds, then more packets than repairs wait for.
+    // The first stream has more bytes than the tap holds, the second more packets than repairs wait for.
     for (rate, payload_bytes) in [(15_000.0, 1_250), (30_000.0, 100)] {
         let plan = UdpStream {
             pace: Pace::Packets(rate),
@@ -335,44 +337,44 @@ fn a_gateway_that_was_kept_waiting_takes_nothing_for_lost_that_had_come() {
     assert!(pair.status(1).unwrap().counters["pauses of recovery"] > 0);
     let report = stream(&sites, false, 1_000, 4);
     let ingress = pair.status(1).unwrap().peers[0].ingress.clone();
-    // Of 4,000 packets one or two may be overtaken by their repairs for longer than these wait, where processors are busy
-    // elsewhere: the price of being quick (maelstrom-core/src/held.rs).
+    // On a busy machine one or two of 4,000 packets may arrive later than their repairs wait. That is the cost of recovering
+    // quickly (maelstrom-core/src/held.rs).
     assert!(
         report.duplicates <= 2,
-        "{} came twice: {} after recovery, {} late, repairs wait {} us",
+        "{} arrived twice: {} after recovery, {} late, repairs wait {} us",
         report.duplicates,
         ingress.after_recovery,
         ingress.late,
         ingress.repair_wait_us
     );
-    assert_mended(&sites, &report);
+    assert_recovered(&sites, &report);
     pair.stop().unwrap();
 }
 
 #[test]
-fn an_ended_gateway_leaves_nothing_behind() {
-    if !privilege::available_or_skip("an_ended_gateway_leaves_nothing_behind") {
+fn a_gateway_that_ended_leaves_no_interface_and_no_route() {
+    if !privilege::available_or_skip("a_gateway_that_ended_leaves_no_interface_and_no_route") {
         return;
     }
     let sites = sites("none", 16);
-    let look = || {
+    let state = || {
         let mut interfaces = sites.a.gateway.interfaces().unwrap();
         interfaces.sort();
         (interfaces, sites.a.gateway.run(|| fs::read_to_string("/proc/thread-self/net/route").unwrap()))
     };
-    let before = look();
+    let before = state();
     let pair = start(&sites, &Setting::default());
-    assert_ne!(look(), before);
+    assert_ne!(state(), before);
     pair.stop().unwrap();
-    assert_eq!(look(), before);
+    assert_eq!(state(), before);
     let mut pair = start(&sites, &Setting::default());
     pair.kill(0).unwrap();
-    assert_eq!(look(), before, "not even a killed one");
+    assert_eq!(state(), before, "also if it was killed");
 }
 
 #[test]
-fn a_gateway_that_ends_at_once_is_not_waited_for() {
-    if !privilege::available_or_skip("a_gateway_that_ends_at_once_is_not_waited_for") {
+fn a_gateway_that_fails_at_once_is_reported_at_once() {
+    if !privilege::available_or_skip("a_gateway_that_fails_at_once_is_reported_at_once") {
         return;
     }
     let sites = sites("none", 18);
