@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-/// The arguments of such a command, whatever they are.
+/// The arguments of such a command.
 #[derive(Clone, Debug, clap::Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Rest {
@@ -10,7 +10,7 @@ pub(crate) struct Rest {
     arguments: Vec<String>,
 }
 
-/// Says where `command` is, with the arguments that were given.
+/// Prints that `command` belongs to `undrop-lab`, with the command line to run there. Returns exit code 2.
 pub(crate) fn report(command: &str, rest: &Rest) -> ExitCode {
     eprint!("{}", text(command, &rest.arguments));
     ExitCode::from(2)

@@ -24,8 +24,9 @@ pub(super) fn read(source: &Source, findings: &mut Findings, read_key: ReadKey<'
     let peers = read_peers(&mut document);
     document.finish();
     resolve_control(&mut gateway, source, findings);
-    let with_key = |(title, peer): (String, _)| with_key(&title, peer, source, findings, read_key);
-    Some(Draft { gateway, code, peers: peers.into_iter().map(with_key).collect() })
+    let mut keys = KeyFiles { source, findings, read: read_key };
+    let peers = peers.into_iter().map(|(title, peer)| keys.complete(&title, peer));
+    Some(Draft { gateway, code, peers: peers.collect() })
 }
 
 fn read_gateway(document: &mut Document<'_, '_>) -> GatewayDraft {
@@ -58,27 +59,30 @@ fn resolve_control(gateway: &mut GatewayDraft, source: &Source, findings: &mut F
     }
 }
 
-/// Reads the peer's key file.
-fn with_key(
-    title: &str,
-    peer: PeerKeysDraft,
-    source: &Source,
-    findings: &mut Findings,
-    read_key: ReadKey<'_>,
-) -> PeerDraft {
-    let key = peer.key_file.and_then(|file| {
-        let path = source.resolve(&file.value);
-        match read_key(&path) {
-            Ok(key) => Some(Setting { value: key, span: file.span }),
-            Err(error) => {
-                let fault = key_fault(&path, &error).seen(quoted(&file.value.to_string_lossy()));
-                findings.add(PeerKeys::key("key_file").diagnose(title, file.span, fault));
-                None
+/// The key files of the peers.
+struct KeyFiles<'a> {
+    source: &'a Source,
+    findings: &'a mut Findings,
+    read: ReadKey<'a>,
+}
+
+impl KeyFiles<'_> {
+    /// Completes a peer by the key from its key file; `title` is that of its section.
+    fn complete(&mut self, title: &str, peer: PeerKeysDraft) -> PeerDraft {
+        let key = peer.key_file.and_then(|file| {
+            let path = self.source.resolve(&file.value);
+            match (self.read)(&path) {
+                Ok(key) => Some(Setting { value: key, span: file.span }),
+                Err(error) => {
+                    let fault = key_fault(&path, &error).seen(quoted(&file.value.to_string_lossy()));
+                    self.findings.add(PeerKeys::key("key_file").diagnose(title, file.span, fault));
+                    None
+                }
             }
-        }
-    });
-    let networks = peer.networks.map_or(Vec::new(), |networks| networks.value);
-    PeerDraft { name: peer.name, address: peer.address, networks, key }
+        });
+        let networks = peer.networks.map_or(Vec::new(), |networks| networks.value);
+        PeerDraft { name: peer.name, address: peer.address, networks, key }
+    }
 }
 
 fn key_fault(path: &Path, error: &KeyError) -> Fault {

@@ -1,4 +1,4 @@
-//! The command as a user meets it: the binary is run, its output and exit code are read.
+//! The command as a user runs it: output and exit codes of the binary.
 
 use std::fs;
 use std::io::Write as _;
@@ -7,7 +7,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// A directory that goes away with the test.
+/// A directory that is removed when the test ends.
 struct Room(PathBuf);
 
 impl Room {
@@ -136,7 +136,7 @@ fn a_bad_file_is_exit_code_1_with_all_its_mistakes() {
         "help: did you mean `listen`?",
         "error[out-of-range]: `r` in [code] is out of range\n --> gateway.toml:5:5\n",
         "error[missing-section]: there is no peer",
-        // The machine is looked at in the same pass.
+        // The same pass checks the machine.
         "error[interface-absent]: there is no interface `no-such-wan` on this machine\n --> gateway.toml:2:7\n",
     ] {
         assert!(report.contains(part), "{part} is not in\n{report}");
@@ -255,7 +255,7 @@ fn status_without_a_gateway_says_how_to_start_one() {
 }
 
 #[test]
-fn status_shows_what_the_gateway_tells_as_text_or_json() {
+fn status_shows_the_answer_of_the_gateway_as_text_or_json() {
     let room = Room::new("status");
     room.file("gateway.toml", "[gateway]\ncontrol = \"gateway.sock\"\n");
     let listener = UnixListener::bind(room.0.join("gateway.sock")).unwrap();
@@ -278,7 +278,7 @@ fn status_shows_what_the_gateway_tells_as_text_or_json() {
 }
 
 #[test]
-fn a_reader_that_leaves_early_is_no_failure() {
+fn a_closed_pipe_is_no_failure() {
     let room = Room::new("pipe");
     room.file("gateway.toml", "");
     let mut child = Command::new(env!("CARGO_BIN_EXE_undrop"))

@@ -1,4 +1,4 @@
-//! `undrop multicast` as people use it: a receiver, a sender, and who asks how they do.
+//! `undrop multicast` from the command line: a receiver, a sender, and their status.
 #![allow(missing_docs)]
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -16,7 +16,7 @@ fn undrop(args: &[&str]) -> Command {
     command
 }
 
-/// Ends with the test, whatever becomes of that.
+/// A process that is killed when the test ends, also if it fails.
 struct Running(Child);
 
 impl Drop for Running {
@@ -26,7 +26,7 @@ impl Drop for Running {
     }
 }
 
-/// A receiver, and its address as it tells it.
+/// Starts a receiver; returns its process and the address that it prints.
 fn receiver(args: &[&str]) -> (Running, String) {
     let mut command = undrop(&["recv"]);
     command.args(args).args(HERE).arg("--unicast").stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -120,7 +120,7 @@ fn a_node_without_an_interface_and_a_doctor_without_one_say_what_to_do() {
 }
 
 #[test]
-fn the_doctor_tells_what_it_saw() {
+fn the_doctor_reports_its_findings() {
     let seen = undrop(&["doctor", "lo", "--json"]).output().unwrap();
     let diagnosis: Value = serde_json::from_slice(&seen.stdout).unwrap();
     assert_eq!(diagnosis["interface"], "lo");
@@ -146,7 +146,7 @@ fn stop(running: &Running, signal: Signal) {
 }
 
 #[test]
-fn who_is_asked_to_stop_takes_leave_of_the_others() {
+fn a_receiver_that_is_stopped_leaves_its_group() {
     let control = std::env::temp_dir().join(format!("undrop-leave-{}.sock", std::process::id()));
     let shown = control.display().to_string();
     let (stays, seed) = receiver(&["load", "--control", &shown]);
@@ -161,7 +161,7 @@ fn who_is_asked_to_stop_takes_leave_of_the_others() {
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
         stop(&goes, signal);
-        // With success: the signal itself has not ended it.
+        // The exit code is 0: the process has handled the signal.
         assert_eq!(output_of(goes), "");
         while peers() > 0 {
             std::thread::sleep(std::time::Duration::from_millis(20));
@@ -173,7 +173,7 @@ fn who_is_asked_to_stop_takes_leave_of_the_others() {
 }
 
 #[test]
-fn a_sender_that_waits_for_input_stops_when_asked() {
+fn a_sender_that_waits_for_input_stops_at_a_signal() {
     let mut command = undrop(&["send", "load", "--members", "0", "--linger", "0"]);
     command.args(HERE).arg("--unicast").stdin(Stdio::piped()).stderr(Stdio::piped());
     let mut sender = Running(command.spawn().unwrap());

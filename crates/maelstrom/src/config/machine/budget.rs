@@ -165,8 +165,6 @@ fn remedies(draft: &Draft, facts: &Facts, fit: u32) -> Vec<String> {
         return vec!["choose a smaller r, or a path that carries larger packets".to_owned()];
     }
     let wan = draft.gateway.wan.as_ref().map_or("WAN", |wan| wan.value.as_str());
-    let networks: Vec<&IpNet> =
-        draft.peers.iter().flat_map(|peer| &peer.networks).map(|n| &n.value).collect();
     let mut help =
         vec![format!("if no host sends packets of more than {fit} bytes, state it: `lan_mtu = {fit}`")];
     let mut routes = "otherwise lower the MTU of the routes, here and at the peers:".to_owned();
@@ -182,45 +180,60 @@ fn remedies(draft: &Draft, facts: &Facts, fit: u32) -> Vec<String> {
         routes += "\nand so on for each network";
     }
     help.push(routes);
-    help.push(nft_clamp(wan, fit, v4, v6));
-    help.push(iptables_clamp(wan, fit, v4, v6));
+    let clamp = Clamp { wan, mtu: fit, v4, v6 };
+    help.push(clamp.nft());
+    help.push(clamp.iptables());
     help
 }
 
-fn nft_clamp(wan: &str, fit: u32, v4: bool, v6: bool) -> String {
-    let mut lines = "and, where path MTU discovery fails, clamp TCP's segment size, with nftables:\n\
-                     nft add table inet undrop\n\
-                     nft 'add chain inet undrop clamp { type filter hook forward priority mangle; }'"
-        .to_owned();
-    for (family, wanted, headers) in [("ipv4", v4, HEADERS_V4), ("ipv6", v6, HEADERS_V6)] {
-        if !wanted {
-            continue;
-        }
-        for direction in ["oifname", "iifname"] {
-            let _ = write!(
-                lines,
-                "\nnft 'add rule inet undrop clamp {direction} \"{wan}\" meta nfproto {family} tcp flags syn tcp option maxseg size set {}'",
-                fit - headers
-            );
-        }
-    }
-    lines
+/// Rules that clamp TCP's segment size to an MTU, in both directions.
+struct Clamp<'a> {
+    wan: &'a str,
+    mtu: u32,
+    /// Whether there are IPv4 networks.
+    v4: bool,
+    /// Whether there are IPv6 networks.
+    v6: bool,
 }
 
-fn iptables_clamp(wan: &str, fit: u32, v4: bool, v6: bool) -> String {
-    let mut lines = "or with iptables:".to_owned();
-    for (command, wanted, headers) in [("iptables", v4, HEADERS_V4), ("ip6tables", v6, HEADERS_V6)] {
-        if !wanted {
-            continue;
+impl Clamp<'_> {
+    fn nft(&self) -> String {
+        let mut lines = "and, where path MTU discovery fails, clamp TCP's segment size, with nftables:\n\
+                         nft add table inet undrop\n\
+                         nft 'add chain inet undrop clamp { type filter hook forward priority mangle; }'"
+            .to_owned();
+        for (family, wanted, headers) in [("ipv4", self.v4, HEADERS_V4), ("ipv6", self.v6, HEADERS_V6)] {
+            if !wanted {
+                continue;
+            }
+            for direction in ["oifname", "iifname"] {
+                let (wan, mss) = (self.wan, self.mtu - headers);
+                let _ = write!(
+                    lines,
+                    "\nnft 'add rule inet undrop clamp {direction} \"{wan}\" meta nfproto {family} tcp flags syn tcp option maxseg size set {mss}'",
+                );
+            }
         }
-        for direction in ["-o", "-i"] {
-            let mss = fit - headers;
-            let _ = write!(
-                lines,
-                "\n{command} -t mangle -A FORWARD {direction} {wan} -p tcp --tcp-flags SYN,RST SYN -m tcpmss --mss {}:65535 -j TCPMSS --set-mss {mss}",
-                mss + 1
-            );
-        }
+        lines
     }
-    lines
+
+    fn iptables(&self) -> String {
+        let mut lines = "or with iptables:".to_owned();
+        for (command, wanted, headers) in
+            [("iptables", self.v4, HEADERS_V4), ("ip6tables", self.v6, HEADERS_V6)]
+        {
+            if !wanted {
+                continue;
+            }
+            for direction in ["-o", "-i"] {
+                let (wan, mss) = (self.wan, self.mtu - headers);
+                let _ = write!(
+                    lines,
+                    "\n{command} -t mangle -A FORWARD {direction} {wan} -p tcp --tcp-flags SYN,RST SYN -m tcpmss --mss {}:65535 -j TCPMSS --set-mss {mss}",
+                    mss + 1
+                );
+            }
+        }
+        lines
+    }
 }

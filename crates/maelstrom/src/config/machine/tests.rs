@@ -1,4 +1,4 @@
-//! Made-up machines, each with one thing wrong.
+//! Made-up machines, each with one fault.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -36,7 +36,7 @@ fn interface(name: &str, mtu: u32, addresses: &[&str]) -> Interface {
     }
 }
 
-/// A machine on which nothing is wrong.
+/// A machine without faults.
 fn machine(draft: &Draft) -> Facts {
     let peer = &draft.peers[0];
     let networks = peer.networks.iter().map(|network| first_host(&network.value));
@@ -83,7 +83,7 @@ fn judged(text: &str, change: impl FnOnce(&mut Facts)) -> Report {
     findings.into_report(Source::new(Path::new("gateway.toml"), text))
 }
 
-/// The findings but for the remarks that the budget and the memory fit.
+/// The findings, without the notes that the budget and the memory fit.
 fn found(text: &str, change: impl FnOnce(&mut Facts)) -> Vec<Diagnostic> {
     let report = judged(text, change);
     let fits =
@@ -120,9 +120,9 @@ fn a_correct_machine_gets_a_note_on_the_mtu_budget() {
 }
 
 #[test]
-fn memory_is_bounded_whatever_the_machine_carries() {
+fn memory_is_bounded_at_any_mtu_of_the_machine() {
     let wide = |code: &str| FILE.replace("[[peer]]", &format!("[code]\n{code}\n[[peer]]"));
-    // Too much already with packets of the usual size.
+    // Too much memory with packets of the usual size.
     let (_, report) = examined(&wide("r = 64\ninterleaves = [1, 1024]"));
     let refused = &report.diagnostics()[0];
     assert_eq!((report.errors(), refused.code), (1, "memory"), "{report}");
@@ -131,7 +131,7 @@ fn memory_is_bounded_whatever_the_machine_carries() {
     let refused = &report.diagnostics()[0];
     assert_eq!((report.errors(), refused.code), (1, "memory"), "{report}");
     assert!(refused.help[0].contains("`interleave`"), "{report}");
-    // Only with those that this machine carries.
+    // Too much memory only with the packets that this machine carries.
     let jumbo = |facts: &mut Facts| named(facts, "wan0").mtu = 9000;
     let middling = wide("r = 16\ninterleaves = [1, 1000]");
     assert!(found(&middling, |_| {}).is_empty());
@@ -165,7 +165,7 @@ fn the_listen_address_is_ours_and_its_port_free() {
 }
 
 #[test]
-fn traffic_that_leaves_elsewhere_is_warned_of() {
+fn a_route_by_another_interface_is_a_warning() {
     let elsewhere = |facts: &mut Facts| {
         let route = facts.routes.get_mut(&"10.81.2.1".parse::<IpAddr>().unwrap()).unwrap();
         route.as_mut().unwrap().interface = "lan0".to_owned();
@@ -178,7 +178,7 @@ fn traffic_that_leaves_elsewhere_is_warned_of() {
 }
 
 #[test]
-fn a_budget_that_does_not_fit_comes_with_lines_to_type() {
+fn a_budget_that_does_not_fit_comes_with_command_lines() {
     let report = judged(FILE, |facts| named(facts, "lan0").mtu = 1500);
     assert_eq!(report.errors(), 1);
     assert_snapshot("mtu-budget.txt", &report.to_string());
@@ -208,7 +208,7 @@ fn routes_that_have_an_mtu_bound_the_packets() {
     };
     assert!(found(FILE, bounded(1400)).is_empty());
     assert_eq!(one(FILE, bounded(1401)), (Severity::Error, "mtu-budget"));
-    // One route without leaves all open.
+    // One route without an MTU leaves the packets unbounded.
     let gap = |facts: &mut Facts| {
         bounded(1400)(facts);
         facts.routes.get_mut(&"10.81.2.1".parse::<IpAddr>().unwrap()).unwrap().as_mut().unwrap().mtu = None;
@@ -217,9 +217,9 @@ fn routes_that_have_an_mtu_bound_the_packets() {
 }
 
 #[test]
-fn a_path_that_carries_next_to_nothing_calls_for_a_smaller_r() {
+fn a_path_with_a_tiny_mtu_needs_a_smaller_r() {
     let found = found(&with("wan_mtu = 1300"), |_| {});
-    // IPv6 knows no link below 1280 bytes.
+    // An IPv6 link carries at least 1280 bytes.
     assert_eq!(found[0].help, ["choose a smaller r, or a path that carries larger packets"]);
     let v4_only = with("wan_mtu = 1300").replace(", \"2001:db8:2::/48\"", "");
     assert!(self::found(&v4_only, |_| {})[0].help[0].contains("lan_mtu = 1200"));
@@ -275,7 +275,7 @@ fn devices_and_settings_are_as_a_gateway_needs_them() {
 }
 
 #[test]
-fn the_control_socket_has_a_place() {
+fn every_state_of_the_control_socket_has_its_finding() {
     for (place, expected) in [
         (ControlPlace::Answered, (Severity::Warning, "already-running")),
         (ControlPlace::Denied("/run".to_owned()), (Severity::Error, "control-directory")),
@@ -287,7 +287,7 @@ fn the_control_socket_has_a_place() {
 }
 
 #[test]
-fn kernels_older_than_those_tried_are_warned_of() {
+fn an_untested_old_kernel_is_a_warning() {
     for old in ["5.9.16", "5.4.0-150-generic", "4.19.0"] {
         assert_eq!(one(FILE, |facts| facts.kernel = Some(old.to_owned())), (Severity::Warning, "old-kernel"));
     }
@@ -297,7 +297,7 @@ fn kernels_older_than_those_tried_are_warned_of() {
 }
 
 #[test]
-fn this_very_machine_can_be_looked_at() {
+fn the_facts_of_this_machine_can_be_read() {
     let (draft, _) = examined(&FILE.replace("wan0", "no-such-wan"));
     let mut findings = Findings::default();
     check_draft(&draft.unwrap(), &mut findings);

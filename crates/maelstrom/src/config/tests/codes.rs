@@ -59,14 +59,14 @@ fn interleaves_are_different_numbers_in_range() {
 }
 
 #[test]
-fn interleaves_that_repeat_each_other_are_warned_of() {
+fn interleaves_that_repeat_each_other_are_a_warning() {
     let warning = finding("[1, 11, 19]", "[10, 20]");
     assert_eq!((warning.severity, warning.code), (Severity::Warning, "interleaves-overlap"));
     // Maelstrom §4.4: (1,10,20) is worse than (1,11,19).
     configuration(&GOOD.replace("[1, 11, 19]", "[1, 19, 41]"));
     let one = configuration(&GOOD.replace("[1, 11, 19]", "[1]")).code.schedule;
     assert_eq!(one, Schedule::Layered { r: 8, interleaves: vec![1] });
-    // Where r is that large the default's layers would, but blocks have none.
+    // With r this large the default layers would repeat each other, but blocks have no layers.
     assert!(examined(&blocks().replace("r = 8", "r = 64")).1.diagnostics().is_empty());
 }
 
@@ -134,9 +134,9 @@ fn a_setting_of_another_scheme_is_refused() {
         assert!(found.expected.is_some_and(|expected| expected.contains("`rate`, `window`, `density`")));
         assert!(found.help[0].contains("\"reed-solomon\""), "{:?}", found.help);
     }
-    // The scheme is the default where none is given.
+    // Without `scheme`, the default counts.
     let found = one(&GOOD.replace("scheme = \"layered\"", "c = 3"));
     assert_eq!(found.code, "foreign-setting");
-    // Which settings belong to a scheme that is wrong itself, nobody knows.
+    // The settings of an unknown scheme are not judged.
     assert_eq!(one(&blocks().replace("reed-solomon", "reed-salmon")).code, "bad-value");
 }

@@ -1,4 +1,4 @@
-//! Whole files, good and bad.
+//! Whole files, correct and wrong.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -89,7 +89,7 @@ fn configuration(text: &str) -> GatewayConfig {
     draft.unwrap().finish()
 }
 
-/// The one finding about a good file in which `from` has become `to`, without its excerpt.
+/// The only finding about the good file with `from` replaced by `to`.
 fn finding(from: &str, to: &str) -> Diagnostic {
     let text = GOOD.replacen(from, to, 1);
     assert_ne!(text, GOOD, "{from} is not in the file");
@@ -102,7 +102,7 @@ fn code_of(from: &str, to: &str) -> &'static str {
     finding(from, to).code
 }
 
-/// Compares with a file in git. `UPDATE_SNAPSHOTS=1` writes it instead; the change is then read in the diff.
+/// Compares `actual` with a file in git. `UPDATE_SNAPSHOTS=1` writes the file instead, so that git shows the difference.
 pub(super) fn assert_snapshot(name: &str, actual: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/config/snapshots").join(name);
     let actual = format!("{actual}\n");
@@ -146,7 +146,7 @@ fn an_absent_key_has_the_default_that_the_table_states() {
                 "key_file" => long += "key_file='k'\n",
                 // Their defaults come from elsewhere.
                 "lan_mtu" | "wan_mtu" | "name" => {}
-                // Not of the default's scheme.
+                // The key belongs to another scheme than the default.
                 _ if !key.fits("layered") => {}
                 name => long += &format!("{name} = {}\n", default_of(&key).unwrap()),
             }
@@ -252,7 +252,7 @@ fn every_integer_has_its_range() {
         integers += 1;
         let line = |value: &str| {
             let line = format!("{header}\n{} = {value}", key.name);
-            // At this rate a window of 1 is one.
+            // At this rate a window of one packet is long enough.
             let good = good_for(key.only.map(|only| only.words)).replace("rate = 0.375", "rate = 1");
             let text = good.replacen(&format!("\n{} =", key.name), "\n#", 1).replacen(header, &line, 1);
             examined(&text).1
@@ -301,7 +301,7 @@ fn the_description_names_every_key_once() {
 }
 
 #[test]
-fn a_word_nearly_right_is_suggested() {
+fn a_misspelt_word_is_corrected() {
     let near = finding("\"passive\"", "\"pasive\"");
     assert_eq!(near.help, ["did you mean `\"passive\"`?"]);
     assert_eq!(finding("[code]", "[codes]").help, ["did you mean `code`?"]);
@@ -310,7 +310,7 @@ fn a_word_nearly_right_is_suggested() {
 }
 
 #[test]
-fn names_of_interfaces_are_those_that_linux_allows() {
+fn interface_names_follow_the_rules_of_linux() {
     for wrong in ["", "sixteen-letters-", "a b", "a/b", "a:b", ".."] {
         assert_eq!(code_of("\"wan0\"", &format!("\"{wrong}\"")), "bad-value", "{wrong}");
     }
@@ -332,7 +332,7 @@ fn addresses_need_digits_and_a_port_of_one_machine() {
 }
 
 #[test]
-fn the_control_socket_fits_its_address_and_lies_beside_the_file_if_relative() {
+fn a_relative_control_socket_is_beside_the_file_and_its_path_is_bounded() {
     let long = format!("/{}", "x".repeat(107));
     assert_eq!(code_of("/run/undrop/gateway.sock", &long), "bad-value");
     assert_eq!(code_of("/run/undrop/gateway.sock", ""), "bad-value");
@@ -342,7 +342,7 @@ fn the_control_socket_fits_its_address_and_lies_beside_the_file_if_relative() {
 }
 
 #[test]
-fn networks_are_given_whole() {
+fn networks_have_a_prefix_and_no_host_bits() {
     let host_bits = finding("10.81.2.0/24", "10.81.2.7/24");
     assert_eq!(host_bits.help, ["write the network itself, `\"10.81.2.0/24\"`"]);
     assert_eq!(finding("10.81.2.0/24", "10.81.2.7").help, ["for this one host, write `\"10.81.2.7/32\"`"]);
@@ -356,7 +356,7 @@ fn networks_are_given_whole() {
 }
 
 #[test]
-fn a_boolean_is_no_string() {
+fn a_string_is_not_a_boolean() {
     assert_eq!(code_of("scheme = \"layered\"", "delayed = \"yes\""), "wrong-type");
     assert!(configuration(&GOOD.replace("scheme = \"layered\"", "delayed = true")).code.delayed);
 }
@@ -386,7 +386,7 @@ fn second_peer(address: &str, networks: &str, key: &str) -> Report {
 }
 
 #[test]
-fn two_peers_share_nothing() {
+fn two_peers_have_no_address_network_name_or_key_in_common() {
     assert_eq!(second_peer("10.81.9.3:4700", "\"10.81.3.0/24\"", "b").diagnostics().len(), 0);
     let one = |report: Report| {
         assert_eq!(report.diagnostics().len(), 1, "{report}");
@@ -408,7 +408,7 @@ fn two_peers_share_nothing() {
 }
 
 #[test]
-fn gateways_stand_outside_the_networks_they_protect() {
+fn a_gateway_is_outside_the_networks_that_it_protects() {
     assert_eq!(code_of("10.81.2.0/24", "10.81.9.2/32"), "peer-inside-network");
     assert_eq!(code_of("10.81.2.0/24", "10.81.9.1/32"), "listen-inside-network");
     let everything = examined(&GOOD.replace("10.81.2.0/24", "0.0.0.0/0")).1;
@@ -444,7 +444,7 @@ fn a_file_that_cannot_be_read_is_one_clear_error() {
     fs::remove_file(&path).unwrap();
 }
 
-/// A piece of TOML that is often nearly right.
+/// A piece of TOML that is often nearly correct.
 fn fragment() -> impl Strategy<Value = String> {
     let keys: Vec<&str> = layout().keys().map(|(_, _, key)| key.name).collect();
     let values = vec![

@@ -1,6 +1,6 @@
-//! `undrop fec simulate`: what a code would recover on a link with given losses, how late, and at what cost.
+//! `undrop fec simulate`: recovery, delay and cost of a code on a link with given losses.
 //!
-//! `simulate/report.rs` puts the figures into JSON and text.
+//! `report.rs` renders the figures as JSON and as text.
 
 mod report;
 
@@ -15,7 +15,7 @@ use loss::LossModel;
 use maelstrom::config::Schedule;
 
 use crate::{output, scheme};
-use report::Figures;
+use report::{Figures, Setup};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -25,61 +25,62 @@ Examples:
   undrop fec simulate --scheme sliding --rate 0.125 --window 256 --loss uniform:1%
   undrop fec simulate --scheme sliding --loss trace:drops.txt --seeds 1 --json
 
-Exit code 0 also if packets stayed missing: the figures say so.";
+The exit code is 0 even if packets stay lost; see the figures.";
 
-/// What would this code do on my link? Packets recovered, how late, overhead and processor time.
+/// Simulate an erasure code on a link with losses: packets recovered, delay, overhead and processor time.
 ///
-/// The real encoder and decoder, without network and clock; losses hit repairs like packets, in the order of
-/// sending. Delays are counted in source packets. Processor times are measured apart, with packets of full size.
+/// Runs the real encoder and decoder without network and clock. Losses hit source and repair packets alike, in the order of
+/// sending. Delays are counted in source packets. Processor times are measured in a run of their own, with packets of full
+/// size.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// How repairs are made
+    /// FEC scheme
     #[arg(long, value_parser = scheme::parser(), default_value_t = Scheme::Layered)]
     scheme: Scheme,
-    /// Packets in a repair, or in a block [layered, reed-solomon; default: 8]
+    /// Number of source packets in a repair or a block [layered, reed-solomon; default: 8]
     #[arg(long)]
     r: Option<u8>,
-    /// Repairs of a block [reed-solomon; default: 3]. A layered code has one repair for each interleave
+    /// Number of repairs for each block [reed-solomon; default: 3]. A layered code has one repair for each interleave
     #[arg(long)]
     c: Option<u8>,
-    /// Distances between the packets of a repair, with commas [layered; default: 1,11,19], or blocks fed in turn, one
-    /// number [reed-solomon; default: 1]
+    /// Interleave of each layer, separated by commas [layered; default: 1,11,19], or the number of blocks that are filled
+    /// in turn [reed-solomon; default: 1]
     #[arg(long, value_name = "I,...", value_delimiter = ',')]
     interleaves: Option<Vec<u16>>,
-    /// Repairs of what is interleaved wait for later packets, so that a burst does not take them with theirs [layered,
-    /// reed-solomon; default: true]
+    /// Whether interleaved repairs wait for later packets, so that one burst does not take both a packet and its repair
+    /// [layered, reed-solomon; default: true]
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
     delayed: Option<bool>,
-    /// Repairs for each packet: 3/8, 0.375 or 37.5% [sliding; default: 3/8]
+    /// Number of repairs for each source packet: 3/8, 0.375 or 37.5% [sliding; default: 3/8]
     #[arg(long)]
     rate: Option<RepairRate>,
-    /// Packets in a repair, the last ones [sliding; default: 256]
+    /// Number of packets in a repair, the newest ones [sliding; default: 256]
     #[arg(long, value_name = "PACKETS")]
     window: Option<u16>,
-    /// RFC 8681's density threshold, 0 to 15: of 16 coefficients so many and one are not 0 [sliding; default: 15]
+    /// Density threshold of RFC 8681, 0 to 15: DT + 1 of 16 coefficients are not 0 [sliding; default: 15]
     #[arg(long, value_name = "DT")]
     density: Option<u8>,
-    /// How repairs tell the places of packets that arrived: by names of the new packets, and again of those before
-    /// [sliding; default: early]
+    /// Rule by which repairs name packets: each repair names the new packets, and names older ones again [sliding;
+    /// default: early]
     #[arg(long, value_enum, value_name = "RULE")]
     names: Option<Names>,
-    /// What is lost: none, uniform:P, bursty:P:LENGTH, markov:P:MEAN or trace:FILE
+    /// Loss model: none, uniform:P, bursty:P:LENGTH, markov:P:MEAN or trace:FILE
     #[arg(long, value_name = "MODEL", default_value = "uniform:0.01")]
     loss: LossModel,
-    /// For how many packets the receiver waits for a lost one
+    /// Number of packets for which the receiver waits for a lost one
     #[arg(long, value_name = "PACKETS", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     wait: u32,
-    /// Packets in a run
+    /// Number of source packets in a run
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     packets: u64,
-    /// Bytes of an IP packet, for bytes on the wire and for processor times
+    /// Size of an IP packet in bytes, for bytes on the wire and for processor times
     #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(64..))]
     size: u16,
-    /// Seed of the first run: the same seed gives the same losses
+    /// Random seed of the first run; the same seed gives the same losses
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Runs, each with the next seed
+    /// Number of runs, each with the next seed
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
     /// Print the figures as JSON
@@ -89,21 +90,21 @@ pub(crate) struct Args {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 enum Names {
-    /// Again in the next repair and s later, where s repairs are more than any burst takes that can be mended
+    /// Again in the next repair and s repairs later, where no burst that can be recovered takes s repairs
     #[default]
     Early,
-    /// Again in the next repair and 2 s later
+    /// Again in the next repair and 2 s repairs later
     Late,
     /// Again in the next two repairs
     Adjacent,
-    /// Again s and 2 s later
+    /// Again s and 2 s repairs later
     Spread,
-    /// None: packets carry numbers
+    /// No names: packets carry sequence numbers
     None,
 }
 
 impl Names {
-    /// As it is given.
+    /// The rule as a word of the command line.
     fn rule(self) -> &'static str {
         match self {
             Self::Early => "early",
@@ -127,7 +128,7 @@ impl From<Names> for Naming {
     }
 }
 
-/// Runs all seeds and tells what came of them.
+/// Runs all random seeds and prints the figures.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let figures = figures(args)?;
     output::line(&if args.json { figures.json().to_string() } else { figures.text() })?;
@@ -136,24 +137,26 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 fn figures(args: &Args) -> anyhow::Result<Figures> {
     let code = args.code()?;
-    code.check().context("this is no code")?;
+    code.check().context("these are not the parameters of a code")?;
     let runs = (0..args.seeds).map(|run| args.simulate(&code, run)).collect::<anyhow::Result<Vec<_>>>()?;
     let cost = args.measure(&code)?;
     let names = matches!(code, Code::Sliding(_)).then(|| args.names.unwrap_or_default().rule());
-    Ok(Figures::new(&code, names, args.loss.to_string(), usize::from(args.size), &runs, &cost))
+    let setup =
+        Setup { code: &code, names, loss: args.loss.to_string(), packet_bytes: usize::from(args.size) };
+    Ok(Figures::new(setup, &runs, &cost))
 }
 
 impl Args {
-    /// What a gateway with these settings sends; what is not given is a gateway's default.
+    /// The code of a gateway with these parameters. A parameter that is not given has a gateway's default.
     fn code(&self) -> anyhow::Result<Code> {
-        /// Nothing here waits for a clock, and symbols are as long as the simulation has them.
+        /// Longest symbol of the configuration. The simulation has its own lengths.
         const SYMBOL_MAX: usize = 1_536;
         let delayed = self.delayed.unwrap_or(Schedule::DELAYED);
         Ok(self.schedule()?.code(delayed, u64::from(Schedule::MAX_DELAY_MS) * 1_000, SYMBOL_MAX))
     }
 
     fn schedule(&self) -> anyhow::Result<Schedule> {
-        self.refuse_strangers()?;
+        self.refuse_foreign()?;
         let r = self.r.unwrap_or(Schedule::R);
         Ok(match self.scheme {
             Scheme::Layered => {
@@ -178,39 +181,35 @@ impl Args {
         })
     }
 
-    /// A setting that the scheme has no use for is a mistake: the figures would not be what the user thinks.
-    fn refuse_strangers(&self) -> anyhow::Result<()> {
-        let (blocks, sliding) = (self.scheme == Scheme::ReedSolomon, self.scheme == Scheme::Sliding);
-        let settings = [
-            ("--r", self.r.is_some(), !sliding, "`layered` and `reed-solomon`"),
-            (
-                "--c",
-                self.c.is_some(),
-                blocks,
-                "`reed-solomon`; a layered code has one repair for each interleave",
-            ),
-            ("--interleaves", self.interleaves.is_some(), !sliding, "`layered` and `reed-solomon`"),
-            ("--delayed", self.delayed.is_some(), !sliding, "`layered` and `reed-solomon`"),
-            ("--rate", self.rate.is_some(), sliding, "`sliding`"),
-            ("--window", self.window.is_some(), sliding, "`sliding`"),
-            ("--density", self.density.is_some(), sliding, "`sliding`"),
-            ("--names", self.names.is_some(), sliding, "`sliding`"),
+    /// Refuses parameters of another scheme: the figures would not be those of the expected code.
+    fn refuse_foreign(&self) -> anyhow::Result<()> {
+        use Scheme::{Layered, ReedSolomon, Sliding};
+        let parameters = [
+            ("--r", self.r.is_some(), &[Layered, ReedSolomon][..]),
+            ("--c", self.c.is_some(), &[ReedSolomon]),
+            ("--interleaves", self.interleaves.is_some(), &[Layered, ReedSolomon]),
+            ("--delayed", self.delayed.is_some(), &[Layered, ReedSolomon]),
+            ("--rate", self.rate.is_some(), &[Sliding]),
+            ("--window", self.window.is_some(), &[Sliding]),
+            ("--density", self.density.is_some(), &[Sliding]),
+            ("--names", self.names.is_some(), &[Sliding]),
         ];
-        match settings.iter().find(|(_, given, fits, _)| *given && !fits) {
-            Some((name, _, _, schemes)) => bail!("{name} belongs to the scheme {schemes}"),
-            None => Ok(()),
-        }
+        let foreign = parameters.iter().find(|(_, given, owners)| *given && !owners.contains(&self.scheme));
+        let Some((name, _, owners)) = foreign else { return Ok(()) };
+        let owners: Vec<String> = owners.iter().map(|scheme| format!("`{scheme}`")).collect();
+        let hint = if *name == "--c" { "; a layered code has one repair for each interleave" } else { "" };
+        bail!("{name} belongs to the scheme {}{hint}", owners.join(" and "))
     }
 
     fn naming(&self) -> Naming {
         self.names.unwrap_or_default().into()
     }
 
-    /// One run: losses and coefficients have their seed from the number of the run.
+    /// Simulates one run. Its number determines the random seeds of losses and coefficients.
     fn simulate(&self, code: &Code, run: u64) -> anyhow::Result<Report> {
         let mut code = code.clone();
         if let Code::Sliding(config) = &mut code {
-            // A run takes some of the 65,536 seeds; the runs begin apart.
+            // A run uses several of the 65,536 seeds, so that the runs start far from each other.
             config.seed = ((self.seed.wrapping_add(run)).wrapping_mul(40_503) & 0xffff) as u16;
         }
         let mut loss = self.loss.seeded(self.seed.wrapping_add(run));
@@ -224,9 +223,9 @@ impl Args {
         checked(simulate(&simulation, |_| loss.lose())?)
     }
 
-    /// A shorter run with packets of full size, by the clock.
+    /// Measures processor times in a shorter run with packets of full size.
     fn measure(&self, code: &Code) -> anyhow::Result<Report> {
-        /// The symbol is longer than the packet by so much (docs/wire.md).
+        /// Difference between symbol and packet in bytes (docs/wire.md).
         const SYMBOL_HEAD: usize = 12;
         const PACKETS_MAX: u64 = 20_000;
         let simulation = Simulation {
@@ -244,7 +243,7 @@ impl Args {
 
 fn checked(report: Report) -> anyhow::Result<Report> {
     if report.wrong > 0 {
-        bail!("{} packets were recovered wrong: the codec has a fault", report.wrong);
+        bail!("{} packets were recovered with wrong contents: the codec has a bug", report.wrong);
     }
     Ok(report)
 }
@@ -313,7 +312,7 @@ mod tests {
         assert_eq!(code("--scheme sliding --rate 0.125 --window 512 --density 7"), sliding.into());
     }
 
-    /// What a gateway does with the shortest configuration file for this scheme.
+    /// The code of a gateway with the shortest configuration file for this scheme.
     fn gateway(scheme: &str, directory: &Path) -> maelstrom::config::Code {
         let text = format!(
             "[gateway]\nwan = \"w\"\nlisten = \"10.0.0.1:1\"\n[code]\nscheme = \"{scheme}\"\n\
@@ -389,7 +388,7 @@ mod tests {
         let layered = json(&format!("{small} --loss uniform:1%"));
         assert_eq!(layered["scheme"], "layered");
         assert!((layered["overhead_percent"]["packets"].as_f64().unwrap() - 37.5).abs() < 0.5);
-        // (1500 + 113) / 1500 of it in bytes (docs/wire.md).
+        // In bytes, the overhead is larger by (1500 + 113) / 1500 (docs/wire.md).
         assert!((layered["overhead_percent"]["wire_bytes"].as_f64().unwrap() - 40.3).abs() < 0.5);
         assert!(layered["recovered_percent"].as_f64().unwrap() > 99.0);
         assert_eq!(layered["recovered_percent_of_runs"].as_array().unwrap().len(), 3);
@@ -404,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn scripts_find_the_figures_by_these_names() {
+    fn the_json_has_these_figures() {
         let figures = json("--packets 2000 --seeds 1 --scheme sliding --names late");
         for name in [
             "/overhead_percent/packets",

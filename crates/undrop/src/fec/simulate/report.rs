@@ -1,4 +1,4 @@
-//! What the runs showed, as JSON and as text.
+//! The figures of the runs, as JSON and as text.
 
 use std::fmt::Write as _;
 
@@ -6,15 +6,24 @@ use ::fec::simulate::{Report, repair_overhead_bytes};
 use ::fec::{Code, Sending};
 use serde_json::{Value, json};
 
+/// What was simulated.
+pub(super) struct Setup<'a> {
+    pub(super) code: &'a Code,
+    /// Rule by which a sliding window's repairs name packets.
+    pub(super) names: Option<&'static str>,
+    pub(super) loss: String,
+    pub(super) packet_bytes: usize,
+}
+
 /// The figures of all runs.
 #[derive(Debug)]
 pub(super) struct Figures {
     scheme: &'static str,
     code: String,
-    /// By which rule a sliding window's repairs name packets; others name all that they have.
+    /// Rule by which a sliding window's repairs name packets. Repairs of other schemes name all their packets.
     names: Option<&'static str>,
     loss: String,
-    /// Over all runs.
+    /// Sum over all runs.
     sum: Report,
     recovered_percent_of_runs: Vec<f64>,
     overhead_percent: f64,
@@ -25,14 +34,8 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    pub(super) fn new(
-        code: &Code,
-        names: Option<&'static str>,
-        loss: String,
-        packet_bytes: usize,
-        runs: &[Report],
-        cost: &Report,
-    ) -> Self {
+    pub(super) fn new(setup: Setup<'_>, runs: &[Report], cost: &Report) -> Self {
+        let Setup { code, names, loss, packet_bytes } = setup;
         let mut sum = Report::default();
         runs.iter().for_each(|report| sum.add(report));
         let repair_bytes = (packet_bytes + repair_overhead_bytes(code)) as f64;
