@@ -322,15 +322,15 @@ diagnostics::settings! {
             default: Fallback::Toml("12"),
             example: "times = 12",
         }
-        /// Where less than 3 % of the packets are lost, only the first announcement is sent, and each one that is a
-        /// multiple of this number after it.
+        /// Step between announcements where less than 3 % of the packets are lost: with n, only the first one and every
+        /// n-th after it are sent.
         seldom: u8 {
             form: Integer::new(1, 16),
             default: Fallback::Toml("4"),
             example: "seldom = 4",
         }
-        /// Where less than 3 % of the packets are lost: a packet is not announced if three repairs have named it and this
-        /// time has passed since, in milliseconds. Then repairs have told the other nodes of it. 0 always announces.
+        /// Age of a packet, in milliseconds, from which it is not announced if three repairs have named it, where less
+        /// than 3 % of the packets are lost: the repairs have told the other nodes of it. 0 always announces.
         unless_named_ms: Duration {
             form: Millis { min: Duration::ZERO, max: HOUR },
             default: Fallback::Toml("0"),
