@@ -1,4 +1,4 @@
-//! The control socket of a node: whoever connects reads its [`Status`](crate::Status) as JSON.
+//! The control socket of a node: a client that connects reads the [`Status`](crate::Status) as JSON.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -8,15 +8,16 @@ use daemon::control::{Control, ControlError};
 
 use crate::shared::Shared;
 
-/// Answered by the node's thread.
+/// The server of the control socket, driven by the node's thread.
 #[derive(Debug)]
-pub(crate) struct Serving(Control);
+pub(crate) struct StatusServer(Control);
 
-impl Serving {
+impl StatusServer {
     pub(crate) fn bind(path: &Path) -> Result<Self, ControlError> {
         Control::bind(path).map(Self)
     }
 
+    /// Answers all clients that wait.
     pub(crate) fn answer(&self, shared: &Shared) {
         let document = || {
             let mut document = serde_json::to_vec(&shared.status()).map_err(io::Error::other)?;
@@ -24,12 +25,12 @@ impl Serving {
             Ok(document)
         };
         if let Err(error) = self.0.answer(document) {
-            tracing::debug!(%error, "answering a status request");
+            tracing::debug!(%error, "cannot answer a status request");
         }
     }
 }
 
-impl AsFd for Serving {
+impl AsFd for StatusServer {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

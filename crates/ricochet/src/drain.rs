@@ -1,4 +1,4 @@
-//! From the kernel's sockets into the rings.
+//! Drains the kernel's sockets into the rings.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -12,86 +12,87 @@ use crate::ring::Ring;
 use crate::shared::Shared;
 use crate::status::KernelCounts;
 
-/// So many times in a row the group socket is read before others have their turn.
+/// Maximum number of reads of the group socket in one turn.
 const GROUP_READS: usize = 16;
-/// So many turns in a row the own socket's datagrams may wait for the group socket to be empty: a flood of the groups must
-/// not hold up repairs and requests.
-const TURNS_LATE: u8 = 4;
+/// Maximum number of turns for which the own socket's datagrams wait until the group socket is empty: a flood of the groups
+/// must not delay repairs and requests for longer.
+const TURNS_DEFERRED_MAX: u8 = 4;
 
 /// The receiving sockets. They belong to the node's thread, or to a thread that does nothing else.
 pub(crate) struct Drain {
-    /// None where there is no multicast.
+    /// `None` without multicast.
     pub(crate) group: Option<GroupSocket>,
     pub(crate) own: OwnSocket,
     pub(crate) filter: Filter,
-    /// What one read brought: looked at before a ring is locked that others need.
+    /// Datagrams of one read, filtered before the shared ring is locked.
     pub(crate) fresh: Ring,
-    /// What came to the own socket, until the group socket has been read too.
-    pub(crate) late: Ring,
-    /// Datagrams of the membership among it.
-    pub(crate) letters: Ring,
-    /// For how many turns they have waited.
-    pub(crate) turns_late: u8,
+    /// Datagrams of the own socket, until the group socket has been read too.
+    pub(crate) deferred: Ring,
+    /// The membership's datagrams.
+    pub(crate) membership: Ring,
+    /// Number of turns for which datagrams have been deferred.
+    pub(crate) turns_deferred: u8,
     pub(crate) dropped: DroppedCounts,
 }
 
 impl Drain {
-    /// Takes what waits; returns whether more may wait.
+    /// Moves datagrams from the sockets to the rings. Returns whether more may wait.
     ///
-    /// A repair follows the packets in it, but by another socket. So the own socket is read first, then the group socket
-    /// until it is empty, and only then is queued what the former gave: whatever a repair names that is not queued ahead of
-    /// it had not come when it came. While the groups are flooded that holds for some turns only.
+    /// A repair follows the packets in it, but through another socket. So this reads the own socket first, then the group
+    /// socket until it is empty, and only then queues the own socket's datagrams. A packet that a repair names and that is
+    /// not queued ahead of it had thus not arrived before the repair. While the groups are flooded, datagrams are deferred
+    /// for a few turns only.
     pub(crate) fn drain(&mut self, shared: &Shared) -> io::Result<bool> {
         let mut more = false;
-        if self.turns_late == 0 {
+        if self.turns_deferred == 0 {
             more = self.read_own(shared)?;
         }
-        let mut waits = self.group.is_some();
+        let mut group_waits = self.group.is_some();
         for _ in 0..GROUP_READS {
-            if !waits {
+            if !group_waits {
                 break;
             }
-            waits = self.read_group(shared)?;
+            group_waits = self.read_group(shared)?;
         }
-        more |= waits;
-        if waits && self.turns_late < TURNS_LATE {
-            self.turns_late += 1;
+        more |= group_waits;
+        if group_waits && self.turns_deferred < TURNS_DEFERRED_MAX {
+            self.turns_deferred += 1;
         } else {
-            self.turns_late = 0;
-            hand_on(&mut self.late, &shared.ring);
+            self.turns_deferred = 0;
+            append_to(&shared.ring, &mut self.deferred);
         }
-        hand_on(&mut self.letters, &shared.letters);
+        append_to(&shared.membership_ring, &mut self.membership);
         self.publish(shared);
         Ok(more)
     }
 
     fn read_own(&mut self, shared: &Shared) -> io::Result<bool> {
-        let Self { own, filter, late, letters, dropped, .. } = self;
-        let mut rings = Rings { ring: late, letters, dropped };
+        let Self { own, filter, deferred, membership, dropped, .. } = self;
+        let mut rings = Rings { node: deferred, membership, dropped };
         let groups = shared.joined.read().unwrap_or_else(PoisonError::into_inner);
         own.recv(|from, datagram| {
-            let looked = filter.look(&groups, Via::Own, from, datagram);
-            rings.keep(from, looked);
+            let sorted = filter.sort(&groups, Via::Own, from, datagram);
+            rings.push(from, sorted);
         })
     }
 
     fn read_group(&mut self, shared: &Shared) -> io::Result<bool> {
-        let Self { group, filter, fresh, letters, dropped, .. } = self;
+        let Self { group, filter, fresh, membership, dropped, .. } = self;
         let Some(group) = group else { return Ok(false) };
         group.set_interface(shared.interface.load(Ordering::Relaxed));
-        let mut rings = Rings { ring: fresh, letters, dropped };
-        let waits = {
+        let mut rings = Rings { node: fresh, membership, dropped };
+        let more = {
             let groups = shared.joined.read().unwrap_or_else(PoisonError::into_inner);
             group.recv(|from, _, datagram| {
-                let looked = filter.look(&groups, Via::Group, from, datagram);
-                rings.keep(from, looked);
+                let sorted = filter.sort(&groups, Via::Group, from, datagram);
+                rings.push(from, sorted);
             })?
         };
-        hand_on(fresh, &shared.ring);
-        Ok(waits)
+        append_to(&shared.ring, fresh);
+        Ok(more)
     }
 
-    /// What is waited for.
+    /// Returns the descriptors that become readable when datagrams arrive.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.group.iter().map(|group| group.as_fd()).chain([self.own.as_fd()])
     }
@@ -111,7 +112,7 @@ impl Drain {
         published.dropped = self.dropped;
     }
 
-    /// Drains until the node ends: the life of a thread of its own.
+    /// Drains until the node ends, on a thread of its own.
     pub(crate) fn run(mut self, shared: &Arc<Shared>, stop: &crate::wake::Waker) -> io::Result<()> {
         let mut poller = netio::poll::Poller::new()?;
         for (token, descriptor) in self.descriptors().enumerate() {
@@ -129,29 +130,30 @@ impl Drain {
     }
 }
 
-/// Moves what waits into a ring that others share.
-fn hand_on(fresh: &mut Ring, to: &Mutex<Ring>) {
-    if !fresh.is_empty() {
-        to.lock().unwrap_or_else(PoisonError::into_inner).append(fresh);
+/// Moves all datagrams of a private ring to a shared one.
+fn append_to(shared: &Mutex<Ring>, ring: &mut Ring) {
+    if !ring.is_empty() {
+        shared.lock().unwrap_or_else(PoisonError::into_inner).append(ring);
     }
 }
 
 struct Rings<'a> {
-    ring: &'a mut Ring,
-    letters: &'a mut Ring,
+    node: &'a mut Ring,
+    membership: &'a mut Ring,
     dropped: &'a mut DroppedCounts,
 }
 
 impl Rings<'_> {
-    fn keep(&mut self, from: std::net::SocketAddr, looked: Result<(For, &[u8]), Dropped>) {
-        let taken = looked.and_then(|(whose, datagram)| {
-            let ring = match whose {
-                For::Node => &mut *self.ring,
-                For::Membership => &mut *self.letters,
+    /// Puts a datagram into the ring of its consumer, or counts it as dropped.
+    fn push(&mut self, from: std::net::SocketAddr, sorted: Result<(For, &[u8]), Dropped>) {
+        let pushed = sorted.and_then(|(consumer, datagram)| {
+            let ring = match consumer {
+                For::Node => &mut *self.node,
+                For::Membership => &mut *self.membership,
             };
             if ring.push(from, datagram) { Ok(()) } else { Err(Dropped::TooLong) }
         });
-        if let Err(reason) = taken {
+        if let Err(reason) = pushed {
             self.dropped.add(reason);
         }
     }

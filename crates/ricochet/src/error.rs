@@ -1,4 +1,4 @@
-//! What can go wrong, one enum for each operation.
+//! Errors, one enum for each operation.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,36 +7,35 @@ use ricochet_core::GroupsError;
 use thiserror::Error;
 
 use crate::config::ConfigError;
+use crate::group_name::GROUP_NAME_MAX;
 use crate::key::KeyError;
 
-/// Why a node did not start.
+/// Reason why a node did not start.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// A setting is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The file of the cluster key holds none, or not for us alone.
+    /// The key file has no valid key, or others than its owner have access to it.
     #[error("key file {file}: {error}", file = file.display())]
     Key {
         /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The mistake.
         error: KeyError,
     },
-    /// The interface has no address to use.
-    #[error(
-        "interface {interface}: expected an address of IPv{version}, saw {seen}; give one with `address`"
-    )]
+    /// The interface has no suitable address.
+    #[error("interface {interface}: expected an IPv{version} address, saw {seen}; set `address`")]
     NoAddress {
         /// The interface.
         interface: String,
         /// 4 or 6.
         version: u8,
-        /// What it has.
+        /// The addresses that the interface has.
         seen: String,
     },
-    /// The node's longest datagrams would never leave.
+    /// The node's longest datagrams exceed the MTU.
     #[error(
         "interface {interface}: expected an MTU for datagrams of {datagram_max} bytes, saw {mtu}; set \
          `buffers.datagram_max` to {fitting} or less on all nodes, or raise the MTU"
@@ -46,34 +45,34 @@ pub enum StartError {
         interface: String,
         /// Its MTU in bytes.
         mtu: usize,
-        /// The setting, in bytes.
+        /// The setting in bytes.
         datagram_max: usize,
-        /// What would fit, in bytes.
+        /// Maximum length in bytes that fits.
         fitting: usize,
     },
-    /// A seed cannot be resolved.
+    /// A seed address cannot be resolved.
     #[error("seed {seed:?}: expected address:port or name:port, saw {error}")]
     Seed {
-        /// As given.
+        /// The seed address as given.
         seed: String,
-        /// What the resolver says.
+        /// The resolver's error.
         error: io::Error,
     },
-    /// A socket cannot be made.
+    /// A socket cannot be opened.
     #[error(transparent)]
     Socket(#[from] netio::multicast::OpenError),
-    /// The control socket cannot.
+    /// The control socket cannot be opened.
     #[error(transparent)]
     Control(#[from] daemon::control::ControlError),
-    /// What the membership says.
+    /// The membership refuses its configuration or its file.
     #[error("membership: {0}")]
     Membership(String),
-    /// The system refuses something.
+    /// The operating system refuses an operation.
     #[error("cannot {what}: {error}")]
     System {
-        /// What was tried.
+        /// The operation.
         what: String,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
 }
@@ -85,12 +84,12 @@ impl StartError {
     }
 }
 
-/// Why a group was not joined.
+/// Reason why a group was not joined.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum JoinError {
     /// The name of a group is empty or too long.
-    #[error("group: expected a name of 1 to {max} bytes, saw {length}", max = crate::GROUP_NAME_MAX)]
+    #[error("group: expected a name of 1 to {GROUP_NAME_MAX} bytes, saw {length}")]
     Name {
         /// Its length in bytes.
         length: usize,
@@ -98,20 +97,22 @@ pub enum JoinError {
     /// No name was given.
     #[error("expected at least one group, saw none")]
     Nothing,
-    /// Too many groups.
+    /// The node would be in too many groups.
     #[error("expected at most {max} groups, saw {groups}; raise `max_groups`")]
     TooMany {
-        /// How many there would be.
+        /// Number of groups that it would be in.
         groups: usize,
         /// The setting.
         max: usize,
     },
-    /// Another subscription of this node has the group open otherwise.
-    #[error("group {group:?}: expected the options that it was first joined with, saw another {what}")]
+    /// Another subscription of this node joined the group with other options.
+    #[error(
+        "group {group:?}: expected the options that it was first joined with, saw another {what}; use the same"
+    )]
     Differs {
         /// The group.
         group: String,
-        /// The option.
+        /// The option that differs.
         what: &'static str,
     },
     /// An option is out of range.
@@ -124,7 +125,7 @@ pub enum JoinError {
         /// The value.
         seen: u64,
     },
-    /// Two names that the wire format cannot tell apart.
+    /// The wire format cannot tell two of the names apart.
     #[error(transparent)]
     Groups(#[from] GroupsError),
     /// The IP group cannot be joined.
@@ -138,30 +139,31 @@ pub enum JoinError {
     Failed(String),
 }
 
-/// Why a message was not sent.
+/// Reason why a message was not sent.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// Longer than one packet holds.
+    /// The payload does not fit one packet.
     #[error(
-        "expected a payload of at most {payload_max} bytes, saw {length}; longer ones need a group that is opened for fragments"
+        "expected a payload of at most {payload_max} bytes, saw {length}; to send longer ones, join the group with \
+         `fragments` or set it on the sender"
     )]
     TooLong {
-        /// Its length.
+        /// Length of the payload in bytes.
         length: usize,
-        /// What fits.
+        /// Maximum length in bytes.
         payload_max: usize,
     },
     /// The name of a group is empty or too long.
-    #[error("group: expected a name of 1 to {max} bytes, saw {length}", max = crate::GROUP_NAME_MAX)]
+    #[error("group: expected a name of 1 to {GROUP_NAME_MAX} bytes, saw {length}")]
     Name {
         /// Its length in bytes.
         length: usize,
     },
-    /// This node has sent to as many groups as it can keep count of.
-    #[error("expected at most 65536 groups that this node sends to, saw another")]
+    /// The node has sent to the maximum number of groups already.
+    #[error("expected at most 65536 groups that this node sends to, saw one more")]
     TooManyGroups,
-    /// The node is gone.
+    /// The node was closed.
     #[error("the node was closed")]
     Closed,
     /// The node's thread has failed.
@@ -169,11 +171,11 @@ pub enum SendError {
     Failed(String),
 }
 
-/// Why nothing will be received.
+/// Reason why no further message will be received.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum RecvError {
-    /// The node is gone.
+    /// The node or the subscription was closed.
     #[error("the node was closed")]
     Closed,
     /// The node's thread has failed.
@@ -181,14 +183,14 @@ pub enum RecvError {
     Failed(String),
 }
 
-/// Why nothing is received now.
+/// Reason why no message was received without waiting.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TryRecvError {
-    /// Nothing waits.
+    /// No message waits.
     #[error("no message waits")]
     Empty,
-    /// The node is gone.
+    /// The node or the subscription was closed.
     #[error("the node was closed")]
     Closed,
     /// The node's thread has failed.
@@ -196,14 +198,14 @@ pub enum TryRecvError {
     Failed(String),
 }
 
-/// Why nothing was received in time.
+/// Reason why no message was received in time.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum RecvTimeoutError {
-    /// Nothing came.
+    /// The timeout is over.
     #[error("no message came in time")]
     Timeout,
-    /// The node is gone.
+    /// The node or the subscription was closed.
     #[error("the node was closed")]
     Closed,
     /// The node's thread has failed.

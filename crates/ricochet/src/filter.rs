@@ -1,78 +1,76 @@
-//! What of the datagrams that come is kept: looked at where the kernel put them, before anything is copied.
+//! Drops the datagrams that are not for this node, before any is copied.
 
 use std::net::SocketAddr;
 
 use foundation::reasons;
 use hashbrown::HashSet;
+use membership::wire::FIRST_BYTE as MEMBERSHIP;
 use ricochet_core::counters::Malformed;
 use ricochet_core::wire::{Kind, Peek};
 use ricochet_core::{GroupId, NodeId};
 
 use crate::key::Seal;
 
-/// First byte of the membership's datagrams.
-pub(crate) const MEMBERSHIP: u8 = 0x96;
-
 reasons! {
-    /// Why a datagram was dropped before anything was made of it.
+    /// Reason why a datagram was dropped before it reached the core.
     Dropped, DroppedCounts {
-        /// Sent by this node itself.
+        /// This node sent it.
         Own = "own",
-        /// Without the trailer that the cluster key gives it.
+        /// Its trailer does not match the cluster key.
         Unauthentic = "not authentic",
-        /// None of ours.
+        /// It belongs to another protocol.
         Unknown = "unknown first byte",
-        /// Too short to say whose it is.
+        /// It ends before its sender or group.
         TooShort = "too short",
-        /// Longer than this node's datagrams may be.
+        /// It is longer than the node's maximum.
         TooLong = "too long",
-        /// Of groups that this node is not in.
+        /// This node is in none of its groups.
         Foreign = "of other groups",
-        /// A datagram for one node that was multicast.
+        /// It is a unicast datagram that came by multicast.
         Misdirected = "multicast what is for one node",
-        /// By a test.
+        /// A test injected its loss.
         Injected = "loss injected",
     }
 }
 
-/// By which socket a datagram came.
+/// Socket that a datagram came through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Via {
-    /// Addressed to a group.
+    /// The socket of the IP groups.
     Group,
-    /// Addressed to this node.
+    /// This node's own socket.
     Own,
 }
 
-/// For whom a datagram is that passed.
+/// Consumer of a datagram that passes the filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum For {
     Node,
     Membership,
 }
 
-/// Decides on losses for tests, given the datagram without its trailer.
+/// Fault injection for tests: returns whether to drop a datagram, given without its trailer.
 pub(crate) type Injection = Box<dyn FnMut(&[u8]) -> bool + Send>;
 
-/// Looks at datagrams, by the thread that drains the sockets.
+/// Filters datagrams on the thread that drains the sockets.
 pub(crate) struct Filter {
     pub(crate) id: NodeId,
-    /// The address that this node sends from.
+    /// Address that this node sends from.
     pub(crate) own: SocketAddr,
     pub(crate) seal: Option<Seal>,
     pub(crate) injection: Option<Injection>,
 }
 
 impl Filter {
-    /// For whom a datagram is, and what of it is left without the trailer; or why it is dropped.
-    pub(crate) fn look<'d>(
+    /// Returns the consumer of a datagram and the datagram without its trailer, or the reason to drop it.
+    pub(crate) fn sort<'d>(
         &mut self,
         groups: &HashSet<GroupId>,
         via: Via,
         from: SocketAddr,
         datagram: &'d [u8],
     ) -> Result<(For, &'d [u8]), Dropped> {
-        // What a node multicasts comes back to it. The kernel says where it came from; no byte of it was looked at.
+        // A node receives its own multicast datagrams. The source address identifies them at the lowest cost.
         if from == self.own {
             return Err(Dropped::Own);
         }
@@ -80,12 +78,12 @@ impl Filter {
             Some(seal) => seal.open(datagram).ok_or(Dropped::Unauthentic)?,
             None => datagram,
         };
-        let whose = self.sort(groups, via, datagram)?;
+        let consumer = self.route(groups, via, datagram)?;
         let lost = self.injection.as_mut().is_some_and(|injection| injection(datagram));
-        if lost { Err(Dropped::Injected) } else { Ok((whose, datagram)) }
+        if lost { Err(Dropped::Injected) } else { Ok((consumer, datagram)) }
     }
 
-    fn sort(&self, groups: &HashSet<GroupId>, via: Via, datagram: &[u8]) -> Result<For, Dropped> {
+    fn route(&self, groups: &HashSet<GroupId>, via: Via, datagram: &[u8]) -> Result<For, Dropped> {
         let &first = datagram.first().ok_or(Dropped::TooShort)?;
         if first == MEMBERSHIP {
             return if via == Via::Own { Ok(For::Membership) } else { Err(Dropped::Misdirected) };
@@ -127,7 +125,7 @@ mod tests {
 
     fn look(filter: &mut Filter, via: Via, datagram: &[u8]) -> Result<For, Dropped> {
         let groups = HashSet::from_iter([MINE]);
-        filter.look(&groups, via, ([10, 0, 0, 2], 5).into(), datagram).map(|(whose, _)| whose)
+        filter.sort(&groups, via, ([10, 0, 0, 2], 5).into(), datagram).map(|(consumer, _)| consumer)
     }
 
     fn written(write: impl FnOnce(&mut [u8]) -> usize) -> Vec<u8> {
@@ -141,7 +139,7 @@ mod tests {
         Data { sender, group, seq: 3, sender_seq: 4, expires: false, fragment: false, payload: b"x" }
     }
 
-    /// All kinds: data and what is like it from a sender to a group, and what is for one node.
+    /// Returns a datagram of each kind, and whether it is for one node.
     fn all(sender: NodeId, group: GroupId) -> [(Vec<u8>, bool); 5] {
         let name = Name { sender, group: group.tag(), seq: 1 };
         let range = Range { key: StreamKey { sender, group }, first: 1, count: 1 };
@@ -156,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn all_kinds_of_our_groups_pass_and_none_of_our_own() {
+    fn all_kinds_of_this_nodes_groups_pass_unless_it_sent_them() {
         for (datagram, for_one) in all(OTHER, MINE) {
             assert_eq!(look(&mut filter(), Via::Own, &datagram), Ok(For::Node));
             let multicast = look(&mut filter(), Via::Group, &datagram);
@@ -168,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_that_we_are_not_in_are_sorted_out() {
+    fn datagrams_of_other_groups_are_dropped() {
         for (datagram, for_one) in &all(OTHER, NOT_MINE)[..3] {
             let via = if *for_one { Via::Own } else { Via::Group };
             assert_eq!(look(&mut filter(), via, datagram), Err(Dropped::Foreign));
@@ -176,27 +174,27 @@ mod tests {
     }
 
     #[test]
-    fn membership_comes_to_the_own_socket_alone() {
+    fn membership_datagrams_pass_through_the_own_socket_only() {
         assert_eq!(look(&mut filter(), Via::Own, &[MEMBERSHIP, 1]), Ok(For::Membership));
         assert_eq!(look(&mut filter(), Via::Group, &[MEMBERSHIP, 1]), Err(Dropped::Misdirected));
     }
 
     #[test]
-    fn what_comes_from_our_own_address_is_not_looked_at() {
+    fn a_datagram_from_this_nodes_address_is_dropped_unread() {
         let mut filter = filter();
         let own = filter.own;
-        assert_eq!(filter.look(&HashSet::new(), Via::Group, own, b"").unwrap_err(), Dropped::Own);
+        assert_eq!(filter.sort(&HashSet::new(), Via::Group, own, b"").unwrap_err(), Dropped::Own);
     }
 
     #[test]
-    fn with_a_key_nothing_passes_without_its_trailer() {
+    fn with_a_key_no_datagram_passes_without_its_trailer() {
         let seal = ClusterKey::new([1; 32]).seal();
         let mut filter = Filter { seal: Some(seal.clone()), ..filter() };
         for (datagram, _) in all(OTHER, MINE) {
             assert_eq!(look(&mut filter, Via::Own, &datagram), Err(Dropped::Unauthentic));
             let sealed = [&datagram[..], &seal.trailer(&datagram)].concat();
             let passed =
-                filter.look(&HashSet::from_iter([MINE]), Via::Own, ([10, 0, 0, 2], 5).into(), &sealed);
+                filter.sort(&HashSet::from_iter([MINE]), Via::Own, ([10, 0, 0, 2], 5).into(), &sealed);
             assert_eq!(passed, Ok((For::Node, &datagram[..])));
         }
     }
@@ -212,7 +210,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn whatever_comes_is_sorted_without_a_panic(datagram: Vec<u8>, first in 0x8fu8..0x99, keep: bool) {
+        fn any_bytes_are_sorted_without_a_panic(datagram: Vec<u8>, first in 0x8fu8..0x99, keep: bool) {
             let mut datagram = datagram;
             if keep && let Some(byte) = datagram.first_mut() {
                 *byte = first;

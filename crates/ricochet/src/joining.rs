@@ -10,28 +10,28 @@ use serde::{Deserialize, Serialize};
 use crate::clock;
 use crate::config::HOUR;
 use crate::error::JoinError;
-use crate::outward::{Joined, Outward, Taker};
-use crate::queue::{Policy, Queue};
+use crate::group_name::is_group_name;
+use crate::outward::{Consumer, Joined, Outward};
+use crate::policy::Policy;
+use crate::queue::Queue;
 use crate::shared::{Core, Gone, Shared};
 
-/// Longest name of a group in bytes.
-pub const GROUP_NAME_MAX: usize = 1_024;
-/// Longest queue of a subscription.
+/// Maximum capacity of a subscription's queue.
 const QUEUE_MAX: usize = 1 << 20;
 
-/// In which order a subscription gives messages out.
+/// Order in which a subscription delivers messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Order {
-    /// As they come: a message that was lost and recovered comes after such as were sent later.
+    /// In order of arrival: a recovered message may follow messages that were sent later.
     #[default]
     Unordered,
-    /// Those of one sender to one group as they were sent.
+    /// The messages of one sender to one group in the order in which they were sent.
     Fifo,
 }
 
-/// How groups are joined.
+/// Options for joining groups.
 ///
 /// ```
 /// use ricochet::{JoinOptions, Order, Policy};
@@ -39,115 +39,118 @@ pub enum Order {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JoinOptions {
-    /// In which order messages are given out.
+    /// Order in which messages are delivered.
     pub order: Order,
-    /// Messages that may wait in the subscription's queue, 1 to 1,048,576; as the node is set up if left out.
+    /// Maximum number of messages that wait in the subscription's queue, 1 to 1,048,576; the node's setting if `None`.
     pub queue: Option<usize>,
-    /// What happens to those that find no room there; as the node is set up if left out.
+    /// Treatment of messages for which the queue has no room; the node's setting if `None`.
     pub policy: Option<Policy>,
-    /// Whether this node sends messages longer than a packet to the groups, in several packets. What others send so is put
-    /// together in any case.
+    /// Whether this node sends messages longer than a packet to the groups, in several packets. Such messages of other nodes
+    /// are received in any case.
     pub fragments: bool,
-    /// Repairs that each packet of the groups enters, 0 to 64; as the node is set up if left out. All subscriptions of a
-    /// node to a group agree on it.
+    /// Number of repairs that each packet of the groups enters, 0 to 64; the node's setting if `None`. Must be the same in all
+    /// subscriptions of a node to a group.
     pub c: Option<u8>,
-    /// How long after it was found missing a message is given up that its sender marked as [expiring](crate::Sender::expiring),
-    /// up to an hour; as the node is set up if left out. All subscriptions of a node to a group agree on it.
+    /// Time after its discovery at which a missing message is given up that its sender marked as
+    /// [expiring](crate::Sender::expiring), up to an hour; the node's setting if `None`. Must be the same in all subscriptions
+    /// of a node to a group.
     pub lifetime: Option<Duration>,
-    /// With [`Order::Fifo`]: most messages held back until earlier ones are there, 1 to 1,048,576; as the node is set up if
-    /// left out.
+    /// With [`Order::Fifo`]: maximum number of messages held back until earlier ones arrive, 1 to 1,048,576; the node's
+    /// setting if `None`.
     pub held: Option<usize>,
 }
 
-/// What a subscription needs to know of its place.
-pub(crate) struct Ticket {
-    pub(crate) taker: usize,
+/// Handle of a subscription's place within the node.
+pub(crate) struct SubscriptionHandle {
+    /// Index among the node's consumers.
+    pub(crate) consumer: usize,
     pub(crate) queue: Arc<Queue>,
     pub(crate) groups: Vec<(GroupId, Arc<str>)>,
 }
 
-/// Checks the name of a group.
-pub(crate) fn is_name(name: &str) -> bool {
-    (1..=GROUP_NAME_MAX).contains(&name.len())
-}
-
-/// What a group is to be opened with; all subscriptions of a node to a group agree on it.
+/// Options that must be the same in all subscriptions of a node to a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Manner {
+struct GroupOptions {
     c: u8,
     fragments: bool,
     lifetime_us: Option<u64>,
 }
 
 impl Shared {
-    /// Joins groups, all or none. What is sent to them from now on is received; the others learn of it soon.
-    pub(crate) fn join(&self, names: &[&str], options: &JoinOptions) -> Result<Ticket, JoinError> {
+    /// Joins groups, all or none. The node receives messages to them at once; other nodes learn of it soon after.
+    pub(crate) fn join(
+        &self,
+        names: &[&str],
+        options: &JoinOptions,
+    ) -> Result<SubscriptionHandle, JoinError> {
         check_options(options)?;
-        let manner = Manner {
+        let group_options = GroupOptions {
             c: options.c.unwrap_or(self.config.repair.repairs_per_packet()),
             fragments: options.fragments,
             lifetime_us: options.lifetime.map(|lifetime| lifetime.as_micros() as u64),
         };
         let groups = named(names)?;
-        let taker = self.taker(options);
-        let queue = Arc::clone(&taker.queue);
-        // No other thread joins or leaves meanwhile; and nobody waits for the kernel who sends or receives.
+        let consumer = self.new_consumer(options);
+        let queue = Arc::clone(&consumer.queue);
+        // This lock excludes other joins and leaves. The core's lock is not held while the kernel joins IP groups, so that
+        // threads that send or receive do not wait for it.
         let mut ip_groups = self.ip_groups.lock().unwrap_or_else(PoisonError::into_inner);
-        let (new, spread) = {
-            let core = self.open_core()?;
-            (self.new_groups(&core.out, &groups, manner)?, core.out.spread())
+        let (new, group_addresses) = {
+            let core = self.core_for_join()?;
+            (self.new_groups(&core.out, &groups, group_options)?, core.out.group_addresses())
         };
-        let addresses = || new.iter().map(|&(group, _)| spread.address(group).ip());
-        ip_groups.need_all(addresses()).map_err(JoinError::Address)?;
-        let mut core = self.open_core().inspect_err(|_| addresses().for_each(|ip| ip_groups.release(ip)))?;
-        let place = core.out.add_taker(taker);
+        let addresses = || new.iter().map(|&(group, _)| group_addresses.address(group).ip());
+        ip_groups.acquire_all(addresses()).map_err(JoinError::Address)?;
+        let mut core =
+            self.core_for_join().inspect_err(|_| addresses().for_each(|ip| ip_groups.release(ip)))?;
+        let consumer = core.out.add_consumer(consumer);
         for (id, name) in &groups {
             let Core { out, changes, .. } = &mut *core;
             let joined = out.groups.entry(*id).or_insert_with(|| {
                 changes.joined.insert(*id);
-                let Manner { c, fragments, lifetime_us } = manner;
-                Joined { name: Arc::clone(name), c, fragments, lifetime_us, takers: Vec::new() }
+                let GroupOptions { c, fragments, lifetime_us } = group_options;
+                Joined { name: Arc::clone(name), c, fragments, lifetime_us, consumers: Vec::new() }
             });
-            joined.takers.push(place);
+            joined.consumers.push(consumer);
         }
         self.note_changes(&mut core, !new.is_empty());
         drop(core);
         self.joined.write().unwrap_or_else(PoisonError::into_inner).extend(new.iter().map(|&(id, _)| id));
-        Ok(Ticket { taker: place, queue, groups })
+        Ok(SubscriptionHandle { consumer, queue, groups })
     }
 
-    fn taker(&self, options: &JoinOptions) -> Taker {
+    fn new_consumer(&self, options: &JoinOptions) -> Consumer {
         let buffers = &self.config.buffers;
         let queue = Queue::new(
             options.queue.unwrap_or(buffers.queue),
             options.policy.unwrap_or(buffers.policy),
-            Arc::clone(&self.gate),
+            Arc::clone(&self.backpressure),
         );
         let mut fifo = self.config.fifo.core(buffers);
         fifo.messages_max = options.held.unwrap_or(fifo.messages_max);
         let fifo = (options.order == Order::Fifo)
             .then(|| Box::new(Fifo::new(fifo).expect("settings and options were checked")));
-        Taker { queue, fifo }
+        Consumer { queue, fifo }
     }
 
-    fn open_core(&self) -> Result<MutexGuard<'_, Core>, JoinError> {
+    fn core_for_join(&self) -> Result<MutexGuard<'_, Core>, JoinError> {
         self.core().map_err(|gone| match gone {
             Gone::Closed => JoinError::Closed,
             Gone::Failed(why) => JoinError::Failed(why),
         })
     }
 
-    /// Leaves the groups of a subscription that others of this node do not hold.
-    pub(crate) fn leave(&self, ticket: &Ticket) {
-        ticket.queue.close(crate::error::RecvError::Closed);
+    /// Leaves the groups of a subscription, except those of other subscriptions of this node.
+    pub(crate) fn leave(&self, handle: &SubscriptionHandle) {
+        handle.queue.close(crate::error::RecvError::Closed);
         let mut ip_groups = self.ip_groups.lock().unwrap_or_else(PoisonError::into_inner);
-        // A node that is gone has left.
+        // A node that has ended has left all groups.
         let Ok(mut core) = self.core() else { return };
         let mut gone = Vec::new();
-        for (id, _) in &ticket.groups {
+        for (id, _) in &handle.groups {
             let Some(joined) = core.out.groups.get_mut(id) else { continue };
-            joined.takers.retain(|&taker| taker != ticket.taker);
-            if joined.takers.is_empty() {
+            joined.consumers.retain(|&consumer| consumer != handle.consumer);
+            if joined.consumers.is_empty() {
                 core.out.groups.remove(id);
                 if !core.changes.joined.remove(id) {
                     core.changes.left.insert(*id);
@@ -155,16 +158,17 @@ impl Shared {
                 gone.push(*id);
             }
         }
-        core.out.takers[ticket.taker] = None;
-        let spread = core.out.spread();
+        core.out.consumers[handle.consumer] = None;
+        let group_addresses = core.out.group_addresses();
         self.note_changes(&mut core, !gone.is_empty());
         drop(core);
         let mut joined = self.joined.write().unwrap_or_else(PoisonError::into_inner);
         joined.retain(|id| !gone.contains(id));
         drop(joined);
-        gone.iter().for_each(|&id| ip_groups.release(spread.address(id).ip()));
+        gone.iter().for_each(|&id| ip_groups.release(group_addresses.address(id).ip()));
     }
 
+    /// Schedules the next change of the core's groups.
     fn note_changes(&self, core: &mut Core, changed: bool) {
         if changed && core.changes.since_us.is_none() {
             let now_us = clock::now_us();
@@ -173,12 +177,12 @@ impl Shared {
         }
     }
 
-    /// Those of the groups that this node is not in. Nothing has changed if there is an error.
+    /// Returns the groups that this node is not in yet. Checks that the options fit the others.
     fn new_groups(
         &self,
         out: &Outward,
         groups: &[(GroupId, Arc<str>)],
-        manner: Manner,
+        options: GroupOptions,
     ) -> Result<Vec<(GroupId, Arc<str>)>, JoinError> {
         let differs = |name: &str, what| JoinError::Differs { group: name.to_owned(), what };
         let mut new = Vec::new();
@@ -187,11 +191,11 @@ impl Shared {
                 Some(joined) if joined.name != *name => {
                     return Err(GroupsError::Repeated(*id).into());
                 }
-                Some(joined) if joined.c != manner.c => return Err(differs(name, "c")),
-                Some(joined) if joined.fragments != manner.fragments => {
+                Some(joined) if joined.c != options.c => return Err(differs(name, "c")),
+                Some(joined) if joined.fragments != options.fragments => {
                     return Err(differs(name, "fragments"));
                 }
-                Some(joined) if joined.lifetime_us != manner.lifetime_us => {
+                Some(joined) if joined.lifetime_us != options.lifetime_us => {
                     return Err(differs(name, "lifetime"));
                 }
                 Some(_) => {}
@@ -210,20 +214,21 @@ impl Shared {
 }
 
 impl Outward {
-    fn add_taker(&mut self, taker: Taker) -> usize {
-        match self.takers.iter().position(Option::is_none) {
+    /// Adds a consumer and returns its index.
+    fn add_consumer(&mut self, consumer: Consumer) -> usize {
+        match self.consumers.iter().position(Option::is_none) {
             Some(at) => {
-                self.takers[at] = Some(taker);
+                self.consumers[at] = Some(consumer);
                 at
             }
             None => {
-                self.takers.push(Some(taker));
-                self.takers.len() - 1
+                self.consumers.push(Some(consumer));
+                self.consumers.len() - 1
             }
         }
     }
 
-    /// Repairs name groups by the low half of their ids: those of one node must differ.
+    /// Checks that the tags of a node's groups differ: repairs name groups by their tags, the low halves of their ids.
     fn check_tags(&self, new: &[(GroupId, Arc<str>)]) -> Result<(), GroupsError> {
         let mut tags = hashbrown::HashMap::with_capacity(new.len());
         for &(id, _) in new {
@@ -236,7 +241,7 @@ impl Outward {
     }
 }
 
-/// The groups of these names, each once.
+/// Returns the groups with these names, each once.
 fn named(names: &[&str]) -> Result<Vec<(GroupId, Arc<str>)>, JoinError> {
     if names.is_empty() {
         return Err(JoinError::Nothing);
@@ -244,7 +249,7 @@ fn named(names: &[&str]) -> Result<Vec<(GroupId, Arc<str>)>, JoinError> {
     let mut groups: Vec<(GroupId, Arc<str>)> = Vec::with_capacity(names.len());
     let mut seen = hashbrown::HashSet::with_capacity(names.len());
     for &name in names {
-        if !is_name(name) {
+        if !is_group_name(name) {
             return Err(JoinError::Name { length: name.len() });
         }
         if seen.insert(name) {

@@ -1,7 +1,7 @@
-//! The cluster key: who does not know it is not heard.
+//! The cluster key, which authenticates datagrams.
 //!
-//! Each datagram ends in a trailer, HMAC-SHA-256 of all bytes before it, of which the first 16 bytes are sent. Who knows the
-//! key is trusted: the trailer does not tell members apart, nor does it hide anything.
+//! Each datagram ends in a trailer: the first 16 bytes of the HMAC-SHA-256 of all bytes before it. Every holder of the key is
+//! trusted: the trailer neither tells members apart nor encrypts anything.
 
 use std::fmt;
 use std::io;
@@ -14,7 +14,8 @@ use zeroize::Zeroizing;
 
 /// Length of the trailer in bytes.
 pub const TRAILER: usize = 16;
-/// The secret that all nodes of a cluster share: 32 bytes.
+
+/// The secret of 32 bytes that all nodes of a cluster share.
 ///
 /// ```
 /// let key = ricochet::ClusterKey::generate()?;
@@ -25,28 +26,28 @@ pub const TRAILER: usize = 16;
 pub struct ClusterKey(Zeroizing<[u8; 32]>);
 
 impl ClusterKey {
-    /// The key of these bytes.
+    /// Creates a key from its bytes.
     pub fn new(bytes: [u8; 32]) -> Self {
         Self(Zeroizing::new(bytes))
     }
 
-    /// A new key.
+    /// Generates a new key.
     ///
     /// # Errors
-    /// The operating system's random source failed.
+    /// If the operating system's random source fails.
     pub fn generate() -> io::Result<Self> {
         Self::parse(KeyText::generate()?.as_str()).map_err(io::Error::other)
     }
 
-    /// Reads a key from text: 32 bytes in base64, blanks around them allowed.
+    /// Parses a key from text: 32 bytes in base64, surrounded by any whitespace.
     ///
     /// # Errors
-    /// [`KeyError`], of which none repeats the text.
+    /// [`KeyError`], whose messages never contain the text.
     pub fn parse(text: &str) -> Result<Self, KeyError> {
         keyfile::parse(text).map(|secret| Self::new(*secret.bytes()))
     }
 
-    /// Reads a key from a file that nobody but its owner may read, as `undrop multicast genkey` writes it.
+    /// Reads a key from a file as `undrop multicast genkey` writes it. Only the owner may have access to the file.
     ///
     /// # Errors
     /// [`KeyError`].
@@ -54,7 +55,7 @@ impl ClusterKey {
         keyfile::read(file).map(|secret| Self::new(*secret.bytes()))
     }
 
-    /// The key as text, as [`ClusterKey::parse`] reads it.
+    /// Returns the key as text that [`ClusterKey::parse`] reads.
     pub fn to_text(&self) -> KeyText {
         KeyText::new(&self.0)
     }
@@ -70,12 +71,12 @@ impl fmt::Debug for ClusterKey {
     }
 }
 
-/// Makes and checks trailers.
+/// Creates and checks trailers.
 #[derive(Clone)]
 pub(crate) struct Seal(hmac::Key);
 
 impl Seal {
-    /// The trailer of a datagram.
+    /// Returns the trailer of a datagram.
     pub(crate) fn trailer(&self, datagram: &[u8]) -> [u8; TRAILER] {
         let tag = hmac::sign(&self.0, datagram);
         let mut trailer = [0; TRAILER];
@@ -83,10 +84,10 @@ impl Seal {
         trailer
     }
 
-    /// The datagram without its trailer, if that is right.
+    /// Returns the datagram without its trailer, if the trailer is right.
     pub(crate) fn open<'d>(&self, datagram: &'d [u8]) -> Option<&'d [u8]> {
         let (body, trailer) = datagram.split_last_chunk::<TRAILER>()?;
-        // Whatever the bytes, all are compared: the time tells nothing of where they differ.
+        // Compares all bytes, so that the time does not reveal where they differ.
         let differing = self.trailer(body).iter().zip(trailer).fold(0, |sum, (a, b)| sum | (a ^ b));
         (std::hint::black_box(differing) == 0).then_some(body)
     }
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_sealed_with_the_key_opens() {
+    fn only_datagrams_sealed_with_the_key_open() {
         let seal = ClusterKey::new([7; 32]).seal();
         let other = ClusterKey::new([8; 32]).seal();
         let datagram = sealed(&seal, b"something");

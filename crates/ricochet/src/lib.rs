@@ -1,8 +1,8 @@
 //! Multicast that recovers lost packets within milliseconds.
 //!
-//! Processes on several hosts join groups by name, as many as they like, and send to any. Packets that a receiver drops
-//! are brought back by small repairs that receivers of the same groups send each other (Ricochet, NSDI 2007), and what
-//! these do not mend is asked for. Where there is no IP multicast the same is done by unicast.
+//! Processes on several hosts join any number of groups by name, and send to any group. Receivers of the same groups send
+//! each other small repairs, from which lost packets are recovered (Ricochet, NSDI 2007). Receivers request packets that
+//! repairs do not recover. Networks without IP multicast are supported by unicast.
 //!
 //! ```no_run
 //! let node = ricochet::Node::builder("eth0").seed("10.0.0.7:7900").start()?;
@@ -13,17 +13,18 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A node does not receive what it sends itself. The first node of a cluster needs no seed; each other needs the address
-//! of one that lives.
+//! A node does not receive its own messages. The first node of a cluster needs no seed address; each other node needs the
+//! address of one that lives.
 //!
 //! # The path of a packet
 //!
-//! One that is sent: [`Sender::send`] → the core stamps it and keeps it → `outward.rs` → the socket, all on the calling
-//! thread. One that comes, on the node's thread: `drain.rs` → `filter.rs` (is it for us?) → `ring.rs` → `driver.rs` → the
-//! core (is it new?) → `outward.rs` → `queue.rs` → [`Subscription::recv`].
+//! Outgoing, on the calling thread: [`Sender::send`] → the core, which numbers and keeps the packet → `outward.rs` → the
+//! socket. Incoming, on the node's thread: `drain.rs` → `filter.rs` (drops packets for others) → `ring.rs` → `driver/` → the
+//! core (drops duplicates) → `outward.rs` → `queue/` → [`Subscription::recv`].
 #![forbid(unsafe_code)]
 
-mod book;
+mod addresses;
+mod backpressure;
 mod builder;
 mod clock;
 mod config;
@@ -32,14 +33,16 @@ mod drain;
 mod driver;
 mod error;
 mod filter;
-mod gate;
+mod group_name;
 mod ip_groups;
 mod joining;
 mod key;
 mod message;
 mod node;
 mod outward;
+mod policy;
 mod pool;
+mod published;
 mod queue;
 mod ring;
 mod sender;
@@ -56,18 +59,20 @@ pub use config::{
     KeySection, MembershipSection, NakSection, NodeSection, PORT, RepairMode, RepairSection,
 };
 pub use error::{JoinError, RecvError, RecvTimeoutError, SendError, StartError, TryRecvError};
-pub use joining::{GROUP_NAME_MAX, JoinOptions, Order};
+pub use group_name::GROUP_NAME_MAX;
+pub use joining::{JoinOptions, Order};
 pub use key::{ClusterKey, KeyError, TRAILER};
 pub use message::{Event, How, Lost, Message};
 pub use node::Node;
-pub use queue::{Policy, QueueCounts};
+pub use policy::Policy;
+pub use queue::QueueCounts;
 pub use ricochet_core::NodeId;
 pub use ricochet_core::counters::GivenUp;
 pub use sender::Sender;
 pub use status::Status;
 pub use subscription::Subscription;
 
-/// The doctests run the example of the manual.
+/// Runs the example of the manual with the doctests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/ricochet.md")]
 struct Manual;

@@ -1,4 +1,4 @@
-//! What a subscription receives.
+//! Messages and loss reports, as a subscription receives them.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -12,10 +12,10 @@ use crate::pool::Payload;
 
 pub use ricochet_core::message::How;
 
-/// A message of one of the groups that a subscription covers.
+/// A message of one of the groups of a subscription.
 ///
-/// Its payload lies in a buffer of the node's, which is used again when the message is dropped: keep what you need of it,
-/// not the message.
+/// The payload lies in a buffer of the node, which reuses the buffer when the message is dropped. To keep a payload for long,
+/// copy it rather than keep the message.
 pub struct Message {
     pub(crate) group: Arc<str>,
     pub(crate) sender: NodeId,
@@ -26,37 +26,37 @@ pub struct Message {
 }
 
 impl Message {
-    /// The name of the group that it was sent to.
+    /// Returns the name of the group that the message was sent to.
     pub fn group(&self) -> &str {
         &self.group
     }
 
-    /// Who sent it: one life of a node.
+    /// Returns the sender: one life of a node.
     pub fn sender(&self) -> NodeId {
         self.sender
     }
 
-    /// Its place in what this sender sends to this group, counted from 0, modulo 2³².
+    /// Returns the sequence number of the message among those of this sender to this group, from 0, modulo 2³².
     pub fn seq(&self) -> u32 {
         self.seq
     }
 
-    /// What was sent.
+    /// Returns the payload.
     pub fn payload(&self) -> &[u8] {
         self.payload.bytes()
     }
 
-    /// Whether it did not come by itself: it was brought back by a repair, or sent again.
+    /// Returns whether the message was lost at first, and then recovered from a repair or retransmitted.
     pub fn recovered(&self) -> bool {
         self.how != How::Multicast
     }
 
-    /// How it came.
+    /// Returns how the message arrived.
     pub fn how(&self) -> How {
         self.how
     }
 
-    /// For how long this node knew that it was missing; zero of one that came in its turn.
+    /// Returns the time for which this node knew that the message was missing; zero if it never was.
     pub fn latency(&self) -> Duration {
         Duration::from_micros(self.missed_us.unwrap_or(0))
     }
@@ -74,7 +74,7 @@ impl fmt::Debug for Message {
     }
 }
 
-/// Messages that are not to be expected any more.
+/// A report of messages that will not arrive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
     pub(crate) group: Arc<str>,
@@ -85,37 +85,37 @@ pub struct Lost {
 }
 
 impl Lost {
-    /// The name of the group.
+    /// Returns the name of the group.
     pub fn group(&self) -> &str {
         &self.group
     }
 
-    /// Who sent them.
+    /// Returns the sender of the messages.
     pub fn sender(&self) -> NodeId {
         self.sender
     }
 
-    /// Their places in what this sender sends to this group.
+    /// Returns the sequence numbers of the messages among those of this sender to this group.
     pub fn range(&self) -> RangeInclusive<u32> {
         self.first..=self.last
     }
 
-    /// How many packets they were.
+    /// Returns the number of packets lost.
     pub fn packets(&self) -> u64 {
         u64::from(self.last.wrapping_sub(self.first)) + 1
     }
 
-    /// Why they were given up.
+    /// Returns the reason why they were given up.
     pub fn reason(&self) -> GivenUp {
         self.reason
     }
 }
 
-/// What comes out of a subscription, in order.
+/// An event of a subscription.
 #[derive(Debug)]
 pub enum Event {
     /// A message.
     Message(Message),
-    /// Messages that will not come.
+    /// Messages that will not arrive.
     Lost(Lost),
 }

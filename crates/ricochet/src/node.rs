@@ -1,4 +1,4 @@
-//! A running node, as the application holds it.
+//! A running node as the application holds it.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,16 +9,16 @@ use std::time::Duration;
 
 use ricochet_core::{GroupId, NodeId};
 
-use crate::builder::Builder;
 use crate::error::{JoinError, SendError};
-use crate::joining::{JoinOptions, is_name};
+use crate::group_name::is_group_name;
+use crate::joining::JoinOptions;
 use crate::sender::Sender;
 use crate::shared::Shared;
 use crate::status::Status;
 use crate::subscription::Subscription;
 use crate::wake::Waker;
 
-/// A node of a cluster: joins groups, and sends to any. When it is dropped it says farewell to the others.
+/// A node of a cluster: joins groups, and sends to any group. Dropping it announces to the others that it leaves.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -36,30 +36,32 @@ use crate::wake::Waker;
 /// ```
 pub struct Node {
     shared: Arc<Shared>,
-    payload_max: usize,
-    message_max: usize,
+    limits: Limits,
     /// Wakes the draining thread when the node ends.
     stop: Option<Waker>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-impl Node {
-    /// A node that is to send and receive by an interface.
-    pub fn builder(interface: impl Into<String>) -> Builder {
-        Builder::new(interface.into())
-    }
+/// Maximum lengths of what a node sends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Maximum payload of a message in one packet, in bytes.
+    pub(crate) payload_max: usize,
+    /// Maximum length of a message in several packets, in bytes.
+    pub(crate) message_max: usize,
+}
 
+impl Node {
     pub(crate) fn new(
         shared: Arc<Shared>,
-        lengths: [usize; 2],
+        limits: Limits,
         stop: Option<Waker>,
         threads: Vec<JoinHandle<()>>,
     ) -> Self {
-        let [payload_max, message_max] = lengths;
-        Self { shared, payload_max, message_max, stop, threads: Mutex::new(threads) }
+        Self { shared, limits, stop, threads: Mutex::new(threads) }
     }
 
-    /// Joins a group: all that is sent to it from now on is received.
+    /// Joins a group. The subscription receives all messages sent to it from this moment on.
     ///
     /// # Errors
     /// [`JoinError`].
@@ -75,7 +77,7 @@ impl Node {
         self.join_many_with([group], options)
     }
 
-    /// Joins many groups, all or none, with one queue for all.
+    /// Joins several groups, all or none, with one queue for all.
     ///
     /// # Errors
     /// [`JoinError`].
@@ -86,7 +88,7 @@ impl Node {
         self.join_many_with(groups, &JoinOptions::default())
     }
 
-    /// Joins many groups with options, all or none, with one queue for all.
+    /// Joins several groups with options, all or none, with one queue for all.
     ///
     /// # Errors
     /// [`JoinError`].
@@ -97,63 +99,64 @@ impl Node {
     ) -> Result<Subscription, JoinError> {
         let groups: Vec<G> = groups.into_iter().collect();
         let names: Vec<&str> = groups.iter().map(AsRef::as_ref).collect();
-        let ticket = self.shared.join(&names, options)?;
-        Ok(Subscription::new(Arc::clone(&self.shared), ticket))
+        let handle = self.shared.join(&names, options)?;
+        Ok(Subscription::new(Arc::clone(&self.shared), handle))
     }
 
-    /// Sends a message to a group, of which this node need not be a member; returns its sequence number in what this node
-    /// sends to the group.
+    /// Sends a message to a group, and returns its sequence number among this node's messages to the group. The node need
+    /// not be a member of the group.
     ///
     /// # Errors
-    /// [`SendError`]: the payload is too long, the name is none, or the node is gone. That the network loses the message is
-    /// no error.
+    /// [`SendError`]: the payload is too long, the name is invalid, or the node has ended. A loss in the network is not an
+    /// error.
     pub fn send(&self, group: &str, payload: &[u8]) -> Result<u32, SendError> {
         self.sender(group)?.send(payload)
     }
 
-    /// What sends to one group, without looking at its name each time.
+    /// Returns a handle that sends to one group and does not check the name each time.
     ///
     /// # Errors
     /// [`SendError::Name`].
     pub fn sender(&self, group: &str) -> Result<Sender, SendError> {
-        if !is_name(group) {
+        if !is_group_name(group) {
             return Err(SendError::Name { length: group.len() });
         }
         Ok(Sender::new(Arc::clone(&self.shared), GroupId::of_name(group)))
     }
 
-    /// This life of this node, drawn at random at its start.
+    /// Returns the identifier of this life of the node, drawn at random at its start.
     pub fn id(&self) -> NodeId {
         self.shared.id
     }
 
-    /// Where others reach this node: a seed for them.
+    /// Returns the address at which others reach this node, and which serves them as a seed address.
     pub fn address(&self) -> SocketAddr {
         self.shared.address
     }
 
-    /// Longest payload of a message that is sent in one packet, in bytes.
+    /// Returns the maximum payload in bytes of a message that is sent in one packet.
     pub fn payload_max(&self) -> usize {
-        self.payload_max
+        self.limits.payload_max
     }
 
-    /// Longest message in bytes to groups that are opened for fragments.
+    /// Returns the maximum length in bytes of a message to a group that allows fragments.
     pub fn message_max(&self) -> usize {
-        self.message_max
+        self.limits.message_max
     }
 
-    /// How many other nodes are known to be in a group.
+    /// Returns the number of other nodes known to be in a group.
     pub fn members(&self, group: &str) -> usize {
         self.shared.members(GroupId::of_name(group))
     }
 
-    /// Waits until so many other nodes are known to be in a group, but no longer than `timeout`; returns whether they are.
+    /// Waits until at least `count` other nodes are known to be in a group, at most until the timeout is over. Returns
+    /// whether there are that many.
     pub fn wait_for_members(&self, group: &str, count: usize, timeout: Duration) -> bool {
         self.shared.wait_for_members(GroupId::of_name(group), count, timeout)
     }
 
-    /// Ends the node, as dropping does, for those who share it: says farewell to the others, and gives port and groups back.
-    /// What waits in subscriptions can still be received; whoever waits for more, or for members, is told.
+    /// Ends the node, as dropping does, for threads that share it: announces to the others that it leaves, and releases its
+    /// port and groups. Queued messages can still be received. Threads that wait for further messages or for members return.
     pub fn close(&self) {
         self.shared.closing.store(true, Ordering::SeqCst);
         self.shared.waker.wake();
@@ -162,13 +165,13 @@ impl Node {
         }
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         for thread in threads.drain(..) {
-            // A thread that panicked has said so to all who asked.
+            // A panic of the thread has been reported to all subscriptions already.
             let _ = thread.join();
         }
         self.shared.close_sockets();
     }
 
-    /// Everything that is counted, and whom this node knows.
+    /// Returns the counters of the node, and the nodes that it knows.
     pub fn status(&self) -> Status {
         self.shared.status()
     }

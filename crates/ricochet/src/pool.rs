@@ -1,27 +1,27 @@
-//! Buffers for payloads, used again and again.
+//! Reused buffers for payloads.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Buffers that no message holds at the moment, up to a number.
+/// A bounded number of buffers that no message holds.
 #[derive(Debug)]
 pub(crate) struct Pool {
     idle: Mutex<Vec<Vec<u8>>>,
     idle_max: usize,
-    /// Length of a new buffer; what has grown beyond it is not kept.
+    /// Length of a new buffer; longer buffers are not kept.
     length: usize,
     made: AtomicU64,
 }
 
 impl Pool {
-    /// A pool that keeps up to `idle_max` buffers of `length` bytes; they are made when they are first needed.
+    /// Creates a pool that keeps up to `idle_max` buffers of `length` bytes. A buffer is allocated when it is first needed.
     pub(crate) fn new(idle_max: usize, length: usize) -> Arc<Self> {
         let idle = Mutex::new(Vec::with_capacity(idle_max));
         Arc::new(Self { idle, idle_max, length, made: AtomicU64::new(0) })
     }
 
-    /// A copy of `bytes` in one of the pool's buffers.
+    /// Copies `bytes` into one of the pool's buffers.
     pub(crate) fn copy(self: &Arc<Self>, bytes: &[u8]) -> Payload {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut buffer = idle.unwrap_or_else(|| {
@@ -32,7 +32,7 @@ impl Pool {
         Payload { bytes: buffer, pool: Arc::clone(self) }
     }
 
-    /// Buffers made so far.
+    /// Returns the number of buffers allocated.
     pub(crate) fn made(&self) -> u64 {
         self.made.load(Ordering::Relaxed)
     }
@@ -49,7 +49,7 @@ impl Pool {
     }
 }
 
-/// Bytes in a buffer that goes back to its pool.
+/// Bytes in a buffer that returns to its pool when dropped.
 pub(crate) struct Payload {
     bytes: Vec<u8>,
     pool: Arc<Pool>,
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffers_are_used_again_and_no_more_are_kept_than_said() {
+    fn buffers_are_reused_and_a_bounded_number_is_kept() {
         let pool = Pool::new(2, 8);
         for _ in 0..10 {
             assert_eq!(pool.copy(b"abc").bytes(), b"abc");

@@ -1,4 +1,4 @@
-//! The buffer between the kernel's sockets and the node: what is drained fast is processed in its turn.
+//! The buffer between the kernel's sockets and the node.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 
-/// A datagram that waits, or the room for one.
+/// A buffer for one datagram.
 #[derive(Debug)]
 pub(crate) struct Slot {
     bytes: Box<[u8]>,
@@ -15,24 +15,24 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// The datagram, without its trailer.
+    /// Returns the datagram without its trailer.
     pub(crate) fn datagram(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 
-    /// Where it came from.
+    /// Returns the source address.
     pub(crate) fn from(&self) -> SocketAddr {
         self.from
     }
 }
 
-/// Datagrams in order of arrival, so many at the most. When it is full, a random one of them makes room for the next:
-/// so a flood costs every stream alike, and no stream a burst (Ricochet §4.2.6).
+/// A bounded number of datagrams in order of arrival. When the ring is full, a random datagram is dropped for the next: a
+/// flood then costs all streams alike, and no stream loses a burst (Ricochet §4.2.6).
 #[derive(Debug)]
 pub(crate) struct Ring {
     queue: VecDeque<Slot>,
     idle: Vec<Slot>,
-    /// Slots made so far; they are made as they are needed, and then kept.
+    /// Number of slots allocated. A slot is allocated when it is first needed, and kept.
     made: usize,
     capacity: usize,
     slot_length: usize,
@@ -41,8 +41,8 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// For `capacity` datagrams of up to `slot_length` bytes.
-    pub(crate) fn new(capacity: usize, slot_length: usize, seed: u64) -> Self {
+    /// Creates a ring for `capacity` datagrams of up to `slot_length` bytes.
+    pub(crate) fn new(capacity: usize, slot_length: usize, random_seed: u64) -> Self {
         Self {
             queue: VecDeque::with_capacity(capacity),
             idle: Vec::with_capacity(capacity),
@@ -50,11 +50,11 @@ impl Ring {
             capacity,
             slot_length,
             dropped: 0,
-            rng: ChaCha8Rng::seed_from_u64(seed),
+            rng: ChaCha8Rng::seed_from_u64(random_seed),
         }
     }
 
-    /// Takes a datagram in. False if it is longer than a slot.
+    /// Adds a datagram. Returns false if it is longer than a slot.
     pub(crate) fn push(&mut self, from: SocketAddr, datagram: &[u8]) -> bool {
         if datagram.len() > self.slot_length {
             return false;
@@ -66,7 +66,7 @@ impl Ring {
         true
     }
 
-    /// Takes all that waits in another ring of slots as long, and gives room for it.
+    /// Moves all datagrams of another ring, whose slots have the same length, to this one, in exchange for empty slots.
     pub(crate) fn append(&mut self, other: &mut Self) {
         while let Some(slot) = other.queue.pop_front() {
             let room = self.room(slot.from);
@@ -75,13 +75,13 @@ impl Ring {
         }
     }
 
-    /// Moves up to `count` datagrams, the oldest first, behind those in `batch`.
+    /// Moves up to `count` datagrams, the oldest first, to the end of `batch`.
     pub(crate) fn take(&mut self, count: usize, batch: &mut VecDeque<Slot>) {
         let count = count.min(self.queue.len());
         batch.extend(self.queue.drain(..count));
     }
 
-    /// Takes slots back whose datagrams have been dealt with.
+    /// Takes back slots whose datagrams have been processed.
     pub(crate) fn give_back(&mut self, slots: &mut Vec<Slot>) {
         self.idle.append(slots);
     }
@@ -90,12 +90,12 @@ impl Ring {
         self.queue.is_empty()
     }
 
-    /// Datagrams that wait.
+    /// Returns the number of datagrams that wait.
     pub(crate) fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// Datagrams that made room for others.
+    /// Returns the number of datagrams dropped to make room for others.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_comes_in_order_and_slots_are_used_again() {
+    fn datagrams_keep_their_order_and_slots_are_reused() {
         let mut ring = Ring::new(8, 4, 1);
         for round in 0..100u8 {
             for step in 0..5 {
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_takes_over_what_waits_in_another() {
+    fn a_ring_takes_over_the_datagrams_of_another() {
         let [mut ring, mut other] = [1, 2].map(|seed| Ring::new(8, 4, seed));
         for round in 0..50u8 {
             ring.push(from(), &[round]);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn when_full_a_random_one_makes_room_and_the_newest_is_always_taken() {
+    fn a_full_ring_drops_at_random_and_always_takes_the_newest() {
         let mut ring = Ring::new(16, 1, 1);
         let mut survivors = [0u32; 200];
         for _ in 0..500 {

@@ -1,17 +1,17 @@
-//! Sending.
+//! Sending messages.
 
 use std::fmt;
 use std::sync::Arc;
 
 use ricochet_core::GroupId;
-use ricochet_core::message::{SendError as CoreError, SendOptions};
+use ricochet_core::message::{SendError as CoreError, SendOptions as CoreOptions};
 
 use crate::clock;
 use crate::error::SendError;
-use crate::outward::Leaving;
+use crate::outward::SendMode;
 use crate::shared::{Core, Gone, Shared};
 
-/// Sends to one group, whose name was looked at once. It may be cloned, and used by many threads.
+/// A handle that sends to one group, whose name was checked once. It may be cloned, and used by many threads.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -27,36 +27,44 @@ use crate::shared::{Core, Gone, Shared};
 pub struct Sender {
     shared: Arc<Shared>,
     group: GroupId,
-    expires: bool,
-    fragments: bool,
+    options: SendOptions,
+}
+
+/// Options of a message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SendOptions {
+    /// Whether a late message is worthless, so that receivers do not request it.
+    pub(crate) expires: bool,
+    /// Whether a message longer than a packet is sent in several packets.
+    pub(crate) fragments: bool,
 }
 
 impl Sender {
     pub(crate) fn new(shared: Arc<Shared>, group: GroupId) -> Self {
-        Self { shared, group, expires: false, fragments: false }
+        Self { shared, group, options: SendOptions::default() }
     }
 
-    /// Whether messages are worth nothing when they are late: then receivers ask nobody for those that repairs do not
-    /// bring back.
+    /// Sets whether late messages are worthless. Receivers then do not request messages that repairs do not recover.
     #[must_use]
     pub fn expiring(mut self, expires: bool) -> Self {
-        self.expires = expires;
+        self.options.expires = expires;
         self
     }
 
-    /// Whether messages longer than a packet are sent in several; up to [`Node::message_max`](crate::Node::message_max).
+    /// Sets whether messages longer than a packet are sent in several packets, up to
+    /// [`Node::message_max`](crate::Node::message_max).
     #[must_use]
     pub fn fragments(mut self, fragments: bool) -> Self {
-        self.fragments = fragments;
+        self.options.fragments = fragments;
         self
     }
 
-    /// Sends a message; returns its sequence number in what this node sends to the group.
+    /// Sends a message and returns its sequence number among this node's messages to the group.
     ///
     /// # Errors
-    /// [`SendError`]. That the network loses the message is none.
+    /// [`SendError`]. A loss in the network is not an error.
     pub fn send(&self, payload: &[u8]) -> Result<u32, SendError> {
-        self.shared.send(self.group, payload, self.expires, self.fragments)
+        self.shared.send(self.group, payload, self.options)
     }
 }
 
@@ -67,14 +75,15 @@ impl fmt::Debug for Sender {
 }
 
 impl Shared {
-    /// Stamps a message and sends it, on the calling thread. The core is held until the kernel has it, sealed if there is a key:
-    /// what two threads send leaves in the order of its numbers, or receivers would find gaps and ask.
+    /// Sends a message on the calling thread.
+    ///
+    /// The lock of the core is held until the kernel has the message. Messages of two threads thus leave in the order of their
+    /// sequence numbers; otherwise receivers would find gaps and send requests.
     pub(crate) fn send(
         &self,
         group: GroupId,
         payload: &[u8],
-        expires: bool,
-        fragments: bool,
+        options: SendOptions,
     ) -> Result<u32, SendError> {
         let mut core = self.core().map_err(|gone| match gone {
             Gone::Closed => SendError::Closed,
@@ -83,15 +92,15 @@ impl Shared {
         let now_us = clock::now_us();
         let Core { node, out, .. } = &mut *core;
         out.now_us = now_us;
-        let fragments = fragments || out.groups.get(&group).is_some_and(|joined| joined.fragments);
-        let options = SendOptions { expires };
+        let fragments = options.fragments || out.groups.get(&group).is_some_and(|joined| joined.fragments);
+        let options = CoreOptions { expires: options.expires };
         let sent = if fragments && payload.len() > node.payload_max() {
             node.multicast_large(now_us, group, payload, options, out)
         } else {
-            out.leaving = Leaving::AtOnce;
+            out.send_mode = SendMode::Immediate;
             node.multicast(now_us, group, payload, options, out)
         };
-        out.leaving = Leaving::Together;
+        out.send_mode = SendMode::Batched;
         out.flush();
         let seq = sent.map_err(|error| match error {
             CoreError::TooLong { length, payload_max } => SendError::TooLong { length, payload_max },

@@ -1,4 +1,4 @@
-//! What the node's thread and the application's threads share.
+//! State that the node's thread and the application's threads share.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -8,64 +8,65 @@ use hashbrown::HashSet;
 use ricochet_core::wire::{Kind, Peek};
 use ricochet_core::{GroupConfig, GroupId, Groups, Node as CoreNode, NodeId, View};
 
+use crate::backpressure::Backpressure;
 use crate::clock;
 use crate::config::Config;
 use crate::error::RecvError;
-use crate::gate::Gate;
 use crate::ip_groups::IpGroups;
 use crate::outward::Outward;
+use crate::published::Published;
 use crate::ring::{Ring, Slot};
-use crate::status::Published;
 use crate::wake::Waker;
 
-/// The core and all that it talks to: one lock, held for one packet sent or for a batch received.
+/// The core and its output. One lock protects both; it is held for one packet sent or for a batch received.
 pub(crate) struct Core {
     pub(crate) node: CoreNode,
     pub(crate) out: Outward,
-    /// Groups joined and left since the core was told.
+    /// Changes of this node's groups that the core does not know yet.
     pub(crate) changes: Changes,
 }
 
-/// Changes of this node's own groups: told to the core together, for each new plan empties its bins.
+/// Changes of this node's own groups. The core gets them together, because each new plan empties its bins.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
+    /// Time of the first change.
     pub(crate) since_us: Option<u64>,
-    /// Groups that were joined and the core does not know of yet.
+    /// Groups that the node joined and the core does not know yet.
     pub(crate) joined: HashSet<GroupId>,
-    /// Groups that were left and the core still knows of.
+    /// Groups that the node left and the core still has.
     pub(crate) left: HashSet<GroupId>,
 }
 
-/// Shared by all handles and threads of one node.
+/// State shared by all handles and threads of one node.
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) id: NodeId,
     pub(crate) address: std::net::SocketAddr,
     core: Mutex<Core>,
-    /// Application threads that wait for the core: the node's thread lets them in between two batches.
+    /// Number of application threads that wait for the core. The node's thread yields to them between two batches.
     waiting: AtomicUsize,
     /// The groups of this node, for the filter.
     pub(crate) joined: RwLock<HashSet<GroupId>>,
-    /// Taken before the core by who needs both. Who holds it is the only one who joins or leaves.
+    /// Locked before the core where both are needed. Its holder alone joins or leaves groups.
     pub(crate) ip_groups: Mutex<IpGroups>,
     pub(crate) ring: Mutex<Ring>,
-    /// Datagrams of the membership: never held up by a subscription that blocks.
-    pub(crate) letters: Mutex<Ring>,
-    pub(crate) gate: Arc<Gate>,
-    /// The number of the interface at the moment.
+    /// Datagrams of the membership, which backpressure does not delay.
+    pub(crate) membership_ring: Mutex<Ring>,
+    pub(crate) backpressure: Arc<Backpressure>,
+    /// Index of the interface in use.
     pub(crate) interface: AtomicU32,
     pub(crate) waker: Waker,
-    /// When the node's thread wakes by itself; 0 while it is awake.
+    /// Time at which the node's thread wakes by itself; 0 while it is awake.
     pub(crate) sleeps_until_us: AtomicU64,
     pub(crate) closing: AtomicBool,
     failed: OnceLock<String>,
-    /// What the threads know and status tells.
+    /// State of the node's threads for the status.
     pub(crate) published: Mutex<Published>,
-    pub(crate) peers_changed: Condvar,
+    pub(crate) members_changed: Condvar,
     pub(crate) started_us: u64,
 }
 
-/// Why the core cannot be had.
+/// Reason why the core is not available.
 #[derive(Clone, Debug)]
 pub(crate) enum Gone {
     /// The node was closed.
@@ -74,7 +75,7 @@ pub(crate) enum Gone {
     Failed(String),
 }
 
-/// What a [`Shared`] is made of.
+/// Parts of a [`Shared`].
 pub(crate) struct Parts {
     pub(crate) config: Config,
     pub(crate) id: NodeId,
@@ -83,13 +84,13 @@ pub(crate) struct Parts {
     pub(crate) core: Core,
     pub(crate) ip_groups: IpGroups,
     pub(crate) ring: Ring,
-    pub(crate) letters: Ring,
+    pub(crate) membership_ring: Ring,
     pub(crate) waker: Waker,
 }
 
 impl Shared {
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
-        let Parts { config, id, address, interface, core, ip_groups, ring, letters, waker } = parts;
+        let Parts { config, id, address, interface, core, ip_groups, ring, membership_ring, waker } = parts;
         Arc::new(Self {
             config,
             id,
@@ -99,27 +100,27 @@ impl Shared {
             joined: RwLock::new(HashSet::new()),
             ip_groups: Mutex::new(ip_groups),
             ring: Mutex::new(ring),
-            letters: Mutex::new(letters),
-            gate: Arc::new(Gate::new(waker.clone())),
+            membership_ring: Mutex::new(membership_ring),
+            backpressure: Arc::new(Backpressure::new(waker.clone())),
             interface: AtomicU32::new(interface),
             waker,
             sleeps_until_us: AtomicU64::new(0),
             closing: AtomicBool::new(false),
             failed: OnceLock::new(),
             published: Mutex::new(Published::default()),
-            peers_changed: Condvar::new(),
+            members_changed: Condvar::new(),
             started_us: clock::now_us(),
         })
     }
 
-    /// The core, for an application's thread. Whoever has it goes before the end of the node, or is told of it.
+    /// Locks the core for an application's thread, unless the node has ended.
     pub(crate) fn core(&self) -> Result<MutexGuard<'_, Core>, Gone> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let core = self.core.lock();
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         let failure = || self.failed().unwrap_or_else(|| "a thread panicked within the core".to_owned());
         match core {
-            // Looked at with the core held: `end` takes it after these were set.
+            // Checked while the core is locked: `end` sets both before it locks the core.
             Ok(_) if self.failed.get().is_some() => Err(Gone::Failed(failure())),
             Ok(_) if self.closing.load(Ordering::SeqCst) => Err(Gone::Closed),
             Ok(core) => Ok(core),
@@ -127,18 +128,21 @@ impl Shared {
         }
     }
 
-    /// The core, in whatever state: for ends and for counters.
-    pub(crate) fn core_at_last(&self) -> MutexGuard<'_, Core> {
+    /// Locks the core even if poisoned, for shutdown and statistics.
+    pub(crate) fn core_ignoring_poison(&self) -> MutexGuard<'_, Core> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The core, for the node's thread.
-    pub(crate) fn core_of_node(&self) -> MutexGuard<'_, Core> {
+    /// Locks the core for the node's thread.
+    ///
+    /// # Panics
+    /// If another thread panicked while it held the lock.
+    pub(crate) fn core_for_node(&self) -> MutexGuard<'_, Core> {
         self.core.lock().unwrap_or_else(|_| panic!("another thread panicked within the core"))
     }
 
-    /// Lets waiting applications have the core before the node's thread takes it again.
-    pub(crate) fn let_others_in(&self) {
+    /// Lets waiting application threads lock the core before the node's thread locks it again.
+    pub(crate) fn yield_core(&self) {
         const YIELDS_MAX: usize = 64;
         for _ in 0..YIELDS_MAX {
             if self.waiting.load(Ordering::Relaxed) == 0 {
@@ -148,12 +152,12 @@ impl Shared {
         }
     }
 
-    /// Why the node has failed, if it has.
+    /// Returns the reason why the node has failed, if it has.
     pub(crate) fn failed(&self) -> Option<String> {
         self.failed.get().cloned()
     }
 
-    /// The node's thread ends: what waits is told why.
+    /// Marks the node as ended, and ends all waits. `failed` is the reason, if a thread has failed.
     pub(crate) fn end(&self, failed: Option<String>) {
         let reason = match failed {
             Some(why) => {
@@ -163,21 +167,25 @@ impl Shared {
             None => RecvError::Closed,
         };
         self.closing.store(true, Ordering::SeqCst);
-        self.core_at_last().out.takers.iter().flatten().for_each(|taker| taker.queue.close(reason.clone()));
-        // Who waits for members has looked whether the node ends, or will be told.
+        self.core_ignoring_poison()
+            .out
+            .consumers
+            .iter()
+            .flatten()
+            .for_each(|consumer| consumer.queue.close(reason.clone()));
+        // A thread that waits for members has either seen `closing`, or waits already and gets this notification.
         drop(self.published.lock().unwrap_or_else(PoisonError::into_inner));
-        self.peers_changed.notify_all();
+        self.members_changed.notify_all();
     }
 
-    /// Closes the sockets once the threads have ended: subscriptions and senders may be held for longer, and must not keep
-    /// the port.
+    /// Closes the sockets once the threads have ended. Subscriptions and senders may live longer, and must not keep the port.
     pub(crate) fn close_sockets(&self) {
         self.ip_groups.lock().unwrap_or_else(PoisonError::into_inner).close();
-        self.core_at_last().out.close();
+        self.core_ignoring_poison().out.close();
     }
 
-    /// Wakes the node's thread if it would else sleep beyond a time. Called with the core held, so that the thread is not
-    /// just about to fall asleep.
+    /// Wakes the node's thread if it would otherwise sleep beyond a time. The caller holds the core's lock, so the thread
+    /// cannot be about to fall asleep.
     pub(crate) fn wake_before(&self, due_us: u64) {
         if due_us < self.sleeps_until_us.load(Ordering::SeqCst) {
             self.sleeps_until_us.store(0, Ordering::SeqCst);
@@ -187,20 +195,20 @@ impl Shared {
 }
 
 impl Core {
-    /// A datagram from the ring.
-    pub(crate) fn handle(&mut self, now_us: u64, slot: &Slot) {
+    /// Takes a datagram from the ring.
+    pub(crate) fn handle_datagram(&mut self, now_us: u64, slot: &Slot) {
         let (datagram, from) = (slot.datagram(), slot.from());
         self.out.now_us = now_us;
         match Peek::read(datagram) {
             Ok(Peek { kind: Kind::Nak, .. }) => self.out.reply_to = Some(from),
-            Ok(Peek { kind: Kind::Data, sender, .. }) => self.out.book.heard(sender, from),
+            Ok(Peek { kind: Kind::Data, sender, .. }) => self.out.addresses.on_data(sender, from),
             _ => {}
         }
         self.node.handle_datagram(now_us, datagram, &mut self.out);
         self.out.reply_to = None;
     }
 
-    /// Whether a datagram is of a group that was joined so lately that the core does not know of it.
+    /// Returns whether a datagram belongs to a group that the node has joined and the core does not know yet.
     pub(crate) fn is_of_new_group(&self, datagram: &[u8]) -> bool {
         if self.changes.joined.is_empty() {
             return false;
@@ -209,20 +217,20 @@ impl Core {
         packet.is_some_and(|(group, _)| self.changes.joined.contains(&group))
     }
 
-    /// Does what is due.
+    /// Handles all timers that are due.
     pub(crate) fn handle_timeout(&mut self, now_us: u64) {
         self.out.now_us = now_us;
         if self.node.poll_timeout().is_some_and(|due_us| due_us <= now_us) {
             self.node.handle_timeout(now_us, &mut self.out);
         }
-        self.out.settle_due();
+        self.out.handle_timeout();
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<u64> {
         [self.node.poll_timeout(), self.out.fifo_due_us].into_iter().flatten().min()
     }
 
-    /// Goes on with this node's groups as they are now, and with these neighbours.
+    /// Applies the changes of this node's groups and a view.
     pub(crate) fn regroup(&mut self, now_us: u64, view: &View) {
         self.out.now_us = now_us;
         if self.changes.since_us.is_none() {
@@ -230,10 +238,10 @@ impl Core {
         }
         let Changes { left, .. } = std::mem::take(&mut self.changes);
         let joined = &self.out.groups;
-        for fifo in self.out.takers.iter_mut().flatten().filter_map(|taker| taker.fifo.as_mut()) {
+        for fifo in self.out.consumers.iter_mut().flatten().filter_map(|consumer| consumer.fifo.as_mut()) {
             fifo.forget(|key| left.contains(&key.group) || !joined.contains_key(&key.group));
         }
-        // Of a group that was left and joined again the core is to forget all that was.
+        // The core forgets the history of a group that the node left and joined again.
         if left.iter().any(|id| joined.contains_key(id)) {
             let groups = self.groups_of_core(|id| !left.contains(id));
             self.node.change_groups(groups, view, &mut self.out);
@@ -248,7 +256,7 @@ impl Core {
     fn groups_of_core(&self, wanted: impl Fn(&GroupId) -> bool) -> Groups {
         let joined = self.out.groups.iter().filter(|(id, _)| wanted(id));
         let configs: Vec<_> = joined.map(|(&id, joined)| GroupConfig { id, c: joined.c }).collect();
-        // Each was held against the others when it was joined.
+        // Each group was checked against the others when the node joined it.
         Groups::new(configs).expect("the groups of a node are distinct")
     }
 }
@@ -257,6 +265,7 @@ impl Core {
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     pub(crate) waiting: VecDeque<Slot>,
+    /// Slots of processed packets, which go back to the ring.
     pub(crate) done: Vec<Slot>,
 }
 
@@ -266,21 +275,21 @@ mod tests {
     use crate::error::{JoinError, SendError};
     use crate::joining::JoinOptions;
     use crate::node::Node;
-    use crate::start::prepare;
+    use crate::sender::SendOptions;
 
     #[test]
-    fn who_waits_for_the_core_while_the_node_ends_is_told() {
+    fn a_thread_that_waits_for_the_core_while_the_node_ends_gets_an_error() {
         let builder = Node::builder("lo").address([127, 0, 0, 1]).port(0).unicast(true);
-        let (driver, _) = prepare(builder).unwrap();
+        let (driver, _) = builder.prepare().unwrap();
         let shared = &driver.shared;
         std::thread::scope(|scope| {
-            let core = shared.core_of_node();
+            let core = shared.core_for_node();
             let joining = scope.spawn(|| shared.join(&["g"], &JoinOptions::default()).map(drop));
-            let sending = scope.spawn(|| shared.send(GroupId(1), b"x", false, false));
+            let sending = scope.spawn(|| shared.send(GroupId(1), b"x", SendOptions::default()));
             while shared.waiting.load(Ordering::Relaxed) < 2 {
                 std::thread::yield_now();
             }
-            // The node's thread, which ends, has the core before them, and closes the queues that there are.
+            // The node's thread, which ends, locks the core before them and closes all queues.
             shared.closing.store(true, Ordering::SeqCst);
             drop(core);
             assert!(matches!(joining.join().unwrap(), Err(JoinError::Closed)));

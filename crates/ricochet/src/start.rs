@@ -1,4 +1,4 @@
-//! From settings to a running node: sockets, core, membership, threads, in this order.
+//! Starts a node from its settings: opens the sockets, creates membership and core, starts the threads.
 
 use std::fs;
 use std::io;
@@ -16,18 +16,17 @@ use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use ricochet_core::{Groups, Node as CoreNode, NodeConfig, NodeId, View};
 use ring::rand::{SecureRandom as _, SystemRandom};
 
-use crate::book::{Book, Spread};
-use crate::builder::Builder;
+use crate::addresses::{GroupAddresses, NodeAddresses};
 use crate::clock;
 use crate::config::{Config, NodeSection, PORT};
-use crate::control::Serving;
+use crate::control::StatusServer;
 use crate::drain::Drain;
-use crate::driver::{Behind, Driver, Members, Post};
+use crate::driver::{Backlog, Driver, MembershipDriver, MembershipOutput};
 use crate::error::StartError;
-use crate::filter::{DroppedCounts, Filter};
+use crate::filter::{DroppedCounts, Filter, Injection};
 use crate::ip_groups::IpGroups;
 use crate::key::ClusterKey;
-use crate::node::Node;
+use crate::node::{Limits, Node};
 use crate::outward::Outward;
 use crate::pool::Pool;
 use crate::ring::Ring;
@@ -35,27 +34,32 @@ use crate::shared::{Batch, Changes, Core, Parts, Shared};
 use crate::wake::Waker;
 use crate::watch::Watch;
 
-/// Datagrams of the membership that may wait.
-const LETTERS: usize = 512;
+/// Capacity of the ring of the membership's datagrams.
+const MEMBERSHIP_RING: usize = 512;
 
-pub(crate) fn start(builder: Builder) -> Result<Node, StartError> {
-    let (driver, lengths) = prepare(builder)?;
-    let shared = Arc::clone(&driver.shared);
-    let (stop, threads) = spawn(driver)?;
-    Ok(Node::new(shared, lengths, stop, threads))
+/// Settings of a node to be started.
+pub(crate) struct Settings {
+    pub(crate) config: Config,
+    /// Cluster key, instead of the one in the configured file.
+    pub(crate) key: Option<ClusterKey>,
+    pub(crate) injection: Option<Injection>,
+    /// Configuration of the core, instead of the one that follows from `config`.
+    pub(crate) core: Option<NodeConfig>,
 }
 
-/// A node whose thread is still to be started, and the lengths of its longest payload and message.
-pub(crate) fn prepare(builder: Builder) -> Result<(Driver, [usize; 2]), StartError> {
-    let Builder { config, key, injection, core } = builder;
+/// Starts a node.
+pub(crate) fn start(settings: Settings) -> Result<Node, StartError> {
+    let (driver, limits) = prepare(settings)?;
+    let shared = Arc::clone(&driver.shared);
+    let (stop, threads) = spawn(driver)?;
+    Ok(Node::new(shared, limits, stop, threads))
+}
+
+/// Returns the driver of a node whose threads are not started, and the node's limits.
+pub(crate) fn prepare(settings: Settings) -> Result<(Driver, Limits), StartError> {
+    let Settings { config, key, injection, core } = settings;
     config.check()?;
-    let key = match (&key, &config.key.file) {
-        (None, Some(file)) => {
-            let wrong = |error| StartError::Key { file: file.clone(), error };
-            Some(ClusterKey::read(file).map_err(wrong)?)
-        }
-        _ => key,
-    };
+    let key = key.map_or_else(|| read_key(&config), |key| Ok(Some(key)))?;
     let seal = key.as_ref().map(ClusterKey::seal);
     let mut rng = randomness(config.node.randomness)?;
     let id = NodeId((rng.next_u64() >> 32) as u32);
@@ -63,26 +67,31 @@ pub(crate) fn prepare(builder: Builder) -> Result<(Driver, [usize; 2]), StartErr
     let address = sockets.own.local_address();
     let membership =
         open_membership(&config, Me { id, address, life: clock::since_1970_us() }, rng.next_u64())?;
-    let control = config.node.control.as_deref().map(Serving::bind).transpose()?;
+    let control = config.node.control.as_deref().map(StatusServer::bind).transpose()?;
 
     let section = &config.node;
-    let spread =
-        Spread::new(section.groups_base, section.is_ipv6(), section.group_addresses, section.group_port);
-    let of_settings = config.core(id, key.is_some());
-    let core = core.map_or(of_settings, |core| NodeConfig { id, trailer: of_settings.trailer, ..core });
+    let group_addresses = GroupAddresses::new(
+        section.groups_base,
+        section.is_ipv6(),
+        section.group_addresses,
+        section.group_port,
+    );
+    let configured = config.core(id, key.is_some());
+    let core = core.map_or(configured, |core| NodeConfig { id, trailer: configured.trailer, ..core });
     let node = CoreNode::new(core, Groups::default(), &View::default(), rng.next_u64())
         .map_err(crate::config::ConfigError::from)?;
-    let lengths = [node.payload_max(), node.message_max()];
+    let limits = Limits { payload_max: node.payload_max(), message_max: node.message_max() };
     let sending = sockets.own.sending();
     let watch = Watch::new(&section.interface, sockets.interface, sending.clone());
     let pool = Pool::new(config.buffers.payloads, node.payload_max());
-    let out = Outward::new(sending.clone(), spread, Book::new(section.unicast), seal.clone(), pool);
+    let addresses = NodeAddresses::new(section.unicast);
+    let out = Outward::new(sending.clone(), group_addresses, addresses, seal.clone(), pool);
     let slot = config.buffers.datagram_max;
-    let letter = slot.max(membership::wire::DATAGRAM_MAX);
-    let waker = Waker::new().map_err(StartError::system("make an event descriptor"))?;
-    let members = Members {
-        membership,
-        post: Post { outbox: Outbox::new(sending.clone()), seal: seal.clone() },
+    let membership_slot = slot.max(membership::wire::DATAGRAM_MAX);
+    let waker = Waker::new().map_err(StartError::system("create an event descriptor"))?;
+    let membership = MembershipDriver {
+        provider: membership,
+        output: MembershipOutput { outbox: Outbox::new(sending.clone()), seal: seal.clone() },
         version: u64::MAX,
         changed_us: None,
         batch: Batch::default(),
@@ -94,7 +103,7 @@ pub(crate) fn prepare(builder: Builder) -> Result<(Driver, [usize; 2]), StartErr
         core: Core { node, out, changes: Changes::default() },
         ip_groups: IpGroups::new(sockets.joiner),
         ring: Ring::new(config.buffers.ring, slot, rng.next_u64()),
-        letters: Ring::new(LETTERS, letter, rng.next_u64()),
+        membership_ring: Ring::new(MEMBERSHIP_RING, membership_slot, rng.next_u64()),
         waker,
         config,
     });
@@ -104,23 +113,30 @@ pub(crate) fn prepare(builder: Builder) -> Result<(Driver, [usize; 2]), StartErr
         own: sockets.own,
         filter,
         fresh: Ring::new(RECEIVED_MAX, slot, rng.next_u64()),
-        late: Ring::new(RECEIVED_MAX, slot, rng.next_u64()),
-        letters: Ring::new(LETTERS, letter, rng.next_u64()),
-        turns_late: 0,
+        deferred: Ring::new(RECEIVED_MAX, slot, rng.next_u64()),
+        membership: Ring::new(MEMBERSHIP_RING, membership_slot, rng.next_u64()),
+        turns_deferred: 0,
         dropped: DroppedCounts::default(),
     };
-    let (batch, behind) = (Batch::default(), Behind::default());
-    Ok((Driver { shared, drain: Some(drain), members, batch, watch, behind, control }, lengths))
+    let (batch, backlog) = (Batch::default(), Backlog::default());
+    Ok((Driver { shared, drain: Some(drain), membership, batch, watch, backlog, control }, limits))
 }
 
-/// Starts the node's thread, and one that drains if that is wanted.
+/// Reads the cluster key from the configured file, if there is one.
+fn read_key(config: &Config) -> Result<Option<ClusterKey>, StartError> {
+    let Some(file) = &config.key.file else { return Ok(None) };
+    let key = ClusterKey::read(file).map_err(|error| StartError::Key { file: file.clone(), error })?;
+    Ok(Some(key))
+}
+
+/// Starts the node's thread and, if configured, the draining thread.
 fn spawn(mut driver: Driver) -> Result<(Option<Waker>, Vec<JoinHandle<()>>), StartError> {
     let shared = &Arc::clone(&driver.shared);
     let (mut threads, mut stop) = (Vec::new(), None);
     if shared.config.node.drain_thread
         && let Some(drain) = driver.drain.take()
     {
-        let waker = Waker::new().map_err(StartError::system("make an event descriptor"))?;
+        let waker = Waker::new().map_err(StartError::system("create an event descriptor"))?;
         let (of_thread, stopping) = (Arc::clone(shared), waker.clone());
         threads.push(thread(shared, "ricochet-drain", move || drain.run(&of_thread, &stopping))?);
         stop = Some(waker);
@@ -136,7 +152,7 @@ fn spawn(mut driver: Driver) -> Result<(Option<Waker>, Vec<JoinHandle<()>>), Sta
     Ok((stop, threads))
 }
 
-/// A thread whose end, however it comes, is told to all who use the node.
+/// Starts a thread whose end, be it a return, an error or a panic, ends the node.
 fn thread(
     shared: &Arc<Shared>,
     name: &str,
@@ -148,10 +164,10 @@ fn thread(
         let failed = match result {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(error.to_string()),
-            Err(panic) => Some(format!("panic: {}", said(&*panic))),
+            Err(panic) => Some(format!("panic: {}", panic_message(&*panic))),
         };
         if let Some(why) = &failed {
-            tracing::error!(why, "a node has failed");
+            tracing::error!(why, "the node has failed");
         }
         shared.end(failed);
         shared.waker.wake();
@@ -159,9 +175,9 @@ fn thread(
     thread::Builder::new().name(name.to_owned()).spawn(body).map_err(StartError::system("start a thread"))
 }
 
-fn said(panic: &(dyn std::any::Any + Send)) -> String {
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without words".to_owned())
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a message".to_owned())
 }
 
 struct Sockets {
@@ -174,7 +190,7 @@ struct Sockets {
 impl Sockets {
     fn open(config: &Config) -> Result<Self, StartError> {
         let (node, bytes) = (&config.node, config.buffers.socket_bytes);
-        // First of all: a mistyped name has neither addresses nor anything else.
+        // First, so that a mistyped interface name is reported as such, and not as a missing address.
         let facts = InterfaceFacts::read(&node.interface)?;
         let ip = node.address.map_or_else(|| first_address(node), Ok)?;
         let interface = Interface::open(&node.interface)
@@ -205,7 +221,7 @@ impl Sockets {
     }
 }
 
-/// The kernel is told not to fragment: what is longer than the MTU would never leave.
+/// Checks that the longest datagram fits the MTU: the sockets forbid fragmentation, so the kernel refuses longer ones.
 fn fits_mtu(config: &Config, facts: &InterfaceFacts, version: IpVersion) -> Result<(), StartError> {
     let (mtu, datagram_max) = (facts.mtu_bytes as usize, config.buffers.datagram_max);
     let headers = match version {
@@ -223,7 +239,7 @@ fn fits_mtu(config: &Config, facts: &InterfaceFacts, version: IpVersion) -> Resu
     })
 }
 
-/// The interface's first address of the version that is wanted; of IPv6 none that needs the interface's name with it.
+/// Returns the interface's first address of the configured IP version, IPv6 link-local addresses excepted.
 fn first_address(node: &NodeSection) -> Result<IpAddr, StartError> {
     let interface = &node.interface;
     let all = nix::ifaddrs::getifaddrs()
@@ -252,13 +268,13 @@ fn first_address(node: &NodeSection) -> Result<IpAddr, StartError> {
     })
 }
 
-fn open_membership(config: &Config, me: Me, chance: u64) -> Result<Membership, StartError> {
+fn open_membership(config: &Config, me: Me, random_seed: u64) -> Result<Membership, StartError> {
     let wrong = |error: &dyn std::fmt::Display| StartError::Membership(error.to_string());
     if let Some(path) = &config.membership.file {
         let text =
             fs::read_to_string(path).map_err(StartError::system(format!("read {}", path.display())))?;
         let file = MemberFile::parse(&text).map_err(|error| wrong(&error))?;
-        return Static::new(StaticConfig::default(), me, &file, chance)
+        return Static::new(StaticConfig::default(), me, &file, random_seed)
             .map(Membership::Static)
             .map_err(|error| wrong(&error));
     }
@@ -269,7 +285,7 @@ fn open_membership(config: &Config, me: Me, chance: u64) -> Result<Membership, S
         // A name may have addresses of both versions; the socket has one.
         seeds.extend(resolved.filter(|address| address.is_ipv4() == me.address.is_ipv4()));
     }
-    Gossip::new(GossipConfig::lan(), me, &seeds, chance)
+    Gossip::new(GossipConfig::lan(), me, &seeds, random_seed)
         .map(Membership::Gossip)
         .map_err(|error| wrong(&error))
 }

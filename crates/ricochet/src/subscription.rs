@@ -1,4 +1,4 @@
-//! What an application holds of the groups that it has joined.
+//! Subscriptions to groups, as the application holds them.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -9,15 +9,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::error::{RecvError, RecvTimeoutError, TryRecvError};
-use crate::joining::Ticket;
+use crate::joining::SubscriptionHandle;
 use crate::message::{Event, Lost, Message};
 use crate::queue::QueueCounts;
 use crate::shared::Shared;
 
-/// Reports of losses kept for [`Subscription::take_lost`].
+/// Maximum number of loss reports kept for [`Subscription::take_lost`].
 const LOST_MAX: usize = 1_024;
 
-/// A bounded queue of the messages of one group or many; when it is dropped, they are left.
+/// A bounded queue of the messages of one or more groups. Dropping it leaves the groups.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -34,135 +34,134 @@ const LOST_MAX: usize = 1_024;
 /// ```
 pub struct Subscription {
     shared: Arc<Shared>,
-    ticket: Ticket,
-    /// Losses that were met while messages were asked for.
+    handle: SubscriptionHandle,
+    /// Loss reports passed over while receiving messages.
     lost: Mutex<VecDeque<Lost>>,
     left: AtomicBool,
 }
 
 impl Subscription {
-    pub(crate) fn new(shared: Arc<Shared>, ticket: Ticket) -> Self {
-        Self { shared, ticket, lost: Mutex::new(VecDeque::new()), left: AtomicBool::new(false) }
+    pub(crate) fn new(shared: Arc<Shared>, handle: SubscriptionHandle) -> Self {
+        Self { shared, handle, lost: Mutex::new(VecDeque::new()), left: AtomicBool::new(false) }
     }
 
-    /// The next message; waits for it.
+    /// Waits for the next message.
     ///
     /// # Errors
-    /// [`RecvError`]: the node is gone, and all that was queued has been taken.
+    /// [`RecvError`] if the node has ended and all queued messages have been received.
     pub fn recv(&self) -> Result<Message, RecvError> {
         loop {
-            if let Some(message) = self.message(self.ticket.queue.pop_wait()?) {
+            if let Some(message) = self.message_of(self.handle.queue.pop_wait()?) {
                 return Ok(message);
             }
         }
     }
 
-    /// The next message, if one waits.
+    /// Returns the next message, if one waits.
     ///
     /// # Errors
     /// [`TryRecvError`].
     pub fn try_recv(&self) -> Result<Message, TryRecvError> {
         loop {
-            if let Some(message) = self.message(self.ticket.queue.try_pop()?) {
+            if let Some(message) = self.message_of(self.handle.queue.try_pop()?) {
                 return Ok(message);
             }
         }
     }
 
-    /// The next message; waits for it until `timeout` is over. (A report of a loss begins the time anew.)
+    /// Waits for the next message until the timeout is over. A loss report restarts the timeout.
     ///
     /// # Errors
     /// [`RecvTimeoutError`].
     pub fn recv_timeout(&self, timeout: Duration) -> Result<Message, RecvTimeoutError> {
         loop {
-            if let Some(message) = self.message(self.ticket.queue.pop_timeout(timeout)?) {
+            if let Some(message) = self.message_of(self.handle.queue.pop_timeout(timeout)?) {
                 return Ok(message);
             }
         }
     }
 
-    /// Messages as they come, until the node is gone.
+    /// Returns an iterator that waits for each message and ends with the node.
     pub fn iter(&self) -> impl Iterator<Item = Message> + '_ {
         std::iter::from_fn(|| self.recv().ok())
     }
 
-    /// The next message or report of a loss, each in its place; waits for it. Who asks for messages alone finds the losses
-    /// in [`take_lost`](Self::take_lost).
+    /// Waits for the next message or loss report, in order. Methods that return messages alone leave the loss reports to
+    /// [`take_lost`](Self::take_lost).
     ///
     /// # Errors
     /// [`RecvError`].
     pub fn recv_event(&self) -> Result<Event, RecvError> {
-        self.ticket.queue.pop_wait()
+        self.handle.queue.pop_wait()
     }
 
-    /// As [`recv_event`](Self::recv_event), if one waits.
+    /// Returns the next message or loss report, if one waits.
     ///
     /// # Errors
     /// [`TryRecvError`].
     pub fn try_recv_event(&self) -> Result<Event, TryRecvError> {
-        self.ticket.queue.try_pop()
+        self.handle.queue.try_pop()
     }
 
-    /// As [`recv_event`](Self::recv_event), until `timeout` is over.
+    /// Waits for the next message or loss report until the timeout is over.
     ///
     /// # Errors
     /// [`RecvTimeoutError`].
     pub fn recv_event_timeout(&self, timeout: Duration) -> Result<Event, RecvTimeoutError> {
-        self.ticket.queue.pop_timeout(timeout)
+        self.handle.queue.pop_timeout(timeout)
     }
 
-    /// The losses met so far by those who asked for messages; the newest 1,024 are kept, and
+    /// Returns the loss reports passed over while receiving messages. The newest 1,024 are kept;
     /// [`QueueCounts::reports_dropped`] counts the others.
     pub fn take_lost(&self) -> Vec<Lost> {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
     }
 
-    /// A descriptor for event loops: readable once something may be received. Then receive with
-    /// [`try_recv`](Self::try_recv) or [`try_recv_event`](Self::try_recv_event) until there is nothing; only then it is
-    /// written again.
+    /// Returns a descriptor for event loops. When it is readable, call [`try_recv`](Self::try_recv) or
+    /// [`try_recv_event`](Self::try_recv_event) until nothing waits: only then does the next event make it readable again.
     ///
     /// # Errors
-    /// When it cannot be made, at the first call.
+    /// If the first call cannot create the descriptor.
     pub fn ready_fd(&self) -> io::Result<BorrowedFd<'_>> {
-        self.ticket.queue.ready()
+        self.handle.queue.ready()
     }
 
-    /// The names of the groups, in the order in which they were given.
+    /// Returns the names of the groups in the order in which they were given.
     pub fn groups(&self) -> impl Iterator<Item = &str> {
-        self.ticket.groups.iter().map(|(_, name)| &**name)
+        self.handle.groups.iter().map(|(_, name)| &**name)
     }
 
-    /// Leaves the groups, as dropping does, for those who share a subscription: whoever waits for a message is told that it is
-    /// closed, once all that was queued has been taken.
+    /// Leaves the groups, as dropping does, for threads that share a subscription. A thread that waits for a message gets an
+    /// error once all queued messages have been received.
     pub fn leave(&self) {
         if !self.left.swap(true, Ordering::SeqCst) {
-            self.shared.leave(&self.ticket);
+            self.shared.leave(&self.handle);
         }
     }
 
-    /// Messages that wait.
+    /// Returns the number of messages that wait.
     pub fn len(&self) -> usize {
-        self.ticket.queue.len()
+        self.handle.queue.len()
     }
 
-    /// Whether no message waits.
+    /// Returns whether no message waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What its queue has done.
+    /// Returns the counters of the queue.
     pub fn counts(&self) -> QueueCounts {
-        self.ticket.queue.counts()
+        self.handle.queue.counts()
     }
 
-    /// The message, if it is one; a loss is kept aside.
-    fn message(&self, event: Event) -> Option<Message> {
+    /// Returns the message of an event, or keeps its loss report.
+    fn message_of(&self, event: Event) -> Option<Message> {
         match event {
             Event::Message(message) => Some(message),
             Event::Lost(lost) => {
                 let mut all = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
                 if all.len() == LOST_MAX && all.pop_front().is_some() {
-                    self.ticket.queue.drop_report();
+                    self.handle.queue.on_report_dropped();
                 }
                 all.push_back(lost);
                 None
@@ -179,6 +178,6 @@ impl Drop for Subscription {
 
 impl fmt::Debug for Subscription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Subscription").field("groups", &self.ticket.groups.len()).finish_non_exhaustive()
+        f.debug_struct("Subscription").field("groups", &self.handle.groups.len()).finish_non_exhaustive()
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-/// Wakes whoever waits for its descriptor to become readable.
+/// Wakes the thread that waits for its descriptor to become readable.
 #[derive(Clone, Debug)]
 pub(crate) struct Waker(Arc<EventFd>);
 
@@ -16,12 +16,12 @@ impl Waker {
         Ok(Self(Arc::new(EventFd::from_value_and_flags(0, flags)?)))
     }
 
-    /// Makes the descriptor readable. That the counter is full already is no failure.
+    /// Makes the descriptor readable. A full counter is not an error: the descriptor is readable already.
     pub(crate) fn wake(&self) {
         let _ = self.0.write(1);
     }
 
-    /// Makes it unreadable, until the next [`wake`](Self::wake).
+    /// Makes the descriptor unreadable until the next [`wake`](Self::wake).
     pub(crate) fn clear(&self) {
         let _ = self.0.read();
     }

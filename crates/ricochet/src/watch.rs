@@ -1,9 +1,9 @@
-//! The interface, which may be deleted and made again under a running node.
+//! Watches the interface, which may be deleted and created again under a running node.
 //!
-//! With it go the memberships of all sockets, and what the sockets know it by is its number, which another does not have.
-//! Nobody says so. So each second it is looked at, and when its name stands for another interface, or for one again after
-//! there was none, the groups are joined anew. (One that is made again within a second with the number that it had
-//! is taken for the same. The kernel counts on, so whoever makes it must have asked for that.)
+//! Deletion ends the multicast memberships of all sockets. The sockets know the interface by its index, which a new one does
+//! not have, and nothing tells them. So the node checks every second. When the name belongs to another interface, or to one
+//! again after it belonged to none, the node joins its groups again. An interface created again within a second with the same
+//! index is not noticed; the kernel assigns new indices, so this takes an explicit request.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -14,48 +14,48 @@ use netio::multicast::Sending;
 use crate::shared::Shared;
 use crate::status::InterfaceStatus;
 
-/// How often it is looked at.
-const LOOK_US: u64 = 1_000_000;
+/// Interval between checks.
+const CHECK_PERIOD_US: u64 = 1_000_000;
 
-/// Looks at the interface, on the node's thread.
+/// Checks the interface, on the node's thread.
 #[derive(Debug)]
 pub(crate) struct Watch {
     interface: Interface,
     sending: Sending,
-    /// The number of the one that is used.
+    /// Index of the interface in use.
     index: u32,
-    next_look_us: u64,
+    next_check_us: u64,
     status: InterfaceStatus,
 }
 
 impl Watch {
     pub(crate) fn new(name: &str, interface: Interface, sending: Sending) -> Self {
         let status = InterfaceStatus { name: name.to_owned(), present: true, ..InterfaceStatus::default() };
-        Self { index: interface.index(), interface, sending, next_look_us: 0, status }
+        Self { index: interface.index(), interface, sending, next_check_us: 0, status }
     }
 
-    /// The number of the interface that is used.
+    /// Returns the index of the interface in use.
     pub(crate) fn index(&self) -> u32 {
         self.index
     }
 
-    pub(crate) fn next_look_us(&self) -> u64 {
-        self.next_look_us
+    pub(crate) fn poll_timeout(&self) -> u64 {
+        self.next_check_us
     }
 
-    /// Looks, if it is time.
-    pub(crate) fn look(&mut self, now_us: u64, shared: &Shared) {
-        if now_us < self.next_look_us {
+    /// Checks the interface, if it is time.
+    pub(crate) fn handle_timeout(&mut self, now_us: u64, shared: &Shared) {
+        if now_us < self.next_check_us {
             return;
         }
-        self.next_look_us = now_us + LOOK_US;
+        self.next_check_us = now_us + CHECK_PERIOD_US;
         match self.interface.index_now() {
-            Ok(Some(index)) if index != self.index || !self.status.present => self.use_again(index, shared),
+            Ok(Some(index)) if index != self.index || !self.status.present => self.switch_to(index, shared),
             Ok(None) if self.status.present => {
                 self.status.present = false;
                 tracing::warn!(
                     name = self.status.name,
-                    "the interface is gone: nothing multicast is received"
+                    "the interface is gone: no multicast datagrams are received"
                 );
             }
             // An error proves nothing.
@@ -67,7 +67,8 @@ impl Watch {
         }
     }
 
-    fn use_again(&mut self, index: u32, shared: &Shared) {
+    /// Rejoins all groups on the interface with another index.
+    fn switch_to(&mut self, index: u32, shared: &Shared) {
         let name = &self.status.name;
         self.status.present = false;
         let mut ip_groups = shared.ip_groups.lock().unwrap_or_else(PoisonError::into_inner);
@@ -75,9 +76,9 @@ impl Watch {
         drop(ip_groups);
         if let Err(why) = joined.and(self.sending.set_interface(index).map_err(|error| error.to_string())) {
             self.status.failed += 1;
-            return tracing::warn!(name, why, "the interface was made again, but cannot be used");
+            return tracing::warn!(name, why, "the interface was created again, but cannot be used");
         }
-        tracing::info!(name, index, "the interface was made again");
+        tracing::info!(name, index, "the interface was created again");
         shared.interface.store(index, Ordering::Relaxed);
         (self.index, self.status.present) = (index, true);
         self.status.made_again += 1;

@@ -44,7 +44,7 @@ pub use sections::{
 pub(crate) use types::HOUR;
 pub use types::{GROUP_ADDRESSES_MAX, GROUP_PORT, PORT, RepairMode};
 
-use crate::book::Spread;
+use crate::addresses::GroupAddresses;
 use crate::key::ClusterKey;
 use draft::Draft;
 
@@ -157,7 +157,8 @@ impl Config {
     /// ```
     pub fn group_addresses(&self) -> impl Iterator<Item = SocketAddr> + use<> {
         let node = &self.node;
-        Spread::new(node.groups_base, node.is_ipv6(), node.group_addresses, node.group_port).addresses()
+        GroupAddresses::new(node.groups_base, node.is_ipv6(), node.group_addresses, node.group_port)
+            .addresses()
     }
 }
 

@@ -12,7 +12,7 @@ use diagnostics::settings::{
 use ricochet_core::groups::GROUPS_MAX;
 
 use super::types::{GROUP_ADDRESSES_MAX, HOUR, RepairMode};
-use crate::queue::Policy;
+use crate::policy::Policy;
 
 /// Maximum number of entries in any table or buffer.
 const ENTRIES_MAX: u64 = 1 << 20;

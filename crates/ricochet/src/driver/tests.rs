@@ -7,12 +7,11 @@ use crate::joining::JoinOptions;
 use crate::key::ClusterKey;
 use crate::message::Event;
 use crate::node::Node;
-use crate::start::prepare;
 
-/// Messages in one run.
+/// Number of messages in one run.
 const MESSAGES: u32 = 300;
 
-/// Hosts at one bridge.
+/// Creates hosts at one bridge.
 fn hosts<const N: usize>() -> ([Namespace; N], Namespace) {
     let switch = Namespace::create("switch").unwrap();
     switch.add_bridge("br0", 1500).unwrap();
@@ -26,7 +25,7 @@ fn hosts<const N: usize>() -> ([Namespace; N], Namespace) {
     (hosts, switch)
 }
 
-/// Loses one data packet in seven.
+/// Drops one data packet in seven.
 fn lossy() -> impl FnMut(&[u8]) -> bool + Send {
     let mut seen = 0;
     move |datagram| {
@@ -35,7 +34,7 @@ fn lossy() -> impl FnMut(&[u8]) -> bool + Send {
     }
 }
 
-/// What one round allocates: for packets and timers, and for the membership.
+/// Allocations of a round: for packets and timers, and for the membership.
 #[derive(Default)]
 struct Allocated {
     packets: u64,
@@ -43,17 +42,17 @@ struct Allocated {
 }
 
 impl Driver {
-    /// One round as the node's thread would do it, without sleep.
+    /// Runs one round of the node's thread, without sleep.
     fn round(&mut self, allocated: &mut Allocated) {
         allocated.packets += measure(|| {
-            self.packets().unwrap();
+            self.handle_packets().unwrap();
         })
         .count_total;
         allocated.membership += measure(|| {
-            self.membership();
+            self.handle_membership();
         })
         .count_total;
-        allocated.packets += measure(|| self.timers()).count_total;
+        allocated.packets += measure(|| self.handle_timers()).count_total;
         std::thread::yield_now();
     }
 }
@@ -68,29 +67,29 @@ fn the_thread_of_the_node_allocates_nothing_for_packets_losses_and_timers() {
     let first = sending.run(|| builder().start()).unwrap();
     let seeded = || builder().seed(first.address().to_string());
     let helper = repairing.run(|| seeded().start()).unwrap();
-    let (mut driver, _) = here.run(|| prepare(seeded().lose(lossy()))).unwrap();
+    let (mut driver, _) = here.run(|| seeded().lose(lossy()).prepare()).unwrap();
     let shared = Arc::clone(&driver.shared);
-    let ticket = shared.join(&["g"], &JoinOptions::default()).unwrap();
+    let handle = shared.join(&["g"], &JoinOptions::default()).unwrap();
     let _of_helper = helper.join("g").unwrap();
     let mut warming = Allocated::default();
     while first.members("g") < 2 || helper.members("g") < 1 || shared.members(GroupId::of_name("g")) < 1 {
         driver.round(&mut warming);
     }
-    // Returns whether the neighbours stayed the same: a new plan is made of new parts.
+    // Returns whether the members stayed the same: a new plan allocates.
     let mut run = |rounds: u32, allocated: &mut Allocated| {
-        let (version, mut got) = (driver.members.version, 0);
+        let (version, mut got) = (driver.membership.version, 0);
         for number in 0..MESSAGES {
             first.send("g", &number.to_be_bytes()).unwrap();
             (0..rounds).for_each(|_| driver.round(allocated));
-            got += taken(&ticket.queue);
+            got += drained(&handle.queue);
         }
         while got < MESSAGES {
             driver.round(allocated);
-            got += taken(&ticket.queue);
+            got += drained(&handle.queue);
         }
-        driver.members.version == version
+        driver.membership.version == version
     };
-    // Buffers are made when they are first needed: all at once, so that later as many are never needed.
+    // Buffers are allocated when first needed. The first runs need all at once, so that later runs never need more.
     (0..8).for_each(|_| {
         run(0, &mut warming);
     });
@@ -112,8 +111,8 @@ fn the_thread_of_the_node_allocates_nothing_for_packets_losses_and_timers() {
     assert!(status.counts["repairs_sent"] > 100 && status.counts["repairs"] > 100, "{status:#?}");
 }
 
-/// How many messages were in the queue.
-fn taken(queue: &crate::queue::Queue) -> u32 {
+/// Empties the queue and returns the number of messages.
+fn drained(queue: &crate::queue::Queue) -> u32 {
     let mut messages = 0;
     loop {
         match queue.try_pop() {

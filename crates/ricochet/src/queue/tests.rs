@@ -6,9 +6,9 @@ use ricochet_core::message::How;
 use super::*;
 use crate::pool::Pool;
 
-fn queue(capacity: usize, policy: Policy) -> (Arc<Queue>, Arc<Gate>) {
-    let gate = Arc::new(Gate::new(Waker::new().unwrap()));
-    (Queue::new(capacity, policy, Arc::clone(&gate)), gate)
+fn queue(capacity: usize, policy: Policy) -> (Arc<Queue>, Arc<Backpressure>) {
+    let backpressure = Arc::new(Backpressure::new(Waker::new().unwrap()));
+    (Queue::new(capacity, policy, Arc::clone(&backpressure)), backpressure)
 }
 
 fn message(seq: u32) -> Message {
@@ -42,34 +42,34 @@ fn readable(fd: BorrowedFd<'_>) -> bool {
 #[test]
 fn a_full_queue_drops_by_its_policy_and_counts() {
     for (policy, left) in [(Policy::DropOldest, [7, 8, 9]), (Policy::DropNewest, [0, 1, 2])] {
-        let (queue, gate) = queue(3, policy);
+        let (queue, backpressure) = queue(3, policy);
         (0..10).for_each(|seq| queue.push(message(seq)));
-        assert!(gate.is_open());
+        assert!(!backpressure.is_active());
         assert_eq!(queue.counts().dropped, 7);
         assert_eq!(drained(&queue), left);
     }
 }
 
 #[test]
-fn a_blocking_queue_shuts_the_gate_until_a_quarter_is_free() {
-    let (queue, gate) = queue(4, Policy::Block);
+fn a_blocking_queue_exerts_backpressure_until_a_quarter_is_free() {
+    let (queue, backpressure) = queue(4, Policy::Block);
     (0..6).for_each(|seq| queue.push(message(seq)));
-    assert!(!gate.is_open_or_wake());
+    assert!(backpressure.arm_if_active());
     assert!(queue.try_pop().is_ok() && queue.try_pop().is_ok());
-    assert!(!gate.is_open(), "still as many as its capacity");
+    assert!(backpressure.is_active(), "the queue is still full");
     assert!(queue.try_pop().is_ok());
-    assert!(gate.is_open());
-    assert!(readable(gate.waker().as_fd()), "who waited is woken");
+    assert!(!backpressure.is_active());
+    assert!(readable(backpressure.waker().as_fd()), "the node is woken");
     assert_eq!(drained(&queue), [3, 4, 5]);
     assert_eq!((queue.counts().dropped, queue.counts().blocked), (0, 1));
 }
 
 #[test]
-fn a_queue_that_is_closed_shuts_no_gate_and_gives_what_it_has() {
-    let (queue, gate) = queue(2, Policy::Block);
+fn a_closed_queue_exerts_no_backpressure_and_still_gives_its_messages() {
+    let (queue, backpressure) = queue(2, Policy::Block);
     (0..3).for_each(|seq| queue.push(message(seq)));
     queue.close(RecvError::Closed);
-    assert!(gate.is_open());
+    assert!(!backpressure.is_active());
     queue.push(message(9));
     assert_eq!(drained(&queue), [0, 1, 2]);
     assert_eq!(queue.try_pop().unwrap_err(), TryRecvError::Closed);
@@ -78,7 +78,7 @@ fn a_queue_that_is_closed_shuts_no_gate_and_gives_what_it_has() {
 }
 
 #[test]
-fn losses_keep_their_place_and_their_number_is_bounded() {
+fn loss_reports_keep_their_place_and_are_bounded() {
     let (queue, _) = queue(8, Policy::DropOldest);
     queue.push(message(1));
     queue.push_lost(lost(2));
@@ -92,18 +92,18 @@ fn losses_keep_their_place_and_their_number_is_bounded() {
 }
 
 #[test]
-fn the_descriptor_tells_of_what_comes_after_the_queue_was_empty() {
+fn the_descriptor_is_readable_once_a_message_follows_an_empty_queue() {
     let (queue, _) = queue(8, Policy::DropOldest);
     queue.push(message(1));
     let fd = queue.ready().unwrap();
-    assert!(readable(fd), "something waits already");
+    assert!(readable(fd), "a message waits already");
     assert_eq!(drained(&queue), [1]);
     assert!(!readable(fd));
     queue.push(message(2));
     queue.push(message(3));
     assert!(readable(fd));
     assert!(queue.try_pop().is_ok());
-    assert!(readable(fd), "until it was seen empty");
+    assert!(readable(fd), "until a reader finds the queue empty");
     assert_eq!(drained(&queue), [3]);
     assert!(!readable(fd));
     queue.close(RecvError::Closed);
@@ -111,7 +111,7 @@ fn the_descriptor_tells_of_what_comes_after_the_queue_was_empty() {
 }
 
 #[test]
-fn who_waits_is_woken() {
+fn a_waiting_reader_is_woken() {
     let (queue, _) = queue(8, Policy::DropOldest);
     assert_eq!(queue.pop_timeout(Duration::from_millis(1)).unwrap_err(), RecvTimeoutError::Timeout);
     std::thread::scope(|scope| {

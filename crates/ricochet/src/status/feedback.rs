@@ -1,9 +1,9 @@
-//! What the core has seen of groups and peers, as a status tells it.
+//! Traffic by group and by node, as the core counts it.
 
 use ricochet_core::feedback::{Latencies, PeerFeedback, Reception, Traffic, Volume};
 use serde::{Deserialize, Serialize};
 
-/// Datagrams and their bytes, UDP payload without the trailer.
+/// Number of datagrams and of their bytes: UDP payload without the trailer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeStatus {
     /// Datagrams.
@@ -12,71 +12,71 @@ pub struct VolumeStatus {
     pub bytes: u64,
 }
 
-/// Datagrams of each kind, in one direction; what went to a group counts once.
+/// Datagrams of each kind in one direction. A datagram to a group counts once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrafficStatus {
     /// Data packets.
     pub data: VolumeStatus,
-    /// Data packets sent again.
+    /// Retransmitted data packets.
     pub retransmissions: VolumeStatus,
     /// Repairs and digests.
     pub repairs: VolumeStatus,
-    /// Requests.
+    /// Requests (NAKs).
     pub requests: VolumeStatus,
     /// Heartbeats.
     pub heartbeats: VolumeStatus,
-    /// Bytes of all that is not data, for a hundred of data.
+    /// Bytes of all other datagrams as a percentage of the bytes of data packets.
     pub overhead_percent: Option<f64>,
 }
 
-/// What has become of the data packets of a group, or of a sender.
+/// Fate of the data packets of a group, or of a sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReceptionStatus {
-    /// Came by themselves.
+    /// Packets received as sent.
     pub data: VolumeStatus,
-    /// Were found missing.
+    /// Packets found missing.
     pub discovered: u64,
-    /// Were brought back by repairs.
+    /// Packets recovered from repairs.
     pub repaired: u64,
-    /// Came on request.
+    /// Packets received on request.
     pub requested: u64,
-    /// Were given up.
+    /// Packets given up as lost.
     pub lost: u64,
-    /// Came again.
+    /// Packets received again.
     pub duplicates: u64,
-    /// How long those brought back and those that came on request were known to be missing.
+    /// Time from the discovery of a missing packet to its recovery or its arrival on request.
     pub latency: LatencyStatus,
 }
 
-/// Times in microseconds.
+/// Distribution of times in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LatencyStatus {
-    /// How many.
+    /// Number of times.
     pub count: u64,
-    /// Their mean.
+    /// Mean.
     pub mean_us: Option<u64>,
-    /// Half of them are no longer, within 12 %.
+    /// Median, within 12 %.
     pub p50_us: Option<u64>,
-    /// 99 of 100 are no longer, within 12 %.
+    /// 99th percentile, within 12 %.
     pub p99_us: Option<u64>,
-    /// The longest.
+    /// Maximum.
     pub max_us: u64,
 }
 
-/// What this node has had to do with a peer.
+/// Traffic between this node and another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DealingsStatus {
-    /// Data packets that it sent, in all groups of this node.
+    /// Data packets that the other node sent, in all groups of this node.
     pub reception: ReceptionStatus,
-    /// Repairs that came from it.
+    /// Repairs received from it.
     pub repairs: VolumeStatus,
     /// Repairs sent to it.
     pub repairs_sent: VolumeStatus,
-    /// Packets asked of it.
+    /// Packets requested from it.
     pub asked: u64,
-    /// Packets held here that it asked for.
+    /// Packets held here that it requested.
     pub wanted: u64,
-    /// Whether it cannot keep up: it asks for too many of the packets that pass.
+    /// Whether it cannot keep up: it requests too large a share of the packets sent.
     pub slow: bool,
 }
 

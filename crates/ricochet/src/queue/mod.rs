@@ -8,56 +8,41 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::backpressure::Backpressure;
 use crate::error::{RecvError, RecvTimeoutError, TryRecvError};
-use crate::gate::Gate;
 use crate::message::{Event, Lost, Message};
+use crate::policy::Policy;
 use crate::wake::Waker;
 
-/// What happens to messages for which a subscription's queue has no room.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
-pub enum Policy {
-    /// The node waits: it processes no packets, for nobody, until there is room. What comes meanwhile fills its ring; of what
-    /// finds no room there a part is lost, and asked for. Nothing is given up as lost before what waited in the ring has been
-    /// looked at; then what is missing for longer than `give_up_after` is.
-    Block,
-    /// The oldest message in the queue makes room.
-    #[default]
-    DropOldest,
-    /// The new message is dropped.
-    DropNewest,
-}
-
-/// Reports of losses that are kept beside the messages.
+/// Maximum number of loss reports in a queue, beside its messages.
 const LOST_MAX: usize = 1_024;
 
-/// What a subscription's queue has done.
+/// Counters of a subscription's queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct QueueCounts {
     /// Messages queued.
     pub queued: u64,
-    /// Messages dropped since the queue was full.
+    /// Messages dropped because the queue was full.
     pub dropped: u64,
-    /// Packets that are reported lost.
+    /// Packets reported lost.
     pub lost: u64,
-    /// Reports of losses that found no room.
+    /// Loss reports dropped for lack of room.
     pub reports_dropped: u64,
     /// Times that the queue was full and made the node wait.
     pub blocked: u64,
 }
 
-/// Bounded; filled by the node's thread, emptied by whoever holds the subscription.
+/// A bounded queue that the node's thread fills and the holder of the subscription empties.
 #[derive(Debug)]
 pub(crate) struct Queue {
     inner: Mutex<Inner>,
     arrived: Condvar,
-    /// Made when it is first asked for.
+    /// Created by the first call of [`ready`](Self::ready).
     ready: OnceLock<Waker>,
     capacity: usize,
     policy: Policy,
-    gate: Arc<Gate>,
+    backpressure: Arc<Backpressure>,
 }
 
 #[derive(Debug)]
@@ -65,21 +50,21 @@ struct Inner {
     events: VecDeque<Event>,
     messages: usize,
     closed: Option<RecvError>,
-    /// A reader waits for the descriptor.
+    /// Whether a reader waits for the descriptor.
     armed: bool,
-    /// It keeps the gate shut.
-    shut: bool,
+    /// Whether this queue exerts backpressure.
+    blocking: bool,
     counts: QueueCounts,
 }
 
 impl Queue {
-    pub(crate) fn new(capacity: usize, policy: Policy, gate: Arc<Gate>) -> Arc<Self> {
+    pub(crate) fn new(capacity: usize, policy: Policy, backpressure: Arc<Backpressure>) -> Arc<Self> {
         let inner = Inner {
             events: VecDeque::new(),
             messages: 0,
             closed: None,
             armed: false,
-            shut: false,
+            blocking: false,
             counts: QueueCounts::default(),
         };
         Arc::new(Self {
@@ -88,11 +73,11 @@ impl Queue {
             ready: OnceLock::new(),
             capacity,
             policy,
-            gate,
+            backpressure,
         })
     }
 
-    /// A message has come.
+    /// Adds a message.
     pub(crate) fn push(&self, message: Message) {
         let mut inner = self.lock();
         if inner.closed.is_some() {
@@ -100,7 +85,7 @@ impl Queue {
         }
         if inner.messages >= self.capacity {
             match self.policy {
-                // One packet may bring several messages; the gate is shut before the next packet.
+                // One packet may bring several messages. Backpressure is active before the next packet.
                 Policy::Block => {}
                 Policy::DropOldest => inner.drop_oldest(),
                 Policy::DropNewest => return inner.counts.dropped += 1,
@@ -109,15 +94,15 @@ impl Queue {
         inner.counts.queued += 1;
         inner.messages += 1;
         inner.events.push_back(Event::Message(message));
-        if self.policy == Policy::Block && inner.messages >= self.capacity && !inner.shut {
-            inner.shut = true;
+        if self.policy == Policy::Block && inner.messages >= self.capacity && !inner.blocking {
+            inner.blocking = true;
             inner.counts.blocked += 1;
-            self.gate.shut();
+            self.backpressure.on_queue_full();
         }
-        self.tell(inner);
+        self.notify_reader(inner);
     }
 
-    /// Messages will not come.
+    /// Adds a report of messages that will not come.
     pub(crate) fn push_lost(&self, lost: Lost) {
         let mut inner = self.lock();
         if inner.closed.is_some() {
@@ -128,19 +113,19 @@ impl Queue {
             return inner.counts.reports_dropped += 1;
         }
         inner.events.push_back(Event::Lost(lost));
-        self.tell(inner);
+        self.notify_reader(inner);
     }
 
-    /// A report of a loss was dropped that had been taken out.
-    pub(crate) fn drop_report(&self) {
+    /// Counts a loss report that was dropped after it had left the queue.
+    pub(crate) fn on_report_dropped(&self) {
         self.lock().counts.reports_dropped += 1;
     }
 
-    /// Nothing more will come. What is queued can still be taken; the first reason counts.
+    /// Closes the queue to new events. Queued events can still be taken. Only the first reason counts.
     pub(crate) fn close(&self, reason: RecvError) {
         let mut inner = self.lock();
         inner.closed.get_or_insert(reason);
-        self.reopen(&mut inner, true);
+        self.release(&mut inner);
         drop(inner);
         self.arrived.notify_all();
         if let Some(ready) = self.ready.get() {
@@ -148,7 +133,7 @@ impl Queue {
         }
     }
 
-    /// The next event, without waiting. If there is none the descriptor will tell of the next.
+    /// Returns the next event without waiting. If there is none, arms the descriptor.
     pub(crate) fn try_pop(&self) -> Result<Event, TryRecvError> {
         let mut inner = self.lock();
         if let Some(event) = self.pop(&mut inner) {
@@ -164,7 +149,7 @@ impl Queue {
         Err(TryRecvError::Empty)
     }
 
-    /// The next event; waits for it.
+    /// Waits for the next event.
     pub(crate) fn pop_wait(&self) -> Result<Event, RecvError> {
         let mut inner = self.lock();
         loop {
@@ -178,7 +163,7 @@ impl Queue {
         }
     }
 
-    /// The next event; waits for it until `timeout` is over.
+    /// Waits for the next event until the timeout is over.
     pub(crate) fn pop_timeout(&self, timeout: Duration) -> Result<Event, RecvTimeoutError> {
         let nothing = |inner: &mut Inner| inner.events.is_empty() && inner.closed.is_none();
         let waited = self.arrived.wait_timeout_while(self.lock(), timeout, nothing);
@@ -189,12 +174,12 @@ impl Queue {
         Err(inner.closed.clone().map_or(RecvTimeoutError::Timeout, RecvTimeoutError::from))
     }
 
-    /// A descriptor that becomes readable when something comes after the queue was seen empty.
+    /// Returns a descriptor that becomes readable when an event comes after a reader found the queue empty.
     pub(crate) fn ready(&self) -> io::Result<BorrowedFd<'_>> {
         if self.ready.get().is_none() {
-            let made = Waker::new()?;
+            let waker = Waker::new()?;
             let inner = self.lock();
-            if self.ready.set(made).is_ok()
+            if self.ready.set(waker).is_ok()
                 && (!inner.events.is_empty() || inner.closed.is_some())
                 && let Some(ready) = self.ready.get()
             {
@@ -204,14 +189,14 @@ impl Queue {
                 inner.armed = true;
             }
         }
-        self.ready.get().map(AsFd::as_fd).ok_or_else(|| io::Error::other("the descriptor was not made"))
+        self.ready.get().map(AsFd::as_fd).ok_or_else(|| io::Error::other("the descriptor was not created"))
     }
 
     pub(crate) fn counts(&self) -> QueueCounts {
         self.lock().counts
     }
 
-    /// Messages that wait.
+    /// Returns the number of messages that wait.
     pub(crate) fn len(&self) -> usize {
         self.lock().messages
     }
@@ -228,20 +213,22 @@ impl Queue {
         let event = inner.events.pop_front()?;
         if matches!(event, Event::Message(_)) {
             inner.messages -= 1;
-            self.reopen(inner, false);
+            // Once a quarter of the queue is free, so that the node is not woken for each message.
+            if inner.messages <= self.capacity * 3 / 4 {
+                self.release(inner);
+            }
         }
         Some(event)
     }
 
-    /// Opens the gate when a quarter of the queue is free, so that the node is not woken for each message.
-    fn reopen(&self, inner: &mut Inner, at_once: bool) {
-        if inner.shut && (at_once || inner.messages <= self.capacity * 3 / 4) {
-            inner.shut = false;
-            self.gate.open();
+    /// Ends the backpressure of this queue.
+    fn release(&self, inner: &mut Inner) {
+        if std::mem::take(&mut inner.blocking) {
+            self.backpressure.on_queue_drained();
         }
     }
 
-    fn tell(&self, mut inner: MutexGuard<'_, Inner>) {
+    fn notify_reader(&self, mut inner: MutexGuard<'_, Inner>) {
         let armed = std::mem::take(&mut inner.armed);
         drop(inner);
         self.arrived.notify_one();
@@ -256,7 +243,7 @@ impl Queue {
 }
 
 impl Inner {
-    /// The oldest message goes; reports of losses stay where they are.
+    /// Drops the oldest message. Loss reports keep their place.
     fn drop_oldest(&mut self) {
         let oldest = self.events.iter().position(|event| matches!(event, Event::Message(_)));
         if oldest.and_then(|at| self.events.remove(at)).is_some() {

@@ -1,0 +1,165 @@
+//! Addresses of groups and of nodes.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use hashbrown::HashMap;
+use ricochet_core::{GroupId, NodeId};
+
+/// Default of the first multicast address: administratively scoped (RFC 2365), unassigned.
+const BASE_V4: Ipv4Addr = Ipv4Addr::new(239, 255, 79, 0);
+/// Default of the first multicast address of IPv6: transient, site-local scope.
+const BASE_V6: Ipv6Addr = Ipv6Addr::new(0xff15, 0, 0, 0, 0, 0, 0, 0x4f00);
+/// Maximum number of senders whose addresses are kept although the membership does not know them.
+const SENDERS_MAX: usize = 4_096;
+
+/// The multicast addresses over which groups are spread.
+///
+/// A network card filters some 64 addresses; the group's id in each packet tells groups with one address apart.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GroupAddresses {
+    base: IpAddr,
+    count: u8,
+    port: u16,
+}
+
+impl GroupAddresses {
+    pub(crate) fn new(base: Option<IpAddr>, ipv6: bool, count: u8, port: u16) -> Self {
+        let default = || if ipv6 { IpAddr::V6(BASE_V6) } else { IpAddr::V4(BASE_V4) };
+        Self { base: base.unwrap_or_else(default), count, port }
+    }
+
+    /// Returns the address of a group: chosen by the high half of its id, which is a hash (`docs/wire.md`).
+    pub(crate) fn address(&self, group: GroupId) -> SocketAddr {
+        self.nth((group.0 >> 32) % u64::from(self.count.max(1)))
+    }
+
+    /// Returns all addresses.
+    pub(crate) fn addresses(self) -> impl Iterator<Item = SocketAddr> {
+        (0..u64::from(self.count)).map(move |step| self.nth(step))
+    }
+
+    fn nth(&self, step: u64) -> SocketAddr {
+        let ip = match self.base {
+            IpAddr::V4(base) => IpAddr::V4(Ipv4Addr::from_bits(base.to_bits().wrapping_add(step as u32))),
+            IpAddr::V6(base) => IpAddr::V6(Ipv6Addr::from_bits(base.to_bits().wrapping_add(step.into()))),
+        };
+        SocketAddr::new(ip, self.port)
+    }
+}
+
+/// Addresses of nodes, from the membership and from the packets they send.
+#[derive(Debug, Default)]
+pub(crate) struct NodeAddresses {
+    nodes: HashMap<NodeId, SocketAddr>,
+    /// Addresses of each group's members; kept only without multicast.
+    group_members: Option<HashMap<GroupId, Vec<SocketAddr>>>,
+    /// Source addresses of senders that the membership does not know.
+    senders: HashMap<NodeId, SocketAddr>,
+    /// These senders in order of their first packet.
+    sender_order: VecDeque<NodeId>,
+    /// Number of senders forgotten to make room for others.
+    forgotten: u64,
+}
+
+impl NodeAddresses {
+    /// Creates an empty table; `unicast` keeps the addresses of each group's members.
+    pub(crate) fn new(unicast: bool) -> Self {
+        Self { group_members: unicast.then(HashMap::new), ..Self::default() }
+    }
+
+    /// Replaces the members by those that the membership knows.
+    pub(crate) fn set_members<'m>(&mut self, members: impl Iterator<Item = &'m membership::Member>) {
+        self.nodes.clear();
+        if let Some(group_members) = &mut self.group_members {
+            group_members.clear();
+        }
+        for member in members {
+            self.nodes.insert(member.id, member.address);
+            let Some(group_members) = &mut self.group_members else { continue };
+            for &group in member.groups.iter() {
+                group_members.entry(group).or_default().push(member.address);
+            }
+        }
+    }
+
+    /// Notes the source address of a data packet, at which its sender can be reached.
+    ///
+    /// If there are too many senders that the membership does not know, the one noted first is forgotten: nothing tells
+    /// this table that a sender's life has ended.
+    pub(crate) fn on_data(&mut self, sender: NodeId, from: SocketAddr) {
+        if let Some(known) = self.senders.get_mut(&sender) {
+            *known = from;
+            return;
+        }
+        if self.nodes.contains_key(&sender) {
+            return;
+        }
+        if self.sender_order.len() >= SENDERS_MAX
+            && let Some(oldest) = self.sender_order.pop_front()
+        {
+            self.senders.remove(&oldest);
+            self.forgotten += 1;
+        }
+        self.senders.insert(sender, from);
+        self.sender_order.push_back(sender);
+    }
+
+    /// Returns the number of senders forgotten to make room for others.
+    pub(crate) fn forgotten(&self) -> u64 {
+        self.forgotten
+    }
+
+    /// Returns the address of a node: the membership's, or else the source address of its packets.
+    pub(crate) fn node(&self, node: NodeId) -> Option<SocketAddr> {
+        self.nodes.get(&node).or_else(|| self.senders.get(&node)).copied()
+    }
+
+    /// Returns the addresses of a group's members, or `None` with multicast.
+    pub(crate) fn group_members(&self, group: GroupId) -> Option<&[SocketAddr]> {
+        self.group_members.as_ref().map(|members| members.get(&group).map_or(&[][..], Vec::as_slice))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_spread_over_all_addresses_and_no_others() {
+        for (ipv6, first, last) in
+            [(false, "239.255.79.0", "239.255.79.63"), (true, "ff15::4f00", "ff15::4f3f")]
+        {
+            let addresses = GroupAddresses::new(None, ipv6, 64, 7);
+            let mut all: Vec<IpAddr> = (0..2_000)
+                .map(|number| addresses.address(GroupId::of_name(&format!("group/{number}"))).ip())
+                .collect();
+            all.sort_unstable();
+            all.dedup();
+            assert_eq!(all.len(), 64);
+            assert_eq!((all[0].to_string(), all[63].to_string()), (first.to_owned(), last.to_owned()));
+        }
+    }
+
+    #[test]
+    fn the_membership_overrides_source_addresses_and_unknown_senders_are_bounded() {
+        let [one, two] = [1, 2].map(|port| SocketAddr::from(([10, 0, 0, 1], port)));
+        let mut addresses = NodeAddresses::new(true);
+        addresses.on_data(NodeId(1), one);
+        assert_eq!(addresses.node(NodeId(1)), Some(one));
+        let member = membership::Member { id: NodeId(1), address: two, groups: [GroupId(5)].into() };
+        addresses.set_members([&member].into_iter());
+        assert_eq!(addresses.node(NodeId(1)), Some(two));
+        assert_eq!(addresses.group_members(GroupId(5)), Some(&[two][..]));
+        assert_eq!(addresses.group_members(GroupId(6)), Some(&[][..]));
+        (10..20_000).for_each(|node| addresses.on_data(NodeId(node), one));
+        assert_eq!((addresses.senders.len(), addresses.sender_order.len()), (SENDERS_MAX, SENDERS_MAX));
+        // Node 1 had sent before the membership knew it.
+        assert_eq!(addresses.forgotten(), 1 + 19_990 - SENDERS_MAX as u64);
+        assert_eq!(addresses.node(NodeId(19_999)), Some(one), "the newest sender is known");
+        assert_eq!(addresses.node(NodeId(10)), None);
+        addresses.on_data(NodeId(1), one);
+        assert_eq!(addresses.sender_order.back(), Some(&NodeId(19_999)), "a member takes no room");
+        assert_eq!(NodeAddresses::new(false).group_members(GroupId(5)), None);
+    }
+}

@@ -1,0 +1,280 @@
+//! The node's thread.
+//!
+//! Each round takes these steps in this order: 1. drain the sockets into the rings, 2. process a batch of packets, 3. serve the
+//! membership, 4. apply changes of groups and view, and handle timers, 5. answer status requests, 6. sleep until the next timer
+//! if there is nothing left to do.
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use membership::Membership;
+use netio::multicast::Outbox;
+use netio::poll::{Interest, Poller};
+use ricochet_core::GroupId;
+
+use crate::clock;
+use crate::control::StatusServer;
+use crate::drain::Drain;
+use crate::key::Seal;
+use crate::published::PublishedMember;
+use crate::shared::{Batch, Core, Shared};
+use crate::watch::Watch;
+
+/// Number of packets processed before other threads may have the core.
+const BATCH: usize = 32;
+/// Time for which changes of groups are gathered, because each change makes a new plan and empties the bins.
+const GROUPS_US: u64 = 2_000;
+/// Time for which changes of the view are gathered.
+const VIEW_US: u64 = 5_000;
+const WAKER: u64 = 16;
+
+pub(crate) struct Driver {
+    pub(crate) shared: Arc<Shared>,
+    /// `None` if a thread of its own drains the sockets.
+    pub(crate) drain: Option<Drain>,
+    pub(crate) membership: MembershipDriver,
+    pub(crate) batch: Batch,
+    pub(crate) watch: Watch,
+    pub(crate) backlog: Backlog,
+    pub(crate) control: Option<StatusServer>,
+}
+
+/// Packets that came during backpressure and are not processed yet.
+#[derive(Debug, Default)]
+pub(crate) struct Backlog {
+    /// Whether backpressure was active when packets were last to be processed.
+    blocked: bool,
+    packets: usize,
+}
+
+/// The membership and its state towards the core.
+pub(crate) struct MembershipDriver {
+    pub(crate) provider: Membership,
+    pub(crate) output: MembershipOutput,
+    /// Version of the members that the core knows.
+    pub(crate) version: u64,
+    /// Time since which that version has been out of date.
+    pub(crate) changed_us: Option<u64>,
+    pub(crate) batch: Batch,
+}
+
+/// Sends the membership's datagrams.
+pub(crate) struct MembershipOutput {
+    pub(crate) outbox: Outbox,
+    pub(crate) seal: Option<Seal>,
+}
+
+impl membership::Output for MembershipOutput {
+    fn send(&mut self, to: std::net::SocketAddr, datagram: &[u8]) {
+        match &self.seal {
+            Some(seal) => self.outbox.push(to, &[datagram, &seal.trailer(datagram)]),
+            None => self.outbox.push(to, &[datagram]),
+        }
+    }
+}
+
+impl Driver {
+    /// Runs until the node is closed.
+    pub(crate) fn run(mut self) -> io::Result<()> {
+        let mut poller = self.poller()?;
+        while !self.shared.closing.load(Ordering::SeqCst) {
+            let mut busy = self.handle_packets()?;
+            busy |= self.handle_membership();
+            self.handle_timers();
+            if let Some(control) = &self.control {
+                control.answer(&self.shared);
+            }
+            if busy {
+                self.shared.yield_core();
+            } else {
+                self.sleep(&mut poller)?;
+            }
+        }
+        self.membership.leave();
+        Ok(())
+    }
+
+    /// Moves packets from the sockets to the core. Returns whether more wait.
+    fn handle_packets(&mut self) -> io::Result<bool> {
+        let drained = match &mut self.drain {
+            Some(drain) => drain.drain(&self.shared)?,
+            None => false,
+        };
+        Ok(drained | self.process_batch())
+    }
+
+    /// Returns a poller of all that wakes this thread.
+    fn poller(&self) -> io::Result<Poller> {
+        let poller = Poller::new()?;
+        netio::poll::precise_timeouts()?;
+        poller.add(&self.shared.waker, WAKER, Interest::Readable)?;
+        if let Some(drain) = &self.drain {
+            for (token, descriptor) in drain.descriptors().enumerate() {
+                poller.add(&descriptor, token as u64, Interest::Readable)?;
+            }
+        }
+        if let Some(control) = &self.control {
+            poller.add(control, WAKER + 1, Interest::Readable)?;
+        }
+        Ok(poller)
+    }
+
+    /// Moves a batch of packets from the ring to the core. Returns whether more wait that may be processed at once.
+    fn process_batch(&mut self) -> bool {
+        let Self { shared, batch, membership, backlog, .. } = self;
+        if shared.backpressure.arm_if_active() {
+            backlog.blocked = true;
+            return false;
+        }
+        let wanted = BATCH - batch.waiting.len().min(BATCH);
+        let mut more = {
+            let mut ring = shared.ring.lock().unwrap_or_else(PoisonError::into_inner);
+            if std::mem::take(&mut backlog.blocked) {
+                backlog.packets = ring.len() + batch.waiting.len();
+            }
+            ring.take(wanted, &mut batch.waiting);
+            !ring.is_empty()
+        };
+        if batch.waiting.is_empty() {
+            backlog.packets = 0;
+            return false;
+        }
+        let mut core = shared.core_for_node();
+        let now_us = clock::now_us();
+        while let Some(slot) = batch.waiting.pop_front() {
+            if core.is_of_new_group(slot.datagram()) {
+                membership.regroup(now_us, &mut core, shared);
+            }
+            core.handle_datagram(now_us, &slot);
+            batch.done.push(slot);
+            backlog.packets = backlog.packets.saturating_sub(1);
+            // The rest of the batch waits until a reader makes room, which wakes this thread.
+            if shared.backpressure.arm_if_active() {
+                backlog.blocked = true;
+                more = false;
+                break;
+            }
+        }
+        core.out.flush();
+        drop(core);
+        shared.ring.lock().unwrap_or_else(PoisonError::into_inner).give_back(&mut batch.done);
+        more
+    }
+
+    /// Moves a batch of datagrams to the membership and handles its timers. Returns whether more wait.
+    fn handle_membership(&mut self) -> bool {
+        let Self { shared, membership, .. } = self;
+        let MembershipDriver { provider, output, batch, .. } = membership;
+        let more = {
+            let mut ring = shared.membership_ring.lock().unwrap_or_else(PoisonError::into_inner);
+            ring.give_back(&mut batch.done);
+            ring.take(BATCH, &mut batch.waiting);
+            !ring.is_empty()
+        };
+        let now_us = clock::now_us();
+        for slot in batch.waiting.drain(..) {
+            provider.handle_datagram(now_us, slot.from(), slot.datagram(), output);
+            batch.done.push(slot);
+        }
+        if provider.poll_timeout().is_some_and(|due_us| due_us <= now_us) {
+            provider.handle_timeout(now_us, output);
+        }
+        output.outbox.flush();
+        shared.published.lock().unwrap_or_else(PoisonError::into_inner).membership = *provider.counts();
+        if membership.provider.version() != membership.version {
+            membership.changed_us.get_or_insert(now_us);
+        }
+        more
+    }
+
+    fn handle_timers(&mut self) {
+        let mut core = self.shared.core_for_node();
+        let now_us = clock::now_us();
+        if self.membership.regroup_due_us(&core).is_some_and(|due_us| due_us <= now_us) {
+            self.membership.regroup(now_us, &mut core, &self.shared);
+        }
+        core.node.hold_losses(self.backlog.blocked || self.backlog.packets > 0);
+        core.handle_timeout(now_us);
+        core.out.flush();
+        drop(core);
+        self.watch.handle_timeout(now_us, &self.shared);
+    }
+
+    fn sleep(&mut self, poller: &mut Poller) -> io::Result<()> {
+        let until_us = {
+            let core = self.shared.core_for_node();
+            let due = [
+                core.poll_timeout(),
+                self.membership.provider.poll_timeout(),
+                self.membership.regroup_due_us(&core),
+                Some(self.watch.poll_timeout()),
+            ];
+            let until_us = due.into_iter().flatten().min().unwrap_or(u64::MAX);
+            self.shared.sleeps_until_us.store(until_us.max(1), Ordering::SeqCst);
+            until_us
+        };
+        // The draining thread may have filled the rings before it could see that this thread sleeps.
+        let idle = self.drain.is_some() || self.rings_are_empty();
+        let now_us = clock::now_us();
+        if idle && until_us > now_us && !self.shared.closing.load(Ordering::SeqCst) {
+            let timeout = (until_us != u64::MAX).then(|| Duration::from_micros(until_us - now_us));
+            let woken = poller.wait(timeout)?.any(|ready| ready.token == WAKER);
+            if woken {
+                self.shared.waker.clear();
+            }
+        }
+        self.shared.sleeps_until_us.store(0, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn rings_are_empty(&self) -> bool {
+        let empty = |ring: &std::sync::Mutex<crate::ring::Ring>| {
+            ring.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+        };
+        (empty(&self.shared.ring) || self.shared.backpressure.is_active())
+            && empty(&self.shared.membership_ring)
+    }
+}
+
+impl MembershipDriver {
+    fn regroup_due_us(&self, core: &Core) -> Option<u64> {
+        let groups = core.changes.since_us.map(|since_us| since_us + GROUPS_US);
+        let view = self.changed_us.map(|since_us| since_us + VIEW_US);
+        [groups, view].into_iter().flatten().min()
+    }
+
+    /// Applies changes: this node's groups go to the core and to the membership, the other members to the core.
+    fn regroup(&mut self, now_us: u64, core: &mut Core, shared: &Shared) {
+        let Self { provider, output, version, changed_us, .. } = self;
+        if core.changes.since_us.is_some() {
+            let mut groups: Vec<GroupId> = core.out.groups.keys().copied().collect();
+            groups.sort_unstable();
+            provider.set_groups(now_us, &groups, output);
+            output.outbox.flush();
+        }
+        if *version != provider.version() {
+            *version = provider.version();
+            core.out.addresses.set_members(provider.members());
+            let members = provider.members().map(|member| PublishedMember {
+                id: member.id,
+                address: member.address,
+                groups: Arc::clone(&member.groups),
+            });
+            shared.published.lock().unwrap_or_else(PoisonError::into_inner).members = members.collect();
+            shared.members_changed.notify_all();
+        }
+        *changed_us = None;
+        core.regroup(now_us, &provider.view());
+    }
+
+    /// Announces that this node leaves.
+    fn leave(&mut self) {
+        self.provider.leave(clock::now_us(), &mut self.output);
+        self.output.outbox.flush();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,35 @@
+//! State that the node's threads publish for [`Status`](crate::Status).
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use ricochet_core::{GroupId, NodeId};
+
+use crate::filter::DroppedCounts;
+use crate::status::{InterfaceStatus, KernelCounts};
+
+/// State of the node's threads as of their last round.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Published {
+    pub(crate) kernel: KernelCounts,
+    pub(crate) dropped: DroppedCounts,
+    pub(crate) interface: InterfaceStatus,
+    pub(crate) members: Vec<PublishedMember>,
+    pub(crate) membership: membership::Counts,
+}
+
+/// Another node of the cluster and its groups.
+#[derive(Clone, Debug)]
+pub(crate) struct PublishedMember {
+    pub(crate) id: NodeId,
+    pub(crate) address: SocketAddr,
+    /// In ascending order.
+    pub(crate) groups: Arc<[GroupId]>,
+}
+
+impl Published {
+    /// Returns the number of other nodes known to be in a group.
+    pub(crate) fn members_of(&self, group: GroupId) -> usize {
+        self.members.iter().filter(|member| member.groups.binary_search(&group).is_ok()).count()
+    }
+}

@@ -1,0 +1,175 @@
+//! Collects the [`Status`] of a running node.
+
+use std::fmt::Display;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ricochet_core::GroupId;
+use ricochet_core::bins::BinsCounts;
+use ricochet_core::node::NodeCounts;
+
+use super::{
+    Counts, DealingsStatus, GroupStatus, PeerStatus, ReceptionStatus, RingStatus, Status, SubscriptionStatus,
+    VolumeStatus,
+};
+use crate::clock;
+use crate::published::{Published, PublishedMember};
+use crate::shared::{Core, Gone, Shared};
+
+impl Shared {
+    pub(crate) fn status(&self) -> Status {
+        let published = self.published.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let ip_groups = self.ip_groups.lock().unwrap_or_else(PoisonError::into_inner).len();
+        let ring = {
+            let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+            RingStatus { waiting: ring.len(), capacity: self.config.buffers.ring, dropped: ring.dropped() }
+        };
+        let sent = self.core_ignoring_poison().out.sent();
+        let mut status = Status {
+            id: self.id.to_string(),
+            address: Some(self.address),
+            uptime_ms: clock::now_us().saturating_sub(self.started_us) / 1_000,
+            unicast: self.config.node.unicast,
+            interface: published.interface.clone(),
+            ip_groups,
+            dropped: by_reason(published.dropped.iter()),
+            kernel: published.kernel,
+            sending: named([
+                ("sent", sent.sent),
+                ("full", sent.full),
+                ("too_long", sent.too_long),
+                ("refused", sent.refused),
+            ]),
+            ring,
+            membership: of_membership(&published.membership),
+            ..Status::default()
+        };
+        match self.core() {
+            Ok(core) => core.fill(&mut status, &published),
+            Err(gone) => {
+                status.peers = published.members.iter().map(|member| peer(member, None)).collect();
+                if let Gone::Failed(why) = gone {
+                    status.failed = Some(why);
+                }
+            }
+        }
+        status
+    }
+
+    /// Returns the number of other nodes known to be in a group.
+    pub(crate) fn members(&self, group: GroupId) -> usize {
+        self.published.lock().unwrap_or_else(PoisonError::into_inner).members_of(group)
+    }
+
+    /// Waits until at least `count` other nodes are known to be in a group, the timeout is over, or the node ends. Returns
+    /// whether there are that many.
+    pub(crate) fn wait_for_members(&self, group: GroupId, count: usize, timeout: Duration) -> bool {
+        let published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        let too_few = |published: &Published| published.members_of(group) < count;
+        let wait = |published: &mut Published| too_few(published) && !self.closing.load(Ordering::SeqCst);
+        let waited = self.members_changed.wait_timeout_while(published, timeout, wait);
+        let (published, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        !too_few(&published)
+    }
+}
+
+impl Core {
+    fn fill(&self, status: &mut Status, published: &Published) {
+        let counts = self.node.counts();
+        status.counts = of_core(counts);
+        status.bins = of_bins(self.node.bins().counts());
+        status.unsound = by_reason(counts.unsound.iter());
+        status.malformed = by_reason(counts.malformed.iter());
+        let feedback = self.node.feedback(clock::now_us());
+        status.sent = (&feedback.sent).into();
+        status.received = (&feedback.received).into();
+        let groups = self.out.groups.iter().map(|(&id, joined)| {
+            let seen = feedback.groups.binary_search_by_key(&id, |group| group.group);
+            let seen = seen.ok().map(|at| &feedback.groups[at]);
+            GroupStatus {
+                name: joined.name.to_string(),
+                c: joined.c,
+                members: published.members_of(id),
+                sent: seen.map_or_else(VolumeStatus::default, |group| group.sent.into()),
+                reception: seen.map_or_else(ReceptionStatus::default, |group| (&group.reception).into()),
+            }
+        });
+        status.groups = groups.collect();
+        status.groups.sort_by(|a, b| a.name.cmp(&b.name));
+        let dealings = |id| feedback.peers.iter().find(|peer| peer.peer == id).map(DealingsStatus::from);
+        status.peers = published.members.iter().map(|member| peer(member, dealings(member.id))).collect();
+        let consumers = self.out.consumers.iter().flatten().map(|consumer| SubscriptionStatus {
+            waiting: consumer.queue.len(),
+            capacity: consumer.queue.capacity(),
+            policy: consumer.queue.policy(),
+            held: consumer.fifo.as_ref().map_or(0, |fifo| fifo.held()),
+            counts: consumer.queue.counts(),
+        });
+        status.subscriptions = consumers.collect();
+        status.missing_runs = self.node.missing();
+        status.unaddressed = self.out.unaddressed;
+        status.addresses_forgotten = self.out.addresses.forgotten();
+        status.payloads_made = self.out.pool().made();
+        status.memory_bytes = self.node.memory_bytes() as u64;
+    }
+}
+
+fn peer(member: &PublishedMember, dealings: Option<DealingsStatus>) -> PeerStatus {
+    PeerStatus { id: member.id.to_string(), address: member.address, groups: member.groups.len(), dealings }
+}
+
+fn by_reason(counts: impl Iterator<Item = (impl Display, u64)>) -> Counts {
+    counts.map(|(reason, count)| (reason.to_string(), count)).collect()
+}
+
+fn named<const N: usize>(counts: [(&str, u64); N]) -> Counts {
+    counts.map(|(name, count)| (name.to_owned(), count)).into_iter().collect()
+}
+
+macro_rules! fields {
+    ($counts:expr, $($field:ident),+ $(,)?) => { named([$((stringify!($field), $counts.$field)),+]) };
+}
+
+fn of_core(counts: &NodeCounts) -> Counts {
+    fields!(
+        counts,
+        sent,
+        delivered,
+        repaired,
+        requested,
+        duplicates,
+        too_old,
+        no_room,
+        foreign,
+        own,
+        too_long,
+        discovered,
+        repairs_sent,
+        repairs,
+        repairs_redundant,
+        repairs_useful,
+        repairs_waiting,
+        repairs_unusable,
+        requests_sent,
+        asked,
+        asked_again,
+        put_off,
+        withheld,
+        answered,
+        not_held,
+        refused,
+        heartbeats_sent,
+    )
+}
+
+fn of_bins(counts: &BinsCounts) -> Counts {
+    fields!(counts, packets, repairs, sent, additions, early, skipped)
+}
+
+fn of_membership(counts: &membership::Counts) -> Counts {
+    let mut all = fields!(counts, sent, sent_bytes, received, lists, steps, rejoined);
+    all.extend(by_reason(counts.malformed.iter()));
+    all.extend(by_reason(counts.dropped.iter()));
+    all
+}

@@ -1,0 +1,184 @@
+//! The status of a running node.
+//!
+//! The control socket serves it as one JSON document: [`Status`], field by field. Fields are added, never renamed.
+
+mod collect;
+mod feedback;
+
+use std::collections::BTreeMap;
+use std::io::{self, Read as _};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::policy::Policy;
+use crate::queue::QueueCounts;
+
+pub use feedback::{DealingsStatus, LatencyStatus, ReceptionStatus, TrafficStatus, VolumeStatus};
+
+/// Maximum length in bytes of a document that is read.
+const DOCUMENT_BYTES_MAX: u64 = 1 << 26;
+/// Time that a node has to answer: its thread answers between two batches.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Counters by name.
+pub type Counts = BTreeMap<String, u64>;
+
+/// State of a node at one moment. Counters run since its start.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Identifier of this life of the node.
+    pub id: String,
+    /// Address that the node sends from and receives at.
+    pub address: Option<SocketAddr>,
+    /// Milliseconds since its start.
+    pub uptime_ms: u64,
+    /// Whether packets go to each member by unicast.
+    pub unicast: bool,
+    /// Reason why the node's thread has ended, if it has failed.
+    pub failed: Option<String>,
+    /// Groups that the node is in, by name.
+    pub groups: Vec<GroupStatus>,
+    /// Subscriptions to these groups.
+    pub subscriptions: Vec<SubscriptionStatus>,
+    /// Other nodes that the node knows.
+    pub peers: Vec<PeerStatus>,
+    /// The network interface.
+    pub interface: InterfaceStatus,
+    /// Number of IP groups joined.
+    pub ip_groups: usize,
+    /// Datagrams sent, by kind.
+    pub sent: TrafficStatus,
+    /// Datagrams received, by kind.
+    pub received: TrafficStatus,
+    /// Counters of the core (`ricochet_core::node::NodeCounts`).
+    pub counts: Counts,
+    /// Counters of the repair bins (`ricochet_core::bins::BinsCounts`).
+    pub bins: Counts,
+    /// Repairs from which a packet was recovered that does not match its name, by mismatch.
+    pub unsound: Counts,
+    /// Datagrams that could not be read, by reason.
+    pub malformed: Counts,
+    /// Datagrams dropped before they reached the core, by reason.
+    pub dropped: Counts,
+    /// Counters of the receiving sockets.
+    pub kernel: KernelCounts,
+    /// Counters of the sending socket: datagrams that the kernel accepted, and those that it refused, by reason.
+    pub sending: Counts,
+    /// The ring between the sockets and the core.
+    pub ring: RingStatus,
+    /// Counters of the membership.
+    pub membership: Counts,
+    /// Number of runs of packets known to be missing.
+    pub missing_runs: usize,
+    /// Datagrams not sent because the address of their receiver is unknown.
+    pub unaddressed: u64,
+    /// Payload buffers allocated.
+    pub payloads_made: u64,
+    /// Senders outside of the membership whose address was forgotten to make room for another's.
+    pub addresses_forgotten: u64,
+    /// Memory held for packets and repairs, in bytes.
+    pub memory_bytes: u64,
+}
+
+/// State of a group that the node is in.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GroupStatus {
+    /// Name of the group.
+    pub name: String,
+    /// Number of repairs that each of its packets enters.
+    pub c: u8,
+    /// Number of other nodes known to be in it.
+    pub members: usize,
+    /// Data packets that this node sent to it.
+    pub sent: VolumeStatus,
+    /// Data packets from other nodes.
+    pub reception: ReceptionStatus,
+}
+
+/// State of a subscription.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SubscriptionStatus {
+    /// Number of messages that wait.
+    pub waiting: usize,
+    /// Maximum number of messages that may wait.
+    pub capacity: usize,
+    /// Treatment of messages beyond that.
+    pub policy: Policy,
+    /// Number of messages held back because earlier ones are missing.
+    pub held: usize,
+    /// Counters of the queue.
+    pub counts: QueueCounts,
+}
+
+/// State of another node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PeerStatus {
+    /// Identifier of the node, constant throughout its life.
+    pub id: String,
+    /// Address of the node.
+    pub address: SocketAddr,
+    /// Number of groups that it is in.
+    pub groups: usize,
+    /// Traffic between this node and the other; absent if there was none.
+    pub dealings: Option<DealingsStatus>,
+}
+
+/// Counters of the receiving sockets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct KernelCounts {
+    /// Datagrams received.
+    pub received: u64,
+    /// Datagrams that the kernel dropped because a socket's buffer was full (SO_RXQ_OVFL).
+    pub overflowed: u64,
+    /// Datagrams to the groups' port that were not multicast, or came by another interface.
+    pub not_for_us: u64,
+    /// Datagrams dropped because they were longer than the receive buffer.
+    pub truncated: u64,
+    /// Receive calls that failed for a temporary reason, such as an interface that is down.
+    pub failed: u64,
+}
+
+/// State of the interface that groups are joined on and sent by. The node checks it every second.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct InterfaceStatus {
+    /// Name of the interface.
+    pub name: String,
+    /// Whether an interface of this name exists and the node uses it.
+    pub present: bool,
+    /// Times that the interface was deleted and created again, and the node rejoined its groups on the new one.
+    pub made_again: u64,
+    /// Times that this failed; the node retries every second.
+    pub failed: u64,
+}
+
+/// State of the ring between the sockets and the core.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct RingStatus {
+    /// Number of datagrams that wait.
+    pub waiting: usize,
+    /// Maximum number of datagrams that may wait.
+    pub capacity: usize,
+    /// Datagrams dropped to make room for others.
+    pub dropped: u64,
+}
+
+impl Status {
+    /// Requests the status of the node with this control socket.
+    ///
+    /// # Errors
+    /// If no node answers at the socket, or its answer is not a status.
+    pub fn ask(control: &Path) -> io::Result<Self> {
+        let stream = UnixStream::connect(control)?;
+        stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+        let mut document = Vec::new();
+        stream.take(DOCUMENT_BYTES_MAX).read_to_end(&mut document)?;
+        serde_json::from_slice(&document).map_err(io::Error::other)
+    }
+}
