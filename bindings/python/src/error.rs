@@ -1,4 +1,4 @@
-//! Errors as Python sees them.
+//! The exceptions of the module.
 
 use pyo3::PyErr;
 use pyo3::create_exception;
@@ -9,16 +9,21 @@ create_exception!(
     ricochet,
     RicochetError,
     PyException,
-    "Something went wrong that is no mistake of the caller's."
+    "An error that is not caused by a wrong argument."
 );
-create_exception!(ricochet, Closed, RicochetError, "The node is closed, and nothing more will come.");
+create_exception!(
+    ricochet,
+    Closed,
+    RicochetError,
+    "The node or subscription is closed, and all queued messages have been received."
+);
 
-/// A mistake in what was passed, with what was expected and what was seen.
+/// Returns an exception for a wrong argument. The text says what was expected and what was seen.
 pub(crate) fn value(error: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
 
-/// Anything else.
+/// Returns an exception for any other error.
 pub(crate) fn other(error: impl std::fmt::Display) -> PyErr {
     RicochetError::new_err(error.to_string())
 }

@@ -1,7 +1,7 @@
-//! Ricochet for Python: the classes of `import ricochet`, thin over the library of the same name.
+//! Ricochet for Python: the classes of `import ricochet`, a thin layer over the library of the same name.
 //!
-//! What waits lets other Python threads run, and looks for signals ten times a second. Python's side of `async` is in
-//! `python/ricochet/__init__.py`.
+//! Methods that wait let other Python threads run, and check for signals ten times a second. The support for
+//! `async` is written in Python, in `python/ricochet/_events.py`.
 
 mod error;
 mod node;

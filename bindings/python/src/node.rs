@@ -9,9 +9,9 @@ use pyo3::types::{PyDict, PyList};
 use ricochet::{Builder, ClusterKey, Config, JoinOptions, Order, Policy, RepairMode};
 
 use crate::error;
-use crate::subscription::{LOOK, Subscription, now, seconds};
+use crate::subscription::{SIGNAL_CHECK, Subscription, now, seconds};
 
-/// A node of a cluster: joins groups, and sends to any. Use it in a `with` statement, or close it.
+/// A node of a cluster: joins groups, and sends to any group. Use it in a `with` statement, or close it.
 #[pyclass(module = "ricochet", frozen)]
 pub(crate) struct Node {
     inner: Mutex<Option<Arc<ricochet::Node>>>,
@@ -29,7 +29,7 @@ impl Node {
 
 #[pymethods]
 impl Node {
-    /// Starts a node on an interface.
+    /// Starts a node on an interface. Arguments override the settings in the file `config`.
     #[new]
     #[pyo3(signature = (
         interface=None, *, seeds=Vec::new(), config=None, member_file=None, address=None, port=None, group_port=None,
@@ -95,7 +95,8 @@ impl Node {
         Ok(Self { inner: Mutex::new(Some(Arc::new(started))) })
     }
 
-    /// Joins groups, and receives what is sent to them from now on, through one queue.
+    /// Joins groups, with one queue for all. The subscription receives all messages sent to them from this
+    /// moment on.
     #[pyo3(signature = (
         *groups, fifo=false, queue=None, policy=None, fragments=false, c=None, lifetime=None, held=None,
     ))]
@@ -135,20 +136,22 @@ impl Node {
         joined.map(Subscription::new).map_err(|error| error::join(&error))
     }
 
-    /// Sends a message to a group, of which this node need not be a member; returns its sequence number.
+    /// Sends a message to a group and returns its sequence number. The node need not be a member of the
+    /// group.
     fn send(&self, py: Python<'_>, group: &str, payload: &[u8]) -> PyResult<u32> {
         let node = self.open()?;
         py.detach(|| node.send(group, payload)).map_err(|error| error::send(&error))
     }
 
-    /// What sends to one group, without looking at its name each time.
+    /// Returns a handle that sends to one group and does not check the name each time.
     #[pyo3(signature = (group, *, expiring=false, fragments=false))]
     fn sender(&self, group: &str, expiring: bool, fragments: bool) -> PyResult<Sender> {
         let sender = self.open()?.sender(group).map_err(|error| error::send(&error))?;
         Ok(Sender(sender.expiring(expiring).fragments(fragments)))
     }
 
-    /// Waits until `count` other nodes are known to be in a group, no longer than `timeout` seconds; whether they are.
+    /// Waits until at least `count` other nodes are known to be in a group, at most for `timeout` seconds and
+    /// until the node is closed. Returns whether there are that many.
     #[pyo3(signature = (group, count=1, timeout=10.0))]
     fn wait_for_members(&self, py: Python<'_>, group: &str, count: usize, timeout: f64) -> PyResult<bool> {
         let node = self.open()?;
@@ -156,48 +159,48 @@ impl Node {
         let start = now();
         loop {
             let left = timeout.saturating_sub(start.elapsed());
-            if py.detach(|| node.wait_for_members(group, count, left.min(LOOK))) {
+            if py.detach(|| node.wait_for_members(group, count, left.min(SIGNAL_CHECK))) {
                 return Ok(true);
             }
-            if left <= LOOK || self.slot().is_none() {
+            if left <= SIGNAL_CHECK || self.slot().is_none() {
                 return Ok(false);
             }
             py.check_signals()?;
         }
     }
 
-    /// How many other nodes are known to be in a group.
+    /// Returns the number of other nodes known to be in a group.
     fn members(&self, py: Python<'_>, group: &str) -> PyResult<usize> {
         let node = self.open()?;
         Ok(py.detach(|| node.members(group)))
     }
 
-    /// This life of this node.
+    /// Identifier of this life of the node.
     #[getter]
     fn id(&self) -> PyResult<u32> {
         Ok(self.open()?.id().0)
     }
 
-    /// Where others reach this node: a seed for them.
+    /// Address at which others reach this node, and which serves them as a seed address.
     #[getter]
     fn address(&self) -> PyResult<String> {
         Ok(self.open()?.address().to_string())
     }
 
-    /// Longest payload of a message that is sent in one packet, in bytes.
+    /// Maximum payload in bytes of a message that is sent in one packet.
     #[getter]
     fn payload_max(&self) -> PyResult<usize> {
         Ok(self.open()?.payload_max())
     }
 
-    /// Everything that is counted, and whom this node knows.
+    /// Returns the counters of the node, and the nodes that it knows.
     fn status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let node = self.open()?;
         let value = py.detach(|| serde_json::to_value(node.status())).map_err(error::other)?;
         python(py, &value)
     }
 
-    /// Says farewell to the others, and ends. What waits in subscriptions can still be received.
+    /// Announces to the others that this node leaves, and ends it. Queued messages can still be received.
     fn close(&self, py: Python<'_>) {
         let node = self.slot().take();
         // Other threads may be using it.
@@ -213,19 +216,19 @@ impl Node {
     }
 }
 
-/// Sends to one group.
+/// A handle that sends to one group.
 #[pyclass(module = "ricochet", frozen)]
 pub(crate) struct Sender(ricochet::Sender);
 
 #[pymethods]
 impl Sender {
-    /// Sends a message; returns its sequence number.
+    /// Sends a message and returns its sequence number.
     fn send(&self, py: Python<'_>, payload: &[u8]) -> PyResult<u32> {
         py.detach(|| self.0.send(payload)).map_err(|error| error::send(&error))
     }
 }
 
-/// A new key for a cluster, as text.
+/// Generates a cluster key and returns it as text.
 #[pyfunction]
 pub(crate) fn generate_key() -> PyResult<String> {
     Ok(ClusterKey::generate()?.to_text().as_str().to_owned())
@@ -238,7 +241,7 @@ fn one_of<T: Copy>(what: &str, given: &str, all: &[(&str, T)]) -> PyResult<T> {
     })
 }
 
-/// The same in Python's own types.
+/// Converts JSON to Python's own types.
 fn python<'py>(py: Python<'py>, value: &serde_json::Value) -> PyResult<Bound<'py, PyAny>> {
     use serde_json::Value;
     Ok(match value {

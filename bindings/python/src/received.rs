@@ -1,4 +1,4 @@
-//! What is received.
+//! Messages and loss reports.
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -15,37 +15,37 @@ impl From<ricochet::Message> for Message {
 
 #[pymethods]
 impl Message {
-    /// The name of the group that it was sent to.
+    /// Name of the group that the message was sent to.
     #[getter]
     fn group(&self) -> &str {
         self.0.group()
     }
 
-    /// Who sent it: one life of a node.
+    /// Identifier of the sender: one life of a node.
     #[getter]
     fn sender(&self) -> u32 {
         self.0.sender().0
     }
 
-    /// Its place in what this sender sends to this group, from 0, modulo 2**32.
+    /// Sequence number among this sender's messages to this group, from 0, modulo 2**32.
     #[getter]
     fn sequence(&self) -> u32 {
         self.0.seq()
     }
 
-    /// What was sent.
+    /// Payload as it was sent.
     #[getter]
     fn payload<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, self.0.payload())
     }
 
-    /// Whether it was lost on its way, and brought back.
+    /// Whether the message was lost at first, and then recovered or retransmitted.
     #[getter]
     fn recovered(&self) -> bool {
         self.0.recovered()
     }
 
-    /// For how many seconds this node knew that it was missing.
+    /// Seconds for which this node knew that the message was missing.
     #[getter]
     fn latency(&self) -> f64 {
         self.0.latency().as_secs_f64()
@@ -63,7 +63,7 @@ impl Message {
     }
 }
 
-/// Messages that will not come.
+/// A report of messages that will not arrive.
 #[pyclass(module = "ricochet", frozen)]
 pub(crate) struct Lost(ricochet::Lost);
 
@@ -75,31 +75,31 @@ impl From<ricochet::Lost> for Lost {
 
 #[pymethods]
 impl Lost {
-    /// The name of the group.
+    /// Name of the group.
     #[getter]
     fn group(&self) -> &str {
         self.0.group()
     }
 
-    /// Who sent them.
+    /// Identifier of the sender.
     #[getter]
     fn sender(&self) -> u32 {
         self.0.sender().0
     }
 
-    /// Place of the first of them in what this sender sends to this group.
+    /// Sequence number of the first of them among this sender's messages to this group.
     #[getter]
     fn first(&self) -> u32 {
         *self.0.range().start()
     }
 
-    /// Place of the last of them.
+    /// Sequence number of the last of them.
     #[getter]
     fn last(&self) -> u32 {
         *self.0.range().end()
     }
 
-    /// Why they were given up.
+    /// Reason why they were given up.
     #[getter]
     fn reason(&self) -> String {
         self.0.reason().to_string()

@@ -10,12 +10,12 @@ use ricochet::{Event, RecvTimeoutError, TryRecvError};
 use crate::error;
 use crate::received::{Lost, Message};
 
-/// So often a wait is interrupted to look for signals.
-pub(crate) const LOOK: Duration = Duration::from_millis(100);
+/// Interval at which a wait is interrupted to check for signals.
+pub(crate) const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 
-/// A bounded queue of the messages of one group or many.
+/// A bounded queue of the messages of one or more groups.
 ///
-/// Iterating gives messages until the node is closed; `async for` does the same in an event loop.
+/// Iteration yields messages until the node is closed. `async for` does the same in an event loop.
 #[pyclass(module = "ricochet", frozen)]
 pub(crate) struct Subscription(ricochet::Subscription);
 
@@ -24,11 +24,12 @@ impl Subscription {
         Self(subscription)
     }
 
-    /// The next event; `None` when the time is over.
+    /// Waits for the next event. Returns `None` if the timeout is over.
     fn event(&self, py: Python<'_>, timeout: Option<Duration>) -> PyResult<Option<Event>> {
         let deadline = timeout.and_then(|timeout| now().checked_add(timeout));
         loop {
-            let wait = deadline.map_or(LOOK, |deadline| deadline.saturating_duration_since(now()).min(LOOK));
+            let left = |deadline: Instant| deadline.saturating_duration_since(now()).min(SIGNAL_CHECK);
+            let wait = deadline.map_or(SIGNAL_CHECK, left);
             let received = py.detach(|| self.0.recv_event_timeout(wait));
             match received {
                 Ok(event) => return Ok(Some(event)),
@@ -45,7 +46,7 @@ impl Subscription {
 
 #[pymethods]
 impl Subscription {
-    /// The next message. Waits for it, no longer than `timeout` seconds if given; then raises TimeoutError.
+    /// Waits for the next message and returns it. Raises TimeoutError after `timeout` seconds, if given.
     #[pyo3(signature = (timeout=None))]
     fn recv(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Message> {
         let timeout = seconds("timeout", timeout)?;
@@ -60,16 +61,17 @@ impl Subscription {
         }
     }
 
-    /// As `recv`, but also the reports of messages that will not come, each in its place.
+    /// Waits for the next message or loss report, in order. Raises TimeoutError after `timeout` seconds, if
+    /// given.
     #[pyo3(signature = (timeout=None))]
     fn recv_event(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         match self.event(py, seconds("timeout", timeout)?)? {
-            Some(event) => any(py, event),
-            None => Err(PyTimeoutError::new_err("nothing came in time")),
+            Some(event) => to_python(py, event),
+            None => Err(PyTimeoutError::new_err("no message or loss report came in time")),
         }
     }
 
-    /// The next message if one waits, else None.
+    /// Returns the next message if one waits, otherwise None.
     fn try_recv(&self) -> PyResult<Option<Message>> {
         loop {
             match self.0.try_recv_event() {
@@ -82,51 +84,51 @@ impl Subscription {
         }
     }
 
-    /// As `try_recv`, but also the reports of messages that will not come.
+    /// Returns the next message or loss report if one waits, otherwise None.
     fn try_recv_event(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         match self.0.try_recv_event() {
-            Ok(event) => any(py, event).map(Some),
+            Ok(event) => to_python(py, event).map(Some),
             Err(TryRecvError::Empty) => Ok(None),
             Err(TryRecvError::Closed) => Err(error::closed()),
             Err(other) => Err(error::other(other)),
         }
     }
 
-    /// A descriptor that is readable once something came after `try_recv` gave None. It is the subscription's: do not
-    /// close it.
+    /// Returns a descriptor that becomes readable when a message comes after `try_recv` returned None. The
+    /// subscription owns it: do not close it.
     fn fileno(&self) -> PyResult<i32> {
         Ok(self.0.ready_fd()?.as_raw_fd())
     }
 
-    /// Leaves the groups. Who waits for a message gets Closed.
+    /// Leaves the groups. Waits for a message end with Closed.
     fn leave(&self, py: Python<'_>) {
         py.detach(|| self.0.leave());
     }
 
-    /// The names of the groups.
+    /// Names of the groups.
     #[getter]
     fn groups(&self) -> Vec<String> {
         self.0.groups().map(str::to_owned).collect()
     }
 
-    /// Messages dropped since the queue was full.
+    /// Number of messages dropped because the queue was full.
     #[getter]
     fn dropped(&self) -> u64 {
         self.0.counts().dropped
     }
 
-    /// Packets that were reported lost.
+    /// Number of packets reported lost.
     #[getter]
     fn lost(&self) -> u64 {
         self.0.counts().lost
     }
 
-    /// Messages that wait.
+    /// Number of messages that wait.
     fn __len__(&self) -> usize {
         self.0.len()
     }
 
-    /// An empty queue is a subscription all the same.
+    /// Always true, also for an empty queue.
     fn __bool__(&self) -> bool {
         true
     }
@@ -143,12 +145,12 @@ impl Subscription {
         }
     }
 
-    /// The next message, in an event loop.
+    /// Waits for the next message in an event loop.
     fn recv_async<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         events(slf.py())?.call_method1("recv", (slf,))
     }
 
-    /// As `recv_async`, but also the reports of messages that will not come.
+    /// Waits for the next message or loss report in an event loop.
     fn recv_event_async<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         events(slf.py())?.call_method1("recv_event", (slf,))
     }
@@ -166,12 +168,12 @@ impl Subscription {
     }
 }
 
-/// The part that is written in Python.
+/// Imports the part that is written in Python.
 fn events(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
     py.import("ricochet._events")
 }
 
-fn any(py: Python<'_>, event: Event) -> PyResult<Py<PyAny>> {
+fn to_python(py: Python<'_>, event: Event) -> PyResult<Py<PyAny>> {
     match event {
         Event::Message(message) => Ok(Py::new(py, Message::from(message))?.into_any()),
         Event::Lost(lost) => Ok(Py::new(py, Lost::from(lost))?.into_any()),
@@ -186,7 +188,7 @@ pub(crate) fn seconds(what: &str, given: Option<f64>) -> PyResult<Option<Duratio
     given.map(seconds).transpose()
 }
 
-#[expect(clippy::disallowed_methods, reason = "no core: somebody waits by the clock")]
+#[expect(clippy::disallowed_methods, reason = "not a core: Python's timeouts are in real time")]
 pub(crate) fn now() -> Instant {
     Instant::now()
 }

@@ -1,4 +1,4 @@
-"""Tells the outcome in the words that `cargo xtask test` counts."""
+"""Reports the outcome in the format that `cargo xtask test` counts."""
 
 from __future__ import annotations
 

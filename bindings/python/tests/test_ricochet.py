@@ -1,4 +1,4 @@
-"""The module as its users use it: real nodes on the loopback interface, by unicast."""
+"""Tests the module with real nodes on the loopback interface, by unicast."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_thousands_of_messages_arrive_in_order(pair: tuple[ricochet.Node, ricoch
     assert subscription.dropped == 0
 
 
-def test_waiting_ends_by_timeout_and_by_close(pair: tuple[ricochet.Node, ricochet.Node]) -> None:
+def test_a_wait_ends_with_its_timeout_and_with_the_node(pair: tuple[ricochet.Node, ricochet.Node]) -> None:
     receiver, _ = pair
     quiet = receiver.join("quiet")
     assert quiet.try_recv() is None
@@ -87,7 +87,7 @@ def interrupt(after: float) -> threading.Timer:
     return timer
 
 
-def test_ctrl_c_ends_a_wait_and_the_node_goes_on(pair: tuple[ricochet.Node, ricochet.Node]) -> None:
+def test_ctrl_c_ends_a_wait_and_the_node_remains_usable(pair: tuple[ricochet.Node, ricochet.Node]) -> None:
     receiver, sender = pair
     prices = receiver.join("prices")
     assert sender.wait_for_members("prices", timeout=LONG)
@@ -106,7 +106,7 @@ def test_ctrl_c_ends_a_wait_and_the_node_goes_on(pair: tuple[ricochet.Node, rico
     assert prices.recv(timeout=LONG).payload == b"187.21"
 
 
-def test_a_closed_node_frees_its_port_though_others_use_it() -> None:
+def test_a_closed_node_releases_its_port_while_handles_remain() -> None:
     def on(port: int) -> ricochet.Node:
         return ricochet.Node("lo", address="127.0.0.1", port=port, unicast=True)
 
@@ -125,7 +125,7 @@ def test_a_closed_node_frees_its_port_though_others_use_it() -> None:
         held[1].send(b"x")
 
 
-def test_messages_that_expire_and_such_that_are_held_have_their_settings(
+def test_expiring_and_held_back_messages_have_settings(
     pair: tuple[ricochet.Node, ricochet.Node],
 ) -> None:
     receiver, sender = pair
@@ -183,7 +183,7 @@ def test_tasks_share_a_subscription_and_leaving_ends_them(pair: tuple[ricochet.N
     asyncio.run(main())
 
 
-def test_long_messages_go_in_several_packets(pair: tuple[ricochet.Node, ricochet.Node]) -> None:
+def test_long_messages_travel_in_several_packets(pair: tuple[ricochet.Node, ricochet.Node]) -> None:
     receiver, sender = pair
     files = receiver.join("files")
     assert sender.wait_for_members("files", timeout=LONG)
@@ -194,7 +194,7 @@ def test_long_messages_go_in_several_packets(pair: tuple[ricochet.Node, ricochet
     assert files.recv(timeout=LONG).payload == long
 
 
-def test_mistakes_are_named(pair: tuple[ricochet.Node, ricochet.Node]) -> None:
+def test_error_texts_name_the_mistake(pair: tuple[ricochet.Node, ricochet.Node]) -> None:
     node = pair[0]
     with pytest.raises(ValueError, match="1 to 1024 bytes"):
         node.join("")
@@ -212,7 +212,7 @@ def test_mistakes_are_named(pair: tuple[ricochet.Node, ricochet.Node]) -> None:
         node.join("g").recv(timeout=-1.0)
 
 
-def test_a_cluster_key_shuts_others_out() -> None:
+def test_a_cluster_key_excludes_other_nodes() -> None:
     key = ricochet.generate_key()
     with start(key=key) as first, start(first.address, key=key) as friend:
         with start(first.address) as stranger:

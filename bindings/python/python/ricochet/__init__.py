@@ -7,7 +7,7 @@
         node.send("prices/AAPL", b"187.21")
         message = prices.recv(timeout=1.0)
 
-In an event loop a subscription is received from with `async for` or `await subscription.recv_async()`.
+In an event loop, receive with `async for` or `await subscription.recv_async()`.
 """
 
 from ricochet._ricochet import (

@@ -1,4 +1,4 @@
-"""Receiving in an event loop: waits for a subscription's descriptor."""
+"""Receiving in an event loop, by waiting for a subscription's descriptor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ricochet._ricochet import Closed
 if TYPE_CHECKING:
     from ricochet._ricochet import Lost, Message, Subscription
 
-# Tasks that wait for a descriptor, by loop: a loop has but one callback for each.
+# Tasks that wait for a descriptor, by loop and descriptor: a loop has only one callback for each descriptor.
 _waiting: dict[tuple[asyncio.AbstractEventLoop, int], set[asyncio.Future[None]]] = {}
 
 
@@ -59,7 +59,7 @@ async def _readable(subscription: Subscription) -> None:
 
 
 def _wake(key: tuple[asyncio.AbstractEventLoop, int]) -> None:
-    # All look: who finds nothing waits again.
+    # Wakes all tasks. A task that finds nothing waits again.
     for future in _waiting.get(key, ()):
         if not future.done():
             future.set_result(None)

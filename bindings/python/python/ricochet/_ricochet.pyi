@@ -5,82 +5,86 @@ from typing import Any, AsyncIterator, Iterator, Literal, Sequence
 __version__: str
 
 class RicochetError(Exception):
-    """Something went wrong that is no mistake of the caller's."""
+    """An error that is not caused by a wrong argument."""
 
 class Closed(RicochetError):
-    """The node or subscription is closed, and nothing more will come."""
+    """The node or subscription is closed, and all queued messages have been received."""
 
 class Message:
     """A message of a group."""
 
     @property
     def group(self) -> str:
-        """The name of the group that it was sent to."""
+        """Name of the group that the message was sent to."""
     @property
     def sender(self) -> int:
-        """Who sent it: one life of a node."""
+        """Identifier of the sender: one life of a node."""
     @property
     def sequence(self) -> int:
-        """Its place in what this sender sends to this group, from 0, modulo 2**32."""
+        """Sequence number among this sender's messages to this group, from 0, modulo 2**32."""
     @property
     def payload(self) -> bytes:
-        """What was sent."""
+        """Payload as it was sent."""
     @property
     def recovered(self) -> bool:
-        """Whether it was lost on its way, and brought back."""
+        """Whether the message was lost at first, and then recovered or retransmitted."""
     @property
     def latency(self) -> float:
-        """For how many seconds this node knew that it was missing."""
+        """Seconds for which this node knew that the message was missing."""
 
 class Lost:
-    """Messages that will not come."""
+    """A report of messages that will not arrive."""
 
     @property
     def group(self) -> str:
-        """The name of the group."""
+        """Name of the group."""
     @property
     def sender(self) -> int:
-        """Who sent them."""
+        """Identifier of the sender."""
     @property
     def first(self) -> int:
-        """Place of the first of them in what this sender sends to this group."""
+        """Sequence number of the first of them among this sender's messages to this group."""
     @property
     def last(self) -> int:
-        """Place of the last of them."""
+        """Sequence number of the last of them."""
     @property
     def reason(self) -> str:
-        """Why they were given up."""
+        """Reason why they were given up."""
 
 class Subscription:
-    """A bounded queue of the messages of one group or many."""
+    """A bounded queue of the messages of one or more groups."""
 
     def recv(self, timeout: float | None = None) -> Message:
-        """The next message. Waits for it, no longer than `timeout` seconds if given; then raises TimeoutError."""
+        """Waits for the next message. Raises TimeoutError after `timeout` seconds, if given."""
     def recv_event(self, timeout: float | None = None) -> Message | Lost:
-        """As `recv`, but also the reports of messages that will not come, each in its place."""
+        """Waits for the next message or loss report, in order.
+
+        Raises TimeoutError after `timeout` seconds, if given."""
     def try_recv(self) -> Message | None:
-        """The next message if one waits, else None."""
+        """Returns the next message if one waits, otherwise None."""
     def try_recv_event(self) -> Message | Lost | None:
-        """As `try_recv`, but also the reports of messages that will not come."""
+        """Returns the next message or loss report if one waits, otherwise None."""
     async def recv_async(self) -> Message:
-        """The next message, in an event loop."""
+        """Waits for the next message in an event loop."""
     async def recv_event_async(self) -> Message | Lost:
-        """As `recv_async`, but also the reports of messages that will not come."""
+        """Waits for the next message or loss report in an event loop."""
     def fileno(self) -> int:
-        """A descriptor that is readable once something came after `try_recv` gave None. Do not close it."""
+        """Returns a descriptor that becomes readable when a message comes after `try_recv` returned None.
+
+        The subscription owns it: do not close it."""
     def leave(self) -> None:
-        """Leaves the groups. Whoever waits for a message gets Closed."""
+        """Leaves the groups. Waits for a message end with Closed."""
     @property
     def groups(self) -> list[str]:
-        """The names of the groups."""
+        """Names of the groups."""
     @property
     def dropped(self) -> int:
-        """Messages dropped since the queue was full."""
+        """Number of messages dropped because the queue was full."""
     @property
     def lost(self) -> int:
-        """Packets that were reported lost."""
+        """Number of packets reported lost."""
     def __len__(self) -> int:
-        """Messages that wait."""
+        """Number of messages that wait."""
     def __bool__(self) -> bool: ...
     def __iter__(self) -> Iterator[Message]: ...
     def __next__(self) -> Message: ...
@@ -91,13 +95,13 @@ class Subscription:
     ) -> None: ...
 
 class Sender:
-    """Sends to one group."""
+    """A handle that sends to one group."""
 
     def send(self, payload: bytes) -> int:
-        """Sends a message; returns its sequence number."""
+        """Sends a message and returns its sequence number."""
 
 class Node:
-    """A node of a cluster: joins groups, and sends to any."""
+    """A node of a cluster: joins groups, and sends to any group."""
 
     def __new__(
         cls,
@@ -116,7 +120,7 @@ class Node:
         repair: Literal["xor", "digest", "auto"] | None = None,
         control: str | PathLike[str] | None = None,
     ) -> Node:
-        """Starts a node on an interface. What `config` (a TOML file) says is overruled by what is passed."""
+        """Starts a node on an interface. Arguments override the settings in the TOML file `config`."""
     def join(
         self,
         *groups: str,
@@ -128,37 +132,40 @@ class Node:
         lifetime: float | None = None,
         held: int | None = None,
     ) -> Subscription:
-        """Joins groups, and receives what is sent to them from now on, through one queue.
+        """Joins groups, with one queue for all.
 
-        `lifetime`: seconds after which a missing message is given up that its sender marked as expiring; `held`: with
-        `fifo`, most messages held back until earlier ones are there. What is left out is as the node is set up."""
+        The subscription receives all messages sent to them from this moment on. `lifetime`: seconds after which
+        a missing message is given up that its sender marked as expiring. `held`: with `fifo`, maximum number of
+        messages held back until earlier ones arrive. The node's settings apply to options not given."""
     def send(self, group: str, payload: bytes) -> int:
-        """Sends a message to a group, of which this node need not be a member; returns its sequence number."""
+        """Sends a message to a group and returns its sequence number. The node need not be a member."""
     def sender(self, group: str, *, expiring: bool = False, fragments: bool = False) -> Sender:
-        """What sends to one group, without looking at its name each time."""
+        """Returns a handle that sends to one group and does not check the name each time."""
     def wait_for_members(self, group: str, count: int = 1, timeout: float = 10.0) -> bool:
-        """Waits until `count` other nodes are known to be in a group; whether they are.
+        """Waits until at least `count` other nodes are known to be in a group, or the node is closed.
 
-        Waits no longer than `timeout` seconds, nor beyond the end of the node."""
+        Returns whether there are that many. Waits at most for `timeout` seconds."""
     def members(self, group: str) -> int:
-        """How many other nodes are known to be in a group."""
+        """Returns the number of other nodes known to be in a group."""
     @property
     def id(self) -> int:
-        """This life of this node."""
+        """Identifier of this life of the node."""
     @property
     def address(self) -> str:
-        """Where others reach this node: a seed for them."""
+        """Address at which others reach this node, and which serves them as a seed address."""
     @property
     def payload_max(self) -> int:
-        """Longest payload of a message that is sent in one packet, in bytes."""
+        """Maximum payload in bytes of a message that is sent in one packet."""
     def status(self) -> dict[str, Any]:
-        """Everything that is counted, and whom this node knows."""
+        """Returns the counters of the node, and the nodes that it knows."""
     def close(self) -> None:
-        """Says farewell to the others, and ends; gives port and groups back, whoever holds what was made of it."""
+        """Announces to the others that this node leaves, and ends it.
+
+        Releases port and groups, even if subscriptions and senders remain."""
     def __enter__(self) -> Node: ...
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None: ...
 
 def generate_key() -> str:
-    """A new key for a cluster, as text."""
+    """Generates a cluster key and returns it as text."""
