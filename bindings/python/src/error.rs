@@ -5,12 +5,7 @@ use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyValueError};
 use ricochet::{JoinError, SendError};
 
-create_exception!(
-    ricochet,
-    RicochetError,
-    PyException,
-    "An error that is not caused by a wrong argument."
-);
+create_exception!(ricochet, RicochetError, PyException, "An error that is not caused by a wrong argument.");
 create_exception!(
     ricochet,
     Closed,

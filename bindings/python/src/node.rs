@@ -95,8 +95,8 @@ impl Node {
         Ok(Self { inner: Mutex::new(Some(Arc::new(started))) })
     }
 
-    /// Joins groups, with one queue for all. The subscription receives all messages sent to them from this
-    /// moment on.
+    /// Joins groups, with one queue for all. The subscription receives all messages sent
+    /// to them from this moment on.
     #[pyo3(signature = (
         *groups, fifo=false, queue=None, policy=None, fragments=false, c=None, lifetime=None, held=None,
     ))]
@@ -136,8 +136,8 @@ impl Node {
         joined.map(Subscription::new).map_err(|error| error::join(&error))
     }
 
-    /// Sends a message to a group and returns its sequence number. The node need not be a member of the
-    /// group.
+    /// Sends a message to a group and returns its sequence number. The node need
+    /// not be a member of the group.
     fn send(&self, py: Python<'_>, group: &str, payload: &[u8]) -> PyResult<u32> {
         let node = self.open()?;
         py.detach(|| node.send(group, payload)).map_err(|error| error::send(&error))

@@ -61,8 +61,8 @@ impl Subscription {
         }
     }
 
-    /// Waits for the next message or loss report, in order. Raises TimeoutError after `timeout` seconds, if
-    /// given.
+    /// Waits for the next message or loss report, in order. Raises TimeoutError after
+    /// `timeout` seconds, if given.
     #[pyo3(signature = (timeout=None))]
     fn recv_event(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         match self.event(py, seconds("timeout", timeout)?)? {

@@ -1,13 +1,15 @@
 //! Membership of a Ricochet cluster: which nodes live, at which addresses, and in which groups.
 //!
 //! Two providers have one interface ([`Membership`]):
-//! - [`Gossip`] needs the address of one live node, finds the others, and notices within seconds that a node has died.
+//! - [`Gossip`] needs the address of one live node, finds the others, and notices within
+//!   seconds that a node has died.
 //! - [`Static`] reads the addresses from a file and learns which nodes live there.
 //!
-//! Both keep a [`Member`] for each other node, with the list of its groups. The lists travel beside the membership itself,
-//! because a list of a thousand groups does not fit one datagram. Neither provider holds a socket or reads a clock:
-//! datagrams and the time in microseconds are arguments, and randomness comes from a seeded generator. The view may be
-//! stale or wrong for a while; the only effect is that some repairs go to the wrong nodes.
+//! Both keep a [`Member`] for each other node, with the list of its groups. The lists travel beside the
+//! membership itself, because a list of a thousand groups does not fit one datagram. Neither provider
+//! holds a socket or reads a clock: datagrams and the time in microseconds are arguments, and randomness
+//! comes from a seeded generator. The view may be stale or wrong for a while; the only effect is that some
+//! repairs go to the wrong nodes.
 //!
 //! ```
 //! use std::net::SocketAddr;
@@ -93,13 +95,14 @@ impl Membership {
         both!(self, provider => provider.handle_timeout(now_us, out));
     }
 
-    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) must be called, unless a call changes it. The
-    /// first call is due at once.
+    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) must be called, unless a call
+    /// changes it. The first call is due at once.
     pub fn poll_timeout(&self) -> Option<u64> {
         both!(self, provider => provider.poll_timeout())
     }
 
-    /// Sets the groups that this node is in, and announces them to all others; changes in quick succession travel together.
+    /// Sets the groups that this node is in, and announces them to all others; changes in
+    /// quick succession travel together.
     pub fn set_groups(&mut self, now_us: u64, groups: &[GroupId], out: &mut impl Output) {
         both!(self, provider => provider.set_groups(now_us, groups, out));
     }

@@ -15,7 +15,8 @@ const SENDERS_MAX: usize = 4_096;
 
 /// The multicast addresses over which groups are spread.
 ///
-/// A network card filters some 64 addresses; the group's id in each packet tells groups with one address apart.
+/// A network card filters some 64 addresses; the group's id in each packet tells
+/// groups with one address apart.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GroupAddresses {
     base: IpAddr,
@@ -85,8 +86,8 @@ impl NodeAddresses {
 
     /// Notes the source address of a data packet, at which its sender can be reached.
     ///
-    /// If there are too many senders that the membership does not know, the one noted first is forgotten: nothing tells
-    /// this table that a sender's life has ended.
+    /// If there are too many senders that the membership does not know, the one noted first is forgotten:
+    /// nothing tells this table that a sender's life has ended.
     pub(crate) fn on_data(&mut self, sender: NodeId, from: SocketAddr) {
         if let Some(known) = self.senders.get_mut(&sender) {
             *known = from;

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::wake::Waker;
 
-/// Active while any queue with [`Policy::Block`](crate::Policy::Block) is full. The node then processes no packets; it
-/// continues to drain its sockets into the ring and to serve the membership.
+/// Active while any queue with [`Policy::Block`](crate::Policy::Block) is full. The node then processes no
+/// packets; it continues to drain its sockets into the ring and to serve the membership.
 #[derive(Debug)]
 pub(crate) struct Backpressure {
     full_queues: AtomicUsize,
@@ -28,7 +28,8 @@ impl Backpressure {
         self.full_queues.load(Ordering::SeqCst) > 0
     }
 
-    /// Requests a wake-up of the node at the end of the backpressure, if it is active. Returns whether it is active.
+    /// Requests a wake-up of the node at the end of the backpressure, if it is active.
+    /// Returns whether it is active.
     pub(crate) fn arm_if_active(&self) -> bool {
         if !self.is_active() {
             return false;

@@ -116,20 +116,22 @@ impl Builder {
         self
     }
 
-    /// Sets the first of the multicast addresses over which groups are spread; the same for the whole cluster.
+    /// Sets the first of the multicast addresses over which groups are spread; the same for the whole
+    /// cluster.
     pub fn groups_base(mut self, base: impl Into<IpAddr>) -> Self {
         self.settings.config.node.groups_base = Some(base.into());
         self
     }
 
-    /// Sets the number of repairs that each packet enters at each receiver. Default: 5, or 3 if repairs are digests.
+    /// Sets the number of repairs that each packet enters at each receiver. Default: 5,
+    /// or 3 if repairs are digests.
     pub fn c(mut self, c: u8) -> Self {
         self.settings.config.repair.c = Some(c);
         self
     }
 
-    /// Sets the time after which a part-filled repair is sent; `None` waits for packets without limit. Default: 3 ms, or 5 ms
-    /// if repairs are digests.
+    /// Sets the time after which a part-filled repair is sent; `None` waits for packets without limit.
+    /// Default: 3 ms, or 5 ms if repairs are digests.
     pub fn max_delay(mut self, max_delay: Option<Duration>) -> Self {
         self.settings.config.repair.max_delay_ms = Some(max_delay.unwrap_or(Duration::ZERO));
         self
@@ -147,8 +149,9 @@ impl Builder {
         self
     }
 
-    /// Sets the core's whole configuration except for id and trailer, so that measurements run with the same one as virtual
-    /// time. It replaces the settings of repairs (except `c`), requests, announcements, kept packets and the longest datagram.
+    /// Sets the core's whole configuration except for id and trailer, so that measurements run with the same
+    /// one as virtual time. It replaces the settings of repairs (except `c`), requests, announcements, kept
+    /// packets and the longest datagram.
     #[doc(hidden)]
     pub fn core(mut self, core: NodeConfig) -> Self {
         self.settings.config.buffers.datagram_max = core.datagram_max;
@@ -156,8 +159,8 @@ impl Builder {
         self
     }
 
-    /// Sets a fault injection for tests: incoming datagrams for which `lose` returns true are dropped and counted. The
-    /// function gets the datagram without its trailer.
+    /// Sets a fault injection for tests: incoming datagrams for which `lose` returns true are dropped and
+    /// counted. The function gets the datagram without its trailer.
     pub fn lose(mut self, lose: impl FnMut(&[u8]) -> bool + Send + 'static) -> Self {
         self.settings.injection = Some(Box::new(lose));
         self
@@ -168,7 +171,8 @@ impl Builder {
         group_port: u16 => node.group_port,
         /// Sets whether to use IPv6 instead of IPv4.
         ipv6: bool => node.ipv6,
-        /// Sets the number of multicast addresses over which groups are spread; the same for the whole cluster.
+        /// Sets the number of multicast addresses over which groups are spread;
+        /// the same for the whole cluster.
         group_addresses: u8 => node.group_addresses,
         /// Sets the TTL of multicast datagrams: the number of routers that they may pass, plus one.
         hops: u8 => node.hops,
@@ -192,7 +196,8 @@ impl Builder {
         nak_gap_after: Option<Duration> => nak.gap_ms,
         /// Sets the time after its discovery at which a missing packet is given up.
         give_up_after: Duration => nak.give_up_ms,
-        /// Sets the time after its discovery at which a missing packet is given up that its sender marked as expiring.
+        /// Sets the time after its discovery at which a missing packet is given up that
+        /// its sender marked as expiring.
         expires_after: Duration => nak.expires_after_ms,
         /// Sets when this node announces its newest packets after it has stopped sending.
         announce: AnnounceSection => announce,

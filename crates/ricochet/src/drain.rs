@@ -14,8 +14,8 @@ use crate::status::KernelCounts;
 
 /// Maximum number of reads of the group socket in one turn.
 const GROUP_READS: usize = 16;
-/// Maximum number of turns for which the own socket's datagrams wait until the group socket is empty: a flood of the groups
-/// must not delay repairs and requests for longer.
+/// Maximum number of turns for which the own socket's datagrams wait until the group socket is empty: a flood
+/// of the groups must not delay repairs and requests for longer.
 const TURNS_DEFERRED_MAX: u8 = 4;
 
 /// The receiving sockets. They belong to the node's thread, or to a thread that does nothing else.
@@ -38,10 +38,10 @@ pub(crate) struct Drain {
 impl Drain {
     /// Moves datagrams from the sockets to the rings. Returns whether more may wait.
     ///
-    /// A repair follows the packets in it, but through another socket. So this reads the own socket first, then the group
-    /// socket until it is empty, and only then queues the own socket's datagrams. A packet that a repair names and that is
-    /// not queued ahead of it had thus not arrived before the repair. While the groups are flooded, datagrams are deferred
-    /// for a few turns only.
+    /// A repair follows the packets in it, but through another socket. So this reads the own socket first,
+    /// then the group socket until it is empty, and only then queues the own socket's datagrams. A packet
+    /// that a repair names and that is not queued ahead of it had thus not arrived before the repair. While
+    /// the groups are flooded, datagrams are deferred for a few turns only.
     pub(crate) fn drain(&mut self, shared: &Shared) -> io::Result<bool> {
         let mut more = false;
         if self.turns_deferred == 0 {

@@ -41,22 +41,23 @@ pub enum Order {
 pub struct JoinOptions {
     /// Order in which messages are delivered.
     pub order: Order,
-    /// Maximum number of messages that wait in the subscription's queue, 1 to 1,048,576; the node's setting if `None`.
+    /// Maximum number of messages that wait in the subscription's queue, 1 to 1,048,576;
+    /// the node's setting if `None`.
     pub queue: Option<usize>,
     /// Treatment of messages for which the queue has no room; the node's setting if `None`.
     pub policy: Option<Policy>,
-    /// Whether this node sends messages longer than a packet to the groups, in several packets. Such messages of other nodes
-    /// are received in any case.
+    /// Whether this node sends messages longer than a packet to the groups, in several packets. Such messages
+    /// of other nodes are received in any case.
     pub fragments: bool,
-    /// Number of repairs that each packet of the groups enters, 0 to 64; the node's setting if `None`. Must be the same in all
-    /// subscriptions of a node to a group.
+    /// Number of repairs that each packet of the groups enters, 0 to 64; the node's setting if `None`. Must
+    /// be the same in all subscriptions of a node to a group.
     pub c: Option<u8>,
     /// Time after its discovery at which a missing message is given up that its sender marked as
-    /// [expiring](crate::Sender::expiring), up to an hour; the node's setting if `None`. Must be the same in all subscriptions
-    /// of a node to a group.
+    /// [expiring](crate::Sender::expiring), up to an hour; the node's setting if `None`. Must be the same in
+    /// all subscriptions of a node to a group.
     pub lifetime: Option<Duration>,
-    /// With [`Order::Fifo`]: maximum number of messages held back until earlier ones arrive, 1 to 1,048,576; the node's
-    /// setting if `None`.
+    /// With [`Order::Fifo`]: maximum number of messages held back until earlier ones arrive, 1 to 1,048,576;
+    /// the node's setting if `None`.
     pub held: Option<usize>,
 }
 
@@ -77,7 +78,8 @@ struct GroupOptions {
 }
 
 impl Shared {
-    /// Joins groups, all or none. The node receives messages to them at once; other nodes learn of it soon after.
+    /// Joins groups, all or none. The node receives messages to them at once; other
+    /// nodes learn of it soon after.
     pub(crate) fn join(
         &self,
         names: &[&str],
@@ -92,8 +94,8 @@ impl Shared {
         let groups = named(names)?;
         let consumer = self.new_consumer(options);
         let queue = Arc::clone(&consumer.queue);
-        // This lock excludes other joins and leaves. The core's lock is not held while the kernel joins IP groups, so that
-        // threads that send or receive do not wait for it.
+        // This lock excludes other joins and leaves. The core's lock is not held while the kernel joins IP
+        // groups, so that threads that send or receive do not wait for it.
         let mut ip_groups = self.ip_groups.lock().unwrap_or_else(PoisonError::into_inner);
         let (new, group_addresses) = {
             let core = self.core_for_join()?;
@@ -228,7 +230,8 @@ impl Outward {
         }
     }
 
-    /// Checks that the tags of a node's groups differ: repairs name groups by their tags, the low halves of their ids.
+    /// Checks that the tags of a node's groups differ: repairs name groups by their tags,
+    /// the low halves of their ids.
     fn check_tags(&self, new: &[(GroupId, Arc<str>)]) -> Result<(), GroupsError> {
         let mut tags = hashbrown::HashMap::with_capacity(new.len());
         for &(id, _) in new {

@@ -1,7 +1,7 @@
 //! The cluster key, which authenticates datagrams.
 //!
-//! Each datagram ends in a trailer: the first 16 bytes of the HMAC-SHA-256 of all bytes before it. Every holder of the key is
-//! trusted: the trailer neither tells members apart nor encrypts anything.
+//! Each datagram ends in a trailer: the first 16 bytes of the HMAC-SHA-256 of all bytes before it. Every
+//! holder of the key is trusted: the trailer neither tells members apart nor encrypts anything.
 
 use std::fmt;
 use std::io;
@@ -47,7 +47,8 @@ impl ClusterKey {
         keyfile::parse(text).map(|secret| Self::new(*secret.bytes()))
     }
 
-    /// Reads a key from a file as `undrop multicast genkey` writes it. Only the owner may have access to the file.
+    /// Reads a key from a file as `undrop multicast genkey` writes it. Only the owner
+    /// may have access to the file.
     ///
     /// # Errors
     /// [`KeyError`].

@@ -1,8 +1,9 @@
 //! Multicast that recovers lost packets within milliseconds.
 //!
-//! Processes on several hosts join any number of groups by name, and send to any group. Receivers of the same groups send
-//! each other small repairs, from which lost packets are recovered (Ricochet, NSDI 2007). Receivers request packets that
-//! repairs do not recover. Networks without IP multicast are supported by unicast.
+//! Processes on several hosts join any number of groups by name, and send to any group. Receivers
+//! of the same groups send each other small repairs, from which lost packets are recovered
+//! (Ricochet, NSDI 2007). Receivers request packets that repairs do not recover. Networks without
+//! IP multicast are supported by unicast.
 //!
 //! ```no_run
 //! let node = ricochet::Node::builder("eth0").seed("10.0.0.7:7900").start()?;
@@ -13,14 +14,15 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A node does not receive its own messages. The first node of a cluster needs no seed address; each other node needs the
-//! address of one that lives.
+//! A node does not receive its own messages. The first node of a cluster needs no seed address; each other
+//! node needs the address of one that lives.
 //!
 //! # The path of a packet
 //!
-//! Outgoing, on the calling thread: [`Sender::send`] → the core, which numbers and keeps the packet → `outward.rs` → the
-//! socket. Incoming, on the node's thread: `drain.rs` → `filter.rs` (drops packets for others) → `ring.rs` → `driver/` → the
-//! core (drops duplicates) → `outward.rs` → `queue/` → [`Subscription::recv`].
+//! Outgoing, on the calling thread: [`Sender::send`] → the core, which numbers and keeps the packet →
+//! `outward.rs` → the socket. Incoming, on the node's thread: `drain.rs` → `filter.rs` (drops packets for
+//! others) → `ring.rs` → `driver/` → the core (drops duplicates) → `outward.rs` → `queue/` →
+//! [`Subscription::recv`].
 #![forbid(unsafe_code)]
 
 mod addresses;

@@ -14,8 +14,8 @@ pub use ricochet_core::message::How;
 
 /// A message of one of the groups of a subscription.
 ///
-/// The payload lies in a buffer of the node, which reuses the buffer when the message is dropped. To keep a payload for long,
-/// copy it rather than keep the message.
+/// The payload lies in a buffer of the node, which reuses the buffer when the message is dropped. To keep a
+/// payload for long, copy it rather than keep the message.
 pub struct Message {
     pub(crate) group: Arc<str>,
     pub(crate) sender: NodeId,
@@ -36,7 +36,8 @@ impl Message {
         self.sender
     }
 
-    /// Returns the sequence number of the message among those of this sender to this group, from 0, modulo 2³².
+    /// Returns the sequence number of the message among those of this sender to
+    /// this group, from 0, modulo 2³².
     pub fn seq(&self) -> u32 {
         self.seq
     }

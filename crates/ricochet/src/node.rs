@@ -18,7 +18,8 @@ use crate::status::Status;
 use crate::subscription::Subscription;
 use crate::wake::Waker;
 
-/// A node of a cluster: joins groups, and sends to any group. Dropping it announces to the others that it leaves.
+/// A node of a cluster: joins groups, and sends to any group. Dropping it announces
+/// to the others that it leaves.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -103,12 +104,12 @@ impl Node {
         Ok(Subscription::new(Arc::clone(&self.shared), handle))
     }
 
-    /// Sends a message to a group, and returns its sequence number among this node's messages to the group. The node need
-    /// not be a member of the group.
+    /// Sends a message to a group, and returns its sequence number among this node's messages to the group.
+    /// The node need not be a member of the group.
     ///
     /// # Errors
-    /// [`SendError`]: the payload is too long, the name is invalid, or the node has ended. A loss in the network is not an
-    /// error.
+    /// [`SendError`]: the payload is too long, the name is invalid, or the node has ended. A loss in the
+    /// network is not an error.
     pub fn send(&self, group: &str, payload: &[u8]) -> Result<u32, SendError> {
         self.sender(group)?.send(payload)
     }
@@ -149,14 +150,15 @@ impl Node {
         self.shared.members(GroupId::of_name(group))
     }
 
-    /// Waits until at least `count` other nodes are known to be in a group, at most until the timeout is over. Returns
-    /// whether there are that many.
+    /// Waits until at least `count` other nodes are known to be in a group, at most until the timeout is
+    /// over. Returns whether there are that many.
     pub fn wait_for_members(&self, group: &str, count: usize, timeout: Duration) -> bool {
         self.shared.wait_for_members(GroupId::of_name(group), count, timeout)
     }
 
-    /// Ends the node, as dropping does, for threads that share it: announces to the others that it leaves, and releases its
-    /// port and groups. Queued messages can still be received. Threads that wait for further messages or for members return.
+    /// Ends the node, as dropping does, for threads that share it: announces to the others that it leaves,
+    /// and releases its port and groups. Queued messages can still be received. Threads that wait for further
+    /// messages or for members return.
     pub fn close(&self) {
         self.shared.closing.store(true, Ordering::SeqCst);
         self.shared.waker.wake();

@@ -7,9 +7,10 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Policy {
-    /// The node waits: it processes no packets, for any subscription, until there is room. Packets that come meanwhile
-    /// fill the ring. Once the ring is full, a part of them is lost and requested again. No packet is reported lost before
-    /// all packets in the ring have been processed. Afterwards `give_up_after` applies.
+    /// The node waits: it processes no packets, for any subscription, until there is room. Packets
+    /// that come meanwhile fill the ring. Once the ring is full, a part of them is lost and
+    /// requested again. No packet is reported lost before all packets in the ring have been
+    /// processed. Afterwards `give_up_after` applies.
     Block,
     /// The oldest message in the queue is dropped.
     #[default]

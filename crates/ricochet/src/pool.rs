@@ -15,7 +15,8 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Creates a pool that keeps up to `idle_max` buffers of `length` bytes. A buffer is allocated when it is first needed.
+    /// Creates a pool that keeps up to `idle_max` buffers of `length` bytes. A buffer is
+    /// allocated when it is first needed.
     pub(crate) fn new(idle_max: usize, length: usize) -> Arc<Self> {
         let idle = Mutex::new(Vec::with_capacity(idle_max));
         Arc::new(Self { idle, idle_max, length, made: AtomicU64::new(0) })

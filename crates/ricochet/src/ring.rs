@@ -26,8 +26,8 @@ impl Slot {
     }
 }
 
-/// A bounded number of datagrams in order of arrival. When the ring is full, a random datagram is dropped for the next: a
-/// flood then costs all streams alike, and no stream loses a burst (Ricochet §4.2.6).
+/// A bounded number of datagrams in order of arrival. When the ring is full, a random datagram is dropped for
+/// the next: a flood then costs all streams alike, and no stream loses a burst (Ricochet §4.2.6).
 #[derive(Debug)]
 pub(crate) struct Ring {
     queue: VecDeque<Slot>,
@@ -66,7 +66,8 @@ impl Ring {
         true
     }
 
-    /// Moves all datagrams of another ring, whose slots have the same length, to this one, in exchange for empty slots.
+    /// Moves all datagrams of another ring, whose slots have the same length, to this one,
+    /// in exchange for empty slots.
     pub(crate) fn append(&mut self, other: &mut Self) {
         while let Some(slot) = other.queue.pop_front() {
             let room = self.room(slot.from);

@@ -44,7 +44,8 @@ impl Sender {
         Self { shared, group, options: SendOptions::default() }
     }
 
-    /// Sets whether late messages are worthless. Receivers then do not request messages that repairs do not recover.
+    /// Sets whether late messages are worthless. Receivers then do not request messages
+    /// that repairs do not recover.
     #[must_use]
     pub fn expiring(mut self, expires: bool) -> Self {
         self.options.expires = expires;
@@ -77,8 +78,8 @@ impl fmt::Debug for Sender {
 impl Shared {
     /// Sends a message on the calling thread.
     ///
-    /// The lock of the core is held until the kernel has the message. Messages of two threads thus leave in the order of their
-    /// sequence numbers; otherwise receivers would find gaps and send requests.
+    /// The lock of the core is held until the kernel has the message. Messages of two threads thus leave in
+    /// the order of their sequence numbers; otherwise receivers would find gaps and send requests.
     pub(crate) fn send(
         &self,
         group: GroupId,

@@ -43,7 +43,8 @@ pub(crate) struct Shared {
     pub(crate) id: NodeId,
     pub(crate) address: std::net::SocketAddr,
     core: Mutex<Core>,
-    /// Number of application threads that wait for the core. The node's thread yields to them between two batches.
+    /// Number of application threads that wait for the core. The node's thread yields
+    /// to them between two batches.
     waiting: AtomicUsize,
     /// The groups of this node, for the filter.
     pub(crate) joined: RwLock<HashSet<GroupId>>,
@@ -173,19 +174,21 @@ impl Shared {
             .iter()
             .flatten()
             .for_each(|consumer| consumer.queue.close(reason.clone()));
-        // A thread that waits for members has either seen `closing`, or waits already and gets this notification.
+        // A thread that waits for members has either seen `closing`, or waits already and gets this
+        // notification.
         drop(self.published.lock().unwrap_or_else(PoisonError::into_inner));
         self.members_changed.notify_all();
     }
 
-    /// Closes the sockets once the threads have ended. Subscriptions and senders may live longer, and must not keep the port.
+    /// Closes the sockets once the threads have ended. Subscriptions and senders may live
+    /// longer, and must not keep the port.
     pub(crate) fn close_sockets(&self) {
         self.ip_groups.lock().unwrap_or_else(PoisonError::into_inner).close();
         self.core_ignoring_poison().out.close();
     }
 
-    /// Wakes the node's thread if it would otherwise sleep beyond a time. The caller holds the core's lock, so the thread
-    /// cannot be about to fall asleep.
+    /// Wakes the node's thread if it would otherwise sleep beyond a time. The caller holds the core's lock,
+    /// so the thread cannot be about to fall asleep.
     pub(crate) fn wake_before(&self, due_us: u64) {
         if due_us < self.sleeps_until_us.load(Ordering::SeqCst) {
             self.sleeps_until_us.store(0, Ordering::SeqCst);

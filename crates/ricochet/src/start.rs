@@ -221,7 +221,8 @@ impl Sockets {
     }
 }
 
-/// Checks that the longest datagram fits the MTU: the sockets forbid fragmentation, so the kernel refuses longer ones.
+/// Checks that the longest datagram fits the MTU: the sockets forbid fragmentation, so
+/// the kernel refuses longer ones.
 fn fits_mtu(config: &Config, facts: &InterfaceFacts, version: IpVersion) -> Result<(), StartError> {
     let (mtu, datagram_max) = (facts.mtu_bytes as usize, config.buffers.datagram_max);
     let headers = match version {

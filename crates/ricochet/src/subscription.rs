@@ -86,8 +86,8 @@ impl Subscription {
         std::iter::from_fn(|| self.recv().ok())
     }
 
-    /// Waits for the next message or loss report, in order. Methods that return messages alone leave the loss reports to
-    /// [`take_lost`](Self::take_lost).
+    /// Waits for the next message or loss report, in order. Methods that return messages alone leave the loss
+    /// reports to [`take_lost`](Self::take_lost).
     ///
     /// # Errors
     /// [`RecvError`].
@@ -117,8 +117,9 @@ impl Subscription {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
     }
 
-    /// Returns a descriptor for event loops. When it is readable, call [`try_recv`](Self::try_recv) or
-    /// [`try_recv_event`](Self::try_recv_event) until nothing waits: only then does the next event make it readable again.
+    /// Returns a descriptor for event loops. When it is readable, call [`try_recv`](Self::try_recv)
+    /// or [`try_recv_event`](Self::try_recv_event) until nothing waits: only then does the next
+    /// event make it readable again.
     ///
     /// # Errors
     /// If the first call cannot create the descriptor.
@@ -131,8 +132,8 @@ impl Subscription {
         self.handle.groups.iter().map(|(_, name)| &**name)
     }
 
-    /// Leaves the groups, as dropping does, for threads that share a subscription. A thread that waits for a message gets an
-    /// error once all queued messages have been received.
+    /// Leaves the groups, as dropping does, for threads that share a subscription. A thread that waits for a
+    /// message gets an error once all queued messages have been received.
     pub fn leave(&self) {
         if !self.left.swap(true, Ordering::SeqCst) {
             self.shared.leave(&self.handle);

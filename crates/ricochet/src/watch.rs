@@ -1,9 +1,10 @@
 //! Watches the interface, which may be deleted and created again under a running node.
 //!
-//! Deletion ends the multicast memberships of all sockets. The sockets know the interface by its index, which a new one does
-//! not have, and nothing tells them. So the node checks every second. When the name belongs to another interface, or to one
-//! again after it belonged to none, the node joins its groups again. An interface created again within a second with the same
-//! index is not noticed; the kernel assigns new indices, so this takes an explicit request.
+//! Deletion ends the multicast memberships of all sockets. The sockets know the interface by its index, which
+//! a new one does not have, and nothing tells them. So the node checks every second. When the name belongs to
+//! another interface, or to one again after it belonged to none, the node joins its groups again. An
+//! interface created again within a second with the same index is not noticed; the kernel assigns new
+//! indices, so this takes an explicit request.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;

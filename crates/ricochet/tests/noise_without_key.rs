@@ -1,17 +1,17 @@
-//! A LAN on which somebody sends rubbish, replays what was said, and forges: nodes without a key keep serving.
+//! A LAN on which an attacker sends random, replayed and forged datagrams: nodes without a key keep serving.
 //!
-//! A process of its own, since it looks at the memory that it takes.
+//! In a process of its own, because the test measures the memory of the process.
 
 mod common;
 #[path = "common/noise.rs"]
 mod noise;
 
 use common::{join_all, numbers};
-use noise::{attacked, stage};
+use noise::{attacked, lan_with_attacker};
 
 #[test]
-fn without_a_key_a_node_keeps_serving_and_says_what_it_dropped() {
-    let Some((lan, attacker)) = stage("noise without a key") else { return };
+fn without_a_key_a_node_keeps_serving_and_counts_its_drops() {
+    let Some((lan, attacker)) = lan_with_attacker("noise without a key") else { return };
     let outcome = attacked(&lan, &attacker, |builder| builder);
     for node in &outcome.nodes {
         let status = node.status();
@@ -19,7 +19,7 @@ fn without_a_key_a_node_keeps_serving_and_says_what_it_dropped() {
         assert!(dropped["unknown first byte"] > 100 && dropped["of other groups"] > 10, "{status:#?}");
         assert!(status.malformed.values().sum::<u64>() > 10, "{status:#?}");
     }
-    // Who forges may spoil a stream whose names he knows. What he did not know of is served.
+    // Forgeries may spoil streams that the attacker has captured. Streams unknown to it are served.
     let subscriptions = join_all(&outcome.nodes, "afterwards");
     let sender = &outcome.nodes[0];
     (0..50u32).for_each(|number| assert!(sender.send("afterwards", &number.to_be_bytes()).is_ok()));

@@ -8,7 +8,8 @@ use ricochet_core::{GroupId, NodeId};
 use crate::counters::Dropped;
 use crate::wire::{STEP_GROUPS_MAX, StepParts, StepView, list_check};
 
-/// Maximum number of steps kept of one list: a node that is a few versions behind gets these, not the whole list.
+/// Maximum number of steps kept of one list: a node that is a few versions behind
+/// gets these, not the whole list.
 const STEPS_KEPT: usize = 32;
 /// Maximum number of groups in the kept steps together.
 const STEPS_GROUPS_KEPT: usize = 256;

@@ -1,10 +1,10 @@
 //! Exchange of the lists of groups between the nodes that have them and those that lack them.
 //!
 //! Versions order the lists of one node. A list reaches other nodes in three ways:
-//! - *Updates* (`updates.rs`): a node that changes its list sends the change to a few members; each node that learns of it
-//!   sends it on, as SWIM disseminates its updates.
-//! - *Requests* (`requests.rs`, `replies.rs`): a node that knows of a version it lacks requests it. The reply is the steps
-//!   that lead there, or else the whole list in parts (`fetch.rs`).
+//! - *Updates* (`updates.rs`): a node that changes its list sends the change to a few members; each node that
+//!   learns of it sends it on, as SWIM disseminates its updates.
+//! - *Requests* (`requests.rs`, `replies.rs`): a node that knows of a version it lacks requests it. The reply
+//!   is the steps that lead there, or else the whole list in parts (`fetch.rs`).
 //! - *Summaries*: from time to time two nodes compare the versions they hold, which finds whatever was lost.
 
 mod allowance;
@@ -108,8 +108,8 @@ impl Exchange {
         self.requests.on_dismissed(id, entry.wanted.as_ref());
     }
 
-    /// Sets this node's own groups. The change is sent at once, or, shortly after another change, together with those that
-    /// follow.
+    /// Sets this node's own groups. The change is sent at once, or, shortly after another change, together
+    /// with those that follow.
     pub(crate) fn set_groups(&mut self, now_us: u64, groups: &[GroupId], out: &mut impl Output) {
         let mut groups = groups.to_vec();
         groups.sort_unstable();
@@ -368,7 +368,8 @@ impl Exchange {
         }
     }
 
-    /// Notes the version of a member's list, as the member itself reported it. `guess` is adopted if the check matches.
+    /// Notes the version of a member's list, as the member itself reported it. `guess` is
+    /// adopted if the check matches.
     pub(crate) fn on_presence(
         &mut self,
         now_us: u64,

@@ -82,7 +82,8 @@ impl Replies {
     }
 }
 
-/// Returns a datagram with the steps from version `have` to the list's, if they are known and fit one datagram.
+/// Returns a datagram with the steps from version `have` to the list's, if they
+/// are known and fit one datagram.
 fn steps_datagram(id: NodeId, list: &List, have: u32) -> Option<Vec<u8>> {
     let steps: Vec<_> = list.steps_since(id, have)?.collect();
     let length = STEPS_HEADER + steps.iter().map(StepParts::wire_len).sum::<usize>();

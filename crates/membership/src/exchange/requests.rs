@@ -62,7 +62,8 @@ impl Requests {
         reporter: SocketAddr,
     ) {
         let Some(entry) = directory.get_mut(id) else { return };
-        // A list that is wholly unknown is requested at once. Of a known list, the missing step may be on its way.
+        // A list that is wholly unknown is requested at once. Of a known list, the
+        // missing step may be on its way.
         let due_us = if entry.list.version == 0 { now_us } else { now_us + OVERTAKEN_US };
         let Some(wanted) = &mut entry.wanted else {
             entry.wanted = Some(Wanted { version, reporter, due_us, tries: 0, fetch: None });
@@ -152,7 +153,8 @@ impl Requests {
             Some(fetch) => (fetch.version, fetch.missing()),
             None => (wanted.version, (0, u8::MAX)),
         };
-        // Requests alternate between the node that reported the version, which spreads the load, and the list's own node.
+        // Requests alternate between the node that reported the version, which spreads the
+        // load, and the list's own node.
         let to = if wanted.tries % 2 == 0 { wanted.reporter } else { entry.member.address };
         wanted.due_us = now_us + (self.config.request_timeout_us << wanted.tries.min(TRIES_MAX));
         wanted.tries += 1;

@@ -1,4 +1,5 @@
-//! Dissemination of updates: a node that learns of a change sends it to a few members drawn at random, for a few rounds.
+//! Dissemination of updates: a node that learns of a change sends it to a few members drawn
+//! at random, for a few rounds.
 
 use std::collections::BTreeMap;
 
@@ -42,8 +43,8 @@ impl Updates {
         self.pending.len()
     }
 
-    /// Adds the change by which the list of `id` became `version`. Without other updates the first round begins after
-    /// `delay_us`.
+    /// Adds the change by which the list of `id` became `version`. Without other updates the first round
+    /// begins after `delay_us`.
     pub(super) fn add(&mut self, now_us: u64, id: NodeId, version: u32, delay_us: u64) {
         if self.pending.is_empty() {
             self.next_round_us = self.next_round_us.max(now_us + delay_us);
@@ -82,8 +83,8 @@ impl Updates {
         }
     }
 
-    /// Returns the datagrams of a round, and the nodes whose updates are in them. A change that does not travel as a step
-    /// is announced by a summary, which names the new version.
+    /// Returns the datagrams of a round, and the nodes whose updates are in them. A change that does not
+    /// travel as a step is announced by a summary, which names the new version.
     pub(super) fn write(&self, directory: &Directory) -> (Vec<Vec<u8>>, Vec<NodeId>) {
         let (mut datagrams, mut written, mut without_steps) = (Vec::new(), Vec::new(), Vec::new());
         let (mut steps, mut count) = (Vec::with_capacity(DATAGRAM_MAX), 0);

@@ -21,7 +21,8 @@ pub struct GossipConfig {
     pub probe_period_us: u64,
     /// Time without an answer after which other members probe it too; at most half of the period.
     pub probe_timeout_us: u64,
-    /// Time that a member has to refute the suspicion, if it did not answer within the period, before it is declared down.
+    /// Time that a member has to refute the suspicion, if it did not answer within the
+    /// period, before it is declared down.
     pub suspicion_us: u64,
     /// Number of members asked to probe, and number of members that a round of updates goes to.
     pub probe_helpers: usize,
@@ -44,7 +45,8 @@ pub struct GossipConfig {
 }
 
 impl GossipConfig {
-    /// Returns the values for a local network: a crash is noticed within two seconds among up to some hundred nodes.
+    /// Returns the values for a local network: a crash is noticed within two seconds
+    /// among up to some hundred nodes.
     pub fn lan() -> Self {
         Self {
             members_max: 4_096,

@@ -1,7 +1,8 @@
-//! Membership by gossip: the library `foca` (SWIM) finds out which nodes live, [`Exchange`] which groups they are in.
+//! Membership by gossip: the library `foca` (SWIM) finds out which nodes live,
+//! [`Exchange`] which groups they are in.
 //!
-//! The path of a datagram: [`Gossip::handle_datagram`] → `wire/` → the library → `events.rs` (its datagrams, timers and
-//! notifications) → [`Gossip::reconcile`], if the library's members have changed.
+//! The path of a datagram: [`Gossip::handle_datagram`] → `wire/` → the library → `events.rs` (its datagrams,
+//! timers and notifications) → [`Gossip::reconcile`], if the library's members have changed.
 
 mod config;
 mod events;
@@ -57,8 +58,8 @@ pub struct Gossip {
 }
 
 impl Gossip {
-    /// Creates a node that knows no other, only the seed addresses, which may include its own. All random decisions follow
-    /// from `random_seed`.
+    /// Creates a node that knows no other, only the seed addresses, which may include its own. All random
+    /// decisions follow from `random_seed`.
     ///
     /// # Errors
     /// [`ConfigError`].
@@ -163,8 +164,8 @@ impl Gossip {
         Ok(())
     }
 
-    /// Makes room for `more` members by forgetting nodes that are down, those declared down longest ago first. Returns
-    /// whether there is room.
+    /// Makes room for `more` members by forgetting nodes that are down, those declared down longest ago
+    /// first. Returns whether there is room.
     fn make_room(&mut self, more: usize) -> bool {
         let known = self.foca.iter_membership_state().len();
         let beyond = (known + more).saturating_sub(self.config.members_max);
@@ -275,8 +276,9 @@ impl Gossip {
         }
     }
 
-    /// Announces this node to a seed address that is no member's, since the node there may belong to another partition;
-    /// and to any member as long as no other node knows this one. Repeats, because a datagram may be lost.
+    /// Announces this node to a seed address that is no member's, since the node there may belong to
+    /// another partition; and to any member as long as no other node knows this one. Repeats,
+    /// because a datagram may be lost.
     fn announce_if_due(&mut self, now_us: u64, out: &mut impl Output) {
         if now_us < self.next_announce_us {
             return;
@@ -315,7 +317,8 @@ impl Gossip {
         self.exchange.send(from, &request[..length], out);
     }
 
-    /// Announces this node to the addresses in a reply. The nodes there become members once they answer themselves.
+    /// Announces this node to the addresses in a reply. The nodes there become members
+    /// once they answer themselves.
     fn handle_address_reply(
         &mut self,
         now_us: u64,

@@ -9,13 +9,13 @@ const SETTLED_US: u64 = 5_000_000;
 
 /// This node's attempts to rejoin.
 ///
-/// A node cannot refute that it was declared down: it must become another identity, of a later life at the same address.
-/// Its id stays, because the id names its streams. A life is a start time in microseconds. Adding one is enough where a
-/// live node was declared down, and cannot be confused with a true restart.
+/// A node cannot refute that it was declared down: it must become another identity, of a later life at the
+/// same address. Its id stays, because the id names its streams. A life is a start time in microseconds.
+/// Adding one is enough where a live node was declared down, and cannot be confused with a true restart.
 ///
-/// If the clock was set back before a restart, other nodes know a life at this address that is later than this one. As long
-/// as they consider it alive they send to it, and so this node learns of it. Otherwise each attempt adds 256 times as much as
-/// the last.
+/// If the clock was set back before a restart, other nodes know a life at this address that is later than
+/// this one. As long as they consider it alive they send to it, and so this node learns of it. Otherwise each
+/// attempt adds 256 times as much as the last.
 #[derive(Debug, Default)]
 pub(super) struct Rejoin {
     due_us: Option<u64>,
@@ -63,7 +63,8 @@ impl Rejoin {
 
 /// Attempts to reach the nodes that were declared down.
 ///
-/// Once one of them is back, the others of its partition are probably alive too, so all are contacted in quick succession.
+/// Once one of them is back, the others of its partition are probably alive too, so all are
+/// contacted in quick succession.
 #[derive(Debug, Default)]
 pub(super) struct Revival {
     due_us: Option<u64>,

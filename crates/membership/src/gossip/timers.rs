@@ -21,7 +21,8 @@ impl Timers {
     pub(super) fn set(&mut self, due_us: u64, timer: Timer<Identity>) -> bool {
         let full = self.due.len() == TIMERS_MAX;
         if full {
-            // Rare, so a linear search is good enough. The oldest timers belong to past probes, or to nothing.
+            // Rare, so a linear search is good enough. The oldest timers belong to past probes, or to
+            // nothing.
             let oldest = self.due.keys().min_by_key(|&&(_, serial)| serial).copied();
             oldest.and_then(|key| self.due.remove(&key));
         }

@@ -73,8 +73,8 @@ pub struct Static {
 }
 
 impl Static {
-    /// Creates a node among the members of `file`, which may list the node itself. All random decisions follow from
-    /// `random_seed`.
+    /// Creates a node among the members of `file`, which may list the node itself. All random decisions
+    /// follow from `random_seed`.
     ///
     /// # Errors
     /// [`ConfigError`].

@@ -7,7 +7,8 @@ use crate::counters::Malformed;
 
 /// First byte of every membership datagram: version 9 in the high half, as in Ricochet's other datagrams.
 pub const FIRST_BYTE: u8 = 0x96;
-/// Maximum length of a datagram in bytes, without trailer: fits an Ethernet frame together with a trailer and a tunnel.
+/// Maximum length of a datagram in bytes, without trailer: fits an Ethernet frame together
+/// with a trailer and a tunnel.
 pub const DATAGRAM_MAX: usize = 1_400;
 /// Length of the header of every datagram: first byte and kind.
 pub const HEADER: usize = 2;

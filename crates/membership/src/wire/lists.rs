@@ -9,7 +9,8 @@ use crate::counters::Malformed;
 
 /// Number of groups in every chunk of a list except the last.
 pub const CHUNK_GROUPS: usize = 160;
-/// Length of a chunk before its groups: first byte, kind, id (4), version (4), check (4), total (4), number (2).
+/// Length of a chunk before its groups: first byte, kind, id (4), version (4),
+/// check (4), total (4), number (2).
 pub const CHUNK_HEADER: usize = HEADER + 18;
 /// Maximum number of chunks that one request asks for.
 pub const REQUEST_CHUNKS: usize = 8;
@@ -145,7 +146,8 @@ pub struct ChunkView<'a> {
     pub version: u32,
     /// Check of the whole list.
     pub check: u32,
-    /// Number of groups in the whole list, at most [`GROUPS_MAX`]. The sender claims it, so nothing is allocated by it.
+    /// Number of groups in the whole list, at most [`GROUPS_MAX`]. The sender claims it,
+    /// so nothing is allocated by it.
     pub total: usize,
     /// Number of the part, below [`Chunk::count`] of the total.
     pub number: u16,

@@ -21,8 +21,8 @@ pub struct Held {
     pub version: u32,
 }
 
-/// Writes a summary of 1 to [`SUMMARY_ENTRIES_MAX`] entries to the front of `to` and returns its length in bytes.
-/// `answer` requests the lists that the receiver holds in newer versions.
+/// Writes a summary of 1 to [`SUMMARY_ENTRIES_MAX`] entries to the front of `to` and returns its length in
+/// bytes. `answer` requests the lists that the receiver holds in newer versions.
 ///
 /// # Panics
 /// If the number of entries is out of range, or if `to` is too short.

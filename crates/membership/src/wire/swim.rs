@@ -1,7 +1,7 @@
 //! Messages of the failure detector (SWIM) in this crate's wire format.
 //!
-//! The library `foca` leaves the format to its user ([`foca::Codec`]). This module reads a whole message before it hands
-//! any part of it to the library.
+//! The library `foca` leaves the format to its user ([`foca::Codec`]). This module reads a whole message
+//! before it hands any part of it to the library.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -12,11 +12,12 @@ use ricochet_core::NodeId;
 
 use crate::counters::Malformed;
 
-/// Maximum start time of a life, in microseconds since 1970: a time in the year 2255. The bound keeps every forged life
-/// within reach of a real one.
+/// Maximum start time of a life, in microseconds since 1970: a time in the year 2255. The bound keeps every
+/// forged life within reach of a real one.
 pub const LIFE_MAX: u64 = 1 << 53;
 
-/// A node as the failure detector knows it. Of several identities with one address, the one with the latest life counts.
+/// A node as the failure detector knows it. Of several identities with one address, the one
+/// with the latest life counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     /// Address of the node.
@@ -49,7 +50,8 @@ impl foca::Identity for Identity {
 pub struct SwimView<'a> {
     /// Identity of the sender.
     pub source: Identity,
-    /// Identity of the destination: a life at the receiver's address, possibly not the receiver's present one.
+    /// Identity of the destination: a life at the receiver's address, possibly not the receiver's present
+    /// one.
     pub to: Identity,
     /// The message as the library takes it.
     pub message: &'a [u8],
@@ -86,7 +88,8 @@ impl<'a> SwimView<'a> {
         usize::from(self.count)
     }
 
-    /// Writes the message to `to`, with the updates for which `keep` returns true. Returns the number of updates left out.
+    /// Writes the message to `to`, with the updates for which `keep` returns true. Returns
+    /// the number of updates left out.
     pub(crate) fn write_filtered(&self, to: &mut Vec<u8>, mut keep: impl FnMut(&Identity) -> bool) -> usize {
         to.clear();
         to.extend_from_slice(self.head);
@@ -110,7 +113,8 @@ impl<'a> SwimView<'a> {
     }
 }
 
-/// Returns whether the address is that of one host: a forged address must not make this node send to many at once.
+/// Returns whether the address is that of one host: a forged address must not make
+/// this node send to many at once.
 pub fn is_sendable(address: SocketAddr) -> bool {
     let ip = address.ip();
     let broadcast = ip == IpAddr::V4(Ipv4Addr::BROADCAST);
@@ -119,7 +123,8 @@ pub fn is_sendable(address: SocketAddr) -> bool {
     address.port() != 0 && !ip.is_unspecified() && !ip.is_multicast() && !broadcast && !unclear
 }
 
-/// Returns an address as it travels: IPv4-mapped IPv6 addresses become IPv4; flow label and scope are left out.
+/// Returns an address as it travels: IPv4-mapped IPv6 addresses become IPv4; flow
+/// label and scope are left out.
 pub fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

@@ -194,7 +194,8 @@ fn a_storm_passes() {
     for seed in 0..SEEDS {
         let mut net = cluster(seed, 24, 0.0);
         net.run_until_right(10 * SECOND_US);
-        // Few datagrams arrive, and late: nodes declare many others down, which rejoin and are declared down again.
+        // Few datagrams arrive, and late: nodes declare many others down, which
+        // rejoin and are declared down again.
         (net.loss, net.delay_us) = (0.7, 1_000..200_000);
         net.run_us(20 * SECOND_US);
         net.set_groups(3, 0..300);

@@ -50,7 +50,8 @@ fn replayed_datagrams_change_no_view() {
     }
 }
 
-/// Without a cluster key, forgers can mislead a node for a while. The views must become right again once they stop.
+/// Without a cluster key, forgers can mislead a node for a while. The views must
+/// become right again once they stop.
 #[test]
 fn forged_datagrams_do_no_lasting_harm() {
     for seed in 0..10 {

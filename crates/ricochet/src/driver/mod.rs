@@ -1,8 +1,8 @@
 //! The node's thread.
 //!
-//! Each round takes these steps in this order: 1. drain the sockets into the rings, 2. process a batch of packets, 3. serve the
-//! membership, 4. apply changes of groups and view, and handle timers, 5. answer status requests, 6. sleep until the next timer
-//! if there is nothing left to do.
+//! Each round takes these steps in this order: 1. drain the sockets into the rings, 2. process a batch of
+//! packets, 3. serve the membership, 4. apply changes of groups and view, and handle timers, 5. answer status
+//! requests, 6. sleep until the next timer if there is nothing left to do.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -121,7 +121,8 @@ impl Driver {
         Ok(poller)
     }
 
-    /// Moves a batch of packets from the ring to the core. Returns whether more wait that may be processed at once.
+    /// Moves a batch of packets from the ring to the core. Returns whether more wait
+    /// that may be processed at once.
     fn process_batch(&mut self) -> bool {
         let Self { shared, batch, membership, backlog, .. } = self;
         if shared.backpressure.arm_if_active() {
@@ -245,7 +246,8 @@ impl MembershipDriver {
         [groups, view].into_iter().flatten().min()
     }
 
-    /// Applies changes: this node's groups go to the core and to the membership, the other members to the core.
+    /// Applies changes: this node's groups go to the core and to the membership,
+    /// the other members to the core.
     fn regroup(&mut self, now_us: u64, core: &mut Core, shared: &Shared) {
         let Self { provider, output, version, changed_us, .. } = self;
         if core.changes.since_us.is_some() {

@@ -89,7 +89,8 @@ fn the_thread_of_the_node_allocates_nothing_for_packets_losses_and_timers() {
         }
         driver.membership.version == version
     };
-    // Buffers are allocated when first needed. The first runs need all at once, so that later runs never need more.
+    // Buffers are allocated when first needed. The first runs need all at once, so
+    // that later runs never need more.
     (0..8).for_each(|_| {
         run(0, &mut warming);
     });

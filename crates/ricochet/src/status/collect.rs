@@ -62,8 +62,8 @@ impl Shared {
         self.published.lock().unwrap_or_else(PoisonError::into_inner).members_of(group)
     }
 
-    /// Waits until at least `count` other nodes are known to be in a group, the timeout is over, or the node ends. Returns
-    /// whether there are that many.
+    /// Waits until at least `count` other nodes are known to be in a group, the timeout is over, or the node
+    /// ends. Returns whether there are that many.
     pub(crate) fn wait_for_members(&self, group: GroupId, count: usize, timeout: Duration) -> bool {
         let published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
         let too_few = |published: &Published| published.members_of(group) < count;

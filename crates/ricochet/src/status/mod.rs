@@ -1,6 +1,7 @@
 //! The status of a running node.
 //!
-//! The control socket serves it as one JSON document: [`Status`], field by field. Fields are added, never renamed.
+//! The control socket serves it as one JSON document: [`Status`], field by field.
+//! Fields are added, never renamed.
 
 mod collect;
 mod feedback;
@@ -66,7 +67,8 @@ pub struct Status {
     pub dropped: Counts,
     /// Counters of the receiving sockets.
     pub kernel: KernelCounts,
-    /// Counters of the sending socket: datagrams that the kernel accepted, and those that it refused, by reason.
+    /// Counters of the sending socket: datagrams that the kernel accepted, and
+    /// those that it refused, by reason.
     pub sending: Counts,
     /// The ring between the sockets and the core.
     pub ring: RingStatus,
@@ -151,7 +153,8 @@ pub struct InterfaceStatus {
     pub name: String,
     /// Whether an interface of this name exists and the node uses it.
     pub present: bool,
-    /// Times that the interface was deleted and created again, and the node rejoined its groups on the new one.
+    /// Times that the interface was deleted and created again, and the node
+    /// rejoined its groups on the new one.
     pub made_again: u64,
     /// Times that this failed; the node retries every second.
     pub failed: u64,

@@ -1,15 +1,15 @@
 //! Hosts at one switch.
-#![allow(dead_code, reason = "not every test needs all of it")]
+#![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::time::Duration;
 
 use netlab::Namespace;
 use ricochet::{Builder, Message, Node, Subscription};
 
-/// Long enough for whatever works at all.
+/// Timeout that only a failure exceeds.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
-/// Namespaces at one bridge, 10.9.0.1 and fd09::1 and so on.
+/// Namespaces at one bridge, with the addresses 10.9.0.1 and fd09::1, 10.9.0.2 and fd09::2, and so on.
 pub(crate) struct Lan {
     pub(crate) hosts: Vec<Namespace>,
     pub(crate) switch: Namespace,
@@ -28,7 +28,7 @@ impl Lan {
         Some(lan)
     }
 
-    /// Lays the cable between a host, counted from 1, and the switch.
+    /// Connects a host, counted from 1, to the switch.
     pub(crate) fn plug(&self, number: usize) {
         let (host, port) = (&self.hosts[number - 1], format!("port{number}"));
         host.add_veth("eth0", &self.switch, &port, 1500).unwrap();
@@ -37,7 +37,7 @@ impl Lan {
         host.add_address("eth0", format!("fd09::{number}/64").parse().unwrap()).unwrap();
     }
 
-    /// Starts a node on each host, the first one being the others' seed.
+    /// Starts a node on each host. The first one's address is the others' seed address.
     pub(crate) fn start(&self, configure: impl Fn(usize, Builder) -> Builder) -> Vec<Node> {
         let mut nodes: Vec<Node> = Vec::new();
         for (at, host) in self.hosts.iter().enumerate() {
@@ -51,26 +51,26 @@ impl Lan {
     }
 }
 
-/// All nodes join a group, and know that the others are in it.
+/// Lets all nodes join a group, and waits until each knows that the others are in it.
 pub(crate) fn join_all(nodes: &[Node], group: &str) -> Vec<Subscription> {
     let subscriptions = nodes.iter().map(|node| node.join(group).unwrap()).collect();
     meet(nodes, group);
     subscriptions
 }
 
-/// All nodes know that all the others are in a group.
+/// Waits until all nodes know that all the others are in a group.
 pub(crate) fn meet(nodes: &[Node], group: &str) {
     for node in nodes {
         assert!(node.wait_for_members(group, nodes.len() - 1, LONG), "{:#?}", node.status());
     }
 }
 
-/// The next message, or a report of what the node has done instead.
+/// Returns the next message. Panics with the node's status if none comes.
 pub(crate) fn next(node: &Node, subscription: &Subscription) -> Message {
     subscription.recv_timeout(LONG).unwrap_or_else(|error| panic!("{error}: {:#?}", node.status()))
 }
 
-/// So many messages, as numbers.
+/// Returns the numbers of the next `count` messages.
 pub(crate) fn numbers(node: &Node, subscription: &Subscription, count: usize) -> Vec<u32> {
     (0..count).map(|_| number(&next(node, subscription))).collect()
 }
@@ -80,7 +80,7 @@ pub(crate) fn number(message: &Message) -> u32 {
     u32::from_be_bytes(*bytes)
 }
 
-/// Drops data packets and repairs at random, the same ones each time.
+/// Drops a share of the data packets at random, the same ones in each run.
 pub(crate) fn loss(percent: u64, seed: u64) -> impl FnMut(&[u8]) -> bool + Send + 'static {
     let mut state = seed | 1;
     move |datagram| {

@@ -1,7 +1,7 @@
-//! A LAN on which somebody sends rubbish, replays what was said, and forges.
+//! A LAN on which an attacker sends random, replayed and forged datagrams.
 //!
-//! `UNDROP_NOISE_SECONDS` says for how long; 3 seconds by default.
-#![allow(dead_code, reason = "not every test needs all of it")]
+//! `UNDROP_NOISE_SECONDS` sets the duration; 3 seconds by default.
+#![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::fs::File;
 use std::io::Read as _;
@@ -16,18 +16,19 @@ use ricochet::{Builder, GROUP_PORT, Node, RecvTimeoutError, Subscription};
 
 use crate::common::{self, Lan, join_all, number};
 
-/// Between two messages of a node.
+/// Interval between messages of a node.
 const PACE: Duration = Duration::from_millis(4);
-/// Datagrams between two pauses of a millisecond: at most 16,000 a second.
+/// Number of datagrams between two pauses of a millisecond: at most 16,000 per second.
 const BURST: u32 = 16;
-/// Datagrams that are kept to be replayed.
+/// Maximum number of datagrams kept for replays.
 const RECORDED_MAX: usize = 4_096;
-/// So often memory is looked at.
+/// Number of times that memory is measured.
 const QUARTERS: usize = 4;
-/// By how much the process, which is all nodes and the attacker, may grow under noise.
+/// Maximum growth of the process, which is all nodes and the attacker, under noise.
 const GROWTH_MAX_KIB: u64 = 96 * 1024;
 
-pub(crate) fn stage(what: &str) -> Option<(Lan, Namespace)> {
+/// Builds a LAN of three nodes' hosts, and the attacker's host.
+pub(crate) fn lan_with_attacker(what: &str) -> Option<(Lan, Namespace)> {
     let mut lan = Lan::build(what, 4)?;
     let attacker = lan.hosts.pop()?;
     Some((lan, attacker))
@@ -37,18 +38,18 @@ pub(crate) struct Outcome {
     pub(crate) nodes: Vec<Node>,
     pub(crate) sent: Vec<u32>,
     /// By receiver.
-    pub(crate) taken: Vec<Taken>,
+    pub(crate) received: Vec<Received>,
 }
 
-/// What one node's subscription gave out.
-pub(crate) struct Taken {
-    /// By sender.
-    pub(crate) received: Vec<Vec<u32>>,
-    /// Messages that no node has sent.
-    pub(crate) strange: usize,
+/// Messages that one node's subscription delivered.
+pub(crate) struct Received {
+    /// Numbers of the genuine messages, by sender.
+    pub(crate) genuine: Vec<Vec<u32>>,
+    /// Number of messages that no node has sent.
+    pub(crate) forged: usize,
 }
 
-/// All nodes send to one group, and read, while the attacker does his work.
+/// Lets all nodes send to one group and receive during the attack.
 pub(crate) fn attacked(lan: &Lan, attacker: &Namespace, configure: fn(Builder) -> Builder) -> Outcome {
     // Real losses, so that repairs and requests are on the wire to be recorded.
     let nodes =
@@ -58,15 +59,17 @@ pub(crate) fn attacked(lan: &Lan, attacker: &Namespace, configure: fn(Builder) -
     let stop = AtomicBool::new(false);
     let before = resident_kib();
     let mut grown = [0; QUARTERS];
-    let (sent, taken, noise) = thread::scope(|scope| {
+    let (sent, received, noise) = thread::scope(|scope| {
         let noise = scope.spawn(|| {
             let tap = lan.switch.run(tap);
             attacker.run(|| attack(tap, &addresses, &stop))
         });
-        let senders: Vec<_> = nodes.iter().map(|node| scope.spawn(|| talk(node, &stop))).collect();
+        let senders: Vec<_> = nodes.iter().map(|node| scope.spawn(|| send(node, &stop))).collect();
         let readers: Vec<_> = (0..nodes.len())
             .map(|at| (at, &nodes, &subscriptions[at], &stop))
-            .map(|(at, nodes, subscription, stop)| scope.spawn(move || take(at, nodes, subscription, stop)))
+            .map(|(at, nodes, subscription, stop)| {
+                scope.spawn(move || receive(at, nodes, subscription, stop))
+            })
             .collect();
         for grown in &mut grown {
             thread::sleep(duration() / QUARTERS as u32);
@@ -74,15 +77,15 @@ pub(crate) fn attacked(lan: &Lan, attacker: &Namespace, configure: fn(Builder) -
         }
         stop.store(true, Ordering::SeqCst);
         let sent: Vec<u32> = senders.into_iter().map(|sender| sender.join().unwrap()).collect();
-        let taken: Vec<Taken> = readers.into_iter().map(|reader| reader.join().unwrap()).collect();
-        (sent, taken, noise.join().unwrap())
+        let received: Vec<Received> = readers.into_iter().map(|reader| reader.join().unwrap()).collect();
+        (sent, received, noise.join().unwrap())
     });
-    let strange: Vec<usize> = taken.iter().map(|taken| taken.strange).collect();
-    println!("noise: {noise} datagrams, messages sent {sent:?}, strange {strange:?}, grown by {grown:?} KiB");
+    let forged: Vec<usize> = received.iter().map(|received| received.forged).collect();
+    println!("noise: {noise} datagrams, messages sent {sent:?}, forged {forged:?}, growth {grown:?} KiB");
     assert!(noise > 1_000, "the attacker sent {noise} datagrams");
-    assert!(grown.iter().all(|&kib| kib < GROWTH_MAX_KIB), "grown by {grown:?} KiB");
+    assert!(grown.iter().all(|&kib| kib < GROWTH_MAX_KIB), "growth {grown:?} KiB");
     assert!(nodes.iter().all(|node| node.status().failed.is_none()));
-    Outcome { nodes, sent, taken }
+    Outcome { nodes, sent, received }
 }
 
 fn duration() -> Duration {
@@ -90,12 +93,12 @@ fn duration() -> Duration {
     Duration::from_secs(seconds.unwrap_or(3))
 }
 
-/// A message is its number and a pattern that follows from it.
+/// Returns the payload of a message: its number, repeated.
 fn payload(number: u32) -> Vec<u8> {
     number.to_be_bytes().iter().copied().cycle().take(64).collect()
 }
 
-fn talk(node: &Node, stop: &AtomicBool) -> u32 {
+fn send(node: &Node, stop: &AtomicBool) -> u32 {
     let mut count = 0;
     while !stop.load(Ordering::SeqCst) {
         node.send("g", &payload(count)).unwrap();
@@ -105,21 +108,21 @@ fn talk(node: &Node, stop: &AtomicBool) -> u32 {
     count
 }
 
-/// Takes messages until none has come for a while after the end.
-fn take(at: usize, nodes: &[Node], subscription: &Subscription, stop: &AtomicBool) -> Taken {
-    let mut taken = Taken { received: vec![Vec::new(); nodes.len()], strange: 0 };
+/// Receives messages until none has come for a while after the end.
+fn receive(at: usize, nodes: &[Node], subscription: &Subscription, stop: &AtomicBool) -> Received {
+    let mut received = Received { genuine: vec![Vec::new(); nodes.len()], forged: 0 };
     let patience = Duration::from_secs(3);
     loop {
         let message = match subscription.recv_timeout(patience) {
             Ok(message) => message,
             Err(RecvTimeoutError::Timeout) if !stop.load(Ordering::SeqCst) => continue,
-            Err(_) => return taken,
+            Err(_) => return received,
         };
         let from = nodes.iter().position(|node| node.id() == message.sender());
         let known = from.filter(|&from| from != at && message.payload().len() == 64);
         match known.map(|from| (from, number(&message))) {
-            Some((from, seq)) if message.payload() == payload(seq) => taken.received[from].push(seq),
-            _ => taken.strange += 1,
+            Some((from, seq)) if message.payload() == payload(seq) => received.genuine[from].push(seq),
+            _ => received.forged += 1,
         }
     }
 }
@@ -130,17 +133,17 @@ fn resident_kib() -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// Hears all that passes the switch.
+/// Opens a socket that captures all frames that pass the switch.
 fn tap() -> File {
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     File::from(socket(AddressFamily::Packet, SockType::Raw, flags, SockProtocol::EthAll).unwrap())
 }
 
-/// A datagram and where it went.
-type Heard = (SocketAddr, Vec<u8>);
+/// A datagram and its destination.
+type Captured = (SocketAddr, Vec<u8>);
 
-/// The UDP datagram in an Ethernet frame, if it is one over IPv4 without options.
-fn datagram(frame: &[u8], attacker: Ipv4Addr) -> Option<Heard> {
+/// Returns the UDP datagram in an Ethernet frame, if it is one over IPv4 without options.
+fn datagram(frame: &[u8], attacker: Ipv4Addr) -> Option<Captured> {
     if frame.get(12..15)? != [8, 0, 0x45] || *frame.get(23)? != 17 {
         return None;
     }
@@ -154,7 +157,7 @@ fn datagram(frame: &[u8], attacker: Ipv4Addr) -> Option<Heard> {
         .then(|| Some(((address(30)?, port).into(), bytes.to_vec())))?
 }
 
-/// Numbers at random, the same each time.
+/// A generator of random numbers, the same in each run.
 struct Dice(u64);
 
 impl Dice {
@@ -168,13 +171,13 @@ impl Dice {
     }
 }
 
-/// Sends noise until told to stop; how many datagrams.
+/// Sends noise until `stop` is set. Returns the number of datagrams.
 fn attack(mut tap: File, nodes: &[SocketAddr], stop: &AtomicBool) -> u64 {
     let own = Ipv4Addr::new(10, 9, 0, 4);
     let socket = UdpSocket::bind((own, 0)).unwrap();
     let mut places = nodes.to_vec();
     places.extend(nodes.iter().map(|node| SocketAddr::new(node.ip(), GROUP_PORT)));
-    let mut heard: Vec<Heard> = Vec::new();
+    let mut captured: Vec<Captured> = Vec::new();
     let (mut dice, mut sent, mut frame) = (Dice(77), 0, [0; 2_048]);
     while !stop.load(Ordering::SeqCst) {
         for _ in 0..BURST * 4 {
@@ -183,13 +186,13 @@ fn attack(mut tap: File, nodes: &[SocketAddr], stop: &AtomicBool) -> u64 {
             if !places.contains(&found.0) && found.0.ip().is_multicast() && found.0.port() == GROUP_PORT {
                 places.push(found.0);
             }
-            match heard.len() {
-                RECORDED_MAX => heard[dice.below(RECORDED_MAX)] = found,
-                _ => heard.push(found),
+            match captured.len() {
+                RECORDED_MAX => captured[dice.below(RECORDED_MAX)] = found,
+                _ => captured.push(found),
             }
         }
         for _ in 0..BURST {
-            let (to, bytes) = noise(&mut dice, &heard, &places);
+            let (to, bytes) = noise(&mut dice, &captured, &places);
             sent += u64::from(socket.send_to(&bytes, to).is_ok());
         }
         thread::sleep(Duration::from_millis(1));
@@ -197,23 +200,23 @@ fn attack(mut tap: File, nodes: &[SocketAddr], stop: &AtomicBool) -> u64 {
     sent
 }
 
-/// A datagram at random, replayed, sent elsewhere, or forged.
-fn noise(dice: &mut Dice, heard: &[Heard], places: &[SocketAddr]) -> Heard {
+/// Returns a datagram that is random, replayed, misdirected or forged.
+fn noise(dice: &mut Dice, captured: &[Captured], places: &[SocketAddr]) -> Captured {
     let place = places[dice.below(places.len())];
     let way = dice.below(8);
-    if heard.is_empty() || way == 0 {
+    if captured.is_empty() || way == 0 {
         let length = 1 + dice.below(1_400);
         return (place, (0..length).map(|_| dice.roll() as u8).collect());
     }
-    let (to, mut bytes) = heard[dice.below(heard.len())].clone();
+    let (to, mut bytes) = captured[dice.below(captured.len())].clone();
     match way {
         1 => return (to, bytes),
         2 => return (place, bytes),
-        // Far sequence numbers, made-up senders and groups of data.
+        // Sequence numbers, senders and groups of data packets.
         3 => overwrite(dice, &mut bytes, 14, 4),
         4 => overwrite(dice, &mut bytes, 2, 4),
         5 => overwrite(dice, &mut bytes, 6, 8),
-        // The end: ranges of requests, sums of repairs.
+        // The end of the datagram: ranges of requests, symbols of repairs.
         6 => {
             let at = bytes.len().saturating_sub(8);
             overwrite(dice, &mut bytes, at, 8);

@@ -2,7 +2,7 @@
 
 use crate::common::{Lan, join_all};
 
-/// Messages in one run: less than the pool of payloads holds.
+/// Number of messages in one run: less than the pool of payloads holds.
 const MESSAGES: u32 = 200;
 
 #[test]
@@ -19,6 +19,6 @@ fn an_application_sends_and_receives_without_allocating() {
     };
     (0..5).for_each(|_| run());
     let made = nodes[1].status().payloads_made;
-    assert_eq!(allocation_counter::measure(run).count_total, 0, "on the thread of the application");
-    assert_eq!(nodes[1].status().payloads_made, made, "payload buffers are used again");
+    assert_eq!(allocation_counter::measure(run).count_total, 0, "on the application's thread");
+    assert_eq!(nodes[1].status().payloads_made, made, "payload buffers are reused");
 }

@@ -1,4 +1,4 @@
-//! What an application sees of a node: slow readers, descriptors, status, ends.
+//! A node as its application uses it: slow readers, descriptors, status, shutdown.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn options(queue: usize, policy: Policy) -> JoinOptions {
 }
 
 #[test]
-fn a_slow_reader_loses_by_its_own_policy_and_no_other_reader_does() {
+fn a_slow_reader_loses_messages_by_its_policy_and_other_readers_lose_none() {
     let Some(lan) = Lan::build("slow readers", 2) else { return };
     let nodes = lan.start(|_, builder| builder);
     let oldest = nodes[1].join_with("g", &options(10, Policy::DropOldest)).unwrap();
@@ -29,13 +29,13 @@ fn a_slow_reader_loses_by_its_own_policy_and_no_other_reader_does() {
 }
 
 #[test]
-fn a_reader_that_blocks_loses_nothing_while_the_ring_has_room() {
+fn a_blocking_reader_loses_no_message_while_the_ring_has_room() {
     let Some(lan) = Lan::build("readers that block", 2) else { return };
     let nodes = lan.start(|_, builder| builder.ring(4_096));
     let slow = nodes[1].join_with("g", &options(4, Policy::Block)).unwrap();
     assert!(nodes[0].wait_for_members("g", 1, LONG));
     (0..1_000u32).for_each(|number| assert_eq!(nodes[0].send("g", &number.to_be_bytes()).unwrap(), number));
-    // Until the node waits for the reader.
+    // Wait until the node waits for the reader.
     while nodes[1].status().ring.waiting == 0 && nodes[1].status().kernel.received < 1_000 {
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -43,12 +43,12 @@ fn a_reader_that_blocks_loses_nothing_while_the_ring_has_room() {
     assert_eq!(numbers(&nodes[1], &slow, 1_000), (0..1_000).collect::<Vec<_>>());
     assert_eq!((slow.counts().dropped, nodes[1].status().ring.dropped), (0, 0));
     assert!(slow.counts().blocked > 0);
-    // The membership was not held up.
+    // Backpressure did not delay the membership.
     assert_eq!(nodes[0].members("g"), 1);
 }
 
 #[test]
-fn of_what_a_ring_drops_everything_comes_back_or_is_reported() {
+fn messages_dropped_by_the_ring_are_recovered_or_reported() {
     let Some(lan) = Lan::build("an overflowing ring", 2) else { return };
     let nodes =
         lan.start(|_, builder| builder.ring(64).drain_thread(true).give_up_after(Duration::from_secs(1)));
@@ -58,19 +58,19 @@ fn of_what_a_ring_drops_everything_comes_back_or_is_reported() {
     while nodes[1].status().ring.dropped == 0 {
         std::thread::sleep(Duration::from_millis(5));
     }
-    let mut told = Vec::new();
-    while told.len() < 300 {
+    let mut reported = Vec::new();
+    while reported.len() < 300 {
         match slow.recv_event_timeout(LONG).unwrap() {
-            Event::Message(message) => told.push(message.seq()),
-            Event::Lost(lost) => told.extend(lost.range()),
+            Event::Message(message) => reported.push(message.seq()),
+            Event::Lost(lost) => reported.extend(lost.range()),
         }
     }
-    told.sort_unstable();
-    assert!(told.into_iter().eq(0..300));
+    reported.sort_unstable();
+    assert!(reported.into_iter().eq(0..300));
 }
 
 #[test]
-fn a_descriptor_tells_when_there_is_something_to_receive() {
+fn a_descriptor_is_readable_when_a_message_waits() {
     let Some(lan) = Lan::build("descriptors", 2) else { return };
     let nodes = lan.start(|_, builder| builder);
     let subscriptions = join_all(&nodes, "g");
@@ -85,11 +85,11 @@ fn a_descriptor_tells_when_there_is_something_to_receive() {
 }
 
 #[test]
-fn nodes_on_one_host_hear_each_other_and_share_the_port() {
+fn nodes_on_one_host_receive_from_each_other_and_share_the_port() {
     let Some(lan) = Lan::build("nodes on one host", 1) else { return };
     let host = &lan.hosts[0];
     let first = host.run(|| Node::builder("eth0").start()).unwrap();
-    assert_eq!(first.address().port(), ricochet::PORT, "the first node of a host has the usual port");
+    assert_eq!(first.address().port(), ricochet::PORT, "the first node of a host has the default port");
     let more = (0..2).map(|_| {
         let builder = Node::builder("eth0").seed(first.address().to_string());
         host.run(|| builder.start()).unwrap()
@@ -122,7 +122,7 @@ fn members_can_be_listed_in_a_file() {
 }
 
 #[test]
-fn a_running_node_tells_its_status() {
+fn a_running_node_serves_its_status() {
     let Some(lan) = Lan::build("status", 2) else { return };
     let path = std::env::temp_dir().join(format!("ricochet-status-{}.sock", std::process::id()));
     let nodes = lan.start(|at, builder| if at == 1 { builder.control(&path) } else { builder });
@@ -141,7 +141,7 @@ fn a_running_node_tells_its_status() {
 }
 
 #[test]
-fn what_is_held_longer_than_the_node_says_that_it_is_closed() {
+fn handles_that_outlive_the_node_report_that_it_is_closed() {
     let Some(lan) = Lan::build("the end of a node", 2) else { return };
     let mut nodes = lan.start(|_, builder| builder);
     let mut subscriptions = join_all(&nodes, "g");
@@ -152,18 +152,18 @@ fn what_is_held_longer_than_the_node_says_that_it_is_closed() {
         std::thread::sleep(Duration::from_millis(1));
     }
     drop(nodes.pop());
-    assert!(held.recv().is_ok(), "what was received is not lost");
+    assert!(held.recv().is_ok(), "a queued message is not lost");
     assert_eq!(held.recv().unwrap_err(), RecvError::Closed);
     assert_eq!(held.recv_timeout(LONG).unwrap_err(), RecvTimeoutError::Closed);
     assert_eq!(sender.send(b"x").unwrap_err(), SendError::Closed);
-    // It has said farewell: the other one does not wait for a sign of life.
+    // The node has announced that it leaves, so the other one does not wait for a sign of life.
     while nodes[0].members("g") > 0 {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
 #[test]
-fn a_panic_in_the_thread_of_the_node_is_told() {
+fn a_panic_in_the_nodes_thread_is_reported() {
     let Some(lan) = Lan::build("a panic", 2) else { return };
     let nodes = lan.start(|at, builder| match at {
         0 => builder,
@@ -182,16 +182,16 @@ fn a_panic_in_the_thread_of_the_node_is_told() {
 fn wrong_groups_and_options_are_refused_and_nothing_is_joined() {
     let Some(lan) = Lan::build("wrong groups", 1) else { return };
     let node = lan.hosts[0].run(|| Node::builder("eth0").max_groups(3).start()).unwrap();
-    let said = |error: JoinError| error.to_string();
-    assert!(said(node.join("").unwrap_err()).contains("saw 0"));
-    assert!(said(node.join(&"x".repeat(1_025)).unwrap_err()).contains("saw 1025"));
-    assert!(said(node.join_many::<&str>([]).unwrap_err()).contains("at least one group"));
-    assert!(said(node.join_many(["a", "b", "c", "d"]).unwrap_err()).contains("at most 3 groups, saw 4"));
-    assert!(said(node.join_with("a", &options(0, Policy::Block)).unwrap_err()).contains("queue: expected"));
+    let text = |error: JoinError| error.to_string();
+    assert!(text(node.join("").unwrap_err()).contains("saw 0"));
+    assert!(text(node.join(&"x".repeat(1_025)).unwrap_err()).contains("saw 1025"));
+    assert!(text(node.join_many::<&str>([]).unwrap_err()).contains("at least one group"));
+    assert!(text(node.join_many(["a", "b", "c", "d"]).unwrap_err()).contains("at most 3 groups, saw 4"));
+    assert!(text(node.join_with("a", &options(0, Policy::Block)).unwrap_err()).contains("queue: expected"));
     let held = node.join_many(["a", "b", "a"]).unwrap();
     assert_eq!(held.groups().collect::<Vec<_>>(), ["a", "b"]);
     let other = JoinOptions { c: Some(3), ..JoinOptions::default() };
-    assert!(said(node.join_with("a", &other).unwrap_err()).contains("another c"));
+    assert!(text(node.join_with("a", &other).unwrap_err()).contains("another c"));
     let in_order = JoinOptions { order: Order::Fifo, ..JoinOptions::default() };
     let second = node.join_with("a", &in_order).unwrap();
     assert_eq!(node.status().groups.len(), 2);
@@ -201,7 +201,7 @@ fn wrong_groups_and_options_are_refused_and_nothing_is_joined() {
 }
 
 #[test]
-fn many_threads_send_and_none_is_lost() {
+fn no_message_of_many_threads_is_lost() {
     let Some(lan) = Lan::build("many senders", 2) else { return };
     let nodes = lan.start(|_, builder| builder.queue(10_000));
     let subscriptions = join_all(&nodes, "g");
@@ -221,8 +221,8 @@ fn many_threads_send_and_none_is_lost() {
     assert!(got.into_iter().eq(0..2_000));
 }
 
-/// Nodes to which the packet with the sequence number 1 never comes, and which wait for it for an hour.
-fn never_the_second(lan: &Lan) -> Vec<Node> {
+/// Starts nodes that never receive the packet with the sequence number 1, and wait for it for an hour.
+fn start_without_second_packet(lan: &Lan) -> Vec<Node> {
     let hour = Duration::from_secs(3_600);
     lan.start(|_, builder| {
         let never = |datagram: &[u8]| {
@@ -235,14 +235,14 @@ fn never_the_second(lan: &Lan) -> Vec<Node> {
 #[test]
 fn a_group_has_a_lifetime_of_its_own() {
     let Some(lan) = Lan::build("the lifetime of a group", 2) else { return };
-    let nodes = never_the_second(&lan);
-    let lived = |lifetime| JoinOptions { lifetime: Some(lifetime), ..JoinOptions::default() };
-    let soon = Duration::from_millis(50);
-    let positions = nodes[1].join_with("positions", &lived(soon)).unwrap();
-    let other = nodes[1].join_with("positions", &lived(soon * 2)).unwrap_err().to_string();
+    let nodes = start_without_second_packet(&lan);
+    let options = |lifetime| JoinOptions { lifetime: Some(lifetime), ..JoinOptions::default() };
+    let short = Duration::from_millis(50);
+    let positions = nodes[1].join_with("positions", &options(short)).unwrap();
+    let other = nodes[1].join_with("positions", &options(short * 2)).unwrap_err().to_string();
     assert!(other.contains("another lifetime"), "{other}");
-    let endless = nodes[1].join_with("others", &lived(Duration::from_secs(3_601))).unwrap_err().to_string();
-    assert!(endless.contains("lifetime: expected up to 3600"), "{endless}");
+    let long = nodes[1].join_with("others", &options(Duration::from_secs(3_601))).unwrap_err().to_string();
+    assert!(long.contains("lifetime: expected up to 3600"), "{long}");
     assert!(nodes[0].wait_for_members("positions", 1, LONG));
     let sender = nodes[0].sender("positions").unwrap().expiring(true);
     (0..3u32).for_each(|number| assert_eq!(sender.send(&number.to_be_bytes()).unwrap(), number));
@@ -252,21 +252,21 @@ fn a_group_has_a_lifetime_of_its_own() {
 }
 
 #[test]
-fn a_subscription_holds_back_no_more_than_it_is_told() {
+fn a_subscription_holds_back_no_more_than_its_limit() {
     let Some(lan) = Lan::build("messages held back", 2) else { return };
-    let nodes = never_the_second(&lan);
+    let nodes = start_without_second_packet(&lan);
     let none = JoinOptions { order: Order::Fifo, held: Some(0), ..JoinOptions::default() };
     assert!(nodes[1].join_with("g", &none).unwrap_err().to_string().contains("held: expected 1 to 1048576"));
     let two = JoinOptions { held: Some(2), ..none };
     let subscription = nodes[1].join_with("g", &two).unwrap();
     assert!(nodes[0].wait_for_members("g", 1, LONG));
     (0..5u32).for_each(|number| assert_eq!(nodes[0].send("g", &number.to_be_bytes()).unwrap(), number));
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for _ in 0..5 {
         match subscription.recv_event_timeout(LONG).unwrap() {
-            Event::Message(message) => told.push(message.seq()),
-            Event::Lost(lost) => told.extend(lost.range()),
+            Event::Message(message) => reported.push(message.seq()),
+            Event::Lost(lost) => reported.extend(lost.range()),
         }
     }
-    assert_eq!(told, [0, 1, 2, 3, 4]);
+    assert_eq!(reported, [0, 1, 2, 3, 4]);
 }

@@ -1,4 +1,4 @@
-//! A cluster in trouble: a node dies without a word, another comes, a third is cut off for ten seconds; all under traffic.
+//! A cluster under churn and traffic: one node crashes, another starts, a third is cut off for ten seconds.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -9,26 +9,28 @@ use std::time::Duration;
 use crate::common::{LONG, Lan, number};
 use ricochet::{Event, Node, NodeId, Subscription};
 
-/// Between two messages of a node.
+/// Interval between messages of a node.
 const PACE: Duration = Duration::from_millis(20);
-/// For how long a node is cut off.
+/// Time for which a node is cut off.
 const APART: Duration = Duration::from_secs(10);
 
-/// What a node's subscription gave out, by sender: how often each message came, and what was reported lost.
+/// Events of a node's subscription.
 #[derive(Default)]
-struct Taken {
+struct Received {
+    /// Number of deliveries of each message, by sender and sequence number.
     messages: BTreeMap<(NodeId, u32), u32>,
+    /// Reason of each loss report, by sender and sequence number.
     lost: BTreeMap<(NodeId, u32), String>,
 }
 
-/// A node, what it sends and what it gets.
+/// A node, the messages that it sends and those that it receives.
 struct Member {
     node: Node,
     subscription: Subscription,
-    /// Messages sent so far.
+    /// Number of messages sent.
     sent: AtomicU32,
     quiet: AtomicBool,
-    taken: Mutex<Taken>,
+    received: Mutex<Received>,
 }
 
 impl Member {
@@ -44,16 +46,16 @@ impl Member {
             subscription,
             sent: AtomicU32::new(0),
             quiet: AtomicBool::new(false),
-            taken: Mutex::default(),
+            received: Mutex::default(),
         }
     }
 
-    /// What it took to get what it had missed.
-    fn tell(&self) {
+    /// Prints the cost of recovery.
+    fn print_cost(&self) {
         let status = self.node.status();
         let of = |name| status.counts[name];
         println!(
-            "who was cut off asked for {} packets in {} requests, got {} and {} twice; its ring dropped {}",
+            "the node cut off requested {} packets in {} requests, received {} and {} twice; its ring dropped {}",
             of("asked"),
             of("requests_sent"),
             of("requested"),
@@ -62,7 +64,7 @@ impl Member {
         );
     }
 
-    fn talk(&self) {
+    fn send(&self) {
         while !self.quiet.load(Ordering::SeqCst) {
             let number = self.sent.load(Ordering::SeqCst);
             if self.node.send("g", &number.to_be_bytes()).is_err() {
@@ -73,18 +75,18 @@ impl Member {
         }
     }
 
-    /// Takes all that comes, until the node is closed.
-    fn listen(&self) {
+    /// Receives all events until the node is closed.
+    fn receive(&self) {
         while let Ok(event) = self.subscription.recv_event() {
-            let mut taken = self.taken.lock().unwrap();
+            let mut received = self.received.lock().unwrap();
             match event {
                 Event::Message(message) => {
                     assert_eq!(number(&message), message.seq());
-                    *taken.messages.entry((message.sender(), message.seq())).or_insert(0) += 1;
+                    *received.messages.entry((message.sender(), message.seq())).or_insert(0) += 1;
                 }
                 Event::Lost(lost) => {
                     for seq in lost.range() {
-                        taken.lost.insert((lost.sender(), seq), lost.reason().to_string());
+                        received.lost.insert((lost.sender(), seq), lost.reason().to_string());
                     }
                 }
             }
@@ -95,14 +97,14 @@ impl Member {
         self.node.wait_for_members("g", others, LONG)
     }
 
-    /// How many of another's messages `range` have come.
+    /// Returns the number of messages received from another member within a range.
     fn got(&self, from: &Self, range: std::ops::Range<u32>) -> usize {
-        let taken = self.taken.lock().unwrap();
-        taken.messages.range((from.node.id(), range.start)..(from.node.id(), range.end)).count()
+        let received = self.received.lock().unwrap();
+        received.messages.range((from.node.id(), range.start)..(from.node.id(), range.end)).count()
     }
 
     fn report(&self) -> String {
-        let lost = format!("lost {:?}", self.taken.lock().unwrap().lost);
+        let lost = format!("lost {:?}", self.received.lock().unwrap().lost);
         format!("{lost}, {:#?}", self.node.status())
     }
 
@@ -112,70 +114,72 @@ impl Member {
 }
 
 #[test]
-fn deaths_births_and_partitions_cost_no_message_that_could_be_delivered() {
-    let Some(lan) = Lan::build("a cluster in trouble", 5) else { return };
+fn crashes_starts_and_partitions_cost_no_message_that_could_be_delivered() {
+    let Some(lan) = Lan::build("a cluster under churn", 5) else { return };
     let first = Member::start(&lan, 0, None);
-    let [dying, cut_off, steady] = [1, 2, 3].map(|host| Member::start(&lan, host, Some(&first)));
-    let born = OnceLock::new();
-    let founders = [&first, &cut_off, &steady, &dying];
+    let [crashing, cut_off, steady] = [1, 2, 3].map(|host| Member::start(&lan, host, Some(&first)));
+    let started = OnceLock::new();
+    let founders = [&first, &cut_off, &steady, &crashing];
     assert!(founders.iter().all(|member| member.knows(3)));
     thread::scope(|scope| {
         let begin = |member| {
-            scope.spawn(move || Member::talk(member));
-            scope.spawn(move || Member::listen(member));
+            scope.spawn(move || Member::send(member));
+            scope.spawn(move || Member::receive(member));
         };
         founders.into_iter().for_each(begin);
         thread::sleep(Duration::from_secs(1));
 
-        // Its farewell reaches nobody: it dies without a word.
-        let last_words = dying.sent();
+        // No node receives the announcement that it leaves, so this is a crash.
+        let sent_by_crashed = crashing.sent();
         lan.switch.set_down("port2").unwrap();
-        dying.node.close();
+        crashing.node.close();
 
-        let born: &Member = born.get_or_init(|| Member::start(&lan, 4, Some(&first)));
-        begin(born);
-        let living = [&first, &cut_off, &steady, born];
-        assert!(living.iter().all(|member| member.knows(3)));
-        let known_since = living.map(Member::sent);
+        let started: &Member = started.get_or_init(|| Member::start(&lan, 4, Some(&first)));
+        begin(started);
+        let live = [&first, &cut_off, &steady, started];
+        assert!(live.iter().all(|member| member.knows(3)));
+        let known_since = live.map(Member::sent);
 
         lan.switch.set_down("port3").unwrap();
         thread::sleep(APART);
         lan.switch.set_up("port3").unwrap();
         thread::sleep(Duration::from_secs(2));
-        living.iter().for_each(|member| member.quiet.store(true, Ordering::SeqCst));
+        live.iter().for_each(|member| member.quiet.store(true, Ordering::SeqCst));
 
         let mut owed = Vec::new();
-        for (from, since) in living.into_iter().zip(known_since) {
-            let others = living.into_iter().filter(|member| !std::ptr::eq(*member, from));
-            // Who was there from the beginning has a claim to all.
-            owed.extend(others.map(|to| (to, from, if std::ptr::eq(to, born) { since } else { 0 })));
+        for (from, since) in live.into_iter().zip(known_since) {
+            let others = live.into_iter().filter(|member| !std::ptr::eq(*member, from));
+            // All messages are owed to the nodes that were there from the beginning.
+            owed.extend(others.map(|to| (to, from, if std::ptr::eq(to, started) { since } else { 0 })));
         }
-        let claims = |(to, from, since): &(&Member, &Member, u32)| {
+        let progress = |(to, from, since): &(&Member, &Member, u32)| {
             (to.got(from, *since..from.sent()), from.sent() - since)
         };
         for _ in 0..150 {
-            if owed.iter().map(claims).all(|(got, due)| got == due as usize) {
+            if owed.iter().map(progress).all(|(got, due)| got == due as usize) {
                 break;
             }
             thread::sleep(Duration::from_millis(100));
         }
-        cut_off.tell();
-        for (to, name) in living.into_iter().zip(["the first", "the cut off", "the steady", "the born"]) {
-            let of_it = owed.iter().filter(|claim| std::ptr::eq(claim.0, to)).map(claims);
+        cut_off.print_cost();
+        for (to, name) in live.into_iter().zip(["first", "cut off", "steady", "started"]) {
+            let of_it = owed.iter().filter(|claim| std::ptr::eq(claim.0, to)).map(progress);
             let (got, due) = of_it.fold((0, 0), |sum, (got, due)| (sum.0 + got, sum.1 + due));
-            println!("{name} got {got} of {due}, and {} of the dead", to.got(&dying, 0..last_words));
+            let of_crashed = to.got(&crashing, 0..sent_by_crashed);
+            println!("{name}: received {got} of {due}, and {of_crashed} of the crashed node");
         }
-        living.iter().for_each(|member| member.node.close());
+        live.iter().for_each(|member| member.node.close());
         for claim @ (to, from, _) in &owed {
-            let (got, due) = claims(claim);
+            let (got, due) = progress(claim);
             assert_eq!(got, due as usize, "{:?} of {:?}: {}", to.node, from.node, to.report());
         }
-        for to in &living[..3] {
-            assert_eq!(to.got(&dying, 0..last_words), last_words as usize, "of the dead: {}", to.report());
+        for to in &live[..3] {
+            let got = to.got(&crashing, 0..sent_by_crashed);
+            assert_eq!(got, sent_by_crashed as usize, "of the crashed node: {}", to.report());
         }
-        for to in living {
-            let taken = to.taken.lock().unwrap();
-            assert!(taken.messages.values().all(|&times| times == 1), "delivered twice");
+        for to in live {
+            let received = to.received.lock().unwrap();
+            assert!(received.messages.values().all(|&times| times == 1), "delivered twice");
         }
     });
 }

@@ -1,4 +1,4 @@
-//! Nodes on hosts of their own: messages reach all members, over IPv4 and IPv6, by multicast and without.
+//! Nodes on hosts of their own: messages reach all members over each transport.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 use crate::common::{LONG, Lan, join_all, loss, meet, next, number, numbers};
 use ricochet::{Builder, ClusterKey, Event, JoinOptions, Order, RepairMode};
 
-/// Sequence numbers of the data packets that a node did not get.
+/// Sequence numbers of the data packets that a node lost.
 type Lost = Arc<Mutex<HashSet<u32>>>;
 
-/// Writes down what is lost.
-fn noted(
+/// Records the losses that `lose` injects.
+fn recording(
     mut lose: impl FnMut(&[u8]) -> bool + Send + 'static,
     lost: Lost,
 ) -> impl FnMut(&[u8]) -> bool + Send {
@@ -23,10 +23,10 @@ fn noted(
     }
 }
 
-type Road = (&'static str, fn(Builder) -> Builder);
+type Transport = (&'static str, fn(Builder) -> Builder);
 
-/// All roads: multicast over IPv4, over IPv6, with a draining thread, with a key, and unicast.
-fn roads() -> [Road; 6] {
+/// Returns all transports: multicast over IPv4, over IPv6, with a draining thread, with a key, and unicast.
+fn transports() -> [Transport; 6] {
     [
         ("IPv4", |builder| builder),
         ("IPv6", |builder| builder.ipv6(true)),
@@ -38,9 +38,9 @@ fn roads() -> [Road; 6] {
 }
 
 #[test]
-fn what_is_sent_reaches_all_members_by_every_road() {
+fn messages_reach_all_members_over_every_transport() {
     let Some(lan) = Lan::build("messages on a LAN", 3) else { return };
-    for (road, configure) in roads() {
+    for (transport, configure) in transports() {
         let nodes = lan.start(|_, builder| configure(builder));
         let subscriptions = join_all(&nodes, "prices/AAPL");
         assert_eq!(nodes[0].send("prices/AAPL", b"187.21").unwrap(), 0);
@@ -50,21 +50,21 @@ fn what_is_sent_reaches_all_members_by_every_road() {
             for (seq, payload) in [(0, b"187.21"), (1, b"187.22")] {
                 let message = next(node, subscription);
                 let got = (message.group(), message.sender(), message.seq(), message.payload());
-                assert_eq!(got, ("prices/AAPL", nodes[0].id(), seq, &payload[..]), "{road}");
-                // On a busy machine the repair of a neighbour that was served first may overtake it.
-                assert!(message.recovered() || message.latency().is_zero(), "{road}: {message:?}");
+                assert_eq!(got, ("prices/AAPL", nodes[0].id(), seq, &payload[..]), "{transport}");
+                // On a busy machine the repair of a node that was served first may overtake the message.
+                assert!(message.recovered() || message.latency().is_zero(), "{transport}: {message:?}");
                 direct += u32::from(!message.recovered());
             }
         }
-        // A repair is made by one that got the message itself.
-        assert!(direct > 0, "{road}");
-        assert!(subscriptions[0].is_empty(), "{road}: a node does not hear itself");
+        // The sender of a repair has received the message itself.
+        assert!(direct > 0, "{transport}");
+        assert!(subscriptions[0].is_empty(), "{transport}: a node does not receive its own messages");
     }
 }
 
 #[test]
-fn a_sender_needs_not_be_a_member_and_other_groups_are_not_heard() {
-    let Some(lan) = Lan::build("senders that are no members", 2) else { return };
+fn a_sender_need_not_be_a_member_and_other_groups_are_not_received() {
+    let Some(lan) = Lan::build("senders that are not members", 2) else { return };
     let nodes = lan.start(|_, builder| builder);
     let mine = nodes[1].join("mine").unwrap();
     assert!(nodes[0].wait_for_members("mine", 1, LONG));
@@ -77,12 +77,12 @@ fn a_sender_needs_not_be_a_member_and_other_groups_are_not_heard() {
 }
 
 #[test]
-fn lost_messages_come_back_by_every_road() {
+fn lost_messages_are_recovered_over_every_transport() {
     let Some(lan) = Lan::build("recovery on a LAN", 4) else { return };
-    for (road, configure) in roads() {
+    for (transport, configure) in transports() {
         let lost: [Lost; 4] = Default::default();
         let nodes = lan.start(|at, builder| {
-            configure(builder).lose(noted(loss(10, at as u64 * 77 + 5), Arc::clone(&lost[at])))
+            configure(builder).lose(recording(loss(10, at as u64 * 77 + 5), Arc::clone(&lost[at])))
         });
         let subscriptions = join_all(&nodes, "g");
         let sender = nodes[0].sender("g").unwrap();
@@ -96,28 +96,32 @@ fn lost_messages_come_back_by_every_road() {
             let messages: Vec<_> = (0..1_000).map(|_| next(node, subscription)).collect();
             let mut got: Vec<u32> = messages.iter().map(number).collect();
             got.sort_unstable();
-            assert!(got.iter().copied().eq(0..1_000), "{road}");
+            assert!(got.iter().copied().eq(0..1_000), "{transport}");
             let lost = lost[at].lock().unwrap();
-            let said: HashSet<u32> =
+            let recovered: HashSet<u32> =
                 messages.iter().filter(|message| message.recovered()).map(ricochet::Message::seq).collect();
-            assert!(lost.is_subset(&said), "{road}: lost and not said to be: {:?}", lost.difference(&said));
-            // By unicast the copies leave one after the other, so a neighbour's repair may overtake some.
+            assert!(
+                lost.is_subset(&recovered),
+                "{transport}: lost and not reported as recovered: {:?}",
+                lost.difference(&recovered)
+            );
+            // With unicast the copies leave one after the other, so another node's repair may overtake some.
             let (others, allowed) =
-                (said.difference(&lost).count(), if road == "unicast" { 300 } else { 20 });
+                (recovered.difference(&lost).count(), if transport == "unicast" { 300 } else { 20 });
             assert!(
                 others <= allowed,
-                "{road}: {others} messages are said to be recovered that were not lost"
+                "{transport}: {others} messages are reported as recovered that were not lost"
             );
             let status = node.status();
-            assert!(status.dropped["loss injected"] > 20, "{road}: {status:#?}");
-            assert!(status.counts["repaired"] + status.counts["requested"] > 20, "{road}");
+            assert!(status.dropped["loss injected"] > 20, "{transport}: {status:#?}");
+            assert!(status.counts["repaired"] + status.counts["requested"] > 20, "{transport}");
             assert!(subscription.take_lost().is_empty());
         }
     }
 }
 
 #[test]
-fn the_last_message_is_recovered_though_nothing_follows() {
+fn the_last_message_is_recovered_although_none_follows() {
     let Some(lan) = Lan::build("the last message", 2) else { return };
     let lose_the_tenth = || {
         let mut seen = 0;
@@ -136,7 +140,7 @@ fn the_last_message_is_recovered_though_nothing_follows() {
 }
 
 #[test]
-fn in_order_where_order_is_asked_for() {
+fn ordered_subscriptions_deliver_in_order() {
     let Some(lan) = Lan::build("messages in order", 3) else { return };
     let nodes = lan.start(|at, builder| builder.lose(loss(10, at as u64 + 1)).queue(4_096));
     let options = JoinOptions { order: Order::Fifo, ..JoinOptions::default() };
@@ -160,7 +164,7 @@ fn in_order_where_order_is_asked_for() {
 }
 
 #[test]
-fn a_wrong_key_is_not_heard_and_counted() {
+fn datagrams_with_a_wrong_key_are_dropped_and_counted() {
     let Some(lan) = Lan::build("a wrong key", 3) else { return };
     let keys = [Some([1; 32]), Some([2; 32]), None];
     let nodes = lan.start(|at, builder| match keys[at] {
@@ -172,23 +176,23 @@ fn a_wrong_key_is_not_heard_and_counted() {
         nodes.iter().for_each(|node| assert!(node.send("g", b"secret").is_ok()));
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    let heard = |at: usize| nodes[at].status().dropped["not authentic"];
+    let dropped = |at: usize| nodes[at].status().dropped["not authentic"];
     let deadline = 2_000;
     for _ in 0..deadline {
-        if heard(0) >= 20 && heard(1) >= 20 {
+        if dropped(0) >= 20 && dropped(1) >= 20 {
             break;
         }
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
-    assert!(heard(0) >= 20 && heard(1) >= 20, "{:#?}", nodes[0].status());
-    // What is sealed is no longer than what is not: a node without a key takes the trailer for payload, but knows no such
-    // peer. Those with a key deliver nothing.
+    assert!(dropped(0) >= 20 && dropped(1) >= 20, "{:#?}", nodes[0].status());
+    // A node without a key may take the trailer for payload, but knows no such member.
+    // Nodes with a key deliver nothing.
     assert!(subscriptions[0].is_empty() && subscriptions[1].is_empty());
     assert!(nodes.iter().all(|node| node.status().peers.is_empty()));
 }
 
 #[test]
-fn long_messages_are_refused_unless_the_group_is_opened_for_them() {
+fn long_messages_are_refused_unless_fragments_are_allowed() {
     let Some(lan) = Lan::build("long messages", 2) else { return };
     let nodes = lan.start(|at, builder| builder.lose(loss(5, at as u64 + 3)));
     let subscriptions = join_all(&nodes, "g");
@@ -215,7 +219,7 @@ fn long_messages_are_refused_unless_the_group_is_opened_for_them() {
 }
 
 #[test]
-fn a_group_that_was_left_is_silent_and_one_that_is_joined_again_is_not() {
+fn a_group_is_silent_after_leaving_and_received_after_joining_again() {
     let Some(lan) = Lan::build("leaving and joining", 2) else { return };
     let nodes = lan.start(|_, builder| builder);
     let stays = nodes[1].join("stays").unwrap();
@@ -229,7 +233,7 @@ fn a_group_that_was_left_is_silent_and_one_that_is_joined_again_is_not() {
     assert_eq!(numbers(&nodes[1], &stays, 1), [3]);
     let again = nodes[1].join("leaves").unwrap();
     nodes[0].send("leaves", &4u32.to_be_bytes()).unwrap();
-    assert_eq!(numbers(&nodes[1], &again, 1), [4], "what was sent meanwhile is not owed");
+    assert_eq!(numbers(&nodes[1], &again, 1), [4], "messages sent in between are not delivered");
     assert_eq!(nodes[1].status().groups.len(), 2);
 }
 
@@ -254,11 +258,11 @@ fn thousands_of_groups_are_joined_at_once() {
 }
 
 #[test]
-fn what_will_not_come_is_reported() {
+fn losses_are_reported() {
     let Some(lan) = Lan::build("reports of losses", 2) else { return };
     let nodes = lan.start(|_, builder| {
         let never = |datagram: &[u8]| {
-            // The first data packet's sequence number is 3 at byte 14.
+            // The sequence number is at byte 14.
             matches!(datagram[0], 0x91 | 0x92) && datagram.get(14..18) == Some(&[0, 0, 0, 3])
         };
         let soon = std::time::Duration::from_millis(300);

@@ -1,4 +1,5 @@
-//! Ends and beginnings: nodes closed and started again, groups left and joined again, interfaces made again.
+//! Lifecycle: nodes closed and started again, groups left and joined again,
+//! interfaces deleted and created again.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -6,7 +7,7 @@ use std::time::Duration;
 use crate::common::{LONG, Lan, join_all, meet, next, number, numbers};
 use ricochet::{Event, JoinError, JoinOptions, Node, Policy, RecvError};
 
-/// Waits until something holds: without an end, for what never comes is a failure that shows.
+/// Waits until a condition holds. Panics after a minute.
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..6_000 {
         if holds() {
@@ -18,7 +19,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 #[test]
-fn a_closed_node_gives_its_port_and_groups_back_though_handles_are_held() {
+fn a_closed_node_releases_its_port_and_groups_while_handles_remain() {
     let Some(lan) = Lan::build("a node's port", 1) else { return };
     let start = || lan.hosts[0].run(|| Node::builder("eth0").port(7_900).start());
     let memberships = || lan.hosts[0].run(|| std::fs::read_to_string("/proc/thread-self/net/igmp")).unwrap();
@@ -36,7 +37,7 @@ fn a_closed_node_gives_its_port_and_groups_back_though_handles_are_held() {
 }
 
 #[test]
-fn whoever_waits_for_members_is_told_of_the_end() {
+fn a_wait_for_members_ends_with_the_node() {
     let Some(lan) = Lan::build("waiting for members", 1) else { return };
     let node = lan.hosts[0].run(|| Node::builder("eth0").start()).unwrap();
     let waiting = AtomicBool::new(false);
@@ -56,10 +57,10 @@ fn whoever_waits_for_members_is_told_of_the_end() {
 }
 
 #[test]
-fn what_was_missing_of_a_group_is_not_owed_to_who_joins_it_again_at_once() {
+fn a_group_joined_again_at_once_owes_no_earlier_messages() {
     let Some(lan) = Lan::build("joining again at once", 2) else { return };
     let nodes = lan.start(|_, builder| {
-        // The packet with the sequence number 98, however it comes.
+        // Drops the packet with the sequence number 98 and its retransmissions.
         let never = |datagram: &[u8]| {
             matches!(datagram[0], 0x91 | 0x92) && datagram.get(14..18) == Some(&[0, 0, 0, 98])
         };
@@ -67,21 +68,21 @@ fn what_was_missing_of_a_group_is_not_owed_to_who_joins_it_again_at_once() {
     });
     let mut subscription = nodes[1].join("g").unwrap();
     assert!(nodes[0].wait_for_members("g", 1, LONG));
-    // Of a stream that is young the beginning is asked for, so this one is not.
+    // The beginning of a young stream is requested, so this stream is longer.
     (0..100u32).for_each(|number| assert_eq!(nodes[0].send("g", &number.to_be_bytes()).unwrap(), number));
     assert_eq!(numbers(&nodes[1], &subscription, 99).last(), Some(&99));
     assert_eq!(nodes[1].status().missing_runs, 1);
     drop(subscription);
     subscription = nodes[1].join("g").unwrap();
-    until("the core hears of it", || nodes[1].status().missing_runs == 0);
+    until("the core knows of it", || nodes[1].status().missing_runs == 0);
     nodes[0].send("g", &100u32.to_be_bytes()).unwrap();
-    // An announcement of the last one may have come in between.
+    // An announcement of the last message may have come in between.
     while number(&next(&nodes[1], &subscription)) != 100 {}
     assert!(subscription.take_lost().is_empty());
 }
 
 #[test]
-fn what_waits_in_the_ring_behind_a_reader_that_blocks_is_not_given_up() {
+fn packets_in_the_ring_behind_a_blocking_reader_are_not_given_up() {
     let Some(lan) = Lan::build("a reader that blocks for long", 2) else { return };
     let give_up = Duration::from_millis(200);
     let nodes = lan.start(|_, builder| {
@@ -97,7 +98,7 @@ fn what_waits_in_the_ring_behind_a_reader_that_blocks_is_not_given_up() {
     let slow = nodes[1].join_with("g", &options).unwrap();
     assert!(nodes[0].wait_for_members("g", 1, LONG));
     (0..4u32).for_each(|number| assert_eq!(nodes[0].send("g", &number.to_be_bytes()).unwrap(), number));
-    until("it was sent again", || {
+    until("it was retransmitted", || {
         nodes[0].status().counts["answered"] > 0 && nodes[1].status().ring.waiting > 0
     });
     std::thread::sleep(give_up * 3);
@@ -112,8 +113,8 @@ fn what_waits_in_the_ring_behind_a_reader_that_blocks_is_not_given_up() {
 }
 
 #[test]
-fn an_interface_that_is_made_again_is_used_again() {
-    let Some(lan) = Lan::build("an interface that is made again", 3) else { return };
+fn an_interface_that_is_created_again_is_used_again() {
+    let Some(lan) = Lan::build("an interface that is created again", 3) else { return };
     for drain_thread in [false, true] {
         let nodes = lan.start(|_, builder| builder.drain_thread(drain_thread));
         let subscriptions = join_all(&nodes, "g");
@@ -121,23 +122,23 @@ fn an_interface_that_is_made_again_is_used_again() {
         (1..3).for_each(|at| assert_eq!(next(&nodes[at], &subscriptions[at]).payload(), b"before"));
 
         lan.hosts[1].delete_interface("eth0").unwrap();
-        until("it is seen to be gone", || !nodes[1].status().interface.present);
+        until("the node notices that it is gone", || !nodes[1].status().interface.present);
         lan.plug(2);
-        until("it is there again", || nodes[1].status().interface.present);
+        until("the node notices that it is back", || nodes[1].status().interface.present);
         assert_eq!(nodes[1].status().interface.made_again, 1);
         meet(&nodes, "g");
-        // The bridge may still be learning who is where.
-        until("it hears the groups", || {
+        // The bridge may still be learning addresses.
+        until("it receives from the group", || {
             nodes[0].send("g", b"to it").unwrap();
             subscriptions[1].try_recv().is_ok_and(|message| message.payload() == b"to it")
         });
-        until("it is heard", || {
+        until("others receive from it", || {
             nodes[1].send("g", b"from it").unwrap();
-            let heard = |at: usize| {
+            let received = |at: usize| {
                 std::iter::from_fn(|| subscriptions[at].try_recv().ok())
                     .any(|message| message.sender() == nodes[1].id())
             };
-            heard(0) && heard(2)
+            received(0) && received(2)
         });
     }
 }

@@ -1,4 +1,4 @@
-//! What keeps a node from starting is named, with its remedy.
+//! Errors at the start of a node name the cause and the remedy.
 #![allow(missing_docs)]
 
 use netlab::Namespace;
@@ -7,13 +7,13 @@ use ricochet::{JoinOptions, Node, Policy};
 use crate::common::{LONG, Lan, number};
 
 #[test]
-fn a_mistyped_interface_is_said_to_be_missing() {
+fn a_mistyped_interface_is_reported_as_missing() {
     let error = Node::builder("nothing-like-it").start().unwrap_err().to_string();
     assert!(error.contains("nothing-like-it") && error.contains("ip link"), "{error}");
 }
 
 #[test]
-fn datagrams_that_would_never_leave_are_refused() {
+fn datagrams_longer_than_the_mtu_are_refused() {
     if !netlab::privilege::namespaces_or_skip("an interface with a small MTU") {
         return;
     }
@@ -26,7 +26,7 @@ fn datagrams_that_would_never_leave_are_refused() {
 }
 
 #[test]
-fn a_queue_that_fills_within_a_batch_gets_the_rest_when_there_is_room() {
+fn a_queue_that_fills_within_a_batch_gets_the_rest_once_there_is_room() {
     let Some(lan) = Lan::build("a queue of one", 2) else { return };
     let nodes = lan.start(|_, builder| builder);
     let options = JoinOptions { queue: Some(1), policy: Some(Policy::Block), ..JoinOptions::default() };

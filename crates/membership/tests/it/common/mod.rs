@@ -1,5 +1,5 @@
-//! A network in virtual time: nodes, and datagrams that are lost, late, doubled or cut off. The same random seed gives the
-//! same trace.
+//! A network in virtual time: nodes, and datagrams that are lost, late, doubled or cut off. The same random
+//! seed gives the same trace.
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "each test file uses a part of it")]
 
 use std::cmp::Reverse;
@@ -231,7 +231,8 @@ impl Net {
         self.now_us = end_us;
     }
 
-    /// Returns the mistakes in the views: every node should know every other, with all its groups, and no more.
+    /// Returns the mistakes in the views: every node should know every other, with
+    /// all its groups, and no more.
     pub fn wrong(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         for (at, host) in &self.hosts {

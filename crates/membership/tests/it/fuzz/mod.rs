@@ -10,7 +10,8 @@ use membership::wire::{
 use membership::{Gossip, GossipConfig, Me, MemberFile, Membership, Output, Static, StaticConfig};
 use ricochet_core::{GroupId, NodeId};
 
-/// Runs every reader of bytes from the network: a datagram that can be read is written back as the same bytes.
+/// Runs every reader of bytes from the network: a datagram that can be read is
+/// written back as the same bytes.
 pub fn wire(data: &[u8]) {
     let Ok(datagram) = Datagram::read(data) else { return };
     let mut again = vec![0; DATAGRAM_MAX];
@@ -86,7 +87,8 @@ impl Output for Sent {
 
 /// Runs a node of each provider, to which a member sends datagrams taken from the data.
 ///
-/// Each step is a byte for the kind, two for the length, and the content. Returns the number of groups learnt.
+/// Each step is a byte for the kind, two for the length, and the content. Returns
+/// the number of groups learnt.
 pub fn node(mut data: &[u8]) -> usize {
     let me = Me { id: NodeId(1), address: US, life: 1 };
     let config = GossipConfig { members_max: 8, ..GossipConfig::lan() };
