@@ -130,7 +130,7 @@ fn forged_members_fill_no_more_than_the_allowed_room() {
         net.start_gossip_with(place, &[0], config);
     }
     net.run_until_right(5 * SECOND_US);
-    // A message with an update about another node, whose address is forged anew each time.
+    // A message with an update about another node, with a newly forged address each time.
     let recorded = std::mem::take(&mut net.recorded);
     let (from, to, template) = (recorded.iter())
         .find(|(_, _, datagram)| matches!(Datagram::read(datagram), Ok(Datagram::Swim(swim)) if swim.updates() == 1))
