@@ -1,7 +1,7 @@
-//! The data buffer: packets that this node sent, received or recovered lately, and those that repairs have shown it to
-//! miss (Ricochet §4.2).
+//! The data buffer: packets that this node lately sent, received or recovered, and packets that repairs have shown to be
+//! missing (Ricochet §4.2).
 //!
-//! Each has an id in the order in which this node came to know of it; by these the decoder knows them.
+//! Packets are numbered in the order in which this node learned of them; the decoder knows them by these ids.
 
 use fec::{SymbolHandle, SymbolRing};
 use hashbrown::HashMap;
@@ -9,11 +9,11 @@ use hashbrown::HashMap;
 use crate::ids::StreamKey;
 use crate::wire::Name;
 
-/// What a packet is called by a node that is in its group, or sent it.
+/// Identifies a packet within a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PacketKey {
     pub(crate) stream: StreamKey,
-    /// Its sequence number's low 32 bits.
+    /// Low 32 bits of its sequence number.
     pub(crate) seq: u32,
 }
 
@@ -27,45 +27,45 @@ impl PacketKey {
 struct Place {
     id: u64,
     key: PacketKey,
-    /// None while it is missing.
+    /// `None` while the packet is missing.
     symbol: Option<SymbolHandle>,
 }
 
-/// What [`Buffer::put`] did.
+/// Result of [`Buffer::put`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Put {
     pub(crate) id: u64,
-    /// A repair had named it before: equations may wait for it.
+    /// Whether a repair had named the packet, so that equations may wait for it.
     pub(crate) was_wanted: bool,
 }
 
-/// The newest packets, the oldest leaving first.
+/// The newest packets. The oldest leaves first.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     ring: SymbolRing,
-    /// By id, modulo their number.
+    /// Indexed by id modulo length.
     places: Box<[Option<Place>]>,
     ids: HashMap<PacketKey, u64>,
     next: u64,
-    /// Places whose packet never came: at most half of them.
+    /// Number of places whose packet has not come, at most half of all.
     missing: usize,
 }
 
 impl Buffer {
-    /// For `packets` symbols of up to `symbol_max` bytes, and as many more that are missing.
+    /// Makes a buffer for `packets` symbols of up to `symbol_max` bytes, and for as many missing packets.
     pub(crate) fn new(packets: usize, symbol_max: usize) -> Self {
         Self {
-            // One symbol more: the ring may leave one symbol's length idle at its end.
+            // One symbol more, since the ring may leave up to one symbol's length idle at its end.
             ring: SymbolRing::new(packets, (packets + 1) * symbol_max),
             places: vec![None; 2 * packets].into_boxed_slice(),
-            // Twice the room: then the table cleans itself in place and never grows.
+            // With twice the room the table rehashes in place and never grows.
             ids: HashMap::with_capacity(4 * packets),
             next: 0,
             missing: 0,
         }
     }
 
-    /// Keeps a packet's symbol, given as pieces that follow each other. `None` if it is longer than the whole buffer.
+    /// Keeps a packet's symbol, given as consecutive pieces. `None` if it is longer than the whole buffer.
     pub(crate) fn put(&mut self, key: PacketKey, symbol: &[&[u8]]) -> Option<Put> {
         let handle = self.ring.push(symbol)?;
         let (id, was_wanted) = match self.ids.get(&key) {
@@ -79,8 +79,8 @@ impl Buffer {
         Some(Put { id, was_wanted })
     }
 
-    /// The id of a packet, which is missing if it is not known. `None` if it is not, and as many are missing as may be:
-    /// names alone must not push out packets.
+    /// Returns the id of a packet. An unknown packet gets an id and counts as missing; `None` if the maximum number of
+    /// packets is missing already. The bound keeps mere names from pushing out packets.
     pub(crate) fn want(&mut self, key: PacketKey) -> Option<u64> {
         match self.ids.get(&key) {
             Some(&id) => Some(id),
@@ -89,33 +89,33 @@ impl Buffer {
         }
     }
 
-    /// The packet with an id, if it is missing.
+    /// Returns the packet with an id, if it is missing.
     pub(crate) fn wanted(&self, id: u64) -> Option<PacketKey> {
         self.place(id).filter(|place| self.symbol_of(place).is_none()).map(|place| place.key)
     }
 
-    /// The id of a packet whose symbol is here.
+    /// Returns the id of a packet, if its symbol is here.
     pub(crate) fn held(&self, key: PacketKey) -> Option<u64> {
         self.ids.get(&key).copied().filter(|&id| self.symbol(id).is_some())
     }
 
-    /// The symbol of the packet with an id, if it is here.
+    /// Returns the symbol of the packet with an id, if it is here.
     pub(crate) fn symbol(&self, id: u64) -> Option<&[u8]> {
         self.place(id).and_then(|place| self.symbol_of(place))
     }
 
-    /// The packet with an id, if it is here.
+    /// Returns the packet with an id and its symbol, if that is here.
     pub(crate) fn packet(&self, id: u64) -> Option<(PacketKey, &[u8])> {
         let place = self.place(id)?;
         self.symbol_of(place).map(|symbol| (place.key, symbol))
     }
 
-    /// Ids below this are forgotten.
+    /// Returns the first id that is not yet forgotten.
     pub(crate) fn first_id(&self) -> u64 {
         self.next.saturating_sub(self.places.len() as u64)
     }
 
-    /// Bytes of memory held.
+    /// Returns the memory held, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.ring.memory_bytes() + size_of_val(&*self.places) + self.ids.allocation_size()
     }
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_wanted_keeps_its_id_when_it_comes() {
+    fn a_wanted_packet_keeps_its_id_when_it_comes() {
         let mut buffer = Buffer::new(8, 16);
         let first = buffer.put(key(0), &[b"zero"]).unwrap();
         assert_eq!(first, Put { id: 0, was_wanted: false });
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(buffer.put(key(1), &[b"o", b"ne"]), Some(Put { id: wanted, was_wanted: true }));
         assert_eq!((buffer.wanted(wanted), buffer.held(key(1))), (None, Some(wanted)));
         assert_eq!(buffer.packet(wanted), Some((key(1), &b"one"[..])));
-        assert_eq!(buffer.want(key(0)), Some(0), "what is here is not missing");
+        assert_eq!(buffer.want(key(0)), Some(0), "a packet that is here is not missing");
     }
 
     #[test]
@@ -176,13 +176,13 @@ mod tests {
         let wanted = (1_000..9_000).filter(|&seq| buffer.want(key(seq)).is_some()).count();
         assert_eq!(wanted, 8);
         assert!((0..8).all(|seq| buffer.held(key(seq)).is_some()));
-        // What was wanted in vain ages with the packets that come.
+        // Missing packets age with those that come.
         (100..120).for_each(|seq| assert!(buffer.put(key(seq), &[b"here"]).is_some()));
         assert!(buffer.want(key(9_999)).is_some());
     }
 
     #[test]
-    fn the_oldest_leave_first_and_memory_stays() {
+    fn the_oldest_leave_first_and_memory_stays_constant() {
         let mut buffer = Buffer::new(8, 16);
         let before = buffer.memory_bytes();
         for seq in 0..10_000 {

@@ -1,20 +1,20 @@
-//! Draws from the generator that is passed in.
+//! Draws from a generator that the caller passes in.
 
 use rand_chacha::rand_core::Rng;
 
-/// A number below `bound`, which is not 0. The bias, at most bound / 2^64, is of no concern here.
+/// Returns a number below `bound`, which must not be 0. The bias of at most bound / 2^64 does not matter here.
 #[inline]
 pub(crate) fn below(rng: &mut impl Rng, bound: usize) -> usize {
     ((u128::from(rng.next_u64()) * bound as u128) >> 64) as usize
 }
 
-/// A number from 0 up to 1, of 53 random bits.
+/// Returns a number in [0, 1) with 53 random bits.
 #[inline]
 pub(crate) fn unit(rng: &mut impl Rng) -> f64 {
     (rng.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
 }
 
-/// The floor or the ceiling of `mean`, so that the average is `mean`; draws nothing where they are the same.
+/// Returns the floor or the ceiling of `mean`, so that the average is `mean`. Draws nothing if the two are equal.
 #[inline]
 pub(crate) fn floor_or_ceiling(rng: &mut impl Rng, mean: f64) -> u32 {
     let floor = mean.floor();

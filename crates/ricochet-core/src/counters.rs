@@ -1,46 +1,46 @@
-//! Every drop is counted by its reason, and these are the reasons.
+//! Reasons of drops. Every drop is counted by its reason.
 
 use foundation::bytes::ReadError;
 use foundation::reasons;
 
 reasons! {
-    /// Why a packet that is missing is no longer waited for. Counted in packets.
+    /// Reason why a missing packet was given up. Counted in packets.
     GivenUp, GivenUpCounts {
-        /// Its sender has sent a window's worth since.
+        /// Its stream has moved on by the tracker's `lag_max`.
         Behind = "behind the window",
-        /// Its stream has as many gaps as one stream may have.
+        /// Its stream reached the maximum number of gaps for one stream.
         StreamFull = "too many gaps in its stream",
-        /// All streams together have as many gaps as there is room for; the oldest goes.
+        /// All streams together reached the maximum number of gaps; the oldest makes room.
         PoolFull = "too many gaps in all",
-        /// Its stream was silent for long, and its place was needed.
+        /// Its stream was silent for long and made room for another.
         Idle = "stream silent",
-        /// Asked for in vain.
+        /// Requests for it were in vain.
         Unanswered = "asked for in vain",
-        /// Not waited for by [`Fifo`](crate::delivery::Fifo), which had no room for what came after it.
+        /// [`Fifo`](crate::delivery::Fifo) skipped it for want of room for its successors.
         Skipped = "no room to wait for it",
-        /// A fragment that fits no message.
+        /// It is a fragment that fits no message.
         Unfit = "unfit fragment",
-        /// A message that was not whole, and made room for others.
+        /// Its message was incomplete and made room for others.
         Crowded = "no room to put it together",
-        /// A message that was not whole for too long.
+        /// Its message was incomplete for too long.
         Aged = "not whole for too long",
     }
 }
 
 reasons! {
-    /// Why a datagram was refused.
+    /// Reason why a datagram was refused.
     Malformed, MalformedCounts {
         /// It ends before its fields do.
         TooShort = "too short",
-        /// Of another version of the protocol, or of another protocol.
+        /// It belongs to another version of the protocol, or to another protocol.
         Version = "another version",
-        /// Of a kind that this version does not know.
+        /// This version does not know its kind.
         Kind = "unknown kind",
         /// A reserved bit is set.
         Reserved = "reserved bit set",
-        /// It counts none or too many of what follows.
+        /// A count of entries is zero or too large.
         Count = "count out of range",
-        /// Bytes follow that nothing accounts for.
+        /// More bytes follow than its fields account for.
         TooLong = "too long",
         /// A repair names a packet twice.
         Repeated = "name repeated",
@@ -48,29 +48,29 @@ reasons! {
 }
 
 reasons! {
-    /// Why a fragment was refused.
+    /// Reason why a fragment was refused.
     Unfit, UnfitCounts {
         /// It ends before its fields do.
         TooShort = "too short",
-        /// Its bytes are not as many as belong in its place, or it has no place in its message.
+        /// Its length does not match its place, or its place lies outside of its message.
         Length = "length and place do not agree",
-        /// Its message is longer than may be put together here.
+        /// Its message is longer than this node reassembles.
         TooLarge = "message too large",
-        /// It says of its message what others do not say.
+        /// It contradicts another fragment of its message.
         Differs = "fragments of one message differ",
     }
 }
 
 reasons! {
-    /// Why a solved symbol is not the packet that a repair named.
+    /// Reason why a solved symbol is not the packet that a repair named.
     Unsound, UnsoundCounts {
-        /// Its length is not what it says, or what should be padding is not zero.
+        /// Its length field is wrong, or its padding is not zero.
         Length = "length and padding do not agree",
-        /// It says that it belongs to another group.
+        /// It belongs to another group.
         Group = "of another group",
         /// A reserved bit is set.
         Reserved = "reserved bit set",
-        /// Its check does not fit its content.
+        /// Its check does not match its content.
         Check = "check does not fit",
     }
 }

@@ -5,35 +5,35 @@ use thiserror::Error;
 
 use crate::ids::{GroupId, GroupIndex, GroupTag};
 
-/// Most groups of one node.
+/// Maximum number of groups of one node.
 pub const GROUPS_MAX: usize = 1 << 16;
 
-/// A group and how much repair it asks for.
+/// A group, and how much repair traffic it gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupConfig {
     /// The group.
     pub id: GroupId,
-    /// Rate of fire: repairs that each data packet of the group enters, on average, at each receiver (Ricochet §4).
-    /// 0 sends none. All groups share the other half of the rate, r.
+    /// Rate of fire: average number of repairs that each data packet of the group enters at each receiver (Ricochet §4).
+    /// 0 sends no repairs. The other half of the rate, r, is common to all groups.
     pub c: u8,
 }
 
-/// What is wrong with a list of groups.
+/// Errors in a list of groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum GroupsError {
-    /// The same group twice.
+    /// A group occurs twice.
     #[error("groups: expected each once, saw {0} twice")]
     Repeated(GroupId),
-    /// Two groups whose short forms are the same: a recipe could not tell them apart.
+    /// Two groups have the same short form, so that a recipe could not tell them apart.
     #[error("groups: expected distinct low 32 bits, saw {0} and {1}; rename one of them")]
     Indistinct(GroupId, GroupId),
-    /// More than [`GROUPS_MAX`].
+    /// There are more than [`GROUPS_MAX`] groups.
     #[error("groups: expected at most {GROUPS_MAX}, saw {0}")]
     TooMany(usize),
 }
 
-/// The groups that this node is in, in order of their ids.
+/// The groups that this node is in, in order of their identifiers.
 ///
 /// ```
 /// use ricochet_core::{GroupConfig, GroupId, Groups};
@@ -45,15 +45,15 @@ pub enum GroupsError {
 #[derive(Clone, Debug, Default)]
 pub struct Groups {
     configs: Box<[GroupConfig]>,
-    /// Keyed by tag alone, which is unique here: one table serves ids and recipes.
+    /// Keyed by tag alone, which is unique within a node, so that one table serves identifiers and recipes.
     by_tag: HashMap<GroupTag, GroupIndex>,
 }
 
 impl Groups {
-    /// Puts groups in order.
+    /// Sorts a list of groups.
     ///
     /// # Errors
-    /// [`GroupsError`], naming the first group that cannot be taken.
+    /// [`GroupsError`], naming the first group that cannot be accepted.
     pub fn new(groups: impl Into<Vec<GroupConfig>>) -> Result<Self, GroupsError> {
         let mut configs = groups.into();
         if configs.len() > GROUPS_MAX {
@@ -73,46 +73,46 @@ impl Groups {
         Ok(Self { configs: configs.into_boxed_slice(), by_tag })
     }
 
-    /// How many.
+    /// Returns the number of groups.
     pub fn len(&self) -> usize {
         self.configs.len()
     }
 
-    /// Whether this node is in no group.
+    /// Returns whether this node is in no group.
     pub fn is_empty(&self) -> bool {
         self.configs.is_empty()
     }
 
-    /// All of them, in order of their indices.
+    /// Returns the groups in order of their indices.
     pub fn iter(&self) -> impl Iterator<Item = (GroupIndex, GroupConfig)> + '_ {
         self.configs.iter().enumerate().map(|(at, &group)| (GroupIndex::new(at), group))
     }
 
-    /// The place of a group, if this node is in it.
+    /// Returns the index of a group, if this node is in it.
     #[inline]
     pub fn index(&self, id: GroupId) -> Option<GroupIndex> {
         self.by_tag(id.tag()).filter(|&index| self.id(index) == id)
     }
 
-    /// The place of the one group with this short form.
+    /// Returns the index of the group with this short form, if this node is in it.
     #[inline]
     pub fn by_tag(&self, tag: GroupTag) -> Option<GroupIndex> {
         self.by_tag.get(&tag).copied()
     }
 
-    /// The group at a place.
+    /// Returns the group at an index.
     ///
     /// # Panics
-    /// If the index is not of these groups.
+    /// If the index does not belong to these groups.
     #[inline]
     pub fn id(&self, index: GroupIndex) -> GroupId {
         self.configs[index.at()].id
     }
 
-    /// How many repairs each packet of a group enters.
+    /// Returns the number of repairs that each packet of a group enters.
     ///
     /// # Panics
-    /// If the index is not of these groups.
+    /// If the index does not belong to these groups.
     pub fn c(&self, index: GroupIndex) -> u8 {
         self.configs[index.at()].c
     }
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_with_the_tag_of_a_group_is_not_that_group() {
+    fn another_group_with_the_same_tag_is_not_found() {
         let groups = groups(&[5]).unwrap();
         assert_eq!(groups.index(GroupId(1 << 32 | 5)), None);
         assert_eq!(groups.by_tag(GroupTag(5)), groups.index(GroupId(5)));

@@ -1,38 +1,38 @@
-//! The names of nodes and groups, and the dense indices that stand for them inside.
+//! Identifiers of nodes and groups, and the dense indices that stand for them within a node.
 
 use std::fmt;
 
-/// Names one life of a node: drawn anew at each start, so that sequence numbers of an earlier life are never taken for
-/// those of a later one.
+/// Identifies one life of a node. A node draws another identifier at each start, so that sequence numbers of an earlier
+/// life are never taken for those of a later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u32);
 
-/// Names a group: a hash of what the application calls it, wide enough that no two names meet in one cluster.
+/// Identifies a group: a hash of its name, wide enough that no two names of a cluster collide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId(pub u64);
 
 impl GroupId {
-    /// The group that applications call `name`: XXH3-64 of it (`docs/wire.md`).
+    /// Returns the identifier of the group that applications call `name`: its XXH3-64 (`docs/wire.md`).
     pub fn of_name(name: &str) -> Self {
         Self(xxhash_rust::xxh3::xxh3_64(name.as_bytes()))
     }
 
-    /// The short form that recipes carry.
+    /// Returns the short form that recipes carry.
     pub fn tag(self) -> GroupTag {
         GroupTag(self.0 as u32)
     }
 
-    /// What the short form leaves out.
+    /// Returns the bits that the short form leaves out.
     pub(crate) fn rest(self) -> u32 {
         (self.0 >> 32) as u32
     }
 }
 
-/// The low 32 bits of a [`GroupId`]: enough to tell the groups of one node apart.
+/// The low 32 bits of a [`GroupId`], enough to tell the groups of one node apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupTag(pub u32);
 
-/// Names a stream: what one sender sends to one group.
+/// Identifies a stream: the packets of one sender to one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamKey {
     /// The sender.
@@ -60,15 +60,15 @@ macro_rules! index {
         pub struct $name(u32);
 
         impl $name {
-            /// The index of position `at`.
+            /// Returns the index of position `at`.
             ///
             /// # Panics
-            /// If `at` is beyond 32 bits: no view holds so much.
+            /// If `at` does not fit 32 bits.
             pub fn new(at: usize) -> Self {
                 Self(u32::try_from(at).expect("an index has 32 bits"))
             }
 
-            /// The position, from 0.
+            /// Returns the position, from 0.
             pub fn at(self) -> usize {
                 self.0 as usize
             }
@@ -77,10 +77,10 @@ macro_rules! index {
 }
 
 index! {
-    /// One of this node's groups, by its place in [`Groups`](crate::Groups).
+    /// Index of one of this node's groups in [`Groups`](crate::Groups).
     GroupIndex
 }
 index! {
-    /// One of this node's regions, by its place in [`Regions`](crate::Regions).
+    /// Index of one of this node's regions in [`Regions`](crate::Regions).
     RegionIndex
 }

@@ -1,6 +1,6 @@
-//! Doubly linked lists of numbered slots: several lists, with ends of their own, may share one set of links.
+//! Doubly linked lists of numbered slots. Several lists, each with its own ends, may share one set of links.
 
-/// No slot.
+/// Marks the end of a list.
 const NONE: u32 = u32::MAX;
 
 /// First and last slot of a list.
@@ -22,10 +22,10 @@ impl Ends {
     }
 }
 
-/// The neighbours of each slot; a slot is in one list at a time.
+/// The neighbours of each slot. A slot is in one list at a time.
 #[derive(Debug)]
 pub(crate) struct Links {
-    /// Side by side: who is at one mostly needs the other, and there are more of them than the nearest cache holds.
+    /// Both neighbours of a slot share a cache line, since most operations need both.
     slots: Box<[Neighbours]>,
 }
 
@@ -37,7 +37,7 @@ struct Neighbours {
 
 impl Links {
     pub(crate) fn new(slots: usize) -> Self {
-        assert!(slots < NONE as usize, "a slot's number has 32 bits");
+        assert!(slots < NONE as usize, "slot numbers fit 32 bits");
         Self { slots: vec![Neighbours { before: NONE, after: NONE }; slots].into_boxed_slice() }
     }
 
@@ -73,11 +73,12 @@ impl Links {
         *self.before_mut(ends, after) = slot as u32;
     }
 
-    /// What follows a slot, or what stands first where there is none.
+    /// Returns the link to the slot after this one, or to the first slot for `NONE`.
     fn after_mut<'a>(&'a mut self, ends: &'a mut Ends, slot: u32) -> &'a mut u32 {
         if slot == NONE { &mut ends.first } else { &mut self.slots[slot as usize].after }
     }
 
+    /// Returns the link to the slot before this one, or to the last slot for `NONE`.
     fn before_mut<'a>(&'a mut self, ends: &'a mut Ends, slot: u32) -> &'a mut u32 {
         if slot == NONE { &mut ends.last } else { &mut self.slots[slot as usize].before }
     }

@@ -6,11 +6,11 @@ use crate::rows::Rows;
 use crate::sets::Sets;
 use crate::view::View;
 
-/// The neighbours of this node, divided by which of this node's groups they are in.
+/// The neighbours of this node, divided by the groups of this node that they are in.
 ///
-/// A node's region *is* the set of our groups it is in; only sets that somebody has are regions, so there are never
-/// more regions than neighbours, whatever the number of groups. This node itself is in none and counts in no size
-/// (Ricochet §4.2.3).
+/// A region is a set of this node's groups together with the nodes that are in exactly these. Only sets with members are
+/// regions, so there are never more regions than neighbours, whatever the number of groups. This node itself is in no region
+/// and counts in no size (Ricochet §4.2.3).
 ///
 /// ```
 /// use ricochet_core::{GroupConfig, GroupId, Groups, Member, NodeId, Regions, View};
@@ -37,7 +37,8 @@ pub struct Regions {
 impl Regions {
     /// Divides the neighbours of node `me`, which is in `groups`. Nodes that share no group with it are in no region.
     ///
-    /// Regions are numbered in the order of their first members. Costs one merge of two sorted lists for each member.
+    /// Regions are numbered in the order of their first members. The cost is one merge of two sorted lists for each
+    /// member.
     pub fn new(me: NodeId, groups: &Groups, view: &View) -> Self {
         let mut sets = Sets::new();
         let mut members = Vec::with_capacity(view.members().len());
@@ -58,55 +59,55 @@ impl Regions {
         Self { members: Rows::collect(sets.len(), &members), sets, sizes }
     }
 
-    /// How many regions there are.
+    /// Returns the number of regions.
     pub fn len(&self) -> usize {
         self.sets.len()
     }
 
-    /// Whether this node shares no group with anybody.
+    /// Returns whether this node shares no group with any other.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All regions.
+    /// Returns all regions.
     pub fn iter(&self) -> impl Iterator<Item = RegionIndex> + use<> {
         (0..self.len()).map(RegionIndex::new)
     }
 
-    /// Those of this node's groups that a region is the intersection of, in order; never empty.
+    /// Returns the groups of this node that the members of a region are in, in order; never empty.
     ///
     /// # Panics
-    /// If the index is not of these regions.
+    /// If the index does not belong to these regions.
     pub fn groups(&self, region: RegionIndex) -> &[GroupIndex] {
         self.sets.set(region.at())
     }
 
-    /// The nodes in a region, in order; never empty.
+    /// Returns the nodes in a region, in order; never empty.
     ///
     /// # Panics
-    /// If the index is not of these regions.
+    /// If the index does not belong to these regions.
     #[inline]
     pub fn members(&self, region: RegionIndex) -> &[NodeId] {
         self.members.row(region.at())
     }
 
-    /// Where the members of a region lie among those of all regions.
+    /// Returns the indices of a region's members among the members of all regions.
     pub(crate) fn member_range(&self, region: RegionIndex) -> std::ops::Range<usize> {
         self.members.range(region.at())
     }
 
-    /// How many nodes besides this one are in a group.
+    /// Returns the number of other nodes in a group.
     ///
     /// # Panics
-    /// If the index is not of these groups.
+    /// If the index does not belong to these groups.
     pub fn group_size(&self, group: GroupIndex) -> usize {
         self.sizes[group.at()] as usize
     }
 }
 
-/// Puts into `shared` where in `ours` the groups lie that are also in `theirs`; both in order.
+/// Appends to `shared` the indices in `ours` of the groups that are also in `theirs`. Both lists are sorted.
 fn intersect(ours: &[GroupId], theirs: &[GroupId], shared: &mut Vec<GroupIndex>) {
-    // Looking each up is quicker than a merge where one side is much the shorter.
+    // If their list is much shorter, looking up each of its groups is quicker than a merge.
     if theirs.len() * 16 < ours.len() {
         shared.extend(theirs.iter().filter_map(|id| ours.binary_search(id).ok()).map(GroupIndex::new));
         return;
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_list_is_looked_up_and_a_long_one_merged_to_the_same_end() {
+    fn looking_up_a_short_list_and_merging_a_long_one_give_the_same_result() {
         let ours: Vec<GroupId> = (0..500).map(|id| GroupId(id * 2)).collect();
         for length in [1u64, 20, 40, 400] {
             let theirs: Vec<GroupId> = (0..length).map(|id| GroupId(id * 3)).collect();

@@ -3,16 +3,16 @@
 /// A list of rows, each a slice of one common vector.
 #[derive(Clone, Debug)]
 pub(crate) struct Rows<T> {
-    /// Where each row begins, and at last where the last one ends.
+    /// Index of the first item of each row, and at the end the number of items.
     starts: Vec<u32>,
     items: Vec<T>,
 }
 
 impl<T: Copy> Rows<T> {
-    /// Sorts items into `count` rows, keeping the order within each.
+    /// Sorts items into `count` rows, keeping the order within each row.
     ///
     /// # Panics
-    /// If an item names a row that is not there.
+    /// If an item names a row that does not exist.
     pub(crate) fn collect(count: usize, items: &[(usize, T)]) -> Self {
         let mut starts = vec![0u32; count + 1];
         for &(row, _) in items {
@@ -31,7 +31,7 @@ impl<T: Copy> Rows<T> {
         Self { starts, items: sorted }
     }
 
-    /// How many rows there are.
+    /// Returns the number of rows.
     pub(crate) fn len(&self) -> usize {
         self.starts.len() - 1
     }
@@ -41,13 +41,13 @@ impl<T: Copy> Rows<T> {
         &self.items[self.range(row)]
     }
 
-    /// The item at a place within a [`range`](Self::range).
+    /// Returns the item at an index within a [`range`](Self::range).
     #[inline]
     pub(crate) fn item(&self, at: usize) -> T {
         self.items[at]
     }
 
-    /// Where a row lies among the items of all rows.
+    /// Returns the indices of a row among the items of all rows.
     #[inline]
     pub(crate) fn range(&self, row: usize) -> std::ops::Range<usize> {
         self.starts[row] as usize..self.starts[row + 1] as usize

@@ -1,10 +1,10 @@
-//! Sets of groups, each kept once.
+//! Interned sets of groups: equal sets share a number.
 
 use std::hash::{BuildHasher as _, Hash};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-/// Gives equal sequences the same number, counted from 0 in the order in which they first come.
+/// Numbers sets from 0 in the order of their first appearance; equal sets get the same number.
 #[derive(Debug)]
 pub(crate) struct Sets<T> {
     starts: Vec<u32>,
@@ -23,7 +23,7 @@ impl<T: Copy + Eq + Hash> Sets<T> {
         }
     }
 
-    /// The number of a set, which is given in order.
+    /// Returns the number of a set, whose items are sorted.
     pub(crate) fn intern(&mut self, set: &[T]) -> usize {
         let (starts, items, hasher) = (&self.starts, &self.items, &self.hasher);
         let hash = hasher.hash_one(set);

@@ -1,17 +1,17 @@
-//! Who is in which group, as membership tells it.
+//! Views: which nodes are in which groups, as reported by the membership.
 
 use crate::ids::{GroupId, NodeId};
 
-/// A node and the groups it is in, ours or not.
+/// A node and all groups that it is in, whether or not this node is in them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     id: NodeId,
-    /// In order, each once.
+    /// Sorted, each once.
     groups: Box<[GroupId]>,
 }
 
 impl Member {
-    /// A member of `groups`, which may come in any order and repeat.
+    /// Makes a member of `groups`, which may be given in any order and repeatedly.
     pub fn new(id: NodeId, groups: impl Into<Vec<GroupId>>) -> Self {
         let mut groups = groups.into();
         groups.sort_unstable();
@@ -19,37 +19,37 @@ impl Member {
         Self { id, groups: groups.into_boxed_slice() }
     }
 
-    /// The node.
+    /// Returns the node.
     pub fn id(&self) -> NodeId {
         self.id
     }
 
-    /// Its groups, in order.
+    /// Returns its groups, in order.
     pub fn groups(&self) -> &[GroupId] {
         &self.groups
     }
 }
 
-/// The members that this node knows of. May be partial or stale: then repairs are fewer or go astray, and nothing
-/// else happens (Ricochet §4.2.4).
+/// The members that this node knows of. A view may be partial or stale; then fewer repairs are sent, or some go to the wrong
+/// nodes, and nothing else happens (Ricochet §4.2.4).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
-    /// In order of their ids, each once.
+    /// Sorted by identifier, each once.
     members: Vec<Member>,
 }
 
 impl View {
-    /// A view of these members; of several with one id the last counts.
+    /// Makes a view of these members. If several have the same identifier, the last counts.
     pub fn new(members: impl IntoIterator<Item = Member>) -> Self {
         let mut members: Vec<Member> = members.into_iter().collect();
-        // Reversed and sorted stably, the last of equals stands first, and stays.
+        // In reverse order and sorted stably, the last of equals comes first and is kept.
         members.reverse();
         members.sort_by_key(Member::id);
         members.dedup_by_key(|member| member.id);
         Self { members }
     }
 
-    /// Adds a member, or puts it in the place of an earlier entry with its id, which is returned.
+    /// Adds a member. If it replaces an entry with the same identifier, returns that entry.
     pub fn set(&mut self, member: Member) -> Option<Member> {
         match self.place(member.id) {
             Ok(at) => Some(std::mem::replace(&mut self.members[at], member)),
@@ -60,17 +60,17 @@ impl View {
         }
     }
 
-    /// Takes a member out.
+    /// Removes a member, and returns its entry.
     pub fn remove(&mut self, id: NodeId) -> Option<Member> {
         self.place(id).ok().map(|at| self.members.remove(at))
     }
 
-    /// The entry of a node.
+    /// Returns the entry of a node.
     pub fn member(&self, id: NodeId) -> Option<&Member> {
         self.place(id).ok().map(|at| &self.members[at])
     }
 
-    /// All members, in order of their ids.
+    /// Returns all members, in order of their identifiers.
     pub fn members(&self) -> &[Member] {
         &self.members
     }
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_word_on_a_member_counts() {
+    fn the_last_entry_of_a_member_counts() {
         let mut view = View::new([member(2, &[1]), member(1, &[3, 1, 3]), member(2, &[9])]);
         assert_eq!(view.members(), [member(1, &[1, 3]), member(2, &[9])]);
         assert_eq!(view.set(member(2, &[])), Some(member(2, &[9])));

@@ -1,4 +1,4 @@
-//! How bins are filled.
+//! Settings of the repair bins.
 
 use fec::{DEADLINE_US_MAX, SYMBOL_MAX};
 use thiserror::Error;
@@ -7,18 +7,18 @@ use crate::wire::NAMES_MAX;
 
 /// Largest stagger.
 pub const STAGGER_MAX: u16 = 256;
-/// Most sums in the making at once.
+/// Largest `sums_max`.
 pub const SUMS_MAX: usize = 1 << 16;
 
 /// What repairs carry besides names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Content {
-    /// The XOR of the packets' symbols: mends without a round trip (Ricochet §4).
+    /// The XOR of the packets' symbols, which recovers packets without a round trip (Ricochet §4).
     #[default]
     Xor,
-    /// Nothing: a digest, by which the receiver sees what to ask for.
+    /// Nothing. Such a lateral digest shows its receiver which packets to request.
     Names,
-    /// Whichever of the two suits the [conditions](super::Conditions), bin by bin as it begins.
+    /// Either of the two, chosen by the [conditions](super::Conditions) when a bin begins.
     Auto,
 }
 
@@ -27,15 +27,15 @@ pub enum Content {
 pub struct BinsConfig {
     /// Rate of fire: packets in a repair, 1 to [`NAMES_MAX`], the same for all groups (Ricochet §4).
     pub r: u8,
-    /// How many instances of each bin are fed in turn, 1 to [`STAGGER_MAX`]: a burst of that many packets costs a
-    /// repair no more than one of them (Ricochet §4.2.2).
+    /// Number of instances of each bin that are fed in turn, 1 to [`STAGGER_MAX`]. A burst of that many lost packets takes
+    /// at most one packet from each repair (Ricochet §4.2.2).
     pub stagger: u16,
-    /// How long a bin may stay part-filled, 1 to [`DEADLINE_US_MAX`] microseconds; `None` waits for packets for ever.
-    /// Where packets come slowly the bound costs more repairs, up to c for each packet.
+    /// Longest time that a bin stays part-filled, 1 to [`DEADLINE_US_MAX`] microseconds; `None` sets no limit. Where packets
+    /// come slowly the limit costs more repairs, up to c for each packet.
     pub max_delay_us: Option<u64>,
     /// Longest symbol in bytes, 1 to [`SYMBOL_MAX`].
     pub symbol_max: usize,
-    /// Most sums in the making at once, 1 to [`SUMS_MAX`]; where none is free a repair is skipped.
+    /// Maximum number of unfinished sums, 1 to [`SUMS_MAX`]. If none is free, a repair is skipped.
     pub sums_max: usize,
     /// What repairs carry besides names.
     pub content: Content,
@@ -55,29 +55,29 @@ impl Default for BinsConfig {
     }
 }
 
-/// What is wrong with a [`BinsConfig`].
+/// Errors in a [`BinsConfig`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum BinsConfigError {
-    /// `r` out of range.
+    /// `r` is out of range.
     #[error("r: expected 1 to {NAMES_MAX}, saw {0}")]
     R(u8),
-    /// `stagger` out of range.
+    /// `stagger` is out of range.
     #[error("stagger: expected 1 to {STAGGER_MAX}, saw {0}")]
     Stagger(u16),
-    /// `max_delay_us` out of range.
+    /// `max_delay_us` is out of range.
     #[error("max_delay_us: expected none or 1 to {DEADLINE_US_MAX}, saw {0}")]
     MaxDelay(u64),
-    /// `symbol_max` out of range.
+    /// `symbol_max` is out of range.
     #[error("symbol_max: expected 1 to {SYMBOL_MAX}, saw {0}")]
     SymbolMax(usize),
-    /// `sums_max` out of range.
+    /// `sums_max` is out of range.
     #[error("sums_max: expected 1 to {SUMS_MAX}, saw {0}")]
     Sums(usize),
 }
 
 impl BinsConfig {
-    /// Checks every range; the first mistake found is returned.
+    /// Checks every range; returns the first error found.
     ///
     /// # Errors
     /// [`BinsConfigError`].

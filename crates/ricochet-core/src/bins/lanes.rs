@@ -1,63 +1,63 @@
-//! Lanes: where the levels of a region take turns.
+//! Lanes, at which the levels of a region take turns.
 //!
-//! Algorithm 2 leaves open how the levels of a region are drawn. If each were drawn by itself, a packet would often
-//! be sent twice to the same node by one level and another, and as often not at all: with nine levels of 1/9 each, to
-//! none in a third of all cases. So the levels take turns at a *lane*, which sends to one node at a time: a level of
-//! mean m has it for the share m of the time, the next level for its own, and for the rest nobody has. A packet
-//! that enters levels of sum w is then sent to exactly one node with probability w, or to none. Where levels add
-//! up to more than 1, several lanes lie side by side and hold different nodes; what a level has of a whole lane for
-//! itself is one lane with several nodes. It also makes a packet cheap: it meets one lane or two in each region,
-//! however many levels there are.
+//! Algorithm 2 leaves open how the levels of a region are drawn. If each were drawn independently, two levels would often
+//! send a packet to the same node, and as often no level would send it. With nine levels of 1/9 each, for example, a third
+//! of all packets would be sent to no node. So the levels take turns at a *lane*, which sends to one node at a time. A level
+//! of mean m has the lane for the share m of the time, and the lane pauses for the share that is left. A packet that enters
+//! levels of sum w is then sent to exactly one node with probability w, or to none. Where levels add up to more than 1,
+//! several lanes lie side by side and hold different nodes. Whole lanes that one level has for itself are merged into one
+//! lane with several nodes. Lanes also make packets cheap: a packet meets one or two lanes in each region, whatever the
+//! number of levels.
 
 use crate::ids::GroupIndex;
 use crate::regions::Regions;
 use crate::rows::Rows;
 use crate::targets::Plan;
 
-/// The level of turns that no packet enters.
+/// Level of a pause, a turn that no packet enters.
 pub(super) const QUIET: u32 = u32::MAX;
-/// Below this a mean is a rounding error.
+/// Bound below which a mean is a rounding error.
 const NOTHING: f64 = 1e-9;
 
-/// Who may have a lane.
+/// A turn at a lane.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Turn {
-    /// Packets enter whose groups have at least so many levels.
+    /// Number of levels that a group needs for its packets to enter.
     pub(super) level: u32,
-    /// Nodes that its repairs go to.
+    /// Number of nodes that its repairs go to.
     pub(super) targets: u32,
-    /// For which share of the packets of its region it has the lane; together 1.
+    /// Share of the packets of its region during which it has the lane. The shares of a lane add up to 1.
     pub(super) share: f64,
 }
 
 /// A lane of one region.
 #[derive(Clone, Debug)]
 pub(super) struct Lane {
-    /// Where its turns lie among those of all lanes.
+    /// Indices of its turns among those of all lanes.
     pub(super) turns: std::ops::Range<usize>,
-    /// Where the levels of its region lie among those of all regions.
+    /// Indices of its region's levels among those of all regions.
     pub(super) levels: std::ops::Range<usize>,
-    /// Which slots of all regions' members are its own: as many as the most targets it has.
+    /// Its own slots among the members of all regions, one for each target of its widest turn.
     pub(super) slots: std::ops::Range<usize>,
     /// All slots of its region.
     pub(super) region: std::ops::Range<usize>,
 }
 
 impl Lane {
-    /// The turn that most packets enter: the first that is no pause. After it they are in the order of their levels.
+    /// Returns the turn that most packets enter: the first that is no pause. Turns are in the order of their levels.
     pub(super) fn widest(&self, lanes: &Lanes) -> usize {
         self.turns.start + usize::from(lanes.turn(self.turns.start).level == QUIET)
     }
 }
 
-/// What a packet of a group meets in one region.
+/// The lanes and levels that a packet of a group enters in one region.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) first_lane: u32,
     pub(super) lanes: u32,
-    /// Levels that it enters.
+    /// Number of levels that it enters.
     pub(super) levels: u32,
-    /// The last of them, among the levels of all regions.
+    /// Index of the last of these levels among those of all regions.
     pub(super) last_level: u32,
 }
 
@@ -67,9 +67,9 @@ pub(super) struct Lanes {
     lanes: Vec<Lane>,
     turns: Vec<Turn>,
     entries: Rows<Entry>,
-    /// Of each slot, which lane owns it.
+    /// Lane that owns each slot.
     owners: Vec<Option<u32>>,
-    /// Of each level, how many groups enter it and none beyond it.
+    /// For each level, the number of groups that enter it and none beyond it.
     groups: Vec<u32>,
 }
 
@@ -120,17 +120,17 @@ impl Lanes {
         &self.lanes[lane]
     }
 
-    /// How many turns all lanes have together.
+    /// Returns the number of turns of all lanes together.
     pub(super) fn turns(&self) -> usize {
         self.turns.len()
     }
 
-    /// How many turns the lane with the most has.
+    /// Returns the largest number of turns of a lane.
     pub(super) fn turns_max(&self) -> usize {
         self.lanes.iter().map(|lane| lane.turns.len()).max().unwrap_or(0)
     }
 
-    /// Of each level of all regions, how many groups enter it and none beyond it.
+    /// Returns for each level of all regions the number of groups that enter it and none beyond it.
     pub(super) fn groups(&self) -> &[u32] {
         &self.groups
     }
@@ -144,7 +144,7 @@ impl Lanes {
         self.owners[slot].map(|lane| lane as usize)
     }
 
-    /// Where the entries of a group lie, for those who change instances while they go through them.
+    /// Returns the indices of a group's entries, for a caller that changes instances while it iterates.
     #[inline]
     pub(super) fn entry_range(&self, group: GroupIndex) -> std::ops::Range<usize> {
         self.entries.range(group.at())
@@ -163,12 +163,12 @@ impl Lanes {
     }
 }
 
-/// Divides the levels of a region among lanes.
+/// Distributes the levels of a region among lanes.
 fn split(levels: &[f64]) -> Vec<Vec<Turn>> {
     let quiet = |share| Turn { level: QUIET, targets: 0, share };
     let turn = |at: usize, targets, share| Turn { level: at as u32 + 1, targets, share };
     if let &[mean] = levels {
-        // One level alone: the floor or the ceiling of its mean, by chance (Ricochet §4.2.1).
+        // A single level goes to the floor or the ceiling of its mean at random (Ricochet §4.2.1).
         let (floor, fraction) = (mean.floor(), mean.fract());
         let low = if floor > 0.0 { turn(0, floor as u32, 1.0 - fraction) } else { quiet(1.0 - fraction) };
         let high = turn(0, floor as u32 + 1, fraction);
@@ -196,7 +196,7 @@ fn split(levels: &[f64]) -> Vec<Vec<Turn>> {
     lanes
 }
 
-/// Adds a full lane, or one more node to the last if the same level has both for itself.
+/// Adds a full lane, or one more node to the last lane if the same level has both for itself.
 fn close(lanes: &mut Vec<Vec<Turn>>, lane: Vec<Turn>) {
     if let ([turn], Some([last])) = (&lane[..], lanes.last_mut().map(|last| &mut last[..]))
         && turn.level == last.level
@@ -234,7 +234,7 @@ mod tests {
             shape(&[2.3, 0.9]),
             [vec![(1, 2, 1.0)], vec![(1, 1, 0.3), (2, 1, 0.7)], vec![(2, 1, 0.2), (QUIET, 0, 0.8)]]
         );
-        // what is whole but for rounding leaves no turn that never comes
+        // A share that is left by rounding alone makes no turn.
         assert_eq!(shape(&[0.1; 10]).len(), 1);
         assert_eq!(shape(&[0.5, 0.5]), [[(1, 1, 0.5), (2, 1, 0.5)]]);
         assert_eq!(shape(&[]).len(), 0);

@@ -1,9 +1,9 @@
-//! Repair bins: where received packets become repairs for others (Ricochet §4.2.1).
+//! Repair bins: received packets become repairs for others (Ricochet §4.2.1).
 //!
-//! A packet that was delivered enters [`Bins::push`]. In each region of its group the levels of the [`Plan`] take
-//! turns (see [`lanes`]); who has the turn, and to how many nodes its repair will go, was drawn before its bin began
-//! to fill. Where it is not the packet's turn nothing is computed (Ricochet §4.2.5). So at most c sums are touched for
-//! each packet, on average, whatever the number of groups.
+//! A delivered packet goes to [`Bins::push`]. In each region of its group the levels of the [`Plan`] take turns (see
+//! [`lanes`]). Each turn, and the number of nodes that its repair goes to, is drawn before its bin begins to fill. A packet
+//! that does not enter in the current turn costs no computation (Ricochet §4.2.5). So at most c sums are changed for each
+//! packet, on average, whatever the number of groups.
 
 mod choice;
 mod config;
@@ -35,64 +35,64 @@ pub struct Packet<'a> {
     pub symbol: &'a [&'a [u8]],
 }
 
-/// A repair to be sent to each of its targets.
+/// A repair, and the nodes to send it to.
 #[derive(Clone, Copy, Debug)]
 pub struct Outgoing<'a> {
-    /// The packets in it, oldest first.
+    /// Names of its packets, oldest first.
     pub names: &'a [Name],
-    /// The XOR of their symbols; `None` where repairs carry names alone.
+    /// XOR of their symbols; `None` in a lateral digest.
     pub symbol: Option<&'a [u8]>,
-    /// Who gets it: distinct nodes, at least one.
+    /// Nodes to send it to, each once; at least one.
     pub targets: &'a [NodeId],
 }
 
-/// What the bins have done so far.
+/// Counts of the bins since their start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BinsCounts {
     /// Packets that entered.
     pub packets: u64,
-    /// Repairs made, however many nodes each went to.
+    /// Repairs made, whatever the number of their targets.
     pub repairs: u64,
     /// Repairs sent, one for each target.
     pub sent: u64,
-    /// Symbols added to sums; the first of a sum, which is only copied, included.
+    /// Symbols added to sums, including the first of each sum, which is copied.
     pub additions: u64,
-    /// Repairs made part-filled, at their deadline or since the view changed.
+    /// Repairs made part-filled, at their deadline or because the view changed.
     pub early: u64,
-    /// Repairs skipped since no sum was free.
+    /// Repairs skipped because no sum was free.
     pub skipped: u64,
 }
 
-/// What most packets see of an instance: whether they enter it.
+/// The part of an instance that decides whether a packet enters, kept small since most packets look at nothing else.
 #[derive(Clone, Copy, Debug)]
 struct Gate {
-    /// Packets of groups with fewer levels pass.
+    /// Number of levels that a group needs for its packets to enter.
     level: u32,
-    /// Packets of its region, in this turn, whether they entered or passed.
+    /// Packets of its region in this turn, whether or not they entered.
     ticks: u32,
-    /// The turn ends with this many: a level whose groups fall silent must not keep the lane from the others.
+    /// Value of `ticks` that ends the turn, so that a level whose groups fall silent does not block the lane.
     last: u32,
 }
 
-/// One of the instances of a lane that are fed in turn, with the bin that it is filling.
+/// One of the staggered instances of a lane, with the bin that it fills.
 #[derive(Clone, Copy, Debug)]
 struct Instance {
-    /// Whose turn it is; none if it is nobody's for want of a sum.
+    /// Current turn; `None` if the turn was skipped for want of a sum.
     turn: Option<u32>,
-    /// Packets in it.
+    /// Packets in the bin.
     count: u8,
-    /// Fires at this many.
+    /// Number of packets at which the bin fires.
     size: u8,
     sum: Option<SumSlot>,
     begun_us: u64,
-    /// Smoothed length of its symbols, and whether its last repair was a digest, if that is to be chosen.
+    /// With [`Content::Auto`], the smoothed length of its symbols, and whether its last repair was a digest.
     length: u16,
     digest: bool,
 }
 
 /// The bins of one view.
 ///
-/// All memory is taken at construction and at a change of the view.
+/// Memory is allocated at construction and at a change of the view.
 ///
 /// ```
 /// use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng as _};
@@ -123,33 +123,33 @@ pub struct Bins {
     regions: Regions,
     plan: Plan,
     lanes: Lanes,
-    /// Of each turn, how many packets its bins got, smoothed; 0 before the first.
+    /// For each turn, the smoothed number of packets in its bins; 0 before the first.
     filling: Box<[f64]>,
-    /// Of each level of all regions, how many packets came lately whose groups enter it and none beyond it.
+    /// For each level of all regions, the number of recent packets whose groups enter it and none beyond it.
     seen: Box<[u32]>,
-    /// Of each lane, which instance the next packet meets.
+    /// For each lane, the instance that the next packet meets.
     cursors: Box<[u16]>,
-    /// Of each lane, `stagger` instances, and their gates.
+    /// For each lane, `stagger` instances and their gates.
     instances: Box<[Instance]>,
     gates: Box<[Gate]>,
-    /// Of each instance, room for r names.
+    /// Room for r names for each instance.
     names: Box<[Name]>,
-    /// Of each of the staggered instances, the members of all regions; those in the slots of a lane get its repairs.
+    /// For each of the staggered instances, the members of all regions. Those in the slots of a lane get its repairs.
     members: Box<[NodeId]>,
     sums: Sums,
-    /// The instances that will make a repair and are not empty, the longest begun first.
+    /// The instances with a repair begun, in order of their begin.
     begun: Ends,
     begun_links: Links,
-    /// Latest time seen: a clock that steps back must not disturb the order of the deadlines.
+    /// Latest time seen, so that a clock that steps back does not disturb the order of the deadlines.
     now_us: u64,
     conditions: Conditions,
-    /// Of the turns at a lane, while one is picked.
+    /// Weights of a lane's turns, while one is picked.
     weights: Vec<f64>,
     counts: BinsCounts,
 }
 
 impl Bins {
-    /// Empty bins for a view's regions and the plan made from them.
+    /// Makes empty bins for a view's regions and the plan made from them.
     ///
     /// # Errors
     /// [`BinsConfigError`].
@@ -181,7 +181,7 @@ impl Bins {
             regions.iter().flat_map(|region| regions.members(region)).copied().collect();
         let mut bins = Self {
             filling: vec![0.0; lanes.turns()].into_boxed_slice(),
-            // As if each group had sent one.
+            // Starts as if each group had sent one packet.
             seen: lanes.groups().into(),
             cursors: vec![0; lanes.len()].into_boxed_slice(),
             instances: vec![instance; count].into_boxed_slice(),
@@ -246,14 +246,13 @@ impl Bins {
         Ok(())
     }
 
-    /// When [`fire_due`](Self::fire_due) next has something to do; `None` without a bound on the delay, or without a
-    /// repair in the making.
+    /// Returns when [`fire_due`](Self::fire_due) is due next; `None` if there is no limit on the delay, or no repair begun.
     pub fn next_deadline_us(&self) -> Option<u64> {
         let oldest = self.begun.first()?;
         Some(self.instances[oldest].begun_us.saturating_add(self.config.max_delay_us?))
     }
 
-    /// Emits the part-filled repairs whose time has come.
+    /// Emits the part-filled repairs whose deadline has come.
     pub fn fire_due(&mut self, now_us: u64, rng: &mut impl Rng, emit: &mut impl FnMut(Outgoing<'_>)) {
         self.now_us = self.now_us.max(now_us);
         while self.next_deadline_us().is_some_and(|due_us| due_us <= self.now_us) {
@@ -261,7 +260,7 @@ impl Bins {
         }
     }
 
-    /// Emits everything that is in the making, and goes on with the bins of another view.
+    /// Emits all part-filled repairs, and continues with the bins of another view.
     pub fn change(
         &mut self,
         regions: Regions,
@@ -272,37 +271,37 @@ impl Bins {
         while self.begun.first().is_some() {
             self.fire_oldest(rng, emit);
         }
-        let next = Self::new(self.config, regions, plan, rng).expect("the configuration was checked before");
+        let next = Self::new(self.config, regions, plan, rng).expect("the configuration has been checked");
         let Self { now_us, counts, conditions, .. } = *self;
         *self = Self { now_us, counts, conditions, ..next };
     }
 
-    /// What was measured, by which repairs that begin from now on carry sums or not, if that is to be chosen.
+    /// Sets the measured conditions. With [`Content::Auto`] they decide the content of each repair when it begins.
     pub fn set_conditions(&mut self, conditions: Conditions) {
         self.conditions = conditions;
     }
 
-    /// What was measured last.
+    /// Returns the conditions set last.
     pub fn conditions(&self) -> Conditions {
         self.conditions
     }
 
-    /// The regions whose members get the repairs.
+    /// Returns the regions whose members get the repairs.
     pub fn regions(&self) -> &Regions {
         &self.regions
     }
 
-    /// Which bins there are.
+    /// Returns the plan of the bins.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// What was done so far, in all views.
+    /// Returns the counts since the start, in all views.
     pub fn counts(&self) -> &BinsCounts {
         &self.counts
     }
 
-    /// Memory held for this view, the regions and the plan aside.
+    /// Returns the memory held for this view in bytes, without the regions and the plan.
     pub fn memory_bytes(&self) -> usize {
         let instances =
             self.instances.len() * (size_of::<Instance>() + size_of::<Gate>() + 2 * size_of::<u32>());
@@ -315,12 +314,12 @@ impl Bins {
             + self.sums.memory_bytes()
     }
 
-    /// How many lanes there are, each with a bin in the making or a pause.
+    /// Returns the number of lanes.
     pub fn lanes(&self) -> usize {
         self.lanes.len()
     }
 
-    /// Instances are fed in turn (Ricochet §4.2.2).
+    /// Returns the instance for the next packet of a lane; instances are fed in turn (Ricochet §4.2.2).
     #[inline]
     fn next_instance(&mut self, lane: usize) -> usize {
         if self.config.stagger == 1 {
@@ -332,7 +331,7 @@ impl Bins {
         at
     }
 
-    /// Begins a bin; false if there is no room for its sum, and the turn passes without a repair.
+    /// Begins a bin. Returns false if no sum is free; then the turn passes without a repair.
     fn begin(&mut self, at: usize, length: usize) -> bool {
         let instance = &mut self.instances[at];
         instance.begun_us = self.now_us;
@@ -340,7 +339,7 @@ impl Bins {
             Content::Xor => true,
             Content::Names => false,
             Content::Auto => {
-                // An eighth of each repair's first packet.
+                // Smoothed by an eighth of the length of each repair's first packet.
                 let smoothed = (7 * usize::from(instance.length) + length).div_ceil(8);
                 let length = if instance.length == 0 { length } else { smoothed };
                 instance.length = u16::try_from(length).unwrap_or(u16::MAX);
@@ -378,11 +377,11 @@ impl Bins {
         self.fire(at, rng, emit);
     }
 
-    /// Emits a bin that is full or at its deadline, which ends the turn.
+    /// Emits a bin that is full or at its deadline, and ends its turn.
     fn fire(&mut self, at: usize, rng: &mut impl Rng, emit: &mut impl FnMut(Outgoing<'_>)) {
         let Instance { turn, count, size, .. } = self.instances[at];
         self.empty(at, emit);
-        // The first bin of an instance is smaller than those that follow.
+        // The first bin of an instance is smaller than the others and not representative.
         if let Some(turn) = turn
             && size == self.config.r
         {
@@ -391,11 +390,11 @@ impl Bins {
         self.next_turn(at, rng);
     }
 
-    /// Emits what a bin holds.
+    /// Emits the repair of a bin.
     fn empty(&mut self, at: usize, emit: &mut impl FnMut(Outgoing<'_>)) {
         let slots = self.slots(at);
         let instance = &mut self.instances[at];
-        let turn = instance.turn.expect("a bin is only filled in somebody's turn");
+        let turn = instance.turn.expect("a bin that is filled has a turn");
         let targets = &self.members[slots][..self.lanes.turn(turn as usize).targets as usize];
         let sum = instance.sum.take();
         self.counts.repairs += 1;

@@ -1,4 +1,4 @@
-//! Sums in the making, in a bounded pool.
+//! Unfinished sums, in a bounded pool.
 
 use fec::gf256;
 
@@ -6,11 +6,11 @@ use fec::gf256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SumSlot(u32);
 
-/// The pool: `symbol_max` bytes for each of some sums, all taken at construction.
+/// A pool of sums with `symbol_max` bytes each, allocated at construction.
 #[derive(Debug)]
 pub(super) struct Sums {
     bytes: Box<[u8]>,
-    /// How long each sum is so far; what lies beyond is left over from an earlier one.
+    /// Length of each sum; the bytes beyond are left over from earlier sums.
     lengths: Box<[usize]>,
     free: Vec<u32>,
     symbol_max: usize,
@@ -21,13 +21,13 @@ impl Sums {
         Self {
             bytes: vec![0; count * symbol_max].into_boxed_slice(),
             lengths: vec![0; count].into_boxed_slice(),
-            // The lowest are handed out first, and stay warm.
+            // The lowest slots are used first and stay in the cache.
             free: (0..count as u32).rev().collect(),
             symbol_max,
         }
     }
 
-    /// An empty sum, if one is free.
+    /// Takes an empty sum, if one is free.
     pub(super) fn take(&mut self) -> Option<SumSlot> {
         let slot = self.free.pop()?;
         self.lengths[slot as usize] = 0;
@@ -38,7 +38,7 @@ impl Sums {
         self.free.push(slot.0);
     }
 
-    /// Adds a symbol, given as pieces that follow each other.
+    /// Adds a symbol, given as consecutive pieces.
     pub(super) fn add(&mut self, slot: SumSlot, symbol: &[&[u8]]) {
         let at = slot.0 as usize;
         let bytes = &mut self.bytes[at * self.symbol_max..][..self.symbol_max];
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn symbols_of_any_length_and_cut_add_up_and_nothing_is_left_of_earlier_sums() {
+    fn symbols_in_pieces_of_any_length_add_up_and_leave_nothing_for_later_sums() {
         let mut sums = Sums::new(1, 8);
         let slot = sums.take().unwrap();
         assert_eq!(sums.take(), None);

@@ -13,7 +13,7 @@ use crate::wire::{Data, SYMBOL_HEAD};
 
 const C: u8 = 5;
 
-/// A repair that was emitted, as the tests keep it.
+/// A repair that was emitted.
 #[derive(Clone, Debug)]
 struct Kept {
     names: Vec<Name>,
@@ -21,7 +21,7 @@ struct Kept {
     targets: Vec<NodeId>,
 }
 
-/// Bins, and what came out of them.
+/// Bins, and the repairs that they emitted.
 struct Bench {
     groups: Groups,
     view: View,
@@ -32,7 +32,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// `sizes` nodes besides this one in each group; where they overlap is random.
+    /// Makes a bench with `sizes` other nodes in each group, drawn at random.
     fn new(config: BinsConfig, seed: u64, nodes: u32, sizes: &[usize]) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let groups = Groups::new(
@@ -78,7 +78,7 @@ impl Bench {
         self.bins.fire_due(now_us, &mut self.rng, &mut |repair| keep(kept, &repair));
     }
 
-    /// How many repairs each packet of each group entered on average, counted once for each target.
+    /// Returns the average number of repairs that each packet of each group entered, counted once for each target.
     fn repairs_per_packet(&self, packets: &BTreeMap<usize, u32>) -> BTreeMap<usize, f64> {
         let mut sent = BTreeMap::<usize, usize>::new();
         for kept in &self.kept {
@@ -128,12 +128,12 @@ fn every_packet_enters_c_repairs_on_average_and_costs_at_most_c_additions() {
     assert!(additions <= mean_c * 1.02, "{additions} additions for each packet");
     assert_eq!((counts.packets, counts.early, counts.skipped), (60_000, 0, 0));
     assert_eq!(counts.sent, bench.kept.iter().map(|kept| kept.targets.len() as u64).sum::<u64>());
-    // c/r repairs for each packet: at (8,5) and full groups 38 % of all packets are repairs.
+    // There are c/r repairs for each packet: at (8,5) and full groups 38 % of all packets are repairs.
     let sent = counts.sent as f64 / counts.packets as f64;
     assert!((sent - mean_c / 8.0).abs() < 0.02, "{sent} repairs for each packet");
 }
 
-/// The average by group where deadlines close most bins.
+/// Returns the average by group where deadlines close most bins.
 fn closed_early(seed: u64, next: impl Fn(&mut ChaCha8Rng, usize) -> usize) -> BTreeMap<usize, f64> {
     let mut bench = Bench::new(BinsConfig { max_delay_us: Some(5_000), ..config(8) }, seed, 24, &SIZES);
     let (mut packets, mut now_us) = (BTreeMap::new(), 0);
@@ -151,7 +151,7 @@ fn closed_early(seed: u64, next: impl Fn(&mut ChaCha8Rng, usize) -> usize) -> BT
 #[test]
 fn the_average_holds_where_deadlines_close_the_bins() {
     let averages = closed_early(2, |rng, _| chance::below(rng, SIZES.len()));
-    // A turn begins with a packet of its level: who always follows that one finds it open more often than others.
+    // A turn begins with a packet of its level, so a group that always follows finds it open more often than others.
     let of_a_cycle = closed_early(2, |_, round| round * 7 % SIZES.len());
     for (group, &size) in SIZES.iter().enumerate().filter(|(_, size)| **size > 0) {
         let (average, of_a_cycle) = (averages[&group], of_a_cycle[&group]);
@@ -191,13 +191,13 @@ fn a_node_gets_a_packet_at_most_once_and_as_often_as_its_group_wants() {
         assert!((share - wanted).abs() < 0.06, "group {group}, {node}: {share} instead of {wanted}");
     }
     assert_eq!(got.len(), SIZES.iter().sum::<usize>());
-    // Only where one lane's last packet is another's first, and the nodes change places between the two.
+    // This happens only where one lane's last packet is another's first, and the nodes change places between the two.
     assert!(twice * 500 < all, "{twice} of {all} came to a node twice");
 }
 
 #[test]
 fn groups_that_fall_silent_keep_no_lane_from_the_others() {
-    // Two groups of one neighbour and of nine: the former alone has most of the levels of their common region.
+    // The group of one neighbour alone has most of the levels of the region that it shares with the group of nine.
     let mut bench = Bench::new(config(8), 9, 9, &[9, 1]);
     let mut packets = BTreeMap::new();
     for round in 0..40_000 {
@@ -212,8 +212,8 @@ fn groups_that_fall_silent_keep_no_lane_from_the_others() {
 #[test]
 fn a_part_filled_bin_fires_at_its_deadline_and_not_before() {
     let mut bench = Bench::new(BinsConfig { max_delay_us: Some(1_000), ..config(64) }, 3, 5, &[5]);
-    assert_eq!(bench.bins.next_deadline_us(), None, "nothing is in the making");
-    // Five others and c = 5: every repair goes to all of them. The bin may have begun nearly full.
+    assert_eq!(bench.bins.next_deadline_us(), None, "no repair has begun");
+    // With five others and c = 5, every repair goes to all of them. The first bin may be nearly full.
     while bench.bins.next_deadline_us().is_none() {
         bench.push(50, 0, b"x");
     }
@@ -227,7 +227,7 @@ fn a_part_filled_bin_fires_at_its_deadline_and_not_before() {
 }
 
 #[test]
-fn a_stagger_takes_the_packets_of_a_repair_apart() {
+fn a_stagger_keeps_consecutive_packets_out_of_one_repair() {
     let mut bench = Bench::new(BinsConfig { stagger: 3, ..config(4) }, 4, 5, &[5]);
     for _ in 0..100 {
         bench.push(0, 0, b"x");
@@ -255,7 +255,7 @@ fn a_change_of_the_view_loses_no_packet() {
         bench.bins.change(regions, plan, &mut bench.rng, &mut |repair| keep(kept, &repair));
         assert_eq!(bench.bins.next_deadline_us(), None);
     }
-    // All others are in both groups, so each packet goes to all who are there.
+    // All others are in both groups, so each packet goes to all members of the view.
     let mut named: Vec<u32> = bench.kept.iter().flat_map(|kept| &kept.names).map(|name| name.seq).collect();
     named.sort_unstable();
     assert_eq!(named, (0..50).collect::<Vec<_>>());
@@ -278,7 +278,7 @@ fn digests_cost_no_sums_and_too_few_sums_skip_repairs() {
 }
 
 #[test]
-fn what_is_too_long_enters_no_bin_and_configurations_out_of_range_are_refused() {
+fn a_packet_that_is_too_long_enters_no_bin_and_configurations_out_of_range_are_refused() {
     let mut bench = Bench::new(config(8), 7, 5, &[5]);
     let (payload, name) = ([0; 201], Name { sender: NodeId(1), group: GroupTag(0), seq: 0 });
     let packet = Packet { group: GroupIndex::new(0), name, symbol: &[&payload] };
@@ -302,7 +302,7 @@ fn what_is_too_long_enters_no_bin_and_configurations_out_of_range_are_refused() 
 
 proptest! {
     #[test]
-    fn a_repair_mends_the_one_packet_that_its_target_misses(
+    fn a_repair_recovers_the_one_packet_that_its_target_misses(
         seed: u64, r in 1u8..10, stagger in 1u16..4,
         sizes in prop::collection::vec(0usize..12, 1..8),
         packets in prop::collection::vec((0usize..8, prop::collection::vec(any::<u8>(), 0..150)), 0..150),

@@ -1,4 +1,4 @@
-//! Whose turn it is at each lane: drawn so that every level has its share, whatever else is sent.
+//! Turns at the lanes, drawn so that every level has its share, whichever groups are busy.
 
 use rand_chacha::rand_core::Rng;
 
@@ -6,11 +6,11 @@ use super::lanes::{Lane, QUIET};
 use super::{Bins, Gate, Outgoing};
 use crate::chance;
 
-/// How many turns the memory of how full their bins were goes back.
+/// Number of turns over which the fill of their bins is averaged.
 const SMOOTHING: f64 = 16.0;
-/// How many packets the memory of which groups are busy goes back.
+/// Number of packets of a region after which their counts by level are halved.
 const SEEN_MAX: u32 = 1 << 14;
-/// By so much longer than expected a turn may last.
+/// Factor by which a turn may last longer than expected.
 const PATIENCE: f64 = 4.0;
 
 impl Bins {
@@ -23,7 +23,7 @@ impl Bins {
         if let Some(turn) = self.instances[at].turn
             && self.gates[at].level != QUIET
         {
-            // As many as should have come: so much of its share it has used up.
+            // The number of packets that should have entered is the share that the turn has used up.
             let due = f64::from(self.gates[at].ticks) * self.entering(self.lane_of(at), turn as usize);
             self.measure(turn as usize, due);
         }
@@ -35,7 +35,7 @@ impl Bins {
         *filling = if *filling == 0.0 { count } else { *filling + (count - *filling) / SMOOTHING };
     }
 
-    /// The first turn of an instance, as if it had been going on for long: neighbours receive the same packets, and bins
+    /// Draws the first turn of an instance, and begins it at a random point. Neighbours receive the same packets, and bins
     /// that all began together would make the same repairs.
     pub(super) fn start(&mut self, at: usize, rng: &mut impl Rng) {
         self.shuffle(at, rng);
@@ -51,9 +51,8 @@ impl Bins {
         }
     }
 
-    /// Draws, before an instance gets its first packet, who has the next turn (Ricochet §4.2.5).
-    ///
-    /// Turns that last longer must begin less often to have no more than their share.
+    /// Draws the next turn of an instance, before its first packet comes (Ricochet §4.2.5). Turns that last longer are drawn
+    /// less often, so that each has its share.
     pub(super) fn next_turn(&mut self, at: usize, rng: &mut impl Rng) {
         self.shuffle(at, rng);
         self.forget(at);
@@ -62,8 +61,8 @@ impl Bins {
         self.give(at, turn, rng);
     }
 
-    /// Puts together what the turns of a lane weigh: their shares divided by how long they last, in one pass over its
-    /// levels, which the turns name in order.
+    /// Computes the weights of a lane's turns: their shares divided by their durations. One pass over the levels is enough,
+    /// since turns are in the order of their levels.
     fn weigh(&mut self, at: usize) {
         let Self { lanes, seen, filling, weights, config, .. } = self;
         let lane = lanes.lane(at / usize::from(config.stagger));
@@ -88,12 +87,12 @@ impl Bins {
         }
     }
 
-    /// Lets somebody have the turn.
+    /// Begins a turn.
     fn give(&mut self, at: usize, turn: usize, rng: &mut impl Rng) {
         let lane = self.lane_of(at);
         let level = self.lanes.turn(turn).level;
         let last = if level == QUIET {
-            // As long as the widest turn, on average.
+            // A pause lasts as long as the widest turn, on average.
             let widest = lane.widest(&self.lanes);
             let lasting = filled(&self.filling, widest, widest, self.config.r) / self.entering(lane, widest);
             chance::floor_or_ceiling(rng, lasting).max(1)
@@ -109,14 +108,14 @@ impl Bins {
         self.lanes.lane(at / usize::from(self.config.stagger))
     }
 
-    /// Share of the packets of its region that enter in a turn, which is no pause; above 0.
+    /// Returns the share of the region's packets that enter in a turn that is no pause; above 0.
     fn entering(&self, lane: &Lane, turn: usize) -> f64 {
         let seen = |levels: std::ops::Range<usize>| f64::from(self.seen[levels].iter().sum::<u32>());
         let first = lane.levels.start + self.lanes.turn(turn).level as usize - 1;
         seen(first..lane.levels.end) / seen(lane.levels.clone())
     }
 
-    /// Halves what was seen of a region, once it is much.
+    /// Halves the counts of a region's packets once they are large.
     fn forget(&mut self, at: usize) {
         let levels = self.lane_of(at).levels.clone();
         let seen = &mut self.seen[levels];
@@ -125,8 +124,8 @@ impl Bins {
         }
     }
 
-    /// Exchanges the nodes in the slots of an instance with others of its region, so that each gets as many repairs as
-    /// the others; not with a bin that is being filled, whose packets would come to one node twice.
+    /// Exchanges the nodes in the slots of an instance with random nodes of its region, so that all nodes get equally many
+    /// repairs. Slots of a bin that is being filled are left alone, or a node could get a packet twice.
     fn shuffle(&mut self, at: usize, rng: &mut impl Rng) {
         let stagger = usize::from(self.config.stagger);
         let (lane, turn) = (at / stagger, at % stagger);
@@ -148,7 +147,7 @@ impl Bins {
         staggered * (self.members.len() / usize::from(self.config.stagger))
     }
 
-    /// Where the nodes lie that get the repairs of an instance.
+    /// Returns the indices of the nodes that get the repairs of an instance.
     pub(super) fn slots(&self, at: usize) -> std::ops::Range<usize> {
         let stagger = usize::from(self.config.stagger);
         let first = self.regions_start(at % stagger);
@@ -157,10 +156,9 @@ impl Bins {
     }
 }
 
-/// How many packets the bins of a turn get; where none was there yet as many as those of the widest turn.
+/// Returns the average number of packets in the bins of a turn; if there was none yet, that of the widest turn.
 ///
-/// Divided by the share of the region's packets that enter, it is how long the turn lasts. A pause is as long as the
-/// widest turn.
+/// Divided by the share of the region's packets that enter, it is the duration of the turn.
 fn filled(filling: &[f64], turn: usize, widest: usize, r: u8) -> f64 {
     match (filling[turn], filling[widest]) {
         (0.0, 0.0) => f64::from(r),
@@ -169,7 +167,7 @@ fn filled(filling: &[f64], turn: usize, widest: usize, r: u8) -> f64 {
     }
 }
 
-/// The place of one of these weights, each as likely as it is heavy; the last if rounding leaves none.
+/// Returns a random index with probability proportional to its weight; the last if rounding leaves none.
 fn pick(rng: &mut impl Rng, weights: &[f64]) -> usize {
     let last = weights.len() - 1;
     if last == 0 {

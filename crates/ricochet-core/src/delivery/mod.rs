@@ -1,7 +1,7 @@
-//! What lies between a node and its application.
+//! Delivery of messages to the application.
 //!
-//! A node delivers at once, in the order in which packets come or are mended. [`Fifo`] puts them in the order in which
-//! they were sent, for the subscriptions that want it. Messages longer than a packet are put together within the node.
+//! A node delivers packets at once, in the order in which they come or are recovered. [`Fifo`] restores the order in which
+//! they were sent, for subscriptions that want it. The node itself reassembles messages longer than a packet.
 
 mod fifo;
 mod fragments;

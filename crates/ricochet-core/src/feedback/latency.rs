@@ -1,13 +1,13 @@
-//! How long recoveries took, in buckets.
+//! Times of recoveries, in buckets.
 
-/// Shorter times are all one.
+/// Binary logarithm of the end of the first bucket, in microseconds.
 const SHORTEST_BITS: u32 = 6;
-/// Buckets to an octave, as a power of two.
+/// Binary logarithm of the number of buckets to an octave.
 const PARTS_BITS: u32 = 2;
-/// 64 µs to 67 s, and one bucket below.
+/// Number of buckets: 20 octaves from 64 µs to 67 s, and one bucket below.
 const BUCKETS: usize = 1 + (20 << PARTS_BITS);
 
-/// Counts of times by their length: four buckets to an octave from 64 µs to 67 s, so a quantile is right within 12 %.
+/// Histogram of times with four buckets to an octave from 64 µs to 67 s, so that quantiles are accurate within 12 %.
 ///
 /// ```
 /// use ricochet_core::feedback::Latencies;
@@ -31,7 +31,7 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Counts one more.
+    /// Counts a time in microseconds.
     pub fn add(&mut self, us: u64) {
         let count = &mut self.counts[bucket(us)];
         *count = count.saturating_add(1);
@@ -39,7 +39,7 @@ impl Latencies {
         self.max_us = self.max_us.max(us);
     }
 
-    /// Counts all of `others` too.
+    /// Adds the counts of another histogram.
     pub fn merge(&mut self, others: &Self) {
         for (count, other) in self.counts.iter_mut().zip(&others.counts) {
             *count = count.saturating_add(*other);
@@ -48,22 +48,22 @@ impl Latencies {
         self.max_us = self.max_us.max(others.max_us);
     }
 
-    /// How many there are.
+    /// Returns the number of times counted.
     pub fn count(&self) -> u64 {
         self.counts.iter().map(|&count| u64::from(count)).sum()
     }
 
-    /// Their mean in microseconds.
+    /// Returns the mean in microseconds.
     pub fn mean_us(&self) -> Option<u64> {
         self.sum_us.checked_div(self.count())
     }
 
-    /// The longest in microseconds; 0 if there is none.
+    /// Returns the longest time in microseconds; 0 if there is none.
     pub fn max_us(&self) -> u64 {
         self.max_us
     }
 
-    /// The time in microseconds that a share of them, from 0 to 1, does not exceed: the middle of its bucket.
+    /// Returns the time in microseconds that a share of the times, from 0 to 1, does not exceed: the middle of its bucket.
     pub fn quantile_us(&self, share: f64) -> Option<u64> {
         let rank = ((self.count() as f64 * share.clamp(0.0, 1.0)).ceil() as u64).max(1);
         let mut seen = 0;
@@ -74,8 +74,8 @@ impl Latencies {
         })
     }
 
-    /// The buckets that are not empty: from so many microseconds up to so many, and how many times lie there. What is
-    /// longer than 67 s is in the last one.
+    /// Returns the buckets that are not empty: lower and upper end in microseconds, and count. Times longer than 67 s are in
+    /// the last bucket.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
         let buckets = self.counts.iter().enumerate().filter(|&(_, &count)| count > 0);
         buckets.map(|(at, &count)| (floor_us(at), floor_us(at + 1), u64::from(count)))
@@ -88,7 +88,7 @@ fn bucket(us: u64) -> usize {
     (1 + ((octave as usize) << PARTS_BITS) + part as usize).min(BUCKETS - 1)
 }
 
-/// Where a bucket begins.
+/// Returns the lower end of a bucket.
 fn floor_us(bucket: usize) -> u64 {
     let Some(at) = bucket.checked_sub(1) else { return 0 };
     let (octave, part) = (at >> PARTS_BITS, at as u64 & ((1 << PARTS_BITS) - 1));
@@ -111,13 +111,13 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn quantiles_are_right_within_an_eighth(mut times in proptest::collection::vec(64u64..60_000_000, 1..200), share in 0.0..1.0f64) {
+        fn quantiles_are_accurate_within_an_eighth(mut times in proptest::collection::vec(64u64..60_000_000, 1..200), share in 0.0..1.0f64) {
             let mut latencies = Latencies::default();
             times.iter().for_each(|&us| latencies.add(us));
             times.sort_unstable();
             let exact = times[((times.len() as f64 * share).ceil() as usize).max(1) - 1];
-            let told = latencies.quantile_us(share).unwrap();
-            proptest::prop_assert!(told.abs_diff(exact) * 8 <= exact + 8, "{told} for {exact}");
+            let reported = latencies.quantile_us(share).unwrap();
+            proptest::prop_assert!(reported.abs_diff(exact) * 8 <= exact + 8, "{reported} for {exact}");
         }
     }
 }

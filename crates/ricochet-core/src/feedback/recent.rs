@@ -1,9 +1,9 @@
-//! A count that forgets.
+//! A count that decays.
 
-/// Half of what was counted is forgotten after 2^22 µs.
+/// Binary logarithm of the half-life in microseconds: 2^22 µs are 4.2 s.
 const HALVED_BITS: u32 = 22;
 
-/// How often something happened lately: halved every 4.2 s.
+/// A count of recent events, halved every 4.2 s.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Recent {
     count: u32,
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_long_ago_counts_for_little_and_then_for_nothing() {
+    fn old_events_count_less_and_less_and_then_nothing() {
         let mut recent = Recent::default();
         recent.add(1, 100);
         recent.add(1, 28);

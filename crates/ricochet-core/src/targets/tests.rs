@@ -7,7 +7,7 @@ use crate::groups::GroupConfig;
 use crate::ids::{GroupId, NodeId};
 use crate::view::{Member, View};
 
-/// What the tests look at: for each bin, by the names of its groups, what it takes of each region, named likewise.
+/// For each bin, identified by its groups, the number of nodes of each region, identified likewise.
 type Named = BTreeMap<Vec<u64>, BTreeMap<Vec<u64>, f64>>;
 
 fn plan(c: &BTreeMap<u64, u8>, nodes: &[BTreeSet<u64>]) -> (Groups, Regions, Plan) {
@@ -46,8 +46,8 @@ fn named(groups: &Groups, regions: &Regions, plan: &Plan) -> Named {
 }
 
 /// Ricochet Fig. 7: c of A, B, C is 5, 4, 3, and "the repair bin for ab selects 0.4 targets from region ab and 0.8
-/// from abc", that for abc 1.2. The text does not give the sizes; these are the smallest that fit all three numbers
-/// and make each region occupied as in Fig. 5.
+/// from abc", the one for abc 1.2. The text does not give the sizes. These are the smallest that fit all three numbers
+/// and give each region a member, as in Fig. 5.
 #[test]
 fn the_worked_example_of_the_paper() {
     const A: u64 = 1;
@@ -81,7 +81,7 @@ fn the_worked_example_of_the_paper() {
 
 #[test]
 fn a_group_of_one_rate_and_size_needs_one_bin_for_each_region() {
-    // All want the same of a region of one node, 5/9: there is nothing left for remainders.
+    // All groups want the same number of the region's nodes, so there is no remainder.
     let nodes: Vec<BTreeSet<u64>> = (0..9).map(|_| (0..100).collect()).collect();
     let (_, regions, plan) = plan(&(0..100).map(|id| (id, 5)).collect(), &nodes);
     assert_eq!(regions.len(), 1);

@@ -1,71 +1,72 @@
-//! What a tracker tells.
+//! Results and reports of a tracker.
+
+use foundation::Seq;
 
 use crate::counters::GivenUp;
 use crate::ids::StreamKey;
-use foundation::Seq;
 
-/// What an arrival is.
+/// The tracker's judgment of a packet that came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival<M> {
-    /// Not known before.
+    /// It is new.
     New,
-    /// New, and known to be missing since it was marked so.
+    /// It is new and was known to be missing; the mark is that of its interval.
     Missed(M),
     /// It came before.
     Duplicate,
-    /// It was given up, or belongs to a time before this node knew the stream; whether it came before is unknown.
+    /// It was given up, or precedes the first packets known of the stream. Whether it came before is unknown.
     TooOld,
-    /// There is no room for its stream: whether it came before is unknown.
+    /// There is no room for its stream. Whether it came before is unknown.
     NoRoom,
-    /// It is too far ahead of its stream to be believed before another mention bears it out.
+    /// It is too far ahead of its stream to be believed before another mention confirms it.
     Doubtful,
 }
 
 impl<M> Arrival<M> {
-    /// Whether it came for the first time.
+    /// Returns whether the packet came for the first time.
     pub fn is_new(&self) -> bool {
         matches!(self, Self::New | Self::Missed(_))
     }
 }
 
-/// The state of a packet that somebody named.
+/// The tracker's judgment of a packet that another node named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mention<M> {
     /// It came.
     Held,
-    /// It did not come, and is waited for since it was marked.
+    /// It is missing and awaited; the mark is that of its interval.
     Missing(M),
-    /// It was given up, or belongs to a time before this node knew the stream.
+    /// It was given up, or precedes the first packets known of the stream.
     TooOld,
     /// There is no room for its stream.
     NoRoom,
-    /// It is too far ahead of its stream to be believed before another mention bears it out.
+    /// It is too far ahead of its stream to be believed before another mention confirms it.
     Doubtful,
 }
 
-/// What the tracker found: about the packet, and about others before it.
+/// The tracker's judgment of a packet, and what it shows of the packets before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found<T> {
-    /// The packet's place in its stream.
+    /// Position of the packet in its stream.
     pub seq: Seq,
-    /// What it is.
+    /// Judgment of the packet.
     pub what: T,
-    /// How many packets are now waited for that were not known to exist before.
+    /// Number of packets found missing, of which the tracker did not know before.
     pub discovered: u64,
 }
 
-/// Packets that are missing, one after the other.
+/// An interval of consecutive missing packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interval<M> {
     /// The first of them.
     pub first: Seq,
     /// The last of them.
     pub last: Seq,
-    /// The owner's mark. Parts of an interval keep the mark of the whole.
+    /// Mark set by the owner of the tracker. Parts of an interval keep the mark of the whole.
     pub mark: M,
 }
 
-/// Packets that were given up.
+/// An interval of packets that were given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost {
     /// Their stream.
@@ -74,21 +75,21 @@ pub struct Lost {
     pub first: Seq,
     /// The last of them.
     pub last: Seq,
-    /// Why.
+    /// Reason.
     pub reason: GivenUp,
 }
 
 /// How far the past of a stream is settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Front {
-    /// Everything before this has come, or never will.
+    /// Every packet before this position has come or never will.
     pub settled: Seq,
-    /// Nothing before this is waited for, and this is, or is behind all that is known to exist. What lies between the
-    /// two and has not come belongs to a time before this node knew the stream, and may have been overtaken.
+    /// The first awaited packet, or the position after the newest known packet. Packets between `settled` and this that
+    /// have not come precede the first one seen of the stream; they may have been overtaken, and are not awaited.
     pub awaited: Seq,
 }
 
 impl Front {
-    /// Of a stream of which nothing is waited for any more.
+    /// Front of a stream of which nothing is awaited any more.
     pub const END: Self = Self { settled: Seq(u64::MAX), awaited: Seq(u64::MAX) };
 }

@@ -1,13 +1,13 @@
 //! The packet tracker: which packets of which streams are known to exist and have not come (Thesis §4.3).
 //!
-//! A packet meets [`Tracker::on_received`], which tells the new from the duplicates; a name in a repair or a heartbeat
-//! meets [`Tracker::on_named`]. Either may show that others exist before it. What is missing is kept as intervals, each
-//! with a mark of the owner's (when it was found missing, how often it was asked for), in a pool common to all
-//! streams.
+//! A packet goes to [`Tracker::on_received`], which distinguishes new packets from duplicates. A name in a repair or a
+//! heartbeat goes to [`Tracker::on_named`]. Either may show that packets before it are missing. Missing packets are kept as
+//! intervals in a pool common to all streams. The owner of the tracker puts a mark on each interval, such as the time at
+//! which it was found missing.
 //!
-//! All is bounded, and all memory taken at construction. What no longer fits is given up, the oldest first, counted by
-//! reason and [reported](Tracker::pop_lost). A packet that was given up and comes after all is
-//! [`TooOld`](Arrival::TooOld), so that nothing is ever taken for new twice.
+//! All tables are bounded, and memory is allocated at construction. When a table is full, the oldest interval is given up,
+//! counted by reason and [reported](Tracker::pop_lost). A packet that comes after it was given up is
+//! [`TooOld`](Arrival::TooOld), so that no packet counts as new twice.
 
 mod config;
 mod found;
@@ -16,6 +16,7 @@ mod streams;
 
 use std::collections::VecDeque;
 
+use foundation::Seq;
 use hashbrown::HashMap;
 
 use crate::counters::{GivenUp, GivenUpCounts};
@@ -23,7 +24,6 @@ use crate::ids::StreamKey;
 use crate::links::{Ends, Links};
 pub use config::{TrackerConfig, TrackerConfigError};
 pub use found::{Arrival, Found, Front, Interval, Lost, Mention};
-use foundation::Seq;
 use pool::{Pool, Span};
 
 #[derive(Debug)]
@@ -31,31 +31,42 @@ struct Stream {
     key: StreamKey,
     /// The newest packet known to exist.
     highest: Seq,
-    /// Everything before it is settled or given up.
+    /// Every packet before it has come or was given up.
     floor: Seq,
-    /// Its intervals in order.
+    /// Its intervals, in order.
     spans: Ends,
     count: u32,
     last_us: u64,
-    /// Whether anything of it came. If not, others only said that it exists.
+    /// Whether any packet of it came. If not, it is known by name alone.
     heard: bool,
-    /// The newest packet that came; where none has, the one before the first that was named.
-    came: Seq,
-    /// The last claim that was too far ahead to be believed at once.
+    /// The newest packet that came; if none has, the one before the first that was named.
+    received: Seq,
+    /// The last mention that was too far ahead to be believed at once.
     doubted: Option<Seq>,
 }
 
-/// Reports of losses kept for the owner to fetch.
+/// A packet that came or was named.
+struct Sighting<M> {
+    now_us: u64,
+    key: StreamKey,
+    seq: u32,
+    /// Mark for packets found missing.
+    mark: M,
+    /// Whether the packet came, or else was named.
+    came: bool,
+}
+
+/// Maximum number of reports kept for the owner to fetch.
 const REPORTS_MAX: usize = 1024;
 
-/// Keeps, of many streams, what is missing.
+/// Tracks the missing packets of many streams.
 ///
 /// ```
 /// use ricochet_core::tracker::{Arrival, Mention, Tracker, TrackerConfig};
 /// use ricochet_core::{GroupId, NodeId, StreamKey};
 /// let mut tracker = Tracker::new(TrackerConfig::default()).unwrap();
 /// let key = StreamKey { sender: NodeId(1), group: GroupId(7) };
-/// // the mark is when a packet was found missing
+/// // The mark is the time at which a packet was found missing.
 /// assert_eq!(tracker.on_received(10, key, 500, 10).what, Arrival::New);
 /// assert_eq!(tracker.on_received(20, key, 504, 20).discovered, 3);
 /// assert_eq!(tracker.on_received(25, key, 502, 25).what, Arrival::Missed(20));
@@ -70,9 +81,9 @@ pub struct Tracker<M> {
     by_key: HashMap<StreamKey, u32>,
     streams: Vec<Stream>,
     free_streams: Vec<u32>,
-    /// The streams of which something came, the one heard longest ago first.
+    /// The streams of which a packet came, in order of their last mention.
     quiet: Ends,
-    /// The streams that are known by name alone, the one named longest ago first.
+    /// The streams that are known by name alone, in order of their last mention.
     unheard: Ends,
     unheard_count: usize,
     quiet_links: Links,
@@ -84,7 +95,7 @@ pub struct Tracker<M> {
 }
 
 impl<M: Copy + PartialEq> Tracker<M> {
-    /// A tracker of no streams yet.
+    /// Makes a tracker without streams.
     ///
     /// # Errors
     /// [`TrackerConfigError`].
@@ -92,7 +103,7 @@ impl<M: Copy + PartialEq> Tracker<M> {
         config.check()?;
         Ok(Self {
             config,
-            // Twice the room: then the table cleans itself in place and never grows.
+            // With twice the room the table rehashes in place and never grows.
             by_key: HashMap::with_capacity(config.streams_max * 2),
             streams: Vec::with_capacity(config.streams_max),
             free_streams: Vec::with_capacity(config.streams_max),
@@ -108,17 +119,18 @@ impl<M: Copy + PartialEq> Tracker<M> {
         })
     }
 
-    /// Notes that a packet came, by itself or recovered; `mark` goes to those that this shows to be missing.
+    /// Notes that a packet came or was recovered; packets that this shows to be missing get `mark`.
     pub fn on_received(&mut self, now_us: u64, key: StreamKey, seq: u32, mark: M) -> Found<Arrival<M>> {
-        self.forget_a_wrong_beginning(key, seq);
-        let Some((stream, before)) = self.stream(now_us, key, seq, mark, true) else {
+        self.drop_false_start(key, seq);
+        let sighting = Sighting { now_us, key, seq, mark, came: true };
+        let Some((stream, before)) = self.stream_or_insert(sighting) else {
             return Found { seq: Seq::first_seen(seq), what: Arrival::NoRoom, discovered: 0 };
         };
         let seq = Seq::from_wire(seq, self.streams[stream].highest);
-        if self.doubts(stream, seq) {
+        if self.reject_leap(stream, seq) {
             return Found { seq, what: Arrival::Doubtful, discovered: 0 };
         }
-        self.streams[stream].came = seq.max(self.streams[stream].came);
+        self.streams[stream].received = seq.max(self.streams[stream].received);
         if seq > self.streams[stream].highest {
             let discovered = before + self.extend(stream, seq, false, mark);
             return Found { seq, what: Arrival::New, discovered };
@@ -135,14 +147,15 @@ impl<M: Copy + PartialEq> Tracker<M> {
         Found { seq, what, discovered: 0 }
     }
 
-    /// Notes that a packet exists, for a repair or its sender named it; it and those before it that are thereby
-    /// found missing get `mark`.
+    /// Notes that a repair or its sender named a packet; if it is found missing, it and the missing packets before it get
+    /// `mark`.
     pub fn on_named(&mut self, now_us: u64, key: StreamKey, seq: u32, mark: M) -> Found<Mention<M>> {
-        let Some((stream, before)) = self.stream(now_us, key, seq, mark, false) else {
+        let sighting = Sighting { now_us, key, seq, mark, came: false };
+        let Some((stream, before)) = self.stream_or_insert(sighting) else {
             return Found { seq: Seq::first_seen(seq), what: Mention::NoRoom, discovered: 0 };
         };
         let seq = Seq::from_wire(seq, self.streams[stream].highest);
-        if self.doubts(stream, seq) {
+        if self.reject_leap(stream, seq) {
             return Found { seq, what: Mention::Doubtful, discovered: 0 };
         }
         if seq > self.streams[stream].highest {
@@ -158,19 +171,19 @@ impl<M: Copy + PartialEq> Tracker<M> {
         Found { seq, what, discovered: 0 }
     }
 
-    /// What is missing of a stream, in order.
+    /// Returns the missing intervals of a stream, in order.
     pub fn missing(&self, key: StreamKey) -> impl Iterator<Item = Interval<M>> + '_ {
         let ends = self.by_key.get(&key).map_or(Ends::EMPTY, |&at| self.streams[at as usize].spans);
         self.pool.in_order(ends).filter(|span| span.owed).map(Span::interval)
     }
 
-    /// What is missing of all streams, the longest known first.
+    /// Returns the missing intervals of all streams, the oldest first.
     pub fn oldest(&self) -> impl Iterator<Item = (StreamKey, Interval<M>)> + '_ {
         let owed = self.pool.by_age().filter(|span| span.owed);
         owed.map(|span| (self.streams[span.stream as usize].key, span.interval()))
     }
 
-    /// Puts a new mark on the interval that `seq` lies in; false if it is not missing.
+    /// Puts a new mark on the interval that contains `seq`; returns false if `seq` is not missing.
     pub fn mark(&mut self, key: StreamKey, seq: Seq, mark: M) -> bool {
         let Some(&stream) = self.by_key.get(&key) else { return false };
         let Some(slot) = self.find(stream as usize, seq) else { return false };
@@ -181,8 +194,8 @@ impl<M: Copy + PartialEq> Tracker<M> {
         span.owed
     }
 
-    /// Puts a new mark on the first `count` packets of the interval that `seq` begins, and leaves the rest as it was;
-    /// where there is no room to part them, the rest gets it too.
+    /// Puts a new mark on the first `count` packets of the interval that begins at `seq`. The rest keeps its mark, unless
+    /// there is no room to split the interval.
     pub fn mark_first(&mut self, key: StreamKey, seq: Seq, count: u64, mark: M) {
         let Some(&stream) = self.by_key.get(&key) else { return };
         let Some(slot) = self.find(stream as usize, seq) else { return };
@@ -199,7 +212,7 @@ impl<M: Copy + PartialEq> Tracker<M> {
         }
     }
 
-    /// Gives up what is missing of a stream up to and with `through`: it was asked for in vain.
+    /// Gives up the missing packets of a stream up to and including `through`, because requests for them were in vain.
     pub fn give_up(&mut self, key: StreamKey, through: Seq) {
         if let Some(&stream) = self.by_key.get(&key) {
             let through = through.min(self.streams[stream as usize].highest);
@@ -207,8 +220,8 @@ impl<M: Copy + PartialEq> Tracker<M> {
         }
     }
 
-    /// Forgets all streams for which `gone` is true, since their group was left or their sender is no more. What they
-    /// miss is neither counted nor reported. Looks at every stream.
+    /// Forgets all streams for which `gone` returns true, because their group was left or their sender is gone. Their missing
+    /// packets are neither counted nor reported. Looks at every stream.
     pub fn forget(&mut self, mut gone: impl FnMut(StreamKey) -> bool) {
         for ends in [self.quiet, self.unheard] {
             let mut next = ends.first();
@@ -221,7 +234,7 @@ impl<M: Copy + PartialEq> Tracker<M> {
         }
     }
 
-    /// How far a stream is settled: [`Front::END`] if it is not known.
+    /// Returns how far a stream is settled; [`Front::END`] if the stream is not known.
     pub fn front(&self, key: StreamKey) -> Front {
         let Some(stream) = self.by_key.get(&key).map(|&at| &self.streams[at as usize]) else {
             return Front::END;
@@ -232,7 +245,7 @@ impl<M: Copy + PartialEq> Tracker<M> {
         Front { settled, awaited }
     }
 
-    /// The reports of packets given up that were not fetched yet, in order of time.
+    /// Returns the reports of packets given up that are not yet fetched, in order of time.
     pub fn lost(&self) -> impl Iterator<Item = &Lost> + '_ {
         self.lost.iter()
     }
@@ -242,48 +255,48 @@ impl<M: Copy + PartialEq> Tracker<M> {
         self.lost.pop_front()
     }
 
-    /// The newest packet of a stream known to exist.
+    /// Returns the newest packet of a stream that is known to exist.
     pub fn highest(&self, key: StreamKey) -> Option<Seq> {
         self.by_key.get(&key).map(|&stream| self.streams[stream as usize].highest)
     }
 
-    /// Streams known.
+    /// Returns the number of known streams.
     pub fn streams(&self) -> usize {
         self.by_key.len()
     }
 
-    /// Intervals in all streams together.
+    /// Returns the number of intervals in all streams together.
     pub fn intervals(&self) -> usize {
         self.pool.len()
     }
 
-    /// Packets given up so far, by reason.
+    /// Returns the number of packets given up, by reason.
     pub fn given_up(&self) -> &GivenUpCounts {
         &self.given_up
     }
 
-    /// Reports that were not kept, since the owner fetched none for long.
+    /// Returns the number of reports dropped because the owner did not fetch them.
     pub fn unreported(&self) -> u64 {
         self.unreported
     }
 
-    /// Packets and names that found no room for their stream.
+    /// Returns the number of packets and names refused because there was no room for their stream.
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Intervals that are waited for, in all streams together.
+    /// Returns the number of awaited intervals in all streams together.
     pub fn owed(&self) -> usize {
         self.pool.owed()
     }
 
-    /// Takes note that packets up to and with `to` exist; `to` itself is missing or has come. Returns how many are
-    /// newly waited for.
+    /// Notes that packets up to and including `to` exist; `to` itself is `missing` or has come. Returns the number of packets
+    /// found missing.
     fn extend(&mut self, stream: usize, to: Seq, missing: bool, mark: M) -> u64 {
         let first = self.streams[stream].highest.plus(1);
         let last = if missing { to } else { to.minus(1) };
         self.streams[stream].highest = to;
-        let start = to.minus(u64::from(self.config.window) - 1);
+        let start = to.minus(u64::from(self.config.lag_max) - 1);
         self.settle_before(stream, start, GivenUp::Behind);
         if first < start {
             self.report(stream, first, start.minus(1), GivenUp::Behind);
@@ -296,7 +309,7 @@ impl<M: Copy + PartialEq> Tracker<M> {
         last.0 - first.0 + 1
     }
 
-    /// Adds an interval behind all others of its stream.
+    /// Adds an interval after all others of its stream.
     fn append(&mut self, span: Span<M>) {
         let stream = span.stream as usize;
         if let Some(newest) = self.streams[stream].spans.last() {
@@ -307,12 +320,12 @@ impl<M: Copy + PartialEq> Tracker<M> {
             }
         }
         let room = self.make_room(stream, None);
-        assert!(room, "whatever stands in the way may be given up");
+        assert!(room, "any interval may be given up");
         self.pool.append(&mut self.streams[stream].spans, span);
         self.streams[stream].count += 1;
     }
 
-    /// The interval that a packet lies in; looks from the newest on, where most answers are.
+    /// Returns the interval that contains a packet. Searches from the newest, which is the most likely.
     fn find(&self, stream: usize, seq: Seq) -> Option<usize> {
         let mut next = self.streams[stream].spans.last();
         while let Some(slot) = next {
@@ -325,7 +338,7 @@ impl<M: Copy + PartialEq> Tracker<M> {
         None
     }
 
-    /// Takes a packet out of the interval it lies in.
+    /// Removes a packet from the interval that contains it.
     fn fill(&mut self, stream: usize, slot: usize, seq: Seq) {
         let span = *self.pool.span(slot);
         if span.first == span.last {
@@ -343,13 +356,13 @@ impl<M: Copy + PartialEq> Tracker<M> {
             );
             self.streams[stream].count += 1;
         } else {
-            // It is itself the one to be given up first, and its older part is enough.
+            // This interval is itself the one to give up. Giving up its older part makes the room.
             self.pool.span_mut(slot).first = seq.plus(1);
             self.settle(stream, &Span { last: seq.minus(1), ..span }, self.room_reason(stream));
         }
     }
 
-    /// Makes room for one more interval of a stream; false if only `keep` could make it.
+    /// Makes room for one more interval of a stream; returns false if that requires giving up `keep`.
     fn make_room(&mut self, stream: usize, keep: Option<usize>) -> bool {
         while self.streams[stream].count == self.config.stream_intervals_max || self.pool.is_full() {
             let reason = self.room_reason(stream);
@@ -357,7 +370,7 @@ impl<M: Copy + PartialEq> Tracker<M> {
                 GivenUp::StreamFull => self.streams[stream].spans.first(),
                 _ => self.pool.oldest(),
             };
-            let victim = victim.expect("what is full has a first");
+            let victim = victim.expect("a full list has a first interval");
             if Some(victim) == keep {
                 return false;
             }
@@ -373,7 +386,7 @@ impl<M: Copy + PartialEq> Tracker<M> {
         if full { GivenUp::StreamFull } else { GivenUp::PoolFull }
     }
 
-    /// Gives up everything of a stream that is missing before `end`.
+    /// Gives up the missing packets of a stream before `end`.
     fn settle_before(&mut self, stream: usize, end: Seq, reason: GivenUp) {
         while let Some(slot) = self.streams[stream].spans.first() {
             let span = *self.pool.span(slot);
@@ -392,11 +405,11 @@ impl<M: Copy + PartialEq> Tracker<M> {
         *floor = end.max(*floor);
     }
 
-    /// Counts the first interval of a stream, or its beginning, as given up. Since intervals leave in the order in
-    /// which they stand, one floor is enough to know a packet that was given up.
+    /// Counts the first interval of a stream, or the beginning of it, as given up. Intervals are given up in order, so one
+    /// floor is enough to recognize packets that were given up.
     fn settle(&mut self, stream: usize, span: &Span<M>, reason: GivenUp) {
         let floor = &mut self.streams[stream].floor;
-        assert!(*floor <= span.first, "what is missing lies above the floor");
+        assert!(*floor <= span.first, "missing packets lie above the floor");
         *floor = span.last.plus(1);
         if span.owed {
             self.report(stream, span.first, span.last, reason);

@@ -1,4 +1,4 @@
-//! The intervals of all streams, in one pool and in two orders: by stream, and by age.
+//! The intervals of all streams, in one pool with two orders: by stream and by age.
 
 use foundation::Seq;
 
@@ -12,7 +12,7 @@ pub(super) struct Span<M> {
     pub(super) first: Seq,
     pub(super) last: Seq,
     pub(super) mark: M,
-    /// Whether it is waited for. What is not came before the first packet seen, and is only not refused.
+    /// Whether its packets are awaited. Others precede the first packet seen of the stream, and are accepted if they come.
     pub(super) owed: bool,
 }
 
@@ -24,8 +24,8 @@ impl<M: Copy> Span<M> {
 
 /// A bounded pool of intervals.
 ///
-/// New intervals come last in both orders and parts of one stay side by side, so the two agree within a stream: the
-/// oldest interval of all is the first of its stream.
+/// New intervals come last in both orders, and parts of one interval stay side by side. So the two orders agree within a
+/// stream, and the oldest interval of all is the first of its stream.
 #[derive(Debug)]
 pub(super) struct Pool<M> {
     spans: Vec<Span<M>>,
@@ -54,7 +54,7 @@ impl<M: Copy> Pool<M> {
         self.spans.len() - self.free.len()
     }
 
-    /// Those that are waited for.
+    /// Returns the number of intervals that are awaited.
     pub(super) fn owed(&self) -> usize {
         self.owed
     }
@@ -107,7 +107,7 @@ impl<M: Copy> Pool<M> {
     }
 
     fn take(&mut self, span: Span<M>) -> usize {
-        assert!(!self.is_full(), "room was made");
+        assert!(!self.is_full(), "the caller has made room");
         self.owed += usize::from(span.owed);
         if let Some(slot) = self.free.pop() {
             self.spans[slot as usize] = span;

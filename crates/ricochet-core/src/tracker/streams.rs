@@ -1,43 +1,39 @@
-//! Which streams a tracker knows, which make room for others, and what it does not believe of them.
+//! The streams of a tracker: which are known, which make room for others, and which claims about them are not believed.
+
+use foundation::Seq;
 
 use super::pool::Span;
-use super::{Stream, Tracker};
+use super::{Sighting, Stream, Tracker};
 use crate::counters::GivenUp;
 use crate::ids::StreamKey;
 use crate::links::Ends;
-use foundation::Seq;
 
-/// A packet further ahead of all that came, and of the window, is believed only when its neighbourhood is mentioned
-/// twice: one wrong number must not put a stream out of reach of its own packets.
+/// Maximum distance ahead of the packets that came, unless `lag_max` is larger, at which one mention of a packet is
+/// believed. Beyond it, two mentions of the same neighbourhood are required, so that one wrong number does not put a stream
+/// out of reach of its own packets.
 const LEAP_MAX: u64 = 1 << 16;
-/// How close two mentions must be to bear each other out.
+/// Maximum distance between two mentions that confirm each other.
 const NEIGHBOURHOOD: u64 = 64;
-/// One in so many streams may be known by name alone.
+/// Inverse of the share of streams that may be known by name alone.
 const UNHEARD_SHARE: usize = 4;
 
 impl<M: Copy + PartialEq> Tracker<M> {
-    /// The place of a stream, which is taken up if it is new and there is room; and how many packets before this one are
-    /// waited for since then.
-    pub(super) fn stream(
-        &mut self,
-        now_us: u64,
-        key: StreamKey,
-        seq: u32,
-        mark: M,
-        came: bool,
-    ) -> Option<(usize, u64)> {
+    /// Returns the index of a stream, which is added if it is new and there is room. Returns too how many packets before
+    /// this one are awaited since it was added.
+    pub(super) fn stream_or_insert(&mut self, sighting: Sighting<M>) -> Option<(usize, u64)> {
+        let Sighting { now_us, key, seq, mark, came } = sighting;
         if let Some(&stream) = self.by_key.get(&key) {
             let stream = stream as usize;
             let last_us = &mut self.streams[stream].last_us;
             *last_us = now_us.max(*last_us);
-            self.move_to_end(stream, came);
+            self.refresh(stream, came);
             return Some((stream, 0));
         }
-        let Some(place) = self.place(now_us, came) else {
+        let Some(place) = self.make_place(now_us, came) else {
             self.refused += 1;
             return None;
         };
-        // The packet itself is still to come: so far only what lies before it is known.
+        // The packet itself is noted by the caller. Here only the packets before it are.
         let (first, young) = (Seq::first_seen(seq), seq < self.config.lookback);
         let floor = if young { Seq::first_seen(0) } else { first.minus(u64::from(self.config.lookback)) };
         let (highest, spans) = (first.minus(1), Ends::EMPTY);
@@ -49,7 +45,7 @@ impl<M: Copy + PartialEq> Tracker<M> {
             count: 0,
             last_us: now_us,
             heard: came,
-            came: highest,
+            received: highest,
             doubted: None,
         };
         if place == self.streams.len() {
@@ -66,8 +62,8 @@ impl<M: Copy + PartialEq> Tracker<M> {
         Some((place, if young { first.0 - floor.0 } else { 0 }))
     }
 
-    /// A stream was heard or named: it is now the last to make room.
-    fn move_to_end(&mut self, stream: usize, came: bool) {
+    /// Makes a stream that was heard or named the last one to make room.
+    fn refresh(&mut self, stream: usize, came: bool) {
         let heard = self.streams[stream].heard;
         let ends = if heard { &mut self.quiet } else { &mut self.unheard };
         if heard == (heard || came) && ends.last() == Some(stream) {
@@ -82,8 +78,8 @@ impl<M: Copy + PartialEq> Tracker<M> {
         self.quiet_links.push_last(ends, stream);
     }
 
-    /// If nothing of a stream came so far, and what comes now is nowhere near what was said of it, that was wrong.
-    pub(super) fn forget_a_wrong_beginning(&mut self, key: StreamKey, seq: u32) {
+    /// Removes a stream that is known by name alone if its first packet comes far from the named ones: the names were wrong.
+    pub(super) fn drop_false_start(&mut self, key: StreamKey, seq: u32) {
         let Some(&stream) = self.by_key.get(&key) else { return };
         let Stream { heard, highest, .. } = self.streams[stream as usize];
         let seq = Seq::from_wire(seq, highest);
@@ -92,22 +88,22 @@ impl<M: Copy + PartialEq> Tracker<M> {
         }
     }
 
-    /// Whether a packet is too far ahead to be believed on one mention.
-    pub(super) fn doubts(&mut self, stream: usize, seq: Seq) -> bool {
-        let reach = LEAP_MAX.max(u64::from(self.config.window));
-        let Stream { came, doubted, .. } = &mut self.streams[stream];
-        if seq <= came.plus(reach) {
+    /// Returns whether a packet is too far ahead to be believed on one mention, and remembers the mention.
+    pub(super) fn reject_leap(&mut self, stream: usize, seq: Seq) -> bool {
+        let reach = LEAP_MAX.max(u64::from(self.config.lag_max));
+        let Stream { received, doubted, .. } = &mut self.streams[stream];
+        if seq <= received.plus(reach) {
             return false;
         }
-        let borne_out = doubted.is_some_and(|doubted| doubted.0.abs_diff(seq.0) <= NEIGHBOURHOOD);
+        let confirmed = doubted.is_some_and(|doubted| doubted.0.abs_diff(seq.0) <= NEIGHBOURHOOD);
         *doubted = Some(seq);
-        !borne_out
+        !confirmed
     }
 
-    /// Where a new stream goes. Streams known by name alone are few, and make room first: nothing of theirs was
-    /// delivered, so they have no duplicates to tell. Of the others the one that was silent longest makes room, if it
-    /// was silent long enough.
-    fn place(&mut self, now_us: u64, came: bool) -> Option<usize> {
+    /// Finds an index for a new stream. Streams known by name alone make room first: none of their packets was delivered, so
+    /// no duplicates need recognizing. Of the others, the one that has been silent longest makes room, if that is long
+    /// enough.
+    fn make_place(&mut self, now_us: u64, came: bool) -> Option<usize> {
         let full = self.by_key.len() == self.config.streams_max;
         let crowded = !came && self.unheard_count >= self.config.streams_max.div_ceil(UNHEARD_SHARE);
         match self.unheard.first() {
@@ -124,6 +120,7 @@ impl<M: Copy + PartialEq> Tracker<M> {
         Some(self.free_streams.pop().map_or(self.streams.len(), |free| free as usize))
     }
 
+    /// Gives up the missing packets of a stream, and removes it.
     fn push_out(&mut self, stream: usize, reason: GivenUp) {
         let end = self.streams[stream].highest.plus(1);
         self.settle_before(stream, end, reason);

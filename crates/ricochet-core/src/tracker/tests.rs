@@ -30,11 +30,11 @@ fn a_gap_is_one_interval_and_parts_keep_its_mark() {
     assert_eq!(tracker.on_received(7, key(1), 1_002, 7).what, Arrival::Missed(99));
     assert_eq!(tracker.on_named(7, key(1), 1_008, 7).what, Mention::Missing(5));
     assert_eq!(tracker.on_named(7, key(1), 1_009, 7).what, Mention::Held);
-    assert!(!tracker.mark(key(1), at.minus(1), 0), "it has come");
+    assert!(!tracker.mark(key(1), at.minus(1), 0), "the packet has come");
 }
 
 #[test]
-fn what_a_young_stream_owes_from_its_start_counts_as_found() {
+fn missing_packets_of_a_young_stream_count_as_discovered() {
     let mut tracker = tracker(TrackerConfig::default());
     assert_eq!(tracker.on_received(0, key(1), 5, 0).discovered, 5);
     assert_eq!(tracker.on_named(0, key(2), 5, 0).discovered, 6);
@@ -54,7 +54,7 @@ fn sequence_numbers_wrap() {
 }
 
 #[test]
-fn a_stream_seen_from_its_start_owes_its_first_packets_and_an_older_one_does_not() {
+fn the_first_packets_of_a_stream_seen_from_its_start_are_missing_and_those_of_an_older_one_are_not() {
     let mut tracker = tracker(TrackerConfig { lookback: 16, ..TrackerConfig::default() });
     tracker.on_received(0, key(1), 3, 0);
     assert_eq!(missing(&tracker, key(1)), [(0, 2)]);
@@ -77,8 +77,8 @@ fn a_name_makes_a_packet_known_before_anything_of_its_stream_came() {
 }
 
 #[test]
-fn a_leap_gives_up_what_lies_behind_the_window() {
-    let mut tracker = tracker(TrackerConfig { window: 100, ..TrackerConfig::default() });
+fn a_leap_gives_up_packets_that_are_too_far_behind() {
+    let mut tracker = tracker(TrackerConfig { lag_max: 100, ..TrackerConfig::default() });
     tracker.on_received(0, key(1), 1_000, 0);
     tracker.on_received(0, key(1), 1_010, 0);
     assert_eq!(tracker.on_received(0, key(1), 999_999, 0).what, Arrival::Doubtful);
@@ -115,7 +115,7 @@ fn a_full_stream_gives_up_its_first_gap_and_a_full_pool_the_oldest_of_all() {
 }
 
 #[test]
-fn a_stream_makes_room_only_when_it_was_silent_for_long() {
+fn a_stream_makes_room_only_after_a_long_silence() {
     let config = TrackerConfig { streams_max: 2, idle_us_min: 1_000, ..TrackerConfig::default() };
     let mut tracker = tracker(config);
     tracker.on_received(0, key(1), 100, 0);
@@ -139,17 +139,17 @@ fn one_wrong_number_puts_no_stream_out_of_reach() {
         assert_eq!((found.what, found.discovered), (Mention::Doubtful, 0));
     }
     assert_eq!(tracker.on_received(0, key(1), 1_001, 0).what, Arrival::New);
-    // Before anything came, a name may be anywhere.
+    // Until a packet has come, a name may be anywhere.
     tracker.on_named(0, key(2), 3_000_000_000, 0);
     assert_eq!(tracker.on_received(0, key(2), 7, 0).what, Arrival::New);
     assert_eq!(missing(&tracker, key(2)), [(0, 6)]);
-    // A partition that lasted: the sender says again where it is.
+    // After a long partition the sender announces its position repeatedly.
     tracker.on_named(0, key(1), 90_000_000, 0);
     assert_eq!(tracker.on_named(5, key(1), 90_000_000, 5).what, Mention::Missing(5));
 }
 
 #[test]
-fn made_up_streams_push_out_neither_streams_that_came_nor_what_those_miss() {
+fn made_up_streams_push_out_neither_real_streams_nor_their_missing_packets() {
     let mut tracker =
         tracker(TrackerConfig { streams_max: 64, intervals_max: 64, ..TrackerConfig::default() });
     for sender in 0..40 {
@@ -163,11 +163,15 @@ fn made_up_streams_push_out_neither_streams_that_came_nor_what_those_miss() {
         assert_eq!(missing(&tracker, key(sender)), [(1, 1)]);
         assert_eq!(tracker.on_received(2, key(sender), 3, 2).what, Arrival::New);
     }
-    assert_eq!(tracker.on_received(2, key(41), 0, 2).what, Arrival::New, "there is room for what comes");
+    assert_eq!(
+        tracker.on_received(2, key(41), 0, 2).what,
+        Arrival::New,
+        "there is room for a stream that is heard"
+    );
 }
 
 #[test]
-fn packets_before_the_first_one_seen_are_not_owed() {
+fn packets_before_the_first_one_seen_are_not_awaited() {
     let mut tracker = tracker(TrackerConfig::default());
     tracker.on_received(0, key(1), 1_000, 0);
     assert_eq!((tracker.owed(), tracker.intervals()), (0, 1));
@@ -199,7 +203,7 @@ fn configurations_out_of_range_are_refused() {
             TrackerConfig { stream_intervals_max: 0, ..good },
             "stream_intervals_max: expected 1 to 65536, saw 0",
         ),
-        (TrackerConfig { window: 1 << 31, ..good }, "window: expected 1 to 1073741824, saw 2147483648"),
+        (TrackerConfig { lag_max: 1 << 31, ..good }, "lag_max: expected 1 to 1073741824, saw 2147483648"),
         (TrackerConfig { lookback: 1 << 17, ..good }, "lookback: expected at most 65536, saw 131072"),
     ] {
         assert_eq!(Tracker::<u64>::new(bad).unwrap_err().to_string(), text);
@@ -213,7 +217,7 @@ fn traces(reach: i64) -> impl Strategy<Value = (u32, Vec<(u32, i64, bool)>)> {
     (start, prop::collection::vec((0..3u32, -reach..reach / 3, prop::bool::weighted(0.3)), 1..300))
 }
 
-/// What a stream should be: sets of positions.
+/// Expected state of a stream.
 #[derive(Default)]
 struct Model {
     newest: i64,
@@ -223,7 +227,7 @@ struct Model {
 
 proptest! {
     #[test]
-    fn with_room_enough_it_knows_exactly_what_came_and_what_is_missing((start, steps) in traces(60)) {
+    fn with_enough_room_it_knows_exactly_which_packets_came_and_which_are_missing((start, steps) in traces(60)) {
         // Each step may make a gap.
         let config = TrackerConfig { lookback: 0, stream_intervals_max: 300, ..TrackerConfig::default() };
         let mut tracker = tracker(config);
@@ -256,13 +260,13 @@ proptest! {
     }
 
     #[test]
-    fn without_room_it_is_bounded_says_nothing_twice_and_accounts_for_every_packet(
+    fn without_room_it_is_bounded_reports_nothing_twice_and_accounts_for_every_packet(
         (start, steps) in traces(400),
-        (intervals_max, stream_intervals_max, window, lookback) in (1usize..6, 1u32..5, 1u32..300, 0u32..40),
+        (intervals_max, stream_intervals_max, lag_max, lookback) in (1usize..6, 1u32..5, 1u32..300, 0u32..40),
     ) {
         let config = TrackerConfig {
-            // Room for all: those known by name alone would else push each other out.
-            streams_max: 12, intervals_max, stream_intervals_max, window, lookback, idle_us_min: u64::MAX,
+            // Room for all streams, or those known by name alone would push each other out.
+            streams_max: 12, intervals_max, stream_intervals_max, lag_max, lookback, idle_us_min: u64::MAX,
         };
         let mut tracker = tracker(config);
         let mut newest: BTreeMap<u32, i64> = BTreeMap::new();
@@ -305,8 +309,8 @@ proptest! {
                 prop_assert!(ends.is_sorted_by(|a, b| a < b), "in order, apart");
             }
         }
-        // Every packet that exists came, is missing or was given up. Those before the first one seen of an old stream
-        // are accepted beyond that.
+        // Every packet that exists came, is missing or was given up. Packets before the first one seen of an older stream
+        // are accepted in addition.
         let waiting: u64 = tracker.oldest().map(|(_, interval)| interval.last.0 - interval.first.0 + 1).sum();
         let lost: u64 = tracker.given_up().iter().map(|(_, count)| count).sum();
         let before_first = if start < lookback { 0 } else {

@@ -1,20 +1,21 @@
-//! What is held back: messages and reports in two orders, by stream and by how long they have waited.
+//! Messages and reports held back, in two orders: by stream and by the time that they have waited.
+
+use foundation::Seq;
 
 use crate::counters::GivenUp;
 use crate::links::{Ends, Links};
 use crate::message::How;
-use foundation::Seq;
 
-/// What lies in a slot.
+/// Content of a slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum What {
-    /// A message; its payload is in the slot.
+    /// A message, with its payload in the slot.
     Message { packets: u32, how: How, missed_us: Option<u64> },
-    /// A report that packets up to and with `last` are lost.
+    /// A report that packets up to and including `last` are lost.
     Lost { last: Seq, reason: GivenUp },
 }
 
-/// A message or report in its place.
+/// A message or report, with its position in its stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Item {
     pub(super) stream: u32,
@@ -24,7 +25,7 @@ pub(super) struct Item {
 }
 
 impl Item {
-    /// Its last packet.
+    /// Returns its last packet.
     pub(super) fn last(&self) -> Seq {
         match self.what {
             What::Message { packets, .. } => self.first.plus(u64::from(packets.max(1)) - 1),
@@ -36,7 +37,7 @@ impl Item {
 #[derive(Debug)]
 struct Slot {
     item: Item,
-    /// Keeps its room when the slot is free.
+    /// Stays allocated when the slot is free.
     payload: Vec<u8>,
 }
 
@@ -48,7 +49,7 @@ pub(super) struct Held {
     messages_max: usize,
     bytes_max: usize,
     bytes: usize,
-    /// Room in all slots, free ones included.
+    /// Bytes allocated in all slots, including free ones.
     capacity: usize,
     order: Links,
     age: Links,
@@ -90,12 +91,12 @@ impl Held {
         &self.slots[slot].payload
     }
 
-    /// What has waited longest.
+    /// Returns the slot that has waited longest.
     pub(super) fn oldest(&self) -> Option<usize> {
         self.ages.first()
     }
 
-    /// Puts something in its place in its stream; false if something of its place is there.
+    /// Inserts an item at its position in its stream; returns false if that position is taken.
     pub(super) fn insert(&mut self, stream: &mut Ends, item: Item, payload: &[u8]) -> bool {
         let Ok(before) = self.place(*stream, item.first) else { return false };
         let slot = self.take(item, payload);
@@ -120,8 +121,11 @@ impl Held {
         self.free.push(slot as u32);
     }
 
-    /// The slot behind which `seq` belongs, or `None` if in front; looked for from both ends, since what comes is near
-    /// the newest or fills the first gap. The slot that is in its place is an error.
+    /// Returns the slot after which `seq` belongs, or `None` if it belongs first. Searches from both ends, since most items
+    /// belong near the newest or fill the first gap.
+    ///
+    /// # Errors
+    /// The slot that already holds `seq`.
     fn place(&self, stream: Ends, seq: Seq) -> Result<Option<usize>, usize> {
         let (mut front, mut back) = (stream.first(), stream.last());
         while let (Some(low), Some(high)) = (front, back) {
@@ -142,7 +146,7 @@ impl Held {
     }
 
     fn take(&mut self, item: Item, payload: &[u8]) -> usize {
-        assert!(self.len() < self.messages_max, "room was made");
+        assert!(self.len() < self.messages_max, "the caller has made room");
         let slot = match self.free.pop() {
             Some(slot) => slot as usize,
             None => {

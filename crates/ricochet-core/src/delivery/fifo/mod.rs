@@ -1,22 +1,23 @@
-//! Messages in the order of their stream: what has overtaken others is held back until these have come or are lost.
+//! Messages in the order of their stream. A message that has overtaken others is held back until these have come or are
+//! lost.
 //!
-//! The stage is told how far each stream is settled ([`Message::front`], [`Output::on_settled`](crate::message::Output)), so
-//! it waits for exactly what its node waits for, no shorter and no longer, also where it was set up long after the
-//! stream began. Losses are told in their place in the stream.
+//! The node reports how far each stream is settled ([`Message::front`], [`Output::on_settled`](crate::message::Output)). So
+//! the stage waits for exactly the packets that its node waits for, even if it was set up long after the stream began. A loss
+//! is reported at its position in the stream.
 //!
-//! - *A stream's beginning*: if the node sees a stream from its start (`lookback` in
-//!   [`TrackerConfig`](crate::TrackerConfig)), packet 0 is waited for. Of a stream first seen in its middle nothing
-//!   earlier is waited for, but packets may have overtaken each other: its first messages are held for `settle_us`.
-//! - *When full*, the stream whose first message has waited longest stops waiting for what is missing before that:
-//!   a report of reason [`Skipped`](GivenUp::Skipped) takes its place, and everything up to the next gap is released.
-//! - *What comes too late* (it was skipped, or precedes the first message released of a stream) is discarded and counted.
+//! | case | behaviour |
+//! |---|---|
+//! | a stream seen from its start (`lookback` in [`TrackerConfig`](crate::TrackerConfig)) | packet 0 is awaited |
+//! | a stream first seen in its middle | nothing earlier is awaited; the first messages are held for `settle_us`, since packets may have overtaken each other |
+//! | the stage is full | the stream whose first message has waited longest skips the packets missing before it: a report of reason [`Skipped`](GivenUp::Skipped) takes their place, and all messages up to the next gap are released |
+//! | a message comes too late: it was skipped, or precedes the first message released of its stream | it is discarded and counted |
 //!
-//! A message that need not wait passes without being copied. Held payloads lie in a pool that grows to its bound and is
-//! then reused.
+//! A message that need not wait passes without a copy. Held payloads lie in a pool that grows to its bound and is then reused.
 
 mod config;
 mod held;
 
+use foundation::Seq;
 use hashbrown::HashMap;
 
 use crate::counters::GivenUp;
@@ -25,27 +26,26 @@ use crate::links::{Ends, Links};
 use crate::message::Message;
 use crate::tracker::{Front, Lost};
 pub use config::{FifoConfig, FifoConfigError, FifoCounts};
-use foundation::Seq;
 use held::{Held, Item, What};
 
-/// What leaves the stage.
+/// Output of the stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Released<'a> {
     /// A message, in the order of its stream.
     Message(Message<'a>),
-    /// Packets that lie between the message before and the one behind this, and will not be released.
+    /// Packets between the messages before and after this report that will not be released.
     Lost(Lost),
 }
 
 #[derive(Debug)]
 struct Stream {
     key: StreamKey,
-    /// The place of what is released next, or a later one.
+    /// Lower bound of the next position to release.
     next: Seq,
     /// Whether anything was released.
     begun: bool,
     front: Front,
-    /// Until when its beginning is uncertain.
+    /// Time until which its beginning is uncertain.
     settles_us: Option<u64>,
     held: Ends,
 }
@@ -73,7 +73,7 @@ struct Stream {
 ///         }
 ///     });
 /// }
-/// assert_eq!(order, [0, 1, 2], "packet 3 is waited for");
+/// assert_eq!(order, [0, 1, 2], "packet 3 is awaited");
 /// ```
 #[derive(Debug)]
 pub struct Fifo {
@@ -82,23 +82,23 @@ pub struct Fifo {
     streams: Vec<Stream>,
     free: Vec<u32>,
     links: Links,
-    /// Streams whose beginning is uncertain, the one that settles next first. All others are in `quiet`.
+    /// Streams whose beginning is uncertain, in order of `settles_us`. All others are in `quiet`.
     settling: Ends,
-    /// Streams, the one heard longest ago first.
+    /// Streams in order of their last message, the oldest first.
     quiet: Ends,
     held: Held,
     counts: FifoCounts,
 }
 
 impl Fifo {
-    /// A stage that has seen nothing yet.
+    /// Makes an empty stage.
     ///
     /// # Errors
     /// [`FifoConfigError`].
     pub fn new(config: FifoConfig) -> Result<Self, FifoConfigError> {
         config.check()?;
         Ok(Self {
-            // Twice the room: then the table cleans itself in place and never grows.
+            // With twice the room the table rehashes in place and never grows.
             by_key: HashMap::with_capacity(2 * config.streams_max),
             streams: Vec::with_capacity(config.streams_max),
             free: Vec::with_capacity(config.streams_max),
@@ -111,10 +111,10 @@ impl Fifo {
         })
     }
 
-    /// A message was delivered: it and what waited for it are released, or it is held.
+    /// Takes a message. Releases it and the messages that waited for it, or holds it.
     pub fn handle_message(&mut self, now_us: u64, message: &Message<'_>, out: &mut impl FnMut(Released<'_>)) {
         let key = StreamKey { sender: message.sender, group: message.group };
-        let stream = self.stream(now_us, key, message.seq, message.front, out);
+        let stream = self.stream_or_insert(now_us, key, message.seq, message.front, out);
         self.streams[stream].front = message.front;
         let Message { packets, how, missed_us, .. } = *message;
         let what = What::Message { packets, how, missed_us };
@@ -122,12 +122,12 @@ impl Fifo {
         self.release(stream, None, out);
     }
 
-    /// Packets were lost: the report takes their place in the stream.
+    /// Takes a report of lost packets, which takes their position in the stream.
     pub fn on_lost(&mut self, now_us: u64, lost: &Lost, out: &mut impl FnMut(Released<'_>)) {
         let front = Front { settled: lost.first, awaited: lost.first };
-        let stream = self.stream(now_us, lost.key, lost.first, front, out);
+        let stream = self.stream_or_insert(now_us, lost.key, lost.first, front, out);
         let Stream { begun, next, .. } = self.streams[stream];
-        // Of what was skipped the application has heard.
+        // The application already knows of skipped packets.
         let first = if begun { lost.first.max(next) } else { lost.first };
         if first <= lost.last {
             let what = What::Lost { last: lost.last, reason: lost.reason };
@@ -135,7 +135,7 @@ impl Fifo {
         }
     }
 
-    /// A stream is settled so far.
+    /// Notes how far a stream is settled, and releases the messages that this allows.
     pub fn on_settled(&mut self, key: StreamKey, front: Front, out: &mut impl FnMut(Released<'_>)) {
         if let Some(&stream) = self.by_key.get(&key) {
             self.streams[stream as usize].front = front;
@@ -143,12 +143,12 @@ impl Fifo {
         }
     }
 
-    /// When [`Fifo::handle_timeout`] next has something to do, if nothing happens before.
+    /// Returns when [`Fifo::handle_timeout`] is due next, if nothing else happens until then.
     pub fn poll_timeout(&self) -> Option<u64> {
         self.settling.first().and_then(|stream| self.streams[stream].settles_us)
     }
 
-    /// Streams whose beginning was uncertain begin.
+    /// Begins the streams whose beginning is no longer uncertain.
     pub fn handle_timeout(&mut self, now_us: u64, out: &mut impl FnMut(Released<'_>)) {
         while let Some(stream) = self.settling.first() {
             if self.streams[stream].settles_us.is_some_and(|settles_us| settles_us > now_us) {
@@ -161,7 +161,7 @@ impl Fifo {
         }
     }
 
-    /// Forgets all streams for which `gone` is true, and discards what is held of them. Looks at every stream.
+    /// Forgets all streams for which `gone` returns true, and discards their held messages. Looks at every stream.
     pub fn forget(&mut self, mut gone: impl FnMut(StreamKey) -> bool) {
         let Self { by_key, streams, .. } = self;
         let leaving: Vec<u32> =
@@ -175,23 +175,23 @@ impl Fifo {
         }
     }
 
-    /// Messages and reports held back.
+    /// Returns the number of messages and reports held back.
     pub fn held(&self) -> usize {
         self.held.len()
     }
 
-    /// What the stage has done so far.
+    /// Returns the counts since the start.
     pub fn counts(&self) -> &FifoCounts {
         &self.counts
     }
 
-    /// Bytes of memory held for payloads.
+    /// Returns the memory held for payloads, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.held.memory_bytes()
     }
 
-    /// The place of a stream, which is taken up if it is new.
-    fn stream(
+    /// Returns the index of a stream, which is added if it is new.
+    fn stream_or_insert(
         &mut self,
         now_us: u64,
         key: StreamKey,
@@ -228,7 +228,7 @@ impl Fifo {
         place
     }
 
-    /// Makes room for a stream: the one heard longest ago is waited for no more.
+    /// Makes room for a stream: the quietest one stops waiting and is forgotten.
     fn evict(&mut self, out: &mut impl FnMut(Released<'_>)) {
         let victim = self.quiet.first().or(self.settling.first()).expect("the table is full");
         while let Some(slot) = self.streams[victim].held.first() {
@@ -249,7 +249,7 @@ impl Fifo {
         self.free.push(stream as u32);
     }
 
-    /// Releases something, or holds it.
+    /// Releases an item, or holds it.
     fn put(&mut self, item: Item, payload: &[u8], out: &mut impl FnMut(Released<'_>)) {
         let at = item.stream as usize;
         let stream = &mut self.streams[at];
@@ -259,8 +259,8 @@ impl Fifo {
         }
         stream.next = stream.next.min(item.first);
         self.release(at, Some(item.first), out);
-        if self.may_go(at, item.first) {
-            return self.emit(&item, payload, false, out);
+        if self.is_releasable(at, item.first) {
+            return self.pass(&item, payload, out);
         }
         while !self.held.has_room(payload.len()) {
             let oldest = self.held.oldest().map(|slot| self.held.item(slot).stream as usize);
@@ -268,14 +268,14 @@ impl Fifo {
             self.counts.crowded += 1;
             let first = self.streams[victim].held.first().map(|slot| self.held.item(slot).first);
             let Some(first) = first.filter(|&first| victim != at || first < item.first) else {
-                // It is itself the one that has waited longest, or is too large for the whole stage.
+                // The item itself is next to go, or is too large for the whole stage.
                 self.skip_to(at, item.first, out);
-                return self.emit(&item, payload, false, out);
+                return self.pass(&item, payload, out);
             };
             self.skip_to(victim, first, out);
             self.release(victim, (victim == at).then_some(item.first), out);
-            if self.may_go(at, item.first) {
-                return self.emit(&item, payload, false, out);
+            if self.is_releasable(at, item.first) {
+                return self.pass(&item, payload, out);
             }
         }
         if !self.held.insert(&mut self.streams[at].held, item, payload) {
@@ -283,31 +283,34 @@ impl Fifo {
         }
     }
 
-    /// Whether nothing before `seq` is waited for.
-    fn may_go(&self, stream: usize, seq: Seq) -> bool {
+    /// Returns whether nothing before `seq` is awaited.
+    fn is_releasable(&self, stream: usize, seq: Seq) -> bool {
         let Stream { begun, next, front, settles_us, .. } = self.streams[stream];
         let bound = if settles_us.is_some() { front.settled } else { front.awaited };
         seq < bound || (begun && seq <= next)
     }
 
-    /// Releases all that may go of a stream, or what lies before `end`.
+    /// Releases all items of a stream that need not wait, at most those before `end`.
     fn release(&mut self, stream: usize, end: Option<Seq>, out: &mut impl FnMut(Released<'_>)) {
         while let Some(slot) = self.streams[stream].held.first() {
             let item = self.held.item(slot);
-            if end.is_some_and(|end| item.first >= end) || !self.may_go(stream, item.first) {
+            if end.is_some_and(|end| item.first >= end) || !self.is_releasable(stream, item.first) {
                 return;
             }
             let Self { streams, held, counts, .. } = self;
-            emit(&mut streams[stream], counts, &item, held.payload(slot), true, out);
+            let release = Release { item: &item, payload: held.payload(slot), waited: true };
+            release.emit(&mut streams[stream], counts, out);
             held.remove(&mut streams[stream].held, slot);
         }
     }
 
-    fn emit(&mut self, item: &Item, payload: &[u8], waited: bool, out: &mut impl FnMut(Released<'_>)) {
-        emit(&mut self.streams[item.stream as usize], &mut self.counts, item, payload, waited, out);
+    /// Releases an item that did not wait.
+    fn pass(&mut self, item: &Item, payload: &[u8], out: &mut impl FnMut(Released<'_>)) {
+        let release = Release { item, payload, waited: false };
+        release.emit(&mut self.streams[item.stream as usize], &mut self.counts, out);
     }
 
-    /// Gives up what is missing of a stream before `seq`.
+    /// Gives up the missing packets of a stream before `seq`.
     fn skip_to(&mut self, stream: usize, seq: Seq, out: &mut impl FnMut(Released<'_>)) {
         let Stream { key, next, .. } = self.streams[stream];
         if next < seq {
@@ -319,27 +322,40 @@ impl Fifo {
     }
 }
 
-/// Hands something over, and notes how far its stream has come thereby.
-fn emit(
-    stream: &mut Stream,
-    counts: &mut FifoCounts,
-    item: &Item,
-    payload: &[u8],
+/// An item on its way to the application.
+struct Release<'a> {
+    item: &'a Item,
+    payload: &'a [u8],
+    /// Whether it was held back.
     waited: bool,
-    out: &mut impl FnMut(Released<'_>),
-) {
-    stream.begun = true;
-    stream.next = stream.next.max(item.last().plus(1));
-    let StreamKey { sender, group } = stream.key;
-    match item.what {
-        What::Message { packets, how, missed_us } => {
-            counts.released += 1;
-            counts.waited += u64::from(waited);
-            let (seq, front) = (item.first, stream.front);
-            out(Released::Message(Message { sender, group, seq, payload, packets, how, missed_us, front }));
-        }
-        What::Lost { last, reason } => {
-            out(Released::Lost(Lost { key: stream.key, first: item.first, last, reason }));
+}
+
+impl Release<'_> {
+    /// Hands the item over, and advances its stream.
+    fn emit(&self, stream: &mut Stream, counts: &mut FifoCounts, out: &mut impl FnMut(Released<'_>)) {
+        let Self { item, payload, waited } = *self;
+        stream.begun = true;
+        stream.next = stream.next.max(item.last().plus(1));
+        let StreamKey { sender, group } = stream.key;
+        match item.what {
+            What::Message { packets, how, missed_us } => {
+                counts.released += 1;
+                counts.waited += u64::from(waited);
+                let (seq, front) = (item.first, stream.front);
+                out(Released::Message(Message {
+                    sender,
+                    group,
+                    seq,
+                    payload,
+                    packets,
+                    how,
+                    missed_us,
+                    front,
+                }));
+            }
+            What::Lost { last, reason } => {
+                out(Released::Lost(Lost { key: stream.key, first: item.first, last, reason }));
+            }
         }
     }
 }

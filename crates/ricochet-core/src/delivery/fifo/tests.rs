@@ -9,15 +9,15 @@ use crate::tracker::{Tracker, TrackerConfig};
 
 const KEY: StreamKey = StreamKey { sender: NodeId(1), group: GroupId(7) };
 
-/// A tracker and the stage behind it, connected as a node connects them.
+/// A tracker and the stage behind it, connected as in a node.
 struct Rig {
     tracker: Tracker<()>,
     fifo: Fifo,
-    /// All that was released: of which stream, from where to where, and why if it is lost.
-    told: Vec<(StreamKey, Seq, Seq, Option<GivenUp>)>,
-    /// What the tracker took for new, and what it waited for at some time.
+    /// All releases: stream, first and last packet, and the reason if these are lost.
+    released: Vec<(StreamKey, Seq, Seq, Option<GivenUp>)>,
+    /// Packets that the tracker found new, and those that it awaited at some time.
     came: HashSet<(StreamKey, u64)>,
-    owed: HashSet<(StreamKey, u64)>,
+    awaited: HashSet<(StreamKey, u64)>,
 }
 
 impl Rig {
@@ -25,16 +25,16 @@ impl Rig {
         Self {
             tracker: Tracker::new(tracker).unwrap(),
             fifo: Fifo::new(fifo).unwrap(),
-            told: vec![],
+            released: vec![],
             came: HashSet::new(),
-            owed: HashSet::new(),
+            awaited: HashSet::new(),
         }
     }
 
     fn take(&mut self, now_us: u64, key: StreamKey, number: u32) {
         let found = self.tracker.on_received(now_us, key, number, ());
         self.report_lost(now_us, found.what.is_new().then_some(key));
-        self.owed.extend(
+        self.awaited.extend(
             self.tracker
                 .missing(key)
                 .flat_map(|interval| (interval.first.0..=interval.last.0).map(move |seq| (key, seq))),
@@ -54,7 +54,7 @@ impl Rig {
             missed_us: None,
             front: self.tracker.front(key),
         };
-        self.fifo.handle_message(now_us, &message, &mut |released| note(released, &mut self.told));
+        self.fifo.handle_message(now_us, &message, &mut |item| note(item, &mut self.released));
     }
 
     fn give_up(&mut self, now_us: u64, key: StreamKey, number: u32) {
@@ -64,34 +64,34 @@ impl Rig {
     }
 
     fn report_lost(&mut self, now_us: u64, pending: Option<StreamKey>) {
-        let Self { tracker, fifo, told, .. } = self;
-        tracker.lost().for_each(|report| fifo.on_lost(now_us, report, &mut |released| note(released, told)));
+        let Self { tracker, fifo, released, .. } = self;
+        tracker.lost().for_each(|report| fifo.on_lost(now_us, report, &mut |item| note(item, released)));
         while let Some(report) = tracker.pop_lost() {
             if Some(report.key) != pending {
                 let front = tracker.front(report.key);
-                fifo.on_settled(report.key, front, &mut |released| note(released, told));
+                fifo.on_settled(report.key, front, &mut |item| note(item, released));
             }
         }
     }
 
     fn wait(&mut self, now_us: u64) {
-        self.fifo.handle_timeout(now_us, &mut |released| note(released, &mut self.told));
+        self.fifo.handle_timeout(now_us, &mut |item| note(item, &mut self.released));
     }
 
-    /// The numbers of the messages released.
+    /// Returns the numbers of the messages released.
     fn got(&self) -> Vec<u32> {
-        self.told.iter().filter(|told| told.3.is_none()).map(|told| told.1.to_wire()).collect()
+        self.released.iter().filter(|item| item.3.is_none()).map(|item| item.1.to_wire()).collect()
     }
 
-    /// The losses told.
+    /// Returns the losses reported.
     fn lost(&self) -> Vec<(u32, u32)> {
-        let lost = self.told.iter().filter(|told| told.3.is_some());
-        lost.map(|told| (told.1.to_wire(), told.2.to_wire())).collect()
+        let lost = self.released.iter().filter(|item| item.3.is_some());
+        lost.map(|item| (item.1.to_wire(), item.2.to_wire())).collect()
     }
 }
 
-fn note(released: Released<'_>, told: &mut Vec<(StreamKey, Seq, Seq, Option<GivenUp>)>) {
-    told.push(match released {
+fn note(item: Released<'_>, released: &mut Vec<(StreamKey, Seq, Seq, Option<GivenUp>)>) {
+    released.push(match item {
         Released::Message(message) => {
             assert_eq!(message.payload, message.seq.to_wire().to_be_bytes(), "a payload keeps its message");
             let key = StreamKey { sender: message.sender, group: message.group };
@@ -106,19 +106,19 @@ fn rig() -> Rig {
 }
 
 #[test]
-fn the_first_packet_of_a_stream_that_was_there_from_its_start_is_waited_for() {
+fn the_first_packet_of_a_stream_seen_from_its_start_is_awaited() {
     let mut rig = rig();
     rig.take(0, KEY, 2);
     rig.take(0, KEY, 1);
     rig.wait(1_000_000_000);
-    assert_eq!((&rig.got()[..], rig.fifo.held()), (&[][..], 2), "no clock ends this");
+    assert_eq!((&rig.got()[..], rig.fifo.held()), (&[][..], 2), "no timeout ends the wait");
     rig.take(0, KEY, 0);
     assert_eq!((&rig.got()[..], rig.fifo.held()), (&[0, 1, 2][..], 0));
     assert_eq!(rig.fifo.counts().waited, 2);
 }
 
 #[test]
-fn what_overtook_others_at_the_beginning_of_an_older_stream_is_held_a_moment() {
+fn the_first_messages_of_an_older_stream_are_held_a_moment() {
     let mut rig = rig();
     rig.take(0, KEY, 1_002);
     rig.take(500, KEY, 1_000);
@@ -131,16 +131,20 @@ fn what_overtook_others_at_the_beginning_of_an_older_stream_is_held_a_moment() {
     rig.take(2_001, KEY, 1_001);
     rig.take(2_002, KEY, 1_004);
     assert_eq!(rig.got(), [1_000, 1_002, 1_003, 1_004]);
-    assert_eq!((rig.fifo.counts().late, &rig.lost()[..]), (1, &[][..]), "what was not owed is not lost");
+    assert_eq!(
+        (rig.fifo.counts().late, &rig.lost()[..]),
+        (1, &[][..]),
+        "a packet that was not awaited is not lost"
+    );
 }
 
 #[test]
-fn a_subscription_that_begins_later_waits_for_what_its_node_waits_for() {
+fn a_subscription_that_begins_later_waits_for_the_same_packets_as_its_node() {
     let mut rig = rig();
     rig.take(0, KEY, 0);
     rig.take(0, KEY, 1);
     rig.fifo = Fifo::new(FifoConfig::default()).unwrap();
-    rig.told.clear();
+    rig.released.clear();
     rig.take(0, KEY, 3);
     rig.take(0, KEY, 4);
     assert!(rig.got().is_empty());
@@ -150,26 +154,26 @@ fn a_subscription_that_begins_later_waits_for_what_its_node_waits_for() {
 }
 
 #[test]
-fn a_loss_is_told_in_its_place() {
+fn a_loss_is_reported_in_its_place() {
     let mut rig = rig();
     for number in [0, 3, 4, 7] {
         rig.take(0, KEY, number);
     }
     let Rig { tracker, fifo, .. } = &mut rig;
     tracker.give_up(KEY, tracker.highest(KEY).unwrap());
-    let mut told = Vec::new();
-    let mut tell = |released: Released<'_>| match released {
-        Released::Message(message) => told.push(i64::from(message.seq.to_wire())),
-        Released::Lost(report) => told.push(-i64::from(report.first.to_wire())),
+    let mut order = Vec::new();
+    let mut note = |item: Released<'_>| match item {
+        Released::Message(message) => order.push(i64::from(message.seq.to_wire())),
+        Released::Lost(report) => order.push(-i64::from(report.first.to_wire())),
     };
     let reports: Vec<Lost> = std::iter::from_fn(|| tracker.pop_lost()).collect();
-    reports.iter().for_each(|report| fifo.on_lost(0, report, &mut tell));
-    fifo.on_settled(KEY, tracker.front(KEY), &mut tell);
-    assert_eq!(told, [-1, 3, 4, -5, 7]);
+    reports.iter().for_each(|report| fifo.on_lost(0, report, &mut note));
+    fifo.on_settled(KEY, tracker.front(KEY), &mut note);
+    assert_eq!(order, [-1, 3, 4, -5, 7]);
 }
 
 #[test]
-fn a_full_stage_goes_on_in_order_and_says_what_it_skipped() {
+fn a_full_stage_continues_in_order_and_reports_skipped_packets() {
     let mut rig = Rig::new(FifoConfig { messages_max: 3, ..FifoConfig::default() }, TrackerConfig::default());
     for number in [0, 2, 3, 5] {
         rig.take(0, KEY, number);
@@ -199,7 +203,7 @@ fn the_stream_that_has_waited_longest_makes_room_for_others() {
 }
 
 #[test]
-fn bytes_are_bounded_and_what_fits_nowhere_passes() {
+fn bytes_are_bounded_and_a_message_that_never_fits_passes() {
     let config = FifoConfig { bytes_max: 1 << 16, ..FifoConfig::default() };
     let mut fifo = Fifo::new(config).unwrap();
     let mut lengths = Vec::new();
@@ -259,14 +263,14 @@ fn configurations_out_of_range_are_refused() {
     }
 }
 
-/// A step of a trace: which of two senders, which of its packets, and whether everything before that is given up instead.
+/// Steps of a trace: one of two senders, one of its packets, and whether all packets before that are given up instead.
 fn steps() -> impl Strategy<Value = Vec<(u32, u32, bool)>> {
     prop::collection::vec((0u32..2, 0u32..60, prop::bool::weighted(0.05)), 1..250)
 }
 
 proptest! {
     #[test]
-    fn what_comes_out_is_what_was_sent_in_order_without_the_lost(
+    fn messages_come_out_in_order_without_those_that_are_lost(
         first in prop_oneof![Just(0u32), 64..200u32, 64..u32::MAX - 100],
         steps in steps(),
         messages_max in prop_oneof![1usize..8, Just(1_000)],
@@ -284,7 +288,7 @@ proptest! {
             }
             prop_assert!(rig.fifo.held() <= messages_max);
         }
-        // At last everything is given up, and a last packet comes.
+        // At the end all missing packets are given up, and a last packet comes.
         for (key, now_us) in streams.into_iter().zip(1_000..) {
             rig.take(now_us, key, first.wrapping_add(60));
             rig.wait(now_us + 20);
@@ -293,17 +297,17 @@ proptest! {
         prop_assert_eq!(rig.fifo.held(), 0);
         let mut skipped = 0;
         for key in streams {
-            let told: Vec<_> = rig.told.iter().filter(|told| told.0 == key).collect();
-            prop_assert!(told.is_sorted_by(|a, b| a.2 < b.1), "in order and apart: {:?}", told);
-            let released: Vec<u64> = told.iter().filter(|told| told.3.is_none()).map(|told| told.1.0).collect();
+            let items: Vec<_> = rig.released.iter().filter(|item| item.0 == key).collect();
+            prop_assert!(items.is_sorted_by(|a, b| a.2 < b.1), "in order and disjoint: {:?}", items);
+            let released: Vec<u64> = items.iter().filter(|item| item.3.is_none()).map(|item| item.1.0).collect();
             prop_assert!(released.iter().all(|seq| rig.came.contains(&(key, *seq))), "nothing made up");
-            skipped += told.iter().filter(|told| told.3 == Some(GivenUp::Skipped)).map(|told| told.2.0 - told.1.0 + 1).sum::<u64>();
-            // Nothing is passed over in silence but what came before this node knew the stream, and was not owed.
+            skipped += items.iter().filter(|item| item.3 == Some(GivenUp::Skipped)).map(|item| item.2.0 - item.1.0 + 1).sum::<u64>();
+            // Only packets that precede the first one seen of the stream, and were not awaited, are left out silently.
             let begin = Seq::first_seen(first).0;
-            for pair in told.windows(2) {
+            for pair in items.windows(2) {
                 let silent = pair[0].2.0 + 1..pair[1].1.0;
-                prop_assert!(silent.is_empty() || (first >= 64 && silent.end <= begin + 60), "{:?} {:?}", silent, told);
-                prop_assert!(silent.clone().all(|seq| !rig.owed.contains(&(key, seq))), "{:?} {:?}", silent, told);
+                prop_assert!(silent.is_empty() || (first >= 64 && silent.end <= begin + 60), "{:?} {:?}", silent, items);
+                prop_assert!(silent.clone().all(|seq| !rig.awaited.contains(&(key, seq))), "{:?} {:?}", silent, items);
             }
         }
         let counts = rig.fifo.counts();
@@ -311,7 +315,7 @@ proptest! {
         prop_assert_eq!(counts.released + counts.late, rig.came.len() as u64);
         if messages_max == 1_000 {
             prop_assert_eq!((counts.skipped, counts.crowded), (0, 0));
-            // Only what was not owed can come too late.
+            // Only packets that were not awaited can come too late.
             prop_assert!(first >= 64 || counts.late == 0);
         }
     }

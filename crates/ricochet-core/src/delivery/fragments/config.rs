@@ -1,23 +1,23 @@
-//! How much is kept of messages that are not whole yet, and what has become of them.
+//! Settings and counts of reassembly.
 
 use thiserror::Error;
 
 use crate::counters::UnfitCounts;
 
-/// Most bytes of a message, whatever the configuration.
+/// Largest `message_max`.
 const MESSAGE_MAX: usize = 16 << 20;
 
-/// Bounds of what is put together from fragments.
+/// Bounds of the messages that are reassembled from fragments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FragmentsConfig {
-    /// Longest message in bytes, sent or put together, up to 16,777,216.
+    /// Longest message in bytes, sent or reassembled, up to 16,777,216.
     pub message_max: usize,
-    /// Most bytes of messages in the making, at least `message_max`; when full the one begun longest ago is given up.
+    /// Maximum number of bytes of incomplete messages, at least `message_max`. When full, the oldest is given up.
     pub bytes_max: usize,
-    /// Most messages in the making, and such as were given up and are still remembered, 1 to 65,536.
+    /// Maximum number of incomplete messages, including those given up and still remembered, 1 to 65,536.
     pub messages_max: usize,
-    /// How long a message may be in the making, in microseconds. Longer than a packet is waited for, or it is given up
-    /// too early.
+    /// Time after which an incomplete message is given up, in microseconds. It must exceed the time that a missing packet is
+    /// awaited.
     pub age_us_max: u64,
 }
 
@@ -28,28 +28,28 @@ impl Default for FragmentsConfig {
     }
 }
 
-/// What is wrong with a [`FragmentsConfig`].
+/// Errors in a [`FragmentsConfig`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum FragmentsConfigError {
-    /// `message_max` out of range.
+    /// `message_max` is out of range.
     #[error("fragments.message_max: expected at most {MESSAGE_MAX}, saw {0}")]
     Message(usize),
-    /// `bytes_max` out of range.
+    /// `bytes_max` is out of range.
     #[error("fragments.bytes_max: expected at least fragments.message_max, {message_max}, saw {bytes_max}")]
     Bytes {
-        /// The longest message.
+        /// Value of `message_max`.
         message_max: usize,
-        /// What was given.
+        /// Value of `bytes_max`.
         bytes_max: usize,
     },
-    /// `messages_max` out of range.
+    /// `messages_max` is out of range.
     #[error("fragments.messages_max: expected 1 to 65536, saw {0}")]
     Messages(usize),
 }
 
 impl FragmentsConfig {
-    /// Checks every range; the first mistake found is returned.
+    /// Checks every range; returns the first error found.
     ///
     /// # Errors
     /// [`FragmentsConfigError`].
@@ -68,18 +68,18 @@ impl FragmentsConfig {
     }
 }
 
-/// What has become of fragments and their messages.
+/// Counts of fragments and their messages since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FragmentsCounts {
-    /// Fragments that came.
+    /// Fragments received.
     pub fragments: u64,
-    /// Messages put together.
+    /// Messages reassembled.
     pub messages: u64,
-    /// Messages given up, since a fragment of theirs is lost.
+    /// Messages given up because one of their fragments was lost.
     pub lost: u64,
     /// Messages given up to make room for others.
     pub crowded: u64,
-    /// Messages given up, since they were in the making for too long.
+    /// Messages given up because they were incomplete for too long.
     pub aged: u64,
     /// Fragments of messages that had been given up.
     pub vain: u64,

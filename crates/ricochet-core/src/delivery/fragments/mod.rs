@@ -1,15 +1,16 @@
-//! Messages longer than a packet, put together from their fragments in whatever order these come.
+//! Reassembly of messages longer than a packet from fragments in any order.
 //!
-//! The fragments of a message are packets of one stream, one behind the other, so the first one's place names the
-//! message (`docs/wire.md`). A message is delivered when its last missing fragment comes, and stands at the place of its
-//! first one. When any of its packets is given up, or there is no room for it, it is reported lost once, as a whole as far
-//! as it is known; what still comes of it is swallowed. So is a message whose beginning was lost before this node heard
-//! of the rest: then the report of its first packets stands for all of it.
+//! The fragments of a message are consecutive packets of one stream, so the position of the first identifies the message
+//! (`docs/wire.md`). A message is delivered when its last missing fragment comes, and stands at the position of its first.
+//! When one of its packets is given up, or there is no room for it, the whole message is reported lost once, as far as it is
+//! known, and later fragments of it are dropped. The same holds for a message whose beginning was lost before this node
+//! learned of the rest: the report of its first packets stands for the whole.
 //!
-//! Memory is taken message by message, never beyond the bounds, and kept for the messages that follow.
+//! Memory is allocated message by message within the bounds, and reused for later messages.
 
 mod config;
 
+use foundation::Seq;
 use hashbrown::HashMap;
 
 use crate::counters::{GivenUp, Unfit};
@@ -19,18 +20,17 @@ use crate::message::{How, Message};
 use crate::tracker::{Front, Lost};
 use crate::wire::Fragment;
 pub use config::{FragmentsConfig, FragmentsConfigError, FragmentsCounts};
-use foundation::Seq;
 
-/// What a fragment has led to.
+/// Result of a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// A message is whole, in this slot.
+    /// The message in this slot is complete.
     Whole(usize),
-    /// Nothing is to be delivered.
+    /// There is nothing to deliver.
     Nothing,
 }
 
-/// A message in the making, or one that was given up.
+/// An incomplete message, or one that was given up.
 #[derive(Debug)]
 struct Entry {
     key: StreamKey,
@@ -38,20 +38,20 @@ struct Entry {
     total: u32,
     size: u16,
     count: u32,
-    /// Fragments that have not come.
+    /// Number of fragments that have not come.
     missing: u32,
-    /// Whether it may still become whole.
+    /// Whether it can still be completed.
     alive: bool,
-    /// When it was begun, or given up.
+    /// Time at which it was begun or given up.
     since_us: u64,
     how: How,
     missed_us: Option<u64>,
-    /// Which fragments came, a bit each.
+    /// Bit map of the fragments that came.
     came: Vec<u64>,
     bytes: Vec<u8>,
 }
 
-/// The room that a message takes while it is in the making.
+/// Buffers of an incomplete message.
 type Room = (Vec<u64>, Vec<u8>);
 
 impl Entry {
@@ -63,7 +63,7 @@ impl Entry {
         self.key == lost.key && self.first <= lost.last && self.last() >= lost.first
     }
 
-    /// Puts a fragment in its place; false if it is there.
+    /// Copies a fragment to its place; returns false if it was there already.
     fn put(&mut self, fragment: &Fragment<'_>) -> bool {
         let (word, bit) = (usize::from(fragment.index) / 64, 1 << (fragment.index % 64));
         if self.came[word] & bit != 0 {
@@ -76,7 +76,7 @@ impl Entry {
     }
 }
 
-/// The messages in the making of all streams.
+/// The incomplete messages of all streams.
 #[derive(Debug)]
 pub(crate) struct Fragments {
     config: FragmentsConfig,
@@ -84,13 +84,13 @@ pub(crate) struct Fragments {
     entries: Vec<Entry>,
     free: Vec<u32>,
     links: Links,
-    /// The one begun or given up longest ago first.
+    /// The messages in order of the time at which they were begun or given up.
     ages: Ends,
-    /// Bytes of messages in the making.
+    /// Bytes of incomplete messages.
     bytes: usize,
-    /// Room that other messages took.
+    /// Buffers of earlier messages.
     spare: Vec<Room>,
-    /// Room in all, the spare included.
+    /// Bytes allocated, including the spare buffers.
     capacity: usize,
     counts: FragmentsCounts,
 }
@@ -99,7 +99,7 @@ impl Fragments {
     pub(crate) fn new(config: FragmentsConfig) -> Result<Self, FragmentsConfigError> {
         config.check()?;
         Ok(Self {
-            // Twice the room: then the table cleans itself in place and never grows.
+            // With twice the room the table rehashes in place and never grows.
             by_name: HashMap::with_capacity(2 * config.messages_max),
             entries: Vec::with_capacity(config.messages_max),
             free: Vec::with_capacity(config.messages_max),
@@ -121,12 +121,12 @@ impl Fragments {
         self.capacity
     }
 
-    /// A fragment came, for the first time: `packet` is it, with its head. What is given up thereby is told.
+    /// Takes a new fragment, given as the packet that carries it. Calls `report` for messages that this gives up.
     pub(crate) fn take(
         &mut self,
         now_us: u64,
         packet: &Message<'_>,
-        told: &mut impl FnMut(&Lost),
+        report: &mut impl FnMut(&Lost),
     ) -> Progress {
         self.counts.fragments += 1;
         let key = StreamKey { sender: packet.sender, group: packet.group };
@@ -134,14 +134,14 @@ impl Fragments {
             Ok(fragment) => fragment,
             Err(reason) => {
                 self.counts.unfit.add(reason);
-                told(&Lost { key, first: packet.seq, last: packet.seq, reason: GivenUp::Unfit });
+                report(&Lost { key, first: packet.seq, last: packet.seq, reason: GivenUp::Unfit });
                 return Progress::Nothing;
             }
         };
         let first = packet.seq.minus(u64::from(fragment.index));
         let slot = match self.by_name.get(&(key, first)) {
             Some(&slot) => slot as usize,
-            None => self.begin(now_us, key, first, &fragment, packet.front, told),
+            None => self.begin(now_us, packet, &fragment, report),
         };
         let entry = &mut self.entries[slot];
         let agrees = (entry.total, entry.size) == (fragment.total, fragment.size);
@@ -154,7 +154,7 @@ impl Fragments {
         }
         if !agrees || !entry.put(&fragment) {
             self.counts.unfit.add(Unfit::Differs);
-            self.give_up(now_us, slot, Some(GivenUp::Unfit), told);
+            self.give_up(now_us, slot, Some(GivenUp::Unfit), report);
             return Progress::Nothing;
         }
         entry.how = entry.how.max(packet.how);
@@ -162,23 +162,23 @@ impl Fragments {
         if entry.missing > 0 { Progress::Nothing } else { Progress::Whole(slot) }
     }
 
-    /// The message in a slot that is whole.
+    /// Returns the complete message in a slot.
     pub(crate) fn message(&self, slot: usize, front: Front) -> Message<'_> {
         let Entry { key, first, count, how, missed_us, ref bytes, .. } = self.entries[slot];
         let StreamKey { sender, group } = key;
         Message { sender, group, seq: first, payload: bytes, packets: count, how, missed_us, front }
     }
 
-    /// The message in a slot was delivered.
+    /// Notes that the message in a slot was delivered, and removes it.
     pub(crate) fn on_delivered(&mut self, slot: usize) {
         self.counts.messages += 1;
         self.remove(slot);
     }
 
-    /// Packets were given up: tells of them, of the messages that they are a part of, and of nothing twice.
-    pub(crate) fn on_lost(&mut self, now_us: u64, lost: &Lost, told: &mut impl FnMut(&Lost)) {
+    /// Notes that packets were given up. Reports these and the messages that they are part of, and nothing twice.
+    pub(crate) fn on_lost(&mut self, now_us: u64, lost: &Lost, report: &mut impl FnMut(&Lost)) {
         if self.by_name.is_empty() {
-            return told(lost);
+            return report(lost);
         }
         let touched = |entry: &&Entry| entry.overlaps(lost);
         let whole = self.known().filter(|entry| entry.alive).filter(touched).fold(*lost, |whole, entry| {
@@ -187,11 +187,11 @@ impl Fragments {
         let mut first = whole.first;
         while first <= whole.last {
             let rest = Lost { first, ..whole };
-            let told_before = self.known().filter(|entry| !entry.alive && entry.overlaps(&rest));
-            let next = told_before.min_by_key(|entry| entry.first).map(|entry| (entry.first, entry.last()));
+            let reported = self.known().filter(|entry| !entry.alive && entry.overlaps(&rest));
+            let next = reported.min_by_key(|entry| entry.first).map(|entry| (entry.first, entry.last()));
             let (end, after) = next.unwrap_or((whole.last.plus(1), whole.last.plus(1)));
             if first < end {
-                told(&Lost { last: end.minus(1), ..rest });
+                report(&Lost { last: end.minus(1), ..rest });
             }
             first = after.max(first).plus(u64::from(next.is_some()));
         }
@@ -200,18 +200,18 @@ impl Fragments {
             next = self.links.after(slot);
             if self.entries[slot].alive && self.entries[slot].overlaps(lost) {
                 self.counts.lost += 1;
-                self.give_up(now_us, slot, None, told);
+                self.give_up(now_us, slot, None, report);
             }
         }
     }
 
-    /// When [`Fragments::expire`] next has something to do.
+    /// Returns when [`Fragments::expire`] is due next.
     pub(crate) fn next_due_us(&self) -> Option<u64> {
         self.ages.first().map(|slot| self.entries[slot].since_us.saturating_add(self.config.age_us_max))
     }
 
-    /// Gives up messages that were in the making for too long, and forgets those given up long ago.
-    pub(crate) fn expire(&mut self, now_us: u64, told: &mut impl FnMut(&Lost)) {
+    /// Gives up messages that have been incomplete for too long, and forgets those given up long ago.
+    pub(crate) fn expire(&mut self, now_us: u64, report: &mut impl FnMut(&Lost)) {
         while let Some(slot) = self.ages.first() {
             let entry = &self.entries[slot];
             if entry.since_us.saturating_add(self.config.age_us_max) > now_us {
@@ -219,14 +219,14 @@ impl Fragments {
             }
             if entry.alive {
                 self.counts.aged += 1;
-                self.give_up(now_us, slot, Some(GivenUp::Aged), told);
+                self.give_up(now_us, slot, Some(GivenUp::Aged), report);
             } else {
                 self.remove(slot);
             }
         }
     }
 
-    /// Forgets the messages of all streams for which `gone` is true.
+    /// Forgets the messages of all streams for which `gone` returns true.
     pub(crate) fn forget(&mut self, mut gone: impl FnMut(StreamKey) -> bool) {
         let mut next = self.ages.first();
         while let Some(slot) = next {
@@ -242,22 +242,22 @@ impl Fragments {
             .map(|slot| &self.entries[slot])
     }
 
-    /// A place for a message of which nothing came before. It may be one that cannot become whole.
+    /// Adds a message, which may be one that cannot be completed; returns its slot.
     fn begin(
         &mut self,
         now_us: u64,
-        key: StreamKey,
-        first: Seq,
+        packet: &Message<'_>,
         fragment: &Fragment<'_>,
-        front: Front,
-        told: &mut impl FnMut(&Lost),
+        report: &mut impl FnMut(&Lost),
     ) -> usize {
+        let key = StreamKey { sender: packet.sender, group: packet.group };
+        let first = packet.seq.minus(u64::from(fragment.index));
         let (total, size, count) = (fragment.total, fragment.size, fragment.count());
         let too_large = total as usize > self.config.message_max;
-        // What comes before it in its message was given up, which has been told, or belongs to an earlier time.
-        let beheaded = fragment.index > 0 && first < front.settled;
+        // The parts before it were given up and reported, or precede the first packet known of the stream.
+        let beheaded = fragment.index > 0 && first < packet.front.settled;
         let alive = !too_large && !beheaded;
-        self.make_room(now_us, if alive { total as usize } else { 0 }, told);
+        self.make_room(now_us, if alive { total as usize } else { 0 }, report);
         let (how, missed_us, since_us) = (How::Multicast, None, now_us);
         let (came, bytes) = (Vec::new(), Vec::new());
         let missing = count;
@@ -287,34 +287,34 @@ impl Fragments {
         self.links.push_last(&mut self.ages, slot);
         if too_large {
             self.counts.unfit.add(Unfit::TooLarge);
-            told(&Lost { key, first, last: self.entries[slot].last(), reason: GivenUp::Unfit });
+            report(&Lost { key, first, last: self.entries[slot].last(), reason: GivenUp::Unfit });
         }
         slot
     }
 
-    /// Makes room for a message of so many bytes: those begun longest ago go.
-    fn make_room(&mut self, now_us: u64, bytes: usize, told: &mut impl FnMut(&Lost)) {
+    /// Makes room for a message of `bytes` bytes by giving up the oldest.
+    fn make_room(&mut self, now_us: u64, bytes: usize, report: &mut impl FnMut(&Lost)) {
         while self.by_name.len() == self.config.messages_max {
             let slot = self.ages.first().expect("the table is full");
             if self.entries[slot].alive {
                 self.counts.crowded += 1;
-                self.give_up(now_us, slot, Some(GivenUp::Crowded), told);
+                self.give_up(now_us, slot, Some(GivenUp::Crowded), report);
             }
             self.remove(slot);
         }
         while self.bytes + bytes > self.config.bytes_max {
             let mut slots = std::iter::successors(self.ages.first(), |&slot| self.links.after(slot));
-            let slot = slots.find(|&slot| self.entries[slot].alive).expect("some take room");
+            let slot = slots.find(|&slot| self.entries[slot].alive).expect("a message holds the bytes");
             self.counts.crowded += 1;
-            self.give_up(now_us, slot, Some(GivenUp::Crowded), told);
+            self.give_up(now_us, slot, Some(GivenUp::Crowded), report);
         }
     }
 
-    /// A message will not be whole. It is remembered, so that what comes of it is not taken for another one.
-    fn give_up(&mut self, now_us: u64, slot: usize, reason: Option<GivenUp>, told: &mut impl FnMut(&Lost)) {
+    /// Gives up a message. It stays known, so that later fragments of it are not taken for a new message.
+    fn give_up(&mut self, now_us: u64, slot: usize, reason: Option<GivenUp>, report: &mut impl FnMut(&Lost)) {
         let entry = &mut self.entries[slot];
         if let Some(reason) = reason {
-            told(&Lost { key: entry.key, first: entry.first, last: entry.last(), reason });
+            report(&Lost { key: entry.key, first: entry.first, last: entry.last(), reason });
         }
         entry.alive = false;
         entry.since_us = now_us;
@@ -323,7 +323,7 @@ impl Fragments {
         self.links.push_last(&mut self.ages, slot);
     }
 
-    /// Takes back the room of a message.
+    /// Releases the buffers of a message.
     fn release(&mut self, slot: usize) {
         let entry = &mut self.entries[slot];
         self.bytes -= entry.bytes.len();

@@ -8,11 +8,11 @@ use crate::tracker::{Tracker, TrackerConfig};
 
 const KEY: StreamKey = StreamKey { sender: NodeId(1), group: GroupId(7) };
 
-/// A tracker and what stands behind it, connected as a node connects them.
+/// A tracker and the reassembly behind it, connected as in a node.
 struct Rig {
     tracker: Tracker<()>,
     fragments: Fragments,
-    /// By the place of the first packet.
+    /// Messages by the number of their first packet.
     got: HashMap<u32, Vec<u8>>,
     lost: Vec<(u32, u32, GivenUp)>,
     now_us: u64,
@@ -29,7 +29,7 @@ impl Rig {
         }
     }
 
-    /// The fragment at `index` of a message whose first packet is `first`.
+    /// Takes the fragment at `index` of a message whose first packet is `first`.
     fn take(&mut self, first: u32, message: &[u8], index: u16, size: u16) {
         let mut payload = vec![0; message.len() + 8];
         let length = Fragment::of(message, index, size).unwrap().write(&mut payload);
@@ -47,7 +47,8 @@ impl Rig {
         let packet =
             Message { sender, group, seq: found.seq, payload, packets: 1, how, missed_us: None, front };
         let Self { fragments, got, lost, .. } = self;
-        if let Progress::Whole(slot) = fragments.take(self.now_us, &packet, &mut |told| note(told, lost)) {
+        if let Progress::Whole(slot) = fragments.take(self.now_us, &packet, &mut |report| note(report, lost))
+        {
             let message = fragments.message(slot, front);
             let twice = got.insert(message.seq.to_wire(), message.payload.to_vec());
             assert!(twice.is_none(), "delivered twice");
@@ -63,19 +64,19 @@ impl Rig {
     fn report_lost(&mut self) {
         let Self { tracker, fragments, lost, now_us, .. } = self;
         while let Some(report) = tracker.pop_lost() {
-            fragments.on_lost(*now_us, &report, &mut |told| note(told, lost));
+            fragments.on_lost(*now_us, &report, &mut |report| note(report, lost));
         }
     }
 
     fn wait(&mut self, by_us: u64) {
         self.now_us += by_us;
         let Self { fragments, lost, now_us, .. } = self;
-        fragments.expire(*now_us, &mut |told| note(told, lost));
+        fragments.expire(*now_us, &mut |report| note(report, lost));
     }
 }
 
-fn note(told: &Lost, lost: &mut Vec<(u32, u32, GivenUp)>) {
-    lost.push((told.first.to_wire(), told.last.to_wire(), told.reason));
+fn note(report: &Lost, lost: &mut Vec<(u32, u32, GivenUp)>) {
+    lost.push((report.first.to_wire(), report.last.to_wire(), report.reason));
 }
 
 fn message(length: usize, salt: usize) -> Vec<u8> {
@@ -83,7 +84,7 @@ fn message(length: usize, salt: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_message_is_whole_when_its_last_missing_fragment_comes() {
+fn a_message_is_complete_when_its_last_missing_fragment_comes() {
     let mut rig = Rig::new(FragmentsConfig::default());
     let large = message(2_550, 1);
     for index in [2, 0, 1] {
@@ -98,7 +99,7 @@ fn a_message_is_whole_when_its_last_missing_fragment_comes() {
 }
 
 #[test]
-fn a_message_is_lost_once_and_what_still_comes_of_it_is_swallowed() {
+fn a_message_is_lost_once_and_later_fragments_of_it_are_dropped() {
     let mut rig = Rig::new(FragmentsConfig::default());
     let large = message(6_000, 1);
     for index in [0, 3] {
@@ -110,14 +111,14 @@ fn a_message_is_lost_once_and_what_still_comes_of_it_is_swallowed() {
     rig.take(0, &large, 5, 1_000);
     rig.take_raw(7, &[]);
     rig.give_up(6);
-    assert_eq!(rig.lost[1..], [(7, 7, GivenUp::Unfit), (6, 6, GivenUp::Unanswered)], "of others alone");
+    assert_eq!(rig.lost[1..], [(7, 7, GivenUp::Unfit), (6, 6, GivenUp::Unanswered)], "other packets alone");
     let counts = *rig.fragments.counts();
     assert_eq!((counts.lost, counts.vain, rig.got.len()), (1, 2, 0));
     assert_eq!(rig.fragments.bytes, 0);
 }
 
 #[test]
-fn a_message_whose_beginning_was_lost_before_it_was_heard_of_is_not_begun() {
+fn a_message_whose_beginning_was_lost_before_the_rest_came_is_not_begun() {
     let mut rig = Rig::new(FragmentsConfig::default());
     let large = message(6_000, 1);
     rig.take_raw(0, &[]);
@@ -134,7 +135,7 @@ fn a_message_whose_beginning_was_lost_before_it_was_heard_of_is_not_begun() {
 }
 
 #[test]
-fn a_claimed_length_takes_no_more_than_the_bounds_allow() {
+fn a_claimed_length_allocates_no_more_than_the_bounds_allow() {
     let config = FragmentsConfig { message_max: 10_000, bytes_max: 25_000, ..FragmentsConfig::default() };
     let mut rig = Rig::new(config);
     rig.take_raw(0, &[255, 255, 255, 255, 0, 0, 255, 255, 1]);
@@ -212,7 +213,7 @@ fn configurations_out_of_range_are_refused() {
 }
 
 proptest! {
-    /// Messages of a stream: each is delivered bit for bit or lost, and told so once, whatever comes in which order.
+    /// Each message of a stream is delivered unchanged or reported lost once, whatever the order of arrival.
     #[test]
     fn messages_come_out_as_they_were_sent_or_are_lost_once(
         lengths in prop::collection::vec(0usize..900, 1..12),
@@ -244,13 +245,13 @@ proptest! {
         rig.wait(15_000_000);
         prop_assert_eq!(rig.fragments.bytes, 0);
         for (first, whole) in &sent {
-            let told = rig.lost.iter().filter(|lost| (lost.0..=lost.1).contains(first)).count();
+            let reports = rig.lost.iter().filter(|lost| (lost.0..=lost.1).contains(first)).count();
             match rig.got.get(first) {
-                Some(got) => prop_assert!(got == whole && told == 0),
-                None => prop_assert_eq!(told, 1, "{:?}", rig.lost),
+                Some(got) => prop_assert!(got == whole && reports == 0),
+                None => prop_assert_eq!(reports, 1, "{:?}", rig.lost),
             }
         }
-        // No part of a message is told of apart from the whole, but where its beginning was lost before it was heard of.
+        // No part of a message is reported apart from the whole, unless its beginning was lost before the rest came.
         let mut spans: Vec<_> = rig.lost.iter().map(|lost| (lost.0, lost.1)).collect();
         spans.sort_unstable();
         prop_assert!(spans.is_sorted_by(|a, b| a.1 < b.0), "{:?}", spans);
