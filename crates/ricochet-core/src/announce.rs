@@ -1,5 +1,5 @@
-//! Heartbeats of a sender that falls silent: it announces its newest packet a few times, less and less often. Without
-//! them, the loss of the last packet of a burst would go unnoticed (the papers leave this open).
+//! Heartbeats of a sender that falls silent: it announces its newest packet a few times, less and less often.
+//! Without them, the loss of the last packet of a burst would go unnoticed (the papers leave this open).
 
 use std::collections::VecDeque;
 
@@ -11,9 +11,11 @@ use crate::wire::Latest;
 /// Maximum number of streams of one sender.
 const STREAMS_MAX: usize = 1 << 16;
 
-/// Number of announcements that are sent twice where much is lost: each is likely lost too, and the later ones come late.
+/// Number of announcements that are sent twice where much is lost: each is likely lost too, and the later
+/// ones come late.
 const TWICE: usize = 4;
-/// Number of repairs naming a packet that show that its group knows of it. Repairs go to members as well as to the sender.
+/// Number of repairs naming a packet that show that its group knows of it. Repairs go to members as well as
+/// to the sender.
 const NAMED_MIN: u8 = 3;
 
 /// How a sender that falls silent announces its newest packet.
@@ -25,17 +27,18 @@ pub struct AnnounceConfig {
     pub growth: u8,
     /// Number of announcements, at most 16; 0 sends none.
     pub times: u8,
-    /// Where less than 3 % of the packets are lost, only every n-th announcement is sent, beginning with the first; 1 to
-    /// 16.
+    /// Where less than 3 % of the packets are lost, only every n-th announcement is sent, beginning with the
+    /// first; 1 to 16.
     pub seldom: u8,
-    /// Where little is lost, time after a packet during which it is not announced once three repairs have named it: then
-    /// others learn of it from repairs too. In microseconds; 0 announces it in any case.
+    /// Where little is lost, time after a packet during which it is not announced once three repairs have
+    /// named it: then others learn of it from repairs too. In microseconds; 0 announces it in any case.
     pub unless_named_us: u64,
 }
 
 impl Default for AnnounceConfig {
-    /// Twelve announcements from 5 ms to 20 s, so that a node cut off for some seconds still hears one. Where little is
-    /// lost, only those after 5 ms, 155 ms and 2.6 s, and the first only if repairs have not spread the news.
+    /// Twelve announcements from 5 ms to 20 s, so that a node cut off for some seconds still hears one. Where
+    /// little is lost, only those after 5 ms, 155 ms and 2.6 s, and the first only if repairs have not spread
+    /// the news.
     fn default() -> Self {
         Self { first_us: 5_000, growth: 2, times: 12, seldom: 4, unless_named_us: 100_000 }
     }
@@ -69,8 +72,8 @@ pub(crate) struct Due {
 
 /// The streams that this node sends, and when to announce those that are silent.
 ///
-/// Each announcement waits a multiple of the one before. All streams with the same wait queue in one round, in order of
-/// time.
+/// Each announcement waits a multiple of the one before. All streams with the same wait queue in one round,
+/// in order of time.
 #[derive(Debug)]
 pub(crate) struct Announcer {
     first_us: u64,
@@ -93,7 +96,8 @@ impl Announcer {
         }
     }
 
-    /// Takes the sequence number for a packet to a group that is sent at `now_us`; `None` if there are too many streams.
+    /// Takes the sequence number for a packet to a group that is sent at `now_us`; `None` if there are too
+    /// many streams.
     pub(crate) fn next_seq(&mut self, now_us: u64, group: GroupId) -> Option<u32> {
         let room = self.streams.len() < STREAMS_MAX;
         let sent = match self.streams.get_mut(&group) {
@@ -115,8 +119,8 @@ impl Announcer {
         Some(seq)
     }
 
-    /// Notes that a repair named a packet of this node. If it is the stream's newest, others learn of it without an
-    /// announcement.
+    /// Notes that a repair named a packet of this node. If it is the stream's newest, others learn of it
+    /// without an announcement.
     pub(crate) fn on_named(&mut self, group: GroupId, seq: u32) {
         if let Some(sent) = self.streams.get_mut(&group) {
             let is_newest = sent.next.wrapping_sub(1) == seq;
@@ -131,8 +135,8 @@ impl Announcer {
 
     /// Returns the next announcement that is due.
     ///
-    /// On a `calm` network, where little is lost, only some of the announcements are made. Else the first ones are sent
-    /// twice.
+    /// On a `calm` network, where little is lost, only some of the announcements are made. Else the first
+    /// ones are sent twice.
     pub(crate) fn pop_due(&mut self, now_us: u64, calm: bool) -> Option<Due> {
         for round in 0..self.rounds.len() {
             while let Some(queued) = self.rounds[round].pop_front_if(|queued| queued.due_us <= now_us) {

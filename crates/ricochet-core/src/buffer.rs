@@ -1,5 +1,5 @@
-//! The data buffer: packets that this node lately sent, received or recovered, and packets that repairs have shown to be
-//! missing (Ricochet §4.2).
+//! The data buffer: packets that this node lately sent, received or recovered, and packets that repairs have
+//! shown to be missing (Ricochet §4.2).
 //!
 //! Packets are numbered in the order in which this node learned of them; the decoder knows them by these ids.
 
@@ -79,8 +79,8 @@ impl Buffer {
         Some(Put { id, was_wanted })
     }
 
-    /// Returns the id of a packet. An unknown packet gets an id and counts as missing; `None` if the maximum number of
-    /// packets is missing already. The bound keeps mere names from pushing out packets.
+    /// Returns the id of a packet. An unknown packet gets an id and counts as missing; `None` if the maximum
+    /// number of packets is missing already. The bound keeps mere names from pushing out packets.
     pub(crate) fn want(&mut self, key: PacketKey) -> Option<u64> {
         match self.ids.get(&key) {
             Some(&id) => Some(id),

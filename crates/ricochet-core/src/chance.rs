@@ -2,7 +2,8 @@
 
 use rand_chacha::rand_core::Rng;
 
-/// Returns a number below `bound`, which must not be 0. The bias of at most bound / 2^64 does not matter here.
+/// Returns a number below `bound`, which must not be 0. The bias of at most bound / 2^64 does not matter
+/// here.
 #[inline]
 pub(crate) fn below(rng: &mut impl Rng, bound: usize) -> usize {
     ((u128::from(rng.next_u64()) * bound as u128) >> 64) as usize
@@ -14,7 +15,8 @@ pub(crate) fn unit(rng: &mut impl Rng) -> f64 {
     (rng.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
 }
 
-/// Returns the floor or the ceiling of `mean`, so that the average is `mean`. Draws nothing if the two are equal.
+/// Returns the floor or the ceiling of `mean`, so that the average is `mean`. Draws nothing if the two are
+/// equal.
 #[inline]
 pub(crate) fn floor_or_ceiling(rng: &mut impl Rng, mean: f64) -> u32 {
     let floor = mean.floor();

@@ -13,8 +13,8 @@ pub const GROUPS_MAX: usize = 1 << 16;
 pub struct GroupConfig {
     /// The group.
     pub id: GroupId,
-    /// Rate of fire: average number of repairs that each data packet of the group enters at each receiver (Ricochet §4).
-    /// 0 sends no repairs. The other half of the rate, r, is common to all groups.
+    /// Rate of fire: average number of repairs that each data packet of the group enters at each receiver
+    /// (Ricochet §4). 0 sends no repairs. The other half of the rate, r, is common to all groups.
     pub c: u8,
 }
 

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// Identifies one life of a node. A node draws another identifier at each start, so that sequence numbers of an earlier
-/// life are never taken for those of a later one.
+/// Identifies one life of a node. A node draws another identifier at each start, so that sequence numbers of
+/// an earlier life are never taken for those of a later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u32);
 

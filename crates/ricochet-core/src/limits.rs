@@ -57,7 +57,8 @@ impl Limits {
         self.take_part(now_us, node, Claim { wanted, least: 1, urgency: Urgency::First { again_us: 0 } })
     }
 
-    /// Takes as much of a claim as the node's allowance grants; returns the number of units, 0 if they are too few.
+    /// Takes as much of a claim as the node's allowance grants; returns the number of units, 0 if they are
+    /// too few.
     pub(crate) fn take_part(&mut self, now_us: u64, node: NodeId, claim: Claim) -> u32 {
         let Claim { wanted, least, urgency } = claim;
         if self.accounts.len() == NODES_MAX && !self.accounts.contains_key(&node) {
@@ -82,7 +83,8 @@ impl Limits {
         }
         let taken = wanted.min(account.credit);
         if taken < least.min(wanted).min(self.per_second) {
-            // Without saving, small claims would take the credit as it is earned, and no large claim would be granted.
+            // Without saving, small claims would take the credit as it is earned, and no large claim would be
+            // granted.
             if let Urgency::First { again_us } = urgency {
                 account.saved_until_us = account.saved_until_us.max(now_us + again_us);
             }

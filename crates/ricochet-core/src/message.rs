@@ -50,10 +50,11 @@ pub struct Message<'a> {
 /// Options of a message to send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendOptions {
-    /// Whether the message is worthless when late. A receiver that misses it does not request it, and gives it up soon.
+    /// Whether the message is worthless when late. A receiver that misses it does not request it, and gives
+    /// it up soon.
     ///
-    /// The messages of a stream should all agree, since a receiver judges a missing packet by its neighbours in the
-    /// stream.
+    /// The messages of a stream should all agree, since a receiver judges a missing packet by its neighbours
+    /// in the stream.
     pub expires: bool,
 }
 

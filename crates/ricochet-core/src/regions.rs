@@ -8,9 +8,9 @@ use crate::view::View;
 
 /// The neighbours of this node, divided by the groups of this node that they are in.
 ///
-/// A region is a set of this node's groups together with the nodes that are in exactly these. Only sets with members are
-/// regions, so there are never more regions than neighbours, whatever the number of groups. This node itself is in no region
-/// and counts in no size (Ricochet §4.2.3).
+/// A region is a set of this node's groups together with the nodes that are in exactly these. Only sets with
+/// members are regions, so there are never more regions than neighbours, whatever the number of groups. This
+/// node itself is in no region and counts in no size (Ricochet §4.2.3).
 ///
 /// ```
 /// use ricochet_core::{GroupConfig, GroupId, Groups, Member, NodeId, Regions, View};
@@ -35,10 +35,11 @@ pub struct Regions {
 }
 
 impl Regions {
-    /// Divides the neighbours of node `me`, which is in `groups`. Nodes that share no group with it are in no region.
+    /// Divides the neighbours of node `me`, which is in `groups`. Nodes that share no group with it are in no
+    /// region.
     ///
-    /// Regions are numbered in the order of their first members. The cost is one merge of two sorted lists for each
-    /// member.
+    /// Regions are numbered in the order of their first members. The cost is one merge of two sorted lists
+    /// for each member.
     pub fn new(me: NodeId, groups: &Groups, view: &View) -> Self {
         let mut sets = Sets::new();
         let mut members = Vec::with_capacity(view.members().len());

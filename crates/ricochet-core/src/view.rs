@@ -30,8 +30,8 @@ impl Member {
     }
 }
 
-/// The members that this node knows of. A view may be partial or stale; then fewer repairs are sent, or some go to the wrong
-/// nodes, and nothing else happens (Ricochet §4.2.4).
+/// The members that this node knows of. A view may be partial or stale; then fewer repairs are sent, or some
+/// go to the wrong nodes, and nothing else happens (Ricochet §4.2.4).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
     /// Sorted by identifier, each once.

@@ -1,14 +1,17 @@
 //! The choice between XOR and digest by the measured network.
 //!
-//! A digest of r packets is small, and costs a request and a whole packet for each packet that its receiver misses. A sum is
-//! as long as its longest packet, whether or not the receiver needs it. So digests win where packets are long and losses
-//! few. They cost a round trip, and both the request and its answer may be lost. So sums win on long round trips, under
-//! heavy loss, and where packets are hardly longer than their names. A bin changes to digests if all of these conditions
-//! hold, and back as soon as one of them fails by a factor of two:
+//! A digest of r packets is small, and costs a request and a whole packet for each packet that its receiver
+//! misses. A sum is as long as its longest packet, whether or not the receiver needs it. So digests win where
+//! packets are long and losses few. They cost a round trip, and both the request and its answer may be lost.
+//! So sums win on long round trips, under heavy loss, and where packets are hardly longer than their names. A
+//! bin changes to digests if all of these conditions hold, and back as soon as one of them fails by a factor
+//! of two:
 //!
-//! - The round trip is at most 2 ms. Packets wait longer for their bin to fill, so the round trip hardly matters.
+//! - The round trip is at most 2 ms. Packets wait longer for their bin to fill, so the round trip hardly
+//!   matters.
 //! - At most 5 % of packets are lost. Then a request and its answer come through nine times out of ten.
-//! - A sum would at least double the bytes of the repair, after subtracting the retransmissions that it saves.
+//! - A sum would at least double the bytes of the repair, after subtracting the retransmissions that it
+//!   saves.
 //!
 //! Until a round trip has been measured it is taken for short, since digests are needed to measure it.
 
@@ -34,8 +37,8 @@ pub struct Conditions {
 }
 
 impl Conditions {
-    /// Returns whether a digest suits a repair of `names` packets of about `length` bytes better than a sum; `was_digest` is
-    /// the last choice.
+    /// Returns whether a digest suits a repair of `names` packets of about `length` bytes better than a sum;
+    /// `was_digest` is the last choice.
     pub(super) fn suit_digest(&self, was_digest: bool, names: u8, length: usize) -> bool {
         let slack = if was_digest { SLACK } else { 1.0 };
         let (names, length) = (f64::from(names), length as f64);

@@ -27,11 +27,11 @@ pub enum Content {
 pub struct BinsConfig {
     /// Rate of fire: packets in a repair, 1 to [`NAMES_MAX`], the same for all groups (Ricochet §4).
     pub r: u8,
-    /// Number of instances of each bin that are fed in turn, 1 to [`STAGGER_MAX`]. A burst of that many lost packets takes
-    /// at most one packet from each repair (Ricochet §4.2.2).
+    /// Number of instances of each bin that are fed in turn, 1 to [`STAGGER_MAX`]. A burst of that many lost
+    /// packets takes at most one packet from each repair (Ricochet §4.2.2).
     pub stagger: u16,
-    /// Longest time that a bin stays part-filled, 1 to [`DEADLINE_US_MAX`] microseconds; `None` sets no limit. Where packets
-    /// come slowly the limit costs more repairs, up to c for each packet.
+    /// Longest time that a bin stays part-filled, 1 to [`DEADLINE_US_MAX`] microseconds; `None` sets no
+    /// limit. Where packets come slowly the limit costs more repairs, up to c for each packet.
     pub max_delay_us: Option<u64>,
     /// Longest symbol in bytes, 1 to [`SYMBOL_MAX`].
     pub symbol_max: usize,

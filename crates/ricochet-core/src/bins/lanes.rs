@@ -1,13 +1,14 @@
 //! Lanes, at which the levels of a region take turns.
 //!
-//! Algorithm 2 leaves open how the levels of a region are drawn. If each were drawn independently, two levels would often
-//! send a packet to the same node, and as often no level would send it. With nine levels of 1/9 each, for example, a third
-//! of all packets would be sent to no node. So the levels take turns at a *lane*, which sends to one node at a time. A level
-//! of mean m has the lane for the share m of the time, and the lane pauses for the share that is left. A packet that enters
-//! levels of sum w is then sent to exactly one node with probability w, or to none. Where levels add up to more than 1,
-//! several lanes lie side by side and hold different nodes. Whole lanes that one level has for itself are merged into one
-//! lane with several nodes. Lanes also make packets cheap: a packet meets one or two lanes in each region, whatever the
-//! number of levels.
+//! Algorithm 2 leaves open how the levels of a region are drawn. If each were drawn independently, two levels
+//! would often send a packet to the same node, and as often no level would send it. With nine levels of 1/9
+//! each, for example, a third of all packets would be sent to no node. So the levels take turns at a *lane*,
+//! which sends to one node at a time. A level of mean m has the lane for the share m of the time, and the
+//! lane pauses for the share that is left. A packet that enters levels of sum w is then sent to exactly one
+//! node with probability w, or to none. Where levels add up to more than 1, several lanes lie side by side
+//! and hold different nodes. Whole lanes that one level has for itself are merged into one lane with several
+//! nodes. Lanes also make packets cheap: a packet meets one or two lanes in each region, whatever the number
+//! of levels.
 
 use crate::ids::GroupIndex;
 use crate::regions::Regions;
@@ -44,7 +45,8 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// Returns the turn that most packets enter: the first that is no pause. Turns are in the order of their levels.
+    /// Returns the turn that most packets enter: the first that is no pause. Turns are in the order of their
+    /// levels.
     pub(super) fn widest(&self, lanes: &Lanes) -> usize {
         self.turns.start + usize::from(lanes.turn(self.turns.start).level == QUIET)
     }

@@ -1,9 +1,9 @@
 //! Repair bins: received packets become repairs for others (Ricochet §4.2.1).
 //!
-//! A delivered packet goes to [`Bins::push`]. In each region of its group the levels of the [`Plan`] take turns (see
-//! [`lanes`]). Each turn, and the number of nodes that its repair goes to, is drawn before its bin begins to fill. A packet
-//! that does not enter in the current turn costs no computation (Ricochet §4.2.5). So at most c sums are changed for each
-//! packet, on average, whatever the number of groups.
+//! A delivered packet goes to [`Bins::push`]. In each region of its group the levels of the [`Plan`] take
+//! turns (see [`lanes`]). Each turn, and the number of nodes that its repair goes to, is drawn before its bin
+//! begins to fill. A packet that does not enter in the current turn costs no computation (Ricochet §4.2.5).
+//! So at most c sums are changed for each packet, on average, whatever the number of groups.
 
 mod choice;
 mod config;
@@ -63,7 +63,8 @@ pub struct BinsCounts {
     pub skipped: u64,
 }
 
-/// The part of an instance that decides whether a packet enters, kept small since most packets look at nothing else.
+/// The part of an instance that decides whether a packet enters, kept small since most packets look at
+/// nothing else.
 #[derive(Clone, Copy, Debug)]
 struct Gate {
     /// Number of levels that a group needs for its packets to enter.
@@ -107,7 +108,8 @@ struct Instance {
 /// let mut bins = Bins::new(BinsConfig { r: 2, ..BinsConfig::default() }, regions, plan, &mut rng)?;
 /// let mut sent = Vec::new();
 /// for seq in 0..20 {
-///     let data = Data { sender: NodeId(5), group, seq, sender_seq: seq, expires: false, fragment: false, payload: b"x" };
+///     let (sender, payload) = (NodeId(5), b"x");
+///     let data = Data { sender, group, seq, sender_seq: seq, expires: false, fragment: false, payload };
 ///     let symbol = [&data.symbol_head()[..], data.payload];
 ///     let packet = Packet { group: groups.index(group).unwrap(), name: data.name(), symbol: &symbol };
 ///     bins.push(0, &packet, &mut rng, &mut |repair| {
@@ -134,7 +136,8 @@ pub struct Bins {
     gates: Box<[Gate]>,
     /// Room for r names for each instance.
     names: Box<[Name]>,
-    /// For each of the staggered instances, the members of all regions. Those in the slots of a lane get its repairs.
+    /// For each of the staggered instances, the members of all regions. Those in the slots of a lane get its
+    /// repairs.
     members: Box<[NodeId]>,
     sums: Sums,
     /// The instances with a repair begun, in order of their begin.
@@ -204,8 +207,8 @@ impl Bins {
         Ok(bins)
     }
 
-    /// Adds a received packet to the bins of its group, and emits the repairs that this completes. Does not look at
-    /// deadlines.
+    /// Adds a received packet to the bins of its group, and emits the repairs that this completes. Does not
+    /// look at deadlines.
     ///
     /// # Errors
     /// [`SymbolTooLong`]; then the packet entered no bin.
@@ -246,7 +249,8 @@ impl Bins {
         Ok(())
     }
 
-    /// Returns when [`fire_due`](Self::fire_due) is due next; `None` if there is no limit on the delay, or no repair begun.
+    /// Returns when [`fire_due`](Self::fire_due) is due next; `None` if there is no limit on the delay, or no
+    /// repair begun.
     pub fn next_deadline_us(&self) -> Option<u64> {
         let oldest = self.begun.first()?;
         Some(self.instances[oldest].begun_us.saturating_add(self.config.max_delay_us?))
@@ -276,7 +280,8 @@ impl Bins {
         *self = Self { now_us, counts, conditions, ..next };
     }
 
-    /// Sets the measured conditions. With [`Content::Auto`] they decide the content of each repair when it begins.
+    /// Sets the measured conditions. With [`Content::Auto`] they decide the content of each repair when it
+    /// begins.
     pub fn set_conditions(&mut self, conditions: Conditions) {
         self.conditions = conditions;
     }

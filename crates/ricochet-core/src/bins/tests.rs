@@ -78,7 +78,8 @@ impl Bench {
         self.bins.fire_due(now_us, &mut self.rng, &mut |repair| keep(kept, &repair));
     }
 
-    /// Returns the average number of repairs that each packet of each group entered, counted once for each target.
+    /// Returns the average number of repairs that each packet of each group entered, counted once for each
+    /// target.
     fn repairs_per_packet(&self, packets: &BTreeMap<usize, u32>) -> BTreeMap<usize, f64> {
         let mut sent = BTreeMap::<usize, usize>::new();
         for kept in &self.kept {
@@ -151,7 +152,8 @@ fn closed_early(seed: u64, next: impl Fn(&mut ChaCha8Rng, usize) -> usize) -> BT
 #[test]
 fn the_average_holds_where_deadlines_close_the_bins() {
     let averages = closed_early(2, |rng, _| chance::below(rng, SIZES.len()));
-    // A turn begins with a packet of its level, so a group that always follows finds it open more often than others.
+    // A turn begins with a packet of its level, so a group that always follows finds it open more often than
+    // others.
     let of_a_cycle = closed_early(2, |_, round| round * 7 % SIZES.len());
     for (group, &size) in SIZES.iter().enumerate().filter(|(_, size)| **size > 0) {
         let (average, of_a_cycle) = (averages[&group], of_a_cycle[&group]);
@@ -191,13 +193,15 @@ fn a_node_gets_a_packet_at_most_once_and_as_often_as_its_group_wants() {
         assert!((share - wanted).abs() < 0.06, "group {group}, {node}: {share} instead of {wanted}");
     }
     assert_eq!(got.len(), SIZES.iter().sum::<usize>());
-    // This happens only where one lane's last packet is another's first, and the nodes change places between the two.
+    // This happens only where one lane's last packet is another's first, and the nodes change places between
+    // the two.
     assert!(twice * 500 < all, "{twice} of {all} came to a node twice");
 }
 
 #[test]
 fn groups_that_fall_silent_keep_no_lane_from_the_others() {
-    // The group of one neighbour alone has most of the levels of the region that it shares with the group of nine.
+    // The group of one neighbour alone has most of the levels of the region that it shares with the group of
+    // nine.
     let mut bench = Bench::new(config(8), 9, 9, &[9, 1]);
     let mut packets = BTreeMap::new();
     for round in 0..40_000 {

@@ -35,8 +35,8 @@ impl Bins {
         *filling = if *filling == 0.0 { count } else { *filling + (count - *filling) / SMOOTHING };
     }
 
-    /// Draws the first turn of an instance, and begins it at a random point. Neighbours receive the same packets, and bins
-    /// that all began together would make the same repairs.
+    /// Draws the first turn of an instance, and begins it at a random point. Neighbours receive the same
+    /// packets, and bins that all began together would make the same repairs.
     pub(super) fn start(&mut self, at: usize, rng: &mut impl Rng) {
         self.shuffle(at, rng);
         let Self { lanes, weights, config, .. } = self;
@@ -51,8 +51,8 @@ impl Bins {
         }
     }
 
-    /// Draws the next turn of an instance, before its first packet comes (Ricochet §4.2.5). Turns that last longer are drawn
-    /// less often, so that each has its share.
+    /// Draws the next turn of an instance, before its first packet comes (Ricochet §4.2.5). Turns that last
+    /// longer are drawn less often, so that each has its share.
     pub(super) fn next_turn(&mut self, at: usize, rng: &mut impl Rng) {
         self.shuffle(at, rng);
         self.forget(at);
@@ -61,8 +61,8 @@ impl Bins {
         self.give(at, turn, rng);
     }
 
-    /// Computes the weights of a lane's turns: their shares divided by their durations. One pass over the levels is enough,
-    /// since turns are in the order of their levels.
+    /// Computes the weights of a lane's turns: their shares divided by their durations. One pass over the
+    /// levels is enough, since turns are in the order of their levels.
     fn weigh(&mut self, at: usize) {
         let Self { lanes, seen, filling, weights, config, .. } = self;
         let lane = lanes.lane(at / usize::from(config.stagger));
@@ -124,8 +124,9 @@ impl Bins {
         }
     }
 
-    /// Exchanges the nodes in the slots of an instance with random nodes of its region, so that all nodes get equally many
-    /// repairs. Slots of a bin that is being filled are left alone, or a node could get a packet twice.
+    /// Exchanges the nodes in the slots of an instance with random nodes of its region, so that all nodes get
+    /// equally many repairs. Slots of a bin that is being filled are left alone, or a node could get a packet
+    /// twice.
     fn shuffle(&mut self, at: usize, rng: &mut impl Rng) {
         let stagger = usize::from(self.config.stagger);
         let (lane, turn) = (at / stagger, at % stagger);
@@ -156,7 +157,8 @@ impl Bins {
     }
 }
 
-/// Returns the average number of packets in the bins of a turn; if there was none yet, that of the widest turn.
+/// Returns the average number of packets in the bins of a turn; if there was none yet, that of the widest
+/// turn.
 ///
 /// Divided by the share of the region's packets that enter, it is the duration of the turn.
 fn filled(filling: &[f64], turn: usize, widest: usize, r: u8) -> f64 {

@@ -7,7 +7,8 @@ const PARTS_BITS: u32 = 2;
 /// Number of buckets: 20 octaves from 64 µs to 67 s, and one bucket below.
 const BUCKETS: usize = 1 + (20 << PARTS_BITS);
 
-/// Histogram of times with four buckets to an octave from 64 µs to 67 s, so that quantiles are accurate within 12 %.
+/// Histogram of times with four buckets to an octave from 64 µs to 67 s, so that quantiles are accurate
+/// within 12 %.
 ///
 /// ```
 /// use ricochet_core::feedback::Latencies;
@@ -63,7 +64,8 @@ impl Latencies {
         self.max_us
     }
 
-    /// Returns the time in microseconds that a share of the times, from 0 to 1, does not exceed: the middle of its bucket.
+    /// Returns the time in microseconds that a share of the times, from 0 to 1, does not exceed: the middle
+    /// of its bucket.
     pub fn quantile_us(&self, share: f64) -> Option<u64> {
         let rank = ((self.count() as f64 * share.clamp(0.0, 1.0)).ceil() as u64).max(1);
         let mut seen = 0;
@@ -74,8 +76,8 @@ impl Latencies {
         })
     }
 
-    /// Returns the buckets that are not empty: lower and upper end in microseconds, and count. Times longer than 67 s are in
-    /// the last bucket.
+    /// Returns the buckets that are not empty: lower and upper end in microseconds, and count. Times longer
+    /// than 67 s are in the last bucket.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
         let buckets = self.counts.iter().enumerate().filter(|&(_, &count)| count > 0);
         buckets.map(|(at, &count)| (floor_us(at), floor_us(at + 1), u64::from(count)))

@@ -4,8 +4,8 @@ use super::latency::Latencies;
 use crate::ids::{GroupId, NodeId};
 use crate::wire::Kind;
 
-/// Threshold for a slow peer, as a share: a peer is slow if it has requested more than this percentage of the packets that
-/// lately passed in the groups that it shares with this node, ...
+/// Threshold for a slow peer, as a share: a peer is slow if it has requested more than this percentage of the
+/// packets that lately passed in the groups that it shares with this node, ...
 pub const SLOW_PERCENT: u64 = 2;
 /// ... and at least this number. "Lately" means that counts are halved every 4.2 s.
 pub const SLOW_PACKETS_MIN: u32 = 32;
@@ -61,8 +61,8 @@ impl Traffic {
     }
 }
 
-/// Fate of the data packets of a group or of a sender. Packets that came, were recovered or were lost add up to all packets
-/// that this node knows of, except those that are missing at the moment.
+/// Fate of the data packets of a group or of a sender. Packets that came, were recovered or were lost add up
+/// to all packets that this node knows of, except those that are missing at the moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reception {
     /// Packets that came by themselves.
@@ -111,8 +111,8 @@ pub struct PeerFeedback {
     pub answered: Volume,
     /// Packets held here that it requested lately.
     pub wanted_lately: u32,
-    /// Packets sent and received lately in the groups that it shares with this node; if it shares none, all packets that
-    /// this node sent lately.
+    /// Packets sent and received lately in the groups that it shares with this node; if it shares none, all
+    /// packets that this node sent lately.
     pub passed_lately: u64,
     /// Whether it cannot keep up, judged by [`SLOW_PERCENT`] and [`SLOW_PACKETS_MIN`].
     pub slow: bool,

@@ -210,7 +210,8 @@ impl Tally {
         count(peer);
     }
 
-    /// Finds a slot for a new peer. In a full table it takes the slot of the quietest, if that has been quiet for long.
+    /// Finds a slot for a new peer. In a full table it takes the slot of the quietest, if that has been quiet
+    /// for long.
     fn insert_peer(&mut self, id: NodeId) -> Option<usize> {
         let peer = Peer { seen: PeerFeedback::new(id), wanted: Recent::default(), last_us: self.now_us };
         let slot = if self.peers.len() < self.peers_max {

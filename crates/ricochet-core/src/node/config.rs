@@ -26,33 +26,35 @@ pub struct NakConfig {
     pub first_us: u64,
     /// The same for packets whose successor in the stream has come; `None` uses `first_us` for these too.
     pub gap_us: Option<u64>,
-    /// Pause between rounds of requests, in microseconds; twice as long each time from the fifth on. In a round up to
-    /// four nodes are asked one after the other, each as soon as the one before should have answered.
+    /// Pause between rounds of requests, in microseconds; twice as long each time from the fifth on. In a
+    /// round up to four nodes are asked one after the other, each as soon as the one before should have
+    /// answered.
     pub retry_us: u64,
-    /// Shortest time to wait for an answer, in microseconds. After it the next node of the round is asked, or the next
-    /// digest that names the packet leads to a request. The wait is twice the measured round trip if that is longer, at
-    /// most half a second.
+    /// Shortest time to wait for an answer, in microseconds. After it the next node of the round is asked, or
+    /// the next digest that names the packet leads to a request. The wait is twice the measured round trip if
+    /// that is longer, at most half a second.
     pub holder_us: u64,
     /// Number of requests that go to the packet's sender before other members of its group are asked.
     pub sender_tries: u8,
-    /// Maximum number of requests for a packet. It bounds the cost of a packet, not the time that it is awaited.
+    /// Maximum number of requests for a packet. It bounds the cost of a packet, not the time that it is
+    /// awaited.
     pub tries_max: u8,
     /// Time from finding a packet missing to giving it up in any case, in microseconds.
     pub give_up_us: u64,
-    /// The same for a packet that is taken to expire, and so is not requested. A group can have a time of its own
-    /// ([`Node::set_lifetime`](super::Node::set_lifetime)).
+    /// The same for a packet that is taken to expire, and so is not requested. A group can have a time of its
+    /// own ([`Node::set_lifetime`](super::Node::set_lifetime)).
     pub expires_after_us: u64,
-    /// Maximum number of requested packets in flight, 1 to 65,536, not counting requests that digests lead to. A node that
-    /// misses more packets requests the rest as these come.
+    /// Maximum number of requested packets in flight, 1 to 65,536, not counting requests that digests lead
+    /// to. A node that misses more packets requests the rest as these come.
     pub in_flight_max: u32,
     /// Maximum number of packets requested of one node in a second.
     pub packets_per_second: u32,
 }
 
 impl Default for NakConfig {
-    /// First request after 100 ms, then every 50 ms and more (Ricochet §5.1), each time up to four requests 4 ms apart; the
-    /// first two requests go to the sender. Gives up after 64 requests or 10 s, what expires after 100 ms. 512 packets in
-    /// flight, 10,000 packets a second.
+    /// First request after 100 ms, then every 50 ms and more (Ricochet §5.1), each time up to four requests
+    /// 4 ms apart; the first two requests go to the sender. Gives up after 64 requests or 10 s, what expires
+    /// after 100 ms. 512 packets in flight, 10,000 packets a second.
     fn default() -> Self {
         Self {
             enabled: true,
@@ -79,8 +81,8 @@ pub struct NodeConfig {
     pub r: u8,
     /// Number of instances of each bin that are fed in turn (Ricochet §4.2.2).
     pub stagger: u16,
-    /// Longest time that a repair stays part-filled, in microseconds; `None` waits for packets without limit, as the
-    /// papers do.
+    /// Longest time that a repair stays part-filled, in microseconds; `None` waits for packets without limit,
+    /// as the papers do.
     pub max_delay_us: Option<u64>,
     /// What repairs carry besides names.
     pub content: Content,
@@ -107,7 +109,8 @@ pub struct NodeConfig {
 }
 
 impl NodeConfig {
-    /// Returns the papers' settings for a node: r = 8, no stagger, XOR; 4,096 packets, datagrams for an MTU of 1,500 bytes.
+    /// Returns the papers' settings for a node: r = 8, no stagger, XOR; 4,096 packets, datagrams for an MTU
+    /// of 1,500 bytes.
     pub fn new(id: NodeId) -> Self {
         Self {
             id,
@@ -128,36 +131,39 @@ impl NodeConfig {
         }
     }
 
-    /// Returns the settings of Slingshot (Slingshot §3): the same node in a single group, with one region and one bin.
+    /// Returns the settings of Slingshot (Slingshot §3): the same node in a single group, with one region and
+    /// one bin.
     ///
-    /// Phase 1 consists of repairs at the rate of fire (r, c), where c is the group's. Phase 2 requests the packets still
-    /// missing 100 ms after they were found missing: `sender_tries` times from the sender, then from any receiver in the
-    /// view, which may be partial.
+    /// Phase 1 consists of repairs at the rate of fire (r, c), where c is the group's. Phase 2 requests the
+    /// packets still missing 100 ms after they were found missing: `sender_tries` times from the sender, then
+    /// from any receiver in the view, which may be partial.
     pub fn slingshot(id: NodeId, r: u8, sender_tries: u8) -> Self {
         let papers = Self::new(id);
         Self { r, nak: NakConfig { sender_tries, ..papers.nak }, ..papers }
     }
 
-    /// Returns the settings for applications: lost packets come back within some milliseconds, even where groups are nearly
-    /// silent. The papers' settings wait for repairs without limit; with these, each rung of the recovery ladder has a time:
+    /// Returns the settings for applications: lost packets come back within some milliseconds, even where
+    /// groups are nearly silent. The papers' settings wait for repairs without limit; with these, each rung
+    /// of the recovery ladder has a time:
     ///
-    /// | time | rung |
-    /// |---|---|
-    /// | 0.5 ms after the successor came | a receiver requests the gap from the sender |
-    /// | up to 3 ms after the loss | each neighbour sends its repair, full or not |
-    /// | 2.5 ms after a repair named the packet | if repairs did not recover it, a receiver requests it; from another node every 2 to 3 ms while no answer comes |
-    /// | 5 ms after the loss | the sender, if it has fallen silent, sends a heartbeat; again after 155 ms and 2.6 s, and more often where much is lost |
+    /// - 0.5 ms after the successor came, a receiver requests the gap from the sender.
+    /// - Up to 3 ms after the loss, each neighbour sends its repair, full or not.
+    /// - 2.5 ms after a repair named the packet, a receiver requests it if repairs have not recovered it.
+    ///   While no answer comes, it requests it from another node every 2 to 3 ms.
+    /// - 5 ms after the loss, a sender that has fallen silent sends a heartbeat; again after 155 ms and
+    ///   2.6 s, and more often where much is lost.
     ///
-    /// The wait for a gap is 0.5 ms because packets overtake each other by that much in hosts with several queues. It is
-    /// no longer because a gap that shows early is in a hot stream, where repairs bring nothing sooner. Heartbeats are
-    /// sparse where little is lost: in a group with a message a second, each further heartbeat would cost as much as the
-    /// digests do. Measurements are in `docs/bench.md`.
+    /// The wait for a gap is 0.5 ms because packets overtake each other by that much in hosts with several
+    /// queues. A longer wait is unnecessary: a gap shows early only in a hot stream, whose next packet came
+    /// soon after the loss. Heartbeats are sparse where little is lost: in a group with a message a second,
+    /// each further heartbeat would cost as much as the digests do. Measurements are in `docs/bench.md`.
     pub fn prompt(id: NodeId) -> Self {
         let papers = Self::new(id);
         Self {
             max_delay_us: Some(3_000),
             nak: NakConfig { first_us: 2_500, gap_us: Some(500), retry_us: 3_000, ..papers.nak },
-            // With few targets among many members, repairs that reach the sender do not show that others got any.
+            // With few targets among many members, repairs that reach the sender do not show that others got
+            // any.
             announce: AnnounceConfig { unless_named_us: 0, ..papers.announce },
             ..papers
         }

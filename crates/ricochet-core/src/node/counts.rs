@@ -15,7 +15,8 @@ pub struct NodeCounts {
     pub requested: u64,
     /// Packets that came again.
     pub duplicates: u64,
-    /// Packets that came after they had been given up, or that precede the first packet known of their stream.
+    /// Packets that came after they had been given up, or that precede the first packet known of their
+    /// stream.
     pub too_old: u64,
     /// Packets of streams for which there was no room.
     pub no_room: u64,
@@ -39,7 +40,8 @@ pub struct NodeCounts {
     pub repairs_useful: u64,
     /// Repairs kept because more than one of their packets was missing.
     pub repairs_waiting: u64,
-    /// Repairs of no use, because they name packets that this node does not know, has forgotten or has given up.
+    /// Repairs of no use, because they name packets that this node does not know, has forgotten or has given
+    /// up.
     pub repairs_unusable: u64,
     /// Solved packets that did not match their name, by reason.
     pub unsound: UnsoundCounts,

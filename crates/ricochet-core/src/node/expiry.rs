@@ -1,15 +1,17 @@
-//! Data that is worthless when late (Ricochet §4.2.7): its missing packets are not requested, and soon given up.
+//! Data that is worthless when late (Ricochet §4.2.7): its missing packets are not requested, and soon given
+//! up.
 //!
-//! Whether a missing packet expires is not known until it comes. It is taken to expire if its neighbours in the stream do, as
-//! far as they are known. Where a sender mixes both kinds in one stream, a needless request is preferred to a missing one.
+//! Whether a missing packet expires is not known until it comes. It is taken to expire if its neighbours in
+//! the stream do, as far as they are known. Where a sender mixes both kinds in one stream, a needless request
+//! is preferred to a missing one.
 
 use hashbrown::{HashMap, HashSet};
 
 use crate::groups::Groups;
 use crate::ids::{GroupId, StreamKey};
 
-/// Maximum number of streams whose data expires. A full table is cleared: each stream is noted again with its next packet,
-/// and packets found missing until then are requested.
+/// Maximum number of streams whose data expires. A full table is cleared: each stream is noted again with its
+/// next packet, and packets found missing until then are requested.
 const STREAMS_MAX: usize = 1 << 14;
 
 /// Which data expires, and how soon.
@@ -51,7 +53,8 @@ impl Expiry {
         self.streams.insert(key);
     }
 
-    /// Returns when packets of a stream that are found missing at `now_us` become worthless, if they are taken to expire.
+    /// Returns when packets of a stream that are found missing at `now_us` become worthless, if they are
+    /// taken to expire.
     pub(super) fn of_stream(&self, now_us: u64, key: StreamKey) -> Option<u64> {
         let expires = !self.streams.is_empty() && self.streams.contains(&key);
         expires.then(|| now_us + self.lifetime_us(key.group))

@@ -1,8 +1,8 @@
 //! How much may be requested of each node at once: as much as it has shown that it answers.
 //!
-//! A request may lie somewhere for long and still be answered. A kernel, for example, holds datagrams back until it has
-//! resolved the address of their next hop, and then sends them all at once. So a node that answers nothing, and sends no
-//! repairs or requests either, is asked for less and less.
+//! A request may lie somewhere for long and still be answered. A kernel, for example, holds datagrams back
+//! until it has resolved the link-layer address of their receiver, and then sends them all at once. So a node
+//! that answers nothing, and sends no repairs or requests either, is asked for less and less.
 
 use hashbrown::HashMap;
 
@@ -55,14 +55,16 @@ impl Holders {
         Self { quota_max, by_id: HashMap::with_capacity(2 * HOLDERS_MAX) }
     }
 
-    /// Closes a node's last request if it has waited for `patience_us`: without an answer, the quota is halved.
+    /// Closes a node's last request if it has waited for `patience_us`: without an answer, the quota is
+    /// halved.
     pub(super) fn settle(&mut self, now_us: u64, id: NodeId, patience_us: u64) {
         if let Some(holder) = self.by_id.get_mut(&id) {
             holder.settle(now_us, patience_us);
         }
     }
 
-    /// Returns how much may be requested of a [settled](Self::settle) node, where an answer is awaited for `patience_us`.
+    /// Returns how much may be requested of a [settled](Self::settle) node, where an answer is awaited for
+    /// `patience_us`.
     pub(super) fn room(&self, now_us: u64, id: NodeId, patience_us: u64) -> Room {
         let Some(&Holder { quota, outstanding, requested_us, paused_until_us, .. }) = self.by_id.get(&id)
         else {
@@ -108,8 +110,8 @@ impl Holders {
         }
     }
 
-    /// Notes that a node sent something of its own to this node. So it is alive, even if it does not hold the packets
-    /// that were requested of it.
+    /// Notes that a node sent something of its own to this node. So it is alive, even if it does not hold the
+    /// packets that were requested of it.
     pub(super) fn on_heard(&mut self, id: NodeId) {
         if let Some(holder) = self.by_id.get_mut(&id) {
             holder.has_answered = true;

@@ -23,8 +23,9 @@ pub(super) struct Requested {
 
 /// Packets in flight, by the time of their request.
 ///
-/// Answers to many requests queue, at the latest where they are received, and the last of them comes long after the first.
-/// So each answer is a sample of the time that answers take, and every packet in flight is awaited by the latest estimate.
+/// Answers to many requests queue, at the latest where they are received, and the last of them comes long
+/// after the first. So each answer is a sample of the time that answers take, and every packet in flight is
+/// awaited by the latest estimate.
 #[derive(Debug)]
 pub(super) struct InFlight {
     /// Shortest time to wait for an answer.
@@ -59,12 +60,14 @@ impl InFlight {
         }
     }
 
-    /// Returns the number of packets that may be requested, once those that waited too long have [expired](Self::expire).
+    /// Returns the number of packets that may be requested, once those that waited too long have
+    /// [expired](Self::expire).
     pub(super) fn room(&self) -> u32 {
         self.packets_max.saturating_sub(self.packets)
     }
 
-    /// Notes that packets were requested. Those of one moment share an entry, and moments are as far apart as turns.
+    /// Notes that packets were requested. Those of one moment share an entry, and moments are as far apart as
+    /// turns.
     pub(super) fn on_requested(&mut self, now_us: u64, packets: u32) {
         self.packets += packets;
         match self.turns.back_mut() {
@@ -85,8 +88,8 @@ impl InFlight {
         if requested.first_us == requested.last_us {
             return self.add_sample(now_us.saturating_sub(requested.first_us));
         }
-        // Which request was answered is unknown (RFC 6298 §3). If it was the last one, answers are quick. If it was an
-        // earlier one, a second answer follows and tells.
+        // Which request was answered is unknown (RFC 6298 §3). If it was the last one, answers are quick. If
+        // it was an earlier one, a second answer follows and tells.
         self.uncertain[place(key)] = Some((key, now_us.saturating_sub(requested.first_us)));
         let since_last_us = now_us.saturating_sub(requested.last_us);
         if self.round_trip_us.is_some_and(|smoothed_us| since_last_us < smoothed_us) {
@@ -94,8 +97,8 @@ impl InFlight {
         }
     }
 
-    /// Notes that a requested packet came that had come before. If it was requested several times, the later requests
-    /// were too early.
+    /// Notes that a requested packet came that had come before. If it was requested several times, the later
+    /// requests were too early.
     pub(super) fn on_duplicate_answer(&mut self, key: PacketKey) {
         if let Some((_, took_us)) = self.uncertain[place(key)].take_if(|(other, _)| *other == key) {
             // Two samples, to outweigh the one taken when the first answer came.

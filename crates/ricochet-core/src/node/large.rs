@@ -7,8 +7,8 @@ use crate::message::{Message, Output, SendError, SendOptions};
 use crate::wire::{FRAGMENT_HEAD, FRAGMENTS_MAX, Fragment};
 
 impl Node {
-    /// Sends a message to a group, all at once in as many packets as it needs; returns the sequence number of the first.
-    /// Receivers get the whole message, or a report that it is lost.
+    /// Sends a message to a group, all at once in as many packets as it needs; returns the sequence number of
+    /// the first. Receivers get the whole message, or a report that it is lost.
     ///
     /// # Errors
     /// [`SendError`]; then nothing was sent.
@@ -43,8 +43,8 @@ impl Node {
         first
     }
 
-    /// Returns the length of the longest message in bytes: as configured, and at most half of the packets kept, so that all
-    /// of a message can still be requested after it was sent.
+    /// Returns the length of the longest message in bytes: as configured, and at most half of the packets
+    /// kept, so that all of a message can still be requested after it was sent.
     pub fn message_max(&self) -> usize {
         let fragments = (self.config.packets / 2).min(FRAGMENTS_MAX as usize);
         let kept = fragments * usize::from(self.fragment_size());

@@ -1,11 +1,11 @@
 //! The node: all parts put together, driven by packets to send, received datagrams and time.
 //!
-//! | event | path |
-//! |---|---|
-//! | a packet is sent | [`Node::multicast`] → data buffer → group |
-//! | a packet arrives | [`Node::handle_datagram`] → `receive.rs` (if the tracker finds it new, it is delivered at once) → data buffer → repair bins → repairs to others |
-//! | a repair arrives | `recover.rs` (which of its packets are here?) → decoder → recovered packets go on like those that arrive |
-//! | a packet stays missing | `nak.rs` requests it |
+//! - A packet is sent: [`Node::multicast`] → data buffer → group.
+//! - A packet arrives: [`Node::handle_datagram`] → `receive.rs` (if the tracker finds it new, it is delivered
+//!   at once) → data buffer → repair bins → repairs to others.
+//! - A repair arrives: `recover.rs` (which of its packets are here?) → decoder → recovered packets go on like
+//!   those that arrive.
+//! - A packet stays missing: `nak.rs` requests it.
 
 mod config;
 mod counts;
@@ -229,7 +229,8 @@ impl Node {
         bins.change(regions, plan, rng, &mut |repair| sender.send(&repair));
     }
 
-    /// Continues in other groups, with the neighbours there. Forgets packets missing in groups that were left.
+    /// Continues in other groups, with the neighbours there. Forgets packets missing in groups that were
+    /// left.
     pub fn change_groups(&mut self, groups: Groups, view: &View, out: &mut impl Output) {
         self.groups = groups;
         self.requester.expiry.retain(&self.groups);
@@ -288,9 +289,9 @@ impl Node {
         }
     }
 
-    /// Returns whether little is lost, as far as this node can tell. Heartbeats are lost as often as packets, so few need
-    /// sending on a calm network. A network not yet measured does not count as calm. A node that receives nothing can never
-    /// measure, and counts its network as calm.
+    /// Returns whether little is lost, as far as this node can tell. Heartbeats are lost as often as packets,
+    /// so few need sending on a calm network. A network not yet measured does not count as calm. A node that
+    /// receives nothing can never measure, and counts its network as calm.
     fn is_calm(&self) -> bool {
         /// Share of losses from which all heartbeats are sent.
         const LOSSY: f64 = 0.03;
@@ -342,5 +343,6 @@ fn planned(me: NodeId, groups: &Groups, view: &View) -> (Regions, Plan) {
     (regions, plan)
 }
 
-/// [`payload_max`](crate::wire::payload_max) leaves room for the header of a packet and for the head of its symbol.
+/// [`payload_max`](crate::wire::payload_max) leaves room for the header of a packet and for the head of its
+/// symbol.
 const _: () = assert!(DATA_HEADER > SYMBOL_HEAD);

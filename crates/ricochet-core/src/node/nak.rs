@@ -1,6 +1,7 @@
 //! NAKs: requests for the packets that repairs have not recovered, and answers to the requests of others.
 //!
-//! A request goes to the node whose digest names the packet, else to the packet's sender, and at last to any member.
+//! A request goes to the node whose digest names the packet, else to the packet's sender, and at last to any
+//! member.
 
 use super::Node;
 use super::in_flight::Requested;
@@ -13,8 +14,8 @@ use crate::message::{Output, To};
 use crate::tracker::Interval;
 use crate::wire::{Data, NAK_RANGES_MAX, Nak, NakView, Range};
 
-/// Maximum number of packets of one interval requested at a time. Of a longer interval the first packets are requested
-/// and marked by themselves.
+/// Maximum number of packets of one interval requested at a time. Of a longer interval the first packets are
+/// requested and marked by themselves.
 const RANGE_MAX: u64 = 256;
 /// Smallest part in which a longer interval is requested, to keep it from falling into small pieces.
 const PART_MIN: u32 = 64;
@@ -24,23 +25,26 @@ const WITHHELD_US: u64 = 10_000;
 const ANSWER_MAX: u32 = 1_024;
 
 impl Node {
-    /// Sets whether packets are kept from being given up, however long they have been missing. A driver sets it while it
-    /// holds back packets that arrived, because those may include the missing ones. Requests go on meanwhile.
+    /// Sets whether packets are kept from being given up, however long they have been missing. A driver sets
+    /// it while it holds back packets that arrived, because those may include the missing ones. Requests go
+    /// on meanwhile.
     pub fn hold_losses(&mut self, held: bool) {
         self.requester.holds_losses = held;
     }
 
-    /// Sets how long a missing packet of a group is awaited if its sender marked it as expiring, in microseconds.
+    /// Sets how long a missing packet of a group is awaited if its sender marked it as expiring, in
+    /// microseconds.
     ///
-    /// `None` restores `expires_after_us` of [`NakConfig`](super::NakConfig). The setting is forgotten when this node
-    /// leaves the group. Returns false if this node is not in the group.
+    /// `None` restores `expires_after_us` of [`NakConfig`](super::NakConfig). The setting is forgotten when
+    /// this node leaves the group. Returns false if this node is not in the group.
     pub fn set_lifetime(&mut self, group: GroupId, after_us: Option<u64>) -> bool {
         let is_ours = self.groups.index(group).is_some();
         self.requester.expiry.set_lifetime(group, after_us.filter(|_| is_ours));
         is_ours
     }
 
-    /// Requests the packets that have been missing for long enough, and gives up those that were requested in vain.
+    /// Requests the packets that have been missing for long enough, and gives up those that were requested in
+    /// vain.
     pub(super) fn request_due(&mut self, now_us: u64, out: &mut impl Output) {
         if self.requester.next_turn_us.is_none_or(|turn_us| turn_us > now_us) {
             return;
@@ -78,7 +82,8 @@ impl Node {
             return None;
         }
         if mark.expires_us.is_some() {
-            // Giving up an interval gives up all earlier ones of its stream too, which may be worth waiting for.
+            // Giving up an interval gives up all earlier ones of its stream too, which may be worth waiting
+            // for.
             if self.tracker.front(key).awaited < interval.first {
                 return Some(now_us + config.retry_us);
             }
@@ -142,8 +147,8 @@ impl Node {
 
     /// Chooses the node for a request: first the sender, then other members.
     ///
-    /// A sender that has left the view gets only every second request: it may be a sender that is no member, but is more
-    /// likely dead. A silent node is replaced by another.
+    /// A sender that has left the view gets only every second request: it may be a sender that is no member,
+    /// but is more likely dead. A silent node is replaced by another.
     fn choose_holder(&mut self, now_us: u64, key: StreamKey, tries: u8) -> NodeId {
         let sender_tries = self.requester.config.sender_tries;
         let is_present = self.requester.is_present(key.sender);

@@ -86,8 +86,8 @@ impl Node {
         None
     }
 
-    /// Returns when the packets that this one shows to be missing become worthless, if both this packet and the one
-    /// before the gap expire.
+    /// Returns when the packets that this one shows to be missing become worthless, if both this packet and
+    /// the one before the gap expire.
     fn expiry_before(&self, now_us: u64, data: &Data<'_>) -> Option<u64> {
         let expiry = &self.requester.expiry;
         if !data.expires {
@@ -143,8 +143,8 @@ impl Node {
         if fragment { self.reassemble(now_us, &packet, out) } else { out.deliver(&packet) }
     }
 
-    /// Reports packets given up, and then how far their streams are settled. Leaves out the front of `pending`, a stream
-    /// with a packet that is delivered next and carries the front.
+    /// Reports packets given up, and then how far their streams are settled. Leaves out the front of
+    /// `pending`, a stream with a packet that is delivered next and carries the front.
     pub(super) fn report_lost(&mut self, now_us: u64, pending: Option<StreamKey>, out: &mut impl Output) {
         let Self { tracker, fragments, tally, groups, .. } = self;
         for lost in tracker.lost() {

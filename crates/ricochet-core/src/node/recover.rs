@@ -65,8 +65,8 @@ impl Node {
         }
     }
 
-    /// Notes each name with the tracker, which may discover losses. Puts the packets that the names stand for into `keys`,
-    /// except those of groups that this node is not in.
+    /// Notes each name with the tracker, which may discover losses. Puts the packets that the names stand for
+    /// into `keys`, except those of groups that this node is not in.
     fn look_up(&mut self, now_us: u64, repair: &RepairView<'_>, keys: &mut Vec<PacketKey>) -> Named {
         let mut named = Named { missing: 0, wanted: 0, unusable: false };
         for name in repair.names() {

@@ -1,5 +1,5 @@
-//! State of the requests: when each missing packet is requested next, which packets are in flight, and what each node may
-//! be asked for.
+//! State of the requests: when each missing packet is requested next, which packets are in flight, and what
+//! each node may be asked for.
 
 use hashbrown::HashMap;
 
@@ -18,13 +18,16 @@ use crate::wire::Range;
 pub(super) const TURN_MAX: usize = 256;
 /// Shortest time between two turns, in microseconds.
 pub(super) const TURN_US: u64 = 1_000;
-/// Maximum number of packets requested because of digests that are remembered, so that none is requested twice in a row.
+/// Maximum number of packets requested because of digests that are remembered, so that none is requested
+/// twice in a row.
 const RECENT_MAX: usize = 4_096;
 
-/// Maximum number of requests for a packet in one round. Each goes to another node, and only if the one before was not
-/// answered in time. Where requests and answers are lost too, one request of a round gets through.
+/// Maximum number of requests for a packet in one round. Each goes to another node, and only if the one
+/// before was not answered in time. Where requests and answers are lost too, one request of a round gets
+/// through.
 const ROUND: u8 = 4;
-/// Number of pauses between rounds that are equally long. Each later pause is twice as long as the one before.
+/// Number of pauses between rounds that are equally long. Each later pause is twice as long as the one
+/// before.
 const EQUAL_PAUSES: u8 = 4;
 
 /// What this node knows of the packets of a missing interval.
@@ -38,7 +41,8 @@ pub(super) struct Mark {
     pub(super) requested: Option<Requested>,
     /// Number of their requests.
     pub(super) tries: u8,
-    /// Time after which they are worthless, if they are taken to expire. Packets that expire are not requested.
+    /// Time after which they are worthless, if they are taken to expire. Packets that expire are not
+    /// requested.
     pub(super) expires_us: Option<u64>,
 }
 
@@ -165,8 +169,8 @@ impl Requester {
         pause_us.max(patience_us)
     }
 
-    /// Returns until when an answer is awaited, if one still is. The wait follows the time that answers take at present,
-    /// which may have grown since the request.
+    /// Returns until when an answer is awaited, if one still is. The wait follows the time that answers take
+    /// at present, which may have grown since the request.
     pub(super) fn awaited_until_us(&self, now_us: u64, requested: Option<Requested>) -> Option<u64> {
         let until_us = requested?.last_us + self.in_flight.patience_us();
         (until_us > now_us).then_some(until_us)

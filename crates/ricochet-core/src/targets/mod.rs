@@ -1,11 +1,12 @@
 //! Targets: to how many nodes of which regions the repairs of each group go (Thesis §4.4, Algorithm 2).
 //!
-//! Repairs should carry every packet of a group A with rate (r, c) to c nodes of the group, drawn from the regions in
-//! proportion to their size: c·|x|/|A| from region x. Groups that share a region want different numbers. So the first bin
-//! of a region takes packets of all its groups, and goes to the smallest number of nodes that any of them wants. A second
-//! bin takes packets of the groups that want more, and goes to the smallest remainder among these, and so on. These bins
-//! are the *levels* of a region. A packet enters the first levels up to the one that completes its group's number, and the
-//! numbers of these levels add up to what its group wants.
+//! Repairs should carry every packet of a group A with rate (r, c) to c nodes of the group, drawn from the
+//! regions in proportion to their size: c·|x|/|A| from region x. Groups that share a region want different
+//! numbers. So the first bin of a region takes packets of all its groups, and goes to the smallest number of
+//! nodes that any of them wants. A second bin takes packets of the groups that want more, and goes to the
+//! smallest remainder among these, and so on. These bins are the *levels* of a region. A packet enters the
+//! first levels up to the one that completes its group's number, and the numbers of these levels add up to
+//! what its group wants.
 
 use crate::groups::Groups;
 use crate::ids::{GroupIndex, RegionIndex};
@@ -27,7 +28,8 @@ pub struct Share {
 ///
 /// ```
 /// use ricochet_core::{GroupConfig, GroupId, Groups, Member, NodeId, Plan, Regions, View};
-/// // Two nodes in both groups, two more in the first: that one is twice the size, and wants half as many of the shared region.
+/// // Two nodes are in both groups, two more in the first. The first group is twice the size, and so wants half as
+/// // many nodes of the shared region.
 /// let groups = Groups::new([1, 2].map(|id| GroupConfig { id: GroupId(id), c: 1 }))?;
 /// let both = [GroupId(1), GroupId(2)];
 /// let view = View::new([(1, &both[..]), (2, &both), (3, &both[..1]), (4, &both[..1])]
@@ -76,8 +78,8 @@ impl Plan {
         Self { levels: Rows::collect(regions.len(), &levels), shares: Rows::collect(groups.len(), &shares) }
     }
 
-    /// Returns the average number of nodes that each level of a region goes to. Each is above 0, and together they are at
-    /// most the nodes of the region.
+    /// Returns the average number of nodes that each level of a region goes to. Each is above 0, and together
+    /// they are at most the nodes of the region.
     ///
     /// # Panics
     /// If the index does not belong to the regions that this plan was made for.
@@ -99,11 +101,11 @@ impl Plan {
     }
 }
 
-/// Returns the number of nodes that a group with `c` wants of a region with `members` of its `size` nodes: c·|x|/|A|, and
-/// at most all of them.
+/// Returns the number of nodes that a group with `c` wants of a region with `members` of its `size` nodes:
+/// c·|x|/|A|, and at most all of them.
 ///
-/// Equal fractions give equal floats, since numerator and denominator are whole numbers and division rounds correctly. So
-/// groups that want the same number share a level.
+/// Equal fractions give equal floats, since numerator and denominator are whole numbers and division rounds
+/// correctly. So groups that want the same number share a level.
 fn share(c: u8, members: usize, size: usize) -> f64 {
     let wanted = (usize::from(c) * members) as f64 / size as f64;
     wanted.min(members as f64)

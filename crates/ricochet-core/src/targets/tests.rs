@@ -45,9 +45,9 @@ fn named(groups: &Groups, regions: &Regions, plan: &Plan) -> Named {
     named
 }
 
-/// Ricochet Fig. 7: c of A, B, C is 5, 4, 3, and "the repair bin for ab selects 0.4 targets from region ab and 0.8
-/// from abc", the one for abc 1.2. The text does not give the sizes. These are the smallest that fit all three numbers
-/// and give each region a member, as in Fig. 5.
+/// Ricochet Fig. 7: c of A, B, C is 5, 4, 3, and "the repair bin for ab selects 0.4 targets from region ab
+/// and 0.8 from abc", the one for abc 1.2. The text does not give the sizes. These are the smallest that fit
+/// all three numbers and give each region a member, as in Fig. 5.
 #[test]
 fn the_worked_example_of_the_paper() {
     const A: u64 = 1;

@@ -7,19 +7,21 @@ use thiserror::Error;
 pub struct TrackerConfig {
     /// Maximum number of streams, 1 to 1,048,576.
     pub streams_max: usize,
-    /// Maximum number of intervals in all streams together, 1 to 2,097,152; the oldest makes room. A stream first seen in
-    /// its middle takes one interval, for packets that its first one may have overtaken.
+    /// Maximum number of intervals in all streams together, 1 to 2,097,152; the oldest makes room. A stream
+    /// first seen in its middle takes one interval, for packets that its first one may have overtaken.
     pub intervals_max: usize,
-    /// Maximum number of intervals in one stream, 1 to 65,536, so that one stream cannot take all; its first makes room.
+    /// Maximum number of intervals in one stream, 1 to 65,536, so that one stream cannot take all; its first
+    /// makes room.
     pub stream_intervals_max: u32,
-    /// Maximum distance of a missing packet from the newest of its stream, 1 to 2^30 packets. One further behind is given up.
+    /// Maximum distance of a missing packet from the newest of its stream, 1 to 2^30 packets. One further
+    /// behind is given up.
     pub lag_max: u32,
-    /// Number of packets before the first one seen of a stream that are still accepted, at most 65,536, because the first
-    /// one may have overtaken them. A stream whose first packet has a lower number than this is taken to be seen from its
-    /// start, so that all earlier packets count as missing.
+    /// Number of packets before the first one seen of a stream that are still accepted, at most 65,536,
+    /// because the first one may have overtaken them. A stream whose first packet has a lower number than
+    /// this is taken to be seen from its start, so that all earlier packets count as missing.
     pub lookback: u32,
-    /// Silence after which a stream makes room for a new one, in microseconds. It should exceed the time by which a
-    /// duplicate can be late, because duplicates of a forgotten stream are not recognized.
+    /// Silence after which a stream makes room for a new one, in microseconds. It should exceed the time by
+    /// which a duplicate can be late, because duplicates of a forgotten stream are not recognized.
     pub idle_us_min: u64,
 }
 

@@ -84,8 +84,9 @@ pub struct Lost {
 pub struct Front {
     /// Every packet before this position has come or never will.
     pub settled: Seq,
-    /// The first awaited packet, or the position after the newest known packet. Packets between `settled` and this that
-    /// have not come precede the first one seen of the stream; they may have been overtaken, and are not awaited.
+    /// The first awaited packet, or the position after the newest known packet. Packets between `settled` and
+    /// this that have not come precede the first one seen of the stream; they may have been overtaken, and
+    /// are not awaited.
     pub awaited: Seq,
 }
 

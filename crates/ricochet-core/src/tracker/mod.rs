@@ -1,13 +1,13 @@
 //! The packet tracker: which packets of which streams are known to exist and have not come (Thesis §4.3).
 //!
-//! A packet goes to [`Tracker::on_received`], which distinguishes new packets from duplicates. A name in a repair or a
-//! heartbeat goes to [`Tracker::on_named`]. Either may show that packets before it are missing. Missing packets are kept as
-//! intervals in a pool common to all streams. The owner of the tracker puts a mark on each interval, such as the time at
-//! which it was found missing.
+//! A packet goes to [`Tracker::on_received`], which distinguishes new packets from duplicates. A name in a
+//! repair or a heartbeat goes to [`Tracker::on_named`]. Either may show that packets before it are missing.
+//! Missing packets are kept as intervals in a pool common to all streams. The owner of the tracker puts a
+//! mark on each interval, such as the time at which it was found missing.
 //!
-//! All tables are bounded, and memory is allocated at construction. When a table is full, the oldest interval is given up,
-//! counted by reason and [reported](Tracker::pop_lost). A packet that comes after it was given up is
-//! [`TooOld`](Arrival::TooOld), so that no packet counts as new twice.
+//! All tables are bounded, and memory is allocated at construction. When a table is full, the oldest interval
+//! is given up, counted by reason and [reported](Tracker::pop_lost). A packet that comes after it was given
+//! up is [`TooOld`](Arrival::TooOld), so that no packet counts as new twice.
 
 mod config;
 mod found;
@@ -46,6 +46,7 @@ struct Stream {
 }
 
 /// A packet that came or was named.
+#[derive(Clone, Copy)]
 struct Sighting<M> {
     now_us: u64,
     key: StreamKey,
@@ -147,8 +148,8 @@ impl<M: Copy + PartialEq> Tracker<M> {
         Found { seq, what, discovered: 0 }
     }
 
-    /// Notes that a repair or its sender named a packet; if it is found missing, it and the missing packets before it get
-    /// `mark`.
+    /// Notes that a repair or its sender named a packet; if it is found missing, it and the missing packets
+    /// before it get `mark`.
     pub fn on_named(&mut self, now_us: u64, key: StreamKey, seq: u32, mark: M) -> Found<Mention<M>> {
         let sighting = Sighting { now_us, key, seq, mark, came: false };
         let Some((stream, before)) = self.stream_or_insert(sighting) else {
@@ -194,8 +195,8 @@ impl<M: Copy + PartialEq> Tracker<M> {
         span.owed
     }
 
-    /// Puts a new mark on the first `count` packets of the interval that begins at `seq`. The rest keeps its mark, unless
-    /// there is no room to split the interval.
+    /// Puts a new mark on the first `count` packets of the interval that begins at `seq`. The rest keeps its
+    /// mark, unless there is no room to split the interval.
     pub fn mark_first(&mut self, key: StreamKey, seq: Seq, count: u64, mark: M) {
         let Some(&stream) = self.by_key.get(&key) else { return };
         let Some(slot) = self.find(stream as usize, seq) else { return };
@@ -212,7 +213,8 @@ impl<M: Copy + PartialEq> Tracker<M> {
         }
     }
 
-    /// Gives up the missing packets of a stream up to and including `through`, because requests for them were in vain.
+    /// Gives up the missing packets of a stream up to and including `through`, because requests for them were
+    /// in vain.
     pub fn give_up(&mut self, key: StreamKey, through: Seq) {
         if let Some(&stream) = self.by_key.get(&key) {
             let through = through.min(self.streams[stream as usize].highest);
@@ -220,8 +222,8 @@ impl<M: Copy + PartialEq> Tracker<M> {
         }
     }
 
-    /// Forgets all streams for which `gone` returns true, because their group was left or their sender is gone. Their missing
-    /// packets are neither counted nor reported. Looks at every stream.
+    /// Forgets all streams for which `gone` returns true, because their group was left or their sender is
+    /// gone. Their missing packets are neither counted nor reported. Looks at every stream.
     pub fn forget(&mut self, mut gone: impl FnMut(StreamKey) -> bool) {
         for ends in [self.quiet, self.unheard] {
             let mut next = ends.first();
@@ -290,8 +292,8 @@ impl<M: Copy + PartialEq> Tracker<M> {
         self.pool.owed()
     }
 
-    /// Notes that packets up to and including `to` exist; `to` itself is `missing` or has come. Returns the number of packets
-    /// found missing.
+    /// Notes that packets up to and including `to` exist; `to` itself is `missing` or has come. Returns the
+    /// number of packets found missing.
     fn extend(&mut self, stream: usize, to: Seq, missing: bool, mark: M) -> u64 {
         let first = self.streams[stream].highest.plus(1);
         let last = if missing { to } else { to.minus(1) };
@@ -405,8 +407,8 @@ impl<M: Copy + PartialEq> Tracker<M> {
         *floor = end.max(*floor);
     }
 
-    /// Counts the first interval of a stream, or the beginning of it, as given up. Intervals are given up in order, so one
-    /// floor is enough to recognize packets that were given up.
+    /// Counts the first interval of a stream, or the beginning of it, as given up. Intervals are given up in
+    /// order, so one floor is enough to recognize packets that were given up.
     fn settle(&mut self, stream: usize, span: &Span<M>, reason: GivenUp) {
         let floor = &mut self.streams[stream].floor;
         assert!(*floor <= span.first, "missing packets lie above the floor");

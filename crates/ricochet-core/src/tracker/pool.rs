@@ -12,7 +12,8 @@ pub(super) struct Span<M> {
     pub(super) first: Seq,
     pub(super) last: Seq,
     pub(super) mark: M,
-    /// Whether its packets are awaited. Others precede the first packet seen of the stream, and are accepted if they come.
+    /// Whether its packets are awaited. Others precede the first packet seen of the stream, and are accepted
+    /// if they come.
     pub(super) owed: bool,
 }
 
@@ -24,8 +25,8 @@ impl<M: Copy> Span<M> {
 
 /// A bounded pool of intervals.
 ///
-/// New intervals come last in both orders, and parts of one interval stay side by side. So the two orders agree within a
-/// stream, and the oldest interval of all is the first of its stream.
+/// New intervals come last in both orders, and parts of one interval stay side by side. So the two orders
+/// agree within a stream, and the oldest interval of all is the first of its stream.
 #[derive(Debug)]
 pub(super) struct Pool<M> {
     spans: Vec<Span<M>>,

@@ -1,4 +1,5 @@
-//! The streams of a tracker: which are known, which make room for others, and which claims about them are not believed.
+//! The streams of a tracker: which are known, which make room for others, and which claims about them are not
+//! believed.
 
 use foundation::Seq;
 
@@ -8,9 +9,9 @@ use crate::counters::GivenUp;
 use crate::ids::StreamKey;
 use crate::links::Ends;
 
-/// Maximum distance ahead of the packets that came, unless `lag_max` is larger, at which one mention of a packet is
-/// believed. Beyond it, two mentions of the same neighbourhood are required, so that one wrong number does not put a stream
-/// out of reach of its own packets.
+/// Maximum distance ahead of the packets that came, unless `lag_max` is larger, at which one mention of a
+/// packet is believed. Beyond it, two mentions of the same neighbourhood are required, so that one wrong
+/// number does not put a stream out of reach of its own packets.
 const LEAP_MAX: u64 = 1 << 16;
 /// Maximum distance between two mentions that confirm each other.
 const NEIGHBOURHOOD: u64 = 64;
@@ -18,8 +19,8 @@ const NEIGHBOURHOOD: u64 = 64;
 const UNHEARD_SHARE: usize = 4;
 
 impl<M: Copy + PartialEq> Tracker<M> {
-    /// Returns the index of a stream, which is added if it is new and there is room. Returns too how many packets before
-    /// this one are awaited since it was added.
+    /// Returns the index of a stream, which is added if it is new and there is room. Returns too how many
+    /// packets before this one are awaited since it was added.
     pub(super) fn stream_or_insert(&mut self, sighting: Sighting<M>) -> Option<(usize, u64)> {
         let Sighting { now_us, key, seq, mark, came } = sighting;
         if let Some(&stream) = self.by_key.get(&key) {
@@ -78,7 +79,8 @@ impl<M: Copy + PartialEq> Tracker<M> {
         self.quiet_links.push_last(ends, stream);
     }
 
-    /// Removes a stream that is known by name alone if its first packet comes far from the named ones: the names were wrong.
+    /// Removes a stream that is known by name alone if its first packet comes far from the named ones: the
+    /// names were wrong.
     pub(super) fn drop_false_start(&mut self, key: StreamKey, seq: u32) {
         let Some(&stream) = self.by_key.get(&key) else { return };
         let Stream { heard, highest, .. } = self.streams[stream as usize];
@@ -100,9 +102,9 @@ impl<M: Copy + PartialEq> Tracker<M> {
         !confirmed
     }
 
-    /// Finds an index for a new stream. Streams known by name alone make room first: none of their packets was delivered, so
-    /// no duplicates need recognizing. Of the others, the one that has been silent longest makes room, if that is long
-    /// enough.
+    /// Finds an index for a new stream. Streams known by name alone make room first: none of their packets
+    /// was delivered, so no duplicates need recognizing. Of the others, the one that has been silent longest
+    /// makes room, if that is long enough.
     fn make_place(&mut self, now_us: u64, came: bool) -> Option<usize> {
         let full = self.by_key.len() == self.config.streams_max;
         let crowded = !came && self.unheard_count >= self.config.streams_max.div_ceil(UNHEARD_SHARE);

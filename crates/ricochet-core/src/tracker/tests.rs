@@ -309,8 +309,8 @@ proptest! {
                 prop_assert!(ends.is_sorted_by(|a, b| a < b), "in order, apart");
             }
         }
-        // Every packet that exists came, is missing or was given up. Packets before the first one seen of an older stream
-        // are accepted in addition.
+        // Every packet that exists came, is missing or was given up. Packets before the first one seen of an
+        // older stream are accepted in addition.
         let waiting: u64 = tracker.oldest().map(|(_, interval)| interval.last.0 - interval.first.0 + 1).sum();
         let lost: u64 = tracker.given_up().iter().map(|(_, count)| count).sum();
         let before_first = if start < lookback { 0 } else {

@@ -10,7 +10,8 @@ use crate::ids::{GroupId, NodeId, StreamKey};
 
 /// Length of a data packet's header: kind, flags, sender (4), group (8), sequence number (4), sender's (4).
 pub const DATA_HEADER: usize = 22;
-/// Bytes of a symbol before the payload: length (2), flags, rest of the group (4), sender's number (4), check (4).
+/// Bytes of a symbol before the payload: length (2), flags, rest of the group (4), sender's number (4), check
+/// (4).
 pub const SYMBOL_HEAD: usize = 15;
 
 const EXPIRES: u8 = 1;
@@ -62,7 +63,8 @@ impl<'a> Data<'a> {
         writer.written()
     }
 
-    /// Writes the packet as a [`Kind::Retransmission`] to the front of `to`; returns the number of bytes written.
+    /// Writes the packet as a [`Kind::Retransmission`] to the front of `to`; returns the number of bytes
+    /// written.
     ///
     /// # Panics
     /// If `to` is shorter than [`wire_len`](Self::wire_len).
@@ -101,7 +103,8 @@ impl<'a> Data<'a> {
         if data.payload.len() > usize::from(u16::MAX) { Err(Malformed::TooLong) } else { Ok(data) }
     }
 
-    /// Returns the bytes before the payload in the packet's symbol: the fields that its name leaves out, and a check.
+    /// Returns the bytes before the payload in the packet's symbol: the fields that its name leaves out, and
+    /// a check.
     ///
     /// # Panics
     /// If the payload is longer than 65,535 bytes, which no datagram holds.
@@ -144,8 +147,8 @@ impl<'a> Data<'a> {
         (u8::from(self.expires) * EXPIRES) | (u8::from(self.fragment) * FRAGMENT)
     }
 
-    /// Returns a 32-bit hash of the whole packet. A repair whose names do not match its symbols then recovers nothing
-    /// rather than a wrong packet. The hash does not protect against forgery; the cluster key does.
+    /// Returns a 32-bit hash of the whole packet. A repair whose names do not match its symbols then recovers
+    /// nothing rather than a wrong packet. The hash does not protect against forgery; the cluster key does.
     fn check(&self) -> u32 {
         xxh3_64_with_seed(self.payload, xxh3_64(&self.header(Kind::Data))) as u32
     }

@@ -16,7 +16,8 @@ use crate::counters::Malformed;
 /// use ricochet_core::wire::{Data, Datagram};
 /// use ricochet_core::{GroupId, NodeId};
 /// let data = Data {
-///     sender: NodeId(1), group: GroupId(7), seq: 0, sender_seq: 0, expires: false, fragment: false, payload: b"187.21",
+///     sender: NodeId(1), group: GroupId(7), seq: 0, sender_seq: 0, expires: false, fragment: false,
+///     payload: b"187.21",
 /// };
 /// let mut buffer = [0; 64];
 /// let length = data.write(&mut buffer);
@@ -68,8 +69,8 @@ impl<'a> Datagram<'a> {
 
 /// Returns the longest payload of a data packet, in bytes.
 ///
-/// The packet itself and a repair of `names` such packets both fit into `datagram_max` bytes of UDP payload, including
-/// a trailer of `trailer` bytes (Thesis §4.3). `None` if not even an empty payload fits.
+/// The packet itself and a repair of `names` such packets both fit into `datagram_max` bytes of UDP payload,
+/// including a trailer of `trailer` bytes (Thesis §4.3). `None` if not even an empty payload fits.
 pub fn payload_max(datagram_max: usize, names: usize, trailer: usize) -> Option<usize> {
     let repair = REPAIR_HEADER + names * NAME + SYMBOL_HEAD;
     datagram_max.checked_sub(repair.max(DATA_HEADER) + trailer)

@@ -1,4 +1,5 @@
-//! Fragments: parts of a message that is longer than a packet. A short head precedes the bytes in the packet's payload.
+//! Fragments: parts of a message that is longer than a packet. A short head precedes the bytes in the
+//! packet's payload.
 
 use foundation::bytes::{Reader, Writer};
 
@@ -10,8 +11,8 @@ pub const FRAGMENT_HEAD: usize = 8;
 /// Maximum number of fragments of a message.
 pub const FRAGMENTS_MAX: u32 = 1 << 16;
 
-/// A part of a message. A message is identified by the sequence number of its first part, which is the packet's sequence
-/// number minus the part's index.
+/// A part of a message. A message is identified by the sequence number of its first part, which is the
+/// packet's sequence number minus the part's index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment<'a> {
     /// Length of the whole message in bytes, at least 1.
@@ -25,8 +26,8 @@ pub struct Fragment<'a> {
 }
 
 impl<'a> Fragment<'a> {
-    /// Returns the part at `index` of a message cut into parts of `size` bytes. `None` if there is no such part, or if
-    /// the message has more than [`FRAGMENTS_MAX`] parts.
+    /// Returns the part at `index` of a message cut into parts of `size` bytes. `None` if there is no such
+    /// part, or if the message has more than [`FRAGMENTS_MAX`] parts.
     pub fn of(message: &'a [u8], index: u16, size: u16) -> Option<Self> {
         let total = u32::try_from(message.len()).ok()?;
         let bytes = message.chunks(usize::from(size.max(1))).nth(usize::from(index))?;

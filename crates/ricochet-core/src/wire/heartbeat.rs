@@ -1,5 +1,5 @@
-//! Heartbeats: the latest sequence numbers of a sender that has fallen silent. They show receivers that the last packet of a
-//! burst is missing.
+//! Heartbeats: the latest sequence numbers of a sender that has fallen silent. They show receivers that the
+//! last packet of a burst is missing.
 
 use foundation::bytes::{Reader, Writer};
 

@@ -4,7 +4,8 @@ use crate::counters::Malformed;
 
 /// Version of the wire format, the high half of a datagram's first byte.
 ///
-/// Ricochet's versions count from 9 and Maelstrom's from 1, so that neither takes the other's datagrams for its own.
+/// Ricochet's versions count from 9 and Maelstrom's from 1, so that neither takes the other's datagrams for
+/// its own.
 pub const VERSION: u8 = 9;
 
 /// Kind of a datagram, the low half of its first byte.

@@ -1,8 +1,8 @@
 //! The datagrams, byte for byte (`docs/wire.md`). All numbers are big-endian.
 //!
-//! Reading borrows the datagram, copies no payload and allocates nothing. Whatever the bytes, it ends in a view or in a
-//! counted reason. A driver with a cluster key appends a trailer of its own to each datagram; it checks the trailer and
-//! cuts it off before these parsers see the rest.
+//! Reading borrows the datagram, copies no payload and allocates nothing. Whatever the bytes, it ends in a
+//! view or in a counted reason. A driver with a cluster key appends a trailer of its own to each datagram; it
+//! checks the trailer and cuts it off before these parsers see the rest.
 
 mod data;
 mod datagram;

@@ -1,4 +1,5 @@
-//! NAKs: requests for packets, sent to the packets' sender or to another node that holds them, and never multicast.
+//! NAKs: requests for packets, sent to the packets' sender or to another node that holds them, and never
+//! multicast.
 
 use foundation::bytes::{Reader, Writer};
 

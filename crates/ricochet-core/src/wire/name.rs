@@ -12,7 +12,8 @@ pub const NAME: usize = 12;
 pub struct Name {
     /// Sender of the packet.
     pub sender: NodeId,
-    /// Short form of its group. It is enough because the sender and the receiver of a repair are both in the group.
+    /// Short form of its group. It is enough because the sender and the receiver of a repair are both in the
+    /// group.
     pub group: GroupTag,
     /// Low 32 bits of its sequence number.
     pub seq: u32,

@@ -1,5 +1,5 @@
-//! Kind, sender and groups of a datagram from one read of its first bytes, for a driver that sorts datagrams before it
-//! copies or parses them.
+//! Kind, sender and groups of a datagram from one read of its first bytes, for a driver that sorts datagrams
+//! before it copies or parses them.
 
 use foundation::bytes::Reader;
 
@@ -10,14 +10,15 @@ use crate::ids::{GroupId, NodeId};
 
 /// The fields that a driver sorts datagrams by.
 ///
-/// A peek accepts every datagram that [`Datagram::read`](super::Datagram::read) accepts and reads the same fields from
-/// it. It also accepts some that the full parser refuses, because it looks at nothing else.
+/// A peek accepts every datagram that [`Datagram::read`](super::Datagram::read) accepts and reads the same
+/// fields from it. It also accepts some that the full parser refuses, because it looks at nothing else.
 ///
 /// ```
 /// use ricochet_core::wire::{Data, Kind, Peek};
 /// use ricochet_core::{GroupId, NodeId};
 /// let data = Data {
-///     sender: NodeId(1), group: GroupId(7), seq: 5, sender_seq: 0, expires: false, fragment: false, payload: b"187.21",
+///     sender: NodeId(1), group: GroupId(7), seq: 5, sender_seq: 0, expires: false, fragment: false,
+///     payload: b"187.21",
 /// };
 /// let mut buffer = [0; 64];
 /// let length = data.write(&mut buffer);
@@ -29,8 +30,8 @@ use crate::ids::{GroupId, NodeId};
 pub struct Peek<'a> {
     /// Kind of the datagram.
     pub kind: Kind,
-    /// Node that sent the packet, the repair, the request or the heartbeat. A retransmission names the packet's first
-    /// sender, not the node that retransmits it.
+    /// Node that sent the packet, the repair, the request or the heartbeat. A retransmission names the
+    /// packet's first sender, not the node that retransmits it.
     pub sender: NodeId,
     /// Group and sequence number (low 32 bits) of a data packet or a retransmission; `None` for other kinds.
     pub packet: Option<(GroupId, u32)>,
@@ -68,8 +69,8 @@ impl<'a> Peek<'a> {
         matches!(self.kind, Kind::Retransmission | Kind::Repair | Kind::Nak)
     }
 
-    /// Returns the groups that the datagram is about: one for a packet, those of a heartbeat. Repairs and requests name
-    /// the groups of each packet in them; these are not looked at.
+    /// Returns the groups that the datagram is about: one for a packet, those of a heartbeat. Repairs and
+    /// requests name the groups of each packet in them; these are not looked at.
     pub fn groups(&self) -> impl Iterator<Item = GroupId> + use<'a> {
         let announced = self.latest.iter().map(|&entry| Latest::from_wire(entry).group);
         self.packet.map(|(group, _)| group).into_iter().chain(announced)

@@ -35,8 +35,8 @@ impl Repair<'_> {
     /// Writes the repair to the front of `to`; returns the number of bytes written.
     ///
     /// # Panics
-    /// If it names no packet or too many, if its symbol is shorter than [`SYMBOL_HEAD`], or if `to` is shorter than
-    /// [`wire_len`](Self::wire_len).
+    /// If it names no packet or too many, if its symbol is shorter than [`SYMBOL_HEAD`], or if `to` is
+    /// shorter than [`wire_len`](Self::wire_len).
     pub fn write(&self, to: &mut [u8]) -> usize {
         let count = self.names.len();
         assert!((1..=NAMES_MAX).contains(&count), "a repair: expected 1 to {NAMES_MAX} names, saw {count}");
@@ -85,7 +85,8 @@ impl<'a> RepairView<'a> {
             body.end()?;
             None
         };
-        // A packet named twice would cancel itself out of the sum. The search is quadratic in at most 64 names.
+        // A packet named twice would cancel itself out of the sum. The search is quadratic in at most 64
+        // names.
         if names.iter().enumerate().any(|(at, name)| names[..at].contains(name)) {
             return Err(Malformed::Repeated);
         }

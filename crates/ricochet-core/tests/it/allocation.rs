@@ -1,4 +1,4 @@
-//! A packet's way through reader, tracker and bins allocates nothing.
+//! Packets on their way through parser, tracker and bins allocate nothing.
 #![allow(missing_docs)]
 
 use rand_chacha::ChaCha8Rng;
@@ -50,7 +50,7 @@ fn no_packet_makes_a_node_allocate() {
             };
             let length = data.write(&mut datagram);
             let Ok(Datagram::Data(data)) = Datagram::read(&datagram[..length]) else {
-                panic!("it was written well")
+                panic!("the datagram is valid")
             };
             received += u32::from(tracker.on_received(now_us, data.key(), data.seq, now_us).what.is_new());
             let head = data.symbol_head();
@@ -58,7 +58,7 @@ fn no_packet_makes_a_node_allocate() {
                 let wire = Repair { from: NodeId(NODE), names: repair.names, symbol: repair.symbol };
                 let length = wire.write(&mut outgoing);
                 let Ok(Datagram::Repair(view)) = Datagram::read(&outgoing[..length]) else {
-                    panic!("written well")
+                    panic!("the datagram is valid")
                 };
                 for name in view.names() {
                     let group: GroupId = groups.id(groups.by_tag(name.group).unwrap());
@@ -76,18 +76,18 @@ fn no_packet_makes_a_node_allocate() {
         }
     });
     assert_eq!(made.count_total, 0);
-    assert!(received > 1_000 && sent > 1_000, "{received}, {sent}: everything was used");
+    assert!(received > 1_000 && sent > 1_000, "{received}, {sent}: packets and repairs passed");
     assert!(tracker.refused() > 0 && tracker.given_up().count(GivenUp::Idle) > 0, "the tables were full");
 }
 
-/// What one node says to the others lies in here until it is handed over; messages go through an ordered subscription.
+/// Holds the datagrams of one node until they are delivered. Messages go through an ordered subscription.
 struct Wire {
     datagrams: Vec<[u8; 1_472]>,
     sent: Vec<(To, usize)>,
     fifo: Fifo,
     now_us: u64,
-    /// Messages released, and losses told.
-    told: [u32; 2],
+    /// Messages and losses released.
+    released: [u32; 2],
 }
 
 impl Wire {
@@ -98,12 +98,12 @@ impl Wire {
             sent: Vec::with_capacity(4_096),
             fifo,
             now_us: 0,
-            told: [0; 2],
+            released: [0; 2],
         }
     }
 
-    fn note(released: &Released<'_>, told: &mut [u32; 2]) {
-        told[usize::from(matches!(released, Released::Lost(_)))] += 1;
+    fn note(item: &Released<'_>, released: &mut [u32; 2]) {
+        released[usize::from(matches!(item, Released::Lost(_)))] += 1;
     }
 }
 
@@ -114,18 +114,18 @@ impl Output for Wire {
     }
 
     fn deliver(&mut self, message: &Message<'_>) {
-        let Self { fifo, now_us, told, .. } = self;
-        fifo.handle_message(*now_us, message, &mut |released| Self::note(&released, told));
+        let Self { fifo, now_us, released, .. } = self;
+        fifo.handle_message(*now_us, message, &mut |item| Self::note(&item, released));
     }
 
     fn on_lost(&mut self, report: &Lost) {
-        let Self { fifo, now_us, told, .. } = self;
-        fifo.on_lost(*now_us, report, &mut |released| Self::note(&released, told));
+        let Self { fifo, now_us, released, .. } = self;
+        fifo.on_lost(*now_us, report, &mut |item| Self::note(&item, released));
     }
 
     fn on_settled(&mut self, key: StreamKey, front: Front) {
-        let Self { fifo, told, .. } = self;
-        fifo.on_settled(key, front, &mut |released| Self::note(&released, told));
+        let Self { fifo, released, .. } = self;
+        fifo.on_settled(key, front, &mut |item| Self::note(&item, released));
     }
 }
 
@@ -162,11 +162,12 @@ fn no_message_makes_whole_nodes_and_an_ordered_subscription_allocate() {
                     let Ok([sender, replies]) = wires.get_disjoint_mut([from, to]) else {
                         panic!("they are two")
                     };
-                    for (datagram, &(whom, length)) in sender.datagrams.iter().zip(&sender.sent) {
-                        // At times nothing is answered: so some packets are given up, and the stage fills.
+                    for (datagram, &(destination, length)) in sender.datagrams.iter().zip(&sender.sent) {
+                        // For some time requests are lost, so that packets are given up and the stage fills.
                         let is_lost =
                             dice.next_u32() % 20 == 0 || (datagram[0] == 0x94 && step % 1_000 > 800);
-                        let is_meant = matches!(whom, To::Group(_)) || whom == To::Node(NodeId(to as u32));
+                        let is_meant =
+                            matches!(destination, To::Group(_)) || destination == To::Node(NodeId(to as u32));
                         if is_meant && !is_lost {
                             nodes[to].handle_datagram(now_us, &datagram[..length], replies);
                         }
@@ -176,14 +177,13 @@ fn no_message_makes_whole_nodes_and_an_ordered_subscription_allocate() {
             }
         }
     };
-    // Until everything has been full once.
+    // Runs until every table has been full once.
     run(20_000);
     let made = allocation_counter::measure(|| run(5_000));
-    // As many messages in the making, or held, as never before take memory; not a packet.
+    // Only a new maximum of incomplete or held messages allocates; packets do not.
     assert!(made.count_total < 50, "{made:?}");
-    let told = nodes[0].feedback(0);
-    let reception = told.groups[0].reception;
+    let reception = nodes[0].feedback(0).groups[0].reception;
     assert!(reception.repaired > 100 && reception.requested > 100 && reception.lost > 10, "{reception:?}");
-    assert!(wires[0].told[0] > 20_000 && wires[0].told[1] > 10, "{:?}", wires[0].told);
+    assert!(wires[0].released[0] > 20_000 && wires[0].released[1] > 10, "{:?}", wires[0].released);
     assert!(nodes[0].fragments().messages > 100 && wires[0].fifo.counts().skipped > 0);
 }

@@ -1,7 +1,7 @@
-//! Data that is worth nothing when late.
+//! Data that is worthless when late.
 #![allow(missing_docs)]
 
-use crate::common::net::{Net, Weather};
+use crate::common::net::{Net, NetworkConditions};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use ricochet_core::message::{How, Message, Output, To};
@@ -11,11 +11,12 @@ use ricochet_core::{GroupId, Node, NodeConfig, NodeId, View};
 
 const GROUP: GroupId = GroupId(9);
 
-/// A node in one group that is sent data packets, and what it says: `(when, whom or whose, first packet, how many)`.
+/// A node in one group, its requests and its reports of losses: time, sender, first packet and number of
+/// packets.
 struct Listener {
     node: Node,
     now_us: u64,
-    asked: Vec<(u64, NodeId, u32, u32)>,
+    requested: Vec<(u64, NodeId, u32, u32)>,
     lost: Vec<(u64, NodeId, u32, u32)>,
 }
 
@@ -23,7 +24,7 @@ impl Listener {
     fn new() -> Self {
         let groups = crate::common::groups(&[GROUP], 1);
         let node = Node::new(NodeConfig::new(NodeId(0)), groups, &View::new([]), 1).expect("in range");
-        Self { node, now_us: 0, asked: Vec::new(), lost: Vec::new() }
+        Self { node, now_us: 0, requested: Vec::new(), lost: Vec::new() }
     }
 
     fn hear(&mut self, sender: u32, seq: u32, expires: bool) {
@@ -31,33 +32,40 @@ impl Listener {
         let data = Data { sender, group: GROUP, seq, sender_seq: 0, expires, fragment: false, payload: b"" };
         let mut datagram = [0; 64];
         let length = data.write(&mut datagram);
-        let Self { node, now_us, asked, lost } = self;
-        node.handle_datagram(*now_us, &datagram[..length], &mut Said { now_us: *now_us, asked, lost });
+        let Self { node, now_us, requested, lost } = self;
+        node.handle_datagram(
+            *now_us,
+            &datagram[..length],
+            &mut Recorded { now_us: *now_us, requested, lost },
+        );
     }
 
     fn advance(&mut self, to_us: u64) {
-        let Self { node, now_us, asked, lost } = self;
+        let Self { node, now_us, requested, lost } = self;
         while let Some(due_us) = node.poll_timeout().filter(|&due_us| due_us <= to_us) {
             *now_us = due_us.max(*now_us);
-            node.handle_timeout(*now_us, &mut Said { now_us: *now_us, asked: &mut *asked, lost: &mut *lost });
+            node.handle_timeout(
+                *now_us,
+                &mut Recorded { now_us: *now_us, requested: &mut *requested, lost: &mut *lost },
+            );
         }
         *now_us = to_us;
     }
 }
 
-struct Said<'a> {
+struct Recorded<'a> {
     now_us: u64,
-    asked: &'a mut Vec<(u64, NodeId, u32, u32)>,
+    requested: &'a mut Vec<(u64, NodeId, u32, u32)>,
     lost: &'a mut Vec<(u64, NodeId, u32, u32)>,
 }
 
-impl Output for Said<'_> {
+impl Output for Recorded<'_> {
     fn send(&mut self, _: To, datagram: &[u8]) {
         if let Ok(Datagram::Nak(nak)) = Datagram::read(datagram) {
-            let asked = nak
+            let ranges = nak
                 .ranges()
                 .map(|range| (self.now_us, range.key.sender, range.first, u32::from(range.count)));
-            self.asked.extend(asked);
+            self.requested.extend(ranges);
         }
     }
 
@@ -84,36 +92,37 @@ fn senders_that_differ_in_one_group_do_not_disturb_each_other() {
         }
         listener.advance(102_000);
         assert_eq!(listener.lost, [(100_000, NodeId(1), 2, 1)]);
-        assert_eq!(listener.asked, [(100_000, NodeId(2), 2, 1)]);
+        assert_eq!(listener.requested, [(100_000, NodeId(2), 2, 1)]);
     }
 }
 
 #[test]
-fn where_neighbours_differ_a_packet_is_asked_for() {
+fn a_packet_whose_neighbours_differ_is_requested() {
     let mut listener = Listener::new();
-    // 1 lies between a packet that lasts and one that expires, 3 between two that expire, 5 before one that lasts.
+    // Packet 1 lies between one that lasts and one that expires, 3 between two that expire, 5 before one that
+    // lasts.
     for (seq, expires) in [(0, false), (2, true), (4, true), (6, false)] {
         listener.hear(1, seq, expires);
     }
     listener.advance(102_000);
-    let asked: Vec<u32> = listener.asked.iter().map(|asked| asked.2).collect();
+    let requested: Vec<u32> = listener.requested.iter().map(|requested| requested.2).collect();
     assert_eq!(
-        (&asked[..], &listener.lost[..]),
+        (&requested[..], &listener.lost[..]),
         (&[1, 5][..], &[][..]),
-        "3 waits for 1, which it would take along"
+        "3 waits for 1, which would be given up with it"
     );
     listener.hear(1, 1, false);
     listener.advance(200_000);
     assert_eq!(listener.lost.iter().map(|lost| (lost.2, lost.3)).collect::<Vec<_>>(), [(3, 1)]);
-    assert!(!listener.asked.iter().any(|asked| asked.2 == 3));
+    assert!(!listener.requested.iter().any(|requested| requested.2 == 3));
 }
 
 #[test]
-fn a_stream_that_expires_owes_its_first_packets_not_for_long() {
+fn first_packets_of_a_stream_that_expires_are_soon_given_up() {
     let mut listener = Listener::new();
     listener.hear(1, 3, true);
     listener.advance(1_000_000);
-    assert_eq!((&listener.lost[..], &listener.asked[..]), (&[(100_000, NodeId(1), 0, 3)][..], &[][..]));
+    assert_eq!((&listener.lost[..], &listener.requested[..]), (&[(100_000, NodeId(1), 0, 3)][..], &[][..]));
 }
 
 #[test]
@@ -132,12 +141,17 @@ fn a_group_can_have_a_lifetime_of_its_own() {
 }
 
 #[test]
-fn what_expires_is_mended_or_given_up_soon_and_never_asked_for() {
+fn packets_that_expire_are_recovered_or_given_up_soon_and_never_requested() {
     for seed in 0..20 {
         let grouping = crate::common::grouping(&mut ChaCha8Rng::seed_from_u64(seed), 12, 6, 6);
-        let weather =
-            Weather { data_loss: 0.05, other_loss: 0.05, repeat: 0.01, delay_us: 100, jitter_us: 300 };
-        let mut net = Net::new(&grouping, 3, weather, seed, |config| config);
+        let conditions = NetworkConditions {
+            data_loss: 0.05,
+            other_loss: 0.05,
+            repeat: 0.01,
+            delay_us: 100,
+            jitter_us: 300,
+        };
+        let mut net = Net::new(&grouping, 3, conditions, seed, |config| config);
         net.expires = true;
         let mut dice = ChaCha8Rng::seed_from_u64(seed);
         for _ in 0..1_000 {
@@ -146,34 +160,34 @@ fn what_expires_is_mended_or_given_up_soon_and_never_asked_for() {
             net.multicast(from, group, &[7; 200]);
             net.advance(300);
         }
-        // The last packets of a stream are missed once it is announced; that may be lost too.
+        // The last packets of a stream are found missing by a heartbeat, which may be lost too.
         net.advance(1_000_000);
         assert!(net.unaccounted().is_empty(), "seed {seed}: {:?}", net.unaccounted());
         assert!(net.reported_lost() > 0 && net.count(How::Repaired) > net.reported_lost(), "seed {seed}");
         let asked: u64 = net.nodes.iter().map(|node| node.counts().asked).sum();
         let discovered: u64 = net.nodes.iter().map(|node| node.counts().discovered).sum();
-        // Where nothing of a stream has come, nobody knows that it expires.
+        // Until a packet of a stream has come, its receivers do not know that it expires.
         assert!(asked * 20 < discovered, "seed {seed}: {asked} of {discovered}");
         net.check_order();
     }
 }
 
 #[test]
-fn while_losses_are_held_nothing_is_given_up_and_then_at_once() {
+fn held_losses_are_given_up_only_when_released_and_then_at_once() {
     let mut listener = Listener::new();
     for seq in [0, 1, 3] {
         listener.hear(1, seq, false);
     }
     listener.node.hold_losses(true);
     listener.advance(20_000_000);
-    assert_eq!(listener.lost, [], "it would be given up after ten seconds");
-    let asked = listener.asked.len();
-    assert!(asked > 1, "requests go on");
+    assert_eq!(listener.lost, [], "without the hold it would be given up after ten seconds");
+    let requests = listener.requested.len();
+    assert!(requests > 1, "requests go on");
     listener.node.hold_losses(false);
     listener.advance(20_100_000);
     assert_eq!(
         listener.lost.iter().map(|lost| (lost.1, lost.2, lost.3)).collect::<Vec<_>>(),
         [(NodeId(1), 2, 1)]
     );
-    assert_eq!(listener.asked.len(), asked);
+    assert_eq!(listener.requested.len(), requests);
 }

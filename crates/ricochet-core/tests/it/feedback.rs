@@ -1,7 +1,7 @@
-//! What nodes tell their applications of the network.
+//! Feedback: what nodes report to their applications about the network.
 #![allow(missing_docs)]
 
-use crate::common::net::{Net, Weather};
+use crate::common::net::{Net, NetworkConditions};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use ricochet_core::feedback::{Latencies, Reception};
@@ -41,68 +41,83 @@ fn all(net: &Net) -> Vec<Feedback> {
 fn groups_and_peers_add_up_to_what_the_node_has_done() {
     for seed in 0..5 {
         let grouping = crate::common::grouping(&mut ChaCha8Rng::seed_from_u64(seed), 12, 6, 6);
-        let weather =
-            Weather { data_loss: 0.1, other_loss: 0.1, repeat: 0.01, delay_us: 100, jitter_us: 300 };
+        let conditions = NetworkConditions {
+            data_loss: 0.1,
+            other_loss: 0.1,
+            repeat: 0.01,
+            delay_us: 100,
+            jitter_us: 300,
+        };
         let nak = NakConfig { tries_max: 1, ..NakConfig::default() };
-        let mut net = Net::new(&grouping, 3, weather, seed, |config| NodeConfig { nak, ..config });
+        let mut net = Net::new(&grouping, 3, conditions, seed, |config| NodeConfig { nak, ..config });
         traffic(&mut net, &grouping, 2_000, seed);
         net.advance(20_000_000);
-        for (node, told) in net.nodes.iter().zip(all(&net)) {
+        for (node, feedback) in net.nodes.iter().zip(all(&net)) {
             let counts = node.counts();
-            let by_group = sum(told.groups.iter().map(|group| &group.reception));
-            assert_eq!(by_group, sum(told.peers.iter().map(|peer| &peer.reception)), "seed {seed}");
+            let by_group = sum(feedback.groups.iter().map(|group| &group.reception));
+            assert_eq!(by_group, sum(feedback.peers.iter().map(|peer| &peer.reception)), "seed {seed}");
             assert_eq!(by_group.data.packets, counts.delivered);
             assert_eq!((by_group.repaired, by_group.requested), (counts.repaired, counts.requested));
             assert_eq!((by_group.discovered, by_group.duplicates), (counts.discovered, counts.duplicates));
             assert_eq!(by_group.latencies.count(), counts.repaired + counts.requested);
-            let sent: u64 = told.groups.iter().map(|group| group.sent.packets).sum();
-            assert_eq!((sent, told.sent.data.packets), (counts.sent, counts.sent));
+            let sent: u64 = feedback.groups.iter().map(|group| group.sent.packets).sum();
+            assert_eq!((sent, feedback.sent.data.packets), (counts.sent, counts.sent));
             assert_eq!(
-                (told.sent.repairs.packets, told.received.repairs.packets),
+                (feedback.sent.repairs.packets, feedback.received.repairs.packets),
                 (counts.repairs_sent, counts.repairs)
             );
-            assert_eq!(told.sent.requests.packets, counts.requests_sent);
-            assert_eq!(told.sent.retransmissions.packets, counts.answered);
-            assert_eq!(told.sent.heartbeats.packets, counts.heartbeats_sent);
-            assert_eq!(told.peers.iter().map(|peer| peer.asked).sum::<u64>(), counts.asked);
-            assert!(told.received.overhead().is_some_and(|overhead| overhead > 0.2), "{told:?}");
-            assert_eq!((told.unrecorded, told.slow().count()), (0, 0));
+            assert_eq!(feedback.sent.requests.packets, counts.requests_sent);
+            assert_eq!(feedback.sent.retransmissions.packets, counts.answered);
+            assert_eq!(feedback.sent.heartbeats.packets, counts.heartbeats_sent);
+            assert_eq!(feedback.peers.iter().map(|peer| peer.asked).sum::<u64>(), counts.asked);
+            assert!(feedback.received.overhead().is_some_and(|overhead| overhead > 0.2), "{feedback:?}");
+            assert_eq!((feedback.unrecorded, feedback.slow().count()), (0, 0));
         }
         let lost: u64 =
-            all(&net).iter().flat_map(|told| &told.groups).map(|group| group.reception.lost).sum();
+            all(&net).iter().flat_map(|feedback| &feedback.groups).map(|group| group.reception.lost).sum();
         assert!(lost > 0 && lost as usize == net.reported_lost(), "seed {seed}: {lost}");
     }
 }
 
 #[test]
-fn who_loses_much_and_asks_for_it_is_slow() {
+fn a_node_that_loses_and_requests_many_packets_is_slow() {
     let grouping = crate::common::grouping(&mut ChaCha8Rng::seed_from_u64(7), 8, 4, 6);
-    // Without repairs all that is lost is asked for.
-    let mut net =
-        Net::new(&grouping, 0, Weather { data_loss: 0.001, ..Weather::default() }, 7, |config| config);
+    // Without repairs all lost packets are requested.
+    let mut net = Net::new(
+        &grouping,
+        0,
+        NetworkConditions { data_loss: 0.001, ..NetworkConditions::default() },
+        7,
+        |config| config,
+    );
     net.deaf = Some((3, 0.3));
     traffic(&mut net, &grouping, 4_000, 7);
-    for (at, told) in all(&net).iter().enumerate().filter(|&(at, _)| at != 3) {
-        let slow: Vec<NodeId> = told.slow().map(|peer| peer.peer).collect();
-        let asked = told.peers.iter().find(|peer| peer.peer == NodeId(3)).expect("all know it");
-        assert_eq!(slow, [NodeId(3)], "{at}: {asked:?}");
+    for (at, feedback) in all(&net).iter().enumerate().filter(|&(at, _)| at != 3) {
+        let slow: Vec<NodeId> = feedback.slow().map(|peer| peer.peer).collect();
+        let peer = feedback.peers.iter().find(|peer| peer.peer == NodeId(3)).expect("all know it");
+        assert_eq!(slow, [NodeId(3)], "{at}: {peer:?}");
     }
     net.deaf = None;
     traffic(&mut net, &grouping, 60_000, 8);
-    assert!(all(&net).iter().all(|told| told.slow().count() == 0), "it has caught up");
+    assert!(all(&net).iter().all(|feedback| feedback.slow().count() == 0), "it has caught up");
 }
 
 #[test]
-fn recovery_is_timed() {
+fn recovery_times_are_counted() {
     let grouping = crate::common::grouping(&mut ChaCha8Rng::seed_from_u64(9), 12, 6, 6);
-    let mut net =
-        Net::new(&grouping, 5, Weather { data_loss: 0.02, ..Weather::default() }, 9, |config| config);
+    let mut net = Net::new(
+        &grouping,
+        5,
+        NetworkConditions { data_loss: 0.02, ..NetworkConditions::default() },
+        9,
+        |config| config,
+    );
     traffic(&mut net, &grouping, 4_000, 9);
     net.advance(1_000_000);
     let mut latencies = Latencies::default();
     all(&net)
         .iter()
-        .flat_map(|told| &told.groups)
+        .flat_map(|feedback| &feedback.groups)
         .for_each(|group| latencies.merge(&group.reception.latencies));
     let median_us = latencies.quantile_us(0.5).expect("some were recovered");
     assert!(latencies.count() > 100 && median_us < 100_000, "{median_us}");
@@ -110,10 +125,12 @@ fn recovery_is_timed() {
 }
 
 #[test]
-fn peers_that_somebody_makes_up_are_bounded() {
+fn made_up_peers_are_bounded() {
     let grouping = vec![vec![GroupId(9)]; 2];
-    let mut net =
-        Net::new(&grouping, 1, Weather::default(), 1, |config| NodeConfig { feedback_peers: 8, ..config });
+    let mut net = Net::new(&grouping, 1, NetworkConditions::default(), 1, |config| NodeConfig {
+        feedback_peers: 8,
+        ..config
+    });
     let mut datagram = [0; 100];
     for sender in 100..1_000 {
         let data = Data {
@@ -128,12 +145,12 @@ fn peers_that_somebody_makes_up_are_bounded() {
         let length = data.write(&mut datagram);
         net.inject(0, &datagram[..length]);
     }
-    let told = net.nodes[0].feedback(net.now_us);
-    assert!(told.peers.len() == 8 && told.unrecorded > 800, "{}", told.unrecorded);
-    assert_eq!(told.groups[0].reception.data.packets, 900);
+    let feedback = net.nodes[0].feedback(net.now_us);
+    assert!(feedback.peers.len() == 8 && feedback.unrecorded > 800, "{}", feedback.unrecorded);
+    assert_eq!(feedback.groups[0].reception.data.packets, 900);
     net.advance(31_000_000);
     net.multicast(1, GroupId(9), b"a peer");
     net.advance(1_000);
-    let told = net.nodes[0].feedback(net.now_us);
-    assert!(told.peers.len() == 8 && told.peers.iter().any(|peer| peer.peer == NodeId(1)));
+    let feedback = net.nodes[0].feedback(net.now_us);
+    assert!(feedback.peers.len() == 8 && feedback.peers.iter().any(|peer| peer.peer == NodeId(1)));
 }

@@ -1,7 +1,7 @@
-//! Nodes among liars, the dead and the overloaded.
+//! Nodes among nodes that lie, are dead or are overloaded.
 #![allow(missing_docs)]
 
-use crate::common::net::{Net, Weather};
+use crate::common::net::{Net, NetworkConditions};
 use ricochet_core::bins::Content;
 use ricochet_core::message::{How, Message, Output, To};
 use ricochet_core::node::NakConfig;
@@ -13,7 +13,7 @@ use ricochet_core::{GroupConfig, GroupId, Groups, Member, Node, NodeConfig, Node
 
 const GROUP: GroupId = GroupId(0);
 
-/// Keeps what a node wants done.
+/// Keeps the output of a node.
 #[derive(Default)]
 struct Kept {
     sent: Vec<(To, Vec<u8>)>,
@@ -33,19 +33,19 @@ impl Output for Kept {
 }
 
 impl Kept {
-    /// Who was asked for what.
-    fn asked(&self) -> Vec<(NodeId, Range)> {
-        let mut asked = Vec::new();
+    /// Returns the requested ranges and the nodes that the requests went to.
+    fn requested(&self) -> Vec<(NodeId, Range)> {
+        let mut requested = Vec::new();
         for (to, datagram) in &self.sent {
             if let (&To::Node(node), Ok(Datagram::Nak(nak))) = (to, Datagram::read(datagram)) {
-                asked.extend(nak.ranges().map(|range| (node, range)));
+                requested.extend(nak.ranges().map(|range| (node, range)));
             }
         }
-        asked
+        requested
     }
 }
 
-/// Node 1 in a group with nodes 2 to 5.
+/// Makes node 1 in a group with nodes 2 to 5.
 fn node(configure: impl Fn(NodeConfig) -> NodeConfig) -> Node {
     let groups = Groups::new([GroupConfig { id: GROUP, c: 2 }]).unwrap();
     let view = View::new((2..6).map(|id| Member::new(NodeId(id), [GROUP])));
@@ -76,7 +76,7 @@ fn digest(from: u32, names: &[Name]) -> Vec<u8> {
 }
 
 #[test]
-fn a_request_costs_no_more_than_a_moment_whatever_it_claims() {
+fn the_cost_of_a_request_is_bounded_whatever_it_claims() {
     let mut node = node(|config| config);
     let mut kept = Kept::default();
     (0..2_000).for_each(|seq| node.handle_datagram(0, &data(2, seq, false), &mut kept));
@@ -93,7 +93,7 @@ fn a_request_costs_no_more_than_a_moment_whatever_it_claims() {
 }
 
 #[test]
-fn a_digest_that_names_an_unknown_group_asks_for_nothing() {
+fn a_digest_that_names_an_unknown_group_leads_to_no_request() {
     let mut node = node(|config| config);
     let mut kept = Kept::default();
     node.handle_datagram(0, &data(2, 0, false), &mut kept);
@@ -101,14 +101,14 @@ fn a_digest_that_names_an_unknown_group_asks_for_nothing() {
     let name = |tag| Name { sender: NodeId(2), group: ricochet_core::GroupTag(tag), seq: 1 };
     node.handle_datagram(5, &digest(3, &[name(77), name(0)]), &mut kept);
     let key = StreamKey { sender: NodeId(2), group: GROUP };
-    assert_eq!(kept.asked(), [(NodeId(3), Range { key, first: 1, count: 1 })]);
+    assert_eq!(kept.requested(), [(NodeId(3), Range { key, first: 1, count: 1 })]);
 }
 
 #[test]
-fn a_long_gap_is_asked_for_to_its_end() {
+fn a_long_gap_is_requested_to_its_end() {
     let grouping = vec![vec![GROUP]; 3];
-    let weather = Weather { data_loss: 0.0, other_loss: 0.0, ..Weather::default() };
-    let mut net = Net::new(&grouping, 1, weather, 1, |config| config);
+    let conditions = NetworkConditions { data_loss: 0.0, other_loss: 0.0, ..NetworkConditions::default() };
+    let mut net = Net::new(&grouping, 1, conditions, 1, |config| config);
     net.multicast(0, GROUP, b"first");
     net.advance(10_000);
     net.side[2] = 1;
@@ -133,12 +133,12 @@ fn data_that_expires_does_not_silence_other_senders() {
     }
     kept.sent.clear();
     node.handle_timeout(200_000, &mut kept);
-    let asked: Vec<NodeId> = kept.asked().into_iter().map(|(_, range)| range.key.sender).collect();
-    assert_eq!(asked, [NodeId(2)]);
+    let senders: Vec<NodeId> = kept.requested().into_iter().map(|(_, range)| range.key.sender).collect();
+    assert_eq!(senders, [NodeId(2)]);
 }
 
 #[test]
-fn a_sender_that_is_gone_is_not_asked_first() {
+fn a_sender_that_has_left_is_not_asked_first() {
     let mut node = node(|config| config);
     let mut kept = Kept::default();
     for seq in [0, 2] {
@@ -147,16 +147,16 @@ fn a_sender_that_is_gone_is_not_asked_first() {
     node.change_view(&View::new((3..6).map(|id| Member::new(NodeId(id), [GROUP]))), &mut kept);
     kept.sent.clear();
     let mut now_us = 0;
-    while kept.asked().len() < 4 {
+    while kept.requested().len() < 4 {
         now_us = node.poll_timeout().unwrap().max(now_us);
         node.handle_timeout(now_us, &mut kept);
     }
-    let sender: Vec<bool> = kept.asked().iter().map(|(whom, _)| *whom == NodeId(2)).collect();
-    assert_eq!(sender, [false, true, false, true], "it may be a sender that is no member");
+    let to_sender: Vec<bool> = kept.requested().iter().map(|(node, _)| *node == NodeId(2)).collect();
+    assert_eq!(to_sender, [false, true, false, true], "it may be a sender that is no member");
 }
 
 #[test]
-fn what_is_not_asked_for_since_the_allowance_is_used_up_is_asked_for_later() {
+fn requests_withheld_for_want_of_allowance_are_made_later() {
     let slow = |config: NodeConfig| NodeConfig {
         nak: NakConfig { packets_per_second: 100, sender_tries: 1, ..config.nak },
         ..config
@@ -168,30 +168,30 @@ fn what_is_not_asked_for_since_the_allowance_is_used_up_is_asked_for_later() {
     }
     while let Some(now_us) = node.poll_timeout().filter(|&due_us| due_us < 9_900_000) {
         node.handle_timeout(now_us, &mut kept);
-        // They are there, and do not answer.
+        // The nodes are alive and do not answer.
         let known = Name { sender: NodeId(2), group: GROUP.tag(), seq: 0 };
         (2..6).for_each(|peer| node.handle_datagram(now_us, &digest(peer, &[known]), &mut kept));
     }
-    let mut asked = vec![0; 1_001];
-    for (_, range) in kept.asked() {
-        (range.first..range.first + u32::from(range.count)).for_each(|seq| asked[seq as usize] += 1);
+    let mut requests = vec![0; 1_001];
+    for (_, range) in kept.requested() {
+        (range.first..range.first + u32::from(range.count)).for_each(|seq| requests[seq as usize] += 1);
     }
-    let never = asked[1..].iter().filter(|&&times| times == 0).count();
-    // A hundred a second of each of five that can be asked, the first of whom takes most.
-    assert!(never < 200, "{never} were never asked for");
+    let never = requests[1..].iter().filter(|&&times| times == 0).count();
+    // The allowance is a hundred a second of each of five nodes, and the first node takes most requests.
+    assert!(never < 200, "{never} were never requested");
 }
 
 #[test]
-fn times_that_no_clock_reaches_are_refused() {
-    let said = |nak: NakConfig| {
+fn times_that_are_too_long_are_refused() {
+    let error = |nak: NakConfig| {
         let config = NodeConfig { nak, ..NodeConfig::new(NodeId(1)) };
         Node::new(config, Groups::default(), &View::default(), 1).unwrap_err().to_string()
     };
     let nak = NakConfig::default();
-    assert!(said(NakConfig { give_up_us: u64::MAX, ..nak }).starts_with("nak.give_up_us: expected at most"));
-    assert!(said(NakConfig { first_us: u64::MAX, ..nak }).starts_with("nak.first_us: expected at most"));
-    assert!(said(NakConfig { gap_us: Some(u64::MAX), ..nak }).starts_with("nak.gap_us: expected at most"));
-    assert!(said(NakConfig { retry_us: u64::MAX, ..nak }).starts_with("nak.retry_us: expected at most"));
+    assert!(error(NakConfig { give_up_us: u64::MAX, ..nak }).starts_with("nak.give_up_us: expected at most"));
+    assert!(error(NakConfig { first_us: u64::MAX, ..nak }).starts_with("nak.first_us: expected at most"));
+    assert!(error(NakConfig { gap_us: Some(u64::MAX), ..nak }).starts_with("nak.gap_us: expected at most"));
+    assert!(error(NakConfig { retry_us: u64::MAX, ..nak }).starts_with("nak.retry_us: expected at most"));
     let config = NodeConfig { trailer: 60, datagram_max: 1_200, ..NodeConfig::new(NodeId(1)) };
     let refused = Node::new(config, Groups::default(), &View::default(), 1).unwrap_err();
     assert!(refused.to_string().starts_with("datagram_max"), "a request would not fit: {refused}");
@@ -205,7 +205,7 @@ fn a_node_that_joins_late_misses_nothing() {
 }
 
 #[test]
-fn floods_of_lies_leave_true_streams_whole() {
+fn floods_of_lies_leave_real_streams_whole() {
     let mut node = node(|config| NodeConfig { content: Content::Names, packets: 256, ..config });
     let mut kept = Kept::default();
     for seq in 0..100 {
@@ -213,7 +213,7 @@ fn floods_of_lies_leave_true_streams_whole() {
     }
     let mut datagram = vec![0; 1_500];
     for round in 0..2_000u32 {
-        // Streams that are not, packets that are far off, and a sum of them.
+        // Made-up streams, packets that are far off, and a sum of them.
         let names: Vec<Name> = (0..64)
             .map(|k| Name {
                 sender: NodeId(if k == 0 { 2 } else { 1_000 + round * 64 + k }),
@@ -237,7 +237,7 @@ fn floods_of_lies_leave_true_streams_whole() {
         node.handle_datagram(3_000, &data(2, seq, false), &mut kept);
     }
     assert_eq!(kept.delivered - before, 100, "{:?}", node.counts());
-    // What came before the flood can still be sent again.
+    // Packets that came before the flood can still be retransmitted.
     kept.sent.clear();
     let key = StreamKey { sender: NodeId(2), group: GROUP };
     let length = Nak { from: NodeId(4), ranges: &[Range { key, first: 0, count: 100 }] }.write(&mut datagram);

@@ -1,8 +1,8 @@
-//! Replays the corpus of a node among liars and random mutations of them, so that a plain test run keeps what fuzzing found.
+//! Replays the corpus of a node among lying nodes, and random mutations of it, in a plain test.
 
 use crate::replay::replay;
 
 #[test]
-fn a_node_survives_whatever_it_hears() {
+fn a_node_survives_the_corpus() {
     replay("ricochet_liar", 10, 1_500, crate::liar::node);
 }

@@ -1,7 +1,7 @@
-//! Whole nodes in virtual time: who gets what, how, and what is said of the rest.
+//! Whole nodes in virtual time: delivery, recovery and reports of losses.
 #![allow(missing_docs)]
 
-use crate::common::net::{Net, Weather};
+use crate::common::net::{Net, NetworkConditions};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use ricochet_core::bins::Content;
@@ -9,7 +9,7 @@ use ricochet_core::message::How;
 use ricochet_core::node::NakConfig;
 use ricochet_core::{GroupId, NodeConfig};
 
-/// `packets` packets to random groups from random members, one every `interval_us`.
+/// Sends `packets` packets to random groups from random members, one every `interval_us`.
 fn traffic(net: &mut Net, grouping: &[Vec<GroupId>], packets: u32, interval_us: u64, seed: u64) {
     let mut dice = ChaCha8Rng::seed_from_u64(seed);
     for n in 0..packets {
@@ -37,9 +37,14 @@ fn without_requests(config: NodeConfig) -> NodeConfig {
 fn every_member_gets_every_packet_once() {
     for seed in 0..20 {
         let grouping = grouping(seed, 16, 8, 6);
-        let weather =
-            Weather { data_loss: 0.05, other_loss: 0.05, repeat: 0.01, delay_us: 100, jitter_us: 300 };
-        let mut net = Net::new(&grouping, 5, weather, seed, |config| config);
+        let conditions = NetworkConditions {
+            data_loss: 0.05,
+            other_loss: 0.05,
+            repeat: 0.01,
+            delay_us: 100,
+            jitter_us: 300,
+        };
+        let mut net = Net::new(&grouping, 5, conditions, seed, |config| config);
         traffic(&mut net, &grouping, 2_000, 200, seed);
         net.advance(5_000_000);
         let unaccounted = net.unaccounted();
@@ -59,11 +64,16 @@ fn every_member_gets_every_packet_once() {
 fn messages_longer_than_a_packet_come_whole_and_in_order_or_are_lost() {
     for seed in 0..20 {
         let grouping = grouping(seed, 8, 4, 6);
-        let weather =
-            Weather { data_loss: 0.05, other_loss: 0.05, repeat: 0.01, delay_us: 100, jitter_us: 300 };
-        // Of every fifth run some packets are given up.
+        let conditions = NetworkConditions {
+            data_loss: 0.05,
+            other_loss: 0.05,
+            repeat: 0.01,
+            delay_us: 100,
+            jitter_us: 300,
+        };
+        // In every fifth run some packets are given up.
         let nak = NakConfig { enabled: seed % 5 > 0, give_up_us: 200_000, ..NakConfig::default() };
-        let mut net = Net::new(&grouping, 5, weather, seed, |config| NodeConfig { nak, ..config });
+        let mut net = Net::new(&grouping, 5, conditions, seed, |config| NodeConfig { nak, ..config });
         let mut dice = ChaCha8Rng::seed_from_u64(seed);
         for n in 0..300u32 {
             let from = dice.next_u64() as usize % grouping.len();
@@ -83,30 +93,33 @@ fn messages_longer_than_a_packet_come_whole_and_in_order_or_are_lost() {
 }
 
 #[test]
-fn digests_mend_by_one_question_to_a_neighbour() {
+fn digests_recover_losses_by_one_request_to_a_neighbour() {
     for seed in 0..5 {
         let grouping = grouping(seed, 16, 8, 6);
-        let mut net = Net::new(&grouping, 5, Weather::default(), seed, |config| NodeConfig {
+        let mut net = Net::new(&grouping, 5, NetworkConditions::default(), seed, |config| NodeConfig {
             content: Content::Names,
             ..config
         });
         traffic(&mut net, &grouping, 2_000, 200, seed);
         net.advance(5_000_000);
         assert!(net.unaccounted().is_empty() && net.reported_lost() == 0, "seed {seed}");
-        let mut late: Vec<u64> =
-            net.applications.iter().flat_map(|application| application.mended_us.iter().copied()).collect();
+        let mut late: Vec<u64> = net
+            .applications
+            .iter()
+            .flat_map(|application| application.recovered_us.iter().copied())
+            .collect();
         late.sort_unstable();
         assert!(late.len() > 50 && late[late.len() / 2] < 10_000, "seed {seed}: {late:?}");
     }
 }
 
 #[test]
-fn repairs_alone_mend_nearly_all_in_the_papers_setting() {
+fn repairs_alone_recover_nearly_all_losses_with_the_papers_settings() {
     let grouping = grouping(1, 64, 64, 10);
-    let mut net = Net::new(&grouping, 5, Weather::default(), 1, without_requests);
+    let mut net = Net::new(&grouping, 5, NetworkConditions::default(), 1, without_requests);
     // 1,000 packets a second arrive at each node.
     traffic(&mut net, &grouping, 12_800, 156, 1);
-    net.calm();
+    net.end_losses();
     traffic(&mut net, &grouping, 6_400, 156, 2);
     net.advance(1_000_000);
     let repaired = net.count(How::Repaired);
@@ -119,8 +132,8 @@ fn repairs_alone_mend_nearly_all_in_the_papers_setting() {
 #[test]
 fn the_last_packet_of_a_burst_is_found_missing() {
     let grouping = vec![vec![GroupId(9)]; 3];
-    let weather = Weather { data_loss: 0.0, other_loss: 0.0, ..Weather::default() };
-    let mut net = Net::new(&grouping, 1, weather, 1, |config| config);
+    let conditions = NetworkConditions { data_loss: 0.0, other_loss: 0.0, ..NetworkConditions::default() };
+    let mut net = Net::new(&grouping, 1, conditions, 1, |config| config);
     net.multicast(0, GroupId(9), b"first");
     net.advance(1_000_000);
     net.side[2] = 1;
@@ -133,10 +146,10 @@ fn the_last_packet_of_a_burst_is_found_missing() {
 }
 
 #[test]
-fn what_nobody_holds_any_more_is_reported() {
+fn a_packet_that_no_node_holds_is_reported_lost() {
     let grouping = vec![vec![GroupId(9)]; 3];
-    let weather = Weather { data_loss: 0.0, other_loss: 0.0, ..Weather::default() };
-    let mut net = Net::new(&grouping, 1, weather, 1, |config| config);
+    let conditions = NetworkConditions { data_loss: 0.0, other_loss: 0.0, ..NetworkConditions::default() };
+    let mut net = Net::new(&grouping, 1, conditions, 1, |config| config);
     net.multicast(0, GroupId(9), b"first");
     net.advance(100_000);
     net.down.extend([1, 2]);
@@ -148,15 +161,15 @@ fn what_nobody_holds_any_more_is_reported() {
     net.down.insert(0);
     net.advance(20_000_000);
     assert!(net.unaccounted().is_empty());
-    assert_eq!(net.reported_lost(), 2, "both members are told of the one");
+    assert_eq!(net.reported_lost(), 2, "both members get a report");
     net.check_order();
 }
 
 #[test]
-fn a_partition_heals_and_a_dead_node_stops_nobody() {
+fn a_partition_heals_and_a_dead_node_stops_no_other() {
     for seed in 0..5 {
         let grouping = grouping(seed, 16, 8, 6);
-        let mut net = Net::new(&grouping, 5, Weather::default(), seed, |config| config);
+        let mut net = Net::new(&grouping, 5, NetworkConditions::default(), seed, |config| config);
         traffic(&mut net, &grouping, 500, 1_000, seed);
         (8..16).for_each(|node| net.side[node] = 1);
         traffic(&mut net, &grouping, 500, 1_000, seed + 1);
@@ -174,8 +187,8 @@ fn a_partition_heals_and_a_dead_node_stops_nobody() {
 #[test]
 fn memory_is_bounded() {
     let grouping = grouping(1, 8, 8, 4);
-    let weather = Weather { data_loss: 0.2, ..Weather::default() };
-    let mut net = Net::new(&grouping, 5, weather, 1, |config| NodeConfig { packets: 256, ..config });
+    let conditions = NetworkConditions { data_loss: 0.2, ..NetworkConditions::default() };
+    let mut net = Net::new(&grouping, 5, conditions, 1, |config| NodeConfig { packets: 256, ..config });
     let before: Vec<usize> = net.nodes.iter().map(ricochet_core::Node::memory_bytes).collect();
     traffic(&mut net, &grouping, 20_000, 100, 1);
     let after: Vec<usize> = net.nodes.iter().map(ricochet_core::Node::memory_bytes).collect();
@@ -183,9 +196,9 @@ fn memory_is_bounded() {
 }
 
 #[test]
-fn neighbours_come_and_go_without_a_packet_lost() {
+fn no_packet_is_lost_when_neighbours_come_and_go() {
     let grouping = grouping(4, 16, 8, 6);
-    let mut net = Net::new(&grouping, 5, Weather::default(), 4, |config| config);
+    let mut net = Net::new(&grouping, 5, NetworkConditions::default(), 4, |config| config);
     for round in 0..20usize {
         let mut known = grouping.clone();
         known[round % 16].clear();
@@ -200,7 +213,7 @@ fn neighbours_come_and_go_without_a_packet_lost() {
 #[test]
 fn no_datagram_stops_a_node() {
     let grouping = grouping(2, 6, 4, 4);
-    let mut net = Net::new(&grouping, 5, Weather::default(), 2, |config| config);
+    let mut net = Net::new(&grouping, 5, NetworkConditions::default(), 2, |config| config);
     traffic(&mut net, &grouping, 200, 300, 2);
     let mut dice = ChaCha8Rng::seed_from_u64(3);
     struct Nowhere;
@@ -214,7 +227,7 @@ fn no_datagram_stops_a_node() {
         if let Some(first) = datagram.first_mut() {
             *first = 0x90 | (round % 6) as u8;
         }
-        // Names and groups that exist, now and then.
+        // Every second datagram has names and groups that exist.
         if datagram.len() > 40 && round % 2 == 0 {
             datagram[2] = 1 + (round % 3) as u8;
             datagram[3..7].copy_from_slice(&((round % 6) as u32).to_be_bytes());

@@ -1,7 +1,7 @@
-//! A node and an ordered subscription behind it: what is told when losses and arrivals meet.
+//! A node with an ordered subscription: the order of messages and losses when the two meet.
 #![allow(missing_docs)]
 
-use crate::common::net::{Net, Weather};
+use crate::common::net::{Net, NetworkConditions};
 use ricochet_core::delivery::Released;
 use ricochet_core::message::{Message, Output, To};
 use ricochet_core::tracker::{Front, Lost};
@@ -10,14 +10,14 @@ use ricochet_core::{Fifo, FifoConfig, GroupId, Node, NodeConfig, NodeId, StreamK
 
 const GROUP: GroupId = GroupId(9);
 
-/// What an ordered subscription was told: packets from, to, and whether they came.
+/// An ordered subscription, and its releases: first and last packet, and whether they came.
 #[derive(Debug)]
-struct Told {
+struct Ordered {
     fifo: Fifo,
     all: Vec<(u32, u32, bool)>,
 }
 
-impl Told {
+impl Ordered {
     fn note(released: &Released<'_>, all: &mut Vec<(u32, u32, bool)>) {
         all.push(match released {
             Released::Message(message) => {
@@ -29,7 +29,7 @@ impl Told {
     }
 }
 
-impl Output for Told {
+impl Output for Ordered {
     fn send(&mut self, _: To, _: &[u8]) {}
 
     fn deliver(&mut self, message: &Message<'_>) {
@@ -48,10 +48,10 @@ impl Output for Told {
     }
 }
 
-/// A node that keeps one gap of a stream: a second one gives up the first.
+/// A node that keeps one gap of a stream, so that a second gap gives up the first.
 struct Listener {
     node: Node,
-    told: Told,
+    ordered: Ordered,
 }
 
 impl Listener {
@@ -62,7 +62,7 @@ impl Listener {
             Node::new(config, crate::common::groups(&[GROUP], 1), &View::new([]), 1).expect("in range");
         Self {
             node,
-            told: Told { fifo: Fifo::new(FifoConfig::default()).expect("in range"), all: Vec::new() },
+            ordered: Ordered { fifo: Fifo::new(FifoConfig::default()).expect("in range"), all: Vec::new() },
         }
     }
 
@@ -71,10 +71,10 @@ impl Listener {
             Data { sender: NodeId(1), group: GROUP, seq, sender_seq: 0, expires: false, fragment, payload };
         let mut datagram = [0; 100];
         let length = data.write(&mut datagram);
-        self.node.handle_datagram(0, &datagram[..length], &mut self.told);
+        self.node.handle_datagram(0, &datagram[..length], &mut self.ordered);
     }
 
-    /// A part, of ten bytes, of a message whose first packet is `first`.
+    /// Hears a part of ten bytes of a message whose first packet is `first`.
     fn hear_part(&mut self, first: u32, message: &[u8], index: u16) {
         let mut payload = [0; 50];
         let length = Fragment::of(message, index, 10).expect("it has such a part").write(&mut payload);
@@ -83,77 +83,82 @@ impl Listener {
 }
 
 #[test]
-fn a_loss_is_told_before_what_came_behind_it() {
+fn a_loss_is_reported_before_the_messages_after_it() {
     let mut listener = Listener::new();
     for seq in [0, 2, 4] {
         listener.hear(seq, b"", false);
     }
     assert_eq!(
-        listener.told.all,
+        listener.ordered.all,
         [(0, 0, true), (1, 1, false), (2, 2, true)],
         "the gap at 3 gave up that at 1"
     );
     listener.hear(3, b"", false);
-    assert_eq!(listener.told.all[3..], [(3, 3, true), (4, 4, true)]);
+    assert_eq!(listener.ordered.all[3..], [(3, 3, true), (4, 4, true)]);
 }
 
 #[test]
-fn a_packet_that_gives_up_others_by_its_coming_is_not_taken_for_late() {
+fn a_packet_whose_arrival_gives_up_others_is_not_late() {
     let mut listener = Listener::new();
     for seq in [0, 6, 3] {
         listener.hear(seq, b"", false);
     }
-    assert_eq!(listener.told.all, [(0, 0, true), (1, 2, false), (3, 3, true)]);
-    assert_eq!(listener.told.fifo.counts().late, 0);
+    assert_eq!(listener.ordered.all, [(0, 0, true), (1, 2, false), (3, 3, true)]);
+    assert_eq!(listener.ordered.fifo.counts().late, 0);
 }
 
 #[test]
-fn behind_a_lost_message_nothing_waits_for_the_rest_of_it() {
+fn messages_after_a_lost_one_do_not_wait_for_the_rest_of_it() {
     let mut listener = Listener::new();
     let message = [7; 40];
     listener.hear(0, b"", false);
     listener.hear_part(1, &message, 0);
     listener.hear(5, b"", false);
     listener.hear_part(1, &message, 2);
-    // Its part at 2 was given up; that at 4 is still missing.
-    assert_eq!(listener.told.all, [(0, 0, true), (1, 4, false), (5, 5, true)]);
+    // The part at 2 was given up; the one at 4 is still missing.
+    assert_eq!(listener.ordered.all, [(0, 0, true), (1, 4, false), (5, 5, true)]);
 }
 
 #[test]
-fn what_still_comes_of_a_message_without_its_beginning_lets_those_behind_it_go() {
+fn late_parts_of_a_message_without_its_beginning_release_the_messages_after_it() {
     let mut listener = Listener::new();
     let message = [7; 40];
     listener.hear(0, b"", false);
     listener.hear(5, b"", false);
     listener.hear_part(1, &message, 1);
-    assert_eq!(listener.told.all, [(0, 0, true), (1, 1, false)], "its first part was given up");
+    assert_eq!(listener.ordered.all, [(0, 0, true), (1, 1, false)], "its first part was given up");
     listener.hear_part(1, &message, 2);
-    assert_eq!(listener.told.all.len(), 2);
+    assert_eq!(listener.ordered.all.len(), 2);
     listener.hear_part(1, &message, 3);
-    assert_eq!(listener.told.all[2..], [(5, 5, true)]);
+    assert_eq!(listener.ordered.all[2..], [(5, 5, true)]);
     assert_eq!(listener.node.fragments().vain, 3);
 }
 
 #[test]
-fn a_message_of_many_parts_stands_where_its_first_one_does() {
+fn a_message_of_many_parts_stands_at_the_position_of_its_first() {
     let mut listener = Listener::new();
     let message = [7; 25];
     listener.hear(0, b"", false);
     listener.hear_part(1, &message, 2);
     listener.hear_part(1, &message, 0);
     listener.hear(4, b"", false);
-    assert_eq!(listener.told.all, [(0, 0, true)]);
+    assert_eq!(listener.ordered.all, [(0, 0, true)]);
     listener.hear_part(1, &message, 1);
-    assert_eq!(listener.told.all, [(0, 0, true), (1, 3, true), (4, 4, true)]);
+    assert_eq!(listener.ordered.all, [(0, 0, true), (1, 3, true), (4, 4, true)]);
 }
 
 #[test]
-fn who_joins_in_the_middle_of_streams_gets_the_rest_in_order() {
+fn a_node_that_joins_in_the_middle_of_streams_gets_the_rest_in_order() {
     for seed in 0..20 {
         let grouping = vec![vec![GROUP]; 4];
-        let weather =
-            Weather { data_loss: 0.05, other_loss: 0.05, repeat: 0.01, delay_us: 100, jitter_us: 1_500 };
-        let mut net = Net::new(&grouping, 2, weather, seed, |config| config);
+        let conditions = NetworkConditions {
+            data_loss: 0.05,
+            other_loss: 0.05,
+            repeat: 0.01,
+            delay_us: 100,
+            jitter_us: 1_500,
+        };
+        let mut net = Net::new(&grouping, 2, conditions, seed, |config| config);
         net.down.insert(3);
         for n in 0..600u32 {
             if n == 300 {

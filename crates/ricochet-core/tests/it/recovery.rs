@@ -1,4 +1,4 @@
-//! Lateral error correction among the nodes of the papers' grouping, on a network that loses at the receivers alone.
+//! Lateral error correction with the papers' grouping, on a network with losses at the receivers alone.
 #![allow(missing_docs)]
 
 use std::collections::{HashMap, HashSet};
@@ -9,7 +9,7 @@ use ricochet_core::bins::{BinsConfig, Content, Packet};
 use ricochet_core::wire::Name;
 use ricochet_core::{Bins, GroupId, Groups, NodeId};
 
-/// What a run came to.
+/// Results of a run.
 #[derive(Debug)]
 struct Figures {
     lost: usize,
@@ -23,15 +23,15 @@ struct Figures {
 struct Node {
     groups: Groups,
     bins: Bins,
-    /// Packets that came, by themselves or recovered.
+    /// Packets that came by themselves or were recovered.
     held: HashSet<Name>,
     lost_at: HashMap<Name, u64>,
-    /// Repairs of which two or more packets are missing.
+    /// Names of repairs that miss two or more packets.
     unusable: Vec<Vec<Name>>,
 }
 
-/// 1,000 packets/s at each node for `seconds`, each lost at each receiver with 1 %; no transmission takes time.
-/// Repairs are followed by their names alone.
+/// Runs for `seconds` with 1,000 packets/s at each node, 1 % loss at each receiver, and no delays. Repairs
+/// are tracked by their names alone.
 fn run(n: usize, d: usize, s: usize, seconds: f64, seed: u64) -> Figures {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let grouping = crate::common::grouping(&mut rng, n, d, s);
@@ -56,7 +56,7 @@ fn run(n: usize, d: usize, s: usize, seconds: f64, seed: u64) -> Figures {
     let rate = n as f64 * 1_000.0 / s as f64;
     let mut latencies_us = Vec::new();
     let (mut lost, mut data, mut repairs) = (0, 0u64, 0u64);
-    // What is lost at the end is not given the time to be recovered, and not counted.
+    // Losses at the end have no time to be recovered, and do not count.
     let (last, end_us) = ((rate * seconds) as u32, (seconds * 1e6) as u64);
     let mut outgoing: Vec<(usize, Vec<Name>)> = Vec::new();
     for seq in 0..last {
@@ -87,7 +87,7 @@ fn run(n: usize, d: usize, s: usize, seconds: f64, seed: u64) -> Figures {
         for (target, names) in outgoing.drain(..) {
             // A repair is lost like any other packet.
             if rng.next_u32() % 100 != 0 {
-                mend(&mut nodes[target], names, now_us, &mut latencies_us);
+                recover(&mut nodes[target], names, now_us, &mut latencies_us);
             }
         }
     }
@@ -106,8 +106,8 @@ fn run(n: usize, d: usize, s: usize, seconds: f64, seed: u64) -> Figures {
     }
 }
 
-/// Recovers what a repair allows, and what earlier ones allow thereby.
-fn mend(node: &mut Node, names: Vec<Name>, now_us: u64, latencies_us: &mut Vec<u64>) {
+/// Recovers the packets that a repair allows to recover, also by earlier repairs.
+fn recover(node: &mut Node, names: Vec<Name>, now_us: u64, latencies_us: &mut Vec<u64>) {
     node.unusable.push(names);
     let mut next = node.unusable.len() - 1;
     while next < node.unusable.len() {
@@ -127,23 +127,25 @@ fn mend(node: &mut Node, names: Vec<Name>, now_us: u64, latencies_us: &mut Vec<u
 }
 
 #[test]
-fn nodes_in_many_groups_mend_each_other() {
-    // The paper's setting, n = 64, s = 10, (8,5), 1 % uniform loss; shorter.
+fn nodes_in_many_groups_recover_each_others_losses() {
+    // The paper's settings, n = 64, s = 10, (8,5), 1 % uniform loss, in a shorter run.
     for d in [16, 128, 1_024] {
         let figures = run(64, d, 10, 5.0, 1);
         println!("d = {d}: {figures:?}");
         assert!(figures.lost > 1_000);
         assert!(figures.recovered_percent > 98.5, "d = {d}: {figures:?}");
-        // Of all packets that arrive, c/(r + c) = 38.5 % are repairs, less where a group has fewer than c others.
+        // Repairs are c/(r + c) = 38.5 % of all packets that arrive, and fewer where a group has less than c
+        // other members.
         assert!((36.0..39.0).contains(&figures.overhead_percent), "d = {d}: {figures:?}");
         assert!(figures.additions_per_packet <= 5.0, "d = {d}: {figures:?}");
-        // Half of all wait for a few packets among all groups; the mean is that of a few that wait for long.
+        // Half of the losses wait for a few packets of all groups; a few that wait for long dominate the
+        // mean.
         assert!(figures.median_ms < 5.0 && figures.mean_ms < 20.0, "d = {d}: {figures:?}");
     }
 }
 
 #[test]
-fn content_does_not_change_the_names() {
+fn the_content_of_repairs_does_not_change_their_names() {
     let mut rng = ChaCha8Rng::seed_from_u64(4);
     let grouping = crate::common::grouping(&mut rng, 16, 12, 6);
     let (groups, view) = (crate::common::groups(&grouping[0], 5), crate::common::view(&grouping));
@@ -164,5 +166,5 @@ fn content_does_not_change_the_names() {
         seen
     };
     assert!(!names(Content::Xor).is_empty());
-    assert_eq!(names(Content::Xor), names(Content::Names), "same seed, same repairs");
+    assert_eq!(names(Content::Xor), names(Content::Names), "the same random seed makes the same repairs");
 }

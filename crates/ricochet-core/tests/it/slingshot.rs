@@ -1,17 +1,18 @@
-//! Slingshot: one group, repairs first, requests for the rest, and views of some of the members.
+//! Slingshot: one group, repairs first, requests for the remaining losses, and partial views.
 #![allow(missing_docs)]
 
-use crate::common::net::{Net, Weather};
+use crate::common::net::{Net, NetworkConditions};
 use ricochet_core::message::How;
 use ricochet_core::{GroupId, Member, NodeConfig, NodeId, View};
 
 const GROUP: GroupId = GroupId(9);
 
-/// Share of losses that repairs mended among 20 nodes, of whom each knows ten, at (8, c).
+/// Returns the share of losses that repairs recovered among 20 nodes at (8, c), where each node knows ten
+/// others.
 fn first_phase(c: u8, sender_tries: u8) -> f64 {
     let grouping = vec![vec![GROUP]; 20];
     let slingshot = |config: NodeConfig| NodeConfig::slingshot(config.id, 8, sender_tries);
-    let mut net = Net::new(&grouping, c, Weather::default(), 1, slingshot);
+    let mut net = Net::new(&grouping, c, NetworkConditions::default(), 1, slingshot);
     for at in 0..20u32 {
         let known = (1..11).map(|step| Member::new(NodeId((at + step) % 20), [GROUP]));
         net.change_view(at as usize, &View::new(known));
@@ -28,10 +29,10 @@ fn first_phase(c: u8, sender_tries: u8) -> f64 {
 }
 
 #[test]
-fn repairs_mend_most_and_requests_the_rest_whoever_is_asked() {
+fn repairs_recover_most_losses_and_requests_the_rest_whichever_node_is_asked() {
     for sender_tries in [0, 8] {
         let share = first_phase(5, sender_tries);
-        // 97.5 % in the run of Slingshot §4 that Fig. 3 shows, at the same rate of fire.
+        // Slingshot §4, Fig. 3 shows 97.5 % at the same rate of fire.
         assert!(share > 0.95, "{share}");
     }
 }

@@ -1,4 +1,5 @@
-//! Neighbours come and go in the middle of the traffic, at a thousand groups: no packet is lost by it, and none forgotten.
+//! Neighbours come and go during traffic in a thousand groups. No packet is lost by it, and no missing packet
+//! forgotten.
 #![allow(missing_docs)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,20 +12,20 @@ use ricochet_core::wire::{Data, Datagram};
 use ricochet_core::{GroupId, Member, Node, NodeConfig, NodeId};
 
 const ME: NodeId = NodeId(0);
-/// In no view; what it sends comes to all the others.
+/// A sender that is in no view.
 const SENDER: NodeId = NodeId(1_000);
 const PACKETS: usize = 4_000;
-/// Packets from one change of the view to the next.
+/// Number of packets between two changes of the view.
 const BETWEEN: usize = 200;
 
-/// A group and a place in its stream.
+/// A group and a sequence number in its stream.
 type Packet = (GroupId, u32);
 
 #[derive(Default)]
 struct Seen {
     delivered: BTreeMap<Packet, u32>,
     lost: Vec<Lost>,
-    /// By group tag and sequence number, whom repairs with it went to.
+    /// By group tag and sequence number, the nodes that repairs with the packet went to.
     repaired: BTreeMap<(u32, u32), BTreeSet<NodeId>>,
 }
 
@@ -32,7 +33,10 @@ impl Output for Seen {
     fn send(&mut self, to: To, datagram: &[u8]) {
         let (To::Node(to), Ok(Datagram::Repair(repair))) = (to, Datagram::read(datagram)) else { return };
         for name in repair.names() {
-            assert!(self.repaired.entry((name.group.0, name.seq)).or_default().insert(to), "to nobody twice");
+            assert!(
+                self.repaired.entry((name.group.0, name.seq)).or_default().insert(to),
+                "no node gets the packet twice"
+            );
         }
     }
 
@@ -55,15 +59,15 @@ fn datagram((group, seq): Packet, again: bool) -> Vec<u8> {
 }
 
 #[test]
-fn changes_of_the_view_lose_no_packet_and_forget_none_that_is_missing() {
+fn changes_of_the_view_lose_no_packet_and_forget_no_missing_one() {
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     let grouping = crate::common::grouping(&mut rng, 64, 1_024, 10);
-    // With c as large as any group, each packet is to go to all its other members.
+    // With c as large as any group, repairs carry each packet to all other members.
     let (groups, mut view) = (crate::common::groups(&grouping[0], 64), crate::common::view(&grouping));
     let mut node = Node::new(NodeConfig::new(ME), groups, &view, 1).unwrap();
     let (mut seen, mut seqs) = (Seen::default(), vec![0; grouping[0].len()]);
     let (mut sent, mut missing) = (BTreeSet::new(), BTreeSet::new());
-    // Of each packet, who was in its group when it came.
+    // The members of each packet's group when it came.
     let mut wanted = BTreeMap::new();
     let mut away = None;
     for at in 0..PACKETS {
@@ -78,7 +82,7 @@ fn changes_of_the_view_lose_no_packet_and_forget_none_that_is_missing() {
                 }
             };
             node.change_view(&view, &mut seen);
-            assert_eq!(node.missing(), runs, "what was missing still is");
+            assert_eq!(node.missing(), runs, "missing packets are still missing");
         }
         let index = rng.next_u32() as usize % seqs.len();
         let packet = (grouping[0][index], seqs[index]);
@@ -93,14 +97,14 @@ fn changes_of_the_view_lose_no_packet_and_forget_none_that_is_missing() {
         sent.insert(packet);
     }
     assert!(missing.len() > 100 && node.missing() > 30);
-    // Who comes late is still waited for.
+    // Late packets are still awaited.
     for &packet in &missing {
         node.handle_datagram(PACKETS as u64, &datagram(packet, true), &mut seen);
     }
     sent.extend(&missing);
     assert!(sent.iter().all(|packet| seen.delivered.get(packet) == Some(&1)), "all are delivered, and once");
     assert_eq!((seen.delivered.len(), seen.lost.len(), node.missing()), (PACKETS, 0, 0));
-    // A last change sends out what is in the making.
+    // A last change sends all part-filled repairs.
     node.change_view(&view, &mut seen);
     for ((group, seq), members) in wanted {
         let went = seen.repaired.remove(&(group.tag().0, seq)).unwrap_or_default();

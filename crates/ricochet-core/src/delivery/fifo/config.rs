@@ -7,18 +7,20 @@ use thiserror::Error;
 pub struct FifoConfig {
     /// Maximum number of messages and reports held back, 1 to 1,048,576.
     pub messages_max: usize,
-    /// Maximum number of bytes of payload held back, at least 65,536. Up to the same number stays allocated for reuse.
+    /// Maximum number of bytes of payload held back, at least 65,536. Up to the same number stays allocated
+    /// for reuse.
     pub bytes_max: usize,
-    /// Maximum number of streams, 1 to 1,048,576. When full, the quietest stream is forgotten, and its held messages are
-    /// released.
+    /// Maximum number of streams, 1 to 1,048,576. When full, the quietest stream is forgotten, and its held
+    /// messages are released.
     pub streams_max: usize,
-    /// Time that the first messages of a stream are held if it is first seen in its middle, in microseconds, because they
-    /// may have overtaken others. 0 releases them at once.
+    /// Time that the first messages of a stream are held if it is first seen in its middle, in microseconds,
+    /// because they may have overtaken others. 0 releases them at once.
     pub settle_us: u64,
 }
 
 impl Default for FifoConfig {
-    /// 4,096 messages, 8 MiB, 16,384 streams as in `TrackerConfig::default`, 2 ms. The tables of streams reserve 3 MB.
+    /// 4,096 messages, 8 MiB, 16,384 streams as in `TrackerConfig::default`, 2 ms. The tables of streams
+    /// reserve 3 MB.
     fn default() -> Self {
         Self { messages_max: 1 << 12, bytes_max: 8 << 20, streams_max: 1 << 14, settle_us: 2_000 }
     }
@@ -66,8 +68,8 @@ pub struct FifoCounts {
     pub released: u64,
     /// Messages released that had waited for others.
     pub waited: u64,
-    /// Messages discarded because later ones of their stream had been released. Either they had been skipped, or they precede
-    /// the first message released of the stream.
+    /// Messages discarded because later ones of their stream had been released. Either they had been skipped,
+    /// or they precede the first message released of the stream.
     pub late: u64,
     /// Releases forced for want of room, although earlier packets were still awaited.
     pub crowded: u64,

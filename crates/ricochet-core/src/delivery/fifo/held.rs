@@ -121,8 +121,8 @@ impl Held {
         self.free.push(slot as u32);
     }
 
-    /// Returns the slot after which `seq` belongs, or `None` if it belongs first. Searches from both ends, since most items
-    /// belong near the newest or fill the first gap.
+    /// Returns the slot after which `seq` belongs, or `None` if it belongs first. Searches from both ends,
+    /// since most items belong near the newest or fill the first gap.
     ///
     /// # Errors
     /// The slot that already holds `seq`.

@@ -1,18 +1,23 @@
-//! Messages in the order of their stream. A message that has overtaken others is held back until these have come or are
-//! lost.
+//! Messages in the order of their stream. A message that has overtaken others is held back until these have
+//! come or are lost.
 //!
-//! The node reports how far each stream is settled ([`Message::front`], [`Output::on_settled`](crate::message::Output)). So
-//! the stage waits for exactly the packets that its node waits for, even if it was set up long after the stream began. A loss
-//! is reported at its position in the stream.
+//! The node reports how far each stream is settled ([`Message::front`],
+//! [`Output::on_settled`](crate::message::Output)). So the stage waits for exactly the packets that its node
+//! waits for, even if it was set up long after the stream began. A loss is reported at its position in the
+//! stream.
 //!
-//! | case | behaviour |
-//! |---|---|
-//! | a stream seen from its start (`lookback` in [`TrackerConfig`](crate::TrackerConfig)) | packet 0 is awaited |
-//! | a stream first seen in its middle | nothing earlier is awaited; the first messages are held for `settle_us`, since packets may have overtaken each other |
-//! | the stage is full | the stream whose first message has waited longest skips the packets missing before it: a report of reason [`Skipped`](GivenUp::Skipped) takes their place, and all messages up to the next gap are released |
-//! | a message comes too late: it was skipped, or precedes the first message released of its stream | it is discarded and counted |
+//! - A stream seen from its start (`lookback` in [`TrackerConfig`](crate::TrackerConfig)): packet 0 is
+//!   awaited.
+//! - A stream first seen in its middle: nothing earlier is awaited. Its first messages are held for
+//!   `settle_us`, since packets may have overtaken each other.
+//! - A full stage: the stream whose first message has waited longest skips the packets missing before it. A
+//!   report of reason [`Skipped`](GivenUp::Skipped) takes their place, and all messages up to the next gap
+//!   are released.
+//! - A message that comes too late, because it was skipped or precedes the first message released of its
+//!   stream: it is discarded and counted.
 //!
-//! A message that need not wait passes without a copy. Held payloads lie in a pool that grows to its bound and is then reused.
+//! A message that need not wait passes without a copy. Held payloads lie in a pool that grows to its bound
+//! and is then reused.
 
 mod config;
 mod held;
@@ -64,8 +69,8 @@ struct Stream {
 /// for number in [1, 2, 0, 4] {
 ///     let seq = tracker.on_received(0, key, number, ()).seq;
 ///     let message = Message {
-///         sender: key.sender, group: key.group, seq, payload: b"", packets: 1, how: How::Multicast, missed_us: None,
-///         front: tracker.front(key),
+///         sender: key.sender, group: key.group, seq, payload: b"", packets: 1, how: How::Multicast,
+///         missed_us: None, front: tracker.front(key),
 ///     };
 ///     fifo.handle_message(0, &message, &mut |released| {
 ///         if let Released::Message(message) = released {
@@ -161,7 +166,8 @@ impl Fifo {
         }
     }
 
-    /// Forgets all streams for which `gone` returns true, and discards their held messages. Looks at every stream.
+    /// Forgets all streams for which `gone` returns true, and discards their held messages. Looks at every
+    /// stream.
     pub fn forget(&mut self, mut gone: impl FnMut(StreamKey) -> bool) {
         let Self { by_key, streams, .. } = self;
         let leaving: Vec<u32> =

@@ -263,7 +263,8 @@ fn configurations_out_of_range_are_refused() {
     }
 }
 
-/// Steps of a trace: one of two senders, one of its packets, and whether all packets before that are given up instead.
+/// Steps of a trace: one of two senders, one of its packets, and whether all packets before that are given up
+/// instead.
 fn steps() -> impl Strategy<Value = Vec<(u32, u32, bool)>> {
     prop::collection::vec((0u32..2, 0u32..60, prop::bool::weighted(0.05)), 1..250)
 }
@@ -302,7 +303,8 @@ proptest! {
             let released: Vec<u64> = items.iter().filter(|item| item.3.is_none()).map(|item| item.1.0).collect();
             prop_assert!(released.iter().all(|seq| rig.came.contains(&(key, *seq))), "nothing made up");
             skipped += items.iter().filter(|item| item.3 == Some(GivenUp::Skipped)).map(|item| item.2.0 - item.1.0 + 1).sum::<u64>();
-            // Only packets that precede the first one seen of the stream, and were not awaited, are left out silently.
+            // Only packets that precede the first one seen of the stream, and were not awaited, are left out
+            // silently.
             let begin = Seq::first_seen(first).0;
             for pair in items.windows(2) {
                 let silent = pair[0].2.0 + 1..pair[1].1.0;

@@ -12,12 +12,13 @@ const MESSAGE_MAX: usize = 16 << 20;
 pub struct FragmentsConfig {
     /// Longest message in bytes, sent or reassembled, up to 16,777,216.
     pub message_max: usize,
-    /// Maximum number of bytes of incomplete messages, at least `message_max`. When full, the oldest is given up.
+    /// Maximum number of bytes of incomplete messages, at least `message_max`. When full, the oldest is given
+    /// up.
     pub bytes_max: usize,
     /// Maximum number of incomplete messages, including those given up and still remembered, 1 to 65,536.
     pub messages_max: usize,
-    /// Time after which an incomplete message is given up, in microseconds. It must exceed the time that a missing packet is
-    /// awaited.
+    /// Time after which an incomplete message is given up, in microseconds. It must exceed the time that a
+    /// missing packet is awaited.
     pub age_us_max: u64,
 }
 

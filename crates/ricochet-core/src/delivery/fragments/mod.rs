@@ -1,10 +1,11 @@
 //! Reassembly of messages longer than a packet from fragments in any order.
 //!
-//! The fragments of a message are consecutive packets of one stream, so the position of the first identifies the message
-//! (`docs/wire.md`). A message is delivered when its last missing fragment comes, and stands at the position of its first.
-//! When one of its packets is given up, or there is no room for it, the whole message is reported lost once, as far as it is
-//! known, and later fragments of it are dropped. The same holds for a message whose beginning was lost before this node
-//! learned of the rest: the report of its first packets stands for the whole.
+//! The fragments of a message are consecutive packets of one stream, so the position of the first identifies
+//! the message (`docs/wire.md`). A message is delivered when its last missing fragment comes, and stands at
+//! the position of its first. When one of its packets is given up, or there is no room for it, the whole
+//! message is reported lost once, as far as it is known, and later fragments of it are dropped. The same
+//! holds for a message whose beginning was lost before this node learned of the rest: the report of its first
+//! packets stands for the whole.
 //!
 //! Memory is allocated message by message within the bounds, and reused for later messages.
 
@@ -121,7 +122,8 @@ impl Fragments {
         self.capacity
     }
 
-    /// Takes a new fragment, given as the packet that carries it. Calls `report` for messages that this gives up.
+    /// Takes a new fragment, given as the packet that carries it. Calls `report` for messages that this gives
+    /// up.
     pub(crate) fn take(
         &mut self,
         now_us: u64,
@@ -175,7 +177,8 @@ impl Fragments {
         self.remove(slot);
     }
 
-    /// Notes that packets were given up. Reports these and the messages that they are part of, and nothing twice.
+    /// Notes that packets were given up. Reports these and the messages that they are part of, and nothing
+    /// twice.
     pub(crate) fn on_lost(&mut self, now_us: u64, lost: &Lost, report: &mut impl FnMut(&Lost)) {
         if self.by_name.is_empty() {
             return report(lost);

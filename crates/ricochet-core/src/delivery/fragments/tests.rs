@@ -251,7 +251,8 @@ proptest! {
                 None => prop_assert_eq!(reports, 1, "{:?}", rig.lost),
             }
         }
-        // No part of a message is reported apart from the whole, unless its beginning was lost before the rest came.
+        // No part of a message is reported apart from the whole, unless its beginning was lost before the
+        // rest came.
         let mut spans: Vec<_> = rig.lost.iter().map(|lost| (lost.0, lost.1)).collect();
         spans.sort_unstable();
         prop_assert!(spans.is_sorted_by(|a, b| a.1 < b.0), "{:?}", spans);

@@ -1,4 +1,4 @@
-//! The groupings of the papers: n nodes, d groups a node, s nodes a group (Ricochet §5).
+//! Groupings as in the papers: n nodes, d groups per node, s nodes per group (Ricochet §5).
 #![allow(dead_code, reason = "not every test needs all of it")]
 
 pub(crate) mod net;
@@ -8,13 +8,13 @@ use rand_chacha::rand_core::Rng as _;
 use ricochet_core::bins::{Bins, BinsConfig};
 use ricochet_core::{GroupConfig, GroupId, Groups, Member, NodeId, Plan, Regions, View};
 
-/// Of each node, its groups: d of g = n·d/s at random.
+/// Returns the groups of each node: d of g = n·d/s at random.
 pub(crate) fn grouping(rng: &mut ChaCha8Rng, n: usize, d: usize, s: usize) -> Vec<Vec<GroupId>> {
     let all: Vec<GroupId> =
         (0..n * d / s).map(|id| GroupId((id as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
     (0..n)
         .map(|_| {
-            // The first d of a shuffle.
+            // The first d groups of a shuffle.
             let mut groups = all.clone();
             for at in 0..d.min(all.len()) {
                 let other = at + (rng.next_u64() % (all.len() - at) as u64) as usize;
@@ -26,27 +26,27 @@ pub(crate) fn grouping(rng: &mut ChaCha8Rng, n: usize, d: usize, s: usize) -> Ve
         .collect()
 }
 
-/// What all nodes know of each other.
+/// Returns the complete view.
 pub(crate) fn view(grouping: &[Vec<GroupId>]) -> View {
     View::new(
         grouping.iter().enumerate().map(|(node, groups)| Member::new(NodeId(node as u32), groups.clone())),
     )
 }
 
-/// The groups of one node, all at the same c.
+/// Returns the groups of one node, all with the same c.
 pub(crate) fn groups(of_node: &[GroupId], c: u8) -> Groups {
     let configs: Vec<_> = of_node.iter().map(|&id| GroupConfig { id, c }).collect();
     Groups::new(configs).expect("the ids are distinct")
 }
 
-/// What a view means for one node.
+/// Returns the regions and the plan of one node.
 pub(crate) fn planned(node: u32, groups: &Groups, view: &View) -> (Regions, Plan) {
     let regions = Regions::new(NodeId(node), groups, view);
     let plan = Plan::new(groups, &regions);
     (regions, plan)
 }
 
-/// The bins of one node.
+/// Returns the bins of one node.
 pub(crate) fn bins(
     config: BinsConfig,
     node: u32,

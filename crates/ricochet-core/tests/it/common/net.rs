@@ -1,4 +1,4 @@
-//! Whole nodes on a network in virtual time, which loses, delays and repeats datagrams by a seed.
+//! Nodes on a network in virtual time that loses, delays and duplicates datagrams by a random seed.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
@@ -10,21 +10,21 @@ use ricochet_core::message::{How, Message, Output, SendOptions, To};
 use ricochet_core::tracker::{Front, Lost};
 use ricochet_core::{Fifo, FifoConfig, GroupId, Node, NodeConfig, NodeId, Seq, StreamKey, View};
 
-/// What the network does to datagrams.
+/// Conditions of the network.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Weather {
-    /// Share of data packets lost, at each receiver for itself.
+pub(crate) struct NetworkConditions {
+    /// Share of data packets lost, independently at each receiver.
     pub(crate) data_loss: f64,
     /// Share of all other datagrams lost.
     pub(crate) other_loss: f64,
-    /// Share of datagrams that come twice.
+    /// Share of datagrams that arrive twice.
     pub(crate) repeat: f64,
     pub(crate) delay_us: u64,
-    /// Each datagram takes up to so much longer, and may be overtaken.
+    /// Maximum additional delay of a datagram, which lets others overtake it.
     pub(crate) jitter_us: u64,
 }
 
-impl Default for Weather {
+impl Default for NetworkConditions {
     fn default() -> Self {
         Self { data_loss: 0.01, other_loss: 0.01, repeat: 0.0, delay_us: 50, jitter_us: 0 }
     }
@@ -32,17 +32,17 @@ impl Default for Weather {
 
 type Packet = (NodeId, GroupId, u64);
 
-/// When it arrives, its number, where, and the datagram.
+/// Time of arrival, serial number, receiver, and the datagram.
 type Flight = (u64, u64, usize, Vec<u8>);
 
-/// What one application got.
+/// Messages and reports of one application.
 #[derive(Debug, Default)]
 pub(crate) struct Application {
     pub(crate) got: HashMap<Packet, How>,
     pub(crate) lost: HashSet<Packet>,
-    /// How long each mended packet was missing, counted from when it was sent.
-    pub(crate) mended_us: Vec<u64>,
-    /// A second subscription, in order: what it released so far of each stream, losses included.
+    /// Time from sending to delivery of each recovered packet.
+    pub(crate) recovered_us: Vec<u64>,
+    /// Releases of a second, ordered subscription by stream: first and last packet, and whether they came.
     pub(crate) ordered: HashMap<StreamKey, Vec<(Seq, Seq, bool)>>,
     fifo: Option<Fifo>,
 }
@@ -108,7 +108,7 @@ impl Output for Wants {
     }
 }
 
-/// Positions count from one lap in; senders count from 0.
+/// Converts a position, which counts from one lap in, to the sender's number, which counts from 0.
 fn position(seq: Seq) -> u64 {
     u64::from(seq.to_wire())
 }
@@ -116,22 +116,22 @@ fn position(seq: Seq) -> u64 {
 pub(crate) struct Net {
     pub(crate) nodes: Vec<Node>,
     pub(crate) applications: Vec<Application>,
-    /// Nodes that are down hear and say nothing.
+    /// Nodes that are down receive and send nothing.
     pub(crate) down: HashSet<usize>,
-    /// Nodes hear only those on their own side.
+    /// Side of each node in a partition; nodes receive only from their own side.
     pub(crate) side: Vec<u8>,
     members: HashMap<GroupId, Vec<usize>>,
-    /// What was sent, and when.
+    /// Packets sent: time and payload.
     pub(crate) sent: HashMap<Packet, (u64, Vec<u8>)>,
-    weather: Weather,
+    conditions: NetworkConditions,
     flights: BinaryHeap<Reverse<Flight>>,
     launched: u64,
     pub(crate) now_us: u64,
     dice: ChaCha8Rng,
     pub(crate) bytes: u64,
-    /// Whether what is sent expires.
+    /// Whether packets are sent as expiring.
     pub(crate) expires: bool,
-    /// A node that loses so much more of the data.
+    /// A node with additional loss of data packets, and its rate.
     pub(crate) deaf: Option<(usize, f64)>,
 }
 
@@ -139,7 +139,7 @@ impl Net {
     pub(crate) fn new(
         grouping: &[Vec<GroupId>],
         c: u8,
-        weather: Weather,
+        conditions: NetworkConditions,
         seed: u64,
         configure: impl Fn(NodeConfig) -> NodeConfig,
     ) -> Self {
@@ -159,7 +159,7 @@ impl Net {
             members,
             nodes,
             sent: HashMap::new(),
-            weather,
+            conditions,
             flights: BinaryHeap::new(),
             launched: 0,
             now_us: 1_000_000,
@@ -174,8 +174,9 @@ impl Net {
         ((self.dice.next_u64() >> 11) as f64) < probability * (1u64 << 53) as f64
     }
 
-    pub(crate) fn calm(&mut self) {
-        self.weather = Weather { data_loss: 0.0, other_loss: 0.0, ..self.weather };
+    /// Ends all losses.
+    pub(crate) fn end_losses(&mut self) {
+        self.conditions = NetworkConditions { data_loss: 0.0, other_loss: 0.0, ..self.conditions };
     }
 
     pub(crate) fn multicast(&mut self, from: usize, group: GroupId, payload: &[u8]) {
@@ -188,7 +189,7 @@ impl Net {
         self.carry_out(from, wants);
     }
 
-    /// Time passes, datagrams arrive and timers fire.
+    /// Advances the time; datagrams arrive and timers fire.
     pub(crate) fn advance(&mut self, by_us: u64) {
         let end_us = self.now_us + by_us;
         loop {
@@ -219,7 +220,7 @@ impl Net {
         self.now_us = end_us;
     }
 
-    /// A datagram comes from nowhere; what it leads to is let go.
+    /// Hands a made-up datagram to a node, and drops its output.
     pub(crate) fn inject(&mut self, at: usize, datagram: &[u8]) {
         self.nodes[at].handle_datagram(self.now_us, datagram, &mut Wants::default());
     }
@@ -247,41 +248,41 @@ impl Net {
         application.in_order(self.now_us, None);
         wants.events.into_iter().for_each(|event| application.in_order(self.now_us, Some(event)));
         for (packet, payload, how) in wants.messages {
-            let (sent_us, sent) = self.sent.get(&packet).expect("delivered what was never sent");
+            let (sent_us, sent) = self.sent.get(&packet).expect("a delivered packet was sent");
             assert_eq!(*sent, payload, "{packet:?} was altered");
             assert!(application.got.insert(packet, how).is_none(), "{packet:?} was delivered twice");
             assert!(!application.lost.contains(&packet), "{packet:?} came after it was reported lost");
             if how != How::Multicast {
-                application.mended_us.push(self.now_us - sent_us);
+                application.recovered_us.push(self.now_us - sent_us);
             }
         }
         for packet in wants.lost {
-            assert!(!application.got.contains_key(&packet), "{packet:?} was reported lost, and had come");
+            assert!(!application.got.contains_key(&packet), "{packet:?} was reported lost after it came");
             application.lost.insert(packet);
         }
     }
 
     fn launch(&mut self, from: usize, to: usize, datagram: &[u8]) {
         let is_data = datagram[0] & 0xf == 1;
-        let mut loss = if is_data { self.weather.data_loss } else { self.weather.other_loss };
+        let mut loss = if is_data { self.conditions.data_loss } else { self.conditions.other_loss };
         loss += self.deaf.filter(|&(deaf, _)| is_data && deaf == to).map_or(0.0, |(_, loss)| loss);
         self.bytes += datagram.len() as u64;
-        let repeats = if self.happens(self.weather.repeat) { 2 } else { 1 };
+        let repeats = if self.happens(self.conditions.repeat) { 2 } else { 1 };
         for _ in 0..repeats {
             if self.side[from] != self.side[to] || self.happens(loss) {
                 continue;
             }
-            let jitter_us = match self.weather.jitter_us {
+            let jitter_us = match self.conditions.jitter_us {
                 0 => 0,
                 jitter_us => self.dice.next_u64() % jitter_us,
             };
             self.launched += 1;
-            let due_us = self.now_us + self.weather.delay_us + jitter_us;
+            let due_us = self.now_us + self.conditions.delay_us + jitter_us;
             self.flights.push(Reverse((due_us, self.launched, to, datagram.to_vec())));
         }
     }
 
-    /// Packets that a member neither got nor was told of.
+    /// Returns the packets that a member neither received nor had reported lost.
     pub(crate) fn unaccounted(&self) -> Vec<(usize, Packet)> {
         let mut unaccounted = Vec::new();
         for packet in self.sent.keys() {
@@ -296,15 +297,15 @@ impl Net {
         unaccounted
     }
 
-    /// Checks the ordered subscriptions, at the end of a run: each has told of all that its application got and of all
-    /// that was lost, in the order of its stream.
+    /// Checks the ordered subscriptions at the end of a run: each released all messages and losses of its
+    /// application, in the order of their streams.
     pub(crate) fn check_order(&mut self) {
         for application in &mut self.applications {
             application.in_order(self.now_us, None);
             let mut got = 0;
-            for told in application.ordered.values() {
-                assert!(told.is_sorted_by(|a, b| a.1 < b.0), "in order, and nothing twice: {told:?}");
-                got += told.iter().filter(|(.., came)| *came).count();
+            for items in application.ordered.values() {
+                assert!(items.is_sorted_by(|a, b| a.1 < b.0), "in order, and nothing twice: {items:?}");
+                got += items.iter().filter(|(.., came)| *came).count();
             }
             assert_eq!(got, application.got.len());
             let fifo = application.fifo.as_ref().expect("it was used");
@@ -312,7 +313,7 @@ impl Net {
         }
     }
 
-    /// Packets that members got in a certain way.
+    /// Returns the number of packets that members got in a given way.
     pub(crate) fn count(&self, how: How) -> usize {
         let got = self.applications.iter().flat_map(|application| application.got.values());
         got.filter(|&&other| other == how).count()

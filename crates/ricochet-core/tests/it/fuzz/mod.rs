@@ -1,4 +1,4 @@
-//! What the fuzz targets do with a string of bytes; the same for the fuzzer and for the replay of its corpus.
+//! Fuzz targets, shared by the fuzzer and the replay of its corpus.
 #![allow(dead_code, reason = "each target uses one of these")]
 
 use std::collections::{HashMap, HashSet};
@@ -14,7 +14,8 @@ use ricochet_core::{
     TrackerConfig, View,
 };
 
-/// Reads arbitrary bytes. A datagram that can be read is written again as it was, and a peek reads the same fields.
+/// Reads arbitrary bytes. A datagram that can be read is written again as it was, and a peek reads the same
+/// fields.
 pub(crate) fn wire(data: &[u8]) {
     let _ = Fragment::read(data);
     let peek = Peek::read(data);
@@ -59,7 +60,8 @@ pub(crate) fn wire(data: &[u8]) {
     assert_eq!(&written[..length], data);
 }
 
-/// The application of a node: nothing twice, and an ordered subscription in order.
+/// The application of a node. It checks that no message comes twice, and that an ordered subscription keeps
+/// the order.
 struct Application {
     now_us: u64,
     fifo: Fifo,
@@ -83,7 +85,7 @@ impl Application {
 
 impl Output for Application {
     fn send(&mut self, _: To, datagram: &[u8]) {
-        assert!(Datagram::read(datagram).is_ok(), "a node says nothing malformed");
+        assert!(Datagram::read(datagram).is_ok(), "a node sends nothing malformed");
     }
 
     fn deliver(&mut self, message: &Message<'_>) {
@@ -106,7 +108,7 @@ impl Output for Application {
     }
 }
 
-/// Takes numbers off the input; zeros at its end.
+/// Reads numbers from the input, and zeros after its end.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -121,8 +123,8 @@ impl<'a> Input<'a> {
     }
 }
 
-/// A node that hears true packets, fragments, repairs and requests, and others that are none; time passes. Returns how
-/// many packets and messages of several packets it delivered.
+/// Feeds a node with valid and invalid packets, fragments, repairs and requests as time passes. Returns the
+/// numbers of packets and of messages of several packets that it delivered.
 pub(crate) fn node(data: &[u8]) -> (usize, u64) {
     let groups = [GroupId(1), GroupId(2 << 32 | 2)];
     let configs = groups.map(|id| GroupConfig { id, c: 2 });
@@ -135,7 +137,7 @@ pub(crate) fn node(data: &[u8]) -> (usize, u64) {
         fragments,
         feedback_peers: 4,
         equations: 16,
-        // A stream that was forgotten could not tell its duplicates.
+        // No stream is forgotten, since duplicates of a forgotten stream are not recognized.
         tracker: TrackerConfig {
             streams_max: 8,
             intervals_max: 16,
@@ -147,7 +149,7 @@ pub(crate) fn node(data: &[u8]) -> (usize, u64) {
     };
     let node_groups = Groups::new(configs).expect("they are distinct");
     let mut node = Node::new(config, node_groups, &view, 1).expect("in range");
-    // As many streams as the tracker keeps: the stage forgets the order of one that it drops for another.
+    // As many streams as the tracker keeps, since the stage forgets the order of a stream that it drops.
     let fifo = FifoConfig { messages_max: 8, streams_max: 8, ..FifoConfig::default() };
     let fifo = Fifo::new(fifo).expect("in range");
     let mut application = Application { now_us: 0, fifo, got: HashSet::new(), newest: HashMap::new() };
@@ -155,7 +157,7 @@ pub(crate) fn node(data: &[u8]) -> (usize, u64) {
     let mut datagram = [0; 1_500];
     let before = node.memory_bytes();
     while !input.0.is_empty() {
-        let length = say(&mut input, groups, &mut datagram);
+        let length = write_datagram(&mut input, groups, &mut datagram);
         node.handle_datagram(application.now_us, &datagram[..length], &mut application);
         application.now_us += u64::from(input.byte()).pow(2) / 4;
         node.handle_timeout(application.now_us, &mut application);
@@ -168,12 +170,12 @@ pub(crate) fn node(data: &[u8]) -> (usize, u64) {
     (application.got.len(), node.fragments().messages)
 }
 
-/// Writes the next datagram; returns how many bytes.
-fn say(input: &mut Input<'_>, groups: [GroupId; 2], datagram: &mut [u8]) -> usize {
-    let [kind, who, seq] = [input.byte(), input.byte(), input.byte()];
-    let (sender, group) = (NodeId(1 + u32::from(who % 3)), groups[usize::from(who / 4 % 2)]);
+/// Writes the next datagram; returns its length.
+fn write_datagram(input: &mut Input<'_>, groups: [GroupId; 2], datagram: &mut [u8]) -> usize {
+    let [kind, node, seq] = [input.byte(), input.byte(), input.byte()];
+    let (sender, group) = (NodeId(1 + u32::from(node % 3)), groups[usize::from(node / 4 % 2)]);
     let seq = u32::from(seq % 64);
-    let (expires, fragment) = (who & 64 != 0, kind % 8 == 2);
+    let (expires, fragment) = (node & 64 != 0, kind % 8 == 2);
     let mut payload = [0; 64];
     let data = |payload| Data { sender, group, seq, sender_seq: seq, expires, fragment, payload };
     match kind % 8 {
@@ -191,7 +193,7 @@ fn say(input: &mut Input<'_>, groups: [GroupId; 2], datagram: &mut [u8]) -> usiz
             let message = &message[..usize::from(input.byte())];
             let Some(part) = Fragment::of(message, u16::from(index), u16::from(size)) else { return 0 };
             let length = part.write(&mut payload);
-            // Now and then it does not agree with others, or with itself.
+            // Some fragments contradict others or themselves.
             if kind & 128 != 0 {
                 payload[usize::from(kind / 8 % 8)] ^= input.byte();
             }
@@ -215,7 +217,7 @@ fn say(input: &mut Input<'_>, groups: [GroupId; 2], datagram: &mut [u8]) -> usiz
         }
         5 => Heartbeat { sender, sender_seq: seq, latest: &[Latest { group, seq }] }.write(datagram),
         _ => {
-            let raw = input.bytes(usize::from(who));
+            let raw = input.bytes(usize::from(node));
             datagram[0] = 0x91 + kind / 8 % 5;
             datagram[1..][..raw.len()].copy_from_slice(raw);
             1 + raw.len()

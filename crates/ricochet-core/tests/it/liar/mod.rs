@@ -1,4 +1,4 @@
-//! What the fuzzer runs, shared with the test that replays its corpus.
+//! Target of the fuzzer, shared with the test that replays its corpus: a node among lying nodes.
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "each user takes a part of it")]
 
 use std::collections::HashSet;
@@ -12,21 +12,22 @@ use ricochet_core::{GroupConfig, GroupId, Groups, Member, Node, NodeConfig, Node
 const GROUPS: [GroupId; 3] = [GroupId(0), GroupId(7), GroupId(1 << 40 | 9)];
 const ME: NodeId = NodeId(1);
 const DATAGRAM_MAX: usize = 1_472;
-/// No datagram makes a node say more at once than it answers to one request, and what its bins hold.
-const SAID_MAX: usize = 2_000;
+/// Maximum number of datagrams that one event makes a node send: the answer to one request, and all
+/// part-filled repairs.
+const SENT_MAX: usize = 2_000;
 
-/// Checks what a node wants done.
+/// Checks the output of a node.
 #[derive(Default)]
 struct Watch {
     delivered: HashSet<(NodeId, GroupId, Seq)>,
-    said: usize,
+    sent: usize,
 }
 
 impl Output for Watch {
     fn send(&mut self, _: To, datagram: &[u8]) {
         assert!(datagram.len() <= DATAGRAM_MAX);
-        assert!(Datagram::read(datagram).is_ok(), "a node writes what it can read");
-        self.said += 1;
+        assert!(Datagram::read(datagram).is_ok(), "a node sends nothing malformed");
+        self.sent += 1;
     }
 
     fn deliver(&mut self, message: &Message<'_>) {
@@ -39,7 +40,7 @@ impl Output for Watch {
     }
 }
 
-/// A node that hears whatever the data says. Each step is a byte for the kind, a byte for the length, and the content.
+/// Feeds a node with steps taken from `data`: a byte for the kind, a byte for the length, and the content.
 pub fn node(mut data: &[u8]) {
     let content = match data.first().map_or(0, |first| first % 3) {
         0 => Content::Xor,
@@ -54,12 +55,12 @@ pub fn node(mut data: &[u8]) {
     while let [kind, length, rest @ ..] = data {
         let (bytes, behind) = rest.split_at(usize::from(*length).min(rest.len()));
         data = behind;
-        watch.said = 0;
+        watch.sent = 0;
         step(&mut node, &mut watch, &mut now_us, *kind, bytes);
-        assert!(watch.said <= SAID_MAX, "{} datagrams at once", watch.said);
-        assert!(node.poll_timeout().is_some() || node.missing() == 0, "what is missing is not forgotten");
+        assert!(watch.sent <= SENT_MAX, "{} datagrams at once", watch.sent);
+        assert!(node.poll_timeout().is_some() || node.missing() == 0, "missing packets are not forgotten");
     }
-    // It still serves.
+    // The node still works.
     let before = watch.delivered.len();
     let fresh = datagram(&Data { sender: NodeId(0xfeed_beef), ..packet(&[0, 1]) });
     node.handle_datagram(now_us, &fresh, &mut watch);
@@ -109,27 +110,27 @@ fn step(node: &mut Node, watch: &mut Watch, now_us: &mut u64, kind: u8, bytes: &
     }
 }
 
-/// Some of the nodes 2 to 9, each in some of the groups.
+/// Returns a view of some of the nodes 2 to 9, each in some of the groups.
 fn view(choice: u8) -> View {
     let members = (2..10u32).filter(|id| choice >> (id % 8) & 1 == 0);
     View::new(members.map(|id| Member::new(NodeId(id), GROUPS[..1 + id as usize % 3].to_vec())))
 }
 
-/// Mostly near, now and then far.
+/// Returns a sequence number that is mostly near and sometimes far.
 fn seq(bytes: &[u8]) -> u32 {
     let [low, high] = [2, 3].map(|place| u32::from(bytes.get(place).copied().unwrap_or(0)));
     low | if high > 250 { high << 24 } else { (high & 3) << 8 }
 }
 
 fn packet(bytes: &[u8]) -> Data<'_> {
-    let [who, group] = [0, 1].map(|place| bytes.get(place).copied().unwrap_or(0));
+    let [node, group] = [0, 1].map(|place| bytes.get(place).copied().unwrap_or(0));
     Data {
-        sender: NodeId(u32::from(who % 6)),
+        sender: NodeId(u32::from(node % 6)),
         group: GROUPS[usize::from(group % 3)],
         seq: seq(bytes),
         sender_seq: 0,
-        expires: who & 0x40 != 0,
-        fragment: who & 0x80 != 0,
+        expires: node & 0x40 != 0,
+        fragment: node & 0x80 != 0,
         payload: bytes.get(4..).unwrap_or_default(),
     }
 }
