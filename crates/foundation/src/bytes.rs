@@ -1,25 +1,25 @@
-//! Fields of a datagram, read and written one behind the other. All numbers are big-endian.
+//! Readers and writers of consecutive fields of a datagram. All numbers are big-endian.
 
 use thiserror::Error;
 
-/// Why fields could not be read. Each protocol makes a counted reason of its own of it.
+/// Reason why fields could not be read. Each protocol converts it into a counted reason of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ReadError {
     /// The bytes end before the field does.
     #[error("too short")]
     TooShort,
-    /// It counts none or too many of what follows.
+    /// A count is zero or too large.
     #[error("count out of range")]
     Count,
-    /// A bit is set that has no meaning.
+    /// A reserved bit is set.
     #[error("reserved bit set")]
     Reserved,
-    /// Bytes follow that nothing accounts for.
+    /// Bytes follow the last field.
     #[error("too long")]
     TooLong,
 }
 
-/// Takes fields off the front; copies nothing but numbers, allocates nothing, and never panics.
+/// Takes fields off the front. It copies only numbers, does not allocate, and never panics.
 ///
 /// ```
 /// use foundation::bytes::{ReadError, Reader};
@@ -32,17 +32,17 @@ pub enum ReadError {
 pub struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// The next `len` bytes.
+    /// Takes the next `len` bytes.
     ///
     /// # Errors
-    /// [`ReadError::TooShort`], as of all numbers.
+    /// [`ReadError::TooShort`].
     pub fn take(&mut self, len: usize) -> Result<&'a [u8], ReadError> {
         let (taken, rest) = self.0.split_at_checked(len).ok_or(ReadError::TooShort)?;
         self.0 = rest;
         Ok(taken)
     }
 
-    /// The next N bytes.
+    /// Takes the next N bytes.
     ///
     /// # Errors
     /// [`ReadError::TooShort`].
@@ -52,7 +52,7 @@ impl<'a> Reader<'a> {
         Ok(*taken)
     }
 
-    /// A byte.
+    /// Takes a byte.
     ///
     /// # Errors
     /// [`ReadError::TooShort`].
@@ -60,7 +60,7 @@ impl<'a> Reader<'a> {
         self.array().map(|[byte]| byte)
     }
 
-    /// A number of 16 bits.
+    /// Takes a number of 16 bits.
     ///
     /// # Errors
     /// [`ReadError::TooShort`].
@@ -68,7 +68,7 @@ impl<'a> Reader<'a> {
         self.array().map(u16::from_be_bytes)
     }
 
-    /// A number of 32 bits.
+    /// Takes a number of 32 bits.
     ///
     /// # Errors
     /// [`ReadError::TooShort`].
@@ -76,7 +76,7 @@ impl<'a> Reader<'a> {
         self.array().map(u32::from_be_bytes)
     }
 
-    /// A number of 64 bits.
+    /// Takes a number of 64 bits.
     ///
     /// # Errors
     /// [`ReadError::TooShort`].
@@ -84,7 +84,7 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// `count` entries of N bytes each, still in their place.
+    /// Takes `count` entries of N bytes each, without copying them.
     ///
     /// # Errors
     /// [`ReadError::TooShort`].
@@ -93,7 +93,7 @@ impl<'a> Reader<'a> {
         Ok(entries)
     }
 
-    /// A list of `count` entries, 1 to `max`, of N bytes each.
+    /// Takes a list of `count` entries, 1 to `max`, of N bytes each.
     ///
     /// # Errors
     /// [`ReadError::Count`], [`ReadError::TooShort`].
@@ -105,7 +105,7 @@ impl<'a> Reader<'a> {
         self.entries(count)
     }
 
-    /// Flags of which only the bits of `known` have a meaning.
+    /// Takes a byte of flags in which only the bits of `known` may be set.
     ///
     /// # Errors
     /// [`ReadError::Reserved`], [`ReadError::TooShort`].
@@ -114,12 +114,12 @@ impl<'a> Reader<'a> {
         if flags & !known == 0 { Ok(flags) } else { Err(ReadError::Reserved) }
     }
 
-    /// All that is left.
+    /// Returns all remaining bytes.
     pub fn rest(self) -> &'a [u8] {
         self.0
     }
 
-    /// Everything has been read.
+    /// Checks that no bytes remain.
     ///
     /// # Errors
     /// [`ReadError::TooLong`].
@@ -128,7 +128,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Puts fields behind each other into a buffer that was sized for them.
+/// Writes consecutive fields into a buffer of sufficient length.
 #[derive(Debug)]
 pub struct Writer<'a> {
     to: &'a mut [u8],
@@ -136,7 +136,7 @@ pub struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// Writes from the front of `to`.
+    /// Creates a writer at the front of `to`.
     pub fn new(to: &'a mut [u8]) -> Self {
         Self { to, at: 0 }
     }
@@ -151,7 +151,7 @@ impl<'a> Writer<'a> {
         self.at += bytes.len();
     }
 
-    /// Bytes written so far.
+    /// Number of bytes written.
     pub fn written(&self) -> usize {
         self.at
     }

@@ -1,6 +1,6 @@
 //! Counters by reason.
 
-/// Declares an enum of reasons with their names, and an array of counters indexed by it.
+/// Declares an enum of reasons with their texts, and an array of counters indexed by it.
 #[macro_export]
 macro_rules! reasons {
     ($(#[$doc:meta])* $enum:ident, $counts:ident { $($(#[$variant_doc:meta])* $variant:ident = $name:literal),+ $(,)? }) => {
@@ -16,27 +16,27 @@ macro_rules! reasons {
             pub const ALL: &[$enum] = &[$($enum::$variant,)+];
         }
 
-        /// How often each reason struck.
+        /// Number of drops by reason.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct $counts([u64; $enum::ALL.len()]);
 
         impl $counts {
-            /// Counts one more.
+            /// Counts one drop.
             pub fn add(&mut self, reason: $enum) {
                 self.add_times(reason, 1);
             }
 
-            /// Counts `times` more.
+            /// Counts `times` drops.
             pub fn add_times(&mut self, reason: $enum, times: u64) {
                 self.0[reason as usize] += times;
             }
 
-            /// The count of one reason.
+            /// Returns the count of one reason.
             pub fn count(&self, reason: $enum) -> u64 {
                 self.0[reason as usize]
             }
 
-            /// Reason and count, in order of declaration.
+            /// Returns reasons and counts, in order of declaration.
             pub fn iter(&self) -> impl Iterator<Item = ($enum, u64)> + '_ {
                 $enum::ALL.iter().map(|&reason| (reason, self.count(reason)))
             }

@@ -1,35 +1,37 @@
 //! The one wrap-safe type for positions in a stream of packets.
 
-/// Position of a packet in its stream: Maelstrom's is what one gateway protects for one peer in a session, Ricochet's what one
-/// sender sent to one group. On the wire 32 bits; inside, 64, so that it never wraps.
+/// Position of a packet in its stream. It has 32 bits on the wire and 64 in memory, so that it never wraps.
+///
+/// A Maelstrom stream consists of the packets that one gateway protects for one peer in a session, a Ricochet stream of
+/// those that one sender sends to one group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Seq(pub u64);
 
 impl Seq {
-    /// The 32 bits that travel.
+    /// Returns the 32 bits on the wire.
     pub fn to_wire(self) -> u32 {
         self.0 as u32
     }
 
-    /// The position nearest to `near` whose low 32 bits are `wire`; the first one where that would lie before it.
+    /// Returns the position nearest to `near` whose low 32 bits are `wire`, but none before the first position.
     pub fn from_wire(wire: u32, near: Seq) -> Seq {
         let ahead = wire.wrapping_sub(near.0 as u32) as i32;
         Seq(near.0.saturating_add_signed(i64::from(ahead)))
     }
 
-    /// The position at which a stream is taken up whose history is unknown: one lap in, so that packets older than
-    /// the first one seen have their places too, also across a wrap.
+    /// Returns the position of the first packet seen of a stream with unknown history: one lap in, so that older packets
+    /// have positions too, even across a wrap.
     pub fn first_seen(wire: u32) -> Seq {
         Seq(1 << 32 | u64::from(wire))
     }
 
-    /// The position `steps` later.
+    /// Returns the position `steps` later.
     #[must_use]
     pub fn plus(self, steps: u64) -> Seq {
         Seq(self.0.saturating_add(steps))
     }
 
-    /// The position `steps` earlier, the first one at the least.
+    /// Returns the position `steps` earlier, or the first one.
     #[must_use]
     pub fn minus(self, steps: u64) -> Seq {
         Seq(self.0.saturating_sub(steps))
@@ -41,15 +43,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_wire_form_is_read_near_what_was_seen_last() {
+    fn the_wire_form_is_read_near_the_last_position() {
         let near = Seq(0x1_ffff_fffe);
         assert_eq!(Seq::from_wire(3, near), Seq(0x2_0000_0003));
         assert_eq!(Seq::from_wire(0xffff_fff0, near), Seq(0x1_ffff_fff0));
-        assert_eq!(Seq::from_wire(0xffff_ffff, Seq(0)), Seq(0), "nothing lies before the first");
+        assert_eq!(Seq::from_wire(0xffff_ffff, Seq(0)), Seq(0), "no position lies before the first");
     }
 
     #[test]
-    fn what_came_before_the_first_seen_has_a_place() {
+    fn packets_before_the_first_one_seen_have_positions() {
         let first = Seq::first_seen(2);
         assert_eq!(Seq::from_wire(0xffff_fffe, first), first.minus(4));
     }

@@ -1,78 +1,78 @@
-//! Every drop is counted by its reason, and these are the reasons.
+//! Reasons by which drops are counted.
 
 use foundation::bytes::ReadError;
 use foundation::reasons;
 
 reasons! {
-    /// Why an outgoing packet gets no repair. It travels all the same.
+    /// Reason why an outgoing packet gets no repair. The kernel forwards it all the same.
     Unprotected, UnprotectedCounts {
-        /// Neither version 4 nor 6.
+        /// Its IP version is neither 4 nor 6.
         NotIp = "not IP",
-        /// Shorter than its own header states.
+        /// It is shorter than its header states.
         Truncated = "truncated",
-        /// Carries options that routers rewrite.
+        /// It carries options that routers rewrite.
         MutableOptions = "options that routers rewrite",
         /// Its source lies outside the networks that the far gateway watches.
         ForeignSource = "source outside the networks the peer watches",
         /// Its destination belongs to no peer.
         NoPeer = "destination of no peer",
-        /// It is itself a repair.
+        /// It is itself a datagram of the repair channel.
         RepairChannel = "repair channel",
-        /// The peer is not there.
+        /// The peer is down.
         PeerDown = "peer down",
-        /// Longer than the link's MTU allows.
+        /// It is longer than the WAN MTU.
         TooLong = "longer than the WAN MTU",
     }
 }
 
 reasons! {
-    /// Why a datagram on the repair channel was refused.
+    /// Reason why a datagram on the repair channel is refused.
     Rejected, RejectedCounts {
-        /// Not a datagram of this protocol, or cut short.
+        /// It is not a datagram of this protocol, or is cut short.
         Malformed = "malformed",
-        /// From an address of no peer.
+        /// Its source address belongs to no peer.
         UnknownSender = "unknown sender",
-        /// Of a session that is not, or no longer, ours.
+        /// It belongs to no present session.
         UnknownEpoch = "unknown epoch",
-        /// Authentication failed.
+        /// Its authentication failed.
         Forged = "forged",
-        /// Seen before, or too old to tell.
+        /// It was seen before, or is too old to tell.
         Replayed = "replayed",
-        /// A Hello that echoes a token of an earlier start.
+        /// It is a Hello that echoes a token of an earlier start.
         StaleHello = "stale hello",
-        /// Authentic, but of a scheme this version does not know.
+        /// It is authentic, but of an unknown FEC scheme.
         UnknownScheme = "unknown scheme",
     }
 }
 
 reasons! {
-    /// Why an authentic repair brought nothing back at once.
+    /// Reason why an authentic repair recovers no packet at once.
     Unused, UnusedCounts {
-        /// All its packets had arrived.
+        /// All of its packets had arrived.
         Redundant = "nothing missing",
-        /// Two or more of its packets are missing: kept.
+        /// Two or more of its packets are missing; it is stored.
         Waiting = "waiting for others",
-        /// It names packets that have left the window.
+        /// It names packets that have left the history.
         TooOld = "too old",
-        /// The tap had missed packets: what it misses may have arrived unseen.
+        /// The tap has missed packets, so the packets it misses may have arrived unseen.
         Blind = "tap behind",
-        /// A solved packet did not have the identity that left the far site; discarded.
+        /// A solved packet was discarded, because it did not have the identity that left the far site.
         WrongRecovery = "wrong recovery",
-        /// No room: to wait for packets, or to hand over what it brought back.
+        /// There was no room for it, or for the packets it recovered.
         NoRoom = "no room",
         /// Its numbers contradict each other.
         Inconsistent = "inconsistent",
-        /// A half whose other half never came.
+        /// It is a half whose other half never arrived.
         HalfLost = "half lost",
     }
 }
 
 reasons! {
-    /// Why something of ours was not sent.
+    /// Reason why a datagram of ours is not sent.
     Unsent, UnsentCounts {
         /// The outgoing queue was full.
         QueueFull = "outgoing queue full",
-        /// The repair would not fit even in two datagrams.
+        /// The repair does not fit even in two datagrams.
         TooLarge = "repair larger than two datagrams",
     }
 }

@@ -1,19 +1,17 @@
-//! LAN to WAN: codes what leaves and sends repairs beside it.
+//! LAN to WAN: codes the packets that leave and sends repairs beside them.
 //!
-//! The path of a packet: [`Egress::source`] → its symbol → the encoder's bins → for each bin that fires
-//! [`RepairWriter::write`] → sealed into the outbox.
+//! The path of a packet: [`Egress::handle_packet`] → its symbol → the [`Coder`] → for each repair that becomes due
+//! [`RepairSender::send`] → sealed into the outbox.
 
-use fec::{Code, Encoder, Repair, RepairRate, Scheme, SlidingConfig};
-
-use crate::counters::{Unsent, UnsentCounts};
-use crate::gateway::Config;
+use crate::coder::{CodedRepair, Coder};
+use crate::config::Config;
+use crate::counters::{Unprotected, Unsent, UnsentCounts};
 use crate::identity::Identity;
 use crate::outbox::Queue;
 use crate::packet::Packet;
 use crate::session::Sealer;
 use crate::symbol::{SYMBOL_HEADER, Symbol};
-use crate::window::Naming;
-use crate::wire::{Entry, Half, Recipe, SEALED_HEADER, TAG, write_half_header};
+use crate::wire::{Entry, Half, SEALED_HEADER, TAG, write_half_header};
 use foundation::Seq;
 
 /// Counts of one peer's egress.
@@ -21,213 +19,154 @@ use foundation::Seq;
 pub struct EgressCounts {
     /// Packets protected.
     pub source_packets: u64,
-    /// Their bytes.
+    /// Bytes of the packets protected.
     pub source_bytes: u64,
-    /// Datagrams sent to protect them.
+    /// Datagrams sent with repairs.
     pub repair_packets: u64,
-    /// Their bytes on the link, outer IP and UDP headers included.
+    /// Bytes of these datagrams on the link, outer IP and UDP headers included.
     pub repair_bytes: u64,
-    /// Repairs that would not fit the WAN MTU and went as two datagrams.
+    /// Repairs too long for the WAN MTU that were sent as two datagrams.
     pub cut_in_two: u64,
-    /// Why something was not sent.
+    /// Datagrams and repairs not sent, by reason.
     pub unsent: UnsentCounts,
 }
 
 /// One peer's egress.
 pub(crate) struct Egress {
-    /// What the encoder was made from.
-    code: Code,
-    /// How long a packet may wait for its first repair.
-    max_delay_us: u64,
-    encoder: Encoder<Entry>,
+    coder: Coder,
     next: Seq,
-    writer: RepairWriter,
+    sender: RepairSender,
 }
 
-/// Turns what the encoder emits into datagrams.
-struct RepairWriter {
+/// The way out of one call: the session that seals datagrams, and the queue that takes them.
+pub(crate) struct Outlet<'a> {
+    pub(crate) sealer: &'a mut Sealer,
+    pub(crate) datagrams: &'a mut Queue<usize>,
+}
+
+/// Turns repairs into datagrams.
+struct RepairSender {
     counts: EgressCounts,
-    scheme: Scheme,
-    /// Of a sliding window.
-    naming: Option<Naming>,
     peer: usize,
-    /// Longest UDP payload that crosses the WAN whole.
+    /// Longest UDP payload that crosses the WAN in one piece.
     datagram_max: usize,
-    /// Outer IP and UDP header in bytes.
+    /// Length of the outer IP and UDP headers in bytes.
     outer: usize,
     next_serial: u32,
-    /// A repair that must be cut in two.
+    /// Buffer for a repair that must be cut in two.
     scratch: Vec<u8>,
 }
 
 impl Egress {
-    /// For peer number `peer`, reached with `outer` bytes of IP and UDP header.
-    pub(crate) fn new(gateway: &Config, peer: usize, outer: usize) -> Result<Self, fec::ConfigError> {
-        let writer = RepairWriter {
+    /// Creates the egress to peer number `peer`, which is reached with `outer` bytes of IP and UDP header.
+    ///
+    /// # Panics
+    /// If the configuration is not valid: [`Config::check`] comes first.
+    pub(crate) fn new(config: &Config, peer: usize, outer: usize) -> Self {
+        let sender = RepairSender {
             counts: EgressCounts::default(),
-            scheme: gateway.schedule.scheme(),
-            naming: naming(&gateway.code(), gateway.max_delay_us, Seq(0)),
             peer,
-            datagram_max: gateway.wan_mtu - outer,
+            datagram_max: config.wan_mtu - outer,
             outer,
             next_serial: 0,
-            scratch: vec![0; gateway.symbol_max() + 1024],
+            scratch: vec![0; config.symbol_max() + 1024],
         };
-        let code = gateway.code();
-        Ok(Self {
-            encoder: Encoder::new(&code)?,
-            code,
-            max_delay_us: gateway.max_delay_us,
-            next: Seq(0),
-            writer,
-        })
+        Self { coder: Coder::new(config.code(), config.max_delay_us, Seq(0)), next: Seq(0), sender }
     }
 
-    /// Goes on with what `gateway` says of the code. Another code gives up part-filled bins, but for another rate of the
-    /// same window; the stream's numbers go on.
-    pub(crate) fn reconfigure(&mut self, gateway: &Config) -> Result<(), fec::ConfigError> {
-        let code = gateway.code();
-        if code == self.code {
-            return Ok(());
-        }
-        if let (Encoder::Sliding(encoder), Some(naming)) = (&mut self.encoder, &mut self.writer.naming)
-            && let Some(rate) = changed_rate(&self.code, &code)
-        {
-            encoder.set_rate(rate);
-            naming.set_rate(rate);
-        } else {
-            self.encoder = Encoder::new(&code)?;
-            self.writer.scheme = gateway.schedule.scheme();
-            self.writer.naming = naming(&code, gateway.max_delay_us, self.next);
-        }
-        self.code = code;
-        self.max_delay_us = gateway.max_delay_us;
-        Ok(())
+    /// Changes the code to that of `config`. The stream's numbers continue.
+    ///
+    /// # Panics
+    /// As [`Egress::new`].
+    pub(crate) fn reconfigure(&mut self, config: &Config) {
+        self.coder.reconfigure(config.code(), config.max_delay_us, self.next);
     }
 
-    /// Starts a new stream for a new session: nothing coded so far may mix with what follows.
+    /// Starts a new stream for a new session, and gives up the packets that wait for a repair.
     pub(crate) fn restart(&mut self) {
         self.next = Seq(0);
         self.empty_bins();
     }
 
-    /// Gives up part-filled bins; the stream's numbers go on.
+    /// Gives up the packets that wait for a repair. The stream's numbers continue.
     pub(crate) fn empty_bins(&mut self) {
-        self.encoder = Encoder::new(&self.code).expect("a code that was accepted once is valid");
-        self.writer.naming = naming(&self.code, self.max_delay_us, self.next);
+        self.coder.clear(self.next);
     }
 
-    /// A packet leaves for the peer's site. False if it is too long for the code.
-    pub(crate) fn source(
+    /// Codes a packet that leaves for the peer's site.
+    pub(crate) fn handle_packet(
         &mut self,
         now_us: u64,
         packet: &Packet<'_>,
         identity: &Identity,
-        sealer: &mut Sealer,
-        out: &mut Queue<usize>,
-    ) -> bool {
+        outlet: &mut Outlet<'_>,
+    ) -> Result<(), Unprotected> {
         let hash = identity.hash(packet);
         let fields = packet.mutable_fields();
         let symbol = Symbol::new(packet, hash, fields);
         let entry = Entry { seq: self.next, name: identity.name(hash), fields };
-        let writer = &mut self.writer;
-        if let (Encoder::Sliding(encoder), Some(naming)) = (&mut self.encoder, &mut writer.naming)
-            && let Some(young) = naming.young(now_us)
-        {
-            encoder.keep_newest(young);
-        }
-        let pushed = self
-            .encoder
-            .push(now_us, entry, &symbol.pieces(), &mut |repair| writer.write(&repair, sealer, out));
-        if pushed.is_err() {
-            return false;
-        }
-        if let Some(naming) = &mut self.writer.naming {
-            naming.source(now_us);
-        }
+        let sender = &mut self.sender;
+        let pushed = self.coder.push(now_us, entry, &symbol, &mut |repair| sender.send(repair, outlet));
+        pushed.map_err(|_| Unprotected::TooLong)?;
         self.next = self.next.plus(1);
-        self.writer.counts.source_packets += 1;
-        self.writer.counts.source_bytes += packet.as_slice().len() as u64;
-        true
+        self.sender.counts.source_packets += 1;
+        self.sender.counts.source_bytes += packet.as_slice().len() as u64;
+        Ok(())
     }
 
-    /// When [`Egress::fire_due`] next has something to do.
+    /// Time of the next deadline, if there is one.
     pub(crate) fn next_deadline_us(&self) -> Option<u64> {
-        self.encoder.next_deadline_us()
+        self.coder.next_deadline_us()
     }
 
-    /// Sends the bins that waited long enough.
-    pub(crate) fn fire_due(&mut self, now_us: u64, sealer: &mut Sealer, out: &mut Queue<usize>) {
-        let writer = &mut self.writer;
-        self.encoder.fire_due(now_us, &mut |repair| writer.write(&repair, sealer, out));
+    /// Sends the repairs whose deadline has passed.
+    pub(crate) fn fire_due(&mut self, now_us: u64, outlet: &mut Outlet<'_>) {
+        let sender = &mut self.sender;
+        self.coder.fire_due(now_us, &mut |repair| sender.send(repair, outlet));
     }
 
-    /// The peer has another number from now on.
+    /// Changes the number of the peer.
     pub(crate) fn renumber(&mut self, peer: usize) {
-        self.writer.peer = peer;
+        self.sender.peer = peer;
+    }
+
+    /// Counts a datagram of this peer that was not sent.
+    pub(crate) fn on_unsent(&mut self, reason: Unsent) {
+        self.sender.counts.unsent.add(reason);
     }
 
     pub(crate) fn counts(&self) -> &EgressCounts {
-        &self.writer.counts
+        &self.sender.counts
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
-        let naming = self.writer.naming.as_ref().map_or(0, Naming::memory_bytes);
-        self.encoder.memory_bytes() + naming + self.writer.scratch.capacity()
+        self.coder.memory_bytes() + self.sender.scratch.capacity()
     }
 }
 
-impl RepairWriter {
-    fn write(&mut self, repair: &Repair<'_, Entry>, sealer: &mut Sealer, out: &mut Queue<usize>) {
-        debug_assert!(repair.payload.len() > SYMBOL_HEADER);
-        let Some(recipe) = self.recipe(repair) else { return };
-        let body = recipe.wire_len() + repair.payload.len();
+impl RepairSender {
+    fn send(&mut self, repair: &CodedRepair<'_>, outlet: &mut Outlet<'_>) {
+        debug_assert!(repair.symbol.len() > SYMBOL_HEADER);
+        let body = repair.recipe.wire_len() + repair.symbol.len();
         if SEALED_HEADER + body + TAG > self.datagram_max {
-            return self.write_halves(&recipe, repair.payload, sealer, out);
+            return self.send_halves(repair, body, outlet);
         }
-        self.send(body, sealer, out, |to| {
-            let written = recipe.write(to);
-            to[written..].copy_from_slice(repair.payload);
-        });
+        self.send_datagram(body, outlet, |to| write_body(repair, to));
     }
 
-    /// What the repair says of its packets; `None` never, as long as the encoder is of the scheme.
-    fn recipe<'r>(&mut self, repair: &Repair<'r, Entry>) -> Option<Recipe<'r>> {
-        let entries = repair.packets;
-        let row = match self.scheme {
-            Scheme::Sliding => {
-                let (first, last) = (entries.first()?.seq, entries.last()?.seq);
-                let named = self.naming.as_mut()?.next(first, last);
-                return Some(Recipe::Window { draw: repair.draw, window: entries, named });
-            }
-            // A layer is told by its stride.
-            Scheme::Layered => 0,
-            Scheme::ReedSolomon => repair.row as u8,
-        };
-        Some(Recipe::Named { scheme: self.scheme, row, stride: stride(entries), entries })
-    }
-
-    /// A repair longer than the WAN MTU allows, as two datagrams.
+    /// Sends a repair longer than the WAN MTU allows as two datagrams.
     #[cold]
-    fn write_halves(
-        &mut self,
-        recipe: &Recipe<'_>,
-        payload: &[u8],
-        sealer: &mut Sealer,
-        out: &mut Queue<usize>,
-    ) {
-        let body = recipe.wire_len() + payload.len();
+    fn send_halves(&mut self, repair: &CodedRepair<'_>, body: usize, outlet: &mut Outlet<'_>) {
         let half = body.div_ceil(2);
         if SEALED_HEADER + Half::HEADER + half + TAG > self.datagram_max || body > self.scratch.len() {
             return self.counts.unsent.add(Unsent::TooLarge);
         }
         let mut scratch = std::mem::take(&mut self.scratch);
-        let written = recipe.write(&mut scratch);
-        scratch[written..body].copy_from_slice(payload);
+        write_body(repair, &mut scratch[..body]);
         let serial = self.next_serial;
         self.next_serial = serial.wrapping_add(1);
         for (second, part) in [(false, &scratch[..half]), (true, &scratch[half..body])] {
-            self.send(Half::HEADER + part.len(), sealer, out, |to| {
+            self.send_datagram(Half::HEADER + part.len(), outlet, |to| {
                 write_half_header(to, second, serial);
                 to[Half::HEADER..].copy_from_slice(part);
             });
@@ -236,40 +175,21 @@ impl RepairWriter {
         self.counts.cut_in_two += 1;
     }
 
-    fn send(
-        &mut self,
-        body: usize,
-        sealer: &mut Sealer,
-        out: &mut Queue<usize>,
-        write_body: impl FnOnce(&mut [u8]),
-    ) {
+    fn send_datagram(&mut self, body: usize, outlet: &mut Outlet<'_>, write: impl FnOnce(&mut [u8])) {
         let len = SEALED_HEADER + body + TAG;
-        let Some(datagram) = out.reserve(len) else { return self.counts.unsent.add(Unsent::QueueFull) };
-        write_body(&mut datagram[SEALED_HEADER..SEALED_HEADER + body]);
-        sealer.seal(datagram);
-        out.commit(self.peer, len);
+        let Some(datagram) = outlet.datagrams.reserve(len) else {
+            return self.counts.unsent.add(Unsent::QueueFull);
+        };
+        write(&mut datagram[SEALED_HEADER..SEALED_HEADER + body]);
+        outlet.sealer.seal(datagram);
+        outlet.datagrams.commit(self.peer, len);
         self.counts.repair_packets += 1;
         self.counts.repair_bytes += (len + self.outer) as u64;
     }
 }
 
-/// How far apart packets lie that share a repair; 1 where there is but one.
-fn stride(entries: &[Entry]) -> u16 {
-    match entries {
-        [first, second, ..] => (second.seq.0 - first.seq.0) as u16,
-        _ => 1,
-    }
-}
-
-fn naming(code: &Code, max_delay_us: u64, next: Seq) -> Option<Naming> {
-    match code {
-        Code::Sliding(config) => Some(Naming::new(config.rate, config.window, max_delay_us, next)),
-        Code::Layered(_) | Code::ReedSolomon(_) => None,
-    }
-}
-
-/// The new rate of a sliding window, if that is all that is new.
-fn changed_rate(old: &Code, new: &Code) -> Option<RepairRate> {
-    let (Code::Sliding(old), Code::Sliding(new)) = (old, new) else { return None };
-    (*new == SlidingConfig { rate: new.rate, ..old.clone() }).then_some(new.rate)
+/// Writes recipe and symbol into a buffer of exactly their length.
+fn write_body(repair: &CodedRepair<'_>, to: &mut [u8]) {
+    let written = repair.recipe.write(to);
+    to[written..].copy_from_slice(repair.symbol);
 }

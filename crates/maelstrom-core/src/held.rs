@@ -1,24 +1,24 @@
-//! Repairs that wait a moment before what they miss is taken for lost.
+//! Repairs that wait a moment before the packets they miss count as lost.
 //!
-//! A repair can overtake the packets it was made of: a card's driver holds segments back to merge them and lets a lone
-//! datagram pass, queues differ, processors race. How long a moment must be shows in the packets that still come: the
-//! wait grows to what was seen, and shrinks again where nothing comes late.
+//! A repair can overtake the packets it was made of: a card's driver holds segments back to merge them and lets a single
+//! datagram pass, queues differ, processors race. The wait adapts to the packets that arrive late: it grows to the delays
+//! seen, and shrinks while no packet is late.
 //!
-//! To be quick is worth a duplicate now and then, so the wait stays short ([`CALM_US`]) as long as few packets come later
-//! than that. Where many do, repairs travel by a quicker road than packets, and wait for them as long as it takes.
+//! Quick recovery is worth an occasional duplicate, so the wait stays short ([`CALM_US`]) while few packets are later than
+//! that. If many are, the repairs' path is faster than the packets', and repairs wait for as long as packets are late.
 
 use foundation::Seq;
 
 /// Shortest wait in microseconds.
 const WAIT_MIN_US: u64 = 60;
-/// Longest wait while few packets are overtaken by more: a judgement that beyond it waiting costs TCP more than a
-/// duplicate now and then.
+/// Longest wait while few packets are overtaken by more. Beyond it, by our judgement, waiting costs TCP more than an
+/// occasional duplicate.
 const CALM_US: u64 = 200;
-/// A packet that came later than this was not merely overtaken; no repair waits longer.
+/// Longest wait in any case. A packet that is later was not merely overtaken.
 const OVERTAKEN_MAX_US: u64 = 25_000;
-/// Few packets: one of so many arrivals.
+/// Few packets means at most one in this number of arrivals.
 const FEW: u64 = 128;
-/// Repairs that wait at a time.
+/// Maximum number of repairs that wait.
 const HELD_MAX: usize = 512;
 
 /// A bounded queue of repairs in the order in which they are due.
@@ -27,12 +27,13 @@ pub(crate) struct Held {
     first: usize,
     len: usize,
     wait_us: u64,
-    /// What `wait_us` may grow to at present.
+    /// Present upper limit of `wait_us`.
     limit_us: u64,
-    /// Since the limit was last looked at: packets that arrived, and of them those overtaken by more than [`CALM_US`].
+    /// Packets that arrived since the limit was last updated.
     arrivals: u64,
+    /// Those of them that were overtaken by more than [`CALM_US`].
     overtaken: u64,
-    /// By how much the most of these.
+    /// Longest time by which one of these was overtaken.
     longest_us: u64,
 }
 
@@ -42,7 +43,7 @@ struct Slot {
 }
 
 impl Held {
-    /// For bodies of up to `body_max` bytes.
+    /// Creates a queue for bodies of up to `body_max` bytes.
     pub(crate) fn new(body_max: usize) -> Self {
         let slots = (0..HELD_MAX).map(|_| Slot { due_us: 0, body: Vec::with_capacity(body_max) });
         Self {
@@ -57,12 +58,12 @@ impl Held {
         }
     }
 
-    /// Whether another repair has room only where the first leaves.
+    /// Whether there is no room for another repair.
     pub(crate) fn is_full(&self) -> bool {
         self.len == self.slots.len()
     }
 
-    /// Keeps a repair until it is due, behind those that are due no later. There must be room.
+    /// Inserts a repair behind those that are due no later. There must be room.
     pub(crate) fn push(&mut self, due_us: u64, body: &[u8]) {
         assert!(!self.is_full(), "a repair is held only where there is room");
         let mut at = self.slot(self.len);
@@ -89,17 +90,17 @@ impl Held {
         self.len = 0;
     }
 
-    /// When the first of them has waited long enough.
+    /// Time at which the first repair is due.
     pub(crate) fn due_us(&self) -> Option<u64> {
         (self.len > 0).then(|| self.slots[self.first].due_us)
     }
 
-    /// Moves the first body into `body` if it has waited long enough.
+    /// Moves the first body into `body` if it is due; returns whether it was.
     pub(crate) fn pop_due(&mut self, now_us: u64, body: &mut Vec<u8>) -> bool {
         self.due_us().is_some_and(|due_us| due_us <= now_us) && self.pop(body)
     }
 
-    /// Moves the first body into `body`, however long it has waited. False if there is none.
+    /// Moves the first body into `body`, due or not; returns false if there is none.
     pub(crate) fn pop(&mut self, body: &mut Vec<u8>) -> bool {
         if self.len == 0 {
             return false;
@@ -110,13 +111,13 @@ impl Held {
         true
     }
 
-    /// A packet arrived.
-    pub(crate) fn count_arrival(&mut self) {
+    /// Counts a packet that arrived.
+    pub(crate) fn on_arrival(&mut self) {
         self.arrivals += 1;
     }
 
-    /// A packet came `late_us` after a repair had missed it.
-    pub(crate) fn learn(&mut self, late_us: u64) {
+    /// Learns from a packet that arrived `late_us` after a repair had missed it.
+    pub(crate) fn on_late_packet(&mut self, late_us: u64) {
         if late_us > OVERTAKEN_MAX_US {
             return;
         }
@@ -127,8 +128,8 @@ impl Held {
         self.wait_us = self.wait_us.max(with_margin(late_us)).min(self.limit_us);
     }
 
-    /// Forgets a little of what was learnt; to be called ten times a second.
-    pub(crate) fn tick(&mut self) {
+    /// Lets the wait decay, and updates its limit. Must be called ten times a second.
+    pub(crate) fn on_tick(&mut self) {
         self.wait_us = WAIT_MIN_US.max(self.wait_us - self.wait_us / 64);
         if self.arrivals < FEW {
             return;
@@ -142,7 +143,7 @@ impl Held {
         (self.arrivals, self.overtaken, self.longest_us) = (0, 0, 0);
     }
 
-    /// How long repairs wait at present.
+    /// Present wait.
     pub(crate) fn wait_us(&self) -> u64 {
         self.wait_us
     }
@@ -153,7 +154,7 @@ impl Held {
     }
 }
 
-/// How far a stream was known to reach at two moments, one wait apart or more: since when the places are known that no
+/// The newest place known at two moments, at least one wait apart. It tells since when a place has been known that no
 /// repair has named.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reach {
@@ -161,7 +162,7 @@ pub(crate) struct Reach {
     newer: Mark,
 }
 
-/// All places before that one were known at that time.
+/// All places before `end` were known at `at_us`.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mark {
     end: u64,
@@ -169,14 +170,14 @@ struct Mark {
 }
 
 impl Reach {
-    /// A repair came, and the newest place that any has reached is this one.
-    pub(crate) fn note(&mut self, now_us: u64, wait_us: u64, newest: Seq) {
+    /// Notes the newest place after a repair arrived.
+    pub(crate) fn on_repair(&mut self, now_us: u64, wait_us: u64, newest: Seq) {
         if now_us >= self.newer.at_us + wait_us {
             self.older = std::mem::replace(&mut self.newer, Mark { end: newest.0 + 1, at_us: now_us });
         }
     }
 
-    /// Since when a place has been known: then, or before.
+    /// Returns the latest time by which a place was known.
     pub(crate) fn since_us(&self, now_us: u64, seq: Seq) -> u64 {
         let marks = [self.older, self.newer];
         marks.into_iter().find(|mark| seq.0 < mark.end).map_or(now_us, |mark| mark.at_us)
@@ -194,7 +195,7 @@ mod tests {
     #[test]
     fn repairs_leave_in_the_order_in_which_they_are_due() {
         let (mut held, mut body) = (Held::new(8), Vec::new());
-        // Also where the queue goes round its end.
+        // Also where the queue wraps around its end.
         for round in 0..HELD_MAX as u64 {
             let start_us = 1_000 * round;
             for (due_us, name) in [(160, b"b"), (170, b"d"), (100, b"a"), (160, b"c")] {
@@ -222,14 +223,14 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_known_since_the_mark_before_which_it_lies() {
+    fn a_place_is_known_since_the_first_mark_beyond_it() {
         let mut reach = Reach::default();
-        reach.note(1_000, 60, Seq(9));
-        reach.note(1_030, 60, Seq(12));
+        reach.on_repair(1_000, 60, Seq(9));
+        reach.on_repair(1_030, 60, Seq(12));
         assert_eq!(reach.since_us(1_040, Seq(9)), 1_000);
-        assert_eq!(reach.since_us(1_040, Seq(10)), 1_040, "not marked yet: as if new");
-        reach.note(1_060, 60, Seq(15));
-        reach.note(1_120, 60, Seq(20));
+        assert_eq!(reach.since_us(1_040, Seq(10)), 1_040, "a place beyond the marks counts as new");
+        reach.on_repair(1_060, 60, Seq(15));
+        reach.on_repair(1_120, 60, Seq(20));
         assert_eq!(
             [9, 15, 16, 20, 21].map(|at| reach.since_us(1_130, Seq(at))),
             [1_060, 1_060, 1_120, 1_120, 1_130]
@@ -237,32 +238,32 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_follows_what_comes_late_and_forgets_it() {
+    fn the_wait_follows_late_packets_and_decays() {
         let mut held = Held::new(1);
-        held.learn(120);
+        held.on_late_packet(120);
         assert_eq!(held.wait_us(), 150);
-        held.learn(80_000);
-        assert_eq!(held.wait_us(), 150, "that one was not overtaken, it took another road");
-        held.learn(900);
+        held.on_late_packet(80_000);
+        assert_eq!(held.wait_us(), 150, "a packet that late was not overtaken: it took another path");
+        held.on_late_packet(900);
         assert_eq!(held.wait_us(), CALM_US);
         for _ in 0..2_000 {
-            held.tick();
+            held.on_tick();
         }
         assert!(held.wait_us() < 130, "{}", held.wait_us());
     }
 
     #[test]
-    fn the_wait_grows_as_far_as_needed_where_many_packets_are_overtaken_and_only_there() {
+    fn the_wait_grows_as_far_as_needed_only_while_many_packets_are_overtaken() {
         let run = |held: &mut Held, seconds: u32, overtaken_in_a_tick: u32| {
             for _ in 0..10 * seconds {
-                (0..1_000).for_each(|_| held.count_arrival());
-                (0..overtaken_in_a_tick).for_each(|_| held.learn(3_000));
-                held.tick();
+                (0..1_000).for_each(|_| held.on_arrival());
+                (0..overtaken_in_a_tick).for_each(|_| held.on_late_packet(3_000));
+                held.on_tick();
             }
             held.wait_us()
         };
         let mut held = Held::new(1);
-        assert!(run(&mut held, 10, 5) <= CALM_US, "0.5 % are few");
+        assert!(run(&mut held, 10, 5) <= CALM_US, "0.5 % is few");
         assert!((3_000..=3_750).contains(&run(&mut held, 10, 300)));
         assert!((3_000..=3_750).contains(&run(&mut held, 60, 300)), "for as long as it lasts");
         assert!(run(&mut held, 60, 0) <= CALM_US);

@@ -1,24 +1,24 @@
-//! How both ends name the same packet without a header of ours.
+//! Packet identifiers that both ends compute without a header of ours.
 //!
 //! The identity is a keyed 64-bit hash of all that no router changes: addresses, protocol, length, IP ID, transport
-//! header and payload (compare Maelstrom §4.6, whose IP ID and checksum fail on IPv6 and on IP ID 0). Its low 32
-//! bits, the *name*, travel in a repair's recipe and find the packet among those that arrived lately; all 64 travel
-//! inside the coded symbol and are checked again on every recovered packet.
+//! header and payload. (Maelstrom §4.6 takes IP ID and checksum, which fail on IPv6 and on IP ID 0.) Its low 32 bits, the
+//! *name*, travel in a repair's recipe and find the packet among recent arrivals. All 64 bits travel inside the coded
+//! symbol and are checked on every recovered packet.
 
 use ring::hkdf;
 use xxhash_rust::xxh3::{xxh3_64_with_secret, xxh3_64_with_seed};
 
+use crate::key::PeerKey;
 use crate::packet::Packet;
-use crate::session::PeerKey;
 
-/// XXH3 wants at least 136 bytes of secret.
+/// Length of the hash's secret in bytes; XXH3 needs at least 136.
 const SECRET_LEN: usize = 192;
 
 /// The keyed hash of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PacketHash(pub u64);
 
-/// The short form that recipes carry; several packets may share one.
+/// Short identifier that recipes carry; several packets may share one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(pub u32);
 
@@ -37,24 +37,24 @@ impl hkdf::KeyType for SecretLen {
 }
 
 impl Identity {
-    /// The identity that both holders of `key` compute.
+    /// Creates the identity that both holders of `key` compute.
     pub fn new(key: &PeerKey) -> Self {
         let mut secret = [0; SECRET_LEN];
         key.derive(&[b"identity"], SecretLen, &mut secret);
         Self { secret, name_mask: u32::MAX }
     }
 
-    /// For tests: names of so few bits that different packets share them all the time.
+    /// Shortens names to `bits`, so that tests can make different packets share them.
     #[must_use]
     pub fn with_name_bits(mut self, bits: u32) -> Self {
         self.name_mask = 1u32.checked_shl(bits).map_or(u32::MAX, |bit| bit - 1);
         self
     }
 
-    /// The hash of `packet`, whatever its mutable fields are.
+    /// Returns the hash of `packet`, which does not depend on its mutable fields.
     pub fn hash(&self, packet: &Packet<'_>) -> PacketHash {
         let behind = xxh3_64_with_secret(packet.behind_header(), &self.secret);
-        // The header is hashed with the rest's hash behind it: two short passes instead of a copy of the packet.
+        // The header is hashed together with the hash of the rest, which avoids a copy of the packet.
         let header = packet.stable_header();
         let mut joined = [0; 48];
         let len = header.as_slice().len();
@@ -64,7 +64,7 @@ impl Identity {
         PacketHash(xxh3_64_with_seed(&joined[..len + 8], seed))
     }
 
-    /// The name of a packet with this hash.
+    /// Returns the name of a packet with this hash.
     pub fn name(&self, hash: PacketHash) -> Name {
         Name(hash.0 as u32 & self.name_mask)
     }

@@ -1,44 +1,44 @@
 //! The fate of every packet that repairs have named, settled in order of the stream.
 
-use crate::shelf::{Place, Shelf};
+use crate::arrivals::{Arrivals, Place};
 use crate::wire::LossReport;
 use foundation::Seq;
 
-/// How often [`Ledger::tick`] wants to be called.
+/// Interval between calls of [`Ledger::on_tick`].
 pub(crate) const TICK_US: u64 = 100_000;
 
-/// More than the longest that a place may stay open.
+/// Upper bound of the ticks that a place stays open.
 const TICKS_MAX: usize = 1 << 16;
 
-/// Places between two that arrived and bear a name. Whether a packet that no repair names has arrived cannot be seen; but
-/// how many arrived between the two can.
+/// Places since the last place that arrived and was named. It is not known which packet without a name arrived, but the
+/// number of arrivals between two named ones is.
 struct Between {
-    /// The number among all arrivals of the place before.
+    /// Number of the last named arrival among all arrivals.
     count: u64,
-    /// Places that no repair has named.
+    /// Places since then that no repair has named.
     unnamed: u64,
 }
 
-/// Settles places and counts what became of them.
+/// Settles places in order and counts their fates.
 pub(crate) struct Ledger {
     report: LossReport,
-    /// The next place to settle.
+    /// Next place to settle.
     next: Seq,
-    /// The newest place named.
+    /// Newest place named.
     newest: Seq,
-    /// Consecutive lost packets just before `next`.
+    /// Number of consecutive lost packets just before `next`.
     run: u64,
-    /// What was settled since the last place that arrived, if one did.
+    /// Places settled since the last named arrival, if there was one.
     between: Option<Between>,
-    /// `newest` as it was at the last ticks, oldest at `oldest_tick`.
+    /// Values of `newest` at the last ticks, the oldest at `oldest_tick`.
     ticks: Vec<Seq>,
     oldest_tick: usize,
-    /// How many places stay open behind the newest one.
+    /// Maximum number of open places behind the newest one.
     open_max: u64,
 }
 
 impl Ledger {
-    /// Settles what is `open_max` places behind the newest, or `age_us` old.
+    /// Creates a ledger that settles places `open_max` behind the newest, or `age_us` old.
     pub(crate) fn new(open_max: u64, age_us: u64) -> Self {
         let ticks = (age_us.div_ceil(TICK_US) as usize).clamp(1, TICKS_MAX);
         Self {
@@ -53,12 +53,12 @@ impl Ledger {
         }
     }
 
-    /// The newest place named so far.
+    /// Newest place named.
     pub(crate) fn newest(&self) -> Seq {
         self.newest
     }
 
-    /// The oldest place that is still open.
+    /// Oldest place that is still open.
     pub(crate) fn oldest_open(&self) -> Seq {
         self.next
     }
@@ -67,47 +67,48 @@ impl Ledger {
         &self.report
     }
 
-    pub(crate) fn count_repair(&mut self) {
+    /// Counts a repair that arrived.
+    pub(crate) fn on_repair(&mut self) {
         self.report.repairs += 1;
     }
 
-    /// Notes that a repair reaches to `last`; true if places were settled by it.
-    pub(crate) fn reach(&mut self, shelf: &mut Shelf, last: Seq) -> bool {
+    /// Advances the newest place to `last` if it lies beyond; returns whether places were settled.
+    pub(crate) fn advance_to(&mut self, arrivals: &mut Arrivals, last: Seq) -> bool {
         if last <= self.newest {
             return false;
         }
         self.newest = last;
-        // In strides, so that the decoder is told seldom.
+        // Places are settled in strides, because each time costs the decoder a search.
         let limit = last.minus(self.open_max);
-        limit >= self.next.plus(64) && self.settle_before(shelf, limit)
+        limit >= self.next.plus(64) && self.settle_before(arrivals, limit)
     }
 
-    /// Settles what has been open for long; to be called every [`TICK_US`]. True if places were settled.
-    pub(crate) fn tick(&mut self, shelf: &mut Shelf) -> bool {
+    /// Settles old places; returns whether there were any. Must be called every [`TICK_US`].
+    pub(crate) fn on_tick(&mut self, arrivals: &mut Arrivals) -> bool {
         let limit = std::mem::replace(&mut self.ticks[self.oldest_tick], self.newest.plus(1));
         self.oldest_tick = (self.oldest_tick + 1) % self.ticks.len();
-        // The newest one itself stays open while nothing follows: a repair of a higher layer may still name it.
-        self.settle_before(shelf, limit.minus(1))
+        // The newest place stays open while no other follows, because a repair of a higher layer may still name it.
+        self.settle_before(arrivals, limit.minus(1))
     }
 
-    /// Gives up all places before `limit` without counting them: nothing is known of what arrived there.
-    pub(crate) fn skip_before(&mut self, shelf: &mut Shelf, limit: Seq) {
+    /// Gives up all places before `limit` without counting them, because it is not known which packets arrived.
+    pub(crate) fn skip_before(&mut self, arrivals: &mut Arrivals, limit: Seq) {
         self.end_run();
         self.between = None;
-        for step in 0..shelf.places().min(limit.0.saturating_sub(self.next.0)) {
-            shelf.settle(self.next.plus(step));
+        for step in 0..arrivals.places().min(limit.0.saturating_sub(self.next.0)) {
+            arrivals.settle(self.next.plus(step));
         }
         self.next = self.next.max(limit);
     }
 
-    fn settle_before(&mut self, shelf: &mut Shelf, limit: Seq) -> bool {
+    fn settle_before(&mut self, arrivals: &mut Arrivals, limit: Seq) -> bool {
         if limit <= self.next {
             return false;
         }
-        // A leap over more places than there are: beyond them nothing can be open.
-        let last = limit.min(self.next.plus(shelf.places()));
+        // `limit` may lie further than there are places; none is open beyond them.
+        let last = limit.min(self.next.plus(arrivals.places()));
         while self.next < last {
-            let place = shelf.settle(self.next);
+            let place = arrivals.settle(self.next);
             self.count(place);
             self.next = self.next.plus(1);
         }
@@ -147,8 +148,8 @@ impl Ledger {
         self.report.named += 1;
     }
 
-    /// Counts as lost what no repair names and what has not arrived either, between the last place that arrived and the
-    /// one that came as number `count`. Where arrivals come out of order, or besides the stream, it counts too few.
+    /// Counts lost packets that no repair names, between the last named arrival and the one with number `count`: places
+    /// minus arrivals. The count is too low if arrivals are reordered or do not belong to the stream.
     fn count_nameless(&mut self, count: u64) {
         let before = self.between.replace(Between { count, unnamed: 0 });
         let Some(before) = before.filter(|before| before.unnamed > 0 && before.count < count) else { return };

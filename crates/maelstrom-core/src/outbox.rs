@@ -1,6 +1,6 @@
-//! What the core wants sent, in preallocated queues that the driver empties.
+//! The core's output, in preallocated queues that the driver empties.
 
-/// A bounded queue of byte strings in one buffer. Room is reserved, written, then committed or given up.
+/// A bounded queue of byte strings in one buffer. A writer reserves room, fills it, and commits or abandons it.
 #[derive(Debug)]
 pub struct Queue<M> {
     bytes: Vec<u8>,
@@ -10,12 +10,12 @@ pub struct Queue<M> {
 }
 
 impl<M: Copy> Queue<M> {
-    /// For at most `entries` strings of `bytes` in all; allocates here and never again.
+    /// Creates a queue for at most `entries` strings of together at most `bytes` bytes. All memory is allocated here.
     pub fn new(entries: usize, bytes: usize) -> Self {
         Self { bytes: vec![0; bytes], used: 0, entries: Vec::with_capacity(entries), entries_max: entries }
     }
 
-    /// Room for `len` bytes, or `None` if the queue is full.
+    /// Returns room for `len` bytes, or `None` if the queue is full.
     pub fn reserve(&mut self, len: usize) -> Option<&mut [u8]> {
         if self.entries.len() == self.entries_max {
             return None;
@@ -23,7 +23,7 @@ impl<M: Copy> Queue<M> {
         self.bytes.get_mut(self.used..self.used + len)
     }
 
-    /// Takes the first `len` bytes of the room reserved last into the queue.
+    /// Appends the first `len` bytes of the room reserved last to the queue.
     pub fn commit(&mut self, meta: M, len: usize) {
         assert!(
             self.entries.len() < self.entries_max && self.used + len <= self.bytes.len(),
@@ -33,13 +33,13 @@ impl<M: Copy> Queue<M> {
         self.entries.push((meta, self.used));
     }
 
-    /// What is queued, oldest first.
+    /// Returns the queued strings, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = (M, &[u8])> {
         let starts = std::iter::once(0).chain(self.entries.iter().map(|&(_, end)| end));
         starts.zip(&self.entries).map(|(start, &(meta, end))| (meta, &self.bytes[start..end]))
     }
 
-    /// What is queued, oldest first, to be changed in place.
+    /// Returns the queued strings for changes in place, oldest first.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (M, &mut [u8])> {
         let mut rest = &mut self.bytes[..self.used];
         let mut start = 0;
@@ -50,22 +50,22 @@ impl<M: Copy> Queue<M> {
         })
     }
 
-    /// Whether nothing is queued.
+    /// Whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Number of strings queued.
+    /// Number of queued strings.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether so little room is left that the driver should empty the queue now.
+    /// Whether the queue is more than half full, so that the driver should empty it.
     pub fn is_nearly_full(&self) -> bool {
         self.used > self.bytes.len() / 2 || self.entries.len() > self.entries_max / 2
     }
 
-    /// Forgets what was queued.
+    /// Empties the queue.
     pub fn clear(&mut self) {
         self.used = 0;
         self.entries.clear();
@@ -77,20 +77,20 @@ impl<M: Copy> Queue<M> {
     }
 }
 
-/// Everything that leaves the core.
+/// All output of the core.
 #[derive(Debug)]
 pub struct Outbox {
-    /// Datagrams for the repair channel, each with the number of the peer it goes to.
+    /// Datagrams for the repair channel, each with the number of its peer.
     pub datagrams: Queue<usize>,
-    /// Recovered packets, to be handed to the kernel as if they had arrived.
+    /// Recovered packets, which the driver hands to the kernel as if they had arrived.
     pub recovered: Queue<()>,
 }
 
 impl Outbox {
-    /// Queues for packets of up to `packet_max` bytes. So large that what one call makes fits if the queue was not
-    /// nearly full: `bins` may fire at once, and one repair can bring back `equations` packets.
+    /// Creates queues for packets of up to `packet_max` bytes. The output of one call fits unless a queue was nearly full:
+    /// `bins` may fire at once, and one repair can recover `equations` packets.
     pub fn new(packet_max: usize, bins: usize, equations: usize) -> Self {
-        // A bin may give two datagrams.
+        // One bin may need two datagrams.
         let datagrams = 512 + 4 * bins;
         let recovered = 64 + 2 * equations;
         Self {
@@ -99,7 +99,7 @@ impl Outbox {
         }
     }
 
-    /// Whether so little room is left that the driver should empty the queues before it goes on.
+    /// Whether a queue is more than half full, so that the driver should empty both before it continues.
     pub fn is_nearly_full(&self) -> bool {
         self.datagrams.is_nearly_full() || self.recovered.is_nearly_full()
     }

@@ -1,4 +1,4 @@
-//! One IP packet as it is on the wire, and the few facts about it that the gateway needs.
+//! A view of one IP packet on the wire, with the facts that the gateway needs.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -8,10 +8,10 @@ const IPV4_HEADER: usize = 20;
 const IPV6_HEADER: usize = 40;
 const UDP: u8 = 17;
 
-/// The header fields that routers change and that a recovered packet must get back as they left.
+/// The header fields that routers change, and that a recovered packet must have as it left the far site.
 ///
-/// IPv4: time to live and type of service. IPv6: hop limit and traffic class. The IPv4 header checksum follows
-/// from the others and is computed anew.
+/// IPv4: time to live and type of service. IPv6: hop limit and traffic class. The IPv4 header checksum is computed again
+/// from the other fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MutableFields {
     /// IPv4 time to live or IPv6 hop limit.
@@ -20,14 +20,14 @@ pub struct MutableFields {
     pub tos: u8,
 }
 
-/// The fixed part of an IP header with its mutable fields zeroed: what both ends see alike.
+/// The fixed part of an IP header with its mutable fields zeroed, which is the same at both ends.
 pub struct StableHeader {
     bytes: [u8; IPV6_HEADER],
     len: usize,
 }
 
 impl StableHeader {
-    /// The bytes: 20 for IPv4, 40 for IPv6.
+    /// Returns the header's bytes: 20 for IPv4, 40 for IPv6.
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
@@ -47,11 +47,11 @@ enum Version {
 }
 
 impl<'a> Packet<'a> {
-    /// Checks `bytes`, which start at the IP header; link-layer padding behind the packet is cut off.
+    /// Checks `bytes`, which start at the IP header, and cuts off link-layer padding.
     ///
     /// # Errors
-    /// Says why a packet cannot be protected: not IP, shorter than it states, or carrying options that routers
-    /// rewrite on the way, so that the two ends would see two different packets.
+    /// The packet is not IP, is shorter than it states, or carries options that routers rewrite, so that the two ends would
+    /// see different packets.
     pub fn new_checked(bytes: &'a [u8]) -> Result<Self, Unprotected> {
         match bytes.first().map(|first| first >> 4) {
             Some(4) => Self::checked_v4(bytes),
@@ -90,12 +90,12 @@ impl<'a> Packet<'a> {
         Ok(Self { bytes: &bytes[..total], version: Version::V6 })
     }
 
-    /// The whole packet.
+    /// Returns the whole packet.
     pub fn as_slice(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Where it comes from.
+    /// Source address.
     pub fn source(&self) -> IpAddr {
         match self.version {
             Version::V4 => self.v4_address(12),
@@ -103,7 +103,7 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// Where it goes.
+    /// Destination address.
     pub fn destination(&self) -> IpAddr {
         match self.version {
             Version::V4 => self.v4_address(16),
@@ -121,7 +121,7 @@ impl<'a> Packet<'a> {
         IpAddr::V6(Ipv6Addr::from(octets))
     }
 
-    /// Whether this is a UDP datagram to `to` (the repair channel must not protect itself).
+    /// Whether this is a UDP datagram to `to`. (The repair channel must not protect itself.)
     pub fn is_udp_to(&self, to: SocketAddr) -> bool {
         if self.destination() != to.ip() {
             return false;
@@ -134,7 +134,7 @@ impl<'a> Packet<'a> {
         protocol == UDP && port == Some(&to.port().to_be_bytes()[..])
     }
 
-    /// The fields that routers change, as they are in this packet.
+    /// Returns the fields that routers change, as in this packet.
     pub fn mutable_fields(&self) -> MutableFields {
         match self.version {
             Version::V4 => MutableFields { ttl: self.bytes[8], tos: self.bytes[1] },
@@ -144,7 +144,7 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// The fixed header with its mutable fields zeroed.
+    /// Returns the fixed header with its mutable fields zeroed.
     pub fn stable_header(&self) -> StableHeader {
         let mut stable = StableHeader { bytes: [0; IPV6_HEADER], len: self.fixed_header_len() };
         stable.bytes[..stable.len].copy_from_slice(&self.bytes[..stable.len]);
@@ -152,7 +152,7 @@ impl<'a> Packet<'a> {
         stable
     }
 
-    /// Everything behind the fixed header: options, transport header, payload.
+    /// Returns the bytes behind the fixed header: options, transport header, payload.
     pub fn behind_header(&self) -> &'a [u8] {
         &self.bytes[self.fixed_header_len()..]
     }
@@ -165,7 +165,7 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// Puts `fields` back into a packet whose mutable fields are zero, and the IPv4 header checksum with them.
+/// Writes `fields`, and the IPv4 header checksum, into a packet whose mutable fields are zero.
 ///
 /// `packet` must have passed [`Packet::new_checked`].
 pub fn restore(packet: &mut [u8], fields: MutableFields) {
@@ -194,7 +194,7 @@ fn write_mutable(packet: &mut [u8], version: Version, fields: MutableFields) {
     }
 }
 
-/// RFC 1071 over a header whose checksum field is zero.
+/// Computes the checksum of RFC 1071 over a header whose checksum field is zero.
 fn internet_checksum(header: &[u8]) -> u16 {
     let mut sum = 0u32;
     for pair in header.chunks_exact(2) {
@@ -206,8 +206,8 @@ fn internet_checksum(header: &[u8]) -> u16 {
     !(sum as u16)
 }
 
-/// Options that routers rewrite (RFC 791 §3.1): record route, timestamp, loose and strict source route. Malformed
-/// options count as mutable.
+/// Whether a header has options that routers rewrite (RFC 791 §3.1): record route, timestamp, loose and strict source
+/// route. Malformed options count as mutable.
 fn has_mutable_ipv4_option(mut options: &[u8]) -> bool {
     while let [kind, rest @ ..] = options {
         match kind {
@@ -261,7 +261,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn zeroing_and_restoring_gives_the_packet_back() {
+    fn zeroing_and_restoring_the_fields_gives_the_same_packet() {
         let mut v4 = udp4([10, 0, 0, 1], [10, 0, 1, 1], 77, b"hello");
         v4[1] = 0x2a;
         let v6 = udp6("fd00::1".parse().unwrap(), "fd00:1::1".parse().unwrap(), b"hello");
@@ -284,7 +284,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn packets_that_cannot_be_named_alike_at_both_ends_are_refused() {
+    fn packets_that_differ_between_the_two_ends_are_refused() {
         let mut options = udp4([10, 0, 0, 1], [10, 0, 1, 1], 77, &[7, 4, 4, 0, 0, 0, 0, 0]);
         options.copy_within(28..36, 20);
         options[0] = 0x47;

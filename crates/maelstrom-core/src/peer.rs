@@ -4,41 +4,43 @@ use std::net::SocketAddr;
 
 use ipnet::IpNet;
 
-use crate::counters::{Rejected, Unprotected};
-use crate::egress::Egress;
-use crate::gateway::{Config, PeerConfig};
+use crate::config::{Config, IngressConfig, PeerConfig};
+use crate::counters::{Rejected, Unprotected, Unsent};
+use crate::egress::{Egress, Outlet};
 use crate::identity::Identity;
-use crate::ingress::{Ingress, IngressConfig, Surroundings, TICK_US};
+use crate::ingress::{Ingress, IngressCx};
+use crate::key::Token;
+use crate::ledger::TICK_US;
 use crate::outbox::{Outbox, Queue};
 use crate::packet::Packet;
 use crate::prefixes::PrefixTable;
-use crate::session::{HelloKey, Opener, Sealer, Token};
+use crate::session::{HelloKey, Opener, Sealer};
 use crate::wire::{
     BodyKind, HELLO_HEADER, Hello, LossReport, SEALED_HEADER, SealedHeader, TAG, write_hello_header,
 };
 
-/// A peer that is up says Hello so often.
+/// Interval between Hellos to a live peer.
 const HELLO_US: u64 = 1_000_000;
-/// A peer that is not up is called so often.
+/// Interval between Hellos, and between reports, to a peer that is not up.
 const CALL_US: u64 = 200_000;
-/// Hellos that prove nothing are answered at most so often, so that replayed ones cannot make us talk.
+/// Minimum interval between answers to Hellos that prove nothing, so that replayed Hellos cannot make us send.
 const ANSWER_US: u64 = 20_000;
-/// A peer that was silent for so long is down: nothing is sent to protect traffic towards it.
+/// Silence after which a peer counts as down; traffic towards it is not protected.
 const SILENCE_US: u64 = 3_500_000;
-/// A session in which nothing was heard for so long is given up for a new one.
+/// Silence after which a session is given up for a new one.
 const GIVE_UP_US: u64 = 10_000_000;
-/// Reports go out so often, and serve as signs of life; more often, as Hellos, while the peer is not up.
+/// Interval between reports to a live peer, which also serve as signs of life.
 const REPORT_US: u64 = 1_000_000;
-/// Starts of a peer that are remembered; after so many we draw a new token of our own and may forget them.
+/// Maximum number of starts of a peer that are remembered. After that, a new token of our own makes them void.
 const PAST_MAX: usize = 32;
 
-/// A session: its peer has proved to know the key and our token.
+/// A session. Its peer has proved that it knows the key and our token.
 struct Session {
     begun_us: u64,
     far_token: Token,
     sealer: Sealer,
     opener: Opener,
-    /// Our networks as the far gateway has them: sources that it watches for, and destinations that it protects.
+    /// Our networks as the far gateway knows them: sources that it watches, and destinations that it protects.
     watched: PrefixTable<()>,
 }
 
@@ -55,10 +57,10 @@ pub(crate) struct Peer {
     hello_key: HelloKey,
     own_token: Token,
     session: Option<Session>,
-    /// Tokens of the peer's earlier starts, since our own token is in use: a session with one of them would use its
-    /// key again from counter 0.
+    /// Tokens of the peer's earlier starts while our own token has been in use. A session with one of them would reuse its
+    /// key from counter 0.
     past: Vec<Token>,
-    /// When a datagram sealed in a session came last.
+    /// Time of the last datagram sealed in a session.
     last_heard_us: Option<u64>,
     is_up: bool,
     next_hello_us: u64,
@@ -66,21 +68,20 @@ pub(crate) struct Peer {
     next_report_us: u64,
     next_tick_us: u64,
     far_report: LossReport,
-    /// Sessions begun so far.
+    /// Number of sessions begun.
     pub(crate) sessions: u64,
 }
 
 impl Peer {
-    pub(crate) fn new(
-        config: PeerConfig,
-        gateway: &Config,
-        index: usize,
-        token: Token,
-    ) -> Result<Self, fec::ConfigError> {
+    /// Creates peer number `index` of a gateway whose own token is `token`.
+    ///
+    /// # Panics
+    /// If the configuration is not valid: [`Config::check`] comes first.
+    pub(crate) fn new(config: PeerConfig, gateway: &Config, index: usize, token: Token) -> Self {
         let outer = if config.address.is_ipv6() { 40 + 8 } else { 20 + 8 };
         let ingress_config = gateway.ingress();
-        Ok(Self {
-            egress: Egress::new(gateway, index, outer)?,
+        Self {
+            egress: Egress::new(gateway, index, outer),
             ingress: Ingress::new(&ingress_config),
             ingress_config,
             identity: Identity::new(&config.key).with_name_bits(gateway.name_bits),
@@ -100,18 +101,21 @@ impl Peer {
             far_report: LossReport::default(),
             sessions: 0,
             config,
-        })
+        }
     }
 
-    /// Goes on with a changed configuration of the same peer: the session stays.
-    pub(crate) fn reconfigured(mut self, gateway: &Config, index: usize) -> Result<Self, fec::ConfigError> {
-        self.egress.reconfigure(gateway)?;
+    /// Changes the gateway's configuration; the session stays.
+    ///
+    /// # Panics
+    /// As [`Peer::new`].
+    pub(crate) fn reconfigured(mut self, gateway: &Config, index: usize) -> Self {
+        self.egress.reconfigure(gateway);
         self.index = index;
         self.egress.renumber(index);
-        Ok(self)
+        self
     }
 
-    /// Whether a session stands and the peer was heard lately.
+    /// Whether there is a session and the peer was heard recently.
     pub(crate) fn is_up(&self) -> bool {
         self.is_up
     }
@@ -124,12 +128,13 @@ impl Peer {
         &self.far_report
     }
 
-    pub(crate) fn speaks_epoch(&self, epoch: u32) -> bool {
+    /// Whether the present session has this epoch.
+    pub(crate) fn has_epoch(&self, epoch: u32) -> bool {
         self.session.as_ref().is_some_and(|session| session.opener.epoch() == epoch)
     }
 
-    /// A packet leaves for this peer's site.
-    pub(crate) fn outgoing(
+    /// Takes a packet that leaves for this peer's site.
+    pub(crate) fn handle_outgoing(
         &mut self,
         now_us: u64,
         packet: &Packet<'_>,
@@ -144,45 +149,44 @@ impl Peer {
         if !session.watched.contains(packet.source()) {
             return Err(Unprotected::ForeignSource);
         }
-        let coded =
-            self.egress.source(now_us, packet, &self.identity, &mut session.sealer, &mut out.datagrams);
-        if coded { Ok(()) } else { Err(Unprotected::TooLong) }
+        let mut outlet = Outlet { sealer: &mut session.sealer, datagrams: &mut out.datagrams };
+        self.egress.handle_packet(now_us, packet, &self.identity, &mut outlet)
     }
 
-    /// A packet arrived from this peer's site.
-    pub(crate) fn incoming(&mut self, now_us: u64, packet: &Packet<'_>, out: &mut Outbox) {
+    /// Takes a packet that arrived from this peer's site.
+    pub(crate) fn handle_incoming(&mut self, now_us: u64, packet: &Packet<'_>, out: &mut Outbox) {
         // The far gateway's own datagrams to us are never coded.
         if packet.is_udp_to(self.listen) {
             return;
         }
-        // Without a session the far gateway protects nothing, and never what goes elsewhere: no repair will name it, and on
-        // the shelf it would push out what repairs need.
+        // The far gateway protects nothing without a session, and never packets to other destinations. No repair will name
+        // such a packet, and it would displace arrivals that repairs need.
         let is_protected =
             self.session.as_ref().is_some_and(|session| session.watched.contains(packet.destination()));
         if !is_protected {
-            return self.ingress.foreign();
+            return self.ingress.on_foreign_packet();
         }
-        let (ingress, mut around) = self.ingress_and_surroundings(now_us, &mut out.recovered);
-        ingress.source(&mut around, packet);
+        let (ingress, mut cx) = self.ingress_and_cx(now_us, &mut out.recovered);
+        ingress.handle_packet(&mut cx, packet);
     }
 
-    fn ingress_and_surroundings<'a>(
+    fn ingress_and_cx<'a>(
         &'a mut self,
         now_us: u64,
         recovered: &'a mut Queue<()>,
-    ) -> (&'a mut Ingress, Surroundings<'a>) {
-        let around = Surroundings {
+    ) -> (&'a mut Ingress, IngressCx<'a>) {
+        let cx = IngressCx {
             now_us,
             identity: &self.identity,
             networks: &self.networks,
             listen: self.listen,
             recovered,
         };
-        (&mut self.ingress, around)
+        (&mut self.ingress, cx)
     }
 
-    /// A datagram sealed in this peer's session arrived.
-    pub(crate) fn sealed(
+    /// Takes a datagram sealed in this peer's session.
+    pub(crate) fn handle_sealed(
         &mut self,
         now_us: u64,
         header: &SealedHeader,
@@ -194,7 +198,7 @@ impl Peer {
         let kind = BodyKind::read(body)?;
         self.last_heard_us = Some(now_us);
         if !self.is_up {
-            // The far gateway has begun this session too, so it watches all that we protect from now on.
+            // The far gateway has begun this session too, so it watches all packets that we protect from here on.
             self.is_up = true;
             self.next_report_us = now_us;
         }
@@ -202,15 +206,15 @@ impl Peer {
             self.far_report = LossReport::read(body)?;
             return Ok(());
         }
-        let (ingress, mut around) = self.ingress_and_surroundings(now_us, &mut out.recovered);
+        let (ingress, mut cx) = self.ingress_and_cx(now_us, &mut out.recovered);
         match kind {
-            BodyKind::Half => ingress.half(&mut around, body),
-            _ => ingress.repair(&mut around, body),
+            BodyKind::Half => ingress.handle_half(&mut cx, body),
+            _ => ingress.handle_repair(&mut cx, body),
         }
     }
 
-    /// A Hello arrived from this peer's address. `entropy` makes nonces.
-    pub(crate) fn hello(
+    /// Takes a Hello from this peer's address. `entropy` generates nonces.
+    pub(crate) fn handle_hello(
         &mut self,
         now_us: u64,
         datagram: &mut [u8],
@@ -218,38 +222,45 @@ impl Peer {
         out: &mut Outbox,
     ) -> Result<(), Rejected> {
         let hello = Hello::read(self.hello_key.open(datagram)?)?;
-        // Our own, sent back to us: a session with ourselves would shut the peer out.
+        // A Hello of our own that was sent back to us would begin a session with ourselves.
         if hello.token == self.own_token || self.past.contains(&hello.token) {
             return Err(Rejected::StaleHello);
         }
         if hello.echo == self.own_token {
-            self.believe(now_us, &hello, entropy, out);
+            self.on_proof(now_us, &hello, entropy, out);
             return Ok(());
         }
         if now_us >= self.next_answer_us {
             self.next_answer_us = now_us + ANSWER_US;
-            self.say_hello(hello.token, entropy, out);
+            self.send_hello(hello.token, entropy, out);
         }
         if hello.echo == Token::UNKNOWN { Ok(()) } else { Err(Rejected::StaleHello) }
     }
 
-    /// The Hello echoes our token, so its sender has lived since we drew it, and its own token is the one in use.
-    fn believe(&mut self, now_us: u64, hello: &Hello, entropy: &mut impl FnMut(&mut [u8]), out: &mut Outbox) {
+    /// Acts on a Hello that echoes our token: its sender has been alive since we drew it, so the sender's own token is the
+    /// one in use.
+    fn on_proof(
+        &mut self,
+        now_us: u64,
+        hello: &Hello,
+        entropy: &mut impl FnMut(&mut [u8]),
+        out: &mut Outbox,
+    ) {
         let watched = PrefixTable::new(hello.watched.iter().map(|&network| (network, ())));
         match &mut self.session {
             Some(session) if session.far_token == hello.token => session.watched = watched,
             _ if self.past.len() == PAST_MAX => self.renew(entropy),
             _ => {
                 self.begin_session(now_us, hello.token, watched);
-                // The peer may wait for these two to begin it as well.
-                self.say_hello(hello.token, entropy, out);
+                // The peer may need these two datagrams to begin the session as well.
+                self.send_hello(hello.token, entropy, out);
                 self.send_report(now_us, out);
             }
         }
     }
 
-    /// Everything starts afresh: what the far gateway sees from now on, it sees with its tap open, and nothing coded
-    /// before is mixed in. Nothing is protected before it has begun the session too.
+    /// Begins a session with new streams in both directions, so that no packet coded earlier is mixed in. Packets are
+    /// protected once the far gateway has begun the session too: its tap then sees all of them.
     fn begin_session(&mut self, now_us: u64, far_token: Token, watched: PrefixTable<()>) {
         let key = &self.config.key;
         self.past.extend(self.session.take().map(|session| session.far_token));
@@ -267,11 +278,13 @@ impl Peer {
         self.sessions += 1;
     }
 
-    fn say_hello(&mut self, echo: Token, entropy: &mut impl FnMut(&mut [u8]), out: &mut Outbox) {
+    fn send_hello(&mut self, echo: Token, entropy: &mut impl FnMut(&mut [u8]), out: &mut Outbox) {
         let watched: Vec<IpNet> = self.config.networks.clone();
         let hello = Hello { token: self.own_token, echo, watched };
         let len = HELLO_HEADER + hello.wire_len() + TAG;
-        let Some(datagram) = out.datagrams.reserve(len) else { return };
+        let Some(datagram) = out.datagrams.reserve(len) else {
+            return self.egress.on_unsent(Unsent::QueueFull);
+        };
         let mut nonce = [0; 12];
         entropy(&mut nonce);
         write_hello_header(datagram, nonce);
@@ -280,25 +293,31 @@ impl Peer {
         out.datagrams.commit(self.index, len);
     }
 
-    /// When [`Peer::timeout`] next has something to do.
-    pub(crate) fn next_timeout_us(&self) -> u64 {
+    /// Time at which [`Peer::handle_timeout`] is due next.
+    pub(crate) fn poll_timeout(&self) -> u64 {
         let own = self.next_hello_us.min(self.next_tick_us);
         let report = self.session.as_ref().map(|_| self.next_report_us);
         let others = [self.egress.next_deadline_us(), self.ingress.next_due_us(), report];
         others.into_iter().flatten().fold(own, u64::min)
     }
 
-    /// Does what is due. `entropy` makes tokens and nonces.
-    pub(crate) fn timeout(&mut self, now_us: u64, entropy: &mut impl FnMut(&mut [u8]), out: &mut Outbox) {
+    /// Runs all due timers. `entropy` generates tokens and nonces.
+    pub(crate) fn handle_timeout(
+        &mut self,
+        now_us: u64,
+        entropy: &mut impl FnMut(&mut [u8]),
+        out: &mut Outbox,
+    ) {
         if let Some(session) = &mut self.session {
-            self.egress.fire_due(now_us, &mut session.sealer, &mut out.datagrams);
+            let mut outlet = Outlet { sealer: &mut session.sealer, datagrams: &mut out.datagrams };
+            self.egress.fire_due(now_us, &mut outlet);
         }
-        let (ingress, mut around) = self.ingress_and_surroundings(now_us, &mut out.recovered);
-        ingress.use_due(&mut around);
+        let (ingress, mut cx) = self.ingress_and_cx(now_us, &mut out.recovered);
+        ingress.use_due(&mut cx);
         if now_us >= self.next_tick_us {
             self.next_tick_us = now_us + TICK_US;
-            self.ingress.tick();
-            self.watch_liveness(now_us, entropy);
+            self.ingress.on_tick();
+            self.check_liveness(now_us, entropy);
         }
         if self.session.is_some() && now_us >= self.next_report_us {
             self.send_report(now_us, out);
@@ -306,15 +325,15 @@ impl Peer {
         if now_us >= self.next_hello_us {
             self.next_hello_us = now_us + if self.is_up { HELLO_US } else { CALL_US };
             let echo = self.session.as_ref().map_or(Token::UNKNOWN, |session| session.far_token);
-            self.say_hello(echo, entropy, out);
+            self.send_hello(echo, entropy, out);
         }
     }
 
-    fn watch_liveness(&mut self, now_us: u64, entropy: &mut impl FnMut(&mut [u8])) {
+    fn check_liveness(&mut self, now_us: u64, entropy: &mut impl FnMut(&mut [u8])) {
         let silent = self.last_heard_us.is_none_or(|heard_us| now_us > heard_us + SILENCE_US);
         if self.is_up && silent {
             self.is_up = false;
-            // What lies in the bins would be mixed with packets of another time.
+            // Packets in the bins must not be mixed with packets of a later time.
             self.egress.empty_bins();
             self.next_hello_us = now_us;
         }
@@ -328,13 +347,13 @@ impl Peer {
         }
     }
 
-    /// Draws a new token of our own: all sessions and Hellos so far are void.
+    /// Draws a new token of our own, which makes all earlier sessions and Hellos void.
     fn renew(&mut self, entropy: &mut impl FnMut(&mut [u8])) {
         entropy(&mut self.own_token.0);
         self.session = None;
         self.past.clear();
         self.is_up = false;
-        // Without a session nothing would ever fire what lies in the bins.
+        // Without a session no deadline fires the bins.
         self.egress.empty_bins();
         self.next_hello_us = 0;
     }
@@ -343,7 +362,9 @@ impl Peer {
         let Some(session) = &mut self.session else { return };
         self.next_report_us = now_us + if self.is_up { REPORT_US } else { CALL_US };
         let len = SEALED_HEADER + LossReport::LEN + TAG;
-        let Some(datagram) = out.datagrams.reserve(len) else { return };
+        let Some(datagram) = out.datagrams.reserve(len) else {
+            return self.egress.on_unsent(Unsent::QueueFull);
+        };
         self.ingress.report().write(&mut datagram[SEALED_HEADER..len - TAG]);
         session.sealer.seal(datagram);
         out.datagrams.commit(self.index, len);

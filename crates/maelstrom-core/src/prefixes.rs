@@ -1,31 +1,31 @@
-//! Which of several disjoint sets of networks an address belongs to.
+//! Lookup of an address among disjoint sets of networks.
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-/// A sorted table of disjoint address ranges, each with a value; looked up in O(log n).
+/// A sorted table of disjoint address ranges, each with a value. A lookup takes O(log n).
 ///
-/// IPv4 lies in its own corner of the 128-bit space (`::ffff:0:0/96`), so one table serves both families.
+/// IPv4 is mapped into the 128-bit space (`::ffff:0:0/96`), so one table serves both families.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PrefixTable<T> {
     ranges: Vec<(u128, u128, T)>,
 }
 
 impl<T: Copy> PrefixTable<T> {
-    /// From networks that do not overlap where their values differ. A network inside another adds nothing to it.
+    /// Creates the table of networks that do not overlap where their values differ. A network inside another is dropped.
     pub(crate) fn new(networks: impl IntoIterator<Item = (IpNet, T)>) -> Self {
         let range = |(network, value): (IpNet, T)| {
             (as_number(network.network()), as_number(network.broadcast()), value)
         };
         let mut ranges: Vec<_> = networks.into_iter().map(range).collect();
         ranges.sort_by_key(|&(first, last, _)| (first, std::cmp::Reverse(last)));
-        // Networks nest or are apart: what begins inside the one kept last lies inside it.
+        // Networks are nested or disjoint: one that begins inside the last one kept lies inside it.
         ranges.dedup_by(|next, kept| next.0 <= kept.1);
         Self { ranges }
     }
 
-    /// The value of the network that holds `address`.
+    /// Returns the value of the network that contains `address`.
     pub(crate) fn find(&self, address: IpAddr) -> Option<T> {
         let number = as_number(address);
         let after = self.ranges.partition_point(|&(first, ..)| first <= number);
@@ -33,7 +33,7 @@ impl<T: Copy> PrefixTable<T> {
         (number <= last).then_some(value)
     }
 
-    /// Whether some network holds `address`.
+    /// Whether any network contains `address`.
     pub(crate) fn contains(&self, address: IpAddr) -> bool {
         self.find(address).is_some()
     }
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_network_inside_another_hides_nothing_of_it() {
+    fn a_network_inside_another_hides_no_part_of_it() {
         let nets = ["10.1.0.0/16", "10.0.0.0/8", "10.200.0.0/24", "10.0.0.0/16"];
         let table = PrefixTable::new(nets.map(|net| (net.parse().unwrap(), ())));
         for address in ["10.0.0.1", "10.1.2.3", "10.2.0.1", "10.200.0.9", "10.255.255.255"] {
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_the_network_that_holds_an_address() {
+    fn finds_the_network_that_contains_an_address() {
         let nets = [("10.81.2.0/24", 0), ("10.81.3.0/25", 1), ("fd00:2::/32", 2), ("0.0.0.0/8", 3)];
         let table = PrefixTable::new(nets.map(|(net, value)| (net.parse().unwrap(), value)));
         let find = |address: &str| table.find(address.parse().unwrap());

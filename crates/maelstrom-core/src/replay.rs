@@ -1,20 +1,19 @@
 //! The replay window: each counter of a session is accepted once.
 
 const WORDS: usize = 32;
-/// How far behind the newest counter a datagram may arrive and still be accepted.
+/// Number of counters behind the newest one that the window covers.
 pub const REPLAY_WINDOW: u64 = WORDS as u64 * 64;
 
-/// A sliding bitmap over the counters seen (RFC 6479's scheme: a ring of words, whole words cleared ahead).
+/// A sliding bitmap of the counters seen, by the scheme of RFC 6479: a ring of words, cleared ahead word by word.
 #[derive(Default)]
 pub struct ReplayWindow {
-    /// One more than the newest counter accepted.
+    /// One more than the newest accepted counter.
     next: u64,
     bits: [u64; WORDS],
 }
 
 impl ReplayWindow {
-    /// Whether `counter` has not been accepted and is not too old; changes nothing, so that a forged datagram
-    /// cannot move the window.
+    /// Whether `counter` has not been accepted and is not too old. A forged datagram cannot move the window.
     pub fn is_fresh(&self, counter: u64) -> bool {
         if counter >= self.next {
             return true;
@@ -23,7 +22,7 @@ impl ReplayWindow {
         self.next - counter <= REPLAY_WINDOW - 64 && self.bits[word] & bit == 0
     }
 
-    /// Notes that `counter` came in an authentic datagram.
+    /// Notes that an authentic datagram had this counter.
     pub fn accept(&mut self, counter: u64) {
         if counter >= self.next {
             let newest_word = self.next.div_ceil(64);

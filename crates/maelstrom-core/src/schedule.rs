@@ -1,4 +1,4 @@
-//! Which packets share a repair: what an operator chooses of a code.
+//! The parameters of a code that an operator chooses.
 
 use std::fmt;
 
@@ -11,29 +11,29 @@ use crate::wire::repair_overhead;
 /// Which source packets share a repair, and how many repairs they get.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Schedule {
-    /// Layered interleaving (Maelstrom §4.3): the XOR of r packets, one interleave apart, for each of the interleaves.
+    /// Layered interleaving (Maelstrom §4.3): for each interleave, XORs of r packets that lie one interleave apart.
     Layered {
         /// Packets in a repair.
         r: u8,
-        /// One layer of repairs for each.
+        /// Interleave of each layer.
         interleaves: Vec<u16>,
     },
-    /// Reed–Solomon blocks (Maelstrom §4.4): any r of a block's r packets and c repairs bring back the whole block.
+    /// Reed–Solomon blocks (Maelstrom §4.4): any r of a block's r packets and c repairs recover the whole block.
     ReedSolomon {
         /// Packets in a block.
         r: u8,
         /// Repairs of a block.
         c: u8,
-        /// Blocks that are fed in turn, so that the packets of a block lie so far apart.
+        /// Number of blocks that are fed in turn, and so the distance between the packets of a block.
         interleave: u16,
     },
     /// A sliding window (RFC 8681): each repair is a random combination of the last packets.
     Sliding {
-        /// Repairs for each packet, 1/64 at least.
+        /// Repairs per packet, at least 1/64.
         rate: RepairRate,
         /// Packets in a repair, 1 to [`WINDOW_MAX`](crate::wire::WINDOW_MAX).
         window: u16,
-        /// Of 16 packets in the window `density` + 1 are in a repair on average; 15 for all of them.
+        /// Density: on average, `density` + 1 of 16 packets in the window are in a repair. 15 means all of them.
         density: u8,
     },
 }
@@ -45,30 +45,30 @@ impl Default for Schedule {
     }
 }
 
-/// What is not chosen: of a gateway's configuration file, of command lines, and of simulations.
+/// Defaults of configuration files, command lines and simulations.
 impl Schedule {
-    /// Packets in a repair, or in a block.
+    /// Number of packets in a repair or block.
     pub const R: u8 = 8;
-    /// Of layers.
+    /// Interleaves of the layers.
     pub const INTERLEAVES: [u16; 3] = [1, 11, 19];
-    /// Repairs of a block.
+    /// Number of repairs of a block.
     pub const C: u8 = 3;
-    /// Blocks fed in turn.
+    /// Number of blocks fed in turn.
     pub const INTERLEAVE: u16 = 1;
-    /// Repairs of a sliding window for each packet: as many as three layers of r = 8 have.
+    /// Repairs of a sliding window per packet, the overhead of three layers of r = 8.
     pub const RATE: RepairRate = RepairRate::THREE_EIGHTHS;
-    /// Packets in a sliding window.
+    /// Number of packets in a sliding window.
     pub const WINDOW: u16 = 256;
-    /// All packets of the window are in each repair.
+    /// Density of a sliding window: each repair contains all packets of the window.
     pub const DENSITY: u8 = DENSITY_FULL;
-    /// Whether repairs of what is interleaved wait for later packets.
+    /// Whether repairs of interleaved packets wait for later packets.
     pub const DELAYED: bool = true;
-    /// How long repairs of quiet traffic wait, in milliseconds.
+    /// Longest wait of repairs of sparse traffic, in milliseconds.
     pub const MAX_DELAY_MS: u16 = 20;
 }
 
 impl Schedule {
-    /// Packets that a full repair names.
+    /// Number of packets that a full repair names.
     pub fn names(&self) -> usize {
         match *self {
             Self::Layered { r, .. } | Self::ReedSolomon { r, .. } => usize::from(r),
@@ -76,8 +76,8 @@ impl Schedule {
         }
     }
 
-    /// Least window in packets: below it some packets would be in no repair. Below [`Schedule::names`] packets leave the
-    /// window before all copies of their names have travelled. 0 for what is no window.
+    /// Smallest window in packets at which every packet is in a repair; 0 for other schemes. In a window below
+    /// [`Schedule::names`], packets leave before all copies of their names have been sent.
     pub fn window_min(&self) -> usize {
         match *self {
             Self::Layered { .. } | Self::ReedSolomon { .. } => 0,
@@ -85,12 +85,12 @@ impl Schedule {
         }
     }
 
-    /// By how many bytes a full repair is longer on the WAN than the longest packet in it.
+    /// Number of bytes by which a full repair is longer on the WAN than the longest packet in it.
     pub fn repair_overhead(&self, ipv6: bool) -> usize {
         repair_overhead(self.scheme(), self.names(), ipv6)
     }
 
-    /// The most repairs that can fire at once. `delayed`: whether full ones wait.
+    /// Maximum number of repairs that can fire at once. `delayed`: whether full ones wait.
     pub(crate) fn volley(&self, delayed: bool) -> usize {
         match self {
             Self::Sliding { rate, .. } => rate.repairs().div_ceil(rate.sources()) as usize + 1,
@@ -98,8 +98,8 @@ impl Schedule {
         }
     }
 
-    /// How many packets, or sums of them, the egress keeps at a time, each as long as the longest packet. `delayed`:
-    /// whether full ones wait.
+    /// Number of packets, or sums of packets, that the egress keeps, each as long as the longest packet. `delayed`: whether
+    /// full ones wait.
     pub fn sums(&self, delayed: bool) -> usize {
         match self {
             Self::Layered { interleaves, .. } => interleaves.iter().copied().map(usize::from).sum(),
@@ -111,8 +111,8 @@ impl Schedule {
         }
     }
 
-    /// How long a packet may wait for the last repair it is in, where the first one waits `max_delay_us`; of a window, for
-    /// the first: in later ones it stays for as long as the far end remembers it.
+    /// Longest wait of a packet for its last repair, where `max_delay_us` is the longest wait for the first. For a window it
+    /// is the wait for the first repair, because later ones contain a packet only while the far end remembers it.
     pub(crate) fn slowest_us(&self, max_delay_us: u64) -> u64 {
         match self {
             Self::Layered { interleaves, .. } => {
@@ -124,8 +124,8 @@ impl Schedule {
         }
     }
 
-    /// The code that runs it. `delayed`: whether full repairs wait; `max_delay_us`: how long those of quiet traffic do;
-    /// `symbol_max`: longest symbol in bytes.
+    /// Returns the code with these parameters. `delayed`: whether full repairs wait. `max_delay_us`: longest wait of repairs
+    /// of sparse traffic. `symbol_max`: longest symbol in bytes.
     pub fn code(&self, delayed: bool, max_delay_us: u64, symbol_max: usize) -> Code {
         let sending = if delayed { Sending::Delayed } else { Sending::Immediate };
         let deadline_us = Some(max_delay_us);
@@ -135,7 +135,7 @@ impl Schedule {
                 LayeredConfig { r: *r, interleaves, sending, deadline_us, symbol_max }.into()
             }
             &Self::ReedSolomon { r, c, interleave } => {
-                // What is not interleaved mends single losses: soonest, if its repairs leave at once.
+                // A single block recovers single losses, soonest if its repairs leave at once.
                 let sending = if interleave > 1 { sending } else { Sending::Immediate };
                 ReedSolomonConfig { r, c, interleave, sending, deadline_us, symbol_max }.into()
             }
@@ -145,7 +145,7 @@ impl Schedule {
         }
     }
 
-    /// What its recipes say.
+    /// Returns the scheme without its parameters.
     pub fn scheme(&self) -> Scheme {
         match self {
             Self::Layered { .. } => Scheme::Layered,
@@ -155,7 +155,7 @@ impl Schedule {
     }
 }
 
-/// As the papers write it: `layered (8; 1,11,19)`, `reed-solomon (8,3) x20`; `sliding (256; 1/8)`.
+/// Writes the notation of the papers: `layered (8; 1,11,19)`, `reed-solomon (8,3) x20`, `sliding (256; 1/8)`.
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_code_is_the_one_that_was_chosen() {
+    fn a_schedule_becomes_a_code_with_its_parameters() {
         let layers = Schedule::default();
         let blocks = Schedule::ReedSolomon { r: 9, c: 4, interleave: 20 };
         assert_eq!((layers.to_string(), layers.sums(true)), ("layered (8; 1,11,19)".to_owned(), 31));

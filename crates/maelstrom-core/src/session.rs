@@ -1,65 +1,21 @@
 //! The authenticated channel between two gateways.
 //!
-//! Both hold one pre-shared key. Each draws a random *token* when it starts and says it in a Hello, together with
-//! the token it has heard from the other. A token counts only when it comes with our own echoed, so an old Hello
-//! changes nothing. From key and both tokens follow one AEAD key per direction: a datagram recorded before either
-//! side restarted can never be opened again, and no clock is needed.
+//! Both hold one pre-shared key. Each draws a random *token* at its start and sends it in a Hello, together with the token
+//! it has heard from the other. A token counts only if it comes with our own echoed, so an old Hello changes nothing. One
+//! AEAD key per direction is derived from the key and both tokens. A datagram recorded before either side restarted can
+//! never be opened again, and no clock is needed.
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::hkdf;
-use zeroize::{Zeroize, ZeroizeOnDrop};
+use zeroize::Zeroize;
 
 use crate::counters::Rejected;
+use crate::key::{PeerKey, Token};
 use crate::replay::ReplayWindow;
 use crate::wire::{HELLO_HEADER, SEALED_HEADER, SealedHeader, TAG};
 
-/// Length of a session token in bytes.
-pub const TOKEN_LEN: usize = 16;
-
-/// Sessions whose counter got this far are renewed: AES-GCM's bound on messages is far above.
+/// Counter at which a session is renewed, far below AES-GCM's bound on messages.
 const COUNTER_MAX: u64 = 1 << 46;
-
-/// A gateway's random mark of its own start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Token(pub [u8; TOKEN_LEN]);
-
-impl Token {
-    /// What a Hello carries before the other's token is known.
-    pub const UNKNOWN: Token = Token([0; TOKEN_LEN]);
-}
-
-/// The key that two gateways share, wiped when dropped.
-#[derive(Clone, Zeroize, ZeroizeOnDrop)]
-pub struct PeerKey([u8; 32]);
-
-impl PeerKey {
-    /// From 32 secret random bytes.
-    pub fn new(bytes: [u8; 32]) -> Self {
-        Self(bytes)
-    }
-
-    /// HKDF-SHA-256 (RFC 5869) of this key for the purpose that `info` spells.
-    pub(crate) fn derive<K: hkdf::KeyType>(&self, info: &[&[u8]], length: K, out: &mut [u8]) {
-        let salt = hkdf::Salt::new(hkdf::HKDF_SHA256, b"undrop maelstrom 1");
-        salt.extract(&self.0)
-            .expand(info, length)
-            .and_then(|okm| okm.fill(out))
-            .expect("the length asked for is far below HKDF's limit");
-    }
-}
-
-impl std::fmt::Debug for PeerKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("PeerKey(…)")
-    }
-}
-
-impl PartialEq for PeerKey {
-    fn eq(&self, other: &Self) -> bool {
-        // Compared only when a configuration is read again, never on what came from the network.
-        self.0 == other.0
-    }
-}
 
 struct DirectionKeyLen;
 
@@ -69,7 +25,7 @@ impl hkdf::KeyType for DirectionKeyLen {
     }
 }
 
-/// One direction's AEAD key and the epoch that names it on the wire.
+/// One direction's AEAD key and the epoch that identifies it on the wire.
 struct DirectionKey {
     aead: LessSafeKey,
     epoch: u32,
@@ -90,24 +46,24 @@ fn aead_key(bytes: &[u8]) -> LessSafeKey {
     LessSafeKey::new(UnboundKey::new(&AES_256_GCM, bytes).expect("32 bytes are an AES-256 key"))
 }
 
-/// Seals what we send in one session.
+/// Seals the datagrams that we send in one session.
 pub struct Sealer {
     key: DirectionKey,
     counter: u64,
 }
 
 impl Sealer {
-    /// For datagrams from the holder of token `from` to the holder of `to`.
+    /// Creates the sealer of datagrams from the holder of token `from` to the holder of `to`.
     pub fn new(key: &PeerKey, from: Token, to: Token) -> Self {
         Self { key: DirectionKey::new(key, from, to), counter: 0 }
     }
 
-    /// Whether so much was sealed that the session should be renewed.
+    /// Whether the session should be renewed because of the number of datagrams sealed.
     pub fn is_worn(&self) -> bool {
         self.counter >= COUNTER_MAX
     }
 
-    /// Seals in place. `datagram` holds room for the header, then the body, then room for the tag.
+    /// Seals in place. `datagram` consists of room for the header, the body, and room for the tag.
     pub fn seal(&mut self, datagram: &mut [u8]) {
         let header = SealedHeader { epoch: self.key.epoch, counter: self.counter };
         self.counter += 1;
@@ -123,27 +79,27 @@ impl Sealer {
     }
 }
 
-/// Opens what the peer sends in one session.
+/// Opens the datagrams that the peer sends in one session.
 pub struct Opener {
     key: DirectionKey,
     replay: ReplayWindow,
 }
 
 impl Opener {
-    /// For datagrams from the holder of token `from` to the holder of `to`.
+    /// Creates the opener of datagrams from the holder of token `from` to the holder of `to`.
     pub fn new(key: &PeerKey, from: Token, to: Token) -> Self {
         Self { key: DirectionKey::new(key, from, to), replay: ReplayWindow::default() }
     }
 
-    /// The epoch that datagrams of this session carry.
+    /// Epoch that datagrams of this session carry.
     pub fn epoch(&self) -> u32 {
         self.key.epoch
     }
 
-    /// The body of a sealed datagram, decrypted in place.
+    /// Decrypts the body of a sealed datagram in place.
     ///
     /// # Errors
-    /// Replayed or too old before any cryptography is spent on it; forged after one check.
+    /// [`Rejected::Replayed`] for a repeated or old datagram, before any cryptography; [`Rejected::Forged`].
     pub fn open<'a>(
         &mut self,
         header: &SealedHeader,
@@ -163,14 +119,14 @@ impl Opener {
     }
 }
 
-/// The counter never repeats under one key, and is all of the nonce that differs.
+/// The counter is the only part of the nonce that varies, and it never repeats under one key.
 fn session_nonce(counter: u64) -> Nonce {
     let mut nonce = [0; NONCE_LEN];
     nonce[4..].copy_from_slice(&counter.to_be_bytes());
     Nonce::assume_unique_for_key(nonce)
 }
 
-/// Seals and opens Hellos: one static key for both directions, a random nonce for each.
+/// Seals and opens Hellos, with one static key for both directions and a random nonce for each Hello.
 pub struct HelloKey(LessSafeKey);
 
 struct HelloKeyLen;
@@ -182,7 +138,7 @@ impl hkdf::KeyType for HelloKeyLen {
 }
 
 impl HelloKey {
-    /// The Hello key of all holders of `key`.
+    /// Derives the Hello key of all holders of `key`.
     pub fn new(key: &PeerKey) -> Self {
         let mut derived = [0; 32];
         key.derive(&[b"hello"], HelloKeyLen, &mut derived);
@@ -191,7 +147,7 @@ impl HelloKey {
         Self(aead)
     }
 
-    /// Seals in place; the nonce must already stand in the header.
+    /// Seals in place. The header must already contain the nonce.
     pub fn seal(&self, datagram: &mut [u8]) {
         let (head, rest) = datagram.split_at_mut(HELLO_HEADER);
         let (body, tag_room) = rest.split_at_mut(rest.len() - TAG);
@@ -202,10 +158,10 @@ impl HelloKey {
         tag_room.copy_from_slice(tag.as_ref());
     }
 
-    /// The body of a Hello, decrypted in place.
+    /// Decrypts the body of a Hello in place.
     ///
     /// # Errors
-    /// Forged, or of another key.
+    /// [`Rejected::Malformed`] if it is too short, [`Rejected::Forged`] if it was not sealed with this key.
     pub fn open<'a>(&self, datagram: &'a mut [u8]) -> Result<&'a [u8], Rejected> {
         if datagram.len() < HELLO_HEADER + TAG {
             return Err(Rejected::Malformed);
@@ -225,6 +181,7 @@ fn hello_nonce(head: &[u8]) -> Nonce {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key::TOKEN_LEN;
 
     const A: Token = Token([1; TOKEN_LEN]);
     const B: Token = Token([2; TOKEN_LEN]);
@@ -245,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sealed_opens_once() {
+    fn a_sealed_datagram_opens_once() {
         let (mut sealer, mut opener) = (Sealer::new(&key(), A, B), Opener::new(&key(), A, B));
         let datagram = sealed(&mut sealer, b"repair");
         assert_eq!(open(&mut opener, &datagram), Ok(b"repair".to_vec()));
@@ -253,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_bit_anywhere_is_a_forgery_and_does_not_spend_the_counter() {
+    fn a_changed_bit_anywhere_is_a_forgery_and_uses_up_no_counter() {
         let (mut sealer, mut opener) = (Sealer::new(&key(), A, B), Opener::new(&key(), A, B));
         let datagram = sealed(&mut sealer, b"repair");
         for at in 1..datagram.len() {
@@ -265,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_another_direction_nor_another_start_opens_it() {
+    fn a_key_of_another_direction_or_start_does_not_open_it() {
         let mut sealer = Sealer::new(&key(), A, B);
         let datagram = sealed(&mut sealer, b"repair");
         let later = Token([3; TOKEN_LEN]);

@@ -1,7 +1,7 @@
-//! The source symbol: what of a packet enters the code (compare RFC 6363's ADUI).
+//! The source symbol: the form in which a packet enters the code (compare RFC 6363's ADUI).
 //!
-//! hash (8) ‖ length (2) ‖ mutable fields (2) ‖ the packet with its mutable fields zeroed. The hash makes every
-//! recovered packet prove itself; the fields stand apart because the two ends see different ones.
+//! hash (8) ‖ length (2) ‖ mutable fields (2) ‖ the packet with its mutable fields zeroed. The hash authenticates every
+//! recovered packet. The fields are separate because the two ends see different ones.
 
 use std::net::SocketAddr;
 
@@ -9,12 +9,12 @@ use crate::identity::{Identity, PacketHash};
 use crate::packet::{MutableFields, Packet, StableHeader, restore};
 use crate::prefixes::PrefixTable;
 
-/// Bytes of a symbol before the packet.
+/// Length of a symbol's header in bytes.
 pub const SYMBOL_HEADER: usize = 12;
 const FIELDS_AT: usize = 10;
 const FRONT_MAX: usize = SYMBOL_HEADER + 40;
 
-/// A packet's symbol in two pieces: the front is made, the rest is the packet's own bytes.
+/// A packet's symbol in two pieces: a composed front, and the rest of the packet's own bytes.
 pub struct Symbol<'a> {
     front: [u8; FRONT_MAX],
     front_len: usize,
@@ -22,8 +22,8 @@ pub struct Symbol<'a> {
 }
 
 impl<'a> Symbol<'a> {
-    /// The symbol of `packet`, which hashes to `hash`; `fields` are zero where the packet was received, until a repair
-    /// tells with which ones it was sent: [`set_fields`].
+    /// Creates the symbol of `packet`, which hashes to `hash`. The receiver passes zero `fields` and sets them when a
+    /// repair states those with which the packet was sent ([`set_fields`]).
     pub fn new(packet: &Packet<'a>, hash: PacketHash, fields: MutableFields) -> Self {
         let header: StableHeader = packet.stable_header();
         let header = header.as_slice();
@@ -35,27 +35,26 @@ impl<'a> Symbol<'a> {
         Self { front, front_len: SYMBOL_HEADER + header.len(), behind: packet.behind_header() }
     }
 
-    /// The pieces, to be read one behind the other.
+    /// Returns the two consecutive pieces.
     pub fn pieces(&self) -> [&[u8]; 2] {
         [&self.front[..self.front_len], self.behind]
     }
 }
 
-/// The mutable fields that a symbol holds: those that its packet left the far site with, none before a repair told them.
+/// Returns the mutable fields in a symbol: those with which its packet left the far site, or zeros while unknown.
 pub fn fields_of(symbol: &[u8]) -> Option<MutableFields> {
     let &[ttl, tos] = symbol.get(FIELDS_AT..SYMBOL_HEADER)? else { return None };
     Some(MutableFields { ttl, tos })
 }
 
-/// Writes into a symbol with which fields its packet left the far site; equations are over whole symbols.
+/// Writes into a symbol the fields with which its packet left the far site. Equations need whole symbols.
 pub fn set_fields(symbol: &mut [u8], fields: MutableFields) {
     if let Some(place) = symbol.get_mut(FIELDS_AT..SYMBOL_HEADER) {
         place.copy_from_slice(&[fields.ttl, fields.tos]);
     }
 }
 
-/// The packet in a solved symbol, whole again, written to `packet`; `None` unless it has the identity that left the
-/// far site.
+/// Restores the packet of a solved symbol into `packet`; `None` unless it has the identity that left the far site.
 pub fn verify<'p>(
     symbol: &[u8],
     identity: &Identity,
@@ -75,7 +74,7 @@ pub fn verify<'p>(
     Some((hash, packet))
 }
 
-/// A peer may bring back what comes from its own site, and nothing else.
+/// Whether a recovered packet may be injected: it must come from the peer's site and not be a repair.
 pub(crate) fn may_inject(packet: &[u8], networks: &PrefixTable<()>, listen: SocketAddr) -> bool {
     let Ok(packet) = Packet::new_checked(packet) else { return false };
     networks.contains(packet.source()) && !packet.is_udp_to(listen)

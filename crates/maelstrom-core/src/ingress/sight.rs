@@ -1,115 +1,135 @@
-//! What a gap in what the tap saw leaves in doubt. Packets that arrived unseen must not be taken for lost, and those that were
-//! seen must not stand for later ones that equal them: theirs may have been lost.
+//! Recovery after a gap in what the tap saw.
 //!
-//! From the gap on repairs bring nothing back and bind nothing. When the tap has caught up the doubt *clears*: a first repair tells
-//! how far the stream has come, and recovery begins where a whole repair lies so far behind that nothing before it arrived
-//! unseen. A slow stream would take minutes; for it a time counts after which no repair names what came before.
+//! Packets that arrived unseen must not count as lost. Packets that were seen must not stand for later, equal ones, which
+//! may have been lost.
+//!
+//! From the gap on, repairs recover nothing and bind nothing. When the tap has caught up, the doubt *clears*: a first repair
+//! shows how far the stream has come. Recovery resumes with the first repair that lies so far behind that position that
+//! none of its packets can have arrived unseen. A slow stream would take minutes to get there. It resumes after a time
+//! instead, when no repair names earlier packets any more.
 
-use super::{Ingress, Surroundings};
+use crate::arrivals::Arrivals;
+use crate::ledger::Ledger;
 use crate::wire::RecipeView;
 use foundation::Seq;
 
-/// After a gap in what the tap saw, so many packets more may have passed unseen without being named yet.
+/// Number of packets that may have passed unseen during a gap without being named yet, besides those in the history.
 const GAP_MARGIN: u64 = 512;
 
-/// Whether packets may be here that the tap has not shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sight {
-    /// None.
+/// Whether packets may have arrived that the tap has not shown.
+pub(super) struct Sight {
+    state: State,
+    /// Number of places beyond the newest one named at which packets may have arrived.
+    margin: u64,
+    /// Time after which repairs name no earlier packet.
+    give_up_us: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// The tap has shown all packets.
     Clear,
-    /// Yes, and more may come.
+    /// Packets are missing, and more may be.
     Blind,
-    /// Yes, but no more come.
+    /// Packets are missing, but no further ones.
     Clearing(Clearing),
 }
 
 /// The time after the tap has caught up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Clearing {
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Clearing {
     until_us: u64,
-    /// Arrivals by the time when the tap had caught up.
+    /// Number of arrivals kept when the tap had caught up.
     kept: u64,
-    /// From this place on no packet had arrived when the first repair came after the gap, unseen or seen.
+    /// Place from which no packet had arrived, seen or unseen, when the first repair came after the gap.
     beyond: Option<Seq>,
-    /// Arrivals that were forgotten may lie before this place.
+    /// Place before which forgotten arrivals may lie.
     doubtful: Seq,
 }
 
-/// So many places beyond the newest one named may packets have arrived, where names of `window` packets are kept.
-pub(super) fn blind_margin(window: u64) -> u64 {
-    window / 4 + GAP_MARGIN
+/// How to treat a repair.
+pub(super) enum Verdict {
+    /// Use it.
+    Use,
+    /// Give up all places before this one, then use it.
+    UseFrom(Seq),
+    /// Give up all places before `limit`, and recover nothing with it. If `bind`, bind the names of the other places.
+    Pass { limit: Seq, bind: bool },
 }
 
-impl Ingress {
-    /// The tap has missed packets that arrived: what repairs miss may be here. They bring nothing back until
-    /// [`Ingress::caught_up`].
-    pub(crate) fn gap(&mut self) {
-        self.sight = Sight::Blind;
-        self.held.clear();
-        self.skip_before(self.ledger.newest().plus(1));
+impl Sight {
+    /// Creates a clear sight for an ingress that keeps the names of `history` packets.
+    pub(super) fn new(history: u64, give_up_us: u64) -> Self {
+        Self { state: State::Clear, margin: history / 4 + GAP_MARGIN, give_up_us }
     }
 
-    /// The tap sees everything again, and every repair that had come by now has been looked at.
-    pub(crate) fn caught_up(&mut self, now_us: u64) {
-        if self.sight == Sight::Blind {
-            let (until_us, kept) = (now_us + self.give_up_us, self.shelf.kept());
-            self.sight = Sight::Clearing(Clearing { until_us, kept, beyond: None, doubtful: Seq(0) });
+    /// Notes that the tap has missed packets.
+    pub(super) fn on_gap(&mut self) {
+        self.state = State::Blind;
+    }
+
+    /// Notes that the tap sees every packet again, `kept` arrivals after the start. Without a gap this does nothing.
+    pub(super) fn on_caught_up(&mut self, now_us: u64, kept: u64) {
+        if self.state == State::Blind {
+            let until_us = now_us + self.give_up_us;
+            self.state = State::Clearing(Clearing { until_us, kept, beyond: None, doubtful: Seq(0) });
         }
     }
 
-    /// Whether a repair may miss packets that are here, and so brings nothing back. The first one after a gap does in any case,
-    /// however long it took to come: those before it may have been lost, with all that they named, and only when one has come
-    /// is it known which places to give up.
-    pub(super) fn is_blind(&mut self, around: &mut Surroundings<'_>, view: &RecipeView<'_>) -> bool {
-        let behind_newest = self.ledger.newest().plus(1);
-        let mut clearing = match self.sight {
-            Sight::Clear => return false,
-            Sight::Blind => {
-                self.skip_before(behind_newest);
-                return true;
-            }
-            Sight::Clearing(clearing) => clearing,
+    /// Decides whether a repair may be used, or may miss packets that arrived unseen.
+    ///
+    /// The first repair after a gap is never used, however long it took to come. Earlier repairs may have been lost with
+    /// all the names in them, and only this one shows which places to give up.
+    pub(super) fn judge(
+        &mut self,
+        now_us: u64,
+        arrivals: &mut Arrivals,
+        ledger: &Ledger,
+        view: &RecipeView<'_>,
+    ) -> Verdict {
+        let behind_newest = ledger.newest().plus(1);
+        let mut clearing = match self.state {
+            State::Clear => return Verdict::Use,
+            State::Blind => return Verdict::Pass { limit: behind_newest, bind: false },
+            State::Clearing(clearing) => clearing,
         };
-        let beyond = clearing.beyond.unwrap_or(behind_newest.plus(self.blind_margin));
+        let beyond = clearing.beyond.unwrap_or(behind_newest.plus(self.margin));
         let limit = beyond.max(clearing.doubtful);
         if view.first() >= limit {
-            self.sight = Sight::Clear;
-            self.skip_before(limit);
-            return false;
+            self.state = State::Clear;
+            return Verdict::UseFrom(limit);
         }
-        if let Some(reach) = self.forget_passed(around.now_us, &clearing, view, limit) {
+        if let Some(reach) =
+            self.forget_passed(now_us, &clearing, arrivals, view, ledger.oldest_open()..limit)
+        {
             clearing.doubtful = clearing.doubtful.max(behind_newest.plus(reach));
         }
         clearing.beyond = Some(beyond);
-        self.skip_before(behind_newest.min(beyond.max(clearing.doubtful)));
-        // What lies behind can be named already: later repairs will need it.
-        let _ = self.bind(around, view);
-        let is_over = around.now_us >= clearing.until_us && behind_newest >= clearing.doubtful;
-        self.sight = if is_over { Sight::Clear } else { Sight::Clearing(clearing) };
-        true
+        let is_over = now_us >= clearing.until_us && behind_newest >= clearing.doubtful;
+        self.state = if is_over { State::Clear } else { State::Clearing(clearing) };
+        Verdict::Pass { limit: behind_newest.min(beyond.max(clearing.doubtful)), bind: true }
     }
 
-    /// Forgets what arrived, and lies before the places that repairs may still bind: all that came before the tap had caught up,
-    /// and of each name that the present repair gives up what came long enough before it. Of packets that equal each other and
-    /// come faster than that nobody can tell which of them a repair names.
+    /// Forgets arrivals that lie before the places that repairs may still bind: all that came before the tap had caught up
+    /// and, of each name that this repair gives up, those that came long enough before it. Of equal packets that follow each
+    /// other faster, no one can tell which one a repair names.
     ///
-    /// Not all of that must lie where this repair reaches: one of a wide interleave names none of the newest packets. If anything
-    /// was forgotten that no repair has named, this returns how far beyond it may lie: as far as there are arrivals without a name,
-    /// and as many that were lost.
+    /// Not all of these arrivals lie where this repair reaches, because a repair of a wide interleave names none of the
+    /// newest packets. If arrivals were forgotten that no repair has named, returns how far beyond the newest place they may
+    /// lie: the number of arrivals without a name, and as many again that were lost.
     fn forget_passed(
-        &mut self,
+        &self,
         now_us: u64,
         clearing: &Clearing,
+        arrivals: &mut Arrivals,
         view: &RecipeView<'_>,
-        limit: Seq,
+        given_up: std::ops::Range<Seq>,
     ) -> Option<u64> {
-        let reach = (2 * self.shelf.unbound()).min(self.blind_margin);
-        let mut forgotten =
-            if clearing.beyond.is_none() { self.shelf.forget_before(clearing.kept) } else { 0 };
-        let given_up = self.ledger.oldest_open()..limit;
+        let reach = (2 * arrivals.unbound()).min(self.margin);
+        let mut forgotten = if clearing.beyond.is_none() { arrivals.forget_before(clearing.kept) } else { 0 };
         let names = || view.entries().filter(|entry| given_up.contains(&entry.seq)).map(|entry| entry.name);
-        names().for_each(|name| self.shelf.pass_over(now_us, name));
-        names().for_each(|name| forgotten += self.shelf.forget_name(now_us, name));
+        names().for_each(|name| arrivals.pass_over(now_us, name));
+        names().for_each(|name| forgotten += arrivals.forget_name(now_us, name));
         (forgotten > 0).then_some(reach)
     }
 }

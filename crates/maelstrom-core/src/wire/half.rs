@@ -1,10 +1,10 @@
-//! A repair cut in two.
+//! One half of a repair that was cut in two.
 
-use super::BodyKind;
+use super::header::BodyKind;
 use crate::counters::Rejected;
 use foundation::bytes::Reader;
 
-/// Kind, which half, serial number (4).
+/// Length of the header in bytes: kind, half, serial number (4).
 const HALF_HEADER: usize = 6;
 
 /// One half of a repair that was too long for one datagram.
@@ -12,9 +12,9 @@ const HALF_HEADER: usize = 6;
 pub struct Half<'a> {
     /// Whether it is the second half.
     pub second: bool,
-    /// Both halves carry the same number.
+    /// Number that both halves carry.
     pub serial: u32,
-    /// Its part of the repair's body.
+    /// Part of the repair's body.
     pub bytes: &'a [u8],
 }
 

@@ -1,4 +1,4 @@
-//! Hello: who I am since my start, whom I have heard, and which sources I watch for.
+//! The Hello: the sender's token, the token it has heard, and the source networks it watches.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -6,9 +6,9 @@ use foundation::bytes::{Reader, Writer};
 use ipnet::IpNet;
 
 use crate::counters::Rejected;
-use crate::session::{TOKEN_LEN, Token};
+use crate::key::{TOKEN_LEN, Token};
 
-/// Most networks that one peer may have, so that a Hello fits the smallest IPv6 MTU.
+/// Maximum number of networks of one peer, at which a Hello fits the smallest IPv6 MTU.
 pub const NETWORKS_MAX: usize = 60;
 
 const NETWORK_LEN: usize = 18;
@@ -20,8 +20,8 @@ pub struct Hello {
     pub token: Token,
     /// The receiver's token as the sender knows it, or [`Token::UNKNOWN`].
     pub echo: Token,
-    /// Source networks whose arrivals the sender watches: only packets from these are worth protecting towards it,
-    /// for of all others it cannot tell the lost from the arrived.
+    /// Source networks whose arrivals the sender watches. Only packets from these are worth protecting towards it,
+    /// because it cannot tell which others arrived.
     pub watched: Vec<IpNet>,
 }
 

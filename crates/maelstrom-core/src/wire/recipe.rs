@@ -1,45 +1,45 @@
-//! A recipe as the egress writes it, in front of the coded symbol.
+//! Writes a recipe, which precedes the coded symbol.
 
 use std::ops::Range;
 
-use super::repair::{
+use super::header::{BodyKind, SEALED_HEADER, TAG};
+use super::layout::{
     EXCEPTION, EXCEPTIONS_BUDGET, Entry, NAME, RECIPE_HEADER, RUN, RUNS, TERMS_MAX, WINDOW_HEADER,
     WINDOW_MAX, rows, scheme_to_wire,
 };
-use super::{BodyKind, SEALED_HEADER, TAG};
 use crate::packet::MutableFields;
 use crate::symbol::SYMBOL_HEADER;
 use fec::{Draw, Scheme};
 use foundation::Seq;
 use foundation::bytes::Writer;
 
-/// What a repair says of its packets.
+/// Description of a repair's packets.
 #[derive(Clone, Debug)]
 pub enum Recipe<'a> {
     /// Every packet is named.
     Named {
-        /// The code, one of those with few packets in a repair.
+        /// The scheme: layered or Reed–Solomon.
         scheme: Scheme,
-        /// Which repair of its block; 0 where a code has one.
+        /// Number of the repair in its block; 0 for a layer.
         row: u8,
-        /// How far apart its packets are in the stream.
+        /// Distance of its packets in the stream.
         stride: u16,
-        /// Its packets in order of the stream, 1 to [`TERMS_MAX`], `stride` apart.
+        /// Packets in order of the stream, 1 to [`TERMS_MAX`], `stride` apart.
         entries: &'a [Entry],
     },
-    /// A sliding window: some of its packets are named (`docs/adr/0007-names-of-a-sliding-window.md`).
+    /// Some packets of a sliding window are named (`docs/adr/0007-names-of-a-sliding-window.md`).
     Window {
-        /// What its coefficients follow from.
+        /// Seed and density of the coefficients.
         draw: Draw,
-        /// All packets of the window, 1 to [`WINDOW_MAX`], one behind the other in the stream.
+        /// All packets of the window, 1 to [`WINDOW_MAX`], consecutive in the stream.
         window: &'a [Entry],
-        /// Which of them are named, in order; [`TERMS_MAX`] in all at most.
+        /// Runs of named packets, in order, of together at most [`TERMS_MAX`] packets.
         named: [Range<Seq>; RUNS],
     },
 }
 
 impl Recipe<'_> {
-    /// Length on the wire in bytes, the symbol excluded.
+    /// Length on the wire in bytes, without the symbol.
     pub fn wire_len(&self) -> usize {
         let header = match self {
             Self::Named { .. } => RECIPE_HEADER,
@@ -48,10 +48,10 @@ impl Recipe<'_> {
         header + self.exceptions().count() * EXCEPTION + self.named().count() * NAME
     }
 
-    /// Writes kind and recipe into the front of `to`; returns how many bytes.
+    /// Writes kind and recipe into the front of `to`; returns their length in bytes.
     ///
     /// # Panics
-    /// If a number is out of its range, or `to` too short.
+    /// If a number is out of its range, or `to` is too short.
     pub fn write(&self, to: &mut [u8]) -> usize {
         let mut writer = Writer::new(to);
         match self {
@@ -86,7 +86,7 @@ impl Recipe<'_> {
             let last = window[window.len() - 1].seq;
             for run in named {
                 let count = run.end.0.saturating_sub(run.start.0);
-                // How far the run's last packet lies before the window's; of no run it does not matter.
+                // Distance of the run's last packet from the window's; any value for an empty run.
                 let before = if count == 0 { 0 } else { (last.0 + 1 - run.end.0) as u16 };
                 writer.put(&before.to_be_bytes());
                 writer.put(&[count as u8]);
@@ -98,7 +98,7 @@ impl Recipe<'_> {
         writer.written()
     }
 
-    /// The packets that are named, in order of the stream.
+    /// Named packets, in order of the stream.
     fn named(&self) -> impl DoubleEndedIterator<Item = &Entry> {
         let pieces: [&[Entry]; RUNS] = match self {
             Self::Named { entries, .. } => [entries, &[], &[]],
@@ -110,7 +110,7 @@ impl Recipe<'_> {
         pieces.into_iter().flatten()
     }
 
-    /// The fields that travel once: the last packet's, since neighbours mostly share them.
+    /// Returns the fields that travel once: the last packet's, since neighbours mostly share them.
     fn common(&self) -> MutableFields {
         self.named().next_back().map(|entry| entry.fields).unwrap_or_default()
     }
@@ -121,9 +121,11 @@ impl Recipe<'_> {
     }
 }
 
-/// By how many bytes a repair that names so many packets is longer on the WAN than the longest packet in it: outer IP and
-/// UDP header, our header and tag, recipe, symbol header. Leaves room for [`EXCEPTIONS_BUDGET`] packets whose mutable
-/// fields differ from the others'; a repair with more may have to be cut in two.
+/// Number of bytes by which a repair with `names` names is longer on the WAN than the longest packet in it: outer IP and
+/// UDP header, our header and tag, recipe, symbol header.
+///
+/// The result leaves room for [`EXCEPTIONS_BUDGET`] packets whose mutable fields differ from the others'. A repair with
+/// more may have to be cut in two.
 pub fn repair_overhead(scheme: Scheme, names: usize, ipv6: bool) -> usize {
     let outer = if ipv6 { 40 + 8 } else { 20 + 8 };
     let recipe = match scheme {

@@ -1,22 +1,21 @@
-//! Loss report: what the ingress saw of the stream that the egress protects.
+//! The loss report: what the ingress saw of the stream that the egress protects.
 
-use super::BodyKind;
+use super::header::BodyKind;
 use crate::counters::Rejected;
 use foundation::bytes::{Reader, Writer};
 
-/// Buckets of the burst length histogram: 1, 2, 3–4, 5–8, … 1025 and more.
+/// Number of buckets of the burst length histogram: 1, 2, 3–4, 5–8, … 1025 and more.
 pub const BURST_BUCKETS: usize = 12;
 
-/// Counts since the session began. All packets are source packets whose fate is settled: they arrived, were recovered, or
-/// are given up.
+/// Counts since the session began. All packets counted are source packets whose fate is settled: they arrived, were
+/// recovered, or were given up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LossReport {
-    /// Settled packets: those that some repair named, and those that none named and that were lost with all their
-    /// repairs, as far as can be told.
+    /// Settled packets: those that a repair named, and an estimate of those lost together with all repairs that name them.
     pub named: u64,
-    /// Of these, lost on the way.
+    /// Settled packets that were lost on the link.
     pub lost: u64,
-    /// Of the lost, recovered.
+    /// Lost packets that were recovered.
     pub recovered: u64,
     /// Repairs that arrived.
     pub repairs: u64,
@@ -28,12 +27,12 @@ impl LossReport {
     /// Length on the wire in bytes.
     pub const LEN: usize = 1 + 8 * (4 + BURST_BUCKETS);
 
-    /// Packets lost and not recovered.
+    /// Number of packets lost and not recovered.
     pub fn residual(&self) -> u64 {
         self.lost - self.recovered
     }
 
-    /// The bucket that counts bursts of `len` ≥ 1 packets.
+    /// Returns the bucket that counts bursts of `len` ≥ 1 packets.
     pub fn burst_bucket(len: u64) -> usize {
         (u64::BITS - (len.max(1) - 1).leading_zeros()).min(BURST_BUCKETS as u32 - 1) as usize
     }

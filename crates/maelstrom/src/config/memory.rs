@@ -53,7 +53,7 @@ impl Memory {
     /// The memory of a gateway with `peers` peers; the peers in `core` do not count.
     pub(crate) fn of(core: &maelstrom_core::Config, peers: usize) -> Self {
         let ingress = core.ingress();
-        let (window, packet_bytes) = (ingress.window as u64, ingress.packet_max as u64);
+        let (window, packet_bytes) = (ingress.history as u64, ingress.packet_max as u64);
         let sum = packet_bytes + SUM + TERM * core.schedule.names() as u64;
         let sum_bytes = core.schedule.sums(core.delayed) as u64 * sum;
         let repairs = ingress.equations as u64 + BUFFERS;

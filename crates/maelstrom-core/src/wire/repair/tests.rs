@@ -2,8 +2,9 @@ use proptest::prelude::*;
 
 use std::ops::Range;
 
-use super::super::{Half, Recipe, SEALED_HEADER, TAG, repair_overhead};
+use super::super::{EXCEPTIONS_BUDGET, Half, Recipe, SEALED_HEADER, TAG, repair_overhead};
 use super::*;
+use fec::BLOCK_C_MAX;
 
 fn scheme_and_row() -> impl Strategy<Value = (Scheme, u8)> {
     prop_oneof![Just((Scheme::Layered, 0)), (0..BLOCK_C_MAX).prop_map(|row| (Scheme::ReedSolomon, row))]

@@ -4,12 +4,12 @@
 use std::net::SocketAddr;
 
 use maelstrom_core::packet::{MutableFields, Packet, restore};
-use maelstrom_core::session::{HelloKey, Sealer, Token};
+use maelstrom_core::session::{HelloKey, Sealer};
 use maelstrom_core::wire::{
     BodyKind, HELLO_HEADER, Half, Hello, LossReport, Outer, RecipeView, SEALED_HEADER, TAG, TERMS_MAX,
     WINDOW_MAX, write_hello_header,
 };
-use maelstrom_core::{Config, Gateway, Outbox, PeerConfig, PeerKey, Schedule, Seq};
+use maelstrom_core::{Config, Gateway, Outbox, PeerConfig, PeerKey, Schedule, Seq, Token};
 
 /// Every reader of bytes from the network, on the same bytes.
 pub fn wire(data: &[u8]) {

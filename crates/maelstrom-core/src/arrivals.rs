@@ -1,7 +1,7 @@
-//! What the ingress keeps of the packets that arrived, and which of them the repairs have named.
+//! The packets that arrived, and the places in the stream that repairs have bound them to.
 //!
-//! A packet arrives without a number. The first repair that names it *binds* it to its place in the far egress'
-//! stream; packets equal in everything are so told apart by their number alone: each arrival serves one place.
+//! A packet arrives without a number. The first repair that names it *binds* it to its place in the far egress' stream.
+//! Each arrival serves one place, so packets that are equal in every byte are told apart by their number alone.
 
 use fec::{SymbolHandle, SymbolRing};
 use hashbrown::HashTable;
@@ -15,102 +15,102 @@ use foundation::Seq;
 /// One place in the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// No repair has named it yet.
+    /// No repair has named it.
     Unnamed,
-    /// It arrived, as that one of all arrivals; 0 if it is one of several equal ones.
+    /// It arrived. `count` is its number among all arrivals, or 0 if several equal packets arrived.
     Arrived { handle: SymbolHandle, at_us: u64, count: u64 },
-    /// A repair named it, at that time, and it has not been seen.
+    /// A repair named it at `since_us`, and it has not arrived.
     Missing { name: Name, fields: MutableFields, since_us: u64 },
-    /// It was missing since that time and has been recovered.
+    /// It was missing since `since_us` and has been recovered.
     Recovered { handle: SymbolHandle, name: Name, since_us: u64 },
 }
 
-/// The arrivals remembered that share a name: mostly one, or a packet that is sent over and over.
+/// The remembered arrivals that share a name: mostly one, or a packet that is sent repeatedly.
 #[derive(Clone, Copy)]
-struct Arrivals {
+struct SameName {
     name: Name,
-    /// The newest of them.
+    /// Symbol of the newest arrival.
     handle: SymbolHandle,
     at_us: u64,
-    /// How long after the one before it came; for ever where it is the first.
+    /// Time between the two newest arrivals; the maximum if there is one.
     pause_us: u32,
-    /// Its number among all arrivals.
+    /// Number of the newest arrival among all arrivals.
     count: u64,
-    /// How many are remembered.
+    /// Number of arrivals remembered.
     live: u32,
-    /// How many of these no repair has named yet.
+    /// Number of these that no repair has named.
     unbound: u32,
 }
 
-/// What an arrival turned out to be.
+/// Classification of an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrived {
-    /// Kept until a repair names it.
+    /// The packet is kept until a repair names it.
     Kept,
-    /// A repair had named it so long before: it came late, by itself.
+    /// A repair had named the packet `late_us` before.
     Late { seq: Seq, late_us: u64, fields: MutableFields },
-    /// Kept, and equal to one that was recovered: that one came after all, or was sent again. `is_repeated` if other
-    /// equal ones are about.
+    /// The packet is kept, and equals one that was recovered: the original came late, or was sent again. `is_repeated` if
+    /// other equal packets are remembered.
     LikeRecovered { late_us: u64, is_repeated: bool },
 }
 
-/// Names are remembered so many times longer than packets: a repair that comes when its packets have left the window must
-/// not find their names forgotten too, or they would look as if they had never come.
-pub(crate) const NAMES: usize = 4;
+/// Number of names remembered for each packet kept. A repair may come after its packets have left the history. Were their
+/// names forgotten too, the packets would appear lost.
+pub(crate) const NAMES_FACTOR: usize = 4;
 
-/// Equal packets so far apart come seldom: a repair, and what left before or after it, get no further out of order.
-const SELDOM_US: u64 = 25_000;
+/// Time between identical packets from which they count as distinct: repairs are reordered by less.
+const DISTINCT_US: u64 = 25_000;
 
-/// The window of packets of one peer's stream.
-pub(crate) struct Shelf {
+/// The recent arrivals of one peer's stream.
+pub(crate) struct Arrivals {
     ring: SymbolRing,
-    arrivals: HashTable<Arrivals>,
-    /// Names of the last arrivals, in a ring, to forget them in their order.
+    by_name: HashTable<SameName>,
+    /// Ring of the names of the last arrivals, to forget them in order.
     order: Box<[Option<Name>]>,
-    /// Arrivals kept so far by name.
+    /// Number of arrivals kept by name since the start.
     kept: u64,
-    /// Of these, so many that no repair has named.
+    /// Number of remembered arrivals that no repair has named.
     unbound: u64,
-    /// So many were forgotten together.
+    /// Number of arrivals before which all were forgotten.
     forgotten: u64,
-    /// Arrivals so far.
+    /// Number of arrivals since the start.
     count: u64,
-    /// Places that are missing or recovered, by name: what a late arrival is found by.
+    /// Places that are missing or recovered, by name, to match late arrivals.
     wanted: HashTable<(Name, Seq)>,
     places: Box<[(Seq, Place)]>,
-    /// A symbol while it is copied.
+    /// Buffer for copying a symbol.
     spare: Box<[u8]>,
 }
 
-impl Shelf {
-    /// Keeps `window` packets (a power of two) of up to `symbol_max` bytes each.
-    pub(crate) fn new(window: usize, symbol_max: usize) -> Self {
-        assert!(window.is_power_of_two(), "a window is a power of two, not {window}");
+impl Arrivals {
+    /// Keeps `history` packets (a power of two) with symbols of up to `symbol_max` bytes each.
+    pub(crate) fn new(history: usize, symbol_max: usize) -> Self {
+        assert!(history.is_power_of_two(), "history: expected a power of two, saw {history}");
         Self {
-            // One symbol more: the ring may leave one symbol's length idle at its end.
-            ring: SymbolRing::new(window, (window + 1) * symbol_max),
-            arrivals: HashTable::with_capacity(NAMES * window),
-            order: vec![None; NAMES * window].into_boxed_slice(),
+            // One symbol more, because the ring may leave one symbol's length unused at its end.
+            ring: SymbolRing::new(history, (history + 1) * symbol_max),
+            by_name: HashTable::with_capacity(NAMES_FACTOR * history),
+            order: vec![None; NAMES_FACTOR * history].into_boxed_slice(),
             kept: 0,
             unbound: 0,
             forgotten: 0,
             count: 0,
-            wanted: HashTable::with_capacity(4 * window),
-            places: vec![(Seq(0), Place::Unnamed); 2 * window].into_boxed_slice(),
+            wanted: HashTable::with_capacity(4 * history),
+            places: vec![(Seq(0), Place::Unnamed); 2 * history].into_boxed_slice(),
             spare: vec![0; symbol_max].into_boxed_slice(),
         }
     }
 
-    /// How many places can be told apart at a time.
+    /// Number of places that can be distinguished at a time.
     pub(crate) fn places(&self) -> u64 {
         self.places.len() as u64
     }
 
     /// Keeps a packet that arrived.
-    pub(crate) fn arrive(&mut self, now_us: u64, name: Name, symbol: &Symbol<'_>) -> Arrived {
+    pub(crate) fn insert(&mut self, now_us: u64, name: Name, symbol: &Symbol<'_>) -> Arrived {
         let arrived = match self.find_wanted(name) {
             None => Arrived::Kept,
-            Some(seq) => self.arrive_wanted(now_us, name, seq),
+            Some(seq) => self.match_wanted(now_us, name, seq),
         };
         let Some(handle) = self.ring.push(&symbol.pieces()) else { return Arrived::Kept };
         self.count += 1;
@@ -124,14 +124,14 @@ impl Shelf {
         arrived
     }
 
-    fn arrive_wanted(&mut self, now_us: u64, name: Name, seq: Seq) -> Arrived {
+    fn match_wanted(&mut self, now_us: u64, name: Name, seq: Seq) -> Arrived {
         match self.place(seq) {
             Place::Recovered { since_us, .. } => {
                 self.forget_wanted(name, seq);
                 let is_repeated = self.has_arrivals(name);
                 Arrived::LikeRecovered { late_us: now_us.saturating_sub(since_us), is_repeated }
             }
-            // Where equal packets are about, this is more likely the next of them than the missing one, late.
+            // If equal packets are remembered, this is more likely the next of them than the missing one.
             Place::Missing { since_us, fields, .. } if !self.has_arrivals(name) => {
                 self.forget_wanted(name, seq);
                 Arrived::Late { seq, late_us: now_us.saturating_sub(since_us), fields }
@@ -141,7 +141,7 @@ impl Shelf {
     }
 
     fn has_arrivals(&self, name: Name) -> bool {
-        self.arrivals.find(spread(name), |arrivals| arrivals.name == name).is_some()
+        self.by_name.find(hash_bits(name), |same| same.name == name).is_some()
     }
 
     fn keep(&mut self, at_us: u64, name: Name, handle: SymbolHandle) {
@@ -152,54 +152,55 @@ impl Shelf {
         }
         self.kept += 1;
         self.unbound += 1;
-        let same = |arrivals: &Arrivals| arrivals.name == name;
-        match self.arrivals.find_mut(spread(name), same) {
-            Some(arrivals) => {
-                let (live, unbound) = (arrivals.live + 1, arrivals.unbound + 1);
-                let pause_us = u32::try_from(at_us.saturating_sub(arrivals.at_us)).unwrap_or(u32::MAX);
-                *arrivals = Arrivals { name, handle, at_us, pause_us, count, live, unbound };
+        let same = |same: &SameName| same.name == name;
+        match self.by_name.find_mut(hash_bits(name), same) {
+            Some(same) => {
+                let (live, unbound) = (same.live + 1, same.unbound + 1);
+                let pause_us = u32::try_from(at_us.saturating_sub(same.at_us)).unwrap_or(u32::MAX);
+                *same = SameName { name, handle, at_us, pause_us, count, live, unbound };
             }
             None => {
                 let pause_us = u32::MAX;
-                let first = Arrivals { name, handle, at_us, pause_us, count, live: 1, unbound: 1 };
-                self.arrivals.insert_unique(spread(name), first, |arrivals| spread(arrivals.name));
+                let first = SameName { name, handle, at_us, pause_us, count, live: 1, unbound: 1 };
+                self.by_name.insert_unique(hash_bits(name), first, |same| hash_bits(same.name));
             }
         }
     }
 
     fn order_slot(&self, kept: u64) -> usize {
-        // There are a power of two.
+        // The length is a power of two.
         kept as usize & (self.order.len() - 1)
     }
 
-    /// Forgets the oldest arrival of a name; 1 if no repair has named it, else 0.
+    /// Forgets the oldest arrival of a name; returns 1 if no repair has named it, else 0.
     fn forget_arrival(&mut self, name: Name) -> u64 {
-        let Ok(mut entry) = self.arrivals.find_entry(spread(name), |arrivals| arrivals.name == name) else {
+        let Ok(mut entry) = self.by_name.find_entry(hash_bits(name), |same| same.name == name) else {
             return 0;
         };
-        let arrivals = entry.get_mut();
-        arrivals.live -= 1;
-        // The oldest are bound first.
-        let is_unbound = arrivals.unbound > arrivals.live;
-        arrivals.unbound -= u32::from(is_unbound);
-        if arrivals.live == 0 {
+        let same = entry.get_mut();
+        same.live -= 1;
+        // The oldest arrivals are bound first.
+        let is_unbound = same.unbound > same.live;
+        same.unbound -= u32::from(is_unbound);
+        if same.live == 0 {
             entry.remove();
         }
         self.unbound -= u64::from(is_unbound);
         u64::from(is_unbound)
     }
 
-    /// Arrivals kept so far, to be told apart by their number.
+    /// Number of arrivals kept since the start, which identifies the next one.
     pub(crate) fn kept(&self) -> u64 {
         self.kept
     }
 
-    /// Arrivals that no repair has named.
+    /// Number of remembered arrivals that no repair has named.
     pub(crate) fn unbound(&self) -> u64 {
         self.unbound
     }
 
-    /// Arrivals before this number are bound to no place from now on. Returns how many of them no repair has named.
+    /// Forgets the arrivals before this number, so that no place can be bound to them. Returns the number of them that no
+    /// repair has named.
     pub(crate) fn forget_before(&mut self, kept: u64) -> u64 {
         let oldest = self.forgotten.max(self.kept.saturating_sub(self.order.len() as u64));
         let mut unnamed = 0;
@@ -213,32 +214,33 @@ impl Shelf {
         unnamed
     }
 
-    /// A repair has named a place that is given up: it stands for one arrival less, where equal ones come seldom.
+    /// Notes that a repair names a place that is given up: one arrival of a name with distinct arrivals is used up.
     pub(crate) fn pass_over(&mut self, now_us: u64, name: Name) {
-        if let Some(arrivals) = self.seldom(now_us, name)
-            && arrivals.unbound > 0
+        if let Some(same) = self.distinct(now_us, name)
+            && same.unbound > 0
         {
-            arrivals.unbound -= 1;
+            same.unbound -= 1;
             self.unbound -= 1;
         }
     }
 
-    /// Arrivals of a name that come seldom are bound to no place from now on. Returns how many of them no repair has named.
+    /// Forgets the arrivals of a name with distinct arrivals, so that no place can be bound to them. Returns the number of
+    /// them that no repair has named.
     pub(crate) fn forget_name(&mut self, now_us: u64, name: Name) -> u64 {
-        let unnamed = self.seldom(now_us, name).map_or(0, |arrivals| std::mem::take(&mut arrivals.unbound));
+        let unnamed = self.distinct(now_us, name).map_or(0, |same| std::mem::take(&mut same.unbound));
         self.unbound -= u64::from(unnamed);
         u64::from(unnamed)
     }
 
-    /// The arrivals of a name if all but the newest came [`SELDOM_US`] ago or before.
-    fn seldom(&mut self, now_us: u64, name: Name) -> Option<&mut Arrivals> {
-        let arrivals = self.arrivals.find_mut(spread(name), |arrivals| arrivals.name == name)?;
-        let since_us = now_us.saturating_sub(arrivals.at_us) + u64::from(arrivals.pause_us);
-        (since_us >= SELDOM_US).then_some(arrivals)
+    /// Returns the arrivals of a name if all but the newest came at least [`DISTINCT_US`] ago.
+    fn distinct(&mut self, now_us: u64, name: Name) -> Option<&mut SameName> {
+        let same = self.by_name.find_mut(hash_bits(name), |same| same.name == name)?;
+        let since_us = now_us.saturating_sub(same.at_us) + u64::from(same.pause_us);
+        (since_us >= DISTINCT_US).then_some(same)
     }
 
-    /// The place that a repair names, bound now to an arrival of that name if there is one.
-    pub(crate) fn name(&mut self, now_us: u64, entry: &Entry) -> Place {
+    /// Binds the place that a repair names to an arrival of that name, if there is one; returns the place.
+    pub(crate) fn bind(&mut self, now_us: u64, entry: &Entry) -> Place {
         let place = self.place(entry.seq);
         if place != Place::Unnamed {
             return place;
@@ -256,9 +258,9 @@ impl Shelf {
         place
     }
 
-    /// Binds a place that no repair has named to the arrival of the packet that was solved for it. False if that packet
-    /// has not arrived: it was lost.
-    pub(crate) fn recognise(&mut self, seq: Seq, name: Name, hash: PacketHash, symbol: &[u8]) -> bool {
+    /// Binds a place that no repair has named to the arrival of the packet that was solved for it. Returns false if that
+    /// packet has not arrived.
+    pub(crate) fn recognize(&mut self, seq: Seq, name: Name, hash: PacketHash, symbol: &[u8]) -> bool {
         let is_it = |kept: &[u8]| kept.starts_with(&hash.0.to_be_bytes());
         let Some((handle, at_us, count)) = self.take_arrival(name, is_it) else { return false };
         let handle = match fields_of(symbol) {
@@ -269,23 +271,23 @@ impl Shelf {
         true
     }
 
-    /// Takes one of the arrivals of a name that are not bound yet, if what is still kept of it is what was wanted: its
-    /// symbol, when it came, and its number among all arrivals.
+    /// Takes an unbound arrival of a name, if its symbol, where still kept, is the wanted one. Returns its symbol, time and
+    /// number among all arrivals.
     fn take_arrival(
         &mut self,
         name: Name,
         is_wanted: impl FnOnce(&[u8]) -> bool,
     ) -> Option<(SymbolHandle, u64, u64)> {
-        let arrivals = self.arrivals.find_mut(spread(name), |arrivals| arrivals.name == name)?;
-        if arrivals.unbound == 0 || !self.ring.get(arrivals.handle).is_none_or(is_wanted) {
+        let same = self.by_name.find_mut(hash_bits(name), |same| same.name == name)?;
+        if same.unbound == 0 || !self.ring.get(same.handle).is_none_or(is_wanted) {
             return None;
         }
-        arrivals.unbound -= 1;
+        same.unbound -= 1;
         self.unbound -= 1;
-        Some((arrivals.handle, arrivals.at_us, if arrivals.live == 1 { arrivals.count } else { 0 }))
+        Some((same.handle, same.at_us, if same.live == 1 { same.count } else { 0 }))
     }
 
-    /// Writes the fields into a symbol, or into a copy where an equal packet that left with others has this one.
+    /// Writes the fields into a symbol, or into a copy if it already has those of an equal packet.
     fn with_fields(&mut self, handle: SymbolHandle, fields: MutableFields) -> SymbolHandle {
         let Some(symbol) = self.ring.get_mut(handle) else { return handle };
         let before = fields_of(symbol).unwrap_or_default();
@@ -299,7 +301,7 @@ impl Shelf {
         self.ring.push(&[copy]).unwrap_or(handle)
     }
 
-    /// The symbol at a place, if it is known and still kept.
+    /// Returns the symbol at a place, if it is known and still kept.
     pub(crate) fn symbol(&self, seq: Seq) -> Option<&[u8]> {
         match self.place(seq) {
             Place::Arrived { handle, .. } | Place::Recovered { handle, .. } => self.ring.get(handle),
@@ -307,7 +309,7 @@ impl Shelf {
         }
     }
 
-    /// Whether a known place's symbol has left the window.
+    /// Whether the symbol of a known place has left the history.
     pub(crate) fn is_gone(&self, place: Place) -> bool {
         match place {
             Place::Arrived { handle, .. } | Place::Recovered { handle, .. } => {
@@ -317,7 +319,7 @@ impl Shelf {
         }
     }
 
-    /// A place whose packet was lost has its symbol now.
+    /// Keeps the recovered symbol of a place.
     pub(crate) fn recover(&mut self, now_us: u64, seq: Seq, name: Name, symbol: &[u8]) {
         let since_us = match self.place(seq) {
             Place::Missing { since_us, .. } => since_us,
@@ -331,7 +333,7 @@ impl Shelf {
         }
     }
 
-    /// Puts back the symbol of a known place that had left the window.
+    /// Restores the symbol of a known place that had left the history.
     pub(crate) fn restore(&mut self, seq: Seq, symbol: &[u8]) {
         let Some(kept) = self.ring.push(&[symbol]) else { return };
         let place = match self.place(seq) {
@@ -342,7 +344,7 @@ impl Shelf {
         self.set(seq, place);
     }
 
-    /// Forgets a place whose fate is settled; says what it was.
+    /// Forgets a place whose fate is settled, and returns it.
     pub(crate) fn settle(&mut self, seq: Seq) -> Place {
         let place = self.place(seq);
         if let Place::Missing { name, .. } | Place::Recovered { name, .. } = place {
@@ -352,7 +354,7 @@ impl Shelf {
         place
     }
 
-    /// When the packet before `seq` arrived, or one near to it: about when `seq` would have.
+    /// Arrival time of the packet before `seq`, or of one near it: an estimate of when `seq` would have arrived.
     pub(crate) fn expected_us(&self, seq: Seq) -> Option<u64> {
         const NEAR: u64 = 64;
         let arrival = |seq| match self.place(seq) {
@@ -367,7 +369,7 @@ impl Shelf {
     /// Bytes of memory held.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.ring.memory_bytes()
-            + self.arrivals.allocation_size()
+            + self.by_name.allocation_size()
             + self.wanted.allocation_size()
             + size_of_val(&*self.order)
             + size_of_val(&*self.places)
@@ -390,26 +392,26 @@ impl Shelf {
     }
 
     fn slot(&self, seq: Seq) -> usize {
-        // There are a power of two: no division, for a window's repair looks at hundreds.
+        // The length is a power of two, which avoids a division: a window's repair looks at hundreds of places.
         seq.0 as usize & (self.places.len() - 1)
     }
 
     fn want(&mut self, name: Name, seq: Seq) {
-        self.wanted.insert_unique(spread(name), (name, seq), |&(name, _)| spread(name));
+        self.wanted.insert_unique(hash_bits(name), (name, seq), |&(name, _)| hash_bits(name));
     }
 
     fn find_wanted(&self, name: Name) -> Option<Seq> {
-        self.wanted.find(spread(name), |&(wanted, _)| wanted == name).map(|&(_, seq)| seq)
+        self.wanted.find(hash_bits(name), |&(wanted, _)| wanted == name).map(|&(_, seq)| seq)
     }
 
     fn forget_wanted(&mut self, name: Name, seq: Seq) {
-        if let Ok(entry) = self.wanted.find_entry(spread(name), |&wanted| wanted == (name, seq)) {
+        if let Ok(entry) = self.wanted.find_entry(hash_bits(name), |&wanted| wanted == (name, seq)) {
             entry.remove();
         }
     }
 }
 
-/// A name is a hash already; the table wants its bits spread over 64.
-fn spread(name: Name) -> u64 {
+/// Spreads a name, which is a hash already, over the 64 bits that the table needs.
+fn hash_bits(name: Name) -> u64 {
     u64::from(name.0).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

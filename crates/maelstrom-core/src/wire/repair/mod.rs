@@ -1,79 +1,19 @@
-//! A repair: the recipe that names its packets, and the coded symbol.
+//! Reads a repair: the recipe that names its packets, and the coded symbol.
 
+use super::layout::{EXCEPTION, Entry, NAME, RUNS, TERMS_MAX, WINDOW_MAX, rows, scheme_from_wire};
 use crate::counters::Rejected;
 use crate::identity::Name;
 use crate::packet::MutableFields;
 use crate::symbol::SYMBOL_HEADER;
-use fec::{
-    BLOCK_C_MAX, BLOCK_R_MAX, DENSITY_FULL, Draw, Scheme, SymbolId, Term, cauchy, coding_coefficients,
-};
+use fec::{DENSITY_FULL, Draw, Scheme, SymbolId, Term, cauchy, coding_coefficients};
 use foundation::Seq;
 use foundation::bytes::Reader;
-
-/// Most packets that one repair names.
-pub const TERMS_MAX: usize = 64;
-// Any position in a recipe has a coefficient.
-const _: () = assert!(TERMS_MAX <= BLOCK_R_MAX as usize);
-/// Most packets in a sliding window.
-pub const WINDOW_MAX: u16 = 512;
-/// Packets whose mutable fields differ from the others' in one repair that [`repair_overhead`](super::repair_overhead)
-/// leaves room for.
-pub const EXCEPTIONS_BUDGET: usize = 4;
-
-/// Kind, scheme, count, row, stride (2), last sequence number (4), common fields (2), number of exceptions.
-pub(super) const RECIPE_HEADER: usize = 13;
-/// Kind, scheme, count (2), seed (2), density, last sequence number (4), common fields (2), number of exceptions, runs.
-pub(super) const WINDOW_HEADER: usize = 14 + RUNS * RUN;
-pub(super) const EXCEPTION: usize = 3;
-pub(super) const NAME: usize = 4;
-/// Runs of names in a window's recipe.
-pub(super) const RUNS: usize = 3;
-/// How far a run's last packet lies before the window's (2), how many names.
-pub(super) const RUN: usize = 3;
-
-/// Number of different repairs of the same named packets.
-pub(super) fn rows(scheme: Scheme) -> u8 {
-    match scheme {
-        Scheme::Layered => 1,
-        Scheme::ReedSolomon => BLOCK_C_MAX,
-        Scheme::Sliding => 0,
-    }
-}
-
-/// The byte that names a scheme.
-pub(super) fn scheme_to_wire(scheme: Scheme) -> u8 {
-    match scheme {
-        Scheme::Layered => 1,
-        Scheme::ReedSolomon => 2,
-        Scheme::Sliding => 3,
-    }
-}
-
-fn scheme_from_wire(byte: u8) -> Result<Scheme, Rejected> {
-    match byte {
-        1 => Ok(Scheme::Layered),
-        2 => Ok(Scheme::ReedSolomon),
-        3 => Ok(Scheme::Sliding),
-        _ => Err(Rejected::UnknownScheme),
-    }
-}
-
-/// What the egress remembers of each packet in a bin, and a recipe says of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// Position in the protected stream.
-    pub seq: Seq,
-    /// The short identity.
-    pub name: Name,
-    /// The fields that routers change, as they left.
-    pub fields: MutableFields,
-}
 
 /// A repair as the ingress reads it; borrows the datagram.
 #[derive(Clone, Copy, Debug)]
 pub struct RecipeView<'a> {
     sum: Sum,
-    /// The packets that are named, in order of the stream.
+    /// Named packets, in order of the stream.
     runs: [Run; RUNS],
     common: MutableFields,
     exceptions: &'a [[u8; EXCEPTION]],
@@ -82,28 +22,28 @@ pub struct RecipeView<'a> {
     pub symbol: &'a [u8],
 }
 
-/// Which packets the symbol is the sum of, and times what.
+/// The packets in the sum, and the source of their coefficients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sum {
-    /// The packets named, as they are.
+    /// The named packets, with coefficients 1.
     Layer,
-    /// The packets named, times this row of a Cauchy matrix.
+    /// The named packets, times a row of a Cauchy matrix.
     Block {
-        /// Which repair of its block.
+        /// Number of the repair in its block.
         row: u8,
     },
     /// All packets of a window.
     Window {
-        /// The oldest.
+        /// Oldest packet.
         first: Seq,
-        /// How many, 1 to [`WINDOW_MAX`].
+        /// Number of packets, 1 to [`WINDOW_MAX`].
         count: u16,
-        /// What their coefficients follow from.
+        /// Seed and density of the coefficients.
         draw: Draw,
     },
 }
 
-/// Packets named, `stride` apart.
+/// Named packets, `stride` apart.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     first: Seq,
@@ -114,7 +54,7 @@ struct Run {
 const NO_RUN: Run = Run { first: Seq(0), stride: 1, count: 0 };
 
 impl Run {
-    /// The run that ends with `last`; there is no packet before the first of the stream.
+    /// Creates the run that ends with `last`, unless it would begin before the stream.
     fn ending(last: Seq, stride: u16, count: u8) -> Result<Self, Rejected> {
         let reach = u64::from(count.saturating_sub(1)) * u64::from(stride);
         let first = last.0.checked_sub(reach).map(Seq).ok_or(Rejected::Malformed)?;
@@ -125,14 +65,14 @@ impl Run {
         (0..self.count).map(move |step| self.first.plus(u64::from(step) * u64::from(self.stride)))
     }
 
-    /// The place behind its last packet.
+    /// Position behind the last packet.
     fn end(self) -> Seq {
         self.seqs().next_back().map_or(self.first, |last| last.plus(1))
     }
 }
 
 impl<'a> RecipeView<'a> {
-    /// Reads an authenticated body of kind [`BodyKind::Repair`](super::BodyKind::Repair); positions are taken near
+    /// Reads an authenticated body of kind [`BodyKind::Repair`](super::BodyKind::Repair). Positions are interpreted near
     /// `newest`.
     ///
     /// # Errors
@@ -181,7 +121,7 @@ impl<'a> RecipeView<'a> {
             }
             let end = last.0.checked_sub(u64::from(before)).map(Seq).ok_or(Rejected::Malformed)?;
             *run = Run::ending(end, 1, names)?;
-            // In order, apart, and within the window.
+            // Runs are in order, do not overlap, and lie in the window.
             if run.first < free {
                 return Err(Rejected::Malformed);
             }
@@ -199,7 +139,7 @@ impl<'a> RecipeView<'a> {
         mut reader: Reader<'a>,
     ) -> Result<Self, Rejected> {
         let count: usize = runs.iter().map(|run| usize::from(run.count)).sum();
-        // One at least has the common fields.
+        // At least one packet has the common fields.
         let too_many = exceptions.len() > count.saturating_sub(1);
         if count > TERMS_MAX || too_many || exceptions.iter().any(|&[at, ..]| usize::from(at) >= count) {
             return Err(Rejected::Malformed);
@@ -208,22 +148,22 @@ impl<'a> RecipeView<'a> {
         Ok(Self { sum, runs, common, exceptions, names, symbol: reader.rest() })
     }
 
-    /// What the symbol is the sum of.
+    /// The packets in the sum, and the source of their coefficients.
     pub fn sum(&self) -> Sum {
         self.sum
     }
 
-    /// The oldest packet of the sum.
+    /// Oldest packet of the sum.
     pub fn first(&self) -> Seq {
-        self.packets().next().expect("a sum has one packet at least")
+        self.packets().next().expect("a sum has at least one packet")
     }
 
-    /// The newest packet of the sum.
+    /// Newest packet of the sum.
     pub fn last(&self) -> Seq {
-        self.packets().next_back().expect("a sum has one packet at least")
+        self.packets().next_back().expect("a sum has at least one packet")
     }
 
-    /// The packets of the sum, oldest first: 1 to [`TERMS_MAX`], or to [`WINDOW_MAX`] of a window.
+    /// Packets of the sum, oldest first: 1 to [`TERMS_MAX`], or 1 to [`WINDOW_MAX`] of a window.
     pub fn packets(&self) -> impl DoubleEndedIterator<Item = Seq> {
         let (first, stride, count) = match self.sum {
             Sum::Window { first, count, .. } => (first, 1, count),
@@ -235,7 +175,7 @@ impl<'a> RecipeView<'a> {
         (0..count).map(move |step| first.plus(u64::from(step) * u64::from(stride)))
     }
 
-    /// The packets that are named, in order of the stream.
+    /// Named packets, in order of the stream.
     pub fn entries(&self) -> impl DoubleEndedIterator<Item = Entry> + '_ {
         let mut behind = 0;
         let starts = self.runs.map(|run| {
@@ -251,7 +191,7 @@ impl<'a> RecipeView<'a> {
         Entry { seq, name: Name(u32::from_be_bytes(self.names[position])), fields: self.fields(position) }
     }
 
-    /// Writes into `terms` what the symbol is the sum of: packets whose factor is 0 are left out.
+    /// Writes the terms of the sum into `terms`, without packets whose coefficient is 0.
     pub fn terms(&self, terms: &mut Vec<Term>) {
         let mut coefficients = [1; WINDOW_MAX as usize];
         match self.sum {
@@ -276,7 +216,7 @@ impl<'a> RecipeView<'a> {
     }
 }
 
-/// The fields that most of the packets named share, and the exceptions.
+/// Reads the fields that most of the named packets share, and the exceptions.
 fn read_common<'a>(reader: &mut Reader<'a>) -> Result<(MutableFields, &'a [[u8; EXCEPTION]]), Rejected> {
     let [ttl, tos, exceptions] = reader.array()?;
     let (exceptions, _) = reader.take(usize::from(exceptions) * EXCEPTION)?.as_chunks();

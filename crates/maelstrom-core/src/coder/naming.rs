@@ -1,0 +1,96 @@
+//! Choice of the packets that a sliding window's repairs name, and of those too old for the window
+//! (`docs/adr/0007-names-of-a-sliding-window.md`).
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use fec::RepairRate;
+use fec::names::{NAMES_MAX, Names, spread};
+use foundation::Seq;
+
+use crate::wire::TERMS_MAX;
+
+const _: () = assert!(NAMES_MAX == TERMS_MAX, "a repair names as many packets as the wire format allows");
+
+/// Age at which a packet leaves the window, besides the longest wait for its first repair.
+///
+/// The far ingress gives up missing packets after a second, and a repair must not reach back further than its memory.
+/// Only streams of fewer than W packets in this time reach the age.
+const AGE_MAX_US: u64 = 500_000;
+
+/// The second copy of a name follows in the next repair, the last one a spread after the first.
+fn distances(rate: RepairRate, window: u16) -> [usize; 2] {
+    [1, spread(rate, window)]
+}
+
+/// The state that a window's encoder needs beside the packets.
+pub(super) struct Naming {
+    window: u16,
+    names: Names,
+    age_max_us: u64,
+    /// Departure times of the window's packets, oldest first.
+    sent_us: VecDeque<u64>,
+}
+
+impl Naming {
+    /// Starts at `next` of a stream whose packets wait at most `max_delay_us` for a repair.
+    pub(super) fn new(rate: RepairRate, window: u16, max_delay_us: u64, next: Seq) -> Self {
+        // A spread is at most the window and 1, or 2.
+        let reach = usize::from(window) + 2;
+        Self {
+            window,
+            names: Names::new(rate, distances(rate, window), reach, next.0),
+            age_max_us: AGE_MAX_US + max_delay_us,
+            sent_us: VecDeque::with_capacity(usize::from(window)),
+        }
+    }
+
+    /// Changes the rate. Copies of names still owed at the old rate are named as far as there is room.
+    pub(super) fn set_rate(&mut self, rate: RepairRate) {
+        self.names.set_rate(rate, distances(rate, self.window));
+    }
+
+    /// Forgets packets that are too old; returns the number left if there were any.
+    pub(super) fn expire(&mut self, now_us: u64) -> Option<usize> {
+        let before = self.sent_us.len();
+        while self.sent_us.front().is_some_and(|&sent_us| sent_us + self.age_max_us < now_us) {
+            self.sent_us.pop_front();
+        }
+        let left = self.sent_us.len();
+        (left < before).then_some(left)
+    }
+
+    /// Notes that a packet has entered the window.
+    pub(super) fn on_packet(&mut self, now_us: u64) {
+        if self.sent_us.len() == usize::from(self.window) {
+            self.sent_us.pop_front();
+        }
+        self.sent_us.push_back(now_us);
+    }
+
+    /// Returns the packets that the next repair, of the packets `first` to `last`, names; in order of the stream.
+    pub(super) fn next(&mut self, first: Seq, last: Seq) -> [Range<Seq>; 3] {
+        self.names.next(first.0, last.0).map(|run| Seq(run.start)..Seq(run.end))
+    }
+
+    /// Bytes of memory held.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.names.memory_bytes() + self.sent_us.capacity() * size_of::<u64>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_of_a_slow_stream_leave_the_window_by_age() {
+        let mut naming = Naming::new("1/2".parse().unwrap(), 4, 20_000, Seq(0));
+        let left = [0, 1, 2, 3, 4, 520_001, 520_003, 2_000_000].map(|now_us| {
+            let left = naming.expire(now_us);
+            naming.on_packet(now_us);
+            left
+        });
+        assert_eq!(left, [None, None, None, None, None, None, Some(3), Some(0)]);
+    }
+}

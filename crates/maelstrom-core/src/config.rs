@@ -1,0 +1,163 @@
+//! The configuration of a gateway, and its checks.
+
+use std::net::SocketAddr;
+
+use fec::{Code, Encoder, RepairRate};
+use ipnet::IpNet;
+
+use crate::key::PeerKey;
+use crate::schedule::Schedule;
+use crate::symbol::SYMBOL_HEADER;
+use crate::wire::{Entry, NETWORKS_MAX, TERMS_MAX, WINDOW_MAX};
+
+/// Minimum number of packets that an ingress keeps: those of 60 ms at 1 Gbit/s, the time that a repair may lag them.
+const HISTORY_MIN: usize = 4096;
+/// Maximum number of repairs that an ingress stores for decoding.
+const EQUATIONS: usize = 256;
+/// Smallest WAN MTU in bytes.
+const WAN_MTU_MIN: usize = 576;
+/// Largest WAN MTU in bytes.
+const WAN_MTU_MAX: usize = 65_535;
+
+/// Configuration of one far gateway.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PeerConfig {
+    /// Address that its repairs come from and ours go to.
+    pub address: SocketAddr,
+    /// The far site's networks, at most [`NETWORKS_MAX`], disjoint from every other peer's.
+    pub networks: Vec<IpNet>,
+    /// The shared key.
+    pub key: PeerKey,
+}
+
+/// Configuration of a gateway.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Our end of the repair channel.
+    pub listen: SocketAddr,
+    /// MTU toward the WAN in bytes. Neither our datagrams nor packets on the link are longer.
+    pub wan_mtu: usize,
+    /// Which packets share a repair.
+    pub schedule: Schedule,
+    /// Whether repairs of interleaved packets wait for later packets, so that one burst cannot take both. The repair of a
+    /// full bin waits for the bin's next packet (Maelstrom §4.3.1), those of full blocks for the next blocks.
+    pub delayed: bool,
+    /// Longest wait of a part-filled bin of the smallest interleave, or of part-filled blocks, in microseconds.
+    pub max_delay_us: u64,
+    /// Bits of a packet's name. 32 in production; tests take fewer to make names collide.
+    pub name_bits: u32,
+    /// The far gateways.
+    pub peers: Vec<PeerConfig>,
+}
+
+/// Sizes of one peer's ingress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IngressConfig {
+    /// Number of packets kept to recover others with; a power of two.
+    pub history: usize,
+    /// Longest packet in bytes.
+    pub packet_max: usize,
+    /// Number of repairs stored that miss two packets or more.
+    pub equations: usize,
+    /// Time after which a missing packet is given up, in microseconds.
+    pub give_up_us: u64,
+}
+
+/// Reason why a configuration is refused. A driver checks more, and earlier; these are the core's own limits.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A parameter of the code.
+    #[error(transparent)]
+    Code(#[from] fec::ConfigError),
+    /// More packets in a repair than a recipe can name.
+    #[error("r: expected at most {TERMS_MAX}, saw {0}")]
+    Terms(usize),
+    /// A window of more packets than a far ingress accepts.
+    #[error("window: expected 1 to {WINDOW_MAX}, saw {0}")]
+    Window(u16),
+    /// A window that does not reach from one repair to the next.
+    #[error(
+        "window: expected at least {window_min}, the number of packets between two repairs at the rate {rate}, saw {window}: \
+         raise `window` or `rate`, or packets get no repair"
+    )]
+    WindowShort {
+        /// The window.
+        window: u16,
+        /// Smallest window for this rate.
+        window_min: usize,
+        /// The rate.
+        rate: RepairRate,
+    },
+    /// More packets between two repairs than a recipe can name.
+    #[error("rate: expected at least 1/{TERMS_MAX}, saw {0}")]
+    Rate(RepairRate),
+    /// A WAN MTU out of range.
+    #[error("wan_mtu: expected {WAN_MTU_MIN} to {WAN_MTU_MAX}, saw {0}")]
+    WanMtu(usize),
+    /// Too many networks of one peer.
+    #[error("networks: expected at most {NETWORKS_MAX} for one peer, saw {0}")]
+    Networks(usize),
+}
+
+impl Config {
+    /// Checks every value.
+    ///
+    /// # Errors
+    /// The first mistake found.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if !(WAN_MTU_MIN..=WAN_MTU_MAX).contains(&self.wan_mtu) {
+            return Err(ConfigError::WanMtu(self.wan_mtu));
+        }
+        self.check_window()?;
+        if self.schedule.names() > TERMS_MAX {
+            return Err(ConfigError::Terms(self.schedule.names()));
+        }
+        Encoder::<Entry>::check(&self.code())?;
+        match self.peers.iter().find(|peer| peer.networks.len() > NETWORKS_MAX) {
+            Some(peer) => Err(ConfigError::Networks(peer.networks.len())),
+            None => Ok(()),
+        }
+    }
+
+    fn check_window(&self) -> Result<(), ConfigError> {
+        let Schedule::Sliding { rate, window, .. } = self.schedule else { return Ok(()) };
+        if window > WINDOW_MAX {
+            return Err(ConfigError::Window(window));
+        }
+        if rate.repairs() as usize * TERMS_MAX < rate.sources() as usize {
+            return Err(ConfigError::Rate(rate));
+        }
+        let window_min = self.schedule.window_min();
+        // The check of the code reports an empty window.
+        if window > 0 && usize::from(window) < window_min {
+            return Err(ConfigError::WindowShort { window, window_min, rate });
+        }
+        Ok(())
+    }
+
+    /// The code of the egress.
+    pub fn code(&self) -> Code {
+        self.schedule.code(self.delayed, self.max_delay_us, self.symbol_max())
+    }
+
+    /// Longest packet that can be protected, in bytes: any that the WAN carries.
+    pub fn packet_max(&self) -> usize {
+        self.wan_mtu
+    }
+
+    /// Longest symbol in bytes.
+    pub(crate) fn symbol_max(&self) -> usize {
+        self.packet_max() + SYMBOL_HEADER
+    }
+
+    /// Sizes of the ingress. The history is four times the span of one repair, if the far end uses the same code.
+    pub fn ingress(&self) -> IngressConfig {
+        IngressConfig {
+            history: (4 * self.code().span()).max(HISTORY_MIN).next_power_of_two(),
+            packet_max: self.packet_max(),
+            equations: EQUATIONS,
+            give_up_us: 1_000_000 + 2 * self.schedule.slowest_us(self.max_delay_us),
+        }
+    }
+}
