@@ -31,3 +31,15 @@ fn the_documented_configuration_states_the_defaults() {
     assert_eq!(repair.repairs_per_packet(), usual.repair.repairs_per_packet());
     assert_eq!(repair.patience(), usual.repair.patience());
 }
+
+#[test]
+fn the_manual_lists_every_key() {
+    let page = std::fs::read_to_string(root().join("docs/ricochet.md")).unwrap();
+    let description = ricochet::Config::describe();
+    let keys = description.lines().filter_map(|line| Some(line.strip_prefix("  ")?.split_once(": ")?.0));
+    let keys: Vec<&str> = keys.filter(|key| !key.starts_with(' ')).collect();
+    assert!(keys.len() > 40, "{keys:?}");
+    for key in keys {
+        assert!(page.contains(&format!("\n| `{key}` | ")), "docs/ricochet.md lacks `{key}`");
+    }
+}

@@ -197,10 +197,12 @@ fn every_example_in_the_table_is_correct() {
     }
 }
 
-/// The TOML blocks of a document at the top of the repository.
-fn toml_blocks(document: &str) -> Vec<String> {
-    let text =
-        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(document)).unwrap();
+fn document(name: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name)).unwrap()
+}
+
+fn toml_blocks(name: &str) -> Vec<String> {
+    let text = document(name);
     let blocks = text.split("```toml\n").skip(1).filter_map(|rest| rest.split_once("```"));
     blocks.map(|(block, _)| block.to_owned()).collect()
 }
@@ -227,6 +229,14 @@ fn the_manual_shows_files_that_are_right() {
         schemes.push(schedule.to_string());
     }
     assert_eq!(schemes, ["layered (8; 1,11,19)", "reed-solomon (8,3) x20", "sliding (256; 3/8)"]);
+}
+
+#[test]
+fn the_manual_lists_every_key() {
+    let page = document("docs/maelstrom.md");
+    for (_, _, key) in layout().keys() {
+        assert!(page.contains(&format!("\n| `{}` | ", key.name)), "docs/maelstrom.md lacks `{}`", key.name);
+    }
 }
 
 #[test]
