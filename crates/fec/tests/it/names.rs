@@ -34,7 +34,7 @@ fn text([high, low]: &[Vec<Row>; 2], packets: u64, seeds: u64) -> String {
     table("names", &[(&high_heading, high), (&low_heading, low)], packets, seeds)
 }
 
-/// Whole table for `docs/codes.md`: `cargo test --release -p fec --test names -- --ignored --nocapture`.
+/// Whole table for `docs/codes.md`: `cargo test --release -p fec --test it names:: -- --ignored --nocapture`.
 #[test]
 #[ignore = "takes minutes"]
 fn long_table() {
