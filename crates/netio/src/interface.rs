@@ -69,7 +69,7 @@ impl Interface {
     /// Costs one system call.
     ///
     /// The creator of an interface may choose its index. A successor with the same name and index is taken
-    /// for the original; the kernel itself never reuses an index early.
+    /// for the original; the kernel itself assigns increasing indexes.
     pub fn is_alive(&self) -> bool {
         match self.query_index() {
             Ok(index) => index == self.index,

@@ -133,7 +133,7 @@ impl Lan {
                 payload: &PAYLOAD,
             };
             *seq += 1;
-            if !self.is_lost() {
+            if !self.lose() {
                 let length = data.write(&mut datagram);
                 trace.push(self.now_us, &datagram[..length]);
                 trace.data += 1;
@@ -148,7 +148,7 @@ impl Lan {
         let head = data.symbol_head();
         for place in 0..self.members[at].len() {
             let member = self.members[at][place];
-            if member == sender || self.is_lost() {
+            if member == sender || self.lose() {
                 continue;
             }
             let (me, from) = (self.ids[0], self.ids[member]);
@@ -167,14 +167,14 @@ impl Lan {
             let packet = Packet { group, name: data.name(), symbol: &[&head, data.payload] };
             bins.push(*now_us, &packet, rng, &mut emit).expect("the symbol is short enough");
             for repair in made {
-                if !self.is_lost() {
+                if !self.lose() {
                     trace.push(self.now_us, &repair);
                 }
             }
         }
     }
 
-    fn is_lost(&mut self) -> bool {
+    fn lose(&mut self) -> bool {
         let draw = (self.rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
         draw < self.traffic.loss
     }

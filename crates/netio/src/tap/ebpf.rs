@@ -93,7 +93,7 @@ impl EbpfTap {
         let set = |polling: &mut Array<MapData, u32>, value| {
             polling.set(0, value, 0).map_err(|error| step("set the waking of the eBPF tap", &error))
         };
-        match self.moderation.drained(drained.packets, drained.more, now_ns())? {
+        match self.moderation.on_drained(drained.packets, drained.more, now_ns())? {
             Change::None => {}
             Change::Silence => {
                 set(&mut self.polling, 1)?;

@@ -66,11 +66,11 @@ impl Moderation {
     }
 
     /// Records the number of captures that were drained, and whether more wait.
-    pub(super) fn drained(&mut self, captures: usize, more: bool, now_ns: u64) -> io::Result<Change> {
+    pub(super) fn on_drained(&mut self, captures: usize, more: bool, now_ns: u64) -> io::Result<Change> {
         if self.period_ns == 0 {
             return Ok(Change::None);
         }
-        let change = self.change_for(captures as u64, now_ns);
+        let change = self.measure(captures as u64, now_ns);
         if self.polling {
             self.polling = change != Change::Waken;
             // armed once more after a change to waking, so that nothing is missed
@@ -85,8 +85,8 @@ impl Moderation {
         Ok(change)
     }
 
-    /// Returns the change that the measured rate calls for.
-    fn change_for(&mut self, captures: u64, now_ns: u64) -> Change {
+    /// Adds captures to the measurement and returns the change that their rate calls for.
+    fn measure(&mut self, captures: u64, now_ns: u64) -> Change {
         self.measured_captures += captures;
         let elapsed_ns = now_ns.saturating_sub(self.measure_start_ns);
         if elapsed_ns < MEASURE_NS {
@@ -174,7 +174,7 @@ mod tests {
         let (mut one, mut two) = UnixStream::pair().unwrap();
         let mut moderation = Moderation::new(two.as_fd(), PERIOD_US).unwrap();
         let mut now = 5 * MS;
-        assert_eq!(moderation.drained(1, false, now).unwrap(), Change::None, "the measurement begins");
+        assert_eq!(moderation.on_drained(1, false, now).unwrap(), Change::None, "the measurement begins");
         for (captures, after, expected) in [
             (39, MS, Change::None),
             (20, MS / 2, Change::None),
@@ -184,7 +184,7 @@ mod tests {
             (39, MS, Change::None),
         ] {
             now += after;
-            assert_eq!(moderation.drained(captures, false, now).unwrap(), expected);
+            assert_eq!(moderation.on_drained(captures, false, now).unwrap(), expected);
             match expected {
                 Change::Silence => moderation.ignore(two.as_fd()).unwrap(),
                 Change::Waken => moderation.listen(two.as_fd()).unwrap(),
@@ -206,7 +206,7 @@ mod tests {
     fn a_silenced_source_is_drained_further_if_more_waits() {
         let (_one, two) = UnixStream::pair().unwrap();
         let mut moderation = Moderation::new(two.as_fd(), 900_000).unwrap();
-        assert_eq!(moderation.drained(1000, true, 10 * MS).unwrap(), Change::Silence);
+        assert_eq!(moderation.on_drained(1000, true, 10 * MS).unwrap(), Change::Silence);
         moderation.ignore(two.as_fd()).unwrap();
         assert!(readable(&moderation, Duration::from_millis(500)));
     }
@@ -215,7 +215,7 @@ mod tests {
     fn period_zero_lets_every_packet_wake() {
         let (_one, two) = UnixStream::pair().unwrap();
         let mut moderation = Moderation::new(two.as_fd(), 0).unwrap();
-        assert_eq!(moderation.drained(1_000_000, true, 10 * MS).unwrap(), Change::None);
+        assert_eq!(moderation.on_drained(1_000_000, true, 10 * MS).unwrap(), Change::None);
         assert!(!readable(&moderation, Duration::ZERO));
     }
 }

@@ -78,7 +78,7 @@ impl PacketTap {
 
     pub(super) fn drain(&mut self, budget: usize, handle: impl FnMut(Captured<'_>)) -> io::Result<Drained> {
         let drained = self.take(budget, handle)?;
-        match self.moderation.drained(drained.packets, drained.more, now_ns())? {
+        match self.moderation.on_drained(drained.packets, drained.more, now_ns())? {
             Change::None => {}
             Change::Silence => self.moderation.ignore(self.socket.as_fd())?,
             Change::Waken => self.moderation.listen(self.socket.as_fd())?,

@@ -10,21 +10,30 @@ use std::time::Duration;
 
 use crate::lab::pair::{Pair, config, skipped};
 use crate::lab::{Collector, MERGING, switch, switch_offloads_off};
+use netio::multicast::IpVersion;
 use netio::tap::{Attach, TapConfig, TapKind};
 use netlab::Namespace;
 use netlab::traffic::{Between, Direction, TcpTransfer, tcp_transfer, unwatched};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-/// Makes a VXLAN tunnel between the two hosts, over IPv4 or IPv6; returns `false` if the machine does not
-/// support it.
-fn dig(pair: &Pair, port: u16, checksum: bool, v6: bool) -> bool {
+/// A VXLAN tunnel between the two hosts.
+#[derive(Clone, Copy, Debug)]
+struct Tunnel {
+    port: u16,
+    checksum: bool,
+    version: IpVersion,
+}
+
+/// Makes the tunnel; returns `false` if the machine does not support it.
+fn dig(pair: &Pair, tunnel: Tunnel) -> bool {
+    let Tunnel { port, checksum, version } = tunnel;
     [(&pair.a, 1, 2), (&pair.b, 2, 1)].into_iter().all(|(host, near, far)| {
-        let prefix = if v6 { "fd09::" } else { "10.9.0." };
-        let sum = match (checksum, v6) {
-            (true, false) => "udpcsum",
-            (false, false) => "noudpcsum",
-            (true, true) => "noudp6zerocsumtx",
-            (false, true) => "udp6zerocsumtx",
+        let prefix = if version == IpVersion::V6 { "fd09::" } else { "10.9.0." };
+        let sum = match (checksum, version) {
+            (true, IpVersion::V4) => "udpcsum",
+            (false, IpVersion::V4) => "noudpcsum",
+            (true, IpVersion::V6) => "noudp6zerocsumtx",
+            (false, IpVersion::V6) => "udp6zerocsumtx",
         };
         let command = format!(
             "link add vx0 mtu 1400 type vxlan id 5 local {prefix}{near} remote {prefix}{far} dstport {port} dev eth0 \
@@ -141,7 +150,7 @@ impl Drop for Done<'_> {
 
 /// Returns whether this is a neighbor solicitation: it comes from the other host, but goes to a multicast
 /// address, which no tap captures in the outgoing direction.
-fn asks_for_a_neighbour(packet: &[u8]) -> bool {
+fn is_neighbor_solicitation(packet: &[u8]) -> bool {
     packet[0] >> 4 == 6 && packet[24] == 0xff
 }
 
@@ -169,8 +178,8 @@ enum Cable {
     Single { merging: bool },
 }
 
-fn a_tunnel_is_not_cut(cable: Cable, port: u16, checksum: bool, v6: bool) {
-    let what = format!("tunnels ({cable:?}, port {port}, checksum {checksum}, IPv6 {v6})");
+fn a_tunnel_is_not_cut(cable: Cable, tunnel: Tunnel) {
+    let what = format!("tunnels ({cable:?}, {tunnel:?})");
     let Some(pair) = Pair::build(&what) else { return };
     if let Cable::Single { merging } = cable {
         let off = |host: &Namespace| host.run(|| switch_offloads_off("eth0").unwrap());
@@ -182,7 +191,7 @@ fn a_tunnel_is_not_cut(cable: Cable, port: u16, checksum: bool, v6: bool) {
             }
         }
     }
-    if !dig(&pair, port, checksum, v6) {
+    if !dig(&pair, tunnel) {
         return skipped(&format!("{what}: this version of ip cannot make them"));
     }
     // on a busy machine the reference may be incomplete; such a run is repeated
@@ -208,7 +217,7 @@ fn a_tunnel_is_not_cut(cable: Cable, port: u16, checksum: bool, v6: bool) {
             let wire: BTreeSet<Vec<u8>> = wire.keys().map(|packet| one_spelling(packet)).collect();
             let wrong: Vec<_> = emitted
                 .keys()
-                .filter(|packet| !asks_for_a_neighbour(packet) && !wire.contains(&one_spelling(packet)))
+                .filter(|packet| !is_neighbor_solicitation(packet) && !wire.contains(&one_spelling(packet)))
                 .collect();
             assert!(all > 0, "{what}, {name}");
             assert!(
@@ -224,19 +233,22 @@ fn a_tunnel_is_not_cut(cable: Cable, port: u16, checksum: bool, v6: bool) {
 #[test]
 fn a_tunnels_super_packets_are_refused() {
     for port in [4789, 5555] {
-        a_tunnel_is_not_cut(Cable::Whole, port, true, false);
-        a_tunnel_is_not_cut(Cable::Whole, port, false, false);
-        a_tunnel_is_not_cut(Cable::Whole, port, true, true);
+        for (checksum, version) in [(true, IpVersion::V4), (false, IpVersion::V4), (true, IpVersion::V6)] {
+            a_tunnel_is_not_cut(Cable::Whole, Tunnel { port, checksum, version });
+        }
     }
 }
 
 #[test]
 fn captures_of_a_tunnel_are_what_the_wire_carries() {
-    for (port, checksum, v6) in
-        [(4789, true, false), (5555, false, false), (5555, true, false), (4789, true, true)]
-    {
+    for (port, checksum, version) in [
+        (4789, true, IpVersion::V4),
+        (5555, false, IpVersion::V4),
+        (5555, true, IpVersion::V4),
+        (4789, true, IpVersion::V6),
+    ] {
         for merging in [false, true] {
-            a_tunnel_is_not_cut(Cable::Single { merging }, port, checksum, v6);
+            a_tunnel_is_not_cut(Cable::Single { merging }, Tunnel { port, checksum, version });
         }
     }
 }

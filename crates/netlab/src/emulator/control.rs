@@ -123,12 +123,12 @@ impl Control {
 
     pub(super) fn set_loss(&self, model: LossModel) {
         self.changes().loss = Some(model);
-        self.tell_change();
+        self.notify();
     }
 
     pub(super) fn set_rate(&self, rate_bps: Option<u64>) {
         self.changes().rate_bps = Some(rate_bps);
-        self.tell_change();
+        self.notify();
     }
 
     fn changes(&self) -> MutexGuard<'_, Changes> {
@@ -136,7 +136,7 @@ impl Control {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell_change(&self) {
+    fn notify(&self) {
         self.changed.store(true, Ordering::Release);
         self.wake_up();
     }

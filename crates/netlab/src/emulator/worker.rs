@@ -132,7 +132,7 @@ impl Pace {
     /// Number of wake-ups that may follow each other without delay.
     const FREE: u64 = 4;
 
-    /// Returns how long to sleep after a busy turn, whatever happens.
+    /// Counts a busy turn and returns how long to sleep before the next, whatever arrives.
     fn pause(&mut self, now_us: u64) -> Option<Duration> {
         self.paid_us = self.paid_us.max(now_us) + self.interval_us;
         let pause_us = self.paid_us.saturating_sub(now_us + Self::FREE * self.interval_us);

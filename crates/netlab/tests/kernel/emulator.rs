@@ -30,7 +30,7 @@ struct Line {
 }
 
 impl Line {
-    fn lay(config: &EmulatorConfig) -> Self {
+    fn build(config: &EmulatorConfig) -> Self {
         let [a, b] = ["a", "b"].map(|label| Namespace::create(label).unwrap());
         let link = Emulator::start(&a, &b, config).unwrap();
         for (end, v4, v6) in [(&a, "10.81.9.1/24", NEAR), (&b, "10.81.9.2/24", FAR)] {
@@ -97,7 +97,7 @@ fn a_round_trip_takes_at_least_the_delay_of_both_ways() {
     if !privilege::available_or_skip("a_round_trip_takes_the_delay_of_both_ways_at_least") {
         return;
     }
-    let line = Line::lay(&EmulatorConfig::symmetric(millis(20)));
+    let line = Line::build(&EmulatorConfig::symmetric(millis(20)));
     let (near, far) = (bind(&line.a, NEAR, 0), bind(&line.b, FAR, 0));
     let mut buffer = [0; 64];
     for _ in 0..5 {
@@ -126,7 +126,7 @@ fn tcp_arrives_bit_for_bit_through_loss_reordering_and_corruption() {
         ..millis(1)
     };
     for offload in [true, false] {
-        let line = Line::lay(&EmulatorConfig { offload, ..EmulatorConfig::symmetric(rough.clone()) });
+        let line = Line::build(&EmulatorConfig { offload, ..EmulatorConfig::symmetric(rough.clone()) });
         for address in ["10.81.9.2", "fd81:0:0:9::2"] {
             let plan = TcpTransfer {
                 congestion: Some("cubic".to_owned()),
@@ -186,7 +186,7 @@ fn the_drop_log_lists_exactly_the_missing_packets() {
         drop_log: Some(log.clone()),
         ..EmulatorConfig::symmetric(millis(1))
     };
-    let line = Line::lay(&config);
+    let line = Line::build(&config);
     line.a.sysctl("net.ipv6.auto_flowlabels", "0").unwrap();
     let (near, far) = (bind(&line.a, NEAR, 4001), bind(&line.b, FAR, 4002));
     let payload = |number: u32| {
@@ -235,7 +235,7 @@ fn packets_beyond_the_rate_wait_and_then_drop_and_are_counted() {
         return;
     }
     let slow = LinkConfig { rate_bps: Some(10_000_000), queue_bytes: Some(100_000), ..millis(1) };
-    let line = Line::lay(&EmulatorConfig::symmetric(slow));
+    let line = Line::build(&EmulatorConfig::symmetric(slow));
     let plan = UdpStream {
         pace: Pace::Bits(40e6),
         payload_bytes: 1200,
@@ -256,7 +256,7 @@ fn the_loss_model_changes_while_the_link_runs() {
     if !privilege::available_or_skip("the_loss_model_changes_while_the_link_runs") {
         return;
     }
-    let line = Line::lay(&EmulatorConfig::symmetric(millis(1)));
+    let line = Line::build(&EmulatorConfig::symmetric(millis(1)));
     let (near, far) = (bind(&line.a, NEAR, 0), bind(&line.b, FAR, 0));
     let mut buffer = [0; 64];
     near.send_to(b"before", far.local_addr().unwrap()).unwrap();
@@ -287,7 +287,7 @@ fn a_device_that_goes_down_and_up_is_served_again() {
     if !privilege::available_or_skip("a_device_that_goes_down_and_up_again_is_served_again") {
         return;
     }
-    let line = Line::lay(&EmulatorConfig::symmetric(millis(1)));
+    let line = Line::build(&EmulatorConfig::symmetric(millis(1)));
     let exchange = || {
         let (near, far) = (bind(&line.a, [10, 81, 9, 1], 0), bind(&line.b, [10, 81, 9, 2], 0));
         near.send_to(b"hello", far.local_addr().unwrap()).unwrap();

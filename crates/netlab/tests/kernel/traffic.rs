@@ -17,7 +17,7 @@ struct Cable {
 
 impl Cable {
     /// Returns `None`, after a message, if namespaces cannot be made.
-    fn lay(test: &str) -> Option<Self> {
+    fn build(test: &str) -> Option<Self> {
         if !privilege::namespaces_or_skip(test) {
             return None;
         }
@@ -38,7 +38,7 @@ impl Cable {
 
 #[test]
 fn bulk_tcp_arrives_bit_for_bit_over_both_ip_versions() {
-    let Some(cable) = Cable::lay("bulk_tcp_arrives_bit_for_bit_over_both_ip_versions") else { return };
+    let Some(cable) = Cable::build("bulk_tcp_arrives_bit_for_bit_over_both_ip_versions") else { return };
     let plan = TcpTransfer { duration: Duration::from_millis(500), ..TcpTransfer::default() };
     for address in ["10.0.0.2", "fd00::2"] {
         let mut reports = 0;
@@ -58,7 +58,7 @@ fn bulk_tcp_arrives_bit_for_bit_over_both_ip_versions() {
 
 #[test]
 fn bulk_tcp_runs_both_ways_in_several_flows() {
-    let Some(cable) = Cable::lay("bulk_tcp_runs_both_ways_in_several_flows") else { return };
+    let Some(cable) = Cable::build("bulk_tcp_runs_both_ways_in_several_flows") else { return };
     let plan = TcpTransfer {
         congestion: Some("reno".to_owned()),
         duration: Duration::from_millis(500),
@@ -76,7 +76,7 @@ fn bulk_tcp_runs_both_ways_in_several_flows() {
 
 #[test]
 fn an_unknown_congestion_control_is_refused_with_the_available_ones() {
-    let Some(cable) = Cable::lay("an_unknown_congestion_control_is_refused_with_a_place_to_look") else {
+    let Some(cable) = Cable::build("an_unknown_congestion_control_is_refused_with_a_place_to_look") else {
         return;
     };
     let plan = TcpTransfer { congestion: Some("nonesuch".to_owned()), ..TcpTransfer::default() };
@@ -89,7 +89,7 @@ fn an_unknown_congestion_control_is_refused_with_the_available_ones() {
 
 #[test]
 fn a_watcher_ends_a_transfer_and_keeps_what_was_measured() {
-    let Some(cable) = Cable::lay("a_watcher_ends_a_transfer_and_keeps_what_was_measured") else { return };
+    let Some(cable) = Cable::build("a_watcher_ends_a_transfer_and_keeps_what_was_measured") else { return };
     let plan = TcpTransfer { duration: Duration::from_secs(3600), ..TcpTransfer::default() };
     let mut ticks = 0;
     let mut watcher = |_| {
@@ -102,7 +102,7 @@ fn a_watcher_ends_a_transfer_and_keeps_what_was_measured() {
 
 #[test]
 fn an_unreachable_host_is_an_error() {
-    let Some(cable) = Cable::lay("an_unreachable_host_is_an_error") else { return };
+    let Some(cable) = Cable::build("an_unreachable_host_is_an_error") else { return };
     let plan = TcpTransfer { duration: Duration::from_secs(3600), ..TcpTransfer::default() };
     cable.left.set_down("eth0").unwrap();
     // The address stays, so the listener can be made, but nothing can reach it.
@@ -112,7 +112,7 @@ fn an_unreachable_host_is_an_error() {
 
 #[test]
 fn every_message_arrives_in_order() {
-    let Some(cable) = Cable::lay("every_message_arrives_in_its_place") else { return };
+    let Some(cable) = Cable::build("every_message_arrives_in_its_place") else { return };
     for message_bytes in [16, 1024, 65_536] {
         let plan = MessageStream {
             congestion: Some("reno".to_owned()),
@@ -130,7 +130,7 @@ fn every_message_arrives_in_order() {
 
 #[test]
 fn udp_packets_arrive_with_their_latency() {
-    let Some(cable) = Cable::lay("udp_packets_arrive_with_their_latency") else { return };
+    let Some(cable) = Cable::build("udp_packets_arrive_with_their_latency") else { return };
     let plan = UdpStream {
         pace: Pace::Bits(4e6),
         payload_bytes: 1000,
@@ -147,7 +147,7 @@ fn udp_packets_arrive_with_their_latency() {
 
 #[test]
 fn identical_udp_packets_are_counted() {
-    let Some(cable) = Cable::lay("identical_udp_packets_are_counted") else { return };
+    let Some(cable) = Cable::build("identical_udp_packets_are_counted") else { return };
     let plan = UdpStream {
         pace: Pace::Packets(500.0),
         payload_bytes: 100,
