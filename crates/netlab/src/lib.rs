@@ -1,10 +1,11 @@
-//! Networks on the real kernel for tests, demos and figures: namespaces, an emulated link, a bridge, traffic, losses.
+//! Networks on the real kernel for tests, demos and figures: namespaces, an emulated link, a bridge, traffic and
+//! losses.
 //!
 //! | file | content |
 //! |---|---|
 //! | `topology.rs` | two sites, their gateways and the link between them |
 //! | `bridge.rs` | hosts on one bridge, for multicast; traffic on its wires |
-//! | `emulator/` | the link between two namespaces, over TUN devices |
+//! | `emulator/`, `direction.rs` | the link between two namespaces, over TUN devices |
 //! | `dropper/`, `../bpf/drop.c` | fault injection at an interface: a program that loses arriving packets by a loss model |
 //! | `drop_log.rs` | losses of a link, in a file |
 //! | `namespace/` | network namespaces held by a file descriptor, their devices, routes and sysctls |

@@ -277,7 +277,7 @@ fn a_killed_process_leaves_nothing_or_the_next_tap_cleans_up() {
         }
         let kill = || {
             let mut command = Command::new(std::env::current_exe().unwrap());
-            command.args(["--ignored", "--exact", "--nocapture", "child_that_is_killed"]);
+            command.args(["--ignored", "--exact", "--nocapture", "tap_life::child_that_is_killed"]);
             command.env("TAP_ATTACH", format!("{attach:?}")).stdout(Stdio::piped());
             let mut child = pair.a.run(|| command.spawn().unwrap());
             let lines = BufReader::new(child.stdout.take().unwrap()).lines();
