@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::source::Span;
+use crate::span::Span;
 
 /// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -2,7 +2,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `source.rs` | [`Source`]: a file's name and text, lines and columns |
+//! | `source.rs`, `span.rs` | [`Source`]: a file's name and text, lines and columns |
 //! | `diagnostic.rs` | [`Diagnostic`]: one finding |
 //! | `report.rs`, `json.rs` | [`Findings`] and [`Report`]: all findings, as text or as JSON |
 //! | `suggest.rs` | the known word nearest to a misspelt one |
@@ -27,11 +27,13 @@ mod json;
 mod report;
 pub mod settings;
 mod source;
+mod span;
 mod suggest;
 mod text;
 
 pub use diagnostic::{Diagnostic, Severity};
 pub use report::{Findings, Report};
-pub use source::{Source, Span};
+pub use source::Source;
+pub use span::Span;
 pub use suggest::nearest;
 pub use text::{quoted, shell_word};

@@ -1,13 +1,10 @@
 //! A file under examination: its name, its text, and places in it.
 
 use std::io;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::diagnostic::Diagnostic;
-
-/// Byte range in the text of a file.
-pub type Span = Range<usize>;
+use crate::span::Span;
 
 /// Longest part of a source line in an excerpt, in characters.
 const EXCERPT_CHARS_MAX: usize = 120;
@@ -111,7 +108,7 @@ pub(crate) struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// The line, or the part of a long line around the place, and the column in it, counted from 0. Control characters
+    /// The line, or a part of a long line with the place in it, and the column in it, counted from 0. Control characters
     /// become blanks, because they would move the caret and could drive the terminal.
     pub(crate) fn excerpt(&self) -> (String, usize) {
         let skip = self.column.saturating_sub(EXCERPT_CHARS_MAX / 2);

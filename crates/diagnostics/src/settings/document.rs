@@ -8,7 +8,7 @@ use super::section::Section;
 use super::table::Table;
 use crate::diagnostic::Diagnostic;
 use crate::report::Findings;
-use crate::source::Span;
+use crate::span::Span;
 use crate::suggest::nearest;
 use crate::text::{ticked, with_article};
 
@@ -102,7 +102,7 @@ impl<'a, 'i> Document<'a, 'i> {
         Self { root, layout, findings }
     }
 
-    /// Whether the file has the section `name`, in whatever shape.
+    /// Whether the file has the key `name`, which may or may not be a section.
     pub fn has(&self, name: &str) -> bool {
         self.root.contains_key(name)
     }

@@ -2,7 +2,7 @@
 
 use toml::de::DeValue;
 
-use crate::source::Span;
+use crate::span::Span;
 use crate::text::with_article;
 
 /// A mistake in one value. The table adds the key, the place, and the expected form.

@@ -8,7 +8,7 @@ use toml::Spanned;
 use toml::de::{DeArray, DeInteger, DeValue};
 
 use super::fault::{Fault, Faults};
-use super::key::Setting;
+use super::setting::Setting;
 use crate::suggest::nearest;
 use crate::text::quoted;
 

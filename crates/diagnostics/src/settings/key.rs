@@ -4,16 +4,7 @@ use super::fault::Fault;
 use super::form::Form;
 use crate::diagnostic::Diagnostic;
 use crate::report::Findings;
-use crate::source::Span;
-
-/// A value and its place; a default has no place.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Setting<T> {
-    /// The value.
-    pub value: T,
-    /// Its place in the file; `None` for a default.
-    pub span: Option<Span>,
-}
+use crate::span::Span;
 
 /// What holds where a file leaves a key out.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +65,7 @@ impl<T> Key<T> {
     }
 }
 
-/// What people are told of a key.
+/// A key in documentation and messages.
 #[derive(Clone, Debug)]
 pub struct KeyInfo {
     /// The key in the file.

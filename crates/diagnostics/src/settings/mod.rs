@@ -11,7 +11,7 @@
 //! all of them.
 //!
 //! ```
-//! use diagnostics::{Findings, Source, settings};
+//! use diagnostics::{Findings, settings};
 //! use diagnostics::settings::{Boolean, Document, Fallback, Integer, Layout, Section, parse};
 //!
 //! settings! {
@@ -33,14 +33,14 @@
 //! document.finish();
 //! assert!(draft.r.is_none() && draft.delayed.unwrap().value);
 //! assert_eq!(findings.errors(), 2);
-//! # let _ = Source::none();
 //! ```
 //!
 //! | file | contents |
 //! |---|---|
 //! | `fault.rs` | [`Fault`]: why a value is wrong |
 //! | `form.rs` | [`Form`]: the values a key may have, and how they are parsed |
-//! | `key.rs` | [`Key`], [`KeyInfo`], [`Setting`]: an entry of the table |
+//! | `setting.rs` | [`Setting`]: a value with its place |
+//! | `key.rs` | [`Key`], [`KeyInfo`]: an entry of the table |
 //! | `table.rs` | [`Table`]: a section of the file under reading |
 //! | `section.rs` | [`Section`] and the macro that implements it |
 //! | `document.rs` | [`Document`], [`Layout`]: the whole file |
@@ -50,11 +50,15 @@ mod fault;
 mod form;
 mod key;
 mod section;
+mod setting;
 mod table;
+#[cfg(test)]
+mod tests;
 
 pub use document::{Document, Layout, Root, parse};
 pub use fault::{Fault, Faults};
 pub use form::{Boolean, Choice, Form, Integer, Integers, List, Millis, Optional, Placed, Text, Value};
-pub use key::{Fallback, Key, KeyInfo, Only, Setting};
+pub use key::{Fallback, Key, KeyInfo, Only};
 pub use section::{Draft, Section};
+pub use setting::Setting;
 pub use table::Table;

@@ -3,7 +3,7 @@
 use super::key::KeyInfo;
 use super::table::Table;
 use crate::report::Findings;
-use crate::source::Span;
+use crate::span::Span;
 
 /// A section of a configuration. [`settings!`](crate::settings!) implements it.
 pub trait Section: Sized {

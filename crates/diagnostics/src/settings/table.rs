@@ -3,10 +3,11 @@
 use toml::de::{DeTable, DeValue};
 
 use super::fault::Faults;
-use super::key::{Fallback, Key, KeyInfo, Setting};
+use super::key::{Fallback, Key, KeyInfo};
+use super::setting::Setting;
 use crate::diagnostic::Diagnostic;
 use crate::report::Findings;
-use crate::source::Span;
+use crate::span::Span;
 use crate::suggest::nearest;
 
 /// A section of the file while it is read.

@@ -266,7 +266,7 @@ diagnostics::settings! {
             default: Fallback::Toml("3"),
             example: "retry_ms = 3",
         }
-        /// Number of requests to the packet's sender before other members are asked.
+        /// Number of requests to the packet's sender before requests go to other members.
         sender_tries: u8 {
             form: Integer::new(0, 255),
             default: Fallback::Toml("2"),

@@ -82,12 +82,12 @@ fn programs_get_json_and_the_status_of_a_running_node() {
     let (receiver, seed) = receiver(&["load", "--json", "--count", "51", "--control", &shown]);
     let sent = send(&seed, &["load", "--size", "100", "--count", "50", "--rate", "500"], "");
     assert!(String::from_utf8_lossy(&sent.stderr).contains("50 messages sent"), "{sent:?}");
-    let asked = undrop(&["status", "--control", &shown, "--json"]).output().unwrap();
-    let status: Value = serde_json::from_slice(&asked.stdout).unwrap();
+    let output = undrop(&["status", "--control", &shown, "--json"]).output().unwrap();
+    let status: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(status["groups"][0]["name"], "load");
     assert_eq!(status["subscriptions"][0]["counts"]["queued"], 50);
-    let asked = undrop(&["status", "--control", &shown]).output().unwrap();
-    let text = String::from_utf8_lossy(&asked.stdout).into_owned();
+    let output = undrop(&["status", "--control", &shown]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(text.contains("1 group over") && text.contains("50 queued"), "{text}");
 
     send(&seed, &["load"], "last\n");
@@ -151,8 +151,8 @@ fn a_receiver_that_is_stopped_leaves_its_group() {
     let shown = control.display().to_string();
     let (stays, seed) = receiver(&["load", "--control", &shown]);
     let peers = || {
-        let asked = undrop(&["status", "--control", &shown, "--json"]).output().unwrap();
-        let status: Value = serde_json::from_slice(&asked.stdout).unwrap();
+        let output = undrop(&["status", "--control", &shown, "--json"]).output().unwrap();
+        let status: Value = serde_json::from_slice(&output.stdout).unwrap();
         status["peers"].as_array().unwrap().len()
     };
     for signal in [Signal::SIGTERM, Signal::SIGINT] {

@@ -202,7 +202,7 @@ mod tests {
         let up = interfaces.iter().any(|interface| interface.loopback && interface.up);
         let route = netlink.route(IpAddr::from([127, 0, 0, 1]), &interfaces).unwrap();
         assert_eq!(route.map(|route| route.interface), up.then(|| "lo".to_owned()));
-        // Nobody routes this one, and that is no error.
+        // A destination without a route is no error.
         netlink.route("2001:db8::1".parse().unwrap(), &interfaces).unwrap();
     }
 
