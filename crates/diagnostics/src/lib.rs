@@ -7,7 +7,7 @@
 //! | `report.rs`, `json.rs` | [`Findings`] and [`Report`]: all findings, as text or as JSON |
 //! | `suggest.rs` | the known word nearest to a misspelt one |
 //! | `text.rs` | values quoted, escaped and bounded for a message |
-//! | [`settings`] | reading a TOML file by a table of its keys |
+//! | [`mod@settings`] | reading a TOML file by a table of its keys |
 //!
 //! The crate does no I/O: a caller reads the bytes of a file and passes them to [`Source::decode`].
 //!

@@ -63,7 +63,7 @@ pub trait Draft: Default {
 ///
 /// `pub struct Name(Draft): "name" as "[header]" { entries }`; an entry is its documentation, then
 /// `key: type { form: …, default: …, example: … }`, and `only: …` for a key that has a meaning under a condition. The
-/// [module](crate::settings) has an example.
+/// [module](mod@crate::settings) has an example.
 #[macro_export]
 macro_rules! settings {
     (
