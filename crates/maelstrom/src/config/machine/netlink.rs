@@ -143,8 +143,8 @@ fn interface(link: &LinkMessage) -> Option<Interface> {
     })
 }
 
-/// On a point-to-point interface `Address` is the far end's and `Local` ours; elsewhere both are ours, or only the
-/// first is there.
+/// The address of this machine. On a point-to-point interface it is `Local`, and `Address` is the far end's. On others both
+/// are equal, or only `Address` is present.
 fn own_address(message: &AddressMessage) -> Option<IpAddr> {
     let pick = |local: bool| {
         message.attributes.iter().find_map(|attribute| match attribute {

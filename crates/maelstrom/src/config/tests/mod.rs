@@ -454,6 +454,24 @@ fn a_file_that_cannot_be_read_is_one_clear_error() {
     fs::remove_file(&path).unwrap();
 }
 
+#[test]
+fn one_reading_gives_the_configuration_and_the_check_of_the_machine() {
+    let directory = std::env::temp_dir().join(format!("undrop-reading-{}", std::process::id()));
+    fs::create_dir(&directory).unwrap();
+    let file = directory.join("gateway.toml");
+    fs::write(&file, GOOD).unwrap();
+    keyfile::KeyText::generate().unwrap().write_new(&directory.join("peer.key")).unwrap();
+    let reading = read(&file);
+    // The file and the key are gone, so that a second reading would fail.
+    fs::remove_dir_all(&directory).unwrap();
+    assert_eq!(reading.config().unwrap().gateway.wan, "wan0");
+    assert_eq!(reading.control().unwrap(), PathBuf::from("/run/undrop/gateway.sock"));
+    let report = reading.check_machine();
+    let codes: Vec<_> = report.diagnostics().iter().map(|finding| finding.code).collect();
+    assert!(codes.contains(&"interface-absent") && !codes.contains(&"unreadable-file"), "{report}");
+    assert!(report.to_string().contains("| wan = \"wan0\""), "{report}");
+}
+
 /// A piece of TOML that is often nearly correct.
 fn fragment() -> impl Strategy<Value = String> {
     let keys: Vec<&str> = layout().keys().map(|(_, _, key)| key.name).collect();
