@@ -28,7 +28,7 @@ pub enum StartError {
         remedies.join("; ")
     )]
     Memory {
-        /// What needs the memory.
+        /// The part that needs the memory.
         what: &'static str,
         /// The need, in words.
         needed: String,

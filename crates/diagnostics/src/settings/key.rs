@@ -6,7 +6,7 @@ use crate::diagnostic::Diagnostic;
 use crate::report::Findings;
 use crate::span::Span;
 
-/// What holds where a file leaves a key out.
+/// The value of a key that a file leaves out.
 #[derive(Clone, Copy, Debug)]
 pub enum Fallback {
     /// The file must have the key.
@@ -36,7 +36,7 @@ pub struct Key<T> {
     pub doc: &'static str,
     /// The values it may have.
     pub form: Box<dyn Form<T>>,
-    /// What holds without it.
+    /// The value without it.
     pub default: Fallback,
     /// A correct line.
     pub example: &'static str,
@@ -74,7 +74,7 @@ pub struct KeyInfo {
     pub doc: &'static str,
     /// The values it may have, in words.
     pub expected: String,
-    /// What holds without it.
+    /// The value without it.
     pub default: Fallback,
     /// A correct line.
     pub example: &'static str,

@@ -15,7 +15,7 @@
 //! use diagnostics::settings::{Boolean, Document, Fallback, Integer, Layout, Section, parse};
 //!
 //! settings! {
-//!     /// What the repairs are.
+//!     /// The FEC scheme.
 //!     #[derive(Debug)]
 //!     pub struct Code(CodeDraft): "code" as "[code]" {
 //!         /// Source packets in a repair.

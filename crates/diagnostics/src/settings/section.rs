@@ -53,7 +53,7 @@ pub trait Section: Sized {
     }
 }
 
-/// What all drafts have in common.
+/// Functions that all drafts have.
 pub trait Draft: Default {
     /// The place of a key's value; `None` if the key has its default or is wrong.
     fn span_of(&self, key: &str) -> Option<Span>;

@@ -54,7 +54,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Name of a configuration that is not a file.
 const NO_FILE: &str = "configuration";
 
-/// What is wrong with a configuration.
+/// Mistakes in a configuration.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ConfigError {

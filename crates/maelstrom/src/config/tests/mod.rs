@@ -224,7 +224,7 @@ fn the_manual_shows_files_that_are_right() {
     let (_, peer) = rest.split_once("[[peer]]").unwrap();
     for code in blocks.iter().filter(|block| block.starts_with("[code]")) {
         let schedule = configuration(&format!("{head}{code}[[peer]]{peer}")).code.schedule;
-        // What the manual says of MTUs.
+        // The MTUs in the manual.
         assert!(1_300 + schedule.repair_overhead(true) <= 1_500);
         schemes.push(schedule.to_string());
     }
