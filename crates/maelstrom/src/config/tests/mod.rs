@@ -311,6 +311,20 @@ fn the_description_names_every_key_once() {
 }
 
 #[test]
+fn the_manual_states_the_range_and_the_default_of_every_key() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/maelstrom.md");
+    let manual = fs::read_to_string(path).unwrap();
+    for (_, header, key) in layout().keys() {
+        let (_, section) = manual.split_once(&format!("| **`{header}`** |")).unwrap();
+        let row = section.lines().find(|row| row.starts_with(&format!("| `{}` |", key.name)));
+        let row = row.unwrap_or_else(|| panic!("{header} {} is not in the manual", key.name));
+        let range = bounds(&key.expected).map_or(String::new(), |(min, max)| format!("| {min} to {max} |"));
+        let default = default_of(key).unwrap_or("").trim_matches('"');
+        assert!(row.contains(&range) && row.contains(default), "{row}\n{key:?}");
+    }
+}
+
+#[test]
 fn a_misspelt_word_is_corrected() {
     let near = finding("\"passive\"", "\"pasive\"");
     assert_eq!(near.help, ["did you mean `\"passive\"`?"]);
