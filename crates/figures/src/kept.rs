@@ -1,4 +1,4 @@
-//! The finished runs of a figure that is not whole yet, in a file: a run that is stopped goes on where it was.
+//! The finished runs of a figure that is not whole, in a file: a run that was stopped continues with them.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -8,10 +8,10 @@ use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::StoreError;
 use crate::plan::Sample;
-use crate::store::StoreError;
 
-/// The first line: runs of another set-up are of no use.
+/// The first line, by which runs of another set-up are rejected.
 #[derive(Serialize, Deserialize)]
 struct Head {
     fingerprint: String,
@@ -27,27 +27,26 @@ struct Line {
 
 type Runs = HashMap<(usize, u64), Vec<Sample>>;
 
-/// Finished runs, by job and seed.
+/// Finished runs, by job and random seed.
 #[derive(Debug)]
 pub struct Kept {
     path: PathBuf,
     fingerprint: String,
     runs: Runs,
-    /// Made when there is something to keep.
+    /// Created with the first run to keep.
     file: Mutex<Option<File>>,
 }
 
 impl Kept {
-    /// Those of the file that are of this set-up; from now on more of them go there.
+    /// Reads the runs of this set-up from the file, to which more are added.
     ///
-    /// A line that is not whole, because its writer was killed, is forgotten.
+    /// A line that is not whole, because its writer was killed, is ignored.
     pub(crate) fn open(path: PathBuf, fingerprint: String) -> Self {
         let runs = read(&path, &fingerprint);
         Self { path, fingerprint, runs, file: Mutex::new(None) }
     }
 
-    /// How many there were when it was opened.
-    #[must_use]
+    /// Returns the number of runs in the file when it was opened.
     pub fn count(&self) -> usize {
         self.runs.len()
     }
@@ -61,17 +60,17 @@ impl Kept {
         let mut file = self.file.lock().expect("nothing panics with the lock held");
         let mut write = || {
             if file.is_none() {
-                *file = Some(write_anew(&self.path, &self.fingerprint, &self.runs)?);
+                *file = Some(rewrite(&self.path, &self.fingerprint, &self.runs)?);
             }
             let file = file.as_mut().expect("it was just made");
-            // A single write: who is killed leaves all of it or, at worst, a last line that is not read.
+            // A single write: a process that is killed leaves the whole line, or a part that is ignored.
             file.write_all(line.as_bytes())
         };
         write().map_err(|error| StoreError::io(&self.path, error))
     }
 }
 
-/// Nothing that is kept, as of a file that is not there.
+/// Reads the runs of a file; none if it is missing or of another set-up.
 fn read(path: &Path, fingerprint: &str) -> Runs {
     let text = fs::read_to_string(path).unwrap_or_default();
     let mut lines = text.lines();
@@ -83,7 +82,7 @@ fn read(path: &Path, fingerprint: &str) -> Runs {
     runs.map(|line| ((line.job, line.seed), line.samples)).collect()
 }
 
-fn write_anew(path: &Path, fingerprint: &str, runs: &HashMap<(usize, u64), Vec<Sample>>) -> io::Result<File> {
+fn rewrite(path: &Path, fingerprint: &str, runs: &HashMap<(usize, u64), Vec<Sample>>) -> io::Result<File> {
     let mut text = line(&Head { fingerprint: fingerprint.to_owned() })?;
     for (&(job, seed), samples) in runs {
         text += &line(&Line { job, seed, samples: samples.clone() })?;
@@ -124,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_come_back_to_the_last_bit_and_those_of_another_set_up_do_not() {
+    fn runs_are_read_back_to_the_last_bit_and_those_of_another_set_up_are_not() {
         let file = Scratch::new("bits");
         let kept = Kept::open(file.0.clone(), "a".to_owned());
         assert_eq!(kept.count(), 0);
@@ -138,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_was_cut_is_run_again_and_harms_no_other() {
+    fn a_truncated_line_is_run_again_and_harms_no_other() {
         let file = Scratch::new("cut");
         let kept = Kept::open(file.0.clone(), "a".to_owned());
         kept.keep(0, 1, &samples(1.0)).unwrap();

@@ -1,7 +1,7 @@
-//! The figures of Maelstrom's code (Thesis ch. 3), simulated: Figures 3.10, 3.16, 3.17 and 3.18.
+//! Figures of Maelstrom's code (Thesis ch. 3), simulated: 3.10, 3.16, 3.17 and 3.18.
 //!
-//! One stream of packets through the real encoder and decoder; a packet and a repair are lost by the same generator in
-//! the order in which they leave.
+//! One stream of packets passes the real encoder and decoder. One generator loses packets and repairs in the order in which
+//! they leave.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -13,7 +13,7 @@ use fec::simulate::{Report, Simulation, simulate};
 use fec::{Code, LayeredConfig, ReedSolomonConfig, analysis};
 use loss::LossModel;
 
-/// Between two packets, in milliseconds: 10 Mbit/s of packets of 1,000 bytes.
+/// Interval between packets in milliseconds: 10 Mbit/s of packets of 1,000 bytes.
 const INTERVAL_MS: f64 = 0.8;
 
 const WIDE: [u16; 3] = [1, 19, 41];
@@ -21,53 +21,10 @@ const NARROW: [u16; 3] = [1, 11, 19];
 
 pub(crate) fn figures() -> Vec<Figure> {
     vec![
-        Figure {
-            id: "3.10",
-            title: "Recovery probability of layered interleaving and of Reed-Solomon",
-            source: "Thesis Figure 3.10",
-            setup: "r = 7, c = 2, uniform loss of packets and repairs; layered interleaves (1,11); repairs \
-                    sent at once, as theirs",
-            claim: "the two curves are very close, above all between 0 and 10 % loss",
-            why: "the closed form counts repairs that miss one packet only; the decoder also uses what other layers \
-                  recovered, which brings layered interleaving nearer to Reed-Solomon, or above it. \"Yes\" means: at 1, 5 and 10 % \
-                  loss the closed forms are less than ten points apart",
-            plan: probabilities,
-            judge: judge_probabilities,
-        },
-        Figure {
-            id: "3.16",
-            title: "Interleaves that are relatively prime",
-            source: "Thesis Figure 3.16",
-            setup: "r = 8, c = 3, interleaves (1,10,20) and (1,11,19), bursts of exactly ten packets, loss 0.1 to 10 %; \
-                    repairs sent at once, as theirs",
-            claim: "relatively prime interleaves recover substantially more where loss is high and bursty",
-            why: "the figure's values and its burst length are not in the text. Up to 0.5 % loss, where two bursts seldom meet, \
-                  (1,10,20) is up to a point ahead",
-            plan: primes,
-            judge: judge_primes,
-        },
-        Figure {
-            id: "3.17",
-            title: "Burst length: recovery and latency of two sets of interleaves",
-            source: "Thesis Figure 3.17, Maelstrom Figure 14",
-            setup: "r = 8, c = 3, 0.1 % loss in bursts of exactly so many packets, a packet each 0.8 ms (10 Mbit/s of 1,000 \
-                    bytes); repairs sent at once, as theirs",
-            claim: "larger interleaves recover more of long bursts, later: (1,19,41) nearly all of bursts of 25 after some \
-                    45 ms, single losses after 2 to 3 ms; latency grows with the burst",
-            why: "packets leave evenly and the link has no jitter here; the packet size is not in the text",
-            plan: bursts,
-            judge: judge_bursts,
-        },
-        Figure {
-            id: "3.18",
-            title: "Histograms of recovery latency for bursts of 1, 20 and 40",
-            source: "Thesis Figure 3.18, Maelstrom Figure 15",
-            setup: "as 3.17; panels: (1,11,19), (1,19,41)",
-            claim: "recoveries take longer with longer bursts, and with larger interleaves",
-            why: "as 3.17",
-            plan: histograms,
-            judge: judge_histograms,
-        },
+        Figure::new("3.10", probabilities, judge_probabilities),
+        Figure::new("3.16", primes, judge_primes),
+        Figure::new("3.17", bursts, judge_bursts),
+        Figure::new("3.18", histograms, judge_histograms),
     ]
 }
 
@@ -103,12 +60,12 @@ fn layered_job(
     Job::simulated(setup, run)
 }
 
-/// Trouble of all kinds for a small run.
+/// Loss of a small run that shows what a code does.
 const TROUBLE: LossModel = LossModel::Markov { rate: 0.05, mean_burst: 3.0 };
-/// Packets of a small run.
+/// Packets of such a run.
 const FEW: u64 = 4_000;
 
-/// A number for what one code does, of a small run of it.
+/// Returns a number for what a code does in a small run.
 pub(crate) fn behaviour_of(code: Code) -> u64 {
     static KNOWN: Mutex<BTreeMap<String, u64>> = Mutex::new(BTreeMap::new());
     let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -121,15 +78,15 @@ pub(crate) fn behaviour_of(code: Code) -> u64 {
     number
 }
 
-/// A number for what the codes do: of a small run of each. Other code that does the same has the same number.
+/// Returns a number for what the codes do in small runs; the same behaviour has the same number.
 fn behaviour() -> u64 {
     static BEHAVIOUR: OnceLock<u64> = OnceLock::new();
-    let reckon = || {
+    let run = || {
         let blocks = Code::ReedSolomon(ReedSolomonConfig { r: 8, c: 3, ..ReedSolomonConfig::default() });
         let runs = [layered(8, &NARROW, FEW, &TROUBLE, 1), coded(blocks, FEW, &TROUBLE, 1)];
         fingerprint::number(&format!("{runs:?}"))
     };
-    *BEHAVIOUR.get_or_init(reckon)
+    *BEHAVIOUR.get_or_init(run)
 }
 
 const R: u8 = 7;
@@ -171,23 +128,11 @@ fn judge_probabilities(panels: &[Panel]) -> Verdict {
     let [layered, reed_solomon, layered_run, reed_solomon_run] = &panels[0].series[..] else {
         unreachable!("four series are planned")
     };
-    let ours = format!(
-        "closed form, layered and Reed-Solomon: {:.1} and {:.1} % at 5 % loss, {:.1} and {:.1} % at 10 %; simulated {:.1} \
-         and {:.1} %, {:.1} and {:.1} %",
-        layered.at(5.0),
-        reed_solomon.at(5.0),
-        layered.at(10.0),
-        reed_solomon.at(10.0),
-        layered_run.at(5.0),
-        reed_solomon_run.at(5.0),
-        layered_run.at(10.0),
-        reed_solomon_run.at(10.0),
-    );
     let close = [1.0, 5.0, 10.0].iter().all(|&x| (layered.at(x) - reed_solomon.at(x)).abs() < 10.0);
     let agree = [1.0, 5.0, 10.0].iter().all(|&x| {
         (reed_solomon_run.at(x) - reed_solomon.at(x)).abs() < 2.0 && layered_run.at(x) > layered.at(x) - 2.0
     });
-    Verdict { ours, holds: close && agree }
+    Verdict::new(close && agree)
 }
 
 fn primes(scale: Scale) -> Plan {
@@ -205,22 +150,13 @@ fn primes(scale: Scale) -> Plan {
     Plan { panels, jobs: jobs.collect() }
 }
 
-/// More of the lost in a hundred, at least, where loss is high.
+/// Least lead in points that is substantial.
 const SUBSTANTIAL: f64 = 3.0;
 
 fn judge_primes(panels: &[Panel]) -> Verdict {
     let [even, prime] = &panels[0].series[..] else { unreachable!("two series are planned") };
-    let ours = format!(
-        "(1,10,20) and (1,11,19) at 0.1 %: {:.1} and {:.1} %; at 5 %: {:.1} and {:.1} %; at 10 %: {:.1} and {:.1} %",
-        even.at(0.1),
-        prime.at(0.1),
-        even.at(5.0),
-        prime.at(5.0),
-        even.at(10.0),
-        prime.at(10.0)
-    );
     let is_substantial = |x: f64| prime.at(x) - even.at(x) >= SUBSTANTIAL;
-    Verdict { ours, holds: is_substantial(5.0) && is_substantial(10.0) }
+    Verdict::new(is_substantial(5.0) && is_substantial(10.0))
 }
 
 fn bursty(burst: u32) -> LossModel {
@@ -231,7 +167,7 @@ fn bursty(burst: u32) -> LossModel {
 pub(crate) const SETS: [&[u16]; 2] = [&NARROW, &WIDE];
 
 fn bursts(scale: Scale) -> Plan {
-    let x = "packets lost in a row";
+    let x = "burst length (packets)";
     let names = ["(1,11,19)", "(1,19,41)"];
     let panels = vec![
         PanelPlan::new(x, "recovered (%)", names),
@@ -246,7 +182,7 @@ fn bursts(scale: Scale) -> Plan {
     Plan { panels, jobs: jobs.collect() }
 }
 
-/// Recovery in panel 0 and mean latency in panel 1, of bursts of one length.
+/// Returns the job of bursts of one length: recovery in panel 0, mean latency in panel 1.
 pub(crate) fn burst_job(burst: u32, interleaves: &'static [u16], series: usize, scale: Scale) -> Job {
     layered_job(8, interleaves, scale, bursty(burst), move |report| {
         let sample = |panel, y| Sample { panel, series, x: f64::from(burst), y };
@@ -258,39 +194,29 @@ pub(crate) fn burst_job(burst: u32, interleaves: &'static [u16], series: usize, 
 
 fn judge_bursts(panels: &[Panel]) -> Verdict {
     let (recovered, latency) = (&panels[0].series, &panels[1].series);
-    let ours = format!(
-        "(1,19,41): bursts of 25 {:.1} % after {:.0} ms, single losses after {:.1} ms; (1,11,19): bursts of 25 {:.1} %; of 40: \
-         {:.1} and {:.1} %",
-        recovered[1].at(25.0),
-        latency[1].at(25.0),
-        latency[1].at(1.0),
-        recovered[0].at(25.0),
-        recovered[1].at(40.0),
-        recovered[0].at(40.0),
-    );
     let more = recovered[1].at(25.0) > 90.0 && recovered[1].at(40.0) > recovered[0].at(40.0);
     let later = latency[1].at(25.0) > latency[0].at(25.0);
     let grows = latency[1].at(25.0) > latency[1].at(10.0) && latency[1].at(10.0) > latency[1].at(1.0);
-    Verdict { ours, holds: more && later && grows }
+    Verdict::new(more && later && grows)
 }
 
-/// Width of a class, in milliseconds, and how many there are; the last holds all that is later.
+/// Width of a class in milliseconds, and the number of classes; the last one is open.
 pub(crate) const CLASS_MS: f64 = 10.0;
 pub(crate) const CLASSES: usize = 31;
-/// Bursts of which there are histograms.
+/// Lengths of bursts that have a histogram.
 pub(crate) const LENGTHS: [u32; 3] = [1, 20, 40];
 
 fn histograms(scale: Scale) -> Plan {
     let names = || LENGTHS.map(|burst| format!("bursts of {burst}"));
     let panels = vec![
         PanelPlan::new(
-            "(1,11,19): recovered after (ms, classes of 10 ms)",
-            "share of the recovered (%)",
+            "(1,11,19): recovery latency (ms, classes of 10 ms)",
+            "share of recoveries (%)",
             names(),
         ),
         PanelPlan::new(
-            "(1,19,41): recovered after (ms, classes of 10 ms)",
-            "share of the recovered (%)",
+            "(1,19,41): recovery latency (ms, classes of 10 ms)",
+            "share of recoveries (%)",
             names(),
         ),
     ];
@@ -303,7 +229,7 @@ fn histograms(scale: Scale) -> Plan {
     Plan { panels, jobs: jobs.collect() }
 }
 
-/// When bursts of one length were recovered, as a series of a panel.
+/// Returns the job of one histogram: when bursts of one length were recovered.
 pub(crate) fn histogram_job(
     burst: u32,
     interleaves: &'static [u16],
@@ -329,26 +255,40 @@ fn histogram(report: &Report, panel: usize, series: usize) -> Vec<Sample> {
     classes.iter().enumerate().map(sample).collect()
 }
 
-/// The mean of a histogram, by the middles of its classes.
-pub(crate) fn mean_of_classes(series: &Series) -> f64 {
+/// Means of the histograms of each panel, for bursts of each of [`LENGTHS`].
+pub(crate) struct HistogramMeans(pub(crate) Vec<[f64; 3]>);
+
+impl HistogramMeans {
+    pub(crate) fn of(panels: &[Panel]) -> Self {
+        Self(panels.iter().map(|panel| [0, 1, 2].map(|at| mean_of_classes(&panel.series[at]))).collect())
+    }
+
+    /// Adds the means to a verdict, each panel's under its name.
+    pub(crate) fn put_into<const N: usize>(&self, verdict: Verdict, names: [&str; N]) -> Verdict {
+        let of_panel = |(means, name): (&[f64; 3], &str)| {
+            LENGTHS
+                .iter()
+                .zip(*means)
+                .map(|(length, mean)| (format!("{name}_{length}"), mean))
+                .collect::<Vec<_>>()
+        };
+        let named = self.0.iter().zip(names).flat_map(of_panel);
+        named.fold(verdict, |verdict, (name, mean)| verdict.number(name, mean, 0))
+    }
+}
+
+/// Returns the mean of a histogram, by the middles of its classes.
+fn mean_of_classes(series: &Series) -> f64 {
     let sum: f64 = series.points.iter().map(|point| (point.x + CLASS_MS / 2.0) * point.median).sum();
     sum / series.points.iter().map(|point| point.median).sum::<f64>().max(1e-9)
 }
 
 fn judge_histograms(panels: &[Panel]) -> Verdict {
-    let mean = |panel: usize, series: usize| mean_of_classes(&panels[panel].series[series]);
-    let ours = format!(
-        "means (by the middles of classes of 10 ms) for bursts of 1 / 20 / 40: (1,11,19) {:.0} / {:.0} / {:.0} ms, (1,19,41) {:.0} / {:.0} / {:.0} ms",
-        mean(0, 0),
-        mean(0, 1),
-        mean(0, 2),
-        mean(1, 0),
-        mean(1, 1),
-        mean(1, 2)
-    );
-    // Of a burst of 40 (1,11,19) recovers part only, the sooner the earlier in it: not held against it.
-    let longer = mean(0, 1) > mean(0, 0) && mean(1, 1) > mean(1, 0) && mean(1, 2) > mean(1, 1);
-    Verdict { ours, holds: longer && mean(1, 1) > mean(0, 1) }
+    let means = HistogramMeans::of(panels);
+    let [narrow, wide] = [means.0[0], means.0[1]];
+    // (1,11,19) recovers only part of a burst of 40, the early part sooner: not held against it.
+    let longer = narrow[1] > narrow[0] && wide[1] > wide[0] && wide[2] > wide[1];
+    means.put_into(Verdict::new(longer && wide[1] > narrow[1]), ["narrow", "wide"])
 }
 
 #[cfg(test)]
@@ -361,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn interleaves_that_recover_hardly_more_are_told() {
+    fn a_verdict_fails_where_prime_interleaves_recover_hardly_more() {
         let even = [99.9, 89.0, 76.6];
         assert!(primes(even, [99.0, 96.4, 87.9]));
         assert!(!primes(even, [99.9, 91.0, 87.9]), "two points more at 5 %");
@@ -377,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn set_ups_tell_how_delays_become_classes() {
+    fn a_set_up_contains_the_classes_of_delays() {
         let lengths = bursts(Scale::Quick).jobs;
         let classes = histograms(Scale::Quick).jobs;
         assert!(lengths.iter().all(|job| job.setup.ends_with("; 0.8")), "{lengths:?}");

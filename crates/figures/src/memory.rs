@@ -1,29 +1,28 @@
-//! How much memory simulations may take together, lest the system kill what a user left running over night.
+//! Memory for simultaneous simulations, so that the system does not kill a run that was left alone over night.
 
 use std::fs;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Three quarters of what the system could give a new process, in bytes; no bound where it does not tell.
+/// Returns three quarters of the memory available to a new process, in bytes; no bound where the system does not say.
 ///
-/// As it was when this process asked first. What simulations have taken and freed the allocator keeps for the next: asked
-/// again, the system would take that off, and later figures would run one simulation at a time.
-#[must_use]
+/// The value is that of the first call. The allocator keeps what finished simulations have freed, which the system would subtract
+/// in later calls, so that later figures would run one simulation at a time.
 pub fn memory_to_use() -> u64 {
     static TO_USE: OnceLock<u64> = OnceLock::new();
     *TO_USE.get_or_init(|| {
-        let told = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-        available(&told).map_or(u64::MAX, |bytes| bytes / 4 * 3)
+        let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        available(&meminfo).map_or(u64::MAX, |bytes| bytes / 4 * 3)
     })
 }
 
-/// `MemAvailable` in bytes.
+/// Returns `MemAvailable` in bytes.
 fn available(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kibibytes.checked_mul(1_024)
 }
 
-/// The memory that is left, in bytes.
+/// A budget of memory, shared by threads.
 pub(crate) struct Memory {
     budget: u64,
     in_use: Mutex<InUse>,
@@ -41,7 +40,7 @@ impl Memory {
         Self { budget, in_use: Mutex::default(), freed: Condvar::new() }
     }
 
-    /// Waits until there are so many bytes. Whoever is alone gets all it asks for: then waiting would not help.
+    /// Waits until this number of bytes is free. A thread that is alone gets more than the budget, since waiting would not help.
     pub(crate) fn take(&self, bytes: u64) -> Taken<'_> {
         let has_room = |used: &InUse| used.by == 0 || used.bytes.saturating_add(bytes) <= self.budget;
         let used = self.freed.wait_while(self.in_use(), |used| !has_room(used));
@@ -56,7 +55,8 @@ impl Memory {
     }
 }
 
-/// Given back when dropped.
+/// Memory in use, returned on drop.
+#[must_use]
 pub(crate) struct Taken<'a> {
     memory: &'a Memory,
     bytes: u64,
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_system_could_give_is_found_by_its_name() {
+    fn the_available_memory_is_found_by_its_name() {
         let text =
             "MemTotal:       24689012 kB\nMemFree:         1 kB\nMemAvailable:   1000 kB\nBuffers: 2 kB\n";
         assert_eq!(available(text), Some(1_024_000));
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn several_share_the_budget_and_what_is_larger_than_it_comes_when_it_is_alone() {
+    fn several_share_the_budget_and_a_larger_one_waits_until_it_is_alone() {
         let memory = Memory::new(10);
         let (first, second) = (memory.take(4), memory.take(6));
         assert_eq!(of(&memory), (10, 2));

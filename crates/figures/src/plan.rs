@@ -4,23 +4,25 @@ use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 
-use crate::fingerprint;
-use crate::outcome::{Claim, Panel, Point, Runs, Series};
 use netlab::LabError;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// How large a run is.
+use crate::fingerprint;
+use crate::outcome::{Claim, Made, Panel, Point, Runs, Series};
+use crate::prose::{self, Prose, Values};
+
+/// Size of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
     /// All figures within minutes: fewer points and seconds, small packets.
     Quick,
-    /// As in the source, and further where that says something.
+    /// As in the source, and further where that shows more.
     Full,
 }
 
 impl Scale {
-    /// One of two values.
+    /// Returns one of two values.
     pub fn pick<T>(self, quick: T, full: T) -> T {
         match self {
             Self::Quick => quick,
@@ -28,21 +30,20 @@ impl Scale {
         }
     }
 
-    /// The seeds of each point of a simulated figure: as many runs as in the papers (Ricochet §5).
-    #[must_use]
+    /// Returns the random seeds of each point of a simulated figure: as many runs as in the papers (Ricochet §5).
     pub fn seeds(self) -> Range<u64> {
         1..6
     }
 }
 
-/// One measured value: where it belongs, and what it is.
+/// One measured value and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// Which panel, from 0.
+    /// Panel, from 0.
     pub panel: usize,
-    /// Which series of the panel, from 0.
+    /// Series of the panel, from 0.
     pub series: usize,
-    /// Its place on the horizontal axis.
+    /// Place on the horizontal axis.
     pub x: f64,
     /// The value.
     pub y: f64,
@@ -52,13 +53,13 @@ pub struct Sample {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// The user wants to stop.
+    /// The user stopped it.
     #[error("stopped")]
     Stopped,
-    /// This machine, or this user, cannot run it: why, and what would help.
+    /// This machine or this user cannot run it: the reason, and the remedy.
     #[error("{0}")]
     Unable(String),
-    /// It was tried, and something broke.
+    /// It was tried and failed.
     #[error("{0}")]
     Failed(String),
 }
@@ -79,43 +80,23 @@ impl From<LabError> for RunError {
     }
 }
 
-/// What one seed of a job came to, or why it cannot be run.
+/// The samples of one random seed of a job, or the reason why there are none.
 pub type Samples = Result<Vec<Sample>, RunError>;
-
-/// How samples are made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Made {
-    /// In virtual time: the same code and seed give the same samples, on every machine.
-    #[serde(rename = "sim")]
-    Simulated,
-    /// By the real kernel, through namespaces.
-    #[serde(rename = "real")]
-    Real,
-}
-
-impl fmt::Display for Made {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Simulated => "sim",
-            Self::Real => "real",
-        })
-    }
-}
 
 /// What a run on the real kernel is given.
 #[derive(Clone, Copy)]
 pub struct Lab<'a> {
-    /// The `undrop` program: gateways are processes of it.
+    /// The program whose processes are gateways.
     pub program: &'a Path,
-    /// Whether the user wants to stop; to be looked at ten times a second.
+    /// Whether the user wants to stop; a run asks ten times a second.
     pub is_stopped: &'a (dyn Fn() -> bool + Sync),
 }
 
 impl Lab<'_> {
-    /// [`RunError::Stopped`] when the user wants to stop.
+    /// Fails if the user wants to stop.
     ///
     /// # Errors
-    /// That one.
+    /// [`RunError::Stopped`].
     pub fn go_on(&self) -> Result<(), RunError> {
         if (self.is_stopped)() { Err(RunError::Stopped) } else { Ok(()) }
     }
@@ -129,24 +110,24 @@ pub(crate) enum Run {
     Real(Experiment),
 }
 
-/// One set-up, to be run with each seed.
+/// One set-up, run with each random seed.
 pub struct Job {
     /// Everything that decides its samples except the seed; its values are part of the figure's fingerprint.
     pub setup: String,
-    /// How many seeds, from 1 on; none: as many as the scale says.
+    /// Number of runs, with seeds from 1; none: the seeds of the scale.
     runs: Option<u64>,
-    /// Roughly the memory that a run takes. It decides what runs beside what, not what comes of it.
+    /// Rough memory of a run. It decides which runs are simultaneous, not their samples.
     bytes: u64,
     pub(crate) run: Run,
 }
 
 impl Job {
-    /// A simulation: `run` makes the samples of a seed.
+    /// Returns a simulation; `run` makes the samples of a seed.
     pub fn simulated(setup: impl Into<String>, run: impl Fn(u64) -> Samples + Send + Sync + 'static) -> Self {
         Self { setup: setup.into(), runs: None, bytes: 0, run: Run::Simulated(Box::new(run)) }
     }
 
-    /// A measurement, made so many times and never beside another job: `run` makes the samples of a seed.
+    /// Returns a measurement of this many runs, none of them simultaneous with another job; `run` makes the samples of a seed.
     pub fn real(
         setup: impl Into<String>,
         runs: u64,
@@ -155,32 +136,27 @@ impl Job {
         Self { setup: setup.into(), runs: Some(runs), bytes: 0, run: Run::Real(Box::new(run)) }
     }
 
-    /// The same, whose samples this decides too: what a formula gives, places, classes.
-    #[must_use]
+    /// Adds something else that decides the samples: the values of a formula, places, classes.
     pub fn decided_by(self, also: impl fmt::Debug) -> Self {
         Self { setup: format!("{}; {also:?}", self.setup), ..self }
     }
 
-    /// The same, of which a run takes roughly so much memory.
-    #[must_use]
+    /// Sets the rough memory of a run.
     pub fn of_bytes(self, bytes: u64) -> Self {
         Self { bytes, ..self }
     }
 
-    /// Roughly the memory that a run takes, in bytes; 0 where it is next to nothing.
-    #[must_use]
+    /// Returns the rough memory of a run in bytes; 0 where it is negligible.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The seeds it is run with.
-    #[must_use]
+    /// Returns the seeds of its runs.
     pub fn seeds(&self, scale: Scale) -> Range<u64> {
         self.runs.map_or_else(|| scale.seeds(), |runs| 1..runs + 1)
     }
 
-    /// How its samples are made.
-    #[must_use]
+    /// Returns how its samples are made.
     pub fn made(&self) -> Made {
         match self.run {
             Run::Simulated(_) => Made::Simulated,
@@ -195,7 +171,7 @@ impl fmt::Debug for Job {
     }
 }
 
-/// A pair of axes and the names of what is drawn in it.
+/// A pair of axes and the labels of its lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PanelPlan {
     /// The horizontal axis, with its unit.
@@ -206,12 +182,12 @@ pub struct PanelPlan {
     pub x_log: bool,
     /// Whether the vertical axis is logarithmic.
     pub y_log: bool,
-    /// Names in the legend.
+    /// Labels of the lines.
     pub series: Vec<String>,
 }
 
 impl PanelPlan {
-    /// Linear axes.
+    /// Returns a panel with linear axes.
     pub fn new<T: Into<String>>(
         x: &'static str,
         y: &'static str,
@@ -220,7 +196,17 @@ impl PanelPlan {
         Self { x, y, x_log: false, y_log: false, series: series.into_iter().map(Into::into).collect() }
     }
 
-    /// The panel with these points, series by series.
+    /// Makes the horizontal axis logarithmic.
+    pub fn log_x(self) -> Self {
+        Self { x_log: true, ..self }
+    }
+
+    /// Makes the vertical axis logarithmic.
+    pub fn log_y(self) -> Self {
+        Self { y_log: true, ..self }
+    }
+
+    /// Returns the panel with these points, series by series.
     pub(crate) fn filled(&self, points: impl IntoIterator<Item = Vec<Point>>) -> Panel {
         let series =
             self.series.iter().zip(points).map(|(name, points)| Series { name: name.clone(), points });
@@ -232,21 +218,9 @@ impl PanelPlan {
             series: series.collect(),
         }
     }
-
-    /// With a logarithmic horizontal axis.
-    #[must_use]
-    pub fn log_x(self) -> Self {
-        Self { x_log: true, ..self }
-    }
-
-    /// With a logarithmic vertical axis.
-    #[must_use]
-    pub fn log_y(self) -> Self {
-        Self { y_log: true, ..self }
-    }
 }
 
-/// All that is run for a figure.
+/// Everything that is run for a figure.
 #[derive(Debug)]
 pub struct Plan {
     /// The pairs of axes, from the top.
@@ -256,8 +230,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// How often points are made, of each kind that there is.
-    #[must_use]
+    /// Returns the number of runs behind a point, for each kind that the plan has.
     pub fn runs(&self, scale: Scale) -> Vec<Runs> {
         let of = |made: Made| {
             let jobs = self.jobs.iter().filter(|job| job.made() == made);
@@ -269,38 +242,56 @@ impl Plan {
     }
 }
 
-/// What a figure says of the source's claim: what we have in numbers, and whether it has the claim's shape.
+/// Whether a claim holds, and the values that a figure's texts name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// Ours in numbers.
-    pub ours: String,
-    /// Whether who wins, and which way it slopes, is as in the source.
+    /// Whether every part of the claim holds in its shape: which is greater, and which way it slopes.
     pub holds: bool,
+    /// Names and values of placeholders that are not plain medians.
+    pub values: Vec<(String, String)>,
+}
+
+impl Verdict {
+    pub(crate) fn new(holds: bool) -> Self {
+        Self { holds, values: Vec::new() }
+    }
+
+    /// Adds a value under its name in the texts.
+    pub(crate) fn with(mut self, name: impl Into<String>, value: impl fmt::Display) -> Self {
+        self.values.push((name.into(), value.to_string()));
+        self
+    }
+
+    /// Adds a number with this many decimals.
+    pub(crate) fn number(self, name: impl Into<String>, value: f64, decimals: usize) -> Self {
+        self.with(name, format_args!("{value:.decimals$}"))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn value(&self, name: &str) -> Option<&str> {
+        self.values.iter().find(|(same, _)| same == name).map(|(_, value)| value.as_str())
+    }
 }
 
 /// A figure of one of the papers.
 pub struct Figure {
     /// Its number: `4.10`, `slingshot-4`.
     pub id: &'static str,
-    /// What it shows.
-    pub title: &'static str,
-    /// Where it is from.
-    pub source: &'static str,
-    /// How it was made there, and is here if nothing else is said.
-    pub setup: &'static str,
-    /// What the source claims, in its numbers.
-    pub claim: &'static str,
-    /// Why our numbers differ from the source's.
-    pub why: &'static str,
-    /// What is run.
+    /// Its texts.
+    pub prose: &'static Prose,
+    /// Returns what is run.
     pub plan: fn(Scale) -> Plan,
-    /// Holds the panels, filled, against the claim.
+    /// Judges the filled panels by the claim.
     pub judge: fn(&[Panel]) -> Verdict,
 }
 
 impl Figure {
-    /// The figure's name for files.
-    #[must_use]
+    /// Returns the figure of this number, whose texts `prose.toml` has.
+    pub(crate) fn new(id: &'static str, plan: fn(Scale) -> Plan, judge: fn(&[Panel]) -> Verdict) -> Self {
+        Self { id, prose: prose::of(id), plan, judge }
+    }
+
+    /// Returns the figure's name for files.
     pub fn slug(&self) -> String {
         if self.id.starts_with(|first: char| first.is_ascii_digit()) {
             format!("thesis-{}", self.id)
@@ -309,9 +300,8 @@ impl Figure {
         }
     }
 
-    /// A number for the values of the set-up, and as a rule for what codes and nodes do: see [`fingerprint`]. It does not
-    /// depend on any text of the page or the picture, and sees no other change in what is measured on the real kernel.
-    #[must_use]
+    /// Returns a number for the values of the set-up, and as a rule for what codes and nodes do: see [`fingerprint`]. It does
+    /// not depend on any text of the page or the picture. It sees no other change in what is measured on the real kernel.
     pub fn fingerprint(&self, scale: Scale) -> String {
         let plan = (self.plan)(scale);
         let panels = plan.panels.iter().map(|panel| (panel.x_log, panel.y_log, panel.series.len()));
@@ -321,8 +311,7 @@ impl Figure {
         format!("{:016x}", fingerprint::number(&text))
     }
 
-    /// How it is made: simulated, real, or both.
-    #[must_use]
+    /// Returns how it is made: simulated, real, or both.
     pub fn made(&self, scale: Scale) -> Vec<Made> {
         let mut made: Vec<Made> = (self.plan)(scale).jobs.iter().map(Job::made).collect();
         made.sort_unstable();
@@ -331,7 +320,14 @@ impl Figure {
     }
 
     pub(crate) fn claim(&self, panels: &[Panel]) -> Claim {
-        let Verdict { ours, holds } = (self.judge)(panels);
-        Claim { theirs: self.claim.to_owned(), ours, holds, why: self.why.to_owned() }
+        let Verdict { holds, values } = (self.judge)(panels);
+        let values = Values::new(panels, &values);
+        Claim {
+            theirs: values.put_into(&self.prose.claim),
+            ours: values.put_into(&self.prose.ours),
+            ours_brief: values.put_into(&self.prose.ours_brief),
+            holds,
+            why: values.put_into(&self.prose.why),
+        }
     }
 }

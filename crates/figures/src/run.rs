@@ -1,4 +1,4 @@
-//! Jobs: simulations on all threads, then measurements one by one.
+//! Runs jobs: simulations on all threads, then measurements one by one.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -9,43 +9,45 @@ use std::thread;
 
 use crate::kept::Kept;
 use crate::memory::{Memory, memory_to_use};
-use crate::outcome::{Outcome, Panel, Point};
-use crate::plan::{Figure, Job, Lab, Made, PanelPlan, Plan, Run, RunError, Sample, Samples, Scale};
+use crate::outcome::{Made, Outcome, Panel, Point};
+use crate::plan::{Figure, Job, Lab, PanelPlan, Plan, Run, RunError, Sample, Samples, Scale};
 
 /// Runs figures.
 pub struct Runner<'a> {
     /// Threads for simulations.
     pub threads: usize,
-    /// Memory in bytes that simulations may take together, roughly ([`memory_to_use`]); one always runs.
+    /// Rough memory in bytes that simultaneous simulations may use ([`memory_to_use`]); one always runs.
     pub memory_bytes: u64,
-    /// The `undrop` program, for figures of the real kernel; or why there can be none here, and what would help.
+    /// The program of the gateways, for figures of the real kernel; or the reason why there is none, and the remedy.
     pub program: Result<&'a Path, String>,
     /// Whether the user wants to stop.
     pub is_stopped: &'a (dyn Fn() -> bool + Sync),
-    /// Called at the start and after each run with how many are done, and of how many.
-    pub tell: &'a (dyn Fn(usize, usize) + Sync),
+    /// Called at the start and after each run with the number of finished runs and of all runs.
+    pub on_progress: &'a (dyn Fn(usize, usize) + Sync),
 }
 
-/// Runs a simulated figure on so many threads; `tell` is called after each run with how many are done, and of how many.
+/// Runs a simulated figure on a number of threads; `on_progress` is called after each run with the number of finished runs and of
+/// all runs.
 ///
 /// # Errors
-/// If a set-up cannot be run: what the simulation said of it.
+/// If a set-up cannot be run: the error of the simulation.
 pub fn run(
     figure: &Figure,
     scale: Scale,
     threads: usize,
-    tell: &(dyn Fn(usize, usize) + Sync),
+    on_progress: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<Outcome, RunError> {
-    let program = Err("no program was given for it".to_owned());
-    let runner = Runner { threads, memory_bytes: memory_to_use(), program, is_stopped: &|| false, tell };
+    let program = Err("expected a program for its gateways, saw none".to_owned());
+    let runner =
+        Runner { threads, memory_bytes: memory_to_use(), program, is_stopped: &|| false, on_progress };
     runner.run(figure, scale, None)
 }
 
 impl Runner<'_> {
-    /// Runs what of a figure was not `kept`, and keeps it.
+    /// Runs the jobs of a figure that are not in `kept`, and stores their samples there.
     ///
     /// # Errors
-    /// If a job cannot be run, fails, or is stopped; what was done until then is kept.
+    /// If a job cannot be run, fails, or is stopped; the finished runs are kept.
     pub fn run(&self, figure: &Figure, scale: Scale, kept: Option<&Kept>) -> Result<Outcome, RunError> {
         let plan = (figure.plan)(scale);
         let samples = Course::new(self, &plan, scale, kept).run()?;
@@ -53,9 +55,9 @@ impl Runner<'_> {
         let claim = figure.claim(&panels);
         Ok(Outcome {
             id: figure.id.to_owned(),
-            title: figure.title.to_owned(),
-            source: figure.source.to_owned(),
-            setup: figure.setup.to_owned(),
+            title: figure.prose.title.clone(),
+            source: figure.prose.source.clone(),
+            setup: figure.prose.setup.clone(),
             quick: scale == Scale::Quick,
             runs: plan.runs(scale),
             fingerprint: figure.fingerprint(scale),
@@ -65,7 +67,7 @@ impl Runner<'_> {
     }
 }
 
-/// A job with one of its seeds.
+/// A job with one of its random seeds.
 struct Task<'a> {
     at: usize,
     job: &'a Job,
@@ -86,9 +88,9 @@ impl<'a> Course<'a> {
         let seeds = |(at, job): (usize, &'a Job)| job.seeds(scale).map(move |seed| Task { at, job, seed });
         let mut tasks: Vec<Task<'_>> = plan.jobs.iter().enumerate().flat_map(seeds).collect();
         tasks.sort_by_key(|task| match task.job.made() {
-            // The last set-ups of a sweep are the largest: first, lest one thread ends long after the others.
+            // The last set-ups of a sweep are the largest. They run first, so that no thread ends long after the others.
             Made::Simulated => (Made::Simulated, 0, plan.jobs.len() - task.at),
-            // All set-ups once, then all again: what the machine does meanwhile hits all of them alike.
+            // All set-ups once, then all again, so that other load of the machine affects all of them.
             Made::Real => (Made::Real, task.seed, task.at),
         });
         let known = |task: &Task<'_>| Mutex::new(kept.and_then(|kept| kept.find(task.at, task.seed)).map(Ok));
@@ -96,15 +98,15 @@ impl<'a> Course<'a> {
         Self { runner, kept, tasks, results, done: AtomicUsize::new(0) }
     }
 
-    /// All samples, in an order of their own, whichever thread was first.
+    /// Returns all samples in an order that does not depend on the threads.
     fn run(self) -> Result<Vec<Sample>, RunError> {
         let is_open = |at: &usize| self.lock(*at).is_none();
         let open: Vec<usize> = (0..self.tasks.len()).filter(is_open).collect();
         self.done.store(self.tasks.len() - open.len(), Ordering::Relaxed);
-        (self.runner.tell)(self.done.load(Ordering::Relaxed), self.tasks.len());
+        (self.runner.on_progress)(self.done.load(Ordering::Relaxed), self.tasks.len());
         let first_real = open.partition_point(|&at| self.tasks[at].job.made() == Made::Simulated);
         let (simulations, measurements) = open.split_at(first_real);
-        // That nothing can be measured here is to be known before hours of simulation.
+        // The user learns before hours of simulation that nothing can be measured.
         if let (Err(why), false) = (&self.runner.program, measurements.is_empty()) {
             return Err(RunError::Unable(why.clone()));
         }
@@ -114,9 +116,9 @@ impl<'a> Course<'a> {
                 scope.spawn(|| {
                     while let Some(&at) = simulations.get(next.fetch_add(1, Ordering::Relaxed)) {
                         let _taken = memory.take(self.tasks[at].job.bytes());
-                        // While it waited another may have failed.
+                        // Another one may have failed while this one waited.
                         if self.has_failed() || self.perform(at).is_break() {
-                            // The others find nothing more to do.
+                            // The other threads find no more work.
                             next.store(simulations.len(), Ordering::Relaxed);
                         }
                     }
@@ -137,7 +139,7 @@ impl<'a> Course<'a> {
         let flow = if samples.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
         *self.lock(at) = Some(samples);
         if flow.is_continue() {
-            (self.runner.tell)(self.done.fetch_add(1, Ordering::Relaxed) + 1, self.tasks.len());
+            (self.runner.on_progress)(self.done.fetch_add(1, Ordering::Relaxed) + 1, self.tasks.len());
         }
         flow
     }
@@ -178,7 +180,7 @@ impl<'a> Course<'a> {
                 None => is_whole = false,
             }
         }
-        assert!(is_whole, "what was not run has a failure before or behind it");
+        assert!(is_whole, "a figure without a failure is whole");
         Ok(all)
     }
 }
@@ -211,16 +213,12 @@ mod tests {
     fn figure() -> Figure {
         Figure {
             id: "0.0",
-            title: "",
-            source: "",
-            setup: "",
-            claim: "",
-            why: "",
+            prose: Box::leak(Box::default()),
             plan: |_| Plan {
                 panels: vec![PanelPlan::new("x", "y", ["a", "b"])],
                 jobs: [10.0, 2.0].into_iter().map(job).collect(),
             },
-            judge: |_| Verdict { ours: String::new(), holds: true },
+            judge: |_| Verdict::new(true),
         }
     }
 
@@ -246,19 +244,19 @@ mod tests {
 
     #[test]
     fn progress_counts_every_run() {
-        let told = Mutex::new(Vec::new());
+        let seen = Mutex::new(Vec::new());
         let figure = figure();
-        run(&figure, Scale::Quick, 2, &|done, of| told.lock().unwrap().push((done, of))).unwrap();
-        let mut told = told.into_inner().unwrap();
-        told.sort_unstable();
-        assert_eq!(told, (0..=10).map(|done| (done, 10)).collect::<Vec<_>>());
+        run(&figure, Scale::Quick, 2, &|done, of| seen.lock().unwrap().push((done, of))).unwrap();
+        let mut seen = seen.into_inner().unwrap();
+        seen.sort_unstable();
+        assert_eq!(seen, (0..=10).map(|done| (done, 10)).collect::<Vec<_>>());
     }
 
     fn at_one(y: f64) -> Vec<Sample> {
         vec![Sample { panel: 0, series: 0, x: 1.0, y }]
     }
 
-    /// Two simulations and two measurements, which panic if they ever run beside anything else.
+    /// Two simulations and two measurements, which panic if they are not alone.
     fn mixed(_: Scale) -> Plan {
         static RUNNING: AtomicUsize = AtomicUsize::new(0);
         let alone = |_: u64, _: &Lab<'_>| {
@@ -286,24 +284,24 @@ mod tests {
         program: Result<&'a Path, String>,
         is_stopped: &'a (dyn Fn() -> bool + Sync),
     ) -> Runner<'a> {
-        Runner { threads: 4, memory_bytes: u64::MAX, program, is_stopped, tell: &|_, _| {} }
+        Runner { threads: 4, memory_bytes: u64::MAX, program, is_stopped, on_progress: &|_, _| {} }
     }
 
     #[test]
-    fn a_measurement_is_made_as_often_as_it_says_and_beside_nothing() {
+    fn a_measurement_has_its_number_of_runs_and_is_alone() {
         let figure = Figure { plan: mixed, ..figure() };
         assert_eq!(figure.made(Scale::Quick), [Made::Simulated, Made::Real]);
-        let told = Mutex::new((0, 0));
-        let tell = |done, of| *told.lock().unwrap() = (done, of);
-        let runner = Runner { tell: &tell, ..runner(Ok(Path::new("undrop")), &|| false) };
+        let seen = Mutex::new((0, 0));
+        let on_progress = |done, of| *seen.lock().unwrap() = (done, of);
+        let runner = Runner { on_progress: &on_progress, ..runner(Ok(Path::new("undrop")), &|| false) };
         let outcome = runner.run(&figure, Scale::Quick, None).unwrap();
         let runs = |made, least, most| Runs { made, least, most };
         assert_eq!(outcome.runs, [runs(Made::Simulated, 5, 5), runs(Made::Real, 2, 3)]);
-        assert_eq!(*told.lock().unwrap(), (15, 15));
+        assert_eq!(*seen.lock().unwrap(), (15, 15));
     }
 
     #[test]
-    fn simulations_run_beside_each_other_only_while_they_fit_into_memory() {
+    fn simulations_are_simultaneous_only_while_they_fit_into_memory() {
         static RUNNING: AtomicUsize = AtomicUsize::new(0);
         static MOST: AtomicUsize = AtomicUsize::new(0);
         let plan = |_| {
@@ -329,14 +327,14 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_that_a_job_takes_does_not_make_it_another() {
+    fn the_memory_of_a_job_is_not_part_of_its_set_up() {
         let job = || Job::simulated("a", |_| Ok(Vec::new()));
         let (light, heavy) = (job(), job().of_bytes(7));
         assert_eq!((heavy.bytes(), format!("{heavy:?}")), (7, format!("{light:?}")));
     }
 
     #[test]
-    fn where_nothing_can_be_measured_the_reason_is_told() {
+    fn where_nothing_can_be_measured_the_error_has_the_reason() {
         let figure = Figure { plan: mixed, ..figure() };
         let why = || "no namespaces here".to_owned();
         let error = runner(Err(why()), &|| false).run(&figure, Scale::Quick, None).unwrap_err();
@@ -344,24 +342,26 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_was_stopped_goes_on_where_it_was_and_comes_to_the_same() {
+    fn a_stopped_run_continues_and_has_the_same_outcome() {
         let folder = std::env::temp_dir().join(format!("undrop-stopped-{}", std::process::id()));
         let (figure, store) = (figure(), Store::new(&folder));
         let done = AtomicUsize::new(0);
         let is_stopped = || done.load(Ordering::SeqCst) >= 4;
-        let tell = |so_far, _| done.store(so_far, Ordering::SeqCst);
-        let first = Runner { threads: 1, tell: &tell, ..runner(Err(String::new()), &is_stopped) };
+        let on_progress = |finished, _| done.store(finished, Ordering::SeqCst);
+        let first =
+            Runner { threads: 1, on_progress: &on_progress, ..runner(Err(String::new()), &is_stopped) };
         let kept = store.kept(&figure, Scale::Full);
         assert_eq!(first.run(&figure, Scale::Full, Some(&kept)).unwrap_err(), RunError::Stopped);
 
         let kept = store.kept(&figure, Scale::Full);
         assert_eq!(kept.count(), 4);
         assert_eq!(store.kept(&figure, Scale::Quick).count(), 0);
-        let told = Mutex::new(Vec::new());
-        let tell = |done, of| told.lock().unwrap().push((done, of));
-        let second = Runner { threads: 1, tell: &tell, ..runner(Err(String::new()), &|| false) };
+        let seen = Mutex::new(Vec::new());
+        let on_progress = |done, of| seen.lock().unwrap().push((done, of));
+        let second =
+            Runner { threads: 1, on_progress: &on_progress, ..runner(Err(String::new()), &|| false) };
         let outcome = second.run(&figure, Scale::Full, Some(&kept)).unwrap();
-        assert_eq!(*told.lock().unwrap(), (4..=10).map(|done| (done, 10)).collect::<Vec<_>>());
+        assert_eq!(*seen.lock().unwrap(), (4..=10).map(|done| (done, 10)).collect::<Vec<_>>());
         assert_eq!(outcome, run(&figure, Scale::Full, 1, &|_, _| {}).unwrap());
         store.forget(&figure, Scale::Full).unwrap();
         assert_eq!(store.kept(&figure, Scale::Full).count(), 0);
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_fails_ends_the_figure_and_what_was_done_is_kept() {
+    fn a_job_that_fails_ends_the_figure_and_finished_runs_are_kept() {
         static BROKEN: AtomicBool = AtomicBool::new(true);
         let plan = |_| Plan {
             panels: vec![PanelPlan::new("x", "y", ["a"])],

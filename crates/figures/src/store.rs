@@ -4,48 +4,20 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use thiserror::Error;
-
+use crate::error::StoreError;
 use crate::kept::Kept;
 use crate::outcome::{Outcome, Panel};
-use crate::picture::{PictureError, picture};
+use crate::picture::picture;
 use crate::plan::{Figure, Scale};
 
-/// Why an outcome cannot be kept.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum StoreError {
-    /// A file cannot be written.
-    #[error("{path}: {error}")]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        error: io::Error,
-    },
-    /// It cannot be written as JSON.
-    #[error("expected an outcome that JSON can hold: {0}")]
-    Json(#[from] serde_json::Error),
-    /// It cannot be drawn.
-    #[error(transparent)]
-    Picture(#[from] PictureError),
-}
-
-impl StoreError {
-    pub(crate) fn io(path: &Path, error: io::Error) -> Self {
-        Self::Io { path: path.to_owned(), error }
-    }
-}
-
-/// Where outcomes are kept: a JSON file and a picture for each figure, and the runs of one that was stopped midway.
+/// A folder with a JSON file and a picture for each figure, and the finished runs of a figure that was stopped.
 #[derive(Clone, Debug)]
 pub struct Store {
     folder: PathBuf,
 }
 
 impl Store {
-    /// In this folder, which need not be there yet.
-    #[must_use]
+    /// Returns the store in this folder, which need not exist.
     pub fn new(folder: &Path) -> Self {
         Self { folder: folder.to_owned() }
     }
@@ -54,9 +26,8 @@ impl Store {
         self.folder.join(format!("{slug}.{ending}"))
     }
 
-    /// The outcome that the folder holds of this figure, if its fingerprint is that of the present set-up. The claim is judged
+    /// Returns the outcome of this figure in the folder, if its fingerprint is that of the present set-up. The claim is judged
     /// again, and all texts and labels are the present ones.
-    #[must_use]
     pub fn load(&self, figure: &Figure, scale: Scale) -> Option<Outcome> {
         let outcome = self.read(figure)?;
         if outcome.fingerprint != figure.fingerprint(scale) {
@@ -67,9 +38,9 @@ impl Store {
         let panels = plan.panels.iter().zip(outcome.panels);
         let panels: Vec<Panel> = panels.map(|(plan, panel)| plan.filled(points(panel))).collect();
         Some(Outcome {
-            title: figure.title.to_owned(),
-            source: figure.source.to_owned(),
-            setup: figure.setup.to_owned(),
+            title: figure.prose.title.clone(),
+            source: figure.prose.source.clone(),
+            setup: figure.prose.setup.clone(),
             runs: plan.runs(scale),
             claim: figure.claim(&panels),
             panels,
@@ -77,9 +48,8 @@ impl Store {
         })
     }
 
-    /// What the folder holds of this figure, of either scale, and also if set-up or code have changed since; then the claim is
-    /// as it was judged.
-    #[must_use]
+    /// Returns the outcome of this figure in the folder, of either scale. If set-up or code have changed since, its claim and texts
+    /// are the stored ones.
     pub fn held(&self, figure: &Figure) -> Option<Outcome> {
         let fresh = [Scale::Full, Scale::Quick].into_iter().find_map(|scale| self.load(figure, scale));
         fresh.or_else(|| self.read(figure))
@@ -89,16 +59,15 @@ impl Store {
         serde_json::from_slice(&fs::read(self.path(&figure.slug(), "json")).ok()?).ok()
     }
 
-    /// The runs of a figure that is not whole: those that are there, and a place for more.
-    #[must_use]
+    /// Returns the finished runs of a figure that is not whole, and a place for more.
     pub fn kept(&self, figure: &Figure, scale: Scale) -> Kept {
         Kept::open(self.runs_path(figure, scale), figure.fingerprint(scale))
     }
 
-    /// Forgets the runs of a figure that is not whole.
+    /// Removes the finished runs of a figure that is not whole.
     ///
     /// # Errors
-    /// If there is a file of them that cannot be removed.
+    /// If their file exists and cannot be removed.
     pub fn forget(&self, figure: &Figure, scale: Scale) -> Result<(), StoreError> {
         let path = self.runs_path(figure, scale);
         match fs::remove_file(&path) {
@@ -107,12 +76,12 @@ impl Store {
         }
     }
 
-    /// Of either scale one: a quick look does not cost what a full run has done.
+    /// Each scale has its own file, so that a quick run does not remove the runs of a full one.
     fn runs_path(&self, figure: &Figure, scale: Scale) -> PathBuf {
         self.path(&figure.slug(), scale.pick("quick.runs.jsonl", "runs.jsonl"))
     }
 
-    /// Keeps an outcome and draws it.
+    /// Writes an outcome and its picture.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -120,7 +89,7 @@ impl Store {
         let mut json = serde_json::to_string_pretty(outcome)?;
         json.push('\n');
         self.write(&self.path(&figure.slug(), "svg"), &picture(outcome)?)?;
-        // Last, and by its name only when whole: a run that is stopped leaves no half of it.
+        // Renamed last, so that a run that is stopped leaves no half of a file.
         let (part, whole) = (self.path(&figure.slug(), "part"), self.path(&figure.slug(), "json"));
         self.write(&part, &json)?;
         fs::rename(&part, &whole).map_err(|error| StoreError::io(&whole, error))

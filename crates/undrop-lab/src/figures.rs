@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Args, undrop: impl FnOnce() -> anyhow::Result<PathBuf>)
     if args.list {
         for figure in &all {
             let (made, id) = (made_text(&figure.made(scale)), figure.id);
-            output::line(&format!("{id:<12} {made:<9} {} ({})", figure.title, figure.source))?;
+            output::line(&format!("{id:<12} {made:<9} {} ({})", figure.prose.title, figure.prose.source))?;
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -150,7 +150,7 @@ impl Work {
             memory_bytes: ::figures::memory_to_use(),
             program: self.program.as_deref().map_err(Clone::clone),
             is_stopped: &|| self.interrupt.is_requested(),
-            tell: &|done, of| bar.show(done, of),
+            on_progress: &|done, of| bar.show(done, of),
         };
         runner.run(figure, self.scale, Some(kept))
     }
@@ -182,7 +182,7 @@ fn line(figure: &Figure, outcome: &Outcome) -> String {
 fn write_page(folder: &Path, outcomes: &[(&Figure, Outcome)]) -> anyhow::Result<()> {
     let name = folder.file_name().map_or_else(|| ".".into(), |name| name.to_string_lossy());
     let page = folder.with_extension("md");
-    fs::write(&page, ::figures::table(outcomes, &name)).with_context(|| format!("writing {}", page.display()))
+    fs::write(&page, ::figures::page(outcomes, &name)).with_context(|| format!("writing {}", page.display()))
 }
 
 #[cfg(test)]

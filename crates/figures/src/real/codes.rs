@@ -8,38 +8,23 @@ use super::stream::{self, Burst, Lost};
 use crate::outcome::{Panel, Series};
 use crate::plan::{Figure, Job, PanelPlan, Plan, Sample, Scale, Verdict};
 
-/// Lost in a row now and then.
+/// Packets of a burst.
 const BURST: u64 = 30;
-/// Of all packets on the link, one in so many is lost alone.
+/// One packet of the link in this number is lost alone.
 const SINGLE_ONE_IN: u64 = 300;
-/// Of the packets on the link the first that may be lost: codes and clocks are in step by then.
+/// First packet of the link that may be lost, once codes and clocks are in step.
 const FIRST_LOSS: u64 = 400;
-/// Two repairs for eight packets.
+/// Share of source packets on the link: two repairs for eight packets.
 const SOURCES_SHARE: f64 = 8.0 / 10.0;
-/// Packets on the link in a second.
+/// Packets on the link each second.
 const ON_LINK_PER_S: f64 = 1e3 / stream::INTERVAL_MS / SOURCES_SHARE;
-/// A run that ends sooner is a quick one.
+/// Length of a run in seconds below which it is a quick one.
 const QUICK_S: f64 = 10.0;
-/// A block of 160 packets takes 128 ms, and is to be whole when its repairs leave.
+/// Longest delay of repairs: a block of 160 packets takes 128 ms, and is whole when its repairs leave.
 const MAX_DELAY_MS: u16 = 400;
 
 pub(super) fn figures() -> Vec<Figure> {
-    vec![Figure {
-        id: "3.19",
-        title: "Recovery latency over the stream: Reed-Solomon, layered, and a sliding window",
-        source: "Thesis Figure 3.19",
-        setup: "UDP, a packet of 1,000 bytes each 0.8 ms through gateways and over the emulated link, 50 ms one way; two \
-                repairs for eight packets: Reed-Solomon (8,2) with interleave 20 and layered (8; 1,40), repairs delayed; and, \
-                which they had not, a sliding window of 160; one packet in 300 lost alone, and bursts of 30; moving \
-                average over 50 recoveries",
-        claim: "both recover all; Reed-Solomon all with roughly the same latency, layered interleaving single losses almost \
-                immediately, with spikes where a long burst occurs",
-        why: "singles are lost at 0.3 %, not 0.1 %, so that a minute has as many as three of theirs; their Reed-Solomon is \
-              of Vandermonde matrices, ours of Cauchy's. The \
-              sliding window is held to more than their claim: singles sooner than both, bursts as fully as layered",
-        plan,
-        judge,
-    }]
+    vec![Figure::new("3.19", plan, judge)]
 }
 
 fn codes() -> [(&'static str, Setting); 3] {
@@ -54,7 +39,7 @@ fn codes() -> [(&'static str, Setting); 3] {
     ]
 }
 
-/// The run's length in seconds, when its bursts are, and how many recoveries a point is the mean of.
+/// Length of the run in seconds, times of its bursts, and recoveries in a moving average.
 struct Course {
     seconds: f64,
     bursts_s: &'static [f64],
@@ -69,7 +54,7 @@ impl Course {
         )
     }
 
-    /// What the link loses: the same of each code.
+    /// Returns the losses of the link, the same for each code.
     fn losses(&self) -> Vec<Burst> {
         let bursts: Vec<u64> = self.bursts_s.iter().map(|at| (at * ON_LINK_PER_S) as u64).collect();
         let (mut losses, mut before) = (Vec::new(), 0);
@@ -89,8 +74,8 @@ fn plan(scale: Scale) -> Plan {
     let names = || codes().map(|(name, _)| name);
     let panels = vec![
         PanelPlan::new("time of sending (s)", "recovery latency, moving average (ms)", names()),
-        PanelPlan::new("packets lost in a row", "recovered (%)", names()),
-        PanelPlan::new("packets lost in a row", "median recovery latency (ms)", names()),
+        PanelPlan::new("burst length (packets)", "recovered (%)", names()),
+        PanelPlan::new("burst length (packets)", "median recovery latency (ms)", names()),
     ];
     let jobs = codes().into_iter().enumerate().map(|(series, (_, setting))| {
         let course = Course::of(scale);
@@ -132,7 +117,7 @@ fn judge(panels: &[Panel]) -> Verdict {
     let of = |series: &Series| {
         let at = |panel: usize, x: f64| {
             let same = panels[panel].series.iter().find(|other| other.name == series.name);
-            // Of what never comes back there is no latency.
+            // Without recoveries there is no latency.
             let point = same.and_then(|series| series.points.iter().find(|point| (point.x - x).abs() < 1e-9));
             point.map_or(f64::NAN, |point| point.median)
         };
@@ -142,18 +127,15 @@ fn judge(panels: &[Panel]) -> Verdict {
         if ms.is_nan() { String::new() } else { format!(" after {ms:.digits$} ms") }
     };
     let share = |percent: f64| if percent > 0.0 { format!("{percent:.1} %") } else { "none".to_owned() };
-    let texts = panels[1].series.iter().map(|series| {
-        let [singles, bursts, singles_ms, bursts_ms] = of(series);
+    let text = |[singles, bursts, singles_ms, bursts_ms]: [f64; 4]| {
         format!(
-            "{}: {} of the singles{}, {} of the bursts{}",
-            series.name,
+            "{} of the singles{}, {} of the bursts{}",
             share(singles),
             after(singles_ms, 1),
             share(bursts),
             after(bursts_ms, 0)
         )
-    });
-    let ours = texts.collect::<Vec<_>>().join("; ");
+    };
     let [blocks, layers, sliding] = [0, 1, 2].map(|at| of(&panels[1].series[at]));
     let asked = Asked::of(panels);
     let all = [blocks, layers, sliding]
@@ -162,16 +144,19 @@ fn judge(panels: &[Panel]) -> Verdict {
     let even = blocks[3] < 3.0 * blocks[2] && blocks[2] < 3.0 * blocks[3];
     let spikes = layers[2] < blocks[2] / 3.0 && layers[3] > 5.0 * layers[2];
     let beats = sliding[2] < layers[2].min(blocks[2]) && sliding[1] >= layers[1] - asked.behind;
-    Verdict { ours, holds: all && even && spikes && beats }
+    Verdict::new(all && even && spikes && beats)
+        .with("blocks", text(blocks))
+        .with("layers", text(layers))
+        .with("window", text(sliding))
 }
 
-/// What "all" is, in percent: a burst with single losses beside it may be one too many, and a quick run loses so few packets
-/// that one of them is percents.
+/// Least shares that count as all, in percent: a burst with single losses next to it may be too long, and in a quick run a
+/// single packet is percents.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     singles: f64,
     bursts: f64,
-    /// How far the sliding window may be behind layers in bursts.
+    /// How far the sliding window may be behind layered interleaving in bursts.
     behind: f64,
 }
 
@@ -229,17 +214,17 @@ mod tests {
     }
 
     #[test]
-    fn what_never_comes_back_is_told_in_words() {
+    fn a_code_that_never_recovers_bursts_has_no_time_for_them() {
         let (blocks, layers) = ([100.0, 99.0, 64.0, 64.0], [100.0, 99.0, 3.3, 160.0]);
         let mut panels = panels(5.0, [blocks, layers, [100.0, 0.0, 1.0, 0.0]]);
         panels[2].series[2].points.truncate(1);
-        let Verdict { ours, holds } = judge(&panels);
-        assert!(!holds);
-        assert!(ours.ends_with("c: 100.0 % of the singles after 1.0 ms, none of the bursts"), "{ours}");
+        let verdict = judge(&panels);
+        assert!(!verdict.holds);
+        assert_eq!(verdict.value("window"), Some("100.0 % of the singles after 1.0 ms, none of the bursts"));
     }
 
     #[test]
-    fn the_link_loses_singles_and_bursts_where_they_belong() {
+    fn the_link_loses_singles_and_bursts_at_their_times() {
         let course = Course::of(Scale::Full);
         let losses = course.losses();
         let singles = losses.iter().filter(|burst| burst.length == 1).count();

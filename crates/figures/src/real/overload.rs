@@ -1,10 +1,10 @@
-//! Loss at a receiver that gets more than it can take, and none at its neighbour: Thesis Figure 4.1.
+//! Loss at an overloaded receiver, and none at its neighbour: Thesis Figure 4.1.
 //!
 //! 1. `Field::build`: a sender and two receivers on a bridge; one receiver is in groups A and B, the other in A alone.
-//! 2. `Field::fit`: both have a socket of the same size, whose buffer holds some [`ROOM`] packets.
-//! 3. `Field::send`: bursts, each of so many packets to A and any number to B at once. Either receiver works a millisecond
-//!    on each packet.
-//! 4. What did not come was dropped by the kernel; its own counter is held against that.
+//! 2. `Field::fit`: both get a socket buffer for about [`ROOM`] packets.
+//! 3. `Field::send`: bursts of [`A_EACH`] packets to A and any number to B at the same time. Either receiver works a
+//!    millisecond on each packet.
+//! 4. The kernel dropped the packets that did not arrive; its own counter confirms that.
 
 use std::collections::HashSet;
 use std::fs;
@@ -24,39 +24,27 @@ use crate::plan::{Figure, Job, Lab, PanelPlan, Plan, RunError, Sample, Scale, Ve
 const GROUPS: [Ipv4Addr; 2] = [Ipv4Addr::new(239, 255, 41, 1), Ipv4Addr::new(239, 255, 41, 2)];
 const PORT: u16 = 4_101;
 const PACKET: usize = 1_024;
-/// Of each burst to group A; to group B 0 to [`B_MOST`].
+/// Packets of each burst to group A; group B gets 0 to [`B_MOST`].
 const A_EACH: u32 = 25;
 const B_MOST: u32 = 50;
-/// Packets that a receiver's buffer holds: a burst to A alone, and some.
+/// Packets that a receiver's buffer holds: a burst to A alone, and some more.
 const ROOM: usize = 32;
-/// What a receiver does with each packet.
+/// Work of a receiver on each packet.
 const WORK: Duration = Duration::from_millis(1);
-/// From burst to burst; a full buffer is empty long before.
+/// Interval between bursts; a full buffer is empty long before.
 const INTERVAL: Duration = Duration::from_millis(150);
-/// Nobody sends for so long: all that came was taken.
+/// Pause at the end, in which receivers take everything that arrived.
 const REST: Duration = Duration::from_millis(400);
 const TICK: Duration = Duration::from_millis(20);
-/// The buffer from which its measure is taken.
+/// Size of the buffer by which the size for [`ROOM`] packets is found.
 const BUFFER_TRIED: usize = 128 << 10;
-/// Classes of the lengths of bursts; the last holds all that are longer.
+/// Classes of the lengths of rows; the last one is open.
 const LENGTHS_MOST: usize = 50;
-/// What is counted of a burst at either receiver; those dropped below those lost, which hides them where they agree.
-const COUNTS: [&str; 4] = ["sent to it", "dropped, says the kernel", "lost", "lost of A"];
+/// Labels of the counts of a burst at either receiver.
+const COUNTS: [&str; 4] = ["sent to it", "dropped by kernel", "lost", "lost in A"];
 
 pub(super) fn figures() -> Vec<Figure> {
-    vec![Figure {
-        id: "4.1",
-        title: "Loss is bursty and independent: an overloaded receiver and its neighbour",
-        source: "Thesis Figure 4.1",
-        setup: "sender and receivers in network namespaces on one bridge; bursts of 25 packets of 1 KB to group A and 0 to 50 \
-                to group B at the same time; r1 in A and B, r2 in A alone; both with a socket buffer for some 32 packets, \
-                and a millisecond of work on each. Nothing drops packets but the kernel, for want of room",
-        claim: "r1 drops in bursts of 1 to 30 packets, 30 % of them in group A; r2, with the same work to do in A, drops none",
-        why: "a burst each 150 ms, theirs each second; their receivers were slow by themselves, ours work on each packet; \
-              buffers and queues of theirs are not in the text",
-        plan,
-        judge,
-    }]
+    vec![Figure::new("4.1", plan, judge)]
 }
 
 fn plan(scale: Scale) -> Plan {
@@ -64,15 +52,15 @@ fn plan(scale: Scale) -> Plan {
     let panels = vec![
         PanelPlan::new(x, "r1, in A and B: packets", COUNTS),
         PanelPlan::new(x, "r2, in A: packets", COUNTS),
-        PanelPlan::new("packet of the burst", "lost at r1 (% of the bursts that had one)", ["A", "B"]),
-        PanelPlan::new("packets lost in a row at r1", "how often", ["A and B"]),
+        PanelPlan::new("packet of the burst", "lost at r1 (% of bursts)", ["A", "B"]),
+        PanelPlan::new("packets lost in a row at r1", "number of rows", ["A and B"]),
     ];
     let bursts = scale.pick(20, 100);
     let setup = format!(
         "real, {bursts} bursts of {A_EACH} to A and 0 to {B_MOST} to B, {PACKET} bytes, room for {ROOM} of {BUFFER_TRIED} tried, \
          work {WORK:?}, each {INTERVAL:?}, {REST:?} in the end, rows to {LENGTHS_MOST}"
     );
-    // One run, as theirs: the figure shows a course of events.
+    // One run, as in the source: the figure shows a course of events.
     Plan { panels, jobs: vec![Job::real(setup, 1, move |seed, lab| run(bursts, seed, lab))] }
 }
 
@@ -83,20 +71,22 @@ fn run(bursts: u32, seed: u64, lab: &Lab<'_>) -> Result<Vec<Sample>, RunError> {
     let course: Vec<Vec<Packet>> = (0..bursts).map(|burst| burst_of(burst, seed)).collect();
     let stop = AtomicBool::new(false);
     let (drops, came) = thread::scope(|scope| {
-        let takers = field.receivers.each_ref().map(|socket| scope.spawn(|| take(socket, &stop)));
+        let threads = field.receivers.each_ref().map(|socket| scope.spawn(|| receive(socket, &stop)));
         let drops = field.send(&course, lab);
         stop.store(true, Ordering::Relaxed);
-        (drops, takers.map(|taker| taker.join().expect("a receiver does not panic")))
+        (drops, threads.map(|thread| thread.join().expect("a receiver does not panic")))
     });
     lab.go_on()?;
     let drops = drops.map_err(failed)?;
     let [Ok(first), Ok(second)] = came else {
-        return Err(RunError::Failed("a receiver's socket broke".to_owned()));
+        return Err(RunError::Failed(
+            "expected both receivers to read their sockets, saw one fail".to_owned(),
+        ));
     };
     Ok(samples(&course, &[first, second], &drops))
 }
 
-/// One packet: the how-manieth, of which burst, to which group.
+/// One packet: its number, its burst, its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Packet {
     burst: u32,
@@ -121,7 +111,7 @@ impl Packet {
     }
 }
 
-/// Both groups' packets, mixed.
+/// Returns the packets of a burst, both groups mixed.
 fn burst_of(burst: u32, seed: u64) -> Vec<Packet> {
     let chance = |what: u32| xxh3_64(format!("{seed} {burst} {what}").as_bytes());
     let to_b = (chance(0) % u64::from(B_MOST + 1)) as u32;
@@ -131,8 +121,8 @@ fn burst_of(burst: u32, seed: u64) -> Vec<Packet> {
     (0..).zip(groups).map(|(number, (_, group))| Packet { burst, number, group }).collect()
 }
 
-/// Takes packets and works on each until all is over.
-fn take(socket: &UdpSocket, stop: &AtomicBool) -> io::Result<HashSet<Packet>> {
+/// Receives packets and works on each until the end.
+fn receive(socket: &UdpSocket, stop: &AtomicBool) -> io::Result<HashSet<Packet>> {
     let mut came = HashSet::new();
     let mut bytes = [0; 2 * PACKET];
     while !stop.load(Ordering::Relaxed) {
@@ -180,7 +170,7 @@ impl Field {
         Ok(Self { sender, receivers: [first?, second?], lan })
     }
 
-    /// Gives both sockets a buffer for [`ROOM`] packets. How much of it a packet takes is the kernel's matter, so it is tried.
+    /// Gives both sockets a buffer for [`ROOM`] packets. The kernel decides how much of it a packet takes, so this is measured.
     fn fit(&self) -> io::Result<()> {
         let packet = Packet { burst: u32::MAX, number: 0, group: 0 };
         for socket in &self.receivers {
@@ -203,7 +193,7 @@ impl Field {
         self.sender.send_to(&packet.write(), to).map(drop)
     }
 
-    /// Sends all bursts; of each, what the kernel says that it dropped at either receiver.
+    /// Sends all bursts; returns the drops that the kernel counted in each at either receiver.
     fn send(&self, course: &[Vec<Packet>], lab: &Lab<'_>) -> io::Result<Vec<[u64; 2]>> {
         let mut before = self.dropped()?;
         let mut drops = Vec::new();
@@ -220,19 +210,20 @@ impl Field {
         Ok(drops)
     }
 
-    /// Packets for which either receiver's sockets had no room, ever.
+    /// Returns the packets for which the sockets of each receiver have had no room.
     fn dropped(&self) -> io::Result<[u64; 2]> {
         Ok([self.dropped_at(1)?, self.dropped_at(2)?])
     }
 
     fn dropped_at(&self, host: usize) -> io::Result<u64> {
-        // The kernel resolves /proc/net by the namespace of the process' first thread; this one is that of the caller.
+        // /proc/net is that of the process' first thread; this path is that of the calling thread.
         let text = self.lan.host(host).run(|| fs::read_to_string("/proc/thread-self/net/snmp"))?;
-        dropped_of(&text).ok_or_else(|| io::Error::other("no Udp RcvbufErrors in /proc/net/snmp"))
+        dropped_of(&text)
+            .ok_or_else(|| io::Error::other("expected Udp RcvbufErrors in /proc/net/snmp, saw none"))
     }
 }
 
-/// `RcvbufErrors` of the `Udp:` pair of lines: names on the first, values on the second.
+/// Returns `RcvbufErrors` of the two `Udp:` lines, the first with names and the second with values.
 fn dropped_of(snmp: &str) -> Option<u64> {
     let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Udp: "));
     let (names, values) = (lines.next()?, lines.next()?);
@@ -258,7 +249,7 @@ fn samples(course: &[Vec<Packet>], came: &[HashSet<Packet>; 2], drops: &[[u64; 2
     samples
 }
 
-/// Where in the bursts packets are lost.
+/// Returns the share of losses at each place of a burst.
 fn places(course: &[Vec<Packet>], came: &HashSet<Packet>) -> Vec<Sample> {
     let most = (A_EACH + B_MOST) as usize;
     let of_place = |(group, number): (u8, usize)| {
@@ -271,7 +262,7 @@ fn places(course: &[Vec<Packet>], came: &HashSet<Packet>) -> Vec<Sample> {
     [0, 1].into_iter().flat_map(|group| (0..most).map(move |at| (group, at))).filter_map(of_place).collect()
 }
 
-/// How many packets in a row, of either group, were lost.
+/// Returns the lengths of rows of lost packets, of either group.
 fn rows(course: &[Vec<Packet>], came: &HashSet<Packet>) -> Vec<Sample> {
     let mut often = [0_u32; LENGTHS_MOST];
     for burst in course {
@@ -295,14 +286,21 @@ fn judge(panels: &[Panel]) -> Verdict {
     let [sent, dropped, lost, of_a] = [0, 1, 2, 3].map(|series| sum(0, series));
     let [sent_on, dropped_on, lost_on] = [0, 1, 2].map(|series| sum(1, series));
     let in_a = 100.0 * of_a / lost.max(1.0);
-    let ours = format!(
-        "r1 lost {lost:.0} of {sent:.0}, up to {longest:.0} in a row, {in_a:.0} % of them in group A; r2 {lost_on:.0} of \
-         {sent_on:.0}; the kernel counts {dropped:.0} and {dropped_on:.0} dropped for want of room"
-    );
     let alone = lost > 0.0 && lost_on < 1.0;
-    // All that was lost was lost for want of room.
+    // Every loss is for want of room.
     let by_kernel = (lost - dropped).abs() <= 0.02 * lost;
-    Verdict { ours, holds: alone && by_kernel && longest >= 5.0 && (10.0..60.0).contains(&in_a) }
+    let verdict = Verdict::new(alone && by_kernel && longest >= 5.0 && (10.0..60.0).contains(&in_a));
+    let counts = [
+        ("sent_1", sent),
+        ("dropped_1", dropped),
+        ("lost_1", lost),
+        ("sent_2", sent_on),
+        ("dropped_2", dropped_on),
+        ("lost_2", lost_on),
+        ("longest", longest),
+        ("in_a", in_a),
+    ];
+    counts.into_iter().fold(verdict, |verdict, (name, count)| verdict.number(name, count, 0))
 }
 
 #[cfg(test)]
@@ -310,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_did_not_come_is_told_by_burst_place_and_row() {
+    fn losses_are_counted_by_burst_place_and_row() {
         let packet = |number, group| Packet { burst: 0, number, group };
         let course = vec![vec![packet(0, 0), packet(1, 1), packet(2, 0), packet(3, 1)]];
         let first = HashSet::from([packet(0, 0), packet(3, 1)]);
@@ -334,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn bursts_have_all_of_a_and_any_number_of_b() {
+    fn bursts_have_all_packets_of_a_and_any_number_of_b() {
         let bursts: Vec<_> = (0..200).map(|burst| burst_of(burst, 3)).collect();
         let of = |burst: &Vec<Packet>, group| burst.iter().filter(|packet| packet.group == group).count();
         assert!(bursts.iter().all(|burst| of(burst, 0) == 25 && of(burst, 1) <= 50));

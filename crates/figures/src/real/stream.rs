@@ -1,7 +1,7 @@
-//! A stream of UDP packets through real gateways, over a link that loses exactly the packets that a figure wants lost.
+//! A stream of UDP packets through real gateways, over a link that loses exactly the packets that a figure names.
 //!
-//! What was lost is told by the link itself, packet by packet: a packet that comes back before the next one arrives is late
-//! by nothing that its receiver could see.
+//! The link itself records each loss: a packet that is recovered before the next one arrives is not late by anything that its
+//! receiver could see.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,24 +17,24 @@ use netlab::traffic::{Pace, UdpReport, UdpStream, udp_stream};
 use simnet::link::{Fate, LinkConfig};
 use stage::gateways::{Setting, between};
 
-use super::{Program, behaviour, gateways, stop, watcher};
+use super::rig::{Program, behaviour, gateways, stop, watcher};
 use crate::plan::{Lab, RunError};
 
-/// Between two packets, as in the simulated figures: 10 Mbit/s of packets of 1,000 bytes.
+/// Interval between packets, as in the simulated figures: 10 Mbit/s of packets of 1,000 bytes.
 pub(super) const INTERVAL_MS: f64 = 0.8;
-/// With its headers 1,000 bytes.
+/// Payload bytes: with headers 1,000.
 const PAYLOAD: usize = 972;
 const HEADERS: u16 = 28;
 const DELAY_US: u64 = 50_000;
 const RATE_BPS: u64 = 1_000_000_000;
-/// So long after the last packet what is recovered may still come.
+/// Wait after the last packet for recovered ones.
 const PATIENCE: Duration = Duration::from_millis(700);
-/// Packets behind the last loss: more than any code here needs to mend it.
+/// Packets after the last loss, more than any code here needs to recover it.
 const TAIL: u64 = 450;
-/// Packets that pass once all losses are over.
+/// Packets that pass after all losses.
 const EVER: u64 = 1 << 40;
 
-/// All that decides how late packets come, in words; what the link is to lose the figures tell.
+/// Returns everything that decides the latencies except the losses, for the fingerprint.
 pub(super) fn setup(setting: &Setting, sources_share: f64) -> String {
     format!(
         "real {setting:?} {}, {PAYLOAD} + {HEADERS} bytes each {INTERVAL_MS} ms, {DELAY_US} us at {RATE_BPS} bit/s, \
@@ -43,7 +43,7 @@ pub(super) fn setup(setting: &Setting, sources_share: f64) -> String {
     )
 }
 
-/// Of the link's packets, repairs among them: so many pass, then so many are lost in a row.
+/// A burst: `after` packets of the link pass, repairs included, and `length` in a row are lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Burst {
     pub(super) after: u64,
@@ -53,17 +53,17 @@ pub(super) struct Burst {
 /// A packet of the stream that the link lost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Lost {
-    /// Which burst took it.
+    /// The burst that took it.
     pub(super) burst: usize,
     /// When it was sent, in seconds since the first packet.
     pub(super) sent_s: f64,
-    /// How much later it came than packets come that were not lost; none: it never did.
+    /// Its latency beyond that of packets that were not lost; none: it never arrived.
     pub(super) late_ms: Option<f64>,
 }
 
-/// Sends packets until all bursts are over, through gateways of this setting; returns what was lost, in the order of loss.
+/// Sends packets through gateways of this setting until all bursts are over; returns the losses in their order.
 ///
-/// `sources_share`: of the packets on the link so many are no repairs.
+/// `sources_share` is the share of source packets on the link.
 pub(super) fn run(
     setting: &Setting,
     bursts: &[Burst],
@@ -94,12 +94,17 @@ pub(super) fn run(
     lab.go_on()?;
     stop(Some(pair))?;
     if report.altered > 0 {
-        return Err(RunError::Failed(format!("{} packets arrived that were never sent", report.altered)));
+        return Err(RunError::Failed(format!(
+            "expected only packets that were sent, saw {} others",
+            report.altered
+        )));
     }
     let missed = sites.link.drop_log_missed();
     sites.link.stop().map_err(|error| failed(&error))?;
     if missed > 0 {
-        return Err(RunError::Failed(format!("the link's record misses {missed} packets that it lost")));
+        return Err(RunError::Failed(format!(
+            "expected a whole record of the link's losses, saw {missed} missing"
+        )));
     }
     let drops = read_drop_log(folder.log()).map_err(|error| failed(&error))?;
     Ok(lost(&drops, bursts, &report))
@@ -119,13 +124,13 @@ fn lost(drops: &[DropRecord], bursts: &[Burst], report: &UdpReport) -> Vec<Lost>
     found.collect()
 }
 
-/// How long a packet takes: nearly all were not lost.
+/// Returns the latency of a packet that is not lost, as nearly all are.
 fn median_us(report: &UdpReport) -> u64 {
     let sorted = report.sorted_latencies_us();
     sorted.get(sorted.len() / 2).copied().unwrap_or(DELAY_US)
 }
 
-/// Where a run keeps what the link is to lose, and what it lost.
+/// The folder of a run: the losses that the link makes, and its record of them.
 struct Folder(PathBuf);
 
 impl Folder {

@@ -1,50 +1,38 @@
-//! Repairs first, then requests: Thesis Figure 4.8.
+//! Repairs first, then NAKs: Thesis Figure 4.8.
 
 use loss::LossModel;
 use sim::{Figures, Setting};
 
-use super::{base, job};
+use super::setting::{base, job};
 use crate::outcome::Panel;
 use crate::plan::{Figure, PanelPlan, Plan, Sample, Scale, Verdict};
 
-/// Width of a class of the histogram, in microseconds, and how many there are; the last holds all that is later.
+/// Width of a class of the histogram in microseconds, and the number of classes; the last one is open.
 const CLASS_US: u64 = 10_000;
 const CLASSES: u64 = 31;
 /// Width of a class in milliseconds.
 pub(crate) const CLASS_MS: f64 = CLASS_US as f64 / 1e3;
 
-/// By then all are to be back, in microseconds.
+/// Time within which all packets are recovered in the source, in microseconds.
 const IN_TIME_US: u64 = 250_000;
-/// What makes samples of latencies: part of set-ups.
+/// What decides the samples of given latencies: part of the set-ups.
 pub(crate) const MEASURE: [u64; 3] = [CLASS_US, CLASSES, IN_TIME_US];
 
-/// Nothing is asked for before, in milliseconds.
-const ASKED_MS: f64 = 100.0;
+/// Time of the first NAKs, in milliseconds.
+const NAK_MS: f64 = 100.0;
 
 /// Loss rates in percent.
 pub(crate) const RATES: [f64; 3] = [10.0, 15.0, 20.0];
 
 pub(super) fn figures() -> Vec<Figure> {
-    vec![Figure {
-        id: "4.8",
-        title: "When lost packets come back: by repairs, then on request",
-        source: "Thesis Figure 4.8, Ricochet Figure 8",
-        setup: "16 nodes, each in 128 groups of ten, (8,5), 1,000 packets a second at each node, uniform loss of all \
-                datagrams; requests 100 ms after a packet was found missing, then each 50 ms",
-        claim: "most come back at once by repairs, also at 20 % loss (84 %); all others on request within 250 ms",
-        why: "repairs bring back more here, since those that miss several packets are kept and solved together: 97 \
-                  instead of 84 % at 20 % loss. Fewer are left for requests, of which the lab's node sends each third one to \
-                  other members of the group, theirs all to the sender",
-        plan,
-        judge,
-    }]
+    vec![Figure::new("4.8", plan, judge)]
 }
 
 fn plan(scale: Scale) -> Plan {
     let names = || RATES.map(|rate| format!("{rate} % loss"));
     let panels = vec![
-        PanelPlan::new("recovered after (ms, classes of 10 ms)", "share of the lost (%)", names()).log_y(),
-        PanelPlan::new("loss rate (%)", "share of the lost (%)", ["by repairs", "in all", "within 250 ms"]),
+        PanelPlan::new("recovery latency (ms, classes of 10 ms)", "share of losses (%)", names()).log_y(),
+        PanelPlan::new("loss rate (%)", "share of losses (%)", ["by repairs", "in all", "within 250 ms"]),
     ];
     let jobs = RATES.iter().enumerate().map(|(series, &rate)| {
         let loss = LossModel::Uniform(rate / 100.0);
@@ -54,7 +42,7 @@ fn plan(scale: Scale) -> Plan {
     Plan { panels, jobs: jobs.collect() }
 }
 
-/// The histogram in panel 0, shares in panel 1.
+/// Returns the histogram in panel 0 and the shares in panel 1.
 pub(crate) fn samples(figures: &Figures, series: usize, rate: f64) -> Vec<Sample> {
     let percent = |count: usize| 100.0 * count as f64 / figures.lost.max(1) as f64;
     let latencies = &figures.latencies_us;
@@ -73,30 +61,16 @@ pub(crate) fn samples(figures: &Figures, series: usize, rate: f64) -> Vec<Sample
 
 fn judge(panels: &[Panel]) -> Verdict {
     let [repaired, all, in_time] = &panels[1].series[..] else { unreachable!("three series are planned") };
-    let ours = format!(
-        "at 10 / 15 / 20 %: by repairs {:.1} / {:.1} / {:.1} %, in all {:.2} / {:.2} / {:.2} %, within 250 ms \
-         {:.2} / {:.2} / {:.2} %",
-        repaired.at(10.0),
-        repaired.at(15.0),
-        repaired.at(20.0),
-        all.at(10.0),
-        all.at(15.0),
-        all.at(20.0),
-        in_time.at(10.0),
-        in_time.at(15.0),
-        in_time.at(20.0),
-    );
     let fall = repaired.first() > repaired.last() && repaired.least() > 80.0;
     let at_once = come_at_once(&panels[0], 80.0, CLASS_MS);
-    Verdict { ours, holds: fall && at_once && all.least() > 99.999 && in_time.least() > 99.0 }
+    Verdict::new(fall && at_once && all.least() > 99.999 && in_time.least() > 99.0)
 }
 
-/// Whether of each histogram more than `least` percent are before anybody has asked, and no class has more than those before
-/// `peak_ms`.
+/// Whether each histogram has more than `least` percent before the first NAKs, and its largest class before `peak_ms`.
 pub(crate) fn come_at_once(histograms: &Panel, least: f64, peak_ms: f64) -> bool {
     histograms.series.iter().all(|series| {
         let before = |end_ms: f64| series.points.iter().filter(move |point| point.x < end_ms);
-        let early: f64 = before(ASKED_MS).map(|point| point.median).sum();
+        let early: f64 = before(NAK_MS).map(|point| point.median).sum();
         early > least && before(peak_ms).any(|point| point.median >= series.most())
     })
 }
@@ -105,7 +79,7 @@ pub(crate) fn come_at_once(histograms: &Panel, least: f64, peak_ms: f64) -> bool
 mod tests {
     use super::*;
 
-    /// What `first` percent in the first class and the rest in others come to, and these shares at the three rates.
+    /// Judges histograms with `first` percent in the first class and `late` after NAKs, and these shares at the three rates.
     fn holds(first: f64, late: f64, repaired: [f64; 3], all: f64) -> bool {
         let classes = [(0.0, first), (10.0, 100.0 - first - late), (150.0, late)];
         let of = |y: [f64; 3]| [(10.0, y[0]), (15.0, y[1]), (20.0, y[2])];
@@ -115,13 +89,13 @@ mod tests {
     }
 
     #[test]
-    fn repairs_that_come_late_or_seldom_and_losses_that_stay_are_told() {
+    fn a_verdict_fails_where_repairs_are_late_or_few_or_losses_stay() {
         assert!(holds(80.0, 3.0, [99.2, 98.5, 97.1], 100.0));
         assert!(holds(70.0, 15.0, [95.0, 90.0, 84.0], 100.0), "theirs");
-        assert!(!holds(70.0, 15.0, [95.0, 90.0, 70.0], 100.0), "repairs bring back too little");
-        assert!(!holds(70.0, 15.0, [90.0, 90.0, 90.0], 100.0), "as much whatever is lost");
-        assert!(!holds(40.0, 25.0, [95.0, 90.0, 84.0], 100.0), "too much on request");
+        assert!(!holds(70.0, 15.0, [95.0, 90.0, 70.0], 100.0), "repairs recover too little");
+        assert!(!holds(70.0, 15.0, [90.0, 90.0, 90.0], 100.0), "as much at any loss");
+        assert!(!holds(40.0, 25.0, [95.0, 90.0, 84.0], 100.0), "too much by NAKs");
         assert!(!holds(30.0, 10.0, [95.0, 90.0, 84.0], 100.0), "later, not at once");
-        assert!(!holds(80.0, 3.0, [99.2, 98.5, 97.1], 99.9), "some are never back");
+        assert!(!holds(80.0, 3.0, [99.2, 98.5, 97.1], 99.9), "some are never recovered");
     }
 }

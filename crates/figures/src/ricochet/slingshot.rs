@@ -2,11 +2,11 @@
 
 use sim::Setting;
 
-use super::{base, job, packets_kept};
+use super::setting::{base, job, packets_kept};
 use crate::outcome::Panel;
 use crate::plan::{Figure, Job, PanelPlan, Plan, Sample, Scale, Verdict};
 
-/// Share of datagrams that is lost, and the rate of fire.
+/// Share of datagrams lost, and the rate of fire.
 const LOSS: f64 = 0.01;
 const R: i32 = 8;
 const C: f64 = 5.0;
@@ -14,39 +14,19 @@ const C: f64 = 5.0;
 const SERIES: [&str; 3] = ["recovered", "upper bound (§3.4)", "lower bound (§3.4)"];
 
 pub(super) fn figures() -> Vec<Figure> {
-    vec![
-        Figure {
-            id: "slingshot-4",
-            title: "One group of up to 400 nodes",
-            source: "Slingshot Figure 4",
-            setup: "all nodes in one group, (8,5), 1 % uniform loss of all datagrams, no requests",
-            claim: "phase 1 recovers as large a share (97.5 % on 64 real nodes) in a group of 400",
-            why: "the bounds count repairs that miss one packet only; our decoder also solves several with several",
-            plan: |scale| {
-                let sizes = scale.pick(&[16, 64, 400][..], &[10, 20, 40, 64, 100, 150, 200, 300, 400]);
-                let of = |&size: &usize| [one_group(scale, size, None), bounds(size, size)];
-                Plan { panels: panels("members of the group"), jobs: sizes.iter().flat_map(of).collect() }
-            },
-            judge,
-        },
-        Figure {
-            id: "slingshot-5",
-            title: "Partial views in a group of 400",
-            source: "Slingshot Figure 5",
-            setup: "as Slingshot 4; each node knows so many others, drawn at random",
-            claim: "small partial views do as well as global ones",
-            why: "the figure's values are not in the text; by the analysis the view's size drops out",
-            plan: |scale| {
-                let views = scale.pick(&[20, 100, 399][..], &[10, 20, 40, 80, 120, 160, 200, 300, 399]);
-                let of = |&view: &usize| [one_group(scale, 400, Some(view)), bounds(400, view)];
-                Plan {
-                    panels: panels("nodes that each node knows"),
-                    jobs: views.iter().flat_map(of).collect(),
-                }
-            },
-            judge,
-        },
-    ]
+    vec![Figure::new("slingshot-4", group_sizes, judge), Figure::new("slingshot-5", views, judge)]
+}
+
+fn group_sizes(scale: Scale) -> Plan {
+    let sizes = scale.pick(&[16, 64, 400][..], &[10, 20, 40, 64, 100, 150, 200, 300, 400]);
+    let of = |&size: &usize| [one_group(scale, size, None), bounds(size, size)];
+    Plan { panels: panels("members of the group"), jobs: sizes.iter().flat_map(of).collect() }
+}
+
+fn views(scale: Scale) -> Plan {
+    let views = scale.pick(&[20, 100, 399][..], &[10, 20, 40, 80, 120, 160, 200, 300, 399]);
+    let of = |&view: &usize| [one_group(scale, 400, Some(view)), bounds(400, view)];
+    Plan { panels: panels("nodes that each node knows"), jobs: views.iter().flat_map(of).collect() }
 }
 
 fn panels(x: &'static str) -> Vec<PanelPlan> {
@@ -61,7 +41,7 @@ fn one_group(scale: Scale, nodes: usize, view: Option<usize>) -> Job {
         view,
         rate: scale.pick(100.0, 1_000.0),
         packets_kept: packets_kept(nodes),
-        // As many packets at all nodes together, whatever the group.
+        // The same number of packets in all nodes together for every group.
         seconds: scale.pick(2.0, 5.0_f64.min(400.0 / nodes as f64)),
         ..base(scale)
     };
@@ -69,7 +49,7 @@ fn one_group(scale: Scale, nodes: usize, view: Option<usize>) -> Job {
     job(setting, move |figures| vec![Sample { panel: 0, series: 0, x, y: figures.recovered_percent }])
 }
 
-/// Nothing here is left to chance.
+/// Returns the job of the analysis, which has no chance in it.
 fn bounds(nodes: usize, view: usize) -> Job {
     let (lower, upper) = recovery_bounds(nodes as f64);
     let run = move |_| {
@@ -79,13 +59,13 @@ fn bounds(nodes: usize, view: usize) -> Job {
     Job::simulated(format!("bounds: {nodes} nodes, loss {LOSS}, ({R},{C}), {lower}, {upper}"), run)
 }
 
-/// The least and the greatest probability that a lost packet comes back, by Slingshot §3.4.
+/// Returns the bounds of the probability that a lost packet is recovered, by Slingshot §3.4.
 ///
-/// Its three sums are of binomials of binomials, which is one binomial: of the N members each sends a repair with the
-/// packet that arrives with probability q = p_v·p_c·(1 − p)², where p_v·p_c = c / (N − 1) whatever the view's size.
+/// The three sums there are binomials of binomials, which is one binomial: each of the N members sends a repair that holds the
+/// packet and arrives with probability q = p_v·p_c·(1 − p)². The product p_v·p_c = c / (N − 1) does not depend on the view.
 fn recovery_bounds(members: f64) -> (f64, f64) {
     let q = C / (members - 1.0) * (1.0 - LOSS).powi(2);
-    // All others of a repair are there.
+    // All other packets of a repair arrived.
     let whole = (1.0 - LOSS).powi(R - 1);
     let lower = (1.0 - (1.0 - q).powf(members)) * whole;
     let upper = 1.0 - (1.0 - q * whole).powf(members);
@@ -93,23 +73,16 @@ fn recovery_bounds(members: f64) -> (f64, f64) {
 }
 
 fn judge(panels: &[Panel]) -> Verdict {
-    let [recovered, upper, lower] = &panels[0].series[..] else { unreachable!("three series are planned") };
-    let ours = format!(
-        "{:.2} to {:.2} % recovered; bounds of the analysis {:.1} to {:.1} %",
-        recovered.least(),
-        recovered.most(),
-        lower.least(),
-        upper.most(),
-    );
+    let [recovered, _, lower] = &panels[0].series[..] else { unreachable!("three series are planned") };
     let flat = recovered.most() - recovered.least() < 2.0;
-    Verdict { ours, holds: flat && recovered.least() > 97.5 && recovered.least() > lower.most() }
+    Verdict::new(flat && recovered.least() > 97.5 && recovered.least() > lower.most())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The sums as they stand in the paper.
+    /// The sums of the paper.
     fn sums(members: i32, view: f64) -> (f64, f64) {
         let binomial = |n: i32, k: i32, p: f64| {
             let ways: f64 = (0..k).map(|at| f64::from(n - at) / f64::from(k - at)).product();

@@ -1,32 +1,35 @@
-//! Whether messages are as late as is claimed.
+//! Whether messages are as late as claimed.
 
-use super::{DELAY_MS, JUDGED_PERCENT};
 use crate::outcome::{Panel, Point};
 use crate::plan::Verdict;
 
-/// No quick run has more of the slower kind.
+/// One-way latency of the panels against loss.
+pub(super) const DELAY_MS: u32 = 50;
+/// Loss rate at which a verdict compares, and of the figure message by message.
+pub(super) const JUDGED_PERCENT: f64 = 1.0;
+
+/// Most messages of the slower kind in a quick run.
 const QUICK_MESSAGES: usize = 300;
-/// Past this one-way latency TCP alone takes more than twice as long, says the source.
+/// One-way latency past which TCP alone takes more than twice as long, by the source.
 const FAR_MS: f64 = 100.0;
 
-/// What the averages show, claim by claim.
+/// The parts of the claim that the averages show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shown {
     /// With gateways the mean is the link's latency up to [`JUDGED_PERCENT`], and at each latency.
     is_the_links: bool,
     /// TCP alone takes longer as loss goes up.
     grows: bool,
-    /// And longer than with gateways.
+    /// TCP alone takes longer than with gateways.
     wins: bool,
-    /// More than twice as long past [`FAR_MS`].
+    /// TCP alone takes more than twice as long past [`FAR_MS`].
     doubles: bool,
 }
 
 impl Shown {
     fn of(panels: &[Panel]) -> Self {
         let [mean, high, far, _] = panels else { unreachable!("four panels are planned") };
-        // A quick run has no loss above that which is judged, shares its machine, and sees too few losses of the slower
-        // streams to judge by.
+        // A quick run has no greater loss than that judged, shares its machine, and has too few losses of the slower streams.
         let is_full = mean.series[0].end() > JUDGED_PERCENT;
         let (factor, more_ms) = if is_full { (1.1, 2.0) } else { (1.25, 5.0) };
         let is_near = |point: &Point, delay_ms: f64| point.median <= factor * delay_ms + more_ms;
@@ -42,59 +45,36 @@ impl Shown {
             is_the_links: near,
             grows: grows(3) && (!is_full || grows(1)),
             wins: at(mean, 3) > 1.1 * at(mean, 2) && is_late(3) && (!is_full || is_late(1)),
-            // Of the thesis' stream: of the faster one it is chance how many losses fall into a run.
+            // Only the thesis' stream is judged: the losses of the faster one in a run are chance.
             doubles: doubled(far, 1).all(|doubled| doubled),
         }
     }
 }
 
-/// At each long link, whether TCP alone takes more than twice as long as with gateways, whose series is before its own.
+/// Returns for each long link whether TCP alone takes more than twice as long as with gateways, the series before its own.
 fn doubled(far: &Panel, alone: usize) -> impl Iterator<Item = bool> {
     let pairs = far.series[alone].points.iter().zip(&far.series[alone - 1].points);
     let pairs = pairs.filter(|(alone, _)| alone.x > FAR_MS);
     pairs.map(|(alone, with)| alone.median > 2.0 * with.median)
 }
 
-/// The shape that is ours: all that the source says, but that TCP alone does not take twice as long at 0.1 %.
+/// The shape of 3.14 here: all parts of the claim except that TCP alone takes twice as long at 0.1 % loss.
 pub(crate) fn all_but_twice_as_long(panels: &[Panel]) -> bool {
     Shown::of(panels) == Shown { is_the_links: true, grows: true, wins: true, doubles: false }
 }
 
 pub(super) fn judge_averages(panels: &[Panel]) -> Verdict {
-    let [mean, high, far, _] = panels else { unreachable!("four panels are planned") };
-    let at = |panel: &Panel, series: usize| panel.series[series].at(JUDGED_PERCENT);
+    let [_, _, far, _] = panels else { unreachable!("four panels are planned") };
     let Shown { is_the_links, grows, wins, doubles } = Shown::of(panels);
-    let means = |series| list(far, series, |point| format!("{:.0}", point.median));
-    let ours = format!(
-        "mean / 99th percentile at 1 % and 50 ms, with gateways and without: 0.1 Mbit/s {:.1} / {:.0} and {:.1} / {:.0} ms, 0.8 \
-         Mbit/s {:.1} / {:.0} and {:.1} / {:.0} ms; means at 0.1 % and {} ms: 0.1 Mbit/s {} and {} ms, 0.8 Mbit/s {} and {} ms; \
-         TCP alone takes more than twice as long at {} and {} of the {} links past {FAR_MS} ms",
-        at(mean, 0),
-        at(high, 0),
-        at(mean, 1),
-        at(high, 1),
-        at(mean, 2),
-        at(high, 2),
-        at(mean, 3),
-        at(high, 3),
-        list(far, 2, |point| format!("{:.0}", point.x)),
-        means(0),
-        means(1),
-        means(2),
-        means(3),
-        doubled(far, 1).filter(|doubled| *doubled).count(),
-        doubled(far, 3).filter(|doubled| *doubled).count(),
-        doubled(far, 1).count(),
-    );
-    Verdict { ours, holds: is_the_links && grows && wins && doubles }
-}
-
-fn list(panel: &Panel, series: usize, text: impl Fn(&Point) -> String) -> String {
-    panel.series[series].points.iter().map(text).collect::<Vec<_>>().join(" / ")
+    let count = |alone| doubled(far, alone).filter(|doubled| *doubled).count();
+    Verdict::new(is_the_links && grows && wins && doubles)
+        .with("doubled_slow", count(1))
+        .with("doubled_fast", count(3))
+        .with("far", doubled(far, 1).count())
 }
 
 pub(super) fn judge_one_by_one(panels: &[Panel]) -> Verdict {
-    // Above any jitter of the machine: a one-way latency late.
+    // A whole one-way latency late, which is more than any jitter of the machine.
     let late = |panel: &Panel, series: usize| {
         let points = &panel.series[series].points;
         points.iter().filter(|point| point.median > 2.0 * f64::from(DELAY_MS)).count()
@@ -102,20 +82,14 @@ pub(super) fn judge_one_by_one(panels: &[Panel]) -> Verdict {
     let share = |panel: &Panel, series: usize| {
         100.0 * late(panel, series) as f64 / panel.series[series].points.len().max(1) as f64
     };
-    let ours = format!(
-        "more than twice the one-way latency took, with gateways and without: of the 0.1 Mbit/s streams {:.1} and {:.1} % of \
-         the messages, of the 0.8 Mbit/s streams {:.1} and {:.1} %; the latest {:.0} and {:.0} ms",
-        share(&panels[0], 0),
-        share(&panels[0], 1),
-        share(&panels[1], 0),
-        share(&panels[1], 1),
-        panels[1].series[0].most(),
-        panels[1].series[1].most(),
-    );
     let both = |series| late(&panels[0], series) + late(&panels[1], series);
-    // A quick run shares its machine, which may stop for longer than a one-way latency.
+    // The machine of a quick run may stall for longer than a one-way latency.
     let is_full = panels[0].series[0].points.len() > QUICK_MESSAGES;
-    Verdict { ours, holds: both(1) >= if is_full { 10 } else { 4 } * both(0).max(1) }
+    Verdict::new(both(1) >= if is_full { 10 } else { 4 } * both(0).max(1))
+        .number("slow_with", share(&panels[0], 0), 1)
+        .number("slow_alone", share(&panels[0], 1), 1)
+        .number("fast_with", share(&panels[1], 0), 1)
+        .number("fast_alone", share(&panels[1], 1), 1)
 }
 
 #[cfg(test)]
@@ -181,7 +155,7 @@ mod tests {
     const ALL: Shown = Shown { is_the_links: true, grows: true, wins: true, doubles: true };
 
     #[test]
-    fn a_verdict_wants_latency_that_grows_with_loss_and_the_links_with_gateways() {
+    fn a_verdict_asks_for_latency_that_grows_with_loss_and_the_links_with_gateways() {
         for kind in [0, 1] {
             assert_eq!(shown(kind, false, |_| {}), ALL);
             let late = Shown { is_the_links: false, ..ALL };
@@ -197,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn twice_as_long_is_wanted_of_the_thesis_stream_at_every_link_past_a_hundred_milliseconds() {
+    fn the_thesis_stream_must_take_twice_as_long_on_every_link_past_a_hundred_milliseconds() {
         for link in [2, 3] {
             let shorter = move |kind: &mut Kind| kind.far[1][link].1 = 1.9 * kind.far[0][link].1;
             assert_eq!(shown(0, false, shorter), Shown { doubles: false, ..ALL });
@@ -206,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quick_verdict_has_wider_margins_and_leaves_the_slower_streams_alone() {
+    fn a_quick_verdict_has_wider_margins_and_does_not_judge_the_slower_streams() {
         assert_eq!(shown(1, true, |kind| kind.mean[0][1].1 = 60.0), ALL);
         assert!(!shown(1, true, |kind| kind.mean[0][1].1 = 68.0).is_the_links);
         assert_eq!(shown(0, true, |kind| kind.high[1][0].1 = 60.0), ALL);
@@ -214,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_wants_spikes_that_gateways_take_away() {
+    fn a_verdict_asks_for_spikes_that_gateways_remove() {
         let messages = |late: usize, of: usize| -> Vec<(f64, f64)> {
             (0..of).map(|at| (at as f64, if at < late { 180.0 } else { 50.0 })).collect()
         };
@@ -227,7 +201,7 @@ mod tests {
         assert!(!holds(3, 20, 400), "more than a tenth");
         assert!(holds(5, 20, 200), "a quick run may have a quarter");
         assert!(!holds(6, 20, 200));
-        assert!(!holds(0, 0, 400), "no spikes to take away");
+        assert!(!holds(0, 0, 400), "no spikes");
         assert!(!holds(20, 20, 400));
     }
 }

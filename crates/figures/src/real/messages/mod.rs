@@ -1,7 +1,7 @@
-//! How late messages come over TCP beside losses, with and without gateways: Thesis Figures 3.14 and 3.15.
+//! Latency of messages over TCP under loss, with and without gateways: Thesis Figures 3.14 and 3.15.
 //!
-//! A stream of few messages meets few losses: several streams at once, each a connection of its own, make a run of seconds
-//! tell as much as one stream would in minutes.
+//! A stream of few messages meets few losses. Several simultaneous streams, each a connection of its own, make a run of
+//! seconds as good as minutes of one stream. `verdict.rs` judges them.
 
 pub(crate) mod verdict;
 
@@ -14,24 +14,22 @@ use netlab::TwoSites;
 use netlab::traffic::{MessageStream, Pace, UdpStream, message_stream, udp_stream};
 use stage::gateways::{Setting, between, sites};
 
-use super::{gateways, stop, surroundings, watcher};
+use self::verdict::{DELAY_MS, JUDGED_PERCENT};
+use super::rig::{gateways, stop, surroundings, watcher};
 use crate::plan::{Figure, Job, Lab, PanelPlan, Plan, RunError, Sample, Scale};
 
 const RATE_BPS: u64 = 100_000_000;
-const DELAY_MS: u32 = 50;
-/// Of the panels against latency.
+/// Loss rate of the panels against latency.
 const PERCENT: f64 = 0.1;
-/// Where a verdict looks, and of the messages one by one.
-const JUDGED_PERCENT: f64 = 1.0;
 
-/// Streams of one kind.
+/// A kind of stream, and the number of its streams.
 #[derive(Clone, Copy, Debug)]
 struct Kind {
     streams: usize,
     rate_hz: f64,
 }
 
-/// 0.1 Mbit/s, as the thesis says; and 0.8, the ten messages a round trip that the paper speaks of.
+/// 0.1 Mbit/s, as in the thesis; and 0.8, which is ten messages in a round trip, as in the paper.
 const KINDS: [Kind; 2] = [Kind { streams: 10, rate_hz: 12.2 }, Kind { streams: 4, rate_hz: 100.0 }];
 const SERIES: [&str; 4] =
     ["gateways, 0.1 Mbit/s", "TCP alone, 0.1 Mbit/s", "gateways, 0.8 Mbit/s", "TCP alone, 0.8 Mbit/s"];
@@ -41,84 +39,46 @@ const CONGESTION: &str = "reno";
 const BESIDE_BPS: f64 = 1e7;
 const BESIDE_BYTES: usize = 1_000;
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Of a connection before its messages count.
+/// Round trips of a connection before its messages count.
 const START_ROUND_TRIPS: f64 = 8.0;
 /// Version of the way from messages to values, for the fingerprint: to be raised when [`averages_job`] changes.
 const MEASURE: u32 = 1;
 
 pub(super) fn figures() -> Vec<Figure> {
     vec![
-        Figure {
-            id: "3.14",
-            title: "Delivery latency of 1 KB messages by TCP against loss and link latency",
-            source: "Thesis Figure 3.14, Maelstrom Figure 11",
-            setup: "TCP streams of 1 KB messages, Nagle's algorithm off, reno: ten of 12 messages a second (0.1 \
-                    Mbit/s) and four of 100 (0.8 Mbit/s) at once, beside 10 Mbit/s of UDP, on a link of 100 Mbit/s; \
-                    gateways (7; 1,10); MTU 1300 in the sites (theirs 1200) and 1500 on the link; all messages \
-                    count, also those that were not lost, once a connection is eight round trips old; one that did \
-                    not come within 10 s counts as 10 s. Panels: mean and 99th percentile against loss at 50 ms one \
-                    way, two runs of 10 s each, then against latency at 0.1 %, one run each, but at 50 ms the two \
-                    of before",
-            claim: "with gateways latency is almost exactly the one-way latency of the link; TCP alone takes longer \
-                    as loss goes up, and at 0.1 % more than twice as long once the link has more than 100 ms",
-            why: "with gateways it is as claimed: at most a tenth and 2 ms above the link's latency up to 1 % (a \
-                  quick run asks for a quarter and 5 ms, and does not judge TCP alone at 0.1 Mbit/s). TCP alone is \
-                  late where losses are, but at 0.1 % its mean doubles for the faster streams only, and for them on the \
-                  longest links only: of 1,000 messages one is lost, and to double the mean it has to hold up so many \
-                  others that their delays add up to 1,000 latencies of the link. At 12 messages a second a loss would \
-                  have to be felt for more than a minute; at 100 for ten seconds, which it can be on a long link, where a \
-                  halved window that is too small for the messages of a round trip grows by one packet in each, and they \
-                  pile up at the sender, as the thesis tells. The verdict is of the thesis' stream. Else today's TCP (SACK, RACK, tail loss probes) sends again \
-                  within one or two round trips, and the messages behind it come at once; theirs of 2007 waited for \
-                  timers. The thesis says 0.1 Mbit/s, the paper ten messages in a round trip, which are 0.8: both are here. \
-                  On a link of 0.1 % few losses fall into a run, and how many differs",
-            plan: plan_averages,
-            judge: verdict::judge_averages,
-        },
-        Figure {
-            id: "3.15",
-            title: "Delivery latency message by message",
-            source: "Thesis Figure 3.15, Maelstrom Figure 12",
-            setup: "as 3.14 at 1 % loss and 50 ms one way, for 4 s; the messages of one stream after those of another",
-            claim: "single losses cause spikes of latency over many messages with TCP alone; none with gateways",
-            why: "the loss rate is not in the text; today's TCP gets over a loss sooner than theirs of 2007, whose \
-                  spikes lasted hundreds of messages. None means here: with gateways at most a tenth as many late \
-                  messages as without (a quick run, which shares its machine, asks for a quarter); what is left are \
-                  losses that the code did not bring back",
-            plan: plan_one_by_one,
-            judge: verdict::judge_one_by_one,
-        },
+        Figure::new("3.14", plan_averages, verdict::judge_averages),
+        Figure::new("3.15", plan_one_by_one, verdict::judge_one_by_one),
     ]
 }
 
-/// One run's circumstances.
+/// The circumstances of one run.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
     percent: f64,
     delay_ms: u32,
     masked: bool,
-    /// Of messages that count.
+    /// Time of the messages that count.
     seconds: f64,
 }
 
 impl Cell {
-    /// What is sent before does not count: a new connection's window has to grow to the messages of a round trip first.
+    /// Returns when messages begin to count, once a new connection's window has grown to the messages of a round trip.
     fn start_seconds(&self) -> f64 {
         START_ROUND_TRIPS * 2.0 * f64::from(self.delay_ms) / 1e3
     }
 
-    /// Which packets share a repair, if any do.
+    /// Returns the gateways, if there are any.
     fn setting(&self) -> Option<Setting> {
         let schedule = Schedule::Layered { r: 7, interleaves: vec![1, 10] };
         self.masked.then(|| Setting { schedule, delayed: false, ..Setting::default() })
     }
 
-    /// All that decides what is measured.
+    /// Returns everything that decides the values.
     fn fingerprint(&self) -> String {
-        let around = surroundings(self.setting().as_ref());
+        let surroundings = surroundings(self.setting().as_ref());
         format!(
             "{self:?}, {KINDS:?} of {MESSAGE_BYTES} bytes, {CONGESTION:?}, link of {RATE_BPS} bit/s, beside {BESIDE_BPS} bit/s in \
-             {BESIDE_BYTES} bytes, start {START_ROUND_TRIPS} round trips, patience {PATIENCE:?}; measure {MEASURE}; {around}"
+             {BESIDE_BYTES} bytes, start {START_ROUND_TRIPS} round trips, patience {PATIENCE:?}; measure {MEASURE}; {surroundings}"
         )
     }
 
@@ -184,7 +144,7 @@ fn plan_one_by_one(scale: Scale) -> Plan {
         Job::real(cell.fingerprint(), 1, move |seed, lab| {
             let mut samples = Vec::new();
             for (panel, latencies) in latencies_ms(cell, &KINDS, seed, lab)?.into_iter().enumerate() {
-                // Of the faster kind two streams: more would be a black band.
+                // Two streams of the faster kind: more would be a black band.
                 let shown = latencies.into_iter().take(if panel == 0 { usize::MAX } else { 2 }).flatten();
                 let place = |(at, y)| Sample { panel, series: usize::from(!masked), x: at as f64, y };
                 samples.extend(shown.enumerate().map(place));
@@ -195,8 +155,8 @@ fn plan_one_by_one(scale: Scale) -> Plan {
     Plan { panels, jobs: [true, false].map(job).into() }
 }
 
-/// Of all messages of all streams, kind by kind and stream by stream; one that never came counts with the patience that was
-/// had for it.
+/// Returns the latencies of all messages, kind by kind and stream by stream. A message that did not arrive counts with
+/// [`PATIENCE`].
 fn latencies_ms(
     cell: Cell,
     kinds: &[Kind],
@@ -237,7 +197,7 @@ fn one_stream(
     sites: &TwoSites,
     lab: &Lab<'_>,
 ) -> Result<Vec<f64>, RunError> {
-    // The streams' messages take turns.
+    // The messages of the streams take turns.
     thread::sleep(Duration::from_secs_f64(at as f64 / kind.rate_hz / kind.streams as f64));
     let stream = MessageStream {
         congestion: Some(CONGESTION.to_owned()),
@@ -254,7 +214,7 @@ fn one_stream(
     Ok(counting.map(|message| latency(message.latency_us)).collect())
 }
 
-/// What else the sites have to say to each other.
+/// Sends the other traffic between the sites.
 fn beside(cell: Cell, sites: &TwoSites, lab: &Lab<'_>) -> Result<(), RunError> {
     let stream = UdpStream {
         pace: Pace::Bits(BESIDE_BPS),
@@ -272,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_up_tells_all_that_decides_its_messages() {
+    fn a_set_up_contains_everything_that_decides_its_messages() {
         let cell = Cell { percent: 1.0, delay_ms: 50, masked: true, seconds: 4.0 };
         let text = cell.fingerprint();
         for part in [
