@@ -18,7 +18,7 @@ const HEAD_HEIGHT: u32 = 72;
 const PANEL_HEIGHT: u32 = 330;
 const MARGIN: i32 = 14;
 /// Room right of the axes, for the labels of lines.
-const LABELS_WIDTH: i32 = 216;
+const LABELS_WIDTH: i32 = 204;
 /// Distance between the labels of two lines.
 const LABEL_HEIGHT: i32 = 17;
 /// Most labels of an axis.
@@ -38,9 +38,10 @@ const COLORS: [RGBColor; 7] = [
     RGBColor(50, 140, 190),
     RGBColor(90, 90, 90),
 ];
-/// Width of the last line, and what each line before it adds.
+/// Width of the last line, the most that each line before it adds, and the most that all add.
 const LINE_WIDTH: f64 = 2.0;
-const LINE_STEP: f64 = 1.3;
+const LINE_STEP: f64 = 1.5;
+const LINE_STEPS: f64 = 5.0;
 /// Most points of a line that has dots and bars; with more they would hide the line.
 const DOTS_MAX: usize = 40;
 
@@ -179,6 +180,12 @@ impl Chart {
         if is_percent && high <= 100.0 && with_room > 90.0 { 100.0 } else { with_room }
     }
 
+    fn line_width(&self, at: usize) -> f64 {
+        let last = self.lines.len() - 1;
+        let step = LINE_STEP.min(LINE_STEPS / last.max(1) as f64);
+        LINE_WIDTH + step * (last - at) as f64
+    }
+
     fn draw_axes<X, Y>(
         &self,
         area: &Area<'_>,
@@ -213,7 +220,7 @@ impl Chart {
         let mut labels = Vec::new();
         for (at, line) in self.lines.iter().enumerate() {
             let color = COLORS[at % COLORS.len()];
-            let width = LINE_WIDTH + LINE_STEP * (self.lines.len() - 1 - at) as f64;
+            let width = self.line_width(at);
             let has_place = |dot: &Dot| self.x.has_place(dot.x) && self.y.has_place(dot.y);
             let dots: Vec<Option<Dot>> = line.dots.iter().map(|dot| dot.filter(has_place)).collect();
             for piece in dots.split(Option::is_none) {

@@ -1,6 +1,6 @@
 //! `undrop-lab figures`: the papers' figures, run again.
 
-#[allow(clippy::disallowed_methods, reason = "tells people how long it still takes")]
+#[allow(clippy::disallowed_methods, reason = "shows the remaining time")]
 mod bar;
 
 use std::fs;
@@ -20,53 +20,57 @@ const EXAMPLES: &str = "\
 Examples:
   undrop-lab figures --quick                       all of them, within minutes
   undrop-lab figures --only 4.10 --only 4.14       two of them, as large as in the papers
-  undrop-lab figures --list                        which there are
+  undrop-lab figures --list                        list the figures
+  undrop-lab figures --out docs/figures --page-only
 
-Exit code 1 if a figure failed, or is not as its source claims: who wins, which way it slopes. A few differ from their source,
-are known to, and have a shape of their own to keep.";
+Exit code 1 if a figure failed or does not have the expected shape: which line is greater, and which way it slopes. That is the
+shape of its source, or for a few figures that are known to differ a shape of their own.";
 
-/// Run the papers' figures again, and hold them against what the papers claim.
+/// Run the papers' figures again, and compare them with the claims of the papers.
 ///
-/// Simulated figures (sim) are the same on every machine, and use all its processors. Real ones are measured on TCP and UDP of
-/// this kernel, in network namespaces, one run after the other: leave the machine alone meanwhile. They need root or a user
-/// namespace; without, they are skipped.
+/// Simulated figures (sim) are the same on every machine and use all processors. Real figures are measured on TCP and UDP of this
+/// kernel, in network namespaces, one run after another; they need an otherwise idle machine, and root or a user namespace.
+/// Without these rights they are skipped.
 ///
-/// A figure that the folder holds already is not run again if its set-up is still the same, and one that was stopped midway
-/// goes on where it was: the same command again is enough.
+/// A figure in the folder is not run again if its set-up is the same. A figure that was stopped continues when the command is
+/// repeated.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Only this figure; may be given several times
+    /// Run only this figure; may be repeated
     #[arg(long, value_name = "ID")]
     only: Vec<String>,
     /// Fewer points, shorter runs, small packets
     #[arg(long)]
     quick: bool,
-    /// Where to write data (JSON) and pictures (SVG); the page that compares them goes beside it, as DIR.md
+    /// Directory of data (JSON) and pictures (SVG); the page goes beside it, as DIR.md
     #[arg(long, value_name = "DIR", default_value = "figures")]
     out: PathBuf,
-    /// Run also what the folder holds already, from its beginning
+    /// Run figures of the directory again, from the beginning
     #[arg(long)]
     again: bool,
-    /// Name the figures and end
+    /// List the figures
     #[arg(long)]
     list: bool,
+    /// Write the page and the pictures from the data in the directory, and run nothing
+    #[arg(long, conflicts_with_all = ["list", "quick", "again"])]
+    page_only: bool,
 }
 
-/// Runs what was asked for.
+/// Runs the chosen figures.
 ///
-/// To be called while the process has one thread: without root it enters a user namespace.
+/// Must be called while the process has one thread: without root it enters a user namespace.
 pub(crate) fn run(args: &Args, undrop: impl FnOnce() -> anyhow::Result<PathBuf>) -> anyhow::Result<ExitCode> {
     let all = ::figures::all();
     let scale = if args.quick { Scale::Quick } else { Scale::Full };
     if args.list {
-        for figure in &all {
-            let (made, id) = (made_text(&figure.made(scale)), figure.id);
-            output::line(&format!("{id:<12} {made:<9} {} ({})", figure.prose.title, figure.prose.source))?;
-        }
+        list(&all, scale)?;
         return Ok(ExitCode::SUCCESS);
     }
     let chosen = chosen(&all, &args.only)?;
+    if args.page_only {
+        return draw_again(&all, &chosen, &args.out);
+    }
     let needs_kernel = chosen.iter().any(|figure| figure.made(scale).contains(&Made::Real));
     let program = if needs_kernel { privileged(undrop) } else { Err(String::new()) };
     let work = Work {
@@ -76,45 +80,68 @@ pub(crate) fn run(args: &Args, undrop: impl FnOnce() -> anyhow::Result<PathBuf>)
         program,
         interrupt: Interrupt::listen().context("listening for Ctrl-C")?,
     };
-    let mut all_hold = true;
+    let mut is_expected = true;
     for (at, figure) in chosen.iter().enumerate() {
         let bar = Bar::new(figure.id, at + 1, chosen.len());
-        let came = work.outcome(figure, &bar)?;
+        let outcome = work.outcome(figure, &bar)?;
         bar.clear();
-        match came {
+        match outcome {
             Err(RunError::Stopped) => {
                 let how = if args.again { "without --again this figure" } else { "the same command" };
-                eprintln!("stopped; {how} goes on from here");
+                eprintln!("stopped; {how} continues from here");
                 return Ok(ExitCode::from(EXIT_INTERRUPTED));
             }
             Err(RunError::Unable(why)) => output::line(&format!("{:<12} SKIPPED: {why}", figure.id))?,
             Err(error) => {
                 output::line(&format!("{:<12} BROKE: {error}", figure.id))?;
-                all_hold = false;
+                is_expected = false;
             }
             Ok(outcome) => {
                 output::line(&line(figure, &outcome))?;
-                all_hold &= figure.is_as_expected(&outcome);
+                is_expected &= figure.is_as_expected(&outcome);
             }
         }
-        // The page is of all figures that the folder holds, whichever were run now.
-        let held = all.iter().filter_map(|figure| Some((figure, work.store.held(figure)?)));
-        write_page(&args.out, &held.collect::<Vec<_>>())?;
+        write_page(&all, &work.store, &args.out)?;
     }
-    Ok(if all_hold { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if is_expected { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn list(all: &[Figure], scale: Scale) -> anyhow::Result<()> {
+    for figure in all {
+        let (made, id) = (made_text(&figure.made(scale)), figure.id);
+        output::line(&format!("{id:<12} {made:<9} {} ({})", figure.prose.title, figure.prose.source))?;
+    }
+    Ok(())
+}
+
+/// Writes the pictures of the chosen figures and the page from the data in the directory.
+fn draw_again(all: &[Figure], chosen: &[&Figure], folder: &Path) -> anyhow::Result<ExitCode> {
+    let store = Store::new(folder);
+    let mut is_expected = true;
+    for figure in chosen {
+        let Some(outcome) = store.held(figure) else {
+            output::line(&format!("{:<12} SKIPPED: {} has no data of it", figure.id, folder.display()))?;
+            continue;
+        };
+        store.save(figure, &outcome)?;
+        output::line(&line(figure, &outcome))?;
+        is_expected &= figure.is_as_expected(&outcome);
+    }
+    write_page(all, &store, folder)?;
+    Ok(if is_expected { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Returns the program whose processes are gateways, if networks can be built here; else the reason, and a remedy.
 fn privileged(undrop: impl FnOnce() -> anyhow::Result<PathBuf>) -> Result<PathBuf, String> {
     privilege::enter_user_namespace().and_then(|_| privilege::check()).map_err(|error| {
         format!(
-            "it builds network namespaces, and may not: {error}; run it as root, or allow user namespaces and /dev/net/tun"
+            "expected the right to build network namespaces, saw: {error}; run it as root, or allow user namespaces and /dev/net/tun"
         )
     })?;
     undrop().map_err(|error| format!("{error:#}"))
 }
 
-/// What all figures of one command share.
+/// The parts that all figures of one command share.
 struct Work {
     scale: Scale,
     again: bool,
@@ -124,7 +151,7 @@ struct Work {
 }
 
 impl Work {
-    /// From the folder, or run; what has come of it is in the folder.
+    /// Returns the outcome of a figure, from the directory or by running it, and stores it there.
     fn outcome(&self, figure: &Figure, bar: &Bar) -> anyhow::Result<Result<Outcome, RunError>> {
         if self.interrupt.is_requested() {
             return Ok(Err(RunError::Stopped));
@@ -133,15 +160,15 @@ impl Work {
             self.store.forget(figure, self.scale)?;
         }
         let kept = self.store.kept(figure, self.scale);
-        // Runs that are kept are those of a run that was stopped, and younger than any outcome.
+        // Kept runs are of a figure that was stopped, and younger than any outcome.
         let known = if self.again || kept.count() > 0 { None } else { self.store.load(figure, self.scale) };
-        let came = known.map_or_else(|| self.run(figure, &kept, bar), Ok);
-        if let Ok(outcome) = &came {
-            // Also what was known: its claim may be told in other words by now.
+        let outcome = known.map_or_else(|| self.run(figure, &kept, bar), Ok);
+        if let Ok(outcome) = &outcome {
+            // A known outcome is stored again, with the present texts.
             self.store.save(figure, outcome)?;
             self.store.forget(figure, self.scale)?;
         }
-        Ok(came)
+        Ok(outcome)
     }
 
     fn run(&self, figure: &Figure, kept: &Kept, bar: &Bar) -> Result<Outcome, RunError> {
@@ -178,11 +205,13 @@ fn line(figure: &Figure, outcome: &Outcome) -> String {
     format!("{:<12} {verdict}  {}", outcome.id, outcome.claim.ours)
 }
 
-/// Beside the folder, under its name.
-fn write_page(folder: &Path, outcomes: &[(&Figure, Outcome)]) -> anyhow::Result<()> {
+/// Writes the page of all figures in the directory, beside it and under its name.
+fn write_page(all: &[Figure], store: &Store, folder: &Path) -> anyhow::Result<()> {
+    let held = all.iter().filter_map(|figure| Some((figure, store.held(figure)?)));
     let name = folder.file_name().map_or_else(|| ".".into(), |name| name.to_string_lossy());
     let page = folder.with_extension("md");
-    fs::write(&page, ::figures::page(outcomes, &name)).with_context(|| format!("writing {}", page.display()))
+    fs::write(&page, ::figures::page(&held.collect::<Vec<_>>(), &name))
+        .with_context(|| format!("writing {}", page.display()))
 }
 
 #[cfg(test)]
