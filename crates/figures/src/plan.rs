@@ -15,6 +15,8 @@ use crate::prose::{self, Prose, Values};
 /// Size of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
+    /// As small as the claims allow, with a single random seed: for tests.
+    Least,
     /// All figures within minutes: fewer points and seconds, small packets.
     Quick,
     /// As in the source, and further where that shows more.
@@ -22,17 +24,22 @@ pub enum Scale {
 }
 
 impl Scale {
-    /// Returns one of two values.
+    /// Returns one of two values; the least scale has that of a quick run.
     pub fn pick<T>(self, quick: T, full: T) -> T {
         match self {
-            Self::Quick => quick,
+            Self::Least | Self::Quick => quick,
             Self::Full => full,
         }
     }
 
+    /// Returns a value that is smaller at the least scale.
+    pub fn pick_least<T>(self, least: T, quick: T, full: T) -> T {
+        if self == Self::Least { least } else { self.pick(quick, full) }
+    }
+
     /// Returns the random seeds of each point of a simulated figure: as many runs as in the papers (Ricochet §5).
     pub fn seeds(self) -> Range<u64> {
-        1..6
+        if self == Self::Least { 1..2 } else { 1..6 }
     }
 }
 

@@ -58,7 +58,7 @@ impl Runner<'_> {
             title: figure.prose.title.clone(),
             source: figure.prose.source.clone(),
             setup: figure.prose.setup.clone(),
-            quick: scale == Scale::Quick,
+            quick: scale != Scale::Full,
             runs: plan.runs(scale),
             fingerprint: figure.fingerprint(scale),
             panels,

@@ -1,37 +1,41 @@
-//! Simulated figures, quick: each must have the shape that its source claims, or the one that it is known to have instead.
+//! Simulated figures at the least scale: each must have the shape that its source claims, or the one that it is known to have
+//! instead.
 
 use std::path::Path;
 
-use figures::{Claim, Figure, Made, Scale, Store, run};
-
-const CHEAPEST: [&str; 3] = ["3.10", "3.16", "3.17"];
+use figures::{Claim, Figure, Made, Runner, Scale, Store, run};
 
 fn figure(id: &str) -> Figure {
     figures::all().into_iter().find(|figure| figure.id == id).unwrap_or_else(|| panic!("no figure {id}"))
 }
 
-/// What is wrong with a figure.
+/// Memory that simultaneous simulations may use.
+const MEMORY_BYTES: u64 = 1 << 30;
+
+/// The reason why a figure is not as expected.
 fn fault(figure: &Figure) -> Option<String> {
-    let outcome = run(figure, Scale::Quick, 2, &|_, _| {}).unwrap();
+    let start = std::time::Instant::now();
+    let runner = Runner {
+        threads: 2,
+        memory_bytes: MEMORY_BYTES,
+        program: Err("no measured figure runs here".to_owned()),
+        is_stopped: &|| false,
+        on_progress: &|_, _| {},
+    };
+    let outcome = runner.run(figure, Scale::Least, None).unwrap();
     let is_whole =
         outcome.panels.iter().flat_map(|panel| &panel.series).all(|series| !series.points.is_empty());
-    let claim = &outcome.claim;
-    println!("{}: holds {}: {}", figure.id, claim.holds, claim.ours);
+    let Claim { theirs, ours, holds, .. } = &outcome.claim;
+    println!("{}: holds {holds}: {ours} {:?}", figure.id, start.elapsed());
     (!is_whole || !figure.is_as_expected(&outcome))
-        .then(|| format!("{}: expected {}; saw {}", figure.id, claim.theirs, claim.ours))
-}
-
-#[test]
-fn the_cheapest_figures_have_the_shape_that_their_sources_claim() {
-    let faults: Vec<String> = CHEAPEST.iter().filter_map(|id| fault(&figure(id))).collect();
-    assert!(faults.is_empty(), "{faults:#?}");
+        .then(|| format!("{}: expected {theirs}; saw {ours}", figure.id))
 }
 
 #[test]
 fn all_simulated_figures_have_the_shape_that_is_expected_of_them() {
     let all = figures::all();
-    let simulated = all.iter().filter(|figure| figure.made(Scale::Quick) == [Made::Simulated]);
-    // In one test, one after the other: each uses all processors.
+    let simulated = all.iter().filter(|figure| figure.made(Scale::Least) == [Made::Simulated]);
+    // In one test, one after another: each uses all processors.
     let faults: Vec<String> = simulated.filter_map(fault).collect();
     assert!(faults.is_empty(), "{faults:#?}");
 }

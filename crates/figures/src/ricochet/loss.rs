@@ -51,7 +51,10 @@ fn rates(scale: Scale) -> Plan {
     ];
     let of = |series: usize, percent: u8| -> Job {
         let loss = models[series](f64::from(percent) / 100.0);
-        job(lossy(scale, loss), recovery_and_latency(series, f64::from(percent)))
+        // Bursts are few where little is lost.
+        let setting = lossy(scale, loss);
+        let setting = Setting { seconds: scale.pick_least(1.5, setting.seconds, setting.seconds), ..setting };
+        job(setting, recovery_and_latency(series, f64::from(percent)))
     };
     let jobs = rates.iter().flat_map(|&percent| (0..3).map(move |series| (series, percent)));
     let names = ["uniform", "bursts of 10", "markov, mean 10"].map(str::to_owned);

@@ -123,7 +123,9 @@ fn judge_xors(panels: &[Panel]) -> Verdict {
 }
 
 fn group_sizes(scale: Scale) -> Plan {
-    let of = |&s: &usize| beside_expected(Setting { group_size: s, ..base(scale) }, s as f64);
+    let base = base(scale);
+    let seconds = scale.pick_least(2.0, base.seconds, base.seconds);
+    let of = |&s: &usize| beside_expected(Setting { group_size: s, seconds, ..base.clone() }, s as f64);
     let sizes = scale.pick(&[16, 32, 48][..], &[16, 20, 24, 28, 32, 36, 40, 44, 48]);
     let panels = recovery_panels("members of a group", &["(8,5)", ALGORITHM]).into();
     Plan { panels, jobs: sizes.iter().map(of).collect() }
@@ -151,7 +153,7 @@ fn system(scale: Scale, nodes: usize) -> Setting {
     let base = base(scale);
     let seconds = (base.seconds * (64.0 / nodes as f64).min(1.0)).max(scale.pick(0.2, 1.0));
     let after_us = base.after_us.max(nodes as u64 * 2_500);
-    Setting { nodes, seconds, after_us, packets_kept: packets_kept(nodes), ..base }
+    Setting { nodes, seconds, after_us, packets_kept: packets_kept(scale, nodes), ..base }
 }
 
 fn nodes(scale: Scale) -> Plan {

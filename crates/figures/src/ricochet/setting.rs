@@ -11,19 +11,21 @@ use crate::plan::{Job, Sample, Scale};
 
 /// Returns the papers' setting (Ricochet §5), for a shorter time than their 30 seconds.
 pub(crate) fn base(scale: Scale) -> Setting {
+    let usual = Setting::default();
     Setting {
-        seconds: scale.pick(1.0, 5.0),
+        seconds: scale.pick_least(0.7, 1.0, 5.0),
         after_us: scale.pick(500_000, 1_000_000),
+        packets_kept: scale.pick_least(1_024, usual.packets_kept, usual.packets_kept),
         size: scale.pick(64, 1_024),
-        ..Setting::default()
+        ..usual
     }
 }
 
 /// Returns the number of packets that each node keeps. A thousand nodes must fit into the memory of a small machine, and the
 /// packets of two seconds are enough.
-pub(super) fn packets_kept(nodes: usize) -> usize {
-    let usual = Setting::default().packets_kept;
-    if nodes > 64 { usual.min(2_048) } else { usual }
+pub(super) fn packets_kept(scale: Scale, nodes: usize) -> usize {
+    let usual = base(scale).packets_kept;
+    if nodes > 64 { usual.min(scale.pick_least(256, 2_048, 2_048)) } else { usual }
 }
 
 /// Returns the job of a setting; `read` takes the samples out of the figures of a run.

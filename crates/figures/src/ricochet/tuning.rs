@@ -7,9 +7,14 @@ use crate::outcome::Panel;
 use crate::plan::{Figure, PanelPlan, Plan, Sample, Scale, Verdict};
 
 pub(super) fn figures() -> Vec<Figure> {
-    let in_groups = |scale| plan(&base(scale), scale);
-    let in_one_group = |scale| plan(&Setting { groups_per_node: 1, group_size: 64, ..base(scale) }, scale);
-    vec![Figure::new("4.9", in_groups, judge), Figure::new("slingshot-2", in_one_group, judge_one_group)]
+    vec![
+        Figure::new("4.9", |scale| plan(&base(scale), scale), judge),
+        Figure::new("slingshot-2", |scale| plan(&one_group(scale), scale), judge_one_group),
+    ]
+}
+
+fn one_group(scale: Scale) -> Setting {
+    Setting { groups_per_node: 1, group_size: 64, seconds: scale.pick(1.0, 5.0), ..base(scale) }
 }
 
 fn plan(setting: &Setting, scale: Scale) -> Plan {

@@ -1,4 +1,4 @@
-//! The three acts: each builds its two sites anew, so that none inherits what another left in a kernel.
+//! The three acts. Each builds its own two sites, so that none inherits the state of another in the kernel.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -24,26 +24,26 @@ use undrop::interrupt::Interrupt;
 const MESSAGES_PER_SECOND: f64 = 100.0;
 const MESSAGE_BYTES: usize = 1024;
 const MESSAGES_TIME_MAX: Duration = Duration::from_secs(8);
-/// Beyond the delay of the link: for the queues of a busy machine to empty.
+/// Wait beyond the delay of the link, in which the queues of a busy machine empty.
 const SETTLING_TIME: Duration = Duration::from_millis(500);
 
-/// What happens on the link in one part of the demo.
+/// One part of the demo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Act {
-    /// Nothing is lost, there are no gateways.
+    /// No loss, no gateways.
     Lossless,
-    /// Packets are lost, there are no gateways.
+    /// Loss, no gateways.
     Alone,
-    /// Packets are lost, gateways bring them back.
+    /// Loss, and gateways that mask it.
     Masked,
 }
 
-/// What all acts share.
+/// The settings of all acts.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     /// Congestion control of the hosts.
     pub(super) congestion: String,
-    /// What the second and the third act lose.
+    /// Loss of the second and the third act.
     pub(super) loss: LossModel,
     /// Rate of the link, in bit/s.
     pub(super) rate_bps: u64,
@@ -51,19 +51,19 @@ pub(super) struct Plan {
     pub(super) delay_us: u64,
     /// Length of a bulk transfer.
     pub(super) bulk_time: Duration,
-    /// Seed of the losses.
+    /// Random seed of the losses.
     pub(super) seed: u64,
-    /// What the gateways do.
+    /// Setting of the gateways.
     pub(super) gateways: Setting,
-    /// The program that is a gateway.
+    /// Program of the gateways.
     pub(super) program: PathBuf,
 }
 
 impl Act {
-    /// In their order.
+    /// All acts in order.
     pub(super) const ALL: [Self; 3] = [Self::Lossless, Self::Alone, Self::Masked];
 
-    /// For tables and legends.
+    /// Returns the title for tables and labels.
     pub(super) fn title(self, loss_rate: f64) -> String {
         match self {
             Self::Lossless => "no loss, no gateways".to_owned(),
@@ -80,7 +80,7 @@ impl Act {
 /// Performs one act: a bulk transfer, then a message stream.
 ///
 /// # Errors
-/// When the laboratory cannot be built, a connection breaks, a gateway fails, or the user interrupts.
+/// If the sites cannot be built, a connection breaks, a gateway fails, or the user interrupts.
 pub(super) fn perform(
     act: Act,
     plan: &Plan,
@@ -130,7 +130,7 @@ fn start_gateways(sites: &TwoSites, plan: &Plan) -> anyhow::Result<GatewayPair> 
     GatewayPair::start(&plan.program, &End::of(sites), &plan.gateways).context("starting the gateways")
 }
 
-/// Shows the progress, and breaks off when the user wants it.
+/// Returns an observer that shows the progress and ends the traffic on an interrupt.
 fn watcher<'a>(
     display: &'a mut Display,
     interrupt: &'a Interrupt,
@@ -152,7 +152,7 @@ fn bulk(sites: &TwoSites, plan: &Plan, display: &mut Display, interrupt: &Interr
         .context("during the bulk transfer")?;
     interrupt.check()?;
     if let Some(offset) = report.mismatch {
-        bail!("byte {offset} of the bulk transfer is not what was sent");
+        bail!("expected the bytes that were sent, saw another one at {offset} of the bulk transfer");
     }
     Ok(Bulk::of(&report))
 }
@@ -177,7 +177,7 @@ fn messages(
     Ok(Messages::of(&report.messages))
 }
 
-/// Waits until nothing is on the way any more: counts are those of a link at rest.
+/// Waits until no packet is in flight, so that the counters are final.
 fn settle(plan: &Plan, interrupt: &Interrupt) -> anyhow::Result<()> {
     thread::sleep(2 * Duration::from_micros(plan.delay_us) + SETTLING_TIME);
     interrupt.check()
@@ -197,20 +197,20 @@ fn link_losses(link: &Emulator) -> LinkLosses {
 
 fn gateway_counts(gateways: &GatewayPair, drop_log: &Scratch) -> anyhow::Result<Gateways> {
     let (a, b) = (peer_of(gateways, 0)?, peer_of(gateways, 1)?);
-    let drops = read_drop_log(&drop_log.path).context("reading what the link dropped")?;
+    let drops = read_drop_log(&drop_log.path).context("reading the link's record of drops")?;
     Ok(count(&a, &b, &drops))
 }
 
 fn peer_of(gateways: &GatewayPair, side: usize) -> anyhow::Result<PeerStatus> {
-    gateways.status(side)?.peers.into_iter().next().context("a gateway without a peer answered")
+    gateways.status(side)?.peers.into_iter().next().context("expected a gateway with a peer, saw none")
 }
 
-/// What left one gateway and did not come to the other is lost, whatever the decoder has noticed of it.
+/// Counts as lost every packet that left one gateway and did not arrive at the other, whether or not the decoder noticed.
 fn count(a: &PeerStatus, b: &PeerStatus, drops: &[DropRecord]) -> Gateways {
     let lost = |from: &PeerStatus, to: &PeerStatus| {
         from.egress.source_packets.saturating_sub(to.ingress.source_packets)
     };
-    // The queue is full only while bulk data fills it, and then repairs are longer than the packets of a site can be.
+    // The queue is full only under bulk data, whose repairs are longer than any packet of a site.
     let lan_mtu = TwoSitesConfig::default().lan_mtu;
     let is_source_in_queue =
         |drop: &&DropRecord| drop.fate == Fate::QueueFull && u32::from(drop.length) <= lan_mtu;
@@ -224,7 +224,7 @@ fn count(a: &PeerStatus, b: &PeerStatus, drops: &[DropRecord]) -> Gateways {
     }
 }
 
-/// A file that goes away.
+/// A temporary file.
 struct Scratch {
     path: PathBuf,
 }
@@ -232,7 +232,7 @@ struct Scratch {
 impl Scratch {
     fn new(name: &str) -> anyhow::Result<Self> {
         let path = env::temp_dir().join(format!("undrop-demo-{}-{name}", process::id()));
-        // A file of ours: nobody's link is followed and nothing is overwritten.
+        // A new file: no link is followed and nothing is overwritten.
         fs::File::create_new(&path).with_context(|| format!("making {}", path.display()))?;
         Ok(Self { path })
     }
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_left_one_gateway_and_did_not_reach_the_other_was_lost() {
+    fn packets_that_left_one_gateway_and_did_not_reach_the_other_are_lost() {
         let drop = |fate, length| DropRecord {
             time_us: 0,
             direction: Direction::AToB,

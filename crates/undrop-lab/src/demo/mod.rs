@@ -2,14 +2,14 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `acts.rs` | performs an act: two sites, a link, perhaps gateways; a bulk transfer, a message stream |
-//! | `outcome.rs` | what was measured, and whether it shows that losses were masked |
+//! | `acts.rs` | an act: two sites, a link, perhaps gateways; a bulk transfer, a message stream |
+//! | `outcome.rs` | the measured values, and whether losses were masked |
 //! | `table.rs` | the outcome as text |
-//! | `plot.rs` | the latency of every message as a picture |
-//! | `progress.rs` | how far it is |
+//! | `plot.rs` | goodput over time and the latency of every message as a picture |
+//! | `progress.rs` | progress on stderr |
 //!
-//! Nothing of the demo outlives it: namespaces are held by descriptors, gateways are children that die with their
-//! parent, and their files lie in a directory that is removed.
+//! Nothing of the demo outlives it: descriptors hold the namespaces, gateways are child processes that end with their parent,
+//! and the directory of their files is removed.
 
 mod acts;
 mod outcome;
@@ -31,7 +31,6 @@ use simnet::units;
 
 use self::acts::{Act, Plan};
 use self::outcome::{Outcome, Setup, Verdict};
-use self::plot::Curve;
 use self::progress::Display;
 use undrop::failure::Advice as _;
 use undrop::interrupt::{EXIT_INTERRUPTED, Interrupt, Interrupted};
@@ -45,7 +44,7 @@ pub(crate) struct DemoArgs {
     /// TCP congestion control of the hosts: cubic, reno, bbr or another that the kernel offers
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     congestion: String,
-    /// What the link loses: uniform:P, bursty:P:LENGTH, markov:P:MEAN or trace:FILE
+    /// Loss of the link: uniform:P, bursty:P:LENGTH, markov:P:MEAN or trace:FILE
     #[arg(long, value_name = "MODEL", default_value = "uniform:0.01")]
     loss: LossModel,
     /// Rate of the link
@@ -65,17 +64,17 @@ pub(crate) struct DemoArgs {
     /// Print the outcome as JSON
     #[arg(long)]
     json: bool,
-    /// Seed of the losses
+    /// Random seed of the losses
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
 /// Performs the demo and prints its outcome; exit code 1 when losses were not masked.
 ///
-/// To be called while the process has one thread: without root it enters a user namespace.
+/// Must be called while the process has one thread: without root it enters a user namespace.
 pub(crate) fn run(args: &DemoArgs, program: PathBuf) -> anyhow::Result<ExitCode> {
     if args.loss.rate() == 0.0 {
-        bail!("--loss {}: nothing would be lost, so there is nothing to show", args.loss);
+        bail!("--loss {}: expected a model that loses packets, saw one that loses none", args.loss);
     }
     let gateways = args.code.setting()?;
     let plot_file = prepare_plot_file(&args.out)?;
@@ -100,11 +99,11 @@ pub(crate) fn run(args: &DemoArgs, program: PathBuf) -> anyhow::Result<ExitCode>
     Ok(ExitCode::from(u8::from(!outcome.verdict.masked)))
 }
 
-/// Where the plot goes. That it can be written there is found out before the demo runs, not after.
+/// Returns the file of the plot, after a test that it can be written.
 fn prepare_plot_file(directory: &Path) -> anyhow::Result<PathBuf> {
     let file = directory.join(PLOT_FILE);
     let try_to_write = || match fs::File::create_new(&file) {
-        // A demo that is interrupted leaves nothing.
+        // A demo that is interrupted leaves no file.
         Ok(_) => fs::remove_file(&file),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             fs::File::options().append(true).open(&file).map(drop)
@@ -120,7 +119,7 @@ fn prepare_plot_file(directory: &Path) -> anyhow::Result<PathBuf> {
 fn prepare_privilege() -> anyhow::Result<()> {
     privilege::enter_user_namespace()
         .and_then(|_| privilege::check())
-        .context("the demo builds network namespaces and may not")
+        .context("the demo needs the right to build network namespaces")
         .advise("run it as root, or allow user namespaces")
 }
 
@@ -147,20 +146,12 @@ fn perform_all(plan: &Plan, interrupt: &Interrupt) -> anyhow::Result<Outcome> {
 }
 
 fn picture(outcome: &Outcome) -> anyhow::Result<String> {
-    // Colours that the colour-blind tell apart; the curve that stays low is drawn last.
-    let curves = [
-        (Act::Alone, &outcome.alone, (213, 94, 0)),
-        (Act::Lossless, &outcome.lossless, (120, 120, 120)),
-        (Act::Masked, &outcome.masked, (0, 114, 178)),
-    ];
-    let curves = curves.map(|(act, measured, color)| Curve {
-        title: act.title(outcome.setup.loss_rate),
-        latencies_ms: &measured.messages.latencies_ms,
-        color,
-    });
+    let acts =
+        [(Act::Lossless, &outcome.lossless), (Act::Alone, &outcome.alone), (Act::Masked, &outcome.masked)];
+    let curves = acts.map(|(act, measured)| (act.title(outcome.setup.loss_rate), measured));
     let setup = &outcome.setup;
     let title = format!(
-        "Delivery of 1 KB messages by TCP {}, link of {} and {} one way",
+        "TCP {} over a link of {} and {} one way",
         setup.congestion,
         units::format_bit_rate(setup.rate_bps),
         units::format_duration_us(setup.delay_us)

@@ -1,21 +1,24 @@
-//! What the demo measured, and whether it shows that losses were masked.
+//! The measured values of the demo, and whether losses were masked.
 
-use netlab::traffic::{Message, TcpReport};
+use netlab::traffic::{Message, Sample, TcpReport};
 use serde::Serialize;
 
-/// Lost packets that may stay lost before masking counts as failed: this share of them, …
+/// Largest share of lost packets that may stay lost …
 const RESIDUAL_SHARE_MAX: f64 = 0.01;
-/// … or so many, where few were lost in all.
+/// … or the largest number, where few packets were lost.
 const RESIDUAL_COUNT_MAX: u64 = 3;
-/// Goodput with gateways is enough at so many times that without them …
+/// Least gain of gateways in goodput …
 const GAIN_MIN: f64 = 10.0;
-/// … or at this part of data's share of the link. Half: a busy machine must not fail a code that works.
+/// … or the least part of the data's share of the link: half of it, so that a busy machine does not fail a code that works.
 const SHARE_MIN: f64 = 0.5;
+
+/// Width of the windows of goodput over time, in microseconds.
+const COURSE_US: u64 = 500_000;
 
 /// The whole demo.
 #[derive(Debug, Serialize)]
 pub(super) struct Outcome {
-    /// What was asked for.
+    /// The settings.
     pub(super) setup: Setup,
     /// No loss, no gateways.
     pub(super) lossless: ActOutcome,
@@ -23,16 +26,16 @@ pub(super) struct Outcome {
     pub(super) alone: ActOutcome,
     /// Loss, with gateways.
     pub(super) masked: ActOutcome,
-    /// What it shows.
+    /// The verdict.
     pub(super) verdict: Verdict,
 }
 
-/// What was asked for.
+/// The settings.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Setup {
     /// Congestion control of the hosts.
     pub(super) congestion: String,
-    /// The loss model of the second and third act, as it is written on the command line.
+    /// Loss model of the second and third act, as on the command line.
     pub(super) loss: String,
     /// The share of packets it loses.
     pub(super) loss_rate: f64,
@@ -44,11 +47,11 @@ pub(super) struct Setup {
     pub(super) bulk_s: f64,
     /// The gateways' code, in words.
     pub(super) code: String,
-    /// Seed of the losses.
+    /// Random seed of the losses.
     pub(super) seed: u64,
 }
 
-/// What one act measured.
+/// The measured values of one act.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct ActOutcome {
     /// The bulk transfer.
@@ -57,21 +60,24 @@ pub(super) struct ActOutcome {
     pub(super) messages: Messages,
     /// Both directions of the link over the whole act.
     pub(super) link: LinkLosses,
-    /// What the gateways did; none where there were none.
+    /// Counts of the gateways, if there were any.
     pub(super) gateways: Option<Gateways>,
 }
 
 /// A bulk TCP transfer.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Bulk {
-    /// Payload received per second in the second half of the transfer, when TCP has found its pace.
+    /// Payload received per second in the second half of the transfer, after slow start.
     pub(super) goodput_mbps: f64,
     /// The same over the whole transfer, slow start included.
     pub(super) goodput_with_start_mbps: f64,
     /// Payload received, in bytes.
     pub(super) received_bytes: u64,
-    /// Segments that TCP sent again.
+    /// Segments that TCP retransmitted.
     pub(super) retransmits: u64,
+    /// Payload received per second over time: seconds since the start, and Mbit/s of the half second until then.
+    #[serde(skip)]
+    pub(super) course: Vec<(f64, f64)>,
 }
 
 /// A message stream over TCP; times in milliseconds.
@@ -87,11 +93,11 @@ pub(super) struct Messages {
     pub(super) p99_ms: f64,
     /// Largest.
     pub(super) max_ms: f64,
-    /// Of each message, in order; null: it did not arrive.
+    /// Latency of each message in order; null if it did not arrive.
     pub(super) latencies_ms: Vec<Option<f64>>,
 }
 
-/// What the emulated link did not carry, both directions, repairs included.
+/// Losses of the emulated link in both directions, repairs included.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct LinkLosses {
     /// Packets offered.
@@ -102,12 +108,12 @@ pub(super) struct LinkLosses {
     pub(super) queue_drops: u64,
 }
 
-/// What the gateways did, both directions.
+/// Counts of the gateways, both directions.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Gateways {
     /// Packets protected.
     pub(super) source_packets: u64,
-    /// Of these, not arrived over the link by themselves.
+    /// Of these, packets that the link did not deliver.
     pub(super) lost: u64,
     /// Of these, dropped because the queue before the link was full.
     pub(super) queue_drops: u64,
@@ -120,31 +126,31 @@ pub(super) struct Gateways {
 }
 
 impl Gateways {
-    /// Packets that stayed lost.
+    /// Returns the packets that stayed lost.
     pub(super) fn residual(&self) -> u64 {
         self.lost.saturating_sub(self.recovered)
     }
 
-    /// Packets lost by the link itself, after its queue.
+    /// Returns the packets lost by the link itself, after its queue.
     pub(super) fn lost_on_link(&self) -> u64 {
         self.lost.saturating_sub(self.queue_drops)
     }
 
-    /// Packets that stayed lost, but for as many as found the queue full: that is how a link tells TCP its rate, and
-    /// comes in bursts of hundreds that no repair is meant to mend.
+    /// Returns the packets that stayed lost, except those that found the queue full. By these a link signals its rate to TCP;
+    /// they come in bursts of hundreds, for which repairs are not meant.
     pub(super) fn unmasked(&self) -> u64 {
         self.residual().saturating_sub(self.queue_drops).min(self.lost_on_link())
     }
 }
 
-/// What the demo shows.
+/// Whether losses were masked, and why not.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Verdict {
     /// Whether losses were masked.
     pub(super) masked: bool,
-    /// Goodput that is left to data once the repairs have taken theirs: lossless goodput / (1 + overhead).
+    /// Goodput that repairs leave to data: lossless goodput / (1 + overhead).
     pub(super) share_mbps: f64,
-    /// Why not, if not.
+    /// The reasons if they were not.
     pub(super) failures: Vec<String>,
 }
 
@@ -155,8 +161,25 @@ impl Bulk {
             goodput_with_start_mbps: report.forward.goodput_bps() / 1e6,
             received_bytes: report.forward.received_bytes(),
             retransmits: report.retransmits,
+            course: course(&report.forward.samples),
         }
     }
+}
+
+/// Returns the goodput in windows of [`COURSE_US`]: the end of each in seconds, and Mbit/s.
+fn course(samples: &[Sample]) -> Vec<(f64, f64)> {
+    let mut last = Sample { elapsed_us: 0, received_bytes: 0 };
+    let mut course = Vec::new();
+    for &sample in samples {
+        let elapsed_us = sample.elapsed_us - last.elapsed_us;
+        // Samples are 100 ms apart, not to the microsecond.
+        if elapsed_us + COURSE_US / 10 >= COURSE_US {
+            let bits = 8.0 * (sample.received_bytes - last.received_bytes) as f64;
+            course.push((sample.elapsed_us as f64 / 1e6, bits / elapsed_us as f64));
+            last = sample;
+        }
+    }
+    course
 }
 
 impl Messages {
@@ -176,14 +199,14 @@ impl Messages {
     }
 }
 
-/// The smallest value that this share of all values does not exceed; 0 if there are none.
+/// Returns the smallest value that this share of all values does not exceed; 0 if there are none.
 fn quantile(sorted: &[f64], share: f64) -> f64 {
     let rank = (sorted.len() as f64 * share).ceil() as usize;
     sorted.get(rank.max(1) - 1).copied().unwrap_or(0.0)
 }
 
 impl Verdict {
-    /// Judges the masked act by what TCP did without loss and without gateways.
+    /// Compares the masked act with TCP without loss and TCP without gateways.
     pub(super) fn of(lossless: &ActOutcome, alone: &ActOutcome, masked: &ActOutcome) -> Self {
         let gateways = masked.gateways.unwrap_or_default();
         let share_mbps = lossless.bulk.goodput_mbps / (1.0 + gateways.overhead_percent / 100.0);
@@ -281,7 +304,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn packets_that_found_the_queue_full_need_not_come_back() {
+    fn packets_that_found_the_queue_full_may_stay_lost() {
         let full = |queue_drops| Gateways { queue_drops, ..gateways(9_000, 6_000) };
         assert!(judge(4.6, 674.0, full(3_000)).masked);
         let verdict = judge(4.6, 674.0, full(1_000));
@@ -310,6 +333,23 @@ pub(super) mod tests {
         assert_eq!(quantile(&values, 1.0), 200.0);
         assert_eq!(quantile(&[7.0], 0.5), 7.0);
         assert_eq!(quantile(&[], 0.5), 0.0);
+    }
+
+    #[test]
+    fn goodput_over_time_is_that_of_half_seconds() {
+        let sample = |elapsed_us, received_bytes| Sample { elapsed_us, received_bytes };
+        let samples = [
+            (99_000, 0),
+            (201_000, 0),
+            (302_000, 5_000),
+            (499_000, 10_000),
+            (700_000, 20_000),
+            (1_001_000, 41_375),
+        ];
+        let samples = samples.map(|(elapsed_us, received_bytes)| sample(elapsed_us, received_bytes));
+        let course = course(&samples);
+        assert_eq!(course.len(), 2);
+        assert!((course[0].1 - 0.160_32).abs() < 1e-4 && (course[1].1 - 0.5).abs() < 1e-9, "{course:?}");
     }
 
     #[test]

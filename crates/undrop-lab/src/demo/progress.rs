@@ -1,11 +1,11 @@
-//! How far the demo is: one line that changes on a terminal, now and then a line of its own elsewhere.
+//! Progress of the demo: one line that changes on a terminal, a line every two seconds elsewhere.
 
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal as _, Write as _};
 
 use netlab::traffic::Progress;
 
-/// The rate shown is that of so many last ticks: a second.
+/// Ticks over which the rate is shown: a second.
 const TICKS_SHOWN: usize = 10;
 
 /// Time between two lines where there is no terminal, in microseconds.
@@ -15,14 +15,14 @@ const PLAIN_EVERY_US: u64 = 2_000_000;
 pub(super) struct Display {
     heading: String,
     is_terminal: bool,
-    /// The unit of what is going on; also resets when it changes.
+    /// The present stage; the rate restarts with it.
     stage: &'static str,
     recent: VecDeque<Progress>,
     plain_due_us: u64,
 }
 
 impl Display {
-    /// For an act: its number, of how many, and its title.
+    /// Returns the display of an act, with its number and title.
     pub(super) fn new(number: usize, of: usize, title: &str) -> Self {
         Self {
             heading: format!("act {number}/{of}  {title}"),
@@ -33,7 +33,7 @@ impl Display {
         }
     }
 
-    /// A stage begins, of which there is nothing to count.
+    /// Shows that a stage begins.
     pub(super) fn stage(&mut self, stage: &'static str) {
         self.stage = stage;
         self.recent.clear();
@@ -41,7 +41,7 @@ impl Display {
         self.say(&format!("{}  {stage}", self.heading));
     }
 
-    /// Traffic has come so far.
+    /// Shows the progress of traffic.
     pub(super) fn tick(&mut self, progress: Progress) {
         self.recent.push_back(progress);
         if self.recent.len() > TICKS_SHOWN + 1 {
@@ -58,7 +58,7 @@ impl Display {
     }
 
     fn say(&self, text: &str) {
-        // Whoever closed stderr does not want to know.
+        // Progress that cannot be written is no failure.
         let mut stderr = io::stderr().lock();
         let _ = if self.is_terminal { write!(stderr, "\r\x1b[K{text}") } else { writeln!(stderr, "{text}") };
         let _ = stderr.flush();
@@ -73,10 +73,10 @@ impl Drop for Display {
     }
 }
 
-/// What arrived between the first and the last of these.
+/// Returns the rate between the first and the last tick.
 fn rate_mbps(recent: &VecDeque<Progress>) -> f64 {
     let (Some(first), Some(last)) = (recent.front(), recent.back()) else { return 0.0 };
-    // The first tick alone: since the beginning.
+    // A single tick counts from the beginning.
     let (from_us, from_bytes) =
         if recent.len() > 1 { (first.elapsed_us, first.received_bytes) } else { (0, 0) };
     let elapsed_us = last.elapsed_us.saturating_sub(from_us);

@@ -1,4 +1,4 @@
-//! The outcome for people: a table and a sentence.
+//! The outcome as text: a table and a summary.
 
 use simnet::units::{format_bit_rate, format_duration_us};
 
@@ -8,7 +8,7 @@ use super::outcome::{ActOutcome, Gateways, Outcome};
 const NONE: &str = "-";
 const COLUMNS: usize = 10;
 
-/// Table, explanation and verdict, ending in a line end.
+/// Returns table, summary and verdict, ending in a line end.
 pub(super) fn render(outcome: &Outcome) -> String {
     let setup = &outcome.setup;
     let mut text = format!(
@@ -30,8 +30,7 @@ pub(super) fn render(outcome: &Outcome) -> String {
     }
     text += &align(&lines);
     if lines[header.len()..].iter().any(|line| line[COLUMNS - 1] != "0") {
-        text +=
-            "Queue drops: the queue before the link was full. By this TCP finds out how fast it may be.\n";
+        text += "Queue drops: packets that found the queue before the link full, by which TCP learns the link's rate.\n";
     }
     text.push('\n');
     text += &wrap(&sentence(outcome), 100);
@@ -61,7 +60,7 @@ fn row(title: String, act: &ActOutcome) -> [String; COLUMNS] {
     ]
 }
 
-/// The first column to the left, numbers to the right.
+/// Aligns the first column to the left and numbers to the right.
 fn align(lines: &[[String; COLUMNS]]) -> String {
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; COLUMNS] = std::array::from_fn(width);
@@ -77,15 +76,15 @@ fn align(lines: &[[String; COLUMNS]]) -> String {
     text
 }
 
-/// What it means to someone who has never heard of it.
+/// Returns the summary in sentences.
 fn sentence(outcome: &Outcome) -> String {
     let [lossless, alone, masked] =
         [&outcome.lossless, &outcome.alone, &outcome.masked].map(|act| act.bulk.goodput_mbps);
     let gateways = outcome.masked.gateways.unwrap_or_default();
     format!(
-        "The link loses {}: TCP, which carried {lossless:.0} Mbit/s without loss, carried {} Mbit/s by itself and \
-         {masked:.0} Mbit/s with the gateways ({:.0} % of what their repairs leave to data), for they put {} lost packets \
-         back before the hosts noticed; 99 of 100 messages came within {:.0} ms, without them within {:.0} ms.",
+        "The link loses {}. TCP carried {lossless:.0} Mbit/s without loss, {} Mbit/s with loss, and {masked:.0} Mbit/s with \
+         gateways, which is {:.0} % of what their repairs leave to data. The gateways recovered {} lost packets before the \
+         hosts noticed. 99 of 100 messages took at most {:.0} ms with gateways and {:.0} ms without.",
         share(outcome.setup.loss_rate),
         brief(alone),
         percent(masked, outcome.verdict.share_mbps),
@@ -111,13 +110,13 @@ fn share(rate: f64) -> String {
     format!("{} of all packets", percent_text(rate))
 }
 
-/// A share as a percentage without needless digits.
+/// Returns a share as a percentage without needless digits.
 pub(super) fn percent_text(rate: f64) -> String {
     // Rounded to four digits first: 0.07 × 100 is 7.000000000000001.
     format!("{} %", (rate * 1e6).round() / 1e4)
 }
 
-/// Few digits where there are many before the point.
+/// One decimal below a hundred, none above.
 fn brief(value: f64) -> String {
     if value < 100.0 { format!("{value:.1}") } else { format!("{value:.0}") }
 }
@@ -130,7 +129,7 @@ fn part(recovered: u64, lost: u64) -> String {
     if lost > 0 && recovered >= lost { format!("all {lost}") } else { format!("{recovered} of {lost}") }
 }
 
-/// Lines of at most `width` characters, broken at blanks.
+/// Breaks a text at blanks into lines of at most `width` characters.
 fn wrap(text: &str, width: usize) -> String {
     let mut wrapped = String::new();
     let mut used = 0;
@@ -185,12 +184,12 @@ act                       Mbit/s      p50      p99    max  the link  recovered  
 no loss, no gateways       958.9     50.1     50.2   50.2         0          -          -        -      0
 1 % loss, no gateways        4.6     50.2    250.0  250.0       480          -          -        -      9
 1 % loss, with gateways    674.2     50.3     61.7   61.7     10312      10310          2   38.0 %      0
-Queue drops: the queue before the link was full. By this TCP finds out how fast it may be.
+Queue drops: packets that found the queue before the link full, by which TCP learns the link's rate.
 
-The link loses 1 % of all packets: TCP, which carried 959 Mbit/s without loss, carried 4.6 Mbit/s by
-itself and 674 Mbit/s with the gateways (97 % of what their repairs leave to data), for they put
-10310 of 10312 lost packets back before the hosts noticed; 99 of 100 messages came within 62 ms,
-without them within 250 ms.
+The link loses 1 % of all packets. TCP carried 959 Mbit/s without loss, 4.6 Mbit/s with loss, and
+674 Mbit/s with gateways, which is 97 % of what their repairs leave to data. The gateways recovered
+10310 of 10312 lost packets before the hosts noticed. 99 of 100 messages took at most 62 ms with
+gateways and 250 ms without.
 
 Masked: yes.
 ";
@@ -198,7 +197,7 @@ Masked: yes.
     }
 
     #[test]
-    fn a_failure_says_why() {
+    fn a_failure_has_its_reason() {
         let text = render(&outcome(20.0));
         assert!(text.contains("Masked: NO.\n  TCP carried 20.0 Mbit/s with gateways"), "{text}");
     }

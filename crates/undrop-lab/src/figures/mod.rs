@@ -218,6 +218,42 @@ fn write_page(all: &[Figure], store: &Store, folder: &Path) -> anyhow::Result<()
 mod tests {
     use super::*;
 
+    /// A folder with the published data of one figure, changed.
+    fn folder(slug: &str, change: impl FnOnce(&mut Outcome)) -> PathBuf {
+        let published = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/figures");
+        let folder = std::env::temp_dir().join(format!("undrop-lab-page-{}-{slug}", std::process::id()));
+        let json = fs::read_to_string(format!("{published}/{slug}.json")).unwrap();
+        let mut outcome: Outcome = serde_json::from_str(&json).unwrap();
+        change(&mut outcome);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join(format!("{slug}.json")), serde_json::to_string(&outcome).unwrap()).unwrap();
+        folder
+    }
+
+    #[test]
+    fn a_page_is_written_from_data_and_an_unexpected_figure_fails_the_command() {
+        let all = ::figures::all();
+        let chosen = chosen(&all, &["3.16".to_owned()]).unwrap();
+        let draw = |change: fn(&mut Outcome)| {
+            let folder = folder("thesis-3.16", change);
+            let code = draw_again(&all, &chosen, &folder).unwrap();
+            let page = fs::read_to_string(folder.with_extension("md")).unwrap();
+            assert!(folder.join("thesis-3.16.svg").exists());
+            fs::remove_file(folder.with_extension("md")).unwrap();
+            fs::remove_dir_all(folder).unwrap();
+            (code, page)
+        };
+        let (code, page) = draw(|_| {});
+        assert_eq!(code, ExitCode::SUCCESS);
+        assert!(
+            page.contains("\n## 3.16: Relatively prime interleaves\n") && !page.contains("**no**"),
+            "{page}"
+        );
+        let (code, page) = draw(|outcome| outcome.panels[0].series.reverse());
+        assert_eq!(code, ExitCode::FAILURE);
+        assert!(page.contains("**no**"), "{page}");
+    }
+
     #[test]
     fn an_unknown_figure_is_refused_with_those_there_are() {
         let all = ::figures::all();

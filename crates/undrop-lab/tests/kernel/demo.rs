@@ -1,4 +1,4 @@
-//! `undrop-lab demo` as a user runs it, on a slower link and in less time.
+//! `undrop-lab demo` on a slower link and for a shorter time.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-/// A directory of this test, for the plot and for what the demo keeps while it runs.
+/// A directory of this test, for the plot and the temporary files of the demo.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -34,14 +34,14 @@ impl Drop for Directory {
 
 fn demo(directory: &Directory, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_undrop-lab"));
-    // Where it is started it leaves its plot.
+    // The plot is written to the current directory.
     command.arg("demo").args(arguments).current_dir(&directory.0).env("TMPDIR", &directory.0);
     command
 }
 
 #[test]
-fn three_acts_end_in_figures_a_plot_and_nothing_else() {
-    if !privilege::available_or_skip("three_acts_end_in_figures_a_plot_and_nothing_else") {
+fn three_acts_end_in_an_outcome_a_plot_and_no_other_file() {
+    if !privilege::available_or_skip("three_acts_end_in_an_outcome_a_plot_and_no_other_file") {
         return;
     }
     let directory = Directory::new("acts");
@@ -51,7 +51,7 @@ fn three_acts_end_in_figures_a_plot_and_nothing_else() {
     let said = String::from_utf8_lossy(&output.stderr);
     let outcome: Value =
         serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e} in the outcome; {said}"));
-    // How fast TCP is depends on what else the machine does; the exit code has to say what the verdict says.
+    // The speed of TCP depends on the machine; the exit code agrees with the verdict.
     let masked = outcome["verdict"]["masked"].as_bool().unwrap();
     assert_eq!(output.status.code(), Some(i32::from(!masked)), "{outcome:#}");
     for act in ["lossless", "alone", "masked"] {
@@ -66,7 +66,9 @@ fn three_acts_end_in_figures_a_plot_and_nothing_else() {
     assert!(gateways["lost"].as_u64() >= gateways["queue_drops"].as_u64(), "{outcome:#}");
     assert_eq!(directory.files(), ["undrop-demo.svg"]);
     let plot = fs::read_to_string(directory.0.join("undrop-demo.svg")).unwrap();
-    assert!(plot.contains("2 % loss, with gateways") && plot.contains("50mbit"), "{plot}");
+    for text in ["2 % loss, with gateways", "50mbit", "goodput", "delivery latency"] {
+        assert!(plot.contains(text), "{text}: {plot}");
+    }
 }
 
 /// Kills the demo when a test fails.
@@ -80,8 +82,8 @@ impl Drop for Running {
 }
 
 #[test]
-fn an_interrupt_takes_everything_down() {
-    if !privilege::available_or_skip("an_interrupt_takes_everything_down") {
+fn an_interrupt_ends_everything() {
+    if !privilege::available_or_skip("an_interrupt_ends_everything") {
         return;
     }
     let directory = Directory::new("interrupt");
@@ -91,17 +93,17 @@ fn an_interrupt_takes_everything_down() {
     assert!(progress.any(|line| line.unwrap().contains("bulk TCP")), "the first act begins");
     assert!(!directory.files().is_empty(), "the link writes what it drops");
     kill(Pid::from_raw(running.0.id().cast_signed()), Signal::SIGINT).unwrap();
-    // Read on: a demo that cannot write its progress would wait for ever.
+    // Reads on, because a demo that cannot write its progress would block.
     progress.for_each(drop);
     assert_eq!(running.0.wait().unwrap().code(), Some(130));
     assert_eq!(directory.files(), [""; 0]);
 }
 
 #[test]
-fn what_cannot_be_shown_is_refused_at_once() {
+fn invalid_arguments_are_refused_at_once() {
     let directory = Directory::new("refused");
     for (arguments, reason) in [
-        (["--loss", "none"], "nothing would be lost"),
+        (["--loss", "none"], "loses none"),
         (["--loss", "uniform:2"], "rate"),
         (["--rate", "0"], "bit rate"),
         (["--seconds", "1"], "3..=3600"),

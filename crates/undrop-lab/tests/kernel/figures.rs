@@ -1,4 +1,4 @@
-//! `undrop-lab figures` on the real kernel: what it claims, stopped midway and gone on with.
+//! `undrop-lab figures` on the real kernel: stopped midway, and continued.
 #![allow(missing_docs, reason = "tests are named by what they show")]
 
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use netlab::privilege;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// The cheapest figure of the real kernel: two runs, a few seconds each.
+/// The cheapest figure of the real kernel: two runs of a few seconds.
 const FIGURE: &str = "3.15";
 const KEPT: &str = "out/thesis-3.15.quick.runs.jsonl";
 
@@ -42,7 +42,7 @@ impl Drop for Directory {
     }
 }
 
-/// Ends with the test, also where that fails.
+/// A process that ends with the test, also if the test fails.
 struct Running(Child);
 
 impl Drop for Running {
@@ -52,38 +52,41 @@ impl Drop for Running {
     }
 }
 
-/// What a command came to.
-struct Said {
+/// The end of a command.
+struct Ended {
     is_success: bool,
     text: String,
 }
 
-impl Said {
+impl Ended {
     fn of(command: &mut Command) -> Self {
         let output = command.output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        // Also the reason of a figure that was skipped: the gate counts it.
-        print!("{said}");
-        Self { is_success: output.status.success(), text: said + &String::from_utf8_lossy(&output.stderr) }
+        let output_text = String::from_utf8_lossy(&output.stdout).into_owned();
+        // The gate counts figures that were skipped.
+        print!("{output_text}");
+        Self {
+            is_success: output.status.success(),
+            text: output_text + &String::from_utf8_lossy(&output.stderr),
+        }
     }
 }
 
-/// One line of a kept file is its head.
+/// Returns the number of kept runs: the lines after the head.
 fn runs(directory: &Directory) -> usize {
     directory.text(KEPT).lines().count().saturating_sub(1)
 }
 
 #[test]
-fn a_real_figure_that_is_stopped_leaves_nothing_behind_and_goes_on_where_it_was() {
+fn a_real_figure_that_is_stopped_leaves_no_files_and_continues_with_its_runs() {
     if !privilege::available_or_skip(
-        "a_real_figure_that_is_stopped_leaves_nothing_behind_and_goes_on_where_it_was",
+        "a_real_figure_that_is_stopped_leaves_no_files_and_continues_with_its_runs",
     ) {
         return;
     }
     let directory = Directory::new("stopped");
     let mut command = directory.figures(FIGURE);
     let mut first = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
-    // Bounded, lest a test hang: a minute.
+    // A minute at most.
     for _ in 0..3_000 {
         if runs(&directory) > 0 {
             break;
@@ -98,15 +101,15 @@ fn a_real_figure_that_is_stopped_leaves_nothing_behind_and_goes_on_where_it_was(
     assert!(left.is_empty(), "{left:?}");
     let kept = directory.text(KEPT);
 
-    let second = Said::of(&mut directory.figures(FIGURE));
-    // Whatever comes of it, it is whole.
+    let second = Ended::of(&mut directory.figures(FIGURE));
+    // Whatever its verdict, it is whole.
     assert!(!directory.0.join(KEPT).exists(), "a whole figure needs no runs; {}", second.text);
-    assert!(directory.text("out.md").contains("| real |"), "{}", directory.text("out.md"));
-    // What the first run has measured is in the figure: its latest message, to the last bit.
+    assert!(directory.text("out.md").contains("| real, "), "{}", directory.text("out.md"));
+    // A value of the first run is in the figure, to the last bit.
     let first_value = kept.split("\"y\":").nth(1).and_then(|rest| rest.split('}').next()).unwrap();
     let outcome = directory.text("out/thesis-3.15.json");
     assert!(outcome.contains(first_value), "{first_value} is missing");
-    // Whether the figure holds is for this machine to say, not for a test: both are verdicts, and both are told.
+    // The verdict depends on the machine; the exit code agrees with it.
     let verdict = if second.is_success { "holds" } else { "FAILS" };
     assert!(second.text.contains(verdict), "{}", second.text);
 }

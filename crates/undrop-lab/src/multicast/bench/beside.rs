@@ -1,4 +1,4 @@
-//! The figures of real nodes beside those of the simulation.
+//! The figures of real nodes next to those of the simulation.
 
 use std::fmt::Write as _;
 
@@ -8,30 +8,30 @@ use stage::nodes::Carried;
 use super::Run;
 use super::report::{self, ROWS, Row, median};
 
-/// What real nodes did, and what the simulation of the same says, seed by seed.
+/// The figures of real nodes and of the same setting in the simulation, seed by seed.
 pub(super) struct Beside {
     pub(super) real: Vec<Run>,
     pub(super) carried: Vec<Carried>,
     pub(super) simulated: Vec<Run>,
-    /// Packets that each node was to receive in a second.
+    /// Planned packets that each node receives each second.
     pub(super) asked: f64,
-    /// From node to node in the simulation.
+    /// Delays between nodes in the simulation.
     pub(super) delays_us: Vec<u64>,
 }
 
-/// What only real nodes have: key, name, unit, decimals, value.
+/// A figure that only real nodes have: key, name, unit, decimals, value.
 type CarriedRow = (&'static str, &'static str, &'static str, usize, fn(&Carried) -> f64);
 
 const CARRIED: [CarriedRow; 9] = [
     ("rate", "packets a node and second", "", 0, |c| c.rate),
-    ("delay_ms.mean", "not lost, came after: mean", "ms", 2, |c| c.delay_ms.mean),
+    ("delay_ms.mean", "delay without loss: mean", "ms", 2, |c| c.delay_ms.mean),
     ("delay_ms.p50", "p50", "ms", 2, |c| c.delay_ms.p50),
     ("delay_ms.p99", "p99", "ms", 2, |c| c.delay_ms.p99),
     ("port_bytes_per_message", "bytes at ports per message", "", 0, |c| c.port_bytes_per_message),
     ("port_frames_per_message", "frames at ports per message", "", 2, |c| c.port_frames_per_message),
-    ("lost_elsewhere", "lost before they came", "", 0, |c| c.lost_elsewhere as f64),
-    ("overflowed", "found no room in a buffer", "", 0, |c| c.overflowed as f64),
-    ("parted", "runs that parted nodes", "", 0, |c| f64::from(u8::from(c.parted))),
+    ("lost_elsewhere", "lost before the node", "", 0, |c| c.lost_elsewhere as f64),
+    ("overflowed", "dropped for want of room", "", 0, |c| c.overflowed as f64),
+    ("parted", "runs with separated nodes", "", 0, |c| f64::from(u8::from(c.parted))),
 ];
 
 impl Beside {
@@ -47,7 +47,7 @@ impl Beside {
         median(self.carried.iter().map(value))
     }
 
-    /// By how much the real figure is above the simulated one, in percent of the latter.
+    /// Returns how far the real figure is above the simulated one, in percent of the latter.
     fn difference(&self, row: &Row) -> Option<f64> {
         let [real, simulated] = [&self.real, &self.simulated].map(|runs| row.median(runs));
         if real == simulated {
@@ -56,7 +56,8 @@ impl Beside {
         (simulated != 0.0).then(|| 100.0 * (real - simulated) / simulated)
     }
 
-    /// `real` and `simulated` as the simulation's own, `bridge` with what only real nodes have, `difference_percent`.
+    /// Returns `real` and `simulated` with the figures of a simulation, `bridge` with those of real nodes alone, and
+    /// `difference_percent`.
     pub(super) fn json(&self) -> Value {
         let mut bridge = Map::new();
         for (key, .., value) in CARRIED {
@@ -73,7 +74,7 @@ impl Beside {
         })
     }
 
-    /// For people.
+    /// Returns the table as text.
     pub(super) fn table(&self, title: &str) -> String {
         let seeds = report::seeds(&self.real);
         let mut text =
@@ -88,7 +89,7 @@ impl Beside {
                 "\n{name:<28}{real:>14.decimals$} {unit:<2}{simulated:>14.decimals$} {unit:<2}{difference:>11}"
             );
         }
-        let _ = write!(text, "\nsimulated with {:.0} us from node to node\non the bridge", self.delay_us());
+        let _ = write!(text, "\nsimulated with {:.0} us between nodes\non the bridge", self.delay_us());
         for (_, name, unit, decimals, value) in CARRIED {
             let _ = write!(text, "\n{name:<28}{:>14.decimals$} {unit}", self.carried(value));
             text.truncate(text.trim_end().len());
@@ -96,29 +97,31 @@ impl Beside {
         text
     }
 
-    /// What the reader must know before the figures are believed.
+    /// Returns the conditions that make the figures less reliable.
     pub(super) fn warnings(&self) -> Vec<String> {
         let mut all = Vec::new();
         let rate = self.carried(|carried| carried.rate);
         if rate < self.asked {
             let asked = self.asked;
             all.push(format!(
-                "this machine sent for {rate:.0} of {asked:.0} packets a node and second; so was simulated"
+                "this machine reached {rate:.0} of {asked:.0} packets a second for each node; the simulation has that rate too"
             ));
         }
         let overflowed: u64 = self.carried.iter().map(|carried| carried.overflowed).sum();
         if overflowed > 0 {
             all.push(format!(
-                "{overflowed} datagrams found no room in a socket, ring or queue: this machine does not carry that \
-                 rate; use a lower --rate"
+                "{overflowed} datagrams found no room in a socket, ring or queue: the rate is too high for this machine; use a \
+                 lower --rate"
             ));
         }
         let elsewhere: u64 = self.carried.iter().map(|carried| carried.lost_elsewhere).sum();
         if elsewhere > 0 {
-            all.push(format!("{elsewhere} packets were lost on the way, beside those that were to be lost"));
+            all.push(format!(
+                "{elsewhere} packets were lost on the way, in addition to those of the loss model"
+            ));
         }
         if self.carried.iter().any(|carried| carried.parted) {
-            all.push("nodes took each other for dead while they ran: use a lower --rate".to_owned());
+            all.push("nodes declared each other dead during the run; use a lower --rate".to_owned());
         }
         all
     }
@@ -147,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn both_are_in_the_json_and_how_far_they_are_apart() {
+    fn both_and_their_difference_are_in_the_json() {
         let value = beside().json();
         assert_eq!(
             (&value["real"]["latency_ms"]["mean"], &value["simulated"]["latency_ms"]["mean"]),
@@ -164,14 +167,14 @@ mod tests {
     fn a_table_has_a_column_for_each() {
         let table = beside().table("what");
         assert!(table.starts_with("what\nseed 1\n"), "{table}");
-        let row = table.lines().find(|line| line.starts_with("recovered after: mean")).unwrap();
+        let row = table.lines().find(|line| line.starts_with("recovery latency: mean")).unwrap();
         let cells: Vec<&str> = row.split_whitespace().skip(3).collect();
         assert_eq!(cells, ["12.00", "ms", "10.00", "ms", "+20.0", "%"]);
         assert!(table.contains("bytes at ports per message"), "{table}");
     }
 
     #[test]
-    fn what_spoils_the_figures_is_said() {
+    fn conditions_that_spoil_the_figures_are_reported() {
         let mut beside = beside();
         assert!(beside.warnings().is_empty());
         beside.carried = vec![Carried {
@@ -181,9 +184,9 @@ mod tests {
             parted: true,
             ..Carried::default()
         }];
-        let said = beside.warnings().join("\n");
-        for what in ["700 of 1000", "5 datagrams", "4 packets", "for dead"] {
-            assert!(said.contains(what), "{what}: {said}");
+        let warnings = beside.warnings().join("\n");
+        for what in ["700 of 1000", "5 datagrams", "4 packets", "dead"] {
+            assert!(warnings.contains(what), "{what}: {warnings}");
         }
     }
 }

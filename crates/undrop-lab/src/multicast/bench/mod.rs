@@ -1,13 +1,13 @@
-//! `undrop-lab multicast bench`: how a cluster of Ricochet nodes recovers from loss, and what it costs.
+//! `undrop-lab multicast bench`: recovery of a cluster of Ricochet nodes from loss, and its cost.
 //!
 //! | file | what |
 //! |---|---|
 //! | `simulated.rs` | the cluster in virtual time (`sim`): exact, the same on every machine |
 //! | `real.rs` | the same with the real driver in network namespaces (`stage`), with `--real` |
-//! | `report.rs` | the figures as JSON and as a table; of several seeds their median and spread |
-//! | `beside.rs` | real figures beside simulated ones |
+//! | `report.rs` | the figures as JSON and as a table; for several seeds their median and spread |
+//! | `beside.rs` | real figures next to simulated ones |
 //! | `plot.rs` | the latency of recoveries as a picture |
-//! | `display.rs` | how far it is |
+//! | `display.rs` | progress on stderr |
 
 mod beside;
 mod display;
@@ -32,37 +32,37 @@ use self::display::Display;
 use undrop::interrupt::{EXIT_INTERRUPTED, Interrupt, Interrupted};
 use undrop::output;
 
-/// Nodes if nothing is said.
+/// Nodes by default.
 const NODES: usize = 64;
 const NODES_REAL: usize = 16;
-/// From node to node if nothing is said, as between the papers' hosts.
+/// Delay between nodes by default, as between the papers' hosts.
 const DELAY_US: u64 = 50;
 
 const EXAMPLES: &str = "\
 Examples:
   undrop-lab multicast bench                                        the papers' setting: 64 nodes, 128 groups each
-  undrop-lab multicast bench --groups-per-node 1024 --seeds 5       medians of five seeds, least and most in brackets
-  undrop-lab multicast bench --nodes 16 --nak on --loss uniform:20% all is delivered, what repairs leave by request
+  undrop-lab multicast bench --groups-per-node 1024 --seeds 5       medians of five seeds, least and greatest in brackets
+  undrop-lab multicast bench --nodes 16 --nak on --loss uniform:20% everything is delivered, by repairs or NAKs
   undrop-lab multicast bench --loss bursty:1%:20 --stagger 6 --json --svg bursts.svg
-  undrop-lab multicast bench --real                                 real nodes on this machine, the simulation beside them
+  undrop-lab multicast bench --real                                 real nodes on this machine, next to the simulation
 
-Exit code 0 also if packets stayed missing: the figures say so.";
+Exit code 0 even if packets stayed missing, which the figures show.";
 
 /// Measure recovery from loss in a cluster: how much, how fast, at what cost.
 ///
-/// In virtual time, so that the figures are those of the protocol and the same on every machine, but for the processor
-/// time. Each packet goes from a random member to all others of a random group; each receiver loses for itself. Measured
-/// are the packets of the first `--seconds`; traffic then goes on for two seconds.
+/// The cluster runs in virtual time, so that the figures, except processor time, are the same on every machine. Each packet
+/// goes from a random member to all others of a random group, and each receiver loses packets independently. The packets of the
+/// first `--seconds` are measured; traffic then goes on for two seconds.
 ///
-/// With `--real` the nodes are those of the library, each in a network namespace of its own, and send the same packets
-/// over a bridge. Losses happen between a node's sockets and the rest of it. The simulation runs beside, at the rate that
-/// the machine reached and with the delay that packets had. Processor time is then that of the nodes' threads and of sending, system calls and the kernel's
-/// way to the receivers included; in the simulation it is that of the protocol alone. Bytes and frames on wires count what
-/// is for the members, in both; a bridge floods, so its ports are told beside, gossip included.
+/// With `--real` the nodes are those of the library, each in a network namespace of its own, and send the same packets over a
+/// bridge. Packets are lost between a node's sockets and the rest of the node. The simulation is repeated at the rate that the
+/// machine reached and with the delay that packets had. Processor time is then that of the nodes' threads and of sending,
+/// including system calls and the kernel's path to the receivers; in the simulation it is that of the protocol alone. Bytes and
+/// frames on wires are those for the members; a bridge floods, so the counts of its ports, gossip included, are shown too.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Run real nodes in network namespaces on this machine, and tell what the simulation says beside
+    /// Run real nodes in network namespaces on this machine, and show the simulation next to them
     #[arg(long)]
     real: bool,
     /// Nodes in the cluster [default: 64, with --real 16]
@@ -74,10 +74,10 @@ pub(crate) struct Args {
     /// Members of a group on average; there are nodes x groups-per-node / group-size groups
     #[arg(long, value_name = "S", default_value_t = 10)]
     group_size: usize,
-    /// Let so many nodes that are in no group send all packets, instead of the members
+    /// Nodes in no group that send all packets, instead of the members
     #[arg(long, value_name = "N", default_value_t = 0)]
     outside_senders: usize,
-    /// Packets that a node receives in a second
+    /// Packets that a node receives each second
     #[arg(long, value_name = "PACKETS", default_value_t = 1000.0)]
     rate: f64,
     /// Bytes of payload in a packet
@@ -89,39 +89,38 @@ pub(crate) struct Args {
     /// Repairs that each packet enters at each receiver, on average
     #[arg(long, default_value_t = 5)]
     c: u8,
-    /// Repairs in the making that packets enter in turn: mends bursts of that many
+    /// Instances of each repair bin that packets enter in turn; recovers bursts of this length
     #[arg(long, value_name = "I", default_value_t = 1)]
     stagger: u16,
-    /// How long a repair may stay part-filled, or `none` as in the papers
+    /// Longest time a repair may stay part-filled, or `none` as in the papers
     #[arg(long, value_name = "TIME", default_value = "none", value_parser = parse_max_delay)]
     max_delay: MaxDelay,
-    /// What repairs carry: the XOR of their packets, their names alone (`digest`), or
-    /// whichever suits (`auto`)
+    /// Content of repairs: the XOR of their packets, their names alone (`digest`), or the better one (`auto`)
     #[arg(long, value_enum, default_value_t = Repair::Xor)]
     repair: Repair,
-    /// Whether what repairs leave missing is asked for
+    /// Whether NAKs request the packets that repairs leave missing
     #[arg(long, value_enum, default_value_t = Switch::Off)]
     nak: Switch,
-    /// What each receiver loses: none, uniform:P, bursty:P:LENGTH, markov:P:MEAN or trace:FILE
+    /// Loss at each receiver: none, uniform:P, bursty:P:LENGTH, markov:P:MEAN or trace:FILE
     #[arg(long, value_name = "MODEL", default_value = "uniform:0.01")]
     loss: LossModel,
-    /// What each receiver loses of repairs, requests and all else that is no data packet, by a generator of its own [default: as --loss]
+    /// Loss of repairs, NAKs and other datagrams without data at each receiver, by a generator of its own [default: as
+    /// --loss]
     #[arg(long, value_name = "MODEL")]
     loss_other: Option<LossModel>,
-    /// How long a datagram takes from node to node in the simulation [default: 50us; with --real the median of what
-    /// real ones took]
+    /// Delay between nodes in the simulation [default: 50us; with --real the median delay of real datagrams]
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration_us)]
     delay: Option<u64>,
-    /// Up to so much longer, at random, so that datagrams overtake each other, in the simulation
+    /// Greatest random addition to the delay in the simulation, by which datagrams overtake each other
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = units::parse_duration_us)]
     jitter: u64,
-    /// How long is measured, in seconds, virtual ones in the simulation
+    /// Length of the measurement in seconds, virtual ones in the simulation
     #[arg(long, value_name = "N", default_value_t = 10.0)]
     seconds: f64,
-    /// Seed of all chance: the same seed gives the same figures, but for real nodes
+    /// Random seed: the same seed gives the same figures, except with real nodes
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Run so many seeds, from --seed on, and tell medians and spread
+    /// Number of random seeds, from --seed on; shows medians and spread
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
     /// Print the figures as JSON
@@ -187,9 +186,9 @@ impl Args {
     }
 }
 
-/// Runs all seeds and tells what came of them.
+/// Runs all seeds and prints their figures.
 ///
-/// To be called while the process has one thread: real nodes without root need a user namespace.
+/// Must be called while the process has one thread: real nodes without root need a user namespace.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.real {
         return match run_real(args) {
@@ -204,7 +203,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Each seed with real nodes, then simulated at the rate that they reached.
+/// Runs each seed with real nodes, then in the simulation at the rate that they reached.
 fn run_real(args: &Args) -> anyhow::Result<ExitCode> {
     let setting = args.setting();
     real::check(&setting)?;
@@ -252,7 +251,7 @@ impl Args {
     }
 }
 
-/// Figures of one seed.
+/// A random seed and its figures.
 type Run = (u64, Figures);
 
 #[cfg(test)]
@@ -288,7 +287,7 @@ mod tests {
         assert_eq!((setting.loss_other, setting.max_delay_us), (LossModel::None, Some(20_000)));
         assert_eq!((setting.delay_us, setting.jitter_us, setting.seed), (1_000, 200, 9));
         let setting = parse("--loss uniform:2%").unwrap().setting();
-        assert_eq!(setting.loss_other, LossModel::Uniform(0.02), "all datagrams are lost alike");
+        assert_eq!(setting.loss_other, LossModel::Uniform(0.02), "the loss of all datagrams");
     }
 
     #[test]
@@ -303,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn invalid_values_are_named() {
         for (line, said) in [
             ("--loss maybe", "expected a loss model"),
             ("--repair both", "possible values: xor, digest, auto"),
@@ -318,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_before_it_runs() {
+    fn an_impossible_setting_is_refused_before_it_runs() {
         let error = run(&parse("--nodes 4 --group-size 9").unwrap()).unwrap_err();
         assert_eq!(error.to_string(), "group size: expected at most the 4 nodes there are, saw 9");
     }

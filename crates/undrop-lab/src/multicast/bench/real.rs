@@ -1,4 +1,4 @@
-//! Real nodes, told of on the display and stopped by Ctrl-C.
+//! Real nodes, with progress on the display and stopped by Ctrl-C.
 
 use anyhow::{Context as _, anyhow};
 use netlab::{LabError, privilege};
@@ -9,17 +9,17 @@ use super::display::Display;
 use undrop::failure::Advice as _;
 use undrop::interrupt::Interrupt;
 
-/// What to do without privilege.
+/// Remedy without privilege.
 const REMEDY: &str = "run it as root, or allow user namespaces, or leave --real out";
-const NEEDS: &str = "--real builds network namespaces and may not";
+const NEEDS: &str = "--real needs the right to build network namespaces";
 
-/// Makes sure that namespaces can be made. To be called while the process has one thread: without root it enters a user
+/// Fails if namespaces cannot be built. Must be called while the process has one thread: without root it enters a user
 /// namespace.
 pub(super) fn prepare() -> anyhow::Result<()> {
     privilege::enter_user_namespace().map(drop).context(NEEDS).advise(REMEDY)
 }
 
-/// Checks what a simulation would not mind, too.
+/// Checks the limits of real nodes, which a simulation does not have.
 pub(super) fn check(setting: &Setting) -> anyhow::Result<()> {
     stage::nodes::check(setting).map_err(|error| anyhow!("--real: {error}"))
 }
@@ -35,7 +35,7 @@ pub(super) fn run(
         match step {
             Step::Building => display.say("building the network and starting nodes"),
             Step::Sending(share) => display.show(number, share),
-            Step::Waiting => display.say("waiting for what is still to come"),
+            Step::Waiting => display.say("waiting for the last packets"),
             Step::Still => {}
         }
         interrupt.check()

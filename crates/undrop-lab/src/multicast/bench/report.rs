@@ -1,4 +1,4 @@
-//! The figures as JSON and as a table. Of several seeds: the median, and the least and the most.
+//! The figures as JSON and as a table. For several seeds: the median, the least and the greatest.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use sim::Figures;
 
 use super::Run;
 
-/// A figure: where it stands in the JSON, what it is called, its unit, its decimals.
+/// A figure: its key in the JSON, its name, its unit, its decimals.
 pub(super) struct Row {
     pub(super) key: &'static str,
     pub(super) name: &'static str,
@@ -17,7 +17,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Over all seeds.
+    /// Returns the median of all seeds.
     pub(super) fn median(&self, runs: &[Run]) -> f64 {
         median(runs.iter().map(|(_, figures)| (self.value)(figures)))
     }
@@ -39,25 +39,25 @@ pub(super) const ROWS: [Row; 21] = [
     row("lost", "lost by the network", "", 0, |f| f.lost as f64),
     row("recovered_percent", "of these recovered", "%", 3, |f| f.recovered_percent),
     row("repaired", "by repairs", "", 0, |f| f.repaired as f64),
-    row("requested", "on request", "", 0, |f| f.requested as f64),
+    row("requested", "by NAKs", "", 0, |f| f.requested as f64),
     row("undelivered", "never delivered", "", 0, |f| f.undelivered as f64),
     row("duplicates", "delivered twice", "", 0, |f| f.duplicates as f64),
-    row("latency_ms.mean", "recovered after: mean", "ms", 2, |f| f.latency_ms.mean),
+    row("latency_ms.mean", "recovery latency: mean", "ms", 2, |f| f.latency_ms.mean),
     row("latency_ms.p50", "p50", "ms", 2, |f| f.latency_ms.p50),
     row("latency_ms.p99", "p99", "ms", 2, |f| f.latency_ms.p99),
     row("latency_ms.max", "max", "ms", 2, |f| f.latency_ms.max),
     row("overhead_percent", "repairs among packets", "%", 2, |f| f.overhead_percent),
-    row("overhead_bytes_percent", "bytes beside the data's", "%", 2, |f| f.overhead_bytes_percent),
+    row("overhead_bytes_percent", "other bytes than data", "%", 2, |f| f.overhead_bytes_percent),
     row("xors_per_packet", "XORs per packet", "", 3, |f| f.xors_per_packet),
-    row("received_again", "data that came again", "", 0, |f| f.received_again as f64),
+    row("received_again", "data received again", "", 0, |f| f.received_again as f64),
     row("cpu_us_per_packet", "CPU of a node per packet", "us", 2, |f| f.cpu_us_per_packet),
     row("wire_bytes_per_message", "bytes on wires per message", "", 0, |f| f.wire_bytes_per_message),
     row("wire_frames_per_message", "frames on wires per message", "", 2, |f| f.wire_frames_per_message),
-    row("requests", "requests sent", "", 0, |f| f.datagrams[3] as f64),
+    row("requests", "NAKs sent", "", 0, |f| f.datagrams[3] as f64),
     row("heartbeats", "heartbeats sent", "", 0, |f| f.datagrams[4] as f64),
 ];
 
-/// The least, the median and the most of some values.
+/// Returns the least, the median and the greatest of some values.
 fn spread(values: impl Iterator<Item = f64>) -> [f64; 3] {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
@@ -70,12 +70,12 @@ fn spread(values: impl Iterator<Item = f64>) -> [f64; 3] {
     [values[0], median, values[values.len() - 1]]
 }
 
-/// The one in the middle.
+/// Returns the median.
 pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
     spread(values)[1]
 }
 
-/// Medians at the top; with several seeds also `spread` (least and most) and each seed's own figures in `runs`.
+/// Returns medians at the top; with several seeds also `spread` (least and greatest) and each seed's own figures in `runs`.
 pub(super) fn json(runs: &[Run]) -> Value {
     let mut whole = tree(|row| row.median(runs));
     if runs.len() > 1 {
@@ -94,7 +94,7 @@ pub(super) fn json(runs: &[Run]) -> Value {
     whole.into()
 }
 
-/// All rows, by key.
+/// Returns all rows by key.
 pub(super) fn tree<T: Into<Value>>(value: impl Fn(&Row) -> T) -> Map<String, Value> {
     let mut whole = Map::new();
     for row in &ROWS {
@@ -107,7 +107,7 @@ pub(super) fn tree<T: Into<Value>>(value: impl Fn(&Row) -> T) -> Map<String, Val
     whole
 }
 
-/// Keys with a dot become objects in objects.
+/// Inserts a value; a key with a dot becomes an object in an object.
 pub(super) fn insert(whole: &mut Map<String, Value>, key: &str, value: Value) {
     match key.split_once('.') {
         None => drop(whole.insert(key.to_owned(), value)),
@@ -118,12 +118,12 @@ pub(super) fn insert(whole: &mut Map<String, Value>, key: &str, value: Value) {
     }
 }
 
-/// Whole numbers without a point.
+/// Returns a number, without a point if it is whole.
 pub(super) fn number(number: f64) -> Value {
     if number.fract() == 0.0 && number.abs() < 1e15 { json!(number as i64) } else { json!(number) }
 }
 
-/// Of which seeds figures are.
+/// Returns the seeds of figures in words.
 pub(super) fn seeds(runs: &[Run]) -> String {
     match runs {
         [(seed, _)] => format!("seed {seed}"),
@@ -131,9 +131,9 @@ pub(super) fn seeds(runs: &[Run]) -> String {
     }
 }
 
-/// For people.
+/// Returns the table as text.
 pub(super) fn table(title: &str, runs: &[Run]) -> String {
-    let more = if runs.len() > 1 { ", least and most in brackets" } else { "" };
+    let more = if runs.len() > 1 { ", least and greatest in brackets" } else { "" };
     let mut text = format!("{title}\n{}{more}", seeds(runs));
     for row in &ROWS {
         let [least, median, most] = spread(runs.iter().map(|(_, figures)| (row.value)(figures)));

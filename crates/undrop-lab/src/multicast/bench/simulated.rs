@@ -9,7 +9,7 @@ use super::Run;
 use super::display::Display;
 use undrop::interrupt::{EXIT_INTERRUPTED, Interrupt};
 
-/// Runs a setting with `seeds` seeds, from its own on.
+/// Runs a setting with a number of random seeds, from its own on.
 pub(super) fn run(setting: &Setting, seeds: u64) -> anyhow::Result<Vec<Run>> {
     let mut display = Display::new("simulated", seeds);
     let mut runs = Vec::new();
@@ -21,8 +21,8 @@ pub(super) fn run(setting: &Setting, seeds: u64) -> anyhow::Result<Vec<Run>> {
     Ok(runs)
 }
 
-/// Runs a setting with its own seed alone, beside real nodes that have ended. If the user asks to stop, the process ends:
-/// nothing stands any more that would have to be taken down.
+/// Runs a setting with its own seed, after real nodes have ended. An interrupt ends the process, which has nothing left to
+/// clean up.
 pub(super) fn run_one(setting: &Setting, interrupt: &Interrupt) -> anyhow::Result<Run> {
     let mut display = Display::new("simulated", 1);
     let setting = Setting { clock: Some(thread_cpu_ns), ..setting.clone() };
