@@ -29,7 +29,7 @@ pub struct AnnounceConfig {
     pub times: u8,
     /// Where less than 3 % of the packets are lost, only every n-th announcement is sent, beginning with the
     /// first; 1 to 16.
-    pub seldom: u8,
+    pub stride: u8,
     /// Where little is lost, time after a packet during which it is not announced once three repairs have
     /// named it: then others learn of it from repairs too. In microseconds; 0 announces it in any case.
     pub unless_named_us: u64,
@@ -40,7 +40,7 @@ impl Default for AnnounceConfig {
     /// little is lost, only those after 5 ms, 155 ms and 2.6 s, and the first only if repairs have not spread
     /// the news.
     fn default() -> Self {
-        Self { first_us: 5_000, growth: 2, times: 12, seldom: 4, unless_named_us: 100_000 }
+        Self { first_us: 5_000, growth: 2, times: 12, stride: 4, unless_named_us: 100_000 }
     }
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct Announcer {
     first_us: u64,
     growth: u64,
     unless_named_us: u64,
-    seldom: usize,
+    stride: usize,
     streams: HashMap<GroupId, Sent>,
     rounds: Box<[VecDeque<Queued>]>,
 }
@@ -90,7 +90,7 @@ impl Announcer {
             first_us: config.first_us,
             growth: u64::from(config.growth),
             unless_named_us: config.unless_named_us,
-            seldom: usize::from(config.seldom),
+            stride: usize::from(config.stride),
             streams: HashMap::new(),
             rounds: (0..config.times).map(|_| VecDeque::new()).collect(),
         }
@@ -159,7 +159,7 @@ impl Announcer {
                 });
                 let fresh = now_us < sent.last_us.saturating_add(self.unless_named_us);
                 let known = fresh && sent.named >= NAMED_MIN;
-                if calm && (known || !round.is_multiple_of(self.seldom)) {
+                if calm && (known || !round.is_multiple_of(self.stride)) {
                     continue;
                 }
                 let copies = if calm || round >= TWICE { 1 } else { 2 };
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     fn doubling(times: u8) -> AnnounceConfig {
-        AnnounceConfig { first_us: 5_000, growth: 2, times, seldom: 1, unless_named_us: 30_000 }
+        AnnounceConfig { first_us: 5_000, growth: 2, times, stride: 1, unless_named_us: 30_000 }
     }
 
     fn all(announcer: &mut Announcer, until_us: u64) -> Vec<(u64, u32)> {
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn where_much_is_lost_all_announcements_are_sent() {
-        let config = AnnounceConfig { seldom: 3, ..doubling(4) };
+        let config = AnnounceConfig { stride: 3, ..doubling(4) };
         for (calm, expected) in [(true, 2), (false, 4)] {
             let mut announcer = Announcer::new(&config);
             announcer.next_seq(0, GroupId(1));

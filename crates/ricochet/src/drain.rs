@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use netio::multicast::{GroupSocket, OwnSocket};
 
-use crate::filter::{Dropped, DroppedCounts, Filter, For, Via};
+use crate::filter::{Dropped, DroppedCounts, Filter, For, Passed, Via};
 use crate::ring::Ring;
 use crate::shared::Shared;
 use crate::status::KernelCounts;
@@ -145,13 +145,13 @@ struct Rings<'a> {
 
 impl Rings<'_> {
     /// Puts a datagram into the ring of its consumer, or counts it as dropped.
-    fn push(&mut self, from: std::net::SocketAddr, sorted: Result<(For, &[u8]), Dropped>) {
-        let pushed = sorted.and_then(|(consumer, datagram)| {
-            let ring = match consumer {
+    fn push(&mut self, from: std::net::SocketAddr, sorted: Result<Passed<'_>, Dropped>) {
+        let pushed = sorted.and_then(|passed| {
+            let ring = match passed.consumer {
                 For::Node => &mut *self.node,
                 For::Membership => &mut *self.membership,
             };
-            if ring.push(from, datagram) { Ok(()) } else { Err(Dropped::TooLong) }
+            if ring.push(from, passed.peek, passed.datagram) { Ok(()) } else { Err(Dropped::TooLong) }
         });
         if let Err(reason) = pushed {
             self.dropped.add(reason);

@@ -49,6 +49,16 @@ pub(crate) enum For {
     Membership,
 }
 
+/// A datagram that passes the filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Passed<'d> {
+    pub(crate) consumer: For,
+    /// Fields of a datagram for the node.
+    pub(crate) peek: Option<Peek>,
+    /// Datagram without its trailer.
+    pub(crate) datagram: &'d [u8],
+}
+
 /// Fault injection for tests: returns whether to drop a datagram, given without its trailer.
 pub(crate) type Injection = Box<dyn FnMut(&[u8]) -> bool + Send>;
 
@@ -62,14 +72,14 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    /// Returns the consumer of a datagram and the datagram without its trailer, or the reason to drop it.
+    /// Returns the datagram without its trailer and its consumer, or the reason to drop it.
     pub(crate) fn sort<'d>(
         &mut self,
         groups: &HashSet<GroupId>,
         via: Via,
         from: SocketAddr,
         datagram: &'d [u8],
-    ) -> Result<(For, &'d [u8]), Dropped> {
+    ) -> Result<Passed<'d>, Dropped> {
         // A node receives its own multicast datagrams. The source address identifies them at the lowest cost.
         if from == self.own {
             return Err(Dropped::Own);
@@ -78,15 +88,21 @@ impl Filter {
             Some(seal) => seal.open(datagram).ok_or(Dropped::Unauthentic)?,
             None => datagram,
         };
-        let consumer = self.route(groups, via, datagram)?;
+        let passed = self.route(groups, via, datagram)?;
         let lost = self.injection.as_mut().is_some_and(|injection| injection(datagram));
-        if lost { Err(Dropped::Injected) } else { Ok((consumer, datagram)) }
+        if lost { Err(Dropped::Injected) } else { Ok(passed) }
     }
 
-    fn route(&self, groups: &HashSet<GroupId>, via: Via, datagram: &[u8]) -> Result<For, Dropped> {
+    fn route<'d>(
+        &self,
+        groups: &HashSet<GroupId>,
+        via: Via,
+        datagram: &'d [u8],
+    ) -> Result<Passed<'d>, Dropped> {
         let &first = datagram.first().ok_or(Dropped::TooShort)?;
         if first == MEMBERSHIP {
-            return if via == Via::Own { Ok(For::Membership) } else { Err(Dropped::Misdirected) };
+            let passed = Passed { consumer: For::Membership, peek: None, datagram };
+            return if via == Via::Own { Ok(passed) } else { Err(Dropped::Misdirected) };
         }
         let peek = Peek::read(datagram).map_err(|reason| match reason {
             Malformed::TooShort => Dropped::TooShort,
@@ -100,9 +116,10 @@ impl Filter {
         }
         let ours = match peek.kind {
             Kind::Nak | Kind::Repair => true,
-            _ => peek.groups().any(|group| groups.contains(&group)),
+            _ => peek.groups(datagram).any(|group| groups.contains(&group)),
         };
-        if ours { Ok(For::Node) } else { Err(Dropped::Foreign) }
+        let passed = Passed { consumer: For::Node, peek: Some(peek), datagram };
+        if ours { Ok(passed) } else { Err(Dropped::Foreign) }
     }
 }
 
@@ -125,7 +142,7 @@ mod tests {
 
     fn look(filter: &mut Filter, via: Via, datagram: &[u8]) -> Result<For, Dropped> {
         let groups = HashSet::from_iter([MINE]);
-        filter.sort(&groups, via, ([10, 0, 0, 2], 5).into(), datagram).map(|(consumer, _)| consumer)
+        filter.sort(&groups, via, ([10, 0, 0, 2], 5).into(), datagram).map(|passed| passed.consumer)
     }
 
     fn written(write: impl FnOnce(&mut [u8]) -> usize) -> Vec<u8> {
@@ -195,7 +212,8 @@ mod tests {
             let sealed = [&datagram[..], &seal.trailer(&datagram)].concat();
             let passed =
                 filter.sort(&HashSet::from_iter([MINE]), Via::Own, ([10, 0, 0, 2], 5).into(), &sealed);
-            assert_eq!(passed, Ok((For::Node, &datagram[..])));
+            let peek = Peek::read(&datagram).ok();
+            assert_eq!(passed, Ok(Passed { consumer: For::Node, peek, datagram: &datagram }));
         }
     }
 

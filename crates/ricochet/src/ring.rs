@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
+use ricochet_core::wire::Peek;
 
 /// A buffer for one datagram.
 #[derive(Debug)]
@@ -12,12 +13,18 @@ pub(crate) struct Slot {
     bytes: Box<[u8]>,
     length: usize,
     from: SocketAddr,
+    peek: Option<Peek>,
 }
 
 impl Slot {
     /// Returns the datagram without its trailer.
     pub(crate) fn datagram(&self) -> &[u8] {
         &self.bytes[..self.length]
+    }
+
+    /// Returns the fields that the filter read, of a datagram for the node.
+    pub(crate) fn peek(&self) -> Option<Peek> {
+        self.peek
     }
 
     /// Returns the source address.
@@ -55,13 +62,13 @@ impl Ring {
     }
 
     /// Adds a datagram. Returns false if it is longer than a slot.
-    pub(crate) fn push(&mut self, from: SocketAddr, datagram: &[u8]) -> bool {
+    pub(crate) fn push(&mut self, from: SocketAddr, peek: Option<Peek>, datagram: &[u8]) -> bool {
         if datagram.len() > self.slot_length {
             return false;
         }
         let mut slot = self.room(from);
         slot.bytes[..datagram.len()].copy_from_slice(datagram);
-        (slot.length, slot.from) = (datagram.len(), from);
+        (slot.length, slot.from, slot.peek) = (datagram.len(), from, peek);
         self.queue.push_back(slot);
         true
     }
@@ -111,7 +118,7 @@ impl Ring {
         }
         self.idle.pop().unwrap_or_else(|| {
             self.made += 1;
-            Slot { bytes: vec![0; self.slot_length].into_boxed_slice(), length: 0, from }
+            Slot { bytes: vec![0; self.slot_length].into_boxed_slice(), length: 0, from, peek: None }
         })
     }
 }
@@ -138,20 +145,20 @@ mod tests {
         let mut ring = Ring::new(8, 4, 1);
         for round in 0..100u8 {
             for step in 0..5 {
-                assert!(ring.push(from(), &[round, step]));
+                assert!(ring.push(from(), None, &[round, step]));
             }
             assert_eq!(drained(&mut ring), [round; 5]);
         }
         assert_eq!((ring.made, ring.dropped()), (5, 0));
-        assert!(!ring.push(from(), &[0; 5]), "longer than a slot");
+        assert!(!ring.push(from(), None, &[0; 5]), "longer than a slot");
     }
 
     #[test]
     fn a_ring_takes_over_the_datagrams_of_another() {
         let [mut ring, mut other] = [1, 2].map(|seed| Ring::new(8, 4, seed));
         for round in 0..50u8 {
-            ring.push(from(), &[round]);
-            (1..4).for_each(|step| assert!(other.push(from(), &[round + step])));
+            ring.push(from(), None, &[round]);
+            (1..4).for_each(|step| assert!(other.push(from(), None, &[round + step])));
             ring.append(&mut other);
             assert!(other.is_empty());
             assert_eq!(drained(&mut ring), [round, round + 1, round + 2, round + 3]);
@@ -165,7 +172,7 @@ mod tests {
         let mut survivors = [0u32; 200];
         for _ in 0..500 {
             for number in 0..=199 {
-                ring.push(from(), &[number]);
+                ring.push(from(), None, &[number]);
             }
             let left = drained(&mut ring);
             assert_eq!(left.len(), 16);

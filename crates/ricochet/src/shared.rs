@@ -202,9 +202,9 @@ impl Core {
     pub(crate) fn handle_datagram(&mut self, now_us: u64, slot: &Slot) {
         let (datagram, from) = (slot.datagram(), slot.from());
         self.out.now_us = now_us;
-        match Peek::read(datagram) {
-            Ok(Peek { kind: Kind::Nak, .. }) => self.out.reply_to = Some(from),
-            Ok(Peek { kind: Kind::Data, sender, .. }) => self.out.addresses.on_data(sender, from),
+        match slot.peek() {
+            Some(Peek { kind: Kind::Nak, .. }) => self.out.reply_to = Some(from),
+            Some(Peek { kind: Kind::Data, sender, .. }) => self.out.addresses.on_data(sender, from),
             _ => {}
         }
         self.node.handle_datagram(now_us, datagram, &mut self.out);
@@ -212,12 +212,13 @@ impl Core {
     }
 
     /// Returns whether a datagram belongs to a group that the node has joined and the core does not know yet.
-    pub(crate) fn is_of_new_group(&self, datagram: &[u8]) -> bool {
+    pub(crate) fn is_of_new_group(&self, slot: &Slot) -> bool {
         if self.changes.joined.is_empty() {
             return false;
         }
-        let packet = Peek::read(datagram).ok().and_then(|peek| peek.packet);
-        packet.is_some_and(|(group, _)| self.changes.joined.contains(&group))
+        slot.peek()
+            .and_then(|peek| peek.packet)
+            .is_some_and(|(group, _)| self.changes.joined.contains(&group))
     }
 
     /// Handles all timers that are due.

@@ -10,7 +10,7 @@ pub const STAGGER_MAX: u16 = 256;
 /// Largest `sums_max`.
 pub const SUMS_MAX: usize = 1 << 16;
 
-/// What repairs carry besides names.
+/// Content of repairs besides names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Content {
     /// The XOR of the packets' symbols, which recovers packets without a round trip (Ricochet §4).
@@ -37,7 +37,7 @@ pub struct BinsConfig {
     pub symbol_max: usize,
     /// Maximum number of unfinished sums, 1 to [`SUMS_MAX`]. If none is free, a repair is skipped.
     pub sums_max: usize,
-    /// What repairs carry besides names.
+    /// Content of repairs besides names.
     pub content: Content,
 }
 

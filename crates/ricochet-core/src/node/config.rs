@@ -52,9 +52,9 @@ pub struct NakConfig {
 }
 
 impl Default for NakConfig {
-    /// First request after 100 ms, then every 50 ms and more (Ricochet §5.1), each time up to four requests
-    /// 4 ms apart; the first two requests go to the sender. Gives up after 64 requests or 10 s, what expires
-    /// after 100 ms. 512 packets in flight, 10,000 packets a second.
+    /// First request after 100 ms, then every 50 ms and more (Ricochet §5.1), each time up to four requests 4
+    /// ms apart; the first two requests go to the sender. Gives up after 64 requests or 10 s; gives up
+    /// packets that expire after 100 ms. 512 packets in flight, 10,000 packets a second.
     fn default() -> Self {
         Self {
             enabled: true,
@@ -84,7 +84,7 @@ pub struct NodeConfig {
     /// Longest time that a repair stays part-filled, in microseconds; `None` waits for packets without limit,
     /// as the papers do.
     pub max_delay_us: Option<u64>,
-    /// What repairs carry besides names.
+    /// Content of repairs besides names.
     pub content: Content,
     /// Number of packets kept, to recover others with and to answer requests.
     pub packets: usize,
@@ -180,8 +180,8 @@ impl NodeConfig {
         if self.announce.times > 16 {
             return Err(NodeConfigError::Announcements(self.announce.times));
         }
-        if !(1..=16).contains(&self.announce.seldom) {
-            return Err(NodeConfigError::Seldom(self.announce.seldom));
+        if !(1..=16).contains(&self.announce.stride) {
+            return Err(NodeConfigError::Stride(self.announce.stride));
         }
         if !(2..=16).contains(&self.announce.growth) {
             return Err(NodeConfigError::Growth(self.announce.growth));
@@ -254,9 +254,9 @@ pub enum NodeConfigError {
     /// `announce.growth` is out of range.
     #[error("announce.growth: expected 2 to 16, saw {0}")]
     Growth(u8),
-    /// `announce.seldom` is out of range.
-    #[error("announce.seldom: expected 1 to 16, saw {0}")]
-    Seldom(u8),
+    /// `announce.stride` is out of range.
+    #[error("announce.stride: expected 1 to 16, saw {0}")]
+    Stride(u8),
     /// `announce.times` is out of range.
     #[error("announce.times: expected at most 16, saw {0}")]
     Announcements(u8),

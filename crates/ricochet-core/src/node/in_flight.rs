@@ -89,7 +89,7 @@ impl InFlight {
             return self.add_sample(now_us.saturating_sub(requested.first_us));
         }
         // Which request was answered is unknown (RFC 6298 §3). If it was the last one, answers are quick. If
-        // it was an earlier one, a second answer follows and tells.
+        // it was an earlier one, a second answer follows and shows it.
         self.uncertain[place(key)] = Some((key, now_us.saturating_sub(requested.first_us)));
         let since_last_us = now_us.saturating_sub(requested.last_us);
         if self.round_trip_us.is_some_and(|smoothed_us| since_last_us < smoothed_us) {

@@ -10,12 +10,12 @@ use crate::message::{How, Output};
 use crate::tracker::Mention;
 use crate::wire::{Data, NAMES_MAX, Name, RepairView, SYMBOL_HEAD};
 
-/// What is known of the packets that a repair names.
+/// Knowledge about the packets that a repair names.
 struct Named {
     missing: usize,
     /// Bit mask of the keys that are worth requesting and not in flight.
     wanted: u64,
-    /// Whether no sum can be solved with the repair, because some of its packets cannot be told apart or had.
+    /// Whether the repair's sum cannot be solved, because some of its packets are unknown or out of reach.
     unusable: bool,
 }
 

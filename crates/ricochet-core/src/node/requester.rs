@@ -18,8 +18,8 @@ use crate::wire::Range;
 pub(super) const TURN_MAX: usize = 256;
 /// Shortest time between two turns, in microseconds.
 pub(super) const TURN_US: u64 = 1_000;
-/// Maximum number of packets requested because of digests that are remembered, so that none is requested
-/// twice in a row.
+/// Number of remembered packets that digests led to request, to keep the next digest from requesting them
+/// again.
 const RECENT_MAX: usize = 4_096;
 
 /// Maximum number of requests for a packet in one round. Each goes to another node, and only if the one
@@ -30,7 +30,7 @@ const ROUND: u8 = 4;
 /// before.
 const EQUAL_PAUSES: u8 = 4;
 
-/// What this node knows of the packets of a missing interval.
+/// State of the packets of a missing interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mark {
     /// Time at which they were found missing.

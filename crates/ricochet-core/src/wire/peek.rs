@@ -3,7 +3,7 @@
 
 use foundation::bytes::Reader;
 
-use super::heartbeat::{HEARTBEAT_ENTRY, Latest};
+use super::heartbeat::{HEARTBEAT_ENTRY, HEARTBEAT_HEADER, Latest};
 use super::kind::Kind;
 use crate::counters::Malformed;
 use crate::ids::{GroupId, NodeId};
@@ -27,7 +27,7 @@ use crate::ids::{GroupId, NodeId};
 /// # Ok::<(), ricochet_core::counters::Malformed>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peek<'a> {
+pub struct Peek {
     /// Kind of the datagram.
     pub kind: Kind,
     /// Node that sent the packet, the repair, the request or the heartbeat. A retransmission names the
@@ -35,33 +35,24 @@ pub struct Peek<'a> {
     pub sender: NodeId,
     /// Group and sequence number (low 32 bits) of a data packet or a retransmission; `None` for other kinds.
     pub packet: Option<(GroupId, u32)>,
-    /// Entries of a heartbeat; empty for other kinds.
-    latest: &'a [[u8; HEARTBEAT_ENTRY]],
 }
 
-impl<'a> Peek<'a> {
+impl Peek {
     /// Reads the first bytes of a datagram from which any trailer was cut off.
     ///
     /// # Errors
     /// [`Malformed::TooShort`], [`Malformed::Version`], [`Malformed::Kind`].
-    pub fn read(datagram: &'a [u8]) -> Result<Self, Malformed> {
+    pub fn read(datagram: &[u8]) -> Result<Self, Malformed> {
         let kind = Kind::read(datagram)?;
         let mut body = Reader(&datagram[1..]);
         // Flags of a packet; flags and count of a repair; count of a request and of a heartbeat.
         body.take(if kind == Kind::Repair { 2 } else { 1 })?;
         let sender = NodeId(body.u32()?);
-        let peek = Self { kind, sender, packet: None, latest: &[] };
-        match kind {
-            Kind::Data | Kind::Retransmission => {
-                Ok(Self { packet: Some((GroupId(body.u64()?), body.u32()?)), ..peek })
-            }
-            Kind::Heartbeat => {
-                let _sender_seq = body.u32()?;
-                let (latest, _) = body.rest().as_chunks();
-                Ok(Self { latest, ..peek })
-            }
-            Kind::Repair | Kind::Nak => Ok(peek),
-        }
+        let packet = match kind {
+            Kind::Data | Kind::Retransmission => Some((GroupId(body.u64()?), body.u32()?)),
+            Kind::Heartbeat | Kind::Repair | Kind::Nak => None,
+        };
+        Ok(Self { kind, sender, packet })
     }
 
     /// Returns whether the datagram is for one node, and never multicast.
@@ -70,9 +61,15 @@ impl<'a> Peek<'a> {
     }
 
     /// Returns the groups that the datagram is about: one for a packet, those of a heartbeat. Repairs and
-    /// requests name the groups of each packet in them; these are not looked at.
-    pub fn groups(&self) -> impl Iterator<Item = GroupId> + use<'a> {
-        let announced = self.latest.iter().map(|&entry| Latest::from_wire(entry).group);
+    /// requests name the groups of each packet in them; these are not looked at. `datagram` is the one that
+    /// was read.
+    pub fn groups<'a>(&self, datagram: &'a [u8]) -> impl Iterator<Item = GroupId> + use<'a> {
+        let entries = match self.kind {
+            Kind::Heartbeat => datagram.get(HEARTBEAT_HEADER..).unwrap_or_default(),
+            _ => &[],
+        };
+        let (latest, _) = entries.as_chunks::<HEARTBEAT_ENTRY>();
+        let announced = latest.iter().map(|&entry| Latest::from_wire(entry).group);
         self.packet.map(|(group, _)| group).into_iter().chain(announced)
     }
 }

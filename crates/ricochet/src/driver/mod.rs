@@ -145,7 +145,7 @@ impl Driver {
         let mut core = shared.core_for_node();
         let now_us = clock::now_us();
         while let Some(slot) = batch.waiting.pop_front() {
-            if core.is_of_new_group(slot.datagram()) {
+            if core.is_of_new_group(&slot) {
                 membership.regroup(now_us, &mut core, shared);
             }
             core.handle_datagram(now_us, &slot);

@@ -57,7 +57,7 @@ impl Tap {
 }
 
 impl Arrivals {
-    fn note(&mut self, peek: &Peek<'_>, length: usize, lost_us: Option<u64>) {
+    fn note(&mut self, peek: &Peek, length: usize, lost_us: Option<u64>) {
         let wire = &mut self.wires[peek.kind as usize];
         wire.copies += 1;
         wire.bytes += (HEADERS + length) as u64;

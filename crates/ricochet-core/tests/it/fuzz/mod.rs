@@ -20,7 +20,7 @@ pub(crate) fn wire(data: &[u8]) {
     let _ = Fragment::read(data);
     let peek = Peek::read(data);
     if let Ok(peek) = &peek {
-        assert!(peek.groups().count() <= data.len());
+        assert!(peek.groups(data).count() <= data.len());
     }
     let Ok(datagram) = Datagram::read(data) else { return };
     let peek = peek.expect("a peek accepts what the full parser accepts");
@@ -33,7 +33,7 @@ pub(crate) fn wire(data: &[u8]) {
         Datagram::Repair(repair) => repair.from,
         Datagram::Nak(nak) => nak.from,
         Datagram::Heartbeat(heartbeat) => {
-            assert!(peek.groups().eq(heartbeat.latest().map(|latest| latest.group)));
+            assert!(peek.groups(data).eq(heartbeat.latest().map(|latest| latest.group)));
             heartbeat.sender
         }
     };
