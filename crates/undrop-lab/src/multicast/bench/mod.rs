@@ -319,6 +319,6 @@ mod tests {
     #[test]
     fn an_impossible_setting_is_refused_before_it_runs() {
         let error = run(&parse("--nodes 4 --group-size 9").unwrap()).unwrap_err();
-        assert_eq!(error.to_string(), "group size: expected at most the 4 nodes there are, saw 9");
+        assert_eq!(error.to_string(), "group size: expected at most the number of nodes, 4, saw 9");
     }
 }
