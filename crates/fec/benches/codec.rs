@@ -48,7 +48,7 @@ fn decode(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// An owner that knows nothing and believes nothing.
+/// An owner that knows no symbol and rejects every one.
 struct Nobody;
 
 impl SymbolStore for Nobody {
@@ -61,7 +61,8 @@ impl SymbolStore for Nobody {
     }
 }
 
-/// The dearest call there is: a repair that is reduced by each of 255 dense equations, and each of them by it.
+/// The most expensive call: a repair that is reduced by each of 255 dense equations, and reduces each of
+/// them.
 fn worst(criterion: &mut Criterion) {
     let config = DecoderConfig { payload_max: PACKET, terms_max: 512, ..DecoderConfig::default() };
     let unknowns = config.equations as u64;

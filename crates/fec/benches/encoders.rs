@@ -1,11 +1,12 @@
-//! Nanoseconds of encoding per source packet of 1,500 bytes, for each code, with each kernel of this processor.
+//! Nanoseconds of encoding per source packet of 1,500 bytes, for each code, with each kernel of this
+//! processor.
 //!
 //! ```sh
 //! cargo bench -p fec --bench encoders [-- ROUNDS]
 //! ```
-//! `gf256` measures the arithmetic alone. An encoder takes the best kernel of its process, so each kernel has processes of
-//! its own, which take turns. Shown are the least and the middle of all rounds, and the dearest packets: within 99 % of
-//! all a push takes no longer. Other work on the machine makes all figures larger.
+//! `gf256` measures the arithmetic alone. An encoder takes the best kernel of its process, so each kernel has
+//! its own processes, which take turns. The output shows minimum and median of all rounds, and the 99th
+//! percentile of a push. Other work on the machine increases all figures.
 #![allow(missing_docs, unreachable_pub)]
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
@@ -17,7 +18,7 @@ use std::process::Command;
 use std::time::Instant;
 
 const PACKET: usize = 1_500;
-/// Packets in a round: some groups of repairs of every code.
+/// Number of packets in a round: several groups of repairs of every code.
 const PACKETS: usize = 1_920;
 
 fn codes() -> Vec<(&'static str, Code)> {
@@ -43,7 +44,7 @@ fn codes() -> Vec<(&'static str, Code)> {
     ]
 }
 
-/// One code that runs on from round to round.
+/// One code, which continues from round to round.
 struct Running<'a> {
     encoder: Encoder<usize>,
     packets: &'a [Vec<u8>],
@@ -60,7 +61,7 @@ impl Running<'_> {
         self.next += 1;
     }
 
-    /// Nanoseconds for each packet of a round, and those that 99 of 100 packets of another stay within.
+    /// Returns nanoseconds per packet of a round, and the 99th percentile of the packets of another round.
     fn round(&mut self) -> (f64, f64) {
         let start = Instant::now();
         (0..PACKETS).for_each(|_| self.push());
@@ -77,7 +78,7 @@ impl Running<'_> {
     }
 }
 
-/// A process with one kernel: a line with the figures of each code.
+/// Runs a process with one kernel, which prints a line with the figures of each code.
 fn lane(kernel: &str) {
     assert!(Kernel::choose(kernel), "this processor has no kernel {kernel:?}");
     let packets: Vec<Vec<u8>> = (0..64u32).map(|n| vec![n as u8 ^ 0x5a; PACKET]).collect();

@@ -1,10 +1,11 @@
-//! Nanoseconds of arithmetic per source packet of 1,500 bytes, for some codes, by each kernel of this processor.
+//! Nanoseconds of arithmetic per source packet of 1,500 bytes, for some codes, by each kernel of this
+//! processor.
 //!
 //! ```sh
 //! cargo bench -p fec --bench gf256 [-- ROUNDS]
 //! ```
-//! Kernels and forms take turns in short rounds, so that what else the machine does meets all of them alike; the
-//! least and the middle of all rounds are shown. Other work on the machine still makes all figures larger.
+//! Kernels and forms take turns in short rounds, so that other work on the machine affects all of them alike.
+//! The output shows minimum and median of all rounds. Other work on the machine still increases all figures.
 #![allow(missing_docs, unreachable_pub)]
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
@@ -14,11 +15,11 @@ use std::time::Instant;
 
 const PACKET: usize = 1_500;
 
-/// A code, by its arithmetic alone.
+/// The arithmetic of a code.
 struct Cell {
     title: &'static str,
     form: &'static str,
-    /// Does the work of 8 source packets, of which the first has this number.
+    /// Does the work of 8 source packets; the first has this number.
     run: fn(&Kernel, &mut Work<'_>, usize),
 }
 
@@ -43,19 +44,19 @@ const CELLS: &[Cell] = &[
     Cell { title: "sliding W=256 at 1/8", form: "mul_add_each", run: |k, w, n| sliding_each(k, w, n, 32) },
 ];
 
-/// Packets behind each other, as a ring of symbols keeps them; terms of each; sums. To gather the terms of a repair is
-/// the code's work, not measured here.
+/// Consecutive packets as in a ring of symbols, terms of each, and sums. The work of gathering a repair's
+/// terms is not measured.
 struct Work<'a> {
     packets: &'a [u8],
-    /// Twice round, so that each window is one piece.
+    /// Two rounds, so that each window is one slice.
     terms: Vec<(u8, &'a [u8])>,
     rows: Vec<(&'a [u8], &'a [u8])>,
     sums: Vec<Vec<u8>>,
 }
 
-/// Packets in the ring: more than any window has.
+/// Number of packets in the ring, more than any window has.
 const RING: usize = 264;
-/// Sums open at once where each packet goes into all of them.
+/// Number of sums open at a time where each packet is added to all of them.
 const OPEN: usize = 48;
 
 fn byte(n: usize) -> u8 {
@@ -106,9 +107,10 @@ fn sliding(kernel: &Kernel, work: &mut Work<'_>, first: usize, window: usize, re
     }
 }
 
-/// The next three repairs together over what their windows share, the rest of each by itself.
+/// Computes the next three repairs together over the common part of their windows, and the rest of each by
+/// itself.
 fn sliding_rows(kernel: &Kernel, work: &mut Work<'_>, first: usize, window: usize, repairs: usize) {
-    // Three repairs are those of 8 · 3 / repairs packets.
+    // Three repairs belong to 8 · 3 / repairs packets.
     if repairs == 1 && !first.is_multiple_of(24) {
         return;
     }
@@ -120,7 +122,7 @@ fn sliding_rows(kernel: &Kernel, work: &mut Work<'_>, first: usize, window: usiz
     }
 }
 
-/// Each packet goes at once into all sums whose windows it is in.
+/// Adds each packet at once to all sums whose windows contain it.
 fn sliding_each(kernel: &Kernel, work: &mut Work<'_>, first: usize, open: usize) {
     for n in 0..8 {
         let (first, packet) = work.terms[(first + n) % RING];

@@ -4,10 +4,10 @@
 //! cargo build --release -p fec --example callgrind_codec
 //! for n in 20000 120000; do valgrind --tool=callgrind target/release/examples/callgrind_codec encode $n; done
 //! ```
-//! The difference of two counts, divided by the difference of the numbers of packets, is free of what is made once.
-//! `decode N PERCENT` decodes with losses. `singly N`, `many N`, `rows N` and `each N` are the arithmetic of a sliding window of
-//! 128 packets of 1,500 bytes with 3 repairs for 8 packets, by N packets. A last word names the kernel; valgrind knows
-//! none beyond AVX2.
+//! The difference of two counts, divided by the difference of the numbers of packets, does not include the
+//! setup. `decode N PERCENT` decodes with losses. `singly N`, `many N`, `rows N` and `each N` run the
+//! arithmetic of a sliding window of 128 packets of 1,500 bytes with 3 repairs for 8 packets, over N packets.
+//! An optional last word names the kernel; valgrind supports none beyond AVX2.
 #![allow(missing_docs, unreachable_pub)]
 
 #[path = "../benches/stream/mod.rs"]

@@ -44,8 +44,8 @@ impl<P: Copy> Encoder<P> {
         })
     }
 
-    /// Adds the next source packet, a symbol given as consecutive pieces, and emits the repairs that become due.
-    /// Deadlines are not checked here.
+    /// Adds the next source packet, a symbol given as consecutive pieces, and emits the repairs that become
+    /// due. Deadlines are not checked here.
     ///
     /// # Errors
     /// If the symbol is too long; then nothing changes.

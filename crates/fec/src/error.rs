@@ -1,9 +1,9 @@
-//! What is wrong with a configuration.
+//! Mistakes in configurations.
 
 use crate::limits::{DEADLINE_US_MAX, MEMORY_MAX, SYMBOL_MAX};
 use thiserror::Error;
 
-/// What is wrong with the configuration of a code or of a decoder.
+/// A mistake in the configuration of a code or of a decoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ConfigError {

@@ -1,8 +1,8 @@
 //! Layered interleaving, the schedule of Maelstrom §4.3.
 //!
-//! Every packet enters one bin of each layer. A layer with interleave i has i bins, fed in turn, so that the packets of
-//! a bin lie i apart. A bin that holds r packets fires: the XOR of its packets leaves as a repair. Low interleaves
-//! recover single losses quickly; high ones recover bursts of up to i packets, later.
+//! Every packet enters one bin of each layer. A layer with interleave i has i bins, fed in turn, so that the
+//! packets of a bin lie i apart. A bin that holds r packets fires: the XOR of its packets leaves as a repair.
+//! Low interleaves recover single losses quickly; high ones recover bursts of up to i packets, later.
 
 use crate::error::{ConfigError, check_common, check_memory, check_range};
 use crate::gf256;
@@ -22,14 +22,14 @@ static ONES: [u8; R_MAX as usize] = [1; R_MAX as usize];
 pub struct LayeredConfig {
     /// Packets in a repair, 1 to [`R_MAX`]; 1 sends every packet again, once per layer.
     pub r: u8,
-    /// Interleave of each layer: 1 to [`LAYERS_MAX`] distinct values, each 1 to [`INTERLEAVE_MAX`]. Relatively prime
-    /// interleaves recover most (Maelstrom §4.4).
+    /// Interleave of each layer: 1 to [`LAYERS_MAX`] distinct values, each 1 to [`INTERLEAVE_MAX`].
+    /// Relatively prime interleaves recover most (Maelstrom §4.4).
     pub interleaves: Vec<u16>,
     /// Whether full bins fire at once or one interleave later.
     pub sending: Sending,
     /// Longest time that a bin of the smallest interleave stays part-filled, 1 to
-    /// [`DEADLINE_US_MAX`](crate::DEADLINE_US_MAX). Bins of larger interleaves wait longer in proportion, so that all
-    /// layers fill in time where the first does. `None`: bins wait for packets without limit.
+    /// [`DEADLINE_US_MAX`](crate::DEADLINE_US_MAX). Bins of larger interleaves wait longer in proportion, so
+    /// that all layers fill in time where the first does. `None`: bins wait for packets without limit.
     pub deadline_us: Option<u64>,
     /// Longest symbol in bytes, 1 to [`SYMBOL_MAX`](crate::SYMBOL_MAX).
     pub symbol_max: usize,
@@ -75,12 +75,13 @@ impl LayeredConfig {
     }
 }
 
-/// The number of packets at which bin `x` (counted from 1) of a layer with interleave `i` fires for the first time.
+/// The number of packets at which bin `x` (counted from 1) of a layer with interleave `i` fires for the first
+/// time.
 ///
-/// Maelstrom §4.3.1: `x mod r` where i ≥ r, and `(x mod r) · r / i`, rounded down, where i < r. The paper's text counts
-/// bins from 1 ("the first repair bin … would fire at size 1, the second at size 2"). A remainder of 0 means r, so that
-/// the sizes 1 to r occur equally often, and "until r · i data packets have been added … all bins have fired exactly
-/// once". For i < r the remainder is never 0, and the last bin starts at r.
+/// Maelstrom §4.3.1: `x mod r` where i ≥ r, and `(x mod r) · r / i`, rounded down, where i < r. The paper's
+/// text counts bins from 1 ("the first repair bin … would fire at size 1, the second at size 2"). A remainder
+/// of 0 means r, so that the sizes 1 to r occur equally often, and "until r · i data packets have been added
+/// … all bins have fired exactly once". For i < r the remainder is never 0, and the last bin starts at r.
 ///
 /// ```
 /// // the paper's examples: r = 5 and i = 4 begins 1, 2; r = 4 and i = 2 is 2, 4
@@ -96,9 +97,9 @@ pub fn first_size(x: u16, i: u16, r: u8) -> u8 {
 
 /// Makes the repairs of a layered code from a stream of source packets.
 ///
-/// `P` is what the owner keeps of each packet in a bin. All memory is allocated at construction. A layer that a
-/// deadline or [`flush`](Self::flush) has emptied returns to its first bin sizes ([`first_size`]), so that an idle
-/// period does not leave its bins in step.
+/// `P` is what the owner keeps of each packet in a bin. All memory is allocated at construction. A layer that
+/// a deadline or [`flush`](Self::flush) has emptied returns to its first bin sizes ([`first_size`]), so that
+/// an idle period does not leave its bins in step.
 ///
 /// ```
 /// use fec::{LayeredConfig, LayeredEncoder};
@@ -285,7 +286,8 @@ impl<P: Copy> LayeredEncoder<P> {
         let payload = &mut self.payloads[at * self.symbol_max..][..self.symbol_max];
         let mut offset = 0;
         for piece in symbol {
-            // Bytes beyond the longest symbol so far are left over from an earlier repair and are overwritten.
+            // Bytes beyond the longest symbol are left over from an earlier repair and are
+            // overwritten.
             let sum = piece.len().min(bin.length.saturating_sub(offset));
             let place = &mut payload[offset..offset + piece.len()];
             gf256::xor_into(&mut place[..sum], &piece[..sum]);

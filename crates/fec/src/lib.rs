@@ -1,8 +1,9 @@
 //! Erasure codes for packet streams: no I/O, no clock, no allocation per packet.
 //!
-//! A *code* is a **schedule**: which source packets enter which repair packet, with which coefficients, and when the
-//! repair leaves. **One decoder serves all codes**: a repair is a linear equation over GF(256). The decoder subtracts
-//! the known packets and solves what is left by incremental elimination over the missing ones.
+//! A *code* is a **schedule**: which source packets enter which repair packet, with which coefficients, and
+//! when the repair leaves. **One decoder serves all codes**: a repair is a linear equation over GF(256). The
+//! decoder subtracts the known packets and solves what is left by incremental elimination over the missing
+//! ones.
 //!
 //! | item | content |
 //! |---|---|
@@ -16,8 +17,9 @@
 //! | [`analysis`], [`simulate`](mod@simulate) | what a code recovers, by formula and by trial |
 //! | [`gf256`] | the arithmetic, with run-time choice of vector instructions |
 //!
-//! A *symbol* is the string of bytes that is coded: whatever the owner makes of a packet (its length, its mutable
-//! header fields, the packet). Symbols differ in length; in a sum each counts as if zero-padded to the longest.
+//! A *symbol* is the string of bytes that is coded: whatever the owner makes of a packet (its length, its
+//! mutable header fields, the packet). Symbols differ in length; in a sum each counts as if zero-padded to
+//! the longest.
 #![deny(unsafe_code)]
 
 pub mod analysis;

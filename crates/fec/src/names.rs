@@ -1,9 +1,9 @@
 //! Choice of the packets that a sliding window's repair names.
 //!
-//! To subtract a packet from a repair, a receiver must know the packet's position in the stream. A repair of a layer or a
-//! block names all its packets; a window's repair has no room for that. It names its *new* packets, which left after the
-//! previous repair, and again the packets that were new in two earlier repairs. Until a name of a packet arrives, the
-//! packet is an unknown of the equations, as if it were lost.
+//! To subtract a packet from a repair, a receiver must know the packet's position in the stream. A repair of
+//! a layer or a block names all its packets; a window's repair has no room for that. It names its *new*
+//! packets, which left after the previous repair, and again the packets that were new in two earlier repairs.
+//! Until a name of a packet arrives, the packet is an unknown of the equations, as if it were lost.
 
 use crate::rate::RepairRate;
 use std::ops::Range;
@@ -23,8 +23,8 @@ fn copies(rate: RepairRate) -> usize {
     (1..=COPIES).rev().find(|copies| copies * stride(rate) <= NAMES_MAX).unwrap_or(1)
 }
 
-/// Distance in repairs at which no recoverable burst loses both repairs: 1 + ⌈W · a² / (a + b)²⌉ at a rate of a / b,
-/// at least 2.
+/// Distance in repairs at which no recoverable burst loses both repairs: 1 + ⌈W · a² / (a + b)²⌉ at a rate of
+/// a / b, at least 2.
 pub fn spread(rate: RepairRate, window: u16) -> usize {
     // The squares have up to 66 bits, the window 16.
     let (repairs, sources) = (u128::from(rate.repairs()), u128::from(rate.sources()));
@@ -66,8 +66,8 @@ pub struct Names {
 }
 
 impl Names {
-    /// Starts at packet `next` of a stream. Copies of a name follow the first at `distances`, in repairs; no later rate
-    /// may set a distance above `reach`.
+    /// Starts at packet `next` of a stream. Copies of a name follow the first at `distances`, in repairs; no
+    /// later rate may set a distance above `reach`.
     ///
     /// # Panics
     /// If the distances do not increase from above 0.
@@ -100,23 +100,25 @@ impl Names {
         (self.distances, self.names, self.copies) = (distances, per_repair(rate), copies(rate));
     }
 
-    /// Returns the packets that the next repair names, in order of the stream, for a repair of the packets `first` to
-    /// `last`.
+    /// Returns the packets that the next repair names, in order of the stream, for a repair of the packets
+    /// `first` to `last`.
     ///
-    /// These are the new packets, the packets that were new in two earlier repairs at the configured distances, and
-    /// enough of the packets before them to make all repairs equally long.
+    /// These are the new packets, the packets that were new in two earlier repairs at the configured
+    /// distances, and enough of the packets before them to make all repairs equally long.
     ///
-    /// After a change of rate, runs may be longer or shorter than the room for them. The next repairs name what is left
-    /// over, if the new rate has room for copies at all. A shortened distance takes effect as spare room allows. Where
-    /// every repair is full there is none, and third copies keep the longer distance.
+    /// After a change of rate, runs may be longer or shorter than the room for them. The next repairs name
+    /// what is left over, if the new rate has room for copies at all. A shortened distance takes effect as
+    /// spare room allows. Where every repair is full there is none, and third copies keep the longer
+    /// distance.
     pub fn next(&mut self, first: u64, last: u64) -> [Range<u64>; COPIES] {
         let [to_second, to_third] = self.distances;
         let len = self.ends.len();
         let end = |back: usize| self.ends[(self.repairs + len - 1 - back) % len];
         let behind = last + 1;
         let newest = end(0).max(first).max(behind.saturating_sub(NAMES_MAX as u64))..behind;
-        // Equal lengths let repairs leave the host as one train. They must not exceed the planned length, to fit the
-        // WAN. Only the first repair after the rate rises may name more: the packets that came at the lower rate.
+        // Equal lengths let repairs leave the host as one train. They must not exceed the planned length, to
+        // fit the WAN. Only the first repair after the rate rises may name more: the packets that came at the
+        // lower rate.
         let mut room = (self.names as u64).max(count(&newest)) - count(&newest);
         let mut from = |next: u64, to: u64| {
             let start = next.max(first).min(to.max(first));

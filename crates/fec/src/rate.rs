@@ -23,7 +23,7 @@ pub struct RepairRate {
     sources: u32,
 }
 
-/// What is wrong with a [`RepairRate`].
+/// A mistake in a [`RepairRate`].
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum RateError {
@@ -133,8 +133,8 @@ impl Credit {
         due as u32
     }
 
-    /// Returns the number of source packets until the repair number `count` from here leaves. `due` repairs are still to
-    /// leave with the last packet. The rate must not be 0.
+    /// Returns the number of source packets until the repair number `count` from here leaves. `due` repairs
+    /// are still to leave with the last packet. The rate must not be 0.
     pub(crate) fn packets_until(&self, count: u64, due: u32) -> u64 {
         let later = count.saturating_sub(u64::from(due));
         let lacking = (later * u64::from(self.rate.sources)).saturating_sub(self.saved);

@@ -1,8 +1,8 @@
 //! Reed–Solomon blocks as a schedule: r source packets, c repairs, any r of the r + c are enough.
 //!
-//! Maelstrom §4.4 compares layered interleaving with this code. It is systematic, and its coefficients form a Cauchy
-//! matrix, every square submatrix of which is invertible. With an interleave i, i blocks are fed in turn, so that the
-//! packets of a block lie i apart. A *round* is i · r packets.
+//! Maelstrom §4.4 compares layered interleaving with this code. It is systematic, and its coefficients form a
+//! Cauchy matrix, every square submatrix of which is invertible. With an interleave i, i blocks are fed in
+//! turn, so that the packets of a block lie i apart. A *round* is i · r packets.
 
 use crate::error::{ConfigError, check_common, check_memory, check_range};
 use crate::gf256;
@@ -26,9 +26,9 @@ pub struct ReedSolomonConfig {
     pub c: u8,
     /// Blocks that are fed in turn, 1 to [`INTERLEAVE_MAX`].
     pub interleave: u16,
-    /// Whether the c repairs leave as soon as their block is full, or with the packets of the next round. Delayed
-    /// repairs leave in turn, the first of every block, then the second of every block, c / r (rounded up) with each
-    /// packet.
+    /// Whether the c repairs leave as soon as their block is full, or with the packets of the next round.
+    /// Delayed repairs leave in turn, the first of every block, then the second of every block, c / r
+    /// (rounded up) with each packet.
     pub sending: Sending,
     /// Longest time that a round stays part-filled before all its blocks fire, 1 to
     /// [`DEADLINE_US_MAX`](crate::DEADLINE_US_MAX). `None`: without limit.
@@ -74,11 +74,12 @@ impl ReedSolomonConfig {
     }
 }
 
-/// Returns the coefficient of the packet at `position` of a block, counted from 0, in the block's repair `row`.
+/// Returns the coefficient of the packet at `position` of a block, counted from 0, in the block's repair
+/// `row`.
 ///
-/// The coefficients are the Cauchy matrix 1 / (x_row + y_position) with x_row = 128 + row and y_position = position.
-/// Every column is scaled so that row 0 is all ones: the first repair of a block is a plain XOR. Scaling columns keeps
-/// every square submatrix invertible.
+/// The coefficients are the Cauchy matrix 1 / (x_row + y_position) with x_row = 128 + row and y_position =
+/// position. Every column is scaled so that row 0 is all ones: the first repair of a block is a plain XOR.
+/// Scaling columns keeps every square submatrix invertible.
 ///
 /// ```
 /// assert_eq!(fec::cauchy(0, 7), 1);
@@ -94,8 +95,8 @@ pub const fn cauchy(row: u8, position: u8) -> u8 {
 
 /// Makes the repairs of a Reed–Solomon code from a stream of source packets.
 ///
-/// `P` is what the owner keeps of each packet in a block. All memory is allocated at construction. A part-filled block
-/// of k packets fires with all its c repairs: any k of the k + c are enough.
+/// `P` is what the owner keeps of each packet in a block. All memory is allocated at construction. A
+/// part-filled block of k packets fires with all its c repairs: any k of the k + c are enough.
 ///
 /// ```
 /// use fec::{ReedSolomonConfig, ReedSolomonEncoder, Repair};
@@ -130,6 +131,8 @@ struct Round<P> {
     blocks: Box<[Block<P>]>,
     /// c payloads of `symbol_max` bytes for each block.
     payloads: Box<[u8]>,
+    c: usize,
+    symbol_max: usize,
     packets: usize,
     /// When the first packet came.
     begun_us: u64,
@@ -255,7 +258,7 @@ impl<P: Copy> ReedSolomonEncoder<P> {
         block.packets.push(packet);
         let payloads = &mut self.filling.payloads[at * c * symbol_max..][..c * symbol_max];
         if length > block.length {
-            // Bytes beyond the longest symbol so far are left over from an earlier block.
+            // Bytes beyond the longest symbol are left over from an earlier block.
             payloads.chunks_exact_mut(symbol_max).for_each(|sum| sum[block.length..length].fill(0));
             block.length = length;
         }
@@ -291,7 +294,7 @@ impl<P: Copy> ReedSolomonEncoder<P> {
         let end = round.turns.saturating_add(turns).min(all);
         for turn in round.turns..end {
             let (row, block) = (turn / round.blocks.len(), turn % round.blocks.len());
-            round.emit(block, row, &self.coefficients[row * self.r..], self.symbol_max, self.c, emit);
+            round.emit(block, row, &self.coefficients[row * self.r..], emit);
         }
         round.turns = end;
         if end == all {
@@ -301,8 +304,7 @@ impl<P: Copy> ReedSolomonEncoder<P> {
 
     fn fire_block(&mut self, block: usize, emit: &mut impl FnMut(Repair<'_, P>)) {
         for row in 0..self.c {
-            let coefficients = &self.coefficients[row * self.r..];
-            self.filling.emit(block, row, coefficients, self.symbol_max, self.c, emit);
+            self.filling.emit(block, row, &self.coefficients[row * self.r..], emit);
         }
         self.filling.blocks[block].clear();
     }
@@ -312,7 +314,7 @@ impl<P: Copy> ReedSolomonEncoder<P> {
         for row in 0..self.c {
             let coefficients = &self.coefficients[row * self.r..];
             for block in 0..self.filling.blocks.len().min(self.filling.packets) {
-                self.filling.emit(block, row, coefficients, self.symbol_max, self.c, emit);
+                self.filling.emit(block, row, coefficients, emit);
             }
         }
         self.filling.clear();
@@ -324,6 +326,8 @@ impl<P: Copy> Round<P> {
         Self {
             blocks: (0..blocks).map(|_| Block { packets: Vec::with_capacity(r), length: 0 }).collect(),
             payloads: vec![0; blocks * c * symbol_max].into_boxed_slice(),
+            c,
+            symbol_max,
             packets: 0,
             begun_us: 0,
             turns: 0,
@@ -331,15 +335,7 @@ impl<P: Copy> Round<P> {
     }
 
     /// Emits one repair of a block, unless the block is empty; `coefficients` begin with those of the row.
-    fn emit(
-        &self,
-        block: usize,
-        row: usize,
-        coefficients: &[u8],
-        symbol_max: usize,
-        c: usize,
-        emit: &mut impl FnMut(Repair<'_, P>),
-    ) {
+    fn emit(&self, block: usize, row: usize, coefficients: &[u8], emit: &mut impl FnMut(Repair<'_, P>)) {
         let Block { packets, length } = &self.blocks[block];
         if packets.is_empty() {
             return;
@@ -349,7 +345,7 @@ impl<P: Copy> Round<P> {
             draw: Draw::default(),
             packets,
             coefficients: &coefficients[..packets.len()],
-            payload: &self.payloads[(block * c + row) * symbol_max..][..*length],
+            payload: &self.payloads[(block * self.c + row) * self.symbol_max..][..*length],
         });
     }
 

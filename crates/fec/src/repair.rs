@@ -7,10 +7,11 @@
 pub struct Repair<'a, P> {
     /// Layer of a layered code, or row of a Reed–Solomon block; 0 for a sliding window.
     pub row: usize,
-    /// Seed and density of a sliding window's coefficients. The default for other codes, whose `row` determines the
-    /// coefficients.
+    /// Seed and density of a sliding window's coefficients. The default for other codes, whose `row`
+    /// determines the coefficients.
     pub draw: Draw,
-    /// Packets in the sum, oldest first. A sliding window lists all its packets, also those with coefficient 0.
+    /// Packets in the sum, oldest first. A sliding window lists all its packets, also those with coefficient
+    /// 0.
     pub packets: &'a [P],
     /// One coefficient for each packet.
     pub coefficients: &'a [u8],
@@ -18,8 +19,8 @@ pub struct Repair<'a, P> {
     pub payload: &'a [u8],
 }
 
-/// What determines, with the number of packets in the window, the coefficients of a sliding window's repair: the
-/// arguments of [`coding_coefficients`](crate::coding_coefficients).
+/// Seed and density of the coefficients of a sliding window's repair. With the number of packets they are
+/// the arguments of [`coding_coefficients`](crate::coding_coefficients).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Draw {
     /// Seed of the generator.

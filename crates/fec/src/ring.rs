@@ -8,8 +8,8 @@ pub struct SymbolHandle(u64);
 
 /// Keeps the newest symbols within a capacity in symbols and in bytes; the oldest is dropped first.
 ///
-/// All memory is allocated at construction. A symbol is one slice, so up to one symbol's length is unused at the end of
-/// the byte ring.
+/// All memory is allocated at construction. A symbol is one slice, so up to one symbol's length is unused at
+/// the end of the byte ring.
 ///
 /// ```
 /// let mut ring = fec::SymbolRing::new(2, 64);

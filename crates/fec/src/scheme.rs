@@ -16,7 +16,8 @@ pub enum Scheme {
     /// Layered interleaving (Maelstrom §4.3): XORs of packets one interleave apart; all coefficients are 1.
     #[default]
     Layered,
-    /// Reed–Solomon blocks (Maelstrom §4.4): one repair for each row of a Cauchy matrix, [`cauchy`](crate::cauchy).
+    /// Reed–Solomon blocks (Maelstrom §4.4): one repair for each row of a Cauchy matrix,
+    /// [`cauchy`](crate::cauchy).
     ReedSolomon,
     /// A sliding window (RFC 8681): random linear combinations of the last packets.
     Sliding,
@@ -74,7 +75,7 @@ pub enum Sending {
     /// With later packets, so that one burst cannot take both the last packet of a repair and the repair.
     ///
     /// A bin's repair leaves when the next packet enters the emptied bin, one interleave later; the layer of
-    /// interleave 1, which recovers single losses and no bursts, still sends at once. A block's repairs leave with the
-    /// packets of the next round.
+    /// interleave 1, which recovers single losses and no bursts, still sends at once. A block's repairs leave
+    /// with the packets of the next round.
     Delayed,
 }

@@ -2,7 +2,8 @@
 
 /// Identifies a symbol by its position in the stream of source packets.
 ///
-/// Smaller is older: [`Decoder::expire_before`](crate::Decoder::expire_before) gives up everything below a position.
+/// Smaller is older: [`Decoder::expire_before`](crate::Decoder::expire_before) gives up everything below a
+/// position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SymbolId(pub u64);
 

@@ -9,7 +9,8 @@ const TEMPERING: u32 = 0x3793_fdff;
 /// Number of rounds that spread the seed over the state, and of outputs discarded after them.
 const ROUNDS: usize = 8;
 
-/// TinyMT32, a Mersenne Twister with 127 bits of state. Every implementation yields the same numbers for a seed.
+/// TinyMT32, a Mersenne Twister with 127 bits of state. Every implementation yields the same numbers for a
+/// seed.
 ///
 /// ```
 /// let mut numbers = fec::TinyMt32::new(1);
@@ -43,8 +44,8 @@ impl TinyMt32 {
     }
 }
 
-/// `N` generators in step. Each step depends only on the same generator's last state, so several cost little more than
-/// one.
+/// `N` generators in step. Each step depends only on the same generator's last state, so several cost little
+/// more than one.
 #[derive(Debug, Clone)]
 pub(crate) struct Together<const N: usize>([[u32; N]; 4]);
 

@@ -1,11 +1,11 @@
-//! The field's laws, and that all kernels give the bytes of the scalar one.
+//! The laws of the field, and the equality of all kernels with the scalar one.
 #![allow(missing_docs)]
 
 use fec::gf256::{self, Kernel, POLYNOMIAL};
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 
-/// Multiplication as it is taught: shift, add, reduce.
+/// Textbook multiplication: shift, add, reduce.
 fn long_product(a: u8, b: u8) -> u8 {
     let mut sum = 0u16;
     for bit in (0..8).rev() {
@@ -94,12 +94,12 @@ fn a_sum_shorter_than_the_source_is_a_fault_of_the_caller() {
     gf256::mul_add_each(&mut [(2, &mut [0; 80]), (3, &mut [0; 79])], &[0; 80]);
 }
 
-/// Every length up to some vectors of the widest kernel, so that no border between its loops is left to chance.
+/// Tries every length up to a few vectors of the widest kernel, to meet every boundary between its loops.
 #[test]
 fn fused_sums_are_right_at_every_length() {
     let bytes: Vec<u8> = (0..2_000u32).map(|n| ((n * n) >> 3) as u8).collect();
     for length in 0..1_100 {
-        // Nine of one length, as groups want them, then one that ends in their middle.
+        // Nine sources of one length, which form groups, then one that ends in their middle.
         let alike = (1..10usize).map(|n| ((n * 27) as u8, &bytes[n * 90..][..length]));
         let terms: Vec<(u8, &[u8])> = alike.chain([(200, &bytes[60..60 + length / 2])]).collect();
         let source = terms[0].1;
@@ -123,7 +123,7 @@ fn fused_sums_are_right_at_every_length() {
     }
 }
 
-/// A string and an offset into it: kernels meet all alignments.
+/// A string and an offset into it, so that kernels meet all alignments.
 fn bytes(longest: usize) -> impl Strategy<Value = (Vec<u8>, usize)> {
     (proptest::collection::vec(any::<u8>(), 0..longest), 0..16usize)
         .prop_map(|(bytes, offset)| (bytes.clone(), offset.min(bytes.len())))
@@ -150,7 +150,7 @@ proptest! {
         let sources: Vec<&[u8]> =
             sources.iter().map(|(bytes, skip)| &bytes[*skip..]).map(|s| &s[..s.len().min(length)]).collect();
         let first = sources.first().copied().unwrap_or(&[]);
-        // What lies before the string must stay as it is, and is compared too.
+        // Bytes before the string must not change, and are compared too.
         let run = |kernel: &Kernel| {
             let mut results = [acc.clone(), acc.clone(), acc.clone(), acc.clone()];
             kernel.xor_into(&mut results[0][skip..], first);
@@ -172,7 +172,7 @@ proptest! {
         terms in proptest::collection::vec((coefficient(), bytes(1_700)), 0..20),
         alike in any::<bool>(),
     ) {
-        // Sources of one length have their ends added with the last block, others have not.
+        // The ends of sources of one length are added with the last block; those of others are not.
         let acc_length = acc.len() - skip;
         let length = |source: &[u8]| source.len().min(acc_length);
         let common = terms.iter().map(|(_, (bytes, skip))| length(&bytes[*skip..])).min().unwrap_or(0);
@@ -233,7 +233,7 @@ proptest! {
         sums in proptest::collection::vec((coefficient(), bytes(600)), 0..8),
     ) {
         let src = &src[skip..];
-        // Each sum begins at an offset of its own and is as long as the source or longer.
+        // Each sum begins at an offset of its own, and is at least as long as the source.
         let sums: Vec<(u8, usize, Vec<u8>)> = sums
             .into_iter()
             .map(|(c, (mut bytes, skip))| {

@@ -1,5 +1,5 @@
-//! Types that both cores share: drops counted by reason ([`reasons!`]), positions that do not wrap ([`Seq`]), and the fields
-//! of datagrams ([`bytes`]).
+//! Types that both cores share: drops counted by reason ([`reasons!`]), positions that do not wrap ([`Seq`]),
+//! and the fields of datagrams ([`bytes`]).
 #![forbid(unsafe_code)]
 
 pub mod bytes;

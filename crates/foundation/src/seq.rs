@@ -2,8 +2,8 @@
 
 /// Position of a packet in its stream. It has 32 bits on the wire and 64 in memory, so that it never wraps.
 ///
-/// A Maelstrom stream consists of the packets that one gateway protects for one peer in a session, a Ricochet stream of
-/// those that one sender sends to one group.
+/// A Maelstrom stream consists of the packets that one gateway protects for one peer in a session, a Ricochet
+/// stream of those that one sender sends to one group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Seq(pub u64);
 
@@ -13,14 +13,15 @@ impl Seq {
         self.0 as u32
     }
 
-    /// Returns the position nearest to `near` whose low 32 bits are `wire`, but none before the first position.
+    /// Returns the position nearest to `near` whose low 32 bits are `wire`, but none before the first
+    /// position.
     pub fn from_wire(wire: u32, near: Seq) -> Seq {
         let ahead = wire.wrapping_sub(near.0 as u32) as i32;
         Seq(near.0.saturating_add_signed(i64::from(ahead)))
     }
 
-    /// Returns the position of the first packet seen of a stream with unknown history: one lap in, so that older packets
-    /// have positions too, even across a wrap.
+    /// Returns the position of the first packet seen of a stream with unknown history: one lap in, so that
+    /// older packets have positions too, even across a wrap.
     pub fn first_seen(wire: u32) -> Seq {
         Seq(1 << 32 | u64::from(wire))
     }

@@ -1,8 +1,8 @@
-//! What one source packet costs a gateway: for a stopwatch, and for `valgrind --tool=callgrind`.
+//! The cost of one source packet in a gateway, by wall clock or by `valgrind --tool=callgrind`.
 //!
-//! `gateway_cost egress|ingress [PACKETS] [LOSS_PERCENT]` runs 1,300-byte packets through the core with (8; 1,11,19).
-//! `ingress` prepares the repairs first and then counts arrivals and repairs together. Under callgrind, pass
-//! `--toggle-collect='*measured*'` to count that part alone.
+//! `gateway_cost egress|ingress [PACKETS] [LOSS_PERCENT]` runs 1,300-byte packets through the core with (8;
+//! 1,11,19). `ingress` prepares the repairs first, then measures arrivals and repairs together. Under
+//! callgrind, pass `--toggle-collect='*measured*'` to count only the measured part.
 #![allow(clippy::disallowed_methods, reason = "a stopwatch")]
 
 use std::time::Instant;
@@ -144,13 +144,9 @@ impl Pair {
         self.out_b.datagrams.clear();
     }
 
-    /// What B will see of `packets` packets when the link loses some of everything.
+    /// Returns what B receives of `packets` packets over a link that loses packets and repairs alike.
     fn record(&mut self, template: &[u8], packets: usize, loss: f64) -> Vec<Event> {
-        let mut state = 1u64;
-        let mut lost = move || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            ((state >> 33) as f64) < loss * f64::from(1u32 << 31)
-        };
+        let mut lost = testkit::coin(0, loss);
         let mut packet = template.to_vec();
         let mut trace = Vec::new();
         for n in 0..packets {

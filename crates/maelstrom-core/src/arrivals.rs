@@ -1,7 +1,8 @@
 //! The packets that arrived, and the places in the stream that repairs have bound them to.
 //!
-//! A packet arrives without a number. The first repair that names it *binds* it to its place in the far egress' stream.
-//! Each arrival serves one place, so packets that are equal in every byte are told apart by their number alone.
+//! A packet arrives without a number. The first repair that names it *binds* it to its place in the far
+//! egress' stream. Each arrival serves one place, so packets that are equal in every byte are told apart by
+//! their number alone.
 
 use fec::{SymbolHandle, SymbolRing};
 use hashbrown::HashTable;
@@ -49,13 +50,13 @@ pub(crate) enum Arrived {
     Kept,
     /// A repair had named the packet `late_us` before.
     Late { seq: Seq, late_us: u64, fields: MutableFields },
-    /// The packet is kept, and equals one that was recovered: the original came late, or was sent again. `is_repeated` if
-    /// other equal packets are remembered.
+    /// The packet is kept, and equals one that was recovered: the original came late, or was sent again.
+    /// `is_repeated` if other equal packets are remembered.
     LikeRecovered { late_us: u64, is_repeated: bool },
 }
 
-/// Number of names remembered for each packet kept. A repair may come after its packets have left the history. Were their
-/// names forgotten too, the packets would appear lost.
+/// Number of names remembered for each packet kept. A repair may come after its packets have left the
+/// history. Were their names forgotten too, the packets would appear lost.
 pub(crate) const NAMES_FACTOR: usize = 4;
 
 /// Time between identical packets from which they count as distinct: repairs are reordered by less.
@@ -199,8 +200,8 @@ impl Arrivals {
         self.unbound
     }
 
-    /// Forgets the arrivals before this number, so that no place can be bound to them. Returns the number of them that no
-    /// repair has named.
+    /// Forgets the arrivals before this number, so that no place can be bound to them. Returns the number of
+    /// them that no repair has named.
     pub(crate) fn forget_before(&mut self, kept: u64) -> u64 {
         let oldest = self.forgotten.max(self.kept.saturating_sub(self.order.len() as u64));
         let mut unnamed = 0;
@@ -214,7 +215,8 @@ impl Arrivals {
         unnamed
     }
 
-    /// Notes that a repair names a place that is given up: one arrival of a name with distinct arrivals is used up.
+    /// Notes that a repair names a place that is given up: one arrival of a name with distinct arrivals is
+    /// used up.
     pub(crate) fn pass_over(&mut self, now_us: u64, name: Name) {
         if let Some(same) = self.distinct(now_us, name)
             && same.unbound > 0
@@ -224,8 +226,8 @@ impl Arrivals {
         }
     }
 
-    /// Forgets the arrivals of a name with distinct arrivals, so that no place can be bound to them. Returns the number of
-    /// them that no repair has named.
+    /// Forgets the arrivals of a name with distinct arrivals, so that no place can be bound to them. Returns
+    /// the number of them that no repair has named.
     pub(crate) fn forget_name(&mut self, now_us: u64, name: Name) -> u64 {
         let unnamed = self.distinct(now_us, name).map_or(0, |same| std::mem::take(&mut same.unbound));
         self.unbound -= u64::from(unnamed);
@@ -258,8 +260,8 @@ impl Arrivals {
         place
     }
 
-    /// Binds a place that no repair has named to the arrival of the packet that was solved for it. Returns false if that
-    /// packet has not arrived.
+    /// Binds a place that no repair has named to the arrival of the packet that was solved for it. Returns
+    /// false if that packet has not arrived.
     pub(crate) fn recognize(&mut self, seq: Seq, name: Name, hash: PacketHash, symbol: &[u8]) -> bool {
         let is_it = |kept: &[u8]| kept.starts_with(&hash.0.to_be_bytes());
         let Some((handle, at_us, count)) = self.take_arrival(name, is_it) else { return false };
@@ -271,8 +273,8 @@ impl Arrivals {
         true
     }
 
-    /// Takes an unbound arrival of a name, if its symbol, where still kept, is the wanted one. Returns its symbol, time and
-    /// number among all arrivals.
+    /// Takes an unbound arrival of a name, if its symbol, where still kept, is the wanted one. Returns its
+    /// symbol, time and number among all arrivals.
     fn take_arrival(
         &mut self,
         name: Name,
@@ -354,7 +356,8 @@ impl Arrivals {
         place
     }
 
-    /// Arrival time of the packet before `seq`, or of one near it: an estimate of when `seq` would have arrived.
+    /// Arrival time of the packet before `seq`, or of one near it: an estimate of when `seq` would have
+    /// arrived.
     pub(crate) fn expected_us(&self, seq: Seq) -> Option<u64> {
         const NEAR: u64 = 64;
         let arrival = |seq| match self.place(seq) {
@@ -392,7 +395,8 @@ impl Arrivals {
     }
 
     fn slot(&self, seq: Seq) -> usize {
-        // The length is a power of two, which avoids a division: a window's repair looks at hundreds of places.
+        // The length is a power of two, which avoids a division: a window's repair looks at hundreds of
+        // places.
         seq.0 as usize & (self.places.len() - 1)
     }
 

@@ -10,7 +10,8 @@ use crate::schedule::Schedule;
 use crate::symbol::SYMBOL_HEADER;
 use crate::wire::{Entry, NETWORKS_MAX, TERMS_MAX, WINDOW_MAX};
 
-/// Minimum number of packets that an ingress keeps: those of 60 ms at 1 Gbit/s, the time that a repair may lag them.
+/// Minimum number of packets that an ingress keeps: those of 60 ms at 1 Gbit/s, the time that a repair may
+/// lag them.
 const HISTORY_MIN: usize = 4096;
 /// Maximum number of repairs that an ingress stores for decoding.
 const EQUATIONS: usize = 256;
@@ -39,10 +40,12 @@ pub struct Config {
     pub wan_mtu: usize,
     /// Which packets share a repair.
     pub schedule: Schedule,
-    /// Whether repairs of interleaved packets wait for later packets, so that one burst cannot take both. The repair of a
-    /// full bin waits for the bin's next packet (Maelstrom §4.3.1), those of full blocks for the next blocks.
+    /// Whether repairs of interleaved packets wait for later packets, so that one burst cannot take both. The
+    /// repair of a full bin waits for the bin's next packet (Maelstrom §4.3.1), those of full blocks for the
+    /// next blocks.
     pub delayed: bool,
-    /// Longest wait of a part-filled bin of the smallest interleave, or of part-filled blocks, in microseconds.
+    /// Longest wait of a part-filled bin of the smallest interleave, or of part-filled blocks, in
+    /// microseconds.
     pub max_delay_us: u64,
     /// Bits of a packet's name. 32 in production; tests take fewer to make names collide.
     pub name_bits: u32,
@@ -151,7 +154,8 @@ impl Config {
         self.packet_max() + SYMBOL_HEADER
     }
 
-    /// Sizes of the ingress. The history is four times the span of one repair, if the far end uses the same code.
+    /// Sizes of the ingress. The history is four times the span of one repair, if the far end uses the same
+    /// code.
     pub fn ingress(&self) -> IngressConfig {
         IngressConfig {
             history: (4 * self.code().span()).max(HISTORY_MIN).next_power_of_two(),

@@ -1,7 +1,7 @@
 //! LAN to WAN: codes the packets that leave and sends repairs beside them.
 //!
-//! The path of a packet: [`Egress::handle_packet`] → its symbol → the [`Coder`] → for each repair that becomes due
-//! [`RepairSender::send`] → sealed into the outbox.
+//! The path of a packet: [`Egress::handle_packet`] → its symbol → the [`Coder`] → for each repair that
+//! becomes due [`RepairSender::send`] → sealed into the outbox.
 
 use crate::coder::{CodedRepair, Coder};
 use crate::config::Config;

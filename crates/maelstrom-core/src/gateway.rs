@@ -45,8 +45,8 @@ pub struct PeerStatus<'a> {
 /// A gateway without I/O or clock. Packets, datagrams and the time go in; an [`Outbox`] takes the output.
 ///
 /// Times are microseconds of one monotonic clock. The driver calls [`Gateway::handle_timeout`] when
-/// [`Gateway::poll_timeout`] is due. It passes in captured packets before the datagrams that arrived after them, and its
-/// tap may lag no more than [`Gateway::lag_max`] packets.
+/// [`Gateway::poll_timeout`] is due. It passes in captured packets before the datagrams that arrived after
+/// them, and its tap may lag no more than [`Gateway::lag_max`] packets.
 pub struct Gateway {
     config: Config,
     peers: Vec<Peer>,
@@ -58,8 +58,8 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Creates a gateway without sessions. `seed` generates tokens and nonces: it must be secret, random, and never used
-    /// twice.
+    /// Creates a gateway without sessions. `seed` generates tokens and nonces: it must be secret, random, and
+    /// never used twice.
     ///
     /// # Errors
     /// As [`Config::check`].
@@ -76,8 +76,8 @@ impl Gateway {
         Ok(gateway)
     }
 
-    /// Changes the configuration. Peers with unchanged address, key and networks keep their session. On an error nothing
-    /// changes.
+    /// Changes the configuration. Peers with unchanged address, key and networks keep their session. On an
+    /// error nothing changes.
     ///
     /// # Errors
     /// As [`Config::check`].
@@ -134,8 +134,8 @@ impl Gateway {
         self.peers[index].handle_outgoing(now_us, &packet, out)
     }
 
-    /// Takes a packet that arrived over the WAN, as on the wire, from its IP header on. Packets that are not IP or come
-    /// from no peer's network are ignored.
+    /// Takes a packet that arrived over the WAN, as on the wire, from its IP header on. Packets that are not
+    /// IP or come from no peer's network are ignored.
     pub fn handle_incoming(&mut self, now_us: u64, packet: &[u8], out: &mut Outbox) {
         let Ok(packet) = Packet::new_checked(packet) else { return };
         if let Some(index) = self.sites.find(packet.source()) {
@@ -143,24 +143,24 @@ impl Gateway {
         }
     }
 
-    /// Takes the report that the tap has missed packets, or is too far behind to wait for. Packets that arrived unseen must
-    /// not count as lost, so repairs recover nothing until [`Gateway::handle_caught_up`].
+    /// Takes the report that the tap has missed packets, or is too far behind to wait for. Packets that
+    /// arrived unseen must not count as lost, so repairs recover nothing until [`Gateway::handle_caught_up`].
     pub fn handle_gap(&mut self) {
         for peer in &mut self.peers {
             peer.ingress.on_gap();
         }
     }
 
-    /// Maximum number of packets that may have arrived since those that a repair names. Older names are forgotten, and
-    /// packets that arrived would count as lost. A driver that lags further calls [`Gateway::handle_gap`] before it passes
-    /// the repair in.
+    /// Maximum number of packets that may have arrived since those that a repair names. Older names are
+    /// forgotten, and packets that arrived would count as lost. A driver that lags further calls
+    /// [`Gateway::handle_gap`] before it passes the repair in.
     pub fn lag_max(&self) -> u64 {
         // One history is left for the span of a repair, which takes a quarter of it with our own code.
         ((NAMES_FACTOR - 1) * self.config.ingress().history) as u64
     }
 
-    /// Takes the report that tap and repair channel have been drained since the last gap. Packets sent from here on can be
-    /// recovered again. Without a gap this does nothing.
+    /// Takes the report that tap and repair channel have been drained since the last gap. Packets sent from
+    /// here on can be recovered again. Without a gap this does nothing.
     pub fn handle_caught_up(&mut self, now_us: u64) {
         for peer in &mut self.peers {
             peer.ingress.on_caught_up(now_us);
@@ -199,8 +199,8 @@ impl Gateway {
         self.peers.iter().map(Peer::poll_timeout).min()
     }
 
-    /// Runs all due timers: part-filled bins, repairs that waited for packets, Hellos, reports, packets to give up. When
-    /// the outbox is nearly full, the rest stays due until the driver has emptied it.
+    /// Runs all due timers: part-filled bins, repairs that waited for packets, Hellos, reports, packets to
+    /// give up. When the outbox is nearly full, the rest stays due until the driver has emptied it.
     pub fn handle_timeout(&mut self, now_us: u64, out: &mut Outbox) {
         let entropy = &mut |bytes: &mut [u8]| self.entropy.fill_bytes(bytes);
         for peer in &mut self.peers {

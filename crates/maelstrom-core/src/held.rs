@@ -1,18 +1,19 @@
 //! Repairs that wait a moment before the packets they miss count as lost.
 //!
-//! A repair can overtake the packets it was made of: a card's driver holds segments back to merge them and lets a single
-//! datagram pass, queues differ, processors race. The wait adapts to the packets that arrive late: it grows to the delays
-//! seen, and shrinks while no packet is late.
+//! A repair can overtake the packets it was made of: a card's driver holds segments back to merge them and
+//! lets a single datagram pass, queues differ, processors race. The wait adapts to the packets that arrive
+//! late: it grows to the delays seen, and shrinks while no packet is late.
 //!
-//! Quick recovery is worth an occasional duplicate, so the wait stays short ([`CALM_US`]) while few packets are later than
-//! that. If many are, the repairs' path is faster than the packets', and repairs wait for as long as packets are late.
+//! Quick recovery is worth an occasional duplicate, so the wait stays short ([`CALM_US`]) while few packets
+//! are later than that. If many are, the repairs' path is faster than the packets', and repairs wait for as
+//! long as packets are late.
 
 use foundation::Seq;
 
 /// Shortest wait in microseconds.
 const WAIT_MIN_US: u64 = 60;
-/// Longest wait while few packets are overtaken by more. Beyond it, by our judgement, waiting costs TCP more than an
-/// occasional duplicate.
+/// Longest wait while few packets are overtaken by more. Beyond it, by our judgement, waiting costs TCP more
+/// than an occasional duplicate.
 const CALM_US: u64 = 200;
 /// Longest wait in any case. A packet that is later was not merely overtaken.
 const OVERTAKEN_MAX_US: u64 = 25_000;
@@ -154,8 +155,8 @@ impl Held {
     }
 }
 
-/// The newest place known at two moments, at least one wait apart. It tells since when a place has been known that no
-/// repair has named.
+/// The newest place known at two moments, at least one wait apart. It tells since when a place has been known
+/// that no repair has named.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reach {
     older: Mark,

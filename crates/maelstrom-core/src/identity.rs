@@ -1,9 +1,9 @@
 //! Packet identifiers that both ends compute without a header of ours.
 //!
-//! The identity is a keyed 64-bit hash of all that no router changes: addresses, protocol, length, IP ID, transport
-//! header and payload. (Maelstrom §4.6 takes IP ID and checksum, which fail on IPv6 and on IP ID 0.) Its low 32 bits, the
-//! *name*, travel in a repair's recipe and find the packet among recent arrivals. All 64 bits travel inside the coded
-//! symbol and are checked on every recovered packet.
+//! The identity is a keyed 64-bit hash of all that no router changes: addresses, protocol, length, IP ID,
+//! transport header and payload. (Maelstrom §4.6 takes IP ID and checksum, which fail on IPv6 and on IP ID
+//! 0.) Its low 32 bits, the *name*, travel in a repair's recipe and find the packet among recent arrivals.
+//! All 64 bits travel inside the coded symbol and are checked on every recovered packet.
 
 use ring::hkdf;
 use xxhash_rust::xxh3::{xxh3_64_with_secret, xxh3_64_with_seed};

@@ -43,7 +43,8 @@ impl std::fmt::Debug for PeerKey {
 
 impl PartialEq for PeerKey {
     fn eq(&self, other: &Self) -> bool {
-        // Constant time is not needed: keys are compared when a configuration is read again, never with network input.
+        // Constant time is not needed: keys are compared when a configuration is read again, never with
+        // network input.
         self.0 == other.0
     }
 }

@@ -10,8 +10,8 @@ pub(crate) const TICK_US: u64 = 100_000;
 /// Upper bound of the ticks that a place stays open.
 const TICKS_MAX: usize = 1 << 16;
 
-/// Places since the last place that arrived and was named. It is not known which packet without a name arrived, but the
-/// number of arrivals between two named ones is.
+/// Places since the last place that arrived and was named. It is not known which packet without a name
+/// arrived, but the number of arrivals between two named ones is.
 struct Between {
     /// Number of the last named arrival among all arrivals.
     count: u64,
@@ -87,11 +87,13 @@ impl Ledger {
     pub(crate) fn on_tick(&mut self, arrivals: &mut Arrivals) -> bool {
         let limit = std::mem::replace(&mut self.ticks[self.oldest_tick], self.newest.plus(1));
         self.oldest_tick = (self.oldest_tick + 1) % self.ticks.len();
-        // The newest place stays open while no other follows, because a repair of a higher layer may still name it.
+        // The newest place stays open while no other follows, because a repair of a higher layer may still
+        // name it.
         self.settle_before(arrivals, limit.minus(1))
     }
 
-    /// Gives up all places before `limit` without counting them, because it is not known which packets arrived.
+    /// Gives up all places before `limit` without counting them, because it is not known which packets
+    /// arrived.
     pub(crate) fn skip_before(&mut self, arrivals: &mut Arrivals, limit: Seq) {
         self.end_run();
         self.between = None;
@@ -148,8 +150,9 @@ impl Ledger {
         self.report.named += 1;
     }
 
-    /// Counts lost packets that no repair names, between the last named arrival and the one with number `count`: places
-    /// minus arrivals. The count is too low if arrivals are reordered or do not belong to the stream.
+    /// Counts lost packets that no repair names, between the last named arrival and the one with number
+    /// `count`: places minus arrivals. The count is too low if arrivals are reordered or do not belong to the
+    /// stream.
     fn count_nameless(&mut self, count: u64) {
         let before = self.between.replace(Between { count, unnamed: 0 });
         let Some(before) = before.filter(|before| before.unnamed > 0 && before.count < count) else { return };

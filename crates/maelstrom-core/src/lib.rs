@@ -1,7 +1,8 @@
 //! The Maelstrom gateway as a pure state machine: no socket, no clock, no thread.
 //!
-//! [`Gateway`] is the only entry point. A driver passes in the packets that a tap saw leave and arrive, the datagrams of
-//! the repair channel, and the time. The gateway returns repairs to send and recovered packets to inject (Maelstrom §4).
+//! [`Gateway`] is the only entry point. A driver passes in the packets that a tap saw leave and arrive, the
+//! datagrams of the repair channel, and the time. The gateway returns repairs to send and recovered packets
+//! to inject (Maelstrom §4).
 //!
 //! | direction | path |
 //! |---|---|

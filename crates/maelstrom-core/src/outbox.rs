@@ -1,6 +1,7 @@
 //! The core's output, in preallocated queues that the driver empties.
 
-/// A bounded queue of byte strings in one buffer. A writer reserves room, fills it, and commits or abandons it.
+/// A bounded queue of byte strings in one buffer. A writer reserves room, fills it, and commits or abandons
+/// it.
 #[derive(Debug)]
 pub struct Queue<M> {
     bytes: Vec<u8>,
@@ -10,7 +11,8 @@ pub struct Queue<M> {
 }
 
 impl<M: Copy> Queue<M> {
-    /// Creates a queue for at most `entries` strings of together at most `bytes` bytes. All memory is allocated here.
+    /// Creates a queue for at most `entries` strings of together at most `bytes` bytes. All memory is
+    /// allocated here.
     pub fn new(entries: usize, bytes: usize) -> Self {
         Self { bytes: vec![0; bytes], used: 0, entries: Vec::with_capacity(entries), entries_max: entries }
     }
@@ -87,8 +89,8 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// Creates queues for packets of up to `packet_max` bytes. The output of one call fits unless a queue was nearly full:
-    /// `bins` may fire at once, and one repair can recover `equations` packets.
+    /// Creates queues for packets of up to `packet_max` bytes. The output of one call fits unless a queue was
+    /// nearly full: `bins` may fire at once, and one repair can recover `equations` packets.
     pub fn new(packet_max: usize, bins: usize, equations: usize) -> Self {
         // One bin may need two datagrams.
         let datagrams = 512 + 4 * bins;

@@ -10,8 +10,8 @@ const UDP: u8 = 17;
 
 /// The header fields that routers change, and that a recovered packet must have as it left the far site.
 ///
-/// IPv4: time to live and type of service. IPv6: hop limit and traffic class. The IPv4 header checksum is computed again
-/// from the other fields.
+/// IPv4: time to live and type of service. IPv6: hop limit and traffic class. The IPv4 header checksum is
+/// computed again from the other fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MutableFields {
     /// IPv4 time to live or IPv6 hop limit.
@@ -50,8 +50,8 @@ impl<'a> Packet<'a> {
     /// Checks `bytes`, which start at the IP header, and cuts off link-layer padding.
     ///
     /// # Errors
-    /// The packet is not IP, is shorter than it states, or carries options that routers rewrite, so that the two ends would
-    /// see different packets.
+    /// The packet is not IP, is shorter than it states, or carries options that routers rewrite, so that the
+    /// two ends would see different packets.
     pub fn new_checked(bytes: &'a [u8]) -> Result<Self, Unprotected> {
         match bytes.first().map(|first| first >> 4) {
             Some(4) => Self::checked_v4(bytes),
@@ -206,8 +206,8 @@ fn internet_checksum(header: &[u8]) -> u16 {
     !(sum as u16)
 }
 
-/// Whether a header has options that routers rewrite (RFC 791 §3.1): record route, timestamp, loose and strict source
-/// route. Malformed options count as mutable.
+/// Whether a header has options that routers rewrite (RFC 791 §3.1): record route, timestamp, loose and
+/// strict source route. Malformed options count as mutable.
 fn has_mutable_ipv4_option(mut options: &[u8]) -> bool {
     while let [kind, rest @ ..] = options {
         match kind {
@@ -229,36 +229,12 @@ fn has_mutable_ipv4_option(mut options: &[u8]) -> bool {
 pub(crate) mod tests {
     use super::*;
 
-    /// An IPv4 UDP packet with the given IP ID and payload, header checksum set.
+    /// An IPv4 UDP packet with the given IP ID and payload.
     pub(crate) fn udp4(source: [u8; 4], destination: [u8; 4], id: u16, payload: &[u8]) -> Vec<u8> {
-        let total = 28 + payload.len();
-        let mut packet = vec![0; total];
-        packet[0] = 0x45;
-        packet[2..4].copy_from_slice(&(total as u16).to_be_bytes());
-        packet[4..6].copy_from_slice(&id.to_be_bytes());
-        packet[9] = UDP;
-        packet[12..16].copy_from_slice(&source);
-        packet[16..20].copy_from_slice(&destination);
-        packet[22..24].copy_from_slice(&7u16.to_be_bytes());
-        packet[24..26].copy_from_slice(&((8 + payload.len()) as u16).to_be_bytes());
-        packet[28..].copy_from_slice(payload);
-        restore(&mut packet, MutableFields { ttl: 63, tos: 0 });
-        packet
+        testkit::packet::udp4(source.into(), destination.into(), 7, id, payload)
     }
 
-    /// An IPv6 UDP packet.
-    pub(crate) fn udp6(source: Ipv6Addr, destination: Ipv6Addr, payload: &[u8]) -> Vec<u8> {
-        let mut packet = vec![0; 48 + payload.len()];
-        packet[0] = 0x60;
-        packet[4..6].copy_from_slice(&((8 + payload.len()) as u16).to_be_bytes());
-        packet[6] = UDP;
-        packet[8..24].copy_from_slice(&source.octets());
-        packet[24..40].copy_from_slice(&destination.octets());
-        packet[44..46].copy_from_slice(&((8 + payload.len()) as u16).to_be_bytes());
-        packet[48..].copy_from_slice(payload);
-        restore(&mut packet, MutableFields { ttl: 63, tos: 0xb8 });
-        packet
-    }
+    pub(crate) use testkit::packet::udp6;
 
     #[test]
     fn zeroing_and_restoring_the_fields_gives_the_same_packet() {

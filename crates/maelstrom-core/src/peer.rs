@@ -23,7 +23,8 @@ use crate::wire::{
 const HELLO_US: u64 = 1_000_000;
 /// Interval between Hellos, and between reports, to a peer that is not up.
 const CALL_US: u64 = 200_000;
-/// Minimum interval between answers to Hellos that prove nothing, so that replayed Hellos cannot make us send.
+/// Minimum interval between answers to Hellos that prove nothing, so that replayed Hellos cannot make us
+/// send.
 const ANSWER_US: u64 = 20_000;
 /// Silence after which a peer counts as down; traffic towards it is not protected.
 const SILENCE_US: u64 = 3_500_000;
@@ -31,7 +32,8 @@ const SILENCE_US: u64 = 3_500_000;
 const GIVE_UP_US: u64 = 10_000_000;
 /// Interval between reports to a live peer, which also serve as signs of life.
 const REPORT_US: u64 = 1_000_000;
-/// Maximum number of starts of a peer that are remembered. After that, a new token of our own makes them void.
+/// Maximum number of starts of a peer that are remembered. After that, a new token of our own makes them
+/// void.
 const PAST_MAX: usize = 32;
 
 /// A session. Its peer has proved that it knows the key and our token.
@@ -40,7 +42,8 @@ struct Session {
     far_token: Token,
     sealer: Sealer,
     opener: Opener,
-    /// Our networks as the far gateway knows them: sources that it watches, and destinations that it protects.
+    /// Our networks as the far gateway knows them: sources that it watches, and destinations that it
+    /// protects.
     watched: PrefixTable<()>,
 }
 
@@ -57,8 +60,8 @@ pub(crate) struct Peer {
     hello_key: HelloKey,
     own_token: Token,
     session: Option<Session>,
-    /// Tokens of the peer's earlier starts while our own token has been in use. A session with one of them would reuse its
-    /// key from counter 0.
+    /// Tokens of the peer's earlier starts while our own token has been in use. A session with one of them
+    /// would reuse its key from counter 0.
     past: Vec<Token>,
     /// Time of the last datagram sealed in a session.
     last_heard_us: Option<u64>,
@@ -159,8 +162,8 @@ impl Peer {
         if packet.is_udp_to(self.listen) {
             return;
         }
-        // The far gateway protects nothing without a session, and never packets to other destinations. No repair will name
-        // such a packet, and it would displace arrivals that repairs need.
+        // The far gateway protects nothing without a session, and never packets to other destinations. No
+        // repair will name such a packet, and it would displace arrivals that repairs need.
         let is_protected =
             self.session.as_ref().is_some_and(|session| session.watched.contains(packet.destination()));
         if !is_protected {
@@ -198,7 +201,8 @@ impl Peer {
         let kind = BodyKind::read(body)?;
         self.last_heard_us = Some(now_us);
         if !self.is_up {
-            // The far gateway has begun this session too, so it watches all packets that we protect from here on.
+            // The far gateway has begun this session too, so it watches all packets that we protect from here
+            // on.
             self.is_up = true;
             self.next_report_us = now_us;
         }
@@ -237,8 +241,8 @@ impl Peer {
         if hello.echo == Token::UNKNOWN { Ok(()) } else { Err(Rejected::StaleHello) }
     }
 
-    /// Acts on a Hello that echoes our token: its sender has been alive since we drew it, so the sender's own token is the
-    /// one in use.
+    /// Acts on a Hello that echoes our token: its sender has been alive since we drew it, so the sender's own
+    /// token is the one in use.
     fn on_proof(
         &mut self,
         now_us: u64,
@@ -259,8 +263,8 @@ impl Peer {
         }
     }
 
-    /// Begins a session with new streams in both directions, so that no packet coded earlier is mixed in. Packets are
-    /// protected once the far gateway has begun the session too: its tap then sees all of them.
+    /// Begins a session with new streams in both directions, so that no packet coded earlier is mixed in.
+    /// Packets are protected once the far gateway has begun the session too: its tap then sees all of them.
     fn begin_session(&mut self, now_us: u64, far_token: Token, watched: PrefixTable<()>) {
         let key = &self.config.key;
         self.past.extend(self.session.take().map(|session| session.far_token));

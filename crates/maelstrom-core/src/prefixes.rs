@@ -13,7 +13,8 @@ pub(crate) struct PrefixTable<T> {
 }
 
 impl<T: Copy> PrefixTable<T> {
-    /// Creates the table of networks that do not overlap where their values differ. A network inside another is dropped.
+    /// Creates the table of networks that do not overlap where their values differ. A network inside another
+    /// is dropped.
     pub(crate) fn new(networks: impl IntoIterator<Item = (IpNet, T)>) -> Self {
         let range = |(network, value): (IpNet, T)| {
             (as_number(network.network()), as_number(network.broadcast()), value)

@@ -4,7 +4,8 @@ const WORDS: usize = 32;
 /// Number of counters behind the newest one that the window covers.
 pub const REPLAY_WINDOW: u64 = WORDS as u64 * 64;
 
-/// A sliding bitmap of the counters seen, by the scheme of RFC 6479: a ring of words, cleared ahead word by word.
+/// A sliding bitmap of the counters seen, by the scheme of RFC 6479: a ring of words, cleared ahead word by
+/// word.
 #[derive(Default)]
 pub struct ReplayWindow {
     /// One more than the newest accepted counter.

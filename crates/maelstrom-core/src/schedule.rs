@@ -11,14 +11,16 @@ use crate::wire::repair_overhead;
 /// Which source packets share a repair, and how many repairs they get.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Schedule {
-    /// Layered interleaving (Maelstrom §4.3): for each interleave, XORs of r packets that lie one interleave apart.
+    /// Layered interleaving (Maelstrom §4.3): for each interleave, XORs of r packets that lie one interleave
+    /// apart.
     Layered {
         /// Packets in a repair.
         r: u8,
         /// Interleave of each layer.
         interleaves: Vec<u16>,
     },
-    /// Reed–Solomon blocks (Maelstrom §4.4): any r of a block's r packets and c repairs recover the whole block.
+    /// Reed–Solomon blocks (Maelstrom §4.4): any r of a block's r packets and c repairs recover the whole
+    /// block.
     ReedSolomon {
         /// Packets in a block.
         r: u8,
@@ -33,7 +35,8 @@ pub enum Schedule {
         rate: RepairRate,
         /// Packets in a repair, 1 to [`WINDOW_MAX`](crate::wire::WINDOW_MAX).
         window: u16,
-        /// Density: on average, `density` + 1 of 16 packets in the window are in a repair. 15 means all of them.
+        /// Density: on average, `density` + 1 of 16 packets in the window are in a repair. 15 means all of
+        /// them.
         density: u8,
     },
 }
@@ -76,8 +79,8 @@ impl Schedule {
         }
     }
 
-    /// Smallest window in packets at which every packet is in a repair; 0 for other schemes. In a window below
-    /// [`Schedule::names`], packets leave before all copies of their names have been sent.
+    /// Smallest window in packets at which every packet is in a repair; 0 for other schemes. In a window
+    /// below [`Schedule::names`], packets leave before all copies of their names have been sent.
     pub fn window_min(&self) -> usize {
         match *self {
             Self::Layered { .. } | Self::ReedSolomon { .. } => 0,
@@ -98,8 +101,8 @@ impl Schedule {
         }
     }
 
-    /// Number of packets, or sums of packets, that the egress keeps, each as long as the longest packet. `delayed`: whether
-    /// full ones wait.
+    /// Number of packets, or sums of packets, that the egress keeps, each as long as the longest packet.
+    /// `delayed`: whether full ones wait.
     pub fn sums(&self, delayed: bool) -> usize {
         match self {
             Self::Layered { interleaves, .. } => interleaves.iter().copied().map(usize::from).sum(),
@@ -111,8 +114,9 @@ impl Schedule {
         }
     }
 
-    /// Longest wait of a packet for its last repair, where `max_delay_us` is the longest wait for the first. For a window it
-    /// is the wait for the first repair, because later ones contain a packet only while the far end remembers it.
+    /// Longest wait of a packet for its last repair, where `max_delay_us` is the longest wait for the first.
+    /// For a window it is the wait for the first repair, because later ones contain a packet only while the
+    /// far end remembers it.
     pub(crate) fn slowest_us(&self, max_delay_us: u64) -> u64 {
         match self {
             Self::Layered { interleaves, .. } => {
@@ -124,8 +128,8 @@ impl Schedule {
         }
     }
 
-    /// Returns the code with these parameters. `delayed`: whether full repairs wait. `max_delay_us`: longest wait of repairs
-    /// of sparse traffic. `symbol_max`: longest symbol in bytes.
+    /// Returns the code with these parameters. `delayed`: whether full repairs wait. `max_delay_us`: longest
+    /// wait of repairs of sparse traffic. `symbol_max`: longest symbol in bytes.
     pub fn code(&self, delayed: bool, max_delay_us: u64, symbol_max: usize) -> Code {
         let sending = if delayed { Sending::Delayed } else { Sending::Immediate };
         let deadline_us = Some(max_delay_us);

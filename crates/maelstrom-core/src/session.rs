@@ -1,9 +1,9 @@
 //! The authenticated channel between two gateways.
 //!
-//! Both hold one pre-shared key. Each draws a random *token* at its start and sends it in a Hello, together with the token
-//! it has heard from the other. A token counts only if it comes with our own echoed, so an old Hello changes nothing. One
-//! AEAD key per direction is derived from the key and both tokens. A datagram recorded before either side restarted can
-//! never be opened again, and no clock is needed.
+//! Both hold one pre-shared key. Each draws a random *token* at its start and sends it in a Hello, together
+//! with the token it has heard from the other. A token counts only if it comes with our own echoed, so an old
+//! Hello changes nothing. One AEAD key per direction is derived from the key and both tokens. A datagram
+//! recorded before either side restarted can never be opened again, and no clock is needed.
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::hkdf;

@@ -1,7 +1,7 @@
 //! The source symbol: the form in which a packet enters the code (compare RFC 6363's ADUI).
 //!
-//! hash (8) ‖ length (2) ‖ mutable fields (2) ‖ the packet with its mutable fields zeroed. The hash authenticates every
-//! recovered packet. The fields are separate because the two ends see different ones.
+//! hash (8) ‖ length (2) ‖ mutable fields (2) ‖ the packet with its mutable fields zeroed. The hash
+//! authenticates every recovered packet. The fields are separate because the two ends see different ones.
 
 use std::net::SocketAddr;
 
@@ -22,8 +22,8 @@ pub struct Symbol<'a> {
 }
 
 impl<'a> Symbol<'a> {
-    /// Creates the symbol of `packet`, which hashes to `hash`. The receiver passes zero `fields` and sets them when a
-    /// repair states those with which the packet was sent ([`set_fields`]).
+    /// Creates the symbol of `packet`, which hashes to `hash`. The receiver passes zero `fields` and sets
+    /// them when a repair states those with which the packet was sent ([`set_fields`]).
     pub fn new(packet: &Packet<'a>, hash: PacketHash, fields: MutableFields) -> Self {
         let header: StableHeader = packet.stable_header();
         let header = header.as_slice();
@@ -41,7 +41,8 @@ impl<'a> Symbol<'a> {
     }
 }
 
-/// Returns the mutable fields in a symbol: those with which its packet left the far site, or zeros while unknown.
+/// Returns the mutable fields in a symbol: those with which its packet left the far site, or zeros while
+/// unknown.
 pub fn fields_of(symbol: &[u8]) -> Option<MutableFields> {
     let &[ttl, tos] = symbol.get(FIELDS_AT..SYMBOL_HEADER)? else { return None };
     Some(MutableFields { ttl, tos })
@@ -54,7 +55,8 @@ pub fn set_fields(symbol: &mut [u8], fields: MutableFields) {
     }
 }
 
-/// Restores the packet of a solved symbol into `packet`; `None` unless it has the identity that left the far site.
+/// Restores the packet of a solved symbol into `packet`; `None` unless it has the identity that left the far
+/// site.
 pub fn verify<'p>(
     symbol: &[u8],
     identity: &Identity,

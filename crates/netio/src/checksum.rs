@@ -162,13 +162,7 @@ mod tests {
     }
 
     fn noise(len: usize) -> Vec<u8> {
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        (0..len)
-            .map(|_| {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                (state >> 56) as u8
-            })
-            .collect()
+        testkit::Random(1).bytes(len)
     }
 
     #[test]

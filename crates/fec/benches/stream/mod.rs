@@ -1,22 +1,18 @@
-//! A stream of packets with its repairs, made once, to be decoded over and over at ever higher positions.
+//! A stream of packets with its repairs, generated once and decoded repeatedly at increasing positions.
 #![allow(dead_code)]
 
 use fec::{Decoder, DecoderConfig, LayeredConfig, LayeredEncoder, Outcome, SymbolId, SymbolStore, Term};
 use std::hint::black_box;
 
-/// Bytes of a packet: what a LAN MTU of 1,300 gives.
+/// Length of a packet in bytes, as with a LAN MTU of 1,300.
 pub const PACKET: usize = 1_300;
-/// Packets in the stream; positions repeat after so many.
+/// Number of packets in the stream, after which it repeats.
 pub const PACKETS: u64 = 2_048;
-/// Packets kept by the receiver.
+/// Number of packets that the receiver keeps.
 const WINDOW: u64 = 1_024;
 
-/// splitmix64.
 fn mixed(n: u64) -> u64 {
-    let mut x = n.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ (x >> 31)
+    testkit::Random(n).draw()
 }
 
 /// The packets, random bytes.
@@ -41,7 +37,7 @@ impl Encoding {
         Self { encoder: LayeredEncoder::new(&code()).expect("a good code"), packets: packets(), next: 0 }
     }
 
-    /// Encodes one packet, one every 10 µs.
+    /// Encodes one packet; packets follow every 10 µs.
     pub fn step(&mut self) {
         let n = self.next;
         self.next += 1;
@@ -56,18 +52,18 @@ impl Encoding {
     }
 }
 
-/// A decoder, and what arrives at it.
+/// A decoder and its input.
 pub struct Decoding {
     decoder: Decoder,
     store: Store,
     lost: Vec<bool>,
-    /// For each packet the repairs that follow it and arrive, their terms as distances back from it.
+    /// For each packet, the repairs that follow it and arrive, with terms as distances back from it.
     repairs: Vec<Vec<(Vec<u64>, Vec<u8>)>>,
     terms: Vec<Term>,
     next: u64,
 }
 
-/// Has the bytes of all packets, and notes which of them it would know.
+/// The bytes of all packets, and which of them the receiver knows.
 struct Store {
     packets: Vec<Vec<u8>>,
     held: Vec<u64>,
@@ -97,7 +93,7 @@ impl Decoding {
         let mut encoder = LayeredEncoder::new(&code()).expect("a good code");
         let lost = |n: u64| mixed(n ^ 0xFEC) % 1_000 < percent * 10;
         let mut repairs = Vec::new();
-        // The first round fills the bins, and is not kept: what follows can then repeat.
+        // The first round fills the bins and is discarded, so that the following one can repeat.
         for n in 0..2 * PACKETS {
             let mut arrived = Vec::new();
             let mut emit = |repair: fec::Repair<'_, u64>| {
@@ -122,7 +118,7 @@ impl Decoding {
         }
     }
 
-    /// Takes one packet, if it is not lost, and the repairs that follow it.
+    /// Takes one packet, unless it is lost, and the repairs that follow it.
     pub fn step(&mut self) {
         let id = SymbolId(self.next);
         self.next += 1;
@@ -140,7 +136,7 @@ impl Decoding {
         self.decoder.expire_before(SymbolId(id.0 - WINDOW));
     }
 
-    /// Packets recovered so far.
+    /// Number of packets recovered.
     pub fn recovered(&self) -> u64 {
         self.store.recovered
     }

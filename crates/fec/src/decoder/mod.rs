@@ -1,8 +1,9 @@
 //! The one decoder.
 //!
-//! The path of a repair packet: [`Decoder::handle_repair`] refuses malformed repairs and drops redundant ones. A repair
-//! with one missing symbol is [solved](Decoder::solve_one) at once. A repair with several is [stored](Decoder::store) as
-//! an equation of the [`System`]. A source packet that arrives late enters by [`Decoder::handle_source`].
+//! The path of a repair packet: [`Decoder::handle_repair`] refuses malformed repairs and drops redundant
+//! ones. A repair with one missing symbol is [solved](Decoder::solve_one) at once. A repair with several is
+//! [stored](Decoder::store) as an equation of the [`System`]. A source packet that arrives late enters by
+//! [`Decoder::handle_source`].
 
 mod columns;
 mod config;
@@ -20,21 +21,21 @@ pub use store::SymbolStore;
 
 /// Solves repairs for the symbols that are missing.
 ///
-/// Every repair is a linear equation over GF(256). Symbols that the owner knows are subtracted at once. Equations with
-/// more than one unknown are kept in reduced row echelon form, so that a symbol is recovered as soon as the repairs and
-/// sources received determine it: whatever elimination can solve is solved.
+/// Every repair is a linear equation over GF(256). Symbols that the owner knows are subtracted at once.
+/// Equations with more than one unknown are kept in reduced row echelon form, so that a symbol is recovered
+/// as soon as the repairs and sources received determine it: whatever elimination can solve is solved.
 ///
 /// The owner reports every source packet that arrives after a repair may have missed it
 /// ([`handle_source`](Self::handle_source)), and gives up old ones ([`expire_before`](Self::expire_before)).
 ///
-/// Bounds: all memory is allocated at construction. With E equations of P payload bytes, and at most
-/// C = 2·E + `terms_max` unknowns (rounded up to 64), one call costs at most 2·E additions of rows of P + C bytes, and E
-/// calls of [`SymbolStore::on_recovered`]. With 256 dense equations of 1,300 bytes that is about 25 µs with AVX-512, and
-/// 1 ms byte by byte. At ordinary loss there are a few sparse equations, and a call costs less than a microsecond. A
-/// redundant repair costs one look per term.
+/// Bounds: all memory is allocated at construction. With E equations of P payload bytes, and at most C
+/// unknowns (`terms_max` and 2·E, rounded up to 64), one call costs at most 2·E additions of rows of P + C
+/// bytes, and E calls of [`SymbolStore::on_recovered`]. With 256 dense equations of 1,300 bytes that is about 25 µs
+/// with AVX-512, and 1 ms byte by byte. At ordinary loss there are a few sparse equations, and a call costs
+/// less than a microsecond. A redundant repair costs one look per term.
 ///
-/// A repair with a wrong payload (which an authenticated channel rules out) yields wrong symbols, which the owner must
-/// detect. It may spoil equations stored beside it, but never known symbols.
+/// A repair with a wrong payload (which an authenticated channel rules out) yields wrong symbols, which the
+/// owner must detect. It may spoil equations stored beside it, but never known symbols.
 ///
 /// ```
 /// use fec::{Decoder, DecoderConfig, Outcome, SymbolId, SymbolStore, Term};
@@ -79,8 +80,8 @@ impl Decoder {
         Self { config, system: System::new(&config), counters: DecoderCounters::default() }
     }
 
-    /// Takes the repair whose `payload` is the sum of `terms`, in any order. A symbol listed twice counts with the sum of
-    /// its coefficients.
+    /// Takes the repair whose `payload` is the sum of `terms`, in any order. A symbol listed twice counts
+    /// with the sum of its coefficients.
     pub fn handle_repair<S: SymbolStore>(
         &mut self,
         store: &mut S,
@@ -147,7 +148,8 @@ impl Decoder {
         Outcome::Solved(1 + self.handle_source(store, missing.id))
     }
 
-    /// Stores a repair with several missing symbols: the payload minus the known symbols is an equation for them.
+    /// Stores a repair with several missing symbols: the payload minus the known symbols is an equation for
+    /// them.
     fn store<S: SymbolStore>(&mut self, store: &mut S, terms: &[Term], payload: &[u8]) -> Outcome {
         let missing = |term: &&Term| term.coefficient != 0 && store.known(term.id).is_none();
         let evicted = self.system.make_room(&terms.iter().filter(missing).map(|term| term.id));
@@ -173,8 +175,8 @@ impl Decoder {
         }
     }
 
-    /// Takes the report that the symbol became known to the owner by arrival; returns the number of other symbols that
-    /// this recovered.
+    /// Takes the report that the symbol became known to the owner by arrival; returns the number of other
+    /// symbols that this recovered.
     ///
     /// A symbol that no equation waits for, which is the common case, costs one look.
     pub fn handle_source<S: SymbolStore>(&mut self, store: &mut S, id: SymbolId) -> usize {
@@ -188,15 +190,16 @@ impl Decoder {
 
     /// Gives up all symbols below `id`.
     ///
-    /// Each is eliminated with one equation, which is then dropped. What the other equations say of newer symbols is
-    /// kept.
+    /// Each is eliminated with one equation, which is then dropped. The other equations keep their terms of
+    /// newer symbols.
     pub fn expire_before(&mut self, id: SymbolId) {
         self.counters.equations_expired += self.system.expire_before(id) as u64;
     }
 
     /// Hands the owner every symbol that an equation determines; returns the number accepted.
     ///
-    /// In reduced form such a symbol occurs in no other equation, so accepting one cannot determine a further one.
+    /// In reduced form such a symbol occurs in no other equation, so accepting one cannot determine a further
+    /// one.
     fn deliver<S: SymbolStore>(&mut self, store: &mut S) -> usize {
         let mut accepted = 0;
         let mut from = 0;

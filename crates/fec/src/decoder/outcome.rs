@@ -1,4 +1,4 @@
-//! What becomes of repairs, and its counts.
+//! Results of repairs, and counts of them.
 
 /// Result of a repair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,8 +5,8 @@
 //! 2. a pivot occurs in no other row;
 //! 3. every column in use occurs in some row.
 //!
-//! It follows that a row with one unknown gives that symbol, that such a symbol occurs in no other row, and that the rows
-//! whose pivot has expired are exactly the rows that contain an expired symbol.
+//! It follows that a row with one unknown gives that symbol, that such a symbol occurs in no other row, and
+//! that the rows whose pivot has expired are exactly the rows that contain an expired symbol.
 
 use super::columns::{Column, Columns};
 use super::config::DecoderConfig;
@@ -153,8 +153,8 @@ impl System {
         if full { Insert::StoredForOldest } else { Insert::Stored }
     }
 
-    /// Substitutes a symbol that became known in all rows; returns the number of rows that contradicted it and were
-    /// dropped.
+    /// Substitutes a symbol that became known in all rows; returns the number of rows that contradicted it
+    /// and were dropped.
     pub(super) fn substitute(&mut self, id: SymbolId, symbol: &[u8]) -> usize {
         let Some(column) = self.columns.find(id) else { return 0 };
         // At most one row has it as its pivot. If that row stays, it needs another pivot.

@@ -1,7 +1,8 @@
-//! Many products in one pass: into sums that stay in registers while sources are read, or from a source that stays there.
+//! Many products in one pass: into sums that stay in registers while sources are read, or from a source that
+//! stays there.
 //!
-//! A window of a hundred packets is larger than the first-level cache. With the fastest kernels, reading it takes as long
-//! as the arithmetic, so each source is read once for up to [`TOGETHER`] sums.
+//! A window of a hundred packets is larger than the first-level cache. With the fastest kernels, reading it
+//! takes as long as the arithmetic, so each source is read once for up to [`TOGETHER`] sums.
 
 use super::vector::{self, Vector};
 
@@ -65,10 +66,12 @@ impl Term for (&[u8], &[u8]) {
     }
 }
 
-/// Adds the terms to any number of sums. `N1` vectors of one sum, `N2` of each of two sums, … stay in registers.
+/// Adds the terms to any number of sums. `N1` vectors of one sum, `N2` of each of two sums, … stay in
+/// registers.
 ///
 /// # Safety
-/// The processor must have the instructions, no source longer than a sum, and each term must have a coefficient for each sum.
+/// The processor must have the instructions, no source longer than a sum, and each term must have a
+/// coefficient for each sum.
 #[inline(always)]
 pub(super) unsafe fn mul_add_rows<
     V: Vector,
@@ -102,9 +105,9 @@ pub(super) unsafe fn mul_add_rows<
 
 /// Adds the terms to `S` sums, of which `N` vectors each fit into registers.
 ///
-/// Vectors are counted from the start of the strings, except that the last vector ends where the longest source does. The
-/// last block of vectors may overlap the block before it, and the last vector the vector before it. Vectors that were
-/// added already are skipped when the sums are stored.
+/// Vectors are counted from the start of the strings, except that the last vector ends where the longest
+/// source does. The last block of vectors may overlap the block before it, and the last vector the vector
+/// before it. Vectors that were added already are skipped when the sums are stored.
 ///
 /// # Safety
 /// The processor must have the instructions, and each sum as long as the longest source.
@@ -177,7 +180,7 @@ impl<const S: usize> Block<S> {
         ((self.start() + self.width) * V::BYTES).min(self.longest)
     }
 
-    /// Adds all sources that reach through `N` vectors to those vectors; returns the number of vectors added so far.
+    /// Adds all sources that reach through `N` vectors to those vectors; returns the number of vectors added.
     ///
     /// # Safety
     /// The processor must have the instructions, each sum have `longest` bytes, and `total` be `N` or more.
@@ -187,8 +190,8 @@ impl<const S: usize> Block<S> {
         let (from, reach) = (self.start() * V::BYTES, self.reach::<V>());
         // Offset of the block's last vector from its start; all other vectors are contiguous.
         let last = reach - V::BYTES - from;
-        // SAFETY: sums and sources have all bytes below `reach`, which is at least a vector's; the last vector begins
-        // a whole vector before that.
+        // SAFETY: sums and sources have all bytes below `reach`, which is at least a vector's; the last
+        // vector begins a whole vector before that.
         unsafe {
             let mut added = [[V::zero(); N]; S];
             for term in terms.iter().filter(|term| term.source().len() >= reach) {
@@ -255,8 +258,8 @@ unsafe fn add_rest<V: Vector, const S: usize, T: Term>(
 ) {
     let src = term.source();
     for (k, sum) in sums.into_iter().enumerate() {
-        // SAFETY: there is a coefficient for each sum. Sum and source have a vector's bytes at each offset, and the
-        // source's length in all.
+        // SAFETY: there is a coefficient for each sum. Sum and source have a vector's bytes at each offset,
+        // and the source's length in all.
         unsafe {
             let c = term.coefficient(first + k);
             if src.len() < V::BYTES {
@@ -277,10 +280,12 @@ unsafe fn add_rest<V: Vector, const S: usize, T: Term>(
     }
 }
 
-/// Adds the terms to one sum: first groups of `G` sources of one length, then the others by blocks of `N` vectors.
+/// Adds the terms to one sum: first groups of `G` sources of one length, then the others by blocks of `N`
+/// vectors.
 ///
-/// The sum passes through the registers once for each group. That is faster than blocks where the registers are too few or
-/// too short to hold much of a sum, because sources are then read from end to end. A `G` of 1 disables groups.
+/// The sum passes through the registers once for each group. That is faster than blocks where the registers
+/// are too few or too short to hold much of a sum, because sources are then read from end to end. A `G` of 1
+/// disables groups.
 ///
 /// # Safety
 /// The processor must have the instructions, and no source longer than `acc`.
@@ -360,7 +365,8 @@ pub(super) unsafe fn mul_add_each<V: Vector, const N: usize>(sums: &mut [(u8, &m
     }
     let (count, whole) = (src.len() % V::BYTES, src.len() / V::BYTES);
     let mut at = 0;
-    // SAFETY: sums and source have all whole vectors below `whole`, and a vector's bytes before the source's end.
+    // SAFETY: sums and source have all whole vectors below `whole`, and a vector's bytes before the source's
+    // end.
     unsafe {
         while at < whole {
             let left = whole - at;

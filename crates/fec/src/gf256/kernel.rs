@@ -15,9 +15,9 @@ pub struct Kernel {
     pub(super) mul: unsafe fn(&mut [u8], u8),
 }
 
-// SAFETY, for all calls through the pointers below: the functions are unsafe only in that the processor must have
-// their instructions, and that sources are no longer than sums. `Kernel::available` and `Kernel::best` return no other
-// kernels, and the methods assert the lengths.
+// SAFETY, for all calls through the pointers below: the functions are unsafe only in that the processor must
+// have their instructions, and that sources are no longer than sums. `Kernel::available` and `Kernel::best`
+// return no other kernels, and the methods assert the lengths.
 impl Kernel {
     /// Name of the instructions used.
     pub fn name(&self) -> &'static str {

@@ -7,9 +7,9 @@ use super::vector::{self, Vector};
 
 /// Defines the kernel of one vector type: the generic operations, compiled with its instructions.
 ///
-/// `group` is the number of sources of one length that are added to a sum in one pass. `rows` is the number of vectors of
-/// 1, 2, 3 and 4 sums that stay in registers while sources are read, and `each` the number of vectors of a source that
-/// stay there while sums are read. The values are the fastest of those measured.
+/// `group` is the number of sources of one length that are added to a sum in one pass. `rows` is the number
+/// of vectors of 1, 2, 3 and 4 sums that stay in registers while sources are read, and `each` the number of
+/// vectors of a source that stay there while sums are read. The values are the fastest of those measured.
 macro_rules! kernel {
     ($name:literal, $vector:ty, group $group:literal, rows [$n1:literal, $n2:literal, $n3:literal, $n4:literal], each $each:literal, $present:expr, $($feature:literal),+) => {
         pub(in super::super) static KERNEL: Kernel = Kernel {
@@ -121,7 +121,8 @@ macro_rules! vector {
 
             #[inline(always)]
             unsafe fn factor($c: u8) -> $factor {
-                // SAFETY: the caller has the instructions; tables are as long as the vectors loaded from them.
+                // SAFETY: the caller has the instructions; tables are as long as the vectors loaded from
+                // them.
                 unsafe { $prepare }
             }
 

@@ -1,8 +1,9 @@
 //! Arithmetic of GF(256), polynomial x⁸+x⁴+x³+x²+1 (0x11D), over byte strings.
 //!
-//! Each operation exists once for plain bytes and once, generic over a vector, for the vector instructions of a
-//! processor. [`Kernel::best`] is the fastest set that this processor can run. Multiplication by a constant is a bit
-//! matrix with GFNI (whose own product has another polynomial), and two look-ups in tables of 16 elsewhere.
+//! Each operation exists once for plain bytes and once, generic over a vector, for the vector instructions of
+//! a processor. [`Kernel::best`] is the fastest set that this processor can run. Multiplication by a constant
+//! is a bit matrix with GFNI (whose own product has another polynomial), and two look-ups in tables of 16
+//! elsewhere.
 #![allow(unsafe_code)]
 
 mod fused;
@@ -26,7 +27,8 @@ pub fn xor_into(acc: &mut [u8], src: &[u8]) {
     Kernel::best().xor_into(acc, src);
 }
 
-/// Adds all of `sources` to `acc`, in one pass as far as the shortest source reaches. Sources may differ in length.
+/// Adds all of `sources` to `acc`, in one pass as far as the shortest source reaches. Sources may differ in
+/// length.
 ///
 /// # Panics
 /// If a source is longer than `acc`.
@@ -46,8 +48,8 @@ pub fn mul_add(acc: &mut [u8], c: u8, src: &[u8]) {
 
 /// Adds `c · src` to `acc` for all `(c, src)` of `terms` in one pass over `acc`.
 ///
-/// Sources may differ in length; each counts as if padded with zeros. A term with coefficient 0 changes nothing and
-/// costs as much as any other.
+/// Sources may differ in length; each counts as if padded with zeros. A term with coefficient 0 changes
+/// nothing and costs as much as any other.
 ///
 /// ```
 /// let mut repair = [0; 3];
@@ -62,10 +64,11 @@ pub fn mul_add_many(acc: &mut [u8], terms: &[(u8, &[u8])]) {
     Kernel::best().mul_add_many(acc, terms);
 }
 
-/// Adds `c[k] · src` to `sums[k]` for all `(c, src)` of `terms` and all `k`: [`mul_add_many`] for several sums at once.
+/// Adds `c[k] · src` to `sums[k]` for all `(c, src)` of `terms` and all `k`: [`mul_add_many`] for several
+/// sums at once.
 ///
-/// With GFNI, three sums of the same long window take less than twice the time of one, since each packet is read once.
-/// Sources that begin at a multiple of 64 bytes are read fastest.
+/// With GFNI, three sums of the same long window take less than twice the time of one, since each packet is
+/// read once. Sources that begin at a multiple of 64 bytes are read fastest.
 ///
 /// ```
 /// let (mut one, mut other) = ([0; 2], [0; 2]);
@@ -128,8 +131,8 @@ impl Kernel {
         BEST.get_or_init(|| Self::available().next().unwrap_or(&scalar::KERNEL))
     }
 
-    /// Makes the kernel of this name the [best](Self::best), for measurements and tests of each kernel. Returns false if
-    /// this processor does not have it, or another kernel was chosen or used before.
+    /// Makes the kernel of this name the [best](Self::best), for measurements and tests of each kernel.
+    /// Returns false if this processor does not have it, or another kernel was chosen or used before.
     #[doc(hidden)]
     pub fn choose(name: &str) -> bool {
         let kernel = Self::available().find(|kernel| kernel.name == name);

@@ -62,8 +62,8 @@ const fn nibbles() -> [([u8; 16], [u8; 16]); 256] {
     tables
 }
 
-/// For each constant, the bit matrix of its multiplication in the form of GF2P8AFFINEQB: byte 7 - i marks the bits of
-/// the factor whose sum is bit i of the product.
+/// For each constant, the bit matrix of its multiplication in the form of GF2P8AFFINEQB: byte 7 - i marks the
+/// bits of the factor whose sum is bit i of the product.
 #[cfg(target_arch = "x86_64")]
 pub(super) static MATRICES: [u64; 256] = matrices();
 

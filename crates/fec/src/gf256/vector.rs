@@ -1,15 +1,16 @@
 //! The operations by vectors.
 //!
-//! All stores between the first and the last vector of a string are aligned, because a store that straddles two cache
-//! lines costs twice as much. The first and the last vector may overlap their neighbours. They are therefore computed
-//! from the original bytes, before all others, and stored after them.
+//! All stores between the first and the last vector of a string are aligned, because a store that straddles
+//! two cache lines costs twice as much. The first and the last vector may overlap their neighbours. They are
+//! therefore computed from the original bytes, before all others, and stored after them.
 
 use super::scalar;
 
 /// A register of bytes.
 ///
 /// # Safety
-/// All functions need the instructions of their kernel; `load` and `store` need [`BYTES`](Self::BYTES) accessible bytes.
+/// All functions need the instructions of their kernel; `load` and `store` need [`BYTES`](Self::BYTES)
+/// accessible bytes.
 pub(super) trait Vector: Copy {
     /// Length of the vector in bytes, at most 64.
     const BYTES: usize;

@@ -1,8 +1,8 @@
-//! What a code recovers, and how late, from a given sequence of losses.
+//! Simulation of a code under a given sequence of losses: which packets it recovers, and how late.
 //!
-//! The simulation runs the real encoder and decoder over symbols of a few bytes. The caller decides which packets are
-//! lost; nothing else is random. Time is counted in source packets. To measure processor time, the caller passes a clock
-//! and a symbol length.
+//! The simulation runs the real encoder and decoder over symbols of a few bytes. The caller decides which
+//! packets are lost; nothing else is random. Time is counted in source packets. To measure processor time,
+//! the caller passes a clock and a symbol length.
 
 mod names;
 mod size;
@@ -23,8 +23,8 @@ use crate::symbol::{SymbolId, Term};
 pub struct Simulation {
     /// The code. Its deadline and `symbol_max` have no effect here.
     pub code: Code,
-    /// Number of source packets whose fate is reported. `history` more follow them, so that the last ones can be
-    /// recovered too.
+    /// Number of source packets whose fate is reported. `history` more follow them, so that the last ones can
+    /// be recovered too.
     pub packets: u64,
     /// Number of source packets that the receiver keeps, and for which it waits for a lost one.
     pub history: usize,
@@ -37,7 +37,8 @@ pub struct Simulation {
 }
 
 impl Default for Simulation {
-    /// The default code over 100,000 packets, with the paper's history of 1,024 (Maelstrom §4.7), without names and clock.
+    /// The default code over 100,000 packets, with the paper's history of 1,024 (Maelstrom §4.7), without
+    /// names and clock.
     fn default() -> Self {
         Self {
             code: Code::default(),
@@ -137,8 +138,8 @@ impl Report {
     }
 }
 
-/// Sends `simulation.packets` packets through the code. `lose` decides for each packet sent whether it is lost, sources
-/// and repairs in the order of sending.
+/// Sends `simulation.packets` packets through the code. `lose` decides for each packet sent whether it is
+/// lost, sources and repairs in the order of sending.
 ///
 /// ```
 /// use fec::simulate::{Packet, Simulation, simulate};

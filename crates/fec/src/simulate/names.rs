@@ -3,8 +3,8 @@
 use crate::names::{Names, spread};
 use crate::sliding::SlidingConfig;
 
-/// The earlier repairs whose new packets a repair names again. The *spread* s is the distance at which no recoverable
-/// burst loses both repairs ([`spread`]).
+/// The earlier repairs whose new packets a repair names again. The *spread* s is the distance at which no
+/// recoverable burst loses both repairs ([`spread`]).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Naming {
     /// No names: packets carry numbers, so every packet that arrives is known at once.

@@ -6,8 +6,8 @@ use crate::tinymt32::{TinyMt32, Together};
 /// Numbers drawn from each seed at a time.
 const AT_ONCE: usize = 16;
 
-/// Fills in the coefficients of the repair with this seed, for the packets of its window, oldest first (RFC 8681 §3.6,
-/// over GF(256)).
+/// Fills in the coefficients of the repair with this seed, for the packets of its window, oldest first (RFC
+/// 8681 §3.6, over GF(256)).
 ///
 /// The receiver of a repair calls it to reproduce the sender's coefficients.
 ///
@@ -77,7 +77,8 @@ impl<const N: usize> Drawing<N> {
         let (mut drawn, mut chosen) = (drawn, self.chosen[k]);
         for &byte in bytes {
             let Some(place) = row.get_mut(drawn) else { break };
-            // Branch-free, because random branches are mispredicted. A chosen coefficient that is 0 is drawn again.
+            // Branch-free, because random branches are mispredicted. A chosen coefficient that is 0 is drawn
+            // again.
             *place = if chosen { byte } else { 0 };
             let there = (chosen & (byte != 0)) | (!chosen & (byte & 0xf > self.density));
             drawn += usize::from(there);

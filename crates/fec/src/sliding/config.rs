@@ -15,8 +15,8 @@ pub struct SlidingConfig {
     pub rate: RepairRate,
     /// Packets in the encoding window, 1 to [`WINDOW_MAX`].
     pub window: u16,
-    /// RFC 8681's density threshold, 0 to [`DENSITY_FULL`]: of 16 coefficients, `density` + 1 are nonzero on average.
-    /// Sparse repairs cost less to compute and recover less.
+    /// RFC 8681's density threshold, 0 to [`DENSITY_FULL`]: of 16 coefficients, `density` + 1 are nonzero on
+    /// average. Sparse repairs cost less to compute and recover less.
     pub density: u8,
     /// Seed of the first repair's coefficients; each later repair takes the next number, modulo 65,536.
     pub seed: u16,
@@ -28,7 +28,8 @@ pub struct SlidingConfig {
 }
 
 impl Default for SlidingConfig {
-    /// 3 repairs for every 8 packets over the last 160, all coefficients nonzero, 20 ms, symbols up to 1,536 bytes.
+    /// 3 repairs for every 8 packets over the last 160, all coefficients nonzero, 20 ms, symbols up to 1,536
+    /// bytes.
     fn default() -> Self {
         Self {
             rate: RepairRate::THREE_EIGHTHS,

@@ -10,9 +10,9 @@ use crate::repair::{Draw, Repair};
 
 /// Makes the repairs of a sliding window code from a stream of source packets.
 ///
-/// `P` is what the owner keeps of each packet in the window. All memory is allocated at construction. The rate can
-/// change at any time, and holds exactly: after n packets at a / b, ⌊n · a / b⌋ repairs have left, besides those that a
-/// deadline fired.
+/// `P` is what the owner keeps of each packet in the window. All memory is allocated at construction. The
+/// rate can change at any time, and holds exactly: after n packets at a / b, ⌊n · a / b⌋ repairs have left,
+/// besides those that a deadline fired.
 ///
 /// ```
 /// use fec::{Repair, SlidingConfig, SlidingEncoder, coding_coefficients, gf256::product};

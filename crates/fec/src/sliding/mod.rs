@@ -1,13 +1,13 @@
 //! A sliding window of random linear combinations, the schedule of RFC 8681.
 //!
-//! A repair is a sum of the last W source packets with random coefficients of GF(256). Any k repairs recover k missing
-//! packets, whichever those are, with a probability of about 0.996. No packet has to be aligned with a block or a
-//! layer, and the very next repair recovers a single loss.
+//! A repair is a sum of the last W source packets with random coefficients of GF(256). Any k repairs recover
+//! k missing packets, whichever those are, with a probability of about 0.996. No packet has to be aligned
+//! with a block or a layer, and the very next repair recovers a single loss.
 //!
-//! The encoder knows in advance when its next repairs leave, which packets they contain, and their coefficients. It
-//! therefore computes several of them together (`rows.rs`) before they are due, some packets at each
-//! [`push`](SlidingEncoder::push). That costs less in total, and the same with every packet. A change of the rate or a
-//! deadline invalidates the plan; such a repair is computed when it leaves.
+//! The encoder knows in advance when its next repairs leave, which packets they contain, and their
+//! coefficients. It therefore computes several of them together (`rows.rs`) before they are due, some packets
+//! at each [`push`](SlidingEncoder::push). That costs less in total, and the same with every packet. A change
+//! of the rate or a deadline invalidates the plan; such a repair is computed when it leaves.
 
 mod coefficients;
 mod config;

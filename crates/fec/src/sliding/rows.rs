@@ -1,7 +1,7 @@
 //! Consecutive repairs, computed together.
 //!
-//! Their windows overlap, and a window is larger than the first-level cache. With the fastest kernels, reading it takes
-//! as long as the arithmetic, so each packet is read once for all of them.
+//! Their windows overlap, and a window is larger than the first-level cache. With the fastest kernels,
+//! reading it takes as long as the arithmetic, so each packet is read once for all of them.
 
 use super::coefficients::{Drawing, first_seed};
 use super::strings::Strings;
@@ -77,10 +77,11 @@ impl Rows {
         (self.count, self.leaving) = (0, 0);
     }
 
-    /// Begins repairs whose windows end before each of `ends`, which ascend, and contain no packet before `oldest`.
+    /// Begins repairs whose windows end before each of `ends`, which ascend, and contain no packet before
+    /// `oldest`.
     ///
-    /// The first takes the given seed, and each other the next one. Seeds whose coefficients are all 0, possible in a
-    /// sparse repair of a short window, are skipped.
+    /// The first takes the given seed, and each other the next one. Seeds whose coefficients are all 0,
+    /// possible in a sparse repair of a short window, are skipped.
     pub(super) fn begin(&mut self, ends: impl Iterator<Item = u64>, oldest: u64, mut seed: u16) {
         self.clear();
         let window = self.window() as u64;

@@ -1,4 +1,4 @@
-//! Neither encoder nor decoder nor ring allocates after construction.
+//! Encoder, decoder and ring do not allocate after construction.
 #![allow(missing_docs)]
 
 use crate::common::{Loss, Random};
@@ -51,7 +51,7 @@ fn the_counter_counts() {
 fn coding_does_not_allocate() {
     let config = LayeredConfig { sending: Sending::Delayed, symbol_max: 512, ..LayeredConfig::default() };
     let mut encoder = LayeredEncoder::new(&config).unwrap();
-    // Few equations, so that there is eviction too.
+    // With few equations, some are evicted.
     let mut decoder = Decoder::new(DecoderConfig { equations: 6, payload_max: 512, terms_max: 8 });
     let mut owner = Owner::new(512);
     let mut loss = Loss::new(0.05, 12, 9);
@@ -73,7 +73,8 @@ fn coding_does_not_allocate() {
                     return;
                 }
                 terms.clear();
-                // Not the factors the payload was made with: what is solved is wrong, but there is much to solve.
+                // These are not the factors of the payload: solved symbols are wrong, but there are many to
+                // solve.
                 let factor = |k: usize| if n % 1_000 < 500 { 1 } else { k as u8 + 1 };
                 terms.extend((0..).zip(repair.packets).map(|(k, &id)| Term { id, coefficient: factor(k) }));
                 let _ = decoder.handle_repair(&mut owner, &terms, repair.payload);
@@ -129,7 +130,7 @@ fn no_code_allocates_while_it_runs() {
                         let _ = decoder.handle_repair(&mut owner, &terms, repair.payload);
                     }
                 };
-                // Now and then nothing comes for a while.
+                // The stream pauses from time to time.
                 let now_us = n * 10 + n / 100 * 50_000;
                 encoder.fire_due(now_us, &mut emit);
                 encoder.push(now_us, id, &[symbol], &mut emit).unwrap();

@@ -1,4 +1,4 @@
-//! Hostile and odd repairs, and what happens when there is no room.
+//! Hostile and unusual repairs, and the behaviour without room.
 #![allow(missing_docs)]
 
 use crate::common::{Kept, Random};
@@ -31,7 +31,7 @@ fn a_malformed_repair_is_refused() {
 }
 
 #[test]
-fn padding_beyond_the_payload_is_no_reason_to_refuse() {
+fn padding_beyond_the_payload_is_accepted() {
     let (mut decoder, mut kept) = (decoder(), kept(&[(1, &[1, 2, 0, 0])]));
     assert_eq!(decoder.handle_repair(&mut kept, &xor(&[1, 2]), &[5, 5]), Outcome::Solved(1));
     assert_eq!(kept.0[&SymbolId(2)], [4, 7]);
@@ -51,11 +51,11 @@ fn coefficients_of_a_symbol_named_twice_add_up() {
     assert_eq!(decoder.handle_repair(&mut kept, &xor(&[3, 4, 3, 4]), &[0]), Outcome::Redundant);
     assert_eq!(decoder.handle_repair(&mut kept, &xor(&[3, 4, 3]), &[6]), Outcome::Solved(1));
     assert_eq!(kept.0[&SymbolId(4)], [6]);
-    assert_eq!((decoder.equations(), decoder.pending()), (0, 0), "what cancelled out takes no room");
+    assert_eq!((decoder.equations(), decoder.pending()), (0, 0), "terms that cancel out take no room");
 }
 
 #[test]
-fn a_term_with_coefficient_0_says_nothing() {
+fn a_term_with_coefficient_0_is_ignored() {
     let (mut decoder, mut kept) = (decoder(), kept(&[(1, &[9; 8])]));
     let term = |id, coefficient| Term { id: SymbolId(id), coefficient };
     assert_eq!(decoder.handle_repair(&mut kept, &[term(1, 0), term(2, 0)], &[]), Outcome::Redundant);
@@ -68,7 +68,7 @@ fn a_term_with_coefficient_0_says_nothing() {
 }
 
 #[test]
-fn when_full_the_oldest_equation_goes() {
+fn when_full_the_oldest_equation_is_dropped() {
     let (mut decoder, mut kept) = (decoder(), Kept::default());
     for n in 0..6 {
         assert_eq!(
@@ -85,7 +85,7 @@ fn when_full_the_oldest_equation_goes() {
 }
 
 #[test]
-fn when_unknowns_are_too_many_the_oldest_equations_go() {
+fn with_too_many_unknowns_the_oldest_equations_are_dropped() {
     // At most 64 columns here: eleven repairs of six unknowns do not fit.
     let mut decoder = Decoder::new(DecoderConfig { equations: 20, payload_max: 8, terms_max: 6 });
     let mut kept = Kept::default();
@@ -116,7 +116,7 @@ fn a_contradiction_is_dropped_and_counted() {
     );
 }
 
-/// An owner to whom everything is wrong.
+/// An owner that rejects every symbol.
 struct Sceptic;
 
 impl SymbolStore for Sceptic {
@@ -130,7 +130,7 @@ impl SymbolStore for Sceptic {
 }
 
 #[test]
-fn what_the_owner_rejects_stays_unknown() {
+fn a_symbol_that_the_owner_rejects_stays_unknown() {
     let mut decoder = decoder();
     assert_eq!(decoder.handle_repair(&mut Sceptic, &xor(&[1]), &[5]), Outcome::Rejected);
     assert_eq!(decoder.handle_repair(&mut Sceptic, &xor(&[1, 2]), &[5]), Outcome::Stored);
@@ -148,7 +148,7 @@ fn what_the_owner_rejects_stays_unknown() {
 }
 
 #[test]
-fn a_rejected_symbol_is_recovered_from_a_right_repair() {
+fn a_rejected_symbol_is_recovered_from_a_correct_repair() {
     struct Owner(Kept);
     impl SymbolStore for Owner {
         fn known(&self, id: SymbolId) -> Option<&[u8]> {
@@ -173,8 +173,8 @@ fn an_unknown_source_report_changes_nothing() {
     assert_eq!(decoder.equations(), 1);
 }
 
-/// Repairs of arbitrary terms and bytes, and sources of any bytes, over a small decoder: nothing may panic, and the
-/// bounds hold.
+/// Repairs of arbitrary terms and bytes, and sources of any bytes, over a small decoder: nothing may panic,
+/// and the bounds hold.
 #[test]
 fn arbitrary_repairs_stay_within_bounds() {
     let mut random = Random(5);
@@ -194,10 +194,10 @@ fn arbitrary_repairs_stay_within_bounds() {
                 1 if round % 2 == 0 => decoder.expire_before(SymbolId(n / 8)),
                 _ => {
                     let count = random.below(8) as usize;
-                    let coefficient = if round % 3 == 0 { 1 } else { random.next() as u8 };
+                    let coefficient = if round % 3 == 0 { 1 } else { random.draw() as u8 };
                     let terms: Vec<Term> =
                         (0..count).map(|_| Term { id: SymbolId(random.below(end)), coefficient }).collect();
-                    let payload = random.next().to_le_bytes();
+                    let payload = random.draw().to_le_bytes();
                     let _ = decoder.handle_repair(&mut kept, &terms, &payload[..random.below(9) as usize]);
                 }
             }
@@ -233,7 +233,8 @@ fn a_decoder_checks_its_configuration() {
 
 #[test]
 fn the_default_footprint_is_less_than_that_of_the_paper() {
-    // Maelstrom §4.7: "for 1500 byte packets and 1024 entries this occupies around 3 MB" at the receiver; ours: 2.1 MB.
+    // Maelstrom §4.7: "for 1500 byte packets and 1024 entries this occupies around 3 MB" at the receiver.
+    // Ours: 2.1 MB.
     let ring = SymbolRing::new(1_024, 1_024 * 1_500).memory_bytes();
     let decoder = Decoder::new(DecoderConfig::default()).memory_bytes();
     let encoder = LayeredEncoder::<u64>::new(&LayeredConfig::default()).unwrap().memory_bytes();

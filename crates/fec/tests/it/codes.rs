@@ -1,6 +1,6 @@
-//! What the codes show against each other at equal overhead, as a table in git: a change of it is a reviewed change.
+//! A comparison of the codes at equal overhead, as a table in git, so that every change is reviewed.
 //!
-//! `docs/codes.md` has the same table from a longer run and says what it means.
+//! `docs/codes.md` explains the same table from a longer run.
 #![allow(missing_docs)]
 
 use crate::common::table::{Column, Row, compare, losses, rows, sliding, table};
@@ -15,19 +15,19 @@ fn reed_solomon(r: u8, c: u8, interleave: u16, sending: Sending) -> Code {
     ReedSolomonConfig { r, c, interleave, sending, ..ReedSolomonConfig::default() }.into()
 }
 
-/// A sliding window of which repairs name packets as those of gateways do.
+/// A sliding window whose repairs name packets by the rule of gateways.
 fn named(repairs: u32, sources: u32, window: u16) -> Column {
     let name = format!("sliding {repairs}/{sources} W={window} named");
     Column { name, code: sliding(repairs, sources, window), naming: Naming::Early }
 }
 
-/// A code of which the packets carry numbers.
+/// A code whose packets carry numbers.
 fn numbered(name: &str, code: Code) -> Column {
     Column { name: name.to_owned(), code, naming: Naming::None }
 }
 
-/// At 37.5 %, then at 12.5 % overhead. A repair of a window is a little longer than one of a layer: the last column of each
-/// has fewer of them, so that it has fewer bytes than the layers.
+/// Columns at 37.5 % and at 12.5 % overhead. A window's repair is slightly longer than a layer's. The last
+/// column of each part has fewer repairs, so that it has fewer bytes than the layers.
 fn columns() -> [Vec<Column>; 2] {
     [
         vec![
@@ -53,7 +53,7 @@ fn columns() -> [Vec<Column>; 2] {
     ]
 }
 
-/// Rows of both overheads.
+/// Returns the rows of both overheads.
 fn both(packets: u64, seeds: u64) -> [Vec<Row>; 2] {
     columns().map(|columns| rows(columns, packets, seeds))
 }
@@ -62,7 +62,7 @@ fn text([high, low]: &[Vec<Row>; 2], packets: u64, seeds: u64) -> String {
     table("codes", &[("Overhead 37.5 %", high), ("Overhead 12.5 %", low)], packets, seeds)
 }
 
-/// Whole table for `docs/codes.md`: `cargo test --release -p fec --test it codes:: -- --ignored --nocapture`.
+/// Prints the table for `docs/codes.md`: `cargo test --release -p fec --test it codes:: -- --ignored --nocapture`.
 #[test]
 #[ignore = "takes minutes"]
 fn long_table() {
@@ -70,7 +70,7 @@ fn long_table() {
 }
 
 #[test]
-fn results_are_those_of_the_table_and_bear_out_what_is_claimed() {
+fn results_are_those_of_the_table_and_support_the_claims() {
     let (packets, seeds) = (4_000, 10);
     let rows = both(packets, seeds);
     claims(&rows);
@@ -79,7 +79,7 @@ fn results_are_those_of_the_table_and_bear_out_what_is_claimed() {
 
 const ONE_PERCENT: usize = 1;
 
-/// With places known, with names, and with names and no more bytes than layers have.
+/// Checks windows with numbers, with names, and with names and no more bytes than layers.
 fn claims([high, low]: &[Vec<Row>; 2]) {
     for (sliding, eighth) in [(5, 4), (6, 6), (7, 7)] {
         claims_of(&high[sliding], &low[eighth], [&high[0], &high[1]]);
@@ -92,7 +92,7 @@ fn claims([high, low]: &[Vec<Row>; 2]) {
     }
 }
 
-/// A window at 37.5 % and one at 12.5 % against layers at 37.5 %, sent at once and delayed.
+/// Compares a window at 37.5 % and one at 12.5 % with layers at 37.5 %, sent at once and delayed.
 fn claims_of(sliding: &Row, eighth: &Row, layers: [&Row; 2]) {
     let name = &sliding.name;
     for (loss, (at, _)) in losses(0).iter().enumerate() {

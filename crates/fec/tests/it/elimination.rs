@@ -1,4 +1,4 @@
-//! Whatever elimination can solve is recovered, bit for bit, in whatever order things arrive.
+//! Every symbol that elimination can solve is recovered, bit for bit, in any order of arrival.
 #![allow(missing_docs)]
 
 use crate::common::Kept;
@@ -10,14 +10,14 @@ use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 use std::collections::BTreeSet;
 
-/// A repair as it would travel.
+/// A repair in transit.
 #[derive(Debug, Clone)]
 struct Equation {
     terms: Vec<Term>,
     payload: Vec<u8>,
 }
 
-/// The sum of its terms, as long as the longest symbol in it and `padding` more.
+/// Returns the sum of the terms, longer than the longest symbol by `padding`.
 fn equation(terms: Vec<Term>, symbols: &[Vec<u8>], padding: usize) -> Equation {
     let of = |term: &Term| &symbols[term.id.0 as usize];
     let length = terms.iter().map(|term| of(term).len()).max().unwrap_or(0) + padding;
@@ -30,7 +30,8 @@ fn equation(terms: Vec<Term>, symbols: &[Vec<u8>], padding: usize) -> Equation {
     Equation { terms, payload }
 }
 
-/// The unknowns that the equations determine, by textbook elimination over a dense matrix without payloads.
+/// Returns the unknowns that the equations determine, by textbook elimination over a dense matrix without
+/// payloads.
 fn determined(equations: &[&Equation], known: &BTreeSet<u64>, symbols: usize) -> BTreeSet<u64> {
     let mut matrix: Vec<Vec<u8>> = Vec::new();
     for equation in equations {
@@ -63,7 +64,7 @@ fn determined(equations: &[&Equation], known: &BTreeSet<u64>, symbols: usize) ->
         .collect()
 }
 
-/// What arrives at the decoder.
+/// An arrival at the decoder.
 #[derive(Debug, Clone, Copy)]
 enum Event {
     Source(usize),
@@ -74,7 +75,7 @@ fn config(equations: usize) -> DecoderConfig {
     DecoderConfig { equations, payload_max: 200, terms_max: 64 }
 }
 
-/// Plays the events and compares after each what is known with what elimination says could be.
+/// Plays the events, and compares after each the known symbols with those that elimination determines.
 fn play(symbols: &[Vec<u8>], equations: &[Equation], events: &[Event]) -> Result<(), TestCaseError> {
     let mut decoder = Decoder::new(config(equations.len().max(1) * 2));
     let mut kept = Kept::default();
@@ -115,7 +116,8 @@ fn symbols(count: usize) -> impl Strategy<Value = Vec<Vec<u8>>> {
     proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..100), count)
 }
 
-/// Random combinations of `symbols` symbols: few terms or many, plain XORs or not, names repeated, coefficients of 0.
+/// Random combinations of `symbols` symbols: few or many terms, plain XORs or not, repeated terms,
+/// coefficients of 0.
 fn terms(symbols: usize) -> impl Strategy<Value = Vec<Term>> {
     let coefficient = prop_oneof![4 => Just(1u8), 4 => any::<u8>(), 1 => Just(0u8)];
     let term =
@@ -133,7 +135,7 @@ fn events(sources: usize, repairs: usize) -> impl Strategy<Value = Vec<Event>> {
     })
 }
 
-/// Symbols, combinations of them, and an order of arrival in which few sources come.
+/// Symbols, combinations of them, and an order of arrival with few sources.
 fn arrivals() -> impl Strategy<Value = (Vec<Vec<u8>>, Vec<Equation>, Vec<Event>)> {
     (1..24usize, 1..30usize).prop_flat_map(|(sources, repairs)| {
         let equations = proptest::collection::vec((terms(sources), 0..3usize), repairs);
@@ -196,7 +198,7 @@ proptest! {
         for made in &equations {
             prop_assert_eq!(&made.payload, &equation(made.terms.clone(), &symbols, 0).payload);
         }
-        // Late sources: some of those lost, or those there once more.
+        // Late sources: some of those lost, or duplicates.
         events.extend(order.into_iter().filter(|event| matches!(event, Event::Source(_))).take(20));
         play(&symbols, &equations, &events)?;
     }
@@ -206,7 +208,7 @@ proptest! {
         (symbols, equations, _) in arrivals(),
         horizon in 0..24u64,
     ) {
-        // All equations first, then the horizon, then every source above it but one.
+        // All equations first, then the horizon, then all but one source above it.
         let mut decoder = Decoder::new(config(64));
         let mut kept = Kept::default();
         for equation in &equations {
@@ -227,7 +229,7 @@ proptest! {
                 decoder.handle_source(&mut kept, SymbolId(n));
             }
         }
-        // Elimination with the old ones still there finds no more of the new ones.
+        // Elimination with the old symbols included finds no more of the new ones.
         let mut expected = determined(&all, &arrived, symbols.len());
         expected.retain(|&n| n >= horizon);
         expected.extend(&arrived);
@@ -240,7 +242,7 @@ proptest! {
         (symbols, mut equations, events) in arrivals(),
         forged in any::<proptest::sample::Index>(),
     ) {
-        // One repair lies; the owner can tell a wrong symbol.
+        // One repair is wrong; the owner detects wrong symbols.
         let forged = forged.index(equations.len());
         if let Some(byte) = equations[forged].payload.last_mut() {
             *byte ^= 0x55;
@@ -264,7 +266,7 @@ proptest! {
     }
 }
 
-/// An owner that knows what a symbol must be, as one that keeps a hash of it would.
+/// An owner that detects wrong symbols, like one that keeps a hash of each.
 struct Careful<'a> {
     symbols: &'a [Vec<u8>],
     kept: Kept,

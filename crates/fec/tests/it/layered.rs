@@ -73,7 +73,8 @@ fn first_sizes_are_those_of_the_paper() {
     let sizes = |i: u16, r: u8| (1..=i).map(|x| first_size(x, i, r)).collect::<Vec<_>>();
     // "for r = 4 and i = 2, the initial firing sizes would be 2 for the first bin and 4 for the second"
     assert_eq!(sizes(2, 4), [2, 4]);
-    // "in Figure 6 (r = 5, I = 1,4,8), the first repair bin in the second layer would fire at size 1, the second at 2"
+    // "in Figure 6 (r = 5, I = 1,4,8), the first repair bin in the second layer would fire at size 1, the
+    // second at 2"
     assert_eq!(sizes(4, 5), [1, 2, 3, 5]);
     assert_eq!(sizes(8, 5), [1, 2, 3, 4, 5, 1, 2, 3]);
     assert_eq!(sizes(8, 8), [1, 2, 3, 4, 5, 6, 7, 8]);

@@ -1,4 +1,4 @@
-//! What naming packets thrice costs a sliding window (docs/adr/0007), as a table in git.
+//! The cost of naming packets three times in a sliding window (docs/adr/0007), as a table in git.
 #![allow(missing_docs)]
 
 use crate::common::table::{Column, Row, compare, rows, sliding, table};
@@ -25,7 +25,7 @@ fn all(packets: u64, seeds: u64) -> [Vec<Row>; 2] {
     })
 }
 
-/// What is told of the bytes is reckoned from the code alone.
+/// Note on the bytes, which are computed from the code alone.
 const BYTES: &str = "bytes, also in the rows `none`, are of repairs that name their packets";
 
 fn text([high, low]: &[Vec<Row>; 2], packets: u64, seeds: u64) -> String {
@@ -34,7 +34,7 @@ fn text([high, low]: &[Vec<Row>; 2], packets: u64, seeds: u64) -> String {
     table("names", &[(&high_heading, high), (&low_heading, low)], packets, seeds)
 }
 
-/// Whole table for `docs/codes.md`: `cargo test --release -p fec --test it names:: -- --ignored --nocapture`.
+/// Prints the table for `docs/codes.md`: `cargo test --release -p fec --test it names:: -- --ignored --nocapture`.
 #[test]
 #[ignore = "takes minutes"]
 fn long_table() {

@@ -1,4 +1,4 @@
-//! Reed–Solomon blocks: what recovers them, when they fire, and what configurations are refused.
+//! Reed–Solomon blocks: which losses they recover, when they fire, and which configurations are refused.
 #![allow(missing_docs)]
 
 use crate::common::Random;
@@ -13,7 +13,7 @@ fn config(r: u8, c: u8, interleave: u16) -> ReedSolomonConfig {
     ReedSolomonConfig { r, c, interleave, deadline_us: None, symbol_max: 16, ..ReedSolomonConfig::default() }
 }
 
-/// All ways to choose `k` of `n`.
+/// Returns all ways to choose `k` of `n`.
 fn choices(n: usize, k: usize) -> impl Iterator<Item = Vec<usize>> {
     (0..1u32 << n)
         .filter(move |bits| bits.count_ones() as usize == k)
@@ -62,7 +62,7 @@ proptest! {
         sent.extend(sender.flush());
         prop_assert_eq!(sent.len(), usize::from(c) * usize::from(interleave));
         let mut random = Random(seed);
-        // One block, the others arrive whole.
+        // One block has losses; the others arrive complete.
         let block = random.below(interleave.into());
         let mut repairs: Vec<&Sent> = sent.iter().filter(|repair| repair.packets[0] == block).collect();
         prop_assert_eq!(repairs.len(), usize::from(c));
@@ -88,7 +88,7 @@ proptest! {
         let round = u64::from(r) * u64::from(interleave);
         let blocks = packets / round * u64::from(interleave) + (packets % round).min(interleave.into());
         prop_assert_eq!(sent.len() as u64, blocks * u64::from(c));
-        // From the last packet back, as many as each block can do without.
+        // A burst up to the last packet, of as many packets as the blocks can recover.
         let lost: Vec<u64> = (0..packets).rev().take(usize::from(c.min(r)) * usize::from(interleave)).collect();
         let fits = lost.iter().all(|n| n / round == (packets - 1) / round);
         let repairs: Vec<&Sent> = sent.iter().collect();
@@ -99,7 +99,7 @@ proptest! {
 }
 
 #[test]
-fn every_square_part_of_the_matrix_of_two_can_be_inverted() {
+fn every_square_submatrix_of_order_two_is_invertible() {
     for (a, b) in (0..BLOCK_C_MAX).flat_map(|a| (0..a).map(move |b| (a, b))) {
         for (x, y) in (0..BLOCK_R_MAX).flat_map(|x| (0..x).map(move |y| (x, y))) {
             let minor =
@@ -127,13 +127,13 @@ fn delayed_repairs_leave_row_by_row_with_the_packets_of_the_next_round() {
         .collect();
     assert_eq!(sent, [vec![(0, 0)], vec![(0, 1)], vec![(1, 0)], vec![(1, 1)], vec![], vec![]]);
     assert_eq!(sender.push(0)[0].packets, [6, 8, 10]);
-    // More repairs than packets: all are gone before the next round is full.
+    // There are more repairs than packets, and all leave before the next round is full.
     let mut sender = Sender::new(ReedSolomonConfig { sending: Sending::Delayed, ..config(2, 5, 1) });
     assert_eq!((sender.many(2).len(), sender.many(2).len()), (0, 5));
 }
 
 #[test]
-fn a_part_filled_round_fires_at_its_deadline_and_begins_anew() {
+fn a_part_filled_round_fires_at_its_deadline_and_the_next_packet_begins_a_round() {
     let mut sender = Sender::new(ReedSolomonConfig { deadline_us: Some(100), ..config(4, 2, 2) });
     assert_eq!(sender.encoder.next_deadline_us(), None);
     sender.push(10);
@@ -158,7 +158,7 @@ fn blocks_that_fired_do_not_fire_again_at_the_deadline() {
 }
 
 #[test]
-fn delayed_repairs_do_not_outstay_their_deadline() {
+fn delayed_repairs_leave_at_their_deadline() {
     let delayed = ReedSolomonConfig { sending: Sending::Delayed, deadline_us: Some(100), ..config(2, 2, 1) };
     let mut sender = Sender::new(delayed);
     sender.push(0);
@@ -173,7 +173,7 @@ fn delayed_repairs_do_not_outstay_their_deadline() {
 }
 
 #[test]
-fn leftovers_of_longer_symbols_are_in_no_later_sum() {
+fn bytes_of_longer_symbols_are_in_no_later_sum() {
     let mut encoder = ReedSolomonEncoder::<u8>::new(&config(1, 2, 1)).unwrap();
     let mut sent = Vec::new();
     for bytes in [&[9u8; 16][..], &[3], &[5, 5]] {
@@ -207,7 +207,7 @@ fn configurations_out_of_range_are_refused() {
 }
 
 #[test]
-fn memory_is_what_is_told() {
+fn the_reported_memory_is_the_memory_held() {
     let encoder = ReedSolomonEncoder::<u64>::new(&ReedSolomonConfig::default()).unwrap();
     assert!((3 * 1_536..3 * 1_536 + 256).contains(&encoder.memory_bytes()), "{}", encoder.memory_bytes());
 }

@@ -1,4 +1,4 @@
-//! The symbol ring against a queue without bounds of its own.
+//! The symbol ring against an unbounded queue.
 #![allow(missing_docs)]
 
 use fec::SymbolRing;
@@ -23,7 +23,7 @@ proptest! {
                     prop_assert_eq!(ring.len(), before);
                 }
             }
-            // Those kept are the newest, whole and right; those given up stay so.
+            // The ring keeps the newest symbols, unchanged; dropped symbols stay dropped.
             let kept: Vec<_> = pushed.iter().filter(|(handle, _)| ring.get(*handle).is_some()).collect();
             prop_assert_eq!(kept.len(), ring.len());
             prop_assert!(ring.len() <= symbols);

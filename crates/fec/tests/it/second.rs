@@ -1,5 +1,5 @@
-//! Ours against another implementation of RFC 8681, the crate `cu-fec`: the same coefficients, and each decodes what the
-//! other encoded.
+//! Our code against another implementation of RFC 8681, the crate `cu-fec`: both have the same coefficients,
+//! and each decodes the other's repairs.
 #![allow(missing_docs)]
 
 use crate::common::{Kept, Loss};
@@ -12,32 +12,32 @@ use fec::{
     coding_coefficients,
 };
 
-/// Bytes of every symbol: theirs do not differ in length.
+/// Length of every symbol in bytes; theirs must be equal.
 const SYMBOL: usize = 40;
-/// Packets in a repair.
+/// Number of packets in a repair.
 const WINDOW: usize = 32;
-/// Packets that a decoder keeps.
+/// Number of packets that a decoder keeps.
 const KEPT: usize = 96;
 const PACKETS: u64 = 3_000;
-/// Of those, how many must be sent before nothing is lost any more: what is lost last has no repair after it.
+/// Number of packets sent before losses end, so that repairs follow the last loss.
 const LOSSY: u64 = PACKETS - WINDOW as u64;
 /// One repair for every two packets.
 const PACKETS_PER_REPAIR: u64 = 2;
-/// All coefficients, then every second one.
+/// Densities: all coefficients nonzero, and half of them.
 const DENSITIES: [u8; 2] = [15, 7];
 
-/// No two symbols are alike, nor are the sums of a few.
+/// Returns a symbol that differs from all others and from sums of a few others.
 fn symbol(n: u64) -> [u8; SYMBOL] {
     let mut random = crate::common::Random(n);
-    std::array::from_fn(|_| random.next() as u8)
+    std::array::from_fn(|_| random.draw() as u8)
 }
 
-/// 10 % of all that is sent, singly and in bursts of five.
+/// Losses of 10 % of all packets, singly and in bursts of five.
 fn losses() -> [Loss; 2] {
     [Loss::new(0.1, 1, 1), Loss::new(0.1, 5, 2)]
 }
 
-/// Theirs with so many packets: their encoder's window, or what their decoder keeps.
+/// Their configuration, for an encoder's window or a decoder's history of this many packets.
 fn config(packets: usize) -> RlcConfig {
     RlcConfig::new(SYMBOL, packets, Field::Gf256).unwrap()
 }
@@ -49,7 +49,8 @@ fn threshold(density: u8) -> DensityThreshold {
 #[test]
 fn coefficients_are_those_of_the_other_implementation() {
     for density in 0..=15 {
-        // Steps of a prime: seeds with few bits and with many. Ours draws sixteen numbers at a time.
+        // The steps of a prime give seeds with few and with many bits. Our generator draws sixteen numbers at
+        // a time.
         for seed in (0..=u16::MAX).step_by(251) {
             for length in [1, 15, 16, 17, 100, 256, 1_024] {
                 let (mut ours, mut theirs) = (vec![0; length], vec![0; length]);
@@ -94,7 +95,7 @@ fn we_decode_what_they_encode() {
     }
 }
 
-/// What their repair is the sum of.
+/// Returns the terms of their repair.
 fn terms(id: RepairPayloadId) -> Vec<Term> {
     let mut coefficients = vec![0; id.source_symbols().into()];
     coding_coefficients(id.repair_key(), id.density().get(), &mut coefficients);

@@ -1,4 +1,5 @@
-//! The codec against an independent simulation of layered interleaving, and against the closed forms of Maelstrom §4.4.
+//! The codec against an independent simulation of layered interleaving, and against the closed forms of
+//! Maelstrom §4.4.
 #![allow(missing_docs)]
 
 use crate::common::Loss;
@@ -6,7 +7,8 @@ use fec::simulate::{Report, Simulation, simulate};
 use fec::{LayeredConfig, ReedSolomonConfig, RepairRate, Sending, SlidingConfig, analysis};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Layered interleaving as the paper tells it, over packet numbers alone: no bytes, no fields, no code of the crate.
+/// Layered interleaving as the paper describes it, over packet numbers alone: no bytes, no fields, no code of
+/// the crate.
 struct Naive {
     r: usize,
     interleaves: Vec<usize>,
@@ -16,7 +18,7 @@ struct Naive {
     held: BTreeMap<(usize, usize), Vec<u64>>,
     fired: BTreeSet<(usize, usize)>,
     missing: BTreeSet<u64>,
-    /// Of each repair that arrived, what was missing of it then and is missing still.
+    /// For each repair that arrived, the packets in it that are still missing.
     equations: Vec<BTreeSet<u64>>,
     delays: BTreeMap<u64, u64>,
 }
@@ -37,7 +39,7 @@ impl Naive {
         }
     }
 
-    /// The size at which a bin fires, from the text of §4.3.1; bins are counted from 1 there.
+    /// Returns the size at which a bin fires, from the text of §4.3.1, which counts bins from 1.
     fn size(&self, layer: usize, bin: usize) -> usize {
         let (r, i, x) = (self.r, self.interleaves[layer], bin + 1);
         if self.fired.contains(&(layer, bin)) {
@@ -49,7 +51,7 @@ impl Naive {
         (1..=r).find(|size| (x - size) % r == 0).unwrap()
     }
 
-    /// The repairs that packet `n` makes leave, in order.
+    /// Returns the repairs that leave with packet `n`, in order.
     fn send(&mut self, n: u64) -> Vec<Vec<u64>> {
         let mut repairs = Vec::new();
         for layer in 0..self.interleaves.len() {
@@ -70,30 +72,30 @@ impl Naive {
         repairs
     }
 
-    /// A repair arrives after packet `now`.
+    /// Takes a repair that arrives after packet `now`.
     fn receive(&mut self, now: u64, repair: &[u64]) {
         let unknown: BTreeSet<u64> = repair.iter().copied().filter(|n| self.missing.contains(n)).collect();
-        // What left the window is neither known nor waited for.
+        // A packet that left the history is neither known nor waited for.
         if unknown.is_empty() || repair.iter().any(|n| n + self.window <= now) {
             return;
         }
         self.equations.push(unknown);
         self.peel(now);
         for n in self.eliminate() {
-            self.mend(now, n);
+            self.recover(now, n);
         }
         self.peel(now);
     }
 
-    /// As long as an equation has one unknown, that is known.
+    /// Solves equations with one unknown until there is none.
     fn peel(&mut self, now: u64) {
         while let Some(single) = self.equations.iter().find(|equation| equation.len() == 1) {
             let n = *single.first().unwrap();
-            self.mend(now, n);
+            self.recover(now, n);
         }
     }
 
-    fn mend(&mut self, now: u64, n: u64) {
+    fn recover(&mut self, now: u64, n: u64) {
         assert!(self.missing.remove(&n));
         self.delays.insert(n, now - n);
         for equation in &mut self.equations {
@@ -102,7 +104,7 @@ impl Naive {
         self.equations.retain(|equation| !equation.is_empty());
     }
 
-    /// What the sums of all equations determine.
+    /// Solves all equations by elimination.
     fn eliminate(&self) -> Vec<u64> {
         let mut rows = self.equations.clone();
         let unknowns: BTreeSet<u64> = rows.iter().flatten().copied().collect();
@@ -153,7 +155,7 @@ fn layered(r: u8, interleaves: &[u16], sending: Sending) -> LayeredConfig {
     LayeredConfig { r, interleaves: interleaves.to_vec(), sending, ..LayeredConfig::default() }
 }
 
-/// Not within points of it, but the same packets, equally late.
+/// The results must be equal: the same packets, with the same delays.
 fn assert_like_naive(code: &LayeredConfig, loss: &Loss) {
     let packets = 100_000;
     let report = run(code, packets, loss.clone());
@@ -226,7 +228,8 @@ fn bursty_form_is_a_lower_bound_where_no_repair_is_lost_with_its_packets() {
     for (interleaves, burst) in [([1, 11, 19], 10), ([1, 11, 19], 15), ([1, 19, 41], 10), ([1, 19, 41], 30)] {
         let rate = 0.002;
         let form = analysis::layered_bursty(rate, 8, &interleaves, burst);
-        // The form counts bursts in source packets, and losses outside the burst as independent: bursts of sources only.
+        // The form counts bursts in source packets and takes losses outside the burst as independent, so only
+        // sources are lost in bursts.
         let simulation = Simulation {
             code: layered(8, &interleaves, Sending::Delayed).into(),
             packets: 1_000_000,
@@ -238,7 +241,8 @@ fn bursty_form_is_a_lower_bound_where_no_repair_is_lost_with_its_packets() {
                 .unwrap();
         let share = report.recovered_share();
         println!("I {interleaves:?} burst {burst}: form {form}, simulated {share}");
-        // Whole bursts are lost or mended together: some ten in a thousand bursts decide the last digits.
+        // Bursts are recovered as a whole or not at all, so about ten in a thousand bursts decide the last
+        // digits.
         assert!(share > form - 0.02, "I {interleaves:?} burst {burst}: {share} below {form}");
     }
 }
@@ -256,7 +260,7 @@ fn reed_solomon_form_is_what_the_blocks_do() {
             let report = simulate(&simulation, |_| loss.lose()).unwrap();
             assert_eq!(report.wrong, 0);
             let share = report.recovered_share();
-            // Losses of one block share their fate: up to c + 1 times the variance.
+            // Losses of one block share their fate, which multiplies the variance by up to c + 1.
             let deviation = (f64::from(c + 1) * form * (1.0 - form) / report.lost as f64).sqrt();
             assert!(
                 (share - form).abs() < 4.0 * deviation + 1e-4,
@@ -306,6 +310,6 @@ fn forms_meet_their_ends() {
         assert_eq!(analysis::reed_solomon(0.0, 8, c), 1.0);
         assert_eq!(analysis::reed_solomon(1.0, 8, c), 0.0);
     }
-    // One layer and a (r, 1) Reed–Solomon code are the same thing.
+    // One layer equals a (r, 1) Reed–Solomon code.
     assert!((analysis::layered_uniform(0.03, 9, 1) - analysis::reed_solomon(0.03, 9, 1)).abs() < 1e-12);
 }

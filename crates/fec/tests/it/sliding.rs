@@ -1,4 +1,5 @@
-//! The sliding window: its coefficients, when repairs leave, what they recover, and what configurations are refused.
+//! The sliding window: its coefficients, when repairs leave, what they recover, and which configurations are
+//! refused.
 #![allow(missing_docs)]
 
 use crate::common::Random;
@@ -43,7 +44,7 @@ fn coefficients_at_full_density_are_the_bytes_of_the_generator_without_zeros() {
 }
 
 #[test]
-fn sparse_coefficients_are_drawn_choice_by_choice() {
+fn each_sparse_coefficient_takes_a_choice_and_a_value() {
     // Low four bits of the published numbers, each followed by a byte where it is at most the threshold:
     // 5 → 33; 1 → 240; 5 → 246; 6 no; 11 no; 8 no; 13 no; 3 → 59.
     let mut coefficients = [0; 8];
@@ -54,7 +55,7 @@ fn sparse_coefficients_are_drawn_choice_by_choice() {
 }
 
 #[test]
-fn the_share_of_coefficients_that_are_not_zero_is_that_of_the_threshold() {
+fn the_share_of_nonzero_coefficients_is_that_of_the_threshold() {
     for density in 0..=DENSITY_FULL {
         let mut some = 0;
         for seed in 0..400 {
@@ -67,7 +68,7 @@ fn the_share_of_coefficients_that_are_not_zero_is_that_of_the_threshold() {
     }
 }
 
-/// A repair must be the sum of the last packets, of which the first is `oldest` or later.
+/// Checks that a repair is the sum of the last packets, none older than `oldest`.
 fn check(sent: &Sent, oldest: u64, newest: u64, window: u16) {
     let names: Vec<u64> = (oldest.max((newest + 1).saturating_sub(window.into()))..=newest).collect();
     assert_eq!(sent.packets, names);
@@ -98,7 +99,7 @@ fn a_repair_is_the_sum_over_the_last_packets() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// Whatever upsets what was planned: other rates, deadlines, a new window.
+    /// Plans are invalidated by other rates, deadlines and a new window.
     #[test]
     fn a_repair_is_that_sum_whatever_happens(
         seed: u64, window in 1..90u16, density in 0..16u8, repairs in 0..30u32, sources in 1..40u32,
@@ -108,7 +109,7 @@ proptest! {
         let config = SlidingConfig { density, deadline_us: Some(60), ..config(repairs, sources, window) };
         let mut sender = Sender::new(config.clone());
         let (mut oldest, mut now_us, mut saved, mut before) = (0, 0, 0, None);
-        // Nothing happens for long enough that plans are made, and then something.
+        // Each event follows a period long enough for plans to be made.
         let calm = 5 + random.below(400);
         for n in 0..1_500u64 {
             now_us += random.below(5);
@@ -141,7 +142,7 @@ proptest! {
             saved = if all.len() > in_turn { 0 } else { saved };
             for (at, sent) in all.iter().enumerate() {
                 check(sent, if at < in_turn { began } else { oldest }, n, window);
-                // A seed that would give nothing is passed over.
+                // A seed with coefficients that are all 0 is skipped.
                 let passed = before.map_or(0, |seed: u16| sent.seed.wrapping_sub(seed.wrapping_add(1)));
                 prop_assert!(passed == 0 || density < DENSITY_FULL && passed < 1_000);
                 before = Some(sent.seed);
@@ -195,7 +196,7 @@ fn the_rate_holds_exactly_and_can_change() {
 }
 
 #[test]
-fn as_many_repairs_as_losses_are_enough_but_for_bad_luck() {
+fn almost_always_as_many_repairs_as_losses_are_enough() {
     let mut exact = 0;
     for seed in 0..1_000u16 {
         let mut sender = Sender::new(SlidingConfig { seed: seed * 61, ..config(1, 4, 128) });
@@ -206,7 +207,7 @@ fn as_many_repairs_as_losses_are_enough_but_for_bad_luck() {
         assert!(useful.len() >= 21);
         exact += usize::from(recover(&useful[..20], 160, &lost).len() == 20);
         assert!(recover(&useful[..19], 160, &lost).len() < 20, "19 equations cannot give 20 unknowns");
-        // Two more are as good as certain.
+        // With two more, recovery is practically certain.
         assert_eq!(recover(&useful, 160, &lost).len(), 20, "seed {seed}");
     }
     // A random square matrix over GF(256) without zeros is regular with a probability of 0.996.
@@ -218,13 +219,13 @@ proptest! {
 
     #[test]
     fn losses_within_the_rate_are_recovered_whatever_they_are(seed: u64, window in 128..256u16, density in 7..16u8) {
-        // A loss is in half or more of at least 32 repairs: that none holds it, or that they do not tell the losses apart,
-        // happens once in tens of millions of cases.
+        // Each loss is in half or more of at least 32 repairs. That none contains it, or that they do not
+        // distinguish the losses, happens once in tens of millions of cases.
         let mut random = Random(seed);
         let mut sender = Sender::new(SlidingConfig { density, seed: seed as u16, ..config(1, 2, window) });
         let packets = u64::from(window) * 3;
         let sent = sender.many(packets);
-        // All in the window of the last repairs, half as many as those.
+        // All losses are in the window of the last repairs, and are half as many as these.
         let from = packets - u64::from(window) / 2;
         let mut lost: Vec<u64> = (0..u64::from(window) / 16).map(|_| from - random.below(u64::from(window) / 3)).collect();
         lost.sort_unstable();
@@ -234,29 +235,29 @@ proptest! {
 }
 
 #[test]
-fn a_bare_packet_is_repaired_at_the_deadline() {
+fn a_packet_in_no_repair_gets_one_at_the_deadline() {
     let mut sender = Sender::new(SlidingConfig { deadline_us: Some(100), ..config(1, 4, 8) });
     assert_eq!(sender.encoder.next_deadline_us(), None);
     assert_eq!((sender.push(10), sender.push(60)), (vec![], vec![]));
     assert_eq!((sender.encoder.next_deadline_us(), sender.due(109)), (Some(110), vec![]));
     assert_eq!(sender.due(110)[0].packets, [0, 1]);
     assert_eq!((sender.encoder.next_deadline_us(), sender.due(9_999)), (None, vec![]));
-    // What was saved is spent: four packets to the next one.
+    // The credit is used up: the next repair leaves after four packets.
     assert_eq!((0..4).map(|_| sender.push(20_000).len()).collect::<Vec<_>>(), [0, 0, 0, 1]);
     assert_eq!(sender.encoder.next_deadline_us(), None);
     sender.sliding().set_rate(rate(0, 1));
     sender.push(30_000);
-    assert_eq!(sender.encoder.next_deadline_us(), None, "no repairs were asked for");
+    assert_eq!(sender.encoder.next_deadline_us(), None, "the rate is 0");
 }
 
 #[test]
-fn a_cleared_window_holds_nothing_old() {
+fn a_cleared_window_contains_no_old_packet() {
     let mut sender = Sender::new(config(1, 1, 8));
     let before = sender.many(20).pop().unwrap();
     sender.sliding().clear();
     let after = sender.push(0).pop().unwrap();
     assert_eq!((after.packets, after.seed), (vec![20], before.seed.wrapping_add(1)));
-    assert_eq!(sender.flush(), [], "all are in a repair");
+    assert_eq!(sender.flush(), [], "every packet is in a repair");
 }
 
 fn mistake(change: impl FnOnce(&mut SlidingConfig)) -> String {
@@ -288,7 +289,7 @@ fn configurations_out_of_range_are_refused() {
 }
 
 #[test]
-fn a_window_made_shorter_leaves_the_older_packets_out_and_grows_again() {
+fn a_shortened_window_drops_older_packets_and_grows_again() {
     let config =
         SlidingConfig { rate: RepairRate::new(1, 1).unwrap(), window: 8, ..SlidingConfig::default() };
     let mut sender = Sender::new(config.clone());

@@ -1,4 +1,4 @@
-//! What the layered code does at common losses, as a table in git: a change of it is a reviewed change.
+//! The results of the layered code at common losses, as a table in git, so that every change is reviewed.
 #![allow(missing_docs)]
 
 use crate::common::Loss;
@@ -17,7 +17,7 @@ const CODES: [(u8, &[u16], Sending); 6] = [
     (8, &[1, 19, 41], Sending::Delayed),
 ];
 
-/// Rate in per cent and length of bursts.
+/// Loss rate in percent, and length of bursts.
 const LOSSES: [(f64, u32); 7] = [(0.1, 1), (1.0, 1), (5.0, 1), (1.0, 10), (1.0, 20), (1.0, 25), (1.0, 40)];
 
 fn table() -> String {

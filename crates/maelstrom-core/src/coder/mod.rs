@@ -1,6 +1,7 @@
 //! Encoders that yield whole repairs: the recipe, and the coded symbol.
 //!
-//! Repairs of bins and blocks name all their packets. A sliding window's repairs name some, chosen by [`naming`].
+//! Repairs of bins and blocks name all their packets. A sliding window's repairs name some, chosen by
+//! [`naming`].
 
 mod naming;
 
@@ -44,8 +45,8 @@ impl Coder {
         Self { kind: Kind::new(&code, max_delay_us, next), code, max_delay_us }
     }
 
-    /// Changes the code. A change of a sliding window's rate alone keeps the window; any other gives up the packets that
-    /// wait for a repair.
+    /// Changes the code. A change of a sliding window's rate alone keeps the window; any other gives up the
+    /// packets that wait for a repair.
     ///
     /// # Panics
     /// As [`Coder::new`].

@@ -14,8 +14,8 @@ const _: () = assert!(NAMES_MAX == TERMS_MAX, "a repair names as many packets as
 
 /// Age at which a packet leaves the window, besides the longest wait for its first repair.
 ///
-/// The far ingress gives up missing packets after a second, and a repair must not reach back further than its memory.
-/// Only streams of fewer than W packets in this time reach the age.
+/// The far ingress gives up missing packets after a second, and a repair must not reach back further than its
+/// memory. Only streams of fewer than W packets in this time reach the age.
 const AGE_MAX_US: u64 = 500_000;
 
 /// The second copy of a name follows in the next repair, the last one a spread after the first.
@@ -68,7 +68,8 @@ impl Naming {
         self.sent_us.push_back(now_us);
     }
 
-    /// Returns the packets that the next repair, of the packets `first` to `last`, names; in order of the stream.
+    /// Returns the packets that the next repair, of the packets `first` to `last`, names; in order of the
+    /// stream.
     pub(super) fn next(&mut self, first: Seq, last: Seq) -> [Range<Seq>; 3] {
         self.names.next(first.0, last.0).map(|run| Seq(run.start)..Seq(run.end))
     }

@@ -1,8 +1,8 @@
 //! WAN to LAN: keeps the packets that arrive, and recovers those that repairs prove lost.
 //!
-//! The path of a packet: [`Ingress::handle_packet`] → [`Arrivals`]. The path of a repair: [`Ingress::handle_repair`] →
-//! [`Arrivals`] (which of its packets arrived?) → [`Held`] for a moment, if a packet is newly missing →
-//! [`Ingress::use_due`] → [`Decoder`] → verification → outbox.
+//! The path of a packet: [`Ingress::handle_packet`] → [`Arrivals`]. The path of a repair:
+//! [`Ingress::handle_repair`] → [`Arrivals`] (which of its packets arrived?) → [`Held`] for a moment, if a
+//! packet is newly missing → [`Ingress::use_due`] → [`Decoder`] → verification → outbox.
 
 mod sight;
 
@@ -41,17 +41,18 @@ pub struct IngressCounts {
     pub source_packets: u64,
     /// Bytes of these packets.
     pub source_bytes: u64,
-    /// Packets from the peer's networks that its gateway does not protect, because there is no session or because their
-    /// destination is not among our networks. They are not kept.
+    /// Packets from the peer's networks that its gateway does not protect, because there is no session or
+    /// because their destination is not among our networks. They are not kept.
     pub foreign_packets: u64,
     /// Recovered packets handed to the kernel.
     pub recovered_packets: u64,
-    /// Packets that arrived after an equal one had been recovered, by reordering or because the sender repeats them.
+    /// Packets that arrived after an equal one had been recovered, by reordering or because the sender
+    /// repeats them.
     pub after_recovery: u64,
     /// Packets that arrived after a repair had named them.
     pub late: u64,
-    /// Packets that had arrived, found by their hash after a sliding window's repairs had solved them. All repairs that
-    /// name them were lost or are still to come.
+    /// Packets that had arrived, found by their hash after a sliding window's repairs had solved them. All
+    /// repairs that name them were lost or are still to come.
     pub recognised: u64,
     /// Recovered packets for which the outgoing queue had no room; they stay lost.
     pub undelivered: u64,
@@ -169,7 +170,8 @@ impl Ingress {
         }
     }
 
-    /// Takes an authentic repair. If it misses a packet that may still arrive, it waits a moment for that packet.
+    /// Takes an authentic repair. If it misses a packet that may still arrive, it waits a moment for that
+    /// packet.
     pub(crate) fn handle_repair(&mut self, cx: &mut IngressCx<'_>, body: &[u8]) -> Result<(), Rejected> {
         let view = RecipeView::read(body, self.ledger.newest())?;
         if view.symbol.len() > self.symbol_max {
@@ -200,7 +202,8 @@ impl Ingress {
         Ok(())
     }
 
-    /// Holds a repair until the packets it misses have been missing for the present wait, which may have passed already.
+    /// Holds a repair until the packets it misses have been missing for the present wait, which may have
+    /// passed already.
     fn hold(&mut self, cx: &mut IngressCx<'_>, view: &RecipeView<'_>, body: &[u8]) {
         if self.held.is_full() {
             let mut oldest = std::mem::take(&mut self.due);
@@ -223,8 +226,8 @@ impl Ingress {
         self.held.due_us()
     }
 
-    /// Uses the held repairs that are due, as far as there is room for recovered packets, and at most [`USED_MAX`] of them.
-    /// The rest stays due.
+    /// Uses the held repairs that are due, as far as there is room for recovered packets, and at most
+    /// [`USED_MAX`] of them. The rest stays due.
     pub(crate) fn use_due(&mut self, cx: &mut IngressCx<'_>) {
         let mut body = std::mem::take(&mut self.due);
         for _ in 0..USED_MAX {
@@ -302,11 +305,11 @@ impl Ingress {
         }
     }
 
-    /// Binds the places that `view` names to arrivals. Fails if no packet of the sum is missing, or if the repair is too
-    /// old.
+    /// Binds the places that `view` names to arrivals. Fails if no packet of the sum is missing, or if the
+    /// repair is too old.
     ///
-    /// The newest place is bound first. If even its symbol has left the history, the names of older arrivals may be
-    /// forgotten, and those packets must not count as lost.
+    /// The newest place is bound first. If even its symbol has left the history, the names of older arrivals
+    /// may be forgotten, and those packets must not count as lost.
     fn bind(&mut self, cx: &mut IngressCx<'_>, view: &RecipeView<'_>) -> Result<(), Unused> {
         let open = self.ledger.oldest_open();
         for entry in view.entries().rev().filter(|entry| entry.seq >= open) {
@@ -336,14 +339,16 @@ impl Ingress {
         self.decoder.handle_source(&mut recovering, SymbolId(seq.0));
     }
 
-    /// Takes the report that the tap has missed packets. Repairs recover nothing until [`Ingress::on_caught_up`].
+    /// Takes the report that the tap has missed packets. Repairs recover nothing until
+    /// [`Ingress::on_caught_up`].
     pub(crate) fn on_gap(&mut self) {
         self.sight.on_gap();
         self.held.clear();
         self.skip_before(self.ledger.newest().plus(1));
     }
 
-    /// Takes the report that the tap sees every packet again, and that all repairs from before have been handled.
+    /// Takes the report that the tap sees every packet again, and that all repairs from before have been
+    /// handled.
     pub(crate) fn on_caught_up(&mut self, now_us: u64) {
         self.sight.on_caught_up(now_us, self.arrivals.kept());
     }
@@ -425,8 +430,8 @@ impl Recovering<'_, '_> {
         true
     }
 
-    /// Verifies a solved symbol, which must match the name and fields that a repair stated, if any. Queues the packet for
-    /// the kernel unless it had arrived, and keeps its symbol.
+    /// Verifies a solved symbol, which must match the name and fields that a repair stated, if any. Queues
+    /// the packet for the kernel unless it had arrived, and keeps its symbol.
     fn deliver(&mut self, seq: Seq, named: Option<(Name, MutableFields)>, symbol: &[u8]) -> bool {
         let IngressCx { now_us, identity, networks, listen, .. } = *self.cx;
         let Some(room) = self.cx.recovered.reserve(symbol.len()) else {

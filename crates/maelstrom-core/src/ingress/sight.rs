@@ -1,19 +1,20 @@
 //! Recovery after a gap in what the tap saw.
 //!
-//! Packets that arrived unseen must not count as lost. Packets that were seen must not stand for later, equal ones, which
-//! may have been lost.
+//! Packets that arrived unseen must not count as lost. Packets that were seen must not stand for later, equal
+//! ones, which may have been lost.
 //!
-//! From the gap on, repairs recover nothing and bind nothing. When the tap has caught up, the doubt *clears*: a first repair
-//! shows how far the stream has come. Recovery resumes with the first repair that lies so far behind that position that
-//! none of its packets can have arrived unseen. A slow stream would take minutes to get there. It resumes after a time
-//! instead, when no repair names earlier packets any more.
+//! From the gap on, repairs recover nothing and bind nothing. When the tap has caught up, the doubt *clears*:
+//! a first repair shows how far the stream has come. Recovery resumes with the first repair that lies so far
+//! behind that position that none of its packets can have arrived unseen. A slow stream would take minutes to
+//! get there. It resumes after a time instead, when no repair names earlier packets any more.
 
 use crate::arrivals::Arrivals;
 use crate::ledger::Ledger;
 use crate::wire::RecipeView;
 use foundation::Seq;
 
-/// Number of packets that may have passed unseen during a gap without being named yet, besides those in the history.
+/// Number of packets that may have passed unseen during a gap without being named yet, besides those in the
+/// history.
 const GAP_MARGIN: u64 = 512;
 
 /// Whether packets may have arrived that the tap has not shown.
@@ -53,7 +54,8 @@ pub(super) enum Verdict {
     Use,
     /// Give up all places before this one, then use it.
     UseFrom(Seq),
-    /// Give up all places before `limit`, and recover nothing with it. If `bind`, bind the names of the other places.
+    /// Give up all places before `limit`, and recover nothing with it. If `bind`, bind the names of the other
+    /// places.
     Pass { limit: Seq, bind: bool },
 }
 
@@ -68,7 +70,8 @@ impl Sight {
         self.state = State::Blind;
     }
 
-    /// Notes that the tap sees every packet again, `kept` arrivals after the start. Without a gap this does nothing.
+    /// Notes that the tap sees every packet again, `kept` arrivals after the start. Without a gap this does
+    /// nothing.
     pub(super) fn on_caught_up(&mut self, now_us: u64, kept: u64) {
         if self.state == State::Blind {
             let until_us = now_us + self.give_up_us;
@@ -78,8 +81,8 @@ impl Sight {
 
     /// Decides whether a repair may be used, or may miss packets that arrived unseen.
     ///
-    /// The first repair after a gap is never used, however long it took to come. Earlier repairs may have been lost with
-    /// all the names in them, and only this one shows which places to give up.
+    /// The first repair after a gap is never used, however long it took to come. Earlier repairs may have
+    /// been lost with all the names in them, and only this one shows which places to give up.
     pub(super) fn judge(
         &mut self,
         now_us: u64,
@@ -110,13 +113,14 @@ impl Sight {
         Verdict::Pass { limit: behind_newest.min(beyond.max(clearing.doubtful)), bind: true }
     }
 
-    /// Forgets arrivals that lie before the places that repairs may still bind: all that came before the tap had caught up
-    /// and, of each name that this repair gives up, those that came long enough before it. Of equal packets that follow each
-    /// other faster, no one can tell which one a repair names.
+    /// Forgets arrivals that lie before the places that repairs may still bind: all that came before the tap
+    /// had caught up and, of each name that this repair gives up, those that came long enough before it. Of
+    /// equal packets that follow each other faster, no one can tell which one a repair names.
     ///
-    /// Not all of these arrivals lie where this repair reaches, because a repair of a wide interleave names none of the
-    /// newest packets. If arrivals were forgotten that no repair has named, returns how far beyond the newest place they may
-    /// lie: the number of arrivals without a name, and as many again that were lost.
+    /// Not all of these arrivals lie where this repair reaches, because a repair of a wide interleave names
+    /// none of the newest packets. If arrivals were forgotten that no repair has named, returns how far
+    /// beyond the newest place they may lie: the number of arrivals without a name, and as many again that
+    /// were lost.
     fn forget_passed(
         &self,
         now_us: u64,

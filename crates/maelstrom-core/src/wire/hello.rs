@@ -20,8 +20,8 @@ pub struct Hello {
     pub token: Token,
     /// The receiver's token as the sender knows it, or [`Token::UNKNOWN`].
     pub echo: Token,
-    /// Source networks whose arrivals the sender watches. Only packets from these are worth protecting towards it,
-    /// because it cannot tell which others arrived.
+    /// Source networks whose arrivals the sender watches. Only packets from these are worth protecting
+    /// towards it, because it cannot tell which others arrived.
     pub watched: Vec<IpNet>,
 }
 

@@ -16,10 +16,11 @@ pub const WINDOW_MAX: u16 = 512;
 /// [`repair_overhead`](super::repair_overhead) leaves room for.
 pub const EXCEPTIONS_BUDGET: usize = 4;
 
-/// Length of a recipe's fixed part in bytes: kind, scheme, count, row, stride (2), last sequence number (4), common fields (2), number of exceptions.
+/// Length of a recipe's fixed part in bytes: kind, scheme, count, row, stride (2), last sequence number (4),
+/// common fields (2), number of exceptions.
 pub(super) const RECIPE_HEADER: usize = 13;
-/// Length of a window recipe's fixed part in bytes: kind, scheme, count (2), seed (2), density, last sequence number
-/// (4), common fields (2), number of exceptions, runs.
+/// Length of a window recipe's fixed part in bytes: kind, scheme, count (2), seed (2), density, last sequence
+/// number (4), common fields (2), number of exceptions, runs.
 pub(super) const WINDOW_HEADER: usize = 14 + RUNS * RUN;
 /// Length of an exception in bytes: position, time to live, type of service.
 pub(super) const EXCEPTION: usize = 3;
@@ -58,7 +59,7 @@ pub(super) fn scheme_from_wire(byte: u8) -> Result<Scheme, Rejected> {
     }
 }
 
-/// What the egress keeps of each packet in a bin, and a recipe says of it.
+/// A packet as the egress keeps it in a bin, and as a recipe describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Position in the protected stream.

@@ -121,11 +121,11 @@ impl Recipe<'_> {
     }
 }
 
-/// Number of bytes by which a repair with `names` names is longer on the WAN than the longest packet in it: outer IP and
-/// UDP header, our header and tag, recipe, symbol header.
+/// Number of bytes by which a repair with `names` names is longer on the WAN than the longest packet in it:
+/// outer IP and UDP header, our header and tag, recipe, symbol header.
 ///
-/// The result leaves room for [`EXCEPTIONS_BUDGET`] packets whose mutable fields differ from the others'. A repair with
-/// more may have to be cut in two.
+/// The result leaves room for [`EXCEPTIONS_BUDGET`] packets whose mutable fields differ from the others'. A
+/// repair with more may have to be cut in two.
 pub fn repair_overhead(scheme: Scheme, names: usize, ipv6: bool) -> usize {
     let outer = if ipv6 { 40 + 8 } else { 20 + 8 };
     let recipe = match scheme {

@@ -1,4 +1,4 @@
-//! The loss report: what the ingress saw of the stream that the egress protects.
+//! The loss report: counts by the ingress of the stream that the egress protects.
 
 use super::header::BodyKind;
 use crate::counters::Rejected;
@@ -7,11 +7,12 @@ use foundation::bytes::{Reader, Writer};
 /// Number of buckets of the burst length histogram: 1, 2, 3–4, 5–8, … 1025 and more.
 pub const BURST_BUCKETS: usize = 12;
 
-/// Counts since the session began. All packets counted are source packets whose fate is settled: they arrived, were
-/// recovered, or were given up.
+/// Counts since the session began. All packets counted are source packets whose fate is settled: they
+/// arrived, were recovered, or were given up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LossReport {
-    /// Settled packets: those that a repair named, and an estimate of those lost together with all repairs that name them.
+    /// Settled packets: those that a repair named, and an estimate of those lost together with all repairs
+    /// that name them.
     pub named: u64,
     /// Settled packets that were lost on the link.
     pub lost: u64,

@@ -1,4 +1,4 @@
-//! Two gateways with traffic, losses and recoveries allocate nothing per packet.
+//! Two gateways with traffic, losses and recoveries do not allocate per packet.
 
 use crate::pair::{A, B, address, coin, config, udp};
 use maelstrom_core::{Config, Gateway, Schedule};
@@ -32,7 +32,7 @@ fn neither_direction_allocates_with(schedule: &Schedule, delayed: bool) {
             &mut packet,
             maelstrom_core::packet::MutableFields { ttl: 63, tos: 0 },
         );
-        // Hellos, of which there is one a second, may allocate; the first half is for finding each other.
+        // Hellos, one a second, may allocate. In the first half the gateways find each other.
         let made = allocation_counter::measure(|| {
             gateways[A].handle_outgoing(now_us, &packet, &mut out[A]);
             if !lose() {
@@ -57,6 +57,6 @@ fn neither_direction_allocates_with(schedule: &Schedule, delayed: bool) {
         }
     }
     assert!(recovered > 1_500, "{schedule}: {recovered} recovered");
-    // 1.5 s with 30,000 packets: two or three Hellos of either side.
+    // 1.5 s with 30,000 packets contain two or three Hellos of each side.
     assert!(allocated < 40, "{schedule}: {allocated} allocations");
 }

@@ -20,7 +20,8 @@ fn up(interleave: u16) -> Pair {
     Pair::up([blocks(A, interleave), blocks(B, interleave)])
 }
 
-/// A packet with mutable fields of its own: they are in the symbol and must be taken out times the coefficient.
+/// A packet with mutable fields of its own, which are part of the symbol and must be subtracted times the
+/// coefficient.
 fn packet(n: u32) -> Vec<u8> {
     let mut packet = udp(A, n as u16, &payload(n));
     restore(&mut packet, MutableFields { ttl: 40 + (n % 9) as u8, tos: (n % 3) as u8 });
@@ -33,7 +34,7 @@ fn sorted(mut packets: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn any_c_losses_among_the_packets_and_repairs_of_a_block_are_mended() {
+fn any_c_losses_among_the_packets_and_repairs_of_a_block_are_recovered() {
     let mut pair = up(1);
     let fates = Rc::new(RefCell::new(VecDeque::<bool>::new()));
     let of_datagrams = Rc::clone(&fates);
@@ -63,7 +64,7 @@ fn any_c_losses_among_the_packets_and_repairs_of_a_block_are_mended() {
 }
 
 #[test]
-fn part_filled_blocks_are_mended_at_the_deadline() {
+fn losses_of_part_filled_blocks_are_recovered_at_the_deadline() {
     for (interleave, packets, lost) in [(1, 1, 1), (1, 2, 2), (1, 7, 3), (5, 3, 3), (5, 7, 5), (20, 60, 45)] {
         let mut pair = up(interleave);
         let all: Vec<_> = (0..packets).map(packet).collect();
@@ -75,7 +76,7 @@ fn part_filled_blocks_are_mended_at_the_deadline() {
         pair.advance(2_000);
         let recovered = std::mem::take(&mut pair.recovered[B]);
         assert_eq!(sorted(recovered), sorted(all[..lost].to_vec()), "{packets} packets x{interleave}");
-        // Every block that holds a packet sends all its repairs.
+        // Every block that contains a packet sends all its repairs.
         let repairs = C * usize::from(interleave).min(all.len());
         assert_eq!(pair.status(A, |peer| peer.egress.repair_packets), repairs as u64);
     }
@@ -98,9 +99,9 @@ fn more_than_c_losses_of_a_block_stay_lost_and_are_counted() {
 }
 
 #[test]
-fn scattered_losses_come_back_bit_for_bit_and_are_reported() {
+fn scattered_losses_are_recovered_bit_for_bit_and_are_reported() {
     for interleave in [1, 20] {
-        // A packet each millisecond: the deadline leaves a round the time to fill.
+        // At one packet a millisecond, a round fills before the deadline.
         let side = |side| Config { max_delay_us: 500_000, ..blocks(side, interleave) };
         let mut pair = Pair::up([side(A), side(B)]);
         let lost = run(&mut pair, 8_000, 7, 0.01);
@@ -111,7 +112,7 @@ fn scattered_losses_come_back_bit_for_bit_and_are_reported() {
     }
 }
 
-/// A burst takes packets and repairs alike, in the order in which they leave.
+/// A burst takes packets and repairs alike, in order of departure.
 #[test]
 fn bursts_are_spread_over_the_blocks_that_are_fed_in_turn() {
     for delayed in [false, true] {
@@ -127,7 +128,7 @@ fn bursts_are_spread_over_the_blocks_that_are_fed_in_turn() {
         pair.lose_datagram = Box::new(move || take(&of_datagrams));
         let mut lost = Vec::new();
         for n in 0..8_000u32 {
-            // Wherever in a round it strikes.
+            // The burst begins anywhere in a round.
             if n % 531 == 17 {
                 burst.set(20);
             }
@@ -144,7 +145,7 @@ fn bursts_are_spread_over_the_blocks_that_are_fed_in_turn() {
         if delayed {
             assert_eq!(recovered, sorted(lost));
         } else {
-            // Such a burst takes the last packets of some blocks with all their repairs.
+            // Such a burst takes the last packets of some blocks together with all their repairs.
             assert!(
                 recovered.len() < lost.len() && recovered.len() > lost.len() * 3 / 4,
                 "{}",
@@ -155,7 +156,7 @@ fn bursts_are_spread_over_the_blocks_that_are_fed_in_turn() {
 }
 
 #[test]
-fn repairs_of_a_block_that_lacks_nothing_are_only_looked_at() {
+fn repairs_of_a_complete_block_are_counted_as_redundant() {
     let mut pair = up(1);
     for n in 0..40 * R as u32 {
         pair.send(A, &packet(n), n == 3);
@@ -163,12 +164,12 @@ fn repairs_of_a_block_that_lacks_nothing_are_only_looked_at() {
     }
     pair.advance(10_000);
     assert_eq!(pair.recovered[B], [packet(3)]);
-    // All but the one that brought a packet back.
+    // All but the one that recovered a packet.
     assert_eq!(pair.status(B, |peer| peer.ingress.unused.count(Unused::Redundant)), 40 * C as u64 - 1);
 }
 
 #[test]
-fn a_wrong_recovery_is_never_injected_though_names_collide() {
+fn a_wrong_recovery_is_never_injected_even_if_names_collide() {
     for bits in [3, 6, 10] {
         let weak = |side| Config { name_bits: bits, ..blocks(side, 3) };
         let mut pair = Pair::up([weak(A), weak(B)]);
@@ -178,12 +179,12 @@ fn a_wrong_recovery_is_never_injected_though_names_collide() {
         let distinct: HashSet<_> = pair.recovered[B].iter().collect();
         assert_eq!(distinct.len(), pair.recovered[B].len(), "a packet injected twice");
         let wrong = pair.status(B, |peer| peer.ingress.unused.count(Unused::WrongRecovery));
-        assert!(bits > 6 || wrong > 0, "the test is to provoke wrong recoveries");
+        assert!(bits > 6 || wrong > 0, "the test should provoke wrong recoveries");
         assert!(bits < 6 || distinct.len() > 50, "names of {bits} bits: {} back", distinct.len());
     }
 }
 
-/// Each egress codes as it is told; an ingress takes what comes.
+/// Each egress has a code of its own; an ingress accepts any.
 #[test]
 fn the_two_directions_may_have_different_codes_and_one_may_change() {
     let mut pair = Pair::up([config(A), blocks(B, 4)]);

@@ -1,4 +1,5 @@
-//! Replays the fuzzers' corpora and random mutations of them, so that a plain test run keeps what fuzzing found.
+//! Replays the fuzzers' corpora and random mutations of them, so that a plain test run keeps what fuzzing
+//! found.
 
 use crate::replay::replay;
 

@@ -7,15 +7,15 @@ use maelstrom_core::counters::{Unprotected, Unused};
 use maelstrom_core::{Config, Schedule};
 
 #[test]
-fn lost_packets_come_back_bit_for_bit() {
+fn lost_packets_are_recovered_bit_for_bit() {
     let mut pair = Pair::up([config(A), config(B)]);
     let lost = run(&mut pair, 20_000, 7, 0.01);
     assert!(lost.len() > 120, "{} lost", lost.len());
     let recovered: HashSet<_> = pair.recovered[B].iter().cloned().collect();
-    assert_eq!(recovered.len(), pair.recovered[B].len(), "nothing is injected twice");
+    assert_eq!(recovered.len(), pair.recovered[B].len(), "no packet is injected twice");
     let missed = lost.iter().filter(|packet| !recovered.contains(*packet)).count();
     assert_eq!(missed, 0, "of {}", lost.len());
-    assert_eq!(recovered.len(), lost.len(), "nothing but what was lost is injected");
+    assert_eq!(recovered.len(), lost.len(), "only lost packets are injected");
     assert!(pair.recovered[A].is_empty());
 }
 
@@ -61,10 +61,10 @@ fn packets_that_repairs_overtake_are_not_injected() {
 }
 
 #[test]
-fn packets_that_the_tap_missed_are_not_taken_for_lost() {
+fn packets_that_the_tap_missed_do_not_count_as_lost() {
     let mut pair = Pair::up([config(A), config(B)]);
     for n in 0..3_000u32 {
-        // The tap of B is blind for 300 packets; those arrive all the same.
+        // B's tap misses 300 packets, which arrive nevertheless.
         let blind = (1_000..1_300).contains(&n);
         if n == 1_300 {
             pair.gateways[B].handle_gap();
@@ -74,25 +74,26 @@ fn packets_that_the_tap_missed_are_not_taken_for_lost() {
         pair.advance(100);
     }
     pair.advance(3_000_000);
-    // Until the gap is noticed nobody can know; after it, nothing of it is brought back.
+    // Nobody can know of the gap before it is noticed. After that, none of its packets is recovered.
     let injected: Vec<_> = pair.recovered[B].drain(..).collect();
     assert!(injected.len() < 150, "{} injected", injected.len());
     for n in 0..64u32 {
-        pair.send(A, &udp(A, n as u16, b"recovery goes on"), n % 20 == 5);
+        pair.send(A, &udp(A, n as u16, b"recovery resumes"), n % 20 == 5);
         pair.advance(100);
     }
     pair.advance(100_000);
     assert_eq!(pair.recovered[B].len(), 3);
 }
 
-/// Equal packets are told apart by their places alone: those unseen must not be taken from those seen.
+/// Equal packets are distinguished by their places alone: arrivals that were seen must not stand for those
+/// that were not.
 #[test]
 fn equal_packets_that_the_tap_missed_are_not_injected() {
     let window = Schedule::Sliding { rate: "3/8".parse().unwrap(), window: 160, density: 15 };
     for (schedule, every_us) in [window, Schedule::default()].iter().flat_map(|s| [(s, 1_000), (s, 10_000)]) {
         let mut pair = Pair::up([A, B].map(|side| Config { schedule: schedule.clone(), ..config(side) }));
         let packet = udp(A, 0, b"the same");
-        // Five arrive before the repairs that they complete.
+        // Five packets arrive before the repairs that they complete.
         let send = |pair: &mut Pair, fives: u64, is_seen: bool| {
             for _ in 0..fives {
                 for _ in 0..5 {
@@ -116,9 +117,9 @@ fn equal_packets_that_the_tap_missed_are_not_injected() {
     }
 }
 
-/// A driver may drain a long backlog of packets before it looks at the repairs that name them.
+/// A driver may drain a long backlog of packets before it reads the repairs that name them.
 #[test]
-fn packets_older_than_the_window_are_not_taken_for_lost() {
+fn packets_older_than_the_history_do_not_count_as_lost() {
     let window = Schedule::Sliding { rate: "3/8".parse().unwrap(), window: 256, density: 15 };
     for schedule in [Schedule::default(), window] {
         drain_packets_before_repairs(|side| Config { schedule: schedule.clone(), ..config(side) });
@@ -152,7 +153,7 @@ fn drain_packets_before_repairs(config: impl Fn(usize) -> Config) {
     }
 }
 
-/// A gateway that comes late finds many repairs at once, each of which misses something.
+/// A gateway that was suspended finds many repairs at once, each of which misses a packet.
 #[test]
 fn more_repairs_than_can_wait_are_used_early_and_few_in_one_call() {
     let mut pair = Pair::up([config(A), config(B)]);
@@ -189,7 +190,7 @@ fn more_repairs_than_can_wait_are_used_early_and_few_in_one_call() {
     assert!(sorted(std::mem::take(&mut pair.recovered[B])) == sorted(lost));
 }
 
-/// Repairs on a quicker road than the packets.
+/// The repairs' path is faster than the packets'.
 #[test]
 fn repairs_that_run_far_ahead_learn_to_wait() {
     let mut pair = Pair::up([config(A), config(B)]);
@@ -215,9 +216,9 @@ fn repairs_that_run_far_ahead_learn_to_wait() {
     assert!(injected_early < 2_500, "{injected_early} before it was");
 }
 
-/// A packet lost together with all its repairs bears no name, and is lost all the same.
+/// A packet lost together with all its repairs has no name, but is counted as lost.
 #[test]
-fn what_no_repair_names_is_counted_as_lost() {
+fn packets_that_no_repair_names_are_counted_as_lost() {
     let mut pair = Pair::up([config(A), config(B)]);
     let mut nameless = 0;
     for n in 0..40_000u32 {
@@ -235,9 +236,9 @@ fn what_no_repair_names_is_counted_as_lost() {
     assert_eq!((report.lost, report.recovered), (u64::from(nameless), 0), "{report:?}");
 }
 
-/// A gateway that stood still has lost packets and repairs alike, from buffers that were full.
+/// A gateway that was suspended has lost packets and repairs alike, from full buffers.
 #[test]
-fn what_came_while_a_gateway_stood_still_is_not_injected() {
+fn packets_that_arrived_while_a_gateway_was_suspended_are_not_injected() {
     let mut pair = Pair::up([config(A), config(B)]);
     for n in 0..20_000u32 {
         let still = (2_000..8_000).contains(&n);
@@ -251,12 +252,12 @@ fn what_came_while_a_gateway_stood_still_is_not_injected() {
         pair.advance(100);
     }
     pair.advance(3_000_000);
-    assert_eq!(pair.recovered[B].len(), 80, "those that were lost later, and no others");
+    assert_eq!(pair.recovered[B].len(), 80, "only packets lost later");
 }
 
-/// At few packets a second the places that a gap leaves in doubt would take minutes to pass.
+/// A slow stream takes minutes to pass the places that a gap leaves in doubt.
 #[test]
-fn recovery_goes_on_soon_after_a_gap_however_slow_the_stream() {
+fn recovery_resumes_soon_after_a_gap_even_in_a_slow_stream() {
     let mut pair = Pair::up([config(A), config(B)]);
     for n in 0..100u16 {
         pair.send(A, &udp(A, n, b"slow"), false);
@@ -271,16 +272,18 @@ fn recovery_goes_on_soon_after_a_gap_however_slow_the_stream() {
     assert_eq!(pair.recovered[B], [udp(A, 150, b"slow")]);
 }
 
-/// The far gateway's repairs wait longer than we would think, so that those of packets that came before the gap are still to come.
+/// The far gateway's repairs wait longer than we assume, so that repairs of packets from before the gap still
+/// follow.
 #[test]
-fn what_came_before_a_gap_is_not_injected_however_late_its_repairs_are() {
+fn packets_from_before_a_gap_are_not_injected_even_by_late_repairs() {
     for arrived in [1, 2] {
         let mut pair = Pair::up([Config { delayed: true, max_delay_us: 1_000_000, ..config(A) }, config(B)]);
         pair.send(A, &udp(A, 0, b"before"), false);
         pair.advance(25_000_000);
         for n in 0..arrived {
             pair.advance(3_500_000);
-            // Its repair of interleave 1 is lost. Those of 11 and 19 leave so many seconds after it, and name it alone.
+            // Its repair of interleave 1 is lost. Those of interleaves 11 and 19 leave seconds later, and
+            // name it alone.
             pair.send(A, &udp(A, n, b"arrived"), false);
             pair.lose_datagram = Box::new(|| true);
             pair.advance(1_500_000);
@@ -294,15 +297,15 @@ fn what_came_before_a_gap_is_not_injected_however_late_its_repairs_are() {
         let repairs = pair.status(B, |peer| peer.report.repairs) - repairs;
         assert_eq!(repairs, 2 * u64::from(arrived), "those of 11 and 19");
         for n in 2..20 {
-            pair.send(A, &udp(A, n, b"recovery goes on"), n == 12);
+            pair.send(A, &udp(A, n, b"recovery resumes"), n == 12);
             pair.advance(1_100_000);
         }
-        assert_eq!(pair.recovered[B], [udp(A, 12, b"recovery goes on")]);
+        assert_eq!(pair.recovered[B], [udp(A, 12, b"recovery resumes")]);
     }
 }
 
 #[test]
-fn a_quiet_stream_is_mended_within_the_deadline() {
+fn losses_of_a_sparse_stream_are_recovered_within_the_deadline() {
     let one_layer =
         |side| Config { schedule: Schedule::Layered { r: 8, interleaves: vec![1] }, ..config(side) };
     let mut pair = Pair::up([one_layer(A), one_layer(B)]);
@@ -314,7 +317,7 @@ fn a_quiet_stream_is_mended_within_the_deadline() {
 }
 
 #[test]
-fn a_wrong_recovery_is_never_injected_though_names_collide() {
+fn a_wrong_recovery_is_never_injected_even_if_names_collide() {
     for bits in [0, 3, 6, 10] {
         let weak = |side| Config { name_bits: bits, ..config(side) };
         let mut pair = Pair::up([weak(A), weak(B)]);
@@ -331,14 +334,14 @@ fn a_wrong_recovery_is_never_injected_though_names_collide() {
         }
         let wrong = pair.status(B, |peer| peer.ingress.unused.count(Unused::WrongRecovery));
         if bits == 3 || bits == 6 {
-            assert!(wrong > 0, "the test is to provoke wrong recoveries");
+            assert!(wrong > 0, "the test should provoke wrong recoveries");
         }
         assert!(!lost.is_empty());
     }
 }
 
 #[test]
-fn packets_that_the_far_side_does_not_watch_are_left_alone() {
+fn packets_that_the_far_side_does_not_watch_are_not_protected() {
     let mut pair = Pair::up([config(A), config(B)]);
     let mut foreign = udp(A, 1, b"from the gateway itself");
     foreign[14] = 9;
@@ -391,6 +394,7 @@ fn memory_is_bounded_and_stated() {
     let before = pair.gateways[B].memory_bytes();
     run(&mut pair, 10_000, 1, 0.2);
     assert_eq!(pair.gateways[B].memory_bytes(), before);
-    // A window of 4,096 packets of 1,500 bytes is 6 MiB (the paper: 3 MB for 1,024); the rest are repairs that wait.
+    // A history of 4,096 packets of 1,500 bytes takes 6 MiB (the paper: 3 MB for 1,024). The rest are repairs
+    // that wait.
     assert!((6 << 20..11 << 20).contains(&before), "{before} bytes");
 }

@@ -1,10 +1,11 @@
-//! Who may speak on the repair channel, and what a restart does to it.
+//! Authentication of the repair channel, and restarts of a gateway.
 
 use crate::pair::{A, B, Pair, coin, config, udp};
 use maelstrom_core::counters::Rejected;
 use maelstrom_core::{Config, Gateway, PeerConfig, PeerKey};
+use testkit::Random;
 
-/// Sends packets until repairs were made, and returns the repair datagrams that left A.
+/// Sends packets until repairs leave A, and returns their datagrams.
 fn repairs(pair: &mut Pair) -> Vec<Vec<u8>> {
     let mut out = pair.gateways[A].outbox();
     for n in 0..64 {
@@ -29,7 +30,7 @@ fn a_forged_replayed_or_truncated_repair_is_refused_and_counted() {
     let mut other_epoch = repairs[2].clone();
     other_epoch[3] ^= 0x40;
     pair.inject(B, &other_epoch);
-    // The one that was as it was sent names eight packets that never came: nothing can be solved by it.
+    // The unchanged repair names eight packets that never arrived, so it solves none.
     pair.exchange();
     assert!(pair.recovered[B].is_empty());
     let rejected = pair.gateways[B].rejected();
@@ -83,9 +84,9 @@ fn packets_seen_before_the_session_are_never_injected_again() {
     assert!(pair.recovered[B].is_empty());
 }
 
-/// Whoever begins the session first must not protect what the other saw before it began.
+/// The gateway that begins the session first must not protect packets that the other saw before it began.
 #[test]
-fn packets_under_way_while_a_session_begins_are_never_injected_again() {
+fn packets_in_flight_while_a_session_begins_are_never_injected_again() {
     for seed in 0..30 {
         let mut pair = Pair::new([config(A), config(B)]);
         pair.delay_us = 50_000;
@@ -110,7 +111,7 @@ fn packets_under_way_while_a_session_begins_are_never_injected_again() {
 #[test]
 fn two_gateways_that_lost_each_others_session_find_a_new_one() {
     let mut pair = Pair::up([config(A), config(B)]);
-    // Repairs and reports are lost for long, Hellos too: both give the session up.
+    // Repairs, reports and Hellos are lost until both sides give the session up.
     pair.lose_datagram = Box::new(|| true);
     pair.advance(30_000_000);
     pair.lose_datagram = Box::new(|| false);
@@ -184,7 +185,7 @@ fn our_own_hello_sent_back_to_us_changes_nothing() {
 fn a_peer_may_restart_any_number_of_times() {
     let mut pair = Pair::up([config(A), config(B)]);
     for start in 0..80 {
-        pair.send(B, &udp(B, 1, b"lies in a bin of the side that stays"), false);
+        pair.send(B, &udp(B, 1, b"is in a bin of the side that stays up"), false);
         pair.gateways[A] = Gateway::new(config(A), [start + 100; 32]).unwrap();
         pair.advance(2_500_000);
         assert!(pair.status(A, |peer| peer.is_up) && pair.status(B, |peer| peer.is_up), "start {start}");
@@ -201,7 +202,7 @@ fn another_key_is_refused() {
 }
 
 #[test]
-fn a_silent_peer_costs_nothing_and_is_taken_up_again() {
+fn a_silent_peer_gets_no_repairs_until_it_returns() {
     let mut pair = Pair::up([config(A), config(B)]);
     pair.lose_datagram = Box::new(|| true);
     pair.advance(5_000_000);
@@ -224,21 +225,17 @@ fn a_silent_peer_costs_nothing_and_is_taken_up_again() {
 fn random_datagrams_never_crash_a_gateway() {
     let mut pair = Pair::up([config(A), config(B)]);
     let templates = repairs(&mut pair);
-    let mut state = 1u64;
-    let mut random = move || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (state >> 33) as usize
-    };
+    let mut random = Random(1);
     for round in 0..20_000 {
         let mut datagram = templates[round % templates.len()].clone();
-        for _ in 0..random() % 8 {
-            let at = random() % datagram.len();
-            datagram[at] = random() as u8;
+        for _ in 0..random.below(8) {
+            let at = random.index(datagram.len());
+            datagram[at] = random.draw() as u8;
         }
-        datagram.truncate(random() % (datagram.len() + 1));
+        datagram.truncate(random.index(datagram.len() + 1));
         pair.inject(B, &datagram);
     }
     pair.exchange();
-    // Some came through unchanged; B had seen none of the packets, and may recover those and no others.
+    // Some datagrams arrived unchanged. B has seen none of the packets, and may recover only these.
     assert!(pair.recovered[B].iter().all(|packet| (0..64).any(|n| *packet == udp(A, n, b"some payload"))));
 }

@@ -17,14 +17,15 @@ fn up(rate: &str, window: u16) -> Pair {
     Pair::up([sliding(A, rate, window, 15), sliding(B, rate, window, 15)])
 }
 
-/// A packet with mutable fields of its own: a recipe tells them of the packets that it names, and the symbol of the others.
+/// A packet with mutable fields of its own. Recipes state those of named packets, the symbols those of all
+/// others.
 fn packet(n: u32) -> Vec<u8> {
     let mut packet = udp(A, n as u16, &payload(n));
     restore(&mut packet, MutableFields { ttl: 40 + (n / 50 % 9) as u8, tos: (n % 7 / 6) as u8 });
     packet
 }
 
-/// The same packets in any order; says the numbers of those that are not.
+/// Checks that both have the same packets in any order; reports the numbers of the others.
 fn assert_same(recovered: &[Vec<u8>], lost: &[Vec<u8>], what: &str) {
     let number = |packet: &Vec<u8>| u16::from_be_bytes([packet[4], packet[5]]);
     let but = |all: &[Vec<u8>], others: &[Vec<u8>]| -> Vec<u16> {
@@ -39,7 +40,7 @@ fn assert_same(recovered: &[Vec<u8>], lost: &[Vec<u8>], what: &str) {
     assert_eq!(recovered.len(), lost.len(), "{what}");
 }
 
-/// How often each occurs.
+/// Returns the number of occurrences of each packet.
 fn counted(packets: &[Vec<u8>]) -> HashMap<&[u8], usize> {
     let mut counts = HashMap::new();
     packets.iter().for_each(|packet| *counts.entry(&packet[..]).or_default() += 1);
@@ -51,7 +52,8 @@ fn nothing_went_wrong(pair: &Pair) {
     assert_eq!((unused.count(Unused::WrongRecovery), unused.count(Unused::Inconsistent)), (0, 0));
 }
 
-/// Packets every 50 µs, of which `lose` takes some; repairs are lost as `lose_repair` says. Returns what was lost.
+/// Sends packets every 50 µs, of which `lose` loses some; `lose_repair` loses repairs. Returns the lost
+/// packets.
 fn stream(
     pair: &mut Pair,
     count: u32,
@@ -73,7 +75,7 @@ fn stream(
 }
 
 #[test]
-fn scattered_losses_come_back_bit_for_bit_and_are_reported() {
+fn scattered_losses_are_recovered_bit_for_bit_and_are_reported() {
     for (rate, window, density) in [("3/8", 160, 15), ("1/8", 256, 15), ("1/1", 512, 5), ("5/2", 3, 15)] {
         let mut pair = Pair::up([A, B].map(|side| sliding(side, rate, window, density)));
         let lost = stream(&mut pair, 8_000, coin(7, 0.01), coin(8, 0.01));
@@ -85,9 +87,9 @@ fn scattered_losses_come_back_bit_for_bit_and_are_reported() {
     }
 }
 
-/// A burst takes packets and repairs alike, in the order in which they leave.
+/// A burst takes packets and repairs alike, in order of departure.
 #[test]
-fn a_burst_that_the_rate_can_mend_comes_back_whole() {
+fn a_burst_within_the_rates_reach_is_recovered_completely() {
     for (rate, window, burst) in [("3/8", 160, 40), ("1/8", 512, 40), ("1/8", 256, 20)] {
         let mut pair = up(rate, window);
         let left = Rc::new(Cell::new(0u32));
@@ -99,7 +101,7 @@ fn a_burst_that_the_rate_can_mend_comes_back_whole() {
         let (of_packets, of_repairs, n) = (Rc::clone(&left), Rc::clone(&left), Cell::new(0));
         let lost = stream(
             &mut pair,
-            // The last burst has all the repairs that it needs behind it.
+            // All repairs that the last burst needs follow it.
             7_900,
             || {
                 n.set(n.get() + 1);
@@ -116,10 +118,10 @@ fn a_burst_that_the_rate_can_mend_comes_back_whole() {
     }
 }
 
-/// Two of three repairs are lost, and so the names of many packets that arrived: they are solved like lost ones, and known again by
-/// their hashes.
+/// Two of three repairs are lost, and with them all names of many packets that arrived. These packets are
+/// solved like lost ones, and recognized by their hashes.
 #[test]
-fn what_arrived_is_never_injected_though_all_its_names_are_lost() {
+fn packets_that_arrived_are_never_injected_even_if_all_their_names_are_lost() {
     for seed in 0..6 {
         let mut pair = up("2", 128);
         let lost = stream(&mut pair, 4_000, coin(seed, 0.02), coin(seed + 100, 2.0 / 3.0));
@@ -131,7 +133,7 @@ fn what_arrived_is_never_injected_though_all_its_names_are_lost() {
 }
 
 #[test]
-fn a_loss_is_mended_by_the_next_repair() {
+fn the_next_repair_recovers_a_loss() {
     let mut pair = up("1/4", 64);
     for n in 0..400 {
         pair.send(A, &packet(n), n == 200);
@@ -141,10 +143,11 @@ fn a_loss_is_mended_by_the_next_repair() {
     assert_eq!(pair.recovered[B], [packet(200)]);
 }
 
-/// A repair waits for a packet that may have been overtaken, not for one that has been missing for longer than that.
+/// A repair waits for a packet that may have been overtaken, but not for one that has been missing longer.
 #[test]
 fn a_repair_of_packets_long_missing_is_used_at_once() {
-    // The second repair after the two were lost mends them, or, where the one that named them was lost too, the third.
+    // The second repair after the two losses recovers them, or the third if the repair that named them was
+    // lost.
     for (names_lost, last) in [(false, 207), (true, 211)] {
         let mut pair = up("1/4", 64);
         for n in 0..=last {
@@ -157,13 +160,13 @@ fn a_repair_of_packets_long_missing_is_used_at_once() {
 }
 
 #[test]
-fn quiet_streams_are_mended_at_the_deadline_and_reach_back_no_further_than_the_memory_of_the_far_end() {
+fn losses_of_sparse_streams_are_recovered_at_the_deadline_and_windows_stay_within_the_far_ends_memory() {
     let mut pair = up("3/8", 256);
     for n in 0..400 {
         pair.send(A, &packet(n), n % 5 == 3);
         pair.advance(19_000);
         assert!(pair.recovered[B].is_empty());
-        // One in three goes without a pause.
+        // One packet in three follows without a pause.
         pair.advance(2_000 + u64::from(n % 3) * 150_000);
         let expected = if n % 5 == 3 { vec![packet(n)] } else { vec![] };
         assert_eq!(std::mem::take(&mut pair.recovered[B]), expected, "packet {n}");
@@ -173,7 +176,7 @@ fn quiet_streams_are_mended_at_the_deadline_and_reach_back_no_further_than_the_m
 }
 
 #[test]
-fn another_rate_keeps_the_window_and_another_window_begins_anew() {
+fn a_new_rate_keeps_the_window_and_a_new_window_starts_empty() {
     let mut pair = up("1/16", 64);
     let mut next = 0;
     let mut send = |pair: &mut Pair, count: u32, is_lost: bool| {
@@ -198,7 +201,7 @@ fn another_rate_keeps_the_window_and_another_window_begins_anew() {
         (Config { schedule: blocks, ..config(A) }, "blocks"),
         (sliding(A, "1/2", 64, 15), "a window after blocks"),
     ] {
-        // What the code before would have brought back is given up.
+        // Packets that the previous code would have recovered are given up.
         send(&mut pair, 16, false);
         pair.gateways[A].reconfigure(another).unwrap();
         let first = send(&mut pair, 40, false) + 40;
@@ -207,19 +210,19 @@ fn another_rate_keeps_the_window_and_another_window_begins_anew() {
         pair.advance(1_000);
         assert_eq!(std::mem::take(&mut pair.recovered[B]), [packet(first)], "{what}");
     }
-    assert_eq!(sessions(&pair), before, "the session goes on");
+    assert_eq!(sessions(&pair), before, "the session stays");
     nothing_went_wrong(&pair);
 }
 
-/// As many as were lost come back, of packets that cannot be told apart.
+/// Of packets that cannot be distinguished, as many are recovered as were lost.
 #[test]
-fn equal_packets_come_back_one_by_one() {
+fn equal_packets_are_recovered_one_by_one() {
     for (seed, fields) in [(1, 1), (2, 1), (3, 2), (4, 3)] {
         let mut pair = up("1/2", 128);
         let mut lose = coin(seed, 0.03);
         let (mut sent, mut lost) = (Vec::new(), Vec::new());
         for n in 0..3_000u32 {
-            // Every fourth packet is one of five, again and again, with fields that change.
+            // Every fourth packet is one of five that repeat, with changing fields.
             let mut packet = if n % 4 == 0 { udp(A, 0, &payload(n / 4 % 5)) } else { packet(n) };
             if n % 4 == 0 {
                 restore(&mut packet, MutableFields { ttl: 60, tos: (n / 20 % fields) as u8 });
@@ -253,13 +256,13 @@ fn packets_that_repairs_overtake_are_not_injected() {
         }
         pair.advance(500);
     }
-    assert_eq!(pair.recovered[B], [packet(400)], "the one that was lost");
+    assert_eq!(pair.recovered[B], [packet(400)], "the lost packet");
     let late = pair.status(B, |peer| peer.ingress.late);
     assert!(late > 60, "{late} of 85 came after the repair that names them");
 }
 
 #[test]
-fn a_wrong_recovery_is_never_injected_though_names_collide() {
+fn a_wrong_recovery_is_never_injected_even_if_names_collide() {
     for bits in [3, 6, 10] {
         let weak = |side| Config { name_bits: bits, ..sliding(side, "3/8", 160, 15) };
         let mut pair = Pair::up([weak(A), weak(B)]);
@@ -273,11 +276,11 @@ fn a_wrong_recovery_is_never_injected_though_names_collide() {
             assert!(distinct.is_subset(&lost), "a packet injected that was never lost");
         }
         let wrong = pair.status(B, |peer| peer.ingress.unused.count(Unused::WrongRecovery));
-        assert!(bits > 6 || wrong > 0, "the test is to provoke wrong recoveries");
+        assert!(bits > 6 || wrong > 0, "the test should provoke wrong recoveries");
     }
 }
 
-/// Each egress codes as it is told; an ingress takes what comes.
+/// Each egress has a code of its own; an ingress accepts any.
 #[test]
 fn the_two_directions_may_have_different_codes() {
     let mut pair = Pair::up([sliding(A, "3/8", 160, 15), config(B)]);
@@ -301,18 +304,19 @@ fn windows_and_rates_out_of_range_are_refused_and_leave_everything_as_it_was() {
     assert!(matches!(refused("3/8", 160, 16), ConfigError::Code(_)));
     assert!(matches!(refused("1/65", 160, 15), ConfigError::Rate(_)));
     assert!(matches!(refused("0", 160, 15), ConfigError::Rate(_)));
-    // 48 of 64 packets would be in no repair.
+    // With this window, 48 of 64 packets would be in no repair.
     assert!(matches!(refused("1/64", 16, 15), ConfigError::WindowShort { window_min: 64, .. }));
     assert!(matches!(refused("3/8", 2, 15), ConfigError::WindowShort { window_min: 3, .. }));
-    // The rate alone, of a window that runs.
+    // A new rate for the present window is refused likewise.
     let mut gateway = Gateway::new(sliding(A, "1/16", 16, 15), [1; 32]).unwrap();
     assert!(gateway.reconfigure(sliding(A, "1/17", 16, 15)).is_err());
     assert!(gateway.reconfigure(sliding(A, "1/15", 16, 15)).is_ok());
 }
 
-/// What came while the tap was blind is unknown; what is sent from the margin behind it on is not.
+/// The fate of packets that arrived during a gap is unknown. Packets beyond a margin behind the gap can be
+/// recovered.
 #[test]
-fn after_a_gap_recovery_goes_on_as_soon_as_a_window_lies_behind_what_was_unseen() {
+fn after_a_gap_recovery_resumes_once_a_window_lies_behind_the_unseen_packets() {
     let mut pair = up("3/8", 160);
     let (mut lost, mut next) = (Vec::new(), 0);
     let mut send = |pair: &mut Pair, count: u32, mut fate: Box<dyn FnMut(u32) -> (bool, bool)>| {
@@ -330,11 +334,11 @@ fn after_a_gap_recovery_goes_on_as_soon_as_a_window_lies_behind_what_was_unseen(
         }
     };
     send(&mut pair, 1_000, Box::new(|_| (false, true)));
-    // All arrive, and the tap shows none of them.
+    // All of them arrive, and the tap shows none.
     pair.gateways[B].handle_gap();
     send(&mut pair, 300, Box::new(|_| (false, false)));
     pair.gateways[B].handle_caught_up(pair.now_us);
-    // The margin of 1,536 packets, and a window.
+    // These are the margin of 1,536 packets, and a window.
     send(&mut pair, 1_536 + 160 + 3, Box::new(|_| (false, true)));
     assert!(pair.recovered[B].is_empty(), "{} injected that had arrived", pair.recovered[B].len());
     let too_old = pair.status(B, |peer| peer.ingress.unused.count(Unused::TooOld));
@@ -345,9 +349,9 @@ fn after_a_gap_recovery_goes_on_as_soon_as_a_window_lies_behind_what_was_unseen(
     nothing_went_wrong(&pair);
 }
 
-/// Hosts of the far site send much more through here to a third site.
+/// Hosts of the far site send much more traffic through this one to a third site.
 #[test]
-fn traffic_to_other_places_pushes_nothing_off_the_shelf() {
+fn traffic_to_other_destinations_displaces_no_arrivals() {
     let layers = |interleaves| Schedule::Layered { r: 8, interleaves };
     let window = Schedule::Sliding { rate: "3/8".parse().unwrap(), window: 256, density: 15 };
     for (schedule, max_delay_us) in
@@ -378,12 +382,12 @@ fn traffic_to_other_places_pushes_nothing_off_the_shelf() {
     }
 }
 
-/// What came before a gap, or in the time after it in which nothing is brought back, and is named by no repair later on, is not
-/// taken for equal packets that are lost then.
+/// Packets that arrived before a gap, or while recovery was suspended after it, and that no later repair
+/// names, must not stand for equal packets that are lost later.
 #[test]
-fn what_came_about_a_gap_hides_no_loss_behind_it() {
+fn packets_that_arrived_around_a_gap_hide_no_later_loss() {
     let window = sliding(A, "3/8", 160, 15).schedule;
-    // How long nothing is brought back: a second, and twice what the slowest repair waits.
+    // Recovery is suspended for a second, and twice the wait of the slowest repair.
     for (schedule, clears_us) in [(window, 1_040_000), (Schedule::default(), 1_760_000)] {
         for silence_us in [0, 3_000_000] {
             gap_among_heartbeats(&schedule, clears_us, silence_us);
@@ -402,7 +406,7 @@ fn gap_among_heartbeats(schedule: &Schedule, clears_us: u64, silence_us: u64) {
         }
     };
     send(&mut pair, 20, u64::MAX);
-    // Five that arrive, and whose repairs are lost.
+    // Five packets arrive, and their repairs are lost.
     pair.lose_datagram = Box::new(|| true);
     send(&mut pair, 5, u64::MAX);
     pair.lose_datagram = Box::new(|| false);
@@ -411,7 +415,8 @@ fn gap_among_heartbeats(schedule: &Schedule, clears_us: u64, silence_us: u64) {
     pair.advance(silence_us);
     send(&mut pair, 200, 25);
     pair.advance(3_000_000);
-    // After a silence one repair tells how far the stream has come; those five, and one, may lie behind it, with as many lost.
+    // After a silence one repair shows how far the stream has come. Those five packets, and one more, may lie
+    // behind it, with as many lost.
     let blind_us = if silence_us == 0 { clears_us } else { 13 * EVERY_US };
     let lost = (1..=200).filter(|n| n % 25 == 0 && n * EVERY_US > blind_us + EVERY_US).count();
     assert_eq!(pair.recovered[B], vec![heartbeat; lost], "{schedule}, {silence_us} us of silence");
@@ -434,7 +439,7 @@ fn packets_that_are_too_long_do_not_keep_others_in_the_window() {
 }
 
 #[test]
-fn a_repair_that_waits_longer_than_packets_stay_in_the_window_leaves_all_the_same() {
+fn a_repair_that_waits_longer_than_packets_stay_in_the_window_still_leaves() {
     let side = |side| Config { max_delay_us: 1_000_000, ..sliding(side, "3/8", 160, 15) };
     let mut pair = Pair::up([side(A), side(B)]);
     for n in 0..30 {

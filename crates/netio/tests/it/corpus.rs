@@ -14,20 +14,17 @@ fn cutting_and_joining_accept_the_fuzzing_corpus() {
     inputs.sort();
     assert!(!inputs.is_empty(), "the corpus is committed");
     inputs.iter().for_each(|input| crate::fuzz::segment(input));
-    let mut state = 1_u64;
-    let mut random = move || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (state >> 33) as usize
-    };
+    let mut random = testkit::Random(1);
     for round in 0..20_000 {
         let mut input = inputs[round % inputs.len()].clone();
-        for _ in 0..=random() % 4 {
+        for _ in 0..=random.below(4) {
             // mutates mostly the headers
-            let end = if random().is_multiple_of(4) { input.len() } else { input.len().min(80) };
-            input[random() % end] = random() as u8;
+            let end = if random.below(4) == 0 { input.len() } else { input.len().min(80) };
+            let at = random.index(end);
+            input[at] = random.draw() as u8;
         }
-        if random().is_multiple_of(8) {
-            input.truncate(random() % input.len() + 1);
+        if random.below(8) == 0 {
+            input.truncate(random.index(input.len()) + 1);
         }
         crate::fuzz::segment(&input);
     }

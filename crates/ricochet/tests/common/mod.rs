@@ -82,9 +82,9 @@ pub(crate) fn number(message: &Message) -> u32 {
 
 /// Drops a share of the data packets at random, the same ones in each run.
 pub(crate) fn loss(percent: u64, seed: u64) -> impl FnMut(&[u8]) -> bool + Send + 'static {
-    let mut state = seed | 1;
+    let mut random = testkit::Random(seed);
     move |datagram| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        datagram[0] == 0x91 && (state >> 33) % 100 < percent
+        let is_lost = random.below(100) < percent;
+        datagram[0] == 0x91 && is_lost
     }
 }

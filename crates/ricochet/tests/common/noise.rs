@@ -157,20 +157,6 @@ fn datagram(frame: &[u8], attacker: Ipv4Addr) -> Option<Captured> {
         .then(|| Some(((address(30)?, port).into(), bytes.to_vec())))?
 }
 
-/// A generator of random numbers, the same in each run.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        self.0 >> 31
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        (self.roll() % bound as u64) as usize
-    }
-}
-
 /// Sends noise until `stop` is set. Returns the number of datagrams.
 fn attack(mut tap: File, nodes: &[SocketAddr], stop: &AtomicBool) -> u64 {
     let own = Ipv4Addr::new(10, 9, 0, 4);
@@ -178,7 +164,7 @@ fn attack(mut tap: File, nodes: &[SocketAddr], stop: &AtomicBool) -> u64 {
     let mut places = nodes.to_vec();
     places.extend(nodes.iter().map(|node| SocketAddr::new(node.ip(), GROUP_PORT)));
     let mut captured: Vec<Captured> = Vec::new();
-    let (mut dice, mut sent, mut frame) = (Dice(77), 0, [0; 2_048]);
+    let (mut dice, mut sent, mut frame) = (testkit::Random(77), 0, [0; 2_048]);
     while !stop.load(Ordering::SeqCst) {
         for _ in 0..BURST * 4 {
             let Ok(length) = tap.read(&mut frame) else { break };
@@ -187,7 +173,7 @@ fn attack(mut tap: File, nodes: &[SocketAddr], stop: &AtomicBool) -> u64 {
                 places.push(found.0);
             }
             match captured.len() {
-                RECORDED_MAX => captured[dice.below(RECORDED_MAX)] = found,
+                RECORDED_MAX => captured[dice.index(RECORDED_MAX)] = found,
                 _ => captured.push(found),
             }
         }
@@ -201,14 +187,14 @@ fn attack(mut tap: File, nodes: &[SocketAddr], stop: &AtomicBool) -> u64 {
 }
 
 /// Returns a datagram that is random, replayed, misdirected or forged.
-fn noise(dice: &mut Dice, captured: &[Captured], places: &[SocketAddr]) -> Captured {
-    let place = places[dice.below(places.len())];
-    let way = dice.below(8);
+fn noise(dice: &mut testkit::Random, captured: &[Captured], places: &[SocketAddr]) -> Captured {
+    let place = places[dice.index(places.len())];
+    let way = dice.index(8);
     if captured.is_empty() || way == 0 {
-        let length = 1 + dice.below(1_400);
-        return (place, (0..length).map(|_| dice.roll() as u8).collect());
+        let length = 1 + dice.index(1_400);
+        return (place, (0..length).map(|_| dice.draw() as u8).collect());
     }
-    let (to, mut bytes) = captured[dice.below(captured.len())].clone();
+    let (to, mut bytes) = captured[dice.index(captured.len())].clone();
     match way {
         1 => return (to, bytes),
         2 => return (place, bytes),
@@ -222,16 +208,16 @@ fn noise(dice: &mut Dice, captured: &[Captured], places: &[SocketAddr]) -> Captu
             overwrite(dice, &mut bytes, at, 8);
         }
         _ => {
-            let (at, keep) = (dice.below(bytes.len()), 1 + dice.below(bytes.len()));
-            bytes[at] ^= 1 << dice.below(8);
+            let (at, keep) = (dice.index(bytes.len()), 1 + dice.index(bytes.len()));
+            bytes[at] ^= 1 << dice.index(8);
             bytes.truncate(keep);
         }
     }
     (to, bytes)
 }
 
-fn overwrite(dice: &mut Dice, bytes: &mut [u8], at: usize, length: usize) {
+fn overwrite(dice: &mut testkit::Random, bytes: &mut [u8], at: usize, length: usize) {
     for byte in bytes.iter_mut().skip(at).take(length) {
-        *byte = dice.roll() as u8;
+        *byte = dice.draw() as u8;
     }
 }

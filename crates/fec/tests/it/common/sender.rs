@@ -88,7 +88,8 @@ fn keep(repair: Repair<'_, u64>, is_sliding: bool) -> Sent {
     }
 }
 
-/// Receives all packets but `lost`, then the repairs in order; returns the recovered packets, after checking every byte.
+/// Receives all packets but `lost`, then the repairs in order; returns the recovered packets, after checking
+/// every byte.
 pub fn recover<'a>(sent: impl IntoIterator<Item = &'a Sent>, packets: u64, lost: &[u64]) -> Vec<u64> {
     let mut kept = Kept::default();
     (0..packets).filter(|n| !lost.contains(n)).for_each(|n| drop(kept.0.insert(SymbolId(n), symbol(n))));

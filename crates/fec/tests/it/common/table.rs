@@ -1,11 +1,11 @@
-//! Tables of what codes recover of many losses, side by side.
+//! Tables that compare what codes recover from several loss patterns.
 
 use super::Loss;
 use fec::simulate::{Naming, Report, Simulation, repair_overhead_bytes, simulate};
 use fec::{Code, RepairRate, SlidingConfig};
 use std::fmt::Write;
 
-/// A code that is tried.
+/// A code under test.
 #[derive(Debug, Clone)]
 pub struct Column {
     pub name: String,
@@ -41,10 +41,10 @@ impl Row {
     }
 }
 
-/// How many losses are tried.
+/// Number of loss patterns.
 pub const LOSSES: usize = 15;
 
-/// Names and losses.
+/// Names of the loss patterns, and their generators.
 pub fn losses(seed: u64) -> [(String, Loss); LOSSES] {
     let uniform = [0.1, 1.0, 5.0, 10.0].map(|percent| (percent, 1));
     let bursts = [(0.1, 10), (0.1, 20), (0.1, 25), (0.1, 40), (1.0, 10), (1.0, 20), (1.0, 25), (1.0, 40)];
@@ -70,7 +70,7 @@ pub fn sliding(repairs: u32, sources: u32, window: u16) -> Code {
     SlidingConfig { rate, window, ..SlidingConfig::default() }.into()
 }
 
-/// All runs of one code at one loss.
+/// All runs of one code at one loss pattern.
 fn cell(column: &Column, loss: usize, packets: u64, seeds: u64) -> Report {
     let mut sum = Report::default();
     for seed in 0..seeds {
@@ -86,7 +86,7 @@ fn cell(column: &Column, loss: usize, packets: u64, seeds: u64) -> Report {
     sum
 }
 
-/// Tries every code at every loss.
+/// Runs every code at every loss pattern.
 pub fn rows(columns: Vec<Column>, packets: u64, seeds: u64) -> Vec<Row> {
     std::thread::scope(|scope| {
         let started: Vec<_> = columns
@@ -103,7 +103,7 @@ pub fn rows(columns: Vec<Column>, packets: u64, seeds: u64) -> Vec<Row> {
     })
 }
 
-/// Loss by loss, so that the codes stand side by side; each part has a heading.
+/// Writes the results by loss pattern, so that the codes are adjacent. Each part has a heading.
 pub fn table(test: &str, parts: &[(&str, &[Row])], packets: u64, seeds: u64) -> String {
     let names = losses(0).map(|(name, _)| name);
     let mut text = format!(
@@ -145,7 +145,7 @@ fn figures(report: &Report) -> String {
     )
 }
 
-/// Compares with the table in git; UPDATE_SNAPSHOTS=1 replaces that.
+/// Compares with the table in git; `UPDATE_SNAPSHOTS=1` replaces the table.
 pub fn compare(test: &str, table: &str) {
     let path = format!("{}/tests/snapshots/{test}.txt", env!("CARGO_MANIFEST_DIR"));
     if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {

@@ -1,4 +1,4 @@
-//! What the fuzz targets do with a string of bytes; the same for the fuzzer and for the replay of its corpus.
+//! The fuzz targets as functions of a string of bytes, for the fuzzer and for the replay of its corpus.
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
 use fec::{
@@ -7,7 +7,7 @@ use fec::{
 };
 use std::collections::{BTreeMap, VecDeque};
 
-/// Reads numbers off the front of the input; what is not there is 0.
+/// Reads numbers off the front of the input, and 0 beyond its end.
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {
@@ -30,12 +30,12 @@ impl Input<'_> {
     }
 }
 
-/// The true bytes of a symbol; some end in zeros, some are empty.
+/// Returns the true bytes of a symbol. Some end in zeros, some are empty.
 fn truth(id: SymbolId) -> Vec<u8> {
     (0..id.0 % 7).map(|k| (id.0 * 37 + k * 11) as u8 & !(0xFF * u8::from(id.0 % 5 == 4))).collect()
 }
 
-/// An owner that keeps everything and can tell a wrong symbol.
+/// An owner that keeps every symbol and detects wrong ones.
 #[derive(Default)]
 struct Owner {
     kept: BTreeMap<SymbolId, Vec<u8>>,
@@ -86,7 +86,7 @@ pub fn decoder(data: &[u8]) {
                 decoder.expire_before(id);
                 assert!((0..id.0).all(|older| !decoder.waits_for(SymbolId(older))));
             }
-            // An owner forgets.
+            // The owner forgets a symbol.
             3 => drop(owner.kept.remove(&SymbolId(u64::from(input.byte() % 64)))),
             4 => {
                 forged = true;
@@ -118,7 +118,7 @@ pub fn decoder(data: &[u8]) {
     }
 }
 
-/// A repair that is true.
+/// Reads a correct repair.
 fn repair(input: &mut Input<'_>) -> (Vec<Term>, Vec<u8>) {
     let shape = input.byte();
     let mut terms = Vec::new();
@@ -146,7 +146,7 @@ pub fn layered(data: &[u8]) {
         interleaves: (0..input.below(20)).map(|_| u16::from(input.byte())).collect(),
     };
     let Ok(mut encoder) = LayeredEncoder::<u64>::new(&config) else {
-        assert!(config.check().is_err(), "so few bytes are never too much memory");
+        assert!(config.check().is_err(), "so few bytes never exceed the memory limit");
         return;
     };
     let layers = config.interleaves.len();
@@ -199,7 +199,7 @@ fn check(config: &LayeredConfig, symbols: &[Vec<u8>], names: &[u64], payload: &[
     assert_eq!(payload, sum);
 }
 
-/// The ring against a queue without bounds of its own.
+/// The ring against an unbounded queue.
 pub fn ring(data: &[u8]) {
     let mut input = Input(data);
     let (symbols, bytes) = (1 + input.below(12), 1 + input.below(200));

@@ -72,8 +72,8 @@ impl Run {
 }
 
 impl<'a> RecipeView<'a> {
-    /// Reads an authenticated body of kind [`BodyKind::Repair`](super::BodyKind::Repair). Positions are interpreted near
-    /// `newest`.
+    /// Reads an authenticated body of kind [`BodyKind::Repair`](super::BodyKind::Repair). Positions are
+    /// interpreted near `newest`.
     ///
     /// # Errors
     /// [`Rejected::Malformed`] for lengths or numbers out of range, [`Rejected::UnknownScheme`].

@@ -32,7 +32,7 @@ fn coefficients(view: &RecipeView<'_>) -> Vec<u8> {
     terms.iter().map(|term| term.coefficient).collect()
 }
 
-/// Three runs in order within so many packets, of 64 names at most.
+/// Three runs in order within a window, with at most 64 names.
 fn runs(window: usize) -> impl Strategy<Value = [Range<u64>; RUNS]> {
     proptest::collection::vec(0..=window as u64, 2 * RUNS).prop_map(|mut ends| {
         ends.sort_unstable();
@@ -115,7 +115,7 @@ proptest! {
         let _ = Half::read(&body);
     }
 
-    /// Most of what decides whether a window is well formed, and the rest as it comes.
+    /// Tries windows with plausible headers and arbitrary rests.
     #[test]
     fn no_window_panics_its_reader(
         (count, density, last) in (0u16..600, 0u8..20, 0u32..700),
@@ -143,7 +143,7 @@ proptest! {
 }
 
 #[test]
-fn a_row_that_the_scheme_does_not_have_is_refused() {
+fn a_row_beyond_those_of_the_scheme_is_refused() {
     let entries = entries(0, 1, &[(63, 0); 8]);
     let recipe = Recipe::Named { scheme: Scheme::Layered, row: 0, stride: 1, entries: &entries };
     let mut body = written(&recipe, &[0; SYMBOL_HEADER + 1]);
@@ -176,8 +176,8 @@ fn a_window_that_lies_is_refused() {
         ("a run before the window", vec![(15, 200)]),
         ("runs that overlap", vec![(19, 11)]),
         ("runs out of order", vec![(15, 170)]),
-        ("a run longer than the way to the window's begin", vec![(16, 13)]),
-        ("more names than there can be", vec![(22, 62)]),
+        ("a run longer than the distance to the window's start", vec![(16, 13)]),
+        ("more names than allowed", vec![(22, 62)]),
     ] {
         let mut body = good.clone();
         changes.into_iter().for_each(|(at, byte)| body[at] = byte);
@@ -188,7 +188,10 @@ fn a_window_that_lies_is_refused() {
     with_exceptions.splice(13..14, [5].into_iter().chain([0, 9, 9].repeat(5)));
     assert!(RecipeView::read(&with_exceptions, Seq(1_199)).is_ok());
     with_exceptions.splice(13..14, [6, 0, 9, 9]);
-    assert!(RecipeView::read(&with_exceptions, Seq(1_199)).is_err(), "one at least has the common fields");
+    assert!(
+        RecipeView::read(&with_exceptions, Seq(1_199)).is_err(),
+        "at least one packet has the common fields"
+    );
 }
 
 #[test]

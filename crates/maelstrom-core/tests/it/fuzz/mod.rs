@@ -1,4 +1,4 @@
-//! What the fuzzers run, shared with the test that replays their corpora.
+//! The fuzz targets, shared with the test that replays their corpora.
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "each user takes a part of it")]
 
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use maelstrom_core::wire::{
 };
 use maelstrom_core::{Config, Gateway, Outbox, PeerConfig, PeerKey, Schedule, Seq, Token};
 
-/// Every reader of bytes from the network, on the same bytes.
+/// Runs every reader of network input on the same bytes.
 pub fn wire(data: &[u8]) {
     let _ = Outer::read(data);
     let _ = BodyKind::read(data);
@@ -48,7 +48,8 @@ fn packet(data: &[u8]) {
     let _ = packet.is_udp_to(SocketAddr::from(([10, 81, 2, 1], 4700)));
 }
 
-/// A peer that holds the key and says whatever the data says: packets that arrive, and sealed bodies.
+/// Runs a gateway against a peer that holds the key and sends what the data contains: packets and sealed
+/// bodies.
 ///
 /// Each step is a byte for the kind, a byte for the length, and the content.
 pub fn ingress(mut data: &[u8]) {
@@ -132,7 +133,7 @@ impl Liar {
         self.empty();
     }
 
-    /// A body whose first bytes make it a repair near the start of the stream.
+    /// Sends a body whose first bytes make it a repair near the start of the stream.
     fn say_repair(&mut self, content: &[u8]) {
         let [count, stride, last, rest @ ..] = content else { return };
         let count = count % 5 + 1;
@@ -142,7 +143,7 @@ impl Liar {
             let runs = [0, last % 11, stride % 3, 0, last % 5, count % 3, 0, 0, stride % 2];
             return self.say(&[&window[..], &runs, rest].concat());
         }
-        // What the stride does not need chooses the scheme: layered below 128, else one of four rows of a block.
+        // The high bits of the stride choose the scheme: layered below 128, else one of four rows of a block.
         let (scheme, row) = if *stride < 128 { (1, 0) } else { (2, stride / 4 % 4) };
         let head = [1, scheme, count, row, 0, stride % 4 + 1, 0, 0, 0, last % 64, 63, 0, 0];
         self.say(&[&head, rest].concat());

@@ -1,8 +1,10 @@
-//! Two gateways, a link that loses what the test says, and a virtual clock: no sockets, no threads.
+//! Two gateways, a link whose losses the test decides, and a virtual clock: no sockets, no threads.
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "each test binary uses a part of it")]
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
+
+pub use testkit::coin;
 
 use maelstrom_core::{Config, Gateway, Outbox, PeerConfig, PeerKey, PeerStatus, Schedule};
 
@@ -31,35 +33,17 @@ pub fn config(side: usize) -> Config {
 
 /// An IPv4 UDP packet from site `from`'s host 10 to the other's.
 pub fn udp(from: usize, id: u16, payload: &[u8]) -> Vec<u8> {
-    let total = 28 + payload.len();
-    let mut packet = vec![0; total];
-    packet[0] = 0x45;
-    packet[2..4].copy_from_slice(&(total as u16).to_be_bytes());
-    packet[4..6].copy_from_slice(&id.to_be_bytes());
-    packet[9] = 17;
-    packet[12..16].copy_from_slice(&Ipv4Addr::new(10, 81, from as u8 + 1, 10).octets());
-    packet[16..20].copy_from_slice(&Ipv4Addr::new(10, 81, 2 - from as u8, 10).octets());
-    packet[24..26].copy_from_slice(&((8 + payload.len()) as u16).to_be_bytes());
-    packet[28..].copy_from_slice(payload);
-    maelstrom_core::packet::restore(&mut packet, maelstrom_core::packet::MutableFields { ttl: 63, tos: 0 });
-    packet
+    let host = |site: usize| Ipv4Addr::new(10, 81, site as u8, 10);
+    testkit::packet::udp4(host(from + 1), host(2 - from), 0, id, payload)
 }
 
-/// A repeatable coin.
-pub fn coin(seed: u64, probability: f64) -> impl FnMut() -> bool {
-    let mut state = seed.wrapping_mul(2) + 1;
-    move || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((state >> 33) as f64) < probability * (1u64 << 31) as f64
-    }
-}
-
-/// The payload of the `n`th packet, of a length of its own.
+/// Returns the payload of packet `n`; lengths differ.
 pub fn payload(n: u32) -> Vec<u8> {
     (0..60 + n % 1100).map(|k| (k * 7 + n) as u8).collect()
 }
 
-/// Sends `count` distinct packets from A to B under a loss of `probability` of packets and repairs; returns what was lost.
+/// Sends `count` distinct packets from A to B, losing packets and repairs with this probability; returns the
+/// lost packets.
 pub fn run(pair: &mut Pair, count: u32, seed: u64, probability: f64) -> Vec<Vec<u8>> {
     let mut lose = coin(seed, probability);
     pair.lose_datagram = Box::new(coin(seed + 1, probability));
@@ -78,12 +62,12 @@ pub fn run(pair: &mut Pair, count: u32, seed: u64, probability: f64) -> Vec<Vec<
     lost
 }
 
-/// Something on its way over the link.
+/// A datagram or packet on the link.
 struct Flight {
     due_us: u64,
     to: usize,
     bytes: Vec<u8>,
-    /// Of the repair channel; else a packet of a host.
+    /// Whether it belongs to the repair channel; else it is a packet of a host.
     is_datagram: bool,
 }
 
@@ -91,9 +75,9 @@ pub struct Pair {
     pub now_us: u64,
     pub gateways: [Gateway; 2],
     pub out: [Outbox; 2],
-    /// What is on its way, in order of sending.
+    /// Traffic on the link, in order of sending.
     wire: VecDeque<Flight>,
-    /// How long that takes.
+    /// One-way delay of the link.
     pub delay_us: u64,
     /// Packets recovered at each side.
     pub recovered: [Vec<Vec<u8>>; 2],
@@ -119,7 +103,7 @@ impl Pair {
         }
     }
 
-    /// Two gateways that know each other.
+    /// Creates two gateways with a session.
     pub fn up(configs: [Config; 2]) -> Self {
         let mut pair = Self::new(configs);
         pair.run_until_up();
@@ -158,7 +142,7 @@ impl Pair {
         self.now_us = end_us;
     }
 
-    /// One packet leaves `from`; `lost` says whether the link takes it.
+    /// Sends one packet from `from`, which the link loses if `lost`.
     pub fn send(&mut self, from: usize, packet: &[u8], lost: bool) {
         self.gateways[from].handle_outgoing(self.now_us, packet, &mut self.out[from]);
         if !lost {
@@ -170,7 +154,7 @@ impl Pair {
         self.exchange();
     }
 
-    /// Sends 320 packets each way, of which the link takes one in forty; returns those, by side.
+    /// Sends 320 packets each way, of which the link loses one in forty; returns the lost packets by side.
     pub fn lose_one_in_forty(&mut self) -> [Vec<Vec<u8>>; 2] {
         [A, B].map(|from| {
             let packets: Vec<_> = (0..320u16).map(|n| udp(from, n, &payload(u32::from(n)))).collect();
@@ -182,13 +166,13 @@ impl Pair {
         })
     }
 
-    /// A packet of the other site's host arrives at `to`.
+    /// Delivers a packet of the other site's host at `to`.
     pub fn arrive(&mut self, to: usize, packet: &[u8]) {
         self.gateways[to].handle_incoming(self.now_us, packet, &mut self.out[to]);
         self.exchange();
     }
 
-    /// One packet leaves `from`, and arrives `late_us` after the repairs that it completes.
+    /// Sends one packet from `from` that arrives `late_us` after the repairs that it completes.
     pub fn send_overtaken(&mut self, from: usize, packet: &[u8], late_us: u64) {
         self.gateways[from].handle_outgoing(self.now_us, packet, &mut self.out[from]);
         self.advance(late_us);
@@ -200,7 +184,7 @@ impl Pair {
         self.wire.push_back(Flight { due_us: self.now_us + self.delay_us, to, bytes, is_datagram });
     }
 
-    /// Hands over what is due until nothing moves.
+    /// Delivers all traffic that is due.
     pub fn exchange(&mut self) {
         for _ in 0..10_000 {
             for side in 0..2 {
@@ -227,10 +211,10 @@ impl Pair {
                 );
             }
         }
-        panic!("the gateways talk without end");
+        panic!("the gateways exchange datagrams without end");
     }
 
-    /// A datagram reaches `to`, from the other gateway's address.
+    /// Delivers a datagram at `to`, from the other gateway's address.
     pub fn inject(&mut self, to: usize, datagram: &[u8]) {
         let mut datagram = datagram.to_vec();
         self.gateways[to].handle_datagram(self.now_us, address(1 - to), &mut datagram, &mut self.out[to]);
