@@ -197,7 +197,7 @@ impl Node {
     fn status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let node = self.open()?;
         let value = py.detach(|| serde_json::to_value(node.status())).map_err(error::other)?;
-        python(py, &value)
+        to_python(py, &value)
     }
 
     /// Announces to the others that this node leaves, and ends it. Queued messages can still be received.
@@ -242,7 +242,7 @@ fn one_of<T: Copy>(what: &str, given: &str, all: &[(&str, T)]) -> PyResult<T> {
 }
 
 /// Converts JSON to Python's own types.
-fn python<'py>(py: Python<'py>, value: &serde_json::Value) -> PyResult<Bound<'py, PyAny>> {
+fn to_python<'py>(py: Python<'py>, value: &serde_json::Value) -> PyResult<Bound<'py, PyAny>> {
     use serde_json::Value;
     Ok(match value {
         Value::Null => py.None().into_bound(py),
@@ -255,14 +255,14 @@ fn python<'py>(py: Python<'py>, value: &serde_json::Value) -> PyResult<Bound<'py
         Value::Array(values) => {
             let list = PyList::empty(py);
             for value in values {
-                list.append(python(py, value)?)?;
+                list.append(to_python(py, value)?)?;
             }
             list.into_any()
         }
         Value::Object(entries) => {
             let dict = PyDict::new(py);
             for (key, value) in entries {
-                dict.set_item(key, python(py, value)?)?;
+                dict.set_item(key, to_python(py, value)?)?;
             }
             dict.into_any()
         }

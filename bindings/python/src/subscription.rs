@@ -25,7 +25,7 @@ impl Subscription {
     }
 
     /// Waits for the next event. Returns `None` if the timeout is over.
-    fn event(&self, py: Python<'_>, timeout: Option<Duration>) -> PyResult<Option<Event>> {
+    fn wait_for_event(&self, py: Python<'_>, timeout: Option<Duration>) -> PyResult<Option<Event>> {
         let deadline = timeout.and_then(|timeout| now().checked_add(timeout));
         loop {
             let left = |deadline: Instant| deadline.saturating_duration_since(now()).min(SIGNAL_CHECK);
@@ -53,7 +53,7 @@ impl Subscription {
         let start = now();
         loop {
             let left = timeout.map(|timeout| timeout.saturating_sub(start.elapsed()));
-            match self.event(py, left)? {
+            match self.wait_for_event(py, left)? {
                 Some(Event::Message(message)) => return Ok(message.into()),
                 Some(Event::Lost(_)) => {}
                 None => return Err(PyTimeoutError::new_err("no message came in time")),
@@ -65,7 +65,7 @@ impl Subscription {
     /// `timeout` seconds, if given.
     #[pyo3(signature = (timeout=None))]
     fn recv_event(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
-        match self.event(py, seconds("timeout", timeout)?)? {
+        match self.wait_for_event(py, seconds("timeout", timeout)?)? {
             Some(event) => to_python(py, event),
             None => Err(PyTimeoutError::new_err("no message or loss report came in time")),
         }
@@ -147,16 +147,16 @@ impl Subscription {
 
     /// Waits for the next message in an event loop.
     fn recv_async<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        events(slf.py())?.call_method1("recv", (slf,))
+        events_module(slf.py())?.call_method1("recv", (slf,))
     }
 
     /// Waits for the next message or loss report in an event loop.
     fn recv_event_async<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        events(slf.py())?.call_method1("recv_event", (slf,))
+        events_module(slf.py())?.call_method1("recv_event", (slf,))
     }
 
     fn __aiter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        events(slf.py())?.call_method1("messages", (slf,))
+        events_module(slf.py())?.call_method1("messages", (slf,))
     }
 
     fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
@@ -169,7 +169,7 @@ impl Subscription {
 }
 
 /// Imports the part that is written in Python.
-fn events(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
+fn events_module(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
     py.import("ricochet._events")
 }
 

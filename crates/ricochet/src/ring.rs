@@ -66,7 +66,7 @@ impl Ring {
         if datagram.len() > self.slot_length {
             return false;
         }
-        let mut slot = self.room(from);
+        let mut slot = self.make_room(from);
         slot.bytes[..datagram.len()].copy_from_slice(datagram);
         (slot.length, slot.from, slot.peek) = (datagram.len(), from, peek);
         self.queue.push_back(slot);
@@ -77,7 +77,7 @@ impl Ring {
     /// in exchange for empty slots.
     pub(crate) fn append(&mut self, other: &mut Self) {
         while let Some(slot) = other.queue.pop_front() {
-            let room = self.room(slot.from);
+            let room = self.make_room(slot.from);
             other.idle.push(room);
             self.queue.push_back(slot);
         }
@@ -108,7 +108,8 @@ impl Ring {
         self.dropped
     }
 
-    fn room(&mut self, from: SocketAddr) -> Slot {
+    /// Returns an empty slot. Drops a random datagram for it if the ring is full.
+    fn make_room(&mut self, from: SocketAddr) -> Slot {
         if self.queue.len() >= self.capacity {
             let at = (self.rng.next_u64() % self.queue.len() as u64) as usize;
             if let Some(slot) = self.queue.remove(at) {

@@ -61,7 +61,7 @@ pub(crate) fn prepare(settings: Settings) -> Result<(Driver, Limits), StartError
     config.check()?;
     let key = key.map_or_else(|| read_key(&config), |key| Ok(Some(key)))?;
     let seal = key.as_ref().map(ClusterKey::seal);
-    let mut rng = randomness(config.node.randomness)?;
+    let mut rng = new_rng(config.node.randomness)?;
     let id = NodeId((rng.next_u64() >> 32) as u32);
     let sockets = Sockets::open(&config)?;
     let address = sockets.own.local_address();
@@ -138,10 +138,10 @@ fn spawn(mut driver: Driver) -> Result<(Option<Waker>, Vec<JoinHandle<()>>), Sta
     {
         let waker = Waker::new().map_err(StartError::system("create an event descriptor"))?;
         let (of_thread, stopping) = (Arc::clone(shared), waker.clone());
-        threads.push(thread(shared, "ricochet-drain", move || drain.run(&of_thread, &stopping))?);
+        threads.push(spawn_thread(shared, "ricochet-drain", move || drain.run(&of_thread, &stopping))?);
         stop = Some(waker);
     }
-    match thread(shared, "ricochet", move || driver.run()) {
+    match spawn_thread(shared, "ricochet", move || driver.run()) {
         Ok(thread) => threads.push(thread),
         Err(error) => {
             shared.end(None);
@@ -153,7 +153,7 @@ fn spawn(mut driver: Driver) -> Result<(Option<Waker>, Vec<JoinHandle<()>>), Sta
 }
 
 /// Starts a thread whose end, be it a return, an error or a panic, ends the node.
-fn thread(
+fn spawn_thread(
     shared: &Arc<Shared>,
     name: &str,
     work: impl FnOnce() -> io::Result<()> + Send + 'static,
@@ -196,7 +196,7 @@ impl Sockets {
         let interface = Interface::open(&node.interface)
             .map_err(StartError::system(format!("watch {}", node.interface)))?;
         let version = IpVersion::of(ip);
-        fits_mtu(config, &facts, version)?;
+        check_mtu(config, &facts, version)?;
         let open = |port| {
             OwnSocket::bind(&OwnConfig {
                 ttl: node.hops,
@@ -223,7 +223,7 @@ impl Sockets {
 
 /// Checks that the longest datagram fits the MTU: the sockets forbid fragmentation, so
 /// the kernel refuses longer ones.
-fn fits_mtu(config: &Config, facts: &InterfaceFacts, version: IpVersion) -> Result<(), StartError> {
+fn check_mtu(config: &Config, facts: &InterfaceFacts, version: IpVersion) -> Result<(), StartError> {
     let (mtu, datagram_max) = (facts.mtu_bytes as usize, config.buffers.datagram_max);
     let headers = match version {
         IpVersion::V4 => 28,
@@ -291,7 +291,8 @@ fn open_membership(config: &Config, me: Me, random_seed: u64) -> Result<Membersh
         .map_err(|error| wrong(&error))
 }
 
-fn randomness(given: Option<u64>) -> Result<ChaCha8Rng, StartError> {
+/// Returns a generator with the given random seed, or one from the operating system.
+fn new_rng(given: Option<u64>) -> Result<ChaCha8Rng, StartError> {
     if let Some(seed) = given {
         return Ok(ChaCha8Rng::seed_from_u64(seed));
     }

@@ -222,16 +222,16 @@ impl Scratch {
         self.len += bytes.len();
     }
 
-    fn identity(&mut self, identity: &Identity) {
+    fn put_identity(&mut self, identity: &Identity) {
         put_address(identity.address, |bytes| self.put(bytes));
         self.put(&identity.id.0.to_be_bytes());
         self.put(&identity.life.to_be_bytes());
     }
 
-    fn probe(&mut self, kind: u8, number: u8, other: Option<&Identity>) {
+    fn put_probe(&mut self, kind: u8, number: u8, other: Option<&Identity>) {
         self.put(&[kind, number]);
         if let Some(other) = other {
-            self.identity(other);
+            self.put_identity(other);
         }
     }
 
@@ -263,16 +263,22 @@ impl Codec<Identity> for SwimCodec {
 
     fn encode_header(&mut self, header: &Header<Identity>, buf: impl BufMut) -> Result<(), CodecError> {
         let mut scratch = Scratch::new();
-        scratch.identity(&header.src);
+        scratch.put_identity(&header.src);
         scratch.put(&header.src_incarnation.to_be_bytes());
-        scratch.identity(&header.dst);
+        scratch.put_identity(&header.dst);
         match &header.message {
-            Message::Ping(number) => scratch.probe(1, *number, None),
-            Message::Ack(number) => scratch.probe(2, *number, None),
-            Message::PingReq { target, probe_number } => scratch.probe(3, *probe_number, Some(target)),
-            Message::IndirectPing { origin, probe_number } => scratch.probe(4, *probe_number, Some(origin)),
-            Message::IndirectAck { target, probe_number } => scratch.probe(5, *probe_number, Some(target)),
-            Message::ForwardedAck { origin, probe_number } => scratch.probe(6, *probe_number, Some(origin)),
+            Message::Ping(number) => scratch.put_probe(1, *number, None),
+            Message::Ack(number) => scratch.put_probe(2, *number, None),
+            Message::PingReq { target, probe_number } => scratch.put_probe(3, *probe_number, Some(target)),
+            Message::IndirectPing { origin, probe_number } => {
+                scratch.put_probe(4, *probe_number, Some(origin));
+            }
+            Message::IndirectAck { target, probe_number } => {
+                scratch.put_probe(5, *probe_number, Some(target));
+            }
+            Message::ForwardedAck { origin, probe_number } => {
+                scratch.put_probe(6, *probe_number, Some(origin));
+            }
             Message::Announce => scratch.put(&[7]),
             Message::Feed => scratch.put(&[8]),
             Message::Gossip => scratch.put(&[9]),
@@ -288,7 +294,7 @@ impl Codec<Identity> for SwimCodec {
 
     fn encode_member(&mut self, member: &Member<Identity>, buf: impl BufMut) -> Result<(), CodecError> {
         let mut scratch = Scratch::new();
-        scratch.identity(member.id());
+        scratch.put_identity(member.id());
         scratch.put(&member.incarnation().to_be_bytes());
         scratch.put(&[match member.state() {
             State::Alive => 0,

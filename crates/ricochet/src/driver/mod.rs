@@ -78,7 +78,7 @@ impl membership::Output for MembershipOutput {
 impl Driver {
     /// Runs until the node is closed.
     pub(crate) fn run(mut self) -> io::Result<()> {
-        let mut poller = self.poller()?;
+        let mut poller = self.new_poller()?;
         while !self.shared.closing.load(Ordering::SeqCst) {
             let mut busy = self.handle_packets()?;
             busy |= self.handle_membership();
@@ -105,8 +105,8 @@ impl Driver {
         Ok(drained | self.process_batch())
     }
 
-    /// Returns a poller of all that wakes this thread.
-    fn poller(&self) -> io::Result<Poller> {
+    /// Creates a poller of all descriptors that wake this thread.
+    fn new_poller(&self) -> io::Result<Poller> {
         let poller = Poller::new()?;
         netio::poll::precise_timeouts()?;
         poller.add(&self.shared.waker, WAKER, Interest::Readable)?;

@@ -43,7 +43,7 @@ struct Allocated {
 
 impl Driver {
     /// Runs one round of the node's thread, without sleep.
-    fn round(&mut self, allocated: &mut Allocated) {
+    fn run_round(&mut self, allocated: &mut Allocated) {
         allocated.packets += measure(|| {
             self.handle_packets().unwrap();
         })
@@ -73,18 +73,18 @@ fn the_thread_of_the_node_allocates_nothing_for_packets_losses_and_timers() {
     let _of_helper = helper.join("g").unwrap();
     let mut warming = Allocated::default();
     while first.members("g") < 2 || helper.members("g") < 1 || shared.members(GroupId::of_name("g")) < 1 {
-        driver.round(&mut warming);
+        driver.run_round(&mut warming);
     }
     // Returns whether the members stayed the same: a new plan allocates.
     let mut run = |rounds: u32, allocated: &mut Allocated| {
         let (version, mut got) = (driver.membership.version, 0);
         for number in 0..MESSAGES {
             first.send("g", &number.to_be_bytes()).unwrap();
-            (0..rounds).for_each(|_| driver.round(allocated));
+            (0..rounds).for_each(|_| driver.run_round(allocated));
             got += drained(&handle.queue);
         }
         while got < MESSAGES {
-            driver.round(allocated);
+            driver.run_round(allocated);
             got += drained(&handle.queue);
         }
         driver.membership.version == version
