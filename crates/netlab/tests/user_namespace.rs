@@ -46,7 +46,7 @@ fn main() -> ExitCode {
 fn inside() -> ExitCode {
     match enter_user_namespace() {
         Ok(entered) => {
-            assert_eq!(entered, Entered::UserNamespace, "expected the user nobody without privilege")
+            assert_eq!(entered, Entered::UserNamespace, "expected the user nobody without privilege");
         }
         Err(reason @ LabError::Unprivileged(_)) => {
             println!("{reason}");

@@ -1,6 +1,6 @@
 //! A random run, given by its seed: a small cluster, network conditions, and faults.
 //!
-//! A violation stops the run at once ([`crate::ledger`], [`crate::ordered`]). [`Scenario::run`] checks the
+//! A violation stops the run at once ([`crate::ledger`], `ordered.rs`). [`Scenario::run`] checks the
 //! conditions that must hold at the end.
 
 use std::fmt;
