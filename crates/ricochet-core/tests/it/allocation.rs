@@ -10,7 +10,7 @@ use ricochet_core::message::{Message, Output, SendOptions, To};
 use ricochet_core::node::NakConfig;
 use ricochet_core::tracker::{Front, Lost};
 use ricochet_core::tracker::{Tracker, TrackerConfig};
-use ricochet_core::wire::{Data, Datagram, Repair};
+use ricochet_core::wire::{Data, Datagram, Kind, Repair};
 use ricochet_core::{Fifo, FifoConfig, GroupId, Node, NodeConfig, NodeId, StreamKey};
 
 #[test]
@@ -164,8 +164,8 @@ fn no_message_makes_whole_nodes_and_an_ordered_subscription_allocate() {
                     };
                     for (datagram, &(destination, length)) in sender.datagrams.iter().zip(&sender.sent) {
                         // For some time requests are lost, so that packets are given up and the stage fills.
-                        let is_lost =
-                            dice.next_u32() % 20 == 0 || (datagram[0] == 0x94 && step % 1_000 > 800);
+                        let is_lost = dice.next_u32() % 20 == 0
+                            || (Kind::read(datagram) == Ok(Kind::Nak) && step % 1_000 > 800);
                         let is_meant =
                             matches!(destination, To::Group(_)) || destination == To::Node(NodeId(to as u32));
                         if is_meant && !is_lost {

@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 
 use crate::common::net::{Net, NetworkConditions};
+use crate::common::{packet, written};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use ricochet_core::message::{How, Message, Output, To};
@@ -28,16 +29,10 @@ impl Listener {
     }
 
     fn hear(&mut self, sender: u32, seq: u32, expires: bool) {
-        let sender = NodeId(sender);
-        let data = Data { sender, group: GROUP, seq, sender_seq: 0, expires, fragment: false, payload: b"" };
-        let mut datagram = [0; 64];
-        let length = data.write(&mut datagram);
+        let data = Data { expires, ..packet(NodeId(sender), GROUP, seq, b"") };
+        let datagram = written(|to| data.write(to));
         let Self { node, now_us, requested, lost } = self;
-        node.handle_datagram(
-            *now_us,
-            &datagram[..length],
-            &mut Recorded { now_us: *now_us, requested, lost },
-        );
+        node.handle_datagram(*now_us, &datagram, &mut Recorded { now_us: *now_us, requested, lost });
     }
 
     fn advance(&mut self, to_us: u64) {

@@ -6,7 +6,6 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use ricochet_core::feedback::{Latencies, Reception};
 use ricochet_core::node::NakConfig;
-use ricochet_core::wire::Data;
 use ricochet_core::{Feedback, GroupId, NodeConfig, NodeId};
 
 fn traffic(net: &mut Net, grouping: &[Vec<GroupId>], packets: u32, seed: u64) {
@@ -131,19 +130,9 @@ fn made_up_peers_are_bounded() {
         feedback_peers: 8,
         ..config
     });
-    let mut datagram = [0; 100];
     for sender in 100..1_000 {
-        let data = Data {
-            sender: NodeId(sender),
-            group: GroupId(9),
-            seq: 0,
-            sender_seq: 0,
-            expires: false,
-            fragment: false,
-            payload: b"forged",
-        };
-        let length = data.write(&mut datagram);
-        net.inject(0, &datagram[..length]);
+        let data = crate::common::packet(NodeId(sender), GroupId(9), 0, b"forged");
+        net.inject(0, &crate::common::written(|to| data.write(to)));
     }
     let feedback = net.nodes[0].feedback(net.now_us);
     assert!(feedback.peers.len() == 8 && feedback.unrecorded > 800, "{}", feedback.unrecorded);

@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 
 use crate::common::net::{Net, NetworkConditions};
+use crate::common::{packet, written};
 use ricochet_core::bins::Content;
 use ricochet_core::message::{How, Message, Output, To};
 use ricochet_core::node::NakConfig;
@@ -53,26 +54,12 @@ fn node(configure: impl Fn(NodeConfig) -> NodeConfig) -> Node {
 }
 
 fn data(sender: u32, seq: u32, expires: bool) -> Vec<u8> {
-    let data = Data {
-        sender: NodeId(sender),
-        group: GROUP,
-        seq,
-        sender_seq: seq,
-        expires,
-        fragment: false,
-        payload: b"payload",
-    };
-    let mut datagram = vec![0; 100];
-    let length = data.write(&mut datagram);
-    datagram.truncate(length);
-    datagram
+    let data = Data { expires, ..packet(NodeId(sender), GROUP, seq, b"payload") };
+    written(|to| data.write(to))
 }
 
 fn digest(from: u32, names: &[Name]) -> Vec<u8> {
-    let mut datagram = vec![0; 1_000];
-    let length = Repair { from: NodeId(from), names, symbol: None }.write(&mut datagram);
-    datagram.truncate(length);
-    datagram
+    written(|to| Repair { from: NodeId(from), names, symbol: None }.write(to))
 }
 
 #[test]
@@ -82,10 +69,8 @@ fn the_cost_of_a_request_is_bounded_whatever_it_claims() {
     (0..2_000).for_each(|seq| node.handle_datagram(0, &data(2, seq, false), &mut kept));
     let key = StreamKey { sender: NodeId(2), group: GROUP };
     let ranges = [Range { key, first: 0, count: u16::MAX }; NAK_RANGES_MAX];
-    let mut datagram = vec![0; 1_500];
-    let length = Nak { from: NodeId(3), ranges: &ranges }.write(&mut datagram);
     kept.sent.clear();
-    node.handle_datagram(1, &datagram[..length], &mut kept);
+    node.handle_datagram(1, &written(|to| Nak { from: NodeId(3), ranges: &ranges }.write(to)), &mut kept);
     let counts = node.counts();
     assert!(counts.not_held + counts.answered <= 1_024, "{counts:?}");
     assert_eq!(counts.not_held + counts.answered + counts.refused, 64 * 65_535);
@@ -211,7 +196,6 @@ fn floods_of_lies_leave_real_streams_whole() {
     for seq in 0..100 {
         node.handle_datagram(0, &data(2, seq, false), &mut kept);
     }
-    let mut datagram = vec![0; 1_500];
     for round in 0..2_000u32 {
         // Made-up streams, packets that are far off, and a sum of them.
         let names: Vec<Name> = (0..64)
@@ -224,11 +208,10 @@ fn floods_of_lies_leave_real_streams_whole() {
         let symbol = [7u8; 40];
         let repair =
             Repair { from: NodeId(3), names: &names, symbol: (round % 2 == 0).then_some(&symbol[..]) };
-        let length = repair.write(&mut datagram);
-        node.handle_datagram(u64::from(round), &datagram[..length], &mut kept);
+        node.handle_datagram(u64::from(round), &written(|to| repair.write(to)), &mut kept);
         let latest = [Latest { group: GROUP, seq: round.wrapping_mul(0x85eb_ca6b) | 1 << 20 }];
-        let length = Heartbeat { sender: NodeId(2), sender_seq: 0, latest: &latest }.write(&mut datagram);
-        node.handle_datagram(u64::from(round), &datagram[..length], &mut kept);
+        let heartbeat = Heartbeat { sender: NodeId(2), sender_seq: 0, latest: &latest };
+        node.handle_datagram(u64::from(round), &written(|to| heartbeat.write(to)), &mut kept);
         node.handle_timeout(u64::from(round), &mut kept);
     }
     assert!(node.counts().doubtful > 1_000, "{:?}", node.counts());
@@ -240,9 +223,9 @@ fn floods_of_lies_leave_real_streams_whole() {
     // Packets that came before the flood can still be retransmitted.
     kept.sent.clear();
     let key = StreamKey { sender: NodeId(2), group: GROUP };
-    let length = Nak { from: NodeId(4), ranges: &[Range { key, first: 0, count: 100 }] }.write(&mut datagram);
-    node.handle_datagram(3_001, &datagram[..length], &mut kept);
+    let nak = Nak { from: NodeId(4), ranges: &[Range { key, first: 0, count: 100 }] };
+    node.handle_datagram(3_001, &written(|to| nak.write(to)), &mut kept);
     let again =
-        kept.sent.iter().filter(|(_, datagram)| datagram[0] == Kind::Retransmission.to_wire()).count();
+        kept.sent.iter().filter(|(_, datagram)| Kind::read(datagram) == Ok(Kind::Retransmission)).count();
     assert_eq!(again, 100, "{:?}", node.counts());
 }

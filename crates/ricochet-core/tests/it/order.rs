@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 
 use crate::common::net::{Net, NetworkConditions};
+use crate::common::{packet, written};
 use ricochet_core::delivery::Released;
 use ricochet_core::message::{Message, Output, To};
 use ricochet_core::tracker::{Front, Lost};
@@ -67,11 +68,8 @@ impl Listener {
     }
 
     fn hear(&mut self, seq: u32, payload: &[u8], fragment: bool) {
-        let data =
-            Data { sender: NodeId(1), group: GROUP, seq, sender_seq: 0, expires: false, fragment, payload };
-        let mut datagram = [0; 100];
-        let length = data.write(&mut datagram);
-        self.node.handle_datagram(0, &datagram[..length], &mut self.ordered);
+        let data = Data { fragment, ..packet(NodeId(1), GROUP, seq, payload) };
+        self.node.handle_datagram(0, &written(|to| data.write(to)), &mut self.ordered);
     }
 
     /// Hears a part of ten bytes of a message whose first packet is `first`.

@@ -8,7 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use ricochet_core::message::{Message, Output, To};
 use ricochet_core::tracker::Lost;
-use ricochet_core::wire::{Data, Datagram};
+use ricochet_core::wire::Datagram;
 use ricochet_core::{GroupId, Member, Node, NodeConfig, NodeId};
 
 const ME: NodeId = NodeId(0);
@@ -50,12 +50,8 @@ impl Output for Seen {
 }
 
 fn datagram((group, seq): Packet, again: bool) -> Vec<u8> {
-    let data =
-        Data { sender: SENDER, group, seq, sender_seq: 0, expires: false, fragment: false, payload: b"x" };
-    let mut bytes = vec![0; 200];
-    let length = if again { data.write_retransmission(&mut bytes) } else { data.write(&mut bytes) };
-    bytes.truncate(length);
-    bytes
+    let data = crate::common::packet(SENDER, group, seq, b"x");
+    crate::common::written(|to| if again { data.write_retransmission(to) } else { data.write(to) })
 }
 
 #[test]

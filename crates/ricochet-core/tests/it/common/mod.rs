@@ -6,6 +6,7 @@ pub(crate) mod net;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::Rng as _;
 use ricochet_core::bins::{Bins, BinsConfig};
+use ricochet_core::wire::Data;
 use ricochet_core::{GroupConfig, GroupId, Groups, Member, NodeId, Plan, Regions, View};
 
 /// Returns the groups of each node: d of g = n·d/s at random.
@@ -24,6 +25,19 @@ pub(crate) fn grouping(rng: &mut ChaCha8Rng, n: usize, d: usize, s: usize) -> Ve
             groups
         })
         .collect()
+}
+
+/// Returns a data packet that neither expires nor is a fragment.
+pub(crate) fn packet(sender: NodeId, group: GroupId, seq: u32, payload: &[u8]) -> Data<'_> {
+    Data { sender, group, seq, sender_seq: seq, expires: false, fragment: false, payload }
+}
+
+/// Returns the datagram that `write` writes.
+pub(crate) fn written(write: impl FnOnce(&mut [u8]) -> usize) -> Vec<u8> {
+    let mut datagram = vec![0; 1_500];
+    let length = write(&mut datagram);
+    datagram.truncate(length);
+    datagram
 }
 
 /// Returns the complete view.

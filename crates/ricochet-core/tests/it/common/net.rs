@@ -8,6 +8,7 @@ use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use ricochet_core::delivery::Released;
 use ricochet_core::message::{How, Message, Output, SendOptions, To};
 use ricochet_core::tracker::{Front, Lost};
+use ricochet_core::wire::Kind;
 use ricochet_core::{Fifo, FifoConfig, GroupId, Node, NodeConfig, NodeId, Seq, StreamKey, View};
 
 /// Conditions of the network.
@@ -263,7 +264,7 @@ impl Net {
     }
 
     fn launch(&mut self, from: usize, to: usize, datagram: &[u8]) {
-        let is_data = datagram[0] & 0xf == 1;
+        let is_data = Kind::read(datagram) == Ok(Kind::Data);
         let mut loss = if is_data { self.conditions.data_loss } else { self.conditions.other_loss };
         loss += self.deaf.filter(|&(deaf, _)| is_data && deaf == to).map_or(0.0, |(_, loss)| loss);
         self.bytes += datagram.len() as u64;
