@@ -27,7 +27,8 @@ use crate::start::{self, Settings};
 ///     .start()?;
 /// assert!(node.payload_max() > 1_200);
 /// let wrong = ricochet::Node::builder("lo").r(65).start();
-/// assert!(wrong.unwrap_err().to_string().contains("out of range: expected an integer from 1 to 64, seen 65"));
+/// let text = wrong.unwrap_err().to_string();
+/// assert!(text.contains("out of range: expected an integer from 1 to 64, seen 65"), "{text}");
 /// # Ok(()) }
 /// ```
 #[must_use]

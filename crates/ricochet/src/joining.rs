@@ -35,7 +35,12 @@ pub enum Order {
 ///
 /// ```
 /// use ricochet::{JoinOptions, Order, Policy};
-/// let options = JoinOptions { order: Order::Fifo, queue: Some(64), policy: Some(Policy::Block), ..JoinOptions::default() };
+/// let options = JoinOptions {
+///     order: Order::Fifo,
+///     queue: Some(64),
+///     policy: Some(Policy::Block),
+///     ..JoinOptions::default()
+/// };
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JoinOptions {

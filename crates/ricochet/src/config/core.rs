@@ -13,8 +13,8 @@ use super::sections::{BuffersSection, FifoSection, NodeSection, RepairSection};
 use super::types::RepairMode;
 use crate::key::TRAILER;
 
-/// Maximum number of gaps in one stream whose packets are expected. After a long outage all packets are sent again at
-/// once, and those that do not fit into the ring leave as many gaps.
+/// Maximum number of gaps in one stream whose packets are expected. After a long outage all packets are sent
+/// again at once, and those that do not fit into the ring leave as many gaps.
 const GAPS_MAX: u32 = 512;
 /// Maximum number of gaps in all streams together whose packets are expected.
 const GAPS_IN_ALL: usize = 1 << 14;
@@ -57,7 +57,8 @@ impl Config {
             },
             tracker: TrackerConfig {
                 streams_max: buffers.streams,
-                // A stream that is first seen in its middle takes one interval; gaps need room beside these to be split.
+                // A stream that is first seen in its middle takes one interval; gaps need
+                // room beside these to be split.
                 intervals_max: buffers.streams + GAPS_IN_ALL,
                 stream_intervals_max: GAPS_MAX,
                 ..TrackerConfig::default()
@@ -78,8 +79,8 @@ impl NodeSection {
 impl RepairSection {
     /// Number of repairs that each packet enters.
     ///
-    /// Fewer digests suffice: a node that receives one requests all packets that it lacks, but an XOR of which it lacks
-    /// two packets is of no use to it. A packet that no digest names is announced soon.
+    /// Fewer digests suffice: a node that receives one requests all packets that it lacks, but an XOR of
+    /// which it lacks two packets is of no use to it. A packet that no digest names is announced soon.
     pub fn repairs_per_packet(&self) -> u8 {
         self.c.unwrap_or(if self.mode == RepairMode::Digest { 3 } else { 5 })
     }

@@ -1,7 +1,8 @@
-//! Settings of a node, and their TOML file, which is read and checked in one pass that collects every mistake.
+//! Settings of a node, and their TOML file, which is read and checked in one pass
+//! that collects every mistake.
 //!
-//! `sections.rs` is the table of keys, `draft.rs` the file as far as it could be understood, `cross.rs` compares values with
-//! each other, and `core.rs` turns the settings into those of the core.
+//! `sections.rs` is the table of keys, `draft.rs` the file as far as it could be understood, `cross.rs`
+//! compares values with each other, and `core.rs` turns the settings into those of the core.
 //!
 //! ```
 //! let config = ricochet::Config::parse(r#"
@@ -58,7 +59,8 @@ const NO_FILE: &str = "configuration";
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// The file cannot be read, or it has mistakes, or settings of a program are wrong. The report has all mistakes.
+    /// The file cannot be read, or it has mistakes, or settings of a program are wrong.
+    /// The report has all mistakes.
     #[error(transparent)]
     Invalid(#[from] Box<Report>),
     /// The core refused the settings.

@@ -1,5 +1,5 @@
-//! The table of keys. Each key is one entry: its type, the form of its values, its default, an example, and its
-//! documentation, which `undrop multicast check --help` prints.
+//! The table of keys. Each key is one entry: its type, the form of its values, its default, an example, and
+//! its documentation, which `undrop multicast check --help` prints.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -112,7 +112,8 @@ diagnostics::settings! {
             default: Fallback::Absent("7900 if it is free, else any"),
             example: "port = 7900",
         }
-        /// UDP port of all groups. It is the same for the whole cluster, and lies outside the range of ephemeral ports.
+        /// UDP port of all groups. It is the same for the whole cluster, and lies outside
+        /// the range of ephemeral ports.
         group_port: u16 {
             form: Integer::new(1, 65_535),
             default: Fallback::Toml("7911"),
@@ -124,7 +125,8 @@ diagnostics::settings! {
             default: Fallback::Toml("false"),
             example: "ipv6 = true",
         }
-        /// First of the multicast addresses over which groups are spread. It is the same for the whole cluster.
+        /// First of the multicast addresses over which groups are spread. It is
+        /// the same for the whole cluster.
         groups_base: Option<IpAddr> {
             form: Optional(ip_address()),
             default: Fallback::Absent("239.255.79.0, or ff15::4f00 with IPv6"),
@@ -179,8 +181,8 @@ diagnostics::settings! {
     /// How the node finds the other nodes: the section `[membership]`. Either gossip or a file names them.
     #[derive(Clone, Debug, PartialEq)]
     pub struct MembershipSection(MembershipDraft): "membership" as "[membership]" {
-        /// Seed addresses: nodes through which this node joins the cluster. One live node is enough; the first node of a
-        /// cluster needs none.
+        /// Seed addresses: nodes through which this node joins the cluster. One live node is enough; the
+        /// first node of a cluster needs none.
         seeds: Vec<String> {
             form: seeds(),
             default: Fallback::Toml("[]"),
@@ -199,8 +201,8 @@ diagnostics::settings! {
     /// Repairs: the section `[repair]`.
     #[derive(Clone, Debug, PartialEq)]
     pub struct RepairSection(RepairDraft): "repair" as "[repair]" {
-        /// Contents of repairs: the XOR of their packets, their names alone (`digest`), or, with `auto`, whichever suits
-        /// the measured network and the length of the packets.
+        /// Contents of repairs: the XOR of their packets, their names alone (`digest`), or, with `auto`,
+        /// whichever suits the measured network and the length of the packets.
         mode: RepairMode {
             form: Choice(&[
                 ("xor", RepairMode::Xor),
@@ -216,14 +218,15 @@ diagnostics::settings! {
             default: Fallback::Toml("8"),
             example: "r = 8",
         }
-        /// Number of repairs that each packet enters at each receiver, unless a group sets its own number. 0 sends none.
+        /// Number of repairs that each packet enters at each receiver, unless a group sets
+        /// its own number. 0 sends none.
         c: Option<u8> {
             form: Optional(Integer::new(0, 64)),
             default: Fallback::Absent("5, and 3 for digests"),
             example: "c = 5",
         }
-        /// Number of instances of each repair bin, which are filled in turn. A burst of that many losses costs each repair
-        /// one packet.
+        /// Number of instances of each repair bin, which are filled in turn. A burst of that many losses
+        /// costs each repair one packet.
         stagger: u16 {
             form: Integer::new(1, 256),
             default: Fallback::Toml("1"),
@@ -260,7 +263,8 @@ diagnostics::settings! {
             default: Fallback::Toml("0.5"),
             example: "gap_ms = 0.5",
         }
-        /// Pause between rounds of up to four requests, in milliseconds. From the fifth round on, it doubles each time.
+        /// Pause between rounds of up to four requests, in milliseconds. From the fifth
+        /// round on, it doubles each time.
         retry_ms: Duration {
             form: Millis { min: TICK, max: MINUTE },
             default: Fallback::Toml("3"),
@@ -290,7 +294,8 @@ diagnostics::settings! {
             default: Fallback::Toml("100"),
             example: "expires_after_ms = 100",
         }
-        /// Maximum number of packets per second that the node requests from, and sends again to, one other node.
+        /// Maximum number of packets per second that the node requests from, and
+        /// sends again to, one other node.
         packets_per_second: u32 {
             form: Integer::new(1, 10_000_000),
             default: Fallback::Toml("10000"),
@@ -300,8 +305,8 @@ diagnostics::settings! {
 }
 
 diagnostics::settings! {
-    /// Announcements: the section `[announce]`. A sender that falls silent announces the number of its newest packet, so
-    /// that receivers notice if the last packet of a burst is missing.
+    /// Announcements: the section `[announce]`. A sender that falls silent announces the number of its newest
+    /// packet, so that receivers notice if the last packet of a burst is missing.
     #[derive(Clone, Debug, PartialEq)]
     pub struct AnnounceSection(AnnounceDraft): "announce" as "[announce]" {
         /// Silence after which a sender announces its newest packet, in milliseconds.
@@ -322,15 +327,16 @@ diagnostics::settings! {
             default: Fallback::Toml("12"),
             example: "times = 12",
         }
-        /// Step between announcements where less than 3 % of the packets are lost: with n, only the first one and every
-        /// n-th after it are sent.
+        /// Step between announcements where less than 3 % of the packets are lost: with n, only the first one
+        /// and every n-th after it are sent.
         seldom: u8 {
             form: Integer::new(1, 16),
             default: Fallback::Toml("4"),
             example: "seldom = 4",
         }
-        /// Age of a packet, in milliseconds, from which it is not announced if three repairs have named it, where less
-        /// than 3 % of the packets are lost: the repairs have told the other nodes of it. 0 always announces.
+        /// Age of a packet, in milliseconds, from which it is not announced if three repairs have named it,
+        /// where less than 3 % of the packets are lost: the other nodes know of it from repairs. 0 always
+        /// announces.
         unless_named_ms: Duration {
             form: Millis { min: Duration::ZERO, max: HOUR },
             default: Fallback::Toml("0"),
@@ -340,12 +346,12 @@ diagnostics::settings! {
 }
 
 diagnostics::settings! {
-    /// Ordered subscriptions: the section `[fifo]`. It bounds what each of them holds back until earlier messages have
-    /// arrived.
+    /// Ordered subscriptions: the section `[fifo]`. It bounds what each of them holds back until
+    /// earlier messages have arrived.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct FifoSection(FifoDraft): "fifo" as "[fifo]" {
-        /// Maximum number of messages and loss reports that are held back. When it is reached, the stream whose first
-        /// message has waited longest stops waiting for the packets before that message.
+        /// Maximum number of messages and loss reports that are held back. When it is reached, the stream
+        /// whose first message has waited longest stops waiting for the packets before that message.
         messages: usize {
             form: Integer::new(1, ENTRIES_MAX),
             default: Fallback::Toml("4096"),
@@ -357,16 +363,16 @@ diagnostics::settings! {
             default: Fallback::Toml("8388608"),
             example: "bytes = 8388608",
         }
-        /// Maximum number of streams that are kept in order, one for each sender and group, of about 190 bytes each. It is
-        /// at least `buffers.streams`. Beyond it, the stream heard longest ago is dropped; its next message then counts as
-        /// the beginning of a stream.
+        /// Maximum number of streams that are kept in order, one for each sender and group, of about 190
+        /// bytes each. It is at least `buffers.streams`. Beyond it, the stream heard longest ago is dropped;
+        /// its next message then counts as the beginning of a stream.
         streams: Option<usize> {
             form: Optional(Integer::new(1, ENTRIES_MAX)),
             default: Fallback::Absent("as `buffers.streams`"),
             example: "streams = 16384",
         }
-        /// Time that the first messages of a stream are held if the stream is first heard in its middle, in milliseconds:
-        /// they may have overtaken others. 0 delivers them at once.
+        /// Time that the first messages of a stream are held if the stream is first heard in its middle, in
+        /// milliseconds: they may have overtaken others. 0 delivers them at once.
         settle_ms: Duration {
             form: Millis { min: Duration::ZERO, max: TEN_SECONDS },
             default: Fallback::Toml("2"),
@@ -391,15 +397,16 @@ diagnostics::settings! {
             default: Fallback::Toml("256"),
             example: "equations = 256",
         }
-        /// Maximum number of streams that the node tracks, one for each sender and group. Beyond it, a stream that was
-        /// silent for half a minute makes room. If there is none, packets of a new stream are dropped, and counted as
-        /// `no_room`.
+        /// Maximum number of streams that the node tracks, one for each sender and group. Beyond it, a stream
+        /// that was silent for half a minute makes room. If there is none, packets of a new stream are
+        /// dropped, and counted as `no_room`.
         streams: usize {
             form: Integer::new(1, ENTRIES_MAX),
             default: Fallback::Toml("16384"),
             example: "streams = 16384",
         }
-        /// Number of datagrams between the sockets and the node. When it is full, a random datagram is dropped.
+        /// Number of datagrams between the sockets and the node. When it is full,
+        /// a random datagram is dropped.
         ring: usize {
             form: Integer::new(64, ENTRIES_MAX),
             default: Fallback::Toml("4096"),
@@ -417,8 +424,8 @@ diagnostics::settings! {
             default: Fallback::Toml("4096"),
             example: "payloads = 4096",
         }
-        /// Number of messages that may wait in a subscription, unless it sets its own number. Each of them holds a buffer
-        /// of about `datagram_max` bytes, however short it is.
+        /// Number of messages that may wait in a subscription, unless it sets its own number. Each of them
+        /// holds a buffer of about `datagram_max` bytes, however short it is.
         queue: usize {
             form: Integer::new(1, ENTRIES_MAX),
             default: Fallback::Toml("1024"),
@@ -434,8 +441,8 @@ diagnostics::settings! {
             default: Fallback::Toml("\"drop-oldest\""),
             example: "policy = \"drop-oldest\"",
         }
-        /// Longest datagram in bytes of UDP payload. It is the same for the whole cluster. The kernel refuses datagrams
-        /// that are longer than the path carries.
+        /// Longest datagram in bytes of UDP payload. It is the same for the whole cluster. The kernel refuses
+        /// datagrams that are longer than the path carries.
         datagram_max: usize {
             form: Integer::new(1_200, 65_507),
             default: Fallback::Toml("1452"),
@@ -448,8 +455,8 @@ diagnostics::settings! {
     /// The cluster key: the section `[key]`.
     #[derive(Clone, Debug, PartialEq)]
     pub struct KeySection(KeyDraft): "key" as "[key]" {
-        /// File with the cluster key, made by `undrop multicast genkey` and readable by its owner only. Without it,
-        /// nothing is authenticated.
+        /// File with the cluster key, made by `undrop multicast genkey` and readable by its owner only.
+        /// Without it, nothing is authenticated.
         file: Option<PathBuf> {
             form: Optional(path("the path of a key file")),
             default: Fallback::Absent("no key"),
