@@ -4,10 +4,11 @@ use super::latency::Latencies;
 use crate::ids::{GroupId, NodeId};
 use crate::wire::Kind;
 
-/// Threshold for a slow peer, as a share: a peer is slow if it has requested more than this percentage of the
-/// packets that lately passed in the groups that it shares with this node, ...
+/// Share of packets above which a peer is slow, in percent: packets that it lately requested, of those that
+/// passed in the groups that it shares with this node.
 pub const SLOW_PERCENT: u64 = 2;
-/// ... and at least this number. "Lately" means that counts are halved every 4.2 s.
+/// Minimum number of packets that a slow peer has lately requested. Counts of recent packets are halved every
+/// 4.2 s.
 pub const SLOW_PACKETS_MIN: u32 = 32;
 
 /// Number of datagrams and of their bytes (UDP payload without the driver's trailer).

@@ -91,6 +91,6 @@ pub struct Front {
 }
 
 impl Front {
-    /// Front of a stream of which nothing is awaited any more.
+    /// Front of a stream of which nothing is awaited.
     pub const END: Self = Self { settled: Seq(u64::MAX), awaited: Seq(u64::MAX) };
 }

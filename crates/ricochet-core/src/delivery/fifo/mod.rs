@@ -153,7 +153,7 @@ impl Fifo {
         self.settling.first().and_then(|stream| self.streams[stream].settles_us)
     }
 
-    /// Begins the streams whose beginning is no longer uncertain.
+    /// Begins the streams whose uncertain time is over.
     pub fn handle_timeout(&mut self, now_us: u64, out: &mut impl FnMut(Released<'_>)) {
         while let Some(stream) = self.settling.first() {
             if self.streams[stream].settles_us.is_some_and(|settles_us| settles_us > now_us) {
