@@ -204,7 +204,7 @@ proptest! {
     }
 
     #[test]
-    fn giving_up_the_old_keeps_what_is_said_of_the_new(
+    fn expiry_keeps_what_equations_say_of_newer_symbols(
         (symbols, equations, _) in arrivals(),
         horizon in 0..24u64,
     ) {

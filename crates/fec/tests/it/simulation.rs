@@ -171,7 +171,7 @@ fn assert_like_naive(code: &LayeredConfig, loss: &Loss) {
 }
 
 #[test]
-fn bursts_are_mended_like_in_an_independent_simulation() {
+fn bursts_are_recovered_as_in_an_independent_simulation() {
     for interleaves in [[1, 11, 19], [1, 19, 41]] {
         for burst in [10, 20, 25, 40] {
             let loss = Loss::new(0.01, burst, 7 + u64::from(burst));
@@ -181,14 +181,14 @@ fn bursts_are_mended_like_in_an_independent_simulation() {
 }
 
 #[test]
-fn delayed_sending_is_like_in_an_independent_simulation() {
+fn delayed_sending_recovers_as_in_an_independent_simulation() {
     for burst in [1, 10, 20] {
         assert_like_naive(&layered(8, &[1, 11, 19], Sending::Delayed), &Loss::new(0.01, burst, 3));
     }
 }
 
 #[test]
-fn other_rates_are_like_in_an_independent_simulation() {
+fn other_rates_recover_as_in_an_independent_simulation() {
     for (r, interleaves) in
         [(1, &[1, 5][..]), (2, &[3, 4]), (5, &[1, 4, 8]), (8, &[1, 10, 20]), (20, &[1]), (7, &[6, 13])]
     {
@@ -248,7 +248,7 @@ fn bursty_form_is_a_lower_bound_where_no_repair_is_lost_with_its_packets() {
 }
 
 #[test]
-fn reed_solomon_form_is_what_the_blocks_do() {
+fn reed_solomon_form_matches_the_simulation() {
     for (p, r, c, interleave) in
         [(0.01, 8, 3u8, 1), (0.05, 7, 2, 1), (0.1, 7, 2, 5), (0.2, 8, 3, 1), (0.1, 4, 1, 3), (0.15, 20, 6, 2)]
     {
@@ -272,7 +272,7 @@ fn reed_solomon_form_is_what_the_blocks_do() {
 }
 
 #[test]
-fn the_next_repair_of_a_window_mends_a_single_loss() {
+fn the_next_repair_of_a_window_recovers_a_single_loss() {
     let sliding = |repairs, sources| {
         let rate = RepairRate::new(repairs, sources).unwrap();
         let code = SlidingConfig { rate, window: 100, ..SlidingConfig::default() };
@@ -303,7 +303,7 @@ fn reports_of_several_runs_add_up() {
 }
 
 #[test]
-fn forms_meet_their_ends() {
+fn closed_forms_are_exact_at_their_limits() {
     for c in 1..4 {
         assert_eq!(analysis::layered_uniform(0.0, 8, c), 1.0);
         assert_eq!(analysis::layered_uniform(1.0, 8, c), 0.0);

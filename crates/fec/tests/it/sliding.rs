@@ -101,7 +101,7 @@ proptest! {
 
     /// Plans are invalidated by other rates, deadlines and a new window.
     #[test]
-    fn a_repair_is_that_sum_whatever_happens(
+    fn repairs_are_correct_sums_under_any_events(
         seed: u64, window in 1..90u16, density in 0..16u8, repairs in 0..30u32, sources in 1..40u32,
     ) {
         let repairs = repairs.min(8 * sources);

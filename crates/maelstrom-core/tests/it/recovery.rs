@@ -20,7 +20,7 @@ fn lost_packets_are_recovered_bit_for_bit() {
 }
 
 #[test]
-fn the_far_side_learns_what_was_lost() {
+fn losses_are_reported_to_the_far_side() {
     let mut pair = Pair::up([config(A), config(B)]);
     let lost = run(&mut pair, 5_000, 3, 0.02).len() as u64;
     let report = pair.status(A, |peer| *peer.far_report);

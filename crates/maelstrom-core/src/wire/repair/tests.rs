@@ -162,7 +162,7 @@ fn a_row_beyond_those_of_the_scheme_is_refused() {
 }
 
 #[test]
-fn a_window_that_lies_is_refused() {
+fn a_malformed_window_is_refused() {
     let window = entries(1_000, 1, &[(63, 0); 200]);
     let named = [Seq(1_010)..Seq(1_012), Seq(1_020)..Seq(1_022), Seq(1_198)..Seq(1_200)];
     let draw = Draw { seed: 1, density: 15 };
