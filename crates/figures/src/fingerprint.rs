@@ -1,4 +1,4 @@
-//! What identifies a set-up: the values in the text of its debug output, not the names.
+//! Fingerprints identify a set-up by the values in its debug output, not by the names.
 //!
 //! Results of hours of runs stay valid when a field or a type is renamed, or a sentence is worded differently. They do not
 //! stay valid when a number, a switch or a variant changes.

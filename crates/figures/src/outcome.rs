@@ -1,4 +1,4 @@
-//! What came of a figure: points, panels, the claim and the verdict.
+//! The outcome of a figure: points, panels, the claim and the verdict.
 
 use std::fmt;
 
@@ -170,11 +170,11 @@ impl fmt::Display for Runs {
 pub struct Outcome {
     /// The figure's number.
     pub id: String,
-    /// What it shows.
+    /// Its title.
     pub title: String,
-    /// Where it is from.
+    /// Its source.
     pub source: String,
-    /// How it was made.
+    /// Its set-up.
     pub setup: String,
     /// Whether the run was a quick one.
     pub quick: bool,

@@ -1,4 +1,4 @@
-//! What a figure is made of.
+//! The parts of a figure: jobs, panels, samples, verdict.
 
 use std::fmt;
 use std::ops::Range;
@@ -16,7 +16,7 @@ use crate::prose::{self, Prose, Values};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
     /// As small as the claims allow, with a single random seed: for tests.
-    Least,
+    Smallest,
     /// All figures within minutes: fewer points and seconds, small packets.
     Quick,
     /// As in the source, and further where that shows more.
@@ -24,22 +24,22 @@ pub enum Scale {
 }
 
 impl Scale {
-    /// Returns one of two values; the least scale has that of a quick run.
+    /// Returns one of two values; the smallest scale has that of a quick run.
     pub fn pick<T>(self, quick: T, full: T) -> T {
         match self {
-            Self::Least | Self::Quick => quick,
+            Self::Smallest | Self::Quick => quick,
             Self::Full => full,
         }
     }
 
-    /// Returns a value that is smaller at the least scale.
-    pub fn pick_least<T>(self, least: T, quick: T, full: T) -> T {
-        if self == Self::Least { least } else { self.pick(quick, full) }
+    /// Returns one of three values, the first one at the smallest scale.
+    pub fn pick_smallest<T>(self, least: T, quick: T, full: T) -> T {
+        if self == Self::Smallest { least } else { self.pick(quick, full) }
     }
 
     /// Returns the random seeds of each point of a simulated figure: as many runs as in the papers (Ricochet §5).
     pub fn seeds(self) -> Range<u64> {
-        if self == Self::Least { 1..2 } else { 1..6 }
+        if self == Self::Smallest { 1..2 } else { 1..6 }
     }
 }
 
@@ -90,7 +90,7 @@ impl From<LabError> for RunError {
 /// The samples of one random seed of a job, or the reason why there are none.
 pub type Samples = Result<Vec<Sample>, RunError>;
 
-/// What a run on the real kernel is given.
+/// The surroundings of a run on the real kernel.
 #[derive(Clone, Copy)]
 pub struct Lab<'a> {
     /// The program whose processes are gateways.

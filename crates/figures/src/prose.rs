@@ -11,9 +11,9 @@ use crate::outcome::{Panel, Point};
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Prose {
-    /// What the figure shows.
+    /// Title.
     pub title: String,
-    /// Where it is from.
+    /// Source: paper and figure.
     pub source: String,
     /// The claim in one phrase.
     pub claim_brief: String,
@@ -21,11 +21,11 @@ pub struct Prose {
     pub ours_brief: String,
     /// The part of the claim that does not hold, where that is known.
     pub differs: Option<String>,
-    /// What the source claims.
+    /// The source's claim.
     pub claim: String,
-    /// What was measured here.
+    /// The result.
     pub ours: String,
-    /// How it was made.
+    /// The set-up.
     pub setup: String,
     /// Why the results differ from the source's.
     pub why: String,
@@ -88,7 +88,7 @@ pub(crate) fn order(id: &str) -> (bool, Vec<u32>) {
     (id.starts_with("slingshot"), numbers.collect())
 }
 
-/// What the placeholders of a figure's texts stand for.
+/// The values of the placeholders in a figure's texts.
 pub(crate) struct Values<'a> {
     panels: &'a [Panel],
     named: &'a [(String, String)],

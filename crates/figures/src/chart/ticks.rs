@@ -1,23 +1,23 @@
-//! Where logarithmic axes of a picture have their labels.
+//! Places of the labels of a logarithmic axis.
 
 use std::ops::Range;
 
-/// First digits that labels of a decade may have, from many to few; with fewer only powers of ten are left.
+/// First digits of the labels in a decade, from many to few; after the last set only powers of ten are left.
 const DIGITS: [&[f64]; 4] = [
     &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0],
     &[1.0, 2.0, 3.0, 5.0, 7.0],
     &[1.0, 2.0, 5.0],
     &[1.0, 3.0],
 ];
-/// Two labels are no nearer to each other than this share of what each of `most` would have.
+/// Least distance of two labels, as a share of the distance that `most` labels have.
 const ROOM: f64 = 0.6;
-/// Fewer labels than this say too little of an axis.
+/// Least number of labels that describe an axis.
 const FEW: usize = 3;
-/// A range that reaches no further may be labelled in equal steps, as a straight axis.
+/// Greatest ratio of a range that may have labels in equal steps, like a linear axis.
 const NARROW: f64 = 5.0;
 
-/// At most so many values of `range`, which is above 0, that no labels of a logarithmic axis crowd: rounded ones where the
-/// base is 10, powers of it where not; equal steps where hardly one of them would be in the range.
+/// Returns at most `most` values of a range above 0, at a distance that leaves room for labels. They are round where the base is
+/// 10, else powers of the base, and in equal steps where the range has hardly one of those.
 pub(crate) fn logarithmic(range: &Range<f64>, base: f64, most: usize) -> Vec<f64> {
     let digits: &[&[f64]] = if base == 10.0 { &DIGITS } else { &[] };
     let powers = (1..).map(|step| (&[1.0][..], step));
@@ -31,10 +31,10 @@ pub(crate) fn logarithmic(range: &Range<f64>, base: f64, most: usize) -> Vec<f64
         .unwrap_or_else(|| equal_steps(range, most))
 }
 
-/// These digits times each `step`-th power of the base, as far as they are in the range.
+/// Returns these digits times each `step`-th power of the base, within the range.
 fn of_powers(range: &Range<f64>, base: f64, digits: &[f64], step: i32) -> Vec<f64> {
     let power = |value: f64| (value.ln() / base.ln()).floor() as i32;
-    // Powers that a whole number of steps leads to from 1.
+    // Powers that are a whole number of steps from 1.
     let first = power(range.start).div_euclid(step) * step;
     (first..=power(range.end))
         .step_by(step.unsigned_abs() as usize)
@@ -48,7 +48,7 @@ fn has_room(ticks: &[f64], range: &Range<f64>, most: usize) -> bool {
     ticks.len() <= most && ticks.windows(2).all(|pair| pair[1] / pair[0] >= least)
 }
 
-/// Multiples of 1, 2 or 5 times a power of ten.
+/// Returns multiples of 1, 2 or 5 times a power of ten.
 fn equal_steps(range: &Range<f64>, most: usize) -> Vec<f64> {
     let least = (range.end - range.start) / most as f64;
     let power = 10_f64.powf(least.log10().floor());

@@ -164,7 +164,7 @@ struct Asked {
     at_once: f64,
     /// Latest place of the largest class of the histogram.
     peak_ms: f64,
-    /// Most that repairs may recover at the greatest loss beyond the share at the least.
+    /// Greatest amount by which repairs may recover more at the greatest loss than at the smallest.
     rise: f64,
     /// Least share within 250 ms.
     in_time: f64,

@@ -15,7 +15,7 @@ pub(crate) const CLASS_MS: f64 = CLASS_US as f64 / 1e3;
 
 /// Time within which all packets are recovered in the source, in microseconds.
 const IN_TIME_US: u64 = 250_000;
-/// What decides the samples of given latencies: part of the set-ups.
+/// Constants that decide the samples of given latencies: part of the set-ups.
 pub(crate) const MEASURE: [u64; 3] = [CLASS_US, CLASSES, IN_TIME_US];
 
 /// Time of the first NAKs, in milliseconds.

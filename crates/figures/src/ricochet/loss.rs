@@ -53,7 +53,8 @@ fn rates(scale: Scale) -> Plan {
         let loss = models[series](f64::from(percent) / 100.0);
         // Bursts are few where little is lost.
         let setting = lossy(scale, loss);
-        let setting = Setting { seconds: scale.pick_least(1.5, setting.seconds, setting.seconds), ..setting };
+        let setting =
+            Setting { seconds: scale.pick_smallest(1.5, setting.seconds, setting.seconds), ..setting };
         job(setting, recovery_and_latency(series, f64::from(percent)))
     };
     let jobs = rates.iter().flat_map(|&percent| (0..3).map(move |series| (series, percent)));

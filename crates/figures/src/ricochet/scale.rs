@@ -124,7 +124,7 @@ fn judge_xors(panels: &[Panel]) -> Verdict {
 
 fn group_sizes(scale: Scale) -> Plan {
     let base = base(scale);
-    let seconds = scale.pick_least(2.0, base.seconds, base.seconds);
+    let seconds = scale.pick_smallest(2.0, base.seconds, base.seconds);
     let of = |&s: &usize| beside_expected(Setting { group_size: s, seconds, ..base.clone() }, s as f64);
     let sizes = scale.pick(&[16, 32, 48][..], &[16, 20, 24, 28, 32, 36, 40, 44, 48]);
     let panels = recovery_panels("members of a group", &["(8,5)", ALGORITHM]).into();

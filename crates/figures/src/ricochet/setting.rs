@@ -13,9 +13,9 @@ use crate::plan::{Job, Sample, Scale};
 pub(crate) fn base(scale: Scale) -> Setting {
     let usual = Setting::default();
     Setting {
-        seconds: scale.pick_least(0.7, 1.0, 5.0),
+        seconds: scale.pick_smallest(0.7, 1.0, 5.0),
         after_us: scale.pick(500_000, 1_000_000),
-        packets_kept: scale.pick_least(1_024, usual.packets_kept, usual.packets_kept),
+        packets_kept: scale.pick_smallest(1_024, usual.packets_kept, usual.packets_kept),
         size: scale.pick(64, 1_024),
         ..usual
     }
@@ -25,7 +25,7 @@ pub(crate) fn base(scale: Scale) -> Setting {
 /// packets of two seconds are enough.
 pub(super) fn packets_kept(scale: Scale, nodes: usize) -> usize {
     let usual = base(scale).packets_kept;
-    if nodes > 64 { usual.min(scale.pick_least(256, 2_048, 2_048)) } else { usual }
+    if nodes > 64 { usual.min(scale.pick_smallest(256, 2_048, 2_048)) } else { usual }
 }
 
 /// Returns the job of a setting; `read` takes the samples out of the figures of a run.

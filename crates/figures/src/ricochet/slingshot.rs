@@ -19,15 +19,15 @@ pub(super) fn figures() -> Vec<Figure> {
 
 fn group_sizes(scale: Scale) -> Plan {
     let all: [usize; 9] = [10, 20, 40, 64, 100, 150, 200, 300, 400];
-    let sizes = scale.pick_least(&[16, 64, 200][..], &[16, 64, 400], &all);
+    let sizes = scale.pick_smallest(&[16, 64, 200][..], &[16, 64, 400], &all);
     let of = |&size: &usize| [one_group(scale, size, None), bounds(size, size)];
     Plan { panels: panels("members of the group"), jobs: sizes.iter().flat_map(of).collect() }
 }
 
 fn views(scale: Scale) -> Plan {
-    let nodes = scale.pick_least(200, 400, 400);
+    let nodes = scale.pick_smallest(200, 400, 400);
     let all: [usize; 9] = [10, 20, 40, 80, 120, 160, 200, 300, 399];
-    let views = scale.pick_least(&[20, 100, 199][..], &[20, 100, 399], &all);
+    let views = scale.pick_smallest(&[20, 100, 199][..], &[20, 100, 399], &all);
     let of = |&view: &usize| [one_group(scale, nodes, Some(view)), bounds(nodes, view)];
     Plan { panels: panels("nodes that each node knows"), jobs: views.iter().flat_map(of).collect() }
 }
@@ -45,7 +45,7 @@ fn one_group(scale: Scale, nodes: usize, view: Option<usize>) -> Job {
         rate: scale.pick(100.0, 1_000.0),
         packets_kept: packets_kept(scale, nodes),
         // The same number of packets in all nodes together for every group.
-        seconds: scale.pick_least(
+        seconds: scale.pick_smallest(
             40.0_f64.min(1_600.0 / nodes as f64),
             2.0,
             5.0_f64.min(400.0 / nodes as f64),
