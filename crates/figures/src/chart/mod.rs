@@ -236,19 +236,18 @@ impl Chart {
                     ErrorBar::new_vertical(dot.x, low, dot.y, high, color.stroke_width(1), 8)
                 }))?;
             }
-            if let Some(end) = dots.iter().flatten().last() {
-                labels.push(Label { name: &line.name, color, end: chart.backend_coord(&(end.x, end.y)) });
-            }
+            let end = dots.iter().flatten().last().map(|end| chart.backend_coord(&(end.x, end.y)));
+            labels.push(Label { name: &line.name, color, end });
         }
         draw_labels(area, &labels)
     }
 }
 
-/// The name of a line, and the end of the line in the whole picture.
+/// The name of a line, and the end of the line in the whole picture; none if the line has no values.
 struct Label<'a> {
     name: &'a str,
     color: RGBColor,
-    end: (i32, i32),
+    end: Option<(i32, i32)>,
 }
 
 /// Draws each name right of the axes, near the end of its line, with a thin line between them.
@@ -256,16 +255,23 @@ fn draw_labels(area: &Area<'_>, labels: &[Label<'_>]) -> Drawn {
     let (x_range, y_range) = area.get_pixel_range();
     let left = x_range.end - LABELS_WIDTH + 16;
     let (top, bottom) = (y_range.start + MARGIN, y_range.end - MARGIN);
+    let height = |label: &Label<'_>| label.end.map_or(bottom, |(_, y)| y);
     let mut order: Vec<&Label<'_>> = labels.iter().collect();
-    order.sort_by_key(|label| label.end.1);
-    let wanted: Vec<i32> = order.iter().map(|label| label.end.1).collect();
+    order.sort_by_key(|label| height(label));
+    let wanted: Vec<i32> = order.iter().map(|label| height(label)).collect();
     for (label, y) in order.into_iter().zip(spread(&wanted, LABEL_HEIGHT, top..bottom)) {
         // Drawing in this area counts from its upper left corner.
         let place = |(x, y): (i32, i32)| (x - x_range.start, y - y_range.start);
-        let path = [place(label.end), place((left - 4, y))];
-        area.draw(&PathElement::new(path, label.color.mix(0.5).stroke_width(1)))?;
+        let mut text = label.name.to_owned();
+        match label.end {
+            Some(end) => {
+                let path = [place(end), place((left - 4, y))];
+                area.draw(&PathElement::new(path, label.color.mix(0.5).stroke_width(1)))?;
+            }
+            None => text += " (no values)",
+        }
         let style = (FONT, 14).into_font().color(&label.color);
-        area.draw(&Text::new(label.name.to_owned(), place((left, y - 8)), style))?;
+        area.draw(&Text::new(text, place((left, y - 8)), style))?;
     }
     Ok(())
 }
