@@ -101,9 +101,9 @@ fn real(setting: Setting, loss_percent: f64, series: usize, bearable: Carried) -
     Job::real(setup, 1, move |seed, lab: &Lab<'_>| {
         let setting = Setting { seed, ..setting.clone() };
         let (figures, carried) = carry(&setting, &bearable, lab)?;
-        let told = [carried.rate, carried.astray].into_iter().enumerate();
-        let told = told.map(|(series, y)| Sample { panel: CARRIED, series, x: loss_percent, y });
-        Ok(samples(&figures, series, loss_percent).into_iter().chain(told).collect())
+        let load = [carried.rate, carried.astray].into_iter().enumerate();
+        let load = load.map(|(series, y)| Sample { panel: CARRIED, series, x: loss_percent, y });
+        Ok(samples(&figures, series, loss_percent).into_iter().chain(load).collect())
     })
 }
 

@@ -323,10 +323,10 @@ mod tests {
 
     #[test]
     fn session_messages_have_a_twentieth_of_the_bytes_of_data() {
-        // Ten members say 135 bytes each, beside 1,079 of a packet: four messages for ten packets.
+        // A message of ten members has 135 bytes and a packet 1,079: four messages for ten packets.
         let us = session_us(10, 10.0);
         assert!((2_490_000..2_510_000).contains(&us), "{us}");
-        // With 64 members one for ten.
+        // With 64 members: one message for ten packets.
         let us = session_us(64, 1_000.0);
         assert!((660_000..680_000).contains(&us), "{us}");
     }
