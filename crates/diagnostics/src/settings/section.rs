@@ -59,7 +59,7 @@ pub trait Draft: Default {
     fn span_of(&self, key: &str) -> Option<Span>;
 }
 
-/// Declares a section: a struct, its draft, and [`Section`](crate::settings::Section) for it.
+/// Declares a section: a struct, its draft, and [`Section`] for it.
 ///
 /// `pub struct Name(Draft): "name" as "[header]" { entries }`; an entry is its documentation, then
 /// `key: type { form: …, default: …, example: … }`, and `only: …` for a key that has a meaning under a condition. The

@@ -67,6 +67,22 @@ fn assert_recovered(sites: &TwoSites, report: &UdpReport) {
     );
 }
 
+/// Asserts that the gateway of `side` saw the second arrival of each packet that was delivered twice since it started.
+///
+/// On a busy machine a packet may arrive later than its repair waits, and is then recovered and delivered: that is the cost
+/// of recovering quickly (maelstrom-core/src/held.rs). A packet that was recovered because the gateway overlooked it is
+/// delivered twice as well, but the gateway never learns of it.
+fn assert_duplicates_arrived_late(pair: &GatewayPair, side: usize, duplicates: u64) {
+    let ingress = pair.status(side).unwrap().peers[0].ingress.clone();
+    assert!(
+        duplicates <= ingress.after_recovery,
+        "{duplicates} arrived twice, {} of them after their recovery; {} late, repairs wait {} us",
+        ingress.after_recovery,
+        ingress.late,
+        ingress.repair_wait_us
+    );
+}
+
 #[test]
 fn losses_are_recovered_with_either_tap_and_either_version_of_ip() {
     if !privilege::available_or_skip("losses_are_recovered_with_either_tap_and_either_version_of_ip") {
@@ -293,15 +309,16 @@ fn a_reload_that_changes_the_tap_delivers_no_packet_twice_and_protection_continu
         }
         streams.map(|stream| stream.join().unwrap())
     });
-    for report in &streamed {
-        assert_eq!((report.duplicates, report.altered), (0, 0));
+    for (report, side) in streamed.iter().zip([1, 0]) {
+        assert_eq!(report.altered, 0);
+        assert_duplicates_arrived_late(&pair, side, report.duplicates);
         // Packets that are lost during a reload may stay lost, more of them on a busy machine.
         assert!(report.missing() < report.sent_us.len() / 33, "{} are missing", report.missing());
     }
     let pauses = |pair: &GatewayPair| pair.status(1).unwrap().counters["pauses of recovery"];
     let before = pauses(&pair);
     let report = stream(&sites, false, 1_000, 4);
-    assert_eq!(report.duplicates, 0);
+    assert_duplicates_arrived_late(&pair, 1, streamed[0].duplicates + report.duplicates);
     // If a busy machine makes the tap miss packets, recovery pauses for about 1.5 s (30 losses), and the pause is counted.
     let limit = 8 + 40 * (pauses(&pair) - before) as usize;
     assert!(report.missing() <= limit, "{} are missing, expected at most {limit}", report.missing());
@@ -315,6 +332,7 @@ fn a_gateway_that_was_stopped_recovers_no_packet_that_had_arrived() {
     }
     let sites = sites("uniform:0.02", 19);
     let mut pair = start(&sites, &Setting::default());
+    let mut duplicates = 0;
     // The first stream has more bytes than the tap holds, the second more packets than repairs wait for.
     for (rate, payload_bytes) in [(15_000.0, 1_250), (30_000.0, 100)] {
         let plan = UdpStream {
@@ -332,21 +350,13 @@ fn a_gateway_that_was_stopped_recovers_no_packet_that_had_arrived() {
             pair.child(1).unwrap().signal(Signal::SIGCONT).unwrap();
             streamed.join().unwrap()
         });
-        assert_eq!((report.duplicates, report.altered), (0, 0));
+        assert_eq!(report.altered, 0);
+        duplicates += report.duplicates;
+        assert_duplicates_arrived_late(&pair, 1, duplicates);
     }
     assert!(pair.status(1).unwrap().counters["pauses of recovery"] > 0);
     let report = stream(&sites, false, 1_000, 4);
-    let ingress = pair.status(1).unwrap().peers[0].ingress.clone();
-    // On a busy machine one or two of 4,000 packets may arrive later than their repairs wait. That is the cost of recovering
-    // quickly (maelstrom-core/src/held.rs).
-    assert!(
-        report.duplicates <= 2,
-        "{} arrived twice: {} after recovery, {} late, repairs wait {} us",
-        report.duplicates,
-        ingress.after_recovery,
-        ingress.late,
-        ingress.repair_wait_us
-    );
+    assert_duplicates_arrived_late(&pair, 1, duplicates + report.duplicates);
     assert_recovered(&sites, &report);
     pair.stop().unwrap();
 }
