@@ -1,6 +1,8 @@
-//! `cargo xtask test`: every check of the repository, one after the other, and a verdict that hides nothing.
+//! `cargo xtask test`: all checks of the repository in sequence, and a verdict that names each failed
+//! step and each skipped test.
 //!
-//! All steps build into one target directory with the same flags, so that the later ones find the results of the earlier.
+//! All steps build into one target directory with the same flags, so that each step uses the results of the
+//! steps above it.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,12 +14,12 @@ use crate::process::{cargo, is_there, root, succeeds};
 use crate::tally::{self, Tally};
 use crate::{python, style};
 
-/// How much is checked.
+/// Extent of the checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
-    /// Everything.
+    /// All checks.
     Whole,
-    /// Checks for the minutes between two edits: nothing that needs the kernel, and no figures.
+    /// Checks that are fast enough between two edits: none that needs the kernel, and no figures.
     Quick,
 }
 
@@ -34,7 +36,7 @@ struct Verdict {
     tally: Tally,
 }
 
-/// Runs all steps, also after one failed; returns whether all succeeded.
+/// Runs all steps, even if one fails; returns whether all succeeded.
 pub(crate) fn run(extent: Extent) -> anyhow::Result<bool> {
     let mut verdict = Verdict::default();
     verdict.step("style", |_| style::run(false))?;
@@ -55,7 +57,7 @@ pub(crate) fn run(extent: Extent) -> anyhow::Result<bool> {
 }
 
 fn tests(extent: Extent, tally: &mut Tally) -> anyhow::Result<bool> {
-    // A crate's tests without the kernel are one program, `it`, beside those in its sources.
+    // The tests of a crate that do not need the kernel are its unit tests and one program, `it`.
     let which: &[&str] = match extent {
         Extent::Whole => &["--no-fail-fast"],
         Extent::Quick => &["--no-fail-fast", "--lib", "--bins", "--test", "it"],
@@ -67,7 +69,7 @@ fn tests(extent: Extent, tally: &mut Tally) -> anyhow::Result<bool> {
 }
 
 fn documentation() -> anyhow::Result<bool> {
-    // Readers of the documentation work on the code: private items are part of it, and may be linked to.
+    // The documentation is for people who work on the code, so it contains private items and links to them.
     let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--document-private-items"]);
     succeeds(doc.env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links"))
 }
@@ -80,7 +82,9 @@ fn licences(tally: &mut Tally) -> anyhow::Result<bool> {
     succeeds(&mut cargo(&["deny", "--workspace", "check", "bans", "licenses", "sources"]))
 }
 
-/// NEON by an emulator: the tests of the kernels, linked by the compiler's own linker against its own libc.
+/// Runs the tests of the NEON kernels in an emulator.
+///
+/// The compiler's own linker and libc link the tests.
 fn arm_kernels(tally: &mut Tally) -> anyhow::Result<bool> {
     const TARGET: &str = "aarch64-unknown-linux-musl";
     const EMULATOR: &str = "qemu-aarch64";
@@ -88,7 +92,7 @@ fn arm_kernels(tally: &mut Tally) -> anyhow::Result<bool> {
         .args(["--print", "target-libdir", "--target", TARGET])
         .current_dir(root())
         .output()
-        .context("cannot ask rustc for its libraries")?;
+        .context("cannot start rustc to find its libraries")?;
     if !Path::new(String::from_utf8_lossy(&libraries.stdout).trim()).is_dir() {
         tally.skipped.push(format!("ARM kernels: no {TARGET} (rustup target add {TARGET})"));
         return Ok(true);
@@ -105,14 +109,15 @@ fn arm_kernels(tally: &mut Tally) -> anyhow::Result<bool> {
     Ok(success)
 }
 
-/// Fuzzing needs a nightly compiler; the corpora are replayed by the tests with any.
+/// Checks that the fuzz targets build, which needs a nightly compiler. The tests replay the corpora with any
+/// compiler.
 fn fuzz_targets(tally: &mut Tally) -> anyhow::Result<bool> {
     if !root().join("fuzz/Cargo.toml").exists() {
         return Ok(true);
     }
     let nightly = |args: &[&str]| {
         let mut command = Command::new("rustup");
-        // The toolchain of this repository is in the environment, and would win.
+        // The environment names the toolchain of this repository, which would override `nightly`.
         command
             .args(["run", "nightly", "cargo"])
             .args(args)
@@ -135,7 +140,7 @@ impl Verdict {
         run: impl FnOnce(&mut Tally) -> anyhow::Result<bool>,
     ) -> anyhow::Result<()> {
         println!("\n== {name}");
-        #[expect(clippy::disallowed_methods, reason = "no core: the clock tells people where the time went")]
+        #[expect(clippy::disallowed_methods, reason = "not a core: reports the time of each step")]
         let start = Instant::now();
         if !run(&mut self.tally)? {
             self.failed.push(name);

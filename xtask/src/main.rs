@@ -1,4 +1,4 @@
-//! Developer tasks: `cargo xtask test` is the gate that people and CI run alike, `cargo xtask demo` shows what it is for.
+//! Developer tasks. `cargo xtask test` is the gate that both people and CI run.
 
 mod gate;
 mod habits;
@@ -19,10 +19,10 @@ use crate::gate::Extent;
 const USAGE: &str = "\
 Usage: cargo xtask TASK
 
-  test          style, format, lints, tests, Python module, documentation, licences, fuzz targets; ends with a list of
-                tests that were skipped
+  test          style, format, lints, tests, Python module, documentation, licences, fuzz targets; the last lines list
+                the skipped tests
   test --quick  style, format, lints, and tests that need neither the kernel nor simulated figures
-  style         the style rules alone; with --record the habits of writing as they are become the most allowed
+  style         the style rules alone; --record makes the present counts of writing habits the new limits
   python        the tests of the Python module alone
   demo ARGS     build with optimisation and run `undrop-lab demo ARGS`
   figures ARGS  build with optimisation and run `undrop-lab figures ARGS`: the papers' figures, simulated and measured
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns whether the one option that a task knows was given.
+/// Returns whether the only option of a task was given.
 fn flag(given: &[String], known: &str) -> anyhow::Result<bool> {
     match given {
         [] => Ok(false),

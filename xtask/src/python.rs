@@ -1,4 +1,4 @@
-//! The Python module: built as users build it, installed into an environment of its own, tested there.
+//! The Python module: builds it as users do, installs it into a separate environment, and tests it there.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,12 +8,12 @@ use anyhow::{Context as _, ensure};
 use crate::process::{is_there, root, succeeds, target};
 use crate::tally::{self, Tally};
 
-/// The tests of the module alone.
+/// Runs the tests of the module alone; returns whether they succeeded.
 pub(crate) fn run() -> anyhow::Result<bool> {
     test(&mut Tally::default())
 }
 
-/// Builds, checks the types of, and tests the module; whether all is well.
+/// Builds the module, checks its types and runs its tests; returns whether all succeeded.
 pub(crate) fn test(tally: &mut Tally) -> anyhow::Result<bool> {
     let python = "python3";
     if !is_there(
@@ -40,7 +40,7 @@ pub(crate) fn test(tally: &mut Tally) -> anyhow::Result<bool> {
     Ok(success)
 }
 
-/// An environment with the pinned tools, made once and again when the pins change.
+/// Creates an environment with the pinned tools, unless there is one with the same pins.
 fn prepare(python: &str, environment: &Path, module: &Path) -> anyhow::Result<()> {
     let pins = module.join("requirements-test.txt");
     let wanted = std::fs::read_to_string(&pins).with_context(|| pins.display().to_string())?;
@@ -49,10 +49,10 @@ fn prepare(python: &str, environment: &Path, module: &Path) -> anyhow::Result<()
         return Ok(());
     }
     let made = succeeds(Command::new(python).args(["-m", "venv", "--clear"]).arg(environment))?;
-    ensure!(made, "cannot make a Python environment in {}", environment.display());
+    ensure!(made, "cannot create a Python environment in {}", environment.display());
     let pip = environment.join("bin/pip");
     let quiet = ["install", "--quiet", "--disable-pip-version-check", "-r"];
-    ensure!(succeeds(Command::new(pip).args(quiet).arg(&pins))?, "pip could not install {}", pins.display());
+    ensure!(succeeds(Command::new(pip).args(quiet).arg(&pins))?, "pip cannot install {}", pins.display());
     std::fs::write(&mark, wanted).with_context(|| mark.display().to_string())
 }
 
@@ -63,20 +63,22 @@ fn install(environment: &Path, module: &Path) -> anyhow::Result<()> {
         std::fs::remove_dir_all(&wheels).with_context(|| wheels.display().to_string())?;
     }
     let mut build = Command::new(environment.join("bin/maturin"));
-    // Cargo's environment would make the build differ from that of the workspace, and start anew.
+    // The build shares the target directory of the workspace, and so reuses its results.
     build.args(["build", "--quiet", "--locked", "--profile", "dev", "--out"]).arg(&wheels);
     build.current_dir(module).env("CARGO_TARGET_DIR", target());
-    ensure!(succeeds(&mut build)?, "the wheel of the Python module could not be built");
+    ensure!(succeeds(&mut build)?, "maturin cannot build the wheel of the Python module");
     let wheel = only_file(&wheels)?;
     let mut pip = Command::new(environment.join("bin/pip"));
     pip.args(["install", "--quiet", "--disable-pip-version-check", "--no-deps", "--force-reinstall"])
         .arg(wheel);
-    ensure!(succeeds(&mut pip)?, "the wheel of the Python module could not be installed");
+    ensure!(succeeds(&mut pip)?, "pip cannot install the wheel of the Python module");
     Ok(())
 }
 
 fn only_file(directory: &Path) -> anyhow::Result<PathBuf> {
     let mut entries = std::fs::read_dir(directory).with_context(|| directory.display().to_string())?;
-    let first = entries.next().with_context(|| format!("no wheel in {}", directory.display()))?;
+    let first = entries
+        .next()
+        .with_context(|| format!("expected a wheel in {}, saw no file", directory.display()))?;
     Ok(first?.path())
 }

@@ -1,4 +1,4 @@
-//! Tasks that run an optimised build: the demonstration, the figures and the benchmark.
+//! Tasks that run an optimised build: the demonstration, the figures and the benchmarks.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! Style rules that neither rustfmt nor clippy know.
+//! Style rules that neither rustfmt nor clippy checks.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,18 +9,18 @@ use anyhow::Context as _;
 use crate::process::root;
 use crate::{habits, wings};
 
-/// Lines of a file above its tests.
+/// Maximum number of lines of a file above its tests.
 const FILE_LINES_MAX: usize = 500;
 
-/// Where files of ours are, beside the documents in the root.
+/// Directories whose files are checked, in addition to the files in the root itself.
 const PLACES: [&str; 6] = ["bench", "bindings", "crates", "docs", "fuzz/targets", "xtask"];
 
-/// Kinds of files that people read as prose or code.
+/// Extensions of the files that are checked.
 const KINDS: [&str; 5] = ["c", "md", "py", "rs", "toml"];
 
-/// Checks all files; returns whether they keep the rules.
+/// Checks all files; returns whether they obey the rules.
 ///
-/// With `record` the habits of writing as they are become the most that each file may have.
+/// With `record`, the present counts of writing habits become the limits of the files.
 pub(crate) fn run(record: bool) -> anyhow::Result<bool> {
     let root = root();
     let mut files = Vec::new();
@@ -37,7 +37,7 @@ pub(crate) fn run(record: bool) -> anyhow::Result<bool> {
         if name.ends_with(".rs") {
             complaints.extend(check(&name, &text));
         }
-        // The list of habits names them all.
+        // This file contains the list of habits.
         if name != "xtask/src/habits.rs" {
             habits.insert(name, habits::find(&text));
         }
@@ -51,7 +51,7 @@ pub(crate) fn run(record: bool) -> anyhow::Result<bool> {
         complaints.extend(habits::complaints(&habits, &recorded));
         if total < recorded.values().sum() {
             println!(
-                "style: fewer habits of writing than recorded; `cargo xtask style --record` keeps it so"
+                "style: fewer habits of writing than recorded; `cargo xtask style --record` lowers the limits"
             );
         }
     }
@@ -82,18 +82,18 @@ fn collect(directory: &Path, is_deep: bool, files: &mut Vec<PathBuf>) -> anyhow:
     Ok(())
 }
 
-/// What is wrong with one file.
+/// Returns the complaints about one file.
 fn check(name: &str, text: &str) -> Vec<String> {
     let mut complaints = Vec::new();
     let is_test = name.contains("/tests/") || name.ends_with("/tests.rs");
     let lines = lines_above_tests(text);
     if !is_test && lines > FILE_LINES_MAX {
         complaints.push(format!(
-            "{name}: expected at most {FILE_LINES_MAX} lines above the tests, seen {lines}: which object would own a part?"
+            "{name}: expected at most {FILE_LINES_MAX} lines above the tests, saw {lines}; split the file by type or stage"
         ));
     }
     if !is_test && !text.starts_with("//!") && !text.starts_with("#!") {
-        complaints.push(format!("{name}:1: expected a `//!` line that says what the file is for"));
+        complaints.push(format!("{name}:1: expected a first line `//!` with the purpose of the file"));
     }
     if !is_test && !may_be_unsafe(name) {
         for (number, line) in text.lines().enumerate() {
@@ -101,7 +101,7 @@ fn check(name: &str, text: &str) -> Vec<String> {
             if code.contains("unsafe {") || code.contains("unsafe fn") || code.contains("unsafe impl") {
                 let number = number + 1;
                 complaints
-                    .push(format!("{name}:{number}: unsafe code belongs to netio, fec's SIMD kernels and netlab/src/process.rs"));
+                    .push(format!("{name}:{number}: expected safe code; unsafe code belongs to netio, fec's SIMD kernels and netlab/src/process.rs"));
             }
         }
     }
@@ -123,12 +123,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_whole_repository_keeps_the_rules() {
+    fn the_repository_obeys_the_rules() {
         assert!(run(false).unwrap());
     }
 
     #[test]
-    fn a_long_file_is_found_but_its_tests_do_not_count() {
+    fn a_long_file_is_reported_but_its_tests_do_not_count() {
         let head = "//! A file.\n";
         let long = head.to_owned() + &"x\n".repeat(FILE_LINES_MAX);
         assert_eq!(check("crates/a/src/b.rs", &long).len(), 1);
@@ -139,12 +139,12 @@ mod tests {
     }
 
     #[test]
-    fn a_file_says_what_it_is_for() {
+    fn a_file_begins_with_its_purpose() {
         assert_eq!(check("crates/a/src/b.rs", "fn main() {}\n").len(), 1);
     }
 
     #[test]
-    fn unsafe_code_stays_in_its_rooms() {
+    fn unsafe_code_is_reported_outside_its_places() {
         let text = "//! A file.\nfn a() { unsafe { b() } }\n// unsafe { in words }\n";
         assert_eq!(check("crates/undrop/src/b.rs", text).len(), 1);
         assert!(check("crates/netio/src/b.rs", text).is_empty());

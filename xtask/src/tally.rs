@@ -1,4 +1,4 @@
-//! What the test run said: tests passed and failed, and what was skipped for want of a privilege or a tool.
+//! Counts of a test run: tests passed and failed, and tests skipped because a privilege or a tool is missing.
 
 use std::io::{BufRead as _, BufReader, Read};
 use std::process::{Command, Stdio};
@@ -7,21 +7,21 @@ use std::thread;
 
 use anyhow::Context as _;
 
-/// The mark at the head of a line by which a test says that it could not do its work here, and why.
+/// Mark by which a test reports that it cannot run here; the rest of the line is the reason.
 const SKIPPED: &str = "SKIPPED: ";
 
-/// Counts over all test binaries.
+/// Counts of all test binaries.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) passed: u64,
     pub(crate) failed: u64,
     pub(crate) ignored: u64,
-    /// Reasons, in the order they came.
+    /// Reasons of skipped tests, in the order of the output.
     pub(crate) skipped: Vec<String>,
 }
 
 impl Tally {
-    /// What another run said, too.
+    /// Adds the counts of another run.
     pub(crate) fn add(&mut self, other: Self) {
         self.passed += other.passed;
         self.failed += other.failed;
@@ -29,7 +29,7 @@ impl Tally {
         self.skipped.extend(other.skipped);
     }
 
-    /// Takes note of a line of output.
+    /// Counts a line of output.
     fn read(&mut self, line: &str) {
         if let Some(at) = line.find(SKIPPED) {
             self.skipped.push(line[at + SKIPPED.len()..].trim_end().to_owned());
@@ -49,7 +49,7 @@ impl Tally {
     }
 }
 
-/// Runs a test command, passing its output on line by line.
+/// Runs a test command and prints its output line by line; returns whether it succeeded, and the counts.
 pub(crate) fn run(command: &mut Command) -> anyhow::Result<(bool, Tally)> {
     follow(command, |line| println!("{line}"), |line| eprintln!("{line}"))
 }
@@ -71,7 +71,7 @@ fn follow(
     Ok((status.success(), tally.into_inner().expect("no reader panicked")))
 }
 
-/// Tests print what bytes they like: what is no UTF-8 is replaced.
+/// Prints and counts each line of a pipe. Tests may print any bytes; invalid UTF-8 is replaced.
 fn pass_on(pipe: impl Read, tally: &Mutex<Tally>, print: impl Fn(&str)) {
     let mut reader = BufReader::new(pipe);
     let mut bytes = Vec::new();
@@ -111,10 +111,10 @@ mod tests {
     }
 
     #[test]
-    fn output_of_both_streams_is_read() {
+    fn both_output_streams_are_counted() {
         let script =
             "echo 'test result: ok. 3 passed; 0 failed'; echo 'SKIPPED: b' >&2; printf '\\377\\n'; exit 1";
-        // Nothing is passed on: the gate that runs this test would count it.
+        // The lines are not printed, because the gate that runs this test would count them.
         let (success, tally) = follow(Command::new("sh").args(["-c", script]), |_| {}, |_| {}).unwrap();
         assert!(!success);
         assert_eq!((tally.passed, tally.skipped), (3, vec!["b".to_owned()]));

@@ -1,49 +1,51 @@
-//! The code of a pair of gateways as a command line chooses it.
+//! Command-line arguments that choose the code of a pair of gateways.
 
 use anyhow::bail;
 use maelstrom::config::{RepairRate, Schedule, Scheme};
 use stage::gateways::Setting;
 
-/// The code as a command line chooses it.
+/// Arguments that choose the code.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct CodeArgs {
-    /// How the gateways make repairs
+    /// FEC scheme
     #[arg(long, value_parser = undrop::scheme::parser(), default_value_t = Scheme::Layered)]
     pub(crate) scheme: Scheme,
-    /// Packets in a repair, or in a block; of layers and Reed-Solomon, default: 8
+    /// Number of source packets in a repair or a block [layered, reed-solomon; default: 8]
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(crate) r: Option<u8>,
-    /// Interleave of each layer, with commas; of a layered code, default: 1,11,19
+    /// Interleave of each layer, separated by commas [layered; default: 1,11,19]
     #[arg(long, value_name = "I,...", value_delimiter = ',')]
     pub(crate) interleaves: Option<Vec<u16>>,
-    /// Repairs of a block; of Reed-Solomon, default: 3
+    /// Number of repairs for each block [reed-solomon; default: 3]
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=32))]
     pub(crate) c: Option<u8>,
-    /// Blocks fed in turn; of Reed-Solomon, default: 1 (`undrop fec simulate` calls it --interleaves)
+    /// Number of blocks that are filled in turn [reed-solomon; default: 1]. `undrop fec simulate` calls it
+    /// --interleaves
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) interleave: Option<u16>,
-    /// Repairs for each packet, as 3/8, 0.375 or 37.5%; of a sliding window, default: 3/8 (`undrop fec simulate` calls it
-    /// --rate)
+    /// Number of repairs for each source packet: 3/8, 0.375 or 37.5% [sliding; default: 3/8]. `undrop fec
+    /// simulate` calls it --rate
     #[arg(long, value_name = "RATE")]
     pub(crate) repair_rate: Option<RepairRate>,
-    /// Packets in a repair; of a sliding window, default: 256
+    /// Number of packets in a repair, the newest ones [sliding; default: 256]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=512))]
     pub(crate) window: Option<u16>,
-    /// Of 16 packets in the window so many and one more are in a repair; of a sliding window, default: 15
+    /// Density threshold DT of RFC 8681, 0 to 15: DT + 1 of 16 coefficients are not 0 [sliding; default:
+    /// 15]
     #[arg(long, value_parser = clap::value_parser!(u8).range(0..=15))]
     pub(crate) density: Option<u8>,
-    /// Repairs of what is interleaved wait for later packets, so that a burst does not take them with theirs; of layers and
-    /// Reed-Solomon, default: true
+    /// Whether interleaved repairs wait for later packets, so that one burst does not take both a packet and
+    /// its repair [layered, reed-solomon; default: true]
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
     pub(crate) delayed: Option<bool>,
-    /// How long a part-filled bin of the first layer waits, or part-filled blocks, or a packet for the next repair of a
-    /// window, in milliseconds
+    /// Longest wait in milliseconds: of a part-filled bin of the first layer, of part-filled blocks, or of a
+    /// packet for the next repair of a sliding window
     #[arg(long, default_value_t = Schedule::MAX_DELAY_MS, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) max_delay_ms: u16,
 }
 
 impl CodeArgs {
-    /// Gateways with this code and the tap that they choose themselves.
+    /// Returns the setting of gateways with this code and with the tap that they choose themselves.
     ///
     /// # Errors
     /// If an argument belongs to another scheme.
@@ -77,7 +79,7 @@ impl CodeArgs {
         })
     }
 
-    /// Refuses what the scheme has no use for: the code would not be what is asked for.
+    /// Refuses arguments of another scheme, because the code would differ from the one requested.
     fn check(&self) -> anyhow::Result<()> {
         let layered = self.scheme == Scheme::Layered;
         let (blocks, sliding) = (self.scheme == Scheme::ReedSolomon, self.scheme == Scheme::Sliding);
@@ -92,7 +94,10 @@ impl CodeArgs {
             ("--delayed", self.delayed.is_some(), !sliding, "layered or reed-solomon"),
         ] {
             if is_given && !fits {
-                bail!("{flag} belongs to --scheme {owner}; leave it out, or choose that scheme");
+                bail!(
+                    "{flag} belongs to --scheme {owner}, saw --scheme {}; leave it out, or choose that scheme",
+                    self.scheme
+                );
             }
         }
         Ok(())
@@ -113,7 +118,7 @@ mod tests {
         code: CodeArgs,
     }
 
-    /// What a gateway does with the shortest configuration file for this scheme.
+    /// Returns the code of a gateway with the shortest configuration file for this scheme.
     fn gateway(scheme: &str, directory: &Path) -> maelstrom::config::Code {
         let text = format!(
             "[gateway]\nwan = \"w\"\nlisten = \"10.0.0.1:1\"\n[code]\nscheme = \"{scheme}\"\n\

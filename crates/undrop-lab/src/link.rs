@@ -30,46 +30,48 @@ Examples:
   undrop-lab link --a pid:4711 --b /proc/4712/ns/net --loss bursty:1%:20 --loss-back none --drop-log drops.csv
   undrop-lab link --a blue --b green --rate unlimited --delay 0 --seconds 60 --json
 
-The devices come without addresses: `ip -n blue address add 10.81.9.1/24 dev wan0`. They vanish with the command.";
+The devices have no addresses; set one with `ip -n blue address add 10.81.9.1/24 dev wan0`. The devices disappear
+when the command ends.";
 
-/// Emulate a long-haul link: a device in each of two network namespaces, and between them rate, delay and loss.
+/// Emulate a long-haul link: a device in each of two network namespaces; rate, delay and loss between them.
 ///
-/// A packet meets, in order: a finite queue, the wire with its rate, loss, corruption and duplication, delay and
-/// reordering. Super-packets of the kernel are cut before, so that every packet has a fate of its own.
+/// A packet meets, in this order: a finite queue; the wire with its rate; loss; corruption and duplication;
+/// delay and reordering. The emulator first cuts the kernel's super-packets, so that each packet is lost or
+/// delivered on its own.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Namespace of one end: a name below /run/netns, pid:N, self, or a path
+    /// Namespace of end a: a name below /run/netns, pid:N, self, or a path
     #[arg(long, value_name = "NETNS")]
     a: String,
-    /// Namespace of the other end
+    /// Namespace of end b, in the same form
     #[arg(long, value_name = "NETNS")]
     b: String,
     /// Name of the device at both ends
     #[arg(long, default_value = "wan0")]
     name: String,
-    /// Largest IP packet in bytes
+    /// Maximum size of an IP packet in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u32).range(68..=65_535))]
     mtu: u32,
     /// One-way delay
     #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = units::parse_duration_us)]
     delay: u64,
-    /// Up to so much more delay for each packet, order kept
+    /// Maximum additional delay of a packet; the order of packets is kept
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = units::parse_duration_us)]
     jitter: u64,
-    /// Rate each way, counted from the IP header on, or `unlimited`
+    /// Rate in each direction, counted from the IP header, or `unlimited`
     #[arg(long, default_value = "1gbit", value_parser = parse_rate)]
     rate: Rate,
-    /// Bytes that may wait for the wire each way [default: rate times twice the delay, at least 256KiB]
+    /// Size of the queue in each direction, in bytes [default: rate times twice the delay, at least 256KiB]
     #[arg(long, value_name = "SIZE", value_parser = units::parse_size)]
     queue: Option<u64>,
-    /// What is lost: none, uniform:P, bursty:P:LENGTH, markov:P:MEAN or trace:FILE
+    /// Loss model: none, uniform:P, bursty:P:LENGTH, markov:P:MEAN or trace:FILE
     #[arg(long, value_name = "MODEL", default_value = "none")]
     loss: LossModel,
-    /// What is lost from b to a [default: the same model]
+    /// Loss model from b to a [default: the same model]
     #[arg(long, value_name = "MODEL")]
     loss_back: Option<LossModel>,
-    /// Packets that take longer and are overtaken, e.g. 0.001:5ms
+    /// Share of packets that later ones overtake, and their additional delay, e.g. 0.001:5ms
     #[arg(long, value_name = "SHARE:TIME")]
     reorder: Option<Reorder>,
     /// Share of packets that arrive twice
@@ -78,16 +80,16 @@ pub(crate) struct Args {
     /// Share of packets that arrive with one bit flipped
     #[arg(long, value_name = "SHARE", default_value = "0", value_parser = loss::parse_rate)]
     corrupt: f64,
-    /// Seed of all chance: the same seed loses the same packets
+    /// Random seed; the same seed loses the same packets
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Write every packet that did not arrive into a CSV file: time, direction, reason, length, hash
+    /// CSV file to which each packet that did not arrive is written: time, direction, reason, length, hash
     #[arg(long, value_name = "FILE")]
     drop_log: Option<PathBuf>,
-    /// Exchange single packets with the kernel, not super-packets: slower, the same on the wire
+    /// Exchange single packets with the kernel, not super-packets; this is slower and the same on the wire
     #[arg(long)]
     no_offload: bool,
-    /// End after so many seconds [default: at SIGINT or SIGTERM]
+    /// Time in seconds after which the link ends [default: at SIGINT or SIGTERM]
     #[arg(long, value_name = "N")]
     seconds: Option<u64>,
     /// Print the totals as JSON
@@ -109,15 +111,15 @@ fn parse_rate(text: &str) -> Result<Rate, units::UnitError> {
     }
 }
 
-/// Serves the link until the time is over or a signal comes, then prints what it did.
+/// Serves the link until the time is over or a signal comes, then prints the totals.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    // Before any thread, or one of them would take the signals.
+    // `Signals` comes before any thread: a thread that does not block the signals would take them.
     let signals = Signals::new().context("cannot listen for signals")?;
     let open =
         |spec: &str| Namespace::open(spec).advise("`ip netns list` shows the names; entering one needs root");
     let (a, b) = (open(&args.a)?, open(&args.b)?);
     if a.inode() == b.inode() {
-        bail!("--a {} and --b {} are the same namespace", args.a, args.b);
+        bail!("expected two namespaces, but --a {} and --b {} are the same one", args.a, args.b);
     }
     let link = Emulator::start(&a, &b, &configuration(args))?;
     eprintln!("{} is up in {} and {}", args.name, args.a, args.b);
@@ -130,7 +132,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         output::line(&as_table(&totals, elapsed_us))?;
     }
     if missed > 0 {
-        eprintln!("warning: the drop log misses {missed} packets: they came faster than the file took them");
+        eprintln!("warning: {missed} packets are missing in the drop log: the file was too slow for them");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -163,7 +165,7 @@ fn configuration(args: &Args) -> EmulatorConfig {
     }
 }
 
-/// Until the end; returns the time that the link was served.
+/// Serves the link until the end; returns the time that it was served, in microseconds.
 fn serve(link: &Emulator, signals: &Signals, args: &Args) -> anyhow::Result<u64> {
     let mut poller = Poller::new()?;
     poller.add(signals, 0, Interest::Readable)?;
@@ -191,7 +193,7 @@ fn serve(link: &Emulator, signals: &Signals, args: &Args) -> anyhow::Result<u64>
     }
 }
 
-/// One line on the terminal, written anew every second.
+/// Line on the terminal that is rewritten every second.
 struct StatusLine {
     start_us: u64,
     last_us: u64,
@@ -211,11 +213,11 @@ impl StatusLine {
             let mbit = (now.link.delivered_bytes - last.link.delivered_bytes) as f64 * 8e-6 / seconds;
             let lost = now.link.lost - last.link.lost;
             let queue = now.link.queue_full - last.link.queue_full;
-            line += &format!("  {arrow} {mbit:>7.1} Mbit/s, {lost} lost, {queue} over the queue");
+            line += &format!("  {arrow} {mbit:>7.1} Mbit/s, {lost} lost, {queue} at a full queue");
         }
         (self.last, self.last_us) = (counters, now_us);
         eprint!("{line}\x1b[K");
-        // A terminal that is gone takes no status; the link goes on.
+        // The link continues without status if the terminal is closed.
         let _ = io::stderr().flush();
     }
 
@@ -230,7 +232,7 @@ fn both(link: &Emulator) -> [DirectionCounters; 2] {
 
 type Column = (&'static str, fn(&DirectionCounters) -> u64);
 
-/// What is told of a direction at the end, in the order a packet meets it.
+/// Counters of a direction that the totals show, in the order in which a packet meets them.
 const COLUMNS: [Column; 13] = [
     ("offered_packets", |c| c.link.offered_packets),
     ("offered_bytes", |c| c.link.offered_bytes),
@@ -273,7 +275,7 @@ fn as_table(totals: &[DirectionCounters; 2], elapsed_us: u64) -> String {
     text + &format!("\n{:<20}{:>16}{:>16}", "loss rate", percent(forward), percent(back))
 }
 
-/// Share of the packets on the wire that the loss model took.
+/// Returns the share of the packets on the wire that the loss model dropped.
 fn loss_rate(counters: &DirectionCounters) -> f64 {
     let on_wire = counters.link.offered_packets - counters.link.queue_full;
     if on_wire == 0 { 0.0 } else { counters.link.lost as f64 / on_wire as f64 }
@@ -336,16 +338,16 @@ mod tests {
     }
 
     #[test]
-    fn the_same_loss_holds_both_ways_unless_said_otherwise() {
+    fn the_loss_model_holds_both_ways_by_default() {
         let config = configuration(&parse("--a x --b y --loss 1%").map_or_else(
             |_| parse("--a x --b y --loss uniform:1%").unwrap(),
-            |args| panic!("1% alone is no model: {args:?}"),
+            |args| panic!("expected 1% alone to be refused, saw {args:?}"),
         ));
         assert_eq!(config.b_to_a.loss, LossModel::Uniform(0.01));
     }
 
     #[test]
-    fn a_wrong_argument_is_refused_with_what_was_expected() {
+    fn the_error_for_a_wrong_argument_says_what_is_expected() {
         for (line, needle) in [
             ("--b y", "--a"),
             ("--a x --b y --rate fast", "1gbit"),

@@ -17,11 +17,11 @@ use undrop::{failure, gateway, log};
 const EXAMPLES: &str = "\
 Examples:
   undrop-lab demo                             two sites and a lossy link on this machine
-  undrop-lab multicast bench                  how a cluster recovers lost multicast, simulated
-  undrop-lab figures --quick                  the papers' figures, run again
-  undrop-lab bench tcp                        TCP against loss, with and without gateways
+  undrop-lab multicast bench                  recovery of lost multicast in a simulated cluster
+  undrop-lab figures --quick                  the papers' figures, reproduced
+  undrop-lab bench tcp                        TCP goodput by loss rate, with and without gateways
 
-Exit codes: 0 fine, 1 failed, 2 wrong usage.";
+Exit codes: 0 success, 1 failure, 2 wrong usage.";
 
 const DEMO_EXAMPLES: &str = "\
 Examples:
@@ -30,16 +30,17 @@ Examples:
   undrop-lab demo --loss bursty:0.01:10 --json
   undrop-lab demo --scheme reed-solomon --c 3 --interleave 20 --delayed
 
-Exit code 1 if the gateways did not mask the losses.";
+The exit code is 1 if the gateways did not mask the losses.";
 
-/// Shows what Undrop does, and measures it.
+/// Demonstrates and measures Undrop.
 #[derive(Debug, Parser)]
 #[command(version, after_help = EXAMPLES, max_term_width = 110, propagate_version = true)]
 struct Cli {
-    /// What to log to stderr: `info`, `debug`, or by module as `maelstrom=trace,info` [default: RUST_LOG, or `info`]
+    /// Log level for stderr: `info`, `debug`, or by module as `maelstrom=trace,info` [default: RUST_LOG, or
+    /// `info`]
     #[arg(long, global = true, value_name = "FILTER", value_parser = log::parse_filter)]
     log: Option<String>,
-    /// The `undrop` program whose gateways run [default: this program, which has the same gateway]
+    /// `undrop` program that runs the gateways [default: this program, which contains the same gateway]
     #[arg(long, global = true, value_name = "FILE")]
     program: Option<PathBuf>,
     #[command(subcommand)]
@@ -48,7 +49,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// See TCP collapse on a lossy long-haul link, and run at line rate again behind gateways.
+    /// Show TCP on a lossy long-haul link: alone it collapses, behind gateways it runs at line rate.
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(demo::DemoArgs),
     Figures(figures::Args),
@@ -56,10 +57,10 @@ enum Command {
     /// Measure recovery of lost multicast, in virtual time or on this machine.
     #[command(subcommand)]
     Multicast(multicast::Command),
-    /// Measure gateways and multicast systems on real packets, each beside its baseline in one run.
+    /// Measure gateways and multicast systems with real packets, each beside its baseline in the same run.
     #[command(subcommand)]
     Bench(bench::Command),
-    /// The gateway of `undrop`, for demonstrations and measurements to start.
+    /// Run the gateway of `undrop`; demonstrations and measurements start it.
     #[command(subcommand, hide = true)]
     Gateway(gateway::Command),
 }

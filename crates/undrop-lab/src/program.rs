@@ -1,13 +1,13 @@
-//! The program whose processes are the gateways of demonstrations and measurements.
+//! The program that runs the gateways of demonstrations and measurements.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-/// Returns the absolute path of `given`, or of this program, which contains the same gateway.
+/// Returns the absolute path of `given`, or else of this program, which contains the same gateway.
 ///
 /// # Errors
-/// If there is no such file.
+/// If the file does not exist, or the path of this program is unknown.
 pub(crate) fn find(given: Option<&Path>) -> anyhow::Result<PathBuf> {
     match given {
         Some(path) => {

@@ -1,6 +1,6 @@
-//! Measures the gateways and multicast systems on real packets, each figure beside its baseline in one run.
+//! Measures gateways and multicast systems with real packets, each figure beside its baseline in one run.
 //!
-//! Prints a table in Markdown for `docs/bench.md`; progress goes to stderr.
+//! Each measurement prints a Markdown table for `docs/bench.md` to stdout, and its progress to stderr.
 #![allow(clippy::disallowed_methods, reason = "a stopwatch")]
 
 mod multicast;
@@ -21,37 +21,38 @@ use undrop::failure::Advice as _;
 const EXAMPLES: &str = "\
 Examples:
   undrop-lab bench tcp                        goodput by loss rate, cubic and reno
-  undrop-lab bench udp --help                 what can be set
+  undrop-lab bench udp --help                 options of a measurement
   undrop-lab --program ./undrop bench speed   the gateways of another build";
 
-/// What to measure.
+/// A measurement.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(crate) enum Command {
-    /// TCP goodput against loss, with and without gateways.
+    /// TCP goodput by loss model, with and without gateways.
     Tcp(tcp::Plan),
-    /// Recovery of a UDP stream: share and delay, by loss model.
+    /// Share of lost UDP packets that is recovered, and recovery delay, by loss model.
     Udp(udp::Plan),
-    /// Goodput through the pair on the fastest link the emulator gives; processor time per packet; added delay.
+    /// Goodput through a pair of gateways on the fastest link of the emulator, processor time per packet, and
+    /// added delay.
     Speed(speed::Plan),
-    /// Multicast systems side by side on one bridge.
+    /// Latency, loss and cost of multicast systems that run on the same bridge.
     Multicast(multicast::Plan),
-    /// Ricochet's participant in `multicast`.
+    /// Run Ricochet as a participant of `multicast`.
     #[command(hide = true)]
     Ricochet(multicast::ricochet::Part),
-    /// Memory and recovery over minutes.
+    /// Memory use and recovery over minutes.
     Soak(soak::Plan),
 }
 
-/// Runs one measurement; `program` finds the `undrop` whose gateways are measured.
+/// Runs one measurement. `program` returns the path of the `undrop` program with the gateways to measure.
 ///
-/// Must be called while the process has one thread: without root it enters a user namespace.
+/// The process must have a single thread, because without root this function enters a user namespace.
 pub(crate) fn run(
     command: &Command,
     program: impl FnOnce() -> anyhow::Result<PathBuf>,
 ) -> anyhow::Result<ExitCode> {
     privilege::enter_user_namespace()
-        .context("the measurement builds network namespaces and may not")
+        .context("the measurement needs to create network namespaces, which is not permitted")
         .advise("run it as root, or allow user namespaces")?;
     match command {
         Command::Multicast(plan) => multicast::run(plan),

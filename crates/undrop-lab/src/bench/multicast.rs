@@ -1,9 +1,9 @@
-//! Multicast systems side by side: the same messages, the same bridge, the same loss.
+//! Compares multicast systems with the same messages, the same bridge and the same loss.
 //!
-//! Each system is a *participant*, a program in any language that is started once in each host, and whose contract is in
-//! `docs/participants.md`. Every receiver joins every group; senders receive nothing. Loss is made in the kernel where
-//! packets arrive, and what was lost is told by it, message by message; so a message counts as recovered if it was lost on
-//! the wire and delivered nevertheless, however the system brought it back.
+//! Each system is a *participant*: a program in any language that the bench starts once in each host.
+//! `docs/participants.md` is its contract. Every receiver joins every group; senders receive nothing. A
+//! kernel program drops packets where they arrive, and reports each message that it drops. A message counts
+//! as recovered if it was lost on the wire and nevertheless delivered, whatever method the system uses.
 
 mod judge;
 mod message;
@@ -22,63 +22,64 @@ use judge::Figures;
 use participant::System;
 use run::Cell;
 
-/// Latency of lost messages and of others, losses for good, processor time and traffic, by system.
+/// Latency of lost and of other messages, messages never delivered, processor time and traffic, by system.
 #[derive(Debug, Args)]
 pub(crate) struct Plan {
-    /// A system as `NAME=COMMAND LINE`, or `NAME:key=value,key=value=COMMAND LINE` with settings of its own;
-    /// `@ricochet` is Ricochet's command.
+    /// System as `NAME=COMMAND LINE`, or as `NAME:key=value,key=value=COMMAND LINE` with its own settings;
+    /// the command `@ricochet` runs Ricochet.
     #[arg(long = "system")]
     systems: Vec<System>,
-    /// A file with one such system in each line.
+    /// File with one system per line, in the form of --system.
     #[arg(long = "systems")]
     file: Option<PathBuf>,
-    /// Hosts that receive, all groups each.
+    /// Number of hosts that receive; each joins all groups.
     #[arg(long, value_delimiter = ',', default_value = "8,24")]
     receivers: Vec<usize>,
-    /// Hosts that send.
+    /// Number of hosts that send.
     #[arg(long, value_delimiter = ',', default_value = "1,8")]
     senders: Vec<usize>,
-    /// Groups.
+    /// Number of groups.
     #[arg(long, value_delimiter = ',', default_value = "1,32,128")]
     groups: Vec<u32>,
-    /// What is lost.
+    /// Packets that the loss model applies to.
     #[arg(long, value_delimiter = ',', default_value = "data,all")]
     lose: Vec<Lose>,
-    /// How it is lost.
+    /// Loss model.
     #[arg(long, default_value = "uniform:1%")]
     loss: LossModel,
-    /// Messages in a second, of all senders together.
+    /// Messages per second, of all senders together.
     #[arg(long, default_value_t = 1_000.0)]
     rate: f64,
-    /// Bytes of a message.
+    /// Size of a message in bytes.
     #[arg(long, default_value_t = 1_024)]
     size: usize,
-    /// How long is sent.
+    /// Time in seconds during which messages are sent.
     #[arg(long, default_value_t = 10.0)]
     seconds: f64,
-    /// Seconds left after the last message for it to be brought back.
+    /// Time in seconds for recovery after the last message.
     #[arg(long, default_value_t = 2.0)]
     tail: f64,
-    /// Decides which groups the messages go to.
+    /// Random seed that chooses the group of each message.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Runs of each cell, with seeds that count up.
+    /// Number of runs for each combination, each with the next seed.
     #[arg(long, default_value_t = 1)]
     runs: u64,
-    /// A line of JSON for each run instead of a table.
+    /// Print a line of JSON for each run instead of a table.
     #[arg(long)]
     json: bool,
 }
 
-/// Which packets may be lost.
+/// Packets that the loss model applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Lose {
     /// None.
     None,
-    /// At receivers, multicast UDP of 1,000 bytes and more: the messages themselves, not what systems say about them.
+    /// Multicast UDP packets of at least 1,000 bytes, at receivers: the messages, not the control packets of
+    /// the systems.
     Data,
-    /// Every IP packet that arrives, at senders too.
+    /// All IP packets that arrive, at senders too.
     All,
 }
 
@@ -117,7 +118,7 @@ pub(crate) fn run(plan: &Plan) -> anyhow::Result<()> {
                     tail_s: plan.tail,
                     seed: plan.seed + round,
                 };
-                // One system that cannot is no reason to give up on the others.
+                // A run that fails does not end the runs of the other systems.
                 match run::run(&cell, system) {
                     Ok(figures) => print(plan.json, &cell, system, &figures)?,
                     Err(error) => {
@@ -139,7 +140,8 @@ fn product<'p, A, B>(first: &'p [A], second: &'p [B]) -> impl Iterator<Item = (&
 fn systems(plan: &Plan) -> anyhow::Result<Vec<System>> {
     let mut systems = plan.systems.clone();
     if let Some(file) = &plan.file {
-        let text = std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
+        let text =
+            std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
             systems.push(line.parse().map_err(anyhow::Error::msg)?);
         }
@@ -189,8 +191,8 @@ fn print(json: bool, cell: &Cell, system: &System, figures: &Figures) -> anyhow:
         figures.bytes_per_message,
     );
     eprintln!(
-        "  {}: lost but told of nothing {}; foreign or corrupt {}; senders late p99 / max {:.2} / {:.2} ms; last of a group \
-         that was lost {:?}; {:?}",
+        "  {}: lost packets without a message {}; foreign messages {}; senders late p99 / max {:.2} / {:.2} ms; \
+         recovery of a group's last message {:?}; {:?}",
         system.name,
         figures.lost_untold,
         figures.foreign,

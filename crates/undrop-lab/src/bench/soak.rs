@@ -1,4 +1,4 @@
-//! Memory and recovery over minutes.
+//! Memory use and recovery over minutes.
 
 use std::path::Path;
 use std::thread;
@@ -11,10 +11,10 @@ use stage::gateways::Setting;
 
 use crate::bench::rig;
 
-/// Resident memory of both gateways while TCP runs over a lossy link.
+/// Resident memory of both gateways during a TCP transfer over a lossy link.
 #[derive(Debug, Args)]
 pub(crate) struct Plan {
-    /// Length in seconds.
+    /// Length of the transfer in seconds.
     #[arg(long, default_value_t = 300)]
     seconds: u64,
     /// Loss model.
@@ -54,6 +54,10 @@ pub(crate) fn run(program: &Path, plan: &Plan) -> anyhow::Result<()> {
         running.join().map_err(|_| anyhow::anyhow!("the transfer panicked"))?
     })?;
     println!("\ngoodput {:.0} Mbit/s, every byte compared", report.forward.goodput_bps() / 1e6);
-    anyhow::ensure!(report.mismatch.is_none(), "a wrong byte at {:?}", report.mismatch);
+    anyhow::ensure!(
+        report.mismatch.is_none(),
+        "TCP delivered a byte that was not sent at {:?}",
+        report.mismatch
+    );
     pair.stop()
 }

@@ -1,4 +1,4 @@
-//! How fast, at what cost, with what delay for packets that were not lost.
+//! Goodput of a pair of gateways, its processor time, and the delay that it adds to packets without loss.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,25 +11,25 @@ use stage::gateways::{GatewayPair, Setting};
 
 use crate::bench::rig;
 
-/// Goodput through the pair on the fastest link the emulator gives.
+/// Goodput through a pair of gateways on the fastest link of the emulator.
 #[derive(Debug, Args)]
 pub(crate) struct Plan {
     /// Length of each transfer in seconds.
     #[arg(long, default_value_t = 10)]
     seconds: u64,
-    /// How often each is measured, in turn with its baseline.
+    /// Number of runs of each measurement, in turn with its baseline.
     #[arg(long, default_value_t = 5)]
     runs: usize,
     /// One-way delay of the link in microseconds.
     #[arg(long, default_value_t = 1000)]
     delay_us: u64,
-    /// Which tap the gateways use.
+    /// Tap of the gateways: auto, ebpf or packet.
     #[arg(long, default_value = "auto")]
     tap: String,
-    /// The emulator exchanges single packets with the kernel, as a card without offloads.
+    /// Let the emulator exchange single packets with the kernel, like a network card without offloads.
     #[arg(long)]
     no_offload: bool,
-    /// Leave out the latency of a UDP stream.
+    /// Omit the latency of a UDP stream.
     #[arg(long)]
     only_throughput: bool,
 }

@@ -1,4 +1,4 @@
-//! TCP goodput against loss.
+//! TCP goodput by loss model, with and without gateways.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::bench::rig;
 /// TCP goodput on a 1 Gbit/s link of 50 ms one way, with and without gateways.
 #[derive(Debug, Args)]
 pub(crate) struct Plan {
-    /// Senders, as the kernel names their congestion control.
+    /// Congestion controls of the sender, by the kernel's names.
     #[arg(long, value_delimiter = ',', default_value = "cubic,reno")]
     congestion: Vec<String>,
     /// Loss models.
@@ -29,16 +29,16 @@ pub(crate) struct Plan {
     /// Length of each transfer in seconds; the second half counts.
     #[arg(long, default_value_t = 20)]
     seconds: u64,
-    /// How often each cell with gateways is measured.
+    /// Number of transfers with gateways for each combination.
     #[arg(long, default_value_t = 1)]
     runs: u64,
-    /// Leave out the transfers without gateways.
+    /// Omit the transfers without gateways, except the lossless one.
     #[arg(long)]
     only_with: bool,
     /// Rate of the link in bit/s.
     #[arg(long, default_value_t = 1_000_000_000)]
     rate: u64,
-    /// Which tap the gateways use.
+    /// Tap of the gateways: auto, ebpf or packet.
     #[arg(long, default_value = "auto")]
     tap: String,
 }
@@ -76,7 +76,7 @@ pub(crate) fn run(program: &Path, plan: &Plan) -> anyhow::Result<()> {
             let (goodput, least, most) = rig::spread(runs.iter().map(|run| run.goodput).collect());
             let (overhead, ..) = rig::spread(runs.iter().map(|run| run.overhead).collect());
             let share = lossless / (1.0 + overhead);
-            let last = runs.last().expect("one run at the least");
+            let last = runs.last().expect("at least one run");
             println!(
                 "| {congestion} | {loss} | {bare:.1} | {goodput:.0} ({least:.0}–{most:.0}) | {:.1} % | {:.1} % | {} | {} | {:.1} / {:.1} ms | {:.2} |",
                 overhead * 100.0,
@@ -127,7 +127,7 @@ fn with(
     let before = rig::cpu_s(pids[0])? + rig::cpu_s(pids[1])?;
     let report = rig::transfer(&sites, &transfer_of(plan, congestion))?;
     let cores = (rig::cpu_s(pids[0])? + rig::cpu_s(pids[1])? - before) / plan.seconds as f64;
-    // What was lost last is settled after a while.
+    // The gateways need some time to recover the last losses, or to give them up.
     std::thread::sleep(Duration::from_secs(3));
     let [a, b] = rig::statuses(&pair)?;
     anyhow::ensure!(

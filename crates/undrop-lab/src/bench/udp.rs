@@ -1,4 +1,4 @@
-//! Recovery of a UDP stream, packet by packet.
+//! Recovery of the packets of a UDP stream.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use stage::gateways::Setting;
 
 use crate::bench::rig;
 
-/// Share recovered and delay of recovery, of a 10 Mbit/s stream on a 50 ms link.
+/// Share of lost packets that is recovered, and recovery delay, of a UDP stream on a 50 ms link.
 #[derive(Debug, Args)]
 pub(crate) struct Plan {
     /// Loss models.
@@ -21,19 +21,19 @@ pub(crate) struct Plan {
     loss: Vec<LossModel>,
     #[command(flatten)]
     code: CodeArgs,
-    /// Payload of a packet in bytes.
+    /// Payload size of a packet in bytes.
     #[arg(long, default_value_t = 1250)]
     payload: usize,
     /// Payload rate in bit/s.
     #[arg(long, default_value_t = 1e7)]
     rate: f64,
-    /// All packets have the same payload.
+    /// Send the same payload in all packets.
     #[arg(long)]
     identical: bool,
     /// Length of each run in seconds.
     #[arg(long, default_value_t = 30)]
     seconds: u64,
-    /// Seeds of the link's losses, one run each.
+    /// Random seeds of the link's losses, one run each.
     #[arg(long, value_delimiter = ',', default_value = "5,6,7,8,9")]
     seeds: Vec<u64>,
 }
@@ -72,7 +72,7 @@ fn recovered_percent(lost: u64, missing: u64) -> f64 {
     100.0 * (1.0 - missing as f64 / lost.max(1) as f64)
 }
 
-/// One run; returns how many packets were lost, and how many of them never came.
+/// Measures one run, and returns the number of lost packets and the number of those that never arrived.
 fn cell(
     program: &Path,
     plan: &Plan,
@@ -93,7 +93,11 @@ fn cell(
     std::thread::sleep(Duration::from_secs(3));
     let [_, b] = rig::statuses(&pair)?;
     let ingress = &b.peers[0].ingress;
-    anyhow::ensure!(report.altered == 0, "{} packets arrived that were never sent", report.altered);
+    anyhow::ensure!(
+        report.altered == 0,
+        "expected only packets that were sent, saw {} others",
+        report.altered
+    );
     let missing = report.missing() as u64;
     let lost = ingress.loss.lost.max(missing);
     let (late, straight) = latencies(&report);
@@ -113,8 +117,8 @@ fn cell(
     );
     let link = sites.link.counters(Direction::AToB).link;
     eprintln!(
-        "  link lost {} of {}; gateway counts {} lost, {} recovered; never came: {:?}; duplicates {}; late {} after {}; \
-         counters {:?}; unused {:?}",
+        "  link lost {} of {}; gateway counts {} lost, {} recovered; never arrived: {:?}; duplicates {}; late {} \
+         after {}; counters {:?}; unused {:?}",
         link.lost,
         link.offered_packets,
         ingress.loss.lost,
@@ -133,8 +137,9 @@ fn cell(
     Ok((lost, missing))
 }
 
-/// Latencies of the packets that arrived behind later ones, and of the others, each sorted. The link keeps the order, so
-/// the former were lost and came back.
+/// Returns the latencies of the packets that arrived after a later one, and those of the others, each sorted.
+///
+/// The link keeps the order, so the former packets were lost and recovered.
 fn latencies(report: &UdpReport) -> (Vec<u64>, Vec<u64>) {
     let arrival = |index: usize| report.latencies_us[index].map(|latency| report.sent_us[index] + latency);
     let (mut late, mut straight) = (Vec::new(), Vec::new());
@@ -153,14 +158,16 @@ fn latencies(report: &UdpReport) -> (Vec<u64>, Vec<u64>) {
     (late, straight)
 }
 
-/// What the same code recovers of two million packets in a simulation without network, clock or gateway: median, least
-/// and most of ten runs, in percent.
+/// Returns the share of lost packets that the same code recovers in a simulation, in percent: median, minimum
+/// and maximum of ten runs with two million packets in all.
+///
+/// The simulation has no network, clock or gateway.
 fn simulated(setting: &Setting, loss: &LossModel) -> String {
     let code = setting.schedule.code(setting.delayed, 20_000, 1_536);
     let simulation = Simulation { code, packets: 200_000, ..Simulation::default() };
     let run = |seed| {
         let mut losses = loss.seeded(seed);
-        let report = simulate(&simulation, |_| losses.lose()).expect("a code that the gateways run");
+        let report = simulate(&simulation, |_| losses.lose()).expect("the gateways run this code");
         100.0 * report.recovered_share()
     };
     let (median, least, most) = rig::spread((0..10).map(run).collect());

@@ -1,4 +1,4 @@
-//! What a run was like, from what receivers noted and what the kernel lost.
+//! The figures of a run, from the records of the receivers and the losses that the kernel reports.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -10,7 +10,7 @@ use super::message::Name;
 use super::run::Cell;
 use crate::bench::rig::quantile;
 
-/// A delivery, as a receiver wrote it down.
+/// A delivery in the records of a receiver.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record {
     group: u32,
@@ -20,7 +20,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Reads `group sender number send_ns receive_ns`.
+    /// Parses `group sender number send_ns receive_ns`.
     pub(crate) fn parse(line: &str) -> anyhow::Result<Self> {
         let wrong = || format!("expected `group sender number send_ns receive_ns`, saw {line:?}");
         let mut words = line.split_ascii_whitespace();
@@ -32,14 +32,15 @@ impl Record {
     }
 }
 
-/// What is known of one receiver.
+/// Deliveries and losses of one receiver.
 #[derive(Debug, Default)]
 pub(crate) struct Receiver {
-    /// What it delivered, in order.
+    /// Deliveries, in order.
     pub(crate) records: Vec<Record>,
-    /// Messages lost on its wire, and when; more than once where a repetition was lost too.
+    /// Messages lost on its wire, each with the time of the loss. A message occurs again if a repetition was
+    /// lost too.
     pub(crate) lost: Vec<(Name, u64)>,
-    /// Lost packets in which no message was found, or could not be told.
+    /// Lost packets in which the kernel found no message, or that it could not report.
     pub(crate) lost_untold: u64,
 }
 
@@ -72,54 +73,57 @@ impl Spread {
     }
 }
 
-/// The figures of a run. Messages are counted at each receiver: one that two receivers lost was lost twice.
+/// Figures of a run.
+///
+/// Messages are counted at each receiver, so a message that two receivers lost counts as lost twice.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Figures {
     /// Messages sent.
     pub(crate) sent: u64,
-    /// Messages lost on the wire before they were delivered, or lost and never delivered.
+    /// Messages lost on the wire before their delivery, or lost and never delivered.
     pub(crate) lost: u64,
-    /// Lost packets in which no message was found: what systems say to each other, or repetitions in another shape.
+    /// Lost packets in which the kernel found no message, or that it could not report. The former are control
+    /// packets of the systems, or repetitions in another form.
     pub(crate) lost_untold: u64,
-    /// From being sent to being delivered, of those that were lost.
+    /// Latency from sending to delivery of the messages that were lost.
     pub(crate) recovered_ms: Spread,
-    /// The same of all others.
+    /// Latency of all other messages.
     pub(crate) straight_ms: Spread,
-    /// The same of the last message of each group, lost or not.
+    /// Latency of the last message of each group, lost or not.
     pub(crate) last_ms: Spread,
-    /// The same of those last messages that were lost.
+    /// Latency of the last messages that were lost.
     pub(crate) last_recovered_ms: Spread,
-    /// Last messages of groups that were never delivered.
+    /// Last messages of their groups that were never delivered.
     pub(crate) last_undelivered: u64,
     /// Messages that were never delivered.
     pub(crate) undelivered: u64,
-    /// Of them, those that were not seen to be lost on the wire.
+    /// Messages that were never delivered although the kernel reported no loss of them.
     pub(crate) undelivered_not_lost: u64,
-    /// Deliveries of what had been delivered before.
+    /// Deliveries of a message after its first delivery.
     pub(crate) duplicates: u64,
-    /// Deliveries of what was never sent, or not to that group.
+    /// Deliveries of messages that were never sent, or were sent to another group.
     pub(crate) foreign: u64,
-    /// How long after its time a message was sent.
+    /// Time from when a message was due until it was sent.
     pub(crate) lateness_ms: Spread,
-    /// Processor time of all participants for each message sent.
+    /// Processor time of all participants per message sent.
     pub(crate) cpu_us_per_message: f64,
-    /// Packets on all wires for each message sent; one that crosses two wires counts twice.
+    /// Packets on all wires per message sent. A packet that crosses two wires counts twice.
     pub(crate) packets_per_message: f64,
-    /// Bytes on all wires for each message sent, with Ethernet headers.
+    /// Bytes on all wires per message sent, including Ethernet headers.
     pub(crate) bytes_per_message: f64,
-    /// The participants' own counters, summed.
+    /// Sums of the participants' own counters.
     pub(crate) stats: BTreeMap<String, f64>,
 }
 
-/// When messages are due.
+/// Times at which messages are due.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Schedule {
-    /// Of the first sender's first message.
+    /// Time of the first sender's first message.
     pub(crate) start_ns: u64,
 }
 
 impl Schedule {
-    /// The first message of a sender, counted from 0: they take turns.
+    /// Returns the time of a sender's first message. Senders are counted from 0, and take turns.
     pub(crate) fn start_of(self, cell: &Cell, sender: usize) -> u64 {
         self.start_ns + (sender as f64 * 1e9 / (cell.rate * cell.senders as f64)) as u64
     }
@@ -130,7 +134,7 @@ impl Schedule {
     }
 }
 
-/// Collects latencies while receivers are looked at one by one.
+/// Latencies at all receivers, in nanoseconds.
 #[derive(Default)]
 struct Latencies {
     recovered: Vec<u64>,
@@ -140,7 +144,7 @@ struct Latencies {
     lateness: Vec<u64>,
 }
 
-/// All but traffic, processor time and the participants' counters.
+/// Computes all figures except traffic, processor time and the participants' counters.
 pub(crate) fn judge(cell: &Cell, schedule: Schedule, receivers: &[Receiver]) -> Figures {
     let mut figures = Figures { sent: cell.messages(), ..Figures::default() };
     let mut latencies = Latencies::default();
@@ -191,7 +195,7 @@ fn judge_one(
         };
         let latency = record.receive_ns.saturating_sub(record.send_ns);
         latencies.lateness.push(record.send_ns.saturating_sub(schedule.due_ns(cell, name)));
-        // What is lost after it was delivered is a repetition for somebody else.
+        // A packet that is lost after the delivery is a repetition for another receiver.
         let was_lost = lost_ns.is_some_and(|&lost_ns| lost_ns <= record.receive_ns);
         figures.lost += u64::from(was_lost);
         let of_kind = if was_lost { &mut latencies.recovered } else { &mut latencies.straight };
@@ -205,7 +209,7 @@ fn judge_one(
     }
 }
 
-/// Of each group the message that is due last.
+/// Returns the message of each group that is due last.
 fn last_of_groups(cell: &Cell, schedule: Schedule) -> HashMap<u32, Name> {
     let mut last: HashMap<u32, Name> = HashMap::new();
     for name in cell.names() {
@@ -243,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_lost_and_came_is_recovered_and_what_was_lost_afterwards_is_not() {
+    fn a_message_lost_before_its_delivery_is_recovered_and_one_lost_afterwards_is_not() {
         let name = |number| Name { sender: 2, number };
         let receiver = Receiver {
             records: vec![
@@ -270,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_sent_is_foreign() {
+    fn a_delivery_of_an_unsent_message_is_foreign() {
         let records = [(0, 2, 9), (0, 7, 1), (1, 2, 1)]
             .map(|(group, sender, number)| format!("{group} {sender} {number} 1 2"))
             .map(|line| Record::parse(&line).unwrap());

@@ -1,9 +1,9 @@
-//! The messages that participants exchange, and which group each goes to.
+//! The messages that participants exchange, and the choice of their groups.
 
-/// The first bytes of every message, by which the kernel finds it in a packet that it loses.
+/// First bytes of every message, by which the kernel program finds the message in a packet that it drops.
 pub(crate) const MAGIC: [u8; 8] = *b"UNDROPMC";
 
-/// Which message: the host that sent it, and its number there.
+/// Identifier of a message: the host that sent it, and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Name {
     pub(crate) sender: u32,
@@ -11,7 +11,7 @@ pub(crate) struct Name {
 }
 
 impl Name {
-    /// Reads it from the first bytes of a message, magic included.
+    /// Reads the identifier from the first bytes of a message, which begin with [`MAGIC`].
     pub(crate) fn read(message: &[u8]) -> Option<Self> {
         let rest = message.strip_prefix(&MAGIC)?;
         let (sender, rest) = rest.split_first_chunk::<4>()?;
@@ -20,14 +20,14 @@ impl Name {
         Some(Self { sender: u32::from_le_bytes(*sender), number: u64::from_le_bytes(*number) })
     }
 
-    /// The group it goes to.
+    /// Returns the group of the message.
     pub(crate) fn group(self, seed: u64, groups: u32) -> u32 {
         let drawn = splitmix64(seed ^ (u64::from(self.sender) << 40) ^ self.number);
         u32::try_from(drawn % u64::from(groups.max(1))).unwrap_or(0)
     }
 }
 
-/// A mixer that is written down in a few lines of any language.
+/// Returns the output of SplitMix64, which takes a few lines in any language.
 fn splitmix64(seed: u64) -> u64 {
     let mut x = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -40,12 +40,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mixer_is_the_published_one() {
+    fn splitmix64_gives_the_published_value() {
         assert_eq!(splitmix64(0), 0xe220_a839_7b1d_cdaf);
     }
 
     #[test]
-    fn a_message_is_known_by_its_first_bytes() {
+    fn the_first_bytes_identify_a_message() {
         let mut message = MAGIC.to_vec();
         message.extend([7, 0, 0, 0, 9, 9, 9, 9, 1, 2, 0, 0, 0, 0, 0, 0]);
         let name = Name { sender: 7, number: 0x201 };

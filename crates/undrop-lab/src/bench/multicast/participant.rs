@@ -1,4 +1,4 @@
-//! One participant: a program in a host, spoken to by lines.
+//! A participant: a program in a host that exchanges lines with the bench.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -14,7 +14,7 @@ use netlab::namespace::Child;
 
 use crate::bench::rig;
 
-/// A system to be measured: how its participant is started.
+/// A system under measurement, with the command that starts its participant.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct System {
     pub(crate) name: String,
@@ -26,7 +26,7 @@ pub(crate) struct System {
 impl FromStr for System {
     type Err = String;
 
-    /// `NAME=COMMAND LINE` or `NAME:key=value,key=value=COMMAND LINE`.
+    /// Parses `NAME=COMMAND LINE` or `NAME:key=value,key=value=COMMAND LINE`.
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("expected NAME=COMMAND or NAME:key=value=COMMAND, saw {text:?}");
         let mut words = text.split_ascii_whitespace();
@@ -42,7 +42,7 @@ impl FromStr for System {
             arguments: words.map(from_here).collect(),
         };
         if program == "@ricochet" {
-            // This program plays its part.
+            // This program contains the participant.
             let path = std::env::current_exe().map_err(|error| error.to_string())?;
             system.program = path.to_string_lossy().into_owned();
             system.arguments.splice(0..0, ["bench".to_owned(), "ricochet".to_owned()]);
@@ -51,7 +51,7 @@ impl FromStr for System {
     }
 }
 
-/// Participants work in a directory of their own, so a path is made absolute.
+/// Makes the path of an existing file absolute, because each participant works in its own directory.
 fn from_here(word: &str) -> String {
     let path = word.contains('/').then(|| fs::canonicalize(word).ok()).flatten();
     path.map_or_else(|| word.to_owned(), |path| path.to_string_lossy().into_owned())
@@ -65,35 +65,36 @@ impl System {
     }
 }
 
-/// A program that runs in a host; it is killed when this is dropped.
+/// A program that runs in a host. Dropping the participant kills the program.
 pub(crate) struct Participant {
     label: String,
     child: Child,
     input: ChildStdin,
     lines: Receiver<String>,
     directory: PathBuf,
-    /// What it has said with `stat`.
+    /// Counters that the participant has printed with `stat`.
     pub(crate) stats: Vec<(String, f64)>,
 }
 
 impl Participant {
-    /// Starts it in a directory of its own.
+    /// Starts the participant in its own directory.
     pub(crate) fn start(
         host: &Namespace,
         label: String,
         mut command: Command,
         directory: &Path,
     ) -> anyhow::Result<Self> {
-        let errors = fs::File::create(directory.join("stderr")).context("making a file for what it says")?;
+        let errors = fs::File::create(directory.join("stderr"))
+            .context("cannot create the file for stderr of a participant")?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors).current_dir(directory);
         let mut child = host.spawn(command)?;
-        let input = child.stdin.take().context("a participant has an input")?;
-        let output = child.stdout.take().context("a participant has an output")?;
-        let (tell, lines) = channel();
-        // It ends with the program's output.
+        let input = child.stdin.take().context("expected a pipe to the participant")?;
+        let output = child.stdout.take().context("expected a pipe from the participant")?;
+        let (sender, lines) = channel();
+        // The thread ends with the program's output.
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
-                if tell.send(line).is_err() {
+                if sender.send(line).is_err() {
                     return;
                 }
             }
@@ -101,26 +102,30 @@ impl Participant {
         Ok(Self { label, child, input, lines, directory: directory.to_owned(), stats: Vec::new() })
     }
 
-    /// Sends it a line.
-    pub(crate) fn tell(&mut self, line: &str) -> anyhow::Result<()> {
-        let told = writeln!(self.input, "{line}").and_then(|()| self.input.flush());
-        told.with_context(|| format!("telling {} {line:?}: {}", self.label, self.complaint()))
+    /// Sends a line to the participant.
+    pub(crate) fn send(&mut self, line: &str) -> anyhow::Result<()> {
+        let sent = writeln!(self.input, "{line}").and_then(|()| self.input.flush());
+        sent.with_context(|| format!("cannot send {line:?} to {}: {}", self.label, self.complaint()))
     }
 
-    /// Waits until it says a line that begins with `word`; counters that it tells meanwhile are kept.
+    /// Waits for a line that begins with `word`. Keeps the counters that the participant prints meanwhile.
     pub(crate) fn expect(&mut self, word: &str, patience: Duration) -> anyhow::Result<()> {
         let deadline = Instant::now() + patience;
         loop {
             let line = match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(line) => line,
                 Err(RecvTimeoutError::Timeout) => anyhow::bail!(
-                    "{} did not say {word:?} within {} s: {}",
+                    "expected {word:?} from {} within {} s, saw no such line; end of its stderr: {}",
                     self.label,
                     patience.as_secs(),
                     self.complaint()
                 ),
                 Err(RecvTimeoutError::Disconnected) => {
-                    anyhow::bail!("{} ended before {word:?}: {}", self.label, self.complaint())
+                    anyhow::bail!(
+                        "expected {word:?} from {}, saw its end; end of its stderr: {}",
+                        self.label,
+                        self.complaint()
+                    )
                 }
             };
             let mut words = line.split_ascii_whitespace();
@@ -137,14 +142,14 @@ impl Participant {
         }
     }
 
-    /// Processor seconds so far, of its children too.
+    /// Returns the processor time in seconds that the participant and its descendants have used.
     pub(crate) fn cpu_s(&self) -> anyhow::Result<f64> {
         let own = rig::cpu_s(self.child.id()).with_context(|| self.complaint())?;
-        // A child that has just ended is no reason to stop.
+        // A descendant may have ended since it was found; its time is left out.
         Ok(own + children(self.child.id()).into_iter().filter_map(|pid| rig::cpu_s(pid).ok()).sum::<f64>())
     }
 
-    /// The end of what it wrote to stderr.
+    /// Returns the last lines that the participant wrote to stderr.
     fn complaint(&self) -> String {
         let text = fs::read(self.directory.join("stderr")).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
@@ -153,12 +158,12 @@ impl Participant {
     }
 }
 
-/// All descendants of a process that live.
+/// Returns the living descendants of a process.
 fn children(pid: u32) -> Vec<u32> {
-    const MOST: usize = 1_000;
+    const COUNT_MAX: usize = 1_000;
     let mut found = vec![pid];
     let mut next = 0;
-    while next < found.len() && found.len() < MOST {
+    while next < found.len() && found.len() < COUNT_MAX {
         let tasks = fs::read_dir(format!("/proc/{}/task", found[next])).into_iter().flatten().flatten();
         for task in tasks {
             let text = fs::read_to_string(task.path().join("children")).unwrap_or_default();
@@ -174,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_system_is_a_name_settings_and_a_command() {
+    fn a_system_is_parsed_as_name_settings_and_command() {
         let plain: System = "raw=participant --quick".parse().unwrap();
         assert_eq!((plain.name.as_str(), plain.settings.as_str()), ("raw", ""));
         assert_eq!((plain.program.as_str(), plain.arguments.len()), ("participant", 1));

@@ -1,4 +1,4 @@
-//! Ricochet's participant: this program once more, as `bench ricochet`.
+//! Ricochet's participant, which this program runs as `bench ricochet`.
 
 use std::io::{BufRead as _, Write as _};
 use std::net::IpAddr;
@@ -18,11 +18,11 @@ use super::run::now_ns;
 const PORT: u16 = 7900;
 const HEADER_LEN: usize = 32;
 const MEMBERS_PATIENCE: Duration = Duration::from_secs(60);
-/// How often a receiver looks whether it is to stop.
-const LOOK: Duration = Duration::from_millis(100);
+/// Interval at which a receiver checks whether it must stop.
+const STOP_CHECK: Duration = Duration::from_millis(100);
 const QUEUE: usize = 1 << 17;
 
-/// What the bench says to each participant.
+/// Command line of a participant; see `docs/participants.md`.
 #[derive(Debug, Args)]
 pub(crate) struct Part {
     #[arg(long)]
@@ -61,7 +61,7 @@ enum Role {
     Recv,
 }
 
-/// Plays one part, from `ready` to `done`.
+/// Runs one participant, from `ready` to `done`.
 pub(crate) fn play(part: &Part) -> anyhow::Result<()> {
     let node = part.start()?;
     let names: Vec<String> = (0..part.groups).map(|group| format!("group/{group}")).collect();
@@ -104,37 +104,38 @@ impl Part {
         wait_for_members(node, names, self.receivers - 1)?;
         let stop = AtomicBool::new(false);
         let (records, corrupt) = std::thread::scope(|scope| {
-            let taker = scope.spawn(|| self.take(&subscription, &stop));
+            let receiver = scope.spawn(|| self.collect(&subscription, &stop));
             let stopped = say("ready").and_then(|()| wait_for("stop"));
             stop.store(true, Ordering::SeqCst);
-            let taken = taker.join().map_err(|_| anyhow::anyhow!("the receiving thread panicked"))?;
-            stopped.map(|_| taken)
+            let collected = receiver.join().map_err(|_| anyhow::anyhow!("the receiving thread panicked"))?;
+            stopped.map(|_| collected)
         })?;
-        std::fs::write(&self.out, records).with_context(|| format!("writing {}", self.out.display()))?;
+        std::fs::write(&self.out, records).with_context(|| format!("cannot write {}", self.out.display()))?;
         say(&format!("stat corrupt {corrupt}"))
     }
 
-    /// Notes messages until it is time to stop; the lines, and how many messages were not what was sent.
-    fn take(&self, subscription: &Subscription, stop: &AtomicBool) -> (String, u64) {
-        // As much as comes, so that no memory is asked for meanwhile.
-        let mut taken = Vec::with_capacity(self.senders * self.count as usize * 2);
+    /// Records messages until `stop` is set. Returns the lines of records, and the number of messages with
+    /// wrong content.
+    fn collect(&self, subscription: &Subscription, stop: &AtomicBool) -> (String, u64) {
+        // There is room for twice the expected messages, so that the loop does not allocate memory.
+        let mut records = Vec::with_capacity(self.senders * self.count as usize * 2);
         let mut corrupt = 0;
         while !stop.load(Ordering::SeqCst) {
-            let Ok(message) = subscription.recv_timeout(LOOK) else { continue };
+            let Ok(message) = subscription.recv_timeout(STOP_CHECK) else { continue };
             let receive_ns = now_ns().unwrap_or(0);
             let group = message.group().rsplit('/').next().and_then(|group| group.parse::<u32>().ok());
             match (Name::read(message.payload()), group, self.send_ns(message.payload())) {
-                (Some(name), Some(group), Some(send_ns)) => taken.push((group, name, send_ns, receive_ns)),
+                (Some(name), Some(group), Some(send_ns)) => records.push((group, name, send_ns, receive_ns)),
                 _ => corrupt += 1,
             }
         }
         let line = |(group, name, send, receive): (u32, Name, u64, u64)| {
             format!("{group} {} {} {send} {receive}\n", name.sender, name.number)
         };
-        (taken.into_iter().map(line).collect(), corrupt)
+        (records.into_iter().map(line).collect(), corrupt)
     }
 
-    /// When the message was sent, if it is as it was sent.
+    /// Returns the sending time in a message, or `None` if the content of the message is wrong.
     fn send_ns(&self, message: &[u8]) -> Option<u64> {
         let name = Name::read(message)?;
         let time = message.get(24..HEADER_LEN)?.try_into().ok()?;
@@ -182,19 +183,19 @@ fn wait_for_members(node: &Node, names: &[String], count: usize) -> anyhow::Resu
 
 fn sleep_until(at_ns: u64) {
     let at = TimeSpec::new((at_ns / 1_000_000_000) as i64, (at_ns % 1_000_000_000) as i64);
-    // What is interrupted is late by nothing: the next message has its own time.
+    // A signal that interrupts the sleep sends this message early; the next one has its own time.
     let _ = clock_nanosleep(ClockId::CLOCK_MONOTONIC, ClockNanosleepFlags::TIMER_ABSTIME, &at);
 }
 
 fn say(line: &str) -> anyhow::Result<()> {
     let mut output = std::io::stdout().lock();
-    writeln!(output, "{line}").and_then(|()| output.flush()).context("answering the bench")
+    writeln!(output, "{line}").and_then(|()| output.flush()).context("cannot answer the bench")
 }
 
-/// Reads lines until one begins with `word`; the rest of it.
+/// Reads lines until one begins with `word`, and returns the rest of that line.
 fn wait_for(word: &str) -> anyhow::Result<String> {
     for line in std::io::stdin().lock().lines() {
-        if let Some(rest) = line.context("listening to the bench")?.strip_prefix(word) {
+        if let Some(rest) = line.context("cannot read from the bench")?.strip_prefix(word) {
             return Ok(rest.to_owned());
         }
     }

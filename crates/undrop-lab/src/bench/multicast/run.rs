@@ -1,4 +1,4 @@
-//! One run: a bridge, a participant in each host, loss, and what came of it.
+//! One run: a bridge, a participant in each host, losses, and the resulting figures.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,10 +17,10 @@ use super::participant::{Participant, System};
 
 const READY_PATIENCE: Duration = Duration::from_secs(60);
 const DONE_PATIENCE: Duration = Duration::from_secs(10);
-/// From the word to begin to the first message.
+/// Time from the line `go` to the first message.
 const HEAD_START: Duration = Duration::from_millis(200);
 
-/// What is run. Hosts are the receivers, then the senders.
+/// Parameters of a run. The receivers are the first hosts, the senders the others.
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
     pub(crate) lose: Lose,
@@ -28,10 +28,10 @@ pub(crate) struct Cell {
     pub(crate) senders: usize,
     pub(crate) groups: u32,
     pub(crate) loss: LossModel,
-    /// Messages in a second, of each sender.
+    /// Messages per second of each sender.
     pub(crate) rate: f64,
     pub(crate) size: usize,
-    /// Messages of each sender.
+    /// Number of messages of each sender.
     pub(crate) count: u64,
     pub(crate) tail_s: f64,
     pub(crate) seed: u64,
@@ -42,7 +42,7 @@ impl Cell {
         self.receivers + self.senders
     }
 
-    /// All that is sent.
+    /// Returns the number of messages of all senders.
     pub(crate) fn messages(&self) -> u64 {
         self.count * self.senders as u64
     }
@@ -64,13 +64,13 @@ impl Cell {
     }
 }
 
-/// A directory in memory that goes with the run.
+/// A directory in memory that is removed at the end of the run.
 struct Scratch(PathBuf);
 
 impl Scratch {
     fn create() -> anyhow::Result<Self> {
         let path = PathBuf::from(format!("/dev/shm/undrop-multicast-{}", std::process::id()));
-        fs::create_dir(&path).with_context(|| format!("making {}", path.display()))?;
+        fs::create_dir(&path).with_context(|| format!("cannot create {}", path.display()))?;
         Ok(Self(path))
     }
 
@@ -81,12 +81,12 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What is left there is seen, and hurts nobody.
+        // A directory that cannot be removed is harmless.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// What stands while a run lasts; participants go first.
+/// Resources of a run. The participants are the first field, so that they are dropped before the bridge.
 struct Stage {
     participants: Vec<Participant>,
     droppers: Vec<Dropper>,
@@ -106,12 +106,12 @@ pub(crate) fn run(cell: &Cell, system: &System) -> anyhow::Result<Figures> {
     let schedule = stage.send(cell)?;
     let cpu_s = stage.cpu_s()? - before.0;
     let wires = stage.lan.wires_total()?.since(before.1);
-    // What ends now is not lost any more: systems say goodbye.
+    // Loss ends here, so that the systems can leave in good order.
     for dropper in &mut stage.droppers {
         dropper.set_model(&LossModel::None)?;
     }
     for participant in &mut stage.participants {
-        participant.tell("stop")?;
+        participant.send("stop")?;
     }
     for participant in &mut stage.participants {
         participant.expect("done", DONE_PATIENCE)?;
@@ -130,7 +130,8 @@ pub(crate) fn run(cell: &Cell, system: &System) -> anyhow::Result<Figures> {
 
 impl Stage {
     fn build(cell: &Cell, system: &System) -> anyhow::Result<Self> {
-        let hosts = u8::try_from(cell.hosts()).context("too many hosts for a bridge")?;
+        let hosts = u8::try_from(cell.hosts())
+            .with_context(|| format!("expected at most 255 hosts, saw {}", cell.hosts()))?;
         let lan = BridgeLan::build(&BridgeLanConfig { hosts, ..BridgeLanConfig::default() })?;
         let mut stage =
             Self { participants: Vec::new(), droppers: Vec::new(), lan, scratch: Scratch::create()? };
@@ -143,7 +144,7 @@ impl Stage {
             let host = stage.lan.host(index);
             host.sysctl("net.ipv4.igmp_max_memberships", "1024")?;
             if index < losing {
-                // Loss begins when messages do.
+                // The model drops nothing until the messages begin.
                 let filter = cell.lose.filter();
                 let dropper = Dropper::attach_reporting(host, HOST, &LossModel::None, &filter, Some(MAGIC))?;
                 stage.droppers.push(dropper);
@@ -151,7 +152,7 @@ impl Stage {
         }
         for index in 0..cell.hosts() {
             let directory = stage.scratch.of(index);
-            fs::create_dir(&directory).with_context(|| format!("making {}", directory.display()))?;
+            fs::create_dir(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
             let mut command = system.command();
             let address = stage.lan.address_v4(index).to_string();
             arguments(cell, system, index, &address, &directory, &mut command);
@@ -161,12 +162,12 @@ impl Stage {
         Ok(stage)
     }
 
-    /// From the word to begin to the end of the tail.
+    /// Lets the senders send, and waits until the end of the tail.
     fn send(&mut self, cell: &Cell) -> anyhow::Result<Schedule> {
         let schedule = Schedule { start_ns: now_ns()? + HEAD_START.as_nanos() as u64 };
         for (index, participant) in self.participants.iter_mut().enumerate() {
             let sender = index.saturating_sub(cell.receivers);
-            participant.tell(&format!("go {}", schedule.start_of(cell, sender)))?;
+            participant.send(&format!("go {}", schedule.start_of(cell, sender)))?;
         }
         let patience = Duration::from_secs_f64(cell.count as f64 / cell.rate) + READY_PATIENCE;
         for sender in &mut self.participants[cell.receivers..] {
@@ -180,12 +181,13 @@ impl Stage {
         self.participants.iter().map(Participant::cpu_s).sum()
     }
 
-    /// What receivers wrote down, and what was lost at them.
+    /// Returns the receivers' records, and the messages lost at them.
     fn receivers(&mut self, cell: &Cell) -> anyhow::Result<Vec<Receiver>> {
         let mut receivers = Vec::new();
         for index in 0..cell.receivers {
             let file = records_file(&self.scratch.of(index));
-            let text = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+            let text =
+                fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
             let records = text.lines().map(Record::parse).collect::<anyhow::Result<_>>()?;
             let mut receiver = Receiver { records, ..Receiver::default() };
             if let Some(dropper) = self.droppers.get_mut(index) {

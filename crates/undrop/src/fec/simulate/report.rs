@@ -6,7 +6,7 @@ use ::fec::simulate::{Report, repair_overhead_bytes};
 use ::fec::{Code, Sending};
 use serde_json::{Value, json};
 
-/// What was simulated.
+/// Parameters of the simulated runs.
 pub(super) struct Setup<'a> {
     pub(super) code: &'a Code,
     /// Rule by which a sliding window's repairs name packets.
@@ -15,12 +15,13 @@ pub(super) struct Setup<'a> {
     pub(super) packet_bytes: usize,
 }
 
-/// The figures of all runs.
+/// Figures of all runs.
 #[derive(Debug)]
 pub(super) struct Figures {
     scheme: &'static str,
     code: String,
-    /// Rule by which a sliding window's repairs name packets. Repairs of other schemes name all their packets.
+    /// Rule by which a sliding window's repairs name packets. Repairs of other schemes name all their
+    /// packets.
     names: Option<&'static str>,
     loss: String,
     /// Sum over all runs.
@@ -112,12 +113,12 @@ impl Figures {
         row(
             "overhead",
             format!(
-                "{:.2} % packets, {:.2} % bytes ({:.0} bytes a repair)",
+                "{:.2} % packets, {:.2} % bytes ({:.0} bytes per repair)",
                 self.overhead_percent, self.overhead_wire_percent, self.repair_bytes
             ),
         );
-        row("encode", format!("{:.0} ns a packet", self.encode_ns));
-        row("decode", format!("{:.0} ns a packet", self.decode_ns));
+        row("encode", format!("{:.0} ns per packet", self.encode_ns));
+        row("decode", format!("{:.0} ns per packet", self.decode_ns));
         text.pop();
         text
     }
