@@ -2,6 +2,7 @@
 #![allow(missing_docs, reason = "tests are named by what they show")]
 
 mod check_machine;
+mod disturbance;
 mod gateway;
 mod interfaces;
 mod multicast;
