@@ -1,4 +1,4 @@
-"""Two nodes on this machine: one sends, the other receives. On a network, give the interface's name alone."""
+"""Two nodes on this machine: one sends, the other receives. On a network, pass only the interface name."""
 
 import ricochet
 
