@@ -1,4 +1,4 @@
-//! What a busy machine does to a pair of gateways, as far as the gateways count it.
+//! Effects of a busy machine on a pair of gateways, as far as the gateways count them.
 
 use netlab::traffic::UdpReport;
 use stage::gateways::GatewayPair;
