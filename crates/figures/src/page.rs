@@ -11,10 +11,15 @@ const HEAD: &str = "\
 
 Generated from the data in `docs/figures/` and the texts in `crates/figures/src/prose.toml`; do not edit.
 
-- *sim* is simulated in virtual time: the same on every machine for the same code and random seeds. *real* is measured on the
-  kernel's TCP and UDP, through network namespaces and an emulated link, on one idle machine; such values vary from run to run.
-- A point is the median of its runs, with bars from the least to the greatest. Where there is one run, the point is that run.
-- A claim *holds* if every part of it has its shape here: which is greater, and which way it slopes. Numbers may differ.
+- *sim* figures are simulated in virtual time. They are the same on every machine for the same code and random
+  seeds. *real* figures are measured on the kernel's TCP and UDP, through network namespaces and an emulated link,
+  on one idle machine. Their values vary from run to run.
+- *Ours* is a result here, *theirs* is one of the source. Quick runs (`--quick`) have fewer points and wider limits.
+- A point is the median of its runs, with a bar from the least to the greatest value. A single run has no bar.
+- A claim *holds* if every part of it has its shape here: which line is greater, and which way it slopes. The
+  numbers may differ.
+- (8; 1,20,40) is a layered code with its interleaves, (8,2) a Reed-Solomon code, and (8,5) a rate of fire of
+  Ricochet; `docs/glossary.md` explains these terms.
 
 ";
 
@@ -29,8 +34,7 @@ mark covers nothing else: no change in the programs around the code, in the traf
 pub fn page(outcomes: &[(&Figure, Outcome)], folder: &str) -> String {
     let mut text = HEAD.to_owned();
     if outcomes.iter().any(|(_, outcome)| outcome.quick) {
-        text +=
-            "Rows marked *quick* are of quick runs (`--quick`): fewer points, shorter, small packets.\n\n";
+        text += "Rows marked *quick* come from quick runs: fewer points, shorter times, small packets.\n\n";
     }
     if outcomes.iter().any(|(figure, outcome)| is_older(figure, outcome)) {
         text += OLDER;
