@@ -35,7 +35,11 @@ pub struct Control {
 #[non_exhaustive]
 pub enum ControlError {
     /// Another process answers on it.
-    #[error("expected an unused control socket {path}, saw a process that answers on it", path = .0.display())]
+    #[error(
+        "expected an unused control socket {path}, saw a process that answers on it; stop that process, or \
+         choose another path",
+        path = .0.display()
+    )]
     Running(PathBuf),
     /// The system refused.
     #[error("cannot listen on control socket {path}: {source}", path = path.display())]
@@ -81,7 +85,7 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     match fs::symlink_metadata(path) {
         Ok(found) if found.file_type().is_socket() => fs::remove_file(path)?,
         Ok(_) => {
-            return Err(io::Error::other("expected no file of that name but a socket, saw another kind"));
+            return Err(io::Error::other("expected a socket or no file there, saw another kind of file"));
         }
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(error),

@@ -103,31 +103,31 @@ pub fn parse(text: &str) -> Result<Secret, KeyError> {
 #[non_exhaustive]
 pub enum KeyError {
     /// The file is absent or cannot be opened.
-    #[error("cannot read it: {0}")]
+    #[error("cannot read the file: {0}")]
     Unreadable(#[from] io::Error),
     /// The path is a directory, a device or a pipe.
-    #[error("expected a regular file")]
+    #[error("expected a regular file, saw a directory, a device or a pipe")]
     NotAFile,
     /// The group or others may read or write the file.
-    #[error("expected a mode without access for group and others, seen {mode:04o}")]
+    #[error("expected a mode without access for group and others, such as 0600, saw {mode:04o}")]
     Mode {
         /// The permission bits seen.
         mode: u32,
     },
     /// The text has another length than 44 characters.
-    #[error("expected {KEY_TEXT_BYTES} characters of base64, seen {seen}")]
+    #[error("expected {KEY_TEXT_BYTES} characters of base64, saw {seen}")]
     Length {
         /// Number of characters, up to the limit of what is read.
         seen: usize,
     },
     /// The text is not base64 of 32 bytes.
-    #[error("expected base64 of 32 bytes, seen another character at position {at}")]
+    #[error("expected 32 bytes in base64, saw a wrong character at position {at}")]
     Character {
         /// Position of the first wrong character, from 1.
         at: usize,
     },
     /// The key is 32 zero bytes, which is a placeholder.
-    #[error("expected a secret, seen 32 zero bytes")]
+    #[error("expected a secret, saw 32 zero bytes")]
     Zero,
 }
 

@@ -5,7 +5,7 @@
 #[non_exhaustive]
 pub enum LossError {
     /// The name of the model is unknown.
-    #[error("expected a loss model (none, uniform:P, bursty:L:B, markov:L:M, trace:FILE), saw {0:?}")]
+    #[error("expected a loss model (none, uniform:P, bursty:P:LENGTH, markov:P:MEAN, trace:FILE), saw {0:?}")]
     UnknownModel(String),
     /// A rate is not a number from 0 to 1, or 0% to 100%.
     #[error("expected a loss rate from 0 to 1 (or 0% to 100%), saw {0:?}")]

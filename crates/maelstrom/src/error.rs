@@ -40,7 +40,10 @@ pub enum StartError {
         remedies: Vec<&'static str>,
     },
     /// Another gateway answers on the control socket.
-    #[error("another gateway runs with control socket {0}; stop it or set another gateway.control")]
+    #[error(
+        "expected an unused control socket, saw another gateway on {0}; stop that gateway, or set another \
+         `gateway.control`"
+    )]
     Running(String),
 }
 

@@ -276,7 +276,7 @@ pub enum StatusError {
         source: io::Error,
     },
     /// The answer is not a status.
-    #[error("the answer on `{path}` is not that of a gateway of this version")]
+    #[error("expected the status of a gateway of this version on `{path}`, saw another answer")]
     Foreign {
         /// The control socket.
         path: String,

@@ -23,7 +23,7 @@ pub struct Me {
 #[non_exhaustive]
 pub enum ConfigError {
     /// Other nodes cannot send to the address.
-    #[error("address: expected one that others can send to, saw {0}; name the address of an interface")]
+    #[error("address: expected one to which other nodes can send, saw {0}; give the address of an interface")]
     Address(SocketAddr),
     /// No node can have the seed address.
     #[error("seed: expected the address of a node, saw {0}")]

@@ -51,7 +51,7 @@ pub enum StartError {
         fitting: usize,
     },
     /// A seed address cannot be resolved.
-    #[error("seed {seed:?}: expected address:port or name:port, saw {error}")]
+    #[error("seed {seed:?}: expected ADDRESS:PORT, or NAME:PORT with a known name, saw: {error}")]
     Seed {
         /// The seed address as given.
         seed: String,
@@ -107,7 +107,8 @@ pub enum JoinError {
     },
     /// Another subscription of this node joined the group with other options.
     #[error(
-        "group {group:?}: expected the options that it was first joined with, saw another {what}; use the same"
+        "group {group:?}: expected the options that it was first joined with, saw another {what}; use the \
+         same options"
     )]
     Differs {
         /// The group.
@@ -145,8 +146,8 @@ pub enum JoinError {
 pub enum SendError {
     /// The payload does not fit one packet.
     #[error(
-        "expected a payload of at most {payload_max} bytes, saw {length}; to send longer ones, join the group with \
-         `fragments` or set it on the sender"
+        "expected a payload of at most {payload_max} bytes, saw {length}; to send longer messages, set \
+         `fragments` on the sender or join the group with it"
     )]
     TooLong {
         /// Length of the payload in bytes.
@@ -188,7 +189,7 @@ pub enum RecvError {
 #[non_exhaustive]
 pub enum TryRecvError {
     /// No message waits.
-    #[error("no message waits")]
+    #[error("no message is waiting")]
     Empty,
     /// The node or the subscription was closed.
     #[error("the node was closed")]

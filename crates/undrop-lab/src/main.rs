@@ -36,8 +36,8 @@ The exit code is 1 if the gateways did not mask the losses.";
 #[derive(Debug, Parser)]
 #[command(version, after_help = EXAMPLES, max_term_width = 110, propagate_version = true)]
 struct Cli {
-    /// Log level for stderr: `info`, `debug`, or by module as `maelstrom=trace,info` [default: RUST_LOG, or
-    /// `info`]
+    /// Log level for stderr: `info` or `debug`, or levels by module, such as `maelstrom=trace,info` [default:
+    /// RUST_LOG, or `info`]
     #[arg(long, global = true, value_name = "FILTER", value_parser = log::parse_filter)]
     log: Option<String>,
     /// `undrop` program that runs the gateways [default: this program, which contains the same gateway]
@@ -49,7 +49,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show TCP on a lossy long-haul link: alone it collapses, behind gateways it runs at line rate.
+    /// Show TCP on a lossy long-haul link: alone it collapses, behind gateways it stays fast.
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(demo::DemoArgs),
     Figures(figures::Args),

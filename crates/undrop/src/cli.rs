@@ -18,11 +18,12 @@ Examples:
 Exit codes: 0 success, 1 failure, 2 wrong usage.
 The demo, figures and benchmarks are commands of `undrop-lab`.";
 
-/// Recovers lost packets before anyone notices.
+/// Recovers lost packets before applications notice the loss.
 #[derive(Debug, Parser)]
 #[command(version, after_help = EXAMPLES, max_term_width = 110, propagate_version = true)]
 struct Cli {
-    /// Log level for stderr: `info`, `debug`, or by module as `maelstrom=trace,info` [default: RUST_LOG, or `info`]
+    /// Log level for stderr: `info` or `debug`, or levels by module, such as `maelstrom=trace,info` [default:
+    /// RUST_LOG, or `info`]
     #[arg(long, global = true, value_name = "FILTER", value_parser = log::parse_filter)]
     log: Option<String>,
     #[command(subcommand)]
@@ -37,7 +38,7 @@ enum Command {
     /// Multicast that recovers lost packets within milliseconds.
     #[command(subcommand)]
     Multicast(multicast::Command),
-    /// Erasure codes: recovery, delay and cost, simulated.
+    /// Simulations of erasure codes: recovery, delay and cost.
     #[command(subcommand)]
     Fec(fec::Command),
     #[command(hide = true)]

@@ -27,7 +27,10 @@ pub fn start(filter: Option<&str>) {
         .with_filter(filter);
     tracing_subscriber::registry().with(lines).init();
     if let Some(error) = refused {
-        tracing::warn!(%error, "RUST_LOG is not a filter; the log level is info");
+        tracing::warn!(
+            %error,
+            "RUST_LOG is not a log filter such as `info` or `maelstrom=debug,info`; the log level is info"
+        );
     }
 }
 

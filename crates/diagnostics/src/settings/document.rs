@@ -26,7 +26,7 @@ pub fn parse<'t>(text: &'t str, findings: &mut Findings) -> Option<Root<'t>> {
             message if message.contains("must be quoted") => {
                 ("syntax", "put text in double quotes: key = \"text\"")
             }
-            _ => ("syntax", "fix the TOML syntax first; the meaning of the keys is checked after that"),
+            _ => ("syntax", "fix the TOML syntax first; the keys and values are checked after that"),
         };
         usable &= code == "duplicate-key";
         let span = error.span().unwrap_or(text.len()..text.len());

@@ -102,7 +102,7 @@ fn parsed(number: &DeInteger<'_>) -> Option<u64> {
 fn shown(number: &DeInteger<'_>) -> String {
     match parsed(number) {
         Some(number) => number.to_string(),
-        None if number.as_str().len() > 30 => "a number of very many digits".to_owned(),
+        None if number.as_str().len() > 30 => "a number with too many digits".to_owned(),
         None => number.as_str().to_owned(),
     }
 }

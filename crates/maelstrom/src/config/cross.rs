@@ -78,13 +78,14 @@ fn interleaves_mix(draft: &Draft, findings: &mut Findings) {
                 findings.add(
                     Diagnostic::warning(
                         "interleaves-overlap",
-                        format!("the layers of interleaves {small} and {large} repeat each other"),
+                        format!("the layers with interleaves {small} and {large} repeat each other"),
                     )
                     .at(interleaves.span.clone().or(r.span.clone()))
                     .expected(format!("a least common multiple above r x {small} = {}", u32::from(r.value) * u32::from(small)))
                     .seen(multiple.to_string())
                     .note("their repairs share several packets, so that together they recover less than they cost")
-                    .help("choose interleaves without a common divisor, the larger above r, as `[1, 11, 19]` for r = 8"),
+                    .help("choose interleaves without a common divisor, the larger ones above r, such as \
+                         `[1, 11, 19]` for r = 8"),
                 );
             }
         }
@@ -235,7 +236,7 @@ fn overlap(peers: &[PeerDraft], claim: &Claim<'_>, outer: &Claim<'_>) -> Diagnos
     Diagnostic::error("overlapping-networks", format!("{inner} of {mine} overlaps {whole} of {theirs}"))
         .at(claim.setting.span.clone())
         .related(outer.setting.span.clone(), format!("{whole} is here"))
-        .expected("networks of one peer each: a packet is protected toward one far site")
+        .expected("networks that belong to one peer only: a packet is protected toward one far site")
         .help(format!("take {inner} out of one of the two, or split {whole}"))
 }
 
@@ -262,7 +263,8 @@ fn gateways_stand_outside(draft: &Draft, findings: &mut Findings) {
                     .related(network.span.clone(), format!("{} is here", network.value))
                     .note("repairs to that address would themselves be protected by repairs")
                     .help(format!(
-                        "name smaller networks that leave {} out, or give the peer an address outside",
+                        "list smaller networks that do not contain {}, or give the peer an address outside \
+                         them",
                         address.value.ip()
                     )),
             );
@@ -277,7 +279,7 @@ fn gateways_stand_outside(draft: &Draft, findings: &mut Findings) {
                 .related(network.span.clone(), format!("{} is here", network.value))
                 .expected("`networks` of the far site")
                 .seen(format!("a network with this gateway's own address {}", listen.value.ip()))
-                .help("set `networks` to those behind the peer, not to those on this side"),
+                .help("set `networks` to the networks behind the peer, not to those of this site"),
         );
     }
 }

@@ -48,7 +48,7 @@ fn interface() -> Text<String> {
 
 fn rate() -> Text<RepairRate> {
     let form = format!(
-        "repairs for each packet from 1/{NAMES_MAX} to {RATE_MAX}, as `0.375`, `\"3/8\"` or `\"37.5%\"`"
+        "repairs for each packet from 1/{NAMES_MAX} to {RATE_MAX}, such as `0.375`, `\"3/8\"` or `\"37.5%\"`"
     );
     Text::or_number(form, values::rate)
 }
@@ -56,7 +56,7 @@ fn rate() -> Text<RepairRate> {
 fn networks() -> Placed<Text<IpNet>> {
     Placed(List {
         expected: format!(
-            "an array of 1 to {NETWORKS_MAX} networks, as `[\"10.81.2.0/24\", \"2001:db8:2::/48\"]`"
+            "an array of 1 to {NETWORKS_MAX} networks, such as `[\"10.81.2.0/24\", \"2001:db8:2::/48\"]`"
         ),
         entry: Text::new("", values::network),
         min: 1,
@@ -83,7 +83,7 @@ diagnostics::settings! {
         /// Address and UDP port where repairs arrive, and from which repairs leave.
         listen: SocketAddr {
             form: Text::new(
-                "an IP address and a port of this machine, as `10.81.9.1:4700` or `[2001:db8::1]:4700`",
+                "an IP address of this machine and a port, such as `10.81.9.1:4700` or `[2001:db8::1]:4700`",
                 values::own_address,
             ),
             default: Fallback::Required,
@@ -178,17 +178,17 @@ diagnostics::settings! {
             example: "interleave = 20",
             only: BLOCKS,
         }
-        /// Number of repairs for each source packet. As many repairs as packets were lost recover all of them, whichever
-        /// they are.
+        /// Number of repairs for each source packet. Any n repairs recover n lost packets of their windows.
         rate: RepairRate {
             form: rate(),
             default: Fallback::Toml("\"3/8\""),
             example: "rate = 0.375",
             only: SLIDING,
         }
-        /// Number of packets in a repair: the newest W. At rate R it recovers bursts of up to W x R / (1 + R) packets
-        /// and repairs. It must be at least 1 / R, rounded up, or some packets would be in no repair. From three times
-        /// that on each packet is named three times, at rates of 1/21 and more.
+        /// Number of packets in a repair: the newest W. At rate R a window recovers bursts of up to
+        /// W x R / (1 + R) packets and repairs. W must be at least 1 / R, rounded up, or some packets would
+        /// be in no repair. If W is at least three times that number, and R at least 1/21, three repairs
+        /// name each packet.
         window: u16 {
             form: Integer::new(1, WINDOW_MAX),
             default: Fallback::Toml("256"),
@@ -234,10 +234,10 @@ diagnostics::settings! {
             default: Fallback::Absent("the address"),
             example: "name = \"tokyo\"",
         }
-        /// The peer's `listen`. Repairs go there, and sessions are opened with no other address.
+        /// The peer's `listen`. The gateway sends repairs there, and accepts sessions from no other address.
         address: SocketAddr {
             form: Text::new(
-                "the peer's IP address and port, as `10.81.9.2:4700` or `[2001:db8::2]:4700`",
+                "the peer's IP address and port, such as `10.81.9.2:4700` or `[2001:db8::2]:4700`",
                 values::peer_address,
             ),
             default: Fallback::Required,

@@ -89,12 +89,12 @@ fn key_fault(path: &Path, error: &KeyError) -> Fault {
     let shown = shell_word(path);
     let help = match error {
         KeyError::Unreadable(_) => {
-            format!("make one with `undrop gateway genkey --out {shown}`, and copy it to the peer")
+            format!("make a key with `undrop gateway genkey --out {shown}`, and copy it to the peer")
         }
         KeyError::Mode { .. } => format!("chmod 600 {shown}"),
         _ => {
             format!(
-                "make a new one with `undrop gateway genkey --out FILE`, the same for both gateways ({shown})"
+                "make a new key with `undrop gateway genkey --out FILE`, the same for both gateways ({shown})"
             )
         }
     };

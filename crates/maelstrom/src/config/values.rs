@@ -61,8 +61,8 @@ pub(super) fn own_address(text: &str) -> Result<SocketAddr, Fault> {
 pub(super) fn peer_address(text: &str) -> Result<SocketAddr, Fault> {
     let address = own_address(text)?;
     if address.ip().is_unspecified() {
-        let fault = Fault::bad("is the address of no machine").seen(quoted(text));
-        return Err(fault.help("give what the peer has as `listen`"));
+        let fault = Fault::bad("is not the address of a machine").seen(quoted(text));
+        return Err(fault.help("give the address that the peer has as `listen`"));
     }
     Ok(address)
 }

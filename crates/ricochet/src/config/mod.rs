@@ -178,11 +178,11 @@ fn check_key_file(draft: &Draft, findings: &mut Findings) {
     let shown = shell_word(path);
     let help = match &error {
         KeyError::Unreadable(_) => {
-            format!("make one with `undrop multicast genkey --out {shown}`, and copy it to all hosts")
+            format!("make a key with `undrop multicast genkey --out {shown}`, and copy it to all hosts")
         }
         KeyError::Mode { .. } => format!("chmod 600 {shown}"),
         _ => format!(
-            "make a new one with `undrop multicast genkey --out FILE`, the same for all hosts ({shown})"
+            "make a new key with `undrop multicast genkey --out FILE`, the same for all hosts ({shown})"
         ),
     };
     let message = format!("`file` in {} names a file without a usable key: {error}", KeySection::HEADER);

@@ -37,7 +37,7 @@ pub(super) fn layout() -> Layout {
 }
 
 fn ip_address() -> Text<IpAddr> {
-    Text::new("an IP address, as `10.0.0.7` or `2001:db8::7`", |text| {
+    Text::new("an IP address, such as `10.0.0.7` or `2001:db8::7`", |text| {
         text.parse().map_err(|_| Fault::bad("is not an IP address").seen(quoted(text)))
     })
 }
@@ -65,7 +65,7 @@ fn seeds() -> List<Text<String>> {
                 .help("write `\"ADDRESS:PORT\"`")),
         }
     });
-    let expected = "an array of addresses or host names with ports, as `[\"10.0.0.7:7900\"]`".to_owned();
+    let expected = "an array of addresses or host names with ports, such as `[\"10.0.0.7:7900\"]`".to_owned();
     List { expected, entry, min: 0, max: 1 << 10 }
 }
 
@@ -94,13 +94,13 @@ diagnostics::settings! {
     /// The node and its addresses: the section `[node]`.
     #[derive(Clone, Debug, PartialEq)]
     pub struct NodeSection(NodeDraft): "node" as "[node]" {
-        /// Interface on which groups are joined and sent.
+        /// Interface on which the node joins groups and sends to them.
         interface: String {
             form: interface(),
             default: Fallback::Described("\"\"", "the interface that the command line or the program names"),
             example: "interface = \"eth0\"",
         }
-        /// IP address that the node sends from and is reached at.
+        /// IP address from which the node sends, and at which other nodes reach it.
         address: Option<IpAddr> {
             form: Optional(ip_address()),
             default: Fallback::Absent("the interface's first address"),
@@ -119,7 +119,7 @@ diagnostics::settings! {
             default: Fallback::Toml("7911"),
             example: "group_port = 7911",
         }
-        /// Whether the node uses IPv6, where neither `address` nor `groups_base` decides that.
+        /// Whether the node uses IPv6. If `address` or `groups_base` is set, its IP version decides instead.
         ipv6: bool {
             form: Boolean,
             default: Fallback::Toml("false"),
@@ -162,7 +162,7 @@ diagnostics::settings! {
             default: Fallback::Toml("false"),
             example: "drain_thread = true",
         }
-        /// Random seed of all decisions that are left to chance, the node's id among them. For tests only.
+        /// Random seed of all random choices, including the node's id. For tests only.
         randomness: Option<u64> {
             form: Optional(Integer::new(0, u64::MAX)),
             default: Fallback::Absent("drawn at random"),
@@ -225,8 +225,8 @@ diagnostics::settings! {
             default: Fallback::Absent("5, and 3 for digests"),
             example: "c = 5",
         }
-        /// Number of instances of each repair bin, which are filled in turn. A burst of that many losses
-        /// costs each repair one packet.
+        /// Number of instances of each repair bin, which are filled in turn. A burst of that length takes
+        /// one packet from each repair.
         stagger: u16 {
             form: Integer::new(1, 256),
             default: Fallback::Toml("1"),
@@ -276,7 +276,7 @@ diagnostics::settings! {
             default: Fallback::Toml("2"),
             example: "sender_tries = 2",
         }
-        /// Number of requests for a packet in all.
+        /// Total number of requests for a packet.
         tries: u8 {
             form: Integer::new(1, 255),
             default: Fallback::Toml("64"),
@@ -327,16 +327,16 @@ diagnostics::settings! {
             default: Fallback::Toml("12"),
             example: "times = 12",
         }
-        /// Step between announcements where less than 3 % of the packets are lost: with n, only the first one
-        /// and every n-th after it are sent.
+        /// Step between announcements while less than 3 % of the packets are lost: at step n, the node sends
+        /// only the first announcement and every n-th after it.
         seldom: u8 {
             form: Integer::new(1, 16),
             default: Fallback::Toml("4"),
             example: "seldom = 4",
         }
-        /// Age of a packet, in milliseconds, from which it is not announced if three repairs have named it,
-        /// where less than 3 % of the packets are lost: the other nodes know of it from repairs. 0 always
-        /// announces.
+        /// Age in milliseconds from which a packet is not announced if three repairs have named it, because
+        /// the other nodes know of it from these repairs. This applies while less than 3 % of the packets
+        /// are lost. 0 always announces.
         unless_named_ms: Duration {
             form: Millis { min: Duration::ZERO, max: HOUR },
             default: Fallback::Toml("0"),
@@ -364,8 +364,8 @@ diagnostics::settings! {
             example: "bytes = 8388608",
         }
         /// Maximum number of streams that are kept in order, one for each sender and group, of about 190
-        /// bytes each. It is at least `buffers.streams`. Beyond it, the stream heard longest ago is dropped;
-        /// its next message then counts as the beginning of a stream.
+        /// bytes each. It is at least `buffers.streams`. When it is reached, the stream heard longest ago is
+        /// dropped; its next message then counts as the beginning of a stream.
         streams: Option<usize> {
             form: Optional(Integer::new(1, ENTRIES_MAX)),
             default: Fallback::Absent("as `buffers.streams`"),
@@ -397,9 +397,9 @@ diagnostics::settings! {
             default: Fallback::Toml("256"),
             example: "equations = 256",
         }
-        /// Maximum number of streams that the node tracks, one for each sender and group. Beyond it, a stream
-        /// that was silent for half a minute makes room. If there is none, packets of a new stream are
-        /// dropped, and counted as `no_room`.
+        /// Maximum number of streams that the node tracks, one for each sender and group. When it is reached,
+        /// a stream that was silent for half a minute makes room. If there is none, packets of a new stream
+        /// are dropped, and counted as `no_room`.
         streams: usize {
             form: Integer::new(1, ENTRIES_MAX),
             default: Fallback::Toml("16384"),

@@ -23,8 +23,8 @@ Examples:
   undrop-lab figures --list                        list the figures
   undrop-lab figures --out docs/figures --page-only
 
-Exit code 1 if a figure failed or does not have the expected shape: which line is greater, and which way it slopes. That is the
-shape of its source, or for a few figures that are known to differ a shape of their own.";
+The exit code is 1 if a figure failed or does not have the expected shape: which line is greater, and which
+way it slopes. The expected shape is that of the source, except for a few figures that are known to differ.";
 
 /// Run the papers' figures again, and compare them with the claims of the papers.
 ///
@@ -120,7 +120,7 @@ fn draw_again(all: &[Figure], chosen: &[&Figure], folder: &Path) -> anyhow::Resu
     let mut is_expected = true;
     for figure in chosen {
         let Some(outcome) = store.held(figure) else {
-            output::line(&format!("{:<12} SKIPPED: {} has no data of it", figure.id, folder.display()))?;
+            output::line(&format!("{:<12} SKIPPED: no data of it in {}", figure.id, folder.display()))?;
             continue;
         };
         store.save(figure, &outcome)?;

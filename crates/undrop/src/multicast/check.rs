@@ -16,8 +16,9 @@ Exit code 1 if there is an error; warnings and notes leave it 0.";
 
 /// Check a node's configuration.
 ///
-/// Shows every mistake in the file with its line and its remedy, and reads the key file and the member file that it
-/// names. Sends nothing and changes nothing. `undrop multicast doctor` checks the machine.
+/// Shows every mistake in the file with its line and its remedy. Also reads the key file and the member file
+/// that the configuration names. Sends nothing and changes nothing. `undrop multicast doctor` checks the
+/// machine.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("The configuration file:\n\n{}\n{EXAMPLES}", Config::describe()))]
 pub(crate) struct Args {

@@ -15,10 +15,10 @@ use crate::failure::Advice as _;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Node")]
 pub(super) struct NodeArgs {
-    /// Interface on which groups are joined and sent
+    /// Interface on which the node joins groups and sends to them
     #[arg(long, short, value_name = "NAME")]
     interface: Option<String>,
-    /// Seed address: a live node through which this node joins. May be given several times
+    /// Seed address: that of a live node through which this node joins the cluster; may be repeated
     #[arg(long, value_name = "ADDRESS:PORT")]
     seed: Vec<String>,
     /// The node's configuration, in TOML; `undrop multicast check --help` lists all keys
@@ -27,7 +27,7 @@ pub(super) struct NodeArgs {
     /// Address of this node [default: the interface's first]
     #[arg(long, value_name = "IP")]
     address: Option<IpAddr>,
-    /// UDP port of this node [default: 7900 if it is free, else any]
+    /// UDP port of this node [default: 7900 if it is free, else any free port]
     #[arg(long)]
     port: Option<u16>,
     /// UDP port of all groups, the same for the whole cluster
@@ -36,7 +36,7 @@ pub(super) struct NodeArgs {
     /// Use IPv6 instead of IPv4
     #[arg(long)]
     ipv6: bool,
-    /// Send a copy to each member, without IP multicast
+    /// Send a copy of each message to each member, without IP multicast
     #[arg(long)]
     unicast: bool,
     /// File with the cluster key
@@ -54,9 +54,9 @@ pub(super) struct NodeArgs {
 enum Repair {
     /// The XOR of packets, which recovers without a round trip
     Xor,
-    /// Names of packets; a node that lacks one requests it
+    /// The names of packets; a node that lacks a named packet requests it
     Digest,
-    /// Either of the two, by round-trip time, packet size and loss
+    /// The better of the two, by round-trip time, packet size and loss
     Auto,
 }
 
@@ -112,6 +112,6 @@ impl NodeArgs {
 /// Parses a number of seconds, which may have a fraction.
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 =
-        text.parse().map_err(|_| format!("expected seconds, such as 2 or 0.5, saw {text:?}"))?;
+        text.parse().map_err(|_| format!("expected a number of seconds, such as 2 or 0.5, saw {text:?}"))?;
     Duration::try_from_secs_f64(seconds).map_err(|_| format!("expected 0 seconds or more, saw {text}"))
 }

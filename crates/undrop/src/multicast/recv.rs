@@ -20,13 +20,14 @@ Examples:
   undrop multicast recv audit --interface eth0 --fifo --count 100
 
 A payload that is not UTF-8 is shown as 0x and its bytes in hexadecimal.
-With --json, a line is a message: group, sender, sequence, recovered, latency_us (time from the discovery of its loss to its
-recovery), and payload, or payload_hex if it is not UTF-8; or a loss report: group, sender, lost (first and last sequence
-number), reason.";
+With --json, each line is a message or a loss report. A message has group, sender, sequence, recovered,
+latency_us (time from the discovery of its loss to its recovery), and payload, or payload_hex if the payload
+is not UTF-8. A loss report has group, sender, lost (first and last sequence number) and reason.";
 
 /// Receive the messages of groups, one line each.
 ///
-/// Ctrl-C and SIGTERM leave the groups and end the command. With --count, the exit code is then 130.
+/// On Ctrl-C or SIGTERM the node leaves the groups and the command ends. With --count, the exit code is then
+/// 130.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -36,7 +37,7 @@ pub(crate) struct Args {
     /// Print a JSON document for each message
     #[arg(long)]
     json: bool,
-    /// Keep the order of messages from one sender to one group
+    /// Print the messages of each sender to each group in order
     #[arg(long)]
     fifo: bool,
     /// Stop after this many messages

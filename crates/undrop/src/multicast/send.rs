@@ -29,9 +29,9 @@ Examples:
 
 /// Send the lines of stdin to a group, or generated messages.
 ///
-/// The sender need not be a member of the group. It waits until the group has members, and after the last message it
-/// stays for a moment, to answer requests for lost packets. A line that is too long is reported and not sent; the exit
-/// code is then 1.
+/// The sender need not be a member of the group. It waits until the group has members. After the last message
+/// it stays for a moment, to answer requests for lost packets. Lines that are too long are reported and not
+/// sent; the exit code is then 1.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -42,7 +42,7 @@ pub(crate) struct Args {
     /// Number of other members to wait for
     #[arg(long, value_name = "N", default_value_t = 1)]
     members: usize,
-    /// Longest wait for them, in seconds
+    /// Longest wait for these members, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     patience: Duration,
     /// Time to stay after the last message, in seconds
@@ -197,7 +197,7 @@ impl<'a> Transfer<'a> {
             let max = self.length_max;
             eprintln!("error: line {number}: expected at most {max} bytes, saw {length}: not sent");
         } else if self.refused == REPORTED_MAX + 1 {
-            eprintln!("error: line {number}, and perhaps more lines, are too long: not sent");
+            eprintln!("error: line {number} is too long: not sent; further such lines are only counted");
         }
         if self.refused == 1 && !self.args.fragments {
             eprintln!("help: `--fragments` sends longer messages in several packets");

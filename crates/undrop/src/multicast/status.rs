@@ -42,7 +42,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let control = control(args)?;
     let status =
         Status::ask(&control).with_context(|| format!("no node answers on {}", control.display())).advise(
-            "start one with `--control PATH` or `node.control`; run this command as the user of the node, or as root",
+            "start a node with `--control PATH` or `node.control`, and run this command as the user of that \
+             node, or as root",
         )?;
     output::line(&if args.json { serde_json::to_string_pretty(&status)? } else { text(&status) })?;
     Ok(ExitCode::SUCCESS)

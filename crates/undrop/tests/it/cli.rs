@@ -190,7 +190,7 @@ fn every_kind_of_mistake_in_a_nodes_configuration_has_its_place_and_remedy() {
             "[key]\nfile = \"absent.key\"\n",
             "key-file",
             2,
-            "make one with `undrop multicast genkey --out absent.key`, and copy it to all hosts",
+            "make a key with `undrop multicast genkey --out absent.key`, and copy it to all hosts",
         ),
     ] {
         let report = checked(&room, file);
@@ -251,7 +251,7 @@ fn status_without_a_gateway_says_how_to_start_one() {
         said.starts_with("error: no gateway answers on `gateway.sock`\n  caused by: No such file"),
         "{said}"
     );
-    assert!(said.contains("  help: start one with `undrop gateway run --config FILE`"), "{said}");
+    assert!(said.contains("  help: start a gateway with `undrop gateway run --config FILE`"), "{said}");
 }
 
 #[test]

@@ -104,7 +104,7 @@ fn programs_get_json_and_the_status_of_a_running_node() {
     assert_eq!(messages.last().unwrap()["payload"], "last");
     let gone = undrop(&["status", "--control", &shown]).output().unwrap();
     assert_eq!(gone.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&gone.stderr).contains("start one with"), "{gone:?}");
+    assert!(String::from_utf8_lossy(&gone.stderr).contains("start a node with"), "{gone:?}");
 }
 
 #[test]

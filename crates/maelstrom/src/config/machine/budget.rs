@@ -58,7 +58,7 @@ pub(super) fn check(
     let mut diagnostic = Diagnostic::error(
         "mtu-budget",
         format!(
-            "a repair over packets of {} bytes has {}, more than the path's {}",
+            "a repair for packets of {} bytes has {} bytes, more than the {} that the path carries",
             lan.bytes,
             lan.bytes + extra,
             wan.bytes
@@ -92,7 +92,8 @@ fn wan_limit(draft: &Draft, facts: &Facts, findings: &mut Findings) -> Option<Li
                     .expected(format!("at most {}, the MTU of `{}`", interface.mtu, interface.name))
                     .seen(mtu.to_string())
                     .help(format!(
-                        "leave `wan_mtu` out, or, if the path carries it: ip link set dev {} mtu {mtu}",
+                        "leave `wan_mtu` out, or, if the path carries such packets: \
+                         ip link set dev {} mtu {mtu}",
                         interface.name
                     )),
             );
@@ -165,8 +166,7 @@ fn remedies(draft: &Draft, facts: &Facts, fit: u32) -> Vec<String> {
         return vec!["choose a smaller r, or a path that carries larger packets".to_owned()];
     }
     let wan = draft.gateway.wan.as_ref().map_or("WAN", |wan| wan.value.as_str());
-    let mut help =
-        vec![format!("if no host sends packets of more than {fit} bytes, state it: `lan_mtu = {fit}`")];
+    let mut help = vec![format!("if no host sends packets of more than {fit} bytes, set `lan_mtu = {fit}`")];
     let mut routes = "otherwise lower the MTU of the routes, here and at the peers:".to_owned();
     for network in networks.iter().take(ROUTES_SHOWN_MAX) {
         let route = facts.routes.get(&first_host(network)).and_then(Option::as_ref);

@@ -72,7 +72,7 @@ fn tun_is_free(draft: &Draft, facts: &Facts, findings: &mut Findings) {
         Diagnostic::error("tun-exists", format!("the interface `{}` exists already", tun.value))
             .at(tun.span.clone())
             .expected("a free name: the gateway creates this device, and removes it when it ends")
-            .help(format!("choose another `tun`, or remove it: ip link delete dev {}", tun.value)),
+            .help(format!("choose another `tun`, or remove the device: ip link delete dev {}", tun.value)),
     );
 }
 
@@ -99,7 +99,8 @@ fn listen_is_ours(draft: &Draft, facts: &Facts, interfaces: &[Interface], findin
             Diagnostic::error("port-in-use", format!("another process holds UDP port {port} of {ip}"))
                 .at(listen.span.clone())
                 .help(format!(
-                    "`ss -ulnp 'sport = :{port}'` names it; stop it, or choose another port on both sides"
+                    "`ss -ulnp 'sport = :{port}'` shows the process; stop it, or choose another port on both \
+                     sides"
                 )),
         );
     }
@@ -128,10 +129,13 @@ fn routes_lead_to_wan(draft: &Draft, facts: &Facts, findings: &mut Findings) {
                 Some(Some(route)) => findings.add(
                     Diagnostic::warning(
                         "other-interface",
-                        format!("traffic to {shown} leaves by `{}`, not by `{}`", route.interface, wan.value),
+                        format!(
+                            "traffic to {shown} leaves through `{}`, not through `{}`",
+                            route.interface, wan.value
+                        ),
                     )
                     .at(span)
-                    .note("the gateway watches `wan` alone: traffic on another interface is not protected")
+                    .note("the gateway watches only `wan`: traffic on another interface is not protected")
                     .help(format!("set `wan` to `{}`, or correct the route to {shown}", route.interface)),
                 ),
             }

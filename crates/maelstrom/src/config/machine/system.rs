@@ -24,17 +24,17 @@ pub(super) fn check(draft: &Draft, facts: &Facts, findings: &mut Findings) {
 fn capabilities(draft: &Draft, facts: &Facts, findings: &mut Findings) {
     let tap = draft.gateway.tap.as_ref();
     if !facts.can(Capability::NetAdmin) {
-        findings.add(missing(facts, "CAP_NET_ADMIN", "creates the TUN device and attaches the tap"));
+        findings.add(missing(facts, "CAP_NET_ADMIN", "create the TUN device and attach the tap"));
     }
     if !facts.can(Capability::NetRaw) && tap.is_some_and(|tap| tap.value != TapChoice::Ebpf) {
-        findings.add(missing(facts, "CAP_NET_RAW", "opens packet sockets"));
+        findings.add(missing(facts, "CAP_NET_RAW", "open packet sockets"));
     }
     // CAP_BPF exists since Linux 5.8, and CAP_SYS_ADMIN includes it.
     let bpf = facts.can(Capability::Bpf) || facts.can(Capability::SysAdmin);
     let Some(tap) = tap.filter(|tap| tap.value != TapChoice::Packet) else { return };
     let forced = tap.value == TapChoice::Ebpf;
     if !bpf && forced {
-        findings.add(missing(facts, "CAP_BPF", "loads the eBPF tap").at(tap.span.clone()));
+        findings.add(missing(facts, "CAP_BPF", "load the eBPF tap").at(tap.span.clone()));
     } else if !facts.initial_user_namespace && forced {
         findings.add(
             Diagnostic::error(
@@ -55,9 +55,10 @@ fn capabilities(draft: &Draft, facts: &Facts, findings: &mut Findings) {
 }
 
 fn missing(facts: &Facts, name: &str, purpose: &str) -> Diagnostic {
-    Diagnostic::error("missing-capability", format!("{name} is missing: it {purpose}"))
+    Diagnostic::error("missing-capability", format!("{name} is missing: the gateway needs it to {purpose}"))
         .help(format!(
-            "run as root, or give it to the program: setcap 'cap_net_admin,cap_net_raw,cap_bpf+ep' {}",
+            "run the gateway as root, or give the program the capability: \
+             setcap 'cap_net_admin,cap_net_raw,cap_bpf+ep' {}",
             facts.program
         ))
         .help("in a systemd unit: AmbientCapabilities=CAP_NET_ADMIN CAP_NET_RAW CAP_BPF")
@@ -109,7 +110,8 @@ fn reverse_path_filter(draft: &Draft, facts: &Facts, findings: &mut Findings) {
     if facts.rp_filter_all != Some(RP_FILTER_STRICT) {
         return;
     }
-    let why = "recovered packets enter by this device, but the route back to their senders is by `wan`";
+    let why = "recovered packets enter through this device, but the route back to their senders leads \
+               through `wan`";
     if facts.settings_writable {
         let message =
             format!("rp_filter is strict; the gateway sets it to loose for its own device `{}`", tun.value);
@@ -135,9 +137,9 @@ fn control_socket(draft: &Draft, facts: &Facts, findings: &mut Findings) {
         ControlPlace::Free => return,
         ControlPlace::Answered => {
             Diagnostic::warning("already-running", format!("a gateway already runs with `{path}`"))
-                .note("a second one would not start")
-                .help("to load this file into the running one: systemctl reload undrop, or kill -HUP its pid")
-                .help("to run both, give each a `control`, a `listen` and a `tun` of its own")
+                .note("a second gateway would not start")
+                .help("to load this file into the running gateway: systemctl reload undrop, or kill -HUP PID")
+                .help("to run two gateways, give each its own `control`, `listen` and `tun`")
         }
         ControlPlace::Denied(directory) => Diagnostic::error(
             "control-directory",

@@ -34,7 +34,9 @@ fn the_documentation_of_window_states_how_often_packets_are_named() {
     let doc = keys_of("code").iter().find(|key| key.name == "window").unwrap().doc;
     assert!(doc.contains("at least 1 / R, rounded up,"), "{doc}");
     assert!(
-        doc.contains("From three times that on each packet is named three times, at rates of 1/21 and more."),
+        doc.contains(
+            "If W is at least three times that number, and R at least 1/21, three repairs name each packet."
+        ),
         "{doc}"
     );
     for (rate, least, named) in [("3/8", 3, 3 * 3), ("1/21", 21, 3 * 21), ("1/22", 22, 2 * 22)] {

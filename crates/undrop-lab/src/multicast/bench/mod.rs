@@ -46,7 +46,7 @@ Examples:
   undrop-lab multicast bench --loss bursty:1%:20 --stagger 6 --json --svg bursts.svg
   undrop-lab multicast bench --real                                 real nodes on this machine, next to the simulation
 
-Exit code 0 even if packets stayed missing, which the figures show.";
+The exit code is 0 even if packets stayed missing; the figures show them.";
 
 /// Measure recovery from loss in a cluster: how much, how fast, at what cost.
 ///

@@ -61,20 +61,20 @@ pub(crate) struct Args {
     /// Density threshold of RFC 8681, 0 to 15: DT + 1 of 16 coefficients are not 0 [sliding; default: 15]
     #[arg(long, value_name = "DT")]
     density: Option<u8>,
-    /// Rule by which repairs name packets: each repair names the new packets, and names older ones again [sliding;
-    /// default: early]
+    /// Rule for the names in repairs: each repair names the new packets, and repeats the names of older ones
+    /// [sliding; default: early]
     #[arg(long, value_enum, value_name = "RULE")]
     names: Option<Names>,
     /// Loss model: none, uniform:P, bursty:P:LENGTH, markov:P:MEAN or trace:FILE
     #[arg(long, value_name = "MODEL", default_value = "uniform:0.01")]
     loss: LossModel,
-    /// Number of packets for which the receiver waits for a lost one
+    /// Number of later packets after which the receiver gives a lost packet up
     #[arg(long, value_name = "PACKETS", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     wait: u32,
     /// Number of source packets in a run
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     packets: u64,
-    /// Size of an IP packet in bytes, for bytes on the wire and for processor times
+    /// Size of an IP packet in bytes, from which bytes on the wire and processor times are determined
     #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(64..))]
     size: u16,
     /// Random seed of the first run; the same seed gives the same losses
@@ -90,14 +90,14 @@ pub(crate) struct Args {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 enum Names {
-    /// Again in the next repair and s repairs later, where no burst that can be recovered takes s repairs
+    /// Repeat a name in the next repair and s repairs later; no burst that can be recovered has s repairs
     #[default]
     Early,
-    /// Again in the next repair and 2 s repairs later
+    /// Repeat a name in the next repair and 2 s repairs later
     Late,
-    /// Again in the next two repairs
+    /// Repeat a name in the next two repairs
     Adjacent,
-    /// Again s and 2 s repairs later
+    /// Repeat a name s and 2 s repairs later
     Spread,
     /// No names: packets carry sequence numbers
     None,
@@ -137,7 +137,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 fn figures(args: &Args) -> anyhow::Result<Figures> {
     let code = args.code()?;
-    code.check().context("these are not the parameters of a code")?;
+    code.check().context("the parameters of the code are not valid")?;
     let runs = (0..args.seeds).map(|run| args.simulate(&code, run)).collect::<anyhow::Result<Vec<_>>>()?;
     let cost = args.measure(&code)?;
     let names = matches!(code, Code::Sliding(_)).then(|| args.names.unwrap_or_default().rule());
@@ -168,7 +168,7 @@ impl Args {
                     None => Schedule::INTERLEAVE,
                     Some(&[interleave]) => interleave,
                     Some(several) => {
-                        bail!("--interleaves: expected one number for blocks, saw {}", several.len())
+                        bail!("--interleaves: expected one number for reed-solomon, saw {}", several.len())
                     }
                 };
                 Schedule::ReedSolomon { r, c: self.c.unwrap_or(Schedule::C), interleave }
@@ -197,8 +197,12 @@ impl Args {
         let foreign = parameters.iter().find(|(_, given, owners)| *given && !owners.contains(&self.scheme));
         let Some((name, _, owners)) = foreign else { return Ok(()) };
         let owners: Vec<String> = owners.iter().map(|scheme| format!("`{scheme}`")).collect();
-        let hint = if *name == "--c" { "; a layered code has one repair for each interleave" } else { "" };
-        bail!("{name} belongs to the scheme {}{hint}", owners.join(" and "))
+        let hint = if *name == "--c" { " (a layered code has one repair for each interleave)" } else { "" };
+        bail!(
+            "{name} belongs to the scheme {}, saw `{}`{hint}; leave it out, or choose that scheme",
+            owners.join(" or "),
+            self.scheme
+        )
     }
 
     fn naming(&self) -> Naming {
@@ -243,7 +247,10 @@ impl Args {
 
 fn checked(report: Report) -> anyhow::Result<Report> {
     if report.wrong > 0 {
-        bail!("{} packets were recovered with wrong contents: the codec has a bug", report.wrong);
+        bail!(
+            "expected recovered packets as they were sent, saw {} with other contents; please report this",
+            report.wrong
+        );
     }
     Ok(report)
 }
@@ -361,10 +368,10 @@ mod tests {
     fn mistakes_are_named() {
         for (line, said) in [
             ("--rate 0.1", "--rate belongs to the scheme `sliding`"),
-            ("--c 3", "--c belongs to the scheme `reed-solomon`; a layered"),
+            ("--c 3", "--c belongs to the scheme `reed-solomon`, saw `layered` (a layered"),
             ("--scheme sliding --delayed", "--delayed belongs to the scheme `layered`"),
             ("--names none", "--names belongs to the scheme `sliding`"),
-            ("--scheme reed-solomon --interleaves 1,2", "expected one number for blocks, saw 2"),
+            ("--scheme reed-solomon --interleaves 1,2", "expected one number for reed-solomon, saw 2"),
             ("--scheme sliding --window 0", "window: expected 1 to 1024, saw 0"),
             ("--interleaves 3,3", "expected distinct ones, saw 3 twice"),
         ] {

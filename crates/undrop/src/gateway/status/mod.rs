@@ -54,7 +54,8 @@ fn control(args: &Args) -> anyhow::Result<PathBuf> {
         (None, Some(file)) => config::read(file).control().or_else(|report| {
             eprintln!("{report}");
             let shown = file.display();
-            Err(anyhow!("`{shown}` names no control socket")).advise("fix it, or give `--control PATH`")
+            Err(anyhow!("cannot read the path of the control socket from `{shown}`"))
+                .advise("fix the file, or give `--control PATH`")
         }),
     }
 }
@@ -62,7 +63,8 @@ fn control(args: &Args) -> anyhow::Result<PathBuf> {
 fn remedy(error: &StatusError) -> &'static str {
     match error {
         StatusError::Absent { .. } => {
-            "start one with `undrop gateway run --config FILE`, or name its socket with `--control PATH` or `--config FILE`"
+            "start a gateway with `undrop gateway run --config FILE`, or name the socket of the running one \
+             with `--control PATH` or `--config FILE`"
         }
         StatusError::Unreadable { .. } => "run this command as the user of the gateway, or as root",
         _ => "use an `undrop` of the gateway's version",

@@ -83,11 +83,11 @@ fn interface(limits: &Limits, multicast: bool) -> Finding {
     let facts = &limits.interface;
     let name = &facts.name;
     if !facts.is_up {
-        return Finding::new(Severity::Error, ABOUT, format!("{name} is switched off"))
+        return Finding::new(Severity::Error, ABOUT, format!("{name} is down"))
             .remedy(format!("ip link set {name} up"));
     }
     if multicast && !facts.is_multicast && !facts.is_loopback {
-        return Finding::new(Severity::Error, ABOUT, format!("{name} has no multicast")).remedy(format!(
+        return Finding::new(Severity::Error, ABOUT, format!("{name} lacks multicast")).remedy(format!(
             "ip link set {name} multicast on; if the network has no multicast at all, set `node.unicast = true`"
         ));
     }
@@ -103,23 +103,21 @@ fn address(limits: &Limits, config: &Config) -> Finding {
     let facts = &limits.interface;
     let version = if is_ipv6(config) { "IPv6" } else { "IPv4" };
     let listed = facts.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let seen = if listed.is_empty() { "none" } else { listed.as_str() };
     let fits = |address: &&IpAddr| address.is_ipv6() == is_ipv6(config);
     match (config.node.address, facts.addresses.iter().find(fits)) {
         (Some(wanted), _) if facts.addresses.contains(&wanted) => Finding::ok(ABOUT, wanted.to_string()),
         (Some(wanted), _) => {
-            Finding::new(Severity::Error, ABOUT, format!("expected {wanted} on {}, saw {listed}", facts.name))
-                .remedy("set `node.address` to one of them")
+            Finding::new(Severity::Error, ABOUT, format!("expected {wanted} on {}, saw {seen}", facts.name))
+                .remedy("set `node.address` to an address of this interface")
         }
         (None, Some(address)) => Finding::ok(ABOUT, address.to_string()),
-        (None, None) => {
-            let seen = if listed.is_empty() { "none".to_owned() } else { listed };
-            Finding::new(
-                Severity::Error,
-                ABOUT,
-                format!("expected one of {version} on {}, saw {seen}", facts.name),
-            )
-            .remedy(format!("ip address add ADDRESS/PREFIX dev {}, or choose the other version", facts.name))
-        }
+        (None, None) => Finding::new(
+            Severity::Error,
+            ABOUT,
+            format!("expected an {version} address on {}, saw {seen}", facts.name),
+        )
+        .remedy(format!("ip address add ADDRESS/PREFIX dev {}, or use the other IP version", facts.name)),
     }
 }
 
@@ -149,9 +147,8 @@ fn receive_buffer(limits: &BufferLimits, config: &Config) -> Finding {
         return Finding::ok(ABOUT, format!("{wanted} bytes, as configured"));
     }
     let seen = format!("expected {wanted} bytes, saw {} granted: bursts overflow it", limits.max_bytes);
-    Finding::new(Severity::Warning, ABOUT, seen).remedy(format!(
-        "sysctl -w net.core.rmem_max={wanted} (net.core.rmem_max), or give the node CAP_NET_ADMIN"
-    ))
+    Finding::new(Severity::Warning, ABOUT, seen)
+        .remedy(format!("sysctl -w net.core.rmem_max={wanted}, or give the node CAP_NET_ADMIN"))
 }
 
 fn send_buffer(limits: &BufferLimits) -> Finding {
@@ -162,7 +159,7 @@ fn send_buffer(limits: &BufferLimits) -> Finding {
         return Finding::ok(ABOUT, format!("{WANTED} bytes or more"));
     }
     Finding::new(Severity::Note, ABOUT, format!("expected {WANTED} bytes, saw {} granted", limits.max_bytes))
-        .remedy(format!("sysctl -w net.core.wmem_max={WANTED} (net.core.wmem_max)"))
+        .remedy(format!("sysctl -w net.core.wmem_max={WANTED}"))
 }
 
 fn memberships(limits: &Limits, config: &Config) -> Vec<Finding> {
@@ -181,17 +178,21 @@ fn memberships(limits: &Limits, config: &Config) -> Vec<Finding> {
                 let sockets = groups.div_ceil(each);
                 Finding::ok(
                     "memberships",
-                    format!("{each} a socket: {sockets} sockets hold {groups} IP groups"),
+                    format!("{each} per socket: {sockets} sockets hold {groups} IP groups"),
                 )
             }
         });
     }
     match limits.optmem_max_bytes {
         Some(bytes) if bytes < OPTION_BYTES => findings.push(
-            Finding::new(Severity::Error, "option memory", format!("net.core.optmem_max is {bytes} bytes"))
-                .remedy("sysctl -w net.core.optmem_max=20480"),
+            Finding::new(
+                Severity::Error,
+                "option memory",
+                format!("expected net.core.optmem_max of {OPTION_BYTES} bytes, saw {bytes}"),
+            )
+            .remedy("sysctl -w net.core.optmem_max=20480"),
         ),
-        Some(bytes) => findings.push(Finding::ok("option memory", format!("{bytes} bytes a socket"))),
+        Some(bytes) => findings.push(Finding::ok("option memory", format!("{bytes} bytes per socket"))),
         None => {}
     }
     findings
@@ -225,10 +226,13 @@ fn bridge(bridge: Option<&BridgeFacts>, ipv6: bool) -> Option<Finding> {
             Finding::new(
                 Severity::Warning,
                 ABOUT,
-                format!("{name} snoops, but no querier was heard: it forgets the members of groups after some minutes"),
+                format!(
+                    "{name} snoops, but no querier was heard: the bridge forgets the members of groups after \
+                     some minutes"
+                ),
             )
             .remedy(format!(
-                "ip link set {name} type bridge mcast_querier 1, or without snooping: mcast_snooping 0"
+                "ip link set {name} type bridge mcast_querier 1, or mcast_snooping 0 to switch snooping off"
             )),
         );
     }
@@ -237,7 +241,7 @@ fn bridge(bridge: Option<&BridgeFacts>, ipv6: bool) -> Option<Finding> {
             Finding::new(
                 Severity::Warning,
                 ABOUT,
-                format!("{name} has room for fewer than 64 groups, and floods the others"),
+                format!("{name} has room for fewer than 64 groups, and floods datagrams to the others"),
             )
             .remedy(format!("ip link set {name} type bridge mcast_hash_max 4096")),
         );
@@ -258,7 +262,10 @@ fn reverse_path_filter(limits: &Limits, config: &Config) -> Option<Finding> {
         Finding::new(
             Severity::Note,
             ABOUT,
-            format!("strict on {name}: packets from addresses that are routed by another interface are dropped"),
+            format!(
+                "strict on {name}: packets are dropped if the route to their sender leads through another \
+                 interface"
+            ),
         )
         .remedy(format!(
             "a change is needed only if members are outside {name}'s own network: sysctl -w net.ipv4.conf.{name}.rp_filter=2"

@@ -63,7 +63,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let named = Some(settings.node.interface.clone()).filter(|name| !name.is_empty());
     let interface =
         args.interface.clone().or(named).ok_or_else(|| anyhow!("expected an interface, saw none")).advise(
-            "name one, as `undrop multicast doctor eth0` (`ip link` lists them), or set `node.interface`",
+            "name one, such as `undrop multicast doctor eth0` (`ip link` shows all), or set `node.interface`",
         )?;
     let limits = Limits::read(&interface)?;
     let mut findings = findings::all(&limits, &settings);

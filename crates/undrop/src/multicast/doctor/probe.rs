@@ -31,7 +31,9 @@ fn try_echo(interface: &str, config: &Config) -> anyhow::Result<bool> {
     let facts = InterfaceFacts::read(interface)?;
     let fits = |address: &IpAddr| IpVersion::of(*address) == version;
     let address = config.node.address.or_else(|| facts.addresses.iter().copied().find(fits));
-    let Some(address) = address else { anyhow::bail!("{interface} has no address of {version}") };
+    let Some(address) = address else {
+        anyhow::bail!("expected an address of {version} on {interface}, saw none")
+    };
     let mut joiner = Joiner::new(interface, version, usize::from(config.node.group_addresses))?;
     // All groups are joined, so that the probe finds a limit on memberships.
     for group in config.group_addresses() {
