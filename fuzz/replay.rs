@@ -1,4 +1,5 @@
-//! Replays a fuzzer's committed inputs and random mutations of them, so that a plain test run keeps what fuzzing found.
+//! Replays a fuzzer's committed inputs and random mutations of them, so that a plain test run keeps what
+//! fuzzing found.
 
 use std::fs;
 use std::path::Path;

@@ -37,9 +37,9 @@ struct JsonRelated<'a> {
 }
 
 impl Report {
-    /// The report for programs: `{"file", "errors", "warnings", "diagnostics": [{"severity", "code", "message", "line",
-    /// "column", "length", "expected", "seen", "notes", "help", "related"}]}`; a part that does not apply is null or
-    /// empty.
+    /// The report for programs: `{"file", "errors", "warnings", "diagnostics": [{"severity", "code",
+    /// "message", "line", "column", "length", "expected", "seen", "notes", "help", "related"}]}`; a part that
+    /// does not apply is null or empty.
     pub fn to_json(&self) -> String {
         let body = JsonReport {
             file: self.source.file().map_or(String::new(), |file| file.display().to_string()),

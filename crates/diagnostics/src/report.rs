@@ -5,8 +5,8 @@ use std::fmt;
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::source::Source;
 
-/// Maximum number of findings that are kept; the rest is counted. Nobody reads more, and a file may hold a million
-/// mistakes.
+/// Maximum number of findings that are kept; the rest is counted. Nobody reads more, and a file may hold a
+/// million mistakes.
 const DIAGNOSTICS_MAX: usize = 200;
 
 /// Findings while they are collected.
@@ -44,8 +44,8 @@ fn count(list: &[Diagnostic], dropped: &[usize; 3], severity: Severity) -> usize
 
 /// All findings about one configuration.
 ///
-/// `Display` renders them for people, with the source line and a caret, as a compiler does. Findings about settings that
-/// come from no file are one line each.
+/// `Display` renders them for people, with the source line and a caret, as a compiler does. Findings about
+/// settings that come from no file are one line each.
 #[derive(Clone, Debug)]
 pub struct Report {
     pub(crate) source: Source,

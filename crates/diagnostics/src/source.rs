@@ -27,8 +27,9 @@ impl Source {
         Self { file: None, text: String::new() }
     }
 
-    /// Turns the bytes of a file into a source. `bytes` should have been read up to one byte more than `bytes_max`, so
-    /// that a larger file is recognized; `purpose` says what the file is for: "the gateway's configuration".
+    /// Turns the bytes of a file into a source. `bytes` should have been read up to one byte more than
+    /// `bytes_max`, so that a larger file is recognized; `purpose` says what the file is for: "the gateway's
+    /// configuration".
     ///
     /// # Errors
     /// The finding, if the file could not be read, is too large, or is not UTF-8.
@@ -108,8 +109,8 @@ pub(crate) struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// The line, or a part of a long line with the place in it, and the column in it, counted from 0. Control characters
-    /// become blanks, because they would move the caret and could drive the terminal.
+    /// The line, or a part of a long line with the place in it, and the column in it, counted from 0. Control
+    /// characters become blanks, because they would move the caret and could drive the terminal.
     pub(crate) fn excerpt(&self) -> (String, usize) {
         let skip = self.column.saturating_sub(EXCERPT_CHARS_MAX / 2);
         let shown = self.text.chars().skip(skip).take(EXCERPT_CHARS_MAX);

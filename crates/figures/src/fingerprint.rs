@@ -1,7 +1,7 @@
 //! Fingerprints identify a set-up by the values in its debug output, not by the names.
 //!
-//! Results of hours of runs stay valid when a field or a type is renamed, or a sentence is worded differently. They do not
-//! stay valid when a number, a switch or a variant changes.
+//! Results of hours of runs stay valid when a field or a type is renamed, or a sentence is worded
+//! differently. They do not stay valid when a number, a switch or a variant changes.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -10,9 +10,9 @@ pub(crate) fn number(text: &str) -> u64 {
     xxh3_64(values(text).as_bytes())
 }
 
-/// The values in a text, separated by spaces: words with a digit, `true` and `false`, quoted text, and names that begin
-/// with a capital, which are variants. Field names (before `:`), names of structs (before ` {`) and all other words are
-/// left out.
+/// The values in a text, separated by spaces: words with a digit, `true` and `false`, quoted text, and names
+/// that begin with a capital, which are variants. Field names (before `:`), names of structs (before ` {`)
+/// and all other words are left out.
 pub(crate) fn values(text: &str) -> String {
     let mut kept = Vec::new();
     // Every second part stands between quotation marks.

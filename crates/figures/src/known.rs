@@ -1,7 +1,8 @@
 //! Figures that are known not to have their source's shape.
 //!
-//! Each has an entry with the shape that it has instead, which is asserted as firmly. The page says **no** all the same, and
-//! `prose.toml` names the part of the claim that does not hold. A figure that gets its source's shape must leave this list.
+//! Each has an entry with the shape that it has instead, which is asserted as firmly. The page says **no**
+//! all the same, and `prose.toml` names the part of the claim that does not hold. A figure that gets its
+//! source's shape must leave this list.
 
 use crate::outcome::{Outcome, Panel};
 use crate::plan::Figure;
@@ -21,7 +22,8 @@ const DIFFERENCES: [Difference; 7] = [
     // Repairs need their share of a link that the lossless line fills at every latency.
     Difference { id: "3.11", holds: |panels| masks_and_lags_at_every_latency(panels, LEAD) },
     Difference { id: "3.12", holds: |panels| masks_and_lags_at_every_latency(panels, TWO_ORDERS) },
-    // Today's TCP recovers a loss in one or two round trips, so that the mean of all messages does not double.
+    // Today's TCP recovers a loss in one or two round trips, so that the mean of all messages does not
+    // double.
     Difference { id: "3.14", holds: all_but_twice_as_long },
     // With n nodes two share ten in n of their packets, and bins fill as slowly.
     Difference { id: "4.6.6", holds: latency_grows_with_system_size },
@@ -34,7 +36,8 @@ const DIFFERENCES: [Difference; 7] = [
 ];
 
 impl Figure {
-    /// Whether an outcome has the expected shape: that of the source, or the entry's for figures known to differ.
+    /// Whether an outcome has the expected shape: that of the source, or the entry's for figures known to
+    /// differ.
     pub fn is_as_expected(&self, outcome: &Outcome) -> bool {
         match DIFFERENCES.iter().find(|difference| difference.id == self.id) {
             Some(difference) => !outcome.claim.holds && (difference.holds)(&outcome.panels),

@@ -1,8 +1,9 @@
 //! The papers' figures, run again: in virtual time, or on the real kernel.
 //!
-//! A [`Figure`] has its texts and a plan of [jobs](Job). The samples of the jobs make its panels, which its verdict compares
-//! with the source's claim. A simulated figure is the same on every machine and with any number of threads, for the same code
-//! and random seeds. A real one is measured: TCP and UDP of the kernel through namespaces, one job at a time.
+//! A [`Figure`] has its texts and a plan of [jobs](Job). The samples of the jobs make its panels, which its
+//! verdict compares with the source's claim. A simulated figure is the same on every machine and with any
+//! number of threads, for the same code and random seeds. A real one is measured: TCP and UDP of the kernel
+//! through namespaces, one job at a time.
 //!
 //! | file | what |
 //! |---|---|

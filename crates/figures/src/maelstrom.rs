@@ -1,7 +1,7 @@
 //! Figures of Maelstrom's code (Thesis ch. 3), simulated: 3.10, 3.16, 3.17 and 3.18.
 //!
-//! One stream of packets passes the real encoder and decoder. One generator loses packets and repairs in the order in which
-//! they leave.
+//! One stream of packets passes the real encoder and decoder. One generator loses packets and repairs in the
+//! order in which they leave.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock, PoisonError};

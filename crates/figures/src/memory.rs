@@ -1,12 +1,14 @@
-//! Memory for simultaneous simulations, so that the system does not kill a run that was left alone over night.
+//! Memory for simultaneous simulations, so that the system does not kill a run that was left alone over
+//! night.
 
 use std::fs;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Returns three quarters of the memory available to a new process, in bytes; no bound where the system does not say.
+/// Returns three quarters of the memory available to a new process, in bytes; no bound where the system does
+/// not say.
 ///
-/// The value is that of the first call. The allocator keeps what finished simulations have freed, which the system would subtract
-/// in later calls, so that later figures would run one simulation at a time.
+/// The value is that of the first call. The allocator keeps what finished simulations have freed, which the
+/// system would subtract in later calls, so that later figures would run one simulation at a time.
 pub fn memory_to_use() -> u64 {
     static TO_USE: OnceLock<u64> = OnceLock::new();
     *TO_USE.get_or_init(|| {
@@ -40,7 +42,8 @@ impl Memory {
         Self { budget, in_use: Mutex::default(), freed: Condvar::new() }
     }
 
-    /// Waits until this number of bytes is free. A thread that is alone gets more than the budget, since waiting would not help.
+    /// Waits until this number of bytes is free. A thread that is alone gets more than the budget, since
+    /// waiting would not help.
     pub(crate) fn take(&self, bytes: u64) -> Taken<'_> {
         let has_room = |used: &InUse| used.by == 0 || used.bytes.saturating_add(bytes) <= self.budget;
         let used = self.freed.wait_while(self.in_use(), |used| !has_room(used));

@@ -5,7 +5,8 @@ use crate::outcome::{Outcome, Panel, Point, Runs};
 
 pub use crate::chart::PictureError;
 
-/// Returns the picture of an outcome as the text of an SVG file: a panel below another, under title and source.
+/// Returns the picture of an outcome as the text of an SVG file: a panel below another, under title and
+/// source.
 ///
 /// # Errors
 /// [`PictureError`] if the plotter fails.

@@ -37,7 +37,8 @@ impl Scale {
         if self == Self::Smallest { least } else { self.pick(quick, full) }
     }
 
-    /// Returns the random seeds of each point of a simulated figure: as many runs as in the papers (Ricochet §5).
+    /// Returns the random seeds of each point of a simulated figure: as many runs as in the papers (Ricochet
+    /// §5).
     pub fn seeds(self) -> Range<u64> {
         if self == Self::Smallest { 1..2 } else { 1..6 }
     }
@@ -134,7 +135,8 @@ impl Job {
         Self { setup: setup.into(), runs: None, bytes: 0, run: Run::Simulated(Box::new(run)) }
     }
 
-    /// Returns a measurement of this many runs, none of them simultaneous with another job; `run` makes the samples of a seed.
+    /// Returns a measurement of this many runs, none of them simultaneous with another job; `run` makes the
+    /// samples of a seed.
     pub fn real(
         setup: impl Into<String>,
         runs: u64,
@@ -307,8 +309,9 @@ impl Figure {
         }
     }
 
-    /// Returns a number for the values of the set-up, and as a rule for what codes and nodes do: see [`fingerprint`]. It does
-    /// not depend on any text of the page or the picture. It sees no other change in what is measured on the real kernel.
+    /// Returns a number for the values of the set-up, and as a rule for what codes and nodes do: see
+    /// [`fingerprint`]. It does not depend on any text of the page or the picture. It sees no other change in
+    /// what is measured on the real kernel.
     pub fn fingerprint(&self, scale: Scale) -> String {
         let plan = (self.plan)(scale);
         let panels = plan.panels.iter().map(|panel| (panel.x_log, panel.y_log, panel.series.len()));

@@ -82,7 +82,8 @@ pub(crate) fn missing() -> &'static [Missing] {
     &file().missing
 }
 
-/// Returns the place of a figure among all: the thesis, then Slingshot, by the numbers in its identifier (4, 6, 6 of `4.6.6`).
+/// Returns the place of a figure among all: the thesis, then Slingshot, by the numbers in its identifier (4,
+/// 6, 6 of `4.6.6`).
 pub(crate) fn order(id: &str) -> (bool, Vec<u32>) {
     let numbers = id.split(|letter: char| !letter.is_ascii_digit()).filter_map(|digits| digits.parse().ok());
     (id.starts_with("slingshot"), numbers.collect())
@@ -99,8 +100,8 @@ impl<'a> Values<'a> {
         Self { panels, named }
     }
 
-    /// Returns the text with its values. Optional parts that lack a value are left out; any other placeholder without a value
-    /// stays as it is.
+    /// Returns the text with its values. Optional parts that lack a value are left out; any other placeholder
+    /// without a value stays as it is.
     pub(crate) fn put_into(&self, text: &str) -> String {
         let mut parts = text.split("[?");
         let mut filled = self.filled(parts.next().unwrap_or_default()).0;

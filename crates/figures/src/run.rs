@@ -18,7 +18,8 @@ pub struct Runner<'a> {
     pub threads: usize,
     /// Rough memory in bytes that simultaneous simulations may use ([`memory_to_use`]); one always runs.
     pub memory_bytes: u64,
-    /// The program of the gateways, for figures of the real kernel; or the reason why there is none, and the remedy.
+    /// The program of the gateways, for figures of the real kernel; or the reason why there is none, and the
+    /// remedy.
     pub program: Result<&'a Path, String>,
     /// Whether the user wants to stop.
     pub is_stopped: &'a (dyn Fn() -> bool + Sync),
@@ -26,8 +27,8 @@ pub struct Runner<'a> {
     pub on_progress: &'a (dyn Fn(usize, usize) + Sync),
 }
 
-/// Runs a simulated figure on a number of threads; `on_progress` is called after each run with the number of finished runs and of
-/// all runs.
+/// Runs a simulated figure on a number of threads; `on_progress` is called after each run with the number of
+/// finished runs and of all runs.
 ///
 /// # Errors
 /// If a set-up cannot be run: the error of the simulation.
@@ -88,7 +89,8 @@ impl<'a> Course<'a> {
         let seeds = |(at, job): (usize, &'a Job)| job.seeds(scale).map(move |seed| Task { at, job, seed });
         let mut tasks: Vec<Task<'_>> = plan.jobs.iter().enumerate().flat_map(seeds).collect();
         tasks.sort_by_key(|task| match task.job.made() {
-            // The last set-ups of a sweep are the largest. They run first, so that no thread ends long after the others.
+            // The last set-ups of a sweep are the largest. They run first, so that no thread ends long after
+            // the others.
             Made::Simulated => (Made::Simulated, 0, plan.jobs.len() - task.at),
             // All set-ups once, then all again, so that other load of the machine affects all of them.
             Made::Real => (Made::Real, task.seed, task.at),

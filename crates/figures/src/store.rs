@@ -10,7 +10,8 @@ use crate::outcome::{Outcome, Panel};
 use crate::picture::picture;
 use crate::plan::{Figure, Scale};
 
-/// A folder with a JSON file and a picture for each figure, and the finished runs of a figure that was stopped.
+/// A folder with a JSON file and a picture for each figure, and the finished runs of a figure that was
+/// stopped.
 #[derive(Clone, Debug)]
 pub struct Store {
     folder: PathBuf,
@@ -26,8 +27,8 @@ impl Store {
         self.folder.join(format!("{slug}.{ending}"))
     }
 
-    /// Returns the outcome of this figure in the folder, if its fingerprint is that of the present set-up. The claim is judged
-    /// again, and all texts and labels are the present ones.
+    /// Returns the outcome of this figure in the folder, if its fingerprint is that of the present set-up.
+    /// The claim is judged again, and all texts and labels are the present ones.
     pub fn load(&self, figure: &Figure, scale: Scale) -> Option<Outcome> {
         let outcome = self.read(figure)?;
         if outcome.fingerprint != figure.fingerprint(scale) {
@@ -48,8 +49,8 @@ impl Store {
         })
     }
 
-    /// Returns the outcome of this figure in the folder, of either scale. If set-up or code have changed since, its claim and texts
-    /// are the stored ones.
+    /// Returns the outcome of this figure in the folder, of either scale. If set-up or code have changed
+    /// since, its claim and texts are the stored ones.
     pub fn held(&self, figure: &Figure) -> Option<Outcome> {
         let fresh = [Scale::Full, Scale::Quick].into_iter().find_map(|scale| self.load(figure, scale));
         fresh.or_else(|| self.read(figure))

@@ -1,5 +1,5 @@
-//! Simulated figures at the smallest scale: each must have the shape that its source claims, or the one that it is known to have
-//! instead.
+//! Simulated figures at the smallest scale: each must have the shape that its source claims, or the one that
+//! it is known to have instead.
 
 use std::env;
 use std::path::Path;
@@ -33,7 +33,8 @@ fn expect_figure(figure: &Figure) {
     assert!(is_whole && figure.is_as_expected(&outcome), "{}: expected {theirs}; saw {ours}", figure.id);
 }
 
-/// Each figure has a process of its own, whose end returns the memory that the allocator keeps of past simulations.
+/// Each figure has a process of its own, whose end returns the memory that the allocator keeps of past
+/// simulations.
 #[test]
 fn all_simulated_figures_have_the_shape_that_is_expected_of_them() {
     if let Ok(id) = env::var(ONE) {
@@ -80,7 +81,8 @@ fn every_figure_has_its_own_number_and_a_set_up_that_differs_by_scale() {
     }
 }
 
-/// The published figures, as of the page: their texts have a value for every placeholder, and verdicts are as expected.
+/// The published figures, as of the page: their texts have a value for every placeholder, and verdicts are as
+/// expected.
 #[test]
 fn published_figures_are_whole_and_as_expected() {
     let store = Store::new(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/figures")));

@@ -1,5 +1,5 @@
-//! Shared secrets of a pair of gateways, or of the nodes of a cluster: 32 bytes, as text and in key files. No other crate
-//! handles a secret as text.
+//! Shared secrets of a pair of gateways, or of the nodes of a cluster: 32 bytes, as text and in key files. No
+//! other crate handles a secret as text.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -149,8 +149,8 @@ pub fn read(path: &Path) -> Result<Secret, KeyError> {
     }
 }
 
-/// Opens the file without waiting for the other end of a pipe, and checks the type of the open file, so that it cannot be
-/// replaced between the check and the read.
+/// Opens the file without waiting for the other end of a pipe, and checks the type of the open file, so that
+/// it cannot be replaced between the check and the read.
 fn open_regular(path: &Path) -> Result<File, KeyError> {
     let file = OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path)?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(KeyError::NotAFile) }
@@ -172,8 +172,8 @@ fn encode(bytes: &[u8; 32]) -> Zeroizing<String> {
     text
 }
 
-/// Decodes strictly: the padding is required, and the two bits after the last byte must be zero, so that each key has one
-/// spelling only.
+/// Decodes strictly: the padding is required, and the two bits after the last byte must be zero, so that each
+/// key has one spelling only.
 fn decode(text: &str, bytes: &mut [u8; 32]) -> Result<(), KeyError> {
     let text = text.as_bytes();
     if text.len() != KEY_TEXT_BYTES {

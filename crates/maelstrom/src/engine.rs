@@ -13,9 +13,9 @@ const CAPTURES_MAX: usize = 16;
 /// Maximum number of wire packets in one round at the tap.
 const PACKETS_MAX: usize = 2048;
 
-/// Delay of a repair after the capture of its last packet. The capture precedes the packet's place in the queue of the
-/// wire, and is read on another processor. Without this delay a repair sometimes overtakes a whole super-packet, and the far
-/// end counts all of its packets as lost until they arrive.
+/// Delay of a repair after the capture of its last packet. The capture precedes the packet's place in the
+/// queue of the wire, and is read on another processor. Without this delay a repair sometimes overtakes a
+/// whole super-packet, and the far end counts all of its packets as lost until they arrive.
 const HEAD_START_US: u64 = 50;
 /// Longest time that repairs are held back while captures follow each other.
 const HELD_BACK_MAX_US: u64 = 100;
@@ -117,7 +117,8 @@ impl Engine {
     }
 }
 
-/// Repairs that wait in the outbox, with the capture times of the first and the last packet that completed one.
+/// Repairs that wait in the outbox, with the capture times of the first and the last packet that completed
+/// one.
 struct HeldBack {
     first_us: u64,
     last_us: u64,
@@ -167,8 +168,8 @@ pub(crate) struct DriverCounts {
 }
 
 impl DriverCounts {
-    /// Counts a capture that could not be cut. Returns true if repairs may name packets in it. A single malformed packet is
-    /// never named, because the kernel drops it too.
+    /// Counts a capture that could not be cut. Returns true if repairs may name packets in it. A single
+    /// malformed packet is never named, because the kernel drops it too.
     fn on_uncut(&mut self, captured: &Captured<'_>) -> bool {
         match captured.direction {
             Direction::Outgoing => self.uncut_outgoing += 1,

@@ -2,8 +2,8 @@
 
 use diagnostics::{Report, Severity};
 
-/// Logs the findings of a report: errors and warnings as warnings, because a gateway with a readable configuration runs
-/// in spite of them, and notes for debugging.
+/// Logs the findings of a report: errors and warnings as warnings, because a gateway with a readable
+/// configuration runs in spite of them, and notes for debugging.
 pub fn log(report: &Report) {
     for finding in report.diagnostics() {
         let (code, message) = (finding.code, &finding.message);

@@ -1,8 +1,9 @@
 //! Interfaces that are deleted while the gateway runs, and come back: its WAN interface and its TUN device.
 //!
-//! A tap on a deleted interface shows no packets and no error, and it does not see a new interface of the same name. Packets
-//! that arrive unseen would count as lost and be delivered a second time. Therefore each interface is checked regularly.
-//! While one is missing, recovery pauses and the gateway tries to open it again.
+//! A tap on a deleted interface shows no packets and no error, and it does not see a new interface of the
+//! same name. Packets that arrive unseen would count as lost and be delivered a second time. Therefore each
+//! interface is checked regularly. While one is missing, recovery pauses and the gateway tries to open it
+//! again.
 
 use netio::poll::Interest;
 use tracing::{debug, info, warn};

@@ -2,10 +2,11 @@
 
 /// Upper bound on the number of packets that arrived after the packets that the next repair names.
 ///
-/// A repair that is not decoded yet arrived after the last moment at which the repair channel was empty, in the kernel and
-/// in the inbox. The packets that it names arrived after that moment too, or just before. So the packets that the tap has
-/// shown since that moment are an upper bound. It holds whether the lag is in the tap, for which repairs wait, or in the
-/// socket's buffer. Packets that leave count as well, so that a wait for a busy tap ends.
+/// A repair that is not decoded yet arrived after the last moment at which the repair channel was empty, in
+/// the kernel and in the inbox. The packets that it names arrived after that moment too, or just before. So
+/// the packets that the tap has shown since that moment are an upper bound. It holds whether the lag is in
+/// the tap, for which repairs wait, or in the socket's buffer. Packets that leave count as well, so that a
+/// wait for a busy tap ends.
 #[derive(Debug, Default)]
 pub(crate) struct Lag {
     /// Number of packets that the tap has shown.

@@ -1,6 +1,7 @@
 //! Maelstrom gateway drivers: the core with real packets.
 //!
-//! [`config`] reads and checks the configuration, [`Passive`] runs it, and [`status`] is the report of a running gateway.
+//! [`config`] reads and checks the configuration, [`Passive`] runs it, and [`status`] is the report of a
+//! running gateway.
 #![forbid(unsafe_code)]
 
 pub mod config;

@@ -3,14 +3,14 @@
 //! One thread runs one loop ([`Passive::run`]) in a fixed order:
 //! 1. wait for input or a timer ([`Passive::wait`]),
 //! 2. move datagrams from the repair channel to the inbox, without decoding them ([`Passive::collect`]),
-//! 3. drain the tap, which holds every packet that arrived before those datagrams ([`Passive::drain_tap`]); if it cannot be
-//!    drained, or has missed packets, recovery pauses ([`Passive::check_for_gap`]),
+//! 3. drain the tap, which holds every packet that arrived before those datagrams ([`Passive::drain_tap`]);
+//!    if it cannot be drained, or has missed packets, recovery pauses ([`Passive::check_for_gap`]),
 //! 4. decode the datagrams ([`Passive::decode`]),
-//! 5. handle timers ([`Passive::handle_timeout`]), send all output ([`Engine::flush_due`]), then check the interfaces
-//!    (`interfaces.rs`), signals (`reload.rs`) and status requests.
+//! 5. handle timers ([`Passive::handle_timeout`]), send all output ([`Engine::flush_due`]), then check the
+//!    interfaces (`interfaces.rs`), signals (`reload.rs`) and status requests.
 //!
-//! The order of 2 and 3 matters: if a repair were decoded before the packets that arrived ahead of it, they would count as
-//! lost. No step blocks, each has a budget, and none takes a decision on the protocol.
+//! The order of 2 and 3 matters: if a repair were decoded before the packets that arrived ahead of it, they
+//! would count as lost. No step blocks, each has a budget, and none takes a decision on the protocol.
 
 use std::io;
 use std::net::SocketAddr;
@@ -83,8 +83,8 @@ pub struct Passive {
 }
 
 impl Passive {
-    /// Opens everything that `config` names. The only change to the machine is a TUN device, which disappears with the
-    /// process. A reload reads the file at `path`.
+    /// Opens everything that `config` names. The only change to the machine is a TUN device, which disappears
+    /// with the process. A reload reads the file at `path`.
     ///
     /// # Errors
     /// The step that failed, with its remedy.
@@ -204,9 +204,9 @@ impl Passive {
         }
     }
 
-    /// Pauses recovery if packets may have arrived that the core does not know: packets that the tap missed (checked every
-    /// [`GAP_CHECK_US`]), packets that the core may have forgotten when a repair names them, or all packets while there is
-    /// no tap.
+    /// Pauses recovery if packets may have arrived that the core does not know: packets that the tap missed
+    /// (checked every [`GAP_CHECK_US`]), packets that the core may have forgotten when a repair names them,
+    /// or all packets while there is no tap.
     fn check_for_gap(&mut self) {
         if self.lag.packets() > self.engine.gateway.lag_max() || !self.ports.is_complete() {
             self.pause();
@@ -264,14 +264,15 @@ impl Passive {
         }
     }
 
-    /// Whether repairs wait for the tap, because it may still hold packets that they name, which would count as lost. They
-    /// do not wait while recovery pauses: then no packet counts as lost, and Hellos and reports must be read.
+    /// Whether repairs wait for the tap, because it may still hold packets that they name, which would count
+    /// as lost. They do not wait while recovery pauses: then no packet counts as lost, and Hellos and reports
+    /// must be read.
     fn is_waiting(&self) -> bool {
         self.behind && !self.paused
     }
 
-    /// Step 5: handles what is due. Repairs that waited for packets may be due, and these wait for the tap as well. What
-    /// has no room in the outbox stays due, and the next round follows at once.
+    /// Step 5: handles what is due. Repairs that waited for packets may be due, and these wait for the tap as
+    /// well. Work that finds no room in the outbox stays due, and the next round follows at once.
     fn handle_timeout(&mut self) {
         if !self.is_waiting() {
             let Engine { gateway, out, now_us, .. } = &mut self.engine;

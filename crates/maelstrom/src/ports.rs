@@ -121,14 +121,17 @@ pub(crate) fn open_tun(config: &GatewayConfig, wan_mtu: usize) -> Result<Tun, St
     Ok(tun)
 }
 
-/// Address of the TUN device. The kernel's source check drops packets that enter by an interface without an IPv4 address.
-/// RFC 7600 §4.8 reserves this one for machines that need an address and have none; no other host uses it.
+/// Address of the TUN device. The kernel's source check drops packets that enter by an interface without an
+/// IPv4 address. RFC 7600 §4.8 reserves this one for machines that need an address and have none; no other
+/// host uses it.
 const DUMMY: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
 
-/// Settings with which the TUN device forwards packets as a WAN interface does. They disappear with the device.
+/// Settings with which the TUN device forwards packets as a WAN interface does. They disappear with the
+/// device.
 const SYSCTLS: [(&str, &str); 5] = [
     ("/proc/sys/net/ipv4/conf/{}/forwarding", "1"),
-    // The route back to a recovered packet's source is by the WAN, not by this device, so that only a loose check passes.
+    // The route back to a recovered packet's source is by the WAN, not by this device, so that only a loose
+    // check passes.
     ("/proc/sys/net/ipv4/conf/{}/rp_filter", "2"),
     ("/proc/sys/net/ipv6/conf/{}/forwarding", "1"),
     ("/proc/sys/net/ipv6/conf/{}/accept_ra", "0"),

@@ -1,13 +1,14 @@
 //! Reload of the configuration while traffic flows.
 //!
-//! Every step that can fail comes first, beside the running gateway. The change itself has an order in which no packet is
-//! handled twice, and no packet counts as lost because it was not seen:
+//! Every step that can fail comes first, beside the running gateway. The change itself has an order in which
+//! no packet is handled twice, and no packet counts as lost because it was not seen:
 //! 1. the new tap is open and captures, but is not read;
 //! 2. the old tap is read to its end;
 //! 3. the core takes over the new configuration;
-//! 4. the old tap is closed, and the new one is read to its end. Packets that arrived go to the core even if the old tap
-//!    had shown them, because an unseen packet would count as lost while one seen twice does no harm. Packets that left do
-//!    not: the far gateway would take a packet coded twice for two equal packets of which one was lost;
+//! 4. the old tap is closed, and the new one is read to its end. Packets that arrived go to the core even if
+//!    the old tap had shown them, because an unseen packet would count as lost while one seen twice does no
+//!    harm. Packets that left do not: the far gateway would take a packet coded twice for two equal packets
+//!    of which one was lost;
 //! 5. recovery pauses until tap and repair channel are drained.
 
 use netio::poll::Poller;
@@ -20,8 +21,8 @@ use crate::passive::{Passive, watch};
 use crate::ports::{Replacement, core_config};
 use daemon::control::Control;
 
-/// Maximum number of rounds in which a tap is read to its end: more than its buffer holds in full packets. Packets beyond
-/// it would not be protected, and would be a gap.
+/// Maximum number of rounds in which a tap is read to its end: more than its buffer holds in full packets.
+/// Packets beyond it would not be protected, and would be a gap.
 const LAST_ROUNDS_MAX: usize = 64;
 
 /// Everything that a reload needs, made before any change.

@@ -1,6 +1,7 @@
 //! The status of a running gateway: one JSON document over the control socket.
 //!
-//! The document is [`Status`], field by field. Fields are added but never renamed, because monitoring systems read them.
+//! The document is [`Status`], field by field. Fields are added but never renamed, because monitoring systems
+//! read them.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -115,7 +116,8 @@ pub struct IngressStatus {
     pub after_recovery: u64,
     /// Packets that arrived after a repair had named them.
     pub late: u64,
-    /// Packets that had arrived but that a sliding window recovered, because no repair that names them had arrived.
+    /// Packets that had arrived but that a sliding window recovered, because no repair that names them had
+    /// arrived.
     pub recognised: u64,
     /// Recovered packets for which the outgoing queue had no room.
     pub undelivered: u64,
@@ -130,7 +132,8 @@ pub struct IngressStatus {
     pub recovery_delay_us: DelayStatus,
 }
 
-/// Losses in one direction of the link since the session began. Only source packets whose fate is settled count.
+/// Losses in one direction of the link since the session began. Only source packets whose fate is settled
+/// count.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LossStatus {
     /// Number of packets.

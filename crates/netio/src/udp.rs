@@ -38,7 +38,8 @@ pub struct RepairSocket {
 }
 
 impl RepairSocket {
-    /// Listens on `address` in the network namespace of the calling thread. An IPv6 address serves IPv6 alone.
+    /// Listens on `address` in the network namespace of the calling thread. An IPv6 address serves IPv6
+    /// alone.
     ///
     /// # Errors
     /// The kernel's error.

@@ -1,5 +1,5 @@
-//! Networks on the real kernel for tests, demos and figures: namespaces, an emulated link, a bridge, traffic and
-//! losses.
+//! Networks on the real kernel for tests, demos and figures: namespaces, an emulated link, a bridge, traffic
+//! and losses.
 //!
 //! | file | content |
 //! |---|---|

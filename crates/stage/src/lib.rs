@@ -1,4 +1,5 @@
-//! Real gateways and real nodes in network namespaces of one machine, for the demo, figures, benchmarks and tests.
+//! Real gateways and real nodes in network namespaces of one machine, for the demo, figures, benchmarks and
+//! tests.
 //!
 //! | directory | content |
 //! |---|---|

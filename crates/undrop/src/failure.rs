@@ -35,7 +35,8 @@ impl<T, E: Into<anyhow::Error>> Advice<T> for Result<T, E> {
     }
 }
 
-/// Prints an error with its causes and its remedy to stderr, and returns the exit code. A closed stdout is no failure.
+/// Prints an error with its causes and its remedy to stderr, and returns the exit code. A closed stdout is no
+/// failure.
 pub fn report(error: &anyhow::Error) -> ExitCode {
     let broken_pipe = |cause: &io::Error| cause.kind() == io::ErrorKind::BrokenPipe;
     if error.downcast_ref::<io::Error>().is_some_and(broken_pipe) {

@@ -1,4 +1,5 @@
-//! The `undrop` command: one file for each subcommand. `undrop-lab` shares how it logs, writes, reports errors and stops.
+//! The `undrop` command: one file for each subcommand. `undrop-lab` shares how it logs, writes, reports
+//! errors and stops.
 
 mod cli;
 pub mod failure;

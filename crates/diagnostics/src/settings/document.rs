@@ -15,8 +15,8 @@ use crate::text::{ticked, with_article};
 /// The root table of a file.
 pub type Root<'t> = DeTable<'t>;
 
-/// Parses the syntax of a file. All mistakes in it are reported, and end the reading, because what follows one is
-/// guesswork. A key that is given twice is an exception: its first value counts.
+/// Parses the syntax of a file. All mistakes in it are reported, and end the reading, because what follows
+/// one is guesswork. A key that is given twice is an exception: its first value counts.
 pub fn parse<'t>(text: &'t str, findings: &mut Findings) -> Option<Root<'t>> {
     let (table, errors) = DeTable::parse_recoverable(text);
     let mut usable = true;
@@ -132,8 +132,8 @@ impl<'a, 'i> Document<'a, 'i> {
         self.read::<S>(table, S::HEADER.to_owned(), Some(value.span()))
     }
 
-    /// Reads a section that may stand several times, up to `count_max`; `too_many` is the remedy for more. Returns each
-    /// with its title in messages.
+    /// Reads a section that may stand several times, up to `count_max`; `too_many` is the remedy for more.
+    /// Returns each with its title in messages.
     pub fn sections<S: Section>(&mut self, count_max: usize, too_many: &str) -> Vec<(String, S::Draft)> {
         let root = self.root;
         let Some(value) = root.get(S::NAME) else { return Vec::new() };

@@ -292,8 +292,8 @@ fn entries(count: usize) -> String {
     if count == 1 { "1 entry".to_owned() } else { format!("{count} entries") }
 }
 
-/// An array whose entries keep their places. Correct entries stay where others are wrong, so that further checks see
-/// them.
+/// An array whose entries keep their places. Correct entries stay where others are wrong, so that further
+/// checks see them.
 #[derive(Clone, Debug)]
 pub struct Placed<F>(pub List<F>);
 

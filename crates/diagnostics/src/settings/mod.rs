@@ -1,14 +1,14 @@
 //! Reading a TOML file by a table of its keys.
 //!
-//! [`settings!`](crate::settings!) declares a section: each key is one entry, with its type, the form of its values, its
-//! default, an example, and its documentation. From the entries it makes
+//! [`settings!`](crate::settings!) declares a section: each key is one entry, with its type, the form of its
+//! values, its default, an example, and its documentation. From the entries it makes
 //!
 //! - the section as a struct, with one field for each key;
 //! - its draft, in which each value is a [`Setting`] with its place, or `None` where the file is wrong;
 //! - the functions of [`Section`]: reading, finishing, checking, describing.
 //!
-//! A [`Document`] is read section by section. Mistakes go into [`Findings`](crate::Findings), so that one pass reports
-//! all of them.
+//! A [`Document`] is read section by section. Mistakes go into [`Findings`](crate::Findings), so that one
+//! pass reports all of them.
 //!
 //! ```
 //! use diagnostics::{Findings, settings};

@@ -61,8 +61,8 @@ pub trait Draft: Default {
 
 /// Declares a section: a struct, its draft, and [`Section`] for it.
 ///
-/// `pub struct Name(Draft): "name" as "[header]" { entries }`; an entry is its documentation, then
-/// `key: type { form: …, default: …, example: … }`, and `only: …` for a key that has a meaning under a condition. The
+/// `pub struct Name(Draft): "name" as "[header]" { entries }`; an entry is its documentation, then `key: type
+/// { form: …, default: …, example: … }`, and `only: …` for a key that has a meaning under a condition. The
 /// [module](mod@crate::settings) has an example.
 #[macro_export]
 macro_rules! settings {

@@ -32,7 +32,8 @@ impl<'a, 'i> Table<'a, 'i> {
         Self { title, span, table, keys, findings }
     }
 
-    /// Reads the value of a key, or its default. `None` if the value is wrong or missing; then there is a finding.
+    /// Reads the value of a key, or its default. `None` if the value is wrong or missing; then there is a
+    /// finding.
     pub fn read<T>(&mut self, key: &Key<T>) -> Option<Setting<T>> {
         let table = self.table;
         let Some(value) = table.get(key.name) else { return self.default_of(key) };

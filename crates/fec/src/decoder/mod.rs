@@ -30,9 +30,9 @@ pub use store::SymbolStore;
 ///
 /// Bounds: all memory is allocated at construction. With E equations of P payload bytes, and at most C
 /// unknowns (`terms_max` and 2·E, rounded up to 64), one call costs at most 2·E additions of rows of P + C
-/// bytes, and E calls of [`SymbolStore::on_recovered`]. With 256 dense equations of 1,300 bytes that is about 25 µs
-/// with AVX-512, and 1 ms byte by byte. At ordinary loss there are a few sparse equations, and a call costs
-/// less than a microsecond. A redundant repair costs one look per term.
+/// bytes, and E calls of [`SymbolStore::on_recovered`]. With 256 dense equations of 1,300 bytes that is about
+/// 25 µs with AVX-512, and 1 ms byte by byte. At ordinary loss there are a few sparse equations, and a call
+/// costs less than a microsecond. A redundant repair costs one look per term.
 ///
 /// A repair with a wrong payload (which an authenticated channel rules out) yields wrong symbols, which the
 /// owner must detect. It may spoil equations stored beside it, but never known symbols.

@@ -62,7 +62,8 @@ fn text([high, low]: &[Vec<Row>; 2], packets: u64, seeds: u64) -> String {
     table("codes", &[("Overhead 37.5 %", high), ("Overhead 12.5 %", low)], packets, seeds)
 }
 
-/// Prints the table for `docs/codes.md`: `cargo test --release -p fec --test it codes:: -- --ignored --nocapture`.
+/// Prints the table for `docs/codes.md`: `cargo test --release -p fec --test it codes:: -- --ignored
+/// --nocapture`.
 #[test]
 #[ignore = "takes minutes"]
 fn long_table() {

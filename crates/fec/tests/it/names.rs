@@ -34,7 +34,8 @@ fn text([high, low]: &[Vec<Row>; 2], packets: u64, seeds: u64) -> String {
     table("names", &[(&high_heading, high), (&low_heading, low)], packets, seeds)
 }
 
-/// Prints the table for `docs/codes.md`: `cargo test --release -p fec --test it names:: -- --ignored --nocapture`.
+/// Prints the table for `docs/codes.md`: `cargo test --release -p fec --test it names:: -- --ignored
+/// --nocapture`.
 #[test]
 #[ignore = "takes minutes"]
 fn long_table() {

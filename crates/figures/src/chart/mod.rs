@@ -1,7 +1,7 @@
 //! Charts as SVG: panels below each other, each with axes, lines and a label at the end of each line.
 //!
-//! Lines become thinner from the first to the last, so that a line on top of another does not hide it. The background is
-//! white, also on a dark page. An axis of percent ends at 100.
+//! Lines become thinner from the first to the last, so that a line on top of another does not hide it. The
+//! background is white, also on a dark page. An axis of percent ends at 100.
 
 mod ticks;
 
@@ -276,7 +276,8 @@ fn draw_labels(area: &Area<'_>, labels: &[Label<'_>]) -> Drawn {
     Ok(())
 }
 
-/// Moves sorted places apart, so that neighbours have at least this distance and all are in the range if they fit.
+/// Moves sorted places apart, so that neighbours have at least this distance and all are in the range if they
+/// fit.
 fn spread(wanted: &[i32], distance: i32, range: Range<i32>) -> Vec<i32> {
     let mut places = wanted.to_vec();
     for at in 1..places.len() {

@@ -16,8 +16,9 @@ const FEW: usize = 3;
 /// Greatest ratio of a range that may have labels in equal steps, like a linear axis.
 const NARROW: f64 = 5.0;
 
-/// Returns at most `most` values of a range above 0, at a distance that leaves room for labels. They are round where the base is
-/// 10, else powers of the base, and in equal steps where the range has hardly one of those.
+/// Returns at most `most` values of a range above 0, at a distance that leaves room for labels. They are
+/// round where the base is 10, else powers of the base, and in equal steps where the range has hardly one of
+/// those.
 pub(crate) fn logarithmic(range: &Range<f64>, base: f64, most: usize) -> Vec<f64> {
     let digits: &[&[f64]] = if base == 10.0 { &DIGITS } else { &[] };
     let powers = (1..).map(|step| (&[1.0][..], step));

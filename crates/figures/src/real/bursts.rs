@@ -9,8 +9,8 @@ use crate::maelstrom::{CLASS_MS, CLASSES, HistogramMeans, LENGTHS, SETS, burst_j
 use crate::outcome::Panel;
 use crate::plan::{Figure, Job, PanelPlan, Plan, Sample, Scale, Verdict};
 
-/// Least number of packets on the link between two bursts: with r = 8 and interleaves up to 41, the last repair of a burst leaves
-/// after 8 · 41 packets and their repairs.
+/// Least number of packets on the link between two bursts: with r = 8 and interleaves up to 41, the last
+/// repair of a burst leaves after 8 · 41 packets and their repairs.
 const APART: u64 = 8 * 41 * 11 / 8 + 30;
 /// Least number between single losses, which rarely meet in one repair.
 const SINGLES_APART: u64 = 90;

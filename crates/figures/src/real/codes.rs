@@ -150,8 +150,8 @@ fn judge(panels: &[Panel]) -> Verdict {
         .with("window", text(sliding))
 }
 
-/// Least shares that count as all, in percent: a burst with single losses next to it may be too long, and in a quick run a
-/// single packet is percents.
+/// Least shares that count as all, in percent: a burst with single losses next to it may be too long, and in
+/// a quick run a single packet is percents.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     singles: f64,

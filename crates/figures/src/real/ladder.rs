@@ -171,7 +171,8 @@ struct Asked {
 }
 
 impl Asked {
-    /// Returns the bounds of the simulation, or weaker ones for a quick run on a busy machine, where bins fill more slowly.
+    /// Returns the bounds of the simulation, or weaker ones for a quick run on a busy machine, where bins
+    /// fill more slowly.
     fn of(carried: &Carried) -> Self {
         if carried.is_at_least(&Carried::SOUND) {
             Self { repaired: 80.0, at_once: 80.0, peak_ms: CLASS_MS, rise: 0.0, in_time: 99.0 }
@@ -201,8 +202,8 @@ mod tests {
         judged(classes, repaired, back, carried(rate, 0.0)).holds
     }
 
-    /// Judges histograms with `first` percent in the first class, `next` in the second and `late` after NAKs, and these shares
-    /// at the three rates.
+    /// Judges histograms with `first` percent in the first class, `next` in the second and `late` after NAKs,
+    /// and these shares at the three rates.
     fn judged(
         [first, next, late]: [f64; 3],
         repaired: [f64; 3],

@@ -1,9 +1,10 @@
 //! Loss at an overloaded receiver, and none at its neighbour: Thesis Figure 4.1.
 //!
-//! 1. `Field::build`: a sender and two receivers on a bridge; one receiver is in groups A and B, the other in A alone.
+//! 1. `Field::build`: a sender and two receivers on a bridge; one receiver is in groups A and B, the other in
+//!    A alone.
 //! 2. `Field::fit`: both get a socket buffer for about [`ROOM`] packets.
-//! 3. `Field::send`: bursts of [`A_EACH`] packets to A and any number to B at the same time. Either receiver works a
-//!    millisecond on each packet.
+//! 3. `Field::send`: bursts of [`A_EACH`] packets to A and any number to B at the same time. Either receiver
+//!    works a millisecond on each packet.
 //! 4. The kernel dropped the packets that did not arrive; its own counter confirms that.
 
 use std::collections::HashSet;
@@ -170,7 +171,8 @@ impl Field {
         Ok(Self { sender, receivers: [first?, second?], lan })
     }
 
-    /// Gives both sockets a buffer for [`ROOM`] packets. The kernel decides how much of it a packet takes, so this is measured.
+    /// Gives both sockets a buffer for [`ROOM`] packets. The kernel decides how much of it a packet takes, so
+    /// this is measured.
     fn fit(&self) -> io::Result<()> {
         let packet = Packet { burst: u32::MAX, number: 0, group: 0 };
         for socket in &self.receivers {

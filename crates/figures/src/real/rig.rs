@@ -23,8 +23,8 @@ pub(super) enum Program<'a> {
     Nodes,
 }
 
-/// Returns a number for what the gateways' code or the nodes do in a small run in virtual time; the same behaviour has the same
-/// number. It does not cover the rest of their programs.
+/// Returns a number for what the gateways' code or the nodes do in a small run in virtual time; the same
+/// behaviour has the same number. It does not cover the rest of their programs.
 pub(super) fn behaviour(of: Program<'_>) -> String {
     let number = match of {
         Program::Gateways(Setting { schedule, delayed, max_delay_ms, .. }) => {

@@ -1,7 +1,8 @@
-//! A stream of UDP packets through real gateways, over a link that loses exactly the packets that a figure names.
+//! A stream of UDP packets through real gateways, over a link that loses exactly the packets that a figure
+//! names.
 //!
-//! The link itself records each loss: a packet that is recovered before the next one arrives is not late by anything that its
-//! receiver could see.
+//! The link itself records each loss: a packet that is recovered before the next one arrives is not late by
+//! anything that its receiver could see.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -61,7 +62,8 @@ pub(super) struct Lost {
     pub(super) late_ms: Option<f64>,
 }
 
-/// Sends packets through gateways of this setting until all bursts are over; returns the losses in their order.
+/// Sends packets through gateways of this setting until all bursts are over; returns the losses in their
+/// order.
 ///
 /// `sources_share` is the share of source packets on the link.
 pub(super) fn run(

@@ -66,7 +66,8 @@ fn judge(panels: &[Panel]) -> Verdict {
     Verdict::new(fall && at_once && all.least() > 99.999 && in_time.least() > 99.0)
 }
 
-/// Whether each histogram has more than `least` percent before the first NAKs, and its largest class before `peak_ms`.
+/// Whether each histogram has more than `least` percent before the first NAKs, and its largest class before
+/// `peak_ms`.
 pub(crate) fn come_at_once(histograms: &Panel, least: f64, peak_ms: f64) -> bool {
     histograms.series.iter().all(|series| {
         let before = |end_ms: f64| series.points.iter().filter(move |point| point.x < end_ms);
@@ -79,7 +80,8 @@ pub(crate) fn come_at_once(histograms: &Panel, least: f64, peak_ms: f64) -> bool
 mod tests {
     use super::*;
 
-    /// Judges histograms with `first` percent in the first class and `late` after NAKs, and these shares at the three rates.
+    /// Judges histograms with `first` percent in the first class and `late` after NAKs, and these shares at
+    /// the three rates.
     fn holds(first: f64, late: f64, repaired: [f64; 3], all: f64) -> bool {
         let classes = [(0.0, first), (10.0, 100.0 - first - late), (150.0, late)];
         let of = |y: [f64; 3]| [(10.0, y[0]), (15.0, y[1]), (20.0, y[2])];

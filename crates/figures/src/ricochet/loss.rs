@@ -172,12 +172,13 @@ fn judge_stagger(panels: &[Panel]) -> Verdict {
         .number("alone_6", alone_ms.at(6.0), 0)
 }
 
-/// Greatest latency in units of that by the algorithm alone. With stagger 6, bursts of 100 take 2.76 times as long, and 2.82
-/// times with a single seed: a bound of three would be near to chance.
+/// Greatest latency in units of that by the algorithm alone. With stagger 6, bursts of 100 take 2.76 times as
+/// long, and 2.82 times with a single seed: a bound of three would be near to chance.
 const TIMES_LATER: f64 = 4.0;
 
-/// The shape of 4.14 here: stagger recovers long bursts, but not soon. Short bursts take longer the more slowly bins fill. Long
-/// ones take at most [`TIMES_LATER`] times as long as by the algorithm alone, in part because bursts take repairs too.
+/// The shape of 4.14 here: stagger recovers long bursts, but not soon. Short bursts take longer the more
+/// slowly bins fill. Long ones take at most [`TIMES_LATER`] times as long as by the algorithm alone, in part
+/// because bursts take repairs too.
 pub(crate) fn stagger_costs_latency(panels: &[Panel]) -> bool {
     let [recovered, latency] = panels else { unreachable!("two panels are planned") };
     let (short, long) = (named(recovered, "bursts of 10"), named(recovered, "bursts of 100"));

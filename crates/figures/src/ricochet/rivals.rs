@@ -15,7 +15,8 @@ use sim::baseline::srm::{Srm, SrmConfig, session_bytes};
 use sim::baseline::world::{Fate, GROUP, HEAD, Run, WorldConfig, run};
 use sim::cluster::HEADERS;
 
-/// Labels. As in both papers, SRM has no session messages unless it is said: the next packet of its sender reveals a loss.
+/// Labels. As in both papers, SRM has no session messages unless it is said: the next packet of its sender
+/// reveals a loss.
 const RECOVERED: [&str; 6] = [
     "SRM, discovery",
     "SRM, recovery",
@@ -37,7 +38,8 @@ const SESSION_SHARE: f64 = 0.05;
 const PAYLOAD: usize = 1_024;
 /// Interval between rounds of Bimodal Multicast's gossip.
 const GOSSIP_US: u64 = 100_000;
-/// Rate of the sender's FEC: the r of Ricochet, and 2 repairs in 10 to a group where LEC sends 5 in 13, each to one node.
+/// Rate of the sender's FEC: the r of Ricochet, and 2 repairs in 10 to a group where LEC sends 5 in 13, each
+/// to one node.
 const FEC: FecConfig = FecConfig { r: 8, c: 2 };
 
 pub(super) fn figures() -> Vec<Figure> {
@@ -63,7 +65,8 @@ fn world(setting: &Setting, after_us: u64) -> WorldConfig {
     WorldConfig {
         grouping: grouping.iter().map(|groups| groups.iter().map(number).collect()).collect(),
         packets_per_second: setting.rate * setting.nodes as f64 / (setting.group_size as f64 - 1.0),
-        // In many groups nodes send at random, as in Ricochet's lab; in one group every 64 ms (Slingshot §4.2).
+        // In many groups nodes send at random, as in Ricochet's lab; in one group every 64 ms (Slingshot
+        // §4.2).
         in_turn: setting.groups_per_node == 1,
         loss: LossModel::Uniform(0.01),
         delay_us: setting.delay_us,
@@ -73,8 +76,8 @@ fn world(setting: &Setting, after_us: u64) -> WorldConfig {
     }
 }
 
-/// Returns the interval between session messages of a member in microseconds, such that those of all members have
-/// [`SESSION_SHARE`] of the bytes of their group's data. Each message lists all members.
+/// Returns the interval between session messages of a member in microseconds, such that those of all members
+/// have [`SESSION_SHARE`] of the bytes of their group's data. Each message lists all members.
 fn session_us(members: u32, group_per_second: f64) -> u64 {
     let framed = |bytes: usize| (HEADERS + GROUP + bytes) as f64;
     let messages_each_packet =
@@ -278,8 +281,9 @@ impl Curves<'_> {
         (times.is_finite() && times > 0.0).then_some(times)
     }
 
-    /// Whether Slingshot has half of the losses sooner than any other protocol and two orders of magnitude sooner than SRM,
-    /// which discovers them by their sender's next packet after 64 ms, and nearly all of them in the end.
+    /// Whether Slingshot has half of the losses sooner than any other protocol and two orders of magnitude
+    /// sooner than SRM, which discovers them by their sender's next packet after 64 ms, and nearly all of
+    /// them in the end.
     fn is_first(&self) -> bool {
         let half = |series: usize| self.ms(series, HALF);
         let rivals = [SRM_BACK, SRM_SESSION, BIMODAL, SENDER_FEC];
@@ -310,8 +314,8 @@ fn judge_one_group(panels: &[Panel]) -> Verdict {
     verdict
 }
 
-/// The shape of Slingshot 3 here: half of the losses are recovered two orders of magnitude sooner than with SRM, the source's
-/// share of them several times sooner.
+/// The shape of Slingshot 3 here: half of the losses are recovered two orders of magnitude sooner than with
+/// SRM, the source's share of them several times sooner.
 pub(crate) fn half_is_far_sooner_and_the_rest_is_not(panels: &[Panel]) -> bool {
     let curves = Curves(&panels[0]);
     curves.is_first() && curves.times_sooner(MOST).is_some_and(|times| times > SEVERAL && times <= TWO_ORDERS)
@@ -368,8 +372,8 @@ mod tests {
         assert!(!with(RICOCHET, [2.0, 6.0, 15.0]), "Ricochet less than a hundred times sooner");
     }
 
-    /// A panel as of Slingshot 3, from when each protocol has half of the lost and when it has nearly all, and how much it has
-    /// in the end.
+    /// A panel as of Slingshot 3, from when each protocol has half of the lost and when it has nearly all,
+    /// and how much it has in the end.
     fn in_one_group(times: [[f64; 2]; 6], end: f64) -> [Panel; 1] {
         let points = times.map(|[half, most]| [(half, 50.0), (most, MOST.min(end)), (5_000.0, end)]);
         let drawn: Vec<(&str, &[_])> = points.iter().map(|points| ("", &points[..])).collect();

@@ -18,8 +18,8 @@ pub(super) fn figures() -> Vec<Figure> {
 
 pub(super) const ALGORITHM: &str = "by the algorithm alone";
 
-/// Returns the expected mean latency in milliseconds. A node fills its bin for another with the packets that both receive, s
-/// in n of all; the first of c such bins is full after one part in c + 1 of that time.
+/// Returns the expected mean latency in milliseconds. A node fills its bin for another with the packets that
+/// both receive, s in n of all; the first of c such bins is full after one part in c + 1 of that time.
 pub(super) fn expected_ms(setting: &Setting) -> f64 {
     expected_of_shared_ms(setting, setting.group_size as f64 / setting.nodes as f64)
 }
@@ -29,8 +29,8 @@ fn expected_of_shared_ms(setting: &Setting, shared: f64) -> f64 {
     1e3 * f64::from(setting.r) / (setting.rate * shared) / (f64::from(setting.c) + 1.0)
 }
 
-/// Returns the same for nodes in few groups: both receive all of the lost packet's group, and of their other groups those that
-/// they happen to share.
+/// Returns the same for nodes in few groups: both receive all of the lost packet's group, and of their other
+/// groups those that they happen to share.
 fn expected_in_groups_ms(setting: &Setting) -> f64 {
     let of_group = 1.0 / setting.groups_per_node as f64;
     let of_others = (setting.group_size as f64 - 1.0) / (setting.nodes as f64 - 1.0);
@@ -147,8 +147,8 @@ pub(crate) fn latency_falls_with_group_size(panels: &[Panel]) -> bool {
     recovered.least() > 98.5 && latency.first() > 2.0 * latency.last() && near(16.0) && near(48.0)
 }
 
-/// Returns the setting of a system. Larger ones are measured for a shorter time, with the same number of packets in all nodes
-/// together, and observed for longer after it, since bins fill more slowly.
+/// Returns the setting of a system. Larger ones are measured for a shorter time, with the same number of
+/// packets in all nodes together, and observed for longer after it, since bins fill more slowly.
 fn system(scale: Scale, nodes: usize) -> Setting {
     let base = base(scale);
     let seconds = (base.seconds * (64.0 / nodes as f64).min(1.0)).max(scale.pick(0.2, 1.0));
@@ -187,7 +187,8 @@ fn recovers_at_any_size(recovered: &Series) -> bool {
     recovered.most() - recovered.least() < 3.0 && recovered.least() > 97.0
 }
 
-/// The shape of §4.6.6 here: systems of any size recover as much, larger ones later, and hardly later than the algorithm alone.
+/// The shape of §4.6.6 here: systems of any size recover as much, larger ones later, and hardly later than
+/// the algorithm alone.
 pub(crate) fn latency_grows_with_system_size(panels: &[Panel]) -> bool {
     let [recovered, latency, expected] = recovery_latency_expected(panels);
     let near = |x: f64| (0.3..1.5).contains(&(latency.at(x) / expected.at(x)));

@@ -21,8 +21,8 @@ pub(crate) fn base(scale: Scale) -> Setting {
     }
 }
 
-/// Returns the number of packets that each node keeps. A thousand nodes must fit into the memory of a small machine, and the
-/// packets of two seconds are enough.
+/// Returns the number of packets that each node keeps. A thousand nodes must fit into the memory of a small
+/// machine, and the packets of two seconds are enough.
 pub(super) fn packets_kept(scale: Scale, nodes: usize) -> usize {
     let usual = base(scale).packets_kept;
     if nodes > 64 { usual.min(scale.pick_smallest(256, 2_048, 2_048)) } else { usual }
@@ -36,8 +36,8 @@ pub(crate) fn job(setting: Setting, read: impl Fn(&Figures) -> Vec<Sample> + Sen
     Job::simulated(setup, run).of_bytes(bytes)
 }
 
-/// Returns the rough memory of a run. Measured: 0.57 GB for 64 nodes with 128 groups and 4,096 packets kept, 2.0 GB for 256 of
-/// them. The allocator holds as much again of earlier runs.
+/// Returns the rough memory of a run. Measured: 0.57 GB for 64 nodes with 128 groups and 4,096 packets kept,
+/// 2.0 GB for 256 of them. The allocator holds as much again of earlier runs.
 fn bytes(setting: &Setting) -> u64 {
     const NODE: usize = 1_300_000;
     const GROUP: usize = 1_400;
@@ -62,8 +62,8 @@ fn figures_of(setting: &Setting) -> Result<Figures, String> {
     Ok(figures)
 }
 
-/// Returns a number for what nodes and their lab do in a small run with several kinds of loss; the same behaviour has the same
-/// number.
+/// Returns a number for what nodes and their lab do in a small run with several kinds of loss; the same
+/// behaviour has the same number.
 pub(crate) fn behaviour(nak: bool) -> u64 {
     static BEHAVIOUR: [OnceLock<u64>; 2] = [const { OnceLock::new() }; 2];
     let loss = LossModel::Markov { rate: 0.05, mean_burst: 3.0 };
@@ -84,7 +84,8 @@ pub(crate) fn behaviour(nak: bool) -> u64 {
         .get_or_init(|| fingerprint::number(&format!("{:?}", setting.run(&mut |_| {}))))
 }
 
-/// Returns such a number for the rarer parts of a setting, from a small run of the setting itself; none if it has no such part.
+/// Returns such a number for the rarer parts of a setting, from a small run of the setting itself; none if it
+/// has no such part.
 fn special(setting: &Setting) -> Option<u64> {
     let usual = Setting::default();
     let is_special = setting.one_loss

@@ -68,8 +68,9 @@ fn bounds(nodes: usize, view: usize) -> Job {
 
 /// Returns the bounds of the probability that a lost packet is recovered, by Slingshot §3.4.
 ///
-/// The three sums there are binomials of binomials, which is one binomial: each of the N members sends a repair that holds the
-/// packet and arrives with probability q = p_v·p_c·(1 − p)². The product p_v·p_c = c / (N − 1) does not depend on the view.
+/// The three sums there are binomials of binomials, which is one binomial: each of the N members sends a
+/// repair that holds the packet and arrives with probability q = p_v·p_c·(1 − p)². The product p_v·p_c = c /
+/// (N − 1) does not depend on the view.
 fn recovery_bounds(members: f64) -> (f64, f64) {
     let q = C / (members - 1.0) * (1.0 - LOSS).powi(2);
     // All other packets of a repair arrived.

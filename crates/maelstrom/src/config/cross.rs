@@ -38,7 +38,8 @@ fn interfaces_differ(draft: &Draft, findings: &mut Findings) {
     }
 }
 
-/// A setting of another scheme is a mistake: the code would not be the one that the author of the file expects.
+/// A setting of another scheme is a mistake: the code would not be the one that the author of the file
+/// expects.
 fn settings_fit_the_scheme(draft: &Draft, findings: &mut Findings) {
     let code = &draft.code;
     let Some(scheme) = &code.scheme else { return };
@@ -61,8 +62,9 @@ fn settings_fit_the_scheme(draft: &Draft, findings: &mut Findings) {
     }
 }
 
-/// Two layers share more than one packet of a bin if the least common multiple of their interleaves is at most r times
-/// the smaller one (Maelstrom §4.4). A burst that defeats one of them then tends to defeat the other.
+/// Two layers share more than one packet of a bin if the least common multiple of their interleaves is at
+/// most r times the smaller one (Maelstrom §4.4). A burst that defeats one of them then tends to defeat the
+/// other.
 fn interleaves_mix(draft: &Draft, findings: &mut Findings) {
     let code = &draft.code;
     let (Some(r), Some(interleaves)) = (&code.r, &code.interleaves) else { return };
@@ -92,8 +94,8 @@ fn interleaves_mix(draft: &Draft, findings: &mut Findings) {
     }
 }
 
-/// A window must reach from one repair to the next, or some packets are in no repair. It should also reach over all
-/// repairs that name a packet, or the later copies of its name are lost.
+/// A window must reach from one repair to the next, or some packets are in no repair. It should also reach
+/// over all repairs that name a packet, or the later copies of its name are lost.
 fn windows_reach(draft: &Draft, findings: &mut Findings) {
     let code = &draft.code;
     let Some(schedule @ Schedule::Sliding { rate, window, .. }) = code.schedule() else { return };
@@ -207,8 +209,8 @@ struct Claim<'a> {
     setting: &'a Setting<IpNet>,
 }
 
-/// Two networks are either nested or disjoint. They are sorted by first address, larger networks first, so that a stack
-/// holds the networks around the one under test.
+/// Two networks are either nested or disjoint. They are sorted by first address, larger networks first, so
+/// that a stack holds the networks around the one under test.
 fn networks_are_disjoint(peers: &[PeerDraft], findings: &mut Findings) {
     let mut claims: Vec<Claim<'_>> = Vec::new();
     for (peer, draft) in peers.iter().enumerate() {

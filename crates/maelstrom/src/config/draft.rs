@@ -1,4 +1,5 @@
-//! A configuration as far as it could be understood: each value with its place, `None` where the value is wrong.
+//! A configuration as far as it could be understood: each value with its place, `None` where the value is
+//! wrong.
 
 use std::net::SocketAddr;
 

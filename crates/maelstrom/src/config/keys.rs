@@ -1,5 +1,5 @@
-//! The table of keys. Each key is one entry: its type, the form of its values, its default, an example, and its
-//! documentation, which `undrop gateway run --help` prints.
+//! The table of keys. Each key is one entry: its type, the form of its values, its default, an example, and
+//! its documentation, which `undrop gateway run --help` prints.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -16,7 +16,8 @@ use super::values::{self, INTERFACE_NAME_BYTES_MAX, NAMES_MAX, PEER_NAME_CHARS_M
 /// Maximum number of `[[peer]]` sections.
 pub const PEERS_MAX: usize = 64;
 
-/// Maximum number of networks of one peer: one Hello holds no more. More networks belong into fewer, larger prefixes.
+/// Maximum number of networks of one peer: one Hello holds no more. More networks belong into fewer, larger
+/// prefixes.
 pub const NETWORKS_MAX: usize = maelstrom_core::wire::NETWORKS_MAX;
 
 /// Maximum number of repairs for each packet.
@@ -68,7 +69,8 @@ diagnostics::settings! {
     /// This machine's side: the section `[gateway]`.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Gateway(GatewayDraft): "gateway" as "[gateway]" {
-        /// Path of source packets. With `passive` the kernel forwards them untouched, and the gateway reads copies.
+        /// Path of source packets. With `passive` the kernel forwards them untouched, and the gateway reads
+        /// copies.
         mode: Mode {
             form: Choice(&[("passive", Mode::Passive)]),
             default: Fallback::Toml("\"passive\""),
@@ -104,14 +106,15 @@ diagnostics::settings! {
             default: Fallback::Absent("the largest MTU of the other interfaces"),
             example: "lan_mtu = 1300",
         }
-        /// Largest packet that the path to the peers carries, in bytes. Set it if that is less than the interface's MTU.
+        /// Largest packet that the path to the peers carries, in bytes. Set it if that is less than the
+        /// interface's MTU.
         wan_mtu: Option<u16> {
             form: Optional(Integer::new(576, 65535)),
             default: Fallback::Absent("the MTU of the `wan` interface"),
             example: "wan_mtu = 1500",
         }
-        /// How packets are copied: by an eBPF program, by packet sockets, or, with `auto`, by eBPF where the machine
-        /// allows it.
+        /// How packets are copied: by an eBPF program, by packet sockets, or, with `auto`, by eBPF where the
+        /// machine allows it.
         tap: TapChoice {
             form: Choice(&[
                 ("auto", TapChoice::Auto),
@@ -147,16 +150,16 @@ diagnostics::settings! {
             default: Fallback::Toml("\"layered\""),
             example: "scheme = \"layered\"",
         }
-        /// Number of source packets in a repair. Each layer, or each repair of a block, costs 1/r of the traffic. A
-        /// smaller r recovers more.
+        /// Number of source packets in a repair. Each layer, or each repair of a block, costs 1/r of the
+        /// traffic. A smaller r recovers more.
         r: u8 {
             form: Integer::new(1, 64),
             default: Fallback::Toml("8"),
             example: "r = 8",
             only: BINS_OR_BLOCKS,
         }
-        /// Interleave of each layer. A layer of interleave i makes repairs over every i-th packet, which recover bursts
-        /// of up to i packets.
+        /// Interleave of each layer. A layer of interleave i makes repairs over every i-th packet, which
+        /// recover bursts of up to i packets.
         interleaves: Vec<u16> {
             form: Integers { min: 1, max: 1024, count: 8 },
             default: Fallback::Toml("[1, 11, 19]"),
@@ -170,8 +173,8 @@ diagnostics::settings! {
             example: "c = 3",
             only: BLOCKS,
         }
-        /// Number of blocks that are filled in turn. With i of them, bursts of up to c x i packets are recovered, and a
-        /// block takes i times as many packets to fill.
+        /// Number of blocks that are filled in turn. With i of them, bursts of up to c x i packets are
+        /// recovered, and a block takes i times as many packets to fill.
         interleave: u16 {
             form: Integer::new(1, 1024),
             default: Fallback::Toml("1"),
@@ -195,24 +198,24 @@ diagnostics::settings! {
             example: "window = 256",
             only: SLIDING,
         }
-        /// Share of the window that enters a repair: density + 1 of 16 packets. A lower density costs less processor
-        /// time and recovers less.
+        /// Share of the window that enters a repair: density + 1 of 16 packets. A lower density costs less
+        /// processor time and recovers less.
         density: u8 {
             form: Integer::new(0, 15),
             default: Fallback::Toml("15"),
             example: "density = 15",
             only: SLIDING,
         }
-        /// Whether interleaved repairs wait for later packets of their bin or of the next blocks, so that one burst does
-        /// not take both a packet and its repair.
+        /// Whether interleaved repairs wait for later packets of their bin or of the next blocks, so that one
+        /// burst does not take both a packet and its repair.
         delayed: bool {
             form: Boolean,
             default: Fallback::Toml("true"),
             example: "delayed = true",
             only: BINS_OR_BLOCKS,
         }
-        /// Longest wait of a part-filled bin of the first layer, of part-filled blocks, or of packets for a window's next
-        /// repair, in milliseconds. It bounds the recovery time of quiet traffic.
+        /// Longest wait of a part-filled bin of the first layer, of part-filled blocks, or of packets for a
+        /// window's next repair, in milliseconds. It bounds the recovery time of quiet traffic.
         max_delay_ms: u16 {
             form: Integer::new(1, 1000),
             default: Fallback::Toml("20"),
@@ -249,8 +252,8 @@ diagnostics::settings! {
             default: Fallback::Required,
             example: "networks = [\"10.81.2.0/24\"]",
         }
-        /// File with the secret that is shared with this peer alone, made by `undrop gateway genkey` and readable by its
-        /// owner only. A relative path starts at the directory of this configuration.
+        /// File with the secret that is shared with this peer alone, made by `undrop gateway genkey` and
+        /// readable by its owner only. A relative path starts at the directory of this configuration.
         key_file: PathBuf {
             form: Text::new("the path of a key file", values::key_path),
             default: Fallback::Required,

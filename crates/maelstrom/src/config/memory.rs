@@ -1,13 +1,13 @@
-//! The memory that a configuration needs. The gateway allocates the windows of packets for each peer when it starts,
-//! whether they are used or not.
+//! The memory that a configuration needs. The gateway allocates the windows of packets for each peer when it
+//! starts, whether they are used or not.
 
 use diagnostics::{Diagnostic, Findings};
 use maelstrom_core::Schedule;
 
 use super::draft::Draft;
 
-/// Maximum memory for packets and repairs, in bytes. A gateway that hits a memory limit of the machine is killed without
-/// a message, so that a configuration above this limit is refused.
+/// Maximum memory for packets and repairs, in bytes. A gateway that hits a memory limit of the machine is
+/// killed without a message, so that a configuration above this limit is refused.
 pub const MEMORY_MAX: u64 = 512 << 20;
 
 /// Maximum memory of one egress for the sums that become repairs, in bytes.

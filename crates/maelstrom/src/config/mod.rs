@@ -3,13 +3,13 @@
 //! A file goes through these steps:
 //!
 //! 1. [`read`] takes the file's text; [`Source`] knows its lines;
-//! 2. `reader.rs` reads it section by section, by the table of keys in `keys.rs` and the text forms in `values.rs`, into a
-//!    draft (`draft.rs`), in which each value keeps its place;
-//! 3. `cross.rs` compares the values with each other (overlapping networks, address families, shared keys), and
-//!    `memory.rs` adds up the memory that they need;
+//! 2. `reader.rs` reads it section by section, by the table of keys in `keys.rs` and the text forms in
+//!    `values.rs`, into a draft (`draft.rs`), in which each value keeps its place;
+//! 3. `cross.rs` compares the values with each other (overlapping networks, address families, shared keys),
+//!    and `memory.rs` adds up the memory that they need;
 //! 4. [`Reading::config`] turns a draft without errors into a [`GatewayConfig`], which the driver runs;
-//! 5. [`Reading::check_machine`] compares the draft with the live machine (`machine`). It only looks: it sends nothing
-//!    and changes nothing.
+//! 5. [`Reading::check_machine`] compares the draft with the live machine (`machine`). It only looks: it
+//!    sends nothing and changes nothing.
 //!
 //! ```
 //! use std::path::Path;
@@ -67,13 +67,14 @@ pub fn read(path: &Path) -> Reading {
     }
 }
 
-/// Checks `text` as the contents of the configuration file `file`, which need not exist, and reads the key files that
-/// it names. Relative paths in the text are relative to the directory of `file`.
+/// Checks `text` as the contents of the configuration file `file`, which need not exist, and reads the key
+/// files that it names. Relative paths in the text are relative to the directory of `file`.
 pub fn parse(file: &Path, text: &str) -> Reading {
     examine(Source::new(file, text), &mut read_key)
 }
 
-/// Checks the configuration file at `path` and this machine in one pass: [`read`], then [`Reading::check_machine`].
+/// Checks the configuration file at `path` and this machine in one pass: [`read`], then
+/// [`Reading::check_machine`].
 pub fn check(path: &Path) -> Report {
     read(path).check_machine()
 }
@@ -90,8 +91,8 @@ impl Reading {
         }
     }
 
-    /// The control socket that the file names. Other mistakes in the file do not matter: a user who reads the status
-    /// may be allowed to read the file but not its key files.
+    /// The control socket that the file names. Other mistakes in the file do not matter: a user who reads the
+    /// status may be allowed to read the file but not its key files.
     ///
     /// # Errors
     /// The report, if the file cannot be read, or its value of `control` is wrong.
@@ -105,8 +106,8 @@ impl Reading {
         self.findings.clone().into_report(self.source.clone())
     }
 
-    /// Compares the configuration, as far as it could be understood, with this machine. Sends nothing and changes
-    /// nothing. Returns the findings about the file and about the machine.
+    /// Compares the configuration, as far as it could be understood, with this machine. Sends nothing and
+    /// changes nothing. Returns the findings about the file and about the machine.
     pub fn check_machine(mut self) -> Report {
         if let Some(draft) = &self.draft {
             machine::check_draft(draft, &mut self.findings);

@@ -1,4 +1,5 @@
-//! The file by the table of keys, then the paths in it: the control socket's, and the key files, which are read.
+//! The file by the table of keys, then the paths in it: the control socket's, and the key files, which are
+//! read.
 
 use std::path::Path;
 

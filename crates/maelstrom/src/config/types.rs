@@ -29,8 +29,8 @@ pub enum TapChoice {
 pub struct Code {
     /// The scheme and its own parameters: which packets share a repair.
     pub schedule: Schedule,
-    /// Whether repairs wait for later packets, so that one burst does not take both a packet and its repair (Maelstrom
-    /// §4.3.1).
+    /// Whether repairs wait for later packets, so that one burst does not take both a packet and its repair
+    /// (Maelstrom §4.3.1).
     pub delayed: bool,
     /// Longest wait of a part-filled bin of the first layer, or of part-filled blocks, in milliseconds.
     pub max_delay_ms: u16,

@@ -109,7 +109,8 @@ pub(super) fn network(text: &str) -> Result<IpNet, Fault> {
     Ok(network)
 }
 
-/// Repairs for each packet, exactly as written. A rate so low that a repair could not name its packets is refused.
+/// Repairs for each packet, exactly as written. A rate so low that a repair could not name its packets is
+/// refused.
 pub(super) fn rate(text: &str) -> Result<RepairRate, Fault> {
     let out_of_range = || Fault::out_of_range(quoted(text));
     let rate: RepairRate = text.parse().map_err(|error| match error {

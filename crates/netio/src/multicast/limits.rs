@@ -116,7 +116,8 @@ impl Limits {
     /// Reads all limits for the interface of that name.
     ///
     /// # Errors
-    /// [`OpenError::Interface`] if there is no such interface, [`OpenError::System`] if no socket can be made.
+    /// [`OpenError::Interface`] if there is no such interface, [`OpenError::System`] if no socket can be
+    /// made.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -83,7 +83,8 @@ impl MessageReport {
     }
 }
 
-/// Sends messages at a steady rate over one connection with Nagle's algorithm off and reports the latency of each.
+/// Sends messages at a steady rate over one connection with Nagle's algorithm off and reports the latency of
+/// each.
 ///
 /// # Errors
 /// If the connection does not come up or breaks, other content arrives than was sent, or a number is out of

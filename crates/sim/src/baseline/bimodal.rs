@@ -1,4 +1,5 @@
-//! Bimodal Multicast: Birman, Hayden, Ozkasap, Xiao, Budiu and Minsky, ACM Transactions on Computer Systems 17(2), 1999.
+//! Bimodal Multicast: Birman, Hayden, Ozkasap, Xiao, Budiu and Minsky, ACM Transactions on Computer Systems
+//! 17(2), 1999.
 //!
 //! Every 100 ms, a member sends a random other member a digest of the packets that it has received. A member
 //! that finds a packet missing requests it from the digest's sender, which retransmits it to that member

@@ -1,4 +1,5 @@
-//! SRM, scalable reliable multicast: Floyd, Jacobson, Liu, McCanne and Zhang, IEEE/ACM Transactions on Networking 5(6), 1997.
+//! SRM, scalable reliable multicast: Floyd, Jacobson, Liu, McCanne and Zhang, IEEE/ACM Transactions on
+//! Networking 5(6), 1997.
 //!
 //! A receiver detects a missing packet by the next one of its stream, or by another member's session message.
 //! It then requests it from the whole group after a random time, and any member that has the packet sends it

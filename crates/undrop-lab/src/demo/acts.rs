@@ -205,7 +205,8 @@ fn peer_of(gateways: &GatewayPair, side: usize) -> anyhow::Result<PeerStatus> {
     gateways.status(side)?.peers.into_iter().next().context("expected a gateway with a peer, saw none")
 }
 
-/// Counts as lost every packet that left one gateway and did not arrive at the other, whether or not the decoder noticed.
+/// Counts as lost every packet that left one gateway and did not arrive at the other, whether or not the
+/// decoder noticed.
 fn count(a: &PeerStatus, b: &PeerStatus, drops: &[DropRecord]) -> Gateways {
     let lost = |from: &PeerStatus, to: &PeerStatus| {
         from.egress.source_packets.saturating_sub(to.ingress.source_packets)

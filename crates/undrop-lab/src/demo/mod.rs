@@ -8,8 +8,8 @@
 //! | `plot.rs` | goodput over time and the latency of every message as a picture |
 //! | `progress.rs` | progress on stderr |
 //!
-//! Nothing of the demo outlives it: descriptors hold the namespaces, gateways are child processes that end with their parent,
-//! and the directory of their files is removed.
+//! Nothing of the demo outlives it: descriptors hold the namespaces, gateways are child processes that end
+//! with their parent, and the directory of their files is removed.
 
 mod acts;
 mod outcome;
@@ -53,7 +53,8 @@ pub(crate) struct DemoArgs {
     /// One-way delay of the link
     #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = units::parse_duration_us)]
     delay: u64,
-    /// Length of the bulk transfer in each of the three acts; messages run for two thirds of it, 8 seconds at most
+    /// Length of the bulk transfer in each of the three acts; messages run for two thirds of it, 8 seconds at
+    /// most
     #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u64).range(3..=3600))]
     seconds: u64,
     #[command(flatten)]

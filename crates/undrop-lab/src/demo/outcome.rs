@@ -9,7 +9,8 @@ const RESIDUAL_SHARE_MAX: f64 = 0.01;
 const RESIDUAL_COUNT_MAX: u64 = 3;
 /// Least gain of gateways in goodput …
 const GAIN_MIN: f64 = 10.0;
-/// … or the least part of the data's share of the link: half of it, so that a busy machine does not fail a code that works.
+/// … or the least part of the data's share of the link: half of it, so that a busy machine does not fail a
+/// code that works.
 const SHARE_MIN: f64 = 0.5;
 
 /// Width of the windows of goodput over time, in microseconds.
@@ -75,7 +76,8 @@ pub(super) struct Bulk {
     pub(super) received_bytes: u64,
     /// Segments that TCP retransmitted.
     pub(super) retransmits: u64,
-    /// Payload received per second over time: seconds since the start, and Mbit/s of the half second until then.
+    /// Payload received per second over time: seconds since the start, and Mbit/s of the half second until
+    /// then.
     #[serde(skip)]
     pub(super) course: Vec<(f64, f64)>,
 }
@@ -136,8 +138,8 @@ impl Gateways {
         self.lost.saturating_sub(self.queue_drops)
     }
 
-    /// Returns the packets that stayed lost, except those that found the queue full. By these a link signals its rate to TCP;
-    /// they come in bursts of hundreds, for which repairs are not meant.
+    /// Returns the packets that stayed lost, except those that found the queue full. By these a link signals
+    /// its rate to TCP; they come in bursts of hundreds, for which repairs are not meant.
     pub(super) fn unmasked(&self) -> u64 {
         self.residual().saturating_sub(self.queue_drops).min(self.lost_on_link())
     }

@@ -1,4 +1,5 @@
-//! Goodput over time and the latency of every message in the three acts, as an SVG picture (Maelstrom Figures 9 and 12).
+//! Goodput over time and the latency of every message in the three acts, as an SVG picture (Maelstrom Figures
+//! 9 and 12).
 
 use figures::chart::{self, Axis, Chart, Dot, Line};
 

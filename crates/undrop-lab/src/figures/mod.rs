@@ -28,12 +28,12 @@ way it slopes. The expected shape is that of the source, except for a few figure
 
 /// Run the papers' figures again, and compare them with the claims of the papers.
 ///
-/// Simulated figures (sim) are the same on every machine and use all processors. Real figures are measured on TCP and UDP of this
-/// kernel, in network namespaces, one run after another; they need an otherwise idle machine, and root or a user namespace.
-/// Without these rights they are skipped.
+/// Simulated figures (sim) are the same on every machine and use all processors. Real figures are measured on
+/// TCP and UDP of this kernel, in network namespaces, one run after another; they need an otherwise idle
+/// machine, and root or a user namespace. Without these rights they are skipped.
 ///
-/// A figure in the folder is not run again if its set-up is the same. A figure that was stopped continues when the command is
-/// repeated.
+/// A figure in the folder is not run again if its set-up is the same. A figure that was stopped continues
+/// when the command is repeated.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -131,7 +131,8 @@ fn draw_again(all: &[Figure], chosen: &[&Figure], folder: &Path) -> anyhow::Resu
     Ok(if is_expected { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Returns the program whose processes are gateways, if networks can be built here; else the reason, and a remedy.
+/// Returns the program whose processes are gateways, if networks can be built here; else the reason, and a
+/// remedy.
 fn privileged(undrop: impl FnOnce() -> anyhow::Result<PathBuf>) -> Result<PathBuf, String> {
     privilege::enter_user_namespace().and_then(|_| privilege::check()).map_err(|error| {
         format!(

@@ -16,8 +16,8 @@ Exit code 1 if there is an error; warnings and notes leave it 0.";
 
 /// Check a configuration, and whether this machine can run it.
 ///
-/// Shows every mistake in the file with its line and its remedy, and what this machine lacks: interfaces, addresses,
-/// routes, the MTU budget, capabilities, kernel settings. Sends nothing and changes nothing.
+/// Shows every mistake in the file with its line and its remedy, and what this machine lacks: interfaces,
+/// addresses, routes, the MTU budget, capabilities, kernel settings. Sends nothing and changes nothing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {

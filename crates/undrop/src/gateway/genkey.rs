@@ -13,12 +13,13 @@ Examples:
 
 /// Make a secret key for a pair of gateways.
 ///
-/// The key is 32 bytes from the operating system's random source, as one line of base64. Each pair of gateways needs a key
-/// of its own.
+/// The key is 32 bytes from the operating system's random source, as one line of base64. Each pair of
+/// gateways needs a key of its own.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Write the key to a new file with mode 0600, in place of printing it; an existing file is never overwritten
+    /// Write the key to a new file with mode 0600, in place of printing it; an existing file is never
+    /// overwritten
     #[arg(long, short, value_name = "FILE")]
     out: Option<PathBuf>,
 }

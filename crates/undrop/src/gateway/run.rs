@@ -17,8 +17,8 @@ Examples:
 
 /// Run the gateway until SIGTERM or SIGINT.
 ///
-/// The kernel forwards the traffic, and the gateway reads copies of it. When the gateway stops or is killed, the traffic
-/// continues without protection.
+/// The kernel forwards the traffic, and the gateway reads copies of it. When the gateway stops or is killed,
+/// the traffic continues without protection.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("The configuration file:\n\n{}\n{EXAMPLES}", config::layout().describe()))]
 pub struct Args {
@@ -38,7 +38,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             return Err(anyhow::anyhow!("the configuration has mistakes")).advise(remedy);
         }
     };
-    // Findings about the machine do not stop the gateway: a step that needs what is missing fails with the kernel's reason.
+    // Findings about the machine do not stop the gateway: a step that needs what is missing fails with the
+    // kernel's reason.
     findings::log(&reading.check_machine());
     Passive::start(&args.config, config)?.run().context("the gateway failed")?;
     Ok(ExitCode::SUCCESS)

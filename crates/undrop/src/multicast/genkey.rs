@@ -14,7 +14,8 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Write the key to a new file with mode 0600, in place of printing it; an existing file is never overwritten
+    /// Write the key to a new file with mode 0600, in place of printing it; an existing file is never
+    /// overwritten
     #[arg(long, short, value_name = "FILE")]
     out: Option<PathBuf>,
 }

@@ -215,8 +215,8 @@ impl<'a> Transfer<'a> {
     }
 }
 
-/// Reads a line without its end, and keeps at most `length_max` + 1 bytes of it. Returns its length, or `None` at the
-/// end of the input.
+/// Reads a line without its end, and keeps at most `length_max` + 1 bytes of it. Returns its length, or
+/// `None` at the end of the input.
 fn read_line(
     input: &mut impl BufRead,
     length_max: usize,

@@ -22,8 +22,8 @@ const SHOWN_MAX: usize = 20;
 
 /// Show the state of a running node: groups, peers, losses, recoveries, drops by reason.
 ///
-/// The node must have a control socket: `--control`, `node.control` in its configuration, or `Builder::control` in a
-/// program.
+/// The node must have a control socket: `--control`, `node.control` in its configuration, or
+/// `Builder::control` in a program.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {

@@ -3,7 +3,8 @@
 use netlab::traffic::UdpReport;
 use stage::gateways::GatewayPair;
 
-/// Counters of a gateway that rise when the machine gives it too little time. A loss that happens meanwhile may stay.
+/// Counters of a gateway that rise when the machine gives it too little time. A loss that happens meanwhile
+/// may stay.
 const DISTURBANCES: [&str; 4] = [
     "captures dropped by the tap",
     "pauses of recovery",
@@ -30,11 +31,12 @@ fn count(pair: &GatewayPair) -> u64 {
     counters.iter().flat_map(|counters| DISTURBANCES.map(|reason| counters[reason])).sum()
 }
 
-/// Asserts that the gateway of `side` saw the second arrival of each packet that was delivered twice since it started.
+/// Asserts that the gateway of `side` saw the second arrival of each packet that was delivered twice since it
+/// started.
 ///
-/// On a busy machine a packet may arrive later than its repair waits, and is then recovered and delivered: that is the cost
-/// of recovering quickly (maelstrom-core/src/held.rs). A packet that was recovered because the gateway overlooked it is
-/// delivered twice as well, but the gateway never learns of it.
+/// On a busy machine a packet may arrive later than its repair waits, and is then recovered and delivered:
+/// that is the cost of recovering quickly (maelstrom-core/src/held.rs). A packet that was recovered because
+/// the gateway overlooked it is delivered twice as well, but the gateway never learns of it.
 pub(crate) fn assert_duplicates_arrived_late(pair: &GatewayPair, side: usize, duplicates: u64) {
     let ingress = pair.status(side).unwrap().peers[0].ingress.clone();
     assert!(

@@ -22,8 +22,8 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_undrop");
 const FAR: &str = "10.82.0.0/24";
 const FAR_HOST: &str = "10.82.0.1";
 
-/// Two sites. The second one is a single host that is its own gateway. Its WAN interface is one end of a cable, which can
-/// be cut and laid again. The losses occur on the link beyond the cable.
+/// Two sites. The second one is a single host that is its own gateway. Its WAN interface is one end of a
+/// cable, which can be cut and laid again. The losses occur on the link beyond the cable.
 struct Lab {
     sites: TwoSites,
 }

@@ -71,8 +71,8 @@ impl Cell {
         samples
     }
 
-    /// Returns the length of the run. In its first half a sender grows to the link's bandwidth-delay product and recovers from
-    /// the losses when it first overfills the queue.
+    /// Returns the length of the run. In its first half a sender grows to the link's bandwidth-delay product
+    /// and recovers from the losses when it first overfills the queue.
     pub(super) fn seconds(&self, scale: Scale) -> f64 {
         let usual = scale.pick(1.5, 2.4) + scale.pick(0.02, 0.04) * f64::from(self.delay_ms);
         let is_fully_alone = scale == Scale::Full && !self.masked;
@@ -104,7 +104,8 @@ fn percents(scale: Scale) -> &'static [f64] {
 
 /// Returns all transfers. A quick run of eight flows has a single latency.
 ///
-/// On the slower link, which needs a tenth of a machine, a transfer with gateways and the one without are a group.
+/// On the slower link, which needs a tenth of a machine, a transfer with gateways and the one without are a
+/// group.
 pub(super) fn groups(scale: Scale, flows: usize) -> Vec<Group> {
     let quick: &[u32] = if flows == 1 { &[10, DELAY_MS] } else { &[DELAY_MS] };
     let delays = scale.pick(quick, &[0, 10, DELAY_MS, 100, 250]);
@@ -165,7 +166,8 @@ mod tests {
             }
             for group in groups {
                 assert!(group.iter().all(|cell| cell.runs == group[0].runs), "{group:?}");
-                // Sites and gateways take their time to come and go: so much was measured, most of it round trips.
+                // Sites and gateways take their time to come and go: so much was measured, most of it round
+                // trips.
                 let around = |cell: &Cell| {
                     let (once, per_ms) = if cell.masked { (1.2, 0.005) } else { (0.7, 0.003) };
                     cell.seconds(Scale::Full) + once + per_ms * f64::from(cell.delay_ms)

@@ -1,7 +1,7 @@
 //! TCP under loss, with and without gateways: Thesis Figures 3.11 and 3.12.
 //!
-//! Panels: goodput against loss at 50 ms, then against one-way latency at 0.1 and at 1 %. A transfer with places in several
-//! panels is made once. `cells.rs` lists the transfers, `verdict.rs` judges them.
+//! Panels: goodput against loss at 50 ms, then against one-way latency at 0.1 and at 1 %. A transfer with
+//! places in several panels is made once. `cells.rs` lists the transfers, `verdict.rs` judges them.
 
 mod cells;
 pub(crate) mod verdict;
@@ -20,7 +20,8 @@ use crate::plan::{Figure, Job, Lab, PanelPlan, Plan, RunError, Scale};
 
 /// Header bytes of a packet of the sites: IPv4, TCP, timestamps.
 const HEADER_BYTES: u32 = 20 + 20 + 12;
-/// Version of the way from a transfer to its values, for the fingerprint: to be raised when [`Link::measure`] changes.
+/// Version of the way from a transfer to its values, for the fingerprint: to be raised when [`Link::measure`]
+/// changes.
 const MEASURE: u32 = 1;
 
 pub(super) fn figures() -> Vec<Figure> {
@@ -94,8 +95,8 @@ struct Link {
 }
 
 impl Link {
-    /// Returns the payload in bit/s that the link carries besides repairs. More may arrive: a packet that a full queue drops
-    /// takes no time on the wire, and repairs may restore it.
+    /// Returns the payload in bit/s that the link carries besides repairs. More may arrive: a packet that a
+    /// full queue drops takes no time on the wire, and repairs may restore it.
     fn fits_bps(self, setting: Option<&Setting>) -> f64 {
         let packet_bytes = f64::from(TwoSitesConfig::default().lan_mtu);
         let repair_bytes = setting.map_or(0.0, |setting| {
@@ -137,7 +138,8 @@ impl Link {
     }
 }
 
-/// Returns the share of the repairs due for the packets that left, captured or not, that the sender's gateway sent.
+/// Returns the share of the repairs due for the packets that left, captured or not, that the sender's gateway
+/// sent.
 fn repairs_percent(pair: &GatewayPair) -> Result<f64, RunError> {
     let status = pair.status(0).map_err(|error| RunError::Failed(format!("{error:#}")))?;
     let sent = status.peers.first().map(|peer| peer.egress.clone()).unwrap_or_default();

@@ -78,7 +78,8 @@ impl Shown {
     }
 }
 
-/// The shape of 3.11 and 3.12 here: loss is masked and TCP alone collapses, but gateways lag at every latency.
+/// The shape of 3.11 and 3.12 here: loss is masked and TCP alone collapses, but gateways lag at every
+/// latency.
 pub(crate) fn masks_and_lags_at_every_latency(panels: &[Panel], lead: f64) -> bool {
     Shown::of(panels, lead) == Shown { masks: true, collapses: true, reaches: true, tracks: false }
 }
@@ -154,7 +155,8 @@ mod tests {
     use super::*;
     use crate::outcome::Point;
 
-    /// The medians of a figure by percent or latency: the lossless line, reno with gateways and alone, and cubic.
+    /// The medians of a figure by percent or latency: the lossless line, reno with gateways and alone, and
+    /// cubic.
     #[derive(Clone)]
     struct Came {
         loss: Vec<[f64; 6]>,

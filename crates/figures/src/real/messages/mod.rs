@@ -1,7 +1,7 @@
 //! Latency of messages over TCP under loss, with and without gateways: Thesis Figures 3.14 and 3.15.
 //!
-//! A stream of few messages meets few losses. Several simultaneous streams, each a connection of its own, make a run of
-//! seconds as good as minutes of one stream. `verdict.rs` judges them.
+//! A stream of few messages meets few losses. Several simultaneous streams, each a connection of its own,
+//! make a run of seconds as good as minutes of one stream. `verdict.rs` judges them.
 
 pub(crate) mod verdict;
 
@@ -41,7 +41,8 @@ const BESIDE_BYTES: usize = 1_000;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Round trips of a connection before its messages count.
 const START_ROUND_TRIPS: f64 = 8.0;
-/// Version of the way from messages to values, for the fingerprint: to be raised when [`averages_job`] changes.
+/// Version of the way from messages to values, for the fingerprint: to be raised when [`averages_job`]
+/// changes.
 const MEASURE: u32 = 1;
 
 pub(super) fn figures() -> Vec<Figure> {
@@ -62,7 +63,8 @@ struct Cell {
 }
 
 impl Cell {
-    /// Returns when messages begin to count, once a new connection's window has grown to the messages of a round trip.
+    /// Returns when messages begin to count, once a new connection's window has grown to the messages of a
+    /// round trip.
     fn start_seconds(&self) -> f64 {
         START_ROUND_TRIPS * 2.0 * f64::from(self.delay_ms) / 1e3
     }
@@ -155,8 +157,8 @@ fn plan_one_by_one(scale: Scale) -> Plan {
     Plan { panels, jobs: [true, false].map(job).into() }
 }
 
-/// Returns the latencies of all messages, kind by kind and stream by stream. A message that did not arrive counts with
-/// [`PATIENCE`].
+/// Returns the latencies of all messages, kind by kind and stream by stream. A message that did not arrive
+/// counts with [`PATIENCE`].
 fn latencies_ms(
     cell: Cell,
     kinds: &[Kind],

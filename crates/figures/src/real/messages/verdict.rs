@@ -29,7 +29,8 @@ struct Shown {
 impl Shown {
     fn of(panels: &[Panel]) -> Self {
         let [mean, high, far, _] = panels else { unreachable!("four panels are planned") };
-        // A quick run has no greater loss than that judged, shares its machine, and has too few losses of the slower streams.
+        // A quick run has no greater loss than that judged, shares its machine, and has too few losses of the
+        // slower streams.
         let is_full = mean.series[0].end() > JUDGED_PERCENT;
         let (factor, more_ms) = if is_full { (1.1, 2.0) } else { (1.25, 5.0) };
         let is_near = |point: &Point, delay_ms: f64| point.median <= factor * delay_ms + more_ms;
@@ -51,7 +52,8 @@ impl Shown {
     }
 }
 
-/// Returns for each long link whether TCP alone takes more than twice as long as with gateways, the series before its own.
+/// Returns for each long link whether TCP alone takes more than twice as long as with gateways, the series
+/// before its own.
 fn doubled(far: &Panel, alone: usize) -> impl Iterator<Item = bool> {
     let pairs = far.series[alone].points.iter().zip(&far.series[alone - 1].points);
     let pairs = pairs.filter(|(alone, _)| alone.x > FAR_MS);

@@ -113,8 +113,8 @@ fn wan_limit(draft: &Draft, facts: &Facts, findings: &mut Findings) -> Option<Li
     }
 }
 
-/// The limit of source packets: stated, or given by the routes to the peers' networks, or by the other interfaces. No
-/// packet that leaves by the WAN interface is larger than the path allows.
+/// The limit of source packets: stated, or given by the routes to the peers' networks, or by the other
+/// interfaces. No packet that leaves by the WAN interface is larger than the path allows.
 fn lan_limit(draft: &Draft, facts: &Facts, wan: u32) -> Option<Limit> {
     let stated = draft.gateway.lan_mtu.as_ref()?;
     if let Some(mtu) = stated.value {
@@ -144,8 +144,8 @@ fn lan_limit(draft: &Draft, facts: &Facts, wan: u32) -> Option<Limit> {
     })
 }
 
-/// The largest MTU of the routes to the peers' networks, which the kernel applies to forwarded packets too. `None` if a
-/// route has no MTU of its own.
+/// The largest MTU of the routes to the peers' networks, which the kernel applies to forwarded packets too.
+/// `None` if a route has no MTU of its own.
 fn route_limit(draft: &Draft, facts: &Facts) -> Option<u32> {
     let networks = draft.peers.iter().flat_map(|peer| &peer.networks);
     let mut largest = None;

@@ -125,7 +125,8 @@ fn read_network(draft: &Draft) -> (Option<Vec<Interface>>, BTreeMap<IpAddr, Opti
     (Some(interfaces), routes)
 }
 
-/// The address that stands for a network in a query for its route. It is not the network address, which IPv4 reserves.
+/// The address that stands for a network in a query for its route. It is not the network address, which IPv4
+/// reserves.
 pub(super) fn first_host(network: &ipnet::IpNet) -> IpAddr {
     network.hosts().next().unwrap_or(network.addr())
 }
@@ -165,8 +166,8 @@ fn control_place(socket: &Path) -> ControlPlace {
     if UnixStream::connect(socket).is_ok() {
         return ControlPlace::Answered;
     }
-    // A socket without an answer was left by a killed gateway, and is replaced. A link is not followed, because the
-    // gateway would remove the link and not its target.
+    // A socket without an answer was left by a killed gateway, and is replaced. A link is not followed,
+    // because the gateway would remove the link and not its target.
     if fs::symlink_metadata(socket).is_ok_and(|found| !found.file_type().is_socket()) {
         return ControlPlace::Occupied;
     }

@@ -20,8 +20,8 @@ pub(super) fn check_draft(draft: &Draft, findings: &mut Findings) {
     judge(draft, &Facts::gather(draft), Schedule::repair_overhead, findings);
 }
 
-/// `overhead(schedule, ipv6)` is the number of bytes by which a repair exceeds the largest packet in it, toward a peer of
-/// that IP version.
+/// `overhead(schedule, ipv6)` is the number of bytes by which a repair exceeds the largest packet in it,
+/// toward a peer of that IP version.
 fn judge(draft: &Draft, facts: &Facts, overhead: impl Fn(&Schedule, bool) -> usize, findings: &mut Findings) {
     network::check(draft, facts, findings);
     budget::check(draft, facts, overhead, findings);

@@ -101,8 +101,8 @@ impl Netlink {
     }
 }
 
-/// Passes the messages of a datagram to `each`; true if the answer ends in it. Messages that the parser does not know
-/// are skipped, because newer kernels send more than it knows.
+/// Passes the messages of a datagram to `each`; true if the answer ends in it. Messages that the parser does
+/// not know are skipped, because newer kernels send more than it knows.
 fn deliver(datagram: &[u8], each: &mut impl FnMut(RouteNetlinkMessage)) -> io::Result<bool> {
     let mut rest = datagram;
     while let Some(length) = rest.first_chunk::<4>().map(|bytes| u32::from_ne_bytes(*bytes) as usize) {
@@ -143,8 +143,8 @@ fn interface(link: &LinkMessage) -> Option<Interface> {
     })
 }
 
-/// The address of this machine. On a point-to-point interface it is `Local`, and `Address` is the far end's. On others both
-/// are equal, or only `Address` is present.
+/// The address of this machine. On a point-to-point interface it is `Local`, and `Address` is the far end's.
+/// On others both are equal, or only `Address` is present.
 fn own_address(message: &AddressMessage) -> Option<IpAddr> {
     let pick = |local: bool| {
         message.attributes.iter().find_map(|attribute| match attribute {

@@ -103,8 +103,8 @@ fn forwarding(draft: &Draft, facts: &Facts, findings: &mut Findings) {
     }
 }
 
-/// The kernel applies the larger of the setting for all interfaces and the setting of one; the gateway sets its own
-/// device to 2, loose.
+/// The kernel applies the larger of the setting for all interfaces and the setting of one; the gateway sets
+/// its own device to 2, loose.
 fn reverse_path_filter(draft: &Draft, facts: &Facts, findings: &mut Findings) {
     let Some(tun) = &draft.gateway.tun else { return };
     if facts.rp_filter_all != Some(RP_FILTER_STRICT) {

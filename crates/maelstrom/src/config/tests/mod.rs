@@ -95,7 +95,8 @@ fn code_of(from: &str, to: &str) -> &'static str {
     finding(from, to).code
 }
 
-/// Compares `actual` with a file in git. `UPDATE_SNAPSHOTS=1` writes the file instead, so that git shows the difference.
+/// Compares `actual` with a file in git. `UPDATE_SNAPSHOTS=1` writes the file instead, so that git shows the
+/// difference.
 pub(super) fn assert_snapshot(name: &str, actual: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/config/snapshots").join(name);
     let actual = format!("{actual}\n");

@@ -56,8 +56,8 @@ impl Beside {
         (simulated != 0.0).then(|| 100.0 * (real - simulated) / simulated)
     }
 
-    /// Returns `real` and `simulated` with the figures of a simulation, `bridge` with those of real nodes alone, and
-    /// `difference_percent`.
+    /// Returns `real` and `simulated` with the figures of a simulation, `bridge` with those of real nodes
+    /// alone, and `difference_percent`.
     pub(super) fn json(&self) -> Value {
         let mut bridge = Map::new();
         for (key, .., value) in CARRIED {

@@ -50,15 +50,17 @@ The exit code is 0 even if packets stayed missing; the figures show them.";
 
 /// Measure recovery from loss in a cluster: how much, how fast, at what cost.
 ///
-/// The cluster runs in virtual time, so that the figures, except processor time, are the same on every machine. Each packet
-/// goes from a random member to all others of a random group, and each receiver loses packets independently. The packets of the
-/// first `--seconds` are measured; traffic then goes on for two seconds.
+/// The cluster runs in virtual time, so that the figures, except processor time, are the same on every
+/// machine. Each packet goes from a random member to all others of a random group, and each receiver loses
+/// packets independently. The packets of the first `--seconds` are measured; traffic then goes on for two
+/// seconds.
 ///
-/// With `--real` the nodes are those of the library, each in a network namespace of its own, and send the same packets over a
-/// bridge. Packets are lost between a node's sockets and the rest of the node. The simulation is repeated at the rate that the
-/// machine reached and with the delay that packets had. Processor time is then that of the nodes' threads and of sending,
-/// including system calls and the kernel's path to the receivers; in the simulation it is that of the protocol alone. Bytes and
-/// frames on wires are those for the members; a bridge floods, so the counts of its ports, gossip included, are shown too.
+/// With `--real` the nodes are those of the library, each in a network namespace of its own, and send the
+/// same packets over a bridge. Packets are lost between a node's sockets and the rest of the node. The
+/// simulation is repeated at the rate that the machine reached and with the delay that packets had. Processor
+/// time is then that of the nodes' threads and of sending, including system calls and the kernel's path to
+/// the receivers; in the simulation it is that of the protocol alone. Bytes and frames on wires are those for
+/// the members; a bridge floods, so the counts of its ports, gossip included, are shown too.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -104,8 +106,8 @@ pub(crate) struct Args {
     /// Loss at each receiver: none, uniform:P, bursty:P:LENGTH, markov:P:MEAN or trace:FILE
     #[arg(long, value_name = "MODEL", default_value = "uniform:0.01")]
     loss: LossModel,
-    /// Loss of repairs, NAKs and other datagrams without data at each receiver, by a generator of its own [default: as
-    /// --loss]
+    /// Loss of repairs, NAKs and other datagrams without data at each receiver, by a generator of its own
+    /// [default: as --loss]
     #[arg(long, value_name = "MODEL")]
     loss_other: Option<LossModel>,
     /// Delay between nodes in the simulation [default: 50us; with --real the median delay of real datagrams]

@@ -1,4 +1,5 @@
-//! The latency of recoveries as a picture: for each latency, the share of all losses that were recovered by then.
+//! The latency of recoveries as a picture: for each latency, the share of all losses that were recovered by
+//! then.
 
 use figures::chart::{self, Axis, Chart, Dot, Line};
 
@@ -35,7 +36,8 @@ fn ms(latency_us: u64) -> f64 {
     latency_us.max(1) as f64 / 1e3
 }
 
-/// Returns for latencies in order the time in milliseconds and the share of `lost`, in percent, recovered by then.
+/// Returns for latencies in order the time in milliseconds and the share of `lost`, in percent, recovered by
+/// then.
 fn points(latencies_us: &[u64], lost: u64) -> Vec<(f64, f64)> {
     let step = latencies_us.len().div_ceil(POINTS_MAX).max(1);
     let share = |at: usize| 100.0 * (at + 1) as f64 / lost.max(1) as f64;

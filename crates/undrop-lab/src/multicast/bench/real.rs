@@ -13,8 +13,8 @@ use undrop::interrupt::Interrupt;
 const REMEDY: &str = "run it as root, or allow user namespaces, or leave --real out";
 const NEEDS: &str = "--real needs the right to build network namespaces";
 
-/// Fails if namespaces cannot be built. Must be called while the process has one thread: without root it enters a user
-/// namespace.
+/// Fails if namespaces cannot be built. Must be called while the process has one thread: without root it
+/// enters a user namespace.
 pub(super) fn prepare() -> anyhow::Result<()> {
     privilege::enter_user_namespace().map(drop).context(NEEDS).advise(REMEDY)
 }

@@ -75,7 +75,8 @@ pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
     spread(values)[1]
 }
 
-/// Returns medians at the top; with several seeds also `spread` (least and greatest) and each seed's own figures in `runs`.
+/// Returns medians at the top; with several seeds also `spread` (least and greatest) and each seed's own
+/// figures in `runs`.
 pub(super) fn json(runs: &[Run]) -> Value {
     let mut whole = tree(|row| row.median(runs));
     if runs.len() > 1 {

@@ -21,8 +21,8 @@ pub(super) fn run(setting: &Setting, seeds: u64) -> anyhow::Result<Vec<Run>> {
     Ok(runs)
 }
 
-/// Runs a setting with its own seed, after real nodes have ended. An interrupt ends the process, which has nothing left to
-/// clean up.
+/// Runs a setting with its own seed, after real nodes have ended. An interrupt ends the process, which has
+/// nothing left to clean up.
 pub(super) fn run_one(setting: &Setting, interrupt: &Interrupt) -> anyhow::Result<Run> {
     let mut display = Display::new("simulated", 1);
     let setting = Setting { clock: Some(thread_cpu_ns), ..setting.clone() };

@@ -29,9 +29,9 @@ The exit code is 0 even if packets stay lost; see the figures.";
 
 /// Simulate an erasure code on a link with losses: packets recovered, delay, overhead and processor time.
 ///
-/// Runs the real encoder and decoder without network and clock. Losses hit source and repair packets alike, in the order of
-/// sending. Delays are counted in source packets. Processor times are measured in a run of their own, with packets of full
-/// size.
+/// Runs the real encoder and decoder without network and clock. Losses hit source and repair packets alike,
+/// in the order of sending. Delays are counted in source packets. Processor times are measured in a run of
+/// their own, with packets of full size.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -41,15 +41,16 @@ pub(crate) struct Args {
     /// Number of source packets in a repair or a block [layered, reed-solomon; default: 8]
     #[arg(long)]
     r: Option<u8>,
-    /// Number of repairs for each block [reed-solomon; default: 3]. A layered code has one repair for each interleave
+    /// Number of repairs for each block [reed-solomon; default: 3]. A layered code has one repair for each
+    /// interleave
     #[arg(long)]
     c: Option<u8>,
-    /// Interleave of each layer, separated by commas [layered; default: 1,11,19], or the number of blocks that are filled
-    /// in turn [reed-solomon; default: 1]
+    /// Interleave of each layer, separated by commas [layered; default: 1,11,19], or the number of blocks
+    /// that are filled in turn [reed-solomon; default: 1]
     #[arg(long, value_name = "I,...", value_delimiter = ',')]
     interleaves: Option<Vec<u16>>,
-    /// Whether interleaved repairs wait for later packets, so that one burst does not take both a packet and its repair
-    /// [layered, reed-solomon; default: true]
+    /// Whether interleaved repairs wait for later packets, so that one burst does not take both a packet and
+    /// its repair [layered, reed-solomon; default: true]
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
     delayed: Option<bool>,
     /// Number of repairs for each source packet: 3/8, 0.375 or 37.5% [sliding; default: 3/8]

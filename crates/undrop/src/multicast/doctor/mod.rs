@@ -25,10 +25,12 @@ Examples:
 Sends one datagram to a multicast address of the cluster, through the interface. Changes nothing.
 Exit code 1 if there is an error; warnings and notes leave it 0.";
 
-/// Find the limits of this machine or network that would stop or hinder a multicast node, with their remedies.
+/// Find the limits of this machine or network that would stop or hinder a multicast node, with their
+/// remedies.
 ///
-/// Checks the interface, memberships, memory for socket options, buffers, ports, the reverse-path filter, and bridges that
-/// snoop without a querier. Then joins the groups as a node would, and tests whether a datagram comes back.
+/// Checks the interface, memberships, memory for socket options, buffers, ports, the reverse-path filter, and
+/// bridges that snoop without a querier. Then joins the groups as a node would, and tests whether a datagram
+/// comes back.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
