@@ -81,36 +81,42 @@ impl Diagnostic {
     }
 
     /// Sets the place.
+    #[must_use]
     pub fn at(mut self, span: impl Into<Option<Span>>) -> Self {
         self.span = span.into();
         self
     }
 
     /// Sets the second place and its description; does nothing if there is no such place.
+    #[must_use]
     pub fn related(mut self, span: Option<Span>, what: impl Into<String>) -> Self {
         self.related = span.map(|span| (span, what.into()));
         self
     }
 
     /// Sets the values that would be right.
+    #[must_use]
     pub fn expected(mut self, text: impl Into<String>) -> Self {
         self.expected = Some(text.into());
         self
     }
 
     /// Sets the value that was found.
+    #[must_use]
     pub fn seen(mut self, text: impl Into<String>) -> Self {
         self.seen = Some(text.into());
         self
     }
 
     /// Adds a note.
+    #[must_use]
     pub fn note(mut self, text: impl Into<String>) -> Self {
         self.notes.push(text.into());
         self
     }
 
     /// Adds a remedy.
+    #[must_use]
     pub fn help(mut self, text: impl Into<String>) -> Self {
         self.help.push(text.into());
         self

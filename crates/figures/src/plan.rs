@@ -146,11 +146,13 @@ impl Job {
     }
 
     /// Adds something else that decides the samples: the values of a formula, places, classes.
+    #[must_use]
     pub fn decided_by(self, also: impl fmt::Debug) -> Self {
         Self { setup: format!("{}; {also:?}", self.setup), ..self }
     }
 
     /// Sets the rough memory of a run.
+    #[must_use]
     pub fn of_bytes(self, bytes: u64) -> Self {
         Self { bytes, ..self }
     }
@@ -206,11 +208,13 @@ impl PanelPlan {
     }
 
     /// Makes the horizontal axis logarithmic.
+    #[must_use]
     pub fn log_x(self) -> Self {
         Self { x_log: true, ..self }
     }
 
     /// Makes the vertical axis logarithmic.
+    #[must_use]
     pub fn log_y(self) -> Self {
         Self { y_log: true, ..self }
     }
@@ -266,12 +270,14 @@ impl Verdict {
     }
 
     /// Adds a value under its name in the texts.
+    #[must_use]
     pub(crate) fn with(mut self, name: impl Into<String>, value: impl fmt::Display) -> Self {
         self.values.push((name.into(), value.to_string()));
         self
     }
 
     /// Adds a number with this many decimals.
+    #[must_use]
     pub(crate) fn number(self, name: impl Into<String>, value: f64, decimals: usize) -> Self {
         self.with(name, format_args!("{value:.decimals$}"))
     }

@@ -111,6 +111,7 @@ impl Peer {
     ///
     /// # Panics
     /// As [`Peer::new`].
+    #[must_use]
     pub(crate) fn reconfigured(mut self, gateway: &Config, index: usize) -> Self {
         self.egress.reconfigure(gateway);
         self.index = index;

@@ -48,6 +48,7 @@ struct SectionInfo {
 
 impl Layout {
     /// Adds a section.
+    #[must_use]
     pub fn with<S: Section>(mut self) -> Self {
         self.0.push(SectionInfo { name: S::NAME, header: S::HEADER, keys: S::keys() });
         self

@@ -35,18 +35,21 @@ impl Fault {
     }
 
     /// Sets the value that was found.
+    #[must_use]
     pub fn seen(mut self, seen: impl Into<String>) -> Self {
         self.seen = Some(seen.into());
         self
     }
 
     /// Sets the remedy.
+    #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
     /// Rephrases the fault of one entry as one of its array.
+    #[must_use]
     pub(super) fn of_entry(mut self) -> Self {
         match self.code {
             "wrong-type" => self.message = "holds an entry of the wrong type".to_owned(),

@@ -47,6 +47,7 @@ impl Stop {
     }
 }
 
+#[must_use]
 pub(super) struct StopOnDrop<'a>(&'a Stop);
 
 impl Drop for StopOnDrop<'_> {

@@ -52,6 +52,7 @@ impl Finding {
         Self::new(Severity::Ok, about, seen)
     }
 
+    #[must_use]
     pub(super) fn remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = Some(remedy.into());
         self
