@@ -33,7 +33,7 @@ struct Graph {
 pub(crate) fn complaints() -> anyhow::Result<Vec<String>> {
     let output = cargo(&["metadata", "--format-version", "1", "--locked"])
         .output()
-        .context("cannot ask cargo for the dependencies")?;
+        .context("cannot run `cargo metadata`")?;
     ensure!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr).trim());
     Ok(breaches(&Graph::read(&serde_json::from_slice(&output.stdout)?)))
 }

@@ -11,7 +11,7 @@ pub enum LossError {
     #[error("expected a loss rate from 0 to 1 (or 0% to 100%), saw {0:?}")]
     Rate(String),
     /// A burst length is missing or impossible.
-    #[error("expected a burst length of at least 1, saw {0:?}")]
+    #[error("expected a burst length of at least 1, as in bursty:0.01:20, saw {0:?}")]
     Burst(String),
     /// Bursts of this length cannot make up this share of the packets.
     #[error(

@@ -4,8 +4,8 @@
 //! |---|---|
 //! | `none` | no loss |
 //! | `uniform:P` | independent loss of each packet with probability P |
-//! | `bursty:L:B` | bursts of exactly B consecutive packets at overall rate L, with random gaps |
-//! | `markov:L:M` | two states, one of which loses every packet; bursts of mean length M, overall rate L |
+//! | `bursty:P:LENGTH` | bursts of exactly LENGTH consecutive packets at overall rate P, with random gaps |
+//! | `markov:P:MEAN` | two states, one of which loses every packet; mean burst length MEAN, overall rate P |
 //! | `trace:FILE` | recorded losses, replayed in a loop (`trace.rs`) |
 //!
 //! A rate is a share (`0.01`) or a percentage (`1%`).

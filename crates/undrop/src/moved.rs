@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-/// The arguments of such a command.
+/// A command of `undrop-lab`: run `undrop-lab` with the same arguments.
 #[derive(Clone, Debug, clap::Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Rest {

@@ -230,7 +230,7 @@ impl<P: Copy> SlidingEncoder<P> {
         self.bare_since_us = None;
     }
 
-    /// Fires a repair that the rate does not yet ask for.
+    /// Fires a repair before the rate requires it.
     fn fire_out_of_turn(&mut self, emit: &mut impl FnMut(Repair<'_, P>)) {
         self.credit.clear();
         self.forget_plans();

@@ -194,16 +194,16 @@ fn more_repairs_than_can_wait_are_used_early_and_few_in_one_call() {
 #[test]
 fn repairs_that_run_far_ahead_learn_to_wait() {
     let mut pair = Pair::up([config(A), config(B)]);
-    let (mut road, mut lost) = (std::collections::VecDeque::new(), coin(3, 0.01));
+    let (mut in_transit, mut lost) = (std::collections::VecDeque::new(), coin(3, 0.01));
     let mut injected_early = 0;
     for n in 0..60_000u32 {
         let packet = udp(A, n as u16, &payload(n));
         pair.send(A, &packet, true);
         if !lost() {
-            road.push_back((pair.now_us + 3_000, packet));
+            in_transit.push_back((pair.now_us + 3_000, packet));
         }
-        while road.front().is_some_and(|&(due_us, _)| due_us <= pair.now_us) {
-            let (_, packet) = road.pop_front().unwrap();
+        while in_transit.front().is_some_and(|&(due_us, _)| due_us <= pair.now_us) {
+            let (_, packet) = in_transit.pop_front().unwrap();
             pair.arrive(B, &packet);
         }
         pair.advance(100);

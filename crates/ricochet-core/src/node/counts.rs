@@ -53,7 +53,7 @@ pub struct NodeCounts {
     pub asked_again: u64,
     /// Requests of an interval put off because the maximum number of packets was in flight.
     pub put_off: u64,
-    /// Packets not requested because the allowance of the node to ask was used up.
+    /// Packets not requested because the allowance of the other node was used up.
     pub withheld: u64,
     /// Packets retransmitted on request.
     pub answered: u64,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use clap::ValueEnum;
-use ricochet::{Builder, Config, Node, RepairMode};
+use ricochet::{Builder, Config, Node, RepairMode, StartError};
 
 use super::config;
 use crate::failure::Advice as _;
@@ -104,7 +104,14 @@ impl NodeArgs {
         let config = self.config()?;
         let interface = config.node.interface.clone();
         Builder::from(config).start().or_else(|error| {
-            Err(error).advise(format!("run `undrop multicast doctor {interface}` to find the cause"))
+            let remedy = match &error {
+                StartError::Key { .. } => {
+                    "make a key with `undrop multicast genkey --out FILE`; give the file mode 0600".to_owned()
+                }
+                StartError::Seed { .. } => "name a live node, as `--seed 10.0.0.7:7900`".to_owned(),
+                _ => format!("run `undrop multicast doctor {interface}` to find the cause"),
+            };
+            Err(error).advise(remedy)
         })
     }
 }

@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut transfer = Transfer::new(&args.messages, &node, &args.group, &interrupt)?;
     if args.members > 0 && !wait_for_members(args, &node, &interrupt) && !interrupt.is_requested() {
         eprintln!(
-            "warning: expected {} members of {:?}, saw {} after {:.1} s; sending without them",
+            "warning: expected at least {} other members of {:?}, saw {} after {:.1} s; sending without them",
             args.members,
             args.group,
             node.members(&args.group),

@@ -86,12 +86,16 @@ fn listen_is_ours(draft: &Draft, facts: &Facts, interfaces: &[Interface], findin
         let of_wan = facts.interface(wan).into_iter().flat_map(|interface| interface.addresses.iter());
         let present = listed(of_wan.filter(same_family).map(ToString::to_string).collect::<Vec<_>>().iter());
         let prefix = if ip.is_ipv4() { 24 } else { 64 };
+        let expected = match wan {
+            "" => "an address of this machine".to_owned(),
+            _ => format!("an address of this machine; `{wan}` has {present}"),
+        };
         let device = if wan.is_empty() { "IFACE" } else { wan };
         findings.add(
             Diagnostic::error("listen-not-local", format!("{ip} is not an address of this machine"))
                 .at(listen.span.clone())
-                .expected(format!("an address of this machine; `{device}` has {present}"))
-                .help(format!("set `listen` to one of them, or add the address: ip address add {ip}/{prefix} dev {device}")),
+                .expected(expected)
+                .help(format!("set `listen` to an address of this machine, or add the address: ip address add {ip}/{prefix} dev {device}")),
         );
     } else if facts.port_in_use && !facts.gateway_answers() {
         let port = listen.value.port();
