@@ -12,6 +12,10 @@ use crate::{habits, wings};
 /// Maximum number of lines of a file above its tests.
 const FILE_LINES_MAX: usize = 500;
 
+/// Maximum number of characters in a line of a comment, as `rustfmt.toml` has it for code. Rows of tables may
+/// be longer.
+const COMMENT_WIDTH_MAX: usize = 110;
+
 /// Directories whose files are checked, in addition to the files in the root itself.
 const PLACES: [&str; 6] = ["bench", "bindings", "crates", "docs", "fuzz/targets", "xtask"];
 
@@ -95,6 +99,15 @@ fn check(name: &str, text: &str) -> Vec<String> {
     if !is_test && !text.starts_with("//!") && !text.starts_with("#!") {
         complaints.push(format!("{name}:1: expected a first line `//!` with the purpose of the file"));
     }
+    for (number, line) in text.lines().enumerate() {
+        let (comment, width) = (line.trim_start(), line.chars().count());
+        if comment.starts_with("//") && !comment.contains('|') && width > COMMENT_WIDTH_MAX {
+            let number = number + 1;
+            complaints.push(format!(
+                "{name}:{number}: expected a comment of at most {COMMENT_WIDTH_MAX} characters, saw {width}; wrap it"
+            ));
+        }
+    }
     if !is_test && !may_be_unsafe(name) {
         for (number, line) in text.lines().enumerate() {
             let code = line.split("//").next().unwrap_or("");
@@ -141,6 +154,13 @@ mod tests {
     #[test]
     fn a_file_begins_with_its_purpose() {
         assert_eq!(check("crates/a/src/b.rs", "fn main() {}\n").len(), 1);
+    }
+
+    #[test]
+    fn a_long_comment_is_reported_unless_it_is_a_row_of_a_table() {
+        let long = "x".repeat(COMMENT_WIDTH_MAX);
+        assert_eq!(check("crates/a/src/b.rs", &format!("//! A file.\n    // {long}\n")).len(), 1);
+        assert!(check("crates/a/src/b.rs", &format!("//! A file.\n//! | {long} |\n")).is_empty());
     }
 
     #[test]

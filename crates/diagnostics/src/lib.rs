@@ -16,7 +16,8 @@
 //! use std::path::Path;
 //!
 //! let mut findings = Findings::default();
-//! findings.add(Diagnostic::error("out-of-range", "`r` is out of range").at(4..6).help("set it to 64 or less"));
+//! let finding = Diagnostic::error("out-of-range", "`r` is out of range").at(4..6);
+//! findings.add(finding.help("set it to 64 or less"));
 //! let report = findings.into_report(Source::new(Path::new("a.toml"), "r = 65"));
 //! assert!(report.to_string().contains("a.toml:1:5"));
 //! ```

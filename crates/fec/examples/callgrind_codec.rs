@@ -2,7 +2,9 @@
 //!
 //! ```sh
 //! cargo build --release -p fec --example callgrind_codec
-//! for n in 20000 120000; do valgrind --tool=callgrind target/release/examples/callgrind_codec encode $n; done
+//! for n in 20000 120000; do
+//!     valgrind --tool=callgrind target/release/examples/callgrind_codec encode $n
+//! done
 //! ```
 //! The difference of two counts, divided by the difference of the numbers of packets, does not include the
 //! setup. `decode N PERCENT` decodes with losses. `singly N`, `many N`, `rows N` and `each N` run the

@@ -28,8 +28,8 @@ pub struct Share {
 ///
 /// ```
 /// use ricochet_core::{GroupConfig, GroupId, Groups, Member, NodeId, Plan, Regions, View};
-/// // Two nodes are in both groups, two more in the first. The first group is twice the size, and so wants half as
-/// // many nodes of the shared region.
+/// // Two nodes are in both groups, two more in the first. The first group is twice the size, and so wants
+/// // half as many nodes of the shared region.
 /// let groups = Groups::new([1, 2].map(|id| GroupConfig { id: GroupId(id), c: 1 }))?;
 /// let both = [GroupId(1), GroupId(2)];
 /// let view = View::new([(1, &both[..]), (2, &both), (3, &both[..1]), (4, &both[..1])]
