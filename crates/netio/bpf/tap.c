@@ -93,6 +93,8 @@ struct endpoint {
 volatile const u32 link_header = 14;
 // whether any endpoint is excluded; set before loading
 volatile const u32 excluding = 0;
+// mark of incoming packets that are not copied, or 0; set before loading
+volatile const u32 passed_over = 0;
 
 #define NETWORKS(name, key_type)           \
 	struct {                           \
@@ -301,6 +303,8 @@ INLINE int copy(struct __sk_buff *skb, u32 direction)
 {
 	// packets for other machines, and the echo of our own
 	if (direction == INCOMING && (skb->pkt_type == PACKET_OTHERHOST || skb->pkt_type == PACKET_LOOPBACK))
+		return GO_ON;
+	if (direction == INCOMING && passed_over && skb->mark == passed_over)
 		return GO_ON;
 	struct packet packet = {.at = link_header, .vlan = skb->vlan_tci, .tagged = skb->vlan_present};
 	u16 protocol = swap(skb->protocol);

@@ -21,6 +21,7 @@ use ipnet::IpNet;
 use nix::sched::{CloneFlags, setns};
 
 use crate::error::step;
+use crate::interface::Interface;
 
 const NAMESPACE: &str = "/proc/thread-self/ns/net";
 
@@ -68,27 +69,33 @@ pub struct Attached {
 }
 
 /// Attaches loaded programs: first in the order of ingress, where packets look as on the wire, and last in
-/// that of egress.
+/// that of egress. With `after`, they follow this program of the interface's ingress; under clsact, their
+/// priority decides instead.
 ///
 /// # Errors
 /// If the kernel refuses a program, or all filter handles of the interface are in use.
 pub fn attach(
     object: &mut Ebpf,
     programs: &'static Programs,
-    interface: &str,
-    index: u32,
+    interface: &Interface,
     how: Attach,
+    after: Option<&SchedClassifier>,
 ) -> io::Result<Attached> {
+    let (index, interface) = (interface.index(), interface.name());
     let tcx = match how {
         Attach::Tcx => true,
         Attach::Clsact => false,
         Attach::Auto => KernelVersion::current().is_ok_and(|version| version >= KernelVersion::new(6, 6, 0)),
     };
-    let mut filters = if tcx { None } else { Some(Filters::prepare(programs, interface, index)?) };
+    let mut filters = if tcx { None } else { Some(Filters::prepare(programs, &interface, index)?) };
     for &Place { program: name, hook, priority } in programs.places {
+        let failed = |error| step(&format!("attach {name} to {interface}"), &error);
         let options = match &filters {
             None if hook == TcAttachType::Egress => TcAttachOptions::TcxOrder(LinkOrder::last()),
-            None => TcAttachOptions::TcxOrder(LinkOrder::first()),
+            None => TcAttachOptions::TcxOrder(match after {
+                Some(program) => LinkOrder::after_program(program).map_err(failed)?,
+                None => LinkOrder::first(),
+            }),
             Some(filters) => TcAttachOptions::Netlink(NlOptions {
                 priority,
                 handle: TcHandle::new(0, filters.handle),
@@ -96,8 +103,7 @@ pub fn attach(
             }),
         };
         let program: &mut SchedClassifier = program(object, name)?;
-        let failed = |error| step(&format!("attach {name} to {interface}"), &error);
-        let id = program.attach_with_options(interface, hook, options).map_err(failed)?;
+        let id = program.attach_with_options(&interface, hook, options).map_err(failed)?;
         if let Some(filters) = &mut filters {
             filters.links.push(program.take_link(id).map_err(failed)?);
         }

@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 // linux/if_arp.h: plain IP, as spoken by mobile modems
 const ARPHRD_RAWIP: u16 = 519;
+const ARPHRD_IP6GRE: u16 = 823;
 
 /// Kind of link header of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +18,21 @@ pub enum LinkKind {
     None,
     /// Another kind, by its number in `linux/if_arp.h`.
     Other(u16),
+}
+
+impl LinkKind {
+    /// Whether the kernel handles received packets of this interface without a link header. Tunnels have
+    /// outer headers, which are removed before.
+    pub fn is_without_header(self) -> bool {
+        // the list of `dev_is_mac_header_xmit` in linux/if_arp.h
+        const TUNNELS: [u16; 5] =
+            [libc::ARPHRD_TUNNEL, libc::ARPHRD_TUNNEL6, libc::ARPHRD_SIT, libc::ARPHRD_IPGRE, ARPHRD_IP6GRE];
+        match self {
+            Self::None => true,
+            Self::Ethernet => false,
+            Self::Other(kind) => TUNNELS.contains(&kind),
+        }
+    }
 }
 
 /// An interface of the calling thread's network namespace.
@@ -89,6 +105,11 @@ impl Interface {
         }
     }
 
+    /// Returns the interface's name.
+    pub fn name(&self) -> String {
+        self.name.iter().take_while(|&&c| c != 0).map(|&c| char::from(c as u8)).collect()
+    }
+
     /// Returns the interface's index.
     pub fn index(&self) -> u32 {
         self.index
@@ -150,6 +171,17 @@ impl Interface {
             };
         };
         self.request(libc::SIOCSIFADDR, fill).map(drop)
+    }
+
+    /// Returns the hardware address of an Ethernet interface.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn hardware_address(&self) -> io::Result<[u8; 6]> {
+        let answer = self.request(libc::SIOCGIFHWADDR, |_| {})?;
+        // SAFETY: SIOCGIFHWADDR has filled this member.
+        let bytes = unsafe { answer.ifr_ifru.ifru_hwaddr.sa_data };
+        Ok(std::array::from_fn(|at| bytes[at] as u8))
     }
 
     /// Returns what precedes the IP header on this interface.

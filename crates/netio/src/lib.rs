@@ -12,6 +12,7 @@
 //! | wire packets to super-packet | `coalesce/` |
 //! | tap | `tap/`, `../bpf/tap.c` |
 //! | tc programs: load, attach | `bpf.rs` |
+//! | packets that arrive as if from the wire | `inject.rs`, `../bpf/inject.c` |
 //! | TUN device | `tun.rs`, `interface.rs`, `netlink.rs` |
 //! | waiting | `poll.rs` |
 //! | repair channel | `udp.rs` |
@@ -27,6 +28,7 @@ pub mod checksum;
 pub mod coalesce;
 pub mod error;
 mod header;
+pub mod inject;
 pub mod interface;
 pub mod multicast;
 mod netlink;

@@ -27,6 +27,8 @@ pub struct TapConfig {
     pub incoming_from: Vec<IpNet>,
     /// Far ends of UDP that is not captured, whatever its network: the repair channel.
     pub exclude: Vec<SocketAddr>,
+    /// Mark of incoming packets that are not captured, because this process injected them; not 0.
+    pub pass_over: Option<u32>,
     /// Kind of tap.
     pub kind: TapKind,
     /// How an eBPF tap is attached.
@@ -45,6 +47,7 @@ impl Default for TapConfig {
             outgoing_to: Vec::new(),
             incoming_from: Vec::new(),
             exclude: Vec::new(),
+            pass_over: None,
             kind: TapKind::Auto,
             attach: Attach::Auto,
             buffer_bytes: BUFFER_BYTES,

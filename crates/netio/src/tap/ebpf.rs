@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use aya::maps::{Array, HashMap, MapData, PerCpuArray, RingBuf};
-use aya::programs::TcAttachType;
+use aya::programs::{SchedClassifier, TcAttachType};
 use aya::{Ebpf, EbpfLoader, Pod};
 
 use super::captured::{Captured, Direction, Drained, Missed, TapCounts};
@@ -55,7 +55,7 @@ pub(super) struct EbpfTap {
     ids: Identifications,
     interface: Interface,
     /// The programs and their links; dropped before the filters.
-    _object: Ebpf,
+    object: Ebpf,
     _attached: Attached,
 }
 
@@ -81,11 +81,10 @@ impl EbpfTap {
         let ring = map(&mut object, "ring", RingBuf::try_from)?;
         let counters = map(&mut object, "counters", PerCpuArray::try_from)?;
         let polling = map(&mut object, "polling", Array::try_from)?;
-        let attached =
-            bpf::attach(&mut object, &PROGRAMS, &config.interface, interface.index(), config.attach)?;
+        let attached = bpf::attach(&mut object, &PROGRAMS, &interface, config.attach, None)?;
         let moderation = Moderation::new(ring.as_fd(), config.wake_us)?;
         let ids = Identifications::new();
-        Ok(Self { ring, counters, polling, moderation, ids, interface, _object: object, _attached: attached })
+        Ok(Self { ring, counters, polling, moderation, ids, interface, object, _attached: attached })
     }
 
     pub(super) fn drain(&mut self, budget: usize, handle: impl FnMut(Captured<'_>)) -> io::Result<Drained> {
@@ -144,6 +143,11 @@ impl EbpfTap {
         &self.interface
     }
 
+    /// The program at the ingress of the interface.
+    pub(super) fn ingress(&self) -> Option<&SchedClassifier> {
+        self.object.program("undrop_ingress")?.try_into().ok()
+    }
+
     fn count(&self, which: Count, direction: Direction) -> u64 {
         let of_direction = match direction {
             Direction::Outgoing => 0,
@@ -189,12 +193,14 @@ fn load(config: &TapConfig, link_header: u32) -> io::Result<Ebpf> {
     let ring_bytes = config.buffer_bytes.next_power_of_two() as u32;
     let entries = |count: usize| u32::try_from(count).unwrap_or(u32::MAX).max(1);
     let excluding = u32::from(!config.exclude.is_empty());
+    let passed_over = config.pass_over.unwrap_or(0);
     let mut loader = EbpfLoader::new();
     // the program does not use the kernel's types
     loader
         .btf(None)
         .override_global("link_header", &link_header, true)
         .override_global("excluding", &excluding, true)
+        .override_global("passed_over", &passed_over, true)
         .map_max_entries("ring", ring_bytes)
         .map_max_entries("excluded", entries(config.exclude.len()));
     for name in ["outgoing4", "outgoing6"] {

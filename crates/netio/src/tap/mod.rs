@@ -23,6 +23,8 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use aya::programs::SchedClassifier;
+
 pub use crate::bpf::Attach;
 pub use captured::{Captured, Direction, Drained, Missed, TapCounts};
 pub use config::{BUFFER_BYTES, TapConfig, TapKind, WAKE_US};
@@ -146,6 +148,14 @@ impl Tap {
         match &self.tap {
             Open::Ebpf(tap) => tap.interface().is_alive(),
             Open::Packet(tap) => tap.interface().is_alive(),
+        }
+    }
+
+    /// Returns the program at the interface's ingress, if the tap is one.
+    pub(crate) fn ingress(&self) -> Option<&SchedClassifier> {
+        match &self.tap {
+            Open::Ebpf(tap) => tap.ingress(),
+            Open::Packet(_) => None,
         }
     }
 

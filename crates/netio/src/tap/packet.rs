@@ -43,7 +43,7 @@ impl PacketTap {
     pub(super) fn open(config: &TapConfig) -> io::Result<Self> {
         let interface = Interface::open(&config.interface)
             .map_err(|error| step(&format!("find interface {}", config.interface), &error))?;
-        let program = filter::program(&config.outgoing_to, &config.incoming_from, &config.exclude)?;
+        let program = filter::program(config)?;
         let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
         // With protocol 0, the socket receives nothing until it is bound, when the filter is in place.
         // SAFETY: no pointers are passed.

@@ -3,6 +3,7 @@
 
 mod alive;
 mod allocations;
+mod inject;
 mod lab;
 mod multicast;
 mod multicast_joins;

@@ -144,7 +144,7 @@ impl Program {
         let states = map(&mut object, "states", Array::try_from)?;
         let ring = map(&mut object, "ring", RingBuf::try_from)?;
         set(&mut models, model)?;
-        let attached = bpf::attach(&mut object, &DROPPER, interface, card.index(), how)?;
+        let attached = bpf::attach(&mut object, &DROPPER, &card, how, None)?;
         Ok(Self { models, states, ring, _object: object, _attached: attached })
     }
 

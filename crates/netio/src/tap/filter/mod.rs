@@ -10,6 +10,8 @@ use std::net::{IpAddr, SocketAddr};
 use ipnet::IpNet;
 use libc::sock_filter;
 
+use super::config::TapConfig;
+
 /// Maximum length of a program. The kernel accepts 4,096 instructions, but older kernels allow only 20 KiB of
 /// memory for them by default.
 const INSTRUCTIONS_MAX: usize = 2048;
@@ -18,6 +20,7 @@ const INSTRUCTIONS_MAX: usize = 2048;
 const AD_OFF: u32 = 0xffff_f000;
 const AD_PROTOCOL: u32 = AD_OFF;
 const AD_PKTTYPE: u32 = AD_OFF + 4;
+const AD_MARK: u32 = AD_OFF + 20;
 const NET_OFF: u32 = 0xfff0_0000;
 
 const LD_WORD: u16 = 0x20;
@@ -42,15 +45,13 @@ const PACKET_MULTICAST: u32 = 2;
 const PACKET_OUTGOING: u32 = 4;
 const UDP: u32 = 17;
 
-/// Returns the program for packets that leave to or arrive from these networks, except UDP to and from
-/// `exclude`.
-pub(super) fn program(
-    outgoing_to: &[IpNet],
-    incoming_from: &[IpNet],
-    exclude: &[SocketAddr],
-) -> io::Result<Vec<sock_filter>> {
+/// Returns the program for packets that leave to or arrive from the tap's networks, except UDP to and from
+/// the excluded endpoints, and incoming packets that are passed over.
+pub(super) fn program(config: &TapConfig) -> io::Result<Vec<sock_filter>> {
+    let TapConfig { outgoing_to, incoming_from, exclude, .. } = config;
     let outgoing = section(&Ends { v4: 16, v6: 24, port: 2 }, outgoing_to, exclude);
-    let incoming = section(&Ends { v4: 12, v6: 8, port: 0 }, incoming_from, exclude);
+    let mut incoming = config.pass_over.map_or(Vec::new(), pass_over);
+    incoming.extend(section(&Ends { v4: 12, v6: 8, port: 0 }, incoming_from, exclude));
     let mut program = protocols();
     program.push(plain(LD_WORD, AD_PKTTYPE));
     program.push(jump_if(JUMP_EQUAL, PACKET_OUTGOING, 0, 1));
@@ -69,6 +70,11 @@ pub(super) fn program(
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
     Ok(program)
+}
+
+/// Rejects packets with this mark.
+fn pass_over(mark: u32) -> Vec<sock_filter> {
+    vec![plain(LD_WORD, AD_MARK), jump_if(JUMP_EQUAL, mark, 0, 1), plain(RETURN, REJECT)]
 }
 
 /// Offsets of the far end's address in the IP header and of its port in the UDP header.

@@ -2,8 +2,14 @@ use super::*;
 use proptest::prelude::*;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Runs a program like the kernel.
+const OUR_MARK: u32 = 0x1234_5678;
+
+/// Runs a program like the kernel, on a packet without a mark.
 fn run(program: &[sock_filter], packet: &[u8], protocol: u32, kind: u32) -> bool {
+    run_marked(program, packet, protocol, kind, 0)
+}
+
+fn run_marked(program: &[sock_filter], packet: &[u8], protocol: u32, kind: u32, mark: u32) -> bool {
     let (mut a, mut x, mut at) = (0_u32, 0_u32, 0_usize);
     let load = |from: u32, len: usize| -> Option<u32> {
         let from = from.wrapping_sub(NET_OFF) as usize;
@@ -16,6 +22,7 @@ fn run(program: &[sock_filter], packet: &[u8], protocol: u32, kind: u32) -> bool
         let loaded = match step.code {
             LD_WORD if step.k == AD_PROTOCOL => Some(protocol),
             LD_WORD if step.k == AD_PKTTYPE => Some(kind),
+            LD_WORD if step.k == AD_MARK => Some(mark),
             LD_WORD => load(step.k, 4),
             LD_HALF => load(step.k, 2),
             LD_BYTE => load(step.k, 1),
@@ -39,6 +46,20 @@ fn run(program: &[sock_filter], packet: &[u8], protocol: u32, kind: u32) -> bool
         }
     }
     panic!("no verdict");
+}
+
+fn program_for(
+    outgoing: &[IpNet],
+    incoming: &[IpNet],
+    exclude: &[SocketAddr],
+) -> io::Result<Vec<sock_filter>> {
+    program(&TapConfig {
+        outgoing_to: outgoing.to_vec(),
+        incoming_from: incoming.to_vec(),
+        exclude: exclude.to_vec(),
+        pass_over: Some(OUR_MARK),
+        ..TapConfig::default()
+    })
 }
 
 fn packet(source: SocketAddr, destination: SocketAddr) -> Vec<u8> {
@@ -80,7 +101,7 @@ const LOOPBACK: u32 = 5;
 
 #[test]
 fn each_direction_matches_its_far_end() {
-    let program = program(&nets(&["10.2.0.0/16", "fd02::/48"]), &nets(&["10.3.0.0/16"]), &[]).unwrap();
+    let program = program_for(&nets(&["10.2.0.0/16", "fd02::/48"]), &nets(&["10.3.0.0/16"]), &[]).unwrap();
     assert!(accepts(&program, "10.1.0.1:1", "10.2.0.1:1", OUTGOING));
     assert!(!accepts(&program, "10.2.0.1:1", "10.1.0.1:1", OUTGOING));
     assert!(accepts(&program, "10.3.0.1:1", "10.1.0.1:1", HOST));
@@ -94,7 +115,7 @@ fn each_direction_matches_its_far_end() {
 
 #[test]
 fn other_protocols_are_rejected() {
-    let program = program(&nets(&["0.0.0.0/0", "::/0"]), &nets(&["0.0.0.0/0", "::/0"]), &[]).unwrap();
+    let program = program_for(&nets(&["0.0.0.0/0", "::/0"]), &nets(&["0.0.0.0/0", "::/0"]), &[]).unwrap();
     let wire = packet("10.1.0.1:1".parse().unwrap(), "10.2.0.1:1".parse().unwrap());
     for protocol in [0x0800, 0x86dd, 0x8100, 0x88a8] {
         assert!(run(&program, &wire, protocol, OUTGOING));
@@ -109,7 +130,7 @@ fn the_repair_channel_is_excluded() {
     let everything = nets(&["0.0.0.0/0", "::/0"]);
     let exclude: Vec<SocketAddr> =
         ["10.2.0.1:4700", "[fd02::1]:4700"].iter().map(|end| end.parse().unwrap()).collect();
-    let program = program(&everything, &everything, &exclude).unwrap();
+    let program = program_for(&everything, &everything, &exclude).unwrap();
     assert!(!accepts(&program, "10.1.0.1:9", "10.2.0.1:4700", OUTGOING));
     assert!(!accepts(&program, "10.2.0.1:4700", "10.1.0.1:9", HOST));
     assert!(!accepts(&program, "[fd01::1]:9", "[fd02::1]:4700", OUTGOING));
@@ -120,12 +141,23 @@ fn the_repair_channel_is_excluded() {
 }
 
 #[test]
+fn incoming_packets_with_our_mark_are_passed_over() {
+    let everything = nets(&["0.0.0.0/0", "::/0"]);
+    let program = program_for(&everything, &everything, &[]).unwrap();
+    let wire = packet("10.1.0.1:1".parse().unwrap(), "10.2.0.1:1".parse().unwrap());
+    assert!(!run_marked(&program, &wire, 0x0800, HOST, OUR_MARK));
+    assert!(run_marked(&program, &wire, 0x0800, HOST, OUR_MARK + 1));
+    // a packet that was forwarded with a mark of somebody else
+    assert!(run_marked(&program, &wire, 0x0800, OUTGOING, OUR_MARK));
+}
+
+#[test]
 fn too_long_a_list_is_refused() {
     let many: Vec<IpNet> =
         (0..400).map(|i| format!("10.{}.{}.0/25", i / 250, i % 250).parse().unwrap()).collect();
-    let error = program(&many, &many, &[]).unwrap_err();
+    let error = program_for(&many, &many, &[]).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
-    assert!(program(&many[..200], &many[..200], &[]).is_ok());
+    assert!(program_for(&many[..200], &many[..200], &[]).is_ok());
 }
 
 fn networks() -> impl Strategy<Value = Vec<IpNet>> {
@@ -150,7 +182,7 @@ fn pairs() -> impl Strategy<Value = (IpAddr, IpAddr)> {
 proptest! {
     #[test]
     fn the_filter_is_the_list(outgoing in networks(), incoming in networks(), (source, destination) in pairs()) {
-        let program = program(&outgoing, &incoming, &[]).unwrap();
+        let program = program_for(&outgoing, &incoming, &[]).unwrap();
         let wire = packet(SocketAddr::new(source, 1), SocketAddr::new(destination, 2));
         let protocol = if source.is_ipv4() { 0x0800 } else { 0x86dd };
         let wanted = outgoing.iter().any(|net| net.contains(&destination));
