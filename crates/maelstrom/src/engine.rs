@@ -140,7 +140,7 @@ fn flush(out: &mut Outbox, gateway: &Gateway, outlets: &mut Outlets, counts: &mu
 
 fn inject(out: &mut Outbox, outlets: &mut Outlets, counts: &mut DriverCounts) {
     for ((), packet) in out.recovered.iter() {
-        let taken = outlets.tun.as_ref().is_some_and(|tun| tun.send(packet).unwrap_or(false));
+        let taken = outlets.inlet.as_mut().is_some_and(|inlet| inlet.send(packet));
         counts.uninjected += u64::from(!taken);
     }
     out.recovered.clear();

@@ -9,8 +9,9 @@ use netio::poll::Interest;
 use tracing::{debug, info, warn};
 
 use crate::error::StartError;
+use crate::inlet::RUN_PATIENCE;
 use crate::passive::{Passive, TAP};
-use crate::ports::{core_config, open_tap, open_tun};
+use crate::ports::{core_config, open_inlet, open_tap};
 
 /// Interval between checks of the interfaces: the longest time that a tap can be blind unnoticed.
 const CHECK_US: u64 = 100_000;
@@ -29,10 +30,16 @@ impl Passive {
             self.lose_tap("the interface was deleted, renamed or created again");
             self.next_reopening_us = now_us;
         }
-        let tun = &mut self.ports.outlets.tun;
-        if let Some(lost) = tun.take_if(|tun| !tun.is_alive()) {
-            warn!("lost TUN device {}: no packet is recovered until it can be created again", lost.name());
+        let inlet = &mut self.ports.outlets.inlet;
+        if let Some(lost) = inlet.take_if(|inlet| !inlet.tun().is_alive()) {
+            warn!(
+                "lost TUN device {}: no packet is recovered until it can be created again",
+                lost.tun().name()
+            );
             self.next_reopening_us = now_us;
+        }
+        if let Some(inlet) = inlet {
+            inlet.watch(now_us, &self.config, self.ports.tap.as_ref());
         }
         if !self.ports.is_complete() && now_us >= self.next_reopening_us {
             self.next_reopening_us = now_us + REOPEN_US;
@@ -54,7 +61,7 @@ impl Passive {
 
     fn reopen(&mut self) -> Result<(), StartError> {
         if self.ports.tap.is_none() {
-            let tap = open_tap(&self.config)?;
+            let tap = open_tap(&self.config, self.ports.signs)?;
             self.poller
                 .add(&tap, TAP, Interest::Readable)
                 .map_err(|error| StartError::new("watch the tap", error))?;
@@ -63,13 +70,23 @@ impl Passive {
             if let Err(error) = self.follow_mtu() {
                 warn!("cannot adopt the MTU of {}: {error}", self.config.gateway.wan);
             }
+            self.connect_inlet();
         }
-        if self.ports.outlets.tun.is_none() {
-            let tun = open_tun(&self.config, self.engine.gateway.config().wan_mtu)?;
-            info!(tun = tun.name(), "the TUN device was created again");
-            self.ports.outlets.tun = Some(tun);
+        if self.ports.outlets.inlet.is_none() {
+            let inlet = open_inlet(&self.config, self.ports.signs)?;
+            info!(tun = inlet.tun().name(), "the TUN device was created again");
+            self.ports.outlets.inlet = Some(inlet);
+            self.connect_inlet();
         }
         Ok(())
+    }
+
+    /// Opens the way of recovered packets again, which depends on the TUN device and on the WAN interface.
+    pub(crate) fn connect_inlet(&mut self) {
+        let Some(inlet) = &mut self.ports.outlets.inlet else { return };
+        if let Err(error) = inlet.connect(&self.config, self.ports.tap.as_ref(), RUN_PATIENCE) {
+            warn!("{error}; no packet is recovered until it is possible");
+        }
     }
 
     /// Adopts the MTU of an interface that was created again, which may differ.

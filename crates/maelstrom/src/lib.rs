@@ -8,6 +8,7 @@ pub mod config;
 mod engine;
 mod error;
 pub mod findings;
+mod inlet;
 mod interfaces;
 mod lag;
 mod passive;

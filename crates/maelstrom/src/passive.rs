@@ -20,6 +20,7 @@ use std::time::Duration;
 use daemon::signals::{Signal, Signals};
 use maelstrom_core::Gateway;
 use maelstrom_core::outbox::Queue;
+use netio::inject::Signs;
 use netio::poll::{Interest, Poller, precise_timeouts};
 use netio::tap::Tap;
 use netio::udp::{self, RepairSocket};
@@ -29,6 +30,7 @@ use tracing::{debug, info};
 use crate::config::GatewayConfig;
 use crate::engine::Engine;
 use crate::error::StartError;
+use crate::inlet::Inlet;
 use crate::lag::Lag;
 use crate::ports::{Ports, core_config};
 use crate::status::{self, GatewayStatus, PeerStatus, Status};
@@ -90,9 +92,9 @@ impl Passive {
     /// The step that failed, with its remedy.
     pub fn start(path: &Path, config: GatewayConfig) -> Result<Self, StartError> {
         let signals = Signals::new().map_err(|error| StartError::new("watch for signals", error))?;
-        let ports = Ports::open(&config)?;
+        let ports = Ports::open(&config, Signs::new(random()?))?;
         let core = core_config(&config)?;
-        let gateway = Gateway::new(core, seed()?).map_err(StartError::Core)?;
+        let gateway = Gateway::new(core, random()?).map_err(StartError::Core)?;
         let control = Control::bind(&config.gateway.control)?;
         let tap = ports.tap.as_ref();
         let kind = tap.map_or("none", |tap| tap.kind().as_str());
@@ -187,7 +189,7 @@ impl Passive {
 
     /// Step 3: reads the tap.
     fn drain_tap(&mut self) {
-        let Ports { tap, outlets } = &mut self.ports;
+        let Ports { tap, outlets, .. } = &mut self.ports;
         let Some(tap) = tap else { return };
         let round = match self.engine.drain(tap, outlets) {
             Ok(round) => round,
@@ -326,6 +328,8 @@ pub(crate) fn watch(
 fn snapshot(engine: &Engine, ports: &Ports, config: &GatewayConfig, started_us: u64) -> Status {
     let Engine { gateway, counts, now_us, .. } = engine;
     let tap = ports.tap.as_ref();
+    let inlet = ports.outlets.inlet.as_ref();
+    let (written, arrived) = inlet.map_or((0, 0), Inlet::at_wan);
     let names = config.peers.iter().map(|peer| peer.name.clone());
     let counters = [
         ("outgoing captures not cut", counts.uncut_outgoing),
@@ -335,6 +339,7 @@ fn snapshot(engine: &Engine, ports: &Ports, config: &GatewayConfig, started_us: 
         ("datagrams received while the inbox was full", counts.inbox_full),
         ("datagrams the socket did not take", counts.unsent),
         ("recovered packets the kernel did not take", counts.uninjected),
+        ("recovered packets that did not arrive at the WAN interface", written.saturating_sub(arrived)),
         ("reloads refused", counts.reloads_refused),
     ];
     Status {
@@ -344,6 +349,8 @@ fn snapshot(engine: &Engine, ports: &Ports, config: &GatewayConfig, started_us: 
             mode: "passive".into(),
             wan: config.gateway.wan.clone(),
             tap: tap.map_or("none", |tap| tap.kind().as_str()).to_owned(),
+            injection: inlet.map_or("none", Inlet::way).to_owned(),
+            injection_reason: inlet.and_then(Inlet::reason).map(str::to_owned),
             pid: std::process::id(),
         },
         peers: gateway.peers().zip(names).map(|(peer, name)| PeerStatus::of(name, &peer, *now_us)).collect(),
@@ -360,13 +367,13 @@ fn clock_us() -> u64 {
     Duration::from(now).as_micros() as u64
 }
 
-/// Draws a random seed from the kernel's random source.
-fn seed() -> Result<[u8; 32], StartError> {
+/// Draws random bytes from the kernel's random source.
+fn random<const N: usize>() -> Result<[u8; N], StartError> {
     use ring::rand::{SecureRandom, SystemRandom};
-    let mut seed = [0; 32];
-    let filled = SystemRandom::new().fill(&mut seed);
+    let mut bytes = [0; N];
+    let filled = SystemRandom::new().fill(&mut bytes);
     filled.map_err(|_| {
         StartError::new("read random bytes", io::Error::other("the kernel's random source failed"))
     })?;
-    Ok(seed)
+    Ok(bytes)
 }

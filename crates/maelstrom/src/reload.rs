@@ -65,7 +65,7 @@ impl Passive {
         let control = (config.gateway.control != self.config.gateway.control)
             .then(|| Control::bind(&config.gateway.control))
             .transpose()?;
-        let replacement = Replacement::open(&self.config, &config)?;
+        let replacement = Replacement::open(&self.config, &config, self.ports.signs)?;
         let tap = replacement.tap.as_ref().or(self.ports.tap.as_ref());
         let socket = replacement.socket.as_ref().unwrap_or(&self.ports.outlets.socket);
         let poller = watch(tap, socket, &self.signals, control.as_ref().unwrap_or(&self.control))?;
@@ -90,8 +90,11 @@ impl Passive {
         if let Some(socket) = replacement.socket {
             self.ports.outlets.socket = socket;
         }
-        if let Some(tun) = replacement.tun {
-            self.ports.outlets.tun = Some(tun);
+        let injects_elsewhere = replacement.inlet.is_some()
+            || config.gateway.wan != self.config.gateway.wan
+            || config.gateway.injection != self.config.gateway.injection;
+        if let Some(inlet) = replacement.inlet {
+            self.ports.outlets.inlet = Some(inlet);
         }
         if let Some(control) = control {
             self.control = control;
@@ -103,6 +106,9 @@ impl Passive {
             self.engine.skips_outgoing = true;
             self.read_tap_to_its_end();
             self.engine.skips_outgoing = false;
+        }
+        if injects_elsewhere {
+            self.connect_inlet();
         }
     }
 }

@@ -54,6 +54,13 @@ pub struct GatewayStatus {
     pub wan: String,
     /// The tap in use: `ebpf` or `packet`; `none` while the WAN interface is gone.
     pub tap: String,
+    /// Interface by which recovered packets arrive: `wan`, or `tun` where that is impossible or not wanted;
+    /// `none` while no packet can be injected.
+    #[serde(default)]
+    pub injection: String,
+    /// Reason why recovered packets do not arrive by the WAN interface.
+    #[serde(default)]
+    pub injection_reason: Option<String>,
     /// Process id.
     pub pid: u32,
 }

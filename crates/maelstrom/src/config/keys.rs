@@ -10,7 +10,7 @@ use diagnostics::settings::{
 use ipnet::IpNet;
 use maelstrom_core::{RepairRate, Scheme};
 
-use super::types::{Mode, TapChoice};
+use super::types::{InjectionChoice, Mode, TapChoice};
 use super::values::{self, INTERFACE_NAME_BYTES_MAX, NAMES_MAX, PEER_NAME_CHARS_MAX, SOCKET_PATH_BYTES_MAX};
 
 /// Maximum number of `[[peer]]` sections.
@@ -123,6 +123,19 @@ diagnostics::settings! {
             ]),
             default: Fallback::Toml("\"auto\""),
             example: "tap = \"auto\"",
+        }
+        /// Interface by which recovered packets arrive. With `wan` they pass the rules of the WAN interface
+        /// like the packets that were lost; this needs eBPF. With `tun` they enter by the device `tun`, so
+        /// that rules which name the WAN interface do not apply to them. With `auto` they arrive by the WAN
+        /// interface where the machine allows it.
+        injection: InjectionChoice {
+            form: Choice(&[
+                ("auto", InjectionChoice::Auto),
+                ("wan", InjectionChoice::Wan),
+                ("tun", InjectionChoice::Tun),
+            ]),
+            default: Fallback::Toml("\"auto\""),
+            example: "injection = \"auto\"",
         }
         /// TUN device through which recovered packets enter the kernel. The gateway creates it.
         tun: String {

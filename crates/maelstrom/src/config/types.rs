@@ -24,6 +24,17 @@ pub enum TapChoice {
     Packet,
 }
 
+/// The interface by which recovered packets arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InjectionChoice {
+    /// The WAN interface, or else the TUN device.
+    Auto,
+    /// The WAN interface, or failure.
+    Wan,
+    /// The TUN device.
+    Tun,
+}
+
 /// The FEC scheme with its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Code {

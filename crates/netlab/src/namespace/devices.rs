@@ -9,7 +9,7 @@ use nix::net::if_::InterfaceFlags;
 use rtnetlink::packet_route::address::AddressHeaderFlags;
 use rtnetlink::packet_route::link::{InfoData, InfoVeth, LinkAttribute};
 use rtnetlink::packet_route::route::{RouteAttribute, RouteMetric};
-use rtnetlink::{Handle, LinkBridge, LinkUnspec, LinkVeth, RouteMessageBuilder};
+use rtnetlink::{Handle, LinkBridge, LinkUnspec, LinkVeth, LinkVlan, RouteMessageBuilder};
 
 use super::handle::Namespace;
 use crate::error::LabError;
@@ -89,6 +89,16 @@ impl Namespace {
     pub fn add_bridge(&self, name: &str, mtu: u32) -> Result<(), LabError> {
         let what = format!("cannot make the bridge {name} in {:?}", self.label());
         let message = LinkBridge::new(name).mtu(mtu).up().build();
+        self.netlink(&what, async |netlink| netlink.link().add(message).execute().await)
+    }
+
+    /// Adds a VLAN on a device, up.
+    ///
+    /// # Errors
+    /// If the name is taken or the kernel has no VLANs.
+    pub fn add_vlan(&self, name: &str, parent: &str, id: u16) -> Result<(), LabError> {
+        let what = format!("cannot make the VLAN {name} on {parent} in {:?}", self.label());
+        let message = LinkVlan::new(name, self.index(parent)?, id).up().build();
         self.netlink(&what, async |netlink| netlink.link().add(message).execute().await)
     }
 

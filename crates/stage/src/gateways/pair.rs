@@ -28,12 +28,20 @@ pub struct Setting {
     pub max_delay_ms: u16,
     /// `auto`, `ebpf` or `packet`.
     pub tap: &'static str,
+    /// `auto`, `wan` or `tun`.
+    pub injection: &'static str,
 }
 
 impl Default for Setting {
     /// Returns a gateway's defaults: (8; 1,11,19), delayed, 20 ms.
     fn default() -> Self {
-        Self { schedule: Schedule::default(), delayed: true, max_delay_ms: 20, tap: "auto" }
+        Self {
+            schedule: Schedule::default(),
+            delayed: true,
+            max_delay_ms: 20,
+            tap: "auto",
+            injection: "auto",
+        }
     }
 }
 
@@ -230,13 +238,15 @@ fn configuration(directory: &Path, ends: &[End<'_>; 2], side: usize, setting: &S
         Schedule::Layered { .. } | Schedule::ReedSolomon { .. } => format!("delayed = {}\n", setting.delayed),
     };
     format!(
-        "[gateway]\nmode = \"passive\"\nwan = \"{}\"\nlisten = \"{}\"\ncontrol = \"{}\"\ntap = \"{}\"\n\n\
+        "[gateway]\nmode = \"passive\"\nwan = \"{}\"\nlisten = \"{}\"\ncontrol = \"{}\"\ntap = \"{}\"\n\
+         injection = \"{}\"\n\n\
          [code]\n{schedule}\n{delayed}max_delay_ms = {}\n\n\
          [[peer]]\naddress = \"{}\"\nnetworks = [{}]\nkey_file = \"peer.key\"\n",
         own.wan,
         own.listen,
         directory.join(format!("gateway-{side}.sock")).display(),
         setting.tap,
+        setting.injection,
         setting.max_delay_ms,
         far.listen,
         networks.join(", "),

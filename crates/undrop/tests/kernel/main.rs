@@ -3,6 +3,7 @@
 
 mod check_machine;
 mod disturbance;
+mod firewall;
 mod gateway;
 mod interfaces;
 mod multicast;

@@ -7,17 +7,25 @@ use maelstrom::status::{Counts, DelayStatus, LossStatus, PeerStatus, Status};
 pub(super) fn render(status: &Status) -> String {
     let gateway = &status.gateway;
     let mut text = format!(
-        "undrop {}, {} on {}, tap {}, pid {}, up {}, {} of packets kept\n",
+        "undrop {}, {} on {}, tap {}, injection by {}, pid {}, up {}, {} of packets kept\n",
         gateway.version,
         gateway.mode,
         gateway.wan,
         gateway.tap,
+        gateway.injection,
         gateway.pid,
         duration(gateway.uptime_s),
         bytes(status.memory_bytes),
     );
     if gateway.tap == "none" {
         text += "NO TAP: the interface is gone; nothing is protected or recovered until it is back\n";
+    }
+    if let Some(reason) = &gateway.injection_reason {
+        let _ = writeln!(
+            text,
+            "RULES THAT NAME {} DO NOT APPLY TO RECOVERED PACKETS, which do not arrive there: {reason}",
+            gateway.wan
+        );
     }
     for peer in &status.peers {
         text.push('\n');
@@ -223,6 +231,8 @@ mod tests {
                 mode: "passive".to_owned(),
                 wan: "wan0".to_owned(),
                 tap: "ebpf".to_owned(),
+                injection: "wan".to_owned(),
+                injection_reason: None,
                 pid: 77,
             },
             peers: vec![peer],
@@ -236,7 +246,7 @@ mod tests {
     #[test]
     fn the_table_shows_losses_recoveries_and_drops() {
         let expected = "\
-undrop 0.1.0, passive on wan0, tap ebpf, pid 77, up 1 d 2 h, 3.1 MB of packets kept
+undrop 0.1.0, passive on wan0, tap ebpf, injection by wan, pid 77, up 1 d 2 h, 3.1 MB of packets kept
 
 peer osaka (10.81.9.2:4700): up, heard 120 ms ago, 2 sessions
   networks          10.81.2.0/24

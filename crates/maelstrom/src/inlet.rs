@@ -1,0 +1,305 @@
+//! The way of recovered packets into the kernel.
+//!
+//! They are written to a TUN device. From there programs in the kernel move them to the ingress of the WAN
+//! interface ([`netio::inject`]), so that they pass the rules that the lost packets would have passed. Where
+//! that is impossible, the kernel receives them from the TUN device itself, and rules that name the WAN
+//! interface do not apply to them: the operator is told so.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+use std::{fs, io, thread};
+
+use netio::inject::{Injector, Signs};
+use netio::tap::{Attach, Tap};
+use netio::tun::{Tun, TunOptions};
+use tracing::{debug, info, warn};
+
+use crate::config::{GatewayConfig, InjectionChoice};
+use crate::error::StartError;
+use std::net::Ipv4Addr;
+
+/// Longest wait for a probe at the start. It usually arrives before the call that sends it returns.
+pub(crate) const START_PATIENCE: Duration = Duration::from_secs(2);
+/// Longest wait for a probe while the gateway runs.
+pub(crate) const RUN_PATIENCE: Duration = Duration::from_millis(20);
+/// Interval between checks whether injected packets arrive.
+const CHECK_US: u64 = 1_000_000;
+/// Interval between attempts to return from the TUN device to the WAN interface.
+const RETRY_US: u64 = 60_000_000;
+/// Number of successive checks without arrivals after which the way is given up.
+const SILENT_CHECKS: u32 = 2;
+
+/// Address of the TUN device while the kernel receives packets from it. The kernel's source check drops
+/// packets that enter by an interface without an IPv4 address. RFC 7600 §4.8 reserves this one for machines
+/// that need an address and have none; no other host uses it.
+const DUMMY: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
+
+/// Settings with which the TUN device accepts packets. They disappear with the device.
+const OPEN: [(&str, &str); 4] = [
+    // The route back to a recovered packet's source is by the WAN, not by this device, so that only a loose
+    // check passes.
+    ("ipv4/conf/{}/rp_filter", "2"),
+    ("ipv6/conf/{}/disable_ipv6", "0"),
+    ("ipv6/conf/{}/accept_ra", "0"),
+    // The device needs no link-local address, because it has no neighbours.
+    ("ipv6/conf/{}/addr_gen_mode", "1"),
+];
+
+/// Settings with which the kernel drops a packet that has not been moved to the WAN interface.
+const CLOSED: [(&str, &str); 4] = [
+    ("ipv4/conf/{}/forwarding", "0"),
+    ("ipv4/conf/{}/rp_filter", "1"),
+    ("ipv6/conf/{}/addr_gen_mode", "1"),
+    ("ipv6/conf/{}/disable_ipv6", "1"),
+];
+
+/// Settings of the TUN device that follow those of the WAN interface.
+const FOLLOWED: [&str; 2] = ["ipv4/conf/{}/forwarding", "ipv6/conf/{}/forwarding"];
+
+/// The interface by which recovered packets arrive.
+enum Way {
+    /// The WAN interface, and a probe has shown it.
+    Wan(Box<Injector>),
+    /// The TUN device, for this reason.
+    Tun(String),
+    /// None, for this reason: the configuration demands the WAN interface.
+    Closed(String),
+}
+
+/// The TUN device, and the way of packets from there.
+pub(crate) struct Inlet {
+    tun: Tun,
+    signs: Signs,
+    choice: InjectionChoice,
+    wan: String,
+    way: Way,
+    /// Number of packets that the kernel took on the present way.
+    written: u64,
+    /// Number of packets that arrived at the WAN interface on earlier ways.
+    arrived_before: u64,
+    /// Number of packets that were written on earlier ways to the WAN interface, and on the present one.
+    written_to_wan: u64,
+    /// `written` and arrivals at the last check.
+    checked: (u64, u64),
+    silent_checks: u32,
+    next_check_us: u64,
+    next_retry_us: u64,
+}
+
+impl Inlet {
+    /// Creates the TUN device for packets of up to `mtu` bytes, and no way from it yet.
+    pub(crate) fn open(config: &GatewayConfig, mtu: usize, signs: Signs) -> Result<Self, StartError> {
+        let name = &config.gateway.tun;
+        let options =
+            TunOptions { mtu: Some(mtu as u32), transmit_queue: Some(16), up: false, offload: false };
+        let step = |what: &str| format!("{what} TUN device {name}");
+        let tun = Tun::open(name, &options).map_err(|error| StartError::new(step("create"), error))?;
+        set_all(&tun, &CLOSED);
+        tun.interface().set_up(true).map_err(|error| StartError::new(step("bring up"), error))?;
+        Ok(Self {
+            tun,
+            signs,
+            choice: config.gateway.injection,
+            wan: config.gateway.wan.clone(),
+            way: Way::Closed("it is not open yet".to_owned()),
+            written: 0,
+            arrived_before: 0,
+            written_to_wan: 0,
+            checked: (0, 0),
+            silent_checks: 0,
+            next_check_us: 0,
+            next_retry_us: 0,
+        })
+    }
+
+    /// Opens the way that `config` demands. `tap` is the open tap on the WAN interface, if any.
+    ///
+    /// # Errors
+    /// If the configuration demands the WAN interface, and packets do not arrive there. The way is closed
+    /// then.
+    pub(crate) fn connect(
+        &mut self,
+        config: &GatewayConfig,
+        tap: Option<&Tap>,
+        patience: Duration,
+    ) -> Result<(), StartError> {
+        self.disconnect();
+        self.choice = config.gateway.injection;
+        config.gateway.wan.clone_into(&mut self.wan);
+        let opened = match self.choice {
+            InjectionChoice::Tun => return self.fall_back("the configuration demands it".to_owned()),
+            InjectionChoice::Auto | InjectionChoice::Wan => self.open_injector(tap, patience),
+        };
+        match opened {
+            Ok(injector) => {
+                set_all(&self.tun, &CLOSED);
+                info!(wan = self.wan, "recovered packets arrive as if from the wire");
+                self.way = Way::Wan(Box::new(injector));
+                Ok(())
+            }
+            Err(error) if self.choice == InjectionChoice::Wan => {
+                self.way = Way::Closed(error.to_string());
+                Err(StartError::new(format!("inject packets at {}", self.wan), error))
+            }
+            Err(error) => {
+                let never =
+                    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported);
+                self.next_retry_us = if never { u64::MAX } else { 0 };
+                self.fall_back(error.to_string())
+            }
+        }
+    }
+
+    fn open_injector(&self, tap: Option<&Tap>, patience: Duration) -> io::Result<Injector> {
+        let injector = Injector::open(&self.tun, &self.wan, self.signs, tap, Attach::Auto)?;
+        let deadline = Instant::now() + patience;
+        loop {
+            injector.send_probe(&self.tun)?;
+            if injector.probes() > 0 {
+                return Ok(injector);
+            }
+            if Instant::now() >= deadline {
+                return Err(io::Error::other(format!("a probe did not arrive at {}", self.wan)));
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Lets the kernel receive packets from the TUN device.
+    fn fall_back(&mut self, reason: String) -> Result<(), StartError> {
+        let (tun, wan) = (self.tun.name(), &self.wan);
+        if self.choice != InjectionChoice::Tun {
+            warn!(
+                "recovered packets enter by {tun} and not by {wan}: {reason}; firewall rules that name {wan} do not apply to \
+                 them"
+            );
+        }
+        set_all(&self.tun, &OPEN);
+        self.follow_wan();
+        let addressed = self.tun.interface().set_ipv4_address(DUMMY);
+        addressed.map_err(|error| StartError::new(format!("set the address of TUN device {tun}"), error))?;
+        self.way = Way::Tun(reason);
+        Ok(())
+    }
+
+    /// Copies the settings of the WAN interface that decide what it forwards.
+    fn follow_wan(&self) {
+        for setting in FOLLOWED {
+            let Ok(value) = fs::read_to_string(path(setting, &self.wan)) else { continue };
+            let of_tun = path(setting, self.tun.name());
+            if fs::read_to_string(&of_tun).is_ok_and(|present| present != value) {
+                set(&of_tun, value.trim());
+            }
+        }
+    }
+
+    fn disconnect(&mut self) {
+        self.arrived_before += self.arrived_now();
+        self.written = 0;
+        self.checked = (0, 0);
+        self.silent_checks = 0;
+        self.way = Way::Closed("it is not open yet".to_owned());
+    }
+
+    /// Hands a recovered packet to the kernel. Returns false if the kernel does not take it.
+    pub(crate) fn send(&mut self, packet: &[u8]) -> bool {
+        if matches!(self.way, Way::Closed(_)) || !self.tun.send(packet).unwrap_or(false) {
+            return false;
+        }
+        self.written += 1;
+        self.written_to_wan += u64::from(matches!(self.way, Way::Wan(_)));
+        true
+    }
+
+    /// Checks about once a second that injected packets arrive. Opens the way again if none does, and tries
+    /// to return to the WAN interface now and then.
+    pub(crate) fn watch(&mut self, now_us: u64, config: &GatewayConfig, tap: Option<&Tap>) {
+        if now_us < self.next_check_us {
+            return;
+        }
+        self.next_check_us = now_us + CHECK_US;
+        match &self.way {
+            Way::Wan(injector) => {
+                let present = (self.written, injector.arrived());
+                let silent = present.0 > self.checked.0 && present.1 == self.checked.1;
+                self.silent_checks = if silent { self.silent_checks + 1 } else { 0 };
+                self.checked = present;
+                if self.silent_checks < SILENT_CHECKS {
+                    return;
+                }
+                warn!("recovered packets do not arrive at {}; opening their way again", self.wan);
+            }
+            Way::Tun(_) if self.choice == InjectionChoice::Tun => return self.follow_wan(),
+            Way::Tun(_) | Way::Closed(_) => {
+                self.follow_wan();
+                if self.next_retry_us == 0 {
+                    self.next_retry_us = now_us + RETRY_US;
+                }
+                if now_us < self.next_retry_us || tap.is_none() {
+                    return;
+                }
+                self.next_retry_us = now_us + RETRY_US;
+            }
+        }
+        if let Err(error) = self.connect(config, tap, RUN_PATIENCE) {
+            debug!(%error, "cannot inject yet");
+        }
+    }
+
+    /// Whether packets can be sent.
+    pub(crate) fn is_open(&self) -> bool {
+        !matches!(self.way, Way::Closed(_))
+    }
+
+    pub(crate) fn tun(&self) -> &Tun {
+        &self.tun
+    }
+
+    /// Returns the way's name in the status.
+    pub(crate) fn way(&self) -> &'static str {
+        match self.way {
+            Way::Wan(_) => "wan",
+            Way::Tun(_) => "tun",
+            Way::Closed(_) => "none",
+        }
+    }
+
+    /// Returns the reason why packets do not arrive by the WAN interface.
+    pub(crate) fn reason(&self) -> Option<&str> {
+        match &self.way {
+            Way::Wan(_) => None,
+            Way::Tun(reason) | Way::Closed(reason) => Some(reason),
+        }
+    }
+
+    /// Returns the number of packets that were sent to the WAN interface, and how many of them arrived there.
+    pub(crate) fn at_wan(&self) -> (u64, u64) {
+        (self.written_to_wan, self.arrived_before + self.arrived_now())
+    }
+
+    fn arrived_now(&self) -> u64 {
+        match &self.way {
+            Way::Wan(injector) => injector.arrived(),
+            Way::Tun(_) | Way::Closed(_) => 0,
+        }
+    }
+}
+
+fn path(setting: &str, interface: &str) -> String {
+    format!("/proc/sys/net/{}", setting.replace("{}", interface))
+}
+
+fn set_all(tun: &Tun, settings: &[(&str, &str)]) {
+    for (setting, value) in settings {
+        set(&path(setting, tun.name()), value);
+    }
+}
+
+fn set(path: &str, value: &str) {
+    // A kernel without IPv6 has no settings for it.
+    if Path::new(path).exists()
+        && let Err(error) = fs::write(path, value)
+    {
+        warn!("cannot write {value} to {path}: {error}");
+    }
+}
