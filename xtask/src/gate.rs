@@ -6,12 +6,12 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Instant;
 
 use anyhow::Context as _;
 
 use crate::process::{cargo, is_there, root, succeeds};
 use crate::tally::{self, Tally};
+use crate::verdict::Verdict;
 use crate::{python, style};
 
 /// Extent of the checks.
@@ -27,13 +27,6 @@ impl Extent {
     pub(crate) fn of(is_quick: bool) -> Self {
         if is_quick { Self::Quick } else { Self::Whole }
     }
-}
-
-/// Outcome of all steps.
-#[derive(Debug, Default)]
-struct Verdict {
-    failed: Vec<&'static str>,
-    tally: Tally,
 }
 
 /// Runs all steps, even if one fails; returns whether all succeeded.
@@ -53,7 +46,7 @@ pub(crate) fn run(extent: Extent) -> anyhow::Result<bool> {
         verdict.step("fuzz targets", fuzz_targets)?;
     }
     verdict.print();
-    Ok(verdict.failed.is_empty())
+    Ok(verdict.is_ok())
 }
 
 fn tests(extent: Extent, tally: &mut Tally) -> anyhow::Result<bool> {
@@ -131,37 +124,4 @@ fn fuzz_targets(tally: &mut Tally) -> anyhow::Result<bool> {
         return Ok(true);
     }
     succeeds(&mut nightly(&["fuzz", "check"]))
-}
-
-impl Verdict {
-    fn step(
-        &mut self,
-        name: &'static str,
-        run: impl FnOnce(&mut Tally) -> anyhow::Result<bool>,
-    ) -> anyhow::Result<()> {
-        println!("\n== {name}");
-        #[expect(clippy::disallowed_methods, reason = "not a core: reports the time of each step")]
-        let start = Instant::now();
-        if !run(&mut self.tally)? {
-            self.failed.push(name);
-        }
-        println!("== {name}: {:.0} s", start.elapsed().as_secs_f64());
-        Ok(())
-    }
-
-    fn print(&self) {
-        let Tally { passed, failed, ignored, skipped } = &self.tally;
-        println!();
-        for reason in skipped {
-            println!("SKIPPED: {reason}");
-        }
-        for step in &self.failed {
-            println!("FAILED: {step}");
-        }
-        let outcome = if self.failed.is_empty() { "ok" } else { "FAILED" };
-        println!(
-            "{outcome}: {passed} tests passed, {failed} failed, {ignored} ignored, {} skipped",
-            skipped.len()
-        );
-    }
 }

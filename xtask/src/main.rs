@@ -1,5 +1,6 @@
 //! Developer tasks. `cargo xtask test` is the gate that both people and CI run.
 
+mod assure;
 mod gate;
 mod habits;
 mod process;
@@ -7,6 +8,7 @@ mod python;
 mod release;
 mod style;
 mod tally;
+mod verdict;
 mod wings;
 
 use std::env;
@@ -22,6 +24,8 @@ Usage: cargo xtask TASK
   test          style, format, lints, tests, Python module, documentation, licences, fuzz targets; the last lines list
                 the skipped tests
   test --quick  style, format, lints, and tests that need neither the kernel nor simulated figures
+  assure [STEP] interleavings, memory, fuzzing, coverage, advisories, mutants: hours of search for faults that tests miss;
+                without a name, all steps
   style         the style rules alone; --record makes the present counts of writing habits the new limits
   python        the tests of the Python module alone
   demo ARGS     build with optimisation and run `undrop-lab demo ARGS`
@@ -36,6 +40,7 @@ fn main() -> ExitCode {
     let done = match task.as_str() {
         "test" => flag(&rest, "--quick").and_then(|is_quick| gate::run(Extent::of(is_quick))),
         "style" => flag(&rest, "--record").and_then(style::run),
+        "assure" => assure::run(&rest),
         "python" => python::run(),
         "demo" | "figures" | "bench" => release::lab(&task, &rest),
         "help" | "--help" | "-h" => {

@@ -1,7 +1,6 @@
 //! Backpressure from subscriptions that block to the node.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::wake::Waker;
 
 /// Active while any queue with [`Policy::Block`](crate::Policy::Block) is full. The node then processes no

@@ -122,9 +122,9 @@ impl Drain {
         while !shared.closing.load(Ordering::SeqCst) {
             poller.wait(None)?.for_each(drop);
             while self.drain(shared)? && !shared.closing.load(Ordering::SeqCst) {
-                shared.wake_before(1);
+                shared.sleep.wake_before(1);
             }
-            shared.wake_before(1);
+            shared.sleep.wake_before(1);
         }
         Ok(())
     }

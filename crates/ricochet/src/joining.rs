@@ -180,7 +180,7 @@ impl Shared {
         if changed && core.changes.since_us.is_none() {
             let now_us = clock::now_us();
             core.changes.since_us = Some(now_us);
-            self.wake_before(now_us);
+            self.sleep.wake_before(now_us);
         }
     }
 

@@ -36,6 +36,8 @@ mod driver;
 mod error;
 mod filter;
 mod group_name;
+#[cfg(all(test, shuttle))]
+mod interleavings;
 mod ip_groups;
 mod joining;
 mod key;
@@ -49,9 +51,11 @@ mod queue;
 mod ring;
 mod sender;
 mod shared;
+mod sleep;
 mod start;
 pub mod status;
 mod subscription;
+mod sync;
 mod wake;
 mod watch;
 

@@ -161,7 +161,7 @@ impl Node {
     /// messages or for members return.
     pub fn close(&self) {
         self.shared.closing.store(true, Ordering::SeqCst);
-        self.shared.waker.wake();
+        self.shared.sleep.waker().wake();
         if let Some(stop) = &self.stop {
             stop.wake();
         }

@@ -109,7 +109,7 @@ impl Shared {
             other => SendError::Failed(other.to_string()),
         })?;
         if let Some(due_us) = core.poll_timeout() {
-            self.wake_before(due_us);
+            self.sleep.wake_before(due_us);
         }
         Ok(seq)
     }

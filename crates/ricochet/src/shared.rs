@@ -1,7 +1,7 @@
 //! State that the node's thread and the application's threads share.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use hashbrown::HashSet;
@@ -16,6 +16,7 @@ use crate::ip_groups::IpGroups;
 use crate::outward::Outward;
 use crate::published::Published;
 use crate::ring::{Ring, Slot};
+use crate::sleep::Sleep;
 use crate::wake::Waker;
 
 /// The core and its output. One lock protects both; it is held for one packet sent or for a batch received.
@@ -56,9 +57,7 @@ pub(crate) struct Shared {
     pub(crate) backpressure: Arc<Backpressure>,
     /// Index of the interface in use.
     pub(crate) interface: AtomicU32,
-    pub(crate) waker: Waker,
-    /// Time at which the node's thread wakes by itself; 0 while it is awake.
-    pub(crate) sleeps_until_us: AtomicU64,
+    pub(crate) sleep: Sleep,
     pub(crate) closing: AtomicBool,
     failed: OnceLock<String>,
     /// State of the node's threads for the status.
@@ -104,8 +103,7 @@ impl Shared {
             membership_ring: Mutex::new(membership_ring),
             backpressure: Arc::new(Backpressure::new(waker.clone())),
             interface: AtomicU32::new(interface),
-            waker,
-            sleeps_until_us: AtomicU64::new(0),
+            sleep: Sleep::new(waker),
             closing: AtomicBool::new(false),
             failed: OnceLock::new(),
             published: Mutex::new(Published::default()),
@@ -185,15 +183,6 @@ impl Shared {
     pub(crate) fn close_sockets(&self) {
         self.ip_groups.lock().unwrap_or_else(PoisonError::into_inner).close();
         self.core_ignoring_poison().out.close();
-    }
-
-    /// Wakes the node's thread if it would otherwise sleep beyond a time. The caller holds the core's lock,
-    /// so the thread cannot be about to fall asleep.
-    pub(crate) fn wake_before(&self, due_us: u64) {
-        if due_us < self.sleeps_until_us.load(Ordering::SeqCst) {
-            self.sleeps_until_us.store(0, Ordering::SeqCst);
-            self.waker.wake();
-        }
     }
 }
 

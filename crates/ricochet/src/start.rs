@@ -170,7 +170,7 @@ fn spawn_thread(
             tracing::error!(why, "the node has failed");
         }
         shared.end(failed);
-        shared.waker.wake();
+        shared.sleep.waker().wake();
     };
     thread::Builder::new().name(name.to_owned()).spawn(body).map_err(StartError::system("start a thread"))
 }

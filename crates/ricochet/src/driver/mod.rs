@@ -109,7 +109,7 @@ impl Driver {
     fn new_poller(&self) -> io::Result<Poller> {
         let poller = Poller::new()?;
         netio::poll::precise_timeouts()?;
-        poller.add(&self.shared.waker, WAKER, Interest::Readable)?;
+        poller.add(self.shared.sleep.waker(), WAKER, Interest::Readable)?;
         if let Some(drain) = &self.drain {
             for (token, descriptor) in drain.descriptors().enumerate() {
                 poller.add(&descriptor, token as u64, Interest::Readable)?;
@@ -213,20 +213,18 @@ impl Driver {
                 Some(self.watch.poll_timeout()),
             ];
             let until_us = due.into_iter().flatten().min().unwrap_or(u64::MAX);
-            self.shared.sleeps_until_us.store(until_us.max(1), Ordering::SeqCst);
+            self.shared.sleep.announce(until_us);
             until_us
         };
         // The draining thread may have filled the rings before it could see that this thread sleeps.
+        let mut woken = false;
         let idle = self.drain.is_some() || self.rings_are_empty();
         let now_us = clock::now_us();
         if idle && until_us > now_us && !self.shared.closing.load(Ordering::SeqCst) {
             let timeout = (until_us != u64::MAX).then(|| Duration::from_micros(until_us - now_us));
-            let woken = poller.wait(timeout)?.any(|ready| ready.token == WAKER);
-            if woken {
-                self.shared.waker.clear();
-            }
+            woken = poller.wait(timeout)?.any(|ready| ready.token == WAKER);
         }
-        self.shared.sleeps_until_us.store(0, Ordering::SeqCst);
+        self.shared.sleep.on_awake(woken);
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -12,6 +12,7 @@ use crate::backpressure::Backpressure;
 use crate::error::{RecvError, RecvTimeoutError, TryRecvError};
 use crate::message::{Event, Lost, Message};
 use crate::policy::Policy;
+use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::wake::Waker;
 
 /// Maximum number of loss reports in a queue, beside its messages.
@@ -190,6 +191,12 @@ impl Queue {
             }
         }
         self.ready.get().map(AsFd::as_fd).ok_or_else(|| io::Error::other("the descriptor was not created"))
+    }
+
+    /// Waits until the descriptor is readable, on a thread that Shuttle schedules.
+    #[cfg(shuttle)]
+    pub(crate) fn wait_until_ready(&self) {
+        self.ready.get().expect("a reader created the descriptor").wait();
     }
 
     pub(crate) fn counts(&self) -> QueueCounts {
