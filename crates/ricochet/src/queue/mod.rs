@@ -51,7 +51,7 @@ struct Inner {
     events: VecDeque<Event>,
     messages: usize,
     closed: Option<RecvError>,
-    /// Whether a reader waits for the descriptor.
+    /// Whether a reader waits for the descriptor. If so, the descriptor is not readable.
     armed: bool,
     /// Whether this queue exerts backpressure.
     blocking: bool,
@@ -129,9 +129,7 @@ impl Queue {
         self.release(&mut inner);
         drop(inner);
         self.arrived.notify_all();
-        if let Some(ready) = self.ready.get() {
-            ready.wake();
-        }
+        self.wake_reader();
     }
 
     /// Returns the next event without waiting. If there is none, arms the descriptor.
@@ -179,15 +177,13 @@ impl Queue {
     pub(crate) fn ready(&self) -> io::Result<BorrowedFd<'_>> {
         if self.ready.get().is_none() {
             let waker = Waker::new()?;
-            let inner = self.lock();
-            if self.ready.set(waker).is_ok()
-                && (!inner.events.is_empty() || inner.closed.is_some())
-                && let Some(ready) = self.ready.get()
-            {
-                ready.wake();
-            } else {
-                let mut inner = inner;
-                inner.armed = true;
+            let mut inner = self.lock();
+            // Of two threads that come here at once, the first alone sets the descriptor.
+            if let Ok(()) = self.ready.set(waker) {
+                inner.armed = inner.events.is_empty() && inner.closed.is_none();
+                if !inner.armed {
+                    self.wake_reader();
+                }
             }
         }
         self.ready.get().map(AsFd::as_fd).ok_or_else(|| io::Error::other("the descriptor was not created"))
@@ -236,10 +232,17 @@ impl Queue {
     }
 
     fn notify_reader(&self, mut inner: MutexGuard<'_, Inner>) {
-        let armed = std::mem::take(&mut inner.armed);
+        // Within the lock: after it, a reader could take the event and arm the descriptor before it became readable. The
+        // reader would then find it readable, and nothing to read, again and again.
+        if std::mem::take(&mut inner.armed) {
+            self.wake_reader();
+        }
         drop(inner);
         self.arrived.notify_one();
-        if let Some(ready) = self.ready.get().filter(|_| armed) {
+    }
+
+    fn wake_reader(&self) {
+        if let Some(ready) = self.ready.get() {
             ready.wake();
         }
     }
