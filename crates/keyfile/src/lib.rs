@@ -5,9 +5,13 @@
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
+use nix::libc;
+use nix::sys::prctl::set_dumpable;
+use nix::sys::resource::{Resource, setrlimit};
+use nix::unistd::geteuid;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use zeroize::{Zeroize as _, Zeroizing};
 
@@ -108,6 +112,17 @@ pub enum KeyError {
     /// The path is a directory, a device or a pipe.
     #[error("expected a regular file, saw a directory, a device or a pipe")]
     NotAFile,
+    /// The path is a symbolic link.
+    #[error("expected a regular file, saw a symbolic link")]
+    Link,
+    /// The file belongs to another user, who could replace the key.
+    #[error("expected a file of root or of this process' user {expected}, saw a file of user {seen}")]
+    Owner {
+        /// User id of the owner.
+        seen: u32,
+        /// Effective user id of this process.
+        expected: u32,
+    },
     /// The group or others may read or write the file.
     #[error("expected a mode without access for group and others, such as 0600, saw {mode:04o}")]
     Mode {
@@ -131,13 +146,16 @@ pub enum KeyError {
     Zero,
 }
 
-/// Reads a key file: a regular file of one base64 line, without access for group and others.
+/// Reads a key file: a regular file of one base64 line that belongs to root or to the user of this process,
+/// without access for group and others.
 ///
 /// # Errors
 /// [`KeyError`].
 pub fn read(path: &Path) -> Result<Secret, KeyError> {
     let mut file = open_regular(path)?;
-    let mode = file.metadata()?.permissions().mode() & 0o7777;
+    let metadata = file.metadata()?;
+    check_owner(metadata.uid(), geteuid().as_raw())?;
+    let mode = metadata.permissions().mode() & 0o7777;
     if mode & 0o077 != 0 {
         return Err(KeyError::Mode { mode });
     }
@@ -149,11 +167,36 @@ pub fn read(path: &Path) -> Result<Secret, KeyError> {
     }
 }
 
-/// Opens the file without waiting for the other end of a pipe, and checks the type of the open file, so that
-/// it cannot be replaced between the check and the read.
+/// Opens the file without following a link or waiting for the other end of a pipe, and checks the type of the
+/// open file, so that it cannot be replaced between the check and the read.
 fn open_regular(path: &Path) -> Result<File, KeyError> {
-    let file = OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path)?;
+    let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|error| {
+        // Linux reports a link at the end of the path as a loop, as it reports a loop of links within the
+        // path.
+        match error.raw_os_error() {
+            Some(libc::ELOOP) if path.is_symlink() => KeyError::Link,
+            _ => KeyError::Unreadable(error),
+        }
+    })?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(KeyError::NotAFile) }
+}
+
+fn check_owner(seen: u32, expected: u32) -> Result<(), KeyError> {
+    if seen == expected || seen == 0 { Ok(()) } else { Err(KeyError::Owner { seen, expected }) }
+}
+
+/// Forbids that the kernel writes the memory of this process, which holds keys, to a core file or pipes it to
+/// a program. It also keeps other processes of the same user, unless they are privileged, from tracing this
+/// one and reading its memory.
+///
+/// # Errors
+/// The kernel's error.
+pub fn forbid_dumps() -> io::Result<()> {
+    // A limit of 0 does not stop the kernel from piping a dump to a program; the attribute stops it. The
+    // attribute is reset when the program executes another; the limit stays.
+    setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
+    Ok(set_dumpable(false)?)
 }
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -296,5 +339,45 @@ mod tests {
         nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
         assert!(matches!(read(&pipe), Err(KeyError::NotAFile)));
         fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn a_link_to_a_key_file_is_refused() {
+        let directory = std::env::temp_dir().join(format!("undrop-keylink-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let (good, link) = (directory.join("good.key"), directory.join("link.key"));
+        for path in [&good, &link] {
+            let _ = fs::remove_file(path);
+        }
+        KeyText::generate().unwrap().write_new(&good).unwrap();
+        std::os::unix::fs::symlink(&good, &link).unwrap();
+        assert!(matches!(read(&link), Err(KeyError::Link)));
+        assert!(read(&good).is_ok());
+        // A link among the directories of the path is allowed.
+        let around = directory.join("around");
+        let _ = fs::remove_file(&around);
+        std::os::unix::fs::symlink(&directory, &around).unwrap();
+        assert!(read(&around.join("good.key")).is_ok());
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn a_key_file_belongs_to_root_or_to_the_user_of_the_process() {
+        for (seen, expected) in [(0, 0), (7, 7), (0, 7)] {
+            check_owner(seen, expected).unwrap();
+        }
+        for (seen, expected) in [(7, 0), (7, 8)] {
+            assert!(matches!(check_owner(seen, expected), Err(KeyError::Owner { .. })));
+        }
+        // Only root can give a file away.
+        if geteuid().is_root() {
+            let path = std::env::temp_dir().join(format!("undrop-keyowner-{}.key", std::process::id()));
+            let _ = fs::remove_file(&path);
+            KeyText::generate().unwrap().write_new(&path).unwrap();
+            if std::os::unix::fs::chown(&path, Some(7), None).is_ok() {
+                assert!(matches!(read(&path), Err(KeyError::Owner { seen: 7, expected: 0 })));
+            }
+            fs::remove_file(&path).unwrap();
+        }
     }
 }

@@ -59,6 +59,9 @@ pub(crate) enum Arrived {
 /// history. Were their names forgotten too, the packets would appear lost.
 pub(crate) const NAMES_FACTOR: usize = 4;
 
+/// Maximum number of missing or recovered places of one name.
+const EQUAL_MAX: usize = 32;
+
 /// Time between identical packets from which they count as distinct: repairs are reordered by less.
 const DISTINCT_US: u64 = 25_000;
 
@@ -251,6 +254,9 @@ impl Arrivals {
             Some((handle, at_us, count)) => {
                 Place::Arrived { handle: self.with_fields(handle, entry.fields), at_us, count }
             }
+            // The place stays without a name. Whether its packet arrived is decided when a repair has solved
+            // it.
+            None if self.is_crowded(entry.name) => return Place::Unnamed,
             None => {
                 self.want(entry.name, entry.seq);
                 Place::Missing { name: entry.name, fields: entry.fields, since_us: now_us }
@@ -400,7 +406,16 @@ impl Arrivals {
         seq.0 as usize & (self.places.len() - 1)
     }
 
+    /// Whether [`EQUAL_MAX`] places wait for packets of this name.
+    fn is_crowded(&self, name: Name) -> bool {
+        let equal = self.wanted.iter_hash(hash_bits(name)).filter(|&&(wanted, _)| wanted == name);
+        equal.take(EQUAL_MAX).count() == EQUAL_MAX
+    }
+
     fn want(&mut self, name: Name, seq: Seq) {
+        if self.is_crowded(name) {
+            return;
+        }
         self.wanted.insert_unique(hash_bits(name), (name, seq), |&(name, _)| hash_bits(name));
     }
 
@@ -418,4 +433,28 @@ impl Arrivals {
 /// Spreads a name, which is a hash already, over the 64 bits that the table needs.
 fn hash_bits(name: Name) -> u64 {
     u64::from(name.0).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_places_that_wait_for_equal_packets_is_bounded() {
+        let mut arrivals = Arrivals::new(1 << 13, 100);
+        let entry =
+            |seq: u64, name| Entry { seq: Seq(seq), name: Name(name), fields: MutableFields::default() };
+        for seq in 0..8_000 {
+            arrivals.bind(1, &entry(seq, 7));
+        }
+        assert_eq!(arrivals.wanted.len(), EQUAL_MAX);
+        assert!(
+            matches!(arrivals.bind(1, &entry(8_000, 8)), Place::Missing { .. }),
+            "other names are not affected"
+        );
+        // Places that are settled make room.
+        (0..100).for_each(|seq| _ = arrivals.settle(Seq(seq)));
+        assert_eq!(arrivals.wanted.len(), 1);
+        assert!(matches!(arrivals.bind(1, &entry(9_000, 7)), Place::Missing { .. }));
+    }
 }

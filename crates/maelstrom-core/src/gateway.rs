@@ -3,13 +3,12 @@
 use std::net::SocketAddr;
 
 use hdrhistogram::Histogram;
-use rand_chacha::ChaCha12Rng;
-use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use crate::arrivals::NAMES_FACTOR;
 use crate::config::{Config, ConfigError, PeerConfig};
 use crate::counters::{Rejected, RejectedCounts, Unprotected, UnprotectedCounts};
 use crate::egress::EgressCounts;
+use crate::entropy::Entropy;
 use crate::ingress::IngressCounts;
 use crate::key::Token;
 use crate::outbox::Outbox;
@@ -28,6 +27,8 @@ pub struct PeerStatus<'a> {
     pub last_heard_us: Option<u64>,
     /// Number of sessions begun.
     pub sessions: u64,
+    /// Number of renewals of a session.
+    pub renewals: u64,
     /// Counts of our egress towards it.
     pub egress: &'a EgressCounts,
     /// Counts of our ingress from it.
@@ -54,22 +55,25 @@ pub struct Gateway {
     sites: PrefixTable<usize>,
     unprotected: UnprotectedCounts,
     rejected: RejectedCounts,
-    entropy: ChaCha12Rng,
+    entropy: Entropy,
+    /// The peer whose timers were run last.
+    latest_peer: usize,
 }
 
 impl Gateway {
-    /// Creates a gateway without sessions. `seed` generates tokens and nonces: it must be secret, random, and
-    /// never used twice.
+    /// Creates a gateway without sessions. `entropy` generates tokens and nonces. A seed in its place must be
+    /// secret, random, and never used twice.
     ///
     /// # Errors
     /// As [`Config::check`].
-    pub fn new(config: Config, seed: [u8; 32]) -> Result<Self, ConfigError> {
+    pub fn new(config: Config, entropy: impl Into<Entropy>) -> Result<Self, ConfigError> {
         let mut gateway = Self {
             peers: Vec::new(),
             sites: PrefixTable::default(),
             unprotected: UnprotectedCounts::default(),
             rejected: RejectedCounts::default(),
-            entropy: ChaCha12Rng::from_seed(seed),
+            entropy: entropy.into(),
+            latest_peer: 0,
             config: Config { peers: Vec::new(), ..config.clone() },
         };
         gateway.reconfigure(config)?;
@@ -105,7 +109,7 @@ impl Gateway {
     fn new_token(&mut self) -> Token {
         let mut token = Token::UNKNOWN;
         while token == Token::UNKNOWN {
-            self.entropy.fill_bytes(&mut token.0);
+            self.entropy.fill(&mut token.0);
         }
         token
     }
@@ -159,6 +163,17 @@ impl Gateway {
         ((NAMES_FACTOR - 1) * self.config.ingress().history) as u64
     }
 
+    /// Takes the report that the driver stood still for `stalled_us`: the process was stopped, or the machine
+    /// slept. The driver has discarded the packets and datagrams that waited, because they are old, and sees
+    /// all packets from here on. Nothing of before is sent or recovered, and sessions continue with new
+    /// streams.
+    pub fn handle_stall(&mut self, now_us: u64, stalled_us: u64) {
+        let entropy = &mut |bytes: &mut [u8]| self.entropy.fill(bytes);
+        for peer in &mut self.peers {
+            peer.on_stall(now_us, stalled_us, entropy);
+        }
+    }
+
     /// Takes the report that tap and repair channel have been drained since the last gap. Packets sent from
     /// here on can be recovered again. Without a gap this does nothing.
     pub fn handle_caught_up(&mut self, now_us: u64) {
@@ -188,7 +203,7 @@ impl Gateway {
             }
             Outer::Hello => {
                 let peer = self.peers.iter_mut().find(|peer| same_address(peer.config.address, from));
-                let entropy = &mut |bytes: &mut [u8]| self.entropy.fill_bytes(bytes);
+                let entropy = &mut |bytes: &mut [u8]| self.entropy.fill(bytes);
                 peer.ok_or(Rejected::UnknownSender)?.handle_hello(now_us, datagram, entropy, out)
             }
         }
@@ -202,11 +217,16 @@ impl Gateway {
     /// Runs all due timers: part-filled bins, repairs that waited for packets, Hellos, reports, packets to
     /// give up. When the outbox is nearly full, the rest stays due until the driver has emptied it.
     pub fn handle_timeout(&mut self, now_us: u64, out: &mut Outbox) {
-        let entropy = &mut |bytes: &mut [u8]| self.entropy.fill_bytes(bytes);
-        for peer in &mut self.peers {
+        let entropy = &mut |bytes: &mut [u8]| self.entropy.fill(bytes);
+        let count = self.peers.len();
+        // Each call begins with the peer at which the last one ended, so that the output of one peer cannot
+        // keep others waiting.
+        for _ in 0..count {
             if out.is_nearly_full() {
                 return;
             }
+            self.latest_peer = (self.latest_peer + 1) % count;
+            let peer = &mut self.peers[self.latest_peer];
             if now_us >= peer.poll_timeout() {
                 peer.handle_timeout(now_us, entropy, out);
             }
@@ -220,6 +240,7 @@ impl Gateway {
             is_up: peer.is_up(),
             last_heard_us: peer.last_heard_us(),
             sessions: peer.sessions,
+            renewals: peer.renewals,
             egress: peer.egress.counts(),
             ingress: peer.ingress.counts(),
             report: peer.ingress.report(),

@@ -16,7 +16,9 @@ mod coder;
 mod config;
 pub mod counters;
 mod egress;
+mod entropy;
 mod gateway;
+mod greeting;
 mod held;
 pub mod identity;
 mod ingress;
@@ -34,6 +36,7 @@ pub mod wire;
 
 pub use config::{Config, ConfigError, IngressConfig, PeerConfig};
 pub use egress::EgressCounts;
+pub use entropy::Entropy;
 pub use fec::MEMORY_MAX as SUMS_BYTES_MAX;
 pub use fec::{RATE_MAX, RateError, RepairRate, Scheme};
 pub use foundation::Seq;

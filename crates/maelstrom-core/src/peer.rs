@@ -1,5 +1,7 @@
 //! One far gateway: the session with it, and both directions of its traffic.
 
+mod renewal;
+
 use std::net::SocketAddr;
 
 use ipnet::IpNet;
@@ -7,6 +9,7 @@ use ipnet::IpNet;
 use crate::config::{Config, IngressConfig, PeerConfig};
 use crate::counters::{Rejected, Unprotected, Unsent};
 use crate::egress::{Egress, Outlet};
+use crate::greeting::{Answers, Seen};
 use crate::identity::Identity;
 use crate::ingress::{Ingress, IngressCx};
 use crate::key::Token;
@@ -18,22 +21,20 @@ use crate::session::{HelloKey, Opener, Sealer};
 use crate::wire::{
     BodyKind, HELLO_HEADER, Hello, LossReport, SEALED_HEADER, SealedHeader, TAG, write_hello_header,
 };
+use renewal::Renewal;
 
 /// Interval between Hellos to a live peer.
 const HELLO_US: u64 = 1_000_000;
 /// Interval between Hellos, and between reports, to a peer that is not up.
 const CALL_US: u64 = 200_000;
-/// Minimum interval between answers to Hellos that prove nothing, so that replayed Hellos cannot make us
-/// send.
-const ANSWER_US: u64 = 20_000;
 /// Silence after which a peer counts as down; traffic towards it is not protected.
 const SILENCE_US: u64 = 3_500_000;
 /// Silence after which a session is given up for a new one.
 const GIVE_UP_US: u64 = 10_000_000;
 /// Interval between reports to a live peer, which also serve as signs of life.
 const REPORT_US: u64 = 1_000_000;
-/// Maximum number of starts of a peer that are remembered. After that, a new token of our own makes them
-/// void.
+/// Maximum number of tokens of a peer that are remembered. At half of it, the session is renewed, and a new
+/// token of our own makes them void.
 const PAST_MAX: usize = 32;
 
 /// A session. Its peer has proved that it knows the key and our token.
@@ -42,6 +43,8 @@ struct Session {
     far_token: Token,
     sealer: Sealer,
     opener: Opener,
+    /// Opens datagrams of the session before a renewal that are still in flight.
+    earlier: Option<Opener>,
     /// Our networks as the far gateway knows them: sources that it watches, and destinations that it
     /// protects.
     watched: PrefixTable<()>,
@@ -60,19 +63,23 @@ pub(crate) struct Peer {
     hello_key: HelloKey,
     own_token: Token,
     session: Option<Session>,
-    /// Tokens of the peer's earlier starts while our own token has been in use. A session with one of them
+    renewal: Option<Renewal>,
+    /// Earlier tokens of the peer while our own token has been in use. A session with one of them
     /// would reuse its key from counter 0.
     past: Vec<Token>,
     /// Time of the last datagram sealed in a session.
     last_heard_us: Option<u64>,
     is_up: bool,
     next_hello_us: u64,
-    next_answer_us: u64,
+    answers: Answers,
+    seen: Seen,
     next_report_us: u64,
     next_tick_us: u64,
     far_report: LossReport,
     /// Number of sessions begun.
     pub(crate) sessions: u64,
+    /// Number of renewals of a session.
+    pub(crate) renewals: u64,
 }
 
 impl Peer {
@@ -94,15 +101,18 @@ impl Peer {
             hello_key: HelloKey::new(&config.key),
             own_token: token,
             session: None,
+            renewal: None,
             past: Vec::new(),
             last_heard_us: None,
             is_up: false,
             next_hello_us: 0,
-            next_answer_us: 0,
+            answers: Answers::default(),
+            seen: Seen::default(),
             next_report_us: 0,
             next_tick_us: 0,
             far_report: LossReport::default(),
             sessions: 0,
+            renewals: 0,
             config,
         }
     }
@@ -132,9 +142,10 @@ impl Peer {
         &self.far_report
     }
 
-    /// Whether the present session has this epoch.
+    /// Whether the present session, the one before it or the next one has this epoch.
     pub(crate) fn has_epoch(&self, epoch: u32) -> bool {
-        self.session.as_ref().is_some_and(|session| session.opener.epoch() == epoch)
+        self.session.as_ref().is_some_and(|session| session.has_epoch(epoch))
+            || self.renewal.as_ref().is_some_and(|renewal| renewal.has_epoch(epoch))
     }
 
     /// Takes a packet that leaves for this peer's site.
@@ -197,8 +208,7 @@ impl Peer {
         datagram: &mut [u8],
         out: &mut Outbox,
     ) -> Result<(), Rejected> {
-        let session = self.session.as_mut().ok_or(Rejected::UnknownEpoch)?;
-        let body = session.opener.open(header, datagram)?;
+        let body = self.open(now_us, header, datagram)?;
         let kind = BodyKind::read(body)?;
         self.last_heard_us = Some(now_us);
         if !self.is_up {
@@ -209,6 +219,10 @@ impl Peer {
         }
         if kind == BodyKind::Report {
             self.far_report = LossReport::read(body)?;
+            return Ok(());
+        }
+        if self.awaits_stream() {
+            self.ingress.on_blind_repair();
             return Ok(());
         }
         let (ingress, mut cx) = self.ingress_and_cx(now_us, &mut out.recovered);
@@ -226,18 +240,26 @@ impl Peer {
         entropy: &mut impl FnMut(&mut [u8]),
         out: &mut Outbox,
     ) -> Result<(), Rejected> {
+        let digest = Seen::digest(datagram);
+        if self.seen.contains(digest) {
+            return Err(Rejected::Replayed);
+        }
         let hello = Hello::read(self.hello_key.open(datagram)?)?;
+        self.seen.insert(digest);
+        let next_token = self.renewal.as_ref().map(|renewal| renewal.token);
         // A Hello of our own that was sent back to us would begin a session with ourselves.
-        if hello.token == self.own_token || self.past.contains(&hello.token) {
+        if hello.token == self.own_token
+            || Some(hello.token) == next_token
+            || self.past.contains(&hello.token)
+        {
             return Err(Rejected::StaleHello);
         }
-        if hello.echo == self.own_token {
+        if hello.echo == self.own_token || Some(hello.echo) == next_token {
             self.on_proof(now_us, &hello, entropy, out);
             return Ok(());
         }
-        if now_us >= self.next_answer_us {
-            self.next_answer_us = now_us + ANSWER_US;
-            self.send_hello(hello.token, entropy, out);
+        if self.answers.take(now_us, hello.token) {
+            self.send_hello(now_us, hello.token, entropy, out);
         }
         if hello.echo == Token::UNKNOWN { Ok(()) } else { Err(Rejected::StaleHello) }
     }
@@ -252,15 +274,41 @@ impl Peer {
         out: &mut Outbox,
     ) {
         let watched = PrefixTable::new(hello.watched.iter().map(|&network| (network, ())));
+        if hello.echo != self.own_token {
+            self.on_next_token_echoed(now_us, hello);
+        }
         match &mut self.session {
-            Some(session) if session.far_token == hello.token => session.watched = watched,
+            Some(session) if session.far_token == hello.token => {
+                session.watched = watched;
+                if hello.previous != Token::UNKNOWN {
+                    // The peer has not received a datagram of the renewed session.
+                    self.send_report(now_us, out);
+                }
+            }
+            Some(session)
+                if hello.previous != Token::UNKNOWN
+                    && session.far_token == hello.previous
+                    && self.past.len() < PAST_MAX =>
+            {
+                self.follow(now_us, hello, watched, entropy, out);
+            }
             _ if self.past.len() == PAST_MAX => self.renew(entropy),
             _ => {
                 self.begin_session(now_us, hello.token, watched);
                 // The peer may need these two datagrams to begin the session as well.
-                self.send_hello(hello.token, entropy, out);
+                self.send_hello(now_us, hello.token, entropy, out);
                 self.send_report(now_us, out);
             }
+        }
+    }
+
+    /// Takes a Hello that echoes our next token: its sender has taken the token over, or has restarted since.
+    fn on_next_token_echoed(&mut self, now_us: u64, hello: &Hello) {
+        let follows = |session: &Session| [hello.token, hello.previous].contains(&session.far_token);
+        if self.session.as_ref().is_some_and(follows) {
+            self.adopt(now_us);
+        } else if let Some(renewal) = self.renewal.take() {
+            self.own_token = renewal.token;
         }
     }
 
@@ -270,11 +318,13 @@ impl Peer {
         let key = &self.config.key;
         self.past.extend(self.session.take().map(|session| session.far_token));
         self.is_up = false;
+        self.renewal = None;
         self.session = Some(Session {
             begun_us: now_us,
             far_token,
             sealer: Sealer::new(key, self.own_token, far_token),
             opener: Opener::new(key, far_token, self.own_token),
+            earlier: None,
             watched,
         });
         self.egress.restart();
@@ -283,9 +333,25 @@ impl Peer {
         self.sessions += 1;
     }
 
-    fn send_hello(&mut self, echo: Token, entropy: &mut impl FnMut(&mut [u8]), out: &mut Outbox) {
+    fn send_hello(
+        &mut self,
+        now_us: u64,
+        echo: Token,
+        entropy: &mut impl FnMut(&mut [u8]),
+        out: &mut Outbox,
+    ) {
         let watched: Vec<IpNet> = self.config.networks.clone();
-        let hello = Hello { token: self.own_token, echo, watched };
+        let hello = match &self.renewal {
+            Some(renewal) => {
+                self.next_hello_us = now_us + renewal.pause_us(now_us);
+                let (token, restarts) = (renewal.token, renewal.restarts);
+                Hello { token, echo, previous: self.own_token, restarts, watched }
+            }
+            None => {
+                let (token, previous) = (self.own_token, Token::UNKNOWN);
+                Hello { token, echo, previous, restarts: false, watched }
+            }
+        };
         let len = HELLO_HEADER + hello.wire_len() + TAG;
         let Some(datagram) = out.datagrams.reserve(len) else {
             return self.egress.on_unsent(Unsent::QueueFull);
@@ -330,7 +396,7 @@ impl Peer {
         if now_us >= self.next_hello_us {
             self.next_hello_us = now_us + if self.is_up { HELLO_US } else { CALL_US };
             let echo = self.session.as_ref().map_or(Token::UNKNOWN, |session| session.far_token);
-            self.send_hello(echo, entropy, out);
+            self.send_hello(now_us, echo, entropy, out);
         }
     }
 
@@ -345,22 +411,38 @@ impl Peer {
         let is_spent = |session: &Session| {
             let heard_us =
                 self.last_heard_us.map_or(session.begun_us, |heard_us| heard_us.max(session.begun_us));
-            session.sealer.is_worn() || now_us > heard_us + GIVE_UP_US
+            session.sealer.is_worn_out() || now_us > heard_us + GIVE_UP_US
         };
         if self.session.as_ref().is_some_and(is_spent) {
             self.renew(entropy);
         }
+        self.keep_fresh(now_us, entropy);
     }
 
     /// Draws a new token of our own, which makes all earlier sessions and Hellos void.
     fn renew(&mut self, entropy: &mut impl FnMut(&mut [u8])) {
         entropy(&mut self.own_token.0);
         self.session = None;
+        self.renewal = None;
         self.past.clear();
         self.is_up = false;
         // Without a session no deadline fires the bins.
         self.egress.empty_bins();
         self.next_hello_us = 0;
+    }
+
+    /// Notes that the far gateway has renewed the session, and is therefore there.
+    fn on_followed(&mut self, now_us: u64, restarts: bool) {
+        self.last_heard_us = Some(now_us);
+        self.is_up = true;
+        if restarts {
+            self.far_report = LossReport::default();
+        }
+    }
+
+    /// Notes that no datagram was heard because this gateway stood still.
+    fn on_own_silence(&mut self, now_us: u64) {
+        self.last_heard_us = self.last_heard_us.map(|_| now_us);
     }
 
     fn send_report(&mut self, now_us: u64, out: &mut Outbox) {

@@ -1,9 +1,10 @@
 //! The authenticated channel between two gateways.
 //!
-//! Both hold one pre-shared key. Each draws a random *token* at its start and sends it in a Hello, together
-//! with the token it has heard from the other. A token counts only if it comes with our own echoed, so an old
-//! Hello changes nothing. One AEAD key per direction is derived from the key and both tokens. A datagram
-//! recorded before either side restarted can never be opened again, and no clock is needed.
+//! Both hold one pre-shared key. Each draws a random *token* at its start, and at each renewal of the
+//! session, and sends it in a Hello, together with the token it has heard from the other. A token counts only
+//! if it comes with our own echoed, so an old Hello changes nothing. One AEAD key per direction is derived
+//! from the key and both tokens. A datagram recorded before either side restarted can never be opened again,
+//! and no clock is needed.
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::hkdf;
@@ -14,8 +15,11 @@ use crate::key::{PeerKey, Token};
 use crate::replay::ReplayWindow;
 use crate::wire::{HELLO_HEADER, SEALED_HEADER, SealedHeader, TAG};
 
-/// Counter at which a session is renewed, far below AES-GCM's bound on messages.
-const COUNTER_MAX: u64 = 1 << 46;
+/// Number of datagrams after which a session is renewed: far below 2³², the most that NIST SP 800-38D allows
+/// under one key where nonces are random. Ours are counted.
+const RENEW_AT: u64 = 1 << 28;
+/// Number of datagrams after which a session ends, if it could not be renewed.
+const COUNTER_MAX: u64 = 1 << 32;
 
 struct DirectionKeyLen;
 
@@ -60,6 +64,11 @@ impl Sealer {
 
     /// Whether the session should be renewed because of the number of datagrams sealed.
     pub fn is_worn(&self) -> bool {
+        self.counter >= RENEW_AT
+    }
+
+    /// Whether the session must end because of the number of datagrams sealed.
+    pub fn is_worn_out(&self) -> bool {
         self.counter >= COUNTER_MAX
     }
 
@@ -219,6 +228,17 @@ mod tests {
             assert_eq!(open(&mut opener, &forged), Err(Rejected::Forged), "byte {at}");
         }
         assert!(open(&mut opener, &datagram).is_ok());
+    }
+
+    #[test]
+    fn a_key_is_renewed_after_2_to_the_28_datagrams() {
+        let mut sealer = Sealer::new(&key(), A, B);
+        sealer.counter = (1 << 28) - 1;
+        assert!(!sealer.is_worn());
+        sealed(&mut sealer, b"repair");
+        assert!(sealer.is_worn() && !sealer.is_worn_out());
+        sealer.counter = 1 << 32;
+        assert!(sealer.is_worn_out());
     }
 
     #[test]

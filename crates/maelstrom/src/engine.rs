@@ -7,6 +7,7 @@ use netio::segment;
 use netio::tap::{Captured, Direction, Tap};
 
 use crate::ports::Outlets;
+use crate::pulse::{Pulse, boot_us};
 
 /// Maximum number of captured packets that are read from the tap at a time, each up to a whole super-packet.
 const CAPTURES_MAX: usize = 16;
@@ -25,6 +26,8 @@ pub(crate) struct Engine {
     pub(crate) gateway: Gateway,
     pub(crate) out: Outbox,
     held_back: Option<HeldBack>,
+    /// Tells whether the output is old.
+    pub(crate) pulse: Pulse,
     /// One wire packet, cut from a captured super-packet.
     scratch: Box<[u8]>,
     pub(crate) counts: DriverCounts,
@@ -49,6 +52,7 @@ impl Engine {
         Self {
             out: gateway.outbox(),
             held_back: None,
+            pulse: Pulse::new(boot_us()),
             scratch: vec![0; 1 << 16].into_boxed_slice(),
             counts: DriverCounts::default(),
             now_us,
@@ -59,14 +63,14 @@ impl Engine {
 
     /// Reads captures from the tap, cuts them into wire packets, and passes these to the core.
     pub(crate) fn drain(&mut self, tap: &mut Tap, outlets: &mut Outlets) -> io::Result<Round> {
-        let Self { gateway, out, held_back, scratch, counts, now_us, skips_outgoing } = self;
+        let Self { gateway, out, held_back, pulse, scratch, counts, now_us, skips_outgoing } = self;
         let mut round = Round { more: true, packets: 0, unseen: false };
         while round.more && round.packets < PACKETS_MAX {
             let drained = tap.drain(CAPTURES_MAX, |captured| {
                 let captured_us = captured.time_ns.map_or(*now_us, |ns| ns / 1000);
                 // Repairs that are due leave first, so that later ones do not leave with them.
                 if held_back.take_if(|held_back| held_back.due_us() <= captured_us).is_some() {
-                    flush(out, gateway, outlets, counts);
+                    flush(out, pulse, gateway, outlets, counts);
                 }
                 let datagrams = out.datagrams.len();
                 let cut = segment::cut(captured.packet, &captured.offload, scratch, |packet| match captured
@@ -82,14 +86,14 @@ impl Engine {
                     round.unseen |= counts.on_uncut(&captured);
                 }
                 if out.is_nearly_full() {
-                    flush(out, gateway, outlets, counts);
+                    flush(out, pulse, gateway, outlets, counts);
                     *held_back = None;
                 } else if out.datagrams.len() > datagrams {
                     held_back.get_or_insert(HeldBack { first_us: captured_us, last_us: 0 }).last_us =
                         captured_us;
                 }
             })?;
-            inject(out, outlets, counts);
+            inject(out, pulse, outlets, counts);
             round.more = drained.more;
         }
         Ok(round)
@@ -98,7 +102,13 @@ impl Engine {
     /// Sends all output of the core.
     pub(crate) fn flush(&mut self, outlets: &mut Outlets) {
         self.held_back = None;
-        flush(&mut self.out, &self.gateway, outlets, &mut self.counts);
+        flush(&mut self.out, &self.pulse, &self.gateway, outlets, &mut self.counts);
+    }
+
+    /// Drops all output of the core that has not been sent.
+    pub(crate) fn discard_output(&mut self) {
+        self.held_back = None;
+        self.counts.discarded += discard(&mut self.out);
     }
 
     /// Sends the output that is due at `now_us`: all but repairs that must not overtake their packets.
@@ -106,7 +116,7 @@ impl Engine {
         // An implausible time is that of another clock: a process may be in its own time namespace.
         let waits = |due_us: u64| due_us > now_us && due_us <= now_us + HELD_BACK_MAX_US;
         if self.held_back_until_us().is_some_and(waits) && !self.out.is_nearly_full() {
-            return inject(&mut self.out, outlets, &mut self.counts);
+            return inject(&mut self.out, &self.pulse, outlets, &mut self.counts);
         }
         self.flush(outlets);
     }
@@ -130,20 +140,49 @@ impl HeldBack {
     }
 }
 
-fn flush(out: &mut Outbox, gateway: &Gateway, outlets: &mut Outlets, counts: &mut DriverCounts) {
-    inject(out, outlets, counts);
+fn flush(
+    out: &mut Outbox,
+    pulse: &Pulse,
+    gateway: &Gateway,
+    outlets: &mut Outlets,
+    counts: &mut DriverCounts,
+) {
+    inject(out, pulse, outlets, counts);
+    if out.datagrams.is_empty() {
+        return;
+    }
+    if pulse.stall_us(boot_us()).is_some() {
+        counts.discarded += discard(out);
+        return;
+    }
     let peers = &gateway.config().peers;
     counts.unsent +=
         outlets.socket.send(out.datagrams.iter().map(|(peer, datagram)| (peers[peer].address, datagram)));
     out.datagrams.clear();
 }
 
-fn inject(out: &mut Outbox, outlets: &mut Outlets, counts: &mut DriverCounts) {
+fn inject(out: &mut Outbox, pulse: &Pulse, outlets: &mut Outlets, counts: &mut DriverCounts) {
+    if out.recovered.is_empty() {
+        return;
+    }
+    // The process may have been stopped since the packets were recovered.
+    if pulse.stall_us(boot_us()).is_some() {
+        counts.discarded += discard(out);
+        return;
+    }
     for ((), packet) in out.recovered.iter() {
         let taken = outlets.inlet.as_mut().is_some_and(|inlet| inlet.send(packet));
         counts.uninjected += u64::from(!taken);
     }
     out.recovered.clear();
+}
+
+/// Drops all output and returns its number.
+fn discard(out: &mut Outbox) -> u64 {
+    let count = out.datagrams.len() + out.recovered.len();
+    out.datagrams.clear();
+    out.recovered.clear();
+    count as u64
 }
 
 /// Counters of the driver, for what the core does not see.
@@ -155,8 +194,14 @@ pub(crate) struct DriverCounts {
     pub(crate) uncut_incoming: u64,
     /// Number of times that recovery paused because the tap was unreliable.
     pub(crate) pauses: u64,
+    /// Number of times that the process stood still.
+    pub(crate) stalls: u64,
+    /// Input and output that was old after a stall.
+    pub(crate) discarded: u64,
     /// Datagrams of the repair channel that found the inbox full.
     pub(crate) inbox_full: u64,
+    /// Datagrams of senders that sent more than their share while the gateway was behind.
+    pub(crate) beyond_share: u64,
     /// Repairs that the socket refused.
     pub(crate) unsent: u64,
     /// Recovered packets that the kernel refused.

@@ -4,6 +4,7 @@
 //! running gateway.
 #![forbid(unsafe_code)]
 
+mod afresh;
 pub mod config;
 mod engine;
 mod error;
@@ -13,8 +14,10 @@ mod interfaces;
 mod lag;
 mod passive;
 mod ports;
+mod pulse;
 mod reload;
 pub mod status;
+mod turns;
 
 pub use error::StartError;
 pub use passive::Passive;

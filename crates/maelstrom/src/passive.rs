@@ -1,7 +1,8 @@
 //! The passive gateway: reads copies of the traffic, sends repairs beside it, and injects recovered packets.
 //!
 //! One thread runs one loop ([`Passive::run`]) in a fixed order:
-//! 1. wait for input or a timer ([`Passive::wait`]),
+//! 1. wait for input or a timer ([`Passive::wait`]); if the process stood still, discard all that waited
+//!    (`afresh.rs`),
 //! 2. move datagrams from the repair channel to the inbox, without decoding them ([`Passive::collect`]),
 //! 3. drain the tap, which holds every packet that arrived before those datagrams ([`Passive::drain_tap`]);
 //!    if it cannot be drained, or has missed packets, recovery pauses ([`Passive::check_for_gap`]),
@@ -18,8 +19,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use daemon::signals::{Signal, Signals};
-use maelstrom_core::Gateway;
 use maelstrom_core::outbox::Queue;
+use maelstrom_core::{Entropy, Gateway};
 use netio::inject::Signs;
 use netio::poll::{Interest, Poller, precise_timeouts};
 use netio::tap::Tap;
@@ -33,7 +34,9 @@ use crate::error::StartError;
 use crate::inlet::Inlet;
 use crate::lag::Lag;
 use crate::ports::{Ports, core_config};
+use crate::pulse::boot_us;
 use crate::status::{self, GatewayStatus, PeerStatus, Status};
+use crate::turns::Turns;
 use daemon::control::Control;
 
 /// Interval between checks whether the tap missed packets.
@@ -67,18 +70,19 @@ pub struct Passive {
     pub(crate) signals: Signals,
     pub(crate) poller: Poller,
     /// Datagrams of the repair channel that are not decoded yet.
-    inbox: Queue<SocketAddr>,
+    pub(crate) inbox: Queue<SocketAddr>,
     started_us: u64,
     channel: Channel,
+    pub(crate) turns: Turns,
     /// Number of packets that arrived without being captured, at the last check.
-    missed: u64,
+    pub(crate) missed: u64,
     next_gap_check_us: u64,
     /// Whether the tap holds more than one round takes.
-    behind: bool,
+    pub(crate) behind: bool,
     /// Lag of repairs behind the packets that they name.
-    lag: Lag,
+    pub(crate) lag: Lag,
     /// Whether recovery pauses until tap and repair channel are drained.
-    paused: bool,
+    pub(crate) paused: bool,
     pub(crate) next_interface_check_us: u64,
     pub(crate) next_reopening_us: u64,
     stopping: bool,
@@ -94,7 +98,7 @@ impl Passive {
         let signals = Signals::new().map_err(|error| StartError::new("watch for signals", error))?;
         let ports = Ports::open(&config, Signs::new(random()?))?;
         let core = core_config(&config)?;
-        let gateway = Gateway::new(core, random()?).map_err(StartError::Core)?;
+        let gateway = Gateway::new(core, entropy()?).map_err(StartError::Core)?;
         let control = Control::bind(&config.gateway.control)?;
         let tap = ports.tap.as_ref();
         let kind = tap.map_or("none", |tap| tap.kind().as_str());
@@ -106,6 +110,7 @@ impl Passive {
             inbox: Queue::new(udp::RECEIVED_MAX, udp::RECEIVED_BYTES_MAX),
             started_us: clock_us(),
             channel: Channel::Unknown,
+            turns: Turns::default(),
             missed: 0,
             next_gap_check_us: 0,
             behind: false,
@@ -139,6 +144,7 @@ impl Passive {
             self.decode();
             self.handle_timeout();
             self.engine.flush_due(clock_us(), &mut self.ports.outlets);
+            self.filter_strangers();
             self.watch_interfaces();
             self.handle_signals()?;
             self.answer_status();
@@ -154,8 +160,15 @@ impl Passive {
             Some(due_us) => Duration::from_micros(due_us.saturating_sub(clock_us())).min(WAIT_MAX),
             None => WAIT_MAX,
         };
+        if let Some(stall_us) = self.engine.pulse.beat(boot_us(), until) {
+            self.start_afresh(stall_us);
+            return Ok(());
+        }
         // Every source is read in each round, which costs less than tracking the ready ones.
         self.poller.wait(Some(until))?.for_each(drop);
+        if let Some(stall_us) = self.engine.pulse.beat(boot_us(), Duration::ZERO) {
+            self.start_afresh(stall_us);
+        }
         Ok(())
     }
 
@@ -224,7 +237,7 @@ impl Passive {
     }
 
     /// Stops recovery until tap and repair channel have been drained.
-    fn pause(&mut self) {
+    pub(crate) fn pause(&mut self) {
         self.engine.counts.pauses += u64::from(!self.paused);
         self.paused = true;
         self.engine.gateway.handle_gap();
@@ -245,8 +258,15 @@ impl Passive {
         if self.is_waiting() {
             return;
         }
+        let is_behind = self.channel == Channel::More;
+        let senders = self.inbox.iter().map(|(from, _)| from.ip());
+        self.turns.begin(&self.engine.gateway.config().peers, is_behind, senders);
         for (from, datagram) in self.inbox.iter_mut() {
-            let Engine { gateway, out, now_us, .. } = &mut self.engine;
+            let Engine { gateway, out, now_us, counts, .. } = &mut self.engine;
+            if !self.turns.admits(&gateway.config().peers, from.ip()) {
+                counts.beyond_share += 1;
+                continue;
+            }
             gateway.handle_datagram(*now_us, from, datagram, out);
             if self.paused {
                 // The datagram may have begun a session, which does not know of the pause.
@@ -336,7 +356,10 @@ fn snapshot(engine: &Engine, ports: &Ports, config: &GatewayConfig, started_us: 
         ("incoming captures not cut", counts.uncut_incoming),
         ("captures dropped by the tap", counts.missed_before + tap.map_or(0, Tap::dropped)),
         ("pauses of recovery", counts.pauses),
+        ("stalls of the gateway", counts.stalls),
+        ("captures and datagrams discarded after a stall", counts.discarded),
         ("datagrams received while the inbox was full", counts.inbox_full),
+        ("datagrams beyond the share of their sender", counts.beyond_share),
         ("datagrams the socket did not take", counts.unsent),
         ("recovered packets the kernel did not take", counts.uninjected),
         ("recovered packets that did not arrive at the WAN interface", written.saturating_sub(arrived)),
@@ -362,7 +385,7 @@ fn snapshot(engine: &Engine, ports: &Ports, config: &GatewayConfig, started_us: 
 }
 
 /// Reads the monotonic clock, which also stamps the captures of the tap, in microseconds.
-fn clock_us() -> u64 {
+pub(crate) fn clock_us() -> u64 {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("Linux has a monotonic clock");
     Duration::from(now).as_micros() as u64
 }
@@ -376,4 +399,15 @@ fn random<const N: usize>() -> Result<[u8; N], StartError> {
         StartError::new("read random bytes", io::Error::other("the kernel's random source failed"))
     })?;
     Ok(bytes)
+}
+
+/// Returns the kernel's random source, which is asked again for each token and nonce: clones of a virtual
+/// machine get different bytes.
+fn entropy() -> Result<Entropy, StartError> {
+    use ring::rand::{SecureRandom, SystemRandom};
+    random::<32>()?;
+    let source = SystemRandom::new();
+    Ok(Entropy::new(move |bytes| {
+        source.fill(bytes).expect("the kernel's random source does not fail once it has worked");
+    }))
 }

@@ -99,6 +99,7 @@ impl Passive {
         if let Some(control) = control {
             self.control = control;
         }
+        self.drop_filter();
         self.config = config;
         self.poller = poller;
         if let Some(tap) = replacement.tap {

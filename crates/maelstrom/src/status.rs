@@ -78,6 +78,9 @@ pub struct PeerStatus {
     pub last_heard_ms: Option<u64>,
     /// Number of sessions with the peer.
     pub sessions: u64,
+    /// Number of times that a session was renewed while it was in use.
+    #[serde(default)]
+    pub renewals: u64,
     /// Networks of the far site.
     pub networks: Vec<IpNet>,
     /// Traffic to the peer's site.
@@ -195,6 +198,7 @@ impl PeerStatus {
             up: peer.is_up,
             last_heard_ms: peer.last_heard_us.map(|heard| now_us.saturating_sub(heard) / 1000),
             sessions: peer.sessions,
+            renewals: peer.renewals,
             networks: peer.config.networks.clone(),
             egress: EgressStatus {
                 source_packets: egress.source_packets,

@@ -3,15 +3,18 @@
 //! nothing.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 
 pub use crate::batch::UdpCounts;
 use crate::batch::receive::{self, Slots};
-use crate::batch::{Outbox, Sending, options};
+use crate::batch::{Outbox, Sending, options, senders};
 
-/// Requested size of the kernel's receive and send buffers in bytes.
-const KERNEL_BUFFER: usize = 16 << 20;
+/// Requested size of the kernel's receive buffer in bytes.
+const RECEIVE_BUFFER: usize = 16 << 20;
+/// Requested size of the kernel's send buffer in bytes. It bounds the datagrams in the queue of the
+/// interface, so that a full queue holds mostly other traffic: 1 MiB takes 8 ms at 1 Gbit/s.
+const SEND_BUFFER: usize = 1 << 20;
 /// Maximum number of datagrams from one [`RepairSocket::recv`]: the kernel merges no more into a train.
 pub const RECEIVED_MAX: usize = receive::RECEIVED_MAX;
 /// Maximum number of bytes from one [`RepairSocket::recv`].
@@ -48,11 +51,26 @@ impl RepairSocket {
         options::forbid_fragments(&socket, address.is_ipv4())?;
         options::merge_arrivals(&socket);
         // any granted size will do
-        let _ = options::grow_receive_buffer(&socket, KERNEL_BUFFER);
-        let _ = options::grow_send_buffer(&socket, KERNEL_BUFFER);
+        let _ = options::grow_receive_buffer(&socket, RECEIVE_BUFFER);
+        let _ = options::grow_send_buffer(&socket, SEND_BUFFER);
         socket.bind(&address.into())?;
         let outbox = Outbox::new(Sending::new(socket.into()));
         Ok(Self { slots: Slots::new(), outbox })
+    }
+
+    /// Lets the kernel drop datagrams from other addresses than these, so that they take no room in the
+    /// receive buffer. One in sixteen of them passes, to be counted.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn accept_from(&self, addresses: &[IpAddr]) -> io::Result<()> {
+        let is_v4 = self.local_address()?.is_ipv4();
+        senders::accept_from(&self.outbox.sending().fd(), is_v4, addresses)
+    }
+
+    /// Lets datagrams from all addresses pass again.
+    pub fn accept_from_all(&self) {
+        senders::accept_all(&self.outbox.sending().fd());
     }
 
     /// Returns the address to which it is bound.

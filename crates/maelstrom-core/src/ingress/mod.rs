@@ -137,6 +137,11 @@ impl Ingress {
         *self = Self { counts, delays_us, ..fresh };
     }
 
+    /// Counts a repair of a stream in which packets may have arrived unseen.
+    pub(crate) fn on_blind_repair(&mut self) {
+        self.counts.unused.add(Unused::Blind);
+    }
+
     /// Counts a packet from the peer's site that its gateway does not protect.
     pub(crate) fn on_foreign_packet(&mut self) {
         self.counts.foreign_packets += 1;

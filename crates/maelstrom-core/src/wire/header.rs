@@ -3,7 +3,7 @@
 use crate::counters::Rejected;
 
 /// Version of the wire format, the high half of a datagram's first byte.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// Length of an AEAD tag in bytes.
 pub const TAG: usize = 16;
 /// Length of a sealed datagram's header in bytes: kind, reserved, epoch (4), counter (6).

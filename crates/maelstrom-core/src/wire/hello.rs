@@ -1,4 +1,5 @@
-//! The Hello: the sender's token, the token it has heard, and the source networks it watches.
+//! The Hello: the sender's token, the token it has heard, the token that its own follows, and the source
+//! networks it watches.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -20,6 +21,12 @@ pub struct Hello {
     pub token: Token,
     /// The receiver's token as the sender knows it, or [`Token::UNKNOWN`].
     pub echo: Token,
+    /// The token that the sender used in the present session, if it renews that session, or
+    /// [`Token::UNKNOWN`].
+    pub previous: Token,
+    /// Whether the receiver starts a new stream with the renewed session, because the sender has not watched
+    /// for a while.
+    pub restarts: bool,
     /// Source networks whose arrivals the sender watches. Only packets from these are worth protecting
     /// towards it, because it cannot tell which others arrived.
     pub watched: Vec<IpNet>,
@@ -28,7 +35,7 @@ pub struct Hello {
 impl Hello {
     /// Length on the wire in bytes.
     pub fn wire_len(&self) -> usize {
-        2 * TOKEN_LEN + 1 + self.watched.len() * NETWORK_LEN
+        3 * TOKEN_LEN + 2 + self.watched.len() * NETWORK_LEN
     }
 
     /// Writes the body into `to`, which is [`Hello::wire_len`] bytes.
@@ -37,7 +44,8 @@ impl Hello {
         let mut writer = Writer::new(to);
         writer.put(&self.token.0);
         writer.put(&self.echo.0);
-        writer.put(&[self.watched.len() as u8]);
+        writer.put(&self.previous.0);
+        writer.put(&[u8::from(self.restarts), self.watched.len() as u8]);
         for network in &self.watched {
             let (family, address) = match network.network() {
                 IpAddr::V4(v4) => (4, v4.to_ipv6_mapped()),
@@ -56,6 +64,12 @@ impl Hello {
         let mut reader = Reader(body);
         let token = Token(reader.array()?);
         let echo = Token(reader.array()?);
+        let previous = Token(reader.array()?);
+        let restarts = match reader.u8()? {
+            0 => false,
+            1 => true,
+            _ => return Err(Rejected::Malformed),
+        };
         let count = usize::from(reader.u8()?);
         if count > NETWORKS_MAX {
             return Err(Rejected::Malformed);
@@ -64,7 +78,7 @@ impl Hello {
         if token == Token::UNKNOWN || !reader.rest().is_empty() {
             return Err(Rejected::Malformed);
         }
-        Ok(Self { token, echo, watched })
+        Ok(Self { token, echo, previous, restarts, watched })
     }
 }
 
@@ -86,7 +100,8 @@ mod tests {
     #[test]
     fn survives_the_wire() {
         let watched = ["10.81.2.0/24", "fd00:2::/32", "0.0.0.0/0"].map(|net| net.parse().unwrap()).to_vec();
-        let hello = Hello { token: Token([7; 16]), echo: Token::UNKNOWN, watched };
+        let (token, echo, previous) = (Token([7; 16]), Token::UNKNOWN, Token([5; 16]));
+        let hello = Hello { token, echo, previous, restarts: true, watched };
         let mut body = vec![0; hello.wire_len()];
         hello.write(&mut body);
         assert_eq!(Hello::read(&body), Ok(hello));

@@ -7,7 +7,9 @@ mod corpus;
 mod fuzz;
 mod pair;
 mod recovery;
+mod renewal;
 #[path = "../../../../fuzz/replay.rs"]
 mod replay;
 mod session;
+mod stalls;
 mod windows;

@@ -93,6 +93,8 @@ fn key_fault(path: &Path, error: &KeyError) -> Fault {
             format!("make a key with `undrop gateway genkey --out {shown}`, and copy it to the peer")
         }
         KeyError::Mode { .. } => format!("chmod 600 {shown}"),
+        KeyError::Owner { .. } => format!("chown root {shown}"),
+        KeyError::Link => "name the file that the link leads to".to_owned(),
         _ => {
             format!(
                 "make a new key with `undrop gateway genkey --out FILE`, the same for both gateways ({shown})"

@@ -5,6 +5,7 @@
 //! | receive: one `recvmmsg` fills many slots; merged trains are cut at their stride | `batch/receive.rs`, `batch/control.rs` |
 //! | send: trains to many addresses with one `sendmmsg` | `batch/outbox.rs` |
 //! | one datagram at once; counters of a sender | `batch/sending.rs` |
+//! | datagrams of strangers are dropped in the kernel | `batch/senders.rs` |
 //! | addresses in the kernel's layout, socket options | `batch/address.rs`, `batch/options.rs` |
 
 mod address;
@@ -12,6 +13,7 @@ mod control;
 pub(crate) mod options;
 mod outbox;
 pub(crate) mod receive;
+pub(crate) mod senders;
 mod sending;
 
 pub use outbox::Outbox;

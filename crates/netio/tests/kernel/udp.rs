@@ -98,3 +98,39 @@ fn an_interface_that_is_down_is_not_an_error() {
     assert_eq!(a.send([(to, &b"heard"[..])]), 0);
     assert_eq!(receive(&mut b, 1), [b"heard"]);
 }
+
+#[test]
+fn datagrams_of_strangers_are_dropped_before_they_take_room() {
+    if !netlab::privilege::namespaces_or_skip("filter of senders") {
+        return;
+    }
+    let (a, b) = pair();
+    for (near, far, own, other) in [
+        ("10.9.0.2:0", "10.9.0.1:0", "10.9.0.1", "10.9.0.77"),
+        ("[fd09::2]:0", "[fd09::1]:0", "fd09::1", "fd09::77"),
+    ] {
+        let (mut receiver, mut sender) = (bind(&b, near), bind(&a, far));
+        let to = receiver.local_address().unwrap();
+        receiver.accept_from(&[other.parse().unwrap()]).unwrap();
+        let mut arrived = 0;
+        for _ in 0..1_600 {
+            sender.send([(to, &b"stranger"[..])]);
+        }
+        receiver.accept_from(&[other.parse().unwrap(), own.parse().unwrap()]).unwrap();
+        sender.send([(to, &b"peer"[..])]);
+        let mut poller = Poller::new().unwrap();
+        poller.add(&receiver, 1, Interest::Readable).unwrap();
+        let mut is_over = false;
+        while !is_over {
+            assert!(
+                poller.wait(Some(Duration::from_secs(10))).unwrap().count() > 0,
+                "the peer's datagram arrives"
+            );
+            receiver
+                .recv(|_, datagram| if datagram == b"peer" { is_over = true } else { arrived += 1 })
+                .unwrap();
+        }
+        // One in sixteen, by chance.
+        assert!((20..400).contains(&arrived), "{arrived} of 1600 strangers' datagrams passed");
+    }
+}

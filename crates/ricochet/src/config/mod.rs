@@ -181,6 +181,8 @@ fn check_key_file(draft: &Draft, findings: &mut Findings) {
             format!("make a key with `undrop multicast genkey --out {shown}`, and copy it to all hosts")
         }
         KeyError::Mode { .. } => format!("chmod 600 {shown}"),
+        KeyError::Owner { .. } => format!("chown {{user of this process}} {shown}"),
+        KeyError::Link => "name the file that the link leads to".to_owned(),
         _ => format!(
             "make a new key with `undrop multicast genkey --out FILE`, the same for all hosts ({shown})"
         ),

@@ -258,6 +258,7 @@ mod tests {
             up: true,
             last_heard_ms: Some(0),
             sessions: 1,
+            renewals: 0,
             networks: Vec::new(),
             egress: EgressStatus { source_packets: sent, overhead_percent, ..EgressStatus::default() },
             ingress: IngressStatus {

@@ -7,6 +7,7 @@ mod status;
 
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::Subcommand;
 
 const EXAMPLES: &str = "\
@@ -32,6 +33,8 @@ pub enum Command {
 /// # Errors
 /// Anything that keeps the command from its work, with a remedy where there is one.
 pub fn run(command: Command) -> anyhow::Result<ExitCode> {
+    // The commands that handle keys are among these.
+    keyfile::forbid_dumps().context("cannot forbid core dumps of the keys")?;
     match command {
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::run(&args),

@@ -11,6 +11,8 @@ mod status;
 
 use std::process::ExitCode;
 
+use anyhow::Context as _;
+
 const EXAMPLES: &str = "\
 Examples:
   undrop multicast doctor eth0                          find what stops a node on this machine
@@ -34,6 +36,7 @@ pub(crate) enum Command {
 
 /// Runs a subcommand.
 pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
+    keyfile::forbid_dumps().context("cannot forbid core dumps of the key")?;
     match command {
         Command::Send(args) => send::run(args),
         Command::Recv(args) => recv::run(args),

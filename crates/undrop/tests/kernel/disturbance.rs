@@ -5,9 +5,10 @@ use stage::gateways::GatewayPair;
 
 /// Counters of a gateway that rise when the machine gives it too little time. A loss that happens meanwhile
 /// may stay.
-const DISTURBANCES: [&str; 4] = [
+const DISTURBANCES: [&str; 5] = [
     "captures dropped by the tap",
     "pauses of recovery",
+    "stalls of the gateway",
     "datagrams received while the inbox was full",
     "datagrams the socket did not take",
 ];

@@ -153,7 +153,7 @@ fn noise_on_the_repair_port_is_counted_and_injects_nothing() {
     sites.a.gateway.run(|| {
         let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
         for round in 0..3_000u32 {
-            let kind = [0x11, 0x12, 0x00, 0xff][round as usize % 4];
+            let kind = [0x21, 0x22, 0x00, 0xff][round as usize % 4];
             let noise = iter::once(kind).chain((0..round % 200).map(|at| (at * 31 + round) as u8));
             socket.send_to(&noise.collect::<Vec<u8>>(), target).unwrap();
             if round % 50 == 0 {
@@ -341,7 +341,7 @@ fn a_gateway_that_was_stopped_recovers_no_packet_that_had_arrived() {
         duplicates += report.duplicates;
         assert_duplicates_arrived_late(&pair, 1, duplicates);
     }
-    assert!(pair.status(1).unwrap().counters["pauses of recovery"] > 0);
+    assert!(pair.status(1).unwrap().counters["stalls of the gateway"] > 0);
     let report = stream(&sites, false, 1_000, 4);
     assert_duplicates_arrived_late(&pair, 1, duplicates + report.duplicates);
     assert_recovered(&sites, &pair, false);

@@ -7,3 +7,5 @@ mod firewall;
 mod gateway;
 mod interfaces;
 mod multicast;
+mod secrets;
+mod stalls;

@@ -95,7 +95,13 @@ impl Liar {
         let mut heard: Vec<u8> = out.datagrams.iter().next().expect("a Hello").1.to_vec();
         let theirs = Hello::read(hello_key.open(&mut heard).expect("our key")).expect("a Hello").token;
         let ours = Token([9; 16]);
-        let hello = Hello { token: ours, echo: theirs, watched: vec![network] };
+        let hello = Hello {
+            token: ours,
+            echo: theirs,
+            previous: Token::UNKNOWN,
+            restarts: false,
+            watched: vec![network],
+        };
         let mut datagram = vec![0; HELLO_HEADER + hello.wire_len() + TAG];
         write_hello_header(&mut datagram, [7; 12]);
         let end = datagram.len() - TAG;

@@ -83,6 +83,8 @@ pub struct Pair {
     pub recovered: [Vec<Vec<u8>>; 2],
     /// Whether the next datagram is lost.
     pub lose_datagram: Box<dyn FnMut() -> bool>,
+    /// Sides whose gateway stands still: no timer fires there, and what arrives is discarded.
+    pub frozen: [bool; 2],
 }
 
 impl Pair {
@@ -100,6 +102,7 @@ impl Pair {
             delay_us: 0,
             recovered: Default::default(),
             lose_datagram: Box::new(|| false),
+            frozen: [false; 2],
         }
     }
 
@@ -129,13 +132,15 @@ impl Pair {
         let end_us = self.now_us + by_us;
         loop {
             self.exchange();
-            let timeouts = (0..2).filter_map(|side| self.gateways[side].poll_timeout());
-            let next = timeouts.chain(self.wire.front().map(|flight| flight.due_us)).min().unwrap();
+            let awake: Vec<usize> = (0..2).filter(|&side| !self.frozen[side]).collect();
+            let timeouts = awake.iter().filter_map(|&side| self.gateways[side].poll_timeout());
+            let next =
+                timeouts.chain(self.wire.front().map(|flight| flight.due_us)).min().unwrap_or(u64::MAX);
             if next > end_us {
                 break;
             }
             self.now_us = self.now_us.max(next);
-            for side in 0..2 {
+            for side in awake {
                 self.gateways[side].handle_timeout(self.now_us, &mut self.out[side]);
             }
         }
@@ -144,7 +149,9 @@ impl Pair {
 
     /// Sends one packet from `from`, which the link loses if `lost`.
     pub fn send(&mut self, from: usize, packet: &[u8], lost: bool) {
-        self.gateways[from].handle_outgoing(self.now_us, packet, &mut self.out[from]);
+        if !self.frozen[from] {
+            self.gateways[from].handle_outgoing(self.now_us, packet, &mut self.out[from]);
+        }
         if !lost {
             let mut routed = packet.to_vec();
             routed[8] -= 1;
@@ -201,6 +208,9 @@ impl Pair {
                 self.out[side].recovered.clear();
             }
             let Some(flight) = self.wire.pop_front_if(|flight| flight.due_us <= self.now_us) else { return };
+            if self.frozen[flight.to] {
+                continue;
+            }
             if flight.is_datagram {
                 self.inject(flight.to, &flight.bytes);
             } else {

@@ -200,6 +200,7 @@ mod tests {
             up: true,
             last_heard_ms: Some(120),
             sessions: 2,
+            renewals: 0,
             networks: vec!["10.81.2.0/24".parse().unwrap()],
             egress: EgressStatus {
                 source_packets: 1_234_567,

@@ -1,0 +1,147 @@
+//! Hellos that prove nothing: which of them are answered, and which are not even opened.
+//!
+//! An old Hello stays authentic, so anyone who recorded some can replay them. Replays must cost little, and
+//! must not take the answer that the peer waits for.
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::key::Token;
+
+/// Shortest interval between answers to Hellos with one token.
+const ANSWER_US: u64 = 20_000;
+/// Longest interval between answers to Hellos with one token. The interval doubles with each answer that
+/// brings no proof.
+const ANSWER_MAX_US: u64 = 1_000_000;
+/// Maximum number of tokens that are answered independently. A gateway uses some 24 tokens a day.
+const TOKENS: usize = 256;
+/// Number of Hellos that are recognised when they come again.
+const HELLOS: usize = 1024;
+
+/// Limits the answers to Hellos, for each token on its own.
+#[derive(Debug)]
+pub(crate) struct Answers {
+    slots: Box<[Option<Slot>; TOKENS]>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    token: Token,
+    answered_us: u64,
+    /// Time until the next answer.
+    pause_us: u64,
+}
+
+impl Default for Answers {
+    fn default() -> Self {
+        Self { slots: Box::new([None; TOKENS]) }
+    }
+}
+
+impl Answers {
+    /// Returns whether a Hello with `token` is answered, which uses up the answer.
+    ///
+    /// A new token takes a free slot, or else that of the oldest answer, which is kept for a moment.
+    pub(crate) fn take(&mut self, now_us: u64, token: Token) -> bool {
+        if let Some(slot) = self.slots.iter_mut().flatten().find(|slot| slot.token == token) {
+            if now_us < slot.answered_us + slot.pause_us {
+                return false;
+            }
+            let pause_us = (2 * slot.pause_us).min(ANSWER_MAX_US);
+            *slot = Slot { token, answered_us: now_us, pause_us };
+            return true;
+        }
+        let oldest = self.slots.iter_mut().min_by_key(|slot| slot.map(|slot| slot.answered_us));
+        let oldest = oldest.expect("there are slots");
+        if oldest.is_some_and(|slot| now_us < slot.answered_us + ANSWER_US) {
+            return false;
+        }
+        *oldest = Some(Slot { token, answered_us: now_us, pause_us: ANSWER_US });
+        true
+    }
+}
+
+/// Recognises authentic Hellos that come again, bit for bit, without any cryptography. Each Hello has a nonce
+/// of its own, so that a repeated one is a replay, or was duplicated on the way.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    digests: Box<[u64; HELLOS]>,
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        Self { digests: Box::new([0; HELLOS]) }
+    }
+}
+
+impl Seen {
+    /// Returns the digest of a datagram.
+    pub(crate) fn digest(datagram: &[u8]) -> u64 {
+        xxh3_64(datagram)
+    }
+
+    pub(crate) fn contains(&self, digest: u64) -> bool {
+        self.digests[Self::slot(digest)] == digest
+    }
+
+    /// Notes an authentic Hello. Forged ones must not displace others.
+    pub(crate) fn insert(&mut self, digest: u64) {
+        self.digests[Self::slot(digest)] = digest;
+    }
+
+    fn slot(digest: u64) -> usize {
+        digest as usize % HELLOS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::TOKEN_LEN;
+
+    fn token(number: u8) -> Token {
+        Token([number; TOKEN_LEN])
+    }
+
+    #[test]
+    fn replays_of_other_tokens_take_no_answer_from_a_token() {
+        let mut answers = Answers::default();
+        let mut answered = 0;
+        for ms in 0..1_000 {
+            (1..=98).for_each(|old| _ = answers.take(1_000 * ms, token(old)));
+            // The peer calls every 200 ms, and its first calls come to nothing.
+            if ms % 200 == 150 {
+                answered += u32::from(answers.take(1_000 * ms, token(99)));
+            }
+        }
+        assert_eq!(answered, 5);
+    }
+
+    #[test]
+    fn the_number_of_answers_is_bounded_whatever_is_replayed() {
+        let mut answers = Answers::default();
+        let mut all = 0;
+        for call in 0..100_000_u64 {
+            let mut random = token(0);
+            random.0[..8].copy_from_slice(&call.to_be_bytes());
+            all += u64::from(answers.take(10 * call, random));
+        }
+        // A second of a hundred thousand Hellos with other tokens.
+        assert!(all <= TOKENS as u64 * (1 + 1_000_000 / ANSWER_US), "{all} answers");
+    }
+
+    #[test]
+    fn answers_that_bring_no_proof_become_rare() {
+        let mut answers = Answers::default();
+        let count = (0..10_000).filter(|&ms| answers.take(1_000 * ms, token(1))).count();
+        assert!((10..=20).contains(&count), "{count} answers in ten seconds");
+    }
+
+    #[test]
+    fn a_hello_is_recognised_until_many_others_came() {
+        let mut seen = Seen::default();
+        let digest = Seen::digest(b"hello");
+        assert!(!seen.contains(digest));
+        seen.insert(digest);
+        assert!(seen.contains(digest) && !seen.contains(Seen::digest(b"hello!")));
+    }
+}

@@ -1,0 +1,190 @@
+//! Renewal of a session in use, and its restart after this gateway stood still.
+//!
+//! 1. One side draws its next token and says Hello with it ([`Peer::begin_renewal`]). From then on it opens
+//!    datagrams of the session in use and of the next one.
+//! 2. The far gateway takes the token over and seals everything in the next session ([`Peer::follow`]). It
+//!    still opens datagrams of the earlier one.
+//! 3. The first datagram of the next session shows the side that began that it can use its next token too
+//!    ([`Peer::adopt`]).
+//!
+//! So each side seals nothing that the other cannot open, and the streams continue.
+//!
+//! A gateway that stood still has not seen the packets that arrived meanwhile. It cannot tell them from lost
+//! ones, and repairs may name them. With the renewal it asks for a new stream, and it uses repairs of the
+//! next session alone. The far gateway protected the packets of the new stream after it had received that
+//! Hello, so that this gateway has seen all that arrived.
+
+use std::mem;
+
+use super::{GIVE_UP_US, HELLO_US, PAST_MAX, Peer, Session};
+use crate::counters::Rejected;
+use crate::key::Token;
+use crate::outbox::Outbox;
+use crate::prefixes::PrefixTable;
+use crate::session::{Opener, Sealer};
+use crate::wire::{Hello, SealedHeader};
+
+/// Age at which a session is renewed.
+const RENEW_US: u64 = 3_600_000_000;
+/// Delay of the renewal at the side with the higher token, so that the sides do not begin at the same time.
+const SECOND_US: u64 = 60_000_000;
+/// Interval between the first Hellos of a renewal.
+const HURRY_US: u64 = 50_000;
+/// Time after which a renewal does not hurry any more.
+const HURRIED_US: u64 = 1_000_000;
+/// Time for which datagrams of the earlier session are opened.
+const EARLIER_US: u64 = 10_000_000;
+
+/// The next session, until the far gateway has taken over our next token.
+pub(super) struct Renewal {
+    pub(super) token: Token,
+    opener: Opener,
+    /// Whether the far gateway starts a new stream.
+    pub(super) restarts: bool,
+    begun_us: u64,
+}
+
+impl Renewal {
+    /// Whether the next session has this epoch.
+    pub(super) fn has_epoch(&self, epoch: u32) -> bool {
+        self.opener.epoch() == epoch
+    }
+
+    /// Time between two Hellos.
+    pub(super) fn pause_us(&self, now_us: u64) -> u64 {
+        if now_us < self.begun_us + HURRIED_US { HURRY_US } else { HELLO_US }
+    }
+}
+
+impl Session {
+    /// Whether the session, or the one before it, has this epoch.
+    pub(super) fn has_epoch(&self, epoch: u32) -> bool {
+        self.opener.epoch() == epoch || self.earlier.as_ref().is_some_and(|earlier| earlier.epoch() == epoch)
+    }
+
+    fn opener(&mut self, epoch: u32) -> &mut Opener {
+        match &mut self.earlier {
+            Some(earlier) if earlier.epoch() == epoch => earlier,
+            _ => &mut self.opener,
+        }
+    }
+
+    /// Replaces the keys of both directions.
+    fn change_keys(&mut self, now_us: u64, sealer: Sealer, opener: Opener) {
+        self.sealer = sealer;
+        self.earlier = Some(mem::replace(&mut self.opener, opener));
+        self.begun_us = now_us;
+    }
+}
+
+impl Peer {
+    /// Decrypts a datagram of the session, of the earlier one, or of the next one, which it begins.
+    pub(super) fn open<'d>(
+        &mut self,
+        now_us: u64,
+        header: &SealedHeader,
+        datagram: &'d mut [u8],
+    ) -> Result<&'d mut [u8], Rejected> {
+        if let Some(renewal) = self.renewal.as_mut().filter(|renewal| renewal.has_epoch(header.epoch)) {
+            let body = renewal.opener.open(header, datagram)?;
+            self.adopt(now_us);
+            return Ok(body);
+        }
+        let session = self.session.as_mut().ok_or(Rejected::UnknownEpoch)?;
+        session.opener(header.epoch).open(header, datagram)
+    }
+
+    /// Whether repairs are of no use because they are of a stream in which this gateway has not seen all
+    /// packets.
+    pub(super) fn awaits_stream(&self) -> bool {
+        self.renewal.as_ref().is_some_and(|renewal| renewal.restarts)
+    }
+
+    /// Renews the session when it is due, and forgets an earlier session.
+    pub(super) fn keep_fresh(&mut self, now_us: u64, entropy: &mut impl FnMut(&mut [u8])) {
+        let Some(session) = &mut self.session else { return };
+        let age_us = now_us.saturating_sub(session.begun_us);
+        if age_us >= EARLIER_US {
+            session.earlier = None;
+        }
+        let delay_us = if self.own_token.0 < session.far_token.0 { 0 } else { SECOND_US };
+        let is_due =
+            session.sealer.is_worn() || age_us >= RENEW_US + delay_us || self.past.len() >= PAST_MAX / 2;
+        if is_due && self.is_up && self.renewal.is_none() {
+            self.begin_renewal(now_us, false, entropy);
+        }
+    }
+
+    /// Draws the next token, and says Hello with it at once.
+    fn begin_renewal(&mut self, now_us: u64, restarts: bool, entropy: &mut impl FnMut(&mut [u8])) {
+        let Some(session) = &self.session else { return };
+        let mut token = Token::UNKNOWN;
+        entropy(&mut token.0);
+        let opener = Opener::new(&self.config.key, session.far_token, token);
+        self.renewal = Some(Renewal { token, opener, restarts, begun_us: now_us });
+        self.next_hello_us = now_us;
+    }
+
+    /// Uses the next token, which the far gateway has taken over.
+    pub(super) fn adopt(&mut self, now_us: u64) {
+        let (Some(renewal), Some(session)) = (self.renewal.take(), &mut self.session) else { return };
+        let sealer = Sealer::new(&self.config.key, renewal.token, session.far_token);
+        session.change_keys(now_us, sealer, renewal.opener);
+        if renewal.restarts {
+            // Its repairs are of the old stream.
+            session.earlier = None;
+        }
+        self.own_token = renewal.token;
+        // Keys of earlier tokens of the peer with this token of ours have never been used.
+        self.past.clear();
+        self.renewals += 1;
+    }
+
+    /// Takes over the token with which the far gateway renews the session.
+    pub(super) fn follow(
+        &mut self,
+        now_us: u64,
+        hello: &Hello,
+        watched: PrefixTable<()>,
+        entropy: &mut impl FnMut(&mut [u8]),
+        out: &mut Outbox,
+    ) {
+        // Of two renewals at a time the one with the lower token takes place.
+        if self.renewal.as_ref().is_some_and(|ours| ours.token.0 < hello.token.0) {
+            return;
+        }
+        let Some(session) = &mut self.session else { return };
+        let restarts_again = self.renewal.take().is_some_and(|ours| ours.restarts);
+        let key = &self.config.key;
+        self.past.push(mem::replace(&mut session.far_token, hello.token));
+        let sealer = Sealer::new(key, self.own_token, hello.token);
+        session.change_keys(now_us, sealer, Opener::new(key, hello.token, self.own_token));
+        session.watched = watched;
+        if hello.restarts {
+            self.egress.restart();
+        }
+        self.renewals += 1;
+        self.on_followed(now_us, hello.restarts);
+        // The peer waits for a datagram of this session.
+        self.send_report(now_us, out);
+        if restarts_again {
+            self.begin_renewal(now_us, true, entropy);
+        }
+    }
+
+    /// Takes the report that this gateway stood still for `stalled_us`, and has discarded all input that
+    /// waited.
+    pub(crate) fn on_stall(&mut self, now_us: u64, stalled_us: u64, entropy: &mut impl FnMut(&mut [u8])) {
+        // Packets in the bins are old.
+        self.egress.empty_bins();
+        self.ingress.restart(&self.ingress_config);
+        self.next_hello_us = now_us;
+        if stalled_us >= GIVE_UP_US || self.renewal.is_some() {
+            // The peer has given the session up, or may have taken over a token without a new stream.
+            return self.renew(entropy);
+        }
+        self.on_own_silence(now_us);
+        self.begin_renewal(now_us, true, entropy);
+        self.next_report_us = now_us;
+    }
+}

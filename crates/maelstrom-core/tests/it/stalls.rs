@@ -1,0 +1,125 @@
+//! Gateways that stand still for a while: a stopped process, a paused machine.
+
+use std::collections::HashMap;
+
+use crate::pair::{A, B, Pair, coin, config, payload, udp};
+
+/// Interval between packets of each side.
+const STEP_US: u64 = 100;
+/// Time after a stall in which protection becomes whole again. A round trip takes 40 ms.
+const WHOLE_US: u64 = 100_000;
+
+/// Two streams, one from each side, whose packets the link loses now and then.
+struct Streams {
+    pair: Pair,
+    lose: Box<dyn FnMut() -> bool>,
+    /// Time of sending and fate of each packet, by its bytes.
+    sent: HashMap<Vec<u8>, (u64, bool)>,
+    count: u32,
+    /// Number of recovered packets that were examined, by side.
+    examined: [usize; 2],
+    /// No packet sent earlier than this is recovered.
+    oldest_us: u64,
+}
+
+impl Streams {
+    fn new(seed: u64) -> Self {
+        let mut pair = Pair::up([config(A), config(B)]);
+        pair.delay_us = 20_000;
+        let lose = Box::new(coin(seed, 0.02));
+        Self { pair, lose, sent: HashMap::new(), count: 0, examined: [0; 2], oldest_us: 0 }
+    }
+
+    fn run(&mut self, us: u64) {
+        let end_us = self.pair.now_us + us;
+        while self.pair.now_us < end_us {
+            for from in [A, B] {
+                self.count += 1;
+                let mut bytes = payload(self.count % 200);
+                bytes.extend_from_slice(&self.count.to_be_bytes());
+                let packet = udp(from, self.count as u16, &bytes);
+                let is_lost = (self.lose)();
+                self.sent.insert(packet.clone(), (self.pair.now_us, is_lost));
+                self.pair.send(from, &packet, is_lost);
+            }
+            self.pair.advance(STEP_US);
+            self.examine();
+        }
+    }
+
+    /// Asserts that recovered packets were lost, and are not old.
+    fn examine(&mut self) {
+        for side in [A, B] {
+            for packet in &self.pair.recovered[side][self.examined[side]..] {
+                let &(sent_us, is_lost) = self.sent.get(packet).expect("a packet that was sent");
+                assert!(is_lost, "a packet sent at {sent_us} arrived and is delivered twice");
+                assert!(sent_us >= self.oldest_us, "a packet sent at {sent_us} is delivered after a stall");
+            }
+            self.examined[side] = self.pair.recovered[side].len();
+        }
+    }
+
+    /// Lets gateways stand still, and wakes them.
+    fn stall(&mut self, sides: &[usize], us: u64) {
+        sides.iter().for_each(|&side| self.pair.frozen[side] = true);
+        self.run(us);
+        for &side in sides {
+            self.pair.frozen[side] = false;
+            self.pair.gateways[side].handle_stall(self.pair.now_us, us);
+        }
+        // Packets that a waking gateway recovered meanwhile are not old.
+        self.oldest_us = self.pair.now_us - if sides.len() == 2 { 0 } else { 500_000 };
+    }
+
+    /// Asserts that all packets that were lost in an interval have been recovered.
+    fn assert_whole(&self, from_us: u64, to_us: u64) {
+        let recovered: Vec<_> = self.pair.recovered.iter().flatten().collect();
+        let lost = |&(&(sent_us, is_lost), _): &(&(u64, bool), &Vec<u8>)| {
+            is_lost && (from_us..to_us).contains(&sent_us)
+        };
+        let lost: Vec<_> = self.sent.iter().map(|(packet, fate)| (fate, packet)).filter(lost).collect();
+        assert!(lost.len() > 100);
+        let missing = lost.iter().filter(|(_, packet)| !recovered.contains(packet)).count();
+        assert!(missing <= lost.len() / 100, "{missing} of {} stay lost", lost.len());
+    }
+}
+
+#[test]
+fn protection_is_whole_soon_after_a_gateway_stood_still_and_nothing_old_is_recovered() {
+    for (sides, us) in [(&[B][..], 2_000_000), (&[A], 5_000_000), (&[A, B], 2_000_000), (&[B], 12_000_000)] {
+        let mut streams = Streams::new(us);
+        streams.run(300_000);
+        streams.stall(sides, us);
+        let woken_us = streams.pair.now_us;
+        streams.run(800_000);
+        streams.assert_whole(woken_us + WHOLE_US, woken_us + 600_000);
+    }
+}
+
+#[test]
+fn a_gateway_may_stand_still_again_and_again() {
+    let mut streams = Streams::new(9);
+    for round in 0..6_u64 {
+        streams.run(20_000 + 7_000 * round);
+        streams.stall(&[[A, B][round as usize % 2]], 400_000);
+    }
+    let woken_us = streams.pair.now_us;
+    streams.run(800_000);
+    streams.assert_whole(woken_us + WHOLE_US, woken_us + 600_000);
+}
+
+#[test]
+fn protection_returns_though_datagrams_of_the_restart_are_lost() {
+    for seed in 0..10 {
+        let mut streams = Streams::new(seed);
+        streams.run(100_000);
+        streams.pair.lose_datagram = Box::new(coin(seed, 0.5));
+        streams.stall(&[B], 2_000_000);
+        streams.run(600_000);
+        streams.pair.lose_datagram = Box::new(|| false);
+        streams.run(300_000);
+        let us = streams.pair.now_us;
+        streams.run(600_000);
+        streams.assert_whole(us, us + 400_000);
+    }
+}

@@ -1,0 +1,76 @@
+//! Gateways that were stopped for seconds, as by a paused machine.
+
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use netlab::emulator::{Direction, EmulatorConfig};
+use netlab::privilege;
+use netlab::topology::{TwoSites, TwoSitesConfig};
+use netlab::traffic::{Between, Pace, UdpReport, UdpStream, udp_stream, unwatched};
+use nix::sys::signal::Signal;
+use simnet::link::LinkConfig;
+use stage::gateways::{End, GatewayPair, Setting};
+
+use crate::disturbance::{assert_duplicates_arrived_late, undisturbed};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_undrop");
+
+fn sites(seed: u64) -> TwoSites {
+    let loss = "uniform:0.02".parse().unwrap();
+    let link =
+        LinkConfig { rate_bps: Some(200_000_000), delay_us: 20_000, loss, seed, ..LinkConfig::default() };
+    TwoSites::build(&TwoSitesConfig::default(), &EmulatorConfig::symmetric(link)).unwrap()
+}
+
+fn stream(sites: &TwoSites, packets: f64, seconds: u64) -> UdpReport {
+    let between = Between { from: &sites.a.hosts[0], to: &sites.b.hosts[0], address: sites.b.host_v4(0) };
+    let plan = UdpStream {
+        pace: Pace::Packets(packets),
+        payload_bytes: 300,
+        duration: Duration::from_secs(seconds),
+        patience: Duration::from_secs(2),
+        ..UdpStream::default()
+    };
+    udp_stream(between, &plan, &mut unwatched).unwrap()
+}
+
+/// Streams packets while the gateway of one side is stopped for `stopped`, from the second second on.
+fn stream_with_stop(sites: &TwoSites, pair: &mut GatewayPair, side: usize, stopped: Duration) -> UdpReport {
+    thread::scope(|scope| {
+        let streamed = scope.spawn(|| stream(sites, 2_000.0, 4 + stopped.as_secs()));
+        thread::sleep(Duration::from_secs(1));
+        pair.child(side).unwrap().signal(Signal::SIGSTOP).unwrap();
+        thread::sleep(stopped);
+        pair.child(side).unwrap().signal(Signal::SIGCONT).unwrap();
+        streamed.join().unwrap()
+    })
+}
+
+#[test]
+fn nothing_old_is_delivered_after_a_gateway_was_stopped_and_losses_are_recovered_again() {
+    if !privilege::available_or_skip(
+        "nothing_old_is_delivered_after_a_gateway_was_stopped_and_losses_are_recovered_again",
+    ) {
+        return;
+    }
+    for (side, seconds) in [(1, 5), (0, 5), (1, 2)] {
+        let sites = sites(30 + seconds);
+        let mut pair = GatewayPair::start(Path::new(PROGRAM), &End::of(&sites), &Setting::default()).unwrap();
+        let report = stream_with_stop(&sites, &mut pair, side, Duration::from_secs(seconds));
+        assert_eq!(report.altered, 0);
+        assert_duplicates_arrived_late(&pair, 1, report.duplicates);
+        // The link takes 20 ms, and a gateway that was stopped for seconds recovers packets of that age if it
+        // uses what waited. Anything between is the business of a busy machine.
+        let oldest_us = report.sorted_latencies_us().last().copied().unwrap_or(0);
+        assert!(oldest_us < 1_000 * 1_000 * seconds / 2, "a packet arrived {oldest_us} us after it was sent");
+        assert!(pair.status(side).unwrap().counters["stalls of the gateway"] > 0, "{}", pair.logs());
+        pair.wait_until_up(Duration::from_secs(20)).unwrap();
+        let lost = || sites.link.counters(Direction::AToB).link.lost;
+        let before = lost();
+        let report = undisturbed(&pair, || stream(&sites, 1_000.0, 4));
+        assert!(lost() > before + 40, "the link must lose packets");
+        assert!(report.missing() <= 8, "{} are missing\n{}", report.missing(), pair.logs());
+        pair.stop().unwrap();
+    }
+}
