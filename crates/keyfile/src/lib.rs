@@ -18,8 +18,13 @@ use zeroize::{Zeroize as _, Zeroizing};
 /// Length in characters of a key as text: 32 bytes in base64, padded.
 pub const KEY_TEXT_BYTES: usize = 44;
 
+/// Maximum number of keys in a file.
+pub const KEYS_MAX: usize = 8;
+
 /// Maximum number of bytes that are read from a key file: one line, with blanks around it.
 const FILE_BYTES_MAX: u64 = 256;
+/// Maximum number of bytes that are read from a file of several keys, comments included.
+const FILE_OF_KEYS_BYTES_MAX: u64 = 4_096;
 
 /// 32 secret bytes, wiped from memory when dropped.
 #[derive(Clone)]
@@ -63,6 +68,36 @@ impl KeyText {
     /// The text, without a line end.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Adds the key as the last line of a file that has keys already. The file is replaced as a whole, so that no reader
+    /// sees a part of it.
+    ///
+    /// # Errors
+    /// The file has no usable keys or as many as it may have, or it cannot be written.
+    pub fn append(&self, path: &Path) -> Result<(), KeyError> {
+        let (bytes, keys) = read_bytes(path, FILE_OF_KEYS_BYTES_MAX).and_then(|bytes| {
+            let keys = parse_all(text_of(&bytes)?)?;
+            Ok((bytes, keys))
+        })?;
+        if keys.len() >= KEYS_MAX {
+            return Err(KeyError::TooMany { seen: keys.len() + 1 });
+        }
+        let mut text = Zeroizing::new(Vec::with_capacity(bytes.len() + KEY_TEXT_BYTES + 2));
+        text.extend_from_slice(&bytes);
+        if !text.ends_with(b"\n") {
+            text.push(b'\n');
+        }
+        text.extend_from_slice(self.0.as_bytes());
+        text.push(b'\n');
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(".new");
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+        let written = file.write_all(&text).and_then(|()| file.sync_all());
+        written.and_then(|()| std::fs::rename(&beside, path)).inspect_err(|_| {
+            let _ = std::fs::remove_file(&beside);
+        })?;
+        Ok(())
     }
 
     /// Writes the key to a new file that only its owner may read (mode 0600).
@@ -144,6 +179,15 @@ pub enum KeyError {
     /// The key is 32 zero bytes, which is a placeholder.
     #[error("expected a secret, saw 32 zero bytes")]
     Zero,
+    /// The file has too many keys.
+    #[error("expected at most {KEYS_MAX} keys, seen {seen}")]
+    TooMany {
+        /// Number of keys.
+        seen: usize,
+    },
+    /// The file has the same key twice.
+    #[error("expected different keys, seen one twice")]
+    Repeated,
 }
 
 /// Reads a key file: a regular file of one base64 line that belongs to root or to the user of this process,
@@ -152,6 +196,39 @@ pub enum KeyError {
 /// # Errors
 /// [`KeyError`].
 pub fn read(path: &Path) -> Result<Secret, KeyError> {
+    parse(text_of(&read_bytes(path, FILE_BYTES_MAX)?)?)
+}
+
+/// Reads a file of one or more keys, one in a line, without access for group and others. Blank lines and lines that begin
+/// with `#` are skipped.
+///
+/// # Errors
+/// [`KeyError`].
+pub fn read_all(path: &Path) -> Result<Vec<Secret>, KeyError> {
+    parse_all(text_of(&read_bytes(path, FILE_OF_KEYS_BYTES_MAX)?)?)
+}
+
+/// Parses one or more keys, one in a line. Blank lines and lines that begin with `#` are skipped.
+///
+/// # Errors
+/// [`KeyError`].
+pub fn parse_all(text: &str) -> Result<Vec<Secret>, KeyError> {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let mut keys: Vec<Secret> = Vec::new();
+    for line in lines {
+        let key = parse(line)?;
+        if keys.iter().any(|other| other.bytes() == key.bytes()) {
+            return Err(KeyError::Repeated);
+        }
+        keys.push(key);
+        if keys.len() > KEYS_MAX {
+            return Err(KeyError::TooMany { seen: keys.len() });
+        }
+    }
+    if keys.is_empty() { Err(KeyError::Length { seen: 0 }) } else { Ok(keys) }
+}
+
+fn read_bytes(path: &Path, bytes_max: u64) -> Result<Zeroizing<Vec<u8>>, KeyError> {
     let mut file = open_regular(path)?;
     let metadata = file.metadata()?;
     check_owner(metadata.uid(), geteuid().as_raw())?;
@@ -159,12 +236,13 @@ pub fn read(path: &Path) -> Result<Secret, KeyError> {
     if mode & 0o077 != 0 {
         return Err(KeyError::Mode { mode });
     }
-    let mut bytes = Zeroizing::new(Vec::with_capacity(FILE_BYTES_MAX as usize));
-    (&mut file).take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
-    match std::str::from_utf8(&bytes) {
-        Ok(text) => parse(text),
-        Err(error) => Err(KeyError::Character { at: error.valid_up_to() + 1 }),
-    }
+    let mut bytes = Zeroizing::new(Vec::with_capacity(bytes_max as usize));
+    (&mut file).take(bytes_max).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn text_of(bytes: &[u8]) -> Result<&str, KeyError> {
+    std::str::from_utf8(bytes).map_err(|error| KeyError::Character { at: error.valid_up_to() + 1 })
 }
 
 /// Opens the file without following a link or waiting for the other end of a pipe, and checks the type of the
@@ -297,6 +375,30 @@ mod tests {
         assert!(matches!(parse(&loose_bits), Err(KeyError::Character { at: 43 })));
         let early_padding = zero.replace("AA=", "A==");
         assert!(matches!(parse(&early_padding), Err(KeyError::Character { at: 43 })));
+    }
+
+    #[test]
+    fn a_file_may_have_several_keys_and_a_key_is_added_at_its_end() {
+        let directory = std::env::temp_dir().join(format!("undrop-keys-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("cluster.key");
+        let _ = fs::remove_file(&path);
+        let keys = [1, 2, 3].map(|byte| KeyText::new(&[byte; 32]));
+        keys[0].write_new(&path).unwrap();
+        keys[1].append(&path).unwrap();
+        let text = format!("# the old one\n{}\n# the new one\n", fs::read_to_string(&path).unwrap());
+        fs::write(&path, text).unwrap();
+        keys[2].append(&path).unwrap();
+        let firsts: Vec<u8> = read_all(&path).unwrap().iter().map(|key| key.bytes()[0]).collect();
+        assert_eq!(firsts, [1, 2, 3]);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(matches!(keys[0].append(&path), Ok(())), "a key is checked when the file is read");
+        assert!(matches!(read_all(&path), Err(KeyError::Repeated)));
+        assert!(matches!(keys[0].append(&directory.join("absent")), Err(KeyError::Unreadable(_))));
+        let many: String = (1..=9).map(|byte| format!("{}\n", KeyText::new(&[byte; 32]).as_str())).collect();
+        assert!(matches!(parse_all(&many), Err(KeyError::TooMany { seen: 9 })));
+        assert!(matches!(parse_all("# nothing\n\n"), Err(KeyError::Length { seen: 0 })));
+        fs::remove_dir_all(&directory).unwrap();
     }
 
     #[test]

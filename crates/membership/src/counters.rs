@@ -54,6 +54,12 @@ reasons! {
         RateLimit = "bytes per second used up",
         /// There was no room for one more timer; the oldest was dropped.
         TimersFull = "too many timers",
+        /// It says that a life began later than tomorrow.
+        Future = "life later than tomorrow",
+        /// The node at the source address has not answered which life it is.
+        Unproven = "from an unproven node",
+        /// It is about a node that has not answered, or that it contradicts.
+        Hearsay = "unproven news",
         /// The failure detector refused it.
         Swim = "refused by the failure detector",
     }

@@ -52,6 +52,7 @@ mod gossip;
 mod listed;
 mod me;
 mod output;
+mod proofs;
 pub mod wire;
 
 use std::net::SocketAddr;
@@ -88,6 +89,17 @@ impl Membership {
     /// Takes a datagram that begins with [`wire::FIRST_BYTE`] and whose trailer, if any, was cut off.
     pub fn handle_datagram(&mut self, now_us: u64, from: SocketAddr, datagram: &[u8], out: &mut impl Output) {
         both!(self, provider => provider.handle_datagram(now_us, from, datagram, out));
+    }
+
+    /// Asks which node lives at an address, because something came from there, unless that is known.
+    pub fn ask(&mut self, now_us: u64, address: SocketAddr) {
+        both!(self, provider => provider.ask(now_us, wire::swim::canonical(address)));
+    }
+
+    /// Returns the address of the node that has just proven that it lives there, once after the datagram that
+    /// proved it.
+    pub fn take_proven(&mut self) -> Option<SocketAddr> {
+        both!(self, provider => provider.take_proven())
     }
 
     /// Acts on all timers that are due.

@@ -119,6 +119,11 @@ impl Announcer {
         Some(seq)
     }
 
+    /// Returns the sequence number of the newest packet sent to a group.
+    pub(crate) fn newest(&self, group: GroupId) -> Option<u32> {
+        self.streams.get(&group).map(|sent| sent.next.wrapping_sub(1))
+    }
+
     /// Notes that a repair named a packet of this node. If it is the stream's newest, others learn of it
     /// without an announcement.
     pub(crate) fn on_named(&mut self, group: GroupId, seq: u32) {

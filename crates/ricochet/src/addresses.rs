@@ -3,7 +3,10 @@
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
+use membership::wire::swim::canonical;
+use ricochet_core::message::Origin;
+use ricochet_core::wire::{Kind, Peek};
 use ricochet_core::{GroupId, NodeId};
 
 /// Default of the first multicast address: administratively scoped (RFC 2365), unassigned.
@@ -12,6 +15,8 @@ const BASE_V4: Ipv4Addr = Ipv4Addr::new(239, 255, 79, 0);
 const BASE_V6: Ipv6Addr = Ipv6Addr::new(0xff15, 0, 0, 0, 0, 0, 0, 0x4f00);
 /// Maximum number of senders whose addresses are kept although the membership does not know them.
 const SENDERS_MAX: usize = 4_096;
+/// Silence after which such a sender may continue from another address, in microseconds.
+const SILENCE_US: u64 = 30_000_000;
 
 /// The multicast addresses over which groups are spread.
 ///
@@ -53,10 +58,12 @@ impl GroupAddresses {
 #[derive(Debug, Default)]
 pub(crate) struct NodeAddresses {
     nodes: HashMap<NodeId, SocketAddr>,
+    /// All addresses in `nodes`.
+    members: HashSet<SocketAddr>,
     /// Addresses of each group's members; kept only without multicast.
     group_members: Option<HashMap<GroupId, Vec<SocketAddr>>>,
-    /// Source addresses of senders that the membership does not know.
-    senders: HashMap<NodeId, SocketAddr>,
+    /// Source addresses of senders that the membership does not know, and the times of their last packets.
+    senders: HashMap<NodeId, (SocketAddr, u64)>,
     /// These senders in order of their first packet.
     sender_order: VecDeque<NodeId>,
     /// Number of senders forgotten to make room for others.
@@ -72,11 +79,13 @@ impl NodeAddresses {
     /// Replaces the members by those that the membership knows.
     pub(crate) fn set_members<'m>(&mut self, members: impl Iterator<Item = &'m membership::Member>) {
         self.nodes.clear();
+        self.members.clear();
         if let Some(group_members) = &mut self.group_members {
             group_members.clear();
         }
         for member in members {
             self.nodes.insert(member.id, member.address);
+            self.members.insert(member.address);
             let Some(group_members) = &mut self.group_members else { continue };
             for &group in member.groups.iter() {
                 group_members.entry(group).or_default().push(member.address);
@@ -84,17 +93,39 @@ impl NodeAddresses {
         }
     }
 
-    /// Notes the source address of a data packet, at which its sender can be reached.
-    ///
-    /// If there are too many senders that the membership does not know, the one noted first is forgotten:
-    /// nothing tells this table that a sender's life has ended.
-    pub(crate) fn on_data(&mut self, sender: NodeId, from: SocketAddr) {
-        if let Some(known) = self.senders.get_mut(&sender) {
-            *known = from;
-            return;
+    /// Returns the origin of a datagram. Keeps the source address of a sender that the membership does not know:
+    /// it can be reached there, and its further packets must come from there.
+    pub(crate) fn origin(&mut self, now_us: u64, peek: &Peek, from: SocketAddr) -> Origin {
+        let (from, sender) = (canonical(from), peek.sender);
+        if peek.kind == Kind::Retransmission {
+            let is_sender = || self.senders.get(&sender).is_some_and(|(address, _)| *address == from);
+            return if self.members.contains(&from) || is_sender() {
+                Origin::Member
+            } else {
+                Origin::Stranger
+            };
         }
-        if self.nodes.contains_key(&sender) {
-            return;
+        if let Some(address) = self.nodes.get(&sender) {
+            return if *address == from { Origin::Member } else { Origin::Impostor };
+        }
+        if matches!(peek.kind, Kind::Data | Kind::Heartbeat) && !self.is_senders_address(now_us, sender, from)
+        {
+            return Origin::Impostor;
+        }
+        Origin::Stranger
+    }
+
+    /// Returns whether the packets of a sender that the membership does not know come from an address.
+    ///
+    /// If there are too many such senders, the one noted first is forgotten: nothing tells this table that a
+    /// sender's life has ended.
+    fn is_senders_address(&mut self, now_us: u64, sender: NodeId, from: SocketAddr) -> bool {
+        if let Some((address, last_us)) = self.senders.get_mut(&sender) {
+            if *address != from && now_us.saturating_sub(*last_us) < SILENCE_US {
+                return false;
+            }
+            (*address, *last_us) = (from, now_us);
+            return true;
         }
         if self.sender_order.len() >= SENDERS_MAX
             && let Some(oldest) = self.sender_order.pop_front()
@@ -102,8 +133,9 @@ impl NodeAddresses {
             self.senders.remove(&oldest);
             self.forgotten += 1;
         }
-        self.senders.insert(sender, from);
+        self.senders.insert(sender, (from, now_us));
         self.sender_order.push_back(sender);
+        true
     }
 
     /// Returns the number of senders forgotten to make room for others.
@@ -113,7 +145,8 @@ impl NodeAddresses {
 
     /// Returns the address of a node: the membership's, or else the source address of its packets.
     pub(crate) fn node(&self, node: NodeId) -> Option<SocketAddr> {
-        self.nodes.get(&node).or_else(|| self.senders.get(&node)).copied()
+        let of_sender = || self.senders.get(&node).map(|&(address, _)| address);
+        self.nodes.get(&node).copied().or_else(of_sender)
     }
 
     /// Returns the addresses of a group's members, or `None` with multicast.
@@ -146,21 +179,48 @@ mod tests {
     fn the_membership_overrides_source_addresses_and_unknown_senders_are_bounded() {
         let [one, two] = [1, 2].map(|port| SocketAddr::from(([10, 0, 0, 1], port)));
         let mut addresses = NodeAddresses::new(true);
-        addresses.on_data(NodeId(1), one);
+        let data = |node| Peek { kind: Kind::Data, sender: NodeId(node), packet: Some((GroupId(5), 0)) };
+        assert_eq!(addresses.origin(0, &data(1), one), Origin::Stranger);
         assert_eq!(addresses.node(NodeId(1)), Some(one));
         let member = membership::Member { id: NodeId(1), address: two, groups: [GroupId(5)].into() };
         addresses.set_members([&member].into_iter());
         assert_eq!(addresses.node(NodeId(1)), Some(two));
         assert_eq!(addresses.group_members(GroupId(5)), Some(&[two][..]));
         assert_eq!(addresses.group_members(GroupId(6)), Some(&[][..]));
-        (10..20_000).for_each(|node| addresses.on_data(NodeId(node), one));
+        for node in 10..20_000 {
+            assert_eq!(addresses.origin(0, &data(node), one), Origin::Stranger);
+        }
         assert_eq!((addresses.senders.len(), addresses.sender_order.len()), (SENDERS_MAX, SENDERS_MAX));
         // Node 1 had sent before the membership knew it.
         assert_eq!(addresses.forgotten(), 1 + 19_990 - SENDERS_MAX as u64);
         assert_eq!(addresses.node(NodeId(19_999)), Some(one), "the newest sender is known");
         assert_eq!(addresses.node(NodeId(10)), None);
-        addresses.on_data(NodeId(1), one);
+        assert_eq!(addresses.origin(0, &data(1), two), Origin::Member);
         assert_eq!(addresses.sender_order.back(), Some(&NodeId(19_999)), "a member takes no room");
         assert_eq!(NodeAddresses::new(false).group_members(GroupId(5)), None);
+    }
+    #[test]
+    fn a_datagram_comes_from_its_sender_only_from_the_senders_address() {
+        let [one, two, three] = [1, 2, 3].map(|port| SocketAddr::from(([10, 0, 0, 1], port)));
+        let mut addresses = NodeAddresses::new(false);
+        let member = membership::Member { id: NodeId(1), address: one, groups: [].into() };
+        addresses.set_members([&member].into_iter());
+        let peek = |kind, node| Peek { kind, sender: NodeId(node), packet: None };
+        for kind in [Kind::Data, Kind::Heartbeat, Kind::Repair, Kind::Nak, Kind::Question, Kind::Answer] {
+            assert_eq!(addresses.origin(0, &peek(kind, 1), one), Origin::Member);
+            assert_eq!(addresses.origin(0, &peek(kind, 1), two), Origin::Impostor);
+        }
+        for kind in [Kind::Repair, Kind::Nak, Kind::Question] {
+            assert_eq!(addresses.origin(0, &peek(kind, 9), one), Origin::Stranger);
+        }
+        // Any member retransmits any packet, and a sender that is no member its own.
+        assert_eq!(addresses.origin(0, &peek(Kind::Retransmission, 9), one), Origin::Member);
+        assert_eq!(addresses.origin(0, &peek(Kind::Retransmission, 9), two), Origin::Stranger);
+        assert_eq!(addresses.origin(0, &peek(Kind::Data, 9), two), Origin::Stranger);
+        assert_eq!(addresses.origin(0, &peek(Kind::Retransmission, 9), two), Origin::Member);
+        assert_eq!(addresses.origin(1, &peek(Kind::Data, 9), three), Origin::Impostor);
+        assert_eq!(addresses.node(NodeId(9)), Some(two));
+        assert_eq!(addresses.origin(SILENCE_US, &peek(Kind::Heartbeat, 9), three), Origin::Stranger);
+        assert_eq!(addresses.node(NodeId(9)), Some(three));
     }
 }

@@ -115,7 +115,7 @@ impl Filter {
             return Err(Dropped::Own);
         }
         let ours = match peek.kind {
-            Kind::Nak | Kind::Repair => true,
+            Kind::Nak | Kind::Repair | Kind::Question | Kind::Answer => true,
             _ => peek.groups(datagram).any(|group| groups.contains(&group)),
         };
         let passed = Passed { consumer: For::Node, peek: Some(peek), datagram };
@@ -126,7 +126,7 @@ impl Filter {
 #[cfg(test)]
 mod tests {
     use ricochet_core::StreamKey;
-    use ricochet_core::wire::{Data, Heartbeat, Latest, Nak, Name, Range, Repair};
+    use ricochet_core::wire::{Answer, Data, Heartbeat, Latest, Nak, Name, Question, Range, Repair};
 
     use super::*;
     use crate::key::ClusterKey;
@@ -157,7 +157,7 @@ mod tests {
     }
 
     /// Returns a datagram of each kind, and whether it is for one node.
-    fn all(sender: NodeId, group: GroupId) -> [(Vec<u8>, bool); 5] {
+    fn all(sender: NodeId, group: GroupId) -> [(Vec<u8>, bool); 7] {
         let name = Name { sender, group: group.tag(), seq: 1 };
         let range = Range { key: StreamKey { sender, group }, first: 1, count: 1 };
         let latest = [Latest { group: NOT_MINE, seq: 1 }, Latest { group, seq: 9 }];
@@ -167,6 +167,8 @@ mod tests {
             (written(|to| data(sender, group).write_retransmission(to)), true),
             (written(|to| Repair { from: sender, names: &[name], symbol: None }.write(to)), true),
             (written(|to| Nak { from: sender, ranges: &[range] }.write(to)), true),
+            (written(|to| Question { from: sender, token: 1, group }.write(to)), true),
+            (written(|to| Answer { sender, token: 1, group, newest: None }.write(to)), true),
         ]
     }
 
@@ -228,7 +230,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_bytes_are_sorted_without_a_panic(datagram: Vec<u8>, first in 0x8fu8..0x99, keep: bool) {
+        fn any_bytes_are_sorted_without_a_panic(datagram: Vec<u8>, first in 0x9fu8..0xa9, keep: bool) {
             let mut datagram = datagram;
             if keep && let Some(byte) = datagram.first_mut() {
                 *byte = first;

@@ -221,6 +221,10 @@ impl Output for Outward {
         self.for_each_fifo(lost.key.group, |fifo, mut out| fifo.on_lost(now_us, lost, &mut out));
     }
 
+    fn on_restart(&mut self, key: StreamKey) {
+        self.for_each_fifo(key.group, |fifo, _| fifo.forget(|other| other == key));
+    }
+
     fn on_settled(&mut self, key: StreamKey, front: Front) {
         self.for_each_fifo(key.group, |fifo, mut out| fifo.on_settled(key, front, &mut out));
     }

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use hashbrown::HashSet;
-use ricochet_core::wire::{Kind, Peek};
+use ricochet_core::message::Origin;
+use ricochet_core::wire::Kind;
 use ricochet_core::{GroupConfig, GroupId, Groups, Node as CoreNode, NodeId, View};
 
 use crate::backpressure::Backpressure;
@@ -191,12 +192,13 @@ impl Core {
     pub(crate) fn handle_datagram(&mut self, now_us: u64, slot: &Slot) {
         let (datagram, from) = (slot.datagram(), slot.from());
         self.out.now_us = now_us;
-        match slot.peek() {
-            Some(Peek { kind: Kind::Nak, .. }) => self.out.reply_to = Some(from),
-            Some(Peek { kind: Kind::Data, sender, .. }) => self.out.addresses.on_data(sender, from),
-            _ => {}
-        }
-        self.node.handle_datagram(now_us, datagram, &mut self.out);
+        let origin = slot.peek().map_or(Origin::Stranger, |peek| {
+            // The answer to a stranger goes where its request came from, and is short.
+            let is_answered = matches!(peek.kind, Kind::Nak | Kind::Question);
+            self.out.reply_to = is_answered.then_some(from);
+            self.out.addresses.origin(now_us, &peek, from)
+        });
+        self.node.handle_datagram(now_us, origin, datagram, &mut self.out);
         self.out.reply_to = None;
     }
 

@@ -12,7 +12,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use ricochet_core::message::{Message, Output, To};
+use ricochet_core::message::{Message, Origin, Output, To};
 use ricochet_core::tracker::Lost;
 use ricochet_core::{GroupId, Node, NodeConfig, NodeId, View};
 use sim::neighbours::{Lan, NODES, Trace, Traffic};
@@ -130,7 +130,7 @@ fn replay(node: &mut Node, trace: &Trace, out: &mut Counted) {
         if node.poll_timeout().is_some_and(|due_us| due_us <= *now_us) {
             node.handle_timeout(*now_us, out);
         }
-        node.handle_datagram(*now_us, &trace.bytes[place.clone()], out);
+        node.handle_datagram(*now_us, Origin::Member, &trace.bytes[place.clone()], out);
     }
 }
 

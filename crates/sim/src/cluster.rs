@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use membership::GossipConfig;
-use ricochet_core::message::{SendOptions, To};
+use ricochet_core::message::{Origin, SendOptions, To};
 use ricochet_core::node::NodeConfigError;
 use ricochet_core::wire::Datagram;
 use ricochet_core::{GroupConfig, GroupId, Groups, Member, Node, NodeConfig, NodeId, StreamKey, View};
@@ -296,7 +296,9 @@ impl Cluster {
                     }
                     return self.carry_out(to);
                 }
-                self.timed(to, |node, outbox| node.handle_datagram(now_us, &datagram, outbox));
+                self.timed(to, |node, outbox| {
+                    node.handle_datagram(now_us, Origin::Member, &datagram, outbox)
+                });
                 self.carry_out(to);
             }
             Event::Woken { node: at } => {

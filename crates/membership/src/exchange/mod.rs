@@ -28,8 +28,8 @@ use crate::counters::{Counts, Dropped};
 use crate::output::Output;
 use crate::wire::{
     ADDRESS_REPLY_HEADER, ADDRESSES_MAX, AddressRequestView, ChunkView, DATAGRAM_MAX, Datagram, Held,
-    LIST_REQUESTS_MAX, ListRequest, ListRequestsView, SUMMARY_ENTRIES_MAX, StepView, StepsView, SummaryView,
-    list_check, write_address_reply, write_list_requests, write_summary,
+    IdentityAnswer, LIST_REQUESTS_MAX, ListRequest, ListRequestsView, SUMMARY_ENTRIES_MAX, StepView,
+    StepsView, SummaryView, list_check, write_address_reply, write_list_requests, write_summary,
 };
 use allowance::Allowance;
 pub use config::ListsConfig;
@@ -245,7 +245,11 @@ impl Exchange {
             Datagram::ListRequests(requests) => self.handle_requests(now_us, sender, from, *requests, out),
             Datagram::Chunk(chunk) => self.handle_chunk(now_us, from, chunk, out),
             Datagram::AddressRequest(request) => self.handle_address_request(from, *request, out),
-            Datagram::Swim(_) | Datagram::Presence(_) | Datagram::AddressReply(_) => {}
+            Datagram::Swim(_)
+            | Datagram::Presence(_)
+            | Datagram::AddressReply(_)
+            | Datagram::IdentityQuestion(_)
+            | Datagram::IdentityAnswer(_) => {}
         }
         // A request that this made due is sent without waiting for a timer.
         self.send_due_requests(now_us, out);
@@ -396,6 +400,24 @@ impl Exchange {
         if replaced.is_ok() {
             self.requests.on_list_changed(now_us, &mut self.directory, id);
         }
+    }
+
+    /// Answers a question which node this is, with the version of its list.
+    pub(crate) fn answer_identity(
+        &mut self,
+        to: SocketAddr,
+        token: u64,
+        id: NodeId,
+        life: u64,
+        out: &mut impl Output,
+    ) {
+        let List { version, check, .. } = *self.own();
+        self.send(to, &IdentityAnswer { token, id, life, version, check }.to_wire(), out);
+    }
+
+    /// Notes the version of a member's list, as the member has stated it itself.
+    pub(crate) fn on_identity(&mut self, now_us: u64, answer: &IdentityAnswer) {
+        self.on_presence(now_us, answer.id, answer.version, answer.check, None);
     }
 
     /// Returns the bytes of memory held.

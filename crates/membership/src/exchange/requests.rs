@@ -130,9 +130,15 @@ impl Requests {
                 requests.extend(self.request(now_us, directory, id));
                 continue;
             }
-            wanted.tries = 0;
+            // A version that no node sends may be made up, so any version will do. If one is held, summaries find a
+            // newer one.
+            (wanted.tries, wanted.version) = (0, 0);
             wanted.fetch = None;
             wanted.due_us = now_us + REST_US;
+            if directory.get(id).is_some_and(|entry| entry.list.version > 0) {
+                directory.get_mut(id).into_iter().for_each(|entry| entry.wanted = None);
+                continue;
+            }
             self.waiting.insert((now_us + REST_US, id));
         }
         while self.outstanding.len() < self.config.fetches_max {

@@ -8,12 +8,12 @@ mod config;
 mod events;
 mod rejoin;
 mod timers;
+mod trust;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use foca::{Foca, NoCustomBroadcast, Timer};
-use hashbrown::HashSet;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
 use ricochet_core::{GroupId, NodeId};
@@ -22,6 +22,7 @@ use crate::counters::Dropped;
 use crate::exchange::Exchange;
 use crate::me::{ConfigError, Me};
 use crate::output::Output;
+use crate::proofs::Proofs;
 use crate::wire::swim::{Identity, SwimCodec, SwimView, canonical, is_sendable};
 use crate::wire::{AddressReplyView, DATAGRAM_MAX, Datagram, HEADER, Kind, write_address_request};
 pub use config::GossipConfig;
@@ -31,6 +32,11 @@ use timers::Timers;
 
 /// Minimum interval between requests for the addresses of unknown nodes.
 const ADDRESS_REQUEST_PERIOD_US: u64 = 200_000;
+/// Distance of this node's own lives from the latest that others accept, in microseconds: their clocks may be
+/// behind by that much.
+const CLOCK_SLACK_US: u64 = 3_600_000_000;
+/// Maximum number of rounds in which a node that leaves tells other members.
+const FAREWELLS_MAX: usize = 16;
 /// Number of members that this node contacts at once when it rejoins.
 const REJOIN_FANOUT: usize = 2;
 
@@ -52,6 +58,9 @@ pub struct Gossip {
     next_address_request_us: u64,
     rejoin: Rejoin,
     revival: Revival,
+    proofs: Proofs,
+    /// The node that has answered last, until the driver fetches it.
+    just_proven: Option<SocketAddr>,
     left: bool,
     /// Buffer in which a datagram is assembled.
     scratch: Vec<u8>,
@@ -102,6 +111,8 @@ impl Gossip {
             next_address_request_us: 0,
             rejoin: Rejoin::default(),
             revival: Revival::default(),
+            proofs: Proofs::new(me.life, rng(2)),
+            just_proven: None,
             left: false,
             scratch: Vec::new(),
             config,
@@ -118,22 +129,28 @@ impl Gossip {
             return;
         }
         let from = canonical(from);
+        self.proofs.on_time(now_us);
         self.exchange.counts.received += 1;
         match Datagram::read(datagram) {
             Ok(Datagram::Swim(message)) => {
-                if let Err(reason) = self.handle_swim(now_us, from, &message, out) {
+                if let Err(reason) = self.handle_swim(now_us, from, &message, datagram, out) {
                     self.exchange.counts.dropped.add(reason);
                 }
                 self.rejoin_if_due(now_us, out);
             }
             Ok(Datagram::Presence(_)) => self.exchange.counts.dropped.add(Dropped::Unused),
             Ok(Datagram::AddressReply(reply)) => self.handle_address_reply(now_us, from, reply, out),
+            Ok(Datagram::IdentityQuestion(question)) => {
+                self.handle_identity_question(now_us, from, &question, out);
+            }
+            Ok(Datagram::IdentityAnswer(answer)) => self.handle_identity_answer(now_us, from, &answer, out),
             Ok(datagram) => {
                 self.exchange.handle_datagram(now_us, from, &datagram, out);
                 self.request_addresses(now_us, from, out);
             }
             Err(reason) => self.exchange.counts.malformed.add(reason),
         }
+        self.ask_due(now_us, out);
     }
 
     fn handle_swim(
@@ -141,6 +158,7 @@ impl Gossip {
         now_us: u64,
         from: SocketAddr,
         message: &SwimView<'_>,
+        datagram: &[u8],
         out: &mut impl Output,
     ) -> Result<(), Dropped> {
         if from == self.foca.identity().address {
@@ -149,17 +167,14 @@ impl Gossip {
         if message.source.address != from {
             return Err(Dropped::Spoofed);
         }
+        self.check_source(now_us, &message.source, datagram)?;
         let me = self.foca.identity();
         if message.to.address == me.address && foca::Identity::win_addr_conflict(&message.to, me) {
             self.rejoin.on_rival(now_us, message.to.life);
         }
         let mut filtered = Vec::new();
-        let bytes = if self.make_room(message.updates() + 1) {
-            message.message
-        } else {
-            self.filter(message, &mut filtered)?;
-            filtered.as_slice()
-        };
+        let bytes =
+            if self.filter(now_us, message, &mut filtered) { filtered.as_slice() } else { message.message };
         self.drive(now_us, out, |foca, events| foca.handle_data(bytes, events));
         Ok(())
     }
@@ -194,18 +209,6 @@ impl Gossip {
         let _ = self.foca.handle_timer(Timer::RemoveDown(identity), Ignore);
     }
 
-    /// Copies a message without the updates about members for which there is no room.
-    fn filter(&mut self, message: &SwimView<'_>, filtered: &mut Vec<u8>) -> Result<(), Dropped> {
-        let known = self.foca.iter_membership_state().map(|member| member.id().address);
-        let known: HashSet<SocketAddr> = known.collect();
-        if !known.contains(&message.source.address) {
-            return Err(Dropped::MembersFull);
-        }
-        let without = message.write_filtered(filtered, |identity| known.contains(&identity.address));
-        self.exchange.counts.dropped.add_times(Dropped::MembersFull, without as u64);
-        Ok(())
-    }
-
     /// See [`Membership`](crate::Membership::poll_timeout).
     pub fn poll_timeout(&self) -> Option<u64> {
         if self.left {
@@ -219,6 +222,7 @@ impl Gossip {
             forget,
             self.rejoin.due_us(),
             self.revival.due_us(),
+            self.proofs.poll_timeout(),
             self.exchange.poll_timeout(),
         ];
         due.into_iter().flatten().min()
@@ -229,6 +233,7 @@ impl Gossip {
         if self.left {
             return;
         }
+        self.proofs.on_time(now_us);
         // The loop ends: every timer set within it is due later than now.
         while let Some(timer) = self.timers.take_due(now_us) {
             self.drive(now_us, out, |foca, events| foca.handle_timer(timer, events));
@@ -243,18 +248,20 @@ impl Gossip {
         self.rejoin_if_due(now_us, out);
         self.revive_if_due(now_us, out);
         self.announce_if_due(now_us, out);
+        self.ask_due(now_us, out);
         self.exchange.handle_timeout(now_us, out);
     }
 
     /// Becomes an identity of a later life, if others have declared this node down.
     fn rejoin_if_due(&mut self, now_us: u64, out: &mut impl Output) {
         let me = *self.foca.identity();
-        let Some(life) = self.rejoin.poll(now_us, me.life) else { return };
+        let latest = self.proofs.latest_life(now_us) - CLOCK_SLACK_US;
+        let Some(life) = self.rejoin.poll(now_us, me.life, latest) else { return };
         let again = Identity { life, ..me };
         self.exchange.counts.rejoined += 1;
         self.connected = false;
         if again == me {
-            // There is no later life. Others will eventually forget that this node is down.
+            // Others would refuse a later life. They will eventually forget that this node is down.
             self.drive(now_us, out, |foca, _| foca.reuse_down_identity());
         } else {
             self.drive(now_us, out, |foca, events| foca.change_identity(again, events));
@@ -361,8 +368,11 @@ impl Gossip {
             return;
         }
         self.drive(now_us, out, |foca, events| foca.leave_cluster(events));
-        // Repeated to some other members, since one of the first datagrams may be lost.
-        self.drive(now_us, out, |foca, events| foca.gossip(events));
+        // Repeated to other members: each asks this node once more before it believes the news, and passes it on
+        // only then.
+        for _ in 0..(self.exchange.directory.len() / self.config.probe_helpers).clamp(1, FAREWELLS_MAX) {
+            self.drive(now_us, out, |foca, events| foca.gossip(events));
+        }
     }
 
     /// Calls the library and acts on its notifications.
@@ -445,6 +455,10 @@ impl Gossip {
         let known = self.foca.iter_membership_state().len() + self.foca.updates_backlog();
         let member = size_of::<foca::Member<Identity>>() + 32;
         let down = self.down.len() * 2 * size_of::<Identity>();
-        self.exchange.memory_bytes() + known * member + down + self.timers.len() * 128
+        self.exchange.memory_bytes()
+            + known * member
+            + down
+            + self.timers.len() * 128
+            + self.proofs.memory_bytes()
     }
 }

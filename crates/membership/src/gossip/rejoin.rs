@@ -1,7 +1,5 @@
 //! Rejoining: of this node, when others declared it down, and of others, when a partition heals.
 
-use crate::wire::swim::LIFE_MAX;
-
 /// Minimum interval between attempts to rejoin.
 const REJOIN_PERIOD_US: u64 = 100_000;
 /// Time without a further attempt after which the last one counts as successful.
@@ -25,7 +23,7 @@ pub(super) struct Rejoin {
     rival: u64,
 }
 
-/// Number of attempts after which the step stays the same: 2^48 microseconds, nine years.
+/// Number of attempts after which the step stays the same.
 const ATTEMPTS_MAX: u32 = 6;
 
 impl Rejoin {
@@ -45,19 +43,19 @@ impl Rejoin {
         self.due_us
     }
 
-    /// If an attempt is due, returns the life to continue with.
-    pub(super) fn poll(&mut self, now_us: u64, life: u64) -> Option<u64> {
+    /// If an attempt is due, returns the life to continue with, at most `latest`: others refuse a later one.
+    pub(super) fn poll(&mut self, now_us: u64, life: u64, latest: u64) -> Option<u64> {
         self.due_us.take_if(|due_us| *due_us <= now_us)?;
         if self.last_us.is_some_and(|last_us| now_us >= last_us + SETTLED_US) {
             self.attempts = 0;
         }
         self.last_us = Some(now_us);
         if self.rival >= life {
-            return Some((self.rival + 1).min(LIFE_MAX));
+            return Some((self.rival + 1).min(latest).max(life));
         }
         let step = 1 << (8 * self.attempts);
         self.attempts = (self.attempts + 1).min(ATTEMPTS_MAX);
-        Some((life + step).min(LIFE_MAX))
+        Some((life + step).min(latest).max(life))
     }
 }
 

@@ -14,8 +14,9 @@ use crate::counters::Dropped;
 use crate::exchange::{Exchange, ListsConfig};
 use crate::me::{ConfigError, Me, in_range};
 use crate::output::Output;
+use crate::proofs::{Proofs, Proven};
 use crate::wire::swim::canonical;
-use crate::wire::{Datagram, Presence};
+use crate::wire::{Datagram, IdentityAnswer, IdentityQuestion, Presence};
 pub use file::{FileError, LISTED_MAX, ListedMember, MemberFile};
 
 /// Times of membership from a file.
@@ -47,8 +48,8 @@ struct Listed {
     address: SocketAddr,
     /// Groups according to the file: right if the presence datagram has their check.
     groups: Arc<[GroupId]>,
-    /// Life and number of the last presence datagram that was accepted.
-    last_presence: Option<(u64, u32)>,
+    /// Number of the last presence datagram that was accepted.
+    last_presence: Option<u32>,
     /// The node that lives there, and the time until which it is considered alive.
     live: Option<(NodeId, u64)>,
     answered_us: Option<u64>,
@@ -69,6 +70,9 @@ pub struct Static {
     next_eager_us: Option<u64>,
     /// Number of periods in which this is still done.
     eager_periods: u8,
+    proofs: Proofs,
+    /// The node that has answered last, until the driver fetches it.
+    just_proven: Option<SocketAddr>,
     left: bool,
 }
 
@@ -101,11 +105,18 @@ impl Static {
             })
             .collect();
         let by_address = listed.iter().enumerate().map(|(at, listed)| (listed.address, at)).collect();
+        let rng = |stream| {
+            let mut rng = ChaCha8Rng::seed_from_u64(random_seed);
+            rng.set_stream(stream);
+            rng
+        };
         Ok(Self {
             me,
             listed,
             by_address,
-            exchange: Exchange::new(me.id, config.lists, ChaCha8Rng::seed_from_u64(random_seed)),
+            exchange: Exchange::new(me.id, config.lists, rng(0)),
+            proofs: Proofs::new(me.life, rng(1)),
+            just_proven: None,
             number: 0,
             next_presence_us: 0,
             next_eager_us: None,
@@ -125,6 +136,7 @@ impl Static {
             return;
         }
         let from = canonical(from);
+        self.proofs.on_time(now_us);
         self.exchange.counts.received += 1;
         match Datagram::read(datagram) {
             Ok(Datagram::Presence(presence)) => {
@@ -135,8 +147,102 @@ impl Static {
             Ok(Datagram::Swim(_) | Datagram::AddressReply(_)) => {
                 self.exchange.counts.dropped.add(Dropped::Unused);
             }
+            Ok(Datagram::IdentityQuestion(question)) => {
+                self.handle_identity_question(now_us, from, &question, out);
+            }
+            Ok(Datagram::IdentityAnswer(answer)) => {
+                if let Err(reason) = self.handle_identity_answer(now_us, from, &answer) {
+                    self.exchange.counts.dropped.add(reason);
+                }
+            }
             Ok(datagram) => self.exchange.handle_datagram(now_us, from, &datagram, out),
             Err(reason) => self.exchange.counts.malformed.add(reason),
+        }
+        self.ask_due(now_us, out);
+    }
+
+    /// Returns the address of the node that has answered last, once.
+    pub(crate) fn take_proven(&mut self) -> Option<SocketAddr> {
+        self.just_proven.take()
+    }
+
+    /// Asks which node lives at a listed address, unless that is known.
+    pub(crate) fn ask(&mut self, now_us: u64, address: SocketAddr) {
+        if self.by_address.contains_key(&address) && self.proofs.at(address).is_none() {
+            self.proofs.ask(now_us, address);
+        }
+    }
+
+    /// Answers a question which node this is. Whoever asks is unknown until it has answered the same question.
+    fn handle_identity_question(
+        &mut self,
+        now_us: u64,
+        from: SocketAddr,
+        question: &IdentityQuestion,
+        out: &mut impl Output,
+    ) {
+        if !self.by_address.contains_key(&from) {
+            return self.exchange.counts.dropped.add(Dropped::NotMember);
+        }
+        self.exchange.answer_identity(from, question.token, self.me.id, self.me.life, out);
+        if !self.proofs.is_proven(from, question.id, question.life) {
+            self.proofs.ask(now_us, from);
+        }
+    }
+
+    /// Takes the answer of a node: it lives at this address.
+    fn handle_identity_answer(
+        &mut self,
+        now_us: u64,
+        from: SocketAddr,
+        answer: &IdentityAnswer,
+    ) -> Result<(), Dropped> {
+        let at = self.by_address.get(&from).copied().ok_or(Dropped::NotMember)?;
+        if answer.id == self.me.id || self.lives_elsewhere(answer.id, from) {
+            return Err(Dropped::DuplicateId);
+        }
+        let node = Proven { id: answer.id, life: answer.life };
+        self.proofs.on_answer(from, answer.token, node)?;
+        self.just_proven = Some(from);
+        // The numbers of presence datagrams count from here on, whatever was forged.
+        self.listed[at].last_presence = None;
+        self.on_alive(now_us, at, answer.id);
+        let guess = Some(&self.listed[at].groups);
+        self.exchange.on_presence(now_us, answer.id, answer.version, answer.check, guess);
+        Ok(())
+    }
+
+    fn lives_elsewhere(&self, id: NodeId, address: SocketAddr) -> bool {
+        self.exchange.directory.get(id).is_some_and(|entry| entry.member.address != address)
+    }
+
+    /// Notes that a node lives at an address, in place of any other.
+    fn on_alive(&mut self, now_us: u64, at: usize, id: NodeId) {
+        let until_us = now_us + self.config.silence_us;
+        let before = self.listed[at].live.replace((id, until_us)).map(|(id, _)| id);
+        if before == Some(id) {
+            return;
+        }
+        before.into_iter().for_each(|gone| self.exchange.dismiss(gone));
+        self.exchange.admit(now_us, id, self.listed[at].address);
+    }
+
+    /// Sends the questions that are due, and takes nodes for gone that are said to leave and have not answered.
+    fn ask_due(&mut self, now_us: u64, out: &mut impl Output) {
+        if self.proofs.poll_timeout().is_none_or(|due_us| due_us > now_us) {
+            return;
+        }
+        let (questions, gone) = self.proofs.poll(now_us);
+        for (address, token) in questions {
+            let question = IdentityQuestion { token, id: self.me.id, life: self.me.life };
+            self.exchange.send(address, &question.to_wire(), out);
+        }
+        for (address, _) in gone {
+            self.proofs.forget(address);
+            let Some(&at) = self.by_address.get(&address) else { continue };
+            if let Some((id, _)) = self.listed[at].live.take() {
+                self.exchange.dismiss(id);
+            }
         }
     }
 
@@ -151,31 +257,29 @@ impl Static {
             return Err(Dropped::Own);
         }
         let at = self.by_address.get(&from).copied().ok_or(Dropped::NotMember)?;
-        let elsewhere =
-            |id: NodeId| self.exchange.directory.get(id).is_some_and(|entry| entry.member.address != from);
-        if presence.id == self.me.id || elsewhere(presence.id) {
+        if presence.id == self.me.id || self.lives_elsewhere(presence.id, from) {
             return Err(Dropped::DuplicateId);
         }
+        if !self.proofs.is_proven(from, presence.id, presence.life) {
+            if !presence.leaving {
+                self.proofs.ask(now_us, from);
+            }
+            return Err(Dropped::Unproven);
+        }
         let listed = &mut self.listed[at];
-        let newer = listed.last_presence.is_none_or(|last| last < (presence.life, presence.number));
-        // If no node lives there, an earlier life is that of a node whose clock was set back, not a replay.
-        let clock_set_back =
-            listed.live.is_none() && listed.last_presence.is_some_and(|(life, _)| presence.life < life);
-        if !newer && !clock_set_back {
+        if listed.last_presence.is_some_and(|last| last >= presence.number) {
+            // A forged number may be ahead of the true ones. Before the node counts as silent, it is asked.
+            if listed.live.is_none_or(|(_, until_us)| until_us < now_us + self.config.silence_us / 2) {
+                self.proofs.ask(now_us, from);
+            }
             return Err(Dropped::Stale);
         }
-        listed.last_presence = Some((presence.life, presence.number));
-        let before = listed.live.take().map(|(id, _)| id);
-        if let Some(gone) = before.filter(|&id| id != presence.id || presence.leaving) {
-            self.exchange.dismiss(gone);
-        }
+        listed.last_presence = Some(presence.number);
         if presence.leaving {
+            self.proofs.ask_whether_gone(now_us, from, 0);
             return Ok(());
         }
-        listed.live = Some((presence.id, now_us + self.config.silence_us));
-        if before != Some(presence.id) {
-            self.exchange.admit(now_us, presence.id, from);
-        }
+        self.on_alive(now_us, at, presence.id);
         let guess = Some(&self.listed[at].groups);
         self.exchange.on_presence(now_us, presence.id, presence.version, presence.check, guess);
         let listed = &mut self.listed[at];
@@ -223,7 +327,9 @@ impl Static {
             return None;
         }
         let silent = self.listed.iter().filter_map(|listed| listed.live).map(|(_, until_us)| until_us).min();
-        let due = [Some(self.next_presence_us), self.next_eager_us, silent, self.exchange.poll_timeout()];
+        let exchange = self.exchange.poll_timeout();
+        let due =
+            [Some(self.next_presence_us), self.next_eager_us, silent, self.proofs.poll_timeout(), exchange];
         due.into_iter().flatten().min()
     }
 
@@ -232,11 +338,15 @@ impl Static {
         if self.left {
             return;
         }
+        self.proofs.on_time(now_us);
         for listed in &mut self.listed {
             if let Some((id, _)) = listed.live.take_if(|(_, until_us)| *until_us <= now_us) {
                 self.exchange.dismiss(id);
+                // Whoever lives there next must answer first.
+                self.proofs.forget(listed.address);
             }
         }
+        self.ask_due(now_us, out);
         if now_us >= self.next_presence_us {
             // Random, so that nodes that started at the same time do not send at the same time for ever.
             let period_us = self.config.presence_period_us;
@@ -272,6 +382,9 @@ impl Static {
     /// Returns roughly the bytes of memory held.
     pub fn memory_bytes(&self) -> usize {
         let groups: usize = self.listed.iter().map(|listed| listed.groups.len()).sum();
-        self.exchange.memory_bytes() + self.listed.len() * (size_of::<Listed>() + 64) + groups * 8
+        self.exchange.memory_bytes()
+            + self.proofs.memory_bytes()
+            + self.listed.len() * (size_of::<Listed>() + 64)
+            + groups * 8
     }
 }

@@ -5,8 +5,8 @@ use ricochet_core::GroupId;
 
 use crate::counters::Malformed;
 
-/// First byte of every membership datagram: version 9 in the high half, as in Ricochet's other datagrams.
-pub const FIRST_BYTE: u8 = 0x96;
+/// First byte of every membership datagram: version 10 in the high half, as in Ricochet's other datagrams.
+pub const FIRST_BYTE: u8 = 0xa6;
 /// Maximum length of a datagram in bytes, without trailer: fits an Ethernet frame together
 /// with a trailer and a tunnel.
 pub const DATAGRAM_MAX: usize = 1_400;
@@ -35,6 +35,10 @@ pub enum Kind {
     AddressRequest = 7,
     /// The reply to it.
     AddressReply = 8,
+    /// A question which node lives at the receiver's address.
+    IdentityQuestion = 9,
+    /// The answer to it.
+    IdentityAnswer = 10,
 }
 
 impl Kind {
@@ -56,6 +60,8 @@ impl Kind {
             6 => Ok(Self::Presence),
             7 => Ok(Self::AddressRequest),
             8 => Ok(Self::AddressReply),
+            9 => Ok(Self::IdentityQuestion),
+            10 => Ok(Self::IdentityAnswer),
             _ => Err(Malformed::Kind),
         }
     }

@@ -4,6 +4,7 @@
 
 mod addresses;
 mod header;
+mod identity;
 mod lists;
 mod presence;
 mod steps;
@@ -19,6 +20,7 @@ pub use addresses::{
     write_address_request,
 };
 pub use header::{DATAGRAM_MAX, FIRST_BYTE, GROUPS_MAX, HEADER, Kind};
+pub use identity::{IdentityAnswer, IdentityQuestion};
 pub use lists::{
     CHUNK_GROUPS, CHUNK_HEADER, Chunk, ChunkView, LIST_REQUESTS_MAX, ListRequest, ListRequestsView,
     REQUEST_CHUNKS, list_check, write_list_requests,
@@ -55,6 +57,10 @@ pub enum Datagram<'a> {
     AddressRequest(AddressRequestView<'a>),
     /// The reply to it.
     AddressReply(AddressReplyView<'a>),
+    /// A question which node lives at the receiver's address.
+    IdentityQuestion(IdentityQuestion),
+    /// The answer to it.
+    IdentityAnswer(IdentityAnswer),
 }
 
 impl<'a> Datagram<'a> {
@@ -77,6 +83,8 @@ impl<'a> Datagram<'a> {
             Kind::Presence => Presence::read(reader).map(Self::Presence),
             Kind::AddressRequest => AddressRequestView::read(reader).map(Self::AddressRequest),
             Kind::AddressReply => AddressReplyView::read(reader).map(Self::AddressReply),
+            Kind::IdentityQuestion => IdentityQuestion::read(reader).map(Self::IdentityQuestion),
+            Kind::IdentityAnswer => IdentityAnswer::read(reader).map(Self::IdentityAnswer),
         }
     }
 }

@@ -90,7 +90,11 @@ impl<'a> SwimView<'a> {
 
     /// Writes the message to `to`, with the updates for which `keep` returns true. Returns
     /// the number of updates left out.
-    pub(crate) fn write_filtered(&self, to: &mut Vec<u8>, mut keep: impl FnMut(&Identity) -> bool) -> usize {
+    pub(crate) fn write_filtered(
+        &self,
+        to: &mut Vec<u8>,
+        mut keep: impl FnMut(&Member<Identity>) -> bool,
+    ) -> usize {
         to.clear();
         to.extend_from_slice(self.head);
         if self.count == 0 {
@@ -103,7 +107,7 @@ impl<'a> SwimView<'a> {
         for _ in 0..self.count {
             let before = rest.0;
             let Ok(member) = read_member(&mut rest) else { break };
-            if keep(member.id()) {
+            if keep(&member) {
                 to.extend_from_slice(&before[..before.len() - rest.0.len()]);
                 kept += 1;
             }

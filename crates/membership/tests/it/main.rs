@@ -5,6 +5,7 @@ mod common;
 mod corpus;
 mod fuzz;
 mod gossip;
+mod liars;
 mod listed;
 mod noise;
 #[path = "../../../../fuzz/replay.rs"]

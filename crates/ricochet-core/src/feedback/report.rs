@@ -40,6 +40,8 @@ pub struct Traffic {
     pub requests: Volume,
     /// Heartbeats.
     pub heartbeats: Volume,
+    /// Questions about the newest packet of a stream, and answers.
+    pub questions: Volume,
 }
 
 impl Traffic {
@@ -50,13 +52,14 @@ impl Traffic {
             Kind::Repair => &mut self.repairs,
             Kind::Nak => &mut self.requests,
             Kind::Heartbeat => &mut self.heartbeats,
+            Kind::Question | Kind::Answer => &mut self.questions,
         };
         volume.add(bytes);
     }
 
     /// Returns the bytes of all other datagrams, divided by those of data packets.
     pub fn overhead(&self) -> Option<f64> {
-        let rest = [self.retransmissions, self.repairs, self.requests, self.heartbeats];
+        let rest = [self.retransmissions, self.repairs, self.requests, self.heartbeats, self.questions];
         let bytes: u64 = rest.iter().map(|volume| volume.bytes).sum();
         (self.data.bytes > 0).then(|| bytes as f64 / self.data.bytes as f64)
     }

@@ -20,8 +20,14 @@ pub struct NodeCounts {
     pub too_old: u64,
     /// Packets of streams for which there was no room.
     pub no_room: u64,
-    /// Packets and names too far ahead of their stream to be believed at once.
+    /// Packets and names that were not believed before their sender has confirmed them.
     pub doubtful: u64,
+    /// Streams of which false sequence numbers were forgotten, because their sender contradicted them.
+    pub retracted: u64,
+    /// Datagrams that came from another address than that of the node that they name as their sender.
+    pub impostors: u64,
+    /// Repairs and retransmissions that came from no member.
+    pub strangers: u64,
     /// Packets and names of groups that this node is not in.
     pub foreign: u64,
     /// Datagrams of this node that came back to it.
@@ -59,8 +65,13 @@ pub struct NodeCounts {
     pub answered: u64,
     /// Requested packets that this node does not hold.
     pub not_held: u64,
-    /// Requested packets beyond the limits of one node, in a second or in one request.
+    /// Requested packets beyond the limits of one node, in a second or in one request, or beyond what a node that
+    /// is no member gets.
     pub refused: u64,
+    /// Questions sent to senders about their newest packets.
+    pub questions_sent: u64,
+    /// Answers to questions that this node has not asked.
+    pub unasked: u64,
     /// Heartbeats sent.
     pub heartbeats_sent: u64,
     /// Datagrams refused, by reason.

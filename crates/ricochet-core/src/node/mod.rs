@@ -14,6 +14,7 @@ mod holders;
 mod in_flight;
 mod large;
 mod nak;
+mod questions;
 mod receive;
 mod recover;
 mod repair_sender;
@@ -33,7 +34,7 @@ use crate::feedback::{Feedback, Tally};
 use crate::groups::Groups;
 use crate::ids::{GroupId, GroupIndex, NodeId};
 use crate::limits::Limits;
-use crate::message::{How, Output, SendError, SendOptions, To};
+use crate::message::{How, Origin, Output, SendError, SendOptions, To};
 use crate::regions::Regions;
 use crate::targets::Plan;
 use crate::tracker::Tracker;
@@ -41,6 +42,7 @@ use crate::view::View;
 use crate::wire::{DATA_HEADER, Data, Datagram, Heartbeat, Kind, NAMES_MAX, SYMBOL_HEAD};
 pub use config::{NakConfig, NodeConfig, NodeConfigError};
 pub use counts::NodeCounts;
+use questions::Questions;
 use repair_sender::RepairSender;
 use requester::{Mark, Requester};
 
@@ -64,10 +66,13 @@ pub struct Node {
     announcer: Announcer,
     sender_seq: u32,
     requester: Requester,
+    questions: Questions,
     /// Incomplete messages of several packets.
     fragments: Fragments,
-    /// Rate limit of the packets retransmitted to each node.
+    /// Rate limit of the packets retransmitted to each member.
     answers: Limits,
+    /// Rate limit of the packets retransmitted to all strangers together.
+    stranger_answers: Limits,
     /// Counts at the last measurement of the loss.
     measured: Measured,
     rng: ChaCha8Rng,
@@ -117,8 +122,10 @@ impl Node {
             announcer: Announcer::new(&config.announce),
             sender_seq: 0,
             requester: Requester::new(&config.nak, view),
+            questions: Questions::new(),
             fragments: Fragments::new(config.fragments)?,
             answers: Limits::new(config.answers_per_second),
+            stranger_answers: Limits::new(config.answers_per_second),
             measured: Measured::default(),
             rng,
             scratch: vec![0; config.datagram_max].into_boxed_slice(),
@@ -176,23 +183,43 @@ impl Node {
     }
 
     /// Handles a datagram from which any trailer was cut off.
-    pub fn handle_datagram(&mut self, now_us: u64, datagram: &[u8], out: &mut impl Output) {
-        if let Err(reason) = self.dispatch(now_us, datagram, out) {
+    pub fn handle_datagram(&mut self, now_us: u64, origin: Origin, datagram: &[u8], out: &mut impl Output) {
+        if let Err(reason) = self.dispatch(now_us, origin, datagram, out) {
             self.counts.malformed.add(reason);
         }
         self.report_lost(now_us, None, out);
+        self.send_questions(now_us, out);
     }
 
-    fn dispatch(&mut self, now_us: u64, datagram: &[u8], out: &mut impl Output) -> Result<(), Malformed> {
+    fn dispatch(
+        &mut self,
+        now_us: u64,
+        origin: Origin,
+        datagram: &[u8],
+        out: &mut impl Output,
+    ) -> Result<(), Malformed> {
         let read = Datagram::read(datagram)?;
         self.tally.on_time(now_us);
         self.tally.received.add(read.kind(), datagram.len());
+        match (origin, &read) {
+            (Origin::Impostor, _) => {
+                self.counts.impostors += 1;
+                return Ok(());
+            }
+            (Origin::Stranger, Datagram::Repair(_) | Datagram::Retransmission(_)) => {
+                self.counts.strangers += 1;
+                return Ok(());
+            }
+            _ => {}
+        }
         match read {
             Datagram::Data(data) => self.handle_data(now_us, &data, How::Multicast, out),
             Datagram::Retransmission(data) => self.handle_data(now_us, &data, How::Requested, out),
             Datagram::Repair(repair) => self.handle_repair(now_us, &repair, out),
-            Datagram::Nak(nak) => self.handle_nak(now_us, &nak, out),
+            Datagram::Nak(nak) => self.handle_nak(now_us, origin, &nak, out),
             Datagram::Heartbeat(heartbeat) => self.handle_heartbeat(now_us, &heartbeat),
+            Datagram::Question(question) => self.handle_question(&question, out),
+            Datagram::Answer(answer) => self.handle_answer(now_us, &answer, out),
         }
         Ok(())
     }
@@ -218,6 +245,7 @@ impl Node {
         self.request_due(now_us, out);
         self.report_lost(now_us, None, out);
         self.fragments.expire(now_us, &mut |lost| out.on_lost(lost));
+        self.send_questions(now_us, out);
     }
 
     /// Continues with other neighbours. Part-filled repairs are sent first, so that every packet is covered.
@@ -236,6 +264,7 @@ impl Node {
         self.requester.expiry.retain(&self.groups);
         self.tally.regroup(&self.groups);
         self.tracker.forget(|key| self.groups.index(key.group).is_none());
+        self.questions.forget(|key| self.groups.index(key.group).is_none());
         self.fragments.forget(|key| self.groups.index(key.group).is_none());
         self.change_view(view, out);
     }

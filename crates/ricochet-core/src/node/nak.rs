@@ -5,14 +5,15 @@
 
 use super::Node;
 use super::in_flight::Requested;
+use super::questions::TRIES_IN_VAIN;
 use super::requester::{Mark, TURN_MAX, TURN_US};
 use crate::buffer::PacketKey;
 use crate::chance;
 use crate::ids::{GroupId, NodeId, RegionIndex, StreamKey};
 use crate::limits::{Claim, Urgency};
-use crate::message::{Output, To};
+use crate::message::{Origin, Output, To};
 use crate::tracker::Interval;
-use crate::wire::{Data, NAK_RANGES_MAX, Nak, NakView, Range};
+use crate::wire::{Data, Kind, NAK_RANGES_MAX, Nak, NakView, Range};
 
 /// Maximum number of packets of one interval requested at a time. Of a longer interval the first packets are
 /// requested and marked by themselves.
@@ -23,6 +24,10 @@ const PART_MIN: u32 = 64;
 const WITHHELD_US: u64 = 10_000;
 /// Maximum number of packets looked up for one request, which bounds the time of its answer.
 const ANSWER_MAX: u32 = 1_024;
+/// Bytes that a node that is no member gets, as a multiple of the bytes of its request.
+const STRANGER_FACTOR: usize = 3;
+/// Account of all strangers together.
+const STRANGERS: NodeId = NodeId(0);
 
 impl Node {
     /// Sets whether packets are kept from being given up, however long they have been missing. A driver sets
@@ -78,6 +83,9 @@ impl Node {
             if self.requester.holds_losses {
                 return Some(now_us + config.retry_us);
             }
+            if !self.may_give_up(now_us, key, interval.last) {
+                return Some(now_us + self.question_interval_us());
+            }
             self.tracker.give_up(key, interval.last);
             return None;
         }
@@ -86,6 +94,9 @@ impl Node {
             // for.
             if self.tracker.front(key).awaited < interval.first {
                 return Some(now_us + config.retry_us);
+            }
+            if !self.may_give_up(now_us, key, interval.last) {
+                return Some(now_us + self.question_interval_us());
             }
             self.tracker.give_up(key, interval.last);
             return None;
@@ -109,6 +120,9 @@ impl Node {
             return Some(now_us);
         }
         let tries = mark.tries + 1;
+        if tries.is_multiple_of(TRIES_IN_VAIN) && !self.tracker.is_verified(key, interval.last) {
+            self.questions.want(key);
+        }
         let holder = self.choose_holder(now_us, key, tries);
         let patience_us = self.requester.in_flight.patience_us();
         let of_holder = self.requester.holders.room(now_us, holder, patience_us);
@@ -234,11 +248,25 @@ impl Node {
     }
 
     /// Handles a request: retransmits the packets held here, as far as the requester's allowance goes.
-    pub(super) fn handle_nak(&mut self, now_us: u64, nak: &NakView<'_>, out: &mut impl Output) {
+    ///
+    /// The address of a stranger may be forged. So it gets at most three times the bytes that it sent, as RFC 9000
+    /// §8 limits what goes to an address that is not validated.
+    pub(super) fn handle_nak(
+        &mut self,
+        now_us: u64,
+        origin: Origin,
+        nak: &NakView<'_>,
+        out: &mut impl Output,
+    ) {
         if nak.from == self.config.id {
             return self.counts.own += 1;
         }
-        self.requester.on_heard(nak.from);
+        let is_member = origin == Origin::Member;
+        let mut bytes_left =
+            if is_member { usize::MAX } else { STRANGER_FACTOR * (nak.wire_len() + self.config.trailer) };
+        if is_member {
+            self.requester.on_heard(nak.from);
+        }
         let mut left = ANSWER_MAX;
         for range in nak.ranges() {
             let count = u32::from(range.count).min(left);
@@ -251,15 +279,26 @@ impl Node {
                     continue;
                 };
                 let Ok(data) = Data::from_symbol(key.name(), key.stream.group, symbol) else { continue };
-                self.tally.on_wanted(nak.from);
-                if self.answers.take(now_us, nak.from, 1) == 0 {
+                let granted = if is_member {
+                    self.tally.on_wanted(nak.from);
+                    self.answers.take(now_us, nak.from, 1)
+                } else {
+                    self.stranger_answers.take(now_us, STRANGERS, 1)
+                };
+                let cost = data.wire_len() + self.config.trailer;
+                if granted == 0 || cost > bytes_left {
                     self.counts.refused += 1;
                     continue;
                 }
+                bytes_left -= cost;
                 let length = data.write_retransmission(&mut self.scratch);
                 out.send(To::Node(nak.from), &self.scratch[..length]);
                 self.counts.answered += 1;
-                self.tally.on_retransmission_sent(nak.from, length);
+                if is_member {
+                    self.tally.on_retransmission_sent(nak.from, length);
+                } else {
+                    self.tally.sent.add(Kind::Retransmission, length);
+                }
             }
         }
     }

@@ -3,6 +3,7 @@
 use foundation::Seq;
 
 use super::Node;
+use super::questions::MANY;
 use super::requester::Mark;
 use crate::buffer::PacketKey;
 use crate::ids::{GroupIndex, StreamKey};
@@ -81,7 +82,7 @@ impl Node {
             }
             Arrival::TooOld => self.counts.too_old += 1,
             Arrival::NoRoom => self.counts.no_room += 1,
-            Arrival::Doubtful => self.counts.doubtful += 1,
+            Arrival::Doubtful => self.on_doubtful(data.key(), found.seq, data.sender),
         }
         None
     }
@@ -112,7 +113,9 @@ impl Node {
             let key = StreamKey { sender: heartbeat.sender, group: latest.group };
             let mark = self.requester.mark_of_gap(now_us, self.requester.expiry.of_stream(now_us, key));
             let found = self.tracker.on_named(now_us, key, latest.seq, mark);
-            self.counts.doubtful += u64::from(found.what == Mention::Doubtful);
+            if found.what == Mention::Doubtful {
+                self.on_doubtful(key, found.seq, heartbeat.sender);
+            }
             self.on_discovered(found.discovered, now_us, key);
         }
     }
@@ -123,6 +126,9 @@ impl Node {
             self.counts.discovered += packets;
             self.tally.on_discovered(self.groups.index(key.group), key.sender, packets);
             self.requester.on_missing(now_us);
+            if packets > MANY {
+                self.questions.want(key);
+            }
         }
     }
 

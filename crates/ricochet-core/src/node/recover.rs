@@ -96,7 +96,7 @@ impl Node {
                 Mention::Held => named.unusable |= self.buffer.held(key).is_none(),
                 Mention::TooOld | Mention::NoRoom => named.unusable = true,
                 Mention::Doubtful => {
-                    self.counts.doubtful += 1;
+                    self.on_doubtful(stream, found.seq, repair.from);
                     named.unusable = true;
                 }
             }

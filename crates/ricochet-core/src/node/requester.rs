@@ -117,6 +117,11 @@ impl Requester {
         self.next_turn_us = Some(self.next_turn_us.map_or(due_us, |turn_us| turn_us.min(due_us)));
     }
 
+    /// Lets the next turn come at once, if one is due at all.
+    pub(super) fn look_again(&mut self, now_us: u64) {
+        self.next_turn_us = self.next_turn_us.map(|turn_us| turn_us.min(now_us));
+    }
+
     pub(super) fn next_due_us(&self) -> Option<u64> {
         self.next_turn_us
     }
@@ -153,6 +158,10 @@ impl Requester {
     /// Notes that a node has sent a repair or a request to this node.
     pub(super) fn on_heard(&mut self, node: NodeId) {
         self.holders.on_heard(node);
+    }
+
+    pub(super) fn patience_us(&self) -> u64 {
+        self.in_flight.patience_us()
     }
 
     pub(super) fn round_trip_us(&self) -> Option<u64> {

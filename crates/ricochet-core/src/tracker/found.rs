@@ -18,7 +18,7 @@ pub enum Arrival<M> {
     TooOld,
     /// There is no room for its stream. Whether it came before is unknown.
     NoRoom,
-    /// It is too far ahead of its stream to be believed before another mention confirms it.
+    /// It is believed only once its sender has confirmed that it exists.
     Doubtful,
 }
 
@@ -40,7 +40,7 @@ pub enum Mention<M> {
     TooOld,
     /// There is no room for its stream.
     NoRoom,
-    /// It is too far ahead of its stream to be believed before another mention confirms it.
+    /// It is believed only once its sender has confirmed that it exists.
     Doubtful,
 }
 

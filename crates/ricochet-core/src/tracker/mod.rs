@@ -13,6 +13,7 @@ mod config;
 mod found;
 mod pool;
 mod streams;
+mod truth;
 
 use std::collections::VecDeque;
 
@@ -25,6 +26,7 @@ use crate::links::{Ends, Links};
 pub use config::{TrackerConfig, TrackerConfigError};
 pub use found::{Arrival, Found, Front, Interval, Lost, Mention};
 use pool::{Pool, Span};
+pub use truth::Judgment;
 
 #[derive(Debug)]
 struct Stream {
@@ -41,8 +43,12 @@ struct Stream {
     heard: bool,
     /// The newest packet that came; if none has, the one before the first that was named.
     received: Seq,
-    /// The last mention that was too far ahead to be believed at once.
-    doubted: Option<Seq>,
+    /// The first packet that came or was named.
+    start: Seq,
+    /// Every packet up to this position exists, as its sender itself has confirmed.
+    verified: Seq,
+    /// The newest packet that came since the sender was last asked.
+    since_asked: Seq,
 }
 
 /// A packet that came or was named.
@@ -93,6 +99,8 @@ pub struct Tracker<M> {
     lost: VecDeque<Lost>,
     unreported: u64,
     refused: u64,
+    /// The stream that was added last, until the owner fetches it.
+    begun: Option<StreamKey>,
 }
 
 impl<M: Copy + PartialEq> Tracker<M> {
@@ -117,6 +125,7 @@ impl<M: Copy + PartialEq> Tracker<M> {
             lost: VecDeque::with_capacity(REPORTS_MAX),
             unreported: 0,
             refused: 0,
+            begun: None,
         })
     }
 
@@ -128,10 +137,11 @@ impl<M: Copy + PartialEq> Tracker<M> {
             return Found { seq: Seq::first_seen(seq), what: Arrival::NoRoom, discovered: 0 };
         };
         let seq = Seq::from_wire(seq, self.streams[stream].highest);
-        if self.reject_leap(stream, seq) {
+        if self.is_doubtful(stream, seq, true) {
             return Found { seq, what: Arrival::Doubtful, discovered: 0 };
         }
-        self.streams[stream].received = seq.max(self.streams[stream].received);
+        let Stream { received, since_asked, .. } = &mut self.streams[stream];
+        (*received, *since_asked) = (seq.max(*received), seq.max(*since_asked));
         if seq > self.streams[stream].highest {
             let discovered = before + self.extend(stream, seq, false, mark);
             return Found { seq, what: Arrival::New, discovered };
@@ -156,7 +166,7 @@ impl<M: Copy + PartialEq> Tracker<M> {
             return Found { seq: Seq::first_seen(seq), what: Mention::NoRoom, discovered: 0 };
         };
         let seq = Seq::from_wire(seq, self.streams[stream].highest);
-        if self.reject_leap(stream, seq) {
+        if self.is_doubtful(stream, seq, false) {
             return Found { seq, what: Mention::Doubtful, discovered: 0 };
         }
         if seq > self.streams[stream].highest {

@@ -1,20 +1,14 @@
-//! The streams of a tracker: which are known, which make room for others, and which claims about them are not
-//! believed.
+//! The streams of a tracker: which are known, and which make room for others.
 
 use foundation::Seq;
 
 use super::pool::Span;
+use super::truth::LEAP_MAX;
 use super::{Sighting, Stream, Tracker};
 use crate::counters::GivenUp;
 use crate::ids::StreamKey;
 use crate::links::Ends;
 
-/// Maximum distance ahead of the packets that came, unless `lag_max` is larger, at which one mention of a
-/// packet is believed. Beyond it, two mentions of the same neighbourhood are required, so that one wrong
-/// number does not put a stream out of reach of its own packets.
-const LEAP_MAX: u64 = 1 << 16;
-/// Maximum distance between two mentions that confirm each other.
-const NEIGHBOURHOOD: u64 = 64;
 /// Inverse of the share of streams that may be known by name alone.
 const UNHEARD_SHARE: usize = 4;
 
@@ -47,7 +41,9 @@ impl<M: Copy + PartialEq> Tracker<M> {
             last_us: now_us,
             heard: came,
             received: highest,
-            doubted: None,
+            start: first,
+            verified: Seq(0),
+            since_asked: Seq(0),
         };
         if place == self.streams.len() {
             self.streams.push(stream);
@@ -55,6 +51,7 @@ impl<M: Copy + PartialEq> Tracker<M> {
             self.streams[place] = stream;
         }
         self.by_key.insert(key, place as u32);
+        self.begun = (!young).then_some(key);
         self.unheard_count += usize::from(!came);
         self.quiet_links.push_last(if came { &mut self.quiet } else { &mut self.unheard }, place);
         if floor < first {
@@ -88,18 +85,6 @@ impl<M: Copy + PartialEq> Tracker<M> {
         if !heard && seq.0.abs_diff(highest.0) > LEAP_MAX {
             self.remove(stream as usize);
         }
-    }
-
-    /// Returns whether a packet is too far ahead to be believed on one mention, and remembers the mention.
-    pub(super) fn reject_leap(&mut self, stream: usize, seq: Seq) -> bool {
-        let reach = LEAP_MAX.max(u64::from(self.config.lag_max));
-        let Stream { received, doubted, .. } = &mut self.streams[stream];
-        if seq <= received.plus(reach) {
-            return false;
-        }
-        let confirmed = doubted.is_some_and(|doubted| doubted.0.abs_diff(seq.0) <= NEIGHBOURHOOD);
-        *doubted = Some(seq);
-        !confirmed
     }
 
     /// Finds an index for a new stream. Streams known by name alone make room first: none of their packets

@@ -81,7 +81,8 @@ fn a_leap_gives_up_packets_that_are_too_far_behind() {
     let mut tracker = tracker(TrackerConfig { lag_max: 100, ..TrackerConfig::default() });
     tracker.on_received(0, key(1), 1_000, 0);
     tracker.on_received(0, key(1), 1_010, 0);
-    assert_eq!(tracker.on_received(0, key(1), 999_999, 0).what, Arrival::Doubtful);
+    assert_eq!(tracker.on_received(0, key(1), 1_000_000, 0).what, Arrival::Doubtful);
+    tracker.concede(key(1), Some(Seq::first_seen(1_000_000)));
     let found = tracker.on_received(0, key(1), 1_000_000, 0);
     assert_eq!(found.discovered, 99);
     assert_eq!(missing(&tracker, key(1)), [(999_901, 999_999)]);
@@ -101,6 +102,7 @@ fn a_full_stream_gives_up_its_first_gap_and_a_full_pool_the_oldest_of_all() {
     });
     for seq in [100, 102, 104, 106, 108] {
         tracker.on_received(0, key(1), seq, 0);
+        tracker.concede(key(1), None);
     }
     assert_eq!(missing(&tracker, key(1)), [(103, 103), (105, 105), (107, 107)]);
     assert_eq!(tracker.given_up().count(GivenUp::StreamFull), 1);
@@ -143,9 +145,78 @@ fn one_wrong_number_puts_no_stream_out_of_reach() {
     tracker.on_named(0, key(2), 3_000_000_000, 0);
     assert_eq!(tracker.on_received(0, key(2), 7, 0).what, Arrival::New);
     assert_eq!(missing(&tracker, key(2)), [(0, 6)]);
-    // After a long partition the sender announces its position repeatedly.
-    tracker.on_named(0, key(1), 90_000_000, 0);
-    assert_eq!(tracker.on_named(5, key(1), 90_000_000, 5).what, Mention::Missing(5));
+    // After a long partition the sender itself confirms its position.
+    tracker.concede(key(1), None);
+    assert_eq!(tracker.on_named(0, key(1), 90_000_000, 0).what, Mention::Doubtful);
+    assert_eq!(
+        tracker.on_named(0, key(1), 90_000_000, 0).what,
+        Mention::Doubtful,
+        "however often it is told"
+    );
+    let asked = tracker.on_asked(key(1)).unwrap();
+    assert_eq!(tracker.on_answer(key(1), Some(90_000_001), asked), Judgment::Ahead);
+    assert_eq!(tracker.on_named(5, key(1), 90_000_001, 5).what, Mention::Missing(5));
+}
+
+/// Returns the judgment of an answer to a question that is asked now.
+fn answered(tracker: &mut Tracker<u64>, newest: Option<u32>) -> Judgment {
+    let asked = tracker.on_asked(key(1)).unwrap();
+    tracker.on_answer(key(1), newest, asked)
+}
+
+#[test]
+fn an_answer_takes_back_false_numbers_and_leaves_true_ones() {
+    let mut tracker = tracker(TrackerConfig::default());
+    for seq in [0, 1, 2, 4] {
+        tracker.on_received(0, key(1), seq, 0);
+    }
+    tracker.on_named(0, key(1), 60_000, 1);
+    tracker.on_received(0, key(1), 50_000, 2);
+    assert_eq!(answered(&mut tracker, Some(5)), Judgment::Retracted);
+    assert_eq!(missing(&tracker, key(1)), [(3, 3), (5, 5)]);
+    assert_eq!(tracker.highest(key(1)).map(Seq::to_wire), Some(5));
+    assert_eq!(tracker.on_received(0, key(1), 6, 3).what, Arrival::New);
+    assert_eq!(tracker.on_received(0, key(1), 4, 3).what, Arrival::Duplicate);
+    assert_eq!(tracker.given_up().iter().map(|(_, count)| count).sum::<u64>(), 0);
+    assert_eq!(answered(&mut tracker, Some(6)), Judgment::Agrees);
+}
+
+#[test]
+fn an_answer_that_a_later_packet_contradicts_takes_nothing_back() {
+    let mut tracker = tracker(TrackerConfig::default());
+    tracker.on_received(0, key(1), 0, 0);
+    tracker.on_named(0, key(1), 100, 0);
+    let asked = tracker.on_asked(key(1)).unwrap();
+    tracker.on_received(1, key(1), 1, 1);
+    assert_eq!(tracker.on_answer(key(1), Some(0), asked), Judgment::Unclear);
+    assert_eq!(tracker.on_received(2, key(1), 1, 2).what, Arrival::Duplicate, "it is delivered once");
+}
+
+#[test]
+fn a_stream_that_began_with_a_lie_begins_again() {
+    for newest in [None, Some(3), Some(4_000_000)] {
+        let mut tracker = tracker(TrackerConfig::default());
+        tracker.on_received(0, key(1), 3_000_000_000, 0);
+        assert_eq!(tracker.take_begun(), Some(key(1)));
+        assert_eq!(answered(&mut tracker, newest), Judgment::FalseStart);
+        assert_eq!(tracker.on_received(1, key(1), newest.unwrap_or(0) + 1, 1).what, Arrival::New);
+    }
+    let mut tracker = tracker(TrackerConfig::default());
+    tracker.on_received(0, key(1), 3_000, 0);
+    assert_eq!(answered(&mut tracker, Some(3_004)), Judgment::Agrees, "a node that joins late");
+}
+
+#[test]
+fn gaps_that_no_sender_has_confirmed_push_out_no_others() {
+    let config = TrackerConfig { stream_intervals_max: 4, ..TrackerConfig::default() };
+    let mut tracker = tracker(config);
+    tracker.on_received(0, key(1), 0, 0);
+    for far in 1..100u64 {
+        tracker.on_named(0, key(1), 1_000 * far as u32, far);
+    }
+    assert_eq!(tracker.given_up().count(GivenUp::StreamFull), 0);
+    assert_eq!(answered(&mut tracker, Some(0)), Judgment::Retracted);
+    assert_eq!((tracker.owed(), tracker.on_received(1, key(1), 1, 1).what), (0, Arrival::New));
 }
 
 #[test]
@@ -276,6 +347,7 @@ proptest! {
             let at = newest.get(&sender).map_or(0, |newest| newest + step);
             let wire = start.wrapping_add(at as u32);
             let before = tracker.highest(key(sender));
+            tracker.concede(key(sender), None);
             let seq = if only_named {
                 let found = tracker.on_named(0, key(sender), wire, 0);
                 if let Mention::Held = found.what {

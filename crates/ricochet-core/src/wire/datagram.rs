@@ -7,6 +7,7 @@ use super::heartbeat::HeartbeatView;
 use super::kind::Kind;
 use super::nak::NakView;
 use super::name::NAME;
+use super::question::{Answer, Question};
 use super::repair::{REPAIR_HEADER, RepairView};
 use crate::counters::Malformed;
 
@@ -36,6 +37,10 @@ pub enum Datagram<'a> {
     Nak(NakView<'a>),
     /// A sender's latest sequence numbers.
     Heartbeat(HeartbeatView<'a>),
+    /// A question about a sender's newest packet.
+    Question(Question),
+    /// The answer to it.
+    Answer(Answer),
 }
 
 impl<'a> Datagram<'a> {
@@ -52,6 +57,8 @@ impl<'a> Datagram<'a> {
             Kind::Repair => RepairView::read(body).map(Self::Repair),
             Kind::Nak => NakView::read(body).map(Self::Nak),
             Kind::Heartbeat => HeartbeatView::read(body).map(Self::Heartbeat),
+            Kind::Question => Question::read(body).map(Self::Question),
+            Kind::Answer => Answer::read(body).map(Self::Answer),
         }
     }
 
@@ -63,6 +70,8 @@ impl<'a> Datagram<'a> {
             Self::Repair(_) => Kind::Repair,
             Self::Nak(_) => Kind::Nak,
             Self::Heartbeat(_) => Kind::Heartbeat,
+            Self::Question(_) => Kind::Question,
+            Self::Answer(_) => Kind::Answer,
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::counters::Malformed;
 ///
 /// Ricochet's versions count from 9 and Maelstrom's from 1, so that neither takes the other's datagrams for
 /// its own.
-pub const VERSION: u8 = 9;
+pub const VERSION: u8 = 10;
 
 /// Kind of a datagram, the low half of its first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +22,10 @@ pub enum Kind {
     Nak = 4,
     /// A sender's latest sequence numbers.
     Heartbeat = 5,
+    /// A question to a sender: which of its packets to a group is the newest?
+    Question = 7,
+    /// The answer to a question.
+    Answer = 8,
 }
 
 impl Kind {
@@ -45,6 +49,8 @@ impl Kind {
             3 => Ok(Self::Repair),
             4 => Ok(Self::Nak),
             5 => Ok(Self::Heartbeat),
+            7 => Ok(Self::Question),
+            8 => Ok(Self::Answer),
             _ => Err(Malformed::Kind),
         }
     }

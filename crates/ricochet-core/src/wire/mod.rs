@@ -12,6 +12,7 @@ mod kind;
 mod nak;
 mod name;
 mod peek;
+mod question;
 mod repair;
 
 pub use data::{DATA_HEADER, Data, SYMBOL_HEAD};
@@ -22,6 +23,7 @@ pub use kind::{Kind, VERSION};
 pub use nak::{NAK_HEADER, NAK_RANGE, NAK_RANGES_MAX, Nak, NakView, Range};
 pub use name::{NAME, Name};
 pub use peek::Peek;
+pub use question::{ANSWER, Answer, QUESTION, Question};
 pub use repair::{NAMES_MAX, REPAIR_HEADER, Repair, RepairView};
 
 #[cfg(test)]

@@ -96,6 +96,11 @@ impl<'a> NakView<'a> {
         if view.ranges().any(|range| range.count == 0) { Err(Malformed::Count) } else { Ok(view) }
     }
 
+    /// Returns the length on the wire in bytes.
+    pub fn wire_len(&self) -> usize {
+        NAK_HEADER + self.ranges.len() * NAK_RANGE
+    }
+
     /// Returns the 1 to [`NAK_RANGES_MAX`] requested ranges, which may overlap.
     pub fn ranges(&self) -> impl Iterator<Item = Range> + use<'a> {
         self.ranges.iter().filter_map(|bytes| Range::read(Reader(bytes)).ok())

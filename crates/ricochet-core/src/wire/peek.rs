@@ -30,8 +30,8 @@ use crate::ids::{GroupId, NodeId};
 pub struct Peek {
     /// Kind of the datagram.
     pub kind: Kind,
-    /// Node that sent the packet, the repair, the request or the heartbeat. A retransmission names the
-    /// packet's first sender, not the node that retransmits it.
+    /// Node that sent the packet, the repair, the request, the heartbeat, the question or the answer. A
+    /// retransmission names the packet's first sender, not the node that retransmits it.
     pub sender: NodeId,
     /// Group and sequence number (low 32 bits) of a data packet or a retransmission; `None` for other kinds.
     pub packet: Option<(GroupId, u32)>,
@@ -45,19 +45,20 @@ impl Peek {
     pub fn read(datagram: &[u8]) -> Result<Self, Malformed> {
         let kind = Kind::read(datagram)?;
         let mut body = Reader(&datagram[1..]);
-        // Flags of a packet; flags and count of a repair; count of a request and of a heartbeat.
+        // Flags of a packet, a question or an answer; flags and count of a repair; count of a request and of
+        // a heartbeat.
         body.take(if kind == Kind::Repair { 2 } else { 1 })?;
         let sender = NodeId(body.u32()?);
         let packet = match kind {
             Kind::Data | Kind::Retransmission => Some((GroupId(body.u64()?), body.u32()?)),
-            Kind::Heartbeat | Kind::Repair | Kind::Nak => None,
+            Kind::Heartbeat | Kind::Repair | Kind::Nak | Kind::Question | Kind::Answer => None,
         };
         Ok(Self { kind, sender, packet })
     }
 
     /// Returns whether the datagram is for one node, and never multicast.
     pub fn is_unicast(&self) -> bool {
-        matches!(self.kind, Kind::Retransmission | Kind::Repair | Kind::Nak)
+        !matches!(self.kind, Kind::Data | Kind::Heartbeat)
     }
 
     /// Returns the groups that the datagram is about: one for a packet, those of a heartbeat. Repairs and

@@ -22,11 +22,11 @@ fn a_data_packet_is_these_bytes() {
     let mut bytes = [0; 29];
     assert_eq!(data().write(&mut bytes), 29);
     let expected =
-        b"\x91\x01\x01\x02\x03\x04\x11\x12\x13\x14\x15\x16\x17\x18\x21\x22\x23\x24\x31\x32\x33\x34payload";
+        b"\xa1\x01\x01\x02\x03\x04\x11\x12\x13\x14\x15\x16\x17\x18\x21\x22\x23\x24\x31\x32\x33\x34payload";
     assert_eq!(&bytes, expected);
     assert_eq!(Datagram::read(&bytes), Ok(Datagram::Data(data())));
     assert_eq!(data().write_retransmission(&mut bytes), 29);
-    assert_eq!(bytes[0], 0x92);
+    assert_eq!(bytes[0], 0xa2);
     assert_eq!(Datagram::read(&bytes), Ok(Datagram::Retransmission(data())));
 }
 
@@ -36,7 +36,7 @@ fn a_digest_is_these_bytes() {
     let digest = Repair { from: NodeId(9), names: &names, symbol: None };
     let mut bytes = vec![0; digest.wire_len()];
     digest.write(&mut bytes);
-    let expected = b"\x93\0\x02\0\0\0\x09\
+    let expected = b"\xa3\0\x02\0\0\0\x09\
         \x01\x02\x03\x04\x15\x16\x17\x18\x21\x22\x23\x24\
         \x01\x02\x03\x04\x15\x16\x17\x18\0\0\0\x07";
     assert_eq!(bytes, expected);
@@ -47,11 +47,11 @@ fn a_request_and_a_heartbeat_are_these_bytes() {
     let range = Range { key: data().key(), first: 5, count: 3 };
     let mut bytes = [0; NAK_HEADER + NAK_RANGE];
     Nak { from: NodeId(9), ranges: &[range] }.write(&mut bytes);
-    assert_eq!(&bytes, b"\x94\x01\0\0\0\x09\x01\x02\x03\x04\x11\x12\x13\x14\x15\x16\x17\x18\0\0\0\x05\0\x03");
+    assert_eq!(&bytes, b"\xa4\x01\0\0\0\x09\x01\x02\x03\x04\x11\x12\x13\x14\x15\x16\x17\x18\0\0\0\x05\0\x03");
     let latest = Latest { group: data().group, seq: 5 };
     let mut bytes = [0; HEARTBEAT_HEADER + HEARTBEAT_ENTRY];
     Heartbeat { sender: NodeId(9), sender_seq: 6, latest: &[latest] }.write(&mut bytes);
-    assert_eq!(&bytes, b"\x95\x01\0\0\0\x09\0\0\0\x06\x11\x12\x13\x14\x15\x16\x17\x18\0\0\0\x05");
+    assert_eq!(&bytes, b"\xa5\x01\0\0\0\x09\0\0\0\x06\x11\x12\x13\x14\x15\x16\x17\x18\0\0\0\x05");
 }
 
 #[test]
@@ -76,25 +76,25 @@ fn what_is_not_ours_is_refused_by_its_reason() {
         (vec![], Malformed::TooShort),
         (good[..21].to_vec(), Malformed::TooShort),
         (changed(0, 0x11), Malformed::Version),
-        (changed(0, 0x90), Malformed::Kind),
-        (changed(0, 0x96), Malformed::Kind),
+        (changed(0, 0xa0), Malformed::Kind),
+        (changed(0, 0xa6), Malformed::Kind),
         (changed(1, 4), Malformed::Reserved),
         (tail, Malformed::TooLong),
         (short[..short.len() - 1].to_vec(), Malformed::TooShort),
         (repair(&[name, Name { seq: 1, ..name }, name], None), Malformed::Repeated),
-        (b"\x93\0\0\0\0\0\0".to_vec(), Malformed::Count),
-        (b"\x93\x02\x01\0\0\0\0".to_vec(), Malformed::Reserved),
-        (b"\x93\0\x40\0\0\0\0".to_vec(), Malformed::TooShort),
-        (b"\x93\0\x41\0\0\0\0".to_vec(), Malformed::Count),
-        (b"\x94\x00\0\0\0\0".to_vec(), Malformed::Count),
-        ([&b"\x94\x01\0\0\0\0"[..], &[0; 18]].concat(), Malformed::Count),
-        ([&b"\x94\x01\0\0\0\0"[..], &[1; 19]].concat(), Malformed::TooLong),
-        (b"\x95\xff\0\0\0\0\0\0\0\0".to_vec(), Malformed::Count),
-        ([&b"\x95\x01\0\0\0\0\0\0\0\0"[..], &[1; 11]].concat(), Malformed::TooShort),
+        (b"\xa3\0\0\0\0\0\0".to_vec(), Malformed::Count),
+        (b"\xa3\x02\x01\0\0\0\0".to_vec(), Malformed::Reserved),
+        (b"\xa3\0\x40\0\0\0\0".to_vec(), Malformed::TooShort),
+        (b"\xa3\0\x41\0\0\0\0".to_vec(), Malformed::Count),
+        (b"\xa4\x00\0\0\0\0".to_vec(), Malformed::Count),
+        ([&b"\xa4\x01\0\0\0\0"[..], &[0; 18]].concat(), Malformed::Count),
+        ([&b"\xa4\x01\0\0\0\0"[..], &[1; 19]].concat(), Malformed::TooLong),
+        (b"\xa5\xff\0\0\0\0\0\0\0\0".to_vec(), Malformed::Count),
+        ([&b"\xa5\x01\0\0\0\0\0\0\0\0"[..], &[1; 11]].concat(), Malformed::TooShort),
     ] {
         assert_eq!(Datagram::read(&bytes), Err(reason), "{bytes:02x?}");
     }
-    assert_eq!(Datagram::read(&[0x91]), Err(Malformed::TooShort));
+    assert_eq!(Datagram::read(&[0xa1]), Err(Malformed::TooShort));
     let long = [&changed(1, 0)[..], &[0; 70_000]].concat();
     assert_eq!(Datagram::read(&long), Err(Malformed::TooLong));
 }
@@ -149,6 +149,8 @@ fn check_peek(bytes: &[u8]) {
         Datagram::Heartbeat(heartbeat) => {
             (heartbeat.sender, None, heartbeat.latest().map(|latest| latest.group).collect())
         }
+        Datagram::Question(question) => (question.from, None, vec![]),
+        Datagram::Answer(answer) => (answer.sender, None, vec![]),
     };
     assert_eq!((peek.kind, peek.sender, peek.packet), (datagram.kind(), sender, packet));
     assert!(peek.groups(bytes).eq(groups));
@@ -227,8 +229,23 @@ proptest! {
     }
 
     #[test]
+    fn questions_and_answers_survive_the_wire(from: u32, token: u64, group: u64, newest: Option<u32>) {
+        let (from, group) = (NodeId(from), GroupId(group));
+        let question = Question { from, token, group };
+        let mut bytes = vec![0; QUESTION];
+        prop_assert_eq!(question.write(&mut bytes), QUESTION);
+        check_peek(&bytes);
+        prop_assert_eq!(Datagram::read(&bytes), Ok(Datagram::Question(question)));
+        let answer = Answer { sender: from, token, group, newest };
+        let mut bytes = vec![0; ANSWER];
+        prop_assert_eq!(answer.write(&mut bytes), ANSWER);
+        check_peek(&bytes);
+        prop_assert_eq!(Datagram::read(&bytes), Ok(Datagram::Answer(answer)));
+    }
+
+    #[test]
     fn no_bytes_panic_a_reader(
-        first in prop_oneof![0x91..=0x95u8, any::<u8>()], flags in 0..4u8, count in 0..70u8,
+        first in prop_oneof![0xa1..=0xa8u8, any::<u8>()], flags in 0..4u8, count in 0..70u8,
         rest in prop::collection::vec(any::<u8>(), 0..1_500),
     ) {
         for bytes in [[&[first, flags, count][..], &rest].concat(), [&[first, count][..], &rest].concat(), rest.clone()] {
@@ -238,6 +255,7 @@ proptest! {
                 Ok(Datagram::Nak(view)) => assert!(view.ranges().count() <= NAK_RANGES_MAX),
                 Ok(Datagram::Heartbeat(view)) => assert!(view.latest().count() <= HEARTBEAT_MAX),
                 Ok(Datagram::Data(data) | Datagram::Retransmission(data)) => assert!(data.payload.len() <= rest.len()),
+                Ok(Datagram::Question(_) | Datagram::Answer(_)) => {}
                 Err(_) => {}
             }
         }

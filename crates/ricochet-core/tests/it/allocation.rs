@@ -6,7 +6,7 @@ use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use ricochet_core::bins::{BinsConfig, Packet};
 use ricochet_core::counters::GivenUp;
 use ricochet_core::delivery::Released;
-use ricochet_core::message::{Message, Output, SendOptions, To};
+use ricochet_core::message::{Message, Origin, Output, SendOptions, To};
 use ricochet_core::node::NakConfig;
 use ricochet_core::tracker::{Front, Lost};
 use ricochet_core::tracker::{Tracker, TrackerConfig};
@@ -169,7 +169,7 @@ fn no_message_makes_whole_nodes_and_an_ordered_subscription_allocate() {
                         let is_meant =
                             matches!(destination, To::Group(_)) || destination == To::Node(NodeId(to as u32));
                         if is_meant && !is_lost {
-                            nodes[to].handle_datagram(now_us, &datagram[..length], replies);
+                            nodes[to].handle_datagram(now_us, Origin::Member, &datagram[..length], replies);
                         }
                     }
                 }

@@ -1,11 +1,13 @@
 //! Data that is worthless when late.
 #![allow(missing_docs)]
 
+use std::collections::HashMap;
+
 use crate::common::net::{Net, NetworkConditions};
 use crate::common::{packet, written};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
-use ricochet_core::message::{How, Message, Output, To};
+use ricochet_core::message::{How, Message, Origin, Output, To};
 use ricochet_core::tracker::Lost;
 use ricochet_core::wire::{Data, Datagram};
 use ricochet_core::{GroupId, Node, NodeConfig, NodeId, View};
@@ -19,32 +21,63 @@ struct Listener {
     now_us: u64,
     requested: Vec<(u64, NodeId, u32, u32)>,
     lost: Vec<(u64, NodeId, u32, u32)>,
+    /// Newest packet that each sender has sent.
+    newest: HashMap<NodeId, u32>,
+    asked: Vec<(To, Vec<u8>)>,
 }
 
 impl Listener {
     fn new() -> Self {
         let groups = crate::common::groups(&[GROUP], 1);
         let node = Node::new(NodeConfig::new(NodeId(0)), groups, &View::new([]), 1).expect("in range");
-        Self { node, now_us: 0, requested: Vec::new(), lost: Vec::new() }
+        Self {
+            node,
+            now_us: 0,
+            requested: Vec::new(),
+            lost: Vec::new(),
+            newest: HashMap::new(),
+            asked: Vec::new(),
+        }
     }
 
     fn hear(&mut self, sender: u32, seq: u32, expires: bool) {
         let data = Data { expires, ..packet(NodeId(sender), GROUP, seq, b"") };
         let datagram = written(|to| data.write(to));
-        let Self { node, now_us, requested, lost } = self;
-        node.handle_datagram(*now_us, &datagram, &mut Recorded { now_us: *now_us, requested, lost });
+        let newest = self.newest.entry(NodeId(sender)).or_default();
+        *newest = seq.max(*newest);
+        self.handle(&datagram);
+        self.answer();
+    }
+
+    fn handle(&mut self, datagram: &[u8]) {
+        let Self { node, now_us, requested, lost, asked, .. } = self;
+        node.handle_datagram(
+            *now_us,
+            Origin::Member,
+            datagram,
+            &mut Recorded { now_us: *now_us, requested, lost, asked },
+        );
+    }
+
+    /// Lets the senders answer questions.
+    fn answer(&mut self) {
+        for (to, datagram) in std::mem::take(&mut self.asked) {
+            let To::Node(sender) = to else { continue };
+            let newest = self.newest.get(&sender).copied();
+            if let Some(answer) = crate::common::answer(sender, &datagram, newest) {
+                self.handle(&answer);
+            }
+        }
     }
 
     fn advance(&mut self, to_us: u64) {
-        let Self { node, now_us, requested, lost } = self;
-        while let Some(due_us) = node.poll_timeout().filter(|&due_us| due_us <= to_us) {
-            *now_us = due_us.max(*now_us);
-            node.handle_timeout(
-                *now_us,
-                &mut Recorded { now_us: *now_us, requested: &mut *requested, lost: &mut *lost },
-            );
+        while let Some(due_us) = self.node.poll_timeout().filter(|&due_us| due_us <= to_us) {
+            self.now_us = due_us.max(self.now_us);
+            let Self { node, now_us, requested, lost, asked, .. } = self;
+            node.handle_timeout(*now_us, &mut Recorded { now_us: *now_us, requested, lost, asked });
+            self.answer();
         }
-        *now_us = to_us;
+        self.now_us = to_us;
     }
 }
 
@@ -52,10 +85,12 @@ struct Recorded<'a> {
     now_us: u64,
     requested: &'a mut Vec<(u64, NodeId, u32, u32)>,
     lost: &'a mut Vec<(u64, NodeId, u32, u32)>,
+    asked: &'a mut Vec<(To, Vec<u8>)>,
 }
 
 impl Output for Recorded<'_> {
-    fn send(&mut self, _: To, datagram: &[u8]) {
+    fn send(&mut self, to: To, datagram: &[u8]) {
+        self.asked.push((to, datagram.to_vec()));
         if let Ok(Datagram::Nak(nak)) = Datagram::read(datagram) {
             let ranges = nak
                 .ranges()

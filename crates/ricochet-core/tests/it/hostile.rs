@@ -4,7 +4,7 @@
 use crate::common::net::{Net, NetworkConditions};
 use crate::common::{packet, written};
 use ricochet_core::bins::Content;
-use ricochet_core::message::{How, Message, Output, To};
+use ricochet_core::message::{How, Message, Origin, Output, To};
 use ricochet_core::node::NakConfig;
 use ricochet_core::tracker::Lost;
 use ricochet_core::wire::{
@@ -66,11 +66,16 @@ fn digest(from: u32, names: &[Name]) -> Vec<u8> {
 fn the_cost_of_a_request_is_bounded_whatever_it_claims() {
     let mut node = node(|config| config);
     let mut kept = Kept::default();
-    (0..2_000).for_each(|seq| node.handle_datagram(0, &data(2, seq, false), &mut kept));
+    (0..2_000).for_each(|seq| node.handle_datagram(0, Origin::Member, &data(2, seq, false), &mut kept));
     let key = StreamKey { sender: NodeId(2), group: GROUP };
     let ranges = [Range { key, first: 0, count: u16::MAX }; NAK_RANGES_MAX];
     kept.sent.clear();
-    node.handle_datagram(1, &written(|to| Nak { from: NodeId(3), ranges: &ranges }.write(to)), &mut kept);
+    node.handle_datagram(
+        1,
+        Origin::Member,
+        &written(|to| Nak { from: NodeId(3), ranges: &ranges }.write(to)),
+        &mut kept,
+    );
     let counts = node.counts();
     assert!(counts.not_held + counts.answered <= 1_024, "{counts:?}");
     assert_eq!(counts.not_held + counts.answered + counts.refused, 64 * 65_535);
@@ -81,10 +86,10 @@ fn the_cost_of_a_request_is_bounded_whatever_it_claims() {
 fn a_digest_that_names_an_unknown_group_leads_to_no_request() {
     let mut node = node(|config| config);
     let mut kept = Kept::default();
-    node.handle_datagram(0, &data(2, 0, false), &mut kept);
+    node.handle_datagram(0, Origin::Member, &data(2, 0, false), &mut kept);
     kept.sent.clear();
     let name = |tag| Name { sender: NodeId(2), group: ricochet_core::GroupTag(tag), seq: 1 };
-    node.handle_datagram(5, &digest(3, &[name(77), name(0)]), &mut kept);
+    node.handle_datagram(5, Origin::Member, &digest(3, &[name(77), name(0)]), &mut kept);
     let key = StreamKey { sender: NodeId(2), group: GROUP };
     assert_eq!(kept.requested(), [(NodeId(3), Range { key, first: 1, count: 1 })]);
 }
@@ -113,8 +118,8 @@ fn data_that_expires_does_not_silence_other_senders() {
     let mut node = node(|config| config);
     let mut kept = Kept::default();
     for seq in [0, 2] {
-        node.handle_datagram(0, &data(2, seq, false), &mut kept);
-        node.handle_datagram(0, &data(3, seq, true), &mut kept);
+        node.handle_datagram(0, Origin::Member, &data(2, seq, false), &mut kept);
+        node.handle_datagram(0, Origin::Member, &data(3, seq, true), &mut kept);
     }
     kept.sent.clear();
     node.handle_timeout(200_000, &mut kept);
@@ -127,7 +132,7 @@ fn a_sender_that_has_left_is_not_asked_first() {
     let mut node = node(|config| config);
     let mut kept = Kept::default();
     for seq in [0, 2] {
-        node.handle_datagram(0, &data(2, seq, false), &mut kept);
+        node.handle_datagram(0, Origin::Member, &data(2, seq, false), &mut kept);
     }
     node.change_view(&View::new((3..6).map(|id| Member::new(NodeId(id), [GROUP]))), &mut kept);
     kept.sent.clear();
@@ -149,13 +154,15 @@ fn requests_withheld_for_want_of_allowance_are_made_later() {
     let mut node = node(slow);
     let mut kept = Kept::default();
     for seq in [0, 1_001] {
-        node.handle_datagram(0, &data(2, seq, false), &mut kept);
+        node.handle_datagram(0, Origin::Member, &data(2, seq, false), &mut kept);
     }
     while let Some(now_us) = node.poll_timeout().filter(|&due_us| due_us < 9_900_000) {
         node.handle_timeout(now_us, &mut kept);
         // The nodes are alive and do not answer.
         let known = Name { sender: NodeId(2), group: GROUP.tag(), seq: 0 };
-        (2..6).for_each(|peer| node.handle_datagram(now_us, &digest(peer, &[known]), &mut kept));
+        (2..6).for_each(|peer| {
+            node.handle_datagram(now_us, Origin::Member, &digest(peer, &[known]), &mut kept)
+        });
     }
     let mut requests = vec![0; 1_001];
     for (_, range) in kept.requested() {
@@ -185,7 +192,7 @@ fn times_that_are_too_long_are_refused() {
 #[test]
 fn a_node_that_joins_late_misses_nothing() {
     let mut node = node(|config| config);
-    node.handle_datagram(0, &data(2, 5_000, false), &mut Kept::default());
+    node.handle_datagram(0, Origin::Member, &data(2, 5_000, false), &mut Kept::default());
     assert_eq!(node.missing(), 0);
 }
 
@@ -194,7 +201,7 @@ fn floods_of_lies_leave_real_streams_whole() {
     let mut node = node(|config| NodeConfig { content: Content::Names, packets: 256, ..config });
     let mut kept = Kept::default();
     for seq in 0..100 {
-        node.handle_datagram(0, &data(2, seq, false), &mut kept);
+        node.handle_datagram(0, Origin::Member, &data(2, seq, false), &mut kept);
     }
     for round in 0..2_000u32 {
         // Made-up streams, packets that are far off, and a sum of them.
@@ -208,23 +215,24 @@ fn floods_of_lies_leave_real_streams_whole() {
         let symbol = [7u8; 40];
         let repair =
             Repair { from: NodeId(3), names: &names, symbol: (round % 2 == 0).then_some(&symbol[..]) };
-        node.handle_datagram(u64::from(round), &written(|to| repair.write(to)), &mut kept);
+        node.handle_datagram(u64::from(round), Origin::Member, &written(|to| repair.write(to)), &mut kept);
         let latest = [Latest { group: GROUP, seq: round.wrapping_mul(0x85eb_ca6b) | 1 << 20 }];
         let heartbeat = Heartbeat { sender: NodeId(2), sender_seq: 0, latest: &latest };
-        node.handle_datagram(u64::from(round), &written(|to| heartbeat.write(to)), &mut kept);
+        node.handle_datagram(u64::from(round), Origin::Member, &written(|to| heartbeat.write(to)), &mut kept);
         node.handle_timeout(u64::from(round), &mut kept);
     }
     assert!(node.counts().doubtful > 1_000, "{:?}", node.counts());
+    assert!(node.counts().questions_sent < 100, "{:?}", node.counts());
     let before = kept.delivered;
     for seq in 100..200 {
-        node.handle_datagram(3_000, &data(2, seq, false), &mut kept);
+        node.handle_datagram(3_000, Origin::Member, &data(2, seq, false), &mut kept);
     }
     assert_eq!(kept.delivered - before, 100, "{:?}", node.counts());
     // Packets that came before the flood can still be retransmitted.
     kept.sent.clear();
     let key = StreamKey { sender: NodeId(2), group: GROUP };
     let nak = Nak { from: NodeId(4), ranges: &[Range { key, first: 0, count: 100 }] };
-    node.handle_datagram(3_001, &written(|to| nak.write(to)), &mut kept);
+    node.handle_datagram(3_001, Origin::Member, &written(|to| nak.write(to)), &mut kept);
     let again =
         kept.sent.iter().filter(|(_, datagram)| Kind::read(datagram) == Ok(Kind::Retransmission)).count();
     assert_eq!(again, 100, "{:?}", node.counts());

@@ -10,6 +10,7 @@ mod feedback;
 mod fuzz;
 mod hostile;
 mod liar;
+mod liars;
 mod lies;
 mod node;
 mod order;

@@ -5,7 +5,7 @@ use crate::common::net::{Net, NetworkConditions};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use ricochet_core::bins::Content;
-use ricochet_core::message::How;
+use ricochet_core::message::{How, Origin};
 use ricochet_core::node::NakConfig;
 use ricochet_core::{GroupId, NodeConfig};
 
@@ -225,7 +225,7 @@ fn no_datagram_stops_a_node() {
     for round in 0..50_000u64 {
         let mut datagram: Vec<u8> = (0..dice.next_u64() % 200).map(|_| dice.next_u64() as u8).collect();
         if let Some(first) = datagram.first_mut() {
-            *first = 0x90 | (round % 6) as u8;
+            *first = 0xa0 | (round % 9) as u8;
         }
         // Every second datagram has names and groups that exist.
         if datagram.len() > 40 && round % 2 == 0 {
@@ -234,7 +234,7 @@ fn no_datagram_stops_a_node() {
             let group = grouping[0][round as usize % grouping[0].len()];
             datagram[11..15].copy_from_slice(&group.tag().0.to_be_bytes());
         }
-        net.nodes[0].handle_datagram(net.now_us + round, &datagram, &mut Nowhere);
+        net.nodes[0].handle_datagram(net.now_us + round, Origin::Member, &datagram, &mut Nowhere);
         net.nodes[0].handle_timeout(net.now_us + round, &mut Nowhere);
     }
 }

@@ -4,7 +4,7 @@
 use crate::common::net::{Net, NetworkConditions};
 use crate::common::{packet, written};
 use ricochet_core::delivery::Released;
-use ricochet_core::message::{Message, Output, To};
+use ricochet_core::message::{Message, Origin, Output, To};
 use ricochet_core::tracker::{Front, Lost};
 use ricochet_core::wire::{Data, Fragment};
 use ricochet_core::{Fifo, FifoConfig, GroupId, Node, NodeConfig, NodeId, StreamKey, TrackerConfig, View};
@@ -16,6 +16,8 @@ const GROUP: GroupId = GroupId(9);
 struct Ordered {
     fifo: Fifo,
     all: Vec<(u32, u32, bool)>,
+    /// Datagrams sent.
+    sent: Vec<Vec<u8>>,
 }
 
 impl Ordered {
@@ -31,20 +33,22 @@ impl Ordered {
 }
 
 impl Output for Ordered {
-    fn send(&mut self, _: To, _: &[u8]) {}
+    fn send(&mut self, _: To, datagram: &[u8]) {
+        self.sent.push(datagram.to_vec());
+    }
 
     fn deliver(&mut self, message: &Message<'_>) {
-        let Self { fifo, all } = self;
+        let Self { fifo, all, .. } = self;
         fifo.handle_message(0, message, &mut |released| Self::note(&released, all));
     }
 
     fn on_lost(&mut self, lost: &Lost) {
-        let Self { fifo, all } = self;
+        let Self { fifo, all, .. } = self;
         fifo.on_lost(0, lost, &mut |released| Self::note(&released, all));
     }
 
     fn on_settled(&mut self, key: StreamKey, front: Front) {
-        let Self { fifo, all } = self;
+        let Self { fifo, all, .. } = self;
         fifo.on_settled(key, front, &mut |released| Self::note(&released, all));
     }
 }
@@ -63,13 +67,25 @@ impl Listener {
             Node::new(config, crate::common::groups(&[GROUP], 1), &View::new([]), 1).expect("in range");
         Self {
             node,
-            ordered: Ordered { fifo: Fifo::new(FifoConfig::default()).expect("in range"), all: Vec::new() },
+            ordered: Ordered {
+                fifo: Fifo::new(FifoConfig::default()).expect("in range"),
+                all: Vec::new(),
+                sent: Vec::new(),
+            },
         }
     }
 
     fn hear(&mut self, seq: u32, payload: &[u8], fragment: bool) {
         let data = Data { fragment, ..packet(NodeId(1), GROUP, seq, payload) };
-        self.node.handle_datagram(0, &written(|to| data.write(to)), &mut self.ordered);
+        let datagram = written(|to| data.write(to));
+        self.node.handle_datagram(0, Origin::Member, &datagram, &mut self.ordered);
+        // A gap makes room for another only once the sender has confirmed it. Then the packet is sent again.
+        for sent in std::mem::take(&mut self.ordered.sent) {
+            if let Some(answer) = crate::common::answer(NodeId(1), &sent, Some(seq)) {
+                self.node.handle_datagram(0, Origin::Member, &answer, &mut self.ordered);
+                self.node.handle_datagram(0, Origin::Member, &datagram, &mut self.ordered);
+            }
+        }
     }
 
     /// Hears a part of ten bytes of a message whose first packet is `first`.

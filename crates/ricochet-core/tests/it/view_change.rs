@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
-use ricochet_core::message::{Message, Output, To};
+use ricochet_core::message::{Message, Origin, Output, To};
 use ricochet_core::tracker::Lost;
 use ricochet_core::wire::Datagram;
 use ricochet_core::{GroupId, Member, Node, NodeConfig, NodeId};
@@ -89,13 +89,13 @@ fn changes_of_the_view_lose_no_packet_and_forget_no_missing_one() {
         }
         let members = view.members().iter().filter(|member| member.groups().contains(&packet.0));
         wanted.insert(packet, members.map(Member::id).filter(|&id| id != ME).collect::<BTreeSet<_>>());
-        node.handle_datagram(at as u64, &datagram(packet, false), &mut seen);
+        node.handle_datagram(at as u64, Origin::Member, &datagram(packet, false), &mut seen);
         sent.insert(packet);
     }
     assert!(missing.len() > 100 && node.missing() > 30);
     // Late packets are still awaited.
     for &packet in &missing {
-        node.handle_datagram(PACKETS as u64, &datagram(packet, true), &mut seen);
+        node.handle_datagram(PACKETS as u64, Origin::Member, &datagram(packet, true), &mut seen);
     }
     sent.extend(&missing);
     assert!(sent.iter().all(|packet| seen.delivered.get(packet) == Some(&1)), "all are delivered, and once");

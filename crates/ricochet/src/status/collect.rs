@@ -141,6 +141,10 @@ fn of_core(counts: &NodeCounts) -> Counts {
         duplicates,
         too_old,
         no_room,
+        doubtful,
+        retracted,
+        impostors,
+        strangers,
         foreign,
         own,
         too_long,
@@ -159,6 +163,8 @@ fn of_core(counts: &NodeCounts) -> Counts {
         answered,
         not_held,
         refused,
+        questions_sent,
+        unasked,
         heartbeats_sent,
     )
 }

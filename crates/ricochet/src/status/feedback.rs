@@ -25,6 +25,9 @@ pub struct TrafficStatus {
     pub requests: VolumeStatus,
     /// Heartbeats.
     pub heartbeats: VolumeStatus,
+    /// Questions about the newest packet of a stream, and answers.
+    #[serde(default)]
+    pub questions: VolumeStatus,
     /// Bytes of all other datagrams as a percentage of the bytes of data packets.
     pub overhead_percent: Option<f64>,
 }
@@ -94,6 +97,7 @@ impl From<&Traffic> for TrafficStatus {
             repairs: traffic.repairs.into(),
             requests: traffic.requests.into(),
             heartbeats: traffic.heartbeats.into(),
+            questions: traffic.questions.into(),
             overhead_percent: traffic.overhead().map(|share| share * 100.0),
         }
     }

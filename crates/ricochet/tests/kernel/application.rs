@@ -167,7 +167,7 @@ fn a_panic_in_the_nodes_thread_is_reported() {
     let Some(lan) = Lan::build("a panic", 2) else { return };
     let nodes = lan.start(|at, builder| match at {
         0 => builder,
-        _ => builder.lose(|datagram| datagram[0] == 0x91 && panic!("on purpose")),
+        _ => builder.lose(|datagram| datagram[0] == 0xa1 && panic!("on purpose")),
     });
     let subscriptions = join_all(&nodes, "g");
     nodes[0].send("g", b"x").unwrap();
@@ -226,7 +226,7 @@ fn start_without_second_packet(lan: &Lan) -> Vec<Node> {
     let hour = Duration::from_secs(3_600);
     lan.start(|_, builder| {
         let never = |datagram: &[u8]| {
-            matches!(datagram[0], 0x91 | 0x92) && datagram.get(14..18) == Some(&[0, 0, 0, 1])
+            matches!(datagram[0], 0xa1 | 0xa2) && datagram.get(14..18) == Some(&[0, 0, 0, 1])
         };
         builder.lose(never).give_up_after(hour).expires_after(hour)
     })

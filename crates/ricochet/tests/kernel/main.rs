@@ -7,5 +7,6 @@ mod churn;
 #[path = "../common/mod.rs"]
 mod common;
 mod lan;
+mod liars;
 mod lifecycle;
 mod starting;

@@ -33,6 +33,7 @@ struct Host {
     node: Membership,
     due_us: Option<u64>,
     id: NodeId,
+    life: u64,
     groups: Vec<GroupId>,
 }
 
@@ -55,6 +56,8 @@ pub struct Net {
     asleep: BTreeMap<SocketAddr, u64>,
     pub sent: u64,
     pub sent_bytes: u64,
+    /// Bytes sent to each address.
+    pub bytes_to: BTreeMap<SocketAddr, u64>,
     /// The first datagrams sent, for replays.
     pub recorded: Vec<(SocketAddr, SocketAddr, Vec<u8>)>,
     pub record_max: usize,
@@ -75,6 +78,7 @@ impl Net {
             asleep: BTreeMap::new(),
             sent: 0,
             sent_bytes: 0,
+            bytes_to: BTreeMap::new(),
             recorded: Vec::new(),
             record_max: 0,
         }
@@ -96,7 +100,7 @@ impl Net {
         if self.hosts.contains_key(&address(place)) {
             self.crash(place);
         }
-        self.hosts.insert(address(place), Host { node, due_us: None, id, groups: Vec::new() });
+        self.hosts.insert(address(place), Host { node, due_us: None, id, life: me.life, groups: Vec::new() });
         self.note_due(address(place));
         id
     }
@@ -167,6 +171,14 @@ impl Net {
         self.carry(address(place), sent);
     }
 
+    pub fn id(&self, place: usize) -> NodeId {
+        self.hosts[&address(place)].id
+    }
+
+    pub fn life(&self, place: usize) -> u64 {
+        self.hosts[&address(place)].life
+    }
+
     pub fn node(&self, place: usize) -> &Membership {
         &self.hosts[&address(place)].node
     }
@@ -187,6 +199,7 @@ impl Net {
             assert_ne!(from, to, "a node does not send to itself");
             self.sent += 1;
             self.sent_bytes += datagram.len() as u64;
+            *self.bytes_to.entry(to).or_default() += datagram.len() as u64;
             if self.recorded.len() < self.record_max {
                 self.recorded.push((from, to, datagram.clone()));
             }

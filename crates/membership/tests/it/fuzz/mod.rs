@@ -4,8 +4,8 @@
 use std::net::SocketAddr;
 
 use membership::wire::{
-    ADDRESSES_MAX, Chunk, DATAGRAM_MAX, Datagram, Held, ListRequest, STEPS_HEADER, StepParts, StepsView,
-    write_address_request, write_list_requests, write_summary,
+    ADDRESSES_MAX, Chunk, DATAGRAM_MAX, Datagram, Held, IdentityAnswer, ListRequest, STEPS_HEADER, StepParts,
+    StepsView, write_address_request, write_list_requests, write_summary,
 };
 use membership::{Gossip, GossipConfig, Me, MemberFile, Membership, Output, Static, StaticConfig};
 use ricochet_core::{GroupId, NodeId};
@@ -60,13 +60,16 @@ pub fn wire(data: &[u8]) {
             assert!((1..=ADDRESSES_MAX).contains(&view.nodes().count()));
             return;
         }
-        Datagram::Presence(presence) => {
-            let bytes = presence.to_wire();
-            again[..bytes.len()].copy_from_slice(&bytes);
-            bytes.len()
-        }
+        Datagram::Presence(presence) => put(&mut again, &presence.to_wire()),
+        Datagram::IdentityQuestion(question) => put(&mut again, &question.to_wire()),
+        Datagram::IdentityAnswer(answer) => put(&mut again, &answer.to_wire()),
     };
     assert_eq!(&again[..length], data);
+}
+
+fn put(to: &mut [u8], bytes: &[u8]) -> usize {
+    to[..bytes.len()].copy_from_slice(bytes);
+    bytes.len()
 }
 
 const MEMBER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2)), 7901);
@@ -75,12 +78,20 @@ const US: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::
 #[derive(Default)]
 struct Sent {
     datagrams: usize,
+    /// Tokens of the questions to the member.
+    tokens: Vec<u64>,
 }
 
 impl Output for Sent {
     fn send(&mut self, to: SocketAddr, datagram: &[u8]) {
         assert_ne!(to, US, "a node does not send to itself");
-        assert!(Datagram::read(datagram).is_ok(), "every datagram sent can be read");
+        let read = Datagram::read(datagram);
+        assert!(read.is_ok(), "every datagram sent can be read");
+        if let Ok(Datagram::IdentityQuestion(question)) = read
+            && to == MEMBER
+        {
+            self.tokens.push(question.token);
+        }
         self.datagrams += 1;
     }
 }
@@ -90,7 +101,7 @@ impl Output for Sent {
 /// Each step is a byte for the kind, two for the length, and the content. Returns
 /// the number of groups learnt.
 pub fn node(mut data: &[u8]) -> usize {
-    let me = Me { id: NodeId(1), address: US, life: 1 };
+    let me = Me { id: NodeId(1), address: US, life: 1_700_000_000_000_000 };
     let config = GossipConfig { members_max: 8, ..GossipConfig::lan() };
     let file = format!("[[member]]\naddress = \"{MEMBER}\"\n");
     let file = MemberFile::parse(&file).expect("a file of members");
@@ -103,11 +114,18 @@ pub fn node(mut data: &[u8]) -> usize {
         node.set_groups(now_us, &[GroupId(5), GroupId(3)], &mut out);
         node.handle_timeout(now_us, &mut out);
     }
+    // The member answers as the node that it last claimed to be.
+    let mut claimed = (NodeId(2), me.life);
     let (mut steps, mut learnt) = (0, 0);
     while let [kind, high, low, rest @ ..] = data {
         let length = usize::from(u16::from_be_bytes([*high, *low]));
         let (content, behind) = rest.split_at(length.min(rest.len()));
         (data, steps) = (behind, steps + 1);
+        claimed = match Datagram::read(content) {
+            Ok(Datagram::Swim(message)) => (message.source.id, message.source.life),
+            Ok(Datagram::Presence(presence)) => (presence.id, presence.life),
+            _ => claimed,
+        };
         for node in &mut nodes {
             match kind % 4 {
                 0 => now_us += u64::from(*low) * 1_000,
@@ -116,6 +134,11 @@ pub fn node(mut data: &[u8]) -> usize {
             }
             if node.poll_timeout().is_some_and(|due_us| due_us <= now_us) {
                 node.handle_timeout(now_us, &mut out);
+            }
+            for token in std::mem::take(&mut out.tokens) {
+                let (id, life) = claimed;
+                let answer = IdentityAnswer { token, id, life, version: 0, check: 0 };
+                node.handle_datagram(now_us, MEMBER, &answer.to_wire(), &mut out);
             }
             assert!(node.members().count() <= 8 && node.memory_bytes() < 1 << 24);
             assert_eq!(node.view().members().len(), node.members().count());

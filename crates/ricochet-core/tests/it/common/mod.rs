@@ -6,7 +6,7 @@ pub(crate) mod net;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::Rng as _;
 use ricochet_core::bins::{Bins, BinsConfig};
-use ricochet_core::wire::Data;
+use ricochet_core::wire::{Answer, Data, Datagram, Question};
 use ricochet_core::{GroupConfig, GroupId, Groups, Member, NodeId, Plan, Regions, View};
 
 /// Returns the groups of each node: d of g = n·d/s at random.
@@ -38,6 +38,12 @@ pub(crate) fn written(write: impl FnOnce(&mut [u8]) -> usize) -> Vec<u8> {
     let length = write(&mut datagram);
     datagram.truncate(length);
     datagram
+}
+
+/// Returns the honest answer to a datagram, if it is a question, of a sender whose newest packet is `newest`.
+pub(crate) fn answer(sender: NodeId, datagram: &[u8], newest: Option<u32>) -> Option<Vec<u8>> {
+    let Ok(Datagram::Question(Question { token, group, .. })) = Datagram::read(datagram) else { return None };
+    Some(written(|to| Answer { sender, token, group, newest }.write(to)))
 }
 
 /// Returns the complete view.

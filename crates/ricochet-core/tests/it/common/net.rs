@@ -6,7 +6,7 @@ use std::collections::{BinaryHeap, HashMap, HashSet};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use ricochet_core::delivery::Released;
-use ricochet_core::message::{How, Message, Output, SendOptions, To};
+use ricochet_core::message::{How, Message, Origin, Output, SendOptions, To};
 use ricochet_core::tracker::{Front, Lost};
 use ricochet_core::wire::Kind;
 use ricochet_core::{Fifo, FifoConfig, GroupId, Node, NodeConfig, NodeId, Seq, StreamKey, View};
@@ -207,7 +207,7 @@ impl Net {
                 (Some(at_us), _) if at_us <= next_us => {
                     let Some(Reverse((_, _, to, datagram))) = self.flights.pop() else { break };
                     if !self.down.contains(&to) {
-                        self.nodes[to].handle_datagram(self.now_us, &datagram, &mut wants);
+                        self.nodes[to].handle_datagram(self.now_us, Origin::Member, &datagram, &mut wants);
                         self.carry_out(to, wants);
                     }
                 }
@@ -223,7 +223,14 @@ impl Net {
 
     /// Hands a made-up datagram to a node, and drops its output.
     pub(crate) fn inject(&mut self, at: usize, datagram: &[u8]) {
-        self.nodes[at].handle_datagram(self.now_us, datagram, &mut Wants::default());
+        self.nodes[at].handle_datagram(self.now_us, Origin::Member, datagram, &mut Wants::default());
+    }
+
+    /// Lets a forged datagram arrive at a node, and carries out what the node does.
+    pub(crate) fn forge(&mut self, at: usize, origin: Origin, datagram: &[u8]) {
+        let mut wants = Wants::default();
+        self.nodes[at].handle_datagram(self.now_us, origin, datagram, &mut wants);
+        self.carry_out(at, wants);
     }
 
     pub(crate) fn change_view(&mut self, at: usize, view: &View) {

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use ricochet_core::delivery::{FragmentsConfig, Released};
-use ricochet_core::message::{Message, Output, To};
+use ricochet_core::message::{Message, Origin, Output, To};
 use ricochet_core::tracker::{Front, Lost};
 use ricochet_core::wire::{
     Data, Datagram, Fragment, Heartbeat, Latest, NAK_RANGES_MAX, Nak, Name, Peek, Range, Repair, SYMBOL_HEAD,
@@ -36,6 +36,8 @@ pub(crate) fn wire(data: &[u8]) {
             assert!(peek.groups(data).eq(heartbeat.latest().map(|latest| latest.group)));
             heartbeat.sender
         }
+        Datagram::Question(question) => question.from,
+        Datagram::Answer(answer) => answer.sender,
     };
     assert_eq!(peek.sender, sender);
     let mut written = vec![0; data.len() + 8];
@@ -56,6 +58,8 @@ pub(crate) fn wire(data: &[u8]) {
             let (sender, sender_seq) = (heartbeat.sender, heartbeat.sender_seq);
             Heartbeat { sender, sender_seq, latest: &latest }.write(&mut written)
         }
+        Datagram::Question(question) => question.write(&mut written),
+        Datagram::Answer(answer) => answer.write(&mut written),
     };
     assert_eq!(&written[..length], data);
 }
@@ -158,7 +162,7 @@ pub(crate) fn node(data: &[u8]) -> (usize, u64) {
     let before = node.memory_bytes();
     while !input.0.is_empty() {
         let length = write_datagram(&mut input, groups, &mut datagram);
-        node.handle_datagram(application.now_us, &datagram[..length], &mut application);
+        node.handle_datagram(application.now_us, Origin::Member, &datagram[..length], &mut application);
         application.now_us += u64::from(input.byte()).pow(2) / 4;
         node.handle_timeout(application.now_us, &mut application);
         let Application { now_us, fifo, newest, .. } = &mut application;
@@ -218,7 +222,7 @@ fn write_datagram(input: &mut Input<'_>, groups: [GroupId; 2], datagram: &mut [u
         5 => Heartbeat { sender, sender_seq: seq, latest: &[Latest { group, seq }] }.write(datagram),
         _ => {
             let raw = input.bytes(usize::from(node));
-            datagram[0] = 0x91 + kind / 8 % 5;
+            datagram[0] = [0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa7, 0xa8][usize::from(kind / 8 % 7)];
             datagram[1..][..raw.len()].copy_from_slice(raw);
             1 + raw.len()
         }

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use ricochet_core::bins::Content;
-use ricochet_core::message::{Message, Output, SendOptions, To};
+use ricochet_core::message::{Message, Origin, Output, SendOptions, To};
 use ricochet_core::tracker::Lost;
 use ricochet_core::wire::{Data, Datagram, Heartbeat, Kind, Latest, Nak, Name, Range, Repair};
 use ricochet_core::{GroupConfig, GroupId, Groups, Member, Node, NodeConfig, NodeId, Seq, StreamKey, View};
@@ -63,7 +63,7 @@ pub fn node(mut data: &[u8]) {
     // The node still works.
     let before = watch.delivered.len();
     let fresh = datagram(&Data { sender: NodeId(0xfeed_beef), ..packet(&[0, 1]) });
-    node.handle_datagram(now_us, &fresh, &mut watch);
+    node.handle_datagram(now_us, Origin::Member, &fresh, &mut watch);
     assert_eq!(watch.delivered.len(), before + 1);
 }
 
@@ -71,8 +71,8 @@ fn step(node: &mut Node, watch: &mut Watch, now_us: &mut u64, kind: u8, bytes: &
     let at = |place: usize| bytes.get(place).copied().unwrap_or(0);
     let mut scratch = [0; DATAGRAM_MAX];
     match kind % 8 {
-        0 => node.handle_datagram(*now_us, bytes, watch),
-        1 => node.handle_datagram(*now_us, &datagram(&packet(bytes)), watch),
+        0 => node.handle_datagram(*now_us, Origin::Member, bytes, watch),
+        1 => node.handle_datagram(*now_us, Origin::Member, &datagram(&packet(bytes)), watch),
         2 => {
             let mut names: Vec<Name> = bytes.chunks_exact(4).take(64).map(name).collect();
             names.sort_unstable();
@@ -81,7 +81,7 @@ fn step(node: &mut Node, watch: &mut Watch, now_us: &mut u64, kind: u8, bytes: &
                 let symbol = (at(0) % 2 == 0).then_some(&[0u8; 40][..]);
                 let length =
                     Repair { from: NodeId(u32::from(at(1) % 9)), names: &names, symbol }.write(&mut scratch);
-                node.handle_datagram(*now_us, &scratch[..length], watch);
+                node.handle_datagram(*now_us, Origin::Member, &scratch[..length], watch);
             }
         }
         3 => {
@@ -98,14 +98,14 @@ fn step(node: &mut Node, watch: &mut Watch, now_us: &mut u64, kind: u8, bytes: &
             let ranges: Vec<Range> = bytes.chunks_exact(4).take(64).map(range).collect();
             if !ranges.is_empty() {
                 let length = Nak { from: NodeId(u32::from(at(1) % 9)), ranges: &ranges }.write(&mut scratch);
-                node.handle_datagram(*now_us, &scratch[..length], watch);
+                node.handle_datagram(*now_us, Origin::Member, &scratch[..length], watch);
             }
         }
         _ => {
             let latest = [Latest { group: GROUPS[usize::from(at(0) % 3)], seq: seq(bytes) }];
             let beat = Heartbeat { sender: NodeId(2 + u32::from(at(1) % 4)), sender_seq: 0, latest: &latest };
             let length = beat.write(&mut scratch);
-            node.handle_datagram(*now_us, &scratch[..length], watch);
+            node.handle_datagram(*now_us, Origin::Member, &scratch[..length], watch);
         }
     }
 }

@@ -1,0 +1,174 @@
+//! Liars on the same network: forged source addresses, made-up nodes and recordings.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::time::{Duration, Instant};
+
+use netlab::Namespace;
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, sendto, socket,
+};
+use ricochet::{Node, Subscription};
+use ricochet_core::wire::{Heartbeat, Latest, Nak, Range};
+use ricochet_core::{GroupId, NodeId, StreamKey};
+
+use crate::common::{LONG, Lan, join_all, meet, next};
+
+/// Sends datagrams with forged source addresses.
+struct Forger(OwnedFd);
+
+impl Forger {
+    fn new(host: &Namespace) -> Self {
+        let flags = SockFlag::SOCK_CLOEXEC;
+        let open = || socket(AddressFamily::Inet, SockType::Raw, flags, SockProtocol::Raw);
+        Self(host.run(open).unwrap())
+    }
+
+    fn send(&self, from: SocketAddr, to: SocketAddr, datagram: &[u8]) {
+        let (SocketAddr::V4(from), SocketAddr::V4(to)) = (from, to) else { panic!("these tests use IPv4") };
+        let mut packet = vec![0x45, 0];
+        packet.extend((28 + datagram.len() as u16).to_be_bytes());
+        packet.extend([0, 0, 0, 0, 64, 17, 0, 0]);
+        packet.extend(from.ip().octets());
+        packet.extend(to.ip().octets());
+        packet.extend(from.port().to_be_bytes());
+        packet.extend(to.port().to_be_bytes());
+        packet.extend((8 + datagram.len() as u16).to_be_bytes());
+        packet.extend([0, 0]);
+        packet.extend(datagram);
+        let address = SockaddrIn::from(SocketAddrV4::new(*to.ip(), 0));
+        sendto(self.0.as_raw_fd(), &packet, &address, MsgFlags::empty()).unwrap();
+    }
+}
+
+fn written(write: impl FnOnce(&mut [u8]) -> usize) -> Vec<u8> {
+    let mut bytes = vec![0; 1_500];
+    let length = write(&mut bytes);
+    bytes.truncate(length);
+    bytes
+}
+
+fn heartbeat(sender: NodeId, group: &str, seq: u32) -> Vec<u8> {
+    let latest = [Latest { group: GroupId::of_name(group), seq }];
+    written(|to| Heartbeat { sender, sender_seq: 0, latest: &latest }.write(to))
+}
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < LONG, "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Sends messages, and waits until a subscription has delivered all of them.
+fn all_arrive(from: &Node, to: &Node, subscription: &Subscription, count: u32) {
+    (0..count).for_each(|number| assert!(from.send("g", &number.to_be_bytes()).is_ok()));
+    let mut got: Vec<u32> = (0..count).map(|_| crate::common::number(&next(to, subscription))).collect();
+    got.sort_unstable();
+    assert!(got.into_iter().eq(0..count));
+}
+
+#[test]
+fn forged_numbers_silence_no_stream() {
+    let Some(mut lan) = Lan::build("forged sequence numbers", 3) else { return };
+    let forger = Forger::new(&lan.hosts.pop().unwrap());
+    let nodes = lan.start(|_, builder| builder.give_up_after(Duration::from_secs(1)));
+    let subscriptions = join_all(&nodes, "g");
+    all_arrive(&nodes[0], &nodes[1], &subscriptions[1], 10);
+    let counts = || nodes[1].status().counts;
+    // As if from the sender: numbers within reach, and twice the same number far ahead.
+    for (seq, counter) in [(40_000, "retracted"), (5_000_000, "doubtful"), (5_000_001, "doubtful")] {
+        let before = counts()[counter];
+        forger.send(nodes[0].address(), nodes[1].address(), &heartbeat(nodes[0].id(), "g", seq));
+        until("the lie is judged", || counts()[counter] > before);
+    }
+    // Longer than a missing packet is awaited.
+    std::thread::sleep(Duration::from_millis(1_500));
+    all_arrive(&nodes[0], &nodes[1], &subscriptions[1], 500);
+    assert_eq!(nodes[1].status().groups[0].reception.lost, 0, "{:#?}", nodes[1].status());
+}
+
+#[test]
+fn what_comes_from_another_address_than_its_senders_is_dropped() {
+    let Some(mut lan) = Lan::build("wrong source addresses", 3) else { return };
+    let attacker = lan.hosts.pop().unwrap();
+    let nodes = lan.start(|_, builder| builder);
+    let subscriptions = join_all(&nodes, "g");
+    let socket = attacker.run(|| UdpSocket::bind((Ipv4Addr::new(10, 9, 0, 3), 0))).unwrap();
+    for seq in 0..20 {
+        socket.send_to(&heartbeat(nodes[0].id(), "g", 100 * seq), nodes[1].address()).unwrap();
+    }
+    until("all are dropped", || nodes[1].status().counts["impostors"] == 20);
+    all_arrive(&nodes[0], &nodes[1], &subscriptions[1], 100);
+    assert_eq!(nodes[1].status().counts["discovered"], 0);
+}
+
+#[test]
+fn a_made_up_node_draws_at_most_three_times_what_it_sent() {
+    let Some(mut lan) = Lan::build("made-up nodes", 3) else { return };
+    let attacker = lan.hosts.pop().unwrap();
+    let nodes = lan.start(|_, builder| builder);
+    let subscriptions = join_all(&nodes, "g");
+    let payload = vec![7; nodes[0].payload_max()];
+    (0..1_024).for_each(|_| assert!(nodes[0].send("g", &payload).is_ok()));
+    until("all messages arrive", || {
+        subscriptions[1].try_recv().is_ok() && nodes[1].status().counts["delivered"] > 900
+    });
+    let socket = attacker.run(|| UdpSocket::bind((Ipv4Addr::new(10, 9, 0, 3), 0))).unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    let key = StreamKey { sender: nodes[0].id(), group: GroupId::of_name("g") };
+    let mut sent = 0;
+    for id in 0..20 {
+        let ranges = [Range { key, first: 0, count: 1_024 }];
+        let request = written(|to| Nak { from: NodeId(id), ranges: &ranges }.write(to));
+        assert_eq!(request.len(), 24);
+        sent += socket.send_to(&request, nodes[0].address()).unwrap();
+    }
+    until("all are refused", || nodes[0].status().counts["refused"] >= 20 * 1_000);
+    let (mut drawn, mut buffer) = (0, [0; 2_048]);
+    loop {
+        match socket.recv(&mut buffer) {
+            Ok(length) => drawn += length,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(drawn <= 3 * sent, "{sent} bytes drew {drawn}");
+}
+
+#[test]
+fn forged_gossip_shuts_no_member_out() {
+    let Some(mut lan) = Lan::build("forged gossip", 4) else { return };
+    let forger = Forger::new(&lan.hosts.pop().unwrap());
+    let nodes = lan.start(|_, builder| builder);
+    let _subscriptions = join_all(&nodes, "g");
+    let life = 1u64 << 53;
+    let identity = |address: SocketAddr, id: NodeId, life: u64| {
+        let SocketAddr::V4(at) = address else { panic!("these tests use IPv4") };
+        let mut bytes = vec![4];
+        bytes.extend(at.ip().octets());
+        bytes.extend(at.port().to_be_bytes());
+        bytes.extend(id.0.to_be_bytes());
+        bytes.extend(life.to_be_bytes());
+        bytes
+    };
+    for round in 0..20 {
+        for to in &nodes[..2] {
+            let mut gossip = vec![0xa6, 1];
+            gossip.extend(identity(nodes[2].address(), NodeId(round), life));
+            gossip.extend([0, 0]);
+            gossip.extend(identity(to.address(), to.id(), 0));
+            gossip.extend([9, 0, 0]);
+            forger.send(nodes[2].address(), to.address(), &gossip);
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        for node in &nodes[..2] {
+            let status = node.status();
+            let is_known = status.peers.iter().any(|peer| peer.id == nodes[2].id().to_string());
+            assert!(is_known, "round {round}: {status:#?}");
+        }
+    }
+    meet(&nodes, "g");
+}
