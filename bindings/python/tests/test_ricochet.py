@@ -82,6 +82,8 @@ def test_leaving_ends_a_wait(pair: tuple[ricochet.Node, ricochet.Node]) -> None:
 
 
 def interrupt(after: float) -> threading.Timer:
+    # A process that was started in the background ignores the signal.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     return timer

@@ -247,7 +247,9 @@ mod tests {
         let datagram = sealed(&mut sealer, b"repair");
         let later = Token([3; TOKEN_LEN]);
         for (from, to) in [(B, A), (A, later), (later, B)] {
-            assert_eq!(open(&mut Opener::new(&key(), from, to), &datagram), Err(Rejected::Forged));
+            let mut opener = Opener::new(&key(), from, to);
+            assert_ne!(opener.epoch(), Opener::new(&key(), A, B).epoch(), "a gateway finds the session by it");
+            assert_eq!(open(&mut opener, &datagram), Err(Rejected::Forged));
         }
     }
 }

@@ -49,6 +49,7 @@ fn a_crash_is_noticed_by_all_and_a_leave_sooner() {
         net.leave(8);
         let leave_us = net.run_until_right(5 * SECOND_US);
         eprintln!("seed {seed}: crash {} ms, leave {} ms", crash_us / 1000, leave_us / 1000);
+        assert!(leave_us < crash_us, "a node that says farewell is not suspected first");
     }
 }
 
