@@ -248,7 +248,11 @@ mod tests {
         let later = Token([3; TOKEN_LEN]);
         for (from, to) in [(B, A), (A, later), (later, B)] {
             let mut opener = Opener::new(&key(), from, to);
-            assert_ne!(opener.epoch(), Opener::new(&key(), A, B).epoch(), "a gateway finds the session by it");
+            assert_ne!(
+                opener.epoch(),
+                Opener::new(&key(), A, B).epoch(),
+                "a gateway finds the session by it"
+            );
             assert_eq!(open(&mut opener, &datagram), Err(Rejected::Forged));
         }
     }

@@ -4,11 +4,15 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
-/// An error with a remedy.
+/// Exit code of wrong usage, as of clap.
+const USAGE: u8 = 2;
+
+/// An error with a remedy, or one that the command line itself causes.
 #[derive(Debug)]
 struct Advised {
     error: anyhow::Error,
-    remedy: String,
+    remedy: Option<String>,
+    is_usage: bool,
 }
 
 impl fmt::Display for Advised {
@@ -27,11 +31,20 @@ impl std::error::Error for Advised {
 pub trait Advice<T> {
     /// Adds a remedy: one imperative sentence, or a command line.
     fn advise(self, remedy: impl Into<String>) -> anyhow::Result<T>;
+
+    /// Marks an error as wrong usage: the program exits with 2.
+    fn wrong_usage(self) -> anyhow::Result<T>;
 }
 
 impl<T, E: Into<anyhow::Error>> Advice<T> for Result<T, E> {
     fn advise(self, remedy: impl Into<String>) -> anyhow::Result<T> {
-        self.map_err(|error| Advised { error: error.into(), remedy: remedy.into() }.into())
+        self.map_err(|error| {
+            Advised { error: error.into(), remedy: Some(remedy.into()), is_usage: false }.into()
+        })
+    }
+
+    fn wrong_usage(self) -> anyhow::Result<T> {
+        self.map_err(|error| Advised { error: error.into(), remedy: None, is_usage: true }.into())
     }
 }
 
@@ -43,7 +56,10 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     eprint!("{}", render(error));
-    ExitCode::FAILURE
+    match error.downcast_ref::<Advised>() {
+        Some(Advised { is_usage: true, .. }) => ExitCode::from(USAGE),
+        _ => ExitCode::FAILURE,
+    }
 }
 
 fn render(error: &anyhow::Error) -> String {
@@ -57,8 +73,8 @@ fn render(error: &anyhow::Error) -> String {
             shown = cause;
         }
     }
-    if let Some(advised) = error.downcast_ref::<Advised>() {
-        text += &format!("  help: {}\n", advised.remedy);
+    if let Some(remedy) = error.downcast_ref::<Advised>().and_then(|advised| advised.remedy.as_deref()) {
+        text += &format!("  help: {remedy}\n");
     }
     text
 }

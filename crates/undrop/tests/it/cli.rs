@@ -90,6 +90,8 @@ fn wrong_usage_is_exit_code_2() {
         &["gateway", "check"],
         &["gateway", "status", "--control", "a", "--config", "b"],
         &["--log", "=[", "gateway", "genkey"],
+        &["fec", "simulate", "--r", "0"],
+        &["fec", "simulate", "--window", "8"],
     ] {
         let output = undrop(wrong, here);
         assert_eq!(output.status.code(), Some(2), "{wrong:?}");

@@ -14,6 +14,7 @@ use anyhow::{Context as _, bail};
 use loss::LossModel;
 use maelstrom::config::Schedule;
 
+use crate::failure::Advice as _;
 use crate::{output, scheme};
 use report::{Figures, Setup};
 
@@ -137,8 +138,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 fn figures(args: &Args) -> anyhow::Result<Figures> {
-    let code = args.code()?;
-    code.check().context("the parameters of the code are not valid")?;
+    let code = args.checked_code().wrong_usage()?;
     let runs = (0..args.seeds).map(|run| args.simulate(&code, run)).collect::<anyhow::Result<Vec<_>>>()?;
     let cost = args.measure(&code)?;
     let names = matches!(code, Code::Sliding(_)).then(|| args.names.unwrap_or_default().rule());
@@ -148,6 +148,12 @@ fn figures(args: &Args) -> anyhow::Result<Figures> {
 }
 
 impl Args {
+    fn checked_code(&self) -> anyhow::Result<Code> {
+        let code = self.code()?;
+        code.check().context("the parameters of the code are not valid")?;
+        Ok(code)
+    }
+
     /// The code of a gateway with these parameters. A parameter that is not given has a gateway's default.
     fn code(&self) -> anyhow::Result<Code> {
         /// Longest symbol of the configuration. The simulation has its own lengths.
