@@ -7,6 +7,7 @@
 use fec::{SymbolHandle, SymbolRing};
 use hashbrown::HashTable;
 
+use crate::flow::Flow;
 use crate::identity::{Name, PacketHash};
 use crate::packet::MutableFields;
 use crate::symbol::{Symbol, fields_of, set_fields};
@@ -20,10 +21,11 @@ pub(crate) enum Place {
     Unnamed,
     /// It arrived. `count` is its number among all arrivals, or 0 if several equal packets arrived.
     Arrived { handle: SymbolHandle, at_us: u64, count: u64 },
-    /// A repair named it at `since_us`, and it has not arrived.
-    Missing { name: Name, fields: MutableFields, since_us: u64 },
-    /// It was missing since `since_us` and has been recovered.
-    Recovered { handle: SymbolHandle, name: Name, since_us: u64 },
+    /// A repair named it at `since_us`, and it has not arrived. `is_counted` if a repair has waited for it in
+    /// vain.
+    Missing { name: Name, fields: MutableFields, since_us: u64, is_counted: bool },
+    /// It was missing since `since_us` and has been solved. `is_injected` unless it was withheld.
+    Recovered { handle: SymbolHandle, name: Name, since_us: u64, is_counted: bool, is_injected: bool },
 }
 
 /// The remembered arrivals that share a name: mostly one, or a packet that is sent repeatedly.
@@ -32,6 +34,7 @@ struct SameName {
     name: Name,
     /// Symbol of the newest arrival.
     handle: SymbolHandle,
+    flow: Flow,
     at_us: u64,
     /// Time between the two newest arrivals; the maximum if there is one.
     pause_us: u32,
@@ -43,16 +46,25 @@ struct SameName {
     unbound: u32,
 }
 
+/// An arrival that a place is bound to.
+struct Taken {
+    handle: SymbolHandle,
+    flow: Flow,
+    at_us: u64,
+    /// Its number among all arrivals, or 0 if several equal packets arrived.
+    count: u64,
+}
+
 /// Classification of an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrived {
     /// The packet is kept until a repair names it.
     Kept,
-    /// A repair had named the packet `late_us` before.
-    Late { seq: Seq, late_us: u64, fields: MutableFields },
+    /// A repair had named the packet `late_us` before. `is_counted` if it counted as missing.
+    Late { seq: Seq, late_us: u64, fields: MutableFields, is_counted: bool },
     /// The packet is kept, and equals one that was recovered: the original came late, or was sent again.
     /// `is_repeated` if other equal packets are remembered.
-    LikeRecovered { late_us: u64, is_repeated: bool },
+    LikeRecovered { late_us: u64, is_repeated: bool, is_counted: bool, is_injected: bool },
 }
 
 /// Number of names remembered for each packet kept. A repair may come after its packets have left the
@@ -111,7 +123,7 @@ impl Arrivals {
     }
 
     /// Keeps a packet that arrived.
-    pub(crate) fn insert(&mut self, now_us: u64, name: Name, symbol: &Symbol<'_>) -> Arrived {
+    pub(crate) fn insert(&mut self, now_us: u64, name: Name, flow: Flow, symbol: &Symbol<'_>) -> Arrived {
         let arrived = match self.find_wanted(name) {
             None => Arrived::Kept,
             Some(seq) => self.match_wanted(now_us, name, seq),
@@ -123,22 +135,23 @@ impl Arrivals {
                 let handle = self.with_fields(handle, fields);
                 self.set(seq, Place::Arrived { handle, at_us: now_us, count: self.count });
             }
-            Arrived::Kept | Arrived::LikeRecovered { .. } => self.keep(now_us, name, handle),
+            Arrived::Kept | Arrived::LikeRecovered { .. } => self.keep(now_us, name, flow, handle),
         }
         arrived
     }
 
     fn match_wanted(&mut self, now_us: u64, name: Name, seq: Seq) -> Arrived {
         match self.place(seq) {
-            Place::Recovered { since_us, .. } => {
+            Place::Recovered { since_us, is_counted, is_injected, .. } => {
                 self.forget_wanted(name, seq);
                 let is_repeated = self.has_arrivals(name);
-                Arrived::LikeRecovered { late_us: now_us.saturating_sub(since_us), is_repeated }
+                let late_us = now_us.saturating_sub(since_us);
+                Arrived::LikeRecovered { late_us, is_repeated, is_counted, is_injected }
             }
             // If equal packets are remembered, this is more likely the next of them than the missing one.
-            Place::Missing { since_us, fields, .. } if !self.has_arrivals(name) => {
+            Place::Missing { since_us, fields, is_counted, .. } if !self.has_arrivals(name) => {
                 self.forget_wanted(name, seq);
-                Arrived::Late { seq, late_us: now_us.saturating_sub(since_us), fields }
+                Arrived::Late { seq, late_us: now_us.saturating_sub(since_us), fields, is_counted }
             }
             _ => Arrived::Kept,
         }
@@ -148,7 +161,7 @@ impl Arrivals {
         self.by_name.find(hash_bits(name), |same| same.name == name).is_some()
     }
 
-    fn keep(&mut self, at_us: u64, name: Name, handle: SymbolHandle) {
+    fn keep(&mut self, at_us: u64, name: Name, flow: Flow, handle: SymbolHandle) {
         let count = self.count;
         let slot = self.order_slot(self.kept);
         if let Some(oldest) = self.order[slot].replace(name) {
@@ -161,11 +174,11 @@ impl Arrivals {
             Some(same) => {
                 let (live, unbound) = (same.live + 1, same.unbound + 1);
                 let pause_us = u32::try_from(at_us.saturating_sub(same.at_us)).unwrap_or(u32::MAX);
-                *same = SameName { name, handle, at_us, pause_us, count, live, unbound };
+                *same = SameName { name, handle, flow, at_us, pause_us, count, live, unbound };
             }
             None => {
                 let pause_us = u32::MAX;
-                let first = SameName { name, handle, at_us, pause_us, count, live: 1, unbound: 1 };
+                let first = SameName { name, handle, flow, at_us, pause_us, count, live: 1, unbound: 1 };
                 self.by_name.insert_unique(hash_bits(name), first, |same| hash_bits(same.name));
             }
         }
@@ -244,55 +257,69 @@ impl Arrivals {
         (since_us >= DISTINCT_US).then_some(same)
     }
 
-    /// Binds the place that a repair names to an arrival of that name, if there is one; returns the place.
-    pub(crate) fn bind(&mut self, now_us: u64, entry: &Entry) -> Place {
+    /// Binds the place that a repair names to an arrival of that name, if there is one. Returns the place,
+    /// and the flow of the arrival if it was bound by this call.
+    pub(crate) fn bind(&mut self, now_us: u64, entry: &Entry) -> (Place, Option<Flow>) {
         let place = self.place(entry.seq);
         if place != Place::Unnamed {
-            return place;
+            return (place, None);
         }
-        let place = match self.take_arrival(entry.name, |_| true) {
-            Some((handle, at_us, count)) => {
-                Place::Arrived { handle: self.with_fields(handle, entry.fields), at_us, count }
+        let (place, flow) = match self.take_arrival(entry.name, |_| true) {
+            Some(Taken { handle, at_us, count, flow }) => {
+                let handle = self.with_fields(handle, entry.fields);
+                (Place::Arrived { handle, at_us, count }, Some(flow))
             }
             // The place stays without a name. Whether its packet arrived is decided when a repair has solved
             // it.
-            None if self.is_crowded(entry.name) => return Place::Unnamed,
+            None if self.is_crowded(entry.name) => return (Place::Unnamed, None),
             None => {
                 self.want(entry.name, entry.seq);
-                Place::Missing { name: entry.name, fields: entry.fields, since_us: now_us }
+                let Entry { name, fields, .. } = *entry;
+                (Place::Missing { name, fields, since_us: now_us, is_counted: false }, None)
             }
         };
         self.set(entry.seq, place);
-        place
+        (place, flow)
+    }
+
+    /// Counts a place as missing; returns false if it is not, or was counted.
+    pub(crate) fn count_missing(&mut self, seq: Seq) -> bool {
+        let Place::Missing { name, fields, since_us, is_counted: false } = self.place(seq) else {
+            return false;
+        };
+        self.set(seq, Place::Missing { name, fields, since_us, is_counted: true });
+        true
     }
 
     /// Binds a place that no repair has named to the arrival of the packet that was solved for it. Returns
-    /// false if that packet has not arrived.
-    pub(crate) fn recognize(&mut self, seq: Seq, name: Name, hash: PacketHash, symbol: &[u8]) -> bool {
+    /// the flow of the arrival, if that packet has arrived.
+    pub(crate) fn recognize(
+        &mut self,
+        seq: Seq,
+        name: Name,
+        hash: PacketHash,
+        symbol: &[u8],
+    ) -> Option<Flow> {
         let is_it = |kept: &[u8]| kept.starts_with(&hash.0.to_be_bytes());
-        let Some((handle, at_us, count)) = self.take_arrival(name, is_it) else { return false };
+        let Taken { handle, at_us, count, flow } = self.take_arrival(name, is_it)?;
         let handle = match fields_of(symbol) {
             Some(fields) if self.ring.get(handle).is_some() => self.with_fields(handle, fields),
             _ => self.ring.push(&[symbol]).unwrap_or(handle),
         };
         self.set(seq, Place::Arrived { handle, at_us, count });
-        true
+        Some(flow)
     }
 
-    /// Takes an unbound arrival of a name, if its symbol, where still kept, is the wanted one. Returns its
-    /// symbol, time and number among all arrivals.
-    fn take_arrival(
-        &mut self,
-        name: Name,
-        is_wanted: impl FnOnce(&[u8]) -> bool,
-    ) -> Option<(SymbolHandle, u64, u64)> {
+    /// Takes an unbound arrival of a name, if its symbol, where still kept, is the wanted one.
+    fn take_arrival(&mut self, name: Name, is_wanted: impl FnOnce(&[u8]) -> bool) -> Option<Taken> {
         let same = self.by_name.find_mut(hash_bits(name), |same| same.name == name)?;
         if same.unbound == 0 || !self.ring.get(same.handle).is_none_or(is_wanted) {
             return None;
         }
         same.unbound -= 1;
         self.unbound -= 1;
-        Some((same.handle, same.at_us, if same.live == 1 { same.count } else { 0 }))
+        let count = if same.live == 1 { same.count } else { 0 };
+        Some(Taken { handle: same.handle, flow: same.flow, at_us: same.at_us, count })
     }
 
     /// Writes the fields into a symbol, or into a copy if it already has those of an equal packet.
@@ -327,17 +354,17 @@ impl Arrivals {
         }
     }
 
-    /// Keeps the recovered symbol of a place.
-    pub(crate) fn recover(&mut self, now_us: u64, seq: Seq, name: Name, symbol: &[u8]) {
-        let since_us = match self.place(seq) {
-            Place::Missing { since_us, .. } => since_us,
+    /// Keeps the solved symbol of a place, which was injected or withheld.
+    pub(crate) fn recover(&mut self, now_us: u64, seq: Seq, name: Name, symbol: &[u8], is_injected: bool) {
+        let (since_us, is_counted) = match self.place(seq) {
+            Place::Missing { since_us, is_counted, .. } => (since_us, is_counted),
             _ => {
                 self.want(name, seq);
-                now_us
+                (now_us, false)
             }
         };
         if let Some(handle) = self.ring.push(&[symbol]) {
-            self.set(seq, Place::Recovered { handle, name, since_us });
+            self.set(seq, Place::Recovered { handle, name, since_us, is_counted, is_injected });
         }
     }
 
@@ -346,7 +373,9 @@ impl Arrivals {
         let Some(kept) = self.ring.push(&[symbol]) else { return };
         let place = match self.place(seq) {
             Place::Arrived { at_us, count, .. } => Place::Arrived { handle: kept, at_us, count },
-            Place::Recovered { name, since_us, .. } => Place::Recovered { handle: kept, name, since_us },
+            Place::Recovered { name, since_us, is_counted, is_injected, .. } => {
+                Place::Recovered { handle: kept, name, since_us, is_counted, is_injected }
+            }
             other => other,
         };
         self.set(seq, place);
@@ -449,12 +478,12 @@ mod tests {
         }
         assert_eq!(arrivals.wanted.len(), EQUAL_MAX);
         assert!(
-            matches!(arrivals.bind(1, &entry(8_000, 8)), Place::Missing { .. }),
+            matches!(arrivals.bind(1, &entry(8_000, 8)).0, Place::Missing { .. }),
             "other names are not affected"
         );
         // Places that are settled make room.
         (0..100).for_each(|seq| _ = arrivals.settle(Seq(seq)));
         assert_eq!(arrivals.wanted.len(), 1);
-        assert!(matches!(arrivals.bind(1, &entry(9_000, 7)), Place::Missing { .. }));
+        assert!(matches!(arrivals.bind(1, &entry(9_000, 7)).0, Place::Missing { .. }));
     }
 }

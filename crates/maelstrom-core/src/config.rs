@@ -29,6 +29,9 @@ pub struct PeerConfig {
     pub networks: Vec<IpNet>,
     /// The shared key.
     pub key: PeerKey,
+    /// Whether the operator vouches that all packets from there take the path of the repairs, so that every
+    /// missing packet is recovered without further proof.
+    pub trusts_path: bool,
 }
 
 /// Configuration of a gateway.

@@ -20,8 +20,12 @@ reasons! {
         RepairChannel = "repair channel",
         /// The peer is down.
         PeerDown = "peer down",
+        /// The peer receives none of our datagrams.
+        Unheard = "peer hears nothing of us",
         /// It is longer than the WAN MTU.
         TooLong = "longer than the WAN MTU",
+        /// It is longer than the path to the peer carries in one piece.
+        TooLongForPath = "longer than the MTU of the path",
     }
 }
 
@@ -30,6 +34,8 @@ reasons! {
     Rejected, RejectedCounts {
         /// It is not a datagram of this protocol, or is cut short.
         Malformed = "malformed",
+        /// It is a datagram of another version of this protocol.
+        OtherVersion = "another protocol version",
         /// Its source address belongs to no peer.
         UnknownSender = "unknown sender",
         /// It belongs to no present session.
@@ -64,6 +70,26 @@ reasons! {
         Inconsistent = "inconsistent",
         /// It is a half whose other half never arrived.
         HalfLost = "half lost",
+    }
+}
+
+reasons! {
+    /// Reason why a solved packet is not injected: it may have reached its site by another path.
+    Withheld, WithheldCounts {
+        /// No packet of the peer's site has arrived as it was sent.
+        Unproven = "no packet has arrived as it was sent",
+        /// No packet of its flow has arrived as it was sent, and too many such flows have appeared.
+        UnseenFlow = "flow never seen on this path",
+        /// Its flow has stopped to arrive, while repairs name more and more of its packets.
+        LeftFlow = "flow takes another path",
+        /// More packets are missing than the loss of repairs explains.
+        Unexplained = "more losses than the link explains",
+        /// Too many packets arrived long after they had been recovered.
+        SlowPath = "packets arrive by a slower path",
+        /// It was fragmented on the way, and its first piece has arrived.
+        Fragmented = "fragmented on the way",
+        /// It opens a connection and was rewritten on the way.
+        OpeningRewritten = "TCP SYN rewritten on the way",
     }
 }
 

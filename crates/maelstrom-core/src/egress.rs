@@ -55,6 +55,8 @@ struct RepairSender {
     next_serial: u32,
     /// Buffer for a repair that must be cut in two.
     scratch: Vec<u8>,
+    /// Longest datagram since the last report of the peer, and in the two intervals before it.
+    longest: [usize; 3],
 }
 
 impl Egress {
@@ -70,6 +72,7 @@ impl Egress {
             outer,
             next_serial: 0,
             scratch: vec![0; config.symbol_max() + 1024],
+            longest: [0; 3],
         };
         Self { coder: Coder::new(config.code(), config.max_delay_us, Seq(0)), next: Seq(0), sender }
     }
@@ -123,6 +126,19 @@ impl Egress {
     pub(crate) fn fire_due(&mut self, now_us: u64, outlet: &mut Outlet<'_>) {
         let sender = &mut self.sender;
         self.coder.fire_due(now_us, &mut |repair| sender.send(repair, outlet));
+    }
+
+    /// Limits the length of datagrams, in bytes of UDP payload. Longer repairs are cut in two.
+    pub(crate) fn set_datagram_max(&mut self, bytes: usize) {
+        self.sender.datagram_max = bytes;
+    }
+
+    /// Returns the longest datagram of the interval between reports before the last one, and starts another
+    /// interval. Its arrival would have been reported.
+    pub(crate) fn take_longest(&mut self) -> usize {
+        let [now, last, before] = self.sender.longest;
+        self.sender.longest = [0, now, last];
+        before
     }
 
     /// Changes the number of the peer.
@@ -183,6 +199,7 @@ impl RepairSender {
         write(&mut datagram[SEALED_HEADER..SEALED_HEADER + body]);
         outlet.sealer.seal(datagram);
         outlet.datagrams.commit(self.peer, len);
+        self.longest[0] = self.longest[0].max(len);
         self.counts.repair_packets += 1;
         self.counts.repair_bytes += (len + self.outer) as u64;
     }

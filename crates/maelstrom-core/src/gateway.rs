@@ -5,24 +5,43 @@ use std::net::SocketAddr;
 use hdrhistogram::Histogram;
 
 use crate::arrivals::NAMES_FACTOR;
+use crate::channel::Trouble;
 use crate::config::{Config, ConfigError, PeerConfig};
-use crate::counters::{Rejected, RejectedCounts, Unprotected, UnprotectedCounts};
+use crate::counters::{Rejected, RejectedCounts, Unprotected, UnprotectedCounts, WithheldCounts};
 use crate::egress::EgressCounts;
 use crate::entropy::Entropy;
+use crate::findings::Findings;
 use crate::ingress::IngressCounts;
 use crate::key::Token;
 use crate::outbox::Outbox;
 use crate::packet::Packet;
 use crate::peer::Peer;
 use crate::prefixes::PrefixTable;
-use crate::wire::{LossReport, Outer};
+use crate::wire::{LossReport, Outer, Report};
+
+/// Minimum interval between attempts to find out which peer a Hello from an unknown address is of.
+const STRAY_US: u64 = 100_000;
 
 /// Present state of one peer.
 pub struct PeerStatus<'a> {
     /// Its configuration.
     pub config: &'a PeerConfig,
-    /// Whether there is a session and the peer was heard recently.
+    /// Whether there is a session, and sealed datagrams have arrived lately in both directions.
     pub is_up: bool,
+    /// MTU of the path to the peer in bytes, as far as it is known.
+    pub path_mtu: usize,
+    /// The same, once it is known to be smaller than the configured one.
+    pub narrower_mtu: Option<usize>,
+    /// Why the repair channel does not work; `None` if it does.
+    pub trouble: Option<Trouble>,
+    /// Number of Hellos from the peer's address that were sealed with another key.
+    pub wrong_key: u64,
+    /// Differences from the configuration on the path of its packets.
+    pub findings: Findings,
+    /// Whether our ingress injects packets that it recovers, as far as the path is concerned.
+    pub is_recovering: bool,
+    /// Counts of solved packets that were not injected, by reason.
+    pub withheld: &'a WithheldCounts,
     /// Time when it was last heard.
     pub last_heard_us: Option<u64>,
     /// Number of sessions begun.
@@ -35,8 +54,8 @@ pub struct PeerStatus<'a> {
     pub ingress: &'a IngressCounts,
     /// Losses that our ingress found.
     pub report: &'a LossReport,
-    /// Losses that its ingress found among our packets.
-    pub far_report: &'a LossReport,
+    /// Its last report on our packets and datagrams.
+    pub far: &'a Report,
     /// Present time that a repair waits for packets it misses, in microseconds.
     pub wait_us: u64,
     /// Histogram of the delay of recovered packets behind their neighbours in the stream, in microseconds.
@@ -58,6 +77,7 @@ pub struct Gateway {
     entropy: Entropy,
     /// The peer whose timers were run last.
     latest_peer: usize,
+    next_stray_us: u64,
 }
 
 impl Gateway {
@@ -74,6 +94,7 @@ impl Gateway {
             rejected: RejectedCounts::default(),
             entropy: entropy.into(),
             latest_peer: 0,
+            next_stray_us: 0,
             config: Config { peers: Vec::new(), ..config.clone() },
         };
         gateway.reconfigure(config)?;
@@ -196,7 +217,13 @@ impl Gateway {
         datagram: &mut [u8],
         out: &mut Outbox,
     ) -> Result<(), Rejected> {
-        match Outer::read(datagram)? {
+        let outer = Outer::read(datagram).inspect_err(|&reason| {
+            let peer = self.peers.iter_mut().find(|peer| same_address(peer.config.address, from));
+            if let Some(peer) = peer.filter(|_| reason == Rejected::OtherVersion) {
+                peer.on_other_version(now_us);
+            }
+        })?;
+        match outer {
             Outer::Sealed(header) => {
                 let peer = self.peers.iter_mut().find(|peer| peer.has_epoch(header.epoch));
                 peer.ok_or(Rejected::UnknownEpoch)?.handle_sealed(now_us, &header, datagram, out)
@@ -204,9 +231,30 @@ impl Gateway {
             Outer::Hello => {
                 let peer = self.peers.iter_mut().find(|peer| same_address(peer.config.address, from));
                 let entropy = &mut |bytes: &mut [u8]| self.entropy.fill(bytes);
-                peer.ok_or(Rejected::UnknownSender)?.handle_hello(now_us, datagram, entropy, out)
+                match peer {
+                    Some(peer) => peer.handle_hello(now_us, datagram, entropy, out),
+                    None => {
+                        self.find_sender(now_us, from, datagram);
+                        Err(Rejected::UnknownSender)
+                    }
+                }
             }
         }
+    }
+
+    /// Finds the peer whose Hello comes from an unknown address, for the operator. Strangers cannot make us
+    /// do much work.
+    #[cold]
+    fn find_sender(&mut self, now_us: u64, from: SocketAddr, datagram: &[u8]) {
+        if now_us >= self.next_stray_us {
+            self.next_stray_us = now_us + STRAY_US;
+            let _ = self.peers.iter_mut().any(|peer| peer.handle_stray_hello(now_us, from, datagram));
+        }
+    }
+
+    /// Takes the kernel's MTU of the path to a peer, given by its number in the configuration.
+    pub fn handle_path_mtu(&mut self, now_us: u64, peer: usize, mtu: usize) {
+        self.peers[peer].handle_path_mtu(now_us, mtu);
     }
 
     /// Time at which [`Gateway::handle_timeout`] is due next, unless other input changes it.
@@ -238,13 +286,20 @@ impl Gateway {
         self.peers.iter().map(|peer| PeerStatus {
             config: &peer.config,
             is_up: peer.is_up(),
-            last_heard_us: peer.last_heard_us(),
+            path_mtu: peer.path_mtu().mtu(),
+            narrower_mtu: peer.path_mtu().narrower(),
+            trouble: peer.channel().trouble(),
+            wrong_key: peer.channel().wrong_key,
+            findings: peer.ingress.findings(),
+            is_recovering: peer.ingress.is_recovering(),
+            withheld: peer.ingress.withheld(),
+            last_heard_us: peer.channel().heard_us(),
             sessions: peer.sessions,
             renewals: peer.renewals,
             egress: peer.egress.counts(),
             ingress: peer.ingress.counts(),
             report: peer.ingress.report(),
-            far_report: peer.far_report(),
+            far: peer.far(),
             wait_us: peer.ingress.wait_us(),
             delays_us: peer.ingress.delays_us(),
         })

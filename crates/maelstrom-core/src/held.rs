@@ -16,7 +16,7 @@ const WAIT_MIN_US: u64 = 60;
 /// than an occasional duplicate.
 const CALM_US: u64 = 200;
 /// Longest wait in any case. A packet that is later was not merely overtaken.
-const OVERTAKEN_MAX_US: u64 = 25_000;
+pub(crate) const OVERTAKEN_MAX_US: u64 = 25_000;
 /// Few packets means at most one in this number of arrivals.
 const FEW: u64 = 128;
 /// Maximum number of repairs that wait.

@@ -64,6 +64,12 @@ impl Identity {
         PacketHash(xxh3_64_with_seed(&joined[..len + 8], seed))
     }
 
+    /// Returns a keyed hash of parts of a packet, which strangers cannot predict.
+    pub(crate) fn keyed_hash(&self, bytes: &[u8]) -> u64 {
+        let seed = u64::from_le_bytes(self.secret[8..16].try_into().expect("8 bytes of the secret"));
+        xxh3_64_with_seed(bytes, seed)
+    }
+
     /// Returns the name of a packet with this hash.
     pub fn name(&self, hash: PacketHash) -> Name {
         Name(hash.0 as u32 & self.name_mask)

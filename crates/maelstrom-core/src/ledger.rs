@@ -141,9 +141,10 @@ impl Ledger {
                 self.report.lost += 1;
                 self.run += 1;
             }
-            Place::Recovered { .. } => {
+            Place::Recovered { is_injected, .. } => {
                 self.report.lost += 1;
-                self.report.recovered += 1;
+                self.report.recovered += u64::from(is_injected);
+                self.report.withheld += u64::from(!is_injected);
                 self.run += 1;
             }
         }

@@ -12,11 +12,14 @@
 #![forbid(unsafe_code)]
 
 mod arrivals;
+mod channel;
 mod coder;
 mod config;
 pub mod counters;
 mod egress;
 mod entropy;
+mod findings;
+mod flow;
 mod gateway;
 mod greeting;
 mod held;
@@ -26,6 +29,7 @@ mod key;
 mod ledger;
 pub mod outbox;
 pub mod packet;
+mod path_mtu;
 mod peer;
 mod prefixes;
 pub mod replay;
@@ -34,11 +38,13 @@ pub mod session;
 pub mod symbol;
 pub mod wire;
 
+pub use channel::Trouble;
 pub use config::{Config, ConfigError, IngressConfig, PeerConfig};
 pub use egress::EgressCounts;
 pub use entropy::Entropy;
 pub use fec::MEMORY_MAX as SUMS_BYTES_MAX;
 pub use fec::{RATE_MAX, RateError, RepairRate, Scheme};
+pub use findings::{Finding, Findings};
 pub use foundation::Seq;
 pub use gateway::{Gateway, PeerStatus};
 pub use ingress::IngressCounts;

@@ -1,14 +1,15 @@
 //! One far gateway: the session with it, and both directions of its traffic.
 
+mod hello;
 mod renewal;
 
 use std::net::SocketAddr;
 
-use ipnet::IpNet;
-
+use crate::channel::{Channel, Trouble};
 use crate::config::{Config, IngressConfig, PeerConfig};
 use crate::counters::{Rejected, Unprotected, Unsent};
 use crate::egress::{Egress, Outlet};
+use crate::findings::Findings;
 use crate::greeting::{Answers, Seen};
 use crate::identity::Identity;
 use crate::ingress::{Ingress, IngressCx};
@@ -16,23 +17,22 @@ use crate::key::Token;
 use crate::ledger::TICK_US;
 use crate::outbox::{Outbox, Queue};
 use crate::packet::Packet;
+use crate::path_mtu::PathMtu;
 use crate::prefixes::PrefixTable;
 use crate::session::{HelloKey, Opener, Sealer};
-use crate::wire::{
-    BodyKind, HELLO_HEADER, Hello, LossReport, SEALED_HEADER, SealedHeader, TAG, write_hello_header,
-};
+use crate::wire::{BodyKind, LossReport, Report, SEALED_HEADER, SealedHeader, TAG};
 use renewal::Renewal;
 
 /// Interval between Hellos to a live peer.
 const HELLO_US: u64 = 1_000_000;
 /// Interval between Hellos, and between reports, to a peer that is not up.
 const CALL_US: u64 = 200_000;
-/// Silence after which a peer counts as down; traffic towards it is not protected.
-const SILENCE_US: u64 = 3_500_000;
 /// Silence after which a session is given up for a new one.
 const GIVE_UP_US: u64 = 10_000_000;
 /// Interval between reports to a live peer, which also serve as signs of life.
-const REPORT_US: u64 = 1_000_000;
+const REPORT_US: u64 = 250_000;
+/// Silence, as the peer reports it, up to which it hears us at present.
+const HEARD_MS: u32 = 600;
 /// Maximum number of tokens of a peer that are remembered. At half of it, the session is renewed, and a new
 /// token of our own makes them void.
 const PAST_MAX: usize = 32;
@@ -67,20 +67,28 @@ pub(crate) struct Peer {
     /// Earlier tokens of the peer while our own token has been in use. A session with one of them
     /// would reuse its key from counter 0.
     past: Vec<Token>,
-    /// Time of the last datagram sealed in a session.
-    last_heard_us: Option<u64>,
+    channel: Channel,
+    path_mtu: PathMtu,
     is_up: bool,
     next_hello_us: u64,
     answers: Answers,
     seen: Seen,
     next_report_us: u64,
     next_tick_us: u64,
-    far_report: LossReport,
     /// Number of sessions begun.
     pub(crate) sessions: u64,
     /// Number of renewals of a session.
     pub(crate) renewals: u64,
 }
+
+/// The far report before there is one.
+static NOTHING: Report = Report {
+    loss: LossReport::NONE,
+    findings: Findings::NONE,
+    is_recovering: false,
+    silence_ms: None,
+    longest: 0,
+};
 
 impl Peer {
     /// Creates peer number `index` of a gateway whose own token is `token`.
@@ -92,7 +100,7 @@ impl Peer {
         let ingress_config = gateway.ingress();
         Self {
             egress: Egress::new(gateway, index, outer),
-            ingress: Ingress::new(&ingress_config),
+            ingress: Ingress::new(&ingress_config, config.trusts_path),
             ingress_config,
             identity: Identity::new(&config.key).with_name_bits(gateway.name_bits),
             networks: PrefixTable::new(config.networks.iter().map(|&network| (network, ()))),
@@ -103,14 +111,14 @@ impl Peer {
             session: None,
             renewal: None,
             past: Vec::new(),
-            last_heard_us: None,
+            channel: Channel::new(),
+            path_mtu: PathMtu::new(gateway.wan_mtu, outer),
             is_up: false,
             next_hello_us: 0,
             answers: Answers::default(),
             seen: Seen::default(),
             next_report_us: 0,
             next_tick_us: 0,
-            far_report: LossReport::default(),
             sessions: 0,
             renewals: 0,
             config,
@@ -134,12 +142,23 @@ impl Peer {
         self.is_up
     }
 
-    pub(crate) fn last_heard_us(&self) -> Option<u64> {
-        self.last_heard_us
+    pub(crate) fn channel(&self) -> &Channel {
+        &self.channel
     }
 
-    pub(crate) fn far_report(&self) -> &LossReport {
-        &self.far_report
+    pub(crate) fn path_mtu(&self) -> &PathMtu {
+        &self.path_mtu
+    }
+
+    /// Takes the kernel's MTU of the path to the peer.
+    pub(crate) fn handle_path_mtu(&mut self, now_us: u64, mtu: usize) {
+        self.path_mtu.on_hint(now_us, mtu);
+        self.egress.set_datagram_max(self.path_mtu.limit());
+    }
+
+    /// The peer's last report of this session.
+    pub(crate) fn far(&self) -> &Report {
+        self.channel.far().unwrap_or(&NOTHING)
     }
 
     /// Whether the present session, the one before it or the next one has this epoch.
@@ -159,10 +178,15 @@ impl Peer {
             return Err(Unprotected::RepairChannel);
         }
         let Some(session) = self.session.as_mut().filter(|_| self.is_up) else {
-            return Err(Unprotected::PeerDown);
+            let is_heard = self.channel.trouble() == Some(Trouble::Unheard);
+            return Err(if is_heard { Unprotected::Unheard } else { Unprotected::PeerDown });
         };
         if !session.watched.contains(packet.source()) {
             return Err(Unprotected::ForeignSource);
+        }
+        // A router fragments or refuses it, so that it never arrives as it leaves.
+        if self.path_mtu.packet_max().is_some_and(|max| packet.as_slice().len() > max) {
+            return Err(Unprotected::TooLongForPath);
         }
         let mut outlet = Outlet { sealer: &mut session.sealer, datagrams: &mut out.datagrams };
         self.egress.handle_packet(now_us, packet, &self.identity, &mut outlet)
@@ -208,17 +232,16 @@ impl Peer {
         datagram: &mut [u8],
         out: &mut Outbox,
     ) -> Result<(), Rejected> {
+        let len = datagram.len();
         let body = self.open(now_us, header, datagram)?;
         let kind = BodyKind::read(body)?;
-        self.last_heard_us = Some(now_us);
-        if !self.is_up {
-            // The far gateway has begun this session too, so it watches all packets that we protect from here
-            // on.
-            self.is_up = true;
+        self.ingress.on_sealed(header);
+        if self.channel.on_sealed(now_us, len) {
+            // The peer protects packets once it knows that its datagrams arrive.
             self.next_report_us = now_us;
         }
         if kind == BodyKind::Report {
-            self.far_report = LossReport::read(body)?;
+            self.on_report(now_us, Report::read(body)?);
             return Ok(());
         }
         if self.awaits_stream() {
@@ -232,84 +255,27 @@ impl Peer {
         }
     }
 
-    /// Takes a Hello from this peer's address. `entropy` generates nonces.
-    pub(crate) fn handle_hello(
-        &mut self,
-        now_us: u64,
-        datagram: &mut [u8],
-        entropy: &mut impl FnMut(&mut [u8]),
-        out: &mut Outbox,
-    ) -> Result<(), Rejected> {
-        let digest = Seen::digest(datagram);
-        if self.seen.contains(digest) {
-            return Err(Rejected::Replayed);
-        }
-        let hello = Hello::read(self.hello_key.open(datagram)?)?;
-        self.seen.insert(digest);
-        let next_token = self.renewal.as_ref().map(|renewal| renewal.token);
-        // A Hello of our own that was sent back to us would begin a session with ourselves.
-        if hello.token == self.own_token
-            || Some(hello.token) == next_token
-            || self.past.contains(&hello.token)
-        {
-            return Err(Rejected::StaleHello);
-        }
-        if hello.echo == self.own_token || Some(hello.echo) == next_token {
-            self.on_proof(now_us, &hello, entropy, out);
-            return Ok(());
-        }
-        if self.answers.take(now_us, hello.token) {
-            self.send_hello(now_us, hello.token, entropy, out);
-        }
-        if hello.echo == Token::UNKNOWN { Ok(()) } else { Err(Rejected::StaleHello) }
+    fn on_report(&mut self, now_us: u64, report: Report) {
+        let is_heard = report.silence_ms.is_some_and(|ms| ms <= HEARD_MS);
+        let sent = self.egress.take_longest();
+        self.path_mtu.on_report(now_us, usize::from(report.longest), is_heard, sent);
+        self.egress.set_datagram_max(self.path_mtu.limit());
+        self.channel.on_report(report);
+        self.update_up(now_us);
     }
 
-    /// Acts on a Hello that echoes our token: its sender has been alive since we drew it, so the sender's own
-    /// token is the one in use.
-    fn on_proof(
-        &mut self,
-        now_us: u64,
-        hello: &Hello,
-        entropy: &mut impl FnMut(&mut [u8]),
-        out: &mut Outbox,
-    ) {
-        let watched = PrefixTable::new(hello.watched.iter().map(|&network| (network, ())));
-        if hello.echo != self.own_token {
-            self.on_next_token_echoed(now_us, hello);
+    /// Notes whether datagrams arrive in both directions. If so, the far gateway has begun this session too,
+    /// and it watches all packets that we protect from here on.
+    fn update_up(&mut self, now_us: u64) {
+        let is_up = self.session.is_some() && self.channel.works(now_us);
+        if self.is_up && !is_up {
+            // Packets in the bins must not be mixed with packets of a later time.
+            self.egress.empty_bins();
+            self.next_hello_us = now_us;
+            // The peer learns at once that we do not hear it.
+            self.next_report_us = now_us;
         }
-        match &mut self.session {
-            Some(session) if session.far_token == hello.token => {
-                session.watched = watched;
-                if hello.previous != Token::UNKNOWN {
-                    // The peer has not received a datagram of the renewed session.
-                    self.send_report(now_us, out);
-                }
-            }
-            Some(session)
-                if hello.previous != Token::UNKNOWN
-                    && session.far_token == hello.previous
-                    && self.past.len() < PAST_MAX =>
-            {
-                self.follow(now_us, hello, watched, entropy, out);
-            }
-            _ if self.past.len() == PAST_MAX => self.renew(entropy),
-            _ => {
-                self.begin_session(now_us, hello.token, watched);
-                // The peer may need these two datagrams to begin the session as well.
-                self.send_hello(now_us, hello.token, entropy, out);
-                self.send_report(now_us, out);
-            }
-        }
-    }
-
-    /// Takes a Hello that echoes our next token: its sender has taken the token over, or has restarted since.
-    fn on_next_token_echoed(&mut self, now_us: u64, hello: &Hello) {
-        let follows = |session: &Session| [hello.token, hello.previous].contains(&session.far_token);
-        if self.session.as_ref().is_some_and(follows) {
-            self.adopt(now_us);
-        } else if let Some(renewal) = self.renewal.take() {
-            self.own_token = renewal.token;
-        }
+        self.is_up = is_up;
     }
 
     /// Begins a session with new streams in both directions, so that no packet coded earlier is mixed in.
@@ -329,39 +295,10 @@ impl Peer {
         });
         self.egress.restart();
         self.ingress.restart(&self.ingress_config);
-        self.far_report = LossReport::default();
+        self.channel.restart();
+        self.path_mtu.restart();
+        self.egress.set_datagram_max(self.path_mtu.limit());
         self.sessions += 1;
-    }
-
-    fn send_hello(
-        &mut self,
-        now_us: u64,
-        echo: Token,
-        entropy: &mut impl FnMut(&mut [u8]),
-        out: &mut Outbox,
-    ) {
-        let watched: Vec<IpNet> = self.config.networks.clone();
-        let hello = match &self.renewal {
-            Some(renewal) => {
-                self.next_hello_us = now_us + renewal.pause_us(now_us);
-                let (token, restarts) = (renewal.token, renewal.restarts);
-                Hello { token, echo, previous: self.own_token, restarts, watched }
-            }
-            None => {
-                let (token, previous) = (self.own_token, Token::UNKNOWN);
-                Hello { token, echo, previous, restarts: false, watched }
-            }
-        };
-        let len = HELLO_HEADER + hello.wire_len() + TAG;
-        let Some(datagram) = out.datagrams.reserve(len) else {
-            return self.egress.on_unsent(Unsent::QueueFull);
-        };
-        let mut nonce = [0; 12];
-        entropy(&mut nonce);
-        write_hello_header(datagram, nonce);
-        hello.write(&mut datagram[HELLO_HEADER..len - TAG]);
-        self.hello_key.seal(datagram);
-        out.datagrams.commit(self.index, len);
     }
 
     /// Time at which [`Peer::handle_timeout`] is due next.
@@ -387,8 +324,14 @@ impl Peer {
         ingress.use_due(&mut cx);
         if now_us >= self.next_tick_us {
             self.next_tick_us = now_us + TICK_US;
-            self.ingress.on_tick();
+            self.ingress.on_tick(now_us);
             self.check_liveness(now_us, entropy);
+            if self.is_up
+                && let Some(len) = self.path_mtu.poll_probe(now_us)
+            {
+                self.send_padded_report(now_us, len, out);
+            }
+            self.egress.set_datagram_max(self.path_mtu.limit());
         }
         if self.session.is_some() && now_us >= self.next_report_us {
             self.send_report(now_us, out);
@@ -401,16 +344,11 @@ impl Peer {
     }
 
     fn check_liveness(&mut self, now_us: u64, entropy: &mut impl FnMut(&mut [u8])) {
-        let silent = self.last_heard_us.is_none_or(|heard_us| now_us > heard_us + SILENCE_US);
-        if self.is_up && silent {
-            self.is_up = false;
-            // Packets in the bins must not be mixed with packets of a later time.
-            self.egress.empty_bins();
-            self.next_hello_us = now_us;
-        }
+        self.update_up(now_us);
+        self.channel.on_tick(now_us, self.is_up);
         let is_spent = |session: &Session| {
             let heard_us =
-                self.last_heard_us.map_or(session.begun_us, |heard_us| heard_us.max(session.begun_us));
+                self.channel.heard_us().map_or(session.begun_us, |heard_us| heard_us.max(session.begun_us));
             session.sealer.is_worn_out() || now_us > heard_us + GIVE_UP_US
         };
         if self.session.as_ref().is_some_and(is_spent) {
@@ -433,26 +371,36 @@ impl Peer {
 
     /// Notes that the far gateway has renewed the session, and is therefore there.
     fn on_followed(&mut self, now_us: u64, restarts: bool) {
-        self.last_heard_us = Some(now_us);
-        self.is_up = true;
-        if restarts {
-            self.far_report = LossReport::default();
-        }
+        self.channel.on_followed(now_us, restarts);
+        self.update_up(now_us);
     }
 
     /// Notes that no datagram was heard because this gateway stood still.
     fn on_own_silence(&mut self, now_us: u64) {
-        self.last_heard_us = self.last_heard_us.map(|_| now_us);
+        self.channel.on_own_silence(now_us);
     }
 
     fn send_report(&mut self, now_us: u64, out: &mut Outbox) {
-        let Some(session) = &mut self.session else { return };
         self.next_report_us = now_us + if self.is_up { REPORT_US } else { CALL_US };
-        let len = SEALED_HEADER + LossReport::LEN + TAG;
+        self.send_padded_report(now_us, 0, out);
+    }
+
+    /// Sends a report in a datagram of at least `len_min` bytes. A longer one than needed probes the path.
+    fn send_padded_report(&mut self, now_us: u64, len_min: usize, out: &mut Outbox) {
+        let Some(session) = &mut self.session else { return };
+        let len = (SEALED_HEADER + Report::LEN + TAG).max(len_min);
         let Some(datagram) = out.datagrams.reserve(len) else {
             return self.egress.on_unsent(Unsent::QueueFull);
         };
-        self.ingress.report().write(&mut datagram[SEALED_HEADER..len - TAG]);
+        let (silence_ms, longest) = self.channel.state(now_us, len_min == 0);
+        let report = Report {
+            loss: *self.ingress.report(),
+            findings: self.ingress.findings(),
+            is_recovering: self.ingress.is_recovering(),
+            silence_ms,
+            longest,
+        };
+        report.write(&mut datagram[SEALED_HEADER..len - TAG]);
         session.sealer.seal(datagram);
         out.datagrams.commit(self.index, len);
     }

@@ -13,11 +13,13 @@ mod inlet;
 mod interfaces;
 mod lag;
 mod passive;
+mod path_mtu;
 mod ports;
 mod pulse;
 mod reload;
 pub mod status;
 mod turns;
+mod watch;
 
 pub use error::StartError;
 pub use passive::Passive;

@@ -37,6 +37,7 @@ use crate::ports::{Ports, core_config};
 use crate::pulse::boot_us;
 use crate::status::{self, GatewayStatus, PeerStatus, Status};
 use crate::turns::Turns;
+use crate::watch::Watch;
 use daemon::control::Control;
 
 /// Interval between checks whether the tap missed packets.
@@ -85,6 +86,9 @@ pub struct Passive {
     pub(crate) paused: bool,
     pub(crate) next_interface_check_us: u64,
     pub(crate) next_reopening_us: u64,
+    pub(crate) next_path_mtu_us: u64,
+    /// Logs what changes.
+    watch: Watch,
     stopping: bool,
 }
 
@@ -118,6 +122,8 @@ impl Passive {
             paused: false,
             next_interface_check_us: 0,
             next_reopening_us: 0,
+            next_path_mtu_us: 0,
+            watch: Watch::default(),
             stopping: false,
             config,
             ports,
@@ -146,6 +152,8 @@ impl Passive {
             self.engine.flush_due(clock_us(), &mut self.ports.outlets);
             self.filter_strangers();
             self.watch_interfaces();
+            self.follow_path_mtu();
+            self.watch.check(self.engine.now_us, &self.engine.gateway, &self.config);
             self.handle_signals()?;
             self.answer_status();
         }

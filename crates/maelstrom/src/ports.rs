@@ -11,7 +11,7 @@ use netio::udp::RepairSocket;
 use tracing::info;
 
 use crate::config::memory::Memory;
-use crate::config::{GatewayConfig, TapChoice};
+use crate::config::{GatewayConfig, PathChoice, TapChoice};
 use crate::error::StartError;
 use crate::inlet::{Inlet, START_PATIENCE};
 
@@ -123,6 +123,7 @@ pub(crate) fn core_config(config: &GatewayConfig) -> Result<maelstrom_core::Conf
         address: peer.address,
         networks: peer.networks.clone(),
         key: peer.key.clone(),
+        trusts_path: peer.path == PathChoice::Trusted,
     };
     let core = maelstrom_core::Config {
         listen: config.gateway.listen,

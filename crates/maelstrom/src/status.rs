@@ -12,7 +12,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use maelstrom_core::wire::LossReport;
+use maelstrom_core::Findings;
+use maelstrom_core::wire::{LossReport, Report};
 use serde::{Deserialize, Serialize};
 
 /// Largest document that is read, in bytes.
@@ -72,8 +73,14 @@ pub struct PeerStatus {
     pub name: Option<String>,
     /// Address of its end of the repair channel.
     pub address: SocketAddr,
-    /// Whether there is a session and the peer was heard recently.
+    /// Whether there is a session, and authentic datagrams have arrived lately in both directions.
     pub up: bool,
+    /// Why the repair channel does not work; null if it does.
+    #[serde(default)]
+    pub trouble: Option<CauseStatus>,
+    /// Datagrams from the peer's address that were sealed with another key.
+    #[serde(default)]
+    pub wrong_key: u64,
     /// Milliseconds since the peer was last heard; null if never.
     pub last_heard_ms: Option<u64>,
     /// Number of sessions with the peer.
@@ -89,6 +96,27 @@ pub struct PeerStatus {
     pub ingress: IngressStatus,
     /// Losses of our packets, as the peer reports them.
     pub far: LossStatus,
+    /// The path of our packets, as the peer reports it.
+    #[serde(default)]
+    pub far_path: PathStatus,
+}
+
+/// Something that an operator should change.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CauseStatus {
+    /// The problem.
+    pub cause: String,
+    /// Its solution.
+    pub remedy: String,
+}
+
+/// Findings of an ingress about the path of the packets that arrive.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathStatus {
+    /// Whether recovered packets are injected, as far as the path is concerned.
+    pub recovering: bool,
+    /// Differences from the configuration.
+    pub findings: Vec<CauseStatus>,
 }
 
 /// Traffic from this site to the peer's.
@@ -108,6 +136,12 @@ pub struct EgressStatus {
     pub repairs_cut_in_two: u64,
     /// Repairs not sent, by reason.
     pub unsent: Counts,
+    /// MTU of the path to the peer in bytes, as far as it is known.
+    #[serde(default)]
+    pub path_mtu: u64,
+    /// Cause and remedy if the path carries less than configured; null if it does not.
+    #[serde(default)]
+    pub narrow_path: Option<CauseStatus>,
 }
 
 /// Traffic from the peer's site to this one.
@@ -124,6 +158,15 @@ pub struct IngressStatus {
     pub injected_packets: u64,
     /// Packets that arrived after they, or equal packets, had been recovered.
     pub after_recovery: u64,
+    /// Packets that arrived after equal ones had been recovered but withheld.
+    #[serde(default)]
+    pub after_withholding: u64,
+    /// Recovered packets that were not injected because they may have taken another path, by reason.
+    #[serde(default)]
+    pub withheld: Counts,
+    /// The path of these packets.
+    #[serde(default)]
+    pub path: PathStatus,
     /// Packets that arrived after a repair had named them.
     pub late: u64,
     /// Packets that had arrived but that a sliding window recovered, because no repair that names them had
@@ -152,6 +195,9 @@ pub struct LossStatus {
     pub lost: u64,
     /// Lost packets that were recovered.
     pub recovered: u64,
+    /// Packets that did not arrive and were recovered but withheld, because they may have taken another path.
+    #[serde(default)]
+    pub withheld: u64,
     /// Lost packets that were not recovered.
     pub residual: u64,
     /// Lost packets per hundred packets.
@@ -196,6 +242,11 @@ impl PeerStatus {
             name,
             address: peer.config.address,
             up: peer.is_up,
+            trouble: peer.trouble.map(|trouble| CauseStatus {
+                cause: trouble.to_string(),
+                remedy: trouble.remedy().to_owned(),
+            }),
+            wrong_key: peer.wrong_key,
             last_heard_ms: peer.last_heard_us.map(|heard| now_us.saturating_sub(heard) / 1000),
             sessions: peer.sessions,
             renewals: peer.renewals,
@@ -208,6 +259,8 @@ impl PeerStatus {
                 overhead_percent: percent(egress.repair_bytes, egress.source_bytes),
                 repairs_cut_in_two: egress.cut_in_two,
                 unsent: counts(egress.unsent.iter()),
+                path_mtu: peer.path_mtu as u64,
+                narrow_path: peer.narrower_mtu.map(narrow_path),
             },
             ingress: IngressStatus {
                 source_packets: ingress.source_packets,
@@ -215,6 +268,9 @@ impl PeerStatus {
                 foreign_packets: ingress.foreign_packets,
                 injected_packets: ingress.recovered_packets,
                 after_recovery: ingress.after_recovery,
+                after_withholding: ingress.after_withholding,
+                withheld: counts(peer.withheld.iter()),
+                path: PathStatus::of(peer.findings, peer.is_recovering),
                 late: ingress.late,
                 recognised: ingress.recognised,
                 undelivered: ingress.undelivered,
@@ -228,13 +284,28 @@ impl PeerStatus {
                     max: delays.max(),
                 },
             },
-            far: LossStatus::of(peer.far_report),
+            far: LossStatus::of(&peer.far.loss),
+            far_path: PathStatus::of_far(peer.far),
         }
     }
 
     /// The peer in logs and tables: its name, or else its address.
     pub fn label(&self) -> String {
         self.name.clone().unwrap_or_else(|| self.address.to_string())
+    }
+}
+
+impl PathStatus {
+    fn of(findings: Findings, recovering: bool) -> Self {
+        let cause = |finding: maelstrom_core::Finding| CauseStatus {
+            cause: finding.to_string(),
+            remedy: finding.remedy().to_owned(),
+        };
+        Self { recovering, findings: findings.iter().map(cause).collect() }
+    }
+
+    fn of_far(report: &Report) -> Self {
+        Self::of(report.findings, report.is_recovering)
     }
 }
 
@@ -251,12 +322,24 @@ impl LossStatus {
             packets: report.named,
             lost: report.lost,
             recovered: report.recovered,
+            withheld: report.withheld,
             residual: report.residual(),
             loss_percent: percent(report.lost, report.named),
             residual_percent: percent(report.residual(), report.named),
             repairs_received: report.repairs,
             burst_histogram: report.bursts.iter().enumerate().map(bucket).collect(),
         }
+    }
+}
+
+/// The cause and the remedy of a path that carries less than configured.
+pub(crate) fn narrow_path(mtu: usize) -> CauseStatus {
+    CauseStatus {
+        cause: format!("the path carries packets of at most {mtu} bytes, less than `wan_mtu`"),
+        remedy: format!(
+            "set `wan_mtu = {mtu}`, and lower the MTU of the sites or of the route to the far site as `undrop gateway \
+             check` then says; longer packets are not protected, and longer repairs are cut in two"
+        ),
     }
 }
 
@@ -325,7 +408,8 @@ mod tests {
 
     #[test]
     fn the_buckets_of_the_burst_histogram_join_without_gap() {
-        let mut report = LossReport { named: 1000, lost: 10, recovered: 9, repairs: 3, bursts: [0; _] };
+        let mut report =
+            LossReport { named: 1000, lost: 10, recovered: 9, repairs: 3, ..LossReport::default() };
         for length in 1..=1200_u64 {
             let bucket = &LossStatus::of(&report).burst_histogram[LossReport::burst_bucket(length)];
             assert!(

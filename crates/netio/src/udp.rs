@@ -3,7 +3,7 @@
 //! nothing.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
 pub use crate::batch::UdpCounts;
@@ -38,6 +38,18 @@ pub const RECEIVED_BYTES_MAX: usize = receive::RECEIVED_BYTES_MAX;
 pub struct RepairSocket {
     slots: Slots,
     outbox: Outbox,
+}
+
+/// Returns the kernel's MTU of the path from an address of this machine to `to`, which routers may have
+/// lowered by ICMP messages. A repair socket ignores these messages.
+///
+/// # Errors
+/// The kernel's error, such as a missing route.
+pub fn path_mtu(from: IpAddr, to: SocketAddr) -> io::Result<u32> {
+    // A socket keeps the route with which it was connected, so that each call needs another one.
+    let socket = UdpSocket::bind((from, 0))?;
+    socket.connect(to)?;
+    options::path_mtu(&socket, to.is_ipv4())
 }
 
 impl RepairSocket {
@@ -162,6 +174,14 @@ mod tests {
         // the socket has no IPv6
         assert_eq!(a.send([("[::1]:9".parse().unwrap(), &b"x"[..])]), 1);
         assert_eq!(a.counts().refused, 1);
+    }
+
+    #[test]
+    fn the_mtu_of_the_path_is_that_of_the_loopback_device() {
+        let to = bind("127.0.0.1:0").local_address().unwrap();
+        assert!(path_mtu(to.ip(), to).unwrap() >= 1_500);
+        let to = bind("[::1]:0").local_address().unwrap();
+        assert!(path_mtu(to.ip(), to).unwrap() >= 1_500);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! | `bridge.rs` | hosts on one bridge, for multicast; traffic on its wires |
 //! | `emulator/`, `direction.rs` | the link between two namespaces, over TUN devices |
 //! | `dropper/`, `../bpf/drop.c` | fault injection at an interface: a program that loses arriving packets by a loss model |
+//! | `middlebox.rs` | boxes on the way of a link that rewrite, fragment, refuse or divert packets |
 //! | `drop_log.rs` | losses of a link, in a file |
 //! | `namespace/` | network namespaces held by a file descriptor, their devices, routes and sysctls |
 //! | `traffic/` | TCP and UDP of the real kernel between two namespaces, measured |
@@ -22,6 +23,7 @@ pub mod drop_log;
 pub mod dropper;
 pub mod emulator;
 mod error;
+pub mod middlebox;
 pub mod namespace;
 pub mod privilege;
 #[allow(unsafe_code, reason = "a child's signal on its parent's death is set between fork and exec")]

@@ -4,25 +4,31 @@
 //! [`Ingress::handle_repair`] → [`Arrivals`] (which of its packets arrived?) → [`Held`] for a moment, if a
 //! packet is newly missing → [`Ingress::use_due`] → [`Decoder`] → verification → outbox.
 
+mod path;
+mod recovering;
 mod sight;
 
 use std::net::SocketAddr;
 
-use fec::{Decoder, DecoderConfig, Outcome, SymbolId, SymbolStore, Term};
+use fec::{Decoder, DecoderConfig, Outcome, SymbolId, Term};
 use hdrhistogram::Histogram;
 
 use crate::arrivals::{Arrivals, Arrived, Place};
 use crate::config::IngressConfig;
-use crate::counters::{Rejected, Unused, UnusedCounts};
-use crate::held::{Held, Reach};
-use crate::identity::{Identity, Name};
+use crate::counters::{Rejected, Unused, UnusedCounts, WithheldCounts};
+use crate::findings::Findings;
+use crate::flow::Traits;
+use crate::held::{Held, OVERTAKEN_MAX_US, Reach};
+use crate::identity::Identity;
 use crate::ledger::Ledger;
 use crate::outbox::Queue;
 use crate::packet::{MutableFields, Packet};
 use crate::prefixes::PrefixTable;
-use crate::symbol::{SYMBOL_HEADER, Symbol, fields_of, may_inject, verify};
-use crate::wire::{Half, LossReport, RecipeView, WINDOW_MAX};
+use crate::symbol::{SYMBOL_HEADER, Symbol};
+use crate::wire::{Half, LossReport, RecipeView, SealedHeader, WINDOW_MAX};
 use foundation::Seq;
+use path::Path;
+use recovering::Recovering;
 use sight::{Sight, Verdict};
 
 /// Maximum number of halves that wait for their other half.
@@ -49,6 +55,8 @@ pub struct IngressCounts {
     /// Packets that arrived after an equal one had been recovered, by reordering or because the sender
     /// repeats them.
     pub after_recovery: u64,
+    /// Packets that arrived after an equal one had been solved but withheld.
+    pub after_withholding: u64,
     /// Packets that arrived after a repair had named them.
     pub late: u64,
     /// Packets that had arrived, found by their hash after a sliding window's repairs had solved them. All
@@ -72,6 +80,7 @@ pub(crate) struct Ingress {
     held: Held,
     reach: Reach,
     sight: Sight,
+    path: Path,
     /// Buffer of the held repair in use.
     due: Vec<u8>,
     /// Longest symbol in bytes.
@@ -103,7 +112,8 @@ pub(crate) struct IngressCx<'a> {
 }
 
 impl Ingress {
-    pub(crate) fn new(config: &IngressConfig) -> Self {
+    /// Creates an ingress. If `trusts_path`, losses need no proof ([`Path`]).
+    pub(crate) fn new(config: &IngressConfig, trusts_path: bool) -> Self {
         let symbol_max = config.packet_max + SYMBOL_HEADER;
         let terms_max = usize::from(WINDOW_MAX);
         let decoder = DecoderConfig { equations: config.equations, payload_max: symbol_max, terms_max };
@@ -120,6 +130,7 @@ impl Ingress {
             held: Held::new(symbol_max + RECIPE_MAX),
             reach: Reach::default(),
             sight: Sight::new(history, config.give_up_us),
+            path: Path::new(trusts_path),
             due: Vec::with_capacity(symbol_max + RECIPE_MAX),
             symbol_max,
             terms: Vec::with_capacity(terms_max),
@@ -129,12 +140,13 @@ impl Ingress {
         }
     }
 
-    /// Forgets the stream for a new session. Counts since the gateway's start continue.
+    /// Forgets the stream for a new session. Counts since the gateway's start continue, and the path is the
+    /// same.
     pub(crate) fn restart(&mut self, config: &IngressConfig) {
-        let fresh = Self::new(config);
-        let (counts, delays_us) =
-            (self.counts, std::mem::replace(&mut self.delays_us, fresh.delays_us.clone()));
-        *self = Self { counts, delays_us, ..fresh };
+        let fresh = Self::new(config, false);
+        let old = std::mem::replace(self, fresh);
+        (self.counts, self.delays_us, self.path) = (old.counts, old.delays_us, old.path);
+        self.path.restart();
     }
 
     /// Counts a repair of a stream in which packets may have arrived unseen.
@@ -157,19 +169,25 @@ impl Ingress {
         }
         let hash = cx.identity.hash(packet);
         let symbol = Symbol::new(packet, hash, MutableFields::default());
+        let traits = Traits::of(packet, cx.identity);
         self.held.on_arrival();
-        match self.arrivals.insert(cx.now_us, cx.identity.name(hash), &symbol) {
+        self.path.on_arrival(&traits);
+        match self.arrivals.insert(cx.now_us, cx.identity.name(hash), traits.flow, &symbol) {
             Arrived::Kept => {}
-            Arrived::LikeRecovered { late_us, is_repeated } => {
-                self.counts.after_recovery += 1;
+            Arrived::LikeRecovered { late_us, is_repeated, is_counted, is_injected } => {
+                self.counts.after_recovery += u64::from(is_injected);
+                self.counts.after_withholding += u64::from(!is_injected);
                 // The arrival of one of many equal packets does not show how late the lost one was.
                 if !is_repeated {
                     self.held.on_late_packet(late_us);
+                    self.path.on_late(is_counted, late_us > OVERTAKEN_MAX_US);
                 }
             }
-            Arrived::Late { seq, late_us, .. } => {
+            Arrived::Late { seq, late_us, is_counted, .. } => {
                 self.counts.late += 1;
                 self.held.on_late_packet(late_us);
+                self.path.on_late(is_counted, false);
+                self.path.on_named_arrival(traits.flow, seq);
                 self.report_to_decoder(cx, seq);
             }
         }
@@ -292,10 +310,16 @@ impl Ingress {
 
     fn solve(&mut self, cx: &mut IngressCx<'_>, view: &RecipeView<'_>) -> Result<(), Unused> {
         self.bind(cx, view)?;
+        for entry in view.entries() {
+            if self.arrivals.count_missing(entry.seq) {
+                self.path.on_missing();
+            }
+        }
         view.terms(&mut self.terms);
         let undelivered = self.counts.undelivered;
         let mut recovering = Recovering {
             arrivals: &mut self.arrivals,
+            path: &mut self.path,
             counts: &mut self.counts,
             delays_us: &mut self.delays_us,
             cx,
@@ -318,7 +342,10 @@ impl Ingress {
     fn bind(&mut self, cx: &mut IngressCx<'_>, view: &RecipeView<'_>) -> Result<(), Unused> {
         let open = self.ledger.oldest_open();
         for entry in view.entries().rev().filter(|entry| entry.seq >= open) {
-            let place = self.arrivals.bind(cx.now_us, &entry);
+            let (place, flow) = self.arrivals.bind(cx.now_us, &entry);
+            if let Some(flow) = flow {
+                self.path.on_named_arrival(flow, entry.seq);
+            }
             if self.arrivals.is_gone(place) {
                 return Err(Unused::TooOld);
             }
@@ -337,6 +364,7 @@ impl Ingress {
     fn report_to_decoder(&mut self, cx: &mut IngressCx<'_>, seq: Seq) {
         let mut recovering = Recovering {
             arrivals: &mut self.arrivals,
+            path: &mut self.path,
             counts: &mut self.counts,
             delays_us: &mut self.delays_us,
             cx,
@@ -363,9 +391,15 @@ impl Ingress {
         self.expire();
     }
 
+    /// Notes a sealed datagram by its number in the session.
+    pub(crate) fn on_sealed(&mut self, header: &SealedHeader) {
+        self.path.on_sealed(header);
+    }
+
     /// Must be called every [`TICK_US`](crate::ledger::TICK_US).
-    pub(crate) fn on_tick(&mut self) {
+    pub(crate) fn on_tick(&mut self, now_us: u64) {
         self.held.on_tick();
+        self.path.on_tick(now_us);
         if self.ledger.on_tick(&mut self.arrivals) {
             self.expire();
         }
@@ -384,6 +418,21 @@ impl Ingress {
         &self.counts
     }
 
+    /// Differences from the configuration on the path from the far site.
+    pub(crate) fn findings(&self) -> Findings {
+        self.path.findings()
+    }
+
+    /// Whether solved packets are injected, as far as the path is concerned.
+    pub(crate) fn is_recovering(&self) -> bool {
+        self.path.is_recovering()
+    }
+
+    /// Counts of solved packets that were not injected, by reason.
+    pub(crate) fn withheld(&self) -> &WithheldCounts {
+        self.path.withheld()
+    }
+
     pub(crate) fn delays_us(&self) -> &Histogram<u64> {
         &self.delays_us
     }
@@ -397,71 +446,8 @@ impl Ingress {
         self.arrivals.memory_bytes()
             + self.decoder.memory_bytes()
             + self.held.memory_bytes()
+            + self.path.memory_bytes()
             + self.terms.capacity() * size_of::<Term>()
             + self.symbol_max * (2 + HALVES)
-    }
-}
-
-/// The decoder's view of the arrivals, and the path of solved symbols.
-struct Recovering<'a, 'b> {
-    arrivals: &'a mut Arrivals,
-    counts: &'a mut IngressCounts,
-    delays_us: &'a mut Histogram<u64>,
-    cx: &'a mut IngressCx<'b>,
-}
-
-impl SymbolStore for Recovering<'_, '_> {
-    fn known(&self, id: SymbolId) -> Option<&[u8]> {
-        self.arrivals.symbol(Seq(id.0))
-    }
-
-    fn on_recovered(&mut self, id: SymbolId, symbol: &[u8]) -> bool {
-        let seq = Seq(id.0);
-        match self.arrivals.place(seq) {
-            Place::Missing { name, fields, .. } => self.deliver(seq, Some((name, fields)), symbol),
-            Place::Unnamed => self.deliver(seq, None, symbol),
-            // The packet was known, and its symbol had left the history.
-            Place::Arrived { .. } | Place::Recovered { .. } => self.put_back(seq, symbol),
-        }
-    }
-}
-
-impl Recovering<'_, '_> {
-    /// Restores the symbol of a known packet that was solved again. Injects nothing.
-    fn put_back(&mut self, seq: Seq, symbol: &[u8]) -> bool {
-        let Some(room) = self.cx.recovered.reserve(symbol.len()) else { return false };
-        let Some((_, packet)) = verify(symbol, self.cx.identity, room) else { return false };
-        self.arrivals.restore(seq, &symbol[..SYMBOL_HEADER + packet.len()]);
-        true
-    }
-
-    /// Verifies a solved symbol, which must match the name and fields that a repair stated, if any. Queues
-    /// the packet for the kernel unless it had arrived, and keeps its symbol.
-    fn deliver(&mut self, seq: Seq, named: Option<(Name, MutableFields)>, symbol: &[u8]) -> bool {
-        let IngressCx { now_us, identity, networks, listen, .. } = *self.cx;
-        let Some(room) = self.cx.recovered.reserve(symbol.len()) else {
-            self.counts.undelivered += 1;
-            return false;
-        };
-        let Some((hash, packet)) = verify(symbol, identity, room) else { return false };
-        let name = identity.name(hash);
-        let symbol = &symbol[..SYMBOL_HEADER + packet.len()];
-        if named.is_none() && self.arrivals.recognize(seq, name, hash, symbol) {
-            self.counts.recognised += 1;
-            return true;
-        }
-        // The hash covers everything but the fields.
-        let is_as_named = |named| Some(named) == fields_of(symbol).map(|fields| (name, fields));
-        if !named.is_none_or(is_as_named) || !may_inject(packet, networks, listen) {
-            return false;
-        }
-        let len = packet.len();
-        self.cx.recovered.commit((), len);
-        self.counts.recovered_packets += 1;
-        if let Some(expected_us) = self.arrivals.expected_us(seq) {
-            self.delays_us.saturating_record(now_us.saturating_sub(expected_us).max(1));
-        }
-        self.arrivals.recover(now_us, seq, name, symbol);
-        true
     }
 }

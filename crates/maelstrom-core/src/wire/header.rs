@@ -27,12 +27,18 @@ impl Outer {
     /// Reads the outer header.
     ///
     /// # Errors
-    /// [`Rejected::Malformed`] for an unknown kind or version, or a datagram that is too short.
+    /// [`Rejected::OtherVersion`]; [`Rejected::Malformed`] for an unknown kind, or a datagram that is too
+    /// short.
     pub fn read(datagram: &[u8]) -> Result<Self, Rejected> {
         match datagram.first() {
             Some(&KIND_HELLO) if datagram.len() >= HELLO_HEADER + TAG => Ok(Outer::Hello),
             Some(&KIND_SEALED) if datagram.len() > SEALED_HEADER + TAG => {
                 SealedHeader::read(datagram).map(Outer::Sealed).ok_or(Rejected::Malformed)
+            }
+            Some(kind)
+                if matches!(kind & 0x0f, 1 | 2) && matches!(kind >> 4, 1..=8) && kind >> 4 != VERSION =>
+            {
+                Err(Rejected::OtherVersion)
             }
             _ => Err(Rejected::Malformed),
         }

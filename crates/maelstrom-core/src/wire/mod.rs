@@ -16,4 +16,4 @@ pub use hello::{Hello, NETWORKS_MAX};
 pub use layout::{EXCEPTIONS_BUDGET, Entry, TERMS_MAX, WINDOW_MAX};
 pub use recipe::{Recipe, repair_overhead};
 pub use repair::{RecipeView, Sum};
-pub use report::{BURST_BUCKETS, LossReport};
+pub use report::{BURST_BUCKETS, LossReport, Report};

@@ -1,11 +1,71 @@
-//! The loss report: counts by the ingress of the stream that the egress protects.
+//! The report of an ingress to the egress that it hears: losses, the path, and the repair channel itself.
 
 use super::header::BodyKind;
 use crate::counters::Rejected;
+use crate::findings::Findings;
 use foundation::bytes::{Reader, Writer};
 
 /// Number of buckets of the burst length histogram: 1, 2, 3–4, 5–8, … 1025 and more.
 pub const BURST_BUCKETS: usize = 12;
+
+/// A silence that has lasted since the session began.
+const NEVER: u32 = u32::MAX;
+
+/// A gateway's statement to its peer, a few times each second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Losses among the receiver's packets.
+    pub loss: LossReport,
+    /// Differences from the configuration on the path of the receiver's packets.
+    pub findings: Findings,
+    /// Whether the sender injects packets that it recovers.
+    pub is_recovering: bool,
+    /// Milliseconds since the sender opened a sealed datagram of the receiver; `None` if there was none in
+    /// this session.
+    pub silence_ms: Option<u32>,
+    /// Length of the longest sealed datagram of the receiver that arrived lately, in bytes of UDP payload.
+    pub longest: u16,
+}
+
+impl Report {
+    /// Length on the wire in bytes. Zeros may follow, up to the longest datagram.
+    pub const LEN: usize = 1 + LossReport::LEN + 8;
+
+    /// Writes the body into `to`, which is [`Report::LEN`] bytes or longer, and fills the rest with zeros.
+    pub fn write(&self, to: &mut [u8]) {
+        let mut writer = Writer::new(to);
+        writer.put(&[BodyKind::Report.to_wire()]);
+        self.loss.write(&mut writer);
+        writer.put(&[self.findings.to_wire(), u8::from(self.is_recovering)]);
+        writer.put(&self.silence_ms.map_or(NEVER, |ms| ms.min(NEVER - 1)).to_be_bytes());
+        writer.put(&self.longest.to_be_bytes());
+        to[Self::LEN..].fill(0);
+    }
+
+    /// Reads an authenticated body.
+    ///
+    /// # Errors
+    /// [`Rejected::Malformed`] for a wrong length, counts that contradict each other, or padding that is not
+    /// zero.
+    pub fn read(body: &[u8]) -> Result<Self, Rejected> {
+        let mut reader = Reader(body);
+        reader.u8()?;
+        let loss = LossReport::read(&mut reader)?;
+        let [findings, flags] = reader.array()?;
+        let silence = reader.u32()?;
+        let longest = reader.u16()?;
+        if flags > 1 || reader.rest().iter().any(|&byte| byte != 0) {
+            return Err(Rejected::Malformed);
+        }
+        Ok(Self {
+            loss,
+            findings: Findings::from_wire(findings),
+            is_recovering: flags == 1,
+            silence_ms: (silence != NEVER).then_some(silence),
+            longest,
+        })
+    }
+}
 
 /// Counts since the session began. All packets counted are source packets whose fate is settled: they
 /// arrived, were recovered, or were given up.
@@ -18,6 +78,9 @@ pub struct LossReport {
     pub lost: u64,
     /// Lost packets that were recovered.
     pub recovered: u64,
+    /// Packets that did not arrive and were solved, but were not injected because they may have taken another
+    /// path.
+    pub withheld: u64,
     /// Repairs that arrived.
     pub repairs: u64,
     /// Runs of consecutive lost packets by length.
@@ -25,12 +88,16 @@ pub struct LossReport {
 }
 
 impl LossReport {
-    /// Length on the wire in bytes.
-    pub const LEN: usize = 1 + 8 * (4 + BURST_BUCKETS);
+    /// The report of a session that has just begun.
+    pub const NONE: Self =
+        Self { named: 0, lost: 0, recovered: 0, withheld: 0, repairs: 0, bursts: [0; BURST_BUCKETS] };
 
-    /// Number of packets lost and not recovered.
+    /// Length on the wire in bytes.
+    const LEN: usize = 8 * (5 + BURST_BUCKETS);
+
+    /// Number of packets lost and not recovered, without those that were withheld.
     pub fn residual(&self) -> u64 {
-        self.lost - self.recovered
+        self.lost - self.recovered - self.withheld
     }
 
     /// Returns the bucket that counts bursts of `len` ≥ 1 packets.
@@ -38,11 +105,8 @@ impl LossReport {
         (u64::BITS - (len.max(1) - 1).leading_zeros()).min(BURST_BUCKETS as u32 - 1) as usize
     }
 
-    /// Writes the body.
-    pub fn write(&self, to: &mut [u8]) {
-        let mut writer = Writer::new(to);
-        writer.put(&[BodyKind::Report.to_wire()]);
-        for value in [self.named, self.lost, self.recovered, self.repairs] {
+    fn write(&self, writer: &mut Writer<'_>) {
+        for value in [self.named, self.lost, self.recovered, self.withheld, self.repairs] {
             writer.put(&value.to_be_bytes());
         }
         for bucket in self.bursts {
@@ -50,24 +114,20 @@ impl LossReport {
         }
     }
 
-    /// Reads an authenticated body.
-    ///
-    /// # Errors
-    /// [`Rejected::Malformed`] for a wrong length or counts that contradict each other.
-    pub fn read(body: &[u8]) -> Result<Self, Rejected> {
-        let mut reader = Reader(body);
-        reader.u8()?;
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Rejected> {
         let mut report = Self {
             named: reader.u64()?,
             lost: reader.u64()?,
             recovered: reader.u64()?,
+            withheld: reader.u64()?,
             repairs: reader.u64()?,
             ..Self::default()
         };
         for bucket in &mut report.bursts {
             *bucket = reader.u64()?;
         }
-        if report.recovered > report.lost || report.lost > report.named || !reader.rest().is_empty() {
+        let solved = report.recovered.checked_add(report.withheld);
+        if solved.is_none_or(|solved| solved > report.lost) || report.lost > report.named {
             return Err(Rejected::Malformed);
         }
         Ok(report)
@@ -77,19 +137,30 @@ impl LossReport {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::findings::Finding;
 
     #[test]
     fn survives_the_wire() {
+        let mut bursts = [0; BURST_BUCKETS];
+        bursts[2] = 5;
+        let loss = LossReport { named: 100, lost: 7, recovered: 4, withheld: 2, repairs: 40, bursts };
         let mut report =
-            LossReport { named: 100, lost: 7, recovered: 6, repairs: 40, bursts: [0; BURST_BUCKETS] };
-        report.bursts[2] = 5;
-        let mut body = [0; LossReport::LEN];
+            Report { loss, is_recovering: true, silence_ms: Some(17), longest: 1_400, ..Report::default() };
+        report.findings.set(Finding::Rewritten, true);
+        let mut body = [7; Report::LEN + 90];
         report.write(&mut body);
-        assert_eq!(LossReport::read(&body), Ok(report));
-        assert_eq!(LossReport::read(&body[1..]), Err(Rejected::Malformed));
-        report.lost = 101;
-        report.write(&mut body);
-        assert_eq!(LossReport::read(&body), Err(Rejected::Malformed));
+        assert_eq!(Report::read(&body), Ok(report));
+        assert_eq!(Report::read(&body[..Report::LEN]), Ok(report), "without padding");
+        assert_eq!(Report::read(&body[..Report::LEN - 1]), Err(Rejected::Malformed));
+        body[Report::LEN + 80] = 1;
+        assert_eq!(Report::read(&body), Err(Rejected::Malformed), "padding that is not zero");
+        for wrong in [LossReport { lost: 101, ..loss }, LossReport { withheld: 4, ..loss }] {
+            Report { loss: wrong, ..report }.write(&mut body);
+            assert_eq!(Report::read(&body), Err(Rejected::Malformed));
+        }
+        let never = Report { silence_ms: None, ..report };
+        never.write(&mut body);
+        assert_eq!(Report::read(&body), Ok(never));
     }
 
     #[test]

@@ -94,7 +94,7 @@ fn more_than_c_losses_of_a_block_stay_lost_and_are_counted() {
     }
     pair.advance(3_000_000);
     assert!(pair.recovered[B].is_empty());
-    let report = pair.status(A, |peer| *peer.far_report);
+    let report = pair.status(A, |peer| peer.far.loss);
     assert_eq!((report.lost, report.recovered), (C as u64 + 1, 0), "{report:?}");
 }
 
@@ -107,7 +107,7 @@ fn scattered_losses_are_recovered_bit_for_bit_and_are_reported() {
         let lost = run(&mut pair, 8_000, 7, 0.01);
         assert!(lost.len() > 50, "{} lost", lost.len());
         assert_eq!(sorted(pair.recovered[B].clone()), sorted(lost.clone()), "x{interleave}");
-        let report = pair.status(A, |peer| *peer.far_report);
+        let report = pair.status(A, |peer| peer.far.loss);
         assert_eq!((report.lost, report.residual()), (lost.len() as u64, 0), "x{interleave}: {report:?}");
     }
 }

@@ -6,6 +6,7 @@ mod blocks;
 mod corpus;
 mod fuzz;
 mod pair;
+mod path;
 mod recovery;
 mod renewal;
 #[path = "../../../../fuzz/replay.rs"]

@@ -23,7 +23,7 @@ fn lost_packets_are_recovered_bit_for_bit() {
 fn losses_are_reported_to_the_far_side() {
     let mut pair = Pair::up([config(A), config(B)]);
     let lost = run(&mut pair, 5_000, 3, 0.02).len() as u64;
-    let report = pair.status(A, |peer| *peer.far_report);
+    let report = pair.status(A, |peer| peer.far.loss);
     assert_eq!(report, pair.status(B, |peer| *peer.report));
     assert!((4_990..=5_000).contains(&report.named), "{report:?}");
     assert_eq!((report.lost, report.residual()), (lost, lost - pair.recovered[B].len() as u64));

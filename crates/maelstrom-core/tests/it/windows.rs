@@ -81,7 +81,7 @@ fn scattered_losses_are_recovered_bit_for_bit_and_are_reported() {
         let lost = stream(&mut pair, 8_000, coin(7, 0.01), coin(8, 0.01));
         assert!(lost.len() > 50, "{} lost", lost.len());
         assert_same(&pair.recovered[B], &lost, &format!("{rate}, W={window}"));
-        let report = pair.status(A, |peer| *peer.far_report);
+        let report = pair.status(A, |peer| peer.far.loss);
         assert_eq!((report.lost, report.residual()), (lost.len() as u64, 0), "{rate}: {report:?}");
         nothing_went_wrong(&pair);
     }

@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use maelstrom_core::{PeerKey, Schedule, Scheme};
 
 use super::keys::{CodeDraft, Gateway, GatewayDraft};
-use super::types::{Code, Peer};
+use super::types::{Code, PathChoice, Peer};
 
 /// A gateway's whole configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,6 +78,7 @@ pub(super) struct PeerDraft {
     pub(super) address: Option<Setting<SocketAddr>>,
     pub(super) networks: Vec<Setting<IpNet>>,
     pub(super) key: Option<Setting<PeerKey>>,
+    pub(super) path: Option<Setting<PathChoice>>,
 }
 
 /// The invariant of a draft without errors.
@@ -101,6 +102,7 @@ impl PeerDraft {
             address: self.address.expect(GAP).value,
             networks: self.networks.into_iter().map(|network| network.value).collect(),
             key: self.key.expect(GAP).value,
+            path: self.path.expect(GAP).value,
         }
     }
 }

@@ -10,7 +10,7 @@ use diagnostics::settings::{
 use ipnet::IpNet;
 use maelstrom_core::{RepairRate, Scheme};
 
-use super::types::{InjectionChoice, Mode, TapChoice};
+use super::types::{InjectionChoice, Mode, PathChoice, TapChoice};
 use super::values::{self, INTERFACE_NAME_BYTES_MAX, NAMES_MAX, PEER_NAME_CHARS_MAX, SOCKET_PATH_BYTES_MAX};
 
 /// Maximum number of `[[peer]]` sections.
@@ -271,6 +271,15 @@ diagnostics::settings! {
             form: Text::new("the path of a key file", values::key_path),
             default: Fallback::Required,
             example: "key_file = \"peer.key\"",
+        }
+        /// With `checked`, missing packets are recovered only while nothing suggests that they took another
+        /// path or were rewritten. With `trusted` they always are. Choose `trusted` only if the link is known
+        /// to lose packets but no repairs, and never where packets can take another path: they would be
+        /// delivered twice.
+        path: PathChoice {
+            form: Choice(&[("checked", PathChoice::Checked), ("trusted", PathChoice::Trusted)]),
+            default: Fallback::Toml("\"checked\""),
+            example: "path = \"checked\"",
         }
     }
 }

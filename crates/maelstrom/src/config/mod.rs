@@ -36,7 +36,7 @@ pub use draft::GatewayConfig;
 pub use keys::{Gateway, NETWORKS_MAX, PEERS_MAX, RATE_MAX, layout};
 pub use maelstrom_core::{PeerKey, RepairRate, Schedule, Scheme};
 pub use memory::MEMORY_MAX;
-pub use types::{Code, InjectionChoice, Mode, Peer, TapChoice};
+pub use types::{Code, InjectionChoice, Mode, PathChoice, Peer, TapChoice};
 
 use diagnostics::Findings;
 use draft::Draft;

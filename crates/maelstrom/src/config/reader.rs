@@ -82,7 +82,7 @@ impl KeyFiles<'_> {
             }
         });
         let networks = peer.networks.map_or(Vec::new(), |networks| networks.value);
-        PeerDraft { name: peer.name, address: peer.address, networks, key }
+        PeerDraft { name: peer.name, address: peer.address, networks, key, path: peer.path }
     }
 }
 

@@ -35,6 +35,15 @@ pub enum InjectionChoice {
     Tun,
 }
 
+/// Evidence that a gateway demands before it takes a missing packet for lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathChoice {
+    /// That the path is as the file says, by all that can be seen of it.
+    Checked,
+    /// Nothing: the operator knows that no packet takes another path or is rewritten.
+    Trusted,
+}
+
 /// The FEC scheme with its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Code {
@@ -65,6 +74,8 @@ pub struct Peer {
     pub networks: Vec<IpNet>,
     /// The key that this pair of gateways shares.
     pub key: PeerKey,
+    /// Whether missing packets may have taken another path.
+    pub path: PathChoice,
 }
 
 impl Peer {

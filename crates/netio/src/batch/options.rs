@@ -39,6 +39,19 @@ pub(crate) fn cuts_trains(socket: &impl AsRawFd) -> bool {
     set(socket, libc::SOL_UDP, libc::UDP_SEGMENT, &0).is_ok()
 }
 
+/// Returns the MTU of the route of a connected socket.
+pub(crate) fn path_mtu(socket: &impl AsRawFd, is_v4: bool) -> io::Result<u32> {
+    let (level, option) =
+        if is_v4 { (libc::IPPROTO_IP, libc::IP_MTU) } else { (libc::IPPROTO_IPV6, libc::IPV6_MTU) };
+    let mut mtu: libc::c_int = 0;
+    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the pointers are to a number and to its size, which outlive the call.
+    check(unsafe {
+        libc::getsockopt(socket.as_raw_fd(), level, option, (&raw mut mtu).cast(), &raw mut len)
+    })?;
+    u32::try_from(mtu).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))
+}
+
 /// Sets the interface by which multicast leaves.
 pub(crate) fn multicast_by(socket: &impl AsRawFd, is_v4: bool, interface: u32) -> io::Result<()> {
     if !is_v4 {

@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
+use crate::middlebox::MiddleBox;
 use loss::LossModel;
 use simnet::link::{Link, LinkCounters};
 
@@ -91,10 +92,17 @@ pub(super) struct Control {
     wake: EventFd,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Changes {
     loss: Option<LossModel>,
     rate_bps: Option<Option<u64>>,
+    middle_box: Option<Option<MiddleBox>>,
+}
+
+impl std::fmt::Debug for Changes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Changes({:?}, {:?}, middle box: {})", self.loss, self.rate_bps, self.middle_box.is_some())
+    }
 }
 
 impl Control {
@@ -131,6 +139,11 @@ impl Control {
         self.notify();
     }
 
+    pub(super) fn set_middle_box(&self, middle_box: Option<MiddleBox>) {
+        self.changes().middle_box = Some(middle_box);
+        self.notify();
+    }
+
     fn changes(&self) -> MutexGuard<'_, Changes> {
         // No code under this lock can panic half-way.
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
@@ -142,16 +155,19 @@ impl Control {
     }
 
     /// Applies the requested changes; called by the thread.
-    pub(super) fn apply(&self, link: &mut Link) {
+    pub(super) fn apply(&self, link: &mut Link, middle_box: &mut Option<MiddleBox>) {
         if !self.changed.swap(false, Ordering::Acquire) {
             return;
         }
-        let Changes { loss, rate_bps } = std::mem::take(&mut *self.changes());
+        let Changes { loss, rate_bps, middle_box: wanted } = std::mem::take(&mut *self.changes());
         if let Some(model) = loss {
             link.set_loss(&model);
         }
         if let Some(rate_bps) = rate_bps {
             link.set_rate(rate_bps);
+        }
+        if let Some(wanted) = wanted {
+            *middle_box = wanted;
         }
     }
 
@@ -195,10 +211,10 @@ mod tests {
         let control = Control::new().unwrap();
         let mut link = Link::new(&LinkConfig::default()).unwrap();
         control.set_loss(LossModel::Uniform(1.0));
-        control.apply(&mut link);
+        control.apply(&mut link, &mut None);
         assert!(link.offer(0, &[0; 40]).is_loss());
         link.set_loss(&LossModel::None);
-        control.apply(&mut link);
+        control.apply(&mut link, &mut None);
         assert!(!link.offer(0, &[0; 40]).is_loss());
     }
 }

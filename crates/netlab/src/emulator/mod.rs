@@ -25,6 +25,7 @@ pub use control::DirectionCounters;
 
 use crate::drop_log::DropLog;
 use crate::error::LabError;
+use crate::middlebox::MiddleBox;
 use crate::namespace::Namespace;
 use control::Control;
 use loss::LossModel;
@@ -148,6 +149,11 @@ impl Emulator {
     /// Sets another rate for the packets that follow (`None`: no limit); see [`Link::set_rate`].
     pub fn set_rate(&self, direction: Direction, rate_bps: Option<u64>) {
         self.controls[direction.index()].set_rate(rate_bps);
+    }
+
+    /// Puts a box on the way of the packets that follow, in front of the link, or removes it.
+    pub fn set_middle_box(&self, direction: Direction, middle_box: Option<MiddleBox>) {
+        self.controls[direction.index()].set_middle_box(middle_box);
     }
 
     /// Ends the link. On return its devices are gone and its log is complete. Packets in flight are

@@ -13,6 +13,7 @@ use super::control::{Control, DirectionCounters};
 use crate::clock;
 use crate::direction::Direction;
 use crate::drop_log::{DropRecord, DropSink, packet_hash, payload_number};
+use crate::middlebox::{Exits, MiddleBox};
 use simnet::link::Link;
 
 /// Maximum number of packets or super-packets read before those due are written, so that a flood one way
@@ -47,6 +48,7 @@ struct Input {
     buffer: Box<[u8]>,
     scratch: Box<[u8]>,
     uncut: u64,
+    middle_box: Option<MiddleBox>,
 }
 
 /// Far end.
@@ -72,7 +74,15 @@ impl Worker {
         // A link keeps the order of packets of all flows.
         let coalescer = to.takes_tcp_segments().then(|| Coalescer::new(to.takes_udp_segments()).in_order());
         Ok(Self {
-            input: Input { tun: from, direction, log, buffer: space(), scratch: space(), uncut: 0 },
+            input: Input {
+                tun: from,
+                direction,
+                log,
+                buffer: space(),
+                scratch: space(),
+                uncut: 0,
+                middle_box: None,
+            },
             link,
             output: Output { tun: to, coalescer, refused: 0 },
             control,
@@ -85,7 +95,7 @@ impl Worker {
     pub(super) fn run(mut self) -> io::Result<()> {
         precise_timeouts()?;
         loop {
-            self.control.apply(&mut self.link);
+            self.control.apply(&mut self.link, &mut self.input.middle_box);
             let read = self.input.read(&mut self.link)?;
             let delivered = self.output.write(&mut self.link)?;
             self.publish();
@@ -154,8 +164,8 @@ impl Input {
                 Err(error) => return Err(error),
             };
             let now_us = clock::now_us();
-            let (direction, log) = (self.direction, &self.log);
-            let cut = segment::cut(packet, &offload, &mut self.scratch, |packet| {
+            let (direction, log, back) = (self.direction, &self.log, &*self.tun);
+            let mut offer = |packet: &[u8]| {
                 let fate = link.offer(now_us, packet);
                 if let (true, Some(log)) = (fate.is_loss(), log) {
                     let length = u16::try_from(packet.len()).unwrap_or(u16::MAX);
@@ -168,6 +178,11 @@ impl Input {
                         number: payload_number(packet),
                     });
                 }
+            };
+            let middle_box = &mut self.middle_box;
+            let cut = segment::cut(packet, &offload, &mut self.scratch, |packet| match middle_box {
+                Some(handle) => handle(packet, &mut Exits { forward: &mut offer, back }),
+                None => offer(packet),
             });
             self.uncut += u64::from(cut.is_err());
         }

@@ -83,16 +83,27 @@ impl GatewayPair {
     /// # Errors
     /// If a gateway ends or does not find its peer; the error contains the logs.
     pub fn start(program: &Path, ends: &[End<'_>; 2], setting: &Setting) -> anyhow::Result<Self> {
+        let mut pair = Self::prepare(program, ends, setting)?;
+        for (side, end) in ends.iter().enumerate() {
+            pair.launch(side, end.namespace)?;
+        }
+        pair.wait_until_up(Duration::from_secs(30))?;
+        Ok(pair)
+    }
+
+    /// Writes the files of both gateways, and starts none.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn prepare(program: &Path, ends: &[End<'_>; 2], setting: &Setting) -> anyhow::Result<Self> {
         let directory = make_directory()?;
-        let mut pair = Self { program: program.to_owned(), directory, children: [None, None] };
+        let pair = Self { program: program.to_owned(), directory, children: [None, None] };
         let key = KeyText::generate().context("drawing a key")?;
         key.write_new(&pair.directory.join("peer.key")).context("writing a key file")?;
         for side in 0..2 {
             let text = configuration(&pair.directory, ends, side, setting);
             fs::write(pair.config(side), text).context("writing a gateway's configuration")?;
-            pair.launch(side, ends[side].namespace)?;
         }
-        pair.wait_until_up(Duration::from_secs(30))?;
         Ok(pair)
     }
 

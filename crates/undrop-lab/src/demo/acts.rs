@@ -247,7 +247,7 @@ impl Drop for Scratch {
 
 #[cfg(test)]
 mod tests {
-    use maelstrom::status::{EgressStatus, IngressStatus, LossStatus};
+    use maelstrom::status::{EgressStatus, IngressStatus, LossStatus, PathStatus};
 
     use super::*;
 
@@ -256,6 +256,8 @@ mod tests {
             name: None,
             address: ([10, 81, 9, 1], 4700).into(),
             up: true,
+            trouble: None,
+            wrong_key: 0,
             last_heard_ms: Some(0),
             sessions: 1,
             renewals: 0,
@@ -267,6 +269,7 @@ mod tests {
                 ..IngressStatus::default()
             },
             far: LossStatus::default(),
+            far_path: PathStatus::default(),
         }
     }
 

@@ -7,5 +7,6 @@ mod firewall;
 mod gateway;
 mod interfaces;
 mod multicast;
+mod paths;
 mod secrets;
 mod stalls;

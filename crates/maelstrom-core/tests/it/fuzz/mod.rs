@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use maelstrom_core::packet::{MutableFields, Packet, restore};
 use maelstrom_core::session::{HelloKey, Sealer};
 use maelstrom_core::wire::{
-    BodyKind, HELLO_HEADER, Half, Hello, LossReport, Outer, RecipeView, SEALED_HEADER, TAG, TERMS_MAX,
+    BodyKind, HELLO_HEADER, Half, Hello, Outer, RecipeView, Report, SEALED_HEADER, TAG, TERMS_MAX,
     WINDOW_MAX, write_hello_header,
 };
 use maelstrom_core::{Config, Gateway, Outbox, PeerConfig, PeerKey, Schedule, Seq, Token};
@@ -20,8 +20,8 @@ pub fn wire(data: &[u8]) {
         hello.write(&mut again);
         assert_eq!(Hello::read(&again).as_ref(), Ok(&hello));
     }
-    if let Ok(report) = LossReport::read(data) {
-        assert!(report.recovered <= report.lost && report.lost <= report.named);
+    if let Ok(report) = Report::read(data) {
+        assert!(report.loss.recovered <= report.loss.lost && report.loss.lost <= report.loss.named);
     }
     let _ = Half::read(data);
     if let Ok(view) = RecipeView::read(data, Seq(1 << 33)) {
@@ -86,7 +86,12 @@ impl Liar {
             delayed: false,
             max_delay_us: 20_000,
             name_bits: 2,
-            peers: vec![PeerConfig { address: LIAR, networks: vec![network], key: key.clone() }],
+            peers: vec![PeerConfig {
+                address: LIAR,
+                networks: vec![network],
+                key: key.clone(),
+                trusts_path: false,
+            }],
         };
         let mut gateway = Gateway::new(config, [1; 32]).expect("a valid configuration");
         let mut out = gateway.outbox();
@@ -110,8 +115,8 @@ impl Liar {
         out.datagrams.clear();
         gateway.handle_datagram(2, LIAR, &mut datagram, &mut out);
         let mut liar = Self { gateway, out, sealer: Sealer::new(&key, ours, theirs), now_us: 3 };
-        let mut report = [0; LossReport::LEN];
-        LossReport::default().write(&mut report);
+        let mut report = [0; Report::LEN];
+        Report { silence_ms: Some(0), ..Report::default() }.write(&mut report);
         liar.say(&report);
         assert!(liar.gateway.peers().all(|peer| peer.is_up));
         liar

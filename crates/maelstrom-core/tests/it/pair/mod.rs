@@ -27,6 +27,8 @@ pub fn config(side: usize) -> Config {
             address: address(1 - side),
             networks: vec![format!("10.81.{}.0/24", 2 - side).parse().unwrap()],
             key: PeerKey::new([5; 32]),
+            // Most tests lose packets but no repairs, which no link does.
+            trusts_path: true,
         }],
     }
 }
@@ -85,6 +87,8 @@ pub struct Pair {
     pub lose_datagram: Box<dyn FnMut() -> bool>,
     /// Sides whose gateway stands still: no timer fires there, and what arrives is discarded.
     pub frozen: [bool; 2],
+    /// Sides whose datagrams are all lost.
+    pub mute: [bool; 2],
 }
 
 impl Pair {
@@ -103,6 +107,7 @@ impl Pair {
             recovered: Default::default(),
             lose_datagram: Box::new(|| false),
             frozen: [false; 2],
+            mute: [false; 2],
         }
     }
 
@@ -125,6 +130,11 @@ impl Pair {
 
     pub fn status<T>(&self, side: usize, read: impl FnOnce(&PeerStatus<'_>) -> T) -> T {
         read(&self.gateways[side].peers().next().unwrap())
+    }
+
+    /// Notes that a packet leaves `from`, which arrives under another form or not at all.
+    pub fn leave(&mut self, from: usize, packet: &[u8]) {
+        self.send(from, packet, true);
     }
 
     /// Lets time pass, timers fire and datagrams arrive.
@@ -199,7 +209,7 @@ impl Pair {
                     self.out[side].datagrams.iter().map(|(_, datagram)| datagram.to_vec()).collect();
                 self.out[side].datagrams.clear();
                 for datagram in sent {
-                    if !(self.lose_datagram)() {
+                    if !(self.lose_datagram)() && !self.mute[side] {
                         self.launch(1 - side, datagram, true);
                     }
                 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use maelstrom::status::{Counts, DelayStatus, LossStatus, PeerStatus, Status};
+use maelstrom::status::{CauseStatus, Counts, DelayStatus, LossStatus, PeerStatus, Status};
 
 pub(super) fn render(status: &Status) -> String {
     let gateway = &status.gateway;
@@ -54,6 +54,9 @@ fn peer_block(text: &mut String, peer: &PeerStatus) {
     let state = if peer.up { "up" } else { "DOWN" };
     let (egress, ingress) = (&peer.egress, &peer.ingress);
     let _ = writeln!(text, "peer {}{address}: {state}, {heard}, {} sessions", peer.label(), peer.sessions);
+    for (title, cause) in causes(peer) {
+        row(text, title, &format!("{}: {}", cause.cause, cause.remedy));
+    }
     row(text, "networks", &networks.join(", "));
     row(text, "sent", &format!("{} packets, {}", number(egress.source_packets), bytes(egress.source_bytes)));
     let repairs = format!(
@@ -78,6 +81,7 @@ fn peer_block(text: &mut String, peer: &PeerStatus) {
         ("not protected", ingress.foreign_packets),
         ("late", ingress.late),
         ("after recovery", ingress.after_recovery),
+        ("after withholding", ingress.after_withholding),
         ("recognised", ingress.recognised),
         ("undelivered", ingress.undelivered),
     ] {
@@ -87,6 +91,18 @@ fn peer_block(text: &mut String, peer: &PeerStatus) {
     }
     reasons(text, "repairs not sent", &egress.unsent);
     reasons(text, "repairs unused", &ingress.unused_repairs);
+    reasons(text, "not injected", &ingress.withheld);
+}
+
+/// Causes of trouble that an operator should remove, the most urgent first.
+fn causes(peer: &PeerStatus) -> impl Iterator<Item = (&'static str, &CauseStatus)> {
+    let trouble = peer.trouble.iter().map(|cause| ("TROUBLE", cause));
+    let narrow = peer.egress.narrow_path.iter().map(|cause| ("NARROW PATH", cause));
+    let here = peer.ingress.path.findings.iter().map(|cause| ("PATH FROM THERE", cause));
+    trouble
+        .chain(narrow)
+        .chain(here)
+        .chain(peer.far_path.findings.iter().map(|cause| ("PATH FROM HERE", cause)))
 }
 
 fn row(text: &mut String, title: &str, value: &str) {
@@ -103,8 +119,12 @@ fn reasons(text: &mut String, title: &str, counts: &Counts) {
 }
 
 fn losses(loss: &LossStatus) -> String {
+    let withheld = match loss.withheld {
+        0 => String::new(),
+        count => format!(", {} withheld", number(count)),
+    };
     format!(
-        "{} of {} ({:.4} %), {} recovered, {} residual ({:.4} %)",
+        "{} of {} ({:.4} %), {} recovered{withheld}, {} residual ({:.4} %)",
         number(loss.lost),
         number(loss.packets),
         loss.loss_percent,
@@ -174,7 +194,7 @@ fn duration(seconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use maelstrom::status::{BurstStatus, EgressStatus, GatewayStatus, IngressStatus};
+    use maelstrom::status::{BurstStatus, EgressStatus, GatewayStatus, IngressStatus, PathStatus};
 
     use super::*;
 
@@ -183,6 +203,7 @@ mod tests {
             packets: 1_000_000,
             lost: 10_000,
             recovered: 9_990,
+            withheld: 0,
             residual: 10,
             loss_percent: 1.0,
             residual_percent: 0.001,
@@ -198,6 +219,8 @@ mod tests {
             name: Some("osaka".to_owned()),
             address: "10.81.9.2:4700".parse().unwrap(),
             up: true,
+            trouble: None,
+            wrong_key: 0,
             last_heard_ms: Some(120),
             sessions: 2,
             renewals: 0,
@@ -210,6 +233,8 @@ mod tests {
                 overhead_percent: 40.6,
                 repairs_cut_in_two: 0,
                 unsent: Counts::from([("outgoing queue full".to_owned(), 3)]),
+                path_mtu: 1_500,
+                narrow_path: None,
             },
             ingress: IngressStatus {
                 source_packets: 990_000,
@@ -224,6 +249,7 @@ mod tests {
                 ..IngressStatus::default()
             },
             far: loss,
+            far_path: PathStatus::default(),
         };
         Status {
             gateway: GatewayStatus {
@@ -266,6 +292,18 @@ peer osaka (10.81.9.2:4700): up, heard 120 ms ago, 2 sessions
   not protected                5  destination of no peer
   datagrams refused            1  forged";
         assert_eq!(render(&status()), expected);
+    }
+
+    #[test]
+    fn causes_and_remedies_are_shown_first() {
+        let mut status = status();
+        let cause = |cause: &str| CauseStatus { cause: cause.to_owned(), remedy: "do this".to_owned() };
+        status.peers[0].trouble = Some(cause("no datagram arrives"));
+        status.peers[0].ingress.path.findings = vec![cause("packets are rewritten")];
+        let shown = render(&status);
+        let expected = "2 sessions\n  TROUBLE           no datagram arrives: do this\n  \
+                        PATH FROM THERE   packets are rewritten: do this\n  networks";
+        assert!(shown.contains(expected), "{shown}");
     }
 
     #[test]

@@ -1,0 +1,221 @@
+//! The state of the repair channel with one peer: whether datagrams arrive, in both directions.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use crate::counters::Rejected;
+use crate::wire::{LossReport, Report};
+
+/// Silence after which a peer counts as down; traffic towards it is not protected.
+pub(crate) const SILENCE_US: u64 = 2_000_000;
+/// Time for which a channel may be in trouble before it is told.
+const GRACE_US: u64 = 500_000;
+/// Time for which a refused datagram is evidence.
+const EVIDENCE_US: u64 = 5_000_000;
+
+/// A reason why a repair channel does not work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// No datagram of the peer arrives.
+    Silent,
+    /// Datagrams arrive that were sealed with another key.
+    WrongKey,
+    /// Datagrams of the peer arrive from an address that is not configured.
+    OtherAddress(SocketAddr),
+    /// The peer speaks another version of the protocol.
+    OtherVersion,
+    /// Datagrams of the peer arrive, but it receives none of ours.
+    Unheard,
+}
+
+impl Trouble {
+    /// Returns what an operator can do about it.
+    pub fn remedy(self) -> &'static str {
+        match self {
+            Self::Silent => {
+                "check that the peer runs, that its file names this gateway, and that firewalls on the way pass UDP \
+                 to `listen`"
+            }
+            Self::WrongKey => "copy the same key file to both gateways",
+            Self::OtherAddress(_) => {
+                "exempt the repair channel from NAT, or set `address` to the address that arrives here"
+            }
+            Self::OtherVersion => "run the same version of undrop at both ends",
+            Self::Unheard => {
+                "check firewalls and NAT on the way from `listen` to the peer's address, and the peer's file"
+            }
+        }
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Silent => f.write_str("no datagram of the peer arrives"),
+            Self::WrongKey => f.write_str("the peer's datagrams fail authentication: its key differs"),
+            Self::OtherAddress(from) => {
+                write!(f, "the peer's datagrams arrive from {from}, not from its address")
+            }
+            Self::OtherVersion => f.write_str("the peer speaks another version of the protocol"),
+            Self::Unheard => f.write_str("the peer receives no datagram of ours"),
+        }
+    }
+}
+
+/// Knowledge of one repair channel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Channel {
+    /// Time of the last tick.
+    now_us: u64,
+    /// Time of the last sealed datagram of any session.
+    heard_us: Option<u64>,
+    /// The same for Hellos.
+    hello_us: Option<u64>,
+    /// Whether a sealed datagram of the present session was opened.
+    is_heard: bool,
+    /// The peer's last report of the present session.
+    far: Option<Report>,
+    /// Time since which the channel has not worked in both directions.
+    broken_since_us: Option<u64>,
+    wrong_key_us: Option<u64>,
+    other_version_us: Option<u64>,
+    other_address: Option<(u64, SocketAddr)>,
+    /// Longest sealed datagram since the last report, and in the interval before it.
+    longest: [u16; 2],
+    /// Number of Hellos from the peer's address that were sealed with another key.
+    pub(crate) wrong_key: u64,
+}
+
+impl Channel {
+    pub(crate) fn new() -> Self {
+        Self {
+            now_us: 0,
+            heard_us: None,
+            hello_us: None,
+            is_heard: false,
+            far: None,
+            broken_since_us: None,
+            wrong_key_us: None,
+            other_version_us: None,
+            other_address: None,
+            longest: [0; 2],
+            wrong_key: 0,
+        }
+    }
+
+    /// Forgets the previous session.
+    pub(crate) fn restart(&mut self) {
+        (self.is_heard, self.far, self.longest) = (false, None, [0; 2]);
+    }
+
+    /// Notes a sealed datagram of `len` bytes; returns whether it is the first of this session.
+    pub(crate) fn on_sealed(&mut self, now_us: u64, len: usize) -> bool {
+        self.heard_us = Some(now_us);
+        self.longest[0] = self.longest[0].max(u16::try_from(len).unwrap_or(u16::MAX));
+        !std::mem::replace(&mut self.is_heard, true)
+    }
+
+    /// Notes that the peer has renewed the session. If it `restarts` its streams, its counts begin again.
+    pub(crate) fn on_followed(&mut self, now_us: u64, restarts: bool) {
+        (self.heard_us, self.is_heard) = (Some(now_us), true);
+        if let Some(far) = self.far.as_mut().filter(|_| restarts) {
+            far.loss = LossReport::NONE;
+        }
+    }
+
+    /// Notes that nothing was heard because this gateway stood still.
+    pub(crate) fn on_own_silence(&mut self, now_us: u64) {
+        self.heard_us = self.heard_us.map(|_| now_us);
+    }
+
+    /// Takes the peer's report.
+    pub(crate) fn on_report(&mut self, report: Report) {
+        self.far = Some(report);
+    }
+
+    /// Notes a Hello of the peer that was authentic, or why it was not.
+    pub(crate) fn on_hello(&mut self, now_us: u64, result: Result<(), Rejected>) {
+        match result {
+            Err(Rejected::Forged) => {
+                self.wrong_key_us = Some(now_us);
+                self.wrong_key += 1;
+            }
+            Err(Rejected::Replayed | Rejected::Malformed) => {}
+            _ => self.hello_us = Some(now_us),
+        }
+    }
+
+    /// Notes a datagram of another version from the peer's address.
+    pub(crate) fn on_other_version(&mut self, now_us: u64) {
+        self.other_version_us = Some(now_us);
+    }
+
+    /// Notes an authentic Hello of the peer from another address.
+    pub(crate) fn on_other_address(&mut self, now_us: u64, from: SocketAddr) {
+        self.other_address = Some((now_us, from));
+    }
+
+    /// Whether datagrams arrive in both directions.
+    pub(crate) fn works(&self, now_us: u64) -> bool {
+        self.is_heard
+            && self.heard_us.is_some_and(|at_us| now_us <= at_us + SILENCE_US)
+            && self.is_heard_there()
+    }
+
+    /// Whether the peer reports that it hears us.
+    fn is_heard_there(&self) -> bool {
+        let silence_ms = self.far.and_then(|far| far.silence_ms);
+        silence_ms.is_some_and(|ms| u64::from(ms) * 1_000 <= SILENCE_US)
+    }
+
+    /// Notes whether the channel works. Must be called regularly.
+    pub(crate) fn on_tick(&mut self, now_us: u64, works: bool) {
+        self.now_us = now_us;
+        self.broken_since_us = if works { None } else { self.broken_since_us.or(Some(now_us)) };
+    }
+
+    /// Why the channel does not work, once it has not worked for a moment.
+    pub(crate) fn trouble(&self) -> Option<Trouble> {
+        let since_us = self.broken_since_us?;
+        let within = |at_us: Option<u64>, us: u64| at_us.is_some_and(|at_us| self.now_us <= at_us + us);
+        if self.now_us < since_us + GRACE_US {
+            return None;
+        }
+        if within(self.heard_us, SILENCE_US) || within(self.hello_us, SILENCE_US) {
+            return Some(Trouble::Unheard);
+        }
+        if within(self.wrong_key_us, EVIDENCE_US) {
+            return Some(Trouble::WrongKey);
+        }
+        if let Some((at_us, from)) = self.other_address
+            && within(Some(at_us), EVIDENCE_US)
+        {
+            return Some(Trouble::OtherAddress(from));
+        }
+        if within(self.other_version_us, EVIDENCE_US) {
+            return Some(Trouble::OtherVersion);
+        }
+        Some(Trouble::Silent)
+    }
+
+    pub(crate) fn heard_us(&self) -> Option<u64> {
+        self.heard_us
+    }
+
+    /// The peer's last report of this session.
+    pub(crate) fn far(&self) -> Option<&Report> {
+        self.far.as_ref()
+    }
+
+    /// Returns what our next report states: the silence of the peer in milliseconds, and the longest
+    /// datagram. A regular report ends an interval.
+    pub(crate) fn state(&mut self, now_us: u64, is_regular: bool) -> (Option<u32>, u16) {
+        let silence =
+            self.heard_us.filter(|_| self.is_heard).map(|at_us| now_us.saturating_sub(at_us) / 1_000);
+        let longest = self.longest[0].max(self.longest[1]);
+        if is_regular {
+            self.longest = [0, self.longest[0]];
+        }
+        (silence.map(|ms| u32::try_from(ms).unwrap_or(u32::MAX)), longest)
+    }
+}

@@ -1,0 +1,155 @@
+//! Traits of a packet that say something about its path: its flow, and traces of boxes on the way
+//! that change packets.
+//!
+//! Routers that share load among several paths keep the packets of one flow on one path. They tell flows
+//! apart by addresses, protocol and ports.
+
+use crate::identity::Identity;
+use crate::packet::Packet;
+
+const ICMP: u8 = 1;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const ICMPV6: u8 = 58;
+const SCTP: u8 = 132;
+const UDPLITE: u8 = 136;
+
+/// Keyed hash of a packet's addresses, protocol and ports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Flow(pub(crate) u32);
+
+/// Keyed hash of the addresses, protocol, identification and offset of an IPv4 packet: what the first piece
+/// has in common with a packet that a router fragments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece(pub(crate) u32);
+
+/// Traits of a packet that say something about its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Traits {
+    pub(crate) flow: Flow,
+    /// Sequence number of a TCP packet that opens a connection. Boxes that clamp the MSS change such packets
+    /// alone.
+    pub(crate) opens: Option<u32>,
+    /// `None` for IPv6, which routers do not fragment.
+    pub(crate) piece: Option<Piece>,
+    pub(crate) is_fragment: bool,
+}
+
+/// The addresses and the protocol of a packet, as input of the hashes.
+struct Ends {
+    bytes: [u8; 48],
+    len: usize,
+}
+
+impl Ends {
+    fn with(mut self, more: &[u8]) -> Self {
+        self.bytes[self.len..self.len + more.len()].copy_from_slice(more);
+        self.len += more.len();
+        self
+    }
+
+    fn hash(&self, identity: &Identity) -> u32 {
+        identity.keyed_hash(&self.bytes[..self.len]) as u32
+    }
+}
+
+impl Traits {
+    /// Returns the traits of `packet`.
+    pub(crate) fn of(packet: &Packet<'_>, identity: &Identity) -> Self {
+        let bytes = packet.as_slice();
+        if bytes[0] >> 4 == 6 { Self::of_v6(bytes, identity) } else { Self::of_v4(bytes, identity) }
+    }
+
+    fn of_v4(bytes: &[u8], identity: &Identity) -> Self {
+        let protocol = bytes[9];
+        let ends = || Ends { bytes: [0; 48], len: 0 }.with(&bytes[12..20]).with(&[protocol]);
+        let fragment = u16::from_be_bytes([bytes[6], bytes[7]]) & 0x3fff;
+        let offset = (fragment & 0x1fff).to_be_bytes();
+        let piece = Some(Piece(ends().with(&bytes[4..6]).with(&offset).hash(identity)));
+        let behind = bytes.get(usize::from(bytes[0] & 0x0f) * 4..).unwrap_or_default();
+        // Later fragments have no ports, so that no fragment is distributed by them.
+        let transport = if fragment == 0 { behind } else { &[] };
+        let flow = Flow(ends().with(ports(protocol, transport)).hash(identity));
+        Self { flow, opens: opening(protocol, transport), piece, is_fragment: fragment != 0 }
+    }
+
+    fn of_v6(bytes: &[u8], identity: &Identity) -> Self {
+        let (protocol, transport) = (bytes[6], &bytes[40..]);
+        let ends = Ends { bytes: [0; 48], len: 0 }.with(&bytes[8..40]).with(&[protocol]);
+        let flow = Flow(ends.with(ports(protocol, transport)).hash(identity));
+        Self { flow, opens: opening(protocol, transport), piece: None, is_fragment: false }
+    }
+}
+
+/// Returns the bytes that tell flows between two addresses apart: ports, or the identifier of an echo.
+fn ports(protocol: u8, transport: &[u8]) -> &[u8] {
+    let range = match protocol {
+        TCP | UDP | SCTP | UDPLITE => 0..4,
+        ICMP if matches!(transport.first(), Some(0 | 8)) => 4..6,
+        ICMPV6 if matches!(transport.first(), Some(128 | 129)) => 4..6,
+        _ => 0..0,
+    };
+    transport.get(range).unwrap_or_default()
+}
+
+/// Returns the sequence number of a TCP header with the flag SYN.
+fn opening(protocol: u8, transport: &[u8]) -> Option<u32> {
+    const SYN: u8 = 2;
+    let header: &[u8; 14] = transport.first_chunk().filter(|_| protocol == TCP)?;
+    let number = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
+    (header[13] & SYN != 0).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::PeerKey;
+    use crate::packet::tests::{udp4, udp6};
+
+    fn traits(bytes: &[u8]) -> Traits {
+        Traits::of(&Packet::new_checked(bytes).unwrap(), &Identity::new(&PeerKey::new([1; 32])))
+    }
+
+    fn packet() -> Vec<u8> {
+        udp4([10, 0, 0, 1], [10, 0, 1, 1], 77, b"hello, far site")
+    }
+
+    #[test]
+    fn a_flow_is_addresses_protocol_and_ports() {
+        let same = [(4, 9), (6, 0x40), (30, 7)];
+        for (at, byte) in same {
+            let mut other = packet();
+            other[at] = byte;
+            assert_eq!(traits(&other).flow, traits(&packet()).flow, "byte {at}");
+        }
+        for at in [9, 12, 19, 20, 23] {
+            let mut other = packet();
+            other[at] ^= 0x55;
+            assert_ne!(traits(&other).flow, traits(&packet()).flow, "byte {at}");
+        }
+        let v6 = udp6("fd00::1".parse().unwrap(), "fd00:1::1".parse().unwrap(), b"hello");
+        assert!(traits(&v6).piece.is_none() && !traits(&v6).is_fragment);
+    }
+
+    #[test]
+    fn the_first_piece_of_a_fragmented_packet_is_recognised() {
+        let (whole, mut first, mut second) = (packet(), packet(), packet());
+        first[6] = 0x20;
+        second[7] = 3;
+        assert_eq!(traits(&first).piece, traits(&whole).piece);
+        assert_ne!(traits(&second).piece, traits(&whole).piece);
+        assert!(traits(&first).is_fragment && traits(&second).is_fragment && !traits(&whole).is_fragment);
+        assert_eq!(traits(&first).flow, traits(&second).flow, "fragments have no ports");
+    }
+
+    #[test]
+    fn only_a_syn_opens_a_connection() {
+        let mut tcp = packet();
+        tcp[9] = TCP;
+        tcp[24..28].copy_from_slice(&[1, 2, 3, 4]);
+        tcp[33] = 0x12;
+        assert_eq!(traits(&tcp).opens, Some(0x0102_0304));
+        tcp[33] = 0x10;
+        assert_eq!(traits(&tcp).opens, None);
+    }
+}

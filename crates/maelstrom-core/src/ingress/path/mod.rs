@@ -1,0 +1,324 @@
+//! Whether the packets of the far site arrive here as its gateway sends them.
+//!
+//! A packet that takes another road, or that a box on the way rewrites, never arrives under its name. It
+//! looks lost, and a recovered copy of it would be a duplicate. A duplicate is worse than a loss, so a solved
+//! packet is injected only while nothing speaks against a loss ([`Path::admit`]):
+//! - Packets of the far site have arrived under their names: the path is *proven*.
+//! - Packets of the same flow have arrived under their names (`flows.rs`). Routers share load by flow.
+//! - Not more packets are missing than the loss of repairs explains (`account.rs`). Repairs take the same
+//!   link, and their counters show how many of them it loses.
+//!
+//! Windows of some hundred packets give the reasons names ([`Finding`]), for operators of both sites. Packets
+//! stay solved but not injected while a finding holds, so it can be seen when it no longer does.
+
+mod account;
+mod flows;
+
+use crate::counters::{Withheld, WithheldCounts};
+use crate::findings::{Finding, Findings};
+use crate::flow::{Flow, Piece, Traits};
+use crate::wire::SealedHeader;
+use account::{Account, ONE, RepairLoss};
+use flows::{Flows, Standing};
+use foundation::Seq;
+
+/// Number of named arrivals that prove a path.
+const PROOF: u64 = 4;
+/// Shortest and longest window of named packets.
+const WINDOW_MIN: i64 = 64;
+const WINDOW_MAX: i64 = 256;
+/// Time after which a window of [`WINDOW_MIN`] packets ends, in microseconds.
+const WINDOW_US: u64 = 2_000_000;
+/// Shortest window in microseconds.
+const WINDOW_MIN_US: u64 = 250_000;
+/// Missing packets in a window that prove nothing.
+const STRAY: i64 = 4;
+/// Number of windows without doubt, one after the other, that end a finding, at first.
+const CLEAN_MIN: u32 = 2;
+/// The largest such number: it doubles with every relapse.
+const CLEAN_MAX: u32 = 256;
+/// Time for which evidence of a single packet counts, in microseconds.
+const EVIDENCE_US: u64 = 60_000_000;
+/// Number of first pieces of fragmented packets that are remembered; a power of two.
+const PIECES: usize = 512;
+/// Maximum number of packets that arrive long after their recovery, besides one in 1,024.
+const SLOW_MAX: i64 = 16 * ONE;
+/// Maximum number of packets of unseen flows that are recovered, besides those that the link's loss explains.
+const UNSEEN_MAX: i64 = 4 * ONE;
+
+/// Knowledge of the path from the far site.
+pub(super) struct Path {
+    /// Whether the operator vouches for the path.
+    is_trusted: bool,
+    flows: Flows,
+    repairs: RepairLoss,
+    /// Named arrivals, up to [`PROOF`].
+    proof: u64,
+    /// Missing packets beyond those that the loss of repairs explains.
+    unexplained: Account,
+    /// Recovered packets of flows that were never seen, beyond the same.
+    unseen: Account,
+    /// Packets that arrived long after their recovery.
+    slow: Account,
+    /// Whether recovery waits for windows without doubt.
+    is_closed: bool,
+    clean: u32,
+    clean_needed: u32,
+    window: Window,
+    findings: Findings,
+    pieces: Box<[Option<Piece>]>,
+    fragmented_until_us: u64,
+    opening_until_us: u64,
+    withheld: WithheldCounts,
+}
+
+/// Counts of a window of named packets.
+#[derive(Clone, Copy, Debug, Default)]
+struct Window {
+    since_us: u64,
+    /// Packets from the far site, named or not.
+    arrivals: i64,
+    /// Packets that a repair named and that arrived.
+    named: i64,
+    /// Packets that a repair named and that did not arrive.
+    missing: i64,
+    /// Missing packets that the loss of repairs explains, in units of [`ONE`].
+    explained: i64,
+    /// Packets of flows that left or were never seen.
+    left: i64,
+}
+
+impl Path {
+    pub(super) fn new(is_trusted: bool) -> Self {
+        Self {
+            is_trusted,
+            flows: Flows::new(),
+            repairs: RepairLoss::default(),
+            proof: 0,
+            unexplained: Account::default(),
+            unseen: Account::default(),
+            slow: Account::default(),
+            is_closed: false,
+            clean: 0,
+            clean_needed: CLEAN_MIN,
+            window: Window::default(),
+            findings: Findings::default(),
+            pieces: vec![None; PIECES].into_boxed_slice(),
+            fragmented_until_us: 0,
+            opening_until_us: 0,
+            withheld: WithheldCounts::default(),
+        }
+    }
+
+    /// Starts with the stream of a new session. Knowledge of the path remains.
+    pub(super) fn restart(&mut self) {
+        self.flows.restart();
+        self.repairs = RepairLoss::default();
+        self.window = Window { since_us: self.window.since_us, ..Window::default() };
+    }
+
+    /// Takes a packet of the far site that arrived, which no repair has named yet.
+    pub(super) fn on_arrival(&mut self, traits: &Traits) {
+        self.window.arrivals += 1;
+        self.unexplained.credit_arrival();
+        self.unseen.credit_arrival();
+        self.slow.credit_arrival();
+        if let Some(number) = traits.opens {
+            self.flows.on_opening(traits.flow, number);
+        }
+        if let Some(piece) = traits.piece.filter(|_| traits.is_fragment) {
+            self.pieces[slot(piece)] = Some(piece);
+        }
+    }
+
+    /// Notes that the packet at a place arrived under its name.
+    pub(super) fn on_named_arrival(&mut self, flow: Flow, seq: Seq) {
+        self.proof = PROOF.min(self.proof + 1);
+        self.window.named += 1;
+        self.repairs.on_named();
+        self.flows.on_named_arrival(flow, seq);
+    }
+
+    /// Notes that a named packet is missing although its repair has waited for it.
+    pub(super) fn on_missing(&mut self) {
+        self.window.missing += 1;
+        self.repairs.on_named();
+        self.unexplained.charge(ONE);
+    }
+
+    /// Notes that a packet arrived after a repair had missed it, and whether it counted as missing. It still
+    /// does if it came by a slower path and had been solved before: `is_slow`.
+    pub(super) fn on_late(&mut self, was_counted: bool, is_slow: bool) {
+        if is_slow && self.slow.level() < 2 * SLOW_MAX {
+            self.slow.charge(ONE);
+        }
+        if was_counted && !is_slow {
+            self.window.missing -= 1;
+            self.unexplained.charge(-ONE);
+        }
+    }
+
+    /// Notes a sealed datagram by its number in the session.
+    pub(super) fn on_sealed(&mut self, header: &SealedHeader) {
+        // The packets of an outage are named later than its repairs are missed.
+        let explains = self.repairs.explains();
+        let lost = self.repairs.on_sealed(header.epoch, header.counter);
+        if lost != 0 {
+            let explained = lost * explains;
+            self.window.explained += explained;
+            self.unexplained.charge(-explained);
+            self.unseen.charge(-explained);
+        }
+    }
+
+    /// Decides whether a solved packet may be injected. If not, it counts as withheld.
+    pub(super) fn admit(&mut self, now_us: u64, traits: &Traits, seq: Seq) -> bool {
+        match self.judge(now_us, traits, seq) {
+            Ok(()) => true,
+            Err(reason) => {
+                self.withheld.add(reason);
+                if matches!(reason, Withheld::UnseenFlow | Withheld::LeftFlow) {
+                    // The flow explains the loss; it says nothing about the others.
+                    self.unexplained.charge(-ONE);
+                    self.window.left += 1;
+                }
+                false
+            }
+        }
+    }
+
+    fn judge(&mut self, now_us: u64, traits: &Traits, seq: Seq) -> Result<(), Withheld> {
+        if traits.piece.is_some_and(|piece| self.pieces[slot(piece)] == Some(piece)) {
+            self.fragmented_until_us = now_us + EVIDENCE_US;
+            return Err(Withheld::Fragmented);
+        }
+        if traits.opens.is_some_and(|number| self.flows.has_opened(traits.flow, number)) {
+            self.opening_until_us = now_us + EVIDENCE_US;
+            return Err(Withheld::OpeningRewritten);
+        }
+        if self.is_trusted {
+            return Ok(());
+        }
+        if self.proof < PROOF {
+            return Err(Withheld::Unproven);
+        }
+        let limit = self.repairs.limit();
+        if self.is_closed && self.unexplained.level() <= limit / 2 && !self.has_doubt() {
+            self.is_closed = false;
+        }
+        if self.unexplained.level() > limit && !self.is_closed {
+            self.close();
+        }
+        if self.is_closed {
+            return Err(Withheld::Unexplained);
+        }
+        if self.slow.level() > SLOW_MAX {
+            return Err(Withheld::SlowPath);
+        }
+        match self.flows.standing(traits.flow, seq) {
+            Standing::Present => Ok(()),
+            Standing::Left => Err(Withheld::LeftFlow),
+            Standing::Unseen => {
+                self.unseen.charge(ONE);
+                let may = self.unseen.level() <= UNSEEN_MAX && self.flows.may_recover_unseen(traits.flow);
+                may.then_some(()).ok_or(Withheld::UnseenFlow)
+            }
+        }
+    }
+
+    fn close(&mut self) {
+        self.is_closed = true;
+        self.clean = 0;
+    }
+
+    /// Whether a finding stands against recovery as a whole.
+    fn has_doubt(&self) -> bool {
+        [Finding::Rewritten, Finding::Elsewhere, Finding::PartlyElsewhere]
+            .into_iter()
+            .any(|finding| self.findings.contains(finding))
+    }
+
+    /// Judges the window if it is over. Must be called regularly.
+    pub(super) fn on_tick(&mut self, now_us: u64) {
+        self.unexplained.forget_credit();
+        self.unseen.forget_credit();
+        self.findings.set(Finding::Fragmented, now_us < self.fragmented_until_us);
+        self.findings.set(Finding::OpeningRewritten, now_us < self.opening_until_us);
+        self.findings.set(Finding::SlowPath, self.slow.level() > SLOW_MAX);
+        let window = self.window;
+        let (places, age_us) = (window.named + window.missing, now_us.saturating_sub(window.since_us));
+        if places == 0 {
+            self.window.since_us = now_us;
+        } else if places >= WINDOW_MIN
+            && (age_us >= WINDOW_US || places >= WINDOW_MAX && age_us >= WINDOW_MIN_US)
+        {
+            self.window = Window { since_us: now_us, ..Window::default() };
+            self.judge_window(&window);
+        }
+    }
+
+    fn judge_window(&mut self, window: &Window) {
+        let places = window.named + window.missing;
+        let unexplained = window.missing - (window.explained + places).div_euclid(ONE) - STRAY;
+        if unexplained <= 0 {
+            return self.on_clean_window();
+        }
+        self.clean = 0;
+        let hardly_any = window.missing > 8 * window.named;
+        // Arrivals that no repair has named; the newest of them may yet be.
+        let nameless = window.arrivals - window.named;
+        let rewritten = 2 * nameless > window.missing && 4 * window.missing > places;
+        let partly = !rewritten && !hardly_any;
+        // Flows that left are found one by one, and the others are recovered.
+        let of_others = window.missing - window.left > (window.explained + places).div_euclid(ONE) + STRAY;
+        let relapses = !self.has_doubt();
+        self.findings.set(Finding::Rewritten, rewritten);
+        self.findings.set(Finding::Elsewhere, !rewritten && hardly_any);
+        self.findings.set(Finding::PartlyElsewhere, partly);
+        if relapses {
+            self.clean_needed = (2 * self.clean_needed).min(CLEAN_MAX);
+        }
+        if !partly || of_others && self.is_closed {
+            self.is_closed = true;
+        }
+    }
+
+    fn on_clean_window(&mut self) {
+        self.clean += 1;
+        if self.clean < self.clean_needed {
+            return;
+        }
+        for finding in [Finding::Rewritten, Finding::Elsewhere, Finding::PartlyElsewhere] {
+            self.findings.set(finding, false);
+        }
+        self.clean = 0;
+        self.clean_needed = CLEAN_MIN.max(self.clean_needed - 1);
+        if self.is_closed {
+            self.is_closed = false;
+            self.unexplained = Account::default();
+            self.unseen = Account::default();
+        }
+    }
+
+    /// Present differences from the configuration.
+    pub(super) fn findings(&self) -> Findings {
+        self.findings
+    }
+
+    /// Whether solved packets are injected at all.
+    pub(super) fn is_recovering(&self) -> bool {
+        self.is_trusted || self.proof == PROOF && !self.is_closed && self.slow.level() <= SLOW_MAX
+    }
+
+    pub(super) fn withheld(&self) -> &WithheldCounts {
+        &self.withheld
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.flows.memory_bytes() + size_of_val(&*self.pieces)
+    }
+}
+
+fn slot(piece: Piece) -> usize {
+    piece.0 as usize % PIECES
+}

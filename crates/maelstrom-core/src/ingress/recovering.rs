@@ -1,0 +1,85 @@
+//! The path of a solved symbol: verification, the decision whether to inject its packet, and the outbox.
+
+use fec::{SymbolId, SymbolStore};
+use hdrhistogram::Histogram;
+
+use super::path::Path;
+use super::{IngressCounts, IngressCx};
+use crate::arrivals::{Arrivals, Place};
+use crate::flow::Traits;
+use crate::identity::Name;
+use crate::packet::{MutableFields, Packet};
+use crate::symbol::{SYMBOL_HEADER, fields_of, may_inject, verify};
+use foundation::Seq;
+
+/// The decoder's view of the arrivals, and the path of solved symbols.
+pub(super) struct Recovering<'a, 'b> {
+    pub(super) arrivals: &'a mut Arrivals,
+    pub(super) path: &'a mut Path,
+    pub(super) counts: &'a mut IngressCounts,
+    pub(super) delays_us: &'a mut Histogram<u64>,
+    pub(super) cx: &'a mut IngressCx<'b>,
+}
+
+impl SymbolStore for Recovering<'_, '_> {
+    fn known(&self, id: SymbolId) -> Option<&[u8]> {
+        self.arrivals.symbol(Seq(id.0))
+    }
+
+    fn on_recovered(&mut self, id: SymbolId, symbol: &[u8]) -> bool {
+        let seq = Seq(id.0);
+        match self.arrivals.place(seq) {
+            Place::Missing { name, fields, .. } => self.deliver(seq, Some((name, fields)), symbol),
+            Place::Unnamed => self.deliver(seq, None, symbol),
+            // The packet was known, and its symbol had left the history.
+            Place::Arrived { .. } | Place::Recovered { .. } => self.put_back(seq, symbol),
+        }
+    }
+}
+
+impl Recovering<'_, '_> {
+    /// Restores the symbol of a known packet that was solved again. Injects nothing.
+    fn put_back(&mut self, seq: Seq, symbol: &[u8]) -> bool {
+        let Some(room) = self.cx.recovered.reserve(symbol.len()) else { return false };
+        let Some((_, packet)) = verify(symbol, self.cx.identity, room) else { return false };
+        self.arrivals.restore(seq, &symbol[..SYMBOL_HEADER + packet.len()]);
+        true
+    }
+
+    /// Verifies a solved symbol, which must match the name and fields that a repair stated, if any. Queues
+    /// the packet for the kernel unless it had arrived, and keeps its symbol.
+    fn deliver(&mut self, seq: Seq, named: Option<(Name, MutableFields)>, symbol: &[u8]) -> bool {
+        let IngressCx { now_us, identity, networks, listen, .. } = *self.cx;
+        let Some(room) = self.cx.recovered.reserve(symbol.len()) else {
+            self.counts.undelivered += 1;
+            return false;
+        };
+        let Some((hash, packet)) = verify(symbol, identity, room) else { return false };
+        let name = identity.name(hash);
+        let symbol = &symbol[..SYMBOL_HEADER + packet.len()];
+        if named.is_none()
+            && let Some(flow) = self.arrivals.recognize(seq, name, hash, symbol)
+        {
+            self.counts.recognised += 1;
+            self.path.on_named_arrival(flow, seq);
+            return true;
+        }
+        // The hash covers everything but the fields.
+        let is_as_named = |named| Some(named) == fields_of(symbol).map(|fields| (name, fields));
+        if !named.is_none_or(is_as_named) || !may_inject(packet, networks, listen) {
+            return false;
+        }
+        let is_admitted = Packet::new_checked(packet)
+            .is_ok_and(|packet| self.path.admit(now_us, &Traits::of(&packet, identity), seq));
+        if is_admitted {
+            let len = packet.len();
+            self.cx.recovered.commit((), len);
+            self.counts.recovered_packets += 1;
+            if let Some(expected_us) = self.arrivals.expected_us(seq) {
+                self.delays_us.saturating_record(now_us.saturating_sub(expected_us).max(1));
+            }
+        }
+        self.arrivals.recover(now_us, seq, name, symbol, is_admitted);
+        true
+    }
+}

@@ -1,0 +1,156 @@
+//! Hellos: they begin sessions, renew them, and show whether the peer has our key.
+
+use std::net::SocketAddr;
+
+use ipnet::IpNet;
+
+use super::{PAST_MAX, Peer};
+use crate::counters::{Rejected, Unsent};
+use crate::greeting::Seen;
+use crate::key::Token;
+use crate::outbox::Outbox;
+use crate::prefixes::PrefixTable;
+use crate::wire::{HELLO_HEADER, Hello, TAG, write_hello_header};
+
+use super::Session;
+
+impl Peer {
+    /// Takes a Hello from this peer's address. `entropy` generates nonces.
+    pub(crate) fn handle_hello(
+        &mut self,
+        now_us: u64,
+        datagram: &mut [u8],
+        entropy: &mut impl FnMut(&mut [u8]),
+        out: &mut Outbox,
+    ) -> Result<(), Rejected> {
+        let result = self.answer_hello(now_us, datagram, entropy, out);
+        self.channel.on_hello(now_us, result);
+        result
+    }
+
+    /// Notes a datagram of another version from this peer's address.
+    pub(crate) fn on_other_version(&mut self, now_us: u64) {
+        self.channel.on_other_version(now_us);
+    }
+
+    /// Takes a Hello from an address of no peer; returns whether it is a Hello of this one.
+    pub(crate) fn handle_stray_hello(&mut self, now_us: u64, from: SocketAddr, datagram: &[u8]) -> bool {
+        let mut copy = datagram.to_vec();
+        let is_ours = self.hello_key.open(&mut copy).is_ok();
+        if is_ours {
+            self.channel.on_other_address(now_us, from);
+        }
+        is_ours
+    }
+
+    fn answer_hello(
+        &mut self,
+        now_us: u64,
+        datagram: &mut [u8],
+        entropy: &mut impl FnMut(&mut [u8]),
+        out: &mut Outbox,
+    ) -> Result<(), Rejected> {
+        let digest = Seen::digest(datagram);
+        if self.seen.contains(digest) {
+            return Err(Rejected::Replayed);
+        }
+        let hello = Hello::read(self.hello_key.open(datagram)?)?;
+        self.seen.insert(digest);
+        let next_token = self.renewal.as_ref().map(|renewal| renewal.token);
+        // A Hello of our own that was sent back to us would begin a session with ourselves.
+        if hello.token == self.own_token
+            || Some(hello.token) == next_token
+            || self.past.contains(&hello.token)
+        {
+            return Err(Rejected::StaleHello);
+        }
+        if hello.echo == self.own_token || Some(hello.echo) == next_token {
+            self.on_proof(now_us, &hello, entropy, out);
+            return Ok(());
+        }
+        if self.answers.take(now_us, hello.token) {
+            self.send_hello(now_us, hello.token, entropy, out);
+        }
+        if hello.echo == Token::UNKNOWN { Ok(()) } else { Err(Rejected::StaleHello) }
+    }
+
+    /// Acts on a Hello that echoes our token: its sender has been alive since we drew it, so the sender's own
+    /// token is the one in use.
+    fn on_proof(
+        &mut self,
+        now_us: u64,
+        hello: &Hello,
+        entropy: &mut impl FnMut(&mut [u8]),
+        out: &mut Outbox,
+    ) {
+        let watched = PrefixTable::new(hello.watched.iter().map(|&network| (network, ())));
+        if hello.echo != self.own_token {
+            self.on_next_token_echoed(now_us, hello);
+        }
+        match &mut self.session {
+            Some(session) if session.far_token == hello.token => {
+                session.watched = watched;
+                if hello.previous != Token::UNKNOWN {
+                    // The peer has not received a datagram of the renewed session.
+                    self.send_report(now_us, out);
+                }
+            }
+            Some(session)
+                if hello.previous != Token::UNKNOWN
+                    && session.far_token == hello.previous
+                    && self.past.len() < PAST_MAX =>
+            {
+                self.follow(now_us, hello, watched, entropy, out);
+            }
+            _ if self.past.len() == PAST_MAX => self.renew(entropy),
+            _ => {
+                self.begin_session(now_us, hello.token, watched);
+                // The peer may need these two datagrams to begin the session as well.
+                self.send_hello(now_us, hello.token, entropy, out);
+                self.send_report(now_us, out);
+            }
+        }
+    }
+
+    /// Takes a Hello that echoes our next token: its sender has taken the token over, or has restarted since.
+    fn on_next_token_echoed(&mut self, now_us: u64, hello: &Hello) {
+        let follows = |session: &Session| [hello.token, hello.previous].contains(&session.far_token);
+        if self.session.as_ref().is_some_and(follows) {
+            self.adopt(now_us);
+        } else if let Some(renewal) = self.renewal.take() {
+            self.own_token = renewal.token;
+        }
+    }
+
+    /// Says Hello, with the next token during a renewal.
+    pub(super) fn send_hello(
+        &mut self,
+        now_us: u64,
+        echo: Token,
+        entropy: &mut impl FnMut(&mut [u8]),
+        out: &mut Outbox,
+    ) {
+        let watched: Vec<IpNet> = self.config.networks.clone();
+        let hello = match &self.renewal {
+            Some(renewal) => {
+                self.next_hello_us = now_us + renewal.pause_us(now_us);
+                let (token, restarts) = (renewal.token, renewal.restarts);
+                Hello { token, echo, previous: self.own_token, restarts, watched }
+            }
+            None => {
+                let (token, previous) = (self.own_token, Token::UNKNOWN);
+                Hello { token, echo, previous, restarts: false, watched }
+            }
+        };
+        let len = HELLO_HEADER + hello.wire_len() + TAG;
+        let Some(datagram) = out.datagrams.reserve(len) else {
+            return self.egress.on_unsent(Unsent::QueueFull);
+        };
+        let mut nonce = [0; 12];
+        entropy(&mut nonce);
+        write_hello_header(datagram, nonce);
+        hello.write(&mut datagram[HELLO_HEADER..len - TAG]);
+        self.hello_key.seal(datagram);
+        out.datagrams.commit(self.index, len);
+    }
+}

@@ -1,0 +1,28 @@
+//! Passes the kernel's path MTU of each peer to the core. Routers lower it by messages that the repair socket
+//! ignores.
+
+use netio::udp;
+use tracing::trace;
+
+use crate::passive::Passive;
+
+/// Interval between questions to the kernel.
+const ASK_US: u64 = 100_000;
+
+impl Passive {
+    /// Asks the kernel for the MTU of the path to each peer.
+    pub(crate) fn follow_path_mtu(&mut self) {
+        let now_us = self.engine.now_us;
+        if now_us < self.next_path_mtu_us {
+            return;
+        }
+        self.next_path_mtu_us = now_us + ASK_US;
+        let from = self.config.gateway.listen.ip();
+        for (index, peer) in self.config.peers.iter().enumerate() {
+            match udp::path_mtu(from, peer.address) {
+                Ok(mtu) => self.engine.gateway.handle_path_mtu(now_us, index, mtu as usize),
+                Err(error) => trace!(%error, "no path MTU"),
+            }
+        }
+    }
+}

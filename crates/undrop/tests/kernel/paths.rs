@@ -1,0 +1,420 @@
+//! Paths between two gateways that are not as their files say, with real packets: boxes that rewrite packets,
+//! detours, a repair channel that works in one direction or with another key.
+#![allow(missing_docs, reason = "tests are named by what they show")]
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use maelstrom::config::Schedule;
+use maelstrom::status::PeerStatus;
+use netlab::emulator::{Direction, EmulatorConfig};
+use netlab::middlebox::{
+    End as Address, MiddleBox, SideDoor, clamp_mss, flow_hash, narrow, translate, udp_port,
+};
+use netlab::privilege;
+use netlab::topology::{TwoSites, TwoSitesConfig};
+use netlab::traffic::{
+    Between, Pace, TcpTransfer, UdpReport, UdpStream, tcp_transfer, udp_stream, unwatched,
+};
+use simnet::link::LinkConfig;
+use stage::gateways::{End, GatewayPair, Setting};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_undrop");
+const REWRITTEN: &str = "packets are rewritten on the way";
+
+/// Builds two sites on a link that loses packets by `loss`.
+fn sites(loss: &str) -> TwoSites {
+    let link = LinkConfig { delay_us: 5_000, loss: loss.parse().unwrap(), seed: 31, ..LinkConfig::default() };
+    TwoSites::build(&TwoSitesConfig::default(), &EmulatorConfig::symmetric(link)).unwrap()
+}
+
+fn start(sites: &TwoSites, setting: &Setting) -> GatewayPair {
+    GatewayPair::start(Path::new(PROGRAM), &End::of(sites), setting).unwrap()
+}
+
+fn between(sites: &TwoSites) -> Between<'_> {
+    Between { from: &sites.a.hosts[0], to: &sites.b.hosts[0], address: sites.b.host_v4(0) }
+}
+
+fn stream(sites: &TwoSites, rate: f64, seconds: u64) -> UdpReport {
+    stream_of(sites, 400, rate, seconds)
+}
+
+fn stream_of(sites: &TwoSites, payload_bytes: usize, rate: f64, seconds: u64) -> UdpReport {
+    let plan = UdpStream {
+        pace: Pace::Packets(rate),
+        payload_bytes,
+        duration: Duration::from_secs(seconds),
+        patience: Duration::from_secs(2),
+        ..UdpStream::default()
+    };
+    udp_stream(between(sites), &plan, &mut unwatched).unwrap()
+}
+
+/// Streams of several flows at once.
+fn streams(sites: &TwoSites, flows: usize, rate: f64, seconds: u64) -> Vec<UdpReport> {
+    thread::scope(|scope| {
+        let streams: Vec<_> = (0..flows).map(|_| scope.spawn(|| stream(sites, rate, seconds))).collect();
+        streams.into_iter().map(|stream| stream.join().unwrap()).collect()
+    })
+}
+
+fn peer(pair: &GatewayPair, side: usize) -> PeerStatus {
+    pair.status(side).unwrap().peers.remove(0)
+}
+
+/// Waits until the status of a side is as expected; a busy machine may take long.
+fn wait_for(pair: &GatewayPair, side: usize, what: &str, is_so: impl Fn(&PeerStatus) -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !is_so(&peer(pair, side)) {
+        assert!(Instant::now() < deadline, "{what}: {:?}\n{}", peer(pair, side), pair.logs());
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn wait_for_log(pair: &GatewayPair, lines: [&str; 2]) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let has_both = |logs: &str| {
+        let (near, far) = logs.split_once("-- side 1").unwrap();
+        near.contains(lines[0]) && far.contains(lines[1])
+    };
+    while !has_both(&pair.logs()) {
+        assert!(Instant::now() < deadline, "no {lines:?} in\n{}", pair.logs());
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn has_finding(peer: &PeerStatus, cause: &str) -> bool {
+    peer.ingress.path.findings.iter().any(|finding| finding.cause == cause && !finding.remedy.is_empty())
+}
+
+/// A NAT between the gateways that gives host A another address, and takes it back on the way back.
+fn insert_nat(sites: &TwoSites, outside: Ipv4Addr) {
+    let inside: Ipv4Addr = sites.a.host_v4(0).to_string().parse().unwrap();
+    let nat = move |end, from, to| -> MiddleBox {
+        Box::new(move |packet, exits| {
+            let mut packet = packet.to_vec();
+            translate(&mut packet, end, from, to);
+            exits.forward(&packet);
+        })
+    };
+    sites.link.set_middle_box(Direction::AToB, Some(nat(Address::Source, inside, outside)));
+    sites.link.set_middle_box(Direction::BToA, Some(nat(Address::Destination, outside, inside)));
+}
+
+#[test]
+fn a_nat_between_the_gateways_is_found_out_and_no_packet_is_delivered_twice() {
+    if !privilege::available_or_skip(
+        "a_nat_between_the_gateways_is_found_out_and_no_packet_is_delivered_twice",
+    ) {
+        return;
+    }
+    let sites = sites("none");
+    let pair = start(&sites, &Setting::default());
+    insert_nat(&sites, Ipv4Addr::new(10, 81, 1, 200));
+    let report = stream(&sites, 20.0, 6);
+    assert_eq!(
+        (report.duplicates, report.altered, report.missing()),
+        (0, 0, 0),
+        "of {}",
+        report.sent_us.len()
+    );
+    let report = stream(&sites, 400.0, 2);
+    assert_eq!((report.duplicates, report.missing()), (0, 0), "{:?}", peer(&pair, 1).ingress);
+    wait_for(&pair, 1, "the near end knows", |peer| {
+        has_finding(peer, REWRITTEN) && !peer.ingress.path.recovering
+    });
+    wait_for(&pair, 0, "the far end knows", |peer| {
+        peer.far_path.findings.iter().any(|finding| finding.cause == REWRITTEN)
+    });
+    wait_for_log(&pair, [REWRITTEN, REWRITTEN]);
+    let transfer = TcpTransfer { duration: Duration::from_secs(3), ..TcpTransfer::default() };
+    let transferred = tcp_transfer(between(&sites), &transfer, &mut unwatched).unwrap();
+    assert_eq!(transferred.mismatch, None);
+    assert!(transferred.forward.received_bytes() > 1 << 20, "the connection lives");
+    // The NAT goes away; after a while without doubt, losses are recovered.
+    for direction in Direction::BOTH {
+        sites.link.set_middle_box(direction, None);
+    }
+    let mut attempts = 0;
+    while !peer(&pair, 1).ingress.path.findings.is_empty() {
+        stream(&sites, 400.0, 2);
+        attempts += 1;
+        assert!(attempts < 20, "{:?}", peer(&pair, 1).ingress);
+    }
+    sites.link.set_loss(Direction::AToB, &"uniform:0.02".parse().unwrap());
+    let before = peer(&pair, 1).ingress.injected_packets;
+    stream(&sites, 400.0, 4);
+    assert!(peer(&pair, 1).ingress.injected_packets > before, "{:?}", peer(&pair, 1).ingress);
+    pair.stop().unwrap();
+}
+
+/// Diverts the packets of host A that `is_diverted` selects: they reach gateway B by another device.
+fn insert_detour(sites: &TwoSites, mut is_diverted: impl FnMut(&[u8]) -> bool + Send + 'static) {
+    let door = SideDoor::open(&sites.b.gateway, "wan1", 1500).unwrap();
+    let site: Vec<u8> = vec![10, 81, 1];
+    sites.link.set_middle_box(
+        Direction::AToB,
+        Some(Box::new(move |packet, exits| {
+            let is_of_a_host = packet.len() > 20 && packet[12..15] == site[..];
+            if is_of_a_host && is_diverted(packet) {
+                door.send(packet);
+            } else {
+                exits.forward(packet);
+            }
+        })),
+    );
+}
+
+fn assert_few_doubles(pair: &GatewayPair, reports: &[UdpReport], case: &str) {
+    let sent: usize = reports.iter().map(|report| report.sent_us.len()).sum();
+    let doubles: u64 = reports.iter().map(|report| report.duplicates).sum();
+    let missing: usize = reports.iter().map(UdpReport::missing).sum();
+    assert_eq!(missing, 0, "{case}");
+    assert!(
+        doubles <= 8 + sent as u64 / 1_000,
+        "{case}: {doubles} of {sent} twice\n{:?}",
+        peer(pair, 1).ingress
+    );
+}
+
+#[test]
+fn flows_that_take_another_link_are_not_delivered_twice_whatever_their_share() {
+    if !privilege::available_or_skip(
+        "flows_that_take_another_link_are_not_delivered_twice_whatever_their_share",
+    ) {
+        return;
+    }
+    let window = Schedule::Sliding { rate: "1".parse().unwrap(), window: 256, density: 15 };
+    for schedule in [Schedule::default(), window] {
+        for share in [10, 50, 100] {
+            let sites = sites("none");
+            let pair = start(&sites, &Setting { schedule: schedule.clone(), ..Setting::default() });
+            insert_detour(&sites, move |packet| flow_hash(packet) % 100 < share);
+            let reports = streams(&sites, 8, 120.0, 4);
+            assert_few_doubles(&pair, &reports, &format!("{share} % of the flows, {schedule}"));
+            if share == 100 {
+                wait_for(&pair, 1, "it is told", |peer| has_finding(peer, "packets take another path"));
+            }
+            pair.stop().unwrap();
+        }
+    }
+}
+
+#[test]
+fn packets_sprayed_over_two_links_are_rarely_delivered_twice() {
+    if !privilege::available_or_skip("packets_sprayed_over_two_links_are_rarely_delivered_twice") {
+        return;
+    }
+    let sites = sites("none");
+    let window = Schedule::Sliding { rate: "1".parse().unwrap(), window: 256, density: 15 };
+    let pair = start(&sites, &Setting { schedule: window, ..Setting::default() });
+    let mut turn = 0;
+    insert_detour(&sites, move |_| {
+        turn += 1;
+        turn % 2 == 0
+    });
+    let reports = streams(&sites, 2, 500.0, 6);
+    assert_few_doubles(&pair, &reports, "every second packet");
+    wait_for(&pair, 1, "it is told", |peer| !peer.ingress.path.findings.is_empty());
+    wait_for_log(&pair, ["another path", "another path"]);
+    pair.stop().unwrap();
+}
+
+#[test]
+fn heavy_losses_are_recovered_though_they_look_like_a_detour() {
+    if !privilege::available_or_skip("heavy_losses_are_recovered_though_they_look_like_a_detour") {
+        return;
+    }
+    let sites = sites("uniform:0.2");
+    let window = Schedule::Sliding { rate: "1".parse().unwrap(), window: 256, density: 15 };
+    let pair = start(&sites, &Setting { schedule: window, ..Setting::default() });
+    let report = crate::disturbance::undisturbed(&pair, || stream(&sites, 500.0, 4));
+    assert!(report.missing() <= 60, "{} of 2,000, 400 lost\n{:?}", report.missing(), peer(&pair, 1).ingress);
+    assert!(peer(&pair, 1).ingress.path.recovering);
+    pair.stop().unwrap();
+}
+
+/// Drops the datagrams of the repair channel in one direction.
+fn block_repairs(sites: &TwoSites, is_blocked: bool) {
+    sites.link.set_middle_box(
+        Direction::AToB,
+        is_blocked.then(|| -> MiddleBox {
+            Box::new(|packet, exits| {
+                if udp_port(packet) != Some(4700) {
+                    exits.forward(packet);
+                }
+            })
+        }),
+    );
+}
+
+#[test]
+fn both_ends_know_that_repairs_arrive_in_one_direction_only() {
+    if !privilege::available_or_skip("both_ends_know_that_repairs_arrive_in_one_direction_only") {
+        return;
+    }
+    let sites = sites("none");
+    let mut pair = start(&sites, &Setting::default());
+    block_repairs(&sites, true);
+    let is_told = |peer: &PeerStatus, cause: &str| {
+        !peer.up && peer.trouble.as_ref().is_some_and(|trouble| trouble.cause == cause)
+    };
+    wait_for(&pair, 0, "the sender knows", |peer| is_told(peer, "the peer receives no datagram of ours"));
+    wait_for(&pair, 1, "the receiver knows", |peer| is_told(peer, "no datagram of the peer arrives"));
+    wait_for_log(&pair, ["the peer receives no datagram of ours", "no datagram of the peer arrives"]);
+    let before = peer(&pair, 0).egress.source_packets;
+    stream(&sites, 200.0, 1);
+    assert_eq!(peer(&pair, 0).egress.source_packets, before, "nothing counts as protected");
+    block_repairs(&sites, false);
+    pair.wait_until_up(Duration::from_secs(30)).unwrap();
+    wait_for(&pair, 0, "the trouble is over", |peer| peer.trouble.is_none());
+    pair.stop().unwrap();
+}
+
+#[test]
+fn a_wrong_key_is_told_at_both_ends() {
+    if !privilege::available_or_skip("a_wrong_key_is_told_at_both_ends") {
+        return;
+    }
+    let sites = sites("none");
+    let ends = End::of(&sites);
+    let mut pair = GatewayPair::prepare(Path::new(PROGRAM), &ends, &Setting::default()).unwrap();
+    let config = pair.config(1);
+    let other = config.with_file_name("other.key");
+    let made = std::process::Command::new(PROGRAM)
+        .args(["gateway", "genkey", "--out"])
+        .arg(&other)
+        .output()
+        .unwrap();
+    assert!(made.status.success());
+    let text = fs::read_to_string(&config).unwrap().replace("peer.key", "other.key");
+    fs::write(&config, text).unwrap();
+    for (side, end) in ends.iter().enumerate() {
+        pair.launch(side, end.namespace).unwrap();
+    }
+    wait_for_log(&pair, ["its key differs"; 2]);
+    for side in 0..2 {
+        wait_for(&pair, side, "the status tells it", |peer| {
+            peer.wrong_key > 0
+                && peer.trouble.as_ref().is_some_and(|trouble| trouble.remedy.contains("key file"))
+        });
+    }
+    pair.stop().unwrap();
+}
+
+#[test]
+fn a_nat_of_the_repair_channel_is_told() {
+    if !privilege::available_or_skip("a_nat_of_the_repair_channel_is_told") {
+        return;
+    }
+    let sites = sites("none");
+    let ends = End::of(&sites);
+    let inside: Ipv4Addr = sites.a.wan_v4().to_string().parse().unwrap();
+    sites.link.set_middle_box(
+        Direction::AToB,
+        Some(Box::new(move |packet, exits| {
+            let mut packet = packet.to_vec();
+            if udp_port(&packet) == Some(4700) {
+                translate(&mut packet, Address::Source, inside, Ipv4Addr::new(10, 81, 9, 77));
+            }
+            exits.forward(&packet);
+        })),
+    );
+    let mut pair = GatewayPair::prepare(Path::new(PROGRAM), &ends, &Setting::default()).unwrap();
+    for (side, end) in ends.iter().enumerate() {
+        pair.launch(side, end.namespace).unwrap();
+    }
+    wait_for_log(&pair, ["the peer receives no datagram of ours", "arrive from 10.81.9.77:4700"]);
+    pair.stop().unwrap();
+}
+
+/// Lets the link from A to B carry packets of at most `mtu` bytes, with or without messages of its router.
+fn narrow_link(sites: &TwoSites, mtu: usize, tells: bool) {
+    let router = tells.then_some(Ipv4Addr::new(10, 81, 9, 99));
+    let narrow: MiddleBox = Box::new(move |packet, exits| narrow(packet, mtu, router, exits));
+    sites.link.set_middle_box(Direction::AToB, Some(narrow));
+}
+
+#[test]
+fn repairs_shrink_to_the_mtu_of_the_path() {
+    if !privilege::available_or_skip("repairs_shrink_to_the_mtu_of_the_path") {
+        return;
+    }
+    for tells in [true, false] {
+        let sites = sites("none");
+        let pair = start(&sites, &Setting::default());
+        narrow_link(&sites, 1_400, tells);
+        stream_of(&sites, 1_272, 400.0, 1);
+        // The probes end within two bytes of the limit.
+        let is_narrow = |peer: &PeerStatus| {
+            (1_398..=1_400).contains(&peer.egress.path_mtu) && peer.egress.narrow_path.is_some()
+        };
+        wait_for(&pair, 0, "the MTU of the path is found", is_narrow);
+        sites.link.set_loss(Direction::AToB, &"uniform:0.02".parse().unwrap());
+        let report = crate::disturbance::undisturbed(&pair, || stream_of(&sites, 1_272, 500.0, 4));
+        // Each repair travels in two halves, and half a repair is of no use.
+        assert!(
+            report.missing() <= 10,
+            "tells: {tells}: {} missing\n{:?}",
+            report.missing(),
+            peer(&pair, 0).egress
+        );
+        assert!(peer(&pair, 0).egress.repairs_cut_in_two > 100);
+        pair.stop().unwrap();
+    }
+}
+
+#[test]
+fn packets_that_are_fragmented_on_the_way_do_not_count_as_lost() {
+    if !privilege::available_or_skip("packets_that_are_fragmented_on_the_way_do_not_count_as_lost") {
+        return;
+    }
+    for (tells, rate) in [(true, 400.0), (false, 20.0)] {
+        let sites = sites("none");
+        // Its packets may be fragmented.
+        sites.a.hosts[0].sysctl("net.ipv4.ip_no_pmtu_disc", "1").unwrap();
+        let pair = start(&sites, &Setting::default());
+        narrow_link(&sites, 1_000, tells);
+        let report = stream_of(&sites, 1_272, rate, 6);
+        assert_eq!(
+            (report.duplicates, report.missing(), report.altered),
+            (0, 0, 0),
+            "{:?}",
+            peer(&pair, 1).ingress
+        );
+        assert_eq!(peer(&pair, 1).ingress.injected_packets, 0);
+        wait_for(&pair, 0, "the MTU of the path is found", |peer| {
+            (998..=1_000).contains(&peer.egress.path_mtu) && peer.egress.narrow_path.is_some()
+        });
+        stream_of(&sites, 1_272, rate, 1);
+        let unprotected = pair.status(0).unwrap().not_protected;
+        assert!(unprotected["longer than the MTU of the path"] > 0, "{unprotected:?}");
+        pair.stop().unwrap();
+    }
+}
+
+#[test]
+fn a_syn_whose_mss_is_clamped_on_the_way_is_not_recovered() {
+    if !privilege::available_or_skip("a_syn_whose_mss_is_clamped_on_the_way_is_not_recovered") {
+        return;
+    }
+    let sites = sites("none");
+    let pair = start(&sites, &Setting::default());
+    for direction in Direction::BOTH {
+        let clamp: MiddleBox = Box::new(|packet, exits| {
+            let mut packet = packet.to_vec();
+            clamp_mss(&mut packet, 1_000);
+            exits.forward(&packet);
+        });
+        sites.link.set_middle_box(direction, Some(clamp));
+    }
+    let transfer = TcpTransfer { duration: Duration::from_secs(2), ..TcpTransfer::default() };
+    let transferred = tcp_transfer(between(&sites), &transfer, &mut unwatched).unwrap();
+    assert!(transferred.mismatch.is_none() && transferred.forward.received_bytes() > 1 << 20);
+    wait_for(&pair, 1, "it is told", |peer| has_finding(peer, "TCP SYNs are rewritten on the way"));
+    assert!(peer(&pair, 1).ingress.withheld["TCP SYN rewritten on the way"] > 0);
+    pair.stop().unwrap();
+}
