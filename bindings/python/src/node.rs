@@ -85,7 +85,8 @@ impl Node {
         }
         let mut builder = Builder::from(settings);
         if let Some(key) = key {
-            builder = builder.key(ClusterKey::parse(key).map_err(error::value)?);
+            let keys = ClusterKey::parse_all(key).map_err(error::value)?;
+            builder = keys.into_iter().fold(builder, Builder::key);
         }
         let started = py.detach(|| builder.start());
         let started = started.map_err(|error| match error {
@@ -173,6 +174,19 @@ impl Node {
     fn members(&self, py: Python<'_>, group: &str) -> PyResult<usize> {
         let node = self.open()?;
         Ok(py.detach(|| node.members(group)))
+    }
+
+    /// Continues with other cluster keys, one in each string. The node signs with the first and accepts all.
+    #[expect(clippy::needless_pass_by_value, reason = "Python passes it so")]
+    fn set_keys(&self, keys: Vec<String>) -> PyResult<()> {
+        let parsed: Result<Vec<_>, _> = keys.iter().map(|key| ClusterKey::parse(key)).collect();
+        self.open()?.set_keys(&parsed.map_err(error::value)?).map_err(error::other)
+    }
+
+    /// Reads the cluster keys from the configured file again. Returns their number.
+    fn reload_keys(&self, py: Python<'_>) -> PyResult<usize> {
+        let node = self.open()?;
+        py.detach(|| node.reload_keys()).map_err(error::other)
     }
 
     /// Identifier of this life of the node.

@@ -226,6 +226,26 @@ def test_a_cluster_key_excludes_other_nodes() -> None:
             assert sum(first.status()["dropped"].values()) > 0
 
 
+def test_a_cluster_changes_its_key_while_it_runs() -> None:
+    old, new = ricochet.generate_key(), ricochet.generate_key()
+    with start(key=old) as first, start(first.address, key=old) as friend:
+        messages = first.join("g")
+        assert friend.wait_for_members("g", timeout=LONG)
+        for node, keys in [(first, [old, new]), (friend, [new, old]), (first, [new]), (friend, [new])]:
+            node.set_keys(keys)
+            friend.send("g", b"hello")
+            assert messages.recv(timeout=LONG).payload == b"hello"
+        assert [key["signs"] for key in first.status()["keys"]] == [True]
+        with pytest.raises(ValueError, match="44 characters"):
+            first.set_keys(["nonsense"])
+        with pytest.raises(ricochet.RicochetError, match="at least one"):
+            first.set_keys([])
+        with pytest.raises(ricochet.RicochetError, match="key file"):
+            first.reload_keys()
+    with start(key=f"# two keys\n{old}\n{new}\n") as both:
+        assert len(both.status()["keys"]) == 2
+
+
 def test_the_status_is_plain_data(pair: tuple[ricochet.Node, ricochet.Node]) -> None:
     with pair[0].join("g"):
         status = pair[0].status()

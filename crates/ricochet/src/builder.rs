@@ -47,7 +47,7 @@ impl Node {
 
 impl From<Config> for Builder {
     fn from(config: Config) -> Self {
-        Self { settings: Settings { config, key: None, injection: None, core: None } }
+        Self { settings: Settings { config, keys: Vec::new(), injection: None, core: None } }
     }
 }
 
@@ -105,13 +105,14 @@ impl Builder {
         self
     }
 
-    /// Sets the cluster key. The node drops all datagrams that were not sealed with it.
+    /// Adds a cluster key. The node signs with the first key and accepts datagrams that were signed with any of
+    /// them. May be called several times.
     pub fn key(mut self, key: ClusterKey) -> Self {
-        self.settings.key = Some(key);
+        self.settings.keys.push(key);
         self
     }
 
-    /// Sets a file with the cluster key.
+    /// Sets a file with one or more cluster keys, one in a line. The node reads it again when it changes.
     pub fn key_file(mut self, file: impl Into<PathBuf>) -> Self {
         self.settings.config.key.file = Some(file.into());
         self

@@ -70,8 +70,9 @@ impl Drain {
         let Self { own, filter, deferred, membership, dropped, .. } = self;
         let mut rings = Rings { node: deferred, membership, dropped };
         let groups = shared.joined.read().unwrap_or_else(PoisonError::into_inner);
+        let mut windows = shared.windows.lock().unwrap_or_else(PoisonError::into_inner);
         own.recv(|from, datagram| {
-            let sorted = filter.sort(&groups, Via::Own, from, datagram);
+            let sorted = filter.sort(&groups, &mut windows, Via::Own, from, datagram);
             rings.push(from, sorted);
         })
     }
@@ -83,8 +84,9 @@ impl Drain {
         let mut rings = Rings { node: fresh, membership, dropped };
         let more = {
             let groups = shared.joined.read().unwrap_or_else(PoisonError::into_inner);
+            let mut windows = shared.windows.lock().unwrap_or_else(PoisonError::into_inner);
             group.recv(|from, _, datagram| {
-                let sorted = filter.sort(&groups, Via::Group, from, datagram);
+                let sorted = filter.sort(&groups, &mut windows, Via::Group, from, datagram);
                 rings.push(from, sorted);
             })?
         };
@@ -151,7 +153,11 @@ impl Rings<'_> {
                 For::Node => &mut *self.node,
                 For::Membership => &mut *self.membership,
             };
-            if ring.push(from, passed.peek, passed.datagram) { Ok(()) } else { Err(Dropped::TooLong) }
+            if ring.push(from, passed.peek, passed.stamp, passed.datagram) {
+                Ok(())
+            } else {
+                Err(Dropped::TooLong)
+            }
         });
         if let Err(reason) = pushed {
             self.dropped.add(reason);

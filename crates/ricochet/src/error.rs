@@ -172,6 +172,29 @@ pub enum SendError {
     Failed(String),
 }
 
+/// Reason why a node continues with the cluster keys that it has.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum RekeyError {
+    /// No key file is configured.
+    #[error("expected a configured key file, saw none; set `key.file`, or give the keys to the node")]
+    NoFile,
+    /// The node started without a key. The room for messages depends on whether there is a key.
+    #[error("expected a node that started with a cluster key, saw one without; start it again with the key")]
+    NoKey,
+    /// No key was given.
+    #[error("expected at least one cluster key, saw none")]
+    Empty,
+    /// The key file has no usable keys.
+    #[error("{}: {error}", file.display())]
+    File {
+        /// The file.
+        file: PathBuf,
+        /// Its mistake.
+        error: KeyError,
+    },
+}
+
 /// Reason why no further message will be received.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]

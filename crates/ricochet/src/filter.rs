@@ -5,19 +5,25 @@ use std::net::SocketAddr;
 use foundation::reasons;
 use hashbrown::HashSet;
 use membership::wire::FIRST_BYTE as MEMBERSHIP;
+use membership::wire::swim::canonical;
 use ricochet_core::counters::Malformed;
 use ricochet_core::wire::{Kind, Peek};
 use ricochet_core::{GroupId, NodeId};
 
-use crate::key::Seal;
+use crate::key::{Seal, Stamp};
+use crate::replay::{Verdict, Windows};
 
 reasons! {
     /// Reason why a datagram was dropped before it reached the core.
     Dropped, DroppedCounts {
         /// This node sent it.
         Own = "own",
-        /// Its trailer does not match the cluster key.
+        /// Its trailer does not match any cluster key, or its addresses.
         Unauthentic = "not authentic",
+        /// It came before, or is older than those that the replay window covers.
+        Replayed = "replayed",
+        /// The node at its source address has not proven which life it is: the datagram may be a recording.
+        Unproven = "from an unproven node",
         /// It belongs to another protocol.
         Unknown = "unknown first byte",
         /// It ends before its sender or group.
@@ -55,6 +61,8 @@ pub(crate) struct Passed<'d> {
     pub(crate) consumer: For,
     /// Fields of a datagram for the node.
     pub(crate) peek: Option<Peek>,
+    /// Stamp in the trailer, with a cluster key.
+    pub(crate) stamp: Option<Stamp>,
     /// Datagram without its trailer.
     pub(crate) datagram: &'d [u8],
 }
@@ -76,6 +84,7 @@ impl Filter {
     pub(crate) fn sort<'d>(
         &mut self,
         groups: &HashSet<GroupId>,
+        windows: &mut Windows,
         via: Via,
         from: SocketAddr,
         datagram: &'d [u8],
@@ -84,11 +93,27 @@ impl Filter {
         if from == self.own {
             return Err(Dropped::Own);
         }
-        let datagram = match &self.seal {
-            Some(seal) => seal.open(datagram).ok_or(Dropped::Unauthentic)?,
-            None => datagram,
+        let (datagram, stamp) = match &self.seal {
+            Some(seal) => {
+                let opened = seal.open(from, via == Via::Group, datagram).ok_or(Dropped::Unauthentic)?;
+                (opened.0, Some(opened.1))
+            }
+            None => (datagram, None),
         };
-        let passed = self.route(groups, via, datagram)?;
+        let passed = Passed { stamp, ..self.route(groups, via, datagram)? };
+        if let Some(stamp) = stamp {
+            let from = canonical(from);
+            match windows.judge(from, via, stamp) {
+                Verdict::Fresh => {}
+                Verdict::Replayed => return Err(Dropped::Replayed),
+                // The membership takes nothing from a node that has not answered a question.
+                Verdict::Unproven if passed.consumer == For::Membership => {}
+                Verdict::Unproven => {
+                    windows.on_stranger(from);
+                    return Err(Dropped::Unproven);
+                }
+            }
+        }
         let lost = self.injection.as_mut().is_some_and(|injection| injection(datagram));
         if lost { Err(Dropped::Injected) } else { Ok(passed) }
     }
@@ -101,7 +126,7 @@ impl Filter {
     ) -> Result<Passed<'d>, Dropped> {
         let &first = datagram.first().ok_or(Dropped::TooShort)?;
         if first == MEMBERSHIP {
-            let passed = Passed { consumer: For::Membership, peek: None, datagram };
+            let passed = Passed { consumer: For::Membership, peek: None, stamp: None, datagram };
             return if via == Via::Own { Ok(passed) } else { Err(Dropped::Misdirected) };
         }
         let peek = Peek::read(datagram).map_err(|reason| match reason {
@@ -118,7 +143,7 @@ impl Filter {
             Kind::Nak | Kind::Repair | Kind::Question | Kind::Answer => true,
             _ => peek.groups(datagram).any(|group| groups.contains(&group)),
         };
-        let passed = Passed { consumer: For::Node, peek: Some(peek), datagram };
+        let passed = Passed { consumer: For::Node, peek: Some(peek), stamp: None, datagram };
         if ours { Ok(passed) } else { Err(Dropped::Foreign) }
     }
 }
@@ -129,7 +154,7 @@ mod tests {
     use ricochet_core::wire::{Answer, Data, Heartbeat, Latest, Nak, Name, Question, Range, Repair};
 
     use super::*;
-    use crate::key::ClusterKey;
+    use crate::key::{ClusterKey, KeyRing};
 
     const ME: NodeId = NodeId(1);
     const OTHER: NodeId = NodeId(2);
@@ -142,7 +167,8 @@ mod tests {
 
     fn look(filter: &mut Filter, via: Via, datagram: &[u8]) -> Result<For, Dropped> {
         let groups = HashSet::from_iter([MINE]);
-        filter.sort(&groups, via, ([10, 0, 0, 2], 5).into(), datagram).map(|passed| passed.consumer)
+        let from = ([10, 0, 0, 2], 5).into();
+        filter.sort(&groups, &mut Windows::default(), via, from, datagram).map(|passed| passed.consumer)
     }
 
     fn written(write: impl FnOnce(&mut [u8]) -> usize) -> Vec<u8> {
@@ -202,21 +228,40 @@ mod tests {
     fn a_datagram_from_this_nodes_address_is_dropped_unread() {
         let mut filter = filter();
         let own = filter.own;
-        assert_eq!(filter.sort(&HashSet::new(), Via::Group, own, b"").unwrap_err(), Dropped::Own);
+        let sorted = filter.sort(&HashSet::new(), &mut Windows::default(), Via::Group, own, b"");
+        assert_eq!(sorted.unwrap_err(), Dropped::Own);
+    }
+
+    fn seal(id: NodeId, own: SocketAddr) -> Seal {
+        Seal::new(KeyRing::new(&[ClusterKey::new([1; 32])]), id, 5, own)
     }
 
     #[test]
-    fn with_a_key_no_datagram_passes_without_its_trailer() {
-        let seal = ClusterKey::new([1; 32]).seal();
-        let mut filter = Filter { seal: Some(seal.clone()), ..filter() };
-        for (datagram, _) in all(OTHER, MINE) {
-            assert_eq!(look(&mut filter, Via::Own, &datagram), Err(Dropped::Unauthentic));
-            let sealed = [&datagram[..], &seal.trailer(&datagram)].concat();
-            let passed =
-                filter.sort(&HashSet::from_iter([MINE]), Via::Own, ([10, 0, 0, 2], 5).into(), &sealed);
-            let peek = Peek::read(&datagram).ok();
-            assert_eq!(passed, Ok(Passed { consumer: For::Node, peek, datagram: &datagram }));
-        }
+    fn with_a_key_only_fresh_datagrams_of_proven_nodes_pass() {
+        let own = filter().own;
+        let mut filter = Filter { seal: Some(seal(ME, own)), ..filter() };
+        let (other, mut windows) = (SocketAddr::from(([10, 0, 0, 2], 5)), Windows::default());
+        let sender = seal(OTHER, other);
+        let groups = HashSet::from_iter([MINE]);
+        let mut sort = |windows: &mut Windows, from, datagram: &[u8]| {
+            filter.sort(&groups, windows, Via::Own, from, datagram).map(|passed| passed.consumer)
+        };
+        let (data, _) = &all(OTHER, MINE)[0];
+        let sealed = |datagram: &[u8]| [datagram, &sender.trailer(Some(own), datagram)].concat();
+        assert_eq!(sort(&mut windows, other, data), Err(Dropped::Unauthentic));
+        let first = sealed(data);
+        assert_eq!(sort(&mut windows, other, &first), Err(Dropped::Unproven));
+        assert_eq!(windows.take_strangers(), [other]);
+        // The membership asks the node, and its answer proves it.
+        assert_eq!(sort(&mut windows, other, &sealed(&[MEMBERSHIP, 10])), Ok(For::Membership));
+        windows.admit(other, Stamp { sender: OTHER, start: 5, counter: 2 });
+        let fresh = sealed(data);
+        assert_eq!(sort(&mut windows, other, &fresh), Ok(For::Node));
+        assert_eq!(sort(&mut windows, other, &fresh), Err(Dropped::Replayed));
+        assert_eq!(sort(&mut windows, ([10, 0, 0, 3], 5).into(), &sealed(data)), Err(Dropped::Unauthentic));
+        let membership = sealed(&[MEMBERSHIP, 1]);
+        assert_eq!(sort(&mut windows, other, &membership), Ok(For::Membership));
+        assert_eq!(sort(&mut windows, other, &membership), Err(Dropped::Replayed));
     }
 
     #[test]

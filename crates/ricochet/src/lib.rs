@@ -48,6 +48,8 @@ mod policy;
 mod pool;
 mod published;
 mod queue;
+mod rekey;
+mod replay;
 mod ring;
 mod sender;
 mod shared;
@@ -64,10 +66,10 @@ pub use config::{
     AnnounceSection, BuffersSection, Config, ConfigError, FifoSection, GROUP_ADDRESSES_MAX, GROUP_PORT,
     KeySection, MembershipSection, NakSection, NodeSection, PORT, RepairMode, RepairSection,
 };
-pub use error::{JoinError, RecvError, RecvTimeoutError, SendError, StartError, TryRecvError};
+pub use error::{JoinError, RecvError, RecvTimeoutError, RekeyError, SendError, StartError, TryRecvError};
 pub use group_name::GROUP_NAME_MAX;
 pub use joining::{JoinOptions, Order};
-pub use key::{ClusterKey, KeyError, TRAILER};
+pub use key::{ClusterKey, KeyError, KeyName, TRAILER};
 pub use message::{Event, How, Lost, Message};
 pub use node::Node;
 pub use policy::Policy;

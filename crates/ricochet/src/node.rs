@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use ricochet_core::{GroupId, NodeId};
 
-use crate::error::{JoinError, SendError};
+use crate::error::{JoinError, RekeyError, SendError};
 use crate::group_name::is_group_name;
 use crate::joining::JoinOptions;
+use crate::key::ClusterKey;
 use crate::sender::Sender;
 use crate::shared::Shared;
 use crate::status::Status;
@@ -123,6 +124,23 @@ impl Node {
             return Err(SendError::Name { length: group.len() });
         }
         Ok(Sender::new(Arc::clone(&self.shared), GroupId::of_name(group)))
+    }
+
+    /// Reads the cluster keys from the configured file again, as the node does by itself within a second after a
+    /// change of the file. Returns their number.
+    ///
+    /// # Errors
+    /// [`RekeyError`]; then the node continues with the keys that it has.
+    pub fn reload_keys(&self) -> Result<usize, RekeyError> {
+        self.shared.reload_keys()
+    }
+
+    /// Continues with other cluster keys. The node signs with the first and accepts all.
+    ///
+    /// # Errors
+    /// [`RekeyError`]; then the node continues with the keys that it has.
+    pub fn set_keys(&self, keys: &[ClusterKey]) -> Result<(), RekeyError> {
+        self.shared.set_keys(keys)
     }
 
     /// Returns the identifier of this life of the node, drawn at random at its start.

@@ -143,9 +143,10 @@ impl Outward {
         self.fifo_due_us = next_us;
     }
 
-    fn transmit(&mut self, to: SocketAddr, datagram: &[u8]) {
+    /// Sends a datagram to the address of a group or of one node.
+    fn transmit(&mut self, to: SocketAddr, is_multicast: bool, datagram: &[u8]) {
         let Some(Transport { sending, outbox }) = &mut self.transport else { return };
-        let trailer = self.seal.as_ref().map(|seal| seal.trailer(datagram));
+        let trailer = self.seal.as_ref().map(|seal| seal.trailer((!is_multicast).then_some(to), datagram));
         let pieces = [datagram, trailer.as_ref().map_or(&[][..], |trailer| &trailer[..])];
         let pieces = if trailer.is_some() { &pieces[..] } else { &pieces[..1] };
         match self.send_mode {
@@ -157,10 +158,10 @@ impl Outward {
 
     fn transmit_to_members(&mut self, group: GroupId, datagram: &[u8]) {
         let Some(Transport { outbox, .. }) = &mut self.transport else { return };
-        let trailer = self.seal.as_ref().map(|seal| seal.trailer(datagram));
-        let trailer = trailer.as_ref().map_or(&[][..], |trailer| &trailer[..]);
         for &member in self.addresses.group_members(group).unwrap_or_default() {
-            outbox.push(member, &[datagram, trailer]);
+            // The trailer covers the address, so each copy has its own.
+            let trailer = self.seal.as_ref().map(|seal| seal.trailer(Some(member), datagram));
+            outbox.push(member, &[datagram, trailer.as_ref().map_or(&[][..], |trailer| &trailer[..])]);
         }
     }
 
@@ -187,9 +188,9 @@ impl Output for Outward {
             To::Group(group) if self.addresses.group_members(group).is_some() => {
                 self.transmit_to_members(group, datagram);
             }
-            To::Group(group) => self.transmit(self.group_addresses.address(group), datagram),
+            To::Group(group) => self.transmit(self.group_addresses.address(group), true, datagram),
             To::Node(node) => match self.reply_to.or_else(|| self.addresses.node(node)) {
-                Some(address) => self.transmit(address, datagram),
+                Some(address) => self.transmit(address, false, datagram),
                 None => self.unaddressed += 1,
             },
         }

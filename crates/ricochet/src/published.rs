@@ -16,6 +16,10 @@ pub(crate) struct Published {
     pub(crate) interface: InterfaceStatus,
     pub(crate) members: Vec<PublishedMember>,
     pub(crate) membership: membership::Counts,
+    /// Number of times that the key file was read again.
+    pub(crate) keys_read: u64,
+    /// Why the key file could not be read the last time.
+    pub(crate) key_error: Option<String>,
 }
 
 /// Another node of the cluster and its groups.

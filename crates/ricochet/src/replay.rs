@@ -25,9 +25,9 @@ struct Window {
 }
 
 impl Window {
-    /// Returns a window that continues from a counter: of the last ones before it none has come.
+    /// Returns a window that continues behind a counter: all before it are refused, whether they came or not.
     fn new(highest: u64) -> Self {
-        Self { highest, seen: Box::new([0; WORDS]) }
+        Self { highest, seen: Box::new([u64::MAX; WORDS]) }
     }
 
     /// Notes a counter; returns false if it came before or is too old.
@@ -84,7 +84,8 @@ pub(crate) struct Windows {
 impl Windows {
     /// Judges an authentic datagram.
     pub(crate) fn judge(&mut self, from: SocketAddr, via: Via, stamp: Stamp) -> Verdict {
-        let Some(known) = self.by_address.get_mut(&from).filter(|known| known.stamp.is_same_life(stamp)) else {
+        let Some(known) = self.by_address.get_mut(&from).filter(|known| known.stamp.is_same_life(stamp))
+        else {
             return Verdict::Unproven;
         };
         let window = match via {
@@ -106,8 +107,8 @@ impl Windows {
         std::mem::take(&mut self.strangers)
     }
 
-    /// Notes that a node has proven that it lives at an address, by a datagram with this stamp. What it sent long
-    /// before is refused from now on.
+    /// Notes that a node has proven that it lives at an address, by a datagram with this stamp. What it sent
+    /// before that is refused from now on.
     pub(crate) fn admit(&mut self, from: SocketAddr, stamp: Stamp) {
         if self.by_address.get(&from).is_some_and(|known| known.stamp.is_same_life(stamp)) {
             return;
@@ -138,7 +139,7 @@ mod tests {
     fn each_counter_is_accepted_once_in_any_order_within_the_window() {
         let mut random = testkit::Random(5);
         let mut window = Window::new(0);
-        let mut seen = HashSet::new();
+        let mut seen = HashSet::from([0]);
         for step in 0..20_000u64 {
             let counter = (step / 2 + random.below(300)).saturating_sub(random.below(400));
             let is_old = counter + BITS <= window.highest;

@@ -7,6 +7,8 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use ricochet_core::wire::Peek;
 
+use crate::key::Stamp;
+
 /// A buffer for one datagram.
 #[derive(Debug)]
 pub(crate) struct Slot {
@@ -14,6 +16,7 @@ pub(crate) struct Slot {
     length: usize,
     from: SocketAddr,
     peek: Option<Peek>,
+    stamp: Option<Stamp>,
 }
 
 impl Slot {
@@ -25,6 +28,11 @@ impl Slot {
     /// Returns the fields that the filter read, of a datagram for the node.
     pub(crate) fn peek(&self) -> Option<Peek> {
         self.peek
+    }
+
+    /// Returns the stamp in the trailer, with a cluster key.
+    pub(crate) fn stamp(&self) -> Option<Stamp> {
+        self.stamp
     }
 
     /// Returns the source address.
@@ -62,13 +70,19 @@ impl Ring {
     }
 
     /// Adds a datagram. Returns false if it is longer than a slot.
-    pub(crate) fn push(&mut self, from: SocketAddr, peek: Option<Peek>, datagram: &[u8]) -> bool {
+    pub(crate) fn push(
+        &mut self,
+        from: SocketAddr,
+        peek: Option<Peek>,
+        stamp: Option<Stamp>,
+        datagram: &[u8],
+    ) -> bool {
         if datagram.len() > self.slot_length {
             return false;
         }
         let mut slot = self.make_room(from);
         slot.bytes[..datagram.len()].copy_from_slice(datagram);
-        (slot.length, slot.from, slot.peek) = (datagram.len(), from, peek);
+        (slot.length, slot.from, slot.peek, slot.stamp) = (datagram.len(), from, peek, stamp);
         self.queue.push_back(slot);
         true
     }
@@ -119,7 +133,8 @@ impl Ring {
         }
         self.idle.pop().unwrap_or_else(|| {
             self.made += 1;
-            Slot { bytes: vec![0; self.slot_length].into_boxed_slice(), length: 0, from, peek: None }
+            let bytes = vec![0; self.slot_length].into_boxed_slice();
+            Slot { bytes, length: 0, from, peek: None, stamp: None }
         })
     }
 }
@@ -146,20 +161,20 @@ mod tests {
         let mut ring = Ring::new(8, 4, 1);
         for round in 0..100u8 {
             for step in 0..5 {
-                assert!(ring.push(from(), None, &[round, step]));
+                assert!(ring.push(from(), None, None, &[round, step]));
             }
             assert_eq!(drained(&mut ring), [round; 5]);
         }
         assert_eq!((ring.made, ring.dropped()), (5, 0));
-        assert!(!ring.push(from(), None, &[0; 5]), "longer than a slot");
+        assert!(!ring.push(from(), None, None, &[0; 5]), "longer than a slot");
     }
 
     #[test]
     fn a_ring_takes_over_the_datagrams_of_another() {
         let [mut ring, mut other] = [1, 2].map(|seed| Ring::new(8, 4, seed));
         for round in 0..50u8 {
-            ring.push(from(), None, &[round]);
-            (1..4).for_each(|step| assert!(other.push(from(), None, &[round + step])));
+            ring.push(from(), None, None, &[round]);
+            (1..4).for_each(|step| assert!(other.push(from(), None, None, &[round + step])));
             ring.append(&mut other);
             assert!(other.is_empty());
             assert_eq!(drained(&mut ring), [round, round + 1, round + 2, round + 3]);
@@ -173,7 +188,7 @@ mod tests {
         let mut survivors = [0u32; 200];
         for _ in 0..500 {
             for number in 0..=199 {
-                ring.push(from(), None, &[number]);
+                ring.push(from(), None, None, &[number]);
             }
             let left = drained(&mut ring);
             assert_eq!(left.len(), 16);

@@ -14,8 +14,10 @@ use crate::clock;
 use crate::config::Config;
 use crate::error::RecvError;
 use crate::ip_groups::IpGroups;
+use crate::key::KeyRing;
 use crate::outward::Outward;
 use crate::published::Published;
+use crate::replay::Windows;
 use crate::ring::{Ring, Slot};
 use crate::sleep::Sleep;
 use crate::wake::Waker;
@@ -55,6 +57,10 @@ pub(crate) struct Shared {
     pub(crate) ring: Mutex<Ring>,
     /// Datagrams of the membership, which backpressure does not delay.
     pub(crate) membership_ring: Mutex<Ring>,
+    /// The counters of the datagrams that came, with a cluster key.
+    pub(crate) windows: Mutex<Windows>,
+    /// The cluster keys, if there are any.
+    pub(crate) keys: Option<Arc<KeyRing>>,
     pub(crate) backpressure: Arc<Backpressure>,
     /// Index of the interface in use.
     pub(crate) interface: AtomicU32,
@@ -86,12 +92,14 @@ pub(crate) struct Parts {
     pub(crate) ip_groups: IpGroups,
     pub(crate) ring: Ring,
     pub(crate) membership_ring: Ring,
+    pub(crate) keys: Option<Arc<KeyRing>>,
     pub(crate) waker: Waker,
 }
 
 impl Shared {
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
-        let Parts { config, id, address, interface, core, ip_groups, ring, membership_ring, waker } = parts;
+        let Parts { config, id, address, interface, core, ip_groups, ring, membership_ring, keys, waker } =
+            parts;
         Arc::new(Self {
             config,
             id,
@@ -102,6 +110,8 @@ impl Shared {
             ip_groups: Mutex::new(ip_groups),
             ring: Mutex::new(ring),
             membership_ring: Mutex::new(membership_ring),
+            windows: Mutex::default(),
+            keys,
             backpressure: Arc::new(Backpressure::new(waker.clone())),
             interface: AtomicU32::new(interface),
             sleep: Sleep::new(waker),

@@ -25,10 +25,11 @@ use crate::driver::{Backlog, Driver, MembershipDriver, MembershipOutput};
 use crate::error::StartError;
 use crate::filter::{DroppedCounts, Filter, Injection};
 use crate::ip_groups::IpGroups;
-use crate::key::ClusterKey;
+use crate::key::{ClusterKey, KeyRing, Seal};
 use crate::node::{Limits, Node};
 use crate::outward::Outward;
 use crate::pool::Pool;
+use crate::rekey::KeyFile;
 use crate::ring::Ring;
 use crate::shared::{Batch, Changes, Core, Parts, Shared};
 use crate::wake::Waker;
@@ -40,8 +41,8 @@ const MEMBERSHIP_RING: usize = 512;
 /// Settings of a node to be started.
 pub(crate) struct Settings {
     pub(crate) config: Config,
-    /// Cluster key, instead of the one in the configured file.
-    pub(crate) key: Option<ClusterKey>,
+    /// Cluster keys, instead of those in the configured file.
+    pub(crate) keys: Vec<ClusterKey>,
     pub(crate) injection: Option<Injection>,
     /// Configuration of the core, instead of the one that follows from `config`.
     pub(crate) core: Option<NodeConfig>,
@@ -57,16 +58,16 @@ pub(crate) fn start(settings: Settings) -> Result<Node, StartError> {
 
 /// Returns the driver of a node whose threads are not started, and the node's limits.
 pub(crate) fn prepare(settings: Settings) -> Result<(Driver, Limits), StartError> {
-    let Settings { config, key, injection, core } = settings;
+    let Settings { config, keys: given, injection, core } = settings;
     config.check()?;
-    let key = key.map_or_else(|| read_key(&config), |key| Ok(Some(key)))?;
-    let seal = key.as_ref().map(ClusterKey::seal);
+    let (keys, key_file) = read_keys(&config, given)?;
+    let life = clock::since_1970_us();
     let mut rng = new_rng(config.node.randomness)?;
     let id = NodeId((rng.next_u64() >> 32) as u32);
     let sockets = Sockets::open(&config)?;
     let address = sockets.own.local_address();
-    let membership =
-        open_membership(&config, Me { id, address, life: clock::since_1970_us() }, rng.next_u64())?;
+    let seal = keys.as_ref().map(|keys| Seal::new(Arc::clone(keys), id, life, address));
+    let membership = open_membership(&config, Me { id, address, life }, rng.next_u64())?;
     let control = config.node.control.as_deref().map(StatusServer::bind).transpose()?;
 
     let section = &config.node;
@@ -76,7 +77,7 @@ pub(crate) fn prepare(settings: Settings) -> Result<(Driver, Limits), StartError
         section.group_addresses,
         section.group_port,
     );
-    let configured = config.core(id, key.is_some());
+    let configured = config.core(id, keys.is_some());
     let core = core.map_or(configured, |core| NodeConfig { id, trailer: configured.trailer, ..core });
     let node = CoreNode::new(core, Groups::default(), &View::default(), rng.next_u64())
         .map_err(crate::config::ConfigError::from)?;
@@ -104,6 +105,7 @@ pub(crate) fn prepare(settings: Settings) -> Result<(Driver, Limits), StartError
         ip_groups: IpGroups::new(sockets.joiner),
         ring: Ring::new(config.buffers.ring, slot, rng.next_u64()),
         membership_ring: Ring::new(MEMBERSHIP_RING, membership_slot, rng.next_u64()),
+        keys,
         waker,
         config,
     });
@@ -119,14 +121,20 @@ pub(crate) fn prepare(settings: Settings) -> Result<(Driver, Limits), StartError
         dropped: DroppedCounts::default(),
     };
     let (batch, backlog) = (Batch::default(), Backlog::default());
-    Ok((Driver { shared, drain: Some(drain), membership, batch, watch, backlog, control }, limits))
+    let driver = Driver { shared, drain: Some(drain), membership, batch, watch, key_file, backlog, control };
+    Ok((driver, limits))
 }
 
-/// Reads the cluster key from the configured file, if there is one.
-fn read_key(config: &Config) -> Result<Option<ClusterKey>, StartError> {
-    let Some(file) = &config.key.file else { return Ok(None) };
-    let key = ClusterKey::read(file).map_err(|error| StartError::Key { file: file.clone(), error })?;
-    Ok(Some(key))
+/// Returns the given cluster keys, or those in the configured file, which is watched then.
+fn read_keys(config: &Config, given: Vec<ClusterKey>) -> Result<(Option<Arc<KeyRing>>, KeyFile), StartError> {
+    if !given.is_empty() {
+        return Ok((Some(KeyRing::new(&given)), KeyFile::default()));
+    }
+    let Some(file) = &config.key.file else { return Ok((None, KeyFile::default())) };
+    // Noted before the file is read, so that no change is overlooked.
+    let watched = KeyFile::new(file);
+    let keys = ClusterKey::read_all(file).map_err(|error| StartError::Key { file: file.clone(), error })?;
+    Ok((Some(KeyRing::new(&keys)), watched))
 }
 
 /// Starts the node's thread and, if configured, the draining thread.

@@ -10,6 +10,18 @@ use keyfile::KeyText;
 use crate::failure::Advice as _;
 use crate::output;
 
+/// Adds a new key at the end of a file that has keys. `next` tells the user what to do with the file.
+pub(crate) fn append(path: &Path, next: &str) -> anyhow::Result<ExitCode> {
+    let key = KeyText::generate().context("cannot make a key")?;
+    let shown = path.display();
+    key.append(path).or_else(|error| {
+        let remedy = "name a key file that this command has written, in a directory that you may write";
+        Err(error).with_context(|| format!("cannot add a key to `{shown}`")).advise(remedy)
+    })?;
+    eprintln!("added a key to {shown}; {next}");
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Prints a new key, or writes it to a new file. `next` tells the user what to do with the file.
 pub(crate) fn make(out: Option<&Path>, next: &str) -> anyhow::Result<ExitCode> {
     let key = KeyText::generate().context("cannot make a key")?;

@@ -147,6 +147,12 @@ class Node:
         Returns whether there are that many. Waits at most for `timeout` seconds."""
     def members(self, group: str) -> int:
         """Returns the number of other nodes known to be in a group."""
+    def set_keys(self, keys: Sequence[str]) -> None:
+        """Continues with other cluster keys. The node signs with the first and accepts all."""
+    def reload_keys(self) -> int:
+        """Reads the cluster keys from the configured file again, and returns their number.
+
+        The node does so by itself within a second after the file changes."""
     @property
     def id(self) -> int:
         """Identifier of this life of the node."""

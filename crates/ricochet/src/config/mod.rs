@@ -174,7 +174,7 @@ fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
 fn check_key_file(draft: &Draft, findings: &mut Findings) {
     let Some(setting) = &draft.key.file else { return };
     let Some(path) = &setting.value else { return };
-    let Err(error) = ClusterKey::read(path) else { return };
+    let Err(error) = ClusterKey::read_all(path) else { return };
     let shown = shell_word(path);
     let help = match &error {
         KeyError::Unreadable(_) => {

@@ -191,7 +191,7 @@ fn times_may_be_whole_or_not() {
     assert_eq!(config.repair.max_delay_ms, Some(Duration::from_micros(2_500)));
     assert_eq!(config.nak.gap_ms, Some(Duration::from_millis(3)));
     let core = config.core(NodeId(1), true);
-    assert_eq!((core.max_delay_us, core.nak.gap_us, core.trailer), (Some(2_500), Some(3_000), 16));
+    assert_eq!((core.max_delay_us, core.nak.gap_us, core.trailer), (Some(2_500), Some(3_000), 36));
 }
 
 #[test]

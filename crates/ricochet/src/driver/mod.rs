@@ -19,6 +19,7 @@ use crate::control::StatusServer;
 use crate::drain::Drain;
 use crate::key::Seal;
 use crate::published::PublishedMember;
+use crate::rekey::KeyFile;
 use crate::shared::{Batch, Core, Shared};
 use crate::watch::Watch;
 
@@ -37,6 +38,7 @@ pub(crate) struct Driver {
     pub(crate) membership: MembershipDriver,
     pub(crate) batch: Batch,
     pub(crate) watch: Watch,
+    pub(crate) key_file: KeyFile,
     pub(crate) backlog: Backlog,
     pub(crate) control: Option<StatusServer>,
 }
@@ -69,7 +71,7 @@ pub(crate) struct MembershipOutput {
 impl membership::Output for MembershipOutput {
     fn send(&mut self, to: std::net::SocketAddr, datagram: &[u8]) {
         match &self.seal {
-            Some(seal) => self.outbox.push(to, &[datagram, &seal.trailer(datagram)]),
+            Some(seal) => self.outbox.push(to, &[datagram, &seal.trailer(Some(to), datagram)]),
             None => self.outbox.push(to, &[datagram]),
         }
     }
@@ -177,8 +179,13 @@ impl Driver {
         let now_us = clock::now_us();
         for slot in batch.waiting.drain(..) {
             provider.handle_datagram(now_us, slot.from(), slot.datagram(), output);
+            if let (Some(address), Some(stamp)) = (provider.take_proven(), slot.stamp()) {
+                shared.windows.lock().unwrap_or_else(PoisonError::into_inner).admit(address, stamp);
+            }
             batch.done.push(slot);
         }
+        let strangers = shared.windows.lock().unwrap_or_else(PoisonError::into_inner).take_strangers();
+        strangers.into_iter().for_each(|address| provider.ask(now_us, address));
         if provider.poll_timeout().is_some_and(|due_us| due_us <= now_us) {
             provider.handle_timeout(now_us, output);
         }
@@ -201,6 +208,7 @@ impl Driver {
         core.out.flush();
         drop(core);
         self.watch.handle_timeout(now_us, &self.shared);
+        self.key_file.handle_timeout(now_us, &self.shared);
     }
 
     fn sleep(&mut self, poller: &mut Poller) -> io::Result<()> {
@@ -211,6 +219,7 @@ impl Driver {
                 self.membership.provider.poll_timeout(),
                 self.membership.regroup_due_us(&core),
                 Some(self.watch.poll_timeout()),
+                self.key_file.poll_timeout(),
             ];
             let until_us = due.into_iter().flatten().min().unwrap_or(u64::MAX);
             self.shared.sleep.announce(until_us);

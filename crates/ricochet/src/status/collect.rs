@@ -10,10 +10,11 @@ use ricochet_core::bins::BinsCounts;
 use ricochet_core::node::NodeCounts;
 
 use super::{
-    Counts, DealingsStatus, GroupStatus, PeerStatus, ReceptionStatus, RingStatus, Status, SubscriptionStatus,
-    VolumeStatus,
+    Counts, DealingsStatus, GroupStatus, KeyStatus, PeerStatus, ReceptionStatus, RingStatus, Status,
+    SubscriptionStatus, VolumeStatus,
 };
 use crate::clock;
+use crate::key::KeyName;
 use crate::published::{Published, PublishedMember};
 use crate::shared::{Core, Gone, Shared};
 
@@ -43,6 +44,9 @@ impl Shared {
             ]),
             ring,
             membership: of_membership(&published.membership),
+            keys: self.key_status(),
+            keys_read: published.keys_read,
+            key_error: published.key_error.clone(),
             ..Status::default()
         };
         match self.core() {
@@ -55,6 +59,16 @@ impl Shared {
             }
         }
         status
+    }
+
+    fn key_status(&self) -> Vec<KeyStatus> {
+        let counts = self.keys.as_ref().map(|keys| keys.counts()).unwrap_or_default();
+        let status = |(at, (name, accepted)): (usize, (KeyName, u64))| KeyStatus {
+            name: name.to_string(),
+            signs: at == 0,
+            accepted,
+        };
+        counts.into_iter().enumerate().map(status).collect()
     }
 
     /// Returns the number of other nodes known to be in a group.

@@ -74,6 +74,15 @@ pub struct Status {
     pub ring: RingStatus,
     /// Counters of the membership.
     pub membership: Counts,
+    /// The cluster keys; the first one signs.
+    #[serde(default)]
+    pub keys: Vec<KeyStatus>,
+    /// Number of times that the key file was read again.
+    #[serde(default)]
+    pub keys_read: u64,
+    /// Why the key file could not be read the last time. The node continues with the keys that it has.
+    #[serde(default)]
+    pub key_error: Option<String>,
     /// Number of runs of packets known to be missing.
     pub missing_runs: usize,
     /// Datagrams not sent because the address of their receiver is unknown.
@@ -99,6 +108,17 @@ pub struct GroupStatus {
     pub sent: VolumeStatus,
     /// Data packets from other nodes.
     pub reception: ReceptionStatus,
+}
+
+/// A cluster key that the node accepts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyStatus {
+    /// Name of the key, which reveals nothing of it.
+    pub name: String,
+    /// Whether the node signs with it.
+    pub signs: bool,
+    /// Number of datagrams from other nodes that it authenticated.
+    pub accepted: u64,
 }
 
 /// State of a subscription.

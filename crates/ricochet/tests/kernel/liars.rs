@@ -1,15 +1,17 @@
 //! Liars on the same network: forged source addresses, made-up nodes and recordings.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
 use netlab::Namespace;
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, sendto, socket,
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, sendto, setsockopt, socket,
+    sockopt,
 };
-use ricochet::{Node, Subscription};
+use ricochet::{ClusterKey, Node, Subscription};
 use ricochet_core::wire::{Heartbeat, Latest, Nak, Range};
 use ricochet_core::{GroupId, NodeId, StreamKey};
 
@@ -22,7 +24,10 @@ impl Forger {
     fn new(host: &Namespace) -> Self {
         let flags = SockFlag::SOCK_CLOEXEC;
         let open = || socket(AddressFamily::Inet, SockType::Raw, flags, SockProtocol::Raw);
-        Self(host.run(open).unwrap())
+        let forger = Self(host.run(open).unwrap());
+        // There is no route for multicast.
+        setsockopt(&forger.0, sockopt::BindToDevice, &"eth0".into()).unwrap();
+        forger
     }
 
     fn send(&self, from: SocketAddr, to: SocketAddr, datagram: &[u8]) {
@@ -171,4 +176,109 @@ fn forged_gossip_shuts_no_member_out() {
         }
     }
     meet(&nodes, "g");
+}
+
+/// A datagram with its source and its destination.
+type Recorded = (SocketAddr, SocketAddr, Vec<u8>);
+
+/// Opens a socket that captures all frames that pass the switch.
+fn tap(lan: &Lan) -> File {
+    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+    let open = || socket(AddressFamily::Packet, SockType::Raw, flags, SockProtocol::EthAll);
+    File::from(lan.switch.run(open).unwrap())
+}
+
+/// Returns the UDP datagrams captured, each once.
+fn recorded(tap: &mut File) -> Vec<Recorded> {
+    let (mut all, mut frame) = (Vec::new(), [0; 2_048]);
+    while let Ok(length) = tap.read(&mut frame) {
+        let frame = &frame[..length];
+        if frame.get(12..15) != Some(&[8, 0, 0x45]) || frame[23] != 17 {
+            continue;
+        }
+        let at = |ip: usize, port: usize| {
+            let ip: [u8; 4] = *frame[ip..].first_chunk().unwrap();
+            SocketAddr::from((ip, u16::from_be_bytes(*frame[port..].first_chunk().unwrap())))
+        };
+        let end = 34 + usize::from(u16::from_be_bytes(*frame[38..].first_chunk().unwrap()));
+        let found = (at(26, 34), at(30, 36), frame[42..end].to_vec());
+        if !all.contains(&found) {
+            all.push(found);
+        }
+    }
+    all
+}
+
+#[test]
+fn with_a_key_recorded_datagrams_reach_no_application() {
+    let Some(mut lan) = Lan::build("replays with a key", 4) else { return };
+    let forger = Forger::new(&lan.hosts.pop().unwrap());
+    let late_host = lan.hosts.pop().unwrap();
+    let mut tap = tap(&lan);
+    let key = || ClusterKey::new([5; 32]);
+    let mut nodes = lan.start(|_, builder| builder.key(key()));
+    let mut subscriptions = join_all(&nodes, "g");
+    let mut recording = recorded(&mut tap);
+    // The tap's buffer is short.
+    for _ in 0..25 {
+        all_arrive(&nodes[0], &nodes[1], &subscriptions[1], 4);
+        recording.extend(recorded(&mut tap));
+    }
+    let is_data = |(from, _, datagram): &&Recorded| *from == nodes[0].address() && datagram[0] == 0xa1;
+    assert!(recording.iter().filter(is_data).count() >= 100);
+    let replay = || recording.iter().for_each(|(from, to, datagram)| forger.send(*from, *to, datagram));
+
+    let dropped = |node: &Node, reason: &str| node.status().dropped[reason];
+    replay();
+    until("replays are dropped", || dropped(&nodes[1], "replayed") >= 100);
+    assert!(subscriptions[1].is_empty());
+    // A node that starts later does not know which counters are old, except from the senders themselves.
+    let seed = nodes[0].address().to_string();
+    let late = late_host.run(|| nodes_builder(key()).seed(seed).start()).unwrap();
+    let late_subscription = late.join("g").unwrap();
+    replay();
+    assert!(late.wait_for_members("g", 2, LONG));
+    replay();
+    until("replays are dropped", || {
+        dropped(&late, "replayed") + dropped(&late, "from an unproven node") >= 100
+    });
+    // When the sender is gone, its recordings are worth nothing either.
+    drop(subscriptions.remove(0));
+    nodes.remove(0).close();
+    until("it has left", || late.status().peers.len() == 1);
+    let before = dropped(&late, "replayed") + dropped(&late, "from an unproven node");
+    replay();
+    until("replays are dropped", || {
+        dropped(&late, "replayed") + dropped(&late, "from an unproven node") >= before + 100
+    });
+    assert_eq!(late.status().peers.len(), 1, "no recording revives it");
+    assert!(late_subscription.is_empty() && subscriptions[0].is_empty());
+    let fresh = nodes[0].send("g", b"fresh");
+    assert!(fresh.is_ok());
+    assert_eq!(next(&late, &late_subscription).payload(), b"fresh");
+}
+
+fn nodes_builder(key: ClusterKey) -> ricochet::Builder {
+    Node::builder("eth0").key(key)
+}
+
+#[test]
+fn a_cluster_changes_its_key_while_messages_flow() {
+    let Some(lan) = Lan::build("a change of the key", 2) else { return };
+    let [old, new] = [ClusterKey::new([1; 32]), ClusterKey::new([2; 32])];
+    let nodes = lan.start(|_, builder| builder.key(old.clone()));
+    let subscriptions = join_all(&nodes, "g");
+    let both = [old.clone(), new.clone()];
+    let turned = [new.clone(), old.clone()];
+    let steps: [(usize, &[ClusterKey]); 6] =
+        [(0, &both), (1, &both), (1, &turned), (0, &turned), (0, &turned[..1]), (1, &turned[..1])];
+    for (at, keys) in steps {
+        nodes[at].set_keys(keys).unwrap();
+        all_arrive(&nodes[0], &nodes[1], &subscriptions[1], 50);
+        all_arrive(&nodes[1], &nodes[0], &subscriptions[0], 50);
+        assert_eq!(nodes[at].status().keys[0].name, keys[0].name().to_string());
+    }
+    assert!(nodes.iter().all(|node| node.status().dropped["not authentic"] == 0));
+    assert!(nodes[0].set_keys(&[]).is_err(), "a node with a key keeps one");
+    assert!(nodes[0].reload_keys().unwrap_err().to_string().contains("key.file"));
 }

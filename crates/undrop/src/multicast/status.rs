@@ -87,6 +87,13 @@ fn text(status: &Status) -> String {
         let _ = writeln!(text, "  {} at {}, in {}", peer.id, peer.address, many(peer.groups, "group"));
     }
     more(&mut text, status.peers.len());
+    for key in &status.keys {
+        let role = if key.signs { "signs" } else { "accepted" };
+        let _ = writeln!(text, "key {}: {role}, {} datagrams authenticated", key.name, key.accepted);
+    }
+    if let Some(why) = &status.key_error {
+        let _ = writeln!(text, "KEY FILE: {why}");
+    }
     for subscription in &status.subscriptions {
         let counts = subscription.counts;
         let _ = writeln!(

@@ -185,3 +185,71 @@ fn a_sender_that_waits_for_input_stops_at_a_signal() {
     assert_eq!(sender.0.wait().unwrap().code(), Some(130), "{said}");
     assert!(said.contains("0 messages sent"), "{said}");
 }
+
+/// A cluster of real processes changes its key step by step, as the manual says.
+#[test]
+fn a_running_cluster_changes_its_key() {
+    let directory = std::env::temp_dir().join(format!("undrop-rekey-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&directory);
+    std::fs::create_dir_all(&directory).unwrap();
+    let file = |name: &str| directory.join(name).display().to_string();
+    let (here, there, control) = (file("receiver.key"), file("sender.key"), file("control"));
+    assert!(undrop(&["genkey", "--out", &here]).output().unwrap().status.success());
+    let old = std::fs::read_to_string(&here).unwrap();
+    // A file that is replaced has never half of its content.
+    let write = |path: &str, text: &str| {
+        let beside = format!("{path}.next");
+        std::fs::write(&beside, text).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(&beside, mode).unwrap();
+        std::fs::rename(&beside, path).unwrap();
+    };
+    write(&there, &old);
+    let (receiver, seed) = receiver(&["g", "--count", "7", "--key", &here, "--control", &control]);
+    let status = || -> Value {
+        let output = undrop(&["status", "--control", &control, "--json"]).output().unwrap();
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let reread = |times: u64| {
+        while status()["keys_read"].as_u64() < Some(times) {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+    };
+    let works = |line: &str| {
+        let sent = send(&seed, &["g", "--key", &there], line);
+        assert!(sent.status.success(), "{sent:?}");
+    };
+    works("one key\n");
+    // 1. All hosts get a second key.
+    let added = undrop(&["genkey", "--append", &here]).output().unwrap();
+    assert!(added.status.success(), "{added:?}");
+    reread(1);
+    works("the receiver accepts both\n");
+    let both = std::fs::read_to_string(&here).unwrap();
+    let new = both.strip_prefix(&old).unwrap().to_owned();
+    write(&there, &both);
+    works("both accept both\n");
+    // 2. All hosts sign with it.
+    write(&here, &(new.clone() + &old));
+    reread(2);
+    works("the receiver signs with the new key\n");
+    write(&there, &(new.clone() + &old));
+    works("both sign with the new key\n");
+    // 3. The first key is deleted.
+    write(&here, &new);
+    reread(3);
+    works("the receiver has the new key alone\n");
+    let keys = status()["keys"].as_array().unwrap().clone();
+    assert!(
+        keys.len() == 1 && keys[0]["signs"] == true && keys[0]["accepted"].as_u64() > Some(0),
+        "{keys:?}"
+    );
+    // A file with a mistake changes nothing, and the status says so.
+    write(&here, "nonsense\n");
+    while !status()["key_error"].is_string() {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    works("the last\n");
+    assert_eq!(output_of(receiver).lines().count(), 7);
+    std::fs::remove_dir_all(&directory).unwrap();
+}
