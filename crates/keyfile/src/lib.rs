@@ -70,11 +70,10 @@ impl KeyText {
         &self.0
     }
 
-    /// Adds the key as the last line of a file that has keys already. The file is replaced as a whole, so that no reader
-    /// sees a part of it.
+    /// Adds the key as the last line of a file that has keys already. The file is replaced as a whole, so
+    /// that no reader sees a part of it.
     ///
-    /// # Errors
-    /// The file has no usable keys or as many as it may have, or it cannot be written.
+    /// # Errors The file has no usable keys or as many as it may have, or it cannot be written.
     pub fn append(&self, path: &Path) -> Result<(), KeyError> {
         let (bytes, keys) = read_bytes(path, FILE_OF_KEYS_BYTES_MAX).and_then(|bytes| {
             let keys = parse_all(text_of(&bytes)?)?;
@@ -199,11 +198,10 @@ pub fn read(path: &Path) -> Result<Secret, KeyError> {
     parse(text_of(&read_bytes(path, FILE_BYTES_MAX)?)?)
 }
 
-/// Reads a file of one or more keys, one in a line, without access for group and others. Blank lines and lines that begin
-/// with `#` are skipped.
+/// Reads a file of one or more keys, one in a line, without access for group and others. Blank lines and
+/// lines that begin with `#` are skipped.
 ///
-/// # Errors
-/// [`KeyError`].
+/// # Errors [`KeyError`].
 pub fn read_all(path: &Path) -> Result<Vec<Secret>, KeyError> {
     parse_all(text_of(&read_bytes(path, FILE_OF_KEYS_BYTES_MAX)?)?)
 }

@@ -1,9 +1,9 @@
 //! Proofs of which node lives at which address.
 //!
-//! Without a cluster key, any datagram may be forged: its source address, the identity that it states, and what it
-//! tells of others. So a node takes nothing from an address before the node there has answered a question, and
-//! believes no news of another node's death or new life before that node was asked itself. An answer repeats a
-//! random token, which is sent to no other address.
+//! Without a cluster key, any datagram may be forged: its source address, the identity that it states, and
+//! what it tells of others. So a node takes nothing from an address before the node there has answered a
+//! question, and believes no news of another node's death or new life before that node was asked itself. An
+//! answer repeats a random token, which is sent to no other address.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,8 +15,8 @@ use ricochet_core::NodeId;
 
 use crate::counters::Dropped;
 
-/// Intervals between questions to one address, in microseconds. Three questions cost an address that has sent one
-/// datagram no more than three times its bytes.
+/// Intervals between questions to one address, in microseconds. Three questions cost an address that has sent
+/// one datagram no more than three times its bytes.
 const WAITS_US: [u64; 3] = [40_000, 80_000, 120_000];
 /// Time for which an address that has not answered is not asked again, in microseconds.
 const REST_US: u64 = 200_000;
@@ -144,8 +144,8 @@ impl Proofs {
         (questions, gone)
     }
 
-    /// Takes an answer, and returns the datagram that waited for it. Returns an error if the answer lacks the token
-    /// of a question to this address.
+    /// Takes an answer, and returns the datagram that waited for it. Returns an error if the answer lacks the
+    /// token of a question to this address.
     pub(crate) fn on_answer(
         &mut self,
         address: SocketAddr,

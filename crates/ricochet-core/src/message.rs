@@ -15,12 +15,13 @@ pub enum To {
     Node(NodeId),
 }
 
-/// Origin of a datagram, as the driver knows it from the source address. It concerns the node that the datagram
-/// names as its sender; a retransmission names the first sender of the packet, and may come from any member.
+/// Origin of a datagram, as the driver knows it from the source address. It concerns the node that the
+/// datagram names as its sender; a retransmission names the first sender of the packet, and may come from any
+/// member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Origin {
-    /// The address of that node, as the membership knows it. Of a retransmission: the address of any member, or
-    /// the one that the packets of its sender come from.
+    /// The address of that node, as the membership knows it. Of a retransmission: the address of any member,
+    /// or the one that the packets of its sender come from.
     Member,
     /// An address at which the membership knows no such node.
     Stranger,
@@ -102,8 +103,8 @@ pub trait Output {
     fn on_settled(&mut self, key: StreamKey, front: Front) {
         let _ = (key, front);
     }
-    /// Reports that all that was known of a stream was false. What an ordered subscription keeps of the stream must
-    /// be forgotten.
+    /// Reports that all that was known of a stream was false. The state that an ordered subscription keeps of
+    /// the stream must be forgotten.
     fn on_restart(&mut self, key: StreamKey) {
         let _ = key;
     }

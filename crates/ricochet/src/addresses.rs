@@ -93,8 +93,8 @@ impl NodeAddresses {
         }
     }
 
-    /// Returns the origin of a datagram. Keeps the source address of a sender that the membership does not know:
-    /// it can be reached there, and its further packets must come from there.
+    /// Returns the origin of a datagram. Keeps the source address of a sender that the membership does not
+    /// know: it can be reached there, and its further packets must come from there.
     pub(crate) fn origin(&mut self, now_us: u64, peek: &Peek, from: SocketAddr) -> Origin {
         let (from, sender) = (canonical(from), peek.sender);
         if peek.kind == Kind::Retransmission {

@@ -105,8 +105,8 @@ impl Builder {
         self
     }
 
-    /// Adds a cluster key. The node signs with the first key and accepts datagrams that were signed with any of
-    /// them. May be called several times.
+    /// Adds a cluster key. The node signs with the first key and accepts datagrams that were signed with any
+    /// of them. May be called several times.
     pub fn key(mut self, key: ClusterKey) -> Self {
         self.settings.keys.push(key);
         self

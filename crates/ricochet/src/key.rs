@@ -1,8 +1,9 @@
 //! The cluster key, which authenticates datagrams.
 //!
-//! Each datagram ends in a trailer: sender, its start, a counter, the name of the key, and the first 16 bytes of an
-//! HMAC-SHA-256 of all that and of the addresses. Every holder of the key is trusted: the trailer neither tells
-//! members apart nor encrypts anything. A node accepts several keys, so that a cluster can change its key.
+//! Each datagram ends in a trailer: sender, its start, a counter, the name of the key, and the first 16 bytes
+//! of an HMAC-SHA-256 of all that and of the addresses. Every holder of the key is trusted: the trailer
+//! neither tells members apart nor encrypts anything. A node accepts several keys, so that a cluster can
+//! change its key.
 
 use std::fmt;
 use std::io;
@@ -18,7 +19,8 @@ use ricochet_core::NodeId;
 use ring::hmac;
 use zeroize::Zeroizing;
 
-/// Length of the trailer in bytes: sender (4), start (8), counter (6), name of the key (2), authenticator (16).
+/// Length of the trailer in bytes: sender (4), start (8), counter (6), name of the key (2), authenticator
+/// (16).
 pub const TRAILER: usize = STAMP + 2 + TAG;
 const STAMP: usize = 18;
 const TAG: usize = 16;
@@ -66,11 +68,10 @@ impl ClusterKey {
         keyfile::read(file).map(|secret| Self::new(*secret.bytes()))
     }
 
-    /// Reads one or more keys from a file, one in a line. Blank lines and lines that begin with `#` are skipped. Nodes
-    /// sign with the first key and accept all.
+    /// Reads one or more keys from a file, one in a line. Blank lines and lines that begin with `#` are
+    /// skipped. Nodes sign with the first key and accept all.
     ///
-    /// # Errors
-    /// [`KeyError`].
+    /// # Errors [`KeyError`].
     pub fn read_all(file: &Path) -> Result<Vec<Self>, KeyError> {
         Ok(keyfile::read_all(file)?.iter().map(|secret| Self::new(*secret.bytes())).collect())
     }
@@ -163,7 +164,7 @@ impl fmt::Debug for KeyRing {
     }
 }
 
-/// Who sent a datagram, and which of its datagrams it is.
+/// Sender of a datagram, and the number of the datagram among all of the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     /// The sender.

@@ -126,11 +126,10 @@ impl Node {
         Ok(Sender::new(Arc::clone(&self.shared), GroupId::of_name(group)))
     }
 
-    /// Reads the cluster keys from the configured file again, as the node does by itself within a second after a
-    /// change of the file. Returns their number.
+    /// Reads the cluster keys from the configured file again, as the node does by itself within a second
+    /// after a change of the file. Returns their number.
     ///
-    /// # Errors
-    /// [`RekeyError`]; then the node continues with the keys that it has.
+    /// # Errors [`RekeyError`]; then the node continues with the keys that it has.
     pub fn reload_keys(&self) -> Result<usize, RekeyError> {
         self.shared.reload_keys()
     }

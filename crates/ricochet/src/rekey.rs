@@ -12,7 +12,7 @@ use crate::shared::Shared;
 /// Interval between checks of the key file.
 const CHECK_PERIOD_US: u64 = 1_000_000;
 
-/// What changes when a file is written or replaced: device, inode, length, and time of the change.
+/// Facts that change when a file is written or replaced: device, inode, length, and time of the change.
 type Facts = (u64, u64, u64, i64, i64);
 
 /// Watches the key file, on the node's thread. When it changes, the node continues with the keys in it.

@@ -7,8 +7,8 @@ use hashbrown::HashMap;
 use crate::filter::Via;
 use crate::key::Stamp;
 
-/// Number of counters that a window remembers, in words of 64 bits. Datagrams of one node may overtake each other by
-/// that much within one socket.
+/// Number of counters that a window remembers, in words of 64 bits. Datagrams of one node may overtake each
+/// other by that much within one socket.
 const WORDS: usize = 32;
 const BITS: u64 = WORDS as u64 * 64;
 /// Maximum number of nodes with windows.
@@ -107,8 +107,8 @@ impl Windows {
         std::mem::take(&mut self.strangers)
     }
 
-    /// Notes that a node has proven that it lives at an address, by a datagram with this stamp. What it sent
-    /// before that is refused from now on.
+    /// Notes that a node has proven that it lives at an address, by a datagram with this stamp. Everything
+    /// that it sent before that is refused from now on.
     pub(crate) fn admit(&mut self, from: SocketAddr, stamp: Stamp) {
         if self.by_address.get(&from).is_some_and(|known| known.stamp.is_same_life(stamp)) {
             return;

@@ -130,8 +130,8 @@ impl Requests {
                 requests.extend(self.request(now_us, directory, id));
                 continue;
             }
-            // A version that no node sends may be made up, so any version will do. If one is held, summaries find a
-            // newer one.
+            // A version that no node sends may be made up, so any version will do. If one is held, summaries
+            // find a newer one.
             (wanted.tries, wanted.version) = (0, 0);
             wanted.fetch = None;
             wanted.due_us = now_us + REST_US;

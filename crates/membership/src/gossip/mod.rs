@@ -368,8 +368,8 @@ impl Gossip {
             return;
         }
         self.drive(now_us, out, |foca, events| foca.leave_cluster(events));
-        // Repeated to other members: each asks this node once more before it believes the news, and passes it on
-        // only then.
+        // Repeated to other members: each asks this node once more before it believes the news, and passes it
+        // on only then.
         for _ in 0..(self.exchange.directory.len() / self.config.probe_helpers).clamp(1, FAREWELLS_MAX) {
             self.drive(now_us, out, |foca, events| foca.gossip(events));
         }

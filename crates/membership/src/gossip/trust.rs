@@ -1,10 +1,11 @@
-//! What this node believes of other nodes: only what they have proven themselves ([`Proofs`]).
+//! Trust in other nodes: this node believes of them only what they have proven themselves
+//! ([`Proofs`](crate::proofs::Proofs)).
 //!
 //! - A message counts only if its source has proven that it lives at the address that the message came from.
-//! - News of a node that has not proven itself here leads to a question to its address, and to nothing else. News of a
-//!   life that begins later than tomorrow is refused.
-//! - News that a proven node is down, which may be forged, leads to a question too. The news counts if no answer
-//!   comes. Suspicions count at once, since a live node refutes them.
+//! - News of a node that has not proven itself here leads to a question to its address, and to nothing else.
+//!   News of a life that begins later than tomorrow is refused.
+//! - News that a proven node is down, which may be forged, leads to a question too. The news counts if no
+//!   answer comes. Suspicions count at once, since a live node refutes them.
 
 use std::net::SocketAddr;
 
@@ -30,7 +31,8 @@ impl Gossip {
         }
     }
 
-    /// Checks that the source of a message has proven its identity. If it has not, the message waits for that.
+    /// Checks that the source of a message has proven its identity. If it has not, the message waits for
+    /// that.
     pub(super) fn check_source(
         &mut self,
         now_us: u64,
@@ -80,7 +82,8 @@ impl Gossip {
         without > 0
     }
 
-    /// Answers a question which node this is. Whoever asks is unknown until it has answered the same question.
+    /// Answers a question which node this is. Whoever asks is unknown until it has answered the same
+    /// question.
     pub(super) fn handle_identity_question(
         &mut self,
         now_us: u64,

@@ -173,7 +173,8 @@ impl Static {
         }
     }
 
-    /// Answers a question which node this is. Whoever asks is unknown until it has answered the same question.
+    /// Answers a question which node this is. Whoever asks is unknown until it has answered the same
+    /// question.
     fn handle_identity_question(
         &mut self,
         now_us: u64,
@@ -227,7 +228,8 @@ impl Static {
         self.exchange.admit(now_us, id, self.listed[at].address);
     }
 
-    /// Sends the questions that are due, and takes nodes for gone that are said to leave and have not answered.
+    /// Sends the questions that are due, and takes nodes for gone that are said to leave and have not
+    /// answered.
     fn ask_due(&mut self, now_us: u64, out: &mut impl Output) {
         if self.proofs.poll_timeout().is_none_or(|due_us| due_us > now_us) {
             return;

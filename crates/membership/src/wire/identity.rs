@@ -1,5 +1,5 @@
-//! The question which node lives at an address, and the answer. The answer repeats a token that only a node which
-//! receives at the address has seen. Nothing else proves who lives there.
+//! The question which node lives at an address, and the answer. The answer repeats a token that only a node
+//! which receives at the address has seen. Nothing else proves who lives there.
 
 use foundation::bytes::{Reader, Writer};
 use ricochet_core::NodeId;

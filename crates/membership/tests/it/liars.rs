@@ -1,4 +1,5 @@
-//! Directed lies, one test each: what a few forged datagrams do to the views. The source addresses are forged too.
+//! Directed lies, one test each: what a few forged datagrams do to the views. The source addresses are forged
+//! too.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;

@@ -65,8 +65,8 @@ pub struct NodeCounts {
     pub answered: u64,
     /// Requested packets that this node does not hold.
     pub not_held: u64,
-    /// Requested packets beyond the limits of one node, in a second or in one request, or beyond what a node that
-    /// is no member gets.
+    /// Requested packets beyond the limits of one node, in a second or in one request, or beyond what a node
+    /// that is no member gets.
     pub refused: u64,
     /// Questions sent to senders about their newest packets.
     pub questions_sent: u64,

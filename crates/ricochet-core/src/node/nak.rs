@@ -249,8 +249,8 @@ impl Node {
 
     /// Handles a request: retransmits the packets held here, as far as the requester's allowance goes.
     ///
-    /// The address of a stranger may be forged. So it gets at most three times the bytes that it sent, as RFC 9000
-    /// §8 limits what goes to an address that is not validated.
+    /// The address of a stranger may be forged. So it gets at most three times the bytes that it sent, as RFC
+    /// 9000 §8 limits what goes to an address that is not validated.
     pub(super) fn handle_nak(
         &mut self,
         now_us: u64,

@@ -1,8 +1,8 @@
 //! Questions to senders about their newest packets. The answers decide which sequence numbers are false.
 //!
 //! A sender is asked when a number far ahead came or was named, when a stream begins in its middle, when many
-//! packets are missing at once, when requests for packets are in vain, and before packets are given up. The answer
-//! repeats the token of the question. So it comes from a node that receives at the sender's address.
+//! packets are missing at once, when requests for packets are in vain, and before packets are given up. The
+//! answer repeats the token of the question. So it comes from a node that receives at the sender's address.
 
 use foundation::Seq;
 use hashbrown::HashMap;
@@ -14,8 +14,8 @@ use crate::message::{Output, To};
 use crate::tracker::Judgment;
 use crate::wire::{Answer, Kind, Question};
 
-/// Maximum number of streams with a question. In a full table the one asked first makes room, if it has waited
-/// for [`KEPT_US`].
+/// Maximum number of streams with a question. In a full table the one asked first makes room, if it has
+/// waited for [`KEPT_US`].
 const STREAMS_MAX: usize = 1_024;
 /// Time for which an unanswered question is remembered, in microseconds.
 const KEPT_US: u64 = 1_000_000;
@@ -47,14 +47,20 @@ struct Asked {
 #[derive(Debug)]
 pub(super) struct Questions {
     asked: HashMap<StreamKey, Asked>,
-    /// Streams whose senders are asked at the end of the present event, each with a packet that was not believed
-    /// and the node that named it.
+    /// Streams whose senders are asked at the end of the present event, each with a packet that was not
+    /// believed and the node that named it.
     due: Vec<(StreamKey, Option<(Seq, NodeId)>)>,
+    /// Whether packets are kept from being given up until an answer comes.
+    holds_losses: bool,
 }
 
 impl Questions {
     pub(super) fn new() -> Self {
-        Self { asked: HashMap::with_capacity(2 * STREAMS_MAX), due: Vec::with_capacity(BATCH_MAX) }
+        Self {
+            asked: HashMap::with_capacity(2 * STREAMS_MAX),
+            due: Vec::with_capacity(BATCH_MAX),
+            holds_losses: false,
+        }
     }
 
     /// Schedules a question.
@@ -83,8 +89,8 @@ impl Questions {
 }
 
 impl Node {
-    /// Notes that `by` named a packet that is not believed: asks its sender. If the view lacks the sender, which
-    /// then may be gone, a second node that names the packet confirms it.
+    /// Notes that `by` named a packet that is not believed: asks its sender. If the view lacks the sender,
+    /// which then may be gone, a second node that names the packet confirms it.
     pub(super) fn on_doubtful(&mut self, key: StreamKey, seq: Seq, by: NodeId) {
         self.counts.doubtful += 1;
         self.questions.want_about(key, Some((seq, by)));
@@ -97,8 +103,8 @@ impl Node {
         }
     }
 
-    /// Returns whether packets up to `last` may be given up. Otherwise their sender is asked whether they exist,
-    /// unless it does not answer.
+    /// Returns whether packets up to `last` may be given up. Otherwise their sender is asked whether they
+    /// exist, unless it does not answer.
     pub(super) fn may_give_up(&mut self, now_us: u64, key: StreamKey, last: Seq) -> bool {
         if self.tracker.is_verified(key, last) {
             return true;
@@ -110,6 +116,7 @@ impl Node {
             return true;
         }
         self.questions.want(key);
+        self.questions.holds_losses = true;
         false
     }
 
@@ -201,7 +208,8 @@ impl Node {
             self.tracker.concede(key, None);
         }
         self.tracker.take_begun();
-        // What waited for the answer is given up or requested at once.
-        self.requester.look_again(now_us);
+        if std::mem::take(&mut self.questions.holds_losses) {
+            self.requester.look_again(now_us);
+        }
     }
 }

@@ -1,20 +1,20 @@
-//! What is believed about a stream, and what only its sender can confirm.
+//! Claims about a stream: some are believed, and others only once its sender has confirmed them.
 //!
-//! Any datagram may lie about sequence numbers. Numbers near the packets that came are believed at once, because
-//! a lie about them is found out before it does harm: packets are given up only after their sender has confirmed
-//! that they exist. A number far ahead would put the stream out of reach of its own packets, so it is doubted
-//! until the sender has confirmed it.
+//! Any datagram may lie about sequence numbers. Numbers near the packets that came are believed at once,
+//! because a lie about them is found out before it does harm: packets are given up only after their sender
+//! has confirmed that they exist. A number far ahead would put the stream out of reach of its own packets, so
+//! it is doubted until the sender has confirmed it.
 
 use foundation::Seq;
 
 use super::{Stream, Tracker};
 use crate::ids::StreamKey;
 
-/// Maximum distance ahead of the packets that came, unless `lag_max` is larger, at which a mention of a packet is
-/// believed at once.
+/// Maximum distance ahead of the packets that came, unless `lag_max` is larger, at which a mention of a
+/// packet is believed at once.
 pub(super) const LEAP_MAX: u64 = 1 << 16;
-/// Maximum distance of a stream's newest packet from the sender's answer, at which a stream that began with an
-/// unconfirmed number is taken to be the one that the sender means.
+/// Maximum distance of a stream's newest packet from the sender's answer, at which a stream that began with
+/// an unconfirmed number is taken to be the one that the sender means.
 const STRAY_MAX: u64 = 1 << 10;
 
 /// Effect of a sender's answer on its stream.
@@ -36,8 +36,8 @@ pub enum Judgment {
 }
 
 impl<M: Copy + PartialEq> Tracker<M> {
-    /// Returns whether a packet that came or was named must be confirmed by its sender before it is believed: it
-    /// is far ahead, or a gap must make room for it that its sender has not confirmed.
+    /// Returns whether a packet that came or was named must be confirmed by its sender before it is believed:
+    /// it is far ahead, or a gap must make room for it that its sender has not confirmed.
     pub(super) fn is_doubtful(&self, stream: usize, seq: Seq, came: bool) -> bool {
         let Stream { received, verified, highest, count, spans, .. } = &self.streams[stream];
         let reach = LEAP_MAX.max(u64::from(self.config.lag_max));
@@ -69,8 +69,8 @@ impl<M: Copy + PartialEq> Tracker<M> {
         }
     }
 
-    /// Returns a stream that has begun since the last call with a number that is not close to 0. Whether it did
-    /// is known only to its sender.
+    /// Returns a stream that has begun since the last call with a number that is not close to 0. Whether it
+    /// did is known only to its sender.
     pub fn take_begun(&mut self) -> Option<StreamKey> {
         self.begun.take()
     }

@@ -1,6 +1,6 @@
-//! Questions to a sender about its newest packet, and the answers. A receiver believes a sender's answer about
-//! its sequence numbers more than any other datagram: the answer repeats a token that only the node at the
-//! sender's address has seen.
+//! Questions to a sender about its newest packet, and the answers. A receiver believes a sender's answer
+//! about its sequence numbers more than any other datagram: the answer repeats a token that only the node at
+//! the sender's address has seen.
 
 use foundation::bytes::{Reader, Writer};
 

@@ -33,8 +33,8 @@ fn data(group: GroupId, seq: u32, payload: &[u8]) -> Vec<u8> {
     written(|to| packet(SENDER, group, seq, payload).write(to))
 }
 
-/// Sends ten messages, lets `lie` arrive, waits longer than a packet is awaited, and sends 500 more. Returns the
-/// number of the latter that node 1 did not get.
+/// Sends ten messages, lets `lie` arrive, waits longer than a packet is awaited, and sends 500 more. Returns
+/// the number of the latter that node 1 did not get.
 fn silenced(net: &mut Net, groups: u64, lie: impl Fn(&mut Net, GroupId)) -> usize {
     for _ in 0..10 {
         (0..groups).for_each(|id| net.multicast(0, group(id), b"before"));
