@@ -8,25 +8,13 @@ use fec::{SymbolHandle, SymbolRing};
 use hashbrown::HashTable;
 
 use crate::flow::Flow;
+use crate::hops::Hops;
 use crate::identity::{Name, PacketHash};
 use crate::packet::MutableFields;
+pub(crate) use crate::place::{Arrived, Place};
 use crate::symbol::{Symbol, fields_of, set_fields};
 use crate::wire::Entry;
 use foundation::Seq;
-
-/// One place in the stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// No repair has named it.
-    Unnamed,
-    /// It arrived. `count` is its number among all arrivals, or 0 if several equal packets arrived.
-    Arrived { handle: SymbolHandle, at_us: u64, count: u64 },
-    /// A repair named it at `since_us`, and it has not arrived. `is_counted` if a repair has waited for it in
-    /// vain.
-    Missing { name: Name, fields: MutableFields, since_us: u64, is_counted: bool },
-    /// It was missing since `since_us` and has been solved. `is_injected` unless it was withheld.
-    Recovered { handle: SymbolHandle, name: Name, since_us: u64, is_counted: bool, is_injected: bool },
-}
 
 /// The remembered arrivals that share a name: mostly one, or a packet that is sent repeatedly.
 #[derive(Clone, Copy)]
@@ -44,27 +32,18 @@ struct SameName {
     live: u32,
     /// Number of these that no repair has named.
     unbound: u32,
+    /// Time to live of the newest arrival.
+    ttl: u8,
 }
 
 /// An arrival that a place is bound to.
 struct Taken {
     handle: SymbolHandle,
     flow: Flow,
+    ttl: u8,
     at_us: u64,
     /// Its number among all arrivals, or 0 if several equal packets arrived.
     count: u64,
-}
-
-/// Classification of an arrival.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Arrived {
-    /// The packet is kept until a repair names it.
-    Kept,
-    /// A repair had named the packet `late_us` before. `is_counted` if it counted as missing.
-    Late { seq: Seq, late_us: u64, fields: MutableFields, is_counted: bool },
-    /// The packet is kept, and equals one that was recovered: the original came late, or was sent again.
-    /// `is_repeated` if other equal packets are remembered.
-    LikeRecovered { late_us: u64, is_repeated: bool, is_counted: bool, is_injected: bool },
 }
 
 /// Number of names remembered for each packet kept. A repair may come after its packets have left the
@@ -94,6 +73,7 @@ pub(crate) struct Arrivals {
     /// Places that are missing or recovered, by name, to match late arrivals.
     wanted: HashTable<(Name, Seq)>,
     places: Box<[(Seq, Place)]>,
+    hops: Hops,
     /// Buffer for copying a symbol.
     spare: Box<[u8]>,
 }
@@ -113,6 +93,7 @@ impl Arrivals {
             count: 0,
             wanted: HashTable::with_capacity(4 * history),
             places: vec![(Seq(0), Place::Unnamed); 2 * history].into_boxed_slice(),
+            hops: Hops::new(),
             spare: vec![0; symbol_max].into_boxed_slice(),
         }
     }
@@ -122,8 +103,14 @@ impl Arrivals {
         self.places.len() as u64
     }
 
-    /// Keeps a packet that arrived.
-    pub(crate) fn insert(&mut self, now_us: u64, name: Name, flow: Flow, symbol: &Symbol<'_>) -> Arrived {
+    /// Keeps a packet that arrived with this time to live.
+    pub(crate) fn insert(
+        &mut self,
+        now_us: u64,
+        name: Name,
+        (flow, ttl): (Flow, u8),
+        symbol: &Symbol<'_>,
+    ) -> Arrived {
         let arrived = match self.find_wanted(name) {
             None => Arrived::Kept,
             Some(seq) => self.match_wanted(now_us, name, seq),
@@ -135,7 +122,7 @@ impl Arrivals {
                 let handle = self.with_fields(handle, fields);
                 self.set(seq, Place::Arrived { handle, at_us: now_us, count: self.count });
             }
-            Arrived::Kept | Arrived::LikeRecovered { .. } => self.keep(now_us, name, flow, handle),
+            Arrived::Kept | Arrived::LikeRecovered { .. } => self.keep(now_us, name, (flow, ttl), handle),
         }
         arrived
     }
@@ -161,7 +148,7 @@ impl Arrivals {
         self.by_name.find(hash_bits(name), |same| same.name == name).is_some()
     }
 
-    fn keep(&mut self, at_us: u64, name: Name, flow: Flow, handle: SymbolHandle) {
+    fn keep(&mut self, at_us: u64, name: Name, (flow, ttl): (Flow, u8), handle: SymbolHandle) {
         let count = self.count;
         let slot = self.order_slot(self.kept);
         if let Some(oldest) = self.order[slot].replace(name) {
@@ -174,11 +161,11 @@ impl Arrivals {
             Some(same) => {
                 let (live, unbound) = (same.live + 1, same.unbound + 1);
                 let pause_us = u32::try_from(at_us.saturating_sub(same.at_us)).unwrap_or(u32::MAX);
-                *same = SameName { name, handle, flow, at_us, pause_us, count, live, unbound };
+                *same = SameName { name, handle, flow, at_us, pause_us, count, live, unbound, ttl };
             }
             None => {
                 let pause_us = u32::MAX;
-                let first = SameName { name, handle, flow, at_us, pause_us, count, live: 1, unbound: 1 };
+                let first = SameName { name, handle, flow, at_us, pause_us, count, live: 1, unbound: 1, ttl };
                 self.by_name.insert_unique(hash_bits(name), first, |same| hash_bits(same.name));
             }
         }
@@ -265,7 +252,10 @@ impl Arrivals {
             return (place, None);
         }
         let (place, flow) = match self.take_arrival(entry.name, |_| true) {
-            Some(Taken { handle, at_us, count, flow }) => {
+            Some(Taken { handle, at_us, count, flow, ttl }) => {
+                if count > 0 {
+                    self.hops.learn(entry.fields.ttl, ttl);
+                }
                 let handle = self.with_fields(handle, entry.fields);
                 (Place::Arrived { handle, at_us, count }, Some(flow))
             }
@@ -282,11 +272,14 @@ impl Arrivals {
         (place, flow)
     }
 
-    /// Counts a place as missing; returns false if it is not, or was counted.
+    /// Counts a place as missing; returns false if it is not, was counted, or may have expired on the way.
     pub(crate) fn count_missing(&mut self, seq: Seq) -> bool {
         let Place::Missing { name, fields, since_us, is_counted: false } = self.place(seq) else {
             return false;
         };
+        if self.hops.arriving(fields.ttl).is_none() {
+            return false;
+        }
         self.set(seq, Place::Missing { name, fields, since_us, is_counted: true });
         true
     }
@@ -301,7 +294,7 @@ impl Arrivals {
         symbol: &[u8],
     ) -> Option<Flow> {
         let is_it = |kept: &[u8]| kept.starts_with(&hash.0.to_be_bytes());
-        let Taken { handle, at_us, count, flow } = self.take_arrival(name, is_it)?;
+        let Taken { handle, at_us, count, flow, .. } = self.take_arrival(name, is_it)?;
         let handle = match fields_of(symbol) {
             Some(fields) if self.ring.get(handle).is_some() => self.with_fields(handle, fields),
             _ => self.ring.push(&[symbol]).unwrap_or(handle),
@@ -319,7 +312,7 @@ impl Arrivals {
         same.unbound -= 1;
         self.unbound -= 1;
         let count = if same.live == 1 { same.count } else { 0 };
-        Some(Taken { handle: same.handle, flow: same.flow, at_us: same.at_us, count })
+        Some(Taken { handle: same.handle, flow: same.flow, ttl: same.ttl, at_us: same.at_us, count })
     }
 
     /// Writes the fields into a symbol, or into a copy if it already has those of an equal packet.
@@ -366,6 +359,21 @@ impl Arrivals {
         if let Some(handle) = self.ring.push(&[symbol]) {
             self.set(seq, Place::Recovered { handle, name, since_us, is_counted, is_injected });
         }
+    }
+
+    /// Keeps the symbol of a place whose packet counts as arrived although it was not seen.
+    pub(crate) fn presume(&mut self, now_us: u64, seq: Seq, symbol: &[u8]) {
+        if let Place::Missing { name, .. } = self.place(seq) {
+            self.forget_wanted(name, seq);
+        }
+        if let Some(handle) = self.ring.push(&[symbol]) {
+            self.set(seq, Place::Arrived { handle, at_us: now_us, count: 0 });
+        }
+    }
+
+    /// Numbers of routers that packets have passed.
+    pub(crate) fn hops(&self) -> &Hops {
+        &self.hops
     }
 
     /// Restores the symbol of a known place that had left the history.

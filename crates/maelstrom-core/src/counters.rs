@@ -26,6 +26,8 @@ reasons! {
         TooLong = "longer than the WAN MTU",
         /// It is longer than the path to the peer carries in one piece.
         TooLongForPath = "longer than the MTU of the path",
+        /// The next router drops it.
+        Expiring = "time to live ends at the next router",
     }
 }
 
@@ -74,7 +76,8 @@ reasons! {
 }
 
 reasons! {
-    /// Reason why a solved packet is not injected: it may have reached its site by another path.
+    /// Reason why a solved packet is not injected: it may have reached its site by another path or unseen, or
+    /// would not have reached it.
     Withheld, WithheldCounts {
         /// No packet of the peer's site has arrived as it was sent.
         Unproven = "no packet has arrived as it was sent",
@@ -90,6 +93,10 @@ reasons! {
         Fragmented = "fragmented on the way",
         /// It opens a connection and was rewritten on the way.
         OpeningRewritten = "TCP SYN rewritten on the way",
+        /// A router between the gateways dropped it, and has told its sender.
+        Expired = "time to live ended on the way",
+        /// It belongs to a flow of which packets may have arrived unseen.
+        Doubtful = "flow with packets that the tap could not cut",
     }
 }
 

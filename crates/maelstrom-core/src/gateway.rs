@@ -1,8 +1,9 @@
 //! The gateway: one state machine for all its peers, driven by packets, datagrams and time.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use hdrhistogram::Histogram;
+use ipnet::IpNet;
 
 use crate::arrivals::NAMES_FACTOR;
 use crate::channel::Trouble;
@@ -17,6 +18,7 @@ use crate::outbox::Outbox;
 use crate::packet::Packet;
 use crate::peer::Peer;
 use crate::prefixes::PrefixTable;
+use crate::tunnel;
 use crate::wire::{LossReport, Outer, Report};
 
 /// Minimum interval between attempts to find out which peer a Hello from an unknown address is of.
@@ -56,6 +58,14 @@ pub struct PeerStatus<'a> {
     pub report: &'a LossReport,
     /// Its last report on our packets and datagrams.
     pub far: &'a Report,
+    /// Networks of this site as the peer's configuration names them; empty while there is no session.
+    pub watched: &'a [IpNet],
+    /// Source of the latest packet that was not protected because it lies outside of `watched`.
+    pub unwatched_source: Option<IpAddr>,
+    /// Whether recovery pauses because packets may have arrived unseen.
+    pub is_paused: bool,
+    /// Number of flows of which nothing is recovered, because packets of them may have arrived unseen.
+    pub doubtful_flows: usize,
     /// Present time that a repair waits for packets it misses, in microseconds.
     pub wait_us: u64,
     /// Histogram of the delay of recovered packets behind their neighbours in the stream, in microseconds.
@@ -156,6 +166,14 @@ impl Gateway {
     fn protect(&mut self, now_us: u64, packet: &[u8], out: &mut Outbox) -> Result<(), Unprotected> {
         let packet = Packet::new_checked(packet)?;
         let index = self.sites.find(packet.destination()).ok_or(Unprotected::NoPeer)?;
+        if packet.mutable_fields().ttl <= 1 {
+            return Err(Unprotected::Expiring);
+        }
+        // A tunnel through a peer's site may carry repairs, of which each would cause further ones.
+        let is_ours = |to| self.peers.iter().any(|peer| peer.config.address == to);
+        if tunnel::udp_inside(&packet).is_some_and(is_ours) {
+            return Err(Unprotected::RepairChannel);
+        }
         self.peers[index].handle_outgoing(now_us, &packet, out)
     }
 
@@ -165,6 +183,15 @@ impl Gateway {
         let Ok(packet) = Packet::new_checked(packet) else { return };
         if let Some(index) = self.sites.find(packet.source()) {
             self.peers[index].handle_incoming(now_us, &packet, out);
+        }
+    }
+
+    /// Takes a super-packet that arrived and could not be cut into packets, from its IP header on. What
+    /// repairs recover of its flow is not injected while they may name these packets.
+    pub fn handle_unseen(&mut self, now_us: u64, packet: &[u8]) {
+        let Ok(packet) = Packet::new_checked(packet) else { return };
+        if let Some(index) = self.sites.find(packet.source()) {
+            self.peers[index].handle_unseen(now_us, &packet);
         }
     }
 
@@ -300,6 +327,10 @@ impl Gateway {
             ingress: peer.ingress.counts(),
             report: peer.ingress.report(),
             far: peer.far(),
+            watched: peer.watched(),
+            unwatched_source: peer.unwatched_source,
+            is_paused: peer.ingress.is_paused(),
+            doubtful_flows: peer.ingress.doubtful_flows(),
             wait_us: peer.ingress.wait_us(),
             delays_us: peer.ingress.delays_us(),
         })

@@ -110,8 +110,14 @@ impl Ledger {
         // `limit` may lie further than there are places; none is open beyond them.
         let last = limit.min(self.next.plus(arrivals.places()));
         while self.next < last {
-            let place = arrivals.settle(self.next);
-            self.count(place);
+            match arrivals.settle(self.next) {
+                // A router dropped it, and not the link.
+                Place::Missing { fields, .. } if arrivals.hops().arriving(fields.ttl).is_none() => {
+                    self.between = None;
+                    self.end_run();
+                }
+                place => self.count(place),
+            }
             self.next = self.next.plus(1);
         }
         if last < limit {

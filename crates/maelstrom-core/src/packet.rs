@@ -8,6 +8,17 @@ const IPV4_HEADER: usize = 20;
 const IPV6_HEADER: usize = 40;
 const UDP: u8 = 17;
 
+// IPv6 extension headers
+const HOP_BY_HOP: u8 = 0;
+const ROUTING: u8 = 43;
+const FRAGMENT: u8 = 44;
+const AUTHENTICATION: u8 = 51;
+const DESTINATION_OPTIONS: u8 = 60;
+/// Maximum number of extension headers followed in one packet.
+const EXTENSIONS_MAX: usize = 8;
+/// Bit in the type of an option that may change on the way (RFC 8200 §4.2).
+const OPTION_CHANGES: u8 = 0x20;
+
 /// The header fields that routers change, and that a recovered packet must have as it left the far site.
 ///
 /// IPv4: time to live and type of service. IPv6: hop limit and traffic class. The IPv4 header checksum is
@@ -83,8 +94,7 @@ impl<'a> Packet<'a> {
         if total > bytes.len() {
             return Err(Unprotected::Truncated);
         }
-        // RFC 8200 §4.2, §4.4: hop-by-hop options may change en route and a routing header does.
-        if matches!(bytes[6], 0 | 43) {
+        if has_mutable_ipv6_header(&bytes[..total]) {
             return Err(Unprotected::MutableOptions);
         }
         Ok(Self { bytes: &bytes[..total], version: Version::V6 })
@@ -123,15 +133,28 @@ impl<'a> Packet<'a> {
 
     /// Whether this is a UDP datagram to `to`. (The repair channel must not protect itself.)
     pub fn is_udp_to(&self, to: SocketAddr) -> bool {
-        if self.destination() != to.ip() {
-            return false;
+        self.destination() == to.ip() && self.udp_destination() == Some(to)
+    }
+
+    /// Returns the destination of a UDP datagram, or of its first fragment.
+    pub(crate) fn udp_destination(&self) -> Option<SocketAddr> {
+        let (protocol, transport) = self.transport()?;
+        let port = self.bytes.get(transport + 2..transport + 4).filter(|_| protocol == UDP)?;
+        Some(SocketAddr::new(self.destination(), u16::from_be_bytes([port[0], port[1]])))
+    }
+
+    /// Returns protocol and offset of the transport header; `None` if the packet has none, as a later
+    /// fragment.
+    pub(crate) fn transport(&self) -> Option<(u8, usize)> {
+        match self.version {
+            Version::V4 => {
+                let is_first = self.bytes[6] & 0x1f == 0 && self.bytes[7] == 0;
+                is_first.then_some((self.bytes[9], usize::from(self.bytes[0] & 0x0f) * 4))
+            }
+            Version::V6 => {
+                Extensions::of(self.bytes).find_map(|(kind, at)| (!is_extension(kind)).then_some((kind, at)))
+            }
         }
-        let (protocol, transport) = match self.version {
-            Version::V4 => (self.bytes[9], usize::from(self.bytes[0] & 0x0f) * 4),
-            Version::V6 => (self.bytes[6], IPV6_HEADER),
-        };
-        let port = self.bytes.get(transport + 2..transport + 4);
-        protocol == UDP && port == Some(&to.port().to_be_bytes()[..])
     }
 
     /// Returns the fields that routers change, as in this packet.
@@ -225,6 +248,81 @@ fn has_mutable_ipv4_option(mut options: &[u8]) -> bool {
     false
 }
 
+/// Kinds and offsets of the headers behind an IPv6 header, up to the first that is no extension. A chain that
+/// breaks off or is too long ends early. Behind the header of a later fragment nothing follows.
+struct Extensions<'a> {
+    packet: &'a [u8],
+    next: Option<(u8, usize)>,
+    left: usize,
+}
+
+impl<'a> Extensions<'a> {
+    fn of(packet: &'a [u8]) -> Self {
+        Self { packet, next: Some((packet[6], IPV6_HEADER)), left: EXTENSIONS_MAX }
+    }
+}
+
+impl Iterator for Extensions<'_> {
+    type Item = (u8, usize);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (kind, at) = self.next.take()?;
+        if is_extension(kind) {
+            self.left = self.left.checked_sub(1)?;
+            let header = self.packet.get(at..at + 8)?;
+            let length = match kind {
+                FRAGMENT => 8,
+                AUTHENTICATION => (usize::from(header[1]) + 2) * 4,
+                _ => (usize::from(header[1]) + 1) * 8,
+            };
+            let is_later_fragment = kind == FRAGMENT && u16::from_be_bytes([header[2], header[3]]) >> 3 != 0;
+            self.next = Some((header[0], at + length)).filter(|_| !is_later_fragment);
+        }
+        Some((kind, at))
+    }
+}
+
+fn is_extension(kind: u8) -> bool {
+    matches!(kind, HOP_BY_HOP | ROUTING | FRAGMENT | AUTHENTICATION | DESTINATION_OPTIONS)
+}
+
+/// Whether the packet has an extension header that changes on the way (RFC 8200 §4.2, §4.4): hop-by-hop
+/// options, a routing header, wherever it stands, or destination options that say so. So does a chain that
+/// cannot be followed to its end.
+fn has_mutable_ipv6_header(packet: &[u8]) -> bool {
+    let mut last = None;
+    for (kind, at) in Extensions::of(packet) {
+        let changes = match kind {
+            HOP_BY_HOP | ROUTING => true,
+            DESTINATION_OPTIONS => has_changing_option(&packet[at..]),
+            _ => false,
+        };
+        if changes {
+            return true;
+        }
+        last = Some(kind);
+    }
+    // Behind a fragment header the rest may be in another fragment.
+    last.is_none_or(|kind| is_extension(kind) && kind != FRAGMENT)
+}
+
+/// Whether any of the destination options may change on the way. Malformed options count as such.
+fn has_changing_option(header: &[u8]) -> bool {
+    let length = header.get(1).map_or(0, |units| (usize::from(*units) + 1) * 8);
+    let Some(mut options) = header.get(2..length) else { return true };
+    while let [kind, rest @ ..] = options {
+        if kind & OPTION_CHANGES != 0 {
+            return true;
+        }
+        options = match (kind, rest) {
+            (0, _) => rest,
+            (_, [length, rest @ ..]) if usize::from(*length) <= rest.len() => &rest[usize::from(*length)..],
+            _ => return true,
+        };
+    }
+    false
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -270,6 +368,56 @@ pub(crate) mod tests {
         assert_eq!(Packet::new_checked(&hop).err(), Some(Unprotected::MutableOptions));
         assert_eq!(Packet::new_checked(&[0x45, 0]).err(), Some(Unprotected::Truncated));
         assert_eq!(Packet::new_checked(&[]).err(), Some(Unprotected::NotIp));
+    }
+
+    /// An IPv6 packet with these extension headers, each 8 bytes, before its UDP header.
+    fn with_extensions(kinds: &[u8], fill: impl Fn(u8) -> [u8; 6]) -> Vec<u8> {
+        let plain = udp6("fd00::1".parse().unwrap(), "fd00:1::1".parse().unwrap(), b"hello");
+        let following = kinds.iter().skip(1).copied().chain([UDP]);
+        let chain: Vec<u8> = kinds
+            .iter()
+            .zip(following)
+            .flat_map(|(kind, next)| [&[next, 0][..], &fill(*kind)].concat())
+            .collect();
+        let mut packet = [&plain[..40], &chain, &plain[40..]].concat();
+        packet[6] = kinds[0];
+        let length = u16::try_from(packet.len() - 40).unwrap();
+        packet[4..6].copy_from_slice(&length.to_be_bytes());
+        packet
+    }
+
+    #[test]
+    fn ipv6_headers_that_change_on_the_way_are_refused_wherever_they_stand() {
+        // PadN of four bytes; a routing header with one segment left is all the same here.
+        let pad = |_| [1, 4, 0, 0, 0, 0];
+        let check = |packet: &[u8]| Packet::new_checked(packet).err();
+        assert_eq!(check(&with_extensions(&[DESTINATION_OPTIONS], pad)), None);
+        assert_eq!(check(&with_extensions(&[DESTINATION_OPTIONS, FRAGMENT], |_| [0; 6])), None);
+        for kinds in [
+            &[ROUTING][..],
+            &[HOP_BY_HOP],
+            &[DESTINATION_OPTIONS, ROUTING],
+            &[DESTINATION_OPTIONS, DESTINATION_OPTIONS, ROUTING, DESTINATION_OPTIONS],
+            &[DESTINATION_OPTIONS; 9],
+        ] {
+            assert_eq!(check(&with_extensions(kinds, pad)), Some(Unprotected::MutableOptions), "{kinds:?}");
+        }
+        for options in [[0x21, 4, 0, 0, 0, 0], [0, 0, 0x3e, 2, 0, 0], [1, 5, 0, 0, 0, 0]] {
+            let packet = with_extensions(&[DESTINATION_OPTIONS], |_| options);
+            assert_eq!(check(&packet), Some(Unprotected::MutableOptions), "{options:?}");
+        }
+        // The chain points behind the end.
+        let mut packet = with_extensions(&[DESTINATION_OPTIONS], pad);
+        packet[41] = 200;
+        assert_eq!(check(&packet), Some(Unprotected::MutableOptions));
+    }
+
+    #[test]
+    fn a_repair_behind_extension_headers_is_recognized() {
+        let packet = with_extensions(&[DESTINATION_OPTIONS], |_| [1, 4, 0, 0, 0, 0]);
+        let port = u16::from_be_bytes([packet[50], packet[51]]);
+        let to = SocketAddr::new("fd00:1::1".parse().unwrap(), port);
+        assert!(Packet::new_checked(&packet).unwrap().is_udp_to(to));
     }
 
     proptest::proptest! {

@@ -3,13 +3,16 @@
 mod hello;
 mod renewal;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+
+use ipnet::IpNet;
 
 use crate::channel::{Channel, Trouble};
 use crate::config::{Config, IngressConfig, PeerConfig};
 use crate::counters::{Rejected, Unprotected, Unsent};
 use crate::egress::{Egress, Outlet};
 use crate::findings::Findings;
+use crate::flow::Traits;
 use crate::greeting::{Answers, Seen};
 use crate::identity::Identity;
 use crate::ingress::{Ingress, IngressCx};
@@ -48,6 +51,8 @@ struct Session {
     /// Our networks as the far gateway knows them: sources that it watches, and destinations that it
     /// protects.
     watched: PrefixTable<()>,
+    /// The same networks as the peer listed them.
+    listed: Vec<IpNet>,
 }
 
 /// One far gateway.
@@ -79,6 +84,8 @@ pub(crate) struct Peer {
     pub(crate) sessions: u64,
     /// Number of renewals of a session.
     pub(crate) renewals: u64,
+    /// Source of the latest packet that the peer would not watch.
+    pub(crate) unwatched_source: Option<IpAddr>,
 }
 
 /// The far report before there is one.
@@ -121,6 +128,7 @@ impl Peer {
             next_tick_us: 0,
             sessions: 0,
             renewals: 0,
+            unwatched_source: None,
             config,
         }
     }
@@ -182,6 +190,7 @@ impl Peer {
             return Err(if is_heard { Unprotected::Unheard } else { Unprotected::PeerDown });
         };
         if !session.watched.contains(packet.source()) {
+            self.unwatched_source = Some(packet.source());
             return Err(Unprotected::ForeignSource);
         }
         // A router fragments or refuses it, so that it never arrives as it leaves.
@@ -207,6 +216,18 @@ impl Peer {
         }
         let (ingress, mut cx) = self.ingress_and_cx(now_us, &mut out.recovered);
         ingress.handle_packet(&mut cx, packet);
+    }
+
+    /// Takes a super-packet from this peer's site that could not be cut.
+    pub(crate) fn handle_unseen(&mut self, now_us: u64, packet: &Packet<'_>) {
+        if self.session.as_ref().is_some_and(|session| session.watched.contains(packet.destination())) {
+            self.ingress.on_unseen(now_us, Traits::of(packet, &self.identity).flow);
+        }
+    }
+
+    /// Networks of our site as the peer lists them.
+    pub(crate) fn watched(&self) -> &[IpNet] {
+        self.session.as_ref().map_or(&[], |session| &session.listed)
     }
 
     fn ingress_and_cx<'a>(
@@ -280,7 +301,7 @@ impl Peer {
 
     /// Begins a session with new streams in both directions, so that no packet coded earlier is mixed in.
     /// Packets are protected once the far gateway has begun the session too: its tap then sees all of them.
-    fn begin_session(&mut self, now_us: u64, far_token: Token, watched: PrefixTable<()>) {
+    fn begin_session(&mut self, now_us: u64, far_token: Token, listed: Vec<IpNet>) {
         let key = &self.config.key;
         self.past.extend(self.session.take().map(|session| session.far_token));
         self.is_up = false;
@@ -291,8 +312,10 @@ impl Peer {
             sealer: Sealer::new(key, self.own_token, far_token),
             opener: Opener::new(key, far_token, self.own_token),
             earlier: None,
-            watched,
+            watched: PrefixTable::new(listed.iter().map(|&network| (network, ()))),
+            listed,
         });
+        self.unwatched_source = None;
         self.egress.restart();
         self.ingress.restart(&self.ingress_config);
         self.channel.restart();

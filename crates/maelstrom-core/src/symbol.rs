@@ -61,7 +61,7 @@ pub fn verify<'p>(
     symbol: &[u8],
     identity: &Identity,
     packet: &'p mut [u8],
-) -> Option<(PacketHash, &'p [u8])> {
+) -> Option<(PacketHash, &'p mut [u8])> {
     let (front, body) = symbol.split_at_checked(SYMBOL_HEADER)?;
     let hash = PacketHash(u64::from_be_bytes(*front.first_chunk()?));
     let len = usize::from(u16::from_be_bytes([front[8], front[9]]));

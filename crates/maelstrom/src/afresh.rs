@@ -10,6 +10,7 @@ use tracing::{debug, warn};
 
 use crate::lag::Lag;
 use crate::passive::{Passive, clock_us};
+use crate::pause::Reason;
 
 /// Maximum number of captures that are discarded at a time.
 const CAPTURES_MAX: usize = 4_096;
@@ -33,9 +34,9 @@ impl Passive {
         self.behind = false;
         self.lag = Lag::default();
         self.missed = self.ports.tap.as_ref().map_or(0, |tap| tap.missed().incoming);
-        self.paused = false;
+        self.pauses.end(self.engine.now_us);
         if !is_empty {
-            self.pause();
+            self.pause(Reason::Missed);
         }
     }
 

@@ -43,8 +43,6 @@ pub(crate) struct Round {
     pub(crate) more: bool,
     /// Use of the budget: wire packets of either direction, and captures without any.
     pub(crate) packets: usize,
-    /// Whether packets arrived that the core does not know.
-    pub(crate) unseen: bool,
 }
 
 impl Engine {
@@ -64,7 +62,7 @@ impl Engine {
     /// Reads captures from the tap, cuts them into wire packets, and passes these to the core.
     pub(crate) fn drain(&mut self, tap: &mut Tap, outlets: &mut Outlets) -> io::Result<Round> {
         let Self { gateway, out, held_back, pulse, scratch, counts, now_us, skips_outgoing } = self;
-        let mut round = Round { more: true, packets: 0, unseen: false };
+        let mut round = Round { more: true, packets: 0 };
         while round.more && round.packets < PACKETS_MAX {
             let drained = tap.drain(CAPTURES_MAX, |captured| {
                 let captured_us = captured.time_ns.map_or(*now_us, |ns| ns / 1000);
@@ -82,8 +80,8 @@ impl Engine {
                 });
                 // Every capture counts, so that the round ends for any input.
                 round.packets += cut.unwrap_or(0).max(1);
-                if cut.is_err() {
-                    round.unseen |= counts.on_uncut(&captured);
+                if cut.is_err() && counts.on_uncut(&captured) {
+                    gateway.handle_unseen(*now_us, captured.packet);
                 }
                 if out.is_nearly_full() {
                     flush(out, pulse, gateway, outlets, counts);
@@ -192,8 +190,6 @@ pub(crate) struct DriverCounts {
     pub(crate) uncut_outgoing: u64,
     /// Incoming captures that could not be cut, so that their packets are unknown.
     pub(crate) uncut_incoming: u64,
-    /// Number of times that recovery paused because the tap was unreliable.
-    pub(crate) pauses: u64,
     /// Number of times that the process stood still.
     pub(crate) stalls: u64,
     /// Input and output that was old after a stall.
@@ -213,8 +209,8 @@ pub(crate) struct DriverCounts {
 }
 
 impl DriverCounts {
-    /// Counts a capture that could not be cut. Returns true if repairs may name packets in it. A single
-    /// malformed packet is never named, because the kernel drops it too.
+    /// Counts a capture that could not be cut. Returns true if repairs may name packets in it, which the core
+    /// must learn. A single malformed packet is never named, because the kernel drops it too.
     fn on_uncut(&mut self, captured: &Captured<'_>) -> bool {
         match captured.direction {
             Direction::Outgoing => self.uncut_outgoing += 1,

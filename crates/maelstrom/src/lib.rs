@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod afresh;
+mod agreement;
 pub mod config;
 mod engine;
 mod error;
@@ -14,6 +15,7 @@ mod interfaces;
 mod lag;
 mod passive;
 mod path_mtu;
+mod pause;
 mod ports;
 mod pulse;
 mod reload;

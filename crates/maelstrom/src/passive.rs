@@ -18,7 +18,10 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use daemon::log;
 use daemon::signals::{Signal, Signals};
+use daemon::supervisor::Supervisor;
+use daemon::watchdog::Watchdog;
 use maelstrom_core::outbox::Queue;
 use maelstrom_core::{Entropy, Gateway};
 use netio::inject::Signs;
@@ -26,13 +29,15 @@ use netio::poll::{Interest, Poller, precise_timeouts};
 use netio::tap::Tap;
 use netio::udp::{self, RepairSocket};
 use nix::time::{ClockId, clock_gettime};
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
+use crate::agreement::Agreement;
 use crate::config::GatewayConfig;
 use crate::engine::Engine;
 use crate::error::StartError;
 use crate::inlet::Inlet;
 use crate::lag::Lag;
+use crate::pause::{Pauses, Reason};
 use crate::ports::{Ports, core_config};
 use crate::pulse::boot_us;
 use crate::status::{self, GatewayStatus, PeerStatus, Status};
@@ -44,6 +49,8 @@ use daemon::control::Control;
 const GAP_CHECK_US: u64 = 2_000;
 /// Longest wait, so that the loop checks the interfaces also when nothing arrives.
 const WAIT_MAX: Duration = Duration::from_millis(200);
+/// Time without a turn after which the loop hangs, unless the service manager allows less.
+const HUNG: Duration = Duration::from_secs(10);
 
 pub(crate) const TAP: u64 = 1;
 const SOCKET: u64 = 2;
@@ -82,8 +89,10 @@ pub struct Passive {
     pub(crate) behind: bool,
     /// Lag of repairs behind the packets that they name.
     pub(crate) lag: Lag,
-    /// Whether recovery pauses until tap and repair channel are drained.
-    pub(crate) paused: bool,
+    /// Recovery pauses until tap and repair channel are drained.
+    pub(crate) pauses: Pauses,
+    pub(crate) agreement: Agreement,
+    supervisor: Supervisor,
     pub(crate) next_interface_check_us: u64,
     pub(crate) next_reopening_us: u64,
     pub(crate) next_path_mtu_us: u64,
@@ -107,6 +116,10 @@ impl Passive {
         let tap = ports.tap.as_ref();
         let kind = tap.map_or("none", |tap| tap.kind().as_str());
         let poller = watch(tap, &ports.outlets.socket, &signals, &control)?;
+        let supervisor = Supervisor::from_environment().unwrap_or_else(|error| {
+            warn!("the service manager is told nothing: {error}");
+            Supervisor::default()
+        });
         info!(wan = config.gateway.wan, tap = kind, "protecting");
         Ok(Self {
             path: path.to_owned(),
@@ -119,7 +132,9 @@ impl Passive {
             next_gap_check_us: 0,
             behind: false,
             lag: Lag::default(),
-            paused: false,
+            pauses: Pauses::default(),
+            agreement: Agreement::default(),
+            supervisor,
             next_interface_check_us: 0,
             next_reopening_us: 0,
             next_path_mtu_us: 0,
@@ -140,7 +155,12 @@ impl Passive {
     pub fn run(&mut self) -> io::Result<()> {
         // Repairs wait for tens of microseconds, and the kernel's default timer slack is as long.
         precise_timeouts()?;
+        let limit = self.supervisor.limit().map_or(HUNG, |limit| HUNG.min(limit / 4 * 3));
+        let watchdog = Watchdog::start(limit)?;
+        self.tell_ready();
         while !self.stopping {
+            watchdog.turn();
+            self.supervisor.turn(clock_us());
             self.wait()?;
             self.collect();
             // The clock is read after step 2: a packet that arrives later arrived after the datagrams.
@@ -154,11 +174,17 @@ impl Passive {
             self.watch_interfaces();
             self.follow_path_mtu();
             self.watch.check(self.engine.now_us, &self.engine.gateway, &self.config);
+            self.compare_networks();
             self.handle_signals()?;
             self.answer_status();
         }
         info!("stopping");
+        self.supervisor.stopping();
         Ok(())
+    }
+
+    fn tell_ready(&mut self) {
+        self.supervisor.ready(&format!("protecting {}", self.config.gateway.wan));
     }
 
     fn wait(&mut self) -> io::Result<()> {
@@ -222,17 +248,16 @@ impl Passive {
             self.next_gap_check_us = 0;
         }
         self.behind = round.more;
-        if round.unseen {
-            self.pause();
-        }
     }
 
     /// Pauses recovery if packets may have arrived that the core does not know: packets that the tap missed
     /// (checked every [`GAP_CHECK_US`]), packets that the core may have forgotten when a repair names them,
     /// or all packets while there is no tap.
     fn check_for_gap(&mut self) {
-        if self.lag.packets() > self.engine.gateway.lag_max() || !self.ports.is_complete() {
-            self.pause();
+        if !self.ports.is_complete() {
+            self.pause(Reason::Interface);
+        } else if self.lag.packets() > self.engine.gateway.lag_max() {
+            self.pause(Reason::Lag);
         }
         let now_us = self.engine.now_us;
         let Some(tap) = self.ports.tap.as_ref().filter(|_| now_us >= self.next_gap_check_us) else { return };
@@ -240,14 +265,13 @@ impl Passive {
         let missed = tap.missed().incoming;
         if missed != self.missed {
             self.missed = missed;
-            self.pause();
+            self.pause(Reason::Missed);
         }
     }
 
     /// Stops recovery until tap and repair channel have been drained.
-    pub(crate) fn pause(&mut self) {
-        self.engine.counts.pauses += u64::from(!self.paused);
-        self.paused = true;
+    pub(crate) fn pause(&mut self, reason: Reason) {
+        self.pauses.begin(self.engine.now_us, reason);
         self.engine.gateway.handle_gap();
     }
 
@@ -258,7 +282,7 @@ impl Passive {
         }
         self.missed = self.ports.tap.as_ref().map_or(0, |tap| tap.missed().incoming);
         self.behind = false;
-        self.pause();
+        self.pause(if self.ports.tap.is_some() { Reason::Replaced } else { Reason::Interface });
     }
 
     /// Step 4: decodes the datagrams, after the packets that arrived before them.
@@ -276,7 +300,7 @@ impl Passive {
                 continue;
             }
             gateway.handle_datagram(*now_us, from, datagram, out);
-            if self.paused {
+            if self.pauses.is_active() {
                 // The datagram may have begun a session, which does not know of the pause.
                 gateway.handle_gap();
             }
@@ -289,7 +313,7 @@ impl Passive {
             self.lag.on_decoded();
         }
         if !self.behind && self.channel == Channel::Drained && self.ports.is_complete() {
-            self.paused = false;
+            self.pauses.end(self.engine.now_us);
             self.engine.gateway.handle_caught_up(self.engine.now_us);
         }
     }
@@ -298,7 +322,7 @@ impl Passive {
     /// as lost. They do not wait while recovery pauses: then no packet counts as lost, and Hellos and reports
     /// must be read.
     fn is_waiting(&self) -> bool {
-        self.behind && !self.paused
+        self.behind && !self.pauses.is_active()
     }
 
     /// Step 5: handles what is due. Repairs that waited for packets may be due, and these wait for the tap as
@@ -313,7 +337,11 @@ impl Passive {
     fn handle_signals(&mut self) -> io::Result<()> {
         while let Some(signal) = self.signals.next()? {
             match signal {
-                Signal::HangUp => self.reload(),
+                Signal::HangUp => {
+                    self.supervisor.reloading(clock_us());
+                    self.reload();
+                    self.tell_ready();
+                }
                 _ => self.stopping = true,
             }
         }
@@ -321,14 +349,60 @@ impl Passive {
     }
 
     fn answer_status(&mut self) {
-        let Self { control, engine, ports, config, started_us, .. } = self;
         let document = || {
-            let mut document = serde_json::to_vec(&snapshot(engine, ports, config, *started_us))?;
+            let mut document = serde_json::to_vec(&self.snapshot())?;
             document.push(b'\n');
             Ok(document)
         };
-        if let Err(error) = control.answer(document) {
-            tracing::debug!(%error, "cannot answer a status request");
+        if let Err(error) = self.control.answer(document) {
+            debug!(%error, "cannot answer a status request");
+        }
+    }
+
+    fn snapshot(&self) -> Status {
+        let Self { config, started_us, .. } = self;
+        let Engine { gateway, counts, now_us, .. } = &self.engine;
+        let tap = self.ports.tap.as_ref();
+        let inlet = self.ports.outlets.inlet.as_ref();
+        let (written, arrived) = inlet.map_or((0, 0), Inlet::at_wan);
+        let names = config.peers.iter().map(|peer| peer.name.clone());
+        let peers = gateway.peers().zip(names).enumerate().map(|(index, (peer, name))| PeerStatus {
+            differences: self.agreement.differences(index).to_vec(),
+            ..PeerStatus::of(name, &peer, *now_us)
+        });
+        let counters = [
+            ("outgoing captures not cut", counts.uncut_outgoing),
+            ("incoming captures not cut", counts.uncut_incoming),
+            ("captures dropped by the tap", counts.missed_before + tap.map_or(0, Tap::dropped)),
+            ("pauses of recovery", self.pauses.count()),
+            ("stalls of the gateway", counts.stalls),
+            ("captures and datagrams discarded after a stall", counts.discarded),
+            ("datagrams received while the inbox was full", counts.inbox_full),
+            ("datagrams beyond the share of their sender", counts.beyond_share),
+            ("datagrams the socket did not take", counts.unsent),
+            ("recovered packets the kernel did not take", counts.uninjected),
+            ("recovered packets that did not arrive at the WAN interface", written.saturating_sub(arrived)),
+            ("reloads refused", counts.reloads_refused),
+            ("log lines that stderr did not take", log::lost_lines()),
+            ("messages the service manager did not take", self.supervisor.unsent()),
+        ];
+        Status {
+            gateway: GatewayStatus {
+                version: env!("CARGO_PKG_VERSION").into(),
+                uptime_s: now_us.saturating_sub(*started_us) / 1_000_000,
+                mode: "passive".into(),
+                wan: config.gateway.wan.clone(),
+                tap: tap.map_or("none", |tap| tap.kind().as_str()).to_owned(),
+                injection: inlet.map_or("none", Inlet::way).to_owned(),
+                injection_reason: inlet.and_then(Inlet::reason).map(str::to_owned),
+                pid: std::process::id(),
+            },
+            pauses: self.pauses.status(*now_us),
+            peers: peers.collect(),
+            not_protected: status::counts(gateway.unprotected().iter()),
+            rejected: status::counts(gateway.rejected().iter()),
+            counters: counters.map(|(reason, count)| (reason.to_owned(), count)).into(),
+            memory_bytes: gateway.memory_bytes() as u64,
         }
     }
 }
@@ -351,45 +425,6 @@ pub(crate) fn watch(
         Ok(poller)
     };
     watch().map_err(|error| StartError::new("watch the ports", error))
-}
-
-fn snapshot(engine: &Engine, ports: &Ports, config: &GatewayConfig, started_us: u64) -> Status {
-    let Engine { gateway, counts, now_us, .. } = engine;
-    let tap = ports.tap.as_ref();
-    let inlet = ports.outlets.inlet.as_ref();
-    let (written, arrived) = inlet.map_or((0, 0), Inlet::at_wan);
-    let names = config.peers.iter().map(|peer| peer.name.clone());
-    let counters = [
-        ("outgoing captures not cut", counts.uncut_outgoing),
-        ("incoming captures not cut", counts.uncut_incoming),
-        ("captures dropped by the tap", counts.missed_before + tap.map_or(0, Tap::dropped)),
-        ("pauses of recovery", counts.pauses),
-        ("stalls of the gateway", counts.stalls),
-        ("captures and datagrams discarded after a stall", counts.discarded),
-        ("datagrams received while the inbox was full", counts.inbox_full),
-        ("datagrams beyond the share of their sender", counts.beyond_share),
-        ("datagrams the socket did not take", counts.unsent),
-        ("recovered packets the kernel did not take", counts.uninjected),
-        ("recovered packets that did not arrive at the WAN interface", written.saturating_sub(arrived)),
-        ("reloads refused", counts.reloads_refused),
-    ];
-    Status {
-        gateway: GatewayStatus {
-            version: env!("CARGO_PKG_VERSION").into(),
-            uptime_s: now_us.saturating_sub(started_us) / 1_000_000,
-            mode: "passive".into(),
-            wan: config.gateway.wan.clone(),
-            tap: tap.map_or("none", |tap| tap.kind().as_str()).to_owned(),
-            injection: inlet.map_or("none", Inlet::way).to_owned(),
-            injection_reason: inlet.and_then(Inlet::reason).map(str::to_owned),
-            pid: std::process::id(),
-        },
-        peers: gateway.peers().zip(names).map(|(peer, name)| PeerStatus::of(name, &peer, *now_us)).collect(),
-        not_protected: status::counts(gateway.unprotected().iter()),
-        rejected: status::counts(gateway.rejected().iter()),
-        counters: counters.map(|(reason, count)| (reason.to_owned(), count)).into(),
-        memory_bytes: gateway.memory_bytes() as u64,
-    }
 }
 
 /// Reads the monotonic clock, which also stamps the captures of the tap, in microseconds.

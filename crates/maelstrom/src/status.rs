@@ -30,6 +30,9 @@ pub type Counts = BTreeMap<String, u64>;
 pub struct Status {
     /// The process.
     pub gateway: GatewayStatus,
+    /// Pauses of recovery toward all peers.
+    #[serde(default)]
+    pub pauses: PauseStatus,
     /// The far gateways, in the order of the configuration.
     pub peers: Vec<PeerStatus>,
     /// Outgoing packets that got no repair, by reason.
@@ -66,6 +69,21 @@ pub struct GatewayStatus {
     pub pid: u32,
 }
 
+/// Pauses of recovery: times in which packets may have arrived unseen, so that nothing is recovered.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PauseStatus {
+    /// Reason of the present pause; null if there is none.
+    pub reason: Option<String>,
+    /// Number of pauses.
+    pub count: u64,
+    /// Their length in milliseconds, all together.
+    pub total_ms: u64,
+    /// Milliseconds since the last one ended; null if none has.
+    pub last_end_ms: Option<u64>,
+    /// Number of pauses by reason.
+    pub by_reason: Counts,
+}
+
 /// One far gateway.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PeerStatus {
@@ -90,6 +108,12 @@ pub struct PeerStatus {
     pub renewals: u64,
     /// Networks of the far site.
     pub networks: Vec<IpNet>,
+    /// Networks of this site as the peer's configuration names them; empty while there is no session.
+    #[serde(default)]
+    pub networks_named_there: Vec<IpNet>,
+    /// What the configurations of both ends, and the routes of this machine, disagree about.
+    #[serde(default)]
+    pub differences: Vec<String>,
     /// Traffic to the peer's site.
     pub egress: EgressStatus,
     /// Traffic from the peer's site.
@@ -176,6 +200,14 @@ pub struct IngressStatus {
     pub undelivered: u64,
     /// Repairs that recovered no packet at once, by reason.
     pub unused_repairs: Counts,
+    /// Whether recovery pauses because packets may have arrived unseen. It continues with a repair of later
+    /// packets.
+    #[serde(default)]
+    pub paused: bool,
+    /// Number of flows of which nothing is recovered for a moment, because the tap could not cut a packet of
+    /// them.
+    #[serde(default)]
+    pub paused_flows: u64,
     /// Losses found at this gateway.
     pub loss: LossStatus,
     /// Present wait of a repair for packets that it may have overtaken, in microseconds.
@@ -251,6 +283,8 @@ impl PeerStatus {
             sessions: peer.sessions,
             renewals: peer.renewals,
             networks: peer.config.networks.clone(),
+            networks_named_there: peer.watched.to_vec(),
+            differences: Vec::new(),
             egress: EgressStatus {
                 source_packets: egress.source_packets,
                 source_bytes: egress.source_bytes,
@@ -275,6 +309,8 @@ impl PeerStatus {
                 recognised: ingress.recognised,
                 undelivered: ingress.undelivered,
                 unused_repairs: counts(ingress.unused.iter()),
+                paused: peer.is_paused,
+                paused_flows: peer.doubtful_flows as u64,
                 loss: LossStatus::of(peer.report),
                 repair_wait_us: peer.wait_us,
                 recovery_delay_us: DelayStatus {

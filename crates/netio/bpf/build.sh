@@ -1,9 +1,9 @@
 #!/bin/sh
-# Builds the kernel parts of the tap, the injection and the dropper. Needs clang and llvm-strip of LLVM 14 or later; see tests/it/bpf_object.rs.
+# Builds the kernel parts of the tap, the injection and the laboratory. Needs clang and llvm-strip of LLVM 14 or later; see tests/it/bpf_object.rs.
 # usage: bpf/build.sh [DIRECTORY]     without a directory each object is written beside its source
 set -eu
 cd "$(dirname "$0")/../.."
-for part in netio/bpf/tap netio/bpf/inject netlab/bpf/drop; do
+for part in netio/bpf/tap netio/bpf/inject netlab/bpf/drop netlab/bpf/pass; do
 	source=$(basename "$part").c
 	directory=$PWD/$(dirname "$part")
 	out=${1:-$directory}/$(basename "$part").bpf.o

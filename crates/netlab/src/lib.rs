@@ -13,6 +13,7 @@
 //! | `traffic/` | TCP and UDP of the real kernel between two namespaces, measured |
 //! | `process.rs` | child processes that end with the thread that started them |
 //! | `privilege.rs` | whether this process can build namespaces, and entering a user namespace |
+//! | `xdp.rs` | an XDP program that passes all packets on |
 
 #![deny(unsafe_code)]
 
@@ -30,6 +31,7 @@ pub mod privilege;
 pub mod process;
 pub mod topology;
 pub mod traffic;
+pub mod xdp;
 
 pub use bridge::{BridgeLan, BridgeLanConfig};
 pub use direction::Direction;

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use daemon::fatal;
 
 use crate::{failure, fec, gateway, log, moved, multicast};
 
@@ -15,7 +16,7 @@ Examples:
   undrop multicast doctor eth0                find what stops multicast on this machine
   undrop fec simulate --scheme sliding        try an erasure code on simulated losses
 
-Exit codes: 0 success, 1 failure, 2 wrong usage.
+Exit codes: 0 success, 1 failure, 2 wrong usage, 70 internal error (a panic, or a main loop that hangs).
 The demo, figures and benchmarks are commands of `undrop-lab`.";
 
 /// Recovers lost packets before applications notice the loss.
@@ -53,13 +54,16 @@ enum Command {
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     log::start(cli.log.as_deref());
-    let done = match cli.command {
+    fatal::run(|| run(cli.command)).unwrap_or_else(|error| failure::report(&error))
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
         Command::Gateway(command) => gateway::run(command),
         Command::Multicast(command) => multicast::run(&command),
         Command::Fec(command) => fec::run(&command),
         Command::Demo(rest) => Ok(moved::report("demo", &rest)),
         Command::Figures(rest) => Ok(moved::report("figures", &rest)),
         Command::Link(rest) => Ok(moved::report("link", &rest)),
-    };
-    done.unwrap_or_else(|error| failure::report(&error))
+    }
 }

@@ -55,7 +55,7 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
     if error.downcast_ref::<io::Error>().is_some_and(broken_pipe) {
         return ExitCode::SUCCESS;
     }
-    eprint!("{}", render(error));
+    crate::output::note(render(error).trim_end());
     match error.downcast_ref::<Advised>() {
         Some(Advised { is_usage: true, .. }) => ExitCode::from(USAGE),
         _ => ExitCode::FAILURE,

@@ -39,6 +39,6 @@ pub(crate) fn make(out: Option<&Path>, next: &str) -> anyhow::Result<ExitCode> {
         let remedy = remedy(&error);
         Err(error).with_context(|| format!("cannot write the key to `{shown}`")).advise(remedy)
     })?;
-    eprintln!("wrote {shown} (mode 0600); {next}");
+    output::note(format_args!("wrote {shown} (mode 0600); {next}"));
     Ok(ExitCode::SUCCESS)
 }

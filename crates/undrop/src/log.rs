@@ -1,7 +1,8 @@
-//! The log: to stderr, for people and for journald.
+//! The log: to stderr, for people and for journald. A line that stderr does not take is dropped and counted.
 
 use std::io::{self, IsTerminal as _};
 
+use daemon::log::LogLines;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::{ParseError, Targets};
@@ -22,7 +23,7 @@ pub fn start(filter: Option<&str>) {
         Err(error) => (Targets::new().with_default(LevelFilter::INFO), Some(error)),
     };
     let lines = tracing_subscriber::fmt::layer()
-        .with_writer(io::stderr)
+        .with_writer(|| LogLines)
         .with_ansi(io::stderr().is_terminal())
         .with_filter(filter);
     tracing_subscriber::registry().with(lines).init();

@@ -12,7 +12,7 @@ pub(crate) struct Rest {
 
 /// Prints that `command` belongs to `undrop-lab`, with the command line to run there. Returns exit code 2.
 pub(crate) fn report(command: &str, rest: &Rest) -> ExitCode {
-    eprint!("{}", text(command, &rest.arguments));
+    crate::output::note(text(command, &rest.arguments).trim_end());
     ExitCode::from(2)
 }
 

@@ -4,6 +4,7 @@
 //! [`Ingress::handle_repair`] → [`Arrivals`] (which of its packets arrived?) → [`Held`] for a moment, if a
 //! packet is newly missing → [`Ingress::use_due`] → [`Decoder`] → verification → outbox.
 
+mod bring;
 mod path;
 mod recovering;
 mod sight;
@@ -16,8 +17,9 @@ use hdrhistogram::Histogram;
 use crate::arrivals::{Arrivals, Arrived, Place};
 use crate::config::IngressConfig;
 use crate::counters::{Rejected, Unused, UnusedCounts, WithheldCounts};
+use crate::doubt::Doubtful;
 use crate::findings::Findings;
-use crate::flow::Traits;
+use crate::flow::{Flow, Traits};
 use crate::held::{Held, OVERTAKEN_MAX_US, Reach};
 use crate::identity::Identity;
 use crate::ledger::Ledger;
@@ -81,6 +83,8 @@ pub(crate) struct Ingress {
     reach: Reach,
     sight: Sight,
     path: Path,
+    doubtful: Doubtful,
+    give_up_us: u64,
     /// Buffer of the held repair in use.
     due: Vec<u8>,
     /// Longest symbol in bytes.
@@ -131,6 +135,8 @@ impl Ingress {
             reach: Reach::default(),
             sight: Sight::new(history, config.give_up_us),
             path: Path::new(trusts_path),
+            doubtful: Doubtful::default(),
+            give_up_us: config.give_up_us,
             due: Vec::with_capacity(symbol_max + RECIPE_MAX),
             symbol_max,
             terms: Vec::with_capacity(terms_max),
@@ -172,7 +178,8 @@ impl Ingress {
         let traits = Traits::of(packet, cx.identity);
         self.held.on_arrival();
         self.path.on_arrival(&traits);
-        match self.arrivals.insert(cx.now_us, cx.identity.name(hash), traits.flow, &symbol) {
+        let path = (traits.flow, packet.mutable_fields().ttl);
+        match self.arrivals.insert(cx.now_us, cx.identity.name(hash), path, &symbol) {
             Arrived::Kept => {}
             Arrived::LikeRecovered { late_us, is_repeated, is_counted, is_injected } => {
                 self.counts.after_recovery += u64::from(is_injected);
@@ -320,6 +327,7 @@ impl Ingress {
         let mut recovering = Recovering {
             arrivals: &mut self.arrivals,
             path: &mut self.path,
+            doubtful: &self.doubtful,
             counts: &mut self.counts,
             delays_us: &mut self.delays_us,
             cx,
@@ -365,6 +373,7 @@ impl Ingress {
         let mut recovering = Recovering {
             arrivals: &mut self.arrivals,
             path: &mut self.path,
+            doubtful: &self.doubtful,
             counts: &mut self.counts,
             delays_us: &mut self.delays_us,
             cx,
@@ -378,6 +387,22 @@ impl Ingress {
         self.sight.on_gap();
         self.held.clear();
         self.skip_before(self.ledger.newest().plus(1));
+    }
+
+    /// Takes the report that packets of this flow arrived, and that it is not known which ones. Other flows
+    /// are not affected.
+    pub(crate) fn on_unseen(&mut self, now_us: u64, flow: Flow) {
+        self.doubtful.add(now_us, flow, now_us + self.give_up_us);
+    }
+
+    /// Number of flows of which nothing is recovered, because packets of them may have arrived unseen.
+    pub(crate) fn doubtful_flows(&self) -> usize {
+        self.doubtful.len()
+    }
+
+    /// Whether recovery pauses because packets may have arrived unseen.
+    pub(crate) fn is_paused(&self) -> bool {
+        !self.sight.is_clear()
     }
 
     /// Takes the report that the tap sees every packet again, and that all repairs from before have been
@@ -400,6 +425,7 @@ impl Ingress {
     pub(crate) fn on_tick(&mut self, now_us: u64) {
         self.held.on_tick();
         self.path.on_tick(now_us);
+        self.doubtful.expire(now_us);
         if self.ledger.on_tick(&mut self.arrivals) {
             self.expire();
         }

@@ -3,9 +3,11 @@
 use fec::{SymbolId, SymbolStore};
 use hdrhistogram::Histogram;
 
+use super::bring::bring_here;
 use super::path::Path;
 use super::{IngressCounts, IngressCx};
 use crate::arrivals::{Arrivals, Place};
+use crate::doubt::Doubtful;
 use crate::flow::Traits;
 use crate::identity::Name;
 use crate::packet::{MutableFields, Packet};
@@ -16,6 +18,7 @@ use foundation::Seq;
 pub(super) struct Recovering<'a, 'b> {
     pub(super) arrivals: &'a mut Arrivals,
     pub(super) path: &'a mut Path,
+    pub(super) doubtful: &'a Doubtful,
     pub(super) counts: &'a mut IngressCounts,
     pub(super) delays_us: &'a mut Histogram<u64>,
     pub(super) cx: &'a mut IngressCx<'b>,
@@ -65,12 +68,20 @@ impl Recovering<'_, '_> {
             return true;
         }
         // The hash covers everything but the fields.
-        let is_as_named = |named| Some(named) == fields_of(symbol).map(|fields| (name, fields));
-        if !named.is_none_or(is_as_named) || !may_inject(packet, networks, listen) {
+        let Some(fields) = fields_of(symbol) else { return false };
+        if !named.is_none_or(|named| named == (name, fields)) || !may_inject(packet, networks, listen) {
             return false;
         }
-        let is_admitted = Packet::new_checked(packet)
-            .is_ok_and(|packet| self.path.admit(now_us, &Traits::of(&packet, identity), seq));
+        let Ok(traits) = Packet::new_checked(packet).map(|packet| Traits::of(&packet, identity)) else {
+            return false;
+        };
+        let is_doubtful = self.doubtful.contains(now_us, traits.flow);
+        if let Err(reason) = bring_here(packet, fields, self.arrivals.hops(), is_doubtful) {
+            self.path.on_withheld(reason);
+            self.arrivals.presume(now_us, seq, symbol);
+            return true;
+        }
+        let is_admitted = self.path.admit(now_us, &traits, seq);
         if is_admitted {
             let len = packet.len();
             self.cx.recovered.commit((), len);

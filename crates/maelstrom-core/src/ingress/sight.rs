@@ -65,6 +65,11 @@ impl Sight {
         Self { state: State::Clear, margin: history / 4 + GAP_MARGIN, give_up_us }
     }
 
+    /// Whether repairs are used.
+    pub(super) fn is_clear(&self) -> bool {
+        self.state == State::Clear
+    }
+
     /// Notes that the tap has missed packets.
     pub(super) fn on_gap(&mut self) {
         self.state = State::Blind;

@@ -89,7 +89,11 @@ impl Peer {
         }
         match &mut self.session {
             Some(session) if session.far_token == hello.token => {
+                if session.listed != hello.watched {
+                    self.unwatched_source = None;
+                }
                 session.watched = watched;
+                session.listed.clone_from(&hello.watched);
                 if hello.previous != Token::UNKNOWN {
                     // The peer has not received a datagram of the renewed session.
                     self.send_report(now_us, out);
@@ -104,7 +108,7 @@ impl Peer {
             }
             _ if self.past.len() == PAST_MAX => self.renew(entropy),
             _ => {
-                self.begin_session(now_us, hello.token, watched);
+                self.begin_session(now_us, hello.token, hello.watched.clone());
                 // The peer may need these two datagrams to begin the session as well.
                 self.send_hello(now_us, hello.token, entropy, out);
                 self.send_report(now_us, out);

@@ -160,6 +160,7 @@ impl Peer {
         let sealer = Sealer::new(key, self.own_token, hello.token);
         session.change_keys(now_us, sealer, Opener::new(key, hello.token, self.own_token));
         session.watched = watched;
+        session.listed.clone_from(&hello.watched);
         if hello.restarts {
             self.egress.restart();
         }

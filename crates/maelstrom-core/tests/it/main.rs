@@ -4,7 +4,9 @@
 mod allocation;
 mod blocks;
 mod corpus;
+mod doubt;
 mod fuzz;
+mod lifetime;
 mod pair;
 mod path;
 mod recovery;

@@ -21,7 +21,7 @@
 mod cross;
 mod draft;
 mod keys;
-mod machine;
+pub(crate) mod machine;
 pub(crate) mod memory;
 mod reader;
 mod types;

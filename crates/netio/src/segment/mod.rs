@@ -8,13 +8,15 @@
 //! - lengths and checksums are recomputed; TCP sequence numbers advance;
 //! - FIN and PSH are set on the last segment only, CWR on the first only.
 //!
-//! Only plain super-packets are cut. For a tunnel's super-packet (VXLAN, Geneve and similar) the kernel cuts
-//! the inner packet and repeats all headers. No tap marks such packets, so `tunnel.rs` detects them.
+//! For a tunnel's super-packet (IP in IP, GRE, VXLAN, Geneve and similar) the kernel cuts the inner packet
+//! and repeats all headers. No tap marks such packets, so `tunnel.rs` detects them, and `envelope.rs` follows
+//! and repeats the outer headers.
 //!
 //! One bit pattern may differ from the wire. If a TCP checksum is zero, Linux' software writes 0xffff into
 //! packets of a single segment, while cards and software segmentation write 0x0000. Both mean the same; this
 //! module writes 0x0000.
 
+mod envelope;
 mod refusal;
 #[cfg(test)]
 pub(crate) mod shape;
@@ -23,6 +25,7 @@ mod tunnel;
 use crate::checksum::{Sum, copy_and_sum};
 use crate::header::{Layout, TCP, UDP, put_word, word};
 use crate::offload::{Gso, Offload};
+use envelope::Envelope;
 
 pub use refusal::Refusal;
 pub use tunnel::Sign;
@@ -63,6 +66,10 @@ pub fn cut(
         emit(single(packet, offload, scratch)?);
         return Ok(1);
     }
+    let envelope = Envelope::of(packet, offload)?;
+    if let Some(envelope) = &envelope {
+        return cut_inner(envelope, offload, scratch, emit);
+    }
     let plan = Plan::new(packet, offload)?;
     if plan.payload.len() <= plan.size {
         // the kernel does not cut it either
@@ -82,7 +89,33 @@ pub fn cut(
     Ok(count)
 }
 
-/// Returns the kind of super-packet, for taps that report only the segment size.
+/// Cuts the innermost packet of a tunnel's super-packet, and repeats the outer headers before each segment.
+fn cut_inner(
+    envelope: &Envelope<'_>,
+    offload: &Offload,
+    scratch: &mut [u8],
+    mut emit: impl FnMut(&mut [u8]),
+) -> Result<usize, Refusal> {
+    let plan = Plan::new(envelope.inner, &envelope.inner_offload(offload))?;
+    let outer = envelope.headers.len();
+    let needed = outer + plan.headers.len() + plan.size.min(plan.payload.len());
+    if scratch.len() < needed {
+        return Err(Refusal::Scratch { needed, seen: scratch.len() });
+    }
+    let count = plan.count();
+    for index in 0..count {
+        let from = index * plan.size;
+        let payload = &plan.payload[from..plan.payload.len().min(from + plan.size)];
+        let segment = &mut scratch[..outer + plan.headers.len() + payload.len()];
+        plan.write(index, index + 1 == count, payload, &mut segment[outer..]);
+        envelope.write(index, segment);
+        emit(segment);
+    }
+    Ok(count)
+}
+
+/// Returns the kind of super-packet, for taps that report only the segment size. For IP in IP and GRE this is
+/// the kind of the inner packet. For UDP it is that of UDP itself, also in a tunnel over UDP.
 pub fn kind_of(packet: &[u8]) -> Gso {
     let Some(layout) = Layout::of(packet) else { return Gso::Unknown };
     match (layout.version, layout.protocol) {
@@ -90,7 +123,7 @@ pub fn kind_of(packet: &[u8]) -> Gso {
         (6, TCP) => Gso::Tcp6,
         (4, UDP) => Gso::Udp4,
         (6, UDP) => Gso::Udp6,
-        _ => Gso::Unknown,
+        _ => envelope::inner_kind(packet, &layout),
     }
 }
 
@@ -193,11 +226,6 @@ impl<'p> Plan<'p> {
         let end = layout.transport + transport_len;
         if (protocol == TCP && transport_len < 20) || end > layout.total {
             return Err(malformed);
-        }
-        if protocol == UDP
-            && let Some(sign) = tunnel::sign(&packet[..layout.total], &layout, offload)
-        {
-            return Err(Refusal::Tunnel(sign));
         }
         let mut plan = Self {
             headers: &packet[..end],

@@ -41,9 +41,19 @@ pub enum Refusal {
         /// Number of segments according to the offload.
         seen: u16,
     },
-    /// A super-packet of a tunnel over UDP, whose inner packet the kernel cuts.
-    #[error("expected plain UDP segments, saw a super-packet of a tunnel: {0}")]
+    /// A super-packet of a tunnel over UDP, whose inner packet the kernel cuts, without an IP packet inside.
+    #[error("expected plain UDP segments or an IP packet in a tunnel, saw a tunnel without one: {0}")]
     Tunnel(Sign),
+    /// A super-packet in GRE that no kernel makes or merges.
+    #[error(
+        "expected GRE of version 0 without a sequence number, with IP or Ethernet inside, saw flags {flags:#06x}, protocol {protocol:#06x}"
+    )]
+    Gre {
+        /// First two bytes of the GRE header.
+        flags: u16,
+        /// Protocol type in the GRE header.
+        protocol: u16,
+    },
     /// The scratch space cannot hold a segment.
     #[error("expected {needed} bytes of scratch space, saw {seen}")]
     Scratch {

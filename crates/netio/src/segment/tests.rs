@@ -155,6 +155,21 @@ fn tunnelled(outer: &Shape, between: usize, inner: &[u8], with_checksum: bool) -
     packet
 }
 
+/// Builds the wire packets of a tunnel over UDP around these inner packets, without using `cut`.
+fn udp_wire(outer: &Shape, between: usize, inner: &[Vec<u8>], with_checksum: bool) -> Vec<Vec<u8>> {
+    let around = |(index, inner): (u16, &Vec<u8>)| {
+        let step = if outer.id == 0 { 0 } else { index };
+        let outer = Shape { udp: true, id: outer.id.wrapping_add(step), ..outer.clone() };
+        let mut packet = tunnelled(&outer, between, inner, with_checksum);
+        if with_checksum {
+            let at = outer.transport_at();
+            packet = outer.packet(outer.id, 0, 0, &packet[at + 8..]);
+        }
+        packet
+    };
+    (0..).zip(inner).map(around).collect()
+}
+
 #[test]
 fn a_count_of_one_or_zero_is_not_a_contradiction() {
     let packet = plain().unfinished(&[1; 3000]);
@@ -172,15 +187,108 @@ fn a_count_of_one_or_zero_is_not_a_contradiction() {
 #[test]
 fn a_tunnels_short_last_segment_does_not_hide_it() {
     // 1000 and 100 bytes inside: two segments inside as outside
-    let packet = tunnelled(&plain(), 22, &plain().unfinished(&[1; 1100]), true);
+    let (outer, inner) = (plain(), plain());
+    let packet = tunnelled(&outer, 22, &inner.unfinished(&[1; 1100]), true);
+    let wire = udp_wire(&outer, 22, &inner.wire(&[1; 1100], 1000, false), true);
     for segment_count in [0, 2] {
         let offload = Offload { segment_count, ..Offload::segments(Gso::Udp4, 1000) };
-        assert_eq!(cut_all(&packet, &offload), Err(Refusal::Tunnel(Sign::InnerPacket)));
+        assert_eq!(cut_all(&packet, &offload).as_ref(), Ok(&wire));
     }
-    // a virtio-net header gives the place of the inner checksum
+    // a virtio-net header gives the place of the inner checksum, and the kind of the inner packet
     let offload =
-        Offload { checksum_start: 28 + 42, checksum_offset: 16, ..Offload::segments(Gso::Udp4, 1000) };
-    assert_eq!(cut_all(&packet, &offload), Err(Refusal::Tunnel(Sign::InnerChecksum)));
+        Offload { checksum_start: 28 + 42, checksum_offset: 16, ..Offload::segments(Gso::Tcp4, 1000) };
+    assert_eq!(cut_all(&packet, &offload), Ok(wire));
+}
+
+#[test]
+fn a_tunnel_without_an_ip_packet_inside_is_refused() {
+    let mut packet = Shape { udp: true, ..plain() }.unfinished(&[7; 3000]);
+    let offload = Offload::segments(Gso::Udp4, 1000);
+    packet[26..28].fill(0);
+    assert_eq!(cut_all(&packet, &offload), Err(Refusal::Tunnel(Sign::NoChecksum)));
+    let placed = Offload { checksum_start: 90, checksum_offset: 16, ..offload };
+    packet[26..28].fill(1);
+    assert_eq!(cut_all(&packet, &placed), Err(Refusal::Tunnel(Sign::InnerChecksum)));
+}
+
+/// Outer headers of a tunnel that is not over UDP.
+#[derive(Clone, Debug)]
+struct Around {
+    v6: bool,
+    /// GRE flags, and whether an Ethernet header with one VLAN tag follows; `None` for IP in IP.
+    gre: Option<(u16, bool)>,
+    id: u16,
+    dont_fragment: bool,
+}
+
+impl Around {
+    fn packet(&self, index: u16, inner: &[u8]) -> Vec<u8> {
+        let ethertype: u16 = if inner[0] >> 4 == 4 { 0x0800 } else { 0x86dd };
+        let mut gre = Vec::new();
+        if let Some((flags, is_bridged)) = self.gre {
+            gre.extend(flags.to_be_bytes());
+            gre.extend(if is_bridged { 0x6558_u16 } else { ethertype }.to_be_bytes());
+            gre.extend(vec![0; if flags & 0x8000 != 0 { 4 } else { 0 }]);
+            gre.extend(if flags & 0x2000 != 0 { &[1, 2, 3, 4][..] } else { &[] });
+            if is_bridged {
+                gre.extend(
+                    [&[6; 12][..], &0x8100_u16.to_be_bytes(), &[0, 9], &ethertype.to_be_bytes()].concat(),
+                );
+            }
+        }
+        gre.extend_from_slice(inner);
+        if self.gre.is_some_and(|(flags, _)| flags & 0x8000 != 0) {
+            let sum = shape::checksum(&[&gre]);
+            gre[4..6].copy_from_slice(&sum.to_be_bytes());
+        }
+        let protocol = match (self.gre, inner[0] >> 4) {
+            (Some(_), _) => 47,
+            (None, 4) => 4,
+            _ => 41,
+        };
+        let mut header = if self.v6 { vec![0x60; 40] } else { vec![0x45; 20] };
+        if self.v6 {
+            header[4..6].copy_from_slice(&u16::try_from(gre.len()).unwrap().to_be_bytes());
+            header[6] = protocol;
+        } else {
+            header[2..4].copy_from_slice(&u16::try_from(gre.len() + 20).unwrap().to_be_bytes());
+            let is_fixed = self.dont_fragment && self.id == 0;
+            let id = if is_fixed { 0 } else { self.id.wrapping_add(index) };
+            header[4..6].copy_from_slice(&id.to_be_bytes());
+            header[6..8].copy_from_slice(if self.dont_fragment { &[0x40, 0] } else { &[0, 0] });
+            header[9] = protocol;
+            header[10..12].fill(0);
+            let sum = shape::checksum(&[&header]);
+            header[10..12].copy_from_slice(&sum.to_be_bytes());
+        }
+        [header, gre].concat()
+    }
+}
+
+fn arounds() -> impl Strategy<Value = Around> {
+    let gre = proptest::option::of((prop::sample::select(vec![0, 0x2000, 0x8000, 0xa000]), any::<bool>()));
+    (any::<bool>(), gre, prop::sample::select(vec![0, 1, 0xffff]), any::<bool>())
+        .prop_map(|(v6, gre, id, dont_fragment)| Around { v6, gre, id, dont_fragment })
+}
+
+#[test]
+fn gre_that_no_kernel_merges_is_refused() {
+    let offload = Offload::segments(Gso::Tcp4, 1000);
+    let inner = plain().unfinished(&[1; 3000]);
+    for flags in [0x1000, 0x4000, 0x0001, 0x0800] {
+        let around = Around { v6: false, gre: Some((flags, false)), id: 7, dont_fragment: true };
+        let refusal = Refusal::Gre { flags, protocol: 0x0800 };
+        assert_eq!(cut_all(&around.packet(0, &inner), &offload), Err(refusal));
+    }
+    let around = Around { v6: false, gre: Some((0, false)), id: 7, dont_fragment: true };
+    let mut packet = around.packet(0, &inner);
+    packet[22..24].copy_from_slice(&[0x88, 0x47]);
+    assert_eq!(cut_all(&packet, &offload), Err(Refusal::Gre { flags: 0, protocol: 0x8847 }));
+    for length in 20..24 {
+        let mut short = packet[..length].to_vec();
+        short[2..4].copy_from_slice(&u16::try_from(length).unwrap().to_be_bytes());
+        assert_eq!(cut_all(&short, &offload), Err(Refusal::Malformed { seen: length }));
+    }
 }
 
 #[test]
@@ -220,7 +328,7 @@ fn a_payload_that_resembles_an_inner_packet_is_not_a_tunnel() {
     payload[186] = 6;
     assert_eq!(cut_all(&shape.unfinished(&payload), &offload).map(|wire| wire.len()), Ok(5));
     payload[178..180].copy_from_slice(&[0x86, 0xdd]);
-    assert_eq!(cut_all(&shape.unfinished(&payload), &offload), Err(Refusal::Tunnel(Sign::InnerPacket)));
+    assert!(cut_all(&shape.unfinished(&payload), &offload).is_err());
     // version and length of an IPv4 packet up to the end, with a wrong header checksum
     payload[180] = 0x45;
     payload[182..184].copy_from_slice(&4820_u16.to_be_bytes());
@@ -264,7 +372,7 @@ proptest! {
     }
 
     #[test]
-    fn a_super_packet_of_a_tunnel_is_never_cut(
+    fn a_super_packet_of_a_tunnel_over_udp_becomes_what_the_wire_carries(
         outer in shapes(),
         inner in shapes(),
         payload in proptest::collection::vec(any::<u8>(), 2..6000),
@@ -277,11 +385,61 @@ proptest! {
         let packet = tunnelled(&outer, between, &inner.unfinished(&payload), with_checksum);
         let count = u16::try_from(payload.len().div_ceil(size)).unwrap();
         let gso = if outer.v6 { Gso::Udp6 } else { Gso::Udp4 };
-        let size = u16::try_from(size).unwrap();
-        let offload = Offload::segments(gso, size);
+        let offload = Offload::segments(gso, u16::try_from(size).unwrap());
         let offload = Offload { segment_count: if has_count { count } else { 0 }, ..offload };
-        let sign = if with_checksum { Sign::InnerPacket } else { Sign::NoChecksum };
-        prop_assert_eq!(cut_all(&packet, &offload), Err(Refusal::Tunnel(sign)));
+        let fixed = !inner.v6 && inner.id == 0;
+        let wire = udp_wire(&outer, between, &inner.wire(&payload, size, fixed), with_checksum);
+        prop_assert_eq!(cut_all(&packet, &offload), Ok(wire));
+    }
+
+    #[test]
+    fn a_super_packet_of_another_tunnel_becomes_what_the_wire_carries(
+        arounds in proptest::collection::vec(arounds(), 1..=2),
+        inner in shapes(),
+        payload in proptest::collection::vec(any::<u8>(), 2..6000),
+        size in any::<prop::sample::Index>(),
+        has_count: bool,
+        is_guess: bool,
+    ) {
+        let size = size.index(payload.len() - 1) + 1;
+        let around = |index: u16, inner: Vec<u8>| {
+            arounds.iter().fold(inner, |inner, around| around.packet(index, &inner))
+        };
+        let packet = around(0, inner.unfinished(&payload));
+        let count = u16::try_from(payload.len().div_ceil(size)).unwrap();
+        let gso = if is_guess { kind_of(&packet) } else { inner.gso() };
+        let offload = Offload::segments(gso, u16::try_from(size).unwrap());
+        let offload = Offload { segment_count: if has_count { count } else { 0 }, ..offload };
+        let fixed = !inner.v6 && inner.id == 0;
+        let wire = inner.wire(&payload, size, fixed);
+        let wire: Vec<_> = (0..).zip(wire).map(|(index, inner)| around(index, inner)).collect();
+        prop_assert_eq!(cut_all(&packet, &offload), Ok(wire));
+        let wrong = Offload { segment_count: count + 1, ..offload };
+        prop_assert_eq!(
+            cut_all(&packet, &wrong),
+            Err(Refusal::SegmentCount { expected: usize::from(count), seen: count + 1 })
+        );
+    }
+
+    #[test]
+    fn a_damaged_tunnel_never_panics(
+        arounds in proptest::collection::vec(arounds(), 1..=4),
+        damage in proptest::collection::vec((0..160_usize, any::<u8>()), 0..6),
+        keep in any::<prop::sample::Index>(),
+        size in 1..200_u16,
+    ) {
+        let inner = plain().unfinished(&[3; 600]);
+        let mut packet = arounds.iter().fold(inner, |inner, around| around.packet(0, &inner));
+        packet.truncate(keep.index(packet.len()) + 1);
+        for (at, value) in damage {
+            let at = at.min(packet.len() - 1);
+            packet[at] = value;
+        }
+        let mut scratch = [0; 700];
+        for gso in [kind_of(&packet), Gso::Tcp4, Gso::Udp6] {
+            let _ = cut(&packet, &Offload::segments(gso, size), &mut scratch, |_| {});
+            let _ = cut(&packet, &Offload::segments(gso, size), &mut scratch[..60], |_| {});
+        }
     }
 
     #[test]

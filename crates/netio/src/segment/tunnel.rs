@@ -26,10 +26,10 @@ const BETWEEN_MAX: usize = 260 + 22;
 /// Ethernet, Geneve with some options.
 const BETWEEN: usize = 62;
 
-const ETHERTYPE_V6: u16 = 0x86dd;
-const GRE: u8 = 47;
-const IPV4: u8 = 4;
-const IPV6: u8 = 41;
+pub(super) const ETHERTYPE_V6: u16 = 0x86dd;
+pub(super) const GRE: u8 = 47;
+pub(super) const IPV4: u8 = 4;
+pub(super) const IPV6: u8 = 41;
 
 /// Sign by which a UDP super-packet was recognized as a tunnel's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,23 +57,29 @@ impl std::fmt::Display for Sign {
 }
 
 /// Returns the sign that this UDP super-packet belongs to a tunnel, or `None`. `packet` ends where its IP
-/// header says and includes the UDP header.
-pub(super) fn sign(packet: &[u8], layout: &Layout, offload: &Offload) -> Option<Sign> {
+/// header says, includes the UDP header, and lies behind `outer` bytes of other headers.
+pub(super) fn sign(packet: &[u8], layout: &Layout, outer: usize, offload: &Offload) -> Option<Sign> {
     let at = layout.transport;
     if word(packet, at + 6) == 0 {
         return Some(Sign::NoChecksum);
     }
     let has_place = offload.needs_checksum && offload.checksum_start > 0;
-    if has_place && usize::from(offload.checksum_start) != at {
+    if has_place && usize::from(offload.checksum_start) != outer + at {
         return Some(Sign::InnerChecksum);
     }
-    if whole_ip(&packet[at + 8..], BETWEEN_MAX).is_some() {
+    if over_udp(packet, layout).is_some() {
         return Some(Sign::InnerPacket);
     }
     if has_place || offload.segment_count > 1 {
         return None;
     }
     port(packet, layout).map(Sign::Port)
+}
+
+/// Finds the packet inside a tunnel over UDP: its offset. It ends where the outer packet ends.
+pub(super) fn over_udp(packet: &[u8], layout: &Layout) -> Option<usize> {
+    let start = layout.transport + 8;
+    Some(start + whole_ip(&packet[start..layout.total], BETWEEN_MAX)?)
 }
 
 /// Finds the packet inside a tunnel's single packet: its offset and layout. It ends where the outer packet

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The objects: crate, file, and sections that reach the kernel.
-const OBJECTS: [(&str, &str, &[&str]); 3] = [
+const OBJECTS: [(&str, &str, &[&str]); 4] = [
     ("netio", "tap.bpf.o", &["classifier/undrop_egress", "classifier/undrop_ingress", ".maps", ".BTF"]),
     ("netio", "inject.bpf.o", &["classifier/undrop_inject", "classifier/undrop_arrive", ".maps", ".BTF"]),
     ("netlab", "drop.bpf.o", &["classifier/undrop_drop", ".maps", ".BTF"]),
+    ("netlab", "pass.bpf.o", &["xdp", ".BTF"]),
 ];
 /// Compiler of the checked-in objects; other versions may choose other instructions.
 const MADE_BY: &str = "version 14.";

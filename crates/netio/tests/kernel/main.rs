@@ -12,4 +12,5 @@ mod tap_life;
 mod tap_missed;
 mod tun;
 mod tunnels;
+mod tunnels_merged;
 mod udp;

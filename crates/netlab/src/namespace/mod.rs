@@ -14,10 +14,12 @@
 //! | `child.rs` | child processes |
 //! | `devices.rs` | devices, addresses and routes |
 //! | `cards.rs` | counters, hardware addresses, bridges |
+//! | `features.rs` | features of drivers |
 
 mod cards;
 mod child;
 mod devices;
+mod features;
 mod handle;
 
 pub use cards::DeviceCounters;

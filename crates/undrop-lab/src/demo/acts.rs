@@ -262,6 +262,8 @@ mod tests {
             sessions: 1,
             renewals: 0,
             networks: Vec::new(),
+            networks_named_there: Vec::new(),
+            differences: Vec::new(),
             egress: EgressStatus { source_packets: sent, overhead_percent, ..EgressStatus::default() },
             ingress: IngressStatus {
                 source_packets: arrived,

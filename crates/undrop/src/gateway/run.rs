@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use maelstrom::{Passive, config, findings};
 
 use crate::failure::Advice as _;
+use crate::output;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -32,7 +33,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let config = match reading.config() {
         Ok(config) => config,
         Err(report) => {
-            eprintln!("{report}");
+            output::note(report);
             let remedy =
                 format!("fix it, then run `undrop gateway check --config {}`", args.config.display());
             return Err(anyhow::anyhow!("the configuration has mistakes")).advise(remedy);

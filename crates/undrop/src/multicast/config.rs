@@ -6,12 +6,13 @@ use anyhow::anyhow;
 use ricochet::{Config, ConfigError};
 
 use crate::failure::Advice as _;
+use crate::output;
 
 /// Reads the configuration. Prints every mistake in it to stderr.
 pub(super) fn load(file: &Path) -> anyhow::Result<Config> {
     Config::load(file).or_else(|error| {
         let ConfigError::Invalid(report) = error else { return Err(error.into()) };
-        eprintln!("{report}");
+        output::note(report);
         let remedy = format!("fix it, then run `undrop multicast check --config {}`", file.display());
         Err(anyhow!("the configuration has mistakes")).advise(remedy)
     })

@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let order = if args.fifo { Order::Fifo } else { Order::Unordered };
     let subscription = node.join_many_with(&args.groups, &JoinOptions { order, ..JoinOptions::default() })?;
     let groups = if args.groups.len() == 1 { "group" } else { "groups" };
-    eprintln!("node {} at {}, in {} {groups}", node.id(), node.address(), args.groups.len());
+    output::note(format_args!("node {} at {}, in {} {groups}", node.id(), node.address(), args.groups.len()));
     #[expect(clippy::disallowed_methods, reason = "no core: --seconds is a time of the clock")]
     let start = Instant::now();
     let mut received = 0;

@@ -14,6 +14,7 @@ use ricochet::{Node, SendError, Sender};
 use super::node::{NodeArgs, seconds};
 use crate::failure::Advice as _;
 use crate::interrupt::{EXIT_INTERRUPTED, Interrupt};
+use crate::output;
 
 /// Interval between checks for a stop request while the command waits.
 const STOP_CHECK: Duration = Duration::from_millis(100);
@@ -75,16 +76,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let interrupt = Interrupt::listen()?;
     let node = args.node.start()?;
-    eprintln!("node {} at {}", node.id(), node.address());
+    output::note(format_args!("node {} at {}", node.id(), node.address()));
     let mut transfer = Transfer::new(&args.messages, &node, &args.group, &interrupt)?;
     if args.members > 0 && !wait_for_members(args, &node, &interrupt) && !interrupt.is_requested() {
-        eprintln!(
+        output::note(format_args!(
             "warning: expected at least {} other members of {:?}, saw {} after {:.1} s; sending without them",
             args.members,
             args.group,
             node.members(&args.group),
             args.patience.as_secs_f64()
-        );
+        ));
     }
     let outcome = match args.messages.size {
         Some(size) => transfer.send_generated(size),
@@ -195,12 +196,16 @@ impl<'a> Transfer<'a> {
         self.refused += 1;
         if self.refused <= REPORTED_MAX {
             let max = self.length_max;
-            eprintln!("error: line {number}: expected at most {max} bytes, saw {length}: not sent");
+            output::note(format_args!(
+                "error: line {number}: expected at most {max} bytes, saw {length}: not sent"
+            ));
         } else if self.refused == REPORTED_MAX + 1 {
-            eprintln!("error: line {number} is too long: not sent; further such lines are only counted");
+            output::note(format_args!(
+                "error: line {number} is too long: not sent; further such lines are only counted"
+            ));
         }
         if self.refused == 1 && !self.args.fragments {
-            eprintln!("help: `--fragments` sends longer messages in several packets");
+            output::note(format_args!("help: `--fragments` sends longer messages in several packets"));
         }
     }
 
@@ -211,7 +216,10 @@ impl<'a> Transfer<'a> {
             0 => String::new(),
             count => format!(", {count} too long and not sent"),
         };
-        eprintln!("{} messages sent{refused}, {answered} packets sent again on request", self.pace.sent);
+        output::note(format_args!(
+            "{} messages sent{refused}, {answered} packets sent again on request",
+            self.pace.sent
+        ));
     }
 }
 

@@ -21,15 +21,15 @@ key_file = "peer.key"
 "#;
 
 /// A site's gateway without a gateway process.
-struct Site {
-    namespace: Namespace,
+pub(crate) struct Site {
+    pub(crate) namespace: Namespace,
     /// Owner of the far ends of its links.
     outside: Namespace,
     directory: PathBuf,
 }
 
 impl Site {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let directory = std::env::temp_dir().join(format!("undrop-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&directory);
         fs::create_dir(&directory).unwrap();
@@ -40,7 +40,7 @@ impl Site {
         Self { namespace, outside, directory }
     }
 
-    fn connect(&self, lan_mtu: u32, route_mtu: Option<u32>) {
+    pub(crate) fn connect(&self, lan_mtu: u32, route_mtu: Option<u32>) {
         self.namespace.add_veth("wan0", &self.outside, "wan0", 1500).unwrap();
         self.namespace.add_veth("lan0", &self.outside, "lan0", lan_mtu).unwrap();
         for (interface, address) in
@@ -58,7 +58,7 @@ impl Site {
     }
 
     /// Codes of the errors and warnings.
-    fn complaints(&self) -> Vec<&'static str> {
+    pub(crate) fn complaints(&self) -> Vec<&'static str> {
         let report = self.namespace.run(|| config::check(&self.directory.join("gateway.toml")));
         let serious = report.diagnostics().iter().filter(|finding| finding.severity != Severity::Note);
         serious.map(|finding| finding.code).collect()

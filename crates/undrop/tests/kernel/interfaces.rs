@@ -20,16 +20,16 @@ use crate::disturbance::{assert_duplicates_arrived_late, undisturbed};
 const PROGRAM: &str = env!("CARGO_BIN_EXE_undrop");
 /// Network of the second gateway, which is a host with addresses of its own.
 const FAR: &str = "10.82.0.0/24";
-const FAR_HOST: &str = "10.82.0.1";
+pub(crate) const FAR_HOST: &str = "10.82.0.1";
 
 /// Two sites. The second one is a single host that is its own gateway. Its WAN interface is one end of a
 /// cable, which can be cut and laid again. The losses occur on the link beyond the cable.
-struct Lab {
-    sites: TwoSites,
+pub(crate) struct Lab {
+    pub(crate) sites: TwoSites,
 }
 
 impl Lab {
-    fn build() -> Self {
+    pub(crate) fn build() -> Self {
         let link = LinkConfig {
             rate_bps: Some(200_000_000),
             delay_us: 5_000,
@@ -51,7 +51,7 @@ impl Lab {
         site.gateway.add_route(&Route::to(far()).via(site.host_v4(0)).interface(LAN)).unwrap();
     }
 
-    fn start(&self, tap: &'static str) -> GatewayPair {
+    pub(crate) fn start(&self, tap: &'static str) -> GatewayPair {
         let (a, b) = (&self.sites.a, &self.sites.b);
         let end = |namespace, wan, ip, network| End {
             namespace,
@@ -94,7 +94,7 @@ impl Lab {
     }
 
     /// The link loses about 40 packets. At most five stay lost, and none arrives twice.
-    fn assert_protected(&self, pair: &GatewayPair) {
+    pub(crate) fn assert_protected(&self, pair: &GatewayPair) {
         let mut duplicates = 0;
         let report = undisturbed(pair, || {
             let lost = || self.sites.link.counters(Direction::AToB).link.lost;

@@ -1,12 +1,18 @@
 //! Tests on sockets, devices and namespaces of the real kernel, in one program.
 #![allow(missing_docs, reason = "tests are named by what they show")]
 
+mod bypass;
 mod check_machine;
+mod differences;
 mod disturbance;
 mod firewall;
 mod gateway;
 mod interfaces;
+mod log_outlets;
 mod multicast;
 mod paths;
 mod secrets;
 mod stalls;
+mod supervision;
+mod time_to_live;
+mod tunnels;

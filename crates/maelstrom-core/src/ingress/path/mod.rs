@@ -310,6 +310,11 @@ impl Path {
         self.is_trusted || self.proof == PROOF && !self.is_closed && self.slow.level() <= SLOW_MAX
     }
 
+    /// Counts a solved packet that is not injected for a reason beside the path.
+    pub(super) fn on_withheld(&mut self, reason: Withheld) {
+        self.withheld.add(reason);
+    }
+
     pub(super) fn withheld(&self) -> &WithheldCounts {
         &self.withheld
     }

@@ -1,11 +1,12 @@
 //! Two gateways, a link whose losses the test decides, and a virtual clock: no sockets, no threads.
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "each test binary uses a part of it")]
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
 
 pub use testkit::coin;
 
+use maelstrom_core::packet::{MutableFields, Packet, restore};
 use maelstrom_core::{Config, Gateway, Outbox, PeerConfig, PeerKey, PeerStatus, Schedule};
 
 pub const A: usize = 0;
@@ -37,6 +38,18 @@ pub fn config(side: usize) -> Config {
 pub fn udp(from: usize, id: u16, payload: &[u8]) -> Vec<u8> {
     let host = |site: usize| Ipv4Addr::new(10, 81, site as u8, 10);
     testkit::packet::udp4(host(from + 1), host(2 - from), 0, id, payload)
+}
+
+/// Undoes what the link's routers change, so that a recovered packet can be compared with those sent. Before
+/// the gateway knows the path, it injects packets as they were sent. `lifetime.rs` tests the time to live
+/// itself.
+fn as_sent(packet: &[u8], sent: &HashSet<Vec<u8>>) -> Vec<u8> {
+    let mut packet = packet.to_vec();
+    if !sent.is_empty() && !sent.contains(&packet) {
+        let fields = Packet::new_checked(&packet).unwrap().mutable_fields();
+        restore(&mut packet, MutableFields { ttl: fields.ttl + 1, ..fields });
+    }
+    packet
 }
 
 /// Returns the payload of packet `n`; lengths differ.
@@ -81,7 +94,9 @@ pub struct Pair {
     wire: VecDeque<Flight>,
     /// One-way delay of the link.
     pub delay_us: u64,
-    /// Packets recovered at each side.
+    /// Packets sent by [`Pair::send`], which pass one router.
+    sent: HashSet<Vec<u8>>,
+    /// Packets recovered at each side, as they were sent.
     pub recovered: [Vec<Vec<u8>>; 2],
     /// Whether the next datagram is lost.
     pub lose_datagram: Box<dyn FnMut() -> bool>,
@@ -104,6 +119,7 @@ impl Pair {
             out,
             wire: VecDeque::new(),
             delay_us: 0,
+            sent: HashSet::new(),
             recovered: Default::default(),
             lose_datagram: Box::new(|| false),
             frozen: [false; 2],
@@ -162,6 +178,7 @@ impl Pair {
         if !self.frozen[from] {
             self.gateways[from].handle_outgoing(self.now_us, packet, &mut self.out[from]);
         }
+        self.sent.insert(packet.to_vec());
         if !lost {
             let mut routed = packet.to_vec();
             routed[8] -= 1;
@@ -214,7 +231,7 @@ impl Pair {
                     }
                 }
                 self.recovered[side]
-                    .extend(self.out[side].recovered.iter().map(|((), packet)| packet.to_vec()));
+                    .extend(self.out[side].recovered.iter().map(|((), packet)| as_sent(packet, &self.sent)));
                 self.out[side].recovered.clear();
             }
             let Some(flight) = self.wire.pop_front_if(|flight| flight.due_us <= self.now_us) else { return };

@@ -3,10 +3,13 @@
 //! `facts.rs` reads the machine once. The other files judge these facts, and their tests make up machines.
 
 mod budget;
+mod bypass;
 mod facts;
+mod lead;
 mod netlink;
 mod network;
 mod route;
+mod running;
 mod system;
 
 use diagnostics::Findings;
@@ -14,10 +17,13 @@ use maelstrom_core::Schedule;
 
 use super::draft::Draft;
 use facts::Facts;
+pub(crate) use lead::leads_to;
 
 /// Adds what this machine lacks to run the draft, as far as the draft could be read.
 pub(super) fn check_draft(draft: &Draft, findings: &mut Findings) {
     judge(draft, &Facts::gather(draft), Schedule::repair_overhead, findings);
+    bypass::check(draft, findings);
+    running::check(draft, findings);
 }
 
 /// `overhead(schedule, ipv6)` is the number of bytes by which a repair exceeds the largest packet in it,

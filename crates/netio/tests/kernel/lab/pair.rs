@@ -78,6 +78,11 @@ pub(crate) fn config() -> TapConfig {
 
 /// Sends a whole Ethernet frame from `eth0` of the calling thread's namespace.
 pub(crate) fn send_frame(frame: &[u8]) {
+    send_frames(&[frame]);
+}
+
+/// Sends whole Ethernet frames, one directly after the other.
+pub(crate) fn send_frames(frames: &[impl AsRef<[u8]>]) {
     let interface = Interface::open("eth0").unwrap();
     let socket = Socket::new(Domain::PACKET, Type::RAW, None).unwrap();
     let mut storage = SockAddrStorage::zeroed();
@@ -88,7 +93,9 @@ pub(crate) fn send_frame(frame: &[u8]) {
         address.sll_ifindex = interface.index().cast_signed();
         SockAddr::new(storage, size_of::<libc::sockaddr_ll>() as libc::socklen_t)
     };
-    socket.send_to(frame, &address).unwrap();
+    for frame in frames {
+        socket.send_to(frame.as_ref(), &address).unwrap();
+    }
 }
 
 /// Prints past the harness' capture, so that the line is visible and can be counted.

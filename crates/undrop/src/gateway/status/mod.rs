@@ -52,7 +52,7 @@ fn control(args: &Args) -> anyhow::Result<PathBuf> {
         (Some(control), _) => Ok(control.clone()),
         (None, None) => Ok(PathBuf::from(CONTROL_DEFAULT)),
         (None, Some(file)) => config::read(file).control().or_else(|report| {
-            eprintln!("{report}");
+            output::note(report);
             let shown = file.display();
             Err(anyhow!("cannot read the path of the control socket from `{shown}`"))
                 .advise("fix the file, or give `--control PATH`")

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use maelstrom::status::{CauseStatus, Counts, DelayStatus, LossStatus, PeerStatus, Status};
+use maelstrom::status::{CauseStatus, Counts, DelayStatus, LossStatus, PauseStatus, PeerStatus, Status};
 
 pub(super) fn render(status: &Status) -> String {
     let gateway = &status.gateway;
@@ -27,11 +27,15 @@ pub(super) fn render(status: &Status) -> String {
             gateway.wan
         );
     }
+    if let Some(reason) = &status.pauses.reason {
+        let _ = writeln!(text, "RECOVERY PAUSES: {reason}");
+    }
     for peer in &status.peers {
         text.push('\n');
         peer_block(&mut text, peer);
     }
     text.push('\n');
+    pauses(&mut text, &status.pauses);
     for (title, counts) in [
         ("not protected", &status.not_protected),
         ("datagrams refused", &status.rejected),
@@ -58,6 +62,7 @@ fn peer_block(text: &mut String, peer: &PeerStatus) {
         row(text, title, &format!("{}: {}", cause.cause, cause.remedy));
     }
     row(text, "networks", &networks.join(", "));
+    peer.differences.iter().for_each(|difference| row(text, "DIFFERENCE", difference));
     row(text, "sent", &format!("{} packets, {}", number(egress.source_packets), bytes(egress.source_bytes)));
     let repairs = format!(
         "{} repairs, {}, overhead {:.1} %, {} cut in two",
@@ -92,6 +97,16 @@ fn peer_block(text: &mut String, peer: &PeerStatus) {
     reasons(text, "repairs not sent", &egress.unsent);
     reasons(text, "repairs unused", &ingress.unused_repairs);
     reasons(text, "not injected", &ingress.withheld);
+    if ingress.paused {
+        row(text, "PAUSED", "nothing is recovered until a repair of later packets arrives");
+    }
+    if ingress.paused_flows > 0 {
+        row(
+            text,
+            "PAUSED FLOWS",
+            &format!("{}, with packets that could not be cut", number(ingress.paused_flows)),
+        );
+    }
 }
 
 /// Causes of trouble that an operator should remove, the most urgent first.
@@ -103,6 +118,17 @@ fn causes(peer: &PeerStatus) -> impl Iterator<Item = (&'static str, &CauseStatus
         .chain(narrow)
         .chain(here)
         .chain(peer.far_path.findings.iter().map(|cause| ("PATH FROM HERE", cause)))
+}
+
+/// Appends the pauses of recovery, if there were any.
+fn pauses(text: &mut String, pauses: &PauseStatus) {
+    if pauses.count == 0 {
+        return;
+    }
+    let last =
+        pauses.last_end_ms.map_or(String::new(), |ms| format!(", the last one {} ago", duration(ms / 1000)));
+    row(text, "pauses", &format!("{}, {} ms in all{last}", number(pauses.count), number(pauses.total_ms)));
+    reasons(text, "", &pauses.by_reason);
 }
 
 fn row(text: &mut String, title: &str, value: &str) {
@@ -225,6 +251,8 @@ mod tests {
             sessions: 2,
             renewals: 0,
             networks: vec!["10.81.2.0/24".parse().unwrap()],
+            networks_named_there: Vec::new(),
+            differences: Vec::new(),
             egress: EgressStatus {
                 source_packets: 1_234_567,
                 source_bytes: 1_600_000_000,
@@ -262,6 +290,7 @@ mod tests {
                 injection_reason: None,
                 pid: 77,
             },
+            pauses: PauseStatus::default(),
             peers: vec![peer],
             not_protected: Counts::from([("destination of no peer".to_owned(), 5)]),
             rejected: Counts::from([("forged".to_owned(), 1), ("replayed".to_owned(), 0)]),
@@ -327,6 +356,33 @@ peer osaka (10.81.9.2:4700): up, heard 120 ms ago, 2 sessions
         assert!(shown.contains("\nNO TAP: "), "{shown}");
         let expected = "  other                    1,200  incoming captures not cut\n                               7  pauses of recovery";
         assert!(shown.ends_with(expected), "{shown}");
+    }
+
+    #[test]
+    fn pauses_and_differences_are_shown() {
+        let mut status = status();
+        status.pauses = PauseStatus {
+            reason: Some("repairs lag behind the tap".to_owned()),
+            count: 12,
+            total_ms: 1_800,
+            last_end_ms: Some(65_000),
+            by_reason: Counts::from([("repairs lag behind the tap".to_owned(), 12)]),
+        };
+        status.peers[0].differences = vec!["the peer names more".to_owned()];
+        let ingress = &mut status.peers[0].ingress;
+        (ingress.paused, ingress.paused_flows) = (true, 2);
+        ingress.withheld = Counts::from([("time to live ended on the way".to_owned(), 7)]);
+        let shown = render(&status);
+        for line in [
+            "\nRECOVERY PAUSES: repairs lag behind the tap\n",
+            "\n  DIFFERENCE        the peer names more\n",
+            "\n  not injected                 7  time to live ended on the way\n",
+            "\n  PAUSED            nothing is recovered until",
+            "\n  PAUSED FLOWS      2, with packets",
+            "\n  pauses            12, 1,800 ms in all, the last one 1 min 5 s ago\n",
+        ] {
+            assert!(shown.contains(line), "{line:?} is not in\n{shown}");
+        }
     }
 
     #[test]

@@ -1,0 +1,89 @@
+//! Packets whose time to live ends before or at the far gateway.
+
+use maelstrom_core::counters::{Unprotected, Withheld};
+use maelstrom_core::packet::{MutableFields, Packet, restore};
+
+use crate::pair::{A, B, Pair, config, payload, udp};
+
+/// Packet `n` as it leaves site A, with this time to live.
+fn sent(n: u16, ttl: u8) -> Vec<u8> {
+    let mut packet = udp(A, n, &payload(u32::from(n)));
+    restore(&mut packet, MutableFields { ttl, tos: 0 });
+    packet
+}
+
+/// Sends packet `n` over `routers` routers, which drop it if its time to live ends, or over a link that loses
+/// it.
+fn send(pair: &mut Pair, n: u16, ttl: u8, routers: u8, is_lost: bool) {
+    let packet = sent(n, ttl);
+    pair.gateways[A].handle_outgoing(pair.now_us, &packet, &mut pair.out[A]);
+    if let Some(left) = ttl.checked_sub(routers).filter(|&left| left > 0 && !is_lost) {
+        let mut routed = packet;
+        restore(&mut routed, MutableFields { ttl: left, tos: 0 });
+        pair.arrive(B, &routed);
+    }
+    pair.advance(1_000);
+}
+
+/// Time to live and identification of the packets that B recovered.
+fn recovered(pair: &Pair) -> Vec<(u16, u8)> {
+    let id = |packet: &Vec<u8>| u16::from_be_bytes([packet[4], packet[5]]);
+    pair.recovered[B].iter().map(|packet| (id(packet), packet[8])).collect()
+}
+
+#[test]
+fn a_packet_that_a_router_dropped_is_not_recovered_and_does_not_count_as_lost() {
+    for routers in [1, 3] {
+        let mut pair = Pair::up([config(A), config(B)]);
+        // Every tenth packet is a traceroute's, and reaches the last router before B at best.
+        for n in 0..400 {
+            let ttl = if n % 10 == 5 { 1 + (n / 10) as u8 % routers } else { 40 };
+            send(&mut pair, n, ttl, routers, false);
+        }
+        pair.advance(3_000_000);
+        assert_eq!(recovered(&pair), []);
+        let (lost, withheld) = pair.status(B, |peer| (peer.report.lost, *peer.withheld));
+        assert_eq!(lost, 0);
+        let expected = if routers > 1 { 20 } else { 0 };
+        assert!(withheld.count(Withheld::Expired) >= expected, "{withheld:?}");
+    }
+}
+
+#[test]
+fn a_recovered_packet_has_the_time_to_live_that_the_original_would_have_had() {
+    let mut pair = Pair::up([config(A), config(B)]);
+    let ttl = |n: u16| if n % 80 == 27 { 4 } else { 40 };
+    for n in 0..400 {
+        send(&mut pair, n, ttl(n), 3, n % 40 == 27);
+    }
+    pair.advance(3_000_000);
+    let expected: Vec<_> = (0..400).filter(|n| n % 40 == 27).map(|n| (n, ttl(n) - 3)).collect();
+    let mut found = recovered(&pair);
+    found.sort_unstable();
+    assert_eq!(found, expected);
+    for packet in &pair.recovered[B] {
+        let fields = Packet::new_checked(packet).unwrap().mutable_fields();
+        let mut again = packet.clone();
+        restore(&mut again, fields);
+        assert_eq!(again, *packet, "the header's checksum is right");
+    }
+}
+
+#[test]
+fn a_packet_that_the_next_router_drops_is_not_protected() {
+    let mut pair = Pair::up([config(A), config(B)]);
+    for (n, ttl) in (0..).zip([0, 1, 2, 64]) {
+        send(&mut pair, n, ttl, 0, false);
+    }
+    assert_eq!(pair.gateways[A].unprotected().count(Unprotected::Expiring), 2);
+    assert_eq!(pair.status(A, |peer| peer.egress.source_packets), 2);
+}
+
+#[test]
+fn nothing_that_may_have_expired_is_recovered_before_the_path_is_known() {
+    let mut pair = Pair::up([config(A), config(B)]);
+    // The first packets of the session are a traceroute's, and none arrives.
+    (0..24).for_each(|n| send(&mut pair, n, 2 + n as u8 / 3, 30, false));
+    pair.advance(3_000_000);
+    assert_eq!(recovered(&pair), []);
+}

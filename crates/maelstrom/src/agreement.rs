@@ -1,0 +1,107 @@
+//! What the configurations of both ends disagree about.
+//!
+//! A peer's Hello lists the networks of this site as the peer's file names them. The peer watches packets
+//! from them, and protects packets to them. This machine knows better which networks are behind it: by its
+//! own file and by its routes.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use tracing::{info, warn};
+
+use crate::config::machine::leads_to;
+use crate::passive::Passive;
+
+/// Interval between looks at what the peers list.
+const LOOK_US: u64 = 500_000;
+/// Interval between comparisons with the routes of this machine, which may change.
+const COMPARE_US: u64 = 30_000_000;
+
+/// The result of the latest comparison.
+#[derive(Debug, Default)]
+pub(crate) struct Agreement {
+    peers: Vec<PeerView>,
+    next_look_us: u64,
+    next_compare_us: u64,
+}
+
+/// What one peer lists, and what is wrong with it.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct PeerView {
+    listed: Vec<IpNet>,
+    unwatched_source: Option<IpAddr>,
+    differences: Vec<String>,
+}
+
+impl Agreement {
+    /// Differences with peer number `index`.
+    pub(crate) fn differences(&self, index: usize) -> &[String] {
+        self.peers.get(index).map_or(&[], |peer| &peer.differences)
+    }
+}
+
+impl Passive {
+    /// Compares what the peers list with the file and the routes, and logs changes.
+    pub(crate) fn compare_networks(&mut self) {
+        let now_us = self.engine.now_us;
+        if now_us < self.agreement.next_look_us {
+            return;
+        }
+        self.agreement.next_look_us = now_us + LOOK_US;
+        let seen = self.engine.gateway.peers().map(|peer| (peer.watched.to_vec(), peer.unwatched_source));
+        let seen: Vec<(Vec<IpNet>, Option<IpAddr>)> = seen.collect();
+        let before = self.agreement.peers.iter().map(|peer| (&peer.listed, peer.unwatched_source.is_some()));
+        let is_same = before.eq(seen.iter().map(|(listed, source)| (listed, source.is_some())));
+        if is_same && now_us < self.agreement.next_compare_us {
+            return;
+        }
+        self.agreement.next_compare_us = now_us + COMPARE_US;
+        let views = seen.into_iter().map(|(listed, unwatched_source)| {
+            let differences = self.compare(&listed, unwatched_source);
+            PeerView { listed, unwatched_source, differences }
+        });
+        let views: Vec<PeerView> = views.collect();
+        for (index, view) in views.iter().enumerate() {
+            self.log_changes(index, &view.differences);
+        }
+        self.agreement.peers = views;
+    }
+
+    fn compare(&self, listed: &[IpNet], unwatched_source: Option<IpAddr>) -> Vec<String> {
+        let wan = &self.config.gateway.wan;
+        let mut differences = Vec::new();
+        for (network, lead) in listed.iter().zip(leads_to(listed)) {
+            let ours = self.config.peers.iter().find_map(|peer| {
+                let overlap =
+                    peer.networks.iter().find(|own| own.contains(network) || network.contains(*own));
+                overlap.map(|own| (own, peer.name.clone().unwrap_or_else(|| peer.address.to_string())))
+            });
+            if let Some((own, owner)) = ours {
+                differences.push(format!(
+                    "the peer's file names {network} as a network of this site, but the file here names {own} as one of {owner}"
+                ));
+            } else if let Some(place) = lead.problem(wan) {
+                differences
+                    .push(format!("the peer's file names {network} as a network of this site, but {place}"));
+            }
+        }
+        if let Some(source) = unwatched_source {
+            differences.push(format!(
+                "packets from {source} leave without protection, because the peer's file names no network with it"
+            ));
+        }
+        differences
+    }
+
+    fn log_changes(&self, index: usize, differences: &[String]) {
+        let before = self.agreement.differences(index);
+        let Some(peer) = self.config.peers.get(index) else { return };
+        let peer = peer.name.clone().unwrap_or_else(|| peer.address.to_string());
+        for difference in differences.iter().filter(|difference| !before.contains(difference)) {
+            warn!(peer, "the two ends differ: {difference}");
+        }
+        if differences.is_empty() && !before.is_empty() {
+            info!(peer, "the two ends agree about the networks of this site");
+        }
+    }
+}

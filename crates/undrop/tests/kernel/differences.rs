@@ -1,0 +1,84 @@
+//! Configurations of the two ends that disagree.
+
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use maelstrom::config;
+use maelstrom::status::Status;
+use netlab::emulator::EmulatorConfig;
+use netlab::privilege;
+use netlab::topology::{TwoSites, TwoSitesConfig};
+use simnet::link::LinkConfig;
+use stage::gateways::{End, GatewayPair, Setting};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_undrop");
+
+fn wait_for(pair: &GatewayPair, side: usize, what: impl Fn(&Status) -> bool) -> Status {
+    for _ in 0..1_000 {
+        let status = pair.status(side).unwrap();
+        if what(&status) {
+            return status;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    panic!("{:#?}\n{}", pair.status(side), pair.logs());
+}
+
+#[test]
+fn networks_that_only_the_peer_knows_are_told_by_status_log_and_check() {
+    if !privilege::available_or_skip("networks_that_only_the_peer_knows_are_told_by_status_log_and_check") {
+        return;
+    }
+    let link = EmulatorConfig::symmetric(LinkConfig::default());
+    let sites = TwoSites::build(&TwoSitesConfig::default(), &link).unwrap();
+    let mut ends = End::of(&sites);
+    // The file of side 0 names a network of site B that site B does not have; that of side 1 forgets IPv6 of
+    // site A.
+    ends[1].networks.push("10.99.0.0/16".parse().unwrap());
+    ends[0].networks.pop();
+    let pair = GatewayPair::start(Path::new(PROGRAM), &ends, &Setting::default()).unwrap();
+    let status = wait_for(&pair, 1, |status| !status.peers[0].differences.is_empty());
+    let peer = &status.peers[0];
+    assert!(peer.networks_named_there.contains(&"10.99.0.0/16".parse().unwrap()));
+    assert_eq!(
+        peer.differences,
+        ["the peer's file names 10.99.0.0/16 as a network of this site, but this machine has no route to it"]
+    );
+    assert!(
+        pair.logs().contains("the two ends differ: the peer's file names 10.99.0.0/16"),
+        "{}",
+        pair.logs()
+    );
+    let findings = sites.b.gateway.run(|| config::check(&pair.config(1)));
+    let codes: Vec<_> = findings.diagnostics().iter().map(|finding| finding.code).collect();
+    assert!(codes.contains(&"networks-differ"), "{findings}");
+
+    // Side 0 finds nothing wrong until a packet leaves that side 1 would not watch.
+    assert_eq!(pair.status(0).unwrap().peers[0].differences, [""; 0]);
+    let to = std::net::SocketAddr::new(sites.b.host_v6(0), 9);
+    sites.a.hosts[0].run(|| std::net::UdpSocket::bind("[::]:0").unwrap().send_to(&[0; 9], to).unwrap());
+    let status = wait_for(&pair, 0, |status| !status.peers[0].differences.is_empty());
+    let difference = &status.peers[0].differences[0];
+    assert!(difference.starts_with(&format!("packets from {} leave", sites.a.host_v6(0))), "{difference}");
+    pair.stop().unwrap();
+}
+
+#[test]
+fn a_network_that_both_files_claim_for_the_other_side_is_told_at_both_ends() {
+    if !privilege::available_or_skip(
+        "a_network_that_both_files_claim_for_the_other_side_is_told_at_both_ends",
+    ) {
+        return;
+    }
+    let link = EmulatorConfig::symmetric(LinkConfig::default());
+    let sites = TwoSites::build(&TwoSitesConfig::default(), &link).unwrap();
+    let mut ends = End::of(&sites);
+    ends.iter_mut().for_each(|end| end.networks.push("10.90.0.0/16".parse().unwrap()));
+    let pair = GatewayPair::start(Path::new(PROGRAM), &ends, &Setting::default()).unwrap();
+    for side in [0, 1] {
+        let status = wait_for(&pair, side, |status| !status.peers[0].differences.is_empty());
+        assert!(status.peers[0].differences[0].contains("but the file here names 10.90.0.0/16"));
+    }
+    pair.stop().unwrap();
+}

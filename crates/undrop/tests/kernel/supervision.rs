@@ -1,0 +1,110 @@
+//! A gateway under a service manager: what it tells, and how it ends when its loop hangs.
+
+use std::fs::{self, File};
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use netlab::emulator::EmulatorConfig;
+use netlab::namespace::Child;
+use netlab::privilege;
+use netlab::topology::{TwoSites, TwoSitesConfig};
+use nix::sys::signal::Signal;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+use simnet::link::LinkConfig;
+use stage::gateways::{End, GatewayPair, Setting};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_undrop");
+
+/// A service manager's socket.
+struct Manager(UnixDatagram);
+
+impl Manager {
+    fn new(path: &Path) -> Self {
+        let socket = UnixDatagram::bind(path).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        Self(socket)
+    }
+
+    /// Reads messages up to one that begins with `start`; returns it.
+    fn wait_for(&self, start: &str) -> String {
+        let mut message = [0; 500];
+        for _ in 0..1_000 {
+            let length = self.0.recv(&mut message).unwrap_or_else(|error| panic!("no {start:?}: {error}"));
+            let text = std::str::from_utf8(&message[..length]).unwrap();
+            if text.starts_with(start) {
+                return text.to_owned();
+            }
+        }
+        panic!("no {start:?} among 1,000 messages");
+    }
+}
+
+fn launch(pair: &GatewayPair, sites: &TwoSites, manager: &Path, log: &Path) -> Child {
+    let mut command = Command::new(PROGRAM);
+    command.args(["gateway", "run", "--config"]).arg(pair.config(1));
+    command.env("NOTIFY_SOCKET", manager).env("WATCHDOG_USEC", "3000000");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(log).unwrap());
+    sites.b.gateway.spawn(command).unwrap()
+}
+
+#[test]
+fn a_gateway_tells_its_service_manager_each_step_and_ends_when_its_loop_hangs() {
+    if !privilege::available_or_skip(
+        "a_gateway_tells_its_service_manager_each_step_and_ends_when_its_loop_hangs",
+    ) {
+        return;
+    }
+    let link = EmulatorConfig::symmetric(LinkConfig::default());
+    let sites = TwoSites::build(&TwoSitesConfig::default(), &link).unwrap();
+    let mut pair = GatewayPair::start(Path::new(PROGRAM), &End::of(&sites), &Setting::default()).unwrap();
+    pair.kill(1).unwrap();
+    let directory = pair.config(1).parent().unwrap().to_owned();
+    let (path, log) = (directory.join("notify.sock"), directory.join("supervised.log"));
+    let manager = Manager::new(&path);
+
+    let mut child = launch(&pair, &sites, &path, &log);
+    assert_eq!(manager.wait_for("READY=1"), "READY=1\nSTATUS=protecting wan0");
+    pair.wait_until_up(Duration::from_secs(30)).unwrap();
+    (0..3).for_each(|_| drop(manager.wait_for("WATCHDOG=1")));
+    child.signal(Signal::SIGHUP).unwrap();
+    manager.wait_for("RELOADING=1\nMONOTONIC_USEC=");
+    manager.wait_for("READY=1");
+    // A process that was stopped for longer than the limit has not hung.
+    child.signal(Signal::SIGSTOP).unwrap();
+    thread::sleep(Duration::from_secs(5));
+    child.signal(Signal::SIGCONT).unwrap();
+    (0..3).for_each(|_| drop(manager.wait_for("WATCHDOG=1")));
+    assert!(child.terminate(Duration::from_secs(10)).unwrap().success());
+    manager.wait_for("STOPPING=1");
+
+    // A configuration that can be opened only when somebody writes to it: the reload hangs.
+    let mut child = launch(&pair, &sites, &path, &log);
+    manager.wait_for("READY=1");
+    let config = pair.config(1);
+    let good = fs::read_to_string(&config).unwrap();
+    fs::remove_file(&config).unwrap();
+    mkfifo(&config, Mode::S_IRUSR).unwrap();
+    child.signal(Signal::SIGHUP).unwrap();
+    let mut ended = None;
+    for _ in 0..3_000 {
+        ended = child.try_wait().unwrap();
+        if ended.is_some() {
+            break;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    let text = fs::read_to_string(&log).unwrap();
+    assert_eq!(ended.and_then(|status| status.code()), Some(70), "{text}");
+    assert!(text.contains("the main loop has not turned for 2.25 s"), "{text}");
+
+    // The supervisor starts it again.
+    fs::remove_file(&config).unwrap();
+    fs::write(&config, good).unwrap();
+    let mut child = launch(&pair, &sites, &path, &log);
+    pair.wait_until_up(Duration::from_secs(30)).unwrap();
+    assert!(child.terminate(Duration::from_secs(10)).unwrap().success());
+}
