@@ -18,6 +18,7 @@ use crate::outbox::Outbox;
 use crate::packet::Packet;
 use crate::peer::Peer;
 use crate::prefixes::PrefixTable;
+use crate::share::Share;
 use crate::tunnel;
 use crate::wire::{LossReport, Outer, Report};
 
@@ -50,6 +51,8 @@ pub struct PeerStatus<'a> {
     pub sessions: u64,
     /// Number of renewals of a session.
     pub renewals: u64,
+    /// Flows toward it that are protected at present.
+    pub share: Share,
     /// Counts of our egress towards it.
     pub egress: &'a EgressCounts,
     /// Counts of our ingress from it.
@@ -85,6 +88,7 @@ pub struct Gateway {
     unprotected: UnprotectedCounts,
     rejected: RejectedCounts,
     entropy: Entropy,
+    share: Share,
     /// The peer whose timers were run last.
     latest_peer: usize,
     next_stray_us: u64,
@@ -103,6 +107,7 @@ impl Gateway {
             unprotected: UnprotectedCounts::default(),
             rejected: RejectedCounts::default(),
             entropy: entropy.into(),
+            share: Share::ALL,
             latest_peer: 0,
             next_stray_us: 0,
             config: Config { peers: Vec::new(), ..config.clone() },
@@ -125,7 +130,7 @@ impl Gateway {
         for (index, wanted) in config.peers.iter().enumerate() {
             let peer = match old.iter().position(|peer| same_sizes && peer.config == *wanted) {
                 Some(at) => old.swap_remove(at).reconfigured(&config, index),
-                None => Peer::new(wanted.clone(), &config, index, self.new_token()),
+                None => Peer::new(wanted.clone(), &config, index, self.new_token()).with_share(self.share),
             };
             self.peers.push(peer);
         }
@@ -209,6 +214,25 @@ impl Gateway {
     pub fn lag_max(&self) -> u64 {
         // One history is left for the span of a repair, which takes a quarter of it with our own code.
         ((NAMES_FACTOR - 1) * self.config.ingress().history) as u64
+    }
+
+    /// Changes the share of flows that this gateway has time for, in both directions.
+    pub fn set_share(&mut self, now_us: u64, share: Share) {
+        self.share = share;
+        for peer in &mut self.peers {
+            peer.sharing.set_own(now_us, share);
+        }
+    }
+
+    /// Flows that some peer's egress protects. Outgoing packets of others need not be passed in.
+    pub fn outgoing_share(&self) -> Share {
+        self.peers.iter().map(|peer| peer.sharing.limit()).max().unwrap_or(Share::ALL)
+    }
+
+    /// Flows that some peer may protect. Incoming packets of others need not be passed in. The driver applies
+    /// a larger share before it calls [`Gateway::handle_timeout`], which tells the peer.
+    pub fn incoming_share(&self) -> Share {
+        self.peers.iter().map(|peer| peer.sharing.far_bound()).max().unwrap_or(Share::ALL)
     }
 
     /// Takes the report that the driver stood still for `stalled_us`: the process was stopped, or the machine
@@ -323,6 +347,7 @@ impl Gateway {
             last_heard_us: peer.channel().heard_us(),
             sessions: peer.sessions,
             renewals: peer.renewals,
+            share: peer.sharing.limit(),
             egress: peer.egress.counts(),
             ingress: peer.ingress.counts(),
             report: peer.ingress.report(),

@@ -38,6 +38,8 @@ mod prefixes;
 pub mod replay;
 mod schedule;
 pub mod session;
+pub mod share;
+mod sharing;
 pub mod symbol;
 mod tunnel;
 pub mod wire;

@@ -2,6 +2,7 @@
 
 mod hello;
 mod renewal;
+mod shares;
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -23,7 +24,9 @@ use crate::packet::Packet;
 use crate::path_mtu::PathMtu;
 use crate::prefixes::PrefixTable;
 use crate::session::{HelloKey, Opener, Sealer};
-use crate::wire::{BodyKind, LossReport, Report, SEALED_HEADER, SealedHeader, TAG};
+use crate::share::Share;
+use crate::sharing::Sharing;
+use crate::wire::{Announcement, BodyKind, LossReport, Report, SEALED_HEADER, SealedHeader, TAG};
 use renewal::Renewal;
 
 /// Interval between Hellos to a live peer.
@@ -86,6 +89,7 @@ pub(crate) struct Peer {
     pub(crate) renewals: u64,
     /// Source of the latest packet that the peer would not watch.
     pub(crate) unwatched_source: Option<IpAddr>,
+    pub(crate) sharing: Sharing,
 }
 
 /// The far report before there is one.
@@ -129,8 +133,14 @@ impl Peer {
             sessions: 0,
             renewals: 0,
             unwatched_source: None,
+            sharing: Sharing::new(Share::ALL),
             config,
         }
+    }
+
+    /// Changes the share of flows that the gateway has time for, before there is a session.
+    pub(crate) fn with_share(self, share: Share) -> Self {
+        Self { sharing: Sharing::new(share), ..self }
     }
 
     /// Changes the gateway's configuration; the session stays.
@@ -197,6 +207,9 @@ impl Peer {
         if self.path_mtu.packet_max().is_some_and(|max| packet.as_slice().len() > max) {
             return Err(Unprotected::TooLongForPath);
         }
+        if !self.sharing.limit().contains(packet) {
+            return Err(Unprotected::Overload);
+        }
         let mut outlet = Outlet { sealer: &mut session.sealer, datagrams: &mut out.datagrams };
         self.egress.handle_packet(now_us, packet, &self.identity, &mut outlet)
     }
@@ -261,6 +274,10 @@ impl Peer {
             // The peer protects packets once it knows that its datagrams arrive.
             self.next_report_us = now_us;
         }
+        if kind == BodyKind::Share {
+            self.sharing.on_announcement(now_us, Announcement::read(body)?);
+            return Ok(());
+        }
         if kind == BodyKind::Report {
             self.on_report(now_us, Report::read(body)?);
             return Ok(());
@@ -316,6 +333,7 @@ impl Peer {
             listed,
         });
         self.unwatched_source = None;
+        self.sharing.restart();
         self.egress.restart();
         self.ingress.restart(&self.ingress_config);
         self.channel.restart();
@@ -328,7 +346,8 @@ impl Peer {
     pub(crate) fn poll_timeout(&self) -> u64 {
         let own = self.next_hello_us.min(self.next_tick_us);
         let report = self.session.as_ref().map(|_| self.next_report_us);
-        let others = [self.egress.next_deadline_us(), self.ingress.next_due_us(), report];
+        let share = self.session.as_ref().and_then(|_| self.sharing.next_us());
+        let others = [self.egress.next_deadline_us(), self.ingress.next_due_us(), report, share];
         others.into_iter().flatten().fold(own, u64::min)
     }
 
@@ -348,6 +367,7 @@ impl Peer {
         if now_us >= self.next_tick_us {
             self.next_tick_us = now_us + TICK_US;
             self.ingress.on_tick(now_us);
+            self.sharing.on_tick(now_us);
             self.check_liveness(now_us, entropy);
             if self.is_up
                 && let Some(len) = self.path_mtu.poll_probe(now_us)
@@ -359,6 +379,7 @@ impl Peer {
         if self.session.is_some() && now_us >= self.next_report_us {
             self.send_report(now_us, out);
         }
+        self.announce_shares(now_us, out);
         if now_us >= self.next_hello_us {
             self.next_hello_us = now_us + if self.is_up { HELLO_US } else { CALL_US };
             let echo = self.session.as_ref().map_or(Token::UNKNOWN, |session| session.far_token);

@@ -13,6 +13,7 @@ pub mod findings;
 mod inlet;
 mod interfaces;
 mod lag;
+mod overload;
 mod passive;
 mod path_mtu;
 mod pause;

@@ -22,10 +22,11 @@ use daemon::log;
 use daemon::signals::{Signal, Signals};
 use daemon::supervisor::Supervisor;
 use daemon::watchdog::Watchdog;
+use maelstrom_core::counters::Unprotected;
 use maelstrom_core::outbox::Queue;
 use maelstrom_core::{Entropy, Gateway};
 use netio::inject::Signs;
-use netio::poll::{Interest, Poller, precise_timeouts};
+use netio::poll::{Interest, Poller, lower_priority, precise_timeouts};
 use netio::tap::Tap;
 use netio::udp::{self, RepairSocket};
 use nix::time::{ClockId, clock_gettime};
@@ -37,6 +38,7 @@ use crate::engine::Engine;
 use crate::error::StartError;
 use crate::inlet::Inlet;
 use crate::lag::Lag;
+use crate::overload::Overload;
 use crate::pause::{Pauses, Reason};
 use crate::ports::{Ports, core_config};
 use crate::pulse::boot_us;
@@ -82,6 +84,7 @@ pub struct Passive {
     started_us: u64,
     channel: Channel,
     pub(crate) turns: Turns,
+    pub(crate) overload: Overload,
     /// Number of packets that arrived without being captured, at the last check.
     pub(crate) missed: u64,
     next_gap_check_us: u64,
@@ -128,6 +131,7 @@ impl Passive {
             started_us: clock_us(),
             channel: Channel::Unknown,
             turns: Turns::default(),
+            overload: Overload::new(),
             missed: 0,
             next_gap_check_us: 0,
             behind: false,
@@ -158,6 +162,9 @@ impl Passive {
         let limit = self.supervisor.limit().map_or(HUNG, |limit| HUNG.min(limit / 4 * 3));
         let watchdog = Watchdog::start(limit)?;
         self.tell_ready();
+        if let Err(error) = lower_priority() {
+            debug!(%error, "cannot run below forwarding");
+        }
         while !self.stopping {
             watchdog.turn();
             self.supervisor.turn(clock_us());
@@ -168,6 +175,7 @@ impl Passive {
             self.drain_tap();
             self.check_for_gap();
             self.decode();
+            self.adapt_share();
             self.handle_timeout();
             self.engine.flush_due(clock_us(), &mut self.ports.outlets);
             self.filter_strangers();
@@ -282,6 +290,7 @@ impl Passive {
         }
         self.missed = self.ports.tap.as_ref().map_or(0, |tap| tap.missed().incoming);
         self.behind = false;
+        self.overload.on_new_tap();
         self.pause(if self.ports.tap.is_some() { Reason::Replaced } else { Reason::Interface });
     }
 
@@ -386,6 +395,9 @@ impl Passive {
             ("log lines that stderr did not take", log::lost_lines()),
             ("messages the service manager did not take", self.supervisor.unsent()),
         ];
+        let mut not_protected = status::counts(gateway.unprotected().iter());
+        *not_protected.entry(Unprotected::Overload.to_string()).or_default() +=
+            tap.map_or(0, Tap::shed_outgoing);
         Status {
             gateway: GatewayStatus {
                 version: env!("CARGO_PKG_VERSION").into(),
@@ -399,7 +411,7 @@ impl Passive {
             },
             pauses: self.pauses.status(*now_us),
             peers: peers.collect(),
-            not_protected: status::counts(gateway.unprotected().iter()),
+            not_protected,
             rejected: status::counts(gateway.rejected().iter()),
             counters: counters.map(|(reason, count)| (reason.to_owned(), count)).into(),
             memory_bytes: gateway.memory_bytes() as u64,

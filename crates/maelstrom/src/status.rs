@@ -146,6 +146,9 @@ pub struct PathStatus {
 /// Traffic from this site to the peer's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EgressStatus {
+    /// Flows that are protected at present, per hundred. Below 100 a gateway lacks processor time.
+    #[serde(default)]
+    pub flows_protected_percent: f64,
     /// Packets protected.
     pub source_packets: u64,
     /// Their bytes.
@@ -286,6 +289,7 @@ impl PeerStatus {
             networks_named_there: peer.watched.to_vec(),
             differences: Vec::new(),
             egress: EgressStatus {
+                flows_protected_percent: peer.share.fraction() * 100.0,
                 source_packets: egress.source_packets,
                 source_bytes: egress.source_bytes,
                 repair_packets: egress.repair_packets,

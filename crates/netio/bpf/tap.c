@@ -57,8 +57,9 @@ enum { GO_ON = -1 }; // TC_ACT_UNSPEC and TCX_NEXT
 enum direction { OUTGOING = 0, INCOMING = 1 };
 enum flag { TAGGED = 1 };
 // Counted per direction: the counters of incoming packets follow those of outgoing packets. All but FOREIGN
-// count packets of our networks. FOREIGN counts malformed packets, which no IP stack accepts.
-enum count { CAPTURED = 0, RING_FULL = 1, UNREADABLE = 2, OVERSIZE = 3, FOREIGN = 4, COUNTS = 5 };
+// count packets of our networks. FOREIGN counts malformed packets, which no IP stack accepts. SHED counts
+// packets on the wire of flows that are not copied.
+enum count { CAPTURED = 0, RING_FULL = 1, UNREADABLE = 2, OVERSIZE = 3, FOREIGN = 4, SHED = 5, COUNTS = 6 };
 
 struct record {
 	u64 time_ns; // CLOCK_MONOTONIC
@@ -132,6 +133,14 @@ struct {
 	TYPE(value, u32);
 } polling SEC(".maps");
 
+// for each direction: flows with this hash or a higher one are not copied; 0: all are
+struct {
+	UINT(type, MAP_ARRAY);
+	UINT(max_entries, 2);
+	TYPE(key, u32);
+	TYPE(value, u32);
+} shares SEC(".maps");
+
 struct {
 	UINT(type, MAP_RINGBUF);
 	UINT(max_entries, 16 << 20);
@@ -139,12 +148,17 @@ struct {
 
 // ---- the packet's path, last stage first as C requires
 
-INLINE void count(u32 which, u32 direction)
+INLINE void count_many(u32 which, u32 direction, u64 number)
 {
 	which += direction * COUNTS;
 	u64 *counter = map_lookup(&counters, &which);
 	if (counter)
-		*counter += 1; // one per CPU, and this program does not interrupt itself
+		*counter += number; // one per CPU, and this program does not interrupt itself
+}
+
+INLINE void count(u32 which, u32 direction)
+{
+	count_many(which, direction, 1);
 }
 
 INLINE u16 swap(u16 value)
@@ -238,7 +252,41 @@ INLINE void capture(struct __sk_buff *skb, const struct packet *packet, u32 dire
 	count(CAPTURED, direction);
 }
 
-enum { UDP = 17 };
+enum { TCP = 6, UDP = 17, SCTP = 132 };
+
+INLINE u32 word(const u8 *bytes)
+{
+	u32 value;
+	__builtin_memcpy(&value, bytes, sizeof(value));
+	return __builtin_bswap32(value);
+}
+
+INLINE u32 mix(u32 hash, u32 value)
+{
+	hash = (hash ^ value) * 0x9e3779b1u;
+	return hash ^ hash >> 15;
+}
+
+// Returns whether the packet's flow is not in the share that is copied. The hash of its addresses is that of
+// maelstrom-core/src/share.rs, and ends as there. `transport` is 0 in a fragment.
+INLINE int is_shed(struct __sk_buff *skb, u32 hash, u32 protocol, u32 transport, u32 direction)
+{
+	const u32 *end = map_lookup(&shares, &direction);
+	if (!end || !*end)
+		return 0;
+	hash = mix(hash, protocol);
+	if (transport && (protocol == TCP || protocol == UDP || protocol == SCTP)) {
+		u8 ports[4] = {0};
+		if (load_bytes(skb, transport, ports, sizeof(ports)))
+			__builtin_memset(ports, 0, sizeof(ports));
+		hash = mix(hash, word(ports));
+	}
+	if (mix(hash, 0) >> 16 < *end)
+		return 0;
+	u32 segments = skb->gso_segs;
+	count_many(SHED, direction, segments ? segments : 1);
+	return 1;
+}
 
 INLINE int is_excluded(struct __sk_buff *skb, u32 transport, struct endpoint *far, u32 direction)
 {
@@ -271,7 +319,9 @@ INLINE int wanted4(struct __sk_buff *skb, struct packet *packet, u32 direction)
 			return 0;
 	}
 	packet->length = (u16)(header[2] << 8 | header[3]);
-	return 1;
+	u32 hash = mix(mix(0, word(header + 12)), word(header + 16));
+	u32 transport = fragment ? 0 : packet->at + (header[0] & 15) * 4;
+	return !is_shed(skb, hash, header[9], transport, direction);
 }
 
 INLINE int wanted6(struct __sk_buff *skb, struct packet *packet, u32 direction)
@@ -293,7 +343,11 @@ INLINE int wanted6(struct __sk_buff *skb, struct packet *packet, u32 direction)
 			return 0;
 	}
 	packet->length = 40 + (u16)(header[4] << 8 | header[5]);
-	return 1;
+	u32 hash = 0;
+#pragma unroll
+	for (u32 at = 8; at < 40; at += 4)
+		hash = mix(hash, word(header + at));
+	return !is_shed(skb, hash, header[6], packet->at + 40, direction);
 }
 
 enum { ETH_IP = 0x0800, ETH_IPV6 = 0x86dd, ETH_VLAN = 0x8100, ETH_VLAN_AD = 0x88a8 };

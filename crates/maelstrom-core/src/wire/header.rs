@@ -91,6 +91,8 @@ pub enum BodyKind {
     Half,
     /// A loss report.
     Report,
+    /// An announcement of shares.
+    Share,
 }
 
 impl BodyKind {
@@ -100,6 +102,7 @@ impl BodyKind {
             BodyKind::Repair => 1,
             BodyKind::Half => 2,
             BodyKind::Report => 3,
+            BodyKind::Share => 4,
         }
     }
 
@@ -112,6 +115,7 @@ impl BodyKind {
             Some(1) => Ok(BodyKind::Repair),
             Some(2) => Ok(BodyKind::Half),
             Some(3) => Ok(BodyKind::Report),
+            Some(4) => Ok(BodyKind::Share),
             _ => Err(Rejected::Malformed),
         }
     }

@@ -7,6 +7,7 @@ mod layout;
 mod recipe;
 mod repair;
 mod report;
+mod share;
 
 pub use half::{Half, write_half_header};
 pub use header::{
@@ -17,3 +18,4 @@ pub use layout::{EXCEPTIONS_BUDGET, Entry, TERMS_MAX, WINDOW_MAX};
 pub use recipe::{Recipe, repair_overhead};
 pub use repair::{RecipeView, Sum};
 pub use report::{BURST_BUCKETS, LossReport, Report};
+pub use share::Announcement;

@@ -7,6 +7,7 @@ mod corpus;
 mod doubt;
 mod fuzz;
 mod lifetime;
+mod overload;
 mod pair;
 mod path;
 mod recovery;

@@ -42,15 +42,18 @@ enum Count {
     Unreadable,
     Oversize,
     Foreign,
+    Shed,
 }
 
-const COUNTS: u32 = 5;
+const COUNTS: u32 = 6;
 
 pub(super) struct EbpfTap {
     ring: RingBuf<MapData>,
     counters: PerCpuArray<MapData, u64>,
     /// Set while the program must not wake the reader.
     polling: Array<MapData, u32>,
+    /// For each direction, the hash from which flows are not copied, or 0.
+    shares: Array<MapData, u32>,
     moderation: Moderation,
     ids: Identifications,
     interface: Interface,
@@ -81,10 +84,11 @@ impl EbpfTap {
         let ring = map(&mut object, "ring", RingBuf::try_from)?;
         let counters = map(&mut object, "counters", PerCpuArray::try_from)?;
         let polling = map(&mut object, "polling", Array::try_from)?;
+        let shares = map(&mut object, "shares", Array::try_from)?;
         let attached = bpf::attach(&mut object, &PROGRAMS, &interface, config.attach, None)?;
         let moderation = Moderation::new(ring.as_fd(), config.wake_us)?;
         let ids = Identifications::new();
-        Ok(Self { ring, counters, polling, moderation, ids, interface, object, _attached: attached })
+        Ok(Self { ring, counters, polling, shares, moderation, ids, interface, object, _attached: attached })
     }
 
     pub(super) fn drain(&mut self, budget: usize, handle: impl FnMut(Captured<'_>)) -> io::Result<Drained> {
@@ -137,6 +141,24 @@ impl EbpfTap {
             reasons.into_iter().map(|which| self.count(which, direction)).sum()
         };
         Missed { outgoing: missed(Direction::Outgoing), incoming: missed(Direction::Incoming) }
+    }
+
+    pub(super) fn moderation(&mut self) -> &mut Moderation {
+        &mut self.moderation
+    }
+
+    pub(super) fn set_shares(&mut self, outgoing: u16, incoming: u16) -> io::Result<()> {
+        for (direction, last) in [(0, outgoing), (1, incoming)] {
+            let end = if last == u16::MAX { 0 } else { u32::from(last) + 1 };
+            self.shares
+                .set(direction, end, 0)
+                .map_err(|error| step("set the shares of the eBPF tap", &error))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn shed_outgoing(&self) -> u64 {
+        self.count(Count::Shed, Direction::Outgoing)
     }
 
     pub(super) fn interface(&self) -> &Interface {

@@ -159,6 +159,39 @@ impl Tap {
         }
     }
 
+    /// Limits the captures of each direction to flows whose hash is no larger; `u16::MAX` means all flows.
+    /// The hash is that of `maelstrom_core::share::flow_hash`. A packet socket captures all flows
+    /// nevertheless.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn set_shares(&mut self, outgoing: u16, incoming: u16) -> io::Result<()> {
+        match &mut self.tap {
+            Open::Ebpf(tap) => tap.set_shares(outgoing, incoming),
+            Open::Packet(_) => Ok(()),
+        }
+    }
+
+    /// Changes [`TapConfig::wake_us`]. A tap that wakes the reader with every packet goes on doing so.
+    pub fn set_wake_us(&mut self, wake_us: u32) {
+        let moderation = match &mut self.tap {
+            Open::Ebpf(tap) => tap.moderation(),
+            Open::Packet(tap) => tap.moderation(),
+        };
+        if wake_us > 0 && moderation.is_on() {
+            moderation.set_period_us(wake_us.min(WAKE_US_MAX));
+        }
+    }
+
+    /// Returns the number of outgoing packets on the wire that were not captured because of their flow. It
+    /// queries the kernel.
+    pub fn shed_outgoing(&self) -> u64 {
+        match &self.tap {
+            Open::Ebpf(tap) => tap.shed_outgoing(),
+            Open::Packet(_) => 0,
+        }
+    }
+
     /// Returns the counters. It queries the kernel, so do not call it for every packet.
     pub fn counts(&self) -> TapCounts {
         match &self.tap {

@@ -65,6 +65,16 @@ impl Moderation {
         })
     }
 
+    /// Whether the reader may be woken by a timer.
+    pub(super) fn is_on(&self) -> bool {
+        self.period_ns > 0
+    }
+
+    /// Changes the period of the timer.
+    pub(super) fn set_period_us(&mut self, period_us: u32) {
+        self.period_ns = u64::from(period_us) * 1000;
+    }
+
     /// Records the number of captures that were drained, and whether more wait.
     pub(super) fn on_drained(&mut self, captures: usize, more: bool, now_ns: u64) -> io::Result<Change> {
         if self.period_ns == 0 {

@@ -145,6 +145,10 @@ impl PacketTap {
         Missed { outgoing: known.outgoing + unknown, incoming: known.incoming + unknown }
     }
 
+    pub(super) fn moderation(&mut self) -> &mut Moderation {
+        &mut self.moderation
+    }
+
     pub(super) fn interface(&self) -> &Interface {
         &self.interface
     }

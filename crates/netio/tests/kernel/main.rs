@@ -10,6 +10,7 @@ mod multicast_joins;
 mod tap;
 mod tap_life;
 mod tap_missed;
+mod tap_shares;
 mod tun;
 mod tunnels;
 mod tunnels_merged;

@@ -4,9 +4,11 @@
 #![allow(clippy::disallowed_methods, reason = "a stopwatch")]
 
 mod multicast;
+mod overload;
 mod rig;
 mod soak;
 mod speed;
+mod stall;
 mod tcp;
 mod udp;
 
@@ -40,6 +42,10 @@ pub(crate) enum Command {
     /// Run Ricochet as a participant of `multicast`.
     #[command(hide = true)]
     Ricochet(multicast::ricochet::Part),
+    /// TCP goodput and loss of small packets at more load than gateways can code.
+    Overload(overload::Plan),
+    /// TCP goodput while a gateway is stopped for seconds.
+    Stall(stall::Plan),
     /// Memory use and recovery over minutes.
     Soak(soak::Plan),
 }
@@ -60,6 +66,8 @@ pub(crate) fn run(
         Command::Tcp(plan) => tcp::run(&program()?, plan),
         Command::Udp(plan) => udp::run(&program()?, plan),
         Command::Speed(plan) => speed::run(&program()?, plan),
+        Command::Overload(plan) => overload::run(&program()?, plan),
+        Command::Stall(plan) => stall::run(&program()?, plan),
         Command::Soak(plan) => soak::run(&program()?, plan),
     }?;
     Ok(ExitCode::SUCCESS)

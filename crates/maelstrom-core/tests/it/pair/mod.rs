@@ -7,6 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 pub use testkit::coin;
 
 use maelstrom_core::packet::{MutableFields, Packet, restore};
+use maelstrom_core::share::Share;
 use maelstrom_core::{Config, Gateway, Outbox, PeerConfig, PeerKey, PeerStatus, Schedule};
 
 pub const A: usize = 0;
@@ -104,6 +105,8 @@ pub struct Pair {
     pub frozen: [bool; 2],
     /// Sides whose datagrams are all lost.
     pub mute: [bool; 2],
+    /// Flows of which the tap of each side shows the packets that arrive.
+    pub captures: [Share; 2],
 }
 
 impl Pair {
@@ -124,6 +127,7 @@ impl Pair {
             lose_datagram: Box::new(|| false),
             frozen: [false; 2],
             mute: [false; 2],
+            captures: [Share::ALL; 2],
         }
     }
 
@@ -240,7 +244,7 @@ impl Pair {
             }
             if flight.is_datagram {
                 self.inject(flight.to, &flight.bytes);
-            } else {
+            } else if self.captures[flight.to].contains(&Packet::new_checked(&flight.bytes).unwrap()) {
                 self.gateways[flight.to].handle_incoming(
                     self.now_us,
                     &flight.bytes,

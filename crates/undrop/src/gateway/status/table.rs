@@ -64,6 +64,11 @@ fn peer_block(text: &mut String, peer: &PeerStatus) {
     row(text, "networks", &networks.join(", "));
     peer.differences.iter().for_each(|difference| row(text, "DIFFERENCE", difference));
     row(text, "sent", &format!("{} packets, {}", number(egress.source_packets), bytes(egress.source_bytes)));
+    if egress.flows_protected_percent < 100.0 {
+        let share =
+            format!("{:.1} % OF THE FLOWS PROTECTED, for lack of time", egress.flows_protected_percent);
+        row(text, "", &share);
+    }
     let repairs = format!(
         "{} repairs, {}, overhead {:.1} %, {} cut in two",
         number(egress.repair_packets),
@@ -254,6 +259,7 @@ mod tests {
             networks_named_there: Vec::new(),
             differences: Vec::new(),
             egress: EgressStatus {
+                flows_protected_percent: 12.5,
                 source_packets: 1_234_567,
                 source_bytes: 1_600_000_000,
                 repair_packets: 463_000,
@@ -307,6 +313,7 @@ undrop 0.1.0, passive on wan0, tap ebpf, injection by wan, pid 77, up 1 d 2 h, 3
 peer osaka (10.81.9.2:4700): up, heard 120 ms ago, 2 sessions
   networks          10.81.2.0/24
   sent              1,234,567 packets, 1.6 GB
+                    12.5 % OF THE FLOWS PROTECTED, for lack of time
                     463,000 repairs, 650.0 MB, overhead 40.6 %, 0 cut in two
   lost there        10,000 of 1,000,000 (1.0000 %), 9,990 recovered, 10 residual (0.0010 %)
   received          990,000 packets, 999 B

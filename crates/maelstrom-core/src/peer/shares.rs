@@ -1,0 +1,24 @@
+//! Announcements of the shares of flows that this gateway protects and recovers.
+
+use super::Peer;
+use crate::counters::Unsent;
+use crate::outbox::Outbox;
+use crate::wire::{Announcement, SEALED_HEADER, TAG};
+
+impl Peer {
+    /// Sends the announcement that is due, if there is one and there is a session.
+    pub(super) fn announce_shares(&mut self, now_us: u64, out: &mut Outbox) {
+        let Some(session) = &mut self.session else { return };
+        if self.sharing.next_us().is_none_or(|due_us| due_us > now_us) {
+            return;
+        }
+        let announcement = self.sharing.announcement(now_us);
+        let len = SEALED_HEADER + Announcement::LEN + TAG;
+        let Some(datagram) = out.datagrams.reserve(len) else {
+            return self.egress.on_unsent(Unsent::QueueFull);
+        };
+        announcement.write(&mut datagram[SEALED_HEADER..len - TAG]);
+        session.sealer.seal(datagram);
+        out.datagrams.commit(self.index, len);
+    }
+}

@@ -1,0 +1,118 @@
+//! Gateways that protect a share of the flows.
+
+use std::collections::HashSet;
+use std::net::Ipv4Addr;
+
+use crate::pair::{A, B, Pair, coin, config};
+use maelstrom_core::counters::Unprotected;
+use maelstrom_core::packet::Packet;
+use maelstrom_core::share::{Share, flow_hash};
+
+const FLOWS: u16 = 16;
+
+/// A packet of one of several flows from A's site to B's.
+fn packet(flow: u16, n: u32) -> Vec<u8> {
+    let hosts = (Ipv4Addr::new(10, 81, 1, 10), Ipv4Addr::new(10, 81, 2, 10));
+    let payload: Vec<u8> = (0..200).map(|k| (k * 7 + n) as u8).chain(n.to_be_bytes()).collect();
+    let mut packet = testkit::packet::udp4(hosts.0, hosts.1, 0, n as u16, &payload);
+    packet[20..22].copy_from_slice(&(40_000 + flow).to_be_bytes());
+    packet
+}
+
+fn hash(flow: u16) -> u16 {
+    flow_hash(&Packet::new_checked(&packet(flow, 0)).unwrap())
+}
+
+/// The share that contains half of the flows.
+fn half() -> Share {
+    let mut hashes: Vec<u16> = (0..FLOWS).map(hash).collect();
+    hashes.sort_unstable();
+    Share(hashes[usize::from(FLOWS) / 2 - 1])
+}
+
+/// Sends packets of all flows for `us`, and returns the recovered and the lost ones. As a tap that sheds
+/// would, B's gateway gets only packets within its share.
+fn run(pair: &mut Pair, us: u64, seed: u64) -> (HashSet<Vec<u8>>, Vec<(u16, Vec<u8>)>) {
+    let mut lose = coin(seed, 0.03);
+    let mut lost = Vec::new();
+    pair.recovered = Default::default();
+    for step in 0..us / 200 {
+        let (flow, n) = (step as u16 % FLOWS, step as u32 + 1_000_000 * seed as u32);
+        let packet = packet(flow, n);
+        let is_lost = lose();
+        pair.captures[B] = pair.gateways[B].incoming_share();
+        pair.send(A, &packet, is_lost);
+        if is_lost {
+            lost.push((flow, packet));
+        }
+        pair.advance(200);
+    }
+    pair.advance(1_000_000);
+    let recovered: HashSet<_> = pair.recovered[B].drain(..).collect();
+    let all: HashSet<_> = lost.iter().map(|(_, packet)| packet.clone()).collect();
+    assert!(recovered.is_subset(&all), "a packet that arrived is delivered twice");
+    (recovered, lost)
+}
+
+/// Counts recovered and lost packets of the flows within `share`, and of the others.
+fn count(share: Share, (recovered, lost): &(HashSet<Vec<u8>>, Vec<(u16, Vec<u8>)>)) -> [(usize, usize); 2] {
+    [true, false].map(|inside| {
+        let of = |flow: u16| (hash(flow) <= share.0) == inside;
+        let lost: Vec<_> = lost.iter().filter(|(flow, _)| of(*flow)).collect();
+        (lost.iter().filter(|(_, packet)| recovered.contains(packet)).count(), lost.len())
+    })
+}
+
+#[test]
+fn an_overloaded_egress_protects_some_flows_whole_and_the_others_not_at_all() {
+    let mut pair = Pair::up([config(A), config(B)]);
+    pair.delay_us = 20_000;
+    let now_us = pair.now_us;
+    pair.gateways[A].set_share(now_us, half());
+    for seed in 0..3 {
+        let [inside, outside] = count(half(), &run(&mut pair, 2_000_000, seed));
+        assert!(inside.1 > 100 && inside.0 * 100 >= inside.1 * 98, "{inside:?}");
+        assert!(outside.1 > 100 && outside.0 == 0, "{outside:?}");
+    }
+    assert!(pair.gateways[A].unprotected().count(Unprotected::Overload) > 10_000);
+    assert_eq!(pair.gateways[B].incoming_share(), half(), "B captures no more than A protects");
+    let now_us = pair.now_us;
+    pair.gateways[A].set_share(now_us, Share::ALL);
+    run(&mut pair, 500_000, 4);
+    let [inside, outside] = count(half(), &run(&mut pair, 2_000_000, 5));
+    assert!(inside.0 * 100 >= inside.1 * 98 && outside.0 * 100 >= outside.1 * 98, "{inside:?} {outside:?}");
+}
+
+#[test]
+fn an_overloaded_ingress_makes_the_far_egress_protect_less() {
+    let mut pair = Pair::up([config(A), config(B)]);
+    pair.delay_us = 20_000;
+    let now_us = pair.now_us;
+    pair.gateways[B].set_share(now_us, half());
+    assert_eq!(pair.gateways[B].incoming_share(), Share::ALL, "A may still protect all flows");
+    run(&mut pair, 2_500_000, 6);
+    assert_eq!(pair.gateways[A].outgoing_share(), half());
+    assert_eq!(pair.gateways[B].incoming_share(), half());
+    let [inside, outside] = count(half(), &run(&mut pair, 2_000_000, 7));
+    assert!(inside.0 * 100 >= inside.1 * 98 && outside.0 == 0, "{inside:?} {outside:?}");
+}
+
+#[test]
+fn shares_that_change_deliver_nothing_twice() {
+    let mut pair = Pair::up([config(A), config(B)]);
+    pair.delay_us = 20_000;
+    for seed in 10..40 {
+        let side = [A, B][seed as usize % 2];
+        let share = [Share(9_000), half(), Share::ALL][seed as usize % 3];
+        let now_us = pair.now_us;
+        pair.gateways[side].set_share(now_us, share);
+        run(&mut pair, 300_000 + 40_000 * (seed % 7), seed);
+    }
+    for side in [A, B] {
+        let now_us = pair.now_us;
+        pair.gateways[side].set_share(now_us, Share::ALL);
+    }
+    run(&mut pair, 500_000, 50);
+    let [inside, outside] = count(half(), &run(&mut pair, 2_000_000, 51));
+    assert!(inside.0 * 100 >= inside.1 * 98 && outside.0 * 100 >= outside.1 * 98, "{inside:?} {outside:?}");
+}

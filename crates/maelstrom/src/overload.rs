@@ -1,0 +1,237 @@
+//! The share of flows that this machine has time for: measures the load, and tells the core and the tap.
+//!
+//! Forwarding comes first. While no processor is idle, the gateway takes a small part of the machine's time
+//! only; the controller of the core (`maelstrom-core/src/share.rs`) decides what it protects with that. The
+//! tap's program in the kernel does not even copy packets of other flows.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::time::Duration;
+
+use maelstrom_core::share::{Controller, Load, Share};
+use netio::tap::WAKE_US;
+use nix::time::{ClockId, clock_gettime};
+use tracing::{debug, info, warn};
+
+use crate::passive::Passive;
+
+/// Interval between measurements.
+const MEASURE_US: u64 = 250_000;
+/// Length of the first line of /proc/stat, at most: a name and ten numbers.
+const STAT_MAX: usize = 256;
+/// Part of idle time from which the tap wakes the gateway often again.
+const IDLE_AGAIN: f64 = 0.2;
+/// Part of the machine's time from which the gateway saves time on a busy machine.
+const OWN_MUCH: f64 = 0.02;
+/// Period of waking at a high rate that saves time.
+const RARE_WAKE_US: u32 = 500;
+/// Minimum interval between lines in the log.
+const LOG_US: u64 = 10_000_000;
+
+/// The load of the machine, and the share that follows from it.
+pub(crate) struct Overload {
+    controller: Controller,
+    stat: Option<File>,
+    processors: f64,
+    next_us: u64,
+    last: Reading,
+    /// Shares that the tap has, outgoing and incoming.
+    tap: [Share; 2],
+    next_log_us: u64,
+    logged: Share,
+    /// Whether the tap wakes the gateway rarely.
+    is_saving: bool,
+}
+
+/// Counters at one measurement.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reading {
+    at_us: u64,
+    own_us: u64,
+    /// Ticks of all processors, and those in which they were idle.
+    ticks: [u64; 2],
+    packets: u64,
+    missed: u64,
+}
+
+impl Overload {
+    pub(crate) fn new() -> Self {
+        let stat = File::open("/proc/stat").map_err(|error| debug!(%error, "cannot measure idle time")).ok();
+        let processors = std::thread::available_parallelism().map_or(1.0, |count| count.get() as f64);
+        Self {
+            controller: Controller::default(),
+            stat,
+            processors,
+            next_us: 0,
+            last: Reading::default(),
+            tap: [Share::ALL; 2],
+            next_log_us: 0,
+            logged: Share::ALL,
+            is_saving: false,
+        }
+    }
+
+    /// Forgets the settings of a tap that was replaced.
+    pub(crate) fn on_new_tap(&mut self) {
+        (self.tap, self.is_saving) = ([Share::ALL; 2], false);
+    }
+
+    /// Decides whether the tap wakes the gateway rarely, which saves time and delays repairs; returns a
+    /// change.
+    fn save(&mut self, load: &Load) -> Option<u32> {
+        let saves = if self.is_saving {
+            load.idle < IDLE_AGAIN || self.controller.share() < Share::ALL
+        } else {
+            load.idle < IDLE_AGAIN / 4.0 && load.own > OWN_MUCH
+        };
+        let is_change = saves != std::mem::replace(&mut self.is_saving, saves);
+        is_change.then_some(if saves { RARE_WAKE_US } else { WAKE_US })
+    }
+
+    /// Returns the load since the last reading.
+    fn load(&mut self, now: Reading) -> Load {
+        let last = std::mem::replace(&mut self.last, now);
+        let us = now.at_us.saturating_sub(last.at_us).max(1) as f64;
+        let ticks = [0, 1].map(|at| now.ticks[at].saturating_sub(last.ticks[at]) as f64);
+        Load {
+            is_behind: now.missed > last.missed,
+            own: now.own_us.saturating_sub(last.own_us) as f64 / us / self.processors,
+            // Without a measurement the machine counts as idle.
+            idle: if ticks[0] > 0.0 { ticks[1] / ticks[0] } else { 1.0 },
+            packets_per_s: now.packets.saturating_sub(last.packets) as f64 * 1e6 / us,
+        }
+    }
+
+    fn ticks(&self) -> [u64; 2] {
+        let mut line = [0; STAT_MAX];
+        let read = self.stat.as_ref().and_then(|stat| stat.read_at(&mut line, 0).ok());
+        read.and_then(|len| ticks(&line[..len])).unwrap_or_default()
+    }
+
+    /// Logs a change of the share, now and then.
+    fn log(&mut self, now_us: u64, share: Share) {
+        let is_change = share.fraction() < self.logged.fraction() / 2.0
+            || share.fraction() > self.logged.fraction() * 2.0
+            || (share == Share::ALL) != (self.logged == Share::ALL);
+        if !is_change || now_us < self.next_log_us {
+            return;
+        }
+        (self.logged, self.next_log_us) = (share, now_us + LOG_US);
+        if share == Share::ALL {
+            info!("all flows are protected again");
+        } else {
+            warn!(
+                "there is more traffic than this machine has time to code: {:.1} % of the flows are protected",
+                share.fraction() * 100.0
+            );
+        }
+    }
+}
+
+/// Reads all ticks and idle ones from the first line of /proc/stat.
+fn ticks(text: &[u8]) -> Option<[u64; 2]> {
+    let line = std::str::from_utf8(text).ok()?.lines().next()?;
+    let numbers: Vec<u64> =
+        line.strip_prefix("cpu ")?.split_whitespace().map_while(|number| number.parse().ok()).collect();
+    // user, nice, system, idle, iowait, irq, softirq, steal; those of guests are part of user
+    let of_machine = numbers.get(..8)?;
+    Some([of_machine.iter().sum(), of_machine[3] + of_machine[4]])
+}
+
+/// Time that this process has used on processors, in microseconds.
+fn own_us() -> u64 {
+    clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map_or(0, |used| Duration::from(used).as_micros() as u64)
+}
+
+impl Passive {
+    /// Measures the load now and then, and adapts the share of flows that are protected.
+    pub(crate) fn adapt_share(&mut self) {
+        let now_us = self.engine.now_us;
+        if now_us >= self.overload.next_us {
+            self.overload.next_us = now_us + MEASURE_US;
+            let reading = self.reading();
+            let load = self.overload.load(reading);
+            if let (Some(wake_us), Some(tap)) = (self.overload.save(&load), self.ports.tap.as_mut()) {
+                tap.set_wake_us(wake_us);
+            }
+            let share = self.overload.controller.update(now_us, &load);
+            self.engine.gateway.set_share(now_us, share);
+            self.overload.log(now_us, share);
+        }
+        if let Err(error) = self.limit_tap() {
+            debug!(%error, "cannot limit the tap");
+        }
+    }
+
+    fn reading(&self) -> Reading {
+        let peers = self.engine.gateway.peers();
+        let tap = self.ports.tap.as_ref();
+        Reading {
+            at_us: self.engine.now_us,
+            own_us: own_us(),
+            ticks: self.overload.ticks(),
+            packets: peers.map(|peer| peer.egress.source_packets + peer.ingress.source_packets).sum(),
+            missed: tap.map_or(0, |tap| tap.missed().incoming + tap.missed().outgoing),
+        }
+    }
+
+    /// Lets the tap copy the flows that the core needs. A larger share comes into force before the peer
+    /// learns of it.
+    fn limit_tap(&mut self) -> io::Result<()> {
+        let gateway = &self.engine.gateway;
+        let wanted = [gateway.outgoing_share(), gateway.incoming_share()];
+        let Some(tap) = self.ports.tap.as_mut().filter(|_| wanted != self.overload.tap) else {
+            return Ok(());
+        };
+        tap.set_shares(wanted[0].0, wanted[1].0)?;
+        self.overload.tap = wanted;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idle_time_is_read_from_the_first_line() {
+        let text = "cpu  100 20 30 4000 50 6 7 8 90 10\ncpu0 1 2 3 4 5 6 7 8 9 10\n";
+        assert_eq!(ticks(text.as_bytes()), Some([100 + 20 + 30 + 4000 + 50 + 6 + 7 + 8, 4050]));
+        for other in ["", "cpu", "cpu 1 2 3", "cpu0 1 2 3 4 5 6 7 8 9"] {
+            assert_eq!(ticks(other.as_bytes()), None);
+        }
+        assert!(Overload::new().ticks()[0] > 0);
+        assert!(own_us() > 0);
+    }
+
+    #[test]
+    fn a_busy_machine_is_woken_rarely_until_it_has_time_again() {
+        let mut overload = Overload::new();
+        let load = |own, idle| Load { own, idle, ..Load::default() };
+        assert_eq!(overload.save(&load(0.1, 0.3)), None);
+        assert_eq!(overload.save(&load(0.01, 0.0)), None, "the gateway takes little");
+        assert_eq!(overload.save(&load(0.1, 0.0)), Some(RARE_WAKE_US));
+        assert_eq!(overload.save(&load(0.01, 0.1)), None);
+        assert_eq!(overload.save(&load(0.01, 0.3)), Some(WAKE_US));
+    }
+
+    #[test]
+    fn the_load_is_that_since_the_last_reading() {
+        let mut overload = Overload::new();
+        overload.processors = 2.0;
+        let reading = Reading { at_us: 1_000_000, own_us: 500, ticks: [1_000, 10], packets: 7, missed: 1 };
+        overload.load(reading);
+        let load = overload.load(Reading {
+            at_us: 1_500_000,
+            own_us: 100_500,
+            ticks: [1_100, 60],
+            packets: 5_007,
+            missed: 1,
+        });
+        assert_eq!(load, Load { is_behind: false, own: 0.1, idle: 0.5, packets_per_s: 10_000.0 });
+        let blind = Reading { at_us: 1_600_000, missed: 2, ..Reading::default() };
+        let load = overload.load(blind);
+        assert_eq!((load.is_behind, load.idle), (true, 1.0), "no measurement means idle");
+    }
+}
