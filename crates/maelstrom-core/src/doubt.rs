@@ -1,5 +1,5 @@
-//! Flows of which packets may have arrived unseen. What a repair recovers of them is not injected for a
-//! while.
+//! Flows of which packets may have arrived unseen. Packets of them that a repair recovers are withheld
+//! for a while.
 
 use crate::flow::Flow;
 

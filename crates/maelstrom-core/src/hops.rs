@@ -69,7 +69,7 @@ mod tests {
             hops.learn(64, if round % 10 == 0 { 40 } else { 64 });
         }
         assert_eq!(hops.arriving(5), Some(5));
-        // A middle box that sets the field anew, upward or far downward.
+        // A middle box that sets the field to a number of its own, upward or far downward.
         hops.learn(64, 255);
         hops.learn(255, 64);
         assert_eq!(hops.arriving(5), Some(5));

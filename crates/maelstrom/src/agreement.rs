@@ -1,4 +1,4 @@
-//! What the configurations of both ends disagree about.
+//! Differences between the configurations of both ends.
 //!
 //! A peer's Hello lists the networks of this site as the peer's file names them. The peer watches packets
 //! from them, and protects packets to them. This machine knows better which networks are behind it: by its
@@ -25,7 +25,7 @@ pub(crate) struct Agreement {
     next_compare_us: u64,
 }
 
-/// What one peer lists, and what is wrong with it.
+/// The networks that one peer lists, and the differences that this shows.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct PeerView {
     listed: Vec<IpNet>,

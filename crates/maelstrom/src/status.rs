@@ -111,7 +111,7 @@ pub struct PeerStatus {
     /// Networks of this site as the peer's configuration names them; empty while there is no session.
     #[serde(default)]
     pub networks_named_there: Vec<IpNet>,
-    /// What the configurations of both ends, and the routes of this machine, disagree about.
+    /// Differences between the configurations of both ends and the routes of this machine.
     #[serde(default)]
     pub differences: Vec<String>,
     /// Traffic to the peer's site.

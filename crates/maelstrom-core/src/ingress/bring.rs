@@ -1,4 +1,4 @@
-//! What would have arrived of a packet that a repair recovered.
+//! The difference between a packet as it left the far gateway and as it would have arrived.
 
 use crate::counters::Withheld;
 use crate::hops::Hops;

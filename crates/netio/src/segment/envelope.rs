@@ -41,7 +41,7 @@ struct Layer {
     behind: Behind,
 }
 
-/// What follows an outer IP header. The offsets are those of its checksum field.
+/// The header that follows an outer IP header. The offsets are those of its checksum field.
 #[derive(Clone, Copy)]
 enum Behind {
     Nothing,

@@ -1,5 +1,5 @@
-//! What lets packets pass the WAN interface without the tap: XDP programs, filters and flow tables in the
-//! card, and tunnels that carry the repairs.
+//! Ways for packets past the tap at the WAN interface: XDP programs, filters and flow tables in the card. Also
+//! tunnels that carry the repairs.
 
 use std::io;
 use std::net::IpAddr;
@@ -71,7 +71,7 @@ const TUNNELS: [&str; 17] = [
     "xfrm",
 ];
 
-/// Adds findings about the draft's WAN interface and the routes to its peers. What cannot be read gives none.
+/// Adds findings about the draft's WAN interface and the routes to its peers. Facts that cannot be read give none.
 pub(super) fn check(draft: &Draft, findings: &mut Findings) {
     let Some(wan) = &draft.gateway.wan else { return };
     let name = wan.value.as_str();

@@ -1,4 +1,5 @@
-//! What the running gateway has learned about its peers' configurations, which no file of this machine shows.
+//! Differences from the peers' configurations. The running gateway learns them, and no file of this machine
+//! shows them.
 
 use diagnostics::{Diagnostic, Findings};
 
