@@ -4,10 +4,11 @@ use std::io;
 
 use maelstrom_core::{Gateway, Outbox};
 use netio::segment;
-use netio::tap::{Captured, Direction, Tap};
+use netio::tap::{Direction, Tap};
 
 use crate::ports::Outlets;
 use crate::pulse::{Pulse, boot_us};
+use crate::uncut::UncutLog;
 
 /// Maximum number of captured packets that are read from the tap at a time, each up to a whole super-packet.
 const CAPTURES_MAX: usize = 16;
@@ -31,6 +32,7 @@ pub(crate) struct Engine {
     /// One wire packet, cut from a captured super-packet.
     scratch: Box<[u8]>,
     pub(crate) counts: DriverCounts,
+    uncut: UncutLog,
     pub(crate) now_us: u64,
     /// Whether outgoing packets are ignored, because another tap has shown them.
     pub(crate) skips_outgoing: bool,
@@ -53,6 +55,7 @@ impl Engine {
             pulse: Pulse::new(boot_us()),
             scratch: vec![0; 1 << 16].into_boxed_slice(),
             counts: DriverCounts::default(),
+            uncut: UncutLog::default(),
             now_us,
             skips_outgoing: false,
             gateway,
@@ -61,7 +64,7 @@ impl Engine {
 
     /// Reads captures from the tap, cuts them into wire packets, and passes these to the core.
     pub(crate) fn drain(&mut self, tap: &mut Tap, outlets: &mut Outlets) -> io::Result<Round> {
-        let Self { gateway, out, held_back, pulse, scratch, counts, now_us, skips_outgoing } = self;
+        let Self { gateway, out, held_back, pulse, scratch, counts, uncut, now_us, skips_outgoing } = self;
         let mut round = Round { more: true, packets: 0 };
         while round.more && round.packets < PACKETS_MAX {
             let drained = tap.drain(CAPTURES_MAX, |captured| {
@@ -80,8 +83,15 @@ impl Engine {
                 });
                 // Every capture counts, so that the round ends for any input.
                 round.packets += cut.unwrap_or(0).max(1);
-                if cut.is_err() && counts.on_uncut(&captured) {
-                    gateway.handle_unseen(*now_us, captured.packet);
+                if let Err(refusal) = cut {
+                    counts.on_uncut(captured.direction);
+                    // A single malformed packet is never named, because the kernel drops it too.
+                    if captured.offload.is_super() {
+                        uncut.note(*now_us, &captured, &refusal);
+                    }
+                    if captured.offload.is_super() && captured.direction == Direction::Incoming {
+                        gateway.handle_unseen(*now_us, captured.packet);
+                    }
                 }
                 if out.is_nearly_full() {
                     flush(out, pulse, gateway, outlets, counts);
@@ -209,13 +219,11 @@ pub(crate) struct DriverCounts {
 }
 
 impl DriverCounts {
-    /// Counts a capture that could not be cut. Returns true if repairs may name packets in it, which the core
-    /// must learn. A single malformed packet is never named, because the kernel drops it too.
-    fn on_uncut(&mut self, captured: &Captured<'_>) -> bool {
-        match captured.direction {
+    /// Counts a capture that could not be cut.
+    fn on_uncut(&mut self, direction: Direction) {
+        match direction {
             Direction::Outgoing => self.uncut_outgoing += 1,
             Direction::Incoming => self.uncut_incoming += 1,
         }
-        captured.direction == Direction::Incoming && captured.offload.is_super()
     }
 }

@@ -22,6 +22,7 @@ mod pulse;
 mod reload;
 pub mod status;
 mod turns;
+mod uncut;
 mod watch;
 
 pub use error::StartError;

@@ -1,5 +1,6 @@
 //! Packets whose time to live ends before or at the far gateway.
 
+use maelstrom_core::Config;
 use maelstrom_core::counters::{Unprotected, Withheld};
 use maelstrom_core::packet::{MutableFields, Packet, restore};
 
@@ -86,4 +87,40 @@ fn nothing_that_may_have_expired_is_recovered_before_the_path_is_known() {
     (0..24).for_each(|n| send(&mut pair, n, 2 + n as u8 / 3, 30, false));
     pair.advance(3_000_000);
     assert_eq!(recovered(&pair), []);
+}
+
+#[test]
+fn hop_limits_of_ipv6_are_treated_alike() {
+    let with_v6 = |side: usize| {
+        let mut config: Config = config(side);
+        config.peers[0].networks.push(format!("fd81:{}::/32", 2 - side).parse().unwrap());
+        config
+    };
+    let mut pair = Pair::up([with_v6(A), with_v6(B)]);
+    let packet = |n: u32, ttl: u8| {
+        let ends = ["fd81:1::7", "fd81:2::7"].map(|end| end.parse().unwrap());
+        let mut packet = testkit::packet::udp6(ends[0], ends[1], &payload(n));
+        packet[7] = ttl;
+        packet
+    };
+    let mut lost = Vec::new();
+    for n in 0..400 {
+        // Two routers lie between. Every tenth packet expires there, and the link loses every fortieth.
+        let ttl = if n % 10 == 5 { 2 } else { 40 };
+        let (left, is_lost) = (ttl - 2, n % 40 == 27);
+        pair.gateways[A].handle_outgoing(pair.now_us, &packet(n, ttl), &mut pair.out[A]);
+        if is_lost {
+            lost.push(packet(n, left));
+        } else if left > 0 {
+            pair.arrive(B, &packet(n, left));
+        }
+        pair.advance(1_000);
+    }
+    pair.gateways[A].handle_outgoing(pair.now_us, &packet(400, 1), &mut pair.out[A]);
+    pair.advance(3_000_000);
+    let mut recovered = pair.recovered[B].clone();
+    recovered.sort_by_key(|packet| lost.iter().position(|lost| lost == packet));
+    assert_eq!(recovered, lost);
+    assert_eq!(pair.status(B, |peer| peer.report.lost), lost.len() as u64);
+    assert_eq!(pair.gateways[A].unprotected().count(Unprotected::Expiring), 1);
 }

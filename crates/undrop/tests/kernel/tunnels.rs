@@ -186,6 +186,8 @@ fn packets_that_cannot_be_cut_pause_their_own_flow_alone() {
             "{merged} arrived: {status:?}"
         );
         assert_eq!(paused_flows, 1);
+        let line = format!("cannot cut a super-packet from {} to {FAR_HOST}", lab.sites.a.host_v4(0));
+        assert!(pair.logs().contains(&line), "{}", pair.logs());
         pair.stop().unwrap();
     }
 }
