@@ -92,12 +92,29 @@ impl Proofs {
         self.asked.insert(address, asked);
     }
 
+    /// Asks once, which an address costs no more than the few bytes that named it.
+    pub(crate) fn ask_once(&mut self, now_us: u64, address: SocketAddr) {
+        if !self.asked.contains_key(&address) && self.asked.len() < ASKED_MAX / 2 {
+            self.ask(now_us, address);
+            if let Some(asked) = self.asked.get_mut(&address) {
+                asked.tries = WAITS_US.len() - 1;
+            }
+        }
+    }
+
+    /// Asks at an address that others have named, unless many are being asked.
+    pub(crate) fn ask_named(&mut self, now_us: u64, address: SocketAddr) {
+        if self.asked.len() < ASKED_MAX / 2 {
+            self.ask(now_us, address);
+        }
+    }
+
     /// Asks, and holds a datagram from the address until the answer comes.
     pub(crate) fn ask_and_hold(&mut self, now_us: u64, address: SocketAddr, datagram: &[u8]) {
         self.ask(now_us, address);
         let room = self.held < HELD_MAX;
         let Some(asked) = self.asked.get_mut(&address) else { return };
-        if asked.held.is_none() && room && asked.tries < WAITS_US.len() {
+        if asked.held.is_none() && room && asked.tries <= WAITS_US.len() {
             asked.held = Some(datagram.into());
             self.held += 1;
         }
@@ -107,8 +124,10 @@ impl Proofs {
     pub(crate) fn ask_whether_gone(&mut self, now_us: u64, address: SocketAddr, incarnation: u16) {
         self.ask(now_us, address);
         if let Some(asked) = self.asked.get_mut(&address)
-            && asked.tries < WAITS_US.len()
+            && asked.tries <= WAITS_US.len()
         {
+            // The last question may have been lost.
+            asked.tries = asked.tries.min(1);
             asked.gone = Some(incarnation.max(asked.gone.unwrap_or(0)));
         }
     }
@@ -152,7 +171,7 @@ impl Proofs {
         token: u64,
         node: Proven,
     ) -> Result<Option<Box<[u8]>>, Dropped> {
-        if self.asked.get(&address).is_none_or(|asked| asked.token != token || asked.tries == 0) {
+        if self.asked.get(&address).is_none_or(|asked| asked.token != token) {
             return Err(Dropped::Unrequested);
         }
         let held = self.asked.remove(&address).and_then(|asked| asked.held);

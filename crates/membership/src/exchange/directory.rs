@@ -29,6 +29,12 @@ pub(crate) struct Entry {
     pub(super) list: List,
     /// A version newer than `list` that is known to exist.
     pub(super) wanted: Option<Wanted>,
+    /// Time at which the member is asked whether the list held is its own, if that is not known.
+    pub(super) verify_us: Option<u64>,
+    /// Version of the list held when the member last stated an earlier one.
+    pub(super) contradicted: Option<u32>,
+    /// Versions and checks of lists that were not the member's own. Others may still pass them on.
+    pub(super) refuted: [Option<(u32, u32)>; 4],
     /// Bytes of lists that this node may send to the member.
     pub(super) allowance: Allowance,
 }
@@ -125,7 +131,16 @@ impl Directory {
         let Err(place) = self.place(id) else { return };
         let list = List::empty(0);
         let member = Member { id, address, groups: list.groups.clone() };
-        self.entries.insert(place, Box::new(Entry { member, list, wanted: None, allowance }));
+        let entry = Entry {
+            member,
+            list,
+            wanted: None,
+            verify_us: None,
+            contradicted: None,
+            refuted: [None; 4],
+            allowance,
+        };
+        self.entries.insert(place, Box::new(entry));
         self.by_address.insert(address, id);
         self.version += 1;
     }

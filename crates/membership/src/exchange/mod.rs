@@ -15,8 +15,10 @@ mod list;
 mod replies;
 mod requests;
 mod updates;
+mod verify;
 mod wanted;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -55,6 +57,8 @@ pub(crate) struct Exchange {
     next_summary_us: Option<u64>,
     /// Id at which the next summary begins.
     summary_from: NodeId,
+    /// Members to ask whether the list held is their own, by time.
+    to_verify: BTreeSet<(u64, NodeId)>,
     /// Nodes that a member named recently, and that are not members here.
     pub(crate) unknown_nodes: Vec<NodeId>,
     rng: ChaCha8Rng,
@@ -72,6 +76,7 @@ impl Exchange {
             replies: Replies::new(config),
             next_summary_us: None,
             summary_from: NodeId(0),
+            to_verify: BTreeSet::new(),
             unknown_nodes: Vec::new(),
             rng,
             counts: Counts::default(),
@@ -105,6 +110,7 @@ impl Exchange {
     pub(crate) fn dismiss(&mut self, id: NodeId) {
         self.updates.remove(id);
         let Some(entry) = self.directory.dismiss(id) else { return };
+        entry.verify_us.map(|due_us| self.to_verify.remove(&(due_us, id)));
         self.requests.on_dismissed(id, entry.wanted.as_ref());
     }
 
@@ -141,7 +147,8 @@ impl Exchange {
 
     pub(crate) fn poll_timeout(&self) -> Option<u64> {
         let requests = self.requests.poll_timeout();
-        let due = [self.publish_at_us(), self.updates.poll_timeout(), requests, self.next_summary_us];
+        let verify = self.to_verify.first().map(|&(due_us, _)| due_us);
+        let due = [self.publish_at_us(), self.updates.poll_timeout(), requests, self.next_summary_us, verify];
         due.into_iter().flatten().min()
     }
 
@@ -303,6 +310,9 @@ impl Exchange {
         if step.version <= held {
             return Err(Dropped::Stale);
         }
+        if entry.refuted.contains(&Some((step.version, step.check))) {
+            return Err(Dropped::Hearsay);
+        }
         if held == 0 || step.version - held > 1 {
             self.on_version_reported(now_us, step.id, step.version, from);
             return Ok(());
@@ -321,6 +331,7 @@ impl Exchange {
         self.requests.on_list_changed(now_us, &mut self.directory, step.id);
         let delay_us = self.draw(self.config.update_period_us / 4);
         self.updates.add(now_us, step.id, step.version, delay_us);
+        self.verify_soon(now_us, step.id);
         Ok(())
     }
 
@@ -342,11 +353,16 @@ impl Exchange {
     }
 
     fn handle_chunk(&mut self, now_us: u64, from: SocketAddr, chunk: &ChunkView<'_>, out: &mut impl Output) {
+        let refuted = self.directory.get(chunk.id).map(|entry| entry.refuted).unwrap_or_default();
+        if refuted.contains(&Some((chunk.version, chunk.check))) {
+            return self.counts.dropped.add(Dropped::Hearsay);
+        }
         match self.requests.handle_chunk(now_us, &mut self.directory, from, chunk) {
             Ok(Taken::Partial) => {}
             Ok(Taken::Request(request)) => self.send_requests(vec![request], out),
             Ok(Taken::Complete { version, replaced }) => {
                 self.counts.lists += 1;
+                self.verify_soon(now_us, chunk.id);
                 if replaced != 0 {
                     // The change was too large for a step: other nodes do not know of the new version yet.
                     let delay_us = self.draw(self.config.update_period_us / 4);
@@ -413,11 +429,6 @@ impl Exchange {
     ) {
         let List { version, check, .. } = *self.own();
         self.send(to, &IdentityAnswer { token, id, life, version, check }.to_wire(), out);
-    }
-
-    /// Notes the version of a member's list, as the member has stated it itself.
-    pub(crate) fn on_identity(&mut self, now_us: u64, answer: &IdentityAnswer) {
-        self.on_presence(now_us, answer.id, answer.version, answer.check, None);
     }
 
     /// Returns the bytes of memory held.

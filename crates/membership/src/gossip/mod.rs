@@ -139,7 +139,7 @@ impl Gossip {
                 self.rejoin_if_due(now_us, out);
             }
             Ok(Datagram::Presence(_)) => self.exchange.counts.dropped.add(Dropped::Unused),
-            Ok(Datagram::AddressReply(reply)) => self.handle_address_reply(now_us, from, reply, out),
+            Ok(Datagram::AddressReply(reply)) => self.handle_address_reply(now_us, from, reply),
             Ok(Datagram::IdentityQuestion(question)) => {
                 self.handle_identity_question(now_us, from, &question, out);
             }
@@ -324,15 +324,8 @@ impl Gossip {
         self.exchange.send(from, &request[..length], out);
     }
 
-    /// Announces this node to the addresses in a reply. The nodes there become members
-    /// once they answer themselves.
-    fn handle_address_reply(
-        &mut self,
-        now_us: u64,
-        from: SocketAddr,
-        reply: AddressReplyView<'_>,
-        out: &mut impl Output,
-    ) {
+    /// Asks at the addresses in a reply. The nodes there become members once they answer.
+    fn handle_address_reply(&mut self, now_us: u64, from: SocketAddr, reply: AddressReplyView<'_>) {
         if self.exchange.directory.id_at(from).is_none() {
             self.exchange.counts.dropped.add(Dropped::NotMember);
             return;
@@ -344,7 +337,7 @@ impl Gossip {
             };
             self.requested_nodes.swap_remove(at);
             if self.exchange.directory.get(id).is_none() && address != self.foca.identity().address {
-                self.announce(now_us, address, out);
+                self.proofs.ask_once(now_us, address);
             }
         }
     }

@@ -72,7 +72,7 @@ impl Gossip {
                 Some(known) if is_down || (life, id) <= (known.life, known.id) => false,
                 None if is_down || foca.iter_membership_state().len() >= config.members_max => false,
                 _ => {
-                    proofs.ask(now_us, address);
+                    proofs.ask_named(now_us, address);
                     false
                 }
             }
@@ -97,7 +97,7 @@ impl Gossip {
         }
         self.exchange.answer_identity(from, question.token, me.id, me.life, out);
         if question.id != me.id && !self.proofs.is_proven(from, question.id, question.life) {
-            self.proofs.ask(now_us, from);
+            self.proofs.ask_once(now_us, from);
         }
     }
 
@@ -129,7 +129,7 @@ impl Gossip {
             self.drive(now_us, out, |foca, events| foca.apply_many(news.into_iter(), true, events));
             self.sweep_proofs();
         }
-        self.exchange.on_identity(now_us, answer);
+        self.exchange.on_identity(now_us, answer, None);
         let Some(held) = held else { return };
         if let Ok(Datagram::Swim(message)) = Datagram::read(&held)
             && let Err(reason) = self.handle_swim(now_us, from, &message, &held, out)
@@ -147,6 +147,9 @@ impl Gossip {
 
     /// Sends the questions that are due, and takes nodes for gone that are said to be and have not answered.
     pub(super) fn ask_due(&mut self, now_us: u64, out: &mut impl Output) {
+        for address in self.exchange.poll_verifications(now_us) {
+            self.proofs.ask(now_us, address);
+        }
         if self.proofs.poll_timeout().is_none_or(|due_us| due_us > now_us) {
             return;
         }

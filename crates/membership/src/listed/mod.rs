@@ -187,7 +187,7 @@ impl Static {
         }
         self.exchange.answer_identity(from, question.token, self.me.id, self.me.life, out);
         if !self.proofs.is_proven(from, question.id, question.life) {
-            self.proofs.ask(now_us, from);
+            self.proofs.ask_once(now_us, from);
         }
     }
 
@@ -209,7 +209,7 @@ impl Static {
         self.listed[at].last_presence = None;
         self.on_alive(now_us, at, answer.id);
         let guess = Some(&self.listed[at].groups);
-        self.exchange.on_presence(now_us, answer.id, answer.version, answer.check, guess);
+        self.exchange.on_identity(now_us, answer, guess);
         Ok(())
     }
 
@@ -231,6 +231,9 @@ impl Static {
     /// Sends the questions that are due, and takes nodes for gone that are said to leave and have not
     /// answered.
     fn ask_due(&mut self, now_us: u64, out: &mut impl Output) {
+        for address in self.exchange.poll_verifications(now_us) {
+            self.proofs.ask(now_us, address);
+        }
         if self.proofs.poll_timeout().is_none_or(|due_us| due_us > now_us) {
             return;
         }

@@ -213,8 +213,8 @@ impl Node {
             _ => {}
         }
         match read {
-            Datagram::Data(data) => self.handle_data(now_us, &data, How::Multicast, out),
-            Datagram::Retransmission(data) => self.handle_data(now_us, &data, How::Requested, out),
+            Datagram::Data(data) => self.handle_data(now_us, origin, &data, How::Multicast, out),
+            Datagram::Retransmission(data) => self.handle_data(now_us, origin, &data, How::Requested, out),
             Datagram::Repair(repair) => self.handle_repair(now_us, &repair, out),
             Datagram::Nak(nak) => self.handle_nak(now_us, origin, &nak, out),
             Datagram::Heartbeat(heartbeat) => self.handle_heartbeat(now_us, &heartbeat),

@@ -7,7 +7,7 @@ use super::questions::MANY;
 use super::requester::Mark;
 use crate::buffer::PacketKey;
 use crate::ids::{GroupIndex, StreamKey};
-use crate::message::{How, Message, Output};
+use crate::message::{How, Message, Origin, Output};
 use crate::tracker::{Arrival, Mention};
 use crate::wire::{Data, HeartbeatView};
 
@@ -21,7 +21,14 @@ pub(super) struct Fresh {
 
 impl Node {
     /// Handles a data packet that came by itself or on request.
-    pub(super) fn handle_data(&mut self, now_us: u64, data: &Data<'_>, how: How, out: &mut impl Output) {
+    pub(super) fn handle_data(
+        &mut self,
+        now_us: u64,
+        origin: Origin,
+        data: &Data<'_>,
+        how: How,
+        out: &mut impl Output,
+    ) {
         let Some(group) = self.groups.index(data.group) else { return self.counts.foreign += 1 };
         if data.sender == self.config.id {
             return self.counts.own += 1;
@@ -30,7 +37,7 @@ impl Node {
             return self.counts.too_long += 1;
         }
         let key = PacketKey { stream: data.key(), seq: data.seq };
-        let Some(fresh) = self.accept(now_us, group, data, out) else {
+        let Some(fresh) = self.accept(now_us, origin, group, data, out) else {
             if how == How::Requested {
                 self.requester.on_duplicate_answer(key);
             }
@@ -57,12 +64,16 @@ impl Node {
     pub(super) fn accept(
         &mut self,
         now_us: u64,
+        origin: Origin,
         group: GroupIndex,
         data: &Data<'_>,
         out: &mut impl Output,
     ) -> Option<Fresh> {
         let mark = self.requester.mark_of_gap(now_us, self.expiry_before(now_us, data));
-        let found = self.tracker.on_received(now_us, data.key(), data.seq, mark);
+        let found = match origin {
+            Origin::Member => self.tracker.on_received(now_us, data.key(), data.seq, mark),
+            _ => self.tracker.on_received_from_stranger(now_us, data.key(), data.seq, mark),
+        };
         self.on_discovered(found.discovered, now_us, data.key());
         let expiry = &mut self.requester.expiry;
         if expiry.is_affected_by(data.expires) && self.tracker.highest(data.key()) == Some(found.seq) {

@@ -6,7 +6,7 @@ use super::Node;
 use crate::buffer::{Buffer, PacketKey};
 use crate::counters::UnsoundCounts;
 use crate::ids::StreamKey;
-use crate::message::{How, Output};
+use crate::message::{How, Origin, Output};
 use crate::tracker::Mention;
 use crate::wire::{Data, NAMES_MAX, Name, RepairView, SYMBOL_HEAD};
 
@@ -148,7 +148,7 @@ impl Node {
     /// Treats a recovered packet like one that arrived.
     fn deliver_recovered(&mut self, now_us: u64, id: u64, data: &Data<'_>, out: &mut impl Output) {
         let Some(group) = self.groups.index(data.group) else { return };
-        let Some(fresh) = self.accept(now_us, group, data, out) else { return };
+        let Some(fresh) = self.accept(now_us, Origin::Member, group, data, out) else { return };
         self.deliver(now_us, data, &fresh, How::Repaired, out);
         self.counts.repaired += 1;
         self.add_to_bins(now_us, group, id, out);

@@ -39,7 +39,7 @@ struct Stream {
     spans: Ends,
     count: u32,
     last_us: u64,
-    /// Whether any packet of it came. If not, it is known by name alone.
+    /// Whether any packet of it came from a member. If not, it is known by name alone or from a stranger.
     heard: bool,
     /// The newest packet that came; if none has, the one before the first that was named.
     received: Seq,
@@ -59,8 +59,8 @@ struct Sighting<M> {
     seq: u32,
     /// Mark for packets found missing.
     mark: M,
-    /// Whether the packet came, or else was named.
-    came: bool,
+    /// Whether the packet came from a member. Otherwise it was named, or came from a stranger.
+    heard: bool,
 }
 
 /// Maximum number of reports kept for the owner to fetch.
@@ -88,9 +88,9 @@ pub struct Tracker<M> {
     by_key: HashMap<StreamKey, u32>,
     streams: Vec<Stream>,
     free_streams: Vec<u32>,
-    /// The streams of which a packet came, in order of their last mention.
+    /// The streams of which a packet came from a member, in order of their last mention.
     quiet: Ends,
-    /// The streams that are known by name alone, in order of their last mention.
+    /// The other streams, in order of their last mention.
     unheard: Ends,
     unheard_count: usize,
     quiet_links: Links,
@@ -131,8 +131,24 @@ impl<M: Copy + PartialEq> Tracker<M> {
 
     /// Notes that a packet came or was recovered; packets that this shows to be missing get `mark`.
     pub fn on_received(&mut self, now_us: u64, key: StreamKey, seq: u32, mark: M) -> Found<Arrival<M>> {
+        self.receive(Sighting { now_us, key, seq, mark, heard: true })
+    }
+
+    /// Notes a packet of a sender that is no member, and may be made up. Such a stream makes room for those
+    /// of members.
+    pub fn on_received_from_stranger(
+        &mut self,
+        now_us: u64,
+        key: StreamKey,
+        seq: u32,
+        mark: M,
+    ) -> Found<Arrival<M>> {
+        self.receive(Sighting { now_us, key, seq, mark, heard: false })
+    }
+
+    fn receive(&mut self, sighting: Sighting<M>) -> Found<Arrival<M>> {
+        let Sighting { key, seq, mark, .. } = sighting;
         self.drop_false_start(key, seq);
-        let sighting = Sighting { now_us, key, seq, mark, came: true };
         let Some((stream, before)) = self.stream_or_insert(sighting) else {
             return Found { seq: Seq::first_seen(seq), what: Arrival::NoRoom, discovered: 0 };
         };
@@ -161,7 +177,7 @@ impl<M: Copy + PartialEq> Tracker<M> {
     /// Notes that a repair or its sender named a packet; if it is found missing, it and the missing packets
     /// before it get `mark`.
     pub fn on_named(&mut self, now_us: u64, key: StreamKey, seq: u32, mark: M) -> Found<Mention<M>> {
-        let sighting = Sighting { now_us, key, seq, mark, came: false };
+        let sighting = Sighting { now_us, key, seq, mark, heard: false };
         let Some((stream, before)) = self.stream_or_insert(sighting) else {
             return Found { seq: Seq::first_seen(seq), what: Mention::NoRoom, discovered: 0 };
         };

@@ -9,22 +9,22 @@ use crate::counters::GivenUp;
 use crate::ids::StreamKey;
 use crate::links::Ends;
 
-/// Inverse of the share of streams that may be known by name alone.
+/// Inverse of the share of streams that may be known by name alone or from strangers.
 const UNHEARD_SHARE: usize = 4;
 
 impl<M: Copy + PartialEq> Tracker<M> {
     /// Returns the index of a stream, which is added if it is new and there is room. Returns too how many
     /// packets before this one are awaited since it was added.
     pub(super) fn stream_or_insert(&mut self, sighting: Sighting<M>) -> Option<(usize, u64)> {
-        let Sighting { now_us, key, seq, mark, came } = sighting;
+        let Sighting { now_us, key, seq, mark, heard } = sighting;
         if let Some(&stream) = self.by_key.get(&key) {
             let stream = stream as usize;
             let last_us = &mut self.streams[stream].last_us;
             *last_us = now_us.max(*last_us);
-            self.refresh(stream, came);
+            self.refresh(stream, heard);
             return Some((stream, 0));
         }
-        let Some(place) = self.make_place(now_us, came) else {
+        let Some(place) = self.make_place(now_us, heard) else {
             self.refused += 1;
             return None;
         };
@@ -39,7 +39,7 @@ impl<M: Copy + PartialEq> Tracker<M> {
             spans,
             count: 0,
             last_us: now_us,
-            heard: came,
+            heard,
             received: highest,
             start: first,
             verified: Seq(0),
@@ -52,8 +52,8 @@ impl<M: Copy + PartialEq> Tracker<M> {
         }
         self.by_key.insert(key, place as u32);
         self.begun = (!young).then_some(key);
-        self.unheard_count += usize::from(!came);
-        self.quiet_links.push_last(if came { &mut self.quiet } else { &mut self.unheard }, place);
+        self.unheard_count += usize::from(!heard);
+        self.quiet_links.push_last(if heard { &mut self.quiet } else { &mut self.unheard }, place);
         if floor < first {
             self.append(Span { stream: place as u32, first: floor, last: first.minus(1), mark, owed: young });
         }
@@ -87,9 +87,8 @@ impl<M: Copy + PartialEq> Tracker<M> {
         }
     }
 
-    /// Finds an index for a new stream. Streams known by name alone make room first: none of their packets
-    /// was delivered, so no duplicates need recognizing. Of the others, the one that has been silent longest
-    /// makes room, if that is long enough.
+    /// Finds an index for a new stream. Streams known by name alone or from strangers make room first. Of the
+    /// others, the one that has been silent longest makes room, if that is long enough.
     fn make_place(&mut self, now_us: u64, came: bool) -> Option<usize> {
         let full = self.by_key.len() == self.config.streams_max;
         let crowded = !came && self.unheard_count >= self.config.streams_max.div_ceil(UNHEARD_SHARE);

@@ -6,7 +6,8 @@ use crate::common::{packet, written};
 use ricochet_core::message::{Message, Origin, Output, SendOptions, To};
 use ricochet_core::tracker::Lost;
 use ricochet_core::wire::{
-    Answer, Data, Datagram, Heartbeat, Kind, Latest, NAK_RANGES_MAX, Nak, Name, Question, Range, Repair,
+    Answer, Data, Datagram, Fragment, Heartbeat, Kind, Latest, NAK_RANGES_MAX, Nak, Name, Question, Range,
+    Repair,
 };
 use ricochet_core::{GroupConfig, GroupId, Groups, Member, Node, NodeConfig, NodeId, StreamKey, View};
 
@@ -276,6 +277,41 @@ fn made_up_nodes_do_not_use_up_the_allowance_of_members() {
     node.handle_datagram(2, Origin::Member, &request(NodeId(2), &[range]), &mut kept);
     assert_eq!(kept.sent.len(), 1_024);
     assert!(node.feedback(2).peers.iter().all(|peer| peer.peer.0 < 1_000), "strangers are not recorded");
+}
+
+#[test]
+fn streams_of_strangers_leave_room_for_those_of_members() {
+    let (mut node, mut kept) = (node(), Kept::default());
+    for made_up in 1_000..40_000 {
+        let data = packet(NodeId(made_up), group(0), 0, b"made up");
+        node.handle_datagram(0, Origin::Stranger, &written(|to| data.write(to)), &mut kept);
+    }
+    kept.delivered.clear();
+    for seq in 0..10 {
+        for member in [0, 2, 3] {
+            let data = packet(NodeId(member), group(0), seq, b"true");
+            node.handle_datagram(1, Origin::Member, &written(|to| data.write(to)), &mut kept);
+        }
+    }
+    assert_eq!((kept.delivered.len(), node.counts().no_room), (30, 0));
+}
+
+#[test]
+fn fragments_that_claim_long_messages_do_not_crowd_out_those_of_others() {
+    let (mut node, mut kept) = (node(), Kept::default());
+    let message = vec![7; 100_000];
+    let mut send = |sender: u32, seq: u32, message: &[u8], index: u16, kept: &mut Kept| {
+        let mut payload = [0; 1_100];
+        let length = Fragment::of(message, index, 1_000).unwrap().write(&mut payload);
+        let packet = packet(NodeId(sender), group(0), seq, &payload[..length]);
+        let data = Data { fragment: true, ..packet };
+        node.handle_datagram(0, Origin::Member, &written(|to| data.write(to)), kept);
+    };
+    (0..50).for_each(|index| send(0, u32::from(index), &message, index, &mut kept));
+    let long = vec![0; 1 << 20];
+    (0..60).for_each(|lie| send(2, 2_000 * lie, &long, 0, &mut kept));
+    (50..100).for_each(|index| send(0, u32::from(index), &message, index, &mut kept));
+    assert_eq!(kept.delivered, [(SENDER, 0)]);
 }
 
 #[test]

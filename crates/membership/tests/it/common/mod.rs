@@ -175,6 +175,10 @@ impl Net {
         self.hosts[&address(place)].id
     }
 
+    pub fn group_ids(&self, place: usize) -> Vec<GroupId> {
+        self.hosts[&address(place)].groups.clone()
+    }
+
     pub fn life(&self, place: usize) -> u64 {
         self.hosts[&address(place)].life
     }

@@ -15,7 +15,7 @@ use foundation::Seq;
 use hashbrown::HashMap;
 
 use crate::counters::{GivenUp, Unfit};
-use crate::ids::StreamKey;
+use crate::ids::{NodeId, StreamKey};
 use crate::links::{Ends, Links};
 use crate::message::{How, Message};
 use crate::tracker::{Front, Lost};
@@ -295,7 +295,8 @@ impl Fragments {
         slot
     }
 
-    /// Makes room for a message of `bytes` bytes by giving up the oldest.
+    /// Makes room for a message of `bytes` bytes by giving up the oldest, first of a sender that takes more
+    /// than its part: the length of a message is only a claim.
     fn make_room(&mut self, now_us: u64, bytes: usize, report: &mut impl FnMut(&Lost)) {
         while self.by_name.len() == self.config.messages_max {
             let slot = self.ages.first().expect("the table is full");
@@ -306,11 +307,31 @@ impl Fragments {
             self.remove(slot);
         }
         while self.bytes + bytes > self.config.bytes_max {
-            let mut slots = std::iter::successors(self.ages.first(), |&slot| self.links.after(slot));
-            let slot = slots.find(|&slot| self.entries[slot].alive).expect("a message holds the bytes");
+            let slot = self.oldest_of_a_large_sender().expect("a message holds the bytes");
             self.counts.crowded += 1;
             self.give_up(now_us, slot, Some(GivenUp::Crowded), report);
         }
+    }
+
+    /// Returns the oldest message that can still be completed, of a sender with more than a quarter of the
+    /// bytes if there is one.
+    fn oldest_of_a_large_sender(&self) -> Option<usize> {
+        let slots = || {
+            let all = std::iter::successors(self.ages.first(), |&slot| self.links.after(slot));
+            all.filter(|&slot| self.entries[slot].alive)
+        };
+        // Candidates for more than a quarter, after Misra and Gries: at most three senders.
+        let mut candidates: [Option<(NodeId, usize)>; 3] = [None; 3];
+        for slot in slots() {
+            let (sender, bytes) = (self.entries[slot].key.sender, self.entries[slot].total as usize);
+            count(&mut candidates, sender, bytes);
+        }
+        let of = |sender: NodeId| slots().filter(move |&slot| self.entries[slot].key.sender == sender);
+        let held = |sender| of(sender).map(|slot| self.entries[slot].total as usize).sum::<usize>();
+        let largest = candidates.iter().flatten().map(|&(sender, _)| (held(sender), sender)).max();
+        let large =
+            largest.filter(|&(bytes, _)| 4 * bytes > self.bytes).and_then(|(_, sender)| of(sender).next());
+        large.or_else(|| slots().next())
     }
 
     /// Gives up a message. It stays known, so that later fragments of it are not taken for a new message.
@@ -351,6 +372,28 @@ impl Fragments {
 
 fn capacity(came: &Vec<u64>, bytes: &Vec<u8>) -> usize {
     came.capacity() * size_of::<u64>() + bytes.capacity()
+}
+
+/// Counts the bytes of a sender: one more step of the algorithm of Misra and Gries.
+fn count(candidates: &mut [Option<(NodeId, usize)>], sender: NodeId, mut bytes: usize) {
+    loop {
+        if let Some((_, held)) = candidates.iter_mut().flatten().find(|(other, _)| *other == sender) {
+            *held += bytes;
+            return;
+        }
+        if let Some(free) = candidates.iter_mut().find(|candidate| candidate.is_none()) {
+            *free = Some((sender, bytes));
+            return;
+        }
+        let least = candidates.iter().flatten().map(|&(_, held)| held).min().unwrap_or(0).min(bytes);
+        for candidate in candidates.iter_mut() {
+            *candidate = candidate.map(|(other, held)| (other, held - least)).filter(|&(_, held)| held > 0);
+        }
+        bytes -= least;
+        if bytes == 0 {
+            return;
+        }
+    }
 }
 
 #[cfg(test)]
