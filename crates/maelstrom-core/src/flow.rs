@@ -23,6 +23,33 @@ pub(crate) struct Flow(pub(crate) u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece(pub(crate) u32);
 
+/// Keyed hash of what a packet carries behind its transport header, which address translation leaves as it
+/// is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Content(pub(crate) u32);
+
+impl Content {
+    /// Returns the content of a packet; `None` if it is a fragment, or too little to recognise.
+    pub(crate) fn of(packet: &Packet<'_>, identity: &Identity) -> Option<Self> {
+        const ENOUGH: usize = 16;
+        let bytes = packet.as_slice();
+        let (protocol, transport) = if bytes[0] >> 4 == 6 {
+            (bytes[6], bytes.get(40..)?)
+        } else if u16::from_be_bytes([bytes[6], bytes[7]]) & 0x3fff == 0 {
+            (bytes[9], bytes.get(usize::from(bytes[0] & 0x0f) * 4..)?)
+        } else {
+            return None;
+        };
+        let header = match protocol {
+            TCP => usize::from(transport.get(12)? >> 4) * 4,
+            UDP | ICMP | ICMPV6 => 8,
+            _ => return None,
+        };
+        let content = transport.get(header..).filter(|content| content.len() >= ENOUGH)?;
+        Some(Self(identity.keyed_hash(content) as u32))
+    }
+}
+
 /// Traits of a packet that say something about its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Traits {

@@ -200,6 +200,20 @@ impl Gateway {
         }
     }
 
+    /// Whether packets that arrive from networks of no peer may explain why those of a peer do not arrive.
+    pub fn wants_strangers(&self) -> bool {
+        self.peers.iter().any(|peer| peer.ingress.wants_strangers())
+    }
+
+    /// Takes any packet that arrived over the WAN, as on the wire, while [`Gateway::wants_strangers`]. Those
+    /// of peers are ignored.
+    pub fn handle_stranger(&mut self, now_us: u64, packet: &[u8]) {
+        let Ok(packet) = Packet::new_checked(packet) else { return };
+        if self.sites.find(packet.source()).is_none() {
+            self.peers.iter_mut().for_each(|peer| peer.handle_stranger(now_us, &packet));
+        }
+    }
+
     /// Takes the report that the tap has missed packets, or is too far behind to wait for. Packets that
     /// arrived unseen must not count as lost, so repairs recover nothing until [`Gateway::handle_caught_up`].
     pub fn handle_gap(&mut self) {

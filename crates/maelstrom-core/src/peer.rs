@@ -243,6 +243,11 @@ impl Peer {
         self.session.as_ref().map_or(&[], |session| &session.listed)
     }
 
+    /// Takes a packet that arrived from a network that belongs to no peer.
+    pub(crate) fn handle_stranger(&mut self, now_us: u64, packet: &Packet<'_>) {
+        self.ingress.handle_stranger(now_us, &self.identity, packet);
+    }
+
     fn ingress_and_cx<'a>(
         &'a mut self,
         now_us: u64,

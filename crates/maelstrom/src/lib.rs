@@ -21,6 +21,7 @@ mod ports;
 mod pulse;
 mod reload;
 pub mod status;
+mod strangers;
 mod turns;
 mod uncut;
 mod watch;

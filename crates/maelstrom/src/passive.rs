@@ -43,6 +43,7 @@ use crate::pause::{Pauses, Reason};
 use crate::ports::{Ports, core_config};
 use crate::pulse::boot_us;
 use crate::status::{self, GatewayStatus, PeerStatus, Status};
+use crate::strangers::Strangers;
 use crate::turns::Turns;
 use crate::watch::Watch;
 use daemon::control::Control;
@@ -99,6 +100,7 @@ pub struct Passive {
     pub(crate) next_interface_check_us: u64,
     pub(crate) next_reopening_us: u64,
     pub(crate) next_path_mtu_us: u64,
+    pub(crate) strangers: Strangers,
     /// Logs what changes.
     watch: Watch,
     stopping: bool,
@@ -142,6 +144,7 @@ impl Passive {
             next_interface_check_us: 0,
             next_reopening_us: 0,
             next_path_mtu_us: 0,
+            strangers: Strangers::default(),
             watch: Watch::default(),
             stopping: false,
             config,
@@ -181,6 +184,7 @@ impl Passive {
             self.filter_strangers();
             self.watch_interfaces();
             self.follow_path_mtu();
+            self.look_at_strangers();
             self.watch.check(self.engine.now_us, &self.engine.gateway, &self.config);
             self.compare_networks();
             self.handle_signals()?;

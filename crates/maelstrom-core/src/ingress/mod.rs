@@ -19,7 +19,7 @@ use crate::config::IngressConfig;
 use crate::counters::{Rejected, Unused, UnusedCounts, WithheldCounts};
 use crate::doubt::Doubtful;
 use crate::findings::Findings;
-use crate::flow::{Flow, Traits};
+use crate::flow::{Content, Flow, Traits};
 use crate::held::{Held, OVERTAKEN_MAX_US, Reach};
 use crate::identity::Identity;
 use crate::ledger::Ledger;
@@ -414,6 +414,18 @@ impl Ingress {
     fn skip_before(&mut self, limit: Seq) {
         self.ledger.skip_before(&mut self.arrivals, limit);
         self.expire();
+    }
+
+    /// Whether it would help to see all packets that arrive ([`Ingress::handle_stranger`]).
+    pub(crate) fn wants_strangers(&self) -> bool {
+        self.path.has_doubt()
+    }
+
+    /// Takes a packet that arrived from a network that belongs to no peer.
+    pub(crate) fn handle_stranger(&mut self, now_us: u64, identity: &Identity, packet: &Packet<'_>) {
+        if let Some(content) = Content::of(packet, identity).filter(|_| self.path.has_doubt()) {
+            self.path.on_stranger(now_us, content);
+        }
     }
 
     /// Notes a sealed datagram by its number in the session.

@@ -8,7 +8,7 @@ use super::path::Path;
 use super::{IngressCounts, IngressCx};
 use crate::arrivals::{Arrivals, Place};
 use crate::doubt::Doubtful;
-use crate::flow::Traits;
+use crate::flow::{Content, Traits};
 use crate::identity::Name;
 use crate::packet::{MutableFields, Packet};
 use crate::symbol::{SYMBOL_HEADER, fields_of, may_inject, verify};
@@ -72,16 +72,15 @@ impl Recovering<'_, '_> {
         if !named.is_none_or(|named| named == (name, fields)) || !may_inject(packet, networks, listen) {
             return false;
         }
-        let Ok(traits) = Packet::new_checked(packet).map(|packet| Traits::of(&packet, identity)) else {
-            return false;
-        };
+        let Ok(checked) = Packet::new_checked(packet) else { return false };
+        let (traits, content) = (Traits::of(&checked, identity), Content::of(&checked, identity));
         let is_doubtful = self.doubtful.contains(now_us, traits.flow);
         if let Err(reason) = bring_here(packet, fields, self.arrivals.hops(), is_doubtful) {
             self.path.on_withheld(reason);
             self.arrivals.presume(now_us, seq, symbol);
             return true;
         }
-        let is_admitted = self.path.admit(now_us, &traits, seq);
+        let is_admitted = self.path.admit(now_us, &traits, content, seq);
         if is_admitted {
             let len = packet.len();
             self.cx.recovered.commit((), len);

@@ -196,6 +196,31 @@ fn real_losses_are_recovered_as_if_the_path_were_trusted() {
     }
 }
 
+/// Each packet is a flow of its own, such as a DNS query.
+#[test]
+fn losses_of_flows_of_one_packet_are_recovered_unless_they_take_a_detour() {
+    for (loss, share) in [(0.01, 0.0), (0.0, 0.1)] {
+        let mut pair = pair();
+        prove(&mut pair, 100);
+        let (mut lose, mut detour, mut lost) = (coin(7, loss), coin(9, share), 0);
+        pair.lose_datagram = Box::new(coin(8, loss));
+        for n in 0..20_000u32 {
+            let is_lost = lose();
+            lost += usize::from(is_lost);
+            pair.send(A, &packet(n as u16, n), is_lost || detour());
+            pair.advance(1_000);
+        }
+        pair.lose_datagram = Box::new(|| false);
+        pair.advance(3_000_000);
+        let injected = pair.recovered[B].len();
+        if share == 0.0 {
+            assert!(injected >= lost * 9 / 10, "{injected} of {lost} lost");
+        } else {
+            assert!(injected <= 24, "{injected} twice");
+        }
+    }
+}
+
 #[test]
 fn outages_are_recovered_as_if_the_path_were_trusted() {
     let window = Schedule::Sliding { rate: "1".parse().unwrap(), window: 512, density: 15 };
@@ -207,6 +232,38 @@ fn outages_are_recovered_as_if_the_path_were_trusted() {
             "{schedule}: {checked} of {trusted} of {lost}"
         );
     }
+}
+
+/// The tap does not capture packets whose source is outside of the far site's networks.
+#[test]
+fn packets_with_an_address_of_another_network_are_recognised_by_their_content() {
+    let mut pair = pair();
+    prove(&mut pair, 100);
+    for n in 0..3_000u32 {
+        let bytes = packet(7, n);
+        pair.leave(A, &bytes);
+        let mut translated = bytes.clone();
+        translated[12..16].copy_from_slice(&[203, 0, 113, 9]);
+        pair.arrive(B, &translated);
+        if pair.gateways[B].wants_strangers() {
+            let now_us = pair.now_us;
+            pair.gateways[B].handle_stranger(now_us, &translated);
+        }
+        pair.advance(10_000);
+    }
+    assert!(has(&pair, Finding::Rewritten) && !has(&pair, Finding::Elsewhere));
+    assert!(pair.recovered[B].len() <= 1, "{}", pair.recovered[B].len());
+    // A stranger with other content proves nothing.
+    let mut pair = self::pair();
+    for n in 0..3_000u32 {
+        pair.leave(A, &packet(7, n));
+        let mut other = packet(7, n + 10_000);
+        other[12..16].copy_from_slice(&[203, 0, 113, 9]);
+        let now_us = pair.now_us;
+        pair.gateways[B].handle_stranger(now_us, &other);
+        pair.advance(10_000);
+    }
+    assert!(has(&pair, Finding::Elsewhere) && !has(&pair, Finding::Rewritten));
 }
 
 #[test]

@@ -151,6 +151,29 @@ fn a_nat_between_the_gateways_is_found_out_and_no_packet_is_delivered_twice() {
     pair.stop().unwrap();
 }
 
+/// The tap captures only packets from the networks of the peer, so that it sees none of these.
+#[test]
+fn a_nat_to_an_address_outside_of_the_site_is_found_out() {
+    if !privilege::available_or_skip("a_nat_to_an_address_outside_of_the_site_is_found_out") {
+        return;
+    }
+    let sites = sites("none");
+    let pair = start(&sites, &Setting::default());
+    stream(&sites, 200.0, 1);
+    insert_nat(&sites, Ipv4Addr::new(10, 81, 9, 77));
+    let (mut sent, mut duplicates, mut attempts) = (0, 0, 0);
+    while !has_finding(&peer(&pair, 1), REWRITTEN) {
+        let report = stream(&sites, 100.0, 2);
+        assert_eq!((report.altered, report.missing()), (0, 0));
+        (sent, duplicates, attempts) =
+            (sent + report.sent_us.len(), duplicates + report.duplicates, attempts + 1);
+        assert!(attempts < 20, "{:?}\n{}", peer(&pair, 1).ingress, pair.logs());
+    }
+    assert!(duplicates <= 1, "{duplicates} of {sent} twice");
+    wait_for_log(&pair, [REWRITTEN, REWRITTEN]);
+    pair.stop().unwrap();
+}
+
 /// Diverts the packets of host A that `is_diverted` selects: they reach gateway B by another device.
 fn insert_detour(sites: &TwoSites, mut is_diverted: impl FnMut(&[u8]) -> bool + Send + 'static) {
     let door = SideDoor::open(&sites.b.gateway, "wan1", 1500).unwrap();

@@ -13,14 +13,16 @@
 
 mod account;
 mod flows;
+mod translation;
 
 use crate::counters::{Withheld, WithheldCounts};
 use crate::findings::{Finding, Findings};
-use crate::flow::{Flow, Piece, Traits};
+use crate::flow::{Content, Flow, Piece, Traits};
 use crate::wire::SealedHeader;
 use account::{Account, ONE, RepairLoss};
 use flows::{Flows, Standing};
 use foundation::Seq;
+use translation::Translation;
 
 /// Number of named arrivals that prove a path.
 const PROOF: u64 = 4;
@@ -36,15 +38,15 @@ const STRAY: i64 = 4;
 /// Number of windows without doubt, one after the other, that end a finding, at first.
 const CLEAN_MIN: u32 = 2;
 /// The largest such number: it doubles with every relapse.
-const CLEAN_MAX: u32 = 256;
+const CLEAN_MAX: u32 = 32;
+/// Number of windows without doubt after which a relapse counts half.
+const CALM: u32 = 64;
 /// Time for which evidence of a single packet counts, in microseconds.
 const EVIDENCE_US: u64 = 60_000_000;
 /// Number of first pieces of fragmented packets that are remembered; a power of two.
 const PIECES: usize = 512;
 /// Maximum number of packets that arrive long after their recovery, besides one in 1,024.
 const SLOW_MAX: i64 = 16 * ONE;
-/// Maximum number of packets of unseen flows that are recovered, besides those that the link's loss explains.
-const UNSEEN_MAX: i64 = 4 * ONE;
 
 /// Knowledge of the path from the far site.
 pub(super) struct Path {
@@ -67,6 +69,8 @@ pub(super) struct Path {
     window: Window,
     findings: Findings,
     pieces: Box<[Option<Piece>]>,
+    translation: Translation,
+    translated_until_us: u64,
     fragmented_until_us: u64,
     opening_until_us: u64,
     withheld: WithheldCounts,
@@ -104,6 +108,8 @@ impl Path {
             window: Window::default(),
             findings: Findings::default(),
             pieces: vec![None; PIECES].into_boxed_slice(),
+            translation: Translation::new(),
+            translated_until_us: 0,
             fragmented_until_us: 0,
             opening_until_us: 0,
             withheld: WithheldCounts::default(),
@@ -171,12 +177,15 @@ impl Path {
         }
     }
 
-    /// Decides whether a solved packet may be injected. If not, it counts as withheld.
-    pub(super) fn admit(&mut self, now_us: u64, traits: &Traits, seq: Seq) -> bool {
+    /// Decides whether a solved packet with this content may be injected. If not, it counts as withheld.
+    pub(super) fn admit(&mut self, now_us: u64, traits: &Traits, content: Option<Content>, seq: Seq) -> bool {
         match self.judge(now_us, traits, seq) {
             Ok(()) => true,
             Err(reason) => {
                 self.withheld.add(reason);
+                if content.is_some_and(|content| self.translation.on_withheld(content)) {
+                    self.translated_until_us = now_us + EVIDENCE_US;
+                }
                 if matches!(reason, Withheld::UnseenFlow | Withheld::LeftFlow) {
                     // The flow explains the loss; it says nothing about the others.
                     self.unexplained.charge(-ONE);
@@ -220,9 +229,16 @@ impl Path {
             Standing::Left => Err(Withheld::LeftFlow),
             Standing::Unseen => {
                 self.unseen.charge(ONE);
-                let may = self.unseen.level() <= UNSEEN_MAX && self.flows.may_recover_unseen(traits.flow);
+                let may = self.unseen.level() <= limit / 2 && self.flows.may_recover_unseen(traits.flow);
                 may.then_some(()).ok_or(Withheld::UnseenFlow)
             }
+        }
+    }
+
+    /// Takes the content of a packet that arrived from a network that belongs to no peer.
+    pub(super) fn on_stranger(&mut self, now_us: u64, content: Content) {
+        if self.translation.on_stranger(content) {
+            self.translated_until_us = now_us + EVIDENCE_US;
         }
     }
 
@@ -232,7 +248,7 @@ impl Path {
     }
 
     /// Whether a finding stands against recovery as a whole.
-    fn has_doubt(&self) -> bool {
+    pub(super) fn has_doubt(&self) -> bool {
         [Finding::Rewritten, Finding::Elsewhere, Finding::PartlyElsewhere]
             .into_iter()
             .any(|finding| self.findings.contains(finding))
@@ -245,6 +261,11 @@ impl Path {
         self.findings.set(Finding::Fragmented, now_us < self.fragmented_until_us);
         self.findings.set(Finding::OpeningRewritten, now_us < self.opening_until_us);
         self.findings.set(Finding::SlowPath, self.slow.level() > SLOW_MAX);
+        if self.has_doubt() && now_us < self.translated_until_us {
+            self.findings.set(Finding::Rewritten, true);
+            self.findings.set(Finding::Elsewhere, false);
+            self.findings.set(Finding::PartlyElsewhere, false);
+        }
         let window = self.window;
         let (places, age_us) = (window.named + window.missing, now_us.saturating_sub(window.since_us));
         if places == 0 {
@@ -253,11 +274,11 @@ impl Path {
             && (age_us >= WINDOW_US || places >= WINDOW_MAX && age_us >= WINDOW_MIN_US)
         {
             self.window = Window { since_us: now_us, ..Window::default() };
-            self.judge_window(&window);
+            self.judge_window(now_us, &window);
         }
     }
 
-    fn judge_window(&mut self, window: &Window) {
+    fn judge_window(&mut self, now_us: u64, window: &Window) {
         let places = window.named + window.missing;
         let unexplained = window.missing - (window.explained + places).div_euclid(ONE) - STRAY;
         if unexplained <= 0 {
@@ -267,7 +288,8 @@ impl Path {
         let hardly_any = window.missing > 8 * window.named;
         // Arrivals that no repair has named; the newest of them may yet be.
         let nameless = window.arrivals - window.named;
-        let rewritten = 2 * nameless > window.missing && 4 * window.missing > places;
+        let is_translated = now_us < self.translated_until_us;
+        let rewritten = is_translated || 2 * nameless > window.missing && 4 * window.missing > places;
         let partly = !rewritten && !hardly_any;
         // Flows that left are found one by one, and the others are recovered.
         let of_others = window.missing - window.left > (window.explained + places).div_euclid(ONE) + STRAY;
@@ -285,6 +307,12 @@ impl Path {
 
     fn on_clean_window(&mut self) {
         self.clean += 1;
+        if !self.is_closed && !self.has_doubt() {
+            if self.clean >= CALM {
+                (self.clean, self.clean_needed) = (0, CLEAN_MIN.max(self.clean_needed / 2));
+            }
+            return;
+        }
         if self.clean < self.clean_needed {
             return;
         }
@@ -292,7 +320,6 @@ impl Path {
             self.findings.set(finding, false);
         }
         self.clean = 0;
-        self.clean_needed = CLEAN_MIN.max(self.clean_needed - 1);
         if self.is_closed {
             self.is_closed = false;
             self.unexplained = Account::default();
@@ -320,7 +347,7 @@ impl Path {
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        self.flows.memory_bytes() + size_of_val(&*self.pieces)
+        self.flows.memory_bytes() + size_of_val(&*self.pieces) + self.translation.memory_bytes()
     }
 }
 

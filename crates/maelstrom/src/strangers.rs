@@ -1,0 +1,70 @@
+//! A look at all packets that arrive over the WAN, while packets of a peer do not arrive under their names.
+//!
+//! The tap captures packets from the networks of the peers only. A NAT on the way gives packets other
+//! addresses, and the core recognises them by their content. The look is short and rare, because it captures
+//! all traffic.
+
+use ipnet::IpNet;
+use netio::segment;
+use netio::tap::{Direction, Tap, TapConfig, TapKind};
+use tracing::debug;
+
+use crate::passive::Passive;
+
+/// Length of a look.
+const LOOK_US: u64 = 1_000_000;
+/// Interval between the starts of two looks.
+const INTERVAL_US: u64 = 5_000_000;
+/// Bytes of captures that may wait.
+const BUFFER_BYTES: usize = 1 << 20;
+/// Maximum number of captures in one round of the loop.
+const CAPTURES_MAX: usize = 64;
+
+/// The tap of a look, and when looks begin and end.
+#[derive(Default)]
+pub(crate) struct Strangers {
+    tap: Option<Tap>,
+    until_us: u64,
+    next_us: u64,
+    /// One wire packet, cut from a captured super-packet.
+    scratch: Vec<u8>,
+}
+
+impl Passive {
+    /// Looks at all packets for a moment, if the core wants to see them.
+    pub(crate) fn look_at_strangers(&mut self) {
+        let (now_us, looks) = (self.engine.now_us, &mut self.strangers);
+        if looks.tap.is_none() && (now_us < looks.next_us || !self.engine.gateway.wants_strangers()) {
+            return;
+        }
+        if looks.tap.is_none() {
+            (looks.until_us, looks.next_us) = (now_us + LOOK_US, now_us + INTERVAL_US);
+            let all = ["0.0.0.0/0", "::/0"].iter().filter_map(|all| all.parse::<IpNet>().ok()).collect();
+            let config = TapConfig {
+                interface: self.config.gateway.wan.clone(),
+                incoming_from: all,
+                exclude: self.config.peers.iter().map(|peer| peer.address).collect(),
+                kind: TapKind::Packet,
+                buffer_bytes: BUFFER_BYTES,
+                ..TapConfig::default()
+            };
+            looks.tap =
+                Tap::open(&config).inspect_err(|error| debug!(%error, "cannot look at all packets")).ok();
+            looks.scratch.resize(1 << 16, 0);
+        }
+        let Strangers { tap: Some(tap), scratch, .. } = looks else { return };
+        let gateway = &mut self.engine.gateway;
+        let drained = tap.drain(CAPTURES_MAX, |captured| {
+            if captured.direction == Direction::Incoming {
+                // A capture that cannot be cut shows nothing.
+                let _ = segment::cut(captured.packet, &captured.offload, scratch, |packet| {
+                    gateway.handle_stranger(now_us, packet);
+                });
+            }
+        });
+        if drained.is_err() || now_us >= looks.until_us {
+            looks.tap = None;
+            looks.scratch = Vec::new();
+        }
+    }
+}
