@@ -126,7 +126,7 @@ mod tests {
         let refused = Control::bind(&path).err().map(|error| error.to_string()).unwrap_or_default();
         let kept = fs::read_to_string(&path);
         fs::remove_file(&path).unwrap();
-        assert!(refused.contains("but a socket"), "{refused}");
+        assert!(refused.contains("saw another kind of file"), "{refused}");
         assert_eq!(kept.unwrap(), "a key");
     }
 

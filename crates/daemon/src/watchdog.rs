@@ -10,9 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use tracing::error;
-
-use crate::fatal::EXIT_INTERNAL;
+use crate::fatal::{self, EXIT_INTERNAL};
 
 /// Number of steps of the thread without a turn of the loop after which the loop hangs.
 const STEPS: u32 = 10;
@@ -69,10 +67,8 @@ fn watch(turns: &AtomicU64, limit: Duration) {
 /// loop does.
 fn end(limit: Duration) {
     let last_words = move || {
-        error!(
-            "internal error: the main loop has not turned for {} s; the process ends with exit code {EXIT_INTERNAL}",
-            limit.as_secs_f64()
-        );
+        let limit = limit.as_secs_f64();
+        fatal::last_words(&format!("internal error: the main loop has not turned for {limit} s"));
         process::exit(EXIT_INTERNAL.into())
     };
     if thread::Builder::new().spawn(last_words).is_ok() {
