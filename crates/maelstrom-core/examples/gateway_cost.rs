@@ -114,6 +114,7 @@ impl Pair {
             delayed: false,
             max_delay_us: 20_000,
             name_bits: 32,
+            local_networks: Vec::new(),
             peers: vec![PeerConfig {
                 address: ([10, 81, 9, 3 - side], 4700).into(),
                 networks: vec![format!("10.81.{}.0/24", 3 - side).parse().expect("a network")],

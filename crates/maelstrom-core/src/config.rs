@@ -52,6 +52,9 @@ pub struct Config {
     pub max_delay_us: u64,
     /// Bits of a packet's name. 32 in production; tests take fewer to make names collide.
     pub name_bits: u32,
+    /// Networks of this site, if they are stated. Only packets from them are protected, and only packets to
+    /// them, from elsewhere, are injected.
+    pub local_networks: Vec<IpNet>,
     /// The far gateways.
     pub peers: Vec<PeerConfig>,
 }

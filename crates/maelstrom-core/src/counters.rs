@@ -14,6 +14,8 @@ reasons! {
         MutableOptions = "options that routers rewrite",
         /// Its source lies outside the networks that the far gateway watches.
         ForeignSource = "source outside the networks the peer watches",
+        /// Its source lies outside the stated networks of this site.
+        NotLocal = "source outside local_networks",
         /// Its destination belongs to no peer.
         NoPeer = "destination of no peer",
         /// It is itself a datagram of the repair channel.
@@ -99,6 +101,8 @@ reasons! {
         Expired = "time to live ended on the way",
         /// It belongs to a flow of which packets may have arrived unseen.
         Doubtful = "flow with packets that the tap could not cut",
+        /// Its destination lies outside the stated networks of this site, or its source inside.
+        NotLocal = "not from elsewhere to local_networks",
     }
 }
 

@@ -22,7 +22,7 @@ use crate::ledger::TICK_US;
 use crate::outbox::{Outbox, Queue};
 use crate::packet::Packet;
 use crate::path_mtu::PathMtu;
-use crate::prefixes::PrefixTable;
+use crate::prefixes::{LocalNetworks, PrefixTable};
 use crate::session::{HelloKey, Opener, Sealer};
 use crate::share::Share;
 use crate::sharing::Sharing;
@@ -66,6 +66,7 @@ pub(crate) struct Peer {
     ingress_config: IngressConfig,
     identity: Identity,
     networks: PrefixTable<()>,
+    local: LocalNetworks,
     listen: SocketAddr,
     index: usize,
     hello_key: HelloKey,
@@ -115,6 +116,7 @@ impl Peer {
             ingress_config,
             identity: Identity::new(&config.key).with_name_bits(gateway.name_bits),
             networks: PrefixTable::new(config.networks.iter().map(|&network| (network, ()))),
+            local: LocalNetworks::new(&gateway.local_networks),
             listen: gateway.listen,
             index,
             hello_key: HelloKey::new(&config.key),
@@ -150,6 +152,7 @@ impl Peer {
     #[must_use]
     pub(crate) fn reconfigured(mut self, gateway: &Config, index: usize) -> Self {
         self.egress.reconfigure(gateway);
+        self.local = LocalNetworks::new(&gateway.local_networks);
         self.index = index;
         self.egress.renumber(index);
         self
@@ -194,6 +197,9 @@ impl Peer {
     ) -> Result<(), Unprotected> {
         if packet.is_udp_to(self.config.address) {
             return Err(Unprotected::RepairChannel);
+        }
+        if !self.local.may_send(packet.source()) {
+            return Err(Unprotected::NotLocal);
         }
         let Some(session) = self.session.as_mut().filter(|_| self.is_up) else {
             let is_heard = self.channel.trouble() == Some(Trouble::Unheard);
@@ -257,6 +263,7 @@ impl Peer {
             now_us,
             identity: &self.identity,
             networks: &self.networks,
+            local: &self.local,
             listen: self.listen,
             recovered,
         };

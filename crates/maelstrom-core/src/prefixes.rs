@@ -40,6 +40,27 @@ impl<T: Copy> PrefixTable<T> {
     }
 }
 
+/// The networks of this site, if they are stated.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LocalNetworks(Option<PrefixTable<()>>);
+
+impl LocalNetworks {
+    pub(crate) fn new(stated: &[IpNet]) -> Self {
+        let table = || PrefixTable::new(stated.iter().map(|&network| (network, ())));
+        Self((!stated.is_empty()).then(table))
+    }
+
+    /// Whether a packet from `source` may leave this site.
+    pub(crate) fn may_send(&self, source: IpAddr) -> bool {
+        self.0.as_ref().is_none_or(|local| local.contains(source))
+    }
+
+    /// Whether a packet may enter this site: it comes from elsewhere and goes here.
+    pub(crate) fn may_receive(&self, source: IpAddr, destination: IpAddr) -> bool {
+        self.0.as_ref().is_none_or(|local| local.contains(destination) && !local.contains(source))
+    }
+}
+
 fn as_number(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),

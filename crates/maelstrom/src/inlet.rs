@@ -14,6 +14,7 @@ use netio::tap::{Attach, Tap};
 use netio::tun::{Tun, TunOptions};
 use tracing::{debug, info, warn};
 
+use crate::bounds::Bounds;
 use crate::config::{GatewayConfig, InjectionChoice};
 use crate::error::StartError;
 use std::net::Ipv4Addr;
@@ -84,6 +85,7 @@ pub(crate) struct Inlet {
     silent_checks: u32,
     next_check_us: u64,
     next_retry_us: u64,
+    bounds: Bounds,
 }
 
 impl Inlet {
@@ -109,6 +111,7 @@ impl Inlet {
             silent_checks: 0,
             next_check_us: 0,
             next_retry_us: 0,
+            bounds: Bounds::default(),
         })
     }
 
@@ -126,6 +129,7 @@ impl Inlet {
         self.disconnect();
         self.choice = config.gateway.injection;
         config.gateway.wan.clone_into(&mut self.wan);
+        self.bounds.open(config);
         let opened = match self.choice {
             InjectionChoice::Tun => return self.fall_back("the configuration demands it".to_owned()),
             InjectionChoice::Auto | InjectionChoice::Wan => self.open_injector(tap, patience),
@@ -203,6 +207,9 @@ impl Inlet {
 
     /// Hands a recovered packet to the kernel. Returns false if the kernel does not take it.
     pub(crate) fn send(&mut self, packet: &[u8]) -> bool {
+        if !self.bounds.admits(packet) {
+            return true;
+        }
         if matches!(self.way, Way::Closed(_)) || !self.tun.send(packet).unwrap_or(false) {
             return false;
         }
@@ -218,6 +225,7 @@ impl Inlet {
             return;
         }
         self.next_check_us = now_us + CHECK_US;
+        self.bounds.on_tick(now_us);
         match &self.way {
             Way::Wan(injector) => {
                 let present = (self.written, injector.arrived());
@@ -244,6 +252,11 @@ impl Inlet {
         if let Err(error) = self.connect(config, tap, RUN_PATIENCE) {
             debug!(%error, "cannot inject yet");
         }
+    }
+
+    /// Number of packets that were not sent, because their route leads back to the WAN.
+    pub(crate) fn refused(&self) -> u64 {
+        self.bounds.refused()
     }
 
     /// Whether packets can be sent.

@@ -6,6 +6,7 @@
 
 mod afresh;
 mod agreement;
+mod bounds;
 pub mod config;
 mod engine;
 mod error;

@@ -395,6 +395,7 @@ impl Passive {
             ("datagrams the socket did not take", counts.unsent),
             ("recovered packets the kernel did not take", counts.uninjected),
             ("recovered packets that did not arrive at the WAN interface", written.saturating_sub(arrived)),
+            ("recovered packets whose route leads back to the WAN", inlet.map_or(0, Inlet::refused)),
             ("reloads refused", counts.reloads_refused),
             ("log lines that stderr did not take", log::lost_lines()),
             ("messages the service manager did not take", self.supervisor.unsent()),

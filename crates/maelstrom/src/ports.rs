@@ -132,6 +132,7 @@ pub(crate) fn core_config(config: &GatewayConfig) -> Result<maelstrom_core::Conf
         delayed: config.code.delayed,
         max_delay_us: config.code.max_delay_us(),
         name_bits: 32,
+        local_networks: config.gateway.local_networks(),
         peers: config.peers.iter().map(peer).collect(),
     };
     // Checked again here, where the MTU of the WAN is known.

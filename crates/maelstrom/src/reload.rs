@@ -92,7 +92,8 @@ impl Passive {
         }
         let injects_elsewhere = replacement.inlet.is_some()
             || config.gateway.wan != self.config.gateway.wan
-            || config.gateway.injection != self.config.gateway.injection;
+            || config.gateway.injection != self.config.gateway.injection
+            || config.gateway.local_networks() != self.config.gateway.local_networks();
         if let Some(inlet) = replacement.inlet {
             self.ports.outlets.inlet = Some(inlet);
         }

@@ -188,7 +188,7 @@ pub struct IngressStatus {
     /// Packets that arrived after equal ones had been recovered but withheld.
     #[serde(default)]
     pub after_withholding: u64,
-    /// Recovered packets that were not injected because they may have taken another path, by reason.
+    /// Recovered packets that were not injected, mostly because they may have taken another path, by reason.
     #[serde(default)]
     pub withheld: Counts,
     /// The path of these packets.

@@ -14,6 +14,7 @@
 //! | tc programs: load, attach | `bpf.rs` |
 //! | packets that arrive as if from the wire | `inject.rs`, `../bpf/inject.c` |
 //! | TUN device | `tun.rs`, `interface.rs`, `netlink.rs` |
+//! | routes | `route.rs` |
 //! | waiting | `poll.rs` |
 //! | repair channel | `udp.rs` |
 //! | many datagrams with one system call | `batch/` |
@@ -34,6 +35,7 @@ pub mod multicast;
 mod netlink;
 pub mod offload;
 pub mod poll;
+pub mod route;
 pub mod segment;
 pub mod tap;
 pub mod tun;

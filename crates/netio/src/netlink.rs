@@ -46,7 +46,6 @@ pub(crate) fn link(index: u32) -> io::Result<(u32, Vec<u8>)> {
 pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let [len, _, kind, _] = [0, 1, 2, 3].map(|at| bytes.get(at..at + 2));
-        let word = |bytes: Option<&[u8]>| Some(u16::from_ne_bytes(bytes?.try_into().ok()?));
         let (len, kind) = (usize::from(word(len)?), word(kind)?);
         let data = bytes.get(4..len)?;
         bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or(&[]);
@@ -86,7 +85,12 @@ fn transact(request: &[u8]) -> io::Result<Vec<u8>> {
 }
 
 fn kind(answer: &[u8]) -> Option<u16> {
-    Some(u16::from_ne_bytes(answer.get(4..6)?.try_into().ok()?))
+    word(answer.get(4..6))
+}
+
+/// Reads a number of two bytes.
+pub(crate) fn word(bytes: Option<&[u8]>) -> Option<u16> {
+    Some(u16::from_ne_bytes(bytes?.try_into().ok()?))
 }
 
 fn verdict(answer: &[u8]) -> io::Result<()> {

@@ -25,7 +25,7 @@ use crate::identity::Identity;
 use crate::ledger::Ledger;
 use crate::outbox::Queue;
 use crate::packet::{MutableFields, Packet};
-use crate::prefixes::PrefixTable;
+use crate::prefixes::{LocalNetworks, PrefixTable};
 use crate::symbol::{SYMBOL_HEADER, Symbol};
 use crate::wire::{Half, LossReport, RecipeView, SealedHeader, WINDOW_MAX};
 use foundation::Seq;
@@ -110,6 +110,8 @@ pub(crate) struct IngressCx<'a> {
     pub(crate) identity: &'a Identity,
     /// The peer's networks. A recovered packet must come from one of them.
     pub(crate) networks: &'a PrefixTable<()>,
+    /// The networks of this site. Recovered packets to others are not injected.
+    pub(crate) local: &'a LocalNetworks,
     /// Our end of the repair channel. Recovered packets to it are not injected.
     pub(crate) listen: SocketAddr,
     pub(crate) recovered: &'a mut Queue<()>,

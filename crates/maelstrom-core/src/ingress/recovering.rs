@@ -7,6 +7,7 @@ use super::bring::bring_here;
 use super::path::Path;
 use super::{IngressCounts, IngressCx};
 use crate::arrivals::{Arrivals, Place};
+use crate::counters::Withheld;
 use crate::doubt::Doubtful;
 use crate::flow::{Content, Traits};
 use crate::identity::Name;
@@ -52,7 +53,7 @@ impl Recovering<'_, '_> {
     /// Verifies a solved symbol, which must match the name and fields that a repair stated, if any. Queues
     /// the packet for the kernel unless it had arrived, and keeps its symbol.
     fn deliver(&mut self, seq: Seq, named: Option<(Name, MutableFields)>, symbol: &[u8]) -> bool {
-        let IngressCx { now_us, identity, networks, listen, .. } = *self.cx;
+        let IngressCx { now_us, identity, networks, local, listen, .. } = *self.cx;
         let Some(room) = self.cx.recovered.reserve(symbol.len()) else {
             self.counts.undelivered += 1;
             return false;
@@ -74,6 +75,11 @@ impl Recovering<'_, '_> {
         }
         let Ok(checked) = Packet::new_checked(packet) else { return false };
         let (traits, content) = (Traits::of(&checked, identity), Content::of(&checked, identity));
+        if !local.may_receive(checked.source(), checked.destination()) {
+            self.path.on_withheld(Withheld::NotLocal);
+            self.arrivals.recover(now_us, seq, name, symbol, false);
+            return true;
+        }
         let is_doubtful = self.doubtful.contains(now_us, traits.flow);
         if let Err(reason) = bring_here(packet, fields, self.arrivals.hops(), is_doubtful) {
             self.path.on_withheld(reason);

@@ -20,6 +20,7 @@ pub(super) fn check(draft: &Draft, findings: &mut Findings) {
     peers_differ(&draft.peers, findings);
     families_agree(draft, findings);
     networks_are_disjoint(&draft.peers, findings);
+    sites_are_apart(draft, findings);
     gateways_stand_outside(draft, findings);
     memory::check(draft, findings);
 }
@@ -229,6 +230,31 @@ fn networks_are_disjoint(peers: &[PeerDraft], findings: &mut Findings) {
             findings.add(redundant(claim.setting, outer.setting));
         }
         stack.push(claim);
+    }
+}
+
+/// A peer's network inside one of this site would never be protected, because its packets count as ours.
+fn sites_are_apart(draft: &Draft, findings: &mut Findings) {
+    let Some(Setting { value: Some(local), .. }) = &draft.gateway.local_networks else { return };
+    for (index, peer) in draft.peers.iter().enumerate() {
+        for theirs in &peer.networks {
+            let Some(ours) = local.iter().find(|ours| ours.value.contains(&theirs.value)) else { continue };
+            let message = format!(
+                "{} of {} lies inside {}, a network of this site",
+                theirs.value,
+                peer.label(index),
+                ours.value
+            );
+            findings.add(
+                Diagnostic::error("overlapping-networks", message)
+                    .at(theirs.span.clone())
+                    .related(ours.span.clone(), format!("{} is here", ours.value))
+                    .expected("networks of one site each")
+                    .help(
+                        "set `local_networks` to the networks behind this gateway, without those of the peer",
+                    ),
+            );
+        }
     }
 }
 

@@ -137,12 +137,26 @@ diagnostics::settings! {
             default: Fallback::Toml("\"auto\""),
             example: "injection = \"auto\"",
         }
+        /// Networks of this site. Only packets from them are protected, and only recovered packets to them
+        /// are injected.
+        local_networks: Option<Vec<Setting<IpNet>>> {
+            form: Optional(networks()),
+            default: Fallback::Absent("what routes lead away from `wan`"),
+            example: "local_networks = [\"10.81.1.0/24\"]",
+        }
         /// TUN device through which recovered packets enter the kernel. The gateway creates it.
         tun: String {
             form: interface(),
             default: Fallback::Toml("\"undrop0\""),
             example: "tun = \"undrop0\"",
         }
+    }
+}
+
+impl Gateway {
+    /// The networks of this site, as far as the file states them.
+    pub fn local_networks(&self) -> Vec<IpNet> {
+        self.local_networks.iter().flatten().map(|network| network.value).collect()
     }
 }
 

@@ -157,6 +157,7 @@ fn of_draft(draft: &Draft, wan_mtu: Option<u32>) -> Option<Memory> {
         delayed: draft.code.delayed.as_ref()?.value,
         max_delay_us: 0,
         name_bits: 32,
+        local_networks: Vec::new(),
         peers: Vec::new(),
     };
     Some(Memory::of(&core, draft.peers.len()))
@@ -191,6 +192,7 @@ mod tests {
             delayed,
             max_delay_us: 20_000,
             name_bits: 32,
+            local_networks: Vec::new(),
             peers: vec![peer],
         }
     }

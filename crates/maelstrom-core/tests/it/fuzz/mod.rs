@@ -86,6 +86,7 @@ impl Liar {
             delayed: false,
             max_delay_us: 20_000,
             name_bits: 2,
+            local_networks: Vec::new(),
             peers: vec![PeerConfig {
                 address: LIAR,
                 networks: vec![network],

@@ -25,6 +25,7 @@ pub fn config(side: usize) -> Config {
         delayed: false,
         max_delay_us: 20_000,
         name_bits: 32,
+        local_networks: Vec::new(),
         peers: vec![PeerConfig {
             address: address(1 - side),
             networks: vec![format!("10.81.{}.0/24", 2 - side).parse().unwrap()],

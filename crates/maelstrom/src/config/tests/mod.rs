@@ -273,6 +273,10 @@ fn two_peers_have_no_address_network_name_or_key_in_common() {
         one(second_peer("10.81.9.3:4700", "\"10.81.3.0/24\", \"10.81.3.0/25\"", "b")),
         "redundant-network"
     );
+    let local = |networks: &str| code_of("[gateway]", &format!("[gateway]\nlocal_networks = [{networks}]"));
+    assert_eq!(local("\"10.81.2.0/23\""), "overlapping-networks");
+    assert_eq!(local("\"10.81.1.0\""), "bad-value");
+    assert_eq!(local(""), "out-of-range");
     let named = GOOD.replace("[[peer]]", "[[peer]]\nname = \"x\"");
     let twice = named.clone() + &named[named.find("[[peer]]").unwrap()..];
     let codes: Vec<_> = examined(&twice).1.diagnostics().iter().map(|d| d.code).collect();

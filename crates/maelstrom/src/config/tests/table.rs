@@ -36,7 +36,7 @@ fn an_absent_key_has_the_default_that_the_table_states() {
                 "networks" => long += "networks=['10.2.0.0/16']\n",
                 "key_file" => long += "key_file='k'\n",
                 // Their defaults come from elsewhere.
-                "lan_mtu" | "wan_mtu" | "name" => {}
+                "lan_mtu" | "wan_mtu" | "name" | "local_networks" => {}
                 // The key belongs to another scheme than the default.
                 _ if !key.fits("layered") => {}
                 name => long += &format!("{name} = {}\n", default_of(&key).unwrap()),
@@ -121,6 +121,7 @@ fn every_choice_refuses_another_word() {
     for (name, words) in [
         ("mode", &["passive"][..]),
         ("tap", &["auto", "ebpf", "packet"]),
+        ("injection", &["auto", "wan", "tun"]),
         ("scheme", &["layered", "reed-solomon", "sliding"]),
     ] {
         let header = if name == "scheme" { "[code]" } else { "[gateway]" };

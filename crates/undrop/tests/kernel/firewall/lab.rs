@@ -184,18 +184,21 @@ impl Lab {
 
     /// Loads a ruleset into the second gateway. `WAN` and `LAN` stand for its interfaces.
     pub(crate) fn rules(&self, text: &str) {
+        self.rules_at(self.gateway(), text);
+    }
+
+    /// Loads a ruleset into a namespace.
+    pub(crate) fn rules_at(&self, namespace: &Namespace, text: &str) {
         let text = text.replace("WAN", self.wan()).replace("LAN", LAN);
         let file = std::env::temp_dir().join(format!("undrop-rules-{}-{:p}", std::process::id(), self));
         std::fs::write(&file, &text).unwrap();
-        self.command("nft", &["-f", &file.display().to_string()]);
+        command_at(namespace, "nft", &["-f", &file.display().to_string()]);
         std::fs::remove_file(&file).unwrap();
     }
 
     /// Runs a program at the second gateway.
     pub(crate) fn command(&self, program: &str, arguments: &[&str]) {
-        let output = self.gateway().run(|| Command::new(program).args(arguments).output().unwrap());
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{program} {arguments:?}: {error}");
+        command_at(self.gateway(), program, arguments);
     }
 
     pub(crate) fn between(&self, v6: bool) -> Between<'_> {
@@ -204,8 +207,13 @@ impl Lab {
 
     /// Sends 500 packets a second to the host behind the second gateway, for 3 s.
     pub(crate) fn stream(&self, v6: bool) -> UdpReport {
+        self.stream_at(500.0, v6)
+    }
+
+    /// Sends packets at this rate, for 3 s. Each of a slow stream has repairs of its own.
+    pub(crate) fn stream_at(&self, packets_per_second: f64, v6: bool) -> UdpReport {
         let plan = UdpStream {
-            pace: Pace::Packets(500.0),
+            pace: Pace::Packets(packets_per_second),
             payload_bytes: 300,
             duration: Duration::from_secs(3),
             patience: Duration::from_secs(1),
@@ -233,6 +241,12 @@ impl Lab {
         let (missing, sent) = (report.missing(), report.sent_us.len());
         assert!(missing <= 8, "{missing} of {sent} are missing at {:?}\n{}", self.kind, pair.logs());
     }
+}
+
+fn command_at(namespace: &Namespace, program: &str, arguments: &[&str]) {
+    let output = namespace.run(|| Command::new(program).args(arguments).output().unwrap());
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {arguments:?}: {error}");
 }
 
 pub(crate) fn net(text: &str) -> IpNet {

@@ -1,8 +1,11 @@
 //! A recovered packet passes the rules that the lost packet would have passed.
 
+mod bounds;
 mod lab;
+mod treatment;
 
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use netlab::traffic::{TcpTransfer, tcp_transfer, unwatched};
 use stage::gateways::{GatewayPair, Setting};
@@ -24,6 +27,15 @@ fn assert_injects_at_wan(pair: &GatewayPair) {
         let status = pair.status(side).unwrap();
         assert_eq!(status.gateway.injection, "wan", "{:?}", status.gateway.injection_reason);
         assert_eq!(status.counters["recovered packets that did not arrive at the WAN interface"], 0);
+    }
+}
+
+/// Waits until `done`, however busy the machine is.
+fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !done() {
+        assert!(Instant::now() < deadline, "{what}");
+        sleep(Duration::from_millis(20));
     }
 }
 

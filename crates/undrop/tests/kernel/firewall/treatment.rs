@@ -1,0 +1,97 @@
+//! Source checks, connection tracking, policers and marks treat a recovered packet like the lost one.
+
+use std::time::Duration;
+
+use netlab::traffic::{TcpTransfer, tcp_transfer, unwatched};
+use stage::gateways::Setting;
+
+use super::lab::{Lab, Wan, possible};
+
+#[test]
+fn packets_are_recovered_with_each_source_check() {
+    if !possible("packets_are_recovered_with_each_source_check") {
+        return;
+    }
+    for (rp_filter, wan, injection) in [
+        ("0", Wan::Plain, "wan"),
+        ("1", Wan::Plain, "wan"),
+        ("2", Wan::Ethernet, "wan"),
+        ("1", Wan::Plain, "tun"),
+    ] {
+        let lab = Lab::build(wan, 4.0).unwrap();
+        for interface in ["all", "default", lab.wan()] {
+            lab.gateway().sysctl(&format!("net/ipv4/conf/{interface}/rp_filter"), rp_filter).unwrap();
+        }
+        let pair = lab.start(&Setting { injection, ..Setting::default() });
+        lab.assert_recovered(&pair, false);
+        assert_eq!(pair.status(1).unwrap().gateway.injection, injection);
+        pair.stop().unwrap();
+    }
+}
+
+/// A zone is chosen by interface. In another one, a packet belongs to no connection.
+#[test]
+fn a_connection_in_a_zone_of_its_interface_lives() {
+    if !possible("a_connection_in_a_zone_of_its_interface_lives") {
+        return;
+    }
+    let lab = Lab::build(Wan::Plain, 4.0).unwrap();
+    lab.rules(
+        "table inet filter {
+            chain early {
+                type filter hook prerouting priority -300;
+                iifname { WAN, LAN } ct zone set 7
+            }
+            chain forward {
+                type filter hook forward priority 0; policy drop;
+                ct state established,related accept
+                ct state new iifname WAN tcp flags & (syn | ack) == syn accept
+            }
+        }",
+    );
+    let pair = lab.start(&Setting::default());
+    let transfer = TcpTransfer { duration: Duration::from_secs(4), ..TcpTransfer::default() };
+    let report = tcp_transfer(lab.between(false), &transfer, &mut unwatched).unwrap();
+    assert_eq!(report.mismatch, None);
+    let last = report.forward.samples.last().unwrap();
+    assert!(last.received_bytes > 100_000, "{last:?}\n{}", pair.logs());
+    let status = pair.status(1).unwrap();
+    assert!(status.peers[0].ingress.injected_packets > 0);
+    assert!(!report.forward.samples.is_empty());
+    pair.stop().unwrap();
+}
+
+/// Our mark is gone where rules look at marks, and a policer at the ingress counts recovered packets.
+#[test]
+fn no_rule_sees_the_mark_and_an_ingress_policer_sees_every_packet() {
+    if !possible("no_rule_sees_the_mark_and_an_ingress_policer_sees_every_packet") {
+        return;
+    }
+    for (tap, wan) in [("auto", Wan::Ethernet), ("packet", Wan::Plain)] {
+        let lab = Lab::build(wan, 4.0).unwrap();
+        let rules = "table inet filter {
+                chain early {
+                    type filter hook prerouting priority -400;
+                    meta mark != 0 drop
+                }
+            }
+            table netdev police {
+                chain first {
+                    type filter hook ingress device WAN priority 0;
+                    meta mark != 0 drop
+                    ip daddr LOCAL meta l4proto udp limit rate over 8 kbytes/second burst 4 kbytes drop
+                }
+            }";
+        lab.rules(&rules.replace("LOCAL", &lab.address(false).to_string()));
+        let pair = lab.start(&Setting { tap, ..Setting::default() });
+        let report = lab.stream(false);
+        // In 4 s the policer lets 36 kB pass, which is some 110 packets, recovered ones among them.
+        assert!(report.arrived_us.len() < 250, "{} of 1500 arrived", report.arrived_us.len());
+        let status = pair.status(1).unwrap();
+        assert!(status.peers[0].ingress.injected_packets > 20, "{}", pair.logs());
+        assert_eq!(status.counters["recovered packets that did not arrive at the WAN interface"], 0);
+        lab.command("nft", &["delete", "table", "netdev", "police"]);
+        lab.assert_recovered(&pair, false);
+        pair.stop().unwrap();
+    }
+}
