@@ -230,7 +230,8 @@ impl Peer {
         // repair will name such a packet, and it would displace arrivals that repairs need.
         let is_protected =
             self.session.as_ref().is_some_and(|session| session.watched.contains(packet.destination()));
-        if !is_protected {
+        // Nor does it protect other flows than it announced, which a tap may show all the same.
+        if !is_protected || !self.sharing.far_bound().contains(packet) {
             return self.ingress.on_foreign_packet();
         }
         let (ingress, mut cx) = self.ingress_and_cx(now_us, &mut out.recovered);

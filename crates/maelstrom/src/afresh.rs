@@ -32,7 +32,7 @@ impl Passive {
             stall_us / 1_000
         );
         self.behind = false;
-        self.lag = Lag::default();
+        self.lag = Lag::new(self.engine.now_us);
         self.missed = self.ports.tap.as_ref().map_or(0, |tap| tap.missed().incoming);
         self.pauses.end(self.engine.now_us);
         if !is_empty {

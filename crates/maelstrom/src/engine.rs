@@ -22,6 +22,9 @@ const HEAD_START_US: u64 = 50;
 /// Longest time that repairs are held back while captures follow each other.
 const HELD_BACK_MAX_US: u64 = 100;
 
+/// Longest time for which a capture can have waited.
+const AGE_MAX_US: u64 = 10_000_000;
+
 /// The core, its outbox, and the counters of the driver.
 pub(crate) struct Engine {
     pub(crate) gateway: Gateway,
@@ -69,6 +72,7 @@ impl Engine {
         while round.more && round.packets < PACKETS_MAX {
             let drained = tap.drain(CAPTURES_MAX, |captured| {
                 let captured_us = captured.time_ns.map_or(*now_us, |ns| ns / 1000);
+                counts.on_age(now_us.saturating_sub(captured_us));
                 // Repairs that are due leave first, so that later ones do not leave with them.
                 if held_back.take_if(|held_back| held_back.due_us() <= captured_us).is_some() {
                     flush(out, pulse, gateway, outlets, counts);
@@ -204,6 +208,8 @@ pub(crate) struct DriverCounts {
     pub(crate) stalls: u64,
     /// Input and output that was old after a stall.
     pub(crate) discarded: u64,
+    /// Longest time for which a capture waited since the last measurement of the load.
+    pub(crate) oldest_us: u64,
     /// Datagrams of the repair channel that found the inbox full.
     pub(crate) inbox_full: u64,
     /// Datagrams of senders that sent more than their share while the gateway was behind.
@@ -219,6 +225,14 @@ pub(crate) struct DriverCounts {
 }
 
 impl DriverCounts {
+    /// Notes the time for which a capture waited.
+    fn on_age(&mut self, age_us: u64) {
+        // An implausible time is that of another clock.
+        if age_us < AGE_MAX_US {
+            self.oldest_us = self.oldest_us.max(age_us);
+        }
+    }
+
     /// Counts a capture that could not be cut.
     fn on_uncut(&mut self, direction: Direction) {
         match direction {

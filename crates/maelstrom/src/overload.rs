@@ -26,6 +26,8 @@ const IDLE_AGAIN: f64 = 0.2;
 const OWN_MUCH: f64 = 0.02;
 /// Period of waking at a high rate that saves time.
 const RARE_WAKE_US: u32 = 500;
+/// Time for which captures may wait.
+const BEHIND_US: u64 = 50_000;
 /// Minimum interval between lines in the log.
 const LOG_US: u64 = 10_000_000;
 
@@ -53,6 +55,8 @@ struct Reading {
     ticks: [u64; 2],
     packets: u64,
     missed: u64,
+    /// Longest time for which a capture waited.
+    oldest_us: u64,
 }
 
 impl Overload {
@@ -95,7 +99,7 @@ impl Overload {
         let us = now.at_us.saturating_sub(last.at_us).max(1) as f64;
         let ticks = [0, 1].map(|at| now.ticks[at].saturating_sub(last.ticks[at]) as f64);
         Load {
-            is_behind: now.missed > last.missed,
+            is_behind: now.missed > last.missed || now.oldest_us > BEHIND_US,
             own: now.own_us.saturating_sub(last.own_us) as f64 / us / self.processors,
             // Without a measurement the machine counts as idle.
             idle: if ticks[0] > 0.0 { ticks[1] / ticks[0] } else { 1.0 },
@@ -151,6 +155,7 @@ impl Passive {
         if now_us >= self.overload.next_us {
             self.overload.next_us = now_us + MEASURE_US;
             let reading = self.reading();
+            self.engine.counts.oldest_us = 0;
             let load = self.overload.load(reading);
             if let (Some(wake_us), Some(tap)) = (self.overload.save(&load), self.ports.tap.as_mut()) {
                 tap.set_wake_us(wake_us);
@@ -173,6 +178,7 @@ impl Passive {
             ticks: self.overload.ticks(),
             packets: peers.map(|peer| peer.egress.source_packets + peer.ingress.source_packets).sum(),
             missed: tap.map_or(0, |tap| tap.missed().incoming + tap.missed().outgoing),
+            oldest_us: self.engine.counts.oldest_us,
         }
     }
 
@@ -220,7 +226,14 @@ mod tests {
     fn the_load_is_that_since_the_last_reading() {
         let mut overload = Overload::new();
         overload.processors = 2.0;
-        let reading = Reading { at_us: 1_000_000, own_us: 500, ticks: [1_000, 10], packets: 7, missed: 1 };
+        let reading = Reading {
+            at_us: 1_000_000,
+            own_us: 500,
+            ticks: [1_000, 10],
+            packets: 7,
+            missed: 1,
+            oldest_us: 0,
+        };
         overload.load(reading);
         let load = overload.load(Reading {
             at_us: 1_500_000,
@@ -228,10 +241,13 @@ mod tests {
             ticks: [1_100, 60],
             packets: 5_007,
             missed: 1,
+            oldest_us: 900,
         });
         assert_eq!(load, Load { is_behind: false, own: 0.1, idle: 0.5, packets_per_s: 10_000.0 });
         let blind = Reading { at_us: 1_600_000, missed: 2, ..Reading::default() };
         let load = overload.load(blind);
         assert_eq!((load.is_behind, load.idle), (true, 1.0), "no measurement means idle");
+        let late = Reading { at_us: 1_700_000, missed: 2, oldest_us: 60_000, ..Reading::default() };
+        assert!(overload.load(late).is_behind);
     }
 }

@@ -137,7 +137,7 @@ impl Passive {
             missed: 0,
             next_gap_check_us: 0,
             behind: false,
-            lag: Lag::default(),
+            lag: Lag::new(clock_us()),
             pauses: Pauses::default(),
             agreement: Agreement::default(),
             supervisor,
@@ -212,6 +212,9 @@ impl Passive {
         }
         // Every source is read in each round, which costs less than tracking the ready ones.
         self.poller.wait(Some(until))?.for_each(drop);
+        if self.channel == Channel::Drained && !until.is_zero() {
+            self.lag.on_slept(clock_us());
+        }
         if let Some(stall_us) = self.engine.pulse.beat(boot_us(), Duration::ZERO) {
             self.start_afresh(stall_us);
         }
@@ -236,7 +239,7 @@ impl Passive {
         self.channel = match received {
             Ok(true) => Channel::More,
             Ok(false) => {
-                self.lag.on_channel_drained();
+                self.lag.on_channel_drained(clock_us());
                 Channel::Drained
             }
             Err(error) => {
@@ -268,7 +271,7 @@ impl Passive {
     fn check_for_gap(&mut self) {
         if !self.ports.is_complete() {
             self.pause(Reason::Interface);
-        } else if self.lag.packets() > self.engine.gateway.lag_max() {
+        } else if self.lag.packets() > self.engine.gateway.lag_max() || self.lag.is_old(self.engine.now_us) {
             self.pause(Reason::Lag);
         }
         let now_us = self.engine.now_us;

@@ -7,6 +7,7 @@ use crate::pair::{A, B, Pair, coin, config};
 use maelstrom_core::counters::Unprotected;
 use maelstrom_core::packet::Packet;
 use maelstrom_core::share::{Share, flow_hash};
+use maelstrom_core::{Config, Gateway, PeerConfig, PeerKey};
 
 const FLOWS: u16 = 16;
 
@@ -115,4 +116,37 @@ fn shares_that_change_deliver_nothing_twice() {
     run(&mut pair, 500_000, 50);
     let [inside, outside] = count(half(), &run(&mut pair, 2_000_000, 51));
     assert!(inside.0 * 100 >= inside.1 * 98 && outside.0 * 100 >= outside.1 * 98, "{inside:?} {outside:?}");
+}
+
+/// A full outbox ends a round. The peers that were not reached come first in the next.
+#[test]
+fn the_output_of_one_peer_never_keeps_others_waiting_for_good() {
+    let peer = |n: u8| PeerConfig {
+        address: ([10, 81, 9, 10 + n], 4700).into(),
+        networks: vec![format!("10.82.{n}.0/24").parse().unwrap()],
+        key: PeerKey::new([n + 1; 32]),
+        ..config(A).peers[0].clone()
+    };
+    let config = Config { peers: (0..8).map(peer).collect(), ..config(A) };
+    let mut gateway = Gateway::new(config, [1; 32]).unwrap();
+    let mut out = gateway.outbox();
+    let mut served = HashSet::new();
+    for round in 1..=16_u64 {
+        // Nearly full: one more datagram ends the round.
+        while !out.is_nearly_full() {
+            out.datagrams.reserve(1).unwrap();
+            out.datagrams.commit(99, 1);
+        }
+        let filled = out.datagrams.len();
+        out.datagrams.clear();
+        for _ in 0..filled - 1 {
+            out.datagrams.reserve(1).unwrap();
+            out.datagrams.commit(99, 1);
+        }
+        // Each peer says Hello again in each round.
+        gateway.handle_timeout(round * 1_000_000, &mut out);
+        served.extend(out.datagrams.iter().map(|(peer, _)| peer).filter(|&peer| peer != 99));
+        out.datagrams.clear();
+    }
+    assert_eq!(served.len(), 8);
 }

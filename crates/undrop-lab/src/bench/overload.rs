@@ -45,7 +45,9 @@ pub(crate) fn run(program: &Path, plan: &Plan) -> anyhow::Result<()> {
         "link without rate limit, {} µs one way, no loss, {} runs of {} s in turn, median (min–max)\n",
         plan.delay_us, plan.runs, plan.seconds
     );
-    println!("| measurement | gateways | without | with | ratio in pairs | flows protected at the end |");
+    println!(
+        "| measurement | gateways | without | with | ratio or difference of pairs | flows protected at the end |"
+    );
     println!("|---|---|---|---|---|---|");
     let layers = Setting::default();
     let window =
@@ -54,8 +56,8 @@ pub(crate) fn run(program: &Path, plan: &Plan) -> anyhow::Result<()> {
     let goodput = format!("{} flows of TCP, Mbit/s", plan.flows);
     let lost = format!("UDP, {:.0} packets/s of 60 bytes, lost %", plan.packets);
     for (name, setting) in [("layers", &layers), ("window", &window)] {
-        compare(plan, &goodput, name, setting, &|setting| tcp(program, plan, setting))?;
-        compare(plan, &lost, name, setting, &|setting| udp(program, plan, setting))?;
+        compare(plan, (&goodput, false), (name, setting), &|setting| tcp(program, plan, setting))?;
+        compare(plan, (&lost, true), (name, setting), &|setting| udp(program, plan, setting))?;
     }
     Ok(())
 }
@@ -63,17 +65,16 @@ pub(crate) fn run(program: &Path, plan: &Plan) -> anyhow::Result<()> {
 /// Prints a row of one measurement, without and with gateways in turn.
 fn compare(
     plan: &Plan,
-    what: &str,
-    name: &str,
-    setting: &Setting,
+    (what, is_loss): (&str, bool),
+    (name, setting): (&str, &Setting),
     measure: Measure<'_>,
 ) -> anyhow::Result<()> {
-    let (mut without, mut with, mut ratios, mut shares) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut without, mut with, mut changes, mut shares) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..plan.runs {
         let bare = measure(None)?;
         let masked = measure(Some(setting))?;
         eprintln!("{what}, {name}: without {:.1}, with {:.1}", bare.figure, masked.figure);
-        ratios.push(masked.figure / bare.figure);
+        changes.push(if is_loss { masked.figure - bare.figure } else { masked.figure / bare.figure });
         without.push(bare.figure);
         with.push(masked.figure);
         shares.extend(masked.shares.map(|[a, b]| a.min(b)));
@@ -86,7 +87,7 @@ fn compare(
         "| {what} | {name} | {} | {} | {} | {} % |",
         text(without, 1),
         text(with, 1),
-        text(ratios, 2),
+        text(changes, 2),
         text(shares, 1)
     );
     Ok(())
