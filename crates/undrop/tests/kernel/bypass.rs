@@ -1,20 +1,29 @@
 //! `undrop gateway check` where packets could pass the tap, or repairs could cause repairs.
 
 use std::io::{self, Write as _};
+use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
-use netlab::privilege;
+use netlab::emulator::EmulatorConfig;
+use netlab::topology::{TwoSites, TwoSitesConfig};
+use netlab::traffic::{Between, Pace, UdpStream, udp_stream, unwatched};
 use netlab::xdp::XdpProgram;
+use netlab::{Namespace, privilege};
+use simnet::link::LinkConfig;
+use stage::gateways::{End, GatewayPair, Setting};
 
 use crate::check_machine::Site;
 
-/// Runs a command of iproute2 in the site; returns false, and says so, if this machine cannot do it.
-fn run(site: &Site, test: &str, line: &str) -> bool {
+const PROGRAM: &str = env!("CARGO_BIN_EXE_undrop");
+
+/// Runs a command of iproute2 in a namespace; returns false, and says so, if this machine cannot do it.
+fn run(namespace: &Namespace, test: &str, line: &str) -> bool {
     let mut words = line.split_whitespace();
     let mut command = Command::new(words.next().unwrap());
     // An underscore stands for a blank inside a word.
     command.args(words.map(|word| word.replace('_', " ")));
-    let output = site.namespace.run(|| command.output());
+    let output = namespace.run(|| command.output());
     match output {
         Ok(output) if output.status.success() => true,
         failed => {
@@ -37,7 +46,7 @@ fn repairs_that_would_leave_through_a_tunnel_are_told() {
         "ip link set vx0 up",
         "ip route add 10.81.9.2/32 dev vx0",
     ];
-    if commands.iter().all(|command| run(&site, test, command)) {
+    if commands.iter().all(|command| run(&site.namespace, test, command)) {
         let complaints = site.complaints();
         assert!(complaints.contains(&"repairs-in-tunnel"), "{complaints:?}");
     }
@@ -56,7 +65,7 @@ fn filters_that_software_runs_too_are_no_finding() {
         "tc filter add dev wan0 ingress bpf bytecode 1,6_0_0_0",
         "tc filter add dev wan0 egress bpf bytecode 1,6_0_0_0",
     ];
-    if commands.iter().all(|command| run(&site, test, command)) {
+    if commands.iter().all(|command| run(&site.namespace, test, command)) {
         assert_eq!(site.complaints(), [""; 0]);
     }
 }
@@ -75,4 +84,48 @@ fn an_xdp_program_on_the_wan_is_told() {
     assert_eq!(site.complaints(), [""; 0]);
     let _program = XdpProgram::attach(&site.namespace, "lan0").unwrap();
     assert_eq!(site.complaints(), [""; 0], "the tap is on the WAN");
+}
+
+#[test]
+fn repairs_that_leave_through_a_tunnel_to_the_far_site_get_no_repairs() {
+    let test = "repairs_that_leave_through_a_tunnel_to_the_far_site_get_no_repairs";
+    if !privilege::available_or_skip(test) {
+        return;
+    }
+    let link = EmulatorConfig::symmetric(LinkConfig::default());
+    let sites = TwoSites::build(&TwoSitesConfig::default(), &link).unwrap();
+    // The tunnel's own packets go from site A to a host of site B, which forwards the repairs to its gateway.
+    let (near, far) = (&sites.a.gateway, &sites.b.hosts[0]);
+    far.sysctl("net.ipv4.ip_forward", "1").unwrap();
+    let near_commands = [
+        "ip link add vx0 mtu 1450 type vxlan id 9 local 10.81.1.1 remote 10.81.2.2 dstport 4789 dev wan0",
+        "ip address add 10.99.0.1/24 dev vx0",
+        "ip link set vx0 up",
+        "ip route add 10.81.9.2/32 via 10.99.0.2 dev vx0",
+    ];
+    let far_commands = [
+        "ip link add vx0 mtu 1450 type vxlan id 9 local 10.81.2.2 remote 10.81.1.1 dstport 4789 dev eth0",
+        "ip address add 10.99.0.2/24 dev vx0",
+        "ip link set vx0 up",
+    ];
+    let all = |namespace, commands: &[&str]| commands.iter().all(|command| run(namespace, test, command));
+    if !all(far, &far_commands) || !all(near, &near_commands) {
+        return;
+    }
+    let pair = GatewayPair::start(Path::new(PROGRAM), &End::of(&sites), &Setting::default()).unwrap();
+    let plan = UdpStream {
+        pace: Pace::Packets(500.0),
+        payload_bytes: 300,
+        duration: Duration::from_secs(2),
+        ..UdpStream::default()
+    };
+    let between = Between { from: &sites.a.hosts[0], to: far, address: sites.b.host_v4(0) };
+    let sent = udp_stream(between, &plan, &mut unwatched).unwrap().sent_us.len() as u64;
+    let status = pair.status(0).unwrap();
+    let egress = &status.peers[0].egress;
+    assert!(egress.repair_packets > sent / 4, "{egress:?}");
+    assert!(status.not_protected["repair channel"] > sent / 4, "{status:?}");
+    // Address resolution inside the tunnel is protected as any packet is.
+    assert!((sent..sent + 50).contains(&egress.source_packets), "{sent} sent: {egress:?}");
+    pair.stop().unwrap();
 }
