@@ -34,6 +34,11 @@ struct PeerView {
 }
 
 impl Agreement {
+    /// Makes the next look compare again, because the file has changed.
+    pub(crate) fn expire(&mut self) {
+        (self.next_look_us, self.next_compare_us) = (0, 0);
+    }
+
     /// Differences with peer number `index`.
     pub(crate) fn differences(&self, index: usize) -> &[String] {
         self.peers.get(index).map_or(&[], |peer| &peer.differences)
@@ -68,22 +73,35 @@ impl Passive {
     }
 
     fn compare(&self, listed: &[IpNet], unwatched_source: Option<IpAddr>) -> Vec<String> {
-        let wan = &self.config.gateway.wan;
+        let local = self.config.gateway.local_networks();
+        let leads = if local.is_empty() { leads_to(listed) } else { Vec::new() };
         let mut differences = Vec::new();
-        for (network, lead) in listed.iter().zip(leads_to(listed)) {
+        for (index, network) in listed.iter().enumerate() {
             let ours = self.config.peers.iter().find_map(|peer| {
-                let overlap =
-                    peer.networks.iter().find(|own| own.contains(network) || network.contains(*own));
+                let overlap = peer.networks.iter().find(|own| overlap(own, network));
                 overlap.map(|own| (own, peer.name.clone().unwrap_or_else(|| peer.address.to_string())))
             });
-            if let Some((own, owner)) = ours {
+            let problem = match ours {
+                Some((own, owner)) => Some(format!("the file here names {own} as one of {owner}")),
+                None if local.is_empty() => {
+                    leads.get(index).and_then(|lead| lead.problem(&self.config.gateway.wan))
+                }
+                None if local.iter().any(|own| own.contains(network)) => None,
+                None => Some("`local_networks` here does not contain it".to_owned()),
+            };
+            if let Some(problem) = problem {
                 differences.push(format!(
-                    "the peer's file names {network} as a network of this site, but the file here names {own} as one of {owner}"
+                    "the peer's file names {network} as a network of this site, but {problem}"
                 ));
-            } else if let Some(place) = lead.problem(wan) {
-                differences
-                    .push(format!("the peer's file names {network} as a network of this site, but {place}"));
             }
+        }
+        // Without a session, nothing is listed.
+        let is_forgotten =
+            |own: &&IpNet| !listed.is_empty() && !listed.iter().any(|other| overlap(own, other));
+        for own in local.iter().filter(is_forgotten) {
+            differences.push(format!(
+                "`local_networks` here contains {own}, but the peer's file does not name it: its packets are not protected"
+            ));
         }
         if let Some(source) = unwatched_source {
             differences.push(format!(
@@ -104,4 +122,9 @@ impl Passive {
             info!(peer, "the two ends agree about the networks of this site");
         }
     }
+}
+
+/// Whether one of the networks contains the other.
+fn overlap(one: &IpNet, other: &IpNet) -> bool {
+    one.contains(other) || other.contains(one)
 }

@@ -41,6 +41,7 @@ impl Passive {
             self.engine.counts.reloads_refused += 1;
             warn!("reload refused, the running configuration stays: {reason}");
         } else {
+            self.agreement.expire();
             info!("reloaded");
         }
     }

@@ -1,5 +1,6 @@
 //! Configurations of the two ends that disagree.
 
+use std::fs;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use maelstrom::status::Status;
 use netlab::emulator::EmulatorConfig;
 use netlab::privilege;
 use netlab::topology::{TwoSites, TwoSitesConfig};
+use nix::sys::signal::Signal;
 use simnet::link::LinkConfig;
 use stage::gateways::{End, GatewayPair, Setting};
 
@@ -80,5 +82,33 @@ fn a_network_that_both_files_claim_for_the_other_side_is_told_at_both_ends() {
         let status = wait_for(&pair, side, |status| !status.peers[0].differences.is_empty());
         assert!(status.peers[0].differences[0].contains("but the file here names 10.90.0.0/16"));
     }
+    pair.stop().unwrap();
+}
+
+#[test]
+fn stated_networks_of_the_site_are_compared_with_those_that_the_peer_names() {
+    if !privilege::available_or_skip(
+        "stated_networks_of_the_site_are_compared_with_those_that_the_peer_names",
+    ) {
+        return;
+    }
+    let link = EmulatorConfig::symmetric(LinkConfig::default());
+    let sites = TwoSites::build(&TwoSitesConfig::default(), &link).unwrap();
+    let ends = End::of(&sites);
+    let mut pair = GatewayPair::start(Path::new(PROGRAM), &ends, &Setting::default()).unwrap();
+    let config = pair.config(0);
+    let text = fs::read_to_string(&config).unwrap();
+    let stated = format!("[gateway]\nlocal_networks = [\"{}\", \"10.98.0.0/16\"]\n", ends[0].networks[0]);
+    fs::write(&config, text.replace("[gateway]\n", &stated)).unwrap();
+    pair.child(0).unwrap().signal(Signal::SIGHUP).unwrap();
+    let status = wait_for(&pair, 0, |status| status.peers[0].differences.len() == 2);
+    let differences = &status.peers[0].differences;
+    let v6 = ends[0].networks[1];
+    assert!(differences[0].starts_with(&format!("the peer's file names {v6} as")), "{differences:?}");
+    assert!(differences[1].starts_with("`local_networks` here contains 10.98.0.0/16"), "{differences:?}");
+    // The file is corrected.
+    fs::write(&config, &text).unwrap();
+    pair.child(0).unwrap().signal(Signal::SIGHUP).unwrap();
+    wait_for(&pair, 0, |status| status.peers[0].differences.is_empty());
     pair.stop().unwrap();
 }
