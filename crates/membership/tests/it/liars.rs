@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 
 use crate::common::{Net, SECOND_US, address};
-use membership::MemberFile;
 use membership::counters::Dropped;
 use membership::wire::{
     DATAGRAM_MAX, Held, IdentityAnswer, IdentityQuestion, Presence, StepParts, StepsView, write_summary,
 };
+use membership::{MemberFile, Membership};
 use ricochet_core::NodeId;
 
 const NODES: usize = 6;
@@ -68,6 +68,8 @@ fn gossip(source: Claim, to: Claim, news: &[(Claim, u16, u8)]) -> Vec<u8> {
 
 /// Lets lies arrive again and again. No view may be wrong at any time, and not even for a moment.
 fn unmoved_by(net: &mut Net, mut lie: impl FnMut(&Net, usize) -> Vec<(SocketAddr, SocketAddr, Vec<u8>)>) {
+    let versions = |net: &Net| net.nodes().map(Membership::version).collect::<Vec<u64>>();
+    let before = versions(net);
     for round in 0..60 {
         for (from, to, datagram) in lie(net, round) {
             net.inject(from, to, datagram);
@@ -75,6 +77,7 @@ fn unmoved_by(net: &mut Net, mut lie: impl FnMut(&Net, usize) -> Vec<(SocketAddr
         for _ in 0..20 {
             net.run_us(10_000);
             assert_eq!(net.wrong(), [""; 0], "round {round}");
+            assert_eq!(versions(net), before, "round {round}: a view changed for a moment");
         }
     }
 }

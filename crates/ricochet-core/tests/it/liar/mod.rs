@@ -70,9 +70,14 @@ pub fn node(mut data: &[u8]) {
 fn step(node: &mut Node, watch: &mut Watch, now_us: &mut u64, kind: u8, bytes: &[u8]) {
     let at = |place: usize| bytes.get(place).copied().unwrap_or(0);
     let mut scratch = [0; DATAGRAM_MAX];
+    let origin = match kind / 8 % 8 {
+        6 => Origin::Impostor,
+        7 => Origin::Stranger,
+        _ => Origin::Member,
+    };
     match kind % 8 {
-        0 => node.handle_datagram(*now_us, Origin::Member, bytes, watch),
-        1 => node.handle_datagram(*now_us, Origin::Member, &datagram(&packet(bytes)), watch),
+        0 => node.handle_datagram(*now_us, origin, bytes, watch),
+        1 => node.handle_datagram(*now_us, origin, &datagram(&packet(bytes)), watch),
         2 => {
             let mut names: Vec<Name> = bytes.chunks_exact(4).take(64).map(name).collect();
             names.sort_unstable();
@@ -81,7 +86,7 @@ fn step(node: &mut Node, watch: &mut Watch, now_us: &mut u64, kind: u8, bytes: &
                 let symbol = (at(0) % 2 == 0).then_some(&[0u8; 40][..]);
                 let length =
                     Repair { from: NodeId(u32::from(at(1) % 9)), names: &names, symbol }.write(&mut scratch);
-                node.handle_datagram(*now_us, Origin::Member, &scratch[..length], watch);
+                node.handle_datagram(*now_us, origin, &scratch[..length], watch);
             }
         }
         3 => {
@@ -98,14 +103,14 @@ fn step(node: &mut Node, watch: &mut Watch, now_us: &mut u64, kind: u8, bytes: &
             let ranges: Vec<Range> = bytes.chunks_exact(4).take(64).map(range).collect();
             if !ranges.is_empty() {
                 let length = Nak { from: NodeId(u32::from(at(1) % 9)), ranges: &ranges }.write(&mut scratch);
-                node.handle_datagram(*now_us, Origin::Member, &scratch[..length], watch);
+                node.handle_datagram(*now_us, origin, &scratch[..length], watch);
             }
         }
         _ => {
             let latest = [Latest { group: GROUPS[usize::from(at(0) % 3)], seq: seq(bytes) }];
             let beat = Heartbeat { sender: NodeId(2 + u32::from(at(1) % 4)), sender_seq: 0, latest: &latest };
             let length = beat.write(&mut scratch);
-            node.handle_datagram(*now_us, Origin::Member, &scratch[..length], watch);
+            node.handle_datagram(*now_us, origin, &scratch[..length], watch);
         }
     }
 }
