@@ -1,5 +1,5 @@
-//! Ways for packets past the tap at the WAN interface: XDP programs, filters and flow tables in the card. Also
-//! tunnels that carry the repairs.
+//! Ways for packets past the tap at the WAN interface: XDP programs, filters and flow tables in the card.
+//! Also tunnels that carry the repairs.
 
 use std::io;
 use std::net::IpAddr;
@@ -20,7 +20,7 @@ const HEADER: usize = 16;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const REQUEST: u16 = 1;
-const DUMP: u16 = 0x300;
+pub(super) const DUMP: u16 = 0x300;
 const RTM_GETLINK: u16 = 18;
 const RTM_GETTFILTER: u16 = 46;
 const IFLA_IFNAME: u16 = 3;
@@ -71,7 +71,8 @@ const TUNNELS: [&str; 17] = [
     "xfrm",
 ];
 
-/// Adds findings about the draft's WAN interface and the routes to its peers. Facts that cannot be read give none.
+/// Adds findings about the draft's WAN interface and the routes to its peers. Facts that cannot be read give
+/// none.
 pub(super) fn check(draft: &Draft, findings: &mut Findings) {
     let Some(wan) = &draft.gateway.wan else { return };
     let name = wan.value.as_str();
@@ -154,7 +155,7 @@ fn tunnel_kind(interface: &str) -> io::Result<Option<&'static str>> {
 }
 
 /// Returns the attributes of an interface.
-fn link(interface: &str) -> io::Result<Vec<u8>> {
+pub(super) fn link(interface: &str) -> io::Result<Vec<u8>> {
     let mut body = vec![0; LINK_LEN];
     put(&mut body, IFLA_IFNAME, &[interface.as_bytes(), &[0]].concat());
     let mut found = Err(io::Error::from(io::ErrorKind::NotFound));
@@ -213,7 +214,13 @@ fn hardware_table(attributes: &[u8], interface: &str) -> Option<String> {
 }
 
 /// Sends a request and passes the body of each message of the answer to `take`.
-fn query(protocol: isize, kind: u16, flags: u16, body: &[u8], mut take: impl FnMut(&[u8])) -> io::Result<()> {
+pub(super) fn query(
+    protocol: isize,
+    kind: u16,
+    flags: u16,
+    body: &[u8],
+    mut take: impl FnMut(&[u8]),
+) -> io::Result<()> {
     let mut socket = Socket::new(protocol)?;
     socket.bind_auto()?;
     socket.connect(&SocketAddr::new(0, 0))?;
@@ -251,7 +258,7 @@ fn deliver(datagram: &[u8], take: &mut impl FnMut(&[u8])) -> io::Result<bool> {
 }
 
 /// Returns the attributes in these bytes, by kind.
-fn each(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+pub(super) fn each(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let header = bytes.first_chunk::<4>()?;
         let length = usize::from(u16::from_ne_bytes([header[0], header[1]]));
@@ -263,16 +270,16 @@ fn each(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-fn find(bytes: &[u8], kind: u16) -> Option<&[u8]> {
+pub(super) fn find(bytes: &[u8], kind: u16) -> Option<&[u8]> {
     each(bytes).find(|(other, _)| *other == kind).map(|(_, data)| data)
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(super) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned()
 }
 
 /// Appends an attribute.
-fn put(to: &mut Vec<u8>, kind: u16, data: &[u8]) {
+pub(super) fn put(to: &mut Vec<u8>, kind: u16, data: &[u8]) {
     to.extend(((data.len() + 4) as u16).to_ne_bytes());
     to.extend(kind.to_ne_bytes());
     to.extend_from_slice(data);

@@ -14,6 +14,7 @@ use nix::unistd::{AccessFlags, faccessat};
 use super::super::draft::Draft;
 use super::netlink::Netlink;
 use super::route::{Interface, Route};
+use super::ruleset::Rules;
 
 /// The capabilities that a gateway may need, each with its bit (`linux/capability.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +63,7 @@ pub(super) struct Facts {
     pub(super) forwarding_v6: Option<u32>,
     pub(super) rp_filter_all: Option<u32>,
     pub(super) settings_writable: bool,
+    pub(super) rules: Rules,
     pub(super) control: Option<ControlPlace>,
     /// Whether another socket holds the listen port, if the address is one of this machine's.
     pub(super) port_in_use: bool,
@@ -85,6 +87,7 @@ impl Facts {
             forwarding_v6: read_number("/proc/sys/net/ipv6/conf/all/forwarding"),
             rp_filter_all: read_number("/proc/sys/net/ipv4/conf/all/rp_filter"),
             settings_writable: reach(Path::new("/proc/sys/net/ipv4/conf/all/rp_filter")) == Reach::Usable,
+            rules: Rules::gather(draft.gateway.wan.as_ref().map(|wan| wan.value.as_str())),
             control: draft.gateway.control.as_ref().map(|control| control_place(&control.value)),
             port_in_use: listen.is_some_and(|listen| {
                 UdpSocket::bind(listen.value).is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)

@@ -5,10 +5,12 @@
 mod budget;
 mod bypass;
 mod facts;
+mod injection;
 mod lead;
 mod netlink;
 mod network;
 mod route;
+mod ruleset;
 mod running;
 mod system;
 
@@ -32,6 +34,7 @@ fn judge(draft: &Draft, facts: &Facts, overhead: impl Fn(&Schedule, bool) -> usi
     network::check(draft, facts, findings);
     budget::check(draft, facts, overhead, findings);
     system::check(draft, facts, findings);
+    injection::check(draft, facts, findings);
 }
 
 #[cfg(test)]

@@ -9,14 +9,10 @@ use super::facts::{Capability, ControlPlace, Facts, Reach};
 /// Oldest supported kernel.
 const KERNEL_MIN: (u32, u32) = (5, 10);
 
-/// Strict `rp_filter`: a packet must arrive by the interface by which its answer would leave (RFC 3704 §2.2).
-const RP_FILTER_STRICT: u32 = 1;
-
 pub(super) fn check(draft: &Draft, facts: &Facts, findings: &mut Findings) {
     capabilities(draft, facts, findings);
     tun_device(facts, findings);
     forwarding(draft, facts, findings);
-    reverse_path_filter(draft, facts, findings);
     control_socket(draft, facts, findings);
     kernel(facts, findings);
 }
@@ -101,32 +97,6 @@ fn forwarding(draft: &Draft, facts: &Facts, findings: &mut Findings) {
             );
         }
     }
-}
-
-/// The kernel applies the larger of the setting for all interfaces and the setting of one; the gateway sets
-/// its own device to 2, loose.
-fn reverse_path_filter(draft: &Draft, facts: &Facts, findings: &mut Findings) {
-    let Some(tun) = &draft.gateway.tun else { return };
-    if facts.rp_filter_all != Some(RP_FILTER_STRICT) {
-        return;
-    }
-    let why = "recovered packets enter through this device, but the route back to their senders leads \
-               through `wan`";
-    if facts.settings_writable {
-        let message =
-            format!("rp_filter is strict; the gateway sets it to loose for its own device `{}`", tun.value);
-        findings.add(Diagnostic::remark("rp-filter", message).note(why));
-        return;
-    }
-    findings.add(
-        Diagnostic::warning(
-            "rp-filter",
-            format!("rp_filter is strict, and cannot be set to loose for `{}`", tun.value),
-        )
-        .note(why)
-        .note("the kernel would drop every recovered IPv4 packet")
-        .help("sysctl -w net.ipv4.conf.all.rp_filter=2, where /proc/sys can be written"),
-    );
 }
 
 fn control_socket(draft: &Draft, facts: &Facts, findings: &mut Findings) {

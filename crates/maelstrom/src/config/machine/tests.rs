@@ -7,6 +7,7 @@ use super::super::tests::{assert_snapshot, examined};
 use super::super::{Diagnostic, Report, Severity, Source};
 use super::facts::{Capability, ControlPlace, Facts, Reach, first_host};
 use super::route::{Interface, Route};
+use super::ruleset::Rules;
 use super::*;
 
 const FILE: &str = r#"
@@ -65,6 +66,7 @@ fn machine(draft: &Draft) -> Facts {
         forwarding_v6: Some(1),
         rp_filter_all: Some(2),
         settings_writable: true,
+        rules: Rules::default(),
         control: Some(ControlPlace::Free),
         port_in_use: false,
         kernel: Some("6.1.0-18-amd64".to_owned()),
@@ -96,6 +98,10 @@ fn one(text: &str, change: impl FnOnce(&mut Facts)) -> (Severity, &'static str) 
     assert_eq!(found.len(), 1, "{found:#?}");
     assert!(!found[0].help.is_empty() || found[0].severity == Severity::Note, "no remedy: {found:?}");
     (found[0].severity, found[0].code)
+}
+
+fn codes(text: &str, change: impl FnOnce(&mut Facts)) -> Vec<&'static str> {
+    found(text, change).iter().map(|one| one.code).collect()
 }
 
 fn with(line: &str) -> String {
@@ -241,14 +247,14 @@ fn missing_capabilities_are_named_one_by_one() {
     let all = &[Capability::NetAdmin, Capability::NetRaw, Capability::Bpf, Capability::SysAdmin];
     let messages: Vec<_> =
         found(&with("tap = \"packet\""), without(all)).iter().map(|d| d.message.clone()).collect();
-    assert_eq!(messages.len(), 2);
+    assert_eq!(messages.len(), 3, "{messages:?}");
     assert!(messages[0].starts_with("CAP_NET_ADMIN ") && messages[1].starts_with("CAP_NET_RAW "));
     let messages: Vec<_> =
         found(&with("tap = \"ebpf\""), without(all)).iter().map(|d| d.message.clone()).collect();
-    assert_eq!(messages.len(), 2);
+    assert_eq!(messages.len(), 3, "{messages:?}");
     assert!(messages.iter().any(|message| message.starts_with("CAP_BPF ")), "{messages:?}");
     let bpf = &[Capability::Bpf, Capability::SysAdmin];
-    assert_eq!(one(FILE, without(bpf)), (Severity::Note, "tap-packet"));
+    assert_eq!(codes(FILE, without(bpf)), ["tap-packet", "injection-tun"]);
     assert!(found(&with("tap = \"ebpf\""), without(&[Capability::Bpf])).is_empty());
     assert!(found(FILE, |facts| facts.capabilities = None).is_empty());
 }
@@ -256,9 +262,11 @@ fn missing_capabilities_are_named_one_by_one() {
 #[test]
 fn a_user_namespace_has_no_ebpf() {
     let inside = |facts: &mut Facts| facts.initial_user_namespace = false;
-    assert_eq!(one(&with("tap = \"ebpf\""), inside), (Severity::Error, "ebpf-forbidden"));
-    assert_eq!(one(FILE, inside), (Severity::Note, "tap-packet"));
-    assert!(found(&with("tap = \"packet\""), inside).is_empty());
+    assert_eq!(codes(&with("tap = \"ebpf\""), inside), ["ebpf-forbidden", "injection-tun"]);
+    assert_eq!(codes(FILE, inside), ["tap-packet", "injection-tun"]);
+    assert_eq!(codes(&with("tap = \"packet\""), inside), ["injection-tun"]);
+    let demanded = with("tap = \"packet\"\ninjection = \"wan\"");
+    assert_eq!(one(&demanded, inside), (Severity::Error, "injection-impossible"));
 }
 
 #[test]
@@ -269,9 +277,25 @@ fn devices_and_settings_are_as_a_gateway_needs_them() {
     assert_eq!(one(FILE, |facts| facts.forwarding_v6 = Some(0)), (Severity::Warning, "not-forwarding"));
     let v4_only = FILE.replace(", \"2001:db8:2::/48\"", "");
     assert!(found(&v4_only, |facts| facts.forwarding_v6 = Some(0)).is_empty());
-    assert_eq!(one(FILE, |facts| facts.rp_filter_all = Some(1)), (Severity::Note, "rp-filter"));
+    // The source check concerns only packets that enter by the TUN device.
+    let by_tun = with("injection = \"tun\"");
+    assert!(found(FILE, |facts| facts.rp_filter_all = Some(1)).is_empty());
+    assert_eq!(codes(&by_tun, |facts| facts.rp_filter_all = Some(1)), ["injection-tun", "rp-filter"]);
     let fixed = |facts: &mut Facts| (facts.rp_filter_all, facts.settings_writable) = (Some(1), false);
-    assert_eq!(one(FILE, fixed), (Severity::Warning, "rp-filter"));
+    assert_eq!(found(&by_tun, fixed)[1].severity, Severity::Warning);
+}
+
+#[test]
+fn rules_that_recovered_packets_do_not_meet_are_told() {
+    let named = |facts: &mut Facts| facts.rules.by_interface = vec!["inet filter forward".to_owned()];
+    assert!(found(FILE, named).is_empty(), "recovered packets meet these rules");
+    assert_eq!(one(&with("injection = \"tun\""), named), (Severity::Warning, "rules-by-interface"));
+    let old = |facts: &mut Facts| facts.rules.unread = vec!["iptables filter".to_owned()];
+    assert_eq!(one(&with("injection = \"tun\""), old), (Severity::Warning, "rules-by-interface"));
+    let refused = |facts: &mut Facts| facts.rules.refused = true;
+    assert_eq!(one(&with("injection = \"tun\""), refused), (Severity::Warning, "rules-unknown"));
+    let below = |facts: &mut Facts| facts.rules.below_wan = vec!["eth0".to_owned()];
+    assert_eq!(one(FILE, below), (Severity::Warning, "ingress-below-wan"));
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! Two sites whose second gateway has a firewall, on one of several kinds of WAN interface.
 
+use std::fs;
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -170,6 +172,19 @@ impl Lab {
 
     /// Starts both gateways.
     pub(crate) fn start(&self, setting: &Setting) -> GatewayPair {
+        self.start_program(Path::new(PROGRAM), setting)
+    }
+
+    /// Starts both gateways without the right to load eBPF programs, by a script in `directory`.
+    pub(crate) fn start_without_bpf(&self, directory: &Path, setting: &Setting) -> GatewayPair {
+        let script = directory.join("without-bpf");
+        let text = format!("#!/bin/sh\nexec setpriv --bounding-set=-bpf,-sys_admin {PROGRAM} \"$@\"\n");
+        fs::write(&script, text).unwrap();
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+        self.start_program(&script, setting)
+    }
+
+    fn start_program(&self, program: &Path, setting: &Setting) -> GatewayPair {
         let [a, mut b] = End::of(&self.sites);
         if self.kind != Wan::Plain {
             b = End {
@@ -179,7 +194,7 @@ impl Lab {
                 networks: vec![net("10.82.0.0/24"), net("fd82::/64")],
             };
         }
-        GatewayPair::start(Path::new(PROGRAM), &[a, b], setting).unwrap()
+        GatewayPair::start(program, &[a, b], setting).unwrap()
     }
 
     /// Loads a ruleset into the second gateway. `WAN` and `LAN` stand for its interfaces.
@@ -191,9 +206,9 @@ impl Lab {
     pub(crate) fn rules_at(&self, namespace: &Namespace, text: &str) {
         let text = text.replace("WAN", self.wan()).replace("LAN", LAN);
         let file = std::env::temp_dir().join(format!("undrop-rules-{}-{:p}", std::process::id(), self));
-        std::fs::write(&file, &text).unwrap();
+        fs::write(&file, &text).unwrap();
         command_at(namespace, "nft", &["-f", &file.display().to_string()]);
-        std::fs::remove_file(&file).unwrap();
+        fs::remove_file(&file).unwrap();
     }
 
     /// Runs a program at the second gateway.

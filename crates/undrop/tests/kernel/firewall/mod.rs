@@ -6,7 +6,10 @@ mod treatment;
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+use std::{env, fs, process};
 
+use maelstrom::config::{self, Severity};
+use netlab::topology::HOST;
 use netlab::traffic::{TcpTransfer, tcp_transfer, unwatched};
 use stage::gateways::{GatewayPair, Setting};
 
@@ -28,6 +31,13 @@ fn assert_injects_at_wan(pair: &GatewayPair) {
         assert_eq!(status.gateway.injection, "wan", "{:?}", status.gateway.injection_reason);
         assert_eq!(status.counters["recovered packets that did not arrive at the WAN interface"], 0);
     }
+}
+
+/// Returns the codes of the errors and warnings of a check at the second gateway.
+fn complaints(lab: &Lab, pair: &GatewayPair) -> Vec<&'static str> {
+    let report = lab.gateway().run(|| config::check(&pair.config(1)));
+    let serious = report.diagnostics().iter().filter(|finding| finding.severity != Severity::Note);
+    serious.map(|finding| finding.code).collect()
 }
 
 /// Waits until `done`, however busy the machine is.
@@ -57,6 +67,7 @@ fn packets_are_recovered_through_rules_that_permit_by_interface() {
         let pair = lab.start(&Setting { tap, ..Setting::default() });
         lab.assert_recovered(&pair, v6);
         assert_injects_at_wan(&pair);
+        assert!(!complaints(&lab, &pair).contains(&"rules-by-interface"), "the rules apply");
         pair.stop().unwrap();
     }
 }
@@ -120,7 +131,51 @@ fn the_way_by_the_tun_device_is_reported_and_meets_other_rules() {
     assert_eq!(status.gateway.injection_reason.as_deref(), Some("the configuration demands it"));
     lab.assert_recovered(&pair, false);
     lab.rules(PERMITTED_BY_INTERFACE);
+    assert!(complaints(&lab, &pair).contains(&"rules-by-interface"));
     let missing = lab.stream(false).missing();
     assert!(missing > 20, "no recovered packet passes the rules, but only {missing} are missing");
+    pair.stop().unwrap();
+}
+
+#[test]
+fn without_the_right_to_load_programs_packets_enter_by_the_tun_device_and_the_operator_is_told() {
+    if !possible(
+        "without_the_right_to_load_programs_packets_enter_by_the_tun_device_and_the_operator_is_told",
+    ) {
+        return;
+    }
+    let directory = env::temp_dir().join(format!("undrop-without-bpf-{}", process::id()));
+    fs::create_dir_all(&directory).unwrap();
+    let lab = Lab::build(Wan::Plain, 4.0).unwrap();
+    let pair = lab.start_without_bpf(&directory, &Setting::default());
+    for side in [0, 1] {
+        let gateway = pair.status(side).unwrap().gateway;
+        assert_eq!((gateway.injection.as_str(), gateway.tap.as_str()), ("tun", "packet"), "{}", pair.logs());
+        assert!(gateway.injection_reason.is_some());
+    }
+    assert_eq!(pair.logs().matches("do not apply to them").count(), 2, "{}", pair.logs());
+    lab.assert_recovered(&pair, false);
+    // The device forwards as the WAN interface does.
+    let forwarding = || lab.gateway().read_sysctl("net/ipv4/conf/undrop0/forwarding").unwrap();
+    assert_eq!(forwarding().trim(), "1");
+    lab.gateway().sysctl(&format!("net/ipv4/conf/{}/forwarding", lab.wan()), "0").unwrap();
+    wait_for("the device follows", || forwarding().trim() == "0");
+    pair.stop().unwrap();
+    fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn an_ingress_chain_below_the_wan_interface_is_told() {
+    if !possible("an_ingress_chain_below_the_wan_interface_is_told") {
+        return;
+    }
+    let lab = Lab::build(Wan::Bridge, 0.0).unwrap();
+    let pair = lab.start(&Setting::default());
+    let chain = "table netdev filter { chain first { type filter hook ingress device DEVICE priority 0\n}\n}";
+    lab.rules(&chain.replace("DEVICE", "WAN"));
+    assert!(!complaints(&lab, &pair).contains(&"ingress-below-wan"));
+    lab.command("nft", &["flush", "ruleset"]);
+    lab.rules(&chain.replace("DEVICE", HOST));
+    assert!(complaints(&lab, &pair).contains(&"ingress-below-wan"));
     pair.stop().unwrap();
 }
