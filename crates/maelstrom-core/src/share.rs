@@ -78,8 +78,8 @@ pub struct Load {
     pub own: f64,
     /// Time in which the machine's processors had nothing to do, as a part of it.
     pub idle: f64,
-    /// Packets coded and kept in a second.
-    pub packets_per_s: f64,
+    /// Packets in a second of all flows, in the share or not.
+    pub offered_per_s: f64,
 }
 
 /// Part of the machine's time that the gateway uses at most while no processor is idle: forwarding comes
@@ -124,13 +124,13 @@ impl Controller {
     /// Takes a measurement, which comes a few times a second, and returns the share from here on.
     pub fn update(&mut self, now_us: u64, load: &Load) -> Share {
         let factor = reduction(load);
-        // The packets of this measurement come from the present share.
-        let floor = self.share * FLOOR_PER_S / load.packets_per_s.max(1.0);
+        let floor = (FLOOR_PER_S / load.offered_per_s.max(1.0)).clamp(SHARE_MIN, 1.0);
+        self.share = self.share.max(floor);
         if factor < 1.0 && self.share > floor {
             if self.risen_us.is_some_and(|risen_us| now_us < risen_us + BLAME_US) {
                 self.calm_us = (2 * self.calm_us).min(CALM_MAX_US);
             }
-            self.share = (self.share * factor).max(floor).clamp(SHARE_MIN, 1.0);
+            self.share = (self.share * factor).max(floor);
             (self.since_us, self.risen_us) = (now_us, None);
         } else if self.share < 1.0 && now_us >= self.since_us + self.calm_us && has_room(load) {
             self.share = (self.share * RISE).min(1.0);
@@ -236,7 +236,7 @@ mod tests {
         let mut shares = Vec::new();
         for quarter in 4 * start_s..4 * (start_s + seconds) {
             let share = controller.share().fraction();
-            let load = Load { is_behind: false, own: own_of_all * share, idle, packets_per_s: rate * share };
+            let load = Load { is_behind: false, own: own_of_all * share, idle, offered_per_s: rate };
             shares.push(controller.update(250_000 * quarter, &load).fraction());
         }
         shares
@@ -272,9 +272,18 @@ mod tests {
     }
 
     #[test]
+    fn all_flows_are_protected_as_soon_as_there_is_little_traffic() {
+        let mut controller = Controller::default();
+        run(&mut controller, 10, 20, 0.4, 0.0, 350_000.0);
+        assert!(controller.share().fraction() < 0.2);
+        let shares = run(&mut controller, 30, 1, 0.4, 0.0, 5_000.0);
+        assert_eq!(shares, [1.0; 4]);
+    }
+
+    #[test]
     fn a_gateway_that_falls_behind_sheds_half_each_time() {
         let mut controller = Controller::default();
-        let load = Load { is_behind: true, own: 0.2, idle: 0.5, packets_per_s: 1e6 };
+        let load = Load { is_behind: true, own: 0.2, idle: 0.5, offered_per_s: 1e6 };
         let shares: Vec<_> = (1..4).map(|n| controller.update(250_000 * n, &load).fraction()).collect();
         assert_eq!(shares, [0.5, 0.25, 0.125]);
     }

@@ -9,6 +9,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::time::Duration;
 
+use maelstrom_core::counters::Unprotected;
 use maelstrom_core::share::{Controller, Load, Share};
 use netio::tap::WAKE_US;
 use nix::time::{ClockId, clock_gettime};
@@ -53,7 +54,8 @@ struct Reading {
     own_us: u64,
     /// Ticks of all processors, and those in which they were idle.
     ticks: [u64; 2],
-    packets: u64,
+    /// Packets of all flows, in the share or not.
+    offered: u64,
     missed: u64,
     /// Longest time for which a capture waited.
     oldest_us: u64,
@@ -103,7 +105,7 @@ impl Overload {
             own: now.own_us.saturating_sub(last.own_us) as f64 / us / self.processors,
             // Without a measurement the machine counts as idle.
             idle: if ticks[0] > 0.0 { ticks[1] / ticks[0] } else { 1.0 },
-            packets_per_s: now.packets.saturating_sub(last.packets) as f64 * 1e6 / us,
+            offered_per_s: now.offered.saturating_sub(last.offered) as f64 * 1e6 / us,
         }
     }
 
@@ -170,13 +172,17 @@ impl Passive {
     }
 
     fn reading(&self) -> Reading {
-        let peers = self.engine.gateway.peers();
+        let gateway = &self.engine.gateway;
         let tap = self.ports.tap.as_ref();
+        let peers = gateway.peers().map(|peer| peer.egress.source_packets + peer.ingress.source_packets);
+        let peers: u64 = peers.sum();
+        let shed = gateway.unprotected().count(Unprotected::Overload)
+            + tap.map_or(0, |tap| tap.shed().iter().sum::<u64>());
         Reading {
             at_us: self.engine.now_us,
             own_us: own_us(),
             ticks: self.overload.ticks(),
-            packets: peers.map(|peer| peer.egress.source_packets + peer.ingress.source_packets).sum(),
+            offered: peers + shed,
             missed: tap.map_or(0, |tap| tap.missed().incoming + tap.missed().outgoing),
             oldest_us: self.engine.counts.oldest_us,
         }
@@ -230,7 +236,7 @@ mod tests {
             at_us: 1_000_000,
             own_us: 500,
             ticks: [1_000, 10],
-            packets: 7,
+            offered: 7,
             missed: 1,
             oldest_us: 0,
         };
@@ -239,11 +245,11 @@ mod tests {
             at_us: 1_500_000,
             own_us: 100_500,
             ticks: [1_100, 60],
-            packets: 5_007,
+            offered: 5_007,
             missed: 1,
             oldest_us: 900,
         });
-        assert_eq!(load, Load { is_behind: false, own: 0.1, idle: 0.5, packets_per_s: 10_000.0 });
+        assert_eq!(load, Load { is_behind: false, own: 0.1, idle: 0.5, offered_per_s: 10_000.0 });
         let blind = Reading { at_us: 1_600_000, missed: 2, ..Reading::default() };
         let load = overload.load(blind);
         assert_eq!((load.is_behind, load.idle), (true, 1.0), "no measurement means idle");

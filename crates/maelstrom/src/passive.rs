@@ -405,7 +405,7 @@ impl Passive {
         ];
         let mut not_protected = status::counts(gateway.unprotected().iter());
         *not_protected.entry(Unprotected::Overload.to_string()).or_default() +=
-            tap.map_or(0, Tap::shed_outgoing);
+            tap.map_or(0, |tap| tap.shed()[0]);
         Status {
             gateway: GatewayStatus {
                 version: env!("CARGO_PKG_VERSION").into(),

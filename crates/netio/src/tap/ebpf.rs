@@ -157,8 +157,8 @@ impl EbpfTap {
         Ok(())
     }
 
-    pub(super) fn shed_outgoing(&self) -> u64 {
-        self.count(Count::Shed, Direction::Outgoing)
+    pub(super) fn shed(&self) -> [u64; 2] {
+        [Direction::Outgoing, Direction::Incoming].map(|direction| self.count(Count::Shed, direction))
     }
 
     pub(super) fn interface(&self) -> &Interface {

@@ -183,12 +183,12 @@ impl Tap {
         }
     }
 
-    /// Returns the number of outgoing packets on the wire that were not captured because of their flow. It
-    /// queries the kernel.
-    pub fn shed_outgoing(&self) -> u64 {
+    /// Returns the numbers of outgoing and of incoming packets on the wire that were not captured because of
+    /// their flow. It queries the kernel.
+    pub fn shed(&self) -> [u64; 2] {
         match &self.tap {
-            Open::Ebpf(tap) => tap.shed_outgoing(),
-            Open::Packet(_) => 0,
+            Open::Ebpf(tap) => tap.shed(),
+            Open::Packet(_) => [0; 2],
         }
     }
 
