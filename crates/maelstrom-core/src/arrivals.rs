@@ -371,6 +371,11 @@ impl Arrivals {
         }
     }
 
+    /// Whether a place counts as missing ([`Arrivals::count_missing`]).
+    pub(crate) fn is_counted(&self, seq: Seq) -> bool {
+        matches!(self.place(seq), Place::Missing { is_counted: true, .. })
+    }
+
     /// Numbers of routers that packets have passed.
     pub(crate) fn hops(&self) -> &Hops {
         &self.hops

@@ -57,9 +57,19 @@ pub(crate) struct Traits {
     /// Sequence number of a TCP packet that opens a connection. Boxes that clamp the MSS change such packets
     /// alone.
     pub(crate) opens: Option<u32>,
-    /// `None` for IPv6, which routers do not fragment.
-    pub(crate) piece: Option<Piece>,
     pub(crate) is_fragment: bool,
+}
+
+impl Piece {
+    /// Returns what the first piece of a packet would share with it; `None` for IPv6, which routers do not
+    /// fragment. Of a fragment, this is its own.
+    pub(crate) fn of(packet: &Packet<'_>, identity: &Identity) -> Option<Self> {
+        let bytes = packet.as_slice();
+        let offset = u16::from_be_bytes([bytes[6], bytes[7]]) & 0x1fff;
+        let ends = Ends { bytes: [0; 48], len: 0 }.with(bytes.get(12..20)?).with(&bytes[9..10]);
+        let piece = || Self(ends.with(&bytes[4..6]).with(&offset.to_be_bytes()).hash(identity));
+        (bytes[0] >> 4 == 4).then(piece)
+    }
 }
 
 /// The addresses and the protocol of a packet, as input of the hashes.
@@ -89,22 +99,20 @@ impl Traits {
 
     fn of_v4(bytes: &[u8], identity: &Identity) -> Self {
         let protocol = bytes[9];
-        let ends = || Ends { bytes: [0; 48], len: 0 }.with(&bytes[12..20]).with(&[protocol]);
+        let ends = Ends { bytes: [0; 48], len: 0 }.with(&bytes[12..20]).with(&[protocol]);
         let fragment = u16::from_be_bytes([bytes[6], bytes[7]]) & 0x3fff;
-        let offset = (fragment & 0x1fff).to_be_bytes();
-        let piece = Some(Piece(ends().with(&bytes[4..6]).with(&offset).hash(identity)));
         let behind = bytes.get(usize::from(bytes[0] & 0x0f) * 4..).unwrap_or_default();
         // Later fragments have no ports, so that no fragment is distributed by them.
         let transport = if fragment == 0 { behind } else { &[] };
-        let flow = Flow(ends().with(ports(protocol, transport)).hash(identity));
-        Self { flow, opens: opening(protocol, transport), piece, is_fragment: fragment != 0 }
+        let flow = Flow(ends.with(ports(protocol, transport)).hash(identity));
+        Self { flow, opens: opening(protocol, transport), is_fragment: fragment != 0 }
     }
 
     fn of_v6(bytes: &[u8], identity: &Identity) -> Self {
         let (protocol, transport) = (bytes[6], &bytes[40..]);
         let ends = Ends { bytes: [0; 48], len: 0 }.with(&bytes[8..40]).with(&[protocol]);
         let flow = Flow(ends.with(ports(protocol, transport)).hash(identity));
-        Self { flow, opens: opening(protocol, transport), piece: None, is_fragment: false }
+        Self { flow, opens: opening(protocol, transport), is_fragment: false }
     }
 }
 
@@ -137,6 +145,10 @@ mod tests {
         Traits::of(&Packet::new_checked(bytes).unwrap(), &Identity::new(&PeerKey::new([1; 32])))
     }
 
+    fn piece(bytes: &[u8]) -> Option<Piece> {
+        Piece::of(&Packet::new_checked(bytes).unwrap(), &Identity::new(&PeerKey::new([1; 32])))
+    }
+
     fn packet() -> Vec<u8> {
         udp4([10, 0, 0, 1], [10, 0, 1, 1], 77, b"hello, far site")
     }
@@ -155,7 +167,7 @@ mod tests {
             assert_ne!(traits(&other).flow, traits(&packet()).flow, "byte {at}");
         }
         let v6 = udp6("fd00::1".parse().unwrap(), "fd00:1::1".parse().unwrap(), b"hello");
-        assert!(traits(&v6).piece.is_none() && !traits(&v6).is_fragment);
+        assert!(piece(&v6).is_none() && !traits(&v6).is_fragment);
     }
 
     #[test]
@@ -163,8 +175,8 @@ mod tests {
         let (whole, mut first, mut second) = (packet(), packet(), packet());
         first[6] = 0x20;
         second[7] = 3;
-        assert_eq!(traits(&first).piece, traits(&whole).piece);
-        assert_ne!(traits(&second).piece, traits(&whole).piece);
+        assert_eq!(piece(&first), piece(&whole));
+        assert_ne!(piece(&second), piece(&whole));
         assert!(traits(&first).is_fragment && traits(&second).is_fragment && !traits(&whole).is_fragment);
         assert_eq!(traits(&first).flow, traits(&second).flow, "fragments have no ports");
     }

@@ -179,7 +179,7 @@ impl Ingress {
         let symbol = Symbol::new(packet, hash, MutableFields::default());
         let traits = Traits::of(packet, cx.identity);
         self.held.on_arrival();
-        self.path.on_arrival(&traits);
+        self.path.on_arrival(&traits, packet, cx.identity);
         let path = (traits.flow, packet.mutable_fields().ttl);
         match self.arrivals.insert(cx.now_us, cx.identity.name(hash), path, &symbol) {
             Arrived::Kept => {}

@@ -4,12 +4,11 @@ use fec::{SymbolId, SymbolStore};
 use hdrhistogram::Histogram;
 
 use super::bring::bring_here;
-use super::path::Path;
+use super::path::{Path, Solved};
 use super::{IngressCounts, IngressCx};
 use crate::arrivals::{Arrivals, Place};
 use crate::counters::Withheld;
 use crate::doubt::Doubtful;
-use crate::flow::{Content, Traits};
 use crate::identity::Name;
 use crate::packet::{MutableFields, Packet};
 use crate::symbol::{SYMBOL_HEADER, fields_of, may_inject, verify};
@@ -74,19 +73,19 @@ impl Recovering<'_, '_> {
             return false;
         }
         let Ok(checked) = Packet::new_checked(packet) else { return false };
-        let (traits, content) = (Traits::of(&checked, identity), Content::of(&checked, identity));
+        let solved = Solved::new(&checked, identity, self.arrivals.is_counted(seq));
         if !local.may_receive(checked.source(), checked.destination()) {
-            self.path.on_withheld(Withheld::NotLocal);
+            self.path.on_withheld(Withheld::NotLocal, &solved);
             self.arrivals.recover(now_us, seq, name, symbol, false);
             return true;
         }
-        let is_doubtful = self.doubtful.contains(now_us, traits.flow);
+        let is_doubtful = self.doubtful.contains(now_us, solved.traits.flow);
         if let Err(reason) = bring_here(packet, fields, self.arrivals.hops(), is_doubtful) {
-            self.path.on_withheld(reason);
+            self.path.on_withheld(reason, &solved);
             self.arrivals.presume(now_us, seq, symbol);
             return true;
         }
-        let is_admitted = self.path.admit(now_us, &traits, content, seq);
+        let is_admitted = self.path.admit(now_us, &solved, seq);
         if is_admitted {
             let len = packet.len();
             self.cx.recovered.commit((), len);

@@ -18,6 +18,8 @@ mod translation;
 use crate::counters::{Withheld, WithheldCounts};
 use crate::findings::{Finding, Findings};
 use crate::flow::{Content, Flow, Piece, Traits};
+use crate::identity::Identity;
+use crate::packet::Packet;
 use crate::wire::SealedHeader;
 use account::{Account, ONE, RepairLoss};
 use flows::{Flows, Standing};
@@ -76,6 +78,26 @@ pub(super) struct Path {
     withheld: WithheldCounts,
 }
 
+/// Evidence that a solved packet gives about its path.
+pub(super) struct Solved {
+    pub(super) traits: Traits,
+    piece: Option<Piece>,
+    content: Option<Content>,
+    /// Whether it counts as missing.
+    is_counted: bool,
+}
+
+impl Solved {
+    pub(super) fn new(packet: &Packet<'_>, identity: &Identity, is_counted: bool) -> Self {
+        Self {
+            is_counted,
+            traits: Traits::of(packet, identity),
+            piece: Piece::of(packet, identity),
+            content: Content::of(packet, identity),
+        }
+    }
+}
+
 /// Counts of a window of named packets.
 #[derive(Clone, Copy, Debug, Default)]
 struct Window {
@@ -124,7 +146,7 @@ impl Path {
     }
 
     /// Takes a packet of the far site that arrived, which no repair has named yet.
-    pub(super) fn on_arrival(&mut self, traits: &Traits) {
+    pub(super) fn on_arrival(&mut self, traits: &Traits, packet: &Packet<'_>, identity: &Identity) {
         self.window.arrivals += 1;
         self.unexplained.credit_arrival();
         self.unseen.credit_arrival();
@@ -132,7 +154,9 @@ impl Path {
         if let Some(number) = traits.opens {
             self.flows.on_opening(traits.flow, number);
         }
-        if let Some(piece) = traits.piece.filter(|_| traits.is_fragment) {
+        if traits.is_fragment
+            && let Some(piece) = Piece::of(packet, identity)
+        {
             self.pieces[slot(piece)] = Some(piece);
         }
     }
@@ -177,27 +201,32 @@ impl Path {
         }
     }
 
-    /// Decides whether a solved packet with this content may be injected. If not, it counts as withheld.
-    pub(super) fn admit(&mut self, now_us: u64, traits: &Traits, content: Option<Content>, seq: Seq) -> bool {
-        match self.judge(now_us, traits, seq) {
+    /// Decides whether the solved packet of a place may be injected. If not, it counts as withheld.
+    pub(super) fn admit(&mut self, now_us: u64, solved: &Solved, seq: Seq) -> bool {
+        match self.judge(now_us, solved, seq) {
             Ok(()) => true,
             Err(reason) => {
-                self.withheld.add(reason);
-                if content.is_some_and(|content| self.translation.on_withheld(content)) {
+                if solved.content.is_some_and(|content| self.translation.on_withheld(content)) {
                     self.translated_until_us = now_us + EVIDENCE_US;
                 }
-                if matches!(reason, Withheld::UnseenFlow | Withheld::LeftFlow) {
-                    // The flow explains the loss; it says nothing about the others.
-                    self.unexplained.charge(-ONE);
-                    self.window.left += 1;
+                match reason {
+                    Withheld::Fragmented | Withheld::OpeningRewritten => self.on_withheld(reason, solved),
+                    Withheld::UnseenFlow | Withheld::LeftFlow => {
+                        // The flow explains the loss; it says nothing about the others.
+                        self.withheld.add(reason);
+                        self.unexplained.charge(if solved.is_counted { -ONE } else { 0 });
+                        self.window.left += 1;
+                    }
+                    _ => self.withheld.add(reason),
                 }
                 false
             }
         }
     }
 
-    fn judge(&mut self, now_us: u64, traits: &Traits, seq: Seq) -> Result<(), Withheld> {
-        if traits.piece.is_some_and(|piece| self.pieces[slot(piece)] == Some(piece)) {
+    fn judge(&mut self, now_us: u64, solved: &Solved, seq: Seq) -> Result<(), Withheld> {
+        let traits = &solved.traits;
+        if solved.piece.is_some_and(|piece| self.pieces[slot(piece)] == Some(piece)) {
             self.fragmented_until_us = now_us + EVIDENCE_US;
             return Err(Withheld::Fragmented);
         }
@@ -337,9 +366,14 @@ impl Path {
         self.is_trusted || self.proof == PROOF && !self.is_closed && self.slow.level() <= SLOW_MAX
     }
 
-    /// Counts a solved packet that is not injected for a reason beside the path.
-    pub(super) fn on_withheld(&mut self, reason: Withheld) {
+    /// Counts a solved packet that is not injected for a reason of its own, which says nothing about the
+    /// others.
+    pub(super) fn on_withheld(&mut self, reason: Withheld, solved: &Solved) {
         self.withheld.add(reason);
+        if solved.is_counted {
+            self.unexplained.charge(-ONE);
+            self.window.missing -= 1;
+        }
     }
 
     pub(super) fn withheld(&self) -> &WithheldCounts {

@@ -90,7 +90,7 @@ fn peer_block(text: &mut String, peer: &PeerStatus) {
     for (title, count) in [
         ("not protected", ingress.foreign_packets),
         ("late", ingress.late),
-        ("after recovery", ingress.after_recovery),
+        ("arrived twice", ingress.after_recovery),
         ("after withholding", ingress.after_withholding),
         ("recognised", ingress.recognised),
         ("undelivered", ingress.undelivered),
