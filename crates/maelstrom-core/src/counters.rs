@@ -87,7 +87,7 @@ reasons! {
         Unproven = "no packet has arrived as it was sent",
         /// No packet of its flow has arrived as it was sent, and too many such flows have appeared.
         UnseenFlow = "flow never seen on this path",
-        /// Its flow has stopped to arrive, while repairs name more and more of its packets.
+        /// Its flow has stopped arriving, while repairs name more and more of its packets.
         LeftFlow = "flow takes another path",
         /// More packets are missing than the loss of repairs explains.
         Unexplained = "more losses than the link explains",
