@@ -35,10 +35,11 @@ fn stream(sites: &TwoSites, packets: f64, seconds: u64) -> UdpReport {
     udp_stream(between, &plan, &mut unwatched).unwrap()
 }
 
-/// Streams packets while the gateway of one side is stopped for `stopped`, from the second second on.
+/// Streams packets while the gateway of one side is stopped for `stopped`, from the second second on. The far
+/// gateway remembers all packets of that time.
 fn stream_with_stop(sites: &TwoSites, pair: &mut GatewayPair, side: usize, stopped: Duration) -> UdpReport {
     thread::scope(|scope| {
-        let streamed = scope.spawn(|| stream(sites, 2_000.0, 4 + stopped.as_secs()));
+        let streamed = scope.spawn(|| stream(sites, 700.0, 4 + stopped.as_secs()));
         thread::sleep(Duration::from_secs(1));
         pair.child(side).unwrap().signal(Signal::SIGSTOP).unwrap();
         thread::sleep(stopped);
@@ -54,7 +55,7 @@ fn nothing_old_is_delivered_after_a_gateway_was_stopped_and_losses_are_recovered
     ) {
         return;
     }
-    for (side, seconds) in [(1, 5), (0, 5), (1, 2)] {
+    for (side, seconds) in [(0, 5), (1, 5), (1, 2)] {
         let sites = sites(30 + seconds);
         let mut pair = GatewayPair::start(Path::new(PROGRAM), &End::of(&sites), &Setting::default()).unwrap();
         let report = stream_with_stop(&sites, &mut pair, side, Duration::from_secs(seconds));
