@@ -25,10 +25,11 @@ pub(crate) const START_PATIENCE: Duration = Duration::from_secs(2);
 pub(crate) const RUN_PATIENCE: Duration = Duration::from_millis(20);
 /// Interval between checks whether injected packets arrive.
 const CHECK_US: u64 = 1_000_000;
-/// Interval between attempts to return from the TUN device to the WAN interface.
-const RETRY_US: u64 = 60_000_000;
-/// Number of successive checks without arrivals after which the way is given up.
-const SILENT_CHECKS: u32 = 2;
+/// Interval between attempts to return from the TUN device to the WAN interface. Each stops the gateway for
+/// some milliseconds.
+const RETURN_US: u64 = 60_000_000;
+/// Interval between attempts to open a closed way.
+const REOPEN_US: u64 = 5_000_000;
 
 /// Address of the TUN device while the kernel receives packets from it. The kernel's source check drops
 /// packets that enter by an interface without an IPv4 address. RFC 7600 §4.8 reserves this one for machines
@@ -82,7 +83,8 @@ pub(crate) struct Inlet {
     written_to_wan: u64,
     /// `written` and arrivals at the last check.
     checked: (u64, u64),
-    silent_checks: u32,
+    /// Number of probes that had arrived when the last one was sent, if its arrival is still to be checked.
+    awaited_probe: Option<u64>,
     next_check_us: u64,
     next_retry_us: u64,
     bounds: Bounds,
@@ -108,7 +110,7 @@ impl Inlet {
             arrived_before: 0,
             written_to_wan: 0,
             checked: (0, 0),
-            silent_checks: 0,
+            awaited_probe: None,
             next_check_us: 0,
             next_retry_us: 0,
             bounds: Bounds::default(),
@@ -142,6 +144,7 @@ impl Inlet {
                 Ok(())
             }
             Err(error) if self.choice == InjectionChoice::Wan => {
+                self.next_retry_us = 0;
                 self.way = Way::Closed(error.to_string());
                 Err(StartError::new(format!("inject packets at {}", self.wan), error))
             }
@@ -201,7 +204,7 @@ impl Inlet {
         self.arrived_before += self.arrived_now();
         self.written = 0;
         self.checked = (0, 0);
-        self.silent_checks = 0;
+        self.awaited_probe = None;
         self.way = Way::Closed("it is not open yet".to_owned());
     }
 
@@ -227,31 +230,58 @@ impl Inlet {
         self.next_check_us = now_us + CHECK_US;
         self.bounds.on_tick(now_us);
         match &self.way {
-            Way::Wan(injector) => {
-                let present = (self.written, injector.arrived());
-                let silent = present.0 > self.checked.0 && present.1 == self.checked.1;
-                self.silent_checks = if silent { self.silent_checks + 1 } else { 0 };
-                self.checked = present;
-                if self.silent_checks < SILENT_CHECKS {
+            Way::Wan(_) => {
+                if self.is_passable() {
                     return;
                 }
                 warn!("recovered packets do not arrive at {}; opening their way again", self.wan);
             }
-            Way::Tun(_) if self.choice == InjectionChoice::Tun => return self.follow_wan(),
-            Way::Tun(_) | Way::Closed(_) => {
+            Way::Tun(_) => {
                 self.follow_wan();
-                if self.next_retry_us == 0 {
-                    self.next_retry_us = now_us + RETRY_US;
-                }
-                if now_us < self.next_retry_us || tap.is_none() {
+                if self.choice == InjectionChoice::Tun || !self.is_retry_due(now_us, RETURN_US) {
                     return;
                 }
-                self.next_retry_us = now_us + RETRY_US;
             }
+            Way::Closed(_) => {
+                if !self.is_retry_due(now_us, REOPEN_US) {
+                    return;
+                }
+            }
+        }
+        if tap.is_none() {
+            return;
         }
         if let Err(error) = self.connect(config, tap, RUN_PATIENCE) {
             debug!(%error, "cannot inject yet");
         }
+    }
+
+    /// Whether the way to the WAN interface lets packets pass. If none of the packets since the last check
+    /// has arrived, a probe is sent. A program at the interface may drop packets that it would have dropped
+    /// from the wire as well, but no probe.
+    fn is_passable(&mut self) -> bool {
+        let Way::Wan(injector) = &self.way else { return false };
+        let is_lost = self.awaited_probe.take().is_some_and(|before| injector.probes() == before);
+        let present = (self.written, injector.arrived());
+        if present.0 > self.checked.0 && present.1 == self.checked.1 {
+            self.awaited_probe = Some(injector.probes());
+            if let Err(error) = injector.send_probe(&self.tun) {
+                debug!(%error, "cannot send a probe");
+            }
+        }
+        self.checked = present;
+        !is_lost
+    }
+
+    fn is_retry_due(&mut self, now_us: u64, interval_us: u64) -> bool {
+        if self.next_retry_us == 0 {
+            self.next_retry_us = now_us + interval_us;
+        }
+        let is_due = now_us >= self.next_retry_us;
+        if is_due {
+            self.next_retry_us = now_us + interval_us;
+        }
+        is_due
     }
 
     /// Number of packets that were not sent, because their route leads back to the WAN.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use netlab::topology::LAN;
 use netlab::traffic::{TcpTransfer, tcp_transfer, unwatched};
 use stage::gateways::Setting;
 
@@ -58,6 +59,36 @@ fn a_connection_in_a_zone_of_its_interface_lives() {
     let status = pair.status(1).unwrap();
     assert!(status.peers[0].ingress.injected_packets > 0);
     assert!(!report.forward.samples.is_empty());
+    pair.stop().unwrap();
+}
+
+#[test]
+fn packets_are_recovered_by_routes_of_the_interface_and_rules_on_the_hardware_address() {
+    if !possible("packets_are_recovered_by_routes_of_the_interface_and_rules_on_the_hardware_address") {
+        return;
+    }
+    let lab = Lab::build(Wan::Ethernet, 4.0).unwrap();
+    let router = lab.sites.b.gateway.hardware_address(LAN).unwrap().map(|byte| format!("{byte:02x}"));
+    let rules = "table inet filter {
+            chain early {
+                type filter hook prerouting priority -300;
+                iifname WAN ether saddr != ROUTER drop
+            }
+        }";
+    lab.rules(&rules.replace("ROUTER", &router.join(":")));
+    // Only packets that arrive by the WAN interface find the host.
+    for arguments in [
+        "route add 10.82.0.0/24 dev lan0 table 100",
+        "rule add iif eth0 lookup 100 priority 100",
+        "route del 10.82.0.0/24 dev lan0",
+    ] {
+        lab.command("ip", &arguments.split(' ').collect::<Vec<_>>());
+    }
+    let pair = lab.start(&Setting::default());
+    lab.assert_recovered(&pair, false);
+    let status = pair.status(1).unwrap();
+    assert!(status.peers[0].ingress.injected_packets > 20);
+    assert_eq!(status.counters["recovered packets whose route leads back to the WAN"], 0);
     pair.stop().unwrap();
 }
 
