@@ -156,7 +156,7 @@ fn reduction(load: &Load) -> f64 {
         return 1.0;
     }
     // A part of the time does not depend on the share.
-    (OWN_MAX / load.own).clamp(0.5, 0.9)
+    (OWN_MAX / load.own).clamp(0.25, 0.9)
 }
 
 /// Whether the gateway has time for a larger share.
