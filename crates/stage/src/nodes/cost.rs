@@ -8,6 +8,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -136,7 +137,7 @@ pub fn cost(plan: &CostPlan) -> anyhow::Result<Cost> {
     lan.record(&mut trace, plan.packets);
 
     let stop = StopOnDrop::default();
-    let neighbours = wire.answer(&lan, &ids, node.address(), clock, &stop.0)?;
+    let (neighbours, sockets) = wire.answer(&lan, &ids, node.address(), clock, &stop.0)?;
     let known = |group: &GroupId| {
         let others = lan.grouping[1..].iter().filter(|groups| groups.contains(group)).count();
         node.wait_for_members(name_of(group), others, Duration::from_secs(60))
@@ -156,7 +157,7 @@ pub fn cost(plan: &CostPlan) -> anyhow::Result<Cost> {
         status: node.status(),
     };
     let mut sending = Sending {
-        socket: wire.sender()?,
+        sockets,
         trace: &trace,
         node: node.address(),
         per_second: plan.per_second,
@@ -243,13 +244,8 @@ impl Wire {
         Ok(node?)
     }
 
-    fn sender(&self) -> std::io::Result<UdpSocket> {
-        let socket = self.there.run(|| UdpSocket::bind((Ipv4Addr::from(NEIGHBOURS), 0)))?;
-        socket.set_multicast_loop_v4(false)?;
-        Ok(socket)
-    }
-
-    /// Runs the neighbours' own sockets: they announce themselves to the node and receive its repairs.
+    /// Runs the neighbours' own sockets: they announce themselves to the node and receive its repairs. Returns
+    /// the sockets by neighbour too, because the node accepts their datagrams from their addresses only.
     fn answer(
         &self,
         lan: &Lan,
@@ -257,12 +253,14 @@ impl Wire {
         node: SocketAddr,
         clock: Clock,
         stop: &Arc<AtomicBool>,
-    ) -> anyhow::Result<thread::JoinHandle<()>> {
+    ) -> anyhow::Result<(thread::JoinHandle<()>, HashMap<NodeId, UdpSocket>)> {
         let file = MemberFile::parse(&format!("[[member]]\naddress = \"{node}\"\n"))?;
-        let mut neighbours = Vec::new();
+        let (mut neighbours, mut sockets) = (Vec::new(), HashMap::new());
         for (at, groups) in lan.grouping.iter().enumerate().skip(1) {
             let socket = self.there.run(|| UdpSocket::bind(Self::address(at)))?;
             socket.set_nonblocking(true)?;
+            socket.set_multicast_loop_v4(false)?;
+            sockets.insert(ids[at], socket.try_clone()?);
             let me = Me { id: ids[at], address: Self::address(at), life: 1 };
             let mut membership =
                 Membership::Static(Static::new(StaticConfig::default(), me, &file, at as u64)?);
@@ -272,7 +270,7 @@ impl Wire {
             neighbours.push((socket, membership));
         }
         let stop = Arc::clone(stop);
-        Ok(thread::spawn(move || {
+        let answering = thread::spawn(move || {
             let mut datagram = [0; 2_048];
             while !stop.load(Ordering::Relaxed) {
                 let now_us = clock.now_us();
@@ -288,7 +286,8 @@ impl Wire {
                 }
                 thread::sleep(Duration::from_millis(2));
             }
-        }))
+        });
+        Ok((answering, sockets))
     }
 }
 
@@ -303,7 +302,8 @@ impl membership::Output for Post<'_> {
 
 /// Sends prerecorded datagrams.
 struct Sending<'a> {
-    socket: UdpSocket,
+    /// Sockets of the neighbours.
+    sockets: HashMap<NodeId, UdpSocket>,
     trace: &'a Trace,
     node: SocketAddr,
     per_second: u64,
@@ -325,11 +325,18 @@ impl Sending<'_> {
             {
                 let datagram = &self.trace.bytes[self.trace.datagrams[self.at].1.clone()];
                 self.at += 1;
-                let packet = Peek::read(datagram).ok().filter(|peek| peek.kind == Kind::Data);
+                let Ok(peek) = Peek::read(datagram) else { continue };
+                let packet = Some(peek).filter(|peek| peek.kind == Kind::Data);
                 self.data += usize::from(packet.is_some());
                 let group = packet.and_then(|peek| peek.packet).map(|(group, _)| group);
                 let to = group.map_or(self.node, address_of);
-                self.socket.send_to(datagram, to)?;
+                let Some(socket) = self.sockets.get(&peek.sender) else { continue };
+                while let Err(error) = socket.send_to(datagram, to) {
+                    if error.kind() != ErrorKind::WouldBlock {
+                        return Err(error);
+                    }
+                    thread::yield_now();
+                }
             }
             thread::sleep(Duration::from_millis(1));
         }
