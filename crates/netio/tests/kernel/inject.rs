@@ -1,9 +1,13 @@
 //! Packets written to a TUN device arrive by another interface, and no tap of ours takes them for arrivals.
 
+use std::io::{BufRead as _, BufReader, ErrorKind};
 use std::net::UdpSocket;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::lab::pair::{Pair, config, skipped};
+use aya::programs::TcAttachType;
+use aya::programs::tc::{TcError, qdisc_detach_program};
 use netio::inject::{Injector, Signs};
 use netio::tap::{Attach, Direction, Tap, TapConfig, TapKind};
 use netio::tun::{Tun, TunOptions};
@@ -134,4 +138,41 @@ fn a_plain_packet_with_the_address_of_a_probe_is_not_taken_for_one() {
         wait_for("the packet arrives", || injector.arrived() == 1);
         assert_eq!(injector.probes(), 0);
     });
+}
+
+/// Filters of clsact outlive a killed process. They remove a mark that nobody sets, and the next start
+/// removes them.
+#[test]
+fn what_a_killed_process_leaves_is_removed_by_the_next_injector() {
+    let Some(pair) = Pair::build("a killed injector") else { return };
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--ignored", "--exact", "--nocapture", "inject::child_that_is_killed"]);
+    let mut child = pair.a.run(|| command.stdout(Stdio::piped()).spawn().unwrap());
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let is_attached = lines.map_while(Result::ok).any(|line| line.ends_with("attached"));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    if !is_attached {
+        return skipped("a killed injector: its programs cannot be attached");
+    }
+    pair.a.run(|| {
+        let (tun, signs) = (tun(), Signs::new([9; 16]));
+        let injector = Injector::open(&tun, "eth0", signs, None, Attach::Clsact).unwrap();
+        assert!(injector.send_probe(&tun).unwrap());
+        wait_for("the probe arrives", || injector.probes() == 1);
+        assert!(tun.send(&packet(4, b"recovered")).unwrap());
+        wait_for("the packet arrives", || injector.arrived() == 1);
+        drop(injector);
+        let left = qdisc_detach_program("eth0", TcAttachType::Ingress, "undrop_arrive");
+        assert!(matches!(left, Err(TcError::IoError(error)) if error.kind() == ErrorKind::NotFound));
+    });
+}
+
+#[test]
+#[ignore = "child process of another test, which kills it"]
+fn child_that_is_killed() {
+    let tun = tun();
+    let opened = Injector::open(&tun, "eth0", signs(), None, Attach::Clsact);
+    println!("\n{}", if opened.is_ok() { "attached" } else { "refused" });
+    std::thread::sleep(Duration::from_secs(if opened.is_ok() { 60 } else { 0 }));
 }
