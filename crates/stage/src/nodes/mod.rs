@@ -19,5 +19,5 @@ mod watch;
 
 pub use clock::thread_cpu_ns;
 pub use cost::{Cost, CostPlan, cost};
-pub use run::{Carried, Real, check, run};
+pub use run::{Carried, Real, check, run, run_with_key};
 pub use watch::{Step, Watcher, unwatched};

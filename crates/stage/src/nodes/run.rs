@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use netlab::namespace::DeviceCounters;
-use ricochet::{Sender, Status};
+use ricochet::{ClusterKey, Sender, Status};
 use ricochet_core::{NodeId, StreamKey};
 use sim::bench::{AFTER_US, SILENCE_US};
 use sim::figures::Latency;
@@ -73,8 +73,20 @@ pub fn check(setting: &Setting) -> anyhow::Result<()> {
 /// # Errors
 /// The watcher's error; or if the network cannot be built, a node fails, or an unsent packet is delivered.
 pub fn run(setting: &Setting, watcher: Watcher<'_>) -> anyhow::Result<Real> {
+    run_with_key(setting, None, watcher)
+}
+
+/// Runs a setting once, with nodes that authenticate their datagrams if there is a key.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_with_key(
+    setting: &Setting,
+    key: Option<&ClusterKey>,
+    watcher: Watcher<'_>,
+) -> anyhow::Result<Real> {
     watcher(Step::Building)?;
-    let mut stage = Stage::build(setting, watcher)?;
+    let mut stage = Stage::build(setting, key, watcher)?;
     stage.wait_for_views(watcher)?;
     let before = (nodes_cpu_ns(), stage.lan.wires_total()?);
     let mut ledger = Ledger::new();

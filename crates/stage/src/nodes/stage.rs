@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 use netlab::bridge::{BridgeLan, BridgeLanConfig, HOST};
-use ricochet::{Builder, Event, How, Node, Subscription};
+use ricochet::{Builder, ClusterKey, Event, How, Node, Subscription};
 use ricochet_core::{GroupId, NodeId, StreamKey};
 use sim::Setting;
 
@@ -110,7 +110,11 @@ pub(crate) struct Stage {
 
 impl Stage {
     /// Builds the network and starts the nodes, each of which joins its groups.
-    pub(crate) fn build(setting: &Setting, watcher: Watcher<'_>) -> anyhow::Result<Self> {
+    pub(crate) fn build(
+        setting: &Setting,
+        key: Option<&ClusterKey>,
+        watcher: Watcher<'_>,
+    ) -> anyhow::Result<Self> {
         let groups = Groups::of(setting);
         let nodes = groups.grouping.len();
         let hosts = u8::try_from(nodes).unwrap_or(u8::MAX);
@@ -125,12 +129,12 @@ impl Stage {
         };
         for at in 0..nodes {
             watcher(Step::Still)?;
-            stage.start(setting, at).with_context(|| format!("starting node {at}"))?;
+            stage.start(setting, key, at).with_context(|| format!("starting node {at}"))?;
         }
         Ok(stage)
     }
 
-    fn start(&mut self, setting: &Setting, at: usize) -> anyhow::Result<()> {
+    fn start(&mut self, setting: &Setting, key: Option<&ClusterKey>, at: usize) -> anyhow::Result<()> {
         let tap = Tap::default();
         let groups = &self.groups.grouping[at];
         let mut builder = Node::builder(HOST)
@@ -140,6 +144,9 @@ impl Stage {
             .max_groups(groups.len().max(1))
             .randomness(setting.seed.wrapping_mul(1_000_003).wrapping_add(at as u64))
             .lose(tap.lose(setting, at, self.clock));
+        if let Some(key) = key {
+            builder = builder.key(key.clone());
+        }
         if let Some(first) = self.places.first() {
             builder = builder.seed(first.node.address().to_string());
         }

@@ -67,6 +67,9 @@ pub(crate) struct Args {
     /// Run real nodes in network namespaces on this machine, and show the simulation next to them
     #[arg(long)]
     real: bool,
+    /// With --real, authenticate all datagrams with a cluster key, to compare the cost
+    #[arg(long, requires = "real")]
+    key: bool,
     /// Nodes in the cluster [default: 64, with --real 16]
     #[arg(long, value_name = "N")]
     nodes: Option<usize>,
@@ -216,7 +219,7 @@ fn run_real(args: &Args) -> anyhow::Result<ExitCode> {
         let seed = setting.seed.wrapping_add(number);
         let setting = Setting { seed, ..setting.clone() };
         let mut display = Display::new("real", args.seeds);
-        let Real { figures, carried } = real::run(&setting, &interrupt, &mut display, number)?;
+        let Real { figures, carried } = real::run(&setting, args.key, &interrupt, &mut display, number)?;
         drop(display);
         interrupt.check()?;
         let delay_us = args.delay.unwrap_or_else(|| carried.median_delay_us());

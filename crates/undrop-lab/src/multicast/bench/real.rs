@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, anyhow};
 use netlab::{LabError, privilege};
+use ricochet::ClusterKey;
 use sim::Setting;
 use stage::nodes::{Real, Step};
 
@@ -27,11 +28,13 @@ pub(super) fn check(setting: &Setting) -> anyhow::Result<()> {
 /// Runs a setting once.
 pub(super) fn run(
     setting: &Setting,
+    has_key: bool,
     interrupt: &Interrupt,
     display: &mut Display,
     number: u64,
 ) -> anyhow::Result<Real> {
-    let run = stage::nodes::run(setting, &mut |step| {
+    let key = has_key.then(ClusterKey::generate).transpose()?;
+    let run = stage::nodes::run_with_key(setting, key.as_ref(), &mut |step| {
         match step {
             Step::Building => display.say("building the network and starting nodes"),
             Step::Sending(share) => display.show(number, share),
