@@ -1,5 +1,5 @@
-//! Threads that wake one another, in many orders of their steps: Shuttle schedules them, and reports a thread that
-//! sleeps for ever as a deadlock. `cargo xtask assure` runs these tests.
+//! Threads that wake one another, in many orders of their steps: Shuttle schedules them, and reports a thread
+//! that sleeps for ever as a deadlock. `cargo xtask assure` runs these tests.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -70,7 +70,8 @@ fn number(event: &Event) -> u32 {
     }
 }
 
-/// The draining thread and an application's thread bring work; the node's thread sleeps whenever it finds none.
+/// The draining thread and an application's thread bring work; the node's thread sleeps whenever it finds
+/// none.
 #[test]
 fn a_node_that_falls_asleep_misses_no_work() {
     check(|| {

@@ -3,8 +3,9 @@
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::wake::Waker;
 
-/// The node's thread announces its sleep, looks once more for work, and then waits for the waker. A thread that brings
-/// work makes it visible first and then wakes a thread that has announced its sleep: one of the two sees the other.
+/// The node's thread announces its sleep, looks once more for work, and then waits for the waker. A thread
+/// that brings work makes it visible first and then wakes a thread that has announced its sleep: one of the
+/// two sees the other.
 #[derive(Debug)]
 pub(crate) struct Sleep {
     /// Time at which the node's thread wakes by itself; 0 while it is awake.

@@ -232,8 +232,8 @@ impl Queue {
     }
 
     fn notify_reader(&self, mut inner: MutexGuard<'_, Inner>) {
-        // Within the lock: after it, a reader could take the event and arm the descriptor before it became readable. The
-        // reader would then find it readable, and nothing to read, again and again.
+        // Within the lock: after it, a reader could take the event and arm the descriptor before it became
+        // readable. The reader would then find it readable, and nothing to read, again and again.
         if std::mem::take(&mut inner.armed) {
             self.wake_reader();
         }

@@ -244,8 +244,9 @@ impl Wire {
         Ok(node?)
     }
 
-    /// Runs the neighbours' own sockets: they announce themselves to the node and receive its repairs. Returns
-    /// the sockets by neighbour too, because the node accepts their datagrams from their addresses only.
+    /// Runs the neighbours' own sockets: they announce themselves to the node and receive its repairs.
+    /// Returns the sockets by neighbour too, because the node accepts their datagrams from their addresses
+    /// only.
     fn answer(
         &self,
         lan: &Lan,
