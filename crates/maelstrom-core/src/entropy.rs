@@ -11,7 +11,9 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 /// it runs, and the clones must not use one nonce for two Hellos. A driver's source therefore asks the
 /// operating system each time. A source with a state of its own, as made from a seed, is for tests and
 /// simulations.
-pub struct Entropy(Box<dyn FnMut(&mut [u8]) + Send>);
+pub struct Entropy(Fill);
+
+type Fill = Box<dyn FnMut(&mut [u8]) + Send>;
 
 impl Entropy {
     /// Creates a source from a function that fills a slice.

@@ -11,6 +11,9 @@ use maelstrom_core::{Config, Gateway, PeerConfig, PeerKey};
 
 const FLOWS: u16 = 16;
 
+/// Recovered packets, and lost packets with their flows.
+type Fates = (HashSet<Vec<u8>>, Vec<(u16, Vec<u8>)>);
+
 /// A packet of one of several flows from A's site to B's.
 fn packet(flow: u16, n: u32) -> Vec<u8> {
     let hosts = (Ipv4Addr::new(10, 81, 1, 10), Ipv4Addr::new(10, 81, 2, 10));
@@ -33,7 +36,7 @@ fn half() -> Share {
 
 /// Sends packets of all flows for `us`, and returns the recovered and the lost ones. As a tap that sheds
 /// would, B's gateway gets only packets within its share.
-fn run(pair: &mut Pair, us: u64, seed: u64) -> (HashSet<Vec<u8>>, Vec<(u16, Vec<u8>)>) {
+fn run(pair: &mut Pair, us: u64, seed: u64) -> Fates {
     let mut lose = coin(seed, 0.03);
     let mut lost = Vec::new();
     pair.recovered = Default::default();
@@ -56,7 +59,7 @@ fn run(pair: &mut Pair, us: u64, seed: u64) -> (HashSet<Vec<u8>>, Vec<(u16, Vec<
 }
 
 /// Counts recovered and lost packets of the flows within `share`, and of the others.
-fn count(share: Share, (recovered, lost): &(HashSet<Vec<u8>>, Vec<(u16, Vec<u8>)>)) -> [(usize, usize); 2] {
+fn count(share: Share, (recovered, lost): &Fates) -> [(usize, usize); 2] {
     [true, false].map(|inside| {
         let of = |flow: u16| (hash(flow) <= share.0) == inside;
         let lost: Vec<_> = lost.iter().filter(|(flow, _)| of(*flow)).collect();

@@ -79,7 +79,7 @@ mod tests {
 
     /// Runs a program like the kernel, on a datagram from `source`.
     fn run(program: &[sock_filter], source: IpAddr, random: u32) -> bool {
-        let mut header = vec![0; 40];
+        let mut header = [0; 40];
         match source {
             IpAddr::V4(address) => header[12..16].copy_from_slice(&address.octets()),
             IpAddr::V6(address) => header[8..24].copy_from_slice(&address.octets()),
