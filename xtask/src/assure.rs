@@ -1,4 +1,5 @@
-//! `cargo xtask assure`: searches for faults that ordinary tests miss. The whole takes hours, so it is a job of its own.
+//! `cargo xtask assure`: searches for faults that ordinary tests miss. The whole takes hours, so it is a job of
+//! its own.
 //!
 //! | step | what it does |
 //! |---|---|
@@ -54,7 +55,8 @@ pub(crate) fn run(names: &[String]) -> anyhow::Result<bool> {
     Ok(verdict.is_ok())
 }
 
-/// Returns a target directory of its own, because other flags would invalidate the results of ordinary builds.
+/// Returns a target directory of its own, because other flags would invalidate the results of ordinary
+/// builds.
 fn target_of(step: &str) -> PathBuf {
     target().join("assure").join(step)
 }

@@ -56,7 +56,8 @@ mod tests {
 
     const FAULT: &str = "UNDROP_TEST_FAULT";
 
-    /// Runs this test again in a process of its own, which fails in this way; returns its exit code and stderr.
+    /// Runs this test again in a process of its own, which fails in this way; returns its exit code and
+    /// stderr.
     fn fail(fault: &str) -> (Option<i32>, String) {
         let name = "fatal::tests::a_panic_on_any_thread_and_a_hung_loop_end_the_process_with_a_line";
         let mut command = Command::new(env::current_exe().unwrap());

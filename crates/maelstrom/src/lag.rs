@@ -1,6 +1,7 @@
 //! The lag of the repair channel behind the tap.
 
-/// Time after which a repair is too old to recover packets: TCP sends a lost packet again after at least 200 ms.
+/// Time after which a repair is too old to recover packets: TCP sends a lost packet again after at least
+/// 200 ms.
 const OLD_US: u64 = 250_000;
 
 /// Upper bound on the number of packets that arrived after the packets that the next repair names.
