@@ -1,5 +1,5 @@
-//! `cargo xtask assure`: searches for faults that ordinary tests miss. The whole takes hours, so it is a job of
-//! its own.
+//! `cargo xtask assure`: searches for faults that ordinary tests miss. The whole takes hours, so it is a job
+//! of its own.
 //!
 //! | step | what it does |
 //! |---|---|
