@@ -157,6 +157,7 @@ impl Inlet {
         }
     }
 
+    #[expect(clippy::disallowed_methods, reason = "not a core: bounds the wait for a probe")]
     fn open_injector(&self, tap: Option<&Tap>, patience: Duration) -> io::Result<Injector> {
         let injector = Injector::open(&self.tun, &self.wan, self.signs, tap, Attach::Auto)?;
         let deadline = Instant::now() + patience;

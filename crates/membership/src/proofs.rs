@@ -46,6 +46,15 @@ struct Asked {
     gone: Option<u16>,
 }
 
+/// Work that is due.
+#[derive(Debug, Default)]
+pub(crate) struct Due {
+    /// Addresses to question, with the tokens of the questions.
+    pub(crate) questions: Vec<(SocketAddr, u64)>,
+    /// Addresses of nodes that are said to be gone and have not answered, with their incarnations.
+    pub(crate) gone: Vec<(SocketAddr, u16)>,
+}
+
 /// The proofs of one node.
 #[derive(Debug)]
 pub(crate) struct Proofs {
@@ -136,10 +145,9 @@ impl Proofs {
         self.asked.values().map(|asked| asked.due_us).min()
     }
 
-    /// Returns the questions that are due, and the addresses of nodes that are said to be gone and have not
-    /// answered, with their incarnations.
-    pub(crate) fn poll(&mut self, now_us: u64) -> (Vec<(SocketAddr, u64)>, Vec<(SocketAddr, u16)>) {
-        let (mut questions, mut gone) = (Vec::new(), Vec::new());
+    /// Returns what is due.
+    pub(crate) fn poll(&mut self, now_us: u64) -> Due {
+        let Due { mut questions, mut gone } = Due::default();
         let Self { asked, held, .. } = self;
         asked.retain(|&address, asked| {
             if asked.due_us > now_us {
@@ -160,7 +168,7 @@ impl Proofs {
             questions.push((address, asked.token));
             true
         });
-        (questions, gone)
+        Due { questions, gone }
     }
 
     /// Takes an answer, and returns the datagram that waited for it. Returns an error if the answer lacks the

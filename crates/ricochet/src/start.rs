@@ -60,7 +60,7 @@ pub(crate) fn start(settings: Settings) -> Result<Node, StartError> {
 pub(crate) fn prepare(settings: Settings) -> Result<(Driver, Limits), StartError> {
     let Settings { config, keys: given, injection, core } = settings;
     config.check()?;
-    let (keys, key_file) = read_keys(&config, given)?;
+    let (keys, key_file) = read_keys(&config, &given)?;
     let life = clock::since_1970_us();
     let mut rng = new_rng(config.node.randomness)?;
     let id = NodeId((rng.next_u64() >> 32) as u32);
@@ -126,9 +126,9 @@ pub(crate) fn prepare(settings: Settings) -> Result<(Driver, Limits), StartError
 }
 
 /// Returns the given cluster keys, or those in the configured file, which is watched then.
-fn read_keys(config: &Config, given: Vec<ClusterKey>) -> Result<(Option<Arc<KeyRing>>, KeyFile), StartError> {
+fn read_keys(config: &Config, given: &[ClusterKey]) -> Result<(Option<Arc<KeyRing>>, KeyFile), StartError> {
     if !given.is_empty() {
-        return Ok((Some(KeyRing::new(&given)), KeyFile::default()));
+        return Ok((Some(KeyRing::new(given)), KeyFile::default()));
     }
     let Some(file) = &config.key.file else { return Ok((None, KeyFile::default())) };
     // Noted before the file is read, so that no change is overlooked.

@@ -297,7 +297,7 @@ impl Cluster {
                     return self.carry_out(to);
                 }
                 self.timed(to, |node, outbox| {
-                    node.handle_datagram(now_us, Origin::Member, &datagram, outbox)
+                    node.handle_datagram(now_us, Origin::Member, &datagram, outbox);
                 });
                 self.carry_out(to);
             }

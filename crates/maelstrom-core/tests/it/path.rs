@@ -167,7 +167,7 @@ fn losses(schedule: &Schedule, lose: impl Fn() -> Box<dyn FnMut(u32) -> bool>, l
         }
         pair.lose_datagram = Box::new(|| false);
         pair.advance(3_000_000);
-        assert!(has(&pair, Finding::Rewritten) as u8 + has(&pair, Finding::Elsewhere) as u8 == 0);
+        assert!(!has(&pair, Finding::Rewritten) && !has(&pair, Finding::Elsewhere));
         counts[0] = lost;
         counts[1 + at] = pair.recovered[B].len();
     }

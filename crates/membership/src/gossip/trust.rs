@@ -14,7 +14,7 @@ use foca::{Identity as _, Member, State};
 use super::Gossip;
 use crate::counters::Dropped;
 use crate::output::Output;
-use crate::proofs::Proven;
+use crate::proofs::{Due, Proven};
 use crate::wire::swim::{Identity, SwimView};
 use crate::wire::{Datagram, IdentityAnswer, IdentityQuestion};
 
@@ -153,7 +153,7 @@ impl Gossip {
         if self.proofs.poll_timeout().is_none_or(|due_us| due_us > now_us) {
             return;
         }
-        let (questions, gone) = self.proofs.poll(now_us);
+        let Due { questions, gone } = self.proofs.poll(now_us);
         let me = *self.foca.identity();
         for (address, token) in questions {
             let question = IdentityQuestion { token, id: me.id, life: me.life };

@@ -14,7 +14,7 @@ use crate::counters::Dropped;
 use crate::exchange::{Exchange, ListsConfig};
 use crate::me::{ConfigError, Me, in_range};
 use crate::output::Output;
-use crate::proofs::{Proofs, Proven};
+use crate::proofs::{Due, Proofs, Proven};
 use crate::wire::swim::canonical;
 use crate::wire::{Datagram, IdentityAnswer, IdentityQuestion, Presence};
 pub use file::{FileError, LISTED_MAX, ListedMember, MemberFile};
@@ -237,7 +237,7 @@ impl Static {
         if self.proofs.poll_timeout().is_none_or(|due_us| due_us > now_us) {
             return;
         }
-        let (questions, gone) = self.proofs.poll(now_us);
+        let Due { questions, gone } = self.proofs.poll(now_us);
         for (address, token) in questions {
             let question = IdentityQuestion { token, id: self.me.id, life: self.me.life };
             self.exchange.send(address, &question.to_wire(), out);

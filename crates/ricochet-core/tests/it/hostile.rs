@@ -161,7 +161,7 @@ fn requests_withheld_for_want_of_allowance_are_made_later() {
         // The nodes are alive and do not answer.
         let known = Name { sender: NodeId(2), group: GROUP.tag(), seq: 0 };
         (2..6).for_each(|peer| {
-            node.handle_datagram(now_us, Origin::Member, &digest(peer, &[known]), &mut kept)
+            node.handle_datagram(now_us, Origin::Member, &digest(peer, &[known]), &mut kept);
         });
     }
     let mut requests = vec![0; 1_001];

@@ -229,8 +229,8 @@ mod tests {
 
     use super::*;
 
-    fn status() -> Status {
-        let loss = LossStatus {
+    fn loss() -> LossStatus {
+        LossStatus {
             packets: 1_000_000,
             lost: 10_000,
             recovered: 9_990,
@@ -245,7 +245,10 @@ mod tests {
                 BurstStatus { from: 3, to: Some(4), count: 12 },
                 BurstStatus { from: 1025, to: None, count: 1 },
             ],
-        };
+        }
+    }
+
+    fn status() -> Status {
         let peer = PeerStatus {
             name: Some("osaka".to_owned()),
             address: "10.81.9.2:4700".parse().unwrap(),
@@ -278,11 +281,11 @@ mod tests {
                     ("nothing missing".to_owned(), 365_000),
                     ("too old".to_owned(), 0),
                 ]),
-                loss: loss.clone(),
+                loss: loss(),
                 recovery_delay_us: DelayStatus { count: 9_990, p50: 3_510, p99: 11_020, max: 60_000 },
                 ..IngressStatus::default()
             },
-            far: loss,
+            far: loss(),
             far_path: PathStatus::default(),
         };
         Status {

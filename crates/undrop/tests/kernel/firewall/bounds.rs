@@ -30,7 +30,7 @@ fn reload(pair: &mut GatewayPair, side: usize, change: impl FnOnce(String) -> St
 }
 
 /// Recovers packets of a stream that never arrives.
-fn trusting(text: String) -> String {
+fn trusting(text: &str) -> String {
     text.replacen("[[peer]]\n", "[[peer]]\npath = \"trusted\"\n", 1)
 }
 
@@ -47,7 +47,7 @@ fn nothing_is_recovered_for_a_network_that_is_not_local() {
     let lab = Lab::build(Wan::Ethernet, 0.0).unwrap();
     lab.rules_at(&lab.sites.b.gateway, SHUT_ON_THE_WAY);
     let mut pair = lab.start(&Setting::default());
-    reload(&mut pair, 1, |text| trusting(with_local_networks("\"10.85.0.0/24\"")(text)));
+    reload(&mut pair, 1, |text| trusting(&with_local_networks("\"10.85.0.0/24\"")(text)));
     super::wait_for("both gateways are up", || (0..2).all(|side| pair.status(side).unwrap().peers[0].up));
     let report = lab.stream_at(27.0, false);
     assert_eq!(report.arrived_us.len(), 0, "{}", pair.logs());
@@ -69,7 +69,7 @@ fn packets_of_a_network_that_is_not_local_are_not_protected() {
     lab.rules_at(&lab.sites.b.gateway, SHUT_ON_THE_WAY);
     let mut pair = lab.start(&Setting::default());
     reload(&mut pair, 0, with_local_networks("\"10.81.7.0/24\""));
-    reload(&mut pair, 1, trusting);
+    reload(&mut pair, 1, |text| trusting(&text));
     super::wait_for("both gateways are up", || (0..2).all(|side| pair.status(side).unwrap().peers[0].up));
     let report = lab.stream_at(27.0, false);
     assert_eq!(report.arrived_us.len(), 0, "{}", pair.logs());
@@ -101,7 +101,7 @@ fn nothing_is_recovered_whose_route_leads_back_to_the_wan() {
         let lab = Lab::build(Wan::Ethernet, 0.0).unwrap();
         lab.rules_at(&lab.sites.b.gateway, SHUT_ON_THE_WAY);
         let mut pair = lab.start(&Setting { injection, ..Setting::default() });
-        reload(&mut pair, 1, trusting);
+        reload(&mut pair, 1, |text| trusting(&text));
         super::wait_for("both gateways are up", || (0..2).all(|side| pair.status(side).unwrap().peers[0].up));
         // The gateway loses its own route to the host and sends packets for it to the router.
         let up = net("10.83.0.1/32").addr();
