@@ -7,8 +7,11 @@
 //! 3. drain the tap, which holds every packet that arrived before those datagrams ([`Passive::drain_tap`]);
 //!    if it cannot be drained, or has missed packets, recovery pauses ([`Passive::check_for_gap`]),
 //! 4. decode the datagrams ([`Passive::decode`]),
-//! 5. handle timers ([`Passive::handle_timeout`]), send all output ([`Engine::flush_due`]), then check the
-//!    interfaces (`interfaces.rs`), signals (`reload.rs`) and status requests.
+//! 5. adapt the share of flows that is protected (`overload.rs`), handle timers
+//!    ([`Passive::handle_timeout`]), and send all output ([`Engine::flush_due`]),
+//! 6. at intervals: check the interfaces (`interfaces.rs`), the path's MTU (`path_mtu.rs`) and packets of
+//!    other networks (`strangers.rs`), log changes (`watch.rs`), compare networks with the peers
+//!    (`agreement.rs`), and handle signals (`reload.rs`) and status requests.
 //!
 //! The order of 2 and 3 matters: if a repair were decoded before the packets that arrived ahead of it, they
 //! would count as lost. No step blocks, each has a budget, and none takes a decision on the protocol.
