@@ -2,7 +2,7 @@
 
 use pyo3::PyErr;
 use pyo3::create_exception;
-use pyo3::exceptions::{PyException, PyValueError};
+use pyo3::exceptions::{PyException, PyRuntimeWarning, PyValueError};
 use ricochet::{JoinError, SendError};
 
 create_exception!(ricochet, RicochetError, PyException, "An error that is not caused by a wrong argument.");
@@ -11,6 +11,13 @@ create_exception!(
     Closed,
     RicochetError,
     "The node or subscription is closed, and all queued messages have been received."
+);
+
+create_exception!(
+    ricochet,
+    LossWarning,
+    PyRuntimeWarning,
+    "Messages are lost, or were dropped because the program reads too slowly."
 );
 
 /// Returns an exception for a wrong argument. The text says what was expected and what was seen.

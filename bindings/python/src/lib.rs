@@ -19,6 +19,7 @@ fn _ricochet(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<received::Lost>()?;
     module.add("RicochetError", module.py().get_type::<error::RicochetError>())?;
     module.add("Closed", module.py().get_type::<error::Closed>())?;
+    module.add("LossWarning", module.py().get_type::<error::LossWarning>())?;
     module.add_function(wrap_pyfunction!(node::generate_key, module)?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

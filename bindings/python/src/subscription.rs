@@ -1,5 +1,6 @@
 //! Receiving.
 
+use std::ffi::CString;
 use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
 
@@ -47,6 +48,7 @@ impl Subscription {
 #[pymethods]
 impl Subscription {
     /// Waits for the next message and returns it. Raises TimeoutError after `timeout` seconds, if given.
+    /// Warns with LossWarning of messages that are lost before it.
     #[pyo3(signature = (timeout=None))]
     fn recv(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Message> {
         let timeout = seconds("timeout", timeout)?;
@@ -55,7 +57,7 @@ impl Subscription {
             let left = timeout.map(|timeout| timeout.saturating_sub(start.elapsed()));
             match self.wait_for_event(py, left)? {
                 Some(Event::Message(message)) => return Ok(message.into()),
-                Some(Event::Lost(_)) => {}
+                Some(Event::Lost(lost)) => warn(py, &lost)?,
                 None => return Err(PyTimeoutError::new_err("no message came in time")),
             }
         }
@@ -71,12 +73,12 @@ impl Subscription {
         }
     }
 
-    /// Returns the next message if one waits, otherwise None.
-    fn try_recv(&self) -> PyResult<Option<Message>> {
+    /// Returns the next message if one waits, otherwise None. Warns as `recv` does.
+    fn try_recv(&self, py: Python<'_>) -> PyResult<Option<Message>> {
         loop {
             match self.0.try_recv_event() {
                 Ok(Event::Message(message)) => return Ok(Some(message.into())),
-                Ok(Event::Lost(_)) => {}
+                Ok(Event::Lost(lost)) => warn(py, &lost)?,
                 Err(TryRecvError::Empty) => return Ok(None),
                 Err(TryRecvError::Closed) => return Err(error::closed()),
                 Err(other) => return Err(error::other(other)),
@@ -166,6 +168,18 @@ impl Subscription {
     fn __exit__(&self, py: Python<'_>, _kind: Py<PyAny>, _value: Py<PyAny>, _traceback: Py<PyAny>) {
         self.leave(py);
     }
+}
+
+/// Warns of messages that the program does not get, because it receives messages alone.
+fn warn(py: Python<'_>, lost: &ricochet::Lost) -> PyResult<()> {
+    let (first, last) = (*lost.range().start(), *lost.range().end());
+    let text = format!(
+        "messages {first} to {last} from {} to {:?} are lost: {}; recv_event() returns such reports",
+        lost.sender(),
+        lost.group(),
+        lost.reason()
+    );
+    PyErr::warn(py, &py.get_type::<error::LossWarning>(), &CString::new(text)?, 1)
 }
 
 /// Imports the part that is written in Python.

@@ -56,6 +56,22 @@ def test_thousands_of_messages_arrive_in_order(pair: tuple[ricochet.Node, ricoch
     assert subscription.dropped == 0
 
 
+def test_a_slow_program_is_told_what_it_missed(pair: tuple[ricochet.Node, ricochet.Node]) -> None:
+    receiver, sender = pair
+    told, warned = receiver.join("load", queue=100), receiver.join("load", queue=100)
+    assert sender.wait_for_members("load", timeout=LONG)
+    for number in range(1_000):
+        sender.send("load", number.to_bytes(4, "big"))
+    while told.dropped < 900 or warned.dropped < 900:
+        time.sleep(0.01)
+    report = told.recv_event(timeout=LONG)
+    assert isinstance(report, ricochet.Lost)
+    assert (report.first, report.last, report.reason) == (0, 899, "the reader was too slow")
+    with pytest.warns(ricochet.LossWarning, match="0 to 899"):
+        message = warned.recv(timeout=LONG)
+    assert message.sequence == 900 and (told.lost, warned.lost) == (0, 0)
+
+
 def test_a_wait_ends_with_its_timeout_and_with_the_node(pair: tuple[ricochet.Node, ricochet.Node]) -> None:
     receiver, _ = pair
     quiet = receiver.join("quiet")

@@ -1,4 +1,4 @@
-//! Backpressure from subscriptions that block to the node.
+//! Signals from the queues of subscriptions to the node: backpressure, and readers that are too slow.
 
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::wake::Waker;
@@ -10,12 +10,19 @@ pub(crate) struct Backpressure {
     full_queues: AtomicUsize,
     /// Whether the node must be woken when the backpressure ends.
     armed: AtomicBool,
+    /// Whether a queue has dropped messages since the node last looked.
+    overrun: AtomicBool,
     waker: Waker,
 }
 
 impl Backpressure {
     pub(crate) fn new(waker: Waker) -> Self {
-        Self { full_queues: AtomicUsize::new(0), armed: AtomicBool::new(false), waker }
+        Self {
+            full_queues: AtomicUsize::new(0),
+            armed: AtomicBool::new(false),
+            overrun: AtomicBool::new(false),
+            waker,
+        }
     }
 
     #[cfg(test)]
@@ -35,6 +42,21 @@ impl Backpressure {
         }
         self.armed.store(true, Ordering::SeqCst);
         self.is_active()
+    }
+
+    /// Notes that a queue has dropped a message.
+    pub(crate) fn on_overrun(&self) {
+        self.overrun.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether a queue has dropped messages.
+    pub(crate) fn has_overrun(&self) -> bool {
+        self.overrun.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether queues have dropped messages since the last call.
+    pub(crate) fn take_overrun(&self) -> bool {
+        self.overrun.swap(false, Ordering::Relaxed)
     }
 
     /// Notes that a queue has become full.

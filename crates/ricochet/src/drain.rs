@@ -4,8 +4,11 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use netio::multicast::{GroupSocket, OwnSocket};
+use netio::poll::{Interest, Poller};
+use ricochet_core::wire::Kind;
 
 use crate::filter::{Dropped, DroppedCounts, Filter, For, Passed, Via};
 use crate::ring::Ring;
@@ -26,13 +29,27 @@ pub(crate) struct Drain {
     pub(crate) filter: Filter,
     /// Datagrams of one read, filtered before the shared ring is locked.
     pub(crate) fresh: Ring,
-    /// Datagrams of the own socket, until the group socket has been read too.
+    /// Packets of the own socket, until the group socket has been read too.
     pub(crate) deferred: Ring,
+    /// Repairs, deferred likewise.
+    pub(crate) repairs: Ring,
+    /// Requests and questions.
+    pub(crate) requests: Ring,
     /// The membership's datagrams.
     pub(crate) membership: Ring,
-    /// Number of turns for which datagrams have been deferred.
-    pub(crate) turns_deferred: u8,
+    pub(crate) state: DrainState,
     pub(crate) dropped: DroppedCounts,
+}
+
+/// State between two turns.
+#[derive(Debug, Default)]
+pub(crate) struct DrainState {
+    /// Number of turns for which datagrams have been deferred.
+    turns_deferred: u8,
+    /// Whether packets wait in the group socket because the ring has no room for them.
+    is_held: bool,
+    /// Whether the node's thread has stopped to watch the group socket.
+    is_unwatched: bool,
 }
 
 impl Drain {
@@ -42,33 +59,43 @@ impl Drain {
     /// then the group socket until it is empty, and only then queues the own socket's datagrams. A packet
     /// that a repair names and that is not queued ahead of it had thus not arrived before the repair. While
     /// the groups are flooded, datagrams are deferred for a few turns only.
+    ///
+    /// While the ring has no room, packets wait in the kernel's buffer of the group socket, which is much
+    /// larger. The own socket is always read, because the membership's datagrams come through it.
     pub(crate) fn drain(&mut self, shared: &Shared) -> io::Result<bool> {
         let mut more = false;
-        if self.turns_deferred == 0 {
+        if self.state.turns_deferred == 0 {
             more = self.read_own(shared)?;
         }
         let mut group_waits = self.group.is_some();
+        self.state.is_held = false;
         for _ in 0..GROUP_READS {
             if !group_waits {
                 break;
             }
+            self.state.is_held = !shared.ring.lock().unwrap_or_else(PoisonError::into_inner).has_room();
+            if self.state.is_held {
+                break;
+            }
             group_waits = self.read_group(shared)?;
         }
-        more |= group_waits;
-        if group_waits && self.turns_deferred < TURNS_DEFERRED_MAX {
-            self.turns_deferred += 1;
+        more |= group_waits && !self.state.is_held;
+        if group_waits && self.state.turns_deferred < TURNS_DEFERRED_MAX {
+            self.state.turns_deferred += 1;
         } else {
-            self.turns_deferred = 0;
+            self.state.turns_deferred = 0;
             append_to(&shared.ring, &mut self.deferred);
+            append_to(&shared.repairs, &mut self.repairs);
         }
+        append_to(&shared.requests, &mut self.requests);
         append_to(&shared.membership_ring, &mut self.membership);
         self.publish(shared);
         Ok(more)
     }
 
     fn read_own(&mut self, shared: &Shared) -> io::Result<bool> {
-        let Self { own, filter, deferred, membership, dropped, .. } = self;
-        let mut rings = Rings { node: deferred, membership, dropped };
+        let Self { own, filter, deferred, repairs, requests, membership, dropped, .. } = self;
+        let mut rings = Rings { packets: deferred, repairs, requests, membership, dropped };
         let groups = shared.joined.read().unwrap_or_else(PoisonError::into_inner);
         let mut windows = shared.windows.lock().unwrap_or_else(PoisonError::into_inner);
         own.recv(|from, datagram| {
@@ -78,10 +105,10 @@ impl Drain {
     }
 
     fn read_group(&mut self, shared: &Shared) -> io::Result<bool> {
-        let Self { group, filter, fresh, membership, dropped, .. } = self;
+        let Self { group, filter, fresh, repairs, requests, membership, dropped, .. } = self;
         let Some(group) = group else { return Ok(false) };
         group.set_interface(shared.interface.load(Ordering::Relaxed));
-        let mut rings = Rings { node: fresh, membership, dropped };
+        let mut rings = Rings { packets: fresh, repairs, requests, membership, dropped };
         let more = {
             let groups = shared.joined.read().unwrap_or_else(PoisonError::into_inner);
             let mut windows = shared.windows.lock().unwrap_or_else(PoisonError::into_inner);
@@ -116,19 +143,42 @@ impl Drain {
 
     /// Drains until the node ends, on a thread of its own.
     pub(crate) fn run(mut self, shared: &Arc<Shared>, stop: &crate::wake::Waker) -> io::Result<()> {
-        let mut poller = netio::poll::Poller::new()?;
+        let mut poller = Poller::new()?;
         for (token, descriptor) in self.descriptors().enumerate() {
-            poller.add(&descriptor, token as u64, netio::poll::Interest::Readable)?;
+            poller.add(&descriptor, token as u64, Interest::Readable)?;
         }
-        poller.add(stop, 9, netio::poll::Interest::Readable)?;
+        poller.add(stop, 9, Interest::Readable)?;
         while !shared.closing.load(Ordering::SeqCst) {
-            poller.wait(None)?.for_each(drop);
+            if self.state.is_held {
+                self.wait_for_room(shared);
+            } else {
+                poller.wait(None)?.for_each(drop);
+            }
             while self.drain(shared)? && !shared.closing.load(Ordering::SeqCst) {
                 shared.sleep.wake_before(1);
             }
             shared.sleep.wake_before(1);
         }
         Ok(())
+    }
+}
+
+impl Drain {
+    /// Watches the group socket, unless packets wait there for room in the ring: it would stay readable.
+    pub(crate) fn watch_group(&mut self, poller: &Poller) -> io::Result<()> {
+        let DrainState { is_held, is_unwatched, .. } = &mut self.state;
+        let Some(group) = self.group.as_ref().filter(|_| is_held != is_unwatched) else { return Ok(()) };
+        *is_unwatched = *is_held;
+        // It is the first of the descriptors.
+        if *is_held { poller.remove(group) } else { poller.add(group, 0, Interest::Readable) }
+    }
+
+    /// Waits until the ring has room again. Looks at the own socket from time to time.
+    fn wait_for_room(&self, shared: &Shared) {
+        const LOOK: Duration = Duration::from_millis(5);
+        let ring = shared.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = shared.ring_has_room.wait_timeout_while(ring, LOOK, |ring| !ring.has_room());
+        drop(waited);
     }
 }
 
@@ -140,7 +190,9 @@ fn append_to(shared: &Mutex<Ring>, ring: &mut Ring) {
 }
 
 struct Rings<'a> {
-    node: &'a mut Ring,
+    packets: &'a mut Ring,
+    repairs: &'a mut Ring,
+    requests: &'a mut Ring,
     membership: &'a mut Ring,
     dropped: &'a mut DroppedCounts,
 }
@@ -149,9 +201,11 @@ impl Rings<'_> {
     /// Puts a datagram into the ring of its consumer, or counts it as dropped.
     fn push(&mut self, from: std::net::SocketAddr, sorted: Result<Passed<'_>, Dropped>) {
         let pushed = sorted.and_then(|passed| {
-            let ring = match passed.consumer {
-                For::Node => &mut *self.node,
-                For::Membership => &mut *self.membership,
+            let ring = match (passed.consumer, passed.peek.map(|peek| peek.kind)) {
+                (For::Membership, _) => &mut *self.membership,
+                (For::Node, Some(Kind::Repair)) => &mut *self.repairs,
+                (For::Node, Some(Kind::Nak | Kind::Question)) => &mut *self.requests,
+                (For::Node, _) => &mut *self.packets,
             };
             if ring.push(from, passed.peek, passed.stamp, passed.datagram) {
                 Ok(())

@@ -57,6 +57,7 @@ fn message(seq: u32) -> Message {
         group: "g".into(),
         sender: NodeId(1),
         seq,
+        packets: 1,
         how: How::Multicast,
         missed_us: None,
         payload: Pool::new(1, 8).copy(b"x"),

@@ -54,6 +54,7 @@ mod ring;
 mod sender;
 mod shared;
 mod sleep;
+mod slow_readers;
 mod start;
 pub mod status;
 mod subscription;

@@ -20,6 +20,8 @@ pub struct Message {
     pub(crate) group: Arc<str>,
     pub(crate) sender: NodeId,
     pub(crate) seq: u32,
+    /// Number of packets that carried it.
+    pub(crate) packets: u32,
     pub(crate) how: How,
     pub(crate) missed_us: Option<u64>,
     pub(crate) payload: Payload,
@@ -75,7 +77,8 @@ impl fmt::Debug for Message {
     }
 }
 
-/// A report of messages that will not arrive.
+/// A report of messages that the application does not get: they will not arrive, or were dropped because it
+/// reads too slowly ([`GivenUp::Unread`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
     pub(crate) group: Arc<str>,
@@ -86,6 +89,30 @@ pub struct Lost {
 }
 
 impl Lost {
+    /// Returns the report of a message that its reader was too slow for.
+    pub(crate) fn unread(message: &Message) -> Self {
+        Self {
+            group: Arc::clone(&message.group),
+            sender: message.sender,
+            first: message.seq,
+            last: message.seq.wrapping_add(message.packets.saturating_sub(1)),
+            reason: GivenUp::Unread,
+        }
+    }
+
+    /// Adds a message that its reader was too slow for, if it follows those of this report. Returns whether
+    /// it does.
+    pub(crate) fn extend_by(&mut self, message: &Message) -> bool {
+        let next = self.last.wrapping_add(1);
+        let follows = self.reason == GivenUp::Unread
+            && (message.seq, message.sender) == (next, self.sender)
+            && message.group == self.group;
+        if follows {
+            self.last = self.last.wrapping_add(message.packets);
+        }
+        follows
+    }
+
     /// Returns the name of the group.
     pub fn group(&self) -> &str {
         &self.group
@@ -117,6 +144,6 @@ impl Lost {
 pub enum Event {
     /// A message.
     Message(Message),
-    /// Messages that will not arrive.
+    /// Messages that will not arrive, or that were dropped because the queue was full.
     Lost(Lost),
 }

@@ -128,6 +128,18 @@ impl Outward {
         self.transport = None;
     }
 
+    /// Returns the names of the groups of a consumer, at most three of them.
+    pub(crate) fn groups_of(&self, consumer: usize) -> String {
+        const NAMED_MAX: usize = 3;
+        let of_consumer = |joined: &&Joined| joined.consumers.contains(&consumer);
+        let mut names: Vec<&str> =
+            self.groups.values().filter(of_consumer).map(|joined| &*joined.name).collect();
+        names.sort_unstable();
+        let more = if names.len() > NAMED_MAX { ", ..." } else { "" };
+        names.truncate(NAMED_MAX);
+        names.join(", ") + more
+    }
+
     /// Handles the timeouts of subscriptions that keep order.
     pub(crate) fn handle_timeout(&mut self) {
         if self.fifo_due_us.is_none_or(|due_us| due_us > self.now_us) {
@@ -252,6 +264,7 @@ fn message_of(joined: &Joined, pool: &Arc<Pool>, message: &CoreMessage<'_>) -> M
         group: Arc::clone(&joined.name),
         sender: message.sender,
         seq: message.seq.to_wire(),
+        packets: message.packets,
         how: message.how,
         missed_us: message.missed_us,
         payload: pool.copy(message.payload),

@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 #[non_exhaustive]
 pub enum Policy {
     /// The node waits: it processes no packets, for any subscription, until there is room. Packets
-    /// that come meanwhile fill the ring. Once the ring is full, a part of them is lost and
-    /// requested again. No packet is reported lost before all packets in the ring have been
-    /// processed. Afterwards `give_up_after` applies.
+    /// that come meanwhile fill the ring, and then the kernel's buffer. Once that is full, a part of
+    /// them is lost and requested again. No packet is reported lost before all packets in the ring
+    /// have been processed. Afterwards `give_up_after` applies.
     Block,
-    /// The oldest message in the queue is dropped.
+    /// The oldest message in the queue is dropped, and reported by [`Event::Lost`](crate::Event::Lost).
     #[default]
     DropOldest,
-    /// The new message is dropped.
+    /// The new message is dropped, and reported by [`Event::Lost`](crate::Event::Lost).
     DropNewest,
 }

@@ -41,8 +41,11 @@ impl Slot {
     }
 }
 
-/// A bounded number of datagrams in order of arrival. When the ring is full, a random datagram is dropped for
-/// the next: a flood then costs all streams alike, and no stream loses a burst (Ricochet §4.2.6).
+/// A bounded number of datagrams in order of arrival.
+///
+/// A reader that can leave datagrams in the kernel checks [`has_room`](Self::has_room) first. Other datagrams
+/// have a reserve. When that is full too, a random datagram is dropped for the next: a flood then costs all
+/// streams alike, and no stream loses a burst (Ricochet §4.2.6).
 #[derive(Debug)]
 pub(crate) struct Ring {
     queue: VecDeque<Slot>,
@@ -50,6 +53,8 @@ pub(crate) struct Ring {
     /// Number of slots allocated. A slot is allocated when it is first needed, and kept.
     made: usize,
     capacity: usize,
+    /// Number of datagrams beyond `capacity` that are still taken.
+    reserve: usize,
     slot_length: usize,
     dropped: u64,
     rng: ChaCha8Rng,
@@ -63,10 +68,16 @@ impl Ring {
             idle: Vec::with_capacity(capacity),
             made: 0,
             capacity,
+            reserve: 0,
             slot_length,
             dropped: 0,
             rng: ChaCha8Rng::seed_from_u64(random_seed),
         }
+    }
+
+    /// Adds room for datagrams that come while the ring is full.
+    pub(crate) fn with_reserve(self, reserve: usize) -> Self {
+        Self { reserve, ..self }
     }
 
     /// Adds a datagram. Returns false if it is longer than a slot.
@@ -112,6 +123,11 @@ impl Ring {
         self.queue.is_empty()
     }
 
+    /// Returns whether fewer datagrams wait than the ring is meant to hold.
+    pub(crate) fn has_room(&self) -> bool {
+        self.queue.len() < self.capacity
+    }
+
     /// Returns the number of datagrams that wait.
     pub(crate) fn len(&self) -> usize {
         self.queue.len()
@@ -124,7 +140,7 @@ impl Ring {
 
     /// Returns an empty slot. Drops a random datagram for it if the ring is full.
     fn make_room(&mut self, from: SocketAddr) -> Slot {
-        if self.queue.len() >= self.capacity {
+        if self.queue.len() >= self.capacity + self.reserve {
             let at = (self.rng.next_u64() % self.queue.len() as u64) as usize;
             if let Some(slot) = self.queue.remove(at) {
                 self.dropped += 1;
@@ -180,6 +196,17 @@ mod tests {
             assert_eq!(drained(&mut ring), [round, round + 1, round + 2, round + 3]);
         }
         assert!(ring.made + other.made <= 7, "slots go back and forth");
+    }
+
+    #[test]
+    fn a_ring_without_room_still_takes_what_cannot_wait_elsewhere() {
+        let mut ring = Ring::new(4, 1, 1).with_reserve(2);
+        (0..4).for_each(|number| assert!(ring.has_room() && ring.push(from(), None, None, &[number])));
+        assert!(!ring.has_room());
+        (4..6).for_each(|number| assert!(ring.push(from(), None, None, &[number])));
+        assert_eq!(ring.dropped(), 0);
+        ring.push(from(), None, None, &[6]);
+        assert_eq!((ring.dropped(), drained(&mut ring).len()), (1, 6));
     }
 
     #[test]

@@ -54,7 +54,14 @@ pub(crate) struct Shared {
     pub(crate) joined: RwLock<HashSet<GroupId>>,
     /// Locked before the core where both are needed. Its holder alone joins or leaves groups.
     pub(crate) ip_groups: Mutex<IpGroups>,
+    /// Packets between the sockets and the core.
     pub(crate) ring: Mutex<Ring>,
+    /// Notified when the ring has room again, for a draining thread.
+    pub(crate) ring_has_room: Condvar,
+    /// Repairs, which yield to packets.
+    pub(crate) repairs: Mutex<Ring>,
+    /// Requests and questions, which backpressure does not delay: they deliver nothing to subscriptions.
+    pub(crate) requests: Mutex<Ring>,
     /// Datagrams of the membership, which backpressure does not delay.
     pub(crate) membership_ring: Mutex<Ring>,
     /// The counters of the datagrams that came, with a cluster key.
@@ -91,6 +98,8 @@ pub(crate) struct Parts {
     pub(crate) core: Core,
     pub(crate) ip_groups: IpGroups,
     pub(crate) ring: Ring,
+    pub(crate) repairs: Ring,
+    pub(crate) requests: Ring,
     pub(crate) membership_ring: Ring,
     pub(crate) keys: Option<Arc<KeyRing>>,
     pub(crate) waker: Waker,
@@ -98,8 +107,8 @@ pub(crate) struct Parts {
 
 impl Shared {
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
-        let Parts { config, id, address, interface, core, ip_groups, ring, membership_ring, keys, waker } =
-            parts;
+        let Parts { config, id, address, interface, core, ip_groups, keys, waker, .. } = parts;
+        let Parts { ring, repairs, requests, membership_ring, .. } = parts;
         Arc::new(Self {
             config,
             id,
@@ -109,6 +118,9 @@ impl Shared {
             joined: RwLock::new(HashSet::new()),
             ip_groups: Mutex::new(ip_groups),
             ring: Mutex::new(ring),
+            ring_has_room: Condvar::new(),
+            repairs: Mutex::new(repairs),
+            requests: Mutex::new(requests),
             membership_ring: Mutex::new(membership_ring),
             windows: Mutex::default(),
             keys,
@@ -187,6 +199,7 @@ impl Shared {
         // notification.
         drop(self.published.lock().unwrap_or_else(PoisonError::into_inner));
         self.members_changed.notify_all();
+        self.ring_has_room.notify_all();
     }
 
     /// Closes the sockets once the threads have ended. Subscriptions and senders may live

@@ -20,8 +20,8 @@ use crate::addresses::{GroupAddresses, NodeAddresses};
 use crate::clock;
 use crate::config::{Config, NodeSection, PORT};
 use crate::control::StatusServer;
-use crate::drain::Drain;
-use crate::driver::{Backlog, Driver, MembershipDriver, MembershipOutput};
+use crate::drain::{Drain, DrainState};
+use crate::driver::{Batches, Driver, MembershipDriver, MembershipOutput};
 use crate::error::StartError;
 use crate::filter::{DroppedCounts, Filter, Injection};
 use crate::ip_groups::IpGroups;
@@ -32,11 +32,15 @@ use crate::pool::Pool;
 use crate::rekey::KeyFile;
 use crate::ring::Ring;
 use crate::shared::{Batch, Changes, Core, Parts, Shared};
+use crate::slow_readers::SlowReaders;
 use crate::wake::Waker;
 use crate::watch::Watch;
 
 /// Capacity of the ring of the membership's datagrams.
 const MEMBERSHIP_RING: usize = 512;
+
+/// Capacity of the rings of repairs and of requests, which a node can do without.
+const REPAIRS_RING: usize = 1_024;
 
 /// Settings of a node to be started.
 pub(crate) struct Settings {
@@ -70,23 +74,16 @@ pub(crate) fn prepare(settings: Settings) -> Result<(Driver, Limits), StartError
     let membership = open_membership(&config, Me { id, address, life }, rng.next_u64())?;
     let control = config.node.control.as_deref().map(StatusServer::bind).transpose()?;
 
-    let section = &config.node;
-    let group_addresses = GroupAddresses::new(
-        section.groups_base,
-        section.is_ipv6(),
-        section.group_addresses,
-        section.group_port,
-    );
     let configured = config.core(id, keys.is_some());
     let core = core.map_or(configured, |core| NodeConfig { id, trailer: configured.trailer, ..core });
     let node = CoreNode::new(core, Groups::default(), &View::default(), rng.next_u64())
         .map_err(crate::config::ConfigError::from)?;
     let limits = Limits { payload_max: node.payload_max(), message_max: node.message_max() };
     let sending = sockets.own.sending();
-    let watch = Watch::new(&section.interface, sockets.interface, sending.clone());
+    let watch = Watch::new(&config.node.interface, sockets.interface, sending.clone());
     let pool = Pool::new(config.buffers.payloads, node.payload_max());
-    let addresses = NodeAddresses::new(section.unicast);
-    let out = Outward::new(sending.clone(), group_addresses, addresses, seal.clone(), pool);
+    let addresses = NodeAddresses::new(config.node.unicast);
+    let out = Outward::new(sending.clone(), group_addresses(&config.node), addresses, seal.clone(), pool);
     let slot = config.buffers.datagram_max;
     let membership_slot = slot.max(membership::wire::DATAGRAM_MAX);
     let waker = Waker::new().map_err(StartError::system("create an event descriptor"))?;
@@ -103,26 +100,44 @@ pub(crate) fn prepare(settings: Settings) -> Result<(Driver, Limits), StartError
         interface: watch.index(),
         core: Core { node, out, changes: Changes::default() },
         ip_groups: IpGroups::new(sockets.joiner),
-        ring: Ring::new(config.buffers.ring, slot, rng.next_u64()),
+        // The reserve takes one read of each socket.
+        ring: Ring::new(config.buffers.ring, slot, rng.next_u64()).with_reserve(2 * RECEIVED_MAX),
+        repairs: Ring::new(REPAIRS_RING, slot, rng.next_u64()),
+        requests: Ring::new(REPAIRS_RING, slot, rng.next_u64()),
         membership_ring: Ring::new(MEMBERSHIP_RING, membership_slot, rng.next_u64()),
         keys,
         waker,
         config,
     });
     let filter = Filter { id, own: address, seal, injection };
+    let mut new_ring = |capacity, slot| Ring::new(capacity, slot, rng.next_u64());
     let drain = Drain {
         group: sockets.group,
         own: sockets.own,
         filter,
-        fresh: Ring::new(RECEIVED_MAX, slot, rng.next_u64()),
-        deferred: Ring::new(RECEIVED_MAX, slot, rng.next_u64()),
-        membership: Ring::new(MEMBERSHIP_RING, membership_slot, rng.next_u64()),
-        turns_deferred: 0,
+        fresh: new_ring(RECEIVED_MAX, slot),
+        deferred: new_ring(RECEIVED_MAX, slot),
+        repairs: new_ring(RECEIVED_MAX, slot),
+        requests: new_ring(RECEIVED_MAX, slot),
+        membership: new_ring(MEMBERSHIP_RING, membership_slot),
+        state: DrainState::default(),
         dropped: DroppedCounts::default(),
     };
-    let (batch, backlog) = (Batch::default(), Backlog::default());
-    let driver = Driver { shared, drain: Some(drain), membership, batch, watch, key_file, backlog, control };
+    let driver = Driver {
+        shared,
+        drain: Some(drain),
+        membership,
+        batches: Batches::default(),
+        watch,
+        key_file,
+        slow_readers: SlowReaders::default(),
+        control,
+    };
     Ok((driver, limits))
+}
+
+fn group_addresses(node: &NodeSection) -> GroupAddresses {
+    GroupAddresses::new(node.groups_base, node.is_ipv6(), node.group_addresses, node.group_port)
 }
 
 /// Returns the given cluster keys, or those in the configured file, which is watched then.

@@ -12,6 +12,7 @@ In an event loop, receive with `async for` or `await subscription.recv_async()`.
 
 from ricochet._ricochet import (
     Closed,
+    LossWarning,
     Lost,
     Message,
     Node,
@@ -24,6 +25,7 @@ from ricochet._ricochet import (
 
 __all__ = [
     "Closed",
+    "LossWarning",
     "Lost",
     "Message",
     "Node",

@@ -10,6 +10,9 @@ class RicochetError(Exception):
 class Closed(RicochetError):
     """The node or subscription is closed, and all queued messages have been received."""
 
+class LossWarning(RuntimeWarning):
+    """Messages are lost, or were dropped because the program reads too slowly."""
+
 class Message:
     """A message of a group."""
 
@@ -33,7 +36,7 @@ class Message:
         """Seconds for which this node knew that the message was missing."""
 
 class Lost:
-    """A report of messages that will not arrive."""
+    """A report of messages that will not arrive, or that were dropped because the program reads too slowly."""
 
     @property
     def group(self) -> str:
@@ -55,13 +58,15 @@ class Subscription:
     """A bounded queue of the messages of one or more groups."""
 
     def recv(self, timeout: float | None = None) -> Message:
-        """Waits for the next message. Raises TimeoutError after `timeout` seconds, if given."""
+        """Waits for the next message. Raises TimeoutError after `timeout` seconds, if given.
+
+        Warns with LossWarning of messages that are lost before it."""
     def recv_event(self, timeout: float | None = None) -> Message | Lost:
         """Waits for the next message or loss report, in order.
 
         Raises TimeoutError after `timeout` seconds, if given."""
     def try_recv(self) -> Message | None:
-        """Returns the next message if one waits, otherwise None."""
+        """Returns the next message if one waits, otherwise None. Warns as `recv` does."""
     def try_recv_event(self) -> Message | Lost | None:
         """Returns the next message or loss report if one waits, otherwise None."""
     async def recv_async(self) -> Message:

@@ -405,8 +405,8 @@ diagnostics::settings! {
             default: Fallback::Toml("16384"),
             example: "streams = 16384",
         }
-        /// Number of datagrams between the sockets and the node. When it is full,
-        /// a random datagram is dropped.
+        /// Number of packets between the sockets and the node. While it is full, packets wait in the kernel's
+        /// buffer.
         ring: usize {
             form: Integer::new(64, ENTRIES_MAX),
             default: Fallback::Toml("4096"),

@@ -1,8 +1,10 @@
 //! The node's thread.
 //!
 //! Each round takes these steps in this order: 1. drain the sockets into the rings, 2. process a batch of
-//! packets, 3. serve the membership, 4. apply changes of groups and view, and handle timers, 5. answer status
-//! requests, 6. sleep until the next timer if there is nothing left to do.
+//! datagrams (`batches.rs`), 3. serve the membership, 4. apply changes of groups and view, and handle timers,
+//! 5. answer status requests, 6. sleep until the next timer if there is nothing left to do.
+
+mod batches;
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -14,6 +16,8 @@ use netio::multicast::Outbox;
 use netio::poll::{Interest, Poller};
 use ricochet_core::GroupId;
 
+pub(crate) use batches::Batches;
+
 use crate::clock;
 use crate::control::StatusServer;
 use crate::drain::Drain;
@@ -21,9 +25,10 @@ use crate::key::Seal;
 use crate::published::PublishedMember;
 use crate::rekey::KeyFile;
 use crate::shared::{Batch, Core, Shared};
+use crate::slow_readers::SlowReaders;
 use crate::watch::Watch;
 
-/// Number of packets processed before other threads may have the core.
+/// Number of the membership's datagrams processed in a round.
 const BATCH: usize = 32;
 /// Time for which changes of groups are gathered, because each change makes a new plan and empties the bins.
 const GROUPS_US: u64 = 2_000;
@@ -36,19 +41,11 @@ pub(crate) struct Driver {
     /// `None` if a thread of its own drains the sockets.
     pub(crate) drain: Option<Drain>,
     pub(crate) membership: MembershipDriver,
-    pub(crate) batch: Batch,
+    pub(crate) batches: Batches,
     pub(crate) watch: Watch,
     pub(crate) key_file: KeyFile,
-    pub(crate) backlog: Backlog,
+    pub(crate) slow_readers: SlowReaders,
     pub(crate) control: Option<StatusServer>,
-}
-
-/// Packets that came during backpressure and are not processed yet.
-#[derive(Debug, Default)]
-pub(crate) struct Backlog {
-    /// Whether backpressure was active when packets were last to be processed.
-    blocked: bool,
-    packets: usize,
 }
 
 /// The membership and its state towards the core.
@@ -104,7 +101,7 @@ impl Driver {
             Some(drain) => drain.drain(&self.shared)?,
             None => false,
         };
-        Ok(drained | self.process_batch())
+        Ok(drained | self.batches.process(&self.shared, &mut self.membership))
     }
 
     /// Creates a poller of all descriptors that wake this thread.
@@ -121,49 +118,6 @@ impl Driver {
             poller.add(control, WAKER + 1, Interest::Readable)?;
         }
         Ok(poller)
-    }
-
-    /// Moves a batch of packets from the ring to the core. Returns whether more wait
-    /// that may be processed at once.
-    fn process_batch(&mut self) -> bool {
-        let Self { shared, batch, membership, backlog, .. } = self;
-        if shared.backpressure.arm_if_active() {
-            backlog.blocked = true;
-            return false;
-        }
-        let wanted = BATCH - batch.waiting.len().min(BATCH);
-        let mut more = {
-            let mut ring = shared.ring.lock().unwrap_or_else(PoisonError::into_inner);
-            if std::mem::take(&mut backlog.blocked) {
-                backlog.packets = ring.len() + batch.waiting.len();
-            }
-            ring.take(wanted, &mut batch.waiting);
-            !ring.is_empty()
-        };
-        if batch.waiting.is_empty() {
-            backlog.packets = 0;
-            return false;
-        }
-        let mut core = shared.core_for_node();
-        let now_us = clock::now_us();
-        while let Some(slot) = batch.waiting.pop_front() {
-            if core.is_of_new_group(&slot) {
-                membership.regroup(now_us, &mut core, shared);
-            }
-            core.handle_datagram(now_us, &slot);
-            batch.done.push(slot);
-            backlog.packets = backlog.packets.saturating_sub(1);
-            // The rest of the batch waits until a reader makes room, which wakes this thread.
-            if shared.backpressure.arm_if_active() {
-                backlog.blocked = true;
-                more = false;
-                break;
-            }
-        }
-        core.out.flush();
-        drop(core);
-        shared.ring.lock().unwrap_or_else(PoisonError::into_inner).give_back(&mut batch.done);
-        more
     }
 
     /// Moves a batch of datagrams to the membership and handles its timers. Returns whether more wait.
@@ -203,9 +157,10 @@ impl Driver {
         if self.membership.regroup_due_us(&core).is_some_and(|due_us| due_us <= now_us) {
             self.membership.regroup(now_us, &mut core, &self.shared);
         }
-        core.node.hold_losses(self.backlog.blocked || self.backlog.packets > 0);
+        core.node.hold_losses(self.batches.holds_packets());
         core.handle_timeout(now_us);
         core.out.flush();
+        self.slow_readers.handle_timeout(now_us, &core.out, &self.shared.backpressure);
         drop(core);
         self.watch.handle_timeout(now_us, &self.shared);
         self.key_file.handle_timeout(now_us, &self.shared);
@@ -220,6 +175,7 @@ impl Driver {
                 self.membership.regroup_due_us(&core),
                 Some(self.watch.poll_timeout()),
                 self.key_file.poll_timeout(),
+                self.slow_readers.poll_timeout(&self.shared.backpressure),
             ];
             let until_us = due.into_iter().flatten().min().unwrap_or(u64::MAX);
             self.shared.sleep.announce(until_us);
@@ -230,6 +186,9 @@ impl Driver {
         let idle = self.drain.is_some() || self.rings_are_empty();
         let now_us = clock::now_us();
         if idle && until_us > now_us && !self.shared.closing.load(Ordering::SeqCst) {
+            if let Some(drain) = &mut self.drain {
+                drain.watch_group(poller)?;
+            }
             let timeout = (until_us != u64::MAX).then(|| Duration::from_micros(until_us - now_us));
             woken = poller.wait(timeout)?.any(|ready| ready.token == WAKER);
         }
@@ -241,8 +200,10 @@ impl Driver {
         let empty = |ring: &std::sync::Mutex<crate::ring::Ring>| {
             ring.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
         };
-        (empty(&self.shared.ring) || self.shared.backpressure.is_active())
-            && empty(&self.shared.membership_ring)
+        let shared = &self.shared;
+        ((empty(&shared.ring) && empty(&shared.repairs)) || shared.backpressure.is_active())
+            && empty(&shared.requests)
+            && empty(&shared.membership_ring)
     }
 }
 

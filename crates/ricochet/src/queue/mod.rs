@@ -17,6 +17,8 @@ use crate::wake::Waker;
 
 /// Maximum number of loss reports in a queue, beside its messages.
 const LOST_MAX: usize = 1_024;
+/// Maximum number of reports that are compared with a message that is dropped, to extend one of them.
+const COMPARED_MAX: usize = 64;
 
 /// Counters of a subscription's queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,9 +26,9 @@ const LOST_MAX: usize = 1_024;
 pub struct QueueCounts {
     /// Messages queued.
     pub queued: u64,
-    /// Messages dropped because the queue was full.
+    /// Messages dropped because the queue was full. Each is reported by an event.
     pub dropped: u64,
-    /// Packets reported lost.
+    /// Packets reported lost that never came.
     pub lost: u64,
     /// Loss reports dropped for lack of room.
     pub reports_dropped: u64,
@@ -55,6 +57,8 @@ struct Inner {
     armed: bool,
     /// Whether this queue exerts backpressure.
     blocking: bool,
+    /// Number of dropped messages that were logged.
+    logged: u64,
     counts: QueueCounts,
 }
 
@@ -66,6 +70,7 @@ impl Queue {
             closed: None,
             armed: false,
             blocking: false,
+            logged: 0,
             counts: QueueCounts::default(),
         };
         Arc::new(Self {
@@ -88,8 +93,16 @@ impl Queue {
             match self.policy {
                 // One packet may bring several messages. Backpressure is active before the next packet.
                 Policy::Block => {}
-                Policy::DropOldest => inner.drop_oldest(),
-                Policy::DropNewest => return inner.counts.dropped += 1,
+                Policy::DropOldest => {
+                    inner.drop_oldest();
+                    self.backpressure.on_overrun();
+                }
+                Policy::DropNewest => {
+                    let end = inner.events.len();
+                    inner.report_dropped(end, &message);
+                    self.backpressure.on_overrun();
+                    return;
+                }
             }
         }
         inner.counts.queued += 1;
@@ -115,6 +128,13 @@ impl Queue {
         }
         inner.events.push_back(Event::Lost(lost));
         self.notify_reader(inner);
+    }
+
+    /// Returns the number of messages dropped since the last call.
+    pub(crate) fn take_overrun(&self) -> u64 {
+        let mut inner = self.lock();
+        let dropped = inner.counts.dropped;
+        dropped - std::mem::replace(&mut inner.logged, dropped)
     }
 
     /// Counts a loss report that was dropped after it had left the queue.
@@ -253,13 +273,34 @@ impl Queue {
 }
 
 impl Inner {
-    /// Drops the oldest message. Loss reports keep their place.
+    /// Drops the oldest message, and reports it in its place. Loss reports keep their place.
     fn drop_oldest(&mut self) {
         let oldest = self.events.iter().position(|event| matches!(event, Event::Message(_)));
-        if oldest.and_then(|at| self.events.remove(at)).is_some() {
+        let Some(at) = oldest else { return };
+        if let Some(Event::Message(message)) = self.events.remove(at) {
             self.messages -= 1;
-            self.counts.dropped += 1;
+            self.report_dropped(at, &message);
         }
+    }
+
+    /// Reports a dropped message before the event at `at`: extends a report there, or adds one.
+    fn report_dropped(&mut self, at: usize, message: &Message) {
+        self.counts.dropped += 1;
+        let before = self.events.range_mut(..at).rev().take(COMPARED_MAX);
+        let reports = before.map_while(|event| match event {
+            Event::Lost(lost) => Some(lost),
+            Event::Message(_) => None,
+        });
+        for report in reports {
+            if report.extend_by(message) {
+                return;
+            }
+        }
+        if self.events.len() - self.messages >= LOST_MAX {
+            self.counts.reports_dropped += 1;
+            return;
+        }
+        self.events.insert(at, Event::Lost(Lost::unread(message)));
     }
 }
 

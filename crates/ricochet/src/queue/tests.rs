@@ -16,6 +16,7 @@ fn message(seq: u32) -> Message {
         group: "g".into(),
         sender: NodeId(1),
         seq,
+        packets: 1,
         how: How::Multicast,
         missed_us: None,
         payload: Pool::new(1, 8).copy(b"x"),
@@ -46,7 +47,51 @@ fn a_full_queue_drops_by_its_policy_and_counts() {
         (0..10).for_each(|seq| queue.push(message(seq)));
         assert!(!backpressure.is_active());
         assert_eq!(queue.counts().dropped, 7);
-        assert_eq!(drained(&queue), left);
+        assert_eq!(messages_of(&queue), left);
+    }
+}
+
+/// Returns the numbers of the messages in a queue, without the reports.
+fn messages_of(queue: &Queue) -> Vec<u32> {
+    let events = std::iter::from_fn(|| queue.try_pop().ok());
+    events
+        .filter_map(|event| if let Event::Message(message) = event { Some(message.seq) } else { None })
+        .collect()
+}
+
+#[test]
+fn each_message_that_a_full_queue_drops_is_reported_in_its_place() {
+    for policy in [Policy::DropOldest, Policy::DropNewest] {
+        let (queue, backpressure) = queue(4, policy);
+        let mut seen = Vec::new();
+        for seq in 0..1_000u32 {
+            // Two senders alternate, and the second one's messages have two packets.
+            let sender = NodeId(1 + seq % 2);
+            let packets = 1 + seq % 2;
+            queue.push(Message { sender, packets, seq: seq / 2 * packets, ..message(0) });
+            if seq % 100 == 99 {
+                seen.extend((0..3).filter_map(|_| queue.try_pop().ok()));
+            }
+        }
+        seen.extend(std::iter::from_fn(|| queue.try_pop().ok()));
+        let mut next = [0, 0];
+        for event in seen {
+            let (sender, first, last) = match event {
+                Event::Message(message) => (message.sender, message.seq, message.seq + message.packets - 1),
+                Event::Lost(lost) => {
+                    assert_eq!(lost.reason, GivenUp::Unread);
+                    (lost.sender, lost.first, lost.last)
+                }
+            };
+            let next = &mut next[sender.0 as usize - 1];
+            assert_eq!(first, *next, "{policy:?}: neither a gap nor a double of {sender}");
+            *next = last + 1;
+        }
+        assert_eq!(next, [500, 1_000]);
+        assert!(queue.counts().dropped > 900 && queue.counts().reports_dropped == 0);
+        assert_eq!(queue.take_overrun(), queue.counts().dropped);
+        assert_eq!(queue.take_overrun(), 0, "all were logged");
+        assert!(backpressure.take_overrun() && !backpressure.take_overrun());
     }
 }
 

@@ -1,8 +1,8 @@
 //! Collects the [`Status`] of a running node.
 
 use std::fmt::Display;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use ricochet_core::GroupId;
@@ -16,15 +16,24 @@ use super::{
 use crate::clock;
 use crate::key::KeyName;
 use crate::published::{Published, PublishedMember};
+use crate::ring::Ring;
 use crate::shared::{Core, Gone, Shared};
 
 impl Shared {
     pub(crate) fn status(&self) -> Status {
         let published = self.published.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let ip_groups = self.ip_groups.lock().unwrap_or_else(PoisonError::into_inner).len();
-        let ring = {
-            let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
-            RingStatus { waiting: ring.len(), capacity: self.config.buffers.ring, dropped: ring.dropped() }
+        let of = |ring: &Mutex<Ring>| {
+            let ring = ring.lock().unwrap_or_else(PoisonError::into_inner);
+            (ring.len(), ring.dropped())
+        };
+        let (waiting, dropped) = of(&self.ring);
+        let ring = RingStatus {
+            waiting,
+            capacity: self.config.buffers.ring,
+            dropped,
+            repairs_dropped: of(&self.repairs).1,
+            requests_dropped: of(&self.requests).1,
         };
         let sent = self.core_ignoring_poison().out.sent();
         let mut status = Status {

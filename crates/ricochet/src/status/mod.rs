@@ -190,6 +190,12 @@ pub struct RingStatus {
     pub capacity: usize,
     /// Datagrams dropped to make room for others.
     pub dropped: u64,
+    /// Repairs dropped because packets came first.
+    #[serde(default)]
+    pub repairs_dropped: u64,
+    /// Requests and questions dropped because there were too many.
+    #[serde(default)]
+    pub requests_dropped: u64,
 }
 
 impl Status {

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use ricochet::{Event, JoinOptions, Lost, Message, Order, RecvTimeoutError};
+use ricochet::{Event, JoinOptions, Lost, Message, Order, RecvTimeoutError, Subscription};
 use serde::Serialize;
 
 use super::node::{NodeArgs, seconds};
@@ -27,7 +27,7 @@ is not UTF-8. A loss report has group, sender, lost (first and last sequence num
 /// Receive the messages of groups, one line each.
 ///
 /// On Ctrl-C or SIGTERM the node leaves the groups and the command ends. With --count, the exit code is then
-/// 130.
+/// 130. If messages were lost, or dropped because the output is read too slowly, the exit code is 1.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -86,7 +86,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     while args.count.is_none_or(|count| received < count) {
         if interrupt.is_requested() {
             // Without a count, a signal is the regular end. The node leaves its groups when it is dropped.
-            return Ok(args.count.map_or(ExitCode::SUCCESS, |_| ExitCode::from(EXIT_INTERRUPTED)));
+            let code = report_losses(&subscription);
+            return Ok(args.count.map_or(code, |_| ExitCode::from(EXIT_INTERRUPTED)));
         }
         let left = args.seconds.map_or(STOP_CHECK, |all| all.saturating_sub(start.elapsed()));
         match subscription.recv_event_timeout(left.min(STOP_CHECK)) {
@@ -100,7 +101,24 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(report_losses(&subscription))
+}
+
+/// Reports the messages that were not printed; returns the exit code.
+fn report_losses(subscription: &Subscription) -> ExitCode {
+    let counts = subscription.counts();
+    if counts.lost > 0 {
+        output::note(format_args!("error: expected every message, saw {} packets lost", counts.lost));
+    }
+    if counts.dropped > 0 {
+        output::note(format_args!(
+            "error: expected every message, saw {} dropped because the output was read too slowly\n\
+             help: read faster, raise `buffers.queue`, or set `buffers.policy` to \"block\", in the file \
+             given with `--config`",
+            counts.dropped
+        ));
+    }
+    if counts.lost + counts.dropped == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn line(message: &Message, json: bool) -> anyhow::Result<String> {

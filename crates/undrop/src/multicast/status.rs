@@ -94,19 +94,7 @@ fn text(status: &Status) -> String {
     if let Some(why) = &status.key_error {
         let _ = writeln!(text, "KEY FILE: {why}");
     }
-    for subscription in &status.subscriptions {
-        let counts = subscription.counts;
-        let _ = writeln!(
-            text,
-            "subscription: {} of {} waiting, {} held back, {} queued, {} dropped, {} lost",
-            subscription.waiting,
-            subscription.capacity,
-            subscription.held,
-            counts.queued,
-            counts.dropped,
-            counts.lost
-        );
-    }
+    subscriptions(&mut text, status);
     let (kernel, ring) = (&status.kernel, &status.ring);
     let _ = writeln!(
         text,
@@ -131,6 +119,30 @@ fn text(status: &Status) -> String {
     }
     text.truncate(text.trim_end().len());
     text
+}
+
+fn subscriptions(text: &mut String, status: &Status) {
+    for subscription in &status.subscriptions {
+        let counts = subscription.counts;
+        let _ = writeln!(
+            text,
+            "subscription: {} of {} waiting, {} held back, {} queued, {} dropped, {} lost",
+            subscription.waiting,
+            subscription.capacity,
+            subscription.held,
+            counts.queued,
+            counts.dropped,
+            counts.lost
+        );
+        if counts.dropped > 0 {
+            let _ = writeln!(
+                text,
+                "SLOW READER: {} messages dropped; read faster, raise `buffers.queue`, or set `buffers.policy` \
+                 to \"block\"",
+                counts.dropped
+            );
+        }
+    }
 }
 
 /// A number with its noun.

@@ -63,6 +63,38 @@ fn lines_that_are_sent_are_received() {
     assert!(lines[1].ends_with(" 1: 187.22"), "{text}");
 }
 
+/// A receiver whose output nobody reads for a while drops messages. Each is printed or reported, and the exit
+/// code says that not all were printed.
+#[test]
+fn a_receiver_that_is_read_too_slowly_says_so() {
+    let config = std::env::temp_dir().join(format!("undrop-slow-{}.toml", std::process::id()));
+    std::fs::write(&config, "[buffers]\nqueue = 64\n").unwrap();
+    let shown = config.display().to_string();
+    let (mut receiver, seed) = receiver(&["load", "--json", "--config", &shown, "--seconds", "20"]);
+    std::fs::remove_file(&config).unwrap();
+    // Nobody reads the pipe meanwhile, which holds far fewer lines.
+    let sent = send(&seed, &["load", "--size", "1000", "--count", "2000", "--rate", "2000"], "");
+    assert!(sent.status.success(), "{sent:?}");
+    let mut lines = BufReader::new(receiver.0.stdout.take().unwrap()).lines();
+    let (mut next, mut dropped) = (0, 0);
+    while next < 2_000 {
+        let line: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        let (first, last) = match line["sequence"].as_u64() {
+            Some(number) => (number, number),
+            None => {
+                assert_eq!(line["reason"], "the reader was too slow");
+                dropped += 1;
+                (line["lost"][0].as_u64().unwrap(), line["lost"][1].as_u64().unwrap())
+            }
+        };
+        assert_eq!(first, next, "nothing is missing between what is printed and what is reported");
+        next = last + 1;
+    }
+    assert!(dropped > 0);
+    stop(&receiver, Signal::SIGTERM);
+    assert_eq!(receiver.0.wait().unwrap().code(), Some(1));
+}
+
 #[test]
 fn a_line_that_is_too_long_is_refused_and_the_others_are_sent() {
     let (receiver, seed) = receiver(&["prices", "--count", "2", "--fifo"]);
