@@ -4,7 +4,8 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use crate::counters::Rejected;
-use crate::wire::{LossReport, Report};
+use crate::rtt::RoundTrip;
+use crate::wire::{Echo, LossReport, Report, SendTime};
 
 /// Silence after which a peer counts as down; traffic towards it is not protected.
 pub(crate) const SILENCE_US: u64 = 2_000_000;
@@ -82,6 +83,10 @@ pub(crate) struct Channel {
     other_address: Option<(u64, SocketAddr)>,
     /// Longest sealed datagram since the last report, and in the interval before it.
     longest: [u16; 2],
+    /// Time of sending of the latest sealed datagram of this session, on the peer's clock, and its arrival on
+    /// ours.
+    latest: Option<(SendTime, u64)>,
+    round_trip: RoundTrip,
     /// Number of Hellos from the peer's address that were sealed with another key.
     pub(crate) wrong_key: u64,
 }
@@ -99,18 +104,21 @@ impl Channel {
             other_version_us: None,
             other_address: None,
             longest: [0; 2],
+            latest: None,
+            round_trip: RoundTrip::default(),
             wrong_key: 0,
         }
     }
 
     /// Forgets the previous session.
     pub(crate) fn restart(&mut self) {
-        (self.is_heard, self.far, self.longest) = (false, None, [0; 2]);
+        (self.is_heard, self.far, self.longest, self.latest) = (false, None, [0; 2], None);
     }
 
     /// Notes a sealed datagram of `len` bytes; returns whether it is the first of this session.
-    pub(crate) fn on_sealed(&mut self, now_us: u64, len: usize) -> bool {
+    pub(crate) fn on_sealed(&mut self, now_us: u64, sent: SendTime, len: usize) -> bool {
         self.heard_us = Some(now_us);
+        self.latest = Some((sent, now_us));
         self.longest[0] = self.longest[0].max(u16::try_from(len).unwrap_or(u16::MAX));
         !std::mem::replace(&mut self.is_heard, true)
     }
@@ -129,8 +137,23 @@ impl Channel {
     }
 
     /// Takes the peer's report.
-    pub(crate) fn on_report(&mut self, report: Report) {
+    pub(crate) fn on_report(&mut self, now_us: u64, report: Report) {
+        if let Some(Echo { sent, held_us }) = report.echo {
+            self.round_trip.on_echo(now_us, sent.until_us(now_us), u64::from(held_us));
+        }
         self.far = Some(report);
+    }
+
+    /// The round-trip time without queues: the shortest of the last minute or two.
+    pub(crate) fn rtt_us(&self) -> Option<u64> {
+        self.round_trip.shortest_us()
+    }
+
+    /// What our next report returns to the peer.
+    pub(crate) fn echo(&self, now_us: u64) -> Option<Echo> {
+        let (sent, arrived_us) = self.latest?;
+        let held_us = u32::try_from(now_us.saturating_sub(arrived_us)).unwrap_or(u32::MAX);
+        Some(Echo { sent, held_us })
     }
 
     /// Notes a Hello of the peer that was authentic, or why it was not.

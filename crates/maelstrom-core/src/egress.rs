@@ -38,8 +38,9 @@ pub(crate) struct Egress {
     sender: RepairSender,
 }
 
-/// The way out of one call: the session that seals datagrams, and the queue that takes them.
+/// The way out of one call: the time, the session that seals datagrams, and the queue that takes them.
 pub(crate) struct Outlet<'a> {
+    pub(crate) now_us: u64,
     pub(crate) sealer: &'a mut Sealer,
     pub(crate) datagrams: &'a mut Queue<usize>,
 }
@@ -197,7 +198,7 @@ impl RepairSender {
             return self.counts.unsent.add(Unsent::QueueFull);
         };
         write(&mut datagram[SEALED_HEADER..SEALED_HEADER + body]);
-        outlet.sealer.seal(datagram);
+        outlet.sealer.seal(outlet.now_us, datagram);
         outlet.datagrams.commit(self.peer, len);
         self.longest[0] = self.longest[0].max(len);
         self.counts.repair_packets += 1;

@@ -47,6 +47,8 @@ pub struct PeerStatus<'a> {
     pub withheld: &'a WithheldCounts,
     /// Time when it was last heard.
     pub last_heard_us: Option<u64>,
+    /// Round-trip time to it without queues, in microseconds: the shortest of the last minute or two.
+    pub rtt_us: Option<u64>,
     /// Number of sessions begun.
     pub sessions: u64,
     /// Number of renewals of a session.
@@ -359,6 +361,7 @@ impl Gateway {
             is_recovering: peer.ingress.is_recovering(),
             withheld: peer.ingress.withheld(),
             last_heard_us: peer.channel().heard_us(),
+            rtt_us: peer.channel().rtt_us(),
             sessions: peer.sessions,
             renewals: peer.renewals,
             share: peer.sharing.limit(),

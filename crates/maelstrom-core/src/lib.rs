@@ -36,6 +36,7 @@ mod peer;
 mod place;
 mod prefixes;
 pub mod replay;
+mod rtt;
 mod schedule;
 pub mod session;
 pub mod share;

@@ -100,6 +100,7 @@ static NOTHING: Report = Report {
     is_recovering: false,
     silence_ms: None,
     longest: 0,
+    echo: None,
 };
 
 impl Peer {
@@ -216,7 +217,7 @@ impl Peer {
         if !self.sharing.limit().contains(packet) {
             return Err(Unprotected::Overload);
         }
-        let mut outlet = Outlet { sealer: &mut session.sealer, datagrams: &mut out.datagrams };
+        let mut outlet = Outlet { now_us, sealer: &mut session.sealer, datagrams: &mut out.datagrams };
         self.egress.handle_packet(now_us, packet, &self.identity, &mut outlet)
     }
 
@@ -283,7 +284,7 @@ impl Peer {
         let body = self.open(now_us, header, datagram)?;
         let kind = BodyKind::read(body)?;
         self.ingress.on_sealed(header);
-        if self.channel.on_sealed(now_us, len) {
+        if self.channel.on_sealed(now_us, header.sent, len) {
             // The peer protects packets once it knows that its datagrams arrive.
             self.next_report_us = now_us;
         }
@@ -311,7 +312,7 @@ impl Peer {
         let sent = self.egress.take_longest();
         self.path_mtu.on_report(now_us, usize::from(report.longest), is_heard, sent);
         self.egress.set_datagram_max(self.path_mtu.limit());
-        self.channel.on_report(report);
+        self.channel.on_report(now_us, report);
         self.update_up(now_us);
     }
 
@@ -372,7 +373,7 @@ impl Peer {
         out: &mut Outbox,
     ) {
         if let Some(session) = &mut self.session {
-            let mut outlet = Outlet { sealer: &mut session.sealer, datagrams: &mut out.datagrams };
+            let mut outlet = Outlet { now_us, sealer: &mut session.sealer, datagrams: &mut out.datagrams };
             self.egress.fire_due(now_us, &mut outlet);
         }
         let (ingress, mut cx) = self.ingress_and_cx(now_us, &mut out.recovered);
@@ -456,9 +457,10 @@ impl Peer {
             is_recovering: self.ingress.is_recovering(),
             silence_ms,
             longest,
+            echo: self.channel.echo(now_us),
         };
         report.write(&mut datagram[SEALED_HEADER..len - TAG]);
-        session.sealer.seal(datagram);
+        session.sealer.seal(now_us, datagram);
         out.datagrams.commit(self.index, len);
     }
 }

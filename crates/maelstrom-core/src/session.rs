@@ -13,13 +13,14 @@ use zeroize::Zeroize;
 use crate::counters::Rejected;
 use crate::key::{PeerKey, Token};
 use crate::replay::ReplayWindow;
-use crate::wire::{HELLO_HEADER, SEALED_HEADER, SealedHeader, TAG};
+use crate::wire::{HELLO_HEADER, SEALED_HEADER, SealedHeader, SendTime, TAG};
 
 /// Number of datagrams after which a session is renewed: far below 2³², the most that NIST SP 800-38D allows
 /// under one key where nonces are random. Ours are counted.
 const RENEW_AT: u64 = 1 << 28;
-/// Number of datagrams after which a session ends, if it could not be renewed.
-const COUNTER_MAX: u64 = 1 << 32;
+/// Number of datagrams after which a session ends, if it could not be renewed: 32 bits of the counter travel,
+/// and the end is noticed a little later.
+const COUNTER_MAX: u64 = (1 << 32) - (1 << 24);
 
 struct DirectionKeyLen;
 
@@ -73,8 +74,9 @@ impl Sealer {
     }
 
     /// Seals in place. `datagram` consists of room for the header, the body, and room for the tag.
-    pub fn seal(&mut self, datagram: &mut [u8]) {
-        let header = SealedHeader { epoch: self.key.epoch, counter: self.counter };
+    pub fn seal(&mut self, now_us: u64, datagram: &mut [u8]) {
+        let sent = SendTime::at(now_us);
+        let header = SealedHeader { sent, epoch: self.key.epoch, counter: self.counter };
         self.counter += 1;
         let (head, rest) = datagram.split_at_mut(SEALED_HEADER);
         header.write(head);
@@ -201,7 +203,7 @@ mod tests {
 
     fn sealed(sealer: &mut Sealer, body: &[u8]) -> Vec<u8> {
         let mut datagram = [&[0; SEALED_HEADER], body, &[0; TAG]].concat();
-        sealer.seal(&mut datagram);
+        sealer.seal(0, &mut datagram);
         datagram
     }
 

@@ -99,6 +99,9 @@ pub struct PeerStatus {
     /// Datagrams from the peer's address that were sealed with another key.
     #[serde(default)]
     pub wrong_key: u64,
+    /// Round-trip time to the peer without queues, in microseconds: the shortest of the last minute or two.
+    #[serde(default)]
+    pub rtt_us: Option<u64>,
     /// Milliseconds since the peer was last heard; null if never.
     pub last_heard_ms: Option<u64>,
     /// Number of sessions with the peer.
@@ -282,6 +285,7 @@ impl PeerStatus {
                 remedy: trouble.remedy().to_owned(),
             }),
             wrong_key: peer.wrong_key,
+            rtt_us: peer.rtt_us,
             last_heard_ms: peer.last_heard_us.map(|heard| now_us.saturating_sub(heard) / 1000),
             sessions: peer.sessions,
             renewals: peer.renewals,

@@ -18,7 +18,7 @@ impl Peer {
             return self.egress.on_unsent(Unsent::QueueFull);
         };
         announcement.write(&mut datagram[SEALED_HEADER..len - TAG]);
-        session.sealer.seal(datagram);
+        session.sealer.seal(now_us, datagram);
         out.datagrams.commit(self.index, len);
     }
 }

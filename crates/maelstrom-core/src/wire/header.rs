@@ -3,10 +3,10 @@
 use crate::counters::Rejected;
 
 /// Version of the wire format, the high half of a datagram's first byte.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 /// Length of an AEAD tag in bytes.
 pub const TAG: usize = 16;
-/// Length of a sealed datagram's header in bytes: kind, reserved, epoch (4), counter (6).
+/// Length of a sealed datagram's header in bytes: kind, time of sending (3), epoch (4), counter (4).
 pub const SEALED_HEADER: usize = 12;
 /// Length of a Hello's header in bytes: kind, reserved, nonce (12).
 pub const HELLO_HEADER: usize = 14;
@@ -48,9 +48,11 @@ impl Outer {
 /// Header of a sealed datagram; authenticated with the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SealedHeader {
+    /// Time of sending.
+    pub sent: SendTime,
     /// Identifies the session and direction.
     pub epoch: u32,
-    /// Number of the datagram in the session; 48 bits travel.
+    /// Number of the datagram in the session; 32 bits travel.
     pub counter: u64,
 }
 
@@ -58,20 +60,56 @@ impl SealedHeader {
     /// Writes the header into the first [`SEALED_HEADER`] bytes of `to`.
     pub fn write(&self, to: &mut [u8]) {
         to[0] = KIND_SEALED;
-        to[1] = 0;
-        to[2..6].copy_from_slice(&self.epoch.to_be_bytes());
-        to[6..12].copy_from_slice(&self.counter.to_be_bytes()[2..]);
+        to[1..4].copy_from_slice(&self.sent.0.to_be_bytes()[1..]);
+        to[4..8].copy_from_slice(&self.epoch.to_be_bytes());
+        to[8..12].copy_from_slice(&self.counter.to_be_bytes()[4..]);
     }
 
     /// Reads the header; `None` if `from` is too short or of another kind.
     pub fn read(from: &[u8]) -> Option<Self> {
         let head: &[u8; SEALED_HEADER] = from.first_chunk()?;
-        let [KIND_SEALED, _, e0, e1, e2, e3, counter @ ..] = *head else { return None };
-        let [c0, c1, c2, c3, c4, c5] = counter;
+        let [KIND_SEALED, s0, s1, s2, e0, e1, e2, e3, counter @ ..] = *head else { return None };
         Some(Self {
+            sent: SendTime(u32::from_be_bytes([0, s0, s1, s2])),
             epoch: u32::from_be_bytes([e0, e1, e2, e3]),
-            counter: u64::from_be_bytes([0, 0, c0, c1, c2, c3, c4, c5]),
+            counter: u64::from(u32::from_be_bytes(counter)),
         })
+    }
+}
+
+/// Time at which a datagram was sealed, on the clock of its sender: a multiple of 16 µs, modulo 2²⁴ of them
+/// (268 s).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SendTime(u32);
+
+impl SendTime {
+    const BITS: u32 = 24;
+    const MASK: u32 = (1 << Self::BITS) - 1;
+    /// Microseconds of a unit, as a power of two.
+    const UNIT: u32 = 4;
+    /// Time after which send times repeat, in microseconds.
+    pub const PERIOD_US: u64 = 1 << (Self::BITS + Self::UNIT);
+
+    /// Returns the send time of `now_us`.
+    pub fn at(now_us: u64) -> Self {
+        Self((now_us >> Self::UNIT) as u32 & Self::MASK)
+    }
+
+    /// Microseconds from this time to `now_us`, modulo [`SendTime::PERIOD_US`]. They are a duration only if
+    /// both times are of one clock.
+    pub fn until_us(self, now_us: u64) -> u64 {
+        let units = ((now_us >> Self::UNIT) as u32).wrapping_sub(self.0) & Self::MASK;
+        u64::from(units) << Self::UNIT
+    }
+
+    /// Returns the number on the wire.
+    pub fn to_wire(self) -> u32 {
+        self.0
+    }
+
+    /// Reads a number of the wire; `None` if it has more than 24 bits.
+    pub fn from_wire(number: u32) -> Option<Self> {
+        (number <= Self::MASK).then_some(Self(number))
     }
 }
 
@@ -118,5 +156,25 @@ impl BodyKind {
             Some(4) => Ok(BodyKind::Share),
             _ => Err(Rejected::Malformed),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sealed_header_survives_the_wire_with_its_time() {
+        let sent = SendTime::at(123_456_789);
+        let header = SealedHeader { sent, epoch: 0x0102_0304, counter: (1 << 32) - 2 };
+        let mut bytes = [0; SEALED_HEADER];
+        header.write(&mut bytes);
+        assert_eq!(SealedHeader::read(&bytes), Some(header));
+        // The time is exact to 16 µs, also where the numbers start again.
+        for (at_us, later_us) in [(123_456_789, 40_000), (SendTime::PERIOD_US - 5, 100_000)] {
+            let elapsed_us = SendTime::at(at_us).until_us(at_us + later_us);
+            assert!(elapsed_us.abs_diff(later_us) <= 16, "{elapsed_us}");
+        }
+        assert_eq!(SendTime::from_wire(1 << 24), None);
     }
 }

@@ -11,11 +11,11 @@ mod share;
 
 pub use half::{Half, write_half_header};
 pub use header::{
-    BodyKind, HELLO_HEADER, Outer, SEALED_HEADER, SealedHeader, TAG, VERSION, write_hello_header,
+    BodyKind, HELLO_HEADER, Outer, SEALED_HEADER, SealedHeader, SendTime, TAG, VERSION, write_hello_header,
 };
 pub use hello::{Hello, NETWORKS_MAX};
 pub use layout::{EXCEPTIONS_BUDGET, Entry, TERMS_MAX, WINDOW_MAX};
 pub use recipe::{Recipe, repair_overhead};
 pub use repair::{RecipeView, Sum};
-pub use report::{BURST_BUCKETS, LossReport, Report};
+pub use report::{BURST_BUCKETS, Echo, LossReport, Report};
 pub use share::Announcement;

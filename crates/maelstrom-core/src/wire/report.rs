@@ -1,6 +1,6 @@
 //! The report of an ingress to the egress that it hears: losses, the path, and the repair channel itself.
 
-use super::header::BodyKind;
+use super::header::{BodyKind, SendTime};
 use crate::counters::Rejected;
 use crate::findings::Findings;
 use foundation::bytes::{Reader, Writer};
@@ -10,6 +10,8 @@ pub const BURST_BUCKETS: usize = 12;
 
 /// A silence that has lasted since the session began.
 const NEVER: u32 = u32::MAX;
+/// An echo of nothing.
+const NO_ECHO: u32 = u32::MAX;
 
 /// A gateway's statement to its peer, a few times each second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,11 +27,22 @@ pub struct Report {
     pub silence_ms: Option<u32>,
     /// Length of the longest sealed datagram of the receiver that arrived lately, in bytes of UDP payload.
     pub longest: u16,
+    /// The latest sealed datagram of the receiver that arrived in this session.
+    pub echo: Option<Echo>,
+}
+
+/// The time of sending of a datagram, returned to its sender, which computes the round-trip time from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Echo {
+    /// The datagram's time of sending.
+    pub sent: SendTime,
+    /// Microseconds between its arrival and this report.
+    pub held_us: u32,
 }
 
 impl Report {
     /// Length on the wire in bytes. Zeros may follow, up to the longest datagram.
-    pub const LEN: usize = 1 + LossReport::LEN + 8;
+    pub const LEN: usize = 1 + LossReport::LEN + 8 + 8;
 
     /// Writes the body into `to`, which is [`Report::LEN`] bytes or longer, and fills the rest with zeros.
     pub fn write(&self, to: &mut [u8]) {
@@ -39,6 +52,8 @@ impl Report {
         writer.put(&[self.findings.to_wire(), u8::from(self.is_recovering)]);
         writer.put(&self.silence_ms.map_or(NEVER, |ms| ms.min(NEVER - 1)).to_be_bytes());
         writer.put(&self.longest.to_be_bytes());
+        writer.put(&self.echo.map_or(NO_ECHO, |echo| echo.sent.to_wire()).to_be_bytes());
+        writer.put(&self.echo.map_or(0, |echo| echo.held_us).to_be_bytes());
         to[Self::LEN..].fill(0);
     }
 
@@ -54,6 +69,12 @@ impl Report {
         let [findings, flags] = reader.array()?;
         let silence = reader.u32()?;
         let longest = reader.u16()?;
+        let (sent, held_us) = (reader.u32()?, reader.u32()?);
+        let echo = match SendTime::from_wire(sent) {
+            Some(sent) => Some(Echo { sent, held_us }),
+            None if sent == NO_ECHO => None,
+            None => return Err(Rejected::Malformed),
+        };
         if flags > 1 || reader.rest().iter().any(|&byte| byte != 0) {
             return Err(Rejected::Malformed);
         }
@@ -63,6 +84,7 @@ impl Report {
             is_recovering: flags == 1,
             silence_ms: (silence != NEVER).then_some(silence),
             longest,
+            echo,
         })
     }
 }
@@ -146,6 +168,7 @@ mod tests {
         let loss = LossReport { named: 100, lost: 7, recovered: 4, withheld: 2, repairs: 40, bursts };
         let mut report =
             Report { loss, is_recovering: true, silence_ms: Some(17), longest: 1_400, ..Report::default() };
+        report.echo = Some(Echo { sent: SendTime::at(9_000), held_us: 250 });
         report.findings.set(Finding::Rewritten, true);
         let mut body = [7; Report::LEN + 90];
         report.write(&mut body);
@@ -158,7 +181,7 @@ mod tests {
             Report { loss: wrong, ..report }.write(&mut body);
             assert_eq!(Report::read(&body), Err(Rejected::Malformed));
         }
-        let never = Report { silence_ms: None, ..report };
+        let never = Report { silence_ms: None, echo: None, ..report };
         never.write(&mut body);
         assert_eq!(Report::read(&body), Ok(never));
     }

@@ -28,7 +28,7 @@ fn a_forged_replayed_or_truncated_repair_is_refused_and_counted() {
     pair.inject(B, &repairs[1][..repairs[1].len() - 1]);
     pair.inject(B, &[]);
     let mut other_epoch = repairs[2].clone();
-    other_epoch[3] ^= 0x40;
+    other_epoch[5] ^= 0x40;
     pair.inject(B, &other_epoch);
     // The unchanged repair names eight packets that never arrived, so it solves none.
     pair.exchange();
@@ -152,7 +152,7 @@ fn a_hello_of_an_earlier_start_that_echoes_us_never_brings_its_key_back() {
     let mut out = pair.gateways[A].outbox();
     pair.gateways[A].handle_timeout(pair.now_us + 2_000_000, &mut out);
     let hellos: Vec<_> = out.datagrams.iter().map(|(_, datagram)| datagram.to_vec()).collect();
-    let hello = hellos.iter().find(|datagram| datagram[0] == 0x21).expect("a Hello every second");
+    let hello = hellos.iter().find(|datagram| datagram[0] == 0x31).expect("a Hello every second");
     pair.gateways[A] = Gateway::new(config(A), [81; 32]).unwrap();
     pair.advance(2_000_000);
     let sessions = pair.status(B, |peer| peer.sessions);
@@ -170,7 +170,7 @@ fn our_own_hello_sent_back_to_us_changes_nothing() {
         pair.advance(1_100_000);
         pair.gateways[A].handle_timeout(pair.now_us + 1_100_000, &mut out);
         let reflected: Vec<_> = out.datagrams.iter().map(|(_, datagram)| datagram.to_vec()).collect();
-        for datagram in reflected.iter().filter(|datagram| datagram[0] == 0x21) {
+        for datagram in reflected.iter().filter(|datagram| datagram[0] == 0x31) {
             pair.inject(A, datagram);
         }
     }
@@ -191,6 +191,18 @@ fn a_peer_may_restart_any_number_of_times() {
         pair.gateways[A] = Gateway::new(config(A), [start + 100; 32]).unwrap();
         pair.advance(2_500_000);
         assert!(pair.status(A, |peer| peer.is_up) && pair.status(B, |peer| peer.is_up), "start {start}");
+    }
+}
+
+/// Reports return the times of sending of datagrams, and so tell the round-trip time to either side.
+#[test]
+fn both_sides_know_the_round_trip_time() {
+    let mut pair = Pair::new([config(A), config(B)]);
+    pair.delay_us = 40_000;
+    pair.advance(3_000_000);
+    for side in [A, B] {
+        let rtt_us = pair.status(side, |peer| peer.rtt_us).expect("reports have arrived");
+        assert!(rtt_us.abs_diff(80_000) <= 32, "{rtt_us}");
     }
 }
 

@@ -140,7 +140,7 @@ impl Liar {
     fn say(&mut self, body: &[u8]) {
         let mut datagram = vec![0; SEALED_HEADER + body.len() + TAG];
         datagram[SEALED_HEADER..SEALED_HEADER + body.len()].copy_from_slice(body);
-        self.sealer.seal(&mut datagram);
+        self.sealer.seal(self.now_us, &mut datagram);
         self.gateway.handle_datagram(self.now_us, LIAR, &mut datagram, &mut self.out);
         self.empty();
     }

@@ -57,7 +57,14 @@ fn peer_block(text: &mut String, peer: &PeerStatus) {
     let address = if peer.name.is_some() { format!(" ({})", peer.address) } else { String::new() };
     let state = if peer.up { "up" } else { "DOWN" };
     let (egress, ingress) = (&peer.egress, &peer.ingress);
-    let _ = writeln!(text, "peer {}{address}: {state}, {heard}, {} sessions", peer.label(), peer.sessions);
+    let round_trip =
+        peer.rtt_us.map_or(String::new(), |us| format!(", round trip {:.1} ms", us as f64 / 1000.0));
+    let _ = writeln!(
+        text,
+        "peer {}{address}: {state}, {heard}{round_trip}, {} sessions",
+        peer.label(),
+        peer.sessions
+    );
     for (title, cause) in causes(peer) {
         row(text, title, &format!("{}: {}", cause.cause, cause.remedy));
     }
@@ -255,6 +262,7 @@ mod tests {
             up: true,
             trouble: None,
             wrong_key: 0,
+            rtt_us: Some(100_240),
             last_heard_ms: Some(120),
             sessions: 2,
             renewals: 0,
@@ -313,7 +321,7 @@ mod tests {
         let expected = "\
 undrop 0.1.0, passive on wan0, tap ebpf, injection by wan, pid 77, up 1 d 2 h, 3.1 MB of packets kept
 
-peer osaka (10.81.9.2:4700): up, heard 120 ms ago, 2 sessions
+peer osaka (10.81.9.2:4700): up, heard 120 ms ago, round trip 100.2 ms, 2 sessions
   networks          10.81.2.0/24
   sent              1,234,567 packets, 1.6 GB
                     12.5 % OF THE FLOWS PROTECTED, for lack of time
