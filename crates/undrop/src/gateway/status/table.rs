@@ -48,23 +48,9 @@ pub(super) fn render(status: &Status) -> String {
 }
 
 fn peer_block(text: &mut String, peer: &PeerStatus) {
-    let heard = match peer.last_heard_ms {
-        None => "never heard".to_owned(),
-        Some(ms) if ms < 10_000 => format!("heard {ms} ms ago"),
-        Some(ms) => format!("heard {} ago", duration(ms / 1000)),
-    };
-    let networks: Vec<String> = peer.networks.iter().map(ToString::to_string).collect();
-    let address = if peer.name.is_some() { format!(" ({})", peer.address) } else { String::new() };
-    let state = if peer.up { "up" } else { "DOWN" };
+    peer_line(text, peer);
     let (egress, ingress) = (&peer.egress, &peer.ingress);
-    let round_trip =
-        peer.rtt_us.map_or(String::new(), |us| format!(", round trip {:.1} ms", us as f64 / 1000.0));
-    let _ = writeln!(
-        text,
-        "peer {}{address}: {state}, {heard}{round_trip}, {} sessions",
-        peer.label(),
-        peer.sessions
-    );
+    let networks: Vec<String> = peer.networks.iter().map(ToString::to_string).collect();
     for (title, cause) in causes(peer) {
         row(text, title, &format!("{}: {}", cause.cause, cause.remedy));
     }
@@ -119,6 +105,24 @@ fn peer_block(text: &mut String, peer: &PeerStatus) {
             &format!("{}, with packets that could not be cut", number(ingress.paused_flows)),
         );
     }
+}
+
+fn peer_line(text: &mut String, peer: &PeerStatus) {
+    let heard = match peer.last_heard_ms {
+        None => "never heard".to_owned(),
+        Some(ms) if ms < 10_000 => format!("heard {ms} ms ago"),
+        Some(ms) => format!("heard {} ago", duration(ms / 1000)),
+    };
+    let address = if peer.name.is_some() { format!(" ({})", peer.address) } else { String::new() };
+    let state = if peer.up { "up" } else { "DOWN" };
+    let round_trip =
+        peer.rtt_us.map_or(String::new(), |us| format!(", round trip {:.1} ms", us as f64 / 1000.0));
+    let _ = writeln!(
+        text,
+        "peer {}{address}: {state}, {heard}{round_trip}, {} sessions",
+        peer.label(),
+        peer.sessions
+    );
 }
 
 /// Causes of trouble that an operator should remove, the most urgent first.
