@@ -258,6 +258,7 @@ mod tests {
             up: true,
             trouble: None,
             wrong_key: 0,
+            rtt_us: None,
             last_heard_ms: Some(0),
             sessions: 1,
             renewals: 0,
