@@ -149,7 +149,7 @@ impl Channel {
         self.round_trip.shortest_us()
     }
 
-    /// What our next report returns to the peer.
+    /// Returns the echo for our next report.
     pub(crate) fn echo(&self, now_us: u64) -> Option<Echo> {
         let (sent, arrived_us) = self.latest?;
         let held_us = u32::try_from(now_us.saturating_sub(arrived_us)).unwrap_or(u32::MAX);
