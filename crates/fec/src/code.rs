@@ -1,10 +1,12 @@
 //! A code of any scheme, with its parameters.
 
+use std::fmt;
+
 use crate::error::ConfigError;
 use crate::layered::LayeredConfig;
 use crate::reed_solomon::ReedSolomonConfig;
 use crate::scheme::Scheme;
-use crate::sliding::SlidingConfig;
+use crate::sliding::{DENSITY_FULL, SlidingConfig};
 
 /// A code and its parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,5 +105,26 @@ impl Code {
         };
         (*deadline_us, *symbol_max) = (None, symbol);
         self
+    }
+}
+
+/// Writes the notation of the papers: `layered (8; 1,11,19)`, `reed-solomon (8,3) x20`, `sliding (256; 1/8)`.
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Layered(LayeredConfig { r, interleaves, .. }) => {
+                let interleaves: Vec<String> = interleaves.iter().map(u16::to_string).collect();
+                write!(f, "layered ({r}; {})", interleaves.join(","))
+            }
+            Self::ReedSolomon(ReedSolomonConfig { r, c, interleave, .. }) => {
+                write!(f, "reed-solomon ({r},{c}) x{interleave}")
+            }
+            Self::Sliding(SlidingConfig { rate, window, density: DENSITY_FULL, .. }) => {
+                write!(f, "sliding ({window}; {rate})")
+            }
+            Self::Sliding(SlidingConfig { rate, window, density, .. }) => {
+                write!(f, "sliding ({window}; {rate}, density {density})")
+            }
+        }
     }
 }

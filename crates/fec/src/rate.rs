@@ -1,5 +1,6 @@
 //! Exact rates of repairs per source packet.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
@@ -37,7 +38,7 @@ pub enum RateError {
 
 impl RepairRate {
     /// 3/8, the rate of Maelstrom's (8, 3).
-    pub const THREE_EIGHTHS: Self = Self { repairs: 3, sources: 8 };
+    pub const THREE_EIGHTHS: Self = Self::constant(3, 8);
 
     /// Creates the rate of `repairs` repairs for every `sources` source packets, in lowest terms.
     ///
@@ -54,6 +55,20 @@ impl RepairRate {
         Ok(Self { repairs: repairs / divisor, sources: sources / divisor })
     }
 
+    /// Returns the rate of `repairs` repairs for every `sources` source packets, for constants.
+    ///
+    /// # Panics
+    /// If that is more than [`RATE_MAX`] per packet, `sources` is 0, or the fraction is not in lowest terms.
+    pub const fn constant(repairs: u32, sources: u32) -> Self {
+        assert!(sources > 0 && repairs <= RATE_MAX * sources, "a rate out of range");
+        let (mut divisor, mut rest) = (sources, repairs);
+        while rest != 0 {
+            (divisor, rest) = (rest, divisor % rest);
+        }
+        assert!(divisor == 1, "a rate that is not in lowest terms");
+        Self { repairs, sources }
+    }
+
     /// Numerator in lowest terms.
     pub const fn repairs(self) -> u32 {
         self.repairs
@@ -67,6 +82,19 @@ impl RepairRate {
     /// Returns the fraction as a floating-point number.
     pub fn as_f64(self) -> f64 {
         f64::from(self.repairs) / f64::from(self.sources)
+    }
+}
+
+impl Ord for RepairRate {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let product = |a: u32, b: u32| u64::from(a) * u64::from(b);
+        product(self.repairs, other.sources).cmp(&product(other.repairs, self.sources))
+    }
+}
+
+impl PartialOrd for RepairRate {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 
@@ -168,6 +196,13 @@ mod tests {
         for text in ["", ".", "%", "-1", "1/0", "9", "a", "1e3", "1/2/3", "0.0000000001", "+1/+2x"] {
             assert!(text.parse::<RepairRate>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn rates_are_ordered_by_value() {
+        let ascending = ["0", "1/64", "1/8", "3/16", "0.2", "3/8", "1", "5/4"];
+        let rates = ascending.map(|text| text.parse::<RepairRate>().unwrap());
+        assert!(rates.is_sorted() && rates[1] < rates[2] && RepairRate::constant(3, 8) == rates[5]);
     }
 
     proptest! {

@@ -110,7 +110,7 @@ impl Pair {
         let config = |side: u8| Config {
             listen: ([10, 81, 9, side], 4700).into(),
             wan_mtu: 1500,
-            schedule: Schedule::default(),
+            schedule: Schedule::layered(),
             delayed: false,
             max_delay_us: 20_000,
             name_bits: 32,

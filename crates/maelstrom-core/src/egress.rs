@@ -3,16 +3,22 @@
 //! The path of a packet: [`Egress::handle_packet`] → its symbol → the [`Coder`] → for each repair that
 //! becomes due [`RepairSender::send`] → sealed into the outbox.
 
+use crate::auto::{self, Floor};
 use crate::coder::{CodedRepair, Coder};
 use crate::config::Config;
 use crate::counters::{Unprotected, Unsent, UnsentCounts};
 use crate::identity::Identity;
 use crate::outbox::Queue;
 use crate::packet::Packet;
+use crate::schedule::Schedule;
 use crate::session::Sealer;
 use crate::symbol::{SYMBOL_HEADER, Symbol};
 use crate::wire::{Entry, Half, SEALED_HEADER, TAG, write_half_header};
+use fec::{Code, RepairRate};
 use foundation::Seq;
+
+/// Length of the outer headers over IPv4 in bytes.
+const OUTER_V4: usize = 20 + 8;
 
 /// Counts of one peer's egress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,8 +40,17 @@ pub struct EgressCounts {
 /// One peer's egress.
 pub(crate) struct Egress {
     coder: Coder,
+    /// Choice of the rate; `None` if the configuration fixes the code.
+    auto: Option<Choice>,
+    /// Lowest rate whose repairs fit the path.
+    floor: Floor,
     next: Seq,
     sender: RepairSender,
+}
+
+/// A rate that the gateway has chosen, whether or not its repairs fit the path.
+struct Choice {
+    rate: RepairRate,
 }
 
 /// The way out of one call: the time, the session that seals datagrams, and the queue that takes them.
@@ -75,7 +90,13 @@ impl Egress {
             scratch: vec![0; config.symbol_max() + 1024],
             longest: [0; 3],
         };
-        Self { coder: Coder::new(config.code(), config.max_delay_us, Seq(0)), next: Seq(0), sender }
+        Self {
+            coder: Coder::new(config.code(), config.max_delay_us, Seq(0)),
+            auto: Choice::of(config),
+            floor: Floor::new(config.wan_mtu, outer > OUTER_V4),
+            next: Seq(0),
+            sender,
+        }
     }
 
     /// Changes the code to that of `config`. The stream's numbers continue.
@@ -83,7 +104,28 @@ impl Egress {
     /// # Panics
     /// As [`Egress::new`].
     pub(crate) fn reconfigure(&mut self, config: &Config) {
-        self.coder.reconfigure(config.code(), config.max_delay_us, self.next);
+        let mut code = config.code();
+        self.auto = Choice::of(config).map(|start| self.auto.take().unwrap_or(start));
+        if let (Some(rate), Code::Sliding(sliding)) = (self.auto_rate(), &mut code) {
+            sliding.rate = rate;
+        }
+        self.coder.reconfigure(code, config.max_delay_us, self.next);
+    }
+
+    /// The rate that the choice and the floor call for; `None` if the configuration fixes the code.
+    fn auto_rate(&self) -> Option<RepairRate> {
+        self.auto.as_ref().map(|choice| choice.rate.max(self.floor.rate()))
+    }
+
+    fn apply_rate(&mut self) {
+        if let Some(rate) = self.auto_rate() {
+            self.coder.set_rate(rate);
+        }
+    }
+
+    /// The code in force.
+    pub(crate) fn code(&self) -> &Code {
+        self.coder.code()
     }
 
     /// Starts a new stream for a new session, and gives up the packets that wait for a repair.
@@ -105,6 +147,9 @@ impl Egress {
         identity: &Identity,
         outlet: &mut Outlet<'_>,
     ) -> Result<(), Unprotected> {
+        if self.floor.on_packet(now_us, packet.as_slice().len()) {
+            self.apply_rate();
+        }
         let hash = identity.hash(packet);
         let fields = packet.mutable_fields();
         let symbol = Symbol::new(packet, hash, fields);
@@ -132,6 +177,9 @@ impl Egress {
     /// Limits the length of datagrams, in bytes of UDP payload. Longer repairs are cut in two.
     pub(crate) fn set_datagram_max(&mut self, bytes: usize) {
         self.sender.datagram_max = bytes;
+        if self.floor.set_mtu(bytes + self.sender.outer) {
+            self.apply_rate();
+        }
     }
 
     /// Returns the longest datagram of the interval between reports before the last one, and starts another
@@ -158,6 +206,12 @@ impl Egress {
 
     pub(crate) fn memory_bytes(&self) -> usize {
         self.coder.memory_bytes() + self.sender.scratch.capacity()
+    }
+}
+
+impl Choice {
+    fn of(config: &Config) -> Option<Self> {
+        matches!(config.schedule, Schedule::Auto).then_some(Self { rate: auto::START })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use fec::Code;
 use hdrhistogram::Histogram;
 use ipnet::IpNet;
 
@@ -55,6 +56,8 @@ pub struct PeerStatus<'a> {
     pub renewals: u64,
     /// Flows toward it that are protected at present.
     pub share: Share,
+    /// The code of the repairs to it at present.
+    pub code: &'a Code,
     /// Counts of our egress towards it.
     pub egress: &'a EgressCounts,
     /// Counts of our ingress from it.
@@ -365,6 +368,7 @@ impl Gateway {
             sessions: peer.sessions,
             renewals: peer.renewals,
             share: peer.sharing.limit(),
+            code: peer.egress.code(),
             egress: peer.egress.counts(),
             ingress: peer.ingress.counts(),
             report: peer.ingress.report(),

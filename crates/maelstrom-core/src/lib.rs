@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod arrivals;
+pub mod auto;
 mod channel;
 mod coder;
 mod config;
@@ -50,7 +51,7 @@ pub use config::{Config, ConfigError, IngressConfig, PeerConfig};
 pub use egress::EgressCounts;
 pub use entropy::Entropy;
 pub use fec::MEMORY_MAX as SUMS_BYTES_MAX;
-pub use fec::{RATE_MAX, RateError, RepairRate, Scheme};
+pub use fec::{Code, RATE_MAX, RateError, RepairRate, Scheme};
 pub use findings::{Finding, Findings};
 pub use foundation::Seq;
 pub use gateway::{Gateway, PeerStatus};

@@ -6,11 +6,15 @@ use fec::{
     Code, DENSITY_FULL, LayeredConfig, ReedSolomonConfig, RepairRate, Scheme, Sending, SlidingConfig, names,
 };
 
+use crate::auto;
 use crate::wire::repair_overhead;
 
 /// Which source packets share a repair, and how many repairs they get.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Schedule {
+    /// A sliding window whose rate the gateway chooses by itself. It starts with [`Schedule::START`].
+    #[default]
+    Auto,
     /// Layered interleaving (Maelstrom §4.3): for each interleave, XORs of r packets that lie one interleave
     /// apart.
     Layered {
@@ -41,15 +45,11 @@ pub enum Schedule {
     },
 }
 
-impl Default for Schedule {
-    /// Layered (8; 1,11,19).
-    fn default() -> Self {
-        Self::Layered { r: Self::R, interleaves: Self::INTERLEAVES.to_vec() }
-    }
-}
-
 /// Defaults of configuration files, command lines and simulations.
 impl Schedule {
+    /// The code with which [`Schedule::Auto`] starts: it recovers 1 % of uniform loss, and bursts of up to 56
+    /// packets.
+    pub const START: Self = Self::Sliding { rate: auto::START, window: auto::WINDOW, density: DENSITY_FULL };
     /// Number of packets in a repair or block.
     pub const R: u8 = 8;
     /// Interleaves of the layers.
@@ -71,9 +71,15 @@ impl Schedule {
 }
 
 impl Schedule {
+    /// The published code: layered (8; 1,11,19).
+    pub fn layered() -> Self {
+        Self::Layered { r: Self::R, interleaves: Self::INTERLEAVES.to_vec() }
+    }
+
     /// Number of packets that a full repair names.
     pub fn names(&self) -> usize {
         match *self {
+            Self::Auto => Self::START.names(),
             Self::Layered { r, .. } | Self::ReedSolomon { r, .. } => usize::from(r),
             Self::Sliding { rate, .. } => names::per_repair(rate),
         }
@@ -83,6 +89,7 @@ impl Schedule {
     /// below [`Schedule::names`], packets leave before all copies of their names have been sent.
     pub fn window_min(&self) -> usize {
         match *self {
+            Self::Auto => Self::START.window_min(),
             Self::Layered { .. } | Self::ReedSolomon { .. } => 0,
             Self::Sliding { rate, .. } => names::stride(rate),
         }
@@ -96,6 +103,8 @@ impl Schedule {
     /// Maximum number of repairs that can fire at once. `delayed`: whether full ones wait.
     pub(crate) fn volley(&self, delayed: bool) -> usize {
         match self {
+            // The highest rate sends one repair with each packet, and another may be due by time.
+            Self::Auto => 2,
             Self::Sliding { rate, .. } => rate.repairs().div_ceil(rate.sources()) as usize + 1,
             Self::Layered { .. } | Self::ReedSolomon { .. } => self.sums(delayed),
         }
@@ -105,6 +114,7 @@ impl Schedule {
     /// `delayed`: whether full ones wait.
     pub fn sums(&self, delayed: bool) -> usize {
         match self {
+            Self::Auto => Self::START.sums(delayed),
             Self::Layered { interleaves, .. } => interleaves.iter().copied().map(usize::from).sum(),
             Self::ReedSolomon { c, interleave, .. } => {
                 let rounds = if delayed && *interleave > 1 { 2 } else { 1 };
@@ -124,16 +134,18 @@ impl Schedule {
                 let narrowest = interleaves.iter().copied().min().unwrap_or(1).max(1);
                 max_delay_us * u64::from(widest) / u64::from(narrowest)
             }
-            Self::ReedSolomon { .. } | Self::Sliding { .. } => max_delay_us,
+            Self::Auto | Self::ReedSolomon { .. } | Self::Sliding { .. } => max_delay_us,
         }
     }
 
-    /// Returns the code with these parameters. `delayed`: whether full repairs wait. `max_delay_us`: longest
-    /// wait of repairs of sparse traffic. `symbol_max`: longest symbol in bytes.
+    /// Returns the code with these parameters; for [`Schedule::Auto`] the code with which it starts.
+    /// `delayed`: whether full repairs wait. `max_delay_us`: longest wait of repairs of sparse traffic.
+    /// `symbol_max`: longest symbol in bytes.
     pub fn code(&self, delayed: bool, max_delay_us: u64, symbol_max: usize) -> Code {
         let sending = if delayed { Sending::Delayed } else { Sending::Immediate };
         let deadline_us = Some(max_delay_us);
         match self {
+            Self::Auto => Self::START.code(delayed, max_delay_us, symbol_max),
             Self::Layered { r, interleaves } => {
                 let interleaves = interleaves.clone();
                 LayeredConfig { r: *r, interleaves, sending, deadline_us, symbol_max }.into()
@@ -154,24 +166,17 @@ impl Schedule {
         match self {
             Self::Layered { .. } => Scheme::Layered,
             Self::ReedSolomon { .. } => Scheme::ReedSolomon,
-            Self::Sliding { .. } => Scheme::Sliding,
+            Self::Auto | Self::Sliding { .. } => Scheme::Sliding,
         }
     }
 }
 
-/// Writes the notation of the papers: `layered (8; 1,11,19)`, `reed-solomon (8,3) x20`, `sliding (256; 1/8)`.
+/// Writes `auto`, or the notation of the papers, as [`Code`] does.
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Layered { r, interleaves } => {
-                let interleaves: Vec<String> = interleaves.iter().map(u16::to_string).collect();
-                write!(f, "layered ({r}; {})", interleaves.join(","))
-            }
-            Self::ReedSolomon { r, c, interleave } => write!(f, "reed-solomon ({r},{c}) x{interleave}"),
-            Self::Sliding { rate, window, density: DENSITY_FULL } => write!(f, "sliding ({window}; {rate})"),
-            Self::Sliding { rate, window, density } => {
-                write!(f, "sliding ({window}; {rate}, density {density})")
-            }
+            Self::Auto => f.write_str("auto"),
+            _ => self.code(false, 1, 1).fmt(f),
         }
     }
 }
@@ -182,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_schedule_becomes_a_code_with_its_parameters() {
-        let layers = Schedule::default();
+        let layers = Schedule::layered();
         let blocks = Schedule::ReedSolomon { r: 9, c: 4, interleave: 20 };
         assert_eq!((layers.to_string(), layers.sums(true)), ("layered (8; 1,11,19)".to_owned(), 31));
         assert_eq!((blocks.to_string(), blocks.sums(false)), ("reed-solomon (9,4) x20".to_owned(), 80));

@@ -152,6 +152,10 @@ pub struct EgressStatus {
     /// Flows that are protected at present, per hundred. Below 100 a gateway lacks processor time.
     #[serde(default)]
     pub flows_protected_percent: f64,
+    /// The code of repairs at present, such as `sliding (512; 1/8)`: 512 packets in a window, one repair for
+    /// eight packets.
+    #[serde(default)]
+    pub code: String,
     /// Packets protected.
     pub source_packets: u64,
     /// Their bytes.
@@ -294,6 +298,7 @@ impl PeerStatus {
             differences: Vec::new(),
             egress: EgressStatus {
                 flows_protected_percent: peer.share.fraction() * 100.0,
+                code: peer.code.to_string(),
                 source_packets: egress.source_packets,
                 source_bytes: egress.source_bytes,
                 repair_packets: egress.repair_packets,

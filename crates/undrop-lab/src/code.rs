@@ -1,15 +1,15 @@
 //! Command-line arguments that choose the code of a pair of gateways.
 
 use anyhow::bail;
-use maelstrom::config::{RepairRate, Schedule, Scheme};
+use maelstrom::config::{RepairRate, Schedule, Scheme, SchemeChoice};
 use stage::gateways::Setting;
 
 /// Arguments that choose the code.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct CodeArgs {
     /// FEC scheme
-    #[arg(long, value_parser = undrop::scheme::parser(), default_value_t = Scheme::Layered)]
-    pub(crate) scheme: Scheme,
+    #[arg(long, value_parser = undrop::scheme::parser(), default_value_t)]
+    pub(crate) scheme: SchemeChoice,
     /// Number of source packets in a repair or a block [layered, reed-solomon; default: 8]
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(crate) r: Option<u8>,
@@ -61,7 +61,8 @@ impl CodeArgs {
     fn schedule(&self) -> anyhow::Result<Schedule> {
         self.check()?;
         let r = self.r.unwrap_or(Schedule::R);
-        Ok(match self.scheme {
+        let SchemeChoice::Fixed(scheme) = self.scheme else { return Ok(Schedule::Auto) };
+        Ok(match scheme {
             Scheme::Layered => {
                 let interleaves = self.interleaves.clone().unwrap_or_else(|| Schedule::INTERLEAVES.to_vec());
                 Schedule::Layered { r, interleaves }
@@ -81,17 +82,17 @@ impl CodeArgs {
 
     /// Refuses arguments of another scheme, because the code would differ from the one requested.
     fn check(&self) -> anyhow::Result<()> {
-        let layered = self.scheme == Scheme::Layered;
-        let (blocks, sliding) = (self.scheme == Scheme::ReedSolomon, self.scheme == Scheme::Sliding);
+        let is = |scheme: Scheme| self.scheme == SchemeChoice::Fixed(scheme);
+        let (layered, blocks, sliding) = (is(Scheme::Layered), is(Scheme::ReedSolomon), is(Scheme::Sliding));
         for (flag, is_given, fits, owner) in [
-            ("--r", self.r.is_some(), !sliding, "layered or reed-solomon"),
+            ("--r", self.r.is_some(), layered || blocks, "layered or reed-solomon"),
             ("--interleaves", self.interleaves.is_some(), layered, "layered"),
             ("--c", self.c.is_some(), blocks, "reed-solomon"),
             ("--interleave", self.interleave.is_some(), blocks, "reed-solomon"),
             ("--repair-rate", self.repair_rate.is_some(), sliding, "sliding"),
             ("--window", self.window.is_some(), sliding, "sliding"),
             ("--density", self.density.is_some(), sliding, "sliding"),
-            ("--delayed", self.delayed.is_some(), !sliding, "layered or reed-solomon"),
+            ("--delayed", self.delayed.is_some(), layered || blocks, "layered or reed-solomon"),
         ] {
             if is_given && !fits {
                 bail!(
@@ -132,7 +133,7 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("undrop-lab-defaults-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         keyfile::KeyText::generate().unwrap().write_new(&directory.join("peer.key")).unwrap();
-        for scheme in ["layered", "reed-solomon", "sliding"] {
+        for scheme in ["auto", "layered", "reed-solomon", "sliding"] {
             let gateway = gateway(scheme, &directory);
             let pair = Command::try_parse_from(["demo", "--scheme", scheme]).unwrap().code.setting().unwrap();
             assert_eq!(
@@ -142,7 +143,7 @@ mod tests {
         }
         std::fs::remove_dir_all(&directory).unwrap();
         let pair = Setting::default();
-        assert_eq!((pair.schedule, pair.delayed), (Schedule::default(), Schedule::DELAYED));
+        assert_eq!((pair.schedule, pair.delayed), (Schedule::Auto, Schedule::DELAYED));
     }
 
     fn schedule(line: &str) -> anyhow::Result<Schedule> {
@@ -152,8 +153,9 @@ mod tests {
     #[test]
     fn each_scheme_has_its_own_settings_and_defaults() {
         for (line, expected) in [
-            ("", "layered (8; 1,11,19)"),
-            ("--r 7 --interleaves 1,19,41 --delayed false", "layered (7; 1,19,41)"),
+            ("", "auto"),
+            ("--scheme layered", "layered (8; 1,11,19)"),
+            ("--scheme layered --r 7 --interleaves 1,19,41 --delayed false", "layered (7; 1,19,41)"),
             ("--scheme reed-solomon", "reed-solomon (8,3) x1"),
             ("--scheme reed-solomon --c 4 --interleave 20 --delayed", "reed-solomon (8,4) x20"),
             ("--scheme sliding", "sliding (256; 3/8)"),
@@ -170,6 +172,9 @@ mod tests {
     fn a_setting_of_another_scheme_is_refused() {
         for (line, flag) in [
             ("--c 3", "--c "),
+            ("--r 8", "--r "),
+            ("--delayed", "--delayed "),
+            ("--scheme layered --c 3", "--c "),
             ("--window 160", "--window "),
             ("--scheme reed-solomon --interleaves 1,11", "--interleaves "),
             ("--scheme sliding --r 8", "--r "),

@@ -1,10 +1,10 @@
 //! `--scheme` on command lines.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use fec::Scheme;
+use maelstrom::config::SchemeChoice;
 
-/// Parses a scheme by its word; the help lists what each scheme does.
-pub fn parser() -> impl TypedValueParser<Value = Scheme> {
-    let values = Scheme::ALL.map(|scheme| PossibleValue::new(scheme.word()).help(scheme.summary()));
-    PossibleValuesParser::new(values).try_map(|word| word.parse::<Scheme>())
+/// Parses the choice of a scheme by its word; the help lists what each does.
+pub fn parser() -> impl TypedValueParser<Value = SchemeChoice> {
+    let values = SchemeChoice::ALL.map(|choice| PossibleValue::new(choice.word()).help(choice.summary()));
+    PossibleValuesParser::new(values).try_map(|word| word.parse::<SchemeChoice>())
 }

@@ -45,6 +45,11 @@ impl Coder {
         Self { kind: Kind::new(&code, max_delay_us, next), code, max_delay_us }
     }
 
+    /// The code in force.
+    pub(crate) fn code(&self) -> &Code {
+        &self.code
+    }
+
     /// Changes the code. A change of a sliding window's rate alone keeps the window; any other gives up the
     /// packets that wait for a repair.
     ///
@@ -62,6 +67,19 @@ impl Coder {
             (kind, _) => *kind = Kind::new(&code, max_delay_us, next),
         }
         (self.code, self.max_delay_us) = (code, max_delay_us);
+    }
+
+    /// Changes the rate of a sliding window, which keeps its packets. Other codes stay as they are.
+    pub(crate) fn set_rate(&mut self, rate: RepairRate) {
+        let (Code::Sliding(config), Kind::Window { encoder, naming }) = (&mut self.code, &mut self.kind)
+        else {
+            return;
+        };
+        if config.rate != rate {
+            config.rate = rate;
+            encoder.set_rate(rate);
+            naming.set_rate(rate);
+        }
     }
 
     /// Gives up the packets that wait for a repair. The stream stands at `next`.

@@ -7,11 +7,12 @@ use maelstrom_core::{Config, Gateway, Schedule};
 fn neither_direction_allocates_per_packet() {
     let rate = "3/8".parse().unwrap();
     let schedules = [
-        Schedule::default(),
+        Schedule::Auto,
+        Schedule::layered(),
         Schedule::ReedSolomon { r: 8, c: 3, interleave: 4 },
         Schedule::Sliding { rate, window: 64, density: 15 },
     ];
-    for (schedule, delayed) in schedules.into_iter().zip([false, true, false]) {
+    for (schedule, delayed) in schedules.into_iter().zip([false, false, true, false]) {
         neither_direction_allocates_with(&schedule, delayed);
     }
 }

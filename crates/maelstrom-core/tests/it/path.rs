@@ -178,8 +178,8 @@ fn losses(schedule: &Schedule, lose: impl Fn() -> Box<dyn FnMut(u32) -> bool>, l
 fn real_losses_are_recovered_as_if_the_path_were_trusted() {
     let window = |rate: &str| Schedule::Sliding { rate: rate.parse().unwrap(), window: 256, density: 15 };
     for (schedule, loss) in [
-        (Schedule::default(), 0.001),
-        (Schedule::default(), 0.01),
+        (Schedule::layered(), 0.001),
+        (Schedule::layered(), 0.01),
         (window("1/8"), 0.01),
         (window("3/8"), 0.1),
         (window("1"), 0.3),
@@ -224,7 +224,7 @@ fn losses_of_flows_of_one_packet_are_recovered_unless_they_take_a_detour() {
 #[test]
 fn outages_are_recovered_as_if_the_path_were_trusted() {
     let window = Schedule::Sliding { rate: "1".parse().unwrap(), window: 512, density: 15 };
-    for (schedule, length) in [(Schedule::default(), 15), (window, 200)] {
+    for (schedule, length) in [(Schedule::layered(), 15), (window, 200)] {
         let lose = || Box::new(move |n: u32| n % 4_000 >= 4_000 - length) as Box<dyn FnMut(u32) -> bool>;
         let [lost, checked, trusted] = losses(&schedule, lose, 0.0);
         assert!(

@@ -90,7 +90,7 @@ fn packets_that_the_tap_missed_do_not_count_as_lost() {
 #[test]
 fn equal_packets_that_the_tap_missed_are_not_injected() {
     let window = Schedule::Sliding { rate: "3/8".parse().unwrap(), window: 160, density: 15 };
-    for (schedule, every_us) in [window, Schedule::default()].iter().flat_map(|s| [(s, 1_000), (s, 10_000)]) {
+    for (schedule, every_us) in [window, Schedule::layered()].iter().flat_map(|s| [(s, 1_000), (s, 10_000)]) {
         let mut pair = Pair::up([A, B].map(|side| Config { schedule: schedule.clone(), ..config(side) }));
         let packet = udp(A, 0, b"the same");
         // Five packets arrive before the repairs that they complete.
@@ -121,7 +121,7 @@ fn equal_packets_that_the_tap_missed_are_not_injected() {
 #[test]
 fn packets_older_than_the_history_do_not_count_as_lost() {
     let window = Schedule::Sliding { rate: "3/8".parse().unwrap(), window: 256, density: 15 };
-    for schedule in [Schedule::default(), window] {
+    for schedule in [Schedule::layered(), window] {
         drain_packets_before_repairs(|side| Config { schedule: schedule.clone(), ..config(side) });
     }
 }

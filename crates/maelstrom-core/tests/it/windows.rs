@@ -388,7 +388,7 @@ fn traffic_to_other_destinations_displaces_no_arrivals() {
 fn packets_that_arrived_around_a_gap_hide_no_later_loss() {
     let window = sliding(A, "3/8", 160, 15).schedule;
     // Recovery is suspended for a second, and twice the wait of the slowest repair.
-    for (schedule, clears_us) in [(window, 1_040_000), (Schedule::default(), 1_760_000)] {
+    for (schedule, clears_us) in [(window, 1_040_000), (Schedule::layered(), 1_760_000)] {
         for silence_us in [0, 3_000_000] {
             gap_among_heartbeats(&schedule, clears_us, silence_us);
         }
@@ -449,4 +449,32 @@ fn a_repair_that_waits_longer_than_packets_stay_in_the_window_still_leaves() {
     pair.advance(2_000_000);
     let lost: Vec<_> = (0..30).filter(|n| n % 4 == 1).map(packet).collect();
     assert_same(&pair.recovered[B], &lost, "a packet each 650 ms");
+}
+
+/// Repairs at a lower rate are longer. None is cut in two for the sake of a low rate.
+#[test]
+fn auto_raises_the_rate_where_repairs_at_a_lower_one_would_not_fit_the_path() {
+    let auto = |side| Config { schedule: Schedule::Auto, ..config(side) };
+    let mut pair = Pair::up([auto(A), auto(B)]);
+    let code = |pair: &Pair| pair.status(A, |peer| peer.code.to_string());
+    let send = |pair: &mut Pair, count: u16, bytes: usize| {
+        for n in 0..count {
+            pair.send(A, &udp(A, n, &vec![n as u8; bytes - 28]), false);
+            pair.advance(1_000);
+        }
+    };
+    send(&mut pair, 800, 1_300);
+    assert_eq!(code(&pair), "sliding (512; 1/8)");
+    send(&mut pair, 800, 1_310);
+    assert_eq!(code(&pair), "sliding (512; 1/6)");
+    // No rate fits these packets, so that they call for none.
+    send(&mut pair, 1, 1_500);
+    assert_eq!(code(&pair), "sliding (512; 1/6)");
+    let cut = pair.status(A, |peer| peer.egress.cut_in_two);
+    assert!(cut <= 512 / 6 + 1, "{cut} repairs cut in two, beyond those that contain the longest packet");
+    for _ in 0..2 {
+        pair.advance(61_000_000);
+        send(&mut pair, 8, 1_000);
+    }
+    assert_eq!(code(&pair), "sliding (512; 1/8)");
 }

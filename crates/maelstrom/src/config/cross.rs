@@ -10,6 +10,7 @@ use maelstrom_core::{Schedule, Scheme};
 use super::draft::{Draft, PeerDraft};
 use super::keys::CodeKeys;
 use super::memory;
+use super::types::SchemeChoice;
 
 /// Runs all cross checks. Values that could not be read take no part in them.
 pub(super) fn check(draft: &Draft, findings: &mut Findings) {
@@ -69,7 +70,7 @@ fn settings_fit_the_scheme(draft: &Draft, findings: &mut Findings) {
 fn interleaves_mix(draft: &Draft, findings: &mut Findings) {
     let code = &draft.code;
     let (Some(r), Some(interleaves)) = (&code.r, &code.interleaves) else { return };
-    if code.scheme.as_ref().is_none_or(|scheme| scheme.value != Scheme::Layered) {
+    if code.scheme.as_ref().is_none_or(|scheme| scheme.value != SchemeChoice::Fixed(Scheme::Layered)) {
         return;
     }
     let values = &interleaves.value;

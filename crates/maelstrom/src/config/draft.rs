@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use maelstrom_core::{PeerKey, Schedule, Scheme};
 
 use super::keys::{CodeDraft, Gateway, GatewayDraft};
-use super::types::{Code, PathChoice, Peer};
+use super::types::{Code, PathChoice, Peer, SchemeChoice};
 
 /// A gateway's whole configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,7 +34,8 @@ pub(super) struct Draft {
 impl CodeDraft {
     /// The chosen scheme with its parameters, if all of them are correct.
     pub(super) fn schedule(&self) -> Option<Schedule> {
-        Some(match self.scheme.as_ref()?.value {
+        let SchemeChoice::Fixed(scheme) = self.scheme.as_ref()?.value else { return Some(Schedule::Auto) };
+        Some(match scheme {
             Scheme::Layered => Schedule::Layered {
                 r: self.r.as_ref()?.value,
                 interleaves: self.interleaves.as_ref()?.value.clone(),
@@ -54,7 +55,8 @@ impl CodeDraft {
 
     /// The place that decides the size of the code; `None` if defaults decide it.
     pub(super) fn size_span(&self) -> Option<Span> {
-        let keys: &[&str] = match self.scheme.as_ref()?.value {
+        let SchemeChoice::Fixed(scheme) = self.scheme.as_ref()?.value else { return None };
+        let keys: &[&str] = match scheme {
             Scheme::Layered => &["interleaves", "r"],
             Scheme::ReedSolomon => &["interleave", "c", "r"],
             Scheme::Sliding => &["window"],

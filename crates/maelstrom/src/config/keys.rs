@@ -8,9 +8,9 @@ use diagnostics::settings::{
     Boolean, Choice, Fallback, Integer, Integers, Layout, List, Only, Optional, Placed, Setting, Text,
 };
 use ipnet::IpNet;
-use maelstrom_core::{RepairRate, Scheme};
+use maelstrom_core::RepairRate;
 
-use super::types::{InjectionChoice, Mode, PathChoice, TapChoice};
+use super::types::{InjectionChoice, Mode, PathChoice, SchemeChoice, TapChoice};
 use super::values::{self, INTERFACE_NAME_BYTES_MAX, NAMES_MAX, PEER_NAME_CHARS_MAX, SOCKET_PATH_BYTES_MAX};
 
 /// Maximum number of `[[peer]]` sections.
@@ -161,21 +161,22 @@ impl Gateway {
 }
 
 /// Words of `scheme`.
-const SCHEMES: [(&str, Scheme); 3] = [
-    (Scheme::Layered.word(), Scheme::Layered),
-    (Scheme::ReedSolomon.word(), Scheme::ReedSolomon),
-    (Scheme::Sliding.word(), Scheme::Sliding),
-];
+const SCHEMES: [(&str, SchemeChoice); 4] = {
+    let [auto, layered, blocks, sliding] = SchemeChoice::ALL;
+    [(auto.word(), auto), (layered.word(), layered), (blocks.word(), blocks), (sliding.word(), sliding)]
+};
 
 diagnostics::settings! {
     /// The FEC scheme and its parameters: the section `[code]`.
     #[derive(Clone, Debug)]
     pub(super) struct CodeKeys(CodeDraft): "code" as "[code]" {
-        /// FEC scheme: layered interleaving, Reed-Solomon blocks, or a sliding window.
-        scheme: Scheme {
+        /// FEC scheme. With `auto` it is a sliding window whose rate the gateway chooses by itself. The
+        /// others, layered interleaving, Reed-Solomon blocks and a sliding window, have the parameters that
+        /// the file states.
+        scheme: SchemeChoice {
             form: Choice(&SCHEMES),
-            default: Fallback::Toml("\"layered\""),
-            example: "scheme = \"layered\"",
+            default: Fallback::Toml("\"auto\""),
+            example: "scheme = \"auto\"",
         }
         /// Number of source packets in a repair. Each layer, or each repair of a block, costs 1/r of the
         /// traffic. A smaller r recovers more.

@@ -91,7 +91,9 @@ impl Memory {
                 Schedule::ReedSolomon { .. } => {
                     "lower `r` or `interleave`: the window is four times their product"
                 }
-                Schedule::Sliding { .. } => "lower `window`: either end keeps that many packets",
+                Schedule::Auto | Schedule::Sliding { .. } => {
+                    "set `scheme = \"sliding\"` with a lower `window`: either end keeps that many packets"
+                }
             });
         }
         if self.sum_bytes > self.peer_bytes / 4 {
@@ -102,7 +104,9 @@ impl Memory {
                 Schedule::ReedSolomon { .. } => {
                     "lower `c` or `interleave`: each block keeps c unfinished sums"
                 }
-                Schedule::Sliding { .. } => "lower `window`: either end keeps that many packets",
+                Schedule::Auto | Schedule::Sliding { .. } => {
+                    "set `scheme = \"sliding\"` with a lower `window`: either end keeps that many packets"
+                }
             });
         }
         if self.packet_bytes > u64::from(WAN_MTU_ASSUMED) {
@@ -203,9 +207,10 @@ mod tests {
         let window =
             |rate: &str, window| Schedule::Sliding { rate: rate.parse().unwrap(), window, density: 15 };
         for (schedule, delayed, wan_mtu) in [
-            (Schedule::default(), false, 1500),
-            (Schedule::default(), false, 576),
-            (Schedule::default(), true, 9000),
+            (Schedule::Auto, false, 1500),
+            (Schedule::layered(), false, 1500),
+            (Schedule::layered(), false, 576),
+            (Schedule::layered(), true, 9000),
             (layered(64, &[1, 512]), false, 1500),
             (layered(16, &[1024, 1023, 1021]), false, 1500),
             (layered(1, &[1]), false, 1500),
@@ -230,7 +235,7 @@ mod tests {
         let excess = |config: &Config, peers| Memory::of(config, peers).excess();
         let widest = config(layered(64, &[1024]), false, 1500);
         assert_eq!(excess(&widest, 1).map(|excess| excess.bytes_max), Some(MEMORY_MAX));
-        let usual = config(Schedule::default(), false, 1500);
+        let usual = config(Schedule::layered(), false, 1500);
         assert_eq!(excess(&usual, super::super::keys::PEERS_MAX / 2), None);
     }
 

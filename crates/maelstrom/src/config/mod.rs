@@ -36,7 +36,7 @@ pub use draft::GatewayConfig;
 pub use keys::{Gateway, NETWORKS_MAX, PEERS_MAX, RATE_MAX, layout};
 pub use maelstrom_core::{PeerKey, RepairRate, Schedule, Scheme};
 pub use memory::MEMORY_MAX;
-pub use types::{Code, InjectionChoice, Mode, PathChoice, Peer, TapChoice};
+pub use types::{Code, InjectionChoice, Mode, PathChoice, Peer, SchemeChoice, TapChoice, UnknownChoice};
 
 use diagnostics::Findings;
 use draft::Draft;

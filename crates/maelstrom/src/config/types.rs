@@ -1,9 +1,11 @@
 //! A configuration without mistakes: typed, complete, in range.
 
+use std::fmt;
 use std::net::SocketAddr;
+use std::str::FromStr;
 
 use ipnet::IpNet;
-use maelstrom_core::{PeerKey, Schedule};
+use maelstrom_core::{PeerKey, Schedule, Scheme};
 
 /// How source packets travel between the sites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +44,62 @@ pub enum PathChoice {
     Checked,
     /// Nothing: the operator knows that no packet takes another path or is rewritten.
     Trusted,
+}
+
+/// The choice of a FEC scheme in files and on command lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SchemeChoice {
+    /// A sliding window whose rate the gateway chooses by itself.
+    #[default]
+    Auto,
+    /// A scheme whose parameters the operator chooses.
+    Fixed(Scheme),
+}
+
+impl SchemeChoice {
+    /// All choices.
+    pub const ALL: [Self; 4] = [
+        Self::Auto,
+        Self::Fixed(Scheme::Layered),
+        Self::Fixed(Scheme::ReedSolomon),
+        Self::Fixed(Scheme::Sliding),
+    ];
+
+    /// The word in files and on command lines.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Fixed(scheme) => scheme.word(),
+        }
+    }
+
+    /// A phrase that explains the choice on a command line.
+    pub const fn summary(self) -> &'static str {
+        match self {
+            Self::Auto => "A sliding window whose rate the gateway chooses; it starts at 1/8",
+            Self::Fixed(scheme) => scheme.summary(),
+        }
+    }
+}
+
+impl fmt::Display for SchemeChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}
+
+/// A word that names no [`SchemeChoice`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("scheme: expected auto, layered, reed-solomon or sliding, saw {0:?}")]
+pub struct UnknownChoice(pub String);
+
+impl FromStr for SchemeChoice {
+    type Err = UnknownChoice;
+
+    fn from_str(word: &str) -> Result<Self, UnknownChoice> {
+        let choice = Self::ALL.into_iter().find(|choice| choice.word() == word);
+        choice.ok_or_else(|| UnknownChoice(word.to_owned()))
+    }
 }
 
 /// The FEC scheme with its parameters.

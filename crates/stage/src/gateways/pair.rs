@@ -33,7 +33,7 @@ pub struct Setting {
 }
 
 impl Default for Setting {
-    /// Returns a gateway's defaults: (8; 1,11,19), delayed, 20 ms.
+    /// Returns a gateway's defaults.
     fn default() -> Self {
         Self {
             schedule: Schedule::default(),
@@ -42,6 +42,14 @@ impl Default for Setting {
             tap: "auto",
             injection: "auto",
         }
+    }
+}
+
+impl Setting {
+    /// Returns a gateway's defaults, but for the code: layered (8; 1,11,19), which does not change with the
+    /// losses of the link.
+    pub fn layered() -> Self {
+        Self { schedule: Schedule::layered(), ..Self::default() }
     }
 }
 
@@ -233,6 +241,7 @@ fn configuration(directory: &Path, ends: &[End<'_>; 2], side: usize, setting: &S
     let (own, far) = (&ends[side], &ends[1 - side]);
     let networks: Vec<_> = far.networks.iter().map(|network| format!("\"{network}\"")).collect();
     let schedule = match &setting.schedule {
+        Schedule::Auto => "scheme = \"auto\"".to_owned(),
         Schedule::Layered { r, interleaves } => {
             format!("scheme = \"layered\"\nr = {r}\ninterleaves = {interleaves:?}")
         }
@@ -243,9 +252,9 @@ fn configuration(directory: &Path, ends: &[End<'_>; 2], side: usize, setting: &S
             format!("scheme = \"sliding\"\nrate = \"{rate}\"\nwindow = {window}\ndensity = {density}")
         }
     };
-    // The sliding scheme has no repairs that could wait.
+    // A sliding window has no repairs that could wait.
     let delayed = match &setting.schedule {
-        Schedule::Sliding { .. } => String::new(),
+        Schedule::Auto | Schedule::Sliding { .. } => String::new(),
         Schedule::Layered { .. } | Schedule::ReedSolomon { .. } => format!("delayed = {}\n", setting.delayed),
     };
     format!(

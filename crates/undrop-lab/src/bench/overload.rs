@@ -49,7 +49,7 @@ pub(crate) fn run(program: &Path, plan: &Plan) -> anyhow::Result<()> {
         "| measurement | gateways | without | with | ratio or difference of pairs | flows protected at the end |"
     );
     println!("|---|---|---|---|---|---|");
-    let layers = Setting::default();
+    let layers = Setting::layered();
     let window =
         Schedule::Sliding { rate: Schedule::RATE, window: Schedule::WINDOW, density: Schedule::DENSITY };
     let window = Setting { schedule: window, ..Setting::default() };

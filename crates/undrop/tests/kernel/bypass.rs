@@ -112,7 +112,7 @@ fn repairs_that_leave_through_a_tunnel_to_the_far_site_get_no_repairs() {
     if !all(far, &far_commands) || !all(near, &near_commands) {
         return;
     }
-    let pair = GatewayPair::start(Path::new(PROGRAM), &End::of(&sites), &Setting::default()).unwrap();
+    let pair = GatewayPair::start(Path::new(PROGRAM), &End::of(&sites), &Setting::layered()).unwrap();
     let plan = UdpStream {
         pace: Pace::Packets(500.0),
         payload_bytes: 300,

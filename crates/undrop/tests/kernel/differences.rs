@@ -39,7 +39,7 @@ fn networks_that_only_the_peer_knows_are_told_by_status_log_and_check() {
     // site A.
     ends[1].networks.push("10.99.0.0/16".parse().unwrap());
     ends[0].networks.pop();
-    let pair = GatewayPair::start(Path::new(PROGRAM), &ends, &Setting::default()).unwrap();
+    let pair = GatewayPair::start(Path::new(PROGRAM), &ends, &Setting::layered()).unwrap();
     let status = wait_for(&pair, 1, |status| !status.peers[0].differences.is_empty());
     let peer = &status.peers[0];
     assert!(peer.networks_named_there.contains(&"10.99.0.0/16".parse().unwrap()));
@@ -77,7 +77,7 @@ fn a_network_that_both_files_claim_for_the_other_side_is_told_at_both_ends() {
     let sites = TwoSites::build(&TwoSitesConfig::default(), &link).unwrap();
     let mut ends = End::of(&sites);
     ends.iter_mut().for_each(|end| end.networks.push("10.90.0.0/16".parse().unwrap()));
-    let pair = GatewayPair::start(Path::new(PROGRAM), &ends, &Setting::default()).unwrap();
+    let pair = GatewayPair::start(Path::new(PROGRAM), &ends, &Setting::layered()).unwrap();
     for side in [0, 1] {
         let status = wait_for(&pair, side, |status| !status.peers[0].differences.is_empty());
         assert!(status.peers[0].differences[0].contains("but the file here names 10.90.0.0/16"));
@@ -95,7 +95,7 @@ fn stated_networks_of_the_site_are_compared_with_those_that_the_peer_names() {
     let link = EmulatorConfig::symmetric(LinkConfig::default());
     let sites = TwoSites::build(&TwoSitesConfig::default(), &link).unwrap();
     let ends = End::of(&sites);
-    let mut pair = GatewayPair::start(Path::new(PROGRAM), &ends, &Setting::default()).unwrap();
+    let mut pair = GatewayPair::start(Path::new(PROGRAM), &ends, &Setting::layered()).unwrap();
     let config = pair.config(0);
     let text = fs::read_to_string(&config).unwrap();
     let stated = format!("[gateway]\nlocal_networks = [\"{}\", \"10.98.0.0/16\"]\n", ends[0].networks[0]);

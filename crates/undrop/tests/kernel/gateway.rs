@@ -92,7 +92,7 @@ fn fragments_are_recovered_like_any_packet() {
         return;
     }
     let sites = sites("uniform:0.02", 12);
-    let pair = start(&sites, &Setting::default());
+    let pair = start(&sites, &Setting::layered());
     // Each datagram has three fragments, so that about 6 % of the datagrams would be lost.
     let report = undisturbed(&pair, || stream(&sites, false, 3_500, 3));
     assert_eq!(report.altered, 0);
@@ -106,7 +106,7 @@ fn tcp_and_a_stream_survive_when_either_gateway_is_killed() {
         return;
     }
     let sites = sites("uniform:0.002", 13);
-    let mut pair = start(&sites, &Setting::default());
+    let mut pair = start(&sites, &Setting::layered());
     let transfer = TcpTransfer {
         congestion: Some("cubic".into()),
         duration: Duration::from_secs(9),
@@ -147,7 +147,7 @@ fn noise_on_the_repair_port_is_counted_and_injects_nothing() {
         return;
     }
     let sites = sites("uniform:0.02", 14);
-    let pair = start(&sites, &Setting::default());
+    let pair = start(&sites, &Setting::layered());
     // The noise comes from the address of gateway A, which a gateway must not trust.
     let target = SocketAddr::new(sites.b.wan_v4(), 4700);
     sites.a.gateway.run(|| {
@@ -175,7 +175,7 @@ fn a_reload_accepts_a_good_file_and_refuses_a_bad_one() {
         return;
     }
     let sites = sites("uniform:0.02", 15);
-    let mut pair = start(&sites, &Setting::default());
+    let mut pair = start(&sites, &Setting::layered());
     let config = pair.config(0);
     let good = fs::read_to_string(&config).unwrap();
     let reload = |pair: &mut GatewayPair, text: &str| {
@@ -222,7 +222,7 @@ fn losses_are_recovered_by_reed_solomon_blocks_and_after_a_reload_by_layers() {
     }
     let sites = sites("uniform:0.02", 20);
     let schedule = Schedule::ReedSolomon { r: 8, c: 3, interleave: 1 };
-    let mut pair = start(&sites, &Setting { schedule, ..Setting::default() });
+    let mut pair = start(&sites, &Setting { schedule, ..Setting::layered() });
     assert_recovered(&sites, &pair, false);
     let egress = pair.status(0).unwrap().peers[0].egress.clone();
     let (packets, repairs) = (egress.source_packets, egress.repair_packets);
@@ -255,7 +255,7 @@ fn losses_are_recovered_by_a_sliding_window_whose_rate_a_reload_changes() {
     }
     let sites = sites("uniform:0.02", 23);
     let schedule = Schedule::Sliding { rate: "1/4".parse().unwrap(), window: 160, density: 15 };
-    let mut pair = start(&sites, &Setting { schedule, ..Setting::default() });
+    let mut pair = start(&sites, &Setting { schedule, ..Setting::layered() });
     assert_recovered(&sites, &pair, false);
     let before = pair.status(0).unwrap().peers[0].clone();
     let (packets, repairs) = (before.egress.source_packets, before.egress.repair_packets);
@@ -278,7 +278,7 @@ fn a_reload_that_changes_the_tap_delivers_no_packet_twice_and_protection_continu
         return;
     }
     let sites = sites("uniform:0.02", 17);
-    let mut pair = start(&sites, &Setting { tap: "packet", ..Setting::default() });
+    let mut pair = start(&sites, &Setting { tap: "packet", ..Setting::layered() });
     let there = between(&sites, false);
     let back = Between { from: &sites.b.hosts[0], to: &sites.a.hosts[0], address: sites.a.host_v4(0) };
     let plan = UdpStream {
@@ -318,7 +318,7 @@ fn a_gateway_that_was_stopped_recovers_no_packet_that_had_arrived() {
         return;
     }
     let sites = sites("uniform:0.02", 19);
-    let mut pair = start(&sites, &Setting::default());
+    let mut pair = start(&sites, &Setting::layered());
     let mut duplicates = 0;
     // The first stream has more bytes than the tap holds, the second more packets than repairs wait for.
     for (rate, payload_bytes) in [(15_000.0, 1_250), (30_000.0, 100)] {
@@ -360,11 +360,11 @@ fn a_gateway_that_ended_leaves_no_interface_and_no_route() {
         (interfaces, sites.a.gateway.run(|| fs::read_to_string("/proc/thread-self/net/route").unwrap()))
     };
     let before = state();
-    let pair = start(&sites, &Setting::default());
+    let pair = start(&sites, &Setting::layered());
     assert_ne!(state(), before);
     pair.stop().unwrap();
     assert_eq!(state(), before);
-    let mut pair = start(&sites, &Setting::default());
+    let mut pair = start(&sites, &Setting::layered());
     pair.kill(0).unwrap();
     assert_eq!(state(), before, "also if it was killed");
 }
@@ -375,7 +375,7 @@ fn a_gateway_that_fails_at_once_is_reported_at_once() {
         return;
     }
     let sites = sites("none", 18);
-    let started = GatewayPair::start(Path::new("/bin/false"), &End::of(&sites), &Setting::default());
+    let started = GatewayPair::start(Path::new("/bin/false"), &End::of(&sites), &Setting::layered());
     let error = started.err().map(|error| error.to_string()).unwrap_or_default();
     assert!(error.contains("ended with exit status: 1"), "{error}");
 }

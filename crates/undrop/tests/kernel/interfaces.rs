@@ -61,7 +61,7 @@ impl Lab {
         };
         let ends =
             [end(&a.gateway, WAN, a.wan_v4(), a.networks()[0]), end(&b.hosts[0], HOST, b.host_v4(0), far())];
-        GatewayPair::start(Path::new(PROGRAM), &ends, &Setting { tap, ..Setting::default() }).unwrap()
+        GatewayPair::start(Path::new(PROGRAM), &ends, &Setting { tap, ..Setting::layered() }).unwrap()
     }
 
     fn cut_cable(&self) {

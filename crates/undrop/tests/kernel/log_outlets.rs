@@ -64,7 +64,7 @@ fn a_gateway_whose_log_takes_nothing_runs_on_and_counts_the_lines() {
     }
     let link = EmulatorConfig::symmetric(LinkConfig::default());
     let sites = TwoSites::build(&TwoSitesConfig::default(), &link).unwrap();
-    let mut pair = GatewayPair::start(Path::new(PROGRAM), &End::of(&sites), &Setting::default()).unwrap();
+    let mut pair = GatewayPair::start(Path::new(PROGRAM), &End::of(&sites), &Setting::layered()).unwrap();
     pair.kill(1).unwrap();
     // A full disk, and a reader that is gone.
     let (reader, writer) = io::pipe().unwrap();

@@ -116,7 +116,7 @@ fn a_nat_between_the_gateways_is_found_out_and_no_packet_is_delivered_twice() {
         return;
     }
     let sites = sites("none");
-    let pair = start(&sites, &Setting::default());
+    let pair = start(&sites, &Setting::layered());
     insert_nat(&sites, Ipv4Addr::new(10, 81, 1, 200));
     let report = stream(&sites, 20.0, 6);
     assert_eq!(
@@ -162,7 +162,7 @@ fn a_nat_to_an_address_outside_of_the_site_is_found_out() {
         return;
     }
     let sites = sites("none");
-    let pair = start(&sites, &Setting::default());
+    let pair = start(&sites, &Setting::layered());
     stream(&sites, 200.0, 1);
     insert_nat(&sites, Ipv4Addr::new(10, 81, 9, 77));
     let (mut sent, mut duplicates, mut attempts) = (0, 0, 0);
@@ -214,10 +214,10 @@ fn flows_that_take_another_link_are_not_delivered_twice_whatever_their_share() {
         return;
     }
     let window = Schedule::Sliding { rate: "1".parse().unwrap(), window: 256, density: 15 };
-    for schedule in [Schedule::default(), window] {
+    for schedule in [Schedule::layered(), window] {
         for share in [10, 50, 100] {
             let sites = sites("none");
-            let pair = start(&sites, &Setting { schedule: schedule.clone(), ..Setting::default() });
+            let pair = start(&sites, &Setting { schedule: schedule.clone(), ..Setting::layered() });
             insert_detour(&sites, move |packet| flow_hash(packet) % 100 < share);
             let reports = streams(&sites, 8, 120.0, 4);
             assert_few_doubles(&pair, &reports, &format!("{share} % of the flows, {schedule}"));
@@ -236,7 +236,7 @@ fn packets_sprayed_over_two_links_are_rarely_delivered_twice() {
     }
     let sites = sites("none");
     let window = Schedule::Sliding { rate: "1".parse().unwrap(), window: 256, density: 15 };
-    let pair = start(&sites, &Setting { schedule: window, ..Setting::default() });
+    let pair = start(&sites, &Setting { schedule: window, ..Setting::layered() });
     let mut turn = 0;
     insert_detour(&sites, move |_| {
         turn += 1;
@@ -256,7 +256,7 @@ fn heavy_losses_are_recovered_though_they_look_like_a_detour() {
     }
     let sites = sites("uniform:0.2");
     let window = Schedule::Sliding { rate: "1".parse().unwrap(), window: 256, density: 15 };
-    let pair = start(&sites, &Setting { schedule: window, ..Setting::default() });
+    let pair = start(&sites, &Setting { schedule: window, ..Setting::layered() });
     let report = crate::disturbance::undisturbed(&pair, || stream(&sites, 500.0, 4));
     assert!(report.missing() <= 60, "{} of 2,000, 400 lost\n{:?}", report.missing(), peer(&pair, 1).ingress);
     assert!(peer(&pair, 1).ingress.path.recovering);
@@ -283,7 +283,7 @@ fn both_ends_know_that_repairs_arrive_in_one_direction_only() {
         return;
     }
     let sites = sites("none");
-    let mut pair = start(&sites, &Setting::default());
+    let mut pair = start(&sites, &Setting::layered());
     block_repairs(&sites, true);
     let is_told = |peer: &PeerStatus, cause: &str| {
         !peer.up && peer.trouble.as_ref().is_some_and(|trouble| trouble.cause == cause)
@@ -307,7 +307,7 @@ fn a_wrong_key_is_told_at_both_ends() {
     }
     let sites = sites("none");
     let ends = End::of(&sites);
-    let mut pair = GatewayPair::prepare(Path::new(PROGRAM), &ends, &Setting::default()).unwrap();
+    let mut pair = GatewayPair::prepare(Path::new(PROGRAM), &ends, &Setting::layered()).unwrap();
     let config = pair.config(1);
     let other = config.with_file_name("other.key");
     let made = std::process::Command::new(PROGRAM)
@@ -349,7 +349,7 @@ fn a_nat_of_the_repair_channel_is_told() {
             exits.forward(&packet);
         })),
     );
-    let mut pair = GatewayPair::prepare(Path::new(PROGRAM), &ends, &Setting::default()).unwrap();
+    let mut pair = GatewayPair::prepare(Path::new(PROGRAM), &ends, &Setting::layered()).unwrap();
     for (side, end) in ends.iter().enumerate() {
         pair.launch(side, end.namespace).unwrap();
     }
@@ -371,7 +371,7 @@ fn repairs_shrink_to_the_mtu_of_the_path() {
     }
     for tells in [true, false] {
         let sites = sites("none");
-        let pair = start(&sites, &Setting::default());
+        let pair = start(&sites, &Setting::layered());
         narrow_link(&sites, 1_400, tells);
         stream_of(&sites, 1_272, 400.0, 1);
         // The probes end within two bytes of the limit.
@@ -402,7 +402,7 @@ fn packets_that_are_fragmented_on_the_way_do_not_count_as_lost() {
         let sites = sites("none");
         // Its packets may be fragmented.
         sites.a.hosts[0].sysctl("net.ipv4.ip_no_pmtu_disc", "1").unwrap();
-        let pair = start(&sites, &Setting::default());
+        let pair = start(&sites, &Setting::layered());
         narrow_link(&sites, 1_000, tells);
         let report = stream_of(&sites, 1_272, rate, 6);
         assert_eq!(
@@ -428,7 +428,7 @@ fn a_syn_whose_mss_is_clamped_on_the_way_is_not_recovered() {
         return;
     }
     let sites = sites("none");
-    let pair = start(&sites, &Setting::default());
+    let pair = start(&sites, &Setting::layered());
     for direction in Direction::BOTH {
         let clamp: MiddleBox = Box::new(|packet, exits| {
             let mut packet = packet.to_vec();

@@ -23,7 +23,7 @@ fn a_gateway_that_crashes_leaves_no_core_file() {
     setrlimit(Resource::RLIMIT_CORE, most, most).unwrap();
     let link = EmulatorConfig::symmetric(LinkConfig::default());
     let sites = TwoSites::build(&TwoSitesConfig::default(), &link).unwrap();
-    let mut pair = GatewayPair::start(Path::new(PROGRAM), &End::of(&sites), &Setting::default()).unwrap();
+    let mut pair = GatewayPair::start(Path::new(PROGRAM), &End::of(&sites), &Setting::layered()).unwrap();
     let child = pair.child(0).unwrap();
     child.signal(Signal::SIGABRT).unwrap();
     let ended = child.wait().unwrap();

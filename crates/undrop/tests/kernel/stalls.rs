@@ -57,7 +57,7 @@ fn nothing_old_is_delivered_after_a_gateway_was_stopped_and_losses_are_recovered
     }
     for (side, seconds) in [(0, 5), (1, 5), (1, 2)] {
         let sites = sites(30 + seconds);
-        let mut pair = GatewayPair::start(Path::new(PROGRAM), &End::of(&sites), &Setting::default()).unwrap();
+        let mut pair = GatewayPair::start(Path::new(PROGRAM), &End::of(&sites), &Setting::layered()).unwrap();
         let report = stream_with_stop(&sites, &mut pair, side, Duration::from_secs(seconds));
         assert_eq!(report.altered, 0);
         assert_duplicates_arrived_late(&pair, 1, report.duplicates);

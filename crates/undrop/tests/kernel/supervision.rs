@@ -60,7 +60,7 @@ fn a_gateway_tells_its_service_manager_each_step_and_ends_when_its_loop_hangs() 
     }
     let link = EmulatorConfig::symmetric(LinkConfig::default());
     let sites = TwoSites::build(&TwoSitesConfig::default(), &link).unwrap();
-    let mut pair = GatewayPair::start(Path::new(PROGRAM), &End::of(&sites), &Setting::default()).unwrap();
+    let mut pair = GatewayPair::start(Path::new(PROGRAM), &End::of(&sites), &Setting::layered()).unwrap();
     pair.kill(1).unwrap();
     let directory = pair.config(1).parent().unwrap().to_owned();
     let (path, log) = (directory.join("notify.sock"), directory.join("supervised.log"));

@@ -76,7 +76,7 @@ impl Path3 {
             end(&self.sites.a.gateway, self.sites.a.wan_v4(), "10.81.1.0/24"),
             end(&self.far, "10.83.0.2".parse().unwrap(), "10.82.0.0/24"),
         ];
-        GatewayPair::start(Path::new(PROGRAM), &ends, &Setting::default()).unwrap()
+        GatewayPair::start(Path::new(PROGRAM), &ends, &Setting::layered()).unwrap()
     }
 
     /// Sends probes of each time to live from 1 to 5 to the far host, beside a stream. Returns who answered

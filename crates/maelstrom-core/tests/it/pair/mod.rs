@@ -21,7 +21,7 @@ pub fn config(side: usize) -> Config {
     Config {
         listen: address(side),
         wan_mtu: 1500,
-        schedule: Schedule::default(),
+        schedule: Schedule::layered(),
         delayed: false,
         max_delay_us: 20_000,
         name_bits: 32,

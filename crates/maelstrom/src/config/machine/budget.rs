@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use diagnostics::{Diagnostic, Findings, Span};
 use ipnet::IpNet;
-use maelstrom_core::Schedule;
+use maelstrom_core::{RepairRate, Schedule, auto};
 
 use super::super::draft::Draft;
 use super::super::memory;
@@ -41,8 +41,14 @@ pub(super) fn check(
     memory::check_with(draft, wan.bytes, findings);
     let Some(lan) = lan_limit(draft, facts, wan.bytes) else { return };
     let (Some(schedule), Some(listen)) = (draft.code.schedule(), &draft.gateway.listen) else { return };
-    let extra = overhead(&schedule, listen.value.is_ipv6()) as u32;
+    let overhead = |schedule: &Schedule| overhead(schedule, listen.value.is_ipv6()) as u32;
+    let extra = overhead(&schedule);
     let span = lan.span.clone().or(wan.span.clone());
+    if schedule == Schedule::Auto
+        && let Some(remark) = floor_of_auto(&lan, &wan, overhead)
+    {
+        return findings.add(remark.at(span));
+    }
     if lan.bytes + extra <= wan.bytes {
         findings.add(
             Diagnostic::remark(
@@ -77,6 +83,36 @@ pub(super) fn check(
         diagnostic = diagnostic.help(help);
     }
     findings.add(diagnostic);
+}
+
+/// The rates that `auto` may choose, and the reason why it may not choose lower ones. `None` if no repair at
+/// a rate below the largest floor would fit.
+fn floor_of_auto(lan: &Limit, wan: &Limit, overhead: impl Fn(&Schedule) -> u32) -> Option<Diagnostic> {
+    let extra =
+        |rate| overhead(&Schedule::Sliding { rate, window: auto::WINDOW, density: Schedule::DENSITY });
+    let rates = auto::LADDER.into_iter().filter(|&rate| rate <= auto::FLOOR_MAX);
+    let floor = rates.clone().find(|&rate| lan.bytes + extra(rate) <= wan.bytes)?;
+    let message = format!(
+        "repairs of {} bytes of packet fit into {} at a rate of {floor} and above: `auto` chooses among these",
+        lan.bytes, wan.bytes
+    );
+    let origin = format!("packets: {}; path: {}", lan.origin, wan.origin);
+    let remark = Diagnostic::remark("mtu-budget", message).note(origin);
+    let milestones = [auto::START, RepairRate::constant(1, 24), auto::LADDER[0]];
+    let lower: Vec<_> = milestones.into_iter().filter(|&rate| rate < floor).collect();
+    let Some((first, others)) = lower.split_first() else { return Some(remark) };
+    let longest = |rate| wan.bytes.saturating_sub(extra(rate));
+    let mut room = format!("packets of at most {} bytes allow {first}", longest(*first));
+    for &rate in others {
+        let _ = write!(room, ", of {} bytes {rate}", longest(rate));
+    }
+    Some(
+        remark
+            .note(format!(
+                "{floor} is the floor: at a lower rate a repair names more packets, and would exceed the path"
+            ))
+            .note(room),
+    )
 }
 
 /// The limit of the path. A stated `wan_mtu` larger than the interface's MTU is a mistake.
@@ -163,7 +199,9 @@ fn remedies(draft: &Draft, facts: &Facts, fit: u32) -> Vec<String> {
     let v4 = networks.iter().any(|network| matches!(network, IpNet::V4(_)));
     let v6 = networks.iter().any(|network| matches!(network, IpNet::V6(_)));
     if fit < if v6 { LAN_MTU_MIN_V6 } else { LAN_MTU_MIN_V4 } {
-        return vec!["choose a smaller r, or a path that carries larger packets".to_owned()];
+        return vec![
+            "choose a code with a smaller repair overhead, or a path that carries larger packets".to_owned(),
+        ];
     }
     let wan = draft.gateway.wan.as_ref().map_or("WAN", |wan| wan.value.as_str());
     let mut help = vec![format!("if no host sends packets of more than {fit} bytes, set `lan_mtu = {fit}`")];

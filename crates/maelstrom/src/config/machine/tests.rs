@@ -75,6 +75,17 @@ fn machine(draft: &Draft) -> Facts {
 }
 
 fn judged(text: &str, change: impl FnOnce(&mut Facts)) -> Report {
+    // The made-up overhead is that of layers.
+    let layers = text.replacen("[[peer]]", "[code]\nscheme = \"layered\"\n[[peer]]", 1);
+    let text = if text.contains("[code]") { text } else { &layers };
+    judged_with(text, overhead, change)
+}
+
+fn judged_with(
+    text: &str,
+    overhead: impl Fn(&Schedule, bool) -> usize,
+    change: impl FnOnce(&mut Facts),
+) -> Report {
     let (draft, report) = examined(text);
     assert_eq!(report.errors(), 0, "{report}");
     let draft = draft.unwrap();
@@ -129,7 +140,7 @@ fn a_correct_machine_gets_a_note_on_the_mtu_budget() {
 fn memory_is_bounded_at_any_mtu_of_the_machine() {
     let wide = |code: &str| FILE.replace("[[peer]]", &format!("[code]\n{code}\n[[peer]]"));
     // Too much memory with packets of the usual size.
-    let (_, report) = examined(&wide("r = 64\ninterleaves = [1, 1024]"));
+    let (_, report) = examined(&wide("scheme = \"layered\"\nr = 64\ninterleaves = [1, 1024]"));
     let refused = &report.diagnostics()[0];
     assert_eq!((report.errors(), refused.code), (1, "memory"), "{report}");
     assert!(refused.help[0].contains("`r`"), "{report}");
@@ -139,7 +150,7 @@ fn memory_is_bounded_at_any_mtu_of_the_machine() {
     assert!(refused.help[0].contains("`interleave`"), "{report}");
     // Too much memory only with the packets that this machine carries.
     let jumbo = |facts: &mut Facts| named(facts, "wan0").mtu = 9000;
-    let middling = wide("r = 16\ninterleaves = [1, 1000]");
+    let middling = wide("scheme = \"layered\"\nr = 16\ninterleaves = [1, 1000]");
     assert!(found(&middling, |_| {}).is_empty());
     assert_eq!(one(&middling, jumbo), (Severity::Error, "memory"));
 }
@@ -204,6 +215,38 @@ fn the_budget_is_exact() {
     );
 }
 
+/// Lower rates need longer repairs: the longest packet decides which of them `auto` may choose.
+#[test]
+fn the_check_states_the_floor_of_auto_and_its_reason() {
+    let auto = |line: &str, v6: bool| {
+        let text = if v6 {
+            FILE.replace("10.81.9.1:", "[2001:db8:9::1]:").replace("10.81.9.2:", "[2001:db8:9::2]:")
+        } else {
+            FILE.to_owned()
+        };
+        let text = text.replace("[gateway]", &format!("[gateway]\n{line}"));
+        let report = judged_with(&text, Schedule::repair_overhead, |_| {});
+        report.diagnostics().iter().find(|one| one.code == "mtu-budget").unwrap().clone()
+    };
+    for (line, v6, floor, room) in [
+        ("", false, "1/8", "1205 bytes allow 1/24, of 1141 bytes 1/32"),
+        ("", true, "1/6", "1281 bytes allow 1/8, of 1185 bytes 1/24, of 1121 bytes 1/32"),
+        ("lan_mtu = 1301", false, "1/8", "1205 bytes allow 1/24, of 1141 bytes 1/32"),
+        ("lan_mtu = 1302", false, "1/6", "1301 bytes allow 1/8, of 1205 bytes 1/24, of 1141 bytes 1/32"),
+        ("lan_mtu = 1205", false, "1/24", "1141 bytes allow 1/32"),
+        ("lan_mtu = 1361", false, "3/8", "1301 bytes allow 1/8, of 1205 bytes 1/24, of 1141 bytes 1/32"),
+    ] {
+        let found = auto(line, v6);
+        assert_eq!(found.severity, Severity::Note, "{line}: {found:?}");
+        assert!(found.message.contains(&format!("rate of {floor} and above")), "{line}: {}", found.message);
+        assert!(found.notes.iter().any(|note| note.contains(room)), "{line}: {:?}", found.notes);
+    }
+    assert!(!auto("lan_mtu = 1141", false).notes.iter().any(|note| note.contains("allow")));
+    let none = auto("lan_mtu = 1362", false);
+    assert_eq!(none.severity, Severity::Error);
+    assert!(none.help[0].contains("lan_mtu = 1301"), "{:?}", none.help);
+}
+
 #[test]
 fn routes_that_have_an_mtu_bound_the_packets() {
     let bounded = |mtu: u32| {
@@ -226,7 +269,10 @@ fn routes_that_have_an_mtu_bound_the_packets() {
 fn a_path_with_a_tiny_mtu_needs_a_smaller_r() {
     let found = found(&with("wan_mtu = 1300"), |_| {});
     // An IPv6 link carries at least 1280 bytes.
-    assert_eq!(found[0].help, ["choose a smaller r, or a path that carries larger packets"]);
+    assert_eq!(
+        found[0].help,
+        ["choose a code with a smaller repair overhead, or a path that carries larger packets"]
+    );
     let v4_only = with("wan_mtu = 1300").replace(", \"2001:db8:2::/48\"", "");
     assert!(self::found(&v4_only, |_| {})[0].help[0].contains("lan_mtu = 1200"));
 }

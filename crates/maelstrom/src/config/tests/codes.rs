@@ -136,9 +136,13 @@ fn a_setting_of_another_scheme_is_refused() {
         assert!(found.expected.is_some_and(|expected| expected.contains("`rate`, `window`, `density`")));
         assert!(found.help[0].contains("\"reed-solomon\""), "{:?}", found.help);
     }
-    // Without `scheme`, the default counts.
-    let found = one(&GOOD.replace("scheme = \"layered\"", "c = 3"));
-    assert_eq!(found.code, "foreign-setting");
+    // Without `scheme`, the default counts, which has no parameters.
+    for (line, owner) in [("c = 3", "reed-solomon"), ("rate = 0.125", "sliding"), ("r = 8", "layered")] {
+        let found = one(&auto().replace("scheme = \"auto\"", line));
+        assert_eq!(found.code, "foreign-setting");
+        assert!(found.message.ends_with("but the scheme is \"auto\""), "{}", found.message);
+        assert!(found.help[0].contains(owner), "{:?}", found.help);
+    }
     // The settings of an unknown scheme are not judged.
     assert_eq!(one(&blocks().replace("reed-solomon", "reed-salmon")).code, "bad-value");
 }

@@ -44,11 +44,18 @@ fn window() -> String {
     GOOD.replace(layers, "scheme = \"sliding\"\nrate = 0.375\nwindow = 160\ndensity = 15")
 }
 
+/// The same file with the rate left to the gateway.
+fn auto() -> String {
+    let layers = "scheme = \"layered\"\nr = 8\ninterleaves = [1, 11, 19]";
+    GOOD.replace(layers, "scheme = \"auto\"")
+}
+
 /// A good file in which a key of one of `schemes` may stand.
 fn good_for(schemes: Option<&[&str]>) -> String {
     match schemes {
         Some(["reed-solomon"]) => blocks(),
         Some(["sliding"]) => window(),
+        Some(["auto"]) => auto(),
         _ => GOOD.to_owned(),
     }
 }
@@ -135,7 +142,7 @@ fn toml_blocks(name: &str) -> Vec<String> {
 fn the_readme_shows_a_file_that_is_right() {
     let blocks = toml_blocks("README.md");
     let [whole] = &blocks[..] else { panic!("expected one file, saw {}", blocks.len()) };
-    assert_eq!(configuration(whole).code.schedule.to_string(), "layered (8; 1,11,19)");
+    assert_eq!(configuration(whole).code.schedule.to_string(), "auto");
 }
 
 #[test]
@@ -152,7 +159,7 @@ fn the_manual_shows_files_that_are_right() {
         assert!(1_300 + schedule.repair_overhead(true) <= 1_500);
         schemes.push(schedule.to_string());
     }
-    assert_eq!(schemes, ["layered (8; 1,11,19)", "reed-solomon (8,3) x20", "sliding (256; 3/8)"]);
+    assert_eq!(schemes, ["auto", "layered (8; 1,11,19)", "reed-solomon (8,3) x20", "sliding (256; 3/8)"]);
 }
 
 #[test]
@@ -229,8 +236,9 @@ fn networks_have_a_prefix_and_no_host_bits() {
 
 #[test]
 fn a_string_is_not_a_boolean() {
-    assert_eq!(code_of("scheme = \"layered\"", "delayed = \"yes\""), "wrong-type");
-    assert!(configuration(&GOOD.replace("scheme = \"layered\"", "delayed = true")).code.delayed);
+    let delayed = |value: &str| format!("scheme = \"layered\"\ndelayed = {value}");
+    assert_eq!(code_of("scheme = \"layered\"", &delayed("\"yes\"")), "wrong-type");
+    assert!(!configuration(&GOOD.replace("scheme = \"layered\"", &delayed("false"))).code.delayed);
 }
 
 #[test]

@@ -38,7 +38,7 @@ fn an_absent_key_has_the_default_that_the_table_states() {
                 // Their defaults come from elsewhere.
                 "lan_mtu" | "wan_mtu" | "name" | "local_networks" => {}
                 // The key belongs to another scheme than the default.
-                _ if !key.fits("layered") => {}
+                _ if !key.fits("auto") => {}
                 name => long += &format!("{name} = {}\n", default_of(&key).unwrap()),
             }
         }
@@ -69,13 +69,14 @@ fn the_defaults_are_those_of_the_core() {
     assert_eq!(scheme("layered").schedule, layered);
     assert_eq!(scheme("reed-solomon").schedule, Schedule::ReedSolomon { r, c, interleave });
     assert_eq!(scheme("sliding").schedule, Schedule::Sliding { rate, window, density });
+    assert_eq!(scheme("auto").schedule, Schedule::Auto);
     let code = scheme("layered");
     assert_eq!((code.delayed, code.max_delay_ms), (Schedule::DELAYED, Schedule::MAX_DELAY_MS));
 }
 
 #[test]
 fn every_example_in_the_table_is_correct() {
-    for scheme in ["layered", "reed-solomon", "sliding"] {
+    for scheme in ["auto", "layered", "reed-solomon", "sliding"] {
         let mut text = String::new();
         for section in ["gateway", "code", "peer"] {
             text += if section == "peer" { "[[peer]]\n" } else { "" };
@@ -84,7 +85,7 @@ fn every_example_in_the_table_is_correct() {
                 text += &format!("{}\n", key.example);
             }
         }
-        configuration(&text.replace("\"layered\"", &format!("\"{scheme}\"")));
+        configuration(&text.replace("scheme = \"auto\"", &format!("scheme = \"{scheme}\"")));
     }
 }
 
@@ -122,7 +123,7 @@ fn every_choice_refuses_another_word() {
         ("mode", &["passive"][..]),
         ("tap", &["auto", "ebpf", "packet"]),
         ("injection", &["auto", "wan", "tun"]),
-        ("scheme", &["layered", "reed-solomon", "sliding"]),
+        ("scheme", &["auto", "layered", "reed-solomon", "sliding"]),
     ] {
         let header = if name == "scheme" { "[code]" } else { "[gateway]" };
         for word in words {

@@ -12,7 +12,7 @@ use ::fec::simulate::{Naming, Report, Simulation, simulate};
 use ::fec::{Code, RepairRate, Scheme};
 use anyhow::{Context as _, bail};
 use loss::LossModel;
-use maelstrom::config::Schedule;
+use maelstrom::config::{Schedule, SchemeChoice};
 
 use crate::failure::Advice as _;
 use crate::{output, scheme};
@@ -21,7 +21,7 @@ use report::{Figures, Setup};
 const EXAMPLES: &str = "\
 Examples:
   undrop fec simulate                                        the gateway's default code at 1 % loss
-  undrop fec simulate --interleaves 1,19,41 --delayed false --loss bursty:1%:20
+  undrop fec simulate --scheme layered --interleaves 1,19,41 --delayed false --loss bursty:1%:20
   undrop fec simulate --scheme reed-solomon --r 8 --c 3 --interleaves 20 --loss bursty:1%:20
   undrop fec simulate --scheme sliding --rate 0.125 --window 256 --loss uniform:1%
   undrop fec simulate --scheme sliding --loss trace:drops.txt --seeds 1 --json
@@ -36,9 +36,9 @@ The exit code is 0 even if packets stay lost; see the figures.";
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// FEC scheme
-    #[arg(long, value_parser = scheme::parser(), default_value_t = Scheme::Layered)]
-    scheme: Scheme,
+    /// FEC scheme; auto is the sliding window with which a gateway starts
+    #[arg(long, value_parser = scheme::parser(), default_value_t)]
+    scheme: SchemeChoice,
     /// Number of source packets in a repair or a block [layered, reed-solomon; default: 8]
     #[arg(long)]
     r: Option<u8>,
@@ -165,7 +165,8 @@ impl Args {
     fn schedule(&self) -> anyhow::Result<Schedule> {
         self.refuse_foreign()?;
         let r = self.r.unwrap_or(Schedule::R);
-        Ok(match self.scheme {
+        let SchemeChoice::Fixed(scheme) = self.scheme else { return Ok(Schedule::Auto) };
+        Ok(match scheme {
             Scheme::Layered => {
                 let interleaves = self.interleaves.clone().unwrap_or_else(|| Schedule::INTERLEAVES.to_vec());
                 Schedule::Layered { r, interleaves }
@@ -199,9 +200,12 @@ impl Args {
             ("--rate", self.rate.is_some(), &[Sliding]),
             ("--window", self.window.is_some(), &[Sliding]),
             ("--density", self.density.is_some(), &[Sliding]),
-            ("--names", self.names.is_some(), &[Sliding]),
         ];
-        let foreign = parameters.iter().find(|(_, given, owners)| *given && !owners.contains(&self.scheme));
+        let owns = |owners: &[Scheme]| owners.iter().any(|&owner| self.scheme == SchemeChoice::Fixed(owner));
+        let foreign = parameters.iter().find(|(_, given, owners)| *given && !owns(owners));
+        if self.names.is_some() && !owns(&[Sliding]) && self.scheme != SchemeChoice::Auto {
+            bail!("--names belongs to the schemes `auto` and `sliding`, saw `{}`; leave it out", self.scheme)
+        }
         let Some((name, _, owners)) = foreign else { return Ok(()) };
         let owners: Vec<String> = owners.iter().map(|scheme| format!("`{scheme}`")).collect();
         let hint = if *name == "--c" { " (a layered code has one repair for each interleave)" } else { "" };
@@ -304,11 +308,14 @@ mod tests {
             ..LayeredConfig::default()
         };
         for delayed in ["", "--delayed", "--delayed=true"] {
-            assert_eq!(code(&format!("--r 7 --interleaves 1,19,41 {delayed}")), layered.clone().into());
+            assert_eq!(
+                code(&format!("--scheme layered --r 7 --interleaves 1,19,41 {delayed}")),
+                layered.clone().into()
+            );
         }
         let at_once = Sending::Immediate;
         let layered = LayeredConfig { sending: at_once, ..LayeredConfig::default() };
-        assert_eq!(code("--delayed false"), layered.into());
+        assert_eq!(code("--scheme layered --delayed false"), layered.into());
         let blocks = ReedSolomonConfig {
             r: 9,
             c: 4,
@@ -340,7 +347,7 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("undrop-defaults-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         keyfile::KeyText::generate().unwrap().write_new(&directory.join("peer.key")).unwrap();
-        for scheme in ["layered", "reed-solomon", "sliding"] {
+        for scheme in ["auto", "layered", "reed-solomon", "sliding"] {
             let gateway = gateway(scheme, &directory);
             let line = format!("--scheme {scheme}");
             let simulated = parse(&line).unwrap();
@@ -357,7 +364,8 @@ mod tests {
         const EXCEPTIONS: usize = 4 * 3;
         for line in [
             "",
-            "--r 24",
+            "--scheme layered",
+            "--scheme layered --r 24",
             "--scheme reed-solomon --r 32 --c 4",
             "--scheme sliding",
             "--scheme sliding --rate 1/8",
@@ -375,18 +383,19 @@ mod tests {
     fn mistakes_are_named() {
         for (line, said) in [
             ("--rate 0.1", "--rate belongs to the scheme `sliding`"),
-            ("--c 3", "--c belongs to the scheme `reed-solomon`, saw `layered` (a layered"),
+            ("--c 3", "--c belongs to the scheme `reed-solomon`, saw `auto`"),
+            ("--scheme layered --c 3", "--c belongs to the scheme `reed-solomon`, saw `layered` (a layered"),
             ("--scheme sliding --delayed", "--delayed belongs to the scheme `layered`"),
-            ("--names none", "--names belongs to the scheme `sliding`"),
+            ("--scheme layered --names none", "--names belongs to the schemes `auto` and `sliding`"),
             ("--scheme reed-solomon --interleaves 1,2", "expected one number for reed-solomon, saw 2"),
             ("--scheme sliding --window 0", "window: expected 1 to 1024, saw 0"),
-            ("--interleaves 3,3", "expected distinct ones, saw 3 twice"),
+            ("--scheme layered --interleaves 3,3", "expected distinct ones, saw 3 twice"),
         ] {
             let error = figures(&parse(line).unwrap()).unwrap_err();
             assert!(format!("{error:#}").contains(said), "{line}: {error:#}");
         }
         for (line, said) in [
-            ("--scheme raptor", "possible values: layered, reed-solomon, sliding"),
+            ("--scheme raptor", "possible values: auto, layered, reed-solomon, sliding"),
             ("--scheme sliding --rate much", "expected a fraction"),
             ("--loss maybe", "expected a loss model"),
             ("--packets 0", "1..="),
@@ -399,7 +408,7 @@ mod tests {
     #[test]
     fn figures_tell_what_was_lost_and_recovered() {
         let small = "--packets 4000 --seeds 3";
-        let layered = json(&format!("{small} --loss uniform:1%"));
+        let layered = json(&format!("{small} --scheme layered --loss uniform:1%"));
         assert_eq!(layered["scheme"], "layered");
         assert!((layered["overhead_percent"]["packets"].as_f64().unwrap() - 37.5).abs() < 0.5);
         // In bytes, the overhead is larger by (1500 + 113) / 1500 (docs/wire.md).

@@ -70,6 +70,7 @@ fn peer_block(text: &mut String, peer: &PeerStatus) {
         number(egress.repairs_cut_in_two)
     );
     row(text, "", &repairs);
+    row(text, "code", &egress.code);
     row(text, "lost there", &losses(&peer.far));
     row(
         text,
@@ -275,6 +276,7 @@ mod tests {
             differences: Vec::new(),
             egress: EgressStatus {
                 flows_protected_percent: 12.5,
+                code: "sliding (512; 1/8)".to_owned(),
                 source_packets: 1_234_567,
                 source_bytes: 1_600_000_000,
                 repair_packets: 463_000,
@@ -330,6 +332,7 @@ peer osaka (10.81.9.2:4700): up, heard 120 ms ago, round trip 100.2 ms, 2 sessio
   sent              1,234,567 packets, 1.6 GB
                     12.5 % OF THE FLOWS PROTECTED, for lack of time
                     463,000 repairs, 650.0 MB, overhead 40.6 %, 0 cut in two
+  code              sliding (512; 1/8)
   lost there        10,000 of 1,000,000 (1.0000 %), 9,990 recovered, 10 residual (0.0010 %)
   received          990,000 packets, 999 B
                     375,000 repairs

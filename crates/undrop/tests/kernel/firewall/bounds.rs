@@ -46,7 +46,7 @@ fn nothing_is_recovered_for_a_network_that_is_not_local() {
     }
     let lab = Lab::build(Wan::Ethernet, 0.0).unwrap();
     lab.rules_at(&lab.sites.b.gateway, SHUT_ON_THE_WAY);
-    let mut pair = lab.start(&Setting::default());
+    let mut pair = lab.start(&Setting::layered());
     reload(&mut pair, 1, |text| trusting(&with_local_networks("\"10.85.0.0/24\"")(text)));
     super::wait_for("both gateways are up", || (0..2).all(|side| pair.status(side).unwrap().peers[0].up));
     let report = lab.stream_at(27.0, false);
@@ -67,7 +67,7 @@ fn packets_of_a_network_that_is_not_local_are_not_protected() {
     }
     let lab = Lab::build(Wan::Ethernet, 0.0).unwrap();
     lab.rules_at(&lab.sites.b.gateway, SHUT_ON_THE_WAY);
-    let mut pair = lab.start(&Setting::default());
+    let mut pair = lab.start(&Setting::layered());
     reload(&mut pair, 0, with_local_networks("\"10.81.7.0/24\""));
     reload(&mut pair, 1, |text| trusting(&text));
     super::wait_for("both gateways are up", || (0..2).all(|side| pair.status(side).unwrap().peers[0].up));
@@ -83,7 +83,7 @@ fn packets_within_local_networks_are_recovered_as_before() {
         return;
     }
     let lab = Lab::build(Wan::Ethernet, 4.0).unwrap();
-    let mut pair = lab.start(&Setting::default());
+    let mut pair = lab.start(&Setting::layered());
     reload(&mut pair, 0, with_local_networks("\"10.81.1.0/24\""));
     reload(&mut pair, 1, with_local_networks("\"10.82.0.0/24\""));
     lab.assert_recovered(&pair, false);
@@ -100,7 +100,7 @@ fn nothing_is_recovered_whose_route_leads_back_to_the_wan() {
     for injection in ["auto", "tun"] {
         let lab = Lab::build(Wan::Ethernet, 0.0).unwrap();
         lab.rules_at(&lab.sites.b.gateway, SHUT_ON_THE_WAY);
-        let mut pair = lab.start(&Setting { injection, ..Setting::default() });
+        let mut pair = lab.start(&Setting { injection, ..Setting::layered() });
         reload(&mut pair, 1, |text| trusting(&text));
         super::wait_for("both gateways are up", || (0..2).all(|side| pair.status(side).unwrap().peers[0].up));
         // The gateway loses its own route to the host and sends packets for it to the router.

@@ -66,7 +66,7 @@ fn packets_are_recovered_through_rules_that_permit_by_interface() {
     ] {
         let Some(lab) = Lab::build(wan, 4.0) else { continue };
         lab.rules(PERMITTED_BY_INTERFACE);
-        let pair = lab.start(&Setting { tap, ..Setting::default() });
+        let pair = lab.start(&Setting { tap, ..Setting::layered() });
         lab.assert_recovered(&pair, v6);
         assert_injects_at_wan(&pair);
         assert!(!complaints(&lab, &pair).contains(&"rules-by-interface"), "the rules apply");
@@ -90,7 +90,7 @@ fn what_a_rule_shuts_on_the_wan_stays_shut() {
         (Wan::Plain, "auto", shut_by[2]),
     ] {
         let lab = Lab::build(wan, 4.0).unwrap();
-        let pair = lab.start(&Setting { tap, ..Setting::default() });
+        let pair = lab.start(&Setting { tap, ..Setting::layered() });
         lab.rules(&rules.replace("LOCAL", &lab.address(false).to_string()));
         let report = lab.stream(false);
         assert_eq!(report.arrived_us.len(), 0, "{rules}\n{}", pair.logs());
@@ -109,7 +109,7 @@ fn a_connection_lives_where_unknown_interfaces_are_reset() {
         "table inet filter { chain forward { type filter hook forward priority 0;
             iifname != { WAN, LAN } meta l4proto tcp reject with tcp reset\n}\n}",
     );
-    let pair = lab.start(&Setting::default());
+    let pair = lab.start(&Setting::layered());
     let transfer = TcpTransfer { duration: Duration::from_secs(4), ..TcpTransfer::default() };
     let report = tcp_transfer(lab.between(false), &transfer, &mut unwatched).unwrap();
     assert_eq!(report.mismatch, None);
@@ -127,7 +127,7 @@ fn the_way_by_the_tun_device_is_reported_and_meets_other_rules() {
         return;
     }
     let lab = Lab::build(Wan::Plain, 4.0).unwrap();
-    let pair = lab.start(&Setting { injection: "tun", ..Setting::default() });
+    let pair = lab.start(&Setting { injection: "tun", ..Setting::layered() });
     let status = pair.status(1).unwrap();
     assert_eq!(status.gateway.injection, "tun");
     assert_eq!(status.gateway.injection_reason.as_deref(), Some("the configuration demands it"));
@@ -149,7 +149,7 @@ fn without_the_right_to_load_programs_packets_enter_by_the_tun_device_and_the_op
     let directory = env::temp_dir().join(format!("undrop-without-bpf-{}", process::id()));
     fs::create_dir_all(&directory).unwrap();
     let lab = Lab::build(Wan::Plain, 4.0).unwrap();
-    let pair = lab.start_without_bpf(&directory, &Setting::default());
+    let pair = lab.start_without_bpf(&directory, &Setting::layered());
     for side in [0, 1] {
         let gateway = pair.status(side).unwrap().gateway;
         assert_eq!((gateway.injection.as_str(), gateway.tap.as_str()), ("tun", "packet"), "{}", pair.logs());
@@ -172,7 +172,7 @@ fn an_ingress_chain_below_the_wan_interface_is_told() {
         return;
     }
     let lab = Lab::build(Wan::Bridge, 0.0).unwrap();
-    let pair = lab.start(&Setting::default());
+    let pair = lab.start(&Setting::layered());
     let chain = "table netdev filter { chain first { type filter hook ingress device DEVICE priority 0\n}\n}";
     lab.rules(&chain.replace("DEVICE", "WAN"));
     assert!(!complaints(&lab, &pair).contains(&"ingress-below-wan"));

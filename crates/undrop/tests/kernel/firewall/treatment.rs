@@ -23,7 +23,7 @@ fn packets_are_recovered_with_each_source_check() {
         for interface in ["all", "default", lab.wan()] {
             lab.gateway().sysctl(&format!("net/ipv4/conf/{interface}/rp_filter"), rp_filter).unwrap();
         }
-        let pair = lab.start(&Setting { injection, ..Setting::default() });
+        let pair = lab.start(&Setting { injection, ..Setting::layered() });
         lab.assert_recovered(&pair, false);
         assert_eq!(pair.status(1).unwrap().gateway.injection, injection);
         pair.stop().unwrap();
@@ -50,7 +50,7 @@ fn a_connection_in_a_zone_of_its_interface_lives() {
             }
         }",
     );
-    let pair = lab.start(&Setting::default());
+    let pair = lab.start(&Setting::layered());
     let transfer = TcpTransfer { duration: Duration::from_secs(4), ..TcpTransfer::default() };
     let report = tcp_transfer(lab.between(false), &transfer, &mut unwatched).unwrap();
     assert_eq!(report.mismatch, None);
@@ -87,7 +87,7 @@ fn packets_are_recovered_by_routes_of_the_interface_and_rules_on_the_hardware_ad
     ] {
         lab.command("ip", &arguments.split(' ').collect::<Vec<_>>());
     }
-    let pair = lab.start(&Setting::default());
+    let pair = lab.start(&Setting::layered());
     lab.assert_recovered(&pair, false);
     let status = pair.status(1).unwrap();
     assert!(status.peers[0].ingress.injected_packets > 20);
@@ -117,7 +117,7 @@ fn no_rule_sees_the_mark_and_an_ingress_policer_sees_every_packet() {
                 }
             }";
         lab.rules(&rules.replace("LOCAL", &lab.address(false).to_string()));
-        let pair = lab.start(&Setting { tap, ..Setting::default() });
+        let pair = lab.start(&Setting { tap, ..Setting::layered() });
         let report = lab.stream(false);
         // In 4 s the policer lets 36 kB pass, which is some 110 packets, recovered ones among them.
         assert!(report.arrived_us.len() < 250, "{} of 1500 arrived", report.arrived_us.len());

@@ -1,0 +1,151 @@
+//! The rates that [`Schedule::Auto`](crate::Schedule::Auto) chooses from, and the lowest of them that the
+//! path allows.
+//!
+//! A repair of a sliding window names the packets since the one before it, and repeats names of earlier
+//! packets. At a lower rate it therefore names more packets and is longer. The lowest rate whose repairs fit
+//! the MTU of the path is the *floor*.
+
+use fec::{RepairRate, Scheme, names};
+
+use crate::wire::repair_overhead;
+
+/// The rates, ascending. Below 1/32 a repair has no room for second copies of names, and a single lost repair
+/// leaves packets without a name.
+pub const LADDER: [RepairRate; 14] = {
+    const fn rate(repairs: u32, sources: u32) -> RepairRate {
+        RepairRate::constant(repairs, sources)
+    }
+    [
+        rate(1, 32),
+        rate(1, 24),
+        rate(1, 16),
+        rate(1, 12),
+        rate(1, 8),
+        rate(1, 6),
+        rate(3, 16),
+        rate(1, 4),
+        rate(5, 16),
+        rate(3, 8),
+        rate(1, 2),
+        rate(5, 8),
+        rate(3, 4),
+        rate(1, 1),
+    ]
+};
+/// The rate while nothing is known of the link.
+pub const START: RepairRate = RepairRate::constant(1, 8);
+/// The highest floor. Packets too long for it do not raise the floor; their repairs are cut in two.
+pub const FLOOR_MAX: RepairRate = RepairRate::THREE_EIGHTHS;
+/// Number of packets in the window.
+pub const WINDOW: u16 = 512;
+
+/// Time for which a packet's length counts, at least; at most twice as long.
+const REMEMBERED_US: u64 = 60_000_000;
+
+/// Number of bytes by which a repair at this rate is longer on the WAN than the longest packet in it.
+pub fn overhead(rate: RepairRate, ipv6: bool) -> usize {
+    repair_overhead(Scheme::Sliding, names::per_repair(rate), ipv6)
+}
+
+/// The lowest rate whose repairs for packets of `packet` bytes fit into `mtu` bytes; `None` if it would
+/// exceed [`FLOOR_MAX`].
+pub fn floor(packet: usize, mtu: usize, ipv6: bool) -> Option<RepairRate> {
+    let fits = |rate: &RepairRate| packet + overhead(*rate, ipv6) <= mtu;
+    LADDER.into_iter().take_while(|&rate| rate <= FLOOR_MAX).find(fits)
+}
+
+/// The floor of one egress: that of the longest packet of the last minute or two.
+#[derive(Debug)]
+pub(crate) struct Floor {
+    ipv6: bool,
+    mtu: usize,
+    /// Length up to which packets count.
+    counted_max: usize,
+    /// Longest packet in this period, and in the one before it.
+    longest: [usize; 2],
+    /// End of the period.
+    until_us: u64,
+    rate: RepairRate,
+}
+
+impl Floor {
+    /// Begins without packets. Repairs travel in packets of up to `mtu` bytes.
+    pub(crate) fn new(mtu: usize, ipv6: bool) -> Self {
+        let counted_max = counted_max(mtu, ipv6);
+        Self { ipv6, mtu, counted_max, longest: [0; 2], until_us: 0, rate: LADDER[0] }
+    }
+
+    /// The lowest rate whose repairs fit.
+    pub(crate) fn rate(&self) -> RepairRate {
+        self.rate
+    }
+
+    /// Notes a packet of `len` bytes; returns whether the floor has changed.
+    pub(crate) fn on_packet(&mut self, now_us: u64, len: usize) -> bool {
+        let counts = len > self.longest[0] && len <= self.counted_max;
+        if now_us >= self.until_us {
+            self.longest = [0, self.longest[0]];
+            self.until_us = now_us + REMEMBERED_US;
+        } else if !counts {
+            return false;
+        }
+        if counts {
+            self.longest[0] = len;
+        }
+        self.update()
+    }
+
+    /// Changes the MTU; returns whether the floor has changed.
+    pub(crate) fn set_mtu(&mut self, mtu: usize) -> bool {
+        if mtu == self.mtu {
+            return false;
+        }
+        (self.mtu, self.counted_max) = (mtu, counted_max(mtu, self.ipv6));
+        self.update()
+    }
+
+    fn update(&mut self) -> bool {
+        let longest = self.longest[0].max(self.longest[1]);
+        let rate = floor(longest, self.mtu, self.ipv6).unwrap_or(FLOOR_MAX);
+        let is_new = rate != self.rate;
+        self.rate = rate;
+        is_new
+    }
+}
+
+fn counted_max(mtu: usize, ipv6: bool) -> usize {
+    mtu.saturating_sub(overhead(FLOOR_MAX, ipv6))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lower_rate_needs_shorter_packets() {
+        let longest = |rate: RepairRate, ipv6| 1_500 - overhead(rate, ipv6);
+        for (rate, v4, v6) in
+            [("1/32", 1_141, 1_121), ("1/24", 1_205, 1_185), ("1/8", 1_301, 1_281), ("3/8", 1_361, 1_341)]
+        {
+            let rate = rate.parse().unwrap();
+            assert_eq!((longest(rate, false), longest(rate, true)), (v4, v6), "{rate}");
+            assert_eq!((floor(v4, 1_500, false), floor(v6, 1_500, true)), (Some(rate), Some(rate)));
+        }
+        assert_eq!((floor(1_302, 1_500, false), floor(1_362, 1_500, false)), ("1/6".parse().ok(), None));
+        assert!(LADDER.is_sorted() && LADDER.contains(&START) && LADDER.contains(&FLOOR_MAX));
+    }
+
+    #[test]
+    fn the_floor_follows_the_longest_packet_of_the_last_minutes() {
+        let mut floor = Floor::new(1_500, false);
+        let mut rates = Vec::new();
+        for (at_s, len) in
+            [(0, 100), (1, 1_300), (2, 100), (62, 100), (123, 100), (124, 1_310), (125, 1_500), (250, 60)]
+        {
+            floor.on_packet(at_s * 1_000_000, len);
+            rates.push(floor.rate().to_string());
+        }
+        assert_eq!(rates, ["1/32", "1/8", "1/8", "1/8", "1/32", "1/6", "1/6", "1/6"]);
+        assert!(floor.set_mtu(9_000) && floor.rate() == LADDER[0]);
+    }
+}
