@@ -233,7 +233,7 @@ fn both(link: &Emulator) -> [DirectionCounters; 2] {
 type Column = (&'static str, fn(&DirectionCounters) -> u64);
 
 /// Counters of a direction that the totals show, in the order in which a packet meets them.
-const COLUMNS: [Column; 13] = [
+const COLUMNS: [Column; 14] = [
     ("offered_packets", |c| c.link.offered_packets),
     ("offered_bytes", |c| c.link.offered_bytes),
     ("queue_full", |c| c.link.queue_full),
@@ -247,6 +247,7 @@ const COLUMNS: [Column; 13] = [
     ("device_drops", |c| c.device_drops),
     ("uncut", |c| c.uncut),
     ("refused", |c| c.refused),
+    ("late", |c| c.late),
 ];
 
 fn as_json(totals: &[DirectionCounters; 2], elapsed_us: u64, missed: u64) -> Value {

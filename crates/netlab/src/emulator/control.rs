@@ -20,13 +20,15 @@ pub struct DirectionCounters {
     /// Packets or super-packets refused by the receiving kernel (e.g. a corrupted IP version, a device that
     /// is down).
     pub refused: u64,
+    /// Packets handed over in turns of the thread that came more than 2 ms after the first of them was due.
+    pub late: u64,
     /// Packets dropped by the sending kernel at the device, because the emulator did not read fast enough.
     pub device_drops: u64,
     /// Processor time of the direction's thread, in microseconds.
     pub cpu_us: u64,
 }
 
-const FIELDS: usize = 13;
+const FIELDS: usize = 14;
 
 impl DirectionCounters {
     /// Returns all but `device_drops`, which the kernel counts.
@@ -45,6 +47,7 @@ impl DirectionCounters {
             link.reordered,
             self.uncut,
             self.refused,
+            self.late,
             self.cpu_us,
         ]
     }
@@ -63,6 +66,7 @@ impl DirectionCounters {
             reordered,
             uncut,
             refused,
+            late,
             cpu_us,
         ] = array;
         let link = LinkCounters {
@@ -77,7 +81,7 @@ impl DirectionCounters {
             corrupted,
             reordered,
         };
-        Self { link, uncut, refused, device_drops: 0, cpu_us }
+        Self { link, uncut, refused, late, device_drops: 0, cpu_us }
     }
 }
 

@@ -19,6 +19,8 @@ use simnet::link::Link;
 /// Maximum number of packets or super-packets read before those due are written, so that a flood one way
 /// cannot delay them.
 const READS_MAX: usize = 32;
+/// Delay behind the due time, in microseconds, from which on a packet counts as late.
+const LATE_US: u64 = 2_000;
 const TUN_TOKEN: u64 = 0;
 const WAKE_TOKEN: u64 = 1;
 
@@ -56,6 +58,7 @@ struct Output {
     tun: Arc<Tun>,
     coalescer: Option<Coalescer>,
     refused: u64,
+    late: u64,
 }
 
 impl Worker {
@@ -84,7 +87,7 @@ impl Worker {
                 middle_box: None,
             },
             link,
-            output: Output { tun: to, coalescer, refused: 0 },
+            output: Output { tun: to, coalescer, refused: 0, late: 0 },
             control,
             poller,
             pace: Pace { interval_us: granularity_us, paid_us: 0 },
@@ -132,6 +135,7 @@ impl Worker {
             link: *self.link.counters(),
             uncut: self.input.uncut,
             refused: self.output.refused,
+            late: self.output.late,
             device_drops: 0,
             cpu_us: clock::thread_cpu_us(),
         });
@@ -193,10 +197,8 @@ impl Input {
 impl Output {
     /// Writes the packets that are due and returns their number.
     fn write(&mut self, link: &mut Link) -> io::Result<usize> {
-        if link.next_due_us().is_none() {
-            return Ok(0);
-        }
-        let Self { tun, coalescer, refused } = self;
+        let Some(due_us) = link.next_due_us() else { return Ok(0) };
+        let Self { tun, coalescer, refused, late } = self;
         let mut failure = None;
         let mut put = |offload: &Offload, packet: &[u8]| {
             let written = if offload.is_super() {
@@ -220,6 +222,9 @@ impl Output {
             }
             None => link.deliver(now_us, |arrival| put(&Offload::default(), arrival.packet)),
         };
+        if now_us > due_us + LATE_US {
+            *late += count as u64;
+        }
         failure.map_or(Ok(count), Err)
     }
 }

@@ -40,6 +40,8 @@ const NS_PER_S: u64 = 1_000_000_000;
 pub struct Link {
     config: LinkConfig,
     loss: Loss,
+    /// Number of changes of the loss model.
+    loss_changes: u64,
     dice: AllDice,
     /// Packets in the order of sending.
     ordered: Lane,
@@ -140,6 +142,7 @@ impl Link {
         let dice = |purpose: u64| Dice::new(config.seed ^ (purpose << 56));
         Ok(Self {
             loss: config.loss.seeded(config.seed),
+            loss_changes: 0,
             dice: AllDice { jitter: dice(1), reorder: dice(2), duplicate: dice(3), corrupt: dice(4) },
             ordered: Lane::with_capacity(config.storage_bytes()),
             late: Lane::with_capacity(config.late_storage_bytes()),
@@ -249,10 +252,12 @@ impl Link {
         }
     }
 
-    /// Sets another loss model, with the link's seed, for the packets that follow.
+    /// Sets another loss model for the packets that follow. Each change has a seed of its own, derived from
+    /// the link's, so that models that follow each other do not repeat their draws.
     pub fn set_loss(&mut self, model: &LossModel) {
         self.config.loss = model.clone();
-        self.loss = model.seeded(self.config.seed);
+        self.loss_changes += 1;
+        self.loss = model.seeded(self.config.seed ^ self.loss_changes.rotate_left(32));
     }
 
     /// Sets another rate for the packets that follow (`None`: no limit). Queued packets keep their time. The
