@@ -87,7 +87,7 @@ mod tests {
         };
         assert_eq!(of(&[1, 11, 19]), of(&[1, 11, 19]));
         assert_ne!(of(&[1, 11, 19]), of(&[1, 10, 20]));
-        assert!(surroundings(Some(&Setting::default())).contains(&of(&[1, 11, 19])));
+        assert!(surroundings(Some(&Setting::layered())).contains(&of(&[1, 11, 19])));
         assert!(!surroundings(None).contains("behaviour"));
     }
 }
