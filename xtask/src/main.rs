@@ -30,7 +30,7 @@ Usage: cargo xtask TASK
   python        the tests of the Python module alone
   demo ARGS     build with optimisation and run `undrop-lab demo ARGS`
   figures ARGS  build with optimisation and run `undrop-lab figures ARGS`: the papers' figures, simulated and measured
-  bench ARGS    build with optimisation and run `undrop-lab bench ARGS`: tcp, udp, speed, overload, stall, soak or multicast
+  bench ARGS    build with optimisation and run `undrop-lab bench ARGS`: links, tcp, udp, speed, overload, stall, soak or multicast
 ";
 
 fn main() -> ExitCode {

@@ -2,11 +2,13 @@
 
 mod bench;
 mod code;
+mod course;
 mod demo;
 mod figures;
 mod link;
 mod multicast;
 mod program;
+mod timeline;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

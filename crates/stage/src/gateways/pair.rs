@@ -16,6 +16,7 @@ use maelstrom::status::{self, Status};
 use netlab::Namespace;
 use netlab::namespace::Child;
 use netlab::topology::{TwoSites, WAN};
+use nix::sys::signal::Signal;
 
 /// Settings that differ between experiments.
 #[derive(Clone, Debug)]
@@ -82,7 +83,14 @@ impl<'a> End<'a> {
 pub struct GatewayPair {
     program: PathBuf,
     directory: PathBuf,
+    shells: [Shell; 2],
     children: [Option<Child>; 2],
+}
+
+/// A configuration file around its section `[code]`.
+struct Shell {
+    before: String,
+    after: String,
 }
 
 impl GatewayPair {
@@ -91,7 +99,20 @@ impl GatewayPair {
     /// # Errors
     /// If a gateway ends or does not find its peer; the error contains the logs.
     pub fn start(program: &Path, ends: &[End<'_>; 2], setting: &Setting) -> anyhow::Result<Self> {
-        let mut pair = Self::prepare(program, ends, setting)?;
+        Self::start_with_code(program, ends, setting, &code_lines(setting))
+    }
+
+    /// Starts like [`GatewayPair::start`], with `code` as the lines of the section `[code]` of both files.
+    ///
+    /// # Errors
+    /// If a gateway refuses its file, ends or does not find its peer; the error contains the logs.
+    pub fn start_with_code(
+        program: &Path,
+        ends: &[End<'_>; 2],
+        setting: &Setting,
+        code: &str,
+    ) -> anyhow::Result<Self> {
+        let mut pair = Self::prepare_with_code(program, ends, setting, code)?;
         for (side, end) in ends.iter().enumerate() {
             pair.launch(side, end.namespace)?;
         }
@@ -104,15 +125,40 @@ impl GatewayPair {
     /// # Errors
     /// If a file cannot be written.
     pub fn prepare(program: &Path, ends: &[End<'_>; 2], setting: &Setting) -> anyhow::Result<Self> {
+        Self::prepare_with_code(program, ends, setting, &code_lines(setting))
+    }
+
+    fn prepare_with_code(
+        program: &Path,
+        ends: &[End<'_>; 2],
+        setting: &Setting,
+        code: &str,
+    ) -> anyhow::Result<Self> {
         let directory = make_directory()?;
-        let pair = Self { program: program.to_owned(), directory, children: [None, None] };
+        let shells = [0, 1].map(|side| shell(&directory, ends, side, setting));
+        let pair = Self { program: program.to_owned(), directory, shells, children: [None, None] };
         let key = KeyText::generate().context("drawing a key")?;
         key.write_new(&pair.directory.join("peer.key")).context("writing a key file")?;
         for side in 0..2 {
-            let text = configuration(&pair.directory, ends, side, setting);
-            fs::write(pair.config(side), text).context("writing a gateway's configuration")?;
+            pair.write_config(side, code)?;
         }
         Ok(pair)
+    }
+
+    fn write_config(&self, side: usize, code: &str) -> anyhow::Result<()> {
+        let Shell { before, after } = &self.shells[side];
+        fs::write(self.config(side), format!("{before}[code]\n{code}\n{after}"))
+            .context("writing a gateway's configuration")
+    }
+
+    /// Replaces the lines of one side's section `[code]` and asks its gateway to reload the file.
+    ///
+    /// # Errors
+    /// If the file cannot be written, or no gateway runs on this side.
+    pub fn reload_with_code(&mut self, side: usize, code: &str) -> anyhow::Result<()> {
+        self.write_config(side, code)?;
+        let child = self.children[side].as_mut().context("expected a gateway on this side, saw none")?;
+        child.signal(Signal::SIGHUP).context("asking a gateway to reload")
     }
 
     /// Starts the gateway of one side, also after [`GatewayPair::kill`].
@@ -237,9 +283,8 @@ fn make_directory() -> anyhow::Result<PathBuf> {
     Ok(directory)
 }
 
-fn configuration(directory: &Path, ends: &[End<'_>; 2], side: usize, setting: &Setting) -> String {
-    let (own, far) = (&ends[side], &ends[1 - side]);
-    let networks: Vec<_> = far.networks.iter().map(|network| format!("\"{network}\"")).collect();
+/// Returns the lines of the section `[code]`.
+fn code_lines(setting: &Setting) -> String {
     let schedule = match &setting.schedule {
         Schedule::Auto => "scheme = \"auto\"".to_owned(),
         Schedule::Layered { r, interleaves } => {
@@ -257,18 +302,25 @@ fn configuration(directory: &Path, ends: &[End<'_>; 2], side: usize, setting: &S
         Schedule::Auto | Schedule::Sliding { .. } => String::new(),
         Schedule::Layered { .. } | Schedule::ReedSolomon { .. } => format!("delayed = {}\n", setting.delayed),
     };
-    format!(
+    format!("{schedule}\n{delayed}max_delay_ms = {}\n", setting.max_delay_ms)
+}
+
+fn shell(directory: &Path, ends: &[End<'_>; 2], side: usize, setting: &Setting) -> Shell {
+    let (own, far) = (&ends[side], &ends[1 - side]);
+    let networks: Vec<_> = far.networks.iter().map(|network| format!("\"{network}\"")).collect();
+    let before = format!(
         "[gateway]\nmode = \"passive\"\nwan = \"{}\"\nlisten = \"{}\"\ncontrol = \"{}\"\ntap = \"{}\"\n\
-         injection = \"{}\"\n\n\
-         [code]\n{schedule}\n{delayed}max_delay_ms = {}\n\n\
-         [[peer]]\naddress = \"{}\"\nnetworks = [{}]\nkey_file = \"peer.key\"\n",
+         injection = \"{}\"\n\n",
         own.wan,
         own.listen,
         directory.join(format!("gateway-{side}.sock")).display(),
         setting.tap,
         setting.injection,
-        setting.max_delay_ms,
+    );
+    let after = format!(
+        "[[peer]]\naddress = \"{}\"\nnetworks = [{}]\nkey_file = \"peer.key\"\n",
         far.listen,
         networks.join(", "),
-    )
+    );
+    Shell { before, after }
 }

@@ -3,6 +3,7 @@
 //! Each measurement prints a Markdown table for `docs/bench.md` to stdout, and its progress to stderr.
 #![allow(clippy::disallowed_methods, reason = "a stopwatch")]
 
+mod links;
 mod multicast;
 mod overload;
 mod rig;
@@ -23,6 +24,7 @@ use undrop::failure::Advice as _;
 const EXAMPLES: &str = "\
 Examples:
   undrop-lab bench tcp                        goodput by loss rate, cubic and reno
+  undrop-lab bench links --list               cells of links, losses and traffic, with targets
   undrop-lab bench udp --help                 options of a measurement
   undrop-lab --program ./undrop bench speed   the gateways of another build";
 
@@ -32,6 +34,8 @@ Examples:
 pub(crate) enum Command {
     /// TCP goodput by loss model, with and without gateways.
     Tcp(tcp::Plan),
+    /// Gateways on many links, with and without: loss, changes of loss, congestion, sparse traffic, cost.
+    Links(links::Plan),
     /// Share of lost UDP packets that is recovered, and recovery delay, by loss model.
     Udp(udp::Plan),
     /// Goodput through a pair of gateways on the fastest link of the emulator, processor time per packet, and
@@ -57,12 +61,18 @@ pub(crate) fn run(
     command: &Command,
     program: impl FnOnce() -> anyhow::Result<PathBuf>,
 ) -> anyhow::Result<ExitCode> {
+    if let Command::Links(plan) = command
+        && !plan.needs_network()
+    {
+        return links::run(program, plan);
+    }
     privilege::enter_user_namespace()
         .context("the measurement needs to create network namespaces, which is not permitted")
         .advise("run it as root, or allow user namespaces")?;
     match command {
         Command::Multicast(plan) => multicast::run(plan),
         Command::Ricochet(part) => multicast::ricochet::play(part),
+        Command::Links(plan) => return links::run(program, plan),
         Command::Tcp(plan) => tcp::run(&program()?, plan),
         Command::Udp(plan) => udp::run(&program()?, plan),
         Command::Speed(plan) => speed::run(&program()?, plan),

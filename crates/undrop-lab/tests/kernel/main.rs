@@ -3,4 +3,5 @@
 
 mod demo;
 mod figures;
+mod links_bench;
 mod multicast_bench;

@@ -1,0 +1,180 @@
+//! Medians of the runs of each cell and variant, and whether the targets are reached.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::cells::{BARE, Cell, Group, Table};
+use super::figure::{Figure, Figures};
+use super::sheet::Row;
+use super::target::{Target, Verdict};
+use crate::bench::rig;
+
+/// The runs of all cells.
+pub(super) struct Summary<'a> {
+    pub(super) table: &'a Table,
+    /// By cell and variant.
+    runs: BTreeMap<(String, String), Runs>,
+}
+
+/// The runs of a cell and a variant.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Runs {
+    /// Number of runs that count.
+    pub(super) counted: usize,
+    /// Number of runs that were disturbed or failed.
+    pub(super) disturbed: usize,
+    spreads: BTreeMap<Figure, Spread>,
+}
+
+/// Median, least and greatest value.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(super) struct Spread {
+    pub(super) median: f64,
+    pub(super) least: f64,
+    pub(super) most: f64,
+}
+
+impl Runs {
+    pub(super) fn spread(&self, figure: Figure) -> Option<Spread> {
+        self.spreads.get(&figure).copied()
+    }
+
+    fn medians(&self) -> Figures {
+        self.spreads.iter().map(|(&figure, spread)| (figure, spread.median)).collect()
+    }
+
+    fn of(rows: &[&Row]) -> Self {
+        let counted: Vec<&&Row> = rows.iter().filter(|row| row.counts()).collect();
+        let spread = |figure: Figure| {
+            let values: Vec<f64> =
+                counted.iter().filter_map(|row| row.figures.get(&figure).copied()).collect();
+            let is_empty = values.is_empty();
+            let (median, least, most) = rig::spread(values);
+            (!is_empty).then_some((figure, Spread { median, least, most }))
+        };
+        let spreads = Figure::all().filter_map(spread).collect();
+        Self { counted: counted.len(), disturbed: rows.len() - counted.len(), spreads }
+    }
+}
+
+impl<'a> Summary<'a> {
+    /// Sums up the rows. Of a cell and a variant, only those of the setup of the last row count.
+    pub(super) fn of(table: &'a Table, rows: &[Row]) -> Self {
+        let mut last: BTreeMap<(&str, &str), &str> = BTreeMap::new();
+        for row in rows {
+            last.insert((&row.cell, &row.variant), &row.setup);
+        }
+        let mut runs = BTreeMap::new();
+        for ((cell, variant), setup) in last {
+            let rows: Vec<&Row> = rows
+                .iter()
+                .filter(|row| (&*row.cell, &*row.variant, &*row.setup) == (cell, variant, setup))
+                .collect();
+            runs.insert((cell.to_owned(), variant.to_owned()), Runs::of(&rows));
+        }
+        let mut summary = Self { table, runs };
+        summary.add_shares();
+        summary
+    }
+
+    /// Adds the shares: goodput relative to what the overhead leaves of the goodput without loss.
+    fn add_shares(&mut self) {
+        let mut shares = Vec::new();
+        for (_, cell) in self.table.cells().filter(|(_, cell)| cell.workload.has_share()) {
+            let lossless = self.median(&cell.lossless_id(), BARE, Figure::Goodput);
+            let Some(lossless) = lossless.filter(|goodput| *goodput > 0.0) else { continue };
+            for ((id, variant), runs) in self.runs.iter().filter(|((id, _), _)| *id == cell.id) {
+                let Some(goodput) = runs.spread(Figure::Goodput) else { continue };
+                let overhead = runs.spread(Figure::Overhead).map_or(0.0, |spread| spread.median / 100.0);
+                let share = |goodput: f64| goodput * 100.0 * (1.0 + overhead) / lossless;
+                let Spread { median, least, most } = goodput;
+                let spread = Spread { median: share(median), least: share(least), most: share(most) };
+                shares.push(((id.clone(), variant.clone()), spread));
+            }
+        }
+        for (key, spread) in shares {
+            if let Some(runs) = self.runs.get_mut(&key) {
+                runs.spreads.insert(Figure::Share, spread);
+            }
+        }
+    }
+
+    /// Returns the runs of a cell and a variant.
+    pub(super) fn runs(&self, cell: &str, variant: &str) -> Option<&Runs> {
+        self.runs.get(&(cell.to_owned(), variant.to_owned()))
+    }
+
+    fn median(&self, cell: &str, variant: &str, figure: Figure) -> Option<f64> {
+        self.runs(cell, variant)?.spread(figure).map(|spread| spread.median)
+    }
+
+    /// Judges the targets of a group in one of its cells, except those that do not apply to it.
+    pub(super) fn verdicts<'g>(&self, group: &'g Group, cell: &Cell) -> Vec<(&'g Target, Verdict)> {
+        let judge = |target: &'g Target| {
+            let own = self.runs(&cell.id, &target.variant).map(Runs::medians);
+            let reference = |variant: &str, workload: Option<&str>| {
+                let workload = workload.unwrap_or(&cell.workload_name);
+                let id = Cell::id_of(&cell.link_name, &cell.loss_name, workload);
+                self.runs(&id, variant).map(Runs::medians)
+            };
+            let verdict = target.judge(own.as_ref(), cell.expected_percent, reference)?;
+            Some((target, verdict))
+        };
+        group.targets.iter().filter_map(judge).collect()
+    }
+
+    /// Returns the numbers of runs that count, and of runs that were disturbed or failed.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        self.runs
+            .values()
+            .fold((0, 0), |(counted, disturbed), runs| (counted + runs.counted, disturbed + runs.disturbed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::links::tests::{SMALL, row};
+
+    fn table() -> Table {
+        Table::parse(SMALL, None).unwrap()
+    }
+
+    #[test]
+    fn runs_have_median_and_spread_and_disturbed_ones_do_not_count() {
+        let table = table();
+        let cell = "narrow/uniform:1%/cubic";
+        let mut rows: Vec<Row> =
+            [7.0, 9.0, 8.0].iter().map(|goodput| row(cell, "layered", *goodput, 25.0)).collect();
+        rows.push(Row { disturbed: "steal".to_owned(), ..row(cell, "layered", 1.0, 25.0) });
+        rows.insert(0, Row { setup: "old build".to_owned(), ..row(cell, "layered", 2.0, 25.0) });
+        let summary = Summary::of(&table, &rows);
+        let runs = summary.runs(cell, "layered").unwrap();
+        assert_eq!((runs.counted, runs.disturbed), (3, 1));
+        assert_eq!(runs.spread(Figure::Goodput), Some(Spread { median: 8.0, least: 7.0, most: 9.0 }));
+        assert_eq!(runs.spread(Figure::Share), None, "there is no run without loss");
+        assert_eq!(summary.counts(), (3, 1));
+    }
+
+    #[test]
+    fn the_share_is_relative_to_what_repairs_leave_and_targets_are_judged() {
+        let table = table();
+        let rows = [
+            row("narrow/none/cubic", BARE, 10.0, 0.0),
+            row("narrow/uniform:1%/cubic", BARE, 1.0, 0.0),
+            row("narrow/uniform:1%/cubic", "layered", 7.6, 25.0),
+        ];
+        let group = table.groups.iter().find(|group| group.id == "lossy").unwrap();
+        let summary = Summary::of(&table, &rows);
+        let share = summary.median("narrow/uniform:1%/cubic", "layered", Figure::Share).unwrap();
+        assert!((share - 95.0).abs() < 1e-9, "{share}");
+        let verdicts = summary.verdicts(group, &group.cells[0]);
+        let of =
+            |figure: Figure| verdicts.iter().find(|(target, _)| target.figure == figure).unwrap().1.clone();
+        assert_eq!(of(Figure::Goodput), Verdict::Reached, "5 times bare");
+        assert_eq!(of(Figure::Overhead), Verdict::Missed { value: 25.0, limit: 1.25 * 3.6 * 1.085 });
+        assert_eq!(of(Figure::Residual), Verdict::Unknown);
+        assert_eq!(verdicts.len(), 3);
+    }
+}

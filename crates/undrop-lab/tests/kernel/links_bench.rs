@@ -1,0 +1,126 @@
+//! `undrop-lab bench links` with one short cell, cut off and continued; asserts no speeds.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::process::Command;
+use std::{env, fs, process};
+
+use netlab::privilege;
+
+const TABLE: &str = r#"
+rounds = 1
+
+[links]
+narrow = { rate = "20mbit", delay = "5ms" }
+
+[workloads]
+stream = { datagrams = { per_second = 600, payload = 200 } }
+
+[variants.layered]
+title = "layered (8; 1,11,19)"
+code = "scheme = \"layered\"\nr = 8\ninterleaves = [1, 11, 19]"
+
+[courses]
+step = { loss = "0s none, 500ms uniform:10%", seconds = 2 }
+
+[[group]]
+id = "tiny"
+title = "A step of loss"
+links = ["narrow"]
+losses = ["step"]
+workloads = ["stream"]
+variants = ["layered"]
+seconds = 2
+columns = ["bare.missing_percent", "layered.missing_percent", "layered.overhead_percent"]
+targets = [{ variant = "layered", figure = "stayed_lost", at_most = 0.5, times = "bare" }]
+"#;
+
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new() -> Self {
+        let path = env::temp_dir().join(format!("undrop-links-test-{}", process::id()));
+        fs::create_dir_all(&path).unwrap();
+        fs::write(path.join("cells.toml"), TABLE).unwrap();
+        Self(path)
+    }
+
+    /// Runs the bench; returns whether all runs count, and what it printed.
+    fn bench(&self, arguments: &[&str]) -> (bool, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_undrop-lab"));
+        command.args(["bench", "links", "--table", "cells.toml", "--out", "out", "--attempts", "1"]);
+        let output = command.args(arguments).current_dir(&self.0).output().unwrap();
+        let text = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+        assert!(matches!(output.status.code(), Some(0 | 1)), "{text:?}");
+        (output.status.success(), text.concat())
+    }
+
+    fn sheet(&self) -> String {
+        fs::read_to_string(self.0.join("out/runs.csv")).unwrap_or_default()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Returns the rows by column. Only texts in the middle may contain commas, so columns are counted from both
+/// ends.
+fn rows(sheet: &str) -> Vec<HashMap<&str, &str>> {
+    let mut lines = sheet.lines();
+    let names: Vec<&str> = lines.next().unwrap_or_default().split(',').collect();
+    lines
+        .map(|line| {
+            let fields: Vec<&str> = line.split(',').collect();
+            let shift = fields.len() - names.len();
+            let place = |at: usize| if at < 5 { at } else { at + shift };
+            names.iter().enumerate().map(|(at, name)| (*name, fields[place(at)])).collect()
+        })
+        .collect()
+}
+
+#[test]
+fn a_cell_that_is_cut_off_continues_with_the_missing_run() {
+    if !privilege::available_or_skip("a_cell_that_is_cut_off_continues_with_the_missing_run") {
+        return;
+    }
+    let directory = Directory::new();
+    let (is_whole, text) = directory.bench(&[]);
+    let sheet = directory.sheet();
+    let runs = rows(&sheet);
+    let variants: Vec<&str> = runs.iter().map(|row| row["variant"]).collect();
+    assert_eq!(variants, ["bare", "layered", "bare"], "{text}\n{sheet}");
+    let count = |row: &HashMap<&str, &str>, name: &str| {
+        row[name].parse::<f64>().unwrap_or_else(|_| panic!("{name} is missing: {text}\n{sheet}"))
+    };
+    let (bare, layered) = (&runs[0], &runs[1]);
+    // 900 packets at 10 % loss; the layers recover nearly all of them.
+    assert!(count(bare, "stayed_lost") > 30.0, "{sheet}");
+    assert!(count(layered, "stayed_lost") < count(bare, "stayed_lost") / 2.0, "{sheet}");
+    assert_eq!(
+        count(bare, "worst_phase_lost"),
+        count(bare, "stayed_lost"),
+        "the first half second has no loss"
+    );
+    assert!(count(layered, "overhead_percent") > 10.0 && bare["overhead_percent"].is_empty(), "{sheet}");
+    assert!(count(layered, "latency_p50_ms") >= 5.0, "{sheet}");
+    // Runs on a busy machine do not count, and only then the command fails.
+    let disturbed = text.matches("does not count").count();
+    assert_eq!(is_whole, disturbed == 0, "{text}");
+    let courses = fs::read_to_string(directory.0.join("out/courses.jsonl")).unwrap();
+    assert_eq!(courses.lines().count(), 3);
+
+    let (_, text) = directory.bench(&[]);
+    assert!(text.contains("0 of 3 runs are missing"), "{text}");
+    assert_eq!(directory.sheet(), sheet);
+
+    // The writer was killed within the last line.
+    fs::write(directory.0.join("out/runs.csv"), &sheet[..sheet.len() - 30]).unwrap();
+    let (_, text) = directory.bench(&[]);
+    assert!(text.contains("1 of 3 runs are missing"), "{text}");
+    let (kept, again) = (sheet.lines().take(3), directory.sheet());
+    assert!(kept.eq(again.lines().take(3)) && rows(&again).len() == 3, "{again}");
+    assert!(directory.bench(&["--report"]).1.contains("### A step of loss") || disturbed > 0);
+}
