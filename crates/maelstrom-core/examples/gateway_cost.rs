@@ -111,6 +111,7 @@ impl Pair {
             listen: ([10, 81, 9, side], 4700).into(),
             wan_mtu: 1500,
             schedule: Schedule::layered(),
+            targets: maelstrom_core::controller::Targets::default(),
             delayed: false,
             max_delay_us: 20_000,
             name_bits: 32,

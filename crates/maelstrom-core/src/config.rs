@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use fec::{Code, Encoder, RepairRate};
 use ipnet::IpNet;
 
+use crate::controller::Targets;
 use crate::key::PeerKey;
 use crate::schedule::Schedule;
 use crate::symbol::SYMBOL_HEADER;
@@ -43,6 +44,8 @@ pub struct Config {
     pub wan_mtu: usize,
     /// Which packets share a repair.
     pub schedule: Schedule,
+    /// Targets of a schedule that the gateway chooses.
+    pub targets: Targets,
     /// Whether repairs of interleaved packets wait for later packets, so that one burst cannot take both. The
     /// repair of a full bin waits for the bin's next packet (Maelstrom §4.3.1), those of full blocks for the
     /// next blocks.

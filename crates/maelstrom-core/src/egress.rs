@@ -3,17 +3,18 @@
 //! The path of a packet: [`Egress::handle_packet`] → its symbol → the [`Coder`] → for each repair that
 //! becomes due [`RepairSender::send`] → sealed into the outbox.
 
-use crate::auto::{self, Floor};
+use crate::auto::Floor;
+use crate::choice::Choice;
 use crate::coder::{CodedRepair, Coder};
 use crate::config::Config;
+use crate::controller::{Decision, Plan};
 use crate::counters::{Unprotected, Unsent, UnsentCounts};
 use crate::identity::Identity;
 use crate::outbox::Queue;
 use crate::packet::Packet;
-use crate::schedule::Schedule;
 use crate::session::Sealer;
 use crate::symbol::{SYMBOL_HEADER, Symbol};
-use crate::wire::{Entry, Half, SEALED_HEADER, TAG, write_half_header};
+use crate::wire::{Entry, Half, Report, SEALED_HEADER, TAG, write_half_header};
 use fec::{Code, RepairRate};
 use foundation::Seq;
 
@@ -46,11 +47,6 @@ pub(crate) struct Egress {
     floor: Floor,
     next: Seq,
     sender: RepairSender,
-}
-
-/// A rate that the gateway has chosen, whether or not its repairs fit the path.
-struct Choice {
-    rate: RepairRate,
 }
 
 /// The way out of one call: the time, the session that seals datagrams, and the queue that takes them.
@@ -105,22 +101,69 @@ impl Egress {
     /// As [`Egress::new`].
     pub(crate) fn reconfigure(&mut self, config: &Config) {
         let mut code = config.code();
-        self.auto = Choice::of(config).map(|start| self.auto.take().unwrap_or(start));
+        let chosen = self.auto.take();
+        self.auto =
+            Choice::of(config).map(|start| chosen.map_or(start, |chosen| chosen.reconfigured(config)));
         if let (Some(rate), Code::Sliding(sliding)) = (self.auto_rate(), &mut code) {
             sliding.rate = rate;
         }
         self.coder.reconfigure(code, config.max_delay_us, self.next);
     }
 
-    /// The rate that the choice and the floor call for; `None` if the configuration fixes the code.
+    /// The rate that was chosen; `None` if the configuration fixes the code.
     fn auto_rate(&self) -> Option<RepairRate> {
-        self.auto.as_ref().map(|choice| choice.rate.max(self.floor.rate()))
+        self.decision().map(|decision| decision.rate)
+    }
+
+    /// The choice and its reason; `None` if the configuration fixes the code.
+    pub(crate) fn decision(&self) -> Option<&Decision> {
+        self.auto.as_ref().map(Choice::decision)
     }
 
     fn apply_rate(&mut self) {
         if let Some(rate) = self.auto_rate() {
             self.coder.set_rate(rate);
         }
+    }
+
+    /// Chooses among the rates whose repairs fit the path.
+    fn on_floor(&mut self, now_us: u64) {
+        if let Some(auto) = &mut self.auto {
+            auto.on_floor(now_us, self.floor.rate());
+        }
+        self.apply_rate();
+    }
+
+    /// Takes the peer's report, and the round trip to the peer; returns whether the rate changes.
+    pub(crate) fn on_report(&mut self, now_us: u64, report: &Report, rtt_us: Option<u64>) -> bool {
+        let before = self.auto_rate();
+        if let Some(auto) = &mut self.auto {
+            auto.on_report(now_us, report, rtt_us);
+        }
+        self.apply_rate();
+        self.auto_rate() != before
+    }
+
+    /// Must be called ten times a second. Returns whether the rate changes.
+    pub(crate) fn on_tick(&mut self, now_us: u64) -> bool {
+        let before = self.auto_rate();
+        if let Some(auto) = &mut self.auto {
+            auto.on_tick(now_us, &self.sender.counts);
+        }
+        self.apply_rate();
+        self.auto_rate() != before
+    }
+
+    /// Notes that the counts in the peer's reports begin again.
+    pub(crate) fn on_far_restart(&mut self) {
+        if let Some(auto) = &mut self.auto {
+            auto.on_restart();
+        }
+    }
+
+    /// The code and its limits, for the peer.
+    pub(crate) fn plan(&self) -> Plan {
+        self.auto.as_ref().map_or_else(|| Plan::of(self.code()), Choice::plan)
     }
 
     /// The code in force.
@@ -148,7 +191,7 @@ impl Egress {
         outlet: &mut Outlet<'_>,
     ) -> Result<(), Unprotected> {
         if self.floor.on_packet(now_us, packet.as_slice().len()) {
-            self.apply_rate();
+            self.on_floor(now_us);
         }
         let hash = identity.hash(packet);
         let fields = packet.mutable_fields();
@@ -175,10 +218,10 @@ impl Egress {
     }
 
     /// Limits the length of datagrams, in bytes of UDP payload. Longer repairs are cut in two.
-    pub(crate) fn set_datagram_max(&mut self, bytes: usize) {
+    pub(crate) fn set_datagram_max(&mut self, now_us: u64, bytes: usize) {
         self.sender.datagram_max = bytes;
         if self.floor.set_mtu(bytes + self.sender.outer) {
-            self.apply_rate();
+            self.on_floor(now_us);
         }
     }
 
@@ -206,12 +249,6 @@ impl Egress {
 
     pub(crate) fn memory_bytes(&self) -> usize {
         self.coder.memory_bytes() + self.sender.scratch.capacity()
-    }
-}
-
-impl Choice {
-    fn of(config: &Config) -> Option<Self> {
-        matches!(config.schedule, Schedule::Auto).then_some(Self { rate: auto::START })
     }
 }
 

@@ -9,6 +9,7 @@ use ipnet::IpNet;
 use crate::arrivals::NAMES_FACTOR;
 use crate::channel::Trouble;
 use crate::config::{Config, ConfigError, PeerConfig};
+use crate::controller::Decision;
 use crate::counters::{Rejected, RejectedCounts, Unprotected, UnprotectedCounts, WithheldCounts};
 use crate::egress::EgressCounts;
 use crate::entropy::Entropy;
@@ -58,6 +59,8 @@ pub struct PeerStatus<'a> {
     pub share: Share,
     /// The code of the repairs to it at present.
     pub code: &'a Code,
+    /// The choice of this code and its reason, if the gateway chooses it.
+    pub decision: Option<&'a Decision>,
     /// Counts of our egress towards it.
     pub egress: &'a EgressCounts,
     /// Counts of our ingress from it.
@@ -369,6 +372,7 @@ impl Gateway {
             renewals: peer.renewals,
             share: peer.sharing.limit(),
             code: peer.egress.code(),
+            decision: peer.egress.decision(),
             egress: peer.egress.counts(),
             ingress: peer.ingress.counts(),
             report: peer.ingress.report(),

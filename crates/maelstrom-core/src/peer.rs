@@ -2,6 +2,7 @@
 
 mod hello;
 mod renewal;
+mod reports;
 mod shares;
 
 use std::net::{IpAddr, SocketAddr};
@@ -10,10 +11,12 @@ use ipnet::IpNet;
 
 use crate::channel::{Channel, Trouble};
 use crate::config::{Config, IngressConfig, PeerConfig};
-use crate::counters::{Rejected, Unprotected, Unsent};
+use crate::controller::Plan;
+use crate::counters::{Rejected, Unprotected};
 use crate::egress::{Egress, Outlet};
 use crate::findings::Findings;
 use crate::flow::Traits;
+use crate::forecast::Forecast;
 use crate::greeting::{Answers, Seen};
 use crate::identity::Identity;
 use crate::ingress::{Ingress, IngressCx};
@@ -26,8 +29,9 @@ use crate::prefixes::{LocalNetworks, PrefixTable};
 use crate::session::{HelloKey, Opener, Sealer};
 use crate::share::Share;
 use crate::sharing::Sharing;
-use crate::wire::{Announcement, BodyKind, LossReport, Report, SEALED_HEADER, SealedHeader, TAG};
+use crate::wire::{Announcement, BodyKind, LossReport, Report, SealedHeader};
 use renewal::Renewal;
+use reports::ReportKind;
 
 /// Interval between Hellos to a live peer.
 const HELLO_US: u64 = 1_000_000;
@@ -35,10 +39,6 @@ const HELLO_US: u64 = 1_000_000;
 const CALL_US: u64 = 200_000;
 /// Silence after which a session is given up for a new one.
 const GIVE_UP_US: u64 = 10_000_000;
-/// Interval between reports to a live peer, which also serve as signs of life.
-const REPORT_US: u64 = 250_000;
-/// Silence, as the peer reports it, up to which it hears us at present.
-const HEARD_MS: u32 = 600;
 /// Maximum number of tokens of a peer that are remembered. At half of it, the session is renewed, and a new
 /// token of our own makes them void.
 const PAST_MAX: usize = 32;
@@ -83,6 +83,8 @@ pub(crate) struct Peer {
     answers: Answers,
     seen: Seen,
     next_report_us: u64,
+    /// Whether the peer does not know our plan.
+    is_plan_news: bool,
     next_tick_us: u64,
     /// Number of sessions begun.
     pub(crate) sessions: u64,
@@ -101,6 +103,9 @@ static NOTHING: Report = Report {
     silence_ms: None,
     longest: 0,
     echo: None,
+    is_extra: false,
+    plan: Plan::NONE,
+    forecast: Forecast::NONE,
 };
 
 impl Peer {
@@ -132,6 +137,7 @@ impl Peer {
             answers: Answers::default(),
             seen: Seen::default(),
             next_report_us: 0,
+            is_plan_news: false,
             next_tick_us: 0,
             sessions: 0,
             renewals: 0,
@@ -175,7 +181,7 @@ impl Peer {
     /// Takes the kernel's MTU of the path to the peer.
     pub(crate) fn handle_path_mtu(&mut self, now_us: u64, mtu: usize) {
         self.path_mtu.on_hint(now_us, mtu);
-        self.egress.set_datagram_max(self.path_mtu.limit());
+        self.egress.set_datagram_max(now_us, self.path_mtu.limit());
     }
 
     /// The peer's last report of this session.
@@ -307,15 +313,6 @@ impl Peer {
         }
     }
 
-    fn on_report(&mut self, now_us: u64, report: Report) {
-        let is_heard = report.silence_ms.is_some_and(|ms| ms <= HEARD_MS);
-        let sent = self.egress.take_longest();
-        self.path_mtu.on_report(now_us, usize::from(report.longest), is_heard, sent);
-        self.egress.set_datagram_max(self.path_mtu.limit());
-        self.channel.on_report(now_us, report);
-        self.update_up(now_us);
-    }
-
     /// Notes whether datagrams arrive in both directions. If so, the far gateway has begun this session too,
     /// and it watches all packets that we protect from here on.
     fn update_up(&mut self, now_us: u64) {
@@ -351,15 +348,16 @@ impl Peer {
         self.egress.restart();
         self.ingress.restart(&self.ingress_config);
         self.channel.restart();
+        self.egress.on_far_restart();
         self.path_mtu.restart();
-        self.egress.set_datagram_max(self.path_mtu.limit());
+        self.egress.set_datagram_max(now_us, self.path_mtu.limit());
         self.sessions += 1;
     }
 
     /// Time at which [`Peer::handle_timeout`] is due next.
     pub(crate) fn poll_timeout(&self) -> u64 {
         let own = self.next_hello_us.min(self.next_tick_us);
-        let report = self.session.as_ref().map(|_| self.next_report_us);
+        let report = self.session.as_ref().map(|_| self.report_due_us());
         let share = self.session.as_ref().and_then(|_| self.sharing.next_us());
         let others = [self.egress.next_deadline_us(), self.ingress.next_due_us(), report, share];
         others.into_iter().flatten().fold(own, u64::min)
@@ -381,18 +379,17 @@ impl Peer {
         if now_us >= self.next_tick_us {
             self.next_tick_us = now_us + TICK_US;
             self.ingress.on_tick(now_us);
+            self.is_plan_news |= self.egress.on_tick(now_us);
             self.sharing.on_tick(now_us);
             self.check_liveness(now_us, entropy);
             if self.is_up
                 && let Some(len) = self.path_mtu.poll_probe(now_us)
             {
-                self.send_padded_report(now_us, len, out);
+                self.send_report_as(now_us, ReportKind::Probe(len), out);
             }
-            self.egress.set_datagram_max(self.path_mtu.limit());
+            self.egress.set_datagram_max(now_us, self.path_mtu.limit());
         }
-        if self.session.is_some() && now_us >= self.next_report_us {
-            self.send_report(now_us, out);
-        }
+        self.send_due_report(now_us, out);
         self.announce_shares(now_us, out);
         if now_us >= self.next_hello_us {
             self.next_hello_us = now_us + if self.is_up { HELLO_US } else { CALL_US };
@@ -430,37 +427,14 @@ impl Peer {
     /// Notes that the far gateway has renewed the session, and is therefore there.
     fn on_followed(&mut self, now_us: u64, restarts: bool) {
         self.channel.on_followed(now_us, restarts);
+        if restarts {
+            self.egress.on_far_restart();
+        }
         self.update_up(now_us);
     }
 
     /// Notes that no datagram was heard because this gateway stood still.
     fn on_own_silence(&mut self, now_us: u64) {
         self.channel.on_own_silence(now_us);
-    }
-
-    fn send_report(&mut self, now_us: u64, out: &mut Outbox) {
-        self.next_report_us = now_us + if self.is_up { REPORT_US } else { CALL_US };
-        self.send_padded_report(now_us, 0, out);
-    }
-
-    /// Sends a report in a datagram of at least `len_min` bytes. A longer one than needed probes the path.
-    fn send_padded_report(&mut self, now_us: u64, len_min: usize, out: &mut Outbox) {
-        let Some(session) = &mut self.session else { return };
-        let len = (SEALED_HEADER + Report::LEN + TAG).max(len_min);
-        let Some(datagram) = out.datagrams.reserve(len) else {
-            return self.egress.on_unsent(Unsent::QueueFull);
-        };
-        let (silence_ms, longest) = self.channel.state(now_us, len_min == 0);
-        let report = Report {
-            loss: *self.ingress.report(),
-            findings: self.ingress.findings(),
-            is_recovering: self.ingress.is_recovering(),
-            silence_ms,
-            longest,
-            echo: self.channel.echo(now_us),
-        };
-        report.write(&mut datagram[SEALED_HEADER..len - TAG]);
-        session.sealer.seal(now_us, datagram);
-        out.datagrams.commit(self.index, len);
     }
 }

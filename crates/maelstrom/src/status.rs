@@ -156,6 +156,9 @@ pub struct EgressStatus {
     /// eight packets.
     #[serde(default)]
     pub code: String,
+    /// Reason for the rate of this code; null unless the gateway chooses it.
+    #[serde(default)]
+    pub choice: Option<String>,
     /// Packets protected.
     pub source_packets: u64,
     /// Their bytes.
@@ -220,6 +223,12 @@ pub struct IngressStatus {
     pub paused_flows: u64,
     /// Losses found at this gateway.
     pub loss: LossStatus,
+    /// Repairs for each packet that the peer sends, such as `1/16`; null before its first report.
+    #[serde(default)]
+    pub far_rate: Option<String>,
+    /// Packets in a repair of the peer; null unless its code is a sliding window.
+    #[serde(default)]
+    pub far_window: Option<u16>,
     /// Present wait of a repair for packets that it may have overtaken, in microseconds.
     #[serde(default)]
     pub repair_wait_us: u64,
@@ -299,6 +308,7 @@ impl PeerStatus {
             egress: EgressStatus {
                 flows_protected_percent: peer.share.fraction() * 100.0,
                 code: peer.code.to_string(),
+                choice: peer.decision.map(ToString::to_string),
                 source_packets: egress.source_packets,
                 source_bytes: egress.source_bytes,
                 repair_packets: egress.repair_packets,
@@ -325,6 +335,8 @@ impl PeerStatus {
                 paused: peer.is_paused,
                 paused_flows: peer.doubtful_flows as u64,
                 loss: LossStatus::of(peer.report),
+                far_rate: peer.far.silence_ms.map(|_| peer.far.plan.rate.to_string()),
+                far_window: Some(peer.far.plan.window).filter(|&window| window > 0),
                 repair_wait_us: peer.wait_us,
                 recovery_delay_us: DelayStatus {
                     count: delays.len(),

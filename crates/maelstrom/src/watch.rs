@@ -3,7 +3,8 @@
 
 use std::collections::VecDeque;
 
-use maelstrom_core::{Finding, Findings, Gateway, PeerStatus, Trouble};
+use maelstrom_core::controller::{Decision, Limit};
+use maelstrom_core::{Finding, Findings, Gateway, PeerStatus, RepairRate, Trouble};
 use tracing::{info, warn};
 
 use crate::config::GatewayConfig;
@@ -15,6 +16,8 @@ const CHECK_US: u64 = 100_000;
 const SPAN_US: u64 = 60_000_000;
 /// Maximum number of changes of one peer that are logged in a span.
 const CHANGES_MAX: usize = 20;
+/// Interval between log lines about the rate of repairs to one peer.
+const CHOICE_US: u64 = 5_000_000;
 
 /// The state of a peer, as far as it is logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,6 +36,9 @@ struct Watched {
     logged: Known,
     /// Times of the last changes that were logged.
     changes_us: VecDeque<u64>,
+    /// The rate that was logged, and what limits it.
+    choice: Option<(RepairRate, Limit)>,
+    next_choice_us: u64,
 }
 
 /// The states that were logged.
@@ -55,6 +61,9 @@ impl Watch {
         }
         for (watched, peer) in self.peers.iter_mut().zip(gateway.peers()) {
             watched.update(now_us, Known::of(&peer));
+            if let Some(decision) = peer.decision.filter(|_| peer.is_up) {
+                watched.update_choice(now_us, decision);
+            }
         }
     }
 }
@@ -86,6 +95,22 @@ impl Watched {
         self.changes_us.push_back(now_us);
         let before = std::mem::replace(&mut self.logged, known);
         self.log(before, known);
+    }
+
+    /// Logs the rate of repairs and its reason, at most once in [`CHOICE_US`].
+    fn update_choice(&mut self, now_us: u64, decision: &Decision) {
+        let choice = Some((decision.rate, decision.limit));
+        if choice == self.choice || now_us < self.next_choice_us {
+            return;
+        }
+        (self.choice, self.next_choice_us) = (choice, now_us + CHOICE_US);
+        let (peer, window) = (&self.label, decision.window);
+        match decision.limit {
+            Limit::Useless | Limit::Hopeless | Limit::Highest | Limit::Bandwidth => {
+                warn!(peer, window, "repairs: {decision}");
+            }
+            _ => info!(peer, window, "repairs: {decision}"),
+        }
     }
 
     fn log(&self, before: Known, now: Known) {

@@ -5,6 +5,7 @@
 //! packet is newly missing → [`Ingress::use_due`] → [`Decoder`] → verification → outbox.
 
 mod bring;
+mod forecasting;
 mod path;
 mod recovering;
 mod sight;
@@ -20,6 +21,7 @@ use crate::counters::{Rejected, Unused, UnusedCounts, WithheldCounts};
 use crate::doubt::Doubtful;
 use crate::findings::Findings;
 use crate::flow::{Content, Flow, Traits};
+use crate::forecast::Forecaster;
 use crate::held::{Held, OVERTAKEN_MAX_US, Reach};
 use crate::identity::Identity;
 use crate::ledger::Ledger;
@@ -27,7 +29,7 @@ use crate::outbox::Queue;
 use crate::packet::{MutableFields, Packet};
 use crate::prefixes::{LocalNetworks, PrefixTable};
 use crate::symbol::{SYMBOL_HEADER, Symbol};
-use crate::wire::{Half, LossReport, RecipeView, SealedHeader, WINDOW_MAX};
+use crate::wire::{Half, LossReport, RecipeView, WINDOW_MAX};
 use foundation::Seq;
 use path::Path;
 use recovering::Recovering;
@@ -76,6 +78,7 @@ pub struct IngressCounts {
 pub(crate) struct Ingress {
     arrivals: Arrivals,
     ledger: Ledger,
+    forecaster: Forecaster,
     decoder: Decoder,
     counts: IngressCounts,
     delays_us: Histogram<u64>,
@@ -130,6 +133,7 @@ impl Ingress {
             arrivals: Arrivals::new(config.history, symbol_max),
             // A quarter of the history is left for packets that arrive before their place is named.
             ledger: Ledger::new(history - history / 4, config.give_up_us),
+            forecaster: Forecaster::new(),
             decoder: Decoder::new(decoder),
             counts: IngressCounts::default(),
             delays_us: Histogram::new_with_bounds(1, DELAY_MAX_US, 2).expect("constant bounds are valid"),
@@ -231,6 +235,7 @@ impl Ingress {
             Ok(()) => self.hold(cx, &view, body),
             Err(unused) => self.counts.unused.add(unused),
         }
+        self.on_names(cx.now_us);
         Ok(())
     }
 
@@ -415,6 +420,7 @@ impl Ingress {
 
     fn skip_before(&mut self, limit: Seq) {
         self.ledger.skip_before(&mut self.arrivals, limit);
+        self.forecaster.skip_to(limit);
         self.expire();
     }
 
@@ -430,16 +436,12 @@ impl Ingress {
         }
     }
 
-    /// Notes a sealed datagram by its number in the session.
-    pub(crate) fn on_sealed(&mut self, header: &SealedHeader) {
-        self.path.on_sealed(header);
-    }
-
     /// Must be called every [`TICK_US`](crate::ledger::TICK_US).
     pub(crate) fn on_tick(&mut self, now_us: u64) {
         self.held.on_tick();
         self.path.on_tick(now_us);
         self.doubtful.expire(now_us);
+        self.forecaster.on_tick();
         if self.ledger.on_tick(&mut self.arrivals) {
             self.expire();
         }
@@ -487,6 +489,7 @@ impl Ingress {
             + self.decoder.memory_bytes()
             + self.held.memory_bytes()
             + self.path.memory_bytes()
+            + self.forecaster.memory_bytes()
             + self.terms.capacity() * size_of::<Term>()
             + self.symbol_max * (2 + HALVES)
     }

@@ -1,5 +1,6 @@
 //! The datagrams of the repair channel, byte for byte (`docs/wire.md`). All numbers are big-endian.
 
+mod forecast;
 mod half;
 mod header;
 mod hello;

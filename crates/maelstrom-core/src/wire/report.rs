@@ -1,8 +1,11 @@
 //! The report of an ingress to the egress that it hears: losses, the path, and the repair channel itself.
 
+use super::forecast::{FORECAST_LEN, PLAN_LEN, read_forecast, read_plan, write_forecast, write_plan};
 use super::header::{BodyKind, SendTime};
+use crate::controller::Plan;
 use crate::counters::Rejected;
 use crate::findings::Findings;
+use crate::forecast::Forecast;
 use foundation::bytes::{Reader, Writer};
 
 /// Number of buckets of the burst length histogram: 1, 2, 3–4, 5–8, … 1025 and more.
@@ -29,6 +32,12 @@ pub struct Report {
     pub longest: u16,
     /// The latest sealed datagram of the receiver that arrived in this session.
     pub echo: Option<Echo>,
+    /// Whether it was sent between two regular reports, because packets were lost or the plan has changed.
+    pub is_extra: bool,
+    /// The code of the sender's own egress.
+    pub plan: Plan,
+    /// The receiver's packets that each rate would have left lost.
+    pub forecast: Forecast,
 }
 
 /// The time of sending of a datagram, returned to its sender, which computes the round-trip time from it.
@@ -40,20 +49,28 @@ pub struct Echo {
     pub held_us: u32,
 }
 
+/// Bits of the flags.
+const RECOVERING: u8 = 1;
+const EXTRA: u8 = 2;
+
 impl Report {
     /// Length on the wire in bytes. Zeros may follow, up to the longest datagram.
-    pub const LEN: usize = 1 + LossReport::LEN + 8 + 8;
+    pub const LEN: usize = 1 + LossReport::LEN + 16 + PLAN_LEN + FORECAST_LEN;
 
     /// Writes the body into `to`, which is [`Report::LEN`] bytes or longer, and fills the rest with zeros.
     pub fn write(&self, to: &mut [u8]) {
         let mut writer = Writer::new(to);
         writer.put(&[BodyKind::Report.to_wire()]);
         self.loss.write(&mut writer);
-        writer.put(&[self.findings.to_wire(), u8::from(self.is_recovering)]);
+        let flag = |is_set: bool, bit| if is_set { bit } else { 0 };
+        let flags = flag(self.is_recovering, RECOVERING) | flag(self.is_extra, EXTRA);
+        writer.put(&[self.findings.to_wire(), flags]);
         writer.put(&self.silence_ms.map_or(NEVER, |ms| ms.min(NEVER - 1)).to_be_bytes());
         writer.put(&self.longest.to_be_bytes());
         writer.put(&self.echo.map_or(NO_ECHO, |echo| echo.sent.to_wire()).to_be_bytes());
         writer.put(&self.echo.map_or(0, |echo| echo.held_us).to_be_bytes());
+        write_plan(&self.plan, &mut writer);
+        write_forecast(&self.forecast, &mut writer);
         to[Self::LEN..].fill(0);
     }
 
@@ -75,16 +92,21 @@ impl Report {
             None if sent == NO_ECHO => None,
             None => return Err(Rejected::Malformed),
         };
-        if flags > 1 || reader.rest().iter().any(|&byte| byte != 0) {
+        let plan = read_plan(&mut reader)?;
+        let forecast = read_forecast(&mut reader)?;
+        if flags > RECOVERING | EXTRA || reader.rest().iter().any(|&byte| byte != 0) {
             return Err(Rejected::Malformed);
         }
         Ok(Self {
             loss,
             findings: Findings::from_wire(findings),
-            is_recovering: flags == 1,
+            is_recovering: flags & RECOVERING != 0,
             silence_ms: (silence != NEVER).then_some(silence),
             longest,
             echo,
+            is_extra: flags & EXTRA != 0,
+            plan,
+            forecast,
         })
     }
 }
@@ -169,6 +191,11 @@ mod tests {
         let mut report =
             Report { loss, is_recovering: true, silence_ms: Some(17), longest: 1_400, ..Report::default() };
         report.echo = Some(Echo { sent: SendTime::at(9_000), held_us: 250 });
+        report.is_extra = true;
+        report.plan = Plan { window: 512, late_us: 25_000, is_auto: true, ..Plan::default() };
+        report.forecast = Forecast { packets: 9, lost: 3, burst: 2, ..Forecast::default() };
+        report.forecast.tails[13].failed = 77;
+        report.forecast.fit.packets = 640;
         report.findings.set(Finding::Rewritten, true);
         let mut body = [7; Report::LEN + 90];
         report.write(&mut body);
@@ -181,7 +208,7 @@ mod tests {
             Report { loss: wrong, ..report }.write(&mut body);
             assert_eq!(Report::read(&body), Err(Rejected::Malformed));
         }
-        let never = Report { silence_ms: None, echo: None, ..report };
+        let never = Report { silence_ms: None, echo: None, is_extra: false, ..report };
         never.write(&mut body);
         assert_eq!(Report::read(&body), Ok(never));
     }

@@ -2,6 +2,7 @@
 #![allow(missing_docs, reason = "tests are named by what they show")]
 
 mod allocation;
+mod auto;
 mod blocks;
 mod corpus;
 mod doubt;

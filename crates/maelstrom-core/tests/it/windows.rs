@@ -476,5 +476,6 @@ fn auto_raises_the_rate_where_repairs_at_a_lower_one_would_not_fit_the_path() {
         pair.advance(61_000_000);
         send(&mut pair, 8, 1_000);
     }
-    assert_eq!(code(&pair), "sliding (512; 1/8)");
+    pair.advance(1_000_000);
+    assert_eq!(code(&pair), "sliding (512; 1/32)");
 }

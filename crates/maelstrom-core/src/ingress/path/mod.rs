@@ -188,8 +188,9 @@ impl Path {
         }
     }
 
-    /// Notes a sealed datagram by its number in the session.
-    pub(super) fn on_sealed(&mut self, header: &SealedHeader) {
+    /// Notes a sealed datagram by its number in the session. Returns the number of datagrams lost before it;
+    /// -1 for one that had counted as lost.
+    pub(super) fn on_sealed(&mut self, header: &SealedHeader) -> i64 {
         // The packets of an outage are named later than its repairs are missed.
         let explains = self.repairs.explains();
         let lost = self.repairs.on_sealed(header.epoch, header.counter);
@@ -199,6 +200,7 @@ impl Path {
             self.unexplained.charge(-explained);
             self.unseen.charge(-explained);
         }
+        lost
     }
 
     /// Decides whether the solved packet of a place may be injected. If not, it counts as withheld.

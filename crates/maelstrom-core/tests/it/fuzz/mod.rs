@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 
+use maelstrom_core::controller::Targets;
 use maelstrom_core::packet::{MutableFields, Packet, restore};
 use maelstrom_core::session::{HelloKey, Sealer};
 use maelstrom_core::wire::{
@@ -83,6 +84,7 @@ impl Liar {
             listen: SocketAddr::from(([10, 81, 9, 1], 4700)),
             wan_mtu: 576,
             schedule: Schedule::Layered { r: 4, interleaves: vec![1, 3] },
+            targets: Targets::default(),
             delayed: false,
             max_delay_us: 20_000,
             name_bits: 2,

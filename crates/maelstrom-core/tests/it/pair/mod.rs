@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 pub use testkit::coin;
 
+use maelstrom_core::controller::Targets;
 use maelstrom_core::packet::{MutableFields, Packet, restore};
 use maelstrom_core::share::Share;
 use maelstrom_core::{Config, Gateway, Outbox, PeerConfig, PeerKey, PeerStatus, Schedule};
@@ -22,6 +23,7 @@ pub fn config(side: usize) -> Config {
         listen: address(side),
         wan_mtu: 1500,
         schedule: Schedule::layered(),
+        targets: Targets::default(),
         delayed: false,
         max_delay_us: 20_000,
         name_bits: 32,

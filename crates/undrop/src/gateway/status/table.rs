@@ -71,13 +71,19 @@ fn peer_block(text: &mut String, peer: &PeerStatus) {
     );
     row(text, "", &repairs);
     row(text, "code", &egress.code);
+    if let Some(choice) = &egress.choice {
+        row(text, "", choice);
+    }
     row(text, "lost there", &losses(&peer.far));
     row(
         text,
         "received",
         &format!("{} packets, {}", number(ingress.source_packets), bytes(ingress.source_bytes)),
     );
-    row(text, "", &format!("{} repairs", number(ingress.loss.repairs_received)));
+    let far_rate = ingress.far_rate.as_ref().map_or(String::new(), |rate| format!(", sent at {rate}"));
+    let far_window = ingress.far_window.map_or(String::new(), |window| format!(" of {window} packets"));
+    let repairs = number(ingress.loss.repairs_received);
+    row(text, "", &format!("{repairs} repairs{far_rate}{far_window}"));
     row(text, "lost here", &losses(&ingress.loss));
     row(text, "recovery", &delays(&ingress.recovery_delay_us));
     row(text, "bursts", &bursts(&ingress.loss));
@@ -277,6 +283,7 @@ mod tests {
             egress: EgressStatus {
                 flows_protected_percent: 12.5,
                 code: "sliding (512; 1/8)".to_owned(),
+                choice: Some("1/8: 1.0 % lost; 1/12 would leave 40 in a million".to_owned()),
                 source_packets: 1_234_567,
                 source_bytes: 1_600_000_000,
                 repair_packets: 463_000,
@@ -296,6 +303,8 @@ mod tests {
                     ("too old".to_owned(), 0),
                 ]),
                 loss: loss(),
+                far_rate: Some("1/32".to_owned()),
+                far_window: Some(512),
                 recovery_delay_us: DelayStatus { count: 9_990, p50: 3_510, p99: 11_020, max: 60_000 },
                 ..IngressStatus::default()
             },
@@ -333,9 +342,10 @@ peer osaka (10.81.9.2:4700): up, heard 120 ms ago, round trip 100.2 ms, 2 sessio
                     12.5 % OF THE FLOWS PROTECTED, for lack of time
                     463,000 repairs, 650.0 MB, overhead 40.6 %, 0 cut in two
   code              sliding (512; 1/8)
+                    1/8: 1.0 % lost; 1/12 would leave 40 in a million
   lost there        10,000 of 1,000,000 (1.0000 %), 9,990 recovered, 10 residual (0.0010 %)
   received          990,000 packets, 999 B
-                    375,000 repairs
+                    375,000 repairs, sent at 1/32 of 512 packets
   lost here         10,000 of 1,000,000 (1.0000 %), 9,990 recovered, 10 residual (0.0010 %)
   recovery          after p50 3.5 ms, p99 11.0 ms, at most 60.0 ms
   bursts            1: 9,000, 3-4: 12, 1025+: 1

@@ -1,0 +1,75 @@
+//! The controller of one egress, with what the egress itself sees.
+
+use fec::RepairRate;
+
+use crate::config::Config;
+use crate::controller::{Controller, Decision, Plan, Situation};
+use crate::egress::EgressCounts;
+use crate::pace::Pace;
+use crate::schedule::Schedule;
+use crate::wire::Report;
+
+/// Chooses the code of one egress.
+pub(crate) struct Choice {
+    controller: Controller,
+    situation: Situation,
+    packets: Pace,
+    /// Repairs and their bytes at the last tick.
+    repairs: (u64, u64),
+}
+
+impl Choice {
+    /// Begins with the start rate; `None` if the configuration fixes the code.
+    pub(crate) fn of(config: &Config) -> Option<Self> {
+        matches!(config.schedule, Schedule::Auto).then(|| Self {
+            controller: Controller::new(config.targets),
+            situation: Situation::default(),
+            packets: Pace::default(),
+            repairs: (0, 0),
+        })
+    }
+
+    /// Takes the targets of another configuration.
+    #[must_use]
+    pub(crate) fn reconfigured(mut self, config: &Config) -> Self {
+        self.controller.set_targets(config.targets);
+        self
+    }
+
+    pub(crate) fn decision(&self) -> &Decision {
+        self.controller.decision()
+    }
+
+    pub(crate) fn plan(&self) -> Plan {
+        self.controller.plan()
+    }
+
+    /// Notes that the counts in the peer's reports begin again.
+    pub(crate) fn on_restart(&mut self) {
+        self.controller.restart();
+    }
+
+    /// Takes the lowest rate whose repairs fit the path.
+    pub(crate) fn on_floor(&mut self, now_us: u64, floor: RepairRate) {
+        self.situation.floor = Some(floor);
+        self.controller.decide(now_us, self.situation);
+    }
+
+    /// Takes the peer's report, and the round trip to the peer.
+    pub(crate) fn on_report(&mut self, now_us: u64, report: &Report, rtt_us: Option<u64>) {
+        self.situation.rtt_us = rtt_us;
+        self.controller.on_report(now_us, report, self.situation);
+    }
+
+    /// Must be called ten times a second.
+    pub(crate) fn on_tick(&mut self, now_us: u64, counts: &EgressCounts) {
+        self.packets.on_tick(counts.source_packets);
+        self.situation.per_second = self.packets.per_second();
+        let repairs = counts.repair_packets - self.repairs.0;
+        if let Some(bytes) = (counts.repair_bytes - self.repairs.1).checked_div(repairs) {
+            self.situation.repair_bytes = bytes;
+        }
+        self.repairs = (counts.repair_packets, counts.repair_bytes);
+        self.controller.decide(now_us, self.situation);
+    }
+}

@@ -1,0 +1,176 @@
+//! The forecasts of the last second and of the last minute.
+
+use std::array;
+
+use crate::forecast::{CANDIDATES, Forecast, Tail};
+use crate::wire::LossReport;
+
+/// Length of a slot of the short horizon.
+const FAST_SLOT_US: u64 = 100_000;
+/// Length of a slot of the long horizon.
+const SLOW_SLOT_US: u64 = 1_000_000;
+
+/// Counts of a span of time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) packets: u64,
+    pub(super) lost: u64,
+    tails: [Tail; CANDIDATES],
+    /// Packets whose fate is settled, lost ones among them, and those that stayed lost.
+    pub(super) settled: [u64; 3],
+}
+
+impl Counts {
+    /// The counts between two reports of one session.
+    pub(super) fn between(old: (&Forecast, &LossReport), new: (&Forecast, &LossReport)) -> Self {
+        let settled = |(_, loss): (&Forecast, &LossReport)| [loss.named, loss.lost, loss.residual()];
+        let (before, after) = (settled(old), settled(new));
+        let (old, new) = (old.0, new.0);
+        Self {
+            packets: u64::from(new.packets.wrapping_sub(old.packets)),
+            lost: u64::from(new.lost.wrapping_sub(old.lost)),
+            tails: array::from_fn(|index| new.tails[index].since(old.tails[index])),
+            settled: array::from_fn(|index| after[index].saturating_sub(before[index])),
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.packets += other.packets;
+        self.lost += other.lost;
+        for (sum, tail) in self.tails.iter_mut().zip(other.tails) {
+            sum.half = sum.half.saturating_add(tail.half);
+            sum.most = sum.most.saturating_add(tail.most);
+            sum.failed = sum.failed.saturating_add(tail.failed);
+        }
+        self.settled.iter_mut().zip(other.settled).for_each(|(sum, count)| *sum += count);
+    }
+
+    /// Share of lost packets.
+    pub(super) fn loss(&self) -> f64 {
+        self.lost as f64 / self.packets.max(1) as f64
+    }
+
+    /// Losses that a candidate would have left.
+    pub(super) fn failed(&self, index: usize) -> u64 {
+        u64::from(self.tails[index].failed)
+    }
+
+    /// Predicts the share of packets that a candidate leaves lost.
+    ///
+    /// Batches that last longer are exponentially rarer. Their number falls from half of the window to three
+    /// quarters of it by the same factor as from there to the whole window.
+    pub(super) fn residual(&self, index: usize) -> f64 {
+        let Tail { half, most, failed } = self.tails[index];
+        let (half, most, failed) = (f64::from(half), f64::from(most), f64::from(failed));
+        let beyond = if half > 0.0 { most * (most / half).min(1.0) } else { 0.0 };
+        beyond.max(failed) / self.packets.max(1) as f64
+    }
+}
+
+/// Sums over the last `N` slots of time.
+#[derive(Clone, Debug)]
+struct Horizon<const N: usize> {
+    slot_us: u64,
+    slots: Box<[Counts; N]>,
+    /// Number of the present slot since the clock's origin.
+    present: u64,
+}
+
+impl<const N: usize> Horizon<N> {
+    fn new(slot_us: u64) -> Self {
+        Self { slot_us, slots: Box::new([Counts::default(); N]), present: 0 }
+    }
+
+    fn add(&mut self, now_us: u64, counts: &Counts) {
+        self.turn_to(now_us);
+        self.slots[(self.present % N as u64) as usize].add(counts);
+    }
+
+    /// Forgets the slots that have become too old.
+    fn turn_to(&mut self, now_us: u64) {
+        let present = (now_us / self.slot_us).max(self.present);
+        for slot in (self.present + 1..=present).rev().take(N) {
+            self.slots[(slot % N as u64) as usize] = Counts::default();
+        }
+        self.present = present;
+    }
+
+    fn sum(&self) -> Counts {
+        let mut sum = Counts::default();
+        self.slots
+            .iter()
+            .filter(|slot| slot.packets > 0 || slot.settled[0] > 0)
+            .for_each(|slot| sum.add(slot));
+        sum
+    }
+}
+
+/// The two horizons.
+#[derive(Clone, Debug)]
+pub(super) struct History {
+    fast: Horizon<10>,
+    slow: Horizon<60>,
+}
+
+impl History {
+    pub(super) fn new() -> Self {
+        Self { fast: Horizon::new(FAST_SLOT_US), slow: Horizon::new(SLOW_SLOT_US) }
+    }
+
+    pub(super) fn add(&mut self, now_us: u64, counts: &Counts) {
+        self.fast.add(now_us, counts);
+        self.slow.add(now_us, counts);
+    }
+
+    /// Counts of the last second and of the last minute.
+    pub(super) fn sums(&self) -> (Counts, Counts) {
+        (self.fast.sum(), self.slow.sum())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(packets: u64, half: u32, most: u32, failed: u32) -> Counts {
+        Counts { packets, tails: [Tail { half, most, failed }; CANDIDATES], ..Counts::default() }
+    }
+
+    #[test]
+    fn slots_leave_the_horizons_after_a_second_and_a_minute() {
+        let mut history = History::new();
+        history.add(5_000_000, &counts(100, 0, 0, 0));
+        history.add(5_950_000, &counts(10, 0, 0, 0));
+        let packets = |history: &History| (history.sums().0.packets, history.sums().1.packets);
+        assert_eq!(packets(&history), (110, 110));
+        history.add(6_000_000, &counts(1, 0, 0, 0));
+        assert_eq!(packets(&history), (11, 111));
+        history.add(66_000_000, &counts(0, 0, 0, 0));
+        assert_eq!(packets(&history), (0, 0));
+    }
+
+    #[test]
+    fn the_tail_of_a_candidate_continues_beyond_the_window() {
+        let close = |counts: Counts, expected: f64| {
+            let seen = counts.residual(3);
+            assert!((seen - expected).abs() < 1e-12, "{seen}, expected {expected}");
+        };
+        close(counts(1_000_000, 0, 0, 0), 0.0);
+        close(counts(1_000_000, 100, 10, 0), 1e-6);
+        close(counts(1_000_000, 100, 100, 100), 1e-4);
+        close(counts(1_000_000, 100, 10, 5), 5e-6);
+    }
+
+    #[test]
+    fn reports_may_wrap_and_may_begin_again() {
+        let mut old = Forecast { packets: u32::MAX - 9, lost: u32::MAX, ..Forecast::default() };
+        old.tails[0].failed = u32::MAX;
+        let mut new = Forecast { packets: 90, lost: 4, ..Forecast::default() };
+        new.tails[0].failed = 1;
+        let before = LossReport { named: 50, lost: 9, ..LossReport::NONE };
+        let after = LossReport { named: 80, lost: 12, recovered: 4, ..LossReport::NONE };
+        let counts = Counts::between((&old, &before), (&new, &after));
+        assert_eq!((counts.packets, counts.lost, counts.failed(0)), (100, 5, 2));
+        assert_eq!(counts.settled, [30, 3, 0]);
+    }
+}

@@ -1,0 +1,364 @@
+//! The choice of the repair rate at an egress: the lowest rate that leaves no more lost packets than wanted.
+//!
+//! The far ingress counts what each rate of the ladder would have left (`crate::forecast`), and reports the
+//! counts. A rate suffices if three predictions are within the target: the tail of the counts over the last
+//! minute, the same over the last second, and, while the link gets worse, Gilbert's model of the last bursts
+//! (`fit.rs`). Going down takes a prediction of half the target. Where repairs do not help, the rate rests at
+//! the floor (`useless.rs`).
+
+mod fit;
+mod history;
+mod plan;
+mod reason;
+mod useless;
+
+pub use plan::{Plan, WINDOW_MIN, window};
+
+use fec::RepairRate;
+
+use crate::auto::{LADDER, START, WINDOW};
+use crate::forecast::{Fit, Forecast};
+use crate::wire::{LossReport, Report};
+use history::{Counts, History};
+use useless::Useless;
+
+/// Maximum number of products for each packet.
+pub const PRODUCTS_MAX: u16 = 200;
+/// Share of a processor that coding may take.
+const PROCESSOR_SHARE: f64 = 0.5;
+/// Number of packets that show what a link is like, at least.
+const PACKETS_MIN: u64 = 1_000;
+/// Time after which fewer packets do.
+const PATIENCE_US: u64 = 60_000_000;
+/// Factor by which the last bursts exceed the loss of the last minute while a link gets worse.
+const WORSE: f64 = 1.5;
+/// Time for which the last bursts say how the link is.
+const RECENT_S: u64 = 30;
+/// Time of a fate behind its packet beside the round trip: the next repairs, and the report.
+const NEWS_US: u64 = 150_000;
+/// Number of reports with counts that fall after which the counts begin again.
+const STALE_MAX: u32 = 8;
+
+/// Targets and limits that an operator sets.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Targets {
+    /// Share of packets that may stay lost.
+    pub residual: f64,
+    /// Time after which a recovered packet is of no use; `None` for a quarter of the round trip, from which
+    /// on TCP retransmits.
+    pub late_us: Option<u64>,
+    /// Highest rate.
+    pub rate_max: RepairRate,
+    /// Highest bit rate of repairs.
+    pub repair_bps_max: Option<u64>,
+    /// Time that one product takes, in nanoseconds.
+    pub product_ns: f64,
+}
+
+impl Targets {
+    /// Share of packets that may stay lost by default.
+    pub const RESIDUAL: f64 = 1e-5;
+    /// Highest rate by default.
+    pub const RATE_MAX: RepairRate = RepairRate::THREE_EIGHTHS;
+}
+
+impl Default for Targets {
+    fn default() -> Self {
+        Self {
+            residual: Self::RESIDUAL,
+            late_us: None,
+            rate_max: Self::RATE_MAX,
+            repair_bps_max: None,
+            product_ns: 10.0,
+        }
+    }
+}
+
+/// Facts that the egress knows by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Situation {
+    /// Lowest rate whose repairs fit the path.
+    pub floor: Option<RepairRate>,
+    /// Round trip to the peer, once it is known.
+    pub rtt_us: Option<u64>,
+    /// Packets per second.
+    pub per_second: u64,
+    /// Length of a repair on the link in bytes.
+    pub repair_bytes: u64,
+}
+
+/// Reason why the rate is not lower, or not higher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// Nothing is known of the link.
+    Unknown,
+    /// No lower rate suffices.
+    Needed,
+    /// It is the lowest rate.
+    Lowest,
+    /// Repairs at lower rates do not fit the path.
+    Mtu,
+    /// The operator allows no higher rate.
+    Highest,
+    /// The operator allows no more bytes.
+    Bandwidth,
+    /// No rate recovers most of the losses.
+    Hopeless,
+    /// Repairs have not helped, so that the rate rests at the floor.
+    Useless,
+}
+
+/// A rate, and what speaks for it. Displayed as a sentence.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Decision {
+    /// Repairs per packet.
+    pub rate: RepairRate,
+    /// Packets in a repair.
+    pub window: u16,
+    /// Reason why the rate is not another one.
+    pub limit: Limit,
+    /// Share of packets that the link loses.
+    pub loss: f64,
+    /// Longest run of losses lately.
+    pub burst: u16,
+    /// Predicted share of packets that stay lost.
+    pub residual: f64,
+    /// The next lower rate that is allowed, and the share of packets that it would leave.
+    pub lower: Option<(RepairRate, f64)>,
+}
+
+impl Decision {
+    const START: Self = Self {
+        rate: START,
+        window: WINDOW,
+        limit: Limit::Unknown,
+        loss: 0.0,
+        burst: 0,
+        residual: 0.0,
+        lower: None,
+    };
+}
+
+/// Chooses the rate of one egress.
+#[derive(Clone, Debug)]
+pub struct Controller {
+    targets: Targets,
+    history: History,
+    useless: Useless,
+    /// Index of the rate that the forecasts call for.
+    wanted: usize,
+    decision: Decision,
+    situation: Situation,
+    last: (Forecast, LossReport),
+    /// Time of the first report.
+    since_us: Option<u64>,
+    stale: u32,
+}
+
+/// Range of indices on the ladder, and what limits it above.
+#[derive(Clone, Copy, Debug)]
+struct Range {
+    floor: usize,
+    cap: usize,
+    limit: Limit,
+}
+
+/// Evidence for a choice.
+struct Evidence {
+    fast: Counts,
+    slow: Counts,
+    /// The link by its last bursts, while it gets worse: loss, and mean length of a burst.
+    worse: Option<(f64, f64)>,
+    /// Number of packets after which each candidate gives a loss up.
+    spans: [u64; LADDER.len()],
+}
+
+impl Controller {
+    /// Begins with the start rate.
+    pub fn new(targets: Targets) -> Self {
+        Self {
+            targets,
+            history: History::new(),
+            useless: Useless::new(),
+            wanted: index_of(START),
+            decision: Decision::START,
+            situation: Situation::default(),
+            last: (Forecast::default(), LossReport::NONE),
+            since_us: None,
+            stale: 0,
+        }
+    }
+
+    /// Changes the targets; what is known of the link stays.
+    pub fn set_targets(&mut self, targets: Targets) {
+        self.targets = targets;
+    }
+
+    /// Notes that the counts of reports begin at 0 again. The link is the same.
+    pub fn restart(&mut self) {
+        self.last = (Forecast::default(), LossReport::NONE);
+        self.stale = 0;
+    }
+
+    /// The present choice.
+    pub fn decision(&self) -> &Decision {
+        &self.decision
+    }
+
+    /// The plan to report.
+    pub fn plan(&self) -> Plan {
+        let late_us = self.targets.late_us.or(self.situation.rtt_us.map(|rtt_us| rtt_us / 4));
+        Plan {
+            rate: self.decision.rate,
+            window: self.decision.window,
+            products: self.products(),
+            late_us: late_us.map_or(0, |late_us| u32::try_from(late_us).unwrap_or(u32::MAX)),
+            is_auto: true,
+        }
+    }
+
+    /// Number of products for each packet that the processor can pay.
+    fn products(&self) -> u16 {
+        let cost_ns = self.situation.per_second as f64 * self.targets.product_ns;
+        if cost_ns > 0.0 {
+            (PROCESSOR_SHARE * 1e9 / cost_ns).min(f64::from(PRODUCTS_MAX)) as u16
+        } else {
+            PRODUCTS_MAX
+        }
+    }
+
+    /// Takes the peer's report and what the egress sees; decides.
+    pub fn on_report(&mut self, now_us: u64, report: &Report, situation: Situation) {
+        let (forecast, loss) = (&report.forecast, &report.loss);
+        let is_stale = forecast.packets.wrapping_sub(self.last.0.packets) > u32::MAX / 2
+            || loss.named < self.last.1.named
+            || loss.lost < self.last.1.lost;
+        if is_stale && self.stale < STALE_MAX {
+            // It was overtaken by another one, or the far gateway has begun again.
+            self.stale += 1;
+            return;
+        }
+        if !is_stale {
+            let counts = Counts::between((&self.last.0, &self.last.1), (forecast, loss));
+            self.history.add(now_us, &counts);
+        }
+        (self.last, self.stale) = ((*forecast, *loss), 0);
+        if self.since_us.is_none() {
+            self.since_us = Some(now_us);
+            self.useless.on_rise(now_us, situation.rtt_us.unwrap_or(0) + NEWS_US);
+        }
+        self.decide(now_us, situation);
+    }
+
+    /// Takes what the egress sees; decides.
+    pub fn decide(&mut self, now_us: u64, situation: Situation) {
+        self.situation = situation;
+        self.history.add(now_us, &Counts::default());
+        let (fast, slow) = self.history.sums();
+        let delay_us = situation.rtt_us.unwrap_or(0) + NEWS_US;
+        self.useless.on_settled(now_us, fast.settled, delay_us);
+        let evidence = Evidence {
+            worse: self.worse(&slow).filter(|_| fast.lost > 0),
+            fast,
+            slow,
+            spans: self.plan().spans(situation.per_second),
+        };
+        let range = self.range();
+        let mut decision = self.choose(now_us, &evidence, range);
+        if self.useless.is_resting(now_us) {
+            (decision.rate, decision.limit) = (LADDER[range.floor], Limit::Useless);
+        }
+        decision.window = window(self.products(), decision.rate);
+        if decision.rate > self.decision.rate {
+            self.useless.on_rise(now_us, delay_us);
+        }
+        self.decision = decision;
+    }
+
+    /// Rates that the path and the operator allow.
+    fn range(&self) -> Range {
+        let Situation { floor, per_second, repair_bytes, .. } = self.situation;
+        let within = |rate_max: f64| LADDER.iter().rposition(|rate| rate.as_f64() <= rate_max).unwrap_or(0);
+        let by_rate = within(self.targets.rate_max.as_f64());
+        let bits = per_second as f64 * repair_bytes as f64 * 8.0;
+        let by_bytes = self
+            .targets
+            .repair_bps_max
+            .filter(|_| bits > 0.0)
+            .map_or(by_rate, |max| within(max as f64 / bits));
+        let cap = by_rate.min(by_bytes);
+        let limit = if by_bytes < by_rate { Limit::Bandwidth } else { Limit::Highest };
+        Range { floor: floor.map_or(0, index_of).min(cap), cap, limit }
+    }
+
+    /// Returns loss and burst length by the last bursts if they are worse than the last minute.
+    fn worse(&self, slow: &Counts) -> Option<(f64, f64)> {
+        let fit: Fit = self.last.0.fit;
+        let (loss, burst) = fit.estimate()?;
+        let usual = if slow.packets > PACKETS_MIN { slow.loss() } else { 0.0 };
+        let is_recent = u64::from(fit.packets) < self.situation.per_second.max(1) * RECENT_S;
+        (is_recent && loss > WORSE * usual).then_some((loss, burst))
+    }
+
+    fn choose(&mut self, now_us: u64, evidence: &Evidence, range: Range) -> Decision {
+        let Range { floor, cap, .. } = range;
+        let has_waited = self.since_us.is_some_and(|since_us| now_us >= since_us + PATIENCE_US);
+        let packets = evidence.slow.packets;
+        let may_fall = packets >= PACKETS_MIN || (has_waited && packets > 0);
+        let lowest = if may_fall { floor } else { self.wanted.clamp(floor, cap) };
+        let suffices = |index: usize| {
+            let target =
+                if index < self.wanted { self.targets.residual / 2.0 } else { self.targets.residual };
+            evidence.residual(index) <= target
+        };
+        let found = (lowest..=cap).find(|&index| suffices(index));
+        let (index, limit) = match found {
+            Some(index) if !may_fall && self.decision.limit == Limit::Unknown && index == self.wanted => {
+                (index, Limit::Unknown)
+            }
+            Some(index) if index > floor => (index, Limit::Needed),
+            Some(0) => (0, Limit::Lowest),
+            Some(index) => (index, Limit::Mtu),
+            None => evidence.cheapest(range).map_or((cap, range.limit), |index| (index, Limit::Hopeless)),
+        };
+        self.wanted = index;
+        let lower = (index > floor && limit != Limit::Unknown).then(|| index - 1);
+        Decision {
+            rate: LADDER[index],
+            limit,
+            loss: evidence.worse.map_or(evidence.slow.loss(), |(loss, _)| loss),
+            burst: self.last.0.burst,
+            residual: evidence.residual(index),
+            lower: lower.map(|index| (LADDER[index], evidence.residual(index))),
+            ..self.decision
+        }
+    }
+}
+
+impl Evidence {
+    /// Predicts the share of packets that a candidate leaves lost. The last second may leave twice as much as
+    /// the last minute.
+    fn residual(&self, index: usize) -> f64 {
+        let tails = self.slow.residual(index).max(self.fast.residual(index) / 2.0);
+        let Some((loss, burst)) = self.worse else { return tails };
+        tails.max(fit::residual(loss, burst, LADDER[index].as_f64(), self.spans[index] as f64))
+    }
+
+    /// If even the highest rate leaves most losses of the last second, returns the lowest rate that leaves
+    /// little more.
+    fn cheapest(&self, Range { floor, cap, .. }: Range) -> Option<usize> {
+        let least = (floor..=cap).map(|index| self.fast.failed(index)).min()?;
+        if self.fast.lost == 0 || 2 * least <= self.fast.lost {
+            return None;
+        }
+        (floor..=cap).find(|&index| 4 * self.fast.failed(index) <= 5 * least)
+    }
+}
+
+/// Index of the lowest rate on the ladder that is not below `rate`.
+fn index_of(rate: RepairRate) -> usize {
+    LADDER.iter().position(|&one| one >= rate).unwrap_or(LADDER.len() - 1)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,105 @@
+//! The choice of an egress, as it tells the far ingress, and the windows that follow from it.
+
+use fec::{Code, RepairRate};
+
+use crate::auto::{LADDER, WINDOW};
+use crate::forecast::CANDIDATES;
+
+/// Smallest window. A processor that cannot pay for it is overloaded by any window.
+pub const WINDOW_MIN: u16 = 256;
+/// Number of packets for which a loss is never late, so that sparse traffic has any repair in time.
+const SPAN_MIN: u64 = 8;
+
+/// The code in force at an egress, and what its windows may cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Repairs per packet.
+    pub rate: RepairRate,
+    /// Packets in a repair of a sliding window; 0 for other schemes.
+    pub window: u16,
+    /// Number of products that coding a packet may take.
+    pub products: u16,
+    /// Time after which a recovered packet is of no use, in microseconds; 0 if that is not known.
+    pub late_us: u32,
+    /// Whether the egress chooses the rate by forecasts.
+    pub is_auto: bool,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+impl Plan {
+    /// The plan of a gateway that has not told one.
+    pub const NONE: Self = Self {
+        rate: crate::auto::START,
+        window: 0,
+        products: super::PRODUCTS_MAX,
+        late_us: 0,
+        is_auto: false,
+    };
+
+    /// The plan of a code that the configuration fixes.
+    pub(crate) fn of(code: &Code) -> Self {
+        let per = |repairs: usize, r: u8| RepairRate::new(repairs as u32, u32::from(r));
+        let (rate, window) = match code {
+            Code::Layered(config) => (per(config.interleaves.len(), config.r), 0),
+            Code::ReedSolomon(config) => (per(usize::from(config.c), config.r), 0),
+            Code::Sliding(config) => (Ok(config.rate), config.window),
+        };
+        // Blocks may have more repairs than the highest rate.
+        Self { rate: rate.unwrap_or(LADDER[CANDIDATES - 1]), window, ..Self::NONE }
+    }
+
+    /// Index of the rate on the ladder, if the egress chooses it.
+    pub fn candidate(&self) -> Option<usize> {
+        LADDER.iter().position(|&rate| rate == self.rate).filter(|_| self.is_auto)
+    }
+
+    /// Number of packets after which each candidate gives a loss up, at `per_second` packets per second:
+    /// its window, or the packets that come until it is too late.
+    pub fn spans(&self, per_second: u64) -> [u64; CANDIDATES] {
+        let in_time = match u64::from(self.late_us) * per_second / 1_000_000 {
+            _ if self.late_us == 0 || per_second == 0 => u64::MAX,
+            packets => packets.max(SPAN_MIN),
+        };
+        LADDER.map(|rate| u64::from(window(self.products, rate)).min(in_time))
+    }
+}
+
+/// Number of packets in a window that takes at most `products` products for each packet.
+pub fn window(products: u16, rate: RepairRate) -> u16 {
+    let packets = u64::from(products) * u64::from(rate.sources()) / u64::from(rate.repairs().max(1));
+    packets.clamp(u64::from(WINDOW_MIN), u64::from(WINDOW)) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_cost_no_more_than_allowed_but_for_the_smallest() {
+        let of = |products, rate: &str| window(products, rate.parse().unwrap());
+        assert_eq!(["1/32", "3/8", "1/2", "1/1"].map(|rate| of(200, rate)), [512, 512, 400, 256]);
+        assert_eq!(["1/32", "1/6", "3/8", "1/1"].map(|rate| of(60, rate)), [512, 360, 256, 256]);
+    }
+
+    #[test]
+    fn a_deadline_shortens_the_windows_of_slow_traffic() {
+        let plan = Plan { late_us: 25_000, products: 200, ..Plan::default() };
+        assert_eq!(plan.spans(50_000)[0], 512);
+        assert_eq!(plan.spans(1_000), [25; CANDIDATES]);
+        assert_eq!(plan.spans(10), [SPAN_MIN; CANDIDATES]);
+        assert_eq!(plan.spans(0)[0], 512, "nothing is known of the pace");
+    }
+
+    #[test]
+    fn only_a_rate_that_was_chosen_is_a_candidate() {
+        let plan = Plan { is_auto: true, ..Plan::default() };
+        assert_eq!(plan.candidate(), Some(4));
+        assert_eq!(Plan::default().candidate(), None);
+        assert_eq!(Plan { rate: "2/7".parse().unwrap(), ..plan }.candidate(), None);
+    }
+}

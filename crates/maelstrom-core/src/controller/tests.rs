@@ -1,0 +1,199 @@
+use super::*;
+use crate::forecast::{RUNS, Runs, Windows};
+
+const SECOND: u64 = 1_000_000;
+const PACE: u64 = 10_000;
+
+/// A link whose packets are counted as an ingress would, at [`PACE`] packets per second.
+struct Link {
+    windows: Windows,
+    runs: Runs,
+    loss: LossReport,
+    now_us: u64,
+    controller: Controller,
+    situation: Situation,
+}
+
+impl Link {
+    fn new(targets: Targets) -> Self {
+        let situation = Situation {
+            rtt_us: Some(240_000),
+            per_second: PACE,
+            repair_bytes: 1_400,
+            ..Situation::default()
+        };
+        let controller = Controller::new(targets);
+        Self {
+            windows: Windows::new(),
+            runs: Runs::default(),
+            loss: LossReport::NONE,
+            now_us: 0,
+            controller,
+            situation,
+        }
+    }
+
+    /// Sends a tenth of a second of packets, of which one in `every` starts a burst of `burst`; reports.
+    /// `recovered` of ten losses come back.
+    fn tenth(&mut self, every: u64, burst: u64, recovered: u64) -> Decision {
+        for packet in 0..PACE / 10 {
+            if every > 0 && packet % every < burst {
+                self.windows.on_lost();
+                self.runs.on_lost();
+                self.loss.lost += 1;
+            } else {
+                self.windows.on_arrived(1);
+                self.runs.on_arrived(1);
+            }
+            self.loss.named += 1;
+        }
+        self.loss.recovered = self.loss.recovered.max(self.loss.lost * recovered / 10);
+        self.now_us += SECOND / 10;
+        let (packets, lost) = self.runs.totals();
+        let forecast = Forecast {
+            packets: packets as u32,
+            lost: lost as u32,
+            fit: self.runs.fit(),
+            burst: self.runs.longest() as u16,
+            tails: self.windows.tails(),
+        };
+        let report = Report { loss: self.loss, forecast, ..Report::default() };
+        self.controller.on_report(self.now_us, &report, self.situation);
+        self.windows.set_spans(self.controller.plan().spans(PACE));
+        *self.controller.decision()
+    }
+
+    fn seconds(&mut self, seconds: u64, every: u64, burst: u64, recovered: u64) -> Decision {
+        (0..10 * seconds).map(|_| self.tenth(every, burst, recovered)).last().unwrap()
+    }
+}
+
+fn rate(text: &str) -> RepairRate {
+    text.parse().unwrap()
+}
+
+#[test]
+fn a_clean_link_gets_the_lowest_rate_once_enough_packets_have_shown_it() {
+    let mut link = Link::new(Targets::default());
+    assert_eq!((link.controller.decision().rate, link.controller.decision().limit), (START, Limit::Unknown));
+    let decision = link.tenth(0, 0, 0);
+    assert_eq!((decision.rate, decision.limit, decision.lower), (LADDER[0], Limit::Lowest, None));
+    link.situation.floor = Some(rate("1/8"));
+    let decision = link.tenth(0, 0, 0);
+    assert_eq!((decision.rate, decision.limit), (rate("1/8"), Limit::Mtu));
+}
+
+#[test]
+fn few_packets_are_no_reason_to_go_down() {
+    let mut controller = Controller::new(Targets::default());
+    let mut forecast = Forecast::default();
+    for second in 0..70 {
+        forecast.packets += 5;
+        let report = Report { forecast, ..Report::default() };
+        controller.on_report(second * SECOND, &report, Situation::default());
+        let expected = if second < 60 { START } else { LADDER[0] };
+        assert_eq!(controller.decision().rate, expected, "{second}");
+    }
+    // Without packets, nothing changes.
+    let mut link = Link::new(Targets::default());
+    let busy = link.seconds(2, 100, 10, 10);
+    for second in 3..300 {
+        link.controller.decide(second * SECOND, link.situation);
+        if second > 70 {
+            assert_eq!(link.controller.decision().rate, busy.rate);
+        }
+    }
+}
+
+#[test]
+fn the_rate_rises_at_once_and_falls_after_a_minute() {
+    let mut link = Link::new(Targets::default());
+    link.seconds(5, 0, 0, 0);
+    let worse = link.tenth(20, 1, 10);
+    assert!(worse.rate >= rate("1/12") && worse.limit == Limit::Needed, "{worse}");
+    let (lower, residual) = worse.lower.unwrap();
+    assert!(lower < worse.rate && residual > 1e-5, "{worse}");
+    let worse = link.seconds(10, 20, 1, 10);
+    assert_eq!(link.seconds(50, 0, 0, 0).rate, worse.rate);
+    assert_eq!(link.seconds(12, 0, 0, 0).rate, LADDER[0]);
+}
+
+#[test]
+fn the_operator_bounds_the_rate() {
+    let rate_max = rate("1/8");
+    let mut link = Link::new(Targets { rate_max, ..Targets::default() });
+    let decision = link.seconds(5, 1_000, 62, 10);
+    assert_eq!((decision.rate, decision.limit), (rate_max, Limit::Highest));
+    assert!(decision.residual > 1e-5);
+    // 10,000 packets a second at 1/12 are 833 repairs of 1,400 bytes, or 9.3 Mbit/s.
+    let targets = Targets { repair_bps_max: Some(10_000_000), ..Targets::default() };
+    let decision = Link::new(targets).seconds(5, 1_000, 40, 10);
+    assert_eq!((decision.rate, decision.limit), (rate("1/12"), Limit::Bandwidth));
+    // A cap below the floor holds: such repairs are cut in two.
+    let mut link = Link::new(Targets { rate_max: rate("1/24"), ..Targets::default() });
+    link.situation.floor = Some(rate("1/8"));
+    assert_eq!(link.tenth(0, 0, 0).rate, rate("1/24"));
+}
+
+#[test]
+fn bursts_that_no_rate_recovers_do_not_raise_it() {
+    let mut link = Link::new(Targets::default());
+    // Bursts of 400 defeat any window of 512 at 3/8.
+    let decision = link.seconds(3, 1_000, 400, 0);
+    assert_eq!((decision.rate, decision.limit), (LADDER[0], Limit::Useless), "{decision}");
+    let mut link = Link::new(Targets::default());
+    let decision = link.tenth(1_000, 400, 10);
+    assert_eq!((decision.rate, decision.limit), (LADDER[0], Limit::Hopeless), "{decision}");
+}
+
+#[test]
+fn repairs_that_do_not_help_are_reduced_for_a_while() {
+    let mut link = Link::new(Targets::default());
+    let before = link.seconds(1, 25, 1, 2);
+    assert!(before.rate > LADDER[0]);
+    let decision = link.seconds(2, 25, 1, 2);
+    assert_eq!((decision.rate, decision.limit), (LADDER[0], Limit::Useless));
+    assert_eq!(link.seconds(7, 25, 1, 2).limit, Limit::Useless);
+    assert_eq!(link.seconds(4, 25, 1, 10).limit, Limit::Needed);
+}
+
+#[test]
+fn a_fast_stream_has_a_window_that_the_processor_can_pay() {
+    let mut link = Link::new(Targets { product_ns: 24.6, ..Targets::default() });
+    link.situation.per_second = 200_000;
+    link.tenth(0, 0, 0);
+    assert_eq!(link.controller.plan().products, 101);
+    let decision = link.seconds(1, 20, 1, 10);
+    assert_eq!(decision.window, window(101, decision.rate));
+    assert!(link.controller.plan().spans(200_000)[13] == u64::from(WINDOW_MIN));
+}
+
+#[test]
+fn a_quarter_of_the_round_trip_is_the_deadline_unless_it_is_stated() {
+    let mut link = Link::new(Targets::default());
+    link.tenth(0, 0, 0);
+    assert_eq!(link.controller.plan().late_us, 60_000);
+    link.controller.set_targets(Targets { late_us: Some(200_000), ..Targets::default() });
+    assert_eq!(link.controller.plan().late_us, 200_000);
+    assert_eq!(Controller::new(Targets::default()).plan().late_us, 0);
+}
+
+#[test]
+fn reports_in_disorder_change_nothing_and_counts_that_begin_again_are_accepted() {
+    let mut controller = Controller::new(Targets::default());
+    let mut tell = |at: u64, packets: u32, lost: u32| {
+        let forecast = Forecast { packets, lost, ..Forecast::default() };
+        controller.on_report(at * SECOND, &Report { forecast, ..Report::default() }, Situation::default());
+        controller.decision().loss
+    };
+    tell(1, 10_000, 100);
+    tell(2, 5_000, 50);
+    assert_eq!(tell(3, 20_000, 200), 0.01);
+    for number in 1..=8 {
+        assert_eq!(tell(3, number, number), 0.01);
+    }
+    tell(4, 9, 9);
+    assert_eq!(tell(4, 10_009, 9), 200.0 / 30_000.0);
+    controller.restart();
+    assert_eq!(RUNS, 32);
+}

@@ -1,0 +1,111 @@
+//! Repairs that do not help.
+//!
+//! Behind a full queue, the repair that follows its packet finds the queue full too. Repairs are then lost
+//! far more than packets, and add to the load. The number of packets that were recovered in fact therefore
+//! decides, and not the forecast.
+
+/// Share of lost packets above which repairs may be useless.
+const LOSS_MIN: f64 = 0.005;
+/// Loss below which the link has recovered.
+const CALM_MAX: f64 = 0.003;
+/// Time at the floor, at first and at most.
+const REST_US: [u64; 2] = [10_000_000, 60_000_000];
+/// Time with little loss after which the first rest applies again.
+const CALM_US: u64 = 5_000_000;
+/// Smallest number of losses that shows anything.
+const LOSSES_MIN: u64 = 16;
+/// Time that the settled packets of a report cover.
+const SPAN_US: u64 = 1_000_000;
+
+/// Watches whether repairs help.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Useless {
+    /// Time from which settled packets were sent at the present rate or a higher one.
+    judged_from_us: u64,
+    until_us: u64,
+    rest_us: u64,
+    /// Time since which the link has lost little.
+    calm_since_us: Option<u64>,
+}
+
+impl Useless {
+    pub(super) fn new() -> Self {
+        Self { judged_from_us: 0, until_us: 0, rest_us: REST_US[0], calm_since_us: None }
+    }
+
+    /// Notes that the rate rises, or that nothing is known of the link. Reports show the effect after
+    /// `delay_us`.
+    pub(super) fn on_rise(&mut self, now_us: u64, delay_us: u64) {
+        self.judged_from_us = now_us + delay_us + SPAN_US;
+    }
+
+    /// Takes the packets of the last second that were settled, those of them that were lost, and those that
+    /// stayed lost. Reports show a change after `delay_us`.
+    pub(super) fn on_settled(&mut self, now_us: u64, [settled, lost, residual]: [u64; 3], delay_us: u64) {
+        let loss = lost as f64 / settled.max(1) as f64;
+        if loss > CALM_MAX {
+            self.calm_since_us = None;
+        } else if *self.calm_since_us.get_or_insert(now_us) + CALM_US <= now_us {
+            self.rest_us = REST_US[0];
+        }
+        if now_us < self.judged_from_us || self.is_resting(now_us) {
+            return;
+        }
+        if lost >= LOSSES_MIN && loss > LOSS_MIN && 2 * residual > lost {
+            self.until_us = now_us + self.rest_us;
+            self.rest_us = (2 * self.rest_us).min(REST_US[1]);
+            // Packets that are sent during the rest do not count.
+            self.on_rise(self.until_us, delay_us);
+        }
+    }
+
+    /// Whether the rate stays at the floor.
+    pub(super) fn is_resting(&self, now_us: u64) -> bool {
+        now_us < self.until_us
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000;
+
+    #[test]
+    fn repairs_that_recover_less_than_half_rest_longer_and_longer() {
+        let (mut useless, mut rests) = (Useless::new(), Vec::new());
+        for tenth in 0..3_000 {
+            let now_us = tenth * SECOND / 10;
+            let was = useless.is_resting(now_us);
+            useless.on_settled(now_us, [1_000, 50, 30], SECOND / 10);
+            if !was && useless.is_resting(now_us) {
+                rests.push(now_us / SECOND);
+            }
+        }
+        // Between two rests there is time to see the effect.
+        assert_eq!(rests, [0, 11, 32, 73, 134, 195, 256]);
+    }
+
+    #[test]
+    fn calm_forgives() {
+        let mut useless = Useless::new();
+        useless.on_settled(SECOND, [1_000, 50, 30], 0);
+        assert_eq!((useless.until_us, useless.rest_us), (11 * SECOND, 20 * SECOND));
+        useless.on_settled(12 * SECOND, [1_000, 1, 1], 0);
+        useless.on_settled(18 * SECOND, [1_000, 1, 1], 0);
+        assert_eq!(useless.rest_us, 10 * SECOND);
+    }
+
+    #[test]
+    fn losses_that_are_recovered_or_few_or_of_a_lower_rate_do_not_count() {
+        let mut useless = Useless::new();
+        for settled in [[1_000, 50, 25], [1_000, 4, 4], [100, 8, 8], [0, 0, 0]] {
+            useless.on_settled(0, settled, 0);
+        }
+        useless.on_rise(0, SECOND);
+        useless.on_settled(2 * SECOND - 1, [1_000, 50, 50], 0);
+        assert!(!useless.is_resting(2 * SECOND - 1));
+        useless.on_settled(2 * SECOND, [1_000, 50, 50], 0);
+        assert!(useless.is_resting(2 * SECOND));
+    }
+}

@@ -1,0 +1,214 @@
+//! The forecast of an ingress: what each rate of the ladder would leave of the losses of this link.
+//!
+//! The path of a packet: [`Cursor`] learns its fate when repairs have named its neighbours → [`Windows`], the
+//! virtual window of each candidate, and [`Runs`], the last bursts. The counts travel in reports to the
+//! egress, which decides ([`crate::controller`]).
+
+mod cursor;
+mod runs;
+mod windows;
+
+pub use runs::{Fit, RUNS, Runs};
+pub use windows::{CANDIDATES, Tail, Windows};
+
+use foundation::Seq;
+
+use crate::arrivals::Arrivals;
+use crate::controller::Plan;
+use crate::pace::Pace;
+use cursor::{Cursor, Fate};
+
+/// Shortest interval between urgent reports.
+const URGENT_US: u64 = 10_000;
+/// Number of packets between urgent reports, so that these do not load a slow link.
+const URGENT_PACKETS: u64 = 32;
+/// Interval between reports while packets are lost.
+const LOSSY_US: u64 = 100_000;
+/// Number of sealed datagrams over which the share of those that arrive is measured.
+const SERVICE_SPAN: u64 = 64;
+
+/// Counts since the session began that the egress decides by. They wrap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Forecast {
+    /// Packets whose fate is known.
+    pub packets: u32,
+    /// Lost packets among them.
+    pub lost: u32,
+    /// The link as the last runs of losses show it.
+    pub fit: Fit,
+    /// Longest run of losses within the last seconds.
+    pub burst: u16,
+    /// Losses that each candidate would have left.
+    pub tails: [Tail; CANDIDATES],
+}
+
+impl Forecast {
+    /// The forecast of a session that has just begun.
+    pub const NONE: Self = Self {
+        packets: 0,
+        lost: 0,
+        fit: Fit { packets: 0, lost: 0 },
+        burst: 0,
+        tails: [Tail { half: 0, most: 0, failed: 0 }; CANDIDATES],
+    };
+}
+
+/// Makes the forecast of one stream.
+pub(crate) struct Forecaster {
+    cursor: Cursor,
+    windows: Windows,
+    runs: Runs,
+    pace: Pace,
+    /// The far egress' choice, as its last report states it.
+    plan: Plan,
+    service: Service,
+    last: LastReport,
+}
+
+/// Contents of the last report.
+#[derive(Clone, Copy, Debug, Default)]
+struct LastReport {
+    /// Its time, and the number of packets and losses then.
+    sent_us: u64,
+    packets: u64,
+    lost: u64,
+    /// Losses that the present candidate had left then.
+    failed: u32,
+}
+
+/// The share of the far gateway's datagrams that arrive.
+#[derive(Clone, Copy, Debug, Default)]
+struct Service {
+    arrived: u64,
+    lost: u64,
+    /// Packets and losses when this measurement began.
+    since: (u64, u64),
+}
+
+impl Forecaster {
+    pub(crate) fn new() -> Self {
+        Self {
+            cursor: Cursor::default(),
+            windows: Windows::new(),
+            runs: Runs::default(),
+            pace: Pace::default(),
+            plan: Plan::default(),
+            service: Service::default(),
+            last: LastReport::default(),
+        }
+    }
+
+    /// Takes the fates that repairs have revealed, up to the newest place named. Packets before a place are
+    /// no longer expected if `is_ripe` says so of the place.
+    pub(crate) fn advance(&mut self, arrivals: &Arrivals, newest: Seq, is_ripe: impl Fn(Seq) -> bool) {
+        let Self { cursor, windows, runs, .. } = self;
+        cursor.advance(arrivals, newest, is_ripe, &mut |fate| match fate {
+            Fate::Arrived(count) => {
+                windows.on_arrived(count);
+                runs.on_arrived(count);
+            }
+            Fate::Lost => {
+                windows.on_lost();
+                runs.on_lost();
+            }
+        });
+    }
+
+    /// Forgets the places before `limit`, of which it is not known which packets arrived.
+    pub(crate) fn skip_to(&mut self, limit: Seq) {
+        self.cursor.skip_to(limit);
+        self.windows.forget();
+    }
+
+    /// Notes a sealed datagram, before which `lost` others were lost; -1 if it counted as lost.
+    pub(crate) fn on_sealed(&mut self, lost: i64) {
+        self.service.arrived += 1;
+        self.service.lost = self.service.lost.saturating_add_signed(lost);
+    }
+
+    /// Takes the far egress' choice.
+    pub(crate) fn set_plan(&mut self, plan: Plan) {
+        if plan != self.plan {
+            self.plan = plan;
+            self.update_spans();
+            self.last.failed = self.failed();
+        }
+    }
+
+    /// Must be called ten times a second.
+    pub(crate) fn on_tick(&mut self) {
+        let (packets, lost) = self.runs.totals();
+        if self.pace.on_tick(packets) {
+            self.runs.begin_period();
+            if let Some(share) = self.service.measure(packets, lost) {
+                self.windows.set_service(share);
+            }
+        }
+        self.update_spans();
+    }
+
+    fn update_spans(&mut self) {
+        self.windows.set_spans(self.plan.spans(self.pace.per_second()));
+    }
+
+    fn failed(&self) -> u32 {
+        self.plan.candidate().map_or(0, |index| self.windows.tails()[index].failed)
+    }
+
+    /// Time at which the egress must hear of losses; `None` if there were none since the last report.
+    pub(crate) fn report_due_us(&self) -> Option<u64> {
+        let (packets, lost) = self.runs.totals();
+        let LastReport { sent_us, packets: reported, lost: reported_lost, .. } = self.last;
+        if lost == reported_lost {
+            return None;
+        }
+        let is_urgent = packets >= reported + URGENT_PACKETS && self.is_urgent();
+        Some(sent_us + if is_urgent { URGENT_US } else { LOSSY_US })
+    }
+
+    /// Whether the present rate leaves losses, or will soon do so.
+    fn is_urgent(&self) -> bool {
+        let Some(index) = self.plan.candidate() else { return false };
+        let rate = crate::auto::LADDER[index];
+        let half = self.windows.span(index) * u64::from(rate.repairs()) / u64::from(2 * rate.sources());
+        self.windows.backlog(index) > 4 + half || self.failed() != self.last.failed
+    }
+
+    /// Notes that a report leaves.
+    pub(crate) fn on_report(&mut self, now_us: u64) {
+        let (packets, lost) = self.runs.totals();
+        self.last = LastReport { sent_us: now_us, packets, lost, failed: self.failed() };
+    }
+
+    /// The counts for a report.
+    pub(crate) fn counts(&self) -> Forecast {
+        let (packets, lost) = self.runs.totals();
+        Forecast {
+            packets: packets as u32,
+            lost: lost as u32,
+            fit: self.runs.fit(),
+            burst: u16::try_from(self.runs.longest()).unwrap_or(u16::MAX),
+            tails: self.windows.tails(),
+        }
+    }
+
+    /// Bytes of memory held.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.windows.memory_bytes()
+    }
+}
+
+impl Service {
+    /// Returns the share of repairs that arrive, by that of packets, once enough were sent.
+    fn measure(&mut self, packets: u64, lost: u64) -> Option<f64> {
+        let sent = self.arrived + self.lost;
+        let of_packets = packets - self.since.0;
+        if sent < SERVICE_SPAN || of_packets < SERVICE_SPAN {
+            return None;
+        }
+        let arrived = self.arrived as f64 / sent as f64;
+        let passed = 1.0 - (lost - self.since.1) as f64 / of_packets as f64;
+        *self = Self { since: (packets, lost), ..Self::default() };
+        Some(if passed > 0.0 { (arrived / passed).min(1.0) } else { 1.0 })
+    }
+}

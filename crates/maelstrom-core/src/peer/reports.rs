@@ -1,0 +1,90 @@
+//! Reports to the peer, and the peer's reports.
+
+use super::{CALL_US, Peer};
+use crate::counters::Unsent;
+use crate::outbox::Outbox;
+use crate::wire::{Report, SEALED_HEADER, TAG};
+
+/// Interval between reports to a live peer, which also serve as signs of life.
+const REPORT_US: u64 = 250_000;
+/// Silence, as the peer reports it, up to which it hears us at present.
+const HEARD_MS: u32 = 600;
+
+/// Occasion of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReportKind {
+    /// A sign of life, at regular intervals.
+    Regular,
+    /// Packets were lost, or the plan has changed.
+    Extra,
+    /// Padded to this length, in order to probe the path.
+    Probe(usize),
+}
+
+impl Peer {
+    /// Takes the peer's report.
+    pub(super) fn on_report(&mut self, now_us: u64, report: Report) {
+        if !report.is_extra {
+            let is_heard = report.silence_ms.is_some_and(|ms| ms <= HEARD_MS);
+            let sent = self.egress.take_longest();
+            self.path_mtu.on_report(now_us, usize::from(report.longest), is_heard, sent);
+            self.egress.set_datagram_max(now_us, self.path_mtu.limit());
+        }
+        self.channel.on_report(now_us, report);
+        self.ingress.set_plan(report.plan);
+        self.is_plan_news |= self.egress.on_report(now_us, &report, self.channel.rtt_us());
+        self.update_up(now_us);
+    }
+
+    /// Time at which the next report is due.
+    pub(super) fn report_due_us(&self) -> u64 {
+        let losses = self.ingress.report_due_us().unwrap_or(u64::MAX);
+        let plan = if self.is_plan_news { 0 } else { u64::MAX };
+        self.next_report_us.min(losses).min(plan)
+    }
+
+    /// Sends the report that is due, if there is one.
+    pub(super) fn send_due_report(&mut self, now_us: u64, out: &mut Outbox) {
+        if self.session.is_none() || now_us < self.report_due_us() {
+            return;
+        }
+        if now_us >= self.next_report_us {
+            self.send_report(now_us, out);
+        } else {
+            self.send_report_as(now_us, ReportKind::Extra, out);
+        }
+    }
+
+    /// Sends a regular report.
+    pub(super) fn send_report(&mut self, now_us: u64, out: &mut Outbox) {
+        self.next_report_us = now_us + if self.is_up { REPORT_US } else { CALL_US };
+        self.send_report_as(now_us, ReportKind::Regular, out);
+    }
+
+    /// Sends a report at once.
+    pub(super) fn send_report_as(&mut self, now_us: u64, kind: ReportKind, out: &mut Outbox) {
+        let Some(session) = &mut self.session else { return };
+        let len_min = if let ReportKind::Probe(len) = kind { len } else { 0 };
+        let len = (SEALED_HEADER + Report::LEN + TAG).max(len_min);
+        let Some(datagram) = out.datagrams.reserve(len) else {
+            return self.egress.on_unsent(Unsent::QueueFull);
+        };
+        self.is_plan_news = false;
+        let forecast = self.ingress.take_forecast(now_us);
+        let (silence_ms, longest) = self.channel.state(now_us, kind == ReportKind::Regular);
+        let report = Report {
+            loss: *self.ingress.report(),
+            findings: self.ingress.findings(),
+            is_recovering: self.ingress.is_recovering(),
+            silence_ms,
+            longest,
+            is_extra: kind == ReportKind::Extra,
+            echo: self.channel.echo(now_us),
+            plan: self.egress.plan(),
+            forecast,
+        };
+        report.write(&mut datagram[SEALED_HEADER..len - TAG]);
+        session.sealer.seal(now_us, datagram);
+        out.datagrams.commit(self.index, len);
+    }
+}

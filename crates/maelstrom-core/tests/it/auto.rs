@@ -1,0 +1,133 @@
+//! Two whole gateways that choose the repair rate by themselves, in virtual time.
+
+use crate::pair::{A, B, Pair, coin, config, udp};
+use maelstrom_core::auto::{LADDER, START};
+use maelstrom_core::controller::{Decision, Limit, Targets};
+use maelstrom_core::{Config, RepairRate, Schedule};
+
+/// Interval between packets: 10,000 packets per second.
+const EVERY_US: u64 = 100;
+
+fn auto(side: usize, targets: Targets) -> Config {
+    Config { schedule: Schedule::Auto, targets, ..config(side) }
+}
+
+/// Two gateways 40 ms apart, which send short packets.
+fn up(targets: Targets) -> Pair {
+    let mut pair = Pair::new([A, B].map(|side| auto(side, targets)));
+    pair.delay_us = 40_000;
+    pair.run_until_up();
+    pair
+}
+
+fn decision(pair: &Pair) -> Decision {
+    pair.status(A, |peer| *peer.decision.unwrap())
+}
+
+/// Sends packets for a time, and loses packets and repairs at this rate; returns the number of packets lost,
+/// and that of packets recovered until then.
+fn stream(pair: &mut Pair, ms: u64, loss: f64, seed: u64) -> (usize, usize) {
+    let mut lose = coin(seed, loss);
+    pair.lose_datagram = Box::new(coin(seed + 1, loss));
+    let before = pair.recovered[B].len();
+    let mut lost = 0;
+    for n in 0..ms * 1_000 / EVERY_US {
+        let packet =
+            udp(A, n as u16, &[&n.to_be_bytes()[..], &seed.to_be_bytes()[..], &[7; 60][..]].concat());
+        let is_lost = lose();
+        lost += usize::from(is_lost);
+        pair.send(A, &packet, is_lost);
+        pair.advance(EVERY_US);
+    }
+    (lost, pair.recovered[B].len() - before)
+}
+
+fn rate(text: &str) -> RepairRate {
+    text.parse().unwrap()
+}
+
+#[test]
+fn a_link_without_losses_gets_the_lowest_rate_and_both_ends_know_it() {
+    let mut pair = up(Targets::default());
+    assert_eq!((decision(&pair).rate, decision(&pair).limit), (START, Limit::Unknown));
+    stream(&mut pair, 1_000, 0.0, 1);
+    assert_eq!((decision(&pair).rate, decision(&pair).limit), (LADDER[0], Limit::Lowest));
+    let repairs = pair.status(A, |peer| peer.egress.repair_packets);
+    stream(&mut pair, 1_000, 0.0, 2);
+    let repairs = pair.status(A, |peer| peer.egress.repair_packets) - repairs;
+    assert!((310..=315).contains(&repairs), "{repairs} repairs for 10,000 packets");
+    let plan = pair.status(B, |peer| peer.far.plan);
+    assert_eq!((plan.rate, plan.window, plan.is_auto), (LADDER[0], 512, true));
+    assert_eq!(pair.status(A, |peer| peer.rtt_us), Some(80_000));
+    assert_eq!(plan.late_us, 20_000, "a quarter of the round trip");
+}
+
+#[test]
+fn a_link_that_gets_worse_is_answered_within_a_round_trip_and_a_tenth_of_a_second() {
+    let mut pair = up(Targets::default());
+    stream(&mut pair, 2_000, 0.0001, 3);
+    assert_eq!(decision(&pair).rate, LADDER[0]);
+    // The window at the lowest rate recovers a part.
+    let (lost, recovered) = stream(&mut pair, 180, 0.05, 4);
+    assert!(decision(&pair).rate >= rate("1/8"), "{}", decision(&pair));
+    assert!(lost > 50 && recovered < lost, "{recovered} of {lost}");
+    stream(&mut pair, 100, 0.05, 5);
+    let (lost, recovered) = stream(&mut pair, 1_000, 0.05, 6);
+    assert!(lost > 400 && lost.abs_diff(recovered) < 60, "{recovered} of {lost}");
+    stream(&mut pair, 100, 0.0, 7);
+    pair.advance(3_000_000);
+    let residual = pair.status(A, |peer| peer.far.loss.residual());
+    stream(&mut pair, 2_000, 0.05, 8);
+    // The last losses need repairs that follow them.
+    stream(&mut pair, 100, 0.0, 7);
+    pair.advance(3_000_000);
+    assert_eq!(
+        pair.status(A, |peer| peer.far.loss.residual()),
+        residual,
+        "nothing stays lost: {}",
+        decision(&pair)
+    );
+    let text = decision(&pair).to_string();
+    assert!(text.contains(" % lost in bursts of up to ") && text.contains(" would leave "), "{text}");
+    assert_eq!(decision(&pair).limit, Limit::Needed);
+}
+
+#[test]
+fn a_far_gateway_without_a_choice_still_tells_what_each_rate_would_leave() {
+    let layered = Config { schedule: Schedule::layered(), delayed: true, ..auto(A, Targets::default()) };
+    let mut pair = Pair::up([layered, auto(B, Targets::default())]);
+    stream(&mut pair, 3_000, 0.02, 9);
+    pair.advance(2_000_000);
+    let (forecast, loss) = pair.status(A, |peer| (peer.far.forecast, peer.far.loss));
+    assert!(forecast.packets > 29_000 && forecast.packets < 30_001, "{forecast:?}");
+    assert!(u64::from(forecast.lost).abs_diff(loss.lost) < 30, "{forecast:?} {loss:?}");
+    assert!(forecast.tails[0].half > 0 && forecast.tails[9].half == 0, "{forecast:?}");
+    let plan = pair.status(B, |peer| peer.far.plan);
+    assert_eq!((plan.rate, plan.window, plan.is_auto), (rate("3/8"), 0, false));
+}
+
+#[test]
+fn the_forecast_counts_what_the_link_lost() {
+    for (loss, seed) in [(0.001, 11), (0.01, 12), (0.1, 13)] {
+        let mut pair = up(Targets::default());
+        let (lost, _) = stream(&mut pair, 3_000, loss, seed);
+        stream(&mut pair, 200, 0.0, seed + 100);
+        pair.advance(500_000);
+        let forecast = pair.status(A, |peer| peer.far.forecast);
+        let seen = forecast.lost as usize;
+        assert!(seen.abs_diff(lost) * 50 <= lost + 50, "{seen} of {lost} at {loss}");
+    }
+}
+
+#[test]
+fn a_new_session_keeps_the_choice() {
+    let mut pair = up(Targets::default());
+    stream(&mut pair, 1_000, 0.03, 14);
+    let before = decision(&pair).rate;
+    assert!(before > LADDER[0]);
+    let stall_us = 500_000;
+    pair.gateways[B].handle_stall(pair.now_us, stall_us);
+    stream(&mut pair, 1_000, 0.03, 15);
+    assert!(decision(&pair).rate >= before.min(rate("1/12")), "{}", decision(&pair));
+    assert!(pair.status(A, |peer| peer.far.forecast.packets) < 11_000, "counts began again");
+}
