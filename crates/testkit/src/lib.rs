@@ -1,9 +1,39 @@
-//! Deterministic random numbers and packets for the tests of all crates. A development dependency only.
+//! Deterministic random numbers, packets, waits and cases for the tests of all crates. A development
+//! dependency only.
 //!
-//! The sequences never change: snapshot tables and seeds of past failures depend on them.
+//! The random sequences never change: snapshot tables and seeds of past failures depend on them.
 #![forbid(unsafe_code)]
 
 pub mod packet;
+mod wait;
+
+pub use wait::{wait_for, wait_until};
+
+/// Declares a test for each case of a check. Cases that wait then run at the same time, and each has a name.
+///
+/// The check gets the name of the test, for a test that may be skipped, and the arguments of the case.
+///
+/// ```
+/// fn is_even(_test: &str, number: u32) {
+///     assert_eq!(number % 2, 0);
+/// }
+///
+/// testkit::cases! { is_even:
+///     two_is_even(2);
+///     four_is_even(4);
+/// }
+/// ```
+#[macro_export]
+macro_rules! cases {
+    ($check:ident: $($name:ident($($argument:expr),* $(,)?);)+) => {
+        $(
+            #[test]
+            fn $name() {
+                $check(stringify!($name), $($argument),*);
+            }
+        )+
+    };
+}
 
 /// A generator of random numbers (splitmix64). The field is the seed.
 ///

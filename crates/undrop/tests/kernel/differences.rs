@@ -1,31 +1,15 @@
 //! Configurations of the two ends that disagree.
 
-use std::fs;
 use std::path::Path;
-use std::thread;
-use std::time::Duration;
 
 use maelstrom::config;
-use maelstrom::status::Status;
 use netlab::emulator::EmulatorConfig;
 use netlab::privilege;
 use netlab::topology::{TwoSites, TwoSitesConfig};
-use nix::sys::signal::Signal;
 use simnet::link::LinkConfig;
 use stage::gateways::{End, GatewayPair, Setting};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_undrop");
-
-fn wait_for(pair: &GatewayPair, side: usize, what: impl Fn(&Status) -> bool) -> Status {
-    for _ in 0..1_000 {
-        let status = pair.status(side).unwrap();
-        if what(&status) {
-            return status;
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
-    panic!("{:#?}\n{}", pair.status(side), pair.logs());
-}
+use crate::pair::{PROGRAM, reload, wait_for_peer};
 
 #[test]
 fn networks_that_only_the_peer_knows_are_told_by_status_log_and_check() {
@@ -40,8 +24,7 @@ fn networks_that_only_the_peer_knows_are_told_by_status_log_and_check() {
     ends[1].networks.push("10.99.0.0/16".parse().unwrap());
     ends[0].networks.pop();
     let pair = GatewayPair::start(Path::new(PROGRAM), &ends, &Setting::layered()).unwrap();
-    let status = wait_for(&pair, 1, |status| !status.peers[0].differences.is_empty());
-    let peer = &status.peers[0];
+    let peer = wait_for_peer(&pair, 1, "it is told", |peer| !peer.differences.is_empty());
     assert!(peer.networks_named_there.contains(&"10.99.0.0/16".parse().unwrap()));
     assert_eq!(
         peer.differences,
@@ -59,9 +42,12 @@ fn networks_that_only_the_peer_knows_are_told_by_status_log_and_check() {
     // Side 0 finds nothing wrong until a packet leaves that side 1 would not watch.
     assert_eq!(pair.status(0).unwrap().peers[0].differences, [""; 0]);
     let to = std::net::SocketAddr::new(sites.b.host_v6(0), 9);
-    sites.a.hosts[0].run(|| std::net::UdpSocket::bind("[::]:0").unwrap().send_to(&[0; 9], to).unwrap());
-    let status = wait_for(&pair, 0, |status| !status.peers[0].differences.is_empty());
-    let difference = &status.peers[0].differences[0];
+    let sender = sites.a.hosts[0].run(|| std::net::UdpSocket::bind("[::]:0").unwrap());
+    let peer = wait_for_peer(&pair, 0, "it is told", |peer| {
+        let _ = sender.send_to(&[0; 9], to);
+        !peer.differences.is_empty()
+    });
+    let difference = &peer.differences[0];
     assert!(difference.starts_with(&format!("packets from {} leave", sites.a.host_v6(0))), "{difference}");
     pair.stop().unwrap();
 }
@@ -79,8 +65,8 @@ fn a_network_that_both_files_claim_for_the_other_side_is_told_at_both_ends() {
     ends.iter_mut().for_each(|end| end.networks.push("10.90.0.0/16".parse().unwrap()));
     let pair = GatewayPair::start(Path::new(PROGRAM), &ends, &Setting::layered()).unwrap();
     for side in [0, 1] {
-        let status = wait_for(&pair, side, |status| !status.peers[0].differences.is_empty());
-        assert!(status.peers[0].differences[0].contains("but the file here names 10.90.0.0/16"));
+        let peer = wait_for_peer(&pair, side, "it is told", |peer| !peer.differences.is_empty());
+        assert!(peer.differences[0].contains("but the file here names 10.90.0.0/16"));
     }
     pair.stop().unwrap();
 }
@@ -96,19 +82,15 @@ fn stated_networks_of_the_site_are_compared_with_those_that_the_peer_names() {
     let sites = TwoSites::build(&TwoSitesConfig::default(), &link).unwrap();
     let ends = End::of(&sites);
     let mut pair = GatewayPair::start(Path::new(PROGRAM), &ends, &Setting::layered()).unwrap();
-    let config = pair.config(0);
-    let text = fs::read_to_string(&config).unwrap();
     let stated = format!("[gateway]\nlocal_networks = [\"{}\", \"10.98.0.0/16\"]\n", ends[0].networks[0]);
-    fs::write(&config, text.replace("[gateway]\n", &stated)).unwrap();
-    pair.child(0).unwrap().signal(Signal::SIGHUP).unwrap();
-    let status = wait_for(&pair, 0, |status| status.peers[0].differences.len() == 2);
-    let differences = &status.peers[0].differences;
+    reload(&mut pair, 0, |text| text.replace("[gateway]\n", &stated));
+    let peer = wait_for_peer(&pair, 0, "both are told", |peer| peer.differences.len() == 2);
+    let differences = &peer.differences;
     let v6 = ends[0].networks[1];
     assert!(differences[0].starts_with(&format!("the peer's file names {v6} as")), "{differences:?}");
     assert!(differences[1].starts_with("`local_networks` here contains 10.98.0.0/16"), "{differences:?}");
     // The file is corrected.
-    fs::write(&config, &text).unwrap();
-    pair.child(0).unwrap().signal(Signal::SIGHUP).unwrap();
-    wait_for(&pair, 0, |status| status.peers[0].differences.is_empty());
+    reload(&mut pair, 0, |text| text.replace(&stated, "[gateway]\n"));
+    wait_for_peer(&pair, 0, "nothing is told", |peer| peer.differences.is_empty());
     pair.stop().unwrap();
 }

@@ -16,8 +16,8 @@ use simnet::link::LinkConfig;
 use stage::gateways::{End, GatewayPair, Setting};
 
 use crate::disturbance::{assert_duplicates_arrived_late, undisturbed};
+use crate::pair::{PROGRAM, peer, wait_for_log};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_undrop");
 /// Network of the second gateway, which is a host with addresses of its own.
 const FAR: &str = "10.82.0.0/24";
 pub(crate) const FAR_HOST: &str = "10.82.0.1";
@@ -79,10 +79,10 @@ impl Lab {
         self.route_to_far_host();
     }
 
-    /// Sends 500 packets a second to the far host.
+    /// Sends 1,000 packets a second to the far host.
     fn stream(&self, seconds: u64) -> UdpReport {
         let plan = UdpStream {
-            pace: Pace::Packets(500.0),
+            pace: Pace::Packets(1_000.0),
             payload_bytes: 300,
             duration: Duration::from_secs(seconds),
             patience: Duration::from_secs(1),
@@ -99,14 +99,15 @@ impl Lab {
         let report = undisturbed(pair, || {
             let lost = || self.sites.link.counters(Direction::AToB).link.lost;
             let before = lost();
-            let report = self.stream(4);
+            let report = self.stream(2);
             assert!(lost() > before + 20, "the link must lose packets");
             duplicates += report.duplicates;
             report
         });
         assert_eq!(report.altered, 0);
         assert_duplicates_arrived_late(pair, 1, duplicates);
-        assert!(report.missing() <= 5, "{} of {} missing", report.missing(), report.sent_us.len());
+        let (missing, sent) = (report.missing(), report.sent_us.len());
+        assert!(missing <= 5, "{missing} of {sent} missing\n{:?}", peer(pair, 1).ingress);
     }
 }
 
@@ -114,46 +115,36 @@ fn far() -> IpNet {
     FAR.parse().unwrap()
 }
 
-/// Waits until the logs contain `line`.
-fn wait_for_log(pair: &GatewayPair, line: &str) {
-    for _ in 0..1_000 {
-        if pair.logs().contains(line) {
-            return;
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
-    panic!("no {line:?} in\n{}", pair.logs());
-}
-
-#[test]
-fn a_recreated_wan_interface_is_tapped_again_and_no_packet_arrives_twice() {
-    if !privilege::available_or_skip("a_recreated_wan_interface_is_tapped_again_and_no_packet_arrives_twice")
-    {
+fn a_recreated_wan_interface_is_tapped_again(test: &str, tap: &'static str) {
+    if !privilege::available_or_skip(test) {
         return;
     }
-    for tap in ["auto", "packet"] {
-        let lab = Lab::build();
-        let pair = lab.start(tap);
-        lab.assert_protected(&pair);
-        let streamed = thread::scope(|scope| {
-            let streamed = scope.spawn(|| lab.stream(6));
-            thread::sleep(Duration::from_secs(1));
-            lab.cut_cable();
-            wait_for_log(&pair, "lost the tap");
-            assert_eq!(pair.status(1).unwrap().gateway.tap, "none");
-            lab.lay_cable_again();
-            wait_for_log(&pair, "the tap is open again");
-            streamed.join().unwrap()
-        });
-        assert_eq!(streamed.altered, 0, "{}", pair.logs());
-        assert_duplicates_arrived_late(&pair, 1, streamed.duplicates);
-        assert!(streamed.missing() > 0, "the cable was cut");
-        lab.assert_protected(&pair);
-        let status = pair.status(1).unwrap();
-        assert_ne!(status.gateway.tap, "none");
-        assert!(status.counters["pauses of recovery"] > 0);
-        pair.stop().unwrap();
-    }
+    let lab = Lab::build();
+    let pair = lab.start(tap);
+    lab.assert_protected(&pair);
+    let streamed = thread::scope(|scope| {
+        let streamed = scope.spawn(|| lab.stream(6));
+        thread::sleep(Duration::from_secs(1));
+        lab.cut_cable();
+        wait_for_log(&pair, "lost the tap");
+        assert_eq!(pair.status(1).unwrap().gateway.tap, "none");
+        lab.lay_cable_again();
+        wait_for_log(&pair, "the tap is open again");
+        streamed.join().unwrap()
+    });
+    assert_eq!(streamed.altered, 0, "{}", pair.logs());
+    assert_duplicates_arrived_late(&pair, 1, streamed.duplicates);
+    assert!(streamed.missing() > 0, "the cable was cut");
+    lab.assert_protected(&pair);
+    let status = pair.status(1).unwrap();
+    assert_ne!(status.gateway.tap, "none");
+    assert!(status.counters["pauses of recovery"] > 0);
+    pair.stop().unwrap();
+}
+
+testkit::cases! { a_recreated_wan_interface_is_tapped_again:
+    a_recreated_wan_interface_is_tapped_again_and_no_packet_arrives_twice("auto");
+    a_recreated_wan_interface_gets_a_packet_tap_again_and_no_packet_arrives_twice("packet");
 }
 
 #[test]

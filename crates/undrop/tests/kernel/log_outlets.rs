@@ -4,7 +4,6 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::thread;
 use std::time::Duration;
 
 use netlab::emulator::EmulatorConfig;
@@ -14,8 +13,10 @@ use netlab::topology::{TwoSites, TwoSitesConfig};
 use nix::sys::signal::Signal;
 use simnet::link::LinkConfig;
 use stage::gateways::{End, GatewayPair, Setting};
+use testkit::wait_for;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_undrop");
+use crate::pair::PROGRAM;
+
 const LOST_LINES: &str = "log lines that stderr did not take";
 /// Bytes that a pipe holds.
 const PIPE_BYTES: usize = 1 << 16;
@@ -35,15 +36,10 @@ fn start(pair: &mut GatewayPair, sites: &TwoSites, stderr: Stdio) -> Child {
 }
 
 /// Waits until a counter of site B's gateway exceeds `count`; returns it.
-fn wait_for(pair: &GatewayPair, counter: &str, count: u64) -> u64 {
-    for _ in 0..1_000 {
-        let now = pair.status(1).map_or(0, |status| status.counters[counter]);
-        if now > count {
-            return now;
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
-    panic!("{counter:?} stays at {count}");
+fn wait_for_more(pair: &GatewayPair, counter: &str, count: u64) -> u64 {
+    let now = || pair.status(1).map_or(0, |status| status.counters[counter]);
+    wait_for(|| Some(now()).filter(|&now| now > count))
+        .unwrap_or_else(|| panic!("{counter:?} stays at {count}"))
 }
 
 /// Makes the gateway log a refused reload.
@@ -53,7 +49,7 @@ fn log_a_line(pair: &GatewayPair, child: &mut Child) {
     fs::write(&config, "[gateway]\nwan = 7\n").unwrap();
     let before = pair.status(1).unwrap().counters["reloads refused"];
     child.signal(Signal::SIGHUP).unwrap();
-    wait_for(pair, "reloads refused", before);
+    wait_for_more(pair, "reloads refused", before);
     fs::write(&config, good).unwrap();
 }
 
@@ -71,16 +67,16 @@ fn a_gateway_whose_log_takes_nothing_runs_on_and_counts_the_lines() {
     drop(reader);
     for stderr in [full(), Stdio::from(writer)] {
         let mut child = start(&mut pair, &sites, stderr);
-        let before = wait_for(&pair, LOST_LINES, 0);
+        let before = wait_for_more(&pair, LOST_LINES, 0);
         log_a_line(&pair, &mut child);
-        wait_for(&pair, LOST_LINES, before);
+        wait_for_more(&pair, LOST_LINES, before);
         assert!(child.terminate(Duration::from_secs(10)).unwrap().success());
     }
     // A pipe that is full and that nobody reads, until somebody does.
     let (mut reader, mut writer) = io::pipe().unwrap();
     writer.write_all(&[b'.'; PIPE_BYTES]).unwrap();
     let mut child = start(&mut pair, &sites, Stdio::from(writer));
-    let lost = wait_for(&pair, LOST_LINES, 0);
+    let lost = wait_for_more(&pair, LOST_LINES, 0);
     reader.read_exact(&mut [0; PIPE_BYTES]).unwrap();
     log_a_line(&pair, &mut child);
     assert!(child.terminate(Duration::from_secs(10)).unwrap().success());

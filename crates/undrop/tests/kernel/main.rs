@@ -10,6 +10,7 @@ mod gateway;
 mod interfaces;
 mod log_outlets;
 mod multicast;
+mod pair;
 mod paths;
 mod secrets;
 mod stalls;

@@ -7,11 +7,14 @@ use std::process::{Child, Command, Output, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+use testkit::wait_until;
+
+use crate::pair::PROGRAM;
 
 const HERE: [&str; 6] = ["--interface", "lo", "--address", "127.0.0.1", "--port", "0"];
 
 fn undrop(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_undrop"));
+    let mut command = Command::new(PROGRAM);
     command.arg("multicast").args(args);
     command
 }
@@ -189,15 +192,11 @@ fn a_receiver_that_is_stopped_leaves_its_group() {
     };
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let (goes, _) = receiver(&["load", "--seed", &seed]);
-        while peers() == 0 {
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
+        wait_until("it is known", || peers() > 0);
         stop(&goes, signal);
         // The exit code is 0: the process has handled the signal.
         assert_eq!(output_of(goes), "");
-        while peers() > 0 {
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
+        wait_until("it has left", || peers() == 0);
     }
     stop(&stays, Signal::SIGTERM);
     assert_eq!(output_of(stays), "");
@@ -243,9 +242,7 @@ fn a_running_cluster_changes_its_key() {
         serde_json::from_slice(&output.stdout).unwrap()
     };
     let reread = |times: u64| {
-        while status()["keys_read"].as_u64() < Some(times) {
-            std::thread::sleep(std::time::Duration::from_millis(50));
-        }
+        wait_until("the key file is read", || status()["keys_read"].as_u64() >= Some(times));
     };
     let works = |line: &str| {
         let sent = send(&seed, &["g", "--key", &there], line);
@@ -278,9 +275,7 @@ fn a_running_cluster_changes_its_key() {
     );
     // A file with a mistake changes nothing, and the status says so.
     write(&here, "nonsense\n");
-    while !status()["key_error"].is_string() {
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
+    wait_until("the mistake is told", || status()["key_error"].is_string());
     works("the last\n");
     assert_eq!(output_of(receiver).lines().count(), 7);
     std::fs::remove_dir_all(&directory).unwrap();

@@ -21,7 +21,9 @@ use netlab::traffic::{
 use simnet::link::LinkConfig;
 use stage::gateways::{End, GatewayPair, Setting};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_undrop");
+use crate::disturbance::undisturbed;
+use crate::pair::{PROGRAM, peer, wait_for_logs, wait_for_peer};
+
 const REWRITTEN: &str = "packets are rewritten on the way";
 
 /// Builds two sites on a link that loses packets by `loss`.
@@ -61,35 +63,6 @@ fn streams(sites: &TwoSites, flows: usize, rate: f64, seconds: u64) -> Vec<UdpRe
     })
 }
 
-fn peer(pair: &GatewayPair, side: usize) -> PeerStatus {
-    pair.status(side).unwrap().peers.remove(0)
-}
-
-/// Waits until the status of a side is as expected; a busy machine may take long.
-fn wait_for(pair: &GatewayPair, side: usize, what: &str, is_so: impl Fn(&PeerStatus) -> bool) {
-    for _ in 0..1_500 {
-        if is_so(&peer(pair, side)) {
-            return;
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
-    panic!("{what}: {:?}\n{}", peer(pair, side), pair.logs());
-}
-
-fn wait_for_log(pair: &GatewayPair, lines: [&str; 2]) {
-    let has_both = |logs: &str| {
-        let (near, far) = logs.split_once("-- side 1").unwrap();
-        near.contains(lines[0]) && far.contains(lines[1])
-    };
-    for _ in 0..1_500 {
-        if has_both(&pair.logs()) {
-            return;
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
-    panic!("no {lines:?} in\n{}", pair.logs());
-}
-
 fn has_finding(peer: &PeerStatus, cause: &str) -> bool {
     peer.ingress.path.findings.iter().any(|finding| finding.cause == cause && !finding.remedy.is_empty())
 }
@@ -127,13 +100,13 @@ fn a_nat_between_the_gateways_is_found_out_and_no_packet_is_delivered_twice() {
     );
     let report = stream(&sites, 400.0, 2);
     assert_eq!((report.duplicates, report.missing()), (0, 0), "{:?}", peer(&pair, 1).ingress);
-    wait_for(&pair, 1, "the near end knows", |peer| {
+    wait_for_peer(&pair, 1, "the near end knows", |peer| {
         has_finding(peer, REWRITTEN) && !peer.ingress.path.recovering
     });
-    wait_for(&pair, 0, "the far end knows", |peer| {
+    wait_for_peer(&pair, 0, "the far end knows", |peer| {
         peer.far_path.findings.iter().any(|finding| finding.cause == REWRITTEN)
     });
-    wait_for_log(&pair, [REWRITTEN, REWRITTEN]);
+    wait_for_logs(&pair, [REWRITTEN, REWRITTEN]);
     let transfer = TcpTransfer { duration: Duration::from_secs(3), ..TcpTransfer::default() };
     let transferred = tcp_transfer(between(&sites), &transfer, &mut unwatched).unwrap();
     assert_eq!(transferred.mismatch, None);
@@ -174,7 +147,7 @@ fn a_nat_to_an_address_outside_of_the_site_is_found_out() {
         assert!(attempts < 20, "{:?}\n{}", peer(&pair, 1).ingress, pair.logs());
     }
     assert!(duplicates <= 1, "{duplicates} of {sent} twice");
-    wait_for_log(&pair, [REWRITTEN, REWRITTEN]);
+    wait_for_logs(&pair, [REWRITTEN, REWRITTEN]);
     pair.stop().unwrap();
 }
 
@@ -206,27 +179,32 @@ fn assert_few_doubles(pair: &GatewayPair, reports: &[UdpReport], case: &str) {
     assert!(doubles <= 8 + sent as u64 / 1_000, "{case}: {doubles} of {sent} twice\n{ingress:?}");
 }
 
-#[test]
-fn flows_that_take_another_link_are_not_delivered_twice_whatever_their_share() {
-    if !privilege::available_or_skip(
-        "flows_that_take_another_link_are_not_delivered_twice_whatever_their_share",
-    ) {
+fn flows_that_take_another_link(test: &str, schedule: Schedule, share: u64) {
+    if !privilege::available_or_skip(test) {
         return;
     }
-    let window = Schedule::Sliding { rate: "1".parse().unwrap(), window: 256, density: 15 };
-    for schedule in [Schedule::layered(), window] {
-        for share in [10, 50, 100] {
-            let sites = sites("none");
-            let pair = start(&sites, &Setting { schedule: schedule.clone(), ..Setting::layered() });
-            insert_detour(&sites, move |packet| flow_hash(packet) % 100 < share);
-            let reports = streams(&sites, 8, 120.0, 4);
-            assert_few_doubles(&pair, &reports, &format!("{share} % of the flows, {schedule}"));
-            if share == 100 {
-                wait_for(&pair, 1, "it is told", |peer| has_finding(peer, "packets take another path"));
-            }
-            pair.stop().unwrap();
-        }
+    let sites = sites("none");
+    let pair = start(&sites, &Setting { schedule, ..Setting::layered() });
+    insert_detour(&sites, move |packet| flow_hash(packet) % 100 < share);
+    let reports = streams(&sites, 8, 120.0, 4);
+    assert_few_doubles(&pair, &reports, test);
+    if share == 100 {
+        wait_for_peer(&pair, 1, "it is told", |peer| has_finding(peer, "packets take another path"));
     }
+    pair.stop().unwrap();
+}
+
+fn wide_window() -> Schedule {
+    Schedule::Sliding { rate: "1".parse().unwrap(), window: 256, density: 15 }
+}
+
+testkit::cases! { flows_that_take_another_link:
+    a_tenth_of_the_flows_on_another_link_is_not_delivered_twice(Schedule::layered(), 10);
+    half_of_the_flows_on_another_link_is_not_delivered_twice(Schedule::layered(), 50);
+    flows_that_all_take_another_link_are_not_delivered_twice(Schedule::layered(), 100);
+    a_tenth_of_the_flows_on_another_link_is_not_delivered_twice_by_a_window(wide_window(), 10);
+    half_of_the_flows_on_another_link_is_not_delivered_twice_by_a_window(wide_window(), 50);
+    flows_that_all_take_another_link_are_not_delivered_twice_by_a_window(wide_window(), 100);
 }
 
 #[test]
@@ -235,8 +213,7 @@ fn packets_sprayed_over_two_links_are_rarely_delivered_twice() {
         return;
     }
     let sites = sites("none");
-    let window = Schedule::Sliding { rate: "1".parse().unwrap(), window: 256, density: 15 };
-    let pair = start(&sites, &Setting { schedule: window, ..Setting::layered() });
+    let pair = start(&sites, &Setting { schedule: wide_window(), ..Setting::layered() });
     let mut turn = 0;
     insert_detour(&sites, move |_| {
         turn += 1;
@@ -244,8 +221,8 @@ fn packets_sprayed_over_two_links_are_rarely_delivered_twice() {
     });
     let reports = streams(&sites, 2, 500.0, 6);
     assert_few_doubles(&pair, &reports, "every second packet");
-    wait_for(&pair, 1, "it is told", |peer| !peer.ingress.path.findings.is_empty());
-    wait_for_log(&pair, ["another path", "another path"]);
+    wait_for_peer(&pair, 1, "it is told", |peer| !peer.ingress.path.findings.is_empty());
+    wait_for_logs(&pair, ["another path", "another path"]);
     pair.stop().unwrap();
 }
 
@@ -255,9 +232,8 @@ fn heavy_losses_are_recovered_though_they_look_like_a_detour() {
         return;
     }
     let sites = sites("uniform:0.2");
-    let window = Schedule::Sliding { rate: "1".parse().unwrap(), window: 256, density: 15 };
-    let pair = start(&sites, &Setting { schedule: window, ..Setting::layered() });
-    let report = crate::disturbance::undisturbed(&pair, || stream(&sites, 500.0, 4));
+    let pair = start(&sites, &Setting { schedule: wide_window(), ..Setting::layered() });
+    let report = undisturbed(&pair, || stream(&sites, 500.0, 4));
     assert!(report.missing() <= 60, "{} of 2,000, 400 lost\n{:?}", report.missing(), peer(&pair, 1).ingress);
     assert!(peer(&pair, 1).ingress.path.recovering);
     pair.stop().unwrap();
@@ -288,15 +264,17 @@ fn both_ends_know_that_repairs_arrive_in_one_direction_only() {
     let is_told = |peer: &PeerStatus, cause: &str| {
         !peer.up && peer.trouble.as_ref().is_some_and(|trouble| trouble.cause == cause)
     };
-    wait_for(&pair, 0, "the sender knows", |peer| is_told(peer, "the peer receives no datagram of ours"));
-    wait_for(&pair, 1, "the receiver knows", |peer| is_told(peer, "no datagram of the peer arrives"));
-    wait_for_log(&pair, ["the peer receives no datagram of ours", "no datagram of the peer arrives"]);
+    wait_for_peer(&pair, 0, "the sender knows", |peer| {
+        is_told(peer, "the peer receives no datagram of ours")
+    });
+    wait_for_peer(&pair, 1, "the receiver knows", |peer| is_told(peer, "no datagram of the peer arrives"));
+    wait_for_logs(&pair, ["the peer receives no datagram of ours", "no datagram of the peer arrives"]);
     let before = peer(&pair, 0).egress.source_packets;
     stream(&sites, 200.0, 1);
     assert_eq!(peer(&pair, 0).egress.source_packets, before, "nothing counts as protected");
     block_repairs(&sites, false);
     pair.wait_until_up(Duration::from_secs(30)).unwrap();
-    wait_for(&pair, 0, "the trouble is over", |peer| peer.trouble.is_none());
+    wait_for_peer(&pair, 0, "the trouble is over", |peer| peer.trouble.is_none());
     pair.stop().unwrap();
 }
 
@@ -321,9 +299,9 @@ fn a_wrong_key_is_told_at_both_ends() {
     for (side, end) in ends.iter().enumerate() {
         pair.launch(side, end.namespace).unwrap();
     }
-    wait_for_log(&pair, ["its key differs"; 2]);
+    wait_for_logs(&pair, ["its key differs"; 2]);
     for side in 0..2 {
-        wait_for(&pair, side, "the status tells it", |peer| {
+        wait_for_peer(&pair, side, "the status tells it", |peer| {
             peer.wrong_key > 0
                 && peer.trouble.as_ref().is_some_and(|trouble| trouble.remedy.contains("key file"))
         });
@@ -353,7 +331,7 @@ fn a_nat_of_the_repair_channel_is_told() {
     for (side, end) in ends.iter().enumerate() {
         pair.launch(side, end.namespace).unwrap();
     }
-    wait_for_log(&pair, ["the peer receives no datagram of ours", "arrive from 10.81.9.77:4700"]);
+    wait_for_logs(&pair, ["the peer receives no datagram of ours", "arrive from 10.81.9.77:4700"]);
     pair.stop().unwrap();
 }
 
@@ -364,62 +342,66 @@ fn narrow_link(sites: &TwoSites, mtu: usize, tells: bool) {
     sites.link.set_middle_box(Direction::AToB, Some(narrow));
 }
 
-#[test]
-fn repairs_shrink_to_the_mtu_of_the_path() {
-    if !privilege::available_or_skip("repairs_shrink_to_the_mtu_of_the_path") {
+fn repairs_shrink(test: &str, tells: bool) {
+    if !privilege::available_or_skip(test) {
         return;
     }
-    for tells in [true, false] {
-        let sites = sites("none");
-        let pair = start(&sites, &Setting::layered());
-        narrow_link(&sites, 1_400, tells);
-        stream_of(&sites, 1_272, 400.0, 1);
-        // The probes end within two bytes of the limit.
-        let is_narrow = |peer: &PeerStatus| {
-            (1_398..=1_400).contains(&peer.egress.path_mtu) && peer.egress.narrow_path.is_some()
-        };
-        wait_for(&pair, 0, "the MTU of the path is found", is_narrow);
-        sites.link.set_loss(Direction::AToB, &"uniform:0.02".parse().unwrap());
-        let report = crate::disturbance::undisturbed(&pair, || stream_of(&sites, 1_272, 500.0, 4));
-        // Each repair travels in two halves, and half a repair is of no use.
-        assert!(
-            report.missing() <= 10,
-            "tells: {tells}: {} missing\n{:?}",
-            report.missing(),
-            peer(&pair, 0).egress
-        );
-        assert!(peer(&pair, 0).egress.repairs_cut_in_two > 100);
-        pair.stop().unwrap();
-    }
+    let sites = sites("none");
+    let pair = start(&sites, &Setting::layered());
+    narrow_link(&sites, 1_400, tells);
+    stream_of(&sites, 1_272, 400.0, 1);
+    // The probes end within two bytes of the limit.
+    let is_narrow = |peer: &PeerStatus| {
+        (1_398..=1_400).contains(&peer.egress.path_mtu) && peer.egress.narrow_path.is_some()
+    };
+    wait_for_peer(&pair, 0, "the MTU of the path is found", is_narrow);
+    sites.link.set_loss(Direction::AToB, &"uniform:0.02".parse().unwrap());
+    let report = undisturbed(&pair, || stream_of(&sites, 1_272, 500.0, 4));
+    // Each repair travels in two halves, and half a repair is of no use.
+    assert!(
+        report.missing() <= 10,
+        "tells: {tells}: {} missing\n{:?}",
+        report.missing(),
+        peer(&pair, 0).egress
+    );
+    assert!(peer(&pair, 0).egress.repairs_cut_in_two > 100);
+    pair.stop().unwrap();
 }
 
-#[test]
-fn packets_that_are_fragmented_on_the_way_do_not_count_as_lost() {
-    if !privilege::available_or_skip("packets_that_are_fragmented_on_the_way_do_not_count_as_lost") {
+testkit::cases! { repairs_shrink:
+    repairs_shrink_to_the_mtu_of_the_path_that_a_router_tells(true);
+    repairs_shrink_to_the_mtu_of_the_path_that_no_router_tells(false);
+}
+
+fn packets_are_fragmented_on_the_way(test: &str, tells: bool, rate: f64) {
+    if !privilege::available_or_skip(test) {
         return;
     }
-    for (tells, rate) in [(true, 400.0), (false, 20.0)] {
-        let sites = sites("none");
-        // Its packets may be fragmented.
-        sites.a.hosts[0].sysctl("net.ipv4.ip_no_pmtu_disc", "1").unwrap();
-        let pair = start(&sites, &Setting::layered());
-        narrow_link(&sites, 1_000, tells);
-        let report = stream_of(&sites, 1_272, rate, 6);
-        assert_eq!(
-            (report.duplicates, report.missing(), report.altered),
-            (0, 0, 0),
-            "{:?}",
-            peer(&pair, 1).ingress
-        );
-        assert_eq!(peer(&pair, 1).ingress.injected_packets, 0);
-        wait_for(&pair, 0, "the MTU of the path is found", |peer| {
-            (998..=1_000).contains(&peer.egress.path_mtu) && peer.egress.narrow_path.is_some()
-        });
-        stream_of(&sites, 1_272, rate, 1);
-        let unprotected = pair.status(0).unwrap().not_protected;
-        assert!(unprotected["longer than the MTU of the path"] > 0, "{unprotected:?}");
-        pair.stop().unwrap();
-    }
+    let sites = sites("none");
+    // Its packets may be fragmented.
+    sites.a.hosts[0].sysctl("net.ipv4.ip_no_pmtu_disc", "1").unwrap();
+    let pair = start(&sites, &Setting::layered());
+    narrow_link(&sites, 1_000, tells);
+    let report = stream_of(&sites, 1_272, rate, 6);
+    assert_eq!(
+        (report.duplicates, report.missing(), report.altered),
+        (0, 0, 0),
+        "{:?}",
+        peer(&pair, 1).ingress
+    );
+    assert_eq!(peer(&pair, 1).ingress.injected_packets, 0);
+    wait_for_peer(&pair, 0, "the MTU of the path is found", |peer| {
+        (998..=1_000).contains(&peer.egress.path_mtu) && peer.egress.narrow_path.is_some()
+    });
+    stream_of(&sites, 1_272, rate, 1);
+    let unprotected = pair.status(0).unwrap().not_protected;
+    assert!(unprotected["longer than the MTU of the path"] > 0, "{unprotected:?}");
+    pair.stop().unwrap();
+}
+
+testkit::cases! { packets_are_fragmented_on_the_way:
+    packets_that_are_fragmented_on_the_way_do_not_count_as_lost(true, 400.0);
+    packets_that_are_silently_fragmented_on_the_way_do_not_count_as_lost(false, 20.0);
 }
 
 #[test]
@@ -440,7 +422,7 @@ fn a_syn_whose_mss_is_clamped_on_the_way_is_not_recovered() {
     let transfer = TcpTransfer { duration: Duration::from_secs(2), ..TcpTransfer::default() };
     let transferred = tcp_transfer(between(&sites), &transfer, &mut unwatched).unwrap();
     assert!(transferred.mismatch.is_none() && transferred.forward.received_bytes() > 1 << 20);
-    wait_for(&pair, 1, "it is told", |peer| has_finding(peer, "TCP SYNs are rewritten on the way"));
+    wait_for_peer(&pair, 1, "it is told", |peer| has_finding(peer, "TCP SYNs are rewritten on the way"));
     assert!(peer(&pair, 1).ingress.withheld["TCP SYN rewritten on the way"] > 0);
     pair.stop().unwrap();
 }

@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use simnet::link::LinkConfig;
 use stage::gateways::{End, GatewayPair, Setting};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_undrop");
+use crate::pair::PROGRAM;
 
 #[test]
 fn a_gateway_that_crashes_leaves_no_core_file() {

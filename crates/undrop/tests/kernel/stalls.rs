@@ -13,8 +13,7 @@ use simnet::link::LinkConfig;
 use stage::gateways::{End, GatewayPair, Setting};
 
 use crate::disturbance::{assert_duplicates_arrived_late, undisturbed};
-
-const PROGRAM: &str = env!("CARGO_BIN_EXE_undrop");
+use crate::pair::PROGRAM;
 
 fn sites(seed: u64) -> TwoSites {
     let loss = "uniform:0.02".parse().unwrap();
@@ -29,7 +28,7 @@ fn stream(sites: &TwoSites, packets: f64, seconds: u64) -> UdpReport {
         pace: Pace::Packets(packets),
         payload_bytes: 300,
         duration: Duration::from_secs(seconds),
-        patience: Duration::from_secs(2),
+        patience: Duration::from_secs(1),
         ..UdpStream::default()
     };
     udp_stream(between, &plan, &mut unwatched).unwrap()
@@ -48,30 +47,31 @@ fn stream_with_stop(sites: &TwoSites, pair: &mut GatewayPair, side: usize, stopp
     })
 }
 
-#[test]
-fn nothing_old_is_delivered_after_a_gateway_was_stopped_and_losses_are_recovered_again() {
-    if !privilege::available_or_skip(
-        "nothing_old_is_delivered_after_a_gateway_was_stopped_and_losses_are_recovered_again",
-    ) {
+fn nothing_old_is_delivered(test: &str, side: usize, seconds: u64) {
+    if !privilege::available_or_skip(test) {
         return;
     }
-    for (side, seconds) in [(0, 5), (1, 5), (1, 2)] {
-        let sites = sites(30 + seconds);
-        let mut pair = GatewayPair::start(Path::new(PROGRAM), &End::of(&sites), &Setting::layered()).unwrap();
-        let report = stream_with_stop(&sites, &mut pair, side, Duration::from_secs(seconds));
-        assert_eq!(report.altered, 0);
-        assert_duplicates_arrived_late(&pair, 1, report.duplicates);
-        // The link takes 20 ms, and a gateway that was stopped for seconds recovers packets of that age if it
-        // uses what waited. Anything between is the business of a busy machine.
-        let oldest_us = report.sorted_latencies_us().last().copied().unwrap_or(0);
-        assert!(oldest_us < 1_000 * 1_000 * seconds / 2, "a packet arrived {oldest_us} us after it was sent");
-        assert!(pair.status(side).unwrap().counters["stalls of the gateway"] > 0, "{}", pair.logs());
-        pair.wait_until_up(Duration::from_secs(20)).unwrap();
-        let lost = || sites.link.counters(Direction::AToB).link.lost;
-        let before = lost();
-        let report = undisturbed(&pair, || stream(&sites, 1_000.0, 4));
-        assert!(lost() > before + 40, "the link must lose packets");
-        assert!(report.missing() <= 8, "{} are missing\n{}", report.missing(), pair.logs());
-        pair.stop().unwrap();
-    }
+    let sites = sites(30 + seconds);
+    let mut pair = GatewayPair::start(Path::new(PROGRAM), &End::of(&sites), &Setting::layered()).unwrap();
+    let report = stream_with_stop(&sites, &mut pair, side, Duration::from_secs(seconds));
+    assert_eq!(report.altered, 0);
+    assert_duplicates_arrived_late(&pair, 1, report.duplicates);
+    // The link takes 20 ms, and a gateway that was stopped for seconds recovers packets of that age if it
+    // uses what waited. Anything between is the business of a busy machine.
+    let oldest_us = report.sorted_latencies_us().last().copied().unwrap_or(0);
+    assert!(oldest_us < 1_000 * 1_000 * seconds / 2, "a packet arrived {oldest_us} us after it was sent");
+    assert!(pair.status(side).unwrap().counters["stalls of the gateway"] > 0, "{}", pair.logs());
+    pair.wait_until_up(Duration::from_secs(20)).unwrap();
+    let lost = || sites.link.counters(Direction::AToB).link.lost;
+    let before = lost();
+    let report = undisturbed(&pair, || stream(&sites, 1_000.0, 2));
+    assert!(lost() > before + 20, "the link must lose packets");
+    assert!(report.missing() <= 4, "{} are missing\n{}", report.missing(), pair.logs());
+    pair.stop().unwrap();
+}
+
+testkit::cases! { nothing_old_is_delivered:
+    nothing_old_is_delivered_after_the_sending_gateway_was_stopped_and_losses_are_recovered_again(0, 5);
+    nothing_old_is_delivered_after_the_receiving_gateway_was_stopped_and_losses_are_recovered_again(1, 5);
+    nothing_old_is_delivered_after_a_short_stop_and_losses_are_recovered_again(1, 2);
 }

@@ -16,8 +16,9 @@ use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use simnet::link::LinkConfig;
 use stage::gateways::{End, GatewayPair, Setting};
+use testkit::wait_for;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_undrop");
+use crate::pair::PROGRAM;
 
 /// A service manager's socket.
 struct Manager(UnixDatagram);
@@ -89,14 +90,7 @@ fn a_gateway_tells_its_service_manager_each_step_and_ends_when_its_loop_hangs() 
     fs::remove_file(&config).unwrap();
     mkfifo(&config, Mode::S_IRUSR).unwrap();
     child.signal(Signal::SIGHUP).unwrap();
-    let mut ended = None;
-    for _ in 0..3_000 {
-        ended = child.try_wait().unwrap();
-        if ended.is_some() {
-            break;
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
+    let ended = wait_for(|| child.try_wait().unwrap());
     let text = fs::read_to_string(&log).unwrap();
     assert_eq!(ended.and_then(|status| status.code()), Some(70), "{text}");
     assert!(text.contains("the main loop has not turned for 2.25 s"), "{text}");

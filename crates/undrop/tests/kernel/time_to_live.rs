@@ -20,7 +20,8 @@ use nix::sys::socket::{
 use simnet::link::LinkConfig;
 use stage::gateways::{End, GatewayPair, Setting};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_undrop");
+use crate::pair::PROGRAM;
+
 const FAR: &str = "10.82.0.1";
 /// First port of the probes, as traceroute's.
 const PORT: u16 = 33_434;

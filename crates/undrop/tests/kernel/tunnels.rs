@@ -134,62 +134,63 @@ impl Drop for Stop<'_> {
     }
 }
 
-#[test]
-fn a_tunnel_whose_packets_are_merged_pauses_no_recovery() {
-    if !privilege::available_or_skip("a_tunnel_whose_packets_are_merged_pauses_no_recovery") {
+fn a_merged_tunnel_pauses_no_recovery(test: &str, tap: &'static str) {
+    if !privilege::available_or_skip(test) {
         return;
     }
-    for tap in ["auto", "packet"] {
-        let lab = Lab::build();
-        merge(&lab);
-        let pair = lab.start(tap);
-        let IpAddr::V4(from) = lab.sites.a.host_v4(0) else { unreachable!() };
-        let raw = lab.sites.a.hosts[0].run(|| {
-            socket(AddressFamily::Inet, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw).unwrap()
-        });
-        let to = SockaddrIn::from(std::net::SocketAddrV4::new(far(), 0));
-        let send = |burst, index| {
-            let packet = ip_in_ip(from, burst, index);
-            sendto(raw.as_raw_fd(), &packet, &to, MsgFlags::empty()).unwrap();
-        };
-        let merged = protect_beside(&lab, 4, send, || lab.assert_protected(&pair));
-        assert!(merged > 0, "the kernel must merge some of them");
-        let status = pair.status(1).unwrap();
-        assert_eq!(status.counters["incoming captures not cut"], 0);
-        assert_eq!(status.peers[0].ingress.paused_flows, 0);
-        pair.stop().unwrap();
-    }
+    let lab = Lab::build();
+    merge(&lab);
+    let pair = lab.start(tap);
+    let IpAddr::V4(from) = lab.sites.a.host_v4(0) else { unreachable!() };
+    let raw = lab.sites.a.hosts[0].run(|| {
+        socket(AddressFamily::Inet, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw).unwrap()
+    });
+    let to = SockaddrIn::from(std::net::SocketAddrV4::new(far(), 0));
+    let send = |burst, index| {
+        let packet = ip_in_ip(from, burst, index);
+        sendto(raw.as_raw_fd(), &packet, &to, MsgFlags::empty()).unwrap();
+    };
+    let merged = protect_beside(&lab, 4, send, || lab.assert_protected(&pair));
+    assert!(merged > 0, "the kernel must merge some of them");
+    let status = pair.status(1).unwrap();
+    assert_eq!(status.counters["incoming captures not cut"], 0);
+    assert_eq!(status.peers[0].ingress.paused_flows, 0);
+    pair.stop().unwrap();
 }
 
-#[test]
-fn packets_that_cannot_be_cut_pause_their_own_flow_alone() {
-    if !privilege::available_or_skip("packets_that_cannot_be_cut_pause_their_own_flow_alone") {
+testkit::cases! { a_merged_tunnel_pauses_no_recovery:
+    a_tunnel_whose_packets_are_merged_pauses_no_recovery("auto");
+    a_tunnel_whose_packets_are_merged_pauses_no_recovery_with_the_packet_tap("packet");
+}
+
+fn packets_that_cannot_be_cut_pause_one_flow(test: &str, tap: &'static str) {
+    if !privilege::available_or_skip(test) {
         return;
     }
-    for tap in ["auto", "packet"] {
-        let lab = Lab::build();
-        let pair = lab.start(tap);
-        let forger = Forger::new(&lab.sites.b.gateway);
-        let mut paused_flows = 0;
-        let merged = protect_beside(
-            &lab,
-            17,
-            |_, _| forger.send(lab.sites.a.host_v4(0)),
-            || {
-                lab.assert_protected(&pair);
-                paused_flows = pair.status(1).unwrap().peers[0].ingress.paused_flows;
-            },
-        );
-        let status = pair.status(1).unwrap();
-        assert!(
-            merged > 0 && status.counters["incoming captures not cut"] > 0,
-            "{merged} arrived: {status:?}"
-        );
-        assert_eq!(paused_flows, 1);
-        let line = format!("cannot cut a super-packet from {} to {FAR_HOST}", lab.sites.a.host_v4(0));
-        assert!(pair.logs().contains(&line), "{}", pair.logs());
-        pair.stop().unwrap();
-    }
+    let lab = Lab::build();
+    let pair = lab.start(tap);
+    let forger = Forger::new(&lab.sites.b.gateway);
+    let mut paused_flows = 0;
+    let merged = protect_beside(
+        &lab,
+        17,
+        |_, _| forger.send(lab.sites.a.host_v4(0)),
+        || {
+            lab.assert_protected(&pair);
+            paused_flows = pair.status(1).unwrap().peers[0].ingress.paused_flows;
+        },
+    );
+    let status = pair.status(1).unwrap();
+    assert!(merged > 0 && status.counters["incoming captures not cut"] > 0, "{merged} arrived: {status:?}");
+    assert_eq!(paused_flows, 1);
+    let line = format!("cannot cut a super-packet from {} to {FAR_HOST}", lab.sites.a.host_v4(0));
+    assert!(pair.logs().contains(&line), "{}", pair.logs());
+    pair.stop().unwrap();
+}
+
+testkit::cases! { packets_that_cannot_be_cut_pause_one_flow:
+    packets_that_cannot_be_cut_pause_their_own_flow_alone("auto");
+    packets_that_cannot_be_cut_pause_their_own_flow_alone_with_the_packet_tap("packet");
 }
 
 /// A device on the path that sends super-packets of a tunnel over UDP without an IP packet inside.

@@ -1,10 +1,10 @@
 //! `local_networks` bounds the packets that are protected and recovered; by default routes do.
 
-use std::fs;
-
 use netlab::topology::HOST;
-use nix::sys::signal::Signal;
-use stage::gateways::{GatewayPair, Setting};
+use stage::gateways::Setting;
+use testkit::wait_until;
+
+use crate::pair::{peer, reload, wait_until_up};
 
 use super::lab::{Lab, Wan, net, possible};
 
@@ -19,16 +19,6 @@ table inet shut {
     }
 }";
 
-/// Adds lines to the section `[gateway]` of one side and reloads its gateway.
-fn reload(pair: &mut GatewayPair, side: usize, change: impl FnOnce(String) -> String) {
-    let config = pair.config(side);
-    let text = change(fs::read_to_string(&config).unwrap());
-    fs::write(&config, text).unwrap();
-    let reloads = pair.logs().matches("reloaded").count();
-    pair.child(side).unwrap().signal(Signal::SIGHUP).unwrap();
-    super::wait_for("the reload", || pair.logs().matches("reloaded").count() > reloads);
-}
-
 /// Recovers packets of a stream that never arrives.
 fn trusting(text: &str) -> String {
     text.replacen("[[peer]]\n", "[[peer]]\npath = \"trusted\"\n", 1)
@@ -37,6 +27,15 @@ fn trusting(text: &str) -> String {
 fn with_local_networks(networks: &str) -> impl FnOnce(String) -> String {
     let line = format!("[gateway]\nlocal_networks = [{networks}]\n");
     move |text| text.replacen("[gateway]\n", &line, 1)
+}
+
+/// Sends packets that must not arrive until `is_done`.
+fn stream_until(lab: &Lab, what: &str, mut is_done: impl FnMut() -> bool) {
+    let found = (0..10).any(|_| {
+        assert_eq!(lab.stream_at(27.0, false).arrived_us.len(), 0);
+        is_done()
+    });
+    assert!(found, "not in ten streams: {what}");
 }
 
 #[test]
@@ -48,13 +47,12 @@ fn nothing_is_recovered_for_a_network_that_is_not_local() {
     lab.rules_at(&lab.sites.b.gateway, SHUT_ON_THE_WAY);
     let mut pair = lab.start(&Setting::layered());
     reload(&mut pair, 1, |text| trusting(&with_local_networks("\"10.85.0.0/24\"")(text)));
-    super::wait_for("both gateways are up", || (0..2).all(|side| pair.status(side).unwrap().peers[0].up));
-    let report = lab.stream_at(27.0, false);
-    assert_eq!(report.arrived_us.len(), 0, "{}", pair.logs());
-    // The last packets of the stream are settled a second later.
-    super::wait_for("the losses are counted", || {
-        let ingress = pair.status(1).unwrap().peers[0].ingress.clone();
-        ingress.withheld[NOT_LOCAL] > 40 && ingress.loss.withheld > 40 && ingress.loss.recovered == 0
+    wait_until_up(&pair);
+    // The packets of a stream are settled a second later.
+    stream_until(&lab, "the losses are counted", || {
+        let ingress = peer(&pair, 1).ingress;
+        assert_eq!(ingress.loss.recovered, 0);
+        ingress.withheld[NOT_LOCAL] > 40 && ingress.loss.withheld > 40
     });
     assert_eq!(pair.status(1).unwrap().peers[0].ingress.injected_packets, 0);
     pair.stop().unwrap();
@@ -70,10 +68,10 @@ fn packets_of_a_network_that_is_not_local_are_not_protected() {
     let mut pair = lab.start(&Setting::layered());
     reload(&mut pair, 0, with_local_networks("\"10.81.7.0/24\""));
     reload(&mut pair, 1, |text| trusting(&text));
-    super::wait_for("both gateways are up", || (0..2).all(|side| pair.status(side).unwrap().peers[0].up));
-    let report = lab.stream_at(27.0, false);
-    assert_eq!(report.arrived_us.len(), 0, "{}", pair.logs());
-    assert!(pair.status(0).unwrap().not_protected["source outside local_networks"] > 40);
+    wait_until_up(&pair);
+    stream_until(&lab, "the packets are counted", || {
+        pair.status(0).unwrap().not_protected["source outside local_networks"] > 40
+    });
     pair.stop().unwrap();
 }
 
@@ -92,26 +90,26 @@ fn packets_within_local_networks_are_recovered_as_before() {
 }
 
 /// The far gateway protects a network that is not behind this one: this machine would send its packets back.
-#[test]
-fn nothing_is_recovered_whose_route_leads_back_to_the_wan() {
-    if !possible("nothing_is_recovered_whose_route_leads_back_to_the_wan") {
+fn nothing_is_recovered_whose_route_leads_back(test: &str, injection: &'static str) {
+    if !possible(test) {
         return;
     }
-    for injection in ["auto", "tun"] {
-        let lab = Lab::build(Wan::Ethernet, 0.0).unwrap();
-        lab.rules_at(&lab.sites.b.gateway, SHUT_ON_THE_WAY);
-        let mut pair = lab.start(&Setting { injection, ..Setting::layered() });
-        reload(&mut pair, 1, |text| trusting(&text));
-        super::wait_for("both gateways are up", || (0..2).all(|side| pair.status(side).unwrap().peers[0].up));
-        // The gateway loses its own route to the host and sends packets for it to the router.
-        let up = net("10.83.0.1/32").addr();
-        lab.command("ip", &["route", "replace", "10.82.0.2/32", "via", &up.to_string(), "dev", HOST]);
-        let report = lab.stream_at(27.0, false);
-        assert_eq!(report.arrived_us.len(), 0);
-        let status = pair.status(1).unwrap();
-        let refused = status.counters["recovered packets whose route leads back to the WAN"];
-        assert!(refused > 40, "{refused} {:?}\n{}", status.peers[0].ingress, pair.logs());
-        super::wait_for("the operator is told", || pair.logs().contains("set `local_networks`"));
-        pair.stop().unwrap();
-    }
+    let lab = Lab::build(Wan::Ethernet, 0.0).unwrap();
+    lab.rules_at(&lab.sites.b.gateway, SHUT_ON_THE_WAY);
+    let mut pair = lab.start(&Setting { injection, ..Setting::layered() });
+    reload(&mut pair, 1, |text| trusting(&text));
+    wait_until_up(&pair);
+    // The gateway loses its own route to the host and sends packets for it to the router.
+    let up = net("10.83.0.1/32").addr();
+    lab.command("ip", &["route", "replace", "10.82.0.2/32", "via", &up.to_string(), "dev", HOST]);
+    stream_until(&lab, "the packets are refused", || {
+        pair.status(1).unwrap().counters["recovered packets whose route leads back to the WAN"] > 40
+    });
+    wait_until("the operator is told", || pair.logs().contains("set `local_networks`"));
+    pair.stop().unwrap();
+}
+
+testkit::cases! { nothing_is_recovered_whose_route_leads_back:
+    nothing_is_recovered_whose_route_leads_back_to_the_wan("auto");
+    nothing_is_recovered_by_the_tun_device_whose_route_leads_back_to_the_wan("tun");
 }

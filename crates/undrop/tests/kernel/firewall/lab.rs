@@ -19,8 +19,7 @@ use simnet::link::LinkConfig;
 use stage::gateways::{End, GatewayPair, Setting};
 
 use crate::disturbance::{assert_duplicates_arrived_late, undisturbed};
-
-const PROGRAM: &str = env!("CARGO_BIN_EXE_undrop");
+use crate::pair::PROGRAM;
 
 /// The WAN interface of the second gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,6 @@ mod bounds;
 mod lab;
 mod treatment;
 
-use std::thread::sleep;
 use std::time::Duration;
 use std::{env, fs, process};
 
@@ -12,6 +11,7 @@ use maelstrom::config::{self, Severity};
 use netlab::topology::HOST;
 use netlab::traffic::{TcpTransfer, tcp_transfer, unwatched};
 use stage::gateways::{GatewayPair, Setting};
+use testkit::wait_until;
 
 use lab::{Lab, Wan, possible};
 
@@ -40,63 +40,49 @@ fn complaints(lab: &Lab, pair: &GatewayPair) -> Vec<&'static str> {
     serious.map(|finding| finding.code).collect()
 }
 
-/// Waits until `done`, however busy the machine is.
-fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
-    for _ in 0..1_500 {
-        if done() {
-            return;
-        }
-        sleep(Duration::from_millis(20));
-    }
-    panic!("{what}");
-}
-
-#[test]
-fn packets_are_recovered_through_rules_that_permit_by_interface() {
-    if !possible("packets_are_recovered_through_rules_that_permit_by_interface") {
+fn packets_pass_rules_by_interface(test: &str, wan: Wan, tap: &'static str, v6: bool) {
+    if !possible(test) {
         return;
     }
-    for (wan, tap, v6) in [
-        (Wan::Plain, "auto", false),
-        (Wan::Plain, "packet", true),
-        (Wan::Ethernet, "packet", false),
-        (Wan::Ethernet, "auto", true),
-        (Wan::Vlan, "auto", false),
-        (Wan::Bridge, "auto", false),
-    ] {
-        let Some(lab) = Lab::build(wan, 4.0) else { continue };
-        lab.rules(PERMITTED_BY_INTERFACE);
-        let pair = lab.start(&Setting { tap, ..Setting::layered() });
-        lab.assert_recovered(&pair, v6);
-        assert_injects_at_wan(&pair);
-        assert!(!complaints(&lab, &pair).contains(&"rules-by-interface"), "the rules apply");
-        pair.stop().unwrap();
-    }
+    let Some(lab) = Lab::build(wan, 4.0) else { return };
+    lab.rules(PERMITTED_BY_INTERFACE);
+    let pair = lab.start(&Setting { tap, ..Setting::layered() });
+    lab.assert_recovered(&pair, v6);
+    assert_injects_at_wan(&pair);
+    assert!(!complaints(&lab, &pair).contains(&"rules-by-interface"), "the rules apply");
+    pair.stop().unwrap();
 }
 
-#[test]
-fn what_a_rule_shuts_on_the_wan_stays_shut() {
-    if !possible("what_a_rule_shuts_on_the_wan_stays_shut") {
+testkit::cases! { packets_pass_rules_by_interface:
+    recovered_packets_pass_rules_by_interface(Wan::Plain, "auto", false);
+    recovered_packets_pass_rules_by_interface_with_the_packet_tap(Wan::Plain, "packet", true);
+    recovered_packets_pass_rules_by_interface_on_ethernet(Wan::Ethernet, "auto", true);
+    recovered_packets_pass_rules_by_interface_on_ethernet_with_the_packet_tap(Wan::Ethernet, "packet", false);
+    recovered_packets_pass_rules_by_interface_on_a_vlan(Wan::Vlan, "auto", false);
+    recovered_packets_pass_rules_by_interface_on_a_bridge(Wan::Bridge, "auto", false);
+}
+
+fn a_packet_that_a_rule_shuts_out_stays_out(test: &str, wan: Wan, tap: &'static str, rules: &str) {
+    if !possible(test) {
         return;
     }
-    let shut_by = [
-        "table inet filter { chain forward { type filter hook forward priority 0; iifname WAN meta l4proto udp ip daddr LOCAL drop\n}\n}",
-        "table inet filter { chain early { type filter hook prerouting priority -300; iifname WAN meta l4proto udp ip daddr LOCAL drop\n}\n}",
-        "table netdev filter { chain first { type filter hook ingress device WAN priority 0; meta l4proto udp ip daddr LOCAL drop\n}\n}",
-    ];
-    for (wan, tap, rules) in [
-        (Wan::Plain, "auto", shut_by[0]),
-        (Wan::Ethernet, "packet", shut_by[1]),
-        (Wan::Plain, "auto", shut_by[2]),
-    ] {
-        let lab = Lab::build(wan, 4.0).unwrap();
-        let pair = lab.start(&Setting { tap, ..Setting::layered() });
-        lab.rules(&rules.replace("LOCAL", &lab.address(false).to_string()));
-        let report = lab.stream(false);
-        assert_eq!(report.arrived_us.len(), 0, "{rules}\n{}", pair.logs());
-        assert!(pair.status(1).unwrap().peers[0].ingress.injected_packets > 0, "packets were recovered");
-        pair.stop().unwrap();
-    }
+    let lab = Lab::build(wan, 4.0).unwrap();
+    let pair = lab.start(&Setting { tap, ..Setting::layered() });
+    lab.rules(&rules.replace("LOCAL", &lab.address(false).to_string()));
+    let report = lab.stream(false);
+    assert_eq!(report.arrived_us.len(), 0, "{rules}\n{}", pair.logs());
+    assert!(pair.status(1).unwrap().peers[0].ingress.injected_packets > 0, "packets were recovered");
+    pair.stop().unwrap();
+}
+
+const SHUT_IN_FORWARD: &str = "table inet filter { chain forward { type filter hook forward priority 0; iifname WAN meta l4proto udp ip daddr LOCAL drop\n}\n}";
+const SHUT_IN_PREROUTING: &str = "table inet filter { chain early { type filter hook prerouting priority -300; iifname WAN meta l4proto udp ip daddr LOCAL drop\n}\n}";
+const SHUT_AT_INGRESS: &str = "table netdev filter { chain first { type filter hook ingress device WAN priority 0; meta l4proto udp ip daddr LOCAL drop\n}\n}";
+
+testkit::cases! { a_packet_that_a_rule_shuts_out_stays_out:
+    a_packet_that_a_forward_rule_shuts_out_stays_out(Wan::Plain, "auto", SHUT_IN_FORWARD);
+    a_packet_that_a_prerouting_rule_shuts_out_stays_out(Wan::Ethernet, "packet", SHUT_IN_PREROUTING);
+    a_packet_that_an_ingress_rule_shuts_out_stays_out(Wan::Plain, "auto", SHUT_AT_INGRESS);
 }
 
 #[test]
@@ -161,7 +147,7 @@ fn without_the_right_to_load_programs_packets_enter_by_the_tun_device_and_the_op
     let forwarding = || lab.gateway().read_sysctl("net/ipv4/conf/undrop0/forwarding").unwrap();
     assert_eq!(forwarding().trim(), "1");
     lab.gateway().sysctl(&format!("net/ipv4/conf/{}/forwarding", lab.wan()), "0").unwrap();
-    wait_for("the device follows", || forwarding().trim() == "0");
+    wait_until("the device follows", || forwarding().trim() == "0");
     pair.stop().unwrap();
     fs::remove_dir_all(&directory).unwrap();
 }
