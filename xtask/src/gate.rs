@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use crate::process::{cargo, is_there, root, succeeds};
 use crate::tally::{self, Tally};
 use crate::verdict::Verdict;
-use crate::{python, style};
+use crate::{lanes, programs, python, style};
 
 /// Extent of the checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,15 +50,14 @@ pub(crate) fn run(extent: Extent) -> anyhow::Result<bool> {
 }
 
 fn tests(extent: Extent, tally: &mut Tally) -> anyhow::Result<bool> {
-    // The tests of a crate that do not need the kernel are its unit tests and one program, `it`.
+    // The tests of a crate that do not need the kernel are its unit tests and one program, `it`. The lints
+    // have compiled examples and benchmarks.
     let which: &[&str] = match extent {
-        Extent::Whole => &["--no-fail-fast"],
-        Extent::Quick => &["--no-fail-fast", "--lib", "--bins", "--test", "it"],
+        Extent::Whole => &["--tests"],
+        Extent::Quick => &["--lib", "--bins", "--test", "it"],
     };
-    let args = [&["test", "--workspace"], which, &["--", "--show-output"]].concat();
-    let (success, counted) = tally::run(&mut cargo(&args))?;
-    tally.add(counted);
-    Ok(success)
+    let Some(programs) = programs::build(which)? else { return Ok(false) };
+    lanes::run(&programs, extent == Extent::Whole, tally)
 }
 
 fn documentation() -> anyhow::Result<bool> {

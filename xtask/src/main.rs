@@ -3,7 +3,9 @@
 mod assure;
 mod gate;
 mod habits;
+mod lanes;
 mod process;
+mod programs;
 mod python;
 mod release;
 mod style;

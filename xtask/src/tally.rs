@@ -1,9 +1,10 @@
 //! Counts of a test run: tests passed and failed, and tests skipped because a privilege or a tool is missing.
 
-use std::io::{BufRead as _, BufReader, Read};
-use std::process::{Command, Stdio};
+use std::io::{self, BufRead as _, BufReader, Read};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::Context as _;
 
@@ -51,24 +52,64 @@ impl Tally {
 
 /// Runs a test command and prints its output line by line; returns whether it succeeded, and the counts.
 pub(crate) fn run(command: &mut Command) -> anyhow::Result<(bool, Tally)> {
-    follow(command, |line| println!("{line}"), |line| eprintln!("{line}"))
+    follow(command, None, |line| println!("{line}"), |line| eprintln!("{line}"))
+}
+
+/// Result of a command whose output was not printed.
+pub(crate) struct Collected {
+    pub(crate) success: bool,
+    pub(crate) tally: Tally,
+    /// Lines of both stdout and stderr.
+    pub(crate) output: String,
+}
+
+/// Runs a test command and keeps its output; kills it if it has not ended within `limit`.
+pub(crate) fn collect(command: &mut Command, limit: Duration) -> anyhow::Result<Collected> {
+    let output = Mutex::new(String::new());
+    let keep = |line: &str| {
+        let mut output = output.lock().expect("no reader panicked");
+        output.push_str(line);
+        output.push('\n');
+    };
+    let (success, tally) = follow(command, Some(limit), keep, keep)?;
+    Ok(Collected { success, tally, output: output.into_inner().expect("no reader panicked") })
 }
 
 fn follow(
     command: &mut Command,
+    limit: Option<Duration>,
     out: impl Fn(&str) + Send,
     err: impl Fn(&str) + Send,
 ) -> anyhow::Result<(bool, Tally)> {
-    let mut child =
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().context("cannot start the tests")?;
+    let spawned = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = spawned.with_context(|| format!("cannot start {}", command.get_program().display()))?;
     let tally = Mutex::new(Tally::default());
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-    thread::scope(|scope| {
+    let ended = thread::scope(|scope| {
         scope.spawn(|| stdout.map(|pipe| pass_on(pipe, &tally, out)));
         scope.spawn(|| stderr.map(|pipe| pass_on(pipe, &tally, err)));
+        match limit {
+            None => child.wait(),
+            Some(limit) => wait_or_kill(&mut child, limit),
+        }
     });
-    let status = child.wait()?;
+    let status = ended.context("cannot wait for the tests")?;
     Ok((status.success(), tally.into_inner().expect("no reader panicked")))
+}
+
+/// Waits for the end of a process, which is killed after `limit`.
+fn wait_or_kill(child: &mut Child, limit: Duration) -> io::Result<ExitStatus> {
+    const STEP: Duration = Duration::from_millis(10);
+    let mut waited = Duration::ZERO;
+    while waited < limit {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        thread::sleep(STEP);
+        waited += STEP;
+    }
+    child.kill()?;
+    child.wait()
 }
 
 /// Prints and counts each line of a pipe. Tests may print any bytes; invalid UTF-8 is replaced.
@@ -115,8 +156,17 @@ mod tests {
         let script =
             "echo 'test result: ok. 3 passed; 0 failed'; echo 'SKIPPED: b' >&2; printf '\\377\\n'; exit 1";
         // The lines are not printed, because the gate that runs this test would count them.
-        let (success, tally) = follow(Command::new("sh").args(["-c", script]), |_| {}, |_| {}).unwrap();
+        let (success, tally) = follow(Command::new("sh").args(["-c", script]), None, |_| {}, |_| {}).unwrap();
         assert!(!success);
         assert_eq!((tally.passed, tally.skipped), (3, vec!["b".to_owned()]));
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_killed_and_what_it_said_is_kept() {
+        let script = "echo 'test result: ok. 1 passed; 0 failed'; echo here; exec sleep 100";
+        let mut command = Command::new("sh");
+        let collected = collect(command.args(["-c", script]), Duration::from_millis(300)).unwrap();
+        assert!(!collected.success);
+        assert!(collected.output.ends_with("\nhere\n"), "{}", collected.output);
     }
 }
