@@ -81,6 +81,31 @@ impl<P: Copy> Encoder<P> {
         }
     }
 
+    /// Whether [`Encoder::flush`] would emit a repair.
+    pub fn has_waiting(&self) -> bool {
+        match self {
+            Self::Layered(encoder) => encoder.has_waiting(),
+            Self::ReedSolomon(encoder) => encoder.has_waiting(),
+            Self::Sliding(encoder) => encoder.has_waiting(),
+        }
+    }
+
+    /// Whether [`Encoder::flush_first`] would emit a repair.
+    pub fn has_waiting_first(&self) -> bool {
+        match self {
+            Self::Layered(encoder) => encoder.has_waiting_first(),
+            _ => self.has_waiting(),
+        }
+    }
+
+    /// Emits repairs that recover a single loss: those of the smallest interleave, or all of other codes.
+    pub fn flush_first(&mut self, emit: &mut impl FnMut(Repair<'_, P>)) {
+        match self {
+            Self::Layered(encoder) => encoder.flush_first(emit),
+            _ => self.flush(emit),
+        }
+    }
+
     /// Emits the repairs that wait to be sent.
     pub fn flush(&mut self, emit: &mut impl FnMut(Repair<'_, P>)) {
         match self {

@@ -248,6 +248,29 @@ impl<P: Copy> LayeredEncoder<P> {
         }
     }
 
+    /// Whether a bin holds a packet.
+    pub fn has_waiting(&self) -> bool {
+        self.layers.iter().any(|layer| layer.oldest.is_some())
+    }
+
+    /// Whether a bin of the smallest interleave holds a packet.
+    pub fn has_waiting_first(&self) -> bool {
+        self.layers[self.narrowest()].oldest.is_some()
+    }
+
+    /// Emits a repair for every bin of the smallest interleave that holds a packet.
+    pub fn flush_first(&mut self, emit: &mut impl FnMut(Repair<'_, P>)) {
+        let layer = self.narrowest();
+        while self.layers[layer].oldest.is_some() {
+            self.fire_oldest(layer, emit);
+        }
+    }
+
+    fn narrowest(&self) -> usize {
+        let interleave = |layer: &usize| self.layers[*layer].interleave;
+        (0..self.layers.len()).min_by_key(interleave).unwrap_or(0)
+    }
+
     /// Emits a repair for every bin that holds a packet.
     pub fn flush(&mut self, emit: &mut impl FnMut(Repair<'_, P>)) {
         for layer in 0..self.layers.len() {

@@ -33,6 +33,13 @@ pub fn spread(rate: RepairRate, window: u16) -> usize {
     (1 + (u128::from(window) * repairs * repairs).div_ceil(share) as usize).max(2)
 }
 
+/// Whether repairs that name all their packets recover more, if this share of repairs is lost. A packet whose
+/// names are all lost is an unknown like a lost one, and too many unknowns make all equations useless.
+pub fn are_too_few(rate: RepairRate, repair_loss: f64) -> bool {
+    let nameless = repair_loss.powi(copies(rate) as i32);
+    nameless > (1.0 - repair_loss) * rate.as_f64() / 2.0
+}
+
 /// Number of packets between two repairs, rounded up. In a shorter window some packets would be in no repair.
 pub fn stride(rate: RepairRate) -> usize {
     rate.sources().div_ceil(rate.repairs().max(1)) as usize
@@ -139,6 +146,23 @@ impl Names {
         self.repairs = (self.repairs + 1) % len;
         // An empty run must lie in the window too.
         [third, second, newest].map(|run| if count(&run) == 0 { last..last } else { run })
+    }
+
+    /// Names all packets of a repair of the packets `first` to `last`, which must be few enough. Copies of
+    /// names that are owed are dropped.
+    ///
+    /// # Panics
+    /// If these are more than [`NAMES_MAX`] packets.
+    pub fn next_all(&mut self, first: u64, last: u64) -> [Range<u64>; COPIES] {
+        let behind = last + 1;
+        assert!(
+            behind - first <= NAMES_MAX as u64,
+            "expected at most {NAMES_MAX} names, saw {first} to {last}"
+        );
+        (self.second, self.third) = (behind, behind);
+        self.ends[self.repairs % self.ends.len()] = behind;
+        self.repairs = (self.repairs + 1) % self.ends.len();
+        [last..last, last..last, first..behind]
     }
 
     /// Bytes of memory held, constant after construction.

@@ -234,6 +234,11 @@ impl<P: Copy> ReedSolomonEncoder<P> {
         }
     }
 
+    /// Whether a block holds a packet, or repairs have not left.
+    pub fn has_waiting(&self) -> bool {
+        self.filling.packets > 0 || self.leaving.as_ref().is_some_and(|round| round.packets > 0)
+    }
+
     /// Emits the repairs of every block that holds a packet.
     pub fn flush(&mut self, emit: &mut impl FnMut(Repair<'_, P>)) {
         self.emit_delayed(usize::MAX, emit);

@@ -404,19 +404,6 @@ impl Arrivals {
         place
     }
 
-    /// Arrival time of the packet before `seq`, or of one near it: an estimate of when `seq` would have
-    /// arrived.
-    pub(crate) fn expected_us(&self, seq: Seq) -> Option<u64> {
-        const NEAR: u64 = 64;
-        let arrival = |seq| match self.place(seq) {
-            Place::Arrived { at_us, .. } => Some(at_us),
-            _ => None,
-        };
-        (1..=NEAR).find_map(|step| {
-            (seq.0 >= step).then(|| arrival(seq.minus(step))).flatten().or(arrival(seq.plus(step)))
-        })
-    }
-
     /// Bytes of memory held.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.ring.memory_bytes()

@@ -3,6 +3,8 @@
 //! The path of a packet: [`Egress::handle_packet`] → its symbol → the [`Coder`] → for each repair that
 //! becomes due [`RepairSender::send`] → sealed into the outbox.
 
+use std::borrow::Cow;
+
 use crate::auto::Floor;
 use crate::choice::Choice;
 use crate::coder::{CodedRepair, Coder};
@@ -12,10 +14,12 @@ use crate::counters::{Unprotected, Unsent, UnsentCounts};
 use crate::identity::Identity;
 use crate::outbox::Queue;
 use crate::packet::Packet;
+use crate::quiet::Quiet;
+use crate::repair_loss::RepairLoss;
 use crate::session::Sealer;
 use crate::symbol::{SYMBOL_HEADER, Symbol};
 use crate::wire::{Entry, Half, Report, SEALED_HEADER, TAG, write_half_header};
-use fec::{Code, RepairRate};
+use fec::{Code, RepairRate, SlidingConfig, names};
 use foundation::Seq;
 
 /// Length of the outer headers over IPv4 in bytes.
@@ -45,6 +49,8 @@ pub(crate) struct Egress {
     auto: Option<Choice>,
     /// Lowest rate whose repairs fit the path.
     floor: Floor,
+    /// Times of repairs for packets that no regular repair covers soon.
+    quiet: Quiet,
     next: Seq,
     sender: RepairSender,
 }
@@ -59,6 +65,7 @@ pub(crate) struct Outlet<'a> {
 /// Turns repairs into datagrams.
 struct RepairSender {
     counts: EgressCounts,
+    loss: RepairLoss,
     peer: usize,
     /// Longest UDP payload that crosses the WAN in one piece.
     datagram_max: usize,
@@ -79,6 +86,7 @@ impl Egress {
     pub(crate) fn new(config: &Config, peer: usize, outer: usize) -> Self {
         let sender = RepairSender {
             counts: EgressCounts::default(),
+            loss: RepairLoss::default(),
             peer,
             datagram_max: config.wan_mtu - outer,
             outer,
@@ -90,6 +98,7 @@ impl Egress {
             coder: Coder::new(config.code(), config.max_delay_us, Seq(0)),
             auto: Choice::of(config),
             floor: Floor::new(config.wan_mtu, outer > OUTER_V4),
+            quiet: Quiet::default(),
             next: Seq(0),
             sender,
         }
@@ -137,6 +146,11 @@ impl Egress {
     /// Takes the peer's report, and the round trip to the peer; returns whether the rate changes.
     pub(crate) fn on_report(&mut self, now_us: u64, report: &Report, rtt_us: Option<u64>) -> bool {
         let before = self.auto_rate();
+        let shortest_us = rtt_us.unwrap_or(0);
+        self.quiet.set_rtt(shortest_us);
+        if let Some(loss) = self.sender.loss.on_report(now_us, shortest_us, report.loss.repairs) {
+            self.coder.set_repair_loss(loss, names::per_repair(self.floor.rate()));
+        }
         if let Some(auto) = &mut self.auto {
             auto.on_report(now_us, report, rtt_us);
         }
@@ -146,6 +160,7 @@ impl Egress {
 
     /// Must be called ten times a second. Returns whether the rate changes.
     pub(crate) fn on_tick(&mut self, now_us: u64) -> bool {
+        self.sender.loss.on_tick(now_us);
         let before = self.auto_rate();
         if let Some(auto) = &mut self.auto {
             auto.on_tick(now_us, &self.sender.counts);
@@ -163,17 +178,23 @@ impl Egress {
 
     /// The code and its limits, for the peer.
     pub(crate) fn plan(&self) -> Plan {
-        self.auto.as_ref().map_or_else(|| Plan::of(self.code()), Choice::plan)
+        self.auto.as_ref().map_or_else(|| Plan::of(self.coder.code()), Choice::plan)
     }
 
     /// The code in force.
-    pub(crate) fn code(&self) -> &Code {
-        self.coder.code()
+    pub(crate) fn code(&self) -> Cow<'_, Code> {
+        match (self.coder.code(), self.coder.alone()) {
+            (Code::Sliding(config), Some(packets)) => {
+                Cow::Owned(SlidingConfig { window: packets as u16, ..config.clone() }.into())
+            }
+            (code, _) => Cow::Borrowed(code),
+        }
     }
 
     /// Starts a new stream for a new session, and gives up the packets that wait for a repair.
     pub(crate) fn restart(&mut self) {
         self.next = Seq(0);
+        self.sender.loss.restart();
         self.empty_bins();
     }
 
@@ -201,20 +222,40 @@ impl Egress {
         let pushed = self.coder.push(now_us, entry, &symbol, &mut |repair| sender.send(repair, outlet));
         pushed.map_err(|_| Unprotected::TooLong)?;
         self.next = self.next.plus(1);
+        self.quiet.on_packet(now_us, packet.as_slice().len());
         self.sender.counts.source_packets += 1;
         self.sender.counts.source_bytes += packet.as_slice().len() as u64;
         Ok(())
     }
 
-    /// Time of the next deadline, if there is one.
+    /// Time at which the next repair leaves that no packet completes, if packets wait for one.
     pub(crate) fn next_deadline_us(&self) -> Option<u64> {
-        self.coder.next_deadline_us()
+        let silent_us = self.flushes().then(|| self.quiet.silent_us());
+        let due_us = silent_us.into_iter().chain(self.coder.next_deadline_us()).min()?;
+        Some(self.quiet.paid_us(due_us).min(self.coder.late_us().unwrap_or(u64::MAX)))
     }
 
-    /// Sends the repairs whose deadline has passed.
+    /// Whether a silence would cause repairs.
+    fn flushes(&self) -> bool {
+        self.coder.has_waiting_first() || self.coder.has_waiting() && self.quiet.is_rich()
+    }
+
+    /// Sends the repairs that are due at this time: of packets whose deadline has passed, or, after a
+    /// silence, of those that wait. Single losses come first where the budget is short.
     pub(crate) fn fire_due(&mut self, now_us: u64, outlet: &mut Outlet<'_>) {
+        if self.next_deadline_us().is_none_or(|due_us| now_us < due_us) {
+            return;
+        }
+        let is_silent = self.flushes() && self.quiet.silent_us() <= now_us;
+        let bytes = self.sender.counts.repair_bytes;
         let sender = &mut self.sender;
-        self.coder.fire_due(now_us, &mut |repair| sender.send(repair, outlet));
+        let mut emit = |repair: &CodedRepair<'_>| sender.send(repair, outlet);
+        if is_silent {
+            self.coder.flush(self.quiet.is_rich(), &mut emit);
+        } else {
+            self.coder.fire_due(now_us, &mut emit);
+        }
+        self.quiet.on_repairs(now_us, self.sender.counts.repair_bytes - bytes);
     }
 
     /// Limits the length of datagrams, in bytes of UDP payload. Longer repairs are cut in two.
@@ -255,6 +296,7 @@ impl Egress {
 impl RepairSender {
     fn send(&mut self, repair: &CodedRepair<'_>, outlet: &mut Outlet<'_>) {
         debug_assert!(repair.symbol.len() > SYMBOL_HEADER);
+        self.loss.on_sent();
         let body = repair.recipe.wire_len() + repair.symbol.len();
         if SEALED_HEADER + body + TAG > self.datagram_max {
             return self.send_halves(repair, body, outlet);

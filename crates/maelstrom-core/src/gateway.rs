@@ -1,5 +1,6 @@
 //! The gateway: one state machine for all its peers, driven by packets, datagrams and time.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 
 use fec::Code;
@@ -58,7 +59,7 @@ pub struct PeerStatus<'a> {
     /// Flows toward it that are protected at present.
     pub share: Share,
     /// The code of the repairs to it at present.
-    pub code: &'a Code,
+    pub code: Cow<'a, Code>,
     /// The choice of this code and its reason, if the gateway chooses it.
     pub decision: Option<&'a Decision>,
     /// Counts of our egress towards it.

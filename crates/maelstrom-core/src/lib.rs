@@ -6,9 +6,9 @@
 //!
 //! | direction | path |
 //! |---|---|
-//! | egress, LAN to WAN | [`packet`] → [`identity`] → `egress` → `coder` ([`fec`]) → [`wire`] → [`session`] → [`outbox`] |
-//! | ingress, WAN to LAN | [`packet`] → [`identity`] → `arrivals` |
-//! | repairs | [`session`] → [`wire`] → `ingress` (decoder of [`fec`]) → [`symbol`] (verified) → [`outbox`] |
+//! | egress, LAN to WAN | [`packet`] → [`identity`] → `egress` → `coder` ([`fec`]) → [`wire`] → [`session`] →
+//! [`outbox`] | | ingress, WAN to LAN | [`packet`] → [`identity`] → `arrivals` | | repairs | [`session`] →
+//! [`wire`] → `ingress` (decoder of [`fec`]) → [`symbol`] (verified) → [`outbox`] |
 #![forbid(unsafe_code)]
 
 mod arrivals;
@@ -22,6 +22,7 @@ pub mod counters;
 mod doubt;
 mod egress;
 mod entropy;
+mod expected;
 mod findings;
 mod flow;
 pub mod forecast;
@@ -40,6 +41,8 @@ mod path_mtu;
 mod peer;
 mod place;
 mod prefixes;
+mod quiet;
+mod repair_loss;
 pub mod replay;
 mod rtt;
 mod schedule;

@@ -147,6 +147,11 @@ impl<P: Copy> SlidingEncoder<P> {
         }
     }
 
+    /// Whether a packet is in no repair.
+    pub fn has_waiting(&self) -> bool {
+        self.bare_since_us.is_some()
+    }
+
     /// Emits one repair if a packet is in none.
     pub fn flush(&mut self, emit: &mut impl FnMut(Repair<'_, P>)) {
         if self.bare_since_us.is_some() {

@@ -5,12 +5,15 @@
 
 mod naming;
 
-use fec::{Code, Encoder, Repair, RepairRate, Scheme, SlidingConfig, SlidingEncoder, SymbolTooLong};
+use fec::{Code, Encoder, Repair, RepairRate, Scheme, SlidingConfig, SlidingEncoder, SymbolTooLong, names};
 use foundation::Seq;
 
 use crate::symbol::Symbol;
 use crate::wire::{Entry, Recipe};
 use naming::Naming;
+
+/// Maximum number of packets in a repair that contains only those that it names, at rates that allow fewer.
+const ALONE_MAX: usize = 24;
 
 /// A repair without header and tag.
 pub(crate) struct CodedRepair<'a> {
@@ -33,7 +36,12 @@ enum Kind {
     /// Bins or blocks: a repair names all its packets.
     Named { scheme: Scheme, encoder: Encoder<Entry> },
     /// A sliding window: a repair names some of its packets.
-    Window { encoder: SlidingEncoder<Entry>, naming: Naming },
+    Window {
+        encoder: SlidingEncoder<Entry>,
+        naming: Naming,
+        /// Number of packets in a repair if repairs name all their packets.
+        alone: Option<usize>,
+    },
 }
 
 impl Coder {
@@ -60,7 +68,7 @@ impl Coder {
             return;
         }
         match (&mut self.kind, changed_rate(&self.code, &code)) {
-            (Kind::Window { encoder, naming }, Some(rate)) => {
+            (Kind::Window { encoder, naming, .. }, Some(rate)) => {
                 encoder.set_rate(rate);
                 naming.set_rate(rate);
             }
@@ -71,7 +79,8 @@ impl Coder {
 
     /// Changes the rate of a sliding window, which keeps its packets. Other codes stay as they are.
     pub(crate) fn set_rate(&mut self, rate: RepairRate) {
-        let (Code::Sliding(config), Kind::Window { encoder, naming }) = (&mut self.code, &mut self.kind)
+        let (Code::Sliding(config), Kind::Window { encoder, naming, alone }) =
+            (&mut self.code, &mut self.kind)
         else {
             return;
         };
@@ -79,6 +88,25 @@ impl Coder {
             config.rate = rate;
             encoder.set_rate(rate);
             naming.set_rate(rate);
+            *alone = alone.map(|packets| packets.max(names::per_repair(rate)));
+        }
+    }
+
+    /// Adapts a sliding window to the share of repairs that are lost. If that is large, repairs contain only
+    /// packets that they name, so that each is of use alone. There is room for `names_max` of them.
+    pub(crate) fn set_repair_loss(&mut self, loss: f64, names_max: usize) {
+        let Kind::Window { encoder, alone, .. } = &mut self.kind else { return };
+        let rate = encoder.rate();
+        // Less is needed to return, so that the code does not change to and fro.
+        let is_too_lossy = names::are_too_few(rate, if alone.is_some() { loss * 1.25 } else { loss });
+        *alone = is_too_lossy.then(|| names::per_repair(rate).max(names_max.min(ALONE_MAX)));
+    }
+
+    /// Number of packets in a repair, if repairs contain only packets that they name.
+    pub(crate) fn alone(&self) -> Option<usize> {
+        match self.kind {
+            Kind::Window { alone, .. } => alone,
+            Kind::Named { .. } => None,
         }
     }
 
@@ -103,11 +131,14 @@ impl Coder {
                 let scheme = *scheme;
                 encoder.push(now_us, entry, &symbol.pieces(), &mut |repair| emit(&name_all(scheme, repair)))
             }
-            Kind::Window { encoder, naming } => {
+            Kind::Window { encoder, naming, alone } => {
                 if let Some(packets) = naming.expire(now_us) {
                     encoder.keep_newest(packets);
                 }
-                let mut emit = |repair: Repair<'_, Entry>| emit(&name_some(naming, repair));
+                if let Some(packets) = alone {
+                    encoder.keep_newest(*packets - 1);
+                }
+                let mut emit = |repair: Repair<'_, Entry>| emit(&name_some(naming, repair, *alone));
                 encoder.push(now_us, entry, &symbol.pieces(), &mut emit)?;
                 naming.on_packet(now_us);
                 Ok(())
@@ -123,6 +154,14 @@ impl Coder {
         }
     }
 
+    /// Time at which packets without repair would become too old for the window. Bins and blocks keep theirs.
+    pub(crate) fn late_us(&self) -> Option<u64> {
+        match &self.kind {
+            Kind::Named { .. } => None,
+            Kind::Window { encoder, .. } => Some(encoder.next_deadline_us()? + naming::LATE_US),
+        }
+    }
+
     /// Emits the repairs whose deadline has passed.
     pub(crate) fn fire_due(&mut self, now_us: u64, emit: &mut impl FnMut(&CodedRepair<'_>)) {
         match &mut self.kind {
@@ -130,8 +169,39 @@ impl Coder {
                 let scheme = *scheme;
                 encoder.fire_due(now_us, &mut |repair| emit(&name_all(scheme, repair)));
             }
-            Kind::Window { encoder, naming } => {
-                encoder.fire_due(now_us, &mut |repair| emit(&name_some(naming, repair)));
+            Kind::Window { encoder, naming, alone } => {
+                encoder.fire_due(now_us, &mut |repair| emit(&name_some(naming, repair, *alone)));
+            }
+        }
+    }
+
+    /// Whether [`Coder::flush`] would emit a repair.
+    pub(crate) fn has_waiting(&self) -> bool {
+        match &self.kind {
+            Kind::Named { encoder, .. } => encoder.has_waiting(),
+            Kind::Window { encoder, .. } => encoder.has_waiting(),
+        }
+    }
+
+    /// Whether [`Coder::flush`] would emit a repair of which a single loss can be recovered.
+    pub(crate) fn has_waiting_first(&self) -> bool {
+        match &self.kind {
+            Kind::Named { encoder, .. } => encoder.has_waiting_first(),
+            Kind::Window { encoder, .. } => encoder.has_waiting(),
+        }
+    }
+
+    /// Emits the repairs of all bins and blocks in use, or one of a window that contains a packet without
+    /// repair. Without `wide`, of layers only those of the smallest interleave, which recover single losses.
+    pub(crate) fn flush(&mut self, wide: bool, emit: &mut impl FnMut(&CodedRepair<'_>)) {
+        match &mut self.kind {
+            Kind::Named { scheme, encoder } => {
+                let scheme = *scheme;
+                let emit = &mut |repair: Repair<'_, Entry>| emit(&name_all(scheme, repair));
+                if wide { encoder.flush(emit) } else { encoder.flush_first(emit) }
+            }
+            Kind::Window { encoder, naming, alone } => {
+                encoder.flush(&mut |repair| emit(&name_some(naming, repair, *alone)));
             }
         }
     }
@@ -140,7 +210,7 @@ impl Coder {
     pub(crate) fn memory_bytes(&self) -> usize {
         match &self.kind {
             Kind::Named { encoder, .. } => encoder.memory_bytes(),
-            Kind::Window { encoder, naming } => encoder.memory_bytes() + naming.memory_bytes(),
+            Kind::Window { encoder, naming, .. } => encoder.memory_bytes() + naming.memory_bytes(),
         }
     }
 }
@@ -152,6 +222,7 @@ impl Kind {
             Code::Sliding(config) => Self::Window {
                 encoder: SlidingEncoder::new(config).expect(CHECKED),
                 naming: Naming::new(config.rate, config.window, max_delay_us, next),
+                alone: None,
             },
             Code::Layered(_) | Code::ReedSolomon(_) => {
                 Self::Named { scheme: code.scheme(), encoder: Encoder::new(code).expect(CHECKED) }
@@ -172,9 +243,13 @@ fn name_all<'a>(scheme: Scheme, repair: Repair<'a, Entry>) -> CodedRepair<'a> {
 }
 
 /// Writes the recipe of a window's repair.
-fn name_some<'a>(naming: &mut Naming, repair: Repair<'a, Entry>) -> CodedRepair<'a> {
+fn name_some<'a>(naming: &mut Naming, repair: Repair<'a, Entry>, alone: Option<usize>) -> CodedRepair<'a> {
     let window = repair.packets;
-    let named = naming.next(window[0].seq, window[window.len() - 1].seq);
+    let (first, last) = (window[0].seq, window[window.len() - 1].seq);
+    let named = match alone {
+        Some(packets) if window.len() <= packets => naming.next_all(first, last),
+        _ => naming.next(first, last),
+    };
     CodedRepair { recipe: Recipe::Window { draw: repair.draw, window, named }, symbol: repair.payload }
 }
 

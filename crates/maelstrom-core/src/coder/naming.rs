@@ -18,6 +18,9 @@ const _: () = assert!(NAMES_MAX == TERMS_MAX, "a repair names as many packets as
 /// memory. Only streams of fewer than W packets in this time reach the age.
 const AGE_MAX_US: u64 = 500_000;
 
+/// Time after the deadline of its first repair at which a packet is about to reach the age.
+pub(super) const LATE_US: u64 = AGE_MAX_US - 20_000;
+
 /// The second copy of a name follows in the next repair, the last one a spread after the first.
 fn distances(rate: RepairRate, window: u16) -> [usize; 2] {
     [1, spread(rate, window)]
@@ -72,6 +75,11 @@ impl Naming {
     /// stream.
     pub(super) fn next(&mut self, first: Seq, last: Seq) -> [Range<Seq>; 3] {
         self.names.next(first.0, last.0).map(|run| Seq(run.start)..Seq(run.end))
+    }
+
+    /// Returns the packets `first` to `last`, all of which the next repair names.
+    pub(super) fn next_all(&mut self, first: Seq, last: Seq) -> [Range<Seq>; 3] {
+        self.names.next_all(first.0, last.0).map(|run| Seq(run.start)..Seq(run.end))
     }
 
     /// Bytes of memory held.

@@ -64,16 +64,16 @@ fn any_c_losses_among_the_packets_and_repairs_of_a_block_are_recovered() {
 }
 
 #[test]
-fn losses_of_part_filled_blocks_are_recovered_at_the_deadline() {
+fn losses_of_part_filled_blocks_are_recovered_after_a_silence() {
     for (interleave, packets, lost) in [(1, 1, 1), (1, 2, 2), (1, 7, 3), (5, 3, 3), (5, 7, 5), (20, 60, 45)] {
         let mut pair = up(interleave);
         let all: Vec<_> = (0..packets).map(packet).collect();
         for (at, packet) in all.iter().enumerate() {
             pair.send(A, packet, at < lost);
         }
-        pair.advance(19_000);
+        pair.advance(1_900);
         assert!(pair.recovered[B].is_empty(), "{packets} packets in blocks x{interleave}");
-        pair.advance(2_000);
+        pair.advance(600);
         let recovered = std::mem::take(&mut pair.recovered[B]);
         assert_eq!(sorted(recovered), sorted(all[..lost].to_vec()), "{packets} packets x{interleave}");
         // Every block that contains a packet sends all its repairs.
@@ -180,7 +180,7 @@ fn a_wrong_recovery_is_never_injected_even_if_names_collide() {
         assert_eq!(distinct.len(), pair.recovered[B].len(), "a packet injected twice");
         let wrong = pair.status(B, |peer| peer.ingress.unused.count(Unused::WrongRecovery));
         assert!(bits > 6 || wrong > 0, "the test should provoke wrong recoveries");
-        assert!(bits < 6 || distinct.len() > 50, "names of {bits} bits: {} back", distinct.len());
+        assert!(bits < 6 || distinct.len() > 30, "names of {bits} bits: {} back", distinct.len());
     }
 }
 

@@ -11,8 +11,10 @@ mod lifetime;
 mod overload;
 mod pair;
 mod path;
+mod quiet;
 mod recovery;
 mod renewal;
+mod repair_loss;
 #[path = "../../../../fuzz/replay.rs"]
 mod replay;
 mod session;

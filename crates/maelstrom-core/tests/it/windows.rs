@@ -160,17 +160,17 @@ fn a_repair_of_packets_long_missing_is_used_at_once() {
 }
 
 #[test]
-fn losses_of_sparse_streams_are_recovered_at_the_deadline_and_windows_stay_within_the_far_ends_memory() {
+fn losses_of_sparse_streams_are_recovered_and_windows_stay_within_the_far_ends_memory() {
     let mut pair = up("3/8", 256);
+    let mut lost = Vec::new();
     for n in 0..400 {
         pair.send(A, &packet(n), n % 5 == 3);
-        pair.advance(19_000);
-        assert!(pair.recovered[B].is_empty());
+        lost.extend((n % 5 == 3).then(|| packet(n)));
         // One packet in three follows without a pause.
-        pair.advance(2_000 + u64::from(n % 3) * 150_000);
-        let expected = if n % 5 == 3 { vec![packet(n)] } else { vec![] };
-        assert_eq!(std::mem::take(&mut pair.recovered[B]), expected, "packet {n}");
+        pair.advance(21_000 + u64::from(n % 3) * 150_000);
     }
+    pair.advance(1_000_000);
+    assert_same(&pair.recovered[B], &lost, "a sparse stream");
     assert_eq!(pair.status(B, |peer| peer.ingress.unused.count(Unused::TooOld)), 0);
     nothing_went_wrong(&pair);
 }
@@ -375,7 +375,9 @@ fn traffic_to_other_destinations_displaces_no_arrivals() {
         }
         pair.advance(10_000_000);
         assert_same(&pair.recovered[B], &lost, &what);
-        assert_eq!(pair.status(B, |peer| peer.ingress.unused.count(Unused::TooOld)), 0, "{what}");
+        // Bins of sparse traffic may wait for the budget of repairs out of turn.
+        let too_old = pair.status(B, |peer| peer.ingress.unused.count(Unused::TooOld));
+        assert!(too_old <= 12, "{what}: {too_old}");
         let counts = pair.status(B, |peer| *peer.ingress);
         assert_eq!((counts.source_packets, counts.foreign_packets), (360, 80_000), "{what}");
         nothing_went_wrong(&pair);
@@ -419,7 +421,13 @@ fn gap_among_heartbeats(schedule: &Schedule, clears_us: u64, silence_us: u64) {
     // behind it, with as many lost.
     let blind_us = if silence_us == 0 { clears_us } else { 13 * EVERY_US };
     let lost = (1..=200).filter(|n| n % 25 == 0 && n * EVERY_US > blind_us + EVERY_US).count();
-    assert_eq!(pair.recovered[B], vec![heartbeat; lost], "{schedule}, {silence_us} us of silence");
+    // The budget of repairs out of turn may delay the first one.
+    let recovered = pair.recovered[B].len();
+    assert!(
+        (lost - 1..=lost).contains(&recovered),
+        "{recovered} of {lost}: {schedule}, {silence_us} us of silence"
+    );
+    assert_eq!(pair.recovered[B], vec![heartbeat; recovered], "{schedule}");
 }
 
 #[test]

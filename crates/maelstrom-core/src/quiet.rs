@@ -1,0 +1,157 @@
+//! Repairs out of turn: for packets that no regular repair covers soon, because traffic has ceased or is
+//! sparse.
+//!
+//! After a silence of [`SILENCE_US`], what waits for a repair leaves as one. TCP then gets the end of a
+//! flight back before its delay looks like a queue, and a sender of single packets does not wait for the next
+//! ones. In traffic without such a silence, a packet waits for its first repair no longer than the deadline
+//! of the code. A budget bounds both ([`Quiet::paid_us`]), or sparse traffic would pay more for repairs than
+//! it is worth.
+
+/// Silence after which packets without repair get one.
+pub(crate) const SILENCE_US: u64 = 2_000;
+/// The round-trip time contains this number of intervals between two repairs out of turn.
+const PER_ROUND_TRIP: u64 = 50;
+/// Silence after which the repair of a packet may be longer than the packet.
+const LONELY_US: u64 = 100_000;
+
+/// Thousandths of a byte in a byte, the unit of the budget.
+const BYTE: i64 = 1_000;
+/// Budget for each byte of source packets where they are many: a tenth.
+const SHARE: i64 = BYTE / 10;
+/// Budget for each microsecond: 64 kbit/s.
+const PER_US: i64 = 8;
+/// Maximum of each budget that is saved.
+const SAVED_MAX: i64 = 8_192 * BYTE;
+
+/// Decides when repairs leave out of turn.
+#[derive(Debug)]
+pub(crate) struct Quiet {
+    last_packet_us: u64,
+    /// Interval between two repairs out of turn, at least.
+    interval_us: u64,
+    next_us: u64,
+    /// A tenth of the bytes of source packets, not spent yet. Budgets may be overdrawn by one repair, or by
+    /// those of all bins.
+    share: i64,
+    /// 64 kbit/s, not spent at `filled_us`.
+    trickle: i64,
+    filled_us: u64,
+    /// The bytes of source packets, not spent yet.
+    double: i64,
+}
+
+impl Default for Quiet {
+    fn default() -> Self {
+        Self {
+            last_packet_us: 0,
+            interval_us: SILENCE_US,
+            next_us: 0,
+            share: SAVED_MAX,
+            trickle: SAVED_MAX,
+            filled_us: 0,
+            double: SAVED_MAX,
+        }
+    }
+}
+
+impl Quiet {
+    /// Notes that a packet of `len` bytes left.
+    pub(crate) fn on_packet(&mut self, now_us: u64, len: usize) {
+        let len = len as i64;
+        self.last_packet_us = now_us;
+        self.share = (self.share + len * SHARE).min(SAVED_MAX);
+        self.double = (self.double + len * BYTE).min(SAVED_MAX);
+    }
+
+    /// Notes that repairs of `bytes` bytes left out of turn.
+    pub(crate) fn on_repairs(&mut self, now_us: u64, bytes: u64) {
+        self.next_us = now_us + self.interval_us;
+        let elapsed_us = now_us.saturating_sub(self.filled_us).min(SAVED_MAX as u64) as i64;
+        self.filled_us = now_us;
+        self.trickle = (self.trickle + elapsed_us * PER_US).min(SAVED_MAX);
+        let spent = bytes.min(1 << 32) as i64 * BYTE;
+        for budget in [&mut self.share, &mut self.trickle, &mut self.double] {
+            *budget = (*budget - spent).max(-64 * SAVED_MAX);
+        }
+    }
+
+    /// Changes the round-trip time.
+    pub(crate) fn set_rtt(&mut self, rtt_us: u64) {
+        self.interval_us = SILENCE_US.max(rtt_us / PER_ROUND_TRIP);
+    }
+
+    /// End of the silence after which packets that wait for a repair get one, if no packet follows.
+    pub(crate) fn silent_us(&self) -> u64 {
+        self.last_packet_us + SILENCE_US
+    }
+
+    /// Whether the budget allows many repairs at a time.
+    pub(crate) fn is_rich(&self) -> bool {
+        self.double.min(self.share.max(self.trickle)) > SAVED_MAX / 2
+    }
+
+    /// Time from `due_us` on at which the budget allows repairs, if no packet follows.
+    ///
+    /// They leave 2 ms and a fiftieth of the round-trip time apart, at least. They take a tenth of the bytes
+    /// of the source packets, or 64 kbit/s if that is more, but no more than the source packets themselves
+    /// until these have ceased.
+    pub(crate) fn paid_us(&self, due_us: u64) -> u64 {
+        let trickle_us =
+            if self.trickle > 0 { 0 } else { self.filled_us + (-self.trickle / PER_US) as u64 + 1 };
+        let paid_us = if self.share > 0 { 0 } else { trickle_us };
+        let doubled_us = if self.double > 0 { 0 } else { self.last_packet_us + LONELY_US };
+        due_us.max(self.next_us).max(paid_us).max(doubled_us)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sends packets of `len` bytes at an interval for ten seconds, and a repair of `repair` bytes whenever
+    /// one is due and a packet waits. Returns the bytes of repairs in per mille of those of packets, and the
+    /// shortest interval between repairs.
+    fn spent(every_us: u64, len: usize, repair: u64, rtt_us: u64) -> (u64, u64) {
+        let mut quiet = Quiet::default();
+        quiet.set_rtt(rtt_us);
+        let (mut last_us, mut shortest_us, mut bytes) = (None, u64::MAX, 0);
+        let count = 10_000_000 / every_us;
+        for n in 0..count {
+            let now_us = 1_000_000 + n * every_us;
+            quiet.on_packet(now_us, len);
+            let due_us = quiet.paid_us(quiet.silent_us());
+            if due_us < now_us + every_us {
+                assert!(due_us >= now_us + SILENCE_US, "no silence before");
+                quiet.on_repairs(due_us, repair);
+                bytes += repair;
+                shortest_us = shortest_us.min(last_us.map_or(u64::MAX, |last_us| due_us - last_us));
+                last_us = Some(due_us);
+            }
+        }
+        (bytes * 1_000 / (count * len as u64), shortest_us)
+    }
+
+    #[test]
+    fn repairs_out_of_turn_take_a_tenth_of_the_bytes_or_64_kbit_s_but_no_more_than_the_packets() {
+        // Packets with more than 640 kbit/s; with 80 kbit/s; with 16 kbit/s.
+        for (every_us, len, repair, permille) in [
+            (2_500, 1_000, 1_190, 90..=111),
+            (12_000, 1_000, 1_190, 95..=112),
+            (20_000, 200, 330, 760..=890),
+            (50_000, 100, 230, 900..=1_450),
+        ] {
+            let (spent, _) = spent(every_us, len, repair, 0);
+            assert!(permille.contains(&spent), "{len} bytes each {every_us} us: {spent} in a thousand");
+        }
+        // A single packet a second always gets its repair.
+        assert_eq!(spent(1_000_000, 1_000, 1_190, 0).0, 1_190);
+    }
+
+    #[test]
+    fn repairs_out_of_turn_leave_a_fiftieth_of_a_round_trip_apart() {
+        for (rtt_us, least_us) in [(0, 2_000), (100_000, 2_000), (500_000, 10_000)] {
+            let (_, shortest_us) = spent(2_100, 100, 10, rtt_us);
+            assert!(shortest_us >= least_us, "{shortest_us} at a round trip of {rtt_us}");
+        }
+    }
+}

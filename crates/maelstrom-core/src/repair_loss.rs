@@ -1,0 +1,91 @@
+//! The share of our repairs that the link loses, from the counts in the peer's reports.
+
+use std::collections::VecDeque;
+
+/// Number of times at which the repairs sent are remembered, one each tick: 3.2 s.
+const TICKS: usize = 64;
+/// Number of repairs of one sample.
+const SAMPLE: u64 = 32;
+/// Weight of the latest sample in the average.
+const LATEST: f64 = 0.5;
+
+/// Compares the repairs sent with those that arrived.
+#[derive(Debug)]
+pub(crate) struct RepairLoss {
+    /// Number of repairs sent in this session.
+    sent: u64,
+    /// Times, and the repairs sent up to each, oldest first.
+    history: VecDeque<(u64, u64)>,
+    /// Repairs sent and arrived at the begin of the sample.
+    begin: (u64, u64),
+    average: f64,
+}
+
+impl Default for RepairLoss {
+    fn default() -> Self {
+        Self { sent: 0, history: VecDeque::with_capacity(TICKS), begin: (0, 0), average: 0.0 }
+    }
+}
+
+impl RepairLoss {
+    /// Begins a session.
+    pub(crate) fn restart(&mut self) {
+        (self.sent, self.begin) = (0, (0, 0));
+        self.history.clear();
+    }
+
+    /// Notes that a repair was sent.
+    pub(crate) fn on_sent(&mut self) {
+        self.sent += 1;
+    }
+
+    /// Must be called each tick.
+    pub(crate) fn on_tick(&mut self, now_us: u64) {
+        if self.history.len() == TICKS {
+            self.history.pop_front();
+        }
+        self.history.push_back((now_us, self.sent));
+    }
+
+    /// Takes the number of repairs of this session that had arrived when a report left; returns the average
+    /// share of repairs lost if there is a new sample.
+    pub(crate) fn on_report(&mut self, now_us: u64, rtt_us: u64, arrived: u64) -> Option<f64> {
+        // The report counts the repairs that left a round trip ago.
+        let then_us = now_us.saturating_sub(rtt_us);
+        let &(_, sent) = self.history.iter().rev().find(|&&(at_us, _)| at_us <= then_us)?;
+        let sample = sent.checked_sub(self.begin.0).filter(|&sample| sample >= SAMPLE)?;
+        let there = arrived.saturating_sub(self.begin.1).min(sample);
+        self.begin = (sent, arrived);
+        let loss = 1.0 - there as f64 / sample as f64;
+        self.average += (loss - self.average) * LATEST;
+        Some(self.average)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repairs_in_flight_do_not_count_as_lost() {
+        let mut loss = RepairLoss::default();
+        let (mut arrived, mut stated) = (0, Vec::new());
+        // A link with a round trip of 400 ms, which loses nothing, and then each second repair.
+        for tick in 0..200_u64 {
+            let now_us = tick * 50_000;
+            (0..10).for_each(|_| loss.on_sent());
+            loss.on_tick(now_us);
+            arrived += if tick < 9 {
+                0
+            } else if tick < 100 {
+                10
+            } else {
+                5
+            };
+            stated.extend(loss.on_report(now_us, 400_000, arrived).map(|loss| (tick, loss)));
+        }
+        assert!(stated.iter().all(|&(tick, loss)| tick >= 100 || loss < 0.2), "{stated:?}");
+        let (_, last) = stated[stated.len() - 1];
+        assert!(stated.len() > 30 && (0.45..0.55).contains(&last), "{stated:?}");
+    }
+}
