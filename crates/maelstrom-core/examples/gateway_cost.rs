@@ -114,6 +114,7 @@ impl Pair {
             targets: maelstrom_core::controller::Targets::default(),
             delayed: false,
             max_delay_us: 20_000,
+            requests: maelstrom_core::Requests::All,
             name_bits: 32,
             local_networks: Vec::new(),
             peers: vec![PeerConfig {

@@ -79,9 +79,11 @@ pub(crate) struct Arrivals {
 }
 
 impl Arrivals {
-    /// Keeps `history` packets (a power of two) with symbols of up to `symbol_max` bytes each.
-    pub(crate) fn new(history: usize, symbol_max: usize) -> Self {
+    /// Keeps `history` packets with symbols of up to `symbol_max` bytes each, and tells `places` places apart;
+    /// both powers of two.
+    pub(crate) fn new(history: usize, places: usize, symbol_max: usize) -> Self {
         assert!(history.is_power_of_two(), "history: expected a power of two, saw {history}");
+        assert!(places.is_power_of_two(), "places: expected a power of two, saw {places}");
         Self {
             // One symbol more, because the ring may leave one symbol's length unused at its end.
             ring: SymbolRing::new(history, (history + 1) * symbol_max),
@@ -91,8 +93,8 @@ impl Arrivals {
             unbound: 0,
             forgotten: 0,
             count: 0,
-            wanted: HashTable::with_capacity(4 * history),
-            places: vec![(Seq(0), Place::Unnamed); 2 * history].into_boxed_slice(),
+            wanted: HashTable::with_capacity(places),
+            places: vec![(Seq(0), Place::Unnamed); places].into_boxed_slice(),
             hops: Hops::new(),
             spare: vec![0; symbol_max].into_boxed_slice(),
         }
@@ -470,7 +472,7 @@ mod tests {
 
     #[test]
     fn the_number_of_places_that_wait_for_equal_packets_is_bounded() {
-        let mut arrivals = Arrivals::new(1 << 13, 100);
+        let mut arrivals = Arrivals::new(1 << 13, 1 << 14, 100);
         let entry =
             |seq: u64, name| Entry { seq: Seq(seq), name: Name(name), fields: MutableFields::default() };
         for seq in 0..8_000 {

@@ -16,10 +16,30 @@ use crate::wire::{Entry, NETWORKS_MAX, TERMS_MAX, WINDOW_MAX};
 const HISTORY_MIN: usize = 4096;
 /// Maximum number of repairs that an ingress stores for decoding.
 const EQUATIONS: usize = 256;
+/// Minimum number of places that an ingress tells apart. Three quarters of them, those of 128 ms at 1 Gbit/s
+/// of packets of 1,300 bytes, stay open while answers to requests are on the way.
+const PLACES_MIN: usize = 16_384;
+/// Maximum memory of all caches from which requests are answered, in bytes.
+const CACHES_MAX: usize = 64 << 20;
+/// Maximum memory of one cache, in bytes.
+const CACHE_MAX: usize = 32 << 20;
 /// Smallest WAN MTU in bytes.
 const WAN_MTU_MIN: usize = 576;
 /// Largest WAN MTU in bytes.
 const WAN_MTU_MAX: usize = 65_535;
+
+/// Packets that an ingress requests from the far egress if repairs do not bring them back in time, and for
+/// which an egress answers such requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Requests {
+    /// All packets.
+    #[default]
+    All,
+    /// All but TCP's.
+    Udp,
+    /// None.
+    Off,
+}
 
 /// Configuration of one far gateway.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,6 +73,8 @@ pub struct Config {
     /// Longest wait of a part-filled bin of the smallest interleave, or of part-filled blocks, in
     /// microseconds.
     pub max_delay_us: u64,
+    /// Packets that are requested, and for which requests are answered.
+    pub requests: Requests,
     /// Bits of a packet's name. 32 in production; tests take fewer to make names collide.
     pub name_bits: u32,
     /// Networks of this site, if they are stated. Only packets from them are protected, and only packets to
@@ -67,6 +89,8 @@ pub struct Config {
 pub struct IngressConfig {
     /// Number of packets kept to recover others with; a power of two.
     pub history: usize,
+    /// Number of places of the stream that are told apart; a power of two.
+    pub places: usize,
     /// Longest packet in bytes.
     pub packet_max: usize,
     /// Number of repairs stored that miss two packets or more.
@@ -163,11 +187,21 @@ impl Config {
         self.packet_max() + SYMBOL_HEADER
     }
 
+    /// Memory for each of `peers` caches from which requests are answered, in bytes.
+    pub fn cache_bytes(&self, peers: usize) -> usize {
+        match self.requests {
+            Requests::Off => 0,
+            Requests::All | Requests::Udp => CACHE_MAX.min(CACHES_MAX / peers.max(1)),
+        }
+    }
+
     /// Sizes of the ingress. The history is four times the span of one repair, if the far end uses the same
     /// code.
     pub fn ingress(&self) -> IngressConfig {
+        let history = (4 * self.code().span()).max(HISTORY_MIN).next_power_of_two();
         IngressConfig {
-            history: (4 * self.code().span()).max(HISTORY_MIN).next_power_of_two(),
+            history,
+            places: (2 * history).max(PLACES_MIN),
             packet_max: self.packet_max(),
             equations: EQUATIONS,
             give_up_us: 1_000_000 + 2 * self.schedule.slowest_us(self.max_delay_us),

@@ -116,6 +116,24 @@ reasons! {
     }
 }
 
+reasons! {
+    /// Reason why a packet that the peer requests is not sent again.
+    Unanswered, UnansweredCounts {
+        /// The configuration turns answers off.
+        Off = "requests are off",
+        /// It has left the cache, or is not of the session.
+        Gone = "no longer kept",
+        /// It was answered for already, as often as allowed.
+        Often = "answered for twice already",
+        /// Answers have taken their share of the bytes.
+        Budget = "more than 5 % of the bytes",
+        /// Only packets of other protocols are answered for.
+        Tcp = "TCP, which retransmits by itself",
+        /// A queue on the way is full, so that answers would only make it longer.
+        Useless = "repairs do not help at present",
+    }
+}
+
 impl From<ReadError> for Rejected {
     fn from(_: ReadError) -> Self {
         Self::Malformed

@@ -5,12 +5,13 @@
 
 use std::borrow::Cow;
 
+use crate::answers::Answers;
 use crate::auto::Floor;
 use crate::choice::Choice;
 use crate::coder::{CodedRepair, Coder};
 use crate::config::Config;
-use crate::controller::{Decision, Plan};
-use crate::counters::{Unprotected, Unsent, UnsentCounts};
+use crate::controller::{Decision, Limit, Plan};
+use crate::counters::{Unanswered, UnansweredCounts, Unprotected, Unsent, UnsentCounts};
 use crate::identity::Identity;
 use crate::outbox::Queue;
 use crate::packet::Packet;
@@ -18,12 +19,14 @@ use crate::quiet::Quiet;
 use crate::repair_loss::RepairLoss;
 use crate::session::Sealer;
 use crate::symbol::{SYMBOL_HEADER, Symbol};
-use crate::wire::{Entry, Half, Report, SEALED_HEADER, TAG, write_half_header};
-use fec::{Code, RepairRate, SlidingConfig, names};
+use crate::wire::{Entry, Half, Recipe, Report, Request, SEALED_HEADER, TAG, write_half_header};
+use fec::{Code, RepairRate, Scheme, SlidingConfig, names};
 use foundation::Seq;
 
 /// Length of the outer headers over IPv4 in bytes.
 const OUTER_V4: usize = 20 + 8;
+/// Number of bytes by which the UDP payload of a copy is longer than its symbol, also if it is cut in two.
+const COPY_OVERHEAD: usize = 2 * (SEALED_HEADER + TAG + Half::HEADER) + 17;
 
 /// Counts of one peer's egress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,6 +43,14 @@ pub struct EgressCounts {
     pub cut_in_two: u64,
     /// Datagrams and repairs not sent, by reason.
     pub unsent: UnsentCounts,
+    /// Requests of the peer for packets.
+    pub requests: u64,
+    /// Packets sent again in answer to them. Their datagrams count among the repairs too.
+    pub answers: u64,
+    /// Bytes of these datagrams on the link.
+    pub answer_bytes: u64,
+    /// Packets asked for and not sent again, by reason.
+    pub unanswered: UnansweredCounts,
 }
 
 /// One peer's egress.
@@ -51,6 +62,7 @@ pub(crate) struct Egress {
     floor: Floor,
     /// Times of repairs for packets that no regular repair covers soon.
     quiet: Quiet,
+    answers: Answers,
     next: Seq,
     sender: RepairSender,
 }
@@ -99,6 +111,7 @@ impl Egress {
             auto: Choice::of(config),
             floor: Floor::new(config.wan_mtu, outer > OUTER_V4),
             quiet: Quiet::default(),
+            answers: Answers::new(config.requests, config.cache_bytes(config.peers.len())),
             next: Seq(0),
             sender,
         }
@@ -109,6 +122,7 @@ impl Egress {
     /// # Panics
     /// As [`Egress::new`].
     pub(crate) fn reconfigure(&mut self, config: &Config) {
+        self.answers.reconfigure(config.requests, config.cache_bytes(config.peers.len()));
         let mut code = config.code();
         let chosen = self.auto.take();
         self.auto =
@@ -130,6 +144,8 @@ impl Egress {
     }
 
     fn apply_rate(&mut self) {
+        let is_useless = self.decision().is_some_and(|decision| decision.limit == Limit::Useless);
+        self.answers.set_useless(is_useless);
         if let Some(rate) = self.auto_rate() {
             self.coder.set_rate(rate);
         }
@@ -154,6 +170,7 @@ impl Egress {
         if let Some(auto) = &mut self.auto {
             auto.on_report(now_us, report, rtt_us);
         }
+        self.answers.set_rtt(rtt_us);
         self.apply_rate();
         self.auto_rate() != before
     }
@@ -195,6 +212,7 @@ impl Egress {
     pub(crate) fn restart(&mut self) {
         self.next = Seq(0);
         self.sender.loss.restart();
+        self.answers.restart();
         self.empty_bins();
     }
 
@@ -221,6 +239,7 @@ impl Egress {
         let sender = &mut self.sender;
         let pushed = self.coder.push(now_us, entry, &symbol, &mut |repair| sender.send(repair, outlet));
         pushed.map_err(|_| Unprotected::TooLong)?;
+        self.answers.keep(outlet.now_us, entry, packet, &symbol);
         self.next = self.next.plus(1);
         self.quiet.on_packet(now_us, packet.as_slice().len());
         self.sender.counts.source_packets += 1;
@@ -258,6 +277,37 @@ impl Egress {
         self.quiet.on_repairs(now_us, self.sender.counts.repair_bytes - bytes);
     }
 
+    /// Sends the packets that the peer asks for, as far as they are kept and the budget allows.
+    pub(crate) fn handle_request(&mut self, request: &Request, outlet: &mut Outlet<'_>) {
+        self.sender.counts.requests += 1;
+        let mut left = request.deficit;
+        for seq in request.places() {
+            if left == 0 {
+                break;
+            }
+            match self.answer(seq, outlet) {
+                Ok(()) => left -= 1,
+                Err(reason) => self.sender.counts.unanswered.add(reason),
+            }
+        }
+    }
+
+    /// Position of the next packet in the stream.
+    pub(crate) fn next(&self) -> Seq {
+        self.next
+    }
+
+    fn answer(&mut self, seq: Seq, outlet: &mut Outlet<'_>) -> Result<(), Unanswered> {
+        let (entry, symbol) = self.answers.answer(seq, COPY_OVERHEAD + self.sender.outer)?;
+        let entries = &[entry];
+        let recipe = Recipe::Named { scheme: Scheme::Layered, row: 0, stride: 1, entries };
+        let before = self.sender.counts.repair_bytes;
+        self.sender.send(&CodedRepair { recipe, symbol }, outlet);
+        self.sender.counts.answers += 1;
+        self.sender.counts.answer_bytes += self.sender.counts.repair_bytes - before;
+        Ok(())
+    }
+
     /// Limits the length of datagrams, in bytes of UDP payload. Longer repairs are cut in two.
     pub(crate) fn set_datagram_max(&mut self, now_us: u64, bytes: usize) {
         self.sender.datagram_max = bytes;
@@ -289,7 +339,7 @@ impl Egress {
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.coder.memory_bytes() + self.sender.scratch.capacity()
+        self.coder.memory_bytes() + self.answers.memory_bytes() + self.sender.scratch.capacity()
     }
 }
 

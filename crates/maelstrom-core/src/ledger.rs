@@ -33,7 +33,7 @@ pub(crate) struct Ledger {
     /// Values of `newest` at the last ticks, the oldest at `oldest_tick`.
     ticks: Vec<Seq>,
     oldest_tick: usize,
-    /// Maximum number of open places behind the newest one.
+    /// Maximum number of open places behind the newest one, unless answers to requests are on the way.
     open_max: u64,
 }
 
@@ -67,19 +67,27 @@ impl Ledger {
         &self.report
     }
 
+    /// Oldest place that a repair may bind: names of earlier arrivals may be forgotten.
+    pub(crate) fn oldest_bindable(&self) -> Seq {
+        self.next.max(self.newest.minus(self.open_max))
+    }
+
     /// Counts a repair that arrived.
     pub(crate) fn on_repair(&mut self) {
         self.report.repairs += 1;
     }
 
-    /// Advances the newest place to `last` if it lies beyond; returns whether places were settled.
-    pub(crate) fn advance_to(&mut self, arrivals: &mut Arrivals, last: Seq) -> bool {
+    /// Advances the newest place to `last` if it lies beyond; returns whether places were settled. Those from
+    /// `pending` on stay open, as long as they can be told apart: answers to requests are on the way.
+    pub(crate) fn advance_to(&mut self, arrivals: &mut Arrivals, last: Seq, pending: Option<Seq>) -> bool {
         if last <= self.newest {
             return false;
         }
         self.newest = last;
         // Places are settled in strides, because each time costs the decoder a search.
+        let reach = arrivals.places() - arrivals.places() / 4;
         let limit = last.minus(self.open_max);
+        let limit = pending.map_or(limit, |seq| limit.min(seq.max(last.minus(reach))));
         limit >= self.next.plus(64) && self.settle_before(arrivals, limit)
     }
 

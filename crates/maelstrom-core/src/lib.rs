@@ -11,8 +11,10 @@
 //! [`wire`] → `ingress` (decoder of [`fec`]) → [`symbol`] (verified) → [`outbox`] |
 #![forbid(unsafe_code)]
 
+mod answers;
 mod arrivals;
 pub mod auto;
+mod cache;
 mod channel;
 mod choice;
 mod coder;
@@ -54,7 +56,7 @@ mod tunnel;
 pub mod wire;
 
 pub use channel::Trouble;
-pub use config::{Config, ConfigError, IngressConfig, PeerConfig};
+pub use config::{Config, ConfigError, IngressConfig, PeerConfig, Requests};
 pub use egress::EgressCounts;
 pub use entropy::Entropy;
 pub use fec::MEMORY_MAX as SUMS_BYTES_MAX;
@@ -62,7 +64,7 @@ pub use fec::{Code, RATE_MAX, RateError, RepairRate, Scheme};
 pub use findings::{Finding, Findings};
 pub use foundation::Seq;
 pub use gateway::{Gateway, PeerStatus};
-pub use ingress::IngressCounts;
+pub use ingress::{IngressCounts, RequestCounts};
 pub use key::{PeerKey, TOKEN_LEN, Token};
 pub use outbox::Outbox;
 pub use schedule::Schedule;

@@ -3,6 +3,7 @@
 mod hello;
 mod renewal;
 mod reports;
+mod requests;
 mod shares;
 
 use std::net::{IpAddr, SocketAddr};
@@ -118,7 +119,7 @@ impl Peer {
         let ingress_config = gateway.ingress();
         Self {
             egress: Egress::new(gateway, index, outer),
-            ingress: Ingress::new(&ingress_config, config.trusts_path),
+            ingress: Ingress::new(&ingress_config, config.trusts_path, gateway.requests),
             ingress_config,
             identity: Identity::new(&config.key).with_name_bits(gateway.name_bits),
             networks: PrefixTable::new(config.networks.iter().map(|&network| (network, ()))),
@@ -159,6 +160,7 @@ impl Peer {
     #[must_use]
     pub(crate) fn reconfigured(mut self, gateway: &Config, index: usize) -> Self {
         self.egress.reconfigure(gateway);
+        self.ingress.set_requests(gateway.requests);
         self.local = LocalNetworks::new(&gateway.local_networks);
         self.index = index;
         self.egress.renumber(index);
@@ -298,6 +300,9 @@ impl Peer {
             self.sharing.on_announcement(now_us, Announcement::read(body)?);
             return Ok(());
         }
+        if kind == BodyKind::Request {
+            return self.on_request(now_us, body, out);
+        }
         if kind == BodyKind::Report {
             self.on_report(now_us, Report::read(body)?);
             return Ok(());
@@ -376,6 +381,7 @@ impl Peer {
         }
         let (ingress, mut cx) = self.ingress_and_cx(now_us, &mut out.recovered);
         ingress.use_due(&mut cx);
+        self.send_requests(now_us, out);
         if now_us >= self.next_tick_us {
             self.next_tick_us = now_us + TICK_US;
             self.ingress.on_tick(now_us);

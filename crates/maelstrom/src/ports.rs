@@ -132,6 +132,7 @@ pub(crate) fn core_config(config: &GatewayConfig) -> Result<maelstrom_core::Conf
         targets: maelstrom_core::controller::Targets::default(),
         delayed: config.code.delayed,
         max_delay_us: config.code.max_delay_us(),
+        requests: config.code.requests,
         name_bits: 32,
         local_networks: config.gateway.local_networks(),
         peers: config.peers.iter().map(peer).collect(),

@@ -173,6 +173,15 @@ pub struct EgressStatus {
     pub repairs_cut_in_two: u64,
     /// Repairs not sent, by reason.
     pub unsent: Counts,
+    /// Requests of the peer for packets that its repairs do not bring back in time.
+    #[serde(default)]
+    pub requests: u64,
+    /// Packets sent again for these requests. They count among the repairs too.
+    #[serde(default)]
+    pub answers: u64,
+    /// Packets requested and not sent again, by reason.
+    #[serde(default)]
+    pub unanswered: Counts,
     /// MTU of the path to the peer in bytes, as far as it is known.
     #[serde(default)]
     pub path_mtu: u64,
@@ -213,6 +222,9 @@ pub struct IngressStatus {
     pub undelivered: u64,
     /// Repairs that recovered no packet at once, by reason.
     pub unused_repairs: Counts,
+    /// Packets requested from the peer.
+    #[serde(default)]
+    pub requests: RequestStatus,
     /// Whether recovery pauses because packets may have arrived unseen. It continues with a repair of later
     /// packets.
     #[serde(default)]
@@ -234,6 +246,19 @@ pub struct IngressStatus {
     pub repair_wait_us: u64,
     /// Delay of recovered packets behind their neighbours, in microseconds.
     pub recovery_delay_us: DelayStatus,
+}
+
+/// Packets that a gateway requested, because repairs did not bring them back in time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestStatus {
+    /// Requests sent.
+    pub sent: u64,
+    /// Packets asked for, each time that they were.
+    pub packets: u64,
+    /// Packets recovered from an answer. With them, repairs may have recovered others.
+    pub answered: u64,
+    /// Packets not asked for, because too many were lost at once: a queue overflowed, or the link failed.
+    pub overflown: u64,
 }
 
 /// Losses in one direction of the link since the session began. Only source packets whose fate is settled
@@ -316,6 +341,9 @@ impl PeerStatus {
                 overhead_percent: percent(egress.repair_bytes, egress.source_bytes),
                 repairs_cut_in_two: egress.cut_in_two,
                 unsent: counts(egress.unsent.iter()),
+                requests: egress.requests,
+                answers: egress.answers,
+                unanswered: counts(egress.unanswered.iter()),
                 path_mtu: peer.path_mtu as u64,
                 narrow_path: peer.narrower_mtu.map(narrow_path),
             },
@@ -332,6 +360,12 @@ impl PeerStatus {
                 recognised: ingress.recognised,
                 undelivered: ingress.undelivered,
                 unused_repairs: counts(ingress.unused.iter()),
+                requests: RequestStatus {
+                    sent: ingress.requests.requests,
+                    packets: ingress.requests.packets,
+                    answered: ingress.requests.answered,
+                    overflown: ingress.requests.overflown,
+                },
                 paused: peer.is_paused,
                 paused_flows: peer.doubtful_flows as u64,
                 loss: LossStatus::of(peer.report),

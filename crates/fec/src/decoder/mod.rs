@@ -227,6 +227,12 @@ impl Decoder {
         self.system.unknowns()
     }
 
+    /// Symbols that equations wait for, in any order, each with whether an equation determines it by the
+    /// others. If those that no equation determines became known, so would all.
+    pub fn unknowns(&self) -> impl Iterator<Item = (SymbolId, bool)> + '_ {
+        self.system.ids()
+    }
+
     /// Whether an equation waits for the symbol.
     #[inline]
     pub fn waits_for(&self, id: SymbolId) -> bool {

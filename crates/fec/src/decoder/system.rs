@@ -92,6 +92,12 @@ impl System {
         self.columns.find(id).is_some()
     }
 
+    /// Symbols in rows, each with whether it is a pivot.
+    pub(super) fn ids(&self) -> impl Iterator<Item = (SymbolId, bool)> + '_ {
+        let columns = 0..self.columns.width();
+        columns.filter_map(|column| Some((self.columns.id(column)?, self.pivots[column].is_some())))
+    }
+
     /// Drops the oldest rows until there are columns for all of `ids`; returns the number dropped.
     pub(super) fn make_room(&mut self, ids: &(impl Iterator<Item = SymbolId> + Clone)) -> usize {
         let before = self.order.len();

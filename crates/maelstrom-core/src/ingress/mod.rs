@@ -5,9 +5,12 @@
 //! packet is newly missing → [`Ingress::use_due`] → [`Decoder`] → verification → outbox.
 
 mod bring;
+mod counts;
 mod forecasting;
+mod halves;
 mod path;
 mod recovering;
+mod rung;
 mod sight;
 
 use std::net::SocketAddr;
@@ -16,8 +19,8 @@ use fec::{Decoder, DecoderConfig, Outcome, SymbolId, Term};
 use hdrhistogram::Histogram;
 
 use crate::arrivals::{Arrivals, Arrived, Place};
-use crate::config::IngressConfig;
-use crate::counters::{Rejected, Unused, UnusedCounts, WithheldCounts};
+use crate::config::{IngressConfig, Requests};
+use crate::counters::{Rejected, Unused, WithheldCounts};
 use crate::doubt::Doubtful;
 use crate::findings::Findings;
 use crate::flow::{Content, Flow, Traits};
@@ -29,50 +32,21 @@ use crate::outbox::Queue;
 use crate::packet::{MutableFields, Packet};
 use crate::prefixes::{LocalNetworks, PrefixTable};
 use crate::symbol::{SYMBOL_HEADER, Symbol};
-use crate::wire::{Half, LossReport, RecipeView, WINDOW_MAX};
+use crate::wire::{LossReport, RecipeView, Request, WINDOW_MAX};
+pub use counts::{IngressCounts, RequestCounts};
 use foundation::Seq;
+use halves::{HALVES, HalfSlot};
 use path::Path;
 use recovering::Recovering;
+use rung::{Rung, Scene};
 use sight::{Sight, Verdict};
 
-/// Maximum number of halves that wait for their other half.
-const HALVES: usize = 16;
 /// Maximum number of held repairs that one call uses. Each may cost the sum of a window of packets.
 const USED_MAX: usize = 32;
 /// Upper bound of a recipe's length in bytes.
 const RECIPE_MAX: usize = 512;
 /// Longest recovery delay that the histogram distinguishes, in microseconds.
 const DELAY_MAX_US: u64 = 60_000_000;
-
-/// Counts of one peer's ingress beside the loss report.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct IngressCounts {
-    /// Packets that arrived from the peer's networks and that its gateway protects.
-    pub source_packets: u64,
-    /// Bytes of these packets.
-    pub source_bytes: u64,
-    /// Packets from the peer's networks that its gateway does not protect, because there is no session or
-    /// because their destination is not among our networks. They are not kept.
-    pub foreign_packets: u64,
-    /// Recovered packets handed to the kernel.
-    pub recovered_packets: u64,
-    /// Packets that arrived after an equal one had been recovered, by reordering or because the sender
-    /// repeats them.
-    pub after_recovery: u64,
-    /// Packets that arrived after an equal one had been solved but withheld.
-    pub after_withholding: u64,
-    /// Packets that arrived after a repair had named them.
-    pub late: u64,
-    /// Packets that had arrived, found by their hash after a sliding window's repairs had solved them. All
-    /// repairs that name them were lost or are still to come.
-    pub recognised: u64,
-    /// Recovered packets for which the outgoing queue had no room; they stay lost.
-    pub undelivered: u64,
-    /// Longer packets than the WAN MTU; they are not kept.
-    pub too_long: u64,
-    /// Repairs that recovered no packet at once, by reason.
-    pub unused: UnusedCounts,
-}
 
 /// One peer's ingress.
 pub(crate) struct Ingress {
@@ -87,6 +61,7 @@ pub(crate) struct Ingress {
     sight: Sight,
     path: Path,
     doubtful: Doubtful,
+    rung: Rung,
     give_up_us: u64,
     /// Buffer of the held repair in use.
     due: Vec<u8>,
@@ -98,13 +73,6 @@ pub(crate) struct Ingress {
     next_half: usize,
     /// Buffer of a repair joined from two halves.
     joined: Vec<u8>,
-}
-
-#[derive(Default)]
-struct HalfSlot {
-    serial: Option<u32>,
-    second: bool,
-    bytes: Vec<u8>,
 }
 
 /// Context of one call: the time, and data of the peer or the gateway.
@@ -121,8 +89,8 @@ pub(crate) struct IngressCx<'a> {
 }
 
 impl Ingress {
-    /// Creates an ingress. If `trusts_path`, losses need no proof ([`Path`]).
-    pub(crate) fn new(config: &IngressConfig, trusts_path: bool) -> Self {
+    /// Creates an ingress that requests these packets. If `trusts_path`, losses need no proof ([`Path`]).
+    pub(crate) fn new(config: &IngressConfig, trusts_path: bool, requests: Requests) -> Self {
         let symbol_max = config.packet_max + SYMBOL_HEADER;
         let terms_max = usize::from(WINDOW_MAX);
         let decoder = DecoderConfig { equations: config.equations, payload_max: symbol_max, terms_max };
@@ -130,7 +98,7 @@ impl Ingress {
             (0..HALVES).map(|_| HalfSlot { bytes: Vec::with_capacity(symbol_max), ..HalfSlot::default() });
         let history = config.history as u64;
         Self {
-            arrivals: Arrivals::new(config.history, symbol_max),
+            arrivals: Arrivals::new(config.history, config.places, symbol_max),
             // A quarter of the history is left for packets that arrive before their place is named.
             ledger: Ledger::new(history - history / 4, config.give_up_us),
             forecaster: Forecaster::new(),
@@ -142,6 +110,7 @@ impl Ingress {
             sight: Sight::new(history, config.give_up_us),
             path: Path::new(trusts_path),
             doubtful: Doubtful::default(),
+            rung: Rung::new(requests),
             give_up_us: config.give_up_us,
             due: Vec::with_capacity(symbol_max + RECIPE_MAX),
             symbol_max,
@@ -155,10 +124,22 @@ impl Ingress {
     /// Forgets the stream for a new session. Counts since the gateway's start continue, and the path is the
     /// same.
     pub(crate) fn restart(&mut self, config: &IngressConfig) {
-        let fresh = Self::new(config, false);
+        let fresh = Self::new(config, false, Requests::Off);
         let old = std::mem::replace(self, fresh);
         (self.counts, self.delays_us, self.path) = (old.counts, old.delays_us, old.path);
         self.path.restart();
+        self.rung = old.rung;
+        self.rung.restart();
+    }
+
+    /// Changes the packets that are requested.
+    pub(crate) fn set_requests(&mut self, mode: Requests) {
+        self.rung.set_mode(mode);
+    }
+
+    /// Takes the round-trip time to the peer.
+    pub(crate) fn set_rtt(&mut self, rtt_us: Option<u64>) {
+        self.rung.set_rtt(rtt_us);
     }
 
     /// Counts a repair of a stream in which packets may have arrived unseen.
@@ -214,10 +195,11 @@ impl Ingress {
             return Err(Rejected::Malformed);
         }
         self.ledger.on_repair();
-        if self.ledger.advance_to(&mut self.arrivals, view.last()) {
+        if self.ledger.advance_to(&mut self.arrivals, view.last(), self.rung.pending()) {
             self.expire();
         }
         self.reach.on_repair(cx.now_us, self.held.wait_us(), self.ledger.newest());
+        self.rung.on_repair(cx.now_us, &view, self.ledger.newest());
         match self.sight.judge(cx.now_us, &mut self.arrivals, &self.ledger, &view) {
             Verdict::Use => {}
             Verdict::UseFrom(limit) => self.skip_before(limit),
@@ -258,9 +240,29 @@ impl Ingress {
         self.held.push(due_us.max(now_us), body);
     }
 
-    /// Time at which the next held repair is due.
+    /// Time at which the next held repair is due, or [`Ingress::poll_request`].
     pub(crate) fn next_due_us(&self) -> Option<u64> {
-        self.held.due_us()
+        self.held.due_us().into_iter().chain(self.rung.next_look_us()).min()
+    }
+
+    /// Returns the request that is due, if there is one. There may be another one at once.
+    pub(crate) fn poll_request(&mut self, now_us: u64) -> Option<Request> {
+        if self.rung.next_look_us().is_none_or(|due_us| due_us > now_us) {
+            return None;
+        }
+        // Answers would not be injected now.
+        if !self.sight.is_clear() || !self.path.is_recovering() {
+            self.rung.rest();
+            return None;
+        }
+        let mut scene = Scene {
+            arrivals: &self.arrivals,
+            decoder: &self.decoder,
+            newest: self.ledger.newest(),
+            open: self.ledger.oldest_open(),
+            counts: &mut self.counts.requests,
+        };
+        self.rung.poll(now_us, &mut scene)
     }
 
     /// Uses the held repairs that are due, as far as there is room for recovered packets, and at most
@@ -280,46 +282,13 @@ impl Ingress {
         // A repair of packets beyond the newest was read near another position when it arrived.
         if let Ok(view) = RecipeView::read(body, self.ledger.newest())
             && view.last() <= self.ledger.newest()
-            && let Err(unused) = self.solve(cx, &view)
         {
-            self.counts.unused.add(unused);
+            match self.solve(cx, &view) {
+                Ok(()) => self.rung.on_solved(&view, &mut self.counts.requests),
+                Err(unused) => self.counts.unused.add(unused),
+            }
+            self.rung.wake(cx.now_us, &self.decoder);
         }
-    }
-
-    /// Takes one half of an authentic repair.
-    pub(crate) fn handle_half(&mut self, cx: &mut IngressCx<'_>, body: &[u8]) -> Result<(), Rejected> {
-        let half = Half::read(body)?;
-        if half.bytes.len() > self.symbol_max + RECIPE_MAX {
-            return Err(Rejected::Malformed);
-        }
-        let Some(slot) = self.halves.iter_mut().find(|slot| slot.serial == Some(half.serial)) else {
-            self.keep_half(&half);
-            return Ok(());
-        };
-        if slot.second == half.second {
-            return Err(Rejected::Malformed);
-        }
-        slot.serial = None;
-        let mut joined = std::mem::take(&mut self.joined);
-        joined.clear();
-        let (first, second) =
-            if half.second { (&slot.bytes[..], half.bytes) } else { (half.bytes, &slot.bytes[..]) };
-        joined.extend_from_slice(first);
-        joined.extend_from_slice(second);
-        let result = self.handle_repair(cx, &joined);
-        self.joined = joined;
-        result
-    }
-
-    fn keep_half(&mut self, half: &Half<'_>) {
-        let slot = &mut self.halves[self.next_half];
-        self.next_half = (self.next_half + 1) % HALVES;
-        if slot.serial.replace(half.serial).is_some() {
-            self.counts.unused.add(Unused::HalfLost);
-        }
-        slot.second = half.second;
-        slot.bytes.clear();
-        slot.bytes.extend_from_slice(half.bytes);
     }
 
     fn solve(&mut self, cx: &mut IngressCx<'_>, view: &RecipeView<'_>) -> Result<(), Unused> {
@@ -327,6 +296,7 @@ impl Ingress {
         for entry in view.entries() {
             if self.arrivals.count_missing(entry.seq) {
                 self.path.on_missing();
+                self.rung.on_missing(entry.seq);
             }
         }
         view.terms(&mut self.terms);
@@ -355,8 +325,8 @@ impl Ingress {
     /// The newest place is bound first. If even its symbol has left the history, the names of older arrivals
     /// may be forgotten, and those packets must not count as lost.
     fn bind(&mut self, cx: &mut IngressCx<'_>, view: &RecipeView<'_>) -> Result<(), Unused> {
-        let open = self.ledger.oldest_open();
-        for entry in view.entries().rev().filter(|entry| entry.seq >= open) {
+        let (open, bindable) = (self.ledger.oldest_open(), self.ledger.oldest_bindable());
+        for entry in view.entries().rev().filter(|entry| entry.seq >= bindable) {
             let (place, flow) = self.arrivals.bind(cx.now_us, &entry);
             if let Some(flow) = flow {
                 self.path.on_named_arrival(flow, entry.seq);
@@ -369,7 +339,8 @@ impl Ingress {
                 self.report_to_decoder(cx, entry.seq);
             }
         }
-        if view.first() < open {
+        // An answer to a request comes later than other repairs.
+        if view.first() < if self.rung.awaits(view) { open } else { bindable } {
             return Err(Unused::TooOld);
         }
         if view.packets().all(|seq| self.arrivals.is_known(seq)) { Err(Unused::Redundant) } else { Ok(()) }
@@ -490,6 +461,7 @@ impl Ingress {
             + self.held.memory_bytes()
             + self.path.memory_bytes()
             + self.forecaster.memory_bytes()
+            + self.rung.memory_bytes()
             + self.terms.capacity() * size_of::<Term>()
             + self.symbol_max * (2 + HALVES)
     }

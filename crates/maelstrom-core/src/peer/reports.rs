@@ -31,6 +31,7 @@ impl Peer {
             self.egress.set_datagram_max(now_us, self.path_mtu.limit());
         }
         self.channel.on_report(now_us, report);
+        self.ingress.set_rtt(self.channel.rtt_us());
         self.ingress.set_plan(report.plan);
         self.is_plan_news |= self.egress.on_report(now_us, &report, self.channel.rtt_us());
         self.update_up(now_us);

@@ -131,6 +131,8 @@ pub enum BodyKind {
     Report,
     /// An announcement of shares.
     Share,
+    /// A request for packets.
+    Request,
 }
 
 impl BodyKind {
@@ -141,6 +143,7 @@ impl BodyKind {
             BodyKind::Half => 2,
             BodyKind::Report => 3,
             BodyKind::Share => 4,
+            BodyKind::Request => 5,
         }
     }
 
@@ -154,6 +157,7 @@ impl BodyKind {
             Some(2) => Ok(BodyKind::Half),
             Some(3) => Ok(BodyKind::Report),
             Some(4) => Ok(BodyKind::Share),
+            Some(5) => Ok(BodyKind::Request),
             _ => Err(Rejected::Malformed),
         }
     }

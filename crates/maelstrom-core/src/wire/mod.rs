@@ -8,6 +8,7 @@ mod layout;
 mod recipe;
 mod repair;
 mod report;
+mod request;
 mod share;
 
 pub use half::{Half, write_half_header};
@@ -19,4 +20,5 @@ pub use layout::{EXCEPTIONS_BUDGET, Entry, TERMS_MAX, WINDOW_MAX};
 pub use recipe::{Recipe, repair_overhead};
 pub use repair::{RecipeView, Sum};
 pub use report::{BURST_BUCKETS, Echo, LossReport, Report};
+pub use request::{DEFICIT_MAX, REQUEST_SPAN, Request};
 pub use share::Announcement;

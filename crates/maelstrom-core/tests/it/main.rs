@@ -17,6 +17,7 @@ mod renewal;
 mod repair_loss;
 #[path = "../../../../fuzz/replay.rs"]
 mod replay;
+mod requests;
 mod session;
 mod stalls;
 mod windows;

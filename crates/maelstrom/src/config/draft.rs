@@ -69,6 +69,7 @@ impl CodeDraft {
             schedule: self.schedule().expect(GAP),
             delayed: self.delayed.expect(GAP).value,
             max_delay_ms: self.max_delay_ms.expect(GAP).value,
+            requests: self.requests.expect(GAP).value,
         }
     }
 }

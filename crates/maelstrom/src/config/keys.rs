@@ -8,7 +8,7 @@ use diagnostics::settings::{
     Boolean, Choice, Fallback, Integer, Integers, Layout, List, Only, Optional, Placed, Setting, Text,
 };
 use ipnet::IpNet;
-use maelstrom_core::RepairRate;
+use maelstrom_core::{RepairRate, Requests};
 
 use super::types::{InjectionChoice, Mode, PathChoice, SchemeChoice, TapChoice};
 use super::values::{self, INTERFACE_NAME_BYTES_MAX, NAMES_MAX, PEER_NAME_CHARS_MAX, SOCKET_PATH_BYTES_MAX};
@@ -248,6 +248,14 @@ diagnostics::settings! {
             form: Integer::new(1, 1000),
             default: Fallback::Toml("20"),
             example: "max_delay_ms = 20",
+        }
+        /// Packets that are requested from the far gateway if repairs do not bring them back in time, and that
+        /// are sent again when the far gateway requests them: all packets, all but those of TCP (`udp`), or
+        /// none. A copy comes one round trip later.
+        requests: Requests {
+            form: Choice(&[("all", Requests::All), ("udp", Requests::Udp), ("off", Requests::Off)]),
+            default: Fallback::Toml("\"all\""),
+            example: "requests = \"all\"",
         }
     }
 }

@@ -16,8 +16,12 @@ const SUMS_MAX: u64 = maelstrom_core::SUMS_BYTES_MAX as u64;
 /// Largest packet of the path in bytes, where neither the file nor the machine says.
 const WAN_MTU_ASSUMED: u16 = 1500;
 
-/// Overhead of a packet in the window, in bytes: its name and its place.
-const BOOKS: u64 = 640;
+/// Overhead of a packet in the window, in bytes: its names.
+const BOOKS: u64 = 480;
+/// Memory for a place of the stream, in bytes.
+const PLACE: u64 = 90;
+/// Overhead of a packet in the cache from which requests are answered, in bytes.
+const SLOT: u64 = 56;
 /// Number of repairs that wait at a time, and of other buffers for one packet.
 const BUFFERS: u64 = 560;
 /// Overhead of a repair in bytes: its recipe and its coefficients.
@@ -57,7 +61,13 @@ impl Memory {
         let sum = packet_bytes + SUM + TERM * core.schedule.names() as u64;
         let sum_bytes = core.schedule.sums(core.delayed) as u64 * sum;
         let repairs = ingress.equations as u64 + BUFFERS;
-        let peer_bytes = window * (packet_bytes + BOOKS) + repairs * (packet_bytes + RECIPE) + sum_bytes;
+        let cache = core.cache_bytes(peers) as u64;
+        let peer_bytes = window * (packet_bytes + BOOKS)
+            + ingress.places as u64 * PLACE
+            + repairs * (packet_bytes + RECIPE)
+            + cache
+            + cache / 1024 * SLOT
+            + sum_bytes;
         let schedule = core.schedule.clone();
         Self { peers: peers as u64, window, packet_bytes, peer_bytes, sum_bytes, schedule }
     }
@@ -161,6 +171,7 @@ fn of_draft(draft: &Draft, wan_mtu: Option<u32>) -> Option<Memory> {
         targets: maelstrom_core::controller::Targets::default(),
         delayed: draft.code.delayed.as_ref()?.value,
         max_delay_us: 0,
+        requests: draft.code.requests.as_ref()?.value,
         name_bits: 32,
         local_networks: Vec::new(),
         peers: Vec::new(),
@@ -197,6 +208,7 @@ mod tests {
             targets: maelstrom_core::controller::Targets::default(),
             delayed,
             max_delay_us: 20_000,
+            requests: maelstrom_core::Requests::All,
             name_bits: 32,
             local_networks: Vec::new(),
             peers: vec![peer],

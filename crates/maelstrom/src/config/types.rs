@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 
 use ipnet::IpNet;
-use maelstrom_core::{PeerKey, Schedule, Scheme};
+use maelstrom_core::{PeerKey, Requests, Schedule, Scheme};
 
 /// How source packets travel between the sites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +112,8 @@ pub struct Code {
     pub delayed: bool,
     /// Longest wait of a part-filled bin of the first layer, or of part-filled blocks, in milliseconds.
     pub max_delay_ms: u16,
+    /// Packets that are requested from the far gateway if repairs do not bring them back in time.
+    pub requests: Requests,
 }
 
 impl Code {

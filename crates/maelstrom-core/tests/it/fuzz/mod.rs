@@ -7,10 +7,10 @@ use maelstrom_core::controller::Targets;
 use maelstrom_core::packet::{MutableFields, Packet, restore};
 use maelstrom_core::session::{HelloKey, Sealer};
 use maelstrom_core::wire::{
-    BodyKind, HELLO_HEADER, Half, Hello, Outer, RecipeView, Report, SEALED_HEADER, TAG, TERMS_MAX,
-    WINDOW_MAX, write_hello_header,
+    BodyKind, Echo, HELLO_HEADER, Half, Hello, Outer, RecipeView, Report, Request, SEALED_HEADER, SendTime,
+    TAG, TERMS_MAX, WINDOW_MAX, write_hello_header,
 };
-use maelstrom_core::{Config, Gateway, Outbox, PeerConfig, PeerKey, Schedule, Seq, Token};
+use maelstrom_core::{Config, EgressCounts, Gateway, Outbox, PeerConfig, PeerKey, Schedule, Seq, Token};
 
 /// Runs every reader of network input on the same bytes.
 pub fn wire(data: &[u8]) {
@@ -25,6 +25,9 @@ pub fn wire(data: &[u8]) {
         assert!(report.loss.recovered <= report.loss.lost && report.loss.lost <= report.loss.named);
     }
     let _ = Half::read(data);
+    if let Ok(request) = Request::read(data, Seq(1 << 33)) {
+        assert!(request.places().count() >= usize::from(request.deficit));
+    }
     if let Ok(view) = RecipeView::read(data, Seq(1 << 33)) {
         assert!(view.entries().count() <= TERMS_MAX);
         assert!((1..=usize::from(WINDOW_MAX)).contains(&view.packets().count()));
@@ -67,7 +70,8 @@ pub fn ingress(mut data: &[u8]) {
     }
 }
 
-struct Liar {
+/// A gateway, and its peer that lies.
+pub struct Liar {
     gateway: Gateway,
     out: Outbox,
     sealer: Sealer,
@@ -77,7 +81,7 @@ struct Liar {
 const LIAR: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(10, 81, 9, 2)), 4700);
 
 impl Liar {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let key = PeerKey::new([5; 32]);
         let network: ipnet::IpNet = "10.81.2.0/24".parse().expect("a network");
         let config = Config {
@@ -87,6 +91,7 @@ impl Liar {
             targets: Targets::default(),
             delayed: false,
             max_delay_us: 20_000,
+            requests: maelstrom_core::Requests::All,
             name_bits: 2,
             local_networks: Vec::new(),
             peers: vec![PeerConfig {
@@ -108,7 +113,7 @@ impl Liar {
             echo: theirs,
             previous: Token::UNKNOWN,
             restarts: false,
-            watched: vec![network],
+            watched: vec![network, "10.81.1.0/24".parse().expect("a network")],
         };
         let mut datagram = vec![0; HELLO_HEADER + hello.wire_len() + TAG];
         write_hello_header(&mut datagram, [7; 12]);
@@ -139,12 +144,36 @@ impl Liar {
         self.empty();
     }
 
-    fn say(&mut self, body: &[u8]) {
+    /// Sends a sealed body.
+    pub fn say(&mut self, body: &[u8]) {
         let mut datagram = vec![0; SEALED_HEADER + body.len() + TAG];
         datagram[SEALED_HEADER..SEALED_HEADER + body.len()].copy_from_slice(body);
         self.sealer.seal(self.now_us, &mut datagram);
         self.gateway.handle_datagram(self.now_us, LIAR, &mut datagram, &mut self.out);
         self.empty();
+    }
+
+    /// Lets a packet leave the gateway's site.
+    pub fn leave(&mut self, packet: &[u8]) {
+        self.gateway.handle_outgoing(self.now_us, packet, &mut self.out);
+        self.empty();
+    }
+
+    /// Lets time pass without timers.
+    pub fn pass(&mut self, us: u64) {
+        self.now_us += us;
+    }
+
+    /// Tells the gateway a round-trip time of next to nothing.
+    pub fn tell_round_trip(&mut self) {
+        let mut report = [0; Report::LEN];
+        let echo = Some(Echo { sent: SendTime::at(self.now_us), held_us: 0 });
+        Report { silence_ms: Some(0), echo, ..Report::default() }.write(&mut report);
+        self.say(&report);
+    }
+
+    pub fn egress(&self) -> EgressCounts {
+        *self.gateway.peers().next().expect("a peer").egress
     }
 
     /// Sends a body whose first bytes make it a repair near the start of the stream.

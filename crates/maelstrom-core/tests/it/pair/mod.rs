@@ -26,6 +26,7 @@ pub fn config(side: usize) -> Config {
         targets: Targets::default(),
         delayed: false,
         max_delay_us: 20_000,
+        requests: maelstrom_core::Requests::Off,
         name_bits: 32,
         local_networks: Vec::new(),
         peers: vec![PeerConfig {

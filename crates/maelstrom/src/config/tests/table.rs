@@ -124,10 +124,12 @@ fn every_choice_refuses_another_word() {
         ("tap", &["auto", "ebpf", "packet"]),
         ("injection", &["auto", "wan", "tun"]),
         ("scheme", &["auto", "layered", "reed-solomon", "sliding"]),
+        ("requests", &["all", "udp", "off"]),
     ] {
-        let header = if name == "scheme" { "[code]" } else { "[gateway]" };
+        let header = if matches!(name, "scheme" | "requests") { "[code]" } else { "[gateway]" };
         for word in words {
-            let plain = good_for(Some(&[*word])).replacen(&format!("{name} ="), "#", 1);
+            let schemes = if name == "scheme" { Some(&[*word][..]) } else { None };
+            let plain = good_for(schemes).replacen(&format!("{name} ="), "#", 1);
             let text = plain.replacen(header, &format!("{header}\n{name} = \"{word}\""), 1);
             assert_eq!(examined(&text).1.errors(), 0, "{word}");
         }

@@ -99,6 +99,7 @@ fn peer_block(text: &mut String, peer: &PeerStatus) {
             row(text, title, &number(count));
         }
     }
+    requests(text, peer);
     reasons(text, "repairs not sent", &egress.unsent);
     reasons(text, "repairs unused", &ingress.unused_repairs);
     reasons(text, "not injected", &ingress.withheld);
@@ -112,6 +113,29 @@ fn peer_block(text: &mut String, peer: &PeerStatus) {
             &format!("{}, with packets that could not be cut", number(ingress.paused_flows)),
         );
     }
+}
+
+/// Appends what was requested in either direction, if anything was.
+fn requests(text: &mut String, peer: &PeerStatus) {
+    let (ours, theirs) = (&peer.ingress.requests, &peer.egress);
+    if ours.packets + ours.overflown > 0 {
+        let shown = format!(
+            "{} packets in {} requests, {} came, {} left alone after overflows",
+            number(ours.packets),
+            number(ours.sent),
+            number(ours.answered),
+            number(ours.overflown)
+        );
+        row(text, "requested", &shown);
+    }
+    if theirs.requests > 0 {
+        row(
+            text,
+            "sent again",
+            &format!("{} packets for {} requests", number(theirs.answers), number(theirs.requests)),
+        );
+    }
+    reasons(text, "not sent again", &theirs.unanswered);
 }
 
 fn peer_line(text: &mut String, peer: &PeerStatus) {
@@ -243,7 +267,9 @@ fn duration(seconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use maelstrom::status::{BurstStatus, EgressStatus, GatewayStatus, IngressStatus, PathStatus};
+    use maelstrom::status::{
+        BurstStatus, EgressStatus, GatewayStatus, IngressStatus, PathStatus, RequestStatus,
+    };
 
     use super::*;
 
@@ -291,6 +317,9 @@ mod tests {
                 overhead_percent: 40.6,
                 repairs_cut_in_two: 0,
                 unsent: Counts::from([("outgoing queue full".to_owned(), 3)]),
+                requests: 3,
+                answers: 7,
+                unanswered: Counts::from([("no longer kept".to_owned(), 2)]),
                 path_mtu: 1_500,
                 narrow_path: None,
             },
@@ -298,6 +327,7 @@ mod tests {
                 source_packets: 990_000,
                 source_bytes: 999,
                 late: 4,
+                requests: RequestStatus { sent: 3, packets: 12, answered: 11, overflown: 70 },
                 unused_repairs: Counts::from([
                     ("nothing missing".to_owned(), 365_000),
                     ("too old".to_owned(), 0),
@@ -350,6 +380,9 @@ peer osaka (10.81.9.2:4700): up, heard 120 ms ago, round trip 100.2 ms, 2 sessio
   recovery          after p50 3.5 ms, p99 11.0 ms, at most 60.0 ms
   bursts            1: 9,000, 3-4: 12, 1025+: 1
   late              4
+  requested         12 packets in 3 requests, 11 came, 70 left alone after overflows
+  sent again        7 packets for 3 requests
+  not sent again               2  no longer kept
   repairs not sent             3  outgoing queue full
   repairs unused         365,000  nothing missing
 

@@ -1,0 +1,52 @@
+//! Repairs that arrive in two halves.
+
+use super::{Ingress, IngressCx, RECIPE_MAX};
+use crate::counters::{Rejected, Unused};
+use crate::wire::Half;
+
+/// Maximum number of halves that wait for their other half.
+pub(super) const HALVES: usize = 16;
+#[derive(Default)]
+pub(super) struct HalfSlot {
+    pub(super) serial: Option<u32>,
+    pub(super) second: bool,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Ingress {
+    /// Takes one half of an authentic repair.
+    pub(crate) fn handle_half(&mut self, cx: &mut IngressCx<'_>, body: &[u8]) -> Result<(), Rejected> {
+        let half = Half::read(body)?;
+        if half.bytes.len() > self.symbol_max + RECIPE_MAX {
+            return Err(Rejected::Malformed);
+        }
+        let Some(slot) = self.halves.iter_mut().find(|slot| slot.serial == Some(half.serial)) else {
+            self.keep_half(&half);
+            return Ok(());
+        };
+        if slot.second == half.second {
+            return Err(Rejected::Malformed);
+        }
+        slot.serial = None;
+        let mut joined = std::mem::take(&mut self.joined);
+        joined.clear();
+        let (first, second) =
+            if half.second { (&slot.bytes[..], half.bytes) } else { (half.bytes, &slot.bytes[..]) };
+        joined.extend_from_slice(first);
+        joined.extend_from_slice(second);
+        let result = self.handle_repair(cx, &joined);
+        self.joined = joined;
+        result
+    }
+
+    fn keep_half(&mut self, half: &Half<'_>) {
+        let slot = &mut self.halves[self.next_half];
+        self.next_half = (self.next_half + 1) % HALVES;
+        if slot.serial.replace(half.serial).is_some() {
+            self.counts.unused.add(Unused::HalfLost);
+        }
+        slot.second = half.second;
+        slot.bytes.clear();
+        slot.bytes.extend_from_slice(half.bytes);
+    }
+}

@@ -1,0 +1,388 @@
+//! The request rung: asks the far egress for packets that the code does not bring back in time (Maelstrom
+//! §4.5's cache, with requests).
+//!
+//! The decoder knows which unknowns no equation determines by the others. Their number is the *deficit* of a
+//! batch of losses: with as many packets more, all of the batch is solved. So [`Rung::poll`] asks for these
+//! alone, and only when
+//! - the batch is older than half a window,
+//! - the repairs that still cover it are fewer than its deficit, or
+//! - the batch is older than an eighth of the round-trip time, and the code would take longer than an
+//!   answer.
+//!
+//! Each place is asked for at most twice. A batch with a deficit above [`DEFICIT_MAX`] is an overflow: a
+//! queue dropped it, and its senders must learn of that.
+
+use std::collections::VecDeque;
+
+use fec::{Decoder, SymbolId};
+
+use super::RequestCounts;
+use crate::arrivals::{Arrivals, Place};
+use crate::config::Requests;
+use crate::wire::{DEFICIT_MAX, RecipeView, Request, Sum, WINDOW_MAX};
+use foundation::Seq;
+
+/// Maximum number of requests for one place.
+const TIMES_MAX: u8 = 2;
+/// Maximum number of places remembered that were asked for.
+const ASKED_MAX: usize = 512;
+/// Maximum number of missing places that the rung remembers besides those in the decoder.
+const MISSING_MAX: usize = 1_024;
+/// Maximum number of unknown places in one look.
+const UNKNOWN_MAX: usize = 2_048;
+/// Shortest and longest time between two looks at what is missing, in microseconds.
+const LOOK_US: [u64; 2] = [250, 1_000];
+/// Shortest time by which an answer may be later than a round trip, in microseconds.
+const LATE_MIN_US: u64 = 10_000;
+/// Longest time between two repairs that counts as their pace, in microseconds.
+const PAUSE_MAX_US: u64 = 100_000;
+
+/// The missing places, and those that were asked for.
+pub(super) struct Rung {
+    mode: Requests,
+    rtt_us: Option<u64>,
+    pace: Pace,
+    asked: Vec<Asked>,
+    missing: VecDeque<Seq>,
+    unknown: Vec<Unknown>,
+    /// Places before this one belong to an overflow, or to an earlier stream.
+    overflown: Seq,
+    /// Oldest place whose answer may be on the way.
+    pending: Option<Seq>,
+    next_look_us: Option<u64>,
+}
+
+/// A place that was asked for.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    seq: Seq,
+    /// Oldest unknown place of its batch.
+    batch: Seq,
+    times: u8,
+    at_us: u64,
+}
+
+/// An unknown place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Unknown {
+    seq: Seq,
+    /// Whether an equation determines it by the others.
+    is_determined: bool,
+    /// Whether a repair has named it. Else its packet may have arrived, and its name may follow.
+    is_named: bool,
+}
+
+/// The ingress at the time of a look.
+pub(super) struct Scene<'a> {
+    pub(super) arrivals: &'a Arrivals,
+    pub(super) decoder: &'a Decoder,
+    pub(super) newest: Seq,
+    /// Oldest place that is not settled.
+    pub(super) open: Seq,
+    pub(super) counts: &'a mut RequestCounts,
+}
+
+/// The rate at which repairs arrive, and the number of packets that they cover.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pace {
+    at_us: u64,
+    newest: Seq,
+    /// Averages, times 16.
+    us: u64,
+    places: u64,
+    /// Largest span of recent repairs, in packets, times 64.
+    span: u64,
+}
+
+impl Pace {
+    fn on_repair(&mut self, now_us: u64, newest: Seq, span: u64) {
+        let us = now_us.saturating_sub(self.at_us).min(PAUSE_MAX_US);
+        let places = newest.0.saturating_sub(self.newest.0).min(u64::from(WINDOW_MAX));
+        self.us = self.us - self.us / 16 + us;
+        self.places = self.places - self.places / 16 + places;
+        self.span = (self.span - self.span / 64).max(64 * span);
+        (self.at_us, self.newest) = (now_us, newest);
+    }
+
+    /// Time between two repairs at the pace of late, in microseconds.
+    fn pause_us(&self) -> u64 {
+        (self.us / 16).max(1)
+    }
+
+    /// Number of repairs that are likely to arrive in a time. They may have stopped.
+    fn repairs_within(&self, now_us: u64, us: u64) -> usize {
+        let silent_us = now_us.saturating_sub(self.at_us);
+        usize::try_from(us / self.pause_us().max(silent_us)).unwrap_or(usize::MAX)
+    }
+
+    /// Number of packets that repairs cover. While they cover all of a short stream, the window still grows.
+    fn window(&self, newest: Seq) -> u64 {
+        let span = self.span.div_ceil(64);
+        if span > newest.0 { u64::from(WINDOW_MAX) } else { span.max(1) }
+    }
+
+    /// Number of repairs that come while the next `places` packets do.
+    fn repairs_in(&self, places: u64) -> u64 {
+        16 * places / self.places.max(1)
+    }
+}
+
+impl Rung {
+    pub(super) fn new(mode: Requests) -> Self {
+        Self {
+            mode,
+            rtt_us: None,
+            pace: Pace::default(),
+            asked: Vec::with_capacity(ASKED_MAX),
+            missing: VecDeque::with_capacity(MISSING_MAX),
+            unknown: Vec::with_capacity(UNKNOWN_MAX),
+            overflown: Seq(0),
+            pending: None,
+            next_look_us: None,
+        }
+    }
+
+    /// Forgets the stream.
+    pub(super) fn restart(&mut self) {
+        *self = Self { rtt_us: self.rtt_us, ..Self::new(self.mode) };
+    }
+
+    pub(super) fn set_mode(&mut self, mode: Requests) {
+        self.mode = mode;
+    }
+
+    pub(super) fn set_rtt(&mut self, rtt_us: Option<u64>) {
+        self.rtt_us = rtt_us;
+    }
+
+    /// Notes an authentic repair.
+    pub(super) fn on_repair(&mut self, now_us: u64, view: &RecipeView<'_>, newest: Seq) {
+        if copied(view).is_none() {
+            self.pace.on_repair(now_us, newest, view.last().0 + 1 - view.first().0);
+        }
+    }
+
+    /// Notes that a place counts as missing.
+    pub(super) fn on_missing(&mut self, seq: Seq) {
+        if self.missing.len() == MISSING_MAX {
+            self.missing.pop_front();
+        }
+        self.missing.push_back(seq);
+    }
+
+    /// Notes that a repair has solved something.
+    pub(super) fn on_solved(&self, view: &RecipeView<'_>, counts: &mut RequestCounts) {
+        if self.awaits(view) {
+            counts.answered += 1;
+        }
+    }
+
+    /// Calls for a look at what is missing, if there is something.
+    pub(super) fn wake(&mut self, now_us: u64, decoder: &Decoder) {
+        if self.mode == Requests::Off || self.next_look_us.is_some() {
+            return;
+        }
+        if let Some(rtt_us) = self.rtt_us
+            && (!self.missing.is_empty() || decoder.pending() > 0)
+        {
+            self.next_look_us = Some(now_us + look_us(rtt_us));
+        }
+    }
+
+    /// Time of the next look.
+    pub(super) fn next_look_us(&self) -> Option<u64> {
+        self.next_look_us
+    }
+
+    /// Oldest place whose answer may be on the way, so that it must not be settled.
+    pub(super) fn pending(&self) -> Option<Seq> {
+        self.pending
+    }
+
+    /// Whether a repair is the answer to a request.
+    pub(super) fn awaits(&self, view: &RecipeView<'_>) -> bool {
+        copied(view).is_some_and(|seq| self.find(seq).is_ok())
+    }
+
+    /// Asks for nothing until the next repair.
+    pub(super) fn rest(&mut self) {
+        (self.next_look_us, self.pending) = (None, None);
+    }
+
+    /// Returns the request that is due, if there is one. There may be another one at once.
+    pub(super) fn poll(&mut self, now_us: u64, scene: &mut Scene<'_>) -> Option<Request> {
+        self.next_look_us?;
+        self.rest();
+        let rtt_us = self.rtt_us.filter(|_| self.mode != Requests::Off)?;
+        self.look(scene);
+        let late_us = rtt_us + (rtt_us / 4).max(LATE_MIN_US);
+        self.asked.retain(|asked| asked.seq >= scene.open);
+        let is_pending =
+            |asked: &Asked| now_us < asked.at_us + late_us && !scene.arrivals.is_known(asked.seq);
+        self.pending = self.asked.iter().filter(|asked| is_pending(asked)).map(|asked| asked.batch).min();
+        let window = self.pace.window(scene.newest);
+        let unknown = std::mem::take(&mut self.unknown);
+        let mut request = None;
+        let mut waits = false;
+        for batch in unknown.chunk_by(|a, b| b.seq.0 - a.seq.0 <= window) {
+            let count = self.wanted(now_us, rtt_us, window, scene.newest, batch);
+            waits |= batch.iter().any(|place| self.may_ask(now_us, late_us, place.seq));
+            if count > usize::from(DEFICIT_MAX) {
+                if is_overflow(batch, scene.newest.minus(window / 2)) {
+                    scene.counts.overflown += self.leave_alone(batch);
+                }
+                continue;
+            }
+            request = self.request(now_us, late_us, batch, count);
+            if let Some(request) = &request {
+                scene.counts.requests += 1;
+                scene.counts.packets += u64::from(request.deficit);
+                break;
+            }
+        }
+        self.unknown = unknown;
+        if request.is_some() || waits || self.pending.is_some() {
+            self.next_look_us = Some(if request.is_some() { now_us } else { now_us + look_us(rtt_us) });
+        }
+        request
+    }
+
+    /// Lists the unknown places.
+    fn look(&mut self, scene: &Scene<'_>) {
+        let Self { unknown, missing, overflown, .. } = self;
+        let first = scene.open.max(*overflown);
+        let is_unknown = |seq: Seq| match scene.arrivals.place(seq) {
+            // A router dropped it, and not the link.
+            Place::Missing { fields, .. } => scene.arrivals.hops().arriving(fields.ttl).is_some(),
+            Place::Unnamed => true,
+            Place::Arrived { .. } | Place::Recovered { .. } => false,
+        };
+        let is_named = |seq: Seq| scene.arrivals.place(seq) != Place::Unnamed;
+        missing.retain(|&seq| seq >= first && matches!(scene.arrivals.place(seq), Place::Missing { .. }));
+        unknown.clear();
+        let in_equations = scene.decoder.unknowns().map(|(id, is_determined)| (Seq(id.0), is_determined));
+        let others = missing.iter().filter(|seq| !scene.decoder.waits_for(SymbolId(seq.0)));
+        let all = in_equations.chain(others.map(|&seq| (seq, false)));
+        unknown.extend(
+            all.filter(|&(seq, _)| seq >= first && is_unknown(seq))
+                .map(|(seq, is_determined)| Unknown { seq, is_determined, is_named: is_named(seq) })
+                .take(UNKNOWN_MAX),
+        );
+        unknown.sort_unstable();
+    }
+
+    /// Number of packets of a batch to ask for; 0 while the code may bring it back in time.
+    fn wanted(&self, now_us: u64, rtt_us: u64, window: u64, newest: Seq, batch: &[Unknown]) -> usize {
+        let free = || batch.iter().filter(|place| !place.is_determined);
+        let deficit = free().count();
+        let Some(oldest) = batch.first().filter(|_| deficit > 0) else { return 0 };
+        let age = newest.0.saturating_sub(oldest.seq.0);
+        let age_us =
+            self.pace.repairs_in(age) * self.pace.pause_us() + now_us.saturating_sub(self.pace.at_us);
+        if age > window / 2 {
+            return deficit;
+        }
+        // Repairs of one round trip help too, before the answer is here.
+        let slow = if age_us > rtt_us / 8 {
+            deficit.saturating_sub(self.pace.repairs_within(now_us, rtt_us))
+        } else {
+            0
+        };
+        let reach =
+            |seq: Seq| self.pace.repairs_in(window.saturating_sub(newest.0.saturating_sub(seq.0))) as usize;
+        let short = free().enumerate().map(|(at, place)| (at + 1).saturating_sub(reach(place.seq))).max();
+        match short.unwrap_or(0).max(slow) {
+            0 => 0,
+            // Some of the repairs to come are lost too.
+            short => (short + short / 8 + 1).min(deficit),
+        }
+    }
+
+    /// Leaves the batch of an overflow to its senders; returns its deficit.
+    fn leave_alone(&mut self, batch: &[Unknown]) -> u64 {
+        let Some(last) = batch.last() else { return 0 };
+        self.overflown = self.overflown.max(last.seq.plus(1));
+        batch.iter().filter(|place| !place.is_determined).count() as u64
+    }
+
+    /// Asks for `count` packets of a batch, less those that may be on the way.
+    fn request(&mut self, now_us: u64, late_us: u64, batch: &[Unknown], count: usize) -> Option<Request> {
+        // TCP's packets are not answered for, so that no choice of the others solves the batch.
+        let every = self.mode == Requests::Udp;
+        let wanted = || batch.iter().filter(|place| every || !place.is_determined).map(|place| place.seq);
+        let count = if every && count > 0 { wanted().count().min(usize::from(DEFICIT_MAX)) } else { count };
+        // Whichever place a copy is of, it spares one equation.
+        let coming = batch.iter().filter(|place| self.is_coming(now_us, late_us, place.seq)).count();
+        let mut left = count.checked_sub(coming).filter(|&left| left > 0)?;
+        let start = batch.first()?.seq;
+        let oldest = wanted().find(|&seq| self.may_ask(now_us, late_us, seq))?;
+        let mut request = Request::new(oldest);
+        for seq in wanted() {
+            if !self.may_ask(now_us, late_us, seq) {
+                continue;
+            }
+            if !request.add(seq) {
+                break;
+            }
+            if left > 0 {
+                left -= 1;
+                request.deficit += 1;
+                self.note(now_us, seq, start);
+            }
+        }
+        self.pending = Some(self.pending.map_or(start, |pending| pending.min(start)));
+        Some(request)
+    }
+
+    fn is_coming(&self, now_us: u64, late_us: u64, seq: Seq) -> bool {
+        self.find(seq).is_ok_and(|at| now_us < self.asked[at].at_us + late_us)
+    }
+
+    fn may_ask(&self, now_us: u64, late_us: u64, seq: Seq) -> bool {
+        let may_again = |asked: &Asked| asked.times < TIMES_MAX && now_us >= asked.at_us + late_us;
+        self.find(seq).map_or(true, |at| may_again(&self.asked[at]))
+    }
+
+    fn note(&mut self, now_us: u64, seq: Seq, batch: Seq) {
+        match self.find(seq) {
+            Ok(at) => {
+                self.asked[at].times += 1;
+                self.asked[at].at_us = now_us;
+                self.asked[at].batch = batch;
+            }
+            Err(at) => {
+                let mut at = at;
+                if self.asked.len() == ASKED_MAX {
+                    self.asked.remove(0);
+                    at = at.saturating_sub(1);
+                }
+                self.asked.insert(at, Asked { seq, batch, times: 1, at_us: now_us });
+            }
+        }
+    }
+
+    fn find(&self, seq: Seq) -> Result<usize, usize> {
+        self.asked.binary_search_by_key(&seq, |asked| asked.seq)
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.asked.capacity() * size_of::<Asked>()
+            + self.missing.capacity() * size_of::<Seq>()
+            + self.unknown.capacity() * size_of::<Unknown>()
+    }
+}
+
+/// Whether more packets are missing than one request may ask for. Names of places behind `named` may follow.
+fn is_overflow(batch: &[Unknown], named: Seq) -> bool {
+    let is_missing = |place: &&Unknown| !place.is_determined && (place.is_named || place.seq < named);
+    batch.iter().filter(is_missing).count() > usize::from(DEFICIT_MAX)
+}
+
+/// The packet of a repair that is a copy, as answers are.
+fn copied(view: &RecipeView<'_>) -> Option<Seq> {
+    (view.sum() == Sum::Layer && view.first() == view.last()).then(|| view.first())
+}
+
+fn look_us(rtt_us: u64) -> u64 {
+    (rtt_us / 16).clamp(LOOK_US[0], LOOK_US[1])
+}
