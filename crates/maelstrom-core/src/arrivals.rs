@@ -79,8 +79,8 @@ pub(crate) struct Arrivals {
 }
 
 impl Arrivals {
-    /// Keeps `history` packets with symbols of up to `symbol_max` bytes each, and tells `places` places apart;
-    /// both powers of two.
+    /// Keeps `history` packets with symbols of up to `symbol_max` bytes each, and tells `places` places
+    /// apart; both powers of two.
     pub(crate) fn new(history: usize, places: usize, symbol_max: usize) -> Self {
         assert!(history.is_power_of_two(), "history: expected a power of two, saw {history}");
         assert!(places.is_power_of_two(), "places: expected a power of two, saw {places}");

@@ -249,9 +249,9 @@ diagnostics::settings! {
             default: Fallback::Toml("20"),
             example: "max_delay_ms = 20",
         }
-        /// Packets that are requested from the far gateway if repairs do not bring them back in time, and that
-        /// are sent again when the far gateway requests them: all packets, all but those of TCP (`udp`), or
-        /// none. A copy comes one round trip later.
+        /// Packets that are requested from the far gateway if repairs do not bring them back in time, and
+        /// that are sent again when the far gateway requests them: all packets, all but those of TCP (`udp`),
+        /// or none. A copy comes one round trip later.
         requests: Requests {
             form: Choice(&[("all", Requests::All), ("udp", Requests::Udp), ("off", Requests::Off)]),
             default: Fallback::Toml("\"all\""),
