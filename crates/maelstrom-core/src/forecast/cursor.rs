@@ -176,7 +176,7 @@ mod tests {
     impl Stream {
         /// Each packet has its position as name; those at `lost` do not arrive.
         fn new(packets: u64, lost: &[u64]) -> Self {
-            let arrivals = Arrivals::new(1 << 12, 64);
+            let arrivals = Arrivals::new(1 << 12, 1 << 13, 64);
             let mut stream = Self { arrivals, cursor: Cursor::default(), fates: String::new() };
             (0..packets).filter(|seq| !lost.contains(seq)).for_each(|seq| stream.arrive(0, seq));
             stream
