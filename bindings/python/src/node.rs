@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
-use ricochet::{Builder, ClusterKey, Config, JoinOptions, Order, Policy, RepairMode};
+use ricochet::{Builder, ClusterKey, Config, JoinOptions, Order, Policy, RepairMode, SendError};
 
 use crate::error;
 use crate::subscription::{SIGNAL_CHECK, Subscription, now, seconds};
@@ -140,8 +140,8 @@ impl Node {
     /// Sends a message to a group and returns its sequence number. The node need
     /// not be a member of the group.
     fn send(&self, py: Python<'_>, group: &str, payload: &[u8]) -> PyResult<u32> {
-        let node = self.open()?;
-        py.detach(|| node.send(group, payload)).map_err(|error| error::send(&error))
+        let sender = self.open()?.sender(group).map_err(|error| error::send(&error))?;
+        send(py, &sender, payload)
     }
 
     /// Returns a handle that sends to one group and does not check the name each time.
@@ -238,7 +238,25 @@ pub(crate) struct Sender(ricochet::Sender);
 impl Sender {
     /// Sends a message and returns its sequence number.
     fn send(&self, py: Python<'_>, payload: &[u8]) -> PyResult<u32> {
-        py.detach(|| self.0.send(payload)).map_err(|error| error::send(&error))
+        send(py, &self.0, payload)
+    }
+
+    /// Sends a message if it need not wait for its readers, and returns its sequence number; otherwise None.
+    fn try_send(&self, py: Python<'_>, payload: &[u8]) -> PyResult<Option<u32>> {
+        match py.detach(|| self.0.try_send(payload)) {
+            Err(SendError::WouldBlock) => Ok(None),
+            sent => sent.map(Some).map_err(|error| error::send(&error)),
+        }
+    }
+}
+
+/// Sends a message once its readers have room. Checks for signals meanwhile.
+fn send(py: Python<'_>, sender: &ricochet::Sender, payload: &[u8]) -> PyResult<u32> {
+    loop {
+        match py.detach(|| sender.send_timeout(payload, SIGNAL_CHECK)) {
+            Err(SendError::WouldBlock) => py.check_signals()?,
+            sent => return sent.map_err(|error| error::send(&error)),
+        }
     }
 }
 

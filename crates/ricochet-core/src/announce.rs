@@ -98,7 +98,13 @@ impl Announcer {
 
     /// Takes the sequence number for a packet to a group that is sent at `now_us`; `None` if there are too
     /// many streams.
+    #[cfg(test)]
     pub(crate) fn next_seq(&mut self, now_us: u64, group: GroupId) -> Option<u32> {
+        self.next_seqs(now_us, group, 1)
+    }
+
+    /// Takes `count` consecutive sequence numbers; returns the first.
+    pub(crate) fn next_seqs(&mut self, now_us: u64, group: GroupId, count: u32) -> Option<u32> {
         let room = self.streams.len() < STREAMS_MAX;
         let sent = match self.streams.get_mut(&group) {
             Some(sent) => sent,
@@ -108,7 +114,7 @@ impl Announcer {
             None => return None,
         };
         let seq = sent.next;
-        sent.next = seq.wrapping_add(1);
+        sent.next = seq.wrapping_add(count);
         sent.last_us = now_us;
         sent.named = 0;
         // A stream in the first round is looked at again when it is due.

@@ -7,7 +7,7 @@ use fec::{SymbolHandle, SymbolRing};
 use hashbrown::HashMap;
 
 use crate::ids::StreamKey;
-use crate::wire::Name;
+use crate::wire::{Data, JOINT_MAX, Name};
 
 /// Identifies a packet within a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -97,6 +97,20 @@ impl Buffer {
     /// Returns the id of a packet, if its symbol is here.
     pub(crate) fn held(&self, key: PacketKey) -> Option<u64> {
         self.ids.get(&key).copied().filter(|&id| self.symbol(id).is_some())
+    }
+
+    /// Returns the id of the packet that holds a position of a stream, if it is here. Only a packet with
+    /// several messages holds positions after its own.
+    pub(crate) fn covering(&self, key: PacketKey) -> Option<u64> {
+        for back in 0..JOINT_MAX as u32 {
+            let first = PacketKey { seq: key.seq.wrapping_sub(back), ..key };
+            let Some(id) = self.held(first) else { continue };
+            let data = |symbol| Data::from_symbol(first.name(), key.stream.group, symbol).ok();
+            let count =
+                if back == 0 { 1 } else { self.symbol(id).and_then(data).map_or(1, |data| data.count()) };
+            return (back < count).then_some(id);
+        }
+        None
     }
 
     /// Returns the symbol of the packet with an id, if it is here.

@@ -11,6 +11,7 @@
 //! | [`regions`] | the disjoint intersections of this node's groups that have members (Ricochet §4.1.1) |
 //! | [`targets`] | to how many nodes of which regions the repairs of each group go (Thesis §4.4) |
 //! | [`bins`] | the repair bins, where received packets become repairs (Ricochet §4.2.1) |
+//! | [`flow`], [`outgoing`] | how much a sender may send, and the messages that wait |
 //! | [`tracker`] | which packets came, and which are known to be missing (Thesis §4.3) |
 //! | [`wire`] | the datagrams, byte for byte |
 //! | [`delivery`] | the stage between a node and its application: messages in the order of their stream |
@@ -24,12 +25,14 @@ mod chance;
 pub mod counters;
 pub mod delivery;
 pub mod feedback;
+pub mod flow;
 pub mod groups;
 mod ids;
 mod limits;
 mod links;
 pub mod message;
 pub mod node;
+pub mod outgoing;
 pub mod regions;
 mod rows;
 mod sets;
@@ -41,10 +44,12 @@ pub mod wire;
 pub use bins::{Bins, BinsConfig};
 pub use delivery::{Fifo, FifoConfig};
 pub use feedback::Feedback;
+pub use flow::{FlowConfig, Follow};
 pub use foundation::Seq;
 pub use groups::{GroupConfig, Groups, GroupsError};
 pub use ids::{GroupId, GroupIndex, GroupTag, NodeId, RegionIndex, StreamKey};
 pub use node::{Node, NodeConfig};
+pub use outgoing::Outgoing;
 pub use regions::Regions;
 pub use targets::{Plan, Share};
 pub use tracker::{Tracker, TrackerConfig};

@@ -3,6 +3,7 @@
 use foundation::Seq;
 use thiserror::Error;
 
+use crate::flow::ReaderNews;
 use crate::ids::{GroupId, NodeId, StreamKey};
 use crate::tracker::{Front, Lost};
 
@@ -51,7 +52,11 @@ pub struct Message<'a> {
     pub seq: Seq,
     /// Payload that was sent.
     pub payload: &'a [u8],
-    /// Number of consecutive packets of the stream that carried it.
+    /// Whether the payload holds several messages ([`messages_of`](crate::wire::messages_of)), which were
+    /// sent together and have consecutive positions.
+    pub joint: bool,
+    /// Number of consecutive positions of the stream that it takes: that of the packets that carried it, or
+    /// that of the messages in its packet.
     pub packets: u32,
     /// How it came.
     pub how: How,
@@ -102,6 +107,10 @@ pub trait Output {
     /// ([`Fifo`](crate::delivery::Fifo)) needs it.
     fn on_settled(&mut self, key: StreamKey, front: Front) {
         let _ = (key, front);
+    }
+    /// Reports news about a reader of this node's packets to a group.
+    fn on_reader(&mut self, group: GroupId, reader: NodeId, news: ReaderNews) {
+        let _ = (group, reader, news);
     }
     /// Reports that all that was known of a stream was false. The state that an ordered subscription keeps of
     /// the stream must be forgotten.

@@ -108,7 +108,8 @@ impl NodeAddresses {
         if let Some(address) = self.nodes.get(&sender) {
             return if *address == from { Origin::Member } else { Origin::Impostor };
         }
-        if matches!(peek.kind, Kind::Data | Kind::Heartbeat) && !self.is_senders_address(now_us, sender, from)
+        if matches!(peek.kind, Kind::Data | Kind::Heartbeat | Kind::Probe)
+            && !self.is_senders_address(now_us, sender, from)
         {
             return Origin::Impostor;
         }

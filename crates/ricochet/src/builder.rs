@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ricochet_core::NodeConfig;
+use ricochet_core::{Follow, NodeConfig};
 
 use crate::config::{AnnounceSection, Config, FifoSection, RepairMode};
 use crate::error::StartError;
@@ -168,7 +168,18 @@ impl Builder {
         self
     }
 
+    /// Sets the time after which a reader that makes no progress is left behind; `None` waits for it without
+    /// limit. Default: 10 s.
+    pub fn patience(mut self, patience: Option<Duration>) -> Self {
+        self.settings.config.flow.patience_ms = patience.unwrap_or(Duration::ZERO);
+        self
+    }
+
     settings! {
+        /// Sets the readers that the node follows when it sends. Default: all.
+        follow: Follow => flow.follow,
+        /// Sets the time in microseconds for which a short message waits for others that share its packet.
+        linger_us: u64 => flow.linger_us,
         /// Sets the UDP port of all groups; the same for the whole cluster.
         group_port: u16 => node.group_port,
         /// Sets whether to use IPv6 instead of IPv4.

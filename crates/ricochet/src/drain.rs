@@ -33,7 +33,7 @@ pub(crate) struct Drain {
     pub(crate) deferred: Ring,
     /// Repairs, deferred likewise.
     pub(crate) repairs: Ring,
-    /// Requests and questions.
+    /// Requests, questions and reports.
     pub(crate) requests: Ring,
     /// The membership's datagrams.
     pub(crate) membership: Ring,
@@ -204,7 +204,9 @@ impl Rings<'_> {
             let ring = match (passed.consumer, passed.peek.map(|peek| peek.kind)) {
                 (For::Membership, _) => &mut *self.membership,
                 (For::Node, Some(Kind::Repair)) => &mut *self.repairs,
-                (For::Node, Some(Kind::Nak | Kind::Question)) => &mut *self.requests,
+                (For::Node, Some(Kind::Nak | Kind::Question | Kind::Room | Kind::Probe)) => {
+                    &mut *self.requests
+                }
                 (For::Node, _) => &mut *self.packets,
             };
             if ring.push(from, passed.peek, passed.stamp, passed.datagram) {

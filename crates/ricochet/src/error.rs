@@ -161,6 +161,9 @@ pub enum SendError {
         /// Its length in bytes.
         length: usize,
     },
+    /// The readers of the group have no room, and as many packets wait as may wait.
+    #[error("expected room for another message, saw as many packets waiting as a group may have")]
+    WouldBlock,
     /// The node has sent to the maximum number of groups already.
     #[error("expected at most 65536 groups that this node sends to, saw one more")]
     TooManyGroups,

@@ -140,7 +140,7 @@ impl Filter {
             return Err(Dropped::Own);
         }
         let ours = match peek.kind {
-            Kind::Nak | Kind::Repair | Kind::Question | Kind::Answer => true,
+            Kind::Nak | Kind::Repair | Kind::Question | Kind::Answer | Kind::Room => true,
             _ => peek.groups(datagram).any(|group| groups.contains(&group)),
         };
         let passed = Passed { consumer: For::Node, peek: Some(peek), stamp: None, datagram };
@@ -179,7 +179,16 @@ mod tests {
     }
 
     fn data(sender: NodeId, group: GroupId) -> Data<'static> {
-        Data { sender, group, seq: 3, sender_seq: 4, expires: false, fragment: false, payload: b"x" }
+        Data {
+            sender,
+            group,
+            seq: 3,
+            sender_seq: 4,
+            expires: false,
+            fragment: false,
+            joint: false,
+            payload: b"x",
+        }
     }
 
     /// Returns a datagram of each kind, and whether it is for one node.
@@ -275,7 +284,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_bytes_are_sorted_without_a_panic(datagram: Vec<u8>, first in 0x9fu8..0xa9, keep: bool) {
+        fn any_bytes_are_sorted_without_a_panic(datagram: Vec<u8>, first in 0xafu8..0xbc, keep: bool) {
             let mut datagram = datagram;
             if keep && let Some(byte) = datagram.first_mut() {
                 *byte = first;

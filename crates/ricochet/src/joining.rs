@@ -122,6 +122,7 @@ impl Shared {
         }
         self.note_changes(&mut core, !new.is_empty());
         drop(core);
+        new.iter().for_each(|&(id, _)| self.outgoing.set_fragments(id, options.fragments));
         self.joined.write().unwrap_or_else(PoisonError::into_inner).extend(new.iter().map(|&(id, _)| id));
         Ok(SubscriptionHandle { consumer, queue, groups })
     }
@@ -172,6 +173,7 @@ impl Shared {
         let mut joined = self.joined.write().unwrap_or_else(PoisonError::into_inner);
         joined.retain(|id| !gone.contains(id));
         drop(joined);
+        gone.iter().for_each(|&id| self.outgoing.set_fragments(id, false));
         gone.iter().for_each(|&id| ip_groups.release(group_addresses.address(id).ip()));
     }
 

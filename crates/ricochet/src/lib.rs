@@ -19,10 +19,10 @@
 //!
 //! # The path of a packet
 //!
-//! Outgoing, on the calling thread: [`Sender::send`] → the core, which numbers and keeps the packet →
-//! `outward.rs` → the socket. Incoming, on the node's thread: `drain.rs` → `filter.rs` (drops packets for
-//! others) → `ring.rs` → `driver/` → the core (drops duplicates) → `outward.rs` → `queue/` →
-//! [`Subscription::recv`].
+//! Outgoing, on the calling thread: [`Sender::send`] → `outgoing.rs`, which numbers the packet → the core,
+//! which keeps it, once the readers have room → `outward.rs` → the socket. Incoming, on the node's thread:
+//! `drain.rs` → `filter.rs` (drops packets for others) → `ring.rs` → `driver/` → the core (drops duplicates)
+//! → `outward.rs` → `queue/` → [`Subscription::recv`].
 #![forbid(unsafe_code)]
 
 mod addresses;
@@ -43,6 +43,7 @@ mod joining;
 mod key;
 mod message;
 mod node;
+mod outgoing;
 mod outward;
 mod policy;
 mod pool;
@@ -64,8 +65,9 @@ mod watch;
 
 pub use builder::Builder;
 pub use config::{
-    AnnounceSection, BuffersSection, Config, ConfigError, FifoSection, GROUP_ADDRESSES_MAX, GROUP_PORT,
-    KeySection, MembershipSection, NakSection, NodeSection, PORT, RepairMode, RepairSection,
+    AnnounceSection, BuffersSection, Config, ConfigError, FifoSection, FlowSection, GROUP_ADDRESSES_MAX,
+    GROUP_PORT, KeySection, MembershipSection, NakSection, NodeSection, PORT, RepairMode, RepairSection,
+    parse_follow,
 };
 pub use error::{JoinError, RecvError, RecvTimeoutError, RekeyError, SendError, StartError, TryRecvError};
 pub use group_name::GROUP_NAME_MAX;
@@ -75,8 +77,8 @@ pub use message::{Event, How, Lost, Message};
 pub use node::Node;
 pub use policy::Policy;
 pub use queue::QueueCounts;
-pub use ricochet_core::NodeId;
 pub use ricochet_core::counters::GivenUp;
+pub use ricochet_core::{Follow, NodeId};
 pub use sender::Sender;
 pub use status::Status;
 pub use subscription::Subscription;

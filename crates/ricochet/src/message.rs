@@ -38,8 +38,8 @@ impl Message {
         self.sender
     }
 
-    /// Returns the sequence number of the message among those of this sender to
-    /// this group, from 0, modulo 2³².
+    /// Returns the sequence number of the message among those of this sender to this group, from 0, modulo
+    /// 2³². A message that was sent in several packets takes as many numbers.
     pub fn seq(&self) -> u32 {
         self.seq
     }
@@ -104,13 +104,13 @@ impl Lost {
     /// it does.
     pub(crate) fn extend_by(&mut self, message: &Message) -> bool {
         let next = self.last.wrapping_add(1);
-        let follows = self.reason == GivenUp::Unread
-            && (message.seq, message.sender) == (next, self.sender)
-            && message.group == self.group;
-        if follows {
+        if self.reason != GivenUp::Unread || message.sender != self.sender || message.group != self.group {
+            return false;
+        }
+        if message.seq == next {
             self.last = self.last.wrapping_add(message.packets);
         }
-        follows
+        message.seq == next
     }
 
     /// Returns the name of the group.

@@ -44,6 +44,9 @@ pub struct Node {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
+/// Time for which a node that is closed waits for its readers.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
+
 /// Maximum lengths of what a node sends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
@@ -106,7 +109,7 @@ impl Node {
     }
 
     /// Sends a message to a group, and returns its sequence number among this node's messages to the group.
-    /// The node need not be a member of the group.
+    /// The node need not be a member of the group. Waits as [`Sender::send`] does.
     ///
     /// # Errors
     /// [`SendError`]: the payload is too long, the name is invalid, or the node has ended. A loss in the
@@ -173,10 +176,20 @@ impl Node {
         self.shared.wait_for_members(GroupId::of_name(group), count, timeout)
     }
 
+    /// Waits until all messages have been sent, at most until the timeout is over. Returns whether they have.
+    pub fn flush(&self, timeout: Duration) -> bool {
+        self.shared.outgoing.wait_until_empty(timeout) == 0
+    }
+
     /// Ends the node, as dropping does, for threads that share it: announces to the others that it leaves,
     /// and releases its port and groups. Queued messages can still be received. Threads that wait for further
     /// messages or for members return.
+    /// Waits for at most two seconds until messages that wait for their readers have been sent.
     pub fn close(&self) {
+        if self.shared.ended().is_none() && !self.flush(CLOSE_PATIENCE) {
+            let packets = self.shared.outgoing.len();
+            tracing::warn!(packets, "the node is closed before its readers had room for all packets");
+        }
         self.shared.closing.store(true, Ordering::SeqCst);
         self.shared.sleep.waker().wake();
         if let Some(stop) = &self.stop {

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use netio::multicast::{Outbox, Sending, UdpCounts};
 use ricochet_core::delivery::{Fifo, Released};
+use ricochet_core::flow::ReaderNews;
 use ricochet_core::message::{Message as CoreMessage, Output, To};
 use ricochet_core::tracker::{Front, Lost as CoreLost};
-use ricochet_core::{GroupId, StreamKey};
+use ricochet_core::wire::messages_of;
+use ricochet_core::{GroupId, NodeId, StreamKey};
 
 use crate::addresses::{GroupAddresses, NodeAddresses};
 use crate::key::Seal;
@@ -50,6 +52,14 @@ struct Transport {
     outbox: Outbox,
 }
 
+/// Readers of this node's messages that did not keep up.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ReaderCounts {
+    pub(crate) slow: u64,
+    pub(crate) left_behind: u64,
+    pub(crate) caught_up: u64,
+}
+
 /// Implementation of the core's [`Output`].
 pub(crate) struct Outward {
     pub(crate) now_us: u64,
@@ -61,6 +71,8 @@ pub(crate) struct Outward {
     pub(crate) consumers: Vec<Option<Consumer>>,
     /// Time of the next timeout of a subscription that keeps order.
     pub(crate) fifo_due_us: Option<u64>,
+    /// Numbers of readers that did not keep up.
+    pub(crate) readers: ReaderCounts,
     /// Number of datagrams to nodes whose address is unknown.
     pub(crate) unaddressed: u64,
     group_addresses: GroupAddresses,
@@ -88,6 +100,7 @@ impl Outward {
             groups: HashMap::new(),
             consumers: Vec::new(),
             fifo_due_us: None,
+            readers: ReaderCounts::default(),
             unaddressed: 0,
             group_addresses,
             transport: Some(Transport { outbox: Outbox::new(sending.clone()), sending }),
@@ -214,7 +227,7 @@ impl Output for Outward {
         for &at in &joined.consumers {
             let Some(Consumer { queue, fifo }) = &mut consumers[at] else { continue };
             let Some(fifo) = fifo else {
-                queue.push(message_of(joined, pool, message));
+                push(queue, joined, pool, message);
                 continue;
             };
             fifo.handle_message(*now_us, message, &mut |released| release(groups, queue, pool, &released));
@@ -234,6 +247,30 @@ impl Output for Outward {
         self.for_each_fifo(lost.key.group, |fifo, mut out| fifo.on_lost(now_us, lost, &mut out));
     }
 
+    fn on_reader(&mut self, group: GroupId, reader: NodeId, news: ReaderNews) {
+        let name =
+            self.groups.get(&group).map_or_else(|| group.to_string(), |joined| joined.name.to_string());
+        let reader = reader.to_string();
+        match news {
+            ReaderNews::Slow => {
+                self.readers.slow += 1;
+                tracing::warn!(group = name, reader, "a reader holds up the messages to its group");
+            }
+            ReaderNews::LeftBehind => {
+                self.readers.left_behind += 1;
+                tracing::warn!(group = name, reader, "a reader is left behind: it makes no progress");
+            }
+            ReaderNews::Silent => {
+                self.readers.left_behind += 1;
+                tracing::warn!(group = name, reader, "a reader is left behind: it reports nothing");
+            }
+            ReaderNews::CaughtUp => {
+                self.readers.caught_up += 1;
+                tracing::info!(group = name, reader, "a reader that was left behind has caught up");
+            }
+        }
+    }
+
     fn on_restart(&mut self, key: StreamKey) {
         self.for_each_fifo(key.group, |fifo, _| fifo.forget(|other| other == key));
     }
@@ -248,7 +285,7 @@ fn release(groups: &HashMap<GroupId, Joined>, queue: &Queue, pool: &Arc<Pool>, r
     match released {
         Released::Message(message) => {
             if let Some(joined) = groups.get(&message.group) {
-                queue.push(message_of(joined, pool, message));
+                push(queue, joined, pool, message);
             }
         }
         Released::Lost(lost) => {
@@ -256,6 +293,17 @@ fn release(groups: &HashMap<GroupId, Joined>, queue: &Queue, pool: &Arc<Pool>, r
                 queue.push_lost(report(joined, lost));
             }
         }
+    }
+}
+
+/// Queues a message, or the messages that share its packet.
+fn push(queue: &Queue, joined: &Joined, pool: &Arc<Pool>, message: &CoreMessage<'_>) {
+    if !message.joint {
+        return queue.push(message_of(joined, pool, message));
+    }
+    for (step, payload) in messages_of(message.payload).enumerate() {
+        let seq = message.seq.plus(step as u64);
+        queue.push(message_of(joined, pool, &CoreMessage { payload, seq, packets: 1, ..*message }));
     }
 }
 

@@ -2,14 +2,13 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
 
 use ricochet_core::GroupId;
-use ricochet_core::message::{SendError as CoreError, SendOptions as CoreOptions};
 
-use crate::clock;
 use crate::error::SendError;
-use crate::outward::SendMode;
-use crate::shared::{Core, Gone, Shared};
+use crate::shared::Shared;
 
 /// A handle that sends to one group, whose name was checked once. It may be cloned, and used by many threads.
 ///
@@ -60,57 +59,48 @@ impl Sender {
         self
     }
 
-    /// Sends a message and returns its sequence number among this node's messages to the group.
+    /// Sends a message and returns its sequence number among this node's messages to the group. Waits while
+    /// the readers that the node [follows](crate::FlowSection::follow) have no room.
     ///
     /// # Errors
     /// [`SendError`]. A loss in the network is not an error.
     pub fn send(&self, payload: &[u8]) -> Result<u32, SendError> {
-        self.shared.send(self.group, payload, self.options)
+        self.shared.send(self.group, payload, self.options, None)
+    }
+
+    /// Does the same, and waits for room at most until the timeout is over.
+    ///
+    /// # Errors
+    /// [`SendError::WouldBlock`] if there was no room; then nothing was sent.
+    pub fn send_timeout(&self, payload: &[u8], timeout: Duration) -> Result<u32, SendError> {
+        self.shared.send(self.group, payload, self.options, Some(timeout))
+    }
+
+    /// Sends a message if it need not wait for room.
+    ///
+    /// # Errors
+    /// [`SendError::WouldBlock`] if there is no room; then nothing was sent.
+    pub fn try_send(&self, payload: &[u8]) -> Result<u32, SendError> {
+        self.shared.try_send(self.group, payload, self.options)
+    }
+
+    /// Sends a message, and awaits room for it on any executor.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub async fn send_async(&self, payload: &[u8]) -> Result<u32, SendError> {
+        std::future::poll_fn(|context| {
+            match self.shared.poll_send(self.group, payload, self.options, context.waker()) {
+                Err(SendError::WouldBlock) => Poll::Pending,
+                sent => Poll::Ready(sent),
+            }
+        })
+        .await
     }
 }
 
 impl fmt::Debug for Sender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sender").field("group", &self.group).finish_non_exhaustive()
-    }
-}
-
-impl Shared {
-    /// Sends a message on the calling thread.
-    ///
-    /// The lock of the core is held until the kernel has the message. Messages of two threads thus leave in
-    /// the order of their sequence numbers; otherwise receivers would find gaps and send requests.
-    pub(crate) fn send(
-        &self,
-        group: GroupId,
-        payload: &[u8],
-        options: SendOptions,
-    ) -> Result<u32, SendError> {
-        let mut core = self.core().map_err(|gone| match gone {
-            Gone::Closed => SendError::Closed,
-            Gone::Failed(why) => SendError::Failed(why),
-        })?;
-        let now_us = clock::now_us();
-        let Core { node, out, .. } = &mut *core;
-        out.now_us = now_us;
-        let fragments = options.fragments || out.groups.get(&group).is_some_and(|joined| joined.fragments);
-        let options = CoreOptions { expires: options.expires };
-        let sent = if fragments && payload.len() > node.payload_max() {
-            node.multicast_large(now_us, group, payload, options, out)
-        } else {
-            out.send_mode = SendMode::Immediate;
-            node.multicast(now_us, group, payload, options, out)
-        };
-        out.send_mode = SendMode::Batched;
-        out.flush();
-        let seq = sent.map_err(|error| match error {
-            CoreError::TooLong { length, payload_max } => SendError::TooLong { length, payload_max },
-            CoreError::TooManyGroups => SendError::TooManyGroups,
-            other => SendError::Failed(other.to_string()),
-        })?;
-        if let Some(due_us) = core.poll_timeout() {
-            self.sleep.wake_before(due_us);
-        }
-        Ok(seq)
     }
 }

@@ -15,6 +15,7 @@ use crate::config::Config;
 use crate::error::RecvError;
 use crate::ip_groups::IpGroups;
 use crate::key::KeyRing;
+use crate::outgoing::Outgoing;
 use crate::outward::Outward;
 use crate::published::Published;
 use crate::replay::Windows;
@@ -68,6 +69,8 @@ pub(crate) struct Shared {
     pub(crate) windows: Mutex<Windows>,
     /// The cluster keys, if there are any.
     pub(crate) keys: Option<Arc<KeyRing>>,
+    /// Messages on their way to the core.
+    pub(crate) outgoing: Outgoing,
     pub(crate) backpressure: Arc<Backpressure>,
     /// Index of the interface in use.
     pub(crate) interface: AtomicU32,
@@ -96,6 +99,7 @@ pub(crate) struct Parts {
     pub(crate) address: std::net::SocketAddr,
     pub(crate) interface: u32,
     pub(crate) core: Core,
+    pub(crate) outgoing: Outgoing,
     pub(crate) ip_groups: IpGroups,
     pub(crate) ring: Ring,
     pub(crate) repairs: Ring,
@@ -108,12 +112,13 @@ pub(crate) struct Parts {
 impl Shared {
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
         let Parts { config, id, address, interface, core, ip_groups, keys, waker, .. } = parts;
-        let Parts { ring, repairs, requests, membership_ring, .. } = parts;
+        let Parts { ring, repairs, requests, membership_ring, outgoing, .. } = parts;
         Arc::new(Self {
             config,
             id,
             address,
             core: Mutex::new(core),
+            outgoing,
             waiting: AtomicUsize::new(0),
             joined: RwLock::new(HashSet::new()),
             ip_groups: Mutex::new(ip_groups),
@@ -148,6 +153,20 @@ impl Shared {
             Ok(core) => Ok(core),
             Err(_) => Err(Gone::Failed(failure())),
         }
+    }
+
+    /// Locks the core for an application's thread, unless another thread has it or the node has ended.
+    pub(crate) fn core_if_free(&self) -> Option<MutexGuard<'_, Core>> {
+        let core = self.core.try_lock().ok()?;
+        self.ended().is_none().then_some(core)
+    }
+
+    /// Returns why the node has ended, if it has.
+    pub(crate) fn ended(&self) -> Option<Gone> {
+        if let Some(why) = self.failed.get() {
+            return Some(Gone::Failed(why.clone()));
+        }
+        self.closing.load(Ordering::SeqCst).then_some(Gone::Closed)
     }
 
     /// Locks the core even if poisoned, for shutdown and statistics.
@@ -200,6 +219,7 @@ impl Shared {
         drop(self.published.lock().unwrap_or_else(PoisonError::into_inner));
         self.members_changed.notify_all();
         self.ring_has_room.notify_all();
+        self.outgoing.wake_all();
     }
 
     /// Closes the sockets once the threads have ended. Subscriptions and senders may live
@@ -303,15 +323,15 @@ mod tests {
         std::thread::scope(|scope| {
             let core = shared.core_for_node();
             let joining = scope.spawn(|| shared.join(&["g"], &JoinOptions::default()).map(drop));
-            let sending = scope.spawn(|| shared.send(GroupId(1), b"x", SendOptions::default()));
-            while shared.waiting.load(Ordering::Relaxed) < 2 {
+            while shared.waiting.load(Ordering::Relaxed) < 1 {
                 std::thread::yield_now();
             }
             // The node's thread, which ends, locks the core before them and closes all queues.
             shared.closing.store(true, Ordering::SeqCst);
             drop(core);
             assert!(matches!(joining.join().unwrap(), Err(JoinError::Closed)));
-            assert_eq!(sending.join().unwrap(), Err(SendError::Closed));
+            let sent = shared.send(GroupId(1), b"x", SendOptions::default(), None);
+            assert_eq!(sent, Err(SendError::Closed));
         });
         assert_eq!(shared.ip_groups.lock().unwrap().len(), 0);
     }

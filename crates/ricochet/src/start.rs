@@ -13,12 +13,14 @@ use netio::multicast::{
 };
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
-use ricochet_core::{Groups, Node as CoreNode, NodeConfig, NodeId, View};
+use ricochet_core::{
+    FlowConfig, Groups, Node as CoreNode, NodeConfig, NodeId, Outgoing as CoreOutgoing, View,
+};
 use ring::rand::{SecureRandom as _, SystemRandom};
 
 use crate::addresses::{GroupAddresses, NodeAddresses};
 use crate::clock;
-use crate::config::{Config, NodeSection, PORT};
+use crate::config::{BuffersSection, Config, NodeSection, PORT};
 use crate::control::StatusServer;
 use crate::drain::{Drain, DrainState};
 use crate::driver::{Batches, Driver, MembershipDriver, MembershipOutput};
@@ -27,6 +29,7 @@ use crate::filter::{DroppedCounts, Filter, Injection};
 use crate::ip_groups::IpGroups;
 use crate::key::{ClusterKey, KeyRing, Seal};
 use crate::node::{Limits, Node};
+use crate::outgoing::Outgoing;
 use crate::outward::Outward;
 use crate::pool::Pool;
 use crate::rekey::KeyFile;
@@ -74,10 +77,9 @@ pub(crate) fn prepare(settings: Settings) -> Result<(Driver, Limits), StartError
     let membership = open_membership(&config, Me { id, address, life }, rng.next_u64())?;
     let control = config.node.control.as_deref().map(StatusServer::bind).transpose()?;
 
-    let configured = config.core(id, keys.is_some());
-    let core = core.map_or(configured, |core| NodeConfig { id, trailer: configured.trailer, ..core });
-    let node = CoreNode::new(core, Groups::default(), &View::default(), rng.next_u64())
-        .map_err(crate::config::ConfigError::from)?;
+    let window = sockets.window(&config.buffers);
+    let node = new_core(&config, config.core(id, keys.is_some()), core, window, rng.next_u64())?;
+    let outgoing = Outgoing::new(CoreOutgoing::new(node.outgoing_config(config.flow.linger_us)));
     let limits = Limits { payload_max: node.payload_max(), message_max: node.message_max() };
     let sending = sockets.own.sending();
     let watch = Watch::new(&config.node.interface, sockets.interface, sending.clone());
@@ -99,6 +101,7 @@ pub(crate) fn prepare(settings: Settings) -> Result<(Driver, Limits), StartError
         address,
         interface: watch.index(),
         core: Core { node, out, changes: Changes::default() },
+        outgoing,
         ip_groups: IpGroups::new(sockets.joiner),
         // The reserve takes one read of each socket.
         ring: Ring::new(config.buffers.ring, slot, rng.next_u64()).with_reserve(2 * RECEIVED_MAX),
@@ -134,6 +137,26 @@ pub(crate) fn prepare(settings: Settings) -> Result<(Driver, Limits), StartError
         control,
     };
     Ok((driver, limits))
+}
+
+/// Creates the core from the settings, or a measured one. `window` is the number of packets for which the
+/// node has room.
+fn new_core(
+    config: &Config,
+    configured: NodeConfig,
+    measured: Option<NodeConfig>,
+    window: u32,
+    random_seed: u64,
+) -> Result<CoreNode, StartError> {
+    let NodeConfig { id, trailer, .. } = configured;
+    // A measured node does what the same one does in virtual time, without flow control.
+    let flow = if measured.is_some() { FlowConfig::default() } else { config.flow.core(window) };
+    let core = measured.map_or(configured, |core| NodeConfig { id, trailer, ..core });
+    let view = View::default();
+    let mut node = CoreNode::new(core, Groups::default(), &view, random_seed)
+        .map_err(crate::config::ConfigError::from)?;
+    node.set_flow(flow, &view).expect("the settings were checked");
+    Ok(node)
 }
 
 fn group_addresses(node: &NodeSection) -> GroupAddresses {
@@ -211,6 +234,20 @@ struct Sockets {
 }
 
 impl Sockets {
+    /// Returns the number of packets for which the kernel's buffer has room, at most half of those that the
+    /// node keeps.
+    fn window(&self, buffers: &BuffersSection) -> u32 {
+        /// Bytes of the kernel's buffer that a datagram takes beside its own and their rounding.
+        const OVERHEAD: usize = 256;
+        let granted = match &self.group {
+            Some(group) => group.receive_buffer_bytes().min(self.own.receive_buffer_bytes()),
+            None => self.own.receive_buffer_bytes(),
+        };
+        let datagram = (buffers.datagram_max + 384).next_power_of_two() + OVERHEAD;
+        let packets = (granted / datagram).min(buffers.packets / 2).max(1);
+        u32::try_from(packets).unwrap_or(u32::MAX).min(1 << 20)
+    }
+
     fn open(config: &Config) -> Result<Self, StartError> {
         let (node, bytes) = (&config.node, config.buffers.socket_bytes);
         // First, so that a mistyped interface name is reported as such, and not as a missing address.

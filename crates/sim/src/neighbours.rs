@@ -130,6 +130,7 @@ impl Lan {
                 sender_seq: 0,
                 expires: false,
                 fragment: false,
+                joint: false,
                 payload: &PAYLOAD,
             };
             *seq += 1;

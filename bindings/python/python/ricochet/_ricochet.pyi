@@ -102,6 +102,8 @@ class Subscription:
 class Sender:
     """A handle that sends to one group."""
 
+    def try_send(self, payload: bytes) -> int | None:
+        """Sends a message if it need not wait for its readers. Returns None otherwise."""
     def send(self, payload: bytes) -> int:
         """Sends a message and returns its sequence number."""
 

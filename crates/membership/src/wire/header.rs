@@ -6,7 +6,7 @@ use ricochet_core::GroupId;
 use crate::counters::Malformed;
 
 /// First byte of every membership datagram: version 10 in the high half, as in Ricochet's other datagrams.
-pub const FIRST_BYTE: u8 = 0xa6;
+pub const FIRST_BYTE: u8 = 0xb6;
 /// Maximum length of a datagram in bytes, without trailer: fits an Ethernet frame together
 /// with a trailer and a tunnel.
 pub const DATAGRAM_MAX: usize = 1_400;

@@ -33,7 +33,7 @@ fn a_message_of_the_failure_detector_is_these_bytes() {
     let header = Header { src: identity(1), src_incarnation: 5, dst: identity(2), message: Message::Ping(9) };
     let member = Member::new(identity(3), 6, State::Down);
     let bytes = swim(&header, std::slice::from_ref(&member));
-    let expected = b"\xa6\x01\
+    let expected = b"\xb6\x01\
         \x04\x0a\0\0\x01\x1e\xdd\0\0\0\x01\0\0\0\0\0\0\x01\x02\0\x05\
         \x04\x0a\0\0\x02\x1e\xdd\0\0\0\x02\0\0\0\0\0\0\x01\x02\
         \x01\x09\0\x01\
@@ -50,10 +50,10 @@ fn a_message_of_the_failure_detector_is_these_bytes() {
 fn summaries_and_list_requests_are_these_bytes() {
     let mut bytes = [0; DATAGRAM_MAX];
     let length = write_summary(&[Held { id: NodeId(7), version: 9 }], true, &mut bytes);
-    assert_eq!(&bytes[..length], b"\xa6\x02\x01\x01\0\0\0\x07\0\0\0\x09");
+    assert_eq!(&bytes[..length], b"\xb6\x02\x01\x01\0\0\0\x07\0\0\0\x09");
     let request = ListRequest { id: NodeId(7), have: 8, version: 9, first: 16, mask: 0x83 };
     let length = write_list_requests(&[request], &mut bytes);
-    assert_eq!(&bytes[..length], b"\xa6\x04\x01\0\0\0\x07\0\0\0\x08\0\0\0\x09\0\x10\x83");
+    assert_eq!(&bytes[..length], b"\xb6\x04\x01\0\0\0\x07\0\0\0\x08\0\0\0\x09\0\x10\x83");
 }
 
 #[test]
@@ -66,20 +66,20 @@ fn steps_and_chunks_are_these_bytes() {
     assert_eq!(end, STEPS_HEADER + step.wire_len());
     assert_eq!(
         &bytes[..end],
-        b"\xa6\x03\x01\0\0\0\x07\0\0\0\x09\0\0\x0a\x0b\x01\x02\
+        b"\xb6\x03\x01\0\0\0\x07\0\0\0\x09\0\0\x0a\x0b\x01\x02\
         \0\0\0\0\0\0\0\x11\0\0\0\0\0\0\0\x12\0\0\0\0\0\0\0\x13"
     );
     let list: Vec<GroupId> = (0..161).map(GroupId).collect();
     let chunk = Chunk { id: NodeId(7), version: 9, check: 0x0a0b, list: &list, number: 1 };
     let end = chunk.write(&mut bytes);
-    assert_eq!(&bytes[..end], b"\xa6\x05\0\0\0\x07\0\0\0\x09\0\0\x0a\x0b\0\0\0\xa1\0\x01\0\0\0\0\0\0\0\xa0");
+    assert_eq!(&bytes[..end], b"\xb6\x05\0\0\0\x07\0\0\0\x09\0\0\x0a\x0b\0\0\0\xa1\0\x01\0\0\0\0\0\0\0\xa0");
 }
 
 #[test]
 fn a_presence_datagram_is_these_bytes() {
     let presence =
         Presence { id: NodeId(7), life: 1, number: 2, version: 3, check: 4, leaving: false, answer: true };
-    let expected = b"\xa6\x06\x02\0\0\0\x07\0\0\0\0\0\0\0\x01\0\0\0\x02\0\0\0\x03\0\0\0\x04";
+    let expected = b"\xb6\x06\x02\0\0\0\x07\0\0\0\0\0\0\0\x01\0\0\0\x02\0\0\0\x03\0\0\0\x04";
     assert_eq!(&presence.to_wire(), expected);
 }
 
@@ -87,9 +87,9 @@ fn a_presence_datagram_is_these_bytes() {
 fn address_requests_and_replies_are_these_bytes() {
     let mut bytes = [0; DATAGRAM_MAX];
     let length = write_address_request(&[NodeId(7)], &mut bytes);
-    assert_eq!(&bytes[..length], b"\xa6\x07\x01\0\0\0\x07");
+    assert_eq!(&bytes[..length], b"\xb6\x07\x01\0\0\0\x07");
     let length = write_address_reply([(NodeId(7), identity(1).address)], &mut bytes);
-    assert_eq!(&bytes[..length], b"\xa6\x08\x01\0\0\0\x07\x04\x0a\0\0\x01\x1e\xdd");
+    assert_eq!(&bytes[..length], b"\xb6\x08\x01\0\0\0\x07\x04\x0a\0\0\x01\x1e\xdd");
     let many: Vec<_> = (0..100).map(|id| (NodeId(id), "[fd88::1]:1".parse().unwrap())).collect();
     let length = write_address_reply(many.iter().copied(), &mut bytes);
     let Ok(Datagram::AddressReply(view)) = Datagram::read(&bytes[..length]) else { panic!("it was written") };
@@ -114,7 +114,7 @@ fn malformed_datagrams_are_refused_by_reason() {
         read(&bytes)
     };
     assert_eq!(read(&good), Ok(()));
-    assert_eq!(changed(0, 0xa5), Err(Malformed::Protocol));
+    assert_eq!(changed(0, 0xb5), Err(Malformed::Protocol));
     assert_eq!(changed(1, 11), Err(Malformed::Kind));
     assert_eq!(changed(2, 5), Err(Malformed::Address), "family");
     assert_eq!(changed(3, 224), Err(Malformed::Address), "multicast");
@@ -129,14 +129,14 @@ fn malformed_datagrams_are_refused_by_reason() {
         Err(Malformed::TooLong),
         "updates in an announcement"
     );
-    assert_eq!(read(b"\xa6\x02\x02\x01\0\0\0\x07\0\0\0\x09"), Err(Malformed::Reserved), "flag");
-    assert_eq!(read(b"\xa6\x02\x00\x00"), Err(Malformed::Count));
+    assert_eq!(read(b"\xb6\x02\x02\x01\0\0\0\x07\0\0\0\x09"), Err(Malformed::Reserved), "flag");
+    assert_eq!(read(b"\xb6\x02\x00\x00"), Err(Malformed::Count));
     assert_eq!(
-        read(b"\xa6\x05\0\0\0\x07\0\0\0\x09\0\0\0\0\0\0\0\0\0\x01"),
+        read(b"\xb6\x05\0\0\0\x07\0\0\0\x09\0\0\0\0\0\0\0\0\0\x01"),
         Err(Malformed::Count),
         "no such part"
     );
-    let longest = [&[0xa6, 3, 64][..], &[0; DATAGRAM_MAX]].concat();
+    let longest = [&[0xb6, 3, 64][..], &[0; DATAGRAM_MAX]].concat();
     assert_eq!(read(&longest), Err(Malformed::TooLong));
     assert_eq!(read(&[]), Err(Malformed::TooShort));
 }
@@ -255,7 +255,7 @@ proptest! {
 
     #[test]
     fn no_bytes_panic_a_reader(kind in 0..12u8, head: [u8; 4], rest in prop::collection::vec(any::<u8>(), 0..1_500)) {
-        for bytes in [[&[0xa6, kind][..], &head, &rest].concat(), [&[0xa6, kind, 0, 1][..], &rest].concat(), rest] {
+        for bytes in [[&[0xb6, kind][..], &head, &rest].concat(), [&[0xb6, kind, 0, 1][..], &rest].concat(), rest] {
             match Datagram::read(&bytes) {
                 Ok(Datagram::Swim(view)) => prop_assert!(view.updates() * 22 <= bytes.len()),
                 Ok(Datagram::Summary(view)) => prop_assert!(view.entries().count() <= SUMMARY_ENTRIES_MAX),

@@ -52,7 +52,7 @@ fn put(claim: Claim, to: &mut Vec<u8>) {
 
 /// A gossip datagram: news of others, each with an incarnation and a state.
 fn gossip(source: Claim, to: Claim, news: &[(Claim, u16, u8)]) -> Vec<u8> {
-    let mut datagram = vec![0xa6, 1];
+    let mut datagram = vec![0xb6, 1];
     put(source, &mut datagram);
     datagram.extend(0u16.to_be_bytes());
     put(to, &mut datagram);
@@ -154,7 +154,7 @@ fn a_stranger_draws_at_most_three_times_what_it_sent() {
     let mut net = cluster();
     let victim = SocketAddr::from(([192, 0, 2, 1], 53));
     let stranger = Claim { address: victim, id: NodeId(9), life: 1_700_000_000_000_000 };
-    let mut announce = vec![0xa6, 1];
+    let mut announce = vec![0xb6, 1];
     put(stranger, &mut announce);
     announce.extend(0u16.to_be_bytes());
     put(true_of(&net, 0), &mut announce);

@@ -83,7 +83,7 @@ fn random_datagrams_are_counted_and_change_nothing() {
         let length = net.draw(1_500) as usize;
         let mut datagram: Vec<u8> = (0..length).map(|_| net.draw(256) as u8).collect();
         if let [first, kind, ..] = datagram.as_mut_slice() {
-            (*first, *kind) = (0xa6, (round % 11) as u8);
+            (*first, *kind) = (0xb6, (round % 11) as u8);
         }
         let (from, to) = (net.draw(2 * NODES as u64) as usize, net.draw(NODES as u64) as usize);
         net.inject(address(from), address(to), datagram);

@@ -109,7 +109,8 @@ struct Instance {
 /// let mut sent = Vec::new();
 /// for seq in 0..20 {
 ///     let (sender, payload) = (NodeId(5), b"x");
-///     let data = Data { sender, group, seq, sender_seq: seq, expires: false, fragment: false, payload };
+///     let (expires, fragment, joint) = (false, false, false);
+///     let data = Data { sender, group, seq, sender_seq: seq, expires, fragment, joint, payload };
 ///     let symbol = [&data.symbol_head()[..], data.payload];
 ///     let packet = Packet { group: groups.index(group).unwrap(), name: data.name(), symbol: &symbol };
 ///     bins.push(0, &packet, &mut rng, &mut |repair| {

@@ -62,7 +62,16 @@ impl Bench {
 
     fn data(group: usize, seq: u32, payload: &[u8]) -> Data<'_> {
         let group = GroupId(group as u64);
-        Data { sender: NodeId(99), group, seq, sender_seq: seq, expires: false, fragment: false, payload }
+        Data {
+            sender: NodeId(99),
+            group,
+            seq,
+            sender_seq: seq,
+            expires: false,
+            fragment: false,
+            joint: false,
+            payload,
+        }
     }
 
     fn push(&mut self, now_us: u64, group: usize, payload: &[u8]) {

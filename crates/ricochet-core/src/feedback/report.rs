@@ -42,6 +42,8 @@ pub struct Traffic {
     pub heartbeats: Volume,
     /// Questions about the newest packet of a stream, and answers.
     pub questions: Volume,
+    /// Reports about the room of receivers, and requests for them.
+    pub rooms: Volume,
 }
 
 impl Traffic {
@@ -53,13 +55,15 @@ impl Traffic {
             Kind::Nak => &mut self.requests,
             Kind::Heartbeat => &mut self.heartbeats,
             Kind::Question | Kind::Answer => &mut self.questions,
+            Kind::Room | Kind::Probe => &mut self.rooms,
         };
         volume.add(bytes);
     }
 
     /// Returns the bytes of all other datagrams, divided by those of data packets.
     pub fn overhead(&self) -> Option<f64> {
-        let rest = [self.retransmissions, self.repairs, self.requests, self.heartbeats, self.questions];
+        let Self { retransmissions, repairs, requests, heartbeats, questions, rooms, .. } = *self;
+        let rest = [retransmissions, repairs, requests, heartbeats, questions, rooms];
         let bytes: u64 = rest.iter().map(|volume| volume.bytes).sum();
         (self.data.bytes > 0).then(|| bytes as f64 / self.data.bytes as f64)
     }

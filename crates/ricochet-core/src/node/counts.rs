@@ -72,6 +72,10 @@ pub struct NodeCounts {
     pub questions_sent: u64,
     /// Answers to questions that this node has not asked.
     pub unasked: u64,
+    /// Reports of room sent.
+    pub rooms_sent: u64,
+    /// Requests for such reports sent, because packets had to wait.
+    pub probes_sent: u64,
     /// Heartbeats sent.
     pub heartbeats_sent: u64,
     /// Datagrams refused, by reason.

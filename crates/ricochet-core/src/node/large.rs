@@ -4,7 +4,7 @@ use super::{Node, Outbound};
 use crate::delivery::{FragmentsCounts, Progress};
 use crate::ids::{GroupId, StreamKey};
 use crate::message::{Message, Output, SendError, SendOptions};
-use crate::wire::{FRAGMENT_HEAD, FRAGMENTS_MAX, Fragment};
+use crate::wire::{FRAGMENTS_MAX, Fragment};
 
 impl Node {
     /// Sends a message to a group, all at once in as many packets as it needs; returns the sequence number of
@@ -32,7 +32,7 @@ impl Node {
             let Some(fragment) = Fragment::of(message, index, self.fragment_size()) else { break };
             let length = fragment.write(&mut scratch);
             let packet =
-                Outbound { group, payload: &scratch[..length], expires: options.expires, fragment: true };
+                Outbound { group, payload: &scratch[..length], options, fragment: true, joint: false };
             let sent = self.send_packet(now_us, &packet, out);
             first = first.or(sent);
             if first.is_err() {
@@ -54,11 +54,6 @@ impl Node {
     /// Returns the counts of received fragments and of their messages.
     pub fn fragments(&self) -> &FragmentsCounts {
         self.fragments.counts()
-    }
-
-    /// Returns the number of bytes of a message in a packet.
-    fn fragment_size(&self) -> u16 {
-        u16::try_from(self.payload_max.saturating_sub(FRAGMENT_HEAD)).unwrap_or(u16::MAX)
     }
 
     /// Takes in a fragment, and delivers its message if that is complete.

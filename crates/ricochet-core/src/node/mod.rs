@@ -6,10 +6,12 @@
 //! - A repair arrives: `recover.rs` (which of its packets are here?) → decoder → recovered packets go on like
 //!   those that arrive.
 //! - A packet stays missing: `nak.rs` requests it.
+//! - A reader is slower than a sender: `flow.rs` holds up the sender.
 
 mod config;
 mod counts;
 mod expiry;
+mod flow;
 mod holders;
 mod in_flight;
 mod large;
@@ -39,9 +41,10 @@ use crate::regions::Regions;
 use crate::targets::Plan;
 use crate::tracker::Tracker;
 use crate::view::View;
-use crate::wire::{DATA_HEADER, Data, Datagram, Heartbeat, Kind, NAMES_MAX, SYMBOL_HEAD};
+use crate::wire::{DATA_HEADER, Data, Datagram, Heartbeat, Kind, NAMES_MAX, SYMBOL_HEAD, messages_of};
 pub use config::{NakConfig, NodeConfig, NodeConfigError};
 pub use counts::NodeCounts;
+use flow::FlowControl;
 use questions::Questions;
 use repair_sender::RepairSender;
 use requester::{Mark, Requester};
@@ -67,6 +70,7 @@ pub struct Node {
     sender_seq: u32,
     requester: Requester,
     questions: Questions,
+    flow: FlowControl,
     /// Incomplete messages of several packets.
     fragments: Fragments,
     /// Rate limit of the packets retransmitted to each member.
@@ -96,8 +100,9 @@ struct Measured {
 struct Outbound<'a> {
     group: GroupId,
     payload: &'a [u8],
-    expires: bool,
+    options: SendOptions,
     fragment: bool,
+    joint: bool,
 }
 
 impl Node {
@@ -123,6 +128,7 @@ impl Node {
             sender_seq: 0,
             requester: Requester::new(&config.nak, view),
             questions: Questions::new(),
+            flow: FlowControl::off(),
             fragments: Fragments::new(config.fragments)?,
             answers: Limits::new(config.answers_per_second),
             stranger_answers: Limits::new(config.answers_per_second),
@@ -157,7 +163,7 @@ impl Node {
         if payload.len() > self.payload_max {
             return Err(SendError::TooLong { length: payload.len(), payload_max: self.payload_max });
         }
-        let packet = Outbound { group, payload, expires: options.expires, fragment: false };
+        let packet = Outbound { group, payload, options, fragment: false, joint: false };
         self.send_packet(now_us, &packet, out)
     }
 
@@ -167,17 +173,20 @@ impl Node {
         packet: &Outbound<'_>,
         out: &mut impl Output,
     ) -> Result<u32, SendError> {
-        let Outbound { group, payload, expires, fragment } = *packet;
-        let seq = self.announcer.next_seq(now_us, group).ok_or(SendError::TooManyGroups)?;
+        let Outbound { group, payload, options, fragment, joint } = *packet;
+        let count = if joint { messages_of(payload).count() as u32 } else { 1 };
+        let seq = self.announcer.next_seqs(now_us, group, count).ok_or(SendError::TooManyGroups)?;
         let (sender, sender_seq) = (self.config.id, self.sender_seq);
         self.sender_seq = sender_seq.wrapping_add(1);
-        let data = Data { sender, group, seq, sender_seq, expires, fragment, payload };
+        let expires = options.expires;
+        let data = Data { sender, group, seq, sender_seq, expires, fragment, joint, payload };
         self.buffer.put(PacketKey { stream: data.key(), seq }, &[&data.symbol_head(), payload]);
         let length = data.write(&mut self.scratch);
         out.send(To::Group(group), &self.scratch[..length]);
         self.counts.sent += 1;
         self.tally.on_time(now_us);
         self.tally.on_sent(self.groups.index(group), length);
+        self.flow.on_sent(now_us, self.config.id, group, count);
         self.forget_old();
         Ok(seq)
     }
@@ -220,6 +229,8 @@ impl Node {
             Datagram::Heartbeat(heartbeat) => self.handle_heartbeat(now_us, &heartbeat),
             Datagram::Question(question) => self.handle_question(&question, out),
             Datagram::Answer(answer) => self.handle_answer(now_us, &answer, out),
+            Datagram::Rooms(report) => self.handle_rooms(now_us, origin, &report, out),
+            Datagram::Probe(probe) => self.handle_probe(now_us, origin, &probe, out),
         }
         Ok(())
     }
@@ -231,6 +242,7 @@ impl Node {
             self.announcer.next_due_us(),
             self.requester.next_due_us(),
             self.fragments.next_due_us(),
+            self.flow.next_due_us(),
         ];
         due.into_iter().flatten().min()
     }
@@ -243,6 +255,7 @@ impl Node {
         bins.fire_due(now_us, rng, &mut |repair| sender.send(&repair));
         self.send_heartbeats(now_us, out);
         self.request_due(now_us, out);
+        self.handle_flow_timeout(now_us, out);
         self.report_lost(now_us, None, out);
         self.fragments.expire(now_us, &mut |lost| out.on_lost(lost));
         self.send_questions(now_us, out);
@@ -252,6 +265,7 @@ impl Node {
     pub fn change_view(&mut self, view: &View, out: &mut impl Output) {
         let (regions, plan) = planned(self.config.id, &self.groups, view);
         self.requester.change_view(view);
+        self.flow.change_view(self.config.id, view);
         let Self { bins, rng, scratch, config, counts, tally, .. } = self;
         let mut sender = RepairSender { me: config.id, scratch, counts, tally, out };
         bins.change(regions, plan, rng, &mut |repair| sender.send(&repair));
@@ -265,6 +279,7 @@ impl Node {
         self.tally.regroup(&self.groups);
         self.tracker.forget(|key| self.groups.index(key.group).is_none());
         self.questions.forget(|key| self.groups.index(key.group).is_none());
+        self.flow.forget(|key| self.groups.index(key.group).is_none());
         self.fragments.forget(|key| self.groups.index(key.group).is_none());
         self.change_view(view, out);
     }

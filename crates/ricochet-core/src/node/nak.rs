@@ -272,9 +272,14 @@ impl Node {
             let count = u32::from(range.count).min(left);
             left -= count;
             self.counts.refused += u64::from(u32::from(range.count) - count);
+            let mut before = None;
             for step in 0..count {
                 let key = PacketKey { stream: range.key, seq: range.first.wrapping_add(step) };
-                let Some((_, symbol)) = self.buffer.held(key).and_then(|id| self.buffer.packet(id)) else {
+                let id = self.buffer.covering(key);
+                if id.is_some() && id == std::mem::replace(&mut before, id) {
+                    continue;
+                }
+                let Some((key, symbol)) = id.and_then(|id| self.buffer.packet(id)) else {
                     self.counts.not_held += 1;
                     continue;
                 };

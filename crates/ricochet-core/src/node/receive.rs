@@ -75,8 +75,19 @@ impl Node {
             _ => self.tracker.on_received_from_stranger(now_us, data.key(), data.seq, mark),
         };
         self.on_discovered(found.discovered, now_us, data.key());
+        if found.what.is_new() {
+            // A packet with several messages takes as many positions.
+            for step in 1..data.count() {
+                let seq = data.seq.wrapping_add(step);
+                match origin {
+                    Origin::Member => self.tracker.on_received(now_us, data.key(), seq, mark),
+                    _ => self.tracker.on_received_from_stranger(now_us, data.key(), seq, mark),
+                };
+            }
+        }
+        let last = found.seq.plus(u64::from(data.count()) - 1);
         let expiry = &mut self.requester.expiry;
-        if expiry.is_affected_by(data.expires) && self.tracker.highest(data.key()) == Some(found.seq) {
+        if expiry.is_affected_by(data.expires) && self.tracker.highest(data.key()) == Some(last) {
             expiry.on_newest(data.key(), data.expires);
         }
         // Packets that this one has pushed out precede it. The front of its own stream is reported with it.
@@ -153,11 +164,18 @@ impl Node {
         out: &mut impl Output,
     ) {
         let missed_us = fresh.missed.map(|mark| now_us.saturating_sub(mark.since_us));
-        let Data { sender, group, payload, fragment, .. } = *data;
+        let Data { sender, group, payload, fragment, joint, .. } = *data;
         let front = self.tracker.front(data.key());
-        let packet = Message { sender, group, seq: fresh.seq, payload, packets: 1, how, missed_us, front };
+        let seq = fresh.seq;
+        let packets = data.count();
+        let packet = Message { sender, group, seq, payload, joint, packets, how, missed_us, front };
         self.tally.on_delivered(fresh.group, &packet, data.wire_len());
-        if fragment { self.reassemble(now_us, &packet, out) } else { out.deliver(&packet) }
+        if fragment {
+            self.reassemble(now_us, &packet, out);
+        } else {
+            out.deliver(&packet);
+        }
+        self.report_room(now_us, data.key(), front, out);
     }
 
     /// Reports packets given up, and then how far their streams are settled. Leaves out the front of

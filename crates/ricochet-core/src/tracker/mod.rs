@@ -288,6 +288,11 @@ impl<M: Copy + PartialEq> Tracker<M> {
         self.by_key.get(&key).map(|&stream| self.streams[stream as usize].highest)
     }
 
+    /// Returns the newest packet of a stream that has come.
+    pub fn received(&self, key: StreamKey) -> Option<Seq> {
+        self.by_key.get(&key).map(|&stream| self.streams[stream as usize].received)
+    }
+
     /// Returns the number of known streams.
     pub fn streams(&self) -> usize {
         self.by_key.len()

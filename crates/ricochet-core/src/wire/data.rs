@@ -3,6 +3,7 @@
 use foundation::bytes::{Reader, Writer};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
+use super::joint::{JOINT_MAX, is_joint, messages_of};
 use super::kind::Kind;
 use super::name::Name;
 use crate::counters::{Malformed, Unsound};
@@ -16,6 +17,12 @@ pub const SYMBOL_HEAD: usize = 15;
 
 const EXPIRES: u8 = 1;
 const FRAGMENT: u8 = 2;
+const JOINT: u8 = 4;
+
+/// Returns whether a byte of flags has no reserved bit, and at most one form of payload.
+fn are_flags(flags: u8) -> bool {
+    flags & !(EXPIRES | FRAGMENT | JOINT) == 0 && flags & (FRAGMENT | JOINT) != FRAGMENT | JOINT
+}
 
 /// A data packet, borrowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +39,9 @@ pub struct Data<'a> {
     pub expires: bool,
     /// Whether the payload is a [`Fragment`](super::Fragment) of a message.
     pub fragment: bool,
+    /// Whether the payload holds [several messages](super::messages_of). The packet then takes as many
+    /// positions in its stream, from `seq` on.
+    pub joint: bool,
     /// Payload of the application, 0 to 65,535 bytes.
     pub payload: &'a [u8],
 }
@@ -45,6 +55,11 @@ impl<'a> Data<'a> {
     /// Returns the stream that it belongs to.
     pub fn key(&self) -> StreamKey {
         StreamKey { sender: self.sender, group: self.group }
+    }
+
+    /// Returns the number of consecutive positions in the stream that it takes: one for each of its messages.
+    pub fn count(&self) -> u32 {
+        if self.joint { messages_of(self.payload).take(JOINT_MAX).count() as u32 } else { 1 }
     }
 
     /// Returns the length on the wire in bytes.
@@ -88,7 +103,7 @@ impl<'a> Data<'a> {
 
     pub(super) fn read(mut body: Reader<'a>) -> Result<Self, Malformed> {
         let flags = body.u8()?;
-        if flags & !(EXPIRES | FRAGMENT) != 0 {
+        if !are_flags(flags) {
             return Err(Malformed::Reserved);
         }
         let data = Self {
@@ -98,9 +113,13 @@ impl<'a> Data<'a> {
             sender_seq: body.u32()?,
             expires: flags & EXPIRES != 0,
             fragment: flags & FRAGMENT != 0,
+            joint: flags & JOINT != 0,
             payload: body.0,
         };
-        if data.payload.len() > usize::from(u16::MAX) { Err(Malformed::TooLong) } else { Ok(data) }
+        if data.payload.len() > usize::from(u16::MAX) {
+            return Err(Malformed::TooLong);
+        }
+        if data.joint && !is_joint(data.payload) { Err(Malformed::TooShort) } else { Ok(data) }
     }
 
     /// Returns the bytes before the payload in the packet's symbol: the fields that its name leaves out, and
@@ -135,16 +154,29 @@ impl<'a> Data<'a> {
         if rest != group.rest() || name.group != group.tag() {
             return Err(Unsound::Group);
         }
-        if flags & !(EXPIRES | FRAGMENT) != 0 {
+        if !are_flags(flags) {
             return Err(Unsound::Reserved);
         }
-        let (expires, fragment) = (flags & EXPIRES != 0, flags & FRAGMENT != 0);
-        let data = Self { sender: name.sender, group, seq: name.seq, sender_seq, expires, fragment, payload };
-        if data.check() == check { Ok(data) } else { Err(Unsound::Check) }
+        let data = Self {
+            sender: name.sender,
+            group,
+            seq: name.seq,
+            sender_seq,
+            expires: flags & EXPIRES != 0,
+            fragment: flags & FRAGMENT != 0,
+            joint: flags & JOINT != 0,
+            payload,
+        };
+        if data.check() != check || (data.joint && !is_joint(payload)) {
+            return Err(Unsound::Check);
+        }
+        Ok(data)
     }
 
     fn flags(&self) -> u8 {
-        (u8::from(self.expires) * EXPIRES) | (u8::from(self.fragment) * FRAGMENT)
+        (u8::from(self.expires) * EXPIRES)
+            | (u8::from(self.fragment) * FRAGMENT)
+            | (u8::from(self.joint) * JOINT)
     }
 
     /// Returns a 32-bit hash of the whole packet. A repair whose names do not match its symbols then recovers

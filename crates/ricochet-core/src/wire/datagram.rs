@@ -9,6 +9,7 @@ use super::nak::NakView;
 use super::name::NAME;
 use super::question::{Answer, Question};
 use super::repair::{REPAIR_HEADER, RepairView};
+use super::room::{Probe, RoomsView};
 use crate::counters::Malformed;
 
 /// Any datagram, borrowed.
@@ -17,8 +18,8 @@ use crate::counters::Malformed;
 /// use ricochet_core::wire::{Data, Datagram};
 /// use ricochet_core::{GroupId, NodeId};
 /// let data = Data {
-///     sender: NodeId(1), group: GroupId(7), seq: 0, sender_seq: 0, expires: false, fragment: false,
-///     payload: b"187.21",
+///     sender: NodeId(1), group: GroupId(7), seq: 0, sender_seq: 0,
+///     expires: false, fragment: false, joint: false, payload: b"187.21",
 /// };
 /// let mut buffer = [0; 64];
 /// let length = data.write(&mut buffer);
@@ -41,6 +42,10 @@ pub enum Datagram<'a> {
     Question(Question),
     /// The answer to it.
     Answer(Answer),
+    /// A receiver's report about its room.
+    Rooms(RoomsView<'a>),
+    /// A sender's request for such reports.
+    Probe(Probe),
 }
 
 impl<'a> Datagram<'a> {
@@ -59,6 +64,8 @@ impl<'a> Datagram<'a> {
             Kind::Heartbeat => HeartbeatView::read(body).map(Self::Heartbeat),
             Kind::Question => Question::read(body).map(Self::Question),
             Kind::Answer => Answer::read(body).map(Self::Answer),
+            Kind::Room => RoomsView::read(body).map(Self::Rooms),
+            Kind::Probe => Probe::read(body).map(Self::Probe),
         }
     }
 
@@ -72,6 +79,8 @@ impl<'a> Datagram<'a> {
             Self::Heartbeat(_) => Kind::Heartbeat,
             Self::Question(_) => Kind::Question,
             Self::Answer(_) => Kind::Answer,
+            Self::Rooms(_) => Kind::Room,
+            Self::Probe(_) => Kind::Probe,
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::counters::Malformed;
 ///
 /// Ricochet's versions count from 9 and Maelstrom's from 1, so that neither takes the other's datagrams for
 /// its own.
-pub const VERSION: u8 = 10;
+pub const VERSION: u8 = 11;
 
 /// Kind of a datagram, the low half of its first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +26,10 @@ pub enum Kind {
     Question = 7,
     /// The answer to a question.
     Answer = 8,
+    /// A receiver's report about its room.
+    Room = 9,
+    /// A sender's request for such reports.
+    Probe = 10,
 }
 
 impl Kind {
@@ -51,6 +55,8 @@ impl Kind {
             5 => Ok(Self::Heartbeat),
             7 => Ok(Self::Question),
             8 => Ok(Self::Answer),
+            9 => Ok(Self::Room),
+            10 => Ok(Self::Probe),
             _ => Err(Malformed::Kind),
         }
     }

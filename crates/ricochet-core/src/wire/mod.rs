@@ -8,23 +8,27 @@ mod data;
 mod datagram;
 mod fragment;
 mod heartbeat;
+mod joint;
 mod kind;
 mod nak;
 mod name;
 mod peek;
 mod question;
 mod repair;
+mod room;
 
 pub use data::{DATA_HEADER, Data, SYMBOL_HEAD};
 pub use datagram::{Datagram, payload_max};
 pub use fragment::{FRAGMENT_HEAD, FRAGMENTS_MAX, Fragment};
 pub use heartbeat::{HEARTBEAT_ENTRY, HEARTBEAT_HEADER, HEARTBEAT_MAX, Heartbeat, HeartbeatView, Latest};
+pub use joint::{JOINT_MAX, MESSAGE_HEAD, is_joint, messages_of};
 pub use kind::{Kind, VERSION};
 pub use nak::{NAK_HEADER, NAK_RANGE, NAK_RANGES_MAX, Nak, NakView, Range};
 pub use name::{NAME, Name};
 pub use peek::Peek;
 pub use question::{ANSWER, Answer, QUESTION, Question};
 pub use repair::{NAMES_MAX, REPAIR_HEADER, Repair, RepairView};
+pub use room::{PROBE, Probe, ROOM, ROOMS_HEADER, ROOMS_MAX, Room, Rooms, RoomsView};
 
 #[cfg(test)]
 mod tests;

@@ -17,8 +17,8 @@ use crate::ids::{GroupId, NodeId};
 /// use ricochet_core::wire::{Data, Kind, Peek};
 /// use ricochet_core::{GroupId, NodeId};
 /// let data = Data {
-///     sender: NodeId(1), group: GroupId(7), seq: 5, sender_seq: 0, expires: false, fragment: false,
-///     payload: b"187.21",
+///     sender: NodeId(1), group: GroupId(7), seq: 5, sender_seq: 0,
+///     expires: false, fragment: false, joint: false, payload: b"187.21",
 /// };
 /// let mut buffer = [0; 64];
 /// let length = data.write(&mut buffer);
@@ -30,10 +30,11 @@ use crate::ids::{GroupId, NodeId};
 pub struct Peek {
     /// Kind of the datagram.
     pub kind: Kind,
-    /// Node that sent the packet, the repair, the request, the heartbeat, the question or the answer. A
-    /// retransmission names the packet's first sender, not the node that retransmits it.
+    /// Node that sent the packet, the repair, the request, the heartbeat, the question, the answer or the
+    /// report. A retransmission names the packet's first sender, not the node that retransmits it.
     pub sender: NodeId,
-    /// Group and sequence number (low 32 bits) of a data packet or a retransmission; `None` for other kinds.
+    /// Group and sequence number (low 32 bits) of a data packet, a retransmission or a request for reports;
+    /// `None` for other kinds.
     pub packet: Option<(GroupId, u32)>,
 }
 
@@ -45,20 +46,20 @@ impl Peek {
     pub fn read(datagram: &[u8]) -> Result<Self, Malformed> {
         let kind = Kind::read(datagram)?;
         let mut body = Reader(&datagram[1..]);
-        // Flags of a packet, a question or an answer; flags and count of a repair; count of a request and of
-        // a heartbeat.
+        // Flags of a packet, a question or an answer; flags and count of a repair; count of a request, of a
+        // heartbeat and of a report; a reserved byte.
         body.take(if kind == Kind::Repair { 2 } else { 1 })?;
         let sender = NodeId(body.u32()?);
         let packet = match kind {
-            Kind::Data | Kind::Retransmission => Some((GroupId(body.u64()?), body.u32()?)),
-            Kind::Heartbeat | Kind::Repair | Kind::Nak | Kind::Question | Kind::Answer => None,
+            Kind::Data | Kind::Retransmission | Kind::Probe => Some((GroupId(body.u64()?), body.u32()?)),
+            Kind::Heartbeat | Kind::Repair | Kind::Nak | Kind::Question | Kind::Answer | Kind::Room => None,
         };
         Ok(Self { kind, sender, packet })
     }
 
     /// Returns whether the datagram is for one node, and never multicast.
     pub fn is_unicast(&self) -> bool {
-        !matches!(self.kind, Kind::Data | Kind::Heartbeat)
+        !matches!(self.kind, Kind::Data | Kind::Heartbeat | Kind::Probe)
     }
 
     /// Returns the groups that the datagram is about: one for a packet, those of a heartbeat. Repairs and

@@ -12,6 +12,7 @@ fn data() -> Data<'static> {
         sender_seq: 0x3132_3334,
         expires: true,
         fragment: false,
+        joint: false,
         payload: b"payload",
     }
 }
@@ -22,12 +23,23 @@ fn a_data_packet_is_these_bytes() {
     let mut bytes = [0; 29];
     assert_eq!(data().write(&mut bytes), 29);
     let expected =
-        b"\xa1\x01\x01\x02\x03\x04\x11\x12\x13\x14\x15\x16\x17\x18\x21\x22\x23\x24\x31\x32\x33\x34payload";
+        b"\xb1\x01\x01\x02\x03\x04\x11\x12\x13\x14\x15\x16\x17\x18\x21\x22\x23\x24\x31\x32\x33\x34payload";
     assert_eq!(&bytes, expected);
     assert_eq!(Datagram::read(&bytes), Ok(Datagram::Data(data())));
     assert_eq!(data().write_retransmission(&mut bytes), 29);
-    assert_eq!(bytes[0], 0xa2);
+    assert_eq!(bytes[0], 0xb2);
     assert_eq!(Datagram::read(&bytes), Ok(Datagram::Retransmission(data())));
+}
+
+#[test]
+fn a_packet_with_several_messages_is_these_bytes() {
+    let joint = Data { expires: false, joint: true, payload: b"\0\x02ab\0\x01c", ..data() };
+    let mut bytes = [0; 29];
+    assert_eq!(joint.write(&mut bytes), 29);
+    assert_eq!((&bytes[..2], &bytes[22..]), (&b"\xb1\x04"[..], &b"\0\x02ab\0\x01c"[..]));
+    assert_eq!(Datagram::read(&bytes), Ok(Datagram::Data(joint)));
+    let symbol = [&joint.symbol_head()[..], joint.payload].concat();
+    assert_eq!(Data::from_symbol(joint.name(), joint.group, &symbol), Ok(joint));
 }
 
 #[test]
@@ -36,7 +48,7 @@ fn a_digest_is_these_bytes() {
     let digest = Repair { from: NodeId(9), names: &names, symbol: None };
     let mut bytes = vec![0; digest.wire_len()];
     digest.write(&mut bytes);
-    let expected = b"\xa3\0\x02\0\0\0\x09\
+    let expected = b"\xb3\0\x02\0\0\0\x09\
         \x01\x02\x03\x04\x15\x16\x17\x18\x21\x22\x23\x24\
         \x01\x02\x03\x04\x15\x16\x17\x18\0\0\0\x07";
     assert_eq!(bytes, expected);
@@ -47,11 +59,26 @@ fn a_request_and_a_heartbeat_are_these_bytes() {
     let range = Range { key: data().key(), first: 5, count: 3 };
     let mut bytes = [0; NAK_HEADER + NAK_RANGE];
     Nak { from: NodeId(9), ranges: &[range] }.write(&mut bytes);
-    assert_eq!(&bytes, b"\xa4\x01\0\0\0\x09\x01\x02\x03\x04\x11\x12\x13\x14\x15\x16\x17\x18\0\0\0\x05\0\x03");
+    assert_eq!(&bytes, b"\xb4\x01\0\0\0\x09\x01\x02\x03\x04\x11\x12\x13\x14\x15\x16\x17\x18\0\0\0\x05\0\x03");
     let latest = Latest { group: data().group, seq: 5 };
     let mut bytes = [0; HEARTBEAT_HEADER + HEARTBEAT_ENTRY];
     Heartbeat { sender: NodeId(9), sender_seq: 6, latest: &[latest] }.write(&mut bytes);
-    assert_eq!(&bytes, b"\xa5\x01\0\0\0\x09\0\0\0\x06\x11\x12\x13\x14\x15\x16\x17\x18\0\0\0\x05");
+    assert_eq!(&bytes, b"\xb5\x01\0\0\0\x09\0\0\0\x06\x11\x12\x13\x14\x15\x16\x17\x18\0\0\0\x05");
+}
+
+#[test]
+fn a_report_and_a_request_for_it_are_these_bytes() {
+    let room = Room { group: data().group, position: 7, newest: 8, window: 0x800 };
+    let mut bytes = [0; ROOMS_HEADER + ROOM];
+    assert_eq!(Rooms { from: NodeId(9), rooms: &[room] }.write(&mut bytes), bytes.len());
+    assert_eq!(&bytes, b"\xb9\x01\0\0\0\x09\x11\x12\x13\x14\x15\x16\x17\x18\0\0\0\x07\0\0\0\x08\0\0\x08\0");
+    let Ok(Datagram::Rooms(view)) = Datagram::read(&bytes) else { panic!("a report was written") };
+    assert!(view.from == NodeId(9) && view.rooms().eq([room]));
+    let probe = Probe { sender: NodeId(9), group: data().group, newest: 8 };
+    let mut bytes = [0; PROBE];
+    assert_eq!(probe.write(&mut bytes), PROBE);
+    assert_eq!(&bytes, b"\xba\0\0\0\0\x09\x11\x12\x13\x14\x15\x16\x17\x18\0\0\0\x08");
+    assert_eq!(Datagram::read(&bytes), Ok(Datagram::Probe(probe)));
 }
 
 #[test]
@@ -76,25 +103,30 @@ fn what_is_not_ours_is_refused_by_its_reason() {
         (vec![], Malformed::TooShort),
         (good[..21].to_vec(), Malformed::TooShort),
         (changed(0, 0x11), Malformed::Version),
-        (changed(0, 0xa0), Malformed::Kind),
-        (changed(0, 0xa6), Malformed::Kind),
-        (changed(1, 4), Malformed::Reserved),
+        (changed(0, 0xb0), Malformed::Kind),
+        (changed(0, 0xb6), Malformed::Kind),
+        (changed(1, 8), Malformed::Reserved),
+        (changed(1, 6), Malformed::Reserved),
+        (changed(1, 4), Malformed::TooShort),
+        (b"\xb9\0\0\0\0\0".to_vec(), Malformed::Count),
+        ([&b"\xb9\x01\0\0\0\0"[..], &[1; 21]].concat(), Malformed::TooLong),
+        (b"\xba\x01\0\0\0\x09\0\0\0\0\0\0\0\0\0\0\0\0".to_vec(), Malformed::Reserved),
         (tail, Malformed::TooLong),
         (short[..short.len() - 1].to_vec(), Malformed::TooShort),
         (repair(&[name, Name { seq: 1, ..name }, name], None), Malformed::Repeated),
-        (b"\xa3\0\0\0\0\0\0".to_vec(), Malformed::Count),
-        (b"\xa3\x02\x01\0\0\0\0".to_vec(), Malformed::Reserved),
-        (b"\xa3\0\x40\0\0\0\0".to_vec(), Malformed::TooShort),
-        (b"\xa3\0\x41\0\0\0\0".to_vec(), Malformed::Count),
-        (b"\xa4\x00\0\0\0\0".to_vec(), Malformed::Count),
-        ([&b"\xa4\x01\0\0\0\0"[..], &[0; 18]].concat(), Malformed::Count),
-        ([&b"\xa4\x01\0\0\0\0"[..], &[1; 19]].concat(), Malformed::TooLong),
-        (b"\xa5\xff\0\0\0\0\0\0\0\0".to_vec(), Malformed::Count),
-        ([&b"\xa5\x01\0\0\0\0\0\0\0\0"[..], &[1; 11]].concat(), Malformed::TooShort),
+        (b"\xb3\0\0\0\0\0\0".to_vec(), Malformed::Count),
+        (b"\xb3\x02\x01\0\0\0\0".to_vec(), Malformed::Reserved),
+        (b"\xb3\0\x40\0\0\0\0".to_vec(), Malformed::TooShort),
+        (b"\xb3\0\x41\0\0\0\0".to_vec(), Malformed::Count),
+        (b"\xb4\x00\0\0\0\0".to_vec(), Malformed::Count),
+        ([&b"\xb4\x01\0\0\0\0"[..], &[0; 18]].concat(), Malformed::Count),
+        ([&b"\xb4\x01\0\0\0\0"[..], &[1; 19]].concat(), Malformed::TooLong),
+        (b"\xb5\xff\0\0\0\0\0\0\0\0".to_vec(), Malformed::Count),
+        ([&b"\xb5\x01\0\0\0\0\0\0\0\0"[..], &[1; 11]].concat(), Malformed::TooShort),
     ] {
         assert_eq!(Datagram::read(&bytes), Err(reason), "{bytes:02x?}");
     }
-    assert_eq!(Datagram::read(&[0xa1]), Err(Malformed::TooShort));
+    assert_eq!(Datagram::read(&[0xb1]), Err(Malformed::TooShort));
     let long = [&changed(1, 0)[..], &[0; 70_000]].concat();
     assert_eq!(Datagram::read(&long), Err(Malformed::TooLong));
 }
@@ -151,6 +183,8 @@ fn check_peek(bytes: &[u8]) {
         }
         Datagram::Question(question) => (question.from, None, vec![]),
         Datagram::Answer(answer) => (answer.sender, None, vec![]),
+        Datagram::Rooms(report) => (report.from, None, vec![]),
+        Datagram::Probe(probe) => (probe.sender, Some((probe.group, probe.newest)), vec![probe.group]),
     };
     assert_eq!((peek.kind, peek.sender, peek.packet), (datagram.kind(), sender, packet));
     assert!(peek.groups(bytes).eq(groups));
@@ -173,7 +207,7 @@ proptest! {
         payload in prop::collection::vec(any::<u8>(), 0..200),
     ) {
         let (sender, group) = (NodeId(sender), GroupId(group));
-        let data = Data { sender, group, seq, sender_seq, expires, fragment, payload: &payload };
+        let data = Data { sender, group, seq, sender_seq, expires, fragment, joint: false, payload: &payload };
         let mut bytes = vec![0; data.wire_len()];
         prop_assert_eq!(data.write_retransmission(&mut bytes), bytes.len());
         check_peek(&bytes);
@@ -245,7 +279,7 @@ proptest! {
 
     #[test]
     fn no_bytes_panic_a_reader(
-        first in prop_oneof![0xa1..=0xa8u8, any::<u8>()], flags in 0..4u8, count in 0..70u8,
+        first in prop_oneof![0xb1..=0xbau8, any::<u8>()], flags in 0..8u8, count in 0..70u8,
         rest in prop::collection::vec(any::<u8>(), 0..1_500),
     ) {
         for bytes in [[&[first, flags, count][..], &rest].concat(), [&[first, count][..], &rest].concat(), rest.clone()] {
@@ -255,7 +289,8 @@ proptest! {
                 Ok(Datagram::Nak(view)) => assert!(view.ranges().count() <= NAK_RANGES_MAX),
                 Ok(Datagram::Heartbeat(view)) => assert!(view.latest().count() <= HEARTBEAT_MAX),
                 Ok(Datagram::Data(data) | Datagram::Retransmission(data)) => assert!(data.payload.len() <= rest.len()),
-                Ok(Datagram::Question(_) | Datagram::Answer(_)) => {}
+                Ok(Datagram::Rooms(view)) => assert!(view.rooms().count() <= ROOMS_MAX),
+                Ok(Datagram::Question(_) | Datagram::Answer(_) | Datagram::Probe(_)) => {}
                 Err(_) => {}
             }
         }

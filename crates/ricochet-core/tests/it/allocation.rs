@@ -46,6 +46,7 @@ fn no_packet_makes_a_node_allocate() {
                 sender_seq: 0,
                 expires: false,
                 fragment: false,
+                joint: false,
                 payload: &[7; 1_000],
             };
             let length = data.write(&mut datagram);

@@ -7,6 +7,7 @@ mod common;
 mod corpus;
 mod expiry;
 mod feedback;
+mod flow;
 mod fuzz;
 mod hostile;
 mod liar;

@@ -225,7 +225,7 @@ fn no_datagram_stops_a_node() {
     for round in 0..50_000u64 {
         let mut datagram: Vec<u8> = (0..dice.next_u64() % 200).map(|_| dice.next_u64() as u8).collect();
         if let Some(first) = datagram.first_mut() {
-            *first = 0xa0 | (round % 9) as u8;
+            *first = 0xb0 | (round % 9) as u8;
         }
         // Every second datagram has names and groups that exist.
         if datagram.len() > 40 && round % 2 == 0 {

@@ -4,6 +4,7 @@
 use diagnostics::Findings;
 use diagnostics::settings::{Document, Root, Section as _};
 
+use super::flow::{FlowDraft, FlowSection};
 use super::sections::{
     AnnounceDraft, AnnounceSection, BuffersDraft, BuffersSection, FifoDraft, FifoSection, KeyDraft,
     KeySection, MembershipDraft, MembershipSection, NakDraft, NakSection, NodeDraft, NodeSection,
@@ -27,6 +28,8 @@ pub struct Config {
     pub fifo: FifoSection,
     /// Buffers.
     pub buffers: BuffersSection,
+    /// Flow control.
+    pub flow: FlowSection,
     /// The cluster key.
     pub key: KeySection,
 }
@@ -41,6 +44,7 @@ pub(super) struct Draft {
     pub(super) announce: AnnounceDraft,
     pub(super) fifo: FifoDraft,
     pub(super) buffers: BuffersDraft,
+    pub(super) flow: FlowDraft,
     pub(super) key: KeyDraft,
 }
 
@@ -57,6 +61,7 @@ impl Draft {
             announce: document.section::<AnnounceSection>(),
             fifo: document.section::<FifoSection>(),
             buffers: document.section::<BuffersSection>(),
+            flow: document.section::<FlowSection>(),
             key: document.section::<KeySection>(),
         };
         document.finish();
@@ -72,6 +77,7 @@ impl Draft {
         config.announce.check(findings);
         config.fifo.check(findings);
         config.buffers.check(findings);
+        config.flow.check(findings);
         config.key.check(findings);
         Self {
             node: config.node.to_draft(),
@@ -81,6 +87,7 @@ impl Draft {
             announce: config.announce.to_draft(),
             fifo: config.fifo.to_draft(),
             buffers: config.buffers.to_draft(),
+            flow: config.flow.to_draft(),
             key: config.key.to_draft(),
         }
     }
@@ -98,6 +105,7 @@ impl Draft {
             announce: AnnounceSection::finish(self.announce),
             fifo: FifoSection::finish(self.fifo),
             buffers: BuffersSection::finish(self.buffers),
+            flow: FlowSection::finish(self.flow),
             key: KeySection::finish(self.key),
         }
     }

@@ -23,6 +23,7 @@
 mod core;
 mod cross;
 mod draft;
+mod flow;
 mod sections;
 mod types;
 
@@ -38,6 +39,8 @@ use membership::MemberFile;
 use thiserror::Error;
 
 pub use draft::Config;
+pub(crate) use flow::follow_text;
+pub use flow::{FlowSection, parse_follow};
 pub use sections::{
     AnnounceSection, BuffersSection, FifoSection, KeySection, MembershipSection, NakSection, NodeSection,
     RepairSection,

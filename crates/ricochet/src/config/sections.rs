@@ -33,6 +33,7 @@ pub(super) fn layout() -> Layout {
         .with::<AnnounceSection>()
         .with::<FifoSection>()
         .with::<BuffersSection>()
+        .with::<super::flow::FlowSection>()
         .with::<KeySection>()
 }
 

@@ -49,6 +49,7 @@ impl Batches {
             return more;
         }
         let mut core = shared.core_for_node();
+        core.node.hold_losses(self.holds_packets());
         let now_us = clock::now_us();
         handle(&mut core, now_us, &mut self.requests);
         for batch in [&mut self.packets, &mut self.repairs] {

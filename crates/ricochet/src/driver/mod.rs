@@ -159,6 +159,7 @@ impl Driver {
         }
         core.node.hold_losses(self.batches.holds_packets());
         core.handle_timeout(now_us);
+        core.pass_on(now_us, &self.shared.outgoing);
         core.out.flush();
         self.slow_readers.handle_timeout(now_us, &core.out, &self.shared.backpressure);
         drop(core);
@@ -175,6 +176,7 @@ impl Driver {
                 self.membership.regroup_due_us(&core),
                 Some(self.watch.poll_timeout()),
                 self.key_file.poll_timeout(),
+                self.shared.outgoing.due_us(),
                 self.slow_readers.poll_timeout(&self.shared.backpressure),
             ];
             let until_us = due.into_iter().flatten().min().unwrap_or(u64::MAX);
@@ -201,7 +203,8 @@ impl Driver {
             ring.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
         };
         let shared = &self.shared;
-        ((empty(&shared.ring) && empty(&shared.repairs)) || shared.backpressure.is_active())
+        !shared.outgoing.is_fresh()
+            && ((empty(&shared.ring) && empty(&shared.repairs)) || shared.backpressure.is_active())
             && empty(&shared.requests)
             && empty(&shared.membership_ring)
     }

@@ -29,8 +29,8 @@ fn hosts<const N: usize>() -> ([Namespace; N], Namespace) {
 fn lossy() -> impl FnMut(&[u8]) -> bool + Send {
     let mut seen = 0;
     move |datagram| {
-        seen += u32::from(datagram[0] == 0xa1);
-        datagram[0] == 0xa1 && seen % 7 == 0
+        seen += u32::from(datagram[0] == 0xb1);
+        datagram[0] == 0xb1 && seen % 7 == 0
     }
 }
 

@@ -10,10 +10,11 @@ use ricochet_core::bins::BinsCounts;
 use ricochet_core::node::NodeCounts;
 
 use super::{
-    Counts, DealingsStatus, GroupStatus, KeyStatus, PeerStatus, ReceptionStatus, RingStatus, Status,
-    SubscriptionStatus, VolumeStatus,
+    Counts, DealingsStatus, FlowStatus, GroupStatus, KeyStatus, PeerStatus, ReaderStatus, ReceptionStatus,
+    RingStatus, Status, SubscriptionStatus, VolumeStatus,
 };
 use crate::clock;
+use crate::config::follow_text;
 use crate::key::KeyName;
 use crate::published::{Published, PublishedMember};
 use crate::ring::Ring;
@@ -52,6 +53,11 @@ impl Shared {
                 ("refused", sent.refused),
             ]),
             ring,
+            flow: FlowStatus {
+                follow: follow_text(self.config.flow.follow),
+                waiting: self.outgoing.len(),
+                ..FlowStatus::default()
+            },
             membership: of_membership(&published.membership),
             keys: self.key_status(),
             keys_read: published.keys_read,
@@ -130,11 +136,36 @@ impl Core {
             counts: consumer.queue.counts(),
         });
         status.subscriptions = consumers.collect();
+        status.flow.slow = self.out.readers.slow;
+        status.flow.left_behind = self.out.readers.left_behind;
+        status.flow.caught_up = self.out.readers.caught_up;
+        status.flow.readers = self.readers();
         status.missing_runs = self.node.missing();
         status.unaddressed = self.out.unaddressed;
         status.addresses_forgotten = self.out.addresses.forgotten();
         status.payloads_made = self.out.pool().made();
         status.memory_bytes = self.node.memory_bytes() as u64;
+    }
+}
+
+impl Core {
+    /// Returns the readers that lag, or are left behind.
+    fn readers(&self) -> Vec<ReaderStatus> {
+        const LISTED_MAX: usize = 256;
+        /// Number of packets that a reader may have to settle before it is listed.
+        const BEHIND: u64 = 64;
+        let of_group = |group| {
+            let lags =
+                |reader: &ricochet_core::flow::ReaderStatus| reader.behind > BEHIND || !reader.is_followed;
+            self.node.readers(group).filter(lags).map(move |reader| ReaderStatus {
+                group: group.to_string(),
+                reader: reader.id.to_string(),
+                behind: reader.behind,
+                window: reader.window,
+                followed: reader.is_followed,
+            })
+        };
+        self.node.groups_sent_to().flat_map(of_group).take(LISTED_MAX).collect()
     }
 }
 
@@ -188,6 +219,8 @@ fn of_core(counts: &NodeCounts) -> Counts {
         refused,
         questions_sent,
         unasked,
+        rooms_sent,
+        probes_sent,
         heartbeats_sent,
     )
 }

@@ -28,6 +28,9 @@ pub struct TrafficStatus {
     /// Questions about the newest packet of a stream, and answers.
     #[serde(default)]
     pub questions: VolumeStatus,
+    /// Reports about the room of receivers, and requests for them.
+    #[serde(default)]
+    pub rooms: VolumeStatus,
     /// Bytes of all other datagrams as a percentage of the bytes of data packets.
     pub overhead_percent: Option<f64>,
 }
@@ -98,6 +101,7 @@ impl From<&Traffic> for TrafficStatus {
             requests: traffic.requests.into(),
             heartbeats: traffic.heartbeats.into(),
             questions: traffic.questions.into(),
+            rooms: traffic.rooms.into(),
             overhead_percent: traffic.overhead().map(|share| share * 100.0),
         }
     }

@@ -72,6 +72,9 @@ pub struct Status {
     pub sending: Counts,
     /// The ring between the sockets and the core.
     pub ring: RingStatus,
+    /// Flow control of what the node sends.
+    #[serde(default)]
+    pub flow: FlowStatus,
     /// Counters of the membership.
     pub membership: Counts,
     /// The cluster keys; the first one signs.
@@ -178,6 +181,38 @@ pub struct InterfaceStatus {
     pub made_again: u64,
     /// Times that this failed; the node retries every second.
     pub failed: u64,
+}
+
+/// Flow control of what a node sends.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowStatus {
+    /// The readers that the node follows: `all`, `quorum:K`, `max` or `off`.
+    pub follow: String,
+    /// Number of packets that wait for their readers.
+    pub waiting: usize,
+    /// Times that a reader held up the messages to its group.
+    pub slow: u64,
+    /// Times that a reader was left behind.
+    pub left_behind: u64,
+    /// Times that such a reader has caught up.
+    pub caught_up: u64,
+    /// Readers with many packets to settle, and those that are left behind; at most 256.
+    pub readers: Vec<ReaderStatus>,
+}
+
+/// A reader of what a node sends to a group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReaderStatus {
+    /// Identifier of the group.
+    pub group: String,
+    /// Identifier of the reader.
+    pub reader: String,
+    /// Number of packets sent that it has not settled, as of its last report.
+    pub behind: u64,
+    /// Number of packets for which it has room.
+    pub window: u32,
+    /// Whether the node follows it.
+    pub followed: bool,
 }
 
 /// State of the ring between the sockets and the core.

@@ -85,6 +85,6 @@ pub(crate) fn loss(percent: u64, seed: u64) -> impl FnMut(&[u8]) -> bool + Send 
     let mut random = testkit::Random(seed);
     move |datagram| {
         let is_lost = random.below(100) < percent;
-        datagram[0] == 0xa1 && is_lost
+        datagram[0] == 0xb1 && is_lost
     }
 }

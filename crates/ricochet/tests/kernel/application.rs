@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::common::{LONG, Lan, join_all, meet, next, numbers};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use ricochet::{
-    Event, GivenUp, JoinError, JoinOptions, Node, Order, Policy, RecvError, RecvTimeoutError, SendError,
-    Status, TryRecvError,
+    Event, Follow, GivenUp, JoinError, JoinOptions, Node, Order, Policy, RecvError, RecvTimeoutError,
+    SendError, Status, TryRecvError,
 };
 
 fn options(queue: usize, policy: Policy) -> JoinOptions {
@@ -56,7 +56,7 @@ fn a_blocking_reader_loses_no_message_while_the_ring_has_room() {
 fn packets_wait_in_the_kernel_while_the_node_waits_for_its_reader() {
     let Some(lan) = Lan::build("packets that wait in the kernel", 2) else { return };
     for drain_thread in [false, true] {
-        let nodes = lan.start(|_, builder| builder.ring(64).drain_thread(drain_thread));
+        let nodes = lan.start(|_, builder| builder.ring(64).drain_thread(drain_thread).follow(Follow::Off));
         let slow = nodes[1].join_with("g", &options(4, Policy::Block)).unwrap();
         assert!(nodes[0].wait_for_members("g", 1, LONG));
         // Many more than fit the ring and its reserve.
@@ -170,7 +170,7 @@ fn a_panic_in_the_nodes_thread_is_reported() {
     let Some(lan) = Lan::build("a panic", 2) else { return };
     let nodes = lan.start(|at, builder| match at {
         0 => builder,
-        _ => builder.lose(|datagram| datagram[0] == 0xa1 && panic!("on purpose")),
+        _ => builder.lose(|datagram| datagram[0] == 0xb1 && panic!("on purpose")),
     });
     let subscriptions = join_all(&nodes, "g");
     nodes[0].send("g", b"x").unwrap();
@@ -229,7 +229,7 @@ fn start_without_second_packet(lan: &Lan) -> Vec<Node> {
     let hour = Duration::from_secs(3_600);
     lan.start(|_, builder| {
         let never = |datagram: &[u8]| {
-            matches!(datagram[0], 0xa1 | 0xa2) && datagram.get(14..18) == Some(&[0, 0, 0, 1])
+            matches!(datagram[0], 0xb1 | 0xb2) && datagram.get(14..18) == Some(&[0, 0, 0, 1])
         };
         builder.lose(never).give_up_after(hour).expires_after(hour)
     })

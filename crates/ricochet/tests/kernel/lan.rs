@@ -126,8 +126,8 @@ fn the_last_message_is_recovered_although_none_follows() {
     let lose_the_tenth = || {
         let mut seen = 0;
         move |datagram: &[u8]| {
-            seen += u32::from(datagram[0] == 0xa1);
-            datagram[0] == 0xa1 && seen == 10
+            seen += u32::from(datagram[0] == 0xb1);
+            datagram[0] == 0xb1 && seen == 10
         }
     };
     let nodes = lan.start(|_, builder| builder.lose(lose_the_tenth()));
@@ -263,7 +263,7 @@ fn losses_are_reported() {
     let nodes = lan.start(|_, builder| {
         let never = |datagram: &[u8]| {
             // The sequence number is at byte 14.
-            matches!(datagram[0], 0xa1 | 0xa2) && datagram.get(14..18) == Some(&[0, 0, 0, 3])
+            matches!(datagram[0], 0xb1 | 0xb2) && datagram.get(14..18) == Some(&[0, 0, 0, 3])
         };
         let soon = std::time::Duration::from_millis(300);
         builder.lose(never).give_up_after(soon)

@@ -163,7 +163,7 @@ fn forged_gossip_shuts_no_member_out() {
     };
     for round in 0..20 {
         for to in &nodes[..2] {
-            let mut gossip = vec![0xa6, 1];
+            let mut gossip = vec![0xb6, 1];
             gossip.extend(identity(nodes[2].address(), NodeId(round), life));
             gossip.extend([0, 0]);
             gossip.extend(identity(to.address(), to.id(), 0));
@@ -226,7 +226,7 @@ fn with_a_key_recorded_datagrams_reach_no_application() {
         all_arrive(&nodes[0], &nodes[1], &subscriptions[1], 4);
         recording.extend(recorded(&mut tap));
     }
-    let is_data = |(from, _, datagram): &&Recorded| *from == nodes[0].address() && datagram[0] == 0xa1;
+    let is_data = |(from, _, datagram): &&Recorded| *from == nodes[0].address() && datagram[0] == 0xb1;
     assert!(recording.iter().filter(is_data).count() >= 100);
     let replay = || recording.iter().for_each(|(from, to, datagram)| forger.send(*from, *to, datagram));
 

@@ -62,7 +62,7 @@ fn a_group_joined_again_at_once_owes_no_earlier_messages() {
     let nodes = lan.start(|_, builder| {
         // Drops the packet with the sequence number 98 and its retransmissions.
         let never = |datagram: &[u8]| {
-            matches!(datagram[0], 0xa1 | 0xa2) && datagram.get(14..18) == Some(&[0, 0, 0, 98])
+            matches!(datagram[0], 0xb1 | 0xb2) && datagram.get(14..18) == Some(&[0, 0, 0, 98])
         };
         builder.lose(never).give_up_after(Duration::from_secs(3_600))
     });
@@ -88,7 +88,7 @@ fn packets_in_the_ring_behind_a_blocking_reader_are_not_given_up() {
     let nodes = lan.start(|_, builder| {
         let mut first = true;
         let once = move |datagram: &[u8]| {
-            let lost = first && datagram[0] == 0xa1 && datagram.get(14..18) == Some(&[0, 0, 0, 2]);
+            let lost = first && datagram[0] == 0xb1 && datagram.get(14..18) == Some(&[0, 0, 0, 2]);
             first &= !lost;
             lost
         };

@@ -6,6 +6,7 @@ mod application;
 mod churn;
 #[path = "../common/mod.rs"]
 mod common;
+mod flow;
 mod lan;
 mod liars;
 mod lifecycle;

@@ -82,8 +82,16 @@ mod tests {
     fn data(seq: u32) -> Vec<u8> {
         let (sender, group) = (NodeId(3), GroupId(9));
         let mut bytes = vec![0; 100];
-        let data =
-            Data { sender, group, seq, sender_seq: seq, expires: false, fragment: false, payload: b"x" };
+        let data = Data {
+            sender,
+            group,
+            seq,
+            sender_seq: seq,
+            expires: false,
+            fragment: false,
+            joint: false,
+            payload: b"x",
+        };
         let length = data.write(&mut bytes);
         bytes.truncate(length);
         bytes

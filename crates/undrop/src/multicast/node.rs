@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use clap::ValueEnum;
-use ricochet::{Builder, Config, Node, RepairMode, StartError};
+use ricochet::{Builder, Config, Follow, Node, RepairMode, StartError, parse_follow};
 
 use super::config;
 use crate::failure::Advice as _;
@@ -45,6 +45,9 @@ pub(super) struct NodeArgs {
     /// Contents of repairs
     #[arg(long, value_enum)]
     repair: Option<Repair>,
+    /// Readers to follow when sending: all, quorum:K, max or off
+    #[arg(long, value_name = "READERS", value_parser = follow)]
+    flow: Option<Follow>,
     /// Unix socket for `undrop multicast status`
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
@@ -92,6 +95,7 @@ impl NodeArgs {
                 Repair::Auto => RepairMode::Auto,
             };
         }
+        config.flow.follow = self.flow.unwrap_or(config.flow.follow);
         if config.node.interface.is_empty() {
             return Err(anyhow!("expected an interface, saw none"))
                 .advise("name one with `--interface eth0` (`ip link` lists them), or set `node.interface` in the configuration");
@@ -114,6 +118,12 @@ impl NodeArgs {
             Err(error).advise(remedy)
         })
     }
+}
+
+/// Parses the readers to follow.
+fn follow(text: &str) -> Result<Follow, String> {
+    parse_follow(text)
+        .ok_or_else(|| format!("expected all, quorum:K for K readers, max or off, saw {text:?}"))
 }
 
 /// Parses a number of seconds, which may have a fraction.

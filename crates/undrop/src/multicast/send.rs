@@ -91,6 +91,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Some(size) => transfer.send_generated(size),
         None => transfer.send_lines(),
     };
+    while !interrupt.is_requested() && !node.flush(STOP_CHECK) {}
     // Receivers learn of lost packets, and request them, during this time. An error does not shorten it.
     std::thread::sleep(args.linger);
     outcome?;
@@ -159,7 +160,9 @@ impl<'a> Transfer<'a> {
             if !self.pace.wait(self.interrupt) {
                 break;
             }
-            self.sender.send(&line)?;
+            if !self.send(&line)? {
+                break;
+            }
         }
         Ok(())
     }
@@ -174,8 +177,9 @@ impl<'a> Transfer<'a> {
             let number = self.pace.sent.to_string();
             let length = number.len().min(size);
             payload[..length].copy_from_slice(&number.as_bytes()[..length]);
-            match self.sender.send(&payload) {
-                Ok(_) => {}
+            match self.send(&payload) {
+                Ok(true) => {}
+                Ok(false) => break,
                 Err(error @ SendError::TooLong { .. }) if !self.args.fragments => {
                     return Err(error)
                         .advise("give a smaller `--size`, or `--fragments` to send in several packets");
@@ -184,6 +188,17 @@ impl<'a> Transfer<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Sends a message once its readers have room; false if a stop is requested first.
+    fn send(&self, message: &[u8]) -> Result<bool, SendError> {
+        while !self.interrupt.is_requested() {
+            match self.sender.send_timeout(message, STOP_CHECK) {
+                Err(SendError::WouldBlock) => {}
+                sent => return sent.map(|_| true),
+            }
+        }
+        Ok(false)
     }
 
     /// Whether `--count` messages were sent.
@@ -220,6 +235,13 @@ impl<'a> Transfer<'a> {
             "{} messages sent{refused}, {answered} packets sent again on request",
             self.pace.sent
         ));
+        let left = node.status().flow.left_behind;
+        if left > 0 {
+            output::note(format_args!(
+                "warning: {left} readers were left behind, because they made no progress; `[flow]` in the \
+                 configuration sets for how long to wait"
+            ));
+        }
     }
 }
 

@@ -45,6 +45,7 @@ impl Rig {
         self.came.insert((key, found.seq.0));
         let payload = number.to_be_bytes();
         let message = Message {
+            joint: false,
             sender: key.sender,
             group: key.group,
             seq: found.seq,
@@ -211,6 +212,7 @@ fn bytes_are_bounded_and_a_message_that_never_fits_passes() {
     let large = vec![7; 100_000];
     for (number, length) in (1u32..).zip([1_000usize, 60_000, 30_000, 100_000, 1]) {
         let message = Message {
+            joint: false,
             sender: KEY.sender,
             group: KEY.group,
             seq: Seq::first_seen(number * 2),

@@ -168,7 +168,17 @@ impl Fragments {
     pub(crate) fn message(&self, slot: usize, front: Front) -> Message<'_> {
         let Entry { key, first, count, how, missed_us, ref bytes, .. } = self.entries[slot];
         let StreamKey { sender, group } = key;
-        Message { sender, group, seq: first, payload: bytes, packets: count, how, missed_us, front }
+        Message {
+            sender,
+            group,
+            seq: first,
+            payload: bytes,
+            joint: false,
+            packets: count,
+            how,
+            missed_us,
+            front,
+        }
     }
 
     /// Notes that the message in a slot was delivered, and removes it.

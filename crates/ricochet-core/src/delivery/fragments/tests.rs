@@ -44,8 +44,17 @@ impl Rig {
         }
         let StreamKey { sender, group } = KEY;
         let (front, how) = (self.tracker.front(KEY), How::Multicast);
-        let packet =
-            Message { sender, group, seq: found.seq, payload, packets: 1, how, missed_us: None, front };
+        let packet = Message {
+            sender,
+            group,
+            seq: found.seq,
+            payload,
+            joint: false,
+            packets: 1,
+            how,
+            missed_us: None,
+            front,
+        };
         let Self { fragments, got, lost, .. } = self;
         if let Progress::Whole(slot) = fragments.take(self.now_us, &packet, &mut |report| note(report, lost))
         {

@@ -29,7 +29,7 @@ pub(crate) fn grouping(rng: &mut ChaCha8Rng, n: usize, d: usize, s: usize) -> Ve
 
 /// Returns a data packet that neither expires nor is a fragment.
 pub(crate) fn packet(sender: NodeId, group: GroupId, seq: u32, payload: &[u8]) -> Data<'_> {
-    Data { sender, group, seq, sender_seq: seq, expires: false, fragment: false, payload }
+    Data { sender, group, seq, sender_seq: seq, expires: false, fragment: false, joint: false, payload }
 }
 
 /// Returns the datagram that `write` writes.

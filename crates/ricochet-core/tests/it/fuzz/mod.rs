@@ -7,7 +7,8 @@ use ricochet_core::delivery::{FragmentsConfig, Released};
 use ricochet_core::message::{Message, Origin, Output, To};
 use ricochet_core::tracker::{Front, Lost};
 use ricochet_core::wire::{
-    Data, Datagram, Fragment, Heartbeat, Latest, NAK_RANGES_MAX, Nak, Name, Peek, Range, Repair, SYMBOL_HEAD,
+    Data, Datagram, Fragment, Heartbeat, Latest, NAK_RANGES_MAX, Nak, Name, Peek, Range, Repair, Room, Rooms,
+    SYMBOL_HEAD,
 };
 use ricochet_core::{
     Fifo, FifoConfig, GroupConfig, GroupId, Groups, Member, Node, NodeConfig, NodeId, Seq, StreamKey,
@@ -38,6 +39,11 @@ pub(crate) fn wire(data: &[u8]) {
         }
         Datagram::Question(question) => question.from,
         Datagram::Answer(answer) => answer.sender,
+        Datagram::Rooms(report) => report.from,
+        Datagram::Probe(probe) => {
+            assert_eq!(peek.packet, Some((probe.group, probe.newest)));
+            probe.sender
+        }
     };
     assert_eq!(peek.sender, sender);
     let mut written = vec![0; data.len() + 8];
@@ -60,6 +66,11 @@ pub(crate) fn wire(data: &[u8]) {
         }
         Datagram::Question(question) => question.write(&mut written),
         Datagram::Answer(answer) => answer.write(&mut written),
+        Datagram::Rooms(report) => {
+            let rooms: Vec<Room> = report.rooms().collect();
+            Rooms { from: report.from, rooms: &rooms }.write(&mut written)
+        }
+        Datagram::Probe(probe) => probe.write(&mut written),
     };
     assert_eq!(&written[..length], data);
 }
@@ -181,7 +192,8 @@ fn write_datagram(input: &mut Input<'_>, groups: [GroupId; 2], datagram: &mut [u
     let seq = u32::from(seq % 64);
     let (expires, fragment) = (node & 64 != 0, kind % 8 == 2);
     let mut payload = [0; 64];
-    let data = |payload| Data { sender, group, seq, sender_seq: seq, expires, fragment, payload };
+    let data =
+        |payload| Data { sender, group, seq, sender_seq: seq, expires, fragment, joint: false, payload };
     match kind % 8 {
         0 | 1 => {
             let payload = input.bytes(usize::from(kind / 8 % 16));
@@ -222,7 +234,7 @@ fn write_datagram(input: &mut Input<'_>, groups: [GroupId; 2], datagram: &mut [u
         5 => Heartbeat { sender, sender_seq: seq, latest: &[Latest { group, seq }] }.write(datagram),
         _ => {
             let raw = input.bytes(usize::from(node));
-            datagram[0] = [0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa7, 0xa8][usize::from(kind / 8 % 7)];
+            datagram[0] = [0xb1, 0xb2, 0xb3, 0xb4, 0xb5, 0xb7, 0xb8, 0xb9, 0xba][usize::from(kind / 8 % 9)];
             datagram[1..][..raw.len()].copy_from_slice(raw);
             1 + raw.len()
         }

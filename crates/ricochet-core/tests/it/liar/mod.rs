@@ -136,6 +136,7 @@ fn packet(bytes: &[u8]) -> Data<'_> {
         sender_seq: 0,
         expires: node & 0x40 != 0,
         fragment: node & 0x80 != 0,
+        joint: false,
         payload: bytes.get(4..).unwrap_or_default(),
     }
 }

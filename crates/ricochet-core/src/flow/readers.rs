@@ -1,0 +1,459 @@
+//! The sender's side: the readers of one group, and how many packets they have room for.
+//!
+//! The *budget* bounds what is on its way. It grows with what the readers settle, so that a burst after
+//! silence does not overrun switches and rings, and shrinks when packets take long to arrive, so that no long
+//! queue stands anywhere.
+
+use std::collections::VecDeque;
+
+use foundation::Seq;
+
+use super::{FlowConfig, Follow, ReaderNews, ReaderStatus};
+use crate::ids::NodeId;
+use crate::wire::Room;
+
+/// Window of a reader that has not reported yet, and the smallest budget.
+const START: u32 = 64;
+/// Part of the window that the budget always reaches: twice the packets between two reports.
+const BUDGET_PART: u32 = 4;
+/// Time that packets may take to arrive before the budget shrinks, in microseconds.
+const DELAY_US: u64 = 5_000;
+/// Packets that the budget grows by in each round trip, once it has shrunk.
+const GROWTH: u64 = 16;
+/// Number of packets between two noted times.
+const MARK_EVERY: u64 = 16;
+/// Maximum number of noted times.
+const MARKS_MAX: usize = 1_024;
+/// Silence after which a burst begins with the smallest budget again, in microseconds.
+const IDLE_US: u64 = 1_000_000;
+/// Time from the beginning of a wait to the first request for reports, in microseconds; then doubled.
+const PROBE_US: u64 = 5_000;
+const PROBE_US_MAX: u64 = 100_000;
+/// Time for which a reader holds up the sender before it is reported as slow, in microseconds.
+const SLOW_US: u64 = 1_000_000;
+/// Maximum number of readers of a group that are followed.
+const READERS_MAX: usize = 4_096;
+
+#[derive(Clone, Copy, Debug)]
+struct Reader {
+    id: NodeId,
+    position: Seq,
+    window: u32,
+    heard_us: u64,
+    progress_us: u64,
+    /// Time for which it has held up the sender while it lagged behind others.
+    held_us: u64,
+    is_reported: bool,
+    /// Position at which it was left behind.
+    left_at: Option<Seq>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    since_us: u64,
+    /// Time up to which readers have been blamed for it.
+    blamed_us: u64,
+    probe_us: u64,
+    pause_us: u64,
+}
+
+/// The readers of this node's packets to one group.
+#[derive(Debug)]
+pub(crate) struct Readers {
+    follow: Follow,
+    /// Position of the next packet.
+    next: Seq,
+    /// In order of their ids.
+    readers: Vec<Reader>,
+    budget: u32,
+    /// Budget from which it grows slowly.
+    threshold: u32,
+    cut_us: u64,
+    sent_us: u64,
+    /// Positions and the times at which they were sent.
+    marks: VecDeque<(Seq, u64)>,
+    /// Position before which all followed readers have settled everything.
+    settled: Seq,
+    /// Position at which the sender has to wait; `None` if nothing limits it.
+    limit: Option<Seq>,
+    wait: Option<Wait>,
+    scratch: Vec<(Seq, Seq)>,
+}
+
+impl Readers {
+    /// Creates the readers of a group to which this node has sent nothing.
+    pub(crate) fn new(follow: Follow, now_us: u64, members: impl Iterator<Item = NodeId>) -> Self {
+        let next = Seq::first_seen(0);
+        let mut readers = Self {
+            follow,
+            next,
+            readers: Vec::new(),
+            budget: START,
+            threshold: u32::MAX,
+            cut_us: 0,
+            sent_us: now_us,
+            marks: VecDeque::with_capacity(MARKS_MAX),
+            settled: next,
+            limit: None,
+            wait: None,
+            scratch: Vec::new(),
+        };
+        readers.set_members(now_us, members);
+        readers
+    }
+
+    /// Continues with the members of a view. New ones read from the next packet on.
+    pub(crate) fn set_members(&mut self, now_us: u64, members: impl Iterator<Item = NodeId>) {
+        let before = std::mem::take(&mut self.readers);
+        let known = |id| before.binary_search_by_key(&id, |reader| reader.id).ok().map(|at| before[at]);
+        let new = |id| Reader {
+            id,
+            position: self.next,
+            window: START,
+            heard_us: now_us,
+            progress_us: now_us,
+            held_us: 0,
+            is_reported: false,
+            left_at: None,
+        };
+        self.readers = members.take(READERS_MAX).map(|id| known(id).unwrap_or_else(|| new(id))).collect();
+        self.readers.sort_unstable_by_key(|reader| reader.id);
+        self.update();
+    }
+
+    /// Returns the number of packets that may be sent; `u32::MAX` if nothing limits it.
+    pub(crate) fn room(&self) -> u32 {
+        let left = self.limit.map_or(u64::MAX, |limit| limit.0.saturating_sub(self.next.0));
+        u32::try_from(left).unwrap_or(u32::MAX)
+    }
+
+    /// Returns the number of packets that followed readers have not settled.
+    pub(crate) fn outstanding(&self) -> u64 {
+        if self.limit.is_some() { self.next.0.saturating_sub(self.settled.0) } else { 0 }
+    }
+
+    /// Notes that a packet was sent that takes `count` positions in its stream.
+    pub(crate) fn on_sent(&mut self, now_us: u64, count: u32) {
+        if now_us.saturating_sub(self.sent_us) >= IDLE_US && self.outstanding() == 0 {
+            (self.budget, self.threshold) = (self.least(), u32::MAX);
+            self.update();
+        }
+        self.sent_us = now_us;
+        let is_marked = self.marks.back().is_some_and(|(seq, _)| seq.plus(MARK_EVERY) > self.next);
+        if !is_marked && self.marks.len() < MARKS_MAX {
+            self.marks.push_back((self.next, now_us));
+        }
+        self.next = self.next.plus(u64::from(count));
+    }
+
+    /// Notes that packets wait for room.
+    pub(crate) fn on_waiting(&mut self, now_us: u64) {
+        self.wait.get_or_insert(Wait {
+            since_us: now_us,
+            blamed_us: now_us,
+            probe_us: now_us + PROBE_US,
+            pause_us: PROBE_US,
+        });
+    }
+
+    /// Handles the report of a reader; returns news about it. A report that contradicts what was sent is
+    /// ignored.
+    pub(crate) fn on_report(&mut self, now_us: u64, from: NodeId, room: &Room) -> Option<ReaderNews> {
+        let position = Seq::from_wire(room.position, self.next);
+        let newest = Seq::from_wire(room.newest, self.next);
+        let at = self.readers.binary_search_by_key(&from, |reader| reader.id).ok()?;
+        if position > self.next {
+            return None;
+        }
+        self.blame(now_us);
+        let (next, fastest, is_slowest) =
+            (self.next, self.fastest(), self.readers[at].position <= self.settled);
+        let reader = &mut self.readers[at];
+        reader.heard_us = now_us;
+        reader.window = room.window.max(1);
+        if position > reader.position {
+            (reader.position, reader.progress_us) = (position, now_us);
+        }
+        if !reader.lags(self.budget, fastest) {
+            reader.held_us = 0;
+        }
+        let is_near = reader.position.plus(u64::from(reader.window.min(self.budget) / 2)) >= next;
+        let returns = reader.left_at.is_some_and(|left_at| reader.position > left_at) && is_near;
+        if returns {
+            (reader.left_at, reader.is_reported, reader.held_us) = (None, false, 0);
+        }
+        let before = self.settled;
+        self.update();
+        self.adjust(now_us, newest, is_slowest, self.settled.0.saturating_sub(before.0));
+        self.end_wait();
+        returns.then_some(ReaderNews::CaughtUp)
+    }
+
+    /// Adjusts the budget to the time that packets take, and to `settled` packets.
+    fn adjust(&mut self, now_us: u64, newest: Seq, is_slowest: bool, settled: u64) {
+        let last = self.marks.iter().take_while(|(seq, _)| *seq <= newest).last();
+        let delay_us = last.map(|(_, at_us)| now_us.saturating_sub(*at_us));
+        while self.marks.pop_front_if(|(seq, _)| *seq < self.settled).is_some() {}
+        if is_slowest && delay_us.is_some_and(|delay_us| delay_us > DELAY_US) {
+            if now_us >= self.cut_us + DELAY_US {
+                self.cut_us = now_us;
+                self.budget -= self.budget / 4;
+                self.threshold = self.budget;
+            }
+        } else if self.budget < self.threshold {
+            self.budget = self.budget.saturating_add(u32::try_from(settled).unwrap_or(u32::MAX));
+        } else {
+            let more = (settled * GROWTH).div_ceil(u64::from(self.budget.max(1)));
+            self.budget = self.budget.saturating_add(u32::try_from(more).unwrap_or(u32::MAX));
+        }
+        let least = self.least();
+        self.budget = self.budget.clamp(least, least.max(self.window()));
+        self.update();
+    }
+
+    /// Returns the smallest window that a reader has.
+    fn window(&self) -> u32 {
+        self.readers.iter().map(|reader| reader.window).min().unwrap_or(START)
+    }
+
+    fn least(&self) -> u32 {
+        START.max(self.window() / BUDGET_PART)
+    }
+
+    /// Asks for reports and leaves readers behind, while packets wait. Returns whether to ask now.
+    pub(crate) fn handle_timeout(
+        &mut self,
+        now_us: u64,
+        config: &FlowConfig,
+        news: &mut impl FnMut(NodeId, ReaderNews),
+    ) -> bool {
+        let Some(wait) = self.wait else { return false };
+        if now_us < wait.probe_us {
+            return false;
+        }
+        self.blame(now_us);
+        let (next, budget) = (self.next, self.budget);
+        for reader in self.readers.iter_mut().filter(|reader| reader.left_at.is_none()) {
+            if reader.limit(budget) > next {
+                continue;
+            }
+            let waited_us = |since_us: u64| now_us.saturating_sub(since_us.max(wait.since_us));
+            let is_slow = reader.held_us >= SLOW_US || waited_us(reader.progress_us) >= SLOW_US;
+            if is_slow && !std::mem::replace(&mut reader.is_reported, true) {
+                news(reader.id, ReaderNews::Slow);
+            }
+            if waited_us(reader.heard_us) >= config.silence_us {
+                reader.left_at = Some(reader.position);
+                news(reader.id, ReaderNews::Silent);
+            } else if config.patience_us.is_some_and(|us| waited_us(reader.progress_us) >= us) {
+                reader.left_at = Some(reader.position);
+                news(reader.id, ReaderNews::LeftBehind);
+            }
+        }
+        let pause_us = (2 * wait.pause_us).min(PROBE_US_MAX);
+        self.wait = Some(Wait { blamed_us: now_us, probe_us: now_us + wait.pause_us, pause_us, ..wait });
+        self.update();
+        self.end_wait();
+        self.wait.is_some()
+    }
+
+    /// Returns when [`handle_timeout`](Self::handle_timeout) is due.
+    pub(crate) fn next_due_us(&self) -> Option<u64> {
+        self.wait.map(|wait| wait.probe_us)
+    }
+
+    /// Returns whether a reader is waited for.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.wait.is_some()
+    }
+
+    /// Returns the low 32 bits of the newest packet's position.
+    pub(crate) fn newest(&self) -> u32 {
+        self.next.minus(1).to_wire()
+    }
+
+    pub(crate) fn status(&self) -> impl Iterator<Item = ReaderStatus> + '_ {
+        self.readers.iter().map(|reader| ReaderStatus {
+            id: reader.id,
+            behind: self.next.0.saturating_sub(reader.position.0),
+            window: reader.window,
+            is_followed: reader.left_at.is_none(),
+        })
+    }
+
+    /// Adds the time since the last look to the readers that hold up the sender.
+    fn blame(&mut self, now_us: u64) {
+        let Some(wait) = &mut self.wait else { return };
+        let waited_us = now_us.saturating_sub(std::mem::replace(&mut wait.blamed_us, now_us));
+        let (next, budget, fastest) = (self.next, self.budget, self.fastest());
+        let holds = |reader: &&mut Reader| reader.limit(budget) <= next && reader.lags(budget, fastest);
+        self.readers.iter_mut().filter(holds).for_each(|reader| reader.held_us += waited_us);
+    }
+
+    fn fastest(&self) -> Seq {
+        self.readers.iter().map(|reader| reader.position).max().unwrap_or(self.next)
+    }
+
+    fn end_wait(&mut self) {
+        if self.wait.is_some() && self.room() > 0 {
+            self.wait = None;
+        }
+    }
+
+    /// Recomputes what the followed readers have settled and have room for.
+    fn update(&mut self) {
+        let Self { readers, scratch, budget, follow, .. } = self;
+        scratch.clear();
+        let followed = readers.iter().filter(|reader| reader.left_at.is_none());
+        scratch.extend(followed.map(|reader| (reader.limit(*budget), reader.position)));
+        if scratch.is_empty() || *follow == Follow::Off {
+            (self.limit, self.settled) = (None, self.next);
+            return;
+        }
+        // The slowest first.
+        scratch.sort_unstable();
+        let place = match *follow {
+            Follow::All | Follow::Off => 0,
+            Follow::Quorum(count) => scratch.len().saturating_sub(usize::from(count)),
+            Follow::Max => scratch.len() - 1,
+        };
+        let (limit, settled) = scratch[place];
+        (self.limit, self.settled) = (Some(limit), settled);
+    }
+}
+
+impl Reader {
+    /// Returns the position up to which it has room, within the sender's budget.
+    fn limit(&self, budget: u32) -> Seq {
+        self.position.plus(u64::from(self.window.min(budget)))
+    }
+
+    /// Returns whether it is far behind the fastest reader.
+    fn lags(&self, budget: u32, fastest: Seq) -> bool {
+        fastest >= self.position.plus(u64::from(self.window.min(budget) / 2).max(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::GroupId;
+
+    const CONFIG: FlowConfig =
+        FlowConfig { follow: Follow::All, window: 0, patience_us: Some(10_000_000), silence_us: 1_000_000 };
+
+    fn readers(follow: Follow, count: u32) -> Readers {
+        Readers::new(follow, 0, (1..=count).map(NodeId))
+    }
+
+    fn room(position: u32) -> Room {
+        Room { group: GroupId(7), position, newest: position.wrapping_sub(1), window: 1_024 }
+    }
+
+    /// Sends all that there is room for; returns the number of packets.
+    fn send(readers: &mut Readers, now_us: u64) -> u32 {
+        let room = readers.room().min(100_000);
+        (0..room).for_each(|_| readers.on_sent(now_us, 1));
+        readers.on_waiting(now_us);
+        room
+    }
+
+    #[test]
+    fn a_sender_follows_the_readers_that_it_is_set_to_follow() {
+        for (follow, expected) in [
+            (Follow::All, 10),
+            (Follow::Quorum(3), 10),
+            (Follow::Quorum(2), 30),
+            (Follow::Quorum(9), 10),
+            (Follow::Max, 60),
+            (Follow::Off, u32::MAX),
+        ] {
+            let mut readers = readers(follow, 3);
+            assert_eq!(readers.room(), if follow == Follow::Off { u32::MAX } else { START });
+            (0..START).for_each(|_| readers.on_sent(0, 1));
+            for (reader, position) in [(1, 10), (2, 30), (3, 60)] {
+                readers.on_report(1_000, NodeId(reader), &room(position));
+            }
+            assert_eq!(readers.room() == u32::MAX, follow == Follow::Off);
+            assert_eq!(
+                readers.outstanding(),
+                if follow == Follow::Off { 0 } else { u64::from(START - expected) }
+            );
+        }
+    }
+
+    #[test]
+    fn the_budget_grows_with_what_is_settled_up_to_the_window_and_falls_after_silence() {
+        let mut readers = readers(Follow::All, 1);
+        let mut bursts = Vec::new();
+        for round in 0..8u64 {
+            bursts.push(send(&mut readers, round * 1_000));
+            let all = readers.next.to_wire();
+            readers.on_report(round * 1_000 + 500, NodeId(1), &room(all));
+        }
+        assert_eq!(bursts[..4], [64, 256, 512, 1_024]);
+        assert_eq!(bursts[7], 1_024, "the reader's window");
+        readers.on_sent(5_000_000, 1);
+        assert!(readers.room() < 256, "{}", readers.room());
+    }
+
+    #[test]
+    fn packets_that_take_long_to_arrive_shrink_the_budget() {
+        let mut readers = readers(Follow::All, 1);
+        for round in 0..40u64 {
+            send(&mut readers, round * 30_000);
+            let all = readers.next.to_wire();
+            readers.on_report(round * 30_000 + 25_000, NodeId(1), &room(all));
+        }
+        assert_eq!(readers.budget, 1_024 / BUDGET_PART);
+    }
+
+    #[test]
+    fn false_reports_and_unknown_readers_change_nothing() {
+        let mut readers = readers(Follow::All, 1);
+        send(&mut readers, 0);
+        readers.on_report(1, NodeId(9), &room(64));
+        readers.on_report(2, NodeId(1), &room(65));
+        assert_eq!(readers.room(), 0, "a reader cannot have settled what was not sent");
+        readers.on_report(3, NodeId(1), &room(64));
+        readers.on_report(4, NodeId(1), &room(3));
+        assert_eq!(readers.outstanding(), 0, "a report that was overtaken");
+    }
+
+    #[test]
+    fn a_reader_that_reports_nothing_is_left_behind_soon_and_one_that_stands_still_late() {
+        let mut readers = readers(Follow::All, 2);
+        send(&mut readers, 0);
+        let mut news = Vec::new();
+        let mut now_us = 0;
+        while news.len() < 4 {
+            send(&mut readers, now_us);
+            now_us = readers.next_due_us().unwrap();
+            // Node 1 hears the requests for reports, and stands still.
+            if readers
+                .handle_timeout(now_us, &CONFIG, &mut |id, what| news.push((id.0, what, now_us / 1_000_000)))
+            {
+                readers.on_report(now_us, NodeId(1), &room(5));
+            }
+        }
+        let (slow, left) = (ReaderNews::Slow, ReaderNews::LeftBehind);
+        let others = [(1, slow, 2), (1, left, 11)];
+        assert_eq!(news[..2], [(2, slow, 1), (2, ReaderNews::Silent, 1)]);
+        assert_eq!(news[2..], others, "node 1 had room for a few packets after node 2 was left behind");
+        assert_eq!(readers.room(), u32::MAX, "nobody is left to follow");
+        let all = readers.next.to_wire();
+        assert_eq!(readers.on_report(now_us, NodeId(1), &room(all)), Some(ReaderNews::CaughtUp));
+        assert!(readers.room() <= 1_024);
+    }
+
+    #[test]
+    fn members_that_join_read_from_the_next_packet_on() {
+        let mut readers = readers(Follow::All, 1);
+        send(&mut readers, 0);
+        readers.on_report(1, NodeId(1), &room(64));
+        readers.set_members(1, [NodeId(2), NodeId(1)].into_iter());
+        assert_eq!((readers.readers.len(), readers.room()), (2, START));
+        readers.set_members(2, std::iter::empty());
+        assert_eq!(readers.room(), u32::MAX);
+    }
+}

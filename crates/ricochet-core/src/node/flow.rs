@@ -1,0 +1,274 @@
+//! Flow control: reports to the senders of streams, and the room that this node's own packets have.
+
+use hashbrown::HashMap;
+
+use super::{Node, Outbound};
+use crate::flow::readers::Readers;
+use crate::flow::rooms::Reports;
+use crate::flow::{FlowConfig, FlowConfigError, Follow, ReaderStatus};
+use crate::ids::{GroupId, NodeId, StreamKey};
+use crate::message::{Origin, Output, SendOptions, To};
+use crate::outgoing::{Form, Outgoing, OutgoingConfig, Packet};
+use crate::tracker::Front;
+use crate::view::{Member, View};
+use crate::wire::{FRAGMENT_HEAD, Kind, Probe, Rooms, RoomsView};
+
+/// Number of packets that a group may have on their way before they count against all that are kept.
+const BUSY: u64 = 64;
+/// Number of packets that wait for room in each group.
+const WAITING_MAX: usize = 256;
+
+/// State of flow control.
+#[derive(Debug)]
+pub(super) struct FlowControl {
+    config: FlowConfig,
+    reports: Reports,
+    view: View,
+    /// Groups that this node sends to.
+    groups: HashMap<GroupId, Readers>,
+    /// Groups with many packets on their way.
+    busy: Vec<GroupId>,
+    /// Groups with packets that wait for room.
+    waiting: Vec<GroupId>,
+    /// Time of the last event.
+    now_us: u64,
+}
+
+impl FlowControl {
+    pub(super) fn off() -> Self {
+        Self::new(FlowConfig::default(), View::default())
+    }
+
+    fn new(config: FlowConfig, view: View) -> Self {
+        let reports = Reports::new(config.window);
+        Self {
+            config,
+            reports,
+            view,
+            groups: HashMap::new(),
+            busy: Vec::new(),
+            waiting: Vec::new(),
+            now_us: 0,
+        }
+    }
+
+    /// Continues with the members of another view.
+    pub(super) fn change_view(&mut self, me: NodeId, view: &View) {
+        if self.config.follow == Follow::Off {
+            return;
+        }
+        self.view = view.clone();
+        for (&group, readers) in &mut self.groups {
+            readers.set_members(self.now_us, members(&self.view, me, group));
+        }
+    }
+
+    pub(super) fn forget(&mut self, gone: impl FnMut(StreamKey) -> bool) {
+        self.reports.forget(gone);
+    }
+
+    /// Notes that this node sends a packet of `messages` messages to a group.
+    pub(super) fn on_sent(&mut self, now_us: u64, me: NodeId, group: GroupId, messages: u32) {
+        if self.config.follow == Follow::Off {
+            return;
+        }
+        self.now_us = now_us;
+        let Self { config, view, groups, busy, .. } = self;
+        let new = || Readers::new(config.follow, now_us, members(view, me, group));
+        let readers = groups.entry(group).or_insert_with(new);
+        readers.on_sent(now_us, messages);
+        if readers.outstanding() >= BUSY && !busy.contains(&group) {
+            busy.push(group);
+        }
+    }
+
+    pub(super) fn next_due_us(&self) -> Option<u64> {
+        self.waiting.iter().filter_map(|group| self.groups.get(group)?.next_due_us()).min()
+    }
+
+    /// Returns the number of packets on their way, in the groups that have many.
+    fn outstanding(&mut self) -> u64 {
+        let Self { groups, busy, .. } = self;
+        let mut all = 0;
+        busy.retain(|group| {
+            let outstanding = groups.get(group).map_or(0, Readers::outstanding);
+            all += outstanding;
+            outstanding >= BUSY
+        });
+        all
+    }
+}
+
+fn members(view: &View, me: NodeId, group: GroupId) -> impl Iterator<Item = NodeId> + '_ {
+    let reads = move |member: &&Member| member.id() != me && member.groups().binary_search(&group).is_ok();
+    view.members().iter().filter(reads).map(Member::id)
+}
+
+impl Node {
+    /// Sets flow control, before the first packet is sent. Without it the node follows no reader and reports
+    /// nothing.
+    ///
+    /// # Errors
+    /// [`FlowConfigError`].
+    pub fn set_flow(&mut self, config: FlowConfig, view: &View) -> Result<(), FlowConfigError> {
+        config.check()?;
+        self.flow = FlowControl::new(config, view.clone());
+        Ok(())
+    }
+
+    /// Returns the settings for the messages that go to this node.
+    pub fn outgoing_config(&self, linger_us: u64) -> OutgoingConfig {
+        OutgoingConfig {
+            payload_max: self.payload_max,
+            message_max: self.message_max(),
+            fragment_size: self.fragment_size(),
+            packets_max: WAITING_MAX,
+            linger_us,
+        }
+    }
+
+    /// Returns the number of packets to a group that the readers have room for; `u32::MAX` if nothing limits
+    /// it. The packets on their way to all groups are at most half of those kept, so that none is forgotten
+    /// before the readers have it.
+    pub fn room(&mut self, group: GroupId) -> u32 {
+        let Some(readers) = self.flow.groups.get(&group) else { return u32::MAX };
+        let room = readers.room();
+        if room == u32::MAX {
+            return room;
+        }
+        let kept = self.config.packets as u64 / 2;
+        room.min(u32::try_from(kept.saturating_sub(self.flow.outstanding())).unwrap_or(u32::MAX))
+    }
+
+    /// Sends packets that wait, as far as the readers have room, at most `count` at once.
+    pub fn send_waiting(&mut self, now_us: u64, outgoing: &mut Outgoing, out: &mut impl Output) {
+        let mut packets = Vec::new();
+        while !outgoing.is_empty() {
+            outgoing.take(now_us, 64, |group| self.room_or_wait(now_us, group), &mut packets);
+            if packets.is_empty() {
+                break;
+            }
+            packets.iter().for_each(|packet| self.send_packet_of(now_us, packet, out));
+            outgoing.give_back(&mut packets);
+        }
+    }
+
+    /// Returns the room of a group. If there is none, asks its readers for reports from time to time.
+    pub fn room_or_wait(&mut self, now_us: u64, group: GroupId) -> u32 {
+        let room = self.room(group);
+        if room == 0
+            && let Some(readers) = self.flow.groups.get_mut(&group)
+        {
+            readers.on_waiting(now_us);
+            if !self.flow.waiting.contains(&group) {
+                self.flow.waiting.push(group);
+            }
+        }
+        room
+    }
+
+    /// Sends a packet. It has the sequence number that [`Outgoing::push`] returned for it.
+    pub fn send_packet_of(&mut self, now_us: u64, packet: &Packet, out: &mut impl Output) {
+        let form = packet.form();
+        let outbound = Outbound {
+            group: packet.group(),
+            payload: packet.payload(),
+            options: SendOptions { expires: packet.expires() },
+            fragment: form == Form::Fragment,
+            joint: form == Form::Joint,
+        };
+        // Both bound the number of groups by the same maximum.
+        let sent = self.send_packet(now_us, &outbound, out);
+        debug_assert!(sent.is_ok(), "{sent:?}");
+    }
+
+    /// Returns the readers of this node's packets to a group, as far as it knows them.
+    pub fn readers(&self, group: GroupId) -> impl Iterator<Item = ReaderStatus> + '_ {
+        self.flow.groups.get(&group).into_iter().flat_map(Readers::status)
+    }
+
+    /// Returns the groups that this node sends to under flow control.
+    pub fn groups_sent_to(&self) -> impl Iterator<Item = GroupId> + '_ {
+        self.flow.groups.keys().copied()
+    }
+
+    /// Reports to the sender of a packet, if a report is due.
+    pub(super) fn report_room(&mut self, now_us: u64, key: StreamKey, front: Front, out: &mut impl Output) {
+        if self.flow.reports.are_sent() && self.flow.reports.on_packet(now_us, key, front) {
+            self.send_room(now_us, key, front, out);
+        }
+    }
+
+    fn send_room(&mut self, now_us: u64, key: StreamKey, front: Front, out: &mut impl Output) {
+        let Some(newest) = self.tracker.received(key) else { return };
+        let room = self.flow.reports.report(now_us, key, front, newest);
+        let length = Rooms { from: self.config.id, rooms: &[room] }.write(&mut self.scratch);
+        out.send(To::Node(key.sender), &self.scratch[..length]);
+        self.counts.rooms_sent += 1;
+        self.tally.sent.add(Kind::Room, length);
+    }
+
+    /// Handles the reports of a reader of this node's packets.
+    pub(super) fn handle_rooms(
+        &mut self,
+        now_us: u64,
+        origin: Origin,
+        report: &RoomsView<'_>,
+        out: &mut impl Output,
+    ) {
+        if report.from == self.config.id {
+            return self.counts.own += 1;
+        }
+        if origin != Origin::Member {
+            return self.counts.strangers += 1;
+        }
+        self.flow.now_us = now_us;
+        self.requester.on_heard(report.from);
+        for room in report.rooms() {
+            let Some(readers) = self.flow.groups.get_mut(&room.group) else { continue };
+            if let Some(news) = readers.on_report(now_us, report.from, &room) {
+                out.on_reader(room.group, report.from, news);
+            }
+        }
+    }
+
+    /// Handles a sender's request for a report.
+    pub(super) fn handle_probe(&mut self, now_us: u64, origin: Origin, probe: &Probe, out: &mut impl Output) {
+        if probe.sender == self.config.id {
+            return self.counts.own += 1;
+        }
+        if self.groups.index(probe.group).is_none() {
+            return self.counts.foreign += 1;
+        }
+        let key = StreamKey { sender: probe.sender, group: probe.group };
+        let front = self.tracker.front(key);
+        // A stream that is not known yet shows the sender that this node has heard nothing of it.
+        if origin == Origin::Member && self.flow.reports.are_sent() && front != Front::END {
+            self.send_room(now_us, key, front, out);
+        }
+    }
+
+    /// Asks readers for reports, and leaves those behind that hold up the sender for too long.
+    pub(super) fn handle_flow_timeout(&mut self, now_us: u64, out: &mut impl Output) {
+        self.flow.now_us = now_us;
+        let Self { flow, config, scratch, counts, tally, .. } = self;
+        flow.waiting.retain(|group| flow.groups.get(group).is_some_and(Readers::is_waiting));
+        for &group in &flow.waiting {
+            let Some(readers) = flow.groups.get_mut(&group) else { continue };
+            let mut notify = |reader, news| out.on_reader(group, reader, news);
+            if !readers.handle_timeout(now_us, &flow.config, &mut notify) {
+                continue;
+            }
+            let probe = Probe { sender: config.id, group, newest: readers.newest() };
+            let length = probe.write(scratch);
+            out.send(To::Group(group), &scratch[..length]);
+            counts.probes_sent += 1;
+            tally.sent.add(Kind::Probe, length);
+        }
+    }
+
+    /// Returns the number of bytes of a message in a packet.
+    pub(super) fn fragment_size(&self) -> u16 {
+        u16::try_from(self.payload_max.saturating_sub(FRAGMENT_HEAD)).unwrap_or(u16::MAX)
+    }
+}

@@ -1,0 +1,263 @@
+//! Messages of the application's threads on their way to the core.
+//!
+//! A thread that sends puts its message in, under a lock that nobody holds for long. If the core is free, the
+//! thread passes on what waits itself, so that a single message leaves at once. Otherwise the node's thread
+//! does. While the readers have no room, packets stay here, and short messages share them. When a group has
+//! as many packets as it may have, its senders wait.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::Waker as TaskWaker;
+use std::time::Duration;
+
+use hashbrown::HashSet;
+use ricochet_core::GroupId;
+use ricochet_core::message::{SendError as CoreError, SendOptions as CoreOptions};
+use ricochet_core::outgoing::{NotTaken, Outgoing as CoreOutgoing, Packet};
+
+use crate::clock;
+use crate::error::SendError;
+use crate::outward::SendMode;
+use crate::sender::SendOptions;
+use crate::shared::{Core, Gone, Shared};
+
+/// Number of packets passed to the core at a time.
+const BATCH: usize = 64;
+/// Interval at which a waiting sender checks whether the node has ended.
+const CHECK: Duration = Duration::from_millis(100);
+
+/// Messages that wait, and the senders that wait to put more in.
+pub(crate) struct Outgoing {
+    inner: Mutex<Inner>,
+    has_room: Condvar,
+}
+
+struct Inner {
+    packets: CoreOutgoing,
+    /// Buffer for packets on their way to the core.
+    taken: Vec<Packet>,
+    /// Whether packets wait that the core has not been asked about since they came.
+    is_fresh: bool,
+    /// Time at which a packet that waits for further messages is due.
+    due_us: Option<u64>,
+    /// Number of threads that wait for room.
+    waiting: usize,
+    tasks: Vec<TaskWaker>,
+    /// Groups to which long messages are sent in several packets.
+    fragmented: HashSet<GroupId>,
+}
+
+impl Outgoing {
+    pub(crate) fn new(packets: CoreOutgoing) -> Self {
+        let inner = Inner {
+            packets,
+            taken: Vec::new(),
+            is_fresh: false,
+            due_us: None,
+            waiting: 0,
+            tasks: Vec::new(),
+            fragmented: HashSet::new(),
+        };
+        Self { inner: Mutex::new(inner), has_room: Condvar::new() }
+    }
+
+    /// Returns whether packets came since the core was last asked for room.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.lock().is_fresh
+    }
+
+    /// Returns the number of packets that wait.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().packets.len()
+    }
+
+    /// Returns when a packet that waits for further messages is due.
+    pub(crate) fn due_us(&self) -> Option<u64> {
+        self.lock().due_us
+    }
+
+    /// Sets whether long messages to a group are sent in several packets, whatever their sender's option.
+    pub(crate) fn set_fragments(&self, group: GroupId, fragments: bool) {
+        let mut inner = self.lock();
+        if fragments {
+            inner.fragmented.insert(group)
+        } else {
+            inner.fragmented.remove(&group)
+        };
+    }
+
+    /// Ends all waits.
+    pub(crate) fn wake_all(&self) {
+        let tasks = std::mem::take(&mut self.lock().tasks);
+        tasks.into_iter().for_each(TaskWaker::wake);
+        self.has_room.notify_all();
+    }
+
+    /// Waits until no packet waits; returns the number of packets left when the time is over.
+    pub(crate) fn wait_until_empty(&self, timeout: Duration) -> usize {
+        let mut inner = self.lock();
+        inner.waiting += 1;
+        let waited = self.has_room.wait_timeout_while(inner, timeout, |inner| !inner.packets.is_empty());
+        let (mut inner, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        inner.waiting -= 1;
+        inner.packets.len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    /// Puts a message in, and passes it on if the core is free. Returns [`SendError::WouldBlock`] if there is
+    /// no room.
+    pub(crate) fn try_send(
+        &self,
+        group: GroupId,
+        payload: &[u8],
+        options: SendOptions,
+    ) -> Result<u32, SendError> {
+        self.check_open()?;
+        let mut inner = self.outgoing.lock();
+        let sent = inner.push(group, payload, options);
+        drop(inner);
+        self.pass_on_if_free();
+        sent
+    }
+
+    /// Does the same, and waits for room until the timeout is over.
+    pub(crate) fn send(
+        &self,
+        group: GroupId,
+        payload: &[u8],
+        options: SendOptions,
+        timeout: Option<Duration>,
+    ) -> Result<u32, SendError> {
+        let deadline_us = timeout.map(|timeout| clock::now_us().saturating_add(timeout.as_micros() as u64));
+        loop {
+            match self.try_send(group, payload, options) {
+                Err(SendError::WouldBlock) => {}
+                sent => return sent,
+            }
+            let left = deadline_us.map_or(CHECK, |deadline_us| {
+                Duration::from_micros(deadline_us.saturating_sub(clock::now_us())).min(CHECK)
+            });
+            if left.is_zero() {
+                return Err(SendError::WouldBlock);
+            }
+            let mut inner = self.outgoing.lock();
+            // Room may have come since the attempt.
+            match inner.push(group, payload, options) {
+                Err(SendError::WouldBlock) => {}
+                sent => {
+                    drop(inner);
+                    self.pass_on_if_free();
+                    return sent;
+                }
+            }
+            inner.waiting += 1;
+            let waited = self.outgoing.has_room.wait_timeout(inner, left);
+            waited.unwrap_or_else(PoisonError::into_inner).0.waiting -= 1;
+        }
+    }
+
+    /// Puts a message in. If there is no room, wakes `task` when there may be.
+    pub(crate) fn poll_send(
+        &self,
+        group: GroupId,
+        payload: &[u8],
+        options: SendOptions,
+        task: &TaskWaker,
+    ) -> Result<u32, SendError> {
+        self.check_open()?;
+        let mut inner = self.outgoing.lock();
+        let sent = inner.push(group, payload, options);
+        if sent == Err(SendError::WouldBlock) && !inner.tasks.iter().any(|other| other.will_wake(task)) {
+            inner.tasks.push(task.clone());
+        }
+        drop(inner);
+        self.pass_on_if_free();
+        sent
+    }
+
+    fn check_open(&self) -> Result<(), SendError> {
+        match self.ended() {
+            None => Ok(()),
+            Some(Gone::Closed) => Err(SendError::Closed),
+            Some(Gone::Failed(why)) => Err(SendError::Failed(why)),
+        }
+    }
+
+    /// Passes packets to the core on the application's thread, unless another thread has the core. Then the
+    /// node's thread does it.
+    fn pass_on_if_free(&self) {
+        let Some(mut core) = self.core_if_free() else {
+            return self.sleep.wake_before(1);
+        };
+        core.pass_on(clock::now_us(), &self.outgoing);
+        let due = [core.poll_timeout(), self.outgoing.due_us()];
+        drop(core);
+        if let Some(due_us) = due.into_iter().flatten().min() {
+            self.sleep.wake_before(due_us);
+        }
+        // A message that came after the last look, from a thread that found the core busy.
+        if self.outgoing.is_fresh() {
+            self.sleep.wake_before(1);
+        }
+    }
+}
+
+impl Inner {
+    fn push(&mut self, group: GroupId, payload: &[u8], options: SendOptions) -> Result<u32, SendError> {
+        let SendOptions { expires, fragments } = options;
+        let fragments = fragments || self.fragmented.contains(&group);
+        let sent = self.packets.push(clock::now_us(), group, payload, CoreOptions { expires }, fragments);
+        self.is_fresh |= sent.is_ok();
+        sent.map_err(|error| match error {
+            NotTaken::Full => SendError::WouldBlock,
+            NotTaken::Refused(CoreError::TooLong { length, payload_max }) => {
+                SendError::TooLong { length, payload_max }
+            }
+            NotTaken::Refused(CoreError::TooManyGroups) => SendError::TooManyGroups,
+            NotTaken::Refused(other) => SendError::Failed(other.to_string()),
+        })
+    }
+}
+
+impl Core {
+    /// Sends the packets that wait, as far as their readers have room.
+    pub(crate) fn pass_on(&mut self, now_us: u64, outgoing: &Outgoing) {
+        let Self { node, out, .. } = self;
+        out.now_us = now_us;
+        loop {
+            let (mut taken, alone) = {
+                let mut inner = outgoing.lock();
+                let Inner { packets, taken, due_us, is_fresh, .. } = &mut *inner;
+                *is_fresh = false;
+                *due_us = packets.take(now_us, BATCH, |group| node.room_or_wait(now_us, group), taken);
+                (std::mem::take(taken), packets.is_empty())
+            };
+            if taken.is_empty() {
+                outgoing.lock().taken = taken;
+                break;
+            }
+            // A single packet leaves with a system call of its own. Several are sent together.
+            out.send_mode = if alone && taken.len() == 1 { SendMode::Immediate } else { SendMode::Batched };
+            taken.iter().for_each(|packet| node.send_packet_of(now_us, packet, out));
+            out.send_mode = SendMode::Batched;
+            out.flush();
+            let (has_waiting, tasks) = {
+                let mut inner = outgoing.lock();
+                inner.packets.give_back(&mut taken);
+                inner.taken = taken;
+                (inner.waiting > 0, std::mem::take(&mut inner.tasks))
+            };
+            tasks.into_iter().for_each(TaskWaker::wake);
+            if has_waiting {
+                outgoing.has_room.notify_all();
+            }
+            if alone {
+                break;
+            }
+        }
+    }
+}
