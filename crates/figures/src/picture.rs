@@ -24,7 +24,12 @@ fn chart(panel: &Panel) -> Chart {
         .series
         .iter()
         .map(|series| Line { name: series.name.clone(), dots: series.points.iter().map(dot).collect() });
-    Chart { x: axis(&panel.x, panel.x_log), y: axis(&panel.y, panel.y_log), lines: lines.collect() }
+    Chart {
+        x: axis(&panel.x, panel.x_log),
+        y: axis(&panel.y, panel.y_log),
+        bands: Vec::new(),
+        lines: lines.collect(),
+    }
 }
 
 /// The number of runs of a point, in words.

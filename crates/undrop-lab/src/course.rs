@@ -66,6 +66,22 @@ impl Course {
         &self.steps[after.max(1) - 1].loss
     }
 
+    /// Returns a course of models that follow each other, each for the same time.
+    ///
+    /// # Panics
+    /// If there is no model.
+    pub(crate) fn of_equal_parts(models: &[LossModel], part_us: u64) -> Self {
+        assert!(!models.is_empty(), "expected a model, saw none");
+        let step = |(at, loss): (u64, &LossModel)| Step { at_us: at * part_us, loss: loss.clone() };
+        let steps: Vec<Step> = (0..).zip(models).map(step).collect();
+        let texts: Vec<String> = steps
+            .iter()
+            .map(|step| format!("{} {}", units::format_duration_us(step.at_us), step.loss))
+            .collect();
+        let phases = steps.iter().map(|step| step.at_us).collect();
+        Self { text: texts.join(", "), steps, phases }
+    }
+
     /// Returns the same course in a share of the time.
     pub(crate) fn scaled(&self, factor: f64) -> Self {
         let scale = |at_us: u64| (at_us as f64 * factor).round() as u64;
@@ -260,6 +276,14 @@ mod tests {
         }
         assert_eq!(course.scaled(0.5).phases(), [0, 10_000_000, 25_000_000]);
         assert_eq!(course.to_string(), "0s uniform:0.01%, 20s uniform:5%, 50s uniform:0.01%");
+    }
+
+    #[test]
+    fn equal_parts_have_the_text_of_steps() {
+        let models = [LossModel::None, LossModel::Uniform(0.05), LossModel::None];
+        let parts = Course::of_equal_parts(&models, 6_000_000);
+        assert_eq!(parts, course(&parts.to_string()));
+        assert_eq!(parts.at(7_000_000), &LossModel::Uniform(0.05));
     }
 
     #[test]

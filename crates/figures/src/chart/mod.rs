@@ -28,6 +28,10 @@ const FONT: &str = "sans-serif";
 const INK: RGBColor = RGBColor(51, 51, 51);
 const GREY: RGBColor = RGBColor(110, 110, 110);
 const GRID: RGBColor = RGBColor(225, 225, 225);
+/// Background of a band at full strength.
+const BAND: RGBColor = RGBColor(255, 205, 160);
+/// Width of a character of a band's label, about.
+const CHARACTER_WIDTH: i32 = 7;
 /// Colours that people with impaired colour vision can distinguish (Okabe and Ito), dark enough for text.
 const COLORS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
@@ -105,6 +109,17 @@ pub struct Line {
     pub dots: Vec<Option<Dot>>,
 }
 
+/// A part of the horizontal axis with a background of its own.
+#[derive(Clone, Debug)]
+pub struct Band {
+    /// Label in the upper left corner; left out where the band is too narrow for it.
+    pub label: String,
+    /// Place on the horizontal axis.
+    pub range: Range<f64>,
+    /// Strength of the background, from 0 to 1.
+    pub strength: f64,
+}
+
 /// A pair of axes with lines.
 #[derive(Clone, Debug)]
 pub struct Chart {
@@ -112,6 +127,8 @@ pub struct Chart {
     pub x: Axis,
     /// The vertical axis.
     pub y: Axis,
+    /// Backgrounds, behind the lines.
+    pub bands: Vec<Band>,
     /// The lines; later ones are drawn on top, thinner.
     pub lines: Vec<Line>,
 }
@@ -202,6 +219,16 @@ impl Chart {
             .x_label_area_size(46)
             .y_label_area_size(76)
             .build_cartesian_2d(x, y)?;
+        let (x_range, y_range) = (chart.x_range(), chart.y_range());
+        for band in &self.bands {
+            let (from, to) = (band.range.start.max(x_range.start), band.range.end.min(x_range.end));
+            if from >= to {
+                continue;
+            }
+            let corners = [(from, y_range.end), (to, y_range.start)];
+            let color = BAND.mix(band.strength.clamp(0.0, 1.0)).filled();
+            chart.draw_series([Rectangle::new(corners, color)])?;
+        }
         chart
             .configure_mesh()
             .x_desc(self.x.label.as_str())
@@ -216,6 +243,16 @@ impl Chart {
             .bold_line_style(GRID)
             .light_line_style(WHITE)
             .draw()?;
+        for band in &self.bands {
+            let (from, to) = (band.range.start.max(x_range.start), band.range.end.min(x_range.end));
+            let ((left, top), (right, _)) =
+                (chart.backend_coord(&(from, y_range.end)), chart.backend_coord(&(to, y_range.end)));
+            if right - left > CHARACTER_WIDTH * band.label.chars().count() as i32 + 8 {
+                let (origin_x, origin_y) = area.get_pixel_range();
+                let place = (left + 5 - origin_x.start, top + 4 - origin_y.start);
+                area.draw(&Text::new(band.label.clone(), place, (FONT, 13).into_font().color(&GREY)))?;
+            }
+        }
         let floor = chart.y_range().start;
         let mut labels = Vec::new();
         for (at, line) in self.lines.iter().enumerate() {
@@ -335,7 +372,7 @@ mod tests {
 
     fn chart(y: Axis, dots: Vec<Dot>) -> Chart {
         let lines = vec![Line { name: "markov".to_owned(), dots: dots.into_iter().map(Some).collect() }];
-        Chart { x: Axis::linear("groups"), y, lines }
+        Chart { x: Axis::linear("groups"), y, bands: Vec::new(), lines }
     }
 
     #[test]
@@ -379,6 +416,26 @@ mod tests {
                 assert!(svg("", "", &[chart(y.clone(), dots)]).unwrap().contains("</svg>"));
             }
         }
+    }
+
+    #[test]
+    fn bands_lie_behind_the_lines_and_have_labels_where_there_is_room() {
+        let band = |range: Range<f64>, label: &str| Band { label: label.to_owned(), range, strength: 0.5 };
+        let dots = (0..50).map(|at| Dot::new(f64::from(at), 1.0)).collect();
+        let bands = vec![
+            band(0.0..30.0, "nothing lost"),
+            band(30.0..30.5, "a narrow one"),
+            band(30.5..99.0, "5 % lost"),
+            band(200.0..300.0, "beyond the axis"),
+        ];
+        let chart = Chart { bands, ..chart(Axis::linear("y"), dots) };
+        let svg = svg("", "", &[chart]).unwrap();
+        let color = format!("#{:02X}{:02X}{:02X}", BAND.0, BAND.1, BAND.2);
+        assert_eq!(svg.matches(color.as_str()).count(), 3, "{svg}");
+        let (last_band, line) = (svg.rfind(color.as_str()).unwrap(), svg.find("stroke=\"#0072B2\"").unwrap());
+        assert!(last_band < line);
+        assert!(svg.contains("nothing lost") && svg.contains("5 % lost"), "{svg}");
+        assert!(!svg.contains("a narrow one") && !svg.contains("beyond the axis"), "{svg}");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The three acts. Each builds its own two sites, so that none inherits the state of another in the kernel.
+//! The first three acts. Each builds its own two sites, so that none inherits the state of another in the
+//! kernel.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -15,6 +16,8 @@ use netlab::traffic::{MessageStream, Progress, TcpTransfer, message_stream, tcp_
 use simnet::LinkConfig;
 use simnet::link::Fate;
 use stage::gateways::{End, GatewayPair, Setting, between};
+
+use crate::course::Course;
 
 use super::outcome::{ActOutcome, Bulk, Gateways, LinkLosses, Messages};
 use super::progress::Display;
@@ -49,6 +52,8 @@ pub(super) struct Plan {
     pub(super) rate_bps: u64,
     /// One-way delay of the link, in microseconds.
     pub(super) delay_us: u64,
+    /// Loss of the last two acts; `None`: they are left out.
+    pub(super) changes: Option<Course>,
     /// Length of a bulk transfer.
     pub(super) bulk_time: Duration,
     /// Random seed of the losses.
@@ -89,7 +94,7 @@ pub(super) fn perform(
 ) -> anyhow::Result<ActOutcome> {
     display.stage("building two sites");
     let drop_log = Scratch::new("drops.csv")?;
-    let sites = build(act, plan, &drop_log)?;
+    let sites = build(act.loss(plan), plan, Some(&drop_log))?;
     let gateways = if act == Act::Masked {
         display.stage("starting gateways");
         Some(start_gateways(&sites, plan)?)
@@ -114,19 +119,20 @@ pub(super) fn perform(
     Ok(outcome)
 }
 
-fn build(act: Act, plan: &Plan, drop_log: &Scratch) -> anyhow::Result<TwoSites> {
+pub(super) fn build(loss: LossModel, plan: &Plan, drop_log: Option<&Scratch>) -> anyhow::Result<TwoSites> {
     let link = LinkConfig {
         rate_bps: Some(plan.rate_bps),
         delay_us: plan.delay_us,
-        loss: act.loss(plan),
+        loss,
         seed: plan.seed,
         ..LinkConfig::default()
     };
-    let link = EmulatorConfig { drop_log: Some(drop_log.path.clone()), ..EmulatorConfig::symmetric(link) };
+    let link =
+        EmulatorConfig { drop_log: drop_log.map(|log| log.path.clone()), ..EmulatorConfig::symmetric(link) };
     TwoSites::build(&TwoSitesConfig::default(), &link).context("building two sites")
 }
 
-fn start_gateways(sites: &TwoSites, plan: &Plan) -> anyhow::Result<GatewayPair> {
+pub(super) fn start_gateways(sites: &TwoSites, plan: &Plan) -> anyhow::Result<GatewayPair> {
     GatewayPair::start(&plan.program, &End::of(sites), &plan.gateways).context("starting the gateways")
 }
 
@@ -178,7 +184,7 @@ fn messages(
 }
 
 /// Waits until no packet is in flight, so that the counters are final.
-fn settle(plan: &Plan, interrupt: &Interrupt) -> anyhow::Result<()> {
+pub(super) fn settle(plan: &Plan, interrupt: &Interrupt) -> anyhow::Result<()> {
     thread::sleep(2 * Duration::from_micros(plan.delay_us) + SETTLING_TIME);
     interrupt.check()
 }
@@ -226,7 +232,7 @@ fn count(a: &PeerStatus, b: &PeerStatus, drops: &[DropRecord]) -> Gateways {
 }
 
 /// A temporary file.
-struct Scratch {
+pub(super) struct Scratch {
     path: PathBuf,
 }
 

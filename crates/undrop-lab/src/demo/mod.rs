@@ -1,8 +1,10 @@
-//! `undrop-lab demo`: TCP over a long-haul link that loses packets, alone and with gateways, in three acts.
+//! `undrop-lab demo`: TCP over a long-haul link that loses packets, alone and with gateways, in three acts;
+//! and two more in which the loss changes.
 //!
 //! | file | what |
 //! |---|---|
 //! | `acts.rs` | an act: two sites, a link, perhaps gateways; a bulk transfer, a message stream |
+//! | `changes.rs` | an act whose loss changes while TCP sends; goodput, loss and overhead over time |
 //! | `outcome.rs` | the measured values, and whether losses were masked |
 //! | `table.rs` | the outcome as text |
 //! | `plot.rs` | goodput over time and the latency of every message as a picture |
@@ -12,6 +14,7 @@
 //! with their parent, and the directory of their files is removed.
 
 mod acts;
+mod changes;
 mod outcome;
 mod plot;
 mod progress;
@@ -24,12 +27,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::code::CodeArgs;
+use crate::course::Course;
 use anyhow::{Context as _, bail};
 use loss::LossModel;
 use netlab::privilege;
 use simnet::units;
 
 use self::acts::{Act, Plan};
+use self::changes::Changes;
 use self::outcome::{Outcome, Setup, Verdict};
 use self::progress::Display;
 use undrop::failure::Advice as _;
@@ -37,6 +42,7 @@ use undrop::interrupt::{EXIT_INTERRUPTED, Interrupt, Interrupted};
 use undrop::output;
 
 const PLOT_FILE: &str = "undrop-demo.svg";
+const CHANGES_FILE: &str = "undrop-demo-changes.svg";
 
 /// Settings of the demo.
 #[derive(Clone, Debug, clap::Args)]
@@ -53,8 +59,12 @@ pub(crate) struct DemoArgs {
     /// One-way delay of the link
     #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = units::parse_duration_us)]
     delay: u64,
-    /// Length of the bulk transfer in each of the three acts; messages run for two thirds of it, 8 seconds at
-    /// most
+    /// Loss in the last two acts, as it changes: `0s none, 6s uniform:5%, 12s none`, or `ramp 0% 5% 4s 20s`;
+    /// `none` leaves these acts out [default: none, --loss, five times --loss, none]
+    #[arg(long, value_name = "COURSE")]
+    changes: Option<Course>,
+    /// Length of the bulk transfer in each of the first three acts, and half of its length in the other two;
+    /// messages run for two thirds of it, 8 seconds at most
     #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u64).range(3..=3600))]
     seconds: u64,
     #[command(flatten)]
@@ -78,12 +88,13 @@ pub(crate) fn run(args: &DemoArgs, program: PathBuf) -> anyhow::Result<ExitCode>
         bail!("--loss {}: expected a model that loses packets, saw one that loses none", args.loss);
     }
     let gateways = args.code.setting()?;
-    let plot_file = prepare_plot_file(&args.out)?;
+    let plot_files = [prepare_plot_file(&args.out, PLOT_FILE)?, prepare_plot_file(&args.out, CHANGES_FILE)?];
     prepare_privilege()?;
     let interrupt = Interrupt::listen().context("listening for Ctrl-C")?;
     let plan = Plan {
         congestion: args.congestion.clone(),
         loss: args.loss.clone(),
+        changes: changes::course(args.changes.as_ref(), &args.loss, args.seconds),
         rate_bps: args.rate,
         delay_us: args.delay,
         bulk_time: Duration::from_secs(args.seconds),
@@ -95,14 +106,21 @@ pub(crate) fn run(args: &DemoArgs, program: PathBuf) -> anyhow::Result<ExitCode>
         Err(error) if error.is::<Interrupted>() => return Ok(ExitCode::from(EXIT_INTERRUPTED)),
         other => other?,
     };
-    fs::write(&plot_file, picture(&outcome)?).with_context(|| format!("writing {}", plot_file.display()))?;
-    publish(&outcome, &plot_file, args.json)?;
+    let changed = outcome.changes.as_ref().map(|changes| plot::render_changes(&title(&outcome), changes));
+    let mut written = Vec::new();
+    for (file, picture) in plot_files.iter().zip([Some(picture(&outcome)), changed]) {
+        if let Some(picture) = picture {
+            fs::write(file, picture?).with_context(|| format!("writing {}", file.display()))?;
+            written.push(file.display().to_string());
+        }
+    }
+    publish(&outcome, &written.join(", "), args.json)?;
     Ok(ExitCode::from(u8::from(!outcome.verdict.masked)))
 }
 
 /// Returns the file of the plot, after a test that it can be written.
-fn prepare_plot_file(directory: &Path) -> anyhow::Result<PathBuf> {
-    let file = directory.join(PLOT_FILE);
+fn prepare_plot_file(directory: &Path, name: &str) -> anyhow::Result<PathBuf> {
+    let file = directory.join(name);
     let try_to_write = || match fs::File::create_new(&file) {
         // A demo that is interrupted leaves no file.
         Ok(_) => fs::remove_file(&file),
@@ -126,12 +144,22 @@ fn prepare_privilege() -> anyhow::Result<()> {
 
 fn perform_all(plan: &Plan, interrupt: &Interrupt) -> anyhow::Result<Outcome> {
     let loss_rate = plan.loss.rate();
+    let count = if plan.changes.is_some() { Act::ALL.len() + 2 } else { Act::ALL.len() };
     let perform = |number: usize| {
         let act = Act::ALL[number];
-        let mut display = Display::new(number + 1, Act::ALL.len(), &act.title(loss_rate));
+        let mut display = Display::new(number + 1, count, &act.title(loss_rate));
         acts::perform(act, plan, &mut display, interrupt)
     };
     let (lossless, alone, masked) = (perform(0)?, perform(1)?, perform(2)?);
+    let perform_changes = |course: &Course| -> anyhow::Result<Changes> {
+        let act = |number: usize, is_masked: bool| {
+            let title = if is_masked { "changing loss, with gateways" } else { "changing loss, no gateways" };
+            let mut display = Display::new(number, count, title);
+            changes::perform(is_masked, course, plan, &mut display, interrupt)
+        };
+        Ok(Changes::new(course, changes::length(plan), &act(4, false)?, &act(5, true)?))
+    };
+    let changes = plan.changes.as_ref().map(perform_changes).transpose()?;
     let verdict = Verdict::of(&lossless, &alone, &masked);
     let setup = Setup {
         congestion: plan.congestion.clone(),
@@ -143,29 +171,32 @@ fn perform_all(plan: &Plan, interrupt: &Interrupt) -> anyhow::Result<Outcome> {
         code: plan.gateways.schedule.to_string(),
         seed: plan.seed,
     };
-    Ok(Outcome { setup, lossless, alone, masked, verdict })
+    Ok(Outcome { setup, lossless, alone, masked, changes, verdict })
 }
 
 fn picture(outcome: &Outcome) -> anyhow::Result<String> {
     let acts =
         [(Act::Lossless, &outcome.lossless), (Act::Alone, &outcome.alone), (Act::Masked, &outcome.masked)];
     let curves = acts.map(|(act, measured)| (act.title(outcome.setup.loss_rate), measured));
+    plot::render(&title(outcome), &curves)
+}
+
+fn title(outcome: &Outcome) -> String {
     let setup = &outcome.setup;
-    let title = format!(
+    format!(
         "TCP {} over a link of {} and {} one way",
         setup.congestion,
         units::format_bit_rate(setup.rate_bps),
         units::format_duration_us(setup.delay_us)
-    );
-    plot::render(&title, &curves)
+    )
 }
 
-fn publish(outcome: &Outcome, plot_file: &Path, json: bool) -> anyhow::Result<()> {
+fn publish(outcome: &Outcome, plots: &str, json: bool) -> anyhow::Result<()> {
     if json {
-        eprintln!("Plot: {}", plot_file.display());
+        eprintln!("Plots: {plots}");
         output::line(&serde_json::to_string_pretty(outcome)?)?;
     } else {
-        output::line(&format!("\n{}Plot: {}", table::render(outcome), plot_file.display()))?;
+        output::line(&format!("\n{}Plots: {plots}", table::render(outcome)))?;
     }
     Ok(())
 }

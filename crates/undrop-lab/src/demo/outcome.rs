@@ -3,6 +3,8 @@
 use netlab::traffic::{Message, Sample, TcpReport};
 use serde::Serialize;
 
+use super::changes::Changes;
+
 /// Largest share of lost packets that may stay lost …
 const RESIDUAL_SHARE_MAX: f64 = 0.01;
 /// … or the largest number, where few packets were lost.
@@ -27,7 +29,9 @@ pub(super) struct Outcome {
     pub(super) alone: ActOutcome,
     /// Loss, with gateways.
     pub(super) masked: ActOutcome,
-    /// The verdict.
+    /// The acts whose loss changes; null if they were left out.
+    pub(super) changes: Option<Changes>,
+    /// The verdict, of the first three acts.
     pub(super) verdict: Verdict,
 }
 

@@ -1,8 +1,9 @@
 //! Goodput over time and the latency of every message in the three acts, as an SVG picture (Maelstrom Figures
 //! 9 and 12).
 
-use figures::chart::{self, Axis, Chart, Dot, Line};
+use figures::chart::{self, Axis, Band, Chart, Dot, Line};
 
+use super::changes::{ActOverTime, Changes, Phase, Point};
 use super::outcome::ActOutcome;
 
 /// Ratio of the greatest to the least value from which on an axis is logarithmic.
@@ -37,12 +38,53 @@ fn panel(x: &str, y: &str, curves: &[Curve<'_>], dots: impl Fn(&ActOutcome) -> V
         || lines.iter().flat_map(|line| line.dots.iter().flatten()).map(|dot| dot.y).filter(|y| *y > 0.0);
     let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
     let y = if high > low * LINEAR_RATIO_MAX { Axis::log(y) } else { Axis::linear(y) };
-    Chart { x: Axis::linear(x), y, lines }
+    Chart { x: Axis::linear(x), y, bands: Vec::new(), lines }
+}
+
+/// Returns the picture of the acts whose loss changes.
+pub(super) fn render_changes(title: &str, changes: &Changes) -> anyhow::Result<String> {
+    let most = changes.phases.iter().map(|phase| phase.loss_rate).fold(f64::MIN_POSITIVE, f64::max);
+    let band = |phase: &Phase| Band {
+        label: phase.label(),
+        range: phase.from_s..phase.to_s,
+        // Small losses are visible beside great ones.
+        strength: (phase.loss_rate / most).sqrt() * 0.7,
+    };
+    let bands: Vec<Band> = changes.phases.iter().map(band).collect();
+    let line = |name: &str, act: &ActOverTime, read: &dyn Fn(&Point) -> f64| Line {
+        name: name.to_owned(),
+        dots: act.points.iter().map(|point| Some(Dot::new(point.at_s, read(point)))).collect(),
+    };
+    let (alone, masked) = (&changes.alone, &changes.masked);
+    let goodput = [("without gateways", alone), ("with gateways", masked)];
+    let goodput = goodput.map(|(name, act)| line(name, act, &|point| point.goodput_mbps));
+    let losses = [
+        line("on the link", masked, &|point| point.link_loss_percent),
+        line("for hosts, with gateways", masked, &|point| point.host_loss_percent),
+    ];
+    let mean = |_: &Point| masked.overhead_percent;
+    let overhead =
+        [line("on average", masked, &mean), line("with gateways", masked, &|point| point.overhead_percent)];
+    let chart = |y: &str, lines: [Line; 2]| Chart {
+        x: Axis::linear("time (s)"),
+        y: Axis::linear(y),
+        bands: bands.clone(),
+        lines: lines.to_vec(),
+    };
+    let charts = [
+        chart("goodput (Mbit/s)", goodput),
+        chart("lost packets (percent)", losses),
+        chart("bytes added by repairs (percent)", overhead),
+    ];
+    let subtitle =
+        "The link's loss changes while TCP sends; darker backgrounds lose more. Each point is half a second.";
+    Ok(chart::svg(title, subtitle, &charts)?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::demo::changes::tests::course;
     use crate::demo::outcome::{Bulk, Messages};
 
     fn picture(latencies_ms: &[Option<f64>], course: &[(f64, f64)]) -> String {
@@ -80,6 +122,66 @@ mod tests {
         );
         let wide = picture(&[Some(50.0), Some(80.0), Some(8000.0)], &[]);
         assert!(["100", "1000"].iter().all(|label| labels(&wide).contains(label)), "{:?}", labels(&wide));
+    }
+
+    /// The places of the points of each line, in the order of drawing.
+    fn lines(svg: &str) -> Vec<Vec<(f64, f64)>> {
+        let points = |line: &str| {
+            let text = line.split("points=\"").nth(1)?.split('"').next()?.to_owned();
+            let point = |pair: &str| {
+                let (x, y) = pair.split_once(',')?;
+                Some((x.parse().ok()?, y.parse().ok()?))
+            };
+            Some(text.split_whitespace().filter_map(point).collect::<Vec<(f64, f64)>>())
+        };
+        // Lines of data are wider than those of axes and labels.
+        let wide =
+            svg.lines().filter(|line| line.starts_with("<polyline") && !line.contains("stroke-width=\"1\""));
+        wide.filter_map(points).filter(|points| points.len() > 2).collect()
+    }
+
+    fn changes(points: &[(f64, f64, f64)]) -> Changes {
+        let phase = |from_s, to_s, loss_rate| Phase { from_s, to_s, loss_rate };
+        let mut masked = course(points);
+        masked.points.iter_mut().for_each(|point| point.link_loss_percent = 5.0);
+        Changes {
+            course: "0s none, 2s uniform:5%".to_owned(),
+            phases: vec![phase(0.0, 2.0, 0.0), phase(2.0, 4.0, 0.05)],
+            alone: course(&[(1.0, 800.0, 0.0), (2.0, 30.0, 0.0), (3.0, 10.0, 0.0), (4.0, 5.0, 0.0)]),
+            masked,
+        }
+    }
+
+    #[test]
+    fn each_line_of_the_changes_is_drawn_where_its_data_is() {
+        let points = [(1.0, 900.0, 3.0), (2.0, 850.0, 12.0), (3.0, 870.0, 16.0), (4.0, 900.0, 4.0)];
+        let svg = render_changes("TCP cubic", &changes(&points)).unwrap();
+        for text in ["no loss", "5 % lost", "without gateways", "with gateways", "on the link", "on average"]
+        {
+            assert!(svg.contains(text), "{text} is missing:\n{svg}");
+        }
+        let drawn = lines(&svg);
+        assert_eq!(drawn.len(), 6, "three panels of two lines: {drawn:?}");
+        let heights = |line: &[(f64, f64)]| line.iter().map(|point| point.1).collect::<Vec<f64>>();
+        // Down is positive: the first line falls, the last one rises to its third point.
+        assert!(heights(&drawn[0]).is_sorted(), "{drawn:?}");
+        let overhead = heights(&drawn[5]);
+        assert!(overhead[2] < overhead[1] && overhead[1] < overhead[3] && overhead[3] < overhead[0]);
+        // Lines are as wide apart as their values: 900 of about 970 Mbit/s is above 30 by most of a panel.
+        assert!(drawn[0][1].1 - drawn[1][1].1 > 150.0, "{drawn:?}");
+
+        let mut other = points;
+        other[2].2 = 8.0;
+        let moved = lines(&render_changes("TCP cubic", &changes(&other)).unwrap());
+        assert_eq!(drawn[..4], moved[..4], "other lines stay");
+        let overhead = heights(&moved[5]);
+        assert!(overhead[2] > overhead[1], "the point follows its value: {moved:?}");
+    }
+
+    #[test]
+    fn changes_without_a_moment_are_still_a_picture() {
+        let changes = Changes { alone: course(&[]), masked: course(&[]), ..changes(&[]) };
+        assert!(render_changes("", &changes).unwrap().contains("</svg>"));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use simnet::units::{format_bit_rate, format_duration_us};
 
 use super::acts::Act;
+use super::changes::Changes;
 use super::outcome::{ActOutcome, Gateways, Outcome};
 
 const NONE: &str = "-";
@@ -35,6 +36,10 @@ pub(super) fn render(outcome: &Outcome) -> String {
     text.push('\n');
     text += &wrap(&sentence(outcome), 100);
     text.push('\n');
+    if let Some(changes) = &outcome.changes {
+        text += &wrap(&changes_sentence(changes), 100);
+        text.push('\n');
+    }
     text += &verdict(outcome);
     text
 }
@@ -91,6 +96,20 @@ fn sentence(outcome: &Outcome) -> String {
         part(gateways.lost_on_link() - gateways.unmasked(), gateways.lost_on_link()),
         outcome.masked.messages.p99_ms,
         outcome.alone.messages.p99_ms,
+    )
+}
+
+/// Returns the summary of the acts whose loss changes.
+fn changes_sentence(changes: &Changes) -> String {
+    format!(
+        "While the loss changed ({}), TCP carried {} Mbit/s on average without gateways and {} Mbit/s with them. Their \
+         repairs added {:.1} % to the bytes, between {:.1} % and {:.1} % in each half second.",
+        changes.course,
+        brief(changes.alone.goodput_mbps),
+        brief(changes.masked.goodput_mbps),
+        changes.masked.overhead_percent,
+        changes.masked.overhead_ends().0,
+        changes.masked.overhead_ends().1,
     )
 }
 
@@ -171,7 +190,7 @@ mod tests {
             code: "layered (8; 1,11,19)".to_owned(),
             seed: 1,
         };
-        Outcome { setup, lossless, alone, masked, verdict }
+        Outcome { setup, lossless, alone, masked, changes: None, verdict }
     }
 
     #[test]
@@ -194,6 +213,24 @@ gateways and 250 ms without.
 Masked: yes.
 ";
         assert_eq!(render(&outcome(674.2)), expected);
+    }
+
+    #[test]
+    fn changes_of_the_loss_have_a_sentence() {
+        use crate::demo::changes::tests::course;
+        let changes = Changes {
+            course: "0s none, 6s uniform:0.05".to_owned(),
+            phases: Vec::new(),
+            alone: course(&[(1.0, 4.0, 0.0)]),
+            masked: course(&[(1.0, 900.0, 4.0), (2.0, 700.0, 20.0)]),
+        };
+        let text = render(&Outcome { changes: Some(changes), ..outcome(674.2) });
+        let expected = "\
+While the loss changed (0s none, 6s uniform:0.05), TCP carried 4.0 Mbit/s on average without
+gateways and 800 Mbit/s with them. Their repairs added 12.0 % to the bytes, between 4.0 % and 20.0 %
+in each half second.
+";
+        assert!(text.contains(expected), "{text}");
     }
 
     #[test]

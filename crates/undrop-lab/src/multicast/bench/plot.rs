@@ -28,7 +28,11 @@ pub(super) fn render(title: &str, kinds: &[Kind<'_>]) -> anyhow::Result<String> 
     };
     let lines = kinds.iter().flat_map(curve).collect();
     let (x, y) = (Axis::log("recovery latency (ms)"), Axis::linear("share of all losses (%)"));
-    Ok(chart::svg(title, "Share of the losses that were recovered by then.", &[Chart { x, y, lines }])?)
+    Ok(chart::svg(
+        title,
+        "Share of the losses that were recovered by then.",
+        &[Chart { x, y, bands: Vec::new(), lines }],
+    )?)
 }
 
 /// A latency of zero has no place on a logarithmic axis.
