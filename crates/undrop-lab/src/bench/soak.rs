@@ -4,10 +4,10 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use crate::code::CodeArgs;
 use clap::Args;
 use loss::LossModel;
 use netlab::traffic::TcpTransfer;
-use stage::gateways::Setting;
 
 use crate::bench::rig;
 
@@ -20,11 +20,14 @@ pub(crate) struct Plan {
     /// Loss model.
     #[arg(long, default_value = "uniform:0.01")]
     loss: LossModel,
+    #[command(flatten)]
+    code: CodeArgs,
 }
 
 pub(crate) fn run(program: &Path, plan: &Plan) -> anyhow::Result<()> {
     let sites = rig::sites(Some(1_000_000_000), 50_000, &plan.loss, 9)?;
-    let pair = rig::gateways(program, &sites, &Setting::default())?;
+    let setting = plan.code.setting()?;
+    let pair = rig::gateways(program, &sites, &setting)?;
     let pids = rig::statuses(&pair)?.map(|status| status.gateway.pid);
     let transfer = TcpTransfer {
         congestion: Some("cubic".into()),
@@ -32,8 +35,8 @@ pub(crate) fn run(program: &Path, plan: &Plan) -> anyhow::Result<()> {
         ..TcpTransfer::default()
     };
     println!(
-        "cubic over {} for {} s\n\n| at s | resident MiB, gateway A | gateway B | lost | residual |\n|---|---|---|---|---|",
-        plan.loss, plan.seconds
+        "cubic over {} for {} s, {}\n\n| at s | resident MiB, gateway A | gateway B | lost | residual |\n|---|---|---|---|---|",
+        plan.loss, plan.seconds, setting.schedule
     );
     let report = thread::scope(|scope| {
         let running = scope.spawn(|| rig::transfer(&sites, &transfer));

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use crate::code::CodeArgs;
 use clap::Args;
 use loss::LossModel;
 use netlab::topology::TwoSites;
@@ -23,6 +24,8 @@ pub(crate) struct Plan {
     /// One-way delay of the link in microseconds.
     #[arg(long, default_value_t = 1000)]
     delay_us: u64,
+    #[command(flatten)]
+    code: CodeArgs,
     /// Tap of the gateways: auto, ebpf or packet.
     #[arg(long, default_value = "auto")]
     tap: String,
@@ -36,8 +39,11 @@ pub(crate) struct Plan {
 
 pub(crate) fn run(program: &Path, plan: &Plan) -> anyhow::Result<()> {
     println!(
-        "cubic, link without rate limit, {} µs one way, no loss, {} runs of {} s in turn, Mbit/s of goodput, median (min–max)\n",
-        plan.delay_us, plan.runs, plan.seconds
+        "cubic, link without rate limit, {} µs one way, no loss, {}, {} runs of {} s in turn, Mbit/s of goodput, median (min–max)\n",
+        plan.delay_us,
+        setting(plan)?.schedule,
+        plan.runs,
+        plan.seconds
     );
     println!(
         "| direction | without | with | overhead | of data's share | egress ns/packet | ingress ns/packet | cores of both gateways |"
@@ -55,13 +61,13 @@ pub(crate) fn run(program: &Path, plan: &Plan) -> anyhow::Result<()> {
     latency(program, plan)
 }
 
-fn setting(plan: &Plan) -> Setting {
+fn setting(plan: &Plan) -> anyhow::Result<Setting> {
     let tap = match plan.tap.as_str() {
         "ebpf" => "ebpf",
         "packet" => "packet",
         _ => "auto",
     };
-    Setting { tap, ..Setting::default() }
+    Ok(Setting { tap, ..plan.code.setting()? })
 }
 
 fn fast_sites(plan: &Plan) -> anyhow::Result<TwoSites> {
@@ -81,7 +87,7 @@ fn throughput(program: &Path, plan: &Plan, direction: Direction) -> anyhow::Resu
         let report = rig::transfer(&sites, &transfer)?;
         without.push((report.forward.second_half_bps() + report.backward.second_half_bps()) / 1e6);
         let sites = fast_sites(plan)?;
-        let pair = rig::gateways(program, &sites, &setting(plan))?;
+        let pair = rig::gateways(program, &sites, &setting(plan)?)?;
         let before = cpu(&pair)?;
         let report = rig::transfer(&sites, &transfer)?;
         let after = cpu(&pair)?;
@@ -138,10 +144,11 @@ fn cpu(pair: &GatewayPair) -> anyhow::Result<[f64; 2]> {
 }
 
 fn latency(program: &Path, plan: &Plan) -> anyhow::Result<()> {
+    let setting = setting(plan)?;
     for run in 0..plan.runs.min(3) {
         for masked in [false, true] {
             let sites = fast_sites(plan)?;
-            let pair = masked.then(|| rig::gateways(program, &sites, &setting(plan))).transpose()?;
+            let pair = masked.then(|| rig::gateways(program, &sites, &setting)).transpose()?;
             let stream = UdpStream {
                 pace: Pace::Packets(1000.0),
                 duration: Duration::from_secs(plan.seconds),

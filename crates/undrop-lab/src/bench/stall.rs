@@ -4,11 +4,11 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use crate::code::CodeArgs;
 use clap::Args;
 use loss::LossModel;
 use netlab::traffic::TcpTransfer;
 use nix::sys::signal::Signal;
-use stage::gateways::Setting;
 
 use crate::bench::rig;
 
@@ -30,13 +30,16 @@ pub(crate) struct Plan {
     /// Rate of the link in bit/s.
     #[arg(long, default_value_t = 100_000_000)]
     rate: u64,
+    #[command(flatten)]
+    code: CodeArgs,
 }
 
 pub(crate) fn run(program: &Path, plan: &Plan) -> anyhow::Result<()> {
     println!(
-        "cubic, {} Mbit/s, 20 ms one way, {}, {} runs of {} s, Mbit/s of goodput, median (min–max)\n",
+        "cubic, {} Mbit/s, 20 ms one way, {}, {}, {} runs of {} s, Mbit/s of goodput, median (min–max)\n",
         plan.rate / 1_000_000,
         plan.loss,
+        plan.code.setting()?.schedule,
         plan.runs,
         plan.seconds
     );
@@ -66,7 +69,7 @@ pub(crate) fn run(program: &Path, plan: &Plan) -> anyhow::Result<()> {
 fn transfer(program: &Path, plan: &Plan, seed: u64, stopped: Option<u64>) -> anyhow::Result<(f64, u64)> {
     let sites = rig::sites(Some(plan.rate), 20_000, &plan.loss, seed)?;
     let mut pair = match stopped {
-        Some(_) => Some(rig::gateways(program, &sites, &Setting::default())?),
+        Some(_) => Some(rig::gateways(program, &sites, &plan.code.setting()?)?),
         None => None,
     };
     let transfer = TcpTransfer {
