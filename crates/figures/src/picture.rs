@@ -18,7 +18,7 @@ pub fn picture(outcome: &Outcome) -> Result<String, PictureError> {
 }
 
 fn chart(panel: &Panel) -> Chart {
-    let axis = |label: &str, is_log| Axis { label: label.to_owned(), is_log };
+    let axis = |label: &str, is_log| if is_log { Axis::log(label) } else { Axis::linear(label) };
     let dot = |point: &Point| Some(Dot { x: point.x, y: point.median, bar: (point.least, point.most) });
     let lines = panel
         .series

@@ -64,17 +64,25 @@ pub struct Axis {
     pub label: String,
     /// Whether it is logarithmic; values that are not above 0 are then left out.
     pub is_log: bool,
+    /// Whether a linear axis contains 0 although all values are close together far above it.
+    pub has_zero: bool,
 }
 
 impl Axis {
     /// Returns a linear axis.
     pub fn linear(label: impl Into<String>) -> Self {
-        Self { label: label.into(), is_log: false }
+        Self { label: label.into(), is_log: false, has_zero: false }
     }
 
     /// Returns a logarithmic axis.
     pub fn log(label: impl Into<String>) -> Self {
-        Self { label: label.into(), is_log: true }
+        Self { label: label.into(), is_log: true, has_zero: false }
+    }
+
+    /// Returns the same axis with 0 on it.
+    #[must_use]
+    pub fn with_zero(self) -> Self {
+        Self { has_zero: true, ..self }
     }
 
     fn has_place(&self, value: f64) -> bool {
@@ -177,11 +185,13 @@ impl Chart {
 
     /// From 0, unless all values are close together far above it, where a slope would not be visible.
     fn linear_y(&self, (low, high): (f64, f64)) -> Range<f64> {
-        if low > 0.8 * high {
+        if low > 0.8 * high && !self.y.has_zero {
             let room = ((high - low) * 0.2).max(high * 0.005);
             low - room..self.top(high, high + room)
         } else {
-            low.min(0.0)..self.top(high, high * 1.08 + 1e-9)
+            // Labels of bands are above the lines.
+            let room = if self.bands.is_empty() { 1.08 } else { 1.18 };
+            low.min(0.0)..self.top(high, high * room + 1e-9)
         }
     }
 
@@ -219,16 +229,6 @@ impl Chart {
             .x_label_area_size(46)
             .y_label_area_size(76)
             .build_cartesian_2d(x, y)?;
-        let (x_range, y_range) = (chart.x_range(), chart.y_range());
-        for band in &self.bands {
-            let (from, to) = (band.range.start.max(x_range.start), band.range.end.min(x_range.end));
-            if from >= to {
-                continue;
-            }
-            let corners = [(from, y_range.end), (to, y_range.start)];
-            let color = BAND.mix(band.strength.clamp(0.0, 1.0)).filled();
-            chart.draw_series([Rectangle::new(corners, color)])?;
-        }
         chart
             .configure_mesh()
             .x_desc(self.x.label.as_str())
@@ -243,6 +243,16 @@ impl Chart {
             .bold_line_style(GRID)
             .light_line_style(WHITE)
             .draw()?;
+        let (x_range, y_range) = (chart.x_range(), chart.y_range());
+        for band in &self.bands {
+            let (from, to) = (band.range.start.max(x_range.start), band.range.end.min(x_range.end));
+            if from >= to {
+                continue;
+            }
+            let corners = [(from, y_range.end), (to, y_range.start)];
+            let color = BAND.mix(band.strength.clamp(0.0, 1.0)).filled();
+            chart.draw_series([Rectangle::new(corners, color)])?;
+        }
         for band in &self.bands {
             let (from, to) = (band.range.start.max(x_range.start), band.range.end.min(x_range.end));
             let ((left, top), (right, _)) =

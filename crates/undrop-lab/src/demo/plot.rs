@@ -67,7 +67,7 @@ pub(super) fn render_changes(title: &str, changes: &Changes) -> anyhow::Result<S
         [line("on average", masked, &mean), line("with gateways", masked, &|point| point.overhead_percent)];
     let chart = |y: &str, lines: [Line; 2]| Chart {
         x: Axis::linear("time (s)"),
-        y: Axis::linear(y),
+        y: Axis::linear(y).with_zero(),
         bands: bands.clone(),
         lines: lines.to_vec(),
     };
