@@ -6,6 +6,7 @@ mod auto;
 mod blocks;
 mod corpus;
 mod doubt;
+mod forecasts;
 mod fuzz;
 mod lifetime;
 mod overload;

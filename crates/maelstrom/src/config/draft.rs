@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use diagnostics::Span;
 use diagnostics::settings::{Draft as _, Section as _, Setting};
 use ipnet::IpNet;
+use maelstrom_core::controller::Targets;
 use maelstrom_core::{PeerKey, Schedule, Scheme};
 
 use super::keys::{CodeDraft, Gateway, GatewayDraft};
@@ -67,6 +68,13 @@ impl CodeDraft {
     fn finish(self) -> Code {
         Code {
             schedule: self.schedule().expect(GAP),
+            targets: Targets {
+                residual: self.residual.expect(GAP).value,
+                late_us: self.late_ms.expect(GAP).value.map(|ms| u64::from(ms) * 1_000),
+                rate_max: self.overhead_max.expect(GAP).value,
+                repair_bps_max: self.max_repair_rate.expect(GAP).value,
+                product_ns: Targets::PRODUCT_NS,
+            },
             delayed: self.delayed.expect(GAP).value,
             max_delay_ms: self.max_delay_ms.expect(GAP).value,
             requests: self.requests.expect(GAP).value,

@@ -26,6 +26,8 @@ pub const RATE_MAX: u32 = maelstrom_core::RATE_MAX;
 /// Maximum number of packets in a sliding window.
 const WINDOW_MAX: u64 = maelstrom_core::wire::WINDOW_MAX as u64;
 
+/// Condition of a key of the choice of rates.
+const AUTO: Only = Only { key: "scheme", words: &["auto"] };
 /// Condition of a key that two schemes share.
 const BINS_OR_BLOCKS: Only = Only { key: "scheme", words: &["layered", "reed-solomon"] };
 /// Condition of a key of the layered scheme.
@@ -177,6 +179,38 @@ diagnostics::settings! {
             form: Choice(&SCHEMES),
             default: Fallback::Toml("\"auto\""),
             example: "scheme = \"auto\"",
+        }
+        /// Share of packets that may stay lost. The gateway sends as many repairs as this takes.
+        residual: f64 {
+            form: Text::or_number("a share from `1e-9` to `0.1`", values::residual),
+            default: Fallback::Toml("\"1e-5\""),
+            example: "residual = \"1e-5\"",
+            only: AUTO,
+        }
+        /// Time in milliseconds after which a recovered packet is of no use. A shorter time takes more
+        /// repairs where traffic is slow.
+        late_ms: Option<u16> {
+            form: Optional(Integer::new(1, 10000)),
+            default: Fallback::Absent("a quarter of the round-trip time, after which TCP retransmits"),
+            example: "late_ms = 50",
+            only: AUTO,
+        }
+        /// Highest number of repairs for each source packet.
+        overhead_max: RepairRate {
+            form: rate(),
+            default: Fallback::Toml("\"3/8\""),
+            example: "overhead_max = \"3/8\"",
+            only: AUTO,
+        }
+        /// Highest bit rate of the repairs to one peer.
+        max_repair_rate: Option<u64> {
+            form: Optional(Text::new(
+                "a bit rate from `\"1kbit/s\"` to `\"1000Gbit/s\"`, such as `\"20Mbit/s\"`",
+                values::bit_rate,
+            )),
+            default: Fallback::Absent("no limit"),
+            example: "max_repair_rate = \"20Mbit/s\"",
+            only: AUTO,
         }
         /// Number of source packets in a repair. Each layer, or each repair of a block, costs 1/r of the
         /// traffic. A smaller r recovers more.

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 
 use ipnet::IpNet;
+use maelstrom_core::controller::Targets;
 use maelstrom_core::{PeerKey, Requests, Schedule, Scheme};
 
 /// How source packets travel between the sites.
@@ -103,10 +104,12 @@ impl FromStr for SchemeChoice {
 }
 
 /// The FEC scheme with its parameters.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Code {
     /// The scheme and its own parameters: which packets share a repair.
     pub schedule: Schedule,
+    /// Targets and limits of the rate that the gateway chooses.
+    pub targets: Targets,
     /// Whether repairs wait for later packets, so that one burst does not take both a packet and its repair
     /// (Maelstrom §4.3.1).
     pub delayed: bool,

@@ -120,3 +120,22 @@ pub(super) fn rate(text: &str) -> Result<RepairRate, Fault> {
     let names = u64::from(rate.repairs()) * NAMES_MAX as u64;
     if names < u64::from(rate.sources()) { Err(out_of_range()) } else { Ok(rate) }
 }
+
+/// A share of packets.
+pub(super) fn residual(text: &str) -> Result<f64, Fault> {
+    let share: f64 = text.parse().map_err(|_| Fault::bad("is not a share of packets").seen(quoted(text)))?;
+    if (1e-9..=0.1).contains(&share) { Ok(share) } else { Err(Fault::out_of_range(quoted(text))) }
+}
+
+/// A number of bits per second, with its unit.
+pub(super) fn bit_rate(text: &str) -> Result<u64, Fault> {
+    const UNITS: [(&str, f64); 3] = [("kbit/s", 1e3), ("Mbit/s", 1e6), ("Gbit/s", 1e9)];
+    let wrong = || {
+        let fault = Fault::bad("is not a bit rate").seen(quoted(text));
+        fault.help("write a number with `kbit/s`, `Mbit/s` or `Gbit/s`")
+    };
+    let parts = UNITS.iter().find_map(|&(unit, bits)| Some((text.strip_suffix(unit)?, bits)));
+    let (number, bits) = parts.ok_or_else(wrong)?;
+    let rate = number.trim_end().parse::<f64>().map_err(|_| wrong())? * bits;
+    if (1e3..=1e12).contains(&rate) { Ok(rate as u64) } else { Err(Fault::out_of_range(quoted(text))) }
+}

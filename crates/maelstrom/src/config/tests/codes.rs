@@ -146,3 +146,34 @@ fn a_setting_of_another_scheme_is_refused() {
     // The settings of an unknown scheme are not judged.
     assert_eq!(one(&blocks().replace("reed-solomon", "reed-salmon")).code, "bad-value");
 }
+
+#[test]
+fn the_targets_of_auto_are_those_of_the_file() {
+    let with = |lines: &str| auto().replace("scheme = \"auto\"", &format!("scheme = \"auto\"\n{lines}"));
+    let targets = configuration(&with(
+        "residual = 1e-4\nlate_ms = 200\noverhead_max = \"20%\"\nmax_repair_rate = \"1.5 Mbit/s\"",
+    ))
+    .code
+    .targets;
+    assert_eq!((targets.residual, targets.late_us), (1e-4, Some(200_000)));
+    assert_eq!((targets.rate_max.to_string(), targets.repair_bps_max), ("1/5".to_owned(), Some(1_500_000)));
+    for (line, code) in [
+        ("residual = 1", "out-of-range"),
+        ("residual = 0.0", "out-of-range"),
+        ("residual = nan", "out-of-range"),
+        ("residual = \"few\"", "bad-value"),
+        ("residual = true", "wrong-type"),
+        ("overhead_max = 9", "out-of-range"),
+        ("overhead_max = \"much\"", "bad-value"),
+        ("max_repair_rate = 1000000", "wrong-type"),
+        ("max_repair_rate = \"1000000\"", "bad-value"),
+        ("max_repair_rate = \"x Mbit/s\"", "bad-value"),
+        ("max_repair_rate = \"0.5kbit/s\"", "out-of-range"),
+        ("max_repair_rate = \"-1Mbit/s\"", "out-of-range"),
+        ("late_ms = 0", "out-of-range"),
+    ] {
+        let (_, report) = examined(&with(line));
+        let found: Vec<_> = report.diagnostics().iter().map(|found| found.code).collect();
+        assert_eq!(found, [code], "{line}");
+    }
+}

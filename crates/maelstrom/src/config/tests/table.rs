@@ -2,6 +2,8 @@
 
 use diagnostics::settings::{Fallback, KeyInfo};
 
+use maelstrom_core::controller::Targets;
+
 use super::*;
 
 /// The default of a key in TOML, if it has one.
@@ -36,7 +38,7 @@ fn an_absent_key_has_the_default_that_the_table_states() {
                 "networks" => long += "networks=['10.2.0.0/16']\n",
                 "key_file" => long += "key_file='k'\n",
                 // Their defaults come from elsewhere.
-                "lan_mtu" | "wan_mtu" | "name" | "local_networks" => {}
+                "lan_mtu" | "wan_mtu" | "name" | "local_networks" | "late_ms" | "max_repair_rate" => {}
                 // The key belongs to another scheme than the default.
                 _ if !key.fits("auto") => {}
                 name => long += &format!("{name} = {}\n", default_of(&key).unwrap()),
@@ -70,6 +72,7 @@ fn the_defaults_are_those_of_the_core() {
     assert_eq!(scheme("reed-solomon").schedule, Schedule::ReedSolomon { r, c, interleave });
     assert_eq!(scheme("sliding").schedule, Schedule::Sliding { rate, window, density });
     assert_eq!(scheme("auto").schedule, Schedule::Auto);
+    assert_eq!(scheme("auto").targets, Targets::default());
     let code = scheme("layered");
     assert_eq!((code.delayed, code.max_delay_ms), (Schedule::DELAYED, Schedule::MAX_DELAY_MS));
 }
@@ -114,7 +117,7 @@ fn every_integer_has_its_range() {
         }
         assert_eq!(line("\"8\"").diagnostics()[0].code, "wrong-type");
     }
-    assert_eq!(integers, 8);
+    assert_eq!(integers, 9);
 }
 
 #[test]
