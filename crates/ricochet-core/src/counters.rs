@@ -24,6 +24,8 @@ reasons! {
         Crowded = "no room to put it together",
         /// Its message was incomplete for too long.
         Aged = "not whole for too long",
+        /// No node of its group holds it any more.
+        Gone = "not held by anyone",
         /// It came, and left the queue of its subscription unread because the queue was full.
         Unread = "the reader was too slow",
     }

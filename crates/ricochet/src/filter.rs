@@ -140,7 +140,7 @@ impl Filter {
             return Err(Dropped::Own);
         }
         let ours = match peek.kind {
-            Kind::Nak | Kind::Repair | Kind::Question | Kind::Answer | Kind::Room => true,
+            Kind::Nak | Kind::Repair | Kind::Question | Kind::Answer | Kind::Room | Kind::Denial => true,
             _ => peek.groups(datagram).any(|group| groups.contains(&group)),
         };
         let passed = Passed { consumer: For::Node, peek: Some(peek), stamp: None, datagram };

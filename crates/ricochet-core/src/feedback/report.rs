@@ -36,7 +36,7 @@ pub struct Traffic {
     pub retransmissions: Volume,
     /// Repairs, lateral digests included.
     pub repairs: Volume,
-    /// Requests.
+    /// Requests, and news that requested packets are not held.
     pub requests: Volume,
     /// Heartbeats.
     pub heartbeats: Volume,
@@ -52,7 +52,7 @@ impl Traffic {
             Kind::Data => &mut self.data,
             Kind::Retransmission => &mut self.retransmissions,
             Kind::Repair => &mut self.repairs,
-            Kind::Nak => &mut self.requests,
+            Kind::Nak | Kind::Denial => &mut self.requests,
             Kind::Heartbeat => &mut self.heartbeats,
             Kind::Question | Kind::Answer => &mut self.questions,
             Kind::Room | Kind::Probe => &mut self.rooms,

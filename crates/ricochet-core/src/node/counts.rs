@@ -63,6 +63,8 @@ pub struct NodeCounts {
     pub withheld: u64,
     /// Packets retransmitted on request.
     pub answered: u64,
+    /// Datagrams sent that tell which requested packets are not held here.
+    pub denials_sent: u64,
     /// Requested packets that this node does not hold.
     pub not_held: u64,
     /// Requested packets beyond the limits of one node, in a second or in one request, or beyond what a node

@@ -110,6 +110,14 @@ impl Holders {
         }
     }
 
+    /// Notes that a node does not hold packets that were requested of it.
+    pub(super) fn on_denied(&mut self, id: NodeId, packets: u64) {
+        if let Some(holder) = self.by_id.get_mut(&id) {
+            let packets = u32::try_from(packets).unwrap_or(u32::MAX);
+            holder.outstanding = holder.outstanding.saturating_sub(packets);
+        }
+    }
+
     /// Notes that a node sent something of its own to this node. So it is alive, even if it does not hold the
     /// packets that were requested of it.
     pub(super) fn on_heard(&mut self, id: NodeId) {

@@ -97,6 +97,16 @@ impl InFlight {
         }
     }
 
+    /// Notes that a node does not hold packets that were requested of it.
+    pub(super) fn on_denied(&mut self, requested: Requested, packets: u64) {
+        if let Ok(at) = self.turns.binary_search_by_key(&requested.last_us, |&(at_us, _)| at_us) {
+            let left = &mut self.turns[at].1;
+            let denied = u32::try_from(packets).unwrap_or(u32::MAX).min(*left);
+            *left -= denied;
+            self.packets -= denied;
+        }
+    }
+
     /// Notes that a requested packet came that had come before. If it was requested several times, the later
     /// requests were too early.
     pub(super) fn on_duplicate_answer(&mut self, key: PacketKey) {

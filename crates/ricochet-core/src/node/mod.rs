@@ -10,6 +10,7 @@
 
 mod config;
 mod counts;
+mod denials;
 mod expiry;
 mod flow;
 mod holders;
@@ -229,6 +230,7 @@ impl Node {
             Datagram::Heartbeat(heartbeat) => self.handle_heartbeat(now_us, &heartbeat),
             Datagram::Question(question) => self.handle_question(&question, out),
             Datagram::Answer(answer) => self.handle_answer(now_us, &answer, out),
+            Datagram::Denial(denial) => self.handle_denial(now_us, origin, &denial),
             Datagram::Rooms(report) => self.handle_rooms(now_us, origin, &report, out),
             Datagram::Probe(probe) => self.handle_probe(now_us, origin, &probe, out),
         }

@@ -3,7 +3,10 @@
 //! A request goes to the node whose digest names the packet, else to the packet's sender, and at last to any
 //! member.
 
+use foundation::Seq;
+
 use super::Node;
+use super::denials::Denied;
 use super::in_flight::Requested;
 use super::questions::TRIES_IN_VAIN;
 use super::requester::{Mark, TURN_MAX, TURN_US};
@@ -123,7 +126,10 @@ impl Node {
         if tries.is_multiple_of(TRIES_IN_VAIN) && !self.tracker.is_verified(key, interval.last) {
             self.questions.want(key);
         }
-        let holder = self.choose_holder(now_us, key, tries);
+        let holder = match self.choose_holder(now_us, key, interval.first, tries) {
+            Ok(holder) => holder,
+            Err(end) => return self.on_all_denied(now_us, key, interval, end),
+        };
         let patience_us = self.requester.in_flight.patience_us();
         let of_holder = self.requester.holders.room(now_us, holder, patience_us);
         if of_holder.packets < wanted.min(PART_MIN).min(of_holder.quota).max(1) {
@@ -162,21 +168,55 @@ impl Node {
     /// Chooses the node for a request: first the sender, then other members.
     ///
     /// A sender that has left the view gets only every second request: it may be a sender that is no member,
-    /// but is more likely dead. A silent node is replaced by another.
-    fn choose_holder(&mut self, now_us: u64, key: StreamKey, tries: u8) -> NodeId {
+    /// but is more likely dead. A silent node is replaced by another, and so is one that has denied the
+    /// packet at `first`.
+    ///
+    /// # Errors
+    /// If all have: the position up to which each of them has denied the packets.
+    fn choose_holder(&mut self, now_us: u64, key: StreamKey, first: Seq, tries: u8) -> Result<NodeId, Seq> {
         let sender_tries = self.requester.config.sender_tries;
         let is_present = self.requester.is_present(key.sender);
         let sender =
             if is_present || sender_tries == 0 { tries <= sender_tries } else { tries.is_multiple_of(2) };
-        let first = if sender { key.sender } else { self.random_holder(key) };
+        let chosen = if sender { key.sender } else { self.random_holder(key) };
+        if self.requester.denials.end(now_us, key, chosen, first).is_some() {
+            return self.holder_without_denial(now_us, key, first).map(|holder| holder.unwrap_or(chosen));
+        }
         let patience_us = self.requester.in_flight.patience_us();
-        self.requester.holders.settle(now_us, first, patience_us);
-        if !self.requester.holders.is_silent(first) {
-            return first;
+        self.requester.holders.settle(now_us, chosen, patience_us);
+        if !self.requester.holders.is_silent(chosen) {
+            return Ok(chosen);
         }
         let other = self.random_holder(key);
+        if self.requester.denials.end(now_us, key, other, first).is_some() {
+            return Ok(chosen);
+        }
         self.requester.holders.settle(now_us, other, patience_us);
-        if self.requester.holders.is_silent(other) { first } else { other }
+        Ok(if self.requester.holders.is_silent(other) { chosen } else { other })
+    }
+
+    /// Returns a member that has not denied a packet; `None` if there is no member at all.
+    fn holder_without_denial(
+        &mut self,
+        now_us: u64,
+        key: StreamKey,
+        first: Seq,
+    ) -> Result<Option<NodeId>, Seq> {
+        let Some(group) = self.groups.index(key.group) else { return Ok(None) };
+        let regions = self.bins.regions();
+        let start = chance::below(&mut self.rng, regions.group_size(group).max(1));
+        let of_group = |region: &RegionIndex| regions.groups(*region).binary_search(&group).is_ok();
+        let members = || regions.iter().filter(of_group).flat_map(|region| regions.members(region)).copied();
+        let sender = self.requester.is_present(key.sender).then_some(key.sender);
+        let others = members().skip(start).chain(members().take(start)).filter(|&node| node != key.sender);
+        let mut end: Option<Seq> = None;
+        for node in others.chain(sender) {
+            match self.requester.denials.end(now_us, key, node, first) {
+                None => return Ok(Some(node)),
+                Some(denied) => end = Some(end.map_or(denied, |end| end.min(denied))),
+            }
+        }
+        end.map_or(Ok(None), Err)
     }
 
     /// Returns a random member of the stream's group, or its sender if there is no other.
@@ -268,7 +308,10 @@ impl Node {
             self.requester.on_heard(nak.from);
         }
         let mut left = ANSWER_MAX;
+        let mut denied = Denied::new(nak);
         for range in nak.ranges() {
+            // Packets at the beginning of the range that are not held.
+            let mut missing = 0;
             let count = u32::from(range.count).min(left);
             left -= count;
             self.counts.refused += u64::from(u32::from(range.count) - count);
@@ -281,6 +324,7 @@ impl Node {
                 }
                 let Some((key, symbol)) = id.and_then(|id| self.buffer.packet(id)) else {
                     self.counts.not_held += 1;
+                    missing += u16::from(u32::from(missing) == step);
                     continue;
                 };
                 let Ok(data) = Data::from_symbol(key.name(), key.stream.group, symbol) else { continue };
@@ -305,6 +349,10 @@ impl Node {
                     self.tally.sent.add(Kind::Retransmission, length);
                 }
             }
+            denied.add(range, missing);
+        }
+        if is_member {
+            self.send_denial(nak.from, &denied, out);
         }
     }
 }

@@ -4,6 +4,7 @@
 use hashbrown::HashMap;
 
 use super::config::NakConfig;
+use super::denials::Denials;
 use super::expiry::Expiry;
 use super::holders::Holders;
 use super::in_flight::{InFlight, Requested};
@@ -64,6 +65,7 @@ pub(super) struct Requester {
     pub(super) gathered: Vec<(NodeId, Range)>,
     pub(super) in_flight: InFlight,
     pub(super) holders: Holders,
+    pub(super) denials: Denials,
     /// Packets that were requested because of a digest.
     recent: HashMap<PacketKey, Requested>,
     swept_us: u64,
@@ -82,6 +84,7 @@ impl Requester {
             gathered: Vec::with_capacity(TURN_MAX),
             in_flight: InFlight::new(config.holder_us, config.in_flight_max),
             holders: Holders::new(config.in_flight_max),
+            denials: Denials::new(),
             recent: HashMap::with_capacity(2 * RECENT_MAX),
             swept_us: 0,
         };

@@ -242,9 +242,14 @@ impl<M: Copy + PartialEq> Tracker<M> {
     /// Gives up the missing packets of a stream up to and including `through`, because requests for them were
     /// in vain.
     pub fn give_up(&mut self, key: StreamKey, through: Seq) {
+        self.give_up_for(key, through, GivenUp::Unanswered);
+    }
+
+    /// Does the same for another reason.
+    pub fn give_up_for(&mut self, key: StreamKey, through: Seq, reason: GivenUp) {
         if let Some(&stream) = self.by_key.get(&key) {
             let through = through.min(self.streams[stream as usize].highest);
-            self.settle_before(stream as usize, through.plus(1), GivenUp::Unanswered);
+            self.settle_before(stream as usize, through.plus(1), reason);
         }
     }
 

@@ -46,6 +46,8 @@ pub enum Datagram<'a> {
     Rooms(RoomsView<'a>),
     /// A sender's request for such reports.
     Probe(Probe),
+    /// The news that requested packets are not held, laid out as the request.
+    Denial(NakView<'a>),
 }
 
 impl<'a> Datagram<'a> {
@@ -66,6 +68,7 @@ impl<'a> Datagram<'a> {
             Kind::Answer => Answer::read(body).map(Self::Answer),
             Kind::Room => RoomsView::read(body).map(Self::Rooms),
             Kind::Probe => Probe::read(body).map(Self::Probe),
+            Kind::Denial => NakView::read(body).map(Self::Denial),
         }
     }
 
@@ -81,6 +84,7 @@ impl<'a> Datagram<'a> {
             Self::Answer(_) => Kind::Answer,
             Self::Rooms(_) => Kind::Room,
             Self::Probe(_) => Kind::Probe,
+            Self::Denial(_) => Kind::Denial,
         }
     }
 }

@@ -30,6 +30,8 @@ pub enum Kind {
     Room = 9,
     /// A sender's request for such reports.
     Probe = 10,
+    /// The news that requested packets are not held.
+    Denial = 11,
 }
 
 impl Kind {
@@ -57,6 +59,7 @@ impl Kind {
             8 => Ok(Self::Answer),
             9 => Ok(Self::Room),
             10 => Ok(Self::Probe),
+            11 => Ok(Self::Denial),
             _ => Err(Malformed::Kind),
         }
     }

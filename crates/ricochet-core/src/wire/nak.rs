@@ -63,13 +63,25 @@ impl Nak<'_> {
     /// If it has no range or too many, if a range is empty, or if `to` is shorter than
     /// [`wire_len`](Self::wire_len).
     pub fn write(&self, to: &mut [u8]) -> usize {
+        self.write_as(Kind::Nak, to)
+    }
+
+    /// Writes the news that the packets are not held, as [`write`](Self::write) writes the request for them.
+    ///
+    /// # Panics
+    /// As [`write`](Self::write).
+    pub fn write_denial(&self, to: &mut [u8]) -> usize {
+        self.write_as(Kind::Denial, to)
+    }
+
+    fn write_as(&self, kind: Kind, to: &mut [u8]) -> usize {
         let count = self.ranges.len();
         assert!(
             (1..=NAK_RANGES_MAX).contains(&count),
             "a request: expected 1 to {NAK_RANGES_MAX} ranges, saw {count}"
         );
         let mut writer = Writer::new(to);
-        writer.put(&[Kind::Nak.to_wire(), count as u8]);
+        writer.put(&[kind.to_wire(), count as u8]);
         writer.put(&self.from.0.to_be_bytes());
         for range in self.ranges {
             assert!(range.count > 0, "a range: expected at least one packet, saw none");

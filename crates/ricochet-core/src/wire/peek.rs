@@ -52,7 +52,13 @@ impl Peek {
         let sender = NodeId(body.u32()?);
         let packet = match kind {
             Kind::Data | Kind::Retransmission | Kind::Probe => Some((GroupId(body.u64()?), body.u32()?)),
-            Kind::Heartbeat | Kind::Repair | Kind::Nak | Kind::Question | Kind::Answer | Kind::Room => None,
+            Kind::Heartbeat
+            | Kind::Repair
+            | Kind::Nak
+            | Kind::Question
+            | Kind::Answer
+            | Kind::Room
+            | Kind::Denial => None,
         };
         Ok(Self { kind, sender, packet })
     }

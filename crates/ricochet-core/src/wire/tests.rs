@@ -58,7 +58,10 @@ fn a_digest_is_these_bytes() {
 fn a_request_and_a_heartbeat_are_these_bytes() {
     let range = Range { key: data().key(), first: 5, count: 3 };
     let mut bytes = [0; NAK_HEADER + NAK_RANGE];
-    Nak { from: NodeId(9), ranges: &[range] }.write(&mut bytes);
+    let nak = Nak { from: NodeId(9), ranges: &[range] };
+    nak.write_denial(&mut bytes);
+    assert!(bytes[0] == 0xbb && matches!(Datagram::read(&bytes), Ok(Datagram::Denial(_))));
+    nak.write(&mut bytes);
     assert_eq!(&bytes, b"\xb4\x01\0\0\0\x09\x01\x02\x03\x04\x11\x12\x13\x14\x15\x16\x17\x18\0\0\0\x05\0\x03");
     let latest = Latest { group: data().group, seq: 5 };
     let mut bytes = [0; HEARTBEAT_HEADER + HEARTBEAT_ENTRY];
@@ -177,7 +180,7 @@ fn check_peek(bytes: &[u8]) {
             (data.sender, Some((data.group, data.seq)), vec![data.group])
         }
         Datagram::Repair(repair) => (repair.from, None, vec![]),
-        Datagram::Nak(nak) => (nak.from, None, vec![]),
+        Datagram::Nak(nak) | Datagram::Denial(nak) => (nak.from, None, vec![]),
         Datagram::Heartbeat(heartbeat) => {
             (heartbeat.sender, None, heartbeat.latest().map(|latest| latest.group).collect())
         }
@@ -279,14 +282,14 @@ proptest! {
 
     #[test]
     fn no_bytes_panic_a_reader(
-        first in prop_oneof![0xb1..=0xbau8, any::<u8>()], flags in 0..8u8, count in 0..70u8,
+        first in prop_oneof![0xb1..=0xbbu8, any::<u8>()], flags in 0..8u8, count in 0..70u8,
         rest in prop::collection::vec(any::<u8>(), 0..1_500),
     ) {
         for bytes in [[&[first, flags, count][..], &rest].concat(), [&[first, count][..], &rest].concat(), rest.clone()] {
             check_peek(&bytes);
             match Datagram::read(&bytes) {
                 Ok(Datagram::Repair(view)) => assert!(view.names().count() <= NAMES_MAX),
-                Ok(Datagram::Nak(view)) => assert!(view.ranges().count() <= NAK_RANGES_MAX),
+                Ok(Datagram::Nak(view) | Datagram::Denial(view)) => assert!(view.ranges().count() <= NAK_RANGES_MAX),
                 Ok(Datagram::Heartbeat(view)) => assert!(view.latest().count() <= HEARTBEAT_MAX),
                 Ok(Datagram::Data(data) | Datagram::Retransmission(data)) => assert!(data.payload.len() <= rest.len()),
                 Ok(Datagram::Rooms(view)) => assert!(view.rooms().count() <= ROOMS_MAX),

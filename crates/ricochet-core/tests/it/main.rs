@@ -6,6 +6,7 @@ mod auto;
 mod common;
 mod corpus;
 mod expiry;
+mod far_behind;
 mod feedback;
 mod flow;
 mod fuzz;
@@ -15,6 +16,7 @@ mod liars;
 mod lies;
 mod node;
 mod order;
+mod quiet;
 mod recovery;
 #[path = "../../../../fuzz/replay.rs"]
 mod replay;

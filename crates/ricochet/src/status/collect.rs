@@ -215,6 +215,7 @@ fn of_core(counts: &NodeCounts) -> Counts {
         put_off,
         withheld,
         answered,
+        denials_sent,
         not_held,
         refused,
         questions_sent,

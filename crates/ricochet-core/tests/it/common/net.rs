@@ -129,7 +129,9 @@ pub(crate) struct Net {
     launched: u64,
     pub(crate) now_us: u64,
     dice: ChaCha8Rng,
+    /// Bytes and number of the datagrams sent.
     pub(crate) bytes: u64,
+    pub(crate) datagrams: u64,
     /// Whether packets are sent as expiring.
     pub(crate) expires: bool,
     /// A node with additional loss of data packets, and its rate.
@@ -166,6 +168,7 @@ impl Net {
             now_us: 1_000_000,
             dice: ChaCha8Rng::seed_from_u64(seed),
             bytes: 0,
+            datagrams: 0,
             expires: false,
             deaf: None,
         }
@@ -275,6 +278,7 @@ impl Net {
         let mut loss = if is_data { self.conditions.data_loss } else { self.conditions.other_loss };
         loss += self.deaf.filter(|&(deaf, _)| is_data && deaf == to).map_or(0.0, |(_, loss)| loss);
         self.bytes += datagram.len() as u64;
+        self.datagrams += 1;
         let repeats = if self.happens(self.conditions.repeat) { 2 } else { 1 };
         for _ in 0..repeats {
             if self.side[from] != self.side[to] || self.happens(loss) {

@@ -39,6 +39,7 @@ pub(crate) fn wire(data: &[u8]) {
         }
         Datagram::Question(question) => question.from,
         Datagram::Answer(answer) => answer.sender,
+        Datagram::Denial(denial) => denial.from,
         Datagram::Rooms(report) => report.from,
         Datagram::Probe(probe) => {
             assert_eq!(peek.packet, Some((probe.group, probe.newest)));
@@ -66,6 +67,10 @@ pub(crate) fn wire(data: &[u8]) {
         }
         Datagram::Question(question) => question.write(&mut written),
         Datagram::Answer(answer) => answer.write(&mut written),
+        Datagram::Denial(denial) => {
+            let ranges: Vec<Range> = denial.ranges().collect();
+            Nak { from: denial.from, ranges: &ranges }.write_denial(&mut written)
+        }
         Datagram::Rooms(report) => {
             let rooms: Vec<Room> = report.rooms().collect();
             Rooms { from: report.from, rooms: &rooms }.write(&mut written)
@@ -234,7 +239,8 @@ fn write_datagram(input: &mut Input<'_>, groups: [GroupId; 2], datagram: &mut [u
         5 => Heartbeat { sender, sender_seq: seq, latest: &[Latest { group, seq }] }.write(datagram),
         _ => {
             let raw = input.bytes(usize::from(node));
-            datagram[0] = [0xb1, 0xb2, 0xb3, 0xb4, 0xb5, 0xb7, 0xb8, 0xb9, 0xba][usize::from(kind / 8 % 9)];
+            datagram[0] =
+                [0xb1, 0xb2, 0xb3, 0xb4, 0xb5, 0xb7, 0xb8, 0xb9, 0xba, 0xbb][usize::from(kind / 8 % 10)];
             datagram[1..][..raw.len()].copy_from_slice(raw);
             1 + raw.len()
         }
