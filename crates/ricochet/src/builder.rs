@@ -125,15 +125,15 @@ impl Builder {
         self
     }
 
-    /// Sets the number of repairs that each packet enters at each receiver. Default: 5,
-    /// or 3 if repairs are digests.
+    /// Sets the number of repairs that each packet enters at each receiver. Default: 3,
+    /// or 5 if repairs are not digests.
     pub fn c(mut self, c: u8) -> Self {
         self.settings.config.repair.c = Some(c);
         self
     }
 
     /// Sets the time after which a part-filled repair is sent; `None` waits for packets without limit.
-    /// Default: 3 ms, or 5 ms if repairs are digests.
+    /// Default: 5 ms, or 3 ms if repairs are not digests.
     pub fn max_delay(mut self, max_delay: Option<Duration>) -> Self {
         self.settings.config.repair.max_delay_ms = Some(max_delay.unwrap_or(Duration::ZERO));
         self

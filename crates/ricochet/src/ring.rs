@@ -80,6 +80,20 @@ impl Ring {
         Self { reserve, ..self }
     }
 
+    /// Allocates all slots, for tests that count allocations.
+    #[cfg(test)]
+    pub(crate) fn allocate(&mut self) {
+        while self.made < self.capacity {
+            let slot = Self::new_slot(self.slot_length, SocketAddr::from(([0; 4], 0)));
+            self.idle.push(slot);
+            self.made += 1;
+        }
+    }
+
+    fn new_slot(length: usize, from: SocketAddr) -> Slot {
+        Slot { bytes: vec![0; length].into_boxed_slice(), length: 0, from, peek: None, stamp: None }
+    }
+
     /// Adds a datagram. Returns false if it is longer than a slot.
     pub(crate) fn push(
         &mut self,
@@ -149,8 +163,7 @@ impl Ring {
         }
         self.idle.pop().unwrap_or_else(|| {
             self.made += 1;
-            let bytes = vec![0; self.slot_length].into_boxed_slice();
-            Slot { bytes, length: 0, from, peek: None, stamp: None }
+            Self::new_slot(self.slot_length, from)
         })
     }
 }

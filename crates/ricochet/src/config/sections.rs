@@ -210,8 +210,8 @@ diagnostics::settings! {
                 ("digest", RepairMode::Digest),
                 ("auto", RepairMode::Auto),
             ]),
-            default: Fallback::Toml("\"xor\""),
-            example: "mode = \"xor\"",
+            default: Fallback::Toml("\"digest\""),
+            example: "mode = \"digest\"",
         }
         /// Number of packets in a repair.
         r: u8 {
@@ -223,8 +223,8 @@ diagnostics::settings! {
         /// its own number. 0 sends none.
         c: Option<u8> {
             form: Optional(Integer::new(0, 64)),
-            default: Fallback::Absent("5, and 3 for digests"),
-            example: "c = 5",
+            default: Fallback::Absent("3, and 5 with XOR"),
+            example: "c = 3",
         }
         /// Number of instances of each repair bin, which are filled in turn. A burst of that length takes
         /// one packet from each repair.
@@ -236,8 +236,8 @@ diagnostics::settings! {
         /// Longest wait of a part-filled repair, in milliseconds. 0 waits for packets without limit.
         max_delay_ms: Option<Duration> {
             form: Optional(Millis { min: Duration::ZERO, max: TEN_SECONDS }),
-            default: Fallback::Absent("3, and 5 for digests"),
-            example: "max_delay_ms = 3",
+            default: Fallback::Absent("5, and 3 with XOR"),
+            example: "max_delay_ms = 5",
         }
     }
 }

@@ -199,10 +199,8 @@ fn the_default_is_the_ladder_for_applications() {
     let id = NodeId(1);
     let mine = Config::default().core(id, false);
     let prompt = ricochet_core::NodeConfig::prompt(id);
-    assert_eq!(
-        (mine.nak, mine.announce, mine.max_delay_us),
-        (prompt.nak, prompt.announce, prompt.max_delay_us)
-    );
+    assert_eq!((mine.nak, mine.announce), (prompt.nak, prompt.announce));
+    assert_eq!((mine.content, mine.max_delay_us), (ricochet_core::bins::Content::Names, Some(5_000)));
 }
 
 #[test]
@@ -211,7 +209,8 @@ fn digests_are_fewer_and_wait_longer_by_default() {
         let repair = Config::parse(text).unwrap().repair;
         (repair.repairs_per_packet(), repair.patience().map(|delay| delay.as_millis()))
     };
-    assert_eq!(repair(""), (5, Some(3)));
+    assert_eq!(repair(""), (3, Some(5)));
+    assert_eq!(repair("[repair]\nmode = \"xor\""), (5, Some(3)));
     assert_eq!(repair("[repair]\nmode = \"auto\""), (5, Some(3)));
     assert_eq!(repair("[repair]\nmode = \"digest\""), (3, Some(5)));
     assert_eq!(repair("[repair]\nmode = \"digest\"\nc = 5\nmax_delay_ms = 0"), (5, None));

@@ -17,9 +17,9 @@ pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
 #[non_exhaustive]
 pub enum RepairMode {
     /// The XOR of their packets, which recovers without a round trip (Ricochet §4).
-    #[default]
     Xor,
     /// Names alone. A node that lacks a packet requests it from the sender of the repair.
+    #[default]
     Digest,
     /// Either of the two, by the measured network and the length of the packets.
     Auto,

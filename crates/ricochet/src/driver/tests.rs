@@ -69,6 +69,14 @@ fn the_thread_of_the_node_allocates_nothing_for_packets_losses_and_timers() {
     let helper = repairing.run(|| seeded().start()).unwrap();
     let (mut driver, _) = here.run(|| seeded().lose(lossy()).prepare()).unwrap();
     let shared = Arc::clone(&driver.shared);
+    // How many slots are in use at a time depends on the machine.
+    for ring in [&shared.ring, &shared.repairs, &shared.requests, &shared.membership_ring] {
+        ring.lock().unwrap().allocate();
+    }
+    if let Some(drain) = &mut driver.drain {
+        let Drain { fresh, deferred, repairs, requests, membership, .. } = drain;
+        [fresh, deferred, repairs, requests, membership].into_iter().for_each(crate::ring::Ring::allocate);
+    }
     let handle = shared.join(&["g"], &JoinOptions::default()).unwrap();
     let _of_helper = helper.join("g").unwrap();
     let mut warming = Allocated::default();

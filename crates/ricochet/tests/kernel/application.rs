@@ -193,7 +193,7 @@ fn wrong_groups_and_options_are_refused_and_nothing_is_joined() {
     assert!(text(node.join_with("a", &options(0, Policy::Block)).unwrap_err()).contains("queue: expected"));
     let held = node.join_many(["a", "b", "a"]).unwrap();
     assert_eq!(held.groups().collect::<Vec<_>>(), ["a", "b"]);
-    let other = JoinOptions { c: Some(3), ..JoinOptions::default() };
+    let other = JoinOptions { c: Some(5), ..JoinOptions::default() };
     assert!(text(node.join_with("a", &other).unwrap_err()).contains("another c"));
     let in_order = JoinOptions { order: Order::Fifo, ..JoinOptions::default() };
     let second = node.join_with("a", &in_order).unwrap();
