@@ -12,20 +12,7 @@
 // Built by `bpf/build.sh`, under the conditions stated in `tap.c`. The helpers exist since Linux 4.18; since
 // 5.10 bpf_fib_lookup returns what is needed.
 
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef unsigned long long u64;
-
-// ---- the used part of linux/bpf.h
-
-struct __sk_buff {
-	u32 len;
-	u32 pkt_type;
-	u32 mark;
-	u32 queue_mapping;
-	u32 protocol;
-};
+#include "kernel.h"
 
 struct fib_lookup {
 	u8 family;
@@ -44,26 +31,16 @@ struct fib_lookup {
 
 _Static_assert(sizeof(struct fib_lookup) == 64, "layout of linux/bpf.h");
 
-#define SEC(name) __attribute__((section(name), used))
-#define INLINE static inline __attribute__((always_inline))
-#define UINT(name, value) int(*name)[value]
-#define TYPE(name, type) type *name
-
-static void *(*map_lookup)(void *map, const void *key) = (void *)1;
 static long (*store_bytes)(void *skb, u32 at, const void *from, u32 len, u64 flags) = (void *)9;
 static long (*redirect)(u32 index, u64 flags) = (void *)23;
-static long (*load_bytes)(const void *skb, u32 from, void *to, u32 len) = (void *)26;
 static long (*change_type)(void *skb, u32 type) = (void *)32;
 static long (*change_head)(void *skb, u32 len, u64 flags) = (void *)43;
 static long (*fib_lookup)(void *ctx, void *params, int len, u32 flags) = (void *)69;
 
-enum { MAP_PERCPU_ARRAY = 6 };
 enum { TO_INGRESS = 1 };   // BPF_F_INGRESS
 enum { LOOKUP_OUTPUT = 2 }; // BPF_FIB_LOOKUP_OUTPUT
 enum { PACKET_HOST = 0 };
-enum { GO_ON = -1, DROP = 2 }; // TC_ACT_UNSPEC and TCX_NEXT, TC_ACT_SHOT and TCX_DROP
 enum { INET = 2, INET6 = 10 };
-enum { ETH_IP = 0x0800, ETH_IPV6 = 0x86dd };
 
 // ---- interface to user space
 

@@ -10,47 +10,9 @@
 // only the kernel's stable interface of Linux 5.8 and later, and no header of a particular kernel. `-mcpu=v2`
 // suits all these kernels.
 
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef unsigned long long u64;
+#include "kernel.h"
 
-// ---- the used part of linux/bpf.h, written out so that the object does not depend on installed headers
-
-struct __sk_buff {
-	u32 len;
-	u32 pkt_type;
-	u32 mark;
-	u32 queue_mapping;
-	u32 protocol;
-	u32 vlan_present;
-	u32 vlan_tci;
-	u8 between[136];
-	u32 gso_segs;
-	u64 sk;
-	u32 gso_size;
-};
-
-_Static_assert(__builtin_offsetof(struct __sk_buff, gso_segs) == 164, "layout of linux/bpf.h");
-_Static_assert(__builtin_offsetof(struct __sk_buff, gso_size) == 176, "layout of linux/bpf.h");
-
-#define SEC(name) __attribute__((section(name), used))
-#define INLINE static inline __attribute__((always_inline))
-#define UINT(name, value) int(*name)[value]
-#define TYPE(name, type) type *name
-
-static void *(*map_lookup)(void *map, const void *key) = (void *)1;
-static u64 (*now_ns)(void) = (void *)5;
-static long (*load_bytes)(const void *skb, u32 from, void *to, u32 len) = (void *)26;
-static void *(*ring_reserve)(void *ring, u64 size, u64 flags) = (void *)131;
-static void (*ring_submit)(void *record, u64 flags) = (void *)132;
-static void (*ring_discard)(void *record, u64 flags) = (void *)133;
-
-enum { MAP_HASH = 1, MAP_ARRAY = 2, MAP_PERCPU_ARRAY = 6, MAP_LPM_TRIE = 11, MAP_RINGBUF = 27 };
-enum { NO_PREALLOC = 1 };
-enum { NO_WAKEUP = 1, FORCE_WAKEUP = 2 };
 enum { IP_HEADER = 20 };
-enum { GO_ON = -1 }; // TC_ACT_UNSPEC and TCX_NEXT
 
 // ---- interface to user space
 
@@ -350,7 +312,7 @@ INLINE int wanted6(struct __sk_buff *skb, struct packet *packet, u32 direction)
 	return !is_shed(skb, hash, header[6], packet->at + 40, direction);
 }
 
-enum { ETH_IP = 0x0800, ETH_IPV6 = 0x86dd, ETH_VLAN = 0x8100, ETH_VLAN_AD = 0x88a8 };
+enum { ETH_VLAN = 0x8100, ETH_VLAN_AD = 0x88a8 };
 enum { PACKET_OTHERHOST = 3, PACKET_LOOPBACK = 5 };
 
 INLINE int copy(struct __sk_buff *skb, u32 direction)

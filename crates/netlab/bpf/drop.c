@@ -9,49 +9,17 @@
 // Built by `bpf/build.sh`; the object is checked in, like the tap's (see netio's tap.c), for Linux 5.8 and
 // later.
 
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef unsigned long long u64;
-
-// ---- the used part of linux/bpf.h
-
-struct __sk_buff {
-	u32 len;
-	u32 pkt_type;
-	u32 mark;
-	u32 queue_mapping;
-	u32 protocol;
-	u8 between[144];
-	u32 gso_segs;
-};
-
-_Static_assert(__builtin_offsetof(struct __sk_buff, gso_segs) == 164, "layout of linux/bpf.h");
+#include "../../netio/bpf/kernel.h"
 
 struct bpf_spin_lock {
 	u32 value;
 };
 
-#define SEC(name) __attribute__((section(name), used))
-#define INLINE static inline __attribute__((always_inline))
-#define UINT(name, value) int(*name)[value]
-#define TYPE(name, type) type *name
-
-static void *(*map_lookup)(void *map, const void *key) = (void *)1;
-static u64 (*now_ns)(void) = (void *)5;
 static u32 (*random_u32)(void) = (void *)7;
-static long (*load_bytes)(const void *skb, u32 from, void *to, u32 len) = (void *)26;
 static void (*lock)(struct bpf_spin_lock *lock) = (void *)93;
 static void (*unlock)(struct bpf_spin_lock *lock) = (void *)94;
-static void *(*ring_reserve)(void *ring, u64 size, u64 flags) = (void *)131;
-static void (*ring_submit)(void *record, u64 flags) = (void *)132;
-static void (*ring_discard)(void *record, u64 flags) = (void *)133;
 
-enum { MAP_ARRAY = 2, MAP_LPM_TRIE = 11, MAP_RINGBUF = 27 };
-enum { NO_PREALLOC = 1 };
-enum { NO_WAKEUP = 1 };
 enum { LINK_HEADER = 14 };
-enum { GO_ON = -1, LOSE = 2 }; // TC_ACT_UNSPEC and TCX_NEXT, TC_ACT_SHOT and TCX_DROP
 
 // ---- interface to user space
 
@@ -248,7 +216,6 @@ INLINE u32 wanted6(struct __sk_buff *skb)
 	return LINK_HEADER + 40 + UDP_HEADER;
 }
 
-enum { ETH_IP = 0x0800, ETH_IPV6 = 0x86dd };
 enum { PACKET_OTHERHOST = 3, PACKET_LOOPBACK = 5 };
 
 SEC("classifier/undrop_drop") int undrop_drop(struct __sk_buff *skb)
@@ -274,7 +241,7 @@ SEC("classifier/undrop_drop") int undrop_drop(struct __sk_buff *skb)
 		return GO_ON;
 	if (wanted_mark)
 		report(skb, state, payload);
-	return LOSE;
+	return DROP;
 }
 
 char _license[] SEC("license") = "Dual MIT/GPL";

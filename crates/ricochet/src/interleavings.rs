@@ -4,15 +4,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use ricochet_core::NodeId;
-use ricochet_core::message::How;
 use shuttle::{check_pct, check_random, thread};
 
 use crate::backpressure::Backpressure;
 use crate::error::{RecvError, TryRecvError};
-use crate::message::{Event, Message};
+use crate::message::{Event, numbered};
 use crate::policy::Policy;
-use crate::pool::Pool;
 use crate::queue::Queue;
 use crate::sleep::Sleep;
 use crate::sync::{Condvar, Mutex};
@@ -50,18 +47,6 @@ fn check(scenario: impl Fn() + Send + Sync + Clone + 'static) {
 
 fn waker() -> Waker {
     Waker::new().unwrap()
-}
-
-fn message(seq: u32) -> Message {
-    Message {
-        group: "g".into(),
-        sender: NodeId(1),
-        seq,
-        packets: 1,
-        how: How::Multicast,
-        missed_us: None,
-        payload: Pool::new(1, 8).copy(b"x"),
-    }
 }
 
 fn number(event: &Event) -> u32 {
@@ -125,7 +110,7 @@ fn a_node_under_backpressure_is_woken_when_the_last_queue_has_room() {
                 waker.wait();
                 waker.clear();
             }
-            queues.iter().for_each(|queue| queue.push(message(seq)));
+            queues.iter().for_each(|queue| queue.push(numbered(seq)));
         }
         readers.into_iter().for_each(|reader| reader.join().unwrap());
         assert!(!backpressure.is_active());
@@ -141,7 +126,7 @@ fn a_reader_that_waits_for_the_descriptor_gets_all_messages_and_the_end() {
         let writer = {
             let queue = Arc::clone(&queue);
             thread::spawn(move || {
-                (0..MESSAGES).for_each(|seq| queue.push(message(seq)));
+                (0..MESSAGES).for_each(|seq| queue.push(numbered(seq)));
                 queue.close(RecvError::Closed);
             })
         };
@@ -182,7 +167,7 @@ fn two_readers_that_create_the_descriptor_at_once_both_see_the_end() {
                 })
             })
             .collect();
-        queue.push(message(0));
+        queue.push(numbered(0));
         queue.close(RecvError::Closed);
         readers.into_iter().for_each(|reader| reader.join().unwrap());
     });
@@ -199,7 +184,7 @@ fn blocked_readers_share_the_messages_and_end_with_the_queue() {
                 thread::spawn(move || std::iter::from_fn(|| queue.pop_wait().ok()).count())
             })
             .collect();
-        (0..MESSAGES).for_each(|seq| queue.push(message(seq)));
+        (0..MESSAGES).for_each(|seq| queue.push(numbered(seq)));
         queue.close(RecvError::Closed);
         let taken: usize = readers.into_iter().map(|reader| reader.join().unwrap()).sum();
         assert_eq!(taken, MESSAGES as usize);

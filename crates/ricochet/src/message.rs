@@ -147,3 +147,17 @@ pub enum Event {
     /// Messages that will not arrive, or that were dropped because the queue was full.
     Lost(Lost),
 }
+
+/// Returns message `seq` of a sender to the group `g`, for tests of queues.
+#[cfg(test)]
+pub(crate) fn numbered(seq: u32) -> Message {
+    Message {
+        group: "g".into(),
+        sender: NodeId(1),
+        seq,
+        packets: 1,
+        how: How::Multicast,
+        missed_us: None,
+        payload: crate::pool::Pool::new(1, 8).copy(b"x"),
+    }
+}

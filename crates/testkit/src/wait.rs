@@ -3,10 +3,12 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Interval between two looks.
-const STEP: Duration = Duration::from_millis(10);
-/// Number of looks: a minute at least, and longer where a look takes time.
-const LOOKS: u32 = 6_000;
+/// Interval between the first two looks. It doubles up to [`STEP_MAX`].
+const STEP: Duration = Duration::from_millis(1);
+/// Longest interval between two looks.
+const STEP_MAX: Duration = Duration::from_millis(20);
+/// Sum of the intervals: a minute, and the wait is longer where a look takes time.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Returns the first value that `look` finds, or `None` if it finds none within a minute.
 ///
@@ -15,13 +17,16 @@ const LOOKS: u32 = 6_000;
 /// assert_eq!(testkit::wait_for(|| looks.next().filter(|&look| look == 3)), Some(3));
 /// ```
 pub fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
-    for _ in 0..LOOKS {
-        if let Some(found) = look() {
-            return Some(found);
+    let (mut step, mut waited) = (STEP, Duration::ZERO);
+    loop {
+        let found = look();
+        if found.is_some() || waited >= PATIENCE {
+            return found;
         }
-        sleep(STEP);
+        sleep(step);
+        waited += step;
+        step = (2 * step).min(STEP_MAX);
     }
-    None
 }
 
 /// Waits until a condition holds.

@@ -11,6 +11,7 @@ use aya::programs::tc::{TcError, qdisc_detach_program};
 use netio::inject::{Injector, Signs};
 use netio::tap::{Attach, Direction, Tap, TapConfig, TapKind};
 use netio::tun::{Tun, TunOptions};
+use testkit::wait_until;
 
 fn tun() -> Tun {
     Tun::open("inject0", &TunOptions { up: true, ..TunOptions::default() }).unwrap()
@@ -57,16 +58,6 @@ fn assert_passed_over(tap: &mut Tap) {
     .unwrap();
 }
 
-fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
-    for _ in 0..10_000 {
-        if done() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    panic!("{what}");
-}
-
 #[test]
 fn an_injected_packet_arrives_by_the_other_interface_and_is_no_capture() {
     let Some(pair) = Pair::build("injection") else { return };
@@ -92,7 +83,7 @@ fn an_injected_packet_arrives_by_the_other_interface_and_is_no_capture() {
                 // accepts only what arrives by eth0
                 socket2::SockRef::from(&socket).bind_device(Some(b"eth0")).unwrap();
                 assert!(injector.send_probe(&tun).unwrap());
-                wait_for("the probe arrives", || injector.probes() == 1);
+                wait_until("the probe arrives", || injector.probes() == 1);
                 for version in [4, 6] {
                     assert!(tun.send(&packet(version, b"recovered")).unwrap());
                     let mut buffer = [0; 64];
@@ -122,7 +113,7 @@ fn a_tap_that_is_opened_later_passes_injected_packets_over() {
             drop(injector);
             let injector = Injector::open(&tun, "eth0", signs(), Some(&taps[0]), Attach::Auto).unwrap();
             assert!(tun.send(&packet(4, b"recovered")).unwrap());
-            wait_for("the packet arrives", || injector.arrived() == 1);
+            wait_until("the packet arrives", || injector.arrived() == 1);
             taps.iter_mut().for_each(assert_passed_over);
         });
     }
@@ -137,7 +128,7 @@ fn a_plain_packet_with_the_address_of_a_probe_is_not_taken_for_one() {
             return skipped("probes");
         };
         assert!(tun.send(&packet(4, &[0; 0])).unwrap());
-        wait_for("the packet arrives", || injector.arrived() == 1);
+        wait_until("the packet arrives", || injector.arrived() == 1);
         assert_eq!(injector.probes(), 0);
     });
 }
@@ -161,9 +152,9 @@ fn what_a_killed_process_leaves_is_removed_by_the_next_injector() {
         let (tun, signs) = (tun(), Signs::new([9; 16]));
         let injector = Injector::open(&tun, "eth0", signs, None, Attach::Clsact).unwrap();
         assert!(injector.send_probe(&tun).unwrap());
-        wait_for("the probe arrives", || injector.probes() == 1);
+        wait_until("the probe arrives", || injector.probes() == 1);
         assert!(tun.send(&packet(4, b"recovered")).unwrap());
-        wait_for("the packet arrives", || injector.arrived() == 1);
+        wait_until("the packet arrives", || injector.arrived() == 1);
         drop(injector);
         let left = qdisc_detach_program("eth0", TcAttachType::Ingress, "undrop_arrive");
         assert!(matches!(left, Err(TcError::IoError(error)) if error.kind() == ErrorKind::NotFound));

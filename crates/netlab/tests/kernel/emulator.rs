@@ -18,6 +18,7 @@ use netlab::privilege;
 use netlab::traffic::{Between, Pace, TcpTransfer, UdpStream, now_us, tcp_transfer, udp_stream, unwatched};
 use simnet::LinkConfig;
 use simnet::link::Fate;
+use testkit::wait_until;
 
 const NEAR: Ipv6Addr = Ipv6Addr::new(0xfd81, 0, 0, 9, 0, 0, 0, 1);
 const FAR: Ipv6Addr = Ipv6Addr::new(0xfd81, 0, 0, 9, 0, 0, 0, 2);
@@ -58,14 +59,6 @@ fn bind(namespace: &Namespace, address: impl Into<IpAddr>, port: u16) -> UdpSock
     let socket = namespace.run(|| UdpSocket::bind(address)).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     socket
-}
-
-fn wait_until(mut come: impl FnMut() -> bool) {
-    let start_us = now_us();
-    while !come() {
-        assert!(now_us() - start_us < 60_000_000, "expected the condition within a minute");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 #[test]
@@ -207,7 +200,9 @@ fn the_drop_log_lists_exactly_the_missing_packets() {
         near.send_to(&payload(number), far.local_addr().unwrap()).unwrap();
         if number % 50 == 49 {
             // Not faster than the link accepts packets, or a busy machine would lose some before the link.
-            wait_until(|| line.link.counters(Direction::AToB).link.offered_packets > u64::from(number));
+            wait_until("the link has taken the packets", || {
+                line.link.counters(Direction::AToB).link.offered_packets > u64::from(number)
+            });
             receive(1);
         }
     }
@@ -264,17 +259,19 @@ fn the_loss_model_changes_while_the_link_runs() {
     line.link.set_loss(Direction::AToB, &LossModel::Uniform(1.0));
     // The change takes effect with the thread's next turn: after the first loss, every packet is lost.
     let mut sent = 1;
-    wait_until(|| {
+    wait_until("a packet is lost", || {
         sent += 1;
         near.send_to(b"x", far.local_addr().unwrap()).unwrap();
         line.link.counters(Direction::AToB).link.lost > 0
     });
     near.send_to(b"during", far.local_addr().unwrap()).unwrap();
-    wait_until(|| line.link.counters(Direction::AToB).link.offered_packets > sent);
+    wait_until("the link has taken the packet", || {
+        line.link.counters(Direction::AToB).link.offered_packets > sent
+    });
     line.link.set_loss(Direction::AToB, &LossModel::None);
     far.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
     let mut heard = Vec::new();
-    wait_until(|| {
+    wait_until("a packet arrives", || {
         near.send_to(b"after", far.local_addr().unwrap()).unwrap();
         heard.extend(far.recv(&mut buffer).map(|length| buffer[..length].to_vec()));
         heard.last().is_some_and(|last| last == b"after")

@@ -1,26 +1,13 @@
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use ricochet_core::NodeId;
 use ricochet_core::counters::GivenUp;
-use ricochet_core::message::How;
 
 use super::*;
-use crate::pool::Pool;
+use crate::message::numbered;
 
 fn queue(capacity: usize, policy: Policy) -> (Arc<Queue>, Arc<Backpressure>) {
     let backpressure = Arc::new(Backpressure::new(Waker::new().unwrap()));
     (Queue::new(capacity, policy, Arc::clone(&backpressure)), backpressure)
-}
-
-fn message(seq: u32) -> Message {
-    Message {
-        group: "g".into(),
-        sender: NodeId(1),
-        seq,
-        packets: 1,
-        how: How::Multicast,
-        missed_us: None,
-        payload: Pool::new(1, 8).copy(b"x"),
-    }
 }
 
 fn lost(seq: u32) -> Lost {
@@ -44,7 +31,7 @@ fn readable(fd: BorrowedFd<'_>) -> bool {
 fn a_full_queue_drops_by_its_policy_and_counts() {
     for (policy, left) in [(Policy::DropOldest, [7, 8, 9]), (Policy::DropNewest, [0, 1, 2])] {
         let (queue, backpressure) = queue(3, policy);
-        (0..10).for_each(|seq| queue.push(message(seq)));
+        (0..10).for_each(|seq| queue.push(numbered(seq)));
         assert!(!backpressure.is_active());
         assert_eq!(queue.counts().dropped, 7);
         assert_eq!(messages_of(&queue), left);
@@ -68,7 +55,7 @@ fn each_message_that_a_full_queue_drops_is_reported_in_its_place() {
             // Two senders alternate, and the second one's messages have two packets.
             let sender = NodeId(1 + seq % 2);
             let packets = 1 + seq % 2;
-            queue.push(Message { sender, packets, seq: seq / 2 * packets, ..message(0) });
+            queue.push(Message { sender, packets, seq: seq / 2 * packets, ..numbered(0) });
             if seq % 100 == 99 {
                 seen.extend((0..3).filter_map(|_| queue.try_pop().ok()));
             }
@@ -98,7 +85,7 @@ fn each_message_that_a_full_queue_drops_is_reported_in_its_place() {
 #[test]
 fn a_blocking_queue_exerts_backpressure_until_a_quarter_is_free() {
     let (queue, backpressure) = queue(4, Policy::Block);
-    (0..6).for_each(|seq| queue.push(message(seq)));
+    (0..6).for_each(|seq| queue.push(numbered(seq)));
     assert!(backpressure.arm_if_active());
     assert!(queue.try_pop().is_ok() && queue.try_pop().is_ok());
     assert!(backpressure.is_active(), "the queue is still full");
@@ -112,10 +99,10 @@ fn a_blocking_queue_exerts_backpressure_until_a_quarter_is_free() {
 #[test]
 fn a_closed_queue_exerts_no_backpressure_and_still_gives_its_messages() {
     let (queue, backpressure) = queue(2, Policy::Block);
-    (0..3).for_each(|seq| queue.push(message(seq)));
+    (0..3).for_each(|seq| queue.push(numbered(seq)));
     queue.close(RecvError::Closed);
     assert!(!backpressure.is_active());
-    queue.push(message(9));
+    queue.push(numbered(9));
     assert_eq!(drained(&queue), [0, 1, 2]);
     assert_eq!(queue.try_pop().unwrap_err(), TryRecvError::Closed);
     assert_eq!(queue.pop_wait().unwrap_err(), RecvError::Closed);
@@ -125,12 +112,12 @@ fn a_closed_queue_exerts_no_backpressure_and_still_gives_its_messages() {
 #[test]
 fn loss_reports_keep_their_place_and_are_bounded() {
     let (queue, _) = queue(8, Policy::DropOldest);
-    queue.push(message(1));
+    queue.push(numbered(1));
     queue.push_lost(lost(2));
-    queue.push(message(3));
+    queue.push(numbered(3));
     assert_eq!(drained(&queue), [1, -2, 3]);
     (0..2 * LOST_MAX as u32).for_each(|seq| queue.push_lost(lost(seq)));
-    queue.push(message(4));
+    queue.push(numbered(4));
     assert_eq!(queue.counts().reports_dropped, LOST_MAX as u64);
     assert_eq!(queue.counts().lost, 2 * LOST_MAX as u64 + 1);
     assert_eq!(drained(&queue).len(), LOST_MAX + 1);
@@ -139,13 +126,13 @@ fn loss_reports_keep_their_place_and_are_bounded() {
 #[test]
 fn the_descriptor_is_readable_once_a_message_follows_an_empty_queue() {
     let (queue, _) = queue(8, Policy::DropOldest);
-    queue.push(message(1));
+    queue.push(numbered(1));
     let fd = queue.ready().unwrap();
     assert!(readable(fd), "a message waits already");
     assert_eq!(drained(&queue), [1]);
     assert!(!readable(fd));
-    queue.push(message(2));
-    queue.push(message(3));
+    queue.push(numbered(2));
+    queue.push(numbered(3));
     assert!(readable(fd));
     assert!(queue.try_pop().is_ok());
     assert!(readable(fd), "until a reader finds the queue empty");
@@ -161,7 +148,7 @@ fn a_waiting_reader_is_woken() {
     assert_eq!(queue.pop_timeout(Duration::from_millis(1)).unwrap_err(), RecvTimeoutError::Timeout);
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| queue.pop_wait().is_ok());
-        queue.push(message(1));
+        queue.push(numbered(1));
         assert!(waiting.join().unwrap());
     });
 }

@@ -14,6 +14,7 @@ use nix::sys::socket::{
 use ricochet::{ClusterKey, Node, Subscription};
 use ricochet_core::wire::{Heartbeat, Latest, Nak, Range};
 use ricochet_core::{GroupId, NodeId, StreamKey};
+use testkit::wait_until;
 
 use crate::common::{LONG, Lan, join_all, meet, next};
 
@@ -59,16 +60,6 @@ fn heartbeat(sender: NodeId, group: &str, seq: u32) -> Vec<u8> {
     written(|to| Heartbeat { sender, sender_seq: 0, latest: &latest }.write(to))
 }
 
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let step = Duration::from_millis(10);
-    let mut waited = Duration::ZERO;
-    while !done() {
-        assert!(waited < LONG, "{what}");
-        waited += step;
-        std::thread::sleep(step);
-    }
-}
-
 /// Sends messages, and waits until a subscription has delivered all of them.
 fn all_arrive(from: &Node, to: &Node, subscription: &Subscription, count: u32) {
     (0..count).for_each(|number| assert!(from.send("g", &number.to_be_bytes()).is_ok()));
@@ -89,7 +80,7 @@ fn forged_numbers_silence_no_stream() {
     for (seq, counter) in [(40_000, "retracted"), (5_000_000, "doubtful"), (5_000_001, "doubtful")] {
         let before = counts()[counter];
         forger.send(nodes[0].address(), nodes[1].address(), &heartbeat(nodes[0].id(), "g", seq));
-        until("the lie is judged", || counts()[counter] > before);
+        wait_until("the lie is judged", || counts()[counter] > before);
     }
     // Longer than a missing packet is awaited.
     std::thread::sleep(Duration::from_millis(1_500));
@@ -107,7 +98,7 @@ fn what_comes_from_another_address_than_its_senders_is_dropped() {
     for seq in 0..20 {
         socket.send_to(&heartbeat(nodes[0].id(), "g", 100 * seq), nodes[1].address()).unwrap();
     }
-    until("all are dropped", || nodes[1].status().counts["impostors"] == 20);
+    wait_until("all are dropped", || nodes[1].status().counts["impostors"] == 20);
     all_arrive(&nodes[0], &nodes[1], &subscriptions[1], 100);
     assert_eq!(nodes[1].status().counts["discovered"], 0);
 }
@@ -120,7 +111,7 @@ fn a_made_up_node_draws_at_most_three_times_what_it_sent() {
     let subscriptions = join_all(&nodes, "g");
     let payload = vec![7; nodes[0].payload_max()];
     (0..1_024).for_each(|_| assert!(nodes[0].send("g", &payload).is_ok()));
-    until("all messages arrive", || {
+    wait_until("all messages arrive", || {
         subscriptions[1].try_recv().is_ok() && nodes[1].status().counts["delivered"] > 900
     });
     let socket = attacker.run(|| UdpSocket::bind((Ipv4Addr::new(10, 9, 0, 3), 0))).unwrap();
@@ -133,7 +124,7 @@ fn a_made_up_node_draws_at_most_three_times_what_it_sent() {
         assert_eq!(request.len(), 24);
         sent += socket.send_to(&request, nodes[0].address()).unwrap();
     }
-    until("all are refused", || nodes[0].status().counts["refused"] >= 20 * 1_000);
+    wait_until("all are refused", || nodes[0].status().counts["refused"] >= 20 * 1_000);
     let (mut drawn, mut buffer) = (0, [0; 2_048]);
     loop {
         match socket.recv(&mut buffer) {
@@ -232,7 +223,7 @@ fn with_a_key_recorded_datagrams_reach_no_application() {
 
     let dropped = |node: &Node, reason: &str| node.status().dropped[reason];
     replay();
-    until("replays are dropped", || dropped(&nodes[1], "replayed") >= 100);
+    wait_until("replays are dropped", || dropped(&nodes[1], "replayed") >= 100);
     assert!(subscriptions[1].is_empty());
     // A node that starts later does not know which counters are old, except from the senders themselves.
     let seed = nodes[0].address().to_string();
@@ -241,16 +232,16 @@ fn with_a_key_recorded_datagrams_reach_no_application() {
     replay();
     assert!(late.wait_for_members("g", 2, LONG));
     replay();
-    until("replays are dropped", || {
+    wait_until("replays are dropped", || {
         dropped(&late, "replayed") + dropped(&late, "from an unproven node") >= 100
     });
     // When the sender is gone, its recordings are worth nothing either.
     drop(subscriptions.remove(0));
     nodes.remove(0).close();
-    until("it has left", || late.status().peers.len() == 1);
+    wait_until("it has left", || late.status().peers.len() == 1);
     let before = dropped(&late, "replayed") + dropped(&late, "from an unproven node");
     replay();
-    until("replays are dropped", || {
+    wait_until("replays are dropped", || {
         dropped(&late, "replayed") + dropped(&late, "from an unproven node") >= before + 100
     });
     assert_eq!(late.status().peers.len(), 1, "no recording revives it");

@@ -6,17 +6,7 @@ use std::time::Duration;
 
 use crate::common::{LONG, Lan, join_all, meet, next, number, numbers};
 use ricochet::{Event, Follow, JoinError, JoinOptions, Node, Policy, RecvError};
-
-/// Waits until a condition holds. Panics after a minute.
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    for _ in 0..6_000 {
-        if holds() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("{what}: not within a minute");
-}
+use testkit::wait_until;
 
 #[test]
 fn a_closed_node_releases_its_port_and_groups_while_handles_remain() {
@@ -46,7 +36,7 @@ fn a_wait_for_members_ends_with_the_node() {
             waiting.store(true, Ordering::SeqCst);
             node.wait_for_members("g", 1, Duration::from_secs(3_600))
         });
-        until("the other thread waits", || waiting.load(Ordering::SeqCst));
+        wait_until("the other thread waits", || waiting.load(Ordering::SeqCst));
         std::thread::sleep(Duration::from_millis(20));
         node.close();
         assert!(!waiter.join().unwrap());
@@ -75,7 +65,7 @@ fn a_group_joined_again_at_once_owes_no_earlier_messages() {
     assert_eq!(nodes[1].status().missing_runs, 1);
     drop(subscription);
     subscription = nodes[1].join("g").unwrap();
-    until("the core knows of it", || nodes[1].status().missing_runs == 0);
+    wait_until("the core knows of it", || nodes[1].status().missing_runs == 0);
     nodes[0].send("g", &100u32.to_be_bytes()).unwrap();
     // An announcement of the last message may have come in between.
     while number(&next(&nodes[1], &subscription)) != 100 {}
@@ -99,7 +89,7 @@ fn packets_in_the_ring_behind_a_blocking_reader_are_not_given_up() {
     let slow = nodes[1].join_with("g", &options).unwrap();
     assert!(nodes[0].wait_for_members("g", 1, LONG));
     (0..4u32).for_each(|number| assert_eq!(nodes[0].send("g", &number.to_be_bytes()).unwrap(), number));
-    until("it was retransmitted", || {
+    wait_until("it was retransmitted", || {
         nodes[0].status().counts["answered"] > 0 && nodes[1].status().ring.waiting > 0
     });
     std::thread::sleep(give_up * 3);
@@ -123,17 +113,17 @@ fn an_interface_that_is_created_again_is_used_again() {
         (1..3).for_each(|at| assert_eq!(next(&nodes[at], &subscriptions[at]).payload(), b"before"));
 
         lan.hosts[1].delete_interface("eth0").unwrap();
-        until("the node notices that it is gone", || !nodes[1].status().interface.present);
+        wait_until("the node notices that it is gone", || !nodes[1].status().interface.present);
         lan.plug(2);
-        until("the node notices that it is back", || nodes[1].status().interface.present);
+        wait_until("the node notices that it is back", || nodes[1].status().interface.present);
         assert_eq!(nodes[1].status().interface.made_again, 1);
         meet(&nodes, "g");
         // The bridge may still be learning addresses.
-        until("it receives from the group", || {
+        wait_until("it receives from the group", || {
             nodes[0].send("g", b"to it").unwrap();
             subscriptions[1].try_recv().is_ok_and(|message| message.payload() == b"to it")
         });
-        until("others receive from it", || {
+        wait_until("others receive from it", || {
             nodes[1].send("g", b"from it").unwrap();
             let received = |at: usize| {
                 std::iter::from_fn(|| subscriptions[at].try_recv().ok())

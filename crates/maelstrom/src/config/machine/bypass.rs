@@ -287,10 +287,10 @@ pub(super) fn put(to: &mut Vec<u8>, kind: u16, data: &[u8]) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn attributes(all: &[(u16, &[u8])]) -> Vec<u8> {
+    pub(in super::super) fn attributes(all: &[(u16, &[u8])]) -> Vec<u8> {
         all.iter().fold(Vec::new(), |mut bytes, (kind, data)| {
             put(&mut bytes, *kind, data);
             bytes

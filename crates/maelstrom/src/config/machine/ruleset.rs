@@ -120,15 +120,8 @@ fn is_below(device: &str, wan: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::bypass::put;
+    use super::super::bypass::tests::attributes;
     use super::*;
-
-    fn attributes(all: &[(u16, &[u8])]) -> Vec<u8> {
-        all.iter().fold(Vec::new(), |mut bytes, (kind, data)| {
-            put(&mut bytes, *kind, data);
-            bytes
-        })
-    }
 
     fn rule(expression: &[u8], key: u32) -> Vec<u8> {
         let data = attributes(&[(1, &[0; 4]), (META_KEY, &key.to_be_bytes())]);
