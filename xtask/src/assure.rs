@@ -18,6 +18,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, bail};
 
+use crate::WrongUsage;
 use crate::process::{cargo, is_there, root, succeeds, target};
 use crate::tally::{self, Tally};
 use crate::verdict::Verdict;
@@ -43,7 +44,7 @@ const FUZZING_S: u32 = 60;
 pub(crate) fn run(names: &[String]) -> anyhow::Result<bool> {
     let known = STEPS.map(|(name, _)| name);
     if let Some(other) = names.iter().find(|name| !known.contains(&name.as_str())) {
-        bail!("expected steps of {}, saw {other:?}", known.join(", "));
+        bail!(WrongUsage(format!("expected steps of {}, saw {other:?}", known.join(", "))));
     }
     let mut verdict = Verdict::default();
     for (name, step) in STEPS {

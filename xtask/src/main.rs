@@ -13,10 +13,11 @@ mod tally;
 mod verdict;
 mod wings;
 
-use std::env;
+use std::error::Error;
 use std::process::ExitCode;
+use std::{env, fmt};
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 
 use crate::gate::Extent;
 
@@ -40,10 +41,10 @@ fn main() -> ExitCode {
     let task = args.next().unwrap_or_default();
     let rest: Vec<String> = args.collect();
     let done = match task.as_str() {
-        "test" => flag(&rest, "--quick").and_then(|is_quick| gate::run(Extent::of(is_quick))),
-        "style" => flag(&rest, "--record").and_then(style::run),
-        "assure" => assure::run(&rest),
-        "python" => python::run(),
+        "test" => flag(&rest, "--quick").and_then(|is_quick| gate::run(Extent::of(is_quick))).map(code),
+        "style" => flag(&rest, "--record").and_then(style::run).map(code),
+        "assure" => assure::run(&rest).map(code),
+        "python" => none(&rest).and_then(|()| python::run()).map(code),
         "demo" | "figures" | "bench" => release::lab(&task, &rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
@@ -54,14 +55,26 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match done {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
+    done.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        if error.is::<WrongUsage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
+    })
+}
+
+/// Options that a task does not have, with the expected ones.
+#[derive(Debug)]
+struct WrongUsage(String);
+
+impl fmt::Display for WrongUsage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; `cargo xtask help` lists all tasks", self.0)
     }
+}
+
+impl Error for WrongUsage {}
+
+fn code(is_success: bool) -> ExitCode {
+    if is_success { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Returns whether the only option of a task was given.
@@ -69,6 +82,32 @@ fn flag(given: &[String], known: &str) -> anyhow::Result<bool> {
     match given {
         [] => Ok(false),
         [only] if only == known => Ok(true),
-        other => bail!("expected nothing or {known}, saw {:?}", other.join(" ")),
+        other => bail!(WrongUsage(format!("expected nothing or {known}, saw {:?}", other.join(" ")))),
+    }
+}
+
+fn none(given: &[String]) -> anyhow::Result<()> {
+    ensure!(given.is_empty(), WrongUsage(format!("expected no option, saw {:?}", given.join(" "))));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_options_of_a_task_are_wrong_usage() {
+        let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
+        assert!(!flag(&[], "--quick").unwrap() && flag(&words(&["--quick"]), "--quick").unwrap());
+        let errors = [
+            flag(&words(&["--quik"]), "--quick").unwrap_err(),
+            flag(&words(&["--quick", "--quick"]), "--quick").unwrap_err(),
+            none(&words(&["all"])).unwrap_err(),
+            assure::run(&words(&["everything"])).unwrap_err(),
+        ];
+        for error in errors {
+            assert!(error.is::<WrongUsage>(), "{error}");
+            assert!(error.to_string().starts_with("expected "), "{error}");
+        }
     }
 }

@@ -9,8 +9,8 @@
 //! Both of these lose the 3rd and the 4th of every 7 packets: `0011000` and `runs 2 2 3`.
 //! [`TraceRecorder`] writes the second form.
 
-use std::fs;
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, Read as _, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -36,11 +36,7 @@ impl Trace {
     pub fn read(path: impl AsRef<Path>) -> Result<Self, LossError> {
         let path = path.as_ref();
         let wrong = |reason: String| LossError::Trace { path: path.display().to_string(), reason };
-        let size = fs::metadata(path).map_err(|e| wrong(e.to_string()))?.len();
-        if size > FILE_BYTES_MAX {
-            return Err(wrong(format!("expected at most {FILE_BYTES_MAX} bytes, saw {size}")));
-        }
-        let text = fs::read_to_string(path).map_err(|e| wrong(e.to_string()))?;
+        let text = read_text(path, FILE_BYTES_MAX).map_err(wrong)?;
         let runs = parse(&text).map_err(wrong)?;
         Ok(Self { path: path.to_owned(), runs: runs.into() })
     }
@@ -64,6 +60,21 @@ impl Trace {
     pub(crate) fn replay(&self) -> Replay {
         Replay { runs: Arc::clone(&self.runs), index: 0, left: self.runs[0] }
     }
+}
+
+/// Reads a file of at most `bytes_max` bytes.
+fn read_text(path: &Path, bytes_max: u64) -> Result<String, String> {
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(bytes_max + 1).read_to_end(&mut bytes))
+        .map_err(|error| format!("expected a file that can be read, saw the error: {error}"))?;
+    if bytes.len() as u64 > bytes_max {
+        return Err(format!("expected at most {bytes_max} bytes, saw more"));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        format!("expected text, saw the byte {:#04x} at offset {at}", error.as_bytes()[at])
+    })
 }
 
 fn parse(text: &str) -> Result<Vec<u64>, String> {
@@ -92,7 +103,8 @@ fn parse(text: &str) -> Result<Vec<u64>, String> {
             }
         }
     }
-    runs.finish().ok_or_else(|| "expected at least one packet, saw none".to_owned())
+    runs.finish()
+        .ok_or_else(|| "expected at least one packet, such as `0011000` or `runs 2 2 3`, saw none".to_owned())
 }
 
 /// Builder of run lengths.
@@ -219,6 +231,8 @@ impl<W: Write> TraceRecorder<W> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::LossModel;
 
@@ -253,6 +267,20 @@ mod tests {
             let error = parse(text).unwrap_err();
             assert!(error.contains(needle), "{text:?}: {error}");
         }
+    }
+
+    #[test]
+    fn a_file_that_is_no_text_is_refused_with_what_was_expected_and_seen() {
+        let path = std::env::temp_dir().join(format!("loss-trace-wrong-{}", std::process::id()));
+        let said = |path: &Path| Trace::read(path).unwrap_err().to_string();
+        assert!(said(&path).contains("expected a file that can be read, saw the error: No such file"));
+        assert!(said(&std::env::temp_dir()).contains("saw the error: Is a directory"));
+        fs::write(&path, b"01\xff").unwrap();
+        let error = said(&path);
+        fs::remove_file(&path).unwrap();
+        assert!(error.contains("expected text, saw the byte 0xff at offset 2"), "{error}");
+        // A device without end is not read to its end.
+        assert_eq!(read_text(Path::new("/dev/zero"), 9).unwrap_err(), "expected at most 9 bytes, saw more");
     }
 
     #[test]

@@ -145,31 +145,12 @@ impl Config {
         if !(WAN_MTU_MIN..=WAN_MTU_MAX).contains(&self.wan_mtu) {
             return Err(ConfigError::WanMtu(self.wan_mtu));
         }
-        self.check_window()?;
-        if self.schedule.names() > TERMS_MAX {
-            return Err(ConfigError::Terms(self.schedule.names()));
-        }
+        self.schedule.check()?;
         Encoder::<Entry>::check(&self.code())?;
         match self.peers.iter().find(|peer| peer.networks.len() > NETWORKS_MAX) {
             Some(peer) => Err(ConfigError::Networks(peer.networks.len())),
             None => Ok(()),
         }
-    }
-
-    fn check_window(&self) -> Result<(), ConfigError> {
-        let Schedule::Sliding { rate, window, .. } = self.schedule else { return Ok(()) };
-        if window > WINDOW_MAX {
-            return Err(ConfigError::Window(window));
-        }
-        if rate.repairs() as usize * TERMS_MAX < rate.sources() as usize {
-            return Err(ConfigError::Rate(rate));
-        }
-        let window_min = self.schedule.window_min();
-        // The check of the code reports an empty window.
-        if window > 0 && usize::from(window) < window_min {
-            return Err(ConfigError::WindowShort { window, window_min, rate });
-        }
-        Ok(())
     }
 
     /// The code of the egress.
@@ -206,5 +187,41 @@ impl Config {
             equations: EQUATIONS,
             give_up_us: 1_000_000 + 2 * self.schedule.slowest_us(self.max_delay_us),
         }
+    }
+}
+
+impl Schedule {
+    /// Checks what the repair channel asks of a schedule, beyond the limits of its code.
+    ///
+    /// # Errors
+    /// The first mistake found.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if let &Self::Sliding { window, .. } = self
+            && window > WINDOW_MAX
+        {
+            return Err(ConfigError::Window(window));
+        }
+        self.check_reach()?;
+        match self.names() {
+            names if names > TERMS_MAX => Err(ConfigError::Terms(names)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that a sliding window reaches from one repair to the next, so that each packet gets repairs.
+    ///
+    /// # Errors
+    /// If the window is too short, or the rate too low for any window.
+    pub fn check_reach(&self) -> Result<(), ConfigError> {
+        let Self::Sliding { rate, window, .. } = *self else { return Ok(()) };
+        if rate.repairs() as usize * TERMS_MAX < rate.sources() as usize {
+            return Err(ConfigError::Rate(rate));
+        }
+        let window_min = self.window_min();
+        // The check of the code reports an empty window.
+        if window > 0 && usize::from(window) < window_min {
+            return Err(ConfigError::WindowShort { window, window_min, rate });
+        }
+        Ok(())
     }
 }

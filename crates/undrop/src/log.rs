@@ -5,20 +5,42 @@ use std::io::{self, IsTerminal as _};
 use daemon::log::LogLines;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::Layer as _;
-use tracing_subscriber::filter::{ParseError, Targets};
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
+/// Levels, from the fewest lines to the most.
+const LEVELS: &str = "off, error, warn, info, debug or trace";
+
 /// Checks a filter for [`start`]; a value parser for clap.
-pub fn parse_filter(text: &str) -> Result<String, ParseError> {
-    text.parse::<Targets>().map(|_| text.to_owned())
+pub fn parse_filter(text: &str) -> Result<String, String> {
+    filter(text).map(|_| text.to_owned())
+}
+
+/// Parses a level, or levels by module, separated by commas. A word alone is a level: as the name of a
+/// module, which [`Targets`] would take it for, a misspelt level would silence the log.
+fn filter(text: &str) -> Result<Targets, String> {
+    text.split(',').map(str::trim).try_fold(Targets::new(), |filter, part| {
+        let (module, level) =
+            part.split_once('=').map_or((None, part), |(module, level)| (Some(module), level));
+        // An empty text would parse as the level `error`.
+        let level = Some(level).filter(|level| !level.is_empty()).and_then(|level| level.parse().ok());
+        let level: LevelFilter = level.ok_or_else(|| {
+            format!("expected {LEVELS}, or levels by module such as `maelstrom=debug,info`, saw {part:?}")
+        })?;
+        match module {
+            None => Ok(filter.with_default(level)),
+            Some("") => Err(format!("expected a module before `=`, saw {part:?}")),
+            Some(module) => Ok(filter.with_target(module, level)),
+        }
+    })
 }
 
 /// Starts the log with `filter`, or else with `RUST_LOG`, or else with level `info`.
 pub fn start(filter: Option<&str>) {
-    let from_environment = std::env::var("RUST_LOG").ok();
+    let from_environment = std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
     let wanted = filter.or(from_environment.as_deref()).unwrap_or("info");
-    let (filter, refused) = match wanted.parse() {
+    let (filter, refused) = match self::filter(wanted) {
         Ok(filter) => (filter, None),
         Err(error) => (Targets::new().with_default(LevelFilter::INFO), Some(error)),
     };
@@ -28,10 +50,7 @@ pub fn start(filter: Option<&str>) {
         .with_filter(filter);
     tracing_subscriber::registry().with(lines).init();
     if let Some(error) = refused {
-        tracing::warn!(
-            %error,
-            "RUST_LOG is not a log filter such as `info` or `maelstrom=debug,info`; the log level is info"
-        );
+        tracing::warn!(%error, "RUST_LOG is not a log filter; the log level is info");
     }
 }
 
@@ -41,9 +60,24 @@ mod tests {
 
     #[test]
     fn a_filter_is_a_level_or_levels_by_module() {
-        for good in ["info", "debug", "maelstrom=trace,info", "maelstrom::passive=debug", "off"] {
+        for good in ["info", "debug", "maelstrom=trace,info", "info, maelstrom::passive=debug", "off", "WARN"]
+        {
             assert!(parse_filter(good).is_ok(), "{good}");
         }
-        assert!(parse_filter("maelstrom=loud").is_err());
+        for bad in
+            ["verbose", "maelstrom", "maelstrom=loud", "debug,ricochet", "info,", "", "=info", "a=b=info"]
+        {
+            let error = parse_filter(bad).unwrap_err();
+            assert!(error.starts_with("expected "), "{bad}: {error}");
+        }
+        assert!(parse_filter("verbose").unwrap_err().contains("warn, info, debug or trace"));
+    }
+
+    #[test]
+    fn the_level_of_a_module_overrides_the_other_level() {
+        let filter = filter("warn,maelstrom=debug").unwrap();
+        let enables = |target, level| filter.would_enable(target, &level);
+        assert!(enables("maelstrom::passive", tracing::Level::DEBUG));
+        assert!(!enables("ricochet", tracing::Level::INFO) && enables("ricochet", tracing::Level::WARN));
     }
 }

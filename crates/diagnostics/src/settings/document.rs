@@ -20,7 +20,12 @@ pub type Root<'t> = DeTable<'t>;
 pub fn parse<'t>(text: &'t str, findings: &mut Findings) -> Option<Root<'t>> {
     let (table, errors) = DeTable::parse_recoverable(text);
     let mut usable = true;
+    // A bracket that is not closed encloses all that follows, and so all brackets after it.
+    let mut is_open = false;
     for error in errors {
+        if error.message().starts_with("unclosed") && std::mem::replace(&mut is_open, true) {
+            continue;
+        }
         let (code, help) = match error.message() {
             "duplicate key" => ("duplicate-key", "keep one of the two"),
             message if message.contains("must be quoted") => {

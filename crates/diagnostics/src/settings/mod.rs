@@ -39,6 +39,7 @@
 //! |---|---|
 //! | `fault.rs` | [`Fault`]: why a value is wrong |
 //! | `form.rs` | [`Form`]: the values a key may have, and how they are parsed |
+//! | `interface.rs` | [`interface_name`]: a form that both products have |
 //! | `setting.rs` | [`Setting`]: a value with its place |
 //! | `key.rs` | [`Key`], [`KeyInfo`]: an entry of the table |
 //! | `table.rs` | [`Table`]: a section of the file under reading |
@@ -48,6 +49,7 @@
 mod document;
 mod fault;
 mod form;
+mod interface;
 mod key;
 mod section;
 mod setting;
@@ -58,6 +60,7 @@ mod tests;
 pub use document::{Document, Layout, Root, parse};
 pub use fault::{Fault, Faults};
 pub use form::{Boolean, Choice, Form, Integer, Integers, List, Millis, Optional, Placed, Text, Value};
+pub use interface::{interface_name, interface_name_or_empty};
 pub use key::{Fallback, Key, KeyInfo, Only};
 pub use section::{Draft, Section};
 pub use setting::Setting;

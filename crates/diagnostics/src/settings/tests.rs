@@ -150,3 +150,19 @@ fn the_description_has_form_default_condition_and_documentation() {
         assert!(text.contains(part), "{part} is not in\n{text}");
     }
 }
+
+#[test]
+fn brackets_that_are_not_closed_are_one_finding() {
+    for text in [
+        format!("a = {}", "[".repeat(100)),
+        format!("a = {}", "[\n".repeat(60)),
+        format!("a = {}", "{b = ".repeat(60)),
+    ] {
+        let mut findings = Findings::default();
+        assert!(parse(&text, &mut findings).is_none());
+        let unclosed = |finding: &&crate::Diagnostic| finding.message.starts_with("unclosed");
+        let report = findings.into_report(Source::new(Path::new("a.toml"), &text));
+        assert_eq!(report.diagnostics().iter().filter(unclosed).count(), 1, "{report}");
+        assert!(report.errors() <= 4, "{report}");
+    }
+}

@@ -6,12 +6,13 @@ use std::path::PathBuf;
 
 use diagnostics::settings::{
     Boolean, Choice, Fallback, Integer, Integers, Layout, List, Only, Optional, Placed, Setting, Text,
+    interface_name,
 };
 use ipnet::IpNet;
 use maelstrom_core::{RepairRate, Requests};
 
 use super::types::{InjectionChoice, Mode, PathChoice, SchemeChoice, TapChoice};
-use super::values::{self, INTERFACE_NAME_BYTES_MAX, NAMES_MAX, PEER_NAME_CHARS_MAX, SOCKET_PATH_BYTES_MAX};
+use super::values::{self, NAMES_MAX, PEER_NAME_CHARS_MAX, SOCKET_PATH_BYTES_MAX};
 
 /// Maximum number of `[[peer]]` sections.
 pub const PEERS_MAX: usize = 64;
@@ -40,13 +41,6 @@ const SLIDING: Only = Only { key: "scheme", words: &["sliding"] };
 /// The sections and keys that a file may have.
 pub fn layout() -> Layout {
     Layout::default().with::<Gateway>().with::<CodeKeys>().with::<PeerKeys>()
-}
-
-fn interface() -> Text<String> {
-    let form = format!(
-        "the name of a network interface, 1 to {INTERFACE_NAME_BYTES_MAX} characters without blank, `/` or `:`"
-    );
-    Text::new(form, values::interface_name)
 }
 
 fn rate() -> Text<RepairRate> {
@@ -80,7 +74,7 @@ diagnostics::settings! {
         }
         /// Interface toward the long-haul link.
         wan: String {
-            form: interface(),
+            form: interface_name(),
             default: Fallback::Required,
             example: "wan = \"eth1\"",
         }
@@ -148,7 +142,7 @@ diagnostics::settings! {
         }
         /// TUN device through which recovered packets enter the kernel. The gateway creates it.
         tun: String {
-            form: interface(),
+            form: interface_name(),
             default: Fallback::Toml("\"undrop0\""),
             example: "tun = \"undrop0\"",
         }

@@ -8,9 +8,6 @@ use diagnostics::settings::Fault;
 use ipnet::IpNet;
 use maelstrom_core::{RateError, RepairRate};
 
-/// Longest name of an interface in Linux: `IFNAMSIZ` is 16 with its closing zero.
-pub(super) const INTERFACE_NAME_BYTES_MAX: usize = 15;
-
 /// Longest path of a Unix socket: `sun_path` is 108 with its closing zero.
 pub(super) const SOCKET_PATH_BYTES_MAX: usize = 107;
 
@@ -19,20 +16,6 @@ pub(super) const PEER_NAME_CHARS_MAX: usize = 64;
 
 /// Maximum number of packets that one repair can name as new. No more may lie between two repairs.
 pub(super) const NAMES_MAX: usize = maelstrom_core::wire::TERMS_MAX;
-
-pub(super) fn interface_name(text: &str) -> Result<String, Fault> {
-    let wrong = |c: char| c.is_whitespace() || c.is_control() || c == '/' || c == ':';
-    if text.is_empty()
-        || text.len() > INTERFACE_NAME_BYTES_MAX
-        || text.contains(wrong)
-        || text == "."
-        || text == ".."
-    {
-        let fault = Fault::bad("is not the name of an interface").seen(quoted(text));
-        return Err(fault.help("`ip -br link` lists the interfaces of this machine"));
-    }
-    Ok(text.to_owned())
-}
 
 /// An address of this machine; it may be the unspecified one.
 pub(super) fn own_address(text: &str) -> Result<SocketAddr, Fault> {

@@ -11,6 +11,7 @@ use super::sections::NodeDraft;
 pub(super) fn check(draft: &Draft, findings: &mut Findings) {
     membership_has_one_source(draft, findings);
     ports_differ(&draft.node, findings);
+    versions_agree(&draft.node, findings);
     groups_base_fits(&draft.node, findings);
     ordered_streams_suffice(draft, findings);
 }
@@ -39,6 +40,22 @@ fn ports_differ(node: &NodeDraft, findings: &mut Findings) {
                 .expected("another port than that of the groups")
                 .seen(format!("{} for both", group_port.value))
                 .help("leave `port` out"),
+        );
+    }
+}
+
+fn versions_agree(node: &NodeDraft, findings: &mut Findings) {
+    let Some(ipv6) = node.ipv6.as_ref().filter(|ipv6| ipv6.value) else { return };
+    for (name, setting) in [("address", &node.address), ("groups_base", &node.groups_base)] {
+        let Some(setting) = setting else { continue };
+        let Some(address) = setting.value.filter(IpAddr::is_ipv4) else { continue };
+        findings.add(
+            Diagnostic::error("contradiction", format!("`node.{name}` is not an IPv6 address"))
+                .at(setting.span.clone())
+                .related(ipv6.span.clone(), "`ipv6` is here")
+                .expected("an IPv6 address, because `node.ipv6` is true")
+                .seen(address.to_string())
+                .help("change the address, or leave `ipv6` out"),
         );
     }
 }

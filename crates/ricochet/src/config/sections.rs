@@ -8,6 +8,7 @@ use std::time::Duration;
 use diagnostics::quoted;
 use diagnostics::settings::{
     Boolean, Choice, Fallback, Fault, Integer, Layout, List, Millis, Optional, Section, Text,
+    interface_name_or_empty,
 };
 use ricochet_core::groups::GROUPS_MAX;
 
@@ -52,10 +53,6 @@ fn path(form: &str) -> Text<PathBuf> {
     })
 }
 
-fn interface() -> Text<String> {
-    Text::new("the name of a network interface", |text| Ok(text.to_owned()))
-}
-
 fn seeds() -> List<Text<String>> {
     let entry = Text::new("", |text| {
         let port = text.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
@@ -97,7 +94,7 @@ diagnostics::settings! {
     pub struct NodeSection(NodeDraft): "node" as "[node]" {
         /// Interface on which the node joins groups and sends to them.
         interface: String {
-            form: interface(),
+            form: interface_name_or_empty(),
             default: Fallback::Described("\"\"", "the interface that the command line or the program names"),
             example: "interface = \"eth0\"",
         }
@@ -120,11 +117,11 @@ diagnostics::settings! {
             default: Fallback::Toml("7911"),
             example: "group_port = 7911",
         }
-        /// Whether the node uses IPv6. If `address` or `groups_base` is set, its IP version decides instead.
+        /// Whether the node uses IPv6. An IPv6 address as `address` or `groups_base` also makes it do so.
         ipv6: bool {
             form: Boolean,
             default: Fallback::Toml("false"),
-            example: "ipv6 = true",
+            example: "ipv6 = false",
         }
         /// First of the multicast addresses over which groups are spread. It is
         /// the same for the whole cluster.

@@ -248,3 +248,35 @@ fn however_many_streams_are_known_gaps_have_room_to_be_parted() {
         tracker.missing(key(9)).map(|part| (part.last.0 - part.first.0 + 1, part.mark)).collect();
     assert_eq!(parts, [(64, 2), (136, 1)]);
 }
+
+#[test]
+fn an_ipv4_address_contradicts_ipv6() {
+    for (line, key) in [("address = \"10.0.0.7\"", "address"), ("groups_base = \"239.1.0.0\"", "groups_base")]
+    {
+        let said = mistake(&format!("[node]\nipv6 = true\n{line}\n"));
+        assert!(
+            said.contains(&format!("error[contradiction]: `node.{key}` is not an IPv6 address")),
+            "{said}"
+        );
+        assert!(
+            said.contains("expected: an IPv6 address") && said.contains("`ipv6` is here (line 2"),
+            "{said}"
+        );
+        Config::parse(&format!("[node]\nipv6 = false\n{line}\n")).unwrap();
+    }
+    let config = Config::parse("[node]\naddress = \"2001:db8::7\"\n").unwrap();
+    assert!(config.node.is_ipv6());
+    let mut config = Config::default();
+    (config.node.ipv6, config.node.address) = (true, Some("10.0.0.7".parse().unwrap()));
+    assert!(config.check().unwrap_err().to_string().contains("expected an IPv6 address"));
+}
+
+#[test]
+fn interface_names_follow_the_rules_of_linux() {
+    for wrong in ["sixteen-letters-", &"x".repeat(5_000), "a b", "a/b", "a:b", ".."] {
+        let said = mistake(&format!("[node]\ninterface = \"{wrong}\"\n"));
+        assert!(said.contains("`interface` in [node] is not the name of an interface"), "{said}");
+        assert!(said.len() < 700, "{said}");
+    }
+    Config::parse("[node]\ninterface = \"fifteen-letters\"\n").unwrap();
+}

@@ -75,6 +75,10 @@ impl NodeArgs {
             node.interface.clone_from(interface);
         }
         node.address = self.address.or(node.address);
+        if let Some(address) = node.address.filter(|address| self.ipv6 && address.is_ipv4()) {
+            return Err(anyhow!("expected an IPv6 address with `--ipv6`, saw {address}"))
+                .advise("leave out `--ipv6`, or name an IPv6 address with `--address`");
+        }
         node.port = self.port.or(node.port);
         node.group_port = self.group_port.unwrap_or(node.group_port);
         node.ipv6 |= self.ipv6;

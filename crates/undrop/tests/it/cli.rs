@@ -90,8 +90,10 @@ fn wrong_usage_is_exit_code_2() {
         &["gateway", "check"],
         &["gateway", "status", "--control", "a", "--config", "b"],
         &["--log", "=[", "gateway", "genkey"],
+        &["--log", "verbose", "gateway", "genkey"],
         &["fec", "simulate", "--r", "0"],
         &["fec", "simulate", "--window", "8"],
+        &["fec", "simulate", "--scheme", "sliding", "--window", "2", "--rate", "1/8"],
     ] {
         let output = undrop(wrong, here);
         assert_eq!(output.status.code(), Some(2), "{wrong:?}");
@@ -226,6 +228,17 @@ fn a_node_refuses_a_bad_file_and_names_the_check() {
             assert!(said.contains(part), "{part} is not in\n{said}");
         }
     }
+}
+
+#[test]
+fn an_ipv4_address_with_ipv6_is_refused() {
+    let room = Room::new("versions");
+    let args = ["multicast", "recv", "g", "--interface", "lo", "--ipv6", "--address", "127.0.0.1"];
+    let output = undrop(&args, &room.0);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(said.contains("expected an IPv6 address with `--ipv6`, saw 127.0.0.1"), "{said}");
+    assert!(said.contains("leave out `--ipv6`"), "{said}");
 }
 
 #[test]

@@ -149,8 +149,11 @@ fn figures(args: &Args) -> anyhow::Result<Figures> {
 
 impl Args {
     fn checked_code(&self) -> anyhow::Result<Code> {
+        const WRONG: &str = "the parameters of the code are not valid";
         let code = self.code()?;
-        code.check().context("the parameters of the code are not valid")?;
+        code.check().context(WRONG)?;
+        // As in a gateway, and not for the code alone.
+        self.schedule()?.check_reach().context(WRONG)?;
         Ok(code)
     }
 
@@ -389,6 +392,8 @@ mod tests {
             ("--scheme layered --names none", "--names belongs to the schemes `auto` and `sliding`"),
             ("--scheme reed-solomon --interleaves 1,2", "expected one number for reed-solomon, saw 2"),
             ("--scheme sliding --window 0", "window: expected 1 to 1024, saw 0"),
+            ("--scheme sliding --window 2 --rate 1/8", "window: expected at least 8, the number of packets"),
+            ("--scheme sliding --window 1024 --rate 1/100", "rate: expected at least 1/64"),
             ("--scheme layered --interleaves 3,3", "expected distinct ones, saw 3 twice"),
         ] {
             let error = figures(&parse(line).unwrap()).unwrap_err();
