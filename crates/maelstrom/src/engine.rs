@@ -48,6 +48,8 @@ pub(crate) struct Round {
     pub(crate) more: bool,
     /// Use of the budget: wire packets of either direction, and captures without any.
     pub(crate) packets: usize,
+    /// Captures read, each a packet or a super-packet.
+    pub(crate) captures: usize,
 }
 
 impl Engine {
@@ -68,7 +70,7 @@ impl Engine {
     /// Reads captures from the tap, cuts them into wire packets, and passes these to the core.
     pub(crate) fn drain(&mut self, tap: &mut Tap, outlets: &mut Outlets) -> io::Result<Round> {
         let Self { gateway, out, held_back, pulse, scratch, counts, uncut, now_us, skips_outgoing } = self;
-        let mut round = Round { more: true, packets: 0 };
+        let mut round = Round { more: true, packets: 0, captures: 0 };
         while round.more && round.packets < PACKETS_MAX {
             let drained = tap.drain(CAPTURES_MAX, |captured| {
                 let captured_us = captured.time_ns.map_or(*now_us, |ns| ns / 1000);
@@ -106,6 +108,7 @@ impl Engine {
                 }
             })?;
             inject(out, pulse, outlets, counts);
+            round.captures += drained.packets;
             round.more = drained.more;
         }
         Ok(round)

@@ -23,6 +23,7 @@ mod pulse;
 mod reload;
 pub mod status;
 mod strangers;
+mod tick;
 mod turns;
 mod uncut;
 mod watch;

@@ -1,13 +1,13 @@
 //! The passive gateway: reads copies of the traffic, sends repairs beside it, and injects recovered packets.
 //!
 //! One thread runs one loop ([`Passive::run`]) in a fixed order:
-//! 1. wait for input or a timer ([`Passive::wait`]); if the process stood still, discard all that waited
-//!    (`afresh.rs`),
+//! 1. wait for input or a timer, or, at a high rate, for the next tick ([`Passive::wait`]); if the process
+//!    stood still, discard all that waited (`afresh.rs`),
 //! 2. move datagrams from the repair channel to the inbox, without decoding them ([`Passive::collect`]),
 //! 3. drain the tap, which holds every packet that arrived before those datagrams ([`Passive::drain_tap`]);
 //!    if it cannot be drained, or has missed packets, recovery pauses ([`Passive::check_for_gap`]),
 //! 4. decode the datagrams ([`Passive::decode`]),
-//! 5. adapt the share of flows that is protected (`overload.rs`), handle timers
+//! 5. adapt the share of flows that is protected (`overload.rs`) and the tick (`tick.rs`), handle timers
 //!    ([`Passive::handle_timeout`]), and send all output ([`Engine::flush_due`]),
 //! 6. at intervals: check the interfaces (`interfaces.rs`), the path's MTU (`path_mtu.rs`) and packets of
 //!    other networks (`strangers.rs`), log changes (`watch.rs`), compare networks with the peers
@@ -47,6 +47,7 @@ use crate::ports::{Ports, core_config};
 use crate::pulse::boot_us;
 use crate::status::{self, GatewayStatus, PeerStatus, Status};
 use crate::strangers::Strangers;
+use crate::tick::Tick;
 use crate::turns::Turns;
 use crate::watch::Watch;
 use daemon::control::Control;
@@ -60,8 +61,8 @@ const HUNG: Duration = Duration::from_secs(10);
 
 pub(crate) const TAP: u64 = 1;
 const SOCKET: u64 = 2;
-const SIGNALS: u64 = 3;
-const CONTROL: u64 = 4;
+pub(crate) const SIGNALS: u64 = 3;
+pub(crate) const CONTROL: u64 = 4;
 
 /// State of the repair channel in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +89,7 @@ pub struct Passive {
     started_us: u64,
     channel: Channel,
     pub(crate) turns: Turns,
+    pub(crate) tick: Tick,
     pub(crate) overload: Overload,
     /// Number of packets that arrived without being captured, at the last check.
     pub(crate) missed: u64,
@@ -136,6 +138,7 @@ impl Passive {
             started_us: clock_us(),
             channel: Channel::Unknown,
             turns: Turns::default(),
+            tick: Tick::default(),
             overload: Overload::new(),
             missed: 0,
             next_gap_check_us: 0,
@@ -182,6 +185,7 @@ impl Passive {
             self.check_for_gap();
             self.decode();
             self.adapt_share();
+            self.adapt_tick();
             self.handle_timeout();
             self.engine.flush_due(clock_us(), &mut self.ports.outlets);
             self.filter_strangers();
@@ -214,7 +218,9 @@ impl Passive {
             return Ok(());
         }
         // Every source is read in each round, which costs less than tracking the ready ones.
-        self.poller.wait(Some(until))?.for_each(drop);
+        if !self.tick.wait(until.is_zero() && (self.behind || self.channel == Channel::More))? {
+            self.poller.wait(Some(until))?.for_each(drop);
+        }
         if self.channel == Channel::Drained && !until.is_zero() {
             self.lag.on_slept(clock_us());
         }
@@ -239,6 +245,7 @@ impl Passive {
             }
             None => counts.inbox_full += 1,
         });
+        self.tick.on_input(self.inbox.len());
         self.channel = match received {
             Ok(true) => Channel::More,
             Ok(false) => {
@@ -260,6 +267,7 @@ impl Passive {
             Ok(round) => round,
             Err(error) => return self.lose_tap(&error.to_string()),
         };
+        self.tick.on_input(round.captures);
         self.lag.on_shown(round.packets);
         if round.more || self.behind {
             // A tap that is behind, or was, may have missed packets.
@@ -297,6 +305,10 @@ impl Passive {
     pub(crate) fn install_tap(&mut self, tap: Option<Tap>) {
         if let Some(old) = std::mem::replace(&mut self.ports.tap, tap) {
             self.engine.counts.missed_before += old.dropped();
+        }
+        // The new tap wakes the loop.
+        if let Err(error) = self.set_ticking(false) {
+            debug!(%error, "cannot end the tick");
         }
         self.missed = self.ports.tap.as_ref().map_or(0, |tap| tap.missed().incoming);
         self.behind = false;
@@ -418,6 +430,7 @@ impl Passive {
                 tap: tap.map_or("none", |tap| tap.kind().as_str()).to_owned(),
                 injection: inlet.map_or("none", Inlet::way).to_owned(),
                 injection_reason: inlet.and_then(Inlet::reason).map(str::to_owned),
+                tick_us: self.tick.period_us(),
                 pid: std::process::id(),
             },
             pauses: self.pauses.status(*now_us),

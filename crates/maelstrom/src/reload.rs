@@ -104,6 +104,10 @@ impl Passive {
         self.drop_filter();
         self.config = config;
         self.poller = poller;
+        // The set of the tick has the old control socket.
+        if let Err(error) = self.set_ticking(false) {
+            warn!(%error, "cannot end the tick");
+        }
         if let Some(tap) = replacement.tap {
             self.install_tap(Some(tap));
             self.engine.skips_outgoing = true;

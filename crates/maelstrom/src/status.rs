@@ -3,24 +3,18 @@
 //! The document is [`Status`], field by field. Fields are added but never renamed, because monitoring systems
 //! read them.
 
+mod answer;
+
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::io::{self, Read as _};
 use std::net::SocketAddr;
-use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::time::Duration;
 
 use ipnet::IpNet;
 use maelstrom_core::Findings;
 use maelstrom_core::wire::{LossReport, Report};
 use serde::{Deserialize, Serialize};
 
-/// Largest document that is read, in bytes.
-pub const DOCUMENT_BYTES_MAX: u64 = 1 << 22;
-
-/// Longest wait for an answer. The gateway answers between two rounds of its loop.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+pub use answer::{DOCUMENT_BYTES_MAX, StatusError, read};
 
 /// Counts by reason.
 pub type Counts = BTreeMap<String, u64>;
@@ -65,6 +59,9 @@ pub struct GatewayStatus {
     /// Reason why recovered packets do not arrive by the WAN interface.
     #[serde(default)]
     pub injection_reason: Option<String>,
+    /// Interval at which packets are handled together, in microseconds; null while each wakes the gateway.
+    #[serde(default)]
+    pub tick_us: Option<u64>,
     /// Process id.
     pub pid: u32,
 }
@@ -447,56 +444,6 @@ fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
 }
 
-/// Why the status could not be read.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StatusError {
-    /// No process listens on the socket.
-    #[error("no gateway answers on `{path}`")]
-    Absent {
-        /// The control socket.
-        path: String,
-        /// The reason.
-        source: io::Error,
-    },
-    /// The socket exists but cannot be used, or the answer is incomplete.
-    #[error("cannot read the status from `{path}`")]
-    Unreadable {
-        /// The control socket.
-        path: String,
-        /// The reason.
-        source: io::Error,
-    },
-    /// The answer is not a status.
-    #[error("expected the status of a gateway of this version on `{path}`, saw another answer")]
-    Foreign {
-        /// The control socket.
-        path: String,
-        /// The mistake in the answer.
-        source: serde_json::Error,
-    },
-}
-
-/// Reads the status of the gateway at a control socket.
-///
-/// # Errors
-/// [`StatusError`].
-pub fn read(control: &Path) -> Result<Status, StatusError> {
-    let path = || control.display().to_string();
-    let stream = UnixStream::connect(control).map_err(|source| match source.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-            StatusError::Absent { path: path(), source }
-        }
-        _ => StatusError::Unreadable { path: path(), source },
-    })?;
-    let mut document = Vec::new();
-    stream
-        .set_read_timeout(Some(ANSWER_TIMEOUT))
-        .and_then(|()| stream.take(DOCUMENT_BYTES_MAX).read_to_end(&mut document))
-        .map_err(|source| StatusError::Unreadable { path: path(), source })?;
-    serde_json::from_slice(&document).map_err(|source| StatusError::Foreign { path: path(), source })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -537,7 +484,7 @@ mod tests {
         let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
         let server = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            io::Write::write_all(&mut stream, b"hello").unwrap();
+            std::io::Write::write_all(&mut stream, b"hello").unwrap();
         });
         assert!(matches!(read(&path), Err(StatusError::Foreign { .. })));
         server.join().unwrap();

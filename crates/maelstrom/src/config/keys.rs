@@ -140,6 +140,13 @@ diagnostics::settings! {
             default: Fallback::Absent("what routes lead away from `wan`"),
             example: "local_networks = [\"10.81.1.0/24\"]",
         }
+        /// Whether the gateway turns by ticks at a high packet rate: it then handles all packets and repairs
+        /// of 100 to 500 microseconds together, which takes less processor time than one by one.
+        tick: bool {
+            form: Boolean,
+            default: Fallback::Toml("true"),
+            example: "tick = true",
+        }
         /// TUN device through which recovered packets enter the kernel. The gateway creates it.
         tun: String {
             form: interface_name(),

@@ -93,10 +93,21 @@ impl EbpfTap {
 
     pub(super) fn drain(&mut self, budget: usize, handle: impl FnMut(Captured<'_>)) -> io::Result<Drained> {
         let drained = self.take(budget, handle);
+        let change = self.moderation.on_drained(drained.packets, drained.more, now_ns())?;
+        self.apply(change)?;
+        Ok(drained)
+    }
+
+    pub(super) fn set_unwatched(&mut self, is_unwatched: bool) -> io::Result<()> {
+        let change = self.moderation.set_unwatched(is_unwatched)?;
+        self.apply(change)
+    }
+
+    fn apply(&mut self, change: Change) -> io::Result<()> {
         let set = |polling: &mut Array<MapData, u32>, value| {
             polling.set(0, value, 0).map_err(|error| step("set the waking of the eBPF tap", &error))
         };
-        match self.moderation.on_drained(drained.packets, drained.more, now_ns())? {
+        match change {
             Change::None => {}
             Change::Silence => {
                 set(&mut self.polling, 1)?;
@@ -108,7 +119,7 @@ impl EbpfTap {
                 self.moderation.listen(self.ring.as_fd())?;
             }
         }
-        Ok(drained)
+        Ok(())
     }
 
     fn take(&mut self, budget: usize, mut handle: impl FnMut(Captured<'_>)) -> Drained {

@@ -183,6 +183,19 @@ impl Tap {
         }
     }
 
+    /// Changes whether the reader looks for captures by itself, at short intervals. The descriptor then never
+    /// becomes readable, and captures cost no wake-up. When the reader waits for the descriptor again, it
+    /// becomes readable if captures wait.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn set_unwatched(&mut self, is_unwatched: bool) -> io::Result<()> {
+        match &mut self.tap {
+            Open::Ebpf(tap) => tap.set_unwatched(is_unwatched),
+            Open::Packet(tap) => tap.set_unwatched(is_unwatched),
+        }
+    }
+
     /// Returns the numbers of outgoing and of incoming packets on the wire that were not captured because of
     /// their flow. It queries the kernel.
     pub fn shed(&self) -> [u64; 2] {

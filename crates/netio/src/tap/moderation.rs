@@ -24,6 +24,8 @@ pub(super) struct Moderation {
     /// Period of the timer; 0 makes every packet wake the reader.
     period_ns: u64,
     polling: bool,
+    /// Whether the reader looks by itself, so that nothing wakes it.
+    is_unwatched: bool,
     /// Time to which the timer was last set.
     armed_ns: u64,
     measure_start_ns: u64,
@@ -59,6 +61,7 @@ impl Moderation {
             timer,
             period_ns: u64::from(period_us) * 1000,
             polling: false,
+            is_unwatched: false,
             armed_ns: 0,
             measure_start_ns: 0,
             measured_captures: 0,
@@ -77,7 +80,7 @@ impl Moderation {
 
     /// Records the number of captures that were drained, and whether more wait.
     pub(super) fn on_drained(&mut self, captures: usize, more: bool, now_ns: u64) -> io::Result<Change> {
-        if self.period_ns == 0 {
+        if self.period_ns == 0 || self.is_unwatched {
             return Ok(Change::None);
         }
         let change = self.measure(captures as u64, now_ns);
@@ -93,6 +96,21 @@ impl Moderation {
             self.arm(if more { AT_ONCE_NS } else { self.period_ns })?;
         }
         Ok(change)
+    }
+
+    /// Changes whether the reader looks by itself. The owner then applies the change to its source.
+    pub(super) fn set_unwatched(&mut self, is_unwatched: bool) -> io::Result<Change> {
+        if is_unwatched == self.is_unwatched {
+            return Ok(Change::None);
+        }
+        (self.is_unwatched, self.polling, self.measured_captures) = (is_unwatched, false, 0);
+        if is_unwatched {
+            self.arm(0)?;
+            return Ok(Change::Silence);
+        }
+        // Captures that arrived meanwhile make the descriptor readable.
+        self.arm(AT_ONCE_NS)?;
+        Ok(Change::Waken)
     }
 
     /// Adds captures to the measurement and returns the change that their rate calls for.
@@ -219,6 +237,20 @@ mod tests {
         assert_eq!(moderation.on_drained(1000, true, 10 * MS).unwrap(), Change::Silence);
         moderation.ignore(two.as_fd()).unwrap();
         assert!(readable(&moderation, Duration::from_millis(500)));
+    }
+
+    #[test]
+    fn a_reader_that_looks_by_itself_is_not_woken() {
+        let (mut one, two) = UnixStream::pair().unwrap();
+        let mut moderation = Moderation::new(two.as_fd(), PERIOD_US).unwrap();
+        assert_eq!(moderation.set_unwatched(true).unwrap(), Change::Silence);
+        moderation.ignore(two.as_fd()).unwrap();
+        one.write_all(b"x").unwrap();
+        assert_eq!(moderation.on_drained(1_000_000, false, 10 * MS).unwrap(), Change::None);
+        assert!(!readable(&moderation, Duration::from_millis(2)), "neither by packets nor by a timer");
+        assert_eq!(moderation.set_unwatched(false).unwrap(), Change::Waken);
+        moderation.listen(two.as_fd()).unwrap();
+        assert!(readable(&moderation, Duration::from_secs(10)));
     }
 
     #[test]

@@ -78,12 +78,22 @@ impl PacketTap {
 
     pub(super) fn drain(&mut self, budget: usize, handle: impl FnMut(Captured<'_>)) -> io::Result<Drained> {
         let drained = self.take(budget, handle)?;
-        match self.moderation.on_drained(drained.packets, drained.more, now_ns())? {
-            Change::None => {}
-            Change::Silence => self.moderation.ignore(self.socket.as_fd())?,
-            Change::Waken => self.moderation.listen(self.socket.as_fd())?,
-        }
+        let change = self.moderation.on_drained(drained.packets, drained.more, now_ns())?;
+        self.apply(change)?;
         Ok(drained)
+    }
+
+    pub(super) fn set_unwatched(&mut self, is_unwatched: bool) -> io::Result<()> {
+        let change = self.moderation.set_unwatched(is_unwatched)?;
+        self.apply(change)
+    }
+
+    fn apply(&self, change: Change) -> io::Result<()> {
+        match change {
+            Change::None => Ok(()),
+            Change::Silence => self.moderation.ignore(self.socket.as_fd()),
+            Change::Waken => self.moderation.listen(self.socket.as_fd()),
+        }
     }
 
     fn take(&mut self, budget: usize, mut handle: impl FnMut(Captured<'_>)) -> io::Result<Drained> {

@@ -31,6 +31,8 @@ pub struct Setting {
     pub tap: &'static str,
     /// `auto`, `wan` or `tun`.
     pub injection: &'static str,
+    /// Whether gateways turn by ticks at a high packet rate.
+    pub tick: bool,
 }
 
 impl Default for Setting {
@@ -42,6 +44,7 @@ impl Default for Setting {
             max_delay_ms: 20,
             tap: "auto",
             injection: "auto",
+            tick: true,
         }
     }
 }
@@ -310,12 +313,13 @@ fn shell(directory: &Path, ends: &[End<'_>; 2], side: usize, setting: &Setting) 
     let networks: Vec<_> = far.networks.iter().map(|network| format!("\"{network}\"")).collect();
     let before = format!(
         "[gateway]\nmode = \"passive\"\nwan = \"{}\"\nlisten = \"{}\"\ncontrol = \"{}\"\ntap = \"{}\"\n\
-         injection = \"{}\"\n\n",
+         injection = \"{}\"\ntick = {}\n\n",
         own.wan,
         own.listen,
         directory.join(format!("gateway-{side}.sock")).display(),
         setting.tap,
         setting.injection,
+        setting.tick,
     );
     let after = format!(
         "[[peer]]\naddress = \"{}\"\nnetworks = [{}]\nkey_file = \"peer.key\"\n",

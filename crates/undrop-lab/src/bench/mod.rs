@@ -6,6 +6,7 @@
 mod links;
 mod multicast;
 mod overload;
+mod packet_cost;
 mod rig;
 mod soak;
 mod speed;
@@ -46,6 +47,8 @@ pub(crate) enum Command {
     /// Run Ricochet as a participant of `multicast`.
     #[command(hide = true)]
     Ricochet(multicast::ricochet::Part),
+    /// Processor time per packet by packet rate, with ticks and without.
+    PacketCost(packet_cost::Plan),
     /// TCP goodput and loss of small packets at more load than gateways can code.
     Overload(overload::Plan),
     /// TCP goodput while a gateway is stopped for seconds.
@@ -76,6 +79,7 @@ pub(crate) fn run(
         Command::Tcp(plan) => tcp::run(&program()?, plan),
         Command::Udp(plan) => udp::run(&program()?, plan),
         Command::Speed(plan) => speed::run(&program()?, plan),
+        Command::PacketCost(plan) => packet_cost::run(&program()?, plan),
         Command::Overload(plan) => overload::run(&program()?, plan),
         Command::Stall(plan) => stall::run(&program()?, plan),
         Command::Soak(plan) => soak::run(&program()?, plan),

@@ -15,5 +15,6 @@ mod paths;
 mod secrets;
 mod stalls;
 mod supervision;
+mod tick;
 mod time_to_live;
 mod tunnels;

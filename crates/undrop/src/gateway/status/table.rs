@@ -350,6 +350,7 @@ mod tests {
                 tap: "ebpf".to_owned(),
                 injection: "wan".to_owned(),
                 injection_reason: None,
+                tick_us: None,
                 pid: 77,
             },
             pauses: PauseStatus::default(),
