@@ -58,6 +58,17 @@ pub enum StartError {
         /// The resolver's error.
         error: io::Error,
     },
+    /// The seed addresses have another IP version than this node.
+    #[error(
+        "seed {seed:?}: expected an IPv{version} address, as that of this node, saw none; name the address of a \
+         node with IPv{version}, or change `ipv6` or `address`"
+    )]
+    SeedVersion {
+        /// The seed address as given.
+        seed: String,
+        /// 4 or 6.
+        version: u8,
+    },
     /// A socket cannot be opened.
     #[error(transparent)]
     Socket(#[from] netio::multicast::OpenError),

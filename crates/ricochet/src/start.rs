@@ -344,7 +344,12 @@ fn open_membership(config: &Config, me: Me, random_seed: u64) -> Result<Membersh
         let resolved =
             seed.to_socket_addrs().map_err(|error| StartError::Seed { seed: seed.clone(), error })?;
         // A name may have addresses of both versions; the socket has one.
+        let before = seeds.len();
         seeds.extend(resolved.filter(|address| address.is_ipv4() == me.address.is_ipv4()));
+        if seeds.len() == before {
+            let version = if me.address.is_ipv4() { 4 } else { 6 };
+            return Err(StartError::SeedVersion { seed: seed.clone(), version });
+        }
     }
     Gossip::new(GossipConfig::lan(), me, &seeds, random_seed)
         .map(Membership::Gossip)

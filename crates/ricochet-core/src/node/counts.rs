@@ -38,6 +38,8 @@ pub struct NodeCounts {
     pub discovered: u64,
     /// Repairs sent.
     pub repairs_sent: u64,
+    /// Packets that entered no repair, because the node was overloaded.
+    pub repairs_yielded: u64,
     /// Repairs received.
     pub repairs: u64,
     /// Repairs of which no packet was missing.

@@ -72,6 +72,8 @@ pub struct Node {
     requester: Requester,
     questions: Questions,
     flow: FlowControl,
+    /// Whether packets come faster than they are processed.
+    is_overloaded: bool,
     /// Incomplete messages of several packets.
     fragments: Fragments,
     /// Rate limit of the packets retransmitted to each member.
@@ -130,6 +132,7 @@ impl Node {
             requester: Requester::new(&config.nak, view),
             questions: Questions::new(),
             flow: FlowControl::off(),
+            is_overloaded: false,
             fragments: Fragments::new(config.fragments)?,
             answers: Limits::new(config.answers_per_second),
             stranger_answers: Limits::new(config.answers_per_second),
@@ -286,6 +289,12 @@ impl Node {
         self.change_view(view, out);
     }
 
+    /// Sets whether packets come faster than this node processes them. Then it makes no repairs of them, so
+    /// that repairs do not add to the load. Losses are discovered by later packets and announcements.
+    pub fn set_overloaded(&mut self, overloaded: bool) {
+        self.is_overloaded = overloaded;
+    }
+
     /// Returns this node's groups.
     pub fn groups(&self) -> &Groups {
         &self.groups
@@ -354,6 +363,9 @@ impl Node {
     /// Adds a packet that this node holds to its repair bins.
     fn add_to_bins(&mut self, now_us: u64, group: GroupIndex, id: u64, out: &mut impl Output) {
         self.update_conditions();
+        if self.is_overloaded {
+            return self.counts.repairs_yielded += 1;
+        }
         let Self { buffer, bins, rng, scratch, config, counts, tally, .. } = self;
         // The buffer holds the symbol in one piece, which is added in one pass.
         let Some((key, symbol)) = buffer.packet(id) else { return };

@@ -5,6 +5,7 @@ use std::collections::{BinaryHeap, HashSet, VecDeque};
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
+use ricochet_core::bins::Content;
 use ricochet_core::flow::ReaderNews;
 use ricochet_core::message::{Message, Origin, Output, SendOptions, To};
 use ricochet_core::outgoing::NotTaken;
@@ -76,14 +77,24 @@ struct Net {
 
 impl Net {
     fn new(services_us: &[u64], follow: Follow, loss: f64, seed: u64) -> Self {
+        Self::with_repairs(services_us, follow, loss, seed, (Content::Names, 3))
+    }
+
+    /// Makes nodes with repairs of a content and a number for each packet.
+    fn with_repairs(
+        services_us: &[u64],
+        follow: Follow,
+        loss: f64,
+        seed: u64,
+        (content, c): (Content, u8),
+    ) -> Self {
         let grouping = vec![vec![GROUP]; services_us.len()];
         let view = crate::common::view(&grouping);
         let hosts = services_us.iter().enumerate().map(|(at, &service_us)| {
             let id = NodeId(at as u32);
-            let config =
-                NodeConfig { content: ricochet_core::bins::Content::Names, ..NodeConfig::prompt(id) };
+            let config = NodeConfig { content, ..NodeConfig::prompt(id) };
             let mut node =
-                Node::new(config, crate::common::groups(&[GROUP], 3), &view, seed * 100 + at as u64).unwrap();
+                Node::new(config, crate::common::groups(&[GROUP], c), &view, seed * 100 + at as u64).unwrap();
             let flow = FlowConfig { follow, window: WINDOW, ..FlowConfig::default() };
             node.set_flow(flow, &view).unwrap();
             Host {
@@ -175,6 +186,7 @@ impl Net {
                 && let Some(datagram) = buffer.pop_front()
             {
                 *busy_until_us = self.now_us + service_us;
+                node.set_overloaded(buffer.len() > 256);
                 node.handle_datagram(self.now_us, Origin::Member, &datagram, &mut out);
             }
             if node.poll_timeout().is_some_and(|due_us| due_us <= self.now_us) {
@@ -274,6 +286,25 @@ fn losses_of_packets_and_reports_slow_a_sender_and_lose_nothing() {
         net.send_all(0, small(10_000));
         net.run(5_000_000);
         assert!(net.hosts[1..].iter().all(|host| (host.got.len(), host.lost) == (10_000, 0)), "seed {seed}");
+    }
+}
+
+/// 10,000 messages a second to four receivers that can take some 8,000 datagrams, of which repairs would be
+/// a part.
+#[test]
+fn overload_costs_speed_and_no_message_whatever_the_repairs() {
+    for (seed, repairs) in [(1, (Content::Names, 3)), (2, (Content::Xor, 5)), (3, (Content::Xor, 5))] {
+        let mut net = Net::with_repairs(&[20, 120, 120, 120, 120], Follow::All, 0.0, seed, repairs);
+        for message in small(15_000) {
+            while !net.offer(0, &message) {
+                net.step();
+            }
+            net.run(100);
+        }
+        net.run(5_000_000);
+        assert!(net.hosts[1..].iter().all(|host| (host.got.len(), host.lost) == (15_000, 0)), "{repairs:?}");
+        let requested: u64 = net.hosts.iter().map(|host| host.node.counts().requested).sum();
+        assert_eq!((net.overflowed(), requested), (0, 0), "nothing was lost on the way: {repairs:?}");
     }
 }
 

@@ -16,6 +16,9 @@ const BATCH: usize = 32;
 /// Number of repairs, and of requests, processed beside a full batch of packets.
 const SHARE: usize = BATCH / 4;
 
+/// Number of packets in the ring from which the node makes no repairs.
+const OVERLOAD: usize = 256;
+
 /// Datagrams taken from the rings.
 #[derive(Debug, Default)]
 pub(crate) struct Batches {
@@ -24,6 +27,8 @@ pub(crate) struct Batches {
     requests: Batch,
     /// Whether backpressure was active when packets were last to be processed.
     blocked: bool,
+    /// Number of packets left in the ring.
+    waiting: usize,
     /// Number of packets that came during backpressure and are not processed yet.
     backlog: usize,
 }
@@ -50,6 +55,7 @@ impl Batches {
         }
         let mut core = shared.core_for_node();
         core.node.hold_losses(self.holds_packets());
+        core.node.set_overloaded(self.waiting > OVERLOAD);
         let now_us = clock::now_us();
         handle(&mut core, now_us, &mut self.requests);
         for batch in [&mut self.packets, &mut self.repairs] {
@@ -85,6 +91,7 @@ impl Batches {
             if !had_room && ring.has_room() {
                 shared.ring_has_room.notify_all();
             }
+            self.waiting = ring.len();
             !ring.is_empty()
         };
         if self.packets.waiting.is_empty() {

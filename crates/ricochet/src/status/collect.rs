@@ -204,6 +204,7 @@ fn of_core(counts: &NodeCounts) -> Counts {
         too_long,
         discovered,
         repairs_sent,
+        repairs_yielded,
         repairs,
         repairs_redundant,
         repairs_useful,

@@ -4,6 +4,7 @@ mod check;
 mod config;
 mod doctor;
 mod genkey;
+mod isolation;
 mod node;
 mod recv;
 mod send;

@@ -107,6 +107,11 @@ impl NodeArgs {
         Ok(config)
     }
 
+    /// Returns the seed addresses; none if the configuration cannot be read.
+    pub(super) fn seeds(&self) -> Vec<String> {
+        self.config().map(|config| config.membership.seeds).unwrap_or_default()
+    }
+
     /// Starts the node.
     pub(super) fn start(&self) -> anyhow::Result<Node> {
         let config = self.config()?;

@@ -6,12 +6,16 @@ use std::time::{Duration, Instant};
 use ricochet::{Event, JoinOptions, Lost, Message, Order, RecvTimeoutError, Subscription};
 use serde::Serialize;
 
+use super::isolation::isolation;
 use super::node::{NodeArgs, seconds};
 use crate::interrupt::{EXIT_INTERRUPTED, Interrupt};
 use crate::output;
 
 /// Interval between checks for a stop request while no message arrives.
 const STOP_CHECK: Duration = Duration::from_millis(100);
+
+/// Time after which a node with seed addresses that knows no other node says so.
+const ALONE: Duration = Duration::from_secs(3);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -27,7 +31,8 @@ is not UTF-8. A loss report has group, sender, lost (first and last sequence num
 /// Receive the messages of groups, one line each.
 ///
 /// On Ctrl-C or SIGTERM the node leaves the groups and the command ends. With --count, the exit code is then
-/// 130. If messages were lost, or dropped because the output is read too slowly, the exit code is 1.
+/// 130. If messages were lost, or dropped because the output is read too slowly, the exit code is 1. So it is
+/// if no seed address answered.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -83,11 +88,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     #[expect(clippy::disallowed_methods, reason = "no core: --seconds is a time of the clock")]
     let start = Instant::now();
     let mut received = 0;
+    let mut alone = Some(args.node.seeds());
     while args.count.is_none_or(|count| received < count) {
         if interrupt.is_requested() {
             // Without a count, a signal is the regular end. The node leaves its groups when it is dropped.
-            let code = report_losses(&subscription);
+            let is_alone = received == 0 && isolation(&node.status(), &args.node.seeds()).is_some();
+            let code = if is_alone { ExitCode::FAILURE } else { report_losses(&subscription) };
             return Ok(args.count.map_or(code, |_| ExitCode::from(EXIT_INTERRUPTED)));
+        }
+        if start.elapsed() >= ALONE
+            && let Some(seeds) = alone.take()
+            && let Some(cause) = isolation(&node.status(), &seeds)
+        {
+            output::note(format_args!("error: {}\nhelp: {}", cause.what, cause.remedy));
         }
         let left = args.seconds.map_or(STOP_CHECK, |all| all.saturating_sub(start.elapsed()));
         match subscription.recv_event_timeout(left.min(STOP_CHECK)) {
@@ -101,7 +114,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(report_losses(&subscription))
+    let code = report_losses(&subscription);
+    let is_alone = received == 0 && isolation(&node.status(), &args.node.seeds()).is_some();
+    Ok(if is_alone { ExitCode::FAILURE } else { code })
 }
 
 /// Reports the messages that were not printed; returns the exit code.

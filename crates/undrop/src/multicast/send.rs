@@ -6,11 +6,12 @@ use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
 use ricochet::{Node, SendError, Sender};
 
+use super::isolation::isolation;
 use super::node::{NodeArgs, seconds};
 use crate::failure::Advice as _;
 use crate::interrupt::{EXIT_INTERRUPTED, Interrupt};
@@ -32,7 +33,7 @@ Examples:
 ///
 /// The sender need not be a member of the group. It waits until the group has members. After the last message
 /// it stays for a moment, to answer requests for lost packets. Lines that are too long are reported and not
-/// sent; the exit code is then 1.
+/// sent; the exit code is then 1. So it is if --require-members is given and the members are not found.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -43,6 +44,9 @@ pub(crate) struct Args {
     /// Number of other members to wait for
     #[arg(long, value_name = "N", default_value_t = 1)]
     members: usize,
+    /// Send nothing, and end with exit code 1, if these members are not found
+    #[arg(long)]
+    require_members: bool,
     /// Longest wait for these members, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     patience: Duration,
@@ -79,13 +83,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     output::note(format_args!("node {} at {}", node.id(), node.address()));
     let mut transfer = Transfer::new(&args.messages, &node, &args.group, &interrupt)?;
     if args.members > 0 && !wait_for_members(args, &node, &interrupt) && !interrupt.is_requested() {
-        output::note(format_args!(
-            "warning: expected at least {} other members of {:?}, saw {} after {:.1} s; sending without them",
-            args.members,
-            args.group,
-            node.members(&args.group),
-            args.patience.as_secs_f64()
-        ));
+        report_members(args, &node)?;
     }
     let outcome = match args.messages.size {
         Some(size) => transfer.send_generated(size),
@@ -101,6 +99,29 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         (false, 0) => ExitCode::SUCCESS,
         (false, _) => ExitCode::FAILURE,
     })
+}
+
+/// Reports that the group has too few members, and why, as far as the node can tell.
+fn report_members(args: &Args, node: &Node) -> anyhow::Result<()> {
+    let seen = format!(
+        "expected at least {} other members of {:?}, saw {} after {:.1} s",
+        args.members,
+        args.group,
+        node.members(&args.group),
+        args.patience.as_secs_f64()
+    );
+    let cause = isolation(&node.status(), &args.node.seeds());
+    if args.require_members {
+        let what = cause.as_ref().map_or_else(String::new, |cause| format!(": {}", cause.what));
+        let remedy = cause
+            .map_or("start a receiver of this group, or wait longer with `--patience`", |cause| cause.remedy);
+        return Err(anyhow!("{seen}{what}")).advise(remedy);
+    }
+    output::note(format_args!("warning: {seen}; sending without them"));
+    if let Some(cause) = cause {
+        output::note(format_args!("warning: {}\nhelp: {}", cause.what, cause.remedy));
+    }
+    Ok(())
 }
 
 /// Waits until enough other nodes are in the group; false if the patience ends first.

@@ -99,6 +99,48 @@ fn a_receiver_that_is_read_too_slowly_says_so() {
 }
 
 #[test]
+fn a_sender_without_members_can_refuse_and_says_why() {
+    let nobody = ["--seed", "127.0.0.1:9", "--patience", "1", "--require-members"];
+    let mut command = undrop(&["send", "load", "--count", "1", "--size", "10"]);
+    let refused = command.args(nobody).args(HERE).arg("--unicast").output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(said.contains("expected at least 1 other members") && said.contains("127.0.0.1:9"), "{said}");
+    assert!(said.contains("help: name the address and port of a live node"), "{said}");
+    let mut command = undrop(&["recv", "load", "--seconds", "1", "--seed", "127.0.0.1:9"]);
+    assert_eq!(command.args(HERE).arg("--unicast").status().unwrap().code(), Some(1));
+    let mut command = undrop(&["recv", "load", "--seconds", "1", "--seed", "[::1]:7900"]);
+    let refused = command.args(HERE).arg("--unicast").output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(1) && said.contains("expected an IPv4 address"), "{said}");
+}
+
+/// The kernel holds what comes for a process that stands still.
+#[test]
+fn a_receiver_that_is_stopped_for_a_while_misses_nothing() {
+    const COUNT: usize = 3_000;
+    let count = COUNT.to_string();
+    let (mut receiver, seed) = receiver(&["load", "--count", &count, "--json"]);
+    let output = receiver.0.stdout.take().unwrap();
+    let lines =
+        std::thread::spawn(move || BufReader::new(output).lines().map_while(Result::ok).collect::<Vec<_>>());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let sent = send(&seed, &["load", "--size", "200", "--count", &count, "--rate", "1500"], "");
+            assert!(sent.status.success(), "{sent:?}");
+        });
+        std::thread::sleep(std::time::Duration::from_millis(700));
+        stop(&receiver, Signal::SIGSTOP);
+        std::thread::sleep(std::time::Duration::from_millis(1_500));
+        stop(&receiver, Signal::SIGCONT);
+    });
+    assert!(receiver.0.wait().unwrap().success());
+    let lines = lines.join().unwrap();
+    assert_eq!(lines.len(), COUNT);
+    assert!(lines.iter().all(|line| line.contains("payload")), "messages alone, and no loss report");
+}
+
+#[test]
 fn a_line_that_is_too_long_is_refused_and_the_others_are_sent() {
     let (receiver, seed) = receiver(&["prices", "--count", "2", "--fifo"]);
     let sent = send(&seed, &["prices"], &format!("first\n{}\nlast\n", "x".repeat(5_000)));
