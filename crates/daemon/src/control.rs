@@ -6,9 +6,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 /// Maximum number of requests answered in one call.
 const ANSWERS_MAX: usize = 4;
+/// Longest time that a client of [`Control::answer_at_leisure`] may take to read a part of its document.
+const LEISURE: Duration = Duration::from_secs(5);
 
 /// A listening control socket; dropping it removes its file.
 ///
@@ -28,6 +33,8 @@ const ANSWERS_MAX: usize = 4;
 pub struct Control {
     listener: UnixListener,
     path: PathBuf,
+    /// Held by the threads that write long documents.
+    writers: Arc<()>,
 }
 
 /// Reason why the control socket could not be opened.
@@ -62,7 +69,7 @@ impl Control {
         }
         let listener =
             listen(path).map_err(|source| ControlError::System { path: path.to_owned(), source })?;
-        Ok(Self { listener, path: path.to_owned() })
+        Ok(Self { listener, path: path.to_owned(), writers: Arc::new(()) })
     }
 
     /// Answers waiting clients. A client that does not read its document at once gets as much as fits the
@@ -78,6 +85,29 @@ impl Control {
             result = result.and(written);
         }
         result
+    }
+}
+
+impl Control {
+    /// Answers a waiting client with a document that may be longer than a socket's buffer. Another thread
+    /// writes it; while several do, further clients wait.
+    ///
+    /// # Errors
+    /// The error of `document`, of the client's socket, or of the thread's start.
+    pub fn answer_at_leisure(&self, document: impl FnOnce() -> io::Result<Vec<u8>>) -> io::Result<()> {
+        if Arc::strong_count(&self.writers) > ANSWERS_MAX {
+            return Ok(());
+        }
+        let Ok((mut stream, _)) = self.listener.accept() else { return Ok(()) };
+        stream.set_nonblocking(false)?;
+        stream.set_write_timeout(Some(LEISURE))?;
+        let (document, writer) = (document()?, Arc::clone(&self.writers));
+        let write = move || {
+            // A client that leaves early has what it wanted.
+            let _ = stream.write_all(&document);
+            drop(writer);
+        };
+        thread::Builder::new().name("control".to_owned()).spawn(write).map(drop)
     }
 }
 
@@ -128,6 +158,20 @@ mod tests {
         fs::remove_file(&path).unwrap();
         assert!(refused.contains("saw another kind of file"), "{refused}");
         assert_eq!(kept.unwrap(), "a key");
+    }
+
+    #[test]
+    fn a_long_document_is_written_at_the_pace_of_its_reader() {
+        use std::io::Read as _;
+        let path = env::temp_dir().join(format!("undrop-control-test-long-{}.sock", std::process::id()));
+        let control = Control::bind(&path).unwrap();
+        let mut client = UnixStream::connect(&path).unwrap();
+        let document = vec![7; 8 << 20];
+        control.answer_at_leisure(|| Ok(document.clone())).unwrap();
+        control.answer_at_leisure(|| panic!("no client waits")).unwrap();
+        let mut read = Vec::new();
+        client.read_to_end(&mut read).unwrap();
+        assert!(read == document);
     }
 
     #[test]

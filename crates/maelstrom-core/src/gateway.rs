@@ -21,6 +21,7 @@ use crate::outbox::Outbox;
 use crate::packet::Packet;
 use crate::peer::Peer;
 use crate::prefixes::PrefixTable;
+use crate::record::Record;
 use crate::share::Share;
 use crate::tunnel;
 use crate::wire::{LossReport, Outer, Report};
@@ -68,6 +69,10 @@ pub struct PeerStatus<'a> {
     pub ingress: &'a IngressCounts,
     /// Losses that our ingress found.
     pub report: &'a LossReport,
+    /// Bursts and gaps that our ingress found.
+    pub record: &'a Record,
+    /// Packets per second that arrive from its site, while there is traffic.
+    pub per_second: u64,
     /// Its last report on our packets and datagrams.
     pub far: &'a Report,
     /// Networks of this site as the peer's configuration names them; empty while there is no session.
@@ -377,6 +382,8 @@ impl Gateway {
             egress: peer.egress.counts(),
             ingress: peer.ingress.counts(),
             report: peer.ingress.report(),
+            record: peer.ingress.record(),
+            per_second: peer.ingress.per_second(),
             far: peer.far(),
             watched: peer.watched(),
             unwatched_source: peer.unwatched_source,

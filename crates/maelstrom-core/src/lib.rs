@@ -44,6 +44,7 @@ mod peer;
 mod place;
 mod prefixes;
 mod quiet;
+pub mod record;
 mod repair_loss;
 pub mod replay;
 mod rtt;

@@ -14,6 +14,7 @@ pub mod findings;
 mod inlet;
 mod interfaces;
 mod lag;
+pub mod losses;
 mod overload;
 mod passive;
 mod path_mtu;

@@ -41,6 +41,7 @@ use crate::engine::Engine;
 use crate::error::StartError;
 use crate::inlet::Inlet;
 use crate::lag::Lag;
+use crate::losses::LossSocket;
 use crate::overload::Overload;
 use crate::pause::{Pauses, Reason};
 use crate::ports::{Ports, core_config};
@@ -82,6 +83,7 @@ pub struct Passive {
     pub(crate) engine: Engine,
     pub(crate) ports: Ports,
     pub(crate) control: Control,
+    pub(crate) losses: LossSocket,
     pub(crate) signals: Signals,
     pub(crate) poller: Poller,
     /// Datagrams of the repair channel that are not decoded yet.
@@ -153,6 +155,7 @@ impl Passive {
             strangers: Strangers::default(),
             watch: Watch::default(),
             stopping: false,
+            losses: LossSocket::open(&config.gateway.control),
             config,
             ports,
             control,
@@ -196,6 +199,7 @@ impl Passive {
             self.compare_networks();
             self.handle_signals()?;
             self.answer_status();
+            self.losses.answer(self.engine.now_us, &self.engine.gateway, &self.config);
         }
         info!("stopping");
         self.supervisor.stopping();

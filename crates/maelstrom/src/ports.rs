@@ -129,7 +129,7 @@ pub(crate) fn core_config(config: &GatewayConfig) -> Result<maelstrom_core::Conf
         listen: config.gateway.listen,
         wan_mtu: wan_mtu(config)?,
         schedule: config.code.schedule.clone(),
-        targets: config.code.targets.on_this_processor(),
+        targets: config.code.targets,
         delayed: config.code.delayed,
         max_delay_us: config.code.max_delay_us(),
         requests: config.code.requests,

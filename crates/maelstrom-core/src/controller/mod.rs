@@ -22,10 +22,8 @@ use crate::wire::{LossReport, Report};
 use history::{Counts, History};
 use useless::Useless;
 
-/// Maximum number of products for each packet.
-pub const PRODUCTS_MAX: u16 = 200;
-/// Share of a processor that coding may take.
-const PROCESSOR_SHARE: f64 = 0.5;
+/// Number of products for each packet that a window may take: all windows have 512 packets.
+pub const PRODUCTS: u16 = WINDOW;
 /// Number of packets that show what a link is like, at least.
 const PACKETS_MIN: u64 = 1_000;
 /// Time after which fewer packets do.
@@ -51,44 +49,18 @@ pub struct Targets {
     pub rate_max: RepairRate,
     /// Highest bit rate of repairs.
     pub repair_bps_max: Option<u64>,
-    /// Time that one product takes, in nanoseconds.
-    pub product_ns: f64,
 }
 
 impl Targets {
     /// Share of packets that may stay lost by default.
     pub const RESIDUAL: f64 = 1e-5;
-    /// Time of a product on a processor with GFNI and AVX-512, in nanoseconds.
-    pub const PRODUCT_NS: f64 = 9.4;
     /// Highest rate by default.
     pub const RATE_MAX: RepairRate = RepairRate::THREE_EIGHTHS;
 }
 
 impl Default for Targets {
     fn default() -> Self {
-        Self {
-            residual: Self::RESIDUAL,
-            late_us: None,
-            rate_max: Self::RATE_MAX,
-            repair_bps_max: None,
-            product_ns: Self::PRODUCT_NS,
-        }
-    }
-}
-
-impl Targets {
-    /// Returns the same targets with the cost of products of 1,500 bytes on this processor, as measured for
-    /// `docs/codes.md`.
-    #[must_use]
-    pub fn on_this_processor(self) -> Self {
-        let product_ns = match fec::gf256::Kernel::best().name() {
-            "GFNI, AVX-512" => Self::PRODUCT_NS,
-            "GFNI, AVX" => 15.5,
-            "AVX2" => 24.6,
-            "SSSE3" | "NEON" => 46.7,
-            _ => 1_000.0,
-        };
-        Self { product_ns, ..self }
+        Self { residual: Self::RESIDUAL, late_us: None, rate_max: Self::RATE_MAX, repair_bps_max: None }
     }
 }
 
@@ -229,19 +201,9 @@ impl Controller {
         Plan {
             rate: self.decision.rate,
             window: self.decision.window,
-            products: self.products(),
+            products: PRODUCTS,
             late_us: late_us.map_or(0, |late_us| u32::try_from(late_us).unwrap_or(u32::MAX)),
             is_auto: true,
-        }
-    }
-
-    /// Number of products for each packet that the processor can pay.
-    fn products(&self) -> u16 {
-        let cost_ns = self.situation.per_second as f64 * self.targets.product_ns;
-        if cost_ns > 0.0 {
-            (PROCESSOR_SHARE * 1e9 / cost_ns).min(f64::from(PRODUCTS_MAX)) as u16
-        } else {
-            PRODUCTS_MAX
         }
     }
 
@@ -286,7 +248,7 @@ impl Controller {
         if self.useless.is_resting(now_us) {
             (decision.rate, decision.limit) = (LADDER[range.floor], Limit::Useless);
         }
-        decision.window = window(self.products(), decision.rate);
+        decision.window = window(PRODUCTS, decision.rate);
         if decision.rate > self.decision.rate {
             self.useless.on_rise(now_us, delay_us);
         }

@@ -33,13 +33,8 @@ impl Default for Plan {
 
 impl Plan {
     /// The plan of a gateway that has not told one.
-    pub const NONE: Self = Self {
-        rate: crate::auto::START,
-        window: 0,
-        products: super::PRODUCTS_MAX,
-        late_us: 0,
-        is_auto: false,
-    };
+    pub const NONE: Self =
+        Self { rate: crate::auto::START, window: 0, products: super::PRODUCTS, late_us: 0, is_auto: false };
 
     /// The plan of a code that the configuration fixes.
     pub(crate) fn of(code: &Code) -> Self {

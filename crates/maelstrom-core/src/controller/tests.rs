@@ -158,17 +158,6 @@ fn repairs_that_do_not_help_are_reduced_for_a_while() {
 }
 
 #[test]
-fn a_fast_stream_has_a_window_that_the_processor_can_pay() {
-    let mut link = Link::new(Targets { product_ns: 24.6, ..Targets::default() });
-    link.situation.per_second = 200_000;
-    link.tenth(0, 0, 0);
-    assert_eq!(link.controller.plan().products, 101);
-    let decision = link.seconds(1, 20, 1, 10);
-    assert_eq!(decision.window, window(101, decision.rate));
-    assert!(link.controller.plan().spans(200_000)[13] == u64::from(WINDOW_MIN));
-}
-
-#[test]
 fn a_quarter_of_the_round_trip_is_the_deadline_unless_it_is_stated() {
     let mut link = Link::new(Targets::default());
     link.tenth(0, 0, 0);

@@ -16,6 +16,7 @@ use foundation::Seq;
 use crate::arrivals::Arrivals;
 use crate::controller::Plan;
 use crate::pace::Pace;
+use crate::record::Record;
 use cursor::{Cursor, Fate};
 
 /// Shortest interval between urgent reports.
@@ -58,6 +59,7 @@ pub(crate) struct Forecaster {
     cursor: Cursor,
     windows: Windows,
     runs: Runs,
+    record: Record,
     pace: Pace,
     /// The far egress' choice, as its last report states it.
     plan: Plan,
@@ -91,6 +93,7 @@ impl Forecaster {
             cursor: Cursor::default(),
             windows: Windows::new(),
             runs: Runs::default(),
+            record: Record::new(),
             pace: Pace::default(),
             plan: Plan::default(),
             service: Service::default(),
@@ -101,15 +104,17 @@ impl Forecaster {
     /// Takes the fates that repairs have revealed, up to the newest place named. Packets before a place are
     /// no longer expected if `is_ripe` says so of the place.
     pub(crate) fn advance(&mut self, arrivals: &Arrivals, newest: Seq, is_ripe: impl Fn(Seq) -> bool) {
-        let Self { cursor, windows, runs, .. } = self;
+        let Self { cursor, windows, runs, record, .. } = self;
         cursor.advance(arrivals, newest, is_ripe, &mut |fate| match fate {
             Fate::Arrived(count) => {
                 windows.on_arrived(count);
                 runs.on_arrived(count);
+                record.on_arrived(count);
             }
             Fate::Lost => {
                 windows.on_lost();
                 runs.on_lost();
+                record.on_lost();
             }
         });
     }
@@ -118,6 +123,23 @@ impl Forecaster {
     pub(crate) fn skip_to(&mut self, limit: Seq) {
         self.cursor.skip_to(limit);
         self.windows.forget();
+        self.record.on_unknown();
+    }
+
+    /// The losses since the gateway's start.
+    pub(crate) fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// Number of packets per second while there is traffic.
+    pub(crate) fn per_second(&self) -> u64 {
+        self.pace.per_second()
+    }
+
+    /// Continues the record of an earlier session.
+    pub(crate) fn continue_record(&mut self, earlier: Self) {
+        self.record = earlier.record;
+        self.record.on_unknown();
     }
 
     /// Notes a sealed datagram, before which `lost` others were lost; -1 if it counted as lost.
@@ -136,7 +158,8 @@ impl Forecaster {
     }
 
     /// Must be called ten times a second.
-    pub(crate) fn on_tick(&mut self) {
+    pub(crate) fn on_tick(&mut self, now_us: u64) {
+        self.record.on_tick(now_us);
         let (packets, lost) = self.runs.totals();
         if self.pace.on_tick(packets) {
             self.runs.begin_period();
@@ -194,7 +217,7 @@ impl Forecaster {
 
     /// Bytes of memory held.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.windows.memory_bytes()
+        self.windows.memory_bytes() + self.record.memory_bytes()
     }
 }
 

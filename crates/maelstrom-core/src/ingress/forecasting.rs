@@ -3,6 +3,7 @@
 use super::Ingress;
 use crate::controller::Plan;
 use crate::forecast::Forecast;
+use crate::record::Record;
 use crate::wire::SealedHeader;
 
 impl Ingress {
@@ -33,5 +34,15 @@ impl Ingress {
     pub(crate) fn take_forecast(&mut self, now_us: u64) -> Forecast {
         self.forecaster.on_report(now_us);
         self.forecaster.counts()
+    }
+
+    /// The losses since the gateway's start.
+    pub(crate) fn record(&self) -> &Record {
+        self.forecaster.record()
+    }
+
+    /// Number of packets per second while there is traffic.
+    pub(crate) fn per_second(&self) -> u64 {
+        self.forecaster.per_second()
     }
 }

@@ -130,6 +130,7 @@ impl Ingress {
         self.path.restart();
         self.rung = old.rung;
         self.rung.restart();
+        self.forecaster.continue_record(old.forecaster);
     }
 
     /// Changes the packets that are requested.
@@ -412,7 +413,7 @@ impl Ingress {
         self.held.on_tick();
         self.path.on_tick(now_us);
         self.doubtful.expire(now_us);
-        self.forecaster.on_tick();
+        self.forecaster.on_tick(now_us);
         if self.ledger.on_tick(&mut self.arrivals) {
             self.expire();
         }

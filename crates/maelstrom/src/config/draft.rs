@@ -73,7 +73,6 @@ impl CodeDraft {
                 late_us: self.late_ms.expect(GAP).value.map(|ms| u64::from(ms) * 1_000),
                 rate_max: self.overhead_max.expect(GAP).value,
                 repair_bps_max: self.max_repair_rate.expect(GAP).value,
-                product_ns: Targets::PRODUCT_NS,
             },
             delayed: self.delayed.expect(GAP).value,
             max_delay_ms: self.max_delay_ms.expect(GAP).value,

@@ -1,7 +1,9 @@
 //! `undrop gateway`: the gateway of one site.
 
+mod advise;
 mod check;
 mod genkey;
+mod losses;
 mod run;
 mod status;
 
@@ -15,7 +17,9 @@ Examples:
   undrop gateway genkey --out peer.key
   undrop gateway check --config /etc/undrop/gateway.toml
   undrop gateway run --config /etc/undrop/gateway.toml
-  undrop gateway status --json";
+  undrop gateway status --json
+  undrop gateway losses
+  undrop gateway advise";
 
 /// The commands of `undrop gateway`.
 #[derive(Debug, Subcommand)]
@@ -26,6 +30,8 @@ pub enum Command {
     Check(check::Args),
     Genkey(genkey::Args),
     Status(status::Args),
+    Losses(losses::Args),
+    Advise(advise::Args),
 }
 
 /// Runs the command; returns its exit code.
@@ -40,5 +46,7 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Check(args) => check::run(&args),
         Command::Genkey(args) => genkey::run(&args),
         Command::Status(args) => status::run(&args),
+        Command::Losses(args) => losses::run(&args),
+        Command::Advise(args) => advise::run(&args),
     }
 }

@@ -6,6 +6,7 @@ mod check_machine;
 mod differences;
 mod disturbance;
 mod firewall;
+mod forecasts;
 mod gateway;
 mod interfaces;
 mod log_outlets;

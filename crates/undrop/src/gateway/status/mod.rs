@@ -26,19 +26,15 @@ const CONTROL_DEFAULT: &str = "/run/undrop/gateway.sock";
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The gateway's control socket [default: /run/undrop/gateway.sock]
-    #[arg(long, value_name = "PATH", conflicts_with = "config")]
-    control: Option<PathBuf>,
-    /// Take the control socket from this configuration
-    #[arg(long, short, value_name = "FILE")]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    socket: Socket,
     /// Print the gateway's answer as JSON
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let control = control(args)?;
+    let control = args.socket.path()?;
     let status = status::read(&control).or_else(|error| {
         let remedy = remedy(&error);
         Err(error).advise(remedy)
@@ -47,20 +43,34 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn control(args: &Args) -> anyhow::Result<PathBuf> {
-    match (&args.control, &args.config) {
-        (Some(control), _) => Ok(control.clone()),
-        (None, None) => Ok(PathBuf::from(CONTROL_DEFAULT)),
-        (None, Some(file)) => config::read(file).control().or_else(|report| {
-            output::note(report);
-            let shown = file.display();
-            Err(anyhow!("cannot read the path of the control socket from `{shown}`"))
-                .advise("fix the file, or give `--control PATH`")
-        }),
+/// The socket of a running gateway, as a command line states it.
+#[derive(Debug, clap::Args)]
+pub(super) struct Socket {
+    /// The gateway's control socket [default: /run/undrop/gateway.sock]
+    #[arg(long, value_name = "PATH", conflicts_with = "config")]
+    control: Option<PathBuf>,
+    /// Take the control socket from this configuration
+    #[arg(long, short, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl Socket {
+    pub(super) fn path(&self) -> anyhow::Result<PathBuf> {
+        match (&self.control, &self.config) {
+            (Some(control), _) => Ok(control.clone()),
+            (None, None) => Ok(PathBuf::from(CONTROL_DEFAULT)),
+            (None, Some(file)) => config::read(file).control().or_else(|report| {
+                output::note(report);
+                let shown = file.display();
+                Err(anyhow!("cannot read the path of the control socket from `{shown}`"))
+                    .advise("fix the file, or give `--control PATH`")
+            }),
+        }
     }
 }
 
-fn remedy(error: &StatusError) -> &'static str {
+/// Returns the remedy for an answer that did not come.
+pub(super) fn remedy(error: &StatusError) -> &'static str {
     match error {
         StatusError::Absent { .. } => {
             "start a gateway with `undrop gateway run --config FILE`, or name the socket of the running one \

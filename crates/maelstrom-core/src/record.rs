@@ -1,0 +1,250 @@
+//! The record of the losses on a link: bursts and gaps by minute, hour and day, and the last runs as a trace.
+
+use crate::wire::{BURST_BUCKETS, LossReport};
+
+/// Number of buckets for the lengths of gaps between bursts: 1, 2, 3–4, … , 2²³ and more packets.
+pub const GAP_BUCKETS: usize = 24;
+/// Number of runs in a trace.
+pub const RUNS_MAX: usize = 8_192;
+
+const MINUTE_US: u64 = 60_000_000;
+const HOUR: u64 = 60;
+const DAY: u64 = 24 * HOUR;
+
+/// Packets of a span of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Packets whose fate is known.
+    pub packets: u64,
+    /// Lost packets among them.
+    pub lost: u64,
+    /// Runs of consecutive lost packets by length, in doubling buckets.
+    pub bursts: [u32; BURST_BUCKETS],
+    /// Runs of packets that arrived between two bursts, in the same way.
+    pub gaps: [u32; GAP_BUCKETS],
+    /// Longest burst.
+    pub longest: u32,
+}
+
+impl Tally {
+    fn add(&mut self, other: &Self) {
+        self.packets += other.packets;
+        self.lost += other.lost;
+        let sum = |(sum, count): (&mut u32, &u32)| *sum = sum.saturating_add(*count);
+        self.bursts.iter_mut().zip(&other.bursts).for_each(sum);
+        self.gaps.iter_mut().zip(&other.gaps).for_each(sum);
+        self.longest = self.longest.max(other.longest);
+    }
+}
+
+/// Tallies of the last `N` spans of time.
+#[derive(Clone, Debug)]
+struct Slots<const N: usize> {
+    /// Each with the number of its span since the clock's origin.
+    slots: Box<[(u64, Tally)]>,
+}
+
+impl<const N: usize> Slots<N> {
+    fn new() -> Self {
+        Self { slots: vec![(0, Tally::default()); N].into_boxed_slice() }
+    }
+
+    fn add(&mut self, number: u64, tally: &Tally) {
+        let slot = &mut self.slots[(number % N as u64) as usize];
+        if slot.0 != number {
+            *slot = (number, Tally::default());
+        }
+        slot.1.add(tally);
+    }
+
+    /// Spans with packets, the latest first, each with its age in spans.
+    fn recent(&self, present: u64) -> impl Iterator<Item = (u64, Tally)> {
+        (0..N as u64).filter_map(move |age| {
+            let number = present.checked_sub(age)?;
+            let (at, tally) = self.slots[(number % N as u64) as usize];
+            (at == number && tally.packets > 0).then_some((age, tally))
+        })
+    }
+}
+
+/// The losses of one stream.
+#[derive(Clone, Debug)]
+pub struct Record {
+    minutes: Slots<60>,
+    hours: Slots<48>,
+    days: Slots<31>,
+    /// Number of the present minute since the clock's origin, and its packets.
+    minute: u64,
+    present: Tally,
+    /// Packets that arrived since the last loss, and losses since then.
+    run: (u32, u32),
+    /// Runs of packets that arrived and that were lost, in turn, as a ring.
+    runs: Box<[(u32, u32)]>,
+    count: u64,
+}
+
+impl Default for Record {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Record {
+    /// Creates an empty record. All memory is allocated here.
+    pub fn new() -> Self {
+        Self {
+            minutes: Slots::new(),
+            hours: Slots::new(),
+            days: Slots::new(),
+            minute: 0,
+            present: Tally::default(),
+            run: (0, 0),
+            runs: vec![(0, 0); RUNS_MAX].into_boxed_slice(),
+            count: 0,
+        }
+    }
+
+    /// Takes the next `count` packets, all of which have arrived.
+    pub fn on_arrived(&mut self, count: u64) {
+        if count == 0 {
+            return;
+        }
+        self.end_run();
+        self.present.packets += count;
+        self.run.0 = self.run.0.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
+    }
+
+    /// Takes the next packet, which is lost.
+    pub fn on_lost(&mut self) {
+        self.present.packets += 1;
+        self.present.lost += 1;
+        self.run.1 = self.run.1.saturating_add(1);
+    }
+
+    /// Notes that the fates of the next packets are not known.
+    pub fn on_unknown(&mut self) {
+        self.end_run();
+        self.run = (0, 0);
+    }
+
+    fn end_run(&mut self) {
+        let (arrived, lost) = self.run;
+        if lost == 0 {
+            return;
+        }
+        self.present.bursts[LossReport::burst_bucket(u64::from(lost))] += 1;
+        self.present.longest = self.present.longest.max(lost);
+        if arrived > 0 {
+            self.present.gaps[gap_bucket(arrived)] += 1;
+        }
+        self.runs[self.count as usize % RUNS_MAX] = (arrived, lost);
+        self.count += 1;
+        self.run = (0, 0);
+    }
+
+    /// Must be called several times a minute.
+    pub fn on_tick(&mut self, now_us: u64) {
+        let minute = now_us / MINUTE_US;
+        if minute == self.minute {
+            return;
+        }
+        let (before, tally) = (self.minute, std::mem::take(&mut self.present));
+        self.minutes.add(before, &tally);
+        self.hours.add(before / HOUR, &tally);
+        self.days.add(before / DAY, &tally);
+        self.minute = minute;
+    }
+
+    /// The record with the present minute.
+    fn complete(&self) -> Self {
+        let mut complete = self.clone();
+        complete.on_tick((self.minute + 1) * MINUTE_US);
+        complete.minute = self.minute;
+        complete
+    }
+
+    /// The minutes of the last hour, the hours of the last two days, and the days of the last month, as far
+    /// as there were packets; each with its age, the latest first.
+    pub fn history(&self) -> [Vec<(u64, Tally)>; 3] {
+        let complete = self.complete();
+        [
+            complete.minutes.recent(self.minute).collect(),
+            complete.hours.recent(self.minute / HOUR).collect(),
+            complete.days.recent(self.minute / DAY).collect(),
+        ]
+    }
+
+    /// The last runs of packets that arrived and that were lost, the oldest first.
+    pub fn trace(&self) -> Vec<(u32, u32)> {
+        let kept = self.count.min(RUNS_MAX as u64);
+        (self.count - kept..self.count).map(|number| self.runs[number as usize % RUNS_MAX]).collect()
+    }
+
+    /// Bytes of memory held.
+    pub fn memory_bytes(&self) -> usize {
+        size_of_val(&*self.runs) + (60 + 48 + 31) * size_of::<(u64, Tally)>()
+    }
+}
+
+/// Bucket of a gap of `len` ≥ 1 packets.
+pub fn gap_bucket(len: u32) -> usize {
+    ((u32::BITS - (len.max(1) - 1).leading_zeros()) as usize).min(GAP_BUCKETS - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn burst(record: &mut Record, arrived: u64, lost: u64) {
+        record.on_arrived(arrived);
+        (0..lost).for_each(|_| record.on_lost());
+    }
+
+    #[test]
+    fn bursts_and_gaps_are_counted_by_minute_hour_and_day() {
+        let mut record = Record::new();
+        record.on_tick(0);
+        burst(&mut record, 100, 3);
+        burst(&mut record, 40, 1);
+        burst(&mut record, 60, 0);
+        let [minutes, hours, days] = record.history();
+        assert_eq!((minutes.len(), hours.len(), days.len()), (1, 1, 1));
+        let (age, tally) = minutes[0];
+        assert_eq!((age, tally.packets, tally.lost, tally.longest), (0, 204, 4, 3));
+        assert_eq!((tally.bursts[0], tally.bursts[2], tally.gaps[6], tally.gaps[7]), (1, 1, 1, 1));
+        // An hour and a half later the minutes are gone, the hour is not.
+        record.on_tick(90 * MINUTE_US);
+        burst(&mut record, 5, 0);
+        let [minutes, hours, days] = record.history();
+        assert_eq!(minutes.iter().map(|(age, tally)| (*age, tally.packets)).collect::<Vec<_>>(), [(0, 5)]);
+        assert_eq!(hours.iter().map(|(age, tally)| (*age, tally.lost)).collect::<Vec<_>>(), [(0, 0), (1, 4)]);
+        assert_eq!((days.len(), days[0].1.packets), (1, 209));
+        record.on_tick(40 * DAY * MINUTE_US);
+        assert!(record.history().iter().all(Vec::is_empty), "older than all of them");
+    }
+
+    #[test]
+    fn the_trace_has_the_last_runs() {
+        let mut record = Record::new();
+        burst(&mut record, 7, 2);
+        burst(&mut record, 9, 4);
+        // It is not known what happened before the gap.
+        record.on_unknown();
+        burst(&mut record, 5, 1);
+        burst(&mut record, 1, 0);
+        assert_eq!(record.trace(), [(7, 2), (9, 4), (5, 1)]);
+        for number in 0..2 * RUNS_MAX as u64 {
+            burst(&mut record, number + 1, 1);
+        }
+        record.on_arrived(1);
+        assert_eq!(
+            (record.trace().len(), record.trace()[RUNS_MAX - 1]),
+            (RUNS_MAX, (2 * RUNS_MAX as u32, 1))
+        );
+    }
+
+    #[test]
+    fn gaps_fall_into_doubling_buckets() {
+        assert_eq!([1, 2, 3, 4, 5, 1 << 22, u32::MAX].map(gap_bucket), [0, 1, 2, 2, 3, 22, 23]);
+    }
+}

@@ -1,0 +1,200 @@
+//! The record of losses of a running gateway: one JSON document over a socket of its own, beside the control
+//! socket. It is longer than the status, so that another thread writes it.
+
+use std::io::{self, Read as _};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use daemon::control::Control;
+use maelstrom_core::record::Tally;
+use maelstrom_core::{Gateway, PeerStatus};
+use serde::{Deserialize, Serialize};
+use tracing::{debug, warn};
+
+use crate::config::GatewayConfig;
+use crate::status::{BurstStatus, StatusError};
+
+/// Largest document that is read, in bytes.
+const DOCUMENT_BYTES_MAX: u64 = 1 << 26;
+/// Longest wait for a part of the answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Interval between looks for clients.
+const LOOK_US: u64 = 100_000;
+
+/// The losses of packets that arrive, by peer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Losses {
+    /// The far gateways, in the order of the configuration.
+    pub peers: Vec<PeerLosses>,
+}
+
+/// The losses of packets from one peer's site.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PeerLosses {
+    /// The operator's name for the peer.
+    pub name: Option<String>,
+    /// Address of its end of the repair channel.
+    pub address: SocketAddr,
+    /// Packets per second while there is traffic.
+    pub packets_per_second: u64,
+    /// Repairs for each packet that the peer sends.
+    pub rate: String,
+    /// Whether the peer chooses this rate by forecasts.
+    pub is_auto: bool,
+    /// Time in microseconds after which a recovered packet is of no use, as the peer states it; 0 if it
+    /// states none.
+    pub late_us: u32,
+    /// The last hour by minute, the latest first. Spans without packets are left out.
+    pub minutes: Vec<Span>,
+    /// The last two days by hour.
+    pub hours: Vec<Span>,
+    /// The last month by day.
+    pub days: Vec<Span>,
+    /// Lengths of the last runs of packets that arrived and that were lost, in turn.
+    pub trace: Vec<u32>,
+}
+
+/// Losses in a minute, an hour or a day.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Span {
+    /// Number of such spans since this one.
+    pub ago: u64,
+    /// Packets whose fate is known.
+    pub packets: u64,
+    /// Lost packets among them.
+    pub lost: u64,
+    /// Longest run of lost packets.
+    pub longest: u32,
+    /// Runs of lost packets by length.
+    pub bursts: Vec<BurstStatus>,
+    /// Runs of packets that arrived between two bursts, by length.
+    pub gaps: Vec<BurstStatus>,
+}
+
+impl PeerLosses {
+    fn of(name: Option<String>, peer: &PeerStatus<'_>) -> Self {
+        let [minutes, hours, days] =
+            peer.record.history().map(|spans| spans.into_iter().map(|(ago, tally)| Span::of(ago, &tally)));
+        Self {
+            name,
+            address: peer.config.address,
+            packets_per_second: peer.per_second,
+            rate: peer.far.plan.rate.to_string(),
+            is_auto: peer.far.plan.is_auto,
+            late_us: peer.far.plan.late_us,
+            minutes: minutes.collect(),
+            hours: hours.collect(),
+            days: days.collect(),
+            trace: peer.record.trace().into_iter().flat_map(|(arrived, lost)| [arrived, lost]).collect(),
+        }
+    }
+
+    /// The peer in tables: its name, or else its address.
+    pub fn label(&self) -> String {
+        self.name.clone().unwrap_or_else(|| self.address.to_string())
+    }
+}
+
+impl Span {
+    fn of(ago: u64, tally: &Tally) -> Self {
+        let Tally { packets, lost, bursts, gaps, longest } = tally;
+        let (packets, lost, longest) = (*packets, *lost, *longest);
+        Self { ago, packets, lost, longest, bursts: buckets(bursts), gaps: buckets(gaps) }
+    }
+}
+
+/// Buckets that are not empty.
+fn buckets(counts: &[u32]) -> Vec<BurstStatus> {
+    let last = counts.len() - 1;
+    let bucket = |(index, &count): (usize, &u32)| BurstStatus {
+        from: if index == 0 { 1 } else { (1 << (index - 1)) + 1 },
+        to: (index < last).then_some(1 << index),
+        count: u64::from(count),
+    };
+    counts.iter().enumerate().filter(|&(_, &count)| count > 0).map(bucket).collect()
+}
+
+/// The socket of the record beside a control socket.
+fn socket(control: &Path) -> PathBuf {
+    let mut path = control.as_os_str().to_owned();
+    path.push(".losses");
+    path.into()
+}
+
+/// The end of the socket in the gateway.
+#[derive(Debug)]
+pub(crate) struct LossSocket {
+    control: Option<Control>,
+    next_us: u64,
+}
+
+impl LossSocket {
+    /// Listens beside the control socket. Without a socket, the record cannot be read, and the gateway works
+    /// all the same.
+    pub(crate) fn open(control: &Path) -> Self {
+        let opened = Control::bind(&socket(control));
+        let control =
+            opened.inspect_err(|error| warn!("`undrop gateway losses` will not work: {error}")).ok();
+        Self { control, next_us: 0 }
+    }
+
+    /// Answers a client that waits.
+    pub(crate) fn answer(&mut self, now_us: u64, gateway: &Gateway, config: &GatewayConfig) {
+        let Some(control) = self.control.as_ref().filter(|_| now_us >= self.next_us) else { return };
+        self.next_us = now_us + LOOK_US;
+        let document = || {
+            let names = config.peers.iter().map(|peer| peer.name.clone());
+            let peers = gateway.peers().zip(names).map(|(peer, name)| PeerLosses::of(name, &peer)).collect();
+            let mut document = serde_json::to_vec(&Losses { peers })?;
+            document.push(b'\n');
+            Ok(document)
+        };
+        if let Err(error) = control.answer_at_leisure(document) {
+            debug!(%error, "cannot answer a request for the losses");
+        }
+    }
+}
+
+/// Reads the losses of the gateway at a control socket.
+///
+/// # Errors
+/// [`StatusError`].
+pub fn read(control: &Path) -> Result<Losses, StatusError> {
+    let socket = socket(control);
+    let path = || socket.display().to_string();
+    let stream = UnixStream::connect(&socket).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            StatusError::Absent { path: path(), source }
+        }
+        _ => StatusError::Unreadable { path: path(), source },
+    })?;
+    let mut document = Vec::new();
+    stream
+        .set_read_timeout(Some(ANSWER_TIMEOUT))
+        .and_then(|()| stream.take(DOCUMENT_BYTES_MAX).read_to_end(&mut document))
+        .map_err(|source| StatusError::Unreadable { path: path(), source })?;
+    serde_json::from_slice(&document).map_err(|source| StatusError::Foreign { path: path(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_buckets_with_runs_are_shown() {
+        let shown = buckets(&[2, 0, 0, 1, 5]);
+        let expected = [(1, Some(1), 2), (5, Some(8), 1), (9, None, 5)];
+        assert_eq!(shown, expected.map(|(from, to, count)| BurstStatus { from, to, count }));
+    }
+
+    #[test]
+    fn the_record_has_a_socket_beside_the_control_socket() {
+        assert_eq!(
+            socket(Path::new("/run/undrop/gateway.sock")),
+            Path::new("/run/undrop/gateway.sock.losses")
+        );
+        assert!(matches!(read(Path::new("/nowhere/x.sock")), Err(StatusError::Absent { .. })));
+    }
+}

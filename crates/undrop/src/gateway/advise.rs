@@ -1,0 +1,429 @@
+//! `undrop gateway advise`: the recorded losses of a link through every code, and three proposals.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use ::fec::Code;
+use ::fec::simulate::{Naming, Report, Simulation, repair_overhead_bytes, simulate};
+use anyhow::bail;
+use maelstrom::config::{LADDER, Schedule, Targets, WINDOW};
+use maelstrom::losses::PeerLosses;
+use serde_json::{Value, json};
+
+use super::losses::read;
+use super::status::Socket;
+use crate::output;
+
+const EXAMPLES: &str = "\
+Examples:
+  undrop gateway advise
+  undrop gateway advise --peer tokyo --residual 1e-6
+  undrop gateway advise --late-ms 150 --json | jq '.peers[].proposals'";
+
+/// Number of packets of a simulation: the recorded ones, within these bounds.
+const PACKETS: [u64; 2] = [20_000, 100_000];
+/// Number of packets with which processor time is measured.
+const MEASURED: u64 = 5_000;
+/// Number of later packets for which a receiver waits.
+const HISTORY: usize = 4_096;
+/// Difference between symbol and packet in bytes (docs/wire.md).
+const SYMBOL_HEAD: usize = 12;
+
+/// Try every code on the recorded losses of a link, and propose three.
+///
+/// The real encoder and decoder run over the trace of `undrop gateway losses`. These are losses of packets
+/// from the peer to this gateway, so the proposals are for the peer's file. Losses are those of the link at
+/// the time of the record; a code that sends more may cause others.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    #[command(flatten)]
+    socket: Socket,
+    /// Advise only for packets from this peer, given by its name or its address
+    #[arg(long, value_name = "PEER")]
+    peer: Option<String>,
+    /// Share of packets that may stay lost or come too late
+    #[arg(long, value_name = "SHARE", default_value_t = Targets::RESIDUAL)]
+    residual: f64,
+    /// Time in milliseconds after which a recovered packet is of no use [default: that of the peer]
+    #[arg(long, value_name = "MS")]
+    late_ms: Option<u32>,
+    /// Size of an IP packet in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 1300, value_parser = clap::value_parser!(u16).range(64..))]
+    size: u16,
+    /// Print the figures of all codes as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if !(0.0..1.0).contains(&args.residual) {
+        bail!("--residual: expected a share from 0 to 1, saw {}", args.residual);
+    }
+    let losses = read(&args.socket, args.peer.as_deref())?;
+    let advice =
+        losses.peers.iter().map(|peer| Advice::new(peer, args)).collect::<anyhow::Result<Vec<_>>>()?;
+    output::line(&if args.json {
+        serde_json::to_string_pretty(
+            &json!({ "peers": advice.iter().map(Advice::json).collect::<Vec<_>>() }),
+        )?
+    } else {
+        advice.iter().map(Advice::text).collect::<Vec<_>>().join("\n\n")
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One code on one trace.
+#[derive(Clone, Debug)]
+struct Trial {
+    schedule: Schedule,
+    /// Share of packets that stay lost, and of those that come too late.
+    residual: f64,
+    late: f64,
+    /// Median and 99th percentile of the delay of recovered packets, in packets.
+    delays: [usize; 2],
+    /// Repair bytes for each byte of the packets.
+    overhead: f64,
+    /// Time to encode and to decode a packet, in nanoseconds.
+    ns: u64,
+}
+
+impl Trial {
+    fn failing(&self) -> f64 {
+        self.residual + self.late
+    }
+}
+
+/// All codes on the trace of one peer.
+struct Advice<'a> {
+    peer: &'a PeerLosses,
+    target: f64,
+    packets: u64,
+    trials: Vec<Trial>,
+    /// Bursts that no window recovers, packets in them, and lost packets in all.
+    hopeless: [u64; 3],
+}
+
+impl<'a> Advice<'a> {
+    fn new(peer: &'a PeerLosses, args: &Args) -> anyhow::Result<Self> {
+        let recorded: u64 = peer.trace.iter().map(|&run| u64::from(run)).sum();
+        let packets = recorded.clamp(PACKETS[0], PACKETS[1]);
+        let late_us = args.late_ms.map_or(u64::from(peer.late_us), |ms| 1_000 * u64::from(ms));
+        let late = usize::try_from(late_us * peer.packets_per_second / 1_000_000).unwrap_or(usize::MAX);
+        let late = if late_us == 0 || peer.packets_per_second == 0 { usize::MAX } else { late };
+        let mut trials = Vec::new();
+        if recorded > 0 {
+            for schedule in schedules() {
+                trials.push(try_code(schedule, &peer.trace, packets, late, usize::from(args.size))?);
+            }
+        }
+        Ok(Self { peer, target: args.residual, packets, trials, hopeless: hopeless(&peer.trace) })
+    }
+
+    /// Codes that reach the target, or else those that leave little more than the best one.
+    fn candidates(&self) -> impl Iterator<Item = &Trial> {
+        let best = self.trials.iter().map(Trial::failing).fold(f64::INFINITY, f64::min);
+        let limit = self.target.max(1.25 * best);
+        self.trials.iter().filter(move |trial| trial.failing() <= limit)
+    }
+
+    /// The codes with the fewest bytes, the shortest delay, and the least processor time.
+    fn proposals(&self) -> [(&'static str, Option<&Trial>); 3] {
+        let bytes = self.candidates().min_by(|a, b| a.overhead.total_cmp(&b.overhead));
+        let delay = self.candidates().min_by(|a, b| {
+            (a.delays[1], a.delays[0])
+                .cmp(&(b.delays[1], b.delays[0]))
+                .then(a.overhead.total_cmp(&b.overhead))
+        });
+        [
+            ("fewest bytes", bytes),
+            ("shortest delay", delay),
+            ("least processor time", self.candidates().min_by_key(|trial| trial.ns)),
+        ]
+    }
+
+    fn text(&self) -> String {
+        let label = self.peer.label();
+        if self.trials.is_empty() {
+            return format!(
+                "packets from {label}: nothing lost since the gateway's start, so that there is nothing to advise"
+            );
+        }
+        let mut text = format!(
+            "packets from {label}: {} codes on {} packets of its recorded losses; target: at most {:e} lost or late\n\n",
+            self.trials.len(),
+            self.packets,
+            self.target
+        );
+        let _ = writeln!(
+            text,
+            "{:<26}{:>10}{:>10}{:>16}{:>10}{:>11}",
+            "code", "residual", "late", "delay p50, p99", "bytes", "time"
+        );
+        for trial in &self.trials {
+            let _ = writeln!(text, "{}", self.line(trial));
+        }
+        for (title, trial) in self.proposals() {
+            let Some(trial) = trial else { continue };
+            let _ = write!(text, "\n{title}: {}\n{}", trial.schedule, self.difference(&trial.schedule));
+        }
+        let [bursts, packets, lost] = self.hopeless;
+        if bursts > 0 {
+            let share = 100.0 * packets as f64 / lost as f64;
+            let _ = write!(
+                text,
+                "\n{bursts} bursts of more than {} packets, with {share:.1} % of the lost packets, are longer than any window of \
+                 {WINDOW} at {} recovers.\nLayers with wide interleaves recover some of them, later.\n",
+                longest_recovered(),
+                Targets::RATE_MAX
+            );
+        }
+        text.truncate(text.trim_end().len());
+        text
+    }
+
+    fn line(&self, trial: &Trial) -> String {
+        let ms = |packets: usize| match self.peer.packets_per_second {
+            0 => format!("{packets} p"),
+            pace => format!("{:.1} ms", 1e3 * packets as f64 / pace as f64),
+        };
+        format!(
+            "{:<26}{:>10.6}{:>10.6}{:>16}{:>8.1} %{:>8} ns",
+            trial.schedule.to_string(),
+            trial.residual,
+            trial.late,
+            format!("{}, {}", ms(trial.delays[0]), ms(trial.delays[1])),
+            100.0 * trial.overhead,
+            trial.ns
+        )
+    }
+
+    /// The change of the peer's file.
+    fn difference(&self, schedule: &Schedule) -> String {
+        let old = if self.peer.is_auto { "-scheme = \"auto\"\n" } else { "-scheme = …\n" };
+        let new: String = settings(schedule).iter().map(|line| format!("+{line}\n")).collect();
+        format!(" [code]\n{old}{new}")
+    }
+
+    fn json(&self) -> Value {
+        let trial = |trial: &Trial| {
+            json!({
+                "code": trial.schedule.to_string(),
+                "settings": settings(&trial.schedule),
+                "residual": trial.residual,
+                "late": trial.late,
+                "delay_packets": { "p50": trial.delays[0], "p99": trial.delays[1] },
+                "overhead_percent": 100.0 * trial.overhead,
+                "ns_per_packet": trial.ns,
+            })
+        };
+        let proposals: serde_json::Map<String, Value> = self
+            .proposals()
+            .into_iter()
+            .map(|(title, proposal)| (title.replace(' ', "_"), proposal.map_or(Value::Null, trial)))
+            .collect();
+        json!({
+            "peer": self.peer.label(),
+            "packets": self.packets,
+            "target": self.target,
+            "rate_in_force": self.peer.rate,
+            "codes": self.trials.iter().map(trial).collect::<Vec<_>>(),
+            "proposals": proposals,
+            "bursts_no_window_recovers": { "bursts": self.hopeless[0], "packets": self.hopeless[1] },
+        })
+    }
+}
+
+/// The codes that are tried.
+fn schedules() -> Vec<Schedule> {
+    let highest = Targets::RATE_MAX;
+    let windows = LADDER.into_iter().filter(|&rate| rate <= highest);
+    let window = |rate, window| Schedule::Sliding { rate, window, density: Schedule::DENSITY };
+    let mut all: Vec<Schedule> = windows.map(|rate| window(rate, WINDOW)).collect();
+    all.push(window(highest, Schedule::WINDOW));
+    all.push(Schedule::layered());
+    for interleaves in [vec![1, 19, 41], vec![1, 41, 401]] {
+        all.push(Schedule::Layered { r: Schedule::R, interleaves });
+    }
+    all.push(Schedule::ReedSolomon { r: Schedule::R, c: Schedule::C, interleave: 20 });
+    all
+}
+
+/// The lines of a file that choose this code.
+fn settings(schedule: &Schedule) -> Vec<String> {
+    match schedule {
+        Schedule::Sliding { rate, window, .. } => {
+            vec![
+                "scheme = \"sliding\"".to_owned(),
+                format!("rate = \"{rate}\""),
+                format!("window = {window}"),
+            ]
+        }
+        Schedule::Layered { r, interleaves } => {
+            vec![
+                "scheme = \"layered\"".to_owned(),
+                format!("r = {r}"),
+                format!("interleaves = {interleaves:?}"),
+            ]
+        }
+        Schedule::ReedSolomon { r, c, interleave } => vec![
+            "scheme = \"reed-solomon\"".to_owned(),
+            format!("r = {r}"),
+            format!("c = {c}"),
+            format!("interleave = {interleave}"),
+        ],
+        Schedule::Auto => vec!["scheme = \"auto\"".to_owned()],
+    }
+}
+
+fn try_code(
+    schedule: Schedule,
+    trace: &[u32],
+    packets: u64,
+    late: usize,
+    size: usize,
+) -> anyhow::Result<Trial> {
+    /// Longest symbol of the configuration. The simulation has its own lengths.
+    const SYMBOL_MAX: usize = 1_536;
+    let code = schedule.code(Schedule::DELAYED, u64::from(Schedule::MAX_DELAY_MS) * 1_000, SYMBOL_MAX);
+    let simulation = Simulation {
+        code: code.clone(),
+        packets,
+        history: HISTORY,
+        naming: Naming::Early,
+        ..Simulation::default()
+    };
+    let report = replay(&simulation, trace)?;
+    let clocked =
+        Simulation { packets: MEASURED, symbol: size + SYMBOL_HEAD, clock: Some(clock_ns), ..simulation };
+    let cost = replay(&clocked, trace)?;
+    let too_late: u64 = report.delays.iter().skip(late.saturating_add(1)).sum();
+    Ok(Trial {
+        residual: report.residual_loss(),
+        late: too_late as f64 / report.sent as f64,
+        delays: [0.5, 0.99].map(|quantile| report.delay_quantile(quantile).unwrap_or(0)),
+        overhead: report.overhead() * repair_bytes(&code, size) / size as f64,
+        ns: (cost.encode_ns + cost.decode_ns) / cost.sources_sent.max(1),
+        schedule,
+    })
+}
+
+fn repair_bytes(code: &Code, size: usize) -> f64 {
+    (size + repair_overhead_bytes(code)) as f64
+}
+
+/// Runs a code over the trace, again and again if it is shorter.
+fn replay(simulation: &Simulation, trace: &[u32]) -> anyhow::Result<Report> {
+    let mut runs = trace.iter().copied().zip([false, true].into_iter().cycle()).cycle();
+    let (mut left, mut is_lost) = (0, false);
+    let report = simulate(simulation, |_| {
+        while left == 0 {
+            (left, is_lost) = runs.next().expect("a trace has runs");
+        }
+        left -= 1;
+        is_lost
+    })?;
+    if report.wrong > 0 {
+        bail!(
+            "expected recovered packets as they were sent, saw {} with other contents; please report this",
+            report.wrong
+        );
+    }
+    Ok(report)
+}
+
+/// Number of packets in the longest burst that a window at the highest rate recovers.
+fn longest_recovered() -> u64 {
+    let rate = Targets::RATE_MAX.as_f64();
+    (f64::from(WINDOW) * rate / (1.0 + rate)) as u64
+}
+
+/// Bursts that no window recovers, packets in them, and lost packets in all.
+fn hopeless(trace: &[u32]) -> [u64; 3] {
+    let bursts = || trace.iter().skip(1).step_by(2).map(|&burst| u64::from(burst));
+    let long = || bursts().filter(|&burst| burst > longest_recovered());
+    [long().count() as u64, long().sum(), bursts().sum()]
+}
+
+#[expect(clippy::disallowed_methods, reason = "no core: a stopwatch")]
+fn clock_ns() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    u64::try_from(START.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::losses::tests::peer;
+    use super::*;
+
+    fn trial(schedule: Schedule, residual: f64, overhead: f64, p99: usize, ns: u64) -> Trial {
+        Trial { schedule, residual, late: 0.0, delays: [1, p99], overhead, ns }
+    }
+
+    #[test]
+    fn the_proposals_reach_the_target_where_a_code_does() {
+        let window = |rate: &str| Schedule::Sliding { rate: rate.parse().unwrap(), window: 512, density: 15 };
+        let peer = peer(vec![100, 1, 50, 200]);
+        let mut advice = Advice {
+            peer: &peer,
+            target: 1e-5,
+            packets: 20_000,
+            trials: vec![
+                trial(window("1/32"), 1e-3, 0.04, 300, 200),
+                trial(window("1/8"), 0.0, 0.14, 90, 600),
+                trial(window("3/8"), 0.0, 0.41, 9, 1_400),
+                trial(Schedule::layered(), 1e-6, 0.41, 100, 100),
+            ],
+            hopeless: hopeless(&peer.trace),
+        };
+        let names = |advice: &Advice<'_>| {
+            advice
+                .proposals()
+                .map(|(_, trial)| trial.map_or(String::new(), |trial| trial.schedule.to_string()))
+        };
+        assert_eq!(names(&advice), ["sliding (512; 1/8)", "sliding (512; 3/8)", "layered (8; 1,11,19)"]);
+        let text = advice.text();
+        for expected in [
+            "fewest bytes: sliding (512; 1/8)\n [code]\n-scheme = \"auto\"\n+scheme = \"sliding\"\n+rate = \"1/8\"\n+window = 512\n",
+            "1 bursts of more than 139 packets, with 99.5 % of the lost packets",
+            "least processor time: layered (8; 1,11,19)\n [code]\n-scheme = \"auto\"\n+scheme = \"layered\"\n+r = 8\n+interleaves = [1, 11, 19]\n",
+            "0.1 ms, 30.0 ms",
+        ] {
+            assert!(text.contains(expected), "{expected:?} is not in\n{text}");
+        }
+        assert_eq!(advice.json()["proposals"]["fewest_bytes"]["settings"][1], "rate = \"1/8\"");
+        // Where no code reaches the target, the best ones count.
+        advice.trials.retain(|trial| trial.residual > 1e-4);
+        assert_eq!(names(&advice)[1], "sliding (512; 1/32)");
+    }
+
+    #[test]
+    fn the_settings_of_a_proposal_are_those_of_a_file() {
+        for schedule in schedules() {
+            let file = format!(
+                "[gateway]\nwan='w'\nlisten='10.0.0.1:1'\n[code]\n{}\n[[peer]]\naddress='10.0.0.2:1'\nnetworks=['10.2.0.0/16']\nkey_file='/no/key'",
+                settings(&schedule).join("\n")
+            );
+            let report = maelstrom::config::parse(std::path::Path::new("/x.toml"), &file).report();
+            let found: Vec<_> = report.diagnostics().iter().map(|found| found.code).collect();
+            assert!(
+                found.iter().all(|code| *code == "key-file" || *code == "interleaves-overlap"),
+                "{schedule}: {report}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_trace_is_replayed_through_a_code() {
+        // One packet in a hundred; a burst of three every thousand packets.
+        let trace: Vec<u32> = (0..40).flat_map(|n| [99, if n % 10 == 9 { 3 } else { 1 }]).collect();
+        let window = |rate: &str| Schedule::Sliding { rate: rate.parse().unwrap(), window: 512, density: 15 };
+        let tried = |rate, late| try_code(window(rate), &trace, 20_000, late, 1_300).unwrap();
+        let (low, high) = (tried("1/32", usize::MAX), tried("1/8", usize::MAX));
+        assert_eq!((high.residual, high.late), (0.0, 0.0));
+        assert!(low.delays[1] > high.delays[1] && low.overhead < high.overhead);
+        assert!(tried("1/32", 5).late > 0.001, "packets that wait for more than five others are late");
+    }
+}
