@@ -81,3 +81,48 @@ fn main() -> ExitCode {
     };
     done.unwrap_or_else(|error| failure::report(&error))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    /// Returns the words of a command with values in place of the words that stand for values.
+    fn with_values(words: &[String]) -> Vec<String> {
+        let value = |word: &String| match word.as_str() {
+            "D" | "…" => "16".to_owned(),
+            word if word.ends_with(":P") => word.replace(":P", ":0.1"),
+            word => word.to_owned(),
+        };
+        words.iter().map(value).collect()
+    }
+
+    #[test]
+    fn the_commands_of_the_published_figures_exist() {
+        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+        let page = fs::read_to_string(root.join("docs/bench.md")).unwrap();
+        let commands = bench::quoted(&page);
+        assert!(commands.len() >= 8, "{commands:?}");
+        for words in commands {
+            let line = ["undrop-lab".to_owned()].into_iter().chain(with_values(&words));
+            if let Err(error) = Cli::try_parse_from(line) {
+                panic!("`{}`: {error}", words.join(" "));
+            }
+        }
+        // Examples and tests that are run by themselves.
+        let text = page.split_whitespace().collect::<Vec<_>>().join(" ");
+        let mut found = 0;
+        for (option, directory) in [(" --example ", "examples"), (" --test ", "tests")] {
+            for (before, after) in text.match_indices(option).map(|(at, _)| text.split_at(at)) {
+                let package = before.rsplit(" -p ").next().unwrap();
+                let name = after[option.len()..].split(['`', ' ']).next().unwrap();
+                let file = root.join("crates").join(package).join(directory).join(name);
+                assert!(file.with_extension("rs").exists() || file.is_dir(), "{}", file.display());
+                found += 1;
+            }
+        }
+        assert!(found >= 3, "{found}");
+    }
+}

@@ -3,10 +3,14 @@
 //! Each measurement prints a Markdown table for `docs/bench.md` to stdout, and its progress to stderr.
 #![allow(clippy::disallowed_methods, reason = "a stopwatch")]
 
+mod all;
+mod csv;
+mod guard;
 mod links;
 mod multicast;
 mod overload;
 mod packet_cost;
+mod page;
 mod rig;
 mod soak;
 mod speed;
@@ -55,6 +59,14 @@ pub(crate) enum Command {
     Stall(stall::Plan),
     /// Memory use and recovery over minutes.
     Soak(soak::Plan),
+    All(all::Plan),
+    Page(page::Plan),
+}
+
+/// Returns the arguments of each command of this program that a page quotes.
+#[cfg(test)]
+pub(crate) fn quoted(page: &str) -> Vec<Vec<String>> {
+    all::quoted(page).into_iter().map(|command| command.words).collect()
 }
 
 /// Runs one measurement. `program` returns the path of the `undrop` program with the gateways to measure.
@@ -64,10 +76,11 @@ pub(crate) fn run(
     command: &Command,
     program: impl FnOnce() -> anyhow::Result<PathBuf>,
 ) -> anyhow::Result<ExitCode> {
-    if let Command::Links(plan) = command
-        && !plan.needs_network()
-    {
-        return links::run(program, plan);
+    match command {
+        Command::Links(plan) if !plan.needs_network() => return links::run(program, plan),
+        Command::All(plan) => return all::run(program, plan),
+        Command::Page(plan) => return page::run(plan),
+        _ => {}
     }
     privilege::enter_user_namespace()
         .context("the measurement needs to create network namespaces, which is not permitted")
@@ -76,6 +89,7 @@ pub(crate) fn run(
         Command::Multicast(plan) => multicast::run(plan),
         Command::Ricochet(part) => multicast::ricochet::play(part),
         Command::Links(plan) => return links::run(program, plan),
+        Command::All(_) | Command::Page(_) => Ok(()),
         Command::Tcp(plan) => tcp::run(&program()?, plan),
         Command::Udp(plan) => udp::run(&program()?, plan),
         Command::Speed(plan) => speed::run(&program()?, plan),

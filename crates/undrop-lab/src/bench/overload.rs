@@ -9,7 +9,7 @@ use maelstrom::config::Schedule;
 use netlab::traffic::{Pace, TcpTransfer, UdpStream, udp_stream, unwatched};
 use stage::gateways::{GatewayPair, Setting};
 
-use crate::bench::rig;
+use crate::bench::{guard, rig};
 
 /// Goodput of TCP and loss of small packets at full load, with and without gateways.
 #[derive(Debug, Args)]
@@ -46,9 +46,9 @@ pub(crate) fn run(program: &Path, plan: &Plan) -> anyhow::Result<()> {
         plan.delay_us, plan.runs, plan.seconds
     );
     println!(
-        "| measurement | gateways | without | with | ratio or difference of pairs | flows protected at the end |"
+        "| measurement | gateways | without | with | ratio or difference of pairs | flows protected at the end | runs repeated |"
     );
-    println!("|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|");
     let layers = Setting::layered();
     let window =
         Schedule::Sliding { rate: Schedule::RATE, window: Schedule::WINDOW, density: Schedule::DENSITY };
@@ -70,9 +70,11 @@ fn compare(
     measure: Measure<'_>,
 ) -> anyhow::Result<()> {
     let (mut without, mut with, mut changes, mut shares) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut repeated = 0;
     for _ in 0..plan.runs {
-        let bare = measure(None)?;
-        let masked = measure(Some(setting))?;
+        let (bare, again) = guard::undisturbed(|| measure(None))?;
+        let (masked, again_masked) = guard::undisturbed(|| measure(Some(setting)))?;
+        repeated += again + again_masked;
         eprintln!("{what}, {name}: without {:.1}, with {:.1}", bare.figure, masked.figure);
         changes.push(if is_loss { masked.figure - bare.figure } else { masked.figure / bare.figure });
         without.push(bare.figure);
@@ -84,7 +86,7 @@ fn compare(
         format!("{median:.digits$} ({least:.digits$}–{most:.digits$})")
     };
     println!(
-        "| {what} | {name} | {} | {} | {} | {} % |",
+        "| {what} | {name} | {} | {} | {} | {} % | {repeated} |",
         text(without, 1),
         text(with, 1),
         text(changes, 2),

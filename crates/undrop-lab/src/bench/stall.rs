@@ -10,7 +10,7 @@ use loss::LossModel;
 use netlab::traffic::TcpTransfer;
 use nix::sys::signal::Signal;
 
-use crate::bench::rig;
+use crate::bench::{guard, rig};
 
 /// Goodput of TCP while the far gateway is stopped for seconds, and without gateways.
 #[derive(Debug, Args)]
@@ -45,12 +45,15 @@ pub(crate) fn run(program: &Path, plan: &Plan) -> anyhow::Result<()> {
     );
     println!("| gateway stopped for s | goodput | segments retransmitted |");
     println!("|---|---|---|");
+    let mut repeated = 0;
     let cases = std::iter::once(None).chain(plan.stopped.iter().copied().map(Some));
     let mut figures: Vec<(Option<u64>, Vec<f64>, Vec<f64>)> =
         cases.map(|case| (case, Vec::new(), Vec::new())).collect();
     for seed in 1..=plan.runs {
         for (stopped, goodputs, retransmits) in &mut figures {
-            let (goodput, retransmitted) = transfer(program, plan, seed, *stopped)?;
+            let ((goodput, retransmitted), again) =
+                guard::undisturbed(|| transfer(program, plan, seed, *stopped))?;
+            repeated += again;
             eprintln!("{stopped:?}: {goodput:.1} Mbit/s, {retransmitted} segments sent again");
             goodputs.push(goodput);
             retransmits.push(retransmitted as f64);
@@ -61,6 +64,7 @@ pub(crate) fn run(program: &Path, plan: &Plan) -> anyhow::Result<()> {
         let ((median, least, most), (again, ..)) = (rig::spread(goodputs), rig::spread(retransmits));
         println!("| {case} | {median:.1} ({least:.1}–{most:.1}) | {again:.0} |");
     }
+    println!("\n{repeated} runs were repeated because the machine was disturbed");
     Ok(())
 }
 

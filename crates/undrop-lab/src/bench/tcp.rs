@@ -9,7 +9,7 @@ use loss::LossModel;
 use netlab::traffic::TcpTransfer;
 use stage::gateways::Setting;
 
-use crate::bench::rig;
+use crate::bench::{guard, rig};
 
 /// TCP goodput on a 1 Gbit/s link of 50 ms one way, with and without gateways.
 #[derive(Debug, Args)]
@@ -67,11 +67,16 @@ pub(crate) fn run(program: &Path, plan: &Plan) -> anyhow::Result<()> {
     );
     println!("|---|---|---|---|---|---|---|---|---|---|");
     for congestion in &plan.congestion {
-        let lossless = without(plan, congestion, &LossModel::None, 0)?;
+        let (lossless, _) = guard::undisturbed(|| without(plan, congestion, &LossModel::None, 0))?;
         println!("| {congestion} | none | {lossless:.0} | | | | | | | |");
         for loss in &plan.loss {
-            let bare = if plan.only_with { f64::NAN } else { without(plan, congestion, loss, 1)? };
-            let runs = (0..plan.runs).map(|run| with(program, plan, congestion, loss, 1 + run));
+            let bare = if plan.only_with {
+                f64::NAN
+            } else {
+                guard::undisturbed(|| without(plan, congestion, loss, 1))?.0
+            };
+            let run = |run| guard::undisturbed(|| with(program, plan, congestion, loss, 1 + run));
+            let runs = (0..plan.runs).map(|number| Ok(run(number)?.0));
             let runs = runs.collect::<anyhow::Result<Vec<_>>>()?;
             let (goodput, least, most) = rig::spread(runs.iter().map(|run| run.goodput).collect());
             let (overhead, ..) = rig::spread(runs.iter().map(|run| run.overhead).collect());

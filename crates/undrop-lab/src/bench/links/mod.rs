@@ -7,13 +7,11 @@
 //! | `order.rs` | the order of the runs, those that are missing, the time left |
 //! | `run.rs`, `workload.rs` | one run: what hosts, link and gateways counted |
 //! | `vendor.rs` | a table of loss thresholds as a controller |
-//! | `guard.rs` | whether the machine was disturbed during a run |
 //! | `sheet.rs`, `figure.rs` | the runs in a file |
 //! | `summary.rs`, `target.rs`, `report.rs` | medians, verdicts, tables |
 
 mod cells;
 mod figure;
-mod guard;
 mod order;
 mod report;
 mod run;
@@ -25,7 +23,7 @@ mod workload;
 
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{process::ExitCode, thread};
 
@@ -38,11 +36,11 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use self::cells::{BARE, Cell, Table};
 use self::figure::Figure;
-use self::guard::Machine;
 use self::order::{ATTEMPTS_MAX, Clock, Task, time_text};
 use self::run::{Job, Outcome};
 use self::sheet::{Row, Sheet};
 use self::summary::Summary;
+use crate::bench::guard::Machine;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -156,6 +154,21 @@ pub(crate) fn run(
         output::line(report::markdown(&summary).trim_end())?;
     }
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Returns the tables of a group from a file of runs.
+///
+/// # Errors
+/// If the file cannot be read, there is no such group, or it has no runs.
+pub(in crate::bench) fn group_table(runs: &Path, group: &str) -> anyhow::Result<String> {
+    let table = Table::standard(None)?;
+    let sheet = Sheet::open(runs)?;
+    let summary = Summary::of(&table, sheet.rows());
+    let group = table.groups.iter().find(|known| known.id == group);
+    let text =
+        report::group_markdown(&summary, group.context("expected a group of cells, saw another name")?);
+    anyhow::ensure!(!text.is_empty(), "expected runs of the group in {}, saw none", runs.display());
+    Ok(text)
 }
 
 fn list(table: &Table) -> anyhow::Result<ExitCode> {
@@ -306,12 +319,12 @@ impl Bench<'_> {
     fn wait_for_calm(&self) -> anyhow::Result<()> {
         const LOOKS_MAX: u32 = 60;
         for look in 0..LOOKS_MAX {
-            let before = Machine::now(&[])?;
+            let before = Machine::now()?;
             for _ in 0..50 {
                 thread::sleep(Duration::from_millis(100));
                 self.interrupt.check()?;
             }
-            let (_, reasons) = Machine::now(&[])?.since(&before);
+            let reasons = Machine::now()?.since(&before).reasons;
             if reasons.is_empty() {
                 return Ok(());
             }

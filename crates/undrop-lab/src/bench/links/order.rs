@@ -108,7 +108,7 @@ impl Clock {
 pub(super) fn time_text(seconds: f64) -> String {
     let minutes = (seconds / 60.0).round() as u64;
     match minutes {
-        0..=1 => format!("{seconds:.0} s"),
+        0..=1 => format!("{:.0} s", seconds.max(0.0)),
         2..=119 => format!("{minutes} min"),
         _ => format!("{} h {} min", minutes / 60, minutes % 60),
     }

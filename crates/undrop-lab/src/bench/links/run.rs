@@ -25,9 +25,9 @@ use undrop::interrupt::Interrupt;
 
 use super::cells::{Cell, Code, Variant};
 use super::figure::{Figure, Figures};
-use super::guard::{self, Machine};
 use super::vendor::TableController;
 use super::workload::Seen;
+use crate::bench::guard::{self, Machine};
 use crate::bench::rig;
 use crate::course::Conductor;
 use crate::timeline::{self, Moment, Recorder};
@@ -71,9 +71,9 @@ pub(super) fn run(job: &Job<'_>) -> anyhow::Result<Outcome> {
         Some(pair) => rig::statuses(pair)?.map(|status| status.gateway.pid).to_vec(),
         None => Vec::new(),
     };
-    let before = (Machine::now(&pids)?, cpu_s(&pids)?);
+    let before = (Machine::now()?, cpu_s(&pids)?);
     let traffic = carry(job, &sites, pair.as_mut())?;
-    let after = (Machine::now(&pids)?, cpu_s(&pids)?);
+    let after = (Machine::now()?, cpu_s(&pids)?);
     thread::sleep(Duration::from_secs(2) + 4 * Duration::from_micros(job.cell.link.delay_us));
     job.interrupt.check()?;
     let statuses = pair.as_ref().map(rig::statuses).transpose()?;
@@ -93,10 +93,16 @@ pub(super) fn run(job: &Job<'_>) -> anyhow::Result<Outcome> {
             job.cell.seconds,
         ));
     }
-    let (machine, mut disturbed) = after.0.since(&before.0);
+    let load = after.0.since(&before.0);
     let counters = Direction::BOTH.map(|direction| sites.link.counters(direction));
-    let (emulator, reasons) = guard::emulator(&counters, traffic.gap_us, job.cell.link.rate_bps.is_some());
-    figures.extend(machine.into_iter().chain(emulator));
+    let (late, reasons) = guard::emulator(&counters, traffic.gap_us, job.cell.link.rate_bps.is_some());
+    figures.extend([
+        (Figure::Steal, load.steal_percent),
+        (Figure::Stopped, load.stopped_percent),
+        (Figure::Foreign, load.foreign_percent),
+        (Figure::Late, late),
+    ]);
+    let mut disturbed = load.reasons;
     disturbed.extend(reasons);
     if let Some(pair) = pair {
         pair.stop()?;

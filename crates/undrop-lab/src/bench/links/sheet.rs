@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, ensure};
 
 use super::figure::{Figure, Figures};
+use crate::bench::csv;
 
 /// Columns before those of the figures.
 const COLUMNS: [&str; 8] =
@@ -119,14 +120,14 @@ fn line(row: &Row) -> String {
         &row.by_phase,
         &row.counters,
     ];
-    let mut fields: Vec<String> = texts.iter().map(|text| quote(text)).collect();
+    let mut fields: Vec<String> = texts.iter().map(|text| csv::quote(text)).collect();
     let figure = |figure| row.figures.get(&figure).map_or(String::new(), |value: &f64| value.to_string());
     fields.extend(Figure::all().map(figure));
     fields.join(",") + "\n"
 }
 
 fn parse(line: &str) -> Option<Row> {
-    let fields = split(line)?;
+    let fields = csv::split(line)?;
     let (texts, values) = fields.split_at_checked(COLUMNS.len())?;
     let [setup, cell, variant, number, attempt, disturbed, by_phase, counters] = texts else { return None };
     if values.len() != Figure::all().count() {
@@ -147,28 +148,6 @@ fn parse(line: &str) -> Option<Row> {
         counters: counters.clone(),
         figures,
     })
-}
-
-/// Quotes a field of CSV if it needs quotes. Line ends become blanks.
-fn quote(text: &str) -> String {
-    let text = text.replace(['\n', '\r'], " ");
-    if text.contains(['"', ',']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
-}
-
-/// Splits a line of CSV into its fields; `None` if a quote is not closed.
-fn split(line: &str) -> Option<Vec<String>> {
-    let (mut fields, mut field, mut is_quoted) = (Vec::new(), String::new(), false);
-    let mut chars = line.chars().peekable();
-    while let Some(char) = chars.next() {
-        match char {
-            '"' if is_quoted && chars.peek() == Some(&'"') => field.extend(chars.next()),
-            '"' => is_quoted = !is_quoted,
-            ',' if !is_quoted => fields.push(std::mem::take(&mut field)),
-            other => field.push(other),
-        }
-    }
-    fields.push(field);
-    (!is_quoted).then_some(fields)
 }
 
 #[cfg(test)]
