@@ -110,16 +110,22 @@ fn no_rule_sees_the_mark(test: &str, tap: &'static str, wan: Wan) {
             chain first {
                 type filter hook ingress device WAN priority 0;
                 meta mark != 0 drop
-                ip daddr LOCAL meta l4proto udp limit rate over 8 kbytes/second burst 4 kbytes drop
+                ip daddr LOCAL meta l4proto udp limit rate over 1 kbytes/second burst 1 kbytes drop
             }
         }";
     lab.rules(&rules.replace("LOCAL", &lab.address(false).to_string()));
     let pair = lab.start(&Setting { tap, ..Setting::layered() });
-    let report = lab.stream(false);
-    // In 4 s the policer lets 36 kB pass, which is some 110 packets, recovered ones among them.
-    assert!(report.arrived_us.len() < 250, "{} of 1500 arrived", report.arrived_us.len());
+    let injected = || pair.status(1).unwrap().peers[0].ingress.injected_packets;
+    let (mut arrived, mut allowed) = (0, 0);
+    while injected() < 40 {
+        arrived += lab.stream(false).arrived_us.len() as u64;
+        // In 4 s the policer lets 5 kB pass, which is some 15 packets, recovered ones among them.
+        allowed += 20;
+        assert!(allowed <= 100, "expected 40 recovered packets of five streams, saw {}", injected());
+    }
+    let injected = injected();
+    assert!(arrived < allowed + injected / 2, "{arrived} arrived, {injected} were recovered");
     let status = pair.status(1).unwrap();
-    assert!(status.peers[0].ingress.injected_packets > 5, "{}", pair.logs());
     assert_eq!(status.counters["recovered packets that did not arrive at the WAN interface"], 0);
     lab.command("nft", &["delete", "table", "netdev", "police"]);
     lab.assert_recovered(&pair, false);
