@@ -22,6 +22,8 @@ use crate::shared::{Core, Gone, Shared};
 
 /// Number of packets passed to the core at a time.
 const BATCH: usize = 64;
+/// Maximum number of tasks that wait for room.
+const TASKS_MAX: usize = 1_024;
 /// Interval at which a waiting sender checks whether the node has ended.
 const CHECK: Duration = Duration::from_millis(100);
 
@@ -172,6 +174,10 @@ impl Shared {
         let mut inner = self.outgoing.lock();
         let sent = inner.push(group, payload, options);
         if sent == Err(SendError::WouldBlock) && !inner.tasks.iter().any(|other| other.will_wake(task)) {
+            // In a full list, the task that has waited longest tries again.
+            if inner.tasks.len() >= TASKS_MAX {
+                inner.tasks.swap_remove(0).wake();
+            }
             inner.tasks.push(task.clone());
         }
         drop(inner);

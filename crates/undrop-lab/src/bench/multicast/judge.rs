@@ -99,6 +99,11 @@ pub(crate) struct Figures {
     pub(crate) undelivered: u64,
     /// Messages that were never delivered although the kernel reported no loss of them.
     pub(crate) undelivered_not_lost: u64,
+    /// Messages delivered in a second at each receiver on average, from the first message sent to the last
+    /// one delivered.
+    pub(crate) messages_per_s: f64,
+    /// The same in megabytes of payload.
+    pub(crate) megabytes_per_s: f64,
     /// Deliveries of a message after its first delivery.
     pub(crate) duplicates: u64,
     /// Deliveries of messages that were never sent, or were sent to another group.
@@ -158,7 +163,18 @@ pub(crate) fn judge(cell: &Cell, schedule: Schedule, receivers: &[Receiver]) -> 
     figures.last_ms = Spread::of(latencies.last);
     figures.last_recovered_ms = Spread::of(latencies.last_recovered);
     figures.lateness_ms = Spread::of(latencies.lateness);
+    figures.messages_per_s = throughput(receivers);
+    figures.megabytes_per_s = figures.messages_per_s * cell.size as f64 / 1e6;
     figures
+}
+
+/// Returns the messages delivered in a second at each receiver on average.
+fn throughput(receivers: &[Receiver]) -> f64 {
+    let records = || receivers.iter().flat_map(|receiver| &receiver.records);
+    let first_ns = records().map(|record| record.send_ns).min().unwrap_or(0);
+    let last_ns = records().map(|record| record.receive_ns).max().unwrap_or(0);
+    let seconds = last_ns.saturating_sub(first_ns).max(1) as f64 / 1e9;
+    records().count() as f64 / receivers.len().max(1) as f64 / seconds
 }
 
 fn judge_one(

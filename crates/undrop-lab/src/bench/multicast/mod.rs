@@ -56,6 +56,10 @@ pub(crate) struct Plan {
     /// Time in seconds during which messages are sent.
     #[arg(long, default_value_t = 10.0)]
     seconds: f64,
+    /// Number of messages of each sender, instead of those of `seconds`. With a rate that no system reaches,
+    /// such as 1e9, messages are sent without pace.
+    #[arg(long)]
+    count: Option<u64>,
     /// Time in seconds for recovery after the last message.
     #[arg(long, default_value_t = 2.0)]
     tail: f64,
@@ -114,7 +118,9 @@ pub(crate) fn run(plan: &Plan) -> anyhow::Result<()> {
                     loss: plan.loss.clone(),
                     rate: plan.rate / senders as f64,
                     size: plan.size,
-                    count: (plan.rate * plan.seconds / senders as f64).round() as u64,
+                    count: plan
+                        .count
+                        .unwrap_or_else(|| (plan.rate * plan.seconds / senders as f64).round() as u64),
                     tail_s: plan.tail,
                     seed: plan.seed + round,
                 };
@@ -191,9 +197,11 @@ fn print(json: bool, cell: &Cell, system: &System, figures: &Figures) -> anyhow:
         figures.bytes_per_message,
     );
     eprintln!(
-        "  {}: lost packets without a message {}; foreign messages {}; senders late p99 / max {:.2} / {:.2} ms; \
-         recovery of a group's last message {:?}; {:?}",
+        "  {}: {:.0} messages/s and {:.2} MB/s at each receiver; lost packets without a message {}; foreign \
+         messages {}; senders late p99 / max {:.2} / {:.2} ms; recovery of a group's last message {:?}; {:?}",
         system.name,
+        figures.messages_per_s,
+        figures.megabytes_per_s,
         figures.lost_untold,
         figures.foreign,
         figures.lateness_ms.p99,

@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, ClockNanosleepFlags, clock_nanosleep};
-use ricochet::{JoinOptions, Node, RepairMode, Subscription};
+use ricochet::{JoinOptions, Node, Policy, RepairMode, Subscription, parse_follow};
 
 use super::message::{MAGIC, Name};
 use super::run::now_ns;
@@ -21,6 +21,8 @@ const MEMBERS_PATIENCE: Duration = Duration::from_secs(60);
 /// Interval at which a receiver checks whether it must stop.
 const STOP_CHECK: Duration = Duration::from_millis(100);
 const QUEUE: usize = 1 << 17;
+/// Bytes of messages that may wait.
+const QUEUE_BYTES: usize = 1 << 28;
 
 /// Command line of a participant; see `docs/participants.md`.
 #[derive(Debug, Args)]
@@ -88,10 +90,19 @@ impl Part {
                 ("r", _) => builder.r(value.parse().with_context(wrong)?),
                 ("c", _) => builder.c(value.parse().with_context(wrong)?),
                 ("max_delay_ms", _) => builder.max_delay(Some(ms()?)),
+                ("repair", "auto") => builder.repair(RepairMode::Auto),
+                ("flow", _) => {
+                    let follow = parse_follow(value);
+                    builder.follow(follow.context("expected flow=all, quorum:K, max or off")?)
+                }
+                ("linger_us", _) => builder.linger_us(value.parse().with_context(wrong)?),
+                ("queue", _) => builder.queue(value.parse().with_context(wrong)?),
+                ("policy", "block") => builder.policy(Policy::Block),
                 ("nak_ms", _) => builder.nak_after(ms()?),
                 ("gap_ms", _) => builder.nak_gap_after(Some(ms()?)),
                 _ => anyhow::bail!(
-                    "expected repair=xor|digest, r, c, max_delay_ms, nak_ms or gap_ms, saw {setting:?}"
+                    "expected repair=xor|digest|auto, r, c, max_delay_ms, nak_ms, gap_ms, flow, linger_us, \
+                     queue or policy=block, saw {setting:?}"
                 ),
             };
         }
@@ -99,7 +110,9 @@ impl Part {
     }
 
     fn receive(&self, node: &Node, names: &[String]) -> anyhow::Result<()> {
-        let options = JoinOptions { queue: Some(QUEUE), ..JoinOptions::default() };
+        let queue = QUEUE.min(QUEUE_BYTES / self.size.max(1)).max(16);
+        let is_set = self.settings.split(',').any(|setting| setting.starts_with("queue="));
+        let options = JoinOptions { queue: (!is_set).then_some(queue), ..JoinOptions::default() };
         let subscription = node.join_many_with(names, &options)?;
         wait_for_members(node, names, self.receivers - 1)?;
         let stop = AtomicBool::new(false);
@@ -146,7 +159,9 @@ impl Part {
 
     fn send(&self, node: &Node, names: &[String]) -> anyhow::Result<()> {
         wait_for_members(node, names, self.receivers)?;
-        let senders = names.iter().map(|name| node.sender(name)).collect::<Result<Vec<_>, _>>()?;
+        let fragments = self.size > node.payload_max();
+        let sender = |name: &String| node.sender(name).map(|sender| sender.fragments(fragments));
+        let senders = names.iter().map(sender).collect::<Result<Vec<_>, _>>()?;
         say("ready")?;
         let start_ns: u64 = wait_for("go")?.trim().parse().context("expected a time with go")?;
         let mut message = vec![0; self.size.max(HEADER_LEN)];
@@ -164,6 +179,7 @@ impl Part {
             message[24..HEADER_LEN].copy_from_slice(&now_ns()?.to_le_bytes());
             senders[group as usize].send(&message)?;
         }
+        anyhow::ensure!(node.flush(MEMBERS_PATIENCE), "expected room for all messages, saw none");
         say(&format!("sent {}", self.count))?;
         wait_for("stop").map(drop)
     }
