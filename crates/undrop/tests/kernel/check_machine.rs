@@ -14,6 +14,8 @@ wan = "wan0"
 listen = "10.81.9.1:4700"
 control = "gateway.sock"
 tap = "packet"
+[code]
+scheme = "layered"
 [[peer]]
 address = "10.81.9.2:4700"
 networks = ["10.81.2.0/24", "fd81:2::/64"]
