@@ -116,6 +116,7 @@ impl Pair {
             max_delay_us: 20_000,
             requests: maelstrom_core::Requests::All,
             name_bits: 32,
+            classes: Vec::new(),
             local_networks: Vec::new(),
             peers: vec![PeerConfig {
                 address: ([10, 81, 9, 3 - side], 4700).into(),

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use fec::{Code, Encoder, RepairRate};
 use ipnet::IpNet;
 
+use crate::class::{CLASSES_MAX, Class};
 use crate::controller::Targets;
 use crate::key::PeerKey;
 use crate::schedule::Schedule;
@@ -77,6 +78,9 @@ pub struct Config {
     pub requests: Requests,
     /// Bits of a packet's name. 32 in production; tests take fewer to make names collide.
     pub name_bits: u32,
+    /// Classes of packets with a protection of their own, at most [`CLASSES_MAX`]. The first that matches
+    /// counts.
+    pub classes: Vec<Class>,
     /// Networks of this site, if they are stated. Only packets from them are protected, and only packets to
     /// them, from elsewhere, are injected.
     pub local_networks: Vec<IpNet>,
@@ -131,6 +135,9 @@ pub enum ConfigError {
     /// A WAN MTU out of range.
     #[error("wan_mtu: expected {WAN_MTU_MIN} to {WAN_MTU_MAX}, saw {0}")]
     WanMtu(usize),
+    /// Too many classes.
+    #[error("class: expected at most {CLASSES_MAX}, saw {0}")]
+    Classes(usize),
     /// Too many networks of one peer.
     #[error("networks: expected at most {NETWORKS_MAX} for one peer, saw {0}")]
     Networks(usize),
@@ -144,6 +151,9 @@ impl Config {
     pub fn check(&self) -> Result<(), ConfigError> {
         if !(WAN_MTU_MIN..=WAN_MTU_MAX).contains(&self.wan_mtu) {
             return Err(ConfigError::WanMtu(self.wan_mtu));
+        }
+        if self.classes.len() > CLASSES_MAX {
+            return Err(ConfigError::Classes(self.classes.len()));
         }
         self.schedule.check()?;
         Encoder::<Entry>::check(&self.code())?;

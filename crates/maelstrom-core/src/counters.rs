@@ -30,6 +30,8 @@ reasons! {
         TooLongForPath = "longer than the MTU of the path",
         /// The next router drops it.
         Expiring = "time to live ends at the next router",
+        /// It belongs to a class that is not protected.
+        Class = "class with protect = off",
         /// Its flow is not in the share for which both gateways have time.
         Overload = "more traffic than the gateways can code",
     }

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use crate::answers::Answers;
 use crate::auto::Floor;
 use crate::choice::Choice;
+use crate::class::CLASS_RATE_MAX;
 use crate::coder::{CodedRepair, Coder};
 use crate::config::Config;
 use crate::controller::{Decision, Limit, Plan};
@@ -62,6 +63,8 @@ pub(crate) struct Egress {
     floor: Floor,
     /// Times of repairs for packets that no regular repair covers soon.
     quiet: Quiet,
+    /// Millionths of a repair that packets of classes have asked for beyond the rate.
+    raised: u64,
     answers: Answers,
     next: Seq,
     sender: RepairSender,
@@ -111,6 +114,7 @@ impl Egress {
             auto: Choice::of(config),
             floor: Floor::new(config.wan_mtu, outer > OUTER_V4),
             quiet: Quiet::default(),
+            raised: 0,
             answers: Answers::new(config.requests, config.cache_bytes(config.peers.len())),
             next: Seq(0),
             sender,
@@ -219,6 +223,20 @@ impl Egress {
     /// Gives up the packets that wait for a repair. The stream's numbers continue.
     pub(crate) fn empty_bins(&mut self) {
         self.coder.clear(self.next);
+    }
+
+    /// Sends the repairs by which the rate for the latest packet exceeds that of the code.
+    pub(crate) fn raise(&mut self, rate: RepairRate, outlet: &mut Outlet<'_>) {
+        /// Millionths of a repair in a repair.
+        const REPAIR: u64 = 1_000_000;
+        let millionths = |rate: RepairRate| u64::from(rate.repairs()) * REPAIR / u64::from(rate.sources());
+        let Some(present) = self.coder.rate() else { return };
+        self.raised += millionths(rate.min(CLASS_RATE_MAX)).saturating_sub(millionths(present));
+        if self.raised >= REPAIR {
+            self.raised -= REPAIR;
+            let sender = &mut self.sender;
+            self.coder.fire_extra(&mut |repair| sender.send(repair, outlet));
+        }
     }
 
     /// Codes a packet that leaves for the peer's site.

@@ -9,6 +9,7 @@ use ipnet::IpNet;
 
 use crate::arrivals::NAMES_FACTOR;
 use crate::channel::Trouble;
+use crate::class::{Class, ClassCounts, Classes};
 use crate::config::{Config, ConfigError, PeerConfig};
 use crate::controller::Decision;
 use crate::counters::{Rejected, RejectedCounts, Unprotected, UnprotectedCounts, WithheldCounts};
@@ -99,6 +100,7 @@ pub struct Gateway {
     peers: Vec<Peer>,
     /// Networks of all peers.
     sites: PrefixTable<usize>,
+    classes: Classes,
     unprotected: UnprotectedCounts,
     rejected: RejectedCounts,
     entropy: Entropy,
@@ -118,6 +120,7 @@ impl Gateway {
         let mut gateway = Self {
             peers: Vec::new(),
             sites: PrefixTable::default(),
+            classes: Classes::default(),
             unprotected: UnprotectedCounts::default(),
             rejected: RejectedCounts::default(),
             entropy: entropy.into(),
@@ -152,6 +155,7 @@ impl Gateway {
         self.sites = PrefixTable::new(
             sites.flat_map(|(index, peer)| peer.networks.iter().map(move |&net| (net, index))),
         );
+        self.classes.reconfigure(&config.classes);
         self.config = config;
         Ok(())
     }
@@ -193,7 +197,8 @@ impl Gateway {
         if tunnel::udp_inside(&packet).is_some_and(is_ours) {
             return Err(Unprotected::RepairChannel);
         }
-        self.peers[index].handle_outgoing(now_us, &packet, out)
+        let rate = self.classes.judge(&packet)?;
+        self.peers[index].handle_outgoing(now_us, &packet, rate, out)
     }
 
     /// Takes a packet that arrived over the WAN, as on the wire, from its IP header on. Packets that are not
@@ -392,6 +397,11 @@ impl Gateway {
             wait_us: peer.ingress.wait_us(),
             delays_us: peer.ingress.delays_us(),
         })
+    }
+
+    /// The classes, with the counts of their packets that left for a peer's site.
+    pub fn classes(&self) -> impl Iterator<Item = (&Class, ClassCounts)> {
+        self.classes.iter()
     }
 
     /// Counts of outgoing packets that got no repair, by reason.

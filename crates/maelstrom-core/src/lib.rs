@@ -17,6 +17,7 @@ pub mod auto;
 mod cache;
 mod channel;
 mod choice;
+mod class;
 mod coder;
 mod config;
 pub mod controller;
@@ -57,6 +58,7 @@ mod tunnel;
 pub mod wire;
 
 pub use channel::Trouble;
+pub use class::{CLASS_RATE_MAX, CLASSES_MAX, Class, ClassCounts, Match, Protect};
 pub use config::{Config, ConfigError, IngressConfig, PeerConfig, Requests};
 pub use egress::EgressCounts;
 pub use entropy::Entropy;

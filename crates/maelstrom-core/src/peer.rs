@@ -8,6 +8,7 @@ mod shares;
 
 use std::net::{IpAddr, SocketAddr};
 
+use fec::RepairRate;
 use ipnet::IpNet;
 
 use crate::channel::{Channel, Trouble};
@@ -197,11 +198,12 @@ impl Peer {
             || self.renewal.as_ref().is_some_and(|renewal| renewal.has_epoch(epoch))
     }
 
-    /// Takes a packet that leaves for this peer's site.
+    /// Takes a packet that leaves for this peer's site. `rate`: repairs that its class asks for at least.
     pub(crate) fn handle_outgoing(
         &mut self,
         now_us: u64,
         packet: &Packet<'_>,
+        rate: Option<RepairRate>,
         out: &mut Outbox,
     ) -> Result<(), Unprotected> {
         if packet.is_udp_to(self.config.address) {
@@ -226,7 +228,11 @@ impl Peer {
             return Err(Unprotected::Overload);
         }
         let mut outlet = Outlet { now_us, sealer: &mut session.sealer, datagrams: &mut out.datagrams };
-        self.egress.handle_packet(now_us, packet, &self.identity, &mut outlet)
+        self.egress.handle_packet(now_us, packet, &self.identity, &mut outlet)?;
+        if let Some(rate) = rate {
+            self.egress.raise(rate, &mut outlet);
+        }
+        Ok(())
     }
 
     /// Takes a packet that arrived from this peer's site.

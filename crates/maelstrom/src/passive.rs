@@ -439,6 +439,7 @@ impl Passive {
             },
             pauses: self.pauses.status(*now_us),
             peers: peers.collect(),
+            classes: gateway.classes().map(status::class).collect(),
             not_protected,
             rejected: status::counts(gateway.rejected().iter()),
             counters: counters.map(|(reason, count)| (reason.to_owned(), count)).into(),

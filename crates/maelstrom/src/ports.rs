@@ -134,6 +134,7 @@ pub(crate) fn core_config(config: &GatewayConfig) -> Result<maelstrom_core::Conf
         max_delay_us: config.code.max_delay_us(),
         requests: config.code.requests,
         name_bits: 32,
+        classes: config.classes.clone(),
         local_networks: config.gateway.local_networks(),
         peers: config.peers.iter().map(peer).collect(),
     };

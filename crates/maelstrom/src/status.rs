@@ -10,8 +10,8 @@ use std::fmt::Display;
 use std::net::SocketAddr;
 
 use ipnet::IpNet;
-use maelstrom_core::Findings;
 use maelstrom_core::wire::{LossReport, Report};
+use maelstrom_core::{Class, ClassCounts, Findings, Protect};
 use serde::{Deserialize, Serialize};
 
 pub use answer::{DOCUMENT_BYTES_MAX, StatusError, read};
@@ -29,6 +29,9 @@ pub struct Status {
     pub pauses: PauseStatus,
     /// The far gateways, in the order of the configuration.
     pub peers: Vec<PeerStatus>,
+    /// The classes, in the order of the configuration.
+    #[serde(default)]
+    pub classes: Vec<ClassStatus>,
     /// Outgoing packets that got no repair, by reason.
     pub not_protected: Counts,
     /// Datagrams on the repair channel that were refused, by reason.
@@ -37,6 +40,19 @@ pub struct Status {
     pub counters: Counts,
     /// Memory held for packets and repairs, in bytes.
     pub memory_bytes: u64,
+}
+
+/// A class of packets that leave for the site of a peer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClassStatus {
+    /// Its name.
+    pub name: String,
+    /// `off`, `auto`, or the number of repairs for each packet.
+    pub protect: String,
+    /// Packets, protected or not.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
 }
 
 /// The process, its interface and its tap.
@@ -433,6 +449,16 @@ pub(crate) fn narrow_path(mtu: usize) -> CauseStatus {
              check` then says; longer packets are not protected, and longer repairs are cut in two"
         ),
     }
+}
+
+/// The status of a class.
+pub(crate) fn class((class, counts): (&Class, ClassCounts)) -> ClassStatus {
+    let protect = match class.protect {
+        Protect::Off => "off".to_owned(),
+        Protect::Auto => "auto".to_owned(),
+        Protect::AtLeast(rate) => rate.to_string(),
+    };
+    ClassStatus { name: class.name.clone(), protect, packets: counts.packets, bytes: counts.bytes }
 }
 
 /// Collects counts by reason.

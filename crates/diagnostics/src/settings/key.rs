@@ -6,6 +6,11 @@ use crate::diagnostic::Diagnostic;
 use crate::report::Findings;
 use crate::span::Span;
 
+/// Returns the name of a key in files: a keyword of Rust is `r#match` as the name of a field.
+pub fn word(field: &'static str) -> &'static str {
+    field.strip_prefix("r#").unwrap_or(field)
+}
+
 /// The value of a key that a file leaves out.
 #[derive(Clone, Copy, Debug)]
 pub enum Fallback {

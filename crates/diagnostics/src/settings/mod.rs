@@ -61,7 +61,7 @@ pub use document::{Document, Layout, Root, parse};
 pub use fault::{Fault, Faults};
 pub use form::{Boolean, Choice, Form, Integer, Integers, List, Millis, Optional, Placed, Text, Value};
 pub use interface::{interface_name, interface_name_or_empty};
-pub use key::{Fallback, Key, KeyInfo, Only};
+pub use key::{Fallback, Key, KeyInfo, Only, word};
 pub use section::{Draft, Section};
 pub use setting::Setting;
 pub use table::Table;

@@ -96,10 +96,12 @@ macro_rules! settings {
 
         impl $crate::settings::Draft for $Draft {
             fn span_of(&self, key: &str) -> Option<$crate::Span> {
-                match key {
-                    $( stringify!($key) => self.$key.as_ref()?.span.clone(), )+
-                    _ => None,
-                }
+                $(
+                    if key == $crate::settings::word(stringify!($key)) {
+                        return self.$key.as_ref()?.span.clone();
+                    }
+                )+
+                None
             }
         }
 
@@ -147,7 +149,7 @@ macro_rules! settings {
     };
     (@key $key:ident: $type:ty, $doc:expr, $form:expr, $default:expr, $example:expr $(, $only:expr)?) => {
         $crate::settings::Key::<$type> {
-            name: stringify!($key),
+            name: $crate::settings::word(stringify!($key)),
             doc: $doc,
             form: Box::new($form),
             default: $default,

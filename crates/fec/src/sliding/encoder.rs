@@ -159,6 +159,14 @@ impl<P: Copy> SlidingEncoder<P> {
         }
     }
 
+    /// Emits one repair in addition to those of the rate, if there is a packet in the window.
+    pub fn fire_extra(&mut self, emit: &mut impl FnMut(Repair<'_, P>)) {
+        if self.packets > self.oldest {
+            self.forget_plans();
+            self.fire(emit);
+        }
+    }
+
     /// Forgets all packets. The rate stays, and seeds continue.
     pub fn clear(&mut self) {
         self.kept.clear();

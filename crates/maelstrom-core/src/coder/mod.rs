@@ -175,6 +175,21 @@ impl Coder {
         }
     }
 
+    /// The rate of a sliding window.
+    pub(crate) fn rate(&self) -> Option<RepairRate> {
+        match &self.kind {
+            Kind::Window { encoder, .. } => Some(encoder.rate()),
+            Kind::Named { .. } => None,
+        }
+    }
+
+    /// Emits a repair of the window beyond those of its rate. Other codes emit none.
+    pub(crate) fn fire_extra(&mut self, emit: &mut impl FnMut(&CodedRepair<'_>)) {
+        if let Kind::Window { encoder, naming, alone } = &mut self.kind {
+            encoder.fire_extra(&mut |repair| emit(&name_some(naming, repair, *alone)));
+        }
+    }
+
     /// Whether [`Coder::flush`] would emit a repair.
     pub(crate) fn has_waiting(&self) -> bool {
         match &self.kind {

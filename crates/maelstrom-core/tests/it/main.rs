@@ -4,6 +4,7 @@
 mod allocation;
 mod auto;
 mod blocks;
+mod classes;
 mod corpus;
 mod doubt;
 mod forecasts;

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use diagnostics::settings::{Draft as _, Section as _, Setting};
 use diagnostics::{Diagnostic, Findings};
 use ipnet::IpNet;
-use maelstrom_core::{Schedule, Scheme};
+use maelstrom_core::{Protect, Schedule, Scheme};
 
 use super::draft::{Draft, PeerDraft};
 use super::keys::CodeKeys;
@@ -18,6 +18,7 @@ pub(super) fn check(draft: &Draft, findings: &mut Findings) {
     settings_fit_the_scheme(draft, findings);
     interleaves_mix(draft, findings);
     windows_reach(draft, findings);
+    classes_have_a_window(draft, findings);
     peers_differ(&draft.peers, findings);
     families_agree(draft, findings);
     networks_are_disjoint(&draft.peers, findings);
@@ -125,6 +126,34 @@ fn windows_reach(draft: &Draft, findings: &mut Findings) {
         (Some(_), Some(rate_at)) => finding.related(Some(rate_at), "`rate` is here"),
         _ => finding,
     });
+}
+
+/// Only a window can send more repairs for some packets. Two classes of one name could not be told apart.
+fn classes_have_a_window(draft: &Draft, findings: &mut Findings) {
+    let fixed = [Scheme::Layered, Scheme::ReedSolomon].map(SchemeChoice::Fixed);
+    let scheme = draft.code.scheme.as_ref().filter(|scheme| fixed.contains(&scheme.value));
+    for (index, class) in draft.classes.iter().enumerate() {
+        let rate = class.protect.as_ref().filter(|protect| matches!(protect.value, Protect::AtLeast(_)));
+        if let (Some(rate), Some(scheme)) = (rate, scheme) {
+            let message = format!("a class has a rate, but the scheme is \"{}\"", scheme.value);
+            findings.add(
+                Diagnostic::error("foreign-setting", message)
+                    .at(rate.span.clone())
+                    .related(scheme.span.clone(), "`scheme` is here")
+                    .help("set `scheme = \"auto\"` or `scheme = \"sliding\"`, or `protect = \"auto\"`"),
+            );
+        }
+        let Some(name) = &class.name else { continue };
+        let twin = draft.classes[..index].iter().filter_map(|class| class.name.as_ref());
+        if let Some(twin) = twin.into_iter().find(|twin| twin.value == name.value) {
+            findings.add(
+                Diagnostic::error("duplicate-class", format!("two classes have the name `{}`", name.value))
+                    .at(name.span.clone())
+                    .related(twin.span.clone(), "the other one is here")
+                    .help("give each class a name of its own"),
+            );
+        }
+    }
 }
 
 fn gcd(a: u16, b: u16) -> u32 {

@@ -7,9 +7,9 @@ use diagnostics::Span;
 use diagnostics::settings::{Draft as _, Section as _, Setting};
 use ipnet::IpNet;
 use maelstrom_core::controller::Targets;
-use maelstrom_core::{PeerKey, Schedule, Scheme};
+use maelstrom_core::{Class, PeerKey, Schedule, Scheme};
 
-use super::keys::{CodeDraft, Gateway, GatewayDraft};
+use super::keys::{ClassDraft, CodeDraft, Gateway, GatewayDraft};
 use super::types::{Code, PathChoice, Peer, SchemeChoice};
 
 /// A gateway's whole configuration.
@@ -19,6 +19,8 @@ pub struct GatewayConfig {
     pub gateway: Gateway,
     /// The section `[code]`: the repairs.
     pub code: Code,
+    /// The sections `[[class]]`: packets with a protection of their own.
+    pub classes: Vec<Class>,
     /// The sections `[[peer]]`: the far gateways; at least one.
     pub peers: Vec<Peer>,
 }
@@ -29,6 +31,8 @@ pub(super) struct Draft {
     pub(super) gateway: GatewayDraft,
     /// Keys of other schemes than the chosen one are here too, without effect.
     pub(super) code: CodeDraft,
+    /// The classes, in order.
+    pub(super) classes: Vec<ClassDraft>,
     pub(super) peers: Vec<PeerDraft>,
 }
 
@@ -81,6 +85,16 @@ impl CodeDraft {
     }
 }
 
+impl ClassDraft {
+    fn class(self) -> Class {
+        Class {
+            name: self.name.expect(GAP).value,
+            matches: self.r#match.expect(GAP).value,
+            protect: self.protect.expect(GAP).value,
+        }
+    }
+}
+
 /// One `[[peer]]`, with the key from its key file, and with the correct ones of its networks.
 #[derive(Clone, Debug)]
 pub(super) struct PeerDraft {
@@ -126,6 +140,7 @@ impl Draft {
         GatewayConfig {
             gateway: Gateway::finish(self.gateway),
             code: self.code.finish(),
+            classes: self.classes.into_iter().map(ClassDraft::class).collect(),
             peers: self.peers.into_iter().map(PeerDraft::finish).collect(),
         }
     }

@@ -9,8 +9,9 @@ use diagnostics::settings::{
     interface_name,
 };
 use ipnet::IpNet;
-use maelstrom_core::{RepairRate, Requests};
+use maelstrom_core::{Match, Protect, RepairRate, Requests};
 
+use super::classes::{self, Conditions};
 use super::types::{InjectionChoice, Mode, PathChoice, SchemeChoice, TapChoice};
 use super::values::{self, NAMES_MAX, PEER_NAME_CHARS_MAX, SOCKET_PATH_BYTES_MAX};
 
@@ -40,7 +41,7 @@ const SLIDING: Only = Only { key: "scheme", words: &["sliding"] };
 
 /// The sections and keys that a file may have.
 pub fn layout() -> Layout {
-    Layout::default().with::<Gateway>().with::<CodeKeys>().with::<PeerKeys>()
+    Layout::default().with::<Gateway>().with::<CodeKeys>().with::<ClassKeys>().with::<PeerKeys>()
 }
 
 fn rate() -> Text<RepairRate> {
@@ -291,6 +292,36 @@ diagnostics::settings! {
             form: Choice(&[("all", Requests::All), ("udp", Requests::Udp), ("off", Requests::Off)]),
             default: Fallback::Toml("\"all\""),
             example: "requests = \"all\"",
+        }
+    }
+}
+
+diagnostics::settings! {
+    /// A class of packets: a section `[[class]]`.
+    #[derive(Clone, Debug)]
+    pub(super) struct ClassKeys(ClassDraft): "class" as "[[class]]" {
+        /// Name of the class in status and log.
+        name: String {
+            form: Text::new(
+                format!("a name of 1 to {PEER_NAME_CHARS_MAX} characters without control characters"),
+                values::peer_name,
+            ),
+            default: Fallback::Required,
+            example: "name = \"backup\"",
+        }
+        /// Conditions on the packets of the class, all of which must hold. A packet belongs to the first class
+        /// that matches. Ports and networks are those of the source or of the destination.
+        r#match: Match {
+            form: Conditions,
+            default: Fallback::Required,
+            example: "match = { protocol = [\"tcp\"], ports = [873] }",
+        }
+        /// Protection of the packets: `off` for no repairs, `auto` for those that all packets get, or a rate,
+        /// the number of repairs that each packet causes at least. Rates need a sliding window or `auto`.
+        protect: Protect {
+            form: Text::or_number("`\"off\"`, `\"auto\"`, or a rate of up to 1 repair for each packet", classes::protect),
+            default: Fallback::Toml("\"auto\""),
+            example: "protect = \"off\"",
         }
     }
 }

@@ -173,6 +173,7 @@ fn of_draft(draft: &Draft, wan_mtu: Option<u32>) -> Option<Memory> {
         max_delay_us: 0,
         requests: draft.code.requests.as_ref()?.value,
         name_bits: 32,
+        classes: Vec::new(),
         local_networks: Vec::new(),
         peers: Vec::new(),
     };
@@ -210,6 +211,7 @@ mod tests {
             max_delay_us: 20_000,
             requests: maelstrom_core::Requests::All,
             name_bits: 32,
+            classes: Vec::new(),
             local_networks: Vec::new(),
             peers: vec![peer],
         }

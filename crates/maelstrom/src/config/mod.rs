@@ -18,6 +18,7 @@
 //! assert!(report.to_string().contains("did you mean `wan`?"));
 //! ```
 
+mod classes;
 mod cross;
 mod draft;
 mod keys;

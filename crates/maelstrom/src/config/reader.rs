@@ -6,10 +6,10 @@ use std::path::Path;
 use diagnostics::settings::{Document, Fault, Section as _, Setting, parse};
 use diagnostics::{Diagnostic, Findings, Source, quoted, shell_word};
 use keyfile::KeyError;
-use maelstrom_core::PeerKey;
+use maelstrom_core::{CLASSES_MAX, PeerKey};
 
 use super::draft::{Draft, PeerDraft};
-use super::keys::{CodeKeys, Gateway, GatewayDraft, PEERS_MAX, PeerKeys, PeerKeysDraft, layout};
+use super::keys::{ClassKeys, CodeKeys, Gateway, GatewayDraft, PEERS_MAX, PeerKeys, PeerKeysDraft, layout};
 use super::values::SOCKET_PATH_BYTES_MAX;
 
 /// Reads a key file; tests use another function in its place.
@@ -22,12 +22,14 @@ pub(super) fn read(source: &Source, findings: &mut Findings, read_key: ReadKey<'
     let mut document = Document::new(&table, &layout, findings);
     let mut gateway = read_gateway(&mut document);
     let code = document.section::<CodeKeys>();
+    let classes = document.sections::<ClassKeys>(CLASSES_MAX, "join classes that have the same `protect`");
+    let classes = classes.into_iter().map(|(_, class)| class).collect();
     let peers = read_peers(&mut document);
     document.finish();
     resolve_control(&mut gateway, source, findings);
     let mut keys = KeyFiles { source, findings, read: read_key };
     let peers = peers.into_iter().map(|(title, peer)| keys.complete(&title, peer));
-    Some(Draft { gateway, code, peers: peers.collect() })
+    Some(Draft { gateway, code, classes, peers: peers.collect() })
 }
 
 fn read_gateway(document: &mut Document<'_, '_>) -> GatewayDraft {

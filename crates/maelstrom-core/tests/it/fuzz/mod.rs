@@ -93,6 +93,7 @@ impl Liar {
             max_delay_us: 20_000,
             requests: maelstrom_core::Requests::All,
             name_bits: 2,
+            classes: Vec::new(),
             local_networks: Vec::new(),
             peers: vec![PeerConfig {
                 address: LIAR,

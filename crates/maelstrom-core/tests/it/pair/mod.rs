@@ -28,6 +28,7 @@ pub fn config(side: usize) -> Config {
         max_delay_us: 20_000,
         requests: maelstrom_core::Requests::Off,
         name_bits: 32,
+        classes: Vec::new(),
         local_networks: Vec::new(),
         peers: vec![PeerConfig {
             address: address(1 - side),

@@ -177,3 +177,65 @@ fn the_targets_of_auto_are_those_of_the_file() {
         assert_eq!(found, [code], "{line}");
     }
 }
+
+/// The good file with a class.
+fn with_class(lines: &str) -> String {
+    GOOD.replace("[[peer]]", &format!("[[class]]\nname = \"x\"\n{lines}\n[[peer]]"))
+}
+
+#[test]
+fn classes_match_by_conditions() {
+    let text = with_class(
+        "match = { dscp = [46], ports = [5060, \"10000-20000\"], protocol = [\"udp\", 47], networks = [\"10.81.2.0/24\"], length = [60, 300] }\n\
+         protect = \"off\"",
+    );
+    let class = configuration(&text).classes.remove(0);
+    assert_eq!(
+        class.matches,
+        maelstrom_core::Match {
+            dscp: vec![46],
+            ports: vec![5_060..=5_060, 10_000..=20_000],
+            protocol: vec![17, 47],
+            networks: vec!["10.81.2.0/24".parse().unwrap()],
+            length: Some(60..=300),
+        }
+    );
+    assert_eq!((class.name.as_str(), class.protect), ("x", maelstrom_core::Protect::Off));
+    let rate = with_class("match = { dscp = [46] }\nprotect = \"1/4\"");
+    let auto = rate.replace("scheme = \"layered\"\nr = 8\ninterleaves = [1, 11, 19]", "scheme = \"auto\"");
+    assert_eq!(
+        configuration(&auto).classes[0].protect,
+        maelstrom_core::Protect::AtLeast("1/4".parse().unwrap())
+    );
+}
+
+#[test]
+fn mistakes_in_a_class_are_named() {
+    for (lines, code, said) in [
+        ("match = { dscp = [64] }", "out-of-range", "a table of conditions"),
+        ("match = { ports = [\"9-8\"] }", "bad-value", "ends before it begins"),
+        ("match = { ports = [70000] }", "bad-value", "not a port"),
+        ("match = { protocol = [\"upd\"] }", "bad-value", "not a protocol"),
+        ("match = { networks = [\"10.0.0.1/8\"] }", "bad-value", "host bits"),
+        ("match = { length = [9] }", "out-of-range", "too few"),
+        ("match = { length = [9, 8] }", "bad-value", "ends before it begins"),
+        ("match = { dcsp = [1] }", "unknown-key", "did you mean `dscp`"),
+        ("match = {}", "bad-value", "no condition"),
+        ("match = 7", "wrong-type", "wrong type"),
+        ("match = { dscp = [46] }\nprotect = \"on\"", "bad-value", "or a rate"),
+        ("match = { dscp = [46] }\nprotect = 2", "out-of-range", "up to 1"),
+        ("match = { dscp = [46] }\nprotect = 0.5", "foreign-setting", "the scheme is"),
+        ("protect = \"off\"", "missing-key", "match"),
+    ] {
+        let (_, report) = examined(&with_class(lines));
+        assert_eq!(report.diagnostics().len(), 1, "{lines}: {report}");
+        assert_eq!(report.diagnostics()[0].code, code, "{lines}");
+        assert!(report.to_string().contains(said), "{lines}: {report}");
+    }
+    let nine = "[[class]]\nname = \"x\"\nmatch = { dscp = [1] }\n".repeat(9);
+    let codes =
+        |text: &str| examined(text).1.diagnostics().iter().map(|found| found.code).collect::<Vec<_>>();
+    assert_eq!(codes(&GOOD.replace("[[peer]]", &format!("{nine}[[peer]]"))), ["out-of-range"]);
+    let two = "[[class]]\nname = \"x\"\nmatch = { dscp = [1] }\n".repeat(2);
+    assert_eq!(codes(&GOOD.replace("[[peer]]", &format!("{two}[[peer]]"))), ["duplicate-class"]);
+}

@@ -35,6 +35,10 @@ pub(super) fn render(status: &Status) -> String {
         peer_block(&mut text, peer);
     }
     text.push('\n');
+    for class in &status.classes {
+        let packets = format!("{} packets, {}", number(class.packets), bytes(class.bytes));
+        row(&mut text, "class", &format!("{} ({}): {packets}", class.name, class.protect));
+    }
     pauses(&mut text, &status.pauses);
     for (title, counts) in [
         ("not protected", &status.not_protected),
@@ -355,6 +359,12 @@ mod tests {
             },
             pauses: PauseStatus::default(),
             peers: vec![peer],
+            classes: vec![ClassStatus {
+                name: "backup".to_owned(),
+                protect: "off".to_owned(),
+                packets: 1_200,
+                bytes: 1_500_000,
+            }],
             not_protected: Counts::from([("destination of no peer".to_owned(), 5)]),
             rejected: Counts::from([("forged".to_owned(), 1), ("replayed".to_owned(), 0)]),
             counters: Counts::new(),
@@ -387,6 +397,7 @@ peer osaka (10.81.9.2:4700): up, heard 120 ms ago, round trip 100.2 ms, 2 sessio
   repairs not sent             3  outgoing queue full
   repairs unused         365,000  nothing missing
 
+  class             backup (off): 1,200 packets, 1.5 MB
   not protected                5  destination of no peer
   datagrams refused            1  forged";
         assert_eq!(render(&status()), expected);
