@@ -95,6 +95,24 @@ impl Code {
         }
     }
 
+    /// Length of the longest burst, in packets and repairs, that the code recovers in a stream without other
+    /// losses, where bins and blocks fill. A window recovers next to nothing of a longer one.
+    ///
+    /// ```
+    /// use fec::{Code, LayeredConfig, RepairRate, SlidingConfig};
+    /// let window = SlidingConfig { rate: RepairRate::constant(1, 8), window: 512, ..SlidingConfig::default()
+    /// }; assert_eq!((Code::from(window).longest_burst(), Code::default().longest_burst()), (56, 19)); ```
+    pub fn longest_burst(&self) -> usize {
+        match self {
+            Self::Layered(config) => usize::from(config.interleaves.iter().copied().max().unwrap_or(0)),
+            Self::ReedSolomon(config) => usize::from(config.c) * usize::from(config.interleave),
+            Self::Sliding(config) => {
+                let (repairs, sources) = (config.rate.repairs() as usize, config.rate.sources() as usize);
+                usize::from(config.window) * repairs / (repairs + sources).max(1)
+            }
+        }
+    }
+
     /// Returns the same code without deadline, for symbols of up to `symbol` bytes, as simulations need it.
     #[must_use]
     pub fn without_clock(mut self, symbol: usize) -> Self {

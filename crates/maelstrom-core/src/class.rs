@@ -28,8 +28,8 @@ pub enum Protect {
     /// That of all packets.
     #[default]
     Auto,
-    /// At least this number of repairs for each packet, at most [`CLASS_RATE_MAX`]. Only a sliding window sends
-    /// more repairs than its rate.
+    /// At least this number of repairs for each packet, at most [`CLASS_RATE_MAX`]. Only a sliding window
+    /// sends more repairs than its rate.
     AtLeast(RepairRate),
 }
 
@@ -149,10 +149,8 @@ mod tests {
     fn a_packet_is_of_a_class_if_all_conditions_hold() {
         let mut bytes = testkit::packet::udp4([10, 81, 1, 9].into(), [10, 81, 2, 9].into(), 0, 1, &[7; 100]);
         bytes[1] = 46 << 2;
-        (
-            bytes[20..22].copy_from_slice(&5_060_u16.to_be_bytes()),
-            bytes[22..24].copy_from_slice(&7_u16.to_be_bytes()),
-        );
+        bytes[20..22].copy_from_slice(&5_060_u16.to_be_bytes());
+        bytes[22..24].copy_from_slice(&7_u16.to_be_bytes());
         let packet = Packet::new_checked(&bytes).unwrap();
         let all = Match {
             dscp: vec![0, 46],

@@ -103,8 +103,8 @@ impl Schedule {
     /// Maximum number of repairs that can fire at once. `delayed`: whether full ones wait.
     pub(crate) fn volley(&self, delayed: bool) -> usize {
         match self {
-            // The highest rate sends one repair with each packet, and two others may be due by time, and for its
-            // class.
+            // The highest rate sends one repair with each packet, and two others may be due by time, and for
+            // its class.
             Self::Auto => 3,
             Self::Sliding { rate, .. } => rate.repairs().div_ceil(rate.sources()) as usize + 2,
             Self::Layered { .. } | Self::ReedSolomon { .. } => self.sums(delayed),

@@ -169,6 +169,9 @@ pub struct EgressStatus {
     /// eight packets.
     #[serde(default)]
     pub code: String,
+    /// Longest burst of packets and repairs that this code recovers; no window recovers a longer one.
+    #[serde(default)]
+    pub longest_burst: u64,
     /// Reason for the rate of this code; null unless the gateway chooses it.
     #[serde(default)]
     pub choice: Option<String>,
@@ -346,6 +349,7 @@ impl PeerStatus {
             egress: EgressStatus {
                 flows_protected_percent: peer.share.fraction() * 100.0,
                 code: peer.code.to_string(),
+                longest_burst: peer.code.longest_burst() as u64,
                 choice: peer.decision.map(ToString::to_string),
                 source_packets: egress.source_packets,
                 source_bytes: egress.source_bytes,

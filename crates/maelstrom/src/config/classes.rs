@@ -68,7 +68,7 @@ impl Form<Match> for Conditions {
                     let fault = Fault::new("unknown-key", format!("has the unknown condition `{unknown}`"));
                     faults.add(
                         key.span(),
-                        match nearest(unknown, KEYS) {
+                        match nearest(unknown, KEYS.into_iter()) {
                             Some(word) => fault.help(format!("did you mean `{word}`?")),
                             None => fault,
                         },

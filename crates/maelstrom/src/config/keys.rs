@@ -309,8 +309,8 @@ diagnostics::settings! {
             default: Fallback::Required,
             example: "name = \"backup\"",
         }
-        /// Conditions on the packets of the class, all of which must hold. A packet belongs to the first class
-        /// that matches. Ports and networks are those of the source or of the destination.
+        /// Conditions on the packets of the class, all of which must hold. A packet belongs to the first
+        /// class that matches. Ports and networks are those of the source or of the destination.
         r#match: Match {
             form: Conditions,
             default: Fallback::Required,

@@ -74,10 +74,7 @@ fn peer_block(text: &mut String, peer: &PeerStatus) {
         number(egress.repairs_cut_in_two)
     );
     row(text, "", &repairs);
-    row(text, "code", &egress.code);
-    if let Some(choice) = &egress.choice {
-        row(text, "", choice);
-    }
+    code(text, peer);
     row(text, "lost there", &losses(&peer.far));
     row(
         text,
@@ -158,6 +155,21 @@ fn peer_line(text: &mut String, peer: &PeerStatus) {
         peer.label(),
         peer.sessions
     );
+}
+
+/// Appends the code in force, its reason, and the bursts that it cannot recover.
+fn code(text: &mut String, peer: &PeerStatus) {
+    let egress = &peer.egress;
+    row(text, "code", &format!("{}, recovers bursts of up to {}", egress.code, number(egress.longest_burst)));
+    let longer = peer.far.burst_histogram.iter().filter(|burst| burst.from > egress.longest_burst);
+    let longer: u64 = longer.map(|burst| burst.count).sum();
+    if longer > 0 {
+        let remedy = "a window recovers nothing of them; layers with longer interleaves do";
+        row(text, "LONG BURSTS", &format!("{} were longer: {remedy}", number(longer)));
+    }
+    if let Some(choice) = &egress.choice {
+        row(text, "", choice);
+    }
 }
 
 /// Causes of trouble that an operator should remove, the most urgent first.
@@ -272,7 +284,7 @@ fn duration(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use maelstrom::status::{
-        BurstStatus, EgressStatus, GatewayStatus, IngressStatus, PathStatus, RequestStatus,
+        BurstStatus, ClassStatus, EgressStatus, GatewayStatus, IngressStatus, PathStatus, RequestStatus,
     };
 
     use super::*;
@@ -296,6 +308,11 @@ mod tests {
         }
     }
 
+    fn backup() -> ClassStatus {
+        let (name, protect) = ("backup".to_owned(), "off".to_owned());
+        ClassStatus { name, protect, packets: 1_200, bytes: 1_500_000 }
+    }
+
     fn status() -> Status {
         let peer = PeerStatus {
             name: Some("osaka".to_owned()),
@@ -313,6 +330,7 @@ mod tests {
             egress: EgressStatus {
                 flows_protected_percent: 12.5,
                 code: "sliding (512; 1/8)".to_owned(),
+                longest_burst: 56,
                 choice: Some("1/8: 1.0 % lost; 1/12 would leave 40 in a million".to_owned()),
                 source_packets: 1_234_567,
                 source_bytes: 1_600_000_000,
@@ -359,12 +377,7 @@ mod tests {
             },
             pauses: PauseStatus::default(),
             peers: vec![peer],
-            classes: vec![ClassStatus {
-                name: "backup".to_owned(),
-                protect: "off".to_owned(),
-                packets: 1_200,
-                bytes: 1_500_000,
-            }],
+            classes: vec![backup()],
             not_protected: Counts::from([("destination of no peer".to_owned(), 5)]),
             rejected: Counts::from([("forged".to_owned(), 1), ("replayed".to_owned(), 0)]),
             counters: Counts::new(),
@@ -382,7 +395,8 @@ peer osaka (10.81.9.2:4700): up, heard 120 ms ago, round trip 100.2 ms, 2 sessio
   sent              1,234,567 packets, 1.6 GB
                     12.5 % OF THE FLOWS PROTECTED, for lack of time
                     463,000 repairs, 650.0 MB, overhead 40.6 %, 0 cut in two
-  code              sliding (512; 1/8)
+  code              sliding (512; 1/8), recovers bursts of up to 56
+  LONG BURSTS       1 were longer: a window recovers nothing of them; layers with longer interleaves do
                     1/8: 1.0 % lost; 1/12 would leave 40 in a million
   lost there        10,000 of 1,000,000 (1.0000 %), 9,990 recovered, 10 residual (0.0010 %)
   received          990,000 packets, 999 B
