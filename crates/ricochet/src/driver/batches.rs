@@ -1,8 +1,8 @@
 //! Datagrams on their way from the rings to the core, in batches by urgency.
 //!
 //! Requests come first: they are few, others wait for the answers, and they deliver nothing, so that they are
-//! processed under backpressure too. Packets come next. Repairs get what is left of a batch, and a small
-//! share in any case: under overload they yield to packets.
+//! processed under backpressure too. Packets come next. Repairs follow when no packet waits, and rarely
+//! otherwise: under overload they yield to packets.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -16,6 +16,8 @@ const BATCH: usize = 32;
 /// Number of repairs, and of requests, processed beside a full batch of packets.
 const SHARE: usize = BATCH / 4;
 
+/// Number of full batches of packets after which repairs get a turn.
+const DEFERRED_MAX: u32 = 256;
 /// Number of packets in the ring from which the node makes no repairs.
 const OVERLOAD: usize = 256;
 
@@ -27,6 +29,8 @@ pub(crate) struct Batches {
     requests: Batch,
     /// Whether backpressure was active when packets were last to be processed.
     blocked: bool,
+    /// Number of batches for which repairs have waited.
+    deferred: u32,
     /// Number of packets left in the ring.
     waiting: usize,
     /// Number of packets that came during backpressure and are not processed yet.
@@ -97,8 +101,14 @@ impl Batches {
         if self.packets.waiting.is_empty() {
             self.backlog = 0;
         }
-        let free = BATCH - self.packets.waiting.len().min(BATCH);
-        more |= take(&shared.repairs, free.max(SHARE), &mut self.repairs);
+        // A repair names packets that may wait in the ring. Before those, it would only lead to requests for
+        // them. Under steady overload, repairs get a turn from time to time.
+        self.deferred = if more { self.deferred + 1 } else { 0 };
+        if !more || self.deferred >= DEFERRED_MAX {
+            self.deferred = 0;
+            let free = BATCH - self.packets.waiting.len().min(BATCH);
+            more |= take(&shared.repairs, free.max(SHARE), &mut self.repairs);
+        }
         more
     }
 }

@@ -11,7 +11,7 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, sendto, setsockopt, socket,
     sockopt,
 };
-use ricochet::{ClusterKey, Node, Subscription};
+use ricochet::{ClusterKey, Follow, Node, Subscription};
 use ricochet_core::wire::{Heartbeat, Latest, Nak, Range};
 use ricochet_core::{GroupId, NodeId, StreamKey};
 use testkit::wait_until;
@@ -209,7 +209,8 @@ fn with_a_key_recorded_datagrams_reach_no_application() {
     let late_host = lan.hosts.pop().unwrap();
     let mut tap = tap(&lan);
     let key = || ClusterKey::new([5; 32]);
-    let mut nodes = lan.start(|_, builder| builder.key(key()));
+    // A sender that waits for nobody puts each message into a packet of its own.
+    let mut nodes = lan.start(|_, builder| builder.key(key()).follow(Follow::Off));
     let mut subscriptions = join_all(&nodes, "g");
     let mut recording = recorded(&mut tap);
     // The tap's buffer is short.
