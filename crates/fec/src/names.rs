@@ -4,6 +4,10 @@
 //! a layer or a block names all its packets; a window's repair has no room for that. It names its *new*
 //! packets, which left after the previous repair, and again the packets that were new in two earlier repairs.
 //! Until a name of a packet arrives, the packet is an unknown of the equations, as if it were lost.
+//!
+//! At rates below 1/8 three copies would make repairs so long that they do not fit where packets are nearly as
+//! long as the MTU. There a repair names its newest packets once, and further copies of names travel *apart*,
+//! in datagrams of their own.
 
 use crate::rate::RepairRate;
 use std::ops::Range;
@@ -13,9 +17,65 @@ pub const NAMES_MAX: usize = 64;
 /// Number of repairs that name a packet, where there is room.
 const COPIES: usize = 3;
 
-/// Maximum number of packets that a repair names at this rate: the new ones, and as many copies as fit.
+/// Maximum number of names in a repair whose further names travel apart: as many as at 1/8.
+const BESIDE_MAX: usize = 24;
+/// Maximum number of names in a datagram of names.
+pub const APART_MAX: usize = 208;
+
+/// Whether copies of names travel apart from repairs at this rate.
+pub fn are_apart(rate: RepairRate) -> bool {
+    COPIES * stride(rate) > BESIDE_MAX
+}
+
+/// Maximum number of packets that a repair names at this rate: the new ones, and as many copies as fit, unless
+/// copies travel apart.
 pub fn per_repair(rate: RepairRate) -> usize {
-    (copies(rate) * stride(rate)).min(NAMES_MAX)
+    Sizes::of(rate, are_apart(rate)).names
+}
+
+/// Number of packets between two datagrams of names, and of names in each, at this rate.
+///
+/// Every packet is named twice in all. The longer distance saves headers at the rates at which repairs have no
+/// room for a name of each packet. There a datagram also repeats the names of those that only the one before it
+/// has named.
+pub fn apart(rate: RepairRate) -> Option<[u64; 2]> {
+    let stride = stride(rate);
+    if !are_apart(rate) {
+        return None;
+    }
+    if stride <= BESIDE_MAX {
+        return Some([64, 64]);
+    }
+    let nowhere_else = 128 - (128 / stride * BESIDE_MAX) as u64;
+    Some([128, 128 + nowhere_else])
+}
+
+/// Number of packets by which a datagram of names follows a repair, so that a short burst does not take both.
+/// At low rates it is the number of packets for which a repair has no room.
+fn lag(rate: RepairRate) -> u64 {
+    let stride = stride(rate) as u64;
+    stride.checked_sub(BESIDE_MAX as u64).filter(|&lag| lag > 0).unwrap_or(stride / 2)
+}
+
+/// The names of one repair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Sizes {
+    /// Number of packets that a repair names where it can.
+    names: usize,
+    /// Number of repairs that name a packet.
+    copies: usize,
+    /// Maximum number of new packets named.
+    newest: usize,
+}
+
+impl Sizes {
+    fn of(rate: RepairRate, is_apart: bool) -> Self {
+        if is_apart {
+            return Self { names: stride(rate).min(BESIDE_MAX), copies: 1, newest: BESIDE_MAX };
+        }
+        let copies = copies(rate);
+        Self { names: (copies * stride(rate)).min(NAMES_MAX), copies, newest: NAMES_MAX }
+    }
 }
 
 /// Number of repairs that can name a packet at this rate.
@@ -36,7 +96,8 @@ pub fn spread(rate: RepairRate, window: u16) -> usize {
 /// Whether repairs that name all their packets recover more, if this share of repairs is lost. A packet whose
 /// names are all lost is an unknown like a lost one, and too many unknowns make all equations useless.
 pub fn are_too_few(rate: RepairRate, repair_loss: f64) -> bool {
-    let nameless = repair_loss.powi(copies(rate) as i32);
+    let copies = if are_apart(rate) { 2 } else { copies(rate) };
+    let nameless = repair_loss.powi(copies as i32);
     nameless > (1.0 - repair_loss) * rate.as_f64() / 2.0
 }
 
@@ -59,10 +120,20 @@ pub fn stride(rate: RepairRate) -> usize {
 pub struct Names {
     /// Distances in repairs of the second and the third copy of a name from the first.
     distances: [usize; COPIES - 1],
-    /// Number of packets that a repair names where it can.
-    names: usize,
-    /// Number of repairs that name a packet at this rate.
-    copies: usize,
+    /// Whether names may travel apart.
+    may_be_apart: bool,
+    is_apart: bool,
+    /// Packets between two datagrams of names, and names in each.
+    apart_sizes: Option<[u64; 2]>,
+    sizes: Sizes,
+    /// The next datagram of names is due a while after this packet.
+    apart: u64,
+    /// First packet of the stream.
+    start: u64,
+    /// Packets before this one have been named apart.
+    covered: u64,
+    /// Packets before this one have been named once, while names travel apart.
+    first: u64,
     /// Ring of the positions just behind the newest packet of each of the last repairs.
     ends: Box<[u64]>,
     repairs: usize,
@@ -81,15 +152,30 @@ impl Names {
     pub fn new(rate: RepairRate, distances: [usize; 2], reach: usize, next: u64) -> Self {
         check(distances);
         let ends = reach.max(distances[1]) + 2;
+        let is_apart = are_apart(rate);
         Self {
             distances,
-            names: per_repair(rate),
-            copies: copies(rate),
+            may_be_apart: true,
+            is_apart,
+            apart_sizes: apart(rate),
+            sizes: Sizes::of(rate, is_apart),
+            apart: next + lag(rate),
+            start: next,
+            covered: next,
+            first: next,
             ends: vec![next; ends].into_boxed_slice(),
             repairs: 0,
             second: next,
             third: next,
         }
+    }
+
+    /// Names all packets in repairs, at any rate.
+    #[must_use]
+    pub fn in_repairs(mut self, rate: RepairRate) -> Self {
+        (self.may_be_apart, self.is_apart) = (false, false);
+        self.sizes = Sizes::of(rate, false);
+        self
     }
 
     /// Changes the rate. Copies still owed at the old rate are named as far as there is room.
@@ -99,12 +185,19 @@ impl Names {
     pub fn set_rate(&mut self, rate: RepairRate, distances: [usize; 2]) {
         check(distances);
         assert!(distances[1] + 2 <= self.ends.len(), "expected copies within the reach, saw {distances:?}");
-        if self.copies < 2 {
+        let newest = self.ends[(self.repairs + self.ends.len() - 1) % self.ends.len()];
+        let is_apart = self.may_be_apart && are_apart(rate);
+        if is_apart && !self.is_apart {
+            // Second copies still owed travel apart too.
+            let owed = self.second.clamp(newest.saturating_sub(63), newest);
+            (self.apart, self.covered, self.first) = (owed + lag(rate), owed, newest);
+        }
+        if self.sizes.copies < 2 {
             // The old rate owed no second copies. Owing them all at once would delay those of the new rate.
-            let newest = self.ends[(self.repairs + self.ends.len() - 1) % self.ends.len()];
             (self.second, self.third) = (newest, newest);
         }
-        (self.distances, self.names, self.copies) = (distances, per_repair(rate), copies(rate));
+        (self.distances, self.is_apart, self.sizes) = (distances, is_apart, Sizes::of(rate, is_apart));
+        self.apart_sizes = apart(rate);
     }
 
     /// Returns the packets that the next repair names, in order of the stream, for a repair of the packets
@@ -122,22 +215,29 @@ impl Names {
         let len = self.ends.len();
         let end = |back: usize| self.ends[(self.repairs + len - 1 - back) % len];
         let behind = last + 1;
-        let newest = end(0).max(first).max(behind.saturating_sub(NAMES_MAX as u64))..behind;
+        let Sizes { names, copies, newest } = self.sizes;
+        let newest = if self.is_apart {
+            let start = self.first.max(first);
+            start..behind.min(start + newest as u64)
+        } else {
+            end(0).max(first).max(behind.saturating_sub(newest as u64))..behind
+        };
+        self.first = newest.end;
         // Equal lengths let repairs leave the host as one train. They must not exceed the planned length, to
         // fit the WAN. Only the first repair after the rate rises may name more: the packets that came at the
         // lower rate.
-        let mut room = (self.names as u64).max(count(&newest)) - count(&newest);
+        let mut room = (names as u64).max(count(&newest)) - count(&newest);
         let mut from = |next: u64, to: u64| {
             let start = next.max(first).min(to.max(first));
             let run = start..to.max(start).min(start.saturating_add(room));
             room -= count(&run);
             run
         };
-        let second_end = end(to_second - 1);
-        let second = from(if self.copies < 2 { end(to_second) } else { self.second }, second_end);
+        let second_end = end(to_second - 1).min(newest.start);
+        let second = from(if copies < 2 { end(to_second) } else { self.second }, second_end);
         // The third copy of a name never precedes the second.
         let third_end = end(to_third - 1).min(second.start);
-        let mut third = from(if self.copies < COPIES { end(to_third) } else { self.third }, third_end);
+        let mut third = from(if copies < COPIES { end(to_third) } else { self.third }, third_end);
         (self.second, self.third) = (self.second.max(second.end), self.third.max(third.end));
         if third.end == third_end {
             third.start = third.start.saturating_sub(room).max(first);
@@ -163,6 +263,30 @@ impl Names {
         self.ends[self.repairs % self.ends.len()] = behind;
         self.repairs = (self.repairs + 1) % self.ends.len();
         [last..last, last..last, first..behind]
+    }
+
+    /// Returns the packets that a datagram of names names after the packet `last`, if one is due.
+    pub fn next_apart(&mut self, last: u64) -> Option<Range<u64>> {
+        let [every, _] = self.apart_sizes.filter(|_| self.is_apart)?;
+        (last + 1 >= self.apart + every).then(|| self.take_apart(last))
+    }
+
+    /// Returns the same when the stream falls silent, if packets have not been named at all.
+    pub fn owed_apart(&mut self, last: u64) -> Option<Range<u64>> {
+        let owed = self.is_apart && self.first <= last && self.covered <= last;
+        owed.then(|| self.take_apart(last))
+    }
+
+    fn take_apart(&mut self, last: u64) -> Range<u64> {
+        let behind = last + 1;
+        let names = self.apart_sizes.map_or(0, |[_, names]| names);
+        let start = behind.saturating_sub(names).max(self.start).min(self.covered);
+        (self.apart, self.covered) = (behind, behind);
+        if names > self.apart_sizes.map_or(0, |[every, _]| every) {
+            // Repairs have no room for all packets, so that these need no other first copy.
+            self.first = behind;
+        }
+        start.max(behind.saturating_sub(APART_MAX as u64))..behind
     }
 
     /// Bytes of memory held, constant after construction.
@@ -191,13 +315,21 @@ mod tests {
         text.parse().unwrap()
     }
 
+    /// Added to the number of a repair that precedes a datagram of names.
+    const APART: usize = 1 << 20;
+
     fn as_gateways(rate: RepairRate, window: u16) -> Names {
         Names::new(rate, [1, spread(rate, window)], usize::from(window) + 2, 0)
     }
 
     /// Returns the repairs that name each packet. Each rate applies from the packet stated beside it.
-    fn named(rates: &[(u64, RepairRate)], window: u16, packets: u64) -> BTreeMap<u64, Vec<usize>> {
-        let mut sender = as_gateways(rates[0].1, window);
+    fn named_by(
+        mut sender: Names,
+        rates: &[(u64, RepairRate)],
+        window: u16,
+        packets: u64,
+        is_apart: bool,
+    ) -> BTreeMap<u64, Vec<usize>> {
         let (mut named, mut repairs, mut due) = (BTreeMap::<u64, Vec<usize>>::new(), 0, 0);
         let (mut rate, mut next) = (rates[0].1, 0);
         for packet in 0..packets {
@@ -214,11 +346,15 @@ mod tests {
                 next = packet + 1;
                 assert!(all.is_sorted_by(|a, b| a < b), "{rate}: {all:?}");
                 // Packets that waited at a lower rate are still named.
-                let most = if repairs == 0 { per_repair(rate) } else { per_repair(rate).max(new) };
+                let names = Sizes::of(rate, is_apart && are_apart(rate));
+                let most = if repairs == 0 { names.names } else { names.names.max(new.min(names.newest)) };
                 assert!(all.len() <= most, "{rate}: {} names: {all:?}", all.len());
                 assert!(all.iter().all(|&seq| seq >= first && seq <= packet));
                 all.iter().for_each(|&seq| named.entry(seq).or_default().push(repairs));
                 repairs += 1;
+            }
+            for seq in sender.next_apart(packet).into_iter().flatten() {
+                named.entry(seq).or_default().push(APART + repairs);
             }
         }
         named
@@ -226,10 +362,19 @@ mod tests {
 
     /// Returns the first 3,000 packets of 4,000, after checking that each was named.
     fn all_named(rates: &[(u64, RepairRate)], window: u16) -> Vec<(u64, Vec<usize>)> {
-        let mut named = named(rates, window, 4_000);
+        check_named(named_by(as_gateways(rates[0].1, window), rates, window, 4_000, true))
+    }
+
+    fn check_named(mut named: BTreeMap<u64, Vec<usize>>) -> Vec<(u64, Vec<usize>)> {
         let named: Vec<_> = (0..3_000).map(|seq| (seq, named.remove(&seq).unwrap_or_default())).collect();
         assert!(named.iter().all(|(_, repairs)| !repairs.is_empty()), "no repair names a packet");
         named
+    }
+
+    /// As [`all_named`], where all names travel in repairs.
+    fn all_inside(rates: &[(u64, RepairRate)], window: u16) -> Vec<(u64, Vec<usize>)> {
+        let sender = as_gateways(rates[0].1, window).in_repairs(rates[0].1);
+        check_named(named_by(sender, rates, window, 4_000, false))
     }
 
     #[test]
@@ -254,10 +399,38 @@ mod tests {
     #[test]
     fn a_low_rate_names_new_packets_first() {
         for (text, copies) in [("1/21", 3), ("1/22", 2), ("1/32", 2), ("1/33", 1), ("1/64", 1)] {
-            for (seq, repairs) in all_named(&[(0, rate(text))], 512) {
+            for (seq, repairs) in all_inside(&[(0, rate(text))], 512) {
                 assert_eq!(repairs.len(), copies, "{text}: packet {seq}: {repairs:?}");
             }
         }
+    }
+
+    #[test]
+    fn below_one_eighth_names_travel_apart_too_and_repairs_are_no_longer() {
+        for (text, names, beside) in
+            [("1/9", 9, 1), ("1/16", 16, 1), ("1/24", 24, 1), ("1/32", 24, 2), ("1/64", 24, 2)]
+        {
+            let rate = rate(text);
+            assert_eq!((are_apart(rate), per_repair(rate)), (true, names), "{text}");
+            for (seq, copies) in all_named(&[(0, rate)], 512) {
+                let apart = copies.iter().filter(|&&copy| copy >= APART).count();
+                assert!(
+                    (copies.len() >= 2 || seq < 128) && (1..=beside).contains(&apart),
+                    "{text}: packet {seq}: {copies:?}"
+                );
+            }
+        }
+        assert!(!are_apart(rate("1/8")));
+        assert_eq!(apart(rate("1/64")).map(|[_, names]| names), Some(APART_MAX as u64));
+    }
+
+    #[test]
+    fn a_silence_brings_the_names_for_which_repairs_had_no_room() {
+        let mut names = as_gateways(rate("1/32"), 512);
+        assert_eq!((names.next(0, 20)[2].clone(), names.owed_apart(20)), (0..21, None));
+        assert_eq!((names.next(0, 52)[2].clone(), names.owed_apart(52)), (21..45, Some(0..53)));
+        assert_eq!((names.owed_apart(52), names.next_apart(179)), (None, None));
+        assert_eq!(names.next_apart(180), Some(21..181));
     }
 
     #[test]
@@ -279,8 +452,18 @@ mod tests {
             ("2/1", "1/4", 160),
         ] {
             let rates = [(0, rate(before)), (2_000, rate(after))];
+            let copies = if are_apart(rate(after)) {
+                2
+            } else if are_apart(rate(before)) {
+                1
+            } else {
+                3
+            };
             for (seq, repairs) in all_named(&rates, window) {
-                assert!(repairs.len() >= 3, "{before} to {after}, W={window}: packet {seq}: {repairs:?}");
+                assert!(
+                    repairs.len() >= copies,
+                    "{before} to {after}, W={window}: packet {seq}: {repairs:?}"
+                );
             }
         }
     }
@@ -298,7 +481,7 @@ mod tests {
 
     #[test]
     fn a_rate_with_room_for_new_names_alone_drops_owed_copies() {
-        let named = all_named(&[(0, rate("3/8")), (2_000, rate("1/33"))], 256);
+        let named = all_inside(&[(0, rate("3/8")), (2_000, rate("1/33"))], 256);
         assert!(named[..1_900].iter().all(|(_, repairs)| repairs.len() >= 3));
         assert!(named[2_033..].iter().all(|(_, repairs)| repairs.len() == 1));
     }

@@ -2,8 +2,8 @@
 //! path allows.
 //!
 //! A repair of a sliding window names the packets since the one before it, and repeats names of earlier
-//! packets. At a lower rate it therefore names more packets and is longer. The lowest rate whose repairs fit
-//! the MTU of the path is the *floor*.
+//! packets. At a lower rate it therefore names more packets and is longer, until names travel apart
+//! (`fec::names`). The lowest rate from which on repairs fit the MTU of the path is the *floor*.
 
 use fec::{RepairRate, Scheme, names};
 
@@ -51,7 +51,7 @@ pub fn overhead(rate: RepairRate, ipv6: bool) -> usize {
 /// exceed [`FLOOR_MAX`].
 pub fn floor(packet: usize, mtu: usize, ipv6: bool) -> Option<RepairRate> {
     let fits = |rate: &RepairRate| packet + overhead(*rate, ipv6) <= mtu;
-    LADDER.into_iter().take_while(|&rate| rate <= FLOOR_MAX).find(fits)
+    LADDER.into_iter().rev().skip_while(|&rate| rate > FLOOR_MAX).take_while(fits).last()
 }
 
 /// The floor of one egress: that of the longest packet of the last minute or two.
@@ -123,15 +123,14 @@ mod tests {
 
     #[test]
     fn a_lower_rate_needs_shorter_packets() {
-        let longest = |rate: RepairRate, ipv6| 1_500 - overhead(rate, ipv6);
-        for (rate, v4, v6) in
-            [("1/32", 1_141, 1_121), ("1/24", 1_205, 1_185), ("1/8", 1_301, 1_281), ("3/8", 1_361, 1_341)]
+        let rate = |text: &str| text.parse::<RepairRate>().ok();
+        for (len, floor_v4, floor_v6) in
+            [(1_281, "1/32", "1/32"), (1_301, "1/32", "1/6"), (1_302, "1/6", "1/6"), (1_341, "1/4", "3/8")]
         {
-            let rate = rate.parse().unwrap();
-            assert_eq!((longest(rate, false), longest(rate, true)), (v4, v6), "{rate}");
-            assert_eq!((floor(v4, 1_500, false), floor(v6, 1_500, true)), (Some(rate), Some(rate)));
+            let floors = (floor(len, 1_500, false), floor(len, 1_500, true));
+            assert_eq!(floors, (rate(floor_v4), rate(floor_v6)), "{len}");
         }
-        assert_eq!((floor(1_302, 1_500, false), floor(1_362, 1_500, false)), ("1/6".parse().ok(), None));
+        assert_eq!((floor(1_361, 1_500, false), floor(1_362, 1_500, false)), (rate("3/8"), None));
         assert!(LADDER.is_sorted() && LADDER.contains(&START) && LADDER.contains(&FLOOR_MAX));
     }
 
@@ -145,7 +144,7 @@ mod tests {
             floor.on_packet(at_s * 1_000_000, len);
             rates.push(floor.rate().to_string());
         }
-        assert_eq!(rates, ["1/32", "1/8", "1/8", "1/8", "1/32", "1/6", "1/6", "1/6"]);
+        assert_eq!(rates, ["1/32", "1/32", "1/32", "1/32", "1/32", "1/6", "1/6", "1/6"]);
         assert!(floor.set_mtu(9_000) && floor.rate() == LADDER[0]);
     }
 }

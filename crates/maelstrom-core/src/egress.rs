@@ -38,7 +38,9 @@ pub struct EgressCounts {
     pub source_bytes: u64,
     /// Datagrams sent with repairs.
     pub repair_packets: u64,
-    /// Bytes of these datagrams on the link, outer IP and UDP headers included.
+    /// Datagrams sent with names of packets alone.
+    pub name_packets: u64,
+    /// Bytes of all these datagrams on the link, outer IP and UDP headers included.
     pub repair_bytes: u64,
     /// Repairs too long for the WAN MTU that were sent as two datagrams.
     pub cut_in_two: u64,
@@ -362,9 +364,21 @@ impl Egress {
 }
 
 impl RepairSender {
+    /// Sends a repair, or names alone, and counts its datagrams.
     fn send(&mut self, repair: &CodedRepair<'_>, outlet: &mut Outlet<'_>) {
-        debug_assert!(repair.symbol.len() > SYMBOL_HEADER);
-        self.loss.on_sent();
+        let before = self.counts.repair_packets;
+        self.send_repair(repair, outlet);
+        if repair.symbol.is_empty() {
+            self.counts.name_packets += self.counts.repair_packets - before;
+            self.counts.repair_packets = before;
+        }
+    }
+
+    fn send_repair(&mut self, repair: &CodedRepair<'_>, outlet: &mut Outlet<'_>) {
+        debug_assert!(repair.symbol.is_empty() || repair.symbol.len() > SYMBOL_HEADER);
+        if !repair.symbol.is_empty() {
+            self.loss.on_sent(outlet.now_us);
+        }
         let body = repair.recipe.wire_len() + repair.symbol.len();
         if SEALED_HEADER + body + TAG > self.datagram_max {
             return self.send_halves(repair, body, outlet);

@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 
-/// Number of times at which the repairs sent are remembered, one each tick: 3.2 s.
-const TICKS: usize = 64;
+/// Number of times at which the repairs sent are remembered.
+const TIMES: usize = 1_024;
+/// Shortest interval between them: reports leave at any time, and a coarse interval looks like a loss.
+const INTERVAL_US: u64 = 2_000;
 /// Number of repairs of one sample.
 const SAMPLE: u64 = 32;
 /// Weight of the latest sample in the average.
@@ -23,7 +25,7 @@ pub(crate) struct RepairLoss {
 
 impl Default for RepairLoss {
     fn default() -> Self {
-        Self { sent: 0, history: VecDeque::with_capacity(TICKS), begin: (0, 0), average: 0.0 }
+        Self { sent: 0, history: VecDeque::with_capacity(TIMES), begin: (0, 0), average: 0.0 }
     }
 }
 
@@ -35,13 +37,21 @@ impl RepairLoss {
     }
 
     /// Notes that a repair was sent.
-    pub(crate) fn on_sent(&mut self) {
+    pub(crate) fn on_sent(&mut self, now_us: u64) {
         self.sent += 1;
+        match self.history.back_mut() {
+            Some((at_us, sent)) if now_us < *at_us + INTERVAL_US => *sent = self.sent,
+            _ => self.note(now_us),
+        }
     }
 
     /// Must be called each tick.
     pub(crate) fn on_tick(&mut self, now_us: u64) {
-        if self.history.len() == TICKS {
+        self.note(now_us);
+    }
+
+    fn note(&mut self, now_us: u64) {
+        if self.history.len() == TIMES {
             self.history.pop_front();
         }
         self.history.push_back((now_us, self.sent));
@@ -73,7 +83,7 @@ mod tests {
         // A link with a round trip of 400 ms, which loses nothing, and then each second repair.
         for tick in 0..200_u64 {
             let now_us = tick * 50_000;
-            (0..10).for_each(|_| loss.on_sent());
+            (0..10).for_each(|_| loss.on_sent(now_us));
             loss.on_tick(now_us);
             arrived += if tick < 9 {
                 0
@@ -87,5 +97,22 @@ mod tests {
         assert!(stated.iter().all(|&(tick, loss)| tick >= 100 || loss < 0.2), "{stated:?}");
         let (_, last) = stated[stated.len() - 1];
         assert!(stated.len() > 30 && (0.45..0.55).contains(&last), "{stated:?}");
+    }
+
+    #[test]
+    fn reports_may_leave_at_any_time() {
+        let (mut loss, mut stated) = (RepairLoss::default(), Vec::new());
+        // A repair each 3 ms, all of which arrive at once, and reports after 200 to 300 ms.
+        for sent in 1..3_000_u64 {
+            let now_us = 3_000 * sent;
+            loss.on_sent(now_us);
+            if now_us.is_multiple_of(99_000) {
+                loss.on_tick(now_us);
+            }
+            if sent % 100 == sent / 100 * 37 % 60 {
+                stated.extend(loss.on_report(now_us, 0, sent));
+            }
+        }
+        assert!(stated.len() > 20 && stated.iter().all(|&loss| loss < 0.05), "{stated:?}");
     }
 }

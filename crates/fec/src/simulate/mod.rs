@@ -8,7 +8,7 @@ mod names;
 mod size;
 
 pub use names::Naming;
-pub use size::repair_overhead_bytes;
+pub use size::{apart_bytes, repair_overhead_bytes};
 
 use crate::code::Code;
 use crate::decoder::{Decoder, DecoderConfig, SymbolStore};
@@ -56,6 +56,8 @@ impl Default for Simulation {
 pub enum Packet {
     /// A source packet.
     Source(SymbolId),
+    /// A datagram with names of packets.
+    Names,
     /// A repair packet of this layer of a layered code, or this row of a block; 0 for a sliding window.
     Repair(usize),
 }
@@ -193,6 +195,11 @@ pub fn simulate(
             elsewhere += clock() - left;
         };
         encoder.push(0, id, &[&bytes], &mut emit).expect("the symbol is as long as announced");
+        if let Some(apart) = names.as_mut().and_then(|names| names.next_apart(n))
+            && !lose(Packet::Names)
+        {
+            receiver.on_names(apart);
+        }
         report.encode_ns += clock() - begun - elsewhere;
     }
     let kept = receiver.kept;

@@ -10,8 +10,11 @@ pub enum Naming {
     /// No names: packets carry numbers, so every packet that arrives is known at once.
     #[default]
     None,
-    /// The previous repair, and the one s before. Gateways use this rule.
+    /// The previous repair, and the one s before. At low rates, copies travel apart from repairs. Gateways use
+    /// this rule.
     Early,
+    /// As `Early`, but all names travel in repairs.
+    Inside,
     /// The previous repair, and the one 2 s before.
     Late,
     /// The last two repairs.
@@ -28,7 +31,7 @@ impl Naming {
             Self::None => None,
             Self::Spread => Some([spread, 2 * spread]),
             Self::Adjacent => Some([1, 2]),
-            Self::Early => Some([1, spread]),
+            Self::Early | Self::Inside => Some([1, spread]),
             Self::Late => Some([1, 2 * spread]),
         }
     }
@@ -36,7 +39,8 @@ impl Naming {
     /// Returns the state of this rule at the start of a stream, unless packets need no names.
     pub(super) fn names(self, config: &SlidingConfig) -> Option<Names> {
         let distances = self.distances(config)?;
-        Some(Names::new(config.rate, distances, distances[1], 0))
+        let names = Names::new(config.rate, distances, distances[1], 0);
+        Some(if self == Self::Early { names } else { names.in_repairs(config.rate) })
     }
 }
 

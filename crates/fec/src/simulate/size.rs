@@ -1,11 +1,11 @@
 //! Size of repairs on the wire.
 
 use crate::code::Code;
-use crate::names::per_repair;
+use crate::names::{apart, per_repair};
 
 /// Number of bytes by which a repair is longer than its longest packet, over IPv4 (docs/wire.md, "Sizes").
 ///
-/// Every repair of a block or a layer names all its packets. A window's repair has a longer recipe, and names
+/// Names that travel apart are not in it ([`apart_bytes`]). Every repair of a block or a layer names all its packets. A window's repair has a longer recipe, and names
 /// its new packets in three copies, whatever the naming rule of the simulation.
 ///
 /// ```
@@ -27,6 +27,18 @@ pub fn repair_overhead_bytes(code: &Code) -> usize {
     FIXED + recipe + NAME * names
 }
 
+/// Bytes on the wire of datagrams of names for each source packet, over IPv4.
+pub fn apart_bytes(code: &Code) -> f64 {
+    /// IP header, UDP header, our header, tag, and the head of the names.
+    const FIXED: f64 = (20 + 8 + 12 + 16 + 9) as f64;
+    match code {
+        Code::Sliding(config) => {
+            apart(config.rate).map_or(0.0, |[every, names]| (FIXED + 4.0 * names as f64) / every as f64)
+        }
+        Code::Layered(_) | Code::ReedSolomon(_) => 0.0,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -40,8 +52,8 @@ mod tests {
             repair_overhead_bytes(&SlidingConfig { rate, ..SlidingConfig::default() }.into())
         };
         assert_eq!((bytes(3, 8), bytes(1, 8), bytes(13, 35)), (127, 187, 127));
-        // 22 new names fit twice and 33 once; of 65, 64 fit.
-        assert_eq!((bytes(1, 22), bytes(1, 33), bytes(1, 65)), (91 + 4 * 44, 91 + 4 * 33, 91 + 4 * 64));
+        // Below 1/8, further copies travel apart, and a repair is no longer than at 1/8.
+        assert_eq!((bytes(1, 16), bytes(1, 24), bytes(1, 32)), (91 + 4 * 16, 187, 187));
         assert_eq!(bytes(0, 1), 91);
     }
 }

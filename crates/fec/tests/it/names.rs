@@ -47,3 +47,34 @@ fn results_are_those_of_the_table() {
     let (packets, seeds) = (4_000, 10);
     compare("names", &text(&all(packets, seeds), packets, seeds));
 }
+
+/// Rates at which names travel apart, and the same with all names in repairs.
+fn apart(packets: u64, seeds: u64) -> Vec<Row> {
+    let rules = [("apart", Naming::Early), ("in repairs", Naming::Inside), ("none", Naming::None)];
+    let columns = [16, 24, 32].into_iter().flat_map(|sources| {
+        rules.map(|(rule, naming)| Column {
+            name: format!("sliding 1/{sources} W=512, {rule}"),
+            code: sliding(1, sources, 512),
+            naming,
+        })
+    });
+    rows(columns.collect(), packets, seeds)
+}
+
+fn apart_text(packets: u64, seeds: u64) -> String {
+    let heading = "Low rates; bytes are of repairs as gateways send them";
+    table("names", &[(heading, &apart(packets, seeds))], packets, seeds)
+}
+
+/// Prints the table for `docs/codes.md`: `cargo test --release -p fec --test it names:: -- --ignored
+/// --nocapture`.
+#[test]
+#[ignore = "takes minutes"]
+fn long_table_of_low_rates() {
+    println!("{}", apart_text(60_000, 10));
+}
+
+#[test]
+fn results_at_low_rates_are_those_of_the_table() {
+    compare("apart", &apart_text(4_000, 10));
+}

@@ -15,7 +15,7 @@ use naming::Naming;
 /// Maximum number of packets in a repair that contains only those that it names, at rates that allow fewer.
 const ALONE_MAX: usize = 24;
 
-/// A repair without header and tag.
+/// A repair without header and tag, or names of packets without a symbol.
 pub(crate) struct CodedRepair<'a> {
     /// The packets in the sum, and what a receiver needs to know of them.
     pub(crate) recipe: Recipe<'a>,
@@ -99,7 +99,8 @@ impl Coder {
         let rate = encoder.rate();
         // Less is needed to return, so that the code does not change to and fro.
         let is_too_lossy = names::are_too_few(rate, if alone.is_some() { loss * 1.25 } else { loss });
-        *alone = is_too_lossy.then(|| names::per_repair(rate).max(names_max.min(ALONE_MAX)));
+        *alone = is_too_lossy
+            .then(|| names::per_repair(rate).max(names_max.min(ALONE_MAX)).max(names::stride(rate)));
     }
 
     /// Number of packets in a repair, if repairs contain only packets that they name.
@@ -138,9 +139,12 @@ impl Coder {
                 if let Some(packets) = alone {
                     encoder.keep_newest(*packets - 1);
                 }
-                let mut emit = |repair: Repair<'_, Entry>| emit(&name_some(naming, repair, *alone));
-                encoder.push(now_us, entry, &symbol.pieces(), &mut emit)?;
-                naming.on_packet(now_us);
+                let mut emit_repair = |repair: Repair<'_, Entry>| emit(&name_some(naming, repair, *alone));
+                encoder.push(now_us, entry, &symbol.pieces(), &mut emit_repair)?;
+                naming.on_packet(now_us, entry);
+                if let Some(names) = naming.next_apart() {
+                    emit(&names);
+                }
                 Ok(())
             }
         }
@@ -171,6 +175,7 @@ impl Coder {
             }
             Kind::Window { encoder, naming, alone } => {
                 encoder.fire_due(now_us, &mut |repair| emit(&name_some(naming, repair, *alone)));
+                naming.owed_apart().iter().for_each(emit);
             }
         }
     }
@@ -217,6 +222,7 @@ impl Coder {
             }
             Kind::Window { encoder, naming, alone } => {
                 encoder.flush(&mut |repair| emit(&name_some(naming, repair, *alone)));
+                naming.owed_apart().iter().for_each(emit);
             }
         }
     }

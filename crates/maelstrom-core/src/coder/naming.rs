@@ -5,10 +5,11 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use fec::RepairRate;
-use fec::names::{NAMES_MAX, Names, spread};
+use fec::names::{APART_MAX, NAMES_MAX, Names, spread};
 use foundation::Seq;
 
-use crate::wire::TERMS_MAX;
+use super::CodedRepair;
+use crate::wire::{Entry, Recipe, TERMS_MAX};
 
 const _: () = assert!(NAMES_MAX == TERMS_MAX, "a repair names as many packets as the wire format allows");
 
@@ -33,6 +34,8 @@ pub(super) struct Naming {
     age_max_us: u64,
     /// Departure times of the window's packets, oldest first.
     sent_us: VecDeque<u64>,
+    /// The newest packets, at least those that a datagram of names may name.
+    recent: Vec<Entry>,
 }
 
 impl Naming {
@@ -45,6 +48,7 @@ impl Naming {
             names: Names::new(rate, distances(rate, window), reach, next.0),
             age_max_us: AGE_MAX_US + max_delay_us,
             sent_us: VecDeque::with_capacity(usize::from(window)),
+            recent: Vec::with_capacity(2 * APART_MAX),
         }
     }
 
@@ -64,11 +68,33 @@ impl Naming {
     }
 
     /// Notes that a packet has entered the window.
-    pub(super) fn on_packet(&mut self, now_us: u64) {
+    pub(super) fn on_packet(&mut self, now_us: u64, entry: Entry) {
+        if self.recent.len() == 2 * APART_MAX {
+            self.recent.drain(..APART_MAX);
+        }
+        self.recent.push(entry);
         if self.sent_us.len() == usize::from(self.window) {
             self.sent_us.pop_front();
         }
         self.sent_us.push_back(now_us);
+    }
+
+    /// Returns the names that travel apart after the newest packet, if a datagram of them is due.
+    pub(super) fn next_apart(&mut self) -> Option<CodedRepair<'_>> {
+        let named = self.names.next_apart(self.recent.last()?.seq.0)?;
+        self.apart(named)
+    }
+
+    /// Returns the same after a silence, if packets have no name yet.
+    pub(super) fn owed_apart(&mut self) -> Option<CodedRepair<'_>> {
+        let named = self.names.owed_apart(self.recent.last()?.seq.0)?;
+        self.apart(named)
+    }
+
+    fn apart(&self, named: Range<u64>) -> Option<CodedRepair<'_>> {
+        let count = usize::try_from(named.end.saturating_sub(named.start)).ok()?;
+        let entries = &self.recent[self.recent.len().saturating_sub(count)..];
+        (!entries.is_empty()).then_some(CodedRepair { recipe: Recipe::Names { entries }, symbol: &[] })
     }
 
     /// Returns the packets that the next repair, of the packets `first` to `last`, names; in order of the
@@ -84,20 +110,25 @@ impl Naming {
 
     /// Bytes of memory held.
     pub(super) fn memory_bytes(&self) -> usize {
-        self.names.memory_bytes() + self.sent_us.capacity() * size_of::<u64>()
+        self.names.memory_bytes()
+            + self.sent_us.capacity() * size_of::<u64>()
+            + self.recent.capacity() * size_of::<Entry>()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::identity::Name;
+    use crate::packet::MutableFields;
 
     #[test]
     fn packets_of_a_slow_stream_leave_the_window_by_age() {
+        let entry = Entry { seq: Seq(0), name: Name(0), fields: MutableFields::default() };
         let mut naming = Naming::new("1/2".parse().unwrap(), 4, 20_000, Seq(0));
         let left = [0, 1, 2, 3, 4, 520_001, 520_003, 2_000_000].map(|now_us| {
             let left = naming.expire(now_us);
-            naming.on_packet(now_us);
+            naming.on_packet(now_us, entry);
             left
         });
         assert_eq!(left, [None, None, None, None, None, None, Some(3), Some(0)]);

@@ -44,7 +44,7 @@ use sight::{Sight, Verdict};
 /// Maximum number of held repairs that one call uses. Each may cost the sum of a window of packets.
 const USED_MAX: usize = 32;
 /// Upper bound of a recipe's length in bytes.
-const RECIPE_MAX: usize = 512;
+const RECIPE_MAX: usize = 1_024;
 /// Longest recovery delay that the histogram distinguishes, in microseconds.
 const DELAY_MAX_US: u64 = 60_000_000;
 
@@ -195,7 +195,9 @@ impl Ingress {
         if view.symbol.len() > self.symbol_max {
             return Err(Rejected::Malformed);
         }
-        self.ledger.on_repair();
+        if !view.is_names_only() {
+            self.ledger.on_repair();
+        }
         if self.ledger.advance_to(&mut self.arrivals, view.last(), self.rung.pending()) {
             self.expire();
         }
@@ -216,6 +218,7 @@ impl Ingress {
         }
         match self.bind(cx, &view) {
             Ok(()) => self.hold(cx, &view, body),
+            Err(_) if view.is_names_only() => {}
             Err(unused) => self.counts.unused.add(unused),
         }
         self.on_names(cx.now_us);
@@ -286,6 +289,7 @@ impl Ingress {
         {
             match self.solve(cx, &view) {
                 Ok(()) => self.rung.on_solved(&view, &mut self.counts.requests),
+                Err(_) if view.is_names_only() => {}
                 Err(unused) => self.counts.unused.add(unused),
             }
             self.rung.wake(cx.now_us, &self.decoder);
@@ -299,6 +303,9 @@ impl Ingress {
                 self.path.on_missing();
                 self.rung.on_missing(entry.seq);
             }
+        }
+        if view.is_names_only() {
+            return Ok(());
         }
         view.terms(&mut self.terms);
         let undelivered = self.counts.undelivered;

@@ -157,7 +157,7 @@ impl Rung {
 
     /// Notes an authentic repair.
     pub(super) fn on_repair(&mut self, now_us: u64, view: &RecipeView<'_>, newest: Seq) {
-        if copied(view).is_none() {
+        if copied(view).is_none() && !view.is_names_only() {
             self.pace.on_repair(now_us, newest, view.last().0 + 1 - view.first().0);
         }
     }

@@ -133,6 +133,8 @@ pub enum BodyKind {
     Share,
     /// A request for packets.
     Request,
+    /// Names of packets.
+    Names,
 }
 
 impl BodyKind {
@@ -144,6 +146,7 @@ impl BodyKind {
             BodyKind::Report => 3,
             BodyKind::Share => 4,
             BodyKind::Request => 5,
+            BodyKind::Names => 6,
         }
     }
 
@@ -158,6 +161,7 @@ impl BodyKind {
             Some(3) => Ok(BodyKind::Report),
             Some(4) => Ok(BodyKind::Share),
             Some(5) => Ok(BodyKind::Request),
+            Some(6) => Ok(BodyKind::Names),
             _ => Err(Rejected::Malformed),
         }
     }

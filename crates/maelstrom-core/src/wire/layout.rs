@@ -10,6 +10,9 @@ use foundation::Seq;
 pub const TERMS_MAX: usize = 64;
 // Every position in a recipe has a coefficient.
 const _: () = assert!(TERMS_MAX <= BLOCK_R_MAX as usize);
+/// Maximum number of packets that a datagram of names names.
+pub const NAMES_APART_MAX: usize = fec::names::APART_MAX;
+const _: () = assert!(NAMES_APART_MAX <= u8::MAX as usize);
 /// Maximum number of packets in a sliding window.
 pub const WINDOW_MAX: u16 = 512;
 /// Number of packets in one repair, with mutable fields that differ from the others', that
@@ -22,6 +25,9 @@ pub(super) const RECIPE_HEADER: usize = 13;
 /// Length of a window recipe's fixed part in bytes: kind, scheme, count (2), seed (2), density, last sequence
 /// number (4), common fields (2), number of exceptions, runs.
 pub(super) const WINDOW_HEADER: usize = 14 + RUNS * RUN;
+/// Length of the fixed part of a datagram of names in bytes: kind, count, last sequence number (4), common
+/// fields (2), number of exceptions.
+pub(super) const NAMES_HEADER: usize = 9;
 /// Length of an exception in bytes: position, time to live, type of service.
 pub(super) const EXCEPTION: usize = 3;
 /// Length of a name in bytes.

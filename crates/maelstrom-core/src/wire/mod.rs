@@ -16,7 +16,7 @@ pub use header::{
     BodyKind, HELLO_HEADER, Outer, SEALED_HEADER, SealedHeader, SendTime, TAG, VERSION, write_hello_header,
 };
 pub use hello::{Hello, NETWORKS_MAX};
-pub use layout::{EXCEPTIONS_BUDGET, Entry, TERMS_MAX, WINDOW_MAX};
+pub use layout::{EXCEPTIONS_BUDGET, Entry, NAMES_APART_MAX, TERMS_MAX, WINDOW_MAX};
 pub use recipe::{Recipe, repair_overhead};
 pub use repair::{RecipeView, Sum};
 pub use report::{BURST_BUCKETS, Echo, LossReport, Report};

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::header::{BodyKind, SEALED_HEADER, TAG};
 use super::layout::{
-    EXCEPTION, EXCEPTIONS_BUDGET, Entry, NAME, RECIPE_HEADER, RUN, RUNS, TERMS_MAX, WINDOW_HEADER,
-    WINDOW_MAX, rows, scheme_to_wire,
+    EXCEPTION, EXCEPTIONS_BUDGET, Entry, NAME, NAMES_APART_MAX, NAMES_HEADER, RECIPE_HEADER, RUN, RUNS,
+    TERMS_MAX, WINDOW_HEADER, WINDOW_MAX, rows, scheme_to_wire,
 };
 use crate::packet::MutableFields;
 use crate::symbol::SYMBOL_HEADER;
@@ -27,6 +27,11 @@ pub enum Recipe<'a> {
         /// Packets in order of the stream, 1 to [`TERMS_MAX`], `stride` apart.
         entries: &'a [Entry],
     },
+    /// Names of packets of a sliding window, without a symbol.
+    Names {
+        /// Packets in order of the stream, 1 to [`NAMES_APART_MAX`], consecutive.
+        entries: &'a [Entry],
+    },
     /// Some packets of a sliding window are named (`docs/adr/0007-names-of-a-sliding-window.md`).
     Window {
         /// Seed and density of the coefficients.
@@ -44,6 +49,7 @@ impl Recipe<'_> {
         let header = match self {
             Self::Named { .. } => RECIPE_HEADER,
             Self::Window { .. } => WINDOW_HEADER,
+            Self::Names { .. } => NAMES_HEADER,
         };
         header + self.exceptions().count() * EXCEPTION + self.named().count() * NAME
     }
@@ -64,6 +70,12 @@ impl Recipe<'_> {
                 assert!(*row < rows(*scheme), "{scheme:?} has no row {row}");
                 writer.put(&[BodyKind::Repair.to_wire(), scheme_to_wire(*scheme), count as u8, *row]);
                 writer.put(&stride.to_be_bytes());
+                writer.put(&entries[count - 1].seq.to_wire().to_be_bytes());
+            }
+            Self::Names { entries } => {
+                let count = entries.len();
+                assert!((1..=NAMES_APART_MAX).contains(&count), "{count} names");
+                writer.put(&[BodyKind::Names.to_wire(), count as u8]);
                 writer.put(&entries[count - 1].seq.to_wire().to_be_bytes());
             }
             Self::Window { draw, window, .. } => {
@@ -101,7 +113,7 @@ impl Recipe<'_> {
     /// Named packets, in order of the stream.
     fn named(&self) -> impl DoubleEndedIterator<Item = &Entry> {
         let pieces: [&[Entry]; RUNS] = match self {
-            Self::Named { entries, .. } => [entries, &[], &[]],
+            Self::Named { entries, .. } | Self::Names { entries } => [entries, &[], &[]],
             Self::Window { window, named, .. } => named.clone().map(|run| {
                 let at = |seq: Seq| (seq.0 - window[0].seq.0) as usize;
                 if run.is_empty() { &[] } else { &window[at(run.start)..at(run.end)] }

@@ -1,6 +1,9 @@
 //! Reads a repair: the recipe that names its packets, and the coded symbol.
 
-use super::layout::{EXCEPTION, Entry, NAME, RUNS, TERMS_MAX, WINDOW_MAX, rows, scheme_from_wire};
+use super::header::BodyKind;
+use super::layout::{
+    EXCEPTION, Entry, NAME, NAMES_APART_MAX, RUNS, TERMS_MAX, WINDOW_MAX, rows, scheme_from_wire,
+};
 use crate::counters::Rejected;
 use crate::identity::Name;
 use crate::packet::MutableFields;
@@ -25,6 +28,8 @@ pub struct RecipeView<'a> {
 /// The packets in the sum, and the source of their coefficients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sum {
+    /// No sum: the packets are named, and no more.
+    None,
     /// The named packets, with coefficients 1.
     Layer,
     /// The named packets, times a row of a Cauchy matrix.
@@ -72,14 +77,17 @@ impl Run {
 }
 
 impl<'a> RecipeView<'a> {
-    /// Reads an authenticated body of kind [`BodyKind::Repair`](super::BodyKind::Repair). Positions are
+    /// Reads an authenticated body of kind [`BodyKind::Repair`] or [`BodyKind::Names`]. Positions are
     /// interpreted near `newest`.
     ///
     /// # Errors
     /// [`Rejected::Malformed`] for lengths or numbers out of range, [`Rejected::UnknownScheme`].
     pub fn read(body: &'a [u8], newest: Seq) -> Result<Self, Rejected> {
         let mut reader = Reader(body);
-        let [_kind, scheme] = reader.array()?;
+        let [kind, scheme] = reader.array()?;
+        if kind == BodyKind::Names.to_wire() {
+            return Self::read_apart(scheme, reader, newest);
+        }
         let view = match scheme_from_wire(scheme)? {
             Scheme::Sliding => Self::read_window(reader, newest),
             scheme => Self::read_named(scheme, reader, newest),
@@ -88,6 +96,14 @@ impl<'a> RecipeView<'a> {
             return Err(Rejected::Malformed);
         }
         Ok(view)
+    }
+
+    fn read_apart(count: u8, mut reader: Reader<'a>, newest: Seq) -> Result<Self, Rejected> {
+        let last = Seq::from_wire(reader.u32()?, newest);
+        let (common, exceptions) = read_common(&mut reader)?;
+        let run = Run::ending(last, 1, count)?;
+        let view = Self::read_names(Sum::None, [run, NO_RUN, NO_RUN], common, exceptions, reader)?;
+        if count == 0 || !view.symbol.is_empty() { Err(Rejected::Malformed) } else { Ok(view) }
     }
 
     fn read_named(scheme: Scheme, mut reader: Reader<'a>, newest: Seq) -> Result<Self, Rejected> {
@@ -141,7 +157,8 @@ impl<'a> RecipeView<'a> {
         let count: usize = runs.iter().map(|run| usize::from(run.count)).sum();
         // At least one packet has the common fields.
         let too_many = exceptions.len() > count.saturating_sub(1);
-        if count > TERMS_MAX || too_many || exceptions.iter().any(|&[at, ..]| usize::from(at) >= count) {
+        let count_max = if sum == Sum::None { NAMES_APART_MAX } else { TERMS_MAX };
+        if count > count_max || too_many || exceptions.iter().any(|&[at, ..]| usize::from(at) >= count) {
             return Err(Rejected::Malformed);
         }
         let (names, _) = reader.take(count * NAME)?.as_chunks();
@@ -163,11 +180,12 @@ impl<'a> RecipeView<'a> {
         self.packets().next_back().expect("a sum has at least one packet")
     }
 
-    /// Packets of the sum, oldest first: 1 to [`TERMS_MAX`], or 1 to [`WINDOW_MAX`] of a window.
+    /// Packets of the sum, oldest first: 1 to [`TERMS_MAX`], or 1 to [`WINDOW_MAX`] of a window. Without a sum,
+    /// the packets named.
     pub fn packets(&self) -> impl DoubleEndedIterator<Item = Seq> {
         let (first, stride, count) = match self.sum {
             Sum::Window { first, count, .. } => (first, 1, count),
-            Sum::Layer | Sum::Block { .. } => {
+            Sum::None | Sum::Layer | Sum::Block { .. } => {
                 let Run { first, stride, count } = self.runs[0];
                 (first, stride, u16::from(count))
             }
@@ -191,10 +209,16 @@ impl<'a> RecipeView<'a> {
         Entry { seq, name: Name(u32::from_be_bytes(self.names[position])), fields: self.fields(position) }
     }
 
+    /// Whether this is no repair, but names of packets.
+    pub fn is_names_only(&self) -> bool {
+        self.sum == Sum::None
+    }
+
     /// Writes the terms of the sum into `terms`, without packets whose coefficient is 0.
     pub fn terms(&self, terms: &mut Vec<Term>) {
         let mut coefficients = [1; WINDOW_MAX as usize];
         match self.sum {
+            Sum::None => return terms.clear(),
             Sum::Layer => {}
             Sum::Block { row } => {
                 for (position, coefficient) in coefficients[..self.names.len()].iter_mut().enumerate() {

@@ -7,8 +7,8 @@ use maelstrom_core::controller::Targets;
 use maelstrom_core::packet::{MutableFields, Packet, restore};
 use maelstrom_core::session::{HelloKey, Sealer};
 use maelstrom_core::wire::{
-    BodyKind, Echo, HELLO_HEADER, Half, Hello, Outer, RecipeView, Report, Request, SEALED_HEADER, SendTime,
-    TAG, TERMS_MAX, WINDOW_MAX, write_hello_header,
+    BodyKind, Echo, HELLO_HEADER, Half, Hello, NAMES_APART_MAX, Outer, RecipeView, Report, Request,
+    SEALED_HEADER, SendTime, TAG, TERMS_MAX, WINDOW_MAX, write_hello_header,
 };
 use maelstrom_core::{Config, EgressCounts, Gateway, Outbox, PeerConfig, PeerKey, Schedule, Seq, Token};
 
@@ -29,12 +29,13 @@ pub fn wire(data: &[u8]) {
         assert!(request.places().count() >= usize::from(request.deficit));
     }
     if let Ok(view) = RecipeView::read(data, Seq(1 << 33)) {
-        assert!(view.entries().count() <= TERMS_MAX);
+        assert!(view.entries().count() <= if view.is_names_only() { NAMES_APART_MAX } else { TERMS_MAX });
         assert!((1..=usize::from(WINDOW_MAX)).contains(&view.packets().count()));
         assert!(view.entries().zip(view.entries().skip(1)).all(|(a, b)| a.seq < b.seq));
         assert!(view.entries().all(|entry| (view.first()..=view.last()).contains(&entry.seq)));
         let mut terms = Vec::new();
         view.terms(&mut terms);
+        assert!(view.is_names_only() == view.symbol.is_empty());
         assert!(terms.iter().all(|term| term.coefficient != 0 && term.id.0 <= view.last().0));
     }
     packet(data);

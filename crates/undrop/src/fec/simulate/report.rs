@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use ::fec::simulate::{Report, repair_overhead_bytes};
+use ::fec::simulate::{Report, apart_bytes, repair_overhead_bytes};
 use ::fec::{Code, Sending};
 use serde_json::{Value, json};
 
@@ -50,7 +50,8 @@ impl Figures {
             recovered_percent_of_runs: runs.iter().map(|report| 100.0 * report.recovered_share()).collect(),
             sum,
             overhead_percent,
-            overhead_wire_percent: overhead_percent * repair_bytes / packet_bytes as f64,
+            overhead_wire_percent: (overhead_percent * repair_bytes + 100.0 * apart_bytes(code))
+                / packet_bytes as f64,
             repair_bytes,
             encode_ns: per_packet(cost.encode_ns),
             decode_ns: per_packet(cost.decode_ns),
