@@ -5,9 +5,9 @@
 //! packets, which left after the previous repair, and again the packets that were new in two earlier repairs.
 //! Until a name of a packet arrives, the packet is an unknown of the equations, as if it were lost.
 //!
-//! At rates below 1/8 three copies would make repairs so long that they do not fit where packets are nearly as
-//! long as the MTU. There a repair names its newest packets once, and further copies of names travel *apart*,
-//! in datagrams of their own.
+//! At rates below 1/8 three copies would make repairs too long where packets are nearly as long as the MTU.
+//! There a repair names its newest packets once, and further copies of names travel *apart*, in datagrams of
+//! their own.
 
 use crate::rate::RepairRate;
 use std::ops::Range;
@@ -27,17 +27,17 @@ pub fn are_apart(rate: RepairRate) -> bool {
     COPIES * stride(rate) > BESIDE_MAX
 }
 
-/// Maximum number of packets that a repair names at this rate: the new ones, and as many copies as fit, unless
-/// copies travel apart.
+/// Maximum number of packets that a repair names at this rate: the new ones, and as many copies as fit,
+/// unless copies travel apart.
 pub fn per_repair(rate: RepairRate) -> usize {
     Sizes::of(rate, are_apart(rate)).names
 }
 
 /// Number of packets between two datagrams of names, and of names in each, at this rate.
 ///
-/// Every packet is named twice in all. The longer distance saves headers at the rates at which repairs have no
-/// room for a name of each packet. There a datagram also repeats the names of those that only the one before it
-/// has named.
+/// Every packet is named twice in all. The longer distance saves headers at the rates at which repairs have
+/// no room for a name of each packet. There a datagram also repeats the names of those that only the one
+/// before it has named.
 pub fn apart(rate: RepairRate) -> Option<[u64; 2]> {
     let stride = stride(rate);
     if !are_apart(rate) {

@@ -10,8 +10,8 @@ pub enum Naming {
     /// No names: packets carry numbers, so every packet that arrives is known at once.
     #[default]
     None,
-    /// The previous repair, and the one s before. At low rates, copies travel apart from repairs. Gateways use
-    /// this rule.
+    /// The previous repair, and the one s before. At low rates, copies travel apart from repairs. Gateways
+    /// use this rule.
     Early,
     /// As `Early`, but all names travel in repairs.
     Inside,

@@ -5,8 +5,9 @@ use crate::names::{apart, per_repair};
 
 /// Number of bytes by which a repair is longer than its longest packet, over IPv4 (docs/wire.md, "Sizes").
 ///
-/// Names that travel apart are not in it ([`apart_bytes`]). Every repair of a block or a layer names all its packets. A window's repair has a longer recipe, and names
-/// its new packets in three copies, whatever the naming rule of the simulation.
+/// Names that travel apart are not in it ([`apart_bytes`]). Every repair of a block or a layer names all its
+/// packets. A window's repair has a longer recipe, and names its new packets in three copies, whatever the
+/// naming rule of the simulation.
 ///
 /// ```
 /// use fec::{Code, simulate::repair_overhead_bytes};

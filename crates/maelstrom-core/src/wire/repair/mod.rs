@@ -180,8 +180,8 @@ impl<'a> RecipeView<'a> {
         self.packets().next_back().expect("a sum has at least one packet")
     }
 
-    /// Packets of the sum, oldest first: 1 to [`TERMS_MAX`], or 1 to [`WINDOW_MAX`] of a window. Without a sum,
-    /// the packets named.
+    /// Packets of the sum, oldest first: 1 to [`TERMS_MAX`], or 1 to [`WINDOW_MAX`] of a window. Without a
+    /// sum, the packets named.
     pub fn packets(&self) -> impl DoubleEndedIterator<Item = Seq> {
         let (first, stride, count) = match self.sum {
             Sum::Window { first, count, .. } => (first, 1, count),
