@@ -38,7 +38,7 @@ enum Kind {
     /// A sliding window: a repair names some of its packets.
     Window {
         encoder: SlidingEncoder<Entry>,
-        naming: Naming,
+        naming: Box<Naming>,
         /// Number of packets in a repair if repairs name all their packets.
         alone: Option<usize>,
     },
@@ -242,7 +242,7 @@ impl Kind {
         match code {
             Code::Sliding(config) => Self::Window {
                 encoder: SlidingEncoder::new(config).expect(CHECKED),
-                naming: Naming::new(config.rate, config.window, max_delay_us, next),
+                naming: Box::new(Naming::new(config.rate, config.window, max_delay_us, next)),
                 alone: None,
             },
             Code::Layered(_) | Code::ReedSolomon(_) => {

@@ -102,7 +102,8 @@ fn interleaves_mix(draft: &Draft, findings: &mut Findings) {
 fn windows_reach(draft: &Draft, findings: &mut Findings) {
     let code = &draft.code;
     let Some(schedule @ Schedule::Sliding { rate, window, .. }) = code.schedule() else { return };
-    let (least, named, window) = (schedule.window_min(), schedule.names(), usize::from(window));
+    let (least, window) = (schedule.window_min(), usize::from(window));
+    let named = schedule.names().max(least);
     let finding = if window < least {
         Diagnostic::error("window-too-short", "some packets would be in no repair")
             .expected(format!(

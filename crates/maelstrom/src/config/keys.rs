@@ -254,7 +254,7 @@ diagnostics::settings! {
         }
         /// Number of packets in a repair: the newest W. At rate R a window recovers bursts of up to
         /// W x R / (1 + R) packets and repairs. W must be at least 1 / R, rounded up, or some packets would
-        /// be in no repair. If W is at least three times that number, and R at least 1/21, three repairs
+        /// be in no repair. If W is at least three times that number, and R at least 1/8, three repairs
         /// name each packet.
         window: u16 {
             form: Integer::new(1, WINDOW_MAX),

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use diagnostics::{Diagnostic, Findings, Span};
 use ipnet::IpNet;
-use maelstrom_core::{RepairRate, Schedule, auto};
+use maelstrom_core::{Schedule, auto};
 
 use super::super::draft::Draft;
 use super::super::memory;
@@ -90,22 +90,19 @@ pub(super) fn check(
 fn floor_of_auto(lan: &Limit, wan: &Limit, overhead: impl Fn(&Schedule) -> u32) -> Option<Diagnostic> {
     let extra =
         |rate| overhead(&Schedule::Sliding { rate, window: auto::WINDOW, density: Schedule::DENSITY });
-    let rates = auto::LADDER.into_iter().filter(|&rate| rate <= auto::FLOOR_MAX);
-    let floor = rates.clone().find(|&rate| lan.bytes + extra(rate) <= wan.bytes)?;
+    let rates = auto::LADDER.into_iter().rev().filter(|&rate| rate <= auto::FLOOR_MAX);
+    let floor = rates.take_while(|&rate| lan.bytes + extra(rate) <= wan.bytes).last()?;
     let message = format!(
         "repairs of {} bytes of packet fit into {} at a rate of {floor} and above: `auto` chooses among these",
         lan.bytes, wan.bytes
     );
     let origin = format!("packets: {}; path: {}", lan.origin, wan.origin);
     let remark = Diagnostic::remark("mtu-budget", message).note(origin);
-    let milestones = [auto::START, RepairRate::constant(1, 24), auto::LADDER[0]];
-    let lower: Vec<_> = milestones.into_iter().filter(|&rate| rate < floor).collect();
-    let Some((first, others)) = lower.split_first() else { return Some(remark) };
-    let longest = |rate| wan.bytes.saturating_sub(extra(rate));
-    let mut room = format!("packets of at most {} bytes allow {first}", longest(*first));
-    for &rate in others {
-        let _ = write!(room, ", of {} bytes {rate}", longest(rate));
+    let lowest = auto::LADDER[0];
+    if floor == lowest {
+        return Some(remark);
     }
+    let room = format!("packets of at most {} bytes allow {lowest}", wan.bytes.saturating_sub(extra(lowest)));
     Some(
         remark
             .note(format!(
