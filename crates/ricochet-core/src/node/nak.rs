@@ -207,7 +207,8 @@ impl Node {
         let start = chance::below(&mut self.rng, regions.group_size(group).max(1));
         let of_group = |region: &RegionIndex| regions.groups(*region).binary_search(&group).is_ok();
         let members = || regions.iter().filter(of_group).flat_map(|region| regions.members(region)).copied();
-        let sender = self.requester.is_present(key.sender).then_some(key.sender);
+        // The sender may be alive although the view lacks it, as after a partition of the network.
+        let sender = Some(key.sender);
         let others = members().skip(start).chain(members().take(start)).filter(|&node| node != key.sender);
         let mut end: Option<Seq> = None;
         for node in others.chain(sender) {
