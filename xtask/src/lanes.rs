@@ -6,11 +6,9 @@
 //! | computing | all others, and the examples in the documentation | one for each core | lowered |
 //!
 //! The computing lane uses the time that the waiting lane leaves, and takes none from it: a gateway that gets
-//! the processor late loses packets, as on a machine that is too slow. For the same reason fewer tests of the
-//! waiting lane run at once on a busy machine. The output of a program is printed when the program has ended,
-//! so that the outputs of the lanes do not mix.
+//! the processor late loses packets, as on a machine that is too slow. The output of a program is printed when
+//! the program has ended, so that the outputs of the lanes do not mix.
 
-use std::fs;
 use std::num::NonZero;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
@@ -21,16 +19,11 @@ use crate::process::cargo;
 use crate::programs::Program;
 use crate::tally::{self, Collected, Tally};
 
-/// Number of tests on the kernel that run at once for each core of an idle machine: together they need less
-/// than half of it.
-const WAITING_EACH: usize = 4;
-/// The same for a machine on which other programs run.
-const WAITING_EACH_BUSY: usize = 2;
+/// Number of tests on the kernel that run at once for each core. With twice as many, gateways fall behind
+/// their taps while the other lane computes.
+const WAITING_EACH: usize = 2;
 /// Maximum number of tests on the kernel that run at once.
 const WAITING_MAX: usize = 24;
-/// Share of the processors' time that an idle machine leaves unused.
-const IDLE_SHARE: f64 = 0.7;
-
 /// Priority (`nice`) of tests on the kernel, if this process may raise it.
 const RAISED: &str = "-10";
 /// Priority of the other tests.
@@ -90,23 +83,7 @@ fn lane(jobs: impl Iterator<Item = Job>, report: &Mutex<(bool, Tally)>) -> anyho
 }
 
 fn tests_at_once() -> usize {
-    let is_idle = idle_share().is_some_and(|share| share >= IDLE_SHARE);
-    let each = if is_idle { WAITING_EACH } else { WAITING_EACH_BUSY };
-    (each * thread::available_parallelism().map_or(1, NonZero::get)).min(WAITING_MAX)
-}
-
-/// Returns the share of the processors' time that nobody used during a second; `None` if the system does not
-/// tell it.
-fn idle_share() -> Option<f64> {
-    let times = || -> Option<Vec<f64>> {
-        let text = fs::read_to_string("/proc/stat").ok()?;
-        // Columns of the first line: user, nice, system, idle, and more kinds of use.
-        text.lines().next()?.split_whitespace().skip(1).map(|word| word.parse().ok()).collect()
-    };
-    let before = times()?;
-    thread::sleep(Duration::from_secs(1));
-    let spent: Vec<f64> = times()?.iter().zip(&before).map(|(after, before)| after - before).collect();
-    Some(spent.get(3)? / spent.iter().sum::<f64>())
+    (WAITING_EACH * thread::available_parallelism().map_or(1, NonZero::get)).min(WAITING_MAX)
 }
 
 /// Returns whether this process may raise the priority of a program.

@@ -100,8 +100,11 @@ impl Code {
     ///
     /// ```
     /// use fec::{Code, LayeredConfig, RepairRate, SlidingConfig};
-    /// let window = SlidingConfig { rate: RepairRate::constant(1, 8), window: 512, ..SlidingConfig::default()
-    /// }; assert_eq!((Code::from(window).longest_burst(), Code::default().longest_burst()), (56, 19)); ```
+    /// let rate = RepairRate::constant(1, 8);
+    /// let window = SlidingConfig { rate, window: 512, ..SlidingConfig::default() };
+    /// assert_eq!(Code::from(window).longest_burst(), 56);
+    /// assert_eq!(Code::from(LayeredConfig::default()).longest_burst(), 19);
+    /// ```
     pub fn longest_burst(&self) -> usize {
         match self {
             Self::Layered(config) => usize::from(config.interleaves.iter().copied().max().unwrap_or(0)),

@@ -18,7 +18,7 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, ensure};
 use membership::{Me, MemberFile, Membership, Static, StaticConfig};
 use netlab::Namespace;
-use ricochet::{Builder, JoinOptions, Node, NodeId, Policy, Status, Subscription};
+use ricochet::{Builder, JoinOptions, Node, NodeId, Policy, RepairMode, Status, Subscription};
 use ricochet_core::GroupId;
 use ricochet_core::wire::{Kind, Peek};
 use sim::neighbours::{Lan, NODES, Trace, Traffic};
@@ -232,6 +232,8 @@ impl Wire {
         let mut config = Node::builder("eth0").groups_base(GROUPS_BASE).member_file(&path).config().clone();
         (config.node.address, config.node.group_port) = (Some(IpAddr::from(NODE)), GROUP_PORT);
         config.buffers.socket_bytes = 8 << 20;
+        // The repairs of the made-up neighbours are sums too.
+        config.repair.mode = RepairMode::Xor;
         // A node with space for fewer streams would drop packets of the others.
         config.buffers.streams = config.buffers.streams.max(streams);
         if papers {

@@ -37,7 +37,8 @@ fn count(pair: &GatewayPair) -> u64 {
     let disturbed = statuses.iter().flat_map(|status| DISTURBANCES.map(|reason| status.counters[reason]));
     let shed = statuses.iter().map(|status| status.not_protected["more traffic than the gateways can code"]);
     let doubted = statuses.iter().map(|status| status.peers[0].ingress.withheld[DOUBT]);
-    disturbed.chain(shed).chain(doubted).sum()
+    let lagged = statuses.iter().map(|status| status.peers[0].ingress.unused_repairs["tap behind"]);
+    disturbed.chain(shed).chain(doubted).chain(lagged).sum()
 }
 
 /// Asserts that the gateway of `side` saw the second arrival of each packet that was delivered twice since it
