@@ -6,8 +6,8 @@
 //! | computing | all others, and the examples in the documentation | one for each core | lowered |
 //!
 //! The computing lane uses the time that the waiting lane leaves, and takes none from it: a gateway that gets
-//! the processor late loses packets, as on a machine that is too slow. The output of a program is printed when
-//! the program has ended, so that the outputs of the lanes do not mix.
+//! the processor late loses packets, as on a machine that is too slow. The output of a program is printed
+//! when the program has ended, so that the outputs of the lanes do not mix.
 
 use std::num::NonZero;
 use std::process::{Command, Stdio};

@@ -25,6 +25,9 @@ fn hosts<const N: usize>() -> ([Namespace; N], Namespace) {
     (hosts, switch)
 }
 
+/// Maximum number of runs after the first ones in which buffers grow.
+const GROWTHS_MAX: usize = 4;
+
 /// Drops one data packet in seven.
 fn lossy() -> impl FnMut(&[u8]) -> bool + Send {
     let mut seen = 0;
@@ -105,12 +108,19 @@ fn the_thread_of_the_node_allocates_nothing_for_packets_losses_and_timers() {
     (0..4).for_each(|_| {
         run(1, &mut warming);
     });
-    let (mut quiet, mut membership) = (0, 0);
+    // On a busy machine more packets may wait at once than in any run before, and a buffer grows. It doubles,
+    // so this happens a few times at most, where an allocation for each packet would happen in each run.
+    let (mut quiet, mut membership, mut growths) = (0, 0, Vec::new());
     while quiet < 8 {
         let mut allocated = Allocated::default();
         if run(1, &mut allocated) {
-            assert_eq!(allocated.packets, 0, "for {MESSAGES} messages, in run {quiet}");
-            quiet += 1;
+            if allocated.packets == 0 {
+                quiet += 1;
+            } else {
+                growths.push(allocated.packets);
+                quiet = 0;
+            }
+            assert!(growths.len() <= GROWTHS_MAX, "{growths:?} allocations for {MESSAGES} messages each");
         }
         membership += allocated.membership;
     }
