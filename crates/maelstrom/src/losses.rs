@@ -1,11 +1,8 @@
 //! The record of losses of a running gateway: one JSON document over a socket of its own, beside the control
 //! socket. It is longer than the status, so that another thread writes it.
 
-use std::io::{self, Read as _};
 use std::net::SocketAddr;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use daemon::control::Control;
 use maelstrom_core::record::Tally;
@@ -14,12 +11,10 @@ use serde::{Deserialize, Serialize};
 use tracing::{debug, warn};
 
 use crate::config::GatewayConfig;
-use crate::status::{BurstStatus, StatusError};
+use crate::status::{BurstStatus, StatusError, document};
 
 /// Largest document that is read, in bytes.
 const DOCUMENT_BYTES_MAX: u64 = 1 << 26;
-/// Longest wait for a part of the answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval between looks for clients.
 const LOOK_US: u64 = 100_000;
 
@@ -162,20 +157,7 @@ impl LossSocket {
 /// # Errors
 /// [`StatusError`].
 pub fn read(control: &Path) -> Result<Losses, StatusError> {
-    let socket = socket(control);
-    let path = || socket.display().to_string();
-    let stream = UnixStream::connect(&socket).map_err(|source| match source.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-            StatusError::Absent { path: path(), source }
-        }
-        _ => StatusError::Unreadable { path: path(), source },
-    })?;
-    let mut document = Vec::new();
-    stream
-        .set_read_timeout(Some(ANSWER_TIMEOUT))
-        .and_then(|()| stream.take(DOCUMENT_BYTES_MAX).read_to_end(&mut document))
-        .map_err(|source| StatusError::Unreadable { path: path(), source })?;
-    serde_json::from_slice(&document).map_err(|source| StatusError::Foreign { path: path(), source })
+    document(&socket(control), DOCUMENT_BYTES_MAX)
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use maelstrom_core::wire::{LossReport, Report};
 use maelstrom_core::{Class, ClassCounts, Findings, Protect};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use answer::document;
 pub use answer::{DOCUMENT_BYTES_MAX, StatusError, read};
 
 /// Counts by reason.

@@ -5,6 +5,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
+
 use super::Status;
 
 /// Largest document that is read, in bytes.
@@ -48,8 +50,13 @@ pub enum StatusError {
 /// # Errors
 /// [`StatusError`].
 pub fn read(control: &Path) -> Result<Status, StatusError> {
-    let path = || control.display().to_string();
-    let stream = UnixStream::connect(control).map_err(|source| match source.kind() {
+    document(control, DOCUMENT_BYTES_MAX)
+}
+
+/// Reads the JSON document, of at most `bytes_max` bytes, that a gateway writes to each client of a socket.
+pub(crate) fn document<T: DeserializeOwned>(socket: &Path, bytes_max: u64) -> Result<T, StatusError> {
+    let path = || socket.display().to_string();
+    let stream = UnixStream::connect(socket).map_err(|source| match source.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
             StatusError::Absent { path: path(), source }
         }
@@ -58,7 +65,7 @@ pub fn read(control: &Path) -> Result<Status, StatusError> {
     let mut document = Vec::new();
     stream
         .set_read_timeout(Some(ANSWER_TIMEOUT))
-        .and_then(|()| stream.take(DOCUMENT_BYTES_MAX).read_to_end(&mut document))
+        .and_then(|()| stream.take(bytes_max).read_to_end(&mut document))
         .map_err(|source| StatusError::Unreadable { path: path(), source })?;
     serde_json::from_slice(&document).map_err(|source| StatusError::Foreign { path: path(), source })
 }
