@@ -435,6 +435,7 @@ impl Passive {
                 injection: inlet.map_or("none", Inlet::way).to_owned(),
                 injection_reason: inlet.and_then(Inlet::reason).map(str::to_owned),
                 tick_us: self.tick.period_us(),
+                tick_starts: self.tick.starts(),
                 pid: std::process::id(),
             },
             pauses: self.pauses.status(*now_us),

@@ -79,6 +79,9 @@ pub struct GatewayStatus {
     /// Interval at which packets are handled together, in microseconds; null while each wakes the gateway.
     #[serde(default)]
     pub tick_us: Option<u64>,
+    /// Number of times that the gateway began to handle packets together.
+    #[serde(default)]
+    pub tick_starts: u64,
     /// Process id.
     pub pid: u32,
 }

@@ -60,11 +60,18 @@ pub(crate) struct Tick {
     /// Waits for signals and status requests while the loop turns by ticks.
     poller: Option<Poller>,
     next_us: u64,
+    /// Number of times that the loop began to turn by ticks.
+    starts: u64,
 }
 
 impl Default for Tick {
     fn default() -> Self {
-        Self { rate: Rate { period_us: PERIOD_US, from_us: 0, count: 0 }, poller: None, next_us: 0 }
+        Self {
+            rate: Rate { period_us: PERIOD_US, from_us: 0, count: 0 },
+            poller: None,
+            next_us: 0,
+            starts: 0,
+        }
     }
 }
 
@@ -77,6 +84,11 @@ impl Tick {
     /// Length of a tick in microseconds, if the loop turns by ticks.
     pub(crate) fn period_us(&self) -> Option<u64> {
         self.poller.is_some().then_some(self.rate.period_us)
+    }
+
+    /// Number of times that the loop began to turn by ticks.
+    pub(crate) fn starts(&self) -> u64 {
+        self.starts
     }
 
     /// Changes the round-trip time, the shortest to any peer.
@@ -119,6 +131,7 @@ impl Passive {
             let rtt_us = self.engine.gateway.peers().filter_map(|peer| peer.rtt_us).min();
             self.tick.set_rtt(rtt_us);
             self.tick.next_us = clock_us();
+            self.tick.starts += 1;
         }
         // Before the tap is silenced: after a failure the loop is still woken.
         self.tick.poller = if is_ticking { Some(rarely(&self.signals, &self.control)?) } else { None };

@@ -1,6 +1,5 @@
 //! Gateways that handle packets by ticks at a high rate.
 
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
 
@@ -30,8 +29,9 @@ fn many_packets_are_handled_by_ticks_and_recovered_until_there_are_few_again() {
     let mut pair = GatewayPair::start(Path::new(PROGRAM), &End::of(&sites), &Setting::default()).unwrap();
     let ticks = |pair: &GatewayPair| [0, 1].map(|side| pair.status(side).unwrap().gateway.tick_us);
     let between = Between { from: &sites.a.hosts[0], to: &sites.b.hosts[0], address: sites.b.host_v4(0) };
-    let mut has_ticked = [false; 2];
-    // A busy machine may send less than it should, so that it gets several attempts.
+    let starts = |pair: &GatewayPair| [0, 1].map(|side| pair.status(side).unwrap().gateway.tick_starts);
+    let loss = |pair: &GatewayPair| pair.status(1).unwrap().peers[0].ingress.loss.clone();
+    // A busy machine may send or see less than it should, so that it gets several attempts.
     for _ in 0..8 {
         let many = UdpStream {
             pace: Pace::Packets(15_000.0),
@@ -39,21 +39,14 @@ fn many_packets_are_handled_by_ticks_and_recovered_until_there_are_few_again() {
             duration: Duration::from_secs(2),
             ..UdpStream::default()
         };
-        let report = udp_stream(between, &many, &mut |_| {
-            for (has_ticked, tick_us) in has_ticked.iter_mut().zip(ticks(&pair)) {
-                *has_ticked |= tick_us.is_some();
-            }
-            ControlFlow::Continue(())
-        })
-        .unwrap();
+        let report = udp_stream(between, &many, &mut netlab::traffic::unwatched).unwrap();
         assert_eq!(report.altered, 0);
-        if has_ticked == [true; 2] {
+        if starts(&pair).iter().all(|&starts| starts > 0) && loss(&pair).recovered > 20 {
             break;
         }
     }
-    assert_eq!(has_ticked, [true; 2], "{}", pair.logs());
-    let loss = pair.status(1).unwrap().peers[0].ingress.loss.clone();
-    assert!(loss.lost > 50 && loss.recovered > loss.lost / 2, "{loss:?}");
+    assert!(starts(&pair).iter().all(|&starts| starts > 0), "{:?}: {}", starts(&pair), pair.logs());
+    assert!(loss(&pair).recovered > 20, "{:?}: {}", loss(&pair), pair.logs());
     wait_for("the tick to end", || ticks(&pair) == [None; 2]);
     // A single packet wakes both gateways again.
     let before = pair.status(1).unwrap().peers[0].ingress.source_packets;

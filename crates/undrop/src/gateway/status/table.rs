@@ -373,6 +373,7 @@ mod tests {
                 injection: "wan".to_owned(),
                 injection_reason: None,
                 tick_us: None,
+                tick_starts: 0,
                 pid: 77,
             },
             pauses: PauseStatus::default(),
