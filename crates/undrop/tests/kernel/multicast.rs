@@ -120,7 +120,7 @@ fn a_sender_without_members_can_refuse_and_says_why() {
 fn a_receiver_that_is_stopped_for_a_while_misses_nothing() {
     const COUNT: usize = 3_000;
     let count = COUNT.to_string();
-    let (mut receiver, seed) = receiver(&["load", "--count", &count, "--json"]);
+    let (mut receiver, seed) = receiver(&["load", "--count", &count, "--json", "--seconds", "60"]);
     let output = receiver.0.stdout.take().unwrap();
     let lines =
         std::thread::spawn(move || BufReader::new(output).lines().map_while(Result::ok).collect::<Vec<_>>());
