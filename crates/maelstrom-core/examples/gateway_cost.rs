@@ -115,6 +115,7 @@ impl Pair {
             delayed: false,
             max_delay_us: 20_000,
             requests: maelstrom_core::Requests::All,
+            repair_dscp: maelstrom_core::RepairDscp::default(),
             name_bits: 32,
             classes: Vec::new(),
             local_networks: Vec::new(),

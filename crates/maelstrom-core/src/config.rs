@@ -7,6 +7,7 @@ use ipnet::IpNet;
 
 use crate::class::{CLASSES_MAX, Class};
 use crate::controller::Targets;
+use crate::dscp::{DSCP_MAX, RepairDscp};
 use crate::key::PeerKey;
 use crate::schedule::Schedule;
 use crate::symbol::SYMBOL_HEADER;
@@ -76,6 +77,8 @@ pub struct Config {
     pub max_delay_us: u64,
     /// Packets that are requested, and for which requests are answered.
     pub requests: Requests,
+    /// DSCP of the repairs.
+    pub repair_dscp: RepairDscp,
     /// Bits of a packet's name. 32 in production; tests take fewer to make names collide.
     pub name_bits: u32,
     /// Classes of packets with a protection of their own, at most [`CLASSES_MAX`]. The first that matches
@@ -138,6 +141,9 @@ pub enum ConfigError {
     /// Too many classes.
     #[error("class: expected at most {CLASSES_MAX}, saw {0}")]
     Classes(usize),
+    /// A DSCP out of range.
+    #[error("repair_dscp: expected at most {DSCP_MAX}, saw {0}")]
+    Dscp(u8),
     /// Too many networks of one peer.
     #[error("networks: expected at most {NETWORKS_MAX} for one peer, saw {0}")]
     Networks(usize),
@@ -154,6 +160,11 @@ impl Config {
         }
         if self.classes.len() > CLASSES_MAX {
             return Err(ConfigError::Classes(self.classes.len()));
+        }
+        if let RepairDscp::Fixed(dscp) = self.repair_dscp
+            && dscp > DSCP_MAX
+        {
+            return Err(ConfigError::Dscp(dscp));
         }
         self.schedule.check()?;
         Encoder::<Entry>::check(&self.code())?;

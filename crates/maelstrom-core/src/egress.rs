@@ -13,8 +13,9 @@ use crate::coder::{CodedRepair, Coder};
 use crate::config::Config;
 use crate::controller::{Decision, Limit, Plan};
 use crate::counters::{Unanswered, UnansweredCounts, Unprotected, Unsent, UnsentCounts};
+use crate::dscp::Marking;
 use crate::identity::Identity;
-use crate::outbox::Queue;
+use crate::outbox::{Envelope, Queue};
 use crate::packet::Packet;
 use crate::quiet::Quiet;
 use crate::repair_loss::RepairLoss;
@@ -76,13 +77,14 @@ pub(crate) struct Egress {
 pub(crate) struct Outlet<'a> {
     pub(crate) now_us: u64,
     pub(crate) sealer: &'a mut Sealer,
-    pub(crate) datagrams: &'a mut Queue<usize>,
+    pub(crate) datagrams: &'a mut Queue<Envelope>,
 }
 
 /// Turns repairs into datagrams.
 struct RepairSender {
     counts: EgressCounts,
     loss: RepairLoss,
+    marking: Marking,
     peer: usize,
     /// Longest UDP payload that crosses the WAN in one piece.
     datagram_max: usize,
@@ -104,6 +106,7 @@ impl Egress {
         let sender = RepairSender {
             counts: EgressCounts::default(),
             loss: RepairLoss::default(),
+            marking: Marking::new(config.repair_dscp),
             peer,
             datagram_max: config.wan_mtu - outer,
             outer,
@@ -128,6 +131,7 @@ impl Egress {
     /// # Panics
     /// As [`Egress::new`].
     pub(crate) fn reconfigure(&mut self, config: &Config) {
+        self.sender.marking.reconfigure(config.repair_dscp);
         self.answers.reconfigure(config.requests, config.cache_bytes(config.peers.len()));
         let mut code = config.code();
         let chosen = self.auto.take();
@@ -257,8 +261,13 @@ impl Egress {
         let symbol = Symbol::new(packet, hash, fields);
         let entry = Entry { seq: self.next, name: identity.name(hash), fields };
         let sender = &mut self.sender;
+        let marking = sender.marking;
+        sender.marking.on_packet(fields.tos);
         let pushed = self.coder.push(now_us, entry, &symbol, &mut |repair| sender.send(repair, outlet));
-        pushed.map_err(|_| Unprotected::TooLong)?;
+        if pushed.is_err() {
+            self.sender.marking = marking;
+            return Err(Unprotected::TooLong);
+        }
         self.answers.keep(outlet.now_us, entry, packet, &symbol);
         self.next = self.next.plus(1);
         self.quiet.on_packet(now_us, packet.as_slice().len());
@@ -383,7 +392,12 @@ impl RepairSender {
         if SEALED_HEADER + body + TAG > self.datagram_max {
             return self.send_halves(repair, body, outlet);
         }
-        self.send_datagram(body, outlet, |to| write_body(repair, to));
+        let envelope = self.envelope(repair);
+        self.send_datagram(envelope, body, outlet, |to| write_body(repair, to));
+    }
+
+    fn envelope(&self, repair: &CodedRepair<'_>) -> Envelope {
+        Envelope { peer: self.peer, dscp: self.marking.of(&repair.recipe) }
     }
 
     /// Sends a repair longer than the WAN MTU allows as two datagrams.
@@ -398,7 +412,7 @@ impl RepairSender {
         let serial = self.next_serial;
         self.next_serial = serial.wrapping_add(1);
         for (second, part) in [(false, &scratch[..half]), (true, &scratch[half..body])] {
-            self.send_datagram(Half::HEADER + part.len(), outlet, |to| {
+            self.send_datagram(self.envelope(repair), Half::HEADER + part.len(), outlet, |to| {
                 write_half_header(to, second, serial);
                 to[Half::HEADER..].copy_from_slice(part);
             });
@@ -407,14 +421,20 @@ impl RepairSender {
         self.counts.cut_in_two += 1;
     }
 
-    fn send_datagram(&mut self, body: usize, outlet: &mut Outlet<'_>, write: impl FnOnce(&mut [u8])) {
+    fn send_datagram(
+        &mut self,
+        envelope: Envelope,
+        body: usize,
+        outlet: &mut Outlet<'_>,
+        write: impl FnOnce(&mut [u8]),
+    ) {
         let len = SEALED_HEADER + body + TAG;
         let Some(datagram) = outlet.datagrams.reserve(len) else {
             return self.counts.unsent.add(Unsent::QueueFull);
         };
         write(&mut datagram[SEALED_HEADER..SEALED_HEADER + body]);
         outlet.sealer.seal(outlet.now_us, datagram);
-        outlet.datagrams.commit(self.peer, len);
+        outlet.datagrams.commit(envelope, len);
         self.longest[0] = self.longest[0].max(len);
         self.counts.repair_packets += 1;
         self.counts.repair_bytes += (len + self.outer) as u64;

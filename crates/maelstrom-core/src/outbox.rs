@@ -79,11 +79,27 @@ impl<M: Copy> Queue<M> {
     }
 }
 
+/// Addressee and marking of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Envelope {
+    /// Number of the peer.
+    pub peer: usize,
+    /// DSCP of its IP header.
+    pub dscp: u8,
+}
+
+impl Envelope {
+    /// The envelope of a datagram that carries no repair: best effort.
+    pub fn to(peer: usize) -> Self {
+        Self { peer, dscp: 0 }
+    }
+}
+
 /// All output of the core.
 #[derive(Debug)]
 pub struct Outbox {
-    /// Datagrams for the repair channel, each with the number of its peer.
-    pub datagrams: Queue<usize>,
+    /// Datagrams for the repair channel.
+    pub datagrams: Queue<Envelope>,
     /// Recovered packets, which the driver hands to the kernel as if they had arrived.
     pub recovered: Queue<()>,
 }

@@ -171,8 +171,11 @@ fn flush(
         return;
     }
     let peers = &gateway.config().peers;
-    counts.unsent +=
-        outlets.socket.send(out.datagrams.iter().map(|(peer, datagram)| (peers[peer].address, datagram)));
+    counts.unsent += outlets.socket.send_marked(
+        out.datagrams
+            .iter()
+            .map(|(envelope, datagram)| (peers[envelope.peer].address, envelope.dscp << 2, datagram)),
+    );
     out.datagrams.clear();
 }
 

@@ -96,8 +96,16 @@ impl RepairSocket {
     /// Sends datagrams, consecutive ones of one size and address as one train, and returns how many the
     /// kernel refused.
     pub fn send<'d>(&mut self, datagrams: impl IntoIterator<Item = (SocketAddr, &'d [u8])>) -> u64 {
-        for (to, datagram) in datagrams {
-            self.outbox.push(to, &[datagram]);
+        self.send_marked(datagrams.into_iter().map(|(to, datagram)| (to, 0, datagram)))
+    }
+
+    /// Sends datagrams, as [`RepairSocket::send`], each with its type of service or traffic class.
+    pub fn send_marked<'d>(
+        &mut self,
+        datagrams: impl IntoIterator<Item = (SocketAddr, u8, &'d [u8])>,
+    ) -> u64 {
+        for (to, tos, datagram) in datagrams {
+            self.outbox.push_marked(to, tos, &[datagram]);
         }
         self.outbox.flush()
     }
@@ -127,6 +135,7 @@ impl AsFd for RepairSocket {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd as _;
     use std::time::{Duration, Instant};
 
     use super::*;
@@ -182,6 +191,47 @@ mod tests {
         assert!(path_mtu(to.ip(), to).unwrap() >= 1_500);
         let to = bind("[::1]:0").local_address().unwrap();
         assert!(path_mtu(to.ip(), to).unwrap() >= 1_500);
+    }
+
+    /// Receives one datagram and returns its type of service or traffic class.
+    fn receive_tos(socket: &UdpSocket) -> i32 {
+        let (mut data, mut control) = ([0_u8; 2_000], [0_usize; 8]);
+        let mut vector = libc::iovec { iov_base: data.as_mut_ptr().cast(), iov_len: data.len() };
+        // SAFETY: all fields are numbers and pointers, for which zero is valid.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        (message.msg_iov, message.msg_iovlen) = (&raw mut vector, 1);
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = size_of_val(&control) as _;
+        // SAFETY: the buffers outlive the call, and their sizes are given.
+        let len = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, 0) };
+        assert!(len > 0, "{}", io::Error::last_os_error());
+        // A header of two words, then the value, in one byte for IPv4.
+        (control[2] & 0xff) as i32
+    }
+
+    #[test]
+    fn datagrams_leave_with_their_type_of_service_alone_and_in_trains() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let mut sender = bind(address);
+            let receiver = UdpSocket::bind(address).unwrap();
+            receiver.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            let to = receiver.local_addr().unwrap();
+            let (level, kind) = if to.is_ipv4() {
+                (libc::IPPROTO_IP, libc::IP_RECVTOS)
+            } else {
+                (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS)
+            };
+            let on: libc::c_int = 1;
+            // SAFETY: the option's value outlives the call, and its size is given.
+            let set = unsafe {
+                let len = size_of_val(&on) as libc::socklen_t;
+                libc::setsockopt(receiver.as_raw_fd(), level, kind, (&raw const on).cast(), len)
+            };
+            assert_eq!(set, 0);
+            let marks = [0, 184, 184, 184, 4, 0, 0];
+            assert_eq!(sender.send_marked(marks.map(|tos| (to, tos, &[7; 300][..]))), 0);
+            assert_eq!(marks.map(|_| receive_tos(&receiver)), marks.map(i32::from), "{address}");
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::{PAST_MAX, Peer};
 use crate::counters::{Rejected, Unsent};
 use crate::greeting::Seen;
 use crate::key::Token;
-use crate::outbox::Outbox;
+use crate::outbox::{Envelope, Outbox};
 use crate::prefixes::PrefixTable;
 use crate::wire::{HELLO_HEADER, Hello, TAG, write_hello_header};
 
@@ -155,6 +155,6 @@ impl Peer {
         write_hello_header(datagram, nonce);
         hello.write(&mut datagram[HELLO_HEADER..len - TAG]);
         self.hello_key.seal(datagram);
-        out.datagrams.commit(self.index, len);
+        out.datagrams.commit(Envelope::to(self.index), len);
     }
 }

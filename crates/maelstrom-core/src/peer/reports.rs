@@ -2,7 +2,7 @@
 
 use super::{CALL_US, Peer};
 use crate::counters::Unsent;
-use crate::outbox::Outbox;
+use crate::outbox::{Envelope, Outbox};
 use crate::wire::{Report, SEALED_HEADER, TAG};
 
 /// Interval between reports to a live peer, which also serve as signs of life.
@@ -86,6 +86,6 @@ impl Peer {
         };
         report.write(&mut datagram[SEALED_HEADER..len - TAG]);
         session.sealer.seal(now_us, datagram);
-        out.datagrams.commit(self.index, len);
+        out.datagrams.commit(Envelope::to(self.index), len);
     }
 }

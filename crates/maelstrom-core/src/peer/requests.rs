@@ -3,7 +3,7 @@
 use super::Peer;
 use crate::counters::{Rejected, Unsent};
 use crate::egress::Outlet;
-use crate::outbox::Outbox;
+use crate::outbox::{Envelope, Outbox};
 use crate::wire::{Request, SEALED_HEADER, TAG};
 
 /// Maximum number of requests sent at a time. The rest stays due.
@@ -21,7 +21,7 @@ impl Peer {
             };
             request.write(&mut datagram[SEALED_HEADER..len - TAG]);
             session.sealer.seal(now_us, datagram);
-            out.datagrams.commit(self.index, len);
+            out.datagrams.commit(Envelope::to(self.index), len);
         }
     }
 

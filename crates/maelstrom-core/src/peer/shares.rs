@@ -2,7 +2,7 @@
 
 use super::Peer;
 use crate::counters::Unsent;
-use crate::outbox::Outbox;
+use crate::outbox::{Envelope, Outbox};
 use crate::wire::{Announcement, SEALED_HEADER, TAG};
 
 impl Peer {
@@ -19,6 +19,6 @@ impl Peer {
         };
         announcement.write(&mut datagram[SEALED_HEADER..len - TAG]);
         session.sealer.seal(now_us, datagram);
-        out.datagrams.commit(self.index, len);
+        out.datagrams.commit(Envelope::to(self.index), len);
     }
 }

@@ -7,6 +7,7 @@ mod blocks;
 mod classes;
 mod corpus;
 mod doubt;
+mod dscp;
 mod forecasts;
 mod fuzz;
 mod lifetime;

@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 
 use crate::pair::{A, B, Pair, coin, config};
 use maelstrom_core::counters::Unprotected;
+use maelstrom_core::outbox::Envelope;
 use maelstrom_core::packet::Packet;
 use maelstrom_core::share::{Share, flow_hash};
 use maelstrom_core::{Config, Gateway, PeerConfig, PeerKey};
@@ -138,17 +139,17 @@ fn the_output_of_one_peer_never_keeps_others_waiting_for_good() {
         // Nearly full: one more datagram ends the round.
         while !out.is_nearly_full() {
             out.datagrams.reserve(1).unwrap();
-            out.datagrams.commit(99, 1);
+            out.datagrams.commit(Envelope::to(99), 1);
         }
         let filled = out.datagrams.len();
         out.datagrams.clear();
         for _ in 0..filled - 1 {
             out.datagrams.reserve(1).unwrap();
-            out.datagrams.commit(99, 1);
+            out.datagrams.commit(Envelope::to(99), 1);
         }
         // Each peer says Hello again in each round.
         gateway.handle_timeout(round * 1_000_000, &mut out);
-        served.extend(out.datagrams.iter().map(|(peer, _)| peer).filter(|&peer| peer != 99));
+        served.extend(out.datagrams.iter().map(|(envelope, _)| envelope.peer).filter(|&peer| peer != 99));
         out.datagrams.clear();
     }
     assert_eq!(served.len(), 8);

@@ -81,6 +81,7 @@ impl CodeDraft {
             delayed: self.delayed.expect(GAP).value,
             max_delay_ms: self.max_delay_ms.expect(GAP).value,
             requests: self.requests.expect(GAP).value,
+            repair_dscp: self.repair_dscp.expect(GAP).value,
         }
     }
 }

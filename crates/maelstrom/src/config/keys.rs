@@ -9,7 +9,7 @@ use diagnostics::settings::{
     interface_name,
 };
 use ipnet::IpNet;
-use maelstrom_core::{Match, Protect, RepairRate, Requests};
+use maelstrom_core::{Match, Protect, RepairDscp, RepairRate, Requests};
 
 use super::classes::{self, Conditions};
 use super::types::{InjectionChoice, Mode, PathChoice, SchemeChoice, TapChoice};
@@ -292,6 +292,14 @@ diagnostics::settings! {
             form: Choice(&[("all", Requests::All), ("udp", Requests::Udp), ("off", Requests::Off)]),
             default: Fallback::Toml("\"all\""),
             example: "requests = \"all\"",
+        }
+        /// DSCP of the repairs, by which routers may treat them otherwise than other packets: `packets` for
+        /// that of their packets, or 0 if these differ, or a number. With a number above that of the packets,
+        /// repairs may overtake them on the way.
+        repair_dscp: RepairDscp {
+            form: Text::or_number("`\"packets\"`, or a DSCP from 0 to 63", values::repair_dscp),
+            default: Fallback::Toml("\"packets\""),
+            example: "repair_dscp = 8",
         }
     }
 }

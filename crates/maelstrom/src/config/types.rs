@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use ipnet::IpNet;
 use maelstrom_core::controller::Targets;
-use maelstrom_core::{PeerKey, Requests, Schedule, Scheme};
+use maelstrom_core::{PeerKey, RepairDscp, Requests, Schedule, Scheme};
 
 /// How source packets travel between the sites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +117,8 @@ pub struct Code {
     pub max_delay_ms: u16,
     /// Packets that are requested from the far gateway if repairs do not bring them back in time.
     pub requests: Requests,
+    /// DSCP of the repairs.
+    pub repair_dscp: RepairDscp,
 }
 
 impl Code {

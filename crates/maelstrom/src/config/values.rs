@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use diagnostics::quoted;
 use diagnostics::settings::Fault;
 use ipnet::IpNet;
-use maelstrom_core::{RateError, RepairRate};
+use maelstrom_core::{DSCP_MAX, RateError, RepairDscp, RepairRate};
 
 /// Longest path of a Unix socket: `sun_path` is 108 with its closing zero.
 pub(super) const SOCKET_PATH_BYTES_MAX: usize = 107;
@@ -48,6 +48,19 @@ pub(super) fn peer_address(text: &str) -> Result<SocketAddr, Fault> {
         return Err(fault.help("give the address that the peer has as `listen`"));
     }
     Ok(address)
+}
+
+/// The DSCP of repairs.
+pub(super) fn repair_dscp(text: &str) -> Result<RepairDscp, Fault> {
+    if text == "packets" {
+        return Ok(RepairDscp::Packets);
+    }
+    let fault = || Fault::bad("is not `\"packets\"` or a DSCP").seen(quoted(text));
+    match text.parse::<u8>() {
+        Ok(dscp) if dscp <= DSCP_MAX => Ok(RepairDscp::Fixed(dscp)),
+        Ok(_) => Err(Fault::out_of_range(quoted(text)).help("a type of service is four times the DSCP")),
+        Err(_) => Err(fault().help("write 1 for LE, 8 for CS1 or 46 for EF")),
+    }
 }
 
 /// The path of a socket. Its length depends on the directory of the file, and is checked later.

@@ -20,7 +20,7 @@ impl Address {
 
     /// Returns the number of bytes in use.
     pub(crate) fn len(&self) -> libc::socklen_t {
-        (if self.family() == libc::AF_INET { LEN_V4 } else { LEN }) as libc::socklen_t
+        (if self.is_v4() { LEN_V4 } else { LEN }) as libc::socklen_t
     }
 
     /// Returns the stored address, or `None` if its family is neither IPv4 nor IPv6.
@@ -40,6 +40,11 @@ impl Address {
             }
             _ => None,
         }
+    }
+
+    /// Whether it is an address of IPv4.
+    pub(crate) fn is_v4(&self) -> bool {
+        self.family() == libc::AF_INET
     }
 
     fn family(&self) -> libc::c_int {

@@ -1,5 +1,5 @@
-//! Control messages: those that the kernel attaches to a received datagram, and the one that requests
-//! segmentation.
+//! Control messages: those that the kernel attaches to a received datagram, and those that request
+//! segmentation and a type of service.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -77,22 +77,43 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// Control message that makes the kernel cut a buffer into datagrams.
+/// Length of one control message for sending.
+const SENT: usize = HEADER + WORD;
+
+/// Control messages that make the kernel cut a buffer into datagrams, and set the type of service of these.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
-pub(crate) struct SegmentControl {
-    pub(super) bytes: [u8; HEADER + WORD],
+pub(crate) struct SendControl {
+    bytes: [u8; 2 * SENT],
+    is_marked: bool,
 }
 
-impl SegmentControl {
-    pub(super) fn new(segment: u16) -> Self {
-        let mut bytes = [0; HEADER + WORD];
-        bytes[..WORD].copy_from_slice(&(HEADER + 2).to_ne_bytes());
-        bytes[WORD..WORD + 4].copy_from_slice(&libc::SOL_UDP.to_ne_bytes());
-        bytes[WORD + 4..HEADER].copy_from_slice(&libc::UDP_SEGMENT.to_ne_bytes());
-        bytes[HEADER..HEADER + 2].copy_from_slice(&segment.to_ne_bytes());
-        Self { bytes }
+impl SendControl {
+    /// Requests datagrams of `segment` bytes with the type of service, or traffic class, `tos`.
+    pub(super) fn new(segment: u16, tos: u8, is_v4: bool) -> Self {
+        let mut bytes = [0; 2 * SENT];
+        let (cut, mark) = bytes.split_at_mut(SENT);
+        write(cut, libc::SOL_UDP, libc::UDP_SEGMENT, &segment.to_ne_bytes());
+        let (level, kind) =
+            if is_v4 { (libc::IPPROTO_IP, libc::IP_TOS) } else { (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) };
+        write(mark, level, kind, &i32::from(tos).to_ne_bytes());
+        Self { bytes, is_marked: tos != 0 }
     }
+
+    /// The messages for the kernel, those of a train or of a single datagram. May be empty.
+    pub(super) fn messages(&self, is_train: bool) -> &[u8] {
+        let start = if is_train { 0 } else { SENT };
+        let end = if self.is_marked { 2 * SENT } else { SENT };
+        &self.bytes[start..end]
+    }
+}
+
+/// Writes one control message of up to a word.
+fn write(to: &mut [u8], level: libc::c_int, kind: libc::c_int, data: &[u8]) {
+    to[..WORD].copy_from_slice(&(HEADER + data.len()).to_ne_bytes());
+    to[WORD..WORD + 4].copy_from_slice(&level.to_ne_bytes());
+    to[WORD + 4..HEADER].copy_from_slice(&kind.to_ne_bytes());
+    to[HEADER..HEADER + data.len()].copy_from_slice(data);
 }
 
 #[cfg(test)]
@@ -155,9 +176,22 @@ mod tests {
     }
 
     #[test]
-    fn the_message_that_makes_trains_reads_back() {
-        let control = SegmentControl::new(1200);
-        let (level, kind, data, _) = next(&control.bytes).unwrap();
-        assert_eq!((level, kind, data), (libc::SOL_UDP, libc::UDP_SEGMENT, &1200_u16.to_ne_bytes()[..]));
+    fn the_messages_for_sending_read_back() {
+        let segment = |bytes: &[u8]| Facts::read(bytes).stride;
+        let cut = 1_200_u16.to_ne_bytes();
+        for (is_v4, expected) in
+            [(true, (libc::IPPROTO_IP, libc::IP_TOS)), (false, (libc::IPPROTO_IPV6, libc::IPV6_TCLASS))]
+        {
+            let plain = SendControl::new(1_200, 0, is_v4);
+            assert!(plain.messages(false).is_empty());
+            let (level, kind, data, rest) = next(plain.messages(true)).unwrap();
+            assert_eq!((level, kind, data, rest), (libc::SOL_UDP, libc::UDP_SEGMENT, &cut[..], &[][..]));
+            let marked = SendControl::new(1_200, 46 << 2, is_v4);
+            let (.., rest) = next(marked.messages(true)).unwrap();
+            assert_eq!(rest, marked.messages(false));
+            let (level, kind, data, rest) = next(rest).unwrap();
+            assert_eq!(((level, kind), data, rest), (expected, &184_i32.to_ne_bytes()[..], &[][..]));
+            assert_eq!(segment(marked.messages(false)), None);
+        }
     }
 }

@@ -1,12 +1,12 @@
 //! Sends a batch: consecutive datagrams of one size to one address become a train, which the kernel or the
 //! card cuts. All trains leave with one system call.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd as _;
 
 use super::address::Address;
-use super::control::SegmentControl;
+use super::control::SendControl;
 use super::sending::{Sending, UdpCounts};
 use crate::interface::check;
 
@@ -45,7 +45,8 @@ struct Message {
     segment: usize,
     count: usize,
     closed: bool,
-    control: SegmentControl,
+    tos: u8,
+    control: SendControl,
 }
 
 impl Outbox {
@@ -63,6 +64,11 @@ impl Outbox {
     /// Adds a datagram, given as consecutive pieces, which are copied. If the outbox is full, its content is
     /// sent first. A datagram longer than UDP can carry is dropped and counted.
     pub fn push(&mut self, to: SocketAddr, pieces: &[&[u8]]) {
+        self.push_marked(to, 0, pieces);
+    }
+
+    /// Adds a datagram, as [`Outbox::push`], that leaves with the type of service or traffic class `tos`.
+    pub fn push_marked(&mut self, to: SocketAddr, tos: u8, pieces: &[&[u8]]) {
         let len = pieces.iter().map(|piece| piece.len()).sum();
         if len > TRAIN_BYTES {
             self.counts.too_long += 1;
@@ -72,11 +78,11 @@ impl Outbox {
             self.send();
         }
         let to = Address::from(to);
-        if !self.extend_last(to, len) {
+        if !self.extend_last(to, tos, len) {
             if self.messages.len() == MESSAGES {
                 self.send();
             }
-            self.messages.push(Message::new(to, self.bytes.len(), len));
+            self.messages.push(Message::new(to, tos, self.bytes.len(), len));
         }
         for piece in pieces {
             self.bytes.extend_from_slice(piece);
@@ -102,7 +108,7 @@ impl Outbox {
         &self.sending
     }
 
-    fn extend_last(&mut self, to: Address, len: usize) -> bool {
+    fn extend_last(&mut self, to: Address, tos: u8, len: usize) -> bool {
         if !self.sending.cuts_trains() {
             return false;
         }
@@ -110,7 +116,7 @@ impl Outbox {
             self.without_trains -= 1;
             return false;
         }
-        self.messages.last_mut().is_some_and(|last| last.takes(to, len))
+        self.messages.last_mut().is_some_and(|last| last.takes(to, tos, len))
     }
 
     fn send(&mut self) {
@@ -174,8 +180,10 @@ impl Outbox {
         if error.raw_os_error() == Some(libc::EIO) {
             self.without_trains = WITHOUT_TRAINS;
         }
-        for datagram in message.bytes(&self.bytes).chunks(message.segment) {
-            let result = self.sending.send_one(message.to, &[IoSlice::new(datagram)]);
+        for at in (0..message.len).step_by(message.segment) {
+            let len = message.segment.min(message.len - at);
+            let single = Message::new(message.to, message.tos, message.start + at, len);
+            let result = self.call::<FEW>(&[single]).map(drop);
             self.counts.add(&result, 1);
         }
     }
@@ -188,16 +196,16 @@ impl std::fmt::Debug for Outbox {
 }
 
 impl Message {
-    fn new(to: Address, start: usize, len: usize) -> Self {
-        let control = SegmentControl::new(len as u16);
+    fn new(to: Address, tos: u8, start: usize, len: usize) -> Self {
+        let control = SendControl::new(len as u16, tos, to.is_v4());
         // an empty datagram cannot begin a train
-        Self { to, start, len, segment: len, count: 1, closed: len == 0, control }
+        Self { to, start, len, segment: len, count: 1, closed: len == 0, tos, control }
     }
 
     /// Adds a datagram to the train if it fits.
-    fn takes(&mut self, to: Address, len: usize) -> bool {
+    fn takes(&mut self, to: Address, tos: u8, len: usize) -> bool {
         let fits = !self.closed
-            && self.to == to
+            && (self.to, self.tos) == (to, tos)
             && (1..=self.segment).contains(&len)
             && self.count < TRAIN_DATAGRAMS
             && self.len + len <= TRAIN_BYTES;
@@ -224,9 +232,10 @@ fn header(message: Option<&Message>, vector: &mut libc::iovec) -> libc::mmsghdr 
     header.msg_hdr.msg_namelen = message.to.len();
     header.msg_hdr.msg_iov = vector;
     header.msg_hdr.msg_iovlen = 1;
-    if message.count > 1 {
-        header.msg_hdr.msg_control = (&raw const message.control).cast_mut().cast();
-        header.msg_hdr.msg_controllen = size_of::<SegmentControl>() as _;
+    let control = message.control.messages(message.count > 1);
+    if !control.is_empty() {
+        header.msg_hdr.msg_control = control.as_ptr().cast_mut().cast();
+        header.msg_hdr.msg_controllen = control.len() as _;
     }
     header
 }

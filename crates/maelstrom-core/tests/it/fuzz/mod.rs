@@ -93,6 +93,7 @@ impl Liar {
             delayed: false,
             max_delay_us: 20_000,
             requests: maelstrom_core::Requests::All,
+            repair_dscp: maelstrom_core::RepairDscp::default(),
             name_bits: 2,
             classes: Vec::new(),
             local_networks: Vec::new(),

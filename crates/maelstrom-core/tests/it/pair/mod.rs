@@ -27,6 +27,7 @@ pub fn config(side: usize) -> Config {
         delayed: false,
         max_delay_us: 20_000,
         requests: maelstrom_core::Requests::Off,
+        repair_dscp: maelstrom_core::RepairDscp::default(),
         name_bits: 32,
         classes: Vec::new(),
         local_networks: Vec::new(),
@@ -110,6 +111,8 @@ pub struct Pair {
     pub frozen: [bool; 2],
     /// Sides whose datagrams are all lost.
     pub mute: [bool; 2],
+    /// DSCPs of the datagrams that each side has sent.
+    pub dscps: [Vec<u8>; 2],
     /// Flows of which the tap of each side shows the packets that arrive.
     pub captures: [Share; 2],
 }
@@ -132,6 +135,7 @@ impl Pair {
             lose_datagram: Box::new(|| false),
             frozen: [false; 2],
             mute: [false; 2],
+            dscps: Default::default(),
             captures: [Share::ALL; 2],
         }
     }
@@ -231,8 +235,9 @@ impl Pair {
     pub fn exchange(&mut self) {
         for _ in 0..10_000 {
             for side in 0..2 {
-                let sent: Vec<_> =
-                    self.out[side].datagrams.iter().map(|(_, datagram)| datagram.to_vec()).collect();
+                let datagrams = &self.out[side].datagrams;
+                let sent: Vec<_> = datagrams.iter().map(|(_, datagram)| datagram.to_vec()).collect();
+                self.dscps[side].extend(datagrams.iter().map(|(envelope, _)| envelope.dscp));
                 self.out[side].datagrams.clear();
                 for datagram in sent {
                     if !(self.lose_datagram)() && !self.mute[side] {

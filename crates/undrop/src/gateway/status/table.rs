@@ -164,7 +164,11 @@ fn code(text: &mut String, peer: &PeerStatus) {
     let longer = peer.far.burst_histogram.iter().filter(|burst| burst.from > egress.longest_burst);
     let longer: u64 = longer.map(|burst| burst.count).sum();
     if longer > 0 {
-        let remedy = "a window recovers nothing of them; layers with longer interleaves do";
+        let remedy = match egress.code.split(' ').next() {
+            Some("layered") => "layers recover a part of them; longer interleaves recover more",
+            Some("reed-solomon") => "blocks recover a part of them; more blocks in turn recover more",
+            _ => "a window recovers nothing of them; layers with longer interleaves do",
+        };
         row(text, "LONG BURSTS", &format!("{} were longer: {remedy}", number(longer)));
     }
     if let Some(choice) = &egress.choice {
@@ -428,6 +432,20 @@ peer osaka (10.81.9.2:4700): up, heard 120 ms ago, round trip 100.2 ms, 2 sessio
         let expected = "2 sessions\n  TROUBLE           no datagram arrives: do this\n  \
                         PATH FROM THERE   packets are rewritten: do this\n  networks";
         assert!(shown.contains(expected), "{shown}");
+    }
+
+    #[test]
+    fn the_remedy_for_long_bursts_is_that_of_the_scheme() {
+        let mut status = status();
+        for (code, remedy) in [
+            ("sliding (512; 1/8)", "1 were longer: a window recovers nothing of them"),
+            ("layered (8; 1,11,19)", "1 were longer: layers recover a part of them; longer interleaves"),
+            ("reed-solomon (8,3) x20", "1 were longer: blocks recover a part of them; more blocks"),
+        ] {
+            status.peers[0].egress.code = code.to_owned();
+            let shown = render(&status);
+            assert!(shown.contains(&format!("LONG BURSTS       {remedy}")), "{shown}");
+        }
     }
 
     #[test]
