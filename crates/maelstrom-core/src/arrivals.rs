@@ -470,11 +470,45 @@ fn hash_bits(name: Name) -> u64 {
 mod tests {
     use super::*;
 
+    fn entry(seq: u64, name: u32) -> Entry {
+        Entry { seq: Seq(seq), name: Name(name), fields: MutableFields::default() }
+    }
+
+    fn arrive(arrivals: &mut Arrivals, name: u32) {
+        let bytes = crate::packet::tests::udp4([10, 0, 0, 1], [10, 0, 1, 1], name as u16, b"hello");
+        let packet = crate::packet::Packet::new_checked(&bytes).unwrap();
+        let symbol = Symbol::new(&packet, PacketHash(name.into()), MutableFields::default());
+        arrivals.insert(1, Name(name), (Flow(1), 64), &symbol);
+    }
+
+    #[test]
+    fn forgotten_arrivals_that_no_repair_has_named_are_counted() {
+        let mut arrivals = Arrivals::new(8, 16, 100);
+        assert_eq!(arrivals.forget_before(0), 0);
+        (0..5).for_each(|name| arrive(&mut arrivals, name));
+        (0..3).for_each(|seq| _ = arrivals.bind(1, &entry(seq, seq as u32)));
+        assert_eq!(arrivals.forget_before(3), 0, "each of them was named");
+        assert_eq!((arrivals.forget_before(5), arrivals.unbound()), (2, 0));
+        assert_eq!(arrivals.forget_before(5), 0, "they are forgotten once");
+        assert!(matches!(arrivals.bind(1, &entry(3, 3)).0, Place::Missing { .. }));
+    }
+
+    #[test]
+    fn the_memory_of_each_part_counts() {
+        let bytes = |history, places, symbol_max| Arrivals::new(history, places, symbol_max).memory_bytes();
+        let base = bytes(8, 16, 100);
+        // A symbol for each of the history, one more in the ring, and a spare one.
+        assert_eq!(bytes(8, 16, 200) - base, 10 * 100);
+        assert!(bytes(8, 32, 100) - base >= 16 * size_of::<(Seq, Place)>());
+        let names = |history| HashTable::<SameName>::with_capacity(NAMES_FACTOR * history).allocation_size();
+        let ring = |history| SymbolRing::new(history, (history + 1) * 100).memory_bytes();
+        let order = 8 * NAMES_FACTOR * size_of::<Option<Name>>();
+        assert_eq!(bytes(16, 16, 100) - base, ring(16) - ring(8) + names(16) - names(8) + order);
+    }
+
     #[test]
     fn the_number_of_places_that_wait_for_equal_packets_is_bounded() {
         let mut arrivals = Arrivals::new(1 << 13, 1 << 14, 100);
-        let entry =
-            |seq: u64, name| Entry { seq: Seq(seq), name: Name(name), fields: MutableFields::default() };
         for seq in 0..8_000 {
             arrivals.bind(1, &entry(seq, 7));
         }

@@ -181,6 +181,39 @@ mod tests {
         assert_eq!(traits(&first).flow, traits(&second).flow, "fragments have no ports");
     }
 
+    /// Inserts options behind the fixed part of an IPv4 header.
+    fn with_options(packet: &[u8], words: usize) -> Vec<u8> {
+        let mut bytes = [&packet[..20], &vec![1; 4 * words], &packet[20..]].concat();
+        let length = bytes.len() as u16;
+        bytes[0] += words as u8;
+        bytes[2..4].copy_from_slice(&length.to_be_bytes());
+        bytes
+    }
+
+    #[test]
+    fn the_content_of_a_packet_begins_behind_its_headers() {
+        let content = |bytes: &[u8]| {
+            let identity = Identity::new(&PeerKey::new([1; 32]));
+            Content::of(&Packet::new_checked(bytes).unwrap(), &identity)
+        };
+        let long = b"sixteen bytes, or more of them";
+        let udp = udp4([10, 0, 0, 1], [10, 0, 1, 1], 77, long);
+        let mut tcp = udp4([10, 0, 0, 9], [10, 0, 1, 1], 78, &[&[0; 12][..], long].concat());
+        (tcp[9], tcp[32]) = (TCP, 5 << 4);
+        let mut tcp_with_options = udp4([10, 0, 0, 9], [10, 0, 1, 1], 79, &[&[0; 24][..], long].concat());
+        (tcp_with_options[9], tcp_with_options[32]) = (TCP, 8 << 4);
+        let v6 = udp6("fd00::1".parse().unwrap(), "fd00:1::1".parse().unwrap(), long);
+        assert!(content(&udp).is_some());
+        for same in [&with_options(&udp, 1), &with_options(&udp, 9), &tcp, &tcp_with_options, &v6] {
+            assert_eq!(content(same), content(&udp), "{same:?}");
+        }
+        let mut other = udp.clone();
+        other[28] ^= 1;
+        assert_ne!(content(&other), content(&udp));
+        assert_eq!(content(&udp4([10, 0, 0, 1], [10, 0, 1, 1], 77, &long[..15])), None, "too little");
+        assert!(content(&udp4([10, 0, 0, 1], [10, 0, 1, 1], 77, &long[..16])).is_some());
+    }
+
     #[test]
     fn only_a_syn_opens_a_connection() {
         let mut tcp = packet();

@@ -130,6 +130,27 @@ mod tests {
     }
 
     #[test]
+    fn a_token_is_answered_again_when_its_pause_ends() {
+        let mut answers = Answers::default();
+        let calls = [0, ANSWER_US - 1, ANSWER_US, 3 * ANSWER_US - 1, 3 * ANSWER_US];
+        assert_eq!(calls.map(|at_us| answers.take(at_us, token(1))), [true, false, true, false, true]);
+    }
+
+    #[test]
+    fn an_answer_makes_room_for_another_token_when_its_pause_ends() {
+        let mut answers = Answers::default();
+        let other = |n: u16| {
+            let mut other = token(0);
+            other.0[..2].copy_from_slice(&n.to_be_bytes());
+            other
+        };
+        let all = TOKENS as u16;
+        assert!((0..all).all(|n| answers.take(0, other(n))));
+        assert!(!answers.take(ANSWER_US - 1, other(all)));
+        assert!(answers.take(ANSWER_US, other(all)));
+    }
+
+    #[test]
     fn answers_that_bring_no_proof_become_rare() {
         let mut answers = Answers::default();
         let count = (0..10_000).filter(|&ms| answers.take(1_000 * ms, token(1))).count();

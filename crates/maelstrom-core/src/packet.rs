@@ -210,8 +210,9 @@ fn write_mutable(packet: &mut [u8], version: Version, fields: MutableFields) {
             packet[10..12].fill(0);
         }
         Version::V6 => {
-            packet[0] = (packet[0] & 0xf0) | (fields.tos >> 4);
-            packet[1] = (packet[1] & 0x0f) | (fields.tos << 4);
+            let others = u16::from_be_bytes([packet[0], packet[1]]) & 0xf00f;
+            let word = others + (u16::from(fields.tos) << 4);
+            packet[..2].copy_from_slice(&word.to_be_bytes());
             packet[7] = fields.ttl;
         }
     }
@@ -338,7 +339,8 @@ pub(crate) mod tests {
     fn zeroing_and_restoring_the_fields_gives_the_same_packet() {
         let mut v4 = udp4([10, 0, 0, 1], [10, 0, 1, 1], 77, b"hello");
         v4[1] = 0x2a;
-        let v6 = udp6("fd00::1".parse().unwrap(), "fd00:1::1".parse().unwrap(), b"hello");
+        let mut v6 = udp6("fd00::1".parse().unwrap(), "fd00:1::1".parse().unwrap(), b"hello");
+        v6[..2].copy_from_slice(&[0x6a, 0xb5]);
         for mut sent in [v4, v6] {
             let fields = Packet::new_checked(&sent).unwrap().mutable_fields();
             restore(&mut sent, fields);

@@ -287,6 +287,16 @@ mod tests {
     }
 
     #[test]
+    fn a_message_that_confirms_the_limit_starts_no_probe() {
+        let (mut path, mut now_us) = (PathMtu::new(1_500, 28), 0);
+        run(&mut path, &mut now_us, 20, 1_372, 1_000);
+        let found = path.limit();
+        assert_eq!(path.poll_probe(now_us), None);
+        path.on_hint(now_us, found + 28);
+        assert_eq!((path.poll_probe(now_us), path.limit()), (None, found));
+    }
+
+    #[test]
     fn repairs_that_do_not_arrive_start_a_probe() {
         let (mut path, mut now_us) = (PathMtu::new(1_500, 28), 0);
         run(&mut path, &mut now_us, 6, 1_472, 1_000);

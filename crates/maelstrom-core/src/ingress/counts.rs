@@ -14,8 +14,8 @@ pub struct IngressCounts {
     pub foreign_packets: u64,
     /// Recovered packets handed to the kernel.
     pub recovered_packets: u64,
-    /// Packets that arrived after an equal one had been recovered, by reordering or because the sender
-    /// repeats them.
+    /// Packets that arrived, whole or in fragments, after an equal one had been recovered: by reordering or
+    /// because the sender repeats them.
     pub after_recovery: u64,
     /// Packets that arrived after an equal one had been solved but withheld.
     pub after_withholding: u64,

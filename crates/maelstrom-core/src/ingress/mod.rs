@@ -18,7 +18,7 @@ use std::net::SocketAddr;
 use fec::{Decoder, DecoderConfig, Outcome, SymbolId, Term};
 use hdrhistogram::Histogram;
 
-use crate::arrivals::{Arrivals, Arrived, Place};
+use crate::arrivals::{Arrivals, Arrived, NAMES_FACTOR, Place};
 use crate::config::{IngressConfig, Requests};
 use crate::counters::{Rejected, Unused, WithheldCounts};
 use crate::doubt::Doubtful;
@@ -108,7 +108,7 @@ impl Ingress {
             held: Held::new(symbol_max + RECIPE_MAX),
             reach: Reach::default(),
             sight: Sight::new(history, config.give_up_us),
-            path: Path::new(trusts_path),
+            path: Path::new(trusts_path, NAMES_FACTOR * config.history),
             doubtful: Doubtful::default(),
             rung: Rung::new(requests),
             give_up_us: config.give_up_us,
@@ -165,10 +165,16 @@ impl Ingress {
         let symbol = Symbol::new(packet, hash, MutableFields::default());
         let traits = Traits::of(packet, cx.identity);
         self.held.on_arrival();
-        self.path.on_arrival(&traits, packet, cx.identity);
+        let injected_us = self.path.on_arrival(&traits, packet, cx.identity);
         let path = (traits.flow, packet.mutable_fields().ttl);
         match self.arrivals.insert(cx.now_us, cx.identity.name(hash), path, &symbol) {
-            Arrived::Kept => {}
+            Arrived::Kept => {
+                if let Some(injected_us) = injected_us {
+                    self.counts.after_recovery += 1;
+                    self.held.on_late_packet(cx.now_us.saturating_sub(injected_us));
+                    self.path.on_late_fragment(cx.now_us);
+                }
+            }
             Arrived::LikeRecovered { late_us, is_repeated, is_counted, is_injected } => {
                 self.counts.after_recovery += u64::from(is_injected);
                 self.counts.after_withholding += u64::from(!is_injected);

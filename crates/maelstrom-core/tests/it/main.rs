@@ -4,11 +4,13 @@
 mod allocation;
 mod auto;
 mod blocks;
+mod chance;
 mod classes;
 mod corpus;
 mod doubt;
 mod dscp;
 mod forecasts;
+mod fragments;
 mod fuzz;
 mod lifetime;
 mod overload;

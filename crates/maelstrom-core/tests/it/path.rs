@@ -9,7 +9,7 @@ use maelstrom_core::{Config, Finding, PeerConfig, Schedule, Trouble};
 use testkit::packet::udp4;
 
 /// A gateway that takes no missing packet for lost without proof.
-fn checked(side: usize) -> Config {
+pub(crate) fn checked(side: usize) -> Config {
     let peer = PeerConfig { trusts_path: false, ..config(side).peers[0].clone() };
     Config { peers: vec![peer], ..config(side) }
 }
@@ -19,19 +19,19 @@ fn pair() -> Pair {
 }
 
 /// Packet `n` of a flow from A to B.
-fn packet(flow: u16, n: u32) -> Vec<u8> {
+pub(crate) fn packet(flow: u16, n: u32) -> Vec<u8> {
     let (from, to) = (Ipv4Addr::new(10, 81, 1, 10), Ipv4Addr::new(10, 81, 2, 10));
     let mut content = payload(n);
     content.extend(n.to_be_bytes());
     udp4(from, to, 1_000 + flow, n as u16, &content)
 }
 
-fn has(pair: &Pair, finding: Finding) -> bool {
+pub(crate) fn has(pair: &Pair, finding: Finding) -> bool {
     pair.status(B, |peer| peer.findings.contains(finding))
 }
 
 /// Sends packets of one flow that all arrive.
-fn prove(pair: &mut Pair, count: u32) {
+pub(crate) fn prove(pair: &mut Pair, count: u32) {
     for n in 0..count {
         pair.send(A, &packet(0, 1_000_000 + n), false);
         pair.advance(1_000);
@@ -373,6 +373,21 @@ fn a_peer_that_was_never_heard_is_told_at_both_ends() {
     pair.advance(3_000_000);
     let trouble = |side| pair.status(side, |peer| peer.trouble);
     assert_eq!((trouble(A), trouble(B)), (Some(Trouble::Unheard), Some(Trouble::Silent)));
+}
+
+#[test]
+fn a_peer_of_another_version_is_told_apart_from_noise() {
+    // The low four bits of the first byte are the kind, the others the version.
+    for (first, is_version) in [(0x91, false), (0x1f, false), (0x00, false), (0x11, true), (0x82, true)] {
+        let mut pair = Pair::new([checked(A), checked(B)]);
+        pair.mute = [true; 2];
+        for _ in 0..10 {
+            pair.advance(200_000);
+            pair.inject(B, &[first; 60]);
+        }
+        let expected = if is_version { Trouble::OtherVersion } else { Trouble::Silent };
+        assert_eq!(pair.status(B, |peer| peer.trouble), Some(expected), "first byte {first:#x}");
+    }
 }
 
 #[test]

@@ -20,6 +20,22 @@ fn lost_packets_are_recovered_bit_for_bit() {
 }
 
 #[test]
+fn the_longest_packet_that_the_link_carries_is_recovered() {
+    let mut pair = Pair::up([config(A), config(B)]);
+    let packet = |n: u16| udp(A, n, &vec![n as u8; 1500 - 28]);
+    for n in 0..200 {
+        pair.send(A, &packet(n), n == 100);
+        pair.advance(1_000);
+    }
+    pair.advance(1_000_000);
+    assert_eq!(pair.recovered[B], [packet(100)]);
+    assert_eq!(pair.status(B, |peer| peer.ingress.too_long), 0);
+    let longer = udp(A, 9, &[9; 1501 - 28]);
+    pair.arrive(B, &longer);
+    assert_eq!(pair.status(B, |peer| peer.ingress.too_long), 1);
+}
+
+#[test]
 fn losses_are_reported_to_the_far_side() {
     let mut pair = Pair::up([config(A), config(B)]);
     let lost = run(&mut pair, 5_000, 3, 0.02).len() as u64;
@@ -58,6 +74,8 @@ fn packets_that_repairs_overtake_are_not_injected() {
     let injected = pair.recovered[B].len();
     assert!(injected <= 3, "{injected} before the wait was learnt; none after it");
     assert!(pair.status(B, |peer| peer.ingress.late) > 1_000);
+    let wait_us = pair.status(B, |peer| peer.wait_us);
+    assert!((100..=200).contains(&wait_us), "packets were late by up to 150 us, repairs wait {wait_us} us");
 }
 
 #[test]

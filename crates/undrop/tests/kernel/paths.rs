@@ -21,7 +21,7 @@ use netlab::traffic::{
 use simnet::link::LinkConfig;
 use stage::gateways::{End, GatewayPair, Setting};
 
-use crate::disturbance::undisturbed;
+use crate::disturbance::{assert_duplicates_arrived_late, undisturbed};
 use crate::pair::{PROGRAM, peer, wait_for_logs, wait_for_peer};
 
 const REWRITTEN: &str = "packets are rewritten on the way";
@@ -393,15 +393,18 @@ fn packets_are_fragmented_on_the_way(test: &str, tells: bool, rate: f64) {
     // Its packets may be fragmented.
     sites.a.hosts[0].sysctl("net.ipv4.ip_no_pmtu_disc", "1").unwrap();
     let pair = start(&sites, &Setting::layered());
-    narrow_link(&sites, 1_000, tells);
-    let report = stream_of(&sites, 1_272, rate, 6);
-    assert_eq!(
-        (report.duplicates, report.missing(), report.altered),
-        (0, 0, 0),
-        "{:?}",
-        peer(&pair, 1).ingress
-    );
-    assert_eq!(peer(&pair, 1).ingress.injected_packets, 0);
+    // The flow is known and its path proven when its packets begin to arrive in fragments.
+    let streamed = || peer(&pair, 1).ingress.source_packets;
+    let report = thread::scope(|scope| {
+        let stream = scope.spawn(|| stream_of(&sites, 1_272, rate, 7));
+        testkit::wait_until("packets arrive", || streamed() > 20);
+        narrow_link(&sites, 1_000, tells);
+        stream.join().unwrap()
+    });
+    let ingress = peer(&pair, 1).ingress;
+    assert_eq!((report.missing(), report.altered), (0, 0), "{ingress:?}");
+    assert_duplicates_arrived_late(&pair, 1, report.duplicates);
+    assert!(ingress.withheld["fragmented on the way"] > 0, "{ingress:?}");
     wait_for_peer(&pair, 0, "the MTU of the path is found", |peer| {
         (998..=1_000).contains(&peer.egress.path_mtu) && peer.egress.narrow_path.is_some()
     });

@@ -40,6 +40,11 @@ impl Account {
         }
     }
 
+    /// Lowers the level to this one if it is higher.
+    pub(super) fn limit(&mut self, level: i64) {
+        self.level = self.level.min(level);
+    }
+
     pub(super) fn level(&self) -> i64 {
         self.level
     }
@@ -47,6 +52,8 @@ impl Account {
 
 /// Number of sealed datagrams without a loss after which the link counts as lossless.
 const LOSSLESS: u64 = 1 << 14;
+/// Number of average runs without a lost repair that one run in 8,000 exceeds.
+const CERTAIN: i64 = 9;
 /// Number of datagrams over which the ratio of packets to datagrams is averaged.
 const RATIO_SPAN: u64 = 2048;
 
@@ -64,6 +71,11 @@ pub(super) struct RepairLoss {
 }
 
 impl RepairLoss {
+    /// Starts with the repairs of a new session. Whether the link has lost repairs lately remains known.
+    pub(super) fn restart(&mut self) {
+        *self = Self { since_loss: self.since_loss, ..Self::default() };
+    }
+
     /// Counts a packet that a repair named.
     pub(super) fn on_named(&mut self) {
         self.named += 1;
@@ -107,7 +119,16 @@ impl RepairLoss {
     /// Level at which an account shows that packets take another path. If repairs are lost now and then, a
     /// run of packets is by chance lost without any, and the level allows for one such run in 8,000.
     pub(super) fn limit(&self) -> i64 {
-        let runs = if self.since_loss.is_some() { 9 } else { 3 };
+        let runs = if self.since_loss.is_some() { CERTAIN } else { 3 };
+        self.runs(runs)
+    }
+
+    /// Level that an account hardly reaches by chance, whether or not repairs were lost.
+    pub(super) fn certain(&self) -> i64 {
+        self.runs(CERTAIN)
+    }
+
+    fn runs(&self, runs: i64) -> i64 {
         (runs * self.packets_each()).max(8 * ONE)
     }
 }
@@ -181,6 +202,20 @@ mod tests {
         account.charge(-300 * ONE);
         (0..500).for_each(|_| account.forget_credit());
         assert!(account.level() > -ONE, "{}", account.level());
+    }
+
+    #[test]
+    fn a_new_session_remembers_that_the_link_loses_repairs() {
+        let mut repairs = RepairLoss::default();
+        let unknown = repairs.limit();
+        (0..8).for_each(|_| repairs.on_named());
+        repairs.on_sealed(1, 0);
+        repairs.restart();
+        assert_eq!(repairs.limit(), unknown);
+        assert_eq!([0, 2].map(|counter| repairs.on_sealed(2, counter)), [0, 1]);
+        repairs.restart();
+        assert!(repairs.limit() > unknown);
+        assert_eq!(repairs.on_sealed(3, 7), 0, "the first datagram of a session shows no loss");
     }
 
     #[test]

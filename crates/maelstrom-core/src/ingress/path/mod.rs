@@ -13,6 +13,7 @@
 
 mod account;
 mod flows;
+mod pieces;
 mod translation;
 
 use crate::counters::{Withheld, WithheldCounts};
@@ -24,6 +25,7 @@ use crate::wire::SealedHeader;
 use account::{Account, ONE, RepairLoss};
 use flows::{Flows, Standing};
 use foundation::Seq;
+use pieces::Pieces;
 use translation::Translation;
 
 /// Number of named arrivals that prove a path.
@@ -45,8 +47,6 @@ const CLEAN_MAX: u32 = 32;
 const CALM: u32 = 64;
 /// Time for which evidence of a single packet counts, in microseconds.
 const EVIDENCE_US: u64 = 60_000_000;
-/// Number of first pieces of fragmented packets that are remembered; a power of two.
-const PIECES: usize = 512;
 /// Maximum number of packets that arrive long after their recovery, besides one in 1,024.
 const SLOW_MAX: i64 = 16 * ONE;
 
@@ -60,6 +60,8 @@ pub(super) struct Path {
     proof: u64,
     /// Missing packets beyond those that the loss of repairs explains.
     unexplained: Account,
+    /// The same, and missing packets of flows that left or were never seen: evidence for findings.
+    suspicion: Account,
     /// Recovered packets of flows that were never seen, beyond the same.
     unseen: Account,
     /// Packets that arrived long after their recovery.
@@ -70,7 +72,7 @@ pub(super) struct Path {
     clean_needed: u32,
     window: Window,
     findings: Findings,
-    pieces: Box<[Option<Piece>]>,
+    pieces: Pieces,
     translation: Translation,
     translated_until_us: u64,
     fragmented_until_us: u64,
@@ -110,18 +112,18 @@ struct Window {
     missing: i64,
     /// Missing packets that the loss of repairs explains, in units of [`ONE`].
     explained: i64,
-    /// Packets of flows that left or were never seen.
-    left: i64,
 }
 
 impl Path {
-    pub(super) fn new(is_trusted: bool) -> Self {
+    /// Creates a path on which `pieces` fragments arrive while repairs name the packets of the first one.
+    pub(super) fn new(is_trusted: bool, pieces: usize) -> Self {
         Self {
             is_trusted,
             flows: Flows::new(),
             repairs: RepairLoss::default(),
             proof: 0,
             unexplained: Account::default(),
+            suspicion: Account::default(),
             unseen: Account::default(),
             slow: Account::default(),
             is_closed: false,
@@ -129,7 +131,7 @@ impl Path {
             clean_needed: CLEAN_MIN,
             window: Window::default(),
             findings: Findings::default(),
-            pieces: vec![None; PIECES].into_boxed_slice(),
+            pieces: Pieces::new(pieces),
             translation: Translation::new(),
             translated_until_us: 0,
             fragmented_until_us: 0,
@@ -141,24 +143,33 @@ impl Path {
     /// Starts with the stream of a new session. Knowledge of the path remains.
     pub(super) fn restart(&mut self) {
         self.flows.restart();
-        self.repairs = RepairLoss::default();
+        self.repairs.restart();
         self.window = Window { since_us: self.window.since_us, ..Window::default() };
     }
 
-    /// Takes a packet of the far site that arrived, which no repair has named yet.
-    pub(super) fn on_arrival(&mut self, traits: &Traits, packet: &Packet<'_>, identity: &Identity) {
+    /// Takes a packet of the far site that arrived, which no repair has named yet. If it is the first piece
+    /// of a packet that was injected, returns when that was.
+    pub(super) fn on_arrival(
+        &mut self,
+        traits: &Traits,
+        packet: &Packet<'_>,
+        identity: &Identity,
+    ) -> Option<u64> {
         self.window.arrivals += 1;
         self.unexplained.credit_arrival();
+        self.suspicion.credit_arrival();
         self.unseen.credit_arrival();
         self.slow.credit_arrival();
         if let Some(number) = traits.opens {
             self.flows.on_opening(traits.flow, number);
         }
-        if traits.is_fragment
-            && let Some(piece) = Piece::of(packet, identity)
-        {
-            self.pieces[slot(piece)] = Some(piece);
-        }
+        let piece = Piece::of(packet, identity).filter(|_| traits.is_fragment)?;
+        self.pieces.on_fragment(piece)
+    }
+
+    /// Notes that a first fragment arrived after its packet had been injected.
+    pub(super) fn on_late_fragment(&mut self, now_us: u64) {
+        self.fragmented_until_us = now_us + EVIDENCE_US;
     }
 
     /// Notes that the packet at a place arrived under its name.
@@ -174,6 +185,7 @@ impl Path {
         self.window.missing += 1;
         self.repairs.on_named();
         self.unexplained.charge(ONE);
+        self.suspicion.charge(ONE);
     }
 
     /// Notes that a packet arrived after a repair had missed it, and whether it counted as missing. It still
@@ -183,8 +195,7 @@ impl Path {
             self.slow.charge(ONE);
         }
         if was_counted && !is_slow {
-            self.window.missing -= 1;
-            self.unexplained.charge(-ONE);
+            self.on_explained();
         }
     }
 
@@ -198,6 +209,7 @@ impl Path {
             let explained = lost * explains;
             self.window.explained += explained;
             self.unexplained.charge(-explained);
+            self.suspicion.charge(-explained);
             self.unseen.charge(-explained);
         }
         lost
@@ -206,7 +218,12 @@ impl Path {
     /// Decides whether the solved packet of a place may be injected. If not, it counts as withheld.
     pub(super) fn admit(&mut self, now_us: u64, solved: &Solved, seq: Seq) -> bool {
         match self.judge(now_us, solved, seq) {
-            Ok(()) => true,
+            Ok(()) => {
+                if let Some(piece) = solved.piece {
+                    self.pieces.on_injected(now_us, piece);
+                }
+                true
+            }
             Err(reason) => {
                 if solved.content.is_some_and(|content| self.translation.on_withheld(content)) {
                     self.translated_until_us = now_us + EVIDENCE_US;
@@ -217,7 +234,6 @@ impl Path {
                         // The flow explains the loss; it says nothing about the others.
                         self.withheld.add(reason);
                         self.unexplained.charge(if solved.is_counted { -ONE } else { 0 });
-                        self.window.left += 1;
                     }
                     _ => self.withheld.add(reason),
                 }
@@ -228,7 +244,7 @@ impl Path {
 
     fn judge(&mut self, now_us: u64, solved: &Solved, seq: Seq) -> Result<(), Withheld> {
         let traits = &solved.traits;
-        if solved.piece.is_some_and(|piece| self.pieces[slot(piece)] == Some(piece)) {
+        if solved.piece.is_some_and(|piece| self.pieces.has_arrived(piece)) {
             self.fragmented_until_us = now_us + EVIDENCE_US;
             return Err(Withheld::Fragmented);
         }
@@ -288,6 +304,8 @@ impl Path {
     /// Judges the window if it is over. Must be called regularly.
     pub(super) fn on_tick(&mut self, now_us: u64) {
         self.unexplained.forget_credit();
+        self.suspicion.forget_credit();
+        self.suspicion.limit(2 * self.repairs.certain());
         self.unseen.forget_credit();
         self.findings.set(Finding::Fragmented, now_us < self.fragmented_until_us);
         self.findings.set(Finding::OpeningRewritten, now_us < self.opening_until_us);
@@ -315,23 +333,29 @@ impl Path {
         if unexplained <= 0 {
             return self.on_clean_window();
         }
-        self.clean = 0;
         let hardly_any = window.missing > 8 * window.named;
         // Arrivals that no repair has named; the newest of them may yet be.
         let nameless = window.arrivals - window.named;
         let is_translated = now_us < self.translated_until_us;
         let rewritten = is_translated || 2 * nameless > window.missing && 4 * window.missing > places;
         let partly = !rewritten && !hardly_any;
-        // Flows that left are found one by one, and the others are recovered.
-        let of_others = window.missing - window.left > (window.explained + places).div_euclid(ONE) + STRAY;
-        let relapses = !self.has_doubt();
+        // By chance, the link may lose a run of packets and no repair. Repairs that are lost later show it.
+        let doubts = self.has_doubt();
+        let suffices = if doubts { self.repairs.certain() / 2 } else { self.repairs.certain() };
+        if partly && self.suspicion.level() <= suffices {
+            if doubts {
+                self.on_clean_window();
+            }
+            return;
+        }
+        self.clean = 0;
         self.findings.set(Finding::Rewritten, rewritten);
         self.findings.set(Finding::Elsewhere, !rewritten && hardly_any);
         self.findings.set(Finding::PartlyElsewhere, partly);
-        if relapses {
+        if !doubts {
             self.clean_needed = (2 * self.clean_needed).min(CLEAN_MAX);
         }
-        if !partly || of_others && self.is_closed {
+        if !partly {
             self.is_closed = true;
         }
     }
@@ -351,6 +375,7 @@ impl Path {
             self.findings.set(finding, false);
         }
         self.clean = 0;
+        self.suspicion = Account::default();
         if self.is_closed {
             self.is_closed = false;
             self.unexplained = Account::default();
@@ -373,9 +398,15 @@ impl Path {
     pub(super) fn on_withheld(&mut self, reason: Withheld, solved: &Solved) {
         self.withheld.add(reason);
         if solved.is_counted {
-            self.unexplained.charge(-ONE);
-            self.window.missing -= 1;
+            self.on_explained();
         }
+    }
+
+    /// Notes that a packet that counted as missing is not.
+    fn on_explained(&mut self) {
+        self.window.missing -= 1;
+        self.unexplained.charge(-ONE);
+        self.suspicion.charge(-ONE);
     }
 
     pub(super) fn withheld(&self) -> &WithheldCounts {
@@ -383,10 +414,6 @@ impl Path {
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        self.flows.memory_bytes() + size_of_val(&*self.pieces) + self.translation.memory_bytes()
+        self.flows.memory_bytes() + self.pieces.memory_bytes() + self.translation.memory_bytes()
     }
-}
-
-fn slot(piece: Piece) -> usize {
-    piece.0 as usize % PIECES
 }

@@ -105,6 +105,8 @@ pub struct Pair {
     sent: HashSet<Vec<u8>>,
     /// Packets recovered at each side, as they were sent.
     pub recovered: [Vec<Vec<u8>>; 2],
+    /// Longest datagram that the link carries, without its IP and UDP headers.
+    pub datagram_max: usize,
     /// Whether the next datagram is lost.
     pub lose_datagram: Box<dyn FnMut() -> bool>,
     /// Sides whose gateway stands still: no timer fires there, and what arrives is discarded.
@@ -132,6 +134,7 @@ impl Pair {
             delay_us: 0,
             sent: HashSet::new(),
             recovered: Default::default(),
+            datagram_max: usize::MAX,
             lose_datagram: Box::new(|| false),
             frozen: [false; 2],
             mute: [false; 2],
@@ -227,6 +230,12 @@ impl Pair {
         self.exchange();
     }
 
+    /// Sends bytes over the link to `to` that are no packet of the far gateway.
+    pub fn fly(&mut self, to: usize, packet: Vec<u8>) {
+        self.launch(to, packet, false);
+        self.exchange();
+    }
+
     fn launch(&mut self, to: usize, bytes: Vec<u8>, is_datagram: bool) {
         self.wire.push_back(Flight { due_us: self.now_us + self.delay_us, to, bytes, is_datagram });
     }
@@ -240,7 +249,8 @@ impl Pair {
                 self.dscps[side].extend(datagrams.iter().map(|(envelope, _)| envelope.dscp));
                 self.out[side].datagrams.clear();
                 for datagram in sent {
-                    if !(self.lose_datagram)() && !self.mute[side] {
+                    let fits = datagram.len() <= self.datagram_max;
+                    if !(self.lose_datagram)() && !self.mute[side] && fits {
                         self.launch(1 - side, datagram, true);
                     }
                 }

@@ -1,0 +1,66 @@
+//! Links that lose packets and repairs alike: chance must not look like another path.
+
+use crate::pair::{A, B, Pair, coin};
+use crate::path::{checked, has, packet};
+use maelstrom_core::{Config, Finding, Schedule};
+
+fn up(schedule: &Schedule) -> Pair {
+    let mut pair = Pair::up([A, B].map(|side| Config { schedule: schedule.clone(), ..checked(side) }));
+    pair.delay_us = 5_000;
+    pair
+}
+
+fn window(rate: &str, window: u16) -> Schedule {
+    Schedule::Sliding { rate: rate.parse().unwrap(), window, density: 15 }
+}
+
+fn has_doubt(pair: &Pair) -> bool {
+    [Finding::Rewritten, Finding::Elsewhere, Finding::PartlyElsewhere].iter().any(|&found| has(pair, found))
+}
+
+/// Before the first repair is lost, a run of lost packets may look like another path. Recovery waits until a
+/// repair is lost, but nothing is told to the operator.
+#[test]
+fn losses_that_hit_no_repair_for_a_while_raise_no_finding() {
+    let schedules = [Schedule::layered(), window("1/8", 256), window("1/16", 512), Schedule::Auto];
+    for (loss, every_us) in [(0.005, 500), (0.02, 2_500), (0.1, 20_000)] {
+        for schedule in &schedules {
+            let (mut lost, mut withheld) = (0, 0);
+            for seed in 0..12 {
+                let mut pair = up(schedule);
+                let mut lose = coin(1_000 + 2 * seed, loss);
+                pair.lose_datagram = Box::new(coin(1_001 + 2 * seed, loss));
+                for n in 0..1_000u32 {
+                    let is_lost = lose();
+                    lost += u64::from(is_lost);
+                    pair.send(A, &packet((n % 5) as u16, n), is_lost);
+                    pair.advance(every_us);
+                    assert!(!has_doubt(&pair), "{schedule}, loss {loss}, packet {n}, seed {seed}");
+                }
+                withheld += pair.status(B, |peer| peer.withheld.iter().map(|(_, n)| n).sum::<u64>());
+            }
+            assert!(withheld <= 8 + lost / 10, "{schedule}, loss {loss}: {withheld} of {lost} withheld");
+        }
+    }
+}
+
+#[test]
+fn a_detour_is_told_beside_losses_and_the_finding_ends_with_it() {
+    for (schedule, seed) in [(window("1/8", 256), 1), (window("1/16", 512), 2), (Schedule::Auto, 3)] {
+        let mut pair = up(&schedule);
+        let (mut lose, mut detour) = (coin(10 * seed, 0.02), coin(10 * seed + 1, 0.25));
+        pair.lose_datagram = Box::new(coin(10 * seed + 2, 0.02));
+        let mut stream = |pair: &mut Pair, count: u32, share: bool| {
+            for n in 0..count {
+                let is_missing = lose() | (detour() && share);
+                pair.send(A, &packet((n % 5) as u16, n), is_missing);
+                pair.advance(2_500);
+            }
+        };
+        stream(&mut pair, 1_000, false);
+        stream(&mut pair, 3_000, true);
+        assert!(has(&pair, Finding::PartlyElsewhere), "{schedule}");
+        stream(&mut pair, 12_000, false);
+        assert!(!has_doubt(&pair) && pair.status(B, |peer| peer.is_recovering), "{schedule}");
+    }
+}
