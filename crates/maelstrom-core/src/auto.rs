@@ -38,6 +38,9 @@ pub const START: RepairRate = RepairRate::constant(1, 8);
 pub const FLOOR_MAX: RepairRate = RepairRate::THREE_EIGHTHS;
 /// Number of packets in the window.
 pub const WINDOW: u16 = 512;
+/// The same where the operator allows packets to come late enough ([`Targets`](crate::controller::Targets),
+/// [`Class`](crate::Class)).
+pub const WINDOW_LONG: u16 = 1_024;
 
 /// Time for which a packet's length counts, at least; at most twice as long.
 const REMEMBERED_US: u64 = 60_000_000;

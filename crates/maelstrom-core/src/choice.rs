@@ -4,6 +4,7 @@ use fec::RepairRate;
 
 use crate::config::Config;
 use crate::controller::{Controller, Decision, Plan, Situation};
+use crate::deadlines::Deadlines;
 use crate::egress::EgressCounts;
 use crate::pace::Pace;
 use crate::schedule::Schedule;
@@ -36,6 +37,11 @@ impl Choice {
         self
     }
 
+    /// Changes the number of products for each packet that the processor has time for.
+    pub(crate) fn set_products(&mut self, products: u16) {
+        self.controller.set_products(products);
+    }
+
     pub(crate) fn decision(&self) -> &Decision {
         self.controller.decision()
     }
@@ -62,7 +68,8 @@ impl Choice {
     }
 
     /// Must be called ten times a second.
-    pub(crate) fn on_tick(&mut self, now_us: u64, counts: &EgressCounts) {
+    pub(crate) fn on_tick(&mut self, now_us: u64, counts: &EgressCounts, deadlines: Deadlines) {
+        self.situation.deadlines = deadlines;
         self.packets.on_tick(counts.source_packets);
         self.situation.per_second = self.packets.per_second();
         let repairs = counts.repair_packets - self.repairs.0;

@@ -57,6 +57,19 @@ pub struct Class {
     pub matches: Match,
     /// Their protection.
     pub protect: Protect,
+    /// Time after which a recovered packet of the class is of no use, in microseconds; `None` for the usual
+    /// time. The rate that the gateway chooses follows the shortest of all packets, and the window the
+    /// longest.
+    pub late_us: Option<u64>,
+}
+
+/// Wishes of the class of a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Care {
+    /// Repairs for each packet, at least.
+    pub(crate) rate: Option<RepairRate>,
+    /// Time after which the packet is of no use.
+    pub(crate) late_us: Option<u64>,
 }
 
 /// Counts of the packets of a class that leave for a peer's site.
@@ -118,21 +131,21 @@ impl Classes {
         self.0 = classes.iter().map(|class| (class.clone(), counts(class))).collect();
     }
 
-    /// Counts a packet that leaves; returns the repairs for each packet that its class asks for, if it does.
+    /// Counts a packet that leaves; returns what its class asks for.
     ///
     /// # Errors
     /// If packets of its class get no repair.
-    pub(crate) fn judge(&mut self, packet: &Packet<'_>) -> Result<Option<RepairRate>, Unprotected> {
+    pub(crate) fn judge(&mut self, packet: &Packet<'_>) -> Result<Care, Unprotected> {
         let Some((class, counts)) = self.0.iter_mut().find(|(class, _)| class.matches.contains(packet))
         else {
-            return Ok(None);
+            return Ok(Care::default());
         };
         counts.packets += 1;
         counts.bytes += packet.as_slice().len() as u64;
         match class.protect {
             Protect::Off => Err(Unprotected::Class),
-            Protect::Auto => Ok(None),
-            Protect::AtLeast(rate) => Ok(Some(rate)),
+            Protect::Auto => Ok(Care { rate: None, late_us: class.late_us }),
+            Protect::AtLeast(rate) => Ok(Care { rate: Some(rate), late_us: class.late_us }),
         }
     }
 

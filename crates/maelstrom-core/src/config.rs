@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use fec::{Code, Encoder, RepairRate};
 use ipnet::IpNet;
 
+use crate::auto;
 use crate::class::{CLASSES_MAX, Class};
 use crate::controller::Targets;
 use crate::dscp::{DSCP_MAX, RepairDscp};
@@ -17,7 +18,7 @@ use crate::wire::{Entry, NETWORKS_MAX, TERMS_MAX, WINDOW_MAX};
 /// lag them.
 const HISTORY_MIN: usize = 4096;
 /// Maximum number of repairs that an ingress stores for decoding.
-const EQUATIONS: usize = 256;
+const EQUATIONS: usize = 384;
 /// Minimum number of places that an ingress tells apart. Three quarters of them, those of 128 ms at 1 Gbit/s
 /// of packets of 1,300 bytes, stay open while answers to requests are on the way.
 const PLACES_MIN: usize = 16_384;
@@ -177,6 +178,15 @@ impl Config {
     /// The code of the egress.
     pub fn code(&self) -> Code {
         self.schedule.code(self.delayed, self.max_delay_us, self.symbol_max())
+    }
+
+    /// Maximum number of packets in a sliding window of the egress.
+    pub(crate) fn window_max(&self) -> u16 {
+        match self.schedule {
+            Schedule::Auto => auto::WINDOW_LONG,
+            Schedule::Sliding { window, .. } => window,
+            Schedule::Layered { .. } | Schedule::ReedSolomon { .. } => 0,
+        }
     }
 
     /// Longest packet that can be protected, in bytes: any that the WAN carries.

@@ -8,11 +8,12 @@ use std::borrow::Cow;
 use crate::answers::Answers;
 use crate::auto::Floor;
 use crate::choice::Choice;
-use crate::class::CLASS_RATE_MAX;
+use crate::class::{CLASS_RATE_MAX, Care};
 use crate::coder::{CodedRepair, Coder};
 use crate::config::Config;
 use crate::controller::{Decision, Limit, Plan};
 use crate::counters::{Unanswered, UnansweredCounts, Unprotected, Unsent, UnsentCounts};
+use crate::deadlines;
 use crate::dscp::Marking;
 use crate::identity::Identity;
 use crate::outbox::{Envelope, Queue};
@@ -37,6 +38,8 @@ pub struct EgressCounts {
     pub source_packets: u64,
     /// Bytes of the packets protected.
     pub source_bytes: u64,
+    /// Products of packets and coefficients in the repairs of a sliding window.
+    pub products: u64,
     /// Datagrams sent with repairs.
     pub repair_packets: u64,
     /// Datagrams sent with names of packets alone.
@@ -68,6 +71,9 @@ pub(crate) struct Egress {
     quiet: Quiet,
     /// Millionths of a repair that packets of classes have asked for beyond the rate.
     raised: u64,
+    deadlines: deadlines::Watch,
+    /// Time until which packets of a class with a deadline of its own wait for their first repair.
+    hurry_us: Option<u64>,
     answers: Answers,
     next: Seq,
     sender: RepairSender,
@@ -115,11 +121,13 @@ impl Egress {
             longest: [0; 3],
         };
         Self {
-            coder: Coder::new(config.code(), config.max_delay_us, Seq(0)),
+            coder: Coder::new(config.code(), config.window_max(), config.max_delay_us, Seq(0)),
             auto: Choice::of(config),
             floor: Floor::new(config.wan_mtu, outer > OUTER_V4),
             quiet: Quiet::default(),
             raised: 0,
+            deadlines: deadlines::Watch::default(),
+            hurry_us: None,
             answers: Answers::new(config.requests, config.cache_bytes(config.peers.len())),
             next: Seq(0),
             sender,
@@ -137,10 +145,10 @@ impl Egress {
         let chosen = self.auto.take();
         self.auto =
             Choice::of(config).map(|start| chosen.map_or(start, |chosen| chosen.reconfigured(config)));
-        if let (Some(rate), Code::Sliding(sliding)) = (self.auto_rate(), &mut code) {
-            sliding.rate = rate;
+        if let (Some(decision), Code::Sliding(sliding)) = (self.decision(), &mut code) {
+            (sliding.rate, sliding.window) = (decision.rate, decision.window);
         }
-        self.coder.reconfigure(code, config.max_delay_us, self.next);
+        self.coder.reconfigure(code, config.window_max(), config.max_delay_us, self.next);
     }
 
     /// The rate that was chosen; `None` if the configuration fixes the code.
@@ -156,8 +164,9 @@ impl Egress {
     fn apply_rate(&mut self) {
         let is_useless = self.decision().is_some_and(|decision| decision.limit == Limit::Useless);
         self.answers.set_useless(is_useless);
-        if let Some(rate) = self.auto_rate() {
+        if let Some(&Decision { rate, window, .. }) = self.decision() {
             self.coder.set_rate(rate);
+            self.coder.set_window(window);
         }
     }
 
@@ -185,12 +194,19 @@ impl Egress {
         self.auto_rate() != before
     }
 
+    /// Changes the number of products for each packet that the processor has time for.
+    pub(crate) fn set_products(&mut self, products: u16) {
+        if let Some(auto) = &mut self.auto {
+            auto.set_products(products);
+        }
+    }
+
     /// Must be called ten times a second. Returns whether the rate changes.
     pub(crate) fn on_tick(&mut self, now_us: u64) -> bool {
         self.sender.loss.on_tick(now_us);
         let before = self.auto_rate();
         if let Some(auto) = &mut self.auto {
-            auto.on_tick(now_us, &self.sender.counts);
+            auto.on_tick(now_us, &self.sender.counts, self.deadlines.present());
         }
         self.apply_rate();
         self.auto_rate() != before
@@ -228,11 +244,24 @@ impl Egress {
 
     /// Gives up the packets that wait for a repair. The stream's numbers continue.
     pub(crate) fn empty_bins(&mut self) {
+        self.hurry_us = None;
         self.coder.clear(self.next);
     }
 
+    /// Gives the latest packet what its class asks for.
+    pub(crate) fn care(&mut self, now_us: u64, care: Care, outlet: &mut Outlet<'_>) {
+        if let Some(rate) = care.rate {
+            self.raise(rate, outlet);
+        }
+        self.deadlines.on_packet(now_us, care.late_us);
+        // The first repair leaves half of the time before it is too late. Others recover what it cannot.
+        let due_us = care.late_us.map(|late_us| now_us + late_us / 2);
+        let due_us = self.hurry_us.into_iter().chain(due_us).min();
+        self.hurry_us = due_us.filter(|_| self.coder.has_waiting_first());
+    }
+
     /// Sends the repairs by which the rate for the latest packet exceeds that of the code.
-    pub(crate) fn raise(&mut self, rate: RepairRate, outlet: &mut Outlet<'_>) {
+    fn raise(&mut self, rate: RepairRate, outlet: &mut Outlet<'_>) {
         /// Millionths of a repair in a repair.
         const REPAIR: u64 = 1_000_000;
         let millionths = |rate: RepairRate| u64::from(rate.repairs()) * REPAIR / u64::from(rate.sources());
@@ -279,7 +308,7 @@ impl Egress {
     /// Time at which the next repair leaves that no packet completes, if packets wait for one.
     pub(crate) fn next_deadline_us(&self) -> Option<u64> {
         let silent_us = self.flushes().then(|| self.quiet.silent_us());
-        let due_us = silent_us.into_iter().chain(self.coder.next_deadline_us()).min()?;
+        let due_us = silent_us.into_iter().chain(self.hurry_us).chain(self.coder.next_deadline_us()).min()?;
         Some(self.quiet.paid_us(due_us).min(self.coder.late_us().unwrap_or(u64::MAX)))
     }
 
@@ -294,7 +323,8 @@ impl Egress {
         if self.next_deadline_us().is_none_or(|due_us| now_us < due_us) {
             return;
         }
-        let is_silent = self.flushes() && self.quiet.silent_us() <= now_us;
+        let is_silent = self.flushes() && self.quiet.silent_us() <= now_us
+            || self.hurry_us.take_if(|due_us| *due_us <= now_us).is_some();
         let bytes = self.sender.counts.repair_bytes;
         let sender = &mut self.sender;
         let mut emit = |repair: &CodedRepair<'_>| sender.send(repair, outlet);
@@ -304,6 +334,9 @@ impl Egress {
             self.coder.fire_due(now_us, &mut emit);
         }
         self.quiet.on_repairs(now_us, self.sender.counts.repair_bytes - bytes);
+        if !self.coder.has_waiting_first() {
+            self.hurry_us = None;
+        }
     }
 
     /// Sends the packets that the peer asks for, as far as they are kept and the budget allows.
@@ -387,6 +420,9 @@ impl RepairSender {
         debug_assert!(repair.symbol.is_empty() || repair.symbol.len() > SYMBOL_HEADER);
         if !repair.symbol.is_empty() {
             self.loss.on_sent(outlet.now_us);
+        }
+        if let Recipe::Window { window, .. } = repair.recipe {
+            self.counts.products += window.len() as u64;
         }
         let body = repair.recipe.wire_len() + repair.symbol.len();
         if SEALED_HEADER + body + TAG > self.datagram_max {

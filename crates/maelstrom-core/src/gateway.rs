@@ -11,7 +11,7 @@ use crate::arrivals::NAMES_FACTOR;
 use crate::channel::Trouble;
 use crate::class::{Class, ClassCounts, Classes};
 use crate::config::{Config, ConfigError, PeerConfig};
-use crate::controller::Decision;
+use crate::controller::{Decision, PRODUCTS};
 use crate::counters::{Rejected, RejectedCounts, Unprotected, UnprotectedCounts, WithheldCounts};
 use crate::egress::EgressCounts;
 use crate::entropy::Entropy;
@@ -105,6 +105,7 @@ pub struct Gateway {
     rejected: RejectedCounts,
     entropy: Entropy,
     share: Share,
+    products: u16,
     /// The peer whose timers were run last.
     latest_peer: usize,
     next_stray_us: u64,
@@ -125,6 +126,7 @@ impl Gateway {
             rejected: RejectedCounts::default(),
             entropy: entropy.into(),
             share: Share::ALL,
+            products: PRODUCTS,
             latest_peer: 0,
             next_stray_us: 0,
             config: Config { peers: Vec::new(), ..config.clone() },
@@ -151,6 +153,7 @@ impl Gateway {
             };
             self.peers.push(peer);
         }
+        self.set_products(self.products);
         let sites = config.peers.iter().enumerate();
         self.sites = PrefixTable::new(
             sites.flat_map(|(index, peer)| peer.networks.iter().map(move |&net| (net, index))),
@@ -197,8 +200,8 @@ impl Gateway {
         if tunnel::udp_inside(&packet).is_some_and(is_ours) {
             return Err(Unprotected::RepairChannel);
         }
-        let rate = self.classes.judge(&packet)?;
-        self.peers[index].handle_outgoing(now_us, &packet, rate, out)
+        let care = self.classes.judge(&packet)?;
+        self.peers[index].handle_outgoing(now_us, &packet, care, out)
     }
 
     /// Takes a packet that arrived over the WAN, as on the wire, from its IP header on. Packets that are not
@@ -254,6 +257,15 @@ impl Gateway {
         self.share = share;
         for peer in &mut self.peers {
             peer.sharing.set_own(now_us, share);
+        }
+    }
+
+    /// Changes the number of products for each packet that this gateway's processor has time for
+    /// ([`Affordable`](crate::afford::Affordable)). Windows that the gateway chooses follow it.
+    pub fn set_products(&mut self, products: u16) {
+        self.products = products;
+        for peer in &mut self.peers {
+            peer.egress.set_products(products);
         }
     }
 

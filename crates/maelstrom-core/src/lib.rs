@@ -11,6 +11,7 @@
 //! [`wire`] → `ingress` (decoder of [`fec`]) → [`symbol`] (verified) → [`outbox`] |
 #![forbid(unsafe_code)]
 
+pub mod afford;
 mod answers;
 mod arrivals;
 pub mod auto;
@@ -22,6 +23,7 @@ mod coder;
 mod config;
 pub mod controller;
 pub mod counters;
+pub mod deadlines;
 mod doubt;
 mod dscp;
 mod egress;

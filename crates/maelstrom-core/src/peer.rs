@@ -8,10 +8,10 @@ mod shares;
 
 use std::net::{IpAddr, SocketAddr};
 
-use fec::RepairRate;
 use ipnet::IpNet;
 
 use crate::channel::{Channel, Trouble};
+use crate::class::Care;
 use crate::config::{Config, IngressConfig, PeerConfig};
 use crate::controller::Plan;
 use crate::counters::{Rejected, Unprotected};
@@ -198,12 +198,12 @@ impl Peer {
             || self.renewal.as_ref().is_some_and(|renewal| renewal.has_epoch(epoch))
     }
 
-    /// Takes a packet that leaves for this peer's site. `rate`: repairs that its class asks for at least.
+    /// Takes a packet that leaves for this peer's site. `care`: what its class asks for.
     pub(crate) fn handle_outgoing(
         &mut self,
         now_us: u64,
         packet: &Packet<'_>,
-        rate: Option<RepairRate>,
+        care: Care,
         out: &mut Outbox,
     ) -> Result<(), Unprotected> {
         if packet.is_udp_to(self.config.address) {
@@ -229,9 +229,7 @@ impl Peer {
         }
         let mut outlet = Outlet { now_us, sealer: &mut session.sealer, datagrams: &mut out.datagrams };
         self.egress.handle_packet(now_us, packet, &self.identity, &mut outlet)?;
-        if let Some(rate) = rate {
-            self.egress.raise(rate, &mut outlet);
-        }
+        self.egress.care(now_us, care, &mut outlet);
         Ok(())
     }
 

@@ -115,7 +115,7 @@ impl Schedule {
     /// `delayed`: whether full ones wait.
     pub fn sums(&self, delayed: bool) -> usize {
         match self {
-            Self::Auto => Self::START.sums(delayed),
+            Self::Auto => usize::from(auto::WINDOW_LONG),
             Self::Layered { interleaves, .. } => interleaves.iter().copied().map(usize::from).sum(),
             Self::ReedSolomon { c, interleave, .. } => {
                 let rounds = if delayed && *interleave > 1 { 2 } else { 1 };

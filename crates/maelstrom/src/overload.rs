@@ -1,7 +1,9 @@
-//! The share of flows that this machine has time for: measures the load, and tells the core and the tap.
+//! The windows and the share of flows that this machine has time for: measures the load, and tells the core
+//! and the tap.
 //!
 //! Forwarding comes first. While no processor is idle, the gateway takes a small part of the machine's time
-//! only; the controller of the core (`maelstrom-core/src/share.rs`) decides what it protects with that. The
+//! only; the controller of the core (`maelstrom-core/src/share.rs`) decides what it protects with that.
+//! Windows become shorter before flows lose their protection (`maelstrom-core/src/afford.rs`). The
 //! tap's program in the kernel does not even copy packets of other flows.
 
 use std::fs::File;
@@ -9,6 +11,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::time::Duration;
 
+use maelstrom_core::afford::{Affordable, Work, product_ns};
 use maelstrom_core::counters::Unprotected;
 use maelstrom_core::share::{Controller, Load, Share};
 use netio::tap::WAKE_US;
@@ -35,6 +38,7 @@ const LOG_US: u64 = 10_000_000;
 /// The load of the machine, and the share that follows from it.
 pub(crate) struct Overload {
     controller: Controller,
+    affordable: Affordable,
     stat: Option<File>,
     processors: f64,
     next_us: u64,
@@ -57,6 +61,8 @@ struct Reading {
     /// Packets of all flows, in the share or not.
     offered: u64,
     missed: u64,
+    /// Packets protected, and products of their repairs.
+    coded: [u64; 2],
     /// Longest time for which a capture waited.
     oldest_us: u64,
 }
@@ -67,6 +73,7 @@ impl Overload {
         let processors = std::thread::available_parallelism().map_or(1.0, |count| count.get() as f64);
         Self {
             controller: Controller::default(),
+            affordable: Affordable::new(product_ns(clock_ns)),
             stat,
             processors,
             next_us: 0,
@@ -95,18 +102,23 @@ impl Overload {
         is_change.then_some(if saves { RARE_WAKE_US } else { WAKE_US })
     }
 
-    /// Returns the load since the last reading.
-    fn load(&mut self, now: Reading) -> Load {
+    /// Returns load and work since the last reading.
+    fn load(&mut self, now: Reading) -> (Load, Work) {
         let last = std::mem::replace(&mut self.last, now);
         let us = now.at_us.saturating_sub(last.at_us).max(1) as f64;
         let ticks = [0, 1].map(|at| now.ticks[at].saturating_sub(last.ticks[at]) as f64);
-        Load {
+        let [packets_per_s, products_per_s] =
+            [0, 1].map(|at| now.coded[at].saturating_sub(last.coded[at]) as f64 * 1e6 / us);
+        let load = Load {
             is_behind: now.missed > last.missed || now.oldest_us > BEHIND_US,
             own: now.own_us.saturating_sub(last.own_us) as f64 / us / self.processors,
             // Without a measurement the machine counts as idle.
             idle: if ticks[0] > 0.0 { ticks[1] / ticks[0] } else { 1.0 },
             offered_per_s: now.offered.saturating_sub(last.offered) as f64 * 1e6 / us,
-        }
+        };
+        let Load { is_behind, idle, .. } = load;
+        let own = load.own * self.processors;
+        (load, Work { own, idle, is_behind, packets_per_s, products_per_s })
     }
 
     fn ticks(&self) -> [u64; 2] {
@@ -145,6 +157,11 @@ fn ticks(text: &[u8]) -> Option<[u64; 2]> {
     Some([of_machine.iter().sum(), of_machine[3] + of_machine[4]])
 }
 
+/// Reads the monotonic clock in nanoseconds.
+fn clock_ns() -> u64 {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |now| Duration::from(now).as_nanos() as u64)
+}
+
 /// Time that this process has used on processors, in microseconds.
 fn own_us() -> u64 {
     clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map_or(0, |used| Duration::from(used).as_micros() as u64)
@@ -158,10 +175,12 @@ impl Passive {
             self.overload.next_us = now_us + MEASURE_US;
             let reading = self.reading();
             self.engine.counts.oldest_us = 0;
-            let load = self.overload.load(reading);
+            let (load, work) = self.overload.load(reading);
             if let (Some(wake_us), Some(tap)) = (self.overload.save(&load), self.ports.tap.as_mut()) {
                 tap.set_wake_us(wake_us);
             }
+            let products = self.overload.affordable.update(now_us, &work);
+            self.engine.gateway.set_products(products);
             let share = self.overload.controller.update(now_us, &load);
             self.engine.gateway.set_share(now_us, share);
             self.overload.log(now_us, share);
@@ -176,6 +195,11 @@ impl Passive {
         let tap = self.ports.tap.as_ref();
         let peers = gateway.peers().map(|peer| peer.egress.source_packets + peer.ingress.source_packets);
         let peers: u64 = peers.sum();
+        let egresses = || gateway.peers().map(|peer| peer.egress);
+        let coded = [
+            egresses().map(|egress| egress.source_packets).sum(),
+            egresses().map(|egress| egress.products).sum(),
+        ];
         let shed = gateway.unprotected().count(Unprotected::Overload)
             + tap.map_or(0, |tap| tap.shed().iter().sum::<u64>());
         Reading {
@@ -184,6 +208,7 @@ impl Passive {
             ticks: self.overload.ticks(),
             offered: peers + shed,
             missed: tap.map_or(0, |tap| tap.missed().incoming + tap.missed().outgoing),
+            coded,
             oldest_us: self.engine.counts.oldest_us,
         }
     }
@@ -238,22 +263,28 @@ mod tests {
             ticks: [1_000, 10],
             offered: 7,
             missed: 1,
+            coded: [50, 100],
             oldest_us: 0,
         };
         overload.load(reading);
-        let load = overload.load(Reading {
+        let (load, work) = overload.load(Reading {
             at_us: 1_500_000,
             own_us: 100_500,
             ticks: [1_100, 60],
             offered: 5_007,
             missed: 1,
+            coded: [2_050, 60_100],
             oldest_us: 900,
         });
         assert_eq!(load, Load { is_behind: false, own: 0.1, idle: 0.5, offered_per_s: 10_000.0 });
+        let expected =
+            Work { own: 0.2, idle: 0.5, is_behind: false, packets_per_s: 4e3, products_per_s: 12e4 };
+        assert_eq!(work, expected);
         let blind = Reading { at_us: 1_600_000, missed: 2, ..Reading::default() };
-        let load = overload.load(blind);
+        let (load, _) = overload.load(blind);
         assert_eq!((load.is_behind, load.idle), (true, 1.0), "no measurement means idle");
         let late = Reading { at_us: 1_700_000, missed: 2, oldest_us: 60_000, ..Reading::default() };
-        assert!(overload.load(late).is_behind);
+        assert!(overload.load(late).0.is_behind);
+        assert!(product_ns(clock_ns) >= 1.0);
     }
 }

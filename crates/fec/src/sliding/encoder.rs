@@ -7,12 +7,14 @@ use crate::error::{ConfigError, check_memory};
 use crate::limits::{SymbolTooLong, symbol_length};
 use crate::rate::{Credit, RepairRate};
 use crate::repair::{Draw, Repair};
+use std::ops::Range;
 
 /// Makes the repairs of a sliding window code from a stream of source packets.
 ///
 /// `P` is what the owner keeps of each packet in the window. All memory is allocated at construction. The
 /// rate can change at any time, and holds exactly: after n packets at a / b, ⌊n · a / b⌋ repairs have left,
-/// besides those that a deadline fired.
+/// besides those that a deadline fired. The window can change at any time too, up to the configured number of
+/// packets, and every packet still enters a repair.
 ///
 /// ```
 /// use fec::{Repair, SlidingConfig, SlidingEncoder, coding_coefficients, gf256::product};
@@ -30,7 +32,10 @@ use crate::repair::{Draw, Repair};
 /// ```
 #[derive(Debug)]
 pub struct SlidingEncoder<P> {
+    /// Maximum number of packets in a repair, and number of packets kept.
     window: usize,
+    /// Number of packets in a repair at present.
+    reach: usize,
     density: u8,
     seed: u16,
     deadline_us: Option<u64>,
@@ -50,6 +55,8 @@ pub struct SlidingEncoder<P> {
     coming: Box<Rows>,
     /// Value of `packets` when `coming` was begun.
     coming_since: u64,
+    /// Packets before this one have been in a repair.
+    bare: u64,
     /// Arrival time of the oldest packet that is in no repair.
     bare_since_us: Option<u64>,
     /// Latest time seen.
@@ -75,6 +82,7 @@ impl<P: Copy> SlidingEncoder<P> {
         let window = usize::from(config.window);
         Ok(Self {
             window,
+            reach: window,
             density: config.density,
             seed: config.seed,
             deadline_us: config.deadline_us,
@@ -87,6 +95,7 @@ impl<P: Copy> SlidingEncoder<P> {
             leaving: Box::new(Rows::new(window, config.symbol_max, config.density)),
             coming: Box::new(Rows::new(window, config.symbol_max, config.density)),
             coming_since: 0,
+            bare: 0,
             bare_since_us: None,
             now_us: 0,
         })
@@ -131,6 +140,17 @@ impl<P: Copy> SlidingEncoder<P> {
         self.credit.rate()
     }
 
+    /// Changes the number of packets in later repairs, at least 1 and at most the configured number. A longer
+    /// window reaches back at once, because the packets are kept; a repair that is planned keeps its own.
+    pub fn set_window(&mut self, packets: u16) {
+        self.reach = usize::from(packets).clamp(1, self.window);
+    }
+
+    /// Number of packets in a repair at present.
+    pub fn window(&self) -> u16 {
+        self.reach as u16
+    }
+
     /// Time of the next deadline; `None` without deadline, at rate 0, or if every packet is in a repair.
     pub fn next_deadline_us(&self) -> Option<u64> {
         let deadline_us = self.deadline_us.filter(|_| self.rate().repairs() > 0)?;
@@ -170,7 +190,7 @@ impl<P: Copy> SlidingEncoder<P> {
     /// Forgets all packets. The rate stays, and seeds continue.
     pub fn clear(&mut self) {
         self.kept.clear();
-        (self.packets, self.oldest) = (0, 0);
+        (self.packets, self.oldest, self.bare) = (0, 0, 0);
         self.credit.clear();
         self.forget_plans();
         self.bare_since_us = None;
@@ -232,7 +252,8 @@ impl<P: Copy> SlidingEncoder<P> {
         }
         if self.leaving.left() == 0 {
             // No repair was planned.
-            self.leaving.begin(std::iter::once(self.packets), self.oldest, self.seed);
+            let spans = std::iter::once(self.span(self.packets, self.bare));
+            self.leaving.begin(spans, self.seed);
         }
         self.leaving.add_before(self.packets, &self.symbols);
         let Finished { seed, coefficients, payload } = self.leaving.take(self.packets);
@@ -240,7 +261,7 @@ impl<P: Copy> SlidingEncoder<P> {
         let draw = Draw { seed, density: self.density };
         emit(Repair { row: 0, draw, packets, coefficients, payload });
         self.seed = seed.wrapping_add(1);
-        self.bare_since_us = None;
+        (self.bare, self.bare_since_us) = (self.packets, None);
     }
 
     /// Fires a repair before the rate requires it.
@@ -248,6 +269,13 @@ impl<P: Copy> SlidingEncoder<P> {
         self.credit.clear();
         self.forget_plans();
         self.fire(emit);
+    }
+
+    /// Returns the packets of a repair that leaves before packet `end`. Those from `bare` on are in no other
+    /// repair, and enter it even if they are more than the window has.
+    fn span(&self, end: u64, bare: u64) -> Range<u64> {
+        let first = end.saturating_sub(self.reach as u64).min(bare);
+        first.max(end.saturating_sub(self.window as u64)).max(self.oldest)..end
     }
 
     fn forget_plans(&mut self) {
@@ -264,12 +292,20 @@ impl<P: Copy> SlidingEncoder<P> {
         // A new plan grows from one repair to all in a few steps, which spreads the work.
         let mut count = TOGETHER.min(2 * self.leaving.count());
         // Windows that share less than half of their packets do not gain from being computed together.
-        while (count as u64 - 1) * sources * 2 > self.window as u64 * repairs {
+        while (count as u64 - 1) * sources * 2 > self.reach as u64 * repairs {
             count -= 1;
         }
         let before = self.leaving.left() as u64;
-        let ends = (1..=count as u64).map(|k| self.packets + self.credit.packets_until(before + k, due));
-        self.coming.begin(ends, self.oldest, self.leaving.next_seed().unwrap_or(self.seed));
+        // Each of the repairs contains the packets since the one before it, whatever the window is.
+        let mut bare = self.packets;
+        let spans: [Range<u64>; TOGETHER] = std::array::from_fn(|k| {
+            let end = self.packets + self.credit.packets_until(before + 1 + k as u64, due);
+            let span = self.span(end, bare);
+            bare = end;
+            span
+        });
+        let seed = self.leaving.next_seed().unwrap_or(self.seed);
+        self.coming.begin(spans.into_iter().take(count), seed);
         self.coming_since = self.packets;
     }
 }

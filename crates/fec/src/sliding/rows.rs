@@ -77,16 +77,15 @@ impl Rows {
         (self.count, self.leaving) = (0, 0);
     }
 
-    /// Begins repairs whose windows end before each of `ends`, which ascend, and contain no packet before
-    /// `oldest`.
+    /// Begins repairs of these packets, at most a window each. Neither their first nor their last packets
+    /// descend.
     ///
     /// The first takes the given seed, and each other the next one. Seeds whose coefficients are all 0,
     /// possible in a sparse repair of a short window, are skipped.
-    pub(super) fn begin(&mut self, ends: impl Iterator<Item = u64>, oldest: u64, mut seed: u16) {
+    pub(super) fn begin(&mut self, spans: impl Iterator<Item = Range<u64>>, mut seed: u16) {
         self.clear();
-        let window = self.window() as u64;
-        for (row, end) in self.rows.iter_mut().zip(ends) {
-            let first = end.saturating_sub(window).max(oldest);
+        for (row, span) in self.rows.iter_mut().zip(spans) {
+            let Range { start: first, end } = span;
             seed = first_seed(seed, self.density, (end - first) as usize);
             *row = Row { first, end, seed };
             seed = seed.wrapping_add(1);

@@ -151,6 +151,61 @@ proptest! {
     }
 }
 
+/// Checks that a repair is the sum of consecutive packets up to `newest`.
+fn check_any(sent: &Sent, newest: u64) {
+    let window = u16::try_from(sent.packets.len()).unwrap();
+    check(sent, 0, newest, window);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// The window may even be shorter than the distance of two repairs.
+    #[test]
+    fn a_window_changes_in_mid_stream_and_every_packet_enters_a_repair(
+        seed: u64, most in 40..90u16, density in 0..16u8, sources in 1..39u32,
+    ) {
+        let mut random = Random(seed);
+        let mut sender = Sender::new(SlidingConfig { density, ..config(1, sources, most) });
+        let (mut covered, mut changed, mut repairs) = (0, 0, 0);
+        for n in 0..1_500u64 {
+            for sent in sender.push(0) {
+                check_any(&sent, n);
+                prop_assert!(sent.packets[0] <= covered, "packets {covered} to {} are left out", sent.packets[0]);
+                prop_assert!(sent.packets.len() <= usize::from(most));
+                covered = n + 1;
+                repairs += 1;
+                // Repairs that were planned have left.
+                if repairs > changed + 8 && n > u64::from(most) {
+                    let packets = sent.packets.len() as u64;
+                    prop_assert_eq!(packets, u64::from(sender.sliding().window()).max(u64::from(sources)));
+                }
+            }
+            if random.below(120) == 0 {
+                sender.sliding().set_window(random.below(u64::from(most) + 20) as u16);
+                changed = repairs;
+            }
+        }
+        prop_assert!(repairs > 0);
+    }
+}
+
+#[test]
+fn a_longer_window_reaches_back_at_once() {
+    let mut sender = Sender::new(config(1, 4, 32));
+    sender.sliding().set_window(8);
+    sender.many(100);
+    sender.sliding().set_window(32);
+    let lengths: Vec<_> = sender.many(60).iter().map(|sent| sent.packets.len()).collect();
+    let first = lengths.iter().position(|&packets| packets == 32).unwrap();
+    assert!(first <= 8 && lengths[first..].iter().all(|&packets| packets == 32), "{lengths:?}");
+    // More than the encoder keeps is not possible.
+    sender.sliding().set_window(u16::MAX);
+    assert_eq!(sender.sliding().window(), 32);
+    sender.sliding().set_window(0);
+    assert_eq!(sender.sliding().window(), 1);
+}
+
 #[test]
 fn a_sparse_repair_is_never_empty() {
     let mut sender = Sender::new(SlidingConfig { density: 0, ..config(1, 1, 1) });

@@ -25,8 +25,10 @@ pub(crate) struct CodedRepair<'a> {
 
 /// The encoder of one peer's stream.
 pub(crate) struct Coder {
-    /// The code that `kind` runs.
+    /// The code that `kind` runs, with the present rate and window.
     code: Code,
+    /// Maximum number of packets in a sliding window.
+    window_max: u16,
     /// Longest wait of a packet for its first repair.
     max_delay_us: u64,
     kind: Kind,
@@ -45,12 +47,13 @@ enum Kind {
 }
 
 impl Coder {
-    /// Creates the encoder of a stream that stands at `next`.
+    /// Creates the encoder of a stream that stands at `next`. A sliding window may grow to `window_max`
+    /// packets.
     ///
     /// # Panics
     /// If the code is not valid: [`Config::check`](crate::Config::check) comes first.
-    pub(crate) fn new(code: Code, max_delay_us: u64, next: Seq) -> Self {
-        Self { kind: Kind::new(&code, max_delay_us, next), code, max_delay_us }
+    pub(crate) fn new(code: Code, window_max: u16, max_delay_us: u64, next: Seq) -> Self {
+        Self { kind: Kind::new(&code, window_max, max_delay_us, next), code, window_max, max_delay_us }
     }
 
     /// The code in force.
@@ -63,18 +66,34 @@ impl Coder {
     ///
     /// # Panics
     /// As [`Coder::new`].
-    pub(crate) fn reconfigure(&mut self, code: Code, max_delay_us: u64, next: Seq) {
-        if code == self.code {
+    pub(crate) fn reconfigure(&mut self, code: Code, window_max: u16, max_delay_us: u64, next: Seq) {
+        if code == self.code && window_max == self.window_max {
             return;
         }
-        match (&mut self.kind, changed_rate(&self.code, &code)) {
+        let rate = changed_rate(&self.code, &code).filter(|_| window_max == self.window_max);
+        match (&mut self.kind, rate) {
             (Kind::Window { encoder, naming, .. }, Some(rate)) => {
                 encoder.set_rate(rate);
                 naming.set_rate(rate);
             }
-            (kind, _) => *kind = Kind::new(&code, max_delay_us, next),
+            (kind, _) => *kind = Kind::new(&code, window_max, max_delay_us, next),
         }
-        (self.code, self.max_delay_us) = (code, max_delay_us);
+        (self.code, self.window_max, self.max_delay_us) = (code, window_max, max_delay_us);
+    }
+
+    /// Changes the number of packets in a sliding window, which keeps its packets. Other codes stay as they
+    /// are.
+    pub(crate) fn set_window(&mut self, packets: u16) {
+        let (Code::Sliding(config), Kind::Window { encoder, naming, .. }) = (&mut self.code, &mut self.kind)
+        else {
+            return;
+        };
+        let packets = packets.clamp(1, self.window_max);
+        if config.window != packets {
+            config.window = packets;
+            encoder.set_window(packets);
+            naming.set_window(encoder.rate(), packets);
+        }
     }
 
     /// Changes the rate of a sliding window, which keeps its packets. Other codes stay as they are.
@@ -113,7 +132,7 @@ impl Coder {
 
     /// Gives up the packets that wait for a repair. The stream stands at `next`.
     pub(crate) fn clear(&mut self, next: Seq) {
-        self.kind = Kind::new(&self.code, self.max_delay_us, next);
+        self.kind = Kind::new(&self.code, self.window_max, self.max_delay_us, next);
     }
 
     /// Adds the next packet and emits the repairs that become due.
@@ -237,14 +256,17 @@ impl Coder {
 }
 
 impl Kind {
-    fn new(code: &Code, max_delay_us: u64, next: Seq) -> Self {
+    fn new(code: &Code, window_max: u16, max_delay_us: u64, next: Seq) -> Self {
         const CHECKED: &str = "the configuration was checked";
         match code {
-            Code::Sliding(config) => Self::Window {
-                encoder: SlidingEncoder::new(config).expect(CHECKED),
-                naming: Box::new(Naming::new(config.rate, config.window, max_delay_us, next)),
-                alone: None,
-            },
+            Code::Sliding(config) => {
+                let kept = SlidingConfig { window: window_max.max(config.window), ..config.clone() };
+                let mut encoder = SlidingEncoder::new(&kept).expect(CHECKED);
+                let mut naming = Box::new(Naming::new(config.rate, kept.window, max_delay_us, next));
+                encoder.set_window(config.window);
+                naming.set_window(config.rate, config.window);
+                Self::Window { encoder, naming, alone: None }
+            }
             Code::Layered(_) | Code::ReedSolomon(_) => {
                 Self::Named { scheme: code.scheme(), encoder: Encoder::new(code).expect(CHECKED) }
             }

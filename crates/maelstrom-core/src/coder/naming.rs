@@ -29,7 +29,9 @@ fn distances(rate: RepairRate, window: u16) -> [usize; 2] {
 
 /// The state that a window's encoder needs beside the packets.
 pub(super) struct Naming {
+    /// Number of packets in a repair, and its maximum.
     window: u16,
+    window_max: u16,
     names: Names,
     age_max_us: u64,
     /// Departure times of the window's packets, oldest first.
@@ -39,12 +41,14 @@ pub(super) struct Naming {
 }
 
 impl Naming {
-    /// Starts at `next` of a stream whose packets wait at most `max_delay_us` for a repair.
+    /// Starts at `next` of a stream whose packets wait at most `max_delay_us` for a repair. `window`: maximum
+    /// number of packets in a repair, and that at present.
     pub(super) fn new(rate: RepairRate, window: u16, max_delay_us: u64, next: Seq) -> Self {
         // A spread is at most the window and 1, or 2.
         let reach = usize::from(window) + 2;
         Self {
             window,
+            window_max: window,
             names: Names::new(rate, distances(rate, window), reach, next.0),
             age_max_us: AGE_MAX_US + max_delay_us,
             sent_us: VecDeque::with_capacity(usize::from(window)),
@@ -55,6 +59,12 @@ impl Naming {
     /// Changes the rate. Copies of names still owed at the old rate are named as far as there is room.
     pub(super) fn set_rate(&mut self, rate: RepairRate) {
         self.names.set_rate(rate, distances(rate, self.window));
+    }
+
+    /// Changes the number of packets in a repair, at this rate. Copies of names are owed as before.
+    pub(super) fn set_window(&mut self, rate: RepairRate, packets: u16) {
+        self.window = packets.min(self.window_max);
+        self.set_rate(rate);
     }
 
     /// Forgets packets that are too old; returns the number left if there were any.
@@ -73,7 +83,7 @@ impl Naming {
             self.recent.drain(..APART_MAX);
         }
         self.recent.push(entry);
-        if self.sent_us.len() == usize::from(self.window) {
+        if self.sent_us.len() == usize::from(self.window_max) {
             self.sent_us.pop_front();
         }
         self.sent_us.push_back(now_us);

@@ -16,13 +16,14 @@ pub use plan::{Plan, WINDOW_MIN, window};
 
 use fec::RepairRate;
 
-use crate::auto::{LADDER, START, WINDOW};
+use crate::auto::{LADDER, START, WINDOW, WINDOW_LONG};
+use crate::deadlines::Deadlines;
 use crate::forecast::{Fit, Forecast};
 use crate::wire::{LossReport, Report};
 use history::{Counts, History};
 use useless::Useless;
 
-/// Number of products for each packet that a window may take: all windows have 512 packets.
+/// Number of products for each packet that a window may take at most: windows have 512 packets at any rate.
 pub const PRODUCTS: u16 = WINDOW;
 /// Number of packets that show what a link is like, at least.
 const PACKETS_MIN: u64 = 1_000;
@@ -75,6 +76,8 @@ pub struct Situation {
     pub per_second: u64,
     /// Length of a repair on the link in bytes.
     pub repair_bytes: u64,
+    /// Deadlines of classes of packets.
+    pub deadlines: Deadlines,
 }
 
 /// Reason why the rate is not lower, or not higher.
@@ -105,6 +108,8 @@ pub struct Decision {
     pub rate: RepairRate,
     /// Packets in a repair.
     pub window: u16,
+    /// Whether the processor has no time for more.
+    pub is_short: bool,
     /// Reason why the rate is not another one.
     pub limit: Limit,
     /// Share of packets that the link loses.
@@ -121,6 +126,7 @@ impl Decision {
     const START: Self = Self {
         rate: START,
         window: WINDOW,
+        is_short: false,
         limit: Limit::Unknown,
         loss: 0.0,
         burst: 0,
@@ -139,6 +145,9 @@ pub struct Controller {
     wanted: usize,
     decision: Decision,
     situation: Situation,
+    /// Number of products for each packet that the processor has time for.
+    products: u16,
+    window_max: u16,
     last: (Forecast, LossReport),
     /// Time of the first report.
     since_us: Option<u64>,
@@ -173,6 +182,8 @@ impl Controller {
             wanted: index_of(START),
             decision: Decision::START,
             situation: Situation::default(),
+            products: PRODUCTS,
+            window_max: WINDOW,
             last: (Forecast::default(), LossReport::NONE),
             since_us: None,
             stale: 0,
@@ -182,6 +193,11 @@ impl Controller {
     /// Changes the targets; what is known of the link stays.
     pub fn set_targets(&mut self, targets: Targets) {
         self.targets = targets;
+    }
+
+    /// Changes the number of products for each packet that the processor has time for.
+    pub fn set_products(&mut self, products: u16) {
+        self.products = products.min(PRODUCTS);
     }
 
     /// Notes that the counts of reports begin at 0 again. The link is the same.
@@ -197,11 +213,13 @@ impl Controller {
 
     /// The plan to report.
     pub fn plan(&self) -> Plan {
-        let late_us = self.targets.late_us.or(self.situation.rtt_us.map(|rtt_us| rtt_us / 4));
+        let usual_us = self.targets.late_us.or(self.situation.rtt_us.map(|rtt_us| rtt_us / 4));
+        let late_us = self.situation.deadlines.shortest_us(usual_us);
         Plan {
             rate: self.decision.rate,
             window: self.decision.window,
-            products: PRODUCTS,
+            products: self.products,
+            window_max: self.window_max,
             late_us: late_us.map_or(0, |late_us| u32::try_from(late_us).unwrap_or(u32::MAX)),
             is_auto: true,
         }
@@ -233,6 +251,7 @@ impl Controller {
     /// Takes what the egress sees; decides.
     pub fn decide(&mut self, now_us: u64, situation: Situation) {
         self.situation = situation;
+        self.update_window_max();
         self.history.add(now_us, &Counts::default());
         let (fast, slow) = self.history.sums();
         let delay_us = situation.rtt_us.unwrap_or(0) + NEWS_US;
@@ -248,11 +267,22 @@ impl Controller {
         if self.useless.is_resting(now_us) {
             (decision.rate, decision.limit) = (LADDER[range.floor], Limit::Useless);
         }
-        decision.window = window(PRODUCTS, decision.rate);
+        decision.window = window(self.products, decision.rate, self.window_max);
+        decision.is_short = decision.window < self.window_max;
         if decision.rate > self.decision.rate {
             self.useless.on_rise(now_us, delay_us);
         }
         self.decision = decision;
+    }
+
+    /// Lengthens the window where the operator has stated a deadline that leaves time for it.
+    fn update_window_max(&mut self) {
+        let Situation { per_second, deadlines, .. } = self.situation;
+        let longest_us = deadlines.longest_us(self.targets.late_us).unwrap_or(0);
+        let in_time = u128::from(longest_us) * u128::from(per_second) / 1_000_000;
+        // Less is needed to stay, so that the window does not change to and fro.
+        let needed = if self.window_max == WINDOW_LONG { WINDOW_LONG / 4 * 3 } else { WINDOW_LONG };
+        self.window_max = if in_time >= u128::from(needed) { WINDOW_LONG } else { WINDOW };
     }
 
     /// Rates that the path and the operator allow.

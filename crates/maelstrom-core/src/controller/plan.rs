@@ -2,7 +2,7 @@
 
 use fec::{Code, RepairRate};
 
-use crate::auto::{LADDER, WINDOW};
+use crate::auto::{LADDER, WINDOW, WINDOW_LONG};
 use crate::forecast::CANDIDATES;
 
 /// Smallest window. A processor that cannot pay for it is overloaded by any window.
@@ -19,6 +19,8 @@ pub struct Plan {
     pub window: u16,
     /// Number of products that coding a packet may take.
     pub products: u16,
+    /// Maximum number of packets in a window.
+    pub window_max: u16,
     /// Time after which a recovered packet is of no use, in microseconds; 0 if that is not known.
     pub late_us: u32,
     /// Whether the egress chooses the rate by forecasts.
@@ -33,8 +35,14 @@ impl Default for Plan {
 
 impl Plan {
     /// The plan of a gateway that has not told one.
-    pub const NONE: Self =
-        Self { rate: crate::auto::START, window: 0, products: super::PRODUCTS, late_us: 0, is_auto: false };
+    pub const NONE: Self = Self {
+        rate: crate::auto::START,
+        window: 0,
+        products: super::PRODUCTS,
+        window_max: WINDOW,
+        late_us: 0,
+        is_auto: false,
+    };
 
     /// The plan of a code that the configuration fixes.
     pub(crate) fn of(code: &Code) -> Self {
@@ -60,14 +68,16 @@ impl Plan {
             _ if self.late_us == 0 || per_second == 0 => u64::MAX,
             packets => packets.max(SPAN_MIN),
         };
-        LADDER.map(|rate| u64::from(window(self.products, rate)).min(in_time))
+        LADDER.map(|rate| u64::from(window(self.products, rate, self.window_max)).min(in_time))
     }
 }
 
-/// Number of packets in a window that takes at most `products` products for each packet.
-pub fn window(products: u16, rate: RepairRate) -> u16 {
+/// Number of packets in a window that takes at most `products` products for each packet, and has at most
+/// `most` packets.
+pub fn window(products: u16, rate: RepairRate, most: u16) -> u16 {
+    let most = most.clamp(WINDOW_MIN, WINDOW_LONG);
     let packets = u64::from(products) * u64::from(rate.sources()) / u64::from(rate.repairs().max(1));
-    packets.clamp(u64::from(WINDOW_MIN), u64::from(WINDOW)) as u16
+    packets.clamp(u64::from(WINDOW_MIN), u64::from(most)) as u16
 }
 
 #[cfg(test)]
@@ -76,9 +86,13 @@ mod tests {
 
     #[test]
     fn windows_cost_no_more_than_allowed_but_for_the_smallest() {
-        let of = |products, rate: &str| window(products, rate.parse().unwrap());
+        let of = |products, rate: &str| window(products, rate.parse().unwrap(), WINDOW);
         assert_eq!(["1/32", "3/8", "1/2", "1/1"].map(|rate| of(200, rate)), [512, 512, 400, 256]);
         assert_eq!(["1/32", "1/6", "3/8", "1/1"].map(|rate| of(60, rate)), [512, 360, 256, 256]);
+        let long = |rate: &str| window(512, rate.parse().unwrap(), WINDOW_LONG);
+        assert_eq!(["1/32", "1/2", "5/8", "1/1"].map(long), [1_024, 1_024, 819, 512]);
+        // A peer states what it likes.
+        assert_eq!([0, u16::MAX].map(|most| window(512, crate::auto::START, most)), [256, 1_024]);
     }
 
     #[test]

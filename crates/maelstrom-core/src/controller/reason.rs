@@ -11,6 +11,16 @@ impl fmt::Display for Decision {
             return f.write_str("to begin with, until the peer has reported on more packets");
         }
         self.write_loss(f)?;
+        self.write_limit(f)?;
+        if self.is_short {
+            write!(f, "; windows of {} packets, because the processor has no time for more", self.window)?;
+        }
+        Ok(())
+    }
+}
+
+impl Decision {
+    fn write_limit(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some((lower, residual)) = self.lower.filter(|_| self.limit == Limit::Needed) {
             return write!(f, "; {lower} would leave {}", PerMillion(residual));
         }
@@ -36,9 +46,7 @@ impl fmt::Display for Decision {
             }
         }
     }
-}
 
-impl Decision {
     fn write_loss(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.loss <= 0.0 {
             return f.write_str("nothing lost");
@@ -129,6 +137,11 @@ mod tests {
             let shown = decision("1/8", limit).to_string();
             assert!(shown.starts_with("1/8: ") && shown.contains(expected), "{shown}");
         }
+        let short = Decision { is_short: true, window: 300, ..decision("1/8", Limit::Needed) }.to_string();
+        assert!(
+            short.ends_with("; windows of 300 packets, because the processor has no time for more"),
+            "{short}"
+        );
         let clean = Decision { loss: 0.0, ..decision("1/32", Limit::Lowest) };
         assert_eq!(clean.to_string(), "1/32: nothing lost; this is the lowest rate");
     }

@@ -7,7 +7,7 @@ use fec::RepairRate;
 use foundation::bytes::{Reader, Writer};
 
 /// Length of a plan on the wire in bytes.
-pub(super) const PLAN_LEN: usize = 17;
+pub(super) const PLAN_LEN: usize = 19;
 /// Length of a forecast on the wire in bytes.
 pub(super) const FORECAST_LEN: usize = 18 + 12 * CANDIDATES;
 
@@ -16,18 +16,18 @@ pub(super) fn write_plan(plan: &Plan, writer: &mut Writer<'_>) {
     [plan.rate.repairs(), plan.rate.sources(), plan.late_us]
         .iter()
         .for_each(|value| writer.put(&value.to_be_bytes()));
-    [plan.window, plan.products].iter().for_each(|value| writer.put(&value.to_be_bytes()));
+    [plan.window, plan.products, plan.window_max].iter().for_each(|value| writer.put(&value.to_be_bytes()));
 }
 
 pub(super) fn read_plan(reader: &mut Reader<'_>) -> Result<Plan, Rejected> {
     let is_auto = reader.u8()?;
     let rate = RepairRate::new(reader.u32()?, reader.u32()?).map_err(|_| Rejected::Malformed)?;
     let late_us = reader.u32()?;
-    let (window, products) = (reader.u16()?, reader.u16()?);
+    let (window, products, window_max) = (reader.u16()?, reader.u16()?, reader.u16()?);
     if is_auto > 1 {
         return Err(Rejected::Malformed);
     }
-    Ok(Plan { rate, window, products, late_us, is_auto: is_auto == 1 })
+    Ok(Plan { rate, window, products, window_max, late_us, is_auto: is_auto == 1 })
 }
 
 pub(super) fn write_forecast(forecast: &Forecast, writer: &mut Writer<'_>) {

@@ -14,7 +14,7 @@ const _: () = assert!(TERMS_MAX <= BLOCK_R_MAX as usize);
 pub const NAMES_APART_MAX: usize = fec::names::APART_MAX;
 const _: () = assert!(NAMES_APART_MAX <= u8::MAX as usize);
 /// Maximum number of packets in a sliding window.
-pub const WINDOW_MAX: u16 = 512;
+pub const WINDOW_MAX: u16 = 1_024;
 /// Number of packets in one repair, with mutable fields that differ from the others', that
 /// [`repair_overhead`](super::repair_overhead) leaves room for.
 pub const EXCEPTIONS_BUDGET: usize = 4;

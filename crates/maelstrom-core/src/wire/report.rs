@@ -192,7 +192,8 @@ mod tests {
             Report { loss, is_recovering: true, silence_ms: Some(17), longest: 1_400, ..Report::default() };
         report.echo = Some(Echo { sent: SendTime::at(9_000), held_us: 250 });
         report.is_extra = true;
-        report.plan = Plan { window: 512, late_us: 25_000, is_auto: true, ..Plan::default() };
+        report.plan =
+            Plan { window: 512, window_max: 1_024, late_us: 25_000, is_auto: true, ..Plan::default() };
         report.forecast = Forecast { packets: 9, lost: 3, burst: 2, ..Forecast::default() };
         report.forecast.tails[13].failed = 77;
         report.forecast.fit.packets = 640;

@@ -2,7 +2,7 @@
 
 use crate::pair::{A, B, Pair, coin, config, udp};
 use maelstrom_core::auto::{LADDER, START};
-use maelstrom_core::controller::{Decision, Limit, Targets};
+use maelstrom_core::controller::{self, Decision, Limit, Targets};
 use maelstrom_core::{Config, RepairRate, Schedule};
 
 /// Interval between packets: 10,000 packets per second.
@@ -44,6 +44,33 @@ fn stream(pair: &mut Pair, ms: u64, loss: f64, seed: u64) -> (usize, usize) {
 
 fn rate(text: &str) -> RepairRate {
     text.parse().unwrap()
+}
+
+/// 5 % of 10,000 packets per second take a rate of 1/8, and 30 products a packet.
+#[test]
+fn windows_follow_what_the_processor_can_pay_and_lose_no_packet_meanwhile() {
+    let mut pair = up(Targets::default());
+    let window = |pair: &Pair| pair.status(A, |peer| peer.code.to_string());
+    stream(&mut pair, 2_000, 0.05, 31);
+    assert_eq!(window(&pair), "sliding (512; 1/8)");
+    let mut lost = 0;
+    for (round, products) in [30, 500, 45, 1].into_iter().enumerate() {
+        pair.gateways[A].set_products(products);
+        let (now_lost, _) = stream(&mut pair, 1_000, 0.05, 40 + round as u64);
+        lost += now_lost;
+        let Decision { rate, window: packets, is_short, .. } = decision(&pair);
+        assert_eq!(window(&pair), format!("sliding ({packets}; {rate})"));
+        assert_eq!(packets, controller::window(products, rate, 512), "{products} products");
+        assert_eq!((is_short, packets < 512), (products < 64, products < 64), "{}", decision(&pair));
+        let plan = pair.status(B, |peer| peer.far.plan);
+        assert_eq!((plan.products, plan.window), (products, packets));
+    }
+    pair.advance(500_000);
+    let residual = pair.status(B, |peer| peer.report.residual());
+    assert!(lost > 1_900 && residual <= 20, "{residual} of {lost} stay lost");
+    // A reload keeps the window, and what the processor can pay.
+    pair.gateways[A].reconfigure(Config { max_delay_us: 20_000, ..auto(A, Targets::default()) }).unwrap();
+    assert!(window(&pair).starts_with("sliding (256; "), "{}", window(&pair));
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! Classes of packets with a protection of their own.
 
-use crate::pair::{A, B, Pair, config, udp};
+use crate::pair::{A, B, Pair, coin, config, udp};
+use maelstrom_core::controller::Targets;
 use maelstrom_core::counters::Unprotected;
 use maelstrom_core::{Class, Config, Match, Protect, Schedule};
 
 fn class(name: &str, length: std::ops::RangeInclusive<u16>, protect: Protect) -> Class {
-    Class { name: name.to_owned(), matches: Match { length: Some(length), ..Match::default() }, protect }
+    let matches = Match { length: Some(length), ..Match::default() };
+    Class { name: name.to_owned(), matches, protect, late_us: None }
 }
 
 fn up(classes: &[Class]) -> Pair {
@@ -62,6 +64,93 @@ fn a_class_with_a_rate_gets_at_least_that_number_of_repairs() {
             assert_eq!(pair.recovered[B].len(), lost.len());
         }
     }
+}
+
+/// Sends a packet of the class among others each 20 ms for a while; returns the shares of its packets that
+/// stay lost, and that come later than `late_us`, among the lost.
+fn sparse(classes: &[Class], late_us: u64) -> (f64, f64, f64) {
+    let targets = Targets { late_us: Some(400_000), ..Targets::default() };
+    let side = |side| Config { schedule: Schedule::Auto, targets, classes: classes.to_vec(), ..config(side) };
+    let mut pair = Pair::new([side(A), side(B)]);
+    pair.delay_us = 50_000;
+    pair.run_until_up();
+    let (mut lose, mut lose_repair) = (coin(11, 0.01), coin(12, 0.01));
+    let (mut lost, mut due, mut late) = (0, std::collections::HashMap::new(), 0);
+    for n in 0..60_000u32 {
+        let is_of_class = n % 20 == 7;
+        let len = if is_of_class { 100 } else { 900 };
+        let packet = udp(A, n as u16, &[&n.to_be_bytes()[..], &vec![n as u8; len - 32]].concat());
+        let (is_lost, is_muted) = (lose(), lose_repair());
+        pair.mute[A] = is_muted;
+        pair.send(A, &packet, is_lost);
+        pair.mute[A] = false;
+        // The first seconds show what the link is like.
+        if is_of_class && is_lost && n > 10_000 {
+            lost += 1;
+            due.insert(packet, pair.now_us + pair.delay_us + late_us);
+        }
+        for _ in 0..4 {
+            pair.advance(250);
+            for packet in std::mem::take(&mut pair.recovered[B]) {
+                late += u32::from(due.remove(&packet).is_some_and(|due_us| pair.now_us > due_us + 1_000));
+            }
+        }
+    }
+    let share = |count: u32| f64::from(count) / f64::from(lost);
+    let overhead =
+        pair.status(A, |peer| peer.egress.repair_packets as f64 / peer.egress.source_packets as f64);
+    (share(due.len() as u32), share(late), overhead)
+}
+
+/// 1,000 packets per second, of which 50 are of the class. Other packets have 400 ms; 12 ms are twelve
+/// packets.
+#[test]
+fn packets_of_a_class_come_within_its_deadline() {
+    let class = |late_us| Class { late_us, ..class("voice", 0..=200, Protect::Auto) };
+    let late_us = 12_000;
+    let (residual, late, overhead) = sparse(&[class(None)], late_us);
+    assert!(residual < 0.05 && late > 0.2, "without a deadline: {residual}, {late}, {overhead}");
+    let (residual, late, overhead) = sparse(&[class(Some(late_us))], late_us);
+    assert!(residual < 0.05 && late < 0.05, "with a deadline: {residual}, {late}, {overhead}");
+    assert!(overhead < 0.4, "{overhead}");
+}
+
+/// A burst of 300 packets, longer than any window of 512 recovers.
+#[test]
+fn a_class_with_a_long_deadline_buys_a_longer_window() {
+    let class = |late_us| Class { late_us, ..class("bulk", 201..=1_500, Protect::Auto) };
+    let recovered = |late_us| {
+        let targets = Targets { rate_max: "1/2".parse().unwrap(), ..Targets::default() };
+        let side = |side| Config {
+            schedule: Schedule::Auto,
+            targets,
+            classes: vec![class(late_us)],
+            ..config(side)
+        };
+        let mut pair = Pair::new([side(A), side(B)]);
+        pair.delay_us = 10_000;
+        pair.run_until_up();
+        // Bursts of 300 packets and their repairs, one in 8,000 packets.
+        let mut lost = Vec::new();
+        for n in 0..64_000u32 {
+            let is_lost = (4_000..4_300).contains(&(n % 8_000));
+            let packet = udp(A, n as u16, &[&n.to_be_bytes()[..], &[n as u8; 400]].concat());
+            pair.mute[A] = is_lost;
+            pair.send(A, &packet, is_lost);
+            pair.mute[A] = false;
+            lost.extend((is_lost && n > 30_000).then_some(packet));
+            pair.advance(100);
+        }
+        pair.advance(500_000);
+        let recovered: std::collections::HashSet<_> = pair.recovered[B].iter().collect();
+        let back = lost.iter().filter(|packet| recovered.contains(packet)).count();
+        let code = pair.status(A, |peer| peer.code.to_string());
+        (back as f64 / lost.len() as f64, code)
+    };
+    let (back, code) = recovered(None);
+    assert!(back < 0.2 && code.starts_with("sliding (512; "), "{back}: {code}");
+    let (back, code) = recovered(Some(1_000_000));
+    assert!(back > 0.9 && code == "sliding (1024; 1/2)", "{back}: {code}");
 }
 
 #[test]

@@ -301,7 +301,7 @@ fn windows_and_rates_out_of_range_are_refused_and_leave_everything_as_it_was() {
         assert_eq!(*gateway.config(), sliding(A, "3/8", 160, 15));
         error
     };
-    assert!(matches!(refused("3/8", 513, 15), ConfigError::Window(513)));
+    assert!(matches!(refused("3/8", 1_025, 15), ConfigError::Window(1_025)));
     assert!(matches!(refused("3/8", 0, 15), ConfigError::Code(_)));
     assert!(matches!(refused("3/8", 160, 16), ConfigError::Code(_)));
     assert!(matches!(refused("1/65", 160, 15), ConfigError::Rate(_)));

@@ -144,6 +144,18 @@ fn classes_have_a_window(draft: &Draft, findings: &mut Findings) {
                     .help("set `scheme = \"auto\"` or `scheme = \"sliding\"`, or `protect = \"auto\"`"),
             );
         }
+        let is_off = class.protect.as_ref().is_some_and(|protect| protect.value == Protect::Off);
+        if let Some(late) = class.late_ms.as_ref().filter(|late| is_off && late.value.is_some()) {
+            findings.add(
+                Diagnostic::error("foreign-setting", "a class without repairs has a `late_ms`")
+                    .at(late.span.clone())
+                    .related(
+                        class.protect.as_ref().and_then(|protect| protect.span.clone()),
+                        "`protect` is here",
+                    )
+                    .help("leave it out, or set `protect = \"auto\"`"),
+            );
+        }
         let Some(name) = &class.name else { continue };
         let twin = draft.classes[..index].iter().filter_map(|class| class.name.as_ref());
         if let Some(twin) = twin.into_iter().find(|twin| twin.value == name.value) {

@@ -92,6 +92,7 @@ impl ClassDraft {
             name: self.name.expect(GAP).value,
             matches: self.r#match.expect(GAP).value,
             protect: self.protect.expect(GAP).value,
+            late_us: self.late_ms.expect(GAP).value.map(|ms| u64::from(ms) * 1_000),
         }
     }
 }

@@ -331,6 +331,15 @@ diagnostics::settings! {
             default: Fallback::Toml("\"auto\""),
             example: "protect = \"off\"",
         }
+        /// Time in milliseconds after which a recovered packet of the class is of no use. A packet gets its
+        /// first repair within half of this time. With `scheme = "auto"` the rate of the repairs follows the
+        /// shortest time of all packets, and windows have up to 1,024 packets where the longest leaves time
+        /// for that.
+        late_ms: Option<u16> {
+            form: Optional(Integer::new(1, 10000)),
+            default: Fallback::Absent("`late_ms` of `[code]`"),
+            example: "late_ms = 20",
+        }
     }
 }
 

@@ -170,7 +170,7 @@ fn a_malformed_window_is_refused() {
     assert!(RecipeView::read(&good, Seq(1_199)).is_ok());
     for (what, changes) in [
         ("an empty window", vec![(3, 0)]),
-        ("a window beyond the limit", vec![(2, 2), (3, 1)]),
+        ("a window beyond the limit", vec![(2, 4), (3, 1)]),
         ("a window that begins before the stream", vec![(9, 0), (10, 100)]),
         ("a density above 15", vec![(6, 16)]),
         ("a run before the window", vec![(15, 200)]),
