@@ -131,6 +131,7 @@ impl Node {
             c,
             lifetime: seconds("lifetime", lifetime)?,
             held,
+            ..JoinOptions::default()
         };
         let node = self.open()?;
         let joined = py.detach(|| node.join_many_with(&groups, &options));

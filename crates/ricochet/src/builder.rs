@@ -180,6 +180,10 @@ impl Builder {
         follow: Follow => flow.follow,
         /// Sets the time in microseconds for which a short message waits for others that share its packet.
         linger_us: u64 => flow.linger_us,
+        /// Sets the rate in Mbit/s at which packets leave, beyond a burst of 64 packets; 0 for no limit.
+        rate_mbit: u32 => flow.rate_mbit,
+        /// Sets the time after which a reader that reports nothing is left behind.
+        silence: Duration => flow.silence_ms,
         /// Sets the UDP port of all groups; the same for the whole cluster.
         group_port: u16 => node.group_port,
         /// Sets whether to use IPv6 instead of IPv4.
@@ -226,6 +230,10 @@ impl Builder {
         socket_bytes: usize => buffers.socket_bytes,
         /// Sets the maximum number of messages in a subscription's queue.
         queue: usize => buffers.queue,
+        /// Sets the maximum number of bytes of messages in a subscription's queue.
+        queue_bytes: usize => buffers.queue_bytes,
+        /// Sets the maximum number of bytes of messages that wait to be sent.
+        send_bytes: usize => buffers.send_bytes,
         /// Sets the treatment of messages for which a queue has no room.
         policy: Policy => buffers.policy,
         /// Sets the maximum length of a datagram in bytes of UDP payload; the same for the whole cluster.

@@ -10,7 +10,7 @@ use crate::backpressure::Backpressure;
 use crate::error::{RecvError, TryRecvError};
 use crate::message::{Event, numbered};
 use crate::policy::Policy;
-use crate::queue::Queue;
+use crate::queue::{Bounds, Queue};
 use crate::sleep::Sleep;
 use crate::sync::{Condvar, Mutex};
 use crate::wake::Waker;
@@ -43,6 +43,10 @@ impl Readable {
 fn check(scenario: impl Fn() + Send + Sync + Clone + 'static) {
     check_random(scenario.clone(), ORDERS);
     check_pct(scenario, ORDERS, 3);
+}
+
+fn bounds(messages: usize) -> Bounds {
+    Bounds { messages, bytes: 1 << 20 }
 }
 
 fn waker() -> Waker {
@@ -97,7 +101,8 @@ fn a_node_under_backpressure_is_woken_when_the_last_queue_has_room() {
     check(|| {
         let waker = waker();
         let backpressure = Arc::new(Backpressure::new(waker.clone()));
-        let queues = [1, 2].map(|capacity| Queue::new(capacity, Policy::Block, Arc::clone(&backpressure)));
+        let queues =
+            [1, 2].map(|capacity| Queue::new(bounds(capacity), Policy::Block, Arc::clone(&backpressure)));
         let readers = queues.clone().map(|queue| {
             thread::spawn(move || {
                 for seq in 0..MESSAGES {
@@ -122,7 +127,7 @@ fn a_node_under_backpressure_is_woken_when_the_last_queue_has_room() {
 #[test]
 fn a_reader_that_waits_for_the_descriptor_gets_all_messages_and_the_end() {
     check(|| {
-        let queue = Queue::new(8, Policy::DropOldest, Arc::new(Backpressure::new(waker())));
+        let queue = Queue::new(bounds(8), Policy::DropOldest, Arc::new(Backpressure::new(waker())));
         let writer = {
             let queue = Arc::clone(&queue);
             thread::spawn(move || {
@@ -151,7 +156,7 @@ fn a_reader_that_waits_for_the_descriptor_gets_all_messages_and_the_end() {
 #[test]
 fn two_readers_that_create_the_descriptor_at_once_both_see_the_end() {
     check(|| {
-        let queue = Queue::new(8, Policy::DropOldest, Arc::new(Backpressure::new(waker())));
+        let queue = Queue::new(bounds(8), Policy::DropOldest, Arc::new(Backpressure::new(waker())));
         let readers: Vec<_> = (0..2)
             .map(|_| {
                 let queue = Arc::clone(&queue);
@@ -177,7 +182,7 @@ fn two_readers_that_create_the_descriptor_at_once_both_see_the_end() {
 #[test]
 fn blocked_readers_share_the_messages_and_end_with_the_queue() {
     check(|| {
-        let queue = Queue::new(8, Policy::DropNewest, Arc::new(Backpressure::new(waker())));
+        let queue = Queue::new(bounds(8), Policy::DropNewest, Arc::new(Backpressure::new(waker())));
         let readers: Vec<_> = (0..2)
             .map(|_| {
                 let queue = Arc::clone(&queue);

@@ -13,11 +13,13 @@ use crate::error::JoinError;
 use crate::group_name::is_group_name;
 use crate::outward::{Consumer, Joined, Outward};
 use crate::policy::Policy;
-use crate::queue::Queue;
+use crate::queue::{Bounds, Queue};
 use crate::shared::{Core, Gone, Shared};
 
 /// Maximum capacity of a subscription's queue.
 const QUEUE_MAX: usize = 1 << 20;
+/// Maximum bytes of a subscription's queue.
+const QUEUE_BYTES_MAX: usize = 1 << 40;
 
 /// Order in which a subscription delivers messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,6 +51,9 @@ pub struct JoinOptions {
     /// Maximum number of messages that wait in the subscription's queue, 1 to 1,048,576;
     /// the node's setting if `None`.
     pub queue: Option<usize>,
+    /// Maximum number of bytes of messages that wait in the queue, 1 to 2⁴⁰; a single message may be longer.
+    /// The node's setting if `None`.
+    pub queue_bytes: Option<usize>,
     /// Treatment of messages for which the queue has no room; the node's setting if `None`.
     pub policy: Option<Policy>,
     /// Whether this node sends messages longer than a packet to the groups, in several packets. Such messages
@@ -129,11 +134,12 @@ impl Shared {
 
     fn new_consumer(&self, options: &JoinOptions) -> Consumer {
         let buffers = &self.config.buffers;
-        let queue = Queue::new(
-            options.queue.unwrap_or(buffers.queue),
-            options.policy.unwrap_or(buffers.policy),
-            Arc::clone(&self.backpressure),
-        );
+        let bounds = Bounds {
+            messages: options.queue.unwrap_or(buffers.queue),
+            bytes: options.queue_bytes.unwrap_or(buffers.queue_bytes),
+        };
+        let queue =
+            Queue::new(bounds, options.policy.unwrap_or(buffers.policy), Arc::clone(&self.backpressure));
         let mut fifo = self.config.fifo.core(buffers);
         fifo.messages_max = options.held.unwrap_or(fifo.messages_max);
         let fifo = (options.order == Order::Fifo)
@@ -275,6 +281,10 @@ fn check_options(options: &JoinOptions) -> Result<(), JoinError> {
         if let Some(length) = length.filter(outside) {
             return Err(JoinError::Option { what, expected: "1 to 1048576", seen: length as u64 });
         }
+    }
+    if let Some(bytes) = options.queue_bytes.filter(|bytes| !(1..=QUEUE_BYTES_MAX).contains(bytes)) {
+        let expected = "1 to 1099511627776";
+        return Err(JoinError::Option { what: "queue_bytes", expected, seen: bytes as u64 });
     }
     if let Some(c) = options.c.filter(|&c| c > 64) {
         return Err(JoinError::Option { what: "c", expected: "0 to 64", seen: c.into() });

@@ -20,9 +20,9 @@
 //! # The path of a packet
 //!
 //! Outgoing, on the calling thread: [`Sender::send`] → `outgoing.rs`, which numbers the packet → the core,
-//! which keeps it, once the readers have room → `outward.rs` → the socket. Incoming, on the node's thread:
-//! `drain.rs` → `filter.rs` (drops packets for others) → `ring.rs` → `driver/` → the core (drops duplicates)
-//! → `outward.rs` → `queue/` → [`Subscription::recv`].
+//! which keeps it, once the readers have room → `outward.rs` → `transmitter.rs`, which seals it → the socket.
+//! Incoming, on the node's thread: `drain.rs` → `filter.rs` (drops packets for others) → `ring.rs` →
+//! `driver/` → the core (drops duplicates) → `outward.rs` → `queue/` → [`Subscription::recv`].
 #![forbid(unsafe_code)]
 
 mod addresses;
@@ -60,6 +60,7 @@ mod start;
 pub mod status;
 mod subscription;
 mod sync;
+mod transmitter;
 mod wake;
 mod watch;
 

@@ -2,9 +2,10 @@
 //!
 //! A thread that sends puts its message in, under a lock that nobody holds for long. If the core is free, the
 //! thread passes on what waits itself, so that a single message leaves at once. Otherwise the node's thread
-//! does. While the readers have no room, packets stay here, and short messages share them. When a group has
-//! as many packets as it may have, its senders wait.
+//! does. While the readers have no room or packets follow one another quickly, packets stay here, and short
+//! messages share them. When a group has as many packets as it may have, its senders wait.
 
+use std::mem;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker as TaskWaker;
 use std::time::Duration;
@@ -16,12 +17,13 @@ use ricochet_core::outgoing::{NotTaken, Outgoing as CoreOutgoing, Packet};
 
 use crate::clock;
 use crate::error::SendError;
-use crate::outward::SendMode;
 use crate::sender::SendOptions;
 use crate::shared::{Core, Gone, Shared};
 
 /// Number of packets passed to the core at a time.
 const BATCH: usize = 64;
+/// Maximum number of batches that a thread passes on before it does something else.
+const BATCHES_MAX: usize = 4;
 /// Maximum number of tasks that wait for room.
 const TASKS_MAX: usize = 1_024;
 /// Interval at which a waiting sender checks whether the node has ended.
@@ -72,6 +74,11 @@ impl Outgoing {
         self.lock().packets.len()
     }
 
+    /// Returns the number of bytes that wait.
+    pub(crate) fn bytes(&self) -> usize {
+        self.lock().packets.bytes()
+    }
+
     /// Returns when a packet that waits for further messages is due.
     pub(crate) fn due_us(&self) -> Option<u64> {
         self.lock().due_us
@@ -89,7 +96,7 @@ impl Outgoing {
 
     /// Ends all waits.
     pub(crate) fn wake_all(&self) {
-        let tasks = std::mem::take(&mut self.lock().tasks);
+        let tasks = mem::take(&mut self.lock().tasks);
         tasks.into_iter().for_each(TaskWaker::wake);
         self.has_room.notify_all();
     }
@@ -121,8 +128,9 @@ impl Shared {
         self.check_open()?;
         let mut inner = self.outgoing.lock();
         let sent = inner.push(group, payload, options);
+        let is_due = inner.is_due(&sent);
         drop(inner);
-        self.pass_on_if_free();
+        self.pass_on_if_due(is_due);
         sent
     }
 
@@ -151,8 +159,9 @@ impl Shared {
             match inner.push(group, payload, options) {
                 Err(SendError::WouldBlock) => {}
                 sent => {
+                    let is_due = inner.is_due(&sent);
                     drop(inner);
-                    self.pass_on_if_free();
+                    self.pass_on_if_due(is_due);
                     return sent;
                 }
             }
@@ -180,8 +189,9 @@ impl Shared {
             }
             inner.tasks.push(task.clone());
         }
+        let is_due = inner.is_due(&sent);
         drop(inner);
-        self.pass_on_if_free();
+        self.pass_on_if_due(is_due);
         sent
     }
 
@@ -193,21 +203,39 @@ impl Shared {
         }
     }
 
-    /// Passes packets to the core on the application's thread, unless another thread has the core. Then the
-    /// node's thread does it.
-    fn pass_on_if_free(&self) {
-        let Some(mut core) = self.core_if_free() else {
-            return self.sleep.wake_before(1);
-        };
-        core.pass_on(clock::now_us(), &self.outgoing);
-        let due = [core.poll_timeout(), self.outgoing.due_us()];
-        drop(core);
-        if let Some(due_us) = due.into_iter().flatten().min() {
-            self.sleep.wake_before(due_us);
+    /// Passes packets to the core on the application's thread, unless nothing is due or another thread has
+    /// the core. Then the node's thread does it.
+    fn pass_on_if_due(&self, is_due: bool) {
+        if !is_due {
+            return;
         }
-        // A message that came after the last look, from a thread that found the core busy.
+        for _ in 0..BATCHES_MAX {
+            let Some(mut core) = self.core_if_free() else { break };
+            let more = core.pass_on(clock::now_us(), &self.outgoing);
+            let due = [core.poll_timeout(), self.outgoing.due_us()];
+            self.release(core);
+            if let Some(due_us) = due.into_iter().flatten().min() {
+                self.sleep.wake_before(due_us);
+            }
+            if !more {
+                break;
+            }
+        }
+        // Packets beyond the batches, or of a thread that found the core busy.
         if self.outgoing.is_fresh() {
             self.sleep.wake_before(1);
+        }
+    }
+
+    /// Passes packets to the core on the node's thread.
+    pub(crate) fn pass_on(&self) {
+        for _ in 0..BATCHES_MAX {
+            let mut core = self.core_for_node();
+            let more = core.pass_on(clock::now_us(), &self.outgoing);
+            self.release(core);
+            if !more {
+                return;
+            }
         }
     }
 }
@@ -215,9 +243,13 @@ impl Shared {
 impl Inner {
     fn push(&mut self, group: GroupId, payload: &[u8], options: SendOptions) -> Result<u32, SendError> {
         let SendOptions { expires, fragments } = options;
-        let fragments = fragments || self.fragmented.contains(&group);
-        let sent = self.packets.push(clock::now_us(), group, payload, CoreOptions { expires }, fragments);
-        self.is_fresh |= sent.is_ok();
+        let fragments = fragments || (!self.fragmented.is_empty() && self.fragmented.contains(&group));
+        let (now_us, before) = (clock::now_us(), self.packets.len());
+        let sent = self.packets.push(now_us, group, payload, CoreOptions { expires }, fragments);
+        // A message that shares a packet leaves with it. A new packet may wait for those that are due.
+        let is_near = self.due_us.is_some_and(|due_us| due_us > now_us);
+        let is_begun = self.packets.len() > before && (!is_near || self.packets.is_worthwhile());
+        self.is_fresh |= is_begun || self.due_us.is_some_and(|due_us| due_us <= now_us);
         sent.map_err(|error| match error {
             NotTaken::Full => SendError::WouldBlock,
             NotTaken::Refused(CoreError::TooLong { length, payload_max }) => {
@@ -227,43 +259,41 @@ impl Inner {
             NotTaken::Refused(other) => SendError::Failed(other.to_string()),
         })
     }
+
+    /// Returns whether packets should be passed on after an attempt to send.
+    fn is_due(&self, sent: &Result<u32, SendError>) -> bool {
+        self.is_fresh || *sent == Err(SendError::WouldBlock)
+    }
 }
 
 impl Core {
-    /// Sends the packets that wait, as far as their readers have room.
-    pub(crate) fn pass_on(&mut self, now_us: u64, outgoing: &Outgoing) {
+    /// Takes a batch of the packets that wait, as far as their readers have room. Returns whether there may
+    /// be more.
+    pub(crate) fn pass_on(&mut self, now_us: u64, outgoing: &Outgoing) -> bool {
         let Self { node, out, .. } = self;
         out.now_us = now_us;
-        loop {
-            let (mut taken, alone) = {
-                let mut inner = outgoing.lock();
-                let Inner { packets, taken, due_us, is_fresh, .. } = &mut *inner;
-                *is_fresh = false;
-                *due_us = packets.take(now_us, BATCH, |group| node.room_or_wait(now_us, group), taken);
-                (std::mem::take(taken), packets.is_empty())
-            };
+        let mut taken = {
+            let mut inner = outgoing.lock();
+            let Inner { packets, taken, due_us, is_fresh, .. } = &mut *inner;
+            *due_us = packets.take(now_us, BATCH, |group| node.room_or_wait(now_us, group), taken);
+            *is_fresh = taken.len() >= BATCH;
             if taken.is_empty() {
-                outgoing.lock().taken = taken;
-                break;
+                return false;
             }
-            // A single packet leaves with a system call of its own. Several are sent together.
-            out.send_mode = if alone && taken.len() == 1 { SendMode::Immediate } else { SendMode::Batched };
-            taken.iter().for_each(|packet| node.send_packet_of(now_us, packet, out));
-            out.send_mode = SendMode::Batched;
-            out.flush();
-            let (has_waiting, tasks) = {
-                let mut inner = outgoing.lock();
-                inner.packets.give_back(&mut taken);
-                inner.taken = taken;
-                (inner.waiting > 0, std::mem::take(&mut inner.tasks))
-            };
-            tasks.into_iter().for_each(TaskWaker::wake);
-            if has_waiting {
-                outgoing.has_room.notify_all();
-            }
-            if alone {
-                break;
-            }
+            mem::take(taken)
+        };
+        taken.iter().for_each(|packet| node.send_packet_of(now_us, packet, out));
+        let more = taken.len() >= BATCH;
+        let (has_waiting, tasks) = {
+            let mut inner = outgoing.lock();
+            inner.packets.give_back(&mut taken);
+            inner.taken = taken;
+            (inner.waiting > 0, mem::take(&mut inner.tasks))
+        };
+        tasks.into_iter().for_each(TaskWaker::wake);
+        if has_waiting {
+            outgoing.has_room.notify_all();
         }
+        more
     }
 }

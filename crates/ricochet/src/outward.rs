@@ -4,19 +4,18 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use netio::multicast::{Outbox, Sending, UdpCounts};
 use ricochet_core::delivery::{Fifo, Released};
 use ricochet_core::flow::ReaderNews;
 use ricochet_core::message::{Message as CoreMessage, Output, To};
 use ricochet_core::tracker::{Front, Lost as CoreLost};
-use ricochet_core::wire::messages_of;
+use ricochet_core::wire::{MESSAGE_HEAD, messages_of};
 use ricochet_core::{GroupId, NodeId, StreamKey};
 
 use crate::addresses::{GroupAddresses, NodeAddresses};
-use crate::key::Seal;
 use crate::message::{Lost, Message};
-use crate::pool::Pool;
+use crate::pool::{Payload, Pool};
 use crate::queue::Queue;
+use crate::transmitter::Datagrams;
 
 /// A group that this node has joined.
 #[derive(Debug)]
@@ -37,21 +36,6 @@ pub(crate) struct Consumer {
     pub(crate) fifo: Option<Box<Fifo>>,
 }
 
-/// Time at which datagrams leave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SendMode {
-    /// At once, each with a system call of its own.
-    Immediate,
-    /// With the next flush, many with one system call.
-    Batched,
-}
-
-/// The sending side of the socket.
-struct Transport {
-    sending: Sending,
-    outbox: Outbox,
-}
-
 /// Readers of this node's messages that did not keep up.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ReaderCounts {
@@ -63,7 +47,8 @@ pub(crate) struct ReaderCounts {
 /// Implementation of the core's [`Output`].
 pub(crate) struct Outward {
     pub(crate) now_us: u64,
-    pub(crate) send_mode: SendMode,
+    /// Datagrams to be handed over when the core is released.
+    pub(crate) datagrams: Datagrams,
     /// Source address of the request in progress, to which its answer goes.
     pub(crate) reply_to: Option<SocketAddr>,
     pub(crate) addresses: NodeAddresses,
@@ -76,25 +61,14 @@ pub(crate) struct Outward {
     /// Number of datagrams to nodes whose address is unknown.
     pub(crate) unaddressed: u64,
     group_addresses: GroupAddresses,
-    /// `None` once the node is closed.
-    transport: Option<Transport>,
-    /// Final counters of the transport, once it is closed.
-    sent: UdpCounts,
-    seal: Option<Seal>,
     pool: Arc<Pool>,
 }
 
 impl Outward {
-    pub(crate) fn new(
-        sending: Sending,
-        group_addresses: GroupAddresses,
-        addresses: NodeAddresses,
-        seal: Option<Seal>,
-        pool: Arc<Pool>,
-    ) -> Self {
+    pub(crate) fn new(group_addresses: GroupAddresses, addresses: NodeAddresses, pool: Arc<Pool>) -> Self {
         Self {
             now_us: 0,
-            send_mode: SendMode::Batched,
+            datagrams: Datagrams::default(),
             reply_to: None,
             addresses,
             groups: HashMap::new(),
@@ -103,9 +77,6 @@ impl Outward {
             readers: ReaderCounts::default(),
             unaddressed: 0,
             group_addresses,
-            transport: Some(Transport { outbox: Outbox::new(sending.clone()), sending }),
-            sent: UdpCounts::default(),
-            seal,
             pool,
         }
     }
@@ -117,28 +88,6 @@ impl Outward {
 
     pub(crate) fn pool(&self) -> &Pool {
         &self.pool
-    }
-
-    /// Sends all batched datagrams.
-    pub(crate) fn flush(&mut self) {
-        if let Some(Transport { outbox, .. }) =
-            self.transport.as_mut().filter(|transport| !transport.outbox.is_empty())
-        {
-            // The socket counts datagrams that the kernel refuses. Receivers treat them as any other loss.
-            outbox.flush();
-        }
-    }
-
-    /// Returns the socket's counters of datagrams sent and refused.
-    pub(crate) fn sent(&self) -> UdpCounts {
-        self.transport.as_ref().map_or(self.sent, |transport| transport.sending.counts())
-    }
-
-    /// Closes the socket. Later datagrams are discarded.
-    pub(crate) fn close(&mut self) {
-        self.flush();
-        self.sent = self.sent();
-        self.transport = None;
     }
 
     /// Returns the names of the groups of a consumer, at most three of them.
@@ -168,28 +117,6 @@ impl Outward {
         self.fifo_due_us = next_us;
     }
 
-    /// Sends a datagram to the address of a group or of one node.
-    fn transmit(&mut self, to: SocketAddr, is_multicast: bool, datagram: &[u8]) {
-        let Some(Transport { sending, outbox }) = &mut self.transport else { return };
-        let trailer = self.seal.as_ref().map(|seal| seal.trailer((!is_multicast).then_some(to), datagram));
-        let pieces = [datagram, trailer.as_ref().map_or(&[][..], |trailer| &trailer[..])];
-        let pieces = if trailer.is_some() { &pieces[..] } else { &pieces[..1] };
-        match self.send_mode {
-            // The socket counts datagrams that the kernel refuses.
-            SendMode::Immediate => drop(sending.send_now(to, pieces)),
-            SendMode::Batched => outbox.push(to, pieces),
-        }
-    }
-
-    fn transmit_to_members(&mut self, group: GroupId, datagram: &[u8]) {
-        let Some(Transport { outbox, .. }) = &mut self.transport else { return };
-        for &member in self.addresses.group_members(group).unwrap_or_default() {
-            // The trailer covers the address, so each copy has its own.
-            let trailer = self.seal.as_ref().map(|seal| seal.trailer(Some(member), datagram));
-            outbox.push(member, &[datagram, trailer.as_ref().map_or(&[][..], |trailer| &trailer[..])]);
-        }
-    }
-
     /// Calls `notify` with the ordering stage of each subscription that keeps a group in order.
     fn for_each_fifo(
         &mut self,
@@ -209,13 +136,14 @@ impl Outward {
 
 impl Output for Outward {
     fn send(&mut self, to: To, datagram: &[u8]) {
+        let Self { datagrams, addresses, .. } = self;
         match to {
-            To::Group(group) if self.addresses.group_members(group).is_some() => {
-                self.transmit_to_members(group, datagram);
-            }
-            To::Group(group) => self.transmit(self.group_addresses.address(group), true, datagram),
-            To::Node(node) => match self.reply_to.or_else(|| self.addresses.node(node)) {
-                Some(address) => self.transmit(address, false, datagram),
+            To::Group(group) => match addresses.group_members(group) {
+                Some(members) => datagrams.push_copies(members, datagram),
+                None => datagrams.push(self.group_addresses.address(group), true, datagram),
+            },
+            To::Node(node) => match self.reply_to.or_else(|| addresses.node(node)) {
+                Some(address) => datagrams.push(address, false, datagram),
                 None => self.unaddressed += 1,
             },
         }
@@ -296,27 +224,28 @@ fn release(groups: &HashMap<GroupId, Joined>, queue: &Queue, pool: &Arc<Pool>, r
     }
 }
 
-/// Queues a message, or the messages that share its packet.
+/// Queues a message, or the messages that share its packet. Those share a buffer too.
 fn push(queue: &Queue, joined: &Joined, pool: &Arc<Pool>, message: &CoreMessage<'_>) {
-    if !message.joint {
-        return queue.push(message_of(joined, pool, message));
-    }
-    for (step, payload) in messages_of(message.payload).enumerate() {
-        let seq = message.seq.plus(step as u64);
-        queue.push(message_of(joined, pool, &CoreMessage { payload, seq, packets: 1, ..*message }));
-    }
-}
-
-fn message_of(joined: &Joined, pool: &Arc<Pool>, message: &CoreMessage<'_>) -> Message {
-    Message {
+    let whole = pool.copy(message.payload);
+    let of = |seq: u32, packets: u32, payload: Payload| Message {
         group: Arc::clone(&joined.name),
         sender: message.sender,
-        seq: message.seq.to_wire(),
-        packets: message.packets,
+        seq,
+        packets,
         how: message.how,
         missed_us: message.missed_us,
-        payload: pool.copy(message.payload),
+        payload,
+    };
+    let seq = message.seq.to_wire();
+    if !message.joint {
+        return queue.push(of(seq, message.packets, whole));
     }
+    let mut start = 0;
+    let parts = messages_of(message.payload).zip(0..).map(|(part, step)| {
+        start += MESSAGE_HEAD + part.len();
+        of(seq.wrapping_add(step), 1, whole.part(start - part.len()..start))
+    });
+    queue.push_all(parts);
 }
 
 fn report(joined: &Joined, lost: &CoreLost) -> Lost {

@@ -1,17 +1,25 @@
 //! Reused buffers for payloads.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// A bounded number of buffers that no message holds.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    idle: Mutex<Vec<Vec<u8>>>,
+    idle: Mutex<Vec<Arc<Buffer>>>,
     idle_max: usize,
     /// Length of a new buffer; longer buffers are not kept.
     length: usize,
     made: AtomicU64,
+}
+
+/// Bytes of a packet or of a long message.
+#[derive(Debug)]
+struct Buffer {
+    bytes: Vec<u8>,
+    pool: Weak<Pool>,
 }
 
 impl Pool {
@@ -24,13 +32,14 @@ impl Pool {
 
     /// Copies `bytes` into one of the pool's buffers.
     pub(crate) fn copy(self: &Arc<Self>, bytes: &[u8]) -> Payload {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut buffer = idle.unwrap_or_else(|| {
+        let mut buffer = self.lock().pop().unwrap_or_else(|| {
             self.made.fetch_add(1, Ordering::Relaxed);
-            Vec::with_capacity(self.length.max(bytes.len()))
+            let room = Vec::with_capacity(self.length.max(bytes.len()));
+            Arc::new(Buffer { bytes: room, pool: Arc::downgrade(self) })
         });
-        buffer.extend_from_slice(bytes);
-        Payload { bytes: buffer, pool: Arc::clone(self) }
+        let own = Arc::get_mut(&mut buffer).expect("nobody shares an idle buffer");
+        own.bytes.extend_from_slice(bytes);
+        Payload { buffer: Some(buffer), start: 0, length: bytes.len() }
     }
 
     /// Returns the number of buffers allocated.
@@ -38,39 +47,60 @@ impl Pool {
         self.made.load(Ordering::Relaxed)
     }
 
-    fn take_back(&self, mut buffer: Vec<u8>) {
-        if buffer.capacity() > self.length {
+    /// Keeps a buffer for reuse.
+    fn take_back(&self, mut buffer: Arc<Buffer>) {
+        let Some(own) = Arc::get_mut(&mut buffer) else { return };
+        if own.bytes.capacity() > self.length {
             return;
         }
-        buffer.clear();
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        own.bytes.clear();
+        let mut idle = self.lock();
         if idle.len() < self.idle_max {
             idle.push(buffer);
         }
     }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Buffer>>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-/// Bytes in a buffer that returns to its pool when dropped.
+/// A buffer, or a part of one. The buffer returns to its pool when its last part is dropped.
 pub(crate) struct Payload {
-    bytes: Vec<u8>,
-    pool: Arc<Pool>,
+    /// `None` while it is dropped.
+    buffer: Option<Arc<Buffer>>,
+    start: usize,
+    length: usize,
 }
 
 impl Payload {
     pub(crate) fn bytes(&self) -> &[u8] {
-        &self.bytes
+        self.buffer.as_ref().map_or(&[], |buffer| &buffer.bytes[self.start..self.start + self.length])
+    }
+
+    /// Returns a part of it, which shares the buffer.
+    pub(crate) fn part(&self, range: Range<usize>) -> Self {
+        assert!(range.start <= range.end && range.end <= self.length, "a part lies within its payload");
+        Self { buffer: self.buffer.clone(), start: self.start + range.start, length: range.len() }
     }
 }
 
 impl Drop for Payload {
     fn drop(&mut self) {
-        self.pool.take_back(std::mem::take(&mut self.bytes));
+        // Of several threads that drop the last parts at once, none may find the buffer its own. The buffer
+        // is freed then.
+        if let Some(mut buffer) = self.buffer.take()
+            && Arc::get_mut(&mut buffer).is_some()
+            && let Some(pool) = buffer.pool.upgrade()
+        {
+            pool.take_back(buffer);
+        }
     }
 }
 
 impl fmt::Debug for Payload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes", self.bytes.len())
+        write!(f, "{} bytes", self.length)
     }
 }
 
@@ -92,6 +122,22 @@ mod tests {
         assert_eq!(pool.made(), 8, "two were kept");
         drop(held);
         drop(pool.copy(&[7; 100]));
-        assert!(pool.idle.lock().unwrap().iter().all(|buffer| buffer.capacity() < 100));
+        assert!(pool.idle.lock().unwrap().iter().all(|buffer| buffer.bytes.capacity() < 100));
+    }
+
+    #[test]
+    fn parts_share_a_buffer_that_returns_with_the_last_of_them() {
+        let pool = Pool::new(2, 8);
+        for _ in 0..10 {
+            let whole = pool.copy(b"abcdef");
+            let (first, second) = (whole.part(0..2), whole.part(2..6));
+            drop(whole);
+            assert_eq!((first.bytes(), second.part(1..3).bytes()), (&b"ab"[..], &b"de"[..]));
+            drop(first);
+            assert_eq!(pool.idle.lock().unwrap().len(), 0);
+            drop(second);
+            assert_eq!(pool.idle.lock().unwrap().len(), 1);
+        }
+        assert_eq!(pool.made(), 1);
     }
 }

@@ -21,9 +21,11 @@ use crate::published::Published;
 use crate::replay::Windows;
 use crate::ring::{Ring, Slot};
 use crate::sleep::Sleep;
+use crate::transmitter::Transmitter;
 use crate::wake::Waker;
 
-/// The core and its output. One lock protects both; it is held for one packet sent or for a batch received.
+/// The core and its output. One lock protects both; it is held while a batch of packets passes the core, and
+/// not while they are sealed or sent.
 pub(crate) struct Core {
     pub(crate) node: CoreNode,
     pub(crate) out: Outward,
@@ -71,6 +73,8 @@ pub(crate) struct Shared {
     pub(crate) keys: Option<Arc<KeyRing>>,
     /// Messages on their way to the core.
     pub(crate) outgoing: Outgoing,
+    /// Datagrams on their way from the core to the socket.
+    pub(crate) transmitter: Transmitter,
     pub(crate) backpressure: Arc<Backpressure>,
     /// Index of the interface in use.
     pub(crate) interface: AtomicU32,
@@ -100,6 +104,7 @@ pub(crate) struct Parts {
     pub(crate) interface: u32,
     pub(crate) core: Core,
     pub(crate) outgoing: Outgoing,
+    pub(crate) transmitter: Transmitter,
     pub(crate) ip_groups: IpGroups,
     pub(crate) ring: Ring,
     pub(crate) repairs: Ring,
@@ -112,13 +117,14 @@ pub(crate) struct Parts {
 impl Shared {
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
         let Parts { config, id, address, interface, core, ip_groups, keys, waker, .. } = parts;
-        let Parts { ring, repairs, requests, membership_ring, outgoing, .. } = parts;
+        let Parts { ring, repairs, requests, membership_ring, outgoing, transmitter, .. } = parts;
         Arc::new(Self {
             config,
             id,
             address,
             core: Mutex::new(core),
             outgoing,
+            transmitter,
             waiting: AtomicUsize::new(0),
             joined: RwLock::new(HashSet::new()),
             ip_groups: Mutex::new(ip_groups),
@@ -182,6 +188,15 @@ impl Shared {
         self.core.lock().unwrap_or_else(|_| panic!("another thread panicked within the core"))
     }
 
+    /// Releases the core, and sends what it has put out.
+    pub(crate) fn release(&self, mut core: MutexGuard<'_, Core>) {
+        self.transmitter.hand_over(&mut core.out.datagrams);
+        drop(core);
+        if self.transmitter.send() {
+            self.sleep.wake_before(1);
+        }
+    }
+
     /// Lets waiting application threads lock the core before the node's thread locks it again.
     pub(crate) fn yield_core(&self) {
         const YIELDS_MAX: usize = 64;
@@ -226,7 +241,7 @@ impl Shared {
     /// longer, and must not keep the port.
     pub(crate) fn close_sockets(&self) {
         self.ip_groups.lock().unwrap_or_else(PoisonError::into_inner).close();
-        self.core_ignoring_poison().out.close();
+        self.transmitter.close();
     }
 }
 

@@ -36,6 +36,7 @@ use crate::rekey::KeyFile;
 use crate::ring::Ring;
 use crate::shared::{Batch, Changes, Core, Parts, Shared};
 use crate::slow_readers::SlowReaders;
+use crate::transmitter::Transmitter;
 use crate::wake::Waker;
 use crate::watch::Watch;
 
@@ -79,13 +80,15 @@ pub(crate) fn prepare(settings: Settings) -> Result<(Driver, Limits), StartError
 
     let window = sockets.window(&config.buffers);
     let node = new_core(&config, config.core(id, keys.is_some()), core, window, rng.next_u64())?;
-    let outgoing = Outgoing::new(CoreOutgoing::new(node.outgoing_config(config.flow.linger_us)));
+    let outgoing =
+        Outgoing::new(CoreOutgoing::new(config.flow.outgoing(&config.buffers, node.outgoing_config())));
     let limits = Limits { payload_max: node.payload_max(), message_max: node.message_max() };
     let sending = sockets.own.sending();
     let watch = Watch::new(&config.node.interface, sockets.interface, sending.clone());
     let pool = Pool::new(config.buffers.payloads, node.payload_max());
     let addresses = NodeAddresses::new(config.node.unicast);
-    let out = Outward::new(sending.clone(), group_addresses(&config.node), addresses, seal.clone(), pool);
+    let out = Outward::new(group_addresses(&config.node), addresses, pool);
+    let transmitter = Transmitter::new(sending.clone(), seal.clone());
     let slot = config.buffers.datagram_max;
     let membership_slot = slot.max(membership::wire::DATAGRAM_MAX);
     let waker = Waker::new().map_err(StartError::system("create an event descriptor"))?;
@@ -102,6 +105,7 @@ pub(crate) fn prepare(settings: Settings) -> Result<(Driver, Limits), StartError
         interface: watch.index(),
         core: Core { node, out, changes: Changes::default() },
         outgoing,
+        transmitter,
         ip_groups: IpGroups::new(sockets.joiner),
         // The reserve takes one read of each socket.
         ring: Ring::new(config.buffers.ring, slot, rng.next_u64()).with_reserve(2 * RECEIVED_MAX),
@@ -113,19 +117,7 @@ pub(crate) fn prepare(settings: Settings) -> Result<(Driver, Limits), StartError
         config,
     });
     let filter = Filter { id, own: address, seal, injection };
-    let mut new_ring = |capacity, slot| Ring::new(capacity, slot, rng.next_u64());
-    let drain = Drain {
-        group: sockets.group,
-        own: sockets.own,
-        filter,
-        fresh: new_ring(RECEIVED_MAX, slot),
-        deferred: new_ring(RECEIVED_MAX, slot),
-        repairs: new_ring(RECEIVED_MAX, slot),
-        requests: new_ring(RECEIVED_MAX, slot),
-        membership: new_ring(MEMBERSHIP_RING, membership_slot),
-        state: DrainState::default(),
-        dropped: DroppedCounts::default(),
-    };
+    let drain = new_drain(sockets.own, sockets.group, filter, (slot, membership_slot), &mut rng);
     let driver = Driver {
         shared,
         drain: Some(drain),
@@ -137,6 +129,29 @@ pub(crate) fn prepare(settings: Settings) -> Result<(Driver, Limits), StartError
         control,
     };
     Ok((driver, limits))
+}
+
+/// Creates the receiving side, whose slots have `slot` bytes, and those of the membership `membership_slot`.
+fn new_drain(
+    own: OwnSocket,
+    group: Option<GroupSocket>,
+    filter: Filter,
+    (slot, membership_slot): (usize, usize),
+    rng: &mut ChaCha8Rng,
+) -> Drain {
+    let mut new_ring = |capacity, slot| Ring::new(capacity, slot, rng.next_u64());
+    Drain {
+        group,
+        own,
+        filter,
+        fresh: new_ring(RECEIVED_MAX, slot),
+        deferred: new_ring(RECEIVED_MAX, slot),
+        repairs: new_ring(RECEIVED_MAX, slot),
+        requests: new_ring(RECEIVED_MAX, slot),
+        membership: new_ring(MEMBERSHIP_RING, membership_slot),
+        state: DrainState::default(),
+        dropped: DroppedCounts::default(),
+    }
 }
 
 /// Creates the core from the settings, or a measured one. `window` is the number of packets for which the

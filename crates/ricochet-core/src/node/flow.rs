@@ -15,8 +15,10 @@ use crate::wire::{FRAGMENT_HEAD, Kind, Probe, Rooms, RoomsView};
 
 /// Number of packets that a group may have on their way before they count against all that are kept.
 const BUSY: u64 = 64;
-/// Number of packets that wait for room in each group.
-const WAITING_MAX: usize = 256;
+/// Number of packets that wait for room in each group: those of one turn. More would only make them older.
+const WAITING_MAX: usize = 64;
+/// Number of bytes that wait for room in all groups together.
+const WAITING_BYTES: usize = 16 << 20;
 
 /// State of flow control.
 #[derive(Debug)]
@@ -116,14 +118,16 @@ impl Node {
         Ok(())
     }
 
-    /// Returns the settings for the messages that go to this node.
-    pub fn outgoing_config(&self, linger_us: u64) -> OutgoingConfig {
+    /// Returns the settings for the messages that go to this node, without linger and pace.
+    pub fn outgoing_config(&self) -> OutgoingConfig {
         OutgoingConfig {
             payload_max: self.payload_max,
             message_max: self.message_max(),
             fragment_size: self.fragment_size(),
             packets_max: WAITING_MAX,
-            linger_us,
+            bytes_max: WAITING_BYTES,
+            linger_us: 0,
+            bytes_per_second: None,
         }
     }
 
@@ -140,13 +144,18 @@ impl Node {
         room.min(u32::try_from(kept.saturating_sub(self.flow.outstanding())).unwrap_or(u32::MAX))
     }
 
-    /// Sends packets that wait, as far as the readers have room, at most `count` at once.
-    pub fn send_waiting(&mut self, now_us: u64, outgoing: &mut Outgoing, out: &mut impl Output) {
+    /// Sends packets that wait, as far as the readers have room. Returns when further ones are due.
+    pub fn send_waiting(
+        &mut self,
+        now_us: u64,
+        outgoing: &mut Outgoing,
+        out: &mut impl Output,
+    ) -> Option<u64> {
         let mut packets = Vec::new();
-        while !outgoing.is_empty() {
-            outgoing.take(now_us, 64, |group| self.room_or_wait(now_us, group), &mut packets);
+        loop {
+            let due_us = outgoing.take(now_us, 64, |group| self.room_or_wait(now_us, group), &mut packets);
             if packets.is_empty() {
-                break;
+                return due_us;
             }
             packets.iter().for_each(|packet| self.send_packet_of(now_us, packet, out));
             outgoing.give_back(&mut packets);

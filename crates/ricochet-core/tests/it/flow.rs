@@ -98,7 +98,7 @@ impl Net {
             let flow = FlowConfig { follow, window: WINDOW, ..FlowConfig::default() };
             node.set_flow(flow, &view).unwrap();
             Host {
-                outgoing: Outgoing::new(node.outgoing_config(0)),
+                outgoing: Outgoing::new(node.outgoing_config()),
                 node,
                 buffer: VecDeque::new(),
                 overflowed: 0,
@@ -239,7 +239,7 @@ fn a_sender_without_pace_follows_its_slowest_reader_and_nothing_is_lost() {
         assert!(net.data_packets < 4_000, "messages that wait share packets: {}", net.data_packets);
     }
     let mut net = Net::new(&[5, 10, 20, 40, 100], Follow::Off, 0.0, 1);
-    net.send_all(0, small(20_000));
+    net.send_all(0, small(100_000));
     net.run(2_000_000);
     assert!(net.overflowed() > 0, "without flow control it does");
 }

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use diagnostics::quoted;
 use diagnostics::settings::{Fallback, Fault, Integer, Millis, Section, Text};
+use ricochet_core::outgoing::OutgoingConfig;
 use ricochet_core::{FlowConfig, Follow};
 
-use super::types::HOUR;
+use super::sections::BuffersSection;
+use super::types::{HOUR, MINUTE};
 
 /// Parses the readers that a sender follows.
 fn follow() -> Text<Follow> {
@@ -57,15 +59,29 @@ diagnostics::settings! {
             default: Fallback::Toml("\"all\""),
             example: "follow = \"quorum:2\"",
         }
-        /// Time after which a reader that makes no progress is left behind; 0 for no limit. A reader that
-        /// reports nothing at all is left behind after a second.
+        /// Time after which a reader that makes no progress is left behind; 0 for no limit.
         patience_ms: Duration {
             form: Millis { min: Duration::ZERO, max: HOUR },
             default: Fallback::Toml("10000"),
             example: "patience_ms = 10000",
         }
+        /// Time after which a reader that reports nothing is left behind. A sender that follows all readers
+        /// stands still for that long when one of them dies or is stopped.
+        silence_ms: Duration {
+            form: Millis { min: Duration::from_millis(20), max: MINUTE },
+            default: Fallback::Toml("1000"),
+            example: "silence_ms = 1000",
+        }
+        /// Rate in Mbit/s at which packets leave, beyond a burst of 64 packets; 0 for no limit. A rate below
+        /// that of the receivers' ports keeps bursts out of the buffers of switches.
+        rate_mbit: u32 {
+            form: Integer::new(0, 1_000_000),
+            default: Fallback::Toml("10000"),
+            example: "rate_mbit = 800",
+        }
         /// Time in microseconds for which a short message waits for others that share its packet. With 0,
-        /// only messages that have to wait anyway share packets.
+        /// messages share packets if they have to wait anyway, or follow one another so quickly that they
+        /// wait for 100 µs at most.
         linger_us: u64 {
             form: Integer::new(0, 1_000_000),
             default: Fallback::Toml("0"),
@@ -85,6 +101,12 @@ impl FlowSection {
     pub(crate) fn core(&self, window: u32) -> FlowConfig {
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let patience_us = Some(micros(self.patience_ms)).filter(|&us| us > 0);
-        FlowConfig { follow: self.follow, window, patience_us, ..FlowConfig::default() }
+        FlowConfig { follow: self.follow, window, patience_us, silence_us: micros(self.silence_ms) }
+    }
+
+    /// Returns the settings of messages that wait to be sent.
+    pub(crate) fn outgoing(&self, buffers: &BuffersSection, core: OutgoingConfig) -> OutgoingConfig {
+        let bytes_per_second = Some(u64::from(self.rate_mbit) * 125_000).filter(|&rate| rate > 0);
+        OutgoingConfig { bytes_max: buffers.send_bytes, linger_us: self.linger_us, bytes_per_second, ..core }
     }
 }

@@ -12,7 +12,7 @@ use diagnostics::settings::{
 };
 use ricochet_core::groups::GROUPS_MAX;
 
-use super::types::{GROUP_ADDRESSES_MAX, HOUR, RepairMode};
+use super::types::{GROUP_ADDRESSES_MAX, HOUR, MINUTE, RepairMode};
 use crate::policy::Policy;
 
 /// Maximum number of entries in any table or buffer.
@@ -21,9 +21,6 @@ const ENTRIES_MAX: u64 = 1 << 20;
 const TICK: Duration = Duration::from_micros(1);
 /// Maximum of times that hold back repairs or messages.
 const TEN_SECONDS: Duration = Duration::from_secs(10);
-/// Maximum of times between two datagrams.
-const MINUTE: Duration = Duration::from_secs(60);
-
 /// The sections and keys that a file may have.
 pub(super) fn layout() -> Layout {
     Layout::default()
@@ -423,11 +420,24 @@ diagnostics::settings! {
             example: "payloads = 4096",
         }
         /// Number of messages that may wait in a subscription, unless it sets its own number. Each of them
-        /// holds a buffer of about `datagram_max` bytes, however short it is.
+        /// may hold a buffer of about `datagram_max` bytes, however short it is.
         queue: usize {
             form: Integer::new(1, ENTRIES_MAX),
             default: Fallback::Toml("1024"),
             example: "queue = 1024",
+        }
+        /// Number of bytes of messages that may wait in a subscription, unless it sets its own number. A
+        /// single message may be longer.
+        queue_bytes: usize {
+            form: Integer::new(1, 1 << 40),
+            default: Fallback::Toml("67108864"),
+            example: "queue_bytes = 67108864",
+        }
+        /// Number of bytes of messages that may wait to be sent. A single message may be longer.
+        send_bytes: usize {
+            form: Integer::new(1, 1 << 40),
+            default: Fallback::Toml("16777216"),
+            example: "send_bytes = 16777216",
         }
         /// Rule for a full queue, unless a subscription sets its own.
         policy: Policy {

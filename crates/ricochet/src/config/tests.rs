@@ -138,6 +138,10 @@ fn every_range_is_checked_and_the_key_is_named() {
         ("buffers", "socket_bytes", "1", "4096 to 1073741824"),
         ("buffers", "payloads", "1048577", "0 to 1048576"),
         ("buffers", "queue", "0", "1 to 1048576"),
+        ("buffers", "queue_bytes", "0", "1 to 1099511627776"),
+        ("buffers", "send_bytes", "0", "1 to 1099511627776"),
+        ("flow", "silence_ms", "19", "20 to 60000"),
+        ("flow", "rate_mbit", "1000001", "0 to 1000000"),
         ("buffers", "datagram_max", "1199", "1200 to 65507"),
     ];
     for (section, key, value, expected) in wrong {

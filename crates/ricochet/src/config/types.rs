@@ -11,6 +11,8 @@ pub const GROUP_PORT: u16 = 7_911;
 
 /// Longest of all times.
 pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
+/// Maximum of times between two datagrams.
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 
 /// Contents of repairs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

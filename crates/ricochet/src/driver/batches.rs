@@ -75,8 +75,7 @@ impl Batches {
                 self.blocked |= !is_open;
             }
         }
-        core.out.flush();
-        drop(core);
+        shared.release(core);
         give_back(&shared.ring, &mut self.packets);
         give_back(&shared.repairs, &mut self.repairs);
         give_back(&shared.requests, &mut self.requests);

@@ -159,10 +159,12 @@ impl Driver {
         }
         core.node.hold_losses(self.batches.holds_packets());
         core.handle_timeout(now_us);
-        core.pass_on(now_us, &self.shared.outgoing);
-        core.out.flush();
         self.slow_readers.handle_timeout(now_us, &core.out, &self.shared.backpressure);
-        drop(core);
+        let more = core.pass_on(now_us, &self.shared.outgoing);
+        self.shared.release(core);
+        if more {
+            self.shared.pass_on();
+        }
         self.watch.handle_timeout(now_us, &self.shared);
         self.key_file.handle_timeout(now_us, &self.shared);
     }
@@ -204,6 +206,7 @@ impl Driver {
         };
         let shared = &self.shared;
         !shared.outgoing.is_fresh()
+            && shared.transmitter.is_empty()
             && ((empty(&shared.ring) && empty(&shared.repairs)) || shared.backpressure.is_active())
             && empty(&shared.requests)
             && empty(&shared.membership_ring)

@@ -90,7 +90,8 @@ fn the_thread_of_the_node_allocates_nothing_for_packets_losses_and_timers() {
     let mut run = |rounds: u32, allocated: &mut Allocated| {
         let (version, mut got) = (driver.membership.version, 0);
         for number in 0..MESSAGES {
-            first.send("g", &number.to_be_bytes()).unwrap();
+            // A message that leaves no room for another in its packet.
+            first.send("g", &[number as u8; 1_000]).unwrap();
             (0..rounds).for_each(|_| driver.run_round(allocated));
             got += drained(&handle.queue);
         }

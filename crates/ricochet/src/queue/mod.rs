@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::backpressure::Backpressure;
+use crate::clock;
 use crate::error::{RecvError, RecvTimeoutError, TryRecvError};
 use crate::message::{Event, Lost, Message};
 use crate::policy::Policy;
@@ -43,15 +45,26 @@ pub(crate) struct Queue {
     arrived: Condvar,
     /// Created by the first call of [`ready`](Self::ready).
     ready: OnceLock<Waker>,
-    capacity: usize,
+    bounds: Bounds,
     policy: Policy,
     backpressure: Arc<Backpressure>,
+}
+
+/// Maximum contents of a queue. A single message may have more bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    pub(crate) messages: usize,
+    /// Bytes of payload.
+    pub(crate) bytes: usize,
 }
 
 #[derive(Debug)]
 struct Inner {
     events: VecDeque<Event>,
     messages: usize,
+    bytes: usize,
+    /// Whether a thread may wait that was not notified since it began.
+    is_awaited: bool,
     closed: Option<RecvError>,
     /// Whether a reader waits for the descriptor. If so, the descriptor is not readable.
     armed: bool,
@@ -63,10 +76,12 @@ struct Inner {
 }
 
 impl Queue {
-    pub(crate) fn new(capacity: usize, policy: Policy, backpressure: Arc<Backpressure>) -> Arc<Self> {
+    pub(crate) fn new(bounds: Bounds, policy: Policy, backpressure: Arc<Backpressure>) -> Arc<Self> {
         let inner = Inner {
             events: VecDeque::new(),
             messages: 0,
+            bytes: 0,
+            is_awaited: false,
             closed: None,
             armed: false,
             blocking: false,
@@ -77,7 +92,7 @@ impl Queue {
             inner: Mutex::new(inner),
             arrived: Condvar::new(),
             ready: OnceLock::new(),
-            capacity,
+            bounds,
             policy,
             backpressure,
         })
@@ -85,16 +100,28 @@ impl Queue {
 
     /// Adds a message.
     pub(crate) fn push(&self, message: Message) {
+        self.push_all(std::iter::once(message));
+    }
+
+    /// Adds messages that came together.
+    pub(crate) fn push_all(&self, messages: impl Iterator<Item = Message>) {
         let mut inner = self.lock();
-        if inner.closed.is_some() {
-            return;
+        if inner.closed.is_none() {
+            messages.for_each(|message| self.add(&mut inner, message));
+            self.notify_reader(inner);
         }
-        if inner.messages >= self.capacity {
+    }
+
+    fn add(&self, inner: &mut Inner, message: Message) {
+        let length = message.payload().len();
+        if !inner.has_room(self.bounds, length) {
             match self.policy {
                 // One packet may bring several messages. Backpressure is active before the next packet.
                 Policy::Block => {}
                 Policy::DropOldest => {
-                    inner.drop_oldest();
+                    while inner.messages > 0 && !inner.has_room(self.bounds, length) {
+                        inner.drop_oldest();
+                    }
                     self.backpressure.on_overrun();
                 }
                 Policy::DropNewest => {
@@ -107,13 +134,13 @@ impl Queue {
         }
         inner.counts.queued += 1;
         inner.messages += 1;
+        inner.bytes += length;
         inner.events.push_back(Event::Message(message));
-        if self.policy == Policy::Block && inner.messages >= self.capacity && !inner.blocking {
+        if self.policy == Policy::Block && !inner.blocking && !inner.has_room(self.bounds, 1) {
             inner.blocking = true;
             inner.counts.blocked += 1;
             self.backpressure.on_queue_full();
         }
-        self.notify_reader(inner);
     }
 
     /// Adds a report of messages that will not come.
@@ -134,7 +161,7 @@ impl Queue {
     pub(crate) fn take_overrun(&self) -> u64 {
         let mut inner = self.lock();
         let dropped = inner.counts.dropped;
-        dropped - std::mem::replace(&mut inner.logged, dropped)
+        dropped - mem::replace(&mut inner.logged, dropped)
     }
 
     /// Counts a loss report that was dropped after it had left the queue.
@@ -178,19 +205,33 @@ impl Queue {
             if let Some(closed) = &inner.closed {
                 return Err(closed.clone());
             }
+            inner.is_awaited = true;
             inner = self.arrived.wait(inner).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     /// Waits for the next event until the timeout is over.
     pub(crate) fn pop_timeout(&self, timeout: Duration) -> Result<Event, RecvTimeoutError> {
-        let nothing = |inner: &mut Inner| inner.events.is_empty() && inner.closed.is_none();
-        let waited = self.arrived.wait_timeout_while(self.lock(), timeout, nothing);
-        let (mut inner, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        if let Some(event) = self.pop(&mut inner) {
-            return Ok(event);
+        let mut inner = self.lock();
+        // The time is read only if there is nothing.
+        let mut until_us = None;
+        loop {
+            if let Some(event) = self.pop(&mut inner) {
+                return Ok(event);
+            }
+            if let Some(closed) = &inner.closed {
+                return Err(closed.clone().into());
+            }
+            let now_us = clock::now_us();
+            let wait_us = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
+            let left_us = until_us.get_or_insert(now_us.saturating_add(wait_us)).saturating_sub(now_us);
+            if left_us == 0 {
+                return Err(RecvTimeoutError::Timeout);
+            }
+            inner.is_awaited = true;
+            let waited = self.arrived.wait_timeout(inner, Duration::from_micros(left_us));
+            (inner, _) = waited.unwrap_or_else(PoisonError::into_inner);
         }
-        Err(inner.closed.clone().map_or(RecvTimeoutError::Timeout, RecvTimeoutError::from))
     }
 
     /// Returns a descriptor that becomes readable when an event comes after a reader found the queue empty.
@@ -224,8 +265,13 @@ impl Queue {
         self.lock().messages
     }
 
-    pub(crate) fn capacity(&self) -> usize {
-        self.capacity
+    /// Returns the number of bytes of payload that wait.
+    pub(crate) fn bytes(&self) -> usize {
+        self.lock().bytes
+    }
+
+    pub(crate) fn bounds(&self) -> Bounds {
+        self.bounds
     }
 
     pub(crate) fn policy(&self) -> Policy {
@@ -234,10 +280,12 @@ impl Queue {
 
     fn pop(&self, inner: &mut Inner) -> Option<Event> {
         let event = inner.events.pop_front()?;
-        if matches!(event, Event::Message(_)) {
+        if let Event::Message(message) = &event {
             inner.messages -= 1;
+            inner.bytes -= message.payload().len();
             // Once a quarter of the queue is free, so that the node is not woken for each message.
-            if inner.messages <= self.capacity * 3 / 4 {
+            let Bounds { messages, bytes } = self.bounds;
+            if inner.messages <= messages * 3 / 4 && inner.bytes <= bytes / 4 * 3 {
                 self.release(inner);
             }
         }
@@ -246,7 +294,7 @@ impl Queue {
 
     /// Ends the backpressure of this queue.
     fn release(&self, inner: &mut Inner) {
-        if std::mem::take(&mut inner.blocking) {
+        if mem::take(&mut inner.blocking) {
             self.backpressure.on_queue_drained();
         }
     }
@@ -254,11 +302,16 @@ impl Queue {
     fn notify_reader(&self, mut inner: MutexGuard<'_, Inner>) {
         // Within the lock: after it, a reader could take the event and arm the descriptor before it became
         // readable. The reader would then find it readable, and nothing to read, again and again.
-        if std::mem::take(&mut inner.armed) {
+        if mem::take(&mut inner.armed) {
             self.wake_reader();
         }
+        // A wake-up is a system call, so each wait gets one. A thread that begins to wait later finds the
+        // event.
+        let is_awaited = mem::take(&mut inner.is_awaited);
         drop(inner);
-        self.arrived.notify_one();
+        if is_awaited {
+            self.arrived.notify_all();
+        }
     }
 
     fn wake_reader(&self) {
@@ -273,12 +326,18 @@ impl Queue {
 }
 
 impl Inner {
+    /// Returns whether a message of `length` bytes fits.
+    fn has_room(&self, bounds: Bounds, length: usize) -> bool {
+        self.messages < bounds.messages && (self.messages == 0 || self.bytes + length <= bounds.bytes)
+    }
+
     /// Drops the oldest message, and reports it in its place. Loss reports keep their place.
     fn drop_oldest(&mut self) {
         let oldest = self.events.iter().position(|event| matches!(event, Event::Message(_)));
         let Some(at) = oldest else { return };
         if let Some(Event::Message(message)) = self.events.remove(at) {
             self.messages -= 1;
+            self.bytes -= message.payload().len();
             self.report_dropped(at, &message);
         }
     }

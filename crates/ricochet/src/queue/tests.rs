@@ -7,7 +7,11 @@ use crate::message::numbered;
 
 fn queue(capacity: usize, policy: Policy) -> (Arc<Queue>, Arc<Backpressure>) {
     let backpressure = Arc::new(Backpressure::new(Waker::new().unwrap()));
-    (Queue::new(capacity, policy, Arc::clone(&backpressure)), backpressure)
+    (Queue::new(bounds(capacity), policy, Arc::clone(&backpressure)), backpressure)
+}
+
+fn bounds(messages: usize) -> Bounds {
+    Bounds { messages, bytes: 1 << 20 }
 }
 
 fn lost(seq: u32) -> Lost {
@@ -151,4 +155,24 @@ fn a_waiting_reader_is_woken() {
         queue.push(numbered(1));
         assert!(waiting.join().unwrap());
     });
+}
+
+#[test]
+fn bytes_bound_a_queue_as_messages_do() {
+    let pool = crate::pool::Pool::new(1, 100);
+    let long = |seq| Message { payload: pool.copy(&[7; 100]), ..numbered(seq) };
+    for (policy, left) in [(Policy::DropOldest, [7, 8, 9]), (Policy::DropNewest, [0, 1, 2])] {
+        let backpressure = Arc::new(Backpressure::new(Waker::new().unwrap()));
+        let queue = Queue::new(Bounds { messages: 100, bytes: 399 }, policy, backpressure);
+        (0..10).for_each(|seq| queue.push(long(seq)));
+        assert_eq!((queue.counts().dropped, queue.bytes()), (7, 300));
+        assert_eq!(messages_of(&queue), left);
+        assert_eq!(queue.bytes(), 0);
+    }
+    let backpressure = Arc::new(Backpressure::new(Waker::new().unwrap()));
+    let queue = Queue::new(Bounds { messages: 100, bytes: 99 }, Policy::Block, Arc::clone(&backpressure));
+    queue.push(long(0));
+    assert!(backpressure.is_active(), "one message may be longer than the bound");
+    assert_eq!(messages_of(&queue), [0]);
+    assert!(!backpressure.is_active());
 }

@@ -36,7 +36,7 @@ impl Shared {
             repairs_dropped: of(&self.repairs).1,
             requests_dropped: of(&self.requests).1,
         };
-        let sent = self.core_ignoring_poison().out.sent();
+        let sent = self.transmitter.counts();
         let mut status = Status {
             id: self.id.to_string(),
             address: Some(self.address),
@@ -56,6 +56,7 @@ impl Shared {
             flow: FlowStatus {
                 follow: follow_text(self.config.flow.follow),
                 waiting: self.outgoing.len(),
+                waiting_bytes: self.outgoing.bytes(),
                 ..FlowStatus::default()
             },
             membership: of_membership(&published.membership),
@@ -130,7 +131,9 @@ impl Core {
         status.peers = published.members.iter().map(|member| peer(member, dealings(member.id))).collect();
         let consumers = self.out.consumers.iter().flatten().map(|consumer| SubscriptionStatus {
             waiting: consumer.queue.len(),
-            capacity: consumer.queue.capacity(),
+            capacity: consumer.queue.bounds().messages,
+            waiting_bytes: consumer.queue.bytes(),
+            capacity_bytes: consumer.queue.bounds().bytes,
             policy: consumer.queue.policy(),
             held: consumer.fifo.as_ref().map_or(0, |fifo| fifo.held()),
             counts: consumer.queue.counts(),

@@ -131,6 +131,12 @@ pub struct SubscriptionStatus {
     pub waiting: usize,
     /// Maximum number of messages that may wait.
     pub capacity: usize,
+    /// Number of bytes that wait.
+    #[serde(default)]
+    pub waiting_bytes: usize,
+    /// Maximum number of bytes that may wait.
+    #[serde(default)]
+    pub capacity_bytes: usize,
     /// Treatment of messages beyond that.
     pub policy: Policy,
     /// Number of messages held back because earlier ones are missing.
@@ -190,6 +196,9 @@ pub struct FlowStatus {
     pub follow: String,
     /// Number of packets that wait for their readers.
     pub waiting: usize,
+    /// Number of bytes of these packets.
+    #[serde(default)]
+    pub waiting_bytes: usize,
     /// Times that a reader held up the messages to its group.
     pub slow: u64,
     /// Times that a reader was left behind.

@@ -17,7 +17,7 @@ fn join_slowly(node: &Node) -> Subscription {
 
 /// Waits until packets of a node wait for its readers.
 fn wait_until_held_up(node: &Node) {
-    while node.status().flow.waiting < 200 {
+    while node.status().flow.waiting < 60 {
         std::thread::sleep(Duration::from_millis(5));
     }
 }
