@@ -11,7 +11,7 @@ use crate::flow::Flow;
 use crate::hops::Hops;
 use crate::identity::{Name, PacketHash};
 use crate::packet::MutableFields;
-pub(crate) use crate::place::{Arrived, Place};
+pub(crate) use crate::place::{Arrived, Place, Treatment};
 use crate::symbol::{Symbol, fields_of, set_fields};
 use crate::wire::Entry;
 use foundation::Seq;
@@ -131,7 +131,8 @@ impl Arrivals {
 
     fn match_wanted(&mut self, now_us: u64, name: Name, seq: Seq) -> Arrived {
         match self.place(seq) {
-            Place::Recovered { since_us, is_counted, is_injected, .. } => {
+            Place::Recovered { since_us, is_counted, treatment, .. } => {
+                let is_injected = treatment == Treatment::Injected;
                 self.forget_wanted(name, seq);
                 let is_repeated = self.has_arrivals(name);
                 let late_us = now_us.saturating_sub(since_us);
@@ -349,8 +350,8 @@ impl Arrivals {
         }
     }
 
-    /// Keeps the solved symbol of a place, which was injected or withheld.
-    pub(crate) fn recover(&mut self, now_us: u64, seq: Seq, name: Name, symbol: &[u8], is_injected: bool) {
+    /// Keeps the solved symbol of a place, and what was done with the packet.
+    pub(crate) fn recover(&mut self, now_us: u64, seq: Seq, name: Name, symbol: &[u8], treatment: Treatment) {
         let (since_us, is_counted) = match self.place(seq) {
             Place::Missing { since_us, is_counted, .. } => (since_us, is_counted),
             _ => {
@@ -359,7 +360,7 @@ impl Arrivals {
             }
         };
         if let Some(handle) = self.ring.push(&[symbol]) {
-            self.set(seq, Place::Recovered { handle, name, since_us, is_counted, is_injected });
+            self.set(seq, Place::Recovered { handle, name, since_us, is_counted, treatment });
         }
     }
 
@@ -388,8 +389,8 @@ impl Arrivals {
         let Some(kept) = self.ring.push(&[symbol]) else { return };
         let place = match self.place(seq) {
             Place::Arrived { at_us, count, .. } => Place::Arrived { handle: kept, at_us, count },
-            Place::Recovered { name, since_us, is_counted, is_injected, .. } => {
-                Place::Recovered { handle: kept, name, since_us, is_counted, is_injected }
+            Place::Recovered { name, since_us, is_counted, treatment, .. } => {
+                Place::Recovered { handle: kept, name, since_us, is_counted, treatment }
             }
             other => other,
         };

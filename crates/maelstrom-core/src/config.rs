@@ -7,6 +7,7 @@ use ipnet::IpNet;
 
 use crate::auto;
 use crate::class::{CLASSES_MAX, Class};
+use crate::congestion::OnCongestion;
 use crate::controller::Targets;
 use crate::dscp::{DSCP_MAX, RepairDscp};
 use crate::key::PeerKey;
@@ -80,6 +81,8 @@ pub struct Config {
     pub requests: Requests,
     /// DSCP of the repairs.
     pub repair_dscp: RepairDscp,
+    /// Treatment of packets that a full queue drops.
+    pub on_congestion: OnCongestion,
     /// Bits of a packet's name. 32 in production; tests take fewer to make names collide.
     pub name_bits: u32,
     /// Classes of packets with a protection of their own, at most [`CLASSES_MAX`]. The first that matches

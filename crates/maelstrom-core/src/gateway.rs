@@ -11,6 +11,7 @@ use crate::arrivals::NAMES_FACTOR;
 use crate::channel::Trouble;
 use crate::class::{Class, ClassCounts, Classes};
 use crate::config::{Config, ConfigError, PeerConfig};
+use crate::congestion::CongestionState;
 use crate::controller::{Decision, PRODUCTS};
 use crate::counters::{Rejected, RejectedCounts, Unprotected, UnprotectedCounts, WithheldCounts};
 use crate::egress::EgressCounts;
@@ -50,6 +51,8 @@ pub struct PeerStatus<'a> {
     pub is_recovering: bool,
     /// Counts of solved packets that were not injected, by reason.
     pub withheld: &'a WithheldCounts,
+    /// Knowledge of our ingress about the queue on the way, and its treatment of losses there.
+    pub congestion: CongestionState,
     /// Time when it was last heard.
     pub last_heard_us: Option<u64>,
     /// Round-trip time to it without queues, in microseconds: the shortest of the last minute or two.
@@ -389,6 +392,7 @@ impl Gateway {
             findings: peer.ingress.findings(),
             is_recovering: peer.ingress.is_recovering(),
             withheld: peer.ingress.withheld(),
+            congestion: peer.ingress.congestion(),
             last_heard_us: peer.channel().heard_us(),
             rtt_us: peer.channel().rtt_us(),
             sessions: peer.sessions,

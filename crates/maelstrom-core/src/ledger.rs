@@ -1,6 +1,6 @@
 //! The fate of every packet that repairs have named, settled in order of the stream.
 
-use crate::arrivals::{Arrivals, Place};
+use crate::arrivals::{Arrivals, Place, Treatment};
 use crate::wire::LossReport;
 use foundation::Seq;
 
@@ -155,10 +155,13 @@ impl Ledger {
                 self.report.lost += 1;
                 self.run += 1;
             }
-            Place::Recovered { is_injected, .. } => {
+            Place::Recovered { treatment, .. } => {
                 self.report.lost += 1;
-                self.report.recovered += u64::from(is_injected);
-                self.report.withheld += u64::from(!is_injected);
+                match treatment {
+                    Treatment::Injected => self.report.recovered += 1,
+                    Treatment::Withheld => self.report.withheld += 1,
+                    Treatment::Left => self.report.left += 1,
+                }
                 self.run += 1;
             }
         }

@@ -21,6 +21,7 @@ mod choice;
 mod class;
 mod coder;
 mod config;
+pub mod congestion;
 pub mod controller;
 pub mod counters;
 pub mod deadlines;

@@ -188,7 +188,29 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// Writes `fields`, and the IPv4 header checksum, into a packet whose mutable fields are zero.
+/// Bits of the type of service that tell of congestion (RFC 3168 §5), and their values.
+const ECN: u8 = 0b11;
+const CONGESTION_EXPERIENCED: u8 = 0b11;
+const ECN_CAPABLE: u8 = 0b10;
+
+/// Marks a packet as having experienced congestion, if its sender takes such a mark for a loss; returns
+/// whether it is marked. A sender of ECT(1) takes it for less (RFC 9331 §4.3).
+///
+/// `packet` must have passed [`Packet::new_checked`].
+pub fn mark_congestion(packet: &mut [u8]) -> bool {
+    let Ok(checked) = Packet::new_checked(packet) else { return false };
+    let fields = checked.mutable_fields();
+    match fields.tos & ECN {
+        CONGESTION_EXPERIENCED => true,
+        ECN_CAPABLE => {
+            restore(packet, MutableFields { tos: fields.tos | CONGESTION_EXPERIENCED, ..fields });
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Writes `fields`, and the IPv4 header checksum, into a packet, whatever it has in their place.
 ///
 /// `packet` must have passed [`Packet::new_checked`].
 pub fn restore(packet: &mut [u8], fields: MutableFields) {

@@ -120,7 +120,12 @@ impl Peer {
         let ingress_config = gateway.ingress();
         Self {
             egress: Egress::new(gateway, index, outer),
-            ingress: Ingress::new(&ingress_config, config.trusts_path, gateway.requests),
+            ingress: Ingress::new(
+                &ingress_config,
+                config.trusts_path,
+                gateway.requests,
+                gateway.on_congestion,
+            ),
             ingress_config,
             identity: Identity::new(&config.key).with_name_bits(gateway.name_bits),
             networks: PrefixTable::new(config.networks.iter().map(|&network| (network, ()))),
@@ -162,6 +167,7 @@ impl Peer {
     pub(crate) fn reconfigured(mut self, gateway: &Config, index: usize) -> Self {
         self.egress.reconfigure(gateway);
         self.ingress.set_requests(gateway.requests);
+        self.ingress.set_on_congestion(gateway.on_congestion);
         self.local = LocalNetworks::new(&gateway.local_networks);
         self.index = index;
         self.egress.renumber(index);
@@ -295,7 +301,7 @@ impl Peer {
         let len = datagram.len();
         let body = self.open(now_us, header, datagram)?;
         let kind = BodyKind::read(body)?;
-        self.ingress.on_sealed(header);
+        self.ingress.on_sealed(now_us, header);
         if self.channel.on_sealed(now_us, header.sent, len) {
             // The peer protects packets once it knows that its datagrams arrive.
             self.next_report_us = now_us;

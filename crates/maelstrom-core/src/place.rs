@@ -16,8 +16,18 @@ pub(crate) enum Place {
     /// A repair named it at `since_us`, and it has not arrived. `is_counted` if a repair has waited for it in
     /// vain.
     Missing { name: Name, fields: MutableFields, since_us: u64, is_counted: bool },
-    /// It was missing since `since_us` and has been solved. `is_injected` unless it was withheld.
-    Recovered { handle: SymbolHandle, name: Name, since_us: u64, is_counted: bool, is_injected: bool },
+    /// It was missing since `since_us` and has been solved.
+    Recovered { handle: SymbolHandle, name: Name, since_us: u64, is_counted: bool, treatment: Treatment },
+}
+
+/// Treatment of a solved packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Treatment {
+    Injected,
+    /// It may have arrived, or would not have.
+    Withheld,
+    /// A full queue dropped it, and its sender must learn of that.
+    Left,
 }
 
 /// Classification of an arrival.

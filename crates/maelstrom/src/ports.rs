@@ -134,6 +134,7 @@ pub(crate) fn core_config(config: &GatewayConfig) -> Result<maelstrom_core::Conf
         max_delay_us: config.code.max_delay_us(),
         requests: config.code.requests,
         repair_dscp: config.code.repair_dscp,
+        on_congestion: config.code.congestion,
         name_bits: 32,
         classes: config.classes.clone(),
         local_networks: config.gateway.local_networks(),

@@ -4,6 +4,7 @@
 //! read them.
 
 mod answer;
+mod congestion;
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -11,11 +12,12 @@ use std::net::SocketAddr;
 
 use ipnet::IpNet;
 use maelstrom_core::wire::{LossReport, Report};
-use maelstrom_core::{Class, ClassCounts, Findings, Protect};
+use maelstrom_core::{Class, ClassCounts, Findings, Protect, RequestCounts};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use answer::document;
 pub use answer::{DOCUMENT_BYTES_MAX, StatusError, read};
+pub use congestion::CongestionStatus;
 
 /// Counts by reason.
 pub type Counts = BTreeMap<String, u64>;
@@ -230,6 +232,9 @@ pub struct IngressStatus {
     /// Recovered packets that were not injected, mostly because they may have taken another path, by reason.
     #[serde(default)]
     pub withheld: Counts,
+    /// Congestion on the way of these packets.
+    #[serde(default)]
+    pub congestion: CongestionStatus,
     /// The path of these packets.
     #[serde(default)]
     pub path: PathStatus,
@@ -294,11 +299,14 @@ pub struct LossStatus {
     /// Packets that did not arrive and were recovered but withheld, because they may have taken another path.
     #[serde(default)]
     pub withheld: u64,
-    /// Lost packets that were not recovered.
+    /// Lost packets that were solved, but left to their senders because a full queue had dropped them.
+    #[serde(default)]
+    pub left: u64,
+    /// Lost packets that were not solved.
     pub residual: u64,
     /// Lost packets per hundred packets.
     pub loss_percent: f64,
-    /// Lost packets that were not recovered, per hundred packets.
+    /// Lost packets that were not solved, per hundred packets.
     pub residual_percent: f64,
     /// Number of repairs that arrived.
     pub repairs_received: u64,
@@ -376,17 +384,13 @@ impl PeerStatus {
                 after_recovery: ingress.after_recovery,
                 after_withholding: ingress.after_withholding,
                 withheld: counts(peer.withheld.iter()),
+                congestion: CongestionStatus::of(peer),
                 path: PathStatus::of(peer.findings, peer.is_recovering),
                 late: ingress.late,
                 recognised: ingress.recognised,
                 undelivered: ingress.undelivered,
                 unused_repairs: counts(ingress.unused.iter()),
-                requests: RequestStatus {
-                    sent: ingress.requests.requests,
-                    packets: ingress.requests.packets,
-                    answered: ingress.requests.answered,
-                    overflown: ingress.requests.overflown,
-                },
+                requests: RequestStatus::of(&ingress.requests),
                 paused: peer.is_paused,
                 paused_flows: peer.doubtful_flows as u64,
                 loss: LossStatus::of(peer.report),
@@ -408,6 +412,13 @@ impl PeerStatus {
     /// The peer in logs and tables: its name, or else its address.
     pub fn label(&self) -> String {
         self.name.clone().unwrap_or_else(|| self.address.to_string())
+    }
+}
+
+impl RequestStatus {
+    fn of(counts: &RequestCounts) -> Self {
+        let RequestCounts { requests: sent, packets, answered, overflown } = *counts;
+        Self { sent, packets, answered, overflown }
     }
 }
 
@@ -439,6 +450,7 @@ impl LossStatus {
             lost: report.lost,
             recovered: report.recovered,
             withheld: report.withheld,
+            left: report.left,
             residual: report.residual(),
             loss_percent: percent(report.lost, report.named),
             residual_percent: percent(report.residual(), report.named),

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use maelstrom_core::congestion::CongestionState;
 use maelstrom_core::controller::{Decision, Limit};
 use maelstrom_core::{Finding, Findings, Gateway, PeerStatus, RepairRate, Trouble};
 use tracing::{info, warn};
@@ -39,6 +40,9 @@ struct Watched {
     /// The rate that was logged, and what limits it.
     choice: Option<(RepairRate, Limit)>,
     next_choice_us: u64,
+    /// Whether losses behind a full queue were left to their senders at the last log line.
+    leaves: bool,
+    next_congestion_us: u64,
 }
 
 /// The states that were logged.
@@ -61,6 +65,7 @@ impl Watch {
         }
         for (watched, peer) in self.peers.iter_mut().zip(gateway.peers()) {
             watched.update(now_us, Known::of(&peer));
+            watched.update_congestion(now_us, &peer.congestion);
             if let Some(decision) = peer.decision.filter(|_| peer.is_up) {
                 watched.update_choice(now_us, decision);
             }
@@ -111,6 +116,15 @@ impl Watched {
             }
             _ => info!(peer, window, "repairs: {decision}"),
         }
+    }
+
+    /// Logs what happens to packets that a full queue drops, at most once in [`CHOICE_US`].
+    fn update_congestion(&mut self, now_us: u64, state: &CongestionState) {
+        if state.is_leaving == self.leaves || now_us < self.next_congestion_us {
+            return;
+        }
+        (self.leaves, self.next_congestion_us) = (state.is_leaving, now_us + CHOICE_US);
+        info!(peer = self.label, "congestion on the path from the peer: {state}");
     }
 
     fn log(&self, before: Known, now: Known) {

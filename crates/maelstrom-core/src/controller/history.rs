@@ -16,14 +16,15 @@ pub(super) struct Counts {
     pub(super) packets: u64,
     pub(super) lost: u64,
     tails: [Tail; CANDIDATES],
-    /// Packets whose fate is settled, lost ones among them, and those that stayed lost.
+    /// Packets whose fate is settled, lost ones among them, and those that stayed lost or were left lost.
     pub(super) settled: [u64; 3],
 }
 
 impl Counts {
     /// The counts between two reports of one session.
     pub(super) fn between(old: (&Forecast, &LossReport), new: (&Forecast, &LossReport)) -> Self {
-        let settled = |(_, loss): (&Forecast, &LossReport)| [loss.named, loss.lost, loss.residual()];
+        let settled =
+            |(_, loss): (&Forecast, &LossReport)| [loss.named, loss.lost, loss.residual() + loss.left];
         let (before, after) = (settled(old), settled(new));
         let (old, new) = (old.0, new.0);
         Self {

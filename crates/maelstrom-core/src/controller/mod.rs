@@ -13,6 +13,7 @@ mod reason;
 mod useless;
 
 pub use plan::{Plan, WINDOW_MIN, window};
+pub(crate) use reason::Percent;
 
 use fec::RepairRate;
 

@@ -61,7 +61,7 @@ impl Decision {
 }
 
 /// A share in percent, with two significant digits below 10 %.
-struct Percent(f64);
+pub(crate) struct Percent(pub(crate) f64);
 
 impl fmt::Display for Percent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -8,7 +8,7 @@ use foundation::Seq;
 
 use crate::arrivals::{Arrivals, Place};
 
-/// Fates of consecutive packets.
+/// Fates of consecutive packets, from a place on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// Number of packets that have arrived.
@@ -58,16 +58,17 @@ impl Cursor {
         arrivals: &Arrivals,
         newest: Seq,
         is_ripe: impl Fn(Seq) -> bool,
-        feed: &mut impl FnMut(Fate),
+        feed: &mut impl FnMut(Seq, Fate),
     ) {
         if newest.0.saturating_sub(self.next.0) >= arrivals.places() / 2 {
             // No packet has arrived under its name for a long time, or the stream has jumped.
             self.skip_to(newest);
         }
         loop {
+            let first = self.next;
             let arrived = self.pass_arrived(arrivals, newest);
             if arrived > 0 {
-                feed(Fate::Arrived(arrived));
+                feed(first, Fate::Arrived(arrived));
             }
             if self.anchor.is_none() {
                 self.anchor = self.find_anchor(arrivals, newest);
@@ -116,7 +117,7 @@ impl Cursor {
     }
 
     /// Passes on the fates of the places before an anchor.
-    fn close_gap(&mut self, anchor: Anchor, arrivals: &Arrivals, feed: &mut impl FnMut(Fate)) {
+    fn close_gap(&mut self, anchor: Anchor, arrivals: &Arrivals, feed: &mut impl FnMut(Seq, Fate)) {
         let places = || (self.next.0..anchor.seq.0).map(|seq| arrivals.place(Seq(seq)));
         let mut gap = Gap::default();
         for place in places() {
@@ -138,7 +139,7 @@ impl Cursor {
         let lost_first = self.in_run && !matches!(arrivals.place(anchor.seq.minus(1)), Place::Missing { .. });
         let is_lost = |number: u64| if lost_first { number < lost } else { number >= gap.unnamed - lost };
         let mut unnamed = 0;
-        for place in places() {
+        for (place, seq) in places().zip(self.next.0..) {
             let is_lost = match place {
                 Place::Unnamed => {
                     unnamed += 1;
@@ -149,7 +150,7 @@ impl Cursor {
                 Place::Arrived { .. } => false,
             };
             self.in_run = is_lost;
-            feed(if is_lost { Fate::Lost } else { Fate::Arrived(1) });
+            feed(Seq(seq), if is_lost { Fate::Lost } else { Fate::Arrived(1) });
         }
         (self.next, self.anchor) = (anchor.seq, None);
     }
@@ -199,7 +200,7 @@ mod tests {
         /// Places before `ripe` have been known for a while.
         fn advance(&mut self, ripe: u64, newest: u64) -> &str {
             let fates = &mut self.fates;
-            self.cursor.advance(&self.arrivals, Seq(newest), |seq| seq.0 < ripe, &mut |fate| match fate {
+            self.cursor.advance(&self.arrivals, Seq(newest), |seq| seq.0 < ripe, &mut |_, fate| match fate {
                 Fate::Arrived(count) => (0..count).for_each(|_| fates.push('.')),
                 Fate::Lost => fates.push('x'),
             });

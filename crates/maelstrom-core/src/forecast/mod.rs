@@ -14,6 +14,7 @@ pub use windows::{CANDIDATES, Tail, Windows};
 use foundation::Seq;
 
 use crate::arrivals::Arrivals;
+use crate::congestion::{Congestion, Verdict};
 use crate::controller::Plan;
 use crate::pace::Pace;
 use crate::record::Record;
@@ -103,18 +104,32 @@ impl Forecaster {
 
     /// Takes the fates that repairs have revealed, up to the newest place named. Packets before a place are
     /// no longer expected if `is_ripe` says so of the place.
-    pub(crate) fn advance(&mut self, arrivals: &Arrivals, newest: Seq, is_ripe: impl Fn(Seq) -> bool) {
+    ///
+    /// Packets that a full queue drops need no repair, and count as if they had arrived.
+    pub(crate) fn advance(
+        &mut self,
+        arrivals: &Arrivals,
+        newest: Seq,
+        is_ripe: impl Fn(Seq) -> bool,
+        congestion: &mut Congestion,
+    ) {
         let Self { cursor, windows, runs, record, .. } = self;
-        cursor.advance(arrivals, newest, is_ripe, &mut |fate| match fate {
+        cursor.advance(arrivals, newest, is_ripe, &mut |seq, fate| match fate {
             Fate::Arrived(count) => {
+                congestion.on_arrived(seq, count);
                 windows.on_arrived(count);
                 runs.on_arrived(count);
                 record.on_arrived(count);
             }
             Fate::Lost => {
-                windows.on_lost();
-                runs.on_lost();
                 record.on_lost();
+                if congestion.on_lost(seq) == Verdict::Leave {
+                    windows.on_arrived(1);
+                    runs.on_arrived(1);
+                } else {
+                    windows.on_lost();
+                    runs.on_lost();
+                }
             }
         });
     }

@@ -30,6 +30,11 @@ pub struct IngressCounts {
     pub too_long: u64,
     /// Repairs that recovered no packet at once, by reason.
     pub unused: UnusedCounts,
+    /// Solved packets that were left to their senders, because a full queue had dropped them.
+    pub left: u64,
+    /// Recovered packets that were marked as having experienced congestion, because a full queue had dropped
+    /// them and their senders understand marks.
+    pub marked: u64,
     /// Packets requested from the far egress.
     pub requests: RequestCounts,
 }

@@ -1,6 +1,7 @@
-//! The forecast of an ingress, and what feeds it.
+//! The forecast of an ingress, its knowledge about congestion, and the facts for both.
 
 use super::Ingress;
+use crate::congestion::{CongestionState, OnCongestion};
 use crate::controller::Plan;
 use crate::forecast::Forecast;
 use crate::record::Record;
@@ -11,13 +12,24 @@ impl Ingress {
     pub(super) fn on_names(&mut self, now_us: u64) {
         let (reach, wait_us) = (&self.reach, self.held.wait_us());
         let is_ripe = |seq| reach.since_us(now_us, seq) + wait_us <= now_us;
-        self.forecaster.advance(&self.arrivals, self.ledger.newest(), is_ripe);
+        self.forecaster.advance(&self.arrivals, self.ledger.newest(), is_ripe, &mut self.congestion);
     }
 
     /// Notes a sealed datagram by its number in the session.
-    pub(crate) fn on_sealed(&mut self, header: &SealedHeader) {
+    pub(crate) fn on_sealed(&mut self, now_us: u64, header: &SealedHeader) {
+        self.congestion.on_datagram(now_us, header.sent);
         let lost = self.path.on_sealed(header);
         self.forecaster.on_sealed(lost);
+    }
+
+    /// Changes the treatment of packets that a full queue drops.
+    pub(crate) fn set_on_congestion(&mut self, mode: OnCongestion) {
+        self.congestion.set_mode(mode);
+    }
+
+    /// Knowledge about the queue on the way.
+    pub(crate) fn congestion(&self) -> CongestionState {
+        self.congestion.state()
     }
 
     /// Takes the far egress' plan.

@@ -20,6 +20,7 @@ use hdrhistogram::Histogram;
 
 use crate::arrivals::{Arrivals, Arrived, NAMES_FACTOR, Place};
 use crate::config::{IngressConfig, Requests};
+use crate::congestion::{Congestion, OnCongestion};
 use crate::counters::{Rejected, Unused, WithheldCounts};
 use crate::doubt::Doubtful;
 use crate::findings::Findings;
@@ -53,6 +54,7 @@ pub(crate) struct Ingress {
     arrivals: Arrivals,
     ledger: Ledger,
     forecaster: Forecaster,
+    congestion: Congestion,
     decoder: Decoder,
     counts: IngressCounts,
     delays_us: Histogram<u64>,
@@ -90,7 +92,12 @@ pub(crate) struct IngressCx<'a> {
 
 impl Ingress {
     /// Creates an ingress that requests these packets. If `trusts_path`, losses need no proof ([`Path`]).
-    pub(crate) fn new(config: &IngressConfig, trusts_path: bool, requests: Requests) -> Self {
+    pub(crate) fn new(
+        config: &IngressConfig,
+        trusts_path: bool,
+        requests: Requests,
+        on_congestion: OnCongestion,
+    ) -> Self {
         let symbol_max = config.packet_max + SYMBOL_HEADER;
         let terms_max = usize::from(WINDOW_MAX);
         let decoder = DecoderConfig { equations: config.equations, payload_max: symbol_max, terms_max };
@@ -102,6 +109,7 @@ impl Ingress {
             // A quarter of the history is left for packets that arrive before their place is named.
             ledger: Ledger::new(history - history / 4, config.give_up_us),
             forecaster: Forecaster::new(),
+            congestion: Congestion::new(on_congestion),
             decoder: Decoder::new(decoder),
             counts: IngressCounts::default(),
             delays_us: Histogram::new_with_bounds(1, DELAY_MAX_US, 2).expect("constant bounds are valid"),
@@ -124,13 +132,15 @@ impl Ingress {
     /// Forgets the stream for a new session. Counts since the gateway's start continue, and the path is the
     /// same.
     pub(crate) fn restart(&mut self, config: &IngressConfig) {
-        let fresh = Self::new(config, false, Requests::Off);
+        let fresh = Self::new(config, false, Requests::Off, OnCongestion::default());
         let old = std::mem::replace(self, fresh);
         (self.counts, self.delays_us, self.path) = (old.counts, old.delays_us, old.path);
         self.path.restart();
         self.rung = old.rung;
         self.rung.restart();
         self.forecaster.continue_record(old.forecaster);
+        self.congestion = old.congestion;
+        self.congestion.restart();
     }
 
     /// Changes the packets that are requested.
@@ -207,6 +217,7 @@ impl Ingress {
         if self.ledger.advance_to(&mut self.arrivals, view.last(), self.rung.pending()) {
             self.expire();
         }
+        self.congestion.on_repair(self.ledger.newest());
         self.reach.on_repair(cx.now_us, self.held.wait_us(), self.ledger.newest());
         self.rung.on_repair(cx.now_us, &view, self.ledger.newest());
         match self.sight.judge(cx.now_us, &mut self.arrivals, &self.ledger, &view) {
@@ -270,6 +281,7 @@ impl Ingress {
             decoder: &self.decoder,
             newest: self.ledger.newest(),
             open: self.ledger.oldest_open(),
+            congestion: &self.congestion,
             counts: &mut self.counts.requests,
         };
         self.rung.poll(now_us, &mut scene)
@@ -319,6 +331,7 @@ impl Ingress {
             arrivals: &mut self.arrivals,
             path: &mut self.path,
             doubtful: &self.doubtful,
+            congestion: &mut self.congestion,
             counts: &mut self.counts,
             delays_us: &mut self.delays_us,
             cx,
@@ -366,6 +379,7 @@ impl Ingress {
             arrivals: &mut self.arrivals,
             path: &mut self.path,
             doubtful: &self.doubtful,
+            congestion: &mut self.congestion,
             counts: &mut self.counts,
             delays_us: &mut self.delays_us,
             cx,
@@ -427,6 +441,7 @@ impl Ingress {
         self.path.on_tick(now_us);
         self.doubtful.expire(now_us);
         self.forecaster.on_tick(now_us);
+        self.congestion.on_tick(now_us);
         if self.ledger.on_tick(&mut self.arrivals) {
             self.expire();
         }
@@ -475,6 +490,7 @@ impl Ingress {
             + self.held.memory_bytes()
             + self.path.memory_bytes()
             + self.forecaster.memory_bytes()
+            + self.congestion.memory_bytes()
             + self.rung.memory_bytes()
             + self.terms.capacity() * size_of::<Term>()
             + self.symbol_max * (2 + HALVES)

@@ -6,11 +6,12 @@ use hdrhistogram::Histogram;
 use super::bring::bring_here;
 use super::path::{Path, Solved};
 use super::{IngressCounts, IngressCx};
-use crate::arrivals::{Arrivals, Place};
+use crate::arrivals::{Arrivals, Place, Treatment};
+use crate::congestion::{Congestion, Verdict};
 use crate::counters::Withheld;
 use crate::doubt::Doubtful;
 use crate::identity::Name;
-use crate::packet::{MutableFields, Packet};
+use crate::packet::{MutableFields, Packet, mark_congestion};
 use crate::symbol::{SYMBOL_HEADER, fields_of, may_inject, verify};
 use foundation::Seq;
 
@@ -19,6 +20,7 @@ pub(super) struct Recovering<'a, 'b> {
     pub(super) arrivals: &'a mut Arrivals,
     pub(super) path: &'a mut Path,
     pub(super) doubtful: &'a Doubtful,
+    pub(super) congestion: &'a mut Congestion,
     pub(super) counts: &'a mut IngressCounts,
     pub(super) delays_us: &'a mut Histogram<u64>,
     pub(super) cx: &'a mut IngressCx<'b>,
@@ -76,7 +78,7 @@ impl Recovering<'_, '_> {
         let solved = Solved::new(&checked, identity, self.arrivals.is_counted(seq));
         if !local.may_receive(checked.source(), checked.destination()) {
             self.path.on_withheld(Withheld::NotLocal, &solved);
-            self.arrivals.recover(now_us, seq, name, symbol, false);
+            self.arrivals.recover(now_us, seq, name, symbol, Treatment::Withheld);
             return true;
         }
         let is_doubtful = self.doubtful.contains(now_us, solved.traits.flow);
@@ -85,16 +87,42 @@ impl Recovering<'_, '_> {
             self.arrivals.presume(now_us, seq, symbol);
             return true;
         }
-        let is_admitted = self.path.admit(now_us, &solved, seq);
-        if is_admitted {
+        let treatment = if !self.path.admit(now_us, &solved, seq) {
+            Treatment::Withheld
+        } else {
+            treat_congestion(self.congestion, self.counts, seq, packet)
+        };
+        if treatment == Treatment::Injected {
             let len = packet.len();
             self.cx.recovered.commit((), len);
-            self.counts.recovered_packets += 1;
-            if let Some(expected_us) = self.arrivals.expected_us(seq) {
-                self.delays_us.saturating_record(now_us.saturating_sub(expected_us).max(1));
-            }
+            self.on_injected(now_us, seq);
         }
-        self.arrivals.recover(now_us, seq, name, symbol, is_admitted);
+        self.arrivals.recover(now_us, seq, name, symbol, treatment);
         true
+    }
+
+    fn on_injected(&mut self, now_us: u64, seq: Seq) {
+        self.counts.recovered_packets += 1;
+        if let Some(expected_us) = self.arrivals.expected_us(seq) {
+            self.delays_us.saturating_record(now_us.saturating_sub(expected_us).max(1));
+        }
+    }
+}
+
+/// Leaves a packet that a full queue dropped to its sender, or marks it.
+fn treat_congestion(
+    congestion: &mut Congestion,
+    counts: &mut IngressCounts,
+    seq: Seq,
+    packet: &mut [u8],
+) -> Treatment {
+    if congestion.judge(seq) == Verdict::Recover {
+        Treatment::Injected
+    } else if mark_congestion(packet) {
+        counts.marked += 1;
+        Treatment::Injected
+    } else {
+        counts.left += 1;
+        Treatment::Left
     }
 }

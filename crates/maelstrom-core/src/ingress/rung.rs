@@ -19,6 +19,7 @@ use fec::{Decoder, SymbolId};
 use super::RequestCounts;
 use crate::arrivals::{Arrivals, Place};
 use crate::config::Requests;
+use crate::congestion::Congestion;
 use crate::wire::{DEFICIT_MAX, RecipeView, Request, Sum, WINDOW_MAX};
 use foundation::Seq;
 
@@ -79,6 +80,7 @@ pub(super) struct Scene<'a> {
     pub(super) newest: Seq,
     /// Oldest place that is not settled.
     pub(super) open: Seq,
+    pub(super) congestion: &'a Congestion,
     pub(super) counts: &'a mut RequestCounts,
 }
 
@@ -225,6 +227,10 @@ impl Rung {
         let mut request = None;
         let mut waits = false;
         for batch in unknown.chunk_by(|a, b| b.seq.0 - a.seq.0 <= window) {
+            if batch.iter().any(|place| scene.congestion.would_leave(place.seq)) {
+                scene.counts.overflown += self.leave_alone(batch);
+                continue;
+            }
             let count = self.wanted(now_us, rtt_us, window, scene.newest, batch);
             waits |= batch.iter().any(|place| self.may_ask(now_us, late_us, place.seq));
             if count > usize::from(DEFICIT_MAX) {

@@ -125,6 +125,8 @@ pub struct LossReport {
     /// Packets that did not arrive and were solved, but were not injected because they may have taken another
     /// path.
     pub withheld: u64,
+    /// Packets that were solved, but left to their senders because a full queue had dropped them.
+    pub left: u64,
     /// Repairs that arrived.
     pub repairs: u64,
     /// Runs of consecutive lost packets by length.
@@ -133,15 +135,22 @@ pub struct LossReport {
 
 impl LossReport {
     /// The report of a session that has just begun.
-    pub const NONE: Self =
-        Self { named: 0, lost: 0, recovered: 0, withheld: 0, repairs: 0, bursts: [0; BURST_BUCKETS] };
+    pub const NONE: Self = Self {
+        named: 0,
+        lost: 0,
+        recovered: 0,
+        withheld: 0,
+        left: 0,
+        repairs: 0,
+        bursts: [0; BURST_BUCKETS],
+    };
 
     /// Length on the wire in bytes.
-    const LEN: usize = 8 * (5 + BURST_BUCKETS);
+    const LEN: usize = 8 * (6 + BURST_BUCKETS);
 
-    /// Number of packets lost and not recovered, without those that were withheld.
+    /// Number of packets lost and not solved.
     pub fn residual(&self) -> u64 {
-        self.lost - self.recovered - self.withheld
+        self.lost - self.recovered - self.withheld - self.left
     }
 
     /// Returns the bucket that counts bursts of `len` ≥ 1 packets.
@@ -150,7 +159,7 @@ impl LossReport {
     }
 
     fn write(&self, writer: &mut Writer<'_>) {
-        for value in [self.named, self.lost, self.recovered, self.withheld, self.repairs] {
+        for value in [self.named, self.lost, self.recovered, self.withheld, self.left, self.repairs] {
             writer.put(&value.to_be_bytes());
         }
         for bucket in self.bursts {
@@ -164,6 +173,7 @@ impl LossReport {
             lost: reader.u64()?,
             recovered: reader.u64()?,
             withheld: reader.u64()?,
+            left: reader.u64()?,
             repairs: reader.u64()?,
             ..Self::default()
         };
@@ -171,6 +181,7 @@ impl LossReport {
             *bucket = reader.u64()?;
         }
         let solved = report.recovered.checked_add(report.withheld);
+        let solved = solved.and_then(|solved| solved.checked_add(report.left));
         if solved.is_none_or(|solved| solved > report.lost) || report.lost > report.named {
             return Err(Rejected::Malformed);
         }
@@ -187,7 +198,8 @@ mod tests {
     fn survives_the_wire() {
         let mut bursts = [0; BURST_BUCKETS];
         bursts[2] = 5;
-        let loss = LossReport { named: 100, lost: 7, recovered: 4, withheld: 2, repairs: 40, bursts };
+        let loss =
+            LossReport { named: 100, lost: 8, recovered: 4, withheld: 2, left: 1, repairs: 40, bursts };
         let mut report =
             Report { loss, is_recovering: true, silence_ms: Some(17), longest: 1_400, ..Report::default() };
         report.echo = Some(Echo { sent: SendTime::at(9_000), held_us: 250 });
@@ -205,7 +217,11 @@ mod tests {
         assert_eq!(Report::read(&body[..Report::LEN - 1]), Err(Rejected::Malformed));
         body[Report::LEN + 80] = 1;
         assert_eq!(Report::read(&body), Err(Rejected::Malformed), "padding that is not zero");
-        for wrong in [LossReport { lost: 101, ..loss }, LossReport { withheld: 4, ..loss }] {
+        for wrong in [
+            LossReport { lost: 101, ..loss },
+            LossReport { withheld: 4, ..loss },
+            LossReport { left: u64::MAX, ..loss },
+        ] {
             Report { loss: wrong, ..report }.write(&mut body);
             assert_eq!(Report::read(&body), Err(Rejected::Malformed));
         }

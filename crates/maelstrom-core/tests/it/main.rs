@@ -4,8 +4,10 @@
 mod allocation;
 mod auto;
 mod blocks;
+mod bottleneck;
 mod chance;
 mod classes;
+mod congestion;
 mod corpus;
 mod doubt;
 mod dscp;

@@ -82,6 +82,7 @@ impl CodeDraft {
             max_delay_ms: self.max_delay_ms.expect(GAP).value,
             requests: self.requests.expect(GAP).value,
             repair_dscp: self.repair_dscp.expect(GAP).value,
+            congestion: self.congestion.expect(GAP).value,
         }
     }
 }

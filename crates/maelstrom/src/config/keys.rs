@@ -9,6 +9,7 @@ use diagnostics::settings::{
     interface_name,
 };
 use ipnet::IpNet;
+use maelstrom_core::congestion::OnCongestion;
 use maelstrom_core::{Match, Protect, RepairDscp, RepairRate, Requests};
 
 use super::classes::{self, Conditions};
@@ -300,6 +301,14 @@ diagnostics::settings! {
             form: Text::or_number("`\"packets\"`, or a DSCP from 0 to 63", values::repair_dscp),
             default: Fallback::Toml("\"packets\""),
             example: "repair_dscp = 8",
+        }
+        /// Treatment of packets that a full queue on the way to this site has dropped. `auto` leaves them to
+        /// their senders, so that these slow down, and marks those of senders that understand ECN. `mask`
+        /// recovers them like others; neighbours on the link then get less.
+        congestion: OnCongestion {
+            form: Choice(&[("auto", OnCongestion::Leave), ("mask", OnCongestion::Mask)]),
+            default: Fallback::Toml("\"auto\""),
+            example: "congestion = \"auto\"",
         }
     }
 }

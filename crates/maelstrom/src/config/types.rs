@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 
 use ipnet::IpNet;
+use maelstrom_core::congestion::OnCongestion;
 use maelstrom_core::controller::Targets;
 use maelstrom_core::{PeerKey, RepairDscp, Requests, Schedule, Scheme};
 
@@ -119,6 +120,8 @@ pub struct Code {
     pub requests: Requests,
     /// DSCP of the repairs.
     pub repair_dscp: RepairDscp,
+    /// Treatment of packets that a full queue drops.
+    pub congestion: OnCongestion,
 }
 
 impl Code {

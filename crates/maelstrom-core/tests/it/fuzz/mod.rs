@@ -94,6 +94,7 @@ impl Liar {
             max_delay_us: 20_000,
             requests: maelstrom_core::Requests::All,
             repair_dscp: maelstrom_core::RepairDscp::default(),
+            on_congestion: maelstrom_core::congestion::OnCongestion::Leave,
             name_bits: 2,
             classes: Vec::new(),
             local_networks: Vec::new(),

@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use maelstrom::status::{CauseStatus, Counts, DelayStatus, LossStatus, PauseStatus, PeerStatus, Status};
+use maelstrom::status::{
+    CauseStatus, CongestionStatus, Counts, DelayStatus, LossStatus, PauseStatus, PeerStatus, Status,
+};
 
 pub(super) fn render(status: &Status) -> String {
     let gateway = &status.gateway;
@@ -103,6 +105,7 @@ fn peer_block(text: &mut String, peer: &PeerStatus) {
     requests(text, peer);
     reasons(text, "repairs not sent", &egress.unsent);
     reasons(text, "repairs unused", &ingress.unused_repairs);
+    congestion(text, &ingress.congestion);
     reasons(text, "not injected", &ingress.withheld);
     if ingress.paused {
         row(text, "PAUSED", "nothing is recovered until a repair of later packets arrives");
@@ -113,6 +116,16 @@ fn peer_block(text: &mut String, peer: &PeerStatus) {
             "PAUSED FLOWS",
             &format!("{}, with packets that could not be cut", number(ingress.paused_flows)),
         );
+    }
+}
+
+/// Appends what is known about the queue on the way, if losses depend on it.
+fn congestion(text: &mut String, congestion: &CongestionStatus) {
+    if congestion.full_us.is_some() {
+        row(text, "congestion", &congestion.verdict);
+    }
+    if congestion.marked > 0 {
+        row(text, "marked", &format!("{} recovered packets, for congestion", number(congestion.marked)));
     }
 }
 
@@ -216,8 +229,12 @@ fn losses(loss: &LossStatus) -> String {
         0 => String::new(),
         count => format!(", {} withheld", number(count)),
     };
+    let left = match loss.left {
+        0 => String::new(),
+        count => format!(", {} left to their senders", number(count)),
+    };
     format!(
-        "{} of {} ({:.4} %), {} recovered{withheld}, {} residual ({:.4} %)",
+        "{} of {} ({:.4} %), {} recovered{withheld}{left}, {} residual ({:.4} %)",
         number(loss.lost),
         number(loss.packets),
         loss.loss_percent,
@@ -299,6 +316,7 @@ mod tests {
             lost: 10_000,
             recovered: 9_990,
             withheld: 0,
+            left: 0,
             residual: 10,
             loss_percent: 1.0,
             residual_percent: 0.001,
@@ -484,12 +502,17 @@ peer osaka (10.81.9.2:4700): up, heard 120 ms ago, round trip 100.2 ms, 2 sessio
         status.peers[0].differences = vec!["the peer names more".to_owned()];
         let ingress = &mut status.peers[0].ingress;
         (ingress.paused, ingress.paused_flows) = (true, 2);
+        ingress.congestion.verdict = "all losses are recovered".to_owned();
+        (ingress.congestion.full_us, ingress.congestion.marked, ingress.loss.left) = (Some(98_304), 3, 1_250);
         ingress.withheld = Counts::from([("time to live ended on the way".to_owned(), 7)]);
         let shown = render(&status);
         for line in [
             "\nRECOVERY PAUSES: repairs lag behind the tap\n",
             "\n  DIFFERENCE        the peer names more\n",
             "\n  not injected                 7  time to live ended on the way\n",
+            "\n  congestion        all losses are recovered\n",
+            "\n  marked            3 recovered packets, for congestion\n",
+            ", 1,250 left to their senders, ",
             "\n  PAUSED            nothing is recovered until",
             "\n  PAUSED FLOWS      2, with packets",
             "\n  pauses            12, 1,800 ms in all, the last one 1 min 5 s ago\n",

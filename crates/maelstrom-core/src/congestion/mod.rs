@@ -1,0 +1,303 @@
+//! Congestion: packets that a full queue drops, which their senders must learn of.
+//!
+//! A gateway that recovers them hides the queue from the hosts behind it, which then push aside their
+//! neighbours on the link. Whether a packet was lost by the link or by the queue shows in its delay: a link
+//! loses packets at any delay, a queue only when it is full.
+//!
+//! The path of a fact: each repair tells the delay of the queue at its place of the stream ([`QueueDelay`],
+//! [`Marks`]). The fate of each packet is counted at that delay, over seconds, minutes and hours
+//! ([`Horizon`]). If losses are far more frequent from some delay on, they are congestion, except for the
+//! share that the link loses with less queue. [`Congestion::judge`] recovers this share and leaves the rest.
+
+mod delay;
+mod horizon;
+mod marks;
+mod state;
+
+pub use state::{CongestionState, QueueLoss};
+
+use foundation::Seq;
+
+use crate::wire::SendTime;
+use delay::QueueDelay;
+use horizon::{BINS, Bin, CONTRAST, Edge, Horizon, delay_of};
+use marks::Marks;
+
+/// Times in seconds with traffic after which counts have faded to a third. The first shows the link at
+/// present, the second the queue, the third the link in the long run.
+const HORIZONS_S: [f64; 3] = [4.0, 60.0, 3_600.0];
+/// Evidence from which a queue counts as known, and below which it no longer does.
+const EVIDENCE: [f64; 2] = [12.0, 5.0];
+/// Number of packets for which a longer horizon counts in the estimate of a shorter one.
+const PRIOR: f64 = 200.0;
+/// Number of runs of losses after which the counts are examined out of turn.
+const RUNS_NEW: u32 = 16;
+/// Maximum number of losses of the link that are recovered at once while the queue is full.
+const CREDIT_MAX: f64 = 32.0;
+/// Length of a moment in seconds with traffic. Losses of the same moment are compared.
+const MOMENT_S: u32 = 2;
+/// Interval between two fadings.
+const SECOND_US: u64 = 1_000_000;
+
+/// Treatment of packets that a full queue drops.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnCongestion {
+    /// They are left to their senders, or marked if these understand marks.
+    #[default]
+    Leave,
+    /// They are recovered as others are.
+    Mask,
+}
+
+/// Decision about a lost packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The link lost it, or that is not known.
+    Recover,
+    /// A full queue dropped it.
+    Leave,
+}
+
+/// Learns how the losses of a path depend on its queue.
+#[derive(Clone, Debug)]
+pub struct Congestion {
+    mode: OnCongestion,
+    delay: QueueDelay,
+    /// Delay of the latest datagram.
+    latest_us: u64,
+    marks: Marks,
+    /// Counts by delay, of seconds, minutes and hours.
+    horizons: [Horizon; 3],
+    /// Counts of the present moment, which are in the horizons too.
+    moment: Moment,
+    in_run: bool,
+    queue: Option<Queue>,
+    /// Losses that may be recovered while the queue is full: of packets solved, and of those forecast.
+    credits: [f64; 2],
+    /// Runs of losses that were not examined yet.
+    runs_new: u32,
+    /// Whether packets were counted since the counts last faded.
+    is_busy: bool,
+    next_fade_us: u64,
+}
+
+/// Counts of some seconds.
+#[derive(Clone, Debug)]
+struct Moment {
+    bins: Box<[Bin]>,
+    seconds: u32,
+}
+
+impl Moment {
+    fn new() -> Self {
+        Self { bins: vec![Bin::default(); BINS].into_boxed_slice(), seconds: 0 }
+    }
+}
+
+/// A queue that drops packets.
+#[derive(Clone, Copy, Debug)]
+struct Queue {
+    edge: Edge,
+    /// Share of packets lost below the edge, and from it on.
+    below: f64,
+    above: f64,
+}
+
+impl Queue {
+    /// Whether the losses of a full queue are more than those of the link.
+    fn is_cause(&self) -> bool {
+        self.above > CONTRAST * self.below
+    }
+}
+
+impl Congestion {
+    /// Begins without knowledge: all losses are recovered.
+    pub fn new(mode: OnCongestion) -> Self {
+        Self {
+            mode,
+            delay: QueueDelay::default(),
+            latest_us: 0,
+            marks: Marks::new(),
+            horizons: HORIZONS_S.map(Horizon::new),
+            moment: Moment::new(),
+            in_run: false,
+            queue: None,
+            credits: [0.0; 2],
+            runs_new: 0,
+            is_busy: false,
+            next_fade_us: 0,
+        }
+    }
+
+    /// Changes the treatment. Knowledge of the link stays.
+    pub fn set_mode(&mut self, mode: OnCongestion) {
+        self.mode = mode;
+    }
+
+    /// Begins with the stream and the clocks of a new session. Knowledge of the link stays.
+    pub fn restart(&mut self) {
+        self.delay = QueueDelay::default();
+        self.marks.clear();
+        self.in_run = false;
+    }
+
+    /// Takes a datagram of the peer with its time of sending.
+    pub fn on_datagram(&mut self, now_us: u64, sent: SendTime) {
+        self.latest_us = self.delay.on_datagram(now_us, sent.until_us(now_us));
+    }
+
+    /// Notes that the latest datagram is a repair, sent after the packet at `last`.
+    pub fn on_repair(&mut self, last: Seq) {
+        self.marks.push(last, self.latest_us);
+    }
+
+    /// Takes the fate of `count` packets that arrived, from a place on. Fates come in order of the stream.
+    pub fn on_arrived(&mut self, mut seq: Seq, mut count: u64) {
+        self.in_run = false;
+        while let Some((bin, here)) = self.marks.bin_at(seq, count).filter(|_| count > 0) {
+            self.count(bin, &Bin { packets: here as f64, ..Bin::default() });
+            (seq, count) = (seq.plus(here), count - here);
+        }
+    }
+
+    /// Takes the fate of a packet that the path lost. Returns whether a forecast counts it, as
+    /// [`Congestion::judge`].
+    pub fn on_lost(&mut self, seq: Seq) -> Verdict {
+        let begins = !std::mem::replace(&mut self.in_run, true);
+        let Some((bin, _)) = self.marks.bin_at(seq, 1) else { return Verdict::Recover };
+        self.count(bin, &Bin { packets: 1.0, lost: 1.0, runs: f64::from(begins), ..Bin::default() });
+        self.runs_new += u32::from(begins);
+        if self.runs_new >= RUNS_NEW {
+            self.examine();
+        }
+        self.judge_by(bin, 1)
+    }
+
+    fn count(&mut self, bin: usize, fates: &Bin) {
+        self.is_busy = true;
+        for horizon in &mut self.horizons {
+            horizon.bins[bin].add(fates);
+        }
+        self.moment.bins[bin].add(fates);
+        if let Some(queue) = self.queue.filter(|queue| bin >= queue.edge.bin) {
+            for credit in &mut self.credits {
+                *credit = (*credit + fates.packets * queue.below).min(CREDIT_MAX);
+            }
+        }
+    }
+
+    /// Decides about a lost packet that was solved.
+    pub fn judge(&mut self, seq: Seq) -> Verdict {
+        match self.marks.bin_at(seq, 1) {
+            Some((bin, _)) => self.judge_by(bin, 0),
+            None => Verdict::Recover,
+        }
+    }
+
+    /// Whether a lost packet would be left to its sender.
+    pub fn would_leave(&self, seq: Seq) -> bool {
+        self.marks.bin_at(seq, 1).is_some_and(|(bin, _)| self.is_full(bin) && self.credits[0] < 1.0)
+    }
+
+    /// Whether losses at this delay are those of a full queue, and are not recovered.
+    fn is_full(&self, bin: usize) -> bool {
+        let is_full = |queue: &Queue| queue.is_cause() && bin >= queue.edge.bin;
+        self.mode == OnCongestion::Leave && self.queue.as_ref().is_some_and(is_full)
+    }
+
+    /// Spends a credit. Each lost packet is judged once as solved and once as forecast.
+    fn judge_by(&mut self, bin: usize, account: usize) -> Verdict {
+        if !self.is_full(bin) {
+            return Verdict::Recover;
+        }
+        let credit = &mut self.credits[account];
+        if *credit < 1.0 {
+            return Verdict::Leave;
+        }
+        *credit -= 1.0;
+        Verdict::Recover
+    }
+
+    /// Must be called ten times a second.
+    pub fn on_tick(&mut self, now_us: u64) {
+        if now_us >= self.next_fade_us {
+            self.next_fade_us = now_us + SECOND_US;
+            if std::mem::take(&mut self.is_busy) {
+                self.horizons.iter_mut().for_each(Horizon::fade);
+                self.moment.seconds += 1;
+                if self.moment.seconds >= MOMENT_S {
+                    self.expect();
+                    self.moment.bins.fill(Bin::default());
+                    self.moment.seconds = 0;
+                }
+                self.examine();
+            }
+        } else if self.runs_new > 0 {
+            self.examine();
+        }
+    }
+
+    /// Brings the expectations of the present moment up to date: its runs, divided among delays as its
+    /// packets are.
+    fn expect(&mut self) {
+        let Moment { bins, .. } = &mut self.moment;
+        let (packets, runs) =
+            bins.iter().fold((0.0, 0.0), |(packets, runs), bin| (packets + bin.packets, runs + bin.runs));
+        if runs == 0.0 {
+            return;
+        }
+        for (index, bin) in bins.iter_mut().enumerate().filter(|(_, bin)| bin.packets > 0.0) {
+            let expected = runs * bin.packets / packets;
+            let more = expected - std::mem::replace(&mut bin.expected, expected);
+            for horizon in &mut self.horizons {
+                horizon.bins[index].expected = (horizon.bins[index].expected + more).max(0.0);
+            }
+        }
+    }
+
+    /// Finds the queue in the counts of the last minute, or else of the last hour.
+    fn examine(&mut self) {
+        self.runs_new = 0;
+        self.expect();
+        let needed = EVIDENCE[usize::from(self.queue.is_some())];
+        let [_, minute, hour] = &self.horizons;
+        self.queue = [minute, hour].into_iter().find_map(|horizon| {
+            let edge = horizon.edge().filter(|edge| edge.evidence >= needed)?;
+            let above = horizon.sum(edge.bin..);
+            Some(Queue { edge, below: self.link_loss(edge.bin), above: above.lost / above.packets.max(1.0) })
+        });
+        if self.queue.is_none() {
+            self.credits = [0.0; 2];
+        }
+    }
+
+    /// Estimates the share of packets that the link loses while the queue is below a bin. A longer horizon
+    /// counts as much as a few packets of a shorter one.
+    fn link_loss(&self, bin: usize) -> f64 {
+        self.horizons.iter().rev().fold(0.0, |prior, horizon| {
+            let below = horizon.sum(..bin);
+            (below.lost + PRIOR * prior) / (below.packets + PRIOR)
+        })
+    }
+
+    /// Present knowledge, for an operator.
+    pub fn state(&self) -> CongestionState {
+        let losses = self.horizons[2].sum(..).runs;
+        CongestionState {
+            is_leaving: self.mode == OnCongestion::Leave && self.queue.is_some_and(|queue| queue.is_cause()),
+            is_masking: self.mode == OnCongestion::Mask,
+            queue_us: self.latest_us,
+            queue: self.queue.map(|queue| QueueLoss {
+                full_us: delay_of(queue.edge.bin),
+                below: queue.below,
+                above: queue.above,
+            }),
+            has_losses: losses >= 1.0,
+        }
+    }
+
+    /// Bytes of memory held.
+    pub fn memory_bytes(&self) -> usize {
+        self.marks.memory_bytes() + self.horizons.iter().map(Horizon::memory_bytes).sum::<usize>()
+    }
+}
