@@ -415,6 +415,12 @@ impl Gateway {
         })
     }
 
+    /// The losses that the ingress of a peer has recorded, given by its number in the configuration. The
+    /// driver adds those from before the gateway's start.
+    pub fn record_mut(&mut self, peer: usize) -> &mut Record {
+        self.peers[peer].ingress.record_mut()
+    }
+
     /// The classes, with the counts of their packets that left for a peer's site.
     pub fn classes(&self) -> impl Iterator<Item = (&Class, ClassCounts)> {
         self.classes.iter()

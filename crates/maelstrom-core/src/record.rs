@@ -10,6 +10,8 @@ pub const RUNS_MAX: usize = 8_192;
 const MINUTE_US: u64 = 60_000_000;
 const HOUR: u64 = 60;
 const DAY: u64 = 24 * HOUR;
+/// Number of the minute at the clock's origin, so that earlier ones have numbers too.
+const ORIGIN: u64 = 32 * DAY;
 
 /// Packets of a span of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,6 +57,16 @@ impl<const N: usize> Slots<N> {
             *slot = (number, Tally::default());
         }
         slot.1.add(tally);
+    }
+
+    /// Adds spans of an earlier record, each with its age when it was taken.
+    fn recall(&mut self, present: u64, elapsed: u64, spans: &[(u64, Tally)]) {
+        for (age, tally) in spans {
+            let number = age.checked_add(elapsed).filter(|&age| age < N as u64);
+            if let Some(number) = number.and_then(|age| present.checked_sub(age)) {
+                self.add(number, tally);
+            }
+        }
     }
 
     /// Spans with packets, the latest first, each with its age in spans.
@@ -144,7 +156,10 @@ impl Record {
 
     /// Must be called several times a minute.
     pub fn on_tick(&mut self, now_us: u64) {
-        let minute = now_us / MINUTE_US;
+        self.begin_minute(minute_of(now_us));
+    }
+
+    fn begin_minute(&mut self, minute: u64) {
         if minute == self.minute {
             return;
         }
@@ -158,7 +173,7 @@ impl Record {
     /// The record with the present minute.
     fn complete(&self) -> Self {
         let mut complete = self.clone();
-        complete.on_tick((self.minute + 1) * MINUTE_US);
+        complete.begin_minute(self.minute + 1);
         complete.minute = self.minute;
         complete
     }
@@ -174,6 +189,28 @@ impl Record {
         ]
     }
 
+    /// Continues a record, of which [`Record::history`] and [`Record::trace`] were taken `elapsed_minutes`
+    /// ago. Losses that are recorded here already stay.
+    pub fn recall(
+        &mut self,
+        now_us: u64,
+        elapsed_minutes: u64,
+        history: &[Vec<(u64, Tally)>; 3],
+        trace: &[(u32, u32)],
+    ) {
+        self.begin_minute(minute_of(now_us));
+        let [minutes, hours, days] = history;
+        self.minutes.recall(self.minute, elapsed_minutes, minutes);
+        self.hours.recall(self.minute / HOUR, elapsed_minutes / HOUR, hours);
+        self.days.recall(self.minute / DAY, elapsed_minutes / DAY, days);
+        let own = self.trace();
+        self.count = 0;
+        for &run in trace.iter().chain(&own) {
+            self.runs[self.count as usize % RUNS_MAX] = run;
+            self.count += 1;
+        }
+    }
+
     /// The last runs of packets that arrived and that were lost, the oldest first.
     pub fn trace(&self) -> Vec<(u32, u32)> {
         let kept = self.count.min(RUNS_MAX as u64);
@@ -184,6 +221,11 @@ impl Record {
     pub fn memory_bytes(&self) -> usize {
         size_of_val(&*self.runs) + (60 + 48 + 31) * size_of::<(u64, Tally)>()
     }
+}
+
+/// Number of the minute at a time.
+fn minute_of(now_us: u64) -> u64 {
+    ORIGIN + now_us / MINUTE_US
 }
 
 /// Bucket of a gap of `len` ≥ 1 packets.
@@ -241,6 +283,37 @@ mod tests {
             (record.trace().len(), record.trace()[RUNS_MAX - 1]),
             (RUNS_MAX, (2 * RUNS_MAX as u32, 1))
         );
+    }
+
+    #[test]
+    fn a_record_is_continued_after_a_restart_and_a_reboot() {
+        let mut before = Record::new();
+        before.on_tick(500 * DAY * MINUTE_US);
+        burst(&mut before, 100, 3);
+        burst(&mut before, 50, 0);
+        before.on_tick((500 * DAY + 2) * MINUTE_US);
+        burst(&mut before, 7, 2);
+        before.on_arrived(1);
+        let (history, trace) = (before.history(), before.trace());
+        // The clock begins at 0 again.
+        let mut record = Record::new();
+        record.on_tick(MINUTE_US);
+        burst(&mut record, 9, 1);
+        record.on_arrived(1);
+        record.recall(3 * MINUTE_US, 30, &history, &trace);
+        let [minutes, hours, days] = record.history();
+        let ages: Vec<_> = minutes.iter().map(|(age, tally)| (*age, tally.lost)).collect();
+        assert_eq!(ages, [(2, 1), (30, 2), (32, 3)]);
+        assert_eq!((hours.len(), hours[0].1.lost, days.len(), days[0].1.lost), (1, 6, 1, 6));
+        assert_eq!(record.trace(), [(100, 3), (57, 2), (9, 1)]);
+        // A month later all of it is too old.
+        let mut late = Record::new();
+        late.recall(MINUTE_US, 40 * DAY, &history, &trace);
+        assert!(late.history().iter().all(Vec::is_empty) && late.trace().len() == 2);
+        // A file may say what it likes.
+        let absurd = [vec![(u64::MAX, before.present); 99], Vec::new(), vec![(40, before.present)]];
+        late.recall(0, u64::MAX, &absurd, &vec![(1, u32::MAX); 3 * RUNS_MAX]);
+        assert_eq!((late.history(), late.trace().len()), (Default::default(), RUNS_MAX));
     }
 
     #[test]

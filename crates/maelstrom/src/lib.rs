@@ -23,6 +23,7 @@ mod ports;
 mod pulse;
 mod reload;
 pub mod status;
+mod store;
 mod strangers;
 mod tick;
 mod turns;

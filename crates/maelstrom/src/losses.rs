@@ -1,17 +1,20 @@
 //! The record of losses of a running gateway: one JSON document over a socket of its own, beside the control
-//! socket. It is longer than the status, so that another thread writes it.
+//! socket, and in a file if the configuration names one (`store.rs`). It is longer than the status, so that
+//! other threads write it.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use daemon::control::Control;
-use maelstrom_core::record::Tally;
+use maelstrom_core::record::{GAP_BUCKETS, RUNS_MAX, Tally, gap_bucket};
+use maelstrom_core::wire::{BURST_BUCKETS, LossReport};
 use maelstrom_core::{Gateway, PeerStatus};
 use serde::{Deserialize, Serialize};
 use tracing::{debug, warn};
 
 use crate::config::GatewayConfig;
 use crate::status::{BurstStatus, StatusError, document};
+use crate::store::Store;
 
 /// Largest document that is read, in bytes.
 const DOCUMENT_BYTES_MAX: u64 = 1 << 26;
@@ -68,6 +71,27 @@ pub struct Span {
     pub gaps: Vec<BurstStatus>,
 }
 
+impl Losses {
+    /// The losses that a gateway has recorded.
+    pub(crate) fn of(gateway: &Gateway, config: &GatewayConfig) -> Self {
+        let names = config.peers.iter().map(|peer| peer.name.clone());
+        Self { peers: gateway.peers().zip(names).map(|(peer, name)| PeerLosses::of(name, &peer)).collect() }
+    }
+
+    /// Adds these losses to the records of the same peers, by their addresses.
+    pub(crate) fn recall(&self, gateway: &mut Gateway, now_us: u64, elapsed_minutes: u64) {
+        let addresses: Vec<SocketAddr> = gateway.config().peers.iter().map(|peer| peer.address).collect();
+        for (index, address) in addresses.into_iter().enumerate() {
+            let Some(peer) = self.peers.iter().find(|peer| peer.address == address) else { continue };
+            let spans = |spans: &[Span]| spans.iter().map(|span| (span.ago, span.tally())).collect();
+            let history = [spans(&peer.minutes), spans(&peer.hours), spans(&peer.days)];
+            let runs: Vec<(u32, u32)> = peer.trace.chunks_exact(2).map(|run| (run[0], run[1])).collect();
+            let latest = &runs[runs.len().saturating_sub(RUNS_MAX)..];
+            gateway.record_mut(index).recall(now_us, elapsed_minutes, &history, latest);
+        }
+    }
+}
+
 impl PeerLosses {
     fn of(name: Option<String>, peer: &PeerStatus<'_>) -> Self {
         let [minutes, hours, days] =
@@ -98,6 +122,21 @@ impl Span {
         let (packets, lost, longest) = (*packets, *lost, *longest);
         Self { ago, packets, lost, longest, bursts: buckets(bursts), gaps: buckets(gaps) }
     }
+
+    /// The same as it was recorded.
+    fn tally(&self) -> Tally {
+        let count = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+        let (mut bursts, mut gaps) = ([0; BURST_BUCKETS], [0; GAP_BUCKETS]);
+        for burst in &self.bursts {
+            bursts[LossReport::burst_bucket(burst.from)] = count(burst.count);
+        }
+        for gap in &self.gaps {
+            gaps[gap_bucket(u32::try_from(gap.from).unwrap_or(u32::MAX))] = count(gap.count);
+        }
+        // A file may say what it likes, and counts are added up.
+        let [packets, lost] = [self.packets, self.lost].map(|count| count.min(1 << 48));
+        Tally { packets, lost, bursts, gaps, longest: self.longest }
+    }
 }
 
 /// Buckets that are not empty.
@@ -123,26 +162,38 @@ fn socket(control: &Path) -> PathBuf {
 pub(crate) struct LossSocket {
     control: Option<Control>,
     next_us: u64,
+    store: Store,
 }
 
 impl LossSocket {
-    /// Listens beside the control socket. Without a socket, the record cannot be read, and the gateway works
-    /// all the same.
-    pub(crate) fn open(control: &Path) -> Self {
-        let opened = Control::bind(&socket(control));
-        let control =
-            opened.inspect_err(|error| warn!("`undrop gateway losses` will not work: {error}")).ok();
-        Self { control, next_us: 0 }
+    /// Continues the record in the file, and listens beside the control socket.
+    pub(crate) fn open(config: &GatewayConfig, gateway: &mut Gateway, now_us: u64) -> Self {
+        let store = Store::open(config, gateway, now_us);
+        let mut opened = Self { control: None, next_us: 0, store };
+        opened.listen(&config.gateway.control);
+        opened
     }
 
-    /// Answers a client that waits.
+    /// Listens beside the control socket. Without a socket, the record cannot be read, and the gateway works
+    /// all the same.
+    pub(crate) fn listen(&mut self, control: &Path) {
+        let opened = Control::bind(&socket(control));
+        self.control =
+            opened.inspect_err(|error| warn!("`undrop gateway losses` will not work: {error}")).ok();
+    }
+
+    /// Writes the record at the end of the process.
+    pub(crate) fn close(&mut self, gateway: &Gateway, config: &GatewayConfig) {
+        self.store.close(gateway, config);
+    }
+
+    /// Answers a client that waits, and writes the file if that is due.
     pub(crate) fn answer(&mut self, now_us: u64, gateway: &Gateway, config: &GatewayConfig) {
+        self.store.save_if_due(now_us, gateway, config);
         let Some(control) = self.control.as_ref().filter(|_| now_us >= self.next_us) else { return };
         self.next_us = now_us + LOOK_US;
         let document = || {
-            let names = config.peers.iter().map(|peer| peer.name.clone());
-            let peers = gateway.peers().zip(names).map(|(peer, name)| PeerLosses::of(name, &peer)).collect();
-            let mut document = serde_json::to_vec(&Losses { peers })?;
+            let mut document = serde_json::to_vec(&Losses::of(gateway, config))?;
             document.push(b'\n');
             Ok(document)
         };
@@ -169,6 +220,18 @@ mod tests {
         let shown = buckets(&[2, 0, 0, 1, 5]);
         let expected = [(1, Some(1), 2), (5, Some(8), 1), (9, None, 5)];
         assert_eq!(shown, expected.map(|(from, to, count)| BurstStatus { from, to, count }));
+    }
+
+    #[test]
+    fn a_span_is_read_as_it_was_written() {
+        let mut tally = Tally { packets: 900, lost: 40, longest: 17, ..Tally::default() };
+        for (index, count) in tally.bursts.iter_mut().enumerate() {
+            *count = index as u32;
+        }
+        for (index, count) in tally.gaps.iter_mut().enumerate() {
+            *count = 100 + index as u32;
+        }
+        assert_eq!(Span::of(7, &tally).tally(), tally);
     }
 
     #[test]

@@ -123,7 +123,8 @@ impl Passive {
         let signals = Signals::new().map_err(|error| StartError::new("watch for signals", error))?;
         let ports = Ports::open(&config, Signs::new(random()?))?;
         let core = core_config(&config)?;
-        let gateway = Gateway::new(core, entropy()?).map_err(StartError::Core)?;
+        let mut gateway = Gateway::new(core, entropy()?).map_err(StartError::Core)?;
+        let losses = LossSocket::open(&config, &mut gateway, clock_us());
         let control = Control::bind(&config.gateway.control)?;
         let tap = ports.tap.as_ref();
         let kind = tap.map_or("none", |tap| tap.kind().as_str());
@@ -155,7 +156,7 @@ impl Passive {
             strangers: Strangers::default(),
             watch: Watch::default(),
             stopping: false,
-            losses: LossSocket::open(&config.gateway.control),
+            losses,
             config,
             ports,
             control,
@@ -202,6 +203,7 @@ impl Passive {
             self.losses.answer(self.engine.now_us, &self.engine.gateway, &self.config);
         }
         info!("stopping");
+        self.losses.close(&self.engine.gateway, &self.config);
         self.supervisor.stopping();
         Ok(())
     }

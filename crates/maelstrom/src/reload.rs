@@ -17,7 +17,6 @@ use tracing::{info, warn};
 use crate::config::{self, GatewayConfig};
 use crate::error::StartError;
 use crate::findings;
-use crate::losses::LossSocket;
 use crate::passive::{Passive, watch};
 use crate::ports::{Replacement, core_config};
 use daemon::control::Control;
@@ -101,7 +100,7 @@ impl Passive {
         }
         if let Some(control) = control {
             self.control = control;
-            self.losses = LossSocket::open(&config.gateway.control);
+            self.losses.listen(&config.gateway.control);
         }
         self.drop_filter();
         self.config = config;

@@ -146,6 +146,11 @@ impl Forecaster {
         &self.record
     }
 
+    /// Continues a record from before the gateway's start.
+    pub(crate) fn record_mut(&mut self) -> &mut Record {
+        &mut self.record
+    }
+
     /// Number of packets per second while there is traffic.
     pub(crate) fn per_second(&self) -> u64 {
         self.pace.per_second()

@@ -48,6 +48,11 @@ impl Ingress {
         self.forecaster.counts()
     }
 
+    /// The losses since the gateway's start, to which earlier ones may be added.
+    pub(crate) fn record_mut(&mut self) -> &mut Record {
+        self.forecaster.record_mut()
+    }
+
     /// The losses since the gateway's start.
     pub(crate) fn record(&self) -> &Record {
         self.forecaster.record()

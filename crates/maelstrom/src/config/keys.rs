@@ -135,6 +135,13 @@ diagnostics::settings! {
             default: Fallback::Toml("\"auto\""),
             example: "injection = \"auto\"",
         }
+        /// File in which the record of losses survives a restart of the gateway. It is replaced each minute,
+        /// and has at most some 100 KB for each peer.
+        loss_record: Option<PathBuf> {
+            form: Optional(Text::new("the path of a file", values::file_path)),
+            default: Fallback::Absent("none: the record begins with the gateway's start"),
+            example: "loss_record = \"/var/lib/undrop/losses.json\"",
+        }
         /// Networks of this site. Only packets from them are protected, and only recovered packets to them
         /// are injected.
         local_networks: Option<Vec<Setting<IpNet>>> {
@@ -383,7 +390,7 @@ diagnostics::settings! {
         /// File with the secret that is shared with this peer alone, made by `undrop gateway genkey` and
         /// readable by its owner only. A relative path starts at the directory of this configuration.
         key_file: PathBuf {
-            form: Text::new("the path of a key file", values::key_path),
+            form: Text::new("the path of a key file", values::file_path),
             default: Fallback::Required,
             example: "key_file = \"peer.key\"",
         }

@@ -35,7 +35,7 @@ use std::path::{Path, PathBuf};
 pub use diagnostics::{Diagnostic, Report, Severity, Source};
 pub use draft::GatewayConfig;
 pub use keys::{Gateway, NETWORKS_MAX, PEERS_MAX, RATE_MAX, layout};
-pub use maelstrom_core::auto::{LADDER, WINDOW};
+pub use maelstrom_core::auto::{LADDER, WINDOW, WINDOW_LONG};
 pub use maelstrom_core::controller::Targets;
 pub use maelstrom_core::{PeerKey, RepairRate, Schedule, Scheme};
 pub use memory::MEMORY_MAX;

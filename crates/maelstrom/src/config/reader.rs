@@ -27,6 +27,9 @@ pub(super) fn read(source: &Source, findings: &mut Findings, read_key: ReadKey<'
     let peers = read_peers(&mut document);
     document.finish();
     resolve_control(&mut gateway, source, findings);
+    if let Some(Setting { value: Some(record), .. }) = &mut gateway.loss_record {
+        *record = source.resolve(record);
+    }
     let mut keys = KeyFiles { source, findings, read: read_key };
     let peers = peers.into_iter().map(|(title, peer)| keys.complete(&title, peer));
     Some(Draft { gateway, code, classes, peers: peers.collect() })

@@ -71,7 +71,7 @@ pub(super) fn socket_path(text: &str) -> Result<PathBuf, Fault> {
     Ok(PathBuf::from(text))
 }
 
-pub(super) fn key_path(text: &str) -> Result<PathBuf, Fault> {
+pub(super) fn file_path(text: &str) -> Result<PathBuf, Fault> {
     if text.is_empty() || text.contains('\0') {
         return Err(Fault::bad("is not the path of a file").seen(quoted(text)));
     }

@@ -25,7 +25,7 @@ Examples:
 ///
 /// The gateway counts bursts (consecutive lost packets) and gaps (packets that arrive between two bursts) for
 /// the last hour, the last two days and the last month, and keeps the last 8,192 of them as a trace. The
-/// record begins with the gateway's start.
+/// record begins with the gateway's start, unless `loss_record` in the configuration names a file for it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {

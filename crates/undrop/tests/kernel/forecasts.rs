@@ -1,5 +1,6 @@
 //! Gateways that choose the rate of repairs, on a link whose losses change, and the record of these losses.
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -68,4 +69,51 @@ fn the_rate_follows_the_losses_of_the_link_and_both_ends_say_so() {
     assert!(losses["peers"][0]["days"][0]["lost"].as_u64() > Some(10), "{losses}");
     assert!(pair.logs().contains("repairs: "), "{}", pair.logs());
     pair.stop().unwrap();
+}
+
+#[test]
+fn the_record_of_losses_survives_a_restart_and_a_damaged_file_is_put_aside() {
+    if !privilege::available_or_skip(
+        "the_record_of_losses_survives_a_restart_and_a_damaged_file_is_put_aside",
+    ) {
+        return;
+    }
+    let link = LinkConfig { loss: "uniform:0.05".parse().unwrap(), seed: 9, ..LinkConfig::default() };
+    let sites = TwoSites::build(&TwoSitesConfig::default(), &EmulatorConfig::symmetric(link)).unwrap();
+    let ends = End::of(&sites);
+    let mut pair = GatewayPair::prepare(Path::new(PROGRAM), &ends, &Setting::default()).unwrap();
+    let text = fs::read_to_string(pair.config(1)).unwrap();
+    fs::write(pair.config(1), text.replacen("[gateway]\n", "[gateway]\nloss_record = \"losses.json\"\n", 1))
+        .unwrap();
+    let record = pair.config(1).with_file_name("losses.json");
+    let launch = |pair: &mut GatewayPair, side: usize| pair.launch(side, ends[side].namespace).unwrap();
+    let up = |pair: &mut GatewayPair| pair.wait_until_up(Duration::from_secs(30)).unwrap();
+    (0..2).for_each(|side| launch(&mut pair, side));
+    up(&mut pair);
+    let plan =
+        UdpStream { pace: Pace::Packets(1_000.0), duration: Duration::from_secs(1), ..UdpStream::default() };
+    let between = Between { from: &sites.a.hosts[0], to: &sites.b.hosts[0], address: sites.b.host_v4(0) };
+    let runs = |pair: &GatewayPair| ask(pair, "losses")["peers"][0]["trace"].as_array().unwrap().clone();
+    for _ in 0..20 {
+        udp_stream(between, &plan, &mut unwatched).unwrap();
+        if runs(&pair).len() >= 20 {
+            break;
+        }
+    }
+    let before = runs(&pair);
+    assert!(before.len() >= 20, "{before:?}\n{}", pair.logs());
+    assert!(pair.child(1).unwrap().terminate(Duration::from_secs(10)).unwrap().success());
+    launch(&mut pair, 1);
+    up(&mut pair);
+    assert!(runs(&pair).starts_with(&before), "{:?} after {before:?}", runs(&pair));
+    assert!(ask(&pair, "losses")["peers"][0]["days"][0]["lost"].as_u64() >= Some(10));
+    // A file that was cut off does not keep the gateway from its work.
+    pair.kill(1).unwrap();
+    fs::write(&record, "{\"version\":1,\"sav").unwrap();
+    launch(&mut pair, 1);
+    up(&mut pair);
+    assert!(pair.logs().contains("cannot read the record of losses"), "{}", pair.logs());
+    assert!(record.with_file_name("losses.json.unreadable").exists());
+    assert!(pair.child(1).unwrap().terminate(Duration::from_secs(10)).unwrap().success());
+    assert!(fs::read_to_string(&record).unwrap().contains("\"saved_s\""), "written at the end");
 }

@@ -180,7 +180,10 @@ fn code(text: &mut String, peer: &PeerStatus) {
         let remedy = match egress.code.split(' ').next() {
             Some("layered") => "layers recover a part of them; longer interleaves recover more",
             Some("reed-solomon") => "blocks recover a part of them; more blocks in turn recover more",
-            _ => "a window recovers nothing of them; layers with longer interleaves do",
+            _ if egress.choice.is_some() && !egress.code.contains("(1024; ") => {
+                "a window recovers nothing of them; `late_ms` may lengthen it, and wide layers recover a part"
+            }
+            _ => "a window recovers nothing of them; wide layers recover a part",
         };
         row(text, "LONG BURSTS", &format!("{} were longer: {remedy}", number(longer)));
     }
@@ -419,7 +422,7 @@ peer osaka (10.81.9.2:4700): up, heard 120 ms ago, round trip 100.2 ms, 2 sessio
                     12.5 % OF THE FLOWS PROTECTED, for lack of time
                     463,000 repairs, 650.0 MB, overhead 40.6 %, 0 cut in two
   code              sliding (512; 1/8), recovers bursts of up to 56
-  LONG BURSTS       1 were longer: a window recovers nothing of them; layers with longer interleaves do
+  LONG BURSTS       1 were longer: a window recovers nothing of them; `late_ms` may lengthen it, and wide layers recover a part
                     1/8: 1.0 % lost; 1/12 would leave 40 in a million
   lost there        10,000 of 1,000,000 (1.0000 %), 9,990 recovered, 10 residual (0.0010 %)
   received          990,000 packets, 999 B
@@ -456,7 +459,11 @@ peer osaka (10.81.9.2:4700): up, heard 120 ms ago, round trip 100.2 ms, 2 sessio
     fn the_remedy_for_long_bursts_is_that_of_the_scheme() {
         let mut status = status();
         for (code, remedy) in [
-            ("sliding (512; 1/8)", "1 were longer: a window recovers nothing of them"),
+            (
+                "sliding (512; 1/8)",
+                "1 were longer: a window recovers nothing of them; `late_ms` may lengthen it",
+            ),
+            ("sliding (1024; 1/8)", "1 were longer: a window recovers nothing of them; wide layers"),
             ("layered (8; 1,11,19)", "1 were longer: layers recover a part of them; longer interleaves"),
             ("reed-solomon (8,3) x20", "1 were longer: blocks recover a part of them; more blocks"),
         ] {

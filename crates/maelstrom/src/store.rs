@@ -1,0 +1,262 @@
+//! The record of losses in a file, so that it survives a restart: written each minute by a thread of its own.
+//!
+//! The file is replaced as a whole, and has at most some 100 KB for each peer. Whatever is wrong with it, the
+//! gateway works all the same.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use maelstrom_core::Gateway;
+use serde::{Deserialize, Serialize};
+use tracing::{info, warn};
+
+use crate::config::GatewayConfig;
+use crate::losses::Losses;
+
+/// Interval between two writes.
+const SAVE_US: u64 = 60_000_000;
+/// Largest file that is read, in bytes.
+const FILE_BYTES_MAX: u64 = 1 << 24;
+/// Version of the file.
+const VERSION: u32 = 1;
+
+/// The contents of the file.
+#[derive(Debug, Serialize, Deserialize)]
+struct Saved {
+    version: u32,
+    /// Time of writing in seconds since 1970.
+    saved_s: u64,
+    losses: Losses,
+}
+
+/// Reason why a file holds no record.
+#[derive(Debug, thiserror::Error)]
+enum Unreadable {
+    #[error(transparent)]
+    System(#[from] io::Error),
+    #[error("expected a record of losses, saw {0}")]
+    Content(String),
+}
+
+/// Writes the record now and then.
+#[derive(Debug, Default)]
+pub(crate) struct Store {
+    next_us: u64,
+    /// The thread that writes at present, with its file.
+    writer: Option<(PathBuf, JoinHandle<io::Result<()>>)>,
+    /// Whether the last write failed.
+    is_failing: bool,
+}
+
+impl Store {
+    /// Reads the record that the configuration names, if there is one, into the gateway.
+    pub(crate) fn open(config: &GatewayConfig, gateway: &mut Gateway, now_us: u64) -> Self {
+        // The first write shows soon whether there can be any.
+        let store = Self { next_us: now_us, ..Self::default() };
+        let Some(path) = &config.gateway.loss_record else { return store };
+        match read(path) {
+            Ok(Some(saved)) => {
+                let elapsed_minutes = since_1970_s().saturating_sub(saved.saved_s) / 60;
+                saved.losses.recall(gateway, now_us, elapsed_minutes);
+            }
+            Ok(None) => {}
+            Err(error) => {
+                let aside = with_ending(path, ".unreadable");
+                let kept = match fs::rename(path, &aside) {
+                    Ok(()) => format!("it is kept as {}", aside.display()),
+                    Err(error) => format!("it will be overwritten, because it cannot be renamed: {error}"),
+                };
+                warn!(
+                    "cannot read the record of losses {}: {error}; {kept}, and the record begins again",
+                    path.display()
+                );
+            }
+        }
+        store
+    }
+
+    /// Writes the record if a minute has passed since the last time.
+    pub(crate) fn save_if_due(&mut self, now_us: u64, gateway: &Gateway, config: &GatewayConfig) {
+        if now_us < self.next_us {
+            return;
+        }
+        self.next_us = now_us + SAVE_US;
+        if self.writer.as_ref().is_some_and(|(_, writer)| !writer.is_finished()) {
+            // The disk is slow.
+            return;
+        }
+        self.finish();
+        let Some(path) = &config.gateway.loss_record else { return };
+        let (saved, to) = (Saved::of(gateway, config), path.clone());
+        let started = std::thread::Builder::new().name("record".to_owned()).spawn(move || write(&to, &saved));
+        match started {
+            Ok(writer) => self.writer = Some((path.clone(), writer)),
+            Err(error) => self.note(path, Err(error)),
+        }
+    }
+
+    /// Writes the record at the end of the process.
+    pub(crate) fn close(&mut self, gateway: &Gateway, config: &GatewayConfig) {
+        self.finish();
+        if let Some(path) = &config.gateway.loss_record {
+            let written = write(path, &Saved::of(gateway, config));
+            self.note(path, written);
+        }
+    }
+
+    /// Waits for the thread that writes.
+    fn finish(&mut self) {
+        if let Some((path, writer)) = self.writer.take() {
+            let written =
+                writer.join().unwrap_or_else(|_| Err(io::Error::other("the writing thread failed")));
+            self.note(&path, written);
+        }
+    }
+
+    /// Logs a failure, and its end.
+    fn note(&mut self, path: &Path, written: io::Result<()>) {
+        let path = path.display();
+        match written {
+            Err(error) if !self.is_failing => {
+                self.is_failing = true;
+                warn!(
+                    "cannot write the record of losses {path}: {error}; the gateway goes on and tries again each minute; \
+                     free space there, or set `loss_record` to a file in a directory that the gateway may write to"
+                );
+            }
+            Ok(()) if self.is_failing => {
+                self.is_failing = false;
+                info!("the record of losses {path} is written again");
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Saved {
+    fn of(gateway: &Gateway, config: &GatewayConfig) -> Self {
+        Self { version: VERSION, saved_s: since_1970_s(), losses: Losses::of(gateway, config) }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a driver: the age of a file is that of the calendar")]
+fn since_1970_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+fn with_ending(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
+}
+
+/// Reads the record; `None` if there is no file.
+fn read(path: &Path) -> Result<Option<Saved>, Unreadable> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(Unreadable::Content(format!("more than {FILE_BYTES_MAX} bytes")));
+    }
+    let saved: Saved =
+        serde_json::from_slice(&bytes).map_err(|error| Unreadable::Content(error.to_string()))?;
+    if saved.version != VERSION {
+        return Err(Unreadable::Content(format!("version {}, not {VERSION}", saved.version)));
+    }
+    Ok(Some(saved))
+}
+
+/// Replaces the record. A failure leaves the last one in place.
+fn write(path: &Path, saved: &Saved) -> io::Result<()> {
+    let bytes = serde_json::to_vec(saved)?;
+    let new = with_ending(path, ".new");
+    let written = File::create(&new).and_then(|mut file| {
+        file.write_all(&bytes)?;
+        file.sync_all()
+    });
+    let replaced = written.and_then(|()| fs::rename(&new, path));
+    if replaced.is_err() {
+        // It would take the space that others lack.
+        let _ = fs::remove_file(&new);
+    }
+    replaced
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory that is removed with its contents.
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("undrop-record-{}-{name}", std::process::id()));
+            fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+
+        fn file(&self) -> PathBuf {
+            self.0.join("losses.json")
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn saved(saved_s: u64) -> Saved {
+        Saved { version: VERSION, saved_s, losses: Losses::default() }
+    }
+
+    #[test]
+    fn a_record_is_read_as_it_was_written() {
+        let place = Place::new("round");
+        assert!(read(&place.file()).unwrap().is_none());
+        write(&place.file(), &saved(77)).unwrap();
+        write(&place.file(), &saved(78)).unwrap();
+        assert_eq!(read(&place.file()).unwrap().unwrap().saved_s, 78);
+        assert_eq!(fs::read_dir(&place.0).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_full_disk_or_a_missing_directory_leaves_the_last_record_in_place_and_is_reported_once() {
+        let place = Place::new("full");
+        write(&place.file(), &saved(77)).unwrap();
+        // Whatever is written to this device finds it full.
+        std::os::unix::fs::symlink("/dev/full", with_ending(&place.file(), ".new")).unwrap();
+        let full = write(&place.file(), &saved(78)).unwrap_err();
+        assert_eq!(full.kind(), io::ErrorKind::StorageFull);
+        assert_eq!(read(&place.file()).unwrap().unwrap().saved_s, 77);
+        assert_eq!(fs::read_dir(&place.0).unwrap().count(), 1, "nothing is left behind");
+        let nowhere = write(&place.0.join("none/losses.json"), &saved(78)).unwrap_err();
+        let mut store = Store::default();
+        for (error, is_failing) in [(Some(full), true), (Some(nowhere), true), (None, false)] {
+            store.note(&place.file(), error.map_or(Ok(()), Err));
+            assert_eq!(store.is_failing, is_failing);
+        }
+    }
+
+    #[test]
+    fn other_contents_are_refused() {
+        let place = Place::new("corrupt");
+        let good = serde_json::to_string(&saved(77)).unwrap();
+        let other_version = good.replace("\"version\":1", "\"version\":2");
+        for contents in ["", "{}", "\0\0\0", "[1,2]", &good[..good.len() - 3], &other_version] {
+            fs::write(place.file(), contents).unwrap();
+            assert!(matches!(read(&place.file()), Err(Unreadable::Content(_))), "{contents}");
+        }
+        let long = File::create(place.file()).unwrap();
+        long.set_len(FILE_BYTES_MAX + 1).unwrap();
+        assert!(read(&place.file()).unwrap_err().to_string().contains("more than"));
+        assert!(matches!(read(&place.0), Err(Unreadable::System(_))), "a directory");
+    }
+}
