@@ -2,7 +2,7 @@
 
 use std::io::IoSlice;
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -20,6 +20,7 @@ use nix::sys::socket::{
 };
 
 use crate::interfaces::{FAR_HOST, Lab};
+use crate::pair::wait_for_peer;
 
 /// Packets that are sent at once, so that the kernel merges some of them.
 const BURST: usize = 6;
@@ -142,9 +143,7 @@ fn a_merged_tunnel_pauses_no_recovery(test: &str, tap: &'static str) {
     merge(&lab);
     let pair = lab.start(tap);
     let IpAddr::V4(from) = lab.sites.a.host_v4(0) else { unreachable!() };
-    let raw = lab.sites.a.hosts[0].run(|| {
-        socket(AddressFamily::Inet, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw).unwrap()
-    });
+    let raw = raw_socket(&lab);
     let to = SockaddrIn::from(std::net::SocketAddrV4::new(far(), 0));
     let send = |burst, index| {
         let packet = ip_in_ip(from, burst, index);
@@ -170,16 +169,24 @@ fn packets_that_cannot_be_cut_pause_one_flow(test: &str, tap: &'static str) {
     let lab = Lab::build();
     let pair = lab.start(tap);
     let forger = Forger::new(&lab.sites.b.gateway);
+    let IpAddr::V4(from) = lab.sites.a.host_v4(0) else { unreachable!() };
+    let raw = raw_socket(&lab);
+    let to = SockaddrIn::from(std::net::SocketAddrV4::new(far(), 0));
+    let send = |burst: u32, index: usize| {
+        forger.send(from);
+        // Packets of the same flow, some of which the link loses.
+        let id = (burst as u16).wrapping_mul(64).wrapping_add(index as u16);
+        let packet = ip(from, far(), 17, id, &datagram(SEGMENT));
+        sendto(raw.as_raw_fd(), &packet, &to, MsgFlags::empty()).unwrap();
+    };
     let mut paused_flows = 0;
-    let merged = protect_beside(
-        &lab,
-        17,
-        |_, _| forger.send(lab.sites.a.host_v4(0)),
-        || {
-            lab.assert_protected(&pair);
-            paused_flows = pair.status(1).unwrap().peers[0].ingress.paused_flows;
-        },
-    );
+    let merged = protect_beside(&lab, 17, send, || {
+        lab.assert_protected(&pair);
+        paused_flows = pair.status(1).unwrap().peers[0].ingress.paused_flows;
+        wait_for_peer(&pair, 1, "lost packets of the flow are not injected", |peer| {
+            peer.ingress.withheld["flow with packets that the tap could not cut"] > 0
+        });
+    });
     let status = pair.status(1).unwrap();
     assert!(merged > 0 && status.counters["incoming captures not cut"] > 0, "{merged} arrived: {status:?}");
     assert_eq!(paused_flows, 1);
@@ -191,6 +198,21 @@ fn packets_that_cannot_be_cut_pause_one_flow(test: &str, tap: &'static str) {
 testkit::cases! { packets_that_cannot_be_cut_pause_one_flow:
     packets_that_cannot_be_cut_pause_their_own_flow_alone("auto");
     packets_that_cannot_be_cut_pause_their_own_flow_alone_with_the_packet_tap("packet");
+}
+
+fn raw_socket(lab: &Lab) -> OwnedFd {
+    lab.sites.a.hosts[0].run(|| {
+        socket(AddressFamily::Inet, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw).unwrap()
+    })
+}
+
+/// Returns a datagram of the forged flow: its port is VXLAN's, and it carries no IP packet.
+fn datagram(content: usize) -> Vec<u8> {
+    let mut datagram = vec![0x12, 0x34, 0x12, 0xb5, 0, 0, 0, 0];
+    datagram.resize(8 + content, 0x66);
+    let length = u16::try_from(datagram.len()).unwrap();
+    datagram[4..6].copy_from_slice(&length.to_be_bytes());
+    datagram
 }
 
 /// A device on the path that sends super-packets of a tunnel over UDP without an IP packet inside.
@@ -209,13 +231,8 @@ impl Forger {
     }
 
     /// Sends a super-packet of three datagrams whose checksum field is zero, in the name of a host of site A.
-    fn send(&self, from: IpAddr) {
-        let IpAddr::V4(from) = from else { unreachable!() };
-        let mut datagram = vec![0x12, 0x34, 0x12, 0xb5, 0, 0, 0, 0];
-        datagram.extend([0x66; 3 * SEGMENT]);
-        let length = u16::try_from(datagram.len()).unwrap();
-        datagram[4..6].copy_from_slice(&length.to_be_bytes());
-        let packet = ip(from, far(), 17, 77, &datagram);
+    fn send(&self, from: Ipv4Addr) {
+        let packet = ip(from, far(), 17, 77, &datagram(3 * SEGMENT));
         let offload = Offload {
             checksum_start: 20,
             checksum_offset: 6,

@@ -29,6 +29,34 @@ testkit::cases! { packets_are_recovered_with_a_source_check:
     packets_of_the_tun_device_are_recovered_with_a_strict_source_check("1", Wan::Plain, "tun");
 }
 
+/// A strict check at the WAN interface drops packets whose source lies behind another interface. It knows
+/// nothing of the TUN device.
+#[test]
+fn a_source_check_that_drops_packets_from_the_wire_drops_recovered_ones() {
+    if !possible("a_source_check_that_drops_packets_from_the_wire_drops_recovered_ones") {
+        return;
+    }
+    let lab = Lab::build(Wan::Plain, 4.0).unwrap();
+    for interface in ["all", "default", lab.wan()] {
+        lab.gateway().sysctl(&format!("net/ipv4/conf/{interface}/rp_filter"), "1").unwrap();
+    }
+    let pair = lab.start(&Setting::layered());
+    lab.assert_recovered(&pair, false);
+    let from = lab.sites.a.host_v4(0).to_string();
+    lab.command("ip", &["route", "add", &from, "dev", LAN]);
+    let injected = || pair.status(1).unwrap().peers[0].ingress.injected_packets;
+    let (before, mut streams) = (injected(), 0);
+    while injected() < before + 10 {
+        let arrived = lab.stream(false).arrived_us.len();
+        assert_eq!(arrived, 0, "of {} recovered ones\n{}", injected() - before, pair.logs());
+        streams += 1;
+        assert!(streams < 10, "expected 10 recovered packets, saw {}", injected() - before);
+    }
+    lab.command("ip", &["route", "del", &from, "dev", LAN]);
+    lab.assert_recovered(&pair, false);
+    pair.stop().unwrap();
+}
+
 /// A zone is chosen by interface. In another one, a packet belongs to no connection.
 #[test]
 fn a_connection_in_a_zone_of_its_interface_lives() {
