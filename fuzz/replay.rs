@@ -20,7 +20,8 @@ pub(crate) fn replay(name: &str, least: usize, rounds: usize, mut target: impl F
     }
 }
 
-fn inputs(name: &str) -> Vec<Vec<u8>> {
+/// Returns the committed inputs of a corpus.
+pub(crate) fn inputs(name: &str) -> Vec<Vec<u8>> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);
     let entries = fs::read_dir(&directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
     let mut inputs: Vec<Vec<u8>> = entries

@@ -1,7 +1,16 @@
 //! Replays the fuzzers' corpora and random mutations of them, so that a plain test run keeps what fuzzing
 //! found.
 
-use crate::replay::replay;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::{env, fs};
+
+use crate::pair::{A, B, Pair, coin, config, payload, udp};
+use crate::replay::{inputs, replay};
+use maelstrom_core::session::{HelloKey, Opener};
+use maelstrom_core::share::Share;
+use maelstrom_core::wire::{Announcement, BodyKind, Half, Hello, Outer, RecipeView, Report, Request, Sum};
+use maelstrom_core::{Config, PeerKey, Requests, Schedule, Seq, Token};
 
 #[test]
 fn wire_readers_take_all_that_fuzzing_found() {
@@ -11,4 +20,116 @@ fn wire_readers_take_all_that_fuzzing_found() {
 #[test]
 fn an_ingress_survives_a_peer_that_lies() {
     replay("maelstrom_ingress", 5, 1_500, crate::fuzz::ingress);
+}
+
+/// Returns the kind of a datagram or body; `None` if no reader takes it.
+fn kind(data: &[u8]) -> Option<&'static str> {
+    match Outer::read(data) {
+        Ok(Outer::Hello) => return Some("outer_hello"),
+        Ok(Outer::Sealed(_)) => return Some("outer_sealed"),
+        Err(_) => {}
+    }
+    if Hello::read(data).is_ok_and(|hello| !hello.watched.is_empty()) {
+        return Some("hello");
+    }
+    match BodyKind::read(data).ok()? {
+        BodyKind::Half => Half::read(data).ok().map(|_| "half"),
+        BodyKind::Report => {
+            let report = Report::read(data).ok()?;
+            Some(if report.echo.is_some() { "report" } else { "report_empty" })
+        }
+        BodyKind::Share => Announcement::read(data).ok().map(|_| "share"),
+        BodyKind::Request => Request::read(data, Seq(0)).ok().map(|_| "request"),
+        BodyKind::Names | BodyKind::Repair => Some(match RecipeView::read(data, Seq(0)).ok()?.sum() {
+            Sum::None => "names",
+            Sum::Layer => "repair_layer",
+            Sum::Block { .. } => "repair_block",
+            Sum::Window { .. } => "repair_window",
+        }),
+    }
+}
+
+/// Returns one datagram or body of each kind that gateways send each other.
+fn specimens() -> BTreeMap<&'static str, Vec<u8>> {
+    let mut specimens = BTreeMap::new();
+    let window = |rate: &str, window| Schedule::Sliding { rate: rate.parse().unwrap(), window, density: 15 };
+    let block = Schedule::ReedSolomon { r: 4, c: 2, interleave: 2 };
+    // At the lower rate, names travel in datagrams of their own.
+    for schedule in [Schedule::layered(), block, window("1/2", 16), window("1/32", 256)] {
+        for datagram in datagrams(&schedule) {
+            if let Some(kind) = kind(&datagram) {
+                specimens.entry(kind).or_insert(datagram);
+            }
+        }
+    }
+    specimens
+}
+
+/// Returns the datagrams that two gateways send each other, and what is sealed in them.
+fn datagrams(schedule: &Schedule) -> Vec<Vec<u8>> {
+    let configs =
+        [A, B].map(|side| Config { schedule: schedule.clone(), requests: Requests::All, ..config(side) });
+    let mut pair = Pair::new(configs);
+    pair.sent_datagrams = Some(Vec::new());
+    pair.run_until_up();
+    pair.gateways[A].set_share(pair.now_us, Share(1 << 14));
+    pair.gateways[A].set_share(pair.now_us, Share::ALL);
+    let mut lose = coin(5, 0.2);
+    for n in 0..600u32 {
+        pair.send(A, &udp(A, n as u16, &payload(n % 40)), lose());
+        pair.advance(1_000);
+    }
+    // Long repairs travel in halves.
+    pair.gateways[A].handle_path_mtu(pair.now_us, 0, 700);
+    for n in 0..60u32 {
+        pair.send(A, &udp(A, n as u16, &payload(900 + n)), lose());
+        pair.advance(1_000);
+    }
+    let sent = pair.sent_datagrams.unwrap();
+    let key = PeerKey::new([5; 32]);
+    let hellos: Vec<Vec<u8>> = sent
+        .iter()
+        .filter_map(|hello| Some(HelloKey::new(&key).open(&mut hello.clone()).ok()?.to_vec()))
+        .collect();
+    let tokens: BTreeSet<[u8; 16]> = hellos.iter().map(|hello| Hello::read(hello).unwrap().token.0).collect();
+    let pairs = tokens.iter().flat_map(|&from| tokens.iter().map(move |&to| (Token(from), Token(to))));
+    let mut openers: Vec<Opener> = pairs.map(|(from, to)| Opener::new(&key, from, to)).collect();
+    let mut bodies = Vec::new();
+    for datagram in &sent {
+        let Ok(Outer::Sealed(header)) = Outer::read(datagram) else { continue };
+        let opener = openers.iter_mut().find(|opener| opener.epoch() == header.epoch).unwrap();
+        bodies.push(opener.open(&header, &mut datagram.clone()).unwrap().to_vec());
+    }
+    [sent, hellos, bodies].concat()
+}
+
+/// `UPDATE_SNAPSHOTS=1` adds what is missing.
+#[test]
+fn the_corpus_has_each_kind_of_datagram_and_body() {
+    let specimens = specimens();
+    let sent: Vec<_> = specimens.keys().copied().collect();
+    let expected = [
+        "half",
+        "hello",
+        "names",
+        "outer_hello",
+        "outer_sealed",
+        "repair_block",
+        "repair_layer",
+        "repair_window",
+        "report",
+        "report_empty",
+        "request",
+        "share",
+    ];
+    assert_eq!(sent, expected, "gateways send each kind");
+    let committed: BTreeSet<_> = inputs("maelstrom_wire").iter().filter_map(|input| kind(input)).collect();
+    for (kind, specimen) in specimens {
+        if env::var_os("UPDATE_SNAPSHOTS").is_some() && !committed.contains(kind) {
+            let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/maelstrom_wire");
+            fs::write(corpus.join(format!("version3_{kind}")), specimen).unwrap();
+        } else {
+            assert!(committed.contains(kind), "no input is a valid {kind}; run with UPDATE_SNAPSHOTS=1");
+        }
+    }
 }

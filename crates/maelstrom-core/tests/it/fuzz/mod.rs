@@ -7,8 +7,8 @@ use maelstrom_core::controller::Targets;
 use maelstrom_core::packet::{MutableFields, Packet, restore};
 use maelstrom_core::session::{HelloKey, Sealer};
 use maelstrom_core::wire::{
-    BodyKind, Echo, HELLO_HEADER, Half, Hello, NAMES_APART_MAX, Outer, RecipeView, Report, Request,
-    SEALED_HEADER, SendTime, TAG, TERMS_MAX, WINDOW_MAX, write_hello_header,
+    Announcement, BodyKind, Echo, HELLO_HEADER, Half, Hello, NAMES_APART_MAX, Outer, RecipeView, Report,
+    Request, SEALED_HEADER, SendTime, TAG, TERMS_MAX, WINDOW_MAX, write_hello_header,
 };
 use maelstrom_core::{Config, EgressCounts, Gateway, Outbox, PeerConfig, PeerKey, Schedule, Seq, Token};
 
@@ -25,6 +25,11 @@ pub fn wire(data: &[u8]) {
         assert!(report.loss.recovered <= report.loss.lost && report.loss.lost <= report.loss.named);
     }
     let _ = Half::read(data);
+    if let Ok(announcement) = Announcement::read(data) {
+        let mut again = [0; Announcement::LEN];
+        announcement.write(&mut again);
+        assert_eq!(Announcement::read(&again), Ok(announcement));
+    }
     if let Ok(request) = Request::read(data, Seq(1 << 33)) {
         assert!(request.places().count() >= usize::from(request.deficit));
     }

@@ -106,6 +106,8 @@ pub struct Pair {
     sent: HashSet<Vec<u8>>,
     /// Packets recovered at each side, as they were sent.
     pub recovered: [Vec<Vec<u8>>; 2],
+    /// All datagrams sent so far, if they are kept.
+    pub sent_datagrams: Option<Vec<Vec<u8>>>,
     /// Longest datagram that the link carries, without its IP and UDP headers.
     pub datagram_max: usize,
     /// Whether the next datagram is lost.
@@ -135,6 +137,7 @@ impl Pair {
             delay_us: 0,
             sent: HashSet::new(),
             recovered: Default::default(),
+            sent_datagrams: None,
             datagram_max: usize::MAX,
             lose_datagram: Box::new(|| false),
             frozen: [false; 2],
@@ -249,6 +252,9 @@ impl Pair {
                 let sent: Vec<_> = datagrams.iter().map(|(_, datagram)| datagram.to_vec()).collect();
                 self.dscps[side].extend(datagrams.iter().map(|(envelope, _)| envelope.dscp));
                 self.out[side].datagrams.clear();
+                if let Some(kept) = &mut self.sent_datagrams {
+                    kept.extend(sent.iter().cloned());
+                }
                 for datagram in sent {
                     let fits = datagram.len() <= self.datagram_max;
                     if !(self.lose_datagram)() && !self.mute[side] && fits {
