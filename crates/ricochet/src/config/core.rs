@@ -52,7 +52,7 @@ impl Config {
                 first_us: micros(self.announce.first_ms),
                 growth: self.announce.growth,
                 times: self.announce.times,
-                stride: self.announce.seldom,
+                stride: self.announce.stride,
                 unless_named_us: micros(self.announce.unless_named_ms),
             },
             tracker: TrackerConfig {

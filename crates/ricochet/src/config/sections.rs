@@ -324,10 +324,10 @@ diagnostics::settings! {
         }
         /// Step between announcements while less than 3 % of the packets are lost: at step n, the node sends
         /// only the first announcement and every n-th after it.
-        seldom: u8 {
+        stride: u8 {
             form: Integer::new(1, 16),
             default: Fallback::Toml("4"),
-            example: "seldom = 4",
+            example: "stride = 4",
         }
         /// Age in milliseconds from which a packet is not announced if three repairs have named it, because
         /// the other nodes know of it from these repairs. This applies while less than 3 % of the packets
