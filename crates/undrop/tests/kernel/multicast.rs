@@ -115,12 +115,17 @@ fn a_sender_without_members_can_refuse_and_says_why() {
     assert!(refused.status.code() == Some(1) && said.contains("expected an IPv4 address"), "{said}");
 }
 
-/// The kernel holds what comes for a process that stands still.
+/// The kernel holds what comes for a process that stands still. When it goes on, all of that comes at once,
+/// so that its queue must hold as much.
 #[test]
 fn a_receiver_that_is_stopped_for_a_while_misses_nothing() {
     const COUNT: usize = 3_000;
     let count = COUNT.to_string();
-    let (mut receiver, seed) = receiver(&["load", "--count", &count, "--json", "--seconds", "60"]);
+    let config = std::env::temp_dir().join(format!("undrop-stopped-{}.toml", std::process::id()));
+    std::fs::write(&config, format!("[buffers]\nqueue = {COUNT}\n")).unwrap();
+    let args = ["load", "--count", &count, "--json", "--seconds", "60", "--config", config.to_str().unwrap()];
+    let (mut receiver, seed) = receiver(&args);
+    std::fs::remove_file(&config).unwrap();
     let output = receiver.0.stdout.take().unwrap();
     let lines =
         std::thread::spawn(move || BufReader::new(output).lines().map_while(Result::ok).collect::<Vec<_>>());
