@@ -56,6 +56,8 @@ reasons! {
         StaleHello = "stale hello",
         /// It is authentic, but of an unknown FEC scheme.
         UnknownScheme = "unknown scheme",
+        /// It is an authentic report of more packets than were sent.
+        Impossible = "report of more packets than were sent",
     }
 }
 

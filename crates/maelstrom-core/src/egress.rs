@@ -178,7 +178,8 @@ impl Egress {
         self.apply_rate();
     }
 
-    /// Takes the peer's report, and the round trip to the peer; returns whether the rate changes.
+    /// Takes a possible report of the peer ([`Report::is_possible`]), and the round trip to the peer; returns
+    /// whether the rate changes.
     pub(crate) fn on_report(&mut self, now_us: u64, report: &Report, rtt_us: Option<u64>) -> bool {
         let before = self.auto_rate();
         let shortest_us = rtt_us.unwrap_or(0);

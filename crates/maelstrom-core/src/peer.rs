@@ -314,8 +314,7 @@ impl Peer {
             return self.on_request(now_us, body, out);
         }
         if kind == BodyKind::Report {
-            self.on_report(now_us, Report::read(body)?);
-            return Ok(());
+            return self.on_report(now_us, Report::read(body)?);
         }
         if self.awaits_stream() {
             self.ingress.on_blind_repair();

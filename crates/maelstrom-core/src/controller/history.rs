@@ -27,23 +27,26 @@ impl Counts {
             |(_, loss): (&Forecast, &LossReport)| [loss.named, loss.lost, loss.residual() + loss.left];
         let (before, after) = (settled(old), settled(new));
         let (old, new) = (old.0, new.0);
+        let packets = new.packets.wrapping_sub(old.packets);
         Self {
-            packets: u64::from(new.packets.wrapping_sub(old.packets)),
-            lost: u64::from(new.lost.wrapping_sub(old.lost)),
+            packets: u64::from(packets),
+            lost: u64::from(new.lost.wrapping_sub(old.lost).min(packets)),
             tails: array::from_fn(|index| new.tails[index].since(old.tails[index])),
             settled: array::from_fn(|index| after[index].saturating_sub(before[index])),
         }
     }
 
     fn add(&mut self, other: &Self) {
-        self.packets += other.packets;
-        self.lost += other.lost;
+        self.packets = self.packets.saturating_add(other.packets);
+        self.lost = self.lost.saturating_add(other.lost);
         for (sum, tail) in self.tails.iter_mut().zip(other.tails) {
             sum.half = sum.half.saturating_add(tail.half);
             sum.most = sum.most.saturating_add(tail.most);
             sum.failed = sum.failed.saturating_add(tail.failed);
         }
-        self.settled.iter_mut().zip(other.settled).for_each(|(sum, count)| *sum += count);
+        for (sum, count) in self.settled.iter_mut().zip(other.settled) {
+            *sum = sum.saturating_add(count);
+        }
     }
 
     /// Share of lost packets.
@@ -64,7 +67,7 @@ impl Counts {
         let Tail { half, most, failed } = self.tails[index];
         let (half, most, failed) = (f64::from(half), f64::from(most), f64::from(failed));
         let beyond = if half > 0.0 { most * (most / half).min(1.0) } else { 0.0 };
-        beyond.max(failed) / self.packets.max(1) as f64
+        (beyond.max(failed) / self.packets.max(1) as f64).min(1.0)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Reports to the peer, and the peer's reports.
 
 use super::{CALL_US, Peer};
-use crate::counters::Unsent;
+use crate::counters::{Rejected, Unsent};
 use crate::outbox::{Envelope, Outbox};
 use crate::wire::{Report, SEALED_HEADER, TAG};
 
@@ -23,7 +23,14 @@ pub(super) enum ReportKind {
 
 impl Peer {
     /// Takes the peer's report.
-    pub(super) fn on_report(&mut self, now_us: u64, report: Report) {
+    ///
+    /// # Errors
+    /// [`Rejected::Impossible`] for counts that the peer cannot have: it lies, or the report was sent before
+    /// it knew of the present stream.
+    pub(super) fn on_report(&mut self, now_us: u64, report: Report) -> Result<(), Rejected> {
+        if !report.is_possible(self.egress.next().0) {
+            return Err(Rejected::Impossible);
+        }
         if !report.is_extra {
             let is_heard = report.silence_ms.is_some_and(|ms| ms <= HEARD_MS);
             let sent = self.egress.take_longest();
@@ -35,6 +42,7 @@ impl Peer {
         self.ingress.set_plan(report.plan);
         self.is_plan_news |= self.egress.on_report(now_us, &report, self.channel.rtt_us());
         self.update_up(now_us);
+        Ok(())
     }
 
     /// Time at which the next report is due.

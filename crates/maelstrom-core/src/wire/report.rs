@@ -57,6 +57,13 @@ impl Report {
     /// Length on the wire in bytes. Zeros may follow, up to the longest datagram.
     pub const LEN: usize = 1 + LossReport::LEN + 16 + PLAN_LEN + FORECAST_LEN;
 
+    /// Whether its counts are possible after `sent` packets of the stream.
+    pub(crate) fn is_possible(&self, sent: u64) -> bool {
+        // The count of the forecast wraps, and none is ahead of the stream.
+        let unsettled = (sent as u32).wrapping_sub(self.forecast.packets);
+        self.loss.named <= sent && u64::from(unsettled) <= sent
+    }
+
     /// Writes the body into `to`, which is [`Report::LEN`] bytes or longer, and fills the rest with zeros.
     pub fn write(&self, to: &mut [u8]) {
         let mut writer = Writer::new(to);

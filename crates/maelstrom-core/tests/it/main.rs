@@ -14,6 +14,7 @@ mod dscp;
 mod forecasts;
 mod fragments;
 mod fuzz;
+mod lies;
 mod lifetime;
 mod overload;
 mod pair;

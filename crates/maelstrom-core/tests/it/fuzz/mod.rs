@@ -4,11 +4,12 @@
 use std::net::SocketAddr;
 
 use maelstrom_core::controller::Targets;
+use maelstrom_core::forecast::{Fit, Forecast, Tail};
 use maelstrom_core::packet::{MutableFields, Packet, restore};
 use maelstrom_core::session::{HelloKey, Sealer};
 use maelstrom_core::wire::{
-    Announcement, BodyKind, Echo, HELLO_HEADER, Half, Hello, NAMES_APART_MAX, Outer, RecipeView, Report,
-    Request, SEALED_HEADER, SendTime, TAG, TERMS_MAX, WINDOW_MAX, write_hello_header,
+    Announcement, BodyKind, Echo, HELLO_HEADER, Half, Hello, LossReport, NAMES_APART_MAX, Outer, RecipeView,
+    Report, Request, SEALED_HEADER, SendTime, TAG, TERMS_MAX, WINDOW_MAX, write_hello_header,
 };
 use maelstrom_core::{Config, EgressCounts, Gateway, Outbox, PeerConfig, PeerKey, Schedule, Seq, Token};
 
@@ -61,13 +62,19 @@ fn packet(data: &[u8]) {
 /// Runs a gateway against a peer that holds the key and sends what the data contains: packets and sealed
 /// bodies.
 ///
-/// Each step is a byte for the kind, a byte for the length, and the content.
-pub fn ingress(mut data: &[u8]) {
-    let mut liar = Liar::new();
+/// Each step is a byte for the kind, a byte for the length, and the content. The gateway's own code is fixed
+/// at first, and is chosen by the peer's reports then.
+pub fn ingress(data: &[u8]) {
+    lie(Liar::new(), data);
+    lie(Liar::to(Schedule::Auto), data);
+}
+
+fn lie(mut liar: Liar, mut data: &[u8]) {
     while let [kind, len, rest @ ..] = data {
         let (content, behind) = rest.split_at(usize::from(*len).min(rest.len()));
         data = behind;
         match kind % 4 {
+            _ if *kind >= 250 => liar.say_report(content),
             0 => liar.arrive(content),
             1 => liar.say(content),
             2 => liar.say_repair(content),
@@ -87,13 +94,19 @@ pub struct Liar {
 const LIAR: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(10, 81, 9, 2)), 4700);
 
 impl Liar {
+    /// A peer of a gateway with a layered code.
     pub fn new() -> Self {
+        Self::to(Schedule::Layered { r: 4, interleaves: vec![1, 3] })
+    }
+
+    /// A peer of a gateway with this code.
+    pub fn to(schedule: Schedule) -> Self {
         let key = PeerKey::new([5; 32]);
         let network: ipnet::IpNet = "10.81.2.0/24".parse().expect("a network");
         let config = Config {
             listen: SocketAddr::from(([10, 81, 9, 1], 4700)),
             wan_mtu: 576,
-            schedule: Schedule::Layered { r: 4, interleaves: vec![1, 3] },
+            schedule,
             targets: Targets::default(),
             delayed: false,
             max_delay_us: 20_000,
@@ -168,6 +181,34 @@ impl Liar {
         self.empty();
     }
 
+    /// Sends a report whose counts are in the content, each at its own scale: 0, small, or huge.
+    fn say_report(&mut self, content: &[u8]) {
+        let mut values = content.iter().map(|&byte| match byte {
+            0..128 => u64::from(byte),
+            128..192 => 1 << (byte - 128),
+            _ => u64::MAX - u64::from(byte - 192),
+        });
+        let mut next = || values.next().unwrap_or(0);
+        let loss = LossReport { named: next(), lost: next(), recovered: next(), ..LossReport::NONE };
+        let mut forecast = Forecast { packets: next() as u32, lost: next() as u32, ..Forecast::NONE };
+        forecast.fit = Fit { packets: next() as u32, lost: next() as u32 };
+        for tail in &mut forecast.tails {
+            *tail = Tail { half: next() as u32, most: next() as u32, failed: next() as u32 };
+        }
+        self.say_counts(loss, forecast);
+    }
+
+    /// Sends a report with these counts.
+    pub fn say_counts(&mut self, loss: LossReport, forecast: Forecast) {
+        let mut report = [0; Report::LEN];
+        Report { silence_ms: Some(0), loss, forecast, ..Report::default() }.write(&mut report);
+        self.say(&report);
+    }
+
+    pub fn gateway(&self) -> &Gateway {
+        &self.gateway
+    }
+
     /// Lets time pass without timers.
     pub fn pass(&mut self, us: u64) {
         self.now_us += us;
@@ -201,7 +242,8 @@ impl Liar {
         self.say(&[&head, rest].concat());
     }
 
-    fn wait(&mut self, tenths: u8) {
+    /// Lets tenths of a second pass, and runs the timers at the end.
+    pub fn wait(&mut self, tenths: u8) {
         self.now_us += u64::from(tenths) * 100_000;
         self.gateway.handle_timeout(self.now_us, &mut self.out);
         self.empty();
