@@ -12,6 +12,7 @@
 //! | [`targets`] | to how many nodes of which regions the repairs of each group go (Thesis §4.4) |
 //! | [`bins`] | the repair bins, where received packets become repairs (Ricochet §4.2.1) |
 //! | [`flow`], [`outgoing`] | how much a sender may send, and the messages that wait |
+//! | [`history`] | what members keep for those who join later |
 //! | [`tracker`] | which packets came, and which are known to be missing (Thesis §4.3) |
 //! | [`wire`] | the datagrams, byte for byte |
 //! | [`delivery`] | the stage between a node and its application: messages in the order of their stream |
@@ -27,6 +28,7 @@ pub mod delivery;
 pub mod feedback;
 pub mod flow;
 pub mod groups;
+pub mod history;
 mod ids;
 mod limits;
 mod links;
@@ -47,6 +49,7 @@ pub use feedback::Feedback;
 pub use flow::{FlowConfig, Follow};
 pub use foundation::Seq;
 pub use groups::{GroupConfig, Groups, GroupsError};
+pub use history::{HistoryConfig, HistoryNews, Wish};
 pub use ids::{GroupId, GroupIndex, GroupTag, NodeId, RegionIndex, StreamKey};
 pub use node::{Node, NodeConfig};
 pub use outgoing::Outgoing;

@@ -4,6 +4,7 @@ use foundation::Seq;
 use thiserror::Error;
 
 use crate::flow::ReaderNews;
+use crate::history::HistoryNews;
 use crate::ids::{GroupId, NodeId, StreamKey};
 use crate::tracker::{Front, Lost};
 
@@ -64,6 +65,8 @@ pub struct Message<'a> {
     pub missed_us: Option<u64>,
     /// How far its stream is settled, with this message counted as received.
     pub front: Front,
+    /// Time at which a member got it, if this node read it from that member's history.
+    pub past_us: Option<u64>,
 }
 
 /// Options of a message to send.
@@ -111,6 +114,20 @@ pub trait Output {
     /// Reports news about a reader of this node's packets to a group.
     fn on_reader(&mut self, group: GroupId, reader: NodeId, news: ReaderNews) {
         let _ = (group, reader, news);
+    }
+    /// Returns whether the readers of a group have room for messages of its history. Otherwise they come
+    /// later.
+    fn has_room(&mut self, group: GroupId, messages: u32) -> bool {
+        let _ = (group, messages);
+        true
+    }
+    /// Reports news about the history of a group.
+    fn on_history(&mut self, group: GroupId, news: HistoryNews) {
+        let _ = (group, news);
+    }
+    /// Reports that this node has read the history of a group, and takes part in it from here on.
+    fn on_caught_up(&mut self, group: GroupId) {
+        let _ = group;
     }
     /// Reports that all that was known of a stream was false. The state that an ordered subscription keeps of
     /// the stream must be forgotten.

@@ -44,6 +44,8 @@ pub struct Traffic {
     pub questions: Volume,
     /// Reports about the room of receivers, and requests for them.
     pub rooms: Volume,
+    /// Requests for history, and answers.
+    pub history: Volume,
 }
 
 impl Traffic {
@@ -56,14 +58,15 @@ impl Traffic {
             Kind::Heartbeat => &mut self.heartbeats,
             Kind::Question | Kind::Answer => &mut self.questions,
             Kind::Room | Kind::Probe => &mut self.rooms,
+            Kind::HistoryRequest | Kind::History => &mut self.history,
         };
         volume.add(bytes);
     }
 
     /// Returns the bytes of all other datagrams, divided by those of data packets.
     pub fn overhead(&self) -> Option<f64> {
-        let Self { retransmissions, repairs, requests, heartbeats, questions, rooms, .. } = *self;
-        let rest = [retransmissions, repairs, requests, heartbeats, questions, rooms];
+        let Self { retransmissions, repairs, requests, heartbeats, questions, rooms, history, .. } = *self;
+        let rest = [retransmissions, repairs, requests, heartbeats, questions, rooms, history];
         let bytes: u64 = rest.iter().map(|volume| volume.bytes).sum();
         (self.data.bytes > 0).then(|| bytes as f64 / self.data.bytes as f64)
     }

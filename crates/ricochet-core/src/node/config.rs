@@ -6,6 +6,7 @@ use thiserror::Error;
 use crate::announce::AnnounceConfig;
 use crate::bins::{BinsConfig, BinsConfigError, Content};
 use crate::delivery::{FragmentsConfig, FragmentsConfigError};
+use crate::history::{HistoryConfig, HistoryConfigError};
 use crate::ids::NodeId;
 use crate::tracker::{TrackerConfig, TrackerConfigError};
 use crate::wire::{NAK_HEADER, NAK_RANGE, NAK_RANGES_MAX, NAMES_MAX, SYMBOL_HEAD, payload_max};
@@ -104,6 +105,8 @@ pub struct NodeConfig {
     pub answers_per_second: u32,
     /// Messages longer than a packet.
     pub fragments: FragmentsConfig,
+    /// What this node keeps of the past for nodes that join later.
+    pub history: HistoryConfig,
     /// Maximum number of peers in [`Node::feedback`](super::Node::feedback), at most 65,536.
     pub feedback_peers: usize,
 }
@@ -127,6 +130,7 @@ impl NodeConfig {
             announce: AnnounceConfig::default(),
             answers_per_second: 10_000,
             fragments: FragmentsConfig::default(),
+            history: HistoryConfig::default(),
             feedback_peers: 1_024,
         }
     }
@@ -272,6 +276,9 @@ pub enum NodeConfigError {
     /// A setting of the messages longer than a packet is wrong.
     #[error(transparent)]
     Fragments(#[from] FragmentsConfigError),
+    /// A setting of the history is wrong.
+    #[error(transparent)]
+    History(#[from] HistoryConfigError),
     /// A setting of the decoder is wrong.
     #[error(transparent)]
     Decoder(#[from] fec::ConfigError),

@@ -13,6 +13,8 @@ pub struct NodeCounts {
     pub repaired: u64,
     /// Packets delivered that came on request.
     pub requested: u64,
+    /// Packets read from the history of other members.
+    pub past: u64,
     /// Packets that came again.
     pub duplicates: u64,
     /// Packets that came after they had been given up, or that precede the first packet known of their

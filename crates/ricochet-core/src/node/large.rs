@@ -60,7 +60,8 @@ impl Node {
     pub(super) fn reassemble(&mut self, now_us: u64, packet: &Message<'_>, out: &mut impl Output) {
         match self.fragments.take(now_us, packet, &mut |lost| out.on_lost(lost)) {
             Progress::Whole(slot) => {
-                out.deliver(&self.fragments.message(slot, packet.front));
+                let whole = self.fragments.message(slot, packet.front);
+                out.deliver(&Message { past_us: packet.past_us, ..whole });
                 self.fragments.on_delivered(slot);
             }
             Progress::Nothing => {

@@ -13,6 +13,7 @@ mod counts;
 mod denials;
 mod expiry;
 mod flow;
+mod history;
 mod holders;
 mod in_flight;
 mod large;
@@ -24,6 +25,7 @@ mod repair_sender;
 mod requester;
 
 use fec::Decoder;
+use hashbrown::HashMap;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
 
@@ -35,6 +37,8 @@ use crate::counters::Malformed;
 use crate::delivery::Fragments;
 use crate::feedback::{Feedback, Tally};
 use crate::groups::Groups;
+use crate::history::catch_up::CatchUp;
+use crate::history::log::Logs;
 use crate::ids::{GroupId, GroupIndex, NodeId};
 use crate::limits::Limits;
 use crate::message::{How, Origin, Output, SendError, SendOptions, To};
@@ -46,6 +50,7 @@ use crate::wire::{DATA_HEADER, Data, Datagram, Heartbeat, Kind, NAMES_MAX, SYMBO
 pub use config::{NakConfig, NodeConfig, NodeConfigError};
 pub use counts::NodeCounts;
 use flow::FlowControl;
+pub use history::Replayed;
 use questions::Questions;
 use repair_sender::RepairSender;
 use requester::{Mark, Requester};
@@ -78,6 +83,10 @@ pub struct Node {
     fragments: Fragments,
     /// Rate limit of the packets retransmitted to each member.
     answers: Limits,
+    /// What this node keeps of the past.
+    logs: Logs,
+    /// Groups whose history this node reads.
+    catch_ups: HashMap<GroupId, CatchUp>,
     /// Rate limit of the packets retransmitted to all strangers together.
     stranger_answers: Limits,
     /// Counts at the last measurement of the loss.
@@ -135,6 +144,8 @@ impl Node {
             is_overloaded: false,
             fragments: Fragments::new(config.fragments)?,
             answers: Limits::new(config.answers_per_second),
+            logs: new_logs(&config, &groups)?,
+            catch_ups: HashMap::new(),
             stranger_answers: Limits::new(config.answers_per_second),
             measured: Measured::default(),
             rng,
@@ -187,6 +198,7 @@ impl Node {
         self.buffer.put(PacketKey { stream: data.key(), seq }, &[&data.symbol_head(), payload]);
         let length = data.write(&mut self.scratch);
         out.send(To::Group(group), &self.scratch[..length]);
+        self.log_own(now_us, &data);
         self.counts.sent += 1;
         self.tally.on_time(now_us);
         self.tally.on_sent(self.groups.index(group), length);
@@ -236,6 +248,8 @@ impl Node {
             Datagram::Denial(denial) => self.handle_denial(now_us, origin, &denial),
             Datagram::Rooms(report) => self.handle_rooms(now_us, origin, &report, out),
             Datagram::Probe(probe) => self.handle_probe(now_us, origin, &probe, out),
+            Datagram::HistoryRequest(request) => self.handle_history_request(now_us, origin, &request, out),
+            Datagram::History(history) => self.handle_history(now_us, origin, &history, out),
         }
         Ok(())
     }
@@ -248,6 +262,7 @@ impl Node {
             self.requester.next_due_us(),
             self.fragments.next_due_us(),
             self.flow.next_due_us(),
+            self.history_due_us(),
         ];
         due.into_iter().flatten().min()
     }
@@ -261,6 +276,7 @@ impl Node {
         self.send_heartbeats(now_us, out);
         self.request_due(now_us, out);
         self.handle_flow_timeout(now_us, out);
+        self.handle_history_timeout(now_us, out);
         self.report_lost(now_us, None, out);
         self.fragments.expire(now_us, &mut |lost| out.on_lost(lost));
         self.send_questions(now_us, out);
@@ -286,6 +302,10 @@ impl Node {
         self.questions.forget(|key| self.groups.index(key.group).is_none());
         self.flow.forget(|key| self.groups.index(key.group).is_none());
         self.fragments.forget(|key| self.groups.index(key.group).is_none());
+        let Self { logs, groups, catch_ups, .. } = self;
+        let joined = groups.iter().map(|(_, group)| group.id);
+        logs.regroup(joined, |group| groups.index(group).is_some());
+        catch_ups.retain(|&group, _| groups.index(group).is_some());
         self.change_view(view, out);
     }
 
@@ -327,6 +347,7 @@ impl Node {
             + self.scratch.len()
             + self.symbol.len()
             + self.fragments.memory_bytes()
+            + self.logs.memory_bytes()
             + self.tally.memory_bytes()
     }
 
@@ -393,6 +414,13 @@ impl Node {
         self.measured = Measured { recovered, all };
         self.bins.set_conditions(Conditions { round_trip_us: self.requester.round_trip_us(), loss });
     }
+}
+
+fn new_logs(config: &NodeConfig, groups: &Groups) -> Result<Logs, NodeConfigError> {
+    config.history.check()?;
+    let mut logs = Logs::new(config.history);
+    logs.regroup(groups.iter().map(|(_, group)| group.id), |_| true);
+    Ok(logs)
 }
 
 fn planned(me: NodeId, groups: &Groups, view: &View) -> (Regions, Plan) {

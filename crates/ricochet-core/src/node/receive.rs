@@ -14,7 +14,7 @@ use crate::wire::{Data, HeartbeatView};
 /// A packet that came for the first time.
 pub(super) struct Fresh {
     group: GroupIndex,
-    seq: Seq,
+    pub(super) seq: Seq,
     /// Its mark, if it was known to be missing.
     missed: Option<Mark>,
 }
@@ -32,6 +32,9 @@ impl Node {
         let Some(group) = self.groups.index(data.group) else { return self.counts.foreign += 1 };
         if data.sender == self.config.id {
             return self.counts.own += 1;
+        }
+        if self.note_for_later(data.group, data.sender, data.seq, false) {
+            return;
         }
         if data.payload.len() > self.payload_max {
             return self.counts.too_long += 1;
@@ -51,7 +54,9 @@ impl Node {
             }
             _ => self.counts.delivered += 1,
         }
-        if let Some(put) = self.buffer.put(key, &[&data.symbol_head(), data.payload]) {
+        let put = self.buffer.put(key, &[&data.symbol_head(), data.payload]);
+        self.log(now_us, data, fresh.seq);
+        if let Some(put) = put {
             self.add_to_bins(now_us, group, put.id, out);
             if put.was_wanted {
                 self.solve_with(now_us, put.id, out);
@@ -132,6 +137,9 @@ impl Node {
                 self.counts.foreign += 1;
                 continue;
             }
+            if self.note_for_later(latest.group, heartbeat.sender, latest.seq, true) {
+                continue;
+            }
             let key = StreamKey { sender: heartbeat.sender, group: latest.group };
             let mark = self.requester.mark_of_gap(now_us, self.requester.expiry.of_stream(now_us, key));
             let found = self.tracker.on_named(now_us, key, latest.seq, mark);
@@ -168,7 +176,8 @@ impl Node {
         let front = self.tracker.front(data.key());
         let seq = fresh.seq;
         let packets = data.count();
-        let packet = Message { sender, group, seq, payload, joint, packets, how, missed_us, front };
+        let packet =
+            Message { sender, group, seq, payload, joint, packets, how, missed_us, front, past_us: None };
         self.tally.on_delivered(fresh.group, &packet, data.wire_len());
         if fragment {
             self.reassemble(now_us, &packet, out);
@@ -186,9 +195,12 @@ impl Node {
             tally.on_lost(groups.index(lost.key.group), lost.key.sender, lost.last.0 - lost.first.0 + 1);
             fragments.on_lost(now_us, lost, &mut |lost| out.on_lost(lost));
         }
-        while let Some(lost) = tracker.pop_lost() {
+        while let Some(lost) = self.tracker.pop_lost() {
             if Some(lost.key) != pending {
-                out.on_settled(lost.key, tracker.front(lost.key));
+                out.on_settled(lost.key, self.tracker.front(lost.key));
+            }
+            if self.logs.are_kept() {
+                self.log_settled(now_us, lost.key);
             }
         }
     }

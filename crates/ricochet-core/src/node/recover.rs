@@ -77,6 +77,10 @@ impl Node {
                 continue;
             };
             let stream = StreamKey { sender: name.sender, group: self.groups.id(group) };
+            if self.is_catching_up(stream.group) {
+                named.unusable = true;
+                continue;
+            }
             let key = PacketKey { stream, seq: name.seq };
             keys.push(key);
             if name.sender == self.config.id {
@@ -150,6 +154,7 @@ impl Node {
         let Some(group) = self.groups.index(data.group) else { return };
         let Some(fresh) = self.accept(now_us, Origin::Member, group, data, out) else { return };
         self.deliver(now_us, data, &fresh, How::Repaired, out);
+        self.log(now_us, data, fresh.seq);
         self.counts.repaired += 1;
         self.add_to_bins(now_us, group, id, out);
     }

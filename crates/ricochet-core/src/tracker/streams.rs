@@ -45,19 +45,51 @@ impl<M: Copy + PartialEq> Tracker<M> {
             verified: Seq(0),
             since_asked: Seq(0),
         };
+        self.put(place, stream);
+        self.begun = (!young).then_some(key);
+        if floor < first {
+            self.append(Span { stream: place as u32, first: floor, last: first.minus(1), mark, owed: young });
+        }
+        Some((place, if young { first.0 - floor.0 } else { 0 }))
+    }
+
+    /// Begins a stream that is not known, with the packet `seq`, whose predecessors are not awaited.
+    pub fn begin(&mut self, now_us: u64, key: StreamKey, seq: u32) {
+        if self.by_key.contains_key(&key) {
+            return;
+        }
+        let Some(place) = self.make_place(now_us, true) else {
+            self.refused += 1;
+            return;
+        };
+        let first = Seq::first_seen(seq);
+        let highest = first.minus(1);
+        let stream = Stream {
+            key,
+            highest,
+            floor: first,
+            spans: Ends::EMPTY,
+            count: 0,
+            last_us: now_us,
+            heard: true,
+            received: highest,
+            start: first,
+            verified: highest,
+            since_asked: Seq(0),
+        };
+        self.put(place, stream);
+    }
+
+    fn put(&mut self, place: usize, stream: Stream) {
+        let Stream { key, heard, .. } = stream;
         if place == self.streams.len() {
             self.streams.push(stream);
         } else {
             self.streams[place] = stream;
         }
         self.by_key.insert(key, place as u32);
-        self.begun = (!young).then_some(key);
         self.unheard_count += usize::from(!heard);
         self.quiet_links.push_last(if heard { &mut self.quiet } else { &mut self.unheard }, place);
-        if floor < first {
-            self.append(Span { stream: place as u32, first: floor, last: first.minus(1), mark, owed: young });
-        }
-        Some((place, if young { first.0 - floor.0 } else { 0 }))
     }
 
     /// Makes a stream that was heard or named the last one to make room.

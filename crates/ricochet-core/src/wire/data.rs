@@ -103,18 +103,31 @@ impl<'a> Data<'a> {
 
     pub(super) fn read(mut body: Reader<'a>) -> Result<Self, Malformed> {
         let flags = body.u8()?;
+        let (sender, group) = (NodeId(body.u32()?), GroupId(body.u64()?));
+        let numbers = (body.u32()?, body.u32()?);
+        Self::from_parts(flags, sender, group, numbers, body.0)
+    }
+
+    /// Makes a packet of its flags, its sequence number and that of the sender, and its payload.
+    pub(crate) fn from_parts(
+        flags: u8,
+        sender: NodeId,
+        group: GroupId,
+        (seq, sender_seq): (u32, u32),
+        payload: &'a [u8],
+    ) -> Result<Self, Malformed> {
         if !are_flags(flags) {
             return Err(Malformed::Reserved);
         }
         let data = Self {
-            sender: NodeId(body.u32()?),
-            group: GroupId(body.u64()?),
-            seq: body.u32()?,
-            sender_seq: body.u32()?,
+            sender,
+            group,
+            seq,
+            sender_seq,
             expires: flags & EXPIRES != 0,
             fragment: flags & FRAGMENT != 0,
             joint: flags & JOINT != 0,
-            payload: body.0,
+            payload,
         };
         if data.payload.len() > usize::from(u16::MAX) {
             return Err(Malformed::TooLong);
@@ -173,7 +186,8 @@ impl<'a> Data<'a> {
         Ok(data)
     }
 
-    fn flags(&self) -> u8 {
+    /// Returns the byte of flags.
+    pub(crate) fn flags(&self) -> u8 {
         (u8::from(self.expires) * EXPIRES)
             | (u8::from(self.fragment) * FRAGMENT)
             | (u8::from(self.joint) * JOINT)

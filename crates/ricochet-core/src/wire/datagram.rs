@@ -4,6 +4,7 @@ use foundation::bytes::Reader;
 
 use super::data::{DATA_HEADER, Data, SYMBOL_HEAD};
 use super::heartbeat::HeartbeatView;
+use super::history::{History, HistoryRequest};
 use super::kind::Kind;
 use super::nak::NakView;
 use super::name::NAME;
@@ -48,6 +49,10 @@ pub enum Datagram<'a> {
     Probe(Probe),
     /// The news that requested packets are not held, laid out as the request.
     Denial(NakView<'a>),
+    /// A request for the history of a group.
+    HistoryRequest(HistoryRequest),
+    /// A part of the history of a group.
+    History(History<'a>),
 }
 
 impl<'a> Datagram<'a> {
@@ -69,6 +74,8 @@ impl<'a> Datagram<'a> {
             Kind::Room => RoomsView::read(body).map(Self::Rooms),
             Kind::Probe => Probe::read(body).map(Self::Probe),
             Kind::Denial => NakView::read(body).map(Self::Denial),
+            Kind::HistoryRequest => HistoryRequest::read(body).map(Self::HistoryRequest),
+            Kind::History => History::read(body).map(Self::History),
         }
     }
 
@@ -85,6 +92,8 @@ impl<'a> Datagram<'a> {
             Self::Rooms(_) => Kind::Room,
             Self::Probe(_) => Kind::Probe,
             Self::Denial(_) => Kind::Denial,
+            Self::HistoryRequest(_) => Kind::HistoryRequest,
+            Self::History(_) => Kind::History,
         }
     }
 }

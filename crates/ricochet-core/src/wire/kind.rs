@@ -32,6 +32,10 @@ pub enum Kind {
     Probe = 10,
     /// The news that requested packets are not held.
     Denial = 11,
+    /// A request for the history of a group.
+    HistoryRequest = 12,
+    /// A part of the history of a group.
+    History = 13,
 }
 
 impl Kind {
@@ -60,6 +64,8 @@ impl Kind {
             9 => Ok(Self::Room),
             10 => Ok(Self::Probe),
             11 => Ok(Self::Denial),
+            12 => Ok(Self::HistoryRequest),
+            13 => Ok(Self::History),
             _ => Err(Malformed::Kind),
         }
     }

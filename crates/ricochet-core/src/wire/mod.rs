@@ -8,6 +8,7 @@ mod data;
 mod datagram;
 mod fragment;
 mod heartbeat;
+mod history;
 mod joint;
 mod kind;
 mod nak;
@@ -21,6 +22,9 @@ pub use data::{DATA_HEADER, Data, SYMBOL_HEAD};
 pub use datagram::{Datagram, payload_max};
 pub use fragment::{FRAGMENT_HEAD, FRAGMENTS_MAX, Fragment};
 pub use heartbeat::{HEARTBEAT_ENTRY, HEARTBEAT_HEADER, HEARTBEAT_MAX, Heartbeat, HeartbeatView, Latest};
+pub use history::{
+    Ask, HISTORY_HEADER, HISTORY_REQUEST, History, HistoryBody, HistoryRequest, OFFER, STREAM, Streams,
+};
 pub use joint::{JOINT_MAX, MESSAGE_HEAD, is_joint, messages_of};
 pub use kind::{Kind, VERSION};
 pub use nak::{NAK_HEADER, NAK_RANGE, NAK_RANGES_MAX, Nak, NakView, Range};

@@ -58,7 +58,9 @@ impl Peek {
             | Kind::Question
             | Kind::Answer
             | Kind::Room
-            | Kind::Denial => None,
+            | Kind::Denial
+            | Kind::HistoryRequest
+            | Kind::History => None,
         };
         Ok(Self { kind, sender, packet })
     }

@@ -2,6 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::counters::{Malformed, Unsound};
+use crate::history::Wish;
 use crate::ids::{GroupId, GroupTag, NodeId, StreamKey};
 
 fn data() -> Data<'static> {
@@ -188,6 +189,8 @@ fn check_peek(bytes: &[u8]) {
         Datagram::Answer(answer) => (answer.sender, None, vec![]),
         Datagram::Rooms(report) => (report.from, None, vec![]),
         Datagram::Probe(probe) => (probe.sender, Some((probe.group, probe.newest)), vec![probe.group]),
+        Datagram::HistoryRequest(request) => (request.from, None, Vec::new()),
+        Datagram::History(history) => (history.sender, None, Vec::new()),
     };
     assert_eq!((peek.kind, peek.sender, peek.packet), (datagram.kind(), sender, packet));
     assert!(peek.groups(bytes).eq(groups));
@@ -281,8 +284,40 @@ proptest! {
     }
 
     #[test]
+    fn requests_for_history_and_answers_survive_the_wire(
+        node: u32, token: u64, group: u64, value: u64, length: u32, what in 0..6u8, skip: u16,
+        bytes in prop::collection::vec(any::<u8>(), 1..1_200),
+    ) {
+        let ask = match what % 3 {
+            0 => Ask::Offer(Wish::Last(value)),
+            1 => Ask::Offer(Wish::Since(value)),
+            _ => Ask::Read { offset: value, length },
+        };
+        let (from, group, mut to) = (NodeId(node), GroupId(group), [0; 1_400]);
+        let request = HistoryRequest { from, token, group, ask };
+        let written = request.write(&mut to);
+        prop_assert_eq!(written, HISTORY_REQUEST);
+        check_peek(&to[..written]);
+        prop_assert_eq!(Datagram::read(&to[..written]), Ok(Datagram::HistoryRequest(request)));
+        let mut streams = vec![0; bytes.len().next_multiple_of(STREAM)];
+        let body = match what {
+            0 | 1 => HistoryBody::Offer { skip, messages: value, is_complete: what == 0, clock_us: token },
+            2 => HistoryBody::Gone,
+            3 => HistoryBody::Streams(Streams::write(&mut [(from, length); 9].into_iter(), &mut streams)),
+            _ => HistoryBody::Part(&bytes),
+        };
+        let history = History { sender: from, token, group, offset: value, end: token, body };
+        let written = history.write(&mut to);
+        check_peek(&to[..written]);
+        prop_assert_eq!(Datagram::read(&to[..written]), Ok(Datagram::History(history)));
+        if what < 2 {
+            prop_assert_eq!(written, HISTORY_HEADER + OFFER);
+        }
+    }
+
+    #[test]
     fn no_bytes_panic_a_reader(
-        first in prop_oneof![0xb1..=0xbbu8, any::<u8>()], flags in 0..8u8, count in 0..70u8,
+        first in prop_oneof![0xb1..=0xbdu8, any::<u8>()], flags in 0..8u8, count in 0..70u8,
         rest in prop::collection::vec(any::<u8>(), 0..1_500),
     ) {
         for bytes in [[&[first, flags, count][..], &rest].concat(), [&[first, count][..], &rest].concat(), rest.clone()] {
@@ -293,7 +328,17 @@ proptest! {
                 Ok(Datagram::Heartbeat(view)) => assert!(view.latest().count() <= HEARTBEAT_MAX),
                 Ok(Datagram::Data(data) | Datagram::Retransmission(data)) => assert!(data.payload.len() <= rest.len()),
                 Ok(Datagram::Rooms(view)) => assert!(view.rooms().count() <= ROOMS_MAX),
-                Ok(Datagram::Question(_) | Datagram::Answer(_) | Datagram::Probe(_)) => {}
+                Ok(Datagram::History(history)) => {
+                    if let HistoryBody::Streams(streams) = history.body {
+                        assert!((1..=rest.len() / STREAM).contains(&streams.iter().count()));
+                    }
+                }
+                Ok(
+                    Datagram::Question(_)
+                    | Datagram::Answer(_)
+                    | Datagram::Probe(_)
+                    | Datagram::HistoryRequest(_),
+                ) => {}
                 Err(_) => {}
             }
         }

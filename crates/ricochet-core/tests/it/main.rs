@@ -10,6 +10,7 @@ mod far_behind;
 mod feedback;
 mod flow;
 mod fuzz;
+mod history;
 mod hostile;
 mod liar;
 mod liars;

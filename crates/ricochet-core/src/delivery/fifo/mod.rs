@@ -70,7 +70,7 @@ struct Stream {
 ///     let seq = tracker.on_received(0, key, number, ()).seq;
 ///     let message = Message {
 ///         sender: key.sender, group: key.group, seq, payload: b"", joint: false, packets: 1,
-///         how: How::Multicast, missed_us: None, front: tracker.front(key),
+///         how: How::Multicast, missed_us: None, front: tracker.front(key), past_us: None,
 ///     };
 ///     fifo.handle_message(0, &message, &mut |released| {
 ///         if let Released::Message(message) = released {
@@ -358,6 +358,7 @@ impl Release<'_> {
                     how,
                     missed_us,
                     front,
+                    past_us: None,
                 }));
             }
             What::Lost { last, reason } => {

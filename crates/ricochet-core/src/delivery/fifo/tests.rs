@@ -54,6 +54,7 @@ impl Rig {
             how: How::Multicast,
             missed_us: None,
             front: self.tracker.front(key),
+            past_us: None,
         };
         self.fifo.handle_message(now_us, &message, &mut |item| note(item, &mut self.released));
     }
@@ -221,6 +222,7 @@ fn bytes_are_bounded_and_a_message_that_never_fits_passes() {
             how: How::Multicast,
             missed_us: None,
             front: Front { settled: awaited, awaited },
+            past_us: None,
         };
         fifo.handle_message(0, &message, &mut |released| {
             if let Released::Message(message) = released {

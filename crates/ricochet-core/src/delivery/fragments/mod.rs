@@ -178,6 +178,7 @@ impl Fragments {
             how,
             missed_us,
             front,
+            past_us: None,
         }
     }
 

@@ -54,6 +54,7 @@ impl Rig {
             how,
             missed_us: None,
             front,
+            past_us: None,
         };
         let Self { fragments, got, lost, .. } = self;
         if let Progress::Whole(slot) = fragments.take(self.now_us, &packet, &mut |report| note(report, lost))

@@ -9,7 +9,9 @@ use ricochet_core::delivery::Released;
 use ricochet_core::message::{How, Message, Origin, Output, SendOptions, To};
 use ricochet_core::tracker::{Front, Lost};
 use ricochet_core::wire::Kind;
-use ricochet_core::{Fifo, FifoConfig, GroupId, Node, NodeConfig, NodeId, Seq, StreamKey, View};
+use ricochet_core::{
+    Fifo, FifoConfig, GroupId, HistoryNews, Member, Node, NodeConfig, NodeId, Seq, StreamKey, View, Wish,
+};
 
 /// Conditions of the network.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +48,12 @@ pub(crate) struct Application {
     /// Releases of a second, ordered subscription by stream: first and last packet, and whether they came.
     pub(crate) ordered: HashMap<StreamKey, Vec<(Seq, Seq, bool)>>,
     fifo: Option<Fifo>,
+    /// Packets in the order in which they came.
+    pub(crate) came: Vec<Packet>,
+    /// News about the history.
+    pub(crate) history: Vec<HistoryNews>,
+    /// Maximum number of messages that it takes until it is emptied, if bounded.
+    pub(crate) room: Option<u32>,
 }
 
 impl Application {
@@ -85,6 +93,9 @@ struct Wants {
     messages: Vec<(Packet, Vec<u8>, How)>,
     lost: Vec<Packet>,
     events: Vec<Event>,
+    history: Vec<HistoryNews>,
+    caught_up: Vec<GroupId>,
+    room: Option<u32>,
 }
 
 impl Output for Wants {
@@ -102,6 +113,18 @@ impl Output for Wants {
         let positions = position(lost.first)..=position(lost.last);
         self.lost.extend(positions.map(|at| (lost.key.sender, lost.key.group, at)));
         self.events.push(Event::Lost(*lost));
+    }
+
+    fn has_room(&mut self, _: GroupId, messages: u32) -> bool {
+        self.room.is_none_or(|room| self.messages.len() as u32 + messages <= room)
+    }
+
+    fn on_history(&mut self, _: GroupId, news: HistoryNews) {
+        self.history.push(news);
+    }
+
+    fn on_caught_up(&mut self, group: GroupId) {
+        self.caught_up.push(group);
     }
 
     fn on_settled(&mut self, key: StreamKey, front: Front) {
@@ -136,7 +159,12 @@ pub(crate) struct Net {
     pub(crate) expires: bool,
     /// A node with additional loss of data packets, and its rate.
     pub(crate) deaf: Option<(usize, f64)>,
+    /// Changes the datagrams that a node sends.
+    pub(crate) tamper: Option<Tamper>,
 }
+
+/// Changes a datagram of a node.
+pub(crate) type Tamper = Box<dyn FnMut(usize, &mut [u8])>;
 
 impl Net {
     pub(crate) fn new(
@@ -171,11 +199,44 @@ impl Net {
             datagrams: 0,
             expires: false,
             deaf: None,
+            tamper: None,
         }
     }
 
     fn happens(&mut self, probability: f64) -> bool {
         ((self.dice.next_u64() >> 11) as f64) < probability * (1u64 << 53) as f64
+    }
+
+    /// Returns what a node's output begins with.
+    fn wants(&self, at: usize) -> Wants {
+        Wants { room: self.applications[at].room, ..Wants::default() }
+    }
+
+    /// Lets a node join a group and read its history. The others learn of it when it has.
+    pub(crate) fn join_late(&mut self, at: usize, group: GroupId, wish: Wish) {
+        self.members.entry(group).or_default().push(at);
+        let view = self.view(|node| self.down.contains(&node));
+        let mut wants = self.wants(at);
+        self.nodes[at].change_groups(super::groups(&[group], 3), &view, &mut wants);
+        self.nodes[at].catch_up(self.now_us, group, wish);
+        self.carry_out(at, wants);
+    }
+
+    /// Returns the view of all nodes but those that are gone.
+    pub(crate) fn view(&self, gone: impl Fn(usize) -> bool) -> View {
+        let groups = |at: usize| -> Vec<GroupId> {
+            let of = self.members.iter().filter(|(_, members)| members.contains(&at));
+            of.map(|(&group, _)| group).filter(|&group| !self.nodes[at].is_catching_up(group)).collect()
+        };
+        let alive = (0..self.nodes.len()).filter(|&at| !gone(at));
+        View::new(alive.map(|at| Member::new(NodeId(at as u32), groups(at))))
+    }
+
+    /// Fails a node; the others learn of it.
+    pub(crate) fn fail(&mut self, at: usize) {
+        self.down.insert(at);
+        let view = self.view(|node| self.down.contains(&node));
+        (0..self.nodes.len()).filter(|&node| node != at).for_each(|node| self.change_view(node, &view));
     }
 
     /// Ends all losses.
@@ -210,11 +271,13 @@ impl Net {
                 (Some(at_us), _) if at_us <= next_us => {
                     let Some(Reverse((_, _, to, datagram))) = self.flights.pop() else { break };
                     if !self.down.contains(&to) {
+                        wants.room = self.applications[to].room;
                         self.nodes[to].handle_datagram(self.now_us, Origin::Member, &datagram, &mut wants);
                         self.carry_out(to, wants);
                     }
                 }
                 (_, Some((_, at))) => {
+                    wants.room = self.applications[at].room;
                     self.nodes[at].handle_timeout(self.now_us, &mut wants);
                     self.carry_out(at, wants);
                 }
@@ -261,15 +324,21 @@ impl Net {
         for (packet, payload, how) in wants.messages {
             let (sent_us, sent) = self.sent.get(&packet).expect("a delivered packet was sent");
             assert_eq!(*sent, payload, "{packet:?} was altered");
+            application.came.push(packet);
             assert!(application.got.insert(packet, how).is_none(), "{packet:?} was delivered twice");
             assert!(!application.lost.contains(&packet), "{packet:?} came after it was reported lost");
             if how != How::Multicast {
                 application.recovered_us.push(self.now_us - sent_us);
             }
         }
+        application.history.extend(wants.history);
         for packet in wants.lost {
             assert!(!application.got.contains_key(&packet), "{packet:?} was reported lost after it came");
             application.lost.insert(packet);
+        }
+        if !wants.caught_up.is_empty() {
+            let view = self.view(|node| self.down.contains(&node));
+            (0..self.nodes.len()).for_each(|node| self.change_view(node, &view));
         }
     }
 
@@ -290,7 +359,11 @@ impl Net {
             };
             self.launched += 1;
             let due_us = self.now_us + self.conditions.delay_us + jitter_us;
-            self.flights.push(Reverse((due_us, self.launched, to, datagram.to_vec())));
+            let mut datagram = datagram.to_vec();
+            if let Some(tamper) = &mut self.tamper {
+                tamper(from, &mut datagram);
+            }
+            self.flights.push(Reverse((due_us, self.launched, to, datagram)));
         }
     }
 

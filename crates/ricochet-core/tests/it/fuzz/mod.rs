@@ -45,6 +45,8 @@ pub(crate) fn wire(data: &[u8]) {
             assert_eq!(peek.packet, Some((probe.group, probe.newest)));
             probe.sender
         }
+        Datagram::HistoryRequest(request) => request.from,
+        Datagram::History(history) => history.sender,
     };
     assert_eq!(peek.sender, sender);
     let mut written = vec![0; data.len() + 8];
@@ -76,6 +78,8 @@ pub(crate) fn wire(data: &[u8]) {
             Rooms { from: report.from, rooms: &rooms }.write(&mut written)
         }
         Datagram::Probe(probe) => probe.write(&mut written),
+        Datagram::HistoryRequest(request) => request.write(&mut written),
+        Datagram::History(history) => history.write(&mut written),
     };
     assert_eq!(&written[..length], data);
 }

@@ -1,0 +1,473 @@
+//! The history of groups: what this node keeps for others, and what it reads from them when it joins.
+
+use foundation::Seq;
+
+use super::Node;
+use crate::buffer::PacketKey;
+use crate::delivery::{Fragments, Progress};
+use crate::history::Wish;
+use crate::history::catch_up::{CatchUp, Step};
+use crate::history::log::STREAMS_MAX;
+use crate::history::record::Record;
+use crate::ids::{GroupId, NodeId, RegionIndex, StreamKey};
+use crate::message::{How, Message, Origin, Output, To};
+use crate::wire::{
+    Ask, Data, Fragment, HISTORY_HEADER, History, HistoryBody, HistoryRequest, Kind, Streams, messages_of,
+};
+
+/// Maximum number of datagrams for one request, which bounds the time of its answer.
+const PARTS_MAX: usize = 128;
+/// Maximum number of streams that a joining node is told of.
+const STREAMS_TOLD_MAX: usize = 1_024;
+
+/// What a node found in its own log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replayed {
+    /// Number of messages.
+    pub messages: u64,
+    /// Whether these are all that were wanted.
+    pub is_complete: bool,
+}
+
+impl Node {
+    /// Reads the history of a group that this node has just joined. Until it has it, the node takes nothing
+    /// from the group itself. Others should not learn of the new member before
+    /// ([`Output::on_history`]), because it reports nothing to senders.
+    pub fn catch_up(&mut self, now_us: u64, group: GroupId, wish: Wish) {
+        if self.groups.index(group).is_some() {
+            let token = rand_chacha::rand_core::Rng::next_u64(&mut self.rng);
+            self.catch_ups.entry(group).or_insert_with(|| CatchUp::new(now_us, group, wish, token));
+        }
+    }
+
+    /// Returns whether this node reads the history of a group.
+    pub fn is_catching_up(&self, group: GroupId) -> bool {
+        !self.catch_ups.is_empty() && self.catch_ups.contains_key(&group)
+    }
+
+    /// Returns the number of packets that found no room in the history that this node keeps.
+    pub fn history_refused(&self) -> u64 {
+        self.logs.refused()
+    }
+
+    pub(super) fn history_due_us(&self) -> Option<u64> {
+        self.catch_ups.values().map(CatchUp::due_us).min()
+    }
+
+    pub(super) fn handle_history_timeout(&mut self, now_us: u64, out: &mut impl Output) {
+        while let Some(group) =
+            self.catch_ups.iter().find(|(_, other)| other.due_us() <= now_us).map(|(&group, _)| group)
+        {
+            self.go_on(now_us, group, out);
+            // A step that is due again at once waits for the next call.
+            if self.catch_ups.get(&group).is_some_and(|other| other.due_us() <= now_us) {
+                break;
+            }
+        }
+    }
+
+    /// Does what is due for the history of a group.
+    fn go_on(&mut self, now_us: u64, group: GroupId, out: &mut impl Output) {
+        let Some(mut catch_up) = self.catch_ups.remove(&group) else { return };
+        let members = self.members_of(group);
+        self.process(now_us, &mut catch_up, out);
+        loop {
+            match catch_up.poll(now_us, &members, &mut self.rng) {
+                Step::Send(to, ask) => {
+                    let request = HistoryRequest { from: self.config.id, token: catch_up.token, group, ask };
+                    let length = request.write(&mut self.scratch);
+                    out.send(To::Node(to), &self.scratch[..length]);
+                    self.tally.sent.add(Kind::HistoryRequest, length);
+                }
+                Step::Notify(news) => out.on_history(group, news),
+                Step::Wait => break,
+                Step::End => return self.end_catch_up(now_us, &catch_up, out),
+            }
+        }
+        self.catch_ups.insert(group, catch_up);
+    }
+
+    /// Continues as any other member of the group.
+    fn end_catch_up(&mut self, now_us: u64, catch_up: &CatchUp, out: &mut impl Output) {
+        let group = catch_up.group;
+        if let Some((log, since_us)) = self.logs.get_mut(group).zip(catch_up.complete_since_us()) {
+            log.set_since(since_us);
+        }
+        for (sender, noted) in catch_up.noted() {
+            let key = StreamKey { sender, group };
+            if self.tracker.highest(key).is_none() {
+                // A packet that was only announced is one from before.
+                let first = noted.first.unwrap_or(noted.last.wrapping_add(1));
+                self.tracker.begin(now_us, key, first);
+                if noted.first.is_none() {
+                    continue;
+                }
+            }
+            let mark = self.requester.mark_of_gap(now_us, self.requester.expiry.of_stream(now_us, key));
+            let found = self.tracker.on_named(now_us, key, noted.last, mark);
+            self.on_discovered(found.discovered, now_us, key);
+            if self.requester.is_present(sender) {
+                // A made-up history is found out by the sender.
+                self.questions.want(key);
+            }
+        }
+        for (sender, next) in catch_up.streams() {
+            if sender != self.config.id {
+                self.tracker.begin(now_us, StreamKey { sender, group }, next);
+            }
+        }
+        out.on_caught_up(group);
+    }
+
+    /// Delivers the records that came, as long as their readers have room.
+    fn process(&mut self, now_us: u64, catch_up: &mut CatchUp, out: &mut impl Output) {
+        let group = catch_up.group;
+        loop {
+            let (record, length) = match Record::read(group, catch_up.carry()) {
+                Ok(Some(read)) => read,
+                Ok(None) => return,
+                Err(reason) => {
+                    self.counts.malformed.add(reason);
+                    return catch_up.on_nonsense();
+                }
+            };
+            if !out.has_room(group, record.data.count()) {
+                return;
+            }
+            let at_us = catch_up.local_us(now_us, record.at_us);
+            let payload = record.data.payload.to_vec();
+            let data = Data { payload: &payload, ..record.data };
+            let skip = catch_up.take_skip();
+            if !catch_up.is_before(at_us) {
+                self.handle_past(now_us, at_us, &data, skip, out);
+            }
+            catch_up.on_processed(length, Some(at_us));
+        }
+    }
+
+    /// Handles a packet of the past.
+    fn handle_past(&mut self, now_us: u64, at_us: u64, data: &Data<'_>, skip: u16, out: &mut impl Output) {
+        if data.sender == self.config.id || data.payload.len() > self.payload_max {
+            return;
+        }
+        let key = data.key();
+        if self.tracker.highest(key).is_none() {
+            let is_rest =
+                data.fragment && Fragment::read(data.payload).is_ok_and(|fragment| fragment.index > 0);
+            if is_rest {
+                return;
+            }
+            self.tracker.begin(now_us, key, data.seq);
+        }
+        let Some(index) = self.groups.index(data.group) else { return };
+        let Some(fresh) = self.accept(now_us, Origin::Member, index, data, out) else { return };
+        let (seq, front) = (fresh.seq, self.tracker.front(key));
+        self.counts.past += 1;
+        let packets = data.count();
+        let Data { sender, group, payload, fragment, joint, .. } = *data;
+        let past_us = Some(at_us);
+        let how = How::Requested;
+        let packet =
+            Message { sender, group, seq, payload, joint, packets, how, missed_us: None, front, past_us };
+        match (fragment, skip) {
+            (true, _) => self.reassemble(now_us, &packet, out),
+            (false, 0) => out.deliver(&packet),
+            (false, skip) => {
+                let messages = messages_of(payload).enumerate().skip(skip.into());
+                for (step, payload) in messages {
+                    let seq = seq.plus(step as u64);
+                    out.deliver(&Message { payload, joint: false, packets: 1, seq, ..packet });
+                }
+            }
+        }
+        self.buffer.put(PacketKey { stream: key, seq: data.seq }, &[&data.symbol_head(), payload]);
+        self.log(at_us, data, seq);
+        self.forget_old();
+    }
+
+    /// Appends a packet to the log of its group once all earlier ones of its stream are there. The packet is
+    /// in the buffer.
+    pub(super) fn log(&mut self, at_us: u64, data: &Data<'_>, seq: Seq) {
+        let Self { logs, tracker, .. } = self;
+        if !logs.are_kept() {
+            return;
+        }
+        let Some(log) = logs.get_mut(data.group) else { return };
+        let next = match log.next(data.sender) {
+            Some(next) => next,
+            None => {
+                let first = seq.min(tracker.front(data.key()).awaited);
+                if log.streams() >= STREAMS_MAX {
+                    let group = data.group;
+                    log.retain_streams(|sender| tracker.highest(StreamKey { sender, group }).is_some());
+                }
+                if log.streams() >= STREAMS_MAX {
+                    return;
+                }
+                log.set_next(data.sender, first);
+                first
+            }
+        };
+        if next != seq {
+            return self.log_settled(at_us, data.key());
+        }
+        log.set_next(data.sender, seq.plus(u64::from(data.count())));
+        if !data.expires {
+            logs.append(at_us, data);
+        }
+        self.log_settled(at_us, data.key());
+    }
+
+    /// Appends the packets of a stream that nothing before them keeps back.
+    pub(super) fn log_settled(&mut self, now_us: u64, key: StreamKey) {
+        let Self { logs, tracker, buffer, config, .. } = self;
+        let Some(log) = logs.get_mut(key.group) else { return };
+        let (Some(mut next), Some(_)) = (log.next(key.sender), tracker.highest(key)) else { return };
+        let awaited = tracker.front(key).awaited;
+        if next >= awaited {
+            return;
+        }
+        let reach = awaited.minus(2 * config.packets as u64);
+        next = next.max(reach);
+        while next < awaited {
+            let packet = PacketKey { stream: key, seq: next.to_wire() };
+            let symbol = buffer.held(packet).and_then(|id| buffer.symbol(id));
+            let data = symbol.and_then(|symbol| Data::from_symbol(packet.name(), key.group, symbol).ok());
+            let Some(data) = data else {
+                next = next.plus(1);
+                continue;
+            };
+            if !data.expires {
+                logs.append(now_us, &data);
+            }
+            next = next.plus(u64::from(data.count()));
+        }
+        if let Some(log) = logs.get_mut(key.group) {
+            log.set_next(key.sender, next);
+        }
+    }
+
+    /// Appends a packet that this node sends to a group of its own.
+    pub(super) fn log_own(&mut self, now_us: u64, data: &Data<'_>) {
+        if !self.logs.are_kept() || data.expires {
+            return;
+        }
+        if let Some(log) = self.logs.get_mut(data.group) {
+            log.set_next(data.sender, Seq::first_seen(data.seq).plus(u64::from(data.count())));
+            self.logs.append(now_us, data);
+        }
+    }
+
+    /// Notes a packet of a group whose history this node still reads. Returns whether it does.
+    pub(super) fn note_for_later(
+        &mut self,
+        group: GroupId,
+        sender: NodeId,
+        seq: u32,
+        announced: bool,
+    ) -> bool {
+        if self.catch_ups.is_empty() {
+            return false;
+        }
+        let catch_up = self.catch_ups.get_mut(&group);
+        catch_up.map(|catch_up| catch_up.note(sender, seq, announced)).is_some()
+    }
+
+    /// Answers a request for history.
+    pub(super) fn handle_history_request(
+        &mut self,
+        now_us: u64,
+        origin: Origin,
+        request: &HistoryRequest,
+        out: &mut impl Output,
+    ) {
+        let HistoryRequest { from, token, group, ask } = *request;
+        if from == self.config.id {
+            return self.counts.own += 1;
+        }
+        if origin != Origin::Member {
+            return self.counts.strangers += 1;
+        }
+        self.requester.on_heard(from);
+        if self.groups.index(group).is_none() || self.is_catching_up(group) {
+            return self.counts.foreign += 1;
+        }
+        match ask {
+            Ask::Offer(wish) => {
+                if self.answers.take(now_us, from, 1) == 0 {
+                    return self.counts.refused += 1;
+                }
+                let cut = self.logs.cut(now_us, group, wish).unwrap_or_default();
+                let (skip, messages, is_complete) = (cut.skip, cut.messages, cut.is_complete);
+                let body = HistoryBody::Offer { skip, messages, is_complete, clock_us: now_us };
+                let sender = self.config.id;
+                let offer = History { sender, token, group, offset: cut.start, end: cut.end, body };
+                self.send_history(from, &offer, out);
+                self.send_streams(now_us, request, out);
+            }
+            Ask::Read { offset, length } => self.send_parts(now_us, request, offset, length, out),
+        }
+    }
+
+    /// Tells a joining node which streams there are, so that it requests nothing from before its time.
+    fn send_streams(&mut self, now_us: u64, request: &HistoryRequest, out: &mut impl Output) {
+        let HistoryRequest { from, token, group, .. } = *request;
+        let Some(log) = self.logs.get(group) else { return };
+        let (sender, offset, end) = (self.config.id, log.start(), log.end());
+        let streams: Vec<(NodeId, u32)> =
+            log.positions().map(|(sender, next)| (sender, next.to_wire())).take(STREAMS_TOLD_MAX).collect();
+        let mut streams = streams.into_iter();
+        let mut bytes = std::mem::take(&mut self.symbol);
+        let length = bytes.len().min(self.scratch.len() - HISTORY_HEADER - self.config.trailer);
+        loop {
+            let some = Streams::write(&mut streams, &mut bytes[..length]);
+            if some.is_empty() || self.answers.take(now_us, from, 1) == 0 {
+                break;
+            }
+            let body = HistoryBody::Streams(some);
+            self.send_history(from, &History { sender, token, group, offset, end, body }, out);
+        }
+        self.symbol = bytes;
+    }
+
+    fn send_parts(
+        &mut self,
+        now_us: u64,
+        request: &HistoryRequest,
+        offset: u64,
+        length: u32,
+        out: &mut impl Output,
+    ) {
+        let HistoryRequest { from, token, group, .. } = *request;
+        let Some(log) = self.logs.get(group) else { return };
+        let (sender, end) = (self.config.id, log.end());
+        if offset < log.start() {
+            let gone = History { sender, token, group, offset: log.start(), end, body: HistoryBody::Gone };
+            return self.send_history(from, &gone, out);
+        }
+        let mut part = std::mem::take(&mut self.symbol);
+        let part_max = part.len().min(self.scratch.len() - HISTORY_HEADER - self.config.trailer);
+        let (mut offset, to) = (offset, offset.saturating_add(length.into()).min(end));
+        for _ in 0..PARTS_MAX {
+            let wanted = part_max.min(usize::try_from(to.saturating_sub(offset)).unwrap_or(0));
+            let Some(log) = self.logs.get(group).filter(|_| wanted > 0) else { break };
+            let copied = log.read(offset, &mut part[..wanted]);
+            if copied == 0 {
+                break;
+            }
+            if self.answers.take(now_us, from, 1) == 0 {
+                self.counts.refused += 1;
+                break;
+            }
+            let body = HistoryBody::Part(&part[..copied]);
+            self.send_history(from, &History { sender, token, group, offset, end, body }, out);
+            offset += copied as u64;
+        }
+        self.symbol = part;
+    }
+
+    fn send_history(&mut self, to: NodeId, history: &History<'_>, out: &mut impl Output) {
+        let length = history.write(&mut self.scratch);
+        out.send(To::Node(to), &self.scratch[..length]);
+        self.tally.sent.add(Kind::History, length);
+    }
+
+    /// Handles a member's answer.
+    pub(super) fn handle_history(
+        &mut self,
+        now_us: u64,
+        origin: Origin,
+        history: &History<'_>,
+        out: &mut impl Output,
+    ) {
+        if origin != Origin::Member {
+            return self.counts.strangers += 1;
+        }
+        let catch_up = self.catch_ups.get_mut(&history.group);
+        let Some(catch_up) = catch_up.filter(|catch_up| catch_up.token == history.token) else {
+            return self.counts.unasked += 1;
+        };
+        catch_up.on_answer(now_us, history);
+        self.go_on(now_us, history.group, out);
+    }
+
+    /// Hands the messages that this node itself keeps of a group to `deliver`, those of one sender in their
+    /// order, and then those that came after a packet that is missing. A message of which parts are missing
+    /// comes to all subscriptions when it is complete.
+    pub fn replay(
+        &mut self,
+        now_us: u64,
+        group: GroupId,
+        wish: Wish,
+        begin: &mut impl FnMut(Replayed),
+        deliver: &mut impl FnMut(&Message<'_>),
+    ) {
+        let cut = self.logs.cut(now_us, group, wish).unwrap_or_default();
+        begin(Replayed { messages: cut.messages, is_complete: cut.is_complete });
+        let Some(log) = self.logs.get(group) else { return };
+        let Ok(mut fragments) = Fragments::new(self.config.fragments) else { return };
+        let mut pass = |data: &Data<'_>, at_us: u64, skip: u16| {
+            let key = data.key();
+            if data.sender == self.config.id {
+                return;
+            }
+            let near = self.tracker.highest(key).unwrap_or(Seq::first_seen(data.seq));
+            let Data { sender, group, payload, joint, .. } = *data;
+            let packet = Message {
+                sender,
+                group,
+                seq: Seq::from_wire(data.seq, near),
+                payload,
+                joint,
+                packets: data.count(),
+                how: How::Requested,
+                missed_us: None,
+                front: self.tracker.front(key),
+                past_us: Some(at_us),
+            };
+            if data.fragment {
+                if let Progress::Whole(slot) = fragments.take(now_us, &packet, &mut |_| {}) {
+                    deliver(&Message { past_us: packet.past_us, ..fragments.message(slot, packet.front) });
+                    fragments.on_delivered(slot);
+                }
+                return;
+            }
+            if skip == 0 {
+                return deliver(&packet);
+            }
+            for (step, payload) in messages_of(payload).enumerate().skip(skip.into()) {
+                let seq = packet.seq.plus(step as u64);
+                deliver(&Message { payload, joint: false, packets: 1, seq, ..packet });
+            }
+        };
+        let mut bytes = vec![0; usize::try_from(cut.end - cut.start).unwrap_or(0)];
+        let length = log.read(cut.start, &mut bytes);
+        let (mut rest, mut skip) = (&bytes[..length], cut.skip);
+        while let Ok(Some((record, length))) = Record::read(group, rest) {
+            pass(&record.data, record.at_us, std::mem::take(&mut skip));
+            rest = &rest[length..];
+        }
+        for (sender, next) in log.positions() {
+            let key = StreamKey { sender, group };
+            let Some(highest) = self.tracker.highest(key) else { continue };
+            let first = next.max(highest.minus(2 * self.config.packets as u64));
+            for seq in first.0..=highest.0 {
+                let packet = PacketKey { stream: key, seq: seq as u32 };
+                let Some(symbol) = self.buffer.held(packet).and_then(|id| self.buffer.symbol(id)) else {
+                    continue;
+                };
+                if let Ok(data) = Data::from_symbol(packet.name(), group, symbol) {
+                    pass(&data, now_us, 0);
+                }
+            }
+        }
+    }
+
+    /// Returns the other members of a group.
+    fn members_of(&self, group: GroupId) -> Vec<NodeId> {
+        let Some(index) = self.groups.index(group) else { return Vec::new() };
+        let regions = self.bins.regions();
+        let of_group = |region: &RegionIndex| regions.groups(*region).binary_search(&index).is_ok();
+        regions.iter().filter(of_group).flat_map(|region| regions.members(region)).copied().collect()
+    }
+}
