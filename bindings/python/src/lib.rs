@@ -17,6 +17,7 @@ fn _ricochet(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<subscription::Subscription>()?;
     module.add_class::<received::Message>()?;
     module.add_class::<received::Lost>()?;
+    module.add_class::<received::History>()?;
     module.add("RicochetError", module.py().get_type::<error::RicochetError>())?;
     module.add("Closed", module.py().get_type::<error::Closed>())?;
     module.add("LossWarning", module.py().get_type::<error::LossWarning>())?;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
-use ricochet::{Builder, ClusterKey, Config, JoinOptions, Order, Policy, RepairMode, SendError};
+use ricochet::{Builder, ClusterKey, Config, JoinOptions, Order, Policy, RepairMode, SendError, Start};
 
 use crate::error;
 use crate::subscription::{SIGNAL_CHECK, Subscription, now, seconds};
@@ -97,9 +97,11 @@ impl Node {
     }
 
     /// Joins groups, with one queue for all. The subscription receives all messages sent
-    /// to them from this moment on.
+    /// to them from this moment on, and before them the `last` messages of each group, or those of the time
+    /// `since`, in seconds, as far as members keep them.
     #[pyo3(signature = (
         *groups, fifo=false, queue=None, policy=None, fragments=false, c=None, lifetime=None, held=None,
+        last=None, since=None,
     ))]
     #[expect(
         clippy::too_many_arguments,
@@ -117,12 +119,20 @@ impl Node {
         c: Option<u8>,
         lifetime: Option<f64>,
         held: Option<usize>,
+        last: Option<u64>,
+        since: Option<f64>,
     ) -> PyResult<Subscription> {
         let policies = [
             ("block", Policy::Block),
             ("drop-oldest", Policy::DropOldest),
             ("drop-newest", Policy::DropNewest),
         ];
+        let from = match (last, seconds("since", since)?) {
+            (None, None) => Start::Live,
+            (Some(count), None) => Start::Last(count),
+            (None, Some(age)) => Start::Since(age),
+            (Some(_), Some(_)) => return Err(error::value("expected last or since, saw both")),
+        };
         let options = JoinOptions {
             order: if fifo { Order::Fifo } else { Order::Unordered },
             queue,
@@ -131,6 +141,7 @@ impl Node {
             c,
             lifetime: seconds("lifetime", lifetime)?,
             held,
+            from,
             ..JoinOptions::default()
         };
         let node = self.open()?;

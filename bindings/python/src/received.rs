@@ -2,6 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use ricochet::HistoryNews;
 
 /// A message of a group.
 #[pyclass(module = "ricochet", frozen)]
@@ -43,6 +44,12 @@ impl Message {
     #[getter]
     fn recovered(&self) -> bool {
         self.0.recovered()
+    }
+
+    /// Whether the message was sent before the subscription, and kept by a member.
+    #[getter]
+    fn past(&self) -> bool {
+        self.0.is_past()
     }
 
     /// Seconds for which this node knew that the message was missing.
@@ -114,5 +121,61 @@ impl Lost {
             self.last(),
             self.reason()
         )
+    }
+}
+
+/// News about the messages from before a subscription: they begin, or end.
+#[pyclass(module = "ricochet", frozen)]
+pub(crate) struct History(ricochet::History);
+
+impl From<ricochet::History> for History {
+    fn from(history: ricochet::History) -> Self {
+        Self(history)
+    }
+}
+
+#[pymethods]
+impl History {
+    /// Name of the group.
+    #[getter]
+    fn group(&self) -> &str {
+        self.0.group()
+    }
+
+    /// Whether the messages that follow are those sent since the subscription.
+    #[getter]
+    fn ended(&self) -> bool {
+        matches!(self.0.news(), HistoryNews::Ends | HistoryNews::Nothing { .. })
+    }
+
+    /// Number of messages that a member keeps; None at the end.
+    #[getter]
+    fn messages(&self) -> Option<u64> {
+        match self.0.news() {
+            HistoryNews::Begins { messages, .. } => Some(messages),
+            HistoryNews::Nothing { .. } => Some(0),
+            HistoryNews::Ends => None,
+        }
+    }
+
+    /// Whether these are all that were asked for; None at the end.
+    #[getter]
+    fn complete(&self) -> Option<bool> {
+        match self.0.news() {
+            HistoryNews::Begins { is_complete, .. } => Some(is_complete),
+            HistoryNews::Nothing { .. } => Some(false),
+            HistoryNews::Ends => None,
+        }
+    }
+
+    fn __repr__(&self) -> String {
+        match (self.messages(), self.complete()) {
+            (Some(messages), Some(complete)) => format!(
+                "History(group={:?}, messages={messages}, complete={})",
+                self.group(),
+                if complete { "True" } else { "False" }
+            ),
+            _ => format!("History(group={:?}, ended=True)", self.group()),
+        }
     }
 }

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use ricochet::{Event, RecvTimeoutError, TryRecvError};
 
 use crate::error;
-use crate::received::{Lost, Message};
+use crate::received::{History, Lost, Message};
 
 /// Interval at which a wait is interrupted to check for signals.
 pub(crate) const SIGNAL_CHECK: Duration = Duration::from_millis(100);
@@ -58,6 +58,7 @@ impl Subscription {
             match self.wait_for_event(py, left)? {
                 Some(Event::Message(message)) => return Ok(message.into()),
                 Some(Event::Lost(lost)) => warn(py, &lost)?,
+                Some(Event::History(_)) => {}
                 None => return Err(PyTimeoutError::new_err("no message came in time")),
             }
         }
@@ -79,6 +80,7 @@ impl Subscription {
             match self.0.try_recv_event() {
                 Ok(Event::Message(message)) => return Ok(Some(message.into())),
                 Ok(Event::Lost(lost)) => warn(py, &lost)?,
+                Ok(Event::History(_)) => {}
                 Err(TryRecvError::Empty) => return Ok(None),
                 Err(TryRecvError::Closed) => return Err(error::closed()),
                 Err(other) => return Err(error::other(other)),
@@ -191,6 +193,7 @@ fn to_python(py: Python<'_>, event: Event) -> PyResult<Py<PyAny>> {
     match event {
         Event::Message(message) => Ok(Py::new(py, Message::from(message))?.into_any()),
         Event::Lost(lost) => Ok(Py::new(py, Lost::from(lost))?.into_any()),
+        Event::History(history) => Ok(Py::new(py, History::from(history))?.into_any()),
     }
 }
 

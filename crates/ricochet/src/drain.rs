@@ -204,9 +204,17 @@ impl Rings<'_> {
             let ring = match (passed.consumer, passed.peek.map(|peek| peek.kind)) {
                 (For::Membership, _) => &mut *self.membership,
                 (For::Node, Some(Kind::Repair)) => &mut *self.repairs,
-                (For::Node, Some(Kind::Nak | Kind::Question | Kind::Room | Kind::Probe | Kind::Denial)) => {
-                    &mut *self.requests
-                }
+                (
+                    For::Node,
+                    Some(
+                        Kind::Nak
+                        | Kind::Question
+                        | Kind::Room
+                        | Kind::Probe
+                        | Kind::Denial
+                        | Kind::HistoryRequest,
+                    ),
+                ) => &mut *self.requests,
                 (For::Node, _) => &mut *self.packets,
             };
             if ring.push(from, passed.peek, passed.stamp, passed.datagram) {

@@ -141,6 +141,7 @@ impl Filter {
         }
         let ours = match peek.kind {
             Kind::Nak | Kind::Repair | Kind::Question | Kind::Answer | Kind::Room | Kind::Denial => true,
+            Kind::HistoryRequest | Kind::History => true,
             _ => peek.groups(datagram).any(|group| groups.contains(&group)),
         };
         let passed = Passed { consumer: For::Node, peek: Some(peek), stamp: None, datagram };
@@ -284,7 +285,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_bytes_are_sorted_without_a_panic(datagram: Vec<u8>, first in 0xafu8..0xbc, keep: bool) {
+        fn any_bytes_are_sorted_without_a_panic(datagram: Vec<u8>, first in 0xafu8..0xbe, keep: bool) {
             let mut datagram = datagram;
             if keep && let Some(byte) = datagram.first_mut() {
                 *byte = first;

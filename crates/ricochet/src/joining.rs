@@ -12,6 +12,7 @@ use crate::config::HOUR;
 use crate::error::JoinError;
 use crate::group_name::is_group_name;
 use crate::outward::{Consumer, Joined, Outward};
+use crate::past::{Past, Start};
 use crate::policy::Policy;
 use crate::queue::{Bounds, Queue};
 use crate::shared::{Core, Gone, Shared};
@@ -69,6 +70,9 @@ pub struct JoinOptions {
     /// With [`Order::Fifo`]: maximum number of messages held back until earlier ones arrive, 1 to 1,048,576;
     /// the node's setting if `None`.
     pub held: Option<usize>,
+    /// First message that the subscription gets. Only the first subscription of a node to a group gets older
+    /// messages from other members; further ones get those that the node itself keeps.
+    pub from: Start,
 }
 
 /// Handle of a subscription's place within the node.
@@ -116,14 +120,21 @@ impl Shared {
         let mut core =
             self.core_for_join().inspect_err(|_| addresses().for_each(|ip| ip_groups.release(ip)))?;
         let consumer = core.out.add_consumer(consumer);
+        let (now_us, wish) = (clock::now_us(), options.from.wish());
         for (id, name) in &groups {
             let Core { out, changes, .. } = &mut *core;
+            let is_new = !out.groups.contains_key(id);
             let joined = out.groups.entry(*id).or_insert_with(|| {
                 changes.joined.insert(*id);
                 let GroupOptions { c, fragments, lifetime_us } = group_options;
-                Joined { name: Arc::clone(name), c, fragments, lifetime_us, consumers: Vec::new() }
+                let (name, past) = (Arc::clone(name), Past::default());
+                Joined { name, c, fragments, lifetime_us, consumers: Vec::new(), past }
             });
-            joined.consumers.push(consumer);
+            if joined.add(now_us, consumer, wish, is_new)
+                && let Some(wish) = wish
+            {
+                core.replay(now_us, consumer, *id, wish);
+            }
         }
         self.note_changes(&mut core, !new.is_empty());
         drop(core);
@@ -164,6 +175,7 @@ impl Shared {
         for (id, _) in &handle.groups {
             let Some(joined) = core.out.groups.get_mut(id) else { continue };
             joined.consumers.retain(|&consumer| consumer != handle.consumer);
+            joined.past.parts.remove(&handle.consumer);
             if joined.consumers.is_empty() {
                 core.out.groups.remove(id);
                 if !core.changes.joined.remove(id) {

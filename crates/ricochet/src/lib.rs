@@ -45,6 +45,7 @@ mod message;
 mod node;
 mod outgoing;
 mod outward;
+mod past;
 mod policy;
 mod pool;
 mod published;
@@ -67,19 +68,20 @@ mod watch;
 pub use builder::Builder;
 pub use config::{
     AnnounceSection, BuffersSection, Config, ConfigError, FifoSection, FlowSection, GROUP_ADDRESSES_MAX,
-    GROUP_PORT, KeySection, MembershipSection, NakSection, NodeSection, PORT, RepairMode, RepairSection,
-    parse_follow,
+    GROUP_PORT, HistorySection, KeySection, MembershipSection, NakSection, NodeSection, PORT, RepairMode,
+    RepairSection, parse_follow,
 };
 pub use error::{JoinError, RecvError, RecvTimeoutError, RekeyError, SendError, StartError, TryRecvError};
 pub use group_name::GROUP_NAME_MAX;
 pub use joining::{JoinOptions, Order};
 pub use key::{ClusterKey, KeyError, KeyName, TRAILER};
-pub use message::{Event, How, Lost, Message};
+pub use message::{Event, History, How, Lost, Message};
 pub use node::Node;
+pub use past::Start;
 pub use policy::Policy;
 pub use queue::QueueCounts;
 pub use ricochet_core::counters::GivenUp;
-pub use ricochet_core::{Follow, NodeId};
+pub use ricochet_core::{Follow, HistoryNews, NodeId};
 pub use sender::Sender;
 pub use status::Status;
 pub use subscription::Subscription;

@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ricochet_core::NodeId;
 use ricochet_core::counters::GivenUp;
+use ricochet_core::{HistoryNews, NodeId};
 
 use crate::pool::Payload;
 
@@ -24,6 +24,8 @@ pub struct Message {
     pub(crate) packets: u32,
     pub(crate) how: How,
     pub(crate) missed_us: Option<u64>,
+    /// Whether this node read it from the history of a member.
+    pub(crate) is_past: bool,
     pub(crate) payload: Payload,
 }
 
@@ -52,6 +54,11 @@ impl Message {
     /// Returns whether the message was lost at first, and then recovered from a repair or retransmitted.
     pub fn recovered(&self) -> bool {
         self.how != How::Multicast
+    }
+
+    /// Returns whether the message was sent before the subscription, and kept by a member.
+    pub fn is_past(&self) -> bool {
+        self.is_past
     }
 
     /// Returns how the message arrived.
@@ -146,6 +153,27 @@ pub enum Event {
     Message(Message),
     /// Messages that will not arrive, or that were dropped because the queue was full.
     Lost(Lost),
+    /// The messages from before the subscription begin, or end.
+    History(History),
+}
+
+/// News about the messages from before a subscription, which it gets if it [asks for them](crate::Start).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct History {
+    pub(crate) group: Arc<str>,
+    pub(crate) news: HistoryNews,
+}
+
+impl History {
+    /// Returns the name of the group.
+    pub fn group(&self) -> &str {
+        &self.group
+    }
+
+    /// Returns the news.
+    pub fn news(&self) -> HistoryNews {
+        self.news
+    }
 }
 
 /// Returns message `seq` of a sender to the group `g`, for tests of queues.
@@ -158,6 +186,7 @@ pub(crate) fn numbered(seq: u32) -> Message {
         packets: 1,
         how: How::Multicast,
         missed_us: None,
+        is_past: false,
         payload: crate::pool::Pool::new(1, 8).copy(b"x"),
     }
 }

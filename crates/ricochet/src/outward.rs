@@ -9,10 +9,11 @@ use ricochet_core::flow::ReaderNews;
 use ricochet_core::message::{Message as CoreMessage, Output, To};
 use ricochet_core::tracker::{Front, Lost as CoreLost};
 use ricochet_core::wire::{MESSAGE_HEAD, messages_of};
-use ricochet_core::{GroupId, NodeId, StreamKey};
+use ricochet_core::{GroupId, HistoryNews, NodeId, StreamKey};
 
 use crate::addresses::{GroupAddresses, NodeAddresses};
 use crate::message::{Lost, Message};
+use crate::past::Past;
 use crate::pool::{Payload, Pool};
 use crate::queue::Queue;
 use crate::transmitter::Datagrams;
@@ -26,6 +27,8 @@ pub(crate) struct Joined {
     pub(crate) lifetime_us: Option<u64>,
     /// Indices of the consumers of its messages.
     pub(crate) consumers: Vec<usize>,
+    /// Reading of messages from before.
+    pub(crate) past: Past,
 }
 
 /// A subscription as the node's thread sees it.
@@ -60,6 +63,8 @@ pub(crate) struct Outward {
     pub(crate) readers: ReaderCounts,
     /// Number of datagrams to nodes whose address is unknown.
     pub(crate) unaddressed: u64,
+    /// Groups whose history has been read.
+    pub(crate) caught_up: Vec<GroupId>,
     group_addresses: GroupAddresses,
     pool: Arc<Pool>,
 }
@@ -76,6 +81,7 @@ impl Outward {
             fifo_due_us: None,
             readers: ReaderCounts::default(),
             unaddressed: 0,
+            caught_up: Vec::new(),
             group_addresses,
             pool,
         }
@@ -117,6 +123,16 @@ impl Outward {
         self.fifo_due_us = next_us;
     }
 
+    /// Hands a message to one consumer.
+    pub(crate) fn deliver_to(&mut self, at: usize, message: &CoreMessage<'_>) {
+        let Self { groups, consumers, pool, now_us, fifo_due_us, .. } = self;
+        let Some(joined) = groups.get(&message.group) else { return };
+        let Some(Some(Consumer { queue, fifo })) = consumers.get_mut(at) else { return };
+        let Some(fifo) = fifo else { return push(queue, joined, pool, message) };
+        fifo.handle_message(*now_us, message, &mut |released| release(groups, queue, pool, &released));
+        *fifo_due_us = [*fifo_due_us, fifo.poll_timeout()].into_iter().flatten().min();
+    }
+
     /// Calls `notify` with the ordering stage of each subscription that keeps a group in order.
     fn for_each_fifo(
         &mut self,
@@ -153,6 +169,9 @@ impl Output for Outward {
         let Self { groups, consumers, pool, now_us, fifo_due_us, .. } = self;
         let Some(joined) = groups.get(&message.group) else { return };
         for &at in &joined.consumers {
+            if !joined.past.takes(at, message) {
+                continue;
+            }
             let Some(Consumer { queue, fifo }) = &mut consumers[at] else { continue };
             let Some(fifo) = fifo else {
                 push(queue, joined, pool, message);
@@ -199,6 +218,18 @@ impl Output for Outward {
         }
     }
 
+    fn has_room(&mut self, group: GroupId, messages: u32) -> bool {
+        self.has_room_for_past(group, messages)
+    }
+
+    fn on_history(&mut self, group: GroupId, news: HistoryNews) {
+        self.tell_history(group, news);
+    }
+
+    fn on_caught_up(&mut self, group: GroupId) {
+        self.caught_up.push(group);
+    }
+
     fn on_restart(&mut self, key: StreamKey) {
         self.for_each_fifo(key.group, |fifo, _| fifo.forget(|other| other == key));
     }
@@ -234,6 +265,7 @@ fn push(queue: &Queue, joined: &Joined, pool: &Arc<Pool>, message: &CoreMessage<
         packets,
         how: message.how,
         missed_us: message.missed_us,
+        is_past: message.past_us.is_some(),
         payload,
     };
     let seq = message.seq.to_wire();

@@ -258,6 +258,7 @@ impl Core {
         });
         self.node.handle_datagram(now_us, origin, datagram, &mut self.out);
         self.out.reply_to = None;
+        self.end_catch_ups(now_us);
     }
 
     /// Returns whether a datagram belongs to a group that the node has joined and the core does not know yet.
@@ -275,6 +276,7 @@ impl Core {
         self.out.now_us = now_us;
         if self.node.poll_timeout().is_some_and(|due_us| due_us <= now_us) {
             self.node.handle_timeout(now_us, &mut self.out);
+            self.end_catch_ups(now_us);
         }
         self.out.handle_timeout();
     }
@@ -301,6 +303,7 @@ impl Core {
         }
         let groups = self.groups_of_core(|_| true);
         self.node.change_groups(groups, view, &mut self.out);
+        self.begin_catch_ups(now_us);
         for (&id, joined) in &self.out.groups {
             self.node.set_lifetime(id, joined.lifetime_us);
         }

@@ -86,8 +86,8 @@ impl Subscription {
         std::iter::from_fn(|| self.recv().ok())
     }
 
-    /// Waits for the next message or loss report, in order. Methods that return messages alone leave the loss
-    /// reports to [`take_lost`](Self::take_lost).
+    /// Waits for the next message, loss report or news about the past, in order. Methods that return messages
+    /// alone leave out the news, and leave the loss reports to [`take_lost`](Self::take_lost).
     ///
     /// # Errors
     /// [`RecvError`].
@@ -159,6 +159,7 @@ impl Subscription {
     fn message_of(&self, event: Event) -> Option<Message> {
         match event {
             Event::Message(message) => Some(message),
+            Event::History(_) => None,
             Event::Lost(lost) => {
                 let mut all = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
                 if all.len() == LOST_MAX && all.pop_front().is_some() {

@@ -12,6 +12,7 @@ In an event loop, receive with `async for` or `await subscription.recv_async()`.
 
 from ricochet._ricochet import (
     Closed,
+    History,
     LossWarning,
     Lost,
     Message,
@@ -25,6 +26,7 @@ from ricochet._ricochet import (
 
 __all__ = [
     "Closed",
+    "History",
     "LossWarning",
     "Lost",
     "Message",

@@ -32,6 +32,9 @@ class Message:
     def recovered(self) -> bool:
         """Whether the message was lost at first, and then recovered or retransmitted."""
     @property
+    def past(self) -> bool:
+        """Whether the message was sent before the subscription, and kept by a member."""
+    @property
     def latency(self) -> float:
         """Seconds for which this node knew that the message was missing."""
 
@@ -54,6 +57,22 @@ class Lost:
     def reason(self) -> str:
         """Reason why they were given up."""
 
+class History:
+    """News about the messages from before a subscription: they begin, or end."""
+
+    @property
+    def group(self) -> str:
+        """Name of the group."""
+    @property
+    def ended(self) -> bool:
+        """Whether the messages that follow are those sent since the subscription."""
+    @property
+    def messages(self) -> int | None:
+        """Number of messages that a member keeps; None at the end."""
+    @property
+    def complete(self) -> bool | None:
+        """Whether these are all that were asked for; None at the end."""
+
 class Subscription:
     """A bounded queue of the messages of one or more groups."""
 
@@ -61,17 +80,17 @@ class Subscription:
         """Waits for the next message. Raises TimeoutError after `timeout` seconds, if given.
 
         Warns with LossWarning of messages that are lost before it."""
-    def recv_event(self, timeout: float | None = None) -> Message | Lost:
+    def recv_event(self, timeout: float | None = None) -> Message | Lost | History:
         """Waits for the next message or loss report, in order.
 
         Raises TimeoutError after `timeout` seconds, if given."""
     def try_recv(self) -> Message | None:
         """Returns the next message if one waits, otherwise None. Warns as `recv` does."""
-    def try_recv_event(self) -> Message | Lost | None:
+    def try_recv_event(self) -> Message | Lost | History | None:
         """Returns the next message or loss report if one waits, otherwise None."""
     async def recv_async(self) -> Message:
         """Waits for the next message in an event loop."""
-    async def recv_event_async(self) -> Message | Lost:
+    async def recv_event_async(self) -> Message | Lost | History:
         """Waits for the next message or loss report in an event loop."""
     def fileno(self) -> int:
         """Returns a descriptor that becomes readable when a message comes after `try_recv` returned None.
@@ -138,10 +157,13 @@ class Node:
         c: int | None = None,
         lifetime: float | None = None,
         held: int | None = None,
+        last: int | None = None,
+        since: float | None = None,
     ) -> Subscription:
         """Joins groups, with one queue for all.
 
-        The subscription receives all messages sent to them from this moment on. `lifetime`: seconds after which
+        The subscription receives all messages sent to them from this moment on, and before them the `last` messages of
+        each group, or those of the time `since`, in seconds, as far as members keep them. `lifetime`: seconds after which
         a missing message is given up that its sender marked as expiring. `held`: with `fifo`, maximum number of
         messages held back until earlier ones arrive. The node's settings apply to options not given."""
     def send(self, group: str, payload: bytes) -> int:

@@ -2,9 +2,9 @@
 //!
 //! The node asks the members one after the other where the wanted part of their logs begins. It takes the
 //! first log that has everything, else the one that has most. It then requests the bytes of that log in a
-//! window that grows, until it has reached the end. If the member falls silent or has forgotten what was next,
-//! the node goes on with another one, a little before the time that it had reached: what it has already is
-//! found to be there.
+//! window that grows, until it has reached the end. If the member falls silent, or has forgotten the next
+//! bytes, the node goes on with another one, a little before the time that it had reached. Packets that it
+//! has are recognized as duplicates.
 
 use std::collections::BTreeMap;
 
@@ -96,7 +96,7 @@ enum Phase {
     Ended,
 }
 
-/// What a node has to do for its history.
+/// Next step of a node that reads history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Send(NodeId, Ask),

@@ -355,15 +355,15 @@ mod tests {
     #[test]
     fn the_last_messages_and_those_of_a_time_are_found() {
         let mut logs = logs(1 << 20, 1 << 20, 1_000_000_000);
-        (0..1_000).for_each(|seq| logs.append(u64::from(seq) * 10, &data(seq, &[7; 50])));
+        (0..1_000).for_each(|seq| logs.append(u64::from(seq) * 10 + 100, &data(seq, &[7; 50])));
         for count in [0, 1, 63, 64, 65, 500, 999, 1_000] {
-            let cut = logs.cut(10_000, GROUP, Wish::Last(count)).unwrap();
+            let cut = logs.cut(10_100, GROUP, Wish::Last(count)).unwrap();
             assert_eq!((cut.messages, cut.is_complete, cut.skip), (count, true, 0));
             assert_eq!(numbers(&logs, cut), (1_000 - count as u32..1_000).collect::<Vec<_>>());
         }
-        let cut = logs.cut(10_000, GROUP, Wish::Since(95)).unwrap();
+        let cut = logs.cut(10_100, GROUP, Wish::Since(95)).unwrap();
         assert_eq!((numbers(&logs, cut).len(), cut.messages, cut.is_complete), (9, 9, true));
-        let cut = logs.cut(10_000, GROUP, Wish::Since(50_000)).unwrap();
+        let cut = logs.cut(10_100, GROUP, Wish::Since(50_000)).unwrap();
         assert_eq!((cut.messages, cut.is_complete), (1_000, false), "the log does not go back that far");
     }
 

@@ -105,7 +105,7 @@ pub struct NodeConfig {
     pub answers_per_second: u32,
     /// Messages longer than a packet.
     pub fragments: FragmentsConfig,
-    /// What this node keeps of the past for nodes that join later.
+    /// Bounds of the history that this node keeps for nodes that join later.
     pub history: HistoryConfig,
     /// Maximum number of peers in [`Node::feedback`](super::Node::feedback), at most 65,536.
     pub feedback_peers: usize,

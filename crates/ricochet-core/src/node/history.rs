@@ -20,7 +20,7 @@ const PARTS_MAX: usize = 128;
 /// Maximum number of streams that a joining node is told of.
 const STREAMS_TOLD_MAX: usize = 1_024;
 
-/// What a node found in its own log.
+/// Messages found in the log of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replayed {
     /// Number of messages.
@@ -166,7 +166,7 @@ impl Node {
         let packets = data.count();
         let Data { sender, group, payload, fragment, joint, .. } = *data;
         let past_us = Some(at_us);
-        let how = How::Requested;
+        let how = How::Multicast;
         let packet =
             Message { sender, group, seq, payload, joint, packets, how, missed_us: None, front, past_us };
         match (fragment, skip) {
@@ -420,7 +420,7 @@ impl Node {
                 payload,
                 joint,
                 packets: data.count(),
-                how: How::Requested,
+                how: How::Multicast,
                 missed_us: None,
                 front: self.tracker.front(key),
                 past_us: Some(at_us),

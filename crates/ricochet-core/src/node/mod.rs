@@ -83,7 +83,7 @@ pub struct Node {
     fragments: Fragments,
     /// Rate limit of the packets retransmitted to each member.
     answers: Limits,
-    /// What this node keeps of the past.
+    /// The history that this node keeps.
     logs: Logs,
     /// Groups whose history this node reads.
     catch_ups: HashMap<GroupId, CatchUp>,

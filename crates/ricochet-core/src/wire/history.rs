@@ -22,7 +22,7 @@ const ARE_STREAMS: u8 = 8;
 /// Length of a stream: sender (4), sequence number of its next packet (4).
 pub const STREAM: usize = 8;
 
-/// What a joining node asks a member.
+/// Question of a joining node to a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// Where the wanted part of its log begins.
@@ -45,7 +45,7 @@ pub struct HistoryRequest {
     pub token: u64,
     /// The group.
     pub group: GroupId,
-    /// What it asks.
+    /// The question.
     pub ask: Ask,
 }
 
@@ -86,7 +86,7 @@ impl HistoryRequest {
     }
 }
 
-/// What a member answers.
+/// Content of a member's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HistoryBody<'a> {
     /// The wanted part begins at the offset.

@@ -50,7 +50,8 @@ fn begins(net: &Net, at: usize) -> (u64, bool) {
     }
 }
 
-/// Checks that a joiner has every message of a sender from its first one on, once, those of the past in order.
+/// Checks that a joiner has every message of a sender from its first one on, once, and those of the past in
+/// order.
 fn check_joined(net: &Net, at: usize, from: u32, past: usize, seed: u64) -> Vec<u64> {
     let numbers = numbers(net, at, from);
     let total = net.sent.keys().filter(|packet| packet.0 == NodeId(from)).count() as u64;
@@ -321,7 +322,7 @@ fn a_member_whose_log_is_no_log_is_replaced() {
         let mut net = net(3, 1, 0.0, seed, KEPT);
         send(&mut net, 0, 500, 200);
         net.join_late(3, GROUP, Wish::Last(300));
-        // Node 1 answers with bytes that are no packets; the test takes the token from the request.
+        // Node 1 answers with bytes that are no packets; the token is that of the request.
         let mut lied = 0;
         net.tamper = Some(Box::new(move |from, datagram| {
             if from == 1 && Kind::read(datagram) == Ok(Kind::History) && datagram[1] == 0 {

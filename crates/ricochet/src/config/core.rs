@@ -64,6 +64,7 @@ impl Config {
                 ..TrackerConfig::default()
             },
             answers_per_second: nak.packets_per_second,
+            history: self.history.core(),
             ..NodeConfig::new(id)
         }
     }

@@ -5,6 +5,7 @@ use diagnostics::Findings;
 use diagnostics::settings::{Document, Root, Section as _};
 
 use super::flow::{FlowDraft, FlowSection};
+use super::history::{HistoryDraft, HistorySection};
 use super::sections::{
     AnnounceDraft, AnnounceSection, BuffersDraft, BuffersSection, FifoDraft, FifoSection, KeyDraft,
     KeySection, MembershipDraft, MembershipSection, NakDraft, NakSection, NodeDraft, NodeSection,
@@ -30,6 +31,8 @@ pub struct Config {
     pub buffers: BuffersSection,
     /// Flow control.
     pub flow: FlowSection,
+    /// Bounds of the history that the node keeps for those that join later.
+    pub history: HistorySection,
     /// The cluster key.
     pub key: KeySection,
 }
@@ -45,6 +48,7 @@ pub(super) struct Draft {
     pub(super) fifo: FifoDraft,
     pub(super) buffers: BuffersDraft,
     pub(super) flow: FlowDraft,
+    pub(super) history: HistoryDraft,
     pub(super) key: KeyDraft,
 }
 
@@ -62,6 +66,7 @@ impl Draft {
             fifo: document.section::<FifoSection>(),
             buffers: document.section::<BuffersSection>(),
             flow: document.section::<FlowSection>(),
+            history: document.section::<HistorySection>(),
             key: document.section::<KeySection>(),
         };
         document.finish();
@@ -78,6 +83,7 @@ impl Draft {
         config.fifo.check(findings);
         config.buffers.check(findings);
         config.flow.check(findings);
+        config.history.check(findings);
         config.key.check(findings);
         Self {
             node: config.node.to_draft(),
@@ -88,6 +94,7 @@ impl Draft {
             fifo: config.fifo.to_draft(),
             buffers: config.buffers.to_draft(),
             flow: config.flow.to_draft(),
+            history: config.history.to_draft(),
             key: config.key.to_draft(),
         }
     }
@@ -106,6 +113,7 @@ impl Draft {
             fifo: FifoSection::finish(self.fifo),
             buffers: BuffersSection::finish(self.buffers),
             flow: FlowSection::finish(self.flow),
+            history: HistorySection::finish(self.history),
             key: KeySection::finish(self.key),
         }
     }

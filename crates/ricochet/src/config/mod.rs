@@ -24,6 +24,7 @@ mod core;
 mod cross;
 mod draft;
 mod flow;
+mod history;
 mod sections;
 mod types;
 
@@ -41,6 +42,7 @@ use thiserror::Error;
 pub use draft::Config;
 pub(crate) use flow::follow_text;
 pub use flow::{FlowSection, parse_follow};
+pub use history::HistorySection;
 pub use sections::{
     AnnounceSection, BuffersSection, FifoSection, KeySection, MembershipSection, NakSection, NodeSection,
     RepairSection,

@@ -32,6 +32,7 @@ pub(super) fn layout() -> Layout {
         .with::<FifoSection>()
         .with::<BuffersSection>()
         .with::<super::flow::FlowSection>()
+        .with::<super::history::HistorySection>()
         .with::<KeySection>()
 }
 

@@ -14,7 +14,6 @@ use std::time::Duration;
 use membership::Membership;
 use netio::multicast::Outbox;
 use netio::poll::{Interest, Poller};
-use ricochet_core::GroupId;
 
 pub(crate) use batches::Batches;
 
@@ -225,9 +224,7 @@ impl MembershipDriver {
     fn regroup(&mut self, now_us: u64, core: &mut Core, shared: &Shared) {
         let Self { provider, output, version, changed_us, .. } = self;
         if core.changes.since_us.is_some() {
-            let mut groups: Vec<GroupId> = core.out.groups.keys().copied().collect();
-            groups.sort_unstable();
-            provider.set_groups(now_us, &groups, output);
+            provider.set_groups(now_us, &core.announced_groups(), output);
             output.outbox.flush();
         }
         if *version != provider.version() {

@@ -1,5 +1,6 @@
 use allocation_counter::measure;
 use netlab::Namespace;
+use ricochet_core::GroupId;
 
 use super::*;
 use crate::error::TryRecvError;
@@ -140,6 +141,7 @@ fn drained(queue: &crate::queue::Queue) -> u32 {
             Ok(Event::Lost(lost)) => panic!("{lost:?}"),
             Err(TryRecvError::Empty) => return messages,
             Err(error) => panic!("{error}"),
+            Ok(Event::History(history)) => panic!("{history:?}"),
         }
     }
 }

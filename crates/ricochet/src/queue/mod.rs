@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::backpressure::Backpressure;
 use crate::clock;
 use crate::error::{RecvError, RecvTimeoutError, TryRecvError};
-use crate::message::{Event, Lost, Message};
+use crate::message::{Event, History, Lost, Message};
 use crate::policy::Policy;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::wake::Waker;
@@ -155,6 +155,15 @@ impl Queue {
         }
         inner.events.push_back(Event::Lost(lost));
         self.notify_reader(inner);
+    }
+
+    /// Adds news about the messages of the past.
+    pub(crate) fn push_history(&self, history: History) {
+        let mut inner = self.lock();
+        if inner.closed.is_none() && inner.events.len() - inner.messages < LOST_MAX {
+            inner.events.push_back(Event::History(history));
+            self.notify_reader(inner);
+        }
     }
 
     /// Returns the number of messages dropped since the last call.
@@ -348,7 +357,7 @@ impl Inner {
         let before = self.events.range_mut(..at).rev().take(COMPARED_MAX);
         let reports = before.map_while(|event| match event {
             Event::Lost(lost) => Some(lost),
-            Event::Message(_) => None,
+            Event::Message(_) | Event::History(_) => None,
         });
         for report in reports {
             if report.extend_by(message) {

@@ -7,6 +7,7 @@ mod churn;
 #[path = "../common/mod.rs"]
 mod common;
 mod flow;
+mod history;
 mod lan;
 mod liars;
 mod lifecycle;

@@ -3,7 +3,9 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use ricochet::{Event, JoinOptions, Lost, Message, Order, RecvTimeoutError, Subscription};
+use ricochet::{
+    Event, History, HistoryNews, JoinOptions, Lost, Message, Order, RecvTimeoutError, Start, Subscription,
+};
 use serde::Serialize;
 
 use super::isolation::isolation;
@@ -22,10 +24,11 @@ Examples:
   undrop multicast recv prices/AAPL prices/IBM --interface eth0 --seed 10.0.0.7:7900
   undrop multicast recv load --interface eth0 --json | jq 'select(.recovered) | .latency_us'
   undrop multicast recv audit --interface eth0 --fifo --count 100
+  undrop multicast recv audit --interface eth0 --last 100
 
 A payload that is not UTF-8 is shown as 0x and its bytes in hexadecimal.
-With --json, each line is a message or a loss report. A message has group, sender, sequence, recovered,
-latency_us (time from the discovery of its loss to its recovery), and payload, or payload_hex if the payload
+With --json, each line is a message or a loss report. A message has group, sender, sequence, recovered, past
+(whether it was sent before, and kept by a member), latency_us (time from the discovery of its loss to its recovery), and payload, or payload_hex if the payload
 is not UTF-8. A loss report has group, sender, lost (first and last sequence number) and reason.";
 
 /// Receive the messages of groups, one line each.
@@ -45,6 +48,12 @@ pub(crate) struct Args {
     /// Print the messages of each sender to each group in order
     #[arg(long)]
     fifo: bool,
+    /// Begin with this many messages of the past of each group, as far as members keep them
+    #[arg(long, value_name = "N", conflicts_with = "since")]
+    last: Option<u64>,
+    /// Begin with the messages of this time, such as `10s`, `500ms` or `2m`
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    since: Option<Duration>,
     /// Stop after this many messages
     #[arg(long, value_name = "N")]
     count: Option<u64>,
@@ -62,6 +71,7 @@ struct MessageLine<'a> {
     sender: String,
     sequence: u32,
     recovered: bool,
+    past: bool,
     latency_us: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<&'a str>,
@@ -82,7 +92,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
     let node = args.node.start()?;
     let order = if args.fifo { Order::Fifo } else { Order::Unordered };
-    let subscription = node.join_many_with(&args.groups, &JoinOptions { order, ..JoinOptions::default() })?;
+    let options = JoinOptions { order, from: args.start(), ..JoinOptions::default() };
+    let subscription = node.join_many_with(&args.groups, &options)?;
     let groups = if args.groups.len() == 1 { "group" } else { "groups" };
     output::note(format_args!("node {} at {}, in {} {groups}", node.id(), node.address(), args.groups.len()));
     #[expect(clippy::disallowed_methods, reason = "no core: --seconds is a time of the clock")]
@@ -109,6 +120,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 output::line(&line(&message, args.json)?)?;
             }
             Ok(Event::Lost(lost)) => output::line(&lost_line(&lost, args.json)?)?,
+            Ok(Event::History(history)) => args.note_history(&history),
             Err(RecvTimeoutError::Timeout) if left.is_zero() => break,
             Err(RecvTimeoutError::Timeout) => {}
             Err(error) => return Err(error.into()),
@@ -117,6 +129,58 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let code = report_losses(&subscription);
     let is_alone = received == 0 && isolation(&node.status(), &args.node.seeds()).is_some();
     Ok(if is_alone { ExitCode::FAILURE } else { code })
+}
+
+impl Args {
+    /// Returns the first message that is wanted.
+    fn start(&self) -> Start {
+        match (self.last, self.since) {
+            (Some(count), _) => Start::Last(count),
+            (None, Some(age)) => Start::Since(age),
+            (None, None) => Start::Live,
+        }
+    }
+
+    /// Says which messages of the past there are, if those are not all.
+    fn note_history(&self, history: &History) {
+        let group = history.group();
+        let wanted = match (self.last, self.since) {
+            (Some(count), _) => format!("{count} messages"),
+            (None, age) => format!("messages of {:.1} s", age.unwrap_or_default().as_secs_f64()),
+        };
+        match history.news() {
+            HistoryNews::Begins { messages, is_complete: false } => output::note(format_args!(
+                "warning: expected {wanted} of the past of {group}, saw {messages} that a member keeps\n\
+                 help: if there were more, raise `history.group_bytes` or `history.age_ms` of the members"
+            )),
+            HistoryNews::Nothing { asked: 0 } => output::note(format_args!(
+                "warning: expected {wanted} of the past of {group}, saw no other member of the group\n\
+                 help: check the seed address; a group has a past while it has members"
+            )),
+            HistoryNews::Nothing { asked } => output::note(format_args!(
+                "warning: expected {wanted} of the past of {group}, saw no answer of {asked} members\n\
+                 help: check that the members have this version"
+            )),
+            HistoryNews::Begins { .. } | HistoryNews::Ends => {}
+        }
+    }
+}
+
+/// Parses a time with its unit: `10s`, `500ms`, `2m`, `1h`; a number alone is in seconds.
+fn time(text: &str) -> Result<Duration, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let scale = match unit {
+        "ms" => 0.001,
+        "s" | "" => 1.0,
+        "m" => 60.0,
+        "h" => 3_600.0,
+        _ => return Err("expected a time such as `10s`, `500ms`, `2m` or `1h`".to_owned()),
+    };
+    let seconds = number.parse::<f64>().ok().map(|number| number * scale);
+    let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    time.filter(|time| *time <= Duration::from_hours(24))
+        .ok_or_else(|| "expected a time such as `10s`, at most a day".to_owned())
 }
 
 /// Reports the messages that were not printed; returns the exit code.
@@ -145,6 +209,7 @@ fn line(message: &Message, json: bool) -> anyhow::Result<String> {
             sender: message.sender().to_string(),
             sequence: message.seq(),
             recovered: message.recovered(),
+            past: message.is_past(),
             latency_us,
             payload: text,
             payload_hex: text.is_none().then(|| hex(message.payload())),

@@ -66,6 +66,28 @@ fn lines_that_are_sent_are_received() {
     assert!(lines[1].ends_with(" 1: 187.22"), "{text}");
 }
 
+#[test]
+fn a_receiver_begins_with_the_messages_of_the_past() {
+    let (_member, seed) = receiver(&["prices/AAPL", "--seconds", "60"]);
+    let lines: String = (0..20).map(|number| format!("price {number}\n")).collect();
+    assert!(send(&seed, &["prices/AAPL", "--require-members"], &lines).status.success());
+    let late = |args: &[&str]| {
+        let mut command = undrop(&["recv", "prices/AAPL", "--seconds", "30", "--seed", &seed]);
+        let output = command.args(args).args(HERE).arg("--unicast").output().unwrap();
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (text, _) = late(&["--last", "3", "--count", "3"]);
+    let ends: Vec<&str> = text.lines().filter_map(|line| line.rsplit(": ").next()).collect();
+    assert_eq!(ends, ["price 17", "price 18", "price 19"], "{text}");
+    let (text, said) = late(&["--last", "100", "--count", "20", "--json"]);
+    assert_eq!(text.lines().count(), 20);
+    let first: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+    assert_eq!((first["payload"].as_str(), first["past"].as_bool()), (Some("price 0"), Some(true)));
+    assert!(said.contains("expected 100 messages of the past of prices/AAPL, saw 20"), "{said}");
+    let (text, _) = late(&["--since", "1h", "--count", "20"]);
+    assert_eq!(text.lines().count(), 20);
+}
+
 /// A receiver whose output nobody reads for a while drops messages. Each is printed or reported, and the exit
 /// code says that not all were printed.
 #[test]

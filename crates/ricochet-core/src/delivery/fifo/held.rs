@@ -10,7 +10,7 @@ use crate::message::How;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum What {
     /// A message, with its payload in the slot.
-    Message { packets: u32, joint: bool, how: How, missed_us: Option<u64> },
+    Message { packets: u32, joint: bool, how: How, missed_us: Option<u64>, past_us: Option<u64> },
     /// A report that packets up to and including `last` are lost.
     Lost { last: Seq, reason: GivenUp },
 }

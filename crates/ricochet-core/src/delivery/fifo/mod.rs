@@ -121,8 +121,8 @@ impl Fifo {
         let key = StreamKey { sender: message.sender, group: message.group };
         let stream = self.stream_or_insert(now_us, key, message.seq, message.front, out);
         self.streams[stream].front = message.front;
-        let Message { packets, joint, how, missed_us, .. } = *message;
-        let what = What::Message { packets, joint, how, missed_us };
+        let Message { packets, joint, how, missed_us, past_us, .. } = *message;
+        let what = What::Message { packets, joint, how, missed_us, past_us };
         self.put(Item { stream: stream as u32, first: message.seq, what }, message.payload, out);
         self.release(stream, None, out);
     }
@@ -344,7 +344,7 @@ impl Release<'_> {
         stream.next = stream.next.max(item.last().plus(1));
         let StreamKey { sender, group } = stream.key;
         match item.what {
-            What::Message { packets, joint, how, missed_us } => {
+            What::Message { packets, joint, how, missed_us, past_us } => {
                 counts.released += 1;
                 counts.waited += u64::from(waited);
                 let (seq, front) = (item.first, stream.front);
@@ -358,7 +358,7 @@ impl Release<'_> {
                     how,
                     missed_us,
                     front,
-                    past_us: None,
+                    past_us,
                 }));
             }
             What::Lost { last, reason } => {
