@@ -11,7 +11,7 @@ use ricochet_core::message::Message as CoreMessage;
 use ricochet_core::{GroupId, HistoryNews, Wish};
 
 use crate::message::History;
-use crate::outward::{Consumer, Joined, Outward};
+use crate::outward::{Joined, Outward};
 use crate::shared::Core;
 
 /// The first message that a subscription gets.
@@ -118,10 +118,7 @@ impl Outward {
         let Some(joined) = self.groups.get(&group) else { return true };
         let all = joined.past.parts.iter().filter(|(_, part)| !matches!(part, Part::Later(_)));
         let mut consumers = all.filter_map(|(&at, _)| self.consumers.get(at)?.as_ref());
-        consumers.all(|Consumer { queue, .. }| {
-            let waiting = queue.len();
-            waiting == 0 || waiting + messages as usize <= queue.capacity()
-        })
+        consumers.all(|consumer| consumer.queue.has_room_for_past(messages as usize))
     }
 
     /// Tells the subscriptions that get the history of a group.

@@ -63,6 +63,9 @@ struct Inner {
     events: VecDeque<Event>,
     messages: usize,
     bytes: usize,
+    /// Number of messages of the past. They do not count against the bounds: a node reads no more of them
+    /// than there is room for, and those that it keeps itself are bounded.
+    past: usize,
     /// Whether a thread may wait that was not notified since it began.
     is_awaited: bool,
     closed: Option<RecvError>,
@@ -81,6 +84,7 @@ impl Queue {
             events: VecDeque::new(),
             messages: 0,
             bytes: 0,
+            past: 0,
             is_awaited: false,
             closed: None,
             armed: false,
@@ -114,6 +118,11 @@ impl Queue {
 
     fn add(&self, inner: &mut Inner, message: Message) {
         let length = message.payload().len();
+        if message.is_past() {
+            inner.counts.queued += 1;
+            inner.past += 1;
+            return inner.events.push_back(Event::Message(message));
+        }
         if !inner.has_room(self.bounds, length) {
             match self.policy {
                 // One packet may bring several messages. Backpressure is active before the next packet.
@@ -150,7 +159,7 @@ impl Queue {
             return;
         }
         inner.counts.lost += lost.packets();
-        if inner.events.len() - inner.messages >= LOST_MAX {
+        if inner.events.len() - inner.messages - inner.past >= LOST_MAX {
             return inner.counts.reports_dropped += 1;
         }
         inner.events.push_back(Event::Lost(lost));
@@ -160,7 +169,7 @@ impl Queue {
     /// Adds news about the messages of the past.
     pub(crate) fn push_history(&self, history: History) {
         let mut inner = self.lock();
-        if inner.closed.is_none() && inner.events.len() - inner.messages < LOST_MAX {
+        if inner.closed.is_none() && inner.events.len() - inner.messages - inner.past < LOST_MAX {
             inner.events.push_back(Event::History(history));
             self.notify_reader(inner);
         }
@@ -271,7 +280,15 @@ impl Queue {
 
     /// Returns the number of messages that wait.
     pub(crate) fn len(&self) -> usize {
-        self.lock().messages
+        let inner = self.lock();
+        inner.messages + inner.past
+    }
+
+    /// Returns whether a node that reads history may add messages.
+    pub(crate) fn has_room_for_past(&self, messages: usize) -> bool {
+        let inner = self.lock();
+        let waiting = inner.messages + inner.past;
+        waiting == 0 || waiting + messages <= self.bounds.messages
     }
 
     /// Returns the number of bytes of payload that wait.
@@ -290,6 +307,10 @@ impl Queue {
     fn pop(&self, inner: &mut Inner) -> Option<Event> {
         let event = inner.events.pop_front()?;
         if let Event::Message(message) = &event {
+            if message.is_past() {
+                inner.past -= 1;
+                return Some(event);
+            }
             inner.messages -= 1;
             inner.bytes -= message.payload().len();
             // Once a quarter of the queue is free, so that the node is not woken for each message.
@@ -342,7 +363,8 @@ impl Inner {
 
     /// Drops the oldest message, and reports it in its place. Loss reports keep their place.
     fn drop_oldest(&mut self) {
-        let oldest = self.events.iter().position(|event| matches!(event, Event::Message(_)));
+        let is_droppable = |event: &Event| matches!(event, Event::Message(message) if !message.is_past());
+        let oldest = self.events.iter().position(is_droppable);
         let Some(at) = oldest else { return };
         if let Some(Event::Message(message)) = self.events.remove(at) {
             self.messages -= 1;
@@ -364,7 +386,7 @@ impl Inner {
                 return;
             }
         }
-        if self.events.len() - self.messages >= LOST_MAX {
+        if self.events.len() - self.messages - self.past >= LOST_MAX {
             self.counts.reports_dropped += 1;
             return;
         }
