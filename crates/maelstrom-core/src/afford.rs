@@ -10,7 +10,7 @@ use fec::gf256;
 /// Part of a processor that the gateway may use.
 const OWN_MAX: f64 = 0.7;
 /// Smallest and largest part of it for encoding.
-const ENCODING: [f64; 2] = [0.05, 0.5];
+const ENCODING: [f64; 2] = [0.15, 0.5];
 /// Part of idle time below which the machine counts as busy. It is above the part below which flows lose
 /// their protection (`share.rs`): shorter windows come first.
 const IDLE_MIN: f64 = 0.1;

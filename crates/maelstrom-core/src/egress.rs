@@ -18,7 +18,7 @@ use crate::dscp::Marking;
 use crate::identity::Identity;
 use crate::outbox::{Envelope, Queue};
 use crate::packet::Packet;
-use crate::quiet::Quiet;
+use crate::quiet::{Quiet, SILENCE_US};
 use crate::repair_loss::RepairLoss;
 use crate::session::Sealer;
 use crate::symbol::{SYMBOL_HEADER, Symbol};
@@ -28,6 +28,8 @@ use foundation::Seq;
 
 /// Length of the outer headers over IPv4 in bytes.
 const OUTER_V4: usize = 20 + 8;
+/// Loss above which a second repair follows the one after a silence.
+const LOSSY: f64 = 0.02;
 /// Number of bytes by which the UDP payload of a copy is longer than its symbol, also if it is cut in two.
 const COPY_OVERHEAD: usize = 2 * (SEALED_HEADER + TAG + Half::HEADER) + 17;
 
@@ -74,6 +76,8 @@ pub(crate) struct Egress {
     deadlines: deadlines::Watch,
     /// Time until which packets of a class with a deadline of its own wait for their first repair.
     hurry_us: Option<u64>,
+    /// Time of the second repair after a silence.
+    second_us: Option<u64>,
     answers: Answers,
     next: Seq,
     sender: RepairSender,
@@ -128,6 +132,7 @@ impl Egress {
             raised: 0,
             deadlines: deadlines::Watch::default(),
             hurry_us: None,
+            second_us: None,
             answers: Answers::new(config.requests, config.cache_bytes(config.peers.len())),
             next: Seq(0),
             sender,
@@ -245,7 +250,7 @@ impl Egress {
 
     /// Gives up the packets that wait for a repair. The stream's numbers continue.
     pub(crate) fn empty_bins(&mut self) {
-        self.hurry_us = None;
+        (self.hurry_us, self.second_us) = (None, None);
         self.coder.clear(self.next);
     }
 
@@ -300,6 +305,7 @@ impl Egress {
         }
         self.answers.keep(outlet.now_us, entry, packet, &symbol);
         self.next = self.next.plus(1);
+        self.second_us = None;
         self.quiet.on_packet(now_us, packet.as_slice().len());
         self.sender.counts.source_packets += 1;
         self.sender.counts.source_bytes += packet.as_slice().len() as u64;
@@ -309,7 +315,8 @@ impl Egress {
     /// Time at which the next repair leaves that no packet completes, if packets wait for one.
     pub(crate) fn next_deadline_us(&self) -> Option<u64> {
         let silent_us = self.flushes().then(|| self.quiet.silent_us());
-        let due_us = silent_us.into_iter().chain(self.hurry_us).chain(self.coder.next_deadline_us()).min()?;
+        let own_us = [silent_us, self.hurry_us, self.second_us];
+        let due_us = own_us.into_iter().flatten().chain(self.coder.next_deadline_us()).min()?;
         Some(self.quiet.paid_us(due_us).min(self.coder.late_us().unwrap_or(u64::MAX)))
     }
 
@@ -327,10 +334,16 @@ impl Egress {
         let is_silent = self.flushes() && self.quiet.silent_us() <= now_us
             || self.hurry_us.take_if(|due_us| *due_us <= now_us).is_some();
         let bytes = self.sender.counts.repair_bytes;
+        let is_lossy =
+            self.decision().is_some_and(|decision| decision.loss > LOSSY && decision.limit != Limit::Useless);
         let sender = &mut self.sender;
         let mut emit = |repair: &CodedRepair<'_>| sender.send(repair, outlet);
         if is_silent {
             self.coder.flush(self.quiet.is_rich(), &mut emit);
+            // The first repair solves one of the losses at the end of a flight.
+            self.second_us = is_lossy.then_some(now_us + SILENCE_US);
+        } else if self.second_us.take_if(|due_us| *due_us <= now_us).is_some() {
+            self.coder.fire_extra(&mut emit);
         } else {
             self.coder.fire_due(now_us, &mut emit);
         }

@@ -73,6 +73,31 @@ fn windows_follow_what_the_processor_can_pay_and_lose_no_packet_meanwhile() {
     assert!(window(&pair).starts_with("sliding (256; "), "{}", window(&pair));
 }
 
+/// Flights of four packets, the last two of which are lost. Repairs of packets come with every second flight.
+#[test]
+fn after_a_silence_a_second_repair_leaves_where_much_is_lost() {
+    for (loss, whole) in [(0.06, 5..=6), (0.001, 0..=2)] {
+        let mut pair = up(Targets { rate_max: rate("1/8"), ..Targets::default() });
+        stream(&mut pair, 3_000, loss, 51);
+        pair.lose_datagram = Box::new(|| false);
+        // No loss of the stream is left in the window.
+        pair.advance(1_500_000);
+        let mut back = Vec::new();
+        for flight in 0..6u32 {
+            pair.recovered[B].clear();
+            for n in 0..4u32 {
+                pair.send(A, &udp(A, (9_000 + 4 * flight + n) as u16, &[flight as u8; 700]), n >= 2);
+            }
+            // The repairs are there, and the next flight is not.
+            pair.advance(pair.delay_us + 8_000);
+            back.push(pair.recovered[B].len());
+            pair.advance(200_000);
+        }
+        let count = back.iter().filter(|&&count| count == 2).count();
+        assert!(whole.contains(&count), "{loss}: {back:?}, {}", decision(&pair));
+    }
+}
+
 #[test]
 fn a_link_without_losses_gets_the_lowest_rate_and_both_ends_know_it() {
     let mut pair = up(Targets::default());
