@@ -125,6 +125,15 @@ impl Announcer {
         Some(seq)
     }
 
+    /// Announces the streams that were sent to since a time, as if they had just fallen silent.
+    pub(crate) fn announce_again(&mut self, now_us: u64, since_us: u64) {
+        let Some(round) = self.rounds.first_mut() else { return };
+        for (&group, sent) in self.streams.iter_mut().filter(|(_, sent)| sent.last_us >= since_us) {
+            sent.queued = Some((0, sent.last_us));
+            insert(round, Queued { due_us: now_us, group, last_us: sent.last_us });
+        }
+    }
+
     /// Returns the sequence number of the newest packet sent to a group.
     pub(crate) fn newest(&self, group: GroupId) -> Option<u32> {
         self.streams.get(&group).map(|sent| sent.next.wrapping_sub(1))
@@ -193,6 +202,17 @@ mod tests {
 
     fn doubling(times: u8) -> AnnounceConfig {
         AnnounceConfig { first_us: 5_000, growth: 2, times, stride: 1, unless_named_us: 30_000 }
+    }
+
+    #[test]
+    fn streams_that_were_sent_to_lately_are_announced_again_on_request() {
+        let mut announcer = Announcer::new(&doubling(1));
+        announcer.next_seq(0, GroupId(1));
+        announcer.next_seq(500_000, GroupId(2));
+        assert_eq!(all(&mut announcer, 900_000).len(), 2);
+        announcer.announce_again(1_000_000, 400_000);
+        announcer.announce_again(1_000_000, 400_000);
+        assert_eq!(all(&mut announcer, 2_000_000), [(1_000_000, 0)]);
     }
 
     fn all(announcer: &mut Announcer, until_us: u64) -> Vec<(u64, u32)> {

@@ -9,6 +9,9 @@ use ricochet_core::message::Origin;
 use ricochet_core::wire::{Kind, Peek};
 use ricochet_core::{GroupId, NodeId};
 
+use crate::config::Config;
+use crate::greetings::Settings;
+
 /// Default of the first multicast address: administratively scoped (RFC 2365), unassigned.
 const BASE_V4: Ipv4Addr = Ipv4Addr::new(239, 255, 79, 0);
 /// Default of the first multicast address of IPv6: transient, site-local scope.
@@ -40,6 +43,27 @@ impl GroupAddresses {
         self.nth((group.0 >> 32) % u64::from(self.count.max(1)))
     }
 
+    /// Returns the settings that greetings state.
+    pub(crate) fn settings(&self, config: &Config) -> Settings {
+        Settings {
+            unicast: config.node.unicast,
+            group_port: self.port,
+            group_addresses: self.count,
+            groups_base: self.base,
+            datagram_max: u16::try_from(config.buffers.datagram_max).unwrap_or(u16::MAX),
+        }
+    }
+
+    /// Returns the bit of the address of a group, the bit n for the n-th.
+    pub(crate) fn bit(&self, group: GroupId) -> u64 {
+        1 << ((group.0 >> 32) % u64::from(self.count.clamp(1, 64)))
+    }
+
+    /// Returns the n-th address, if there is one.
+    pub(crate) fn at(&self, number: u8) -> Option<SocketAddr> {
+        (number < self.count).then(|| self.nth(number.into()))
+    }
+
     /// Returns all addresses.
     pub(crate) fn addresses(self) -> impl Iterator<Item = SocketAddr> {
         (0..u64::from(self.count)).map(move |step| self.nth(step))
@@ -62,6 +86,8 @@ pub(crate) struct NodeAddresses {
     members: HashSet<SocketAddr>,
     /// Addresses of each group's members; kept only without multicast.
     group_members: Option<HashMap<GroupId, Vec<SocketAddr>>>,
+    /// Addresses of members of groups that do not hear this node's multicast.
+    deaf: HashMap<GroupId, Vec<SocketAddr>>,
     /// Source addresses of senders that the membership does not know, and the times of their last packets.
     senders: HashMap<NodeId, (SocketAddr, u64)>,
     /// These senders in order of their first packet.
@@ -148,6 +174,16 @@ impl NodeAddresses {
     pub(crate) fn node(&self, node: NodeId) -> Option<SocketAddr> {
         let of_sender = || self.senders.get(&node).map(|&(address, _)| address);
         self.nodes.get(&node).copied().or_else(of_sender)
+    }
+
+    /// Replaces the members that need copies of what is multicast to groups.
+    pub(crate) fn set_deaf(&mut self, deaf: HashMap<GroupId, Vec<SocketAddr>>) {
+        self.deaf = deaf;
+    }
+
+    /// Returns the members of a group that need copies.
+    pub(crate) fn deaf(&self, group: GroupId) -> &[SocketAddr] {
+        if self.deaf.is_empty() { &[] } else { self.deaf.get(&group).map_or(&[], Vec::as_slice) }
     }
 
     /// Returns the addresses of a group's members, or `None` with multicast.

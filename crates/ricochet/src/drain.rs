@@ -202,7 +202,7 @@ impl Rings<'_> {
     fn push(&mut self, from: std::net::SocketAddr, sorted: Result<Passed<'_>, Dropped>) {
         let pushed = sorted.and_then(|passed| {
             let ring = match (passed.consumer, passed.peek.map(|peek| peek.kind)) {
-                (For::Membership, _) => &mut *self.membership,
+                (For::Membership | For::Greetings, _) => &mut *self.membership,
                 (For::Node, Some(Kind::Repair)) => &mut *self.repairs,
                 (
                     For::Node,

@@ -10,6 +10,7 @@ use ricochet_core::counters::Malformed;
 use ricochet_core::wire::{Kind, Peek};
 use ricochet_core::{GroupId, NodeId};
 
+use crate::greetings::FIRST_BYTE as GREETING;
 use crate::key::{Seal, Stamp};
 use crate::replay::{Verdict, Windows};
 
@@ -53,6 +54,7 @@ pub(crate) enum Via {
 pub(crate) enum For {
     Node,
     Membership,
+    Greetings,
 }
 
 /// A datagram that passes the filter.
@@ -128,6 +130,9 @@ impl Filter {
         if first == MEMBERSHIP {
             let passed = Passed { consumer: For::Membership, peek: None, stamp: None, datagram };
             return if via == Via::Own { Ok(passed) } else { Err(Dropped::Misdirected) };
+        }
+        if first == GREETING {
+            return Ok(Passed { consumer: For::Greetings, peek: None, stamp: None, datagram });
         }
         let peek = Peek::read(datagram).map_err(|reason| match reason {
             Malformed::TooShort => Dropped::TooShort,

@@ -35,6 +35,7 @@ mod drain;
 mod driver;
 mod error;
 mod filter;
+mod greetings;
 mod group_name;
 #[cfg(all(test, shuttle))]
 mod interleavings;

@@ -46,6 +46,8 @@ pub struct Node {
 
 /// Time for which a node that is closed waits for its readers.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
+/// Time for which it waits until it is known which members hear its multicast.
+const TEST_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Maximum lengths of what a node sends.
 #[derive(Clone, Copy, Debug)]
@@ -184,11 +186,15 @@ impl Node {
     /// Ends the node, as dropping does, for threads that share it: announces to the others that it leaves,
     /// and releases its port and groups. Queued messages can still be received. Threads that wait for further
     /// messages or for members return.
-    /// Waits for at most two seconds until messages that wait for their readers have been sent.
+    /// Waits for at most two seconds until messages that wait for their readers have been sent, and until
+    /// it is known whether the members hear this node's multicast.
     pub fn close(&self) {
-        if self.shared.ended().is_none() && !self.flush(CLOSE_PATIENCE) {
-            let packets = self.shared.outgoing.len();
-            tracing::warn!(packets, "the node is closed before its readers had room for all packets");
+        if self.shared.ended().is_none() {
+            if !self.flush(CLOSE_PATIENCE) {
+                let packets = self.shared.outgoing.len();
+                tracing::warn!(packets, "the node is closed before its readers had room for all packets");
+            }
+            self.shared.wait_for_tests(TEST_PATIENCE);
         }
         self.shared.closing.store(true, Ordering::SeqCst);
         self.shared.sleep.waker().wake();

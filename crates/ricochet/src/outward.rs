@@ -65,6 +65,8 @@ pub(crate) struct Outward {
     pub(crate) unaddressed: u64,
     /// Groups whose history has been read.
     pub(crate) caught_up: Vec<GroupId>,
+    /// Bits of the multicast addresses that the node has sent to.
+    pub(crate) sent_to: u64,
     group_addresses: GroupAddresses,
     pool: Arc<Pool>,
 }
@@ -82,6 +84,7 @@ impl Outward {
             readers: ReaderCounts::default(),
             unaddressed: 0,
             caught_up: Vec::new(),
+            sent_to: 0,
             group_addresses,
             pool,
         }
@@ -154,10 +157,19 @@ impl Output for Outward {
     fn send(&mut self, to: To, datagram: &[u8]) {
         let Self { datagrams, addresses, .. } = self;
         match to {
-            To::Group(group) => match addresses.group_members(group) {
-                Some(members) => datagrams.push_copies(members, datagram),
-                None => datagrams.push(self.group_addresses.address(group), true, datagram),
-            },
+            To::Group(group) => {
+                self.sent_to |= self.group_addresses.bit(group);
+                match addresses.group_members(group) {
+                    Some(members) => datagrams.push_copies(members, datagram),
+                    None => {
+                        datagrams.push(self.group_addresses.address(group), true, datagram);
+                        let deaf = addresses.deaf(group);
+                        if !deaf.is_empty() {
+                            datagrams.push_copies(deaf, datagram);
+                        }
+                    }
+                }
+            }
             To::Node(node) => match self.reply_to.or_else(|| addresses.node(node)) {
                 Some(address) => datagrams.push(address, false, datagram),
                 None => self.unaddressed += 1,

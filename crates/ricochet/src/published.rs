@@ -3,9 +3,11 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use hashbrown::HashMap;
 use ricochet_core::{GroupId, NodeId};
 
 use crate::filter::DroppedCounts;
+use crate::greetings::Finding;
 use crate::status::{InterfaceStatus, KernelCounts};
 
 /// State of the node's threads as of their last round.
@@ -16,6 +18,14 @@ pub(crate) struct Published {
     pub(crate) interface: InterfaceStatus,
     pub(crate) members: Vec<PublishedMember>,
     pub(crate) membership: membership::Counts,
+    /// Findings of the greetings about other members.
+    pub(crate) findings: HashMap<NodeId, Finding>,
+    /// Bits of the multicast addresses that the node has sent to, as far as the greetings know.
+    pub(crate) tested: u64,
+    /// Whether greetings still test members.
+    pub(crate) is_testing: bool,
+    /// Time at which a member was last found deaf.
+    pub(crate) deaf_us: Option<u64>,
     /// Number of times that the key file was read again.
     pub(crate) keys_read: u64,
     /// Why the key file could not be read the last time.

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
 
 use hashbrown::HashSet;
 use ricochet_core::message::Origin;
@@ -235,6 +236,23 @@ impl Shared {
         self.members_changed.notify_all();
         self.ring_has_room.notify_all();
         self.outgoing.wake_all();
+    }
+
+    /// Waits until the members that this node has sent to are known to hear its multicast, or to be deaf.
+    /// Those found deaf have some time to request what they missed.
+    pub(crate) fn wait_for_tests(&self, timeout: Duration) {
+        /// Time for which a member may request what it missed, in microseconds.
+        const REQUESTS_US: u64 = 500_000;
+        let sent_to = self.core_ignoring_poison().out.sent_to;
+        let published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_open = |published: &mut Published| {
+            (published.is_testing || published.tested != sent_to) && self.ended().is_none()
+        };
+        // The node's thread looks at least when its announcement is due.
+        let waited = self.members_changed.wait_timeout_while(published, timeout, is_open);
+        let deaf_us = waited.unwrap_or_else(PoisonError::into_inner).0.deaf_us;
+        let until_us = deaf_us.map_or(0, |deaf_us| deaf_us + REQUESTS_US);
+        std::thread::sleep(Duration::from_micros(until_us.saturating_sub(clock::now_us())));
     }
 
     /// Closes the sockets once the threads have ended. Subscriptions and senders may live

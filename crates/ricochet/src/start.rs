@@ -23,9 +23,10 @@ use crate::clock;
 use crate::config::{BuffersSection, Config, NodeSection, PORT};
 use crate::control::StatusServer;
 use crate::drain::{Drain, DrainState};
-use crate::driver::{Batches, Driver, MembershipDriver, MembershipOutput};
+use crate::driver::{Batches, Driver, GreetingsDriver, MembershipDriver, MembershipOutput};
 use crate::error::StartError;
 use crate::filter::{DroppedCounts, Filter, Injection};
+use crate::greetings::Greetings;
 use crate::ip_groups::IpGroups;
 use crate::key::{ClusterKey, KeyRing, Seal};
 use crate::node::{Limits, Node};
@@ -118,11 +119,15 @@ pub(crate) fn prepare(settings: Settings) -> Result<(Driver, Limits), StartError
     });
     let filter = Filter { id, own: address, seal, injection };
     let drain = new_drain(sockets.own, sockets.group, filter, (slot, membership_slot), &mut rng);
+    let group_addresses = group_addresses(&shared.config.node);
+    let greetings = Greetings::new(id, group_addresses.settings(&shared.config));
+    let greetings = GreetingsDriver::new(greetings, group_addresses);
     let driver = Driver {
         shared,
         drain: Some(drain),
         membership,
         batches: Batches::default(),
+        greetings,
         watch,
         key_file,
         slow_readers: SlowReaders::default(),

@@ -365,6 +365,12 @@ impl Node {
         }
     }
 
+    /// Announces the newest packets of this node once more, of the groups that it sent to since a time: some
+    /// members may have heard nothing of them.
+    pub fn announce_again(&mut self, now_us: u64, since_us: u64) {
+        self.announcer.announce_again(now_us, since_us);
+    }
+
     /// Returns whether little is lost, as far as this node can tell. Heartbeats are lost as often as packets,
     /// so few need sending on a calm network. A network not yet measured does not count as calm. A node that
     /// receives nothing can never measure, and counts its network as calm.

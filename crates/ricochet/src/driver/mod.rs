@@ -5,6 +5,7 @@
 //! 5. answer status requests, 6. sleep until the next timer if there is nothing left to do.
 
 mod batches;
+mod greetings;
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -16,10 +17,12 @@ use netio::multicast::Outbox;
 use netio::poll::{Interest, Poller};
 
 pub(crate) use batches::Batches;
+pub(crate) use greetings::GreetingsDriver;
 
 use crate::clock;
 use crate::control::StatusServer;
 use crate::drain::Drain;
+use crate::greetings::FIRST_BYTE;
 use crate::key::Seal;
 use crate::published::PublishedMember;
 use crate::rekey::KeyFile;
@@ -41,6 +44,7 @@ pub(crate) struct Driver {
     pub(crate) drain: Option<Drain>,
     pub(crate) membership: MembershipDriver,
     pub(crate) batches: Batches,
+    pub(crate) greetings: GreetingsDriver,
     pub(crate) watch: Watch,
     pub(crate) key_file: KeyFile,
     pub(crate) slow_readers: SlowReaders,
@@ -121,7 +125,7 @@ impl Driver {
 
     /// Moves a batch of datagrams to the membership and handles its timers. Returns whether more wait.
     fn handle_membership(&mut self) -> bool {
-        let Self { shared, membership, .. } = self;
+        let Self { shared, membership, greetings, .. } = self;
         let MembershipDriver { provider, output, batch, .. } = membership;
         let more = {
             let mut ring = shared.membership_ring.lock().unwrap_or_else(PoisonError::into_inner);
@@ -131,6 +135,11 @@ impl Driver {
         };
         let now_us = clock::now_us();
         for slot in batch.waiting.drain(..) {
+            if slot.datagram().first() == Some(&FIRST_BYTE) {
+                greetings.handle(now_us, &slot, output);
+                batch.done.push(slot);
+                continue;
+            }
             provider.handle_datagram(now_us, slot.from(), slot.datagram(), output);
             if let (Some(address), Some(stamp)) = (provider.take_proven(), slot.stamp()) {
                 shared.windows.lock().unwrap_or_else(PoisonError::into_inner).admit(address, stamp);
@@ -156,6 +165,8 @@ impl Driver {
         if self.membership.regroup_due_us(&core).is_some_and(|due_us| due_us <= now_us) {
             self.membership.regroup(now_us, &mut core, &self.shared);
         }
+        self.greetings.set_members(now_us, &self.membership);
+        self.greetings.handle_timeout(now_us, &mut core, &self.shared, &mut self.membership.output);
         core.node.hold_losses(self.batches.holds_packets());
         core.handle_timeout(now_us);
         self.slow_readers.handle_timeout(now_us, &core.out, &self.shared.backpressure);
@@ -179,6 +190,7 @@ impl Driver {
                 self.key_file.poll_timeout(),
                 self.shared.outgoing.due_us(),
                 self.slow_readers.poll_timeout(&self.shared.backpressure),
+                self.greetings.greetings.poll_timeout(),
             ];
             let until_us = due.into_iter().flatten().min().unwrap_or(u64::MAX);
             self.shared.sleep.announce(until_us);

@@ -68,7 +68,8 @@ impl Shared {
         match self.core() {
             Ok(core) => core.fill(&mut status, &published),
             Err(gone) => {
-                status.peers = published.members.iter().map(|member| peer(member, None)).collect();
+                status.peers =
+                    published.members.iter().map(|member| peer(&published, member, None)).collect();
                 if let Gone::Failed(why) = gone {
                     status.failed = Some(why);
                 }
@@ -128,7 +129,8 @@ impl Core {
         status.groups = groups.collect();
         status.groups.sort_by(|a, b| a.name.cmp(&b.name));
         let dealings = |id| feedback.peers.iter().find(|peer| peer.peer == id).map(DealingsStatus::from);
-        status.peers = published.members.iter().map(|member| peer(member, dealings(member.id))).collect();
+        status.peers =
+            published.members.iter().map(|member| peer(published, member, dealings(member.id))).collect();
         let consumers = self.out.consumers.iter().flatten().map(|consumer| SubscriptionStatus {
             waiting: consumer.queue.len(),
             capacity: consumer.queue.bounds().messages,
@@ -172,8 +174,17 @@ impl Core {
     }
 }
 
-fn peer(member: &PublishedMember, dealings: Option<DealingsStatus>) -> PeerStatus {
-    PeerStatus { id: member.id.to_string(), address: member.address, groups: member.groups.len(), dealings }
+fn peer(published: &Published, member: &PublishedMember, dealings: Option<DealingsStatus>) -> PeerStatus {
+    let finding = published.findings.get(&member.id).cloned().unwrap_or_default();
+    PeerStatus {
+        id: member.id.to_string(),
+        address: member.address,
+        groups: member.groups.len(),
+        dealings,
+        settings_differ: finding.differs,
+        hears_no_multicast: finding.is_deaf,
+        multicast_unheard: finding.is_unheard,
+    }
 }
 
 fn by_reason(counts: impl Iterator<Item = (impl Display, u64)>) -> Counts {

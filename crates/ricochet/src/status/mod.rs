@@ -156,6 +156,15 @@ pub struct PeerStatus {
     pub groups: usize,
     /// Traffic between this node and the other; absent if there was none.
     pub dealings: Option<DealingsStatus>,
+    /// Settings that must be the same in the whole cluster and differ: what they are here and there.
+    #[serde(default)]
+    pub settings_differ: Vec<String>,
+    /// Whether the other does not hear this node's multicast and gets copies by unicast.
+    #[serde(default)]
+    pub hears_no_multicast: bool,
+    /// Whether this node does not hear the other's multicast and gets copies by unicast.
+    #[serde(default)]
+    pub multicast_unheard: bool,
 }
 
 /// Counters of the receiving sockets.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::common::{LONG, Lan, join_all, meet, next, number, numbers};
-use ricochet::{Event, Follow, JoinError, JoinOptions, Node, Policy, RecvError};
+use ricochet::{Event, JoinError, JoinOptions, Node, Policy, RecvError};
 use testkit::wait_until;
 
 #[test]
@@ -54,13 +54,16 @@ fn a_group_joined_again_at_once_owes_no_earlier_messages() {
         let never = |datagram: &[u8]| {
             matches!(datagram[0], 0xb1 | 0xb2) && datagram.get(14..18) == Some(&[0, 0, 0, 98])
         };
-        // A sender that waits for nobody puts each message into a packet of its own.
-        builder.lose(never).give_up_after(Duration::from_secs(3_600)).follow(Follow::Off)
+        builder.lose(never).give_up_after(Duration::from_secs(3_600))
     });
     let mut subscription = nodes[1].join("g").unwrap();
     assert!(nodes[0].wait_for_members("g", 1, LONG));
     // The beginning of a young stream is requested, so this stream is longer.
-    (0..100u32).for_each(|number| assert_eq!(nodes[0].send("g", &number.to_be_bytes()).unwrap(), number));
+    for number in 0..100u32 {
+        // A message that leaves no room for another in its packet.
+        let message = [&number.to_be_bytes()[..], &[0; 1_000]].concat();
+        assert_eq!(nodes[0].send("g", &message).unwrap(), number);
+    }
     assert_eq!(numbers(&nodes[1], &subscription, 99).last(), Some(&99));
     assert_eq!(nodes[1].status().missing_runs, 1);
     drop(subscription);

@@ -11,4 +11,5 @@ mod history;
 mod lan;
 mod liars;
 mod lifecycle;
+mod settings;
 mod starting;

@@ -8,6 +8,7 @@ mod isolation;
 mod node;
 mod recv;
 mod send;
+mod settings;
 mod status;
 
 use std::process::ExitCode;

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::isolation::isolation;
 use super::node::{NodeArgs, seconds};
+use super::settings;
 use crate::interrupt::{EXIT_INTERRUPTED, Interrupt};
 use crate::output;
 
@@ -104,7 +105,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         if interrupt.is_requested() {
             // Without a count, a signal is the regular end. The node leaves its groups when it is dropped.
             let is_alone = received == 0 && isolation(&node.status(), &args.node.seeds()).is_some();
-            let code = if is_alone { ExitCode::FAILURE } else { report_losses(&subscription) };
+            let differs = settings::report(&node.status(), received == 0);
+            let is_wrong = is_alone || differs;
+            let code = if is_wrong { ExitCode::FAILURE } else { report_losses(&subscription) };
             return Ok(args.count.map_or(code, |_| ExitCode::from(EXIT_INTERRUPTED)));
         }
         if start.elapsed() >= ALONE
@@ -128,7 +131,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let code = report_losses(&subscription);
     let is_alone = received == 0 && isolation(&node.status(), &args.node.seeds()).is_some();
-    Ok(if is_alone { ExitCode::FAILURE } else { code })
+    let differs = settings::report(&node.status(), received == 0);
+    Ok(if is_alone || differs { ExitCode::FAILURE } else { code })
 }
 
 impl Args {

@@ -13,6 +13,7 @@ use ricochet::{Node, SendError, Sender};
 
 use super::isolation::isolation;
 use super::node::{NodeArgs, seconds};
+use super::settings;
 use crate::failure::Advice as _;
 use crate::interrupt::{EXIT_INTERRUPTED, Interrupt};
 use crate::output;
@@ -94,9 +95,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     std::thread::sleep(args.linger);
     outcome?;
     transfer.report(&node);
+    let differs = settings::report(&node.status(), false);
     Ok(match (interrupt.is_requested(), transfer.refused) {
         (true, _) => ExitCode::from(EXIT_INTERRUPTED),
-        (false, 0) => ExitCode::SUCCESS,
+        (false, 0) if !differs => ExitCode::SUCCESS,
         (false, _) => ExitCode::FAILURE,
     })
 }

@@ -85,6 +85,15 @@ fn text(status: &Status) -> String {
     let _ = writeln!(text, "{}", many(status.peers.len(), "peer"));
     for peer in status.peers.iter().take(SHOWN_MAX) {
         let _ = writeln!(text, "  {} at {}, in {}", peer.id, peer.address, many(peer.groups, "group"));
+        for difference in &peer.settings_differ {
+            let _ = writeln!(text, "    SETTINGS DIFFER: {difference}");
+        }
+        if peer.hears_no_multicast {
+            let _ = writeln!(text, "    NO MULTICAST: it does not hear this node and gets copies");
+        }
+        if peer.multicast_unheard {
+            let _ = writeln!(text, "    NO MULTICAST: this node does not hear it and gets copies");
+        }
     }
     more(&mut text, status.peers.len());
     for key in &status.keys {

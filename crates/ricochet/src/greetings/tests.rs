@@ -1,0 +1,148 @@
+use super::*;
+
+/// Two members of one group, at address 5, and what the network drops.
+struct Net {
+    nodes: [Greetings; 2],
+    now_us: u64,
+    /// Whether multicast reaches the second.
+    multicast_passes: bool,
+    sent: usize,
+}
+
+fn address(at: usize) -> SocketAddr {
+    ([10, 0, 0, at as u8 + 1], 7_900).into()
+}
+
+fn settings() -> Settings {
+    Settings {
+        unicast: false,
+        group_port: 7_911,
+        group_addresses: 64,
+        groups_base: "239.255.79.0".parse().unwrap(),
+        datagram_max: 1_452,
+    }
+}
+
+impl Net {
+    fn new(other: Settings) -> Self {
+        let node = |at: usize, settings| {
+            let mut node = Greetings::new(NodeId(at as u32), settings);
+            let other = 1 - at;
+            node.set_members(0, [(NodeId(other as u32), address(other), 1 << 5)].into_iter());
+            node
+        };
+        let nodes = [node(0, settings()), node(1, other)];
+        Self { nodes, now_us: 0, multicast_passes: true, sent: 0 }
+    }
+
+    fn run(&mut self, us: u64) {
+        let end_us = self.now_us + us;
+        while self.now_us < end_us {
+            self.now_us += 1_000;
+            for at in 0..2 {
+                let mut sent = Vec::new();
+                self.nodes[at].handle_timeout(self.now_us, |to, bytes| sent.push((to, bytes.to_vec())));
+                self.sent += sent.len();
+                for (to, bytes) in sent {
+                    let greeting = Greeting::read(&bytes).unwrap();
+                    let passes = match to {
+                        Destination::Multicast(number) => number == 5 && (at == 1 || self.multicast_passes),
+                        Destination::Member(to) => to == address(1 - at),
+                    };
+                    if !passes {
+                        continue;
+                    }
+                    if let Some(answer) = self.nodes[1 - at].handle(self.now_us, address(at), &greeting) {
+                        assert_eq!(self.nodes[at].handle(self.now_us, address(1 - at), &answer), None);
+                    }
+                }
+            }
+        }
+    }
+
+    fn finding(&self, at: usize) -> Finding {
+        self.nodes[at].findings().next().map(|(_, finding)| finding).unwrap_or_default()
+    }
+}
+
+#[test]
+fn members_that_hear_each_other_are_rarely_asked() {
+    let mut net = Net::new(settings());
+    net.run(1_000_000);
+    assert_eq!(net.sent, 0, "nobody has sent anything");
+    net.nodes[0].set_sent_to(net.now_us, 1 << 5);
+    assert!(!net.nodes[0].is_settled());
+    net.run(20_000_000);
+    assert!(net.nodes[0].is_settled());
+    assert_eq!((net.sent, net.finding(0), net.finding(1)), (2, Finding::default(), Finding::default()));
+    assert!(net.nodes[0].take_news().is_empty() && net.nodes[1].take_news().is_empty());
+}
+
+#[test]
+fn a_member_whose_multicast_is_filtered_is_found_and_returns() {
+    let mut net = Net::new(settings());
+    net.multicast_passes = false;
+    net.nodes[0].set_sent_to(0, 1 << 5 | 1 << 9);
+    net.run(1_000_000);
+    assert!(net.nodes[0].is_settled());
+    assert_eq!(net.nodes[0].take_deaf(), Some(vec![(address(1), NodeId(1), 1 << 5)]));
+    assert_eq!(net.nodes[0].take_news(), [News::Deaf(address(1))]);
+    assert_eq!(net.nodes[1].take_news(), [News::Unheard(address(0))]);
+    assert!(net.finding(0).is_deaf && net.finding(1).is_unheard);
+    net.run(20_000_000);
+    assert_eq!((net.nodes[0].take_deaf(), net.nodes[0].take_news()), (None, vec![]), "told once");
+    net.multicast_passes = true;
+    net.run(5_000_000);
+    assert_eq!(net.nodes[0].take_deaf(), Some(vec![]));
+    assert_eq!(net.nodes[0].take_news(), [News::Hears(address(1))]);
+    // A filter that comes later is found too.
+    net.multicast_passes = false;
+    net.run(CHECK_US + 1_000_000);
+    assert_eq!(net.nodes[0].take_news(), [News::Deaf(address(1))]);
+}
+
+#[test]
+fn settings_that_differ_are_named_by_both() {
+    let other = Settings { group_port: 7_912, datagram_max: 1_400, unicast: true, ..settings() };
+    let mut net = Net::new(other);
+    net.nodes[0].set_sent_to(0, 1 << 5);
+    net.multicast_passes = false;
+    net.run(1_000_000);
+    for (at, expected) in [
+        (0, "node.group_port is 7911 here and 7912 there"),
+        (1, "buffers.datagram_max is 1400 here and 1452 there"),
+    ] {
+        let finding = net.finding(at);
+        assert!(finding.differs.iter().any(|difference| difference == expected), "{finding:?}");
+        assert_eq!(finding.differs.len(), 3);
+        let news = net.nodes[at].take_news();
+        assert!(matches!(&news[0], News::Differs(_, text) if text.contains(expected)), "{news:?}");
+    }
+    // A node that sends by unicast reaches all, and asks for the settings alone.
+    let mut net = Net::new(other);
+    net.nodes[1].set_sent_to(0, 1 << 5);
+    net.run(5_000_000);
+    assert!(net.nodes[1].is_settled() && !net.finding(1).is_deaf);
+    assert_eq!((net.finding(1).differs.len(), net.sent), (3, 1));
+}
+
+#[test]
+fn a_member_that_does_not_answer_is_not_deaf_and_strangers_change_nothing() {
+    let mut net = Net::new(settings());
+    net.nodes[1].set_members(0, std::iter::empty());
+    net.nodes[0].set_sent_to(0, 1 << 5);
+    net.run(60_000_000);
+    assert!(!net.finding(0).is_deaf && net.nodes[0].take_news().is_empty());
+    assert!(net.nodes[0].is_settled(), "nobody waits for it");
+    assert!(net.sent < 80, "{} greetings to a member that does not answer", net.sent);
+    let question = Greeting::Question(Letter {
+        from: NodeId(1),
+        round: 1,
+        heard: 0,
+        copies: true,
+        settings: settings(),
+    });
+    let stranger = ([10, 0, 0, 9], 7_900).into();
+    assert_eq!(net.nodes[0].handle(net.now_us, stranger, &question), None);
+    assert_eq!(net.finding(0), Finding::default());
+}
