@@ -2,7 +2,7 @@
 
 use pyo3::PyErr;
 use pyo3::create_exception;
-use pyo3::exceptions::{PyException, PyRuntimeWarning, PyValueError};
+use pyo3::exceptions::{PyException, PyRuntimeWarning, PyTimeoutError, PyValueError};
 use ricochet::{JoinError, SendError};
 
 create_exception!(ricochet, RicochetError, PyException, "An error that is not caused by a wrong argument.");
@@ -44,7 +44,8 @@ pub(crate) fn join(error: &JoinError) -> PyErr {
 
 pub(crate) fn send(error: &SendError) -> PyErr {
     match error {
-        SendError::TooLong { .. } | SendError::Name { .. } => value(error),
+        SendError::TooLong { .. } | SendError::Name { .. } | SendError::Pattern { .. } => value(error),
+        SendError::NotHeld { .. } => PyTimeoutError::new_err(error.to_string()),
         SendError::Closed => closed(),
         _ => other(error),
     }

@@ -253,6 +253,14 @@ impl Sender {
         send(py, &self.0, payload)
     }
 
+    /// Sends a message, waits until `members` members of the group hold it, and returns its sequence number.
+    /// Raises TimeoutError after `timeout` seconds; the message was sent.
+    #[pyo3(signature = (payload, members=1, timeout=10.0))]
+    fn send_held(&self, py: Python<'_>, payload: &[u8], members: usize, timeout: f64) -> PyResult<u32> {
+        let timeout = seconds("timeout", Some(timeout))?.unwrap_or_default();
+        py.detach(|| self.0.send_held(payload, members, timeout)).map_err(|error| error::send(&error))
+    }
+
     /// Sends a message if it need not wait for its readers, and returns its sequence number; otherwise None.
     fn try_send(&self, py: Python<'_>, payload: &[u8]) -> PyResult<Option<u32>> {
         match py.detach(|| self.0.try_send(payload)) {

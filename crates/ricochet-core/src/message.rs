@@ -115,6 +115,10 @@ pub trait Output {
     fn on_reader(&mut self, group: GroupId, reader: NodeId, news: ReaderNews) {
         let _ = (group, reader, news);
     }
+    /// Reports that a packet of this node is held by as many members as somebody waits for.
+    fn on_held(&mut self, group: GroupId, seq: u32) {
+        let _ = (group, seq);
+    }
     /// Returns whether the readers of a group have room for messages of its history. Otherwise they come
     /// later.
     fn has_room(&mut self, group: GroupId, messages: u32) -> bool {

@@ -105,6 +105,12 @@ pub enum JoinError {
         /// Its length in bytes.
         length: usize,
     },
+    /// The name of a group has a `*`. A group has one name, and there are no patterns.
+    #[error("group: expected a name without `*`, saw {name:?}; name each group by itself")]
+    Pattern {
+        /// The name.
+        name: String,
+    },
     /// No name was given.
     #[error("expected at least one group, saw none")]
     Nothing,
@@ -172,9 +178,31 @@ pub enum SendError {
         /// Its length in bytes.
         length: usize,
     },
+    /// The name of a group has a `*`. A group has one name, and there are no patterns.
+    #[error("group: expected a name without `*`, saw {name:?}; name each group by itself")]
+    Pattern {
+        /// The name.
+        name: String,
+    },
     /// The readers of the group have no room, and as many packets wait as may wait.
     #[error("expected room for another message, saw as many packets waiting as a group may have")]
     WouldBlock,
+    /// Fewer members than awaited have reported that they hold the message. The message was sent.
+    #[error(
+        "expected {expected} members that hold message {seq}, saw {seen} in the time given; the message was \
+         sent; wait longer, or check that the group has members and `flow.follow` is not \"off\""
+    )]
+    NotHeld {
+        /// Sequence number of the message.
+        seq: u32,
+        /// Number of members awaited.
+        expected: usize,
+        /// Number of members that hold it.
+        seen: usize,
+    },
+    /// As many threads and tasks wait for holders of messages as may wait.
+    #[error("expected at most 4096 waits for the holders of messages, saw one more; the message was sent")]
+    TooManyWaits,
     /// The node has sent to the maximum number of groups already.
     #[error("expected at most 65536 groups that this node sends to, saw one more")]
     TooManyGroups,

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock;
 use crate::config::HOUR;
 use crate::error::JoinError;
-use crate::group_name::is_group_name;
+use crate::group_name::{NameMistake, check_group_name};
 use crate::outward::{Consumer, Joined, Outward};
 use crate::past::{Past, Start};
 use crate::policy::Policy;
@@ -277,9 +277,10 @@ fn named(names: &[&str]) -> Result<Vec<(GroupId, Arc<str>)>, JoinError> {
     let mut groups: Vec<(GroupId, Arc<str>)> = Vec::with_capacity(names.len());
     let mut seen = hashbrown::HashSet::with_capacity(names.len());
     for &name in names {
-        if !is_group_name(name) {
-            return Err(JoinError::Name { length: name.len() });
-        }
+        check_group_name(name).map_err(|mistake| match mistake {
+            NameMistake::Length => JoinError::Name { length: name.len() },
+            NameMistake::Pattern => JoinError::Pattern { name: name.to_owned() },
+        })?;
         if seen.insert(name) {
             groups.push((GroupId::of_name(name), name.into()));
         }

@@ -37,6 +37,7 @@ mod error;
 mod filter;
 mod greetings;
 mod group_name;
+mod held;
 #[cfg(all(test, shuttle))]
 mod interleavings;
 mod ip_groups;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use ricochet_core::{GroupId, NodeId};
 
 use crate::error::{JoinError, RekeyError, SendError};
-use crate::group_name::is_group_name;
+use crate::group_name::{NameMistake, check_group_name};
 use crate::joining::JoinOptions;
 use crate::key::ClusterKey;
 use crate::sender::Sender;
@@ -123,11 +123,12 @@ impl Node {
     /// Returns a handle that sends to one group and does not check the name each time.
     ///
     /// # Errors
-    /// [`SendError::Name`].
+    /// [`SendError::Name`], [`SendError::Pattern`].
     pub fn sender(&self, group: &str) -> Result<Sender, SendError> {
-        if !is_group_name(group) {
-            return Err(SendError::Name { length: group.len() });
-        }
+        check_group_name(group).map_err(|mistake| match mistake {
+            NameMistake::Length => SendError::Name { length: group.len() },
+            NameMistake::Pattern => SendError::Pattern { name: group.to_owned() },
+        })?;
         Ok(Sender::new(Arc::clone(&self.shared), GroupId::of_name(group)))
     }
 

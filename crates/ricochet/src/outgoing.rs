@@ -198,8 +198,7 @@ impl Shared {
     fn check_open(&self) -> Result<(), SendError> {
         match self.ended() {
             None => Ok(()),
-            Some(Gone::Closed) => Err(SendError::Closed),
-            Some(Gone::Failed(why)) => Err(SendError::Failed(why)),
+            Some(gone) => Err(gone.into()),
         }
     }
 
@@ -236,6 +235,15 @@ impl Shared {
             if !more {
                 return;
             }
+        }
+    }
+}
+
+impl From<Gone> for SendError {
+    fn from(gone: Gone) -> Self {
+        match gone {
+            Gone::Closed => Self::Closed,
+            Gone::Failed(why) => Self::Failed(why),
         }
     }
 }

@@ -12,6 +12,7 @@ use ricochet_core::wire::{MESSAGE_HEAD, messages_of};
 use ricochet_core::{GroupId, HistoryNews, NodeId, StreamKey};
 
 use crate::addresses::{GroupAddresses, NodeAddresses};
+use crate::held::Held;
 use crate::message::{Lost, Message};
 use crate::past::Past;
 use crate::pool::{Payload, Pool};
@@ -67,6 +68,8 @@ pub(crate) struct Outward {
     pub(crate) caught_up: Vec<GroupId>,
     /// Bits of the multicast addresses that the node has sent to.
     pub(crate) sent_to: u64,
+    /// Senders that wait until members hold a message.
+    pub(crate) held: Arc<Held>,
     group_addresses: GroupAddresses,
     pool: Arc<Pool>,
 }
@@ -85,6 +88,7 @@ impl Outward {
             unaddressed: 0,
             caught_up: Vec::new(),
             sent_to: 0,
+            held: Arc::default(),
             group_addresses,
             pool,
         }
@@ -228,6 +232,10 @@ impl Output for Outward {
                 tracing::info!(group = name, reader, "a reader that was left behind has caught up");
             }
         }
+    }
+
+    fn on_held(&mut self, _: GroupId, _: u32) {
+        self.held.on_change();
     }
 
     fn has_room(&mut self, group: GroupId, messages: u32) -> bool {

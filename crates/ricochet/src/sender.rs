@@ -99,6 +99,42 @@ impl Sender {
     }
 }
 
+impl Sender {
+    /// Sends a message, and waits until `members` members of the group hold it. A member that gave it up as
+    /// lost, after `nak.give_up_ms`, counts too.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use std::time::Duration;
+    /// # let quiet = || ricochet::Node::builder("lo").address([127, 0, 0, 1]).unicast(true).port(0);
+    /// # let receiver = quiet().start()?;
+    /// # let orders = receiver.join("orders")?;
+    /// # let node = quiet().seed(receiver.address().to_string()).start()?;
+    /// # assert!(node.wait_for_members("orders", 1, Duration::from_secs(20)));
+    /// node.sender("orders")?.send_held(b"buy 100", 1, Duration::from_secs(5))?;
+    /// assert_eq!(orders.len(), 1);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`SendError::NotHeld`] if fewer members hold it when the time is over; the message was sent. Any other
+    /// [`SendError`].
+    pub fn send_held(&self, payload: &[u8], members: usize, timeout: Duration) -> Result<u32, SendError> {
+        let seq = self.shared.send(self.group, payload, self.options, Some(timeout))?;
+        self.shared.wait_for_holders(self.group, seq, payload.len(), members)?.wait(timeout)
+    }
+
+    /// Does the same without a limit of time, on any executor.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub async fn send_held_async(&self, payload: &[u8], members: usize) -> Result<u32, SendError> {
+        let seq = self.send_async(payload).await?;
+        let wait = self.shared.wait_for_holders(self.group, seq, payload.len(), members)?;
+        std::future::poll_fn(|context| wait.poll(context.waker())).await
+    }
+}
+
 impl fmt::Debug for Sender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sender").field("group", &self.group).finish_non_exhaustive()

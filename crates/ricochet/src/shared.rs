@@ -236,6 +236,8 @@ impl Shared {
         self.members_changed.notify_all();
         self.ring_has_room.notify_all();
         self.outgoing.wake_all();
+        let held = Arc::clone(&self.core_ignoring_poison().out.held);
+        held.on_change();
     }
 
     /// Waits until the members that this node has sent to are known to hear its multicast, or to be deaf.

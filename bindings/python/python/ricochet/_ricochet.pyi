@@ -121,6 +121,10 @@ class Subscription:
 class Sender:
     """A handle that sends to one group."""
 
+    def send_held(self, payload: bytes, members: int = 1, timeout: float = 10.0) -> int:
+        """Sends a message, and waits until `members` members of the group hold it.
+
+        Raises TimeoutError after `timeout` seconds; the message was sent."""
     def try_send(self, payload: bytes) -> int | None:
         """Sends a message if it need not wait for its readers. Returns None otherwise."""
     def send(self, payload: bytes) -> int:

@@ -37,6 +37,8 @@ const READERS_MAX: usize = 4_096;
 #[derive(Clone, Copy, Debug)]
 struct Reader {
     id: NodeId,
+    /// Position of the next packet when this node learned of it.
+    first: Seq,
     position: Seq,
     window: u32,
     heard_us: u64,
@@ -108,6 +110,7 @@ impl Readers {
         let known = |id| before.binary_search_by_key(&id, |reader| reader.id).ok().map(|at| before[at]);
         let new = |id| Reader {
             id,
+            first: self.next,
             position: self.next,
             window: START,
             heard_us: now_us,
@@ -270,6 +273,13 @@ impl Readers {
     /// Returns the low 32 bits of the newest packet's position.
     pub(crate) fn newest(&self) -> u32 {
         self.next.minus(1).to_wire()
+    }
+
+    /// Returns the number of readers that have reported a position after the packet `seq`, and were readers
+    /// when it was sent.
+    pub(crate) fn holders(&self, seq: u32) -> usize {
+        let seq = Seq::from_wire(seq, self.next);
+        self.readers.iter().filter(|reader| reader.first <= seq && reader.position > seq).count()
     }
 
     pub(crate) fn status(&self) -> impl Iterator<Item = ReaderStatus> + '_ {

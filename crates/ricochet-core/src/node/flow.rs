@@ -84,6 +84,11 @@ impl FlowControl {
         }
     }
 
+    /// Returns the readers of a group that this node sends to.
+    pub(super) fn readers_of(&self, group: GroupId) -> Option<&Readers> {
+        self.groups.get(&group)
+    }
+
     pub(super) fn next_due_us(&self) -> Option<u64> {
         self.waiting.iter().filter_map(|group| self.groups.get(group)?.next_due_us()).min()
     }
@@ -238,6 +243,7 @@ impl Node {
             if let Some(news) = readers.on_report(now_us, report.from, &room) {
                 out.on_reader(room.group, report.from, news);
             }
+            self.on_progress(room.group, out);
         }
     }
 

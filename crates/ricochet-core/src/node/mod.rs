@@ -23,6 +23,7 @@ mod receive;
 mod recover;
 mod repair_sender;
 mod requester;
+mod stable;
 
 use fec::Decoder;
 use hashbrown::HashMap;
@@ -54,6 +55,7 @@ pub use history::Replayed;
 use questions::Questions;
 use repair_sender::RepairSender;
 use requester::{Mark, Requester};
+use stable::Waits;
 
 /// One node of a cluster.
 ///
@@ -77,6 +79,8 @@ pub struct Node {
     requester: Requester,
     questions: Questions,
     flow: FlowControl,
+    /// Messages for whose holders somebody waits.
+    waits: Waits,
     /// Whether packets come faster than they are processed.
     is_overloaded: bool,
     /// Incomplete messages of several packets.
@@ -141,6 +145,7 @@ impl Node {
             requester: Requester::new(&config.nak, view),
             questions: Questions::new(),
             flow: FlowControl::off(),
+            waits: Waits::default(),
             is_overloaded: false,
             fragments: Fragments::new(config.fragments)?,
             answers: Limits::new(config.answers_per_second),
@@ -263,6 +268,7 @@ impl Node {
             self.fragments.next_due_us(),
             self.flow.next_due_us(),
             self.history_due_us(),
+            self.waits.next_due_us(),
         ];
         due.into_iter().flatten().min()
     }
@@ -277,6 +283,7 @@ impl Node {
         self.request_due(now_us, out);
         self.handle_flow_timeout(now_us, out);
         self.handle_history_timeout(now_us, out);
+        self.handle_waits(now_us, out);
         self.report_lost(now_us, None, out);
         self.fragments.expire(now_us, &mut |lost| out.on_lost(lost));
         self.send_questions(now_us, out);

@@ -356,3 +356,66 @@ fn a_thin_stream_costs_no_reports() {
     assert_eq!(net.hosts[0].node.counts().probes_sent, 0);
     assert!(net.hosts[1..].iter().all(|host| host.got.len() == 200));
 }
+
+/// Runs until as many members hold a message, at most for a time. Returns their number.
+fn run_until_held(net: &mut Net, seq: u32, members: usize, at_most_us: u64) -> usize {
+    let wait = net.hosts[0].node.wait_for_holders(net.now_us, GROUP, seq, members).unwrap();
+    let end_us = net.now_us + at_most_us;
+    while net.hosts[0].node.holders_of(GROUP, seq) < members && net.now_us < end_us {
+        net.step();
+    }
+    net.hosts[0].node.end_wait(wait);
+    net.hosts[0].node.holders_of(GROUP, seq)
+}
+
+#[test]
+fn a_sender_learns_when_members_hold_a_message() {
+    for seed in 0..8 {
+        let loss = if seed % 2 == 0 { 0.0 } else { 0.3 };
+        let mut net = Net::new(&[1; 5], Follow::All, loss, seed);
+        assert!(net.offer(0, b"first"));
+        assert_eq!(net.hosts[0].node.holders_of(GROUP, 0), 0, "nobody has reported");
+        let start_us = net.now_us;
+        assert_eq!(run_until_held(&mut net, 0, 4, 5_000_000), 4, "seed {seed}");
+        assert!(net.hosts[1..].iter().all(|host| host.got.len() == 1), "seed {seed}: they do hold it");
+        if loss == 0.0 {
+            assert!(net.now_us - start_us < 2_000, "seed {seed}: {} us", net.now_us - start_us);
+        }
+        // A member that stands still holds nothing, and nobody says that it does.
+        net.hosts[4].service_us = None;
+        assert!(net.offer(0, b"second"));
+        assert_eq!(run_until_held(&mut net, 1, 4, 300_000), 3, "seed {seed}");
+        assert_eq!(net.hosts[0].node.holders_of(GROUP, 7), 0, "what was not sent is not held");
+    }
+}
+
+#[test]
+fn a_member_that_joins_later_does_not_hold_what_was_sent_before() {
+    let mut net = Net::new(&[1; 4], Follow::All, 0.0, 1);
+    let grouping = [vec![GROUP], vec![GROUP], vec![GROUP], Vec::new()];
+    let (before, after) = (crate::common::view(&grouping), crate::common::view(&vec![vec![GROUP]; 4]));
+    net.hosts[0].node.change_view(&before, &mut Out::default());
+    assert!(net.offer(0, b"before"));
+    net.flights.retain(|Reverse((_, _, to, _))| *to != 3);
+    net.hosts[0].node.change_view(&after, &mut Out::default());
+    assert!(net.offer(0, b"after"));
+    assert_eq!(run_until_held(&mut net, 1, 3, 1_000_000), 3);
+    assert_eq!(net.hosts[0].node.holders_of(GROUP, 0), 2, "the third one came later");
+}
+
+#[test]
+fn nobody_asks_for_reports_once_nobody_waits() {
+    let mut net = Net::new(&[1; 3], Follow::All, 0.0, 1);
+    assert!(net.offer(0, b"x"));
+    assert_eq!(run_until_held(&mut net, 0, 9, 500_000), 2);
+    let asked = net.hosts[0].node.counts().probes_sent;
+    assert!((5..30).contains(&asked), "{asked}: at growing intervals");
+    let end_us = net.now_us + 1_000_000;
+    while net.now_us < end_us {
+        net.step();
+    }
+    assert_eq!(net.hosts[0].node.counts().probes_sent, asked);
+    let node = &mut net.hosts[0].node;
+    let waits: Vec<_> = (0..5_000).map_while(|_| node.wait_for_holders(0, GROUP, 0, 1)).collect();
+    assert_eq!(waits.len(), 4_096);
+}

@@ -175,3 +175,33 @@ fn messages_linger_for_others_if_that_is_set() {
     assert_eq!(numbers(&nodes[1], &subscriptions[1], 10), (0..10).collect::<Vec<_>>());
     assert!(nodes[0].status().counts["sent"] < 10, "{:#?}", nodes[0].status());
 }
+
+#[test]
+fn a_sender_waits_until_members_hold_its_message() {
+    let Some(lan) = Lan::build("messages that members hold", 4) else { return };
+    let nodes = lan.start(|at, builder| builder.lose(crate::common::loss(20, at as u64)));
+    let subscriptions = join_all(&nodes[..3], "g");
+    let sender = nodes[3].sender("g").unwrap().fragments(true);
+    assert!(nodes[3].wait_for_members("g", 3, LONG));
+    for number in 0..20u32 {
+        sender.send_held(&number.to_be_bytes(), 3, LONG).unwrap();
+        for subscription in &subscriptions {
+            assert_eq!(subscription.try_recv().map(|message| self::number(&message)), Ok(number));
+        }
+    }
+    sender.send_held(&[7; 20_000], 3, LONG).unwrap();
+    assert!(
+        subscriptions.iter().all(|subscription| subscription.try_recv().unwrap().payload().len() == 20_000)
+    );
+    let waker = Arc::new(Thread(std::thread::current())).into();
+    let mut context = Context::from_waker(&waker);
+    let mut sending = pin!(sender.send_held_async(b"awaited", 3));
+    while sending.as_mut().poll(&mut context).is_pending() {
+        std::thread::park();
+    }
+    let seen = sender.send_held(b"too many", 4, Duration::from_millis(50)).unwrap_err();
+    assert!(matches!(seen, SendError::NotHeld { expected: 4, seen: 0..=3, .. }), "{seen}");
+    let pattern = nodes[3].join("prices/*").unwrap_err().to_string();
+    assert!(pattern.contains("expected a name without `*`, saw \"prices/*\""), "{pattern}");
+    assert!(matches!(nodes[3].send("prices/*", b"x"), Err(SendError::Pattern { .. })));
+}
