@@ -88,6 +88,23 @@ fn a_receiver_begins_with_the_messages_of_the_past() {
     assert_eq!(text.lines().count(), 20);
 }
 
+/// A difference that copies by unicast cannot make up for: both ends name the setting, and fail.
+#[test]
+fn members_with_another_longest_datagram_name_the_setting_and_fail() {
+    let config = std::env::temp_dir().join(format!("undrop-differs-{}.toml", std::process::id()));
+    std::fs::write(&config, "[buffers]\ndatagram_max = 1300\n").unwrap();
+    let shown = config.display().to_string();
+    let (mut receiver, seed) = receiver(&["g", "--config", &shown]);
+    let sent = send(&seed, &["g"], "hello\n");
+    let said = String::from_utf8_lossy(&sent.stderr).into_owned();
+    assert_eq!(sent.status.code(), Some(1), "{said}");
+    assert!(said.contains("error: expected the settings of 127.0.0.1:"), "{said}");
+    assert!(said.contains("buffers.datagram_max is 1452 here and 1300 there"), "{said}");
+    kill(Pid::from_raw(receiver.0.id().cast_signed()), Signal::SIGTERM).unwrap();
+    assert_eq!(receiver.0.wait().unwrap().code(), Some(1));
+    std::fs::remove_file(&config).unwrap();
+}
+
 /// A receiver whose output nobody reads for a while drops messages. Each is printed or reported, and the exit
 /// code says that not all were printed.
 #[test]
