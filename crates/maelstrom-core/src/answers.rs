@@ -23,20 +23,18 @@ pub(crate) struct Answers {
     cache: Cache,
     /// Bytes that answers may have at present, times [`BUDGET_PART`].
     budget: u64,
-    /// Whether answers would only feed a queue that is full.
-    is_useless: bool,
 }
 
 impl Answers {
     /// Keeps packets in at most `bytes` bytes.
     pub(crate) fn new(mode: Requests, bytes: usize) -> Self {
-        Self { mode, cache: Cache::new(bytes), budget: 0, is_useless: false }
+        Self { mode, cache: Cache::new(bytes), budget: 0 }
     }
 
     /// Changes the packets that are answered for.
     pub(crate) fn reconfigure(&mut self, mode: Requests, bytes: usize) {
         if self.mode != mode {
-            *self = Self { is_useless: self.is_useless, ..Self::new(mode, bytes) };
+            *self = Self::new(mode, bytes);
         }
     }
 
@@ -44,11 +42,6 @@ impl Answers {
     /// comes two round trips after it left.
     pub(crate) fn set_rtt(&mut self, rtt_us: Option<u64>) {
         self.cache.set_keep_us(rtt_us.map_or(0, |rtt_us| 5 * rtt_us / 2 + KEEP_US));
-    }
-
-    /// Stops the answers while repairs are useless, because a queue on the way is full.
-    pub(crate) fn set_useless(&mut self, is_useless: bool) {
-        self.is_useless = is_useless;
     }
 
     /// Forgets the stream.
@@ -75,9 +68,6 @@ impl Answers {
     pub(crate) fn answer(&mut self, seq: Seq, overhead: usize) -> Result<(Entry, &[u8]), Unanswered> {
         if self.mode == Requests::Off {
             return Err(Unanswered::Off);
-        }
-        if self.is_useless {
-            return Err(Unanswered::Useless);
         }
         let len = self.cache.len_of(seq).unwrap_or(0) + overhead;
         let left = self.budget.checked_sub(BUDGET_PART * len as u64).ok_or(Unanswered::Budget)?;

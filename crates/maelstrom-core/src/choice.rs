@@ -61,6 +61,11 @@ impl Choice {
         self.controller.decide(now_us, self.situation);
     }
 
+    /// Takes the share of repairs that the link loses.
+    pub(crate) fn set_repair_loss(&mut self, share: f64) {
+        self.situation.repair_loss = share;
+    }
+
     /// Takes the peer's report, and the round trip to the peer.
     pub(crate) fn on_report(&mut self, now_us: u64, report: &Report, rtt_us: Option<u64>) {
         self.situation.rtt_us = rtt_us;

@@ -133,8 +133,6 @@ reasons! {
         Budget = "more than 5 % of the bytes",
         /// Only packets of other protocols are answered for.
         Tcp = "TCP, which retransmits by itself",
-        /// A queue on the way is full, so that answers would only make it longer.
-        Useless = "repairs do not help at present",
     }
 }
 

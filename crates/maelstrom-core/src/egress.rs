@@ -167,8 +167,6 @@ impl Egress {
     }
 
     fn apply_rate(&mut self) {
-        let is_useless = self.decision().is_some_and(|decision| decision.limit == Limit::Useless);
-        self.answers.set_useless(is_useless);
         if let Some(&Decision { rate, window, .. }) = self.decision() {
             self.coder.set_rate(rate);
             self.coder.set_window(window);
@@ -191,6 +189,7 @@ impl Egress {
         self.quiet.set_rtt(shortest_us);
         if let Some(loss) = self.sender.loss.on_report(now_us, shortest_us, report.loss.repairs) {
             self.coder.set_repair_loss(loss, names::per_repair(self.floor.rate()));
+            self.auto.iter_mut().for_each(|auto| auto.set_repair_loss(loss));
         }
         if let Some(auto) = &mut self.auto {
             auto.on_report(now_us, report, rtt_us);

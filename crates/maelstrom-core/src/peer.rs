@@ -106,6 +106,7 @@ static NOTHING: Report = Report {
     longest: 0,
     echo: None,
     is_extra: false,
+    is_congested: false,
     plan: Plan::NONE,
     forecast: Forecast::NONE,
 };

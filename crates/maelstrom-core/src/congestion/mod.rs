@@ -23,6 +23,8 @@ use delay::QueueDelay;
 use horizon::{BINS, Bin, CONTRAST, Edge, Horizon, delay_of};
 use marks::Marks;
 
+/// Factor by which losses of a full queue are more than others if they explain nearly all.
+const MOST: f64 = 10.0;
 /// Times in seconds with traffic after which counts have faded to a third. The first shows the link at
 /// present, the second the queue, the third the link in the long run.
 const HORIZONS_S: [f64; 3] = [4.0, 60.0, 3_600.0];
@@ -101,6 +103,8 @@ struct Queue {
     /// Share of packets lost below the edge, and from it on.
     below: f64,
     above: f64,
+    /// Whether nearly all losses of the last minute are those of the queue.
+    explains: bool,
 }
 
 impl Queue {
@@ -170,7 +174,8 @@ impl Congestion {
         if self.runs_new >= RUNS_NEW {
             self.examine();
         }
-        self.judge_by(bin, 1)
+        // A few of the losses of a queue seem to lie below its edge.
+        if self.explains_losses() { Verdict::Leave } else { self.judge_by(bin, 1) }
     }
 
     fn count(&mut self, bin: usize, fates: &Bin) {
@@ -264,7 +269,13 @@ impl Congestion {
         self.queue = [minute, hour].into_iter().find_map(|horizon| {
             let edge = horizon.edge().filter(|edge| edge.evidence >= needed)?;
             let above = horizon.sum(edge.bin..);
-            Some(Queue { edge, below: self.link_loss(edge.bin), above: above.lost / above.packets.max(1.0) })
+            let explains = minute.sum(edge.bin..).lost > MOST * minute.sum(..edge.bin).lost;
+            Some(Queue {
+                edge,
+                below: self.link_loss(edge.bin),
+                above: above.lost / above.packets.max(1.0),
+                explains,
+            })
         });
         if self.queue.is_none() {
             self.credits = [0.0; 2];
@@ -278,6 +289,12 @@ impl Congestion {
             let below = horizon.sum(..bin);
             (below.lost + PRIOR * prior) / (below.packets + PRIOR)
         })
+    }
+
+    /// Whether nearly all losses of the last minute are those of a full queue, and are left.
+    pub fn explains_losses(&self) -> bool {
+        self.mode == OnCongestion::Leave
+            && self.queue.as_ref().is_some_and(|queue| queue.explains && queue.is_cause())
     }
 
     /// Present knowledge, for an operator.

@@ -3,12 +3,51 @@
 use std::array;
 
 use crate::forecast::{CANDIDATES, Forecast, Tail};
-use crate::wire::LossReport;
+use crate::wire::{BURST_BUCKETS, LossReport};
 
 /// Length of a slot of the short horizon.
 const FAST_SLOT_US: u64 = 100_000;
 /// Length of a slot of the long horizon.
 const SLOW_SLOT_US: u64 = 1_000_000;
+
+/// Burst bucket from which on bursts count as outages: 129 packets and more. Hardly any window recovers them.
+const OUTAGE: usize = 8;
+
+/// Packets whose fate is settled, without those of outages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Settled {
+    pub(super) packets: u64,
+    pub(super) lost: u64,
+    /// Those that stayed lost, or were left lost.
+    pub(super) residual: u64,
+    /// Runs of lost packets.
+    pub(super) runs: u64,
+}
+
+impl Settled {
+    fn between(old: &LossReport, new: &LossReport) -> Self {
+        let since = |read: fn(&LossReport) -> u64| read(new).saturating_sub(read(old));
+        let mut runs = new.bursts;
+        runs.iter_mut().zip(old.bursts).for_each(|(runs, old)| *runs = runs.saturating_sub(old));
+        // The last bucket has no upper bound.
+        let outages = (OUTAGE..BURST_BUCKETS - 1).map(|bucket| runs[bucket].saturating_mul(1 << bucket));
+        let outages =
+            if runs[BURST_BUCKETS - 1] > 0 { u64::MAX } else { outages.fold(0, u64::saturating_add) };
+        Self {
+            packets: since(|loss| loss.named),
+            lost: since(|loss| loss.lost).saturating_sub(outages),
+            residual: since(|loss| loss.residual() + loss.left).saturating_sub(outages),
+            runs: runs[..OUTAGE].iter().fold(0, |sum, &runs| sum.saturating_add(runs)),
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.packets = self.packets.saturating_add(other.packets);
+        self.lost = self.lost.saturating_add(other.lost);
+        self.residual = self.residual.saturating_add(other.residual);
+        self.runs = self.runs.saturating_add(other.runs);
+    }
+}
 
 /// Counts of a span of time.
 #[derive(Clone, Copy, Debug, Default)]
@@ -16,23 +55,20 @@ pub(super) struct Counts {
     pub(super) packets: u64,
     pub(super) lost: u64,
     tails: [Tail; CANDIDATES],
-    /// Packets whose fate is settled, lost ones among them, and those that stayed lost or were left lost.
-    pub(super) settled: [u64; 3],
+    pub(super) settled: Settled,
 }
 
 impl Counts {
     /// The counts between two reports of one session.
     pub(super) fn between(old: (&Forecast, &LossReport), new: (&Forecast, &LossReport)) -> Self {
-        let settled =
-            |(_, loss): (&Forecast, &LossReport)| [loss.named, loss.lost, loss.residual() + loss.left];
-        let (before, after) = (settled(old), settled(new));
+        let settled = Settled::between(old.1, new.1);
         let (old, new) = (old.0, new.0);
         let packets = new.packets.wrapping_sub(old.packets);
         Self {
             packets: u64::from(packets),
             lost: u64::from(new.lost.wrapping_sub(old.lost).min(packets)),
             tails: array::from_fn(|index| new.tails[index].since(old.tails[index])),
-            settled: array::from_fn(|index| after[index].saturating_sub(before[index])),
+            settled,
         }
     }
 
@@ -44,9 +80,7 @@ impl Counts {
             sum.most = sum.most.saturating_add(tail.most);
             sum.failed = sum.failed.saturating_add(tail.failed);
         }
-        for (sum, count) in self.settled.iter_mut().zip(other.settled) {
-            *sum = sum.saturating_add(count);
-        }
+        self.settled.add(&other.settled);
     }
 
     /// Share of lost packets.
@@ -103,7 +137,7 @@ impl<const N: usize> Horizon<N> {
         let mut sum = Counts::default();
         self.slots
             .iter()
-            .filter(|slot| slot.packets > 0 || slot.settled[0] > 0)
+            .filter(|slot| slot.packets > 0 || slot.settled.packets > 0)
             .for_each(|slot| sum.add(slot));
         sum
     }
@@ -166,6 +200,20 @@ mod tests {
     }
 
     #[test]
+    fn packets_of_an_outage_are_left_out() {
+        let before = LossReport { named: 1_000, lost: 10, recovered: 10, ..LossReport::NONE };
+        let mut after = LossReport { named: 2_000, lost: 350, recovered: 50, left: 9, ..before };
+        (after.bursts[0], after.bursts[9]) = (49, 1);
+        let settled = Settled::between(&before, &after);
+        assert_eq!(settled, Settled { packets: 1_000, lost: 0, residual: 0, runs: 49 });
+        (after.bursts[9], after.bursts[7]) = (0, 3);
+        let settled = Settled::between(&before, &after);
+        assert_eq!(settled, Settled { packets: 1_000, lost: 340, residual: 300, runs: 52 });
+        after.bursts[BURST_BUCKETS - 1] = 1;
+        assert_eq!(Settled::between(&before, &after).lost, 0);
+    }
+
+    #[test]
     fn reports_may_wrap_and_may_begin_again() {
         let mut old = Forecast { packets: u32::MAX - 9, lost: u32::MAX, ..Forecast::default() };
         old.tails[0].failed = u32::MAX;
@@ -175,6 +223,6 @@ mod tests {
         let after = LossReport { named: 80, lost: 12, recovered: 4, ..LossReport::NONE };
         let counts = Counts::between((&old, &before), (&new, &after));
         assert_eq!((counts.packets, counts.lost, counts.failed(0)), (100, 5, 2));
-        assert_eq!(counts.settled, [30, 3, 0]);
+        assert_eq!(counts.settled, Settled { packets: 30, lost: 3, ..Settled::default() });
     }
 }

@@ -67,7 +67,7 @@ impl Default for Targets {
 }
 
 /// Facts that the egress knows by itself.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Situation {
     /// Lowest rate whose repairs fit the path.
     pub floor: Option<RepairRate>,
@@ -77,6 +77,8 @@ pub struct Situation {
     pub per_second: u64,
     /// Length of a repair on the link in bytes.
     pub repair_bytes: u64,
+    /// Share of repairs that the link loses.
+    pub repair_loss: f64,
     /// Deadlines of classes of packets.
     pub deadlines: Deadlines,
 }
@@ -153,6 +155,8 @@ pub struct Controller {
     /// Time of the first report.
     since_us: Option<u64>,
     stale: u32,
+    /// Whether the last report found nearly all losses to be those of a full queue.
+    is_congested: bool,
 }
 
 /// Range of indices on the ladder, and what limits it above.
@@ -188,6 +192,7 @@ impl Controller {
             last: (Forecast::default(), LossReport::NONE),
             since_us: None,
             stale: 0,
+            is_congested: false,
         }
     }
 
@@ -242,6 +247,11 @@ impl Controller {
             self.history.add(now_us, &counts);
         }
         (self.last, self.stale) = ((*forecast, *loss), 0);
+        if report.is_congested && !self.is_congested {
+            // Losses that counted before the queue was known need no repairs.
+            self.history = History::new();
+        }
+        self.is_congested = report.is_congested;
         if self.since_us.is_none() {
             self.since_us = Some(now_us);
             self.useless.on_rise(now_us, situation.rtt_us.unwrap_or(0) + NEWS_US);
@@ -257,6 +267,7 @@ impl Controller {
         let (fast, slow) = self.history.sums();
         let delay_us = situation.rtt_us.unwrap_or(0) + NEWS_US;
         self.useless.on_settled(now_us, fast.settled, delay_us);
+        self.useless.on_repair_loss(now_us, situation.repair_loss, delay_us);
         let evidence = Evidence {
             worse: self.worse(&slow).filter(|_| fast.lost > 0),
             fast,

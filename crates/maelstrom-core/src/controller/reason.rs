@@ -42,7 +42,7 @@ impl Decision {
                 f.write_str("; no rate recovers most of them, and higher ones recover little more")
             }
             Limit::Useless => {
-                f.write_str("; repairs recovered less than half of them, so that fewer are sent for a while")
+                f.write_str("; repairs recovered less than half of them or did not arrive, so that fewer are sent for a while")
             }
         }
     }

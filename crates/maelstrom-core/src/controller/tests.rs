@@ -12,6 +12,7 @@ struct Link {
     now_us: u64,
     controller: Controller,
     situation: Situation,
+    is_congested: bool,
 }
 
 impl Link {
@@ -30,6 +31,7 @@ impl Link {
             now_us: 0,
             controller,
             situation,
+            is_congested: false,
         }
     }
 
@@ -41,6 +43,7 @@ impl Link {
                 self.windows.on_lost();
                 self.runs.on_lost();
                 self.loss.lost += 1;
+                self.loss.bursts[LossReport::burst_bucket(burst)] += u64::from(packet % every == 0);
             } else {
                 self.windows.on_arrived(1);
                 self.runs.on_arrived(1);
@@ -57,7 +60,8 @@ impl Link {
             burst: self.runs.longest() as u16,
             tails: self.windows.tails(),
         };
-        let report = Report { loss: self.loss, forecast, ..Report::default() };
+        let is_congested = self.is_congested;
+        let report = Report { loss: self.loss, forecast, is_congested, ..Report::default() };
         self.controller.on_report(self.now_us, &report, self.situation);
         self.windows.set_spans(self.controller.plan().spans(PACE));
         *self.controller.decision()
@@ -138,9 +142,9 @@ fn the_operator_bounds_the_rate() {
 #[test]
 fn bursts_that_no_rate_recovers_do_not_raise_it() {
     let mut link = Link::new(Targets::default());
-    // Bursts of 400 defeat any window of 512 at 3/8.
+    // Bursts of 400 defeat any window of 512 at 3/8. They are no full queue.
     let decision = link.seconds(3, 1_000, 400, 0);
-    assert_eq!((decision.rate, decision.limit), (LADDER[0], Limit::Useless), "{decision}");
+    assert_eq!((decision.rate, decision.limit), (LADDER[0], Limit::Hopeless), "{decision}");
     let mut link = Link::new(Targets::default());
     let decision = link.tenth(1_000, 400, 10);
     assert_eq!((decision.rate, decision.limit), (LADDER[0], Limit::Hopeless), "{decision}");
@@ -155,6 +159,20 @@ fn repairs_that_do_not_help_are_reduced_for_a_while() {
     assert_eq!((decision.rate, decision.limit), (LADDER[0], Limit::Useless));
     assert_eq!(link.seconds(7, 25, 1, 2).limit, Limit::Useless);
     assert_eq!(link.seconds(4, 25, 1, 10).limit, Limit::Needed);
+}
+
+#[test]
+fn losses_that_counted_before_a_queue_was_known_are_forgotten() {
+    for is_congested in [false, true] {
+        let mut link = Link::new(Targets::default());
+        assert!(link.seconds(1, 20, 4, 10).rate > rate("1/8"));
+        link.is_congested = is_congested;
+        if is_congested {
+            link.runs.forget();
+        }
+        let decision = link.seconds(2, 0, 0, 10);
+        assert_eq!(decision.rate == LADDER[0], is_congested, "{decision}");
+    }
 }
 
 #[test]

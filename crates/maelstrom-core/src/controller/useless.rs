@@ -2,7 +2,11 @@
 //!
 //! Behind a full queue, the repair that follows its packet finds the queue full too. Repairs are then lost
 //! far more than packets, and add to the load. The number of packets that were recovered in fact therefore
-//! decides, and not the forecast.
+//! decides, and not the forecast. If hardly any repair arrives, there are no such numbers, and the loss of
+//! repairs decides. Packets that are left to their senders count as not recovered, those of outages not at
+//! all: an outage is no queue.
+
+use super::history::Settled;
 
 /// Share of lost packets above which repairs may be useless.
 const LOSS_MIN: f64 = 0.005;
@@ -14,6 +18,10 @@ const REST_US: [u64; 2] = [10_000_000, 60_000_000];
 const CALM_US: u64 = 5_000_000;
 /// Smallest number of losses that shows anything.
 const LOSSES_MIN: u64 = 16;
+/// Smallest number of runs of losses.
+const RUNS_MIN: u64 = 8;
+/// Share of lost repairs above which repairs are useless.
+const REPAIR_LOSS_MAX: f64 = 0.9;
 /// Time that the settled packets of a report cover.
 const SPAN_US: u64 = 1_000_000;
 
@@ -26,11 +34,19 @@ pub(super) struct Useless {
     rest_us: u64,
     /// Time since which the link has lost little.
     calm_since_us: Option<u64>,
+    /// Time since which hardly any repair has arrived.
+    silent_since_us: Option<u64>,
 }
 
 impl Useless {
     pub(super) fn new() -> Self {
-        Self { judged_from_us: 0, until_us: 0, rest_us: REST_US[0], calm_since_us: None }
+        Self {
+            judged_from_us: 0,
+            until_us: 0,
+            rest_us: REST_US[0],
+            calm_since_us: None,
+            silent_since_us: None,
+        }
     }
 
     /// Notes that the rate rises, or that nothing is known of the link. Reports show the effect after
@@ -39,10 +55,10 @@ impl Useless {
         self.judged_from_us = now_us + delay_us + SPAN_US;
     }
 
-    /// Takes the packets of the last second that were settled, those of them that were lost, and those that
-    /// stayed lost. Reports show a change after `delay_us`.
-    pub(super) fn on_settled(&mut self, now_us: u64, [settled, lost, residual]: [u64; 3], delay_us: u64) {
-        let loss = lost as f64 / settled.max(1) as f64;
+    /// Takes the packets of the last second that were settled. Reports show a change after `delay_us`.
+    pub(super) fn on_settled(&mut self, now_us: u64, settled: Settled, delay_us: u64) {
+        let Settled { packets, lost, residual, runs } = settled;
+        let loss = lost as f64 / packets.max(1) as f64;
         if loss > CALM_MAX {
             self.calm_since_us = None;
         } else if *self.calm_since_us.get_or_insert(now_us) + CALM_US <= now_us {
@@ -51,12 +67,28 @@ impl Useless {
         if now_us < self.judged_from_us || self.is_resting(now_us) {
             return;
         }
-        if lost >= LOSSES_MIN && loss > LOSS_MIN && 2 * residual > lost {
-            self.until_us = now_us + self.rest_us;
-            self.rest_us = (2 * self.rest_us).min(REST_US[1]);
-            // Packets that are sent during the rest do not count.
-            self.on_rise(self.until_us, delay_us);
+        if lost >= LOSSES_MIN && runs >= RUNS_MIN && loss > LOSS_MIN && 2 * residual > lost {
+            self.rest(now_us, delay_us);
         }
+    }
+
+    /// Takes the share of repairs that are lost.
+    pub(super) fn on_repair_loss(&mut self, now_us: u64, share: f64, delay_us: u64) {
+        if share <= REPAIR_LOSS_MAX {
+            self.silent_since_us = None;
+            return;
+        }
+        let since_us = *self.silent_since_us.get_or_insert(now_us);
+        if now_us >= since_us + SPAN_US && !self.is_resting(now_us) {
+            self.rest(now_us, delay_us);
+        }
+    }
+
+    fn rest(&mut self, now_us: u64, delay_us: u64) {
+        self.until_us = now_us + self.rest_us;
+        self.rest_us = (2 * self.rest_us).min(REST_US[1]);
+        // Packets that are sent during the rest do not count.
+        self.on_rise(self.until_us, delay_us);
     }
 
     /// Whether the rate stays at the floor.
@@ -71,13 +103,17 @@ mod tests {
 
     const SECOND: u64 = 1_000_000;
 
+    fn settled(packets: u64, lost: u64, residual: u64) -> Settled {
+        Settled { packets, lost, residual, runs: lost }
+    }
+
     #[test]
     fn repairs_that_recover_less_than_half_rest_longer_and_longer() {
         let (mut useless, mut rests) = (Useless::new(), Vec::new());
         for tenth in 0..3_000 {
             let now_us = tenth * SECOND / 10;
             let was = useless.is_resting(now_us);
-            useless.on_settled(now_us, [1_000, 50, 30], SECOND / 10);
+            useless.on_settled(now_us, settled(1_000, 50, 30), SECOND / 10);
             if !was && useless.is_resting(now_us) {
                 rests.push(now_us / SECOND);
             }
@@ -89,23 +125,43 @@ mod tests {
     #[test]
     fn calm_forgives() {
         let mut useless = Useless::new();
-        useless.on_settled(SECOND, [1_000, 50, 30], 0);
+        useless.on_settled(SECOND, settled(1_000, 50, 30), 0);
         assert_eq!((useless.until_us, useless.rest_us), (11 * SECOND, 20 * SECOND));
-        useless.on_settled(12 * SECOND, [1_000, 1, 1], 0);
-        useless.on_settled(18 * SECOND, [1_000, 1, 1], 0);
+        useless.on_settled(12 * SECOND, settled(1_000, 1, 1), 0);
+        useless.on_settled(18 * SECOND, settled(1_000, 1, 1), 0);
         assert_eq!(useless.rest_us, 10 * SECOND);
     }
 
     #[test]
     fn losses_that_are_recovered_or_few_or_of_a_lower_rate_do_not_count() {
         let mut useless = Useless::new();
-        for settled in [[1_000, 50, 25], [1_000, 4, 4], [100, 8, 8], [0, 0, 0]] {
+        let few = Settled { runs: 7, ..settled(1_000, 50, 50) };
+        for settled in
+            [settled(1_000, 50, 25), settled(1_000, 4, 4), settled(100, 8, 8), settled(0, 0, 0), few]
+        {
             useless.on_settled(0, settled, 0);
         }
         useless.on_rise(0, SECOND);
-        useless.on_settled(2 * SECOND - 1, [1_000, 50, 50], 0);
+        useless.on_settled(2 * SECOND - 1, settled(1_000, 50, 50), 0);
         assert!(!useless.is_resting(2 * SECOND - 1));
-        useless.on_settled(2 * SECOND, [1_000, 50, 50], 0);
+        useless.on_settled(2 * SECOND, settled(1_000, 50, 50), 0);
         assert!(useless.is_resting(2 * SECOND));
+    }
+
+    #[test]
+    fn repairs_that_hardly_ever_arrive_rest_until_they_do() {
+        let mut useless = Useless::new();
+        for tenth in 0..600 {
+            let now_us = tenth * SECOND / 10;
+            useless.on_repair_loss(now_us, if tenth < 300 { 0.95 } else { 0.6 }, 0);
+            let rests = (10..310).contains(&tenth);
+            assert_eq!(useless.is_resting(now_us), rests, "after {tenth} tenths");
+        }
+        // A moment without repairs is no full queue.
+        let mut useless = Useless::new();
+        for tenth in 0..600 {
+            useless.on_repair_loss(tenth * SECOND / 10, if tenth % 10 < 9 { 0.95 } else { 0.0 }, 0);
+        }
+        assert!(!useless.is_resting(60 * SECOND));
     }
 }

@@ -66,6 +66,8 @@ pub(crate) struct Forecaster {
     plan: Plan,
     service: Service,
     last: LastReport,
+    /// Whether nearly all losses of late are those of a full queue.
+    is_congested: bool,
 }
 
 /// Contents of the last report.
@@ -99,6 +101,7 @@ impl Forecaster {
             plan: Plan::default(),
             service: Service::default(),
             last: LastReport::default(),
+            is_congested: false,
         }
     }
 
@@ -139,6 +142,21 @@ impl Forecaster {
         self.cursor.skip_to(limit);
         self.windows.forget();
         self.record.on_unknown();
+    }
+
+    /// Notes whether nearly all losses of late are those of a full queue. Those that counted before that was
+    /// known need no repairs.
+    pub(crate) fn set_congested(&mut self, is_congested: bool) {
+        if is_congested && !self.is_congested {
+            self.windows.forget();
+            self.runs.forget();
+        }
+        self.is_congested = is_congested;
+    }
+
+    /// Whether nearly all losses of late are those of a full queue.
+    pub(crate) fn is_congested(&self) -> bool {
+        self.is_congested
     }
 
     /// The losses since the gateway's start.

@@ -54,6 +54,11 @@ impl Runs {
         self.position += 1;
     }
 
+    /// Forgets the runs. The totals continue.
+    pub fn forget(&mut self) {
+        (self.count, self.length, self.longest) = (0, 0, [0; 2]);
+    }
+
     /// Number of packets, and of lost ones among them.
     pub fn totals(&self) -> (u64, u64) {
         (self.position, self.lost)

@@ -13,6 +13,7 @@ impl Ingress {
         let (reach, wait_us) = (&self.reach, self.held.wait_us());
         let is_ripe = |seq| reach.since_us(now_us, seq) + wait_us <= now_us;
         self.forecaster.advance(&self.arrivals, self.ledger.newest(), is_ripe, &mut self.congestion);
+        self.forecaster.set_congested(self.congestion.explains_losses());
     }
 
     /// Notes a sealed datagram by its number in the session.
@@ -25,6 +26,11 @@ impl Ingress {
     /// Changes the treatment of packets that a full queue drops.
     pub(crate) fn set_on_congestion(&mut self, mode: OnCongestion) {
         self.congestion.set_mode(mode);
+    }
+
+    /// Whether nearly all losses of late are those of a full queue.
+    pub(crate) fn is_congested(&self) -> bool {
+        self.forecaster.is_congested()
     }
 
     /// Knowledge about the queue on the way.

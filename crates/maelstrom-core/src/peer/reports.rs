@@ -88,6 +88,7 @@ impl Peer {
             silence_ms,
             longest,
             is_extra: kind == ReportKind::Extra,
+            is_congested: self.ingress.is_congested(),
             echo: self.channel.echo(now_us),
             plan: self.egress.plan(),
             forecast,

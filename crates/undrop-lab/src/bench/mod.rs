@@ -5,6 +5,7 @@
 
 mod all;
 mod csv;
+mod fairness;
 mod guard;
 mod links;
 mod multicast;
@@ -55,6 +56,8 @@ pub(crate) enum Command {
     PacketCost(packet_cost::Plan),
     /// TCP goodput and loss of small packets at more load than gateways can code.
     Overload(overload::Plan),
+    /// Shares of protected and bare flows on one bottleneck, with and without gateways.
+    Fairness(fairness::Plan),
     /// TCP goodput while a gateway is stopped for seconds.
     Stall(stall::Plan),
     /// Memory use and recovery over minutes.
@@ -95,6 +98,7 @@ pub(crate) fn run(
         Command::Speed(plan) => speed::run(&program()?, plan),
         Command::PacketCost(plan) => packet_cost::run(&program()?, plan),
         Command::Overload(plan) => overload::run(&program()?, plan),
+        Command::Fairness(plan) => fairness::run(&program()?, plan),
         Command::Stall(plan) => stall::run(&program()?, plan),
         Command::Soak(plan) => soak::run(&program()?, plan),
     }?;
