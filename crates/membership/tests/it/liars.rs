@@ -183,6 +183,40 @@ fn an_answer_to_no_question_proves_nothing() {
 }
 
 #[test]
+fn an_answer_proves_nothing_without_the_token_of_the_question() {
+    let mut net = cluster();
+    let stranger = SocketAddr::from(([192, 0, 2, 1], 53));
+    let life = 1_700_000_000_000_000;
+    let question = IdentityQuestion { token: 1, id: NodeId(9), life }.to_wire().to_vec();
+    net.inject(stranger, address(0), question);
+    net.run_us(10_000);
+    assert!(net.bytes_to.contains_key(&stranger), "node 0 asks back");
+    for token in [0, 1, u64::MAX] {
+        let answer = IdentityAnswer { token, id: NodeId(9), life, version: 1, check: 0 };
+        net.inject(stranger, address(0), answer.to_wire().to_vec());
+    }
+    net.run_us(SECOND_US);
+    assert_eq!(net.wrong(), [""; 0]);
+    assert_eq!(net.node(0).counts().dropped.count(Dropped::Unrequested), 3);
+}
+
+#[test]
+fn news_of_a_life_later_than_tomorrow_is_not_even_asked_about() {
+    let unknown = SocketAddr::from(([192, 0, 2, 1], 53));
+    for (life, is_asked) in [(1_700_000_000_000_000, true), (1 << 53, false)] {
+        let mut net = cluster();
+        let made_up = Claim { address: unknown, id: NodeId(9), life };
+        let source = true_of(&net, 2);
+        let news = gossip(source, true_of(&net, 0), &[(made_up, 0, ALIVE)]);
+        net.inject(source.address, address(0), news);
+        net.run_us(SECOND_US);
+        assert_eq!(net.bytes_to.contains_key(&unknown), is_asked, "life {life}");
+        let refused = net.node(0).counts().dropped.count(Dropped::Future);
+        assert_eq!(refused > 0, !is_asked, "life {life}");
+    }
+}
+
+#[test]
 fn a_made_up_version_does_not_stop_the_list_of_a_member() {
     let mut net = cluster();
     for round in 0..20 {

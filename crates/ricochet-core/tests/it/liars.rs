@@ -7,7 +7,7 @@ use ricochet_core::message::{Message, Origin, Output, SendOptions, To};
 use ricochet_core::tracker::Lost;
 use ricochet_core::wire::{
     Answer, Data, Datagram, Fragment, Heartbeat, Kind, Latest, NAK_RANGES_MAX, Nak, Name, Question, Range,
-    Repair,
+    Repair, Room, Rooms,
 };
 use ricochet_core::{GroupConfig, GroupId, Groups, Member, Node, NodeConfig, NodeId, StreamKey, View};
 
@@ -215,17 +215,63 @@ fn two_members_confirm_a_number_of_a_sender_that_has_left_and_one_does_not() {
     let gone = NodeId(77);
     let of_gone = |seq| written(|to| packet(gone, group(0), seq, b"true").write(to));
     (0..10).for_each(|seq| node.handle_datagram(0, Origin::Stranger, &of_gone(seq), &mut kept));
-    let digest = |from, seq| {
-        let names = [Name { sender: gone, group: group(0).tag(), seq }];
-        written(|to| Repair { from: NodeId(from), names: &names, symbol: None }.write(to))
-    };
     for round in 0..10 {
-        node.handle_datagram(round, Origin::Member, &digest(2, 500_000), &mut kept);
+        node.handle_datagram(round, Origin::Member, &digest(2, gone, 500_000), &mut kept);
     }
     assert_eq!((node.missing(), node.counts().doubtful), (0, 10), "one node, however often it tells");
-    node.handle_datagram(20, Origin::Member, &digest(3, 500_001), &mut kept);
-    node.handle_datagram(21, Origin::Member, &digest(3, 500_001), &mut kept);
+    node.handle_datagram(20, Origin::Member, &digest(3, gone, 500_001), &mut kept);
+    node.handle_datagram(21, Origin::Member, &digest(3, gone, 500_001), &mut kept);
     assert!(node.missing() > 0);
+}
+
+/// Returns a digest of one name.
+fn digest(from: u32, sender: NodeId, seq: u32) -> Vec<u8> {
+    let names = [Name { sender, group: group(0).tag(), seq }];
+    written(|to| Repair { from: NodeId(from), names: &names, symbol: None }.write(to))
+}
+
+#[test]
+fn no_number_of_members_confirms_a_number_of_a_sender_that_is_present() {
+    let (mut node, mut kept) = (node(), Kept::default());
+    (0..10).for_each(|seq| node.handle_datagram(0, Origin::Member, &data(group(0), seq, b"true"), &mut kept));
+    for from in [2, 3, 4, 5, 2, 3] {
+        node.handle_datagram(1, Origin::Member, &digest(from, SENDER, 500_000 + from), &mut kept);
+    }
+    assert_eq!((node.missing(), node.counts().doubtful), (0, 6));
+    let [question] = kept.questions()[..] else { panic!("expected one question") };
+    let answer = Answer { sender: SENDER, token: question.token, group: group(0), newest: Some(9) };
+    node.handle_datagram(2, Origin::Member, &written(|to| answer.write(to)), &mut kept);
+    assert_eq!(node.missing(), 0);
+}
+
+#[test]
+fn a_member_that_requests_again_and_again_gets_a_bounded_number_of_packets() {
+    let (mut node, range) = holder();
+    let mut kept = Kept::default();
+    let most = NodeConfig::prompt(NodeId(1)).answers_per_second as usize;
+    for step in 0..100 {
+        let datagram = request(NodeId(2), &[range]);
+        node.handle_datagram(10_000 * step, Origin::Member, &datagram, &mut kept);
+    }
+    assert!((1_024..=2 * most).contains(&kept.sent.len()), "{} of 102,400 packets", kept.sent.len());
+    assert!(node.counts().refused > 0);
+    // Another member has an allowance of its own.
+    kept.sent.clear();
+    node.handle_datagram(SECOND_US, Origin::Member, &request(NodeId(3), &[range]), &mut kept);
+    assert_eq!(kept.sent.len(), 1_024);
+}
+
+#[test]
+fn reports_of_room_and_denials_of_strangers_are_dropped() {
+    let (mut node, mut kept) = (node(), Kept::default());
+    let room = Room { group: group(0), position: 0, newest: 0, window: 0 };
+    let rooms = written(|to| Rooms { from: NodeId(99), rooms: &[room] }.write(to));
+    let range = Range { key: StreamKey { sender: SENDER, group: group(0) }, first: 0, count: 1 };
+    let denial = written(|to| Nak { from: NodeId(99), ranges: &[range] }.write_denial(to));
+    for datagram in [&rooms, &denial] {
+        node.handle_datagram(0, Origin::Stranger, datagram, &mut kept);
+    }
+    assert_eq!((node.counts().strangers, kept.sent.len()), (2, 0));
 }
 
 fn request(from: NodeId, ranges: &[Range]) -> Vec<u8> {

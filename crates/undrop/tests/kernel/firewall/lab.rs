@@ -257,10 +257,12 @@ impl Lab {
     }
 }
 
-fn command_at(namespace: &Namespace, program: &str, arguments: &[&str]) {
+/// Runs a program in a namespace, and returns what it prints.
+pub(crate) fn command_at(namespace: &Namespace, program: &str, arguments: &[&str]) -> String {
     let output = namespace.run(|| Command::new(program).args(arguments).output().unwrap());
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{program} {arguments:?}: {error}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 pub(crate) fn net(text: &str) -> IpNet {

@@ -6,7 +6,7 @@ use netlab::topology::LAN;
 use netlab::traffic::{TcpTransfer, tcp_transfer, unwatched};
 use stage::gateways::Setting;
 
-use super::lab::{Lab, Wan, possible};
+use super::lab::{Lab, Wan, command_at, possible};
 
 fn packets_are_recovered_with_a_source_check(test: &str, rp_filter: &str, wan: Wan, injection: &'static str) {
     if !possible(test) {
@@ -119,6 +119,45 @@ fn packets_are_recovered_by_routes_of_the_interface_and_rules_on_the_hardware_ad
     let status = pair.status(1).unwrap();
     assert!(status.peers[0].ingress.injected_packets > 20);
     assert_eq!(status.counters["recovered packets whose route leads back to the WAN"], 0);
+    pair.stop().unwrap();
+}
+
+/// A recovered packet has the hardware address that the interface had when its programs were loaded.
+#[test]
+fn packets_are_recovered_after_the_hardware_address_has_changed() {
+    if !possible("packets_are_recovered_after_the_hardware_address_has_changed") {
+        return;
+    }
+    let lab = Lab::build(Wan::Ethernet, 4.0).unwrap();
+    let pair = lab.start(&Setting::layered());
+    lab.command("ip", &["link", "set", "dev", lab.wan(), "address", "02:00:00:00:07:07"]);
+    command_at(&lab.sites.b.gateway, "ip", &["neigh", "flush", "all"]);
+    lab.assert_recovered(&pair, false);
+    let status = pair.status(1).unwrap();
+    assert!(status.peers[0].ingress.injected_packets > 20, "{}", pair.logs());
+    assert_eq!(status.gateway.injection, "wan");
+    pair.stop().unwrap();
+}
+
+#[test]
+fn no_rule_sees_the_probe_of_the_way() {
+    if !possible("no_rule_sees_the_probe_of_the_way") {
+        return;
+    }
+    let lab = Lab::build(Wan::Plain, 4.0).unwrap();
+    lab.rules(
+        "table inet filter {
+            counter probes { }
+            chain early {
+                type filter hook prerouting priority -400;
+                iifname WAN ip saddr 192.0.0.8 counter name probes
+            }
+        }",
+    );
+    let pair = lab.start(&Setting::layered());
+    assert_eq!(pair.status(1).unwrap().gateway.injection, "wan", "a probe arrived");
+    let counter = command_at(lab.gateway(), "nft", &["list", "counter", "inet", "filter", "probes"]);
+    assert!(counter.contains("packets 0 bytes 0"), "{counter}");
     pair.stop().unwrap();
 }
 
