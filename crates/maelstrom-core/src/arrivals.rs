@@ -7,39 +7,19 @@
 use fec::{SymbolHandle, SymbolRing};
 use hashbrown::HashTable;
 
-use crate::flow::Flow;
 use crate::hops::Hops;
 use crate::identity::{Name, PacketHash};
 use crate::packet::MutableFields;
-pub(crate) use crate::place::{Arrived, Place, Treatment};
+pub(crate) use crate::place::{Arrived, Bound, Place, Trace, Treatment};
+use crate::same_name::SameName;
 use crate::symbol::{Symbol, fields_of, set_fields};
 use crate::wire::Entry;
 use foundation::Seq;
 
-/// The remembered arrivals that share a name: mostly one, or a packet that is sent repeatedly.
-#[derive(Clone, Copy)]
-struct SameName {
-    name: Name,
-    /// Symbol of the newest arrival.
-    handle: SymbolHandle,
-    flow: Flow,
-    at_us: u64,
-    /// Time between the two newest arrivals; the maximum if there is one.
-    pause_us: u32,
-    /// Number of the newest arrival among all arrivals.
-    count: u64,
-    /// Number of arrivals remembered.
-    live: u32,
-    /// Number of these that no repair has named.
-    unbound: u32,
-    /// Time to live of the newest arrival.
-    ttl: u8,
-}
-
 /// An arrival that a place is bound to.
 struct Taken {
     handle: SymbolHandle,
-    flow: Flow,
+    bound: Bound,
     ttl: u8,
     at_us: u64,
     /// Its number among all arrivals, or 0 if several equal packets arrived.
@@ -106,13 +86,7 @@ impl Arrivals {
     }
 
     /// Keeps a packet that arrived with this time to live.
-    pub(crate) fn insert(
-        &mut self,
-        now_us: u64,
-        name: Name,
-        (flow, ttl): (Flow, u8),
-        symbol: &Symbol<'_>,
-    ) -> Arrived {
+    pub(crate) fn insert(&mut self, now_us: u64, name: Name, trace: Trace, symbol: &Symbol<'_>) -> Arrived {
         let arrived = match self.find_wanted(name) {
             None => Arrived::Kept,
             Some(seq) => self.match_wanted(now_us, name, seq),
@@ -124,9 +98,18 @@ impl Arrivals {
                 let handle = self.with_fields(handle, fields);
                 self.set(seq, Place::Arrived { handle, at_us: now_us, count: self.count });
             }
-            Arrived::Kept | Arrived::LikeRecovered { .. } => self.keep(now_us, name, (flow, ttl), handle),
+            Arrived::Kept | Arrived::LikeRecovered { .. } => self.keep(now_us, name, trace, handle),
         }
         arrived
+    }
+
+    /// Notes that the newest arrival of a name counts as the second one of a packet that was injected, or as
+    /// slow. If a repair names another place with that name, it was a packet of its own.
+    pub(crate) fn on_double(&mut self, name: Name, is_double: bool, is_slow: bool) {
+        if let Some(same) = self.by_name.find_mut(hash_bits(name), |same| same.name == name) {
+            same.doubles = same.doubles.saturating_add(is_double.into());
+            same.slow = same.slow.saturating_add(is_slow.into());
+        }
     }
 
     fn match_wanted(&mut self, now_us: u64, name: Name, seq: Seq) -> Arrived {
@@ -151,7 +134,7 @@ impl Arrivals {
         self.by_name.find(hash_bits(name), |same| same.name == name).is_some()
     }
 
-    fn keep(&mut self, at_us: u64, name: Name, (flow, ttl): (Flow, u8), handle: SymbolHandle) {
+    fn keep(&mut self, at_us: u64, name: Name, trace: Trace, handle: SymbolHandle) {
         let count = self.count;
         let slot = self.order_slot(self.kept);
         if let Some(oldest) = self.order[slot].replace(name) {
@@ -164,11 +147,14 @@ impl Arrivals {
             Some(same) => {
                 let (live, unbound) = (same.live + 1, same.unbound + 1);
                 let pause_us = u32::try_from(at_us.saturating_sub(same.at_us)).unwrap_or(u32::MAX);
-                *same = SameName { name, handle, flow, at_us, pause_us, count, live, unbound, ttl };
+                let (doubles, slow) = (same.doubles, same.slow);
+                *same =
+                    SameName { name, handle, trace, at_us, pause_us, count, live, unbound, doubles, slow };
             }
             None => {
-                let pause_us = u32::MAX;
-                let first = SameName { name, handle, flow, at_us, pause_us, count, live: 1, unbound: 1, ttl };
+                let (pause_us, live, unbound, doubles, slow) = (u32::MAX, 1, 1, 0, 0);
+                let first =
+                    SameName { name, handle, trace, at_us, pause_us, count, live, unbound, doubles, slow };
                 self.by_name.insert_unique(hash_bits(name), first, |same| hash_bits(same.name));
             }
         }
@@ -189,6 +175,7 @@ impl Arrivals {
         // The oldest arrivals are bound first.
         let is_unbound = same.unbound > same.live;
         same.unbound -= u32::from(is_unbound);
+        same.limit_doubles();
         if same.live == 0 {
             entry.remove();
         }
@@ -228,6 +215,7 @@ impl Arrivals {
             && same.unbound > 0
         {
             same.unbound -= 1;
+            same.limit_doubles();
             self.unbound -= 1;
         }
     }
@@ -235,7 +223,10 @@ impl Arrivals {
     /// Forgets the arrivals of a name with distinct arrivals, so that no place can be bound to them. Returns
     /// the number of them that no repair has named.
     pub(crate) fn forget_name(&mut self, now_us: u64, name: Name) -> u64 {
-        let unnamed = self.distinct(now_us, name).map_or(0, |same| std::mem::take(&mut same.unbound));
+        let unnamed = self.distinct(now_us, name).map_or(0, |same| {
+            (same.doubles, same.slow) = (0, 0);
+            std::mem::take(&mut same.unbound)
+        });
         self.unbound -= u64::from(unnamed);
         u64::from(unnamed)
     }
@@ -248,19 +239,19 @@ impl Arrivals {
     }
 
     /// Binds the place that a repair names to an arrival of that name, if there is one. Returns the place,
-    /// and the flow of the arrival if it was bound by this call.
-    pub(crate) fn bind(&mut self, now_us: u64, entry: &Entry) -> (Place, Option<Flow>) {
+    /// and the arrival if it was bound by this call.
+    pub(crate) fn bind(&mut self, now_us: u64, entry: &Entry) -> (Place, Option<Bound>) {
         let place = self.place(entry.seq);
         if place != Place::Unnamed {
             return (place, None);
         }
-        let (place, flow) = match self.take_arrival(entry.name, |_| true) {
-            Some(Taken { handle, at_us, count, flow, ttl }) => {
+        let (place, bound) = match self.take_arrival(entry.name, |_| true) {
+            Some(Taken { handle, at_us, count, bound, ttl }) => {
                 if count > 0 {
                     self.hops.learn(entry.fields.ttl, ttl);
                 }
                 let handle = self.with_fields(handle, entry.fields);
-                (Place::Arrived { handle, at_us, count }, Some(flow))
+                (Place::Arrived { handle, at_us, count }, Some(bound))
             }
             // The place stays without a name. Whether its packet arrived is decided when a repair has solved
             // it.
@@ -272,7 +263,7 @@ impl Arrivals {
             }
         };
         self.set(entry.seq, place);
-        (place, flow)
+        (place, bound)
     }
 
     /// Counts a place as missing; returns false if it is not, was counted, or may have expired on the way.
@@ -288,22 +279,22 @@ impl Arrivals {
     }
 
     /// Binds a place that no repair has named to the arrival of the packet that was solved for it. Returns
-    /// the flow of the arrival, if that packet has arrived.
+    /// the arrival, if that packet has arrived.
     pub(crate) fn recognize(
         &mut self,
         seq: Seq,
         name: Name,
         hash: PacketHash,
         symbol: &[u8],
-    ) -> Option<Flow> {
+    ) -> Option<Bound> {
         let is_it = |kept: &[u8]| kept.starts_with(&hash.0.to_be_bytes());
-        let Taken { handle, at_us, count, flow, .. } = self.take_arrival(name, is_it)?;
+        let Taken { handle, at_us, count, bound, .. } = self.take_arrival(name, is_it)?;
         let handle = match fields_of(symbol) {
             Some(fields) if self.ring.get(handle).is_some() => self.with_fields(handle, fields),
             _ => self.ring.push(&[symbol]).unwrap_or(handle),
         };
         self.set(seq, Place::Arrived { handle, at_us, count });
-        Some(flow)
+        Some(bound)
     }
 
     /// Takes an unbound arrival of a name, if its symbol, where still kept, is the wanted one.
@@ -312,10 +303,17 @@ impl Arrivals {
         if same.unbound == 0 || !self.ring.get(same.handle).is_none_or(is_wanted) {
             return None;
         }
+        // The others are taken first: a double remains without a name.
+        let was_double = u32::from(same.doubles) >= same.unbound;
+        let was_slow = u32::from(same.slow) >= same.unbound;
         same.unbound -= 1;
         self.unbound -= 1;
+        same.doubles -= u8::from(was_double);
+        same.slow -= u8::from(was_slow);
         let count = if same.live == 1 { same.count } else { 0 };
-        Some(Taken { handle: same.handle, flow: same.flow, ttl: same.ttl, at_us: same.at_us, count })
+        let Trace { flow, ttl, opens } = same.trace;
+        let bound = Bound { flow, opens, was_double, was_slow };
+        Some(Taken { handle: same.handle, bound, ttl, at_us: same.at_us, count })
     }
 
     /// Writes the fields into a symbol, or into a copy if it already has those of an equal packet.
@@ -371,6 +369,14 @@ impl Arrivals {
         }
         if let Some(handle) = self.ring.push(&[symbol]) {
             self.set(seq, Place::Arrived { handle, at_us: now_us, count: 0 });
+        }
+    }
+
+    /// Time since which a place is missing.
+    pub(crate) fn missing_since_us(&self, seq: Seq) -> Option<u64> {
+        match self.place(seq) {
+            Place::Missing { since_us, .. } => Some(since_us),
+            _ => None,
         }
     }
 
@@ -470,6 +476,7 @@ fn hash_bits(name: Name) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flow::Flow;
 
     fn entry(seq: u64, name: u32) -> Entry {
         Entry { seq: Seq(seq), name: Name(name), fields: MutableFields::default() }
@@ -479,7 +486,8 @@ mod tests {
         let bytes = crate::packet::tests::udp4([10, 0, 0, 1], [10, 0, 1, 1], name as u16, b"hello");
         let packet = crate::packet::Packet::new_checked(&bytes).unwrap();
         let symbol = Symbol::new(&packet, PacketHash(name.into()), MutableFields::default());
-        arrivals.insert(1, Name(name), (Flow(1), 64), &symbol);
+        let trace = Trace { flow: Flow(1), ttl: 64, opens: false };
+        arrivals.insert(1, Name(name), trace, &symbol);
     }
 
     #[test]

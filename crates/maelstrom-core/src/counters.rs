@@ -89,10 +89,13 @@ reasons! {
     Withheld, WithheldCounts {
         /// No packet of the peer's site has arrived as it was sent.
         Unproven = "no packet has arrived as it was sent",
-        /// No packet of its flow has arrived as it was sent, and too many such flows have appeared.
+        /// It may begin a flow, and its service gets no such packets, or more of them are missing than the
+        /// link loses.
         UnseenFlow = "flow never seen on this path",
         /// Its flow has stopped arriving, while repairs name more and more of its packets.
         LeftFlow = "flow takes another path",
+        /// More packets of its flow are missing than the loss of repairs explains.
+        LossyFlow = "flow with more losses than the link explains",
         /// More packets are missing than the loss of repairs explains.
         Unexplained = "more losses than the link explains",
         /// Too many packets arrived long after they had been recovered.

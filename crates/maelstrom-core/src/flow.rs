@@ -18,8 +18,13 @@ const UDPLITE: u8 = 136;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Flow(pub(crate) u32);
 
-/// Keyed hash of the addresses, protocol, identification and offset of an IPv4 packet: what the first piece
-/// has in common with a packet that a router fragments.
+/// Keyed hash of what the flows of one service between two hosts have in common: addresses, protocol, and the
+/// port of one end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Service(pub(crate) u32);
+
+/// Keyed hash of the addresses, protocol, identification, offset and first bytes of an IPv4 packet: what the
+/// first piece has in common with a packet that a router fragments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece(pub(crate) u32);
 
@@ -64,11 +69,18 @@ impl Piece {
     /// Returns what the first piece of a packet would share with it; `None` for IPv6, which routers do not
     /// fragment. Of a fragment, this is its own.
     pub(crate) fn of(packet: &Packet<'_>, identity: &Identity) -> Option<Self> {
+        /// Each fragment but the last has at least this length. Strangers cannot guess these bytes, because
+        /// they contain a checksum or a sequence number.
+        const START: usize = 8;
         let bytes = packet.as_slice();
+        if bytes[0] >> 4 != 4 {
+            return None;
+        }
         let offset = u16::from_be_bytes([bytes[6], bytes[7]]) & 0x1fff;
-        let ends = Ends { bytes: [0; 48], len: 0 }.with(bytes.get(12..20)?).with(&bytes[9..10]);
-        let piece = || Self(ends.with(&bytes[4..6]).with(&offset.to_be_bytes()).hash(identity));
-        (bytes[0] >> 4 == 4).then(piece)
+        let start = bytes.get(usize::from(bytes[0] & 0x0f) * 4..)?;
+        let ends = Ends { bytes: [0; 48], len: 0 }.with(&bytes[12..20]).with(&bytes[9..10]);
+        let ends = ends.with(&bytes[4..6]).with(&offset.to_be_bytes());
+        Some(Self(ends.with(&start[..START.min(start.len())]).hash(identity)))
     }
 }
 
@@ -93,38 +105,88 @@ impl Ends {
 impl Traits {
     /// Returns the traits of `packet`.
     pub(crate) fn of(packet: &Packet<'_>, identity: &Identity) -> Self {
-        let bytes = packet.as_slice();
-        if bytes[0] >> 4 == 6 { Self::of_v6(bytes, identity) } else { Self::of_v4(bytes, identity) }
-    }
-
-    fn of_v4(bytes: &[u8], identity: &Identity) -> Self {
-        let protocol = bytes[9];
-        let ends = Ends { bytes: [0; 48], len: 0 }.with(&bytes[12..20]).with(&[protocol]);
-        let fragment = u16::from_be_bytes([bytes[6], bytes[7]]) & 0x3fff;
-        let behind = bytes.get(usize::from(bytes[0] & 0x0f) * 4..).unwrap_or_default();
-        // Later fragments have no ports, so that no fragment is distributed by them.
-        let transport = if fragment == 0 { behind } else { &[] };
-        let flow = Flow(ends.with(ports(protocol, transport)).hash(identity));
-        Self { flow, opens: opening(protocol, transport), is_fragment: fragment != 0 }
-    }
-
-    fn of_v6(bytes: &[u8], identity: &Identity) -> Self {
-        let (protocol, transport) = (bytes[6], &bytes[40..]);
-        let ends = Ends { bytes: [0; 48], len: 0 }.with(&bytes[8..40]).with(&[protocol]);
-        let flow = Flow(ends.with(ports(protocol, transport)).hash(identity));
-        Self { flow, opens: opening(protocol, transport), is_fragment: false }
+        let parts = Parts::of(packet);
+        let flow = Flow(parts.ends(parts.addresses).with(parts.ports()).hash(identity));
+        Self { flow, opens: opening(parts.protocol, parts.transport), is_fragment: parts.is_fragment }
     }
 }
 
-/// Returns the bytes that tell flows between two addresses apart: ports, or the identifier of an echo.
-fn ports(protocol: u8, transport: &[u8]) -> &[u8] {
-    let range = match protocol {
-        TCP | UDP | SCTP | UDPLITE => 0..4,
-        ICMP if matches!(transport.first(), Some(0 | 8)) => 4..6,
-        ICMPV6 if matches!(transport.first(), Some(128 | 129)) => 4..6,
-        _ => 0..0,
-    };
-    transport.get(range).unwrap_or_default()
+impl Flow {
+    /// Returns the flow in which answers to a packet arrive; `None` if it is no packet that may begin a
+    /// flow.
+    pub(crate) fn of_answers(packet: &Packet<'_>, identity: &Identity) -> Option<Self> {
+        let parts = Parts::of(packet);
+        if parts.protocol == TCP && opening(TCP, parts.transport).is_none() {
+            return None;
+        }
+        let (from, to) = parts.addresses.split_at(parts.addresses.len() / 2);
+        let ends = parts.ends(to).with(from);
+        let answers = match parts.ports() {
+            &[a, b, c, d] => ends.with(&[c, d, a, b]),
+            identifier => ends.with(identifier),
+        };
+        Some(Self(answers.hash(identity)))
+    }
+}
+
+impl Service {
+    /// Returns the service that a packet is sent to.
+    pub(crate) fn asked(packet: &Packet<'_>, identity: &Identity) -> Self {
+        let parts = Parts::of(packet);
+        let port = match parts.protocol {
+            ICMP | ICMPV6 => parts.transport.get(..1),
+            _ => parts.ports().get(2..4),
+        };
+        Self(parts.ends(parts.addresses).with(b"to").with(port.unwrap_or_default()).hash(identity))
+    }
+
+    /// Returns the service that a packet comes from.
+    pub(crate) fn answering(packet: &Packet<'_>, identity: &Identity) -> Self {
+        let parts = Parts::of(packet);
+        let port = parts.ports().get(..2).unwrap_or_default();
+        Self(parts.ends(parts.addresses).with(b"from").with(port).hash(identity))
+    }
+}
+
+/// The parts of a packet by which routers tell flows apart.
+struct Parts<'a> {
+    /// Source and destination.
+    addresses: &'a [u8],
+    protocol: u8,
+    /// Empty for all but the first fragment of a packet.
+    transport: &'a [u8],
+    /// Whether the packet is a fragment that a router may have made.
+    is_fragment: bool,
+}
+
+impl<'a> Parts<'a> {
+    fn of(packet: &Packet<'a>) -> Self {
+        let bytes = packet.as_slice();
+        let is_v6 = bytes[0] >> 4 == 6;
+        let (protocol, transport) = match packet.transport() {
+            Some((protocol, at)) => (protocol, bytes.get(at..).unwrap_or_default()),
+            None => (bytes[if is_v6 { 6 } else { 9 }], &[][..]),
+        };
+        let fragment = u16::from_be_bytes([bytes[6], bytes[7]]) & 0x3fff;
+        let addresses = if is_v6 { &bytes[8..40] } else { &bytes[12..20] };
+        Self { addresses, protocol, transport, is_fragment: !is_v6 && fragment != 0 }
+    }
+
+    /// Returns the bytes that tell flows between two addresses apart: ports, or the identifier of an echo.
+    fn ports(&self) -> &'a [u8] {
+        let range = match self.protocol {
+            TCP | UDP | SCTP | UDPLITE => 0..4,
+            ICMP if matches!(self.transport.first(), Some(0 | 8)) => 4..6,
+            ICMPV6 if matches!(self.transport.first(), Some(128 | 129)) => 4..6,
+            _ => 0..0,
+        };
+        self.transport.get(range).unwrap_or_default()
+    }
+
+    /// Begins the input of a hash with these addresses.
+    fn ends(&self, addresses: &[u8]) -> Ends {
+        Ends { bytes: [0; 48], len: 0 }.with(&[self.protocol]).with(addresses)
+    }
 }
 
 /// Returns the sequence number of a TCP header with the flag SYN.
@@ -178,7 +240,62 @@ mod tests {
         assert_eq!(piece(&first), piece(&whole));
         assert_ne!(piece(&second), piece(&whole));
         assert!(traits(&first).is_fragment && traits(&second).is_fragment && !traits(&whole).is_fragment);
-        assert_eq!(traits(&first).flow, traits(&second).flow, "fragments have no ports");
+        assert_eq!(traits(&first).flow, traits(&whole).flow, "a filter sees the ports of the first one");
+        assert_ne!(traits(&first).flow, traits(&second).flow, "the others have no ports");
+    }
+
+    /// Returns an IPv6 packet with these extension headers before its UDP header.
+    fn with_extensions(extensions: &[&[u8]], ports: [u8; 4]) -> Vec<u8> {
+        let mut bytes = udp6("fd00::1".parse().unwrap(), "fd00:1::1".parse().unwrap(), b"hello");
+        bytes[40..44].copy_from_slice(&ports);
+        let mut next = 17;
+        for extension in extensions.iter().rev() {
+            let mut header = extension.to_vec();
+            header[0] = std::mem::replace(&mut next, extension[0]);
+            bytes.splice(40..40, header);
+        }
+        bytes[6] = next;
+        let length = (bytes.len() - 40) as u16;
+        bytes[4..6].copy_from_slice(&length.to_be_bytes());
+        bytes
+    }
+
+    #[test]
+    fn ports_are_found_behind_extension_headers() {
+        let options = &[60, 0, 1, 4, 0, 0, 0, 0][..];
+        let first = &[44, 0, 0, 1, 9, 9, 9, 9][..];
+        let second = &[44, 0, 0, 9, 9, 9, 9, 9][..];
+        for extensions in [&[][..], &[options], &[first], &[options, first]] {
+            let flow = |ports| traits(&with_extensions(extensions, ports)).flow;
+            assert_ne!(flow([1, 2, 3, 4]), flow([1, 2, 3, 5]), "{extensions:?}");
+        }
+        let later = |ports| traits(&with_extensions(&[options, second], ports));
+        assert_eq!(later([1, 2, 3, 4]), later([1, 2, 3, 5]), "a later fragment has none");
+    }
+
+    #[test]
+    fn a_service_is_asked_and_answers_at_one_port() {
+        let with_ports = |ports: [u8; 4]| {
+            let mut bytes = packet();
+            bytes[20..24].copy_from_slice(&ports);
+            bytes
+        };
+        let identity = Identity::new(&PeerKey::new([1; 32]));
+        let asked = |bytes: &[u8]| Service::asked(&Packet::new_checked(bytes).unwrap(), &identity);
+        let answering = |bytes: &[u8]| Service::answering(&Packet::new_checked(bytes).unwrap(), &identity);
+        let [query, other] = [[1, 2, 0, 53], [7, 7, 0, 53]].map(with_ports);
+        assert_eq!(asked(&query), asked(&other));
+        assert_ne!(asked(&query), asked(&with_ports([1, 2, 0, 54])));
+        assert_ne!(asked(&query), answering(&query));
+        assert_eq!(answering(&query), answering(&with_ports([1, 2, 9, 9])));
+        // The answer leaves from the other address.
+        let mut answer = with_ports([0, 53, 1, 2]);
+        let (from, to) = (answer[12..16].to_vec(), answer[16..20].to_vec());
+        answer[12..20].copy_from_slice(&[to, from].concat());
+        let answers = |bytes: &[u8]| Flow::of_answers(&Packet::new_checked(bytes).unwrap(), &identity);
+        assert_eq!(answers(&answer), Some(traits(&query).flow));
+        answer[9] = TCP;
+        assert_eq!(answers(&answer), None, "only a SYN begins a connection");
     }
 
     /// Inserts options behind the fixed part of an IPv4 header.

@@ -71,8 +71,8 @@ pub struct PeerStatus<'a> {
     pub egress: &'a EgressCounts,
     /// Counts of our ingress from it.
     pub ingress: &'a IngressCounts,
-    /// Losses that our ingress found.
-    pub report: &'a LossReport,
+    /// Losses that our ingress found since the gateway's start.
+    pub report: LossReport,
     /// Bursts and gaps that our ingress found.
     pub record: &'a Record,
     /// Packets per second that arrive from its site, while there is traffic.
@@ -402,7 +402,7 @@ impl Gateway {
             decision: peer.egress.decision(),
             egress: peer.egress.counts(),
             ingress: peer.ingress.counts(),
-            report: peer.ingress.report(),
+            report: peer.ingress.losses(),
             record: peer.ingress.record(),
             per_second: peer.ingress.per_second(),
             far: peer.far(),

@@ -53,6 +53,7 @@ pub mod record;
 mod repair_loss;
 pub mod replay;
 mod rtt;
+mod same_name;
 mod schedule;
 pub mod session;
 pub mod share;

@@ -157,6 +157,12 @@ impl<'a> Packet<'a> {
         }
     }
 
+    /// Whether the IPv4 header checksum is right. The tap sees packets that the kernel refuses.
+    pub(crate) fn is_intact(&self) -> bool {
+        let header = &self.bytes[..usize::from(self.bytes[0] & 0x0f) * 4];
+        self.version == Version::V6 || internet_checksum(header) == 0
+    }
+
     /// Returns the fields that routers change, as in this packet.
     pub fn mutable_fields(&self) -> MutableFields {
         match self.version {
@@ -240,7 +246,7 @@ fn write_mutable(packet: &mut [u8], version: Version, fields: MutableFields) {
     }
 }
 
-/// Computes the checksum of RFC 1071 over a header whose checksum field is zero.
+/// Computes the checksum of RFC 1071 over a header whose checksum field is zero; 0 over one with its checksum.
 fn internet_checksum(header: &[u8]) -> u16 {
     let mut sum = 0u32;
     for pair in header.chunks_exact(2) {

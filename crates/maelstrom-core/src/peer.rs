@@ -216,6 +216,7 @@ impl Peer {
         if packet.is_udp_to(self.config.address) {
             return Err(Unprotected::RepairChannel);
         }
+        self.ingress.on_departure(now_us, packet, &self.identity);
         if !self.local.may_send(packet.source()) {
             return Err(Unprotected::NotLocal);
         }

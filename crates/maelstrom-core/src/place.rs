@@ -2,6 +2,7 @@
 
 use fec::SymbolHandle;
 
+use crate::flow::Flow;
 use crate::identity::Name;
 use crate::packet::MutableFields;
 use foundation::Seq;
@@ -28,6 +29,27 @@ pub(crate) enum Treatment {
     Withheld,
     /// A full queue dropped it, and its sender must learn of that.
     Left,
+}
+
+/// What an arrival tells of its path.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Trace {
+    pub(crate) flow: Flow,
+    pub(crate) ttl: u8,
+    /// Whether it opened a TCP connection.
+    pub(crate) opens: bool,
+}
+
+/// An arrival that a place was bound to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bound {
+    pub(crate) flow: Flow,
+    /// Whether it opened a TCP connection.
+    pub(crate) opens: bool,
+    /// Whether it had counted as the second arrival of a packet that was injected.
+    pub(crate) was_double: bool,
+    /// Whether it had counted as a slow one.
+    pub(crate) was_slow: bool,
 }
 
 /// Classification of an arrival.

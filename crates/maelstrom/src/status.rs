@@ -302,11 +302,11 @@ pub struct LossStatus {
     /// Lost packets that were solved, but left to their senders because a full queue had dropped them.
     #[serde(default)]
     pub left: u64,
-    /// Lost packets that were not solved.
+    /// Lost packets that were not recovered: not solved, withheld, or left.
     pub residual: u64,
     /// Lost packets per hundred packets.
     pub loss_percent: f64,
-    /// Lost packets that were not solved, per hundred packets.
+    /// Lost packets that were not recovered, per hundred packets.
     pub residual_percent: f64,
     /// Number of repairs that arrived.
     pub repairs_received: u64,
@@ -393,7 +393,7 @@ impl PeerStatus {
                 requests: RequestStatus::of(&ingress.requests),
                 paused: peer.is_paused,
                 paused_flows: peer.doubtful_flows as u64,
-                loss: LossStatus::of(peer.report),
+                loss: LossStatus::of(&peer.report),
                 far_rate: peer.far.silence_ms.map(|_| peer.far.plan.rate.to_string()),
                 far_window: Some(peer.far.plan.window).filter(|&window| window > 0),
                 repair_wait_us: peer.wait_us,
@@ -445,15 +445,16 @@ impl LossStatus {
             to: (index < last).then_some(1 << index),
             count,
         };
+        let residual = report.lost - report.recovered;
         Self {
             packets: report.named,
             lost: report.lost,
             recovered: report.recovered,
             withheld: report.withheld,
             left: report.left,
-            residual: report.residual(),
+            residual,
             loss_percent: percent(report.lost, report.named),
-            residual_percent: percent(report.residual(), report.named),
+            residual_percent: percent(residual, report.named),
             repairs_received: report.repairs,
             burst_histogram: report.bursts.iter().enumerate().map(bucket).collect(),
         }
@@ -509,6 +510,8 @@ mod tests {
         let loss = LossStatus::of(&report);
         assert_eq!(loss.burst_histogram[2], BurstStatus { from: 3, to: Some(4), count: 4 });
         assert_eq!((loss.residual, loss.loss_percent, loss.residual_percent), (1, 1.0, 0.1));
+        let withheld = LossReport { recovered: 1, withheld: 9, ..report };
+        assert_eq!(LossStatus::of(&withheld).residual, 9, "what is withheld stays lost");
     }
 
     #[test]

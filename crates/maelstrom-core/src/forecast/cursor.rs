@@ -159,6 +159,7 @@ impl Cursor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arrivals::Trace;
     use crate::flow::Flow;
     use crate::identity::{Name, PacketHash};
     use crate::packet::{MutableFields, Packet};
@@ -187,7 +188,12 @@ mod tests {
             let packet = testkit::packet::udp4([10, 81, 1, 10].into(), [10, 81, 2, 10].into(), 0, 1, &[7]);
             let packet = Packet::new_checked(&packet).unwrap();
             let symbol = Symbol::new(&packet, PacketHash(seq), MutableFields::default());
-            self.arrivals.insert(now_us, Name(seq as u32 + 1), (Flow::default(), FIELDS.ttl), &symbol);
+            self.arrivals.insert(
+                now_us,
+                Name(seq as u32 + 1),
+                Trace { flow: Flow::default(), ttl: FIELDS.ttl, opens: false },
+                &symbol,
+            );
         }
 
         fn name(&mut self, now_us: u64, seqs: impl IntoIterator<Item = u64>) {

@@ -12,18 +12,18 @@ mod path;
 mod recovering;
 mod rung;
 mod sight;
+mod state;
 
 use std::net::SocketAddr;
 
 use fec::{Decoder, DecoderConfig, Outcome, SymbolId, Term};
 use hdrhistogram::Histogram;
 
-use crate::arrivals::{Arrivals, Arrived, NAMES_FACTOR, Place};
+use crate::arrivals::{Arrivals, Arrived, Bound, NAMES_FACTOR, Place, Trace};
 use crate::config::{IngressConfig, Requests};
 use crate::congestion::{Congestion, OnCongestion};
-use crate::counters::{Rejected, Unused, WithheldCounts};
+use crate::counters::{Rejected, Unused};
 use crate::doubt::Doubtful;
-use crate::findings::Findings;
 use crate::flow::{Content, Flow, Traits};
 use crate::forecast::Forecaster;
 use crate::held::{Held, OVERTAKEN_MAX_US, Reach};
@@ -53,6 +53,8 @@ const DELAY_MAX_US: u64 = 60_000_000;
 pub(crate) struct Ingress {
     arrivals: Arrivals,
     ledger: Ledger,
+    /// Losses of earlier sessions.
+    earlier: LossReport,
     forecaster: Forecaster,
     congestion: Congestion,
     decoder: Decoder,
@@ -108,6 +110,7 @@ impl Ingress {
             arrivals: Arrivals::new(config.history, config.places, symbol_max),
             // A quarter of the history is left for packets that arrive before their place is named.
             ledger: Ledger::new(history - history / 4, config.give_up_us),
+            earlier: LossReport::NONE,
             forecaster: Forecaster::new(),
             congestion: Congestion::new(on_congestion),
             decoder: Decoder::new(decoder),
@@ -134,6 +137,7 @@ impl Ingress {
     pub(crate) fn restart(&mut self, config: &IngressConfig) {
         let fresh = Self::new(config, false, Requests::Off, OnCongestion::default());
         let old = std::mem::replace(self, fresh);
+        self.earlier = old.losses();
         (self.counts, self.delays_us, self.path) = (old.counts, old.delays_us, old.path);
         self.path.restart();
         self.rung = old.rung;
@@ -175,9 +179,11 @@ impl Ingress {
         let symbol = Symbol::new(packet, hash, MutableFields::default());
         let traits = Traits::of(packet, cx.identity);
         self.held.on_arrival();
-        let injected_us = self.path.on_arrival(&traits, packet, cx.identity);
-        let path = (traits.flow, packet.mutable_fields().ttl);
-        match self.arrivals.insert(cx.now_us, cx.identity.name(hash), path, &symbol) {
+        let injected_us = self.path.on_arrival(cx.now_us, &traits, packet, cx.identity);
+        let name = cx.identity.name(hash);
+        let opens = traits.opens.is_some();
+        let trace = Trace { flow: traits.flow, ttl: packet.mutable_fields().ttl, opens };
+        match self.arrivals.insert(cx.now_us, name, trace, &symbol) {
             Arrived::Kept => {
                 if let Some(injected_us) = injected_us {
                     self.counts.after_recovery += 1;
@@ -189,19 +195,28 @@ impl Ingress {
                 self.counts.after_recovery += u64::from(is_injected);
                 self.counts.after_withholding += u64::from(!is_injected);
                 // The arrival of one of many equal packets does not show how late the lost one was.
-                if !is_repeated {
+                let is_slow = !is_repeated && late_us > OVERTAKEN_MAX_US;
+                self.arrivals.on_double(name, is_injected, is_slow);
+                if is_slow {
+                    self.path.on_slow(traits.flow);
+                } else if !is_repeated {
                     self.held.on_late_packet(late_us);
-                    self.path.on_late(is_counted, late_us > OVERTAKEN_MAX_US);
+                    self.path.on_late(is_counted);
                 }
             }
             Arrived::Late { seq, late_us, is_counted, .. } => {
                 self.counts.late += 1;
                 self.held.on_late_packet(late_us);
-                self.path.on_late(is_counted, false);
-                self.path.on_named_arrival(traits.flow, seq);
+                self.path.on_late(is_counted);
+                self.path.on_named_arrival(traits.flow, seq, opens);
                 self.report_to_decoder(cx, seq);
             }
         }
+    }
+
+    /// Takes a packet that leaves for the peer's site.
+    pub(crate) fn on_departure(&mut self, now_us: u64, packet: &Packet<'_>, identity: &Identity) {
+        self.path.on_departure(now_us, packet, identity);
     }
 
     /// Takes an authentic repair. If it misses a packet that may still arrive, it waits a moment for that
@@ -354,9 +369,9 @@ impl Ingress {
     fn bind(&mut self, cx: &mut IngressCx<'_>, view: &RecipeView<'_>) -> Result<(), Unused> {
         let (open, bindable) = (self.ledger.oldest_open(), self.ledger.oldest_bindable());
         for entry in view.entries().rev().filter(|entry| entry.seq >= bindable) {
-            let (place, flow) = self.arrivals.bind(cx.now_us, &entry);
-            if let Some(flow) = flow {
-                self.path.on_named_arrival(flow, entry.seq);
+            let (place, bound) = self.arrivals.bind(cx.now_us, &entry);
+            if let Some(bound) = bound {
+                self.on_bound(bound, entry.seq);
             }
             if self.arrivals.is_gone(place) {
                 return Err(Unused::TooOld);
@@ -371,6 +386,15 @@ impl Ingress {
             return Err(Unused::TooOld);
         }
         if view.packets().all(|seq| self.arrivals.is_known(seq)) { Err(Unused::Redundant) } else { Ok(()) }
+    }
+
+    /// Notes that an arrival has been named. A double that has a name of its own was none.
+    fn on_bound(&mut self, bound: Bound, seq: Seq) {
+        self.counts.after_recovery -= u64::from(bound.was_double);
+        if bound.was_slow {
+            self.path.off_slow(bound.flow);
+        }
+        self.path.on_named_arrival(bound.flow, seq, bound.opens);
     }
 
     /// Reports to the decoder that the symbol of a place is known.
@@ -450,49 +474,5 @@ impl Ingress {
     fn expire(&mut self) {
         let oldest = SymbolId(self.ledger.oldest_open().0);
         self.decoder.expire_before(oldest);
-    }
-
-    pub(crate) fn report(&self) -> &LossReport {
-        self.ledger.report()
-    }
-
-    pub(crate) fn counts(&self) -> &IngressCounts {
-        &self.counts
-    }
-
-    /// Differences from the configuration on the path from the far site.
-    pub(crate) fn findings(&self) -> Findings {
-        self.path.findings()
-    }
-
-    /// Whether solved packets are injected, as far as the path is concerned.
-    pub(crate) fn is_recovering(&self) -> bool {
-        self.path.is_recovering()
-    }
-
-    /// Counts of solved packets that were not injected, by reason.
-    pub(crate) fn withheld(&self) -> &WithheldCounts {
-        self.path.withheld()
-    }
-
-    pub(crate) fn delays_us(&self) -> &Histogram<u64> {
-        &self.delays_us
-    }
-
-    /// Present time that a repair waits for packets it misses.
-    pub(crate) fn wait_us(&self) -> u64 {
-        self.held.wait_us()
-    }
-
-    pub(crate) fn memory_bytes(&self) -> usize {
-        self.arrivals.memory_bytes()
-            + self.decoder.memory_bytes()
-            + self.held.memory_bytes()
-            + self.path.memory_bytes()
-            + self.forecaster.memory_bytes()
-            + self.congestion.memory_bytes()
-            + self.rung.memory_bytes()
-            + self.terms.capacity() * size_of::<Term>()
-            + self.symbol_max * (2 + HALVES)
     }
 }

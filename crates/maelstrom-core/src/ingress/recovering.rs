@@ -63,10 +63,14 @@ impl Recovering<'_, '_> {
         let name = identity.name(hash);
         let symbol = &symbol[..SYMBOL_HEADER + packet.len()];
         if named.is_none()
-            && let Some(flow) = self.arrivals.recognize(seq, name, hash, symbol)
+            && let Some(bound) = self.arrivals.recognize(seq, name, hash, symbol)
         {
             self.counts.recognised += 1;
-            self.path.on_named_arrival(flow, seq);
+            self.counts.after_recovery -= u64::from(bound.was_double);
+            if bound.was_slow {
+                self.path.off_slow(bound.flow);
+            }
+            self.path.on_named_arrival(bound.flow, seq, bound.opens);
             return true;
         }
         // The hash covers everything but the fields.
@@ -75,7 +79,8 @@ impl Recovering<'_, '_> {
             return false;
         }
         let Ok(checked) = Packet::new_checked(packet) else { return false };
-        let solved = Solved::new(&checked, identity, self.arrivals.is_counted(seq));
+        let since_us = self.arrivals.missing_since_us(seq).unwrap_or(now_us);
+        let solved = Solved::new(&checked, identity, self.arrivals.is_counted(seq), since_us);
         if !local.may_receive(checked.source(), checked.destination()) {
             self.path.on_withheld(Withheld::NotLocal, &solved);
             self.arrivals.recover(now_us, seq, name, symbol, Treatment::Withheld);

@@ -166,6 +166,20 @@ impl LossReport {
         self.lost - self.recovered - self.withheld - self.left
     }
 
+    /// Returns the sum of two reports.
+    #[must_use]
+    pub(crate) fn plus(&self, other: &Self) -> Self {
+        Self {
+            named: self.named + other.named,
+            lost: self.lost + other.lost,
+            recovered: self.recovered + other.recovered,
+            withheld: self.withheld + other.withheld,
+            left: self.left + other.left,
+            repairs: self.repairs + other.repairs,
+            bursts: std::array::from_fn(|index| self.bursts[index] + other.bursts[index]),
+        }
+    }
+
     /// Returns the bucket that counts bursts of `len` ≥ 1 packets.
     pub fn burst_bucket(len: u64) -> usize {
         (u64::BITS - (len.max(1) - 1).leading_zeros()).min(BURST_BUCKETS as u32 - 1) as usize

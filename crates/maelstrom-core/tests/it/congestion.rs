@@ -210,8 +210,7 @@ fn through_a_queue(on_congestion: OnCongestion, tos: u8, random_loss: bool) -> (
 #[test]
 fn packets_of_a_full_queue_are_left_and_counted() {
     let (pair, lost) = through_a_queue(Leave, 0, false);
-    let (left, marked, report) =
-        pair.status(B, |peer| (peer.ingress.left, peer.ingress.marked, *peer.report));
+    let (left, marked, report) = pair.status(B, |peer| (peer.ingress.left, peer.ingress.marked, peer.report));
     let injected = pair.recovered[B].len() as u64;
     assert!(left > lost.len() as u64 / 2 && injected + left == lost.len() as u64, "{left} of {}", lost.len());
     assert_eq!((marked, report.left, report.recovered, report.residual()), (0, left, injected, 0));

@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 
 use crate::pair::{A, B, Pair};
 use crate::path::{checked, has};
+use maelstrom_core::packet::{MutableFields, restore};
 use maelstrom_core::{Config, Finding, Schedule};
 use testkit::packet::udp4;
 
@@ -11,13 +12,13 @@ use testkit::packet::udp4;
 const MTU: usize = 1_000;
 
 /// Packet `n` of 1,300 bytes from A to B.
-fn long(n: u32) -> Vec<u8> {
+pub(crate) fn long(n: u32) -> Vec<u8> {
     let (from, to) = (Ipv4Addr::new(10, 81, 1, 10), Ipv4Addr::new(10, 81, 2, 10));
     udp4(from, to, 1_000, n as u16, &[&n.to_be_bytes()[..], &[7; 1_268]].concat())
 }
 
 /// Returns the fragments that a router makes of a packet.
-fn fragments(whole: &[u8]) -> Vec<Vec<u8>> {
+pub(crate) fn fragments(whole: &[u8]) -> Vec<Vec<u8>> {
     let (header, content) = whole.split_at(20);
     let step = (MTU - header.len()) / 8 * 8;
     let pieces = content.chunks(step).enumerate();
@@ -28,7 +29,7 @@ fn fragments(whole: &[u8]) -> Vec<Vec<u8>> {
             let length = bytes.len() as u16;
             bytes[2..4].copy_from_slice(&length.to_be_bytes());
             bytes[6..8].copy_from_slice(&(more | (at * step / 8) as u16).to_be_bytes());
-            bytes[8] -= 1;
+            restore(&mut bytes, MutableFields { ttl: header[8] - 1, tos: header[1] });
             bytes
         })
         .collect()

@@ -11,6 +11,8 @@ mod congestion;
 mod corpus;
 mod doubt;
 mod dscp;
+mod filters;
+mod flows;
 mod forecasts;
 mod fragments;
 mod fuzz;

@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 
 use crate::pair::{A, B, Pair, coin, config, payload};
 use maelstrom_core::counters::Withheld;
+use maelstrom_core::packet::{MutableFields, restore};
 use maelstrom_core::{Config, Finding, PeerConfig, Schedule, Trouble};
 use testkit::packet::udp4;
 
@@ -23,7 +24,9 @@ pub(crate) fn packet(flow: u16, n: u32) -> Vec<u8> {
     let (from, to) = (Ipv4Addr::new(10, 81, 1, 10), Ipv4Addr::new(10, 81, 2, 10));
     let mut content = payload(n);
     content.extend(n.to_be_bytes());
-    udp4(from, to, 1_000 + flow, n as u16, &content)
+    let mut packet = udp4(from, to, 9_000, n as u16, &content);
+    packet[20..22].copy_from_slice(&(1_000 + flow).to_be_bytes());
+    packet
 }
 
 pub(crate) fn has(pair: &Pair, finding: Finding) -> bool {
@@ -93,7 +96,7 @@ fn detour_of_flows(pair: &mut Pair, share: u16, count: u32, loss: f64) -> (usize
     pair.lose_datagram = Box::new(|| false);
     pair.advance(3_000_000);
     let doubles = pair.recovered[B].iter().filter(|bytes| {
-        let port = u16::from_be_bytes([bytes[22], bytes[23]]);
+        let port = u16::from_be_bytes([bytes[20], bytes[21]]);
         port - 1_000 < share
     });
     (doubles.count(), pair.recovered[B].len(), lost)
@@ -207,7 +210,7 @@ fn losses_of_flows_of_one_packet_are_recovered_unless_they_take_a_detour() {
         for n in 0..20_000u32 {
             let is_lost = lose();
             lost += usize::from(is_lost);
-            pair.send(A, &packet(n as u16, n), is_lost || detour());
+            pair.send(A, &packet((n % 60_000) as u16, n), is_lost || detour());
             pair.advance(1_000);
         }
         pair.lose_datagram = Box::new(|| false);
@@ -321,6 +324,7 @@ fn a_packet_that_a_router_fragments_is_not_injected() {
             let length = piece.len() as u16;
             piece[2..4].copy_from_slice(&length.to_be_bytes());
             piece[6..8].copy_from_slice(&flags.to_be_bytes());
+            restore(&mut piece, MutableFields { ttl: whole[8], tos: whole[1] });
             pair.arrive(B, &piece);
         }
         pair.advance(100_000);

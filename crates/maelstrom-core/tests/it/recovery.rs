@@ -40,7 +40,7 @@ fn losses_are_reported_to_the_far_side() {
     let mut pair = Pair::up([config(A), config(B)]);
     let lost = run(&mut pair, 5_000, 3, 0.02).len() as u64;
     let report = pair.status(A, |peer| peer.far.loss);
-    assert_eq!(report, pair.status(B, |peer| *peer.report));
+    assert_eq!(report, pair.status(B, |peer| peer.report));
     assert!((4_990..=5_000).contains(&report.named), "{report:?}");
     assert_eq!((report.lost, report.residual()), (lost, lost - pair.recovered[B].len() as u64));
     let bursts: u64 = report.bursts.iter().sum();
@@ -163,7 +163,7 @@ fn drain_packets_before_repairs(config: impl Fn(usize) -> Config) {
         }
         pair.advance(3_000_000);
         assert!(pair.recovered[B].is_empty(), "backlog of {backlog}");
-        let report = pair.status(B, |peer| *peer.report);
+        let report = pair.status(B, |peer| peer.report);
         assert!(
             report.lost == 0 && report.repairs > u64::from(backlog) / 4,
             "backlog of {backlog}: {report:?}"
@@ -250,7 +250,7 @@ fn packets_that_no_repair_names_are_counted_as_lost() {
         pair.advance(100);
     }
     pair.advance(3_000_000);
-    let report = pair.status(B, |peer| *peer.report);
+    let report = pair.status(B, |peer| peer.report);
     assert_eq!((report.lost, report.recovered), (u64::from(nameless), 0), "{report:?}");
 }
 

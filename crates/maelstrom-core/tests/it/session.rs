@@ -86,6 +86,24 @@ fn packets_seen_before_the_session_are_never_injected_again() {
     assert!(pair.recovered[B].is_empty());
 }
 
+#[test]
+fn losses_found_before_the_peer_restarts_still_count_after_it() {
+    let mut pair = Pair::up([config(A), config(B)]);
+    pair.lose_one_in_forty();
+    pair.advance(2_000_000);
+    let before = pair.status(B, |peer| peer.report);
+    assert!(before.lost > 0 && before.recovered > 0 && before.repairs > 0);
+    pair.gateways[A] = Gateway::new(config(A), [99; 32]).unwrap();
+    pair.advance(20_000_000);
+    pair.run_until_up();
+    assert_eq!(pair.status(B, |peer| peer.report), before);
+    pair.lose_one_in_forty();
+    pair.advance(2_000_000);
+    let after = pair.status(B, |peer| peer.report);
+    assert!(after.lost > before.lost && after.named > before.named && after.repairs > before.repairs);
+    assert_eq!(after.bursts.iter().sum::<u64>(), 2 * before.bursts.iter().sum::<u64>());
+}
+
 /// The gateway that begins the session first must not protect packets that the other saw before it began.
 #[test]
 fn packets_in_flight_while_a_session_begins_are_never_injected_again() {

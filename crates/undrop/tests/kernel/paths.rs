@@ -251,6 +251,46 @@ fn heavy_losses_are_recovered_though_they_look_like_a_detour() {
     pair.stop().unwrap();
 }
 
+/// A packet filter between the gateways lets one flow of host A pass, and no new ones.
+#[test]
+fn what_a_filter_between_the_gateways_drops_is_not_recovered() {
+    if !privilege::available_or_skip("what_a_filter_between_the_gateways_drops_is_not_recovered") {
+        return;
+    }
+    let sites = sites("uniform:0.08");
+    let pair = start(&sites, &Setting { schedule: wide_window(), ..Setting::layered() });
+    let mut permitted = None;
+    sites.link.set_middle_box(
+        Direction::AToB,
+        Some(Box::new(move |packet, exits| {
+            let is_of_a_host = packet.len() > 20 && packet[12..15] == [10, 81, 1];
+            if !is_of_a_host || *permitted.get_or_insert(flow_hash(packet)) == flow_hash(packet) {
+                exits.forward(packet);
+            }
+        })),
+    );
+    let brief = UdpStream {
+        pace: Pace::Packets(200.0),
+        payload_bytes: 400,
+        duration: Duration::from_millis(20),
+        patience: Duration::from_millis(50),
+        ..UdpStream::default()
+    };
+    let (long, new) = thread::scope(|scope| {
+        let long = scope.spawn(|| stream(&sites, 400.0, 5));
+        wait_for_peer(&pair, 1, "losses are recovered", |peer| peer.ingress.injected_packets > 20);
+        let new: Vec<_> =
+            (0..40).map(|_| udp_stream(between(&sites), &brief, &mut unwatched).unwrap()).collect();
+        (long.join().unwrap(), new)
+    });
+    let passed: usize = new.iter().map(|report| report.arrived_us.len()).sum();
+    assert_eq!(passed, 0, "{:?}", peer(&pair, 1).ingress);
+    let held_back = peer(&pair, 1).ingress.withheld["flow never seen on this path"];
+    assert!(held_back > 20, "{held_back}");
+    assert!(long.missing() <= 40, "{} of 2,000, 160 lost", long.missing());
+    pair.stop().unwrap();
+}
+
 /// Drops the datagrams of the repair channel in one direction.
 fn block_repairs(sites: &TwoSites, is_blocked: bool) {
     sites.link.set_middle_box(

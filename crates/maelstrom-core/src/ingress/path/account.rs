@@ -68,6 +68,8 @@ pub(super) struct RepairLoss {
     /// Packets named, and datagrams sent, during the present span.
     named: u64,
     sealed: u64,
+    /// Those of these datagrams that were lost.
+    lost: u64,
 }
 
 impl RepairLoss {
@@ -88,13 +90,15 @@ impl RepairLoss {
             self.next = counter;
         }
         if counter < self.next {
+            self.lost = self.lost.saturating_sub(1);
             return -1;
         }
         let lost = counter - self.next;
         self.next = counter + 1;
-        self.sealed += lost + 1;
+        self.sealed = self.sealed.saturating_add(lost).saturating_add(1);
+        self.lost = self.lost.saturating_add(lost);
         if self.sealed > RATIO_SPAN {
-            (self.named, self.sealed) = (self.named / 2, self.sealed / 2);
+            (self.named, self.sealed, self.lost) = (self.named / 2, self.sealed / 2, self.lost / 2);
         }
         self.since_loss = match self.since_loss {
             _ if lost > 0 => Some(0),
@@ -108,6 +112,13 @@ impl RepairLoss {
     fn packets_each(&self) -> i64 {
         let ratio = (self.named + 8) * ONE as u64 / (self.sealed + 8);
         (ratio as i64).clamp(ONE / 8, 64 * ONE)
+    }
+
+    /// Number of datagrams that are lost for each one that arrives, in units of [`ONE`].
+    pub(super) fn odds(&self) -> i64 {
+        let lost = self.lost.min(4 * RATIO_SPAN);
+        let arrived = self.sealed.saturating_sub(self.lost).clamp(8, RATIO_SPAN);
+        (lost * ONE as u64 / arrived) as i64
     }
 
     /// Number of missing packets that one lost datagram explains, in units of [`ONE`]: three times as many as
@@ -202,6 +213,18 @@ mod tests {
         account.charge(-300 * ONE);
         (0..500).for_each(|_| account.forget_credit());
         assert!(account.level() > -ONE, "{}", account.level());
+    }
+
+    #[test]
+    fn the_odds_are_those_of_the_last_datagrams() {
+        let mut repairs = RepairLoss::default();
+        (0..100).for_each(|n| _ = repairs.on_sealed(1, n));
+        assert_eq!(repairs.odds(), 0);
+        (100..9_000).filter(|n| n % 5 > 0).for_each(|n| _ = repairs.on_sealed(1, n));
+        let lossy = repairs.odds();
+        assert!((ONE / 5..ONE / 3).contains(&lossy), "{lossy}");
+        (9_000..90_000).for_each(|n| _ = repairs.on_sealed(1, n));
+        assert_eq!(repairs.odds(), 0);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! The flows whose packets arrive under their names.
 
-use crate::flow::Flow;
+use super::account::ONE;
+use super::services::KNOWN_US;
+use crate::flow::{Flow, Service};
 use foundation::Seq;
 
 /// Number of sets; a power of two.
@@ -14,8 +16,15 @@ const RUN_MIN: u32 = 4;
 /// One more for this number of arrivals.
 const RUN_SHARE: u32 = 1024;
 const RUN_MAX: u32 = 64;
-/// Number of packets that are recovered of a flow of which none has arrived.
-const UNSEEN_MAX: u8 = 1;
+/// Maximum number of packets of a flow that arrive long after their recovery, besides one in 1,024.
+const SLOW_MAX: i32 = 8 * ONE as i32;
+/// Age of a TCP SYN that arrived from which a missing one is not the same in another form, in microseconds.
+/// Hosts retransmit a SYN after a second.
+const REPEATED_US: u64 = 900_000;
+/// Binary logarithm of the interval in microseconds in which a flow keeps its service known.
+const REFRESH: u32 = 26;
+/// Largest difference between the times of a SYN's arrival and of its name.
+const REWRITTEN_US: u64 = 500_000;
 
 /// Where a flow stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,10 +48,50 @@ struct Known {
     newest: Seq,
     /// Packets recovered beyond it.
     run: u32,
-    /// Packets recovered before any arrived.
-    unseen: u8,
-    /// Sequence number of the last TCP packet that arrived and opened a connection.
-    opened: Option<u32>,
+    /// Whether a packet was recovered that may begin the flow, and none has arrived since.
+    is_revived: bool,
+    /// The last TCP packet that arrived and opened a connection.
+    opened: Option<Opened>,
+    /// Packets that arrived long after their recovery, in units of [`ONE`].
+    slow: i32,
+    /// The service that its packets keep known; `None` if none has arrived.
+    service: Option<Service>,
+    /// Time of the last arrival.
+    at_us: u64,
+}
+
+/// A TCP packet that opened a connection.
+#[derive(Clone, Copy, Debug)]
+struct Opened {
+    number: u32,
+    at_us: u64,
+    /// Whether a repair has named it, so that it arrived as it was sent.
+    is_named: bool,
+}
+
+/// What an arrival says about its flow's service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Arrival {
+    /// It is the first one of its flow.
+    First,
+    /// Others have arrived lately.
+    Further,
+    /// The same, and the service should be told.
+    Refresh(Service),
+}
+
+/// What the SYNs of a flow that arrived say about a missing one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Opening {
+    /// It opens a connection of which nothing has arrived.
+    New,
+    /// It retransmits one that arrived.
+    Repeated,
+    /// One that opens the same connection arrived instead or after it.
+    Arrived {
+        /// Whether it is probably the same packet in another form.
+        is_rewritten: bool,
+    },
 }
 
 /// A bounded table of flows.
@@ -93,29 +142,64 @@ impl Flows {
         2
     }
 
-    /// Notes that a packet of a flow arrived under its name.
-    pub(super) fn on_named_arrival(&mut self, flow: Flow, seq: Seq) {
+    /// Notes that a packet of a flow arrived.
+    pub(super) fn on_arrival(&mut self, now_us: u64, flow: Flow) -> Arrival {
+        let set = &mut self.known[Self::set(flow)];
+        let Some(known) = set.iter_mut().find(|known| known.flow == flow && known.used > 0) else {
+            return Arrival::First;
+        };
+        let before_us = std::mem::replace(&mut known.at_us, now_us);
+        match known.service {
+            None => Arrival::First,
+            Some(_) if now_us > before_us + KNOWN_US => Arrival::First,
+            Some(service) if now_us >> REFRESH != before_us >> REFRESH => Arrival::Refresh(service),
+            Some(_) => Arrival::Further,
+        }
+    }
+
+    /// Notes the service of a flow of which the first packet arrived.
+    pub(super) fn on_first(&mut self, now_us: u64, flow: Flow, service: Service) {
+        let known = self.entry(flow);
+        (known.service, known.at_us) = (Some(service), now_us);
+    }
+
+    /// Notes that a packet of a flow arrived under its name. `opens`: whether it opened a connection.
+    pub(super) fn on_named_arrival(&mut self, flow: Flow, seq: Seq, opens: bool) {
         let known = self.entry(flow);
         known.arrived = known.arrived.saturating_add(1);
+        known.is_revived = false;
+        known.slow -= i32::from(known.slow > 0);
+        if let Some(opened) = known.opened.as_mut().filter(|_| opens) {
+            opened.is_named = true;
+        }
         if seq >= known.newest {
             (known.newest, known.run) = (seq, 0);
         }
     }
 
     /// Notes that a TCP packet arrived that opens a connection with this sequence number.
-    pub(super) fn on_opening(&mut self, flow: Flow, number: u32) {
-        self.entry(flow).opened = Some(number);
+    pub(super) fn on_opening(&mut self, now_us: u64, flow: Flow, number: u32) {
+        self.entry(flow).opened = Some(Opened { number, at_us: now_us, is_named: false });
     }
 
-    /// Whether such a packet arrived.
-    pub(super) fn has_opened(&self, flow: Flow, number: u32) -> bool {
-        self.find(flow).is_some_and(|known| known.opened == Some(number))
+    /// Compares a missing TCP packet that opens a connection, named at `since_us`, with the last such packet
+    /// of the flow that arrived.
+    pub(super) fn opening(&self, flow: Flow, number: u32, since_us: u64) -> Opening {
+        let opened = self.find(flow).and_then(|known| known.opened).filter(|opened| opened.number == number);
+        match opened {
+            None => Opening::New,
+            Some(opened) if opened.is_named || since_us > opened.at_us + REPEATED_US => Opening::Repeated,
+            Some(opened) => {
+                Opening::Arrived { is_rewritten: since_us.abs_diff(opened.at_us) <= REWRITTEN_US }
+            }
+        }
     }
 
     /// Tells where the flow of a missing packet stands. The packet counts as recovered if the flow is
     /// present.
-    pub(super) fn standing(&mut self, flow: Flow, seq: Seq) -> Standing {
-        let Some(known) = self.find(flow).filter(|known| known.arrived > 0) else { return Standing::Unseen };
+    pub(super) fn standing(&mut self, now_us: u64, flow: Flow, seq: Seq) -> Standing {
+        let is_known = |known: &&Known| known.arrived > 0 && now_us < known.at_us + KNOWN_US;
+        let Some(known) = self.find(flow).filter(is_known) else { return Standing::Unseen };
         if seq < known.newest {
             return Standing::Present;
         }
@@ -125,11 +209,33 @@ impl Flows {
         if known.run <= run_max { Standing::Present } else { Standing::Left }
     }
 
-    /// Whether another packet of an unseen flow may be recovered; it counts as such.
-    pub(super) fn may_recover_unseen(&mut self, flow: Flow) -> bool {
+    /// Whether a packet was recovered that may begin the flow, and none has arrived since.
+    pub(super) fn is_revived(&self, flow: Flow) -> bool {
+        self.find(flow).is_some_and(|known| known.is_revived)
+    }
+
+    /// Notes that such a packet is recovered.
+    pub(super) fn on_revived(&mut self, flow: Flow) {
+        self.entry(flow).is_revived = true;
+    }
+
+    /// Notes that a packet arrived long after its recovery. Returns whether that was news of its flow.
+    pub(super) fn on_slow(&mut self, flow: Flow) -> bool {
         let known = self.entry(flow);
-        known.unseen = known.unseen.saturating_add(1);
-        known.unseen <= UNSEEN_MAX
+        let is_news = known.slow <= SLOW_MAX;
+        known.slow = (known.slow + ONE as i32).min(2 * SLOW_MAX);
+        is_news
+    }
+
+    /// Takes back that a packet was slow.
+    pub(super) fn off_slow(&mut self, flow: Flow) {
+        let known = self.entry(flow);
+        known.slow = (known.slow - ONE as i32).max(0);
+    }
+
+    /// Whether the packets of a flow arrive long after their recovery.
+    pub(super) fn is_slow(&self, flow: Flow) -> bool {
+        self.find(flow).is_some_and(|known| known.slow > SLOW_MAX)
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
@@ -144,33 +250,66 @@ mod tests {
     #[test]
     fn a_flow_is_present_while_later_packets_of_it_arrive() {
         let mut flows = Flows::new();
-        assert_eq!(flows.standing(Flow(7), Seq(3)), Standing::Unseen);
-        flows.on_named_arrival(Flow(7), Seq(100));
-        assert!((0..100).all(|at| flows.standing(Flow(7), Seq(at)) == Standing::Present));
-        let beyond: Vec<_> = (101..107).map(|at| flows.standing(Flow(7), Seq(at))).collect();
+        assert_eq!(flows.standing(9, Flow(7), Seq(3)), Standing::Unseen);
+        flows.on_named_arrival(Flow(7), Seq(100), false);
+        assert!((0..100).all(|at| flows.standing(9, Flow(7), Seq(at)) == Standing::Present));
+        let beyond: Vec<_> = (101..107).map(|at| flows.standing(9, Flow(7), Seq(at))).collect();
         assert_eq!(beyond[..4], [Standing::Present; 4]);
         assert_eq!(beyond[4..], [Standing::Left; 2]);
-        flows.on_named_arrival(Flow(7), Seq(110));
-        assert_eq!(flows.standing(Flow(7), Seq(111)), Standing::Present);
+        flows.on_named_arrival(Flow(7), Seq(110), false);
+        assert_eq!(flows.standing(9, Flow(7), Seq(111)), Standing::Present);
     }
 
     #[test]
-    fn one_packet_of_an_unseen_flow_may_be_recovered() {
+    fn a_flow_that_was_silent_for_long_is_unseen() {
         let mut flows = Flows::new();
-        assert!(flows.may_recover_unseen(Flow(1)) && !flows.may_recover_unseen(Flow(1)));
-        assert!(flows.may_recover_unseen(Flow(2)));
-        assert_eq!(flows.standing(Flow(1), Seq(9)), Standing::Unseen);
+        assert_eq!(flows.on_arrival(10, Flow(1)), Arrival::First);
+        flows.on_first(10, Flow(1), Service(5));
+        flows.on_named_arrival(Flow(1), Seq(9), false);
+        assert_eq!(flows.on_arrival(20, Flow(1)), Arrival::Further);
+        assert_eq!(flows.on_arrival(1 << REFRESH, Flow(1)), Arrival::Refresh(Service(5)));
+        assert_eq!(flows.standing(1 << REFRESH, Flow(1), Seq(8)), Standing::Present);
+        let late_us = (1 << REFRESH) + KNOWN_US;
+        assert_eq!(flows.standing(late_us, Flow(1), Seq(8)), Standing::Unseen);
+        assert_eq!(flows.on_arrival(late_us + 1, Flow(1)), Arrival::First);
+    }
+
+    #[test]
+    fn a_syn_is_compared_with_the_last_one_that_arrived() {
+        let (mut flows, flow, s) = (Flows::new(), Flow(1), 1_000_000);
+        assert_eq!(flows.opening(flow, 7, s), Opening::New);
+        flows.on_opening(s, flow, 7);
+        assert_eq!(flows.opening(flow, 8, s), Opening::New);
+        assert_eq!(flows.opening(flow, 7, s + 30_000), Opening::Arrived { is_rewritten: true });
+        assert_eq!(flows.opening(flow, 7, s - 900_000), Opening::Arrived { is_rewritten: false });
+        assert_eq!(flows.opening(flow, 7, 2 * s), Opening::Repeated);
+        flows.on_named_arrival(flow, Seq(1), false);
+        assert_eq!(flows.opening(flow, 7, s + 30_000), Opening::Arrived { is_rewritten: true });
+        flows.on_named_arrival(flow, Seq(2), true);
+        assert_eq!(flows.opening(flow, 7, s + 30_000), Opening::Repeated);
+    }
+
+    #[test]
+    fn slow_packets_are_charged_to_their_flow() {
+        let mut flows = Flows::new();
+        assert!((0..9).all(|_| flows.on_slow(Flow(1))) && !flows.on_slow(Flow(1)));
+        assert!(flows.is_slow(Flow(1)) && !flows.is_slow(Flow(2)));
+        (0..2).for_each(|_| flows.off_slow(Flow(1)));
+        assert!(!flows.is_slow(Flow(1)));
+        assert!(flows.on_slow(Flow(1)) && flows.is_slow(Flow(1)));
+        (0..1_024).for_each(|seq| flows.on_named_arrival(Flow(1), Seq(seq), false));
+        assert!(!flows.is_slow(Flow(1)));
     }
 
     #[test]
     fn a_full_table_forgets_the_flow_that_was_silent_longest() {
         let mut flows = Flows::new();
         let same_set = |n: u32| Flow(5 + n * SETS as u32);
-        (0..3).for_each(|n| flows.on_named_arrival(same_set(n), Seq(u64::from(n))));
-        assert_eq!(flows.standing(same_set(0), Seq(0)), Standing::Unseen);
-        assert_eq!(flows.standing(same_set(2), Seq(0)), Standing::Present);
+        (0..3).for_each(|n| flows.on_named_arrival(same_set(n), Seq(u64::from(n)), false));
+        assert_eq!(flows.standing(9, same_set(0), Seq(0)), Standing::Unseen);
+        assert_eq!(flows.standing(9, same_set(2), Seq(0)), Standing::Present);
         flows.uses = u32::MAX;
-        flows.on_named_arrival(same_set(9), Seq(0));
-        assert_eq!(flows.standing(same_set(9), Seq(0)), Standing::Present);
+        flows.on_named_arrival(same_set(9), Seq(0), false);
+        assert_eq!(flows.standing(9, same_set(9), Seq(0)), Standing::Present);
     }
 }

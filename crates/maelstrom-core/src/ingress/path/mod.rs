@@ -4,16 +4,21 @@
 //! looks lost, and a recovered copy of it would be a duplicate. A duplicate is worse than a loss, so a solved
 //! packet is injected only while nothing speaks against a loss ([`Path::admit`]):
 //! - Packets of the far site have arrived under their names: the path is *proven*.
-//! - Packets of the same flow have arrived under their names (`flows.rs`). Routers share load by flow.
+//! - Packets of the same flow have arrived under their names (`flows.rs`). Routers share load by flow, and
+//!   packet filters decide by flow. The first packet of a flow is judged by its service (`services.rs`).
 //! - Not more packets are missing than the loss of repairs explains (`account.rs`). Repairs take the same
-//!   link, and their counters show how many of them it loses.
+//!   link, and their counters show how many of them it loses. If most of the others belong to a few flows,
+//!   only those are not recovered (`lossy.rs`).
 //!
 //! Windows of some hundred packets give the reasons names ([`Finding`]), for operators of both sites. Packets
 //! stay solved but not injected while a finding holds, so it can be seen when it no longer does.
 
 mod account;
 mod flows;
+mod lossy;
 mod pieces;
+mod services;
+mod solved;
 mod translation;
 
 use crate::counters::{Withheld, WithheldCounts};
@@ -23,9 +28,12 @@ use crate::identity::Identity;
 use crate::packet::Packet;
 use crate::wire::SealedHeader;
 use account::{Account, ONE, RepairLoss};
-use flows::{Flows, Standing};
+use flows::{Arrival, Flows, Opening, Standing};
 use foundation::Seq;
+use lossy::Lossy;
 use pieces::Pieces;
+use services::{Ends, Services};
+pub(super) use solved::Solved;
 use translation::Translation;
 
 /// Number of named arrivals that prove a path.
@@ -47,6 +55,8 @@ const CLEAN_MAX: u32 = 32;
 const CALM: u32 = 64;
 /// Time for which evidence of a single packet counts, in microseconds.
 const EVIDENCE_US: u64 = 60_000_000;
+/// First packets of flows that are recovered for each one that the link loses, by which services earn them.
+const FIRST_FACTOR: i64 = 3;
 /// Maximum number of packets that arrive long after their recovery, besides one in 1,024.
 const SLOW_MAX: i64 = 16 * ONE;
 
@@ -54,7 +64,11 @@ const SLOW_MAX: i64 = 16 * ONE;
 pub(super) struct Path {
     /// Whether the operator vouches for the path.
     is_trusted: bool,
+    /// Time of the latest call.
+    now_us: u64,
     flows: Flows,
+    services: Services,
+    lossy: Lossy,
     repairs: RepairLoss,
     /// Named arrivals, up to [`PROOF`].
     proof: u64,
@@ -77,27 +91,8 @@ pub(super) struct Path {
     translated_until_us: u64,
     fragmented_until_us: u64,
     opening_until_us: u64,
+    slow_until_us: u64,
     withheld: WithheldCounts,
-}
-
-/// Evidence that a solved packet gives about its path.
-pub(super) struct Solved {
-    pub(super) traits: Traits,
-    piece: Option<Piece>,
-    content: Option<Content>,
-    /// Whether it counts as missing.
-    is_counted: bool,
-}
-
-impl Solved {
-    pub(super) fn new(packet: &Packet<'_>, identity: &Identity, is_counted: bool) -> Self {
-        Self {
-            is_counted,
-            traits: Traits::of(packet, identity),
-            piece: Piece::of(packet, identity),
-            content: Content::of(packet, identity),
-        }
-    }
 }
 
 /// Counts of a window of named packets.
@@ -119,7 +114,10 @@ impl Path {
     pub(super) fn new(is_trusted: bool, pieces: usize) -> Self {
         Self {
             is_trusted,
+            now_us: 0,
             flows: Flows::new(),
+            services: Services::new(),
+            lossy: Lossy::default(),
             repairs: RepairLoss::default(),
             proof: 0,
             unexplained: Account::default(),
@@ -136,6 +134,7 @@ impl Path {
             translated_until_us: 0,
             fragmented_until_us: 0,
             opening_until_us: 0,
+            slow_until_us: 0,
             withheld: WithheldCounts::default(),
         }
     }
@@ -151,6 +150,7 @@ impl Path {
     /// of a packet that was injected, returns when that was.
     pub(super) fn on_arrival(
         &mut self,
+        now_us: u64,
         traits: &Traits,
         packet: &Packet<'_>,
         identity: &Identity,
@@ -160,11 +160,38 @@ impl Path {
         self.suspicion.credit_arrival();
         self.unseen.credit_arrival();
         self.slow.credit_arrival();
-        if let Some(number) = traits.opens {
-            self.flows.on_opening(traits.flow, number);
-        }
-        let piece = Piece::of(packet, identity).filter(|_| traits.is_fragment)?;
+        self.now_us = now_us;
+        self.note_flow(traits, packet, identity);
+        let piece = Piece::of(packet, identity).filter(|_| traits.is_fragment && packet.is_intact())?;
         self.pieces.on_fragment(piece)
+    }
+
+    /// Notes the flow of an arrival, and its service if the flow begins with it.
+    fn note_flow(&mut self, traits: &Traits, packet: &Packet<'_>, identity: &Identity) {
+        let (now_us, flow) = (self.now_us, traits.flow);
+        let mut arrival = self.flows.on_arrival(now_us, flow);
+        if let Some(number) = traits.opens {
+            if self.flows.opening(flow, number, now_us) == Opening::New {
+                arrival = Arrival::First;
+            }
+            self.flows.on_opening(now_us, flow, number);
+        }
+        match arrival {
+            Arrival::Further => {}
+            Arrival::Refresh(service) => self.services.on_arrival(now_us, service),
+            Arrival::First => {
+                let credit = FIRST_FACTOR * self.repairs.odds();
+                let service = self.services.on_first(now_us, &Ends::of(packet, identity, flow), credit);
+                self.flows.on_first(now_us, flow, service);
+            }
+        }
+    }
+
+    /// Notes a packet that leaves for the far site: answers to it may begin a flow.
+    pub(super) fn on_departure(&mut self, now_us: u64, packet: &Packet<'_>, identity: &Identity) {
+        if let Some(answers) = Flow::of_answers(packet, identity) {
+            self.services.on_departure(now_us, answers);
+        }
     }
 
     /// Notes that a first fragment arrived after its packet had been injected.
@@ -172,12 +199,14 @@ impl Path {
         self.fragmented_until_us = now_us + EVIDENCE_US;
     }
 
-    /// Notes that the packet at a place arrived under its name.
-    pub(super) fn on_named_arrival(&mut self, flow: Flow, seq: Seq) {
+    /// Notes that the packet at a place arrived under its name. `opens`: whether it opened a TCP connection.
+    pub(super) fn on_named_arrival(&mut self, flow: Flow, seq: Seq, opens: bool) {
         self.proof = PROOF.min(self.proof + 1);
         self.window.named += 1;
         self.repairs.on_named();
-        self.flows.on_named_arrival(flow, seq);
+        self.flows.on_named_arrival(flow, seq, opens);
+        let explains = 3 * self.repairs.odds() + ONE / 1024;
+        self.lossy.on_arrival(self.now_us, flow, explains, self.repairs.limit() / 2);
     }
 
     /// Notes that a named packet is missing although its repair has waited for it.
@@ -188,14 +217,28 @@ impl Path {
         self.suspicion.charge(ONE);
     }
 
-    /// Notes that a packet arrived after a repair had missed it, and whether it counted as missing. It still
-    /// does if it came by a slower path and had been solved before: `is_slow`.
-    pub(super) fn on_late(&mut self, was_counted: bool, is_slow: bool) {
-        if is_slow && self.slow.level() < 2 * SLOW_MAX {
+    /// Notes that a packet arrived after a repair had missed it, and whether it counted as missing.
+    pub(super) fn on_late(&mut self, was_counted: bool) {
+        if was_counted {
+            self.on_explained();
+        }
+    }
+
+    /// Notes that a packet arrived long after it had been solved. It still counts as missing.
+    pub(super) fn on_slow(&mut self, flow: Flow) {
+        if self.flows.on_slow(flow) && self.slow.level() < 2 * SLOW_MAX {
             self.slow.charge(ONE);
         }
-        if was_counted && !is_slow {
-            self.on_explained();
+        if self.flows.is_slow(flow) {
+            self.slow_until_us = self.now_us + EVIDENCE_US;
+        }
+    }
+
+    /// Takes that back: the packet was another one with the same content.
+    pub(super) fn off_slow(&mut self, flow: Flow) {
+        self.flows.off_slow(flow);
+        if self.slow.level() > 0 {
+            self.slow.charge(-ONE);
         }
     }
 
@@ -230,7 +273,7 @@ impl Path {
                 }
                 match reason {
                     Withheld::Fragmented | Withheld::OpeningRewritten => self.on_withheld(reason, solved),
-                    Withheld::UnseenFlow | Withheld::LeftFlow => {
+                    Withheld::UnseenFlow | Withheld::LeftFlow | Withheld::LossyFlow => {
                         // The flow explains the loss; it says nothing about the others.
                         self.withheld.add(reason);
                         self.unexplained.charge(if solved.is_counted { -ONE } else { 0 });
@@ -248,8 +291,11 @@ impl Path {
             self.fragmented_until_us = now_us + EVIDENCE_US;
             return Err(Withheld::Fragmented);
         }
-        if traits.opens.is_some_and(|number| self.flows.has_opened(traits.flow, number)) {
-            self.opening_until_us = now_us + EVIDENCE_US;
+        let opening = traits.opens.map(|number| self.flows.opening(traits.flow, number, solved.since_us));
+        if let Some(Opening::Arrived { is_rewritten }) = opening {
+            if is_rewritten {
+                self.opening_until_us = now_us + EVIDENCE_US;
+            }
             return Err(Withheld::OpeningRewritten);
         }
         if self.is_trusted {
@@ -258,28 +304,51 @@ impl Path {
         if self.proof < PROOF {
             return Err(Withheld::Unproven);
         }
+        self.judge_losses(now_us, solved)?;
+        if self.slow.level() > SLOW_MAX || self.flows.is_slow(traits.flow) {
+            return Err(Withheld::SlowPath);
+        }
+        // A packet that opens a connection begins a flow, even if its ports have been in use.
+        let standing = match opening {
+            Some(Opening::New) => Standing::Unseen,
+            _ => self.flows.standing(now_us, traits.flow, seq),
+        };
+        match standing {
+            Standing::Present => Ok(()),
+            Standing::Left => Err(Withheld::LeftFlow),
+            Standing::Unseen => self.judge_first(now_us, &solved.ends),
+        }
+    }
+
+    /// Compares the losses with those that the link explains, of this flow and of all.
+    fn judge_losses(&mut self, now_us: u64, solved: &Solved) -> Result<(), Withheld> {
         let limit = self.repairs.limit();
+        let flow = solved.traits.flow;
+        if solved.is_counted && self.lossy.on_missing(now_us, flow) {
+            return Err(Withheld::LossyFlow);
+        }
         if self.is_closed && self.unexplained.level() <= limit / 2 && !self.has_doubt() {
             self.is_closed = false;
         }
         if self.unexplained.level() > limit && !self.is_closed {
-            self.close();
-        }
-        if self.is_closed {
-            return Err(Withheld::Unexplained);
-        }
-        if self.slow.level() > SLOW_MAX {
-            return Err(Withheld::SlowPath);
-        }
-        match self.flows.standing(traits.flow, seq) {
-            Standing::Present => Ok(()),
-            Standing::Left => Err(Withheld::LeftFlow),
-            Standing::Unseen => {
-                self.unseen.charge(ONE);
-                let may = self.unseen.level() <= limit / 2 && self.flows.may_recover_unseen(traits.flow);
-                may.then_some(()).ok_or(Withheld::UnseenFlow)
+            let explained = self.lossy.set_aside(now_us, self.unexplained.level(), limit);
+            self.unexplained.charge(-explained);
+            if self.unexplained.level() > limit {
+                self.close();
             }
         }
+        if self.is_closed { Err(Withheld::Unexplained) } else { Ok(()) }
+    }
+
+    /// Judges the first packet of a flow: a filter on the way may have dropped it.
+    fn judge_first(&mut self, now_us: u64, ends: &Ends) -> Result<(), Withheld> {
+        let is_due = self.services.on_missing(now_us, ends) && !self.flows.is_revived(ends.flow);
+        if !is_due || self.unseen.level() > self.repairs.limit() / 2 {
+            return Err(Withheld::UnseenFlow);
+        }
+        self.unseen.charge(ONE);
+        self.flows.on_revived(ends.flow);
+        Ok(())
     }
 
     /// Takes the content of a packet that arrived from a network that belongs to no peer.
@@ -307,9 +376,12 @@ impl Path {
         self.suspicion.forget_credit();
         self.suspicion.limit(2 * self.repairs.certain());
         self.unseen.forget_credit();
+        self.now_us = now_us;
+        self.lossy.on_tick(now_us);
         self.findings.set(Finding::Fragmented, now_us < self.fragmented_until_us);
         self.findings.set(Finding::OpeningRewritten, now_us < self.opening_until_us);
-        self.findings.set(Finding::SlowPath, self.slow.level() > SLOW_MAX);
+        let is_slow = self.slow.level() > SLOW_MAX || now_us < self.slow_until_us;
+        self.findings.set(Finding::SlowPath, is_slow);
         if self.has_doubt() && now_us < self.translated_until_us {
             self.findings.set(Finding::Rewritten, true);
             self.findings.set(Finding::Elsewhere, false);
@@ -414,6 +486,9 @@ impl Path {
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        self.flows.memory_bytes() + self.pieces.memory_bytes() + self.translation.memory_bytes()
+        self.flows.memory_bytes()
+            + self.services.memory_bytes()
+            + self.pieces.memory_bytes()
+            + self.translation.memory_bytes()
     }
 }

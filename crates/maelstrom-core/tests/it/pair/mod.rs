@@ -201,8 +201,8 @@ impl Pair {
         self.sent.insert(packet.to_vec());
         if !lost {
             let mut routed = packet.to_vec();
-            routed[8] -= 1;
-            routed[10] = 0;
+            let fields = Packet::new_checked(&routed).unwrap().mutable_fields();
+            restore(&mut routed, MutableFields { ttl: fields.ttl - 1, ..fields });
             self.launch(1 - from, routed, false);
         }
         self.exchange();

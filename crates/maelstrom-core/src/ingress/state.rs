@@ -1,0 +1,62 @@
+//! What an ingress tells of itself.
+
+use fec::Term;
+use hdrhistogram::Histogram;
+
+use super::halves::HALVES;
+use super::{Ingress, IngressCounts};
+use crate::counters::WithheldCounts;
+use crate::findings::Findings;
+use crate::wire::LossReport;
+
+impl Ingress {
+    /// Losses of this session.
+    pub(crate) fn report(&self) -> &LossReport {
+        self.ledger.report()
+    }
+
+    /// Losses since the gateway's start.
+    pub(crate) fn losses(&self) -> LossReport {
+        self.earlier.plus(self.ledger.report())
+    }
+
+    pub(crate) fn counts(&self) -> &IngressCounts {
+        &self.counts
+    }
+
+    /// Differences from the configuration on the path from the far site.
+    pub(crate) fn findings(&self) -> Findings {
+        self.path.findings()
+    }
+
+    /// Whether solved packets are injected, as far as the path is concerned.
+    pub(crate) fn is_recovering(&self) -> bool {
+        self.path.is_recovering()
+    }
+
+    /// Counts of solved packets that were not injected, by reason.
+    pub(crate) fn withheld(&self) -> &WithheldCounts {
+        self.path.withheld()
+    }
+
+    pub(crate) fn delays_us(&self) -> &Histogram<u64> {
+        &self.delays_us
+    }
+
+    /// Present time that a repair waits for packets it misses.
+    pub(crate) fn wait_us(&self) -> u64 {
+        self.held.wait_us()
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.arrivals.memory_bytes()
+            + self.decoder.memory_bytes()
+            + self.held.memory_bytes()
+            + self.path.memory_bytes()
+            + self.forecaster.memory_bytes()
+            + self.congestion.memory_bytes()
+            + self.rung.memory_bytes()
+            + self.terms.capacity() * size_of::<Term>()
+            + self.symbol_max * (2 + HALVES)
+    }
+}
