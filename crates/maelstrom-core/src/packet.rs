@@ -246,7 +246,8 @@ fn write_mutable(packet: &mut [u8], version: Version, fields: MutableFields) {
     }
 }
 
-/// Computes the checksum of RFC 1071 over a header whose checksum field is zero; 0 over one with its checksum.
+/// Computes the checksum of RFC 1071 over a header whose checksum field is zero. Over a header with the right
+/// checksum, it is 0.
 fn internet_checksum(header: &[u8]) -> u16 {
     let mut sum = 0u32;
     for pair in header.chunks_exact(2) {

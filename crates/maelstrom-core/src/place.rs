@@ -31,7 +31,7 @@ pub(crate) enum Treatment {
     Left,
 }
 
-/// What an arrival tells of its path.
+/// Traits of an arrival that concern its path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trace {
     pub(crate) flow: Flow,

@@ -1,4 +1,4 @@
-//! What an ingress tells of itself.
+//! State and counts of an ingress, for status and reports.
 
 use fec::Term;
 use hdrhistogram::Histogram;

@@ -1,4 +1,4 @@
-//! Packet filters and limiters between the gateways. What they drop is not recovered.
+//! Packet filters and limiters between the gateways: packets that they drop are not recovered.
 
 use std::net::Ipv4Addr;
 

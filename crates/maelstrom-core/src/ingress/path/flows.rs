@@ -69,7 +69,7 @@ struct Opened {
     is_named: bool,
 }
 
-/// What an arrival says about its flow's service.
+/// Meaning of an arrival for the service of its flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrival {
     /// It is the first one of its flow.
@@ -80,7 +80,7 @@ pub(super) enum Arrival {
     Refresh(Service),
 }
 
-/// What the SYNs of a flow that arrived say about a missing one.
+/// Relation of a missing SYN to those of its flow that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opening {
     /// It opens a connection of which nothing has arrived.
