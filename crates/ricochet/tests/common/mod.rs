@@ -75,6 +75,11 @@ pub(crate) fn numbers(node: &Node, subscription: &Subscription, count: usize) ->
     (0..count).map(|_| number(&next(node, subscription))).collect()
 }
 
+/// Returns a message with a number that leaves no room for another message in its packet.
+pub(crate) fn alone(number: u32) -> Vec<u8> {
+    [&number.to_be_bytes()[..], &[0; 1_000]].concat()
+}
+
 pub(crate) fn number(message: &Message) -> u32 {
     let bytes = message.payload().first_chunk().expect("a payload begins with its number");
     u32::from_be_bytes(*bytes)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{LONG, Lan, join_all, meet, next, numbers};
+use crate::common::{LONG, Lan, alone, join_all, meet, next, numbers};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use ricochet::{
     Event, Follow, GivenUp, JoinError, JoinOptions, Node, Order, Policy, RecvError, RecvTimeoutError,
@@ -248,7 +248,7 @@ fn a_group_has_a_lifetime_of_its_own() {
     assert!(long.contains("lifetime: expected up to 3600"), "{long}");
     assert!(nodes[0].wait_for_members("positions", 1, LONG));
     let sender = nodes[0].sender("positions").unwrap().expiring(true);
-    (0..3u32).for_each(|number| assert_eq!(sender.send(&number.to_be_bytes()).unwrap(), number));
+    (0..3u32).for_each(|number| assert_eq!(sender.send(&alone(number)).unwrap(), number));
     assert_eq!(numbers(&nodes[1], &positions, 2), [0, 2]);
     let Event::Lost(lost) = positions.recv_event_timeout(LONG).unwrap() else { panic!("expected a loss") };
     assert_eq!(lost.range(), 1..=1);
@@ -263,7 +263,7 @@ fn a_subscription_holds_back_no_more_than_its_limit() {
     let two = JoinOptions { held: Some(2), ..none };
     let subscription = nodes[1].join_with("g", &two).unwrap();
     assert!(nodes[0].wait_for_members("g", 1, LONG));
-    (0..5u32).for_each(|number| assert_eq!(nodes[0].send("g", &number.to_be_bytes()).unwrap(), number));
+    (0..5u32).for_each(|number| assert_eq!(nodes[0].send("g", &alone(number)).unwrap(), number));
     let mut reported = Vec::new();
     for _ in 0..5 {
         match subscription.recv_event_timeout(LONG).unwrap() {

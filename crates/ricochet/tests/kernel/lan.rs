@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
-use crate::common::{LONG, Lan, join_all, loss, meet, next, number, numbers};
+use crate::common::{LONG, Lan, alone, join_all, loss, meet, next, number, numbers};
 use ricochet::{Builder, ClusterKey, Event, JoinOptions, Order, RepairMode};
 
 /// Sequence numbers of the data packets that a node lost.
@@ -269,7 +269,9 @@ fn losses_are_reported() {
         builder.lose(never).give_up_after(soon)
     });
     let subscriptions = join_all(&nodes, "g");
-    (0..6u32).for_each(|number| assert_eq!(nodes[0].send("g", &number.to_be_bytes()).unwrap(), number));
+    for number in 0..6u32 {
+        assert_eq!(nodes[0].send("g", &alone(number)).unwrap(), number);
+    }
     let mut lost = Vec::new();
     let mut got = Vec::new();
     while got.len() + lost.len() < 6 {

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::common::{LONG, Lan, join_all, meet, next, number, numbers};
+use crate::common::{LONG, Lan, alone, join_all, meet, next, number, numbers};
 use ricochet::{Event, JoinError, JoinOptions, Node, Policy, RecvError};
 use testkit::wait_until;
 
@@ -60,9 +60,7 @@ fn a_group_joined_again_at_once_owes_no_earlier_messages() {
     assert!(nodes[0].wait_for_members("g", 1, LONG));
     // The beginning of a young stream is requested, so this stream is longer.
     for number in 0..100u32 {
-        // A message that leaves no room for another in its packet.
-        let message = [&number.to_be_bytes()[..], &[0; 1_000]].concat();
-        assert_eq!(nodes[0].send("g", &message).unwrap(), number);
+        assert_eq!(nodes[0].send("g", &alone(number)).unwrap(), number);
     }
     assert_eq!(numbers(&nodes[1], &subscription, 99).last(), Some(&99));
     assert_eq!(nodes[1].status().missing_runs, 1);
@@ -91,7 +89,7 @@ fn packets_in_the_ring_behind_a_blocking_reader_are_not_given_up() {
     let options = JoinOptions { queue: Some(3), policy: Some(Policy::Block), ..JoinOptions::default() };
     let slow = nodes[1].join_with("g", &options).unwrap();
     assert!(nodes[0].wait_for_members("g", 1, LONG));
-    (0..4u32).for_each(|number| assert_eq!(nodes[0].send("g", &number.to_be_bytes()).unwrap(), number));
+    (0..4u32).for_each(|number| assert_eq!(nodes[0].send("g", &alone(number)).unwrap(), number));
     wait_until("it was retransmitted", || {
         nodes[0].status().counts["answered"] > 0 && nodes[1].status().ring.waiting > 0
     });
