@@ -14,6 +14,8 @@ use crate::wire::Data;
 
 /// Number of records between two marks.
 const MARK_EVERY: u64 = 64;
+/// Number of marks for which there is room at first.
+const MARKS_FIRST: usize = 256;
 /// Maximum number of streams of a log.
 pub(crate) const STREAMS_MAX: usize = 1 << 14;
 
@@ -205,6 +207,10 @@ impl Log {
 
     fn push(&mut self, record: &Record<'_>) {
         if self.records.is_multiple_of(MARK_EVERY) || self.marks.is_empty() {
+            if self.records == 0 {
+                self.marks.reserve(MARKS_FIRST);
+                self.pieces.reserve_places();
+            }
             let (offset, at_us, messages) = (self.pieces.end(), record.at_us, self.messages);
             self.marks.push_back(Mark { offset, at_us, messages });
         }
@@ -378,7 +384,7 @@ mod tests {
         assert!(logs.cut(10_000, GROUP, Wish::Last(100)).unwrap().is_complete);
         assert!(!logs.cut(10_000, GROUP, Wish::Since(5_000)).unwrap().is_complete);
         assert!(logs.cut(10_000, GROUP, Wish::Since(50)).unwrap().is_complete);
-        assert!(logs.memory_bytes() <= 20_000 + 2 * PIECE);
+        assert!(logs.memory_bytes() <= 4 * PIECE);
         let cut = logs.cut(1_000_009_990, GROUP, Wish::Last(1_000)).unwrap();
         assert_eq!(cut.messages, 10, "older messages are forgotten when they have the age");
     }

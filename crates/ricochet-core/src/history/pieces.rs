@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 
 /// Bytes of a piece.
-pub(crate) const PIECE: usize = 4_096;
+pub(crate) const PIECE: usize = 16_384;
+/// Maximum number of pieces that are allocated at once, so that packets rarely wait for an allocation.
+const BATCH_MAX: usize = 64;
 
 /// Pieces that no log uses, and the number of all.
 #[derive(Debug)]
@@ -23,11 +25,10 @@ impl Pool {
         if let Some(piece) = self.spare.pop() {
             return Some(piece);
         }
-        if self.allocated >= self.max {
-            return None;
-        }
-        self.allocated += 1;
-        Some(vec![0; PIECE].into_boxed_slice())
+        let batch = (self.max / 16).clamp(1, BATCH_MAX).min(self.max - self.allocated);
+        self.allocated += batch;
+        self.spare.extend((0..batch).map(|_| vec![0; PIECE].into_boxed_slice()));
+        self.spare.pop()
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
@@ -52,6 +53,11 @@ impl Pieces {
     /// Returns the number of bytes that the pieces take.
     pub(crate) fn held(&self) -> usize {
         self.pieces.len() * PIECE
+    }
+
+    /// Reserves room for the places of some pieces.
+    pub(crate) fn reserve_places(&mut self) {
+        self.pieces.reserve(BATCH_MAX);
     }
 
     /// Reserves room for `length` more bytes. Returns whether the pool has enough.
