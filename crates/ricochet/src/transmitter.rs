@@ -18,8 +18,12 @@ const WAITING_MAX: usize = 1 << 20;
 /// Maximum number of times that a thread sends what others have handed over meanwhile.
 const ROUNDS_MAX: usize = 4;
 
+/// Bytes and datagrams for which a buffer has room from the beginning.
+const ROOM: usize = 1 << 17;
+const ROOM_HEADS: usize = 1 << 10;
+
 /// Datagrams and their destinations.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Datagrams {
     bytes: Vec<u8>,
     heads: Vec<Head>,
@@ -31,6 +35,13 @@ struct Head {
     is_multicast: bool,
     start: usize,
     length: usize,
+}
+
+impl Default for Datagrams {
+    /// Returns an empty buffer with room for a batch: buffers take turns, and none should grow later.
+    fn default() -> Self {
+        Self { bytes: Vec::with_capacity(ROOM), heads: Vec::with_capacity(ROOM_HEADS) }
+    }
 }
 
 impl Datagrams {

@@ -87,7 +87,7 @@ fn lost_messages_are_recovered_over_every_transport() {
         let subscriptions = join_all(&nodes, "g");
         let sender = nodes[0].sender("g").unwrap();
         for number in 0..1_000u32 {
-            assert_eq!(sender.send(&number.to_be_bytes()).unwrap(), number);
+            assert_eq!(sender.send(&alone(number)).unwrap(), number);
             if number % 20 == 0 {
                 std::thread::sleep(std::time::Duration::from_millis(2));
             }
@@ -132,7 +132,7 @@ fn the_last_message_is_recovered_although_none_follows() {
     };
     let nodes = lan.start(|_, builder| builder.lose(lose_the_tenth()));
     let subscriptions = join_all(&nodes, "g");
-    (0..10u32).for_each(|number| assert_eq!(nodes[0].send("g", &number.to_be_bytes()).unwrap(), number));
+    (0..10u32).for_each(|number| assert_eq!(nodes[0].send("g", &alone(number)).unwrap(), number));
     let got: Vec<_> = (0..10).map(|_| next(&nodes[1], &subscriptions[1])).collect();
     assert!(got.iter().map(number).eq(0..10));
     assert!(got[9].recovered() && !got[9].latency().is_zero());
