@@ -2,14 +2,19 @@
 //!
 //! They are written to a TUN device. From there programs in the kernel move them to the ingress of the WAN
 //! interface ([`netio::inject`]), so that they pass the rules that the lost packets would have passed. Where
-//! that is impossible, the kernel receives them from the TUN device itself, and rules that name the WAN
-//! interface do not apply to them: the operator is told so.
+//! the kernel cannot load or attach these programs, it receives packets from the TUN device itself, and rules
+//! that name the WAN interface do not apply to them: the operator is told so.
+//!
+//! Nothing else opens the way by the TUN device, because it leads past the firewall. While the WAN interface
+//! is missing or down, or a probe is late, the way is closed and tried again each second. Once packets have
+//! arrived by the WAN interface, they never enter by the TUN device in this process.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 use std::{fs, io, thread};
 
 use netio::inject::{Injector, Signs};
+use netio::interface::Interface;
 use netio::tap::{Attach, Tap};
 use netio::tun::{Tun, TunOptions};
 use tracing::{debug, info, warn};
@@ -28,8 +33,8 @@ const CHECK_US: u64 = 1_000_000;
 /// Interval between attempts to return from the TUN device to the WAN interface. Each stops the gateway for
 /// some milliseconds.
 const RETURN_US: u64 = 60_000_000;
-/// Interval between attempts to open a closed way.
-const REOPEN_US: u64 = 5_000_000;
+/// Interval between attempts to load programs that the kernel has refused.
+const RELOAD_US: u64 = 5_000_000;
 
 /// Address of the TUN device while the kernel receives packets from it. The kernel's source check drops
 /// packets that enter by an interface without an IPv4 address. RFC 7600 §4.8 reserves this one for machines
@@ -64,14 +69,24 @@ enum Way {
     Wan(Box<Injector>),
     /// The TUN device, for this reason.
     Tun(String),
-    /// None, for this reason: the configuration demands the WAN interface.
+    /// None at present, for this reason.
     Closed(String),
+}
+
+/// Reason why packets do not arrive by the WAN interface.
+enum Obstacle {
+    /// It may pass within a second: the interface is down, or a probe is late.
+    Passing(String),
+    /// The kernel does not load the programs, or does not attach them to this interface.
+    Impossible(io::Error),
 }
 
 /// The TUN device, and the way of packets from there.
 pub(crate) struct Inlet {
     tun: Tun,
     signs: Signs,
+    /// Whether a packet has arrived by the WAN interface in this process.
+    is_proven: bool,
     choice: InjectionChoice,
     wan: String,
     way: Way,
@@ -87,6 +102,10 @@ pub(crate) struct Inlet {
     awaited_probe: Option<u64>,
     next_check_us: u64,
     next_retry_us: u64,
+    /// Whether the kernel refused the programs, so that the way is tried less often.
+    is_refused: bool,
+    /// The reason of the last closure that the operator was told.
+    told: Option<String>,
     bounds: Bounds,
 }
 
@@ -103,6 +122,7 @@ impl Inlet {
         Ok(Self {
             tun,
             signs,
+            is_proven: false,
             choice: config.gateway.injection,
             wan: config.gateway.wan.clone(),
             way: Way::Closed("it is not open yet".to_owned()),
@@ -113,15 +133,29 @@ impl Inlet {
             awaited_probe: None,
             next_check_us: 0,
             next_retry_us: 0,
+            is_refused: false,
+            told: None,
             bounds: Bounds::default(),
         })
     }
 
-    /// Opens the way that `config` demands. `tap` is the open tap on the WAN interface, if any.
+    /// Notes whether an inlet of this process has let packets arrive by the WAN interface.
+    #[must_use]
+    pub(crate) fn with_proof(self, is_proven: bool) -> Self {
+        Self { is_proven, ..self }
+    }
+
+    /// Whether packets have arrived by the WAN interface in this process.
+    pub(crate) fn is_proven(&self) -> bool {
+        self.is_proven
+    }
+
+    /// Opens the way that `config` demands, if that is possible at present; [`Inlet::watch`] tries again.
+    /// `tap` is the open tap on the WAN interface, if any.
     ///
     /// # Errors
-    /// If the configuration demands the WAN interface, and packets do not arrive there. The way is closed
-    /// then.
+    /// If the configuration demands the WAN interface, and the kernel does not take the programs. The way is
+    /// closed then.
     pub(crate) fn connect(
         &mut self,
         config: &GatewayConfig,
@@ -132,23 +166,34 @@ impl Inlet {
         self.choice = config.gateway.injection;
         config.gateway.wan.clone_into(&mut self.wan);
         self.bounds.open(config);
-        let opened = match self.choice {
-            InjectionChoice::Tun => return self.fall_back("the configuration demands it".to_owned()),
-            InjectionChoice::Auto | InjectionChoice::Wan => self.open_injector(tap, patience),
-        };
-        match opened {
+        self.raise_tun();
+        if self.choice == InjectionChoice::Tun {
+            return self.fall_back("the configuration demands it".to_owned());
+        }
+        // Nothing enters by the TUN device unless it is moved to the WAN interface.
+        set_all(&self.tun, &CLOSED);
+        match self.open_injector(tap, patience) {
             Ok(injector) => {
-                set_all(&self.tun, &CLOSED);
                 info!(wan = self.wan, "recovered packets arrive as if from the wire");
+                self.is_proven = true;
+                self.told = None;
                 self.way = Way::Wan(Box::new(injector));
                 Ok(())
             }
-            Err(error) if self.choice == InjectionChoice::Wan => {
-                self.next_retry_us = 0;
-                self.way = Way::Closed(error.to_string());
+            Err(Obstacle::Passing(reason)) => {
+                self.close(reason);
+                Ok(())
+            }
+            Err(Obstacle::Impossible(error)) if self.choice == InjectionChoice::Wan => {
+                self.refuse(error.to_string());
                 Err(StartError::new(format!("inject packets at {}", self.wan), error))
             }
-            Err(error) => {
+            Err(Obstacle::Impossible(error)) if self.is_proven => {
+                warn!("no packet is recovered, because none may pass by the firewall: {error}");
+                self.refuse(error.to_string());
+                Ok(())
+            }
+            Err(Obstacle::Impossible(error)) => {
                 let never =
                     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported);
                 self.next_retry_us = if never { u64::MAX } else { 0 };
@@ -157,17 +202,61 @@ impl Inlet {
         }
     }
 
+    /// Closes the way until [`Inlet::watch`] opens it. The operator is told each reason once.
+    fn close(&mut self, reason: String) {
+        if self.told.as_ref() != Some(&reason) {
+            warn!("no packet is recovered: {reason}; the gateway tries again each second");
+            self.told = Some(reason.clone());
+        }
+        self.way = Way::Closed(reason);
+    }
+
+    /// Closes the way until the kernel takes the programs.
+    fn refuse(&mut self, reason: String) {
+        self.next_retry_us = 0;
+        self.is_refused = true;
+        self.way = Way::Closed(reason);
+    }
+
+    /// Brings the TUN device up if somebody has set it down.
+    fn raise_tun(&self) {
+        if self.is_tun_up() {
+            return;
+        }
+        let name = self.tun.name();
+        match self.tun.interface().set_up(true) {
+            Ok(()) => warn!("TUN device {name} was down, so that no packet was recovered; it is up again"),
+            Err(error) => warn!("TUN device {name} is down and cannot be brought up: {error}"),
+        }
+    }
+
+    fn is_tun_up(&self) -> bool {
+        // A failed query proves nothing.
+        self.tun.interface().is_up().unwrap_or(true)
+    }
+
     #[expect(clippy::disallowed_methods, reason = "not a core: bounds the wait for a probe")]
-    fn open_injector(&self, tap: Option<&Tap>, patience: Duration) -> io::Result<Injector> {
-        let injector = Injector::open(&self.tun, &self.wan, self.signs, tap, Attach::Auto)?;
+    fn open_injector(&self, tap: Option<&Tap>, patience: Duration) -> Result<Injector, Obstacle> {
+        let is_up = || match Interface::open(&self.wan).and_then(|interface| interface.is_up()) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Obstacle::Passing(format!("{} is down", self.wan))),
+            Err(error) => Err(Obstacle::Passing(format!("cannot find {}: {error}", self.wan))),
+        };
+        is_up()?;
+        let opened = Injector::open(&self.tun, &self.wan, self.signs, tap, Attach::Auto);
+        // If the interface disappears meanwhile, the error says nothing about the kernel.
+        let injector = opened.map_err(|error| is_up().err().unwrap_or(Obstacle::Impossible(error)))?;
+        let passing = |text: String| Obstacle::Passing(text);
         let deadline = Instant::now() + patience;
         loop {
-            injector.send_probe(&self.tun)?;
+            let sent = injector.send_probe(&self.tun);
+            sent.map_err(|error| passing(format!("cannot write to {}: {error}", self.tun.name())))?;
             if injector.probes() > 0 {
                 return Ok(injector);
             }
+            is_up()?;
             if Instant::now() >= deadline {
-                return Err(io::Error::other(format!("a probe did not arrive at {}", self.wan)));
+                return Err(passing(format!("a probe did not arrive at {}", self.wan)));
             }
             thread::sleep(Duration::from_millis(1));
         }
@@ -206,30 +295,51 @@ impl Inlet {
         self.written = 0;
         self.checked = (0, 0);
         self.awaited_probe = None;
+        self.is_refused = false;
         self.way = Way::Closed("it is not open yet".to_owned());
     }
 
     /// Hands a recovered packet to the kernel. Returns false if the kernel does not take it.
+    ///
+    /// A device that takes no packets at all closes the way, so that recovery pauses and the peer is told.
     pub(crate) fn send(&mut self, packet: &[u8]) -> bool {
         if !self.bounds.admits(packet) {
             return true;
         }
-        if matches!(self.way, Way::Closed(_)) || !self.tun.send(packet).unwrap_or(false) {
+        if matches!(self.way, Way::Closed(_)) {
             return false;
         }
-        self.written += 1;
-        self.written_to_wan += u64::from(matches!(self.way, Way::Wan(_)));
-        true
+        match self.tun.send(packet) {
+            Ok(true) => {
+                self.written += 1;
+                self.written_to_wan += u64::from(matches!(self.way, Way::Wan(_)));
+                true
+            }
+            Ok(false) => false,
+            Err(error) => {
+                if !self.is_tun_up() {
+                    self.lose_tun(&error);
+                }
+                false
+            }
+        }
+    }
+
+    fn lose_tun(&mut self, error: &io::Error) {
+        self.disconnect();
+        self.close(format!("TUN device {} is down: {error}", self.tun.name()));
+        self.next_check_us = 0;
     }
 
     /// Checks about once a second that injected packets arrive. Opens the way again if none does, and tries
-    /// to return to the WAN interface now and then.
+    /// to open a closed one.
     pub(crate) fn watch(&mut self, now_us: u64, config: &GatewayConfig, tap: Option<&Tap>) {
         if now_us < self.next_check_us {
             return;
         }
         self.next_check_us = now_us + CHECK_US;
         self.bounds.on_tick(now_us);
+        self.raise_tun();
         match &self.way {
             Way::Wan(_) => {
                 if self.is_passable() {
@@ -244,7 +354,7 @@ impl Inlet {
                 }
             }
             Way::Closed(_) => {
-                if !self.is_retry_due(now_us, REOPEN_US) {
+                if self.is_refused && !self.is_retry_due(now_us, RELOAD_US) {
                     return;
                 }
             }

@@ -1,8 +1,8 @@
 //! Interfaces that are deleted while the gateway runs, and come back: its WAN interface and its TUN device.
 //!
 //! A tap on a deleted interface shows no packets and no error, and it does not see a new interface of the
-//! same name. Packets that arrive unseen would count as lost and be delivered a second time. Therefore each
-//! interface is checked regularly. While one is missing, recovery pauses and the gateway tries to open it
+//! same name. The same holds for a tap whose programs were detached. Packets that arrive unseen would count
+//! as lost and be delivered a second time. Therefore each interface is checked regularly. While one is missing, recovery pauses and the gateway tries to open it
 //! again.
 
 use netio::poll::Interest;
@@ -26,19 +26,22 @@ impl Passive {
             return;
         }
         self.next_interface_check_us = now_us + CHECK_US;
-        if self.ports.tap.as_ref().is_some_and(|tap| !tap.is_alive()) {
-            self.lose_tap("the interface was deleted, renamed or created again");
+        let trouble = match &self.ports.tap {
+            Some(tap) if !tap.is_alive() => Some("the interface was deleted, renamed or created again"),
+            Some(tap) if !tap.is_attached() => Some("somebody detached its programs from the interface"),
+            _ => None,
+        };
+        if let Some(trouble) = trouble {
+            self.lose_tap(trouble);
             self.next_reopening_us = now_us;
         }
-        let inlet = &mut self.ports.outlets.inlet;
-        if let Some(lost) = inlet.take_if(|inlet| !inlet.tun().is_alive()) {
-            warn!(
-                "lost TUN device {}: no packet is recovered until it can be created again",
-                lost.tun().name()
-            );
+        if let Some(inlet) = self.ports.outlets.inlet.as_ref().filter(|inlet| !inlet.tun().is_alive()) {
+            let name = inlet.tun().name();
+            warn!("lost TUN device {name}: no packet is recovered until it can be created again");
+            self.ports.install_inlet(None);
             self.next_reopening_us = now_us;
         }
-        if let Some(inlet) = inlet {
+        if let Some(inlet) = &mut self.ports.outlets.inlet {
             inlet.watch(now_us, &self.config, self.ports.tap.as_ref());
         }
         if !self.ports.is_complete() && now_us >= self.next_reopening_us {
@@ -75,7 +78,7 @@ impl Passive {
         if self.ports.outlets.inlet.is_none() {
             let inlet = open_inlet(&self.config, self.ports.signs)?;
             info!(tun = inlet.tun().name(), "the TUN device was created again");
-            self.ports.outlets.inlet = Some(inlet);
+            self.ports.install_inlet(Some(inlet));
             self.connect_inlet();
         }
         Ok(())

@@ -12,7 +12,7 @@ const LOG_US: u64 = 10_000_000;
 pub(crate) enum Reason {
     /// Packets arrived that the tap has not captured.
     Missed,
-    /// The WAN interface or the TUN device is missing.
+    /// The WAN interface or the TUN device is missing, down, or without the programs of this process.
     Interface,
     /// Repairs are processed too long after their packets.
     Lag,
@@ -26,7 +26,7 @@ impl Reason {
     fn text(self) -> &'static str {
         match self {
             Self::Missed => "packets arrived that the tap did not capture",
-            Self::Interface => "an interface is missing",
+            Self::Interface => "an interface is missing or down",
             Self::Lag => "repairs lag behind the tap",
             Self::Replaced => "the tap was replaced",
         }

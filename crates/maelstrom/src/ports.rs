@@ -20,6 +20,8 @@ pub(crate) struct Ports {
     /// `None` while its interface is missing.
     pub(crate) tap: Option<Tap>,
     pub(crate) outlets: Outlets,
+    /// Whether recovered packets have arrived by the WAN interface in this process.
+    pub(crate) is_proven: bool,
     /// Signs of the packets that this process injects.
     pub(crate) signs: Signs,
 }
@@ -44,7 +46,14 @@ impl Ports {
         let mut inlet = open_inlet(config, signs)?;
         let tap = Some(open_tap(config, signs)?);
         inlet.connect(config, tap.as_ref(), START_PATIENCE)?;
-        Ok(Self { tap, outlets: Outlets { socket, inlet: Some(inlet) }, signs })
+        let is_proven = inlet.is_proven();
+        Ok(Self { tap, outlets: Outlets { socket, inlet: Some(inlet) }, is_proven, signs })
+    }
+
+    /// Replaces the TUN device by another, or by none, and connects nothing.
+    pub(crate) fn install_inlet(&mut self, inlet: Option<Inlet>) {
+        self.is_proven |= self.outlets.inlet.as_ref().is_some_and(Inlet::is_proven);
+        self.outlets.inlet = inlet.map(|inlet| inlet.with_proof(self.is_proven));
     }
 
     /// Whether recovery has all ports that it needs.

@@ -96,7 +96,7 @@ impl Passive {
             || config.gateway.injection != self.config.gateway.injection
             || config.gateway.local_networks() != self.config.gateway.local_networks();
         if let Some(inlet) = replacement.inlet {
-            self.ports.outlets.inlet = Some(inlet);
+            self.ports.install_inlet(Some(inlet));
         }
         if let Some(control) = control {
             self.control = control;

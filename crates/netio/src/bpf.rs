@@ -22,6 +22,7 @@ use nix::sched::{CloneFlags, setns};
 
 use crate::error::step;
 use crate::interface::Interface;
+use crate::netlink;
 
 const NAMESPACE: &str = "/proc/thread-self/ns/net";
 
@@ -65,7 +66,33 @@ const HANDLES: u16 = 16;
 /// Keeps the programs attached, apart from links that the object owns.
 #[derive(Debug)]
 pub struct Attached {
-    _filters: Option<Filters>,
+    filters: Option<Filters>,
+}
+
+impl Attached {
+    /// Whether the programs of `object` are still attached to the interface. An operator can detach a link by
+    /// its number, and filters go with their queueing discipline. Costs a few system calls for each program.
+    pub fn is_whole(&self, object: &Ebpf, programs: &'static Programs, interface: &Interface) -> bool {
+        let is_present = |place: &Place| match &self.filters {
+            Some(filters) => netlink::has_filter(
+                interface.index(),
+                place.hook == TcAttachType::Ingress,
+                place.priority,
+                u32::from(filters.handle),
+            ),
+            None => has_link(object, place, interface),
+        };
+        // A failed query proves nothing.
+        programs.places.iter().all(|place| is_present(place).unwrap_or(true))
+    }
+}
+
+fn has_link(object: &Ebpf, place: &Place, interface: &Interface) -> io::Result<bool> {
+    let failed = |error: ProgramError| step("query the programs of an interface", &error);
+    let Some(program) = object.program(place.program) else { return Ok(false) };
+    let own = program.info().map_err(failed)?.id();
+    let (_, attached) = SchedClassifier::query_tcx(&interface.name(), place.hook).map_err(failed)?;
+    Ok(attached.iter().any(|program| program.id() == own))
 }
 
 /// Attaches loaded programs: first in the order of ingress, where packets look as on the wire, and last in
@@ -108,7 +135,7 @@ pub fn attach(
             filters.links.push(program.take_link(id).map_err(failed)?);
         }
     }
-    Ok(Attached { _filters: filters })
+    Ok(Attached { filters })
 }
 
 /// Loads the programs into the kernel.

@@ -105,6 +105,17 @@ impl Interface {
         }
     }
 
+    /// Returns whether the interface is up, as its operator has set it.
+    ///
+    /// # Errors
+    /// The kernel's error, `ENODEV` among them.
+    pub fn is_up(&self) -> io::Result<bool> {
+        let answer = self.request(libc::SIOCGIFFLAGS, |_| {})?;
+        // SAFETY: the kernel has filled in the flags.
+        let flags = unsafe { answer.ifr_ifru.ifru_flags };
+        Ok(libc::c_int::from(flags) & libc::IFF_UP != 0)
+    }
+
     /// Returns the interface's name.
     pub fn name(&self) -> String {
         self.name.iter().take_while(|&&c| c != 0).map(|&c| char::from(c as u8)).collect()

@@ -42,6 +42,29 @@ pub(crate) fn link(index: u32) -> io::Result<(u32, Vec<u8>)> {
     Ok((u32::from_ne_bytes(flags), attributes.to_vec()))
 }
 
+/// Returns whether an interface has this filter of clsact, in the calling thread's network namespace.
+pub(crate) fn has_filter(index: u32, is_ingress: bool, priority: u16, handle: u32) -> io::Result<bool> {
+    /// `TC_H_MAKE(TC_H_CLSACT, …)` with `TC_H_MIN_INGRESS` and `TC_H_MIN_EGRESS`.
+    const PARENTS: [u32; 2] = [0xffff_fff3, 0xffff_fff2];
+    let parent = PARENTS[usize::from(is_ingress)];
+    let info = u32::from(priority) << 16 | u32::from((libc::ETH_P_ALL as u16).to_be());
+    // `tcmsg` is longer than `ifinfomsg` by four bytes and has its index at the same place.
+    let mut request = request(libc::RTM_GETTFILTER, 0, index, &[0; 4]);
+    for (at, value) in [(HEADER + 8, handle), (HEADER + 12, parent), (HEADER + 16, info)] {
+        request[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+    }
+    let answer = transact(&request)?;
+    if kind(&answer) == Some(libc::RTM_NEWTFILTER) {
+        return Ok(true);
+    }
+    match verdict(&answer) {
+        // The kernel knows no such filter, or no such queueing discipline.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINVAL)) => Ok(false),
+        Err(error) => Err(error),
+        Ok(()) => Ok(true),
+    }
+}
+
 /// Iterates over the attributes in these bytes, by kind.
 pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {

@@ -59,7 +59,7 @@ pub(super) struct EbpfTap {
     interface: Interface,
     /// The programs and their links; dropped before the filters.
     object: Ebpf,
-    _attached: Attached,
+    attached: Attached,
 }
 
 impl EbpfTap {
@@ -88,7 +88,7 @@ impl EbpfTap {
         let attached = bpf::attach(&mut object, &PROGRAMS, &interface, config.attach, None)?;
         let moderation = Moderation::new(ring.as_fd(), config.wake_us)?;
         let ids = Identifications::new();
-        Ok(Self { ring, counters, polling, shares, moderation, ids, interface, object, _attached: attached })
+        Ok(Self { ring, counters, polling, shares, moderation, ids, interface, object, attached })
     }
 
     pub(super) fn drain(&mut self, budget: usize, handle: impl FnMut(Captured<'_>)) -> io::Result<Drained> {
@@ -174,6 +174,11 @@ impl EbpfTap {
 
     pub(super) fn interface(&self) -> &Interface {
         &self.interface
+    }
+
+    /// Whether the programs are still attached.
+    pub(super) fn is_attached(&self) -> bool {
+        self.attached.is_whole(&self.object, &PROGRAMS, &self.interface)
     }
 
     /// The program at the ingress of the interface.

@@ -151,6 +151,18 @@ impl Tap {
         }
     }
 
+    /// Returns whether the programs of the tap are still attached to the interface. It costs some system
+    /// calls; call it a few times a second at most.
+    ///
+    /// A tap whose programs somebody has detached stays silent forever: open a new tap.
+    pub fn is_attached(&self) -> bool {
+        match &self.tap {
+            Open::Ebpf(tap) => tap.is_attached(),
+            // Nobody else can close a socket.
+            Open::Packet(_) => true,
+        }
+    }
+
     /// Returns the program at the interface's ingress, if the tap is one.
     pub(crate) fn ingress(&self) -> Option<&SchedClassifier> {
         match &self.tap {

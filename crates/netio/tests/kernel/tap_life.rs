@@ -269,6 +269,39 @@ fn a_dropped_tap_leaves_nothing_attached() {
 }
 
 #[test]
+fn a_tap_knows_that_its_programs_were_detached() {
+    let Some(pair) = Pair::build("detached programs") else { return };
+    // A tap may move to another thread, but two threads cannot use it.
+    let is_attached = |tap: &mut Tap| {
+        pair.a.run(move || {
+            let tap = tap;
+            tap.is_attached()
+        })
+    };
+    for mut tap in pair.taps(|_| {}) {
+        assert!(is_attached(&mut tap), "{tap:?}");
+    }
+    for attach in [Attach::Tcx, Attach::Clsact] {
+        let open = || pair.a.run(|| Tap::open(&TapConfig { kind: TapKind::Ebpf, attach, ..config() }));
+        let (Ok(mut tap), Ok(neighbour)) = (open(), open()) else { return };
+        drop(neighbour);
+        assert!(is_attached(&mut tap), "{attach:?}");
+        if attach == Attach::Tcx {
+            assert_eq!(netlab::tcx::detach_programs(&pair.a, "eth0").unwrap(), 2);
+        } else {
+            let mut command = Command::new("tc");
+            command.args(["qdisc", "del", "dev", "eth0", "clsact"]);
+            assert!(pair.a.run(|| command.status().unwrap()).success());
+        }
+        assert!(tap.is_alive(), "the interface is there");
+        assert!(!is_attached(&mut tap), "{attach:?}");
+        drop(tap);
+        let mut again = open().unwrap();
+        assert!(is_attached(&mut again), "{attach:?}");
+    }
+}
+
+#[test]
 fn a_killed_process_leaves_nothing_or_the_next_tap_cleans_up() {
     let Some(pair) = Pair::build("killed processes") else { return };
     for attach in [Attach::Tcx, Attach::Clsact] {

@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -14,9 +15,11 @@ use netlab::topology::{HOST, LAN, TwoSites, TwoSitesConfig, WAN};
 use netlab::traffic::{Between, Pace, UdpReport, UdpStream, udp_stream, unwatched};
 use simnet::link::LinkConfig;
 use stage::gateways::{End, GatewayPair, Setting};
+use testkit::wait_until;
 
 use crate::disturbance::{assert_duplicates_arrived_late, undisturbed};
-use crate::pair::{PROGRAM, peer, wait_for_log};
+use crate::firewall;
+use crate::pair::{PROGRAM, peer, wait_for_log, wait_until_up};
 
 /// Network of the second gateway, which is a host with addresses of its own.
 const FAR: &str = "10.82.0.0/24";
@@ -51,7 +54,15 @@ impl Lab {
         site.gateway.add_route(&Route::to(far()).via(site.host_v4(0)).interface(LAN)).unwrap();
     }
 
+    /// Starts both gateways and waits until each is up.
     pub(crate) fn start(&self, tap: &'static str) -> GatewayPair {
+        let mut pair = self.launch(tap);
+        pair.wait_until_up(Duration::from_secs(30)).unwrap();
+        pair
+    }
+
+    /// Starts both gateways.
+    fn launch(&self, tap: &'static str) -> GatewayPair {
         let (a, b) = (&self.sites.a, &self.sites.b);
         let end = |namespace, wan, ip, network| End {
             namespace,
@@ -61,7 +72,12 @@ impl Lab {
         };
         let ends =
             [end(&a.gateway, WAN, a.wan_v4(), a.networks()[0]), end(&b.hosts[0], HOST, b.host_v4(0), far())];
-        GatewayPair::start(Path::new(PROGRAM), &ends, &Setting { tap, ..Setting::layered() }).unwrap()
+        let setting = Setting { tap, ..Setting::layered() };
+        let mut pair = GatewayPair::prepare(Path::new(PROGRAM), &ends, &setting).unwrap();
+        for (side, end) in ends.iter().enumerate() {
+            pair.launch(side, end.namespace).unwrap();
+        }
+        pair
     }
 
     fn cut_cable(&self) {
@@ -138,6 +154,7 @@ fn a_recreated_wan_interface_is_tapped_again(test: &str, tap: &'static str) {
     lab.assert_protected(&pair);
     let status = pair.status(1).unwrap();
     assert_ne!(status.gateway.tap, "none");
+    assert_eq!(status.gateway.injection, "wan", "{}", pair.logs());
     assert!(status.counters["pauses of recovery"] > 0);
     pair.stop().unwrap();
 }
@@ -158,5 +175,82 @@ fn a_deleted_tun_device_is_created_again() {
     lab.sites.b.hosts[0].delete_interface("undrop0").unwrap();
     wait_for_log(&pair, "the TUN device was created again");
     lab.assert_protected(&pair);
+    pair.stop().unwrap();
+}
+
+/// A rule that shuts the far host to everything that comes by its WAN interface.
+const SHUT: &str = "table inet filter { chain early { type filter hook prerouting priority -300;
+    iifname eth0 ip daddr 10.82.0.1 meta l4proto udp drop\n}\n}";
+
+/// Where the WAN interface comes up late, the gateway waits for it. Otherwise recovered packets would pass by
+/// the rules of that interface.
+#[test]
+fn a_wan_interface_that_comes_up_late_opens_no_way_past_the_firewall() {
+    if !firewall::possible("a_wan_interface_that_comes_up_late_opens_no_way_past_the_firewall") {
+        return;
+    }
+    let lab = Lab::build();
+    let host = &lab.sites.b.hosts[0];
+    host.set_down(HOST).unwrap();
+    let pair = lab.launch("auto");
+    wait_until("the gateway runs", || pair.status(1).is_ok());
+    let gateway = || pair.status(1).unwrap().gateway;
+    assert_eq!(gateway().injection, "none", "{}", pair.logs());
+    assert!(gateway().injection_reason.unwrap().contains("down"));
+    let raise = || {
+        host.set_up(HOST).unwrap();
+        host.add_route(&Route::to("0.0.0.0/0".parse().unwrap()).via("10.81.2.1".parse().unwrap())).unwrap();
+        wait_until("packets arrive by the WAN interface", || gateway().injection == "wan");
+        wait_until_up(&pair);
+    };
+    raise();
+    lab.assert_protected(&pair);
+    lab.cut_cable();
+    wait_for_log(&pair, "lost the tap");
+    lab.lay_cable_again();
+    host.set_down(HOST).unwrap();
+    wait_for_log(&pair, "the tap is open again");
+    wait_until("the way is closed", || gateway().injection == "none");
+    raise();
+    let loaded = host.run(|| Command::new("nft").arg(SHUT).status().unwrap());
+    assert!(loaded.success());
+    let before = peer(&pair, 1).ingress.injected_packets;
+    let streamed = lab.stream(2);
+    assert_eq!(streamed.arrived_us.len(), 0, "{}", pair.logs());
+    assert!(peer(&pair, 1).ingress.injected_packets > before, "packets were recovered");
+    assert!(!pair.logs().contains("do not apply to them"), "{}", pair.logs());
+    pair.stop().unwrap();
+}
+
+#[test]
+fn programs_that_somebody_detached_are_attached_again() {
+    if !privilege::dropper_or_skip("programs_that_somebody_detached_are_attached_again") {
+        return;
+    }
+    let lab = Lab::build();
+    let pair = lab.start("ebpf");
+    lab.assert_protected(&pair);
+    assert!(netlab::tcx::detach_programs(&lab.sites.b.hosts[0], HOST).unwrap() >= 2);
+    wait_for_log(&pair, "somebody detached its programs");
+    wait_for_log(&pair, "the tap is open again");
+    lab.assert_protected(&pair);
+    pair.stop().unwrap();
+}
+
+/// The device takes no packet while it is down. The gateway brings it up, and the peer learns meanwhile that
+/// nothing is recovered.
+#[test]
+fn a_tun_device_that_is_set_down_is_brought_up() {
+    if !privilege::available_or_skip("a_tun_device_that_is_set_down_is_brought_up") {
+        return;
+    }
+    let lab = Lab::build();
+    let pair = lab.start("auto");
+    lab.assert_protected(&pair);
+    lab.sites.b.hosts[0].set_down("undrop0").unwrap();
+    lab.stream(2);
+    wait_for_log(&pair, "it is up again");
+    lab.assert_protected(&pair);
+    assert_eq!(pair.status(1).unwrap().gateway.injection, "wan");
     pair.stop().unwrap();
 }
