@@ -3,9 +3,9 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
 use std::path::Path;
 
 use nix::libc;
@@ -89,25 +89,61 @@ impl KeyText {
         }
         text.extend_from_slice(self.0.as_bytes());
         text.push(b'\n');
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(".new");
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
-        let written = file.write_all(&text).and_then(|()| file.sync_all());
-        written.and_then(|()| std::fs::rename(&beside, path)).inspect_err(|_| {
-            let _ = std::fs::remove_file(&beside);
-        })?;
+        // A service that reads the file goes on doing so, whoever adds the key.
+        let present = std::fs::symlink_metadata(path)?;
+        let fill = |file: &mut File| {
+            if file.metadata().map(|new| (new.uid(), new.gid()))? != (present.uid(), present.gid()) {
+                fchown(&*file, Some(present.uid()), Some(present.gid()))?;
+            }
+            file.set_permissions(Permissions::from_mode(present.mode() & 0o7777))?;
+            file.write_all(&text)
+        };
+        place(path, fill, |beside| std::fs::rename(beside, path))?;
         Ok(())
     }
 
-    /// Writes the key to a new file that only its owner may read (mode 0600).
+    /// Writes the key to a new file that only its owner may read (mode 0600). The file appears as a whole or
+    /// not at all.
     ///
     /// # Errors
     /// The file exists already or cannot be written.
     pub fn write_new(&self, path: &Path) -> io::Result<()> {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-        file.write_all(self.0.as_bytes())?;
-        file.write_all(b"\n")?;
-        file.sync_all()
+        let fill = |file: &mut File| {
+            file.write_all(self.0.as_bytes())?;
+            file.write_all(b"\n")
+        };
+        place(path, fill, |beside| appear(beside, path))
+    }
+}
+
+/// Writes a file beside `path`, and lets `publish` give it that name. It is removed if a step fails.
+fn place(
+    path: &Path,
+    fill: impl FnOnce(&mut File) -> io::Result<()>,
+    publish: impl FnOnce(&Path) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let beside = Path::new(&beside);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(beside)?;
+    let written = fill(&mut file).and_then(|()| file.sync_all());
+    written.and_then(|()| publish(beside)).inspect_err(|_| {
+        let _ = std::fs::remove_file(beside);
+    })
+}
+
+/// Gives a file a name that no file has.
+fn appear(beside: &Path, path: &Path) -> io::Result<()> {
+    match std::fs::hard_link(beside, path) {
+        Ok(()) => std::fs::remove_file(beside),
+        // Some file systems have no links.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::EOPNOTSUPP)) => {
+            if std::fs::symlink_metadata(path).is_ok() {
+                return Err(io::ErrorKind::AlreadyExists.into());
+            }
+            std::fs::rename(beside, path)
+        }
+        Err(error) => Err(error),
     }
 }
 
@@ -376,6 +412,43 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_cannot_be_written_leaves_nothing_and_no_file_is_replaced() {
+        let directory = std::env::temp_dir().join(format!("undrop-key-new-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("peer.key");
+        let full = |file: &mut File| {
+            file.write_all(b"half")?;
+            Err(io::Error::from(io::ErrorKind::StorageFull))
+        };
+        let error = place(&path, full, |beside| appear(beside, &path)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
+        let key = KeyText::new(&[1; 32]);
+        key.write_new(&path).unwrap();
+        let again = KeyText::new(&[2; 32]).write_new(&path).unwrap_err();
+        assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(read(&path).unwrap().bytes(), &[1; 32]);
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn a_key_is_added_without_a_change_of_owner_and_mode() {
+        let path = std::env::temp_dir().join(format!("undrop-key-owner-{}", std::process::id()));
+        let _ = fs::remove_file(&path);
+        KeyText::new(&[1; 32]).write_new(&path).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o400)).unwrap();
+        // Only root can give files away.
+        let group = if geteuid().is_root() { 4_711 } else { fs::metadata(&path).unwrap().gid() };
+        fchown(File::open(&path).unwrap(), None, Some(group)).unwrap();
+        KeyText::new(&[2; 32]).append(&path).unwrap();
+        let seen = fs::metadata(&path).unwrap();
+        assert_eq!((seen.gid(), seen.mode() & 0o777), (group, 0o400));
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
     fn a_file_may_have_several_keys_and_a_key_is_added_at_its_end() {
         let directory = std::env::temp_dir().join(format!("undrop-keys-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
@@ -424,9 +497,9 @@ mod tests {
         assert!(key.write_new(&good).is_err(), "an existing key is never overwritten");
         assert_eq!(read(&good).unwrap().bytes(), parse(key.as_str()).unwrap().bytes());
 
-        fs::set_permissions(&good, fs::Permissions::from_mode(0o640)).unwrap();
+        fs::set_permissions(&good, Permissions::from_mode(0o640)).unwrap();
         assert!(matches!(read(&good), Err(KeyError::Mode { mode: 0o640 })));
-        fs::set_permissions(&good, fs::Permissions::from_mode(0o600)).unwrap();
+        fs::set_permissions(&good, Permissions::from_mode(0o600)).unwrap();
         fs::write(&good, b"\xff\xfe").unwrap();
         assert!(matches!(read(&good), Err(KeyError::Character { at: 1 })));
         fs::write(&good, "x".repeat(100_000)).unwrap();

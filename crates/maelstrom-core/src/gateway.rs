@@ -407,7 +407,7 @@ impl Gateway {
             per_second: peer.ingress.per_second(),
             far: peer.far(),
             watched: peer.watched(),
-            unwatched_source: peer.unwatched_source,
+            unwatched_source: peer.unwatched_source(),
             is_paused: peer.ingress.is_paused(),
             doubtful_flows: peer.ingress.doubtful_flows(),
             wait_us: peer.ingress.wait_us(),

@@ -163,6 +163,18 @@ impl<'a> Packet<'a> {
         self.version == Version::V6 || internet_checksum(header) == 0
     }
 
+    /// Whether it is a report of an error by a host or router on the way.
+    pub(crate) fn is_icmp_error(&self) -> bool {
+        const ICMP: u8 = 1;
+        const ICMP_V6: u8 = 58;
+        let Some((protocol, at)) = self.transport() else { return false };
+        match (protocol, self.as_slice().get(at)) {
+            (ICMP, Some(kind)) => [3, 4, 5, 11, 12].contains(kind),
+            (ICMP_V6, Some(kind)) => *kind < 128,
+            _ => false,
+        }
+    }
+
     /// Returns the fields that routers change, as in this packet.
     pub fn mutable_fields(&self) -> MutableFields {
         match self.version {

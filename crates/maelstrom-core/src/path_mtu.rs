@@ -6,8 +6,10 @@
 //! and again every few seconds. If it does not arrive, although shorter datagrams do, repairs are limited to
 //! a length that every path carries, and the longest length is found by bisection.
 //!
-//! The kernel's path MTU, which routers report, limits repairs at once. Anyone could have forged these
-//! messages, so a probe tests them: if it arrives, the kernel is wrong.
+//! The kernel's path MTU, which routers report, limits repairs at once while nothing is known of the path.
+//! Anyone could have forged these messages, so a probe tests them: if it arrives, the kernel is wrong, and is
+//! not believed for a minute. While longer datagrams have arrived within seconds, the kernel's value has no
+//! effect until a probe has failed.
 
 /// Length in bytes of IP packets that practically every path carries (RFC 8899 §5.1.2).
 const BASE_MTU: usize = 1_200;
@@ -25,6 +27,11 @@ const TRIES: u32 = 5;
 const VERIFY_US: u64 = 5_000_000;
 /// Interval between attempts to send longer datagrams again.
 const RAISE_US: u64 = 60_000_000;
+
+/// Time for which a length that has arrived refutes the kernel until a probe fails.
+const RECENT_US: u64 = 2 * VERIFY_US;
+/// Time for which the kernel is not believed after a probe has refuted it.
+const REFUTED_US: u64 = 60_000_000;
 
 /// A length that is being tried.
 #[derive(Clone, Copy, Debug)]
@@ -48,8 +55,14 @@ pub(crate) struct PathMtu {
     hint: Option<usize>,
     /// Last value of the kernel.
     hinted: usize,
+    /// Payload by the kernel's path MTU that the present probe confirms if it fails.
+    doubted: Option<usize>,
+    /// Time until which the kernel is not believed.
+    deaf_until_us: u64,
     /// Longest payload that arrived.
     good: usize,
+    /// Time at which it arrived last.
+    good_us: u64,
     /// Shortest payload that did not.
     bad: Option<usize>,
     probe: Option<Probe>,
@@ -66,7 +79,10 @@ impl PathMtu {
             outer,
             hint: None,
             hinted: ceiling,
+            doubted: None,
+            deaf_until_us: 0,
             good: 0,
+            good_us: 0,
             bad: None,
             probe: None,
             next_verify_us: 0,
@@ -76,8 +92,12 @@ impl PathMtu {
 
     /// Starts again for a new session.
     pub(crate) fn restart(&mut self) {
-        *self =
-            Self { hint: self.hint, hinted: self.hinted, ..Self::new(self.ceiling + self.outer, self.outer) };
+        *self = Self {
+            hint: self.hint,
+            hinted: self.hinted,
+            deaf_until_us: self.deaf_until_us,
+            ..Self::new(self.ceiling + self.outer, self.outer)
+        };
     }
 
     fn base(&self) -> usize {
@@ -113,11 +133,21 @@ impl PathMtu {
     /// Takes the kernel's path MTU.
     pub(crate) fn on_hint(&mut self, now_us: u64, mtu: usize) {
         let payload = mtu.saturating_sub(self.outer).min(self.ceiling);
-        if payload == self.hinted {
+        if payload == self.hinted || now_us < self.deaf_until_us {
+            return;
+        }
+        let is_narrower = payload < self.limit() && payload + self.outer >= LEAST_MTU;
+        if is_narrower && self.good > payload && now_us < self.good_us + RECENT_US {
+            // The probe that is under way may be of a length that no path carries. The kernel is asked again.
+            if self.probe.is_none() {
+                self.hinted = payload;
+                self.doubted = Some(payload);
+                self.start(now_us, self.good);
+            }
             return;
         }
         self.hinted = payload;
-        if payload < self.limit() && payload + self.outer >= LEAST_MTU {
+        if is_narrower {
             // A probe of the longest payload tells whether the kernel is right.
             self.hint = Some(payload);
             self.good = self.good.min(payload);
@@ -183,23 +213,33 @@ impl PathMtu {
             probe.reports += u32::from(is_heard);
             if longest >= probe.len {
                 self.probe = None;
+                if self.doubted.take().is_some() {
+                    self.deaf_until_us = now_us + REFUTED_US;
+                }
             }
         } else if is_heard && longest < sent.min(self.limit()) {
             // Repairs may be too long. A probe shows it soon.
             self.start(now_us, self.limit());
         }
-        self.good = self.good.max(longest.min(self.ceiling));
+        if longest.min(self.ceiling) >= self.good {
+            (self.good, self.good_us) = (longest.min(self.ceiling), now_us);
+        }
         if self.bad.is_some_and(|bad| self.good >= bad) {
             self.bad = if self.good >= self.ceiling { None } else { Some(self.ceiling + 1) };
         }
         if self.hint.is_some_and(|hint| self.good > hint) {
             self.hint = None;
+            self.deaf_until_us = now_us + REFUTED_US;
         }
     }
 
     fn on_failed(&mut self, len: usize) {
         self.probe = None;
         self.bad = Some(self.bad.map_or(len, |bad| bad.min(len)));
+        if let Some(payload) = self.doubted.take() {
+            self.hint = Some(payload);
+            self.good = self.good.min(payload);
+        }
         if self.good >= len {
             self.good = 0;
         }
@@ -266,7 +306,6 @@ mod tests {
     #[test]
     fn a_router_message_limits_repairs_at_once() {
         let (mut path, mut now_us) = (PathMtu::new(1_500, 28), 0);
-        run(&mut path, &mut now_us, 20, 1_472, 1_000);
         path.on_hint(now_us, 1_400);
         assert_eq!(path.limit(), 1_372);
         run(&mut path, &mut now_us, 20, 1_372, 1_000);
@@ -279,11 +318,38 @@ mod tests {
     #[test]
     fn a_forged_message_is_refuted() {
         let (mut path, mut now_us) = (PathMtu::new(1_500, 28), 0);
-        run(&mut path, &mut now_us, 20, 1_472, 1_000);
         path.on_hint(now_us, 600);
-        assert_eq!(path.limit(), 572);
+        assert_eq!(path.limit(), 572, "nothing is known of the path");
         run(&mut path, &mut now_us, 3, 1_472, 1_000);
         assert_eq!((path.limit(), path.packet_max()), (1_472, None));
+    }
+
+    #[test]
+    fn forged_messages_change_nothing_while_longer_datagrams_arrive() {
+        let (mut path, mut now_us) = (PathMtu::new(1_500, 28), 0);
+        run(&mut path, &mut now_us, 20, 1_472, 1_000);
+        let mut probes = 0;
+        for n in 0..600 {
+            // Three a second, and each tells another length.
+            path.on_hint(now_us, 600 - n % 30);
+            assert_eq!((path.limit(), path.packet_max()), (1_472, None), "message {n}");
+            probes += u32::from(path.poll_probe(now_us).is_some());
+            path.on_report(now_us, 1_472, true, 1_472);
+            now_us += 333_333;
+        }
+        assert!(probes < 60, "{probes} probes in 200 s");
+    }
+
+    #[test]
+    fn a_path_that_becomes_narrow_is_believed_after_a_probe() {
+        let (mut path, mut now_us) = (PathMtu::new(1_500, 28), 0);
+        run(&mut path, &mut now_us, 20, 1_472, 1_000);
+        path.on_hint(now_us, 1_400);
+        assert_eq!(path.limit(), 1_472);
+        run(&mut path, &mut now_us, 4, 1_372, 1_000);
+        assert_eq!(path.limit(), 1_372);
+        run(&mut path, &mut now_us, 10, 1_372, 1_000);
+        assert_eq!((path.limit(), path.narrower()), (1_372, Some(1_400)));
     }
 
     #[test]

@@ -41,6 +41,8 @@ const HELLO_US: u64 = 1_000_000;
 const CALL_US: u64 = 200_000;
 /// Silence after which a session is given up for a new one.
 const GIVE_UP_US: u64 = 10_000_000;
+/// Time after which a source that the peer would not watch is forgotten.
+const UNWATCHED_US: u64 = 300_000_000;
 /// Maximum number of tokens of a peer that are remembered. At half of it, the session is renewed, and a new
 /// token of our own makes them void.
 const PAST_MAX: usize = 32;
@@ -92,8 +94,8 @@ pub(crate) struct Peer {
     pub(crate) sessions: u64,
     /// Number of renewals of a session.
     pub(crate) renewals: u64,
-    /// Source of the latest packet that the peer would not watch.
-    pub(crate) unwatched_source: Option<IpAddr>,
+    /// Source of the latest packet that the peer would not watch, and the time of the packet.
+    unwatched_source: Option<(IpAddr, u64)>,
     pub(crate) sharing: Sharing,
 }
 
@@ -225,7 +227,11 @@ impl Peer {
             return Err(if is_heard { Unprotected::Unheard } else { Unprotected::PeerDown });
         };
         if !session.watched.contains(packet.source()) {
-            self.unwatched_source = Some(packet.source());
+            // The gateways themselves, and routers that report an error, need no network.
+            let is_gateway = [self.listen.ip(), self.config.address.ip()].contains(&packet.source());
+            if !is_gateway && !packet.is_icmp_error() {
+                self.unwatched_source = Some((packet.source(), now_us));
+            }
             return Err(Unprotected::ForeignSource);
         }
         // A router fragments or refuses it, so that it never arrives as it leaves.
@@ -264,6 +270,11 @@ impl Peer {
         if self.session.as_ref().is_some_and(|session| session.watched.contains(packet.destination())) {
             self.ingress.on_unseen(now_us, Traits::of(packet, &self.identity).flow);
         }
+    }
+
+    /// Source of a packet of the last minutes that the peer would not watch.
+    pub(crate) fn unwatched_source(&self) -> Option<IpAddr> {
+        self.unwatched_source.map(|(source, _)| source)
     }
 
     /// Networks of our site as the peer lists them.
@@ -398,6 +409,7 @@ impl Peer {
             self.ingress.on_tick(now_us);
             self.is_plan_news |= self.egress.on_tick(now_us);
             self.sharing.on_tick(now_us);
+            self.unwatched_source.take_if(|(_, seen_us)| now_us >= *seen_us + UNWATCHED_US);
             self.check_liveness(now_us, entropy);
             if self.is_up
                 && let Some(len) = self.path_mtu.poll_probe(now_us)

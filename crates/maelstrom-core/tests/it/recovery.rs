@@ -363,6 +363,31 @@ fn a_wrong_recovery_is_never_injected_even_if_names_collide() {
     }
 }
 
+/// Every gateway sends errors and is a hop of a route, and neither shows a mistake in a file.
+#[test]
+fn packets_of_gateways_and_errors_of_routers_show_no_difference_between_the_ends() {
+    let mut pair = Pair::up([config(A), config(B)]);
+    let unwatched = |pair: &Pair| pair.gateways[A].peers().next().unwrap().unwatched_source;
+    let mut own = udp(A, 1, b"a trace");
+    own[12..16].copy_from_slice(&match config(A).listen.ip() {
+        std::net::IpAddr::V4(ip) => ip.octets(),
+        std::net::IpAddr::V6(_) => unreachable!("the test's gateways have IPv4 addresses"),
+    });
+    let mut error = udp(A, 2, b"time exceeded");
+    (error[9], error[14], error[20]) = (1, 77, 11);
+    for packet in [own, error] {
+        pair.send(A, &packet, true);
+        assert_eq!(unwatched(&pair), None);
+    }
+    assert_eq!(pair.gateways[A].unprotected().count(Unprotected::ForeignSource), 2);
+    let mut foreign = udp(A, 3, b"from a network that the peer does not know");
+    foreign[14] = 77;
+    pair.send(A, &foreign, true);
+    assert!(unwatched(&pair).is_some());
+    pair.advance(301_000_000);
+    assert_eq!(unwatched(&pair), None, "it was long ago");
+}
+
 #[test]
 fn packets_that_the_far_side_does_not_watch_are_not_protected() {
     let mut pair = Pair::up([config(A), config(B)]);
