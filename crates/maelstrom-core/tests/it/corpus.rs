@@ -81,9 +81,9 @@ fn datagrams(schedule: &Schedule) -> Vec<Vec<u8>> {
     }
     // Long repairs travel in halves.
     pair.datagram_max = 700 - 28;
-    pair.advance(8_000_000);
+    pair.advance(30_000_000);
     for n in 0..60u32 {
-        pair.send(A, &udp(A, n as u16, &payload(900 + n)), lose());
+        pair.send(A, &udp(A, n as u16, &payload(600 + n)), lose());
         pair.advance(1_000);
     }
     let sent = pair.sent_datagrams.unwrap();
