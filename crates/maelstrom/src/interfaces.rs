@@ -2,8 +2,8 @@
 //!
 //! A tap on a deleted interface shows no packets and no error, and it does not see a new interface of the
 //! same name. The same holds for a tap whose programs were detached. Packets that arrive unseen would count
-//! as lost and be delivered a second time. Therefore each interface is checked regularly. While one is missing, recovery pauses and the gateway tries to open it
-//! again.
+//! as lost and be delivered a second time. Therefore each interface is checked regularly. While one is
+//! missing, recovery pauses and the gateway tries to open it again.
 
 use netio::poll::Interest;
 use tracing::{debug, info, warn};

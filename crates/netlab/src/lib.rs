@@ -13,7 +13,6 @@
 //! | `traffic/` | TCP and UDP of the real kernel between two namespaces, measured |
 //! | `process.rs` | child processes that end with the thread that started them |
 //! | `privilege.rs` | whether this process can build namespaces, and entering a user namespace |
-//! | `tcx.rs` | detachment of the tc programs of others, for tests of what must notice it |
 //! | `xdp.rs` | an XDP program that passes all packets on |
 
 #![deny(unsafe_code)]
@@ -30,8 +29,6 @@ pub mod namespace;
 pub mod privilege;
 #[allow(unsafe_code, reason = "a child's signal on its parent's death is set between fork and exec")]
 pub mod process;
-#[allow(unsafe_code, reason = "links are detached by raw system calls")]
-pub mod tcx;
 pub mod topology;
 pub mod traffic;
 pub mod xdp;

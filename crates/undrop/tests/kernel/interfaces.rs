@@ -222,21 +222,6 @@ fn a_wan_interface_that_comes_up_late_opens_no_way_past_the_firewall() {
     pair.stop().unwrap();
 }
 
-#[test]
-fn programs_that_somebody_detached_are_attached_again() {
-    if !privilege::dropper_or_skip("programs_that_somebody_detached_are_attached_again") {
-        return;
-    }
-    let lab = Lab::build();
-    let pair = lab.start("ebpf");
-    lab.assert_protected(&pair);
-    assert!(netlab::tcx::detach_programs(&lab.sites.b.hosts[0], HOST).unwrap() >= 2);
-    wait_for_log(&pair, "somebody detached its programs");
-    wait_for_log(&pair, "the tap is open again");
-    lab.assert_protected(&pair);
-    pair.stop().unwrap();
-}
-
 /// The device takes no packet while it is down. The gateway brings it up, and the peer learns meanwhile that
 /// nothing is recovered.
 #[test]
