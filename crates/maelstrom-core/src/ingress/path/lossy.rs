@@ -78,9 +78,12 @@ impl Lossy {
             return 0;
         }
         let mut refund = 0;
+        // A flow that lost half as much as the worst is not left to lose as much again.
+        let (_, half) = self.losses[0];
+        let half = half / 2;
         for slot in self.aside.iter_mut().filter(|slot| slot.is_none()) {
             let (flow, level) = self.losses[0];
-            if excess - refund <= limit / 2 || level < ONE {
+            if level < ONE || (excess - refund <= limit / 2 && level < half) {
                 break;
             }
             let level = level.max(limit);
@@ -121,6 +124,14 @@ mod tests {
         assert!(lossy.on_missing(4, Flow(99)));
         (0..40).for_each(|_| lossy.on_arrival(5, Flow(99), ONE / 4, 4 * ONE));
         assert!(!lossy.on_missing(6, Flow(99)));
+    }
+
+    #[test]
+    fn flows_with_as_many_losses_are_set_aside_together() {
+        let mut lossy = Lossy::default();
+        (0..8).for_each(|n| _ = lossy.on_missing(1, Flow(n % 2)));
+        assert_eq!(lossy.set_aside(1, 8 * ONE, 8 * ONE), 8 * ONE);
+        assert!(lossy.on_missing(2, Flow(0)) && lossy.on_missing(2, Flow(1)));
     }
 
     #[test]
