@@ -93,7 +93,8 @@ impl Lossy {
             self.losses[0] = (Flow::default(), 0);
             self.losses.rotate_left(1);
         }
-        refund.min(excess)
+        // Half of the limit stays: the next flow loses less before it is set aside too.
+        refund.min(excess - limit / 2)
     }
 
     /// Lets losses of earlier expire. Must be called ten times a second.
@@ -117,7 +118,7 @@ mod tests {
         for n in 0..12 {
             assert!(!lossy.on_missing(1, Flow(if n % 4 == 0 { n } else { 99 })));
         }
-        assert_eq!(lossy.set_aside(1, 10 * ONE, 8 * ONE), 9 * ONE);
+        assert_eq!(lossy.set_aside(1, 10 * ONE, 8 * ONE), 6 * ONE);
         assert!(lossy.on_missing(2, Flow(99)) && !lossy.on_missing(2, Flow(4)));
         // Arrivals that the link's losses do not explain keep it aside, others end that.
         (0..10).for_each(|_| lossy.on_arrival(3, Flow(99), ONE / 4, 4 * ONE));
@@ -130,7 +131,7 @@ mod tests {
     fn flows_with_as_many_losses_are_set_aside_together() {
         let mut lossy = Lossy::default();
         (0..8).for_each(|n| _ = lossy.on_missing(1, Flow(n % 2)));
-        assert_eq!(lossy.set_aside(1, 8 * ONE, 8 * ONE), 8 * ONE);
+        assert_eq!(lossy.set_aside(1, 8 * ONE, 8 * ONE), 4 * ONE);
         assert!(lossy.on_missing(2, Flow(0)) && lossy.on_missing(2, Flow(1)));
     }
 
