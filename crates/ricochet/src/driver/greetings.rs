@@ -10,7 +10,7 @@ use ricochet_core::GroupId;
 
 use super::{MembershipDriver, MembershipOutput};
 use crate::addresses::GroupAddresses;
-use crate::greetings::{Destination, Greeting, Greetings, LETTER, News};
+use crate::greetings::{Destination, GREETING_MAX, Greeting, Greetings, News};
 use crate::ring::Slot;
 use crate::shared::{Core, Shared};
 
@@ -36,7 +36,7 @@ impl GreetingsDriver {
     pub(super) fn handle(&mut self, now_us: u64, slot: &Slot, output: &mut MembershipOutput) {
         let Ok(greeting) = Greeting::read(slot.datagram()) else { return };
         if let Some(answer) = self.greetings.handle(now_us, slot.from(), &greeting) {
-            let mut bytes = [0; LETTER];
+            let mut bytes = [0; GREETING_MAX];
             let length = answer.write(&mut bytes);
             membership::Output::send(output, slot.from(), &bytes[..length]);
         }

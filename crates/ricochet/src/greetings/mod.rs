@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use hashbrown::HashMap;
 use ricochet_core::NodeId;
 
-pub(crate) use wire::{FIRST_BYTE, Greeting, LETTER, Letter, Settings};
+pub(crate) use wire::{Body, FIRST_BYTE, GREETING_MAX, Greeting, Settings};
 
 /// Pauses between the tries with one member, in microseconds. After the last it is deaf, if it answers.
 const PAUSES_US: [u64; 4] = [50_000, 100_000, 150_000, 200_000];
@@ -169,11 +169,11 @@ impl Greetings {
     pub(crate) fn handle(&mut self, now_us: u64, from: SocketAddr, greeting: &Greeting) -> Option<Greeting> {
         let id = match greeting {
             Greeting::Call { from, .. } => *from,
-            Greeting::Question(letter) | Greeting::Answer(letter) => letter.from,
+            Greeting::Question(body) | Greeting::Answer(body) => body.from,
         };
         let (me, settings) = (self.me, self.settings);
         let peer = self.peers.get_mut(&id).filter(|peer| peer.address == from)?;
-        let letter = match *greeting {
+        let body = match *greeting {
             Greeting::Call { round, address, .. } => {
                 let (last, heard) = &mut peer.heard;
                 if round != *last {
@@ -182,35 +182,35 @@ impl Greetings {
                 *heard |= 1 << address;
                 return None;
             }
-            Greeting::Question(letter) | Greeting::Answer(letter) => letter,
+            Greeting::Question(body) | Greeting::Answer(body) => body,
         };
-        if peer.settings.replace(letter.settings) != Some(letter.settings) {
-            let differences = settings.differences(&letter.settings);
+        if peer.settings.replace(body.settings) != Some(body.settings) {
+            let differences = settings.differences(&body.settings);
             if !differences.is_empty() {
                 self.news.push(News::Differs(from, differences.join("; ")));
             }
         }
         if let Greeting::Question(_) = greeting {
-            if letter.copies && !peer.sends_copies {
+            if body.copies && !peer.sends_copies {
                 self.news.push(News::Unheard(from));
             }
-            peer.sends_copies = letter.copies;
+            peer.sends_copies = body.copies;
             let (round, heard) = peer.heard;
-            return Some(Greeting::Answer(Letter { from: me, round, heard, copies: false, settings }));
+            return Some(Greeting::Answer(Body { from: me, round, heard, copies: false, settings }));
         }
-        self.on_answer(now_us, id, letter);
+        self.on_answer(now_us, id, body);
         None
     }
 
-    fn on_answer(&mut self, now_us: u64, id: NodeId, letter: Letter) {
+    fn on_answer(&mut self, now_us: u64, id: NodeId, body: Body) {
         let called = self.called();
         let Some(peer) = self.peers.get_mut(&id) else { return };
         (peer.has_answered, peer.silences) = (true, 0);
         if peer.tries == 0 {
             return;
         }
-        if letter.round != 0 && letter.round.wrapping_sub(peer.first_round) < 1 << 31 {
-            peer.hears |= letter.heard;
+        if body.round != 0 && body.round.wrapping_sub(peer.first_round) < 1 << 31 {
+            peer.hears |= body.heard;
         }
         if peer.groups & called & !peer.hears != 0 {
             return;
@@ -269,14 +269,14 @@ impl Greetings {
             };
             (peer.tries, peer.next_us) = (0, now_us + pause_us);
         }
-        let mut bytes = [0; LETTER];
+        let mut bytes = [0; GREETING_MAX];
         for address in (0..64).filter(|address| calls & 1 << address != 0) {
             let length = Greeting::Call { from: *me, round: *round, address }.write(&mut bytes);
             send(Destination::Multicast(address), &bytes[..length]);
         }
         for (address, copies) in questions {
-            let letter = Letter { from: *me, round: *round, heard: 0, copies, settings: *settings };
-            let length = Greeting::Question(letter).write(&mut bytes);
+            let body = Body { from: *me, round: *round, heard: 0, copies, settings: *settings };
+            let length = Greeting::Question(body).write(&mut bytes);
             send(Destination::Member(address), &bytes[..length]);
         }
         self.plan(now_us);

@@ -135,13 +135,8 @@ fn a_member_that_does_not_answer_is_not_deaf_and_strangers_change_nothing() {
     assert!(!net.finding(0).is_deaf && net.nodes[0].take_news().is_empty());
     assert!(net.nodes[0].is_settled(), "nobody waits for it");
     assert!(net.sent < 80, "{} greetings to a member that does not answer", net.sent);
-    let question = Greeting::Question(Letter {
-        from: NodeId(1),
-        round: 1,
-        heard: 0,
-        copies: true,
-        settings: settings(),
-    });
+    let question =
+        Greeting::Question(Body { from: NodeId(1), round: 1, heard: 0, copies: true, settings: settings() });
     let stranger = ([10, 0, 0, 9], 7_900).into();
     assert_eq!(net.nodes[0].handle(net.now_us, stranger, &question), None);
     assert_eq!(net.finding(0), Finding::default());

@@ -10,7 +10,7 @@ use ricochet_core::counters::Malformed;
 pub(crate) const FIRST_BYTE: u8 = ricochet_core::wire::VERSION << 4;
 /// Length of a question or an answer: first byte, form, sender (4), round (4), heard (8), flags, group port
 /// (2), group addresses (1), first group address (16), longest datagram (2).
-pub(crate) const LETTER: usize = 40;
+pub(crate) const GREETING_MAX: usize = 40;
 
 const FORM_CALL: u8 = 1;
 const FORM_QUESTION: u8 = 2;
@@ -50,14 +50,14 @@ pub(crate) enum Greeting {
     /// A test of one multicast address.
     Call { from: NodeId, round: u32, address: u8 },
     /// Asks a member what it hears.
-    Question(Letter),
+    Question(Body),
     /// The answer.
-    Answer(Letter),
+    Answer(Body),
 }
 
 /// Content of a question or an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Letter {
+pub(crate) struct Body {
     pub(crate) from: NodeId,
     /// Of a question: the sender's latest round of calls. Of an answer: the latest round of the receiver's
     /// calls of which the sender heard any; 0 if there is none.
@@ -71,9 +71,9 @@ pub(crate) struct Letter {
 
 impl Greeting {
     /// Writes the greeting to the front of `to`; returns the number of bytes.
-    pub(crate) fn write(&self, to: &mut [u8; LETTER]) -> usize {
+    pub(crate) fn write(&self, to: &mut [u8; GREETING_MAX]) -> usize {
         let mut writer = Writer::new(to);
-        let (form, letter) = match self {
+        let (form, body) = match self {
             Self::Call { from, round, address } => {
                 writer.put(&[FIRST_BYTE, FORM_CALL]);
                 writer.put(&from.0.to_be_bytes());
@@ -81,10 +81,10 @@ impl Greeting {
                 writer.put(&[*address]);
                 return writer.written();
             }
-            Self::Question(letter) => (FORM_QUESTION, letter),
-            Self::Answer(letter) => (FORM_ANSWER, letter),
+            Self::Question(body) => (FORM_QUESTION, body),
+            Self::Answer(body) => (FORM_ANSWER, body),
         };
-        let Letter { from, round, heard, copies, settings } = letter;
+        let Body { from, round, heard, copies, settings } = body;
         writer.put(&[FIRST_BYTE, form]);
         writer.put(&from.0.to_be_bytes());
         writer.put(&round.to_be_bytes());
@@ -106,36 +106,36 @@ impl Greeting {
     /// # Errors
     /// [`Malformed`].
     pub(crate) fn read(datagram: &[u8]) -> Result<Self, Malformed> {
-        let mut body = Reader(datagram);
-        if body.u8()? != FIRST_BYTE {
+        let mut reader = Reader(datagram);
+        if reader.u8()? != FIRST_BYTE {
             return Err(Malformed::Kind);
         }
-        let form = body.u8()?;
-        let (from, round) = (NodeId(body.u32()?), body.u32()?);
+        let form = reader.u8()?;
+        let (from, round) = (NodeId(reader.u32()?), reader.u32()?);
         if form == FORM_CALL {
-            let address = body.u8()?;
-            body.end()?;
+            let address = reader.u8()?;
+            reader.end()?;
             return if address < 64 {
                 Ok(Self::Call { from, round, address })
             } else {
                 Err(Malformed::Reserved)
             };
         }
-        let heard = body.u64()?;
-        let flags = body.flags(UNICAST | COPIES)?;
+        let heard = reader.u64()?;
+        let flags = reader.flags(UNICAST | COPIES)?;
         let settings = Settings {
             unicast: flags & UNICAST != 0,
-            group_port: body.u16()?,
-            group_addresses: body.u8()?,
-            groups_base: Ipv6Addr::from_bits(u128::from(body.u64()?) << 64 | u128::from(body.u64()?))
+            group_port: reader.u16()?,
+            group_addresses: reader.u8()?,
+            groups_base: Ipv6Addr::from_bits(u128::from(reader.u64()?) << 64 | u128::from(reader.u64()?))
                 .to_canonical(),
-            datagram_max: body.u16()?,
+            datagram_max: reader.u16()?,
         };
-        body.end()?;
-        let letter = Letter { from, round, heard, copies: flags & COPIES != 0, settings };
+        reader.end()?;
+        let body = Body { from, round, heard, copies: flags & COPIES != 0, settings };
         match form {
-            FORM_QUESTION => Ok(Self::Question(letter)),
-            FORM_ANSWER => Ok(Self::Answer(letter)),
+            FORM_QUESTION => Ok(Self::Question(body)),
+            FORM_ANSWER => Ok(Self::Answer(body)),
             _ => Err(Malformed::Kind),
         }
     }
@@ -154,14 +154,14 @@ mod tests {
             groups_base: "239.255.79.0".parse().unwrap(),
             datagram_max: 1452,
         };
-        let letter = Letter { from: NodeId(7), round: 3, heard: 1 << 63 | 5, copies: true, settings };
+        let body = Body { from: NodeId(7), round: 3, heard: 1 << 63 | 5, copies: true, settings };
         let v6 = Settings { unicast: false, groups_base: "ff15::4f00".parse().unwrap(), ..settings };
-        let plain = Letter { copies: false, settings: v6, ..letter };
+        let plain = Body { copies: false, settings: v6, ..body };
         let call = Greeting::Call { from: NodeId(7), round: 3, address: 63 };
         for (greeting, expected) in
-            [(call, 11), (Greeting::Question(letter), LETTER), (Greeting::Answer(plain), LETTER)]
+            [(call, 11), (Greeting::Question(body), GREETING_MAX), (Greeting::Answer(plain), GREETING_MAX)]
         {
-            let mut bytes = [0; LETTER];
+            let mut bytes = [0; GREETING_MAX];
             let length = greeting.write(&mut bytes);
             assert_eq!(length, expected);
             assert_eq!(Greeting::read(&bytes[..length]), Ok(greeting));
