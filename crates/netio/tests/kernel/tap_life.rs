@@ -264,7 +264,8 @@ fn a_dropped_tap_leaves_nothing_attached() {
         b.recv(&mut [0; 9]).unwrap();
         assert_eq!(payloads(&mut last, 10).0.len(), 1, "{attach:?}");
         drop(last);
-        assert_eq!(attached(&pair.a, attach), 0, "{attach:?}");
+        // A process that another test starts holds the descriptors for a moment.
+        testkit::wait_until("nothing is attached", || attached(&pair.a, attach) == 0);
     }
 }
 

@@ -3,8 +3,7 @@
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use netlab::emulator::EmulatorConfig;
 use netlab::topology::{TwoSites, TwoSitesConfig};
@@ -81,12 +80,8 @@ fn an_xdp_program_on_the_wan_is_told() {
     let program = XdpProgram::attach(&site.namespace, "wan0").unwrap();
     assert_eq!(site.complaints(), ["xdp-program"]);
     drop(program);
-    // A process that another test has just forked holds the program's descriptor until it executes its own program.
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while !site.complaints().is_empty() && Instant::now() < deadline {
-        thread::sleep(Duration::from_millis(20));
-    }
-    assert_eq!(site.complaints(), [""; 0]);
+    // A process that another test starts holds the program's descriptor for a moment.
+    testkit::wait_until("the program is gone", || site.complaints().is_empty());
     let _program = XdpProgram::attach(&site.namespace, "lan0").unwrap();
     assert_eq!(site.complaints(), [""; 0], "the tap is on the WAN");
 }
