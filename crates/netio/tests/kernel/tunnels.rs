@@ -163,8 +163,10 @@ fn one_spelling(packet: &[u8]) -> Vec<u8> {
         Some(6) => (inner + 6, inner + 40),
         _ => return packet,
     };
-    if packet[protocol] == 6 && packet[transport + 16..transport + 18] == [0xff, 0xff] {
-        packet[transport + 16..transport + 18].fill(0);
+    let is_tcp = packet.get(protocol) == Some(&6);
+    // Beside TCP, hosts send short packets into the tunnel, such as those of neighbor discovery.
+    if let Some(checksum @ [0xff, 0xff]) = packet.get_mut(transport + 16..transport + 18).filter(|_| is_tcp) {
+        checksum.fill(0);
     }
     packet
 }
