@@ -5,6 +5,7 @@
 //! |---|---|
 //! | interleavings | runs the threads of Ricochet that wake one another in many orders (Shuttle) |
 //! | memory | runs the tests of the crates that contain `unsafe` under AddressSanitizer |
+//! | native | runs the programs in C and C++ under AddressSanitizer and UndefinedBehaviorSanitizer |
 //! | fuzzing | runs each fuzz target for a minute, from the committed corpus |
 //! | coverage | prints the share of lines that the tests without the kernel execute, by crate |
 //! | advisories | looks for known vulnerabilities of dependencies in a copy of the RustSec database |
@@ -18,16 +19,17 @@ use std::process::Command;
 
 use anyhow::{Context as _, bail};
 
-use crate::WrongUsage;
 use crate::process::{cargo, is_there, root, succeeds, target};
 use crate::tally::{self, Tally};
 use crate::verdict::Verdict;
+use crate::{WrongUsage, native};
 
 type Step = fn(&mut Tally) -> anyhow::Result<bool>;
 
-const STEPS: [(&str, Step); 6] = [
+const STEPS: [(&str, Step); 7] = [
     ("interleavings", interleavings),
     ("memory", memory),
+    ("native", native::sanitized),
     ("fuzzing", fuzzing),
     ("coverage", coverage),
     ("advisories", advisories),

@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use crate::process::{cargo, is_there, root, succeeds};
 use crate::tally::{self, Tally};
 use crate::verdict::Verdict;
-use crate::{lanes, programs, python, style};
+use crate::{lanes, native, programs, python, style};
 
 /// Extent of the checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +41,7 @@ pub(crate) fn run(extent: Extent) -> anyhow::Result<bool> {
     if extent == Extent::Whole {
         verdict.step("ARM kernels", arm_kernels)?;
         verdict.step("Python module", python::test)?;
+        verdict.step("C library", native::test)?;
         verdict.step("documentation", |_| documentation())?;
         verdict.step("licences", licences)?;
         verdict.step("fuzz targets", fuzz_targets)?;

@@ -4,6 +4,7 @@ mod assure;
 mod gate;
 mod habits;
 mod lanes;
+mod native;
 mod process;
 mod programs;
 mod python;
@@ -24,10 +25,10 @@ use crate::gate::Extent;
 const USAGE: &str = "\
 Usage: cargo xtask TASK
 
-  test          style, format, lints, tests, Python module, documentation, licences, fuzz targets; the last lines list
+  test          style, format, lints, tests, Python module, C library, documentation, licences, fuzz targets; the last lines list
                 the skipped tests
   test --quick  style, format, lints, and tests that need neither the kernel nor simulated figures
-  assure [STEP] interleavings, memory, fuzzing, coverage, advisories, mutants: hours of search for faults that tests miss;
+  assure [STEP] interleavings, memory, native, fuzzing, coverage, advisories, mutants: hours of search for faults that tests miss;
                 without a name, all steps
   style         the style rules alone; --record makes the present counts of writing habits the new limits
   python        the tests of the Python module alone

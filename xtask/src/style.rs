@@ -20,7 +20,7 @@ const COMMENT_WIDTH_MAX: usize = 110;
 const PLACES: [&str; 6] = ["bench", "bindings", "crates", "docs", "fuzz/targets", "xtask"];
 
 /// Extensions of the files that are checked.
-const KINDS: [&str; 5] = ["c", "md", "py", "rs", "toml"];
+const KINDS: [&str; 8] = ["c", "cpp", "go", "hpp", "md", "py", "rs", "toml"];
 
 /// Checks all files; returns whether they obey the rules.
 ///
@@ -114,7 +114,7 @@ fn check(name: &str, text: &str) -> Vec<String> {
             if code.contains("unsafe {") || code.contains("unsafe fn") || code.contains("unsafe impl") {
                 let number = number + 1;
                 complaints
-                    .push(format!("{name}:{number}: expected safe code; unsafe code belongs to netio, fec's SIMD kernels and netlab/src/process.rs"));
+                    .push(format!("{name}:{number}: expected safe code; unsafe code belongs to netio, fec's SIMD kernels, bindings/c and netlab/src/process.rs"));
             }
         }
     }
@@ -126,7 +126,7 @@ fn lines_above_tests(text: &str) -> usize {
 }
 
 fn may_be_unsafe(name: &str) -> bool {
-    ["crates/netio/", "crates/fec/", "crates/netlab/src/process.rs", "xtask/src/style.rs"]
+    ["bindings/c/", "crates/netio/", "crates/fec/", "crates/netlab/src/process.rs", "xtask/src/style.rs"]
         .iter()
         .any(|place| name.starts_with(place))
 }

@@ -1,0 +1,3 @@
+module undrop/ricochet-example
+
+go 1.20
