@@ -3,7 +3,7 @@
 use pyo3::PyErr;
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyRuntimeWarning, PyTimeoutError, PyValueError};
-use ricochet::{JoinError, SendError};
+use ricochet::{JoinError, RequestError, SendError};
 
 create_exception!(ricochet, RicochetError, PyException, "An error that is not caused by a wrong argument.");
 create_exception!(
@@ -42,9 +42,23 @@ pub(crate) fn join(error: &JoinError) -> PyErr {
     }
 }
 
+pub(crate) fn request(error: RequestError) -> PyErr {
+    match error {
+        RequestError::NoReply { .. } => PyTimeoutError::new_err(error.to_string()),
+        RequestError::Send(error) => send(&error),
+        RequestError::Inbox(error) => join(&error),
+        _ => other(error),
+    }
+}
+
 pub(crate) fn send(error: &SendError) -> PyErr {
     match error {
-        SendError::TooLong { .. } | SendError::Name { .. } | SendError::Pattern { .. } => value(error),
+        SendError::TooLong { .. }
+        | SendError::Name { .. }
+        | SendError::Pattern { .. }
+        | SendError::Headers { .. }
+        | SendError::Deadline { .. }
+        | SendError::NotARequest => value(error),
         SendError::NotHeld { .. } => PyTimeoutError::new_err(error.to_string()),
         SendError::Closed => closed(),
         _ => other(error),

@@ -6,9 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
-use ricochet::{Builder, ClusterKey, Config, JoinOptions, Order, Policy, RepairMode, SendError, Start};
+use ricochet::{
+    Builder, ClusterKey, Config, JoinOptions, Order, Policy, RepairMode, SendError, SendOptions, Start,
+};
 
 use crate::error;
+use crate::received::Message;
 use crate::subscription::{SIGNAL_CHECK, Subscription, now, seconds};
 
 /// A node of a cluster: joins groups, and sends to any group. Use it in a `with` statement, or close it.
@@ -98,10 +101,11 @@ impl Node {
 
     /// Joins groups, with one queue for all. The subscription receives all messages sent
     /// to them from this moment on, and before them the `last` messages of each group, or those of the time
-    /// `since`, in seconds, as far as members keep them.
+    /// `since`, in seconds, as far as members keep them. With `loopback`, it receives the node's own messages
+    /// too; with `members`, events about the members of the groups.
     #[pyo3(signature = (
         *groups, fifo=false, queue=None, policy=None, fragments=false, c=None, lifetime=None, held=None,
-        last=None, since=None,
+        last=None, since=None, loopback=false, members=false,
     ))]
     #[expect(
         clippy::too_many_arguments,
@@ -121,6 +125,8 @@ impl Node {
         held: Option<usize>,
         last: Option<u64>,
         since: Option<f64>,
+        loopback: bool,
+        members: bool,
     ) -> PyResult<Subscription> {
         let policies = [
             ("block", Policy::Block),
@@ -142,6 +148,8 @@ impl Node {
             lifetime: seconds("lifetime", lifetime)?,
             held,
             from,
+            loopback,
+            members,
             ..JoinOptions::default()
         };
         let node = self.open()?;
@@ -153,14 +161,54 @@ impl Node {
     /// not be a member of the group.
     fn send(&self, py: Python<'_>, group: &str, payload: &[u8]) -> PyResult<u32> {
         let sender = self.open()?.sender(group).map_err(|error| error::send(&error))?;
-        send(py, &sender, payload)
+        send(py, &sender, payload, &SendOptions::default())
+    }
+
+    /// Sends a request to a group and returns the first reply. Raises TimeoutError after `timeout` seconds.
+    #[pyo3(signature = (group, payload, timeout=1.0))]
+    fn request(&self, py: Python<'_>, group: &str, payload: &[u8], timeout: f64) -> PyResult<Message> {
+        let node = self.open()?;
+        let timeout = seconds("timeout", Some(timeout))?.unwrap_or_default();
+        let reply = py.detach(|| node.request(group, payload, timeout));
+        reply.map(Message::from).map_err(error::request)
+    }
+
+    /// Sends a request to a group and returns all replies that come in `timeout` seconds, at most `count`.
+    #[pyo3(signature = (group, payload, timeout=1.0, count=None))]
+    fn request_all(
+        &self,
+        py: Python<'_>,
+        group: &str,
+        payload: &[u8],
+        timeout: f64,
+        count: Option<usize>,
+    ) -> PyResult<Vec<Message>> {
+        let node = self.open()?;
+        let timeout = seconds("timeout", Some(timeout))?.unwrap_or_default();
+        let count = count.unwrap_or(usize::MAX);
+        let replies = py.detach(|| node.request_all(group, payload, count, timeout));
+        replies.map(|replies| replies.into_iter().map(Message::from).collect()).map_err(error::request)
+    }
+
+    /// Replies to a request.
+    fn reply(&self, py: Python<'_>, request: &Message, payload: &[u8]) -> PyResult<u32> {
+        let node = self.open()?;
+        py.detach(|| node.reply(request.inner(), payload)).map_err(|error| error::send(&error))
     }
 
     /// Returns a handle that sends to one group and does not check the name each time.
-    #[pyo3(signature = (group, *, expiring=false, fragments=false))]
-    fn sender(&self, group: &str, expiring: bool, fragments: bool) -> PyResult<Sender> {
+    #[pyo3(signature = (group, *, expiring=false, fragments=false, deadline=None, content_type=None))]
+    fn sender(
+        &self,
+        group: &str,
+        expiring: bool,
+        fragments: bool,
+        deadline: Option<f64>,
+        content_type: Option<&str>,
+    ) -> PyResult<Sender> {
         let sender = self.open()?.sender(group).map_err(|error| error::send(&error))?;
-        Ok(Sender(sender.expiring(expiring).fragments(fragments)))
+        let sender = sender.expiring(expiring).fragments(fragments);
+        Ok(Sender(sender.deadline(seconds("deadline", deadline)?).content_type(content_type)))
     }
 
     /// Waits until at least `count` other nodes are known to be in a group, at most for `timeout` seconds and
@@ -186,6 +234,13 @@ impl Node {
     fn members(&self, py: Python<'_>, group: &str) -> PyResult<usize> {
         let node = self.open()?;
         Ok(py.detach(|| node.members(group)))
+    }
+
+    /// Returns the other nodes known to be in a group: the identifier and the address of each.
+    fn member_list(&self, py: Python<'_>, group: &str) -> PyResult<Vec<(u32, String)>> {
+        let node = self.open()?;
+        let members = py.detach(|| node.member_list(group));
+        Ok(members.iter().map(|member| (member.id.0, member.address.to_string())).collect())
     }
 
     /// Continues with other cluster keys, one in each string. The node signs with the first and accepts all.
@@ -248,9 +303,19 @@ pub(crate) struct Sender(ricochet::Sender);
 
 #[pymethods]
 impl Sender {
-    /// Sends a message and returns its sequence number.
-    fn send(&self, py: Python<'_>, payload: &[u8]) -> PyResult<u32> {
-        send(py, &self.0, payload)
+    /// Sends a message and returns its sequence number. `headers` are bytes that receivers get beside the
+    /// payload; `deadline` is the age in seconds at which the message is worthless.
+    #[pyo3(signature = (payload, *, headers=None, deadline=None, content_type=None))]
+    fn send(
+        &self,
+        py: Python<'_>,
+        payload: &[u8],
+        headers: Option<&[u8]>,
+        deadline: Option<f64>,
+        content_type: Option<&str>,
+    ) -> PyResult<u32> {
+        let (headers, deadline) = (headers.unwrap_or_default(), seconds("deadline", deadline)?);
+        send(py, &self.0, payload, &SendOptions { deadline, content_type, headers })
     }
 
     /// Sends a message, waits until `members` members of the group hold it, and returns its sequence number.
@@ -271,9 +336,14 @@ impl Sender {
 }
 
 /// Sends a message once its readers have room. Checks for signals meanwhile.
-fn send(py: Python<'_>, sender: &ricochet::Sender, payload: &[u8]) -> PyResult<u32> {
+fn send(
+    py: Python<'_>,
+    sender: &ricochet::Sender,
+    payload: &[u8],
+    options: &SendOptions<'_>,
+) -> PyResult<u32> {
     loop {
-        match py.detach(|| sender.send_timeout(payload, SIGNAL_CHECK)) {
+        match py.detach(|| sender.send_timeout_with(payload, options, SIGNAL_CHECK)) {
             Err(SendError::WouldBlock) => py.check_signals()?,
             sent => return sent.map_err(|error| error::send(&error)),
         }

@@ -1,8 +1,10 @@
 //! Messages and loss reports.
 
+use std::time::UNIX_EPOCH;
+
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use ricochet::HistoryNews;
+use ricochet::{GroupChange, HistoryNews, MemberChange};
 
 /// A message of a group.
 #[pyclass(module = "ricochet", frozen)]
@@ -14,8 +16,20 @@ impl From<ricochet::Message> for Message {
     }
 }
 
+impl Message {
+    pub(crate) fn inner(&self) -> &ricochet::Message {
+        &self.0
+    }
+}
+
 #[pymethods]
 impl Message {
+    /// Whether the sender waits for replies.
+    #[getter]
+    fn is_request(&self) -> bool {
+        self.0.is_request()
+    }
+
     /// Name of the group that the message was sent to.
     #[getter]
     fn group(&self) -> &str {
@@ -38,6 +52,38 @@ impl Message {
     #[getter]
     fn payload<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, self.0.payload())
+    }
+
+    /// Address of the sender, such as `10.0.0.7:7900`; None if it is not known.
+    #[getter]
+    fn address(&self) -> Option<String> {
+        self.0.address().map(|address| address.to_string())
+    }
+
+    /// Time at which the message was sent, in seconds since 1970, by the sender's clock; None if the sender
+    /// does not tell.
+    #[getter]
+    fn sent(&self) -> Option<f64> {
+        let since_1970 = self.0.sent()?.duration_since(UNIX_EPOCH).ok()?;
+        Some(since_1970.as_secs_f64())
+    }
+
+    /// Whether this node sent the message itself.
+    #[getter]
+    fn own(&self) -> bool {
+        self.0.is_own()
+    }
+
+    /// Type of the payload, if the sender has given one.
+    #[getter]
+    fn content_type(&self) -> Option<&str> {
+        self.0.content_type()
+    }
+
+    /// Bytes that the sender has given to the message beside the payload.
+    #[getter]
+    fn headers<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, self.0.headers())
     }
 
     /// Whether the message was lost at first, and then recovered or retransmitted.
@@ -121,6 +167,95 @@ impl Lost {
             self.last(),
             self.reason()
         )
+    }
+}
+
+/// News about a member of a group: it joined, left or failed.
+#[pyclass(module = "ricochet", frozen)]
+pub(crate) struct MemberNews(ricochet::MemberNews);
+
+impl From<ricochet::MemberNews> for MemberNews {
+    fn from(news: ricochet::MemberNews) -> Self {
+        Self(news)
+    }
+}
+
+#[pymethods]
+impl MemberNews {
+    /// Name of the group.
+    #[getter]
+    fn group(&self) -> &str {
+        self.0.group()
+    }
+
+    /// Identifier of the member: one life of a node.
+    #[getter]
+    fn member(&self) -> u32 {
+        self.0.member().id.0
+    }
+
+    /// Address of the member.
+    #[getter]
+    fn address(&self) -> String {
+        self.0.member().address.to_string()
+    }
+
+    /// Change: `joined`, `left` or `failed`.
+    #[getter]
+    fn change(&self) -> &'static str {
+        match self.0.change() {
+            MemberChange::Joined => "joined",
+            MemberChange::Left => "left",
+            MemberChange::Failed => "failed",
+        }
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "MemberNews(group={:?}, member={}, address={:?}, change={:?})",
+            self.group(),
+            self.member(),
+            self.address(),
+            self.change()
+        )
+    }
+}
+
+/// News about a group whose name matches a pattern of a subscription.
+#[pyclass(module = "ricochet", frozen)]
+pub(crate) struct GroupNews(ricochet::GroupNews);
+
+impl From<ricochet::GroupNews> for GroupNews {
+    fn from(news: ricochet::GroupNews) -> Self {
+        Self(news)
+    }
+}
+
+#[pymethods]
+impl GroupNews {
+    /// Name of the group.
+    #[getter]
+    fn group(&self) -> &str {
+        self.0.group()
+    }
+
+    /// Pattern that it matches.
+    #[getter]
+    fn pattern(&self) -> &str {
+        self.0.pattern()
+    }
+
+    /// Why the subscription has not joined it; None if it has.
+    #[getter]
+    fn refused(&self) -> Option<&str> {
+        match self.0.change() {
+            GroupChange::Found => None,
+            GroupChange::Refused(why) => Some(why),
+        }
+    }
+
+    fn __repr__(&self) -> String {
+        format!("GroupNews(group={:?}, pattern={:?})", self.group(), self.pattern())
     }
 }
 

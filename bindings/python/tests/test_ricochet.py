@@ -212,6 +212,119 @@ def test_long_messages_travel_in_several_packets(pair: tuple[ricochet.Node, rico
     assert files.recv(timeout=LONG).payload == long
 
 
+def test_a_late_joiner_gets_the_past(pair: tuple[ricochet.Node, ricochet.Node]) -> None:
+    member, sender = pair
+    kept = member.join("prices")
+    assert sender.wait_for_members("prices", timeout=LONG)
+    for number in range(10):
+        sender.send("prices", str(number).encode())
+    for _ in range(10):
+        kept.recv(timeout=LONG)
+    with start(member.address) as late:
+        prices = late.join("prices", last=3)
+        begins = prices.recv_event(timeout=LONG)
+        assert isinstance(begins, ricochet.History)
+        assert (begins.group, begins.messages, begins.complete, begins.ended) == ("prices", 3, True, False)
+        past = [prices.recv(timeout=LONG) for _ in range(3)]
+        assert [message.payload for message in past] == [b"7", b"8", b"9"]
+        assert all(message.past for message in past)
+        ends = prices.recv_event(timeout=LONG)
+        assert isinstance(ends, ricochet.History) and ends.ended and ends.messages is None
+        with late.join("prices", since=3600.0) as again:
+            assert again.recv(timeout=LONG).past
+        with pytest.raises(ValueError, match="last or since"):
+            late.join("other", last=3, since=1.0)
+
+
+def test_messages_come_with_time_address_and_headers(pair: tuple[ricochet.Node, ricochet.Node]) -> None:
+    receiver, sender = pair
+    orders = receiver.join("orders")
+    own = sender.join("orders", loopback=True)
+    assert sender.wait_for_members("orders", timeout=LONG)
+    before = time.time()
+    handle = sender.sender("orders", content_type="text/plain", deadline=600.0)
+    handle.send(b"buy", headers=b"desk=7")
+    for subscription, is_own in ((orders, False), (own, True)):
+        message = subscription.recv(timeout=LONG)
+        assert (message.payload, message.own) == (b"buy", is_own)
+        assert (message.content_type, message.headers) == ("text/plain", b"desk=7")
+        assert message.address == sender.address
+        assert message.sent is not None and abs(message.sent - before) < LONG
+    with pytest.raises(ValueError, match="256"):
+        handle.send(b"buy", headers=bytes(300))
+    with pytest.raises(ValueError, match="deadline: expected up to 3600 seconds"):
+        handle.send(b"buy", deadline=7200.0)
+
+
+def test_a_message_that_is_read_too_late_is_reported(pair: tuple[ricochet.Node, ricochet.Node]) -> None:
+    receiver, sender = pair
+    orders = receiver.join("orders")
+    assert sender.wait_for_members("orders", timeout=LONG)
+    handle = sender.sender("orders")
+    handle.send(b"first")
+    assert orders.recv(timeout=LONG).payload == b"first"
+    handle.send(b"late", deadline=0.02)
+    while len(orders) == 0:
+        time.sleep(0.005)
+    time.sleep(0.05)
+    report = orders.recv_event(timeout=LONG)
+    assert isinstance(report, ricochet.Lost)
+    assert (report.reason, orders.expired) == ("its deadline passed", 1)
+
+
+def test_members_are_listed_and_told(pair: tuple[ricochet.Node, ricochet.Node]) -> None:
+    watcher, other = pair
+    news = watcher.join("g", members=True)
+
+    def change() -> tuple[int, str, str]:
+        event = news.recv_event(timeout=LONG)
+        assert isinstance(event, ricochet.MemberNews) and event.group == "g"
+        return event.member, event.address, event.change
+
+    with other.join("g"):
+        assert change() == (other.id, other.address, "joined")
+        assert watcher.member_list("g") == [(other.id, other.address)]
+    assert change() == (other.id, other.address, "left")
+
+
+def test_requests_get_replies(pair: tuple[ricochet.Node, ricochet.Node]) -> None:
+    server, client = pair
+    sums = server.join("sums")
+    assert client.wait_for_members("sums", timeout=LONG)
+
+    def serve() -> None:
+        for _ in range(2):
+            request = sums.recv(timeout=LONG)
+            assert request.is_request
+            server.reply(request, str(sum(request.payload)).encode())
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    assert client.request("sums", bytes([1, 2, 3]), timeout=LONG).payload == b"6"
+    replies = client.request_all("sums", bytes([4, 5]), timeout=LONG, count=1)
+    assert [reply.payload for reply in replies] == [b"9"]
+    thread.join()
+    with pytest.raises(TimeoutError, match="expected a reply within 0.05 s"):
+        client.request("sums", b"", timeout=0.05)
+    with pytest.raises(ValueError, match="expected a request"):
+        server.reply(replies[0], b"")
+
+
+def test_a_pattern_joins_groups_as_they_appear(pair: tuple[ricochet.Node, ricochet.Node]) -> None:
+    receiver, sender = pair
+    prices = receiver.join("prices/*")
+    sender.sender("prices/AAPL")
+    found = prices.recv_event(timeout=LONG)
+    assert isinstance(found, ricochet.GroupNews)
+    assert (found.group, found.pattern, found.refused) == ("prices/AAPL", "prices/*", None)
+    assert sender.wait_for_members("prices/AAPL", timeout=LONG)
+    sender.send("prices/AAPL", b"187.21")
+    message = prices.recv(timeout=LONG)
+    assert (message.group, message.payload) == ("prices/AAPL", b"187.21")
+    with pytest.raises(ValueError, match="without `\\*`"):
+        sender.send("prices/*", b"")
+
+
 def test_error_texts_name_the_mistake(pair: tuple[ricochet.Node, ricochet.Node]) -> None:
     node = pair[0]
     with pytest.raises(ValueError, match="1 to 1024 bytes"):

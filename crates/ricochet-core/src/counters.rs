@@ -26,6 +26,8 @@ reasons! {
         Aged = "not whole for too long",
         /// No node of its group holds it any more.
         Gone = "not held by anyone",
+        /// Its deadline passed before it came, or before it was read.
+        Expired = "its deadline passed",
         /// It came, and left the queue of its subscription unread because the queue was full.
         Unread = "the reader was too slow",
     }

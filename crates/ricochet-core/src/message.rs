@@ -42,6 +42,16 @@ pub enum How {
     Requested,
 }
 
+/// Time at which a message was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// Microseconds since 1970, by the sender's clock.
+    pub at_us: u64,
+    /// The same instant by this node's clock, without the time that the sender's fastest packets take: the
+    /// message is at least this old.
+    pub since_us: u64,
+}
+
 /// A message for the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
@@ -67,6 +77,11 @@ pub struct Message<'a> {
     pub front: Front,
     /// Time at which a member got it, if this node read it from that member's history.
     pub past_us: Option<u64>,
+    /// Time at which it was sent, if its sender tells. Messages that share a packet have the time of the
+    /// first.
+    pub sent: Option<Sent>,
+    /// Whether the payload, or each message in it, begins with an [`Envelope`](crate::wire::Envelope).
+    pub enveloped: bool,
 }
 
 /// Options of a message to send.

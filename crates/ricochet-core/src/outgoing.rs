@@ -15,7 +15,7 @@ use hashbrown::HashMap;
 
 use crate::ids::GroupId;
 use crate::message::{SendError, SendOptions};
-use crate::wire::{Fragment, JOINT_MAX, MESSAGE_HEAD};
+use crate::wire::{Envelope, Extras, Fragment, JOINT_MAX, MESSAGE_HEAD, SENT};
 
 /// Maximum number of groups of one sender.
 const GROUPS_MAX: usize = 1 << 16;
@@ -47,6 +47,25 @@ pub struct OutgoingConfig {
     pub linger_us: u64,
     /// Number of payload bytes that leave in a second after a burst of 64 packets; `None` for no limit.
     pub bytes_per_second: Option<u64>,
+    /// Microseconds from 1970 to the zero of this node's clock, if packets state the time at which their
+    /// first message was put in. This takes [`SENT`] bytes of each packet.
+    pub epoch_us: Option<u64>,
+}
+
+impl OutgoingConfig {
+    /// Returns the length of the longest message in one packet, in bytes.
+    pub fn single_max(&self) -> usize {
+        self.payload_max.saturating_sub(self.time_len())
+    }
+
+    /// Returns the number of bytes of a message in each of its fragments.
+    fn part_len(&self) -> u16 {
+        self.fragment_size.saturating_sub(self.time_len() as u16).max(1)
+    }
+
+    fn time_len(&self) -> usize {
+        if self.epoch_us.is_some() { SENT } else { 0 }
+    }
 }
 
 /// Contents of a packet.
@@ -68,6 +87,7 @@ pub struct Packet {
     messages: usize,
     is_fragment: bool,
     expires: bool,
+    extras: Extras,
     since_us: u64,
 }
 
@@ -97,18 +117,34 @@ impl Packet {
         self.expires
     }
 
-    fn takes(&self, message: &[u8], options: SendOptions, payload_max: usize) -> bool {
+    /// Returns what it carries beside its messages.
+    pub fn extras(&self) -> Extras {
+        self.extras
+    }
+
+    fn takes(&self, message: &[u8], options: SendOptions, enveloped: bool, payload_max: usize) -> bool {
         !self.is_fragment
             && self.messages < JOINT_MAX
-            && self.expires == options.expires
+            && (self.expires, self.extras.enveloped) == (options.expires, enveloped)
             && self.bytes.len() + MESSAGE_HEAD + message.len() <= payload_max
     }
 
-    fn add(&mut self, message: &[u8]) {
+    fn add(&mut self, now_us: u64, message: &[u8]) {
         let length = u16::try_from(message.len()).expect("a message in a packet fits a datagram");
         self.bytes.extend_from_slice(&length.to_be_bytes());
+        let start = self.bytes.len();
         self.bytes.extend_from_slice(message);
         self.messages += 1;
+        if self.extras.enveloped && now_us > self.since_us {
+            Envelope::postpone(&mut self.bytes[start..], now_us - self.since_us);
+        }
+    }
+
+    /// Moves the time next to the message if there is only one.
+    fn close(&mut self) {
+        if self.extras.timed && self.form() == Form::Single {
+            self.bytes.copy_within(..SENT, MESSAGE_HEAD);
+        }
     }
 }
 
@@ -142,6 +178,23 @@ pub struct Outgoing {
     /// Time from which the pace allows the next packet, with a burst counted in, in nanoseconds.
     pace_from_ns: u64,
     idle: Vec<Vec<u8>>,
+    /// Buffer for a message with its envelope.
+    scratch: Vec<u8>,
+}
+
+/// A message to put in.
+#[derive(Clone, Copy, Debug)]
+pub struct OutgoingMessage<'a> {
+    /// The group that it goes to.
+    pub group: GroupId,
+    /// Content beside its payload.
+    pub envelope: Envelope<'a>,
+    /// Its payload.
+    pub payload: &'a [u8],
+    /// Its options.
+    pub options: SendOptions,
+    /// Whether it is cut into several packets if it is longer than one.
+    pub fragments: bool,
 }
 
 impl Outgoing {
@@ -155,6 +208,7 @@ impl Outgoing {
             bytes: 0,
             pace_from_ns: 0,
             idle: Vec::new(),
+            scratch: Vec::new(),
         }
     }
 
@@ -162,20 +216,46 @@ impl Outgoing {
     ///
     /// # Errors
     /// [`NotTaken`]; then nothing was put in.
-    pub fn push(
+    pub fn push(&mut self, now_us: u64, message: &OutgoingMessage<'_>) -> Result<u32, NotTaken> {
+        let OutgoingMessage { group, ref envelope, payload, options, fragments } = *message;
+        let around = if envelope.is_empty() { 0 } else { envelope.wire_len() };
+        let longest = if fragments { self.config.message_max } else { self.config.single_max() };
+        let longest = longest.saturating_sub(around);
+        if payload.len() > longest {
+            let error = SendError::TooLong { length: payload.len(), payload_max: longest };
+            return Err(NotTaken::Refused(error));
+        }
+        if around == 0 {
+            return self.push_bytes(now_us, group, payload, options, false);
+        }
+        let mut bytes = std::mem::take(&mut self.scratch);
+        bytes.clear();
+        envelope.write(&mut bytes);
+        bytes.extend_from_slice(payload);
+        let pushed = self.push_bytes(now_us, group, &bytes, options, true);
+        self.scratch = bytes;
+        pushed
+    }
+
+    /// Returns the number of packets that a message takes.
+    pub fn packets_of(&self, envelope: &Envelope<'_>, length: usize) -> u32 {
+        let around = if envelope.is_empty() { 0 } else { envelope.wire_len() };
+        let length = around + length;
+        if length <= self.config.single_max() {
+            return 1;
+        }
+        u32::try_from(length.div_ceil(self.config.part_len().into())).unwrap_or(u32::MAX)
+    }
+
+    fn push_bytes(
         &mut self,
         now_us: u64,
         group: GroupId,
         message: &[u8],
         options: SendOptions,
-        fragments: bool,
+        enveloped: bool,
     ) -> Result<u32, NotTaken> {
-        let OutgoingConfig { payload_max, message_max, packets_max, bytes_max, .. } = self.config;
-        let longest = if fragments { message_max } else { payload_max };
-        if message.len() > longest {
-            let error = SendError::TooLong { length: message.len(), payload_max: longest };
-            return Err(NotTaken::Refused(error));
-        }
+        let OutgoingConfig { payload_max, packets_max, bytes_max, .. } = self.config;
         if self.groups.len() >= GROUPS_MAX && !self.groups.contains_key(&group) {
             return Err(NotTaken::Refused(SendError::TooManyGroups));
         }
@@ -184,10 +264,10 @@ impl Outgoing {
         }
         let waiting = self.groups.entry(group).or_default();
         if let Some(open) = waiting.packets.back_mut()
-            && open.takes(message, options, payload_max)
+            && open.takes(message, options, enveloped, payload_max)
         {
             let before = open.bytes.len();
-            open.add(message);
+            open.add(now_us, message);
             self.bytes += open.bytes.len() - before;
             let seq = waiting.next;
             waiting.next = seq.wrapping_add(1);
@@ -199,12 +279,22 @@ impl Outgoing {
         if waiting.packets.is_empty() {
             self.turns.push_back(group);
         }
-        Ok(self.push_packets(now_us, group, message, options))
+        Ok(self.push_packets(now_us, group, message, options, enveloped))
     }
 
     /// Puts a message into packets of its own; returns the sequence number of the first.
-    fn push_packets(&mut self, now_us: u64, group: GroupId, message: &[u8], options: SendOptions) -> u32 {
-        let OutgoingConfig { payload_max, fragment_size, .. } = self.config;
+    fn push_packets(
+        &mut self,
+        now_us: u64,
+        group: GroupId,
+        message: &[u8],
+        options: SendOptions,
+        enveloped: bool,
+    ) -> u32 {
+        let OutgoingConfig { payload_max, epoch_us, .. } = self.config;
+        let (single_max, time_len) = (self.config.single_max(), self.config.time_len());
+        let part_len = self.config.part_len();
+        let extras = Extras { timed: epoch_us.is_some(), enveloped };
         let Self { groups, packets, bytes, idle, .. } = self;
         let waiting = groups.entry(group).or_default();
         let mut add = |packet: Packet| {
@@ -214,25 +304,25 @@ impl Outgoing {
             waiting.next = waiting.next.wrapping_add(1);
             waiting.next.wrapping_sub(1)
         };
-        let mut new = |is_fragment| Packet {
-            group,
-            bytes: idle.pop().unwrap_or_else(|| Vec::with_capacity(payload_max + MESSAGE_HEAD)),
-            messages: 0,
-            is_fragment,
-            expires: options.expires,
-            since_us: now_us,
+        let mut new = |is_fragment| {
+            let mut bytes = idle.pop().unwrap_or_else(|| Vec::with_capacity(payload_max + MESSAGE_HEAD));
+            if let Some(epoch_us) = epoch_us {
+                bytes.extend_from_slice(&epoch_us.wrapping_add(now_us).to_be_bytes());
+            }
+            let (expires, since_us) = (options.expires, now_us);
+            Packet { group, bytes, messages: 0, is_fragment, expires, extras, since_us }
         };
-        if message.len() <= payload_max {
+        if message.len() <= single_max {
             let mut packet = new(false);
-            packet.add(message);
+            packet.add(now_us, message);
             return add(packet);
         }
         let mut first = None;
         for index in 0..=u16::MAX {
-            let Some(fragment) = Fragment::of(message, index, fragment_size) else { break };
+            let Some(fragment) = Fragment::of(message, index, part_len) else { break };
             let mut packet = new(true);
             packet.bytes.resize(payload_max, 0);
-            let length = fragment.write(&mut packet.bytes);
+            let length = time_len + fragment.write(&mut packet.bytes[time_len..]);
             packet.bytes.truncate(length);
             let seq = add(packet);
             first.get_or_insert(seq);
@@ -270,7 +360,8 @@ impl Outgoing {
                     is_due(from_us);
                     break;
                 }
-                let Some(packet) = waiting.packets.pop_front() else { break };
+                let Some(mut packet) = waiting.packets.pop_front() else { break };
+                packet.close();
                 waiting.on_taken(now_us);
                 if let Some(rate) = self.config.bytes_per_second {
                     let cost_ns = packet.bytes.len() as u64 * 1_000_000_000 / rate.max(1);
@@ -345,7 +436,8 @@ fn pace(config: &OutgoingConfig, now_us: u64, from_ns: u64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::messages_of;
+    use crate::ids::NodeId;
+    use crate::wire::{Data, messages_of};
 
     const GROUP: GroupId = GroupId(7);
 
@@ -357,10 +449,22 @@ mod tests {
         bytes_max: 100_000,
         linger_us: 0,
         bytes_per_second: None,
+        epoch_us: None,
     };
 
+    fn push_to(
+        outgoing: &mut Outgoing,
+        now_us: u64,
+        group: GroupId,
+        payload: &[u8],
+        fragments: bool,
+    ) -> Result<u32, NotTaken> {
+        let (envelope, options) = (Envelope::default(), SendOptions::default());
+        outgoing.push(now_us, &OutgoingMessage { group, envelope, payload, options, fragments })
+    }
+
     fn push(outgoing: &mut Outgoing, message: &[u8], fragments: bool) -> Result<u32, NotTaken> {
-        outgoing.push(0, GROUP, message, SendOptions::default(), fragments)
+        push_to(outgoing, 0, GROUP, message, fragments)
     }
 
     fn taken(outgoing: &mut Outgoing, now_us: u64, room: u32) -> Vec<Packet> {
@@ -385,6 +489,72 @@ mod tests {
         assert!(outgoing.is_empty() && outgoing.bytes() == 0);
     }
 
+    /// Returns the data packet that a receiver reads.
+    fn data(packet: &Packet) -> Data<'_> {
+        Data {
+            sender: NodeId(1),
+            group: GROUP,
+            seq: 0,
+            sender_seq: 0,
+            expires: packet.expires(),
+            fragment: packet.form() == Form::Fragment,
+            joint: packet.form() == Form::Joint,
+            extras: packet.extras(),
+            payload: packet.payload(),
+        }
+    }
+
+    #[test]
+    fn packets_state_the_time_of_their_first_message() {
+        let mut outgoing = Outgoing::new(OutgoingConfig { epoch_us: Some(1_000_000), ..CONFIG });
+        for (now_us, length) in [(5, 93), (6, 92), (7, 30), (8, 30), (9, 500)] {
+            let pushed = push_to(&mut outgoing, now_us, GROUP, &vec![7; length], length > 93);
+            assert_eq!(pushed.is_ok(), length != 93, "the time takes eight bytes");
+        }
+        let packets = taken(&mut outgoing, 20, 64);
+        let times: Vec<_> =
+            packets.iter().map(|packet| data(packet).sent_us().unwrap() - 1_000_000).collect();
+        assert_eq!(times, [&[6, 7][..], &[9; 7]].concat(), "82 bytes of 500 in each fragment");
+        assert_eq!(data(&packets[0]).body(), [7; 92]);
+        assert!(messages_of(data(&packets[1]).body()).eq([[7; 30]; 2]));
+        assert!(packets.iter().all(|packet| packet.payload().len() <= 100));
+        let fragment = Fragment::read(data(&packets[2]).body()).unwrap();
+        assert_eq!((fragment.total, fragment.index), (500, 0));
+    }
+
+    #[test]
+    fn a_message_with_an_envelope_shares_packets_with_its_like() {
+        let mut outgoing = Outgoing::new(OutgoingConfig { epoch_us: Some(0), ..CONFIG });
+        let envelope = Envelope { deadline_us: Some(500), headers: b"h", ..Envelope::default() };
+        let message = OutgoingMessage {
+            group: GROUP,
+            envelope,
+            payload: b"late",
+            options: SendOptions::default(),
+            fragments: false,
+        };
+        outgoing.push(10, &message).unwrap();
+        outgoing.push(40, &message).unwrap();
+        outgoing.push(50, &OutgoingMessage { envelope: Envelope::default(), ..message }).unwrap();
+        let packets = taken(&mut outgoing, 60, 64);
+        assert_eq!(packets.len(), 2, "a plain message does not share the packet");
+        assert!(!packets[1].extras().enveloped);
+        let first = data(&packets[0]);
+        let deadlines = messages_of(first.body()).map(|message| {
+            let (envelope, payload) = Envelope::read(message).unwrap();
+            assert_eq!((envelope.headers, payload), (&b"h"[..], &b"late"[..]));
+            envelope.deadline_us.unwrap()
+        });
+        assert_eq!(deadlines.collect::<Vec<_>>(), [500, 530], "both count from the time of the packet");
+        let long = OutgoingMessage { payload: &[1; 82], ..message };
+        let around = envelope.wire_len();
+        let error = SendError::TooLong { length: 82, payload_max: 92 - around };
+        assert_eq!(outgoing.push(60, &long), Err(NotTaken::Refused(error)));
+        outgoing.push(60, &OutgoingMessage { fragments: true, ..long }).unwrap();
+        let packets = taken(&mut outgoing, 60, 64);
+        assert!(packets.iter().all(|packet| packet.extras().enveloped && packet.form() == Form::Fragment));
+    }
+
     #[test]
     fn a_message_as_long_as_a_packet_is_sent_alone() {
         let mut outgoing = Outgoing::new(CONFIG);
@@ -402,7 +572,7 @@ mod tests {
         assert_eq!(push(&mut outgoing, &[1; 1_000], true), Ok(0), "one long message may exceed the limit");
         assert_eq!(outgoing.len(), 12);
         assert_eq!(push(&mut outgoing, &[1; 60], false), Err(NotTaken::Full));
-        let other = outgoing.push(0, GroupId(8), &[1], SendOptions::default(), false);
+        let other = push_to(&mut outgoing, 0, GroupId(8), &[1], false);
         assert_eq!(other, Ok(0));
         assert_eq!(taken(&mut outgoing, 0, 11).len(), 12, "eleven of the one group, and one of the other");
         assert_eq!(push(&mut outgoing, &[1; 60], false), Ok(12));
@@ -413,13 +583,12 @@ mod tests {
         let mut outgoing = Outgoing::new(OutgoingConfig { bytes_max: 300, ..CONFIG });
         assert_eq!(push(&mut outgoing, &[1; 1_000], true), Ok(0), "one message may be longer");
         for group in 8..40 {
-            let other = outgoing.push(0, GroupId(group), &[1], SendOptions::default(), false);
+            let other = push_to(&mut outgoing, 0, GroupId(group), &[1], false);
             assert_eq!(other, Err(NotTaken::Full));
         }
         taken(&mut outgoing, 0, 64);
-        let groups = (8..40).filter(|&group| {
-            outgoing.push(0, GroupId(group), &[1; 90], SendOptions::default(), false).is_ok()
-        });
+        let groups =
+            (8..40).filter(|&group| push_to(&mut outgoing, 0, GroupId(group), &[1; 90], false).is_ok());
         assert_eq!(groups.count(), 3);
         assert!(outgoing.bytes() <= 300, "{}", outgoing.bytes());
     }
@@ -449,7 +618,7 @@ mod tests {
         for now_us in 1..1_000_000 {
             if now_us % every_us == 0 {
                 let (message, before) = (vec![0; length], outgoing.len());
-                outgoing.push(now_us, GROUP, &message, SendOptions::default(), false).unwrap();
+                push_to(&mut outgoing, now_us, GROUP, &message, false).unwrap();
                 if outgoing.len() > before && (due_us.is_none() || outgoing.is_worthwhile()) {
                     due_us = Some(now_us);
                 }

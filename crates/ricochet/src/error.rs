@@ -4,11 +4,13 @@ use std::io;
 use std::path::PathBuf;
 
 use ricochet_core::GroupsError;
+use ricochet_core::wire::{CONTENT_TYPE_MAX, HEADERS_MAX};
 use thiserror::Error;
 
 use crate::config::ConfigError;
 use crate::group_name::GROUP_NAME_MAX;
 use crate::key::KeyError;
+use crate::patterns::wire::PATTERN_LENGTH_MAX;
 
 /// Reason why a node did not start.
 #[derive(Debug, Error)]
@@ -105,11 +107,17 @@ pub enum JoinError {
         /// Its length in bytes.
         length: usize,
     },
-    /// The name of a group has a `*`. A group has one name, and there are no patterns.
-    #[error("group: expected a name without `*`, saw {name:?}; name each group by itself")]
+    /// A pattern is too long.
+    #[error("group: expected a pattern of at most {PATTERN_LENGTH_MAX} bytes, saw {length}")]
     Pattern {
-        /// The name.
-        name: String,
+        /// Its length in bytes.
+        length: usize,
+    },
+    /// The node would have too many patterns.
+    #[error("expected at most {max} patterns of a node, saw one more; use patterns that match more groups")]
+    TooManyPatterns {
+        /// Maximum number.
+        max: usize,
     },
     /// No name was given.
     #[error("expected at least one group, saw none")]
@@ -178,11 +186,28 @@ pub enum SendError {
         /// Its length in bytes.
         length: usize,
     },
-    /// The name of a group has a `*`. A group has one name, and there are no patterns.
-    #[error("group: expected a name without `*`, saw {name:?}; name each group by itself")]
+    /// The name of a group has a `*`. Only subscriptions have patterns.
+    #[error("group: expected a name without `*` to send to, saw {name:?}; name each group by itself")]
     Pattern {
         /// The name.
         name: String,
+    },
+    /// The content type or the headers are too long.
+    #[error(
+        "expected a content type of at most {CONTENT_TYPE_MAX} bytes, and headers that make {HEADERS_MAX} with \
+         it, saw {content_type} and {headers}; move the rest into the payload"
+    )]
+    Headers {
+        /// Length of the content type in bytes.
+        content_type: usize,
+        /// Length of the headers in bytes.
+        headers: usize,
+    },
+    /// The deadline is too long.
+    #[error("deadline: expected up to 3600 seconds, saw {seconds}")]
+    Deadline {
+        /// Its length in seconds.
+        seconds: u64,
     },
     /// The readers of the group have no room, and as many packets wait as may wait.
     #[error("expected room for another message, saw as many packets waiting as a group may have")]
@@ -203,6 +228,9 @@ pub enum SendError {
     /// As many threads and tasks wait for holders of messages as may wait.
     #[error("expected at most 4096 waits for the holders of messages, saw one more; the message was sent")]
     TooManyWaits,
+    /// The message to reply to is no request.
+    #[error("expected a request to reply to, saw a message whose sender waits for no reply")]
+    NotARequest,
     /// The node has sent to the maximum number of groups already.
     #[error("expected at most 65536 groups that this node sends to, saw one more")]
     TooManyGroups,
@@ -212,6 +240,32 @@ pub enum SendError {
     /// The node's thread has failed.
     #[error("the node has failed: {0}")]
     Failed(String),
+}
+
+/// Reason why a request has no reply.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum RequestError {
+    /// No member has replied in time.
+    #[error(
+        "expected a reply within {seconds} s, saw none of {members} known members; wait longer, or check that a \
+         member of the group replies to requests"
+    )]
+    NoReply {
+        /// Length of the wait in seconds.
+        seconds: f64,
+        /// Number of other nodes known to be in the group.
+        members: usize,
+    },
+    /// The request was not sent.
+    #[error(transparent)]
+    Send(#[from] SendError),
+    /// The group of replies was not joined.
+    #[error("cannot join the group of replies: {0}")]
+    Inbox(#[from] JoinError),
+    /// As many requests wait for replies as may wait.
+    #[error("expected at most 4096 requests that wait for replies, saw one more")]
+    TooMany,
 }
 
 /// Reason why a node continues with the cluster keys that it has.

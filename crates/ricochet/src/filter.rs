@@ -157,7 +157,7 @@ impl Filter {
 #[cfg(test)]
 mod tests {
     use ricochet_core::StreamKey;
-    use ricochet_core::wire::{Answer, Data, Heartbeat, Latest, Nak, Name, Question, Range, Repair};
+    use ricochet_core::wire::{Answer, Data, Extras, Heartbeat, Latest, Nak, Name, Question, Range, Repair};
 
     use super::*;
     use crate::key::{ClusterKey, KeyRing};
@@ -193,6 +193,7 @@ mod tests {
             expires: false,
             fragment: false,
             joint: false,
+            extras: Extras::NONE,
             payload: b"x",
         }
     }

@@ -8,6 +8,7 @@ use ricochet_core::GroupId;
 
 use crate::clock;
 use crate::error::SendError;
+use crate::sender::Outbound;
 use crate::shared::Shared;
 
 /// Interval at which a waiting thread checks whether the node has ended.
@@ -60,13 +61,13 @@ impl Shared {
     /// Waits for the holders of a message of this node that was sent as the packets from `seq` on.
     pub(crate) fn wait_for_holders(
         &self,
-        group: GroupId,
+        outbound: &Outbound<'_>,
         seq: u32,
-        length: usize,
         members: usize,
     ) -> Result<HeldWait<'_>, SendError> {
         let mut core = self.core().map_err(SendError::from)?;
-        let last = seq.wrapping_add(core.node.packets_of(length) - 1);
+        let group = outbound.group;
+        let last = seq.wrapping_add(self.outgoing.packets_of(outbound) - 1);
         let now_us = clock::now_us();
         let id = core.node.wait_for_holders(now_us, group, last, members).ok_or(SendError::TooManyWaits)?;
         let (held, due_us) = (Arc::clone(&core.out.held), core.poll_timeout());

@@ -57,7 +57,7 @@ fn number(event: &Event) -> u32 {
     match event {
         Event::Message(message) => message.seq(),
         Event::Lost(lost) => lost.first,
-        Event::History(history) => panic!("{history:?}"),
+        other => panic!("{other:?}"),
     }
 }
 

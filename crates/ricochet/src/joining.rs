@@ -13,6 +13,7 @@ use crate::error::JoinError;
 use crate::group_name::{NameMistake, check_group_name};
 use crate::outward::{Consumer, Joined, Outward};
 use crate::past::{Past, Start};
+use crate::patterns::wire::PATTERN_LENGTH_MAX;
 use crate::policy::Policy;
 use crate::queue::{Bounds, Queue};
 use crate::shared::{Core, Gone, Shared};
@@ -73,6 +74,12 @@ pub struct JoinOptions {
     /// First message that the subscription gets. Only the first subscription of a node to a group gets older
     /// messages from other members; further ones get those that the node itself keeps.
     pub from: Start,
+    /// Whether the subscription gets the messages that this node itself sends, as they are sent. They do not
+    /// wait for messages of the past, and the history does not repeat them.
+    pub loopback: bool,
+    /// Whether the subscription gets an event for each member of its groups: for those known when it begins,
+    /// and whenever a node joins, leaves or fails.
+    pub members: bool,
 }
 
 /// Handle of a subscription's place within the node.
@@ -81,6 +88,13 @@ pub(crate) struct SubscriptionHandle {
     pub(crate) consumer: usize,
     pub(crate) queue: Arc<Queue>,
     pub(crate) groups: Vec<(GroupId, Arc<str>)>,
+}
+
+/// A subscription that joins groups.
+pub(crate) enum Entrant<'a> {
+    New(Consumer),
+    /// One that exists, by its index and queue.
+    Known(usize, &'a Arc<Queue>),
 }
 
 /// Options that must be the same in all subscriptions of a node to a group.
@@ -100,29 +114,55 @@ impl Shared {
         options: &JoinOptions,
     ) -> Result<SubscriptionHandle, JoinError> {
         check_options(options)?;
+        let (patterns, groups) = named(names)?;
+        let consumer = self.new_consumer(options);
+        let queue = Arc::clone(&consumer.queue);
+        let consumer = self.enter(Entrant::New(consumer), &groups, options)?;
+        let handle = SubscriptionHandle { consumer, queue, groups };
+        if !patterns.is_empty() {
+            self.add_patterns(&handle, &patterns, options).inspect_err(|_| self.leave(&handle))?;
+        }
+        Ok(handle)
+    }
+
+    /// Lets a subscription join groups, all or none. Returns its index.
+    pub(crate) fn enter(
+        &self,
+        who: Entrant<'_>,
+        groups: &[(GroupId, Arc<str>)],
+        options: &JoinOptions,
+    ) -> Result<usize, JoinError> {
         let group_options = GroupOptions {
             c: options.c.unwrap_or(self.config.repair.repairs_per_packet()),
             fragments: options.fragments,
             lifetime_us: options.lifetime.map(|lifetime| lifetime.as_micros() as u64),
         };
-        let groups = named(names)?;
-        let consumer = self.new_consumer(options);
-        let queue = Arc::clone(&consumer.queue);
         // This lock excludes other joins and leaves. The core's lock is not held while the kernel joins IP
         // groups, so that threads that send or receive do not wait for it.
         let mut ip_groups = self.ip_groups.lock().unwrap_or_else(PoisonError::into_inner);
         let (new, group_addresses) = {
             let core = self.core_for_join()?;
-            (self.new_groups(&core.out, &groups, group_options)?, core.out.group_addresses())
+            (self.new_groups(&core.out, groups, group_options)?, core.out.group_addresses())
         };
         let addresses = || new.iter().map(|&(group, _)| group_addresses.address(group).ip());
         ip_groups.acquire_all(addresses()).map_err(JoinError::Address)?;
         let mut core =
             self.core_for_join().inspect_err(|_| addresses().for_each(|ip| ip_groups.release(ip)))?;
-        let consumer = core.out.add_consumer(consumer);
+        let consumer = match who {
+            Entrant::New(consumer) => core.out.add_consumer(consumer),
+            Entrant::Known(at, queue) if core.out.is_consumer(at, queue) => at,
+            Entrant::Known(..) => {
+                // The subscription was left meanwhile.
+                addresses().for_each(|ip| ip_groups.release(ip));
+                return Err(JoinError::Closed);
+            }
+        };
         let (now_us, wish) = (clock::now_us(), options.from.wish());
-        for (id, name) in &groups {
+        for (id, name) in groups {
             let Core { out, changes, .. } = &mut *core;
+            if out.groups.get(id).is_some_and(|joined| joined.consumers.contains(&consumer)) {
+                continue;
+            }
             let is_new = !out.groups.contains_key(id);
             let joined = out.groups.entry(*id).or_insert_with(|| {
                 changes.joined.insert(*id);
@@ -135,12 +175,20 @@ impl Shared {
             {
                 core.replay(now_us, consumer, *id, wish);
             }
+            if options.loopback {
+                core.node.set_loopback(*id, true);
+            }
+            if options.members {
+                self.tell_known_members(&core.out, consumer, *id);
+            }
         }
         self.note_changes(&mut core, !new.is_empty());
         drop(core);
         new.iter().for_each(|&(id, _)| self.outgoing.set_fragments(id, options.fragments));
         self.joined.write().unwrap_or_else(PoisonError::into_inner).extend(new.iter().map(|&(id, _)| id));
-        Ok(SubscriptionHandle { consumer, queue, groups })
+        let names = new.into_iter().map(|(_, name)| name);
+        self.names.lock().unwrap_or_else(PoisonError::into_inner).on_joined(names);
+        Ok(consumer)
     }
 
     fn new_consumer(&self, options: &JoinOptions) -> Consumer {
@@ -155,7 +203,8 @@ impl Shared {
         fifo.messages_max = options.held.unwrap_or(fifo.messages_max);
         let fifo = (options.order == Order::Fifo)
             .then(|| Box::new(Fifo::new(fifo).expect("settings and options were checked")));
-        Consumer { queue, fifo }
+        let JoinOptions { loopback, members, .. } = *options;
+        Consumer { queue, fifo, loopback, members, is_inbox: false }
     }
 
     fn core_for_join(&self) -> Result<MutexGuard<'_, Core>, JoinError> {
@@ -168,23 +217,31 @@ impl Shared {
     /// Leaves the groups of a subscription, except those of other subscriptions of this node.
     pub(crate) fn leave(&self, handle: &SubscriptionHandle) {
         handle.queue.close(crate::error::RecvError::Closed);
+        self.patterns.lock().unwrap_or_else(PoisonError::into_inner).remove(handle);
         let mut ip_groups = self.ip_groups.lock().unwrap_or_else(PoisonError::into_inner);
         // A node that has ended has left all groups.
         let Ok(mut core) = self.core() else { return };
         let mut gone = Vec::new();
-        for (id, _) in &handle.groups {
-            let Some(joined) = core.out.groups.get_mut(id) else { continue };
+        let of_consumer = |(_, joined): &(&GroupId, &Joined)| joined.consumers.contains(&handle.consumer);
+        let groups: Vec<GroupId> = core.out.groups.iter().filter(of_consumer).map(|(&id, _)| id).collect();
+        for &id in &groups {
+            let Some(joined) = core.out.groups.get_mut(&id) else { continue };
             joined.consumers.retain(|&consumer| consumer != handle.consumer);
             joined.past.parts.remove(&handle.consumer);
             if joined.consumers.is_empty() {
-                core.out.groups.remove(id);
-                if !core.changes.joined.remove(id) {
-                    core.changes.left.insert(*id);
+                self.names.lock().unwrap_or_else(PoisonError::into_inner).on_left(&joined.name);
+                core.out.groups.remove(&id);
+                if !core.changes.joined.remove(&id) {
+                    core.changes.left.insert(id);
                 }
-                gone.push(*id);
+                gone.push(id);
             }
         }
         core.out.consumers[handle.consumer] = None;
+        for &id in &groups {
+            let is_wanted = core.out.wants_loopback(id);
+            core.node.set_loopback(id, is_wanted);
+        }
         let group_addresses = core.out.group_addresses();
         self.note_changes(&mut core, !gone.is_empty());
         drop(core);
@@ -241,6 +298,12 @@ impl Shared {
 }
 
 impl Outward {
+    /// Returns whether the consumer at an index is the one with this queue.
+    fn is_consumer(&self, at: usize, queue: &Arc<Queue>) -> bool {
+        let consumer = self.consumers.get(at).and_then(Option::as_ref);
+        consumer.is_some_and(|consumer| Arc::ptr_eq(&consumer.queue, queue))
+    }
+
     /// Adds a consumer and returns its index.
     fn add_consumer(&mut self, consumer: Consumer) -> usize {
         match self.consumers.iter().position(Option::is_none) {
@@ -269,23 +332,30 @@ impl Outward {
     }
 }
 
-/// Returns the groups with these names, each once.
-fn named(names: &[&str]) -> Result<Vec<(GroupId, Arc<str>)>, JoinError> {
+/// Patterns, and groups with their names.
+type Named = (Vec<Arc<str>>, Vec<(GroupId, Arc<str>)>);
+
+/// Returns the patterns among names, and the groups with the other names, each once.
+fn named(names: &[&str]) -> Result<Named, JoinError> {
     if names.is_empty() {
         return Err(JoinError::Nothing);
     }
     let mut groups: Vec<(GroupId, Arc<str>)> = Vec::with_capacity(names.len());
+    let mut patterns = Vec::new();
     let mut seen = hashbrown::HashSet::with_capacity(names.len());
     for &name in names {
-        check_group_name(name).map_err(|mistake| match mistake {
-            NameMistake::Length => JoinError::Name { length: name.len() },
-            NameMistake::Pattern => JoinError::Pattern { name: name.to_owned() },
-        })?;
-        if seen.insert(name) {
-            groups.push((GroupId::of_name(name), name.into()));
+        let mistake = check_group_name(name);
+        match mistake {
+            Err(NameMistake::Length) => return Err(JoinError::Name { length: name.len() }),
+            Err(NameMistake::Pattern) if name.len() > PATTERN_LENGTH_MAX => {
+                return Err(JoinError::Pattern { length: name.len() });
+            }
+            _ if !seen.insert(name) => {}
+            Err(NameMistake::Pattern) => patterns.push(name.into()),
+            Ok(()) => groups.push((GroupId::of_name(name), name.into())),
         }
     }
-    Ok(groups)
+    Ok((patterns, groups))
 }
 
 fn check_options(options: &JoinOptions) -> Result<(), JoinError> {

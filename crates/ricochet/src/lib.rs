@@ -14,8 +14,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A node does not receive its own messages. The first node of a cluster needs no seed address; each other
-//! node needs the address of one that lives.
+//! A node does not receive its own messages, unless it [asks for them](JoinOptions::loopback). The first node
+//! of a cluster needs no seed address; each other node needs the address of one that lives.
 //!
 //! # The path of a packet
 //!
@@ -43,17 +43,20 @@ mod interleavings;
 mod ip_groups;
 mod joining;
 mod key;
+mod members;
 mod message;
 mod node;
 mod outgoing;
 mod outward;
 mod past;
+mod patterns;
 mod policy;
 mod pool;
 mod published;
 mod queue;
 mod rekey;
 mod replay;
+mod requests;
 mod ring;
 mod sender;
 mod shared;
@@ -73,18 +76,22 @@ pub use config::{
     GROUP_PORT, HistorySection, KeySection, MembershipSection, NakSection, NodeSection, PORT, RepairMode,
     RepairSection, parse_follow,
 };
-pub use error::{JoinError, RecvError, RecvTimeoutError, RekeyError, SendError, StartError, TryRecvError};
+pub use error::{
+    JoinError, RecvError, RecvTimeoutError, RekeyError, RequestError, SendError, StartError, TryRecvError,
+};
 pub use group_name::GROUP_NAME_MAX;
 pub use joining::{JoinOptions, Order};
 pub use key::{ClusterKey, KeyError, KeyName, TRAILER};
-pub use message::{Event, History, How, Lost, Message};
+pub use message::{
+    Event, GroupChange, GroupNews, History, How, Lost, Member, MemberChange, MemberNews, Message,
+};
 pub use node::Node;
 pub use past::Start;
 pub use policy::Policy;
 pub use queue::QueueCounts;
 pub use ricochet_core::counters::GivenUp;
 pub use ricochet_core::{Follow, HistoryNews, NodeId};
-pub use sender::Sender;
+pub use sender::{SendOptions, Sender};
 pub use status::Status;
 pub use subscription::Subscription;
 

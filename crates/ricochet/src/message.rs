@@ -1,11 +1,13 @@
 //! Messages and loss reports, as a subscription receives them.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ricochet_core::counters::GivenUp;
+use ricochet_core::wire::Envelope;
 use ricochet_core::{HistoryNews, NodeId};
 
 use crate::pool::Payload;
@@ -26,6 +28,20 @@ pub struct Message {
     pub(crate) missed_us: Option<u64>,
     /// Whether this node read it from the history of a member.
     pub(crate) is_past: bool,
+    /// Whether this node sent it.
+    pub(crate) is_own: bool,
+    /// Address of the sender, as far as this node knows it.
+    pub(crate) address: Option<SocketAddr>,
+    /// Microseconds from 1970 to the time at which it was sent, by the sender's clock.
+    pub(crate) sent_us: Option<u64>,
+    /// Time from which on it is worthless, by this node's clock.
+    pub(crate) expires_us: Option<u64>,
+    /// Its envelope, if that has content type or headers.
+    pub(crate) envelope: Option<Payload>,
+    /// Number that replies repeat, if it is a request.
+    pub(crate) request: Option<u64>,
+    /// Number of the request that it replies to.
+    pub(crate) reply: Option<u64>,
     pub(crate) payload: Payload,
 }
 
@@ -40,6 +56,24 @@ impl Message {
         self.sender
     }
 
+    /// Returns the address of the sender, as the membership knows it; of a sender that is no member, the one
+    /// that its packets come from. `None` if neither is known, as for a message of the past whose sender is
+    /// gone.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    /// Returns whether this node sent the message itself ([`JoinOptions::loopback`](crate::JoinOptions)).
+    pub fn is_own(&self) -> bool {
+        self.is_own
+    }
+
+    /// Returns the time at which the message was sent, by the sender's clock as it was set when the sender
+    /// started. Messages that share a packet have the time of the first; they share one only if they wait.
+    pub fn sent(&self) -> Option<SystemTime> {
+        UNIX_EPOCH.checked_add(Duration::from_micros(self.sent_us?))
+    }
+
     /// Returns the sequence number of the message among those of this sender to this group, from 0, modulo
     /// 2³². A message that was sent in several packets takes as many numbers.
     pub fn seq(&self) -> u32 {
@@ -49,6 +83,26 @@ impl Message {
     /// Returns the payload.
     pub fn payload(&self) -> &[u8] {
         self.payload.bytes()
+    }
+
+    /// Returns the type of the payload, if the sender has given one.
+    pub fn content_type(&self) -> Option<&str> {
+        self.envelope().content_type
+    }
+
+    /// Returns the bytes that the sender has given to the message beside the payload; none if it has not.
+    pub fn headers(&self) -> &[u8] {
+        self.envelope().headers
+    }
+
+    fn envelope(&self) -> Envelope<'_> {
+        let envelope = self.envelope.as_ref().and_then(|bytes| Envelope::read(bytes.bytes()).ok());
+        envelope.map_or_else(Envelope::default, |(envelope, _)| envelope)
+    }
+
+    /// Returns whether its sender waits for replies ([`Node::reply`](crate::Node::reply)).
+    pub fn is_request(&self) -> bool {
+        self.request.is_some()
     }
 
     /// Returns whether the message was lost at first, and then recovered from a repair or retransmitted.
@@ -84,8 +138,8 @@ impl fmt::Debug for Message {
     }
 }
 
-/// A report of messages that the application does not get: they will not arrive, or were dropped because it
-/// reads too slowly ([`GivenUp::Unread`]).
+/// A report of messages that the application does not get: they will not arrive, were dropped because it
+/// reads too slowly ([`GivenUp::Unread`]), or are older than their deadline ([`GivenUp::Expired`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
     pub(crate) group: Arc<str>,
@@ -96,14 +150,14 @@ pub struct Lost {
 }
 
 impl Lost {
-    /// Returns the report of a message that its reader was too slow for.
-    pub(crate) fn unread(message: &Message) -> Self {
+    /// Returns the report of a message that is not delivered although it came.
+    pub(crate) fn of(message: &Message, reason: GivenUp) -> Self {
         Self {
             group: Arc::clone(&message.group),
             sender: message.sender,
             first: message.seq,
             last: message.seq.wrapping_add(message.packets.saturating_sub(1)),
-            reason: GivenUp::Unread,
+            reason,
         }
     }
 
@@ -151,10 +205,95 @@ impl Lost {
 pub enum Event {
     /// A message.
     Message(Message),
-    /// Messages that will not arrive, or that were dropped because the queue was full.
+    /// Messages that will not arrive, that were dropped because the queue was full, or that came too late.
     Lost(Lost),
     /// The messages from before the subscription begin, or end.
     History(History),
+    /// A node has become a member of a group, or is one no more.
+    Member(MemberNews),
+    /// A group whose name matches a pattern of the subscription has been found.
+    Group(GroupNews),
+}
+
+/// News about a member of a group, which a subscription gets if it asks for them
+/// ([`JoinOptions::members`](crate::JoinOptions)).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberNews {
+    pub(crate) group: Arc<str>,
+    pub(crate) member: Member,
+    pub(crate) change: MemberChange,
+}
+
+impl MemberNews {
+    /// Returns the name of the group.
+    pub fn group(&self) -> &str {
+        &self.group
+    }
+
+    /// Returns the member.
+    pub fn member(&self) -> Member {
+        self.member
+    }
+
+    /// Returns what has changed.
+    pub fn change(&self) -> MemberChange {
+        self.change
+    }
+}
+
+/// News about a group whose name matches a pattern of a subscription.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupNews {
+    pub(crate) group: Arc<str>,
+    pub(crate) pattern: Arc<str>,
+    pub(crate) change: GroupChange,
+}
+
+impl GroupNews {
+    /// Returns the name of the group.
+    pub fn group(&self) -> &str {
+        &self.group
+    }
+
+    /// Returns the pattern that it matches.
+    pub fn pattern(&self) -> &str {
+        &self.pattern
+    }
+
+    /// Returns what has happened.
+    pub fn change(&self) -> &GroupChange {
+        &self.change
+    }
+}
+
+/// Outcome for a group that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GroupChange {
+    /// The subscription has joined it.
+    Found,
+    /// The subscription has not joined it, for this reason. If the pattern has found as many groups as it
+    /// may, this event is the last one of the pattern.
+    Refused(String),
+}
+
+/// Another node in a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Identifier of this life of the node.
+    pub id: NodeId,
+    /// Its address.
+    pub address: SocketAddr,
+}
+
+/// Change of a node's membership in a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemberChange {
+    /// The node has joined the group, or was in it when this node learned of it.
+    Joined,
+    /// The node has left the group, or was closed.
+    Left,
+    /// The node does not answer any more.
+    Failed,
 }
 
 /// News about the messages from before a subscription, which it gets if it [asks for them](crate::Start).
@@ -187,6 +326,13 @@ pub(crate) fn numbered(seq: u32) -> Message {
         how: How::Multicast,
         missed_us: None,
         is_past: false,
+        is_own: false,
+        address: None,
+        sent_us: None,
+        expires_us: None,
+        envelope: None,
+        request: None,
+        reply: None,
         payload: crate::pool::Pool::new(1, 8).copy(b"x"),
     }
 }

@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use ricochet_core::{GroupId, NodeId};
 
-use crate::error::{JoinError, RekeyError, SendError};
+use crate::error::{JoinError, RekeyError, RequestError, SendError};
 use crate::group_name::{NameMistake, check_group_name};
 use crate::joining::JoinOptions;
 use crate::key::ClusterKey;
+use crate::message::{Member, Message};
 use crate::sender::Sender;
 use crate::shared::Shared;
 use crate::status::Status;
@@ -68,7 +69,9 @@ impl Node {
         Self { shared, limits, stop, threads: Mutex::new(threads) }
     }
 
-    /// Joins a group. The subscription receives all messages sent to it from this moment on.
+    /// Joins a group. The subscription receives all messages sent to it from this moment on. A name with `*`
+    /// is a pattern: the subscription joins all groups with matching names that other nodes have joined or
+    /// send to, as they appear. `*` stands for any characters but `/`, `**` for any.
     ///
     /// # Errors
     /// [`JoinError`].
@@ -129,7 +132,76 @@ impl Node {
             NameMistake::Length => SendError::Name { length: group.len() },
             NameMistake::Pattern => SendError::Pattern { name: group.to_owned() },
         })?;
+        self.shared.names.lock().unwrap_or_else(PoisonError::into_inner).on_sender(group);
         Ok(Sender::new(Arc::clone(&self.shared), GroupId::of_name(group)))
+    }
+
+    /// Sends a request to a group, and returns the first reply of a member.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use std::time::Duration;
+    /// # let quiet = || ricochet::Node::builder("lo").address([127, 0, 0, 1]).unicast(true).port(0);
+    /// let server = quiet().start()?;
+    /// let questions = server.join("sums")?;
+    /// let client = quiet().seed(server.address().to_string()).start()?;
+    /// # assert!(client.wait_for_members("sums", 1, Duration::from_secs(20)));
+    /// std::thread::scope(|scope| {
+    ///     scope.spawn(|| {
+    ///         let question = questions.recv().expect("the node runs");
+    ///         server.reply(&question, b"4")
+    ///     });
+    ///     let answer = client.request("sums", b"2 + 2", Duration::from_secs(20))?;
+    ///     assert_eq!(answer.payload(), b"4");
+    ///     Ok(())
+    /// })
+    /// # }
+    /// ```
+    ///
+    /// Replies are messages to a group of this node's own. Members learn of that group with the first
+    /// request, which therefore takes longer if `node.unicast` is set.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub fn request(&self, group: &str, payload: &[u8], timeout: Duration) -> Result<Message, RequestError> {
+        let mut first = None;
+        let id = self.sender(group)?.group();
+        self.shared.request(id, payload, timeout, |reply| {
+            first = Some(reply);
+            false
+        })?;
+        let members = || self.members(group);
+        first.ok_or_else(|| RequestError::NoReply { seconds: timeout.as_secs_f64(), members: members() })
+    }
+
+    /// Sends a request to a group, and returns all replies that come until the timeout is over, but at most
+    /// `replies_max`.
+    ///
+    /// # Errors
+    /// [`RequestError`], but not that there is no reply.
+    pub fn request_all(
+        &self,
+        group: &str,
+        payload: &[u8],
+        replies_max: usize,
+        timeout: Duration,
+    ) -> Result<Vec<Message>, RequestError> {
+        let mut replies = Vec::new();
+        let id = self.sender(group)?.group();
+        self.shared.request(id, payload, timeout, |reply| {
+            replies.push(reply);
+            replies.len() < replies_max
+        })?;
+        Ok(replies)
+    }
+
+    /// Replies to a request ([`Message::is_request`]), of any length that the node sends. Returns the
+    /// sequence number of the reply among those to the requester.
+    ///
+    /// # Errors
+    /// [`SendError`], for example [`SendError::NotARequest`].
+    pub fn reply(&self, request: &Message, payload: &[u8]) -> Result<u32, SendError> {
+        self.shared.reply(request, payload)
     }
 
     /// Reads the cluster keys from the configured file again, as the node does by itself within a second
@@ -171,6 +243,11 @@ impl Node {
     /// Returns the number of other nodes known to be in a group.
     pub fn members(&self, group: &str) -> usize {
         self.shared.members(GroupId::of_name(group))
+    }
+
+    /// Returns the other nodes known to be in a group.
+    pub fn member_list(&self, group: &str) -> Vec<Member> {
+        self.shared.member_list(GroupId::of_name(group))
     }
 
     /// Waits until at least `count` other nodes are known to be in a group, at most until the timeout is

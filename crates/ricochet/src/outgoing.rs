@@ -13,11 +13,11 @@ use std::time::Duration;
 use hashbrown::HashSet;
 use ricochet_core::GroupId;
 use ricochet_core::message::{SendError as CoreError, SendOptions as CoreOptions};
-use ricochet_core::outgoing::{NotTaken, Outgoing as CoreOutgoing, Packet};
+use ricochet_core::outgoing::{NotTaken, Outgoing as CoreOutgoing, OutgoingMessage, Packet};
 
 use crate::clock;
 use crate::error::SendError;
-use crate::sender::SendOptions;
+use crate::sender::Outbound;
 use crate::shared::{Core, Gone, Shared};
 
 /// Number of packets passed to the core at a time.
@@ -74,6 +74,11 @@ impl Outgoing {
         self.lock().packets.len()
     }
 
+    /// Returns the number of packets that a message takes.
+    pub(crate) fn packets_of(&self, message: &Outbound<'_>) -> u32 {
+        self.lock().packets.packets_of(&message.envelope, message.payload.len())
+    }
+
     /// Returns the number of bytes that wait.
     pub(crate) fn bytes(&self) -> usize {
         self.lock().packets.bytes()
@@ -119,15 +124,10 @@ impl Outgoing {
 impl Shared {
     /// Puts a message in, and passes it on if the core is free. Returns [`SendError::WouldBlock`] if there is
     /// no room.
-    pub(crate) fn try_send(
-        &self,
-        group: GroupId,
-        payload: &[u8],
-        options: SendOptions,
-    ) -> Result<u32, SendError> {
+    pub(crate) fn try_send(&self, message: &Outbound<'_>) -> Result<u32, SendError> {
         self.check_open()?;
         let mut inner = self.outgoing.lock();
-        let sent = inner.push(group, payload, options);
+        let sent = inner.push(message);
         let is_due = inner.is_due(&sent);
         drop(inner);
         self.pass_on_if_due(is_due);
@@ -135,16 +135,10 @@ impl Shared {
     }
 
     /// Does the same, and waits for room until the timeout is over.
-    pub(crate) fn send(
-        &self,
-        group: GroupId,
-        payload: &[u8],
-        options: SendOptions,
-        timeout: Option<Duration>,
-    ) -> Result<u32, SendError> {
+    pub(crate) fn send(&self, message: &Outbound<'_>, timeout: Option<Duration>) -> Result<u32, SendError> {
         let deadline_us = timeout.map(|timeout| clock::now_us().saturating_add(timeout.as_micros() as u64));
         loop {
-            match self.try_send(group, payload, options) {
+            match self.try_send(message) {
                 Err(SendError::WouldBlock) => {}
                 sent => return sent,
             }
@@ -156,7 +150,7 @@ impl Shared {
             }
             let mut inner = self.outgoing.lock();
             // Room may have come since the attempt.
-            match inner.push(group, payload, options) {
+            match inner.push(message) {
                 Err(SendError::WouldBlock) => {}
                 sent => {
                     let is_due = inner.is_due(&sent);
@@ -172,16 +166,10 @@ impl Shared {
     }
 
     /// Puts a message in. If there is no room, wakes `task` when there may be.
-    pub(crate) fn poll_send(
-        &self,
-        group: GroupId,
-        payload: &[u8],
-        options: SendOptions,
-        task: &TaskWaker,
-    ) -> Result<u32, SendError> {
+    pub(crate) fn poll_send(&self, message: &Outbound<'_>, task: &TaskWaker) -> Result<u32, SendError> {
         self.check_open()?;
         let mut inner = self.outgoing.lock();
-        let sent = inner.push(group, payload, options);
+        let sent = inner.push(message);
         if sent == Err(SendError::WouldBlock) && !inner.tasks.iter().any(|other| other.will_wake(task)) {
             // In a full list, the task that has waited longest tries again.
             if inner.tasks.len() >= TASKS_MAX {
@@ -249,11 +237,13 @@ impl From<Gone> for SendError {
 }
 
 impl Inner {
-    fn push(&mut self, group: GroupId, payload: &[u8], options: SendOptions) -> Result<u32, SendError> {
-        let SendOptions { expires, fragments } = options;
+    fn push(&mut self, message: &Outbound<'_>) -> Result<u32, SendError> {
+        let Outbound { group, payload, envelope, expires, fragments } = *message;
         let fragments = fragments || (!self.fragmented.is_empty() && self.fragmented.contains(&group));
         let (now_us, before) = (clock::now_us(), self.packets.len());
-        let sent = self.packets.push(now_us, group, payload, CoreOptions { expires }, fragments);
+        let options = CoreOptions { expires };
+        let message = OutgoingMessage { group, envelope, payload, options, fragments };
+        let sent = self.packets.push(now_us, &message);
         // A message that shares a packet leaves with it. A new packet may wait for those that are due.
         let is_near = self.due_us.is_some_and(|due_us| due_us > now_us);
         let is_begun = self.packets.len() > before && (!is_near || self.packets.is_worthwhile());

@@ -4,16 +4,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
+use ricochet_core::counters::GivenUp;
 use ricochet_core::delivery::{Fifo, Released};
 use ricochet_core::flow::ReaderNews;
 use ricochet_core::message::{Message as CoreMessage, Output, To};
 use ricochet_core::tracker::{Front, Lost as CoreLost};
-use ricochet_core::wire::{MESSAGE_HEAD, messages_of};
+use ricochet_core::wire::{Envelope, MESSAGE_HEAD, messages_of};
 use ricochet_core::{GroupId, HistoryNews, NodeId, StreamKey};
 
 use crate::addresses::{GroupAddresses, NodeAddresses};
 use crate::held::Held;
-use crate::message::{Lost, Message};
+use crate::message::{Event, Lost, Member, Message};
 use crate::past::Past;
 use crate::pool::{Payload, Pool};
 use crate::queue::Queue;
@@ -38,6 +39,12 @@ pub(crate) struct Consumer {
     pub(crate) queue: Arc<Queue>,
     /// Orders the messages, if the subscription requires it.
     pub(crate) fifo: Option<Box<Fifo>>,
+    /// Whether it wants this node's own messages.
+    pub(crate) loopback: bool,
+    /// Whether it wants news about members.
+    pub(crate) members: bool,
+    /// Whether it takes the replies to this node's requests.
+    pub(crate) is_inbox: bool,
 }
 
 /// Readers of this node's messages that did not keep up.
@@ -70,13 +77,24 @@ pub(crate) struct Outward {
     pub(crate) sent_to: u64,
     /// Senders that wait until members hold a message.
     pub(crate) held: Arc<Held>,
+    /// Requests that wait for replies, by their numbers.
+    pub(crate) requests: HashMap<u64, Arc<Queue>>,
+    /// Number of replies that nobody waits for.
+    pub(crate) unasked_replies: u64,
+    me: Member,
     group_addresses: GroupAddresses,
     pool: Arc<Pool>,
 }
 
 impl Outward {
-    pub(crate) fn new(group_addresses: GroupAddresses, addresses: NodeAddresses, pool: Arc<Pool>) -> Self {
+    pub(crate) fn new(
+        (id, address): (NodeId, SocketAddr),
+        group_addresses: GroupAddresses,
+        addresses: NodeAddresses,
+        pool: Arc<Pool>,
+    ) -> Self {
         Self {
+            me: Member { id, address },
             now_us: 0,
             datagrams: Datagrams::default(),
             reply_to: None,
@@ -89,6 +107,8 @@ impl Outward {
             caught_up: Vec::new(),
             sent_to: 0,
             held: Arc::default(),
+            requests: HashMap::new(),
+            unasked_replies: 0,
             group_addresses,
             pool,
         }
@@ -97,6 +117,11 @@ impl Outward {
     /// Returns the multicast addresses of groups.
     pub(crate) fn group_addresses(&self) -> GroupAddresses {
         self.group_addresses
+    }
+
+    /// Returns this node.
+    pub(crate) fn me(&self) -> Member {
+        self.me
     }
 
     pub(crate) fn pool(&self) -> &Pool {
@@ -115,28 +140,41 @@ impl Outward {
         names.join(", ") + more
     }
 
+    /// Returns whether a subscription to a group wants this node's own messages.
+    pub(crate) fn wants_loopback(&self, group: GroupId) -> bool {
+        let consumers = self.groups.get(&group).map_or(&[][..], |joined| &joined.consumers[..]);
+        consumers.iter().any(|&at| matches!(&self.consumers[at], Some(consumer) if consumer.loopback))
+    }
+
+    /// Splits off the consumers from what it takes to fill their queues.
+    fn split(&mut self) -> (&mut [Option<Consumer>], Filler<'_>, &mut Option<u64>) {
+        let Self { groups, consumers, pool, addresses, requests, me, fifo_due_us, .. } = self;
+        (consumers, Filler { groups, pool, addresses, requests, me: *me }, fifo_due_us)
+    }
+
     /// Handles the timeouts of subscriptions that keep order.
     pub(crate) fn handle_timeout(&mut self) {
-        if self.fifo_due_us.is_none_or(|due_us| due_us > self.now_us) {
+        let now_us = self.now_us;
+        if self.fifo_due_us.is_none_or(|due_us| due_us > now_us) {
             return;
         }
-        let Self { groups, consumers, pool, now_us, .. } = self;
+        let (consumers, filler, fifo_due_us) = self.split();
         let mut next_us: Option<u64> = None;
-        for Consumer { queue, fifo } in consumers.iter_mut().flatten() {
+        for Consumer { queue, fifo, .. } in consumers.iter_mut().flatten() {
             let Some(fifo) = fifo else { continue };
-            fifo.handle_timeout(*now_us, &mut |released| release(groups, queue, pool, &released));
+            fifo.handle_timeout(now_us, &mut |released| filler.release(queue, &released));
             next_us = [next_us, fifo.poll_timeout()].into_iter().flatten().min();
         }
-        self.fifo_due_us = next_us;
+        *fifo_due_us = next_us;
     }
 
     /// Hands a message to one consumer.
     pub(crate) fn deliver_to(&mut self, at: usize, message: &CoreMessage<'_>) {
-        let Self { groups, consumers, pool, now_us, fifo_due_us, .. } = self;
-        let Some(joined) = groups.get(&message.group) else { return };
-        let Some(Some(Consumer { queue, fifo })) = consumers.get_mut(at) else { return };
-        let Some(fifo) = fifo else { return push(queue, joined, pool, message) };
-        fifo.handle_message(*now_us, message, &mut |released| release(groups, queue, pool, &released));
+        let now_us = self.now_us;
+        let (consumers, filler, fifo_due_us) = self.split();
+        let Some(Some(Consumer { queue, fifo, .. })) = consumers.get_mut(at) else { return };
+        let Some(fifo) = fifo else { return filler.push(queue, message) };
+        fifo.handle_message(now_us, message, &mut |released| filler.release(queue, &released));
         *fifo_due_us = [*fifo_due_us, fifo.poll_timeout()].into_iter().flatten().min();
     }
 
@@ -146,11 +184,11 @@ impl Outward {
         group: GroupId,
         mut notify: impl FnMut(&mut Fifo, &mut dyn FnMut(Released<'_>)),
     ) {
-        let Self { groups, consumers, pool, fifo_due_us, .. } = self;
-        let Some(joined) = groups.get(&group) else { return };
+        let (consumers, filler, fifo_due_us) = self.split();
+        let Some(joined) = filler.groups.get(&group) else { return };
         for &at in &joined.consumers {
-            if let Some(Consumer { queue, fifo: Some(fifo) }) = &mut consumers[at] {
-                notify(fifo, &mut |released| release(groups, queue, pool, &released));
+            if let Some(Consumer { queue, fifo: Some(fifo), .. }) = &mut consumers[at] {
+                notify(fifo, &mut |released| filler.release(queue, &released));
                 *fifo_due_us = [*fifo_due_us, fifo.poll_timeout()].into_iter().flatten().min();
             }
         }
@@ -182,27 +220,42 @@ impl Output for Outward {
     }
 
     fn deliver(&mut self, message: &CoreMessage<'_>) {
-        let Self { groups, consumers, pool, now_us, fifo_due_us, .. } = self;
-        let Some(joined) = groups.get(&message.group) else { return };
+        let now_us = self.now_us;
+        let (consumers, filler, fifo_due_us) = self.split();
+        let Some(joined) = filler.groups.get(&message.group) else { return };
+        let is_own = message.sender == filler.me.id;
+        let mut unasked = 0;
         for &at in &joined.consumers {
-            if !joined.past.takes(at, message) {
+            if !is_own && !joined.past.takes(at, message) {
                 continue;
             }
-            let Some(Consumer { queue, fifo }) = &mut consumers[at] else { continue };
+            let Some(Consumer { queue, fifo, loopback, is_inbox, .. }) = &mut consumers[at] else { continue };
+            if is_own && !*loopback {
+                continue;
+            }
+            if *is_inbox {
+                unasked += filler.pass_replies(message);
+                continue;
+            }
             let Some(fifo) = fifo else {
-                push(queue, joined, pool, message);
+                filler.push(queue, message);
                 continue;
             };
-            fifo.handle_message(*now_us, message, &mut |released| release(groups, queue, pool, &released));
+            fifo.handle_message(now_us, message, &mut |released| filler.release(queue, &released));
             *fifo_due_us = [*fifo_due_us, fifo.poll_timeout()].into_iter().flatten().min();
         }
+        self.unasked_replies += unasked;
     }
 
     fn on_lost(&mut self, lost: &CoreLost) {
+        if lost.key.sender == self.me.id {
+            // A message of this node that it did not put together for itself: it was sent.
+            return;
+        }
         let Self { groups, consumers, .. } = self;
         let Some(joined) = groups.get(&lost.key.group) else { return };
         for &at in &joined.consumers {
-            if let Some(Consumer { queue, fifo: None }) = &consumers[at] {
+            if let Some(Consumer { queue, fifo: None, .. }) = &consumers[at] {
                 queue.push_lost(report(joined, lost));
             }
         }
@@ -259,45 +312,118 @@ impl Output for Outward {
     }
 }
 
-/// Queues an event that an ordering stage has released.
-fn release(groups: &HashMap<GroupId, Joined>, queue: &Queue, pool: &Arc<Pool>, released: &Released<'_>) {
-    match released {
-        Released::Message(message) => {
-            if let Some(joined) = groups.get(&message.group) {
-                push(queue, joined, pool, message);
-            }
-        }
-        Released::Lost(lost) => {
-            if let Some(joined) = groups.get(&lost.key.group) {
-                queue.push_lost(report(joined, lost));
-            }
-        }
-    }
+/// Contents of the envelope of a message.
+#[derive(Default)]
+struct About {
+    /// The envelope itself, if it has content type or headers.
+    envelope: Option<Payload>,
+    deadline_us: Option<u64>,
+    request: Option<u64>,
+    reply: Option<u64>,
 }
 
-/// Queues a message, or the messages that share its packet. Those share a buffer too.
-fn push(queue: &Queue, joined: &Joined, pool: &Arc<Pool>, message: &CoreMessage<'_>) {
-    let whole = pool.copy(message.payload);
-    let of = |seq: u32, packets: u32, payload: Payload| Message {
-        group: Arc::clone(&joined.name),
-        sender: message.sender,
-        seq,
-        packets,
-        how: message.how,
-        missed_us: message.missed_us,
-        is_past: message.past_us.is_some(),
-        payload,
-    };
-    let seq = message.seq.to_wire();
-    if !message.joint {
-        return queue.push(of(seq, message.packets, whole));
+/// Parts a message from its envelope; `None` if that cannot be read.
+fn open(whole: &Payload) -> Option<(Payload, About)> {
+    let (envelope, payload) = Envelope::read(whole.bytes()).ok()?;
+    let length = whole.bytes().len();
+    let start = length - payload.len();
+    let is_kept = envelope.headers_len() > 0 || envelope.content_type.is_some();
+    let (deadline_us, request, reply) =
+        (envelope.deadline_us.map(u64::from), envelope.request, envelope.reply);
+    let envelope = is_kept.then(|| whole.part(0..start));
+    Some((whole.part(start..length), About { envelope, deadline_us, request, reply }))
+}
+
+/// State that is needed to fill the queues of subscriptions.
+struct Filler<'a> {
+    groups: &'a HashMap<GroupId, Joined>,
+    pool: &'a Arc<Pool>,
+    addresses: &'a NodeAddresses,
+    requests: &'a HashMap<u64, Arc<Queue>>,
+    me: Member,
+}
+
+impl Filler<'_> {
+    /// Queues an event that an ordering stage has released.
+    fn release(&self, queue: &Queue, released: &Released<'_>) {
+        match released {
+            Released::Message(message) => self.push(queue, message),
+            Released::Lost(lost) => {
+                if let Some(joined) = self.groups.get(&lost.key.group) {
+                    queue.push_lost(report(joined, lost));
+                }
+            }
+        }
     }
-    let mut start = 0;
-    let parts = messages_of(message.payload).zip(0..).map(|(part, step)| {
-        start += MESSAGE_HEAD + part.len();
-        of(seq.wrapping_add(step), 1, whole.part(start - part.len()..start))
-    });
-    queue.push_all(parts);
+
+    /// Queues a message, or the messages that share its packet.
+    fn push(&self, queue: &Queue, message: &CoreMessage<'_>) {
+        self.open(message, |events| queue.push_all(events));
+    }
+
+    /// Passes replies to the requests that wait for them. Returns the number of those that no request waits
+    /// for.
+    fn pass_replies(&self, message: &CoreMessage<'_>) -> u64 {
+        let mut unasked = 0;
+        self.open(message, |events| {
+            for event in events {
+                let Event::Message(reply) = event else { continue };
+                match reply.reply.and_then(|number| self.requests.get(&number)) {
+                    Some(queue) => queue.push_all(std::iter::once(Event::Message(reply))),
+                    None => unasked += 1,
+                }
+            }
+        });
+        unasked
+    }
+
+    /// Makes events of a message, or of the messages that share its packet. Those share a buffer too.
+    fn open(&self, message: &CoreMessage<'_>, take: impl FnOnce(&mut dyn Iterator<Item = Event>)) {
+        let Some(joined) = self.groups.get(&message.group) else { return };
+        let whole = self.pool.copy(message.payload);
+        let is_own = message.sender == self.me.id;
+        let address = if is_own { Some(self.me.address) } else { self.addresses.node(message.sender) };
+        let sent = message.sent;
+        let of = |seq: u32, packets: u32, (payload, about): (Payload, About)| Message {
+            group: Arc::clone(&joined.name),
+            sender: message.sender,
+            seq,
+            packets,
+            how: message.how,
+            missed_us: message.missed_us,
+            is_past: message.past_us.is_some(),
+            is_own,
+            address,
+            sent_us: sent.map(|sent| sent.at_us),
+            expires_us: sent.and_then(|sent| about.deadline_us.map(|us| sent.since_us.saturating_add(us))),
+            envelope: about.envelope,
+            request: about.request,
+            reply: about.reply,
+            payload,
+        };
+        let seq = message.seq.to_wire();
+        let lost = |seq: u32, packets: u32| Lost {
+            group: Arc::clone(&joined.name),
+            sender: message.sender,
+            first: seq,
+            last: seq.wrapping_add(packets.saturating_sub(1)),
+            reason: GivenUp::Unfit,
+        };
+        let opened = |seq: u32, packets: u32, whole: Payload| {
+            let opened = if message.enveloped { open(&whole) } else { Some((whole, About::default())) };
+            let event = opened.map(|opened| Event::Message(of(seq, packets, opened)));
+            event.unwrap_or_else(|| Event::Lost(lost(seq, packets)))
+        };
+        if !message.joint {
+            return take(&mut std::iter::once(opened(seq, message.packets, whole)));
+        }
+        let mut start = 0;
+        let mut parts = messages_of(message.payload).zip(0..).map(|(part, step)| {
+            start += MESSAGE_HEAD + part.len();
+            opened(seq.wrapping_add(step), 1, whole.part(start - part.len()..start))
+        });
+        take(&mut parts);
+    }
 }
 
 fn report(joined: &Joined, lost: &CoreLost) -> Lost {

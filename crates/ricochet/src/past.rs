@@ -10,7 +10,7 @@ use hashbrown::HashMap;
 use ricochet_core::message::Message as CoreMessage;
 use ricochet_core::{GroupId, HistoryNews, Wish};
 
-use crate::message::History;
+use crate::message::{Event, History};
 use crate::outward::{Joined, Outward};
 use crate::shared::Core;
 
@@ -137,7 +137,7 @@ impl Outward {
             if *part == Part::All
                 && let Some(Some(consumer)) = self.consumers.get(at)
             {
-                consumer.queue.push_history(History { group: Arc::clone(&joined.name), news });
+                consumer.queue.push_news(Event::History(History { group: Arc::clone(&joined.name), news }));
             }
         }
     }
@@ -185,7 +185,7 @@ impl Core {
         let Some(name) = out.groups.get(&group).map(|joined| Arc::clone(&joined.name)) else { return };
         let tell = |out: &Outward, news| {
             if let Some(Some(consumer)) = out.consumers.get(consumer) {
-                consumer.queue.push_history(History { group: Arc::clone(&name), news });
+                consumer.queue.push_news(Event::History(History { group: Arc::clone(&name), news }));
             }
         };
         tell(out, HistoryNews::Begins { messages, is_complete });

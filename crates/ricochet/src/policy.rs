@@ -18,3 +18,10 @@ pub enum Policy {
     /// The new message is dropped, and reported by [`Event::Lost`](crate::Event::Lost).
     DropNewest,
 }
+
+impl Policy {
+    /// Returns the policy for messages that cannot be made to wait.
+    pub(crate) fn without_waiting(self) -> Self {
+        if self == Self::Block { Self::DropNewest } else { self }
+    }
+}

@@ -6,6 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ricochet_core::GroupId;
+use ricochet_core::wire::{CONTENT_TYPE_MAX, DEADLINE_US_MAX, Envelope, HEADERS_MAX};
 
 use crate::error::SendError;
 use crate::shared::Shared;
@@ -26,28 +27,86 @@ use crate::shared::Shared;
 pub struct Sender {
     shared: Arc<Shared>,
     group: GroupId,
-    options: SendOptions,
+    expires: bool,
+    fragments: bool,
+    deadline: Option<Duration>,
+    content_type: Option<Arc<str>>,
 }
 
-/// Options of a message.
+/// Options of a message: content beside its payload, and its deadline.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+/// use ricochet::SendOptions;
+/// # let quiet = || ricochet::Node::builder("lo").address([127, 0, 0, 1]).unicast(true).port(0);
+/// # let receiver = quiet().start()?;
+/// # let orders = receiver.join("orders")?;
+/// # let node = quiet().seed(receiver.address().to_string()).start()?;
+/// # assert!(node.wait_for_members("orders", 1, Duration::from_secs(20)));
+/// let options = SendOptions {
+///     deadline: Some(Duration::from_secs(5)),
+///     content_type: Some("application/json"),
+///     headers: b"trace=7",
+/// };
+/// node.sender("orders")?.send_with(b"{}", &options)?;
+/// let order = orders.recv()?;
+/// assert_eq!((order.content_type(), order.headers()), (Some("application/json"), &b"trace=7"[..]));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct SendOptions {
+pub struct SendOptions<'a> {
+    /// Age at which the message is worthless, up to an hour. A receiver does not deliver it when it is older,
+    /// and does not request it any more; the subscription gets a report ([`GivenUp::Expired`]) in its place.
+    /// The age counts from the time at which the node takes the message: see [`Message::sent`].
+    ///
+    /// A receiver compares the times in the packets of a sender with its own clock, and takes the fastest of
+    /// the last minute or two for one without delay. Clocks need not agree. A delay that all packets of a
+    /// sender have in common does not count, and the first packet that a receiver gets of a sender is new.
+    ///
+    /// [`GivenUp::Expired`]: crate::GivenUp::Expired
+    /// [`Message::sent`]: crate::Message::sent
+    pub deadline: Option<Duration>,
+    /// Type of the payload, up to 128 bytes.
+    pub content_type: Option<&'a str>,
+    /// Bytes that receivers get beside the payload; with the content type up to 256.
+    pub headers: &'a [u8],
+}
+
+/// A message on its way out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outbound<'a> {
+    pub(crate) group: GroupId,
+    pub(crate) payload: &'a [u8],
+    pub(crate) envelope: Envelope<'a>,
     /// Whether a late message is worthless, so that receivers do not request it.
     pub(crate) expires: bool,
     /// Whether a message longer than a packet is sent in several packets.
     pub(crate) fragments: bool,
 }
 
+#[cfg(test)]
+impl<'a> Outbound<'a> {
+    /// Returns a message to a group without anything else.
+    pub(crate) fn plain(group: GroupId, payload: &'a [u8]) -> Self {
+        Self { group, payload, envelope: Envelope::default(), expires: false, fragments: false }
+    }
+}
+
 impl Sender {
     pub(crate) fn new(shared: Arc<Shared>, group: GroupId) -> Self {
-        Self { shared, group, options: SendOptions::default() }
+        Self { shared, group, expires: false, fragments: false, deadline: None, content_type: None }
+    }
+
+    pub(crate) fn group(&self) -> GroupId {
+        self.group
     }
 
     /// Sets whether late messages are worthless. Receivers then do not request messages
     /// that repairs do not recover.
     #[must_use]
     pub fn expiring(mut self, expires: bool) -> Self {
-        self.options.expires = expires;
+        self.expires = expires;
         self
     }
 
@@ -55,7 +114,22 @@ impl Sender {
     /// [`Node::message_max`](crate::Node::message_max).
     #[must_use]
     pub fn fragments(mut self, fragments: bool) -> Self {
-        self.options.fragments = fragments;
+        self.fragments = fragments;
+        self
+    }
+
+    /// Sets the age at which messages are worthless ([`SendOptions::deadline`]), unless a message has its
+    /// own.
+    #[must_use]
+    pub fn deadline(mut self, deadline: Option<Duration>) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Sets the content type of messages, unless a message has its own.
+    #[must_use]
+    pub fn content_type(mut self, content_type: Option<&str>) -> Self {
+        self.content_type = content_type.map(Arc::from);
         self
     }
 
@@ -65,7 +139,15 @@ impl Sender {
     /// # Errors
     /// [`SendError`]. A loss in the network is not an error.
     pub fn send(&self, payload: &[u8]) -> Result<u32, SendError> {
-        self.shared.send(self.group, payload, self.options, None)
+        self.send_with(payload, &SendOptions::default())
+    }
+
+    /// Sends a message with options as [`send`](Self::send) does.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub fn send_with(&self, payload: &[u8], options: &SendOptions<'_>) -> Result<u32, SendError> {
+        self.shared.send(&self.outbound(payload, options)?, None)
     }
 
     /// Does the same, and waits for room at most until the timeout is over.
@@ -73,7 +155,20 @@ impl Sender {
     /// # Errors
     /// [`SendError::WouldBlock`] if there was no room; then nothing was sent.
     pub fn send_timeout(&self, payload: &[u8], timeout: Duration) -> Result<u32, SendError> {
-        self.shared.send(self.group, payload, self.options, Some(timeout))
+        self.send_timeout_with(payload, &SendOptions::default(), timeout)
+    }
+
+    /// Does the same with options.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub fn send_timeout_with(
+        &self,
+        payload: &[u8],
+        options: &SendOptions<'_>,
+        timeout: Duration,
+    ) -> Result<u32, SendError> {
+        self.shared.send(&self.outbound(payload, options)?, Some(timeout))
     }
 
     /// Sends a message if it need not wait for room.
@@ -81,7 +176,15 @@ impl Sender {
     /// # Errors
     /// [`SendError::WouldBlock`] if there is no room; then nothing was sent.
     pub fn try_send(&self, payload: &[u8]) -> Result<u32, SendError> {
-        self.shared.try_send(self.group, payload, self.options)
+        self.try_send_with(payload, &SendOptions::default())
+    }
+
+    /// Does the same with options.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub fn try_send_with(&self, payload: &[u8], options: &SendOptions<'_>) -> Result<u32, SendError> {
+        self.shared.try_send(&self.outbound(payload, options)?)
     }
 
     /// Sends a message, and awaits room for it on any executor.
@@ -89,13 +192,44 @@ impl Sender {
     /// # Errors
     /// [`SendError`].
     pub async fn send_async(&self, payload: &[u8]) -> Result<u32, SendError> {
-        std::future::poll_fn(|context| {
-            match self.shared.poll_send(self.group, payload, self.options, context.waker()) {
-                Err(SendError::WouldBlock) => Poll::Pending,
-                sent => Poll::Ready(sent),
-            }
+        self.send_async_with(payload, &SendOptions::default()).await
+    }
+
+    /// Does the same with options.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub async fn send_async_with(&self, payload: &[u8], options: &SendOptions<'_>) -> Result<u32, SendError> {
+        let outbound = self.outbound(payload, options)?;
+        std::future::poll_fn(|context| match self.shared.poll_send(&outbound, context.waker()) {
+            Err(SendError::WouldBlock) => Poll::Pending,
+            sent => Poll::Ready(sent),
         })
         .await
+    }
+
+    /// Adds the options of this handle to a message, and checks its own.
+    fn outbound<'a>(
+        &'a self,
+        payload: &'a [u8],
+        options: &SendOptions<'a>,
+    ) -> Result<Outbound<'a>, SendError> {
+        let SendOptions { deadline, content_type, headers } = *options;
+        let deadline_us = deadline.or(self.deadline).map(|deadline| {
+            let us = u32::try_from(deadline.as_micros()).ok();
+            us.filter(|&us| us <= DEADLINE_US_MAX).ok_or(SendError::Deadline { seconds: deadline.as_secs() })
+        });
+        let content_type = content_type.or(self.content_type.as_deref());
+        let deadline_us = deadline_us.transpose()?;
+        let envelope = Envelope { deadline_us, content_type, headers, ..Envelope::default() };
+        if content_type.is_some_and(|name| name.len() > CONTENT_TYPE_MAX)
+            || envelope.headers_len() > HEADERS_MAX
+        {
+            let content_type = content_type.map_or(0, str::len);
+            return Err(SendError::Headers { content_type, headers: headers.len() });
+        }
+        let Self { group, expires, fragments, .. } = *self;
+        Ok(Outbound { group, payload, envelope, expires, fragments })
     }
 }
 
@@ -120,8 +254,23 @@ impl Sender {
     /// [`SendError::NotHeld`] if fewer members hold it when the time is over; the message was sent. Any other
     /// [`SendError`].
     pub fn send_held(&self, payload: &[u8], members: usize, timeout: Duration) -> Result<u32, SendError> {
-        let seq = self.shared.send(self.group, payload, self.options, Some(timeout))?;
-        self.shared.wait_for_holders(self.group, seq, payload.len(), members)?.wait(timeout)
+        self.send_held_with(payload, &SendOptions::default(), members, timeout)
+    }
+
+    /// Does the same with options.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub fn send_held_with(
+        &self,
+        payload: &[u8],
+        options: &SendOptions<'_>,
+        members: usize,
+        timeout: Duration,
+    ) -> Result<u32, SendError> {
+        let outbound = self.outbound(payload, options)?;
+        let seq = self.shared.send(&outbound, Some(timeout))?;
+        self.shared.wait_for_holders(&outbound, seq, members)?.wait(timeout)
     }
 
     /// Does the same without a limit of time, on any executor.
@@ -130,7 +279,8 @@ impl Sender {
     /// [`SendError`].
     pub async fn send_held_async(&self, payload: &[u8], members: usize) -> Result<u32, SendError> {
         let seq = self.send_async(payload).await?;
-        let wait = self.shared.wait_for_holders(self.group, seq, payload.len(), members)?;
+        let outbound = self.outbound(payload, &SendOptions::default())?;
+        let wait = self.shared.wait_for_holders(&outbound, seq, members)?;
         std::future::poll_fn(|context| wait.poll(context.waker())).await
     }
 }

@@ -1,7 +1,7 @@
 //! State that the node's thread and the application's threads share.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -15,9 +15,11 @@ use crate::clock;
 use crate::config::Config;
 use crate::error::RecvError;
 use crate::ip_groups::IpGroups;
+use crate::joining::SubscriptionHandle;
 use crate::key::KeyRing;
 use crate::outgoing::Outgoing;
 use crate::outward::Outward;
+use crate::patterns::{Names, Patterns};
 use crate::published::Published;
 use crate::replay::Windows;
 use crate::ring::{Ring, Slot};
@@ -86,6 +88,13 @@ pub(crate) struct Shared {
     pub(crate) published: Mutex<Published>,
     pub(crate) members_changed: Condvar,
     pub(crate) started_us: u64,
+    /// Subscription to the group of replies to this node's requests.
+    pub(crate) inbox: Mutex<Option<SubscriptionHandle>>,
+    /// Names of the groups that this node has joined or sends to.
+    pub(crate) names: Mutex<Names>,
+    pub(crate) patterns: Mutex<Patterns>,
+    /// Number of the next request.
+    pub(crate) next_request: AtomicU64,
 }
 
 /// Reason why the core is not available.
@@ -113,11 +122,13 @@ pub(crate) struct Parts {
     pub(crate) membership_ring: Ring,
     pub(crate) keys: Option<Arc<KeyRing>>,
     pub(crate) waker: Waker,
+    /// Random number of the first request.
+    pub(crate) first_request: u64,
 }
 
 impl Shared {
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
-        let Parts { config, id, address, interface, core, ip_groups, keys, waker, .. } = parts;
+        let Parts { config, id, address, interface, core, ip_groups, keys, waker, first_request, .. } = parts;
         let Parts { ring, repairs, requests, membership_ring, outgoing, transmitter, .. } = parts;
         Arc::new(Self {
             config,
@@ -144,6 +155,10 @@ impl Shared {
             published: Mutex::new(Published::default()),
             members_changed: Condvar::new(),
             started_us: clock::now_us(),
+            inbox: Mutex::default(),
+            names: Mutex::default(),
+            patterns: Mutex::default(),
+            next_request: AtomicU64::new(first_request),
         })
     }
 
@@ -224,12 +239,10 @@ impl Shared {
             None => RecvError::Closed,
         };
         self.closing.store(true, Ordering::SeqCst);
-        self.core_ignoring_poison()
-            .out
-            .consumers
-            .iter()
-            .flatten()
-            .for_each(|consumer| consumer.queue.close(reason.clone()));
+        let core = self.core_ignoring_poison();
+        let queues = core.out.consumers.iter().flatten().map(|consumer| &consumer.queue);
+        queues.chain(core.out.requests.values()).for_each(|queue| queue.close(reason.clone()));
+        drop(core);
         // A thread that waits for members has either seen `closing`, or waits already and gets this
         // notification.
         drop(self.published.lock().unwrap_or_else(PoisonError::into_inner));
@@ -351,7 +364,7 @@ mod tests {
     use crate::error::{JoinError, SendError};
     use crate::joining::JoinOptions;
     use crate::node::Node;
-    use crate::sender::SendOptions;
+    use crate::sender::Outbound;
 
     #[test]
     fn a_thread_that_waits_for_the_core_while_the_node_ends_gets_an_error() {
@@ -368,7 +381,7 @@ mod tests {
             shared.closing.store(true, Ordering::SeqCst);
             drop(core);
             assert!(matches!(joining.join().unwrap(), Err(JoinError::Closed)));
-            let sent = shared.send(GroupId(1), b"x", SendOptions::default(), None);
+            let sent = shared.send(&Outbound::plain(GroupId(1), b"x"), None);
             assert_eq!(sent, Err(SendError::Closed));
         });
         assert_eq!(shared.ip_groups.lock().unwrap().len(), 0);

@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
+use hashbrown::HashSet;
 use membership::{Gossip, GossipConfig, Me, MemberFile, Membership, Static, StaticConfig};
 use netio::interface::Interface;
 use netio::multicast::{
@@ -23,7 +24,7 @@ use crate::clock;
 use crate::config::{BuffersSection, Config, NodeSection, PORT};
 use crate::control::StatusServer;
 use crate::drain::{Drain, DrainState};
-use crate::driver::{Batches, Driver, GreetingsDriver, MembershipDriver, MembershipOutput};
+use crate::driver::{Batches, Driver, GreetingsDriver, MembershipDriver, MembershipOutput, NamesDriver};
 use crate::error::StartError;
 use crate::filter::{DroppedCounts, Filter, Injection};
 use crate::greetings::Greetings;
@@ -81,14 +82,16 @@ pub(crate) fn prepare(settings: Settings) -> Result<(Driver, Limits), StartError
 
     let window = sockets.window(&config.buffers);
     let node = new_core(&config, config.core(id, keys.is_some()), core, window, rng.next_u64())?;
-    let outgoing =
-        Outgoing::new(CoreOutgoing::new(config.flow.outgoing(&config.buffers, node.outgoing_config())));
-    let limits = Limits { payload_max: node.payload_max(), message_max: node.message_max() };
+    // Times count from the node's start, so that a wall clock that is set later changes none of them.
+    let epoch_us = clock::since_1970_us().wrapping_sub(clock::now_us());
+    let outgoing = config.flow.outgoing(&config.buffers, epoch_us, node.outgoing_config());
+    let limits = Limits { payload_max: outgoing.single_max(), message_max: node.message_max() };
+    let outgoing = Outgoing::new(CoreOutgoing::new(outgoing));
     let sending = sockets.own.sending();
     let watch = Watch::new(&config.node.interface, sockets.interface, sending.clone());
     let pool = Pool::new(config.buffers.payloads, node.payload_max());
     let addresses = NodeAddresses::new(config.node.unicast);
-    let out = Outward::new(group_addresses(&config.node), addresses, pool);
+    let out = Outward::new((id, address), group_addresses(&config.node), addresses, pool);
     let transmitter = Transmitter::new(sending.clone(), seal.clone());
     let slot = config.buffers.datagram_max;
     let membership_slot = slot.max(membership::wire::DATAGRAM_MAX);
@@ -98,6 +101,7 @@ pub(crate) fn prepare(settings: Settings) -> Result<(Driver, Limits), StartError
         output: MembershipOutput { outbox: Outbox::new(sending.clone()), seal: seal.clone() },
         version: u64::MAX,
         changed_us: None,
+        farewells: HashSet::new(),
         batch: Batch::default(),
     };
     let shared = Shared::new(Parts {
@@ -115,6 +119,7 @@ pub(crate) fn prepare(settings: Settings) -> Result<(Driver, Limits), StartError
         membership_ring: Ring::new(MEMBERSHIP_RING, membership_slot, rng.next_u64()),
         keys,
         waker,
+        first_request: rng.next_u64(),
         config,
     });
     let filter = Filter { id, own: address, seal, injection };
@@ -128,6 +133,7 @@ pub(crate) fn prepare(settings: Settings) -> Result<(Driver, Limits), StartError
         membership,
         batches: Batches::default(),
         greetings,
+        names: NamesDriver::default(),
         watch,
         key_file,
         slow_readers: SlowReaders::default(),

@@ -86,8 +86,9 @@ impl Subscription {
         std::iter::from_fn(|| self.recv().ok())
     }
 
-    /// Waits for the next message, loss report or news about the past, in order. Methods that return messages
-    /// alone leave out the news, and leave the loss reports to [`take_lost`](Self::take_lost).
+    /// Waits for the next message, loss report or news, in order. Methods that return messages alone leave
+    /// out news about the past and about members, and leave the loss reports to
+    /// [`take_lost`](Self::take_lost).
     ///
     /// # Errors
     /// [`RecvError`].
@@ -159,7 +160,7 @@ impl Subscription {
     fn message_of(&self, event: Event) -> Option<Message> {
         match event {
             Event::Message(message) => Some(message),
-            Event::History(_) => None,
+            Event::History(_) | Event::Member(_) | Event::Group(_) => None,
             Event::Lost(lost) => {
                 let mut all = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
                 if all.len() == LOST_MAX && all.pop_front().is_some() {

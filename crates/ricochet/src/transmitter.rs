@@ -189,7 +189,7 @@ mod tests {
 
     use super::*;
     use crate::node::Node;
-    use crate::sender::SendOptions;
+    use crate::sender::Outbound;
 
     /// Returns the lengths of the datagrams that come.
     fn lengths(socket: &UdpSocket, count: usize) -> Vec<usize> {
@@ -255,7 +255,7 @@ mod tests {
         let shared = &driver.shared;
         let sending = shared.transmitter.socket.lock().unwrap();
         std::thread::scope(|scope| {
-            let sender = scope.spawn(|| shared.send(GroupId(1), b"x", SendOptions::default(), None));
+            let sender = scope.spawn(|| shared.send(&Outbound::plain(GroupId(1), b"x"), None));
             assert_eq!(sender.join().unwrap(), Ok(0));
         });
         assert!(shared.core_if_free().is_some());

@@ -5,7 +5,7 @@ use std::ops::Range;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use ricochet_core::bins::{BinsConfig, Outgoing, Packet};
-use ricochet_core::wire::{Data, Repair};
+use ricochet_core::wire::{Data, Extras, Repair};
 use ricochet_core::{Bins, GroupConfig, GroupId, Groups, Member, NodeId, Plan, Regions, View};
 
 /// Number of nodes, including the measured one.
@@ -131,6 +131,7 @@ impl Lan {
                 expires: false,
                 fragment: false,
                 joint: false,
+                extras: Extras::NONE,
                 payload: &PAYLOAD,
             };
             *seq += 1;

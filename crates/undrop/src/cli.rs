@@ -38,7 +38,7 @@ enum Command {
     Gateway(gateway::Command),
     /// Multicast that recovers lost packets within milliseconds.
     #[command(subcommand)]
-    Multicast(multicast::Command),
+    Multicast(Box<multicast::Command>),
     /// Simulations of erasure codes: recovery, delay and cost.
     #[command(subcommand)]
     Fec(fec::Command),

@@ -12,9 +12,11 @@ In an event loop, receive with `async for` or `await subscription.recv_async()`.
 
 from ricochet._ricochet import (
     Closed,
+    GroupNews,
     History,
     LossWarning,
     Lost,
+    MemberNews,
     Message,
     Node,
     RicochetError,
@@ -26,9 +28,11 @@ from ricochet._ricochet import (
 
 __all__ = [
     "Closed",
+    "GroupNews",
     "History",
     "LossWarning",
     "Lost",
+    "MemberNews",
     "Message",
     "Node",
     "RicochetError",

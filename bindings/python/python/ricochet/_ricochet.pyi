@@ -29,6 +29,26 @@ class Message:
     def payload(self) -> bytes:
         """Payload as it was sent."""
     @property
+    def address(self) -> str | None:
+        """Address of the sender, such as `10.0.0.7:7900`; None if it is not known."""
+    @property
+    def sent(self) -> float | None:
+        """Time at which the message was sent, in seconds since 1970, by the sender's clock.
+
+        None if the sender does not tell."""
+    @property
+    def is_request(self) -> bool:
+        """Whether the sender waits for replies."""
+    @property
+    def own(self) -> bool:
+        """Whether this node sent the message itself."""
+    @property
+    def content_type(self) -> str | None:
+        """Type of the payload, if the sender has given one."""
+    @property
+    def headers(self) -> bytes:
+        """Bytes that the sender has given to the message beside the payload."""
+    @property
     def recovered(self) -> bool:
         """Whether the message was lost at first, and then recovered or retransmitted."""
     @property
@@ -73,6 +93,35 @@ class History:
     def complete(self) -> bool | None:
         """Whether these are all that were asked for; None at the end."""
 
+class MemberNews:
+    """News about a member of a group: it joined, left or failed."""
+
+    @property
+    def group(self) -> str:
+        """Name of the group."""
+    @property
+    def member(self) -> int:
+        """Identifier of the member: one life of a node."""
+    @property
+    def address(self) -> str:
+        """Address of the member."""
+    @property
+    def change(self) -> Literal["joined", "left", "failed"]:
+        """What has changed."""
+
+class GroupNews:
+    """News about a group whose name matches a pattern of a subscription."""
+
+    @property
+    def group(self) -> str:
+        """Name of the group."""
+    @property
+    def pattern(self) -> str:
+        """Pattern that it matches."""
+    @property
+    def refused(self) -> str | None:
+        """Why the subscription has not joined it; None if it has."""
+
 class Subscription:
     """A bounded queue of the messages of one or more groups."""
 
@@ -80,17 +129,17 @@ class Subscription:
         """Waits for the next message. Raises TimeoutError after `timeout` seconds, if given.
 
         Warns with LossWarning of messages that are lost before it."""
-    def recv_event(self, timeout: float | None = None) -> Message | Lost | History:
+    def recv_event(self, timeout: float | None = None) -> Message | Lost | History | MemberNews | GroupNews:
         """Waits for the next message or loss report, in order.
 
         Raises TimeoutError after `timeout` seconds, if given."""
     def try_recv(self) -> Message | None:
         """Returns the next message if one waits, otherwise None. Warns as `recv` does."""
-    def try_recv_event(self) -> Message | Lost | History | None:
+    def try_recv_event(self) -> Message | Lost | History | MemberNews | GroupNews | None:
         """Returns the next message or loss report if one waits, otherwise None."""
     async def recv_async(self) -> Message:
         """Waits for the next message in an event loop."""
-    async def recv_event_async(self) -> Message | Lost | History:
+    async def recv_event_async(self) -> Message | Lost | History | MemberNews | GroupNews:
         """Waits for the next message or loss report in an event loop."""
     def fileno(self) -> int:
         """Returns a descriptor that becomes readable when a message comes after `try_recv` returned None.
@@ -104,6 +153,9 @@ class Subscription:
     @property
     def dropped(self) -> int:
         """Number of messages dropped because the queue was full."""
+    @property
+    def expired(self) -> int:
+        """Number of packets whose deadline passed before they came, or before they were read."""
     @property
     def lost(self) -> int:
         """Number of packets reported lost."""
@@ -127,8 +179,18 @@ class Sender:
         Raises TimeoutError after `timeout` seconds; the message was sent."""
     def try_send(self, payload: bytes) -> int | None:
         """Sends a message if it need not wait for its readers. Returns None otherwise."""
-    def send(self, payload: bytes) -> int:
-        """Sends a message and returns its sequence number."""
+    def send(
+        self,
+        payload: bytes,
+        *,
+        headers: bytes | None = None,
+        deadline: float | None = None,
+        content_type: str | None = None,
+    ) -> int:
+        """Sends a message and returns its sequence number.
+
+        `headers` are bytes that receivers get beside the payload; with the content type up to 256. `deadline` is the age
+        in seconds at which the message is worthless: receivers do not get it when it is older."""
 
 class Node:
     """A node of a cluster: joins groups, and sends to any group."""
@@ -163,23 +225,48 @@ class Node:
         held: int | None = None,
         last: int | None = None,
         since: float | None = None,
+        loopback: bool = False,
+        members: bool = False,
     ) -> Subscription:
-        """Joins groups, with one queue for all.
+        """Joins groups, with one queue for all. A name with `*` is a pattern: it joins all groups that match, as they appear.
 
         The subscription receives all messages sent to them from this moment on, and before them the `last` messages of
         each group, or those of the time `since`, in seconds, as far as members keep them. `lifetime`: seconds after which
         a missing message is given up that its sender marked as expiring. `held`: with `fifo`, maximum number of
-        messages held back until earlier ones arrive. The node's settings apply to options not given."""
+        messages held back until earlier ones arrive. `loopback`: receive the node's own messages too. `members`: events
+        about the members of the groups, first for those known. The node's settings apply to options not given."""
     def send(self, group: str, payload: bytes) -> int:
         """Sends a message to a group and returns its sequence number. The node need not be a member."""
-    def sender(self, group: str, *, expiring: bool = False, fragments: bool = False) -> Sender:
-        """Returns a handle that sends to one group and does not check the name each time."""
+    def sender(
+        self,
+        group: str,
+        *,
+        expiring: bool = False,
+        fragments: bool = False,
+        deadline: float | None = None,
+        content_type: str | None = None,
+    ) -> Sender:
+        """Returns a handle that sends to one group and does not check the name each time.
+
+        `deadline` and `content_type` apply to messages that have none of their own."""
+    def request(self, group: str, payload: bytes, timeout: float = 1.0) -> Message:
+        """Sends a request to a group and returns the first reply.
+
+        Raises TimeoutError after `timeout` seconds."""
+    def request_all(
+        self, group: str, payload: bytes, timeout: float = 1.0, count: int | None = None
+    ) -> list[Message]:
+        """Sends a request to a group and returns all replies that come in `timeout` seconds, at most `count`."""
+    def reply(self, request: Message, payload: bytes) -> int:
+        """Replies to a request."""
     def wait_for_members(self, group: str, count: int = 1, timeout: float = 10.0) -> bool:
         """Waits until at least `count` other nodes are known to be in a group, or the node is closed.
 
         Returns whether there are that many. Waits at most for `timeout` seconds."""
     def members(self, group: str) -> int:
         """Returns the number of other nodes known to be in a group."""
+    def member_list(self, group: str) -> list[tuple[int, str]]:
+        """Returns the other nodes known to be in a group: the identifier and the address of each."""
     def set_keys(self, keys: Sequence[str]) -> None:
         """Continues with other cluster keys. The node signs with the first and accepts all."""
     def reload_keys(self) -> int:

@@ -9,7 +9,7 @@ use crate::chance;
 use crate::groups::{GroupConfig, Groups};
 use crate::ids::GroupId;
 use crate::view::{Member, View};
-use crate::wire::{Data, SYMBOL_HEAD};
+use crate::wire::{Data, Extras, SYMBOL_HEAD};
 
 const C: u8 = 5;
 
@@ -70,6 +70,7 @@ impl Bench {
             expires: false,
             fragment: false,
             joint: false,
+            extras: Extras::NONE,
             payload,
         }
     }

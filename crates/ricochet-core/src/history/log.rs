@@ -263,7 +263,7 @@ impl Log {
     /// Returns the number of messages that begin in the record at an offset.
     fn messages_at(&self, offset: u64) -> u64 {
         let Some(head) = self.head(offset) else { return 0 };
-        if head.flags & !1 == 0 {
+        if Data::is_single(head.flags) {
             return 1;
         }
         let mut bytes = vec![0; RECORD_HEAD + head.length];
@@ -322,6 +322,7 @@ const _: () = assert!(PIECE > RECORD_HEAD);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::Extras;
 
     const GROUP: GroupId = GroupId(7);
 
@@ -334,6 +335,7 @@ mod tests {
             expires: false,
             fragment: false,
             joint: false,
+            extras: Extras::NONE,
             payload,
         }
     }

@@ -67,7 +67,7 @@ impl RecordHead {
 /// Returns the number of messages that begin in a packet.
 pub(crate) fn messages_in(data: &Data<'_>) -> u64 {
     if data.fragment {
-        return u64::from(Fragment::read(data.payload).is_ok_and(|fragment| fragment.index == 0));
+        return u64::from(Fragment::read(data.body()).is_ok_and(|fragment| fragment.index == 0));
     }
     u64::from(data.count())
 }

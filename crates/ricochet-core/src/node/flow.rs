@@ -133,6 +133,7 @@ impl Node {
             bytes_max: WAITING_BYTES,
             linger_us: 0,
             bytes_per_second: None,
+            epoch_us: None,
         }
     }
 
@@ -190,6 +191,7 @@ impl Node {
             options: SendOptions { expires: packet.expires() },
             fragment: form == Form::Fragment,
             joint: form == Form::Joint,
+            extras: packet.extras(),
         };
         // Both bound the number of groups by the same maximum.
         let sent = self.send_packet(now_us, &outbound, out);

@@ -153,7 +153,7 @@ impl Node {
         let key = data.key();
         if self.tracker.highest(key).is_none() {
             let is_rest =
-                data.fragment && Fragment::read(data.payload).is_ok_and(|fragment| fragment.index > 0);
+                data.fragment && Fragment::read(data.body()).is_ok_and(|fragment| fragment.index > 0);
             if is_rest {
                 return;
             }
@@ -163,24 +163,33 @@ impl Node {
         let Some(fresh) = self.accept(now_us, Origin::Member, index, data, out) else { return };
         let (seq, front) = (fresh.seq, self.tracker.front(key));
         self.counts.past += 1;
-        let packets = data.count();
-        let Data { sender, group, payload, fragment, joint, .. } = *data;
-        let past_us = Some(at_us);
-        let how = How::Multicast;
-        let packet =
-            Message { sender, group, seq, payload, joint, packets, how, missed_us: None, front, past_us };
+        let Data { sender, group, fragment, joint, .. } = *data;
+        let packet = Message {
+            sender,
+            group,
+            seq,
+            payload: data.body(),
+            joint,
+            packets: data.count(),
+            how: How::Multicast,
+            missed_us: None,
+            front,
+            past_us: Some(at_us),
+            sent: data.sent_us().map(|sent_us| self.clocks.of_past(now_us, sender, sent_us, at_us)),
+            enveloped: data.extras.enveloped,
+        };
         match (fragment, skip) {
             (true, _) => self.reassemble(now_us, &packet, out),
             (false, 0) => out.deliver(&packet),
             (false, skip) => {
-                let messages = messages_of(payload).enumerate().skip(skip.into());
+                let messages = messages_of(packet.payload).enumerate().skip(skip.into());
                 for (step, payload) in messages {
                     let seq = seq.plus(step as u64);
                     out.deliver(&Message { payload, joint: false, packets: 1, seq, ..packet });
                 }
             }
         }
-        self.buffer.put(PacketKey { stream: key, seq: data.seq }, &[&data.symbol_head(), payload]);
+        self.buffer.put(PacketKey { stream: key, seq: data.seq }, &[&data.symbol_head(), data.payload]);
         self.log(at_us, data, seq);
         self.forget_old();
     }
@@ -412,18 +421,20 @@ impl Node {
                 return;
             }
             let near = self.tracker.highest(key).unwrap_or(Seq::first_seen(data.seq));
-            let Data { sender, group, payload, joint, .. } = *data;
+            let Data { sender, group, joint, .. } = *data;
             let packet = Message {
                 sender,
                 group,
                 seq: Seq::from_wire(data.seq, near),
-                payload,
+                payload: data.body(),
                 joint,
                 packets: data.count(),
                 how: How::Multicast,
                 missed_us: None,
                 front: self.tracker.front(key),
                 past_us: Some(at_us),
+                sent: data.sent_us().map(|sent_us| self.clocks.of_past(now_us, sender, sent_us, at_us)),
+                enveloped: data.extras.enveloped,
             };
             if data.fragment {
                 if let Progress::Whole(slot) = fragments.take(now_us, &packet, &mut |_| {}) {
@@ -435,7 +446,7 @@ impl Node {
             if skip == 0 {
                 return deliver(&packet);
             }
-            for (step, payload) in messages_of(payload).enumerate().skip(skip.into()) {
+            for (step, payload) in messages_of(packet.payload).enumerate().skip(skip.into()) {
                 let seq = packet.seq.plus(step as u64);
                 deliver(&Message { payload, joint: false, packets: 1, seq, ..packet });
             }

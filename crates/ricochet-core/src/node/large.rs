@@ -4,7 +4,7 @@ use super::{Node, Outbound};
 use crate::delivery::{FragmentsCounts, Progress};
 use crate::ids::{GroupId, StreamKey};
 use crate::message::{Message, Output, SendError, SendOptions};
-use crate::wire::{FRAGMENTS_MAX, Fragment};
+use crate::wire::{Extras, FRAGMENTS_MAX, Fragment, SENT};
 
 impl Node {
     /// Sends a message to a group, all at once in as many packets as it needs; returns the sequence number of
@@ -31,8 +31,8 @@ impl Node {
         for index in 0..=u16::MAX {
             let Some(fragment) = Fragment::of(message, index, self.fragment_size()) else { break };
             let length = fragment.write(&mut scratch);
-            let packet =
-                Outbound { group, payload: &scratch[..length], options, fragment: true, joint: false };
+            let (payload, extras) = (&scratch[..length], Extras::NONE);
+            let packet = Outbound { group, payload, options, fragment: true, joint: false, extras };
             let sent = self.send_packet(now_us, &packet, out);
             first = first.or(sent);
             if first.is_err() {
@@ -47,7 +47,8 @@ impl Node {
     /// kept, so that all of a message can still be requested after it was sent.
     pub fn message_max(&self) -> usize {
         let fragments = (self.config.packets / 2).min(FRAGMENTS_MAX as usize);
-        let kept = fragments * usize::from(self.fragment_size());
+        // Less the time that a driver may put into each packet.
+        let kept = fragments * usize::from(self.fragment_size()).saturating_sub(SENT);
         self.config.fragments.message_max.min(kept).max(self.payload_max)
     }
 

@@ -8,6 +8,7 @@
 //! - A packet stays missing: `nak.rs` requests it.
 //! - A reader is slower than a sender: `flow.rs` holds up the sender.
 
+mod clocks;
 mod config;
 mod counts;
 mod denials;
@@ -17,6 +18,7 @@ mod history;
 mod holders;
 mod in_flight;
 mod large;
+mod loopback;
 mod nak;
 mod questions;
 mod receive;
@@ -47,11 +49,13 @@ use crate::regions::Regions;
 use crate::targets::Plan;
 use crate::tracker::Tracker;
 use crate::view::View;
-use crate::wire::{DATA_HEADER, Data, Datagram, Heartbeat, Kind, NAMES_MAX, SYMBOL_HEAD, messages_of};
+use crate::wire::{DATA_HEADER, Data, Datagram, Extras, Heartbeat, Kind, NAMES_MAX, SYMBOL_HEAD};
+use clocks::Clocks;
 pub use config::{NakConfig, NodeConfig, NodeConfigError};
 pub use counts::NodeCounts;
 use flow::FlowControl;
 pub use history::Replayed;
+use loopback::Loopback;
 use questions::Questions;
 use repair_sender::RepairSender;
 use requester::{Mark, Requester};
@@ -93,6 +97,10 @@ pub struct Node {
     catch_ups: HashMap<GroupId, CatchUp>,
     /// Rate limit of the packets retransmitted to all strangers together.
     stranger_answers: Limits,
+    /// Groups whose subscriptions want this node's own messages.
+    loopback: Loopback,
+    /// Clocks of senders, compared with this node's.
+    clocks: Clocks,
     /// Counts at the last measurement of the loss.
     measured: Measured,
     rng: ChaCha8Rng,
@@ -119,6 +127,7 @@ struct Outbound<'a> {
     options: SendOptions,
     fragment: bool,
     joint: bool,
+    extras: Extras,
 }
 
 impl Node {
@@ -152,6 +161,8 @@ impl Node {
             logs: new_logs(&config, &groups)?,
             catch_ups: HashMap::new(),
             stranger_answers: Limits::new(config.answers_per_second),
+            loopback: Loopback::default(),
+            clocks: Clocks::default(),
             measured: Measured::default(),
             rng,
             scratch: vec![0; config.datagram_max].into_boxed_slice(),
@@ -183,7 +194,8 @@ impl Node {
         if payload.len() > self.payload_max {
             return Err(SendError::TooLong { length: payload.len(), payload_max: self.payload_max });
         }
-        let packet = Outbound { group, payload, options, fragment: false, joint: false };
+        let extras = Extras::NONE;
+        let packet = Outbound { group, payload, options, fragment: false, joint: false, extras };
         self.send_packet(now_us, &packet, out)
     }
 
@@ -193,13 +205,13 @@ impl Node {
         packet: &Outbound<'_>,
         out: &mut impl Output,
     ) -> Result<u32, SendError> {
-        let Outbound { group, payload, options, fragment, joint } = *packet;
-        let count = if joint { messages_of(payload).count() as u32 } else { 1 };
+        let Outbound { group, payload, options, fragment, joint, extras } = *packet;
+        let (sender, sender_seq, expires) = (self.config.id, self.sender_seq, options.expires);
+        let data = Data { sender, group, seq: 0, sender_seq, expires, fragment, joint, extras, payload };
+        let count = data.count();
         let seq = self.announcer.next_seqs(now_us, group, count).ok_or(SendError::TooManyGroups)?;
-        let (sender, sender_seq) = (self.config.id, self.sender_seq);
         self.sender_seq = sender_seq.wrapping_add(1);
-        let expires = options.expires;
-        let data = Data { sender, group, seq, sender_seq, expires, fragment, joint, payload };
+        let data = Data { seq, ..data };
         self.buffer.put(PacketKey { stream: data.key(), seq }, &[&data.symbol_head(), payload]);
         let length = data.write(&mut self.scratch);
         out.send(To::Group(group), &self.scratch[..length]);
@@ -208,6 +220,7 @@ impl Node {
         self.tally.on_time(now_us);
         self.tally.on_sent(self.groups.index(group), length);
         self.flow.on_sent(now_us, self.config.id, group, count);
+        self.loop_back(now_us, &data, out);
         self.forget_old();
         Ok(seq)
     }

@@ -12,6 +12,7 @@ use super::questions::TRIES_IN_VAIN;
 use super::requester::{Mark, TURN_MAX, TURN_US};
 use crate::buffer::PacketKey;
 use crate::chance;
+use crate::counters::GivenUp;
 use crate::ids::{GroupId, NodeId, RegionIndex, StreamKey};
 use crate::limits::{Claim, Urgency};
 use crate::message::{Origin, Output, To};
@@ -92,7 +93,7 @@ impl Node {
             self.tracker.give_up(key, interval.last);
             return None;
         }
-        if mark.expires_us.is_some() {
+        if let Some(lapse) = mark.lapse.filter(|lapse| lapse.forbids_requests(now_us)) {
             // Giving up an interval gives up all earlier ones of its stream too, which may be worth waiting
             // for.
             if self.tracker.front(key).awaited < interval.first {
@@ -101,7 +102,8 @@ impl Node {
             if !self.may_give_up(now_us, key, interval.last) {
                 return Some(now_us + self.question_interval_us());
             }
-            self.tracker.give_up(key, interval.last);
+            let reason = if lapse.is_requested { GivenUp::Expired } else { GivenUp::Unanswered };
+            self.tracker.give_up_for(key, interval.last, reason);
             return None;
         }
         if let Some(until_us) = self.requester.awaited_until_us(now_us, mark.requested) {

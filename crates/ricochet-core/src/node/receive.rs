@@ -3,13 +3,14 @@
 use foundation::Seq;
 
 use super::Node;
+use super::expiry::{Lapse, Lifetime};
 use super::questions::MANY;
 use super::requester::Mark;
 use crate::buffer::PacketKey;
 use crate::ids::{GroupIndex, StreamKey};
-use crate::message::{How, Message, Origin, Output};
+use crate::message::{How, Message, Origin, Output, Sent};
 use crate::tracker::{Arrival, Mention};
-use crate::wire::{Data, HeartbeatView};
+use crate::wire::{Data, Envelope, Fragment, HeartbeatView, messages_of};
 
 /// A packet that came for the first time.
 pub(super) struct Fresh {
@@ -17,6 +18,8 @@ pub(super) struct Fresh {
     pub(super) seq: Seq,
     /// Its mark, if it was known to be missing.
     missed: Option<Mark>,
+    /// Time at which it was sent, if it states that.
+    sent: Option<Sent>,
 }
 
 impl Node {
@@ -74,7 +77,9 @@ impl Node {
         data: &Data<'_>,
         out: &mut impl Output,
     ) -> Option<Fresh> {
-        let mark = self.requester.mark_of_gap(now_us, self.expiry_before(now_us, data));
+        let sent = data.sent_us().map(|at_us| self.clocks.on_packet(now_us, data.sender, at_us));
+        let lifetime = self.lifetime_of(data);
+        let mark = self.requester.mark_of_gap(now_us, self.lapse_before(now_us, data, lifetime, sent));
         let found = match origin {
             Origin::Member => self.tracker.on_received(now_us, data.key(), data.seq, mark),
             _ => self.tracker.on_received_from_stranger(now_us, data.key(), data.seq, mark),
@@ -92,16 +97,16 @@ impl Node {
         }
         let last = found.seq.plus(u64::from(data.count()) - 1);
         let expiry = &mut self.requester.expiry;
-        if expiry.is_affected_by(data.expires) && self.tracker.highest(data.key()) == Some(last) {
-            expiry.on_newest(data.key(), data.expires);
+        if expiry.is_affected_by(lifetime) && self.tracker.highest(data.key()) == Some(last) {
+            expiry.on_newest(data.key(), lifetime);
         }
         // Packets that this one has pushed out precede it. The front of its own stream is reported with it.
         let is_new = found.what.is_new();
         self.report_lost(now_us, is_new.then_some(data.key()), out);
         match found.what {
-            Arrival::New => return Some(Fresh { group, seq: found.seq, missed: None }),
+            Arrival::New => return Some(Fresh { group, seq: found.seq, missed: None, sent }),
             Arrival::Missed(mark) => {
-                return Some(Fresh { group, seq: found.seq, missed: Some(mark) });
+                return Some(Fresh { group, seq: found.seq, missed: Some(mark), sent });
             }
             Arrival::Duplicate => {
                 self.counts.duplicates += 1;
@@ -114,17 +119,42 @@ impl Node {
         None
     }
 
-    /// Returns when the packets that this one shows to be missing become worthless, if both this packet and
-    /// the one before the gap expire.
-    fn expiry_before(&self, now_us: u64, data: &Data<'_>) -> Option<u64> {
-        let expiry = &self.requester.expiry;
-        if !data.expires {
+    /// Returns for how long a packet is worth something, if it expires.
+    fn lifetime_of(&self, data: &Data<'_>) -> Option<Lifetime> {
+        if data.expires {
+            return Some(Lifetime::OfGroup);
+        }
+        if !data.extras.enveloped {
             return None;
         }
-        match self.tracker.highest(data.key()) {
-            Some(_) => expiry.of_stream(now_us, data.key()),
-            None => Some(expiry.of_beginning(now_us, data.key())),
+        if data.fragment {
+            let fragment = Fragment::read(data.body()).ok()?;
+            // The first fragment alone tells the deadline of its message.
+            return if fragment.index == 0 {
+                deadline_of(fragment.bytes)
+            } else {
+                self.requester.expiry.newest(data.key())
+            };
         }
+        if !data.joint {
+            return deadline_of(data.body());
+        }
+        messages_of(data.body()).map(deadline_of).reduce(longer)?
+    }
+
+    /// Returns the end of the life of the packets that this one shows to be missing, if both this packet and
+    /// the one before the gap expire.
+    fn lapse_before(
+        &self,
+        now_us: u64,
+        data: &Data<'_>,
+        lifetime: Option<Lifetime>,
+        sent: Option<Sent>,
+    ) -> Option<Lapse> {
+        let (expiry, key) = (&self.requester.expiry, data.key());
+        let is_known = self.tracker.highest(key).is_some();
+        let lifetime = lifetime.filter(|_| !is_known || expiry.newest(key).is_some())?;
+        Some(expiry.before(now_us, sent.map_or(now_us, |sent| sent.since_us), key, lifetime))
     }
 
     /// Handles the latest sequence numbers of a sender that has fallen silent.
@@ -172,12 +202,22 @@ impl Node {
         out: &mut impl Output,
     ) {
         let missed_us = fresh.missed.map(|mark| now_us.saturating_sub(mark.since_us));
-        let Data { sender, group, payload, fragment, joint, .. } = *data;
+        let Data { sender, group, fragment, joint, .. } = *data;
         let front = self.tracker.front(data.key());
-        let seq = fresh.seq;
-        let packets = data.count();
-        let packet =
-            Message { sender, group, seq, payload, joint, packets, how, missed_us, front, past_us: None };
+        let packet = Message {
+            sender,
+            group,
+            seq: fresh.seq,
+            payload: data.body(),
+            joint,
+            packets: data.count(),
+            how,
+            missed_us,
+            front,
+            past_us: None,
+            sent: fresh.sent,
+            enveloped: data.extras.enveloped,
+        };
         self.tally.on_delivered(fresh.group, &packet, data.wire_len());
         if fragment {
             self.reassemble(now_us, &packet, out);
@@ -203,5 +243,21 @@ impl Node {
                 self.log_settled(now_us, lost.key);
             }
         }
+    }
+}
+
+/// Returns the lifetime that the envelope at the beginning of a message tells.
+fn deadline_of(message: &[u8]) -> Option<Lifetime> {
+    let (envelope, _) = Envelope::read(message).ok()?;
+    envelope.deadline_us.map(Lifetime::Deadline)
+}
+
+/// Returns the longer of the lifetimes of two messages, of which none may be without end.
+fn longer(one: Option<Lifetime>, other: Option<Lifetime>) -> Option<Lifetime> {
+    match (one?, other?) {
+        (Lifetime::Deadline(one_us), Lifetime::Deadline(other_us)) => {
+            Some(Lifetime::Deadline(one_us.max(other_us)))
+        }
+        (one, _) => Some(one),
     }
 }

@@ -94,7 +94,8 @@ impl Node {
             match found.what {
                 Mention::Missing(mark) => {
                     named.missing += 1;
-                    let wanted = mark.expires_us.is_none() && !self.requester.is_in_flight(now_us, &mark);
+                    let is_worthless = mark.lapse.is_some_and(|lapse| lapse.forbids_requests(now_us));
+                    let wanted = !is_worthless && !self.requester.is_in_flight(now_us, &mark);
                     named.wanted |= u64::from(wanted) << (keys.len() - 1);
                 }
                 Mention::Held => named.unusable |= self.buffer.held(key).is_none(),

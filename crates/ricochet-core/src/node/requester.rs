@@ -5,7 +5,7 @@ use hashbrown::HashMap;
 
 use super::config::NakConfig;
 use super::denials::Denials;
-use super::expiry::Expiry;
+use super::expiry::{Expiry, Lapse};
 use super::holders::Holders;
 use super::in_flight::{InFlight, Requested};
 use crate::buffer::PacketKey;
@@ -42,9 +42,8 @@ pub(super) struct Mark {
     pub(super) requested: Option<Requested>,
     /// Number of their requests.
     pub(super) tries: u8,
-    /// Time after which they are worthless, if they are taken to expire. Packets that expire are not
-    /// requested.
-    pub(super) expires_us: Option<u64>,
+    /// End of their life, if they are taken to expire.
+    pub(super) lapse: Option<Lapse>,
 }
 
 /// State of the requests of a node.
@@ -102,15 +101,15 @@ impl Requester {
     }
 
     /// Returns the mark of packets whose successor in the stream has come, so that they are late already.
-    pub(super) fn mark_of_gap(&self, now_us: u64, expires_us: Option<u64>) -> Mark {
+    pub(super) fn mark_of_gap(&self, now_us: u64, lapse: Option<Lapse>) -> Mark {
         let wait_us = self.config.gap_us.unwrap_or(self.config.first_us);
-        Mark { since_us: now_us, due_us: now_us + wait_us, requested: None, tries: 0, expires_us }
+        Mark { since_us: now_us, due_us: now_us + wait_us, requested: None, tries: 0, lapse }
     }
 
     /// Returns the mark of packets that a repair has named.
-    pub(super) fn mark_of_name(&self, now_us: u64, expires_us: Option<u64>) -> Mark {
+    pub(super) fn mark_of_name(&self, now_us: u64, lapse: Option<Lapse>) -> Mark {
         let due_us = now_us + self.config.first_us;
-        Mark { since_us: now_us, due_us, requested: None, tries: 0, expires_us }
+        Mark { since_us: now_us, due_us, requested: None, tries: 0, lapse }
     }
 
     /// Notes that packets were found missing: the next turn may have to come earlier.
@@ -132,10 +131,9 @@ impl Requester {
     /// Returns when packets with this mark are requested or given up next.
     pub(super) fn next_us(&self, mark: &Mark) -> u64 {
         let given_up_us = mark.since_us + self.config.give_up_us;
-        if let Some(expires_us) = mark.expires_us {
-            return expires_us.min(given_up_us);
-        }
-        if self.config.enabled { mark.due_us.min(given_up_us) } else { given_up_us }
+        let end_us = mark.lapse.map_or(given_up_us, |lapse| lapse.at_us.min(given_up_us));
+        let is_requested = self.config.enabled && mark.lapse.is_none_or(|lapse| lapse.is_requested);
+        if is_requested { mark.due_us.min(end_us) } else { end_us }
     }
 
     /// Notes that a packet came on request.

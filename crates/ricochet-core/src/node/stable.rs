@@ -65,14 +65,6 @@ impl Node {
         self.flow.readers_of(group).map_or(0, |readers| readers.holders(seq))
     }
 
-    /// Returns the number of packets of a message.
-    pub fn packets_of(&self, length: usize) -> u32 {
-        if length <= self.payload_max {
-            return 1;
-        }
-        u32::try_from(length.div_ceil(usize::from(self.fragment_size()).max(1))).unwrap_or(u32::MAX)
-    }
-
     /// Asks for the reports that somebody waits for.
     pub(super) fn handle_waits(&mut self, now_us: u64, out: &mut impl Output) {
         let Self { waits, flow, config, scratch, counts, tally, .. } = self;

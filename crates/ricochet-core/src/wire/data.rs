@@ -18,10 +18,38 @@ pub const SYMBOL_HEAD: usize = 15;
 const EXPIRES: u8 = 1;
 const FRAGMENT: u8 = 2;
 const JOINT: u8 = 4;
+const TIMED: u8 = 8;
+const ENVELOPED: u8 = 16;
+
+/// Length of the time at the beginning of a payload.
+pub const SENT: usize = 8;
 
 /// Returns whether a byte of flags has no reserved bit, and at most one form of payload.
 fn are_flags(flags: u8) -> bool {
-    flags & !(EXPIRES | FRAGMENT | JOINT) == 0 && flags & (FRAGMENT | JOINT) != FRAGMENT | JOINT
+    flags & !(EXPIRES | FRAGMENT | JOINT | TIMED | ENVELOPED) == 0
+        && flags & (FRAGMENT | JOINT) != FRAGMENT | JOINT
+}
+
+/// Content of a packet beside its messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extras {
+    /// Whether the payload begins with the time of sending, [`SENT`] bytes.
+    pub timed: bool,
+    /// Whether each message in it begins with an [`Envelope`](super::Envelope).
+    pub enveloped: bool,
+}
+
+impl Extras {
+    /// Nothing.
+    pub const NONE: Self = Self { timed: false, enveloped: false };
+
+    fn of_flags(flags: u8) -> Self {
+        Self { timed: flags & TIMED != 0, enveloped: flags & ENVELOPED != 0 }
+    }
+
+    fn flags(self) -> u8 {
+        (u8::from(self.timed) * TIMED) | (u8::from(self.enveloped) * ENVELOPED)
+    }
 }
 
 /// A data packet, borrowed.
@@ -42,7 +70,9 @@ pub struct Data<'a> {
     /// Whether the payload holds [several messages](super::messages_of). The packet then takes as many
     /// positions in its stream, from `seq` on.
     pub joint: bool,
-    /// Payload of the application, 0 to 65,535 bytes.
+    /// Content beside its messages.
+    pub extras: Extras,
+    /// Payload, 0 to 65,535 bytes: the time of sending if it has one, and the [body](Self::body).
     pub payload: &'a [u8],
 }
 
@@ -59,7 +89,23 @@ impl<'a> Data<'a> {
 
     /// Returns the number of consecutive positions in the stream that it takes: one for each of its messages.
     pub fn count(&self) -> u32 {
-        if self.joint { messages_of(self.payload).take(JOINT_MAX).count() as u32 } else { 1 }
+        if self.joint { messages_of(self.body()).take(JOINT_MAX).count() as u32 } else { 1 }
+    }
+
+    /// Returns the message, the messages, or the fragment in it.
+    pub fn body(&self) -> &'a [u8] {
+        if self.extras.timed { self.payload.get(SENT..).unwrap_or(&[]) } else { self.payload }
+    }
+
+    /// Returns the time of sending in microseconds since 1970, by the sender's clock.
+    pub fn sent_us(&self) -> Option<u64> {
+        let time = self.payload.first_chunk().filter(|_| self.extras.timed)?;
+        Some(u64::from_be_bytes(*time))
+    }
+
+    /// Returns whether the payload has the form that the flags state.
+    fn is_sound(&self) -> bool {
+        (!self.extras.timed || self.payload.len() >= SENT) && (!self.joint || is_joint(self.body()))
     }
 
     /// Returns the length on the wire in bytes.
@@ -127,12 +173,13 @@ impl<'a> Data<'a> {
             expires: flags & EXPIRES != 0,
             fragment: flags & FRAGMENT != 0,
             joint: flags & JOINT != 0,
+            extras: Extras::of_flags(flags),
             payload,
         };
         if data.payload.len() > usize::from(u16::MAX) {
             return Err(Malformed::TooLong);
         }
-        if data.joint && !is_joint(data.payload) { Err(Malformed::TooShort) } else { Ok(data) }
+        if data.is_sound() { Ok(data) } else { Err(Malformed::TooShort) }
     }
 
     /// Returns the bytes before the payload in the packet's symbol: the fields that its name leaves out, and
@@ -178,12 +225,18 @@ impl<'a> Data<'a> {
             expires: flags & EXPIRES != 0,
             fragment: flags & FRAGMENT != 0,
             joint: flags & JOINT != 0,
+            extras: Extras::of_flags(flags),
             payload,
         };
-        if data.check() != check || (data.joint && !is_joint(payload)) {
+        if data.check() != check || !data.is_sound() {
             return Err(Unsound::Check);
         }
         Ok(data)
+    }
+
+    /// Returns whether packets with these flags hold one message each.
+    pub(crate) fn is_single(flags: u8) -> bool {
+        flags & (FRAGMENT | JOINT) == 0
     }
 
     /// Returns the byte of flags.
@@ -191,6 +244,7 @@ impl<'a> Data<'a> {
         (u8::from(self.expires) * EXPIRES)
             | (u8::from(self.fragment) * FRAGMENT)
             | (u8::from(self.joint) * JOINT)
+            | self.extras.flags()
     }
 
     /// Returns a 32-bit hash of the whole packet. A repair whose names do not match its symbols then recovers

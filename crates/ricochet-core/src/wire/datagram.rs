@@ -16,11 +16,11 @@ use crate::counters::Malformed;
 /// Any datagram, borrowed.
 ///
 /// ```
-/// use ricochet_core::wire::{Data, Datagram};
+/// use ricochet_core::wire::{Data, Datagram, Extras};
 /// use ricochet_core::{GroupId, NodeId};
 /// let data = Data {
 ///     sender: NodeId(1), group: GroupId(7), seq: 0, sender_seq: 0,
-///     expires: false, fragment: false, joint: false, payload: b"187.21",
+///     expires: false, fragment: false, joint: false, extras: Extras::NONE, payload: b"187.21",
 /// };
 /// let mut buffer = [0; 64];
 /// let length = data.write(&mut buffer);

@@ -6,6 +6,7 @@
 
 mod data;
 mod datagram;
+mod envelope;
 mod fragment;
 mod heartbeat;
 mod history;
@@ -18,8 +19,9 @@ mod question;
 mod repair;
 mod room;
 
-pub use data::{DATA_HEADER, Data, SYMBOL_HEAD};
+pub use data::{DATA_HEADER, Data, Extras, SENT, SYMBOL_HEAD};
 pub use datagram::{Datagram, payload_max};
+pub use envelope::{CONTENT_TYPE_MAX, DEADLINE_US_MAX, ENVELOPE_MAX, Envelope, HEADERS_MAX};
 pub use fragment::{FRAGMENT_HEAD, FRAGMENTS_MAX, Fragment};
 pub use heartbeat::{HEARTBEAT_ENTRY, HEARTBEAT_HEADER, HEARTBEAT_MAX, Heartbeat, HeartbeatView, Latest};
 pub use history::{

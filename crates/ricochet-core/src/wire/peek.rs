@@ -14,11 +14,11 @@ use crate::ids::{GroupId, NodeId};
 /// fields from it. It also accepts some that the full parser refuses, because it looks at nothing else.
 ///
 /// ```
-/// use ricochet_core::wire::{Data, Kind, Peek};
+/// use ricochet_core::wire::{Data, Extras, Kind, Peek};
 /// use ricochet_core::{GroupId, NodeId};
 /// let data = Data {
 ///     sender: NodeId(1), group: GroupId(7), seq: 5, sender_seq: 0,
-///     expires: false, fragment: false, joint: false, payload: b"187.21",
+///     expires: false, fragment: false, joint: false, extras: Extras::NONE, payload: b"187.21",
 /// };
 /// let mut buffer = [0; 64];
 /// let length = data.write(&mut buffer);

@@ -14,6 +14,7 @@ fn data() -> Data<'static> {
         expires: true,
         fragment: false,
         joint: false,
+        extras: Extras::NONE,
         payload: b"payload",
     }
 }
@@ -41,6 +42,24 @@ fn a_packet_with_several_messages_is_these_bytes() {
     assert_eq!(Datagram::read(&bytes), Ok(Datagram::Data(joint)));
     let symbol = [&joint.symbol_head()[..], joint.payload].concat();
     assert_eq!(Data::from_symbol(joint.name(), joint.group, &symbol), Ok(joint));
+}
+
+#[test]
+fn a_packet_with_its_time_is_these_bytes() {
+    let extras = Extras { timed: true, enveloped: false };
+    let payload = b"\x01\x02\x03\x04\x05\x06\x07\x08abc";
+    let timed = Data { expires: false, extras, payload, ..data() };
+    let mut bytes = [0; 33];
+    assert_eq!(timed.write(&mut bytes), 33);
+    assert_eq!((&bytes[..2], &bytes[22..]), (&b"\xb1\x08"[..], &payload[..]));
+    assert_eq!(Datagram::read(&bytes), Ok(Datagram::Data(timed)));
+    assert_eq!((timed.sent_us(), timed.body()), (Some(0x0102_0304_0506_0708), &b"abc"[..]));
+    assert_eq!(Datagram::read(&bytes[..29]), Err(Malformed::TooShort));
+    let enveloped = Data { extras: Extras { timed: true, enveloped: true }, ..timed };
+    assert_eq!(enveloped.write(&mut bytes), 33);
+    assert_eq!(bytes[1], 0x18);
+    let symbol = [&enveloped.symbol_head()[..], enveloped.payload].concat();
+    assert_eq!(Data::from_symbol(enveloped.name(), enveloped.group, &symbol), Ok(enveloped));
 }
 
 #[test]
@@ -109,7 +128,7 @@ fn what_is_not_ours_is_refused_by_its_reason() {
         (changed(0, 0x11), Malformed::Version),
         (changed(0, 0xb0), Malformed::Kind),
         (changed(0, 0xb6), Malformed::Kind),
-        (changed(1, 8), Malformed::Reserved),
+        (changed(1, 32), Malformed::Reserved),
         (changed(1, 6), Malformed::Reserved),
         (changed(1, 4), Malformed::TooShort),
         (b"\xb9\0\0\0\0\0".to_vec(), Malformed::Count),
@@ -210,10 +229,12 @@ proptest! {
     fn data_survives_the_wire_and_the_code(
         (sender, group, seq, sender_seq) in (any::<u32>(), any::<u64>(), any::<u32>(), any::<u32>()),
         (expires, fragment, padding) in (any::<bool>(), any::<bool>(), 0usize..20),
-        payload in prop::collection::vec(any::<u8>(), 0..200),
+        (timed, enveloped) in (any::<bool>(), any::<bool>()),
+        payload in prop::collection::vec(any::<u8>(), SENT..200),
     ) {
         let (sender, group) = (NodeId(sender), GroupId(group));
-        let data = Data { sender, group, seq, sender_seq, expires, fragment, joint: false, payload: &payload };
+        let extras = Extras { timed, enveloped };
+        let data = Data { sender, group, seq, sender_seq, expires, fragment, joint: false, extras, payload: &payload };
         let mut bytes = vec![0; data.wire_len()];
         prop_assert_eq!(data.write_retransmission(&mut bytes), bytes.len());
         check_peek(&bytes);
@@ -317,7 +338,7 @@ proptest! {
 
     #[test]
     fn no_bytes_panic_a_reader(
-        first in prop_oneof![0xb1..=0xbdu8, any::<u8>()], flags in 0..8u8, count in 0..70u8,
+        first in prop_oneof![0xb1..=0xbdu8, any::<u8>()], flags in 0..32u8, count in 0..70u8,
         rest in prop::collection::vec(any::<u8>(), 0..1_500),
     ) {
         for bytes in [[&[first, flags, count][..], &rest].concat(), [&[first, count][..], &rest].concat(), rest.clone()] {

@@ -10,7 +10,7 @@ use ricochet_core::message::{Message, Origin, Output, SendOptions, To};
 use ricochet_core::node::NakConfig;
 use ricochet_core::tracker::{Front, Lost};
 use ricochet_core::tracker::{Tracker, TrackerConfig};
-use ricochet_core::wire::{Data, Datagram, Kind, Repair};
+use ricochet_core::wire::{Data, Datagram, Extras, Kind, Repair};
 use ricochet_core::{Fifo, FifoConfig, GroupId, Node, NodeConfig, NodeId, StreamKey};
 
 #[test]
@@ -47,6 +47,7 @@ fn no_packet_makes_a_node_allocate() {
                 expires: false,
                 fragment: false,
                 joint: false,
+                extras: Extras::NONE,
                 payload: &[7; 1_000],
             };
             let length = data.write(&mut datagram);

@@ -7,9 +7,10 @@ use crate::common::net::{Net, NetworkConditions};
 use crate::common::{packet, written};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
+use ricochet_core::counters::GivenUp;
 use ricochet_core::message::{How, Message, Origin, Output, To};
 use ricochet_core::tracker::Lost;
-use ricochet_core::wire::{Data, Datagram};
+use ricochet_core::wire::{Data, Datagram, Envelope, Extras};
 use ricochet_core::{GroupId, Node, NodeConfig, NodeId, View};
 
 const GROUP: GroupId = GroupId(9);
@@ -24,7 +25,11 @@ struct Listener {
     /// Newest packet that each sender has sent.
     newest: HashMap<NodeId, u32>,
     asked: Vec<(To, Vec<u8>)>,
+    reasons: Vec<GivenUp>,
 }
+
+/// Time by which the clock of the senders is ahead.
+const AHEAD_US: u64 = 1_600_000_000_000_000;
 
 impl Listener {
     fn new() -> Self {
@@ -37,11 +42,24 @@ impl Listener {
             lost: Vec::new(),
             newest: HashMap::new(),
             asked: Vec::new(),
+            reasons: Vec::new(),
         }
     }
 
+    /// Lets a packet come whose message was sent at a time, and has a deadline.
+    fn hear_deadline(&mut self, seq: u32, sent_us: u64, deadline_us: Option<u32>) {
+        let mut payload = (AHEAD_US + sent_us).to_be_bytes().to_vec();
+        Envelope { deadline_us, headers: b"x", ..Envelope::default() }.write(&mut payload);
+        let extras = Extras { timed: true, enveloped: true };
+        self.hear_data(&Data { extras, ..packet(NodeId(1), GROUP, seq, &payload) });
+    }
+
     fn hear(&mut self, sender: u32, seq: u32, expires: bool) {
-        let data = Data { expires, ..packet(NodeId(sender), GROUP, seq, b"") };
+        self.hear_data(&Data { expires, ..packet(NodeId(sender), GROUP, seq, b"") });
+    }
+
+    fn hear_data(&mut self, data: &Data<'_>) {
+        let (NodeId(sender), seq) = (data.sender, data.seq);
         let datagram = written(|to| data.write(to));
         let newest = self.newest.entry(NodeId(sender)).or_default();
         *newest = seq.max(*newest);
@@ -50,13 +68,9 @@ impl Listener {
     }
 
     fn handle(&mut self, datagram: &[u8]) {
-        let Self { node, now_us, requested, lost, asked, .. } = self;
-        node.handle_datagram(
-            *now_us,
-            Origin::Member,
-            datagram,
-            &mut Recorded { now_us: *now_us, requested, lost, asked },
-        );
+        let Self { node, now_us, requested, lost, asked, reasons, .. } = self;
+        let mut recorded = Recorded { now_us: *now_us, requested, lost, asked, reasons };
+        node.handle_datagram(*now_us, Origin::Member, datagram, &mut recorded);
     }
 
     /// Lets the senders answer questions.
@@ -73,8 +87,9 @@ impl Listener {
     fn advance(&mut self, to_us: u64) {
         while let Some(due_us) = self.node.poll_timeout().filter(|&due_us| due_us <= to_us) {
             self.now_us = due_us.max(self.now_us);
-            let Self { node, now_us, requested, lost, asked, .. } = self;
-            node.handle_timeout(*now_us, &mut Recorded { now_us: *now_us, requested, lost, asked });
+            let Self { node, now_us, requested, lost, asked, reasons, .. } = self;
+            let mut recorded = Recorded { now_us: *now_us, requested, lost, asked, reasons };
+            node.handle_timeout(*now_us, &mut recorded);
             self.answer();
         }
         self.now_us = to_us;
@@ -86,6 +101,7 @@ struct Recorded<'a> {
     requested: &'a mut Vec<(u64, NodeId, u32, u32)>,
     lost: &'a mut Vec<(u64, NodeId, u32, u32)>,
     asked: &'a mut Vec<(To, Vec<u8>)>,
+    reasons: &'a mut Vec<GivenUp>,
 }
 
 impl Output for Recorded<'_> {
@@ -104,6 +120,7 @@ impl Output for Recorded<'_> {
     fn on_lost(&mut self, lost: &Lost) {
         let packets = (lost.last.0 - lost.first.0 + 1) as u32;
         self.lost.push((self.now_us, lost.key.sender, lost.first.to_wire(), packets));
+        self.reasons.push(lost.reason);
     }
 }
 
@@ -220,4 +237,45 @@ fn held_losses_are_given_up_only_when_released_and_then_at_once() {
         [(NodeId(1), 2, 1)]
     );
     assert_eq!(listener.requested.len(), requests);
+}
+
+#[test]
+fn packets_with_a_deadline_are_requested_until_it_has_passed() {
+    let mut listener = Listener::new();
+    listener.hear_deadline(0, 0, Some(500_000));
+    listener.advance(1_000);
+    listener.hear_deadline(2, 1_000, Some(500_000));
+    listener.advance(2_000_000);
+    let times: Vec<u64> = listener.requested.iter().map(|requested| requested.0).collect();
+    assert!(times.len() > 1 && times.iter().all(|&at_us| at_us < 501_000), "{times:?}");
+    assert_eq!((listener.lost.len(), &listener.reasons[..]), (1, &[GivenUp::Expired][..]));
+    let (at_us, _, first, packets) = listener.lost[0];
+    assert!((501_000..520_000).contains(&at_us), "{at_us}");
+    assert_eq!((first, packets), (1, 1));
+}
+
+#[test]
+fn a_packet_whose_deadline_has_passed_when_it_is_missed_is_not_requested() {
+    let mut listener = Listener::new();
+    listener.hear_deadline(0, 0, Some(20_000));
+    listener.advance(1_000);
+    listener.hear_deadline(1, 1_000, Some(5_000));
+    // The next one was held up for 58 ms, and so were those before it.
+    listener.advance(60_000);
+    listener.hear_deadline(3, 2_000, Some(20_000));
+    listener.advance(1_000_000);
+    assert_eq!((&listener.requested[..], &listener.reasons[..]), (&[][..], &[GivenUp::Expired][..]));
+    assert!(listener.lost[0].0 < 65_000, "{:?}", listener.lost);
+}
+
+#[test]
+fn a_packet_beside_one_without_a_deadline_is_requested_as_any_other() {
+    for deadlines in [[None, Some(20_000)], [Some(20_000), None]] {
+        let mut listener = Listener::new();
+        listener.hear_deadline(0, 0, deadlines[0]);
+        listener.hear_deadline(2, 0, deadlines[1]);
+        listener.advance(1_000_000);
+        assert!(listener.requested.iter().any(|requested| requested.0 > 100_000), "{deadlines:?}");
+        assert_eq!(listener.lost, []);
+    }
 }

@@ -8,8 +8,9 @@ use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use ricochet_core::bins::Content;
 use ricochet_core::flow::ReaderNews;
 use ricochet_core::message::{Message, Origin, Output, SendOptions, To};
-use ricochet_core::outgoing::NotTaken;
+use ricochet_core::outgoing::{NotTaken, OutgoingMessage};
 use ricochet_core::tracker::Lost;
+use ricochet_core::wire::Envelope;
 use ricochet_core::wire::{Kind, messages_of};
 use ricochet_core::{FlowConfig, Follow, GroupId, Node, NodeConfig, NodeId, Outgoing};
 
@@ -122,8 +123,9 @@ impl Net {
 
     /// Offers a message; returns whether it was taken.
     fn offer(&mut self, from: usize, message: &[u8]) -> bool {
-        let options = SendOptions::default();
-        let taken = self.hosts[from].outgoing.push(self.now_us, GROUP, message, options, true);
+        let (envelope, options) = (Envelope::default(), SendOptions::default());
+        let message = OutgoingMessage { group: GROUP, envelope, payload: message, options, fragments: true };
+        let taken = self.hosts[from].outgoing.push(self.now_us, &message);
         assert!(matches!(taken, Ok(_) | Err(NotTaken::Full)), "{taken:?}");
         self.pump(from);
         taken.is_ok()

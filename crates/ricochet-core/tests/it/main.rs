@@ -17,6 +17,7 @@ mod liars;
 mod lies;
 mod node;
 mod order;
+mod own;
 mod quiet;
 mod recovery;
 #[path = "../../../../fuzz/replay.rs"]

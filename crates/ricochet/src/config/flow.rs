@@ -104,9 +104,16 @@ impl FlowSection {
         FlowConfig { follow: self.follow, window, patience_us, silence_us: micros(self.silence_ms) }
     }
 
-    /// Returns the settings of messages that wait to be sent.
-    pub(crate) fn outgoing(&self, buffers: &BuffersSection, core: OutgoingConfig) -> OutgoingConfig {
+    /// Returns the settings of messages that wait to be sent, by a node whose clock was zero at `epoch_us`
+    /// since 1970.
+    pub(crate) fn outgoing(
+        &self,
+        buffers: &BuffersSection,
+        epoch_us: u64,
+        core: OutgoingConfig,
+    ) -> OutgoingConfig {
         let bytes_per_second = Some(u64::from(self.rate_mbit) * 125_000).filter(|&rate| rate > 0);
-        OutgoingConfig { bytes_max: buffers.send_bytes, linger_us: self.linger_us, bytes_per_second, ..core }
+        let (bytes_max, linger_us) = (buffers.send_bytes, self.linger_us);
+        OutgoingConfig { bytes_max, linger_us, bytes_per_second, epoch_us: Some(epoch_us), ..core }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 
 use hashbrown::HashMap;
 use netio::multicast::Outbox;
-use ricochet_core::GroupId;
+use ricochet_core::{GroupId, NodeId};
 
 use super::{MembershipDriver, MembershipOutput};
 use crate::addresses::GroupAddresses;
@@ -32,15 +32,24 @@ impl GreetingsDriver {
         Self { greetings, group_addresses, version: u64::MAX, is_touched: false }
     }
 
-    /// Handles a greeting that came.
-    pub(super) fn handle(&mut self, now_us: u64, slot: &Slot, output: &mut MembershipOutput) {
-        let Ok(greeting) = Greeting::read(slot.datagram()) else { return };
+    /// Handles a greeting that came. Returns the member that leaves, if it says so.
+    pub(super) fn handle(
+        &mut self,
+        now_us: u64,
+        slot: &Slot,
+        output: &mut MembershipOutput,
+    ) -> Option<NodeId> {
+        let greeting = Greeting::read(slot.datagram()).ok()?;
+        if let Greeting::Farewell { from } = greeting {
+            return Some(from).filter(|&from| self.greetings.is_member(from, slot.from()));
+        }
         if let Some(answer) = self.greetings.handle(now_us, slot.from(), &greeting) {
             let mut bytes = [0; GREETING_MAX];
             let length = answer.write(&mut bytes);
             membership::Output::send(output, slot.from(), &bytes[..length]);
         }
         self.is_touched = true;
+        None
     }
 
     /// Continues with the members of the membership that the core knows, if they have changed.

@@ -6,24 +6,29 @@
 
 mod batches;
 mod greetings;
+mod names;
 
 use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use hashbrown::HashSet;
 use membership::Membership;
 use netio::multicast::Outbox;
 use netio::poll::{Interest, Poller};
+use ricochet_core::NodeId;
 
 pub(crate) use batches::Batches;
 pub(crate) use greetings::GreetingsDriver;
+pub(crate) use names::NamesDriver;
 
 use crate::clock;
 use crate::control::StatusServer;
 use crate::drain::Drain;
-use crate::greetings::FIRST_BYTE;
+use crate::greetings::{FIRST_BYTE, GREETING_MAX, Greeting};
 use crate::key::Seal;
+use crate::patterns::wire::NamesDatagram;
 use crate::published::PublishedMember;
 use crate::rekey::KeyFile;
 use crate::shared::{Batch, Core, Shared};
@@ -37,6 +42,8 @@ const GROUPS_US: u64 = 2_000;
 /// Time for which changes of the view are gathered.
 const VIEW_US: u64 = 5_000;
 const WAKER: u64 = 16;
+/// Maximum number of members that a node that leaves tells itself. The others learn only that it is gone.
+const FAREWELLS_MAX: usize = 1_024;
 
 pub(crate) struct Driver {
     pub(crate) shared: Arc<Shared>,
@@ -45,6 +52,7 @@ pub(crate) struct Driver {
     pub(crate) membership: MembershipDriver,
     pub(crate) batches: Batches,
     pub(crate) greetings: GreetingsDriver,
+    pub(crate) names: NamesDriver,
     pub(crate) watch: Watch,
     pub(crate) key_file: KeyFile,
     pub(crate) slow_readers: SlowReaders,
@@ -60,6 +68,8 @@ pub(crate) struct MembershipDriver {
     /// Time since which that version has been out of date.
     pub(crate) changed_us: Option<u64>,
     pub(crate) batch: Batch,
+    /// Nodes that have said that they leave, and are members still.
+    pub(crate) farewells: HashSet<NodeId>,
 }
 
 /// Sends the membership's datagrams.
@@ -85,6 +95,7 @@ impl Driver {
             let mut busy = self.handle_packets()?;
             busy |= self.handle_membership();
             self.handle_timers();
+            self.names.handle_timeout(clock::now_us(), &self.shared, &mut self.membership);
             if let Some(control) = &self.control {
                 control.answer(&self.shared);
             }
@@ -94,7 +105,7 @@ impl Driver {
                 self.sleep(&mut poller)?;
             }
         }
-        self.membership.leave();
+        self.membership.leave(self.shared.id);
         Ok(())
     }
 
@@ -125,18 +136,25 @@ impl Driver {
 
     /// Moves a batch of datagrams to the membership and handles its timers. Returns whether more wait.
     fn handle_membership(&mut self) -> bool {
-        let Self { shared, membership, greetings, .. } = self;
-        let MembershipDriver { provider, output, batch, .. } = membership;
+        let Self { shared, membership, greetings, names, .. } = self;
         let more = {
             let mut ring = shared.membership_ring.lock().unwrap_or_else(PoisonError::into_inner);
-            ring.give_back(&mut batch.done);
-            ring.take(BATCH, &mut batch.waiting);
+            ring.give_back(&mut membership.batch.done);
+            ring.take(BATCH, &mut membership.batch.waiting);
             !ring.is_empty()
         };
         let now_us = clock::now_us();
-        for slot in batch.waiting.drain(..) {
+        while let Some(slot) = membership.batch.waiting.pop_front() {
+            if NamesDatagram::is_one(slot.datagram()) {
+                names.handle(&slot, shared, membership);
+                membership.batch.done.push(slot);
+                continue;
+            }
+            let MembershipDriver { provider, output, batch, farewells, .. } = membership;
             if slot.datagram().first() == Some(&FIRST_BYTE) {
-                greetings.handle(now_us, &slot, output);
+                if let Some(leaving) = greetings.handle(now_us, &slot, output) {
+                    farewells.insert(leaving);
+                }
                 batch.done.push(slot);
                 continue;
             }
@@ -146,6 +164,7 @@ impl Driver {
             }
             batch.done.push(slot);
         }
+        let MembershipDriver { provider, output, .. } = membership;
         let strangers = shared.windows.lock().unwrap_or_else(PoisonError::into_inner).take_strangers();
         strangers.into_iter().for_each(|address| provider.ask(now_us, address));
         if provider.poll_timeout().is_some_and(|due_us| due_us <= now_us) {
@@ -191,6 +210,7 @@ impl Driver {
                 self.shared.outgoing.due_us(),
                 self.slow_readers.poll_timeout(&self.shared.backpressure),
                 self.greetings.greetings.poll_timeout(),
+                self.names.poll_timeout(),
             ];
             let until_us = due.into_iter().flatten().min().unwrap_or(u64::MAX);
             self.shared.sleep.announce(until_us);
@@ -234,7 +254,7 @@ impl MembershipDriver {
     /// Applies changes: this node's groups go to the core and to the membership,
     /// the other members to the core.
     fn regroup(&mut self, now_us: u64, core: &mut Core, shared: &Shared) {
-        let Self { provider, output, version, changed_us, .. } = self;
+        let Self { provider, output, version, changed_us, farewells, .. } = self;
         if core.changes.since_us.is_some() {
             provider.set_groups(now_us, &core.announced_groups(), output);
             output.outbox.flush();
@@ -247,15 +267,26 @@ impl MembershipDriver {
                 address: member.address,
                 groups: Arc::clone(&member.groups),
             });
-            shared.published.lock().unwrap_or_else(PoisonError::into_inner).members = members.collect();
+            let members: Vec<PublishedMember> = members.collect();
+            let mut published = shared.published.lock().unwrap_or_else(PoisonError::into_inner);
+            core.out.tell_members(&published.members, &members, farewells);
+            farewells.retain(|&id| members.binary_search_by_key(&id, |member| member.id).is_ok());
+            published.members = members;
+            drop(published);
             shared.members_changed.notify_all();
         }
         *changed_us = None;
         core.regroup(now_us, &provider.view());
     }
 
-    /// Announces that this node leaves.
-    fn leave(&mut self) {
+    /// Announces that this node leaves, to its members and to the membership.
+    fn leave(&mut self, me: NodeId) {
+        let mut bytes = [0; GREETING_MAX];
+        let length = Greeting::Farewell { from: me }.write(&mut bytes);
+        let addresses: Vec<_> = self.provider.members().map(|member| member.address).collect();
+        for &address in addresses.iter().take(FAREWELLS_MAX) {
+            membership::Output::send(&mut self.output, address, &bytes[..length]);
+        }
         self.provider.leave(clock::now_us(), &mut self.output);
         self.output.outbox.flush();
     }

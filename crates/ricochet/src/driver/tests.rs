@@ -141,7 +141,7 @@ fn drained(queue: &crate::queue::Queue) -> u32 {
             Ok(Event::Lost(lost)) => panic!("{lost:?}"),
             Err(TryRecvError::Empty) => return messages,
             Err(error) => panic!("{error}"),
-            Ok(Event::History(history)) => panic!("{history:?}"),
+            Ok(other) => panic!("{other:?}"),
         }
     }
 }

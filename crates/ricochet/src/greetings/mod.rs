@@ -165,9 +165,15 @@ impl Greetings {
         true
     }
 
+    /// Returns whether a member lives at an address.
+    pub(crate) fn is_member(&self, id: NodeId, address: SocketAddr) -> bool {
+        self.peers.get(&id).is_some_and(|peer| peer.address == address)
+    }
+
     /// Handles a greeting from an address. Returns the answer, if there is one.
     pub(crate) fn handle(&mut self, now_us: u64, from: SocketAddr, greeting: &Greeting) -> Option<Greeting> {
         let id = match greeting {
+            Greeting::Farewell { .. } => return None,
             Greeting::Call { from, .. } => *from,
             Greeting::Question(body) | Greeting::Answer(body) => body.from,
         };
@@ -183,6 +189,7 @@ impl Greetings {
                 return None;
             }
             Greeting::Question(body) | Greeting::Answer(body) => body,
+            Greeting::Farewell { .. } => return None,
         };
         if peer.settings.replace(body.settings) != Some(body.settings) {
             let differences = settings.differences(&body.settings);

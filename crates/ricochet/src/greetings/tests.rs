@@ -1,4 +1,8 @@
 use super::*;
+use crate::patterns::wire::NamesDatagram;
+
+#[path = "../../../../fuzz/replay.rs"]
+mod replay;
 
 /// Two members of one group, at address 5, and what the network drops.
 struct Net {
@@ -140,4 +144,18 @@ fn a_member_that_does_not_answer_is_not_deaf_and_strangers_change_nothing() {
     let stranger = ([10, 0, 0, 9], 7_900).into();
     assert_eq!(net.nodes[0].handle(net.now_us, stranger, &question), None);
     assert_eq!(net.finding(0), Finding::default());
+}
+
+#[test]
+fn greetings_and_names_survive_the_corpus() {
+    replay::replay("ricochet_greetings", 6, 3_000, |data| {
+        if let Ok(greeting) = Greeting::read(data) {
+            let mut written = [0; GREETING_MAX];
+            let length = greeting.write(&mut written);
+            assert_eq!(written[..length], *data);
+        }
+        if let Ok(NamesDatagram::Answer(answer)) = NamesDatagram::read(data) {
+            assert!(answer.names().count() <= data.len());
+        }
+    });
 }

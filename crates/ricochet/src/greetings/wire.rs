@@ -15,6 +15,7 @@ pub(crate) const GREETING_MAX: usize = 40;
 const FORM_CALL: u8 = 1;
 const FORM_QUESTION: u8 = 2;
 const FORM_ANSWER: u8 = 3;
+const FORM_FAREWELL: u8 = 4;
 
 const UNICAST: u8 = 1;
 const COPIES: u8 = 2;
@@ -53,6 +54,8 @@ pub(crate) enum Greeting {
     Question(Body),
     /// The answer.
     Answer(Body),
+    /// Says that the sender leaves.
+    Farewell { from: NodeId },
 }
 
 /// Content of a question or an answer.
@@ -79,6 +82,11 @@ impl Greeting {
                 writer.put(&from.0.to_be_bytes());
                 writer.put(&round.to_be_bytes());
                 writer.put(&[*address]);
+                return writer.written();
+            }
+            Self::Farewell { from } => {
+                writer.put(&[FIRST_BYTE, FORM_FAREWELL]);
+                writer.put(&from.0.to_be_bytes());
                 return writer.written();
             }
             Self::Question(body) => (FORM_QUESTION, body),
@@ -111,7 +119,12 @@ impl Greeting {
             return Err(Malformed::Kind);
         }
         let form = reader.u8()?;
-        let (from, round) = (NodeId(reader.u32()?), reader.u32()?);
+        let from = NodeId(reader.u32()?);
+        if form == FORM_FAREWELL {
+            reader.end()?;
+            return Ok(Self::Farewell { from });
+        }
+        let round = reader.u32()?;
         if form == FORM_CALL {
             let address = reader.u8()?;
             reader.end()?;
@@ -158,9 +171,12 @@ mod tests {
         let v6 = Settings { unicast: false, groups_base: "ff15::4f00".parse().unwrap(), ..settings };
         let plain = Body { copies: false, settings: v6, ..body };
         let call = Greeting::Call { from: NodeId(7), round: 3, address: 63 };
-        for (greeting, expected) in
-            [(call, 11), (Greeting::Question(body), GREETING_MAX), (Greeting::Answer(plain), GREETING_MAX)]
-        {
+        for (greeting, expected) in [
+            (call, 11),
+            (Greeting::Farewell { from: NodeId(7) }, 6),
+            (Greeting::Question(body), GREETING_MAX),
+            (Greeting::Answer(plain), GREETING_MAX),
+        ] {
             let mut bytes = [0; GREETING_MAX];
             let length = greeting.write(&mut bytes);
             assert_eq!(length, expected);

@@ -7,12 +7,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
 
+use ricochet_core::counters::GivenUp;
 use serde::{Deserialize, Serialize};
 
 use crate::backpressure::Backpressure;
 use crate::clock;
 use crate::error::{RecvError, RecvTimeoutError, TryRecvError};
-use crate::message::{Event, History, Lost, Message};
+use crate::message::{Event, Lost, Message};
 use crate::policy::Policy;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::wake::Waker;
@@ -32,7 +33,11 @@ pub struct QueueCounts {
     pub dropped: u64,
     /// Packets reported lost that never came.
     pub lost: u64,
-    /// Loss reports dropped for lack of room.
+    /// Packets whose deadline passed before they came, or before they were read. Each is reported by an
+    /// event.
+    #[serde(default)]
+    pub expired: u64,
+    /// Loss reports and news dropped for lack of room.
     pub reports_dropped: u64,
     /// Times that the queue was full and made the node wait.
     pub blocked: u64,
@@ -103,17 +108,25 @@ impl Queue {
     }
 
     /// Adds a message.
+    #[cfg(test)]
     pub(crate) fn push(&self, message: Message) {
-        self.push_all(std::iter::once(message));
+        self.push_all(std::iter::once(Event::Message(message)));
     }
 
-    /// Adds messages that came together.
-    pub(crate) fn push_all(&self, messages: impl Iterator<Item = Message>) {
+    /// Adds messages that came together, and reports about some of them.
+    pub(crate) fn push_all(&self, events: impl Iterator<Item = Event>) {
         let mut inner = self.lock();
-        if inner.closed.is_none() {
-            messages.for_each(|message| self.add(&mut inner, message));
-            self.notify_reader(inner);
+        if inner.closed.is_some() {
+            return;
         }
+        for event in events {
+            match event {
+                Event::Message(message) => self.add(&mut inner, message),
+                Event::Lost(lost) => inner.add_lost(lost),
+                Event::History(_) | Event::Member(_) | Event::Group(_) => inner.add_news(event),
+            }
+        }
+        self.notify_reader(inner);
     }
 
     fn add(&self, inner: &mut Inner, message: Message) {
@@ -124,7 +137,9 @@ impl Queue {
             return inner.events.push_back(Event::Message(message));
         }
         if !inner.has_room(self.bounds, length) {
-            match self.policy {
+            // The node's own messages do not wait: backpressure would not stop them.
+            let policy = if message.is_own { self.policy.without_waiting() } else { self.policy };
+            match policy {
                 // One packet may bring several messages. Backpressure is active before the next packet.
                 Policy::Block => {}
                 Policy::DropOldest => {
@@ -154,25 +169,12 @@ impl Queue {
 
     /// Adds a report of messages that will not come.
     pub(crate) fn push_lost(&self, lost: Lost) {
-        let mut inner = self.lock();
-        if inner.closed.is_some() {
-            return;
-        }
-        inner.counts.lost += lost.packets();
-        if inner.events.len() - inner.messages - inner.past >= LOST_MAX {
-            return inner.counts.reports_dropped += 1;
-        }
-        inner.events.push_back(Event::Lost(lost));
-        self.notify_reader(inner);
+        self.push_all(std::iter::once(Event::Lost(lost)));
     }
 
-    /// Adds news about the messages of the past.
-    pub(crate) fn push_history(&self, history: History) {
-        let mut inner = self.lock();
-        if inner.closed.is_none() && inner.events.len() - inner.messages - inner.past < LOST_MAX {
-            inner.events.push_back(Event::History(history));
-            self.notify_reader(inner);
-        }
+    /// Adds news about the messages of the past, or about members.
+    pub(crate) fn push_news(&self, news: Event) {
+        self.push_all(std::iter::once(news));
     }
 
     /// Returns the number of messages dropped since the last call.
@@ -306,10 +308,20 @@ impl Queue {
 
     fn pop(&self, inner: &mut Inner) -> Option<Event> {
         let event = inner.events.pop_front()?;
-        if let Event::Message(message) = &event {
+        self.on_popped(inner, &event);
+        if let Event::Message(message) = &event
+            && message.expires_us.is_some_and(|expires_us| clock::now_us() >= expires_us)
+        {
+            inner.counts.expired += 1;
+            return Some(Event::Lost(Lost::of(message, GivenUp::Expired)));
+        }
+        Some(event)
+    }
+
+    fn on_popped(&self, inner: &mut Inner, event: &Event) {
+        if let Event::Message(message) = event {
             if message.is_past() {
-                inner.past -= 1;
-                return Some(event);
+                return inner.past -= 1;
             }
             inner.messages -= 1;
             inner.bytes -= message.payload().len();
@@ -319,7 +331,6 @@ impl Queue {
                 self.release(inner);
             }
         }
-        Some(event)
     }
 
     /// Ends the backpressure of this queue.
@@ -361,6 +372,21 @@ impl Inner {
         self.messages < bounds.messages && (self.messages == 0 || self.bytes + length <= bounds.bytes)
     }
 
+    fn add_lost(&mut self, lost: Lost) {
+        let count =
+            if lost.reason == GivenUp::Expired { &mut self.counts.expired } else { &mut self.counts.lost };
+        *count += lost.packets();
+        self.add_news(Event::Lost(lost));
+    }
+
+    fn add_news(&mut self, news: Event) {
+        if self.events.len() - self.messages - self.past >= LOST_MAX {
+            self.counts.reports_dropped += 1;
+        } else {
+            self.events.push_back(news);
+        }
+    }
+
     /// Drops the oldest message, and reports it in its place. Loss reports keep their place.
     fn drop_oldest(&mut self) {
         let is_droppable = |event: &Event| matches!(event, Event::Message(message) if !message.is_past());
@@ -379,7 +405,7 @@ impl Inner {
         let before = self.events.range_mut(..at).rev().take(COMPARED_MAX);
         let reports = before.map_while(|event| match event {
             Event::Lost(lost) => Some(lost),
-            Event::Message(_) | Event::History(_) => None,
+            Event::Message(_) | Event::History(_) | Event::Member(_) | Event::Group(_) => None,
         });
         for report in reports {
             if report.extend_by(message) {
@@ -390,7 +416,7 @@ impl Inner {
             self.counts.reports_dropped += 1;
             return;
         }
-        self.events.insert(at, Event::Lost(Lost::unread(message)));
+        self.events.insert(at, Event::Lost(Lost::of(message, GivenUp::Unread)));
     }
 }
 

@@ -23,7 +23,7 @@ fn drained(queue: &Queue) -> Vec<i64> {
         .map(|event| match event {
             Event::Message(message) => i64::from(message.seq()),
             Event::Lost(lost) => -i64::from(lost.first),
-            Event::History(history) => panic!("{history:?}"),
+            other => panic!("{other:?}"),
         })
         .collect()
 }
@@ -74,7 +74,7 @@ fn each_message_that_a_full_queue_drops_is_reported_in_its_place() {
                     assert_eq!(lost.reason, GivenUp::Unread);
                     (lost.sender, lost.first, lost.last)
                 }
-                Event::History(history) => panic!("{history:?}"),
+                other => panic!("{other:?}"),
             };
             let next = &mut next[sender.0 as usize - 1];
             assert_eq!(first, *next, "{policy:?}: neither a gap nor a double of {sender}");

@@ -269,7 +269,7 @@ fn a_subscription_holds_back_no_more_than_its_limit() {
         match subscription.recv_event_timeout(LONG).unwrap() {
             Event::Message(message) => reported.push(message.seq()),
             Event::Lost(lost) => reported.extend(lost.range()),
-            Event::History(history) => panic!("{history:?}"),
+            other => panic!("{other:?}"),
         }
     }
     assert_eq!(reported, [0, 1, 2, 3, 4]);

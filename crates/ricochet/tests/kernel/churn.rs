@@ -84,12 +84,12 @@ impl Member {
                     assert_eq!(number(&message), message.seq());
                     *received.messages.entry((message.sender(), message.seq())).or_insert(0) += 1;
                 }
-                Event::History(history) => panic!("{history:?}"),
                 Event::Lost(lost) => {
                     for seq in lost.range() {
                         received.lost.insert((lost.sender(), seq), lost.reason().to_string());
                     }
                 }
+                other => panic!("{other:?}"),
             }
         }
     }

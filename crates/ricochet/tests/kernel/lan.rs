@@ -278,7 +278,7 @@ fn losses_are_reported() {
         match subscriptions[1].recv_event_timeout(LONG).unwrap() {
             Event::Message(message) => got.push(number(&message)),
             Event::Lost(report) => lost.push((report.sender(), report.range())),
-            Event::History(history) => panic!("{history:?}"),
+            other => panic!("{other:?}"),
         }
     }
     assert_eq!(got, [0, 1, 2, 4, 5]);

@@ -11,5 +11,8 @@ mod history;
 mod lan;
 mod liars;
 mod lifecycle;
+mod metadata;
+mod patterns;
+mod requests;
 mod settings;
 mod starting;

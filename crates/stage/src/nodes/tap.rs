@@ -74,7 +74,7 @@ impl Arrivals {
 #[cfg(test)]
 mod tests {
     use loss::LossModel;
-    use ricochet_core::wire::{Data, Heartbeat, Latest};
+    use ricochet_core::wire::{Data, Extras, Heartbeat, Latest};
     use ricochet_core::{GroupId, NodeId};
 
     use super::*;
@@ -90,6 +90,7 @@ mod tests {
             expires: false,
             fragment: false,
             joint: false,
+            extras: Extras::NONE,
             payload: b"x",
         };
         let length = data.write(&mut bytes);

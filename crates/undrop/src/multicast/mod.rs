@@ -7,6 +7,8 @@ mod genkey;
 mod isolation;
 mod node;
 mod recv;
+mod reply;
+mod request;
 mod send;
 mod settings;
 mod status;
@@ -28,6 +30,8 @@ Examples:
 pub(crate) enum Command {
     Send(send::Args),
     Recv(recv::Args),
+    Request(request::Args),
+    Reply(reply::Args),
     Status(status::Args),
     Doctor(doctor::Args),
     Check(check::Args),
@@ -42,6 +46,8 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Send(args) => send::run(args),
         Command::Recv(args) => recv::run(args),
+        Command::Request(args) => request::run(args),
+        Command::Reply(args) => reply::run(args),
         Command::Status(args) => status::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Check(args) => check::run(args),

@@ -1,10 +1,12 @@
 //! `undrop multicast recv`: a line for each message of some groups.
 
+use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use ricochet::{
-    Event, History, HistoryNews, JoinOptions, Lost, Message, Order, RecvTimeoutError, Start, Subscription,
+    Event, GroupChange, GroupNews, History, HistoryNews, JoinOptions, Lost, MemberChange, MemberNews,
+    Message, Order, RecvTimeoutError, Start, Subscription,
 };
 use serde::Serialize;
 
@@ -26,11 +28,16 @@ Examples:
   undrop multicast recv load --interface eth0 --json | jq 'select(.recovered) | .latency_us'
   undrop multicast recv audit --interface eth0 --fifo --count 100
   undrop multicast recv audit --interface eth0 --last 100
+  undrop multicast recv audit --interface eth0 --members
+  undrop multicast recv 'prices/*' --interface eth0 --seed 10.0.0.7:7900
 
 A payload that is not UTF-8 is shown as 0x and its bytes in hexadecimal.
-With --json, each line is a message or a loss report. A message has group, sender, sequence, recovered, past
-(whether it was sent before, and kept by a member), latency_us (time from the discovery of its loss to its recovery), and payload, or payload_hex if the payload
-is not UTF-8. A loss report has group, sender, lost (first and last sequence number) and reason.";
+With --json, each line is a message, a loss report, or news about a member. A message has group, sender, address
+(of the sender), sequence, sent_us (time of sending in microseconds since 1970), recovered, past (whether it was
+sent before, and kept by a member), latency_us (time from the discovery of its loss to its recovery), and payload,
+or payload_hex if the payload is not UTF-8; also content_type and headers, or headers_hex, if the sender gave any.
+A loss report has group, sender, lost (first and last sequence number) and reason. News about a member has group,
+member, address and change: joined, left or failed.";
 
 /// Receive the messages of groups, one line each.
 ///
@@ -40,7 +47,8 @@ is not UTF-8. A loss report has group, sender, lost (first and last sequence num
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The groups
+    /// The groups; a name with `*` is a pattern, such as 'prices/*', and `**` stands for any characters, also
+    /// `/`
     #[arg(required = true, value_name = "GROUP")]
     groups: Vec<String>,
     /// Print a JSON document for each message
@@ -55,6 +63,9 @@ pub(crate) struct Args {
     /// Begin with the messages of this time, such as `10s`, `500ms` or `2m`
     #[arg(long, value_name = "TIME", value_parser = time)]
     since: Option<Duration>,
+    /// Print a line whenever a node joins a group, leaves it or fails
+    #[arg(long)]
+    members: bool,
     /// Stop after this many messages
     #[arg(long, value_name = "N")]
     count: Option<u64>,
@@ -70,10 +81,20 @@ pub(crate) struct Args {
 struct MessageLine<'a> {
     group: &'a str,
     sender: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    address: Option<SocketAddr>,
     sequence: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sent_us: Option<u64>,
     recovered: bool,
     past: bool,
     latency_us: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_type: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    headers: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    headers_hex: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,11 +110,20 @@ struct LostLine<'a> {
     reason: String,
 }
 
+/// News about a member as a line of JSON.
+#[derive(Serialize)]
+struct MemberLine<'a> {
+    group: &'a str,
+    member: String,
+    address: SocketAddr,
+    change: &'static str,
+}
+
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
     let node = args.node.start()?;
     let order = if args.fifo { Order::Fifo } else { Order::Unordered };
-    let options = JoinOptions { order, from: args.start(), ..JoinOptions::default() };
+    let options = JoinOptions { order, from: args.start(), members: args.members, ..JoinOptions::default() };
     let subscription = node.join_many_with(&args.groups, &options)?;
     let groups = if args.groups.len() == 1 { "group" } else { "groups" };
     output::note(format_args!("node {} at {}, in {} {groups}", node.id(), node.address(), args.groups.len()));
@@ -124,6 +154,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             }
             Ok(Event::Lost(lost)) => output::line(&lost_line(&lost, args.json)?)?,
             Ok(Event::History(history)) => args.note_history(&history),
+            Ok(Event::Group(news)) => note_group(&news),
+            Ok(Event::Member(news)) => output::line(&member_line(&news, args.json)?)?,
             Err(RecvTimeoutError::Timeout) if left.is_zero() => break,
             Err(RecvTimeoutError::Timeout) => {}
             Err(error) => return Err(error.into()),
@@ -201,20 +233,29 @@ fn report_losses(subscription: &Subscription) -> ExitCode {
             counts.dropped
         ));
     }
+    if counts.expired > 0 {
+        output::note(format_args!("{} packets came after their deadline, or not at all", counts.expired));
+    }
     if counts.lost + counts.dropped == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn line(message: &Message, json: bool) -> anyhow::Result<String> {
     let latency_us = u64::try_from(message.latency().as_micros()).unwrap_or(u64::MAX);
     let text = std::str::from_utf8(message.payload()).ok();
+    let headers = std::str::from_utf8(message.headers()).ok();
     if json {
         return Ok(serde_json::to_string(&MessageLine {
             group: message.group(),
             sender: message.sender().to_string(),
+            address: message.address(),
             sequence: message.seq(),
+            sent_us: sent_us(message),
             recovered: message.recovered(),
             past: message.is_past(),
             latency_us,
+            content_type: message.content_type(),
+            headers: headers.filter(|headers| !headers.is_empty()),
+            headers_hex: headers.is_none().then(|| hex(message.headers())),
             payload: text,
             payload_hex: text.is_none().then(|| hex(message.payload())),
         })?);
@@ -225,6 +266,36 @@ fn line(message: &Message, json: bool) -> anyhow::Result<String> {
     };
     let payload = text.map_or_else(|| format!("0x{}", hex(message.payload())), str::to_owned);
     Ok(format!("{} {} {}{recovery} {payload}", message.group(), message.sender(), message.seq()))
+}
+
+/// Returns the microseconds from 1970 to the time at which a message was sent.
+fn sent_us(message: &Message) -> Option<u64> {
+    let since_1970 = message.sent()?.duration_since(UNIX_EPOCH).ok()?;
+    u64::try_from(since_1970.as_micros()).ok()
+}
+
+/// Says which group a pattern has found.
+fn note_group(news: &GroupNews) {
+    let (group, pattern) = (news.group(), news.pattern());
+    match news.change() {
+        GroupChange::Found => output::note(format_args!("group {group} matches {pattern}")),
+        GroupChange::Refused(why) => {
+            output::note(format_args!("error: group {group} matches {pattern}, and is not joined: {why}"));
+        }
+    }
+}
+
+fn member_line(news: &MemberNews, json: bool) -> anyhow::Result<String> {
+    let (group, member, address) = (news.group(), news.member().id.to_string(), news.member().address);
+    let change = match news.change() {
+        MemberChange::Joined => "joined",
+        MemberChange::Left => "left",
+        MemberChange::Failed => "failed",
+    };
+    if json {
+        return Ok(serde_json::to_string(&MemberLine { group, member, address, change })?);
+    }
+    Ok(format!("{group} {member} at {address}: {change}"))
 }
 
 fn lost_line(lost: &Lost, json: bool) -> anyhow::Result<String> {

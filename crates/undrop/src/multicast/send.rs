@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{anyhow, bail};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
-use ricochet::{Node, SendError, Sender};
+use ricochet::{Node, SendError, SendOptions, Sender};
 
 use super::isolation::isolation;
 use super::node::{NodeArgs, seconds};
@@ -27,6 +27,7 @@ const REPORTED_MAX: u64 = 5;
 const EXAMPLES: &str = "\
 Examples:
   tail -f prices.txt | undrop multicast send prices/AAPL --interface eth0 --seed 10.0.0.7:7900
+  undrop multicast send orders --interface eth0 --seed 10.0.0.7:7900 --held 2 < orders.txt
   undrop multicast send load --interface eth0 --size 1024 --count 10000 --rate 1000
   echo hello | undrop multicast send greetings --interface lo --address 127.0.0.1 --unicast --seed 127.0.0.1:7900";
 
@@ -34,7 +35,8 @@ Examples:
 ///
 /// The sender need not be a member of the group. It waits until the group has members. After the last message
 /// it stays for a moment, to answer requests for lost packets. Lines that are too long are reported and not
-/// sent; the exit code is then 1. So it is if --require-members is given and the members are not found.
+/// sent; the exit code is then 1. So it is if --require-members is given and the members are not found, or if
+/// --held is given and too few members hold a message in time.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -73,6 +75,21 @@ struct MessageArgs {
     /// Send messages longer than a packet in several packets
     #[arg(long)]
     fragments: bool,
+    /// Wait after each message until this many members hold it
+    #[arg(long, value_name = "K")]
+    held: Option<usize>,
+    /// Longest wait for the members that hold a message, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    held_timeout: Duration,
+    /// Age in seconds at which a message is worthless, so that receivers do not get it any more
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    deadline: Option<Duration>,
+    /// Type of the messages, such as application/json
+    #[arg(long, value_name = "TYPE")]
+    content_type: Option<String>,
+    /// Text that receivers get beside each message
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    headers: String,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -96,7 +113,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     outcome?;
     transfer.report(&node);
     let differs = settings::report(&node.status(), false);
-    Ok(match (interrupt.is_requested(), transfer.refused) {
+    Ok(match (interrupt.is_requested(), transfer.refused + transfer.unheld) {
         (true, _) => ExitCode::from(EXIT_INTERRUPTED),
         (false, 0) if !differs => ExitCode::SUCCESS,
         (false, _) => ExitCode::FAILURE,
@@ -151,6 +168,8 @@ struct Transfer<'a> {
     length_max: usize,
     /// Number of lines that were too long.
     refused: u64,
+    /// Number of messages that fewer members hold than required.
+    unheld: u64,
 }
 
 impl<'a> Transfer<'a> {
@@ -162,7 +181,7 @@ impl<'a> Transfer<'a> {
     ) -> Result<Self, SendError> {
         let sender = node.sender(group)?.fragments(args.fragments);
         let length_max = if args.fragments { node.message_max() } else { node.payload_max() };
-        Ok(Self { args, sender, interrupt, pace: Pace::new(args.rate), length_max, refused: 0 })
+        Ok(Self { args, sender, interrupt, pace: Pace::new(args.rate), length_max, refused: 0, unheld: 0 })
     }
 
     /// Sends the lines of stdin until they end.
@@ -183,8 +202,12 @@ impl<'a> Transfer<'a> {
             if !self.pace.wait(self.interrupt) {
                 break;
             }
-            if !self.send(&line)? {
-                break;
+            match self.send(&line) {
+                Ok(true) => {}
+                Ok(false) => break,
+                // The content type and the headers take room too.
+                Err(SendError::TooLong { length, .. }) => self.refuse(number, length),
+                Err(error) => return Err(error.into()),
             }
         }
         Ok(())
@@ -214,14 +237,33 @@ impl<'a> Transfer<'a> {
     }
 
     /// Sends a message once its readers have room; false if a stop is requested first.
-    fn send(&self, message: &[u8]) -> Result<bool, SendError> {
+    fn send(&mut self, message: &[u8]) -> Result<bool, SendError> {
+        let MessageArgs { held, held_timeout, deadline, content_type, headers, .. } = self.args;
+        let (deadline, content_type) = (*deadline, content_type.as_deref());
+        let options = SendOptions { deadline, content_type, headers: headers.as_bytes() };
         while !self.interrupt.is_requested() {
-            match self.sender.send_timeout(message, STOP_CHECK) {
+            let sent = match *held {
+                Some(members) => self.sender.send_held_with(message, &options, members, *held_timeout),
+                None => self.sender.send_timeout_with(message, &options, STOP_CHECK),
+            };
+            match sent {
                 Err(SendError::WouldBlock) => {}
+                Err(error @ SendError::NotHeld { .. }) => {
+                    self.report_unheld(&error);
+                    return Ok(true);
+                }
                 sent => return sent.map(|_| true),
             }
         }
         Ok(false)
+    }
+
+    /// Counts a message that too few members hold; reports the first ones.
+    fn report_unheld(&mut self, error: &SendError) {
+        self.unheld += 1;
+        if self.unheld <= REPORTED_MAX {
+            output::note(format_args!("error: {error}"));
+        }
     }
 
     /// Whether `--count` messages were sent.
@@ -250,12 +292,16 @@ impl<'a> Transfer<'a> {
     /// Prints the totals.
     fn report(&self, node: &Node) {
         let answered = node.status().counts.get("answered").copied().unwrap_or(0);
+        let unheld = match self.unheld {
+            0 => String::new(),
+            count => format!(", {count} held by too few members"),
+        };
         let refused = match self.refused {
             0 => String::new(),
             count => format!(", {count} too long and not sent"),
         };
         output::note(format_args!(
-            "{} messages sent{refused}, {answered} packets sent again on request",
+            "{} messages sent{refused}{unheld}, {answered} packets sent again on request",
             self.pace.sent
         ));
         let left = node.status().flow.left_behind;

@@ -88,6 +88,64 @@ fn a_receiver_begins_with_the_messages_of_the_past() {
     assert_eq!(text.lines().count(), 20);
 }
 
+#[test]
+fn a_receiver_prints_members_and_what_senders_add_and_a_sender_waits_for_holders() {
+    let (mut first, seed) = receiver(&["orders", "--json", "--members", "--count", "1"]);
+    let mut lines = BufReader::new(first.0.stdout.take().unwrap()).lines();
+    let mut line = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
+    let (_second, address) = receiver(&["orders", "--seed", &seed]);
+    let news = line();
+    assert_eq!((news["change"].as_str(), news["address"].as_str()), (Some("joined"), Some(&*address)));
+    let extra = ["--content-type", "text/csv", "--headers", "desk=7", "--deadline", "600"];
+    let held = ["orders", "--members", "2", "--held", "2", "--held-timeout", "60"];
+    let sent = send(&seed, &[&held[..], &extra].concat(), "buy 100\n");
+    assert!(sent.status.success(), "{sent:?}");
+    let message = line();
+    assert_eq!(message["payload"], "buy 100");
+    assert_eq!((&message["content_type"], &message["headers"]), (&"text/csv".into(), &"desk=7".into()));
+    assert!(message["address"].as_str().unwrap().starts_with("127.0.0.1:"), "{message}");
+    assert!(message["sent_us"].as_u64().unwrap() > 1_600_000_000_000_000, "{message}");
+    let sent = send(&seed, &["orders", "--held", "9", "--held-timeout", "0.3"], "buy 200\n");
+    let said = String::from_utf8_lossy(&sent.stderr);
+    assert_eq!(sent.status.code(), Some(1), "{said}");
+    assert!(said.contains("expected 9 members that hold message 0"), "{said}");
+}
+
+#[test]
+fn a_script_asks_and_programs_reply() {
+    let server = |args: &[&str]| {
+        let mut command = undrop(&["reply", "words"]);
+        command.args(HERE).arg("--unicast").args(args).stderr(Stdio::piped());
+        let mut child = Running(command.spawn().unwrap());
+        let mut errors = BufReader::new(child.0.stderr.take().unwrap());
+        let mut said = String::new();
+        errors.read_line(&mut said).unwrap();
+        let address = said.split(" at ").nth(1).and_then(|rest| rest.split(',').next()).unwrap().to_owned();
+        (child, errors, address)
+    };
+    let (_counting, mut errors, seed) =
+        server(&["--", "sh", "-c", "read line; set -- $line; test $# -gt 0 && echo $#"]);
+    let ask = |text: &str, args: &[&str]| {
+        let mut command = undrop(&["request", "words", text, "--timeout", "60", "--seed", &seed]);
+        command.args(HERE).arg("--unicast").args(args).output().unwrap()
+    };
+    let one = ask("one two three", &[]);
+    assert_eq!(String::from_utf8_lossy(&one.stdout), "3\n", "{one:?}");
+    let (_fixed, _, _) = server(&["--seed", &seed, "--text", "many"]);
+    let both = ask("one two", &["--all", "--count", "2", "--members", "2", "--json"]);
+    let mut replies: Vec<String> = String::from_utf8_lossy(&both.stdout)
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["payload"].as_str().unwrap().to_owned())
+        .collect();
+    replies.sort();
+    assert_eq!(replies, ["2", "many"], "{both:?}");
+    let one = ask("", &["--all", "--count", "1", "--members", "2"]);
+    assert_eq!(String::from_utf8_lossy(&one.stdout), "many\n", "{one:?}");
+    let mut said = String::new();
+    errors.read_line(&mut said).unwrap();
+    assert!(said.contains("expected exit code 0 of sh, saw exit status: 1"), "{said}");
+}
+
 /// A difference that copies by unicast cannot make up for: both ends name the setting, and fail.
 #[test]
 fn members_with_another_longest_datagram_name_the_setting_and_fail() {

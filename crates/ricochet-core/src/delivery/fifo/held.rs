@@ -4,13 +4,21 @@ use foundation::Seq;
 
 use crate::counters::GivenUp;
 use crate::links::{Ends, Links};
-use crate::message::How;
+use crate::message::{How, Sent};
 
 /// Content of a slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum What {
     /// A message, with its payload in the slot.
-    Message { packets: u32, joint: bool, how: How, missed_us: Option<u64>, past_us: Option<u64> },
+    Message {
+        packets: u32,
+        joint: bool,
+        how: How,
+        missed_us: Option<u64>,
+        past_us: Option<u64>,
+        sent: Option<Sent>,
+        enveloped: bool,
+    },
     /// A report that packets up to and including `last` are lost.
     Lost { last: Seq, reason: GivenUp },
 }

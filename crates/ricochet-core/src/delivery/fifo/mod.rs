@@ -70,7 +70,8 @@ struct Stream {
 ///     let seq = tracker.on_received(0, key, number, ()).seq;
 ///     let message = Message {
 ///         sender: key.sender, group: key.group, seq, payload: b"", joint: false, packets: 1,
-///         how: How::Multicast, missed_us: None, front: tracker.front(key), past_us: None,
+///         how: How::Multicast, missed_us: None, front: tracker.front(key), past_us: None, sent: None,
+///         enveloped: false,
 ///     };
 ///     fifo.handle_message(0, &message, &mut |released| {
 ///         if let Released::Message(message) = released {
@@ -121,8 +122,8 @@ impl Fifo {
         let key = StreamKey { sender: message.sender, group: message.group };
         let stream = self.stream_or_insert(now_us, key, message.seq, message.front, out);
         self.streams[stream].front = message.front;
-        let Message { packets, joint, how, missed_us, past_us, .. } = *message;
-        let what = What::Message { packets, joint, how, missed_us, past_us };
+        let Message { packets, joint, how, missed_us, past_us, sent, enveloped, .. } = *message;
+        let what = What::Message { packets, joint, how, missed_us, past_us, sent, enveloped };
         self.put(Item { stream: stream as u32, first: message.seq, what }, message.payload, out);
         self.release(stream, None, out);
     }
@@ -344,7 +345,7 @@ impl Release<'_> {
         stream.next = stream.next.max(item.last().plus(1));
         let StreamKey { sender, group } = stream.key;
         match item.what {
-            What::Message { packets, joint, how, missed_us, past_us } => {
+            What::Message { packets, joint, how, missed_us, past_us, sent, enveloped } => {
                 counts.released += 1;
                 counts.waited += u64::from(waited);
                 let (seq, front) = (item.first, stream.front);
@@ -359,6 +360,8 @@ impl Release<'_> {
                     missed_us,
                     front,
                     past_us,
+                    sent,
+                    enveloped,
                 }));
             }
             What::Lost { last, reason } => {

@@ -55,6 +55,8 @@ impl Rig {
             missed_us: None,
             front: self.tracker.front(key),
             past_us: None,
+            sent: None,
+            enveloped: false,
         };
         self.fifo.handle_message(now_us, &message, &mut |item| note(item, &mut self.released));
     }
@@ -223,6 +225,8 @@ fn bytes_are_bounded_and_a_message_that_never_fits_passes() {
             missed_us: None,
             front: Front { settled: awaited, awaited },
             past_us: None,
+            sent: None,
+            enveloped: false,
         };
         fifo.handle_message(0, &message, &mut |released| {
             if let Released::Message(message) = released {

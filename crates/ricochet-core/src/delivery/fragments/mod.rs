@@ -17,7 +17,7 @@ use hashbrown::HashMap;
 use crate::counters::{GivenUp, Unfit};
 use crate::ids::{NodeId, StreamKey};
 use crate::links::{Ends, Links};
-use crate::message::{How, Message};
+use crate::message::{How, Message, Sent};
 use crate::tracker::{Front, Lost};
 use crate::wire::Fragment;
 pub use config::{FragmentsConfig, FragmentsConfigError, FragmentsCounts};
@@ -47,6 +47,9 @@ struct Entry {
     since_us: u64,
     how: How,
     missed_us: Option<u64>,
+    sent: Option<Sent>,
+    /// Whether the message begins with an envelope.
+    enveloped: bool,
     /// Bit map of the fragments that came.
     came: Vec<u64>,
     bytes: Vec<u8>,
@@ -146,7 +149,8 @@ impl Fragments {
             None => self.begin(now_us, packet, &fragment, report),
         };
         let entry = &mut self.entries[slot];
-        let agrees = (entry.total, entry.size) == (fragment.total, fragment.size);
+        let agrees =
+            (entry.total, entry.size, entry.enveloped) == (fragment.total, fragment.size, packet.enveloped);
         if !entry.alive {
             self.counts.vain += 1;
             if packet.front.settled > entry.last() {
@@ -166,7 +170,7 @@ impl Fragments {
 
     /// Returns the complete message in a slot.
     pub(crate) fn message(&self, slot: usize, front: Front) -> Message<'_> {
-        let Entry { key, first, count, how, missed_us, ref bytes, .. } = self.entries[slot];
+        let Entry { key, first, count, how, missed_us, sent, enveloped, ref bytes, .. } = self.entries[slot];
         let StreamKey { sender, group } = key;
         Message {
             sender,
@@ -179,6 +183,8 @@ impl Fragments {
             missed_us,
             front,
             past_us: None,
+            sent,
+            enveloped,
         }
     }
 
@@ -274,9 +280,23 @@ impl Fragments {
         self.make_room(now_us, if alive { total as usize } else { 0 }, report);
         let (how, missed_us, since_us) = (How::Multicast, None, now_us);
         let (came, bytes) = (Vec::new(), Vec::new());
-        let missing = count;
-        let entry =
-            Entry { key, first, total, size, count, missing, alive, since_us, how, missed_us, came, bytes };
+        let (missing, sent, enveloped) = (count, packet.sent, packet.enveloped);
+        let entry = Entry {
+            key,
+            first,
+            total,
+            size,
+            count,
+            missing,
+            alive,
+            since_us,
+            how,
+            missed_us,
+            sent,
+            enveloped,
+            came,
+            bytes,
+        };
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.entries[slot as usize] = entry;

@@ -55,6 +55,8 @@ impl Rig {
             missed_us: None,
             front,
             past_us: None,
+            sent: None,
+            enveloped: false,
         };
         let Self { fragments, got, lost, .. } = self;
         if let Progress::Whole(slot) = fragments.take(self.now_us, &packet, &mut |report| note(report, lost))

@@ -6,7 +6,7 @@ pub(crate) mod net;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::Rng as _;
 use ricochet_core::bins::{Bins, BinsConfig};
-use ricochet_core::wire::{Answer, Data, Datagram, Question};
+use ricochet_core::wire::{Answer, Data, Datagram, Extras, Question};
 use ricochet_core::{GroupConfig, GroupId, Groups, Member, NodeId, Plan, Regions, View};
 
 /// Returns the groups of each node: d of g = n·d/s at random.
@@ -29,7 +29,18 @@ pub(crate) fn grouping(rng: &mut ChaCha8Rng, n: usize, d: usize, s: usize) -> Ve
 
 /// Returns a data packet that neither expires nor is a fragment.
 pub(crate) fn packet(sender: NodeId, group: GroupId, seq: u32, payload: &[u8]) -> Data<'_> {
-    Data { sender, group, seq, sender_seq: seq, expires: false, fragment: false, joint: false, payload }
+    let extras = Extras::NONE;
+    Data {
+        sender,
+        group,
+        seq,
+        sender_seq: seq,
+        expires: false,
+        fragment: false,
+        joint: false,
+        extras,
+        payload,
+    }
 }
 
 /// Returns the datagram that `write` writes.

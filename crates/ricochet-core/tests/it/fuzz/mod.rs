@@ -7,18 +7,23 @@ use ricochet_core::delivery::{FragmentsConfig, Released};
 use ricochet_core::message::{Message, Origin, Output, To};
 use ricochet_core::tracker::{Front, Lost};
 use ricochet_core::wire::{
-    Data, Datagram, Fragment, Heartbeat, Latest, NAK_RANGES_MAX, Nak, Name, Peek, Range, Repair, Room, Rooms,
-    SYMBOL_HEAD,
+    Ask, Data, Datagram, Envelope, Extras, Fragment, Heartbeat, History, HistoryBody, Latest, NAK_RANGES_MAX,
+    Nak, Name, Peek, Range, Repair, Room, Rooms, SYMBOL_HEAD,
 };
 use ricochet_core::{
-    Fifo, FifoConfig, GroupConfig, GroupId, Groups, Member, Node, NodeConfig, NodeId, Seq, StreamKey,
-    TrackerConfig, View,
+    Fifo, FifoConfig, GroupConfig, GroupId, Groups, HistoryConfig, Member, Node, NodeConfig, NodeId, Seq,
+    StreamKey, TrackerConfig, View, Wish,
 };
 
 /// Reads arbitrary bytes. A datagram that can be read is written again as it was, and a peek reads the same
 /// fields.
 pub(crate) fn wire(data: &[u8]) {
     let _ = Fragment::read(data);
+    if let Ok((envelope, payload)) = Envelope::read(data) {
+        let mut written = Vec::new();
+        envelope.write(&mut written);
+        assert_eq!(written, data[..data.len() - payload.len()]);
+    }
     let peek = Peek::read(data);
     if let Ok(peek) = &peek {
         assert!(peek.groups(data).count() <= data.len());
@@ -91,6 +96,8 @@ struct Application {
     fifo: Fifo,
     got: HashSet<(StreamKey, u64)>,
     newest: HashMap<StreamKey, Seq>,
+    /// Latest request for history.
+    asked: Option<(u64, Ask)>,
 }
 
 impl Application {
@@ -109,7 +116,10 @@ impl Application {
 
 impl Output for Application {
     fn send(&mut self, _: To, datagram: &[u8]) {
-        assert!(Datagram::read(datagram).is_ok(), "a node sends nothing malformed");
+        let read = Datagram::read(datagram).expect("a node sends nothing malformed");
+        if let Datagram::HistoryRequest(request) = read {
+            self.asked = Some((request.token, request.ask));
+        }
     }
 
     fn deliver(&mut self, message: &Message<'_>) {
@@ -155,12 +165,14 @@ pub(crate) fn node(data: &[u8]) -> (usize, u64) {
     let view = View::new((1..4).map(|id| Member::new(NodeId(id), groups)));
     let fragments =
         FragmentsConfig { message_max: 400, bytes_max: 1_000, messages_max: 4, ..FragmentsConfig::default() };
+    let history = HistoryConfig { group_bytes: 2_000, bytes: 1 << 18, age_us: 1_000_000 };
     let config = NodeConfig {
         packets: 64,
         max_delay_us: Some(5_000),
         fragments,
         feedback_peers: 4,
         equations: 16,
+        history,
         // No stream is forgotten, since duplicates of a forgotten stream are not recognized.
         tracker: TrackerConfig {
             streams_max: 8,
@@ -176,22 +188,63 @@ pub(crate) fn node(data: &[u8]) -> (usize, u64) {
     // As many streams as the tracker keeps, since the stage forgets the order of a stream that it drops.
     let fifo = FifoConfig { messages_max: 8, streams_max: 8, ..FifoConfig::default() };
     let fifo = Fifo::new(fifo).expect("in range");
-    let mut application = Application { now_us: 0, fifo, got: HashSet::new(), newest: HashMap::new() };
+    let mut application =
+        Application { now_us: 0, fifo, got: HashSet::new(), newest: HashMap::new(), asked: None };
     let mut input = Input(data);
     let mut datagram = [0; 1_500];
     let before = node.memory_bytes();
     while !input.0.is_empty() {
-        let length = write_datagram(&mut input, groups, &mut datagram);
+        let is_history = input.0[0] % 8 == 7;
+        let length = if is_history {
+            let wish = if input.byte() & 8 == 0 { Wish::Last(10) } else { Wish::Since(1_000_000) };
+            node.catch_up(application.now_us, groups[1], wish);
+            write_history(&mut input, groups[1], application.asked.take(), &mut datagram)
+        } else {
+            write_datagram(&mut input, groups, &mut datagram)
+        };
         node.handle_datagram(application.now_us, Origin::Member, &datagram[..length], &mut application);
         application.now_us += u64::from(input.byte()).pow(2) / 4;
         node.handle_timeout(application.now_us, &mut application);
         let Application { now_us, fifo, newest, .. } = &mut application;
         fifo.handle_timeout(*now_us, &mut |released| Application::released(newest, &released));
         assert!(application.fifo.held() <= 8);
-        assert!(node.memory_bytes() <= before + 2 * fragments.bytes_max + 4 * 400);
+        assert!(node.memory_bytes() <= before + 2 * fragments.bytes_max + 4 * 400 + history.bytes);
     }
     assert!(node.feedback(application.now_us).peers.len() <= 4);
     (application.got.len(), node.fragments().messages)
+}
+
+/// Writes an answer to a request for history; returns its length. The question decides its form, and some
+/// answers do not fit.
+fn write_history(
+    input: &mut Input<'_>,
+    group: GroupId,
+    asked: Option<(u64, Ask)>,
+    datagram: &mut [u8],
+) -> usize {
+    let Some((token, ask)) = asked else { return 0 };
+    let (sender, what) = (NodeId(1 + u32::from(input.byte() % 3)), input.byte());
+    let end = u64::from(input.byte()) * 4;
+    let mut log = Vec::new();
+    let (offset, body) = match ask {
+        _ if what & 15 == 15 => (end, HistoryBody::Gone),
+        Ask::Offer(_) => {
+            let (messages, is_complete) = (u64::from(what), what & 1 == 0);
+            (0, HistoryBody::Offer { skip: u16::from(what / 128), messages, is_complete, clock_us: 0 })
+        }
+        Ask::Read { offset, .. } => {
+            // A record: length, flags, sender, sequence number, sender's number, time, payload.
+            let payload = input.bytes(usize::from(what / 16));
+            log.extend_from_slice(&(payload.len() as u16).to_be_bytes());
+            log.push(if what & 4 == 0 { 0 } else { input.byte() });
+            log.extend_from_slice(&(1 + u32::from(what & 1)).to_be_bytes());
+            log.extend_from_slice(&u32::from(input.byte() % 64).to_be_bytes());
+            log.extend_from_slice(&[0; 12]);
+            log.extend_from_slice(payload);
+            (offset, HistoryBody::Part(&log))
+        }
+    };
+    History { sender, token, group, offset, end, body }.write(datagram)
 }
 
 /// Writes the next datagram; returns its length.
@@ -199,13 +252,32 @@ fn write_datagram(input: &mut Input<'_>, groups: [GroupId; 2], datagram: &mut [u
     let [kind, node, seq] = [input.byte(), input.byte(), input.byte()];
     let (sender, group) = (NodeId(1 + u32::from(node % 3)), groups[usize::from(node / 4 % 2)]);
     let seq = u32::from(seq % 64);
-    let (expires, fragment) = (node & 64 != 0, kind % 8 == 2);
+    let (expires, fragment, extras) = (node & 64 != 0, kind % 8 == 2, Extras::NONE);
     let mut payload = [0; 64];
-    let data =
-        |payload| Data { sender, group, seq, sender_seq: seq, expires, fragment, joint: false, payload };
+    let data = |payload| Data {
+        sender,
+        group,
+        seq,
+        sender_seq: seq,
+        expires,
+        fragment,
+        joint: false,
+        extras,
+        payload,
+    };
     match kind % 8 {
         0 | 1 => {
-            let payload = input.bytes(usize::from(kind / 8 % 16));
+            let bytes = input.bytes(usize::from(kind / 8 % 16));
+            let (mut payload, mut extras) = (Vec::new(), Extras::NONE);
+            if node & 128 != 0 {
+                // A time, and an envelope with a deadline, which may be cut off.
+                extras = Extras { timed: true, enveloped: node & 32 != 0 };
+                payload.extend_from_slice(&(u64::from(seq) * 1_000).to_be_bytes());
+                payload.extend_from_slice(&[0, 7, 1, 0, 4, 0, 0]);
+            }
+            payload.extend_from_slice(bytes);
+            let data = |payload| Data { extras, ..data(payload) };
+            let payload = &payload[..];
             if kind & 128 != 0 {
                 data(payload).write_retransmission(datagram)
             } else {
@@ -243,8 +315,8 @@ fn write_datagram(input: &mut Input<'_>, groups: [GroupId; 2], datagram: &mut [u
         5 => Heartbeat { sender, sender_seq: seq, latest: &[Latest { group, seq }] }.write(datagram),
         _ => {
             let raw = input.bytes(usize::from(node));
-            datagram[0] =
-                [0xb1, 0xb2, 0xb3, 0xb4, 0xb5, 0xb7, 0xb8, 0xb9, 0xba, 0xbb][usize::from(kind / 8 % 10)];
+            datagram[0] = [0xb1, 0xb2, 0xb3, 0xb4, 0xb5, 0xb7, 0xb8, 0xb9, 0xba, 0xbb, 0xbc, 0xbd]
+                [usize::from(kind / 8 % 12)];
             datagram[1..][..raw.len()].copy_from_slice(raw);
             1 + raw.len()
         }

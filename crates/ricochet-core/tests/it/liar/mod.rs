@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use ricochet_core::bins::Content;
 use ricochet_core::message::{Message, Origin, Output, SendOptions, To};
 use ricochet_core::tracker::Lost;
-use ricochet_core::wire::{Data, Datagram, Heartbeat, Kind, Latest, Nak, Name, Range, Repair};
+use ricochet_core::wire::{Data, Datagram, Extras, Heartbeat, Kind, Latest, Nak, Name, Range, Repair};
 use ricochet_core::{GroupConfig, GroupId, Groups, Member, Node, NodeConfig, NodeId, Seq, StreamKey, View};
 
 const GROUPS: [GroupId; 3] = [GroupId(0), GroupId(7), GroupId(1 << 40 | 9)];
@@ -137,6 +137,7 @@ fn packet(bytes: &[u8]) -> Data<'_> {
         expires: node & 0x40 != 0,
         fragment: node & 0x80 != 0,
         joint: false,
+        extras: Extras::NONE,
         payload: bytes.get(4..).unwrap_or_default(),
     }
 }
