@@ -1,6 +1,6 @@
 //! Packets written to a TUN device arrive by another interface, and no tap of ours takes them for arrivals.
 
-use std::io::{BufRead as _, BufReader, ErrorKind};
+use std::io::{self, BufRead as _, BufReader, ErrorKind};
 use std::net::UdpSocket;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -11,10 +11,14 @@ use aya::programs::tc::{TcError, qdisc_detach_program};
 use netio::inject::{Injector, Signs};
 use netio::tap::{Attach, Direction, Tap, TapConfig, TapKind};
 use netio::tun::{Tun, TunOptions};
-use testkit::wait_until;
+use testkit::{wait_for, wait_until};
 
+/// Opens the device. A process that another test starts holds an earlier one for a moment.
 fn tun() -> Tun {
-    Tun::open("inject0", &TunOptions { up: true, ..TunOptions::default() }).unwrap()
+    let open = || Tun::open("inject0", &TunOptions { up: true, ..TunOptions::default() });
+    let is_free =
+        |opened: &io::Result<Tun>| !matches!(opened, Err(error) if error.kind() == ErrorKind::ResourceBusy);
+    wait_for(|| Some(open()).filter(is_free)).expect("the device stays busy").unwrap()
 }
 
 fn signs() -> Signs {

@@ -126,7 +126,9 @@ fn repairs_that_leave_through_a_tunnel_to_the_far_site_get_no_repairs() {
     let egress = &status.peers[0].egress;
     assert!(egress.repair_packets > sent / 8, "{egress:?}");
     assert!(status.not_protected["repair channel"] > sent / 8, "{status:?}");
-    // Address resolution inside the tunnel is protected as any packet is. A busy machine protects fewer.
-    assert!((sent / 2..sent + 50).contains(&egress.source_packets), "{sent} sent: {status:?}");
+    // Address resolution inside the tunnel is protected as any packet is, and so are the later fragments of
+    // long datagrams, which do not show their ports. A busy machine protects fewer.
+    let others = egress.repair_packets / 2;
+    assert!((sent / 2..sent + others).contains(&egress.source_packets), "{sent} sent: {status:?}");
     pair.stop().unwrap();
 }
