@@ -2,12 +2,13 @@
 
 use fec::RepairRate;
 
+use crate::caps::Refusal;
 use crate::config::Config;
 use crate::controller::{Controller, Decision, Plan, Situation};
 use crate::deadlines::Deadlines;
-use crate::egress::EgressCounts;
 use crate::pace::Pace;
 use crate::schedule::Schedule;
+use crate::sender::EgressCounts;
 use crate::wire::Report;
 
 /// Chooses the code of one egress.
@@ -70,6 +71,11 @@ impl Choice {
     pub(crate) fn on_report(&mut self, now_us: u64, report: &Report, rtt_us: Option<u64>) {
         self.situation.rtt_us = rtt_us;
         self.controller.on_report(now_us, report, self.situation);
+    }
+
+    /// Takes what the caps of the operator refused lately.
+    pub(crate) fn set_refusal(&mut self, refusal: Option<Refusal>) {
+        self.situation.refusal = refusal;
     }
 
     /// Must be called ten times a second.

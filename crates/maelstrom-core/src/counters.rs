@@ -120,6 +120,28 @@ reasons! {
         QueueFull = "outgoing queue full",
         /// The repair does not fit even in two datagrams.
         TooLarge = "repair larger than two datagrams",
+        /// The bit rate has reached its cap.
+        BitRate = "more than max_repair_rate allows",
+        /// The number of repairs for each packet has reached its cap.
+        Overhead = "more than overhead_max allows",
+    }
+}
+
+reasons! {
+    /// Kind of output that a cap of the operator refuses.
+    Refused, RefusedCounts {
+        /// A repair that is due by the rate of the code.
+        Regular = "repairs",
+        /// A repair for packets that no regular repair covers soon.
+        OutOfTurn = "repairs out of turn",
+        /// A repair that the rate of a class adds.
+        Class = "repairs of classes",
+        /// Names of packets without a repair.
+        Names = "names of packets",
+        /// A packet that the peer has requested.
+        Answer = "answers to requests",
+        /// A request for packets.
+        Request = "requests",
     }
 }
 
@@ -134,6 +156,8 @@ reasons! {
         Often = "answered for twice already",
         /// Answers have taken their share of the bytes.
         Budget = "more than 5 % of the bytes",
+        /// The operator allows no more repairs, names and answers.
+        Capped = "more than max_repair_rate or overhead_max allows",
         /// Only packets of other protocols are answered for.
         Tcp = "TCP, which retransmits by itself",
     }

@@ -1,28 +1,26 @@
 //! LAN to WAN: codes the packets that leave and sends repairs beside them.
 //!
 //! The path of a packet: [`Egress::handle_packet`] → its symbol → the [`Coder`] → for each repair that
-//! becomes due [`RepairSender::send`] → sealed into the outbox.
+//! becomes due [`RepairSender::send`] → the caps (`caps.rs`) → sealed into the outbox.
 
 use std::borrow::Cow;
 
 use crate::answers::Answers;
 use crate::auto::Floor;
+use crate::caps::Cap;
 use crate::choice::Choice;
 use crate::class::{CLASS_RATE_MAX, Care};
 use crate::coder::{CodedRepair, Coder};
 use crate::config::Config;
 use crate::controller::{Decision, Limit, Plan};
-use crate::counters::{Unanswered, UnansweredCounts, Unprotected, Unsent, UnsentCounts};
+use crate::counters::{Refused, Unanswered, Unprotected, Unsent};
 use crate::deadlines;
-use crate::dscp::Marking;
 use crate::identity::Identity;
-use crate::outbox::{Envelope, Queue};
 use crate::packet::Packet;
 use crate::quiet::{Quiet, SILENCE_US};
-use crate::repair_loss::RepairLoss;
-use crate::session::Sealer;
-use crate::symbol::{SYMBOL_HEADER, Symbol};
-use crate::wire::{Entry, Half, Recipe, Report, Request, SEALED_HEADER, TAG, write_half_header};
+use crate::sender::{EgressCounts, Outlet, RepairSender};
+use crate::symbol::Symbol;
+use crate::wire::{Entry, Half, Recipe, Report, Request, SEALED_HEADER, TAG};
 use fec::{Code, RepairRate, Scheme, SlidingConfig, names};
 use foundation::Seq;
 
@@ -32,35 +30,6 @@ const OUTER_V4: usize = 20 + 8;
 const LOSSY: f64 = 0.02;
 /// Number of bytes by which the UDP payload of a copy is longer than its symbol, also if it is cut in two.
 const COPY_OVERHEAD: usize = 2 * (SEALED_HEADER + TAG + Half::HEADER) + 17;
-
-/// Counts of one peer's egress.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EgressCounts {
-    /// Packets protected.
-    pub source_packets: u64,
-    /// Bytes of the packets protected.
-    pub source_bytes: u64,
-    /// Products of packets and coefficients in the repairs of a sliding window.
-    pub products: u64,
-    /// Datagrams sent with repairs.
-    pub repair_packets: u64,
-    /// Datagrams sent with names of packets alone.
-    pub name_packets: u64,
-    /// Bytes of all these datagrams on the link, outer IP and UDP headers included.
-    pub repair_bytes: u64,
-    /// Repairs too long for the WAN MTU that were sent as two datagrams.
-    pub cut_in_two: u64,
-    /// Datagrams and repairs not sent, by reason.
-    pub unsent: UnsentCounts,
-    /// Requests of the peer for packets.
-    pub requests: u64,
-    /// Packets sent again in answer to them. Their datagrams count among the repairs too.
-    pub answers: u64,
-    /// Bytes of these datagrams on the link.
-    pub answer_bytes: u64,
-    /// Packets asked for and not sent again, by reason.
-    pub unanswered: UnansweredCounts,
-}
 
 /// One peer's egress.
 pub(crate) struct Egress {
@@ -80,31 +49,9 @@ pub(crate) struct Egress {
     second_us: Option<u64>,
     answers: Answers,
     next: Seq,
+    /// Share of our repairs that the link loses.
+    repair_loss: f64,
     sender: RepairSender,
-}
-
-/// The way out of one call: the time, the session that seals datagrams, and the queue that takes them.
-pub(crate) struct Outlet<'a> {
-    pub(crate) now_us: u64,
-    pub(crate) sealer: &'a mut Sealer,
-    pub(crate) datagrams: &'a mut Queue<Envelope>,
-}
-
-/// Turns repairs into datagrams.
-struct RepairSender {
-    counts: EgressCounts,
-    loss: RepairLoss,
-    marking: Marking,
-    peer: usize,
-    /// Longest UDP payload that crosses the WAN in one piece.
-    datagram_max: usize,
-    /// Length of the outer IP and UDP headers in bytes.
-    outer: usize,
-    next_serial: u32,
-    /// Buffer for a repair that must be cut in two.
-    scratch: Vec<u8>,
-    /// Longest datagram since the last report of the peer, and in the two intervals before it.
-    longest: [usize; 3],
 }
 
 impl Egress {
@@ -113,17 +60,6 @@ impl Egress {
     /// # Panics
     /// If the configuration is not valid: [`Config::check`] comes first.
     pub(crate) fn new(config: &Config, peer: usize, outer: usize) -> Self {
-        let sender = RepairSender {
-            counts: EgressCounts::default(),
-            loss: RepairLoss::default(),
-            marking: Marking::new(config.repair_dscp),
-            peer,
-            datagram_max: config.wan_mtu - outer,
-            outer,
-            next_serial: 0,
-            scratch: vec![0; config.symbol_max() + 1024],
-            longest: [0; 3],
-        };
         Self {
             coder: Coder::new(config.code(), config.window_max(), config.max_delay_us, Seq(0)),
             auto: Choice::of(config),
@@ -135,7 +71,8 @@ impl Egress {
             second_us: None,
             answers: Answers::new(config.requests, config.cache_bytes(config.peers.len())),
             next: Seq(0),
-            sender,
+            repair_loss: 0.0,
+            sender: RepairSender::new(config, peer, outer),
         }
     }
 
@@ -145,6 +82,7 @@ impl Egress {
     /// As [`Egress::new`].
     pub(crate) fn reconfigure(&mut self, config: &Config) {
         self.sender.marking.reconfigure(config.repair_dscp);
+        self.sender.caps.reconfigure(&config.targets);
         self.answers.reconfigure(config.requests, config.cache_bytes(config.peers.len()));
         let mut code = config.code();
         let chosen = self.auto.take();
@@ -188,7 +126,8 @@ impl Egress {
         let shortest_us = rtt_us.unwrap_or(0);
         self.quiet.set_rtt(shortest_us);
         if let Some(loss) = self.sender.loss.on_report(now_us, shortest_us, report.loss.repairs) {
-            self.coder.set_repair_loss(loss, names::per_repair(self.floor.rate()));
+            self.repair_loss = loss;
+            self.adapt_to_missing_repairs();
             self.auto.iter_mut().for_each(|auto| auto.set_repair_loss(loss));
         }
         if let Some(auto) = &mut self.auto {
@@ -209,12 +148,26 @@ impl Egress {
     /// Must be called ten times a second. Returns whether the rate changes.
     pub(crate) fn on_tick(&mut self, now_us: u64) -> bool {
         self.sender.loss.on_tick(now_us);
+        let refused = self.sender.caps.refusal();
+        self.sender.caps.on_tick();
+        if self.sender.caps.refusal() != refused {
+            self.adapt_to_missing_repairs();
+        }
         let before = self.auto_rate();
         if let Some(auto) = &mut self.auto {
+            auto.set_refusal(self.sender.caps.refusal());
             auto.on_tick(now_us, &self.sender.counts, self.deadlines.present());
         }
         self.apply_rate();
         self.auto_rate() != before
+    }
+
+    /// Tells the encoder the share of repairs that do not arrive. Those that a cap refuses are missing at the far
+    /// end like those that the link loses.
+    fn adapt_to_missing_repairs(&mut self) {
+        let refused = self.sender.caps.refusal().map_or(0.0, |refusal| refusal.share);
+        let missing = 1.0 - (1.0 - self.repair_loss) * (1.0 - refused);
+        self.coder.set_repair_loss(missing, names::per_repair(self.floor.rate()));
     }
 
     /// Notes that the counts in the peer's reports begin again.
@@ -271,11 +224,12 @@ impl Egress {
         const REPAIR: u64 = 1_000_000;
         let millionths = |rate: RepairRate| u64::from(rate.repairs()) * REPAIR / u64::from(rate.sources());
         let Some(present) = self.coder.rate() else { return };
+        self.sender.caps.on_class_rate(rate.min(CLASS_RATE_MAX));
         self.raised += millionths(rate.min(CLASS_RATE_MAX)).saturating_sub(millionths(present));
         if self.raised >= REPAIR {
             self.raised -= REPAIR;
             let sender = &mut self.sender;
-            self.coder.fire_extra(&mut |repair| sender.send(repair, outlet));
+            self.coder.fire_extra(&mut |repair| sender.send(repair, Refused::Class, outlet));
         }
     }
 
@@ -297,7 +251,8 @@ impl Egress {
         let sender = &mut self.sender;
         let marking = sender.marking;
         sender.marking.on_packet(fields.tos);
-        let pushed = self.coder.push(now_us, entry, &symbol, &mut |repair| sender.send(repair, outlet));
+        let emit = &mut |repair: &CodedRepair<'_>| sender.send(repair, Refused::Regular, outlet);
+        let pushed = self.coder.push(now_us, entry, &symbol, emit);
         if pushed.is_err() {
             self.sender.marking = marking;
             return Err(Unprotected::TooLong);
@@ -306,6 +261,7 @@ impl Egress {
         self.next = self.next.plus(1);
         self.second_us = None;
         self.quiet.on_packet(now_us, packet.as_slice().len());
+        self.sender.caps.on_packet();
         self.sender.counts.source_packets += 1;
         self.sender.counts.source_bytes += packet.as_slice().len() as u64;
         Ok(())
@@ -316,7 +272,8 @@ impl Egress {
         let silent_us = self.flushes().then(|| self.quiet.silent_us());
         let own_us = [silent_us, self.hurry_us, self.second_us];
         let due_us = own_us.into_iter().flatten().chain(self.coder.next_deadline_us()).min()?;
-        Some(self.quiet.paid_us(due_us).min(self.coder.late_us().unwrap_or(u64::MAX)))
+        let paid_us = self.quiet.paid_us(due_us).max(self.sender.caps.free_us());
+        Some(paid_us.min(self.coder.late_us().unwrap_or(u64::MAX)))
     }
 
     /// Whether a silence would cause repairs.
@@ -336,7 +293,7 @@ impl Egress {
         let is_lossy =
             self.decision().is_some_and(|decision| decision.loss > LOSSY && decision.limit != Limit::Useless);
         let sender = &mut self.sender;
-        let mut emit = |repair: &CodedRepair<'_>| sender.send(repair, outlet);
+        let mut emit = |repair: &CodedRepair<'_>| sender.send(repair, Refused::OutOfTurn, outlet);
         if is_silent {
             self.coder.flush(self.quiet.is_rich(), &mut emit);
             // The first repair solves one of the losses at the end of a flight.
@@ -367,17 +324,27 @@ impl Egress {
         }
     }
 
+    /// Decides whether a request of ours leaves, in a datagram of this length.
+    pub(crate) fn admit_request(&mut self, now_us: u64, len: usize) -> bool {
+        let is_admitted = self.sender.admit(now_us, Refused::Request).is_ok();
+        if is_admitted {
+            self.sender.caps.on_datagram(len + self.sender.outer);
+        }
+        is_admitted
+    }
+
     /// Position of the next packet in the stream.
     pub(crate) fn next(&self) -> Seq {
         self.next
     }
 
     fn answer(&mut self, seq: Seq, outlet: &mut Outlet<'_>) -> Result<(), Unanswered> {
+        self.sender.admit(outlet.now_us, Refused::Answer).map_err(|_: Cap| Unanswered::Capped)?;
         let (entry, symbol) = self.answers.answer(seq, COPY_OVERHEAD + self.sender.outer)?;
         let entries = &[entry];
         let recipe = Recipe::Named { scheme: Scheme::Layered, row: 0, stride: 1, entries };
         let before = self.sender.counts.repair_bytes;
-        self.sender.send(&CodedRepair { recipe, symbol }, outlet);
+        self.sender.transmit(&CodedRepair { recipe, symbol }, outlet);
         self.sender.counts.answers += 1;
         self.sender.counts.answer_bytes += self.sender.counts.repair_bytes - before;
         Ok(())
@@ -414,84 +381,6 @@ impl Egress {
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.coder.memory_bytes() + self.answers.memory_bytes() + self.sender.scratch.capacity()
+        self.coder.memory_bytes() + self.answers.memory_bytes() + self.sender.memory_bytes()
     }
-}
-
-impl RepairSender {
-    /// Sends a repair, or names alone, and counts its datagrams.
-    fn send(&mut self, repair: &CodedRepair<'_>, outlet: &mut Outlet<'_>) {
-        let before = self.counts.repair_packets;
-        self.send_repair(repair, outlet);
-        if repair.symbol.is_empty() {
-            self.counts.name_packets += self.counts.repair_packets - before;
-            self.counts.repair_packets = before;
-        }
-    }
-
-    fn send_repair(&mut self, repair: &CodedRepair<'_>, outlet: &mut Outlet<'_>) {
-        debug_assert!(repair.symbol.is_empty() || repair.symbol.len() > SYMBOL_HEADER);
-        if !repair.symbol.is_empty() {
-            self.loss.on_sent(outlet.now_us);
-        }
-        if let Recipe::Window { window, .. } = repair.recipe {
-            self.counts.products += window.len() as u64;
-        }
-        let body = repair.recipe.wire_len() + repair.symbol.len();
-        if SEALED_HEADER + body + TAG > self.datagram_max {
-            return self.send_halves(repair, body, outlet);
-        }
-        let envelope = self.envelope(repair);
-        self.send_datagram(envelope, body, outlet, |to| write_body(repair, to));
-    }
-
-    fn envelope(&self, repair: &CodedRepair<'_>) -> Envelope {
-        Envelope { peer: self.peer, dscp: self.marking.of(&repair.recipe) }
-    }
-
-    /// Sends a repair longer than the WAN MTU allows as two datagrams.
-    #[cold]
-    fn send_halves(&mut self, repair: &CodedRepair<'_>, body: usize, outlet: &mut Outlet<'_>) {
-        let half = body.div_ceil(2);
-        if SEALED_HEADER + Half::HEADER + half + TAG > self.datagram_max || body > self.scratch.len() {
-            return self.counts.unsent.add(Unsent::TooLarge);
-        }
-        let mut scratch = std::mem::take(&mut self.scratch);
-        write_body(repair, &mut scratch[..body]);
-        let serial = self.next_serial;
-        self.next_serial = serial.wrapping_add(1);
-        for (second, part) in [(false, &scratch[..half]), (true, &scratch[half..body])] {
-            self.send_datagram(self.envelope(repair), Half::HEADER + part.len(), outlet, |to| {
-                write_half_header(to, second, serial);
-                to[Half::HEADER..].copy_from_slice(part);
-            });
-        }
-        self.scratch = scratch;
-        self.counts.cut_in_two += 1;
-    }
-
-    fn send_datagram(
-        &mut self,
-        envelope: Envelope,
-        body: usize,
-        outlet: &mut Outlet<'_>,
-        write: impl FnOnce(&mut [u8]),
-    ) {
-        let len = SEALED_HEADER + body + TAG;
-        let Some(datagram) = outlet.datagrams.reserve(len) else {
-            return self.counts.unsent.add(Unsent::QueueFull);
-        };
-        write(&mut datagram[SEALED_HEADER..SEALED_HEADER + body]);
-        outlet.sealer.seal(outlet.now_us, datagram);
-        outlet.datagrams.commit(envelope, len);
-        self.longest[0] = self.longest[0].max(len);
-        self.counts.repair_packets += 1;
-        self.counts.repair_bytes += (len + self.outer) as u64;
-    }
-}
-
-/// Writes recipe and symbol into a buffer of exactly their length.
-fn write_body(repair: &CodedRepair<'_>, to: &mut [u8]) {
-    let written = repair.recipe.write(to);
-    to[written..].copy_from_slice(repair.symbol);
 }

@@ -195,6 +195,9 @@ pub struct EgressStatus {
     pub repairs_cut_in_two: u64,
     /// Repairs not sent, by reason.
     pub unsent: Counts,
+    /// Repairs, names, answers and requests that `max_repair_rate` or `overhead_max` refused, by kind.
+    #[serde(default)]
+    pub refused_by_caps: Counts,
     /// Requests of the peer for packets that its repairs do not bring back in time.
     #[serde(default)]
     pub requests: u64,
@@ -370,6 +373,7 @@ impl PeerStatus {
                 overhead_percent: percent(egress.repair_bytes, egress.source_bytes),
                 repairs_cut_in_two: egress.cut_in_two,
                 unsent: counts(egress.unsent.iter()),
+                refused_by_caps: counts(egress.refused.iter()),
                 requests: egress.requests,
                 answers: egress.answers,
                 unanswered: counts(egress.unanswered.iter()),

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use maelstrom_core::congestion::CongestionState;
 use maelstrom_core::controller::{Decision, Limit};
-use maelstrom_core::{Finding, Findings, Gateway, PeerStatus, RepairRate, Trouble};
+use maelstrom_core::{Cap, Finding, Findings, Gateway, PeerStatus, RepairRate, Trouble};
 use tracing::{info, warn};
 
 use crate::config::GatewayConfig;
@@ -19,6 +19,8 @@ const SPAN_US: u64 = 60_000_000;
 const CHANGES_MAX: usize = 20;
 /// Interval between log lines about the rate of repairs to one peer.
 const CHOICE_US: u64 = 5_000_000;
+/// Share of repairs above which it is logged that a cap refuses them.
+const REFUSED_MIN: f64 = 0.1;
 
 /// The state of a peer, as far as it is logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,8 +39,8 @@ struct Watched {
     logged: Known,
     /// Times of the last changes that were logged.
     changes_us: VecDeque<u64>,
-    /// The rate that was logged, and what limits it.
-    choice: Option<(RepairRate, Limit)>,
+    /// The rate that was logged, what limits it, and the cap that refuses repairs.
+    choice: Option<(RepairRate, Limit, Option<Cap>)>,
     next_choice_us: u64,
     /// Whether losses behind a full queue were left to their senders at the last log line.
     leaves: bool,
@@ -104,7 +106,8 @@ impl Watched {
 
     /// Logs the rate of repairs and its reason, at most once in [`CHOICE_US`].
     fn update_choice(&mut self, now_us: u64, decision: &Decision) {
-        let choice = Some((decision.rate, decision.limit));
+        let refusal = decision.refusal.filter(|refusal| refusal.share > REFUSED_MIN);
+        let choice = Some((decision.rate, decision.limit, refusal.map(|refusal| refusal.cap)));
         if choice == self.choice || now_us < self.next_choice_us {
             return;
         }
@@ -114,6 +117,7 @@ impl Watched {
             Limit::Useless | Limit::Hopeless | Limit::Highest | Limit::Bandwidth => {
                 warn!(peer, window, "repairs: {decision}");
             }
+            _ if refusal.is_some() => warn!(peer, window, "repairs: {decision}"),
             _ => info!(peer, window, "repairs: {decision}"),
         }
     }

@@ -18,6 +18,7 @@ pub(crate) use reason::Percent;
 use fec::RepairRate;
 
 use crate::auto::{LADDER, START, WINDOW, WINDOW_LONG};
+use crate::caps::{self, Refusal};
 use crate::deadlines::Deadlines;
 use crate::forecast::{Fit, Forecast};
 use crate::wire::{LossReport, Report};
@@ -49,8 +50,11 @@ pub struct Targets {
     pub late_us: Option<u64>,
     /// Highest rate.
     pub rate_max: RepairRate,
-    /// Highest bit rate of repairs.
+    /// Highest bit rate of everything that is sent besides Hellos, reports and announcements.
     pub repair_bps_max: Option<u64>,
+    /// Highest number of repairs, names and answers for each packet. Without it, repairs out of turn and
+    /// answers have budgets of their own beside `rate_max`.
+    pub overhead_max: Option<RepairRate>,
 }
 
 impl Targets {
@@ -62,7 +66,13 @@ impl Targets {
 
 impl Default for Targets {
     fn default() -> Self {
-        Self { residual: Self::RESIDUAL, late_us: None, rate_max: Self::RATE_MAX, repair_bps_max: None }
+        Self {
+            residual: Self::RESIDUAL,
+            late_us: None,
+            rate_max: Self::RATE_MAX,
+            repair_bps_max: None,
+            overhead_max: None,
+        }
     }
 }
 
@@ -81,6 +91,8 @@ pub struct Situation {
     pub repair_loss: f64,
     /// Deadlines of classes of packets.
     pub deadlines: Deadlines,
+    /// Output that the caps of the operator refused lately.
+    pub refusal: Option<Refusal>,
 }
 
 /// Reason why the rate is not lower, or not higher.
@@ -123,6 +135,8 @@ pub struct Decision {
     pub residual: f64,
     /// The next lower rate that is allowed, and the share of packets that it would leave.
     pub lower: Option<(RepairRate, f64)>,
+    /// Output that the caps of the operator refused lately.
+    pub refusal: Option<Refusal>,
 }
 
 impl Decision {
@@ -135,6 +149,7 @@ impl Decision {
         burst: 0,
         residual: 0.0,
         lower: None,
+        refusal: None,
     };
 }
 
@@ -281,6 +296,7 @@ impl Controller {
         }
         decision.window = window(self.products, decision.rate, self.window_max);
         decision.is_short = decision.window < self.window_max;
+        decision.refusal = situation.refusal;
         if decision.rate > self.decision.rate {
             self.useless.on_rise(now_us, delay_us);
         }
@@ -307,7 +323,7 @@ impl Controller {
             .targets
             .repair_bps_max
             .filter(|_| bits > 0.0)
-            .map_or(by_rate, |max| within(max as f64 / bits));
+            .map_or(by_rate, |max| within(max as f64 * caps::REFILL / bits));
         let cap = by_rate.min(by_bytes);
         let limit = if by_bytes < by_rate { Limit::Bandwidth } else { Limit::Highest };
         Range { floor: floor.map_or(0, index_of).min(cap), cap, limit }

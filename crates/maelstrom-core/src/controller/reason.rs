@@ -3,19 +3,21 @@
 use std::fmt;
 
 use super::{Decision, Limit};
+use crate::caps::Refusal;
 
 impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.rate)?;
         if self.limit == Limit::Unknown {
-            return f.write_str("to begin with, until the peer has reported on more packets");
+            f.write_str("to begin with, until the peer has reported on more packets")?;
+            return self.write_refusal(f);
         }
         self.write_loss(f)?;
         self.write_limit(f)?;
         if self.is_short {
             write!(f, "; windows of {} packets, because the processor has no time for more", self.window)?;
         }
-        Ok(())
+        self.write_refusal(f)
     }
 }
 
@@ -45,6 +47,11 @@ impl Decision {
                 f.write_str("; repairs recovered less than half of them or did not arrive, so that fewer are sent for a while")
             }
         }
+    }
+
+    fn write_refusal(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(Refusal { share, cap }) = self.refusal else { return Ok(()) };
+        write!(f, "; {} of the repairs, names and answers are not sent, because `{}` allows no more", Percent(share), cap.key())
     }
 
     fn write_loss(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -96,6 +103,7 @@ impl fmt::Display for PerMillion {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::caps::Cap;
 
     fn decision(rate: &str, limit: Limit) -> Decision {
         let lower = Some(("1/24".parse().unwrap(), 40e-6));
@@ -142,6 +150,13 @@ mod tests {
             short.ends_with("; windows of 300 packets, because the processor has no time for more"),
             "{short}"
         );
+        let refusal = Some(Refusal { share: 0.634, cap: Cap::BitRate });
+        for limit in [Limit::Unknown, Limit::Lowest] {
+            let capped = Decision { refusal, ..decision("1/32", limit) }.to_string();
+            let said =
+                "; 63 % of the repairs, names and answers are not sent, because `max_repair_rate` allows no more";
+            assert!(capped.ends_with(said), "{capped}");
+        }
         let clean = Decision { loss: 0.0, ..decision("1/32", Limit::Lowest) };
         assert_eq!(clean.to_string(), "1/32: nothing lost; this is the lowest rate");
     }

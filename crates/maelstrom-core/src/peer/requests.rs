@@ -2,8 +2,8 @@
 
 use super::Peer;
 use crate::counters::{Rejected, Unsent};
-use crate::egress::Outlet;
 use crate::outbox::{Envelope, Outbox};
+use crate::sender::Outlet;
 use crate::wire::{Request, SEALED_HEADER, TAG};
 
 /// Maximum number of requests sent at a time. The rest stays due.
@@ -16,6 +16,10 @@ impl Peer {
             let Some(request) = self.ingress.poll_request(now_us) else { return };
             let Some(session) = &mut self.session else { return };
             let len = SEALED_HEADER + request.wire_len() + TAG;
+            if !self.egress.admit_request(now_us, len) {
+                // The ingress asks a second time.
+                continue;
+            }
             let Some(datagram) = out.datagrams.reserve(len) else {
                 return self.egress.on_unsent(Unsent::QueueFull);
             };

@@ -5,6 +5,7 @@ mod allocation;
 mod auto;
 mod blocks;
 mod bottleneck;
+mod caps;
 mod chance;
 mod classes;
 mod congestion;

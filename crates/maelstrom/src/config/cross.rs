@@ -7,6 +7,7 @@ use diagnostics::{Diagnostic, Findings};
 use ipnet::IpNet;
 use maelstrom_core::{Protect, Schedule, Scheme};
 
+use super::caps;
 use super::draft::{Draft, PeerDraft};
 use super::keys::CodeKeys;
 use super::memory;
@@ -19,6 +20,7 @@ pub(super) fn check(draft: &Draft, findings: &mut Findings) {
     interleaves_mix(draft, findings);
     windows_reach(draft, findings);
     classes_have_a_window(draft, findings);
+    caps::check(draft, findings);
     peers_differ(&draft.peers, findings);
     families_agree(draft, findings);
     networks_are_disjoint(&draft.peers, findings);

@@ -70,13 +70,15 @@ impl CodeDraft {
     }
 
     fn finish(self) -> Code {
+        let overhead_max = self.overhead_max.as_ref().expect(GAP).value;
         Code {
             schedule: self.schedule().expect(GAP),
             targets: Targets {
                 residual: self.residual.expect(GAP).value,
                 late_us: self.late_ms.expect(GAP).value.map(|ms| u64::from(ms) * 1_000),
-                rate_max: self.overhead_max.expect(GAP).value,
+                rate_max: overhead_max.unwrap_or(Targets::RATE_MAX),
                 repair_bps_max: self.max_repair_rate.expect(GAP).value,
+                overhead_max,
             },
             delayed: self.delayed.expect(GAP).value,
             max_delay_ms: self.max_delay_ms.expect(GAP).value,

@@ -205,14 +205,16 @@ diagnostics::settings! {
             example: "late_ms = 50",
             only: AUTO,
         }
-        /// Highest number of repairs for each source packet.
-        overhead_max: RepairRate {
-            form: rate(),
-            default: Fallback::Toml("\"3/8\""),
+        /// Highest number of repairs for each source packet. If it is stated, it holds for everything that
+        /// is sent for these packets: repairs of quiet traffic, names and requested packets too.
+        overhead_max: Option<RepairRate> {
+            form: Optional(rate()),
+            default: Fallback::Absent("`3/8` for the rate, and budgets of their own for the rest"),
             example: "overhead_max = \"3/8\"",
             only: AUTO,
         }
-        /// Highest bit rate of the repairs to one peer.
+        /// Highest bit rate of everything that is sent to one peer besides Hellos and reports, over each
+        /// second.
         max_repair_rate: Option<u64> {
             form: Optional(Text::new(
                 "a bit rate from `\"1kbit/s\"` to `\"1000Gbit/s\"`, such as `\"20Mbit/s\"`",

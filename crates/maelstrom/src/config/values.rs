@@ -17,6 +17,10 @@ pub(super) const PEER_NAME_CHARS_MAX: usize = 64;
 /// Maximum number of packets that one repair can name as new. No more may lie between two repairs.
 pub(super) const NAMES_MAX: usize = maelstrom_core::wire::TERMS_MAX;
 
+/// Remedy for a cap or a rate of nothing.
+const NOTHING: &str = "a gateway without repairs recovers nothing; packets that need none belong to a `[[class]]` with \
+                       `protect = \"off\"`";
+
 /// An address of this machine; it may be the unspecified one.
 pub(super) fn own_address(text: &str) -> Result<SocketAddr, Fault> {
     let fault = |message: &str| Fault::bad(message).seen(quoted(text));
@@ -113,6 +117,9 @@ pub(super) fn rate(text: &str) -> Result<RepairRate, Fault> {
         RateError::Range(..) => out_of_range(),
         _ => Fault::bad("is not a rate").seen(quoted(text)),
     })?;
+    if rate.repairs() == 0 {
+        return Err(out_of_range().help(NOTHING));
+    }
     let names = u64::from(rate.repairs()) * NAMES_MAX as u64;
     if names < u64::from(rate.sources()) { Err(out_of_range()) } else { Ok(rate) }
 }
@@ -130,8 +137,15 @@ pub(super) fn bit_rate(text: &str) -> Result<u64, Fault> {
         let fault = Fault::bad("is not a bit rate").seen(quoted(text));
         fault.help("write a number with `kbit/s`, `Mbit/s` or `Gbit/s`")
     };
+    let nothing = || Fault::out_of_range(quoted(text)).help(NOTHING);
     let parts = UNITS.iter().find_map(|&(unit, bits)| Some((text.strip_suffix(unit)?, bits)));
-    let (number, bits) = parts.ok_or_else(wrong)?;
+    let Some((number, bits)) = parts else {
+        // Nothing needs no unit.
+        return Err(if text.trim().parse::<f64>() == Ok(0.0) { nothing() } else { wrong() });
+    };
     let rate = number.trim_end().parse::<f64>().map_err(|_| wrong())? * bits;
+    if rate == 0.0 {
+        return Err(nothing());
+    }
     if (1e3..=1e12).contains(&rate) { Ok(rate as u64) } else { Err(Fault::out_of_range(quoted(text))) }
 }

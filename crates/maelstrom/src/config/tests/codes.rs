@@ -157,6 +157,7 @@ fn the_targets_of_auto_are_those_of_the_file() {
     .targets;
     assert_eq!((targets.residual, targets.late_us), (1e-4, Some(200_000)));
     assert_eq!((targets.rate_max.to_string(), targets.repair_bps_max), ("1/5".to_owned(), Some(1_500_000)));
+    assert_eq!(targets.overhead_max, Some(targets.rate_max), "a stated cap holds for everything");
     for (line, code) in [
         ("residual = 1", "out-of-range"),
         ("residual = 0.0", "out-of-range"),
@@ -170,11 +171,42 @@ fn the_targets_of_auto_are_those_of_the_file() {
         ("max_repair_rate = \"x Mbit/s\"", "bad-value"),
         ("max_repair_rate = \"0.5kbit/s\"", "out-of-range"),
         ("max_repair_rate = \"-1Mbit/s\"", "out-of-range"),
+        ("max_repair_rate = \"0\"", "out-of-range"),
+        ("max_repair_rate = \"0 Mbit/s\"", "out-of-range"),
+        ("overhead_max = 0", "out-of-range"),
         ("late_ms = 0", "out-of-range"),
     ] {
         let (_, report) = examined(&with(line));
         let found: Vec<_> = report.diagnostics().iter().map(|found| found.code).collect();
         assert_eq!(found, [code], "{line}");
+    }
+}
+
+#[test]
+fn a_cap_of_nothing_and_one_that_leaves_packets_without_repairs_are_told() {
+    let with = |line: &str| auto().replace("scheme = \"auto\"", &format!("scheme = \"auto\"\n{line}"));
+    let one = |text: &str| {
+        let (_, report) = examined(text);
+        assert_eq!(report.diagnostics().len(), 1, "{report}");
+        report.diagnostics()[0].clone()
+    };
+    for line in ["max_repair_rate = \"0\"", "max_repair_rate = \"0kbit/s\"", "overhead_max = \"0\"", "overhead_max = 0"] {
+        let found = one(&with(line));
+        assert_eq!(found.code, "out-of-range");
+        assert!(found.help[0].contains("recovers nothing"), "{line}: {:?}", found.help);
+    }
+    for (line, said) in [
+        ("overhead_max = \"1/64\"", "at most 50 % of the repairs"),
+        ("overhead_max = \"1/33\"", "at most 97 % of the repairs"),
+        ("max_repair_rate = \"1kbit/s\"", "enough for 3 such packets"),
+        ("max_repair_rate = \"90kbit/s\"", "enough for 240 such packets"),
+    ] {
+        let found = one(&with(line));
+        assert_eq!((found.code, found.severity), ("low-cap", Severity::Warning), "{line}");
+        assert!(found.notes[0].contains(said), "{line}: {:?}", found.notes);
+    }
+    for line in ["overhead_max = \"1/32\"", "max_repair_rate = \"96kbit/s\""] {
+        assert_eq!(examined(&with(line)).1.diagnostics().len(), 0, "{line}");
     }
 }
 

@@ -38,8 +38,8 @@ fn an_absent_key_has_the_default_that_the_table_states() {
                 "networks" => long += "networks=['10.2.0.0/16']\n",
                 "key_file" => long += "key_file='k'\n",
                 // Their defaults come from elsewhere.
-                "lan_mtu" | "wan_mtu" | "name" | "local_networks" | "late_ms" | "max_repair_rate"
-                | "loss_record" => {}
+                "lan_mtu" | "wan_mtu" | "name" | "local_networks" | "late_ms" | "overhead_max"
+                | "max_repair_rate" | "loss_record" => {}
                 // The key belongs to another scheme than the default.
                 _ if !key.fits("auto") => {}
                 name => long += &format!("{name} = {}\n", default_of(&key).unwrap()),

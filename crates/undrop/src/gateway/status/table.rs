@@ -104,6 +104,7 @@ fn peer_block(text: &mut String, peer: &PeerStatus) {
     }
     requests(text, peer);
     reasons(text, "repairs not sent", &egress.unsent);
+    reasons(text, "refused by caps", &egress.refused_by_caps);
     reasons(text, "repairs unused", &ingress.unused_repairs);
     congestion(text, &ingress.congestion);
     reasons(text, "not injected", &ingress.withheld);
@@ -364,6 +365,7 @@ mod tests {
                 overhead_percent: 40.6,
                 repairs_cut_in_two: 0,
                 unsent: Counts::from([("outgoing queue full".to_owned(), 3)]),
+                refused_by_caps: Counts::from([("answers to requests".to_owned(), 4)]),
                 requests: 3,
                 answers: 7,
                 unanswered: Counts::from([("no longer kept".to_owned(), 2)]),

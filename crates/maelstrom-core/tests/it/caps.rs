@@ -1,0 +1,156 @@
+//! Caps of the operator on what a gateway sends besides its packets: they hold for everything but Hellos,
+//! reports and announcements.
+
+use crate::pair::{A, B, Pair, coin, config, udp};
+use maelstrom_core::controller::{Limit, Targets};
+use maelstrom_core::counters::{Refused, Unanswered, Unsent};
+use maelstrom_core::{Cap, Config, EgressCounts, Requests, Schedule};
+
+const SECOND: u64 = 1_000_000;
+/// Length of the longest repair of these tests on the link.
+const LONGEST: u64 = 1_400;
+
+/// Two gateways 20 ms apart that answer requests. A has these caps.
+fn up(targets: [Targets; 2]) -> Pair {
+    let side = |side: usize| Config {
+        schedule: Schedule::Auto,
+        targets: targets[side],
+        requests: Requests::All,
+        ..config(side)
+    };
+    let mut pair = Pair::new([side(A), side(B)]);
+    pair.delay_us = 20_000;
+    pair.run_until_up();
+    pair.advance(SECOND);
+    pair
+}
+
+fn bits(bps: u64) -> Targets {
+    Targets { repair_bps_max: Some(bps), ..Targets::default() }
+}
+
+fn overhead(rate: &str) -> Targets {
+    let rate = rate.parse().unwrap();
+    Targets { overhead_max: Some(rate), rate_max: rate, ..Targets::default() }
+}
+
+fn counts(pair: &Pair) -> EgressCounts {
+    pair.status(A, |peer| *peer.egress)
+}
+
+/// Sends packets from A for some seconds: streams of 2,500 packets a second, single packets, and silences.
+/// The link loses single packets, repairs, and bursts. Returns what A had sent at each time.
+fn traffic(pair: &mut Pair, seconds: u64, seed: u64) -> Vec<(u64, EgressCounts)> {
+    let (mut busy, mut single, mut lose, mut burst) =
+        (coin(seed, 0.6), coin(seed + 1, 0.2), coin(seed + 2, 0.02), coin(seed + 3, 0.004));
+    pair.lose_datagram = Box::new(coin(seed + 4, 0.02));
+    let end_us = pair.now_us + seconds * SECOND;
+    let (mut samples, mut n, mut left) = (Vec::new(), 0_u32, 0_u32);
+    while pair.now_us < end_us {
+        // A tenth of a second of the same kind.
+        let (is_busy, is_single) = (busy(), single());
+        for step in 0..250 {
+            if is_busy || is_single && step % 50 == 0 {
+                left = if burst() { 40 } else { left.saturating_sub(1) };
+                let payload = [&n.to_be_bytes()[..], &[n as u8; 400][..], &vec![7; (n % 700) as usize]].concat();
+                pair.mute[A] = left > 0;
+                pair.send(A, &udp(A, n as u16, &payload), left > 0 || lose());
+                pair.mute[A] = false;
+                n += 1;
+            }
+            pair.advance(400);
+            samples.push((pair.now_us, counts(pair)));
+        }
+    }
+    samples
+}
+
+/// The most bytes of repairs, names and answers in any second.
+fn most_in_a_second(samples: &[(u64, EgressCounts)]) -> u64 {
+    let mut most = 0;
+    let mut first = 0;
+    for (at_us, counts) in samples {
+        while samples[first].0 + SECOND < *at_us {
+            first += 1;
+        }
+        most = most.max(counts.repair_bytes - samples[first].1.repair_bytes);
+    }
+    most
+}
+
+#[test]
+fn no_second_sees_more_than_the_bit_rate_of_the_cap() {
+    // Without a cap, this traffic takes more than any of these.
+    let mut free = up([Targets::default(); 2]);
+    let unbounded = most_in_a_second(&traffic(&mut free, 4, 11));
+    assert!(8 * unbounded > 2_000_000, "{unbounded}");
+    assert!(counts(&free).answers > 0 && counts(&free).name_packets > 0, "{:?}", counts(&free));
+    for (bps, seed) in [(1_000, 11), (40_000, 11), (400_000, 21), (1_500_000, 31)] {
+        let mut pair = up([bits(bps), Targets::default()]);
+        let samples = traffic(&mut pair, 4, seed);
+        let most = most_in_a_second(&samples);
+        assert!(8 * most <= bps + 8 * LONGEST, "{most} bytes in a second at {bps} bit/s");
+        // What is allowed is used.
+        let used = 8 * (samples.last().unwrap().1.repair_bytes - samples[0].1.repair_bytes);
+        assert!(2 * used > bps * 4 || bps == 1_000, "{used} of {bps}");
+        let counts = counts(&pair);
+        assert!(counts.unsent.count(Unsent::BitRate) > 0 && counts.refused.count(Refused::Regular) > 0);
+        assert_eq!(counts.unsent.count(Unsent::Overhead), 0);
+        let decision = pair.status(A, |peer| *peer.decision.unwrap());
+        let told = decision.refusal.is_some_and(|refusal| refusal.cap == Cap::BitRate);
+        assert!(told || decision.limit == Limit::Bandwidth, "{bps}: {decision}");
+    }
+}
+
+#[test]
+fn answers_and_requests_pass_the_caps_too() {
+    let mut pair = up([bits(20_000), bits(2_000)]);
+    traffic(&mut pair, 4, 11);
+    let counts = counts(&pair);
+    assert!(counts.refused.count(Refused::Answer) > 0, "{counts:?}");
+    assert_eq!(counts.unanswered.count(Unanswered::Capped), counts.refused.count(Refused::Answer));
+    let (asked, there) = pair.status(B, |peer| (peer.ingress.requests.requests, *peer.egress));
+    let refused = there.refused.count(Refused::Request);
+    // 2 kbit/s are two requests a second.
+    assert!(refused > 0 && asked - refused <= 12, "{asked} requests, of which {refused} were refused");
+}
+
+#[test]
+fn an_overhead_below_the_lowest_rate_holds_and_is_told() {
+    for (rate, per) in [("1/64", 64), ("1/8", 8)] {
+        let mut pair = up([overhead(rate), Targets::default()]);
+        let samples = traffic(&mut pair, 6, 41);
+        for (at_us, counts) in &samples {
+            let sent = counts.repair_packets + counts.name_packets - counts.cut_in_two;
+            assert!(sent * per <= counts.source_packets + per, "{sent} at {at_us}: {counts:?}");
+        }
+        let counts = counts(&pair);
+        assert!(counts.unsent.count(Unsent::Overhead) > 0, "{counts:?}");
+        assert!((counts.repair_packets + counts.name_packets) * per * 10 > 8 * counts.source_packets);
+        let told = pair.status(A, |peer| peer.decision.unwrap().to_string());
+        assert!(told.contains("are not sent, because `overhead_max` allows no more"), "{told}");
+    }
+}
+
+/// Single losses in a stream whose cap lets a third of the repairs of the lowest rate leave.
+#[test]
+fn the_repairs_that_a_cap_lets_leave_are_of_use() {
+    let mut pair = up([overhead("1/96"), Targets::default()].map(|targets| Targets { residual: 0.1, ..targets }));
+    let mut lose = coin(71, 0.003);
+    let mut lost = 0;
+    for n in 0..40_000_u32 {
+        let is_lost = lose();
+        lost += usize::from(is_lost);
+        pair.send(A, &udp(A, n as u16, &[&n.to_be_bytes()[..], &[n as u8; 100]].concat()), is_lost);
+        pair.advance(200);
+    }
+    let back = pair.recovered[B].len();
+    assert!(lost > 80 && 5 * back > lost, "{back} of {lost}");
+}
+
+#[test]
+fn without_a_stated_overhead_nothing_is_refused() {
+    let mut pair = up([Targets::default(); 2]);
+    traffic(&mut pair, 2, 61);
+    assert!(Refused::ALL.iter().all(|&kind| counts(&pair).refused.count(kind) == 0));
+}
