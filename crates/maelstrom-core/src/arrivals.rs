@@ -362,6 +362,17 @@ impl Arrivals {
         }
     }
 
+    /// Notes that the packet of a place could not be injected. Returns whether it counted as injected.
+    pub(crate) fn on_uninjected(&mut self, seq: Seq) -> bool {
+        let mut place = self.place(seq);
+        let Place::Recovered { treatment: treatment @ Treatment::Injected, .. } = &mut place else {
+            return false;
+        };
+        *treatment = Treatment::Uninjected;
+        self.set(seq, place);
+        true
+    }
+
     /// Keeps the symbol of a place whose packet counts as arrived although it was not seen.
     pub(crate) fn presume(&mut self, now_us: u64, seq: Seq, symbol: &[u8]) {
         if let Place::Missing { name, .. } = self.place(seq) {

@@ -114,6 +114,18 @@ reasons! {
 }
 
 reasons! {
+    /// Reason why the kernel did not get a recovered packet. The packet stays lost.
+    Uninjected, UninjectedCounts {
+        /// The kernel would send it back to the WAN.
+        Returning = "its route leads back to the WAN",
+        /// There is no way into the kernel at present, or the kernel refused the packet.
+        Untaken = "the kernel did not take it",
+        /// The process stood still after the recovery, so that the packet is old.
+        Stalled = "old after a stall",
+    }
+}
+
+reasons! {
     /// Reason why a datagram of ours is not sent.
     Unsent, UnsentCounts {
         /// The outgoing queue was full.

@@ -13,12 +13,14 @@ use crate::class::{Class, ClassCounts, Classes};
 use crate::config::{Config, ConfigError, PeerConfig};
 use crate::congestion::CongestionState;
 use crate::controller::{Decision, PRODUCTS};
-use crate::counters::{Rejected, RejectedCounts, Unprotected, UnprotectedCounts, WithheldCounts};
+use crate::counters::{
+    Rejected, RejectedCounts, Uninjected, Unprotected, UnprotectedCounts, WithheldCounts,
+};
 use crate::entropy::Entropy;
 use crate::findings::Findings;
 use crate::ingress::IngressCounts;
 use crate::key::Token;
-use crate::outbox::Outbox;
+use crate::outbox::{Origin, Outbox};
 use crate::packet::Packet;
 use crate::peer::Peer;
 use crate::prefixes::PrefixTable;
@@ -348,6 +350,13 @@ impl Gateway {
         if now_us >= self.next_stray_us {
             self.next_stray_us = now_us + STRAY_US;
             let _ = self.peers.iter_mut().any(|peer| peer.handle_stray_hello(now_us, from, datagram));
+        }
+    }
+
+    /// Takes the report that a recovered packet of the [`Outbox`] could not be injected. It then counts as lost.
+    pub fn handle_uninjected(&mut self, origin: Origin, reason: Uninjected) {
+        if let Some(peer) = self.peers.get_mut(origin.peer) {
+            peer.ingress.on_uninjected(origin.seq, reason);
         }
     }
 

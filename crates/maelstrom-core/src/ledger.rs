@@ -161,6 +161,8 @@ impl Ledger {
                     Treatment::Injected => self.report.recovered += 1,
                     Treatment::Withheld => self.report.withheld += 1,
                     Treatment::Left => self.report.left += 1,
+                    // It stays lost, and nothing speaks against the loss.
+                    Treatment::Uninjected => {}
                 }
                 self.run += 1;
             }

@@ -1,5 +1,7 @@
 //! The core's output, in preallocated queues that the driver empties.
 
+use foundation::Seq;
+
 /// A bounded queue of byte strings in one buffer. A writer reserves room, fills it, and commits or abandons
 /// it.
 #[derive(Debug)]
@@ -95,13 +97,23 @@ impl Envelope {
     }
 }
 
+/// Origin of a recovered packet, by which the driver reports that it could not inject the packet
+/// ([`Gateway::handle_uninjected`](crate::Gateway::handle_uninjected)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// Number of the peer.
+    pub(crate) peer: usize,
+    /// Place in the peer's stream.
+    pub(crate) seq: Seq,
+}
+
 /// All output of the core.
 #[derive(Debug)]
 pub struct Outbox {
     /// Datagrams for the repair channel.
     pub datagrams: Queue<Envelope>,
     /// Recovered packets, which the driver hands to the kernel as if they had arrived.
-    pub recovered: Queue<()>,
+    pub recovered: Queue<Origin>,
 }
 
 impl Outbox {

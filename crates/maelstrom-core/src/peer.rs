@@ -24,7 +24,7 @@ use crate::identity::Identity;
 use crate::ingress::{Ingress, IngressCx};
 use crate::key::Token;
 use crate::ledger::TICK_US;
-use crate::outbox::{Outbox, Queue};
+use crate::outbox::{Origin, Outbox, Queue};
 use crate::packet::Packet;
 use crate::path_mtu::PathMtu;
 use crate::prefixes::{LocalNetworks, PrefixTable};
@@ -291,7 +291,7 @@ impl Peer {
     fn ingress_and_cx<'a>(
         &'a mut self,
         now_us: u64,
-        recovered: &'a mut Queue<()>,
+        recovered: &'a mut Queue<Origin>,
     ) -> (&'a mut Ingress, IngressCx<'a>) {
         let cx = IngressCx {
             now_us,
@@ -299,6 +299,7 @@ impl Peer {
             networks: &self.networks,
             local: &self.local,
             listen: self.listen,
+            peer: self.index,
             recovered,
         };
         (&mut self.ingress, cx)

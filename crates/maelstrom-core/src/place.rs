@@ -29,6 +29,8 @@ pub(crate) enum Treatment {
     Withheld,
     /// A full queue dropped it, and its sender must learn of that.
     Left,
+    /// The driver could not inject it.
+    Uninjected,
 }
 
 /// Traits of an arrival that concern its path.

@@ -10,8 +10,8 @@ use tracing::{debug, warn};
 
 use crate::config::GatewayConfig;
 
-/// Maximum number of destinations whose routes are remembered. Routes to further ones are asked for with each
-/// packet.
+/// Maximum number of pairs of addresses whose routes are remembered. Routes of further ones are asked for with
+/// each packet.
 const KNOWN_MAX: usize = 4096;
 /// Interval between warnings.
 const WARN_US: u64 = 60_000_000;
@@ -23,20 +23,37 @@ pub(crate) struct Bounds {
     routes: Option<Routes>,
     /// Name and index of the WAN interface.
     wan: (String, u32),
-    /// Whether a packet to this destination may be injected. Forgotten about once a second, because routes
-    /// change.
-    known: HashMap<IpAddr, bool>,
+    known: Known,
     refused: u64,
     /// Destination of a packet that was refused since the last warning.
     last_refused: Option<IpAddr>,
     next_warning_us: u64,
 }
 
+/// Whether a packet from the first address to the second may be injected: routes may depend on the source.
+/// Forgotten about once a second, because routes change.
+#[derive(Default)]
+struct Known(HashMap<(IpAddr, IpAddr), bool>);
+
+impl Known {
+    /// Returns what is known, or else what `ask` says.
+    fn or_ask(&mut self, source: IpAddr, destination: IpAddr, ask: impl FnOnce() -> bool) -> bool {
+        if let Some(admitted) = self.0.get(&(source, destination)) {
+            return *admitted;
+        }
+        let admitted = ask();
+        if self.0.len() < KNOWN_MAX {
+            self.0.insert((source, destination), admitted);
+        }
+        admitted
+    }
+}
+
 impl Bounds {
     /// Begins to ask for routes, unless `config` states the bounds.
     pub(crate) fn open(&mut self, config: &GatewayConfig) {
-        self.known.clear();
-        self.known.reserve(KNOWN_MAX);
+        self.known.0.clear();
+        self.known.0.reserve(KNOWN_MAX);
         self.routes = None;
         if config.gateway.local_networks.is_some() {
             return;
@@ -53,23 +70,17 @@ impl Bounds {
     pub(crate) fn admits(&mut self, packet: &[u8]) -> bool {
         let Some(routes) = &self.routes else { return true };
         let Some((source, destination)) = addresses(packet) else { return false };
-        let admitted = match self.known.get(&destination) {
-            Some(admitted) => *admitted,
-            None => {
-                let admitted = match routes.leaves_by(source, destination, self.wan.1) {
-                    // Whatever the kernel drops, it drops without our help.
-                    Ok(out) => out.is_none_or(|out| out != self.wan.1),
-                    Err(error) => {
-                        debug!(%error, "cannot ask for a route");
-                        true
-                    }
-                };
-                if self.known.len() < KNOWN_MAX {
-                    self.known.insert(destination, admitted);
+        let wan = self.wan.1;
+        let admitted = self.known.or_ask(source, destination, || {
+            match routes.leaves_by(source, destination, wan) {
+                // Whatever the kernel drops, it drops without our help.
+                Ok(out) => out.is_none_or(|out| out != wan),
+                Err(error) => {
+                    debug!(%error, "cannot ask for a route");
+                    true
                 }
-                admitted
             }
-        };
+        });
         if !admitted {
             self.refused += 1;
             self.last_refused = Some(destination);
@@ -79,7 +90,7 @@ impl Bounds {
 
     /// Must be called about once a second.
     pub(crate) fn on_tick(&mut self, now_us: u64) {
-        self.known.clear();
+        self.known.0.clear();
         if now_us < self.next_warning_us {
             return;
         }
@@ -128,6 +139,23 @@ mod tests {
         assert_eq!(addresses(&packet).unwrap().1, "::9".parse::<IpAddr>().unwrap());
         assert_eq!(addresses(&packet[..39]), None);
         assert_eq!(addresses(&[]), None);
+    }
+
+    #[test]
+    fn what_is_known_of_one_source_holds_for_no_other() {
+        let mut known = Known::default();
+        let address = |last| IpAddr::from([10, 0, 0, last]);
+        for (source, destination, answer) in [(1, 9, true), (2, 9, false), (9, 1, false), (1, 8, false)] {
+            let mut asked = 0;
+            for _ in 0..3 {
+                let found = known.or_ask(address(source), address(destination), || {
+                    asked += 1;
+                    answer
+                });
+                assert_eq!(found, answer, "{source} to {destination}");
+            }
+            assert_eq!(asked, 1);
+        }
     }
 
     #[test]

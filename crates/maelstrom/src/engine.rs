@@ -2,6 +2,7 @@
 
 use std::io;
 
+use maelstrom_core::counters::Uninjected;
 use maelstrom_core::{Gateway, Outbox};
 use netio::segment;
 use netio::tap::{Direction, Tap};
@@ -107,7 +108,7 @@ impl Engine {
                         captured_us;
                 }
             })?;
-            inject(out, pulse, outlets, counts);
+            inject(out, pulse, gateway, outlets, counts);
             round.captures += drained.packets;
             round.more = drained.more;
         }
@@ -117,13 +118,13 @@ impl Engine {
     /// Sends all output of the core.
     pub(crate) fn flush(&mut self, outlets: &mut Outlets) {
         self.held_back = None;
-        flush(&mut self.out, &self.pulse, &self.gateway, outlets, &mut self.counts);
+        flush(&mut self.out, &self.pulse, &mut self.gateway, outlets, &mut self.counts);
     }
 
     /// Drops all output of the core that has not been sent.
     pub(crate) fn discard_output(&mut self) {
         self.held_back = None;
-        self.counts.discarded += discard(&mut self.out);
+        self.counts.discarded += discard(&mut self.out, &mut self.gateway);
     }
 
     /// Sends the output that is due at `now_us`: all but repairs that must not overtake their packets.
@@ -131,7 +132,7 @@ impl Engine {
         // An implausible time is that of another clock: a process may be in its own time namespace.
         let waits = |due_us: u64| due_us > now_us && due_us <= now_us + HELD_BACK_MAX_US;
         if self.held_back_until_us().is_some_and(waits) && !self.out.is_nearly_full() {
-            return inject(&mut self.out, &self.pulse, outlets, &mut self.counts);
+            return inject(&mut self.out, &self.pulse, &mut self.gateway, outlets, &mut self.counts);
         }
         self.flush(outlets);
     }
@@ -158,16 +159,16 @@ impl HeldBack {
 fn flush(
     out: &mut Outbox,
     pulse: &Pulse,
-    gateway: &Gateway,
+    gateway: &mut Gateway,
     outlets: &mut Outlets,
     counts: &mut DriverCounts,
 ) {
-    inject(out, pulse, outlets, counts);
+    inject(out, pulse, gateway, outlets, counts);
     if out.datagrams.is_empty() {
         return;
     }
     if pulse.stall_us(boot_us()).is_some() {
-        counts.discarded += discard(out);
+        counts.discarded += discard(out, gateway);
         return;
     }
     let peers = &gateway.config().peers;
@@ -179,25 +180,37 @@ fn flush(
     out.datagrams.clear();
 }
 
-fn inject(out: &mut Outbox, pulse: &Pulse, outlets: &mut Outlets, counts: &mut DriverCounts) {
+fn inject(
+    out: &mut Outbox,
+    pulse: &Pulse,
+    gateway: &mut Gateway,
+    outlets: &mut Outlets,
+    counts: &mut DriverCounts,
+) {
     if out.recovered.is_empty() {
         return;
     }
     // The process may have been stopped since the packets were recovered.
     if pulse.stall_us(boot_us()).is_some() {
-        counts.discarded += discard(out);
+        counts.discarded += discard(out, gateway);
         return;
     }
-    for ((), packet) in out.recovered.iter() {
-        let taken = outlets.inlet.as_mut().is_some_and(|inlet| inlet.send(packet));
-        counts.uninjected += u64::from(!taken);
+    for (origin, packet) in out.recovered.iter() {
+        let inlet = outlets.inlet.as_mut();
+        if let Err(reason) = inlet.map_or(Err(Uninjected::Untaken), |inlet| inlet.send(packet)) {
+            counts.uninjected += u64::from(reason == Uninjected::Untaken);
+            gateway.handle_uninjected(origin, reason);
+        }
     }
     out.recovered.clear();
 }
 
 /// Drops all output and returns its number.
-fn discard(out: &mut Outbox) -> u64 {
+fn discard(out: &mut Outbox, gateway: &mut Gateway) -> u64 {
     let count = out.datagrams.len() + out.recovered.len();
+    for (origin, _) in out.recovered.iter() {
+        gateway.handle_uninjected(origin, Uninjected::Stalled);
+    }
     out.datagrams.clear();
     out.recovered.clear();
     count as u64

@@ -13,6 +13,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use std::{fs, io, thread};
 
+use maelstrom_core::counters::Uninjected;
 use netio::inject::{Injector, Signs};
 use netio::interface::Interface;
 use netio::tap::{Attach, Tap};
@@ -299,28 +300,31 @@ impl Inlet {
         self.way = Way::Closed("it is not open yet".to_owned());
     }
 
-    /// Hands a recovered packet to the kernel. Returns false if the kernel does not take it.
+    /// Hands a recovered packet to the kernel.
     ///
     /// A device that takes no packets at all closes the way, so that recovery pauses and the peer is told.
-    pub(crate) fn send(&mut self, packet: &[u8]) -> bool {
+    ///
+    /// # Errors
+    /// The reason why the kernel does not get the packet.
+    pub(crate) fn send(&mut self, packet: &[u8]) -> Result<(), Uninjected> {
         if !self.bounds.admits(packet) {
-            return true;
+            return Err(Uninjected::Returning);
         }
         if matches!(self.way, Way::Closed(_)) {
-            return false;
+            return Err(Uninjected::Untaken);
         }
         match self.tun.send(packet) {
             Ok(true) => {
                 self.written += 1;
                 self.written_to_wan += u64::from(matches!(self.way, Way::Wan(_)));
-                true
+                Ok(())
             }
-            Ok(false) => false,
+            Ok(false) => Err(Uninjected::Untaken),
             Err(error) => {
                 if !self.is_tun_up() {
                     self.lose_tun(&error);
                 }
-                false
+                Err(Uninjected::Untaken)
             }
         }
     }

@@ -5,6 +5,7 @@
 
 mod answer;
 mod congestion;
+mod requests;
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -12,12 +13,13 @@ use std::net::SocketAddr;
 
 use ipnet::IpNet;
 use maelstrom_core::wire::{LossReport, Report};
-use maelstrom_core::{Class, ClassCounts, Findings, Protect, RequestCounts};
+use maelstrom_core::{Class, ClassCounts, Findings, Protect};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use answer::document;
 pub use answer::{DOCUMENT_BYTES_MAX, StatusError, read};
 pub use congestion::CongestionStatus;
+pub use requests::RequestStatus;
 
 /// Counts by reason.
 pub type Counts = BTreeMap<String, u64>;
@@ -246,6 +248,9 @@ pub struct IngressStatus {
     /// Packets that had arrived but that a sliding window recovered, because no repair that names them had
     /// arrived.
     pub recognised: u64,
+    /// Recovered packets that could not be injected, by reason. They count as lost.
+    #[serde(default)]
+    pub refused_injections: Counts,
     /// Recovered packets for which the outgoing queue had no room.
     pub undelivered: u64,
     /// Repairs that recovered no packet at once, by reason.
@@ -274,19 +279,6 @@ pub struct IngressStatus {
     pub repair_wait_us: u64,
     /// Delay of recovered packets behind their neighbours, in microseconds.
     pub recovery_delay_us: DelayStatus,
-}
-
-/// Packets that a gateway requested, because repairs did not bring them back in time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RequestStatus {
-    /// Requests sent.
-    pub sent: u64,
-    /// Packets asked for, each time that they were.
-    pub packets: u64,
-    /// Packets recovered from an answer. With them, repairs may have recovered others.
-    pub answered: u64,
-    /// Packets not asked for, because too many were lost at once: a queue overflowed, or the link failed.
-    pub overflown: u64,
 }
 
 /// Losses in one direction of the link since the session began. Only source packets whose fate is settled
@@ -392,6 +384,7 @@ impl PeerStatus {
                 path: PathStatus::of(peer.findings, peer.is_recovering),
                 late: ingress.late,
                 recognised: ingress.recognised,
+                refused_injections: counts(ingress.uninjected.iter()),
                 undelivered: ingress.undelivered,
                 unused_repairs: counts(ingress.unused.iter()),
                 requests: RequestStatus::of(&ingress.requests),
@@ -416,13 +409,6 @@ impl PeerStatus {
     /// The peer in logs and tables: its name, or else its address.
     pub fn label(&self) -> String {
         self.name.clone().unwrap_or_else(|| self.address.to_string())
-    }
-}
-
-impl RequestStatus {
-    fn of(counts: &RequestCounts) -> Self {
-        let RequestCounts { requests: sent, packets, answered, overflown } = *counts;
-        Self { sent, packets, answered, overflown }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Counters of an ingress.
 
-use crate::counters::UnusedCounts;
+use crate::counters::{UninjectedCounts, UnusedCounts};
 
 /// Counts of one peer's ingress beside the loss report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub struct IngressCounts {
     /// Packets that had arrived, found by their hash after a sliding window's repairs had solved them. All
     /// repairs that name them were lost or are still to come.
     pub recognised: u64,
+    /// Recovered packets that the driver could not inject, by reason; they stay lost.
+    pub uninjected: UninjectedCounts,
     /// Recovered packets for which the outgoing queue had no room; they stay lost.
     pub undelivered: u64,
     /// Longer packets than the WAN MTU; they are not kept.

@@ -29,7 +29,7 @@ use crate::forecast::Forecaster;
 use crate::held::{Held, OVERTAKEN_MAX_US, Reach};
 use crate::identity::Identity;
 use crate::ledger::Ledger;
-use crate::outbox::Queue;
+use crate::outbox::{Origin, Queue};
 use crate::packet::{MutableFields, Packet};
 use crate::prefixes::{LocalNetworks, PrefixTable};
 use crate::symbol::{SYMBOL_HEADER, Symbol};
@@ -89,7 +89,9 @@ pub(crate) struct IngressCx<'a> {
     pub(crate) local: &'a LocalNetworks,
     /// Our end of the repair channel. Recovered packets to it are not injected.
     pub(crate) listen: SocketAddr,
-    pub(crate) recovered: &'a mut Queue<()>,
+    /// Number of the peer.
+    pub(crate) peer: usize,
+    pub(crate) recovered: &'a mut Queue<Origin>,
 }
 
 impl Ingress {

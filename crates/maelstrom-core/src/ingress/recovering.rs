@@ -11,6 +11,7 @@ use crate::congestion::{Congestion, Verdict};
 use crate::counters::Withheld;
 use crate::doubt::Doubtful;
 use crate::identity::Name;
+use crate::outbox::Origin;
 use crate::packet::{MutableFields, Packet, mark_congestion};
 use crate::symbol::{SYMBOL_HEADER, fields_of, may_inject, verify};
 use foundation::Seq;
@@ -99,7 +100,7 @@ impl Recovering<'_, '_> {
         };
         if treatment == Treatment::Injected {
             let len = packet.len();
-            self.cx.recovered.commit((), len);
+            self.cx.recovered.commit(Origin { peer: self.cx.peer, seq }, len);
             self.on_injected(now_us, seq);
         }
         self.arrivals.recover(now_us, seq, name, symbol, treatment);

@@ -1,13 +1,14 @@
-//! State and counts of an ingress, for status and reports.
+//! State and counts of an ingress, for status and reports, and corrections of them by the driver.
 
 use fec::Term;
 use hdrhistogram::Histogram;
 
 use super::halves::HALVES;
 use super::{Ingress, IngressCounts};
-use crate::counters::WithheldCounts;
+use crate::counters::{Uninjected, WithheldCounts};
 use crate::findings::Findings;
 use crate::wire::LossReport;
+use foundation::Seq;
 
 impl Ingress {
     /// Losses of this session.
@@ -18,6 +19,14 @@ impl Ingress {
     /// Losses since the gateway's start.
     pub(crate) fn losses(&self) -> LossReport {
         self.earlier.plus(self.ledger.report())
+    }
+
+    /// Takes the report that the driver could not inject the packet of a place.
+    pub(crate) fn on_uninjected(&mut self, seq: Seq, reason: Uninjected) {
+        if self.arrivals.on_uninjected(seq) {
+            self.counts.recovered_packets -= 1;
+            self.counts.uninjected.add(reason);
+        }
     }
 
     pub(crate) fn counts(&self) -> &IngressCounts {

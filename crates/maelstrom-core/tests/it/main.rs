@@ -31,4 +31,5 @@ mod replay;
 mod requests;
 mod session;
 mod stalls;
+mod uninjected;
 mod windows;

@@ -198,7 +198,7 @@ fn more_repairs_than_can_wait_are_used_early_and_few_in_one_call() {
     pair.gateways[B].handle_timeout(now_us, &mut out_b);
     assert!(out_b.recovered.len() <= 32, "{} at once", out_b.recovered.len());
     assert!(pair.gateways[B].poll_timeout().unwrap() <= now_us, "the rest stays due");
-    pair.recovered[B].extend(out_b.recovered.iter().map(|((), packet)| packet.to_vec()));
+    pair.recovered[B].extend(out_b.recovered.iter().map(|(_, packet)| packet.to_vec()));
     pair.advance(1_000_000);
     assert_eq!(pair.status(B, |peer| peer.ingress.unused.count(Unused::NoRoom)), 0);
     let sorted = |mut packets: Vec<Vec<u8>>| {

@@ -250,7 +250,7 @@ impl Liar {
     }
 
     fn empty(&mut self) {
-        for ((), packet) in self.out.recovered.iter() {
+        for (_, packet) in self.out.recovered.iter() {
             let packet = Packet::new_checked(packet).expect("what is injected is a packet");
             assert!(
                 packet.source().to_string().starts_with("10.81.2."),

@@ -7,6 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 pub use testkit::coin;
 
 use maelstrom_core::controller::Targets;
+use maelstrom_core::counters::Uninjected;
 use maelstrom_core::packet::{MutableFields, Packet, restore};
 use maelstrom_core::share::Share;
 use maelstrom_core::{Config, Gateway, Outbox, PeerConfig, PeerKey, PeerStatus, Schedule};
@@ -120,6 +121,8 @@ pub struct Pair {
     pub dscps: [Vec<u8>; 2],
     /// Flows of which the tap of each side shows the packets that arrive.
     pub captures: [Share; 2],
+    /// Reason for which the driver of each side injects no packet.
+    pub refuse: [Option<Uninjected>; 2],
 }
 
 impl Pair {
@@ -144,6 +147,7 @@ impl Pair {
             mute: [false; 2],
             dscps: Default::default(),
             captures: [Share::ALL; 2],
+            refuse: [None; 2],
         }
     }
 
@@ -261,8 +265,12 @@ impl Pair {
                         self.launch(1 - side, datagram, true);
                     }
                 }
-                self.recovered[side]
-                    .extend(self.out[side].recovered.iter().map(|((), packet)| as_sent(packet, &self.sent)));
+                for (origin, packet) in self.out[side].recovered.iter() {
+                    match self.refuse[side] {
+                        Some(reason) => self.gateways[side].handle_uninjected(origin, reason),
+                        None => self.recovered[side].push(as_sent(packet, &self.sent)),
+                    }
+                }
                 self.out[side].recovered.clear();
             }
             let Some(flight) = self.wire.pop_front_if(|flight| flight.due_us <= self.now_us) else { return };

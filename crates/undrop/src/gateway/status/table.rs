@@ -108,6 +108,7 @@ fn peer_block(text: &mut String, peer: &PeerStatus) {
     reasons(text, "repairs unused", &ingress.unused_repairs);
     congestion(text, &ingress.congestion);
     reasons(text, "not injected", &ingress.withheld);
+    reasons(text, "not taken", &ingress.refused_injections);
     if ingress.paused {
         row(text, "PAUSED", "nothing is recovered until a repair of later packets arrives");
     }
