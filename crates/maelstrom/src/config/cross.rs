@@ -278,16 +278,22 @@ fn networks_are_disjoint(peers: &[PeerDraft], findings: &mut Findings) {
     }
 }
 
-/// A peer's network inside one of this site would never be protected, because its packets count as ours.
+/// A peer's network inside one of this site would never be protected, because its packets count as ours. One
+/// around a network of this site would let the peer inject packets in the name of hosts here.
 fn sites_are_apart(draft: &Draft, findings: &mut Findings) {
     let Some(Setting { value: Some(local), .. }) = &draft.gateway.local_networks else { return };
     for (index, peer) in draft.peers.iter().enumerate() {
         for theirs in &peer.networks {
-            let Some(ours) = local.iter().find(|ours| ours.value.contains(&theirs.value)) else { continue };
+            let meets = |ours: &&Setting<IpNet>| {
+                ours.value.contains(&theirs.value) || theirs.value.contains(&ours.value)
+            };
+            let Some(ours) = local.iter().find(meets) else { continue };
+            let is_inside = ours.value.contains(&theirs.value);
             let message = format!(
-                "{} of {} lies inside {}, a network of this site",
+                "{} of {} {} {}, a network of this site",
                 theirs.value,
                 peer.label(index),
+                if is_inside { "lies inside" } else { "contains" },
                 ours.value
             );
             findings.add(
@@ -295,9 +301,11 @@ fn sites_are_apart(draft: &Draft, findings: &mut Findings) {
                     .at(theirs.span.clone())
                     .related(ours.span.clone(), format!("{} is here", ours.value))
                     .expected("networks of one site each")
-                    .help(
-                        "set `local_networks` to the networks behind this gateway, without those of the peer",
-                    ),
+                    .help(if is_inside {
+                        "set `local_networks` to the networks behind this gateway, without those of the peer"
+                    } else {
+                        "set `networks` to the networks behind the peer, without those of this site"
+                    }),
             );
         }
     }

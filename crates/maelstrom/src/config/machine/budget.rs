@@ -164,9 +164,13 @@ fn lan_limit(draft: &Draft, facts: &Facts, wan: u32) -> Option<Limit> {
         });
     }
     let own = [&draft.gateway.wan, &draft.gateway.tun];
+    // Ports of the WAN interface carry the repairs, and no packets of the site.
+    let name = draft.gateway.wan.as_ref().map_or("", |wan| wan.value.as_str());
+    let below: Vec<u32> = facts.below(name).iter().map(|interface| interface.index).collect();
     let is_own = |name: &str| own.iter().any(|own| own.as_ref().is_some_and(|own| own.value == name));
     let others =
         facts.interfaces.as_ref()?.iter().filter(|one| one.up && !one.loopback && !is_own(&one.name));
+    let others = others.filter(|one| !below.contains(&one.index));
     Some(match others.max_by_key(|interface| interface.mtu) {
         Some(other) if other.mtu <= wan => Limit {
             bytes: other.mtu,

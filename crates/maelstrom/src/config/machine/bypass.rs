@@ -155,7 +155,7 @@ fn tunnel_kind(interface: &str) -> io::Result<Option<&'static str>> {
 }
 
 /// Returns the attributes of an interface.
-pub(super) fn link(interface: &str) -> io::Result<Vec<u8>> {
+fn link(interface: &str) -> io::Result<Vec<u8>> {
     let mut body = vec![0; LINK_LEN];
     put(&mut body, IFLA_IFNAME, &[interface.as_bytes(), &[0]].concat());
     let mut found = Err(io::Error::from(io::ErrorKind::NotFound));

@@ -13,7 +13,7 @@ use nix::unistd::{AccessFlags, faccessat};
 
 use super::super::draft::Draft;
 use super::netlink::Netlink;
-use super::route::{Interface, Route};
+use super::route::{Interface, Route, below};
 use super::ruleset::Rules;
 
 /// The capabilities that a gateway may need, each with its bit (`linux/capability.h`).
@@ -76,6 +76,9 @@ impl Facts {
     /// Reads the machine. Changes nothing and sends nothing.
     pub(super) fn gather(draft: &Draft) -> Self {
         let (interfaces, routes) = read_network(draft);
+        let wan = draft.gateway.wan.as_ref().map_or("", |wan| wan.value.as_str());
+        let lower = below(interfaces.as_deref().unwrap_or_default(), wan);
+        let rules = Rules::gather(wan, lower.iter().map(|interface| interface.name.as_str()));
         let listen = draft.gateway.listen.as_ref();
         Self {
             interfaces,
@@ -87,7 +90,7 @@ impl Facts {
             forwarding_v6: read_number("/proc/sys/net/ipv6/conf/all/forwarding"),
             rp_filter_all: read_number("/proc/sys/net/ipv4/conf/all/rp_filter"),
             settings_writable: reach(Path::new("/proc/sys/net/ipv4/conf/all/rp_filter")) == Reach::Usable,
-            rules: Rules::gather(draft.gateway.wan.as_ref().map(|wan| wan.value.as_str())),
+            rules,
             control: draft.gateway.control.as_ref().map(|control| control_place(&control.value)),
             port_in_use: listen.is_some_and(|listen| {
                 UdpSocket::bind(listen.value).is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
@@ -104,6 +107,22 @@ impl Facts {
 
     pub(super) fn interface(&self, name: &str) -> Option<&Interface> {
         self.interfaces.as_ref()?.iter().find(|interface| interface.name == name)
+    }
+
+    /// The interfaces below another one.
+    pub(super) fn below(&self, name: &str) -> Vec<&Interface> {
+        below(self.interfaces.as_deref().unwrap_or_default(), name)
+    }
+
+    /// Whether packets of this interface pass a bridge below its hooks.
+    pub(super) fn is_on_bridge(&self, name: &str) -> bool {
+        self.interface(name).into_iter().chain(self.below(name)).any(|interface| interface.bridge)
+    }
+
+    /// Major and minor version of the kernel.
+    pub(super) fn kernel_version(&self) -> Option<(u32, u32)> {
+        let mut numbers = self.kernel.as_ref()?.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+        Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
     }
 
     pub(super) fn gateway_answers(&self) -> bool {

@@ -2,6 +2,7 @@
 //!
 //! `facts.rs` reads the machine once. The other files judge these facts, and their tests make up machines.
 
+mod behind;
 mod budget;
 mod bypass;
 mod facts;
@@ -35,6 +36,7 @@ fn judge(draft: &Draft, facts: &Facts, overhead: impl Fn(&Schedule, bool) -> usi
     budget::check(draft, facts, overhead, findings);
     system::check(draft, facts, findings);
     injection::check(draft, facts, findings);
+    behind::check(draft, facts, findings);
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteType};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
@@ -139,7 +139,37 @@ fn interface(link: &LinkMessage) -> Option<Interface> {
         up: flags.contains(LinkFlags::Up),
         carrier: flags.contains(LinkFlags::LowerUp),
         loopback: flags.contains(LinkFlags::Loopback),
+        bridge: kind_of(link) == Some(&InfoKind::Bridge),
+        master: link.attributes.iter().find_map(|attribute| match attribute {
+            LinkAttribute::Controller(index) if *index > 0 => Some(*index),
+            _ => None,
+        }),
+        carrier_index: carrier_index(link),
         addresses: Vec::new(),
+    })
+}
+
+fn kind_of(link: &LinkMessage) -> Option<&InfoKind> {
+    let infos = link.attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::LinkInfo(infos) => Some(infos),
+        _ => None,
+    })?;
+    infos.iter().find_map(|info| match info {
+        LinkInfo::Kind(kind) => Some(kind),
+        _ => None,
+    })
+}
+
+/// The interface that carries this one. The other end of a veth pair carries nothing, and an index in another
+/// namespace says nothing here.
+fn carrier_index(link: &LinkMessage) -> Option<u32> {
+    let is_elsewhere = |attribute: &LinkAttribute| matches!(attribute, LinkAttribute::LinkNetNsId(_));
+    if kind_of(link) == Some(&InfoKind::Veth) || link.attributes.iter().any(is_elsewhere) {
+        return None;
+    }
+    link.attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::Link(index) if *index > 0 && *index != link.header.index => Some(*index),
+        _ => None,
     })
 }
 

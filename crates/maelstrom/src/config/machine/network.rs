@@ -20,6 +20,7 @@ pub(super) fn check(draft: &Draft, facts: &Facts, findings: &mut Findings) {
     tun_is_free(draft, facts, findings);
     listen_is_ours(draft, facts, interfaces, findings);
     routes_lead_to_wan(draft, facts, findings);
+    peers_are_elsewhere(draft, interfaces, findings);
 }
 
 fn wan_is_ready(draft: &Draft, interfaces: &[Interface], findings: &mut Findings) {
@@ -143,6 +144,41 @@ fn routes_lead_to_wan(draft: &Draft, facts: &Facts, findings: &mut Findings) {
                     .help(format!("set `wan` to `{}`, or correct the route to {shown}", route.interface)),
                 ),
             }
+        }
+    }
+}
+
+/// A network of the far site that contains this site would let the peer inject packets in the name of hosts here.
+fn peers_are_elsewhere(draft: &Draft, interfaces: &[Interface], findings: &mut Findings) {
+    // Its own address in a network has been reported.
+    let listen = draft.gateway.listen.as_ref().map(|listen| listen.value.ip());
+    let is_tun = |name: &str| draft.gateway.tun.as_ref().is_some_and(|tun| tun.value == name);
+    let own: Vec<_> = interfaces
+        .iter()
+        .filter(|interface| !interface.loopback && !is_tun(&interface.name))
+        .flat_map(|interface| interface.addresses.iter().map(move |address| (interface, address)))
+        .filter(|(_, address)| Some(**address) != listen)
+        .collect();
+    for (index, peer) in draft.peers.iter().enumerate() {
+        for network in &peer.networks {
+            let inside = own.iter().find(|(_, address)| network.value.contains(*address));
+            let Some((interface, address)) = inside else { continue };
+            let message = format!(
+                "{} of {} contains {address}, the address of `{}` on this machine",
+                network.value,
+                peer.label(index),
+                interface.name
+            );
+            findings.add(
+                Diagnostic::error("own-network", message)
+                    .at(network.span.clone())
+                    .expected("networks of the far site alone")
+                    .note("the peer could inject packets that seem to come from hosts of this site")
+                    .help(format!(
+                        "set `networks` to the networks behind the peer; if {} has parts at both sites, list those of the far one",
+                        network.value
+                    )),
+            );
         }
     }
 }

@@ -11,7 +11,30 @@ pub(super) struct Interface {
     pub(super) up: bool,
     pub(super) carrier: bool,
     pub(super) loopback: bool,
+    pub(super) bridge: bool,
+    /// Index of the bridge, bond or VRF that it is a port of.
+    pub(super) master: Option<u32>,
+    /// Index of the interface that carries it, as the card does for a VLAN.
+    pub(super) carrier_index: Option<u32>,
     pub(super) addresses: Vec<IpAddr>,
+}
+
+/// Returns the interfaces below another one: the ports of a bridge or bond, the card of a VLAN, and those below
+/// these.
+pub(super) fn below<'a>(interfaces: &'a [Interface], name: &str) -> Vec<&'a Interface> {
+    let mut found: Vec<&Interface> = interfaces.iter().filter(|one| one.name == name).collect();
+    let mut next = 0;
+    while let Some(&upper) = found.get(next) {
+        next += 1;
+        for lower in interfaces {
+            let is_below = lower.master == Some(upper.index) || upper.carrier_index == Some(lower.index);
+            if is_below && found.iter().all(|known| known.index != lower.index) {
+                found.push(lower);
+            }
+        }
+    }
+    found.drain(..found.len().min(1));
+    found
 }
 
 /// The kernel's route to a destination.

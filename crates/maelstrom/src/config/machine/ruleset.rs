@@ -5,7 +5,8 @@ use std::io;
 
 use netlink_sys::protocols::NETLINK_NETFILTER;
 
-use super::bypass::{DUMP, each, find, link, query, text};
+use super::behind::{EgressFilter, bridge_chains, egress_filters};
+use super::bypass::{DUMP, each, find, query, text};
 
 // linux/netfilter/nf_tables.h, linux/netfilter/nfnetlink.h
 const GET_CHAIN: u16 = (10 << 8) | 4;
@@ -27,10 +28,6 @@ const ARRIVAL_KEYS: [u32; 3] = [4, 6, 21];
 const FAMILIES: [(u8, &str); 4] = [(1, "inet"), (2, "ip"), (5, "netdev"), (10, "ip6")];
 const NETDEV: u8 = 5;
 
-// linux/if_link.h
-const IFLA_LINK: u16 = 5;
-const IFLA_MASTER: u16 = 10;
-
 /// Rules that recovered packets may meet otherwise than the packets that were lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Rules {
@@ -38,6 +35,10 @@ pub(super) struct Rules {
     pub(super) by_interface: Vec<String>,
     /// Devices below the WAN interface with an ingress chain.
     pub(super) below_wan: Vec<String>,
+    /// Filters with actions on packets that leave by the WAN interface, or by devices below it.
+    pub(super) egress_filters: Vec<EgressFilter>,
+    /// Chains of the family bridge that packets pass, as `filter forward`.
+    pub(super) bridge_chains: Vec<String>,
     /// Tables of the old `iptables`, whose rules are not read.
     pub(super) unread: Vec<String>,
     /// Whether the kernel refused to list its rules.
@@ -45,17 +46,17 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    /// Reads the rules of this thread's network namespace.
-    pub(super) fn gather(wan: Option<&str>) -> Self {
+    /// Reads the rules of this thread's network namespace that concern the WAN interface and the devices below
+    /// it.
+    pub(super) fn gather<'a>(wan: &'a str, below: impl Iterator<Item = &'a str> + Clone) -> Self {
         let mut rules = Self::default();
         if let Err(error) = rules.read_rules() {
             rules.refused = error.kind() == io::ErrorKind::PermissionDenied;
         }
-        for device in ingress_devices().unwrap_or_default() {
-            if wan.is_some_and(|wan| wan != device && is_below(&device, wan)) {
-                rules.below_wan.push(device);
-            }
-        }
+        rules.below_wan = ingress_devices().unwrap_or_default();
+        rules.below_wan.retain(|device| below.clone().any(|lower| lower == device));
+        rules.egress_filters = egress_filters([wan].into_iter().chain(below));
+        rules.bridge_chains = bridge_chains().unwrap_or_default();
         for (file, program) in [("ip_tables_names", "iptables"), ("ip6_tables_names", "ip6tables")] {
             let names = fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap_or_default();
             rules.unread.extend(names.lines().map(|name| format!("{program} {name}")));
@@ -105,17 +106,6 @@ fn devices_of_chain(chain: &[u8]) -> Vec<String> {
     let Some(hook) = find(chain, CHAIN_HOOK).filter(|_| named) else { return Vec::new() };
     let several = find(hook, HOOK_DEVICES).into_iter().flat_map(each).map(|(_, name)| text(name));
     find(hook, HOOK_DEVICE).map(text).into_iter().chain(several).collect()
-}
-
-/// Whether `device` is a port of `wan`, or carries it.
-fn is_below(device: &str, wan: &str) -> bool {
-    let number = |attributes: &[u8], kind| {
-        find(attributes, kind).and_then(|data| Some(u32::from_ne_bytes(data.try_into().ok()?)))
-    };
-    let index = |name: &str| nix::net::if_::if_nametoindex(name).ok();
-    let (Ok(lower), Ok(upper)) = (link(device), link(wan)) else { return false };
-    let is_port = index(wan).is_some_and(|wan| number(&lower, IFLA_MASTER) == Some(wan));
-    is_port || index(device).is_some_and(|device| number(&upper, IFLA_LINK) == Some(device))
 }
 
 #[cfg(test)]

@@ -108,7 +108,7 @@ fn control_socket(draft: &Draft, facts: &Facts, findings: &mut Findings) {
         ControlPlace::Answered => {
             Diagnostic::warning("already-running", format!("a gateway already runs with `{path}`"))
                 .note("a second gateway would not start")
-                .help("to load this file into the running gateway: systemctl reload undrop, or kill -HUP PID")
+                .help("to load this file into the running gateway: kill -HUP PID, with the `pid` of `undrop gateway status --json`")
                 .help("to run two gateways, give each its own `control`, `listen` and `tun`")
         }
         ControlPlace::Denied(directory) => Diagnostic::error(
@@ -134,10 +134,8 @@ fn control_socket(draft: &Draft, facts: &Facts, findings: &mut Findings) {
 }
 
 fn kernel(facts: &Facts, findings: &mut Findings) {
-    let Some(release) = &facts.kernel else { return };
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
-    let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else { return };
-    if (major, minor) < KERNEL_MIN {
+    let (Some(release), Some(version)) = (&facts.kernel, facts.kernel_version()) else { return };
+    if version < KERNEL_MIN {
         let (major, minor) = KERNEL_MIN;
         findings.add(
             Diagnostic::warning("old-kernel", format!("the kernel is {release}"))

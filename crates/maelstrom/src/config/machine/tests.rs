@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::super::tests::{assert_snapshot, examined};
 use super::super::{Diagnostic, Report, Severity, Source};
+use super::behind::EgressFilter;
 use super::facts::{Capability, ControlPlace, Facts, Reach, first_host};
 use super::route::{Interface, Route};
 use super::ruleset::Rules;
@@ -28,11 +29,14 @@ fn overhead(schedule: &Schedule, ipv6: bool) -> usize {
 fn interface(name: &str, mtu: u32, addresses: &[&str]) -> Interface {
     Interface {
         name: name.to_owned(),
-        index: 1,
+        index: ["lo", "wan0", "lan0", "old0"].iter().position(|known| *known == name).unwrap_or(8) as u32 + 1,
         mtu,
         up: true,
         carrier: true,
         loopback: name == "lo",
+        bridge: false,
+        master: None,
+        carrier_index: None,
         addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
     }
 }
@@ -260,6 +264,74 @@ fn routes_that_have_an_mtu_bound_the_packets() {
         facts.routes.get_mut(&"10.81.2.1".parse::<IpAddr>().unwrap()).unwrap().as_mut().unwrap().mtu = None;
     };
     assert_eq!(one(FILE, gap), (Severity::Error, "mtu-budget"));
+}
+
+/// A bridge or VLAN as the WAN interface.
+#[test]
+fn ports_of_the_wan_bound_no_packets() {
+    let port = |facts: &mut Facts| {
+        let port = Interface { master: Some(named(facts, "wan0").index), ..interface("eth7", 1500, &[]) };
+        facts.interfaces.as_mut().unwrap().push(port);
+    };
+    assert!(found(FILE, port).is_empty());
+    let card = |facts: &mut Facts| {
+        let card = interface("eth7", 1500, &[]);
+        named(facts, "wan0").carrier_index = Some(card.index);
+        facts.interfaces.as_mut().unwrap().push(card);
+    };
+    assert!(found(FILE, card).is_empty());
+    let other = |facts: &mut Facts| facts.interfaces.as_mut().unwrap().push(interface("eth7", 1500, &[]));
+    assert_eq!(one(FILE, other), (Severity::Error, "mtu-budget"));
+}
+
+#[test]
+fn a_network_of_a_peer_does_not_contain_this_site() {
+    let inside = |facts: &mut Facts| named(facts, "lan0").addresses.push("10.81.2.77".parse().unwrap());
+    assert_eq!(one(FILE, inside), (Severity::Error, "own-network"));
+    let whole = FILE.replace("10.81.2.0/24", "10.81.0.0/21");
+    assert!(codes(&whole, |_| {}).contains(&"own-network"));
+    let far = |facts: &mut Facts| named(facts, "lan0").addresses.push("10.81.3.77".parse().unwrap());
+    assert!(found(FILE, far).is_empty());
+    let of_tun = |facts: &mut Facts| {
+        let tun = interface("undrop0", 1500, &["10.81.2.77"]);
+        facts.interfaces.as_mut().unwrap().push(Interface { up: false, ..tun });
+        facts.control = Some(ControlPlace::Answered);
+    };
+    assert_eq!(codes(FILE, of_tun), ["already-running"]);
+}
+
+#[test]
+fn rules_behind_the_tap_and_below_the_wan_are_told() {
+    let filter = |device: &str| {
+        let filter =
+            EgressFilter { device: device.to_owned(), kind: "flower".to_owned(), is_early: true };
+        move |facts: &mut Facts| {
+            facts.rules.egress_filters = vec![filter];
+            facts.kernel = Some("6.6.1".to_owned());
+        }
+    };
+    assert_eq!(one(FILE, filter("wan0")), (Severity::Warning, "egress-filter"));
+    let old = |facts: &mut Facts| {
+        filter("wan0")(facts);
+        facts.kernel = Some("6.1.0".to_owned());
+    };
+    assert!(found(FILE, old).is_empty(), "the tap is a filter behind it");
+    assert!(found(&with("tap = \"packet\""), filter("wan0")).is_empty(), "it sees what the filter leaves");
+    assert_eq!(one(&with("tap = \"packet\""), filter("eth7")), (Severity::Warning, "egress-filter"));
+    let chains = |facts: &mut Facts| facts.rules.bridge_chains = vec!["filter input".to_owned()];
+    assert!(found(FILE, chains).is_empty(), "there is no bridge below the WAN");
+    let bridged = |facts: &mut Facts| {
+        chains(facts);
+        named(facts, "wan0").bridge = true;
+    };
+    assert_eq!(one(FILE, bridged), (Severity::Warning, "bridge-rules"));
+    let vlan = |facts: &mut Facts| {
+        chains(facts);
+        let bridge = Interface { bridge: true, ..interface("br7", 1300, &[]) };
+        named(facts, "wan0").carrier_index = Some(bridge.index);
+        facts.interfaces.as_mut().unwrap().push(bridge);
+    };
+    assert_eq!(one(FILE, vlan), (Severity::Warning, "bridge-rules"));
 }
 
 #[test]

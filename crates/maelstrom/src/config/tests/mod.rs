@@ -283,6 +283,7 @@ fn two_peers_have_no_address_network_name_or_key_in_common() {
     );
     let local = |networks: &str| code_of("[gateway]", &format!("[gateway]\nlocal_networks = [{networks}]"));
     assert_eq!(local("\"10.81.2.0/23\""), "overlapping-networks");
+    assert_eq!(local("\"10.81.2.64/26\""), "overlapping-networks");
     assert_eq!(local("\"10.81.1.0\""), "bad-value");
     assert_eq!(local(""), "out-of-range");
     let named = GOOD.replace("[[peer]]", "[[peer]]\nname = \"x\"");
