@@ -31,11 +31,12 @@ impl Answers {
         Self { mode, cache: Cache::new(bytes), budget: 0 }
     }
 
-    /// Changes the packets that are answered for.
+    /// Changes the packets that are answered for, and the bytes in which they are kept.
     pub(crate) fn reconfigure(&mut self, mode: Requests, bytes: usize) {
         if self.mode != mode {
             *self = Self::new(mode, bytes);
         }
+        self.cache.resize(bytes);
     }
 
     /// Takes the round-trip time, which decides how long packets are kept: the second request for a packet

@@ -58,6 +58,15 @@ impl Cache {
         Self { bytes: Vec::new(), bytes_max: bytes, slots: VecDeque::new(), slots_max, head: 0, keep_us: 0 }
     }
 
+    /// Changes the number of bytes. Packets that were kept in another number are forgotten.
+    pub(crate) fn resize(&mut self, bytes: usize) {
+        if bytes != self.bytes_max {
+            let keep_us = self.keep_us;
+            *self = Self::new(bytes);
+            self.set_keep_us(keep_us);
+        }
+    }
+
     /// Changes the time for which packets are kept.
     pub(crate) fn set_keep_us(&mut self, keep_us: u64) {
         self.keep_us = keep_us;
@@ -215,6 +224,21 @@ mod tests {
         }
         assert_eq!(kept(&mut cache, 20_000).len(), 9, "11 in 10 ms, two of them without bytes");
         assert!(highest < 60_000, "{highest} bytes used for 11 packets");
+    }
+
+    #[test]
+    fn another_size_holds_from_the_next_packet_on() {
+        let mut cache = Cache::new(1 << 16);
+        cache.set_keep_us(1_000_000);
+        push(&mut cache, 0, 7, 10);
+        cache.resize(1 << 16);
+        assert_eq!(kept(&mut cache, 10), [7], "the same size changes nothing");
+        for (bytes, most) in [(1 << 14, 16), (1 << 18, 256)] {
+            cache.resize(bytes);
+            assert!(kept(&mut cache, 10).is_empty() && cache.memory_bytes() < 2 * bytes);
+            (0..1_000).for_each(|n| push(&mut cache, n, n, 900));
+            assert!((most / 2..=most).contains(&cache.slots.len()), "{} of {bytes}", cache.slots.len());
+        }
     }
 
     #[test]

@@ -2,18 +2,18 @@
 //! to requests, and requests.
 //!
 //! An operator may cap the bit rate (`max_repair_rate`) and the number of repairs for each packet
-//! (`overhead_max`). Each cap is a token bucket. Output leaves if no bucket is in debt, and its cost may leave
-//! a debt behind. A bucket thus exceeds its cap by at most one repair, however long that is. Output that a cap
-//! refuses is counted by kind, and is lost as if by the link. Repairs out of turn wait for the caps instead,
-//! as long as their packets are kept.
+//! (`overhead_max`). Each cap is a token bucket. Output leaves if no bucket is in debt, and its cost may
+//! leave a debt behind. A bucket thus exceeds its cap by at most one repair, however long that is. Output
+//! that a cap refuses is counted by kind, and is lost as if by the link. Repairs out of turn wait for the
+//! caps instead, as long as their packets are kept.
 
 use fec::RepairRate;
 
 use crate::controller::Targets;
-use crate::counters::{Refused, RefusedCounts, Unsent, UnsentCounts};
+use crate::counters::{Refused, Unsent};
 
-/// The bucket of a bit rate saves this part of a second, and refills at so much less than its rate. Any second
-/// therefore sees no more than the rate.
+/// The bucket of a bit rate saves this part of a second, and refills at so much less than its rate. Any
+/// second therefore sees no more than the rate.
 const SAVED_PART: i64 = 16;
 /// Share of the bit rate at which its bucket refills.
 pub(crate) const REFILL: f64 = 1.0 - 1.0 / SAVED_PART as f64;
@@ -136,16 +136,11 @@ impl Caps {
         }
     }
 
-    /// Decides whether output of this kind leaves, and counts it if it does not.
+    /// Decides whether output of this kind leaves.
     ///
     /// # Errors
     /// The cap that refuses it.
-    pub(crate) fn admit(
-        &mut self,
-        now_us: u64,
-        kind: Refused,
-        counts: (&mut RefusedCounts, &mut UnsentCounts),
-    ) -> Result<(), Cap> {
+    pub(crate) fn admit(&mut self, now_us: u64, kind: Refused) -> Result<(), Cap> {
         let cap = if self.bit_rate.as_mut().is_some_and(|bucket| !bucket.is_free(now_us)) {
             Cap::BitRate
         } else if kind != Refused::Request && self.overhead.as_ref().is_some_and(|bucket| bucket.level < 0) {
@@ -155,8 +150,6 @@ impl Caps {
             return Ok(());
         };
         self.recent.refused[cap as usize] += 1;
-        counts.0.add(kind);
-        counts.1.add(cap.into());
         Err(cap)
     }
 
@@ -260,6 +253,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::counters::{RefusedCounts, UnsentCounts};
 
     const SECOND: u64 = 1_000_000;
 
@@ -280,13 +274,18 @@ mod tests {
 
         /// Offers a repair; returns whether it left.
         fn offer(&mut self, now_us: u64, kind: Refused, bytes: usize) -> bool {
-            let counts = (&mut self.refused, &mut self.unsent);
-            let is_admitted = self.caps.admit(now_us, kind, counts).is_ok();
-            if is_admitted {
-                self.caps.on_datagram(bytes);
-                self.caps.on_repair();
+            match self.caps.admit(now_us, kind) {
+                Ok(()) => {
+                    self.caps.on_datagram(bytes);
+                    self.caps.on_repair();
+                    true
+                }
+                Err(cap) => {
+                    self.refused.add(kind);
+                    self.unsent.add(cap.into());
+                    false
+                }
             }
-            is_admitted
         }
     }
 
@@ -302,7 +301,7 @@ mod tests {
         /// Any traffic, in any order, and any cap: no second sees more than the cap and one datagram.
         #[test]
         fn no_second_exceeds_a_bit_rate_by_more_than_a_datagram(
-            bps in prop_oneof![1_u64..5_000, 5_000..2_000_000, 2_000_000..400_000_000],
+            bps in prop_oneof![1_u64..5_000, 5_000_u64..2_000_000, 2_000_000_u64..400_000_000],
             offers in prop::collection::vec((0_u64..60_000, 29_usize..1_500, 0_u8..8), 1..600),
         ) {
             let mut egress = Egress::new(bits(bps));
@@ -378,8 +377,7 @@ mod tests {
 
     #[test]
     fn what_is_refused_is_counted_by_kind_and_by_cap() {
-        let mut egress =
-            Egress::new(Targets { repair_bps_max: Some(1_000), ..overhead("1/64") });
+        let mut egress = Egress::new(Targets { repair_bps_max: Some(1_000), ..overhead("1/64") });
         assert!(egress.offer(0, Refused::Names, 1_250));
         // The debt of 10,000 bits is paid off in 10.6 seconds; the packets of then pay for no repair yet.
         let free_us = egress.caps.bit_rate.as_ref().unwrap().free_us();
@@ -391,7 +389,10 @@ mod tests {
         (0..192).for_each(|_| egress.caps.on_packet());
         assert!(!egress.offer(free_us, Refused::Regular, 100));
         let counts = |kind| egress.refused.count(kind);
-        assert_eq!((counts(Refused::Answer), counts(Refused::OutOfTurn), counts(Refused::Regular)), (1, 1, 1));
+        assert_eq!(
+            (counts(Refused::Answer), counts(Refused::OutOfTurn), counts(Refused::Regular)),
+            (1, 1, 1)
+        );
         assert_eq!((egress.unsent.count(Unsent::BitRate), egress.unsent.count(Unsent::Overhead)), (2, 1));
         (0..10).for_each(|_| egress.caps.on_tick());
         assert_eq!(egress.caps.refusal(), Some(Refusal { share: 0.6, cap: Cap::BitRate }));

@@ -162,8 +162,8 @@ impl Egress {
         self.auto_rate() != before
     }
 
-    /// Tells the encoder the share of repairs that do not arrive. Those that a cap refuses are missing at the far
-    /// end like those that the link loses.
+    /// Tells the encoder the share of repairs that do not arrive. Those that a cap refuses are missing at the
+    /// far end like those that the link loses.
     fn adapt_to_missing_repairs(&mut self) {
         let refused = self.sender.caps.refusal().map_or(0.0, |refusal| refusal.share);
         let missing = 1.0 - (1.0 - self.repair_loss) * (1.0 - refused);

@@ -13,9 +13,7 @@ use crate::class::{Class, ClassCounts, Classes};
 use crate::config::{Config, ConfigError, PeerConfig};
 use crate::congestion::CongestionState;
 use crate::controller::{Decision, PRODUCTS};
-use crate::counters::{
-    Rejected, RejectedCounts, Uninjected, Unprotected, UnprotectedCounts, WithheldCounts,
-};
+use crate::counters::{Rejected, RejectedCounts, Uninjected, Unprotected, UnprotectedCounts, WithheldCounts};
 use crate::entropy::Entropy;
 use crate::findings::Findings;
 use crate::ingress::IngressCounts;
@@ -353,7 +351,8 @@ impl Gateway {
         }
     }
 
-    /// Takes the report that a recovered packet of the [`Outbox`] could not be injected. It then counts as lost.
+    /// Takes the report that a recovered packet of the [`Outbox`] could not be injected. It then counts as
+    /// lost.
     pub fn handle_uninjected(&mut self, origin: Origin, reason: Uninjected) {
         if let Some(peer) = self.peers.get_mut(origin.peer) {
             peer.ingress.on_uninjected(origin.seq, reason);

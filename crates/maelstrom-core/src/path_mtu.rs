@@ -303,6 +303,23 @@ mod tests {
         }
     }
 
+    /// With and without messages of routers, over IPv4 and IPv6.
+    #[test]
+    fn every_width_is_found_and_told() {
+        for (outer, is_hinted) in [(28, false), (28, true), (48, false), (48, true)] {
+            for width in LEAST_MTU - outer..=1_490 - outer {
+                let (mut path, mut now_us) = (PathMtu::new(1_500, outer), 0);
+                run(&mut path, &mut now_us, 2, 1_500 - outer, 1_000);
+                if is_hinted {
+                    path.on_hint(now_us, width + outer);
+                }
+                run(&mut path, &mut now_us, 60, width, 1_000);
+                let told = path.narrower().map_or(0, |mtu| mtu - outer);
+                assert!(told <= width && width - told <= PRECISION, "{width}, {is_hinted}: {path:?}");
+            }
+        }
+    }
+
     #[test]
     fn a_router_message_limits_repairs_at_once() {
         let (mut path, mut now_us) = (PathMtu::new(1_500, 28), 0);

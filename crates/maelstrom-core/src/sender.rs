@@ -88,7 +88,10 @@ impl RepairSender {
     /// # Errors
     /// The cap that refuses it.
     pub(crate) fn admit(&mut self, now_us: u64, kind: Refused) -> Result<(), Cap> {
-        self.caps.admit(now_us, kind, (&mut self.counts.refused, &mut self.counts.unsent))
+        self.caps.admit(now_us, kind).inspect_err(|&cap| {
+            self.counts.refused.add(kind);
+            self.counts.unsent.add(cap.into());
+        })
     }
 
     /// Sends a repair of this kind, or names alone, as far as the caps allow.

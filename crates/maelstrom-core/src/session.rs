@@ -84,7 +84,7 @@ impl Sealer {
         let tag = self
             .key
             .aead
-            .seal_in_place_separate_tag(session_nonce(header.counter), Aad::from(&*head), body)
+            .seal_in_place_separate_tag(session_nonce(&header), Aad::from(&*head), body)
             .expect("a datagram is far below the AEAD's limit");
         tag_room.copy_from_slice(tag.as_ref());
     }
@@ -123,17 +123,20 @@ impl Opener {
         let body = self
             .key
             .aead
-            .open_in_place(session_nonce(header.counter), Aad::from(&*head), sealed)
+            .open_in_place(session_nonce(header), Aad::from(&*head), sealed)
             .map_err(|_| Rejected::Forged)?;
         self.replay.accept(header.counter);
         Ok(body)
     }
 }
 
-/// The counter is the only part of the nonce that varies, and it never repeats under one key.
-fn session_nonce(counter: u64) -> Nonce {
+/// The counter never repeats under one key, unless a copy of this process runs too, as in a virtual machine
+/// that is restored from a snapshot. The time of sending then tells the copies apart: their nonces are equal
+/// only where both seal the same number within the same 16 µs of their clocks.
+fn session_nonce(header: &SealedHeader) -> Nonce {
     let mut nonce = [0; NONCE_LEN];
-    nonce[4..].copy_from_slice(&counter.to_be_bytes());
+    nonce[..4].copy_from_slice(&header.sent.to_wire().to_be_bytes());
+    nonce[4..].copy_from_slice(&header.counter.to_be_bytes());
     Nonce::assume_unique_for_key(nonce)
 }
 
@@ -230,6 +233,22 @@ mod tests {
             assert_eq!(open(&mut opener, &forged), Err(Rejected::Forged), "byte {at}");
         }
         assert!(open(&mut opener, &datagram).is_ok());
+    }
+
+    /// The key stream of a datagram is its ciphertext if the body is zero.
+    #[test]
+    fn a_copy_of_the_session_at_another_time_has_other_nonces() {
+        let key_stream = |now_us: u64| {
+            let mut datagram = [0; SEALED_HEADER + 64 + TAG];
+            Sealer::new(&key(), A, B).seal(now_us, &mut datagram);
+            assert_eq!(open(&mut Opener::new(&key(), A, B), &datagram), Ok(vec![0; 64]));
+            datagram[SEALED_HEADER..][..64].to_vec()
+        };
+        let original = key_stream(5_000_000);
+        assert_eq!(key_stream(5_000_015), original, "the clock of the nonce is coarse");
+        for later_us in [16, 1_000, 1_000_000, 3_600_000_000] {
+            assert_ne!(key_stream(5_000_000 + later_us), original, "{later_us} us later");
+        }
     }
 
     #[test]

@@ -10,8 +10,8 @@ use tracing::{debug, warn};
 
 use crate::config::GatewayConfig;
 
-/// Maximum number of pairs of addresses whose routes are remembered. Routes of further ones are asked for with
-/// each packet.
+/// Maximum number of pairs of addresses whose routes are remembered. Routes of further ones are asked for
+/// with each packet.
 const KNOWN_MAX: usize = 4096;
 /// Interval between warnings.
 const WARN_US: u64 = 60_000_000;

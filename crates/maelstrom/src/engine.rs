@@ -76,6 +76,11 @@ impl Engine {
             let drained = tap.drain(CAPTURES_MAX, |captured| {
                 let captured_us = captured.time_ns.map_or(*now_us, |ns| ns / 1000);
                 counts.on_age(now_us.saturating_sub(captured_us));
+                if captured.is_of_vlan() {
+                    counts.of_vlans += 1;
+                    round.packets += 1;
+                    return;
+                }
                 // Repairs that are due leave first, so that later ones do not leave with them.
                 if held_back.take_if(|held_back| held_back.due_us() <= captured_us).is_some() {
                     flush(out, pulse, gateway, outlets, counts);
@@ -223,6 +228,9 @@ pub(crate) struct DriverCounts {
     pub(crate) uncut_outgoing: u64,
     /// Incoming captures that could not be cut, so that their packets are unknown.
     pub(crate) uncut_incoming: u64,
+    /// Captures of packets that belong to a VLAN on top of the WAN interface, and not to the link of the
+    /// peers.
+    pub(crate) of_vlans: u64,
     /// Number of times that the process stood still.
     pub(crate) stalls: u64,
     /// Input and output that was old after a stall.

@@ -399,8 +399,7 @@ impl Passive {
     fn snapshot(&self) -> Status {
         let Self { config, started_us, .. } = self;
         let Engine { gateway, counts, now_us, .. } = &self.engine;
-        let tap = self.ports.tap.as_ref();
-        let inlet = self.ports.outlets.inlet.as_ref();
+        let (tap, inlet) = (self.ports.tap.as_ref(), self.ports.outlets.inlet.as_ref());
         let (written, arrived) = inlet.map_or((0, 0), Inlet::at_wan);
         let names = config.peers.iter().map(|peer| peer.name.clone());
         let peers = gateway.peers().zip(names).enumerate().map(|(index, (peer, name))| PeerStatus {
@@ -410,6 +409,7 @@ impl Passive {
         let counters = [
             ("outgoing captures not cut", counts.uncut_outgoing),
             ("incoming captures not cut", counts.uncut_incoming),
+            ("packets of a VLAN on the WAN interface", counts.of_vlans),
             ("captures dropped by the tap", counts.missed_before + tap.map_or(0, Tap::dropped)),
             ("pauses of recovery", self.pauses.count()),
             ("stalls of the gateway", counts.stalls),

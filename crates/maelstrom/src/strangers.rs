@@ -55,7 +55,7 @@ impl Passive {
         let Strangers { tap: Some(tap), scratch, .. } = looks else { return };
         let gateway = &mut self.engine.gateway;
         let drained = tap.drain(CAPTURES_MAX, |captured| {
-            if captured.direction == Direction::Incoming {
+            if captured.direction == Direction::Incoming && !captured.is_of_vlan() {
                 // A capture that cannot be cut shows nothing.
                 let _ = segment::cut(captured.packet, &captured.offload, scratch, |packet| {
                     gateway.handle_stranger(now_us, packet);

@@ -51,7 +51,12 @@ impl Decision {
 
     fn write_refusal(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(Refusal { share, cap }) = self.refusal else { return Ok(()) };
-        write!(f, "; {} of the repairs, names and answers are not sent, because `{}` allows no more", Percent(share), cap.key())
+        write!(
+            f,
+            "; {} of the repairs, names and answers are not sent, because `{}` allows no more",
+            Percent(share),
+            cap.key()
+        )
     }
 
     fn write_loss(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -153,8 +158,7 @@ mod tests {
         let refusal = Some(Refusal { share: 0.634, cap: Cap::BitRate });
         for limit in [Limit::Unknown, Limit::Lowest] {
             let capped = Decision { refusal, ..decision("1/32", limit) }.to_string();
-            let said =
-                "; 63 % of the repairs, names and answers are not sent, because `max_repair_rate` allows no more";
+            let said = "; 63 % of the repairs, names and answers are not sent, because `max_repair_rate` allows no more";
             assert!(capped.ends_with(said), "{capped}");
         }
         let clean = Decision { loss: 0.0, ..decision("1/32", Limit::Lowest) };

@@ -41,6 +41,29 @@ fn a_forged_replayed_or_truncated_repair_is_refused_and_counted() {
     assert_eq!(count(Rejected::UnknownEpoch), 1);
 }
 
+/// Machines that are restored from one snapshot seal other contents under the same numbers. Here the contents
+/// are equal, so that datagrams under one nonce would be equal too.
+#[test]
+fn a_machine_that_is_restored_later_repeats_no_nonce() {
+    let sealed = |later_us: u64| {
+        let mut pair = Pair::up([config(A), config(B)]);
+        pair.advance(1_000_000);
+        pair.now_us += later_us;
+        repairs(&mut pair)
+    };
+    let original = sealed(0);
+    assert!(original.len() >= 8 && sealed(0) == original, "the machines are equal");
+    for later_us in [16, 50_000, 3_600_000_000] {
+        let restored = sealed(later_us);
+        assert_eq!(restored.len(), original.len());
+        for (one, other) in original.iter().zip(&restored) {
+            assert_eq!(one[4..12], other[4..12], "session and number are those of the snapshot");
+            let equal = one[12..].iter().zip(&other[12..]).filter(|(one, other)| one == other).count();
+            assert!(16 * equal < one.len(), "{equal} of {} bytes after {later_us} us", one.len());
+        }
+    }
+}
+
 #[test]
 fn repairs_recorded_before_a_restart_are_worthless_after_it() {
     let mut pair = Pair::up([config(A), config(B)]);

@@ -28,14 +28,19 @@ fn overhead_allows_the_lowest_rate(draft: &Draft, findings: &mut Findings) {
     }
     let share = 100.0 * cap.as_f64() / lowest.as_f64();
     findings.add(
-        Diagnostic::warning("low-cap", format!("`overhead_max` is below {lowest}, the lowest rate of `auto`"))
-            .at(span.clone())
-            .expected(format!("{lowest} or more"))
-            .seen(cap.to_string())
-            .note(format!(
-                "the gateway sends at most {share:.0} % of the repairs at that rate; other packets have no repair"
-            ))
-            .help("raise it, or exclude packets that need no protection by a `[[class]]` with `protect = \"off\"`"),
+        Diagnostic::warning(
+            "low-cap",
+            format!("`overhead_max` is below {lowest}, the lowest rate of `auto`"),
+        )
+        .at(span.clone())
+        .expected(format!("{lowest} or more"))
+        .seen(cap.to_string())
+        .note(format!(
+            "the gateway sends at most {share:.0} % of the repairs at that rate; other packets have no repair"
+        ))
+        .help(
+            "raise it, or exclude packets that need no protection by a `[[class]]` with `protect = \"off\"`",
+        ),
     );
 }
 
@@ -59,6 +64,8 @@ fn bit_rate_allows_some_repairs(draft: &Draft, findings: &mut Findings) {
         .note(format!(
             "that is enough for {packets:.0} such packets in a second; of more packets, some have no repair"
         ))
-        .help("raise it, or exclude packets that need no protection by a `[[class]]` with `protect = \"off\"`"),
+        .help(
+            "raise it, or exclude packets that need no protection by a `[[class]]` with `protect = \"off\"`",
+        ),
     );
 }

@@ -6,7 +6,8 @@
 //! 2. `reader.rs` reads it section by section, by the table of keys in `keys.rs` and the text forms in
 //!    `values.rs`, into a draft (`draft.rs`), in which each value keeps its place;
 //! 3. `cross.rs` compares the values with each other (overlapping networks, address families, shared keys),
-//!    `caps.rs` finds caps that leave packets without repairs, and `memory.rs` adds up the memory that they need;
+//!    `caps.rs` finds caps that leave packets without repairs, and `memory.rs` adds up the memory that they
+//!    need;
 //! 4. [`Reading::config`] turns a draft without errors into a [`GatewayConfig`], which the driver runs;
 //! 5. [`Reading::check_machine`] compares the draft with the live machine (`machine`). It only looks: it
 //!    sends nothing and changes nothing.

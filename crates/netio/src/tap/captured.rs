@@ -27,6 +27,16 @@ pub struct Captured<'p> {
     pub time_ns: Option<u64>,
 }
 
+impl Captured<'_> {
+    /// Whether the packet belongs to a VLAN on top of the interface, and not to the interface itself. A tag
+    /// with the number 0 states a priority alone (IEEE 802.1Q §6.9).
+    pub fn is_of_vlan(&self) -> bool {
+        /// Bits of the number of the VLAN in a tag.
+        const NUMBER: u16 = 0x0fff;
+        self.vlan.is_some_and(|tag| tag & NUMBER != 0)
+    }
+}
+
 /// Result of [`Tap::drain`](crate::tap::Tap::drain).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drained {
@@ -65,4 +75,19 @@ pub struct Missed {
     pub outgoing: u64,
     /// Packets that arrived; they must not be taken for lost on the path.
     pub incoming: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_priority_is_no_vlan() {
+        let of = |vlan| {
+            let (direction, offload) = (Direction::Incoming, Offload::default());
+            Captured { direction, offload, packet: &[], vlan, time_ns: None }.is_of_vlan()
+        };
+        assert!(of(Some(5)) && of(Some(0x6005)) && of(Some(0xffff)));
+        assert!(!of(None) && !of(Some(0)) && !of(Some(0xe000)));
+    }
 }

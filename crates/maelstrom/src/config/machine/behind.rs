@@ -1,8 +1,8 @@
-//! Rules that act on packets of the WAN interface where the gateway does not look: on packets that leave, after
-//! the tap has copied them, and below the interface.
+//! Rules that act on packets of the WAN interface where the gateway does not look: on packets that leave,
+//! after the tap has copied them, and below the interface.
 //!
-//! A packet that such a rule drops on its way out looks lost at the far end, which recovers it: the rule has no
-//! effect. A rule below the interface does not see recovered packets at all.
+//! A packet that such a rule drops on its way out looks lost at the far end, which recovers it: the rule has
+//! no effect. A rule below the interface does not see recovered packets at all.
 
 use std::io;
 
@@ -21,9 +21,16 @@ const FILTER_LEN: usize = 20;
 const PARENTS: [u32; 2] = [0xffff_fff3, 0];
 const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
-/// Classifiers with the attributes that hold their actions. Without any, a filter chooses a class and no more.
-const ACTIONS: [(&str, &[u16]); 6] =
-    [("basic", &[3, 4]), ("bpf", &[1, 2]), ("flower", &[3]), ("fw", &[2, 4]), ("matchall", &[2]), ("u32", &[6, 7])];
+/// Classifiers with the attributes that hold their actions. Without any, a filter chooses a class and no
+/// more.
+const ACTIONS: [(&str, &[u16]); 6] = [
+    ("basic", &[3, 4]),
+    ("bpf", &[1, 2]),
+    ("flower", &[3]),
+    ("fw", &[2, 4]),
+    ("matchall", &[2]),
+    ("u32", &[6, 7]),
+];
 const BPF_NAME: u16 = 7;
 const BPF_FLAGS: u16 = 8;
 /// The program itself decides what happens to a packet.
@@ -140,7 +147,9 @@ fn acting_kind(attributes: &[u8]) -> Option<String> {
 pub(super) fn bridge_chains() -> io::Result<Vec<String>> {
     let mut chains = Vec::new();
     query(NETLINK_NETFILTER, GET_CHAIN, DUMP, &[BRIDGE, 0, 0, 0], |answer| {
-        chains.extend(answer.split_at_checked(FAMILY_LEN).and_then(|(head, chain)| bridge_chain(head[0], chain)));
+        chains.extend(
+            answer.split_at_checked(FAMILY_LEN).and_then(|(head, chain)| bridge_chain(head[0], chain)),
+        );
     })?;
     Ok(chains)
 }
@@ -158,10 +167,7 @@ mod tests {
 
     fn filter(kind: &str, options: &[(u16, &[u8])]) -> Option<String> {
         let kind = format!("{kind}\0");
-        acting_kind(&attributes(&[
-            (TCA_KIND, kind.as_bytes()),
-            (TCA_OPTIONS | 0x8000, &attributes(options)),
-        ]))
+        acting_kind(&attributes(&[(TCA_KIND, kind.as_bytes()), (TCA_OPTIONS | 0x8000, &attributes(options))]))
     }
 
     #[test]

@@ -148,7 +148,8 @@ fn routes_lead_to_wan(draft: &Draft, facts: &Facts, findings: &mut Findings) {
     }
 }
 
-/// A network of the far site that contains this site would let the peer inject packets in the name of hosts here.
+/// A network of the far site that contains this site would let the peer inject packets in the name of hosts
+/// here.
 fn peers_are_elsewhere(draft: &Draft, interfaces: &[Interface], findings: &mut Findings) {
     // Its own address in a network has been reported.
     let listen = draft.gateway.listen.as_ref().map(|listen| listen.value.ip());

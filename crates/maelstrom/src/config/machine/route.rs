@@ -19,8 +19,8 @@ pub(super) struct Interface {
     pub(super) addresses: Vec<IpAddr>,
 }
 
-/// Returns the interfaces below another one: the ports of a bridge or bond, the card of a VLAN, and those below
-/// these.
+/// Returns the interfaces below another one: the ports of a bridge or bond, the card of a VLAN, and those
+/// below these.
 pub(super) fn below<'a>(interfaces: &'a [Interface], name: &str) -> Vec<&'a Interface> {
     let mut found: Vec<&Interface> = interfaces.iter().filter(|one| one.name == name).collect();
     let mut next = 0;

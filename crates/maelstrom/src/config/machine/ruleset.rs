@@ -46,8 +46,8 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    /// Reads the rules of this thread's network namespace that concern the WAN interface and the devices below
-    /// it.
+    /// Reads the rules of this thread's network namespace that concern the WAN interface and the devices
+    /// below it.
     pub(super) fn gather<'a>(wan: &'a str, below: impl Iterator<Item = &'a str> + Clone) -> Self {
         let mut rules = Self::default();
         if let Err(error) = rules.read_rules() {

@@ -303,8 +303,7 @@ fn a_network_of_a_peer_does_not_contain_this_site() {
 #[test]
 fn rules_behind_the_tap_and_below_the_wan_are_told() {
     let filter = |device: &str| {
-        let filter =
-            EgressFilter { device: device.to_owned(), kind: "flower".to_owned(), is_early: true };
+        let filter = EgressFilter { device: device.to_owned(), kind: "flower".to_owned(), is_early: true };
         move |facts: &mut Facts| {
             facts.rules.egress_filters = vec![filter];
             facts.kernel = Some("6.6.1".to_owned());

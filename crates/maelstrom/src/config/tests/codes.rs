@@ -190,7 +190,12 @@ fn a_cap_of_nothing_and_one_that_leaves_packets_without_repairs_are_told() {
         assert_eq!(report.diagnostics().len(), 1, "{report}");
         report.diagnostics()[0].clone()
     };
-    for line in ["max_repair_rate = \"0\"", "max_repair_rate = \"0kbit/s\"", "overhead_max = \"0\"", "overhead_max = 0"] {
+    for line in [
+        "max_repair_rate = \"0\"",
+        "max_repair_rate = \"0kbit/s\"",
+        "overhead_max = \"0\"",
+        "overhead_max = 0",
+    ] {
         let found = one(&with(line));
         assert_eq!(found.code, "out-of-range");
         assert!(found.help[0].contains("recovers nothing"), "{line}: {:?}", found.help);

@@ -364,14 +364,12 @@ mod tests {
                 repair_packets: 463_000,
                 repair_bytes: 650_000_000,
                 overhead_percent: 40.6,
-                repairs_cut_in_two: 0,
                 unsent: Counts::from([("outgoing queue full".to_owned(), 3)]),
-                refused_by_caps: Counts::from([("answers to requests".to_owned(), 4)]),
                 requests: 3,
                 answers: 7,
                 unanswered: Counts::from([("no longer kept".to_owned(), 2)]),
                 path_mtu: 1_500,
-                narrow_path: None,
+                ..EgressStatus::default()
             },
             ingress: IngressStatus {
                 source_packets: 990_000,
