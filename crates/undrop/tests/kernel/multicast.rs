@@ -90,7 +90,7 @@ fn a_receiver_begins_with_the_messages_of_the_past() {
 
 #[test]
 fn a_receiver_prints_members_and_what_senders_add_and_a_sender_waits_for_holders() {
-    let (mut first, seed) = receiver(&["orders", "--json", "--members", "--count", "1"]);
+    let (mut first, seed) = receiver(&["orders", "--json", "--members"]);
     let mut lines = BufReader::new(first.0.stdout.take().unwrap()).lines();
     let mut line = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
     let (_second, address) = receiver(&["orders", "--seed", &seed]);
