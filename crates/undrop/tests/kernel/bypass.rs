@@ -70,6 +70,60 @@ fn filters_that_software_runs_too_are_no_finding() {
 }
 
 #[test]
+fn filters_that_drop_packets_behind_the_tap_are_told() {
+    let test = "filters_that_drop_packets_behind_the_tap_are_told";
+    if !privilege::available_or_skip(test) {
+        return;
+    }
+    let site = Site::new("behind");
+    site.connect(1300, None);
+    let commands = [
+        "tc qdisc add dev wan0 clsact",
+        "tc filter add dev wan0 egress bpf bytecode 1,6_0_0_2 direct-action",
+    ];
+    if !commands.iter().all(|command| run(&site.namespace, test, command)) {
+        return;
+    }
+    assert_eq!(site.complaints(), [""; 0], "a packet socket sees what the filter leaves");
+    site.rewrite("tap = \"packet\"", "tap = \"ebpf\"");
+    let complaints = site.complaints();
+    assert!(complaints.contains(&"egress-filter"), "{complaints:?}");
+}
+
+/// The WAN interface is a bridge, whose port has a larger MTU than the LAN.
+#[test]
+fn rules_of_a_bridge_below_the_wan_are_told_and_its_ports_bound_no_packets() {
+    let test = "rules_of_a_bridge_below_the_wan_are_told_and_its_ports_bound_no_packets";
+    if !privilege::available_or_skip(test) {
+        return;
+    }
+    let site = Site::new("bridge");
+    site.connect(1300, None);
+    let bridge = [
+        "ip link add br0 type bridge",
+        "ip link set br0 up",
+        "ip address flush dev wan0",
+        "ip link set wan0 master br0",
+        "ip address add 10.81.9.1/24 dev br0",
+        "ip address add fd81:9::1/64 dev br0 nodad",
+        "ip route replace 10.81.2.0/24 via 10.81.9.2 dev br0",
+        "ip route replace fd81:2::/64 via fd81:9::2 dev br0",
+    ];
+    if !bridge.iter().all(|command| run(&site.namespace, test, command)) {
+        return;
+    }
+    site.rewrite("wan = \"wan0\"", "wan = \"br0\"");
+    assert_eq!(site.complaints(), [""; 0]);
+    let rules = [
+        "nft add table bridge filter",
+        "nft add chain bridge filter input {_type_filter_hook_input_priority_0;_}",
+    ];
+    if rules.iter().all(|command| run(&site.namespace, test, command)) {
+        assert_eq!(site.complaints(), ["bridge-rules"]);
+    }
+}
+
+#[test]
 fn an_xdp_program_on_the_wan_is_told() {
     // Such a program can be loaded where the dropper can.
     if !privilege::dropper_or_skip("an_xdp_program_on_the_wan_is_told") {

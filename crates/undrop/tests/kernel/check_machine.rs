@@ -42,6 +42,14 @@ impl Site {
         Self { namespace, outside, directory }
     }
 
+    /// Changes the configuration file.
+    pub(crate) fn rewrite(&self, from: &str, to: &str) {
+        let file = self.directory.join("gateway.toml");
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.contains(from), "{from} is not in {text}");
+        fs::write(file, text.replace(from, to)).unwrap();
+    }
+
     pub(crate) fn connect(&self, lan_mtu: u32, route_mtu: Option<u32>) {
         self.namespace.add_veth("wan0", &self.outside, "wan0", 1500).unwrap();
         self.namespace.add_veth("lan0", &self.outside, "lan0", lan_mtu).unwrap();
@@ -115,4 +123,16 @@ fn the_proposed_route_mtu_fixes_the_budget() {
     let one_more = Site::new("one-more");
     one_more.connect(1500, Some(mtu + 1));
     assert_eq!(one_more.complaints(), ["mtu-budget"]);
+}
+
+#[test]
+fn a_network_around_this_site_is_refused() {
+    if !privilege::available_or_skip("a_network_around_this_site_is_refused") {
+        return;
+    }
+    let site = Site::new("around");
+    site.connect(1300, None);
+    site.rewrite("10.81.2.0/24", "10.81.0.0/21");
+    let complaints = site.complaints();
+    assert!(complaints.contains(&"own-network"), "{complaints:?}");
 }

@@ -9,6 +9,7 @@ use crate::pair::{peer, reload, wait_until_up};
 use super::lab::{Lab, Wan, net, possible};
 
 const NOT_LOCAL: &str = "not from elsewhere to local_networks";
+const RETURNING: &str = "its route leads back to the WAN";
 
 /// Drops the packets to the host behind the second gateway on their way, so that all of them look lost.
 const SHUT_ON_THE_WAY: &str = "
@@ -103,8 +104,11 @@ fn nothing_is_recovered_whose_route_leads_back(test: &str, injection: &'static s
     let up = net("10.83.0.1/32").addr();
     lab.command("ip", &["route", "replace", "10.82.0.2/32", "via", &up.to_string(), "dev", HOST]);
     stream_until(&lab, "the packets are refused", || {
-        pair.status(1).unwrap().counters["recovered packets whose route leads back to the WAN"] > 40
+        let ingress = peer(&pair, 1).ingress;
+        assert_eq!((ingress.loss.recovered, ingress.injected_packets), (0, 0), "nothing is delivered");
+        ingress.refused_injections[RETURNING] > 40 && ingress.loss.residual > 40
     });
+    assert!(pair.status(1).unwrap().counters["recovered packets whose route leads back to the WAN"] > 40);
     wait_until("the operator is told", || pair.logs().contains("set `local_networks`"));
     pair.stop().unwrap();
 }
