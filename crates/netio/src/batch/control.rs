@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 const WORD: usize = size_of::<usize>();
 /// Length of a `cmsghdr`: its length as a word, level and type.
 const HEADER: usize = WORD + 8;
-/// Space for packet info (20 bytes for IPv6), stride and drop counter, with some to spare.
+/// Space for packet info (20 bytes for IPv6), stride, drop counter and time to live, with some to spare.
 const RECEIVED_LEN: usize = 160;
 
 /// Space for the control messages of one received datagram.
@@ -29,6 +29,8 @@ pub(crate) struct Facts {
     pub(crate) to: Option<(IpAddr, u32)>,
     /// Number of datagrams that the socket's queue had dropped when this one entered it. The counter wraps.
     pub(crate) dropped: Option<u32>,
+    /// Time to live, or hop limit, with which the datagram arrived.
+    pub(crate) ttl: Option<u8>,
 }
 
 impl Facts {
@@ -48,6 +50,9 @@ impl Facts {
                 self.stride = word(data, 0).map(|stride| stride as usize).filter(|&stride| stride > 0);
             }
             (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => self.dropped = word(data, 0),
+            (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
+                self.ttl = word(data, 0).and_then(|ttl| u8::try_from(ttl).ok());
+            }
             // in_pktinfo: interface, local address, destination in the header
             (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
                 let address = data.get(8..12).and_then(|bytes| <[u8; 4]>::try_from(bytes).ok());
@@ -137,8 +142,9 @@ mod tests {
         bytes.extend(message(99, 99, &[1]));
         bytes.extend(message(libc::IPPROTO_IP, libc::IP_PKTINFO, &info));
         bytes.extend(message(libc::SOL_UDP, libc::UDP_GRO, &1400_i32.to_ne_bytes()));
-        let expected =
-            Facts { stride: Some(1400), to: Some(("239.1.2.3".parse().unwrap(), 7)), dropped: Some(5) };
+        bytes.extend(message(libc::IPPROTO_IP, libc::IP_TTL, &31_i32.to_ne_bytes()));
+        let to = Some(("239.1.2.3".parse().unwrap(), 7));
+        let expected = Facts { stride: Some(1400), to, dropped: Some(5), ttl: Some(31) };
         assert_eq!(Facts::read(&bytes), expected);
 
         let group: Ipv6Addr = "ff05::1:3".parse().unwrap();

@@ -6,6 +6,9 @@
 //! | [`OwnSocket`] | receives datagrams for this node alone; sends everything, by its [`Sending`] half |
 //! | [`Joiner`] | none: its sockets hold the memberships |
 //!
+//! Two further sockets serve programs that know nothing of us: [`PlainListener`] receives one IP group at one
+//! interface, and [`PlainTalker`] sends to it.
+//!
 //! The cost of a datagram grows with the number of memberships of the socket that receives it, so the group
 //! socket has none: the kernel delivers to it what any process on this host has joined. Other processes may
 //! have joined other IP groups; their datagrams to the same port arrive too.
@@ -16,6 +19,7 @@ mod group;
 mod joiner;
 mod limits;
 mod own;
+mod plain;
 mod version;
 
 pub use crate::batch::{Outbox, PIECES_MAX, Sending, UdpCounts};
@@ -25,6 +29,7 @@ pub use group::GroupSocket;
 pub use joiner::{JoinError, Joiner};
 pub use limits::{BridgeFacts, BufferLimits, InterfaceFacts, Limits};
 pub use own::{OwnConfig, OwnSocket};
+pub use plain::{Heard, PlainListener, PlainTalker};
 pub use version::IpVersion;
 
 /// Maximum number of datagrams from one receive of a [`GroupSocket`] or [`OwnSocket`].

@@ -7,6 +7,7 @@ mod genkey;
 mod isolation;
 mod node;
 mod recv;
+mod relay;
 mod reply;
 mod request;
 mod send;
@@ -22,7 +23,8 @@ Examples:
   undrop multicast doctor eth0                          find what stops a node on this machine
   undrop multicast check --config node.toml             find every mistake in a configuration
   undrop multicast recv prices/AAPL --interface eth0    receive; the first node needs no seed address
-  undrop multicast send prices/AAPL --interface eth0 --seed 10.0.0.7:7900";
+  undrop multicast send prices/AAPL --interface eth0 --seed 10.0.0.7:7900
+  undrop multicast relay 239.1.1.1:5000 --interface eth0 --seed 10.0.0.7:7900    carry what other programs send";
 
 /// The subcommands of `undrop multicast`.
 #[derive(Debug, clap::Subcommand)]
@@ -30,6 +32,7 @@ Examples:
 pub(crate) enum Command {
     Send(send::Args),
     Recv(recv::Args),
+    Relay(relay::Args),
     Request(request::Args),
     Reply(reply::Args),
     Status(status::Args),
@@ -46,6 +49,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Send(args) => send::run(args),
         Command::Recv(args) => recv::run(args),
+        Command::Relay(args) => relay::run(args),
         Command::Request(args) => request::run(args),
         Command::Reply(args) => reply::run(args),
         Command::Status(args) => status::run(args),

@@ -13,6 +13,7 @@ mod log_outlets;
 mod multicast;
 mod pair;
 mod paths;
+mod relay;
 mod requests;
 mod secrets;
 mod stalls;

@@ -1,0 +1,355 @@
+//! `undrop multicast relay`: carries the plain UDP multicast of other programs (Thesis §4.5, the transparent
+//! interface).
+//!
+//! | file | content |
+//! |---|---|
+//! | `hear.rs` | hears programs of this host, and sends what they say to the other relays |
+//! | `hand_out.rs` | hands out what other relays send |
+//! | `memory.rs` | tells copies of a datagram from a datagram that is the same again |
+//! | `frame.rs` | a datagram as a message, with its source and time to live |
+//! | `counts.rs` | counters, and their text and JSON |
+//!
+//! Loops are impossible: every relay hands out from one source port, and carries nothing from that port. One
+//! relay alone serves a group at an interface of a host, so that programs hear each datagram once.
+
+mod counts;
+mod frame;
+mod hand_out;
+mod hear;
+mod memory;
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix;
+use std::os::unix::net::UnixListener;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, anyhow};
+use ricochet::{JoinOptions, Node, Order, Subscription};
+
+use self::counts::{Counts, RelayStatus};
+use self::hand_out::Mouth;
+use self::hear::{Ear, now};
+use self::memory::{Memory, Way};
+use super::isolation::isolation;
+use super::node::{NodeArgs, seconds};
+use super::settings;
+use crate::failure::Advice as _;
+use crate::interrupt::Interrupt;
+use crate::output;
+
+/// Time after which a node with seed addresses that knows no other node says so.
+const ALONE: Duration = Duration::from_secs(3);
+
+const EXAMPLES: &str = "\
+Examples:
+  ip route add 239.1.1.1/32 dev lo               programs of this host use the loopback interface for the group
+  undrop multicast relay 239.1.1.1:5000 --interface eth0 --seed 10.0.0.7:7900
+  undrop multicast relay 239.1.1.1:5000 --interface eth0 --local eth1 --any-source --ttl keep
+
+Programs must share the port of the group: a program that binds it without SO_REUSEADDR keeps the relay out.
+Datagrams that are handed out come from the port of `--relay-port`, at an address of this host; the address of
+the program is in the report. Nothing that comes from that port is carried, so there are no loops, whatever the
+number of relays. Copies of a datagram that come by several relays are handed out once. Only one relay can serve
+a group at an interface.";
+
+/// Carry the plain UDP multicast of other programs over Ricochet.
+///
+/// Run a relay on each host. It hears what programs of this host send to the groups, sends it to the relays
+/// of the other hosts, and hands out what these send. Lost packets are recovered on the way. The relay
+/// reports at its end. The exit code is 1 if datagrams of other relays were lost for good.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The groups, each as ADDRESS:PORT
+    #[arg(required = true, value_name = "GROUP", value_parser = group)]
+    groups: Vec<SocketAddr>,
+    /// Interface at which programs are heard, and datagrams are handed out; may be repeated
+    #[arg(long, value_name = "NAME", default_value = "lo")]
+    local: Vec<String>,
+    /// Time to live of datagrams that are handed out, or `keep` for that with which they were heard. 0 keeps
+    /// them on this host
+    #[arg(long, value_name = "TTL", default_value = "0", value_parser = ttl)]
+    ttl: Ttl,
+    /// Also carry what other hosts send to the groups at the local interfaces
+    #[arg(long)]
+    any_source: bool,
+    /// Hand out datagrams as they come instead of in the order of each relay
+    #[arg(long)]
+    unordered: bool,
+    /// Maximum rate in Mbit/s at which datagrams of each group are carried; 0 for no limit
+    #[arg(long, value_name = "MBIT", default_value_t = 1_000)]
+    rate: u32,
+    /// Source port of all datagrams that relays hand out, the same for all relays
+    #[arg(long, value_name = "PORT", default_value_t = 7912, value_parser = clap::value_parser!(u16).range(1..))]
+    relay_port: u16,
+    /// Report as JSON
+    #[arg(long)]
+    json: bool,
+    /// Also report at this interval, in seconds
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    every: Option<Duration>,
+    #[command(flatten)]
+    node: NodeArgs,
+}
+
+/// Time to live of datagrams that are handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ttl {
+    /// That with which they were heard.
+    Keep,
+    Fixed(u8),
+}
+
+/// A group of other programs.
+#[derive(Debug)]
+struct Group {
+    address: SocketAddr,
+    /// Name of its Ricochet group.
+    name: String,
+    counts: Counts,
+}
+
+/// State that all threads share.
+#[derive(Debug)]
+struct Shared {
+    groups: Vec<Group>,
+    /// Address of the node, which stands for loopback addresses of this host.
+    node: SocketAddr,
+    port: u16,
+    ttl: Ttl,
+    any_source: bool,
+    rate_mbit: u32,
+    memory: Mutex<Memory>,
+    /// Whether the network itself brings datagrams of other hosts.
+    has_other_way: AtomicBool,
+    stop: AtomicBool,
+    start: Instant,
+}
+
+impl Shared {
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Notes a copy of a datagram. Returns whether it is the first.
+    fn note(&self, group: usize, source: SocketAddr, payload: &[u8], way: Way) -> bool {
+        let now_ms = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let identity = memory.identity(group, source, payload);
+        memory.is_first(now_ms, identity, way)
+    }
+
+    /// Returns the address by which other hosts know a source.
+    fn outside(&self, source: SocketAddr) -> SocketAddr {
+        if source.ip().is_loopback() { SocketAddr::new(self.node.ip(), source.port()) } else { source }
+    }
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let interrupt = Interrupt::listen()?;
+    check_groups(args)?;
+    let node = args.node.start()?;
+    let group = |&address: &SocketAddr| Group {
+        address,
+        name: format!("relay/{address}"),
+        counts: Counts::default(),
+    };
+    let mut shared = Shared {
+        groups: Vec::new(),
+        node: node.address(),
+        port: args.relay_port,
+        ttl: args.ttl,
+        any_source: args.any_source,
+        rate_mbit: args.rate,
+        memory: Mutex::default(),
+        has_other_way: AtomicBool::new(false),
+        stop: AtomicBool::new(false),
+        start: now(),
+    };
+    for address in &args.groups {
+        if !shared.groups.iter().any(|known| known.address == *address) {
+            shared.groups.push(group(address));
+        }
+    }
+    let order = if args.unordered { Order::Unordered } else { Order::Fifo };
+    let options = JoinOptions { order, fragments: true, ..JoinOptions::default() };
+    let names = shared.groups.iter().map(|group| &*group.name);
+    let subscription = node.join_many_with(names, &options)?;
+    let relay = Relay { args, node: &node, shared: &shared, subscription: &subscription };
+    relay.run(&interrupt)
+}
+
+/// A relay with its node.
+struct Relay<'a> {
+    args: &'a Args,
+    node: &'a Node,
+    shared: &'a Shared,
+    subscription: &'a Subscription,
+}
+
+impl Relay<'_> {
+    /// Relays until a stop is requested, and reports.
+    fn run(&self, interrupt: &Interrupt) -> anyhow::Result<ExitCode> {
+        let _places = self.take_places()?;
+        let ears = self.ears()?;
+        let mouth = Mouth::new(self.shared, &self.args.local, self.subscription)
+            .advise("name interfaces of this host with `--local`, and a free port with `--relay-port`")?;
+        let groups = if self.shared.groups.len() == 1 { "group" } else { "groups" };
+        output::note(format_args!(
+            "node {} at {}, relays {} {groups} at {}",
+            self.node.id(),
+            self.node.address(),
+            self.shared.groups.len(),
+            self.args.local.join(", ")
+        ));
+        let outcome = std::thread::scope(|scope| {
+            let hearing: Vec<_> = ears
+                .into_iter()
+                .map(|ear| {
+                    let stop = &self.shared.stop;
+                    scope.spawn(move || {
+                        let heard = ear.run();
+                        // The relay ends with its first thread.
+                        stop.store(true, Ordering::Relaxed);
+                        heard
+                    })
+                })
+                .collect();
+            let spoken = self.hand_out(mouth, interrupt);
+            self.shared.stop.store(true, Ordering::Relaxed);
+            let heard = hearing.into_iter().map(|thread| thread.join().expect("a thread does not panic"));
+            heard.fold(spoken, anyhow::Result::and)
+        });
+        let status = self.report()?;
+        outcome?;
+        let differs = settings::report(&self.node.status(), false);
+        let is_wrong = differs || status.has_losses();
+        Ok(if is_wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+
+    /// Takes the place of the relay for each group and interface, which it has as long as it keeps the
+    /// sockets. Their abstract names belong to the network namespace, and vanish with the process.
+    fn take_places(&self) -> anyhow::Result<Vec<UnixListener>> {
+        let mut places = Vec::new();
+        for group in &self.shared.groups {
+            for interface in &self.args.local {
+                let name = format!("undrop {} {interface}", group.name);
+                let address = unix::net::SocketAddr::from_abstract_name(name)?;
+                let place = UnixListener::bind_addr(&address).map_err(|error| match error.kind() {
+                    ErrorKind::AddrInUse => {
+                        anyhow!("expected no other relay for {} at {interface}, saw one", group.address)
+                    }
+                    _ => error.into(),
+                });
+                places.push(place.advise("end the other relay, or give both groups to one relay")?);
+            }
+        }
+        Ok(places)
+    }
+
+    fn ears(&self) -> anyhow::Result<Vec<Ear<'_>>> {
+        let mut ears = Vec::new();
+        for (at, group) in self.shared.groups.iter().enumerate() {
+            let sender = self.node.sender(&group.name)?;
+            for interface in &self.args.local {
+                let ear = Ear::new(self.shared, at, interface, sender.clone());
+                ears
+                    .push(ear.with_context(|| format!("cannot hear {} at {interface}", group.address)).advise(
+                    "let other programs on this host bind the port with SO_REUSEADDR, and name an interface \
+                     of this host with `--local`",
+                )?);
+            }
+        }
+        Ok(ears)
+    }
+
+    fn hand_out(&self, mut mouth: Mouth<'_>, interrupt: &Interrupt) -> anyhow::Result<()> {
+        let mut alone = Some(self.args.node.seeds());
+        let mut reported = now();
+        while !interrupt.is_requested() && !self.shared.is_stopped() && mouth.turn()? {
+            if self.shared.start.elapsed() >= ALONE
+                && let Some(seeds) = alone.take()
+                && let Some(cause) = isolation(&self.node.status(), &seeds)
+            {
+                output::note(format_args!("error: {}\nhelp: {}", cause.what, cause.remedy));
+            }
+            if self.args.every.is_some_and(|every| reported.elapsed() >= every) {
+                reported = now();
+                self.report()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn report(&self) -> anyhow::Result<RelayStatus> {
+        let groups = self.shared.groups.iter().map(|group| (&group.address, &*group.name, &group.counts));
+        let status = RelayStatus::of(self.node, self.subscription.counts(), groups);
+        if self.args.json {
+            output::line(&serde_json::to_string(&status)?)?;
+        } else {
+            output::note(status.text());
+        }
+        Ok(status)
+    }
+}
+
+/// Checks that the groups are none of those by which Ricochet itself sends.
+fn check_groups(args: &Args) -> anyhow::Result<()> {
+    let config = args.node.config()?;
+    let own: Vec<SocketAddr> = config.group_addresses().collect();
+    match args.groups.iter().find(|group| own.contains(group)) {
+        None => Ok(()),
+        Some(group) => {
+            Err(anyhow!("expected a group of other programs, saw {group}, which Ricochet uses itself"))
+                .advise("set `node.groups_base` or `node.group_port` to others on all nodes")
+        }
+    }
+}
+
+/// Parses a multicast address with a port.
+fn group(text: &str) -> Result<SocketAddr, String> {
+    let wrong = || {
+        format!(
+            "expected a multicast address and a port, such as 239.1.1.1:5000 or [ff15::1]:5000, saw {text:?}"
+        )
+    };
+    let address: SocketAddr = text.parse().map_err(|_| wrong())?;
+    if address.ip().is_multicast() && address.port() > 0 { Ok(address) } else { Err(wrong()) }
+}
+
+/// Parses a time to live.
+fn ttl(text: &str) -> Result<Ttl, String> {
+    match text {
+        "keep" => Ok(Ttl::Keep),
+        _ => text.parse().map(Ttl::Fixed).map_err(|_| format!("expected 0 to 255 or keep, saw {text:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_multicast_addresses_with_ports() {
+        for good in ["239.1.1.1:5000", "224.0.1.1:1", "[ff15::1]:5000"] {
+            assert!(group(good).is_ok(), "{good}");
+        }
+        for bad in ["239.1.1.1", "10.0.0.1:5000", "239.1.1.1:0", "ff15::1:5000x", "", "239.1.1.1:65536"] {
+            assert!(group(bad).unwrap_err().starts_with("expected a multicast address"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn times_to_live_are_numbers_or_kept() {
+        assert_eq!(
+            (ttl("keep"), ttl("255"), ttl("0")),
+            (Ok(Ttl::Keep), Ok(Ttl::Fixed(255)), Ok(Ttl::Fixed(0)))
+        );
+        assert!(ttl("256").is_err() && ttl("-1").is_err() && ttl("kept").is_err());
+    }
+}
