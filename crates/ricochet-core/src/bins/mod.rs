@@ -98,7 +98,7 @@ struct Instance {
 /// ```
 /// use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng as _};
 /// use ricochet_core::bins::{Bins, BinsConfig, Packet};
-/// use ricochet_core::wire::Data;
+/// use ricochet_core::wire::{Data, Extras};
 /// use ricochet_core::{GroupConfig, GroupId, Groups, Member, NodeId, Plan, Regions, View};
 /// let group = GroupId(7);
 /// let groups = Groups::new([GroupConfig { id: group, c: 1 }])?;
@@ -110,7 +110,8 @@ struct Instance {
 /// for seq in 0..20 {
 ///     let (sender, payload) = (NodeId(5), b"x");
 ///     let (expires, fragment, joint) = (false, false, false);
-///     let data = Data { sender, group, seq, sender_seq: seq, expires, fragment, joint, payload };
+///     let extras = Extras::NONE;
+///     let data = Data { sender, group, seq, sender_seq: seq, expires, fragment, joint, extras, payload };
 ///     let symbol = [&data.symbol_head()[..], data.payload];
 ///     let packet = Packet { group: groups.index(group).unwrap(), name: data.name(), symbol: &symbol };
 ///     bins.push(0, &packet, &mut rng, &mut |repair| {
