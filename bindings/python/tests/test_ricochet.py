@@ -221,6 +221,7 @@ def test_a_late_joiner_gets_the_past(pair: tuple[ricochet.Node, ricochet.Node]) 
     for _ in range(10):
         kept.recv(timeout=LONG)
     with start(member.address) as late:
+        assert late.wait_for_members("prices", timeout=LONG)
         prices = late.join("prices", last=3)
         begins = prices.recv_event(timeout=LONG)
         assert isinstance(begins, ricochet.History)
