@@ -16,6 +16,7 @@
 //! | [`tracker`] | which packets came, and which are known to be missing (Thesis §4.3) |
 //! | [`wire`] | the datagrams, byte for byte |
 //! | [`delivery`] | the stage between a node and its application: messages in the order of their stream |
+//! | [`order`] | the same sequence of messages at all members of a group |
 //! | [`feedback`] | what a node has seen of the network, for its application |
 #![forbid(unsafe_code)]
 
@@ -34,6 +35,7 @@ mod limits;
 mod links;
 pub mod message;
 pub mod node;
+pub mod order;
 pub mod outgoing;
 pub mod regions;
 mod rows;

@@ -84,6 +84,26 @@ pub struct Message<'a> {
     pub enveloped: bool,
 }
 
+impl<'a> Message<'a> {
+    /// Makes a message that came by itself in one packet, after all those before it in its stream.
+    pub fn new(sender: NodeId, group: GroupId, seq: Seq, payload: &'a [u8]) -> Self {
+        Self {
+            sender,
+            group,
+            seq,
+            payload,
+            joint: false,
+            packets: 1,
+            how: How::Multicast,
+            missed_us: None,
+            front: Front::END,
+            past_us: None,
+            sent: None,
+            enveloped: false,
+        }
+    }
+}
+
 /// Options of a message to send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendOptions {

@@ -12,6 +12,7 @@
 //! | `ordered.rs` | an ordered subscription, and its check |
 //! | `baseline/` | SRM, Bimodal Multicast and FEC by the sender |
 //! | `scenario.rs` | a random run with losses, crashes and partitions, given by its seed |
+//! | `total/` | a random run of members that keep total order, and its check |
 //!
 //! The same random seed gives the same run on every machine: no clock is read and no socket opened.
 #![forbid(unsafe_code)]
@@ -27,6 +28,7 @@ pub mod neighbours;
 mod ordered;
 mod outbox;
 pub mod scenario;
+pub mod total;
 pub mod traffic;
 
 pub use bench::{Setting, SettingError};

@@ -23,4 +23,5 @@ mod recovery;
 #[path = "../../../../fuzz/replay.rs"]
 mod replay;
 mod slingshot;
+mod total;
 mod view_change;

@@ -5,3 +5,4 @@ mod deliveries;
 mod gossip;
 mod partition;
 mod scenarios;
+mod total;

@@ -1,0 +1,257 @@
+//! Numbers and messages that a member misses.
+//!
+//! The requests of the node bring most messages back. A member asks the sequencer for the others, and the
+//! sequencer asks the other members in turn. A member that denies a message no longer takes it from
+//! elsewhere in this epoch. So if all members deny it, none has delivered it nor will, and the sequencer
+//! declares it lost.
+
+use std::collections::BTreeMap;
+
+use foundation::Seq;
+
+use super::epoch::Epoch;
+use super::log::Run;
+use super::numbering::NUMBER_MAX;
+use super::total::Total;
+use super::wire::{Begin, Body, Form};
+use crate::ids::NodeId;
+use crate::message::Message;
+
+/// Longest interval between requests for a message, in microseconds.
+const PAUSE_US_MAX: u64 = 500_000;
+/// Shortest interval between answers, in microseconds.
+const ANSWER_US: u64 = 5_000;
+/// Maximum number of packets of numbers in an answer.
+const PACKETS_MAX: usize = 16;
+/// Maximum number of ranges that this node denies.
+const DENIED_MAX: usize = 4_096;
+/// Number of requests without an answer after which members that do not answer are put out.
+const ASKED_MAX: usize = 64;
+
+/// The first message that this member misses.
+#[derive(Debug)]
+pub(super) struct Want {
+    number: u64,
+    pub(super) due_us: u64,
+    pause_us: u64,
+    asked: usize,
+    /// Members that deny the message, and how many numbers from it on.
+    denials: BTreeMap<NodeId, u32>,
+}
+
+impl Total {
+    /// Returns whether numbers of an epoch come from its sequencer, and belong to the present epoch. Takes
+    /// part in the epoch if this node has agreed to it.
+    pub(super) fn on_epoch_of(&mut self, now_us: u64, from: NodeId, epoch: Epoch) -> bool {
+        if epoch.sequencer != from {
+            self.counts.unauthorized += 1;
+            return false;
+        }
+        let present = self.council.as_ref().and(self.log.epoch());
+        if present == Some(epoch) {
+            return self.is_open();
+        }
+        if present > Some(epoch) {
+            // Its sequencer does not know that it is over.
+            self.announce(now_us);
+            return false;
+        }
+        if self.promised > Some(epoch) {
+            return false;
+        }
+        let is_agreed = |begin: &Begin| begin.epoch == epoch && begin.council.contains(self.config.me);
+        match self.pending.take_if(|begin| is_agreed(begin)) {
+            Some(begin) => {
+                self.follow(now_us, *begin);
+                true
+            }
+            None if self.pending.as_ref().is_some_and(|begin| begin.epoch == epoch) => {
+                // The others went on without this member, which still knows what it has agreed to.
+                self.founding.is_out = true;
+                false
+            }
+            None => {
+                if self.may_answer(now_us) {
+                    let (promised, next) = (self.promised, self.log.next);
+                    self.send(&Body::Pull { epoch: present, promised, next });
+                }
+                false
+            }
+        }
+    }
+
+    /// Answers a member that misses numbers, or the present epoch.
+    pub(super) fn on_pull(
+        &mut self,
+        now_us: u64,
+        from: NodeId,
+        (epoch, promised): (Option<Epoch>, Option<Epoch>),
+        next: u64,
+    ) {
+        self.note_count(promised.map_or(0, |epoch| epoch.count));
+        if !self.is_active() {
+            return;
+        }
+        let is_member = self.council.as_ref().is_some_and(|council| council.contains(from));
+        if is_member && promised > self.log.epoch() {
+            // It has promised itself to an attempt that came to nothing, and needs a later epoch.
+            return self.start_candidacy(now_us);
+        }
+        if epoch != self.log.epoch() || next < self.log.start {
+            return self.answer(now_us);
+        }
+        if self.may_answer(now_us) {
+            self.send_numbers(next, PACKETS_MAX);
+        }
+    }
+
+    /// Sends the present epoch with all its numbers.
+    pub(super) fn answer(&mut self, now_us: u64) {
+        let (Some(epoch), Some(council)) = (self.log.epoch(), self.council.clone()) else { return };
+        if !self.is_active() || !self.may_answer(now_us) {
+            return;
+        }
+        let (prompt, log) = (self.prompt, self.log.clone());
+        self.send(&Body::Begin(Begin { epoch, settled: true, prompt, council, before: None, log }));
+    }
+
+    /// Lets other nodes know of this epoch.
+    pub(super) fn announce(&mut self, now_us: u64) {
+        if self.is_active() && self.may_answer(now_us) {
+            self.announces = true;
+        }
+    }
+
+    fn may_answer(&mut self, now_us: u64) -> bool {
+        let is_soon = |at_us: u64| now_us.saturating_sub(at_us) < ANSWER_US;
+        if self.answered_us.is_some_and(is_soon) {
+            return false;
+        }
+        self.answered_us = Some(now_us);
+        true
+    }
+
+    /// Returns whether this node has denied the message of a number.
+    pub(super) fn is_denied(&self, number: u64) -> bool {
+        self.denied.range(..=number).next_back().is_some_and(|(_, &end)| number < end)
+    }
+
+    /// Requests the first message that this member misses, if it has waited long enough.
+    pub(super) fn miss(&mut self, now_us: u64) {
+        if self.held >= self.log.next {
+            self.want = None;
+            return;
+        }
+        let (number, wait_us) = (self.held, self.config.want_us);
+        if self.want.as_ref().is_none_or(|want| want.number != number) {
+            let due_us = now_us.saturating_add(wait_us);
+            let denials = BTreeMap::new();
+            self.want = Some(Want { number, due_us, pause_us: wait_us, asked: 0, denials });
+        }
+        let is_active = self.is_active();
+        let Some(want) = self.want.as_mut().filter(|want| want.due_us <= now_us) else { return };
+        want.due_us = now_us.saturating_add(want.pause_us);
+        want.asked += 1;
+        if is_active {
+            let asked = want.asked;
+            return self.ask_members(now_us, asked);
+        }
+        want.pause_us = (2 * want.pause_us).min(PAUSE_US_MAX);
+        if let Some(epoch) = self.log.epoch().filter(|epoch| epoch.sequencer != self.config.me) {
+            self.ask(epoch.sequencer);
+        }
+    }
+
+    fn ask(&mut self, to: NodeId) {
+        let Some((sender, seq, _)) = self.named(self.held) else { return };
+        let Some(epoch) = self.log.epoch() else { return };
+        self.counts.wanted += 1;
+        self.send(&Body::Want { epoch, to, number: self.held, sender, seq });
+    }
+
+    /// Asks the next member for a message that the sequencer misses. If all have denied it, it is lost.
+    fn ask_members(&mut self, now_us: u64, asked: usize) {
+        let Some((sender, seq, count)) = self.named(self.held) else { return };
+        let Some(want) = &self.want else { return };
+        let open: Vec<NodeId> = self.others().filter(|other| !want.denials.contains_key(other)).collect();
+        if open.is_empty() {
+            let absent = self.hold.absent(sender, seq, count).max(1);
+            let count = want.denials.values().copied().fold(absent, u32::min).max(1);
+            self.log.amend(self.held, self.held + u64::from(count));
+            self.counts.amended += u64::from(count);
+            self.announces = true;
+            self.want = None;
+            return;
+        }
+        if asked > ASKED_MAX {
+            self.evicted.extend(open);
+            return self.reform_soon(now_us);
+        }
+        self.ask(open[asked % open.len()]);
+    }
+
+    /// Answers a request for a message.
+    pub(super) fn on_want(&mut self, from: NodeId, number: u64, sender: NodeId, seq: Seq) {
+        if number > NUMBER_MAX {
+            return self.counts.malformed += 1;
+        }
+        let known = self.named(number);
+        if known.is_some_and(|(known, at, _)| (known, at) != (sender, seq)) {
+            return;
+        }
+        let is_held = self.hold.unit(sender, seq).is_some() && !self.is_denied(number);
+        if is_held {
+            return self.copy(number, sender, seq);
+        }
+        let Some(epoch) = self.log.epoch().filter(|epoch| epoch.sequencer == from && self.is_open()) else {
+            return;
+        };
+        let count = self.hold.absent(sender, seq, known.map_or(1, |(.., count)| count)).max(1);
+        if self.denied.len() < DENIED_MAX && number >= self.held {
+            self.denied.insert(number, number + u64::from(count));
+            self.send(&Body::Deny { epoch, number, count });
+        }
+    }
+
+    fn copy(&mut self, number: u64, sender: NodeId, seq: Seq) {
+        let Some(unit) = self.hold.unit(sender, seq) else { return };
+        let Message { packets, joint, enveloped, payload, .. } = unit.message();
+        let form = Form { joint, enveloped };
+        let payload = payload.to_vec();
+        self.counts.copied += 1;
+        self.send(&Body::Copy { number, sender, seq, packets, form, payload: &payload });
+    }
+
+    /// Takes a message that another member sent again.
+    pub(super) fn on_copy(&mut self, from: NodeId, number: u64, message: &Message<'_>) {
+        if !self.council.as_ref().is_some_and(|council| council.contains(from)) {
+            return self.counts.unauthorized += 1;
+        }
+        let is_wanted = number >= self.held
+            && self.named(number).is_some_and(|(sender, seq, count)| {
+                (sender, seq) == (message.sender, message.seq) && (1..=count).contains(&message.packets)
+            });
+        if is_wanted {
+            self.hold.put(message, true);
+            self.denied.retain(|&first, &mut end| !(first <= number && number < end));
+        }
+    }
+
+    /// Takes the news that a member does not hold a message.
+    pub(super) fn on_deny(&mut self, from: NodeId, number: u64, count: u32) {
+        if let Some(want) = self.want.as_mut().filter(|want| want.number == number) {
+            want.denials.insert(from, count.max(1));
+            // The next one is asked at once.
+            want.due_us = 0;
+        }
+    }
+
+    /// Sends a message that the sequencer has asked for and found elsewhere: members that have denied it wait
+    /// for it.
+    pub(super) fn tell_found(&mut self, number: u64, run: &Run) {
+        let is_denied = |want: &Want| want.number == number && !want.denials.is_empty();
+        if self.is_active() && self.want.as_ref().is_some_and(is_denied) {
+            self.copy(number, run.sender, run.seq);
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! The numbers of messages: which message of which sender is the next one.
+//!
+//! A number stands for one position of a sender's stream. Consecutive positions of one stream form a run. The
+//! log keeps the runs from the first number on that a member may still need.
+
+use std::collections::BTreeMap;
+
+use foundation::Seq;
+
+use super::epoch::Epoch;
+use crate::ids::NodeId;
+
+/// Maximum number of runs that are kept beyond a gap.
+const AHEAD_MAX: usize = 1_024;
+/// Maximum number of amended ranges that are kept.
+const AMENDED_MAX: usize = 1_024;
+/// Maximum number of epochs whose beginnings are kept.
+pub(super) const STARTS_MAX: usize = 64;
+/// Maximum number of senders whose positions are kept.
+pub(super) const SENDERS_MAX: usize = 4_096;
+
+/// Consecutive positions of a sender's stream with consecutive numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) sender: NodeId,
+    pub(super) seq: Seq,
+    pub(super) count: u32,
+    /// Whether these positions are lost: no member delivers them.
+    pub(super) lost: bool,
+}
+
+impl Run {
+    /// Returns the part of the run from `step` on.
+    fn after(self, step: u64) -> Self {
+        Self { seq: self.seq.plus(step), count: self.count.saturating_sub(step as u32), ..self }
+    }
+}
+
+/// The numbers that a member knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Log {
+    /// First number that is kept.
+    pub(super) start: u64,
+    /// First number that is not known.
+    pub(super) next: u64,
+    pub(super) runs: BTreeMap<u64, Run>,
+    /// Runs beyond a gap.
+    pub(super) ahead: BTreeMap<u64, Run>,
+    /// Numbers whose messages no member holds: first, and the one after the last.
+    pub(super) amended: BTreeMap<u64, u64>,
+    /// Epochs in order, and the first number of each.
+    pub(super) starts: Vec<(Epoch, u64)>,
+    /// The position after the last numbered one, by sender.
+    pub(super) positions: BTreeMap<NodeId, Seq>,
+}
+
+impl Log {
+    /// Returns the epoch that the numbers belong to.
+    pub(super) fn epoch(&self) -> Option<Epoch> {
+        self.starts.last().map(|&(epoch, _)| epoch)
+    }
+
+    pub(super) fn has_gap(&self) -> bool {
+        !self.ahead.is_empty()
+    }
+
+    /// Begins an epoch with the next number.
+    pub(super) fn begin(&mut self, epoch: Epoch) {
+        if self.starts.len() >= STARTS_MAX {
+            self.starts.remove(0);
+        }
+        self.starts.push((epoch, self.next));
+    }
+
+    /// Gives the next numbers to a run.
+    pub(super) fn append(&mut self, run: Run) {
+        let Run { sender, seq, count, lost } = run;
+        if count == 0 {
+            return;
+        }
+        let end = seq.plus(count.into());
+        if self.positions.len() >= SENDERS_MAX && !self.positions.contains_key(&sender) {
+            // A sender without a position counts as new, which matters only for packets that come very late.
+            self.positions.pop_first();
+        }
+        self.positions.insert(sender, end);
+        let next = self.next;
+        self.next += u64::from(count);
+        if let Some(mut last) = self.runs.last_entry() {
+            let is_next = *last.key() + u64::from(last.get().count) == next;
+            let run = last.get_mut();
+            if is_next
+                && run.sender == sender
+                && run.lost == lost
+                && run.seq.plus(run.count.into()) == seq
+                && let Some(sum) = run.count.checked_add(count)
+            {
+                run.count = sum;
+                return;
+            }
+        }
+        self.runs.insert(next, run);
+    }
+
+    /// Adds a run that came with its number. One beyond a gap waits until the gap is closed.
+    pub(super) fn insert(&mut self, number: u64, run: Run) {
+        let end = number.saturating_add(run.count.into());
+        if end <= self.next {
+            return;
+        }
+        if number > self.next {
+            if self.ahead.len() < AHEAD_MAX {
+                self.ahead.insert(number, run);
+            }
+            return;
+        }
+        self.append(run.after(self.next - number));
+        while let Some((&number, _)) = self.ahead.first_key_value()
+            && number <= self.next
+            && let Some(run) = self.ahead.remove(&number)
+        {
+            if number + u64::from(run.count) > self.next {
+                self.append(run.after(self.next - number));
+            }
+        }
+    }
+
+    /// Notes that no member holds the messages of these numbers.
+    pub(super) fn amend(&mut self, first: u64, end: u64) {
+        let known = self.amended.entry(first).or_insert(end);
+        *known = end.max(*known);
+        if self.amended.len() > AMENDED_MAX {
+            self.amended.pop_first();
+        }
+    }
+
+    /// Returns the first number from `begins` on, before `end`, that `other` has amended and this log not.
+    pub(super) fn amended_by(&self, other: &Log, begins: u64, end: u64) -> Option<u64> {
+        let ranges = other.amended.iter().map(|(&first, &last)| (first.max(begins), last.min(end)));
+        let is_new = |&(first, end): &(u64, u64)| {
+            first < end && self.amended_until(first).is_none_or(|known| known < end)
+        };
+        ranges.filter(is_new).map(|(first, _)| first).min()
+    }
+
+    /// Returns where the amended numbers end, if `number` is one of them.
+    pub(super) fn amended_until(&self, number: u64) -> Option<u64> {
+        let (_, &end) = self.amended.range(..=number).next_back()?;
+        (number < end).then_some(end)
+    }
+
+    /// Returns the run that begins with `number`, or the part of a run that does.
+    pub(super) fn run_at(&self, number: u64) -> Option<Run> {
+        let (&first, &run) = self.runs.range(..=number).next_back()?;
+        let step = number - first;
+        (step < u64::from(run.count)).then(|| run.after(step))
+    }
+
+    /// Returns the runs from `number` on, in order.
+    pub(super) fn runs_from(&self, number: u64) -> impl Iterator<Item = (u64, Run)> + '_ {
+        let first = self.run_at(number).map(|run| (number, run));
+        let after = self.runs.range(number.saturating_add(1)..).map(|(&number, &run)| (number, run));
+        let rest = after.filter(move |(at, _)| first.is_none_or(|(number, _)| *at != number));
+        first.into_iter().chain(rest)
+    }
+
+    /// Forgets the numbers before `number`, and passes their runs to `forgotten`.
+    pub(super) fn forget_before(&mut self, number: u64, mut forgotten: impl FnMut(Run)) {
+        while let Some(first) = self.runs.first_entry()
+            && *first.key() < number
+        {
+            let (at, run) = (*first.key(), *first.get());
+            first.remove();
+            let step = (number - at).min(run.count.into());
+            forgotten(Run { count: step as u32, ..run });
+            if step < u64::from(run.count) {
+                self.runs.insert(number, run.after(step));
+            }
+        }
+        self.start = self.start.max(number);
+    }
+
+    /// Returns up to which number this log and another one agree; `None` if they have no epoch in common.
+    pub(super) fn agrees_until(&self, other: &Log) -> Option<u64> {
+        for (at, (epoch, _)) in self.starts.iter().enumerate().rev() {
+            let Some(there) = other.starts.iter().position(|(known, _)| known == epoch) else { continue };
+            let end = self.starts.get(at + 1).map_or(u64::MAX, |&(_, start)| start);
+            let end_there = other.starts.get(there + 1).map_or(other.next, |&(_, start)| start);
+            return Some(end.min(end_there));
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(sender: u32, seq: u64, count: u32) -> Run {
+        Run { sender: NodeId(sender), seq: Seq(seq), count, lost: false }
+    }
+
+    #[test]
+    fn runs_that_come_in_any_order_are_the_same_log() {
+        let mut log = Log::default();
+        [run(1, 0, 3), run(1, 3, 2), run(2, 9, 1)].into_iter().for_each(|run| log.append(run));
+        assert_eq!((log.next, log.runs.len()), (6, 2), "runs of one stream are joined");
+        let mut other = Log::default();
+        for (number, part) in [(5, run(2, 9, 1)), (2, run(1, 2, 3)), (0, run(1, 0, 1)), (0, run(1, 0, 4))] {
+            other.insert(number, part);
+        }
+        assert_eq!(other, log);
+        assert_eq!(log.run_at(4), Some(run(1, 4, 1)));
+        assert!(log.runs_from(3).eq([(3, run(1, 3, 2)), (5, run(2, 9, 1))]));
+        assert!(log.runs_from(5).eq([(5, run(2, 9, 1))]));
+        assert!(log.runs_from(6).next().is_none());
+    }
+
+    #[test]
+    fn old_numbers_are_forgotten_in_the_middle_of_a_run() {
+        let mut log = Log::default();
+        [run(1, 0, 5), run(2, 7, 5)].into_iter().for_each(|run| log.append(run));
+        let mut gone = Vec::new();
+        log.forget_before(7, |run| gone.push(run));
+        assert_eq!(gone, [run(1, 0, 5), run(2, 7, 2)]);
+        assert_eq!((log.start, log.run_at(6), log.run_at(7)), (7, None, Some(run(2, 9, 3))));
+    }
+
+    #[test]
+    fn logs_agree_until_their_epochs_part() {
+        let epoch = |count| Epoch { count, sequencer: NodeId(count) };
+        let log = |starts: &[(u32, u64)], next| Log {
+            starts: starts.iter().map(|&(count, start)| (epoch(count), start)).collect(),
+            next,
+            ..Log::default()
+        };
+        let one = log(&[(1, 0), (2, 10)], 20);
+        assert_eq!(one.agrees_until(&log(&[(1, 0), (2, 10), (4, 18)], 30)), Some(18));
+        assert_eq!(one.agrees_until(&log(&[(1, 0), (3, 8)], 30)), Some(8));
+        assert_eq!(one.agrees_until(&log(&[(1, 0), (3, 12)], 30)), Some(10));
+        assert_eq!(one.agrees_until(&log(&[(5, 0)], 30)), None);
+    }
+}
