@@ -20,6 +20,7 @@ fn _ricochet(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<received::History>()?;
     module.add_class::<received::MemberNews>()?;
     module.add_class::<received::GroupNews>()?;
+    module.add_class::<received::OrderChange>()?;
     module.add("RicochetError", module.py().get_type::<error::RicochetError>())?;
     module.add("Closed", module.py().get_type::<error::Closed>())?;
     module.add("LossWarning", module.py().get_type::<error::LossWarning>())?;

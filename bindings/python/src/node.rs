@@ -102,10 +102,11 @@ impl Node {
     /// Joins groups, with one queue for all. The subscription receives all messages sent
     /// to them from this moment on, and before them the `last` messages of each group, or those of the time
     /// `since`, in seconds, as far as members keep them. With `loopback`, it receives the node's own messages
-    /// too; with `members`, events about the members of the groups.
+    /// too; with `members`, events about the members of the groups. `order` is "unordered", "fifo", "total"
+    /// or "total-safe".
     #[pyo3(signature = (
         *groups, fifo=false, queue=None, policy=None, fragments=false, c=None, lifetime=None, held=None,
-        last=None, since=None, loopback=false, members=false,
+        last=None, since=None, loopback=false, members=false, order=None,
     ))]
     #[expect(
         clippy::too_many_arguments,
@@ -127,7 +128,15 @@ impl Node {
         since: Option<f64>,
         loopback: bool,
         members: bool,
+        order: Option<&str>,
     ) -> PyResult<Subscription> {
+        let orders = [
+            ("unordered", Order::Unordered),
+            ("fifo", Order::Fifo),
+            ("total", Order::Total),
+            ("total-safe", Order::TotalSafe),
+        ];
+        let order = order.map(|order| one_of("order", order, &orders)).transpose()?;
         let policies = [
             ("block", Policy::Block),
             ("drop-oldest", Policy::DropOldest),
@@ -140,7 +149,7 @@ impl Node {
             (Some(_), Some(_)) => return Err(error::value("expected last or since, saw both")),
         };
         let options = JoinOptions {
-            order: if fifo { Order::Fifo } else { Order::Unordered },
+            order: order.unwrap_or(if fifo { Order::Fifo } else { Order::Unordered }),
             queue,
             policy: policy.map(|policy| one_of("policy", policy, &policies)).transpose()?,
             fragments,

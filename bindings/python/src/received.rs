@@ -4,7 +4,7 @@ use std::time::UNIX_EPOCH;
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use ricochet::{GroupChange, HistoryNews, MemberChange};
+use ricochet::{GroupChange, HistoryNews, MemberChange, OrderNews};
 
 /// A message of a group.
 #[pyclass(module = "ricochet", frozen)]
@@ -46,6 +46,12 @@ impl Message {
     #[getter]
     fn sequence(&self) -> u32 {
         self.0.seq()
+    }
+
+    /// Number of the message in total order; None in other orders.
+    #[getter]
+    fn number(&self) -> Option<u64> {
+        self.0.number()
     }
 
     /// Payload as it was sent.
@@ -312,5 +318,59 @@ impl History {
             ),
             _ => format!("History(group={:?}, ended=True)", self.group()),
         }
+    }
+}
+
+/// News about the total order of a group.
+#[pyclass(module = "ricochet", frozen)]
+pub(crate) struct OrderChange(ricochet::OrderChange);
+
+impl From<ricochet::OrderChange> for OrderChange {
+    fn from(change: ricochet::OrderChange) -> Self {
+        Self(change)
+    }
+}
+
+#[pymethods]
+impl OrderChange {
+    /// Name of the group.
+    #[getter]
+    fn group(&self) -> &str {
+        self.0.group()
+    }
+
+    /// "begins", "missed", "broken", "stalled" or "resumed".
+    #[getter]
+    fn kind(&self) -> &'static str {
+        match self.0.news() {
+            OrderNews::Begins { .. } => "begins",
+            OrderNews::Missed { .. } => "missed",
+            OrderNews::Broken { .. } => "broken",
+            OrderNews::Stalled => "stalled",
+            OrderNews::Resumed => "resumed",
+        }
+    }
+
+    /// First number that was missed, or that this node delivered otherwise than the others agreed.
+    #[getter]
+    fn first(&self) -> Option<u64> {
+        match self.0.news() {
+            OrderNews::Missed { from, .. } | OrderNews::Broken { from, .. } => Some(from),
+            _ => None,
+        }
+    }
+
+    /// Number with which the agreed messages continue.
+    #[getter]
+    fn continues(&self) -> Option<u64> {
+        match self.0.news() {
+            OrderNews::Begins { number } => Some(number),
+            OrderNews::Missed { continues, .. } | OrderNews::Broken { continues, .. } => Some(continues),
+            OrderNews::Stalled | OrderNews::Resumed => None,
+        }
+    }
+
+    fn __repr__(&self) -> String {
+        format!("OrderChange(group={:?}, kind={:?})", self.group(), self.kind())
     }
 }

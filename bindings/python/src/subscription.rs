@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use ricochet::{Event, RecvTimeoutError, TryRecvError};
 
 use crate::error;
-use crate::received::{GroupNews, History, Lost, MemberNews, Message};
+use crate::received::{GroupNews, History, Lost, MemberNews, Message, OrderChange};
 
 /// Interval at which a wait is interrupted to check for signals.
 pub(crate) const SIGNAL_CHECK: Duration = Duration::from_millis(100);
@@ -58,7 +58,7 @@ impl Subscription {
             match self.wait_for_event(py, left)? {
                 Some(Event::Message(message)) => return Ok(message.into()),
                 Some(Event::Lost(lost)) => warn(py, &lost)?,
-                Some(Event::History(_) | Event::Member(_) | Event::Group(_)) => {}
+                Some(Event::History(_) | Event::Member(_) | Event::Group(_) | Event::Order(_)) => {}
                 None => return Err(PyTimeoutError::new_err("no message came in time")),
             }
         }
@@ -80,7 +80,7 @@ impl Subscription {
             match self.0.try_recv_event() {
                 Ok(Event::Message(message)) => return Ok(Some(message.into())),
                 Ok(Event::Lost(lost)) => warn(py, &lost)?,
-                Ok(Event::History(_) | Event::Member(_) | Event::Group(_)) => {}
+                Ok(Event::History(_) | Event::Member(_) | Event::Group(_) | Event::Order(_)) => {}
                 Err(TryRecvError::Empty) => return Ok(None),
                 Err(TryRecvError::Closed) => return Err(error::closed()),
                 Err(other) => return Err(error::other(other)),
@@ -202,6 +202,7 @@ fn to_python(py: Python<'_>, event: Event) -> PyResult<Py<PyAny>> {
         Event::History(history) => Ok(Py::new(py, History::from(history))?.into_any()),
         Event::Member(news) => Ok(Py::new(py, MemberNews::from(news))?.into_any()),
         Event::Group(news) => Ok(Py::new(py, GroupNews::from(news))?.into_any()),
+        Event::Order(change) => Ok(Py::new(py, OrderChange::from(change))?.into_any()),
     }
 }
 

@@ -141,6 +141,9 @@ pub enum JoinError {
         /// The option that differs.
         what: &'static str,
     },
+    /// A subscription in total order begins with messages of the past, which have no total order.
+    #[error("from: expected `Start::Live` with total order, saw messages of the past; use `Order::Fifo`")]
+    Past,
     /// An option is out of range.
     #[error("{what}: expected {expected}, saw {seen}")]
     Option {

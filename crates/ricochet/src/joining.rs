@@ -4,6 +4,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ricochet_core::delivery::Fifo;
+use ricochet_core::order::order_group;
 use ricochet_core::{GroupId, GroupsError};
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +34,25 @@ pub enum Order {
     Unordered,
     /// The messages of one sender to one group in the order in which they were sent.
     Fifo,
+    /// The messages of all senders in the same order at all members that join with this order, this node's
+    /// own messages included. A message is delivered when it has come and has its number, a hop after it was
+    /// sent. A member that was cut off may learn that it has delivered otherwise
+    /// ([`OrderNews::Broken`](crate::OrderNews)).
+    Total,
+    /// The same, and a message is delivered only when a majority of the members has it, a further hop later.
+    /// No member delivers otherwise than another.
+    TotalSafe,
+}
+
+impl Order {
+    /// Returns whether messages are delivered safely, if the order is total.
+    pub(crate) fn safety(self) -> Option<bool> {
+        match self {
+            Self::Unordered | Self::Fifo => None,
+            Self::Total => Some(false),
+            Self::TotalSafe => Some(true),
+        }
+    }
 }
 
 /// Options for joining groups.
@@ -80,6 +100,9 @@ pub struct JoinOptions {
     /// Whether the subscription gets an event for each member of its groups: for those known when it begins,
     /// and whenever a node joins, leaves or fails.
     pub members: bool,
+    /// With [`Order::Total`]: number of members with which an order begins at least; one if `None`. With more
+    /// than half of all members, nodes that are apart from each other never begin two orders.
+    pub founders: Option<usize>,
 }
 
 /// Handle of a subscription's place within the node.
@@ -103,6 +126,8 @@ struct GroupOptions {
     c: u8,
     fragments: bool,
     lifetime_us: Option<u64>,
+    /// Whether messages are delivered safely, if the order is total.
+    safety: Option<bool>,
 }
 
 impl Shared {
@@ -136,7 +161,10 @@ impl Shared {
             c: options.c.unwrap_or(self.config.repair.repairs_per_packet()),
             fragments: options.fragments,
             lifetime_us: options.lifetime.map(|lifetime| lifetime.as_micros() as u64),
+            safety: options.order.safety(),
         };
+        let named = groups;
+        let groups = &with_order_groups(named, options.order)[..];
         // This lock excludes other joins and leaves. The core's lock is not held while the kernel joins IP
         // groups, so that threads that send or receive do not wait for it.
         let mut ip_groups = self.ip_groups.lock().unwrap_or_else(PoisonError::into_inner);
@@ -166,7 +194,7 @@ impl Shared {
             let is_new = !out.groups.contains_key(id);
             let joined = out.groups.entry(*id).or_insert_with(|| {
                 changes.joined.insert(*id);
-                let GroupOptions { c, fragments, lifetime_us } = group_options;
+                let GroupOptions { c, fragments, lifetime_us, .. } = group_options;
                 let (name, past) = (Arc::clone(name), Past::default());
                 Joined { name, c, fragments, lifetime_us, consumers: Vec::new(), past }
             });
@@ -182,11 +210,13 @@ impl Shared {
                 self.tell_known_members(&core.out, consumer, *id);
             }
         }
+        core.begin_totals(now_us, self.id, named, options);
         self.note_changes(&mut core, !new.is_empty());
         drop(core);
         new.iter().for_each(|&(id, _)| self.outgoing.set_fragments(id, options.fragments));
         self.joined.write().unwrap_or_else(PoisonError::into_inner).extend(new.iter().map(|&(id, _)| id));
-        let names = new.into_iter().map(|(_, name)| name);
+        let is_named = |id: GroupId| named.iter().any(|&(named, _)| named == id);
+        let names = new.into_iter().filter(|&(id, _)| is_named(id)).map(|(_, name)| name);
         self.names.lock().unwrap_or_else(PoisonError::into_inner).on_joined(names);
         Ok(consumer)
     }
@@ -204,7 +234,8 @@ impl Shared {
         let fifo = (options.order == Order::Fifo)
             .then(|| Box::new(Fifo::new(fifo).expect("settings and options were checked")));
         let JoinOptions { loopback, members, .. } = *options;
-        Consumer { queue, fifo, loopback, members, is_inbox: false }
+        let is_total = options.order.safety().is_some();
+        Consumer { queue, fifo, loopback, members, is_inbox: false, is_total }
     }
 
     fn core_for_join(&self) -> Result<MutexGuard<'_, Core>, JoinError> {
@@ -238,6 +269,7 @@ impl Shared {
             }
         }
         core.out.consumers[handle.consumer] = None;
+        core.end_totals(&groups);
         for &id in &groups {
             let is_wanted = core.out.wants_loopback(id);
             core.node.set_loopback(id, is_wanted);
@@ -282,6 +314,7 @@ impl Shared {
                 Some(joined) if joined.lifetime_us != options.lifetime_us => {
                     return Err(differs(name, "lifetime"));
                 }
+                Some(_) if out.totals.differs(*id, options.safety) => return Err(differs(name, "order")),
                 Some(_) => {}
                 None => new.push((*id, Arc::clone(name))),
             }
@@ -358,7 +391,19 @@ fn named(names: &[&str]) -> Result<Named, JoinError> {
     Ok((patterns, groups))
 }
 
+/// Adds the groups over which members agree on the order of these.
+fn with_order_groups(groups: &[(GroupId, Arc<str>)], order: Order) -> Vec<(GroupId, Arc<str>)> {
+    let mut all = groups.to_vec();
+    if order.safety().is_some() {
+        all.extend(groups.iter().map(|(id, name)| (order_group(*id), format!("{name}: order").into())));
+    }
+    all
+}
+
 fn check_options(options: &JoinOptions) -> Result<(), JoinError> {
+    if options.order.safety().is_some() && options.from != Start::Live {
+        return Err(JoinError::Past);
+    }
     let outside = |length: &usize| !(1..=QUEUE_MAX).contains(length);
     for (what, length) in [("queue", options.queue), ("held", options.held)] {
         if let Some(length) = length.filter(outside) {

@@ -66,6 +66,7 @@ mod start;
 pub mod status;
 mod subscription;
 mod sync;
+mod total;
 mod transmitter;
 mod wake;
 mod watch;
@@ -83,13 +84,14 @@ pub use group_name::GROUP_NAME_MAX;
 pub use joining::{JoinOptions, Order};
 pub use key::{ClusterKey, KeyError, KeyName, TRAILER};
 pub use message::{
-    Event, GroupChange, GroupNews, History, How, Lost, Member, MemberChange, MemberNews, Message,
+    Event, GroupChange, GroupNews, History, How, Lost, Member, MemberChange, MemberNews, Message, OrderChange,
 };
 pub use node::Node;
 pub use past::Start;
 pub use policy::Policy;
 pub use queue::QueueCounts;
 pub use ricochet_core::counters::GivenUp;
+pub use ricochet_core::order::OrderNews;
 pub use ricochet_core::{Follow, HistoryNews, NodeId};
 pub use sender::{SendOptions, Sender};
 pub use status::Status;

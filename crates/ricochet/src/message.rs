@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ricochet_core::counters::GivenUp;
+use ricochet_core::order::OrderNews;
 use ricochet_core::wire::Envelope;
 use ricochet_core::{HistoryNews, NodeId};
 
@@ -42,6 +43,8 @@ pub struct Message {
     pub(crate) request: Option<u64>,
     /// Number of the request that it replies to.
     pub(crate) reply: Option<u64>,
+    /// Its number in total order.
+    pub(crate) number: Option<u64>,
     pub(crate) payload: Payload,
 }
 
@@ -78,6 +81,12 @@ impl Message {
     /// 2³². A message that was sent in several packets takes as many numbers.
     pub fn seq(&self) -> u32 {
         self.seq
+    }
+
+    /// Returns the number of the message in [total order](crate::Order::Total). A message that was sent in
+    /// several packets takes as many numbers.
+    pub fn number(&self) -> Option<u64> {
+        self.number
     }
 
     /// Returns the payload.
@@ -213,6 +222,27 @@ pub enum Event {
     Member(MemberNews),
     /// A group whose name matches a pattern of the subscription has been found.
     Group(GroupNews),
+    /// News about the total order of a group.
+    Order(OrderChange),
+}
+
+/// News about the total order of a group, in its place among the messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OrderChange {
+    pub(crate) group: Arc<str>,
+    pub(crate) news: OrderNews,
+}
+
+impl OrderChange {
+    /// Returns the name of the group.
+    pub fn group(&self) -> &str {
+        &self.group
+    }
+
+    /// Returns the news.
+    pub fn news(&self) -> OrderNews {
+        self.news
+    }
 }
 
 /// News about a member of a group, which a subscription gets if it asks for them
@@ -333,6 +363,7 @@ pub(crate) fn numbered(seq: u32) -> Message {
         envelope: None,
         request: None,
         reply: None,
+        number: None,
         payload: crate::pool::Pool::new(1, 8).copy(b"x"),
     }
 }

@@ -18,6 +18,7 @@ use crate::message::{Event, Lost, Member, Message};
 use crate::past::Past;
 use crate::pool::{Payload, Pool};
 use crate::queue::Queue;
+use crate::total::Totals;
 use crate::transmitter::Datagrams;
 
 /// A group that this node has joined.
@@ -45,6 +46,8 @@ pub(crate) struct Consumer {
     pub(crate) members: bool,
     /// Whether it takes the replies to this node's requests.
     pub(crate) is_inbox: bool,
+    /// Whether it gets messages in total order alone.
+    pub(crate) is_total: bool,
 }
 
 /// Readers of this node's messages that did not keep up.
@@ -81,6 +84,8 @@ pub(crate) struct Outward {
     pub(crate) requests: HashMap<u64, Arc<Queue>>,
     /// Number of replies that nobody waits for.
     pub(crate) unasked_replies: u64,
+    /// Groups in total order.
+    pub(crate) totals: Totals,
     me: Member,
     group_addresses: GroupAddresses,
     pool: Arc<Pool>,
@@ -109,6 +114,7 @@ impl Outward {
             held: Arc::default(),
             requests: HashMap::new(),
             unasked_replies: 0,
+            totals: Totals::default(),
             group_addresses,
             pool,
         }
@@ -143,11 +149,12 @@ impl Outward {
     /// Returns whether a subscription to a group wants this node's own messages.
     pub(crate) fn wants_loopback(&self, group: GroupId) -> bool {
         let consumers = self.groups.get(&group).map_or(&[][..], |joined| &joined.consumers[..]);
-        consumers.iter().any(|&at| matches!(&self.consumers[at], Some(consumer) if consumer.loopback))
+        let wants = |&at: &usize| matches!(&self.consumers[at], Some(consumer) if consumer.loopback);
+        self.totals.contains(group) || consumers.iter().any(wants)
     }
 
     /// Splits off the consumers from what it takes to fill their queues.
-    fn split(&mut self) -> (&mut [Option<Consumer>], Filler<'_>, &mut Option<u64>) {
+    pub(crate) fn split(&mut self) -> (&mut [Option<Consumer>], Filler<'_>, &mut Option<u64>) {
         let Self { groups, consumers, pool, addresses, requests, me, fifo_due_us, .. } = self;
         (consumers, Filler { groups, pool, addresses, requests, me: *me }, fifo_due_us)
     }
@@ -221,6 +228,9 @@ impl Output for Outward {
 
     fn deliver(&mut self, message: &CoreMessage<'_>) {
         let now_us = self.now_us;
+        if self.totals.take(now_us, message) {
+            return;
+        }
         let (consumers, filler, fifo_due_us) = self.split();
         let Some(joined) = filler.groups.get(&message.group) else { return };
         let is_own = message.sender == filler.me.id;
@@ -229,8 +239,10 @@ impl Output for Outward {
             if !is_own && !joined.past.takes(at, message) {
                 continue;
             }
-            let Some(Consumer { queue, fifo, loopback, is_inbox, .. }) = &mut consumers[at] else { continue };
-            if is_own && !*loopback {
+            let Some(Consumer { queue, fifo, loopback, is_inbox, is_total, .. }) = &mut consumers[at] else {
+                continue;
+            };
+            if *is_total || (is_own && !*loopback) {
                 continue;
             }
             if *is_inbox {
@@ -252,10 +264,13 @@ impl Output for Outward {
             // A message of this node that it did not put together for itself: it was sent.
             return;
         }
+        if self.totals.on_lost(lost) {
+            return;
+        }
         let Self { groups, consumers, .. } = self;
         let Some(joined) = groups.get(&lost.key.group) else { return };
         for &at in &joined.consumers {
-            if let Some(Consumer { queue, fifo: None, .. }) = &consumers[at] {
+            if let Some(Consumer { queue, fifo: None, is_total: false, .. }) = &consumers[at] {
                 queue.push_lost(report(joined, lost));
             }
         }
@@ -304,10 +319,12 @@ impl Output for Outward {
     }
 
     fn on_restart(&mut self, key: StreamKey) {
+        self.totals.on_restart(key);
         self.for_each_fifo(key.group, |fifo, _| fifo.forget(|other| other == key));
     }
 
     fn on_settled(&mut self, key: StreamKey, front: Front) {
+        self.totals.on_settled(key, front);
         self.for_each_fifo(key.group, |fifo, mut out| fifo.on_settled(key, front, &mut out));
     }
 }
@@ -335,8 +352,8 @@ fn open(whole: &Payload) -> Option<(Payload, About)> {
 }
 
 /// State that is needed to fill the queues of subscriptions.
-struct Filler<'a> {
-    groups: &'a HashMap<GroupId, Joined>,
+pub(crate) struct Filler<'a> {
+    pub(crate) groups: &'a HashMap<GroupId, Joined>,
     pool: &'a Arc<Pool>,
     addresses: &'a NodeAddresses,
     requests: &'a HashMap<u64, Arc<Queue>>,
@@ -359,6 +376,19 @@ impl Filler<'_> {
     /// Queues a message, or the messages that share its packet.
     fn push(&self, queue: &Queue, message: &CoreMessage<'_>) {
         self.open(message, |events| queue.push_all(events));
+    }
+
+    /// Queues a message with its number in total order, or the messages that share its packet.
+    pub(crate) fn push_numbered(&self, queue: &Queue, message: &CoreMessage<'_>, number: u64) {
+        let first = message.seq.to_wire();
+        let numbered = |event| match event {
+            Event::Message(message) => {
+                let number = number + u64::from(message.seq.wrapping_sub(first));
+                Event::Message(Message { number: Some(number), ..message })
+            }
+            other => other,
+        };
+        self.open(message, |events| queue.push_all(events.map(numbered)));
     }
 
     /// Passes replies to the requests that wait for them. Returns the number of those that no request waits
@@ -399,6 +429,7 @@ impl Filler<'_> {
             envelope: about.envelope,
             request: about.request,
             reply: about.reply,
+            number: None,
             payload,
         };
         let seq = message.seq.to_wire();
@@ -426,7 +457,7 @@ impl Filler<'_> {
     }
 }
 
-fn report(joined: &Joined, lost: &CoreLost) -> Lost {
+pub(crate) fn report(joined: &Joined, lost: &CoreLost) -> Lost {
     Lost {
         group: Arc::clone(&joined.name),
         sender: lost.key.sender,

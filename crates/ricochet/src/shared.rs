@@ -206,6 +206,7 @@ impl Shared {
 
     /// Releases the core, and sends what it has put out.
     pub(crate) fn release(&self, mut core: MutexGuard<'_, Core>) {
+        core.flush_totals();
         self.transmitter.hand_over(&mut core.out.datagrams);
         drop(core);
         if self.transmitter.send() {
@@ -315,14 +316,15 @@ impl Core {
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<u64> {
-        [self.node.poll_timeout(), self.out.fifo_due_us].into_iter().flatten().min()
+        [self.node.poll_timeout(), self.out.fifo_due_us, self.out.totals.due_us()].into_iter().flatten().min()
     }
 
     /// Applies the changes of this node's groups and a view.
     pub(crate) fn regroup(&mut self, now_us: u64, view: &View) {
         self.out.now_us = now_us;
         if self.changes.since_us.is_none() {
-            return self.node.change_view(view, &mut self.out);
+            self.node.change_view(view, &mut self.out);
+            return self.out.totals.change_view(now_us, view);
         }
         let Changes { left, .. } = std::mem::take(&mut self.changes);
         let joined = &self.out.groups;
@@ -340,6 +342,7 @@ impl Core {
         for (&id, joined) in &self.out.groups {
             self.node.set_lifetime(id, joined.lifetime_us);
         }
+        self.out.totals.change_view(now_us, view);
     }
 
     fn groups_of_core(&self, wanted: impl Fn(&GroupId) -> bool) -> Groups {

@@ -160,7 +160,7 @@ impl Subscription {
     fn message_of(&self, event: Event) -> Option<Message> {
         match event {
             Event::Message(message) => Some(message),
-            Event::History(_) | Event::Member(_) | Event::Group(_) => None,
+            Event::History(_) | Event::Member(_) | Event::Group(_) | Event::Order(_) => None,
             Event::Lost(lost) => {
                 let mut all = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
                 if all.len() == LOST_MAX && all.pop_front().is_some() {

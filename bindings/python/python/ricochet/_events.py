@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, AsyncIterator
 from ricochet._ricochet import Closed
 
 if TYPE_CHECKING:
-    from ricochet._ricochet import GroupNews, History, Lost, MemberNews, Message, Subscription
+    from ricochet._ricochet import GroupNews, History, Lost, MemberNews, Message, OrderChange, Subscription
 
 # Tasks that wait for a descriptor, by loop and descriptor: a loop has only one callback for each descriptor.
 _waiting: dict[tuple[asyncio.AbstractEventLoop, int], set[asyncio.Future[None]]] = {}
@@ -22,7 +22,7 @@ async def recv(subscription: Subscription) -> Message:
         await _readable(subscription)
 
 
-async def recv_event(subscription: Subscription) -> Message | Lost | History | MemberNews | GroupNews:
+async def recv_event(subscription: Subscription) -> Message | Lost | History | MemberNews | GroupNews | OrderChange:
     while True:
         event = subscription.try_recv_event()
         if event is not None:

@@ -26,6 +26,9 @@ class Message:
     def sequence(self) -> int:
         """Sequence number among this sender's messages to this group, from 0, modulo 2**32."""
     @property
+    def number(self) -> int | None:
+        """Number of the message in total order; None in other orders."""
+    @property
     def payload(self) -> bytes:
         """Payload as it was sent."""
     @property
@@ -122,6 +125,22 @@ class GroupNews:
     def refused(self) -> str | None:
         """Why the subscription has not joined it; None if it has."""
 
+class OrderChange:
+    """News about the total order of a group, in its place among the messages."""
+
+    @property
+    def group(self) -> str:
+        """Name of the group."""
+    @property
+    def kind(self) -> Literal["begins", "missed", "broken", "stalled", "resumed"]:
+        """Kind of the news."""
+    @property
+    def first(self) -> int | None:
+        """First number that was missed, or that this node delivered otherwise than the others agreed."""
+    @property
+    def continues(self) -> int | None:
+        """Number with which the agreed messages continue."""
+
 class Subscription:
     """A bounded queue of the messages of one or more groups."""
 
@@ -129,17 +148,17 @@ class Subscription:
         """Waits for the next message. Raises TimeoutError after `timeout` seconds, if given.
 
         Warns with LossWarning of messages that are lost before it."""
-    def recv_event(self, timeout: float | None = None) -> Message | Lost | History | MemberNews | GroupNews:
+    def recv_event(self, timeout: float | None = None) -> Message | Lost | History | MemberNews | GroupNews | OrderChange:
         """Waits for the next message or loss report, in order.
 
         Raises TimeoutError after `timeout` seconds, if given."""
     def try_recv(self) -> Message | None:
         """Returns the next message if one waits, otherwise None. Warns as `recv` does."""
-    def try_recv_event(self) -> Message | Lost | History | MemberNews | GroupNews | None:
+    def try_recv_event(self) -> Message | Lost | History | MemberNews | GroupNews | OrderChange | None:
         """Returns the next message or loss report if one waits, otherwise None."""
     async def recv_async(self) -> Message:
         """Waits for the next message in an event loop."""
-    async def recv_event_async(self) -> Message | Lost | History | MemberNews | GroupNews:
+    async def recv_event_async(self) -> Message | Lost | History | MemberNews | GroupNews | OrderChange:
         """Waits for the next message or loss report in an event loop."""
     def fileno(self) -> int:
         """Returns a descriptor that becomes readable when a message comes after `try_recv` returned None.
@@ -227,6 +246,7 @@ class Node:
         since: float | None = None,
         loopback: bool = False,
         members: bool = False,
+        order: Literal["unordered", "fifo", "total", "total-safe"] | None = None,
     ) -> Subscription:
         """Joins groups, with one queue for all. A name with `*` is a pattern: it joins all groups that match, as they appear.
 

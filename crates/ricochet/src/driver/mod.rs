@@ -105,6 +105,11 @@ impl Driver {
                 self.sleep(&mut poller)?;
             }
         }
+        // Members in total order learn at once that this one is gone.
+        let mut core = self.shared.core_for_node();
+        core.out.now_us = clock::now_us();
+        core.leave_totals();
+        self.shared.release(core);
         self.membership.leave(self.shared.id);
         Ok(())
     }

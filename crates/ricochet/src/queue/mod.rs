@@ -123,7 +123,9 @@ impl Queue {
             match event {
                 Event::Message(message) => self.add(&mut inner, message),
                 Event::Lost(lost) => inner.add_lost(lost),
-                Event::History(_) | Event::Member(_) | Event::Group(_) => inner.add_news(event),
+                Event::History(_) | Event::Member(_) | Event::Group(_) | Event::Order(_) => {
+                    inner.add_news(event);
+                }
             }
         }
         self.notify_reader(inner);
@@ -405,7 +407,9 @@ impl Inner {
         let before = self.events.range_mut(..at).rev().take(COMPARED_MAX);
         let reports = before.map_while(|event| match event {
             Event::Lost(lost) => Some(lost),
-            Event::Message(_) | Event::History(_) | Event::Member(_) | Event::Group(_) => None,
+            Event::Message(_) | Event::History(_) | Event::Member(_) | Event::Group(_) | Event::Order(_) => {
+                None
+            }
         });
         for report in reports {
             if report.extend_by(message) {

@@ -122,6 +122,7 @@ impl Core {
                 name: joined.name.to_string(),
                 c: joined.c,
                 members: published.members_of(id),
+                order: self.out.totals.status(id),
                 sent: seen.map_or_else(VolumeStatus::default, |group| group.sent.into()),
                 reception: seen.map_or_else(ReceptionStatus::default, |group| (&group.reception).into()),
             }

@@ -111,6 +111,33 @@ pub struct GroupStatus {
     pub sent: VolumeStatus,
     /// Data packets from other nodes.
     pub reception: ReceptionStatus,
+    /// State of its total order, if a subscription wants that.
+    pub order: Option<TotalStatus>,
+}
+
+/// State of a total order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TotalStatus {
+    /// Node that numbers the messages; `None` as long as this node is no member.
+    pub sequencer: Option<String>,
+    /// Number of members that agreed to the present epoch.
+    pub members: usize,
+    /// The next number.
+    pub next: u64,
+    /// The next number to deliver.
+    pub delivered: u64,
+    /// Messages kept.
+    pub held: usize,
+    /// Whether no message is numbered because no majority is heard.
+    pub stalled: bool,
+    /// Epochs that this node has taken part in.
+    pub epochs: u64,
+    /// Positions reported as lost.
+    pub lost: u64,
+    /// Times that this node had delivered otherwise than the others agreed.
+    pub broken: u64,
+    /// Packets of nodes that had no right to send them.
+    pub unauthorized: u64,
 }
 
 /// A cluster key that the node accepts.

@@ -20,5 +20,5 @@ fn run(seeds: std::ops::Range<u64>) -> TotalOutcome {
 #[test]
 fn members_deliver_the_same_sequence_whatever_fails() {
     let all = run(0..24);
-    assert!(all.delivered > 10_000 && all.epochs > 50, "the runs show something: {all:?}");
+    assert!(all.delivered > 10_000 && all.epochs > 40, "the runs show something: {all:?}");
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use ricochet::{
     Event, GroupChange, GroupNews, History, HistoryNews, JoinOptions, Lost, MemberChange, MemberNews,
-    Message, Order, RecvTimeoutError, Start, Subscription,
+    Message, Order, OrderChange, OrderNews, RecvTimeoutError, Start, Subscription,
 };
 use serde::Serialize;
 
@@ -57,6 +57,10 @@ pub(crate) struct Args {
     /// Print the messages of each sender to each group in order
     #[arg(long)]
     fifo: bool,
+    /// Print the messages in this order: `fifo`, or in the same order at all members that ask for it:
+    /// `total`, or `total-safe`, which waits until a majority of them has a message
+    #[arg(long, value_name = "ORDER", value_parser = order, conflicts_with = "fifo")]
+    order: Option<Order>,
     /// Begin with this many messages of the past of each group, as far as members keep them
     #[arg(long, value_name = "N", conflicts_with = "since")]
     last: Option<u64>,
@@ -84,6 +88,8 @@ struct MessageLine<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     address: Option<SocketAddr>,
     sequence: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    number: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     sent_us: Option<u64>,
     recovered: bool,
@@ -122,7 +128,7 @@ struct MemberLine<'a> {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
     let node = args.node.start()?;
-    let order = if args.fifo { Order::Fifo } else { Order::Unordered };
+    let order = args.order.unwrap_or(if args.fifo { Order::Fifo } else { Order::Unordered });
     let options = JoinOptions { order, from: args.start(), members: args.members, ..JoinOptions::default() };
     let subscription = node.join_many_with(&args.groups, &options)?;
     let groups = if args.groups.len() == 1 { "group" } else { "groups" };
@@ -155,6 +161,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             Ok(Event::Lost(lost)) => output::line(&lost_line(&lost, args.json)?)?,
             Ok(Event::History(history)) => args.note_history(&history),
             Ok(Event::Group(news)) => note_group(&news),
+            Ok(Event::Order(change)) => note_order(&change),
             Ok(Event::Member(news)) => output::line(&member_line(&news, args.json)?)?,
             Err(RecvTimeoutError::Timeout) if left.is_zero() => break,
             Err(RecvTimeoutError::Timeout) => {}
@@ -199,6 +206,37 @@ impl Args {
             )),
             HistoryNews::Begins { .. } | HistoryNews::Ends => {}
         }
+    }
+}
+
+/// Says that messages are not, or were not, in the agreed order.
+fn note_order(change: &OrderChange) {
+    let group = change.group();
+    match change.news() {
+        OrderNews::Broken { from, delivered, continues } => output::note(format_args!(
+            "warning: {group}: this node was cut off and printed numbers {from} to {} otherwise than the other \
+             members agreed\nhelp: discard them; the agreed messages follow from number {continues} on",
+            delivered.saturating_sub(1)
+        )),
+        OrderNews::Missed { from, continues } => output::note(format_args!(
+            "warning: {group}: missed numbers {from} to {}, which no member keeps any more",
+            continues.saturating_sub(1)
+        )),
+        OrderNews::Stalled => output::note(format_args!(
+            "warning: {group}: no message is numbered, because no majority of the members is heard\n\
+             help: check the network; if the others are gone for good, start this command again"
+        )),
+        OrderNews::Resumed => output::note(format_args!("{group}: messages are numbered again")),
+        OrderNews::Begins { .. } => {}
+    }
+}
+
+fn order(text: &str) -> Result<Order, String> {
+    match text {
+        "fifo" => Ok(Order::Fifo),
+        "total" => Ok(Order::Total),
+        "total-safe" => Ok(Order::TotalSafe),
+        _ => Err("expected `fifo`, `total` or `total-safe`".to_owned()),
     }
 }
 
@@ -249,6 +287,7 @@ fn line(message: &Message, json: bool) -> anyhow::Result<String> {
             sender: message.sender().to_string(),
             address: message.address(),
             sequence: message.seq(),
+            number: message.number(),
             sent_us: sent_us(message),
             recovered: message.recovered(),
             past: message.is_past(),

@@ -3,6 +3,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -109,6 +110,70 @@ fn a_receiver_prints_members_and_what_senders_add_and_a_sender_waits_for_holders
     let said = String::from_utf8_lossy(&sent.stderr);
     assert_eq!(sent.status.code(), Some(1), "{said}");
     assert!(said.contains("expected 9 members that hold message 0"), "{said}");
+}
+
+/// A receiver in total order, and the numbers and payloads that it has printed.
+struct Member {
+    _process: Running,
+    lines: Arc<Mutex<Vec<(u64, String)>>>,
+}
+
+impl Member {
+    fn start(args: &[&str]) -> (Self, String) {
+        let (mut process, address) = receiver(&[&["audit", "--order", "total", "--json"], args].concat());
+        let out = BufReader::new(process.0.stdout.take().unwrap());
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let printed = Arc::clone(&lines);
+        std::thread::spawn(move || {
+            for line in out.lines().map_while(Result::ok) {
+                let line: Value = serde_json::from_str(&line).unwrap();
+                let text = line["payload"].as_str().unwrap_or_default().to_owned();
+                printed.lock().unwrap().extend(line["number"].as_u64().map(|number| (number, text)));
+            }
+        });
+        (Self { _process: process, lines }, address)
+    }
+
+    fn lines(&self) -> Vec<(u64, String)> {
+        self.lines.lock().unwrap().clone()
+    }
+
+    fn has(&self, text: &str) -> bool {
+        self.lines().iter().any(|(_, seen)| seen == text)
+    }
+}
+
+#[test]
+fn members_in_total_order_go_on_when_the_sequencer_is_killed() {
+    let (first, seed) = Member::start(&[]);
+    let say = |seed: &str, text: &str| {
+        assert!(send(seed, &["audit", "--require-members"], &format!("{text}\n")).status.success());
+    };
+    // It is alone, and so begins the order.
+    let mut tries = 0..;
+    wait_until("the first member delivers", || {
+        say(&seed, &format!("alone {}", tries.next().unwrap()));
+        !first.lines().is_empty()
+    });
+    let (second, next_seed) = Member::start(&["--seed", &seed]);
+    let (third, _) = Member::start(&["--seed", &seed]);
+    wait_until("all members deliver", || {
+        say(&seed, &format!("together {}", tries.next().unwrap()));
+        !second.lines().is_empty() && !third.lines().is_empty()
+    });
+    drop(first);
+    for number in 0..5 {
+        say(&next_seed, &format!("after {number}"));
+    }
+    wait_until("the others go on", || second.has("after 4") && third.has("after 4"));
+    let [a, b] = [second.lines(), third.lines()];
+    let from = a[0].0.max(b[0].0);
+    let since = |lines: &[(u64, String)]| -> Vec<(u64, String)> {
+        lines.iter().filter(|(number, _)| *number >= from).cloned().collect()
+    };
+    assert_eq!(since(&a), since(&b));
+    let numbers: Vec<u64> = since(&a).iter().map(|(number, _)| *number).collect();
+    assert!(numbers.iter().copied().eq(from..from + numbers.len() as u64), "{a:?}");
 }
 
 #[test]
