@@ -48,11 +48,14 @@ fn a_pattern_joins_the_groups_that_others_are_in_or_send_to_as_they_appear() {
 #[test]
 fn groups_that_a_pattern_finds_begin_with_their_past_and_their_number_is_bounded() {
     const GROUPS: usize = 1_030;
-    let Some(lan) = Lan::build("patterns and history", 2) else { return };
+    let Some(lan) = Lan::build("patterns and history", 3) else { return };
     let nodes = lan.start(|_, builder| builder);
     let names: Vec<String> = (0..GROUPS).map(|number| format!("g/{number}")).collect();
-    let _member = nodes[1].join_many(&names).unwrap();
-    nodes[1].send("g/7", b"early").unwrap();
+    let member = nodes[1].join_many(&names).unwrap();
+    assert!(nodes[2].wait_for_members("g/7", 1, LONG));
+    nodes[2].send("g/7", b"early").unwrap();
+    // A member serves the past of others, not what it sent itself.
+    assert_eq!(next(&nodes[1], &member).payload(), b"early");
     let options = JoinOptions { from: Start::Last(1), queue: Some(8), ..JoinOptions::default() };
     let past = nodes[0].join_with("g/7*", &options).unwrap();
     let (mut groups, mut is_early_seen) = (Vec::new(), false);
