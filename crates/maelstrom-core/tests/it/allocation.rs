@@ -1,6 +1,8 @@
 //! Two gateways with traffic, losses and recoveries do not allocate per packet.
+//!
+//! The path is trusted, because packets are lost but no repairs.
 
-use crate::pair::{A, B, address, coin, config, udp};
+use crate::pair::{A, B, address, coin, trusting, udp};
 use maelstrom_core::{Config, Gateway, Schedule};
 
 #[test]
@@ -18,7 +20,7 @@ fn neither_direction_allocates_per_packet() {
 }
 
 fn neither_direction_allocates_with(schedule: &Schedule, delayed: bool) {
-    let code = |side| Config { schedule: schedule.clone(), delayed, ..config(side) };
+    let code = |side| Config { schedule: schedule.clone(), delayed, ..trusting(side) };
     let gateway = |side: usize| Gateway::new(code(side), [side as u8 + 1; 32]).unwrap();
     let mut gateways = [gateway(A), gateway(B)];
     let mut out = [gateways[A].outbox(), gateways[B].outbox()];

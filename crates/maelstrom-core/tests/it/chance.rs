@@ -1,11 +1,11 @@
 //! Links that lose packets and repairs alike: chance must not look like another path.
 
-use crate::pair::{A, B, Pair, coin};
-use crate::path::{checked, has, packet};
+use crate::pair::{A, B, Pair, coin, config};
+use crate::path::{has, packet};
 use maelstrom_core::{Config, Finding, Schedule};
 
 fn up(schedule: &Schedule) -> Pair {
-    let mut pair = Pair::up([A, B].map(|side| Config { schedule: schedule.clone(), ..checked(side) }));
+    let mut pair = Pair::up([A, B].map(|side| Config { schedule: schedule.clone(), ..config(side) }));
     pair.delay_us = 5_000;
     pair
 }

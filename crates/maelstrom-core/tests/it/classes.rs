@@ -1,6 +1,8 @@
 //! Classes of packets with a protection of their own.
+//!
+//! The path is trusted, so that nothing but the code decides.
 
-use crate::pair::{A, B, Pair, coin, config, udp};
+use crate::pair::{A, B, Pair, coin, trusting, udp};
 use maelstrom_core::controller::Targets;
 use maelstrom_core::counters::Unprotected;
 use maelstrom_core::{Class, Config, Match, Protect, Schedule};
@@ -12,7 +14,7 @@ fn class(name: &str, length: std::ops::RangeInclusive<u16>, protect: Protect) ->
 
 fn up(classes: &[Class]) -> Pair {
     let schedule = Schedule::Sliding { rate: "1/8".parse().unwrap(), window: 512, density: 15 };
-    let side = |side| Config { schedule: schedule.clone(), classes: classes.to_vec(), ..config(side) };
+    let side = |side| Config { schedule: schedule.clone(), classes: classes.to_vec(), ..trusting(side) };
     Pair::up([side(A), side(B)])
 }
 
@@ -70,7 +72,8 @@ fn a_class_with_a_rate_gets_at_least_that_number_of_repairs() {
 /// stay lost, and that come later than `late_us`, among the lost.
 fn sparse(classes: &[Class], late_us: u64) -> (f64, f64, f64) {
     let targets = Targets { late_us: Some(400_000), ..Targets::default() };
-    let side = |side| Config { schedule: Schedule::Auto, targets, classes: classes.to_vec(), ..config(side) };
+    let side =
+        |side| Config { schedule: Schedule::Auto, targets, classes: classes.to_vec(), ..trusting(side) };
     let mut pair = Pair::new([side(A), side(B)]);
     pair.delay_us = 50_000;
     pair.run_until_up();
@@ -125,7 +128,7 @@ fn a_class_with_a_long_deadline_buys_a_longer_window() {
             schedule: Schedule::Auto,
             targets,
             classes: vec![class(late_us)],
-            ..config(side)
+            ..trusting(side)
         };
         let mut pair = Pair::new([side(A), side(B)]);
         pair.delay_us = 10_000;

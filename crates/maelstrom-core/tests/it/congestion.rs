@@ -1,8 +1,10 @@
 //! Packets that are left to the senders behind a full queue, and packets that are recovered: TCP in a model,
 //! then packets through two gateways.
+//!
+//! The path is trusted, so that nothing but the queue decides.
 
 use crate::bottleneck::{Bottleneck, FlowPlan, Kind, Outcome};
-use crate::pair::{A, B, Pair, config, payload, udp};
+use crate::pair::{A, B, Pair, payload, trusting, udp};
 use maelstrom_core::congestion::OnCongestion::{self, Leave, Mask};
 use maelstrom_core::congestion::{Congestion, Verdict};
 use maelstrom_core::packet::{MutableFields, Packet, restore};
@@ -190,7 +192,7 @@ fn a_peer_that_states_any_times_and_places_causes_no_more_than_losses_of_its_own
 fn through_a_queue(on_congestion: OnCongestion, tos: u8, random_loss: bool) -> (Pair, Vec<Vec<u8>>) {
     let gateway = |side| {
         let schedule = Schedule::Sliding { rate: "1/4".parse().unwrap(), window: 64, density: 15 };
-        Config { schedule, on_congestion, ..config(side) }
+        Config { schedule, on_congestion, ..trusting(side) }
     };
     let (mut pair, mut lost) = (Pair::up([gateway(A), gateway(B)]), Vec::new());
     for n in 0..6_000_u32 {

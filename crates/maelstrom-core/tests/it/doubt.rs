@@ -1,8 +1,10 @@
 //! Super-packets that cannot be cut, and tunnels that carry repairs.
+//!
+//! The tests that lose packets trust the path, because they lose no repairs.
 
 use maelstrom_core::counters::{Unprotected, Withheld};
 
-use crate::pair::{A, B, Pair, address, config, payload, udp};
+use crate::pair::{A, B, Pair, address, config, payload, trusting, udp};
 
 /// Packet `n` of another flow of the same two sites.
 fn other(n: u16) -> Vec<u8> {
@@ -29,7 +31,7 @@ fn run(pair: &mut Pair, unseen: &[u8]) -> Vec<u16> {
 
 #[test]
 fn a_super_packet_that_cannot_be_cut_stops_the_recovery_of_its_flow_alone() {
-    let mut pair = Pair::up([config(A), config(B)]);
+    let mut pair = Pair::up([trusting(A), trusting(B)]);
     let recovered = run(&mut pair, &other(0));
     assert!(recovered.iter().all(|n| n % 2 == 0), "{recovered:?}");
     assert_eq!(recovered.len(), 40, "each lost packet of the other flow");
@@ -43,7 +45,7 @@ fn a_super_packet_that_cannot_be_cut_stops_the_recovery_of_its_flow_alone() {
 
 #[test]
 fn forged_super_packets_of_many_flows_stop_no_other_flow() {
-    let mut pair = Pair::up([config(A), config(B)]);
+    let mut pair = Pair::up([trusting(A), trusting(B)]);
     for n in 0..10_000_u16 {
         let mut forged = udp(A, 0, b"forged");
         forged[20..22].copy_from_slice(&n.max(1).to_be_bytes());

@@ -3,8 +3,8 @@
 use std::net::Ipv4Addr;
 
 use crate::fragments::{fragments, long};
-use crate::pair::{A, B, Pair, coin, payload};
-use crate::path::{checked, packet, prove};
+use crate::pair::{A, B, Pair, coin, config, payload};
+use crate::path::{packet, prove};
 use maelstrom_core::counters::Withheld;
 use testkit::packet::udp4;
 
@@ -40,7 +40,7 @@ fn port(bytes: &[u8]) -> u16 {
 /// A link with this loss, on which 400 packets a second of one flow to port 9000 arrive. `each` is called
 /// between two of them.
 fn lossy(loss: f64, count: u32, mut each: impl FnMut(&mut Pair, u32, bool)) -> Pair {
-    let mut pair = Pair::up([checked(A), checked(B)]);
+    let mut pair = Pair::up([config(A), config(B)]);
     pair.delay_us = 2_000;
     prove(&mut pair, 100);
     let mut lose = coin(31, loss);

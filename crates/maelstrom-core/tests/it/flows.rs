@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 
-use crate::pair::{A, B, Pair, coin};
-use crate::path::{checked, has, packet, prove};
+use crate::pair::{A, B, Pair, coin, config};
+use crate::path::{has, packet, prove};
 use maelstrom_core::Finding;
 use maelstrom_core::counters::Withheld;
 use testkit::packet::udp4;
 
 fn up(loss: f64) -> Pair {
-    let mut pair = Pair::up([checked(A), checked(B)]);
+    let mut pair = Pair::up([config(A), config(B)]);
     pair.delay_us = 2_000;
     prove(&mut pair, 100);
     pair.lose_datagram = Box::new(coin(42, loss));

@@ -2,8 +2,8 @@
 
 use std::net::Ipv4Addr;
 
-use crate::pair::{A, B, Pair};
-use crate::path::{checked, has};
+use crate::pair::{A, B, Pair, config};
+use crate::path::has;
 use maelstrom_core::packet::{MutableFields, restore};
 use maelstrom_core::{Config, Finding, Schedule};
 use testkit::packet::udp4;
@@ -19,16 +19,23 @@ pub(crate) fn long(n: u32) -> Vec<u8> {
 
 /// Returns the fragments that a router makes of a packet.
 pub(crate) fn fragments(whole: &[u8]) -> Vec<Vec<u8>> {
+    fragments_of(whole, MTU)
+}
+
+/// Returns the fragments of a packet, which may be a fragment, on a link with this MTU.
+pub(crate) fn fragments_of(whole: &[u8], mtu: usize) -> Vec<Vec<u8>> {
     let (header, content) = whole.split_at(20);
-    let step = (MTU - header.len()) / 8 * 8;
+    let step = (mtu - header.len()) / 8 * 8;
+    let field = u16::from_be_bytes([whole[6], whole[7]]);
     let pieces = content.chunks(step).enumerate();
     pieces
         .map(|(at, piece)| {
-            let more = u16::from((at + 1) * step < content.len()) << 13;
+            let more = field & 0x2000 | u16::from((at + 1) * step < content.len()) << 13;
+            let offset = (field & 0x1fff) + (at * step / 8) as u16;
             let mut bytes = [header, piece].concat();
             let length = bytes.len() as u16;
             bytes[2..4].copy_from_slice(&length.to_be_bytes());
-            bytes[6..8].copy_from_slice(&(more | (at * step / 8) as u16).to_be_bytes());
+            bytes[6..8].copy_from_slice(&(more | offset).to_be_bytes());
             restore(&mut bytes, MutableFields { ttl: header[8] - 1, tos: header[1] });
             bytes
         })
@@ -37,7 +44,7 @@ pub(crate) fn fragments(whole: &[u8]) -> Vec<Vec<u8>> {
 
 /// Streams long packets, which a router begins to fragment.
 fn narrowed(schedule: &Schedule, start: u32, every_us: u64, tells: bool) -> Pair {
-    let mut pair = Pair::up([A, B].map(|side| Config { schedule: schedule.clone(), ..checked(side) }));
+    let mut pair = Pair::up([A, B].map(|side| Config { schedule: schedule.clone(), ..config(side) }));
     pair.delay_us = 5_000;
     for n in start..start + 300 {
         pair.send(A, &long(n), false);
@@ -74,7 +81,7 @@ fn packets_that_a_router_begins_to_fragment_are_never_delivered_twice() {
 
 #[test]
 fn fragments_that_come_after_their_packet_was_recovered_are_counted() {
-    let mut pair = Pair::up([checked(A), checked(B)]);
+    let mut pair = Pair::up([config(A), config(B)]);
     for n in 0..300 {
         pair.send(A, &long(n), false);
         pair.advance(2_500);
@@ -103,7 +110,7 @@ fn fragments_that_come_after_their_packet_was_recovered_are_counted() {
 
 #[test]
 fn fragments_that_a_host_made_are_no_sign_of_a_router() {
-    let mut pair = Pair::up([checked(A), checked(B)]);
+    let mut pair = Pair::up([config(A), config(B)]);
     let mut late = Vec::new();
     for n in 0..300 {
         for (at, piece) in fragments(&long(n)).into_iter().enumerate() {

@@ -1,10 +1,12 @@
 //! Packets whose time to live ends before or at the far gateway.
+//!
+//! The path is trusted, so that nothing but the time to live decides.
 
 use maelstrom_core::Config;
 use maelstrom_core::counters::{Unprotected, Withheld};
 use maelstrom_core::packet::{MutableFields, Packet, restore};
 
-use crate::pair::{A, B, Pair, config, payload, udp};
+use crate::pair::{A, B, Pair, config, payload, trusting, udp};
 
 /// Packet `n` as it leaves site A, with this time to live.
 fn sent(n: u16, ttl: u8) -> Vec<u8> {
@@ -35,7 +37,7 @@ fn recovered(pair: &Pair) -> Vec<(u16, u8)> {
 #[test]
 fn a_packet_that_a_router_dropped_is_not_recovered_and_does_not_count_as_lost() {
     for routers in [1, 3] {
-        let mut pair = Pair::up([config(A), config(B)]);
+        let mut pair = Pair::up([trusting(A), trusting(B)]);
         // Every tenth packet is a traceroute's, and reaches the last router before B at best.
         for n in 0..400 {
             let ttl = if n % 10 == 5 { 1 + (n / 10) as u8 % routers } else { 40 };
@@ -52,7 +54,7 @@ fn a_packet_that_a_router_dropped_is_not_recovered_and_does_not_count_as_lost() 
 
 #[test]
 fn a_recovered_packet_has_the_time_to_live_that_the_original_would_have_had() {
-    let mut pair = Pair::up([config(A), config(B)]);
+    let mut pair = Pair::up([trusting(A), trusting(B)]);
     let ttl = |n: u16| if n % 80 == 27 { 4 } else { 40 };
     for n in 0..400 {
         send(&mut pair, n, ttl(n), 3, n % 40 == 27);
@@ -82,7 +84,7 @@ fn a_packet_that_the_next_router_drops_is_not_protected() {
 
 #[test]
 fn nothing_that_may_have_expired_is_recovered_before_the_path_is_known() {
-    let mut pair = Pair::up([config(A), config(B)]);
+    let mut pair = Pair::up([trusting(A), trusting(B)]);
     // The first packets of the session are a traceroute's, and none arrives.
     (0..24).for_each(|n| send(&mut pair, n, 2 + n as u8 / 3, 30, false));
     pair.advance(3_000_000);
@@ -92,7 +94,7 @@ fn nothing_that_may_have_expired_is_recovered_before_the_path_is_known() {
 #[test]
 fn hop_limits_of_ipv6_are_treated_alike() {
     let with_v6 = |side: usize| {
-        let mut config: Config = config(side);
+        let mut config: Config = trusting(side);
         config.peers[0].networks.push(format!("fd81:{}::/32", 2 - side).parse().unwrap());
         config
     };

@@ -3,20 +3,14 @@
 
 use std::net::Ipv4Addr;
 
-use crate::pair::{A, B, Pair, coin, config, payload};
+use crate::pair::{A, B, Pair, coin, config, payload, trusting};
 use maelstrom_core::counters::Withheld;
 use maelstrom_core::packet::{MutableFields, restore};
 use maelstrom_core::{Config, Finding, PeerConfig, Schedule, Trouble};
 use testkit::packet::udp4;
 
-/// A gateway that takes no missing packet for lost without proof.
-pub(crate) fn checked(side: usize) -> Config {
-    let peer = PeerConfig { trusts_path: false, ..config(side).peers[0].clone() };
-    Config { peers: vec![peer], ..config(side) }
-}
-
 fn pair() -> Pair {
-    Pair::up([checked(A), checked(B)])
+    Pair::up([config(A), config(B)])
 }
 
 /// Packet `n` of a flow from A to B.
@@ -154,7 +148,7 @@ fn a_flow_that_moves_to_another_link_is_noticed_after_a_few_packets() {
 /// Returns how many packets are lost, and how many of them recovered with and without proof.
 fn losses(schedule: &Schedule, lose: impl Fn() -> Box<dyn FnMut(u32) -> bool>, loss: f64) -> [usize; 3] {
     let mut counts = [0; 3];
-    for (at, config) in [checked as fn(usize) -> Config, config].into_iter().enumerate() {
+    for (at, config) in [config as fn(usize) -> Config, trusting].into_iter().enumerate() {
         let mut pair = Pair::up([A, B].map(|side| Config { schedule: schedule.clone(), ..config(side) }));
         prove(&mut pair, 100);
         let (mut lose, mut lose_repair) = (lose(), coin(8, loss));
@@ -372,7 +366,7 @@ fn both_ends_know_within_three_seconds_that_one_of_them_is_not_heard() {
 
 #[test]
 fn a_peer_that_was_never_heard_is_told_at_both_ends() {
-    let mut pair = Pair::new([checked(A), checked(B)]);
+    let mut pair = Pair::new([config(A), config(B)]);
     pair.mute[A] = true;
     pair.advance(3_000_000);
     let trouble = |side| pair.status(side, |peer| peer.trouble);
@@ -383,7 +377,7 @@ fn a_peer_that_was_never_heard_is_told_at_both_ends() {
 fn a_peer_of_another_version_is_told_apart_from_noise() {
     // The low four bits of the first byte are the kind, the others the version.
     for (first, is_version) in [(0x91, false), (0x1f, false), (0x00, false), (0x11, true), (0x82, true)] {
-        let mut pair = Pair::new([checked(A), checked(B)]);
+        let mut pair = Pair::new([config(A), config(B)]);
         pair.mute = [true; 2];
         for _ in 0..10 {
             pair.advance(200_000);
@@ -397,14 +391,14 @@ fn a_peer_of_another_version_is_told_apart_from_noise() {
 #[test]
 fn a_wrong_key_and_a_nat_of_the_repair_channel_are_told() {
     let key = maelstrom_core::PeerKey::new([6; 32]);
-    let peer = PeerConfig { key, ..checked(B).peers[0].clone() };
-    let mut pair = Pair::new([checked(A), Config { peers: vec![peer], ..checked(B) }]);
+    let peer = PeerConfig { key, ..config(B).peers[0].clone() };
+    let mut pair = Pair::new([config(A), Config { peers: vec![peer], ..config(B) }]);
     pair.advance(2_000_000);
     for side in [A, B] {
         assert_eq!(pair.status(side, |peer| peer.trouble), Some(Trouble::WrongKey));
         assert!(pair.status(side, |peer| peer.wrong_key) > 5);
     }
-    let mut pair = Pair::new([checked(A), checked(B)]);
+    let mut pair = Pair::new([config(A), config(B)]);
     let from = "203.0.113.9:61000".parse().unwrap();
     pair.mute = [true; 2];
     for _ in 0..20 {

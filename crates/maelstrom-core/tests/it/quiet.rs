@@ -1,6 +1,8 @@
 //! Repairs out of turn: after a silence, and of sparse traffic.
+//!
+//! The path is trusted: the tests lose packets but no repairs.
 
-use crate::pair::{A, B, Pair, config, udp};
+use crate::pair::{A, B, Pair, trusting, udp};
 use maelstrom_core::{Config, Schedule};
 
 fn schedules() -> [Schedule; 4] {
@@ -13,7 +15,7 @@ fn up(schedule: &Schedule, max_delay_us: u64) -> Pair {
         schedule: schedule.clone(),
         delayed: true,
         max_delay_us,
-        ..config(side)
+        ..trusting(side)
     }))
 }
 

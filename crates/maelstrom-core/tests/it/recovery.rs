@@ -1,8 +1,10 @@
 //! Two whole gateways over a lossy link in virtual time.
+//!
+//! Most tests trust the path: they are about what recovers packets, and lose packets but no repairs.
 
 use std::collections::HashSet;
 
-use crate::pair::{A, B, Pair, coin, config, payload, run, udp};
+use crate::pair::{A, B, Pair, coin, config, payload, run, trusting, udp};
 use maelstrom_core::counters::{Unprotected, Unused};
 use maelstrom_core::{Config, Schedule};
 
@@ -49,7 +51,7 @@ fn losses_are_reported_to_the_far_side() {
 
 #[test]
 fn equal_packets_are_recovered_one_by_one() {
-    let mut pair = Pair::up([config(A), config(B)]);
+    let mut pair = Pair::up([trusting(A), trusting(B)]);
     let (mut lose, mut lost) = (coin(5, 0.05), 0);
     for _ in 0..2_000 {
         let is_lost = lose();
@@ -64,7 +66,7 @@ fn equal_packets_are_recovered_one_by_one() {
 
 #[test]
 fn packets_that_repairs_overtake_are_not_injected() {
-    let mut pair = Pair::up([config(A), config(B)]);
+    let mut pair = Pair::up([trusting(A), trusting(B)]);
     for n in 0..4_000u32 {
         let late_us = u64::from(n % 7) * 25;
         pair.send_overtaken(A, &udp(A, n as u16, &payload(n)), late_us);
@@ -80,7 +82,7 @@ fn packets_that_repairs_overtake_are_not_injected() {
 
 #[test]
 fn packets_that_the_tap_missed_do_not_count_as_lost() {
-    let mut pair = Pair::up([config(A), config(B)]);
+    let mut pair = Pair::up([trusting(A), trusting(B)]);
     for n in 0..3_000u32 {
         // B's tap misses 300 packets, which arrive nevertheless.
         let blind = (1_000..1_300).contains(&n);
@@ -109,7 +111,7 @@ fn packets_that_the_tap_missed_do_not_count_as_lost() {
 fn equal_packets_that_the_tap_missed_are_not_injected() {
     let window = Schedule::Sliding { rate: "3/8".parse().unwrap(), window: 160, density: 15 };
     for (schedule, every_us) in [window, Schedule::layered()].iter().flat_map(|s| [(s, 1_000), (s, 10_000)]) {
-        let mut pair = Pair::up([A, B].map(|side| Config { schedule: schedule.clone(), ..config(side) }));
+        let mut pair = Pair::up([A, B].map(|side| Config { schedule: schedule.clone(), ..trusting(side) }));
         let packet = udp(A, 0, b"the same");
         // Five packets arrive before the repairs that they complete.
         let send = |pair: &mut Pair, fives: u64, is_seen: bool| {
@@ -140,7 +142,7 @@ fn equal_packets_that_the_tap_missed_are_not_injected() {
 fn packets_older_than_the_history_do_not_count_as_lost() {
     let window = Schedule::Sliding { rate: "3/8".parse().unwrap(), window: 256, density: 15 };
     for schedule in [Schedule::layered(), window] {
-        drain_packets_before_repairs(|side| Config { schedule: schedule.clone(), ..config(side) });
+        drain_packets_before_repairs(|side| Config { schedule: schedule.clone(), ..trusting(side) });
     }
 }
 
@@ -174,7 +176,7 @@ fn drain_packets_before_repairs(config: impl Fn(usize) -> Config) {
 /// A gateway that was suspended finds many repairs at once, each of which misses a packet.
 #[test]
 fn more_repairs_than_can_wait_are_used_early_and_few_in_one_call() {
-    let mut pair = Pair::up([config(A), config(B)]);
+    let mut pair = Pair::up([trusting(A), trusting(B)]);
     let (mut out_a, mut out_b) = (pair.gateways[A].outbox(), pair.gateways[B].outbox());
     let (mut repairs, mut lost) = (Vec::new(), Vec::new());
     for n in 0..3_200 {
@@ -211,7 +213,7 @@ fn more_repairs_than_can_wait_are_used_early_and_few_in_one_call() {
 /// The repairs' path is faster than the packets'.
 #[test]
 fn repairs_that_run_far_ahead_learn_to_wait() {
-    let mut pair = Pair::up([config(A), config(B)]);
+    let mut pair = Pair::up([trusting(A), trusting(B)]);
     let (mut in_transit, mut lost) = (std::collections::VecDeque::new(), coin(3, 0.01));
     let mut injected_early = 0;
     for n in 0..60_000u32 {
@@ -231,7 +233,7 @@ fn repairs_that_run_far_ahead_learn_to_wait() {
     }
     let injected = pair.recovered[B].len() - injected_early;
     assert!((380..440).contains(&injected), "{injected} of about 400 lost after the wait was learnt");
-    assert!(injected_early < 2_500, "{injected_early} before it was");
+    assert!(injected_early < 300, "{injected_early} before it was, some 200 of them lost");
 }
 
 /// A packet lost together with all its repairs has no name, but is counted as lost.
@@ -257,7 +259,7 @@ fn packets_that_no_repair_names_are_counted_as_lost() {
 /// A gateway that was suspended has lost packets and repairs alike, from full buffers.
 #[test]
 fn packets_that_arrived_while_a_gateway_was_suspended_are_not_injected() {
-    let mut pair = Pair::up([config(A), config(B)]);
+    let mut pair = Pair::up([trusting(A), trusting(B)]);
     for n in 0..20_000u32 {
         let still = (2_000..8_000).contains(&n);
         if n == 8_000 {
@@ -276,7 +278,7 @@ fn packets_that_arrived_while_a_gateway_was_suspended_are_not_injected() {
 /// A slow stream takes minutes to pass the places that a gap leaves in doubt.
 #[test]
 fn recovery_resumes_soon_after_a_gap_even_in_a_slow_stream() {
-    let mut pair = Pair::up([config(A), config(B)]);
+    let mut pair = Pair::up([trusting(A), trusting(B)]);
     for n in 0..100u16 {
         pair.send(A, &udp(A, n, b"slow"), false);
         pair.advance(100_000);
@@ -294,7 +296,7 @@ fn recovery_resumes_soon_after_a_gap_even_in_a_slow_stream() {
 #[test]
 fn packets_from_before_a_gap_are_not_injected_even_by_late_repairs() {
     for arrived in [1, 2] {
-        let mut pair = Pair::up([config(A), config(B)]);
+        let mut pair = Pair::up([trusting(A), trusting(B)]);
         pair.send(A, &udp(A, 0, b"before"), false);
         pair.advance(5_000_000);
         let mut late = Vec::new();
@@ -330,7 +332,7 @@ fn packets_from_before_a_gap_are_not_injected_even_by_late_repairs() {
 #[test]
 fn losses_of_a_sparse_stream_are_recovered_after_a_silence() {
     let one_layer =
-        |side| Config { schedule: Schedule::Layered { r: 8, interleaves: vec![1] }, ..config(side) };
+        |side| Config { schedule: Schedule::Layered { r: 8, interleaves: vec![1] }, ..trusting(side) };
     let mut pair = Pair::up([one_layer(A), one_layer(B)]);
     pair.send(A, &udp(A, 1, b"alone"), true);
     pair.advance(1_900);
@@ -342,7 +344,7 @@ fn losses_of_a_sparse_stream_are_recovered_after_a_silence() {
 #[test]
 fn a_wrong_recovery_is_never_injected_even_if_names_collide() {
     for bits in [0, 3, 6, 10] {
-        let weak = |side| Config { name_bits: bits, ..config(side) };
+        let weak = |side| Config { name_bits: bits, ..trusting(side) };
         let mut pair = Pair::up([weak(A), weak(B)]);
         let sent: HashSet<_> = (0..4_000u32).map(|n| udp(A, n as u16, &payload(n))).collect();
         let lost = run(&mut pair, 4_000, 11, 0.03);

@@ -1,9 +1,11 @@
 //! Sessions that are renewed while they are in use, and the randomness of Hellos.
+//!
+//! Tests that lose packets trust the path, because they lose no repairs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use crate::pair::{A, B, Pair, coin, config, payload, udp};
+use crate::pair::{A, B, Pair, coin, config, payload, trusting, udp};
 use maelstrom_core::counters::Rejected;
 use maelstrom_core::{Entropy, Gateway};
 
@@ -40,7 +42,7 @@ fn exchange_and_lose(pair: &mut Pair, us: u64, seed: u64) {
 #[test]
 fn a_session_is_renewed_after_an_hour_without_a_gap_in_protection() {
     for delay_us in [0, 20_000] {
-        let mut pair = Pair::up([config(A), config(B)]);
+        let mut pair = Pair::up([trusting(A), trusting(B)]);
         pair.delay_us = delay_us;
         let renewals = |pair: &Pair| [A, B].map(|side| pair.status(side, |peer| peer.renewals));
         pair.advance(3_595 * SECOND_US);
@@ -57,7 +59,7 @@ fn a_session_is_renewed_after_an_hour_without_a_gap_in_protection() {
 
 #[test]
 fn a_session_is_renewed_though_datagrams_are_lost() {
-    let mut pair = Pair::up([config(A), config(B)]);
+    let mut pair = Pair::up([trusting(A), trusting(B)]);
     pair.delay_us = 20_000;
     pair.advance(3_598 * SECOND_US);
     pair.lose_datagram = Box::new(coin(4, 0.4));
@@ -70,7 +72,7 @@ fn a_session_is_renewed_though_datagrams_are_lost() {
 
 #[test]
 fn sessions_are_renewed_for_days() {
-    let mut pair = Pair::up([config(A), config(B)]);
+    let mut pair = Pair::up([trusting(A), trusting(B)]);
     for _ in 0..40 {
         pair.advance(3_700 * SECOND_US);
         assert!([A, B].iter().all(|&side| pair.status(side, |peer| peer.is_up && peer.sessions == 1)));
@@ -83,11 +85,11 @@ fn sessions_are_renewed_for_days() {
 fn a_gateway_that_restarts_during_a_renewal_is_found_again() {
     for restarted in [A, B] {
         for at_ms in (0..200).step_by(10) {
-            let mut pair = Pair::up([config(A), config(B)]);
+            let mut pair = Pair::up([trusting(A), trusting(B)]);
             pair.delay_us = 20_000;
             pair.gateways[A].handle_stall(pair.now_us, 300_000);
             pair.advance(1_000 * at_ms);
-            pair.gateways[restarted] = Gateway::new(config(restarted), [99; 32]).unwrap();
+            pair.gateways[restarted] = Gateway::new(trusting(restarted), [99; 32]).unwrap();
             pair.advance(3 * SECOND_US);
             assert!([A, B].iter().all(|&side| pair.status(side, |peer| peer.is_up)), "after {at_ms} ms");
             exchange_and_lose(&mut pair, 300_000, at_ms);

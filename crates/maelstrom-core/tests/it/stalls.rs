@@ -1,8 +1,10 @@
 //! Gateways that stand still for a while: a stopped process, a paused machine.
+//!
+//! The path is trusted: the tests lose packets but no repairs.
 
 use std::collections::HashMap;
 
-use crate::pair::{A, B, Pair, coin, config, payload, udp};
+use crate::pair::{A, B, Pair, coin, payload, trusting, udp};
 
 /// Interval between packets of each side.
 const STEP_US: u64 = 100;
@@ -24,7 +26,7 @@ struct Streams {
 
 impl Streams {
     fn new(seed: u64) -> Self {
-        let mut pair = Pair::up([config(A), config(B)]);
+        let mut pair = Pair::up([trusting(A), trusting(B)]);
         pair.delay_us = 20_000;
         let lose = Box::new(coin(seed, 0.02));
         Self { pair, lose, sent: HashMap::new(), count: 0, examined: [0; 2], oldest_us: 0 }

@@ -1,4 +1,6 @@
 //! Two whole gateways whose repairs are sums over a sliding window, over a lossy link in virtual time.
+//!
+//! The path is trusted, so that nothing but the code decides.
 
 mod low_rates;
 
@@ -6,13 +8,13 @@ use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-use crate::pair::{A, B, Pair, coin, config, payload, run, udp};
+use crate::pair::{A, B, Pair, coin, config, payload, run, trusting, udp};
 use maelstrom_core::counters::Unused;
 use maelstrom_core::packet::{MutableFields, restore};
 use maelstrom_core::{Config, ConfigError, Gateway, Schedule};
 
 fn sliding(side: usize, rate: &str, window: u16, density: u8) -> Config {
-    Config { schedule: Schedule::Sliding { rate: rate.parse().unwrap(), window, density }, ..config(side) }
+    Config { schedule: Schedule::Sliding { rate: rate.parse().unwrap(), window, density }, ..trusting(side) }
 }
 
 fn up(rate: &str, window: u16) -> Pair {
@@ -200,7 +202,7 @@ fn a_new_rate_keeps_the_window_and_a_new_window_starts_empty() {
     let blocks = Schedule::ReedSolomon { r: 8, c: 3, interleave: 1 };
     for (another, what) in [
         (sliding(A, "1/1", 32, 15), "a shorter window"),
-        (Config { schedule: blocks, ..config(A) }, "blocks"),
+        (Config { schedule: blocks, ..trusting(A) }, "blocks"),
         (sliding(A, "1/2", 64, 15), "a window after blocks"),
     ] {
         // Packets that the previous code would have recovered are given up.
@@ -285,7 +287,7 @@ fn a_wrong_recovery_is_never_injected_even_if_names_collide() {
 /// Each egress has a code of its own; an ingress accepts any.
 #[test]
 fn the_two_directions_may_have_different_codes() {
-    let mut pair = Pair::up([sliding(A, "3/8", 160, 15), config(B)]);
+    let mut pair = Pair::up([sliding(A, "3/8", 160, 15), trusting(B)]);
     let lost = pair.lose_one_in_forty();
     pair.advance(500_000);
     for (from, lost) in [A, B].into_iter().zip(lost) {
@@ -360,8 +362,11 @@ fn traffic_to_other_destinations_displaces_no_arrivals() {
         [(window, 20_000), (layers(vec![1, 11, 19]), 20_000), (layers(vec![11, 19]), 2_000_000)]
     {
         let what = schedule.to_string();
-        let mut pair =
-            Pair::up([A, B].map(|side| Config { schedule: schedule.clone(), max_delay_us, ..config(side) }));
+        let mut pair = Pair::up([A, B].map(|side| Config {
+            schedule: schedule.clone(),
+            max_delay_us,
+            ..trusting(side)
+        }));
         let mut transit = udp(A, 0, b"to a third site");
         transit[18] = 77;
         let mut lost = Vec::new();
@@ -402,7 +407,7 @@ fn packets_that_arrived_around_a_gap_hide_no_later_loss() {
 fn gap_among_heartbeats(schedule: &Schedule, clears_us: u64, silence_us: u64) {
     const EVERY_US: u64 = 30_000;
     let heartbeat = udp(A, 0, b"heartbeat");
-    let mut pair = Pair::up([A, B].map(|side| Config { schedule: schedule.clone(), ..config(side) }));
+    let mut pair = Pair::up([A, B].map(|side| Config { schedule: schedule.clone(), ..trusting(side) }));
     let send = |pair: &mut Pair, count: u64, lose_every: u64| {
         for n in 1..=count {
             pair.send(A, &heartbeat, n % lose_every == 0);

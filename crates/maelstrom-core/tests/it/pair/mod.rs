@@ -37,10 +37,17 @@ pub fn config(side: usize) -> Config {
             address: address(1 - side),
             networks: vec![format!("10.81.{}.0/24", 2 - side).parse().unwrap()],
             key: PeerKey::new([5; 32]),
-            // Most tests lose packets but no repairs, which no link does.
-            trusts_path: true,
+            trusts_path: false,
         }],
     }
+}
+
+/// A gateway that takes every missing packet for lost, for tests that are not about the proof of losses and
+/// lose packets as no link does: packets but no repairs, or the first ones of all flows.
+pub fn trusting(side: usize) -> Config {
+    let config = config(side);
+    let peer = PeerConfig { trusts_path: true, ..config.peers[0].clone() };
+    Config { peers: vec![peer], ..config }
 }
 
 /// An IPv4 UDP packet from site `from`'s host 10 to the other's.
@@ -86,6 +93,9 @@ pub fn run(pair: &mut Pair, count: u32, seed: u64, probability: f64) -> Vec<Vec<
     lost
 }
 
+/// Delay of a packet or, if it is told so, of a datagram.
+pub type Delay = Box<dyn FnMut(&[u8], bool) -> u64>;
+
 /// A datagram or packet on the link.
 struct Flight {
     due_us: u64,
@@ -99,10 +109,14 @@ pub struct Pair {
     pub now_us: u64,
     pub gateways: [Gateway; 2],
     pub out: [Outbox; 2],
-    /// Traffic on the link, in order of sending.
+    /// Traffic on the link, in order of arrival.
     wire: VecDeque<Flight>,
     /// One-way delay of the link.
     pub delay_us: u64,
+    /// Time at which the link delivers what was sent last.
+    last_us: u64,
+    /// Delay beside that of the link.
+    pub extra_us: Delay,
     /// Packets sent by [`Pair::send`], which pass one router.
     sent: HashSet<Vec<u8>>,
     /// Packets recovered at each side, as they were sent.
@@ -138,6 +152,8 @@ impl Pair {
             out,
             wire: VecDeque::new(),
             delay_us: 0,
+            last_us: 0,
+            extra_us: Box::new(|_, _| 0),
             sent: HashSet::new(),
             recovered: Default::default(),
             sent_datagrams: None,
@@ -245,7 +261,11 @@ impl Pair {
     }
 
     fn launch(&mut self, to: usize, bytes: Vec<u8>, is_datagram: bool) {
-        self.wire.push_back(Flight { due_us: self.now_us + self.delay_us, to, bytes, is_datagram });
+        // The link itself keeps the order, also while its delay falls.
+        self.last_us = self.last_us.max(self.now_us + self.delay_us);
+        let due_us = self.last_us + (self.extra_us)(&bytes, is_datagram);
+        let at = self.wire.partition_point(|flight| flight.due_us <= due_us);
+        self.wire.insert(at, Flight { due_us, to, bytes, is_datagram });
     }
 
     /// Delivers all traffic that is due.
@@ -279,7 +299,7 @@ impl Pair {
             }
             if flight.is_datagram {
                 self.inject(flight.to, &flight.bytes);
-            } else if self.captures[flight.to].contains(&Packet::new_checked(&flight.bytes).unwrap()) {
+            } else if self.captures[flight.to].shows(&Packet::new_checked(&flight.bytes).unwrap()) {
                 self.gateways[flight.to].handle_incoming(
                     self.now_us,
                     &flight.bytes,
