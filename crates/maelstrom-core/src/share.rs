@@ -3,6 +3,9 @@
 //! A gateway that cannot code all packets protects some flows whole and leaves the others, because half of
 //! the packets of each flow would help none of them. [`Share`] bounds the flows by a hash that both gateways
 //! and the tap's program in the kernel compute alike; [`Controller`] decides how large the share is.
+//!
+//! IPv4 fragments are hashed without ports, which only the first one has. All fragments of a packet are thus
+//! protected, or none. Whole packets of the same ports may be treated otherwise.
 
 use crate::packet::Packet;
 
@@ -21,6 +24,12 @@ impl Share {
     /// Whether packets of this flow are in the share.
     pub fn contains(self, packet: &Packet<'_>) -> bool {
         self == Self::ALL || flow_hash(packet) <= self.0
+    }
+
+    /// Whether the tap shows a packet that arrives. Beside those in the share, it shows the first fragment of a
+    /// packet in the share, because it tells that a router fragmented the packet.
+    pub fn shows(self, packet: &Packet<'_>) -> bool {
+        self.contains(packet) || is_first_fragment(packet) && hash(packet, true) <= self.0
     }
 
     /// The share as a part of 1.
@@ -43,6 +52,20 @@ impl Default for Share {
 /// Hashes addresses, protocol and, in packets that are not fragments, ports. `netio/bpf/tap.c` computes the
 /// same hash.
 pub fn flow_hash(packet: &Packet<'_>) -> u16 {
+    hash(packet, !is_fragment(packet))
+}
+
+fn is_fragment(packet: &Packet<'_>) -> bool {
+    let bytes = packet.as_slice();
+    bytes[0] >> 4 == 4 && u16::from_be_bytes([bytes[6], bytes[7]]) & 0x3fff != 0
+}
+
+fn is_first_fragment(packet: &Packet<'_>) -> bool {
+    let bytes = packet.as_slice();
+    is_fragment(packet) && u16::from_be_bytes([bytes[6], bytes[7]]) & 0x1fff == 0
+}
+
+fn hash(packet: &Packet<'_>, has_ports: bool) -> u16 {
     let bytes = packet.as_slice();
     let word = |at: usize| {
         let word = bytes.get(at..at + 4).and_then(|word| word.first_chunk());
@@ -51,15 +74,14 @@ pub fn flow_hash(packet: &Packet<'_>) -> u16 {
     let mut hash = 0;
     let (protocol, transport) = if bytes[0] >> 4 == 6 {
         (8..40).step_by(4).for_each(|at| hash = mix(hash, word(at)));
-        (bytes[6], Some(40))
+        (bytes[6], 40)
     } else {
         (12..20).step_by(4).for_each(|at| hash = mix(hash, word(at)));
-        let is_fragment = u16::from_be_bytes([bytes[6], bytes[7]]) & 0x3fff != 0;
-        (bytes[9], (!is_fragment).then_some(usize::from(bytes[0] & 0x0f) * 4))
+        (bytes[9], usize::from(bytes[0] & 0x0f) * 4)
     };
     hash = mix(hash, u32::from(protocol));
-    if let (TCP | UDP | SCTP, Some(ports)) = (protocol, transport) {
-        hash = mix(hash, word(ports));
+    if has_ports && matches!(protocol, TCP | UDP | SCTP) {
+        hash = mix(hash, word(transport));
     }
     (mix(hash, 0) >> 16) as u16
 }
@@ -195,6 +217,25 @@ mod tests {
             hash(&packet)
         };
         assert_ne!(v6(1), v6(2));
+    }
+
+    #[test]
+    fn the_first_fragment_of_a_packet_in_the_share_is_shown() {
+        let mut fewer = 0;
+        for port in 0..100 {
+            let mut whole = udp4([10, 0, 0, 1], [10, 0, 1, 1], 77, b"hello, far site");
+            whole[21] = port;
+            let (mut first, mut second) = (whole.clone(), whole.clone());
+            (first[6], second[7]) = (0x20, 3);
+            let shows = |share: u16, bytes: &[u8]| Share(share).shows(&Packet::new_checked(bytes).unwrap());
+            let (whole_hash, piece_hash) = (hash(&whole), hash(&second));
+            let least = whole_hash.min(piece_hash);
+            assert!(shows(whole_hash, &whole) && !shows(whole_hash - 1, &whole));
+            assert!(shows(least, &first) && !shows(least - 1, &first));
+            assert!(shows(piece_hash, &second) && !shows(piece_hash - 1, &second));
+            fewer += u32::from(whole_hash < piece_hash);
+        }
+        assert!((1..100).contains(&fewer), "both hashes decide");
     }
 
     /// The tap's program in the kernel computes the same (netio/tests/kernel/tap_shares.rs).

@@ -230,13 +230,17 @@ INLINE u32 mix(u32 hash, u32 value)
 }
 
 // Returns whether the packet's flow is not in the share that is copied. The hash of its addresses is that of
-// maelstrom-core/src/share.rs, and ends as there. `transport` is 0 in a fragment.
-INLINE int is_shed(struct __sk_buff *skb, u32 hash, u32 protocol, u32 transport, u32 direction)
+// maelstrom-core/src/share.rs, and ends as there. `transport` is 0 if the packet has no ports. A fragment is
+// copied if those without ports are, and one with ports also if whole packets with these ports are: a router
+// may have made it of such a packet.
+INLINE int is_shed(struct __sk_buff *skb, u32 hash, u32 protocol, u32 transport, u32 fragment, u32 direction)
 {
 	const u32 *end = map_lookup(&shares, &direction);
 	if (!end || !*end)
 		return 0;
 	hash = mix(hash, protocol);
+	if (fragment && mix(hash, 0) >> 16 < *end)
+		return 0;
 	if (transport && (protocol == TCP || protocol == UDP || protocol == SCTP)) {
 		u8 ports[4] = {0};
 		if (load_bytes(skb, transport, ports, sizeof(ports)))
@@ -282,8 +286,12 @@ INLINE int wanted4(struct __sk_buff *skb, struct packet *packet, u32 direction)
 	}
 	packet->length = (u16)(header[2] << 8 | header[3]);
 	u32 hash = mix(mix(0, word(header + 12)), word(header + 16));
-	u32 transport = fragment ? 0 : packet->at + (header[0] & 15) * 4;
-	return !is_shed(skb, hash, header[9], transport, direction);
+	u32 transport = packet->at + (header[0] & 15) * 4;
+	// a fragment that leaves is protected like the others of its packet
+	u32 offset = (header[6] & 0x1f) | header[7];
+	if (offset || (fragment && direction == OUTGOING))
+		transport = 0;
+	return !is_shed(skb, hash, header[9], transport, fragment, direction);
 }
 
 INLINE int wanted6(struct __sk_buff *skb, struct packet *packet, u32 direction)
@@ -309,7 +317,7 @@ INLINE int wanted6(struct __sk_buff *skb, struct packet *packet, u32 direction)
 #pragma unroll
 	for (u32 at = 8; at < 40; at += 4)
 		hash = mix(hash, word(header + at));
-	return !is_shed(skb, hash, header[6], packet->at + 40, direction);
+	return !is_shed(skb, hash, header[6], packet->at + 40, 0, direction);
 }
 
 enum { ETH_VLAN = 0x8100, ETH_VLAN_AD = 0x88a8 };

@@ -1,14 +1,17 @@
 //! Gateways that protect a share of the flows.
+//!
+//! Tests that lose packets trust the path, because they lose no repairs.
 
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
 
-use crate::pair::{A, B, Pair, coin, config};
-use maelstrom_core::counters::Unprotected;
+use crate::fragments::fragments_of;
+use crate::pair::{A, B, Pair, coin, config, trusting};
+use maelstrom_core::counters::{Unprotected, Withheld};
 use maelstrom_core::outbox::Envelope;
 use maelstrom_core::packet::Packet;
 use maelstrom_core::share::{Share, flow_hash};
-use maelstrom_core::{Config, Gateway, PeerConfig, PeerKey};
+use maelstrom_core::{Config, Finding, Gateway, PeerConfig, PeerKey};
 
 const FLOWS: u16 = 16;
 
@@ -70,7 +73,7 @@ fn count(share: Share, (recovered, lost): &Fates) -> [(usize, usize); 2] {
 
 #[test]
 fn an_overloaded_egress_protects_some_flows_whole_and_the_others_not_at_all() {
-    let mut pair = Pair::up([config(A), config(B)]);
+    let mut pair = Pair::up([trusting(A), trusting(B)]);
     pair.delay_us = 20_000;
     let now_us = pair.now_us;
     pair.gateways[A].set_share(now_us, half());
@@ -90,7 +93,7 @@ fn an_overloaded_egress_protects_some_flows_whole_and_the_others_not_at_all() {
 
 #[test]
 fn an_overloaded_ingress_makes_the_far_egress_protect_less() {
-    let mut pair = Pair::up([config(A), config(B)]);
+    let mut pair = Pair::up([trusting(A), trusting(B)]);
     pair.delay_us = 20_000;
     let now_us = pair.now_us;
     pair.gateways[B].set_share(now_us, half());
@@ -104,7 +107,7 @@ fn an_overloaded_ingress_makes_the_far_egress_protect_less() {
 
 #[test]
 fn shares_that_change_deliver_nothing_twice() {
-    let mut pair = Pair::up([config(A), config(B)]);
+    let mut pair = Pair::up([trusting(A), trusting(B)]);
     pair.delay_us = 20_000;
     for seed in 10..40 {
         let side = [A, B][seed as usize % 2];
@@ -153,4 +156,33 @@ fn the_output_of_one_peer_never_keeps_others_waiting_for_good() {
         out.datagrams.clear();
     }
     assert_eq!(served.len(), 8);
+}
+
+/// The hash of fragments has no ports, so that those of a packet in the share may lie outside.
+#[test]
+fn packets_in_the_share_that_a_router_fragments_are_not_delivered_twice() {
+    let pieces_of = |n: u32, flow: u16| fragments_of(&packet(flow, n), 120);
+    let piece = flow_hash(&Packet::new_checked(&pieces_of(0, 0)[0]).unwrap());
+    let share = Share(piece - 1);
+    let flows: Vec<u16> = (0..FLOWS).filter(|&flow| hash(flow) <= share.0).collect();
+    assert!(flows.len() >= 4, "{flows:?} of the share {share:?}");
+    let mut pair = Pair::up([config(A), config(B)]);
+    let now_us = pair.now_us;
+    pair.gateways[A].set_share(now_us, share);
+    for n in 0..12_000u32 {
+        pair.captures[B] = pair.gateways[B].incoming_share();
+        let flow = flows[n as usize % flows.len()];
+        if n > 8_000 && n % 20 == 0 {
+            pair.leave(A, &packet(flow, n));
+            pieces_of(n, flow).into_iter().for_each(|piece| pair.fly(B, piece));
+        } else {
+            pair.send(A, &packet(flow, n), false);
+        }
+        pair.advance(500);
+    }
+    pair.advance(1_000_000);
+    assert_eq!(pair.gateways[B].incoming_share(), share);
+    assert_eq!(pair.recovered[B].len(), 0, "packets twice");
+    assert!(pair.status(B, |peer| peer.withheld.count(Withheld::Fragmented)) > 100);
+    assert!(pair.status(B, |peer| peer.findings.contains(Finding::Fragmented)));
 }
