@@ -311,9 +311,8 @@ impl Arrivals {
         same.doubles -= u8::from(was_double);
         same.slow -= u8::from(was_slow);
         let count = if same.live == 1 { same.count } else { 0 };
-        let Trace { flow, ttl, opens } = same.trace;
-        let bound = Bound { flow, opens, was_double, was_slow };
-        Some(Taken { handle: same.handle, bound, ttl, at_us: same.at_us, count })
+        let bound = Bound { trace: same.trace, was_double, was_slow };
+        Some(Taken { handle: same.handle, bound, ttl: same.trace.ttl, at_us: same.at_us, count })
     }
 
     /// Writes the fields into a symbol, or into a copy if it already has those of an equal packet.
@@ -497,7 +496,7 @@ mod tests {
         let bytes = crate::packet::tests::udp4([10, 0, 0, 1], [10, 0, 1, 1], name as u16, b"hello");
         let packet = crate::packet::Packet::new_checked(&bytes).unwrap();
         let symbol = Symbol::new(&packet, PacketHash(name.into()), MutableFields::default());
-        let trace = Trace { flow: Flow(1), ttl: 64, opens: false };
+        let trace = Trace { flow: Flow(1), ttl: 64, opens: false, is_fragment: false };
         arrivals.insert(1, Name(name), trace, &symbol);
     }
 

@@ -4,21 +4,27 @@
 //! lets a single datagram pass, queues differ, processors race. The wait adapts to the packets that arrive
 //! late: it grows to the delays seen, and shrinks while no packet is late.
 //!
-//! Quick recovery is worth an occasional duplicate, so the wait stays short ([`CALM_US`]) while few packets
-//! are later than that. If many are, the repairs' path is faster than the packets', and repairs wait for as
-//! long as packets are late.
+//! Without late packets the wait is short ([`CALM_US`] at most). A packet that is later may have been
+//! delivered twice, which is tolerable for one in [`FEW`]. Until as many others have arrived, repairs wait
+//! for as long as the packet was late, and longer by a margin. On a slow stream that is a long time, so that
+//! the first late packet of a path with much jitter teaches the wait for all of them.
 
+use crate::ledger::TICK_US;
 use foundation::Seq;
 
 /// Shortest wait in microseconds.
 const WAIT_MIN_US: u64 = 60;
-/// Longest wait while few packets are overtaken by more. Beyond it, by our judgement, waiting costs TCP more
-/// than an occasional duplicate.
+/// Longest wait without later packets. Beyond it, by our judgement, waiting costs TCP more than an occasional
+/// duplicate.
 const CALM_US: u64 = 200;
-/// Longest wait in any case. A packet that is later was not merely overtaken.
+/// A packet that is later was not merely overtaken.
 pub(crate) const OVERTAKEN_MAX_US: u64 = 25_000;
-/// Few packets means at most one in this number of arrivals.
-const FEW: u64 = 128;
+/// Longest wait in any case: a packet that is barely overtaken, and the least margin.
+const WAIT_MAX_US: u64 = OVERTAKEN_MAX_US + OVERTAKEN_MAX_US / 4;
+/// One packet in this number of arrivals may be delivered twice.
+const FEW: u64 = 1_024;
+/// Number of ranges of lateness beyond [`CALM_US`], each twice as wide as the one before.
+const RANGES: usize = 7;
 /// Maximum number of repairs that wait.
 const HELD_MAX: usize = 512;
 
@@ -27,14 +33,25 @@ pub(crate) struct Held {
     slots: Box<[Slot]>,
     first: usize,
     len: usize,
-    wait_us: u64,
-    /// Present upper limit of `wait_us`.
-    limit_us: u64,
-    /// Packets that arrived since the limit was last updated.
+    /// Wait by the packets that are hardly late, up to [`CALM_US`].
+    calm_us: u64,
+    /// Wait by those that are later; 0 if there are none.
+    late_us: u64,
+    /// Number of packets that arrived.
     arrivals: u64,
-    /// Those of them that were overtaken by more than [`CALM_US`].
-    overtaken: u64,
-    /// Longest time by which one of these was overtaken.
+    /// The same at the last tick.
+    at_tick: u64,
+    /// Interval between packets, on average, before the last tick.
+    interval_us: u64,
+    ranges: [Range; RANGES],
+}
+
+/// The packets of a range of lateness, while it matters.
+#[derive(Clone, Copy, Default)]
+struct Range {
+    /// Number of the arrival from which on they are few.
+    until: u64,
+    count: u64,
     longest_us: u64,
 }
 
@@ -51,11 +68,12 @@ impl Held {
             slots: slots.collect(),
             first: 0,
             len: 0,
-            wait_us: WAIT_MIN_US,
-            limit_us: CALM_US,
+            calm_us: WAIT_MIN_US,
+            late_us: 0,
             arrivals: 0,
-            overtaken: 0,
-            longest_us: 0,
+            at_tick: 0,
+            interval_us: 0,
+            ranges: [Range::default(); RANGES],
         }
     }
 
@@ -112,6 +130,13 @@ impl Held {
         true
     }
 
+    /// Moves the first body into `body` to make room. Returns whether it is due, or nearly so: one that has
+    /// long to wait for packets that are late must not be used.
+    pub(crate) fn make_room(&mut self, now_us: u64, body: &mut Vec<u8>) -> bool {
+        let is_due = self.due_us().is_some_and(|due_us| due_us <= now_us + CALM_US);
+        self.pop(body) && is_due
+    }
+
     /// Counts a packet that arrived.
     pub(crate) fn on_arrival(&mut self) {
         self.arrivals += 1;
@@ -122,31 +147,44 @@ impl Held {
         if late_us > OVERTAKEN_MAX_US {
             return;
         }
-        if late_us > CALM_US {
-            self.overtaken += 1;
-            self.longest_us = self.longest_us.max(late_us);
-        }
-        self.wait_us = self.wait_us.max(with_margin(late_us)).min(self.limit_us);
-    }
-
-    /// Lets the wait decay, and updates its limit. Must be called ten times a second.
-    pub(crate) fn on_tick(&mut self) {
-        self.wait_us = WAIT_MIN_US.max(self.wait_us - self.wait_us / 64);
-        if self.arrivals < FEW {
+        if late_us <= CALM_US {
+            self.calm_us = self.calm_us.max(late_us + late_us / 4).min(CALM_US);
             return;
         }
-        self.limit_us = if self.overtaken > self.arrivals / FEW {
-            self.limit_us.max(with_margin(self.longest_us)).min(OVERTAKEN_MAX_US)
-        } else {
-            CALM_US.max(self.limit_us - self.limit_us / 64)
-        };
-        self.wait_us = self.wait_us.min(self.limit_us);
-        (self.arrivals, self.overtaken, self.longest_us) = (0, 0, 0);
+        let at = ((late_us - 1) / CALM_US).ilog2() as usize;
+        let range = &mut self.ranges[at.min(RANGES - 1)];
+        range.until = self.arrivals + FEW;
+        range.count += 1;
+        range.longest_us = range.longest_us.max(late_us);
+        self.update();
+    }
+
+    /// Forgets ranges of lateness of which packets are few, and updates the wait.
+    fn update(&mut self) {
+        for range in &mut self.ranges {
+            if range.until <= self.arrivals {
+                *range = Range::default();
+            }
+        }
+        let count: u64 = self.ranges.iter().map(|range| range.count).sum();
+        let longest_us = self.ranges.iter().map(|range| range.longest_us).max().unwrap_or(0);
+        // The longest of a few packets says little about the longest of many, and where packets are few, a
+        // longer wait matters less than a duplicate.
+        let margin_us = (longest_us / count.clamp(1, 4)).max(self.interval_us / 8);
+        self.late_us = if longest_us > 0 { (longest_us + margin_us).min(WAIT_MAX_US) } else { 0 };
+    }
+
+    /// Lets the wait decay. Must be called ten times a second.
+    pub(crate) fn on_tick(&mut self) {
+        self.calm_us = WAIT_MIN_US.max(self.calm_us - self.calm_us / 64);
+        self.interval_us = TICK_US / (self.arrivals - self.at_tick).max(1);
+        self.at_tick = self.arrivals;
+        self.update();
     }
 
     /// Present wait.
     pub(crate) fn wait_us(&self) -> u64 {
-        self.wait_us
+        self.calm_us.max(self.late_us)
     }
 
     /// Bytes of memory held.
@@ -183,10 +221,6 @@ impl Reach {
         let marks = [self.older, self.newer];
         marks.into_iter().find(|mark| seq.0 < mark.end).map_or(now_us, |mark| mark.at_us)
     }
-}
-
-fn with_margin(late_us: u64) -> u64 {
-    late_us + late_us / 4
 }
 
 #[cfg(test)]
@@ -245,7 +279,7 @@ mod tests {
         assert_eq!(held.wait_us(), 150);
         held.on_late_packet(80_000);
         assert_eq!(held.wait_us(), 150, "a packet that late was not overtaken: it took another path");
-        held.on_late_packet(900);
+        held.on_late_packet(CALM_US);
         assert_eq!(held.wait_us(), CALM_US);
         for _ in 0..2_000 {
             held.on_tick();
@@ -254,19 +288,41 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_grows_as_far_as_needed_only_while_many_packets_are_overtaken() {
-        let run = |held: &mut Held, seconds: u32, overtaken_in_a_tick: u32| {
-            for _ in 0..10 * seconds {
-                (0..1_000).for_each(|_| held.on_arrival());
-                (0..overtaken_in_a_tick).for_each(|_| held.on_late_packet(3_000));
-                held.on_tick();
-            }
-            held.wait_us()
-        };
+    fn the_wait_is_that_of_the_latest_packet_until_such_packets_are_few() {
+        for late_us in [CALM_US + 1, 3_000, 14_000, OVERTAKEN_MAX_US] {
+            let mut held = Held::new(1);
+            held.on_late_packet(late_us);
+            let first_us = (2 * late_us).min(WAIT_MAX_US);
+            assert_eq!(held.wait_us(), first_us, "the margin is wide after one of {late_us} us");
+            (0..3).for_each(|_| held.on_late_packet(late_us));
+            assert_eq!(held.wait_us(), late_us + late_us / 4);
+            (1..FEW).for_each(|_| held.on_arrival());
+            held.on_tick();
+            assert!(held.wait_us() > late_us);
+            held.on_arrival();
+            held.on_tick();
+            assert!(held.wait_us() <= CALM_US);
+        }
+    }
+
+    #[test]
+    fn the_margin_is_wide_where_packets_are_few() {
         let mut held = Held::new(1);
-        assert!(run(&mut held, 10, 5) <= CALM_US, "0.5 % is few");
-        assert!((3_000..=3_750).contains(&run(&mut held, 10, 300)));
-        assert!((3_000..=3_750).contains(&run(&mut held, 60, 300)), "for as long as it lasts");
-        assert!(run(&mut held, 60, 0) <= CALM_US);
+        (0..2).for_each(|_| held.on_arrival());
+        held.on_tick();
+        (0..4).for_each(|_| held.on_late_packet(300));
+        assert_eq!(held.wait_us(), 300 + 50_000 / 8);
+    }
+
+    #[test]
+    fn a_packet_that_is_hardly_late_does_not_prolong_a_long_wait() {
+        let mut held = Held::new(1);
+        (0..4).for_each(|_| held.on_late_packet(14_000));
+        for _ in 0..FEW / 64 {
+            (0..64).for_each(|_| held.on_arrival());
+            held.on_late_packet(500);
+            held.on_tick();
+        }
+        assert_eq!(held.wait_us(), 500 + TICK_US / 64 / 8);
     }
 }

@@ -259,7 +259,11 @@ impl Peer {
         let is_protected =
             self.session.as_ref().is_some_and(|session| session.watched.contains(packet.destination()));
         // Nor does it protect other flows than it announced, which a tap may show all the same.
-        if !is_protected || !self.sharing.far_bound().contains(packet) {
+        let bound = self.sharing.far_bound();
+        if is_protected && !bound.contains(packet) && bound.shows(packet) {
+            self.ingress.handle_first_fragment(now_us, packet, &self.identity);
+        }
+        if !is_protected || !bound.contains(packet) {
             return self.ingress.on_foreign_packet();
         }
         let (ingress, mut cx) = self.ingress_and_cx(now_us, &mut out.recovered);

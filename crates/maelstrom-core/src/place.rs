@@ -34,20 +34,20 @@ pub(crate) enum Treatment {
 }
 
 /// Traits of an arrival that concern its path.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Trace {
     pub(crate) flow: Flow,
     pub(crate) ttl: u8,
     /// Whether it opened a TCP connection.
     pub(crate) opens: bool,
+    /// Whether it is an IPv4 fragment.
+    pub(crate) is_fragment: bool,
 }
 
 /// An arrival that a place was bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bound {
-    pub(crate) flow: Flow,
-    /// Whether it opened a TCP connection.
-    pub(crate) opens: bool,
+    pub(crate) trace: Trace,
     /// Whether it had counted as the second arrival of a packet that was injected.
     pub(crate) was_double: bool,
     /// Whether it had counted as a slow one.

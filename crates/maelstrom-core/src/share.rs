@@ -26,8 +26,8 @@ impl Share {
         self == Self::ALL || flow_hash(packet) <= self.0
     }
 
-    /// Whether the tap shows a packet that arrives. Beside those in the share, it shows the first fragment of a
-    /// packet in the share, because it tells that a router fragmented the packet.
+    /// Whether the tap shows a packet that arrives. Beside those in the share, it shows the first fragment of
+    /// a packet in the share, because it tells that a router fragmented the packet.
     pub fn shows(self, packet: &Packet<'_>) -> bool {
         self.contains(packet) || is_first_fragment(packet) && hash(packet, true) <= self.0
     }

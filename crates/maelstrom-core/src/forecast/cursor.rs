@@ -191,7 +191,7 @@ mod tests {
             self.arrivals.insert(
                 now_us,
                 Name(seq as u32 + 1),
-                Trace { flow: Flow::default(), ttl: FIELDS.ttl, opens: false },
+                Trace { flow: Flow::default(), ttl: FIELDS.ttl, opens: false, is_fragment: false },
                 &symbol,
             );
         }

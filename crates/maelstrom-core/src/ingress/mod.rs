@@ -183,14 +183,12 @@ impl Ingress {
         self.held.on_arrival();
         let injected_us = self.path.on_arrival(cx.now_us, &traits, packet, cx.identity);
         let name = cx.identity.name(hash);
-        let opens = traits.opens.is_some();
-        let trace = Trace { flow: traits.flow, ttl: packet.mutable_fields().ttl, opens };
+        let Traits { flow, opens, is_fragment } = traits;
+        let trace = Trace { flow, ttl: packet.mutable_fields().ttl, opens: opens.is_some(), is_fragment };
         match self.arrivals.insert(cx.now_us, name, trace, &symbol) {
             Arrived::Kept => {
                 if let Some(injected_us) = injected_us {
-                    self.counts.after_recovery += 1;
-                    self.held.on_late_packet(cx.now_us.saturating_sub(injected_us));
-                    self.path.on_late_fragment(cx.now_us);
+                    self.on_late_fragment(cx.now_us, injected_us);
                 }
             }
             Arrived::LikeRecovered { late_us, is_repeated, is_counted, is_injected } => {
@@ -200,20 +198,34 @@ impl Ingress {
                 let is_slow = !is_repeated && late_us > OVERTAKEN_MAX_US;
                 self.arrivals.on_double(name, is_injected, is_slow);
                 if is_slow {
-                    self.path.on_slow(traits.flow);
+                    self.path.on_slow(trace, is_counted);
                 } else if !is_repeated {
                     self.held.on_late_packet(late_us);
-                    self.path.on_late(is_counted);
+                    self.path.on_overtaken(is_counted, is_fragment);
                 }
             }
             Arrived::Late { seq, late_us, is_counted, .. } => {
                 self.counts.late += 1;
                 self.held.on_late_packet(late_us);
                 self.path.on_late(is_counted);
-                self.path.on_named_arrival(traits.flow, seq, opens);
+                self.path.on_named_arrival(trace, seq);
                 self.report_to_decoder(cx, seq);
             }
         }
+    }
+
+    /// Takes the first fragment of a packet that the far gateway protects, while it protects no fragments.
+    pub(crate) fn handle_first_fragment(&mut self, now_us: u64, packet: &Packet<'_>, identity: &Identity) {
+        if let Some(injected_us) = self.path.on_first_fragment(now_us, packet, identity) {
+            self.on_late_fragment(now_us, injected_us);
+        }
+    }
+
+    /// Notes that the first fragment of a packet arrived that had been injected.
+    fn on_late_fragment(&mut self, now_us: u64, injected_us: u64) {
+        self.counts.after_recovery += 1;
+        self.held.on_late_packet(now_us.saturating_sub(injected_us));
+        self.path.on_late_fragment(now_us);
     }
 
     /// Takes a packet that leaves for the peer's site.
@@ -264,8 +276,11 @@ impl Ingress {
     fn hold(&mut self, cx: &mut IngressCx<'_>, view: &RecipeView<'_>, body: &[u8]) {
         if self.held.is_full() {
             let mut oldest = std::mem::take(&mut self.due);
-            self.held.pop(&mut oldest);
-            self.use_held(cx, &oldest);
+            if self.held.make_room(cx.now_us, &mut oldest) {
+                self.use_held(cx, &oldest);
+            } else {
+                self.counts.unused.add(Unused::NoRoom);
+            }
             self.due = oldest;
         }
         let now_us = cx.now_us;
@@ -394,9 +409,9 @@ impl Ingress {
     fn on_bound(&mut self, bound: Bound, seq: Seq) {
         self.counts.after_recovery -= u64::from(bound.was_double);
         if bound.was_slow {
-            self.path.off_slow(bound.flow);
+            self.path.off_slow(bound.trace.flow);
         }
-        self.path.on_named_arrival(bound.flow, seq, bound.opens);
+        self.path.on_named_arrival(bound.trace, seq);
     }
 
     /// Reports to the decoder that the symbol of a place is known.

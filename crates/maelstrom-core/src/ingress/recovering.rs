@@ -69,9 +69,9 @@ impl Recovering<'_, '_> {
             self.counts.recognised += 1;
             self.counts.after_recovery -= u64::from(bound.was_double);
             if bound.was_slow {
-                self.path.off_slow(bound.flow);
+                self.path.off_slow(bound.trace.flow);
             }
-            self.path.on_named_arrival(bound.flow, seq, bound.opens);
+            self.path.on_named_arrival(bound.trace, seq);
             return true;
         }
         // The hash covers everything but the fields.

@@ -12,11 +12,14 @@ const WAYS: usize = 2;
 /// Number of packets of one flow that are recovered before one of a flow that is known arrives again. Packets
 /// at the end of a flow are lost together, but a flow that takes another path from now on does not arrive
 /// again either.
-const RUN_MIN: u32 = 4;
+const RUN_MIN: u32 = 2;
+/// The same on a link that loses many packets.
+const RUN_MIN_LOSSY: u32 = 4;
 /// One more for this number of arrivals.
 const RUN_SHARE: u32 = 1024;
 const RUN_MAX: u32 = 64;
-/// Maximum number of packets of a flow that arrive long after their recovery, besides one in 1,024.
+/// Largest number of packets of a flow that arrived long after their recovery, less one for each 1,024
+/// arrivals.
 const SLOW_MAX: i32 = 8 * ONE as i32;
 /// Age of a TCP SYN that arrived from which a missing one is not the same in another form, in microseconds.
 /// Hosts retransmit a SYN after a second.
@@ -195,15 +198,16 @@ impl Flows {
         }
     }
 
-    /// Tells where the flow of a missing packet stands. The packet counts as recovered if the flow is
-    /// present.
-    pub(super) fn standing(&mut self, now_us: u64, flow: Flow, seq: Seq) -> Standing {
+    /// Tells where the flow of a missing packet stands, on a link that loses few packets or not. The packet
+    /// counts as recovered if the flow is present.
+    pub(super) fn standing(&mut self, now_us: u64, flow: Flow, seq: Seq, is_lossy: bool) -> Standing {
         let is_known = |known: &&Known| known.arrived > 0 && now_us < known.at_us + KNOWN_US;
         let Some(known) = self.find(flow).filter(is_known) else { return Standing::Unseen };
         if seq < known.newest {
             return Standing::Present;
         }
-        let run_max = (RUN_MIN + known.arrived / RUN_SHARE).min(RUN_MAX);
+        let run_min = if is_lossy { RUN_MIN_LOSSY } else { RUN_MIN };
+        let run_max = (run_min + known.arrived / RUN_SHARE).min(RUN_MAX);
         let known = self.entry(flow);
         known.run = known.run.saturating_add(1);
         if known.run <= run_max { Standing::Present } else { Standing::Left }
@@ -222,8 +226,8 @@ impl Flows {
     /// Notes that a packet arrived long after its recovery. Returns whether that was news of its flow.
     pub(super) fn on_slow(&mut self, flow: Flow) -> bool {
         let known = self.entry(flow);
-        let is_news = known.slow <= SLOW_MAX;
-        known.slow = (known.slow + ONE as i32).min(2 * SLOW_MAX);
+        let is_news = known.slow == 0;
+        known.slow = (known.slow + ONE as i32).min(SLOW_MAX);
         is_news
     }
 
@@ -233,9 +237,15 @@ impl Flows {
         known.slow = (known.slow - ONE as i32).max(0);
     }
 
-    /// Whether the packets of a flow arrive long after their recovery.
+    /// Whether a packet of a flow arrived long after its recovery, and fewer than 1,024 others have arrived
+    /// since.
     pub(super) fn is_slow(&self, flow: Flow) -> bool {
-        self.find(flow).is_some_and(|known| known.slow > SLOW_MAX)
+        self.find(flow).is_some_and(|known| known.slow > 0)
+    }
+
+    /// Whether the last one of many such packets has just arrived.
+    pub(super) fn is_often_slow(&self, flow: Flow) -> bool {
+        self.find(flow).is_some_and(|known| known.slow == SLOW_MAX)
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
@@ -250,14 +260,18 @@ mod tests {
     #[test]
     fn a_flow_is_present_while_later_packets_of_it_arrive() {
         let mut flows = Flows::new();
-        assert_eq!(flows.standing(9, Flow(7), Seq(3)), Standing::Unseen);
+        assert_eq!(flows.standing(9, Flow(7), Seq(3), false), Standing::Unseen);
         flows.on_named_arrival(Flow(7), Seq(100), false);
-        assert!((0..100).all(|at| flows.standing(9, Flow(7), Seq(at)) == Standing::Present));
-        let beyond: Vec<_> = (101..107).map(|at| flows.standing(9, Flow(7), Seq(at))).collect();
-        assert_eq!(beyond[..4], [Standing::Present; 4]);
-        assert_eq!(beyond[4..], [Standing::Left; 2]);
-        flows.on_named_arrival(Flow(7), Seq(110), false);
-        assert_eq!(flows.standing(9, Flow(7), Seq(111)), Standing::Present);
+        assert!((0..100).all(|at| flows.standing(9, Flow(7), Seq(at), false) == Standing::Present));
+        let beyond: Vec<_> = (101..107).map(|at| flows.standing(9, Flow(7), Seq(at), false)).collect();
+        assert_eq!(beyond[..2], [Standing::Present; 2]);
+        assert_eq!(beyond[2..], [Standing::Left; 4]);
+        assert_eq!(flows.standing(9, Flow(7), Seq(108), true), Standing::Left);
+        flows.on_named_arrival(Flow(7), Seq(109), false);
+        assert!((110..114).all(|at| flows.standing(9, Flow(7), Seq(at), true) == Standing::Present));
+        assert_eq!(flows.standing(9, Flow(7), Seq(114), true), Standing::Left);
+        flows.on_named_arrival(Flow(7), Seq(120), false);
+        assert_eq!(flows.standing(9, Flow(7), Seq(121), false), Standing::Present);
     }
 
     #[test]
@@ -268,9 +282,9 @@ mod tests {
         flows.on_named_arrival(Flow(1), Seq(9), false);
         assert_eq!(flows.on_arrival(20, Flow(1)), Arrival::Further);
         assert_eq!(flows.on_arrival(1 << REFRESH, Flow(1)), Arrival::Refresh(Service(5)));
-        assert_eq!(flows.standing(1 << REFRESH, Flow(1), Seq(8)), Standing::Present);
+        assert_eq!(flows.standing(1 << REFRESH, Flow(1), Seq(8), false), Standing::Present);
         let late_us = (1 << REFRESH) + KNOWN_US;
-        assert_eq!(flows.standing(late_us, Flow(1), Seq(8)), Standing::Unseen);
+        assert_eq!(flows.standing(late_us, Flow(1), Seq(8), false), Standing::Unseen);
         assert_eq!(flows.on_arrival(late_us + 1, Flow(1)), Arrival::First);
     }
 
@@ -292,13 +306,20 @@ mod tests {
     #[test]
     fn slow_packets_are_charged_to_their_flow() {
         let mut flows = Flows::new();
-        assert!((0..9).all(|_| flows.on_slow(Flow(1))) && !flows.on_slow(Flow(1)));
-        assert!(flows.is_slow(Flow(1)) && !flows.is_slow(Flow(2)));
+        assert!(flows.on_slow(Flow(1)) && !flows.on_slow(Flow(1)));
+        assert!(flows.is_slow(Flow(1)) && !flows.is_often_slow(Flow(1)) && !flows.is_slow(Flow(2)));
         (0..2).for_each(|_| flows.off_slow(Flow(1)));
+        assert!(!flows.is_slow(Flow(1)) && flows.on_slow(Flow(1)));
+        (0..1_023).for_each(|seq| flows.on_named_arrival(Flow(1), Seq(seq), false));
+        assert!(flows.is_slow(Flow(1)));
+        flows.on_named_arrival(Flow(1), Seq(1_023), false);
         assert!(!flows.is_slow(Flow(1)));
-        assert!(flows.on_slow(Flow(1)) && flows.is_slow(Flow(1)));
-        (0..1_024).for_each(|seq| flows.on_named_arrival(Flow(1), Seq(seq), false));
-        assert!(!flows.is_slow(Flow(1)));
+        (0..7).for_each(|_| _ = flows.on_slow(Flow(1)));
+        assert!(!flows.is_often_slow(Flow(1)));
+        (0..99).for_each(|_| _ = flows.on_slow(Flow(1)));
+        assert!(flows.is_often_slow(Flow(1)));
+        (0..8 * 1_024).for_each(|seq| flows.on_named_arrival(Flow(1), Seq(seq), false));
+        assert!(!flows.is_slow(Flow(1)), "the number is bounded");
     }
 
     #[test]
@@ -306,10 +327,10 @@ mod tests {
         let mut flows = Flows::new();
         let same_set = |n: u32| Flow(5 + n * SETS as u32);
         (0..3).for_each(|n| flows.on_named_arrival(same_set(n), Seq(u64::from(n)), false));
-        assert_eq!(flows.standing(9, same_set(0), Seq(0)), Standing::Unseen);
-        assert_eq!(flows.standing(9, same_set(2), Seq(0)), Standing::Present);
+        assert_eq!(flows.standing(9, same_set(0), Seq(0), false), Standing::Unseen);
+        assert_eq!(flows.standing(9, same_set(2), Seq(0), false), Standing::Present);
         flows.uses = u32::MAX;
         flows.on_named_arrival(same_set(9), Seq(0), false);
-        assert_eq!(flows.standing(9, same_set(9), Seq(0)), Standing::Present);
+        assert_eq!(flows.standing(9, same_set(9), Seq(0), false), Standing::Present);
     }
 }

@@ -16,49 +16,43 @@
 mod account;
 mod flows;
 mod lossy;
+mod nameless;
 mod pieces;
 mod services;
 mod solved;
+mod suspicion;
 mod translation;
+mod window;
 
 use crate::counters::{Withheld, WithheldCounts};
 use crate::findings::{Finding, Findings};
 use crate::flow::{Content, Flow, Piece, Traits};
 use crate::identity::Identity;
 use crate::packet::Packet;
+use crate::place::Trace;
 use crate::wire::SealedHeader;
 use account::{Account, ONE, RepairLoss};
 use flows::{Arrival, Flows, Opening, Standing};
 use foundation::Seq;
 use lossy::Lossy;
+use nameless::Nameless;
 use pieces::Pieces;
 use services::{Ends, Services};
 pub(super) use solved::Solved;
+use suspicion::Suspicion;
 use translation::Translation;
+use window::{CLEAN_MIN, Window};
 
 /// Number of named arrivals that prove a path.
 const PROOF: u64 = 4;
-/// Shortest and longest window of named packets.
-const WINDOW_MIN: i64 = 64;
-const WINDOW_MAX: i64 = 256;
-/// Time after which a window of [`WINDOW_MIN`] packets ends, in microseconds.
-const WINDOW_US: u64 = 2_000_000;
-/// Shortest window in microseconds.
-const WINDOW_MIN_US: u64 = 250_000;
-/// Missing packets in a window that prove nothing.
-const STRAY: i64 = 4;
-/// Number of windows without doubt, one after the other, that end a finding, at first.
-const CLEAN_MIN: u32 = 2;
-/// The largest such number: it doubles with every relapse.
-const CLEAN_MAX: u32 = 32;
-/// Number of windows without doubt after which a relapse counts half.
-const CALM: u32 = 64;
 /// Time for which evidence of a single packet counts, in microseconds.
 const EVIDENCE_US: u64 = 60_000_000;
 /// First packets of flows that are recovered for each one that the link loses, by which services earn them.
 const FIRST_FACTOR: i64 = 3;
-/// Maximum number of packets that arrive long after their recovery, besides one in 1,024.
-const SLOW_MAX: i64 = 16 * ONE;
+/// Lost datagrams for each one that arrives, in units of [`ONE`], from which on a link loses many packets.
+const LOSSY: i64 = ONE / 16;
+/// Maximum number of flows of which a packet arrived long after its recovery, besides one in 1,024 arrivals.
+const SLOW_MAX: i64 = 2 * ONE;
 
 /// Knowledge of the path from the far site.
 pub(super) struct Path {
@@ -75,7 +69,7 @@ pub(super) struct Path {
     /// Missing packets beyond those that the loss of repairs explains.
     unexplained: Account,
     /// The same, and missing packets of flows that left or were never seen: evidence for findings.
-    suspicion: Account,
+    suspicion: Suspicion,
     /// Recovered packets of flows that were never seen, beyond the same.
     unseen: Account,
     /// Packets that arrived long after their recovery.
@@ -85,6 +79,7 @@ pub(super) struct Path {
     clean: u32,
     clean_needed: u32,
     window: Window,
+    nameless: Nameless,
     findings: Findings,
     pieces: Pieces,
     translation: Translation,
@@ -93,20 +88,6 @@ pub(super) struct Path {
     opening_until_us: u64,
     slow_until_us: u64,
     withheld: WithheldCounts,
-}
-
-/// Counts of a window of named packets.
-#[derive(Clone, Copy, Debug, Default)]
-struct Window {
-    since_us: u64,
-    /// Packets from the far site, named or not.
-    arrivals: i64,
-    /// Packets that a repair named and that arrived.
-    named: i64,
-    /// Packets that a repair named and that did not arrive.
-    missing: i64,
-    /// Missing packets that the loss of repairs explains, in units of [`ONE`].
-    explained: i64,
 }
 
 impl Path {
@@ -121,13 +102,14 @@ impl Path {
             repairs: RepairLoss::default(),
             proof: 0,
             unexplained: Account::default(),
-            suspicion: Account::default(),
+            suspicion: Suspicion::default(),
             unseen: Account::default(),
             slow: Account::default(),
             is_closed: false,
             clean: 0,
             clean_needed: CLEAN_MIN,
             window: Window::default(),
+            nameless: Nameless::default(),
             findings: Findings::default(),
             pieces: Pieces::new(pieces),
             translation: Translation::new(),
@@ -143,7 +125,7 @@ impl Path {
     pub(super) fn restart(&mut self) {
         self.flows.restart();
         self.repairs.restart();
-        self.window = Window { since_us: self.window.since_us, ..Window::default() };
+        self.window.restart();
     }
 
     /// Takes a packet of the far site that arrived, which no repair has named yet. If it is the first piece
@@ -155,7 +137,7 @@ impl Path {
         packet: &Packet<'_>,
         identity: &Identity,
     ) -> Option<u64> {
-        self.window.arrivals += 1;
+        self.window.on_arrival(traits.is_fragment);
         self.unexplained.credit_arrival();
         self.suspicion.credit_arrival();
         self.unseen.credit_arrival();
@@ -163,6 +145,21 @@ impl Path {
         self.now_us = now_us;
         self.note_flow(traits, packet, identity);
         let piece = Piece::of(packet, identity).filter(|_| traits.is_fragment && packet.is_intact())?;
+        self.pieces.on_fragment(piece)
+    }
+
+    /// Takes the first fragment of a packet that a router fragmented, while the other fragments are not
+    /// shown. Returns the same.
+    pub(super) fn on_first_fragment(
+        &mut self,
+        now_us: u64,
+        packet: &Packet<'_>,
+        identity: &Identity,
+    ) -> Option<u64> {
+        self.now_us = now_us;
+        // There is at least one more of them.
+        (0..2).for_each(|_| self.window.on_arrival(true));
+        let piece = Piece::of(packet, identity).filter(|_| packet.is_intact())?;
         self.pieces.on_fragment(piece)
     }
 
@@ -199,10 +196,11 @@ impl Path {
         self.fragmented_until_us = now_us + EVIDENCE_US;
     }
 
-    /// Notes that the packet at a place arrived under its name. `opens`: whether it opened a TCP connection.
-    pub(super) fn on_named_arrival(&mut self, flow: Flow, seq: Seq, opens: bool) {
+    /// Notes that the packet at a place arrived under its name.
+    pub(super) fn on_named_arrival(&mut self, trace: Trace, seq: Seq) {
+        let Trace { flow, opens, is_fragment, .. } = trace;
         self.proof = PROOF.min(self.proof + 1);
-        self.window.named += 1;
+        self.window.on_named(is_fragment);
         self.repairs.on_named();
         self.flows.on_named_arrival(flow, seq, opens);
         let explains = 3 * self.repairs.odds() + ONE / 1024;
@@ -214,7 +212,7 @@ impl Path {
         self.window.missing += 1;
         self.repairs.on_named();
         self.unexplained.charge(ONE);
-        self.suspicion.charge(ONE);
+        self.suspicion.on_missing();
     }
 
     /// Notes that a packet arrived after a repair had missed it, and whether it counted as missing.
@@ -224,13 +222,26 @@ impl Path {
         }
     }
 
-    /// Notes that a packet arrived long after it had been solved. It still counts as missing.
-    pub(super) fn on_slow(&mut self, flow: Flow) {
+    /// Notes that a packet arrived soon after it had been solved, and whether it counted as missing.
+    pub(super) fn on_overtaken(&mut self, was_counted: bool, is_fragment: bool) {
+        self.window.on_named(is_fragment);
+        self.on_late(was_counted);
+    }
+
+    /// Notes that a packet arrived long after it had been solved, and whether it counted as missing. It still
+    /// does where injections are decided about, but it is no evidence for other findings.
+    pub(super) fn on_slow(&mut self, trace: Trace, was_counted: bool) {
+        let flow = trace.flow;
         if self.flows.on_slow(flow) && self.slow.level() < 2 * SLOW_MAX {
             self.slow.charge(ONE);
         }
-        if self.flows.is_slow(flow) {
+        if self.flows.is_often_slow(flow) {
             self.slow_until_us = self.now_us + EVIDENCE_US;
+        }
+        if was_counted {
+            self.window.on_named(trace.is_fragment);
+            self.window.missing -= 1;
+            self.suspicion.on_explained();
         }
     }
 
@@ -252,7 +263,7 @@ impl Path {
             let explained = lost * explains;
             self.window.explained += explained;
             self.unexplained.charge(-explained);
-            self.suspicion.charge(-explained);
+            self.suspicion.credit(explained);
             self.unseen.charge(-explained);
         }
         lost
@@ -273,7 +284,7 @@ impl Path {
                 }
                 match reason {
                     Withheld::Fragmented | Withheld::OpeningRewritten => self.on_withheld(reason, solved),
-                    Withheld::UnseenFlow | Withheld::LeftFlow | Withheld::LossyFlow => {
+                    Withheld::UnseenFlow | Withheld::LeftFlow | Withheld::LossyFlow | Withheld::SlowPath => {
                         // The flow explains the loss; it says nothing about the others.
                         self.withheld.add(reason);
                         self.unexplained.charge(if solved.is_counted { -ONE } else { 0 });
@@ -304,14 +315,14 @@ impl Path {
         if self.proof < PROOF {
             return Err(Withheld::Unproven);
         }
-        self.judge_losses(now_us, solved)?;
         if self.slow.level() > SLOW_MAX || self.flows.is_slow(traits.flow) {
             return Err(Withheld::SlowPath);
         }
+        self.judge_losses(now_us, solved)?;
         // A packet that opens a connection begins a flow, even if its ports have been in use.
         let standing = match opening {
             Some(Opening::New) => Standing::Unseen,
-            _ => self.flows.standing(now_us, traits.flow, seq),
+            _ => self.flows.standing(now_us, traits.flow, seq, self.repairs.odds() > LOSSY),
         };
         match standing {
             Standing::Present => Ok(()),
@@ -373,8 +384,7 @@ impl Path {
     /// Judges the window if it is over. Must be called regularly.
     pub(super) fn on_tick(&mut self, now_us: u64) {
         self.unexplained.forget_credit();
-        self.suspicion.forget_credit();
-        self.suspicion.limit(2 * self.repairs.certain());
+        self.suspicion.on_tick(2 * self.repairs.certain());
         self.unseen.forget_credit();
         self.now_us = now_us;
         self.lossy.on_tick(now_us);
@@ -387,71 +397,8 @@ impl Path {
             self.findings.set(Finding::Elsewhere, false);
             self.findings.set(Finding::PartlyElsewhere, false);
         }
-        let window = self.window;
-        let (places, age_us) = (window.named + window.missing, now_us.saturating_sub(window.since_us));
-        if places == 0 {
-            self.window.since_us = now_us;
-        } else if places >= WINDOW_MIN
-            && (age_us >= WINDOW_US || places >= WINDOW_MAX && age_us >= WINDOW_MIN_US)
-        {
-            self.window = Window { since_us: now_us, ..Window::default() };
+        if let Some(window) = self.window.take_if_over(now_us) {
             self.judge_window(now_us, &window);
-        }
-    }
-
-    fn judge_window(&mut self, now_us: u64, window: &Window) {
-        let places = window.named + window.missing;
-        let unexplained = window.missing - (window.explained + places).div_euclid(ONE) - STRAY;
-        if unexplained <= 0 {
-            return self.on_clean_window();
-        }
-        let hardly_any = window.missing > 8 * window.named;
-        // Arrivals that no repair has named; the newest of them may yet be.
-        let nameless = window.arrivals - window.named;
-        let is_translated = now_us < self.translated_until_us;
-        let rewritten = is_translated || 2 * nameless > window.missing && 4 * window.missing > places;
-        let partly = !rewritten && !hardly_any;
-        // By chance, the link may lose a run of packets and no repair. Repairs that are lost later show it.
-        let doubts = self.has_doubt();
-        let suffices = if doubts { self.repairs.certain() / 2 } else { self.repairs.certain() };
-        if partly && self.suspicion.level() <= suffices {
-            if doubts {
-                self.on_clean_window();
-            }
-            return;
-        }
-        self.clean = 0;
-        self.findings.set(Finding::Rewritten, rewritten);
-        self.findings.set(Finding::Elsewhere, !rewritten && hardly_any);
-        self.findings.set(Finding::PartlyElsewhere, partly);
-        if !doubts {
-            self.clean_needed = (2 * self.clean_needed).min(CLEAN_MAX);
-        }
-        if !partly {
-            self.is_closed = true;
-        }
-    }
-
-    fn on_clean_window(&mut self) {
-        self.clean += 1;
-        if !self.is_closed && !self.has_doubt() {
-            if self.clean >= CALM {
-                (self.clean, self.clean_needed) = (0, CLEAN_MIN.max(self.clean_needed / 2));
-            }
-            return;
-        }
-        if self.clean < self.clean_needed {
-            return;
-        }
-        for finding in [Finding::Rewritten, Finding::Elsewhere, Finding::PartlyElsewhere] {
-            self.findings.set(finding, false);
-        }
-        self.clean = 0;
-        self.suspicion = Account::default();
-        if self.is_closed {
-            self.is_closed = false;
-            self.unexplained = Account::default();
-            self.unseen = Account::default();
         }
     }
 
@@ -478,7 +425,7 @@ impl Path {
     fn on_explained(&mut self) {
         self.window.missing -= 1;
         self.unexplained.charge(-ONE);
-        self.suspicion.charge(-ONE);
+        self.suspicion.on_explained();
     }
 
     pub(super) fn withheld(&self) -> &WithheldCounts {
