@@ -2,7 +2,9 @@
 
 use crate::pair::{A, B, Pair, coin, config};
 use crate::path::{has, packet};
+use maelstrom_core::counters::Withheld;
 use maelstrom_core::{Config, Finding, Schedule};
+use testkit::Random;
 
 fn up(schedule: &Schedule) -> Pair {
     let mut pair = Pair::up([A, B].map(|side| Config { schedule: schedule.clone(), ..config(side) }));
@@ -40,6 +42,33 @@ fn losses_that_hit_no_repair_for_a_while_raise_no_finding() {
                 withheld += pair.status(B, |peer| peer.withheld.iter().map(|(_, n)| n).sum::<u64>());
             }
             assert!(withheld <= 8 + lost / 10, "{schedule}, loss {loss}: {withheld} of {lost} withheld");
+        }
+    }
+}
+
+/// The first seconds of a session, in which no repair may have been lost yet, and a rate that rises. One run
+/// of losses in 8,000 is too long for the account, which these seeds do not contain.
+#[test]
+fn a_lone_flow_is_not_set_aside_by_chance() {
+    for schedule in [Schedule::Auto, window("3/8", 256)] {
+        for (loss, every_us) in [(0.01, 1_000), (0.02, 1_000)] {
+            let (mut lost, mut most, mut sum) = (0, 0, 0);
+            for seed in 0..40 {
+                let mut pair = up(&schedule);
+                let (mut random, mut datagrams) = (Random(seed), Random(1_000 + seed));
+                pair.lose_datagram = Box::new(move || datagrams.chance(loss));
+                for n in 0..1_500u32 {
+                    let is_lost = random.chance(loss);
+                    lost += u64::from(is_lost);
+                    pair.send(A, &packet(0, n), is_lost);
+                    pair.advance(every_us);
+                }
+                let withheld = pair.status(B, |peer| *peer.withheld);
+                assert_eq!(withheld.count(Withheld::LossyFlow), 0, "{schedule}, loss {loss}, seed {seed}");
+                let waited = withheld.count(Withheld::Unexplained);
+                (most, sum) = (waited.max(most), sum + waited);
+            }
+            assert!(most <= 16 && 100 * sum <= 3 * lost, "{schedule}, {loss}: {most}, {sum} of {lost}");
         }
     }
 }

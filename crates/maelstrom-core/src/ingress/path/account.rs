@@ -54,6 +54,8 @@ impl Account {
 const LOSSLESS: u64 = 1 << 14;
 /// Number of average runs without a lost repair that one run in 8,000 exceeds.
 const CERTAIN: i64 = 9;
+/// The same of one run in 150, before a repair was lost.
+const UNLOST: i64 = 5;
 /// Number of datagrams over which the ratio of packets to datagrams is averaged.
 const RATIO_SPAN: u64 = 2048;
 
@@ -70,6 +72,8 @@ pub(super) struct RepairLoss {
     sealed: u64,
     /// Those of these datagrams that were lost.
     lost: u64,
+    /// Highest number of packets for each datagram lately, in units of [`ONE`].
+    each_max: i64,
 }
 
 impl RepairLoss {
@@ -100,6 +104,7 @@ impl RepairLoss {
         if self.sealed > RATIO_SPAN {
             (self.named, self.sealed, self.lost) = (self.named / 2, self.sealed / 2, self.lost / 2);
         }
+        self.each_max = self.packets_each().max(self.each_max - self.each_max / 512);
         self.since_loss = match self.since_loss {
             _ if lost > 0 => Some(0),
             Some(since) if since < LOSSLESS => Some(since + 1),
@@ -130,7 +135,7 @@ impl RepairLoss {
     /// Level at which an account shows that packets take another path. If repairs are lost now and then, a
     /// run of packets is by chance lost without any, and the level allows for one such run in 8,000.
     pub(super) fn limit(&self) -> i64 {
-        let runs = if self.since_loss.is_some() { CERTAIN } else { 3 };
+        let runs = if self.has_lost() { CERTAIN } else { UNLOST };
         self.runs(runs)
     }
 
@@ -139,8 +144,14 @@ impl RepairLoss {
         self.runs(CERTAIN)
     }
 
+    /// Whether repairs have been lost lately.
+    pub(super) fn has_lost(&self) -> bool {
+        self.since_loss.is_some()
+    }
+
+    /// An account may stem from a time of fewer repairs.
     fn runs(&self, runs: i64) -> i64 {
-        (runs * self.packets_each()).max(8 * ONE)
+        (runs * self.packets_each().max(self.each_max)).max(8 * ONE)
     }
 }
 
@@ -239,6 +250,21 @@ mod tests {
         repairs.restart();
         assert!(repairs.limit() > unknown);
         assert_eq!(repairs.on_sealed(3, 7), 0, "the first datagram of a session shows no loss");
+    }
+
+    #[test]
+    fn the_limit_falls_slowly_when_there_are_more_repairs() {
+        let mut repairs = RepairLoss::default();
+        let send = |repairs: &mut RepairLoss, range: std::ops::Range<u64>, each: u64| {
+            for n in range {
+                (0..each).for_each(|_| repairs.on_named());
+                repairs.on_sealed(1, n);
+            }
+            repairs.certain()
+        };
+        let before = send(&mut repairs, 0..1_000, 8);
+        assert!(send(&mut repairs, 1_000..1_100, 1) > before * 3 / 4);
+        assert!(send(&mut repairs, 1_100..20_000, 1) < before / 4);
     }
 
     #[test]

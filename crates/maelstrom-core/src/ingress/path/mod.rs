@@ -341,12 +341,16 @@ impl Path {
         if self.is_closed && self.unexplained.level() <= limit / 2 && !self.has_doubt() {
             self.is_closed = false;
         }
-        if self.unexplained.level() > limit && !self.is_closed {
-            let explained = self.lossy.set_aside(now_us, self.unexplained.level(), limit);
+        // Before the first lost repair, chance may take as many packets of a flow. That one ends the wait.
+        let level = self.unexplained.level();
+        let is_certain =
+            if self.repairs.has_lost() { !self.is_closed } else { level > self.repairs.certain() };
+        if level > limit && is_certain {
+            let explained = self.lossy.set_aside(now_us, level, limit);
             self.unexplained.charge(-explained);
-            if self.unexplained.level() > limit {
-                self.close();
-            }
+        }
+        if self.unexplained.level() > limit && !self.is_closed {
+            self.close();
         }
         if self.is_closed { Err(Withheld::Unexplained) } else { Ok(()) }
     }
