@@ -15,8 +15,8 @@ const PACE: Duration = Duration::from_millis(20);
 const APART: Duration = Duration::from_secs(10);
 
 /// Maximum number of messages of a stream that may be lost between a node that is cut off and another one. A
-/// node that has learned of a message as the network is cut, and asks for it in vain, reports it as lost while
-/// the only holder cannot answer.
+/// node that has learned of a message as the network is cut, and asks for it in vain, reports it as lost
+/// while the only holder cannot answer.
 const IN_FLIGHT: usize = 16;
 
 /// Events of a node's subscription.
