@@ -20,7 +20,7 @@ const CHECK: Duration = Duration::from_millis(100);
 /// Time for which a datagram waits for a copy by the network itself, if that brings datagrams of other hosts.
 const HOLD: Duration = Duration::from_millis(20);
 
-/// Maximum number of datagrams that wait so. When it is reached, the oldest waits no longer.
+/// Maximum number of datagrams that wait. A further one makes the oldest leave at once.
 const HELD_MAX: usize = 4_096;
 
 /// Time after which a talker that fails is opened again.
