@@ -7,7 +7,8 @@
 //!
 //! The computing lane uses the time that the waiting lane leaves, and takes none from it: a gateway that gets
 //! the processor late loses packets, as on a machine that is too slow. The output of a program is printed
-//! when the program has ended, so that the outputs of the lanes do not mix.
+//! when the program has ended, so that the outputs of the lanes do not mix. The gate leaves out what passing
+//! tests print, and prints again at its end what failing tests print.
 
 use std::num::NonZero;
 use std::process::{Command, Stdio};
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant};
 use crate::process::cargo;
 use crate::programs::Program;
 use crate::tally::{self, Collected, Tally};
+use crate::transcript;
 
 /// Number of tests on the kernel that run at once for each core. With twice as many, gateways fall behind
 /// their taps while the other lane computes.
@@ -70,12 +72,13 @@ fn lane(jobs: impl Iterator<Item = Job>, report: &Mutex<(bool, Tally)>) -> anyho
     for (name, mut command) in jobs {
         #[expect(clippy::disallowed_methods, reason = "not a core: reports the time of each program")]
         let start = Instant::now();
-        let Collected { success, tally, output } = tally::collect(&mut command, LIMIT)?;
+        let Collected { success, mut tally, output } = tally::collect(&mut command, LIMIT)?;
+        tally.failures = transcript::failures(&output);
         let seconds = start.elapsed().as_secs_f64();
         // The lock is held until all of the output is printed.
         let mut report = report.lock().expect("no lane panicked");
         println!("\n-- {name}: {seconds:.0} s{}", if success { "" } else { ", FAILED" });
-        print!("{output}");
+        print!("{}", transcript::without_successes(&output));
         report.0 &= success;
         report.1.add(tally);
     }

@@ -11,6 +11,7 @@ mod python;
 mod release;
 mod style;
 mod tally;
+mod transcript;
 mod verdict;
 mod wings;
 

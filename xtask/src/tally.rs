@@ -19,6 +19,8 @@ pub(crate) struct Tally {
     pub(crate) ignored: u64,
     /// Reasons of skipped tests, in the order of the output.
     pub(crate) skipped: Vec<String>,
+    /// Outputs of failed tests, each with the name of its test.
+    pub(crate) failures: Vec<String>,
 }
 
 impl Tally {
@@ -28,6 +30,7 @@ impl Tally {
         self.failed += other.failed;
         self.ignored += other.ignored;
         self.skipped.extend(other.skipped);
+        self.failures.extend(other.failures);
     }
 
     /// Counts a line of output.
@@ -139,7 +142,7 @@ mod tests {
         ] {
             tally.read(line);
         }
-        assert_eq!(tally, Tally { passed: 69, failed: 2, ignored: 1, skipped: vec![] });
+        assert_eq!(tally, Tally { passed: 69, failed: 2, ignored: 1, ..Tally::default() });
     }
 
     #[test]

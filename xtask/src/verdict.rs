@@ -33,10 +33,13 @@ impl Verdict {
         self.failed.is_empty()
     }
 
-    /// Prints what was skipped and what failed, and the counts of tests.
+    /// Prints what failed and what was skipped, and the counts of tests.
     pub(crate) fn print(&self) {
-        let Tally { passed, failed, ignored, skipped } = &self.tally;
+        let Tally { passed, failed, ignored, skipped, failures } = &self.tally;
         println!();
+        for failure in failures {
+            println!("{failure}\n");
+        }
         for reason in skipped {
             println!("SKIPPED: {reason}");
         }
