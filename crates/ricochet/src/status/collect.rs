@@ -128,7 +128,7 @@ impl Core {
             }
         });
         status.groups = groups.collect();
-        status.groups.sort_by(|a, b| a.name.cmp(&b.name));
+        status.groups.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         let dealings = |id| feedback.peers.iter().find(|peer| peer.peer == id).map(DealingsStatus::from);
         status.peers =
             published.members.iter().map(|member| peer(published, member, dealings(member.id))).collect();

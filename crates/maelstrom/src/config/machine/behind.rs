@@ -122,7 +122,7 @@ fn acting_kinds(device: &str) -> io::Result<Vec<(String, bool)>> {
             kinds.extend(acting_kind(attributes).map(|kind| (kind, is_early)));
         })?;
     }
-    kinds.sort();
+    kinds.sort_unstable();
     kinds.dedup();
     Ok(kinds)
 }

@@ -95,7 +95,7 @@ fn ingress_devices() -> io::Result<Vec<String>> {
     query(NETLINK_NETFILTER, GET_CHAIN, DUMP, &[NETDEV, 0, 0, 0], |answer| {
         devices.extend(answer.get(FAMILY_LEN..).map(devices_of_chain).unwrap_or_default());
     })?;
-    devices.sort();
+    devices.sort_unstable();
     devices.dedup();
     Ok(devices)
 }
