@@ -35,6 +35,8 @@ mod drain;
 mod driver;
 mod error;
 mod filter;
+#[cfg(feature = "futures")]
+mod futures;
 mod greetings;
 mod group_name;
 mod held;
@@ -80,6 +82,8 @@ pub use config::{
 pub use error::{
     JoinError, RecvError, RecvTimeoutError, RekeyError, RequestError, SendError, StartError, TryRecvError,
 };
+#[cfg(feature = "futures")]
+pub use futures::SenderSink;
 pub use group_name::GROUP_NAME_MAX;
 pub use joining::{JoinOptions, Order};
 pub use key::{ClusterKey, KeyError, KeyName, TRAILER};

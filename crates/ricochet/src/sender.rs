@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use ricochet_core::GroupId;
@@ -200,12 +200,21 @@ impl Sender {
     /// # Errors
     /// [`SendError`].
     pub async fn send_async_with(&self, payload: &[u8], options: &SendOptions<'_>) -> Result<u32, SendError> {
+        std::future::poll_fn(|context| self.poll_send(payload, options, context)).await
+    }
+
+    /// Sends a message. If there is no room, wakes the task when there may be.
+    pub(crate) fn poll_send(
+        &self,
+        payload: &[u8],
+        options: &SendOptions<'_>,
+        context: &Context<'_>,
+    ) -> Poll<Result<u32, SendError>> {
         let outbound = self.outbound(payload, options)?;
-        std::future::poll_fn(|context| match self.shared.poll_send(&outbound, context.waker()) {
+        match self.shared.poll_send(&outbound, context.waker()) {
             Err(SendError::WouldBlock) => Poll::Pending,
             sent => Poll::Ready(sent),
-        })
-        .await
+        }
     }
 
     /// Adds the options of this handle to a message, and checks its own.

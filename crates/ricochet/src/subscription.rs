@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::error::{RecvError, RecvTimeoutError, TryRecvError};
@@ -110,6 +111,32 @@ impl Subscription {
     /// [`RecvTimeoutError`].
     pub fn recv_event_timeout(&self, timeout: Duration) -> Result<Event, RecvTimeoutError> {
         self.handle.queue.pop_timeout(timeout)
+    }
+
+    /// Awaits the next message on any executor.
+    ///
+    /// # Errors
+    /// [`RecvError`].
+    pub async fn recv_async(&self) -> Result<Message, RecvError> {
+        loop {
+            if let Some(message) = self.message_of(self.recv_event_async().await?) {
+                return Ok(message);
+            }
+        }
+    }
+
+    /// Awaits the next message, loss report or news about the past on any executor. With the feature `futures`,
+    /// a subscription is also a stream of them.
+    ///
+    /// # Errors
+    /// [`RecvError`].
+    pub async fn recv_event_async(&self) -> Result<Event, RecvError> {
+        std::future::poll_fn(|context| self.poll_event(context)).await
+    }
+
+    /// Returns the next event. If none waits, wakes the task when one may.
+    pub(crate) fn poll_event(&self, context: &Context<'_>) -> Poll<Result<Event, RecvError>> {
+        self.handle.queue.poll_pop(context.waker())
     }
 
     /// Returns the loss reports passed over while receiving messages. The newest 1,024 are kept;

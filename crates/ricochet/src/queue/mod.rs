@@ -5,6 +5,7 @@ use std::io;
 use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, OnceLock, PoisonError};
+use std::task::{Poll, Waker as TaskWaker};
 use std::time::Duration;
 
 use ricochet_core::counters::GivenUp;
@@ -20,6 +21,8 @@ use crate::wake::Waker;
 
 /// Maximum number of loss reports in a queue, beside its messages.
 const LOST_MAX: usize = 1_024;
+/// Maximum number of tasks that wait for an event. Another one wakes them, so that all try again.
+const TASKS_MAX: usize = 64;
 /// Maximum number of reports that are compared with a message that is dropped, to extend one of them.
 const COMPARED_MAX: usize = 64;
 
@@ -74,6 +77,8 @@ struct Inner {
     /// Whether a thread may wait that was not notified since it began.
     is_awaited: bool,
     closed: Option<RecvError>,
+    /// Tasks that wait for an event.
+    tasks: Vec<TaskWaker>,
     /// Whether a reader waits for the descriptor. If so, the descriptor is not readable.
     armed: bool,
     /// Whether this queue exerts backpressure.
@@ -92,6 +97,7 @@ impl Queue {
             past: 0,
             is_awaited: false,
             closed: None,
+            tasks: Vec::new(),
             armed: false,
             blocking: false,
             logged: 0,
@@ -196,8 +202,10 @@ impl Queue {
         let mut inner = self.lock();
         inner.closed.get_or_insert(reason);
         self.release(&mut inner);
+        let tasks = mem::take(&mut inner.tasks);
         drop(inner);
         self.arrived.notify_all();
+        tasks.into_iter().for_each(TaskWaker::wake);
         self.wake_reader();
     }
 
@@ -230,6 +238,25 @@ impl Queue {
             inner.is_awaited = true;
             inner = self.arrived.wait(inner).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// Returns the next event. If there is none, wakes `task` when there may be one.
+    pub(crate) fn poll_pop(&self, task: &TaskWaker) -> Poll<Result<Event, RecvError>> {
+        let mut inner = self.lock();
+        if let Some(event) = self.pop(&mut inner) {
+            return Poll::Ready(Ok(event));
+        }
+        if let Some(closed) = &inner.closed {
+            return Poll::Ready(Err(closed.clone()));
+        }
+        if inner.tasks.iter().any(|other| other.will_wake(task)) {
+            return Poll::Pending;
+        }
+        let crowd = if inner.tasks.len() >= TASKS_MAX { mem::take(&mut inner.tasks) } else { Vec::new() };
+        inner.tasks.push(task.clone());
+        drop(inner);
+        crowd.into_iter().for_each(TaskWaker::wake);
+        Poll::Pending
     }
 
     /// Waits for the next event until the timeout is over.
@@ -351,10 +378,12 @@ impl Queue {
         // A wake-up is a system call, so each wait gets one. A thread that begins to wait later finds the
         // event.
         let is_awaited = mem::take(&mut inner.is_awaited);
+        let tasks = mem::take(&mut inner.tasks);
         drop(inner);
         if is_awaited {
             self.arrived.notify_all();
         }
+        tasks.into_iter().for_each(TaskWaker::wake);
     }
 
     fn wake_reader(&self) {

@@ -178,3 +178,44 @@ fn bytes_bound_a_queue_as_messages_do() {
     assert_eq!(messages_of(&queue), [0]);
     assert!(!backpressure.is_active());
 }
+
+/// Counts how often a task is woken.
+#[derive(Default)]
+struct Wakes(std::sync::atomic::AtomicUsize);
+
+impl std::task::Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_task_that_waits_is_woken_once_by_an_event_and_by_the_end() {
+    let (queue, _) = queue(8, Policy::DropOldest);
+    let wakes = Arc::new(Wakes::default());
+    let task = TaskWaker::from(Arc::clone(&wakes));
+    let woken = || wakes.0.load(std::sync::atomic::Ordering::Relaxed);
+    queue.push(numbered(0));
+    assert!(matches!(queue.poll_pop(&task), Poll::Ready(Ok(Event::Message(_)))));
+    assert!(queue.poll_pop(&task).is_pending() && queue.poll_pop(&task).is_pending());
+    assert_eq!(woken(), 0);
+    queue.push_all([1, 2].map(|number| Event::Message(numbered(number))).into_iter());
+    queue.push_lost(lost(3));
+    assert_eq!(woken(), 1, "a task that was woken looks for all");
+    assert_eq!(drained(&queue), [1, 2, -3]);
+    assert!(queue.poll_pop(&task).is_pending());
+    queue.close(RecvError::Closed);
+    assert_eq!(woken(), 2);
+    assert!(matches!(queue.poll_pop(&task), Poll::Ready(Err(RecvError::Closed))));
+}
+
+#[test]
+fn too_many_tasks_wake_one_another_rather_than_fill_memory() {
+    let (queue, _) = queue(8, Policy::DropOldest);
+    let all: Vec<_> = (0..=TASKS_MAX).map(|_| Arc::new(Wakes::default())).collect();
+    for wakes in &all {
+        assert!(queue.poll_pop(&TaskWaker::from(Arc::clone(wakes))).is_pending());
+    }
+    let woken = all.iter().filter(|wakes| wakes.0.load(std::sync::atomic::Ordering::Relaxed) == 1).count();
+    assert_eq!(woken, TASKS_MAX);
+}

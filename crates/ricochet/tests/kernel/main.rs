@@ -7,6 +7,8 @@ mod churn;
 #[path = "../common/mod.rs"]
 mod common;
 mod flow;
+#[cfg(feature = "futures")]
+mod futures;
 mod history;
 mod lan;
 mod liars;
