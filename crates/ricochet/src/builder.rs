@@ -125,6 +125,13 @@ impl Builder {
         self
     }
 
+    /// Sets the DSCP of the datagrams of a group, 1 to 63: its packets, their repairs, requests for them and the
+    /// answers. May be called several times.
+    pub fn group_dscp(mut self, group: &str, dscp: u8) -> Self {
+        self.settings.config.node.group_dscp.push(format!("{group}={dscp}"));
+        self
+    }
+
     /// Sets the number of repairs that each packet enters at each receiver. Default: 3,
     /// or 5 if repairs are not digests.
     pub fn c(mut self, c: u8) -> Self {
@@ -193,6 +200,8 @@ impl Builder {
         group_addresses: u8 => node.group_addresses,
         /// Sets the TTL of multicast datagrams: the number of routers that they may pass, plus one.
         hops: u8 => node.hops,
+        /// Sets the DSCP of all datagrams of the node that belong to no group with another one, 0 to 63.
+        dscp: u8 => node.dscp,
         /// Sets whether to send each packet to each member of its group by unicast instead of IP multicast.
         unicast: bool => node.unicast,
         /// Sets the maximum number of groups that the node joins.

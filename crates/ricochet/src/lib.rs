@@ -45,6 +45,7 @@ mod interleavings;
 mod ip_groups;
 mod joining;
 mod key;
+mod marks;
 mod members;
 mod message;
 mod node;

@@ -14,6 +14,7 @@ use ricochet_core::{GroupId, HistoryNews, NodeId, StreamKey};
 
 use crate::addresses::{GroupAddresses, NodeAddresses};
 use crate::held::Held;
+use crate::marks::Marks;
 use crate::message::{Event, Lost, Member, Message};
 use crate::past::Past;
 use crate::pool::{Payload, Pool};
@@ -88,6 +89,7 @@ pub(crate) struct Outward {
     pub(crate) totals: Totals,
     me: Member,
     group_addresses: GroupAddresses,
+    marks: Marks,
     pool: Arc<Pool>,
 }
 
@@ -96,6 +98,7 @@ impl Outward {
         (id, address): (NodeId, SocketAddr),
         group_addresses: GroupAddresses,
         addresses: NodeAddresses,
+        marks: Marks,
         pool: Arc<Pool>,
     ) -> Self {
         Self {
@@ -116,6 +119,7 @@ impl Outward {
             unasked_replies: 0,
             totals: Totals::default(),
             group_addresses,
+            marks,
             pool,
         }
     }
@@ -204,23 +208,24 @@ impl Outward {
 
 impl Output for Outward {
     fn send(&mut self, to: To, datagram: &[u8]) {
-        let Self { datagrams, addresses, .. } = self;
+        let Self { datagrams, addresses, marks, .. } = self;
         match to {
             To::Group(group) => {
+                let tos = marks.of_group(group);
                 self.sent_to |= self.group_addresses.bit(group);
                 match addresses.group_members(group) {
-                    Some(members) => datagrams.push_copies(members, datagram),
+                    Some(members) => datagrams.push_copies(members, tos, datagram),
                     None => {
-                        datagrams.push(self.group_addresses.address(group), true, datagram);
+                        datagrams.push(self.group_addresses.address(group), true, tos, datagram);
                         let deaf = addresses.deaf(group);
                         if !deaf.is_empty() {
-                            datagrams.push_copies(deaf, datagram);
+                            datagrams.push_copies(deaf, tos, datagram);
                         }
                     }
                 }
             }
             To::Node(node) => match self.reply_to.or_else(|| addresses.node(node)) {
-                Some(address) => datagrams.push(address, false, datagram),
+                Some(address) => datagrams.push(address, false, marks.of_datagram(datagram), datagram),
                 None => self.unaddressed += 1,
             },
         }

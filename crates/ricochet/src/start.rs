@@ -30,6 +30,7 @@ use crate::filter::{DroppedCounts, Filter, Injection};
 use crate::greetings::Greetings;
 use crate::ip_groups::IpGroups;
 use crate::key::{ClusterKey, KeyRing, Seal};
+use crate::marks::Marks;
 use crate::node::{Limits, Node};
 use crate::outgoing::Outgoing;
 use crate::outward::Outward;
@@ -91,7 +92,8 @@ pub(crate) fn prepare(settings: Settings) -> Result<(Driver, Limits), StartError
     let watch = Watch::new(&config.node.interface, sockets.interface, sending.clone());
     let pool = Pool::new(config.buffers.payloads, node.payload_max());
     let addresses = NodeAddresses::new(config.node.unicast);
-    let out = Outward::new((id, address), group_addresses(&config.node), addresses, pool);
+    let marks = Marks::new(&config.node.group_dscp);
+    let out = Outward::new((id, address), group_addresses(&config.node), addresses, marks, pool);
     let transmitter = Transmitter::new(sending.clone(), seal.clone());
     let slot = config.buffers.datagram_max;
     let membership_slot = slot.max(membership::wire::DATAGRAM_MAX);
@@ -286,6 +288,7 @@ impl Sockets {
         let open = |port| {
             OwnSocket::bind(&OwnConfig {
                 ttl: node.hops,
+                tos: node.dscp << 2,
                 receive_buffer_bytes: bytes,
                 send_buffer_bytes: bytes,
                 ..OwnConfig::new(SocketAddr::new(ip, port), &node.interface)

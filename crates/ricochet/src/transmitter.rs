@@ -33,6 +33,8 @@ pub(crate) struct Datagrams {
 struct Head {
     to: SocketAddr,
     is_multicast: bool,
+    /// Type of service; 0 for that of the socket.
+    tos: u8,
     start: usize,
     length: usize,
 }
@@ -46,17 +48,17 @@ impl Default for Datagrams {
 
 impl Datagrams {
     /// Adds a datagram to one address.
-    pub(crate) fn push(&mut self, to: SocketAddr, is_multicast: bool, datagram: &[u8]) {
+    pub(crate) fn push(&mut self, to: SocketAddr, is_multicast: bool, tos: u8, datagram: &[u8]) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(datagram);
-        self.heads.push(Head { to, is_multicast, start, length: datagram.len() });
+        self.heads.push(Head { to, is_multicast, tos, start, length: datagram.len() });
     }
 
     /// Adds a datagram to several addresses.
-    pub(crate) fn push_copies(&mut self, to: &[SocketAddr], datagram: &[u8]) {
+    pub(crate) fn push_copies(&mut self, to: &[SocketAddr], tos: u8, datagram: &[u8]) {
         let (start, length) = (self.bytes.len(), datagram.len());
         self.bytes.extend_from_slice(datagram);
-        self.heads.extend(to.iter().map(|&to| Head { to, is_multicast: false, start, length }));
+        self.heads.extend(to.iter().map(|&to| Head { to, is_multicast: false, tos, start, length }));
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -160,14 +162,14 @@ impl Transmitter {
 impl Socket {
     fn send(&mut self) {
         let Self { outbox, seal, batch } = self;
-        for &Head { to, is_multicast, start, length } in &batch.heads {
+        for &Head { to, is_multicast, tos, start, length } in &batch.heads {
             let datagram = &batch.bytes[start..start + length];
             match seal {
                 Some(seal) => {
                     let trailer = seal.trailer((!is_multicast).then_some(to), datagram);
-                    outbox.push(to, &[datagram, &trailer]);
+                    outbox.push_marked(to, tos, &[datagram, &trailer]);
                 }
-                None => outbox.push(to, &[datagram]),
+                None => outbox.push_marked(to, tos, &[datagram]),
             }
         }
         batch.clear();
@@ -206,7 +208,7 @@ mod tests {
         let to = receiver.local_addr().unwrap();
         let hand_over = |length: usize| {
             let mut datagrams = Datagrams::default();
-            datagrams.push(to, false, &vec![7; length]);
+            datagrams.push(to, false, 0, &vec![7; length]);
             transmitter.hand_over(&mut datagrams);
             assert!(datagrams.is_empty());
         };
@@ -238,8 +240,8 @@ mod tests {
         let receivers = [(); 3].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
         let to = receivers.each_ref().map(|socket| socket.local_addr().unwrap());
         let (mut first, mut second) = (Datagrams::default(), Datagrams::default());
-        first.push(to[0], false, b"one");
-        second.push_copies(&to, b"copies");
+        first.push(to[0], false, 0, b"one");
+        second.push_copies(&to, 0, b"copies");
         let transmitter = &driver.shared.transmitter;
         transmitter.hand_over(&mut first);
         transmitter.hand_over(&mut second);

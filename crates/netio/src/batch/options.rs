@@ -62,6 +62,14 @@ pub(crate) fn multicast_by(socket: &impl AsRawFd, is_v4: bool, interface: u32) -
     set(socket, libc::IPPROTO_IP, libc::IP_MULTICAST_IF, &by)
 }
 
+/// Sets the type of service, or traffic class, of datagrams. For IPv4, the kernel derives their priority
+/// (`SO_PRIORITY`) from it.
+pub(crate) fn set_tos(socket: &Socket, is_v4: bool, tos: u8) -> io::Result<()> {
+    let (level, option) =
+        if is_v4 { (libc::IPPROTO_IP, libc::IP_TOS) } else { (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) };
+    set(socket, level, option, &libc::c_int::from(tos))
+}
+
 /// Lets a socket without memberships receive all groups. IPv6 before Linux 4.20 lacks the option and always
 /// does so.
 pub(crate) fn hear_all_groups(socket: &Socket, is_v4: bool) -> io::Result<()> {

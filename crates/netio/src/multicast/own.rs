@@ -21,6 +21,8 @@ pub struct OwnConfig {
     pub interface: String,
     /// TTL of multicast: 1 stays in the network, 0 on this host.
     pub ttl: u8,
+    /// Type of service, or traffic class, of all datagrams that are not given another one.
+    pub tos: u8,
     /// Whether nodes on this host, including this one, receive its multicast.
     pub heard_here: bool,
     /// Requested receive buffer. An unprivileged process gets at most `net.core.rmem_max`.
@@ -36,6 +38,7 @@ impl OwnConfig {
             address,
             interface: interface.to_owned(),
             ttl: 1,
+            tos: 0,
             heard_here: true,
             receive_buffer_bytes: 8 << 20,
             send_buffer_bytes: 8 << 20,
@@ -152,6 +155,7 @@ fn set_up(socket: &Socket, config: &OwnConfig, interface: u32) -> io::Result<[us
         socket.set_multicast_hops_v6(config.ttl.into())?;
         socket.set_multicast_loop_v6(config.heard_here)?;
     }
+    options::set_tos(socket, config.address.is_ipv4(), config.tos)?;
     options::multicast_by(socket, config.address.is_ipv4(), interface)?;
     options::forbid_fragments(socket, config.address.is_ipv4())?;
     options::merge_arrivals(socket);

@@ -65,6 +65,17 @@ fn seeds() -> List<Text<String>> {
     List { expected, entry, min: 0, max: 1 << 10 }
 }
 
+fn group_dscp() -> List<Text<String>> {
+    let entry = Text::new("", |text| match crate::marks::parse(text) {
+        Some(_) => Ok(text.to_owned()),
+        None => Err(Fault::bad("holds an entry that is not a group and a DSCP")
+            .seen(quoted(text))
+            .help("write `\"GROUP=DSCP\"` with a DSCP of 1 to 63")),
+    });
+    let expected = "an array of groups with their DSCP, such as `[\"prices/AAPL=46\"]`".to_owned();
+    List { expected, entry, min: 0, max: GROUPS_MAX }
+}
+
 macro_rules! defaults {
     ($($section:ident),+ $(,)?) => {
         $(impl Default for $section {
@@ -139,6 +150,20 @@ diagnostics::settings! {
             form: Integer::new(1, 255),
             default: Fallback::Toml("1"),
             example: "hops = 1",
+        }
+        /// Differentiated services code point (DSCP) of all datagrams of this node. For IPv4, the kernel derives
+        /// their priority from it.
+        dscp: u8 {
+            form: Integer::new(0, 63),
+            default: Fallback::Toml("0"),
+            example: "dscp = 46",
+        }
+        /// DSCP of the datagrams of a group, `"GROUP=DSCP"`, where it differs: its packets, their repairs,
+        /// requests for them and the answers. A repair of packets of several groups has the highest DSCP.
+        group_dscp: Vec<String> {
+            form: group_dscp(),
+            default: Fallback::Toml("[]"),
+            example: "group_dscp = [\"prices/AAPL=46\"]",
         }
         /// Whether the node sends a copy to each member of a group, for networks without IP multicast.
         unicast: bool {

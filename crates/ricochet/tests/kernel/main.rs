@@ -13,6 +13,7 @@ mod history;
 mod lan;
 mod liars;
 mod lifecycle;
+mod marks;
 mod metadata;
 mod patterns;
 mod requests;
