@@ -125,8 +125,8 @@ impl Builder {
         self
     }
 
-    /// Sets the DSCP of the datagrams of a group, 1 to 63: its packets, their repairs, requests for them and the
-    /// answers. May be called several times.
+    /// Sets the DSCP of the datagrams of a group, 1 to 63: its packets, their repairs, requests for them and
+    /// the answers. May be called several times.
     pub fn group_dscp(mut self, group: &str, dscp: u8) -> Self {
         self.settings.config.node.group_dscp.push(format!("{group}={dscp}"));
         self

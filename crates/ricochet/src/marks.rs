@@ -17,8 +17,8 @@ pub(crate) fn parse(entry: &str) -> Option<(&str, u8)> {
     ((1..=DSCP_MAX).contains(&dscp) && check_group_name(group).is_ok()).then_some((group, dscp))
 }
 
-/// The groups whose datagrams have a type of service of their own. It is that of the DSCP, or 0 for that of the
-/// socket.
+/// The groups whose datagrams have a type of service of their own. It is that of the DSCP, or 0 for that of
+/// the socket.
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
     groups: HashMap<GroupId, u8>,

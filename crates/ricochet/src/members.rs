@@ -90,6 +90,20 @@ fn changes(
     gone.chain(new.map(|member| (member.member(), MemberChange::Joined))).collect()
 }
 
+/// Returns the nodes that will not come back: they have said that they leave, or another node has their
+/// address. A node that is merely not a member any more may be cut off.
+pub(crate) fn left_for_good(
+    before: &[PublishedMember],
+    after: &[PublishedMember],
+    farewells: &HashSet<NodeId>,
+) -> Vec<NodeId> {
+    let is_after = |id: NodeId| after.binary_search_by_key(&id, |member| member.id).is_ok();
+    let is_replaced = |member: &PublishedMember| after.iter().any(|other| other.address == member.address);
+    let gone = before.iter().filter(|member| !is_after(member.id));
+    let left = gone.filter(|member| farewells.contains(&member.id) || is_replaced(member));
+    left.map(|member| member.id).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,5 +136,14 @@ mod tests {
             (6, MemberChange::Joined),
         ];
         assert_eq!(changes, expected);
+    }
+
+    #[test]
+    fn nodes_that_said_so_or_were_replaced_have_left_for_good() {
+        let before = [member(1, true), member(2, true), member(3, true), member(4, true)];
+        let again = PublishedMember { id: NodeId(9), ..member(3, true) };
+        let farewells = HashSet::from_iter([NodeId(1), NodeId(2)]);
+        let left = left_for_good(&before, &[member(1, true), again], &farewells);
+        assert_eq!(left, [NodeId(2), NodeId(3)], "one stayed, and one may be cut off");
     }
 }

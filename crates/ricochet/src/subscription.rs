@@ -125,8 +125,8 @@ impl Subscription {
         }
     }
 
-    /// Awaits the next message, loss report or news about the past on any executor. With the feature `futures`,
-    /// a subscription is also a stream of them.
+    /// Awaits the next message, loss report or news about the past on any executor. With the feature
+    /// `futures`, a subscription is also a stream of them.
     ///
     /// # Errors
     /// [`RecvError`].

@@ -37,8 +37,8 @@ pub struct NakConfig {
     pub holder_us: u64,
     /// Number of requests that go to the packet's sender before other members of its group are asked.
     pub sender_tries: u8,
-    /// Maximum number of requests for a packet. It bounds the cost of a packet, not the time that it is
-    /// awaited.
+    /// Maximum number of requests for a packet, not counting those that nodes deny. It bounds the cost of a
+    /// packet, not the time for which the packet is awaited.
     pub tries_max: u8,
     /// Time from finding a packet missing to giving it up in any case, in microseconds.
     pub give_up_us: u64,
@@ -54,8 +54,8 @@ pub struct NakConfig {
 
 impl Default for NakConfig {
     /// First request after 100 ms, then every 50 ms and more (Ricochet §5.1), each time up to four requests 4
-    /// ms apart; the first two requests go to the sender. Gives up after 64 requests or 10 s; gives up
-    /// packets that expire after 100 ms. 512 packets in flight, 10,000 packets a second.
+    /// ms apart; the first two requests go to the sender. Gives up after 10 s, with 64 requests at most, and
+    /// gives up packets that expire after 100 ms. 512 packets in flight, 10,000 packets a second.
     fn default() -> Self {
         Self {
             enabled: true,

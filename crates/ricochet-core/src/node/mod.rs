@@ -305,7 +305,8 @@ impl Node {
     /// Continues with other neighbours. Part-filled repairs are sent first, so that every packet is covered.
     pub fn change_view(&mut self, view: &View, out: &mut impl Output) {
         let (regions, plan) = planned(self.config.id, &self.groups, view);
-        self.requester.change_view(view);
+        let returned = self.requester.change_view(view);
+        self.request_of_returned(&returned);
         self.flow.change_view(self.config.id, view);
         let Self { bins, rng, scratch, config, counts, tally, .. } = self;
         let mut sender = RepairSender { me: config.id, scratch, counts, tally, out };

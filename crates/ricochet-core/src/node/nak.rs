@@ -6,10 +6,10 @@
 use foundation::Seq;
 
 use super::Node;
-use super::denials::Denied;
+use super::denials::{Denied, SWEEP_MAX};
 use super::in_flight::Requested;
 use super::questions::TRIES_IN_VAIN;
-use super::requester::{Mark, TURN_MAX, TURN_US};
+use super::requester::{Mark, Requester, TURN_MAX, TURN_US};
 use crate::buffer::PacketKey;
 use crate::chance;
 use crate::counters::GivenUp;
@@ -83,7 +83,7 @@ impl Node {
     fn request_or_give_up(&mut self, now_us: u64, key: StreamKey, interval: &Interval<Mark>) -> Option<u64> {
         let mark = interval.mark;
         let config = self.requester.config;
-        if now_us >= mark.since_us + config.give_up_us || mark.tries >= config.tries_max {
+        if now_us >= mark.since_us + config.give_up_us {
             if self.requester.holds_losses {
                 return Some(now_us + config.retry_us);
             }
@@ -116,7 +116,16 @@ impl Node {
 
     /// Requests an interval as far as the limits allow; returns when to look at it again.
     fn request(&mut self, now_us: u64, key: StreamKey, interval: &Interval<Mark>) -> Option<u64> {
-        let mark = interval.mark;
+        let mut mark = interval.mark;
+        if mark.tries >= self.requester.config.tries_max {
+            // An answer, a repair or a digest may still come.
+            let later = Mark { due_us: mark.since_us + self.requester.config.give_up_us, ..mark };
+            self.tracker.mark(key, interval.first, later);
+            return Some(self.requester.next_us(&later));
+        }
+        if Requester::is_after_pause(&mark) {
+            mark.denied = 0;
+        }
         let wanted = (interval.last.0 - interval.first.0 + 1).min(RANGE_MAX) as u32;
         self.requester.in_flight.expire(now_us);
         let room = self.requester.in_flight.room();
@@ -128,11 +137,12 @@ impl Node {
         if tries.is_multiple_of(TRIES_IN_VAIN) && !self.tracker.is_verified(key, interval.last) {
             self.questions.want(key);
         }
-        let holder = match self.choose_holder(now_us, key, interval.first, tries) {
+        let holder = match self.choose_holder(now_us, key, interval.first, &mark) {
             Ok(holder) => holder,
             Err(end) => return self.on_all_denied(now_us, key, interval, end),
         };
         let patience_us = self.requester.in_flight.patience_us();
+        self.requester.holders.settle(now_us, holder, patience_us);
         let of_holder = self.requester.holders.room(now_us, holder, patience_us);
         if of_holder.packets < wanted.min(PART_MIN).min(of_holder.quota).max(1) {
             self.counts.put_off += 1;
@@ -169,20 +179,24 @@ impl Node {
 
     /// Chooses the node for a request: first the sender, then other members.
     ///
-    /// A sender that has left the view gets only every second request: it may be a sender that is no member,
-    /// but is more likely dead. A silent node is replaced by another, and so is one that has denied the
-    /// packet at `first`.
+    /// A sender that the view lacks gets only every second request: it may be a sender that is no member, or
+    /// cut off, but is more likely dead. A silent node is replaced by another, and so is one that has denied
+    /// the packet at `first`.
     ///
     /// # Errors
     /// If all have: the position up to which each of them has denied the packets.
-    fn choose_holder(&mut self, now_us: u64, key: StreamKey, first: Seq, tries: u8) -> Result<NodeId, Seq> {
+    fn choose_holder(&mut self, now_us: u64, key: StreamKey, first: Seq, mark: &Mark) -> Result<NodeId, Seq> {
+        let tries = mark.tries + 1;
         let sender_tries = self.requester.config.sender_tries;
         let is_present = self.requester.is_present(key.sender);
-        let sender =
+        let is_turn =
             if is_present || sender_tries == 0 { tries <= sender_tries } else { tries.is_multiple_of(2) };
-        let chosen = if sender { key.sender } else { self.random_holder(key) };
-        if self.requester.denials.end(now_us, key, chosen, first).is_some() {
-            return self.holder_without_denial(now_us, key, first).map(|holder| holder.unwrap_or(chosen));
+        let is_sender = is_turn && !self.requester.denials.has_left(key.sender);
+        let chosen = if is_sender { key.sender } else { self.random_holder(key) };
+        let is_swept = mark.denied >= SWEEP_MAX;
+        if is_swept || self.requester.denials.end(now_us, key, chosen, first).is_some() {
+            let other = self.holder_without_denial(now_us, key, first, is_swept)?;
+            return Ok(other.unwrap_or(chosen));
         }
         let patience_us = self.requester.in_flight.patience_us();
         self.requester.holders.settle(now_us, chosen, patience_us);
@@ -197,29 +211,46 @@ impl Node {
         Ok(if self.requester.holders.is_silent(other) { chosen } else { other })
     }
 
-    /// Returns a member that has not denied a packet; `None` if there is no member at all.
+    /// Returns a node that has not denied a packet: a member, or the sender if all members have, or if as
+    /// many were asked as it takes (`is_swept`). `None` if there is no member at all.
     fn holder_without_denial(
         &mut self,
         now_us: u64,
         key: StreamKey,
         first: Seq,
+        is_swept: bool,
     ) -> Result<Option<NodeId>, Seq> {
         let Some(group) = self.groups.index(key.group) else { return Ok(None) };
         let regions = self.bins.regions();
         let start = chance::below(&mut self.rng, regions.group_size(group).max(1));
         let of_group = |region: &RegionIndex| regions.groups(*region).binary_search(&group).is_ok();
         let members = || regions.iter().filter(of_group).flat_map(|region| regions.members(region)).copied();
-        // The sender may be alive although the view lacks it, as after a partition of the network.
-        let sender = Some(key.sender);
+        // The sender may be alive although the view lacks it: it may be cut off.
+        let sender = Some(key.sender).filter(|&sender| !self.requester.denials.has_left(sender));
         let others = members().skip(start).chain(members().take(start)).filter(|&node| node != key.sender);
         let mut end: Option<Seq> = None;
         for node in others.chain(sender) {
             match self.requester.denials.end(now_us, key, node, first) {
+                None if is_swept && node != key.sender => {}
                 None => return Ok(Some(node)),
                 Some(denied) => end = Some(end.map_or(denied, |end| end.min(denied))),
             }
         }
         end.map_or(Ok(None), Err)
+    }
+
+    /// Makes the missing packets due of senders that the view has got: they may have been cut off, and left
+    /// requests unanswered.
+    pub(super) fn request_of_returned(&mut self, returned: &[NodeId]) {
+        let was_requested = |(key, interval): &(StreamKey, Interval<Mark>)| {
+            interval.mark.tries > 0 && returned.binary_search(&key.sender).is_ok()
+        };
+        let due: Vec<_> = self.tracker.oldest().filter(was_requested).collect();
+        for (key, Interval { first, mark, .. }) in due {
+            let due_us = mark.due_us.min(mark.since_us);
+            self.tracker.mark(key, first, Mark { due_us, tries: 0, denied: 0, ..mark });
+            self.requester.look_again(due_us);
+        }
     }
 
     /// Returns a random member of the stream's group, or its sender if there is no other.

@@ -23,13 +23,15 @@ pub(super) const TURN_US: u64 = 1_000;
 /// again.
 const RECENT_MAX: usize = 4_096;
 
-/// Maximum number of requests for a packet in one round. Each goes to another node, and only if the one
-/// before was not answered in time. Where requests and answers are lost too, one request of a round gets
-/// through.
+/// Maximum number of requests for a packet in one round, less those that were denied. Each goes to another
+/// node, and only if the one before was not answered in time. Where requests and answers are lost too, one
+/// request of a round gets through.
 const ROUND: u8 = 4;
 /// Number of pauses between rounds that are equally long. Each later pause is twice as long as the one
-/// before.
+/// before, so that 64 requests take 24 s if none is answered.
 const EQUAL_PAUSES: u8 = 4;
+/// Maximum number of times that the pause is doubled.
+const DOUBLINGS_MAX: u8 = 20;
 
 /// State of the packets of a missing interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +42,10 @@ pub(super) struct Mark {
     pub(super) due_us: u64,
     /// Their requests, if there were any.
     pub(super) requested: Option<Requested>,
-    /// Number of their requests.
+    /// Number of their requests, less those that were denied.
     pub(super) tries: u8,
+    /// Number of denials since the last pause.
+    pub(super) denied: u8,
     /// End of their life, if they are taken to expire.
     pub(super) lapse: Option<Lapse>,
 }
@@ -91,9 +95,11 @@ impl Requester {
         requester
     }
 
-    pub(super) fn change_view(&mut self, view: &View) {
-        self.present.clear();
-        self.present.extend(view.members().iter().map(Member::id));
+    /// Takes the nodes of a view; returns those that the last view lacked, in order.
+    pub(super) fn change_view(&mut self, view: &View) -> Vec<NodeId> {
+        let present = view.members().iter().map(Member::id).collect();
+        let before = std::mem::replace(&mut self.present, present);
+        self.present.iter().copied().filter(|node| before.binary_search(node).is_err()).collect()
     }
 
     pub(super) fn is_present(&self, node: NodeId) -> bool {
@@ -103,13 +109,13 @@ impl Requester {
     /// Returns the mark of packets whose successor in the stream has come, so that they are late already.
     pub(super) fn mark_of_gap(&self, now_us: u64, lapse: Option<Lapse>) -> Mark {
         let wait_us = self.config.gap_us.unwrap_or(self.config.first_us);
-        Mark { since_us: now_us, due_us: now_us + wait_us, requested: None, tries: 0, lapse }
+        Mark { since_us: now_us, due_us: now_us + wait_us, requested: None, tries: 0, denied: 0, lapse }
     }
 
     /// Returns the mark of packets that a repair has named.
     pub(super) fn mark_of_name(&self, now_us: u64, lapse: Option<Lapse>) -> Mark {
         let due_us = now_us + self.config.first_us;
-        Mark { since_us: now_us, due_us, requested: None, tries: 0, lapse }
+        Mark { since_us: now_us, due_us, requested: None, tries: 0, denied: 0, lapse }
     }
 
     /// Notes that packets were found missing: the next turn may have to come earlier.
@@ -175,8 +181,8 @@ impl Requester {
         if !tries.is_multiple_of(ROUND) {
             return patience_us;
         }
-        let pause_us = self.config.retry_us << (tries / ROUND).saturating_sub(EQUAL_PAUSES).min(10);
-        pause_us.max(patience_us)
+        let doublings = (tries / ROUND).saturating_sub(EQUAL_PAUSES).min(DOUBLINGS_MAX);
+        (self.config.retry_us << doublings).max(patience_us)
     }
 
     /// Returns until when an answer is awaited, if one still is. The wait follows the time that answers take
@@ -184,6 +190,11 @@ impl Requester {
     pub(super) fn awaited_until_us(&self, now_us: u64, requested: Option<Requested>) -> Option<u64> {
         let until_us = requested?.last_us + self.in_flight.patience_us();
         (until_us > now_us).then_some(until_us)
+    }
+
+    /// Returns whether a pause has ended, in which these packets were not requested.
+    pub(super) fn is_after_pause(mark: &Mark) -> bool {
+        mark.requested.is_some() && mark.tries.is_multiple_of(ROUND)
     }
 
     /// Returns whether packets with this mark are in flight.

@@ -5,6 +5,7 @@ mod allocation;
 mod auto;
 mod common;
 mod corpus;
+mod cut_off;
 mod expiry;
 mod far_behind;
 mod feedback;

@@ -151,8 +151,8 @@ diagnostics::settings! {
             default: Fallback::Toml("1"),
             example: "hops = 1",
         }
-        /// Differentiated services code point (DSCP) of all datagrams of this node. For IPv4, the kernel derives
-        /// their priority from it.
+        /// Differentiated services code point (DSCP) of all datagrams of this node. For IPv4, the kernel
+        /// derives their priority from it.
         dscp: u8 {
             form: Integer::new(0, 63),
             default: Fallback::Toml("0"),
@@ -297,7 +297,7 @@ diagnostics::settings! {
             default: Fallback::Toml("2"),
             example: "sender_tries = 2",
         }
-        /// Total number of requests for a packet.
+        /// Maximum number of requests for a packet that are not answered. It is awaited nevertheless.
         tries: u8 {
             form: Integer::new(1, 255),
             default: Fallback::Toml("64"),

@@ -28,6 +28,7 @@ use crate::control::StatusServer;
 use crate::drain::Drain;
 use crate::greetings::{FIRST_BYTE, GREETING_MAX, Greeting};
 use crate::key::Seal;
+use crate::members::left_for_good;
 use crate::patterns::wire::NamesDatagram;
 use crate::published::PublishedMember;
 use crate::rekey::KeyFile;
@@ -275,6 +276,8 @@ impl MembershipDriver {
             let members: Vec<PublishedMember> = members.collect();
             let mut published = shared.published.lock().unwrap_or_else(PoisonError::into_inner);
             core.out.tell_members(&published.members, &members, farewells);
+            let left = left_for_good(&published.members, &members, farewells);
+            left.into_iter().for_each(|id| core.node.on_left(id));
             farewells.retain(|&id| members.binary_search_by_key(&id, |member| member.id).is_ok());
             published.members = members;
             drop(published);

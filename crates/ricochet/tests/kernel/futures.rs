@@ -58,8 +58,8 @@ async fn flush<S: Sink<Vec<u8>, Error = SendError> + Unpin>(sink: &mut S) -> Res
     poll_fn(|context| Pin::new(&mut *sink).poll_flush(context)).await
 }
 
-/// The queue of the receiver has room for one message and makes the sender wait, so that both tasks sleep and are
-/// woken again and again.
+/// The queue of the receiver has room for one message and makes the sender wait, so that both tasks sleep and
+/// are woken again and again.
 #[test]
 fn a_sink_feeds_a_stream_through_a_full_queue() {
     let options = JoinOptions { queue: Some(1), policy: Some(Policy::Block), ..JoinOptions::default() };
