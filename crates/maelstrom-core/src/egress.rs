@@ -17,7 +17,7 @@ use crate::counters::{Refused, Unanswered, Unprotected, Unsent};
 use crate::deadlines;
 use crate::identity::Identity;
 use crate::packet::Packet;
-use crate::quiet::{Quiet, SILENCE_US};
+use crate::quiet::{Quiet, Tail};
 use crate::sender::{EgressCounts, Outlet, RepairSender};
 use crate::symbol::Symbol;
 use crate::wire::{Entry, Half, Recipe, Report, Request, SEALED_HEADER, TAG};
@@ -26,8 +26,6 @@ use foundation::Seq;
 
 /// Length of the outer headers over IPv4 in bytes.
 const OUTER_V4: usize = 20 + 8;
-/// Loss above which a second repair follows the one after a silence.
-const LOSSY: f64 = 0.02;
 /// Number of bytes by which the UDP payload of a copy is longer than its symbol, also if it is cut in two.
 const COPY_OVERHEAD: usize = 2 * (SEALED_HEADER + TAG + Half::HEADER) + 17;
 
@@ -45,8 +43,8 @@ pub(crate) struct Egress {
     deadlines: deadlines::Watch,
     /// Time until which packets of a class with a deadline of its own wait for their first repair.
     hurry_us: Option<u64>,
-    /// Time of the second repair after a silence.
-    second_us: Option<u64>,
+    /// Repairs that follow the one after a silence.
+    tail: Tail,
     answers: Answers,
     next: Seq,
     /// Share of our repairs that the link loses.
@@ -68,7 +66,7 @@ impl Egress {
             raised: 0,
             deadlines: deadlines::Watch::default(),
             hurry_us: None,
-            second_us: None,
+            tail: Tail::default(),
             answers: Answers::new(config.requests, config.cache_bytes(config.peers.len())),
             next: Seq(0),
             repair_loss: 0.0,
@@ -202,7 +200,7 @@ impl Egress {
 
     /// Gives up the packets that wait for a repair. The stream's numbers continue.
     pub(crate) fn empty_bins(&mut self) {
-        (self.hurry_us, self.second_us) = (None, None);
+        (self.hurry_us, self.tail) = (None, Tail::default());
         self.coder.clear(self.next);
     }
 
@@ -259,7 +257,7 @@ impl Egress {
         }
         self.answers.keep(outlet.now_us, entry, packet, &symbol);
         self.next = self.next.plus(1);
-        self.second_us = None;
+        self.tail.on_packet();
         self.quiet.on_packet(now_us, packet.as_slice().len());
         self.sender.caps.on_packet();
         self.sender.counts.source_packets += 1;
@@ -269,8 +267,9 @@ impl Egress {
 
     /// Time at which the next repair leaves that no packet completes, if packets wait for one.
     pub(crate) fn next_deadline_us(&self) -> Option<u64> {
-        let silent_us = self.flushes().then(|| self.quiet.silent_us());
-        let own_us = [silent_us, self.hurry_us, self.second_us];
+        let acts_on_silence = self.flushes() || self.tail.is_open();
+        let silent_us = acts_on_silence.then(|| self.quiet.silent_us());
+        let own_us = [silent_us, self.hurry_us, self.tail.due_us()];
         let due_us = own_us.into_iter().flatten().chain(self.coder.next_deadline_us()).min()?;
         let paid_us = self.quiet.paid_us(due_us).max(self.sender.caps.free_us());
         Some(paid_us.min(self.coder.late_us().unwrap_or(u64::MAX)))
@@ -289,16 +288,23 @@ impl Egress {
         }
         let is_silent = self.flushes() && self.quiet.silent_us() <= now_us
             || self.hurry_us.take_if(|due_us| *due_us <= now_us).is_some();
+        let ends_covered = !is_silent && self.tail.is_open() && self.quiet.silent_us() <= now_us;
         let bytes = self.sender.counts.repair_bytes;
-        let is_lossy =
-            self.decision().is_some_and(|decision| decision.loss > LOSSY && decision.limit != Limit::Useless);
+        let further = self.quiet.further(self.loss_to_repair());
+        if ends_covered && further == 0 {
+            self.tail.begin(now_us, 0);
+            return;
+        }
         let sender = &mut self.sender;
         let mut emit = |repair: &CodedRepair<'_>| sender.send(repair, Refused::OutOfTurn, outlet);
         if is_silent {
             self.coder.flush(self.quiet.is_rich(), &mut emit);
-            // The first repair solves one of the losses at the end of a flight.
-            self.second_us = is_lossy.then_some(now_us + SILENCE_US);
-        } else if self.second_us.take_if(|due_us| *due_us <= now_us).is_some() {
+            self.tail.begin(now_us, further);
+        } else if ends_covered {
+            // The last packet of the flight has completed a repair.
+            self.coder.fire_extra(&mut emit);
+            self.tail.begin(now_us, further - 1);
+        } else if self.tail.take_due(now_us) {
             self.coder.fire_extra(&mut emit);
         } else {
             self.coder.fire_due(now_us, &mut emit);
@@ -307,6 +313,14 @@ impl Egress {
         if !self.coder.has_waiting_first() {
             self.hurry_us = None;
         }
+    }
+
+    /// Share of the packets that the link loses and repairs may recover, as far as it is known.
+    fn loss_to_repair(&self) -> f64 {
+        self.decision().map_or(self.repair_loss, |decision| match decision.limit {
+            Limit::Useless => 0.0,
+            _ => decision.loss,
+        })
     }
 
     /// Sends the packets that the peer asks for, as far as they are kept and the budget allows.

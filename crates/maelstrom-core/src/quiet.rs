@@ -14,6 +14,14 @@ const PER_ROUND_TRIP: u64 = 50;
 /// Silence after which the repair of a packet may be longer than the packet.
 const LONELY_US: u64 = 100_000;
 
+/// Loss above which two losses near the end of a flight are so probable that a second repair follows the one
+/// after a silence: in each case, and where the budget is ample.
+const LOSSY: f64 = 0.02;
+const LOSSY_IF_AMPLE: f64 = 0.000_5;
+/// Loss above which further ones follow where the budget is ample, and their number.
+const VERY_LOSSY_IF_AMPLE: f64 = 0.005;
+const FURTHER: u32 = 3;
+
 /// Thousandths of a byte in a byte, the unit of the budget.
 const BYTE: i64 = 1_000;
 /// Budget for each byte of source packets where they are many: a tenth.
@@ -90,6 +98,16 @@ impl Quiet {
         self.double.min(self.share.max(self.trickle)) > SAVED_MAX / 2
     }
 
+    /// Number of repairs that follow the one after a silence on a link with this loss.
+    pub(crate) fn further(&self, loss: f64) -> u32 {
+        let is_ample = self.share > SAVED_MAX / 2;
+        if is_ample && loss > VERY_LOSSY_IF_AMPLE {
+            FURTHER
+        } else {
+            u32::from(loss > if is_ample { LOSSY_IF_AMPLE } else { LOSSY })
+        }
+    }
+
     /// Time from `due_us` on at which the budget allows repairs, if no packet follows.
     ///
     /// They leave 2 ms and a fiftieth of the round-trip time apart, at least. They take a tenth of the bytes
@@ -101,6 +119,58 @@ impl Quiet {
         let paid_us = if self.share > 0 { 0 } else { trickle_us };
         let doubled_us = if self.double > 0 { 0 } else { self.last_packet_us + LONELY_US };
         due_us.max(self.next_us).max(paid_us).max(doubled_us)
+    }
+}
+
+/// Repairs that follow the last one of a flight, until a packet leaves.
+///
+/// That one recovers one of the losses near the end of a flight. If several are missing, the receiver would
+/// wait for the next flight, and TCP takes what is late by a quarter of a round trip for lost (RFC 8985
+/// §6.2).
+#[derive(Debug, Default)]
+pub(crate) struct Tail {
+    /// Whether a packet has left since the last silence.
+    is_open: bool,
+    next_us: Option<u64>,
+    interval_us: u64,
+    left: u32,
+}
+
+impl Tail {
+    /// Notes that a packet left.
+    pub(crate) fn on_packet(&mut self) {
+        *self = Self { is_open: true, ..Self::default() };
+    }
+
+    /// Whether a silence would begin the tail.
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// Begins with `count` repairs, each after twice the time of the one before it.
+    pub(crate) fn begin(&mut self, now_us: u64, count: u32) {
+        *self = Self { is_open: false, next_us: None, interval_us: SILENCE_US, left: count };
+        self.proceed(now_us);
+    }
+
+    fn proceed(&mut self, now_us: u64) {
+        self.next_us = (self.left > 0).then_some(now_us + self.interval_us);
+        self.left = self.left.saturating_sub(1);
+        self.interval_us *= 2;
+    }
+
+    /// Time of the next repair.
+    pub(crate) fn due_us(&self) -> Option<u64> {
+        self.next_us
+    }
+
+    /// Takes the next repair if it is due; returns whether it is.
+    pub(crate) fn take_due(&mut self, now_us: u64) -> bool {
+        let is_due = self.next_us.is_some_and(|due_us| due_us <= now_us);
+        if is_due {
+            self.proceed(now_us);
+        }
+        is_due
     }
 }
 
@@ -145,6 +215,24 @@ mod tests {
         }
         // A single packet a second always gets its repair.
         assert_eq!(spent(1_000_000, 1_000, 1_190, 0).0, 1_190);
+    }
+
+    #[test]
+    fn the_end_of_a_flight_gets_three_repairs_more_on_a_lossy_link() {
+        let mut quiet = Quiet::default();
+        assert_eq!([0.0, 0.000_1, 0.001, 0.01, 0.1].map(|loss| quiet.further(loss)), [0, 0, 1, 3, 3]);
+        let mut tail = Tail::default();
+        tail.begin(1_000, 3);
+        let times_us: Vec<u64> = (1_000..100_000).filter(|&now_us| tail.take_due(now_us)).collect();
+        assert_eq!(times_us, [3_000, 7_000, 15_000]);
+        tail.begin(1_000, 0);
+        assert_eq!(tail.due_us(), None);
+        // A stream of small packets, whose repairs take more than a tenth.
+        (0..100).for_each(|n| {
+            quiet.on_packet(n, 100);
+            quiet.on_repairs(n, 250);
+        });
+        assert_eq!([0.001, 0.01, 0.1].map(|loss| quiet.further(loss)), [0, 0, 1]);
     }
 
     #[test]

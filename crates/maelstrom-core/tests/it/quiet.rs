@@ -2,7 +2,7 @@
 //!
 //! The path is trusted: the tests lose packets but no repairs.
 
-use crate::pair::{A, B, Pair, trusting, udp};
+use crate::pair::{A, B, Pair, coin, trusting, udp};
 use maelstrom_core::{Config, Schedule};
 
 fn schedules() -> [Schedule; 4] {
@@ -147,4 +147,41 @@ fn packets_wait_no_longer_for_a_repair_than_the_deadline() {
     assert!(delays_us[delays_us.len() / 2] <= 20_300, "{delays_us:?}");
     let spent = overhead(&pair);
     assert!(spent < 10.0, "{spent} %");
+}
+
+/// TCP that does not fill the link sends a flight in each round trip. Several losses near the end of one
+/// would wait for the next flight, so that TCP takes them for lost, and halves its rate.
+#[test]
+fn losses_at_the_end_of_a_flight_are_recovered_before_tcp_retransmits_them() {
+    const TCP_WAITS_US: u64 = 25_000;
+    let mut pair = up(&Schedule::Auto, 20_000);
+    pair.delay_us = 50_000;
+    pair.lose_datagram = Box::new(coin(12, 0.01));
+    let mut is_lost = coin(11, 0.01);
+    let (mut flights, mut late) = (0, 0);
+    for flight in 0..400_u16 {
+        let mut missing = std::collections::HashSet::new();
+        for n in 0..200_u16 {
+            let packet = udp(A, n, &[&flight.to_be_bytes()[..], &[7; 1_000]].concat());
+            let loses = is_lost();
+            if loses {
+                missing.insert(packet.clone());
+            }
+            pair.send(A, &packet, loses);
+            pair.advance(12);
+        }
+        pair.advance(50_000 + TCP_WAITS_US);
+        pair.recovered[B].drain(..).for_each(|packet| {
+            missing.remove(&packet);
+        });
+        // The rate of the code is chosen in the first seconds.
+        if flight >= 100 {
+            flights += 1;
+            late += u32::from(!missing.is_empty());
+        }
+        pair.advance(100_000 - 50_000 - TCP_WAITS_US);
+        pair.recovered[B].clear();
+    }
+    let choice = pair.status(A, |peer| peer.decision.map(|decision| format!("{decision:?}")));
+    assert!(late * 100 <= flights, "{late} of {flights} flights; {choice:?}");
 }
