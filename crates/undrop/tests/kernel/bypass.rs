@@ -90,6 +90,38 @@ fn filters_that_drop_packets_behind_the_tap_are_told() {
     assert!(complaints.contains(&"egress-filter"), "{complaints:?}");
 }
 
+#[test]
+fn filters_of_arriving_packets_do_not_act_on_leaving_ones_and_those_of_inner_queues_do() {
+    let test = "filters_of_arriving_packets_do_not_act_on_leaving_ones_and_those_of_inner_queues_do";
+    if !privilege::available_or_skip(test) {
+        return;
+    }
+    let site = Site::new("queues");
+    site.connect(1300, None);
+    site.rewrite("tap = \"packet\"", "tap = \"ebpf\"");
+    let all = |commands: &[&str]| commands.iter().all(|command| run(&site.namespace, test, command));
+    // The kernel lists these filters also if it is asked for those of leaving packets.
+    let arriving = [
+        "tc qdisc add dev wan0 ingress",
+        "tc filter add dev wan0 parent ffff: bpf bytecode 1,6_0_0_2 direct-action",
+    ];
+    if !all(&arriving) {
+        return;
+    }
+    let complaints = site.complaints();
+    assert!(!complaints.contains(&"egress-filter"), "{complaints:?}");
+    let queues = [
+        "tc qdisc add dev wan0 root handle 1: htb",
+        "tc class add dev wan0 parent 1: classid 1:1 htb rate 1gbit",
+        "tc qdisc add dev wan0 parent 1:1 handle 10: htb",
+        "tc filter add dev wan0 parent 10: bpf bytecode 1,6_0_0_2 direct-action",
+    ];
+    if all(&queues) {
+        let complaints = site.complaints();
+        assert!(complaints.contains(&"egress-filter"), "{complaints:?}");
+    }
+}
+
 /// The WAN interface is a bridge, whose port has a larger MTU than the LAN.
 #[test]
 fn rules_of_a_bridge_below_the_wan_are_told_and_its_ports_bound_no_packets() {
@@ -121,6 +153,28 @@ fn rules_of_a_bridge_below_the_wan_are_told_and_its_ports_bound_no_packets() {
     if rules.iter().all(|command| run(&site.namespace, test, command)) {
         assert_eq!(site.complaints(), ["bridge-rules"]);
     }
+    for (commands, code) in [
+        (
+            [
+                "nft add table netdev n",
+                "nft add chain netdev n c {_type_filter_hook_egress_device_wan0_priority_0;_}",
+            ],
+            "egress-filter",
+        ),
+        (
+            [
+                "nft add table inet n",
+                "nft add chain inet n c {_type_filter_hook_ingress_device_wan0_priority_0;_}",
+            ],
+            "ingress-below-wan",
+        ),
+    ] {
+        let before = site.complaints();
+        if commands.iter().all(|command| run(&site.namespace, test, command)) {
+            let complaints = site.complaints();
+            assert!(!before.contains(&code) && complaints.contains(&code), "{before:?}, {complaints:?}");
+        }
+    }
 }
 
 #[test]
@@ -138,6 +192,12 @@ fn an_xdp_program_on_the_wan_is_told() {
     testkit::wait_until("the program is gone", || site.complaints().is_empty());
     let _program = XdpProgram::attach(&site.namespace, "lan0").unwrap();
     assert_eq!(site.complaints(), [""; 0], "the tap is on the WAN");
+    let below = ["ip link add br0 type bridge", "ip link set lan0 master br0"];
+    if below.iter().all(|command| run(&site.namespace, "an_xdp_program_on_the_wan_is_told", command)) {
+        site.rewrite("wan = \"wan0\"", "wan = \"br0\"");
+        let complaints = site.complaints();
+        assert!(complaints.contains(&"xdp-program"), "{complaints:?}");
+    }
 }
 
 #[test]

@@ -7,18 +7,15 @@
 use std::io;
 
 use diagnostics::{Diagnostic, Findings};
-use netlink_sys::protocols::{NETLINK_NETFILTER, NETLINK_ROUTE};
+use netlink_sys::protocols::NETLINK_NETFILTER;
 
 use super::super::draft::Draft;
 use super::super::types::TapChoice;
 use super::bypass::{DUMP, find, query, text};
 use super::facts::Facts;
+use super::filters::{Hook, each_filter};
 
-// linux/rtnetlink.h, linux/pkt_sched.h, linux/pkt_cls.h
-const RTM_GETTFILTER: u16 = 46;
-const FILTER_LEN: usize = 20;
-/// Parents of filters on packets that leave: the hook of clsact, and the root queueing discipline.
-const PARENTS: [u32; 2] = [0xffff_fff3, 0];
+// linux/rtnetlink.h, linux/pkt_cls.h
 const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
 /// Classifiers with the attributes that hold their actions. Without any, a filter chooses a class and no
@@ -49,11 +46,14 @@ const CHAIN_TABLE: u16 = 1;
 const CHAIN_NAME: u16 = 3;
 const CHAIN_HOOK: u16 = 4;
 
+/// Kind of a filter that is an egress chain.
+pub(super) const NFTABLES: &str = "nftables";
+
 /// A filter with actions on packets that leave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct EgressFilter {
     pub(super) device: String,
-    /// Its classifier, such as `flower`.
+    /// Its classifier, such as `flower`; or [`NFTABLES`].
     pub(super) kind: String,
     /// Whether it runs before the tap where the tap is a filter too.
     pub(super) is_early: bool,
@@ -68,16 +68,20 @@ pub(super) fn check(draft: &Draft, facts: &Facts, findings: &mut Findings) {
         if *device == wan.value && (is_late || is_filter && *is_early) {
             continue;
         }
+        let (filter, shows) = match kind.as_str() {
+            NFTABLES => ("an egress chain of nftables".to_owned(), "nft list ruleset".to_owned()),
+            _ => (format!("a `{kind}` filter"), format!("tc filter show dev {device} egress")),
+        };
         findings.add(
             Diagnostic::warning(
                 "egress-filter",
-                format!("a `{kind}` filter acts on packets that leave by `{device}`, after the tap has copied them"),
+                format!("{filter} acts on packets that leave by `{device}`, after the tap has copied them"),
             )
             .at(wan.span.clone())
             .note("packets that it drops are recovered at the far site as if they had been lost; those that it changes look lost there")
             .help(format!(
                 "drop packets before they reach the tap, in a chain of nftables with the hook forward or output: \
-                 `tc filter show dev {device} egress` shows the filter"
+                 `{shows}` shows the filter"
             ))
             .help("or let the tap be a packet socket, if the filter is on the WAN interface itself: `tap = \"packet\"`"),
         );
@@ -109,19 +113,13 @@ pub(super) fn egress_filters<'a>(devices: impl Iterator<Item = &'a str>) -> Vec<
 
 /// Returns the kinds of the acting filters, and whether each runs early.
 fn acting_kinds(device: &str) -> io::Result<Vec<(String, bool)>> {
-    let index = nix::net::if_::if_nametoindex(device)?;
     let mut kinds = Vec::new();
-    for parent in PARENTS {
-        let mut body = vec![0; FILTER_LEN];
-        body[4..8].copy_from_slice(&index.to_ne_bytes());
-        body[12..16].copy_from_slice(&parent.to_ne_bytes());
-        query(NETLINK_ROUTE, RTM_GETTFILTER, DUMP, &body, |answer| {
-            let Some((head, attributes)) = answer.split_first_chunk::<FILTER_LEN>() else { return };
-            let priority = u32::from_ne_bytes([head[16], head[17], head[18], head[19]]) >> 16;
-            let is_early = parent == PARENTS[0] && priority < TAP_PRIORITY;
+    each_filter(device, |hook, priority, attributes| {
+        if hook != Hook::Ingress {
+            let is_early = hook == Hook::Egress && priority < TAP_PRIORITY;
             kinds.extend(acting_kind(attributes).map(|kind| (kind, is_early)));
-        })?;
-    }
+        }
+    })?;
     kinds.sort_unstable();
     kinds.dedup();
     Ok(kinds)

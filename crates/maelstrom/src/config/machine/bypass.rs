@@ -4,11 +4,14 @@
 use std::io;
 use std::net::IpAddr;
 
+use diagnostics::settings::Setting;
 use diagnostics::{Diagnostic, Findings};
 use netlink_sys::protocols::{NETLINK_NETFILTER, NETLINK_ROUTE};
 use netlink_sys::{Socket, SocketAddr};
 
 use super::super::draft::Draft;
+use super::facts::Facts;
+use super::filters::{Hook, each_filter};
 use super::netlink::Netlink;
 
 /// Maximum number of datagrams in one answer.
@@ -22,7 +25,6 @@ const NLMSG_DONE: u16 = 3;
 const REQUEST: u16 = 1;
 pub(super) const DUMP: u16 = 0x300;
 const RTM_GETLINK: u16 = 18;
-const RTM_GETTFILTER: u16 = 46;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_INFO_KIND: u16 = 1;
@@ -30,12 +32,10 @@ const IFLA_XDP: u16 = 43;
 const IFLA_XDP_ATTACHED: u16 = 2;
 const LINK_LEN: usize = 16;
 
-// linux/pkt_sched.h, linux/pkt_cls.h
-const PARENTS: [(u32, &str); 2] = [(0xffff_fff2, "ingress"), (0xffff_fff3, "egress")];
+// linux/rtnetlink.h, linux/pkt_cls.h
 const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
 const SKIP_SW: u32 = 2;
-const FILTER_LEN: usize = 20;
 /// Classifiers that a card can run, each with the attribute of its flags.
 const CLASSIFIERS: [(&str, u16); 4] = [("flower", 22), ("u32", 11), ("matchall", 3), ("bpf", 9)];
 
@@ -71,37 +71,50 @@ const TUNNELS: [&str; 17] = [
     "xfrm",
 ];
 
-/// Adds findings about the draft's WAN interface and the routes to its peers. Facts that cannot be read give
-/// none.
-pub(super) fn check(draft: &Draft, findings: &mut Findings) {
+/// Adds findings about the draft's WAN interface, the devices below it, and the routes to its peers. Facts
+/// that cannot be read give none.
+pub(super) fn check(draft: &Draft, facts: &Facts, findings: &mut Findings) {
     let Some(wan) = &draft.gateway.wan else { return };
-    let name = wan.value.as_str();
+    let below = facts.below(&wan.value);
+    for device in [wan.value.as_str()].into_iter().chain(below.iter().map(|lower| lower.name.as_str())) {
+        ways_past_the_tap(wan, device, findings);
+    }
+    repairs_in_tunnels(draft, &wan.value, findings);
+}
+
+/// Adds findings about the WAN interface itself, or about a device below it, which may concern other packets
+/// than those of the WAN interface.
+fn ways_past_the_tap(wan: &Setting<String>, device: &str, findings: &mut Findings) {
     let at = || wan.span.clone();
-    if let Ok(Some(mode)) = xdp(name) {
+    let (place, grave): (_, fn(&'static str, String) -> Diagnostic) = if device == wan.value {
+        (format!("`{device}`"), Diagnostic::error)
+    } else {
+        (format!("`{device}`, below the WAN interface `{}`", wan.value), Diagnostic::warning)
+    };
+    if let Ok(Some(mode)) = xdp(device) {
         findings.add(
-            Diagnostic::warning("xdp-program", format!("an XDP program runs on `{name}`, {mode}"))
+            Diagnostic::warning("xdp-program", format!("an XDP program runs on {place}, {mode}"))
                 .at(at())
                 .note("the tap does not see packets that the program redirects, drops or sends back; those that reach hosts all the same would be delivered twice")
-                .help(format!("make sure that it passes the traffic of the peers on, or remove it: ip link set dev {name} xdp off")),
+                .help(format!("make sure that it passes the traffic of the peers on, or remove it: ip link set dev {device} xdp off")),
         );
     }
-    for (kind, hook) in hardware_filters(name).unwrap_or_default() {
+    for (kind, hook) in hardware_filters(device).unwrap_or_default() {
         findings.add(
-            Diagnostic::error("hardware-filter", format!("a `{kind}` filter with `skip_sw` runs in the card of `{name}`, {hook}"))
+            grave("hardware-filter", format!("a `{kind}` filter with `skip_sw` runs in the card of {place}, {hook}"))
                 .at(at())
                 .note("the tap does not see packets that the card handles: they would get no repairs, or be delivered twice")
-                .help(format!("`tc filter show dev {name} {hook}` shows it; create it without `skip_sw`, or exclude the peers' networks")),
+                .help(format!("`tc filter show dev {device} {hook}` shows it; create it without `skip_sw`, or exclude the peers' networks")),
         );
     }
-    for table in hardware_flowtables(name).unwrap_or_default() {
+    for table in hardware_flowtables(device).unwrap_or_default() {
         findings.add(
-            Diagnostic::error("hardware-flowtable", format!("the flow table `{table}` forwards in the card of `{name}`"))
+            grave("hardware-flowtable", format!("the flow table `{table}` forwards in the card of {place}"))
                 .at(at())
                 .note("the tap does not see packets that the card forwards: they would get no repairs, or be delivered twice")
                 .help("remove `flags offload` from the flow table; a flow table in software is harmless"),
         );
     }
-    repairs_in_tunnels(draft, name, findings);
 }
 
 /// A tunnel over the WAN may itself lead to a protected network. Then each repair causes further ones.
@@ -167,17 +180,11 @@ fn link(interface: &str) -> io::Result<Vec<u8>> {
 
 /// Returns kind and hook of each filter that only the card runs.
 fn hardware_filters(interface: &str) -> io::Result<Vec<(String, &'static str)>> {
-    let index = nix::net::if_::if_nametoindex(interface)?;
     let mut filters = Vec::new();
-    for (parent, hook) in PARENTS {
-        let mut body = vec![0; FILTER_LEN];
-        body[4..8].copy_from_slice(&index.to_ne_bytes());
-        body[12..16].copy_from_slice(&parent.to_ne_bytes());
-        query(NETLINK_ROUTE, RTM_GETTFILTER, DUMP, &body, |answer| {
-            let kind = answer.get(FILTER_LEN..).and_then(hardware_kind);
-            filters.extend(kind.map(|kind| (kind.to_owned(), hook)));
-        })?;
-    }
+    each_filter(interface, |hook, _, attributes| {
+        let hook = if hook == Hook::Ingress { "ingress" } else { "egress" };
+        filters.extend(hardware_kind(attributes).map(|kind| (kind.to_owned(), hook)));
+    })?;
     filters.dedup();
     Ok(filters)
 }

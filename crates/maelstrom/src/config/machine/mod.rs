@@ -6,6 +6,7 @@ mod behind;
 mod budget;
 mod bypass;
 mod facts;
+mod filters;
 mod injection;
 mod lead;
 mod netlink;
@@ -24,8 +25,9 @@ pub(crate) use lead::leads_to;
 
 /// Adds what this machine lacks to run the draft, as far as the draft could be read.
 pub(super) fn check_draft(draft: &Draft, findings: &mut Findings) {
-    judge(draft, &Facts::gather(draft), Schedule::repair_overhead, findings);
-    bypass::check(draft, findings);
+    let facts = Facts::gather(draft);
+    judge(draft, &facts, Schedule::repair_overhead, findings);
+    bypass::check(draft, &facts, findings);
     running::check(draft, findings);
 }
 

@@ -5,7 +5,7 @@ use std::io;
 
 use netlink_sys::protocols::NETLINK_NETFILTER;
 
-use super::behind::{EgressFilter, bridge_chains, egress_filters};
+use super::behind::{EgressFilter, NFTABLES, bridge_chains, egress_filters};
 use super::bypass::{DUMP, each, find, query, text};
 
 // linux/netfilter/nf_tables.h, linux/netfilter/nfnetlink.h
@@ -23,10 +23,21 @@ const RULE_EXPRESSIONS: u16 = 4;
 const EXPRESSION_NAME: u16 = 1;
 const EXPRESSION_DATA: u16 = 2;
 const META_KEY: u16 = 2;
-/// Index, name and group of the interface by which a packet arrives.
-const ARRIVAL_KEYS: [u32; 3] = [4, 6, 21];
+/// Index, name, type, group and kind of the interface by which a packet arrives; index and name of the port
+/// of a VRF.
+const ARRIVAL_KEYS: [u32; 7] = [4, 6, 8, 21, 26, 33, 34];
+const FIB_FLAGS: u16 = 3;
+/// A search for a route takes the interface of arrival into account.
+const FIB_ARRIVAL: u32 = 8;
+const MATCH_NAME: u16 = 1;
+/// Matches of iptables that look at the interface of arrival, beside its option `-i`.
+const MATCHES: [&str; 2] = ["physdev", "rpfilter"];
 const FAMILIES: [(u8, &str); 4] = [(1, "inet"), (2, "ip"), (5, "netdev"), (10, "ip6")];
+const INET: u8 = 1;
 const NETDEV: u8 = 5;
+const HOOK_NUMBER: u16 = 1;
+/// Hook of packets that leave, in the family netdev.
+const NETDEV_EGRESS: u32 = 1;
 
 /// Rules that recovered packets may meet otherwise than the packets that were lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,20 +59,39 @@ pub(super) struct Rules {
 impl Rules {
     /// Reads the rules of this thread's network namespace that concern the WAN interface and the devices
     /// below it.
-    pub(super) fn gather<'a>(wan: &'a str, below: impl Iterator<Item = &'a str> + Clone) -> Self {
+    pub(super) fn gather<'a>(wan: &'a str, below: impl Iterator<Item = &'a str>) -> Self {
+        let below: Vec<_> = below.collect();
         let mut rules = Self::default();
         if let Err(error) = rules.read_rules() {
             rules.refused = error.kind() == io::ErrorKind::PermissionDenied;
         }
-        rules.below_wan = ingress_devices().unwrap_or_default();
-        rules.below_wan.retain(|device| below.clone().any(|lower| lower == device));
-        rules.egress_filters = egress_filters([wan].into_iter().chain(below));
+        rules.egress_filters = egress_filters([wan].into_iter().chain(below.iter().copied()));
+        rules.add_device_chains(wan, &below, device_chains().unwrap_or_default());
         rules.bridge_chains = bridge_chains().unwrap_or_default();
         for (file, program) in [("ip_tables_names", "iptables"), ("ip6_tables_names", "ip6tables")] {
             let names = fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap_or_default();
             rules.unread.extend(names.lines().map(|name| format!("{program} {name}")));
         }
         rules
+    }
+
+    /// Adds chains that belong to a device. Those of packets that leave by the WAN interface itself come
+    /// before the tap.
+    fn add_device_chains(&mut self, wan: &str, below: &[&str], chains: Vec<DeviceChain>) {
+        for DeviceChain { device, name, is_egress } in chains {
+            let is_below = below.contains(&device.as_str());
+            if is_egress && is_below {
+                let filter = EgressFilter { device, kind: NFTABLES.to_owned(), is_early: false };
+                self.egress_filters.push(filter);
+            } else if !is_egress && (is_below || device == wan) {
+                self.by_interface.push(name);
+                self.below_wan.extend(Some(device).filter(|_| is_below));
+            }
+        }
+        self.by_interface.sort_unstable();
+        self.by_interface.dedup();
+        self.below_wan.sort_unstable();
+        self.below_wan.dedup();
     }
 
     fn read_rules(&mut self) -> io::Result<()> {
@@ -78,34 +108,62 @@ impl Rules {
 /// Returns the chain of a rule that looks at the interface of arrival.
 fn by_interface(family: u8, rule: &[u8]) -> Option<String> {
     let (_, family) = FAMILIES.into_iter().find(|(number, _)| *number == family)?;
-    let looks = |expression: &[u8]| {
-        let Some(data) = find(expression, EXPRESSION_DATA) else { return false };
-        let key = find(data, META_KEY).and_then(|key| Some(u32::from_be_bytes(key.try_into().ok()?)));
-        find(expression, EXPRESSION_NAME).map(text).as_deref() == Some("meta")
-            && key.is_some_and(|key| ARRIVAL_KEYS.contains(&key))
-    };
-    let found = each(find(rule, RULE_EXPRESSIONS)?).any(|(_, expression)| looks(expression));
+    let found = each(find(rule, RULE_EXPRESSIONS)?).any(|(_, expression)| looks_at_arrival(expression));
     let name = |kind| find(rule, kind).map(text).unwrap_or_default();
     found.then(|| format!("{family} {} {}", name(RULE_TABLE), name(RULE_CHAIN)))
 }
 
-/// Returns the devices that have an ingress chain.
-fn ingress_devices() -> io::Result<Vec<String>> {
-    let mut devices = Vec::new();
-    query(NETLINK_NETFILTER, GET_CHAIN, DUMP, &[NETDEV, 0, 0, 0], |answer| {
-        devices.extend(answer.get(FAMILY_LEN..).map(devices_of_chain).unwrap_or_default());
-    })?;
-    devices.sort_unstable();
-    devices.dedup();
-    Ok(devices)
+fn looks_at_arrival(expression: &[u8]) -> bool {
+    let (Some(name), Some(data)) =
+        (find(expression, EXPRESSION_NAME).map(text), find(expression, EXPRESSION_DATA))
+    else {
+        return false;
+    };
+    match name.as_str() {
+        "meta" => number(data, META_KEY).is_some_and(|key| ARRIVAL_KEYS.contains(&key)),
+        "fib" => number(data, FIB_FLAGS).is_some_and(|flags| flags & FIB_ARRIVAL != 0),
+        "match" => find(data, MATCH_NAME).map(text).is_some_and(|name| MATCHES.contains(&name.as_str())),
+        _ => false,
+    }
 }
 
-fn devices_of_chain(chain: &[u8]) -> Vec<String> {
+fn number(attributes: &[u8], kind: u16) -> Option<u32> {
+    Some(u32::from_be_bytes(find(attributes, kind)?.try_into().ok()?))
+}
+
+/// A chain that is hooked into the packets of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct DeviceChain {
+    device: String,
+    /// As `netdev filter ingress`.
+    name: String,
+    is_egress: bool,
+}
+
+/// Returns the chains of devices. The family inet has such chains too.
+fn device_chains() -> io::Result<Vec<DeviceChain>> {
+    let mut chains = Vec::new();
+    for family in [NETDEV, INET] {
+        query(NETLINK_NETFILTER, GET_CHAIN, DUMP, &[family, 0, 0, 0], |answer| {
+            if let Some((head, chain)) = answer.split_at_checked(FAMILY_LEN) {
+                chains.extend(chains_of(head[0], chain));
+            }
+        })?;
+    }
+    Ok(chains)
+}
+
+/// Returns a chain once for each of its devices.
+fn chains_of(family: u8, chain: &[u8]) -> Vec<DeviceChain> {
+    let named = FAMILIES.into_iter().find(|(number, _)| *number == family).and_then(|(_, family)| {
+        Some(format!("{family} {} {}", text(find(chain, CHAIN_TABLE)?), text(find(chain, CHAIN_NAME)?)))
+    });
     // A chain without a hook is only jumped to.
-    let named = find(chain, CHAIN_TABLE).is_some() && find(chain, CHAIN_NAME).is_some();
-    let Some(hook) = find(chain, CHAIN_HOOK).filter(|_| named) else { return Vec::new() };
-    let several = find(hook, HOOK_DEVICES).into_iter().flat_map(each).map(|(_, name)| text(name));
-    find(hook, HOOK_DEVICE).map(text).into_iter().chain(several).collect()
+    let (Some(name), Some(hook)) = (named, find(chain, CHAIN_HOOK)) else { return Vec::new() };
+    let is_egress = family == NETDEV && number(hook, HOOK_NUMBER) == Some(NETDEV_EGRESS);
+    let several = find(hook, HOOK_DEVICES).into_iter().flat_map(each).map(|(_, name)| name);
+    let devices = find(hook, HOOK_DEVICE).into_iter().chain(several).map(text);
+    devices.map(|device| DeviceChain { device, name: name.clone(), is_egress }).collect()
 }
 
 #[cfg(test)]
@@ -124,6 +182,7 @@ mod tests {
     fn only_rules_about_the_interface_of_arrival_are_found() {
         assert_eq!(by_interface(1, &rule(b"meta\0", 6)).as_deref(), Some("inet filter forward"));
         assert_eq!(by_interface(10, &rule(b"meta\0", 4)).as_deref(), Some("ip6 filter forward"));
+        assert_eq!(by_interface(2, &rule(b"meta\0", 26)).as_deref(), Some("ip filter forward"));
         // the interface by which a packet leaves; another expression; ARP
         assert_eq!(by_interface(2, &rule(b"meta\0", 7)), None);
         assert_eq!(by_interface(2, &rule(b"ct\0", 6)), None);
@@ -132,12 +191,59 @@ mod tests {
     }
 
     #[test]
+    fn searches_for_the_way_back_look_at_the_interface_of_arrival() {
+        let of = |name: &[u8], data: &[u8]| {
+            let expression = attributes(&[(EXPRESSION_NAME, name), (EXPRESSION_DATA | 0x8000, data)]);
+            looks_at_arrival(&expression)
+        };
+        let flags = |flags: u32| attributes(&[(1, &[0; 4]), (FIB_FLAGS, &flags.to_be_bytes())]);
+        // `fib saddr . iif oif missing`, and `fib daddr type local`.
+        assert!(of(b"fib\0", &flags(1 | FIB_ARRIVAL)) && !of(b"fib\0", &flags(2)));
+        for (name, expected) in [(&b"rpfilter\0"[..], true), (b"physdev\0", true), (b"comment\0", false)] {
+            assert_eq!(of(b"match\0", &attributes(&[(MATCH_NAME, name)])), expected);
+        }
+        assert!(!of(b"fib\0", &[7; 9]) && !looks_at_arrival(&[7; 9]));
+    }
+
+    /// Returns a chain `t c` with this hook.
+    fn chain(number: u32, devices: (u16, &[u8])) -> Vec<u8> {
+        let hook = attributes(&[(HOOK_NUMBER, &number.to_be_bytes()), devices]);
+        attributes(&[(CHAIN_TABLE, b"t\0"), (CHAIN_NAME, b"c\0"), (CHAIN_HOOK, &hook)])
+    }
+
+    #[test]
     fn a_chain_names_its_devices() {
         let devices = attributes(&[(1, b"eth0\0"), (1, b"eth1\0")]);
-        let hook = attributes(&[(1, &[0; 4]), (HOOK_DEVICES, &devices)]);
-        let chain = |hook: &[u8]| attributes(&[(1, b"t\0"), (3, b"c\0"), (CHAIN_HOOK, hook)]);
-        assert_eq!(devices_of_chain(&chain(&hook)), ["eth0", "eth1"]);
-        assert_eq!(devices_of_chain(&chain(&attributes(&[(HOOK_DEVICE, b"eth2\0")]))), ["eth2"]);
-        assert!(devices_of_chain(&attributes(&[(1, b"t\0"), (3, b"c\0")])).is_empty());
+        let devices_of = |family, chain: &[u8]| {
+            chains_of(family, chain).into_iter().map(|chain| chain.device).collect::<Vec<_>>()
+        };
+        assert_eq!(devices_of(NETDEV, &chain(0, (HOOK_DEVICES, &devices))), ["eth0", "eth1"]);
+        assert_eq!(devices_of(INET, &chain(5, (HOOK_DEVICE, b"eth2\0"))), ["eth2"]);
+        assert!(devices_of(INET, &chain(1, (9, b""))).is_empty(), "it belongs to no device");
+        assert!(
+            devices_of(NETDEV, &attributes(&[(CHAIN_TABLE, b"t\0"), (CHAIN_NAME, b"c\0")])).is_empty(),
+            "it is only jumped to"
+        );
+    }
+
+    #[test]
+    fn chains_of_devices_are_told_where_recovered_packets_pass_by_them() {
+        let add = |family, number, device: &[u8]| {
+            let mut rules = Rules::default();
+            let chains = chains_of(family, &chain(number, (HOOK_DEVICE, device)));
+            rules.add_device_chains("wan0", &["eth0"], chains);
+            rules
+        };
+        for (family, number, name) in [(NETDEV, 0, "netdev t c"), (INET, 5, "inet t c")] {
+            let at_wan = add(family, number, b"wan0\0");
+            assert_eq!(at_wan, Rules { by_interface: vec![name.to_owned()], ..Rules::default() });
+            let below = add(family, number, b"eth0\0");
+            assert_eq!((&below.below_wan[..], below.by_interface.len()), (&["eth0".to_owned()][..], 1));
+            assert_eq!(add(family, number, b"lan0\0"), Rules::default());
+        }
+        let leaving = add(NETDEV, NETDEV_EGRESS, b"eth0\0");
+        let filter = EgressFilter { device: "eth0".to_owned(), kind: NFTABLES.to_owned(), is_early: false };
+        assert_eq!(leaving, Rules { egress_filters: vec![filter], ..Rules::default() });
+        assert_eq!(add(NETDEV, NETDEV_EGRESS, b"wan0\0"), Rules::default(), "it comes before the tap");
     }
 }
