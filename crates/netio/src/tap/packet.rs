@@ -279,7 +279,8 @@ impl Slots {
             return Err(Unusable::Oversize);
         }
         let frame = &self.bytes[slot * SLOT_LEN..][..len];
-        let packet = frame.get(link_header..).ok_or(Unusable::Unreadable)?;
+        let (header, packet) = frame.split_at_checked(link_header).ok_or(Unusable::Unreadable)?;
+        let vlan = vlan.or_else(|| tag_in_header(header));
         let mut offload = Offload::from_virtio(&head.virtio, packet);
         if offload.needs_checksum {
             // the field counts from the link header
@@ -309,6 +310,19 @@ fn auxiliary(header: &libc::msghdr) -> Option<(usize, Option<u16>)> {
         message = unsafe { libc::CMSG_NXTHDR(header, message) };
     }
     None
+}
+
+/// Returns the VLAN tag in an Ethernet header. Where a card inserts no tags, the kernel inserts them before
+/// it shows packets that leave, and reports none.
+fn tag_in_header(header: &[u8]) -> Option<u16> {
+    /// Length of the addresses.
+    const ADDRESSES: usize = 12;
+    let (_, rest) = header.split_at_checked(ADDRESSES)?;
+    match *rest {
+        // There may be another tag between this one and the type of the packet.
+        [0x81, 0x00, a, b, _, _, ..] | [0x88, 0xa8, a, b, _, _, ..] => Some(u16::from_be_bytes([a, b])),
+        _ => None,
+    }
 }
 
 fn attach_filter(socket: &OwnedFd, program: &[libc::sock_filter]) -> io::Result<()> {

@@ -1,7 +1,8 @@
 //! Gateways whose interfaces are deleted and come back while they run.
 #![allow(missing_docs, reason = "tests are named by what they show")]
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
@@ -10,11 +11,13 @@ use std::time::Duration;
 use ipnet::IpNet;
 use netlab::emulator::{Direction, EmulatorConfig};
 use netlab::namespace::Route;
-use netlab::privilege;
 use netlab::topology::{HOST, LAN, TwoSites, TwoSitesConfig, WAN};
 use netlab::traffic::{Between, Pace, UdpReport, UdpStream, udp_stream, unwatched};
+use netlab::{Namespace, privilege};
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, sendto, socket};
 use simnet::link::LinkConfig;
 use stage::gateways::{End, GatewayPair, Setting};
+use testkit::packet::udp4;
 use testkit::wait_until;
 
 use crate::disturbance::{assert_duplicates_arrived_late, undisturbed};
@@ -238,4 +241,44 @@ fn a_tun_device_that_is_set_down_is_brought_up() {
     lab.assert_protected(&pair);
     assert_eq!(pair.status(1).unwrap().gateway.injection, "wan");
     pair.stop().unwrap();
+}
+
+/// Sends a packet from an interface in a frame to everyone, with the tag of VLAN 7.
+fn send_tagged(from: &Namespace, interface: &str, packet: &[u8]) {
+    let frame = [&[0xff; 6][..], &[2, 0, 0, 0, 0, 1], &[0x81, 0, 0, 7, 8, 0], packet].concat();
+    from.run(|| {
+        let mut addresses = nix::ifaddrs::getifaddrs().unwrap();
+        let link = addresses.find_map(|owner| {
+            owner.address.filter(|_| owner.interface_name == interface)?.as_link_addr().copied()
+        });
+        let raw = socket(AddressFamily::Packet, SockType::Raw, SockFlag::empty(), None).unwrap();
+        let sent = sendto(raw.as_raw_fd(), &frame, &link.unwrap(), MsgFlags::empty()).unwrap();
+        assert_eq!(sent, frame.len());
+    });
+}
+
+fn packets_of_a_vlan_on_the_wan_interface_are_ignored(test: &str, tap: &'static str) {
+    const FRAMES: u16 = 20;
+    if !privilege::available_or_skip(test) {
+        return;
+    }
+    let lab = Lab::build();
+    let pair = lab.start(tap);
+    let (here, there): (Ipv4Addr, Ipv4Addr) =
+        (FAR_HOST.parse().unwrap(), lab.sites.a.host_v4(0).to_string().parse().unwrap());
+    let site = &lab.sites.b;
+    for n in 0..FRAMES {
+        send_tagged(&site.hosts[0], HOST, &udp4(here, there, 9, n, b"leaves by the VLAN"));
+        send_tagged(&site.gateway, LAN, &udp4(there, here, 9, n, b"arrives by the VLAN"));
+    }
+    let ignored = || pair.status(1).unwrap().counters["packets of a VLAN on the WAN interface"];
+    wait_until("both directions are ignored", || ignored() >= 2 * u64::from(FRAMES));
+    let peer = peer(&pair, 1);
+    assert_eq!((peer.egress.source_packets, peer.ingress.source_packets), (0, 0));
+    pair.stop().unwrap();
+}
+
+testkit::cases! { packets_of_a_vlan_on_the_wan_interface_are_ignored:
+    packets_of_a_vlan_on_the_wan_interface_are_ignored_in_both_directions("auto");
+    packets_of_a_vlan_on_the_wan_interface_are_ignored_by_a_packet_tap("packet");
 }
