@@ -339,6 +339,12 @@ mod tests {
         assert_eq!(path.limit(), 572, "nothing is known of the path");
         run(&mut path, &mut now_us, 3, 1_472, 1_000);
         assert_eq!((path.limit(), path.packet_max()), (1_472, None));
+        // The next ones are not even tested, nor believed at the start of a session.
+        path.on_hint(now_us, 601);
+        assert_eq!(path.poll_probe(now_us), None);
+        path.restart();
+        path.on_hint(now_us, 602);
+        assert_eq!(path.limit(), 1_472);
     }
 
     #[test]
@@ -386,5 +392,75 @@ mod tests {
         assert_eq!(path.poll_probe(now_us), None);
         path.on_report(now_us, 180, true, 1_440);
         assert_eq!(path.poll_probe(now_us), Some(1_472));
+    }
+
+    #[test]
+    fn a_message_outlasts_a_session_and_a_silence_and_an_impossible_one_is_ignored() {
+        let mut path = PathMtu::new(1_500, 28);
+        path.on_hint(0, LEAST_MTU - 1);
+        assert_eq!(path.limit(), 1_472);
+        path.on_hint(0, 1_400);
+        path.restart();
+        assert_eq!(path.limit(), 1_372);
+        // A long datagram that arrived before a silence says nothing about the path after it.
+        let (mut path, mut now_us) = (PathMtu::new(1_500, 28), 0);
+        run(&mut path, &mut now_us, 20, 1_472, 1_000);
+        now_us += RECENT_US + VERIFY_US;
+        path.on_hint(now_us, 1_400);
+        path.on_report(now_us, 180, true, 0);
+        assert_eq!(path.limit(), 1_372);
+    }
+
+    #[test]
+    fn the_length_that_a_router_told_is_tried_first() {
+        let (mut path, mut now_us) = (PathMtu::new(1_500, 28), 0);
+        path.on_hint(now_us, 1_400);
+        while path.bad.is_none() {
+            path.poll_probe(now_us);
+            path.on_report(now_us, 180, true, 0);
+            now_us += 50_000;
+        }
+        assert_eq!(path.poll_probe(now_us), Some(1_372));
+    }
+
+    #[test]
+    fn messages_that_differ_do_not_keep_a_probe_from_failing() {
+        let (mut path, mut now_us) = (PathMtu::new(1_500, 28), 0);
+        run(&mut path, &mut now_us, 20, 1_472, 1_000);
+        for n in 0..8 {
+            path.on_hint(now_us, 1_400 - n % 2);
+            let end_us = now_us + 500_000;
+            while now_us < end_us {
+                path.poll_probe(now_us);
+                path.on_report(now_us, 180, true, 0);
+                now_us += 50_000;
+            }
+        }
+        assert!(path.limit() <= 1_372, "{}", path.limit());
+    }
+
+    /// Polls a path from which nothing long arrives, with a report after each poll if `is_heard` is some, and
+    /// tells whether its first probe failed.
+    fn fails(polls: impl Iterator<Item = u64>, is_heard: Option<bool>) -> bool {
+        let mut path = PathMtu::new(1_500, 28);
+        for now_us in polls {
+            path.poll_probe(now_us);
+            if let Some(is_heard) = is_heard {
+                (0..TRIES).for_each(|_| path.on_report(now_us, 0, is_heard, 0));
+            }
+        }
+        // Nothing is known to arrive, so that repairs have a length that practically every path carries.
+        assert_eq!(path.limit(), if path.bad.is_some() { BASE_MTU - 28 } else { 1_472 });
+        path.bad.is_some()
+    }
+
+    #[test]
+    fn a_probe_fails_after_enough_tries_reports_and_time() {
+        let each = |pause_us: u64, end_us: u64| (0..=end_us / pause_us).map(move |n| n * pause_us);
+        assert!(fails(each(50_000, FAILED_US), Some(true)));
+        assert!(!fails(each(50_000, FAILED_US - 1), Some(true)), "it may still arrive");
+        assert!(!fails(each(50_000, 4 * FAILED_US), None), "the peer says nothing");
+        assert!(!fails(each(50_000, 4 * FAILED_US), Some(false)), "the peer does not hear us");
+        assert!(!fails(each(FAILED_US, FAILED_US), Some(true)), "one probe may be lost");
     }
 }

@@ -81,3 +81,24 @@ pub(crate) fn may_inject(packet: &[u8], networks: &PrefixTable<()>, listen: Sock
     let Ok(packet) = Packet::new_checked(packet) else { return false };
     networks.contains(packet.source()) && !packet.is_udp_to(listen)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::tests::udp4;
+
+    #[test]
+    fn only_packets_of_the_far_site_that_are_no_repairs_may_be_injected() {
+        let networks = PrefixTable::new([("10.0.1.0/24".parse().unwrap(), ())]);
+        let (to, listen) = ([10, 0, 2, 1], SocketAddr::from(([10, 0, 2, 1], 4700)));
+        let may = |from: [u8; 4], port: u16| {
+            let mut packet = udp4(from, to, 77, b"hello");
+            packet[22..24].copy_from_slice(&port.to_be_bytes());
+            may_inject(&packet, &networks, listen)
+        };
+        assert!(may([10, 0, 1, 9], 4701));
+        assert!(!may([10, 0, 1, 9], 4700), "a repair");
+        assert!(!may([10, 0, 3, 9], 4701), "from elsewhere");
+        assert!(!may_inject(&[0x45; 9], &networks, listen));
+    }
+}

@@ -183,3 +183,18 @@ fn packets_from_a_servers_port_to_a_filtered_one_are_no_answers() {
     let passed = pair.recovered[B].iter().filter(|bytes| (10_000..20_000).contains(&port(bytes)));
     assert_eq!(passed.filter(|bytes| port(bytes) != 9_000).count(), 0);
 }
+
+/// The service itself may be asked: flows of one packet arrive at it all the time.
+#[test]
+fn of_a_flow_that_a_filter_drops_one_packet_passes() {
+    let pair = lossy(0.08, 4_000, |pair, n, is_lost| match n % 400 {
+        202 | 206 | 210 => pair.leave(A, &udp(A, 30_000 + (n / 400) as u16, 9_001, n)),
+        _ if n % 4 == 0 => pair.send(A, &udp(A, 10_000 + (n / 4) as u16, 9_001, n), is_lost),
+        _ => {}
+    });
+    let from = |bytes: &[u8]| u16::from_be_bytes([bytes[20], bytes[21]]);
+    let passed = |flow: u16| pair.recovered[B].iter().filter(|bytes| from(bytes) == 30_000 + flow).count();
+    let passed: Vec<_> = (0..10).map(passed).collect();
+    assert!(passed.iter().all(|&count| count <= 1), "{passed:?}");
+    assert!(passed.iter().sum::<usize>() >= 5, "{passed:?}");
+}

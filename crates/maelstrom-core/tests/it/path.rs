@@ -412,3 +412,79 @@ fn a_wrong_key_and_a_nat_of_the_repair_channel_are_told() {
     }
     assert_eq!(pair.status(B, |peer| peer.trouble), Some(Trouble::OtherAddress(from)));
 }
+
+/// The far gateway begins a new stream, which numbers packets again.
+#[test]
+fn a_flow_that_moves_after_a_new_session_is_noticed_as_soon() {
+    let mut pair = pair();
+    for n in 0..2_000 {
+        pair.send(A, &packet((n % 2) as u16, n), false);
+        pair.advance(1_000);
+    }
+    pair.gateways[A] = maelstrom_core::Gateway::new(config(A), [78; 32]).unwrap();
+    pair.advance(2_000_000);
+    prove(&mut pair, 20);
+    for n in 0..60 {
+        pair.leave(A, &packet(0, 5_000 + n));
+        pair.send(A, &packet(1, 6_000 + n), false);
+        pair.advance(1_000);
+    }
+    pair.advance(1_000_000);
+    let twice = pair.recovered[B].len();
+    assert!((1..=3).contains(&twice), "{twice}");
+}
+
+/// One packet of a flow that comes late may have had a reason of its own; such packets of three flows show a
+/// slower path.
+#[test]
+fn slow_packets_of_three_flows_end_the_recovery_of_all() {
+    let mut pair = pair();
+    let mut n = 0;
+    let mut flow_losing = |pair: &mut Pair, flow: u16, comes_late: bool| {
+        for _ in 0..40 {
+            n += 1;
+            pair.send(A, &packet(flow, n), false);
+            pair.advance(1_000);
+        }
+        let before = pair.recovered[B].len();
+        let lost = packet(flow, 50_000 + n);
+        pair.send(A, &lost, true);
+        for _ in 0..60 {
+            n += 1;
+            pair.send(A, &packet(flow, n), false);
+            pair.advance(1_000);
+        }
+        if comes_late {
+            pair.arrive(B, &lost);
+        }
+        pair.advance(100_000);
+        pair.recovered[B].len() > before
+    };
+    let recovered: Vec<_> = (0..3).map(|flow| flow_losing(&mut pair, flow, true)).collect();
+    assert_eq!(recovered, [true; 3]);
+    assert!(!flow_losing(&mut pair, 9, false), "another flow");
+    assert!(has(&pair, Finding::SlowPath));
+}
+
+/// The peer's file names a network that is not behind this gateway.
+#[test]
+fn nothing_is_injected_to_networks_that_are_not_local() {
+    let net = |text: &str| text.parse::<ipnet::IpNet>().unwrap();
+    let networks = vec![net("10.81.2.0/24"), net("10.81.77.0/24")];
+    let far = PeerConfig { networks, ..trusting(A).peers[0].clone() };
+    let near = Config { local_networks: vec![net("10.81.2.0/24")], ..trusting(B) };
+    let mut pair = Pair::up([Config { peers: vec![far], ..config(A) }, near]);
+    for (third, is_injected) in [(2, true), (77, false)] {
+        let before = pair.recovered[B].len();
+        for n in 0..16 {
+            let to = Ipv4Addr::new(10, 81, third, 10);
+            let bytes = udp4(Ipv4Addr::new(10, 81, 1, 10), to, 9_000, n, &payload(n.into()));
+            pair.send(A, &bytes, n == 5);
+            pair.advance(100);
+        }
+        pair.advance(200_000);
+        assert_eq!(pair.recovered[B].len() > before, is_injected, "to 10.81.{third}.0/24");
+    }
+    assert_eq!(pair.status(A, |peer| peer.egress.source_packets), 32, "all were protected");
+    assert_eq!(pair.status(B, |peer| peer.withheld.count(Withheld::NotLocal)), 1);
+}

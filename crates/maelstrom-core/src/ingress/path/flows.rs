@@ -272,6 +272,14 @@ mod tests {
         assert_eq!(flows.standing(9, Flow(7), Seq(114), true), Standing::Left);
         flows.on_named_arrival(Flow(7), Seq(120), false);
         assert_eq!(flows.standing(9, Flow(7), Seq(121), false), Standing::Present);
+        // An earlier packet says nothing about those at the end.
+        assert_eq!(flows.standing(9, Flow(7), Seq(122), false), Standing::Present);
+        flows.on_named_arrival(Flow(7), Seq(60), false);
+        assert_eq!(flows.standing(9, Flow(7), Seq(123), false), Standing::Left);
+        // A flow of which many have arrived is trusted for longer.
+        (0..4 * 1_024).for_each(|n| flows.on_named_arrival(Flow(7), Seq(130 + n), false));
+        let beyond = |at: u64| flows.standing(9, Flow(7), Seq(9_000 + at), false);
+        assert_eq!((0..9).map(beyond).filter(|standing| *standing == Standing::Present).count(), 6);
     }
 
     #[test]
@@ -301,6 +309,15 @@ mod tests {
         assert_eq!(flows.opening(flow, 7, s + 30_000), Opening::Arrived { is_rewritten: true });
         flows.on_named_arrival(flow, Seq(2), true);
         assert_eq!(flows.opening(flow, 7, s + 30_000), Opening::Repeated);
+    }
+
+    #[test]
+    fn a_flow_is_revived_until_a_packet_of_it_arrives() {
+        let mut flows = Flows::new();
+        flows.on_revived(Flow(3));
+        assert!(flows.is_revived(Flow(3)) && !flows.is_revived(Flow(4)));
+        flows.on_named_arrival(Flow(3), Seq(7), false);
+        assert!(!flows.is_revived(Flow(3)));
     }
 
     #[test]

@@ -150,4 +150,33 @@ mod tests {
         (0..20).for_each(|_| _ = lossy.on_missing(1, Flow(50)));
         assert!(lossy.set_aside(1, 9 * ONE, 8 * ONE) > 0, "silent flows are forgotten");
     }
+
+    #[test]
+    fn losses_of_long_ago_are_forgotten() {
+        let mut lossy = Lossy::default();
+        (0..20).for_each(|_| _ = lossy.on_missing(1, Flow(50)));
+        (0..400).for_each(|_| lossy.on_tick(2));
+        (0..20).for_each(|n| _ = lossy.on_missing(3, Flow(n % 7)));
+        assert_eq!(lossy.set_aside(3, 9 * ONE, 8 * ONE), 0);
+    }
+
+    #[test]
+    fn nothing_is_set_aside_if_the_worst_flows_do_not_explain_the_excess() {
+        let mut lossy = Lossy::default();
+        (0..9).for_each(|_| _ = lossy.on_missing(1, Flow(1)));
+        assert_eq!(lossy.set_aside(1, 30 * ONE, 8 * ONE), 0);
+        assert!(!lossy.on_missing(2, Flow(1)));
+    }
+
+    #[test]
+    fn a_flow_is_aside_for_a_while_whether_it_lost_few_or_many_packets() {
+        let mut lossy = Lossy::default();
+        (0..8).for_each(|n| _ = lossy.on_missing(1, Flow(n % 2)));
+        assert_eq!(lossy.set_aside(1, 8 * ONE, 8 * ONE), 4 * ONE);
+        lossy.on_arrival(2, Flow(0), ONE / 4, 4 * ONE);
+        assert!(lossy.on_missing(2, Flow(0)), "four losses count as many as the limit");
+        (0..1_000).for_each(|_| assert!(lossy.on_missing(2, Flow(1))));
+        (0..48).for_each(|_| lossy.on_arrival(3, Flow(1), ONE / 4, 4 * ONE));
+        assert!(!lossy.on_missing(4, Flow(1)), "a thousand losses count as twice that");
+    }
 }

@@ -193,4 +193,22 @@ mod tests {
         assert!(!services.on_missing(20, &same_set(0)));
         assert!((1..5).all(|n| services.on_missing(20, &same_set(n))));
     }
+
+    #[test]
+    fn a_balance_is_bounded_and_begins_again_after_a_long_silence() {
+        let recovered = |services: &mut Services, now_us: u64| {
+            (0..9).filter(|&n| services.on_missing(now_us, &ends(n, 5))).count()
+        };
+        let mut services = Services::new();
+        (0..99).for_each(|n| _ = services.on_first(10, &ends(n, 5), ONE));
+        assert_eq!(recovered(&mut services, 20), 3);
+        (0..99).for_each(|n| _ = services.on_first(30, &ends(n, 5), ONE));
+        services.on_first(30 + KNOWN_US, &ends(7, 5), ONE);
+        assert_eq!(recovered(&mut services, 40 + KNOWN_US), 1);
+        // A packet that left long ago has no answer any more.
+        services.on_departure(50 + KNOWN_US, Flow(1));
+        services.on_first(60 + KNOWN_US, &Ends { answering: Service(77), ..ends(1, 8) }, ONE);
+        services.on_departure(10, Flow(2));
+        assert!(!services.on_missing(60 + KNOWN_US, &Ends { answering: Service(77), ..ends(2, 9) }));
+    }
 }
