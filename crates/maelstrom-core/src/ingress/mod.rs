@@ -201,7 +201,7 @@ impl Ingress {
                     self.path.on_slow(trace, is_counted);
                 } else if !is_repeated {
                     self.held.on_late_packet(late_us);
-                    self.path.on_overtaken(is_counted, is_fragment);
+                    self.path.on_overtaken(trace, is_counted);
                 }
             }
             Arrived::Late { seq, late_us, is_counted, .. } => {
@@ -240,6 +240,7 @@ impl Ingress {
         if view.symbol.len() > self.symbol_max {
             return Err(Rejected::Malformed);
         }
+        self.path.on_repair();
         if !view.is_names_only() {
             self.ledger.on_repair();
         }

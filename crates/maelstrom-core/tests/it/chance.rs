@@ -46,29 +46,23 @@ fn losses_that_hit_no_repair_for_a_while_raise_no_finding() {
     }
 }
 
-/// The first seconds of a session, in which no repair may have been lost yet, and a rate that rises. One run
-/// of losses in 8,000 is too long for the account, which these seeds do not contain.
+/// The first seconds of a session, in which no repair may have been lost yet, and a rate that rises.
 #[test]
 fn a_lone_flow_is_not_set_aside_by_chance() {
     for schedule in [Schedule::Auto, window("3/8", 256)] {
-        for (loss, every_us) in [(0.01, 1_000), (0.02, 1_000)] {
-            let (mut lost, mut most, mut sum) = (0, 0, 0);
+        for loss in [0.01, 0.02, 0.04] {
             for seed in 0..40 {
                 let mut pair = up(&schedule);
                 let (mut random, mut datagrams) = (Random(seed), Random(1_000 + seed));
                 pair.lose_datagram = Box::new(move || datagrams.chance(loss));
                 for n in 0..1_500u32 {
-                    let is_lost = random.chance(loss);
-                    lost += u64::from(is_lost);
-                    pair.send(A, &packet(0, n), is_lost);
-                    pair.advance(every_us);
+                    pair.send(A, &packet(0, n), random.chance(loss));
+                    pair.advance(1_000);
                 }
                 let withheld = pair.status(B, |peer| *peer.withheld);
-                assert_eq!(withheld.count(Withheld::LossyFlow), 0, "{schedule}, loss {loss}, seed {seed}");
-                let waited = withheld.count(Withheld::Unexplained);
-                (most, sum) = (waited.max(most), sum + waited);
+                let counts = [Withheld::LossyFlow, Withheld::Unexplained].map(|why| withheld.count(why));
+                assert_eq!(counts, [0, 0], "{schedule}, loss {loss}, seed {seed}");
             }
-            assert!(most <= 16 && 100 * sum <= 3 * lost, "{schedule}, {loss}: {most}, {sum} of {lost}");
         }
     }
 }

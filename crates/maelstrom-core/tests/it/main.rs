@@ -20,6 +20,7 @@ mod fuzz;
 mod late;
 mod lies;
 mod lifetime;
+mod lone;
 mod noise;
 mod overload;
 mod pair;

@@ -213,6 +213,11 @@ impl Flows {
         if known.run <= run_max { Standing::Present } else { Standing::Left }
     }
 
+    /// Number of packets of a flow that arrived under their names.
+    pub(super) fn arrived(&self, flow: Flow) -> u32 {
+        self.find(flow).map_or(0, |known| known.arrived)
+    }
+
     /// Whether a packet was recovered that may begin the flow, and none has arrived since.
     pub(super) fn is_revived(&self, flow: Flow) -> bool {
         self.find(flow).is_some_and(|known| known.is_revived)

@@ -31,10 +31,10 @@ use crate::identity::Identity;
 use crate::packet::Packet;
 use crate::place::Trace;
 use crate::wire::SealedHeader;
-use account::{Account, ONE, RepairLoss};
+use account::{Account, CREDITED, ONE, RepairLoss};
 use flows::{Arrival, Flows, Opening, Standing};
 use foundation::Seq;
-use lossy::Lossy;
+use lossy::{Lossy, Missing, Scale};
 use nameless::Nameless;
 use pieces::Pieces;
 use services::{Ends, Services};
@@ -66,7 +66,7 @@ pub(super) struct Path {
     repairs: RepairLoss,
     /// Named arrivals, up to [`PROOF`].
     proof: u64,
-    /// Missing packets beyond those that the loss of repairs explains.
+    /// Evidence of missing packets beyond those that the loss of repairs explains.
     unexplained: Account,
     /// The same, and missing packets of flows that left or were never seen: evidence for findings.
     suspicion: Suspicion,
@@ -138,10 +138,11 @@ impl Path {
         identity: &Identity,
     ) -> Option<u64> {
         self.window.on_arrival(traits.is_fragment);
-        self.unexplained.credit_arrival();
-        self.suspicion.credit_arrival();
-        self.unseen.credit_arrival();
-        self.slow.credit_arrival();
+        let weight = self.repairs.weight();
+        self.unexplained.credit_arrival(weight);
+        self.suspicion.credit_arrival(weight);
+        self.unseen.credit_arrival(weight);
+        self.slow.credit_arrival(ONE);
         self.now_us = now_us;
         self.note_flow(traits, packet, identity);
         let piece = Piece::of(packet, identity).filter(|_| traits.is_fragment && packet.is_intact())?;
@@ -204,14 +205,15 @@ impl Path {
         self.repairs.on_named();
         self.flows.on_named_arrival(flow, seq, opens);
         let explains = 3 * self.repairs.odds() + ONE / 1024;
-        self.lossy.on_arrival(self.now_us, flow, explains, self.repairs.limit() / 2);
+        let release = self.repairs.packets(self.repairs.limit()) / 2;
+        self.lossy.on_arrival(self.now_us, flow, explains, release);
     }
 
     /// Notes that a named packet is missing although its repair has waited for it.
     pub(super) fn on_missing(&mut self) {
         self.window.missing += 1;
         self.repairs.on_named();
-        self.unexplained.charge(ONE);
+        self.unexplained.charge(self.repairs.weight());
         self.suspicion.on_missing();
     }
 
@@ -223,9 +225,12 @@ impl Path {
     }
 
     /// Notes that a packet arrived soon after it had been solved, and whether it counted as missing.
-    pub(super) fn on_overtaken(&mut self, was_counted: bool, is_fragment: bool) {
-        self.window.on_named(is_fragment);
+    pub(super) fn on_overtaken(&mut self, trace: Trace, was_counted: bool) {
+        self.window.on_named(trace.is_fragment);
         self.on_late(was_counted);
+        if was_counted {
+            self.lossy.on_explained(trace.flow, self.repairs.weight());
+        }
     }
 
     /// Notes that a packet arrived long after it had been solved, and whether it counted as missing. It still
@@ -241,7 +246,7 @@ impl Path {
         if was_counted {
             self.window.on_named(trace.is_fragment);
             self.window.missing -= 1;
-            self.suspicion.on_explained();
+            self.suspicion.on_explained(self.repairs.weight());
         }
     }
 
@@ -253,6 +258,11 @@ impl Path {
         }
     }
 
+    /// Notes that a repair arrived.
+    pub(super) fn on_repair(&mut self) {
+        self.repairs.on_repair();
+    }
+
     /// Notes a sealed datagram by its number in the session. Returns the number of datagrams lost before it;
     /// -1 for one that had counted as lost.
     pub(super) fn on_sealed(&mut self, header: &SealedHeader) -> i64 {
@@ -260,9 +270,13 @@ impl Path {
         let explains = self.repairs.explains();
         let lost = self.repairs.on_sealed(header.epoch, header.counter);
         if lost != 0 {
-            let explained = lost * explains;
-            self.window.explained += explained;
+            self.window.explained += lost * explains;
+            if lost > 0 && self.unexplained.level() > -CREDITED {
+                self.repairs.on_try();
+            }
+            let explained = lost * self.repairs.evidence(explains);
             self.unexplained.charge(-explained);
+            self.lossy.on_lost(explained);
             self.suspicion.credit(explained);
             self.unseen.charge(-explained);
         }
@@ -287,7 +301,13 @@ impl Path {
                     Withheld::UnseenFlow | Withheld::LeftFlow | Withheld::LossyFlow | Withheld::SlowPath => {
                         // The flow explains the loss; it says nothing about the others.
                         self.withheld.add(reason);
-                        self.unexplained.charge(if solved.is_counted { -ONE } else { 0 });
+                        if solved.is_counted {
+                            let weight = self.repairs.weight();
+                            self.unexplained.charge(-weight);
+                            if matches!(reason, Withheld::UnseenFlow | Withheld::LeftFlow) {
+                                self.lossy.on_explained(solved.traits.flow, weight);
+                            }
+                        }
                     }
                     _ => self.withheld.add(reason),
                 }
@@ -335,10 +355,18 @@ impl Path {
     fn judge_losses(&mut self, now_us: u64, solved: &Solved) -> Result<(), Withheld> {
         let limit = self.repairs.limit();
         let flow = solved.traits.flow;
-        if solved.is_counted && self.lossy.on_missing(now_us, flow) {
-            return Err(Withheld::LossyFlow);
+        if solved.is_counted {
+            let scale = Scale { weight: self.repairs.weight(), limit: self.repairs.utmost() };
+            match self.lossy.on_missing(now_us, flow, self.flows.arrived(flow), scale) {
+                Missing::Counted => {}
+                Missing::Aside => return Err(Withheld::LossyFlow),
+                Missing::SetAside(excess) => {
+                    self.unexplained.charge(-excess.min(self.unexplained.level().max(0)));
+                    return Err(Withheld::LossyFlow);
+                }
+            }
         }
-        if self.is_closed && self.unexplained.level() <= limit / 2 && !self.has_doubt() {
+        if self.is_closed && self.unexplained.level() <= limit * 3 / 4 && !self.has_doubt() {
             self.is_closed = false;
         }
         // Before the first lost repair, chance may take as many packets of a flow. That one ends the wait.
@@ -346,8 +374,9 @@ impl Path {
         let is_certain =
             if self.repairs.has_lost() { !self.is_closed } else { level > self.repairs.certain() };
         if level > limit && is_certain {
-            let explained = self.lossy.set_aside(now_us, level, limit);
-            self.unexplained.charge(-explained);
+            let [excess, limit] = [level, limit].map(|evidence| self.repairs.packets(evidence));
+            let explained = self.lossy.set_aside(now_us, excess, limit);
+            self.unexplained.charge(-self.repairs.evidence(explained));
         }
         if self.unexplained.level() > limit && !self.is_closed {
             self.close();
@@ -361,7 +390,7 @@ impl Path {
         if !is_due || self.unseen.level() > self.repairs.limit() / 2 {
             return Err(Withheld::UnseenFlow);
         }
-        self.unseen.charge(ONE);
+        self.unseen.charge(self.repairs.weight());
         self.flows.on_revived(ends.flow);
         Ok(())
     }
@@ -388,7 +417,7 @@ impl Path {
     /// Judges the window if it is over. Must be called regularly.
     pub(super) fn on_tick(&mut self, now_us: u64) {
         self.unexplained.forget_credit();
-        self.suspicion.on_tick(2 * self.repairs.certain());
+        self.suspicion.on_tick(self.repairs.weight(), 2 * self.repairs.certain());
         self.unseen.forget_credit();
         self.now_us = now_us;
         self.lossy.on_tick(now_us);
@@ -427,9 +456,10 @@ impl Path {
 
     /// Notes that a packet that counted as missing is not.
     fn on_explained(&mut self) {
+        let weight = self.repairs.weight();
         self.window.missing -= 1;
-        self.unexplained.charge(-ONE);
-        self.suspicion.on_explained();
+        self.unexplained.charge(-weight);
+        self.suspicion.on_explained(weight);
     }
 
     pub(super) fn withheld(&self) -> &WithheldCounts {

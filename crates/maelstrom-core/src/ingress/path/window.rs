@@ -78,7 +78,7 @@ impl Path {
         let unexplained = window.missing - explained - STRAY;
         if unexplained > 0 && self.nameless.is_fragmented(window) {
             self.fragmented_until_us = now_us + EVIDENCE_US;
-            self.suspicion.credit(unexplained * ONE);
+            self.suspicion.credit(unexplained * self.repairs.weight());
         } else if unexplained > 0 {
             return self.judge_doubt(now_us, window, unexplained);
         } else {
