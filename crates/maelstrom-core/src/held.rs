@@ -8,6 +8,10 @@
 //! delivered twice, which is tolerable for one in [`FEW`]. Until as many others have arrived, repairs wait
 //! for as long as the packet was late, and longer by a margin. On a slow stream that is a long time, so that
 //! the first late packet of a path with much jitter teaches the wait for all of them.
+//!
+//! A packet that is later than [`OVERTAKEN_MAX_US`] took a slower path. Repairs do not wait for such packets,
+//! because the wait would cost TCP as much as the loss, except on a *sparse* stream. There a few of them are
+//! many, and no code brings a packet back within milliseconds.
 
 use crate::ledger::TICK_US;
 use foundation::Seq;
@@ -19,12 +23,14 @@ const WAIT_MIN_US: u64 = 60;
 const CALM_US: u64 = 200;
 /// A packet that is later was not merely overtaken.
 pub(crate) const OVERTAKEN_MAX_US: u64 = 25_000;
-/// Longest wait in any case: a packet that is barely overtaken, and the least margin.
-const WAIT_MAX_US: u64 = OVERTAKEN_MAX_US + OVERTAKEN_MAX_US / 4;
+/// Interval between packets, on average, from which on a stream is sparse.
+const SPARSE_US: u64 = 10_000;
+/// A packet of a sparse stream that is later never arrives in time.
+const SPARSE_LATE_MAX_US: u64 = 200_000;
 /// One packet in this number of arrivals may be delivered twice.
 const FEW: u64 = 1_024;
 /// Number of ranges of lateness beyond [`CALM_US`], each twice as wide as the one before.
-const RANGES: usize = 7;
+const RANGES: usize = 10;
 /// Maximum number of repairs that wait.
 const HELD_MAX: usize = 512;
 
@@ -144,7 +150,7 @@ impl Held {
 
     /// Learns from a packet that arrived `late_us` after a repair had missed it.
     pub(crate) fn on_late_packet(&mut self, late_us: u64) {
-        if late_us > OVERTAKEN_MAX_US {
+        if late_us > self.late_max_us() {
             return;
         }
         if late_us <= CALM_US {
@@ -152,11 +158,18 @@ impl Held {
             return;
         }
         let at = ((late_us - 1) / CALM_US).ilog2() as usize;
+        // Those that a stream waits for only if it is sparse have ranges of their own.
+        let at = if late_us > OVERTAKEN_MAX_US { at.max(RANGES - 3) } else { at };
         let range = &mut self.ranges[at.min(RANGES - 1)];
         range.until = self.arrivals + FEW;
         range.count += 1;
         range.longest_us = range.longest_us.max(late_us);
         self.update();
+    }
+
+    /// Latest packet for which repairs wait.
+    fn late_max_us(&self) -> u64 {
+        if self.interval_us >= SPARSE_US { SPARSE_LATE_MAX_US } else { OVERTAKEN_MAX_US }
     }
 
     /// Forgets ranges of lateness of which packets are few, and updates the wait.
@@ -166,12 +179,17 @@ impl Held {
                 *range = Range::default();
             }
         }
-        let count: u64 = self.ranges.iter().map(|range| range.count).sum();
-        let longest_us = self.ranges.iter().map(|range| range.longest_us).max().unwrap_or(0);
+        let late_max_us = self.late_max_us();
+        let ranges = || self.ranges.iter().filter(|range| range.longest_us <= late_max_us);
+        let count: u64 = ranges().map(|range| range.count).sum();
+        let longest_us = ranges().map(|range| range.longest_us).max().unwrap_or(0);
         // The longest of a few packets says little about the longest of many, and where packets are few, a
         // longer wait matters less than a duplicate.
         let margin_us = (longest_us / count.clamp(1, 4)).max(self.interval_us / 8);
-        self.late_us = if longest_us > 0 { (longest_us + margin_us).min(WAIT_MAX_US) } else { 0 };
+        // A packet that is barely waited for, and the least margin.
+        let latest_us = if longest_us > OVERTAKEN_MAX_US { SPARSE_LATE_MAX_US } else { OVERTAKEN_MAX_US };
+        let wait_max_us = latest_us + latest_us / 4;
+        self.late_us = if longest_us > 0 { (longest_us + margin_us).min(wait_max_us) } else { 0 };
     }
 
     /// Lets the wait decay. Must be called ten times a second.
@@ -292,7 +310,7 @@ mod tests {
         for late_us in [CALM_US + 1, 3_000, 14_000, OVERTAKEN_MAX_US] {
             let mut held = Held::new(1);
             held.on_late_packet(late_us);
-            let first_us = (2 * late_us).min(WAIT_MAX_US);
+            let first_us = (2 * late_us).min(OVERTAKEN_MAX_US + OVERTAKEN_MAX_US / 4);
             assert_eq!(held.wait_us(), first_us, "the margin is wide after one of {late_us} us");
             (0..3).for_each(|_| held.on_late_packet(late_us));
             assert_eq!(held.wait_us(), late_us + late_us / 4);
@@ -312,6 +330,28 @@ mod tests {
         held.on_tick();
         (0..4).for_each(|_| held.on_late_packet(300));
         assert_eq!(held.wait_us(), 300 + 50_000 / 8);
+    }
+
+    #[test]
+    fn sparse_streams_wait_for_packets_of_a_slower_path() {
+        let mut held = Held::new(1);
+        // Arrivals of the first tick are still unknown.
+        held.on_tick();
+        held.on_late_packet(SPARSE_LATE_MAX_US + 1);
+        assert_eq!(held.wait_us(), WAIT_MIN_US, "it would be of no use");
+        held.on_late_packet(60_000);
+        assert_eq!(held.wait_us(), 120_000);
+        (0..3).for_each(|_| held.on_late_packet(130_000));
+        assert_eq!(held.wait_us(), 130_000 + 130_000 / 4);
+        // A faster stream does not wait, and a sparse one does again.
+        (0..200).for_each(|_| held.on_arrival());
+        held.on_tick();
+        assert_eq!(held.wait_us(), WAIT_MIN_US);
+        held.on_tick();
+        assert_eq!(held.wait_us(), 130_000 + 130_000 / 4);
+        (0..FEW).for_each(|_| held.on_arrival());
+        (0..2).for_each(|_| held.on_tick());
+        assert_eq!(held.wait_us(), WAIT_MIN_US);
     }
 
     #[test]

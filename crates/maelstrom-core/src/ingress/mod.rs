@@ -197,10 +197,12 @@ impl Ingress {
                 // The arrival of one of many equal packets does not show how late the lost one was.
                 let is_slow = !is_repeated && late_us > OVERTAKEN_MAX_US;
                 self.arrivals.on_double(name, is_injected, is_slow);
+                if !is_repeated {
+                    self.held.on_late_packet(late_us);
+                }
                 if is_slow {
                     self.path.on_slow(trace, is_counted);
                 } else if !is_repeated {
-                    self.held.on_late_packet(late_us);
                     self.path.on_overtaken(trace, is_counted);
                 }
             }

@@ -33,6 +33,7 @@ mod repair_loss;
 mod replay;
 mod requests;
 mod session;
+mod sparse;
 mod stalls;
 mod translated;
 mod uninjected;
