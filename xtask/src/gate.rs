@@ -9,10 +9,11 @@ use std::process::Command;
 
 use anyhow::Context as _;
 
+use crate::lanes::Job;
 use crate::process::{cargo, is_there, root, succeeds};
 use crate::tally::{self, Tally};
 use crate::verdict::Verdict;
-use crate::{lanes, native, programs, python, style};
+use crate::{lanes, programs, style};
 
 /// Extent of the checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +41,6 @@ pub(crate) fn run(extent: Extent) -> anyhow::Result<bool> {
     verdict.step("tests", |tally| tests(extent, tally))?;
     if extent == Extent::Whole {
         verdict.step("ARM kernels", arm_kernels)?;
-        verdict.step("Python module", python::test)?;
-        verdict.step("C library", native::test)?;
         verdict.step("documentation", |_| documentation())?;
         verdict.step("licences", licences)?;
         verdict.step("fuzz targets", fuzz_targets)?;
@@ -58,7 +57,20 @@ fn tests(extent: Extent, tally: &mut Tally) -> anyhow::Result<bool> {
         Extent::Quick => &["--lib", "--bins", "--test", "it"],
     };
     let Some(programs) = programs::build(which)? else { return Ok(false) };
-    lanes::run(&programs, extent == Extent::Whole, tally)
+    let others = if extent == Extent::Whole { other_tests()? } else { Vec::new() };
+    lanes::run(&programs, others, tally)
+}
+
+/// Tests that are no programs of cargo: they run beside the tests on the kernel, which mostly wait.
+fn other_tests() -> anyhow::Result<Vec<Job>> {
+    let examples = cargo(&["test", "--workspace", "--doc", "--", "--show-output"]);
+    let mut jobs = vec![("examples in the documentation".to_owned(), examples)];
+    for (name, task) in [("Python module", "python"), ("C library", "c")] {
+        let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
+        command.arg(task).current_dir(root());
+        jobs.push((name.to_owned(), command));
+    }
+    Ok(jobs)
 }
 
 fn documentation() -> anyhow::Result<bool> {

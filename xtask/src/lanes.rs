@@ -3,7 +3,7 @@
 //! | lane | programs | tests at once | priority |
 //! |---|---|---|---|
 //! | waiting | those on the real kernel, which wait for packets and timers | several for each core | raised |
-//! | computing | all others, and the examples in the documentation | one for each core | lowered |
+//! | computing | all others, the examples in the documentation, the Python module and the C library | one for each core | lowered |
 //!
 //! The computing lane uses the time that the waiting lane leaves, and takes none from it: a gateway that gets
 //! the processor late loses packets, as on a machine that is too slow. The output of a program is printed
@@ -16,7 +16,6 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::process::cargo;
 use crate::programs::Program;
 use crate::tally::{self, Collected, Tally};
 use crate::transcript;
@@ -34,12 +33,11 @@ const LOWERED: &str = "5";
 /// Maximum duration of a program. One that hangs is killed, and its output names the tests that ran.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
 
-/// A command that runs tests, and its name in the output.
-type Job = (String, Command);
+/// The name of a command that runs tests, and the command.
+pub(crate) type Job = (String, Command);
 
-/// Runs all programs, and the examples in the documentation if `with_examples`; returns whether all
-/// succeeded.
-pub(crate) fn run(programs: &[Program], with_examples: bool, tally: &mut Tally) -> anyhow::Result<bool> {
+/// Runs all programs, and the other jobs of the computing lane; returns whether all succeeded.
+pub(crate) fn run(programs: &[Program], others: Vec<Job>, tally: &mut Tally) -> anyhow::Result<bool> {
     let (waiting, computing): (Vec<_>, Vec<_>) = programs.iter().partition(|program| program.uses_kernel);
     let (raises, at_once) = (may_raise(), tests_at_once());
     println!("{at_once} tests on the kernel run at once, beside the others");
@@ -49,11 +47,7 @@ pub(crate) fn run(programs: &[Program], with_examples: bool, tally: &mut Tally) 
         (program.name.clone(), if raises { niced(&command, RAISED) } else { command })
     });
     let computing = computing.into_iter().map(|program| (program.name.clone(), program.command()));
-    let examples = (
-        "examples in the documentation".to_owned(),
-        cargo(&["test", "--workspace", "--doc", "--", "--show-output"]),
-    );
-    let computing = computing.chain(with_examples.then_some(examples));
+    let computing = computing.chain(others);
     let computing = computing.map(|(name, command)| (name, niced(&command, LOWERED)));
 
     let report = Mutex::new((true, Tally::default()));

@@ -22,6 +22,7 @@ use std::{env, fmt};
 use anyhow::{bail, ensure};
 
 use crate::gate::Extent;
+use crate::tally::Tally;
 
 const USAGE: &str = "\
 Usage: cargo xtask TASK
@@ -33,6 +34,7 @@ Usage: cargo xtask TASK
                 without a name, all steps
   style         the style rules alone; --record makes the present counts of writing habits the new limits
   python        the tests of the Python module alone
+  c             the tests of the C library alone: examples in C, C++ and Go
   demo ARGS     build with optimisation and run `undrop-lab demo ARGS`
   figures ARGS  build with optimisation and run `undrop-lab figures ARGS`: the papers' figures, simulated and measured
   bench ARGS    build with optimisation and run `undrop-lab bench ARGS`: links, tcp, udp, speed, overload, stall, soak or multicast
@@ -46,7 +48,8 @@ fn main() -> ExitCode {
         "test" => flag(&rest, "--quick").and_then(|is_quick| gate::run(Extent::of(is_quick))).map(code),
         "style" => flag(&rest, "--record").and_then(style::run).map(code),
         "assure" => assure::run(&rest).map(code),
-        "python" => none(&rest).and_then(|()| python::run()).map(code),
+        "python" => none(&rest).and_then(|()| alone(python::test)).map(code),
+        "c" => none(&rest).and_then(|()| alone(native::test)).map(code),
         "demo" | "figures" | "bench" => release::lab(&task, &rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
@@ -74,6 +77,14 @@ impl fmt::Display for WrongUsage {
 }
 
 impl Error for WrongUsage {}
+
+/// Runs tests; prints the last line as a test program of cargo does, which the gate counts.
+fn alone(test: impl FnOnce(&mut Tally) -> anyhow::Result<bool>) -> anyhow::Result<bool> {
+    let mut tally = Tally::default();
+    let success = test(&mut tally)?;
+    tally.print_result(success);
+    Ok(success)
+}
 
 fn code(is_success: bool) -> ExitCode {
     if is_success { ExitCode::SUCCESS } else { ExitCode::FAILURE }

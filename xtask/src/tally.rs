@@ -33,6 +33,17 @@ impl Tally {
         self.failures.extend(other.failures);
     }
 
+    /// Prints the counts and the reasons of skipped tests, so that [`Tally::read`] counts them in a process that
+    /// follows this one.
+    pub(crate) fn print_result(&self, success: bool) {
+        for reason in &self.skipped {
+            println!("{SKIPPED}{reason}");
+        }
+        let Self { passed, failed, ignored, .. } = self;
+        let outcome = if success { "ok" } else { "FAILED" };
+        println!("test result: {outcome}. {passed} passed; {failed} failed; {ignored} ignored");
+    }
+
     /// Counts a line of output.
     fn read(&mut self, line: &str) {
         if let Some(at) = line.find(SKIPPED) {
