@@ -33,8 +33,8 @@ impl Tally {
         self.failures.extend(other.failures);
     }
 
-    /// Prints the counts and the reasons of skipped tests, so that [`Tally::read`] counts them in a process that
-    /// follows this one.
+    /// Prints the counts and the reasons of skipped tests, so that the process that follows this one counts
+    /// them.
     pub(crate) fn print_result(&self, success: bool) {
         for reason in &self.skipped {
             println!("{SKIPPED}{reason}");
