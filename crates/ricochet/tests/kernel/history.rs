@@ -72,5 +72,5 @@ fn a_late_joiner_has_the_past_and_misses_nothing_of_the_present() {
     sender.send(&u32::MAX.to_be_bytes()).unwrap();
     let message = next(&nodes[2], &second);
     assert_eq!((number(&message), message.is_past()), (u32::MAX, false));
-    assert!(nodes[1].members("g") >= 2, "the others know the new member");
+    assert!(nodes[1].wait_for_members("g", 2, LONG), "the others know the new member");
 }
