@@ -110,11 +110,6 @@ impl Held {
         (self.first + place) % self.slots.len()
     }
 
-    /// Forgets the repairs that wait.
-    pub(crate) fn clear(&mut self) {
-        self.len = 0;
-    }
-
     /// Time at which the first repair is due.
     pub(crate) fn due_us(&self) -> Option<u64> {
         (self.len > 0).then(|| self.slots[self.first].due_us)
@@ -273,6 +268,17 @@ mod tests {
         }
         assert!(held.is_full());
         assert!(held.pop(&mut Vec::new()) && !held.is_full());
+    }
+
+    #[test]
+    fn room_is_made_by_a_repair_that_is_due_and_not_by_using_one_that_has_long_to_wait() {
+        let (mut held, mut body) = (Held::new(1), Vec::new());
+        for (due_us, name) in [(1_000, b"a"), (9_000, b"b")] {
+            held.push(due_us, name);
+        }
+        assert!(held.make_room(1_000 - CALM_US, &mut body) && body == b"a");
+        assert!(!held.make_room(8_999 - CALM_US, &mut body) && body == b"b");
+        assert!(!held.make_room(9_000, &mut body), "nothing is left");
     }
 
     #[test]

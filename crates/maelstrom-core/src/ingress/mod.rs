@@ -435,7 +435,6 @@ impl Ingress {
     /// [`Ingress::on_caught_up`].
     pub(crate) fn on_gap(&mut self) {
         self.sight.on_gap();
-        self.held.clear();
         self.skip_before(self.ledger.newest().plus(1));
     }
 

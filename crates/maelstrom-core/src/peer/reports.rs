@@ -35,7 +35,6 @@ impl Peer {
             let is_heard = report.silence_ms.is_some_and(|ms| ms <= HEARD_MS);
             let sent = self.egress.take_longest();
             self.path_mtu.on_report(now_us, usize::from(report.longest), is_heard, sent);
-            self.egress.set_datagram_max(now_us, self.path_mtu.limit());
         }
         self.channel.on_report(now_us, report);
         self.ingress.set_rtt(self.channel.rtt_us());
