@@ -170,7 +170,8 @@ fn insert_detour(sites: &TwoSites, mut is_diverted: impl FnMut(&[u8]) -> bool + 
     );
 }
 
-fn assert_few_doubles(pair: &GatewayPair, reports: &[UdpReport], case: &str) {
+/// Asserts that no more packets arrive twice than `price`, which a new detour costs, and one in 1,000.
+fn assert_few_doubles(pair: &GatewayPair, reports: &[UdpReport], price: u64, case: &str) {
     let sent: usize = reports.iter().map(|report| report.sent_us.len()).sum();
     let doubles: u64 = reports.iter().map(|report| report.duplicates).sum();
     let missing: usize = reports.iter().map(UdpReport::missing).sum();
@@ -178,7 +179,7 @@ fn assert_few_doubles(pair: &GatewayPair, reports: &[UdpReport], case: &str) {
     assert!(missing <= sent / 200, "{case}: {missing} of {sent} missing");
     // On a busy machine a packet may arrive later than its repair waits; the gateway sees and counts it.
     let doubles = doubles.saturating_sub(ingress.after_recovery);
-    assert!(doubles <= 8 + sent as u64 / 1_000, "{case}: {doubles} of {sent} twice\n{ingress:?}");
+    assert!(doubles <= price + sent as u64 / 1_000, "{case}: {doubles} of {sent} twice\n{ingress:?}");
 }
 
 /// Streams [`FLOWS`] flows of which `diverted` reach gateway B by another device.
@@ -199,7 +200,7 @@ fn flows_that_take_another_link(test: &str, schedule: Schedule, diverted: usize)
         at % FLOWS < diverted
     });
     let reports = streams(&sites, FLOWS, 120.0, 4);
-    assert_few_doubles(&pair, &reports, test);
+    assert_few_doubles(&pair, &reports, 8, test);
     if diverted == FLOWS {
         wait_for_peer(&pair, 1, "it is told", |peer| has_finding(peer, "packets take another path"));
     }
@@ -232,7 +233,9 @@ fn packets_sprayed_over_two_links_are_rarely_delivered_twice() {
         turn % 2 == 0
     });
     let reports = streams(&sites, 2, 500.0, 6);
-    assert_few_doubles(&pair, &reports, "every second packet");
+    // Recovery waits after 9 · (n + ½) packets, with n = 1 packet for each repair. Then one flow may be set
+    // aside, and half as many packets of the other one follow.
+    assert_few_doubles(&pair, &reports, 14 + 7, "every second packet");
     wait_for_peer(&pair, 1, "it is told", |peer| !peer.ingress.path.findings.is_empty());
     wait_for_logs(&pair, ["another path", "another path"]);
     pair.stop().unwrap();
