@@ -492,24 +492,66 @@ mod tests {
         Entry { seq: Seq(seq), name: Name(name), fields: MutableFields::default() }
     }
 
-    fn arrive(arrivals: &mut Arrivals, name: u32) {
+    fn arrive(arrivals: &mut Arrivals, name: u32) -> Arrived {
         let bytes = crate::packet::tests::udp4([10, 0, 0, 1], [10, 0, 1, 1], name as u16, b"hello");
         let packet = crate::packet::Packet::new_checked(&bytes).unwrap();
         let symbol = Symbol::new(&packet, PacketHash(name.into()), MutableFields::default());
         let trace = Trace { flow: Flow(1), ttl: 64, opens: false, is_fragment: false };
-        arrivals.insert(1, Name(name), trace, &symbol);
+        arrivals.insert(1, Name(name), trace, &symbol)
     }
 
     #[test]
     fn forgotten_arrivals_that_no_repair_has_named_are_counted() {
         let mut arrivals = Arrivals::new(8, 16, 100);
         assert_eq!(arrivals.forget_before(0), 0);
-        (0..5).for_each(|name| arrive(&mut arrivals, name));
+        (0..5).for_each(|name| _ = arrive(&mut arrivals, name));
         (0..3).for_each(|seq| _ = arrivals.bind(1, &entry(seq, seq as u32)));
         assert_eq!(arrivals.forget_before(3), 0, "each of them was named");
         assert_eq!((arrivals.forget_before(5), arrivals.unbound()), (2, 0));
         assert_eq!(arrivals.forget_before(5), 0, "they are forgotten once");
         assert!(matches!(arrivals.bind(1, &entry(3, 3)).0, Place::Missing { .. }));
+    }
+
+    #[test]
+    fn an_arrival_is_the_next_of_equal_packets_and_not_the_missing_one() {
+        let mut arrivals = Arrivals::new(8, 16, 100);
+        arrive(&mut arrivals, 7);
+        assert!(matches!(arrivals.bind(1, &entry(0, 7)).0, Place::Arrived { .. }));
+        for seq in [1, 3] {
+            assert!(matches!(arrivals.bind(1, &entry(seq, 7)).0, Place::Missing { .. }));
+            assert!(matches!(arrive(&mut arrivals, 7), Arrived::Kept));
+            assert!(matches!(arrivals.bind(1, &entry(seq + 1, 7)).0, Place::Arrived { .. }));
+            assert!(matches!(arrivals.place(Seq(seq)), Place::Missing { .. }));
+        }
+        assert!(matches!(arrivals.bind(1, &entry(5, 8)).0, Place::Missing { .. }));
+        assert!(
+            matches!(arrive(&mut arrivals, 8), Arrived::Late { seq: Seq(5), .. }),
+            "no equal one is known"
+        );
+    }
+
+    #[test]
+    fn the_double_among_equal_arrivals_is_bound_last_and_forgotten_with_them() {
+        let mut arrivals = Arrivals::new(8, 16, 100);
+        let bind = |arrivals: &mut Arrivals, seq| {
+            let bound = arrivals.bind(1, &entry(seq, 7)).1.expect("an arrival of this name");
+            (bound.was_double, bound.was_slow)
+        };
+        for (is_double, is_slow) in [(true, false), (true, true)] {
+            let seq = arrivals.kept();
+            (0..2).for_each(|_| _ = arrive(&mut arrivals, 7));
+            arrivals.on_double(Name(7), is_double, is_slow);
+            assert_eq!(bind(&mut arrivals, seq), (false, false));
+            assert_eq!(bind(&mut arrivals, seq + 1), (is_double, is_slow));
+        }
+        // A repair of a place that is given up uses one of two doubles up.
+        (0..2).for_each(|_| {
+            arrive(&mut arrivals, 7);
+            arrivals.on_double(Name(7), true, true);
+        });
+        arrivals.pass_over(DISTINCT_US + 1, Name(7));
+        arrive(&mut arrivals, 7);
+        assert_eq!(bind(&mut arrivals, 9), (false, false), "one of two is a double");
     }
 
     #[test]

@@ -83,6 +83,56 @@ fn a_port_that_a_filter_shuts_stays_shut_for_new_flows() {
     }
 }
 
+/// The filter shuts a host out of a service that another host uses.
+#[test]
+fn a_filter_by_source_is_not_passed() {
+    let (mut lost, mut filtered) = (0, 0);
+    let from = |last: u8, n: u32| {
+        let content = [&payload(n)[..], &n.to_be_bytes()].concat();
+        let mut bytes = udp4(host(A, last), host(B, 10), 9_001, n as u16, &content);
+        bytes[20..22].copy_from_slice(&(10_000 + (n / 8) as u16).to_be_bytes());
+        bytes
+    };
+    let pair = lossy(0.01, 8_000, |pair, n, is_lost| match n % 8 {
+        0 => {
+            filtered += 1;
+            pair.leave(A, &from(11, n));
+        }
+        4 => {
+            lost += usize::from(is_lost);
+            pair.send(A, &from(12, n), is_lost);
+        }
+        _ => {}
+    });
+    let of = |last: u8| pair.recovered[B].iter().filter(|bytes| bytes[15] == last).count();
+    assert_eq!(of(11), 0, "of {filtered}");
+    assert!(lost >= 5 && 10 * of(12) >= 8 * lost, "{} of {lost}", of(12));
+}
+
+/// Each of many services has earned a first packet. A firewall that loses its rules shuts all of them.
+#[test]
+fn services_that_are_shut_together_let_few_packets_pass_and_other_flows_are_recovered() {
+    let mut pair = Pair::up([config(A), config(B)]);
+    pair.delay_us = 2_000;
+    prove(&mut pair, 100);
+    let (mut passed, mut lost) = (0, 0);
+    for n in 0..8_000u32 {
+        let is_lost = n >= 4_000 && n % 500 == 250;
+        lost += usize::from(is_lost);
+        pair.send(A, &packet(0, n), is_lost);
+        if n % 4 == 0 {
+            let bytes = udp(A, 10_000 + (n / 4) as u16, 20_000 + (n / 4 % 200) as u16, n);
+            pair.send(A, &bytes, n >= 4_000);
+        }
+        pair.advance(2_500);
+        passed = pair.recovered[B].iter().filter(|bytes| port(bytes) >= 20_000).count();
+        assert!(passed <= 20, "{passed} passed until packet {n}");
+    }
+    pair.advance(3_000_000);
+    let others = recovered_to(&pair, 9_000);
+    assert!(passed > 0 && others == lost, "{others} of {lost} of the other flow");
+}
+
 /// A rule that drops new connections to one port. A recovered SYN would open a connection that then hangs.
 #[test]
 fn connections_that_a_stateful_filter_refuses_are_not_opened() {
@@ -128,6 +178,22 @@ fn a_limiter_of_new_flows_is_not_passed() {
     let recovered = recovered_to(&pair, 9_001);
     assert!(sent == 1_000 && arrived > 100, "{arrived} of {sent}");
     assert!(recovered * 20 <= arrived, "{recovered} beside {arrived}");
+}
+
+/// It drops a tenth of the new flows, and the link a hundredth of all packets.
+#[test]
+fn a_limiter_that_drops_few_new_flows_is_hardly_passed() {
+    let mut dropped = 0;
+    let pair = lossy(0.01, 12_000, |pair, n, is_lost| {
+        if n % 4 == 0 {
+            let is_dropped = n / 4 % 10 == 7;
+            dropped += usize::from(is_dropped);
+            pair.send(A, &udp(A, 10_000 + (n / 4) as u16, 9_001, n), is_lost || is_dropped);
+        }
+    });
+    let passed = pair.recovered[B].iter().filter(|bytes| port(bytes) == 9_001);
+    let passed = passed.filter(|bytes| u16::from_be_bytes([bytes[20], bytes[21]]) % 10 == 7).count();
+    assert!(3 * passed <= dropped, "{passed} of {dropped}");
 }
 
 /// Routers drop only the first fragment of a packet to a port, because the others have no ports.

@@ -144,3 +144,49 @@ fn equal_heartbeats_are_not_told_as_delivered_twice() {
     let twice = pair.status(B, |peer| peer.ingress.after_recovery);
     assert!(twice <= 1, "{twice}");
 }
+
+/// Its late packets are no evidence against the others, however few of them the link loses.
+#[test]
+fn many_late_packets_of_one_flow_do_not_end_the_recovery_of_the_others() {
+    let mut pair = up(0.002);
+    let (mut lose, mut slow, mut road) = (coin(51, 0.002), coin(53, 0.2), VecDeque::new());
+    let mut lost = 0;
+    for n in 0..24_000u32 {
+        let (bytes, is_lost) = (packet((n % 4) as u16, n), lose());
+        if n % 4 == 0 && slow() {
+            pair.leave(A, &bytes);
+            road.push_back((pair.now_us + 80_000, bytes));
+        } else {
+            lost += usize::from(n % 4 > 0 && is_lost);
+            pair.send(A, &bytes, is_lost);
+        }
+        while let Some((_, bytes)) = road.pop_front_if(|&mut (due_us, _)| due_us <= pair.now_us) {
+            pair.arrive(B, &bytes);
+        }
+        pair.advance(1_000);
+    }
+    finish(&mut pair);
+    let others = pair.recovered[B].iter().filter(|bytes| flow(bytes) > 0).count();
+    assert!(lost > 20 && 10 * others >= 9 * lost, "{others} of {lost}");
+    let findings = pair.status(B, |peer| peer.findings);
+    assert!(
+        !findings.contains(Finding::PartlyElsewhere) && findings.contains(Finding::SlowPath),
+        "{findings:?}"
+    );
+}
+
+/// The next of them is not taken for the missing one that comes late.
+#[test]
+fn a_detour_of_equal_packets_is_told() {
+    let mut pair = up(0.0);
+    let (mut detour, heartbeat) = (coin(45, 0.3), packet(3, 5));
+    for n in 0..1_200u32 {
+        pair.send(A, &heartbeat, detour());
+        pair.send(A, &packet(0, n), false);
+        pair.advance(100_000);
+        assert!(!has(&pair, Finding::SlowPath), "heartbeat {n}");
+    }
+    assert!(has(&pair, Finding::PartlyElsewhere));
+    let twice = pair.recovered[B].len();
+    assert!(twice <= 40, "{twice}");
+}

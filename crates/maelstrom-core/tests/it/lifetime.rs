@@ -2,9 +2,9 @@
 //!
 //! The path is trusted, so that nothing but the time to live decides.
 
-use maelstrom_core::Config;
 use maelstrom_core::counters::{Unprotected, Withheld};
 use maelstrom_core::packet::{MutableFields, Packet, restore};
+use maelstrom_core::{Config, Requests, Schedule};
 
 use crate::pair::{A, B, Pair, config, payload, trusting, udp};
 
@@ -125,4 +125,22 @@ fn hop_limits_of_ipv6_are_treated_alike() {
     assert_eq!(recovered, lost);
     assert_eq!(pair.status(B, |peer| peer.report.lost), lost.len() as u64);
     assert_eq!(pair.gateways[A].unprotected().count(Unprotected::Expiring), 1);
+}
+
+/// More of them than the code could recover. The path is not trusted.
+#[test]
+fn packets_that_expire_on_the_way_are_no_evidence_for_another_path_and_are_not_requested() {
+    let schedule = Schedule::Sliding { rate: "1/8".parse().unwrap(), window: 256, density: 15 };
+    let requesting = |side| Config { schedule: schedule.clone(), requests: Requests::All, ..config(side) };
+    let mut pair = Pair::new([requesting(A), requesting(B)]);
+    pair.delay_us = 5_000;
+    pair.run_until_up();
+    pair.advance(1_000_000);
+    for n in 0..4_000 {
+        let ttl = if n > 400 && n % 2 == 0 { 3 } else { 40 };
+        send(&mut pair, n, ttl, 3, false);
+        assert!(pair.status(B, |peer| peer.findings.is_empty()), "packet {n}");
+    }
+    assert!(pair.recovered[B].is_empty() && pair.status(B, |peer| peer.is_recovering));
+    assert_eq!(pair.status(B, |peer| peer.ingress.requests.packets), 0);
 }

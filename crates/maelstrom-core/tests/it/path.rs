@@ -9,7 +9,7 @@ use maelstrom_core::packet::{MutableFields, restore};
 use maelstrom_core::{Config, Finding, PeerConfig, Schedule, Trouble};
 use testkit::packet::udp4;
 
-fn pair() -> Pair {
+pub(crate) fn pair() -> Pair {
     Pair::up([config(A), config(B)])
 }
 
@@ -56,6 +56,7 @@ fn packets_that_a_box_rewrites_are_found_out_and_never_injected() {
             }
         }
         assert!(found_after.is_some_and(|n| n <= 400), "{found_after:?}, one in {every_us} us");
+        assert!(!pair.status(B, |peer| peer.is_recovering));
         assert!(pair.recovered[B].len() <= usize::from(proven), "{} injected", pair.recovered[B].len());
         let there = pair.status(A, |peer| peer.far.findings.contains(Finding::Rewritten));
         assert!(there, "the far gateway knows");
@@ -73,7 +74,7 @@ fn packets_that_a_box_rewrites_are_found_out_and_never_injected() {
 
 /// Of `share` in 256 flows none arrives. Returns the number of packets sent, and of those injected that took
 /// the detour.
-fn detour_of_flows(pair: &mut Pair, share: u16, count: u32, loss: f64) -> (usize, usize, usize) {
+pub(crate) fn detour_of_flows(pair: &mut Pair, share: u16, count: u32, loss: f64) -> (usize, usize, usize) {
     let (mut lose, mut lost) = (coin(5, loss), 0);
     pair.lose_datagram = Box::new(coin(6, loss));
     for n in 0..count {

@@ -248,3 +248,21 @@ fn a_round_trip_may_be_longer_than_the_history() {
     pair.advance(1_000_000);
     assert_eq!(numbers(&recovered(&pair)), numbers(&lost));
 }
+
+#[test]
+fn nothing_is_requested_while_packets_take_another_path() {
+    let mut pair = up([sliding(A, "1/8", 256), sliding(B, "1/8", 256)]);
+    stream(&mut pair, 0..2_000, |_| false);
+    let mut left = 2_000..20_000;
+    let leave = |pair: &mut Pair, n: u32| {
+        pair.leave(A, &packet(n));
+        pair.advance(100);
+    };
+    while pair.status(B, |peer| peer.is_recovering) {
+        leave(&mut pair, left.next().expect("the detour is found"));
+    }
+    let requests = |pair: &Pair| pair.status(B, |peer| peer.ingress.requests.requests);
+    let before = requests(&pair);
+    left.by_ref().take(2_000).for_each(|n| leave(&mut pair, n));
+    assert_eq!(requests(&pair), before);
+}

@@ -175,6 +175,12 @@ impl Liar {
         self.empty();
     }
 
+    /// Lets a packet of the liar's site arrive.
+    pub fn deliver(&mut self, packet: &[u8]) {
+        self.gateway.handle_incoming(self.now_us, packet, &mut self.out);
+        self.empty();
+    }
+
     /// Lets a packet leave the gateway's site.
     pub fn leave(&mut self, packet: &[u8]) {
         self.gateway.handle_outgoing(self.now_us, packet, &mut self.out);

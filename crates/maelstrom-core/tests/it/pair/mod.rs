@@ -96,6 +96,9 @@ pub fn run(pair: &mut Pair, count: u32, seed: u64, probability: f64) -> Vec<Vec<
 /// Delay of a packet or, if it is told so, of a datagram.
 pub type Delay = Box<dyn FnMut(&[u8], bool) -> u64>;
 
+/// Change of a datagram that a side sends.
+pub type Alter = Box<dyn FnMut(usize, &mut Vec<u8>)>;
+
 /// A datagram or packet on the link.
 struct Flight {
     due_us: u64,
@@ -127,6 +130,8 @@ pub struct Pair {
     pub datagram_max: usize,
     /// Whether the next datagram is lost.
     pub lose_datagram: Box<dyn FnMut() -> bool>,
+    /// Change of each datagram, with the side that sends it.
+    pub alter: Alter,
     /// Sides whose gateway stands still: no timer fires there, and what arrives is discarded.
     pub frozen: [bool; 2],
     /// Sides whose datagrams are all lost.
@@ -159,6 +164,7 @@ impl Pair {
             sent_datagrams: None,
             datagram_max: usize::MAX,
             lose_datagram: Box::new(|| false),
+            alter: Box::new(|_, _| {}),
             frozen: [false; 2],
             mute: [false; 2],
             dscps: Default::default(),
@@ -279,7 +285,8 @@ impl Pair {
                 if let Some(kept) = &mut self.sent_datagrams {
                     kept.extend(sent.iter().cloned());
                 }
-                for datagram in sent {
+                for mut datagram in sent {
+                    (self.alter)(side, &mut datagram);
                     let fits = datagram.len() <= self.datagram_max;
                     if !(self.lose_datagram)() && !self.mute[side] && fits {
                         self.launch(1 - side, datagram, true);
