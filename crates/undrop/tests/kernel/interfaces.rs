@@ -1,6 +1,7 @@
 //! Gateways whose interfaces are deleted and come back while they run.
 #![allow(missing_docs, reason = "tests are named by what they show")]
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsRawFd as _;
 use std::path::Path;
@@ -23,6 +24,7 @@ use testkit::wait_until;
 use crate::disturbance::{assert_duplicates_arrived_late, undisturbed};
 use crate::firewall;
 use crate::pair::{PROGRAM, peer, wait_for_log, wait_until_up};
+use crate::tcx;
 
 /// Network of the second gateway, which is a host with addresses of its own.
 const FAR: &str = "10.82.0.0/24";
@@ -178,6 +180,34 @@ fn a_deleted_tun_device_is_created_again() {
     lab.sites.b.hosts[0].delete_interface("undrop0").unwrap();
     wait_for_log(&pair, "the TUN device was created again");
     lab.assert_protected(&pair);
+    pair.stop().unwrap();
+}
+
+/// An operator detaches one of the gateway's programs from its WAN interface.
+#[test]
+fn programs_that_somebody_detaches_are_attached_again() {
+    const NAME: &str = "programs_that_somebody_detaches_are_attached_again";
+    if !privilege::available_or_skip(NAME) {
+        return;
+    }
+    let lab = Lab::build();
+    let pair = lab.start("auto");
+    let host = &lab.sites.b.hosts[0];
+    let is_detached = match tcx::detach_first(host, HOST) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            return firewall::skipped(&format!("{NAME}: {error}"));
+        }
+        found => found.unwrap(),
+    };
+    if !is_detached {
+        firewall::command_at(host, "tc", &["qdisc", "del", "dev", HOST, "clsact"]);
+    }
+    wait_for_log(&pair, "somebody detached its programs");
+    wait_for_log(&pair, "the tap is open again");
+    lab.assert_protected(&pair);
+    let status = pair.status(1).unwrap();
+    assert_eq!(status.gateway.injection, "wan", "{}", pair.logs());
+    assert!(status.counters["pauses of recovery"] > 0);
     pair.stop().unwrap();
 }
 

@@ -18,6 +18,7 @@ mod requests;
 mod secrets;
 mod stalls;
 mod supervision;
+mod tcx;
 mod tick;
 mod time_to_live;
 mod tunnels;

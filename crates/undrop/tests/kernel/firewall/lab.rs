@@ -56,7 +56,7 @@ pub(crate) fn possible(name: &str) -> bool {
 }
 
 /// Prints past the harness' capture, so that the line is visible and can be counted.
-fn skipped(what: &str) {
+pub(crate) fn skipped(what: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED: {what}");
 }
 

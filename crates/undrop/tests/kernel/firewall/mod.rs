@@ -13,8 +13,8 @@ use netlab::traffic::{TcpTransfer, tcp_transfer, unwatched};
 use stage::gateways::{GatewayPair, Setting};
 use testkit::wait_until;
 
-pub(crate) use lab::possible;
 use lab::{Lab, Wan};
+pub(crate) use lab::{command_at, possible, skipped};
 
 /// As `ufw`, `firewalld` and Docker leave a router: what is not permitted by interface is dropped.
 const PERMITTED_BY_INTERFACE: &str = "
