@@ -11,7 +11,9 @@
 //! | advisories | looks for known vulnerabilities of dependencies in a copy of the RustSec database |
 //! | mutants | changes both cores in thousands of places, and lists the changes that no test notices |
 //!
-//! A step whose tool is missing is skipped, and the verdict says so.
+//! A step whose tool is missing is skipped, and the verdict says so. Arguments behind `--` go to
+//! cargo-mutants, for instance to choose the files to change: `cargo xtask assure mutants -- --file
+//! '*/account.rs' -- --lib account`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -24,15 +26,15 @@ use crate::tally::{self, Tally};
 use crate::verdict::Verdict;
 use crate::{WrongUsage, native};
 
-type Step = fn(&mut Tally) -> anyhow::Result<bool>;
+type Step = fn(&mut Tally, &[String]) -> anyhow::Result<bool>;
 
 const STEPS: [(&str, Step); 7] = [
-    ("interleavings", interleavings),
-    ("memory", memory),
-    ("native", native::sanitized),
-    ("fuzzing", fuzzing),
-    ("coverage", coverage),
-    ("advisories", advisories),
+    ("interleavings", |tally, _| interleavings(tally)),
+    ("memory", |tally, _| memory(tally)),
+    ("native", |tally, _| native::sanitized(tally)),
+    ("fuzzing", |tally, _| fuzzing(tally)),
+    ("coverage", |tally, _| coverage(tally)),
+    ("advisories", |tally, _| advisories(tally)),
     ("mutants", mutants),
 ];
 
@@ -42,16 +44,22 @@ const UNSTABLE: (&str, &str) = ("RUSTC_BOOTSTRAP", "1");
 /// Seconds that each fuzz target runs.
 const FUZZING_S: u32 = 60;
 
-/// Runs the named steps, or all; returns whether all succeeded.
-pub(crate) fn run(names: &[String]) -> anyhow::Result<bool> {
+/// Runs the named steps, or all; returns whether all succeeded. The words behind `--` are arguments for the
+/// mutants' tool.
+pub(crate) fn run(words: &[String]) -> anyhow::Result<bool> {
     let known = STEPS.map(|(name, _)| name);
+    let (names, more) = match words.iter().position(|word| word == "--") {
+        Some(at) if words[..at] == ["mutants"] => (&words[..at], &words[at + 1..]),
+        Some(_) => bail!(WrongUsage("expected only the step mutants before `--`".to_owned())),
+        None => (words, &[][..]),
+    };
     if let Some(other) = names.iter().find(|name| !known.contains(&name.as_str())) {
         bail!(WrongUsage(format!("expected steps of {}, saw {other:?}", known.join(", "))));
     }
     let mut verdict = Verdict::default();
     for (name, step) in STEPS {
         if names.is_empty() || names.iter().any(|wanted| wanted == name) {
-            verdict.step(name, step)?;
+            verdict.step(name, |tally| step(tally, more))?;
         }
     }
     verdict.print();
@@ -166,7 +174,7 @@ fn advisories(tally: &mut Tally) -> anyhow::Result<bool> {
     Ok(output.status.success())
 }
 
-fn mutants(tally: &mut Tally) -> anyhow::Result<bool> {
+fn mutants(tally: &mut Tally, more: &[String]) -> anyhow::Result<bool> {
     if !is_there(&mut cargo(&["mutants", "--version"])) {
         tally
             .skipped
@@ -177,7 +185,9 @@ fn mutants(tally: &mut Tally) -> anyhow::Result<bool> {
     fs::create_dir_all(&directory)?;
     let mut mutants =
         cargo(&["mutants", "--package", "maelstrom-core", "--package", "ricochet-core", "--output"]);
-    mutants.arg(&directory);
+    mutants.arg(&directory).args(more);
+    // The tool builds a copy of the repository, whose results are of no use to ordinary builds.
+    mutants.env("CARGO_TARGET_DIR", directory.join("target"));
     let success = succeeds(&mut mutants)?;
     println!("lists of mutants: {}", directory.join("mutants.out").display());
     Ok(success)

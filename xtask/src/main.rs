@@ -31,7 +31,7 @@ Usage: cargo xtask TASK
                 the skipped tests
   test --quick  style, format, lints, and tests that need neither the kernel nor simulated figures
   assure [STEP] interleavings, memory, native, fuzzing, coverage, advisories, mutants: hours of search for faults that tests miss;
-                without a name, all steps
+                without a name, all steps; `assure mutants -- ARGS` passes arguments on to cargo-mutants
   style         the style rules alone; --record makes the present counts of writing habits the new limits
   python        the tests of the Python module alone
   c             the tests of the C library alone: examples in C, C++ and Go
