@@ -5,6 +5,7 @@
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -14,6 +15,20 @@ const CHUNK: usize = 4096;
 
 static LOST: AtomicU64 = AtomicU64::new(0);
 static UNREPORTED: AtomicU64 = AtomicU64::new(0);
+
+/// Renders the line that tells the number of missing lines.
+static MISSING: OnceLock<fn(u64) -> String> = OnceLock::new();
+
+/// Returns the sentence about missing lines.
+pub fn missing(count: u64) -> String {
+    format!("{count} lines of this log are missing: stderr did not take them")
+}
+
+/// Changes the line that tells the number of missing lines, once for the process: a log of JSON objects must
+/// contain nothing else.
+pub fn report_missing_as(render: fn(u64) -> String) {
+    MISSING.get_or_init(|| render);
+}
 
 /// Returns the number of log lines that stderr has not taken since the process started.
 pub fn lost_lines() -> u64 {
@@ -40,7 +55,7 @@ impl Write for LogLines {
 fn log_line(to: &mut (impl Write + AsFd), line: &[u8]) {
     let unreported = UNREPORTED.load(Ordering::Relaxed);
     if unreported > 0 {
-        let report = format!("{unreported} lines of this log are missing: stderr did not take them\n");
+        let report = MISSING.get().map_or_else(|| missing(unreported), |render| render(unreported)) + "\n";
         if put(to, report.as_bytes()) {
             UNREPORTED.fetch_sub(unreported, Ordering::Relaxed);
         }

@@ -69,6 +69,12 @@ impl Report {
         count(&self.diagnostics, &self.dropped, Severity::Warning)
     }
 
+    /// The place of a finding, as `file:line:column`; `None` if it has none.
+    pub fn place(&self, finding: &Diagnostic) -> Option<String> {
+        let place = self.source.place(finding.span.as_ref()?);
+        Some(format!("{}:{}:{}", self.file(), place.line, place.column))
+    }
+
     fn show(&self, finding: &Diagnostic, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}[{}]: {}", finding.severity.word(), finding.code, finding.message)?;
         let place = finding.span.as_ref().map(|span| self.source.place(span));

@@ -14,6 +14,25 @@ macro_rules! reasons {
         impl $enum {
             /// All reasons, in order of declaration.
             pub const ALL: &[$enum] = &[$($enum::$variant,)+];
+
+            /// Returns the name of the reason for programs: stable, in snake case.
+            pub const fn id(self) -> &'static str {
+                match self {
+                    $($enum::$variant => {
+                        const NAME: &str = stringify!($variant);
+                        const ID: [u8; $crate::snake_len(NAME)] = $crate::snake(NAME);
+                        match ::core::str::from_utf8(&ID) {
+                            Ok(id) => id,
+                            Err(_) => panic!("names are ASCII"),
+                        }
+                    })+
+                }
+            }
+
+            /// Returns the reason with this id.
+            pub fn from_id(id: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|reason| reason.id() == id)
+            }
         }
 
         /// Number of drops by reason.
@@ -42,4 +61,56 @@ macro_rules! reasons {
             }
         }
     };
+}
+
+/// Returns the length of a name in snake case.
+#[doc(hidden)]
+pub const fn snake_len(name: &str) -> usize {
+    let (name, mut at, mut len) = (name.as_bytes(), 0, 0);
+    while at < name.len() {
+        len += if at > 0 && name[at].is_ascii_uppercase() { 2 } else { 1 };
+        at += 1;
+    }
+    len
+}
+
+/// Returns a name such as `NoPeer` in snake case.
+#[doc(hidden)]
+pub const fn snake<const LEN: usize>(name: &str) -> [u8; LEN] {
+    let (name, mut at, mut len, mut id) = (name.as_bytes(), 0, 0, [0; LEN]);
+    while at < name.len() {
+        if at > 0 && name[at].is_ascii_uppercase() {
+            id[len] = b'_';
+            len += 1;
+        }
+        id[len] = name[at].to_ascii_lowercase();
+        len += 1;
+        at += 1;
+    }
+    id
+}
+
+#[cfg(test)]
+#[allow(unreachable_pub, reason = "the macro declares items for other crates")]
+mod tests {
+    reasons! {
+        /// Reasons of a test.
+        Reason, Counts {
+            /// Two words.
+            NoPeer = "destination of no peer",
+            /// One word.
+            Truncated = "truncated",
+        }
+    }
+
+    #[test]
+    fn ids_are_the_names_in_snake_case() {
+        assert_eq!(Reason::NoPeer.id(), "no_peer");
+        assert_eq!(Reason::Truncated.id(), "truncated");
+        assert_eq!(Reason::from_id("no_peer"), Some(Reason::NoPeer));
+        assert_eq!(Reason::from_id("destination of no peer"), None);
+        let mut counts = Counts::default();
+        counts.add(Reason::NoPeer);
+        assert_eq!(counts.iter().map(|(reason, count)| (reason.id(), count)).next(), Some(("no_peer", 1)));
+    }
 }

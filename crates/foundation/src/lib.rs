@@ -7,6 +7,8 @@ mod counters;
 mod seq;
 
 #[doc(hidden)]
+pub use counters::{snake, snake_len};
+#[doc(hidden)]
 pub use thiserror;
 
 pub use seq::Seq;

@@ -42,6 +42,7 @@ pub mod identity;
 mod ingress;
 mod key;
 mod ledger;
+pub mod observe;
 pub mod outbox;
 mod pace;
 pub mod packet;

@@ -34,7 +34,7 @@ impl Passive {
         self.behind = false;
         self.lag = Lag::new(self.engine.now_us);
         self.missed = self.ports.tap.as_ref().map_or(0, |tap| tap.missed().incoming);
-        self.pauses.end(self.engine.now_us);
+        self.end_pause();
         if !is_empty {
             self.pause(Reason::Missed);
         }

@@ -5,12 +5,26 @@ use diagnostics::{Report, Severity};
 /// Logs the findings of a report: errors and warnings as warnings, because a gateway with a readable
 /// configuration runs in spite of them, and notes for debugging.
 pub fn log(report: &Report) {
+    log_as(report, false);
+}
+
+/// Logs the findings of a report because of which a configuration is refused, each as one record.
+pub fn log_refusal(report: &Report) {
+    log_as(report, true);
+}
+
+fn log_as(report: &Report, is_refused: bool) {
     for finding in report.diagnostics() {
         let (code, message) = (finding.code, &finding.message);
-        if finding.severity == Severity::Note {
-            tracing::debug!(code, "{message}");
-        } else {
-            tracing::warn!(code, help = finding.help.join("; "), "{message}");
+        let place = report.place(finding);
+        let (expected, seen) = (finding.expected.as_deref(), finding.seen.as_deref());
+        let help = (!finding.help.is_empty()).then(|| finding.help.join("; "));
+        match finding.severity {
+            Severity::Note => tracing::debug!(code, place, expected, seen, help, "{message}"),
+            Severity::Error if is_refused => {
+                tracing::error!(code, place, expected, seen, help, "{message}");
+            }
+            _ => tracing::warn!(code, place, expected, seen, help, "{message}"),
         }
     }
 }

@@ -21,6 +21,7 @@ mod path_mtu;
 mod pause;
 mod ports;
 mod pulse;
+mod random;
 mod reload;
 pub mod status;
 mod store;

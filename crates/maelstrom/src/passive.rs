@@ -25,9 +25,9 @@ use daemon::log;
 use daemon::signals::{Signal, Signals};
 use daemon::supervisor::Supervisor;
 use daemon::watchdog::Watchdog;
+use maelstrom_core::Gateway;
 use maelstrom_core::counters::Unprotected;
 use maelstrom_core::outbox::Queue;
-use maelstrom_core::{Entropy, Gateway};
 use netio::inject::Signs;
 use netio::poll::{Interest, Poller, lower_priority, precise_timeouts};
 use netio::tap::Tap;
@@ -46,6 +46,7 @@ use crate::overload::Overload;
 use crate::pause::{Pauses, Reason};
 use crate::ports::{Ports, core_config};
 use crate::pulse::boot_us;
+use crate::random::{entropy, random};
 use crate::status::{self, GatewayStatus, PeerStatus, Status};
 use crate::strangers::Strangers;
 use crate::tick::Tick;
@@ -108,7 +109,7 @@ pub struct Passive {
     pub(crate) next_reopening_us: u64,
     pub(crate) next_path_mtu_us: u64,
     pub(crate) strangers: Strangers,
-    /// Logs what changes.
+    /// Observes the peers, and logs what changes.
     watch: Watch,
     stopping: bool,
 }
@@ -303,8 +304,17 @@ impl Passive {
 
     /// Stops recovery until tap and repair channel have been drained.
     pub(crate) fn pause(&mut self, reason: Reason) {
-        self.pauses.begin(self.engine.now_us, reason);
+        if let Some(event) = self.pauses.begin(self.engine.now_us, reason) {
+            self.watch.note(self.engine.now_us, event, &self.config);
+        }
         self.engine.gateway.handle_gap();
+    }
+
+    /// Notes that recovery does not pause any more.
+    pub(crate) fn end_pause(&mut self) {
+        if let Some(event) = self.pauses.end(self.engine.now_us) {
+            self.watch.note(self.engine.now_us, event, &self.config);
+        }
     }
 
     /// Replaces the tap by another, or by none. Packets that neither has shown are a gap.
@@ -350,7 +360,7 @@ impl Passive {
             self.lag.on_decoded();
         }
         if !self.behind && self.channel == Channel::Drained && self.ports.is_complete() {
-            self.pauses.end(self.engine.now_us);
+            self.end_pause();
             self.engine.gateway.handle_caught_up(self.engine.now_us);
         }
     }
@@ -475,26 +485,4 @@ pub(crate) fn watch(
 pub(crate) fn clock_us() -> u64 {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("Linux has a monotonic clock");
     Duration::from(now).as_micros() as u64
-}
-
-/// Draws random bytes from the kernel's random source.
-fn random<const N: usize>() -> Result<[u8; N], StartError> {
-    use ring::rand::{SecureRandom, SystemRandom};
-    let mut bytes = [0; N];
-    let filled = SystemRandom::new().fill(&mut bytes);
-    filled.map_err(|_| {
-        StartError::new("read random bytes", io::Error::other("the kernel's random source failed"))
-    })?;
-    Ok(bytes)
-}
-
-/// Returns the kernel's random source, which is asked again for each token and nonce: clones of a virtual
-/// machine get different bytes.
-fn entropy() -> Result<Entropy, StartError> {
-    use ring::rand::{SecureRandom, SystemRandom};
-    random::<32>()?;
-    let source = SystemRandom::new();
-    Ok(Entropy::new(move |bytes| {
-        source.fill(bytes).expect("the kernel's random source does not fail once it has worked");
-    }))
 }

@@ -48,7 +48,14 @@ impl Passive {
 
     fn try_reload(&mut self) -> Result<(), String> {
         let reading = config::read(&self.path);
-        let config = reading.config().map_err(|report| report.to_string())?;
+        let config = reading.config().map_err(|report| {
+            findings::log_refusal(&report);
+            let file = self.path.display();
+            match report.errors() {
+                1 => format!("{file} has an error"),
+                errors => format!("{file} has {errors} errors"),
+            }
+        })?;
         findings::log(&reading.report());
         let prepared = self.prepare(config).map_err(|error| error.to_string())?;
         if prepared.replacement.tap.is_some() {

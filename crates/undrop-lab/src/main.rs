@@ -69,7 +69,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let Cli { log: filter, program, command } = Cli::parse();
-    log::start(filter.as_deref());
+    log::start(filter.as_deref(), None);
     let program = || program::find(program.as_deref());
     let done = match command {
         Command::Demo(args) => program().and_then(|program| demo::run(&args, program)),

@@ -27,6 +27,9 @@ struct Cli {
     /// RUST_LOG, or `info`]
     #[arg(long, global = true, value_name = "FILTER", value_parser = log::parse_filter)]
     log: Option<String>,
+    /// Form of log lines [default: `journald` if stderr is the journal of systemd, or else `text`]
+    #[arg(long, global = true, value_name = "FORMAT")]
+    log_format: Option<log::Format>,
     #[command(subcommand)]
     command: Command,
 }
@@ -53,7 +56,7 @@ enum Command {
 /// Runs the command that the process was started with; returns its exit code.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    log::start(cli.log.as_deref());
+    log::start(cli.log.as_deref(), cli.log_format);
     fatal::run(|| run(cli.command)).unwrap_or_else(|error| failure::report(&error))
 }
 

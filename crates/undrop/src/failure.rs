@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
+use crate::{log, output};
+
 /// Exit code of wrong usage, as of clap.
 const USAGE: u8 = 2;
 
@@ -55,25 +57,47 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
     if error.downcast_ref::<io::Error>().is_some_and(broken_pipe) {
         return ExitCode::SUCCESS;
     }
-    crate::output::note(render(error).trim_end());
+    if log::is_for_people() || !tracing::enabled!(tracing::Level::ERROR) {
+        output::note(render(error).trim_end());
+    } else {
+        record(error);
+    }
     match error.downcast_ref::<Advised>() {
         Some(Advised { is_usage: true, .. }) => ExitCode::from(USAGE),
         _ => ExitCode::FAILURE,
     }
 }
 
-fn render(error: &anyhow::Error) -> String {
-    let mut text = format!("error: {error}\n");
-    let mut shown = error.to_string();
-    for cause in error.chain().skip(1) {
-        let cause = cause.to_string();
-        // Some errors repeat their cause in their own text.
-        if !shown.contains(&cause) {
-            text += &format!("  caused by: {cause}\n");
-            shown = cause;
+/// Logs an error as one record.
+fn record(error: &anyhow::Error) {
+    let mut causes = causes(error);
+    let message = causes.remove(0);
+    let cause = (!causes.is_empty()).then(|| causes.join(": "));
+    tracing::error!(cause, help = remedy(error), "{message}");
+}
+
+/// The error and its causes. Some errors repeat their cause in their own text, which is left out then.
+fn causes(error: &anyhow::Error) -> Vec<String> {
+    let mut causes: Vec<String> = Vec::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if causes.last().is_none_or(|shown| !shown.contains(&cause)) {
+            causes.push(cause);
         }
     }
-    if let Some(remedy) = error.downcast_ref::<Advised>().and_then(|advised| advised.remedy.as_deref()) {
+    causes
+}
+
+fn remedy(error: &anyhow::Error) -> Option<&str> {
+    error.downcast_ref::<Advised>().and_then(|advised| advised.remedy.as_deref())
+}
+
+fn render(error: &anyhow::Error) -> String {
+    let mut causes = causes(error).into_iter();
+    let mut text = format!("error: {}\n", causes.next().unwrap_or_default());
+    for cause in causes {
+        text += &format!("  caused by: {cause}\n");
+    }
+    if let Some(remedy) = remedy(error) {
         text += &format!("  help: {remedy}\n");
     }
     text

@@ -24,6 +24,7 @@ mod lies;
 mod lifetime;
 mod lone;
 mod noise;
+mod observe;
 mod overload;
 mod pair;
 mod path;

@@ -63,6 +63,9 @@ fn networks() -> Placed<Text<IpNet>> {
     })
 }
 
+/// Default control socket of a gateway.
+pub const CONTROL_DEFAULT: &str = "/run/undrop/gateway.sock";
+
 diagnostics::settings! {
     /// This machine's side: the section `[gateway]`.
     #[derive(Clone, Debug, PartialEq, Eq)]

@@ -36,7 +36,7 @@ use std::path::{Path, PathBuf};
 
 pub use diagnostics::{Diagnostic, Report, Severity, Source};
 pub use draft::GatewayConfig;
-pub use keys::{Gateway, NETWORKS_MAX, PEERS_MAX, RATE_MAX, layout};
+pub use keys::{CONTROL_DEFAULT, Gateway, NETWORKS_MAX, PEERS_MAX, RATE_MAX, layout};
 pub use maelstrom_core::auto::{LADDER, WINDOW, WINDOW_LONG};
 pub use maelstrom_core::controller::Targets;
 pub use maelstrom_core::{PeerKey, RepairRate, Schedule, Scheme};
@@ -55,6 +55,8 @@ pub const FILE_BYTES_MAX: u64 = 1 << 20;
 #[derive(Clone, Debug)]
 pub struct Reading {
     source: Source,
+    /// Whether the file could be read, be its contents what they may.
+    is_read: bool,
     findings: Findings,
     /// `None` if the file cannot be read, or its syntax is wrong.
     draft: Option<Draft>,
@@ -62,12 +64,15 @@ pub struct Reading {
 
 /// Reads and checks the configuration file at `path`, and the key files that it names.
 pub fn read(path: &Path) -> Reading {
-    match Source::decode(path, read_bytes(path), FILE_BYTES_MAX, "the gateway's configuration") {
+    let bytes = read_bytes(path);
+    let text = bytes.as_ref().map(|bytes| String::from_utf8_lossy(bytes).into_owned()).ok();
+    match Source::decode(path, bytes, FILE_BYTES_MAX, "the gateway's configuration") {
         Ok(source) => examine(source, &mut read_key),
         Err(finding) => {
             let mut findings = Findings::default();
             findings.add(*finding);
-            Reading { source: Source::new(path, ""), findings, draft: None }
+            let source = Source::new(path, text.as_deref().unwrap_or_default());
+            Reading { source, is_read: text.is_some(), findings, draft: None }
         }
     }
 }
@@ -97,13 +102,18 @@ impl Reading {
     }
 
     /// The control socket that the file names. Other mistakes in the file do not matter: a user who reads the
-    /// status may be allowed to read the file but not its key files.
+    /// status may be allowed to read the file but not its key files, and a gateway runs on while its file is
+    /// being changed. Where the syntax is wrong, a line that sets `control` counts, or else the default.
     ///
     /// # Errors
     /// The report, if the file cannot be read, or its value of `control` is wrong.
     pub fn control(&self) -> Result<PathBuf, Box<Report>> {
-        let control = self.draft.as_ref().and_then(|draft| draft.gateway.control.clone());
-        control.map(|control| control.value).ok_or_else(|| Box::new(self.report()))
+        let control = match &self.draft {
+            Some(draft) => draft.gateway.control.clone().map(|control| control.value),
+            None if self.is_read => Some(reader::control_by_line(&self.source)),
+            None => None,
+        };
+        control.ok_or_else(|| Box::new(self.report()))
     }
 
     /// Everything found in the file.
@@ -135,7 +145,7 @@ fn examine(source: Source, read_key: ReadKey<'_>) -> Reading {
     if let Some(draft) = &draft {
         cross::check(draft, &mut findings);
     }
-    Reading { source, findings, draft }
+    Reading { source, is_read: true, findings, draft }
 }
 
 fn read_key(path: &Path) -> Result<PeerKey, KeyError> {

@@ -1,7 +1,7 @@
 //! The file by the table of keys, then the paths in it: the control socket's, and the key files, which are
 //! read.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use diagnostics::settings::{Document, Fault, Section as _, Setting, parse};
 use diagnostics::{Diagnostic, Findings, Source, quoted, shell_word};
@@ -9,7 +9,9 @@ use keyfile::KeyError;
 use maelstrom_core::{CLASSES_MAX, PeerKey};
 
 use super::draft::{Draft, PeerDraft};
-use super::keys::{ClassKeys, CodeKeys, Gateway, GatewayDraft, PEERS_MAX, PeerKeys, PeerKeysDraft, layout};
+use super::keys::{
+    CONTROL_DEFAULT, ClassKeys, CodeKeys, Gateway, GatewayDraft, PEERS_MAX, PeerKeys, PeerKeysDraft, layout,
+};
 use super::values::SOCKET_PATH_BYTES_MAX;
 
 /// Reads a key file; tests use another function in its place.
@@ -33,6 +35,17 @@ pub(super) fn read(source: &Source, findings: &mut Findings, read_key: ReadKey<'
     let mut keys = KeyFiles { source, findings, read: read_key };
     let peers = peers.into_iter().map(|(title, peer)| keys.complete(&title, peer));
     Some(Draft { gateway, code, classes, peers: peers.collect() })
+}
+
+/// The control socket of a file whose syntax is wrong: that of the first line that sets it, or else the default.
+pub(super) fn control_by_line(source: &Source) -> PathBuf {
+    let named = |line: &str| {
+        let value = line.trim_start().strip_prefix("control")?.trim_start().strip_prefix('=')?.trim_start();
+        let quote = value.chars().next().filter(|quote| ['"', '\''].contains(quote))?;
+        let path = value[1..].split(quote).next()?;
+        (!path.is_empty()).then(|| source.resolve(Path::new(path)))
+    };
+    source.text().lines().find_map(named).unwrap_or_else(|| PathBuf::from(CONTROL_DEFAULT))
 }
 
 fn read_gateway(document: &mut Document<'_, '_>) -> GatewayDraft {

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use maelstrom::{Passive, config, findings};
 
 use crate::failure::Advice as _;
-use crate::output;
+use crate::{log, output};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -33,7 +33,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let config = match reading.config() {
         Ok(config) => config,
         Err(report) => {
-            output::note(report);
+            if log::is_for_people() {
+                output::note(report);
+            } else {
+                findings::log_refusal(&report);
+            }
             let remedy =
                 format!("fix it, then run `undrop gateway check --config {}`", args.config.display());
             return Err(anyhow::anyhow!("the configuration has mistakes")).advise(remedy);

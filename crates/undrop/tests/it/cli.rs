@@ -293,6 +293,95 @@ fn status_shows_the_answer_of_the_gateway_as_text_or_json() {
 }
 
 #[test]
+fn a_file_that_does_not_parse_does_not_hide_the_running_gateway() {
+    let room = Room::new("status-broken");
+    let listener = UnixListener::bind(room.0.join("my.sock")).unwrap();
+    let files: [&[u8]; 4] = [
+        b"[gateway]\nwan = \ncontrol = \"my.sock\"  # the socket\n",
+        b"[gateway\n  control='my.sock'\n",
+        b"[gateway]\ncontrol = \"my.sock\"\nwan = \"\xff\"\n",
+        b"[gateway]\nwan = 7\ncontrol = \"my.sock\"\n[[peer]]\nkey = []\n",
+    ];
+    let document = serde_json::to_string(&maelstrom::status::Status::default()).unwrap();
+    let gateway = std::thread::spawn(move || {
+        for _ in 0..files.len() {
+            listener.accept().unwrap().0.write_all(document.as_bytes()).unwrap();
+        }
+    });
+    for file in files {
+        fs::write(room.0.join("gateway.toml"), file).unwrap();
+        let table = undrop(&["gateway", "status", "--config", "gateway.toml"], &room.0);
+        assert_eq!(table.status.code(), Some(0), "{}", text(&table.stderr));
+    }
+    gateway.join().unwrap();
+    let absent = undrop(&["gateway", "status", "--config", "other.toml"], &room.0);
+    assert_eq!(absent.status.code(), Some(1));
+    assert!(text(&absent.stderr).contains("other.toml"), "{}", text(&absent.stderr));
+}
+
+/// Runs `gateway run` on a file with mistakes; returns the lines of stderr.
+fn refused_start(args: &[&str], environment: &[(&str, &str)]) -> Vec<String> {
+    let room = Room::new(&format!("start-{}", args.len() + 2 * environment.len()));
+    room.file("gateway.toml", "[gateway]\nwan = 7\nlisen = \"10.81.9.1:4700\"\n");
+    let output = Command::new(env!("CARGO_BIN_EXE_undrop"))
+        .args(["gateway", "run", "--config", "gateway.toml"])
+        .args(args)
+        .envs(environment.iter().copied())
+        .current_dir(&room.0)
+        .env_remove("RUST_LOG")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    text(&output.stderr).lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn one_record_is_one_line_in_logs_for_programs() {
+    let json = refused_start(&["--log-format", "json"], &[]);
+    let records = json.iter().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let records: Vec<_> = records.collect();
+    let unknown = records.iter().find(|record| record["code"] == "unknown-key").unwrap();
+    assert_eq!(unknown["place"], "gateway.toml:3:1");
+    assert_eq!((&unknown["level"], &unknown["help"]), (&"error".into(), &"did you mean `listen`?".into()));
+    let last = records.last().unwrap();
+    assert_eq!(last["message"], "the configuration has mistakes");
+    assert!(last["help"].as_str().unwrap().starts_with("fix it, then run `undrop gateway check"));
+
+    let journal = refused_start(&["--log-format", "journald"], &[]);
+    assert_eq!(journal.len(), json.len());
+    for line in &journal {
+        assert!(line.starts_with("<3>") && !line.contains("\\n"), "{line}");
+        assert!(!line.contains("T0") && !line.contains("ERROR"), "no time, no level in words: {line}");
+    }
+    // For people, each mistake is shown in its place, on several lines.
+    let text = refused_start(&["--log-format", "text"], &[]);
+    assert!(text.iter().any(|line| line.starts_with(" --> gateway.toml:3:1")), "{text:?}");
+    // A stream of journald that stderr does not go to.
+    let elsewhere = refused_start(&[], &[("JOURNAL_STREAM", "8:1")]);
+    assert_eq!(elsewhere, text);
+}
+
+#[test]
+fn stderr_that_is_the_journal_gets_priorities_and_no_time() {
+    use std::os::unix::fs::MetadataExt as _;
+    let room = Room::new("journal");
+    let journal = fs::File::create(room.0.join("journal")).unwrap();
+    let stat = journal.metadata().unwrap();
+    let code = Command::new(env!("CARGO_BIN_EXE_undrop"))
+        .args(["gateway", "run", "--config", "/nonexistent/gateway.toml"])
+        .env("JOURNAL_STREAM", format!("{}:{}", stat.dev(), stat.ino()))
+        .env_remove("RUST_LOG")
+        .stdin(Stdio::null())
+        .stderr(journal)
+        .status()
+        .unwrap();
+    assert_eq!(code.code(), Some(1));
+    let said = fs::read_to_string(room.0.join("journal")).unwrap();
+    assert!(said.lines().count() > 0 && said.lines().all(|line| line.starts_with("<3>")), "{said}");
+}
+
+#[test]
 fn a_closed_pipe_is_no_failure() {
     let room = Room::new("pipe");
     room.file("gateway.toml", "");

@@ -19,9 +19,6 @@ Examples:
   undrop gateway status --json | jq '.peers[].ingress.loss.residual_percent'
   watch -n 1 undrop gateway status";
 
-/// Default control socket of a gateway.
-const CONTROL_DEFAULT: &str = "/run/undrop/gateway.sock";
-
 /// Show the state of the running gateway: losses, recoveries, overhead, drops by reason.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -58,7 +55,7 @@ impl Socket {
     pub(super) fn path(&self) -> anyhow::Result<PathBuf> {
         match (&self.control, &self.config) {
             (Some(control), _) => Ok(control.clone()),
-            (None, None) => Ok(PathBuf::from(CONTROL_DEFAULT)),
+            (None, None) => Ok(PathBuf::from(config::CONTROL_DEFAULT)),
             (None, Some(file)) => config::read(file).control().or_else(|report| {
                 output::note(report);
                 let shown = file.display();

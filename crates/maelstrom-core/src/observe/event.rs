@@ -1,0 +1,370 @@
+//! One event: its kind with its facts, as a sentence and with a stable id.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use foundation::reasons;
+
+use crate::channel::Trouble;
+use crate::controller::Percent;
+use crate::findings::Finding;
+
+reasons! {
+    /// Reason for a pause of recovery toward all peers.
+    PauseReason, PauseCounts {
+        /// Packets arrived that the tap has not captured.
+        Missed = "packets arrived that the tap did not capture",
+        /// The WAN interface or the TUN device is missing, down, or without the programs of this process.
+        Interface = "an interface is missing or down",
+        /// Repairs are processed too long after their packets.
+        Lag = "repairs lag behind the tap",
+        /// The tap was replaced by another.
+        Replaced = "the tap was replaced",
+    }
+}
+
+/// Attention that an event needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// None: the gateway does its work.
+    Info,
+    /// An operator should look.
+    Warning,
+}
+
+/// Something that happened. Displayed as a sentence without the peer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// Number of events before it.
+    pub number: u64,
+    /// Time at which it was noticed.
+    pub at_us: u64,
+    /// Address of the peer that it concerns; `None` if it concerns the gateway.
+    pub peer: Option<SocketAddr>,
+    /// What happened.
+    pub kind: EventKind,
+}
+
+/// Kind of an event, and its facts.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum EventKind {
+    /// Packets to the peer are protected from here on.
+    Up {
+        /// Time since the peer went down; `None` at the first time.
+        after_us: Option<u64>,
+    },
+    /// Packets to the peer are not protected any more.
+    Down {
+        /// Time for which it was up.
+        after_us: u64,
+        /// The reason, if it is known.
+        trouble: Option<Trouble>,
+    },
+    /// The repair channel does not work.
+    Trouble(Trouble),
+    /// Datagrams from the peer's address were sealed with another key.
+    WrongKey {
+        /// Number of datagrams since the last such event.
+        count: u64,
+        /// Their source.
+        from: SocketAddr,
+    },
+    /// The session was renewed while it was in use.
+    Renewed {
+        /// Number of renewals since the last such event.
+        count: u64,
+    },
+    /// A new session began in place of another.
+    NewSession {
+        /// Number of sessions since the last such event.
+        count: u64,
+    },
+    /// Recovery toward all peers pauses.
+    Paused {
+        /// The reason.
+        reason: PauseReason,
+        /// Number of pauses since the last such event that are no event.
+        unnoted: u64,
+    },
+    /// Recovery continues.
+    Resumed {
+        /// Length of the pause.
+        after_us: u64,
+    },
+    /// More packets stay lost than the threshold allows.
+    Residual {
+        /// Whether these are packets that leave for the peer.
+        is_outgoing: bool,
+        /// Packets that stay lost, of those counted, in the last seconds.
+        residual: u64,
+        /// Packets lost on the link.
+        lost: u64,
+        /// Packets counted.
+        packets: u64,
+    },
+    /// Lost packets are recovered again.
+    NoResidual {
+        /// Whether these are packets that leave for the peer.
+        is_outgoing: bool,
+    },
+    /// Repairs were too long for the path, and were sent as two datagrams.
+    Fragmented {
+        /// Number of repairs since the last such event.
+        count: u64,
+    },
+    /// The code of repairs to the peer has changed.
+    Code {
+        /// The code.
+        code: String,
+    },
+    /// The gateway has chosen another rate of repairs, or its reason has changed.
+    Rate {
+        /// The rate and its reason.
+        choice: String,
+        /// Whether an operator should look.
+        level: Level,
+    },
+    /// What happens to losses of a full queue has changed.
+    Congestion {
+        /// The verdict.
+        verdict: String,
+    },
+    /// The path differs from the configuration.
+    Finding {
+        /// The difference.
+        finding: Finding,
+        /// Whether it is on the path to the peer, as the peer reports.
+        is_outgoing: bool,
+    },
+    /// The path does not differ from the configuration any more.
+    NoFinding(Finding),
+    /// The path carries less than configured.
+    NarrowPath {
+        /// Longest packet that it carries.
+        mtu: usize,
+    },
+}
+
+impl EventKind {
+    /// The name of the kind: stable, in snake case.
+    pub fn id(&self) -> &'static str {
+        match self {
+            Self::Up { .. } => "peer_up",
+            Self::Down { .. } => "peer_down",
+            Self::Trouble(_) => "channel_trouble",
+            Self::WrongKey { .. } => "wrong_key",
+            Self::Renewed { .. } => "session_renewed",
+            Self::NewSession { .. } => "session_began",
+            Self::Paused { .. } => "recovery_paused",
+            Self::Resumed { .. } => "recovery_resumed",
+            Self::Residual { .. } => "residual_loss",
+            Self::NoResidual { .. } => "residual_loss_over",
+            Self::Fragmented { .. } => "repairs_fragmented",
+            Self::Code { .. } => "code_changed",
+            Self::Rate { .. } => "rate_changed",
+            Self::Congestion { .. } => "congestion_changed",
+            Self::Finding { .. } => "path_finding",
+            Self::NoFinding(_) => "path_finding_over",
+            Self::NarrowPath { .. } => "path_narrow",
+        }
+    }
+
+    /// The attention that it needs.
+    pub fn level(&self) -> Level {
+        match self {
+            Self::Down { .. }
+            | Self::Trouble(_)
+            | Self::WrongKey { .. }
+            | Self::Paused { .. }
+            | Self::Residual { .. }
+            | Self::Fragmented { .. }
+            | Self::Finding { .. }
+            | Self::NarrowPath { .. } => Level::Warning,
+            Self::Rate { level, .. } => *level,
+            _ => Level::Info,
+        }
+    }
+
+    /// What an operator can do about it.
+    pub fn remedy(&self) -> Option<&'static str> {
+        match self {
+            Self::Down { trouble, .. } => trouble.map(Trouble::remedy),
+            Self::Trouble(trouble) => Some(trouble.remedy()),
+            Self::WrongKey { .. } => Some(Trouble::WrongKey.remedy()),
+            Self::Residual { .. } => Some(
+                "see `undrop gateway status`: packets that are withheld have another path, longer bursts need \
+                 another code, and `overhead_max` may allow no higher rate",
+            ),
+            Self::Fragmented { .. } => Some(
+                "lower the MTU of the sites or of the route to the far site, as `undrop gateway check` proposes",
+            ),
+            Self::Finding { finding, .. } => Some(finding.remedy()),
+            Self::NarrowPath { .. } => Some(
+                "set `wan_mtu` to this, and lower the MTU of the sites or of the route to the far site as `undrop \
+                 gateway check` then says; longer packets are not protected, and longer repairs are cut in two",
+            ),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for EventKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Up { after_us: None } => {
+                f.write_str("up: packets are protected, and repairs arrive in both directions")
+            }
+            Self::Up { after_us: Some(us) } => write!(
+                f,
+                "up again after {}: packets are protected, and repairs arrive in both directions",
+                Length(*us)
+            ),
+            Self::Down { after_us, trouble } => {
+                write!(f, "down after {}: packets to this peer are not protected", Length(*after_us))?;
+                trouble.map_or(Ok(()), |trouble| write!(f, "; {trouble}"))
+            }
+            Self::Trouble(trouble) => trouble.fmt(f),
+            Self::WrongKey { count, from } => {
+                write!(f, "{} from {} failed the key of the peer", Many(*count, "datagram"), from.ip())
+            }
+            Self::Renewed { count: 1 } => f.write_str("the session was renewed"),
+            Self::Renewed { count } => write!(f, "the session was renewed {count} times"),
+            Self::NewSession { count: 1 } => f.write_str("a new session began"),
+            Self::NewSession { count } => write!(f, "{count} new sessions began"),
+            Self::Paused { reason, unnoted } => {
+                write!(f, "recovery pauses: {reason}")?;
+                match unnoted {
+                    0 => Ok(()),
+                    count => write!(f, "; {} since the last such line", Many(*count, "more pause")),
+                }
+            }
+            Self::Resumed { after_us } => write!(
+                f,
+                "the pause has ended after {}; recovery continues with packets sent from here on",
+                Length(*after_us)
+            ),
+            Self::Residual { is_outgoing, residual, lost, packets } => write!(
+                f,
+                "{residual} of {packets} packets {} the peer stayed lost ({}), of {lost} lost on the link",
+                way(*is_outgoing),
+                Percent(*residual as f64 / (*packets).max(1) as f64)
+            ),
+            Self::NoResidual { is_outgoing } => {
+                write!(f, "lost packets {} the peer are recovered again", way(*is_outgoing))
+            }
+            Self::Fragmented { count: 1 } => {
+                f.write_str("one repair was longer than the path carries and was cut in two")
+            }
+            Self::Fragmented { count } => {
+                write!(f, "{count} repairs were longer than the path carries and were cut in two")
+            }
+            Self::Code { code } => write!(f, "code of repairs: {code}"),
+            Self::Rate { choice, .. } => write!(f, "repairs: {choice}"),
+            Self::Congestion { verdict } => write!(f, "congestion on the path from the peer: {verdict}"),
+            Self::Finding { finding, is_outgoing: false } => {
+                write!(f, "on the path from the peer: {finding}; such packets are not recovered")
+            }
+            Self::Finding { finding, is_outgoing: true } => {
+                write!(f, "on the path to the peer, as it reports: {finding}")
+            }
+            Self::NoFinding(finding) => write!(f, "no more on the path from the peer: {finding}"),
+            Self::NarrowPath { mtu } => {
+                write!(f, "the path carries packets of at most {mtu} bytes, less than `wan_mtu`")
+            }
+        }
+    }
+}
+
+fn way(is_outgoing: bool) -> &'static str {
+    if is_outgoing { "to" } else { "from" }
+}
+
+/// A number with its noun.
+struct Many(u64, &'static str);
+
+impl fmt::Display for Many {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = if self.0 == 1 { "" } else { "s" };
+        write!(f, "{} {}{plural}", self.0, self.1)
+    }
+}
+
+/// A length of time, with its two largest units.
+struct Length(u64);
+
+impl fmt::Display for Length {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0 / 1_000_000;
+        match seconds {
+            0 => write!(f, "{} ms", self.0 / 1_000),
+            1..10 => write!(f, "{:.1} s", self.0 as f64 / 1e6),
+            10..60 => write!(f, "{seconds} s"),
+            60..3_600 => write!(f, "{} min {} s", seconds / 60, seconds % 60),
+            3_600..86_400 => write!(f, "{} h {} min", seconds / 3_600, seconds / 60 % 60),
+            _ => write!(f, "{} d {} h", seconds / 86_400, seconds / 3_600 % 24),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_sentences_of_one_line_with_an_id_in_snake_case() {
+        let from = SocketAddr::from(([203, 0, 113, 7], 4700));
+        for (kind, id, text) in [
+            (
+                EventKind::Down { after_us: 3_725_000_000, trouble: Some(Trouble::Silent) },
+                "peer_down",
+                "down after 1 h 2 min: packets to this peer are not protected; no datagram of the peer arrives",
+            ),
+            (
+                EventKind::Up { after_us: Some(12_000_000) },
+                "peer_up",
+                "up again after 12 s: packets are protected, and repairs arrive in both directions",
+            ),
+            (
+                EventKind::WrongKey { count: 20, from },
+                "wrong_key",
+                "20 datagrams from 203.0.113.7 failed the key of the peer",
+            ),
+            (
+                EventKind::Paused { reason: PauseReason::Lag, unnoted: 1 },
+                "recovery_paused",
+                "recovery pauses: repairs lag behind the tap; 1 more pause since the last such line",
+            ),
+            (
+                EventKind::Resumed { after_us: 2_500 },
+                "recovery_resumed",
+                "the pause has ended after 2 ms; recovery continues with packets sent from here on",
+            ),
+            (
+                EventKind::Residual { is_outgoing: true, residual: 12, lost: 20, packets: 1_000 },
+                "residual_loss",
+                "12 of 1000 packets to the peer stayed lost (1.2 %), of 20 lost on the link",
+            ),
+            (
+                EventKind::Fragmented { count: 3 },
+                "repairs_fragmented",
+                "3 repairs were longer than the path carries and were cut in two",
+            ),
+        ] {
+            assert_eq!((kind.id(), kind.to_string().as_str()), (id, text));
+        }
+    }
+
+    #[test]
+    fn lengths_have_the_two_largest_units() {
+        for (us, text) in [
+            (999_999, "999 ms"),
+            (1_500_000, "1.5 s"),
+            (59_900_000, "59 s"),
+            (61_000_000, "1 min 1 s"),
+            (90_000_000_000, "1 d 1 h"),
+        ] {
+            assert_eq!(Length(us).to_string(), text);
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Observation of a gateway: events, windows of counts, and a verdict about each peer.
+//!
+//! [`Observer::observe`] compares the state of all peers with the state at the last call. What has changed
+//! becomes an [`Event`] in the [`Journal`], from which the log and the status take it. The counts of the last
+//! seconds, minutes and hour are kept in rings of fixed size (`windows.rs`), and `verdict.rs` draws a verdict
+//! from them. None of this runs for each packet.
+
+mod event;
+mod journal;
+mod limit;
+mod peer;
+mod verdict;
+mod windows;
+
+use std::net::SocketAddr;
+
+pub use event::{Event, EventKind, Level, PauseReason};
+pub use journal::{EVENTS_MAX, Journal};
+pub use verdict::{Concern, Concerns, Condition, Verdict};
+pub use windows::{DELAY_BUCKETS, Fates, SPANS_S, Sample, Window, delay_bound_us, delay_counts};
+
+use crate::gateway::Gateway;
+use peer::Watched;
+
+/// Interval between comparisons.
+const CHECK_US: u64 = 100_000;
+
+/// Watches all peers of a gateway.
+#[derive(Debug, Default)]
+pub struct Observer {
+    peers: Vec<Watched>,
+    journal: Journal,
+    next_us: u64,
+}
+
+impl Observer {
+    /// Compares the peers with their state at the last call, at most once in 100 ms.
+    pub fn observe(&mut self, now_us: u64, gateway: &Gateway) {
+        if now_us < self.next_us {
+            return;
+        }
+        self.next_us = now_us + CHECK_US;
+        self.follow(gateway.config().peers.iter().map(|peer| peer.address));
+        for (watched, status) in self.peers.iter_mut().zip(gateway.peers()) {
+            watched.observe(now_us, &status, &mut self.journal);
+        }
+    }
+
+    /// Notes an event that the core cannot see, such as a pause of recovery.
+    pub fn note(&mut self, now_us: u64, kind: EventKind) {
+        self.journal.push(now_us, None, kind);
+    }
+
+    /// The latest events.
+    pub fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// Counts of a peer, given by its number in the configuration, in the last 10 s, 5 min and hour.
+    pub fn windows(&self, peer: usize) -> [Window; SPANS_S.len()] {
+        self.peers.get(peer).map(Watched::windows).unwrap_or_default()
+    }
+
+    /// The verdict about a peer, given by its number in the configuration.
+    pub fn verdict(&self, peer: usize) -> Verdict {
+        self.peers.get(peer).map(Watched::verdict).unwrap_or_default()
+    }
+
+    /// Keeps the state of peers that the configuration still names, in its order.
+    fn follow(&mut self, addresses: impl Iterator<Item = SocketAddr> + Clone) {
+        if addresses.clone().eq(self.peers.iter().map(Watched::address)) {
+            return;
+        }
+        let mut old = std::mem::take(&mut self.peers);
+        self.peers.extend(addresses.map(|address| {
+            match old.iter().position(|watched| watched.address() == address) {
+                Some(at) => old.swap_remove(at),
+                None => Watched::new(address),
+            }
+        }));
+    }
+}

@@ -1,0 +1,286 @@
+//! What has changed about one peer.
+
+use std::net::SocketAddr;
+
+use super::event::{EventKind, Level};
+use super::journal::Journal;
+use super::limit::{Changes, Growth};
+use super::verdict::{Concern, Verdict, is_recovered, stays_lost};
+use super::windows::{SPANS_S, Window, Windows};
+use crate::caps::Cap;
+use crate::channel::Trouble;
+use crate::controller::{Decision, Limit};
+use crate::findings::{Finding, Findings};
+use crate::gateway::PeerStatus;
+use fec::RepairRate;
+
+/// Time that a peer may be down before the reason must be known.
+const REASON_US: u64 = 1_000_000;
+/// Time from which a pause of recovery is a concern.
+const PAUSE_US: u64 = 3_000_000;
+/// Interval between events about the rate of repairs, and about congestion.
+const CHOICE_US: u64 = 5_000_000;
+/// Share of repairs above which it is an event that a cap refuses them.
+const REFUSED_MIN: f64 = 0.1;
+
+/// The state of one peer, as far as events have told it.
+#[derive(Debug)]
+pub(super) struct Watched {
+    address: SocketAddr,
+    windows: Windows,
+    concerns: Vec<Concern>,
+    link: Link,
+    wrong_key: Growth,
+    renewals: Growth,
+    sessions: Growth,
+    cut: Growth,
+    path: Path,
+    code: Codes,
+    residual: [Residual; 2],
+    paused_since_us: Option<u64>,
+}
+
+impl Watched {
+    pub(super) fn new(address: SocketAddr) -> Self {
+        Self {
+            address,
+            windows: Windows::default(),
+            concerns: vec![Concern::PeerDown],
+            link: Link::default(),
+            wrong_key: Growth::default(),
+            renewals: Growth::default(),
+            sessions: Growth::default(),
+            cut: Growth::default(),
+            path: Path::default(),
+            code: Codes::default(),
+            residual: [Residual::default(); 2],
+            paused_since_us: None,
+        }
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(super) fn windows(&self) -> [Window; SPANS_S.len()] {
+        self.windows.windows()
+    }
+
+    pub(super) fn verdict(&self) -> Verdict {
+        Verdict::new(self.concerns.clone(), &self.windows.windows())
+    }
+
+    /// Compares the peer with its state at the last call.
+    pub(super) fn observe(&mut self, now_us: u64, peer: &PeerStatus<'_>, journal: &mut Journal) {
+        let address = self.address;
+        let mut note = |kind| journal.push(now_us, Some(address), kind);
+        self.link.observe(now_us, peer, &mut note);
+        if let Some(count) = self.wrong_key.on_count(now_us, peer.wrong_key) {
+            note(EventKind::WrongKey { count, from: address });
+        }
+        if peer.sessions <= 1 {
+            // The first session is that of the peer's first `Up`.
+            self.sessions.skip_to(peer.sessions);
+        } else if let Some(count) = self.sessions.on_count(now_us, peer.sessions) {
+            note(EventKind::NewSession { count });
+        }
+        if let Some(count) = self.renewals.on_count(now_us, peer.renewals) {
+            note(EventKind::Renewed { count });
+        }
+        if let Some(count) = self.cut.on_count(now_us, peer.egress.cut_in_two) {
+            note(EventKind::Fragmented { count });
+        }
+        self.path.observe(now_us, peer, &mut note);
+        self.code.observe(now_us, peer, &mut note);
+        if self.windows.sample(now_us, peer) {
+            let [seconds, ..] = self.windows.windows();
+            let fates = [seconds.counts.here, seconds.counts.there];
+            for (is_outgoing, (residual, fates)) in
+                [false, true].into_iter().zip(self.residual.iter_mut().zip(fates))
+            {
+                residual.observe(now_us, is_outgoing, &fates, &mut note);
+            }
+        }
+        self.paused_since_us = peer.is_paused.then(|| self.paused_since_us.unwrap_or(now_us));
+        self.concerns = self.concerns(now_us, peer);
+    }
+
+    fn concerns(&self, now_us: u64, peer: &PeerStatus<'_>) -> Vec<Concern> {
+        let [_, minutes, _] = self.windows.windows();
+        let stay_lost = |at: usize, fates| self.residual[at].is_noted || stays_lost(fates);
+        let differs = |findings: Findings, is_recovering: bool| !findings.is_empty() && !is_recovering;
+        [
+            (Concern::PeerDown, !peer.is_up),
+            (Concern::ResidualIn, stay_lost(0, &minutes.counts.here)),
+            (Concern::ResidualOut, stay_lost(1, &minutes.counts.there)),
+            (
+                Concern::RecoveryPaused,
+                self.paused_since_us.is_some_and(|since_us| now_us >= since_us + PAUSE_US),
+            ),
+            (Concern::PathIn, differs(peer.findings, peer.is_recovering)),
+            (Concern::PathOut, peer.is_up && differs(peer.far.findings, peer.far.is_recovering)),
+            (Concern::Overload, peer.share.fraction() < 1.0),
+        ]
+        .into_iter()
+        .filter_map(|(concern, holds)| holds.then_some(concern))
+        .collect()
+    }
+}
+
+/// Whether the peer is up, and why not.
+#[derive(Debug, Default)]
+struct Link {
+    is_up: bool,
+    /// Time since which the peer has been up, or down.
+    since_us: u64,
+    /// What the last event said.
+    noted: bool,
+    /// Beginning of the state that the last event told; `None` before the first.
+    noted_us: Option<u64>,
+    changes: Changes,
+    trouble: Option<Trouble>,
+    troubles: Changes,
+}
+
+impl Link {
+    fn observe(&mut self, now_us: u64, peer: &PeerStatus<'_>, note: &mut impl FnMut(EventKind)) {
+        if peer.is_up != self.is_up {
+            (self.is_up, self.since_us) = (peer.is_up, now_us);
+        }
+        let is_known = self.is_up || peer.trouble.is_some() || now_us >= self.since_us + REASON_US;
+        if self.is_up != self.noted && is_known && self.changes.allows(now_us) {
+            let after_us = self.noted_us.map(|noted_us| self.since_us.saturating_sub(noted_us));
+            (self.noted, self.noted_us) = (self.is_up, Some(self.since_us));
+            if self.is_up {
+                note(EventKind::Up { after_us });
+            } else {
+                self.trouble = peer.trouble;
+                note(EventKind::Down { after_us: after_us.unwrap_or(0), trouble: peer.trouble });
+            }
+        }
+        // The reason of a peer that is going down is told with that event.
+        if peer.trouble == self.trouble || self.noted && peer.trouble.is_some() {
+            return;
+        }
+        if peer.trouble.is_none() || self.troubles.allows(now_us) {
+            self.trouble = peer.trouble;
+            self.trouble.map(EventKind::Trouble).into_iter().for_each(note);
+        }
+    }
+}
+
+/// Differences of the path from the configuration.
+#[derive(Debug, Default)]
+struct Path {
+    here: Findings,
+    there: Findings,
+    changes: Changes,
+    narrower_mtu: Option<usize>,
+}
+
+impl Path {
+    fn observe(&mut self, now_us: u64, peer: &PeerStatus<'_>, note: &mut impl FnMut(EventKind)) {
+        let (here, there) = (peer.findings, peer.far.findings);
+        if (here, there) != (self.here, self.there) && self.changes.allows(now_us) {
+            let news = |now: Findings, before: Findings| {
+                Finding::ALL.into_iter().filter(move |&one| now.contains(one) && !before.contains(one))
+            };
+            news(here, self.here)
+                .for_each(|finding| note(EventKind::Finding { finding, is_outgoing: false }));
+            news(there, self.there)
+                .for_each(|finding| note(EventKind::Finding { finding, is_outgoing: true }));
+            news(self.here, here).for_each(|finding| note(EventKind::NoFinding(finding)));
+            (self.here, self.there) = (here, there);
+        }
+        if peer.narrower_mtu != self.narrower_mtu {
+            self.narrower_mtu = peer.narrower_mtu;
+            peer.narrower_mtu.map(|mtu| EventKind::NarrowPath { mtu }).into_iter().for_each(note);
+        }
+    }
+}
+
+/// The code of repairs, its rate, and the treatment of losses of a full queue.
+#[derive(Debug, Default)]
+struct Codes {
+    /// A code that the file states.
+    stated: Option<String>,
+    /// The rate that was chosen, what limits it, and the cap that refuses repairs.
+    choice: Option<(RepairRate, Limit, Option<Cap>)>,
+    next_choice_us: u64,
+    /// Whether losses behind a full queue were left to their senders at the last event.
+    leaves: bool,
+    next_congestion_us: u64,
+}
+
+impl Codes {
+    fn observe(&mut self, now_us: u64, peer: &PeerStatus<'_>, note: &mut impl FnMut(EventKind)) {
+        let congestion = &peer.congestion;
+        if congestion.is_leaving != self.leaves && now_us >= self.next_congestion_us {
+            (self.leaves, self.next_congestion_us) = (congestion.is_leaving, now_us + CHOICE_US);
+            note(EventKind::Congestion { verdict: congestion.to_string() });
+        }
+        if !peer.is_up || now_us < self.next_choice_us {
+            return;
+        }
+        match peer.decision {
+            Some(decision) => self.on_decision(now_us, decision, note),
+            None => {
+                self.choice = None;
+                self.next_choice_us = now_us + CHOICE_US;
+                let code = Some(peer.code.to_string());
+                if self.stated != code {
+                    self.stated = code;
+                    self.stated.clone().map(|code| EventKind::Code { code }).into_iter().for_each(note);
+                }
+            }
+        }
+    }
+
+    fn on_decision(&mut self, now_us: u64, decision: &Decision, note: &mut impl FnMut(EventKind)) {
+        let refusal = decision.refusal.filter(|refusal| refusal.share > REFUSED_MIN);
+        let choice = Some((decision.rate, decision.limit, refusal.map(|refusal| refusal.cap)));
+        if choice == self.choice {
+            return;
+        }
+        self.stated = None;
+        (self.choice, self.next_choice_us) = (choice, now_us + CHOICE_US);
+        let level = match decision.limit {
+            Limit::Useless | Limit::Hopeless | Limit::Highest | Limit::Bandwidth => Level::Warning,
+            _ if refusal.is_some() => Level::Warning,
+            _ => Level::Info,
+        };
+        note(EventKind::Rate {
+            choice: format!("{decision} (windows of {} packets)", decision.window),
+            level,
+        });
+    }
+}
+
+/// Whether packets stay lost in one direction.
+#[derive(Clone, Copy, Debug, Default)]
+struct Residual {
+    is_noted: bool,
+    changes: Changes,
+}
+
+impl Residual {
+    fn observe(
+        &mut self,
+        now_us: u64,
+        is_outgoing: bool,
+        fates: &super::windows::Fates,
+        note: &mut impl FnMut(EventKind),
+    ) {
+        let changes = if self.is_noted { is_recovered(fates) } else { stays_lost(fates) };
+        if !changes || !self.changes.allows(now_us) {
+            return;
+        }
+        self.is_noted = !self.is_noted;
+        note(if self.is_noted {
+            let (residual, lost, packets) = (fates.residual(), fates.lost, fates.packets);
+            EventKind::Residual { is_outgoing, residual, lost, packets }
+        } else {
+            EventKind::NoResidual { is_outgoing }
+        });
+    }
+}
