@@ -8,12 +8,14 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Maximum number of requests answered in one call.
 const ANSWERS_MAX: usize = 4;
-/// Longest time that a client of [`Control::answer_at_leisure`] may take to read a part of its document.
+/// Longest time that a client may take to read its document.
 const LEISURE: Duration = Duration::from_secs(5);
+/// Number of bytes that are written between two looks at the clock.
+const CHUNK: usize = 1 << 16;
 
 /// A listening control socket; dropping it removes its file.
 ///
@@ -72,39 +74,76 @@ impl Control {
         Ok(Self { listener, path: path.to_owned(), writers: Arc::new(()) })
     }
 
-    /// Answers waiting clients. A client that does not read its document at once gets as much as fits the
-    /// socket.
+    /// Answers waiting clients. The part that a client does not read at once is written by another thread, at
+    /// the pace of the client and for [`LEISURE`] at most. While several threads write, a further such client
+    /// gets a part.
     ///
     /// # Errors
     /// The first error of `document` or of a client's socket, after all waiting clients were handled.
     pub fn answer(&self, document: impl Fn() -> io::Result<Vec<u8>>) -> io::Result<()> {
         let mut result = Ok(());
         for _ in 0..ANSWERS_MAX {
-            let Ok((mut stream, _)) = self.listener.accept() else { break };
-            let written = stream.set_nonblocking(true).and_then(|()| stream.write_all(&document()?));
-            result = result.and(written);
+            let Ok((stream, _)) = self.listener.accept() else { break };
+            result = result.and(document().and_then(|document| self.write(stream, document)));
         }
         result
     }
-}
 
-impl Control {
-    /// Answers a waiting client with a document that may be longer than a socket's buffer. Another thread
-    /// writes it; while several do, further clients wait.
+    /// Writes what the client takes at once, and leaves the rest to a thread.
+    fn write(&self, mut stream: UnixStream, document: Vec<u8>) -> io::Result<()> {
+        stream.set_nonblocking(true)?;
+        let mut written = 0;
+        while written < document.len() {
+            match stream.write(&document[written..]) {
+                Ok(length) => written += length,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    return self.write_at_leisure(stream, document, written);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers a waiting client with a document that is long to make. While several clients are written to,
+    /// further ones wait.
     ///
     /// # Errors
     /// The error of `document`, of the client's socket, or of the thread's start.
     pub fn answer_at_leisure(&self, document: impl FnOnce() -> io::Result<Vec<u8>>) -> io::Result<()> {
-        if Arc::strong_count(&self.writers) > ANSWERS_MAX {
+        if self.is_busy() {
             return Ok(());
         }
-        let Ok((mut stream, _)) = self.listener.accept() else { return Ok(()) };
+        let Ok((stream, _)) = self.listener.accept() else { return Ok(()) };
+        self.write_at_leisure(stream, document()?, 0)
+    }
+
+    /// Whether as many clients as allowed are written to by threads.
+    fn is_busy(&self) -> bool {
+        Arc::strong_count(&self.writers) > ANSWERS_MAX
+    }
+
+    /// Writes a document from byte `from` on, by a thread.
+    #[allow(clippy::disallowed_methods, reason = "this is no core")]
+    fn write_at_leisure(&self, mut stream: UnixStream, document: Vec<u8>, from: usize) -> io::Result<()> {
+        if from == document.len() {
+            return Ok(());
+        }
+        if self.is_busy() {
+            return Err(io::Error::new(ErrorKind::WouldBlock, "too many clients read slowly"));
+        }
         stream.set_nonblocking(false)?;
-        stream.set_write_timeout(Some(LEISURE))?;
-        let (document, writer) = (document()?, Arc::clone(&self.writers));
+        let writer = Arc::clone(&self.writers);
         let write = move || {
-            // A client that leaves early has what it wanted.
-            let _ = stream.write_all(&document);
+            let (mut rest, end) = (&document[from..], Instant::now() + LEISURE);
+            while let Some(left) = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+                let timed = stream.set_write_timeout(Some(left));
+                // A client that leaves early has what it wanted.
+                match timed.and_then(|()| stream.write(&rest[..rest.len().min(CHUNK)])) {
+                    Ok(length) if length < rest.len() => rest = &rest[length..],
+                    _ => break,
+                }
+            }
             drop(writer);
         };
         thread::Builder::new().name("control".to_owned()).spawn(write).map(drop)
@@ -172,6 +211,32 @@ mod tests {
         let mut read = Vec::new();
         client.read_to_end(&mut read).unwrap();
         assert!(read == document);
+    }
+
+    #[test]
+    fn a_client_that_reads_late_gets_the_whole_document_and_keeps_nobody_waiting() {
+        use std::io::Read as _;
+        let path = env::temp_dir().join(format!("undrop-control-test-late-{}.sock", std::process::id()));
+        let control = Control::bind(&path).unwrap();
+        let mut late = UnixStream::connect(&path).unwrap();
+        let document = vec![7; 1 << 20];
+        control.answer(|| Ok(document.clone())).unwrap();
+        let mut prompt = UnixStream::connect(&path).unwrap();
+        control.answer(|| Ok(b"{}".to_vec())).unwrap();
+        let mut read = Vec::new();
+        prompt.read_to_end(&mut read).unwrap();
+        assert_eq!(read, b"{}");
+        read.clear();
+        late.read_to_end(&mut read).unwrap();
+        assert!(read == document, "{} bytes", read.len());
+        while Arc::strong_count(&control.writers) > 1 {
+            thread::yield_now();
+        }
+        // More clients that do not read than are written to.
+        let silent: Vec<_> = (0..2 * ANSWERS_MAX).map(|_| UnixStream::connect(&path).unwrap()).collect();
+        let answers: Vec<_> = (0..3).map(|_| control.answer(|| Ok(document.clone())).is_ok()).collect();
+        assert_eq!(answers, [true, false, true], "four of them are written to, and nobody else waits");
+        drop(silent);
     }
 
     #[test]

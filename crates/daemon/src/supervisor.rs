@@ -65,6 +65,11 @@ impl Supervisor {
         self.send(&format!("READY=1\nSTATUS={status}"));
     }
 
+    /// Reports the present state as a line for people.
+    pub fn status(&mut self, status: &str) {
+        self.send(&format!("STATUS={}", status.replace('\n', " ")));
+    }
+
     /// Reports that a reload begins; [`Supervisor::ready`] ends it.
     pub fn reloading(&mut self, now_us: u64) {
         self.send(&format!("RELOADING=1\nMONOTONIC_USEC={now_us}"));
@@ -131,6 +136,8 @@ mod tests {
                 supervisor.turn(now_us);
                 assert_eq!(received(manager), sign.then(|| "WATCHDOG=1".to_owned()), "at {now_us}");
             }
+            supervisor.status("osaka: protected\nREADY=0");
+            assert_eq!(received(manager).unwrap(), "STATUS=osaka: protected READY=0");
             supervisor.reloading(7_000);
             assert_eq!(received(manager).unwrap(), "RELOADING=1\nMONOTONIC_USEC=7000");
             supervisor.stopping();

@@ -47,11 +47,11 @@ use crate::pause::{Pauses, Reason};
 use crate::ports::{Ports, core_config};
 use crate::pulse::boot_us;
 use crate::random::{entropy, random};
-use crate::status::{self, GatewayStatus, PeerStatus, Status};
+use crate::status::{self, EventStatus, GatewayStatus, HealthStatus, PeerStatus, Status};
 use crate::strangers::Strangers;
 use crate::tick::Tick;
 use crate::turns::Turns;
-use crate::watch::Watch;
+use crate::watch::{Watch, label};
 use daemon::control::Control;
 
 /// Interval between checks whether the tap missed packets.
@@ -104,13 +104,13 @@ pub struct Passive {
     /// Recovery pauses until tap and repair channel are drained.
     pub(crate) pauses: Pauses,
     pub(crate) agreement: Agreement,
-    supervisor: Supervisor,
+    pub(crate) supervisor: Supervisor,
     pub(crate) next_interface_check_us: u64,
     pub(crate) next_reopening_us: u64,
     pub(crate) next_path_mtu_us: u64,
     pub(crate) strangers: Strangers,
     /// Observes the peers, and logs what changes.
-    watch: Watch,
+    pub(crate) watch: Watch,
     stopping: bool,
 }
 
@@ -197,7 +197,7 @@ impl Passive {
             self.watch_interfaces();
             self.follow_path_mtu();
             self.look_at_strangers();
-            self.watch.check(self.engine.now_us, &self.engine.gateway, &self.config);
+            self.observe();
             self.compare_networks();
             self.handle_signals()?;
             self.answer_status();
@@ -412,10 +412,14 @@ impl Passive {
         let (tap, inlet) = (self.ports.tap.as_ref(), self.ports.outlets.inlet.as_ref());
         let (written, arrived) = inlet.map_or((0, 0), Inlet::at_wan);
         let names = config.peers.iter().map(|peer| peer.name.clone());
-        let peers = gateway.peers().zip(names).enumerate().map(|(index, (peer, name))| PeerStatus {
-            differences: self.agreement.differences(index).to_vec(),
-            ..PeerStatus::of(name, &peer, *now_us)
+        let observer = self.watch.observer();
+        let peers = gateway.peers().zip(names).enumerate().map(|(index, (peer, name))| {
+            let mut status = PeerStatus::of(name, &peer, *now_us);
+            status.differences = self.agreement.differences(index).to_vec();
+            status.observed_by(observer, index);
+            status
         });
+        let peers: Vec<_> = peers.collect();
         let counters = [
             ("outgoing captures not cut", counts.uncut_outgoing),
             ("incoming captures not cut", counts.uncut_incoming),
@@ -438,6 +442,9 @@ impl Passive {
         *not_protected.entry(Unprotected::Overload.to_string()).or_default() +=
             tap.map_or(0, |tap| tap.shed()[0]);
         Status {
+            schema: status::SCHEMA.to_owned(),
+            health: HealthStatus::of_gateway(&peers, tap.is_some(), inlet.is_some()),
+            events: EventStatus::latest(*now_us, observer, |address| label(config, address)),
             gateway: GatewayStatus {
                 version: env!("CARGO_PKG_VERSION").into(),
                 uptime_s: now_us.saturating_sub(*started_us) / 1_000_000,
@@ -451,7 +458,7 @@ impl Passive {
                 pid: std::process::id(),
             },
             pauses: self.pauses.status(*now_us),
-            peers: peers.collect(),
+            peers,
             classes: gateway.classes().map(status::class).collect(),
             not_protected,
             rejected: status::counts(gateway.rejected().iter()),

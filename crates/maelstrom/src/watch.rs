@@ -3,10 +3,16 @@
 use std::net::SocketAddr;
 
 use maelstrom_core::Gateway;
-use maelstrom_core::observe::{Event, EventKind, Level, Observer};
+use maelstrom_core::observe::{Condition, Event, EventKind, Level, Observer};
 use tracing::{info, warn};
 
 use crate::config::GatewayConfig;
+use crate::passive::Passive;
+
+/// Interval between messages to the service manager.
+const TELL_US: u64 = 10_000_000;
+/// Maximum number of peers in such a message.
+const SHOWN_MAX: usize = 8;
 
 /// Observes the peers, and logs each event once.
 #[derive(Debug, Default)]
@@ -14,6 +20,9 @@ pub(crate) struct Watch {
     observer: Observer,
     /// Number of events that the log has.
     logged: u64,
+    /// Condition of each peer that the service manager was told, and the time of the next message.
+    told: Vec<Condition>,
+    next_told_us: u64,
 }
 
 impl Watch {
@@ -33,11 +42,38 @@ impl Watch {
         &self.observer
     }
 
+    /// Returns the verdict about all peers for the service manager, if it is time to tell it: as soon as the
+    /// condition of a peer changes, and else every 10 s.
+    pub(crate) fn news(&mut self, now_us: u64, config: &GatewayConfig) -> Option<String> {
+        let verdicts = || (0..config.peers.len()).map(|peer| self.observer.verdict(peer));
+        if now_us < self.next_told_us && !self.observer.has_looked(now_us) {
+            return None;
+        }
+        let conditions: Vec<Condition> = verdicts().map(|verdict| verdict.condition).collect();
+        if now_us < self.next_told_us && conditions == self.told {
+            return None;
+        }
+        let labelled = |(peer, verdict)| format!("{}: {verdict}", crate::config::Peer::label(peer));
+        let text = config.peers.iter().zip(verdicts()).take(SHOWN_MAX).map(labelled).collect::<Vec<_>>();
+        (self.told, self.next_told_us) = (conditions, now_us + TELL_US);
+        Some(text.join("; "))
+    }
+
     fn log(&mut self, config: &GatewayConfig) {
         for event in self.observer.journal().since(self.logged) {
             log(event, event.peer.map(|address| label(config, address)).as_deref());
         }
         self.logged = self.observer.journal().count();
+    }
+}
+
+impl Passive {
+    /// Logs what has changed, and tells the service manager.
+    pub(crate) fn observe(&mut self) {
+        self.watch.check(self.engine.now_us, &self.engine.gateway, &self.config);
+        if let Some(news) = self.watch.news(self.engine.now_us, &self.config) {
+            self.supervisor.status(&news);
+        }
     }
 }
 

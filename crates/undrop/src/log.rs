@@ -1,5 +1,5 @@
-//! The log: to stderr, for people, for programs and for journald. A line that stderr does not take is dropped and
-//! counted.
+//! The log: to stderr, for people, for programs and for journald. A line that stderr does not take is dropped
+//! and counted.
 
 mod format;
 
@@ -49,8 +49,8 @@ fn filter(text: &str) -> Result<Targets, String> {
     })
 }
 
-/// Starts the log with `filter`, or else with `RUST_LOG`, or else with level `info`. Without a `format`, lines
-/// are text, or what journald understands if stderr is its stream.
+/// Starts the log with `filter`, or else with `RUST_LOG`, or else with level `info`. Without a `format`,
+/// lines are for journald if stderr is its stream, and else text.
 pub fn start(filter: Option<&str>, format: Option<Format>) {
     let from_environment = env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
     let wanted = filter.or(from_environment.as_deref()).unwrap_or("info");

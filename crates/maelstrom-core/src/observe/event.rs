@@ -41,7 +41,7 @@ pub struct Event {
     pub at_us: u64,
     /// Address of the peer that it concerns; `None` if it concerns the gateway.
     pub peer: Option<SocketAddr>,
-    /// What happened.
+    /// Its kind and facts.
     pub kind: EventKind,
 }
 
@@ -125,7 +125,7 @@ pub enum EventKind {
         /// Whether an operator should look.
         level: Level,
     },
-    /// What happens to losses of a full queue has changed.
+    /// The treatment of losses of a full queue has changed.
     Congestion {
         /// The verdict.
         verdict: String,
@@ -186,7 +186,7 @@ impl EventKind {
         }
     }
 
-    /// What an operator can do about it.
+    /// The remedy, if it needs one.
     pub fn remedy(&self) -> Option<&'static str> {
         match self {
             Self::Down { trouble, .. } => trouble.map(Trouble::remedy),

@@ -1,4 +1,4 @@
-//! Limits of the number of events: what changes all the time must not fill the log.
+//! Limits of the number of events: a state that changes all the time must not fill the log.
 
 /// Number of events of one kind that may follow each other at once.
 const BURST: u32 = 5;
@@ -9,8 +9,8 @@ const COLLECT_US: u64 = 1_000_000;
 /// Interval between two events about the same count.
 const INTERVAL_US: u64 = 60_000_000;
 
-/// Limit of changes of a state. A change that is not allowed is no event, but the state that lasts is noted as
-/// soon as an event is allowed again.
+/// Limit of changes of a state. A change that is not allowed is no event, but the state that lasts is noted
+/// as soon as an event is allowed again.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Changes {
     left: u32,

@@ -1,7 +1,7 @@
 //! Observation of a gateway: events, windows of counts, and a verdict about each peer.
 //!
-//! [`Observer::observe`] compares the state of all peers with the state at the last call. What has changed
-//! becomes an [`Event`] in the [`Journal`], from which the log and the status take it. The counts of the last
+//! [`Observer::observe`] compares the state of all peers with the state at the last call. A change becomes an
+//! [`Event`] in the [`Journal`], from which the log and the status take it. The counts of the last
 //! seconds, minutes and hour are kept in rings of fixed size (`windows.rs`), and `verdict.rs` draws a verdict
 //! from them. None of this runs for each packet.
 
@@ -44,6 +44,11 @@ impl Observer {
         for (watched, status) in self.peers.iter_mut().zip(gateway.peers()) {
             watched.observe(now_us, &status, &mut self.journal);
         }
+    }
+
+    /// Whether the last call of [`Observer::observe`] has looked at this time.
+    pub fn has_looked(&self, now_us: u64) -> bool {
+        self.next_us == now_us + CHECK_US
     }
 
     /// Notes an event that the core cannot see, such as a pause of recovery.

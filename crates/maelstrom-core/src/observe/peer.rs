@@ -1,4 +1,4 @@
-//! What has changed about one peer.
+//! Changes of one peer.
 
 use std::net::SocketAddr;
 
@@ -133,7 +133,7 @@ struct Link {
     is_up: bool,
     /// Time since which the peer has been up, or down.
     since_us: u64,
-    /// What the last event said.
+    /// The state that the last event told.
     noted: bool,
     /// Beginning of the state that the last event told; `None` before the first.
     noted_us: Option<u64>,

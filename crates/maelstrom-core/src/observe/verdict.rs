@@ -1,4 +1,4 @@
-//! The verdict about a peer: protected, degraded or down, why, and what the link does.
+//! The verdict about a peer: protected, degraded or down, why, and the losses of the link.
 
 use std::fmt;
 
@@ -34,7 +34,7 @@ reasons! {
     }
 }
 
-/// What an operator wants to know first.
+/// Condition of a peer or of a gateway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Condition {
     /// Packets are protected in both directions.

@@ -1,4 +1,4 @@
-//! What an operator hears of a gateway: events, windows of counts, and the verdict about a peer.
+//! Events, windows of counts, and the verdict about a peer, for an operator.
 
 use maelstrom_core::observe::{Concern, Condition, EventKind, Level, Observer, PauseReason};
 use maelstrom_core::{Config, PeerConfig, PeerKey, Trouble};

@@ -37,7 +37,8 @@ pub(super) fn read(source: &Source, findings: &mut Findings, read_key: ReadKey<'
     Some(Draft { gateway, code, classes, peers: peers.collect() })
 }
 
-/// The control socket of a file whose syntax is wrong: that of the first line that sets it, or else the default.
+/// The control socket of a file whose syntax is wrong: that of the first line that sets it, or else the
+/// default.
 pub(super) fn control_by_line(source: &Source) -> PathBuf {
     let named = |line: &str| {
         let value = line.trim_start().strip_prefix("control")?.trim_start().strip_prefix('=')?.trim_start();

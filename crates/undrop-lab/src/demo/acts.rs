@@ -253,7 +253,7 @@ impl Drop for Scratch {
 
 #[cfg(test)]
 mod tests {
-    use maelstrom::status::{EgressStatus, IngressStatus, LossStatus, PathStatus};
+    use maelstrom::status::{EgressStatus, HealthStatus, IngressStatus, LossStatus, PathStatus};
 
     use super::*;
 
@@ -279,6 +279,8 @@ mod tests {
             },
             far: LossStatus::default(),
             far_path: PathStatus::default(),
+            health: HealthStatus::default(),
+            windows: Vec::new(),
         }
     }
 

@@ -3,6 +3,7 @@
 mod advise;
 mod check;
 mod genkey;
+mod health;
 mod losses;
 mod run;
 mod status;
@@ -18,6 +19,7 @@ Examples:
   undrop gateway check --config /etc/undrop/gateway.toml
   undrop gateway run --config /etc/undrop/gateway.toml
   undrop gateway status --json
+  undrop gateway health
   undrop gateway losses
   undrop gateway advise";
 
@@ -30,6 +32,7 @@ pub enum Command {
     Check(check::Args),
     Genkey(genkey::Args),
     Status(status::Args),
+    Health(health::Args),
     Losses(losses::Args),
     Advise(advise::Args),
 }
@@ -46,6 +49,7 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Check(args) => check::run(&args),
         Command::Genkey(args) => genkey::run(&args),
         Command::Status(args) => status::run(&args),
+        Command::Health(args) => health::run(&args),
         Command::Losses(args) => losses::run(&args),
         Command::Advise(args) => advise::run(&args),
     }

@@ -8,6 +8,7 @@ mod disturbance;
 mod firewall;
 mod forecasts;
 mod gateway;
+mod health;
 mod interfaces;
 mod log_outlets;
 mod multicast;

@@ -355,6 +355,10 @@ fn a_wrong_key_is_told_at_both_ends() {
         pair.launch(side, end.namespace).unwrap();
     }
     wait_for_logs(&pair, ["its key differs"; 2]);
+    wait_for_logs(
+        &pair,
+        ["from 10.81.9.2 failed the key of the peer", "from 10.81.9.1 failed the key of the peer"],
+    );
     for side in 0..2 {
         wait_for_peer(&pair, side, "the status tells it", |peer| {
             peer.wrong_key > 0

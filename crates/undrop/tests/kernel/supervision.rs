@@ -71,6 +71,7 @@ fn a_gateway_tells_its_service_manager_each_step_and_ends_when_its_loop_hangs() 
     assert_eq!(manager.wait_for("READY=1"), "READY=1\nSTATUS=protecting wan0");
     pair.wait_until_up(Duration::from_secs(30)).unwrap();
     (0..3).for_each(|_| drop(manager.wait_for("WATCHDOG=1")));
+    manager.wait_for("STATUS=10.81.9.1:4700: protected");
     child.signal(Signal::SIGHUP).unwrap();
     manager.wait_for("RELOADING=1\nMONOTONIC_USEC=");
     manager.wait_for("READY=1");

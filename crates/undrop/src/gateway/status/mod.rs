@@ -1,6 +1,7 @@
 //! `undrop gateway status`: the counters of the running gateway.
 
 mod table;
+mod watched;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -6,6 +6,8 @@ use maelstrom::status::{
     CauseStatus, CongestionStatus, Counts, DelayStatus, LossStatus, PauseStatus, PeerStatus, Status,
 };
 
+use super::watched;
+
 pub(super) fn render(status: &Status) -> String {
     let gateway = &status.gateway;
     let mut text = format!(
@@ -19,6 +21,7 @@ pub(super) fn render(status: &Status) -> String {
         duration(gateway.uptime_s),
         bytes(status.memory_bytes),
     );
+    let _ = writeln!(text, "{}", status.health.text);
     if gateway.tap == "none" {
         text += "NO TAP: the interface is gone; nothing is protected or recovered until it is back\n";
     }
@@ -37,6 +40,7 @@ pub(super) fn render(status: &Status) -> String {
         peer_block(&mut text, peer);
     }
     text.push('\n');
+    watched::events(&mut text, &status.events);
     for class in &status.classes {
         let packets = format!("{} packets, {}", number(class.packets), bytes(class.bytes));
         row(&mut text, "class", &format!("{} ({}): {packets}", class.name, class.protect));
@@ -55,6 +59,7 @@ pub(super) fn render(status: &Status) -> String {
 
 fn peer_block(text: &mut String, peer: &PeerStatus) {
     peer_line(text, peer);
+    watched::verdict(text, peer);
     let (egress, ingress) = (&peer.egress, &peer.ingress);
     let networks: Vec<String> = peer.networks.iter().map(ToString::to_string).collect();
     for (title, cause) in causes(peer) {
@@ -90,6 +95,7 @@ fn peer_block(text: &mut String, peer: &PeerStatus) {
     row(text, "lost here", &losses(&ingress.loss));
     row(text, "recovery", &delays(&ingress.recovery_delay_us));
     row(text, "bursts", &bursts(&ingress.loss));
+    watched::windows(text, &peer.windows);
     for (title, count) in [
         ("not protected", ingress.foreign_packets),
         ("late", ingress.late),
@@ -216,7 +222,7 @@ fn pauses(text: &mut String, pauses: &PauseStatus) {
     reasons(text, "", &pauses.by_reason);
 }
 
-fn row(text: &mut String, title: &str, value: &str) {
+pub(super) fn row(text: &mut String, title: &str, value: &str) {
     let _ = writeln!(text, "  {title:<18}{value}");
 }
 
@@ -275,7 +281,7 @@ fn bursts(loss: &LossStatus) -> String {
 }
 
 /// Digits in groups of three.
-fn number(value: u64) -> String {
+pub(super) fn number(value: u64) -> String {
     let digits = value.to_string();
     let mut grouped = String::with_capacity(digits.len() * 4 / 3);
     for (index, digit) in digits.chars().enumerate() {
@@ -298,7 +304,7 @@ fn bytes(value: u64) -> String {
     format!("{size:.1} TB")
 }
 
-fn duration(seconds: u64) -> String {
+pub(super) fn duration(seconds: u64) -> String {
     match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60) {
         (0, 0, 0, s) => format!("{s} s"),
         (0, 0, m, s) => format!("{m} min {s} s"),
@@ -310,7 +316,8 @@ fn duration(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use maelstrom::status::{
-        BurstStatus, ClassStatus, EgressStatus, GatewayStatus, IngressStatus, PathStatus, RequestStatus,
+        BurstStatus, ClassStatus, EgressStatus, GatewayStatus, HealthStatus, IngressStatus, PathStatus,
+        RequestStatus, SCHEMA,
     };
 
     use super::*;
@@ -340,8 +347,39 @@ mod tests {
         ClassStatus { name, protect, packets: 1_200, bytes: 1_500_000 }
     }
 
+    fn health(text: &str) -> HealthStatus {
+        HealthStatus { state: "protected".to_owned(), reasons: Vec::new(), text: text.to_owned() }
+    }
+
     fn status() -> Status {
-        let peer = PeerStatus {
+        Status {
+            schema: SCHEMA.to_owned(),
+            health: health("protected, 1 of 1 peers protected"),
+            events: Vec::new(),
+            gateway: GatewayStatus {
+                version: "0.1.0".to_owned(),
+                uptime_s: 93_784,
+                mode: "passive".to_owned(),
+                wan: "wan0".to_owned(),
+                tap: "ebpf".to_owned(),
+                injection: "wan".to_owned(),
+                injection_reason: None,
+                tick_us: None,
+                tick_starts: 0,
+                pid: 77,
+            },
+            pauses: PauseStatus::default(),
+            peers: vec![osaka()],
+            classes: vec![backup()],
+            not_protected: Counts::from([("destination of no peer".to_owned(), 5)]),
+            rejected: Counts::from([("forged".to_owned(), 1), ("replayed".to_owned(), 0)]),
+            counters: Counts::new(),
+            memory_bytes: 3_145_728,
+        }
+    }
+
+    fn osaka() -> PeerStatus {
+        PeerStatus {
             name: Some("osaka".to_owned()),
             address: "10.81.9.2:4700".parse().unwrap(),
             up: true,
@@ -388,27 +426,8 @@ mod tests {
             },
             far: loss(),
             far_path: PathStatus::default(),
-        };
-        Status {
-            gateway: GatewayStatus {
-                version: "0.1.0".to_owned(),
-                uptime_s: 93_784,
-                mode: "passive".to_owned(),
-                wan: "wan0".to_owned(),
-                tap: "ebpf".to_owned(),
-                injection: "wan".to_owned(),
-                injection_reason: None,
-                tick_us: None,
-                tick_starts: 0,
-                pid: 77,
-            },
-            pauses: PauseStatus::default(),
-            peers: vec![peer],
-            classes: vec![backup()],
-            not_protected: Counts::from([("destination of no peer".to_owned(), 5)]),
-            rejected: Counts::from([("forged".to_owned(), 1), ("replayed".to_owned(), 0)]),
-            counters: Counts::new(),
-            memory_bytes: 3_145_728,
+            health: health("protected, 1.0 % lost, all recovered, +3.5 ms"),
+            windows: Vec::new(),
         }
     }
 
@@ -416,8 +435,10 @@ mod tests {
     fn the_table_shows_losses_recoveries_and_drops() {
         let expected = "\
 undrop 0.1.0, passive on wan0, tap ebpf, injection by wan, pid 77, up 1 d 2 h, 3.1 MB of packets kept
+protected, 1 of 1 peers protected
 
 peer osaka (10.81.9.2:4700): up, heard 120 ms ago, round trip 100.2 ms, 2 sessions
+  verdict           osaka: protected, 1.0 % lost, all recovered, +3.5 ms
   networks          10.81.2.0/24
   sent              1,234,567 packets, 1.6 GB
                     12.5 % OF THE FLOWS PROTECTED, for lack of time
@@ -451,7 +472,7 @@ peer osaka (10.81.9.2:4700): up, heard 120 ms ago, round trip 100.2 ms, 2 sessio
         status.peers[0].trouble = Some(cause("no datagram arrives"));
         status.peers[0].ingress.path.findings = vec![cause("packets are rewritten")];
         let shown = render(&status);
-        let expected = "2 sessions\n  TROUBLE           no datagram arrives: do this\n  \
+        let expected = "all recovered, +3.5 ms\n  TROUBLE           no datagram arrives: do this\n  \
                         PATH FROM THERE   packets are rewritten: do this\n  networks";
         assert!(shown.contains(expected), "{shown}");
     }

@@ -1,0 +1,289 @@
+//! Health, windows and events in the status of a gateway.
+
+use maelstrom_core::observe::{
+    Concern, Condition, Event, EventKind, Fates, Level, Observer, SPANS_S, Verdict, Window,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{PeerStatus, percent};
+
+/// Maximum number of events in a status.
+const EVENTS_SHOWN: usize = 64;
+
+/// Health of a gateway, or of one peer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HealthStatus {
+    /// `protected`, `degraded` or `down`.
+    pub state: String,
+    /// Reasons why it is not `protected`.
+    pub reasons: Vec<ReasonStatus>,
+    /// The verdict on one line, such as `protected, 1.9 % lost, all recovered, +2.5 ms`.
+    pub text: String,
+}
+
+/// A reason why a gateway or a peer is not fully protected.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReasonStatus {
+    /// Its id in snake case.
+    pub id: String,
+    /// Label of the peer that it concerns; null if it concerns the gateway.
+    pub peer: Option<String>,
+    /// The reason as a sentence.
+    pub text: String,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventStatus {
+    /// Number of events before it, since the start of the gateway.
+    pub number: u64,
+    /// Milliseconds since it was noticed.
+    pub ago_ms: u64,
+    /// Its kind in snake case.
+    pub id: String,
+    /// `info` or `warning`.
+    pub level: String,
+    /// Label of the peer that it concerns; null if it concerns the gateway.
+    pub peer: Option<String>,
+    /// The event as a sentence.
+    pub text: String,
+    /// Its remedy; null if it needs none.
+    pub remedy: Option<String>,
+}
+
+/// Counts of a peer in the last seconds, minutes or hour.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WindowStatus {
+    /// Length of the window in seconds.
+    pub span_s: u64,
+    /// Part of it that is known, in milliseconds: less after the start of the gateway.
+    pub covered_ms: u64,
+    /// Packets protected, a second.
+    pub sent_packets_per_s: f64,
+    /// Bits of these packets, a second.
+    pub sent_bits_per_s: f64,
+    /// Bits of repairs sent, a second.
+    pub repair_bits_per_s: f64,
+    /// Protected packets that arrived, a second.
+    pub received_packets_per_s: f64,
+    /// Bits of these packets, a second.
+    pub received_bits_per_s: f64,
+    /// Repair bytes per hundred source bytes.
+    pub overhead_percent: f64,
+    /// Repairs of this gateway that did not arrive, per hundred sent.
+    pub repairs_lost_percent: f64,
+    /// Packets that arrive here.
+    pub here: FateStatus,
+    /// Packets that leave, as the peer reports them.
+    pub there: FateStatus,
+    /// Median delay of recovered packets in microseconds; null if none was recovered.
+    pub recovery_delay_us: Option<u64>,
+}
+
+/// Fates of packets of one direction in a window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FateStatus {
+    /// Packets whose fate is settled.
+    pub packets: u64,
+    /// Packets lost on the link.
+    pub lost: u64,
+    /// Lost packets that were recovered.
+    pub recovered: u64,
+    /// Lost packets that were left to their senders, because a full queue had dropped them.
+    pub left: u64,
+    /// Lost packets that should have been recovered and were not.
+    pub residual: u64,
+    /// Lost packets per hundred packets.
+    pub loss_percent: f64,
+    /// Packets that stay lost, without those left to their senders, per hundred packets.
+    pub residual_percent: f64,
+}
+
+impl Default for HealthStatus {
+    fn default() -> Self {
+        Self::of(&Verdict::default(), "")
+    }
+}
+
+impl HealthStatus {
+    /// The health of a peer with this label.
+    pub(crate) fn of(verdict: &Verdict, peer: &str) -> Self {
+        let reason = |concern: &Concern| ReasonStatus {
+            id: concern.id().to_owned(),
+            peer: Some(peer.to_owned()),
+            text: concern.to_string(),
+        };
+        Self {
+            state: verdict.condition.id().to_owned(),
+            reasons: verdict.concerns.iter().map(reason).collect(),
+            text: verdict.to_string(),
+        }
+    }
+
+    /// The health of a gateway with these peers. Without a tap nothing is protected; without a way into the
+    /// kernel nothing is recovered.
+    pub(crate) fn of_gateway(peers: &[PeerStatus], has_tap: bool, injects: bool) -> Self {
+        let peers: Vec<&Self> = peers.iter().map(|peer| &peer.health).collect();
+        Self::of_all(&peers, has_tap, injects)
+    }
+
+    fn of_all(peers: &[&Self], has_tap: bool, injects: bool) -> Self {
+        let reason =
+            |id: &str, text: &str| ReasonStatus { id: id.to_owned(), peer: None, text: text.to_owned() };
+        let mut reasons = Vec::new();
+        if !has_tap {
+            reasons.push(reason("no_tap", "the WAN interface is gone, and with it the tap"));
+        }
+        if !injects {
+            reasons.push(reason("no_injection", "recovered packets cannot be injected"));
+        }
+        reasons.extend(peers.iter().flat_map(|peer| peer.reasons.clone()));
+        let is = |peer: &Self, condition: Condition| peer.state == condition.id();
+        let condition = if !has_tap || peers.iter().all(|peer| is(peer, Condition::Down)) {
+            Condition::Down
+        } else if reasons.is_empty() {
+            Condition::Protected
+        } else {
+            Condition::Degraded
+        };
+        let (state, count) = (condition.id().to_owned(), peers.len());
+        let protected = peers.iter().filter(|peer| is(peer, Condition::Protected)).count();
+        let text = format!("{state}, {protected} of {count} peers protected");
+        Self { state, reasons, text }
+    }
+
+    /// Whether packets are protected in both directions, and all that should be recovered is.
+    pub fn is_protected(&self) -> bool {
+        self.state == Condition::Protected.id()
+    }
+
+    /// Whether nothing is protected.
+    pub fn is_down(&self) -> bool {
+        self.state == Condition::Down.id()
+    }
+}
+
+impl PeerStatus {
+    /// Adds what the observer knows about this peer, given by its number in the configuration.
+    pub(crate) fn observed_by(&mut self, observer: &Observer, index: usize) {
+        self.health = HealthStatus::of(&observer.verdict(index), &self.label());
+        let windows = SPANS_S.iter().zip(observer.windows(index));
+        self.windows = windows.map(|(&span_s, window)| WindowStatus::of(span_s, &window)).collect();
+    }
+}
+
+impl EventStatus {
+    /// The latest events, oldest first. `label`: the operator's name of a peer.
+    pub(crate) fn latest(
+        now_us: u64,
+        observer: &Observer,
+        label: impl Fn(std::net::SocketAddr) -> String,
+    ) -> Vec<Self> {
+        let journal = observer.journal();
+        let from = journal.count().saturating_sub(EVENTS_SHOWN as u64);
+        journal.since(from).map(|event| Self::of(now_us, event, event.peer.map(&label))).collect()
+    }
+
+    fn of(now_us: u64, event: &Event, peer: Option<String>) -> Self {
+        let kind: &EventKind = &event.kind;
+        Self {
+            number: event.number,
+            ago_ms: now_us.saturating_sub(event.at_us) / 1_000,
+            id: kind.id().to_owned(),
+            level: match kind.level() {
+                Level::Info => "info".to_owned(),
+                Level::Warning => "warning".to_owned(),
+            },
+            peer,
+            text: kind.to_string(),
+            remedy: kind.remedy().map(str::to_owned),
+        }
+    }
+}
+
+impl WindowStatus {
+    /// The rates and shares of a window of `span_s` seconds.
+    pub(crate) fn of(span_s: u64, window: &Window) -> Self {
+        let counts = &window.counts;
+        let per_second = |count: u64| match window.covered_us {
+            0 => 0.0,
+            covered_us => count as f64 * 1e6 / covered_us as f64,
+        };
+        let repairs_lost = counts.repair_packets.saturating_sub(counts.there.repairs);
+        Self {
+            span_s,
+            covered_ms: window.covered_us / 1_000,
+            sent_packets_per_s: per_second(counts.sent_packets),
+            sent_bits_per_s: 8.0 * per_second(counts.sent_bytes),
+            repair_bits_per_s: 8.0 * per_second(counts.repair_bytes),
+            received_packets_per_s: per_second(counts.received_packets),
+            received_bits_per_s: 8.0 * per_second(counts.received_bytes),
+            overhead_percent: percent(counts.repair_bytes, counts.sent_bytes),
+            repairs_lost_percent: percent(repairs_lost, counts.repair_packets),
+            here: FateStatus::of(&counts.here),
+            there: FateStatus::of(&counts.there),
+            recovery_delay_us: counts.delay_us(),
+        }
+    }
+}
+
+impl FateStatus {
+    fn of(fates: &Fates) -> Self {
+        let (packets, residual) = (fates.packets, fates.residual());
+        Self {
+            packets,
+            lost: fates.lost,
+            recovered: fates.recovered,
+            left: fates.left,
+            residual,
+            loss_percent: percent(fates.lost, packets),
+            residual_percent: percent(residual, packets),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(condition: Condition, concerns: &[Concern]) -> HealthStatus {
+        let verdict = Verdict { condition, concerns: concerns.to_vec(), ..Verdict::default() };
+        HealthStatus::of(&verdict, "osaka")
+    }
+
+    #[test]
+    fn a_gateway_is_as_healthy_as_its_peers_its_tap_and_its_injection() {
+        let good = || peer(Condition::Protected, &[]);
+        let poor = || peer(Condition::Degraded, &[Concern::ResidualIn]);
+        let down = || peer(Condition::Down, &[Concern::PeerDown]);
+        for (peers, has_tap, injects, state, reasons) in [
+            (vec![good(), good()], true, true, "protected", &[][..]),
+            (vec![good(), poor()], true, true, "degraded", &["residual_in"]),
+            (vec![good(), down()], true, true, "degraded", &["peer_down"]),
+            (vec![down(), down()], true, true, "down", &["peer_down", "peer_down"]),
+            (vec![down(), poor()], true, true, "degraded", &["peer_down", "residual_in"]),
+            (vec![good()], true, false, "degraded", &["no_injection"]),
+            (vec![good()], false, false, "down", &["no_tap", "no_injection"]),
+        ] {
+            let peers: Vec<&HealthStatus> = peers.iter().collect();
+            let health = HealthStatus::of_all(&peers, has_tap, injects);
+            assert_eq!(health.state, state, "{health:?}");
+            let ids: Vec<&str> = health.reasons.iter().map(|reason| reason.id.as_str()).collect();
+            assert_eq!(ids, reasons);
+        }
+        let health = HealthStatus::of_all(&[&good(), &down()], true, true);
+        assert_eq!(health.text, "degraded, 1 of 2 peers protected");
+    }
+
+    #[test]
+    fn rates_are_those_of_the_time_that_a_window_covers() {
+        let mut window = Window { covered_us: 4_000_000, ..Window::default() };
+        (window.counts.sent_packets, window.counts.sent_bytes) = (400, 1_000);
+        (window.counts.repair_packets, window.counts.repair_bytes) = (50, 125);
+        window.counts.there.repairs = 49;
+        let status = WindowStatus::of(10, &window);
+        assert_eq!((status.sent_packets_per_s, status.sent_bits_per_s), (100.0, 2_000.0));
+        assert_eq!((status.overhead_percent, status.repairs_lost_percent), (12.5, 2.0));
+        assert_eq!(WindowStatus::of(10, &Window::default()).sent_packets_per_s, 0.0);
+    }
+}

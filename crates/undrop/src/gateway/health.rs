@@ -1,0 +1,95 @@
+//! `undrop gateway health`: one word and an exit code, for monitoring and load balancers.
+
+use std::process::ExitCode;
+
+use maelstrom::status::{self, HealthStatus, ReasonStatus, Status};
+use serde::Serialize;
+
+use super::status::Socket;
+use crate::output;
+
+const EXAMPLES: &str = "\
+Examples:
+  undrop gateway health
+  undrop gateway health --config /etc/undrop/gateway.toml
+  undrop gateway health --json | jq -r '.reasons[].id'
+
+Exit codes: 0 protected; 1 degraded (packets stay lost, a peer is down, recovery pauses); 2 down (no peer is
+up, or no gateway answers), or wrong usage.";
+
+/// Schema of the document.
+const SCHEMA: &str = "undrop.gateway.health/1";
+/// Exit code of a gateway that protects a part.
+const DEGRADED: u8 = 1;
+/// Exit code of a gateway that protects nothing, or of none.
+const DOWN: u8 = 2;
+
+/// Tell by the exit code whether the running gateway protects all its peers.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    #[command(flatten)]
+    socket: Socket,
+    /// Print the verdict and its reasons as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// The verdict about a gateway and its peers.
+#[derive(Debug, Serialize)]
+struct Health {
+    schema: &'static str,
+    state: String,
+    text: String,
+    reasons: Vec<ReasonStatus>,
+    peers: Vec<PeerHealth>,
+}
+
+#[derive(Debug, Serialize)]
+struct PeerHealth {
+    peer: String,
+    #[serde(flatten)]
+    health: HealthStatus,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    // Whatever keeps the answer away, nobody knows of a gateway that protects.
+    let status = args.socket.path().and_then(|control| Ok(status::read(&control)?));
+    let health = status.map_or_else(|error| Health::unknown(&error), Health::of);
+    output::line(&if args.json { serde_json::to_string_pretty(&health)? } else { health.to_text() })?;
+    Ok(match health.state.as_str() {
+        "protected" => ExitCode::SUCCESS,
+        "degraded" => ExitCode::from(DEGRADED),
+        _ => ExitCode::from(DOWN),
+    })
+}
+
+impl Health {
+    fn of(status: Status) -> Self {
+        let HealthStatus { state, reasons, text } = status.health;
+        let peers = status.peers.into_iter();
+        let peers = peers.map(|peer| PeerHealth { peer: peer.label(), health: peer.health }).collect();
+        Self { schema: SCHEMA, state, text, reasons, peers }
+    }
+
+    /// There is no answer.
+    fn unknown(error: &anyhow::Error) -> Self {
+        let text = format!("{error:#}");
+        let reason = ReasonStatus { id: "no_answer".to_owned(), peer: None, text: text.clone() };
+        let (state, text) = ("down".to_owned(), format!("down, {text}"));
+        Self { schema: SCHEMA, state, text, reasons: vec![reason], peers: Vec::new() }
+    }
+
+    fn to_text(&self) -> String {
+        let mut lines = vec![self.text.clone()];
+        let general = self.reasons.iter().filter(|reason| reason.peer.is_none() && reason.id != "no_answer");
+        lines.extend(general.map(|reason| reason.text.clone()));
+        for PeerHealth { peer, health } in &self.peers {
+            let reasons: Vec<&str> = health.reasons.iter().map(|reason| reason.text.as_str()).collect();
+            let reasons =
+                if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join(", ")) };
+            lines.push(format!("{peer}: {}{reasons}", health.text));
+        }
+        lines.join("\n")
+    }
+}

@@ -1,0 +1,60 @@
+//! Events in the log, the verdict about a gateway, and its exit code.
+
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use netlab::emulator::EmulatorConfig;
+use netlab::privilege;
+use netlab::topology::{TwoSites, TwoSitesConfig};
+use simnet::link::LinkConfig;
+use stage::gateways::{End, GatewayPair, Setting};
+use testkit::wait_until;
+
+use crate::pair::{PROGRAM, wait_for_log};
+
+/// Runs `undrop gateway health --json` on the gateway of site A; returns its exit code and its document.
+fn health(pair: &GatewayPair) -> (Option<i32>, serde_json::Value) {
+    let mut command = Command::new(PROGRAM);
+    command.args(["gateway", "health", "--json", "--config"]).arg(pair.config(0));
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    (output.status.code(), serde_json::from_slice(&output.stdout).unwrap())
+}
+
+#[test]
+fn a_peer_that_is_killed_is_an_event_and_a_verdict_until_it_returns() {
+    if !privilege::available_or_skip("a_peer_that_is_killed_is_an_event_and_a_verdict_until_it_returns") {
+        return;
+    }
+    let link = EmulatorConfig::symmetric(LinkConfig::default());
+    let sites = TwoSites::build(&TwoSitesConfig::default(), &link).unwrap();
+    let mut pair = GatewayPair::start(Path::new(PROGRAM), &End::of(&sites), &Setting::layered()).unwrap();
+    wait_until("the gateway is protected", || health(&pair).0 == Some(0));
+    // Clients that connect and read nothing keep nobody waiting.
+    let control = maelstrom::config::read(&pair.config(0)).control().unwrap();
+    let silent: Vec<_> = (0..20).map(|_| UnixStream::connect(&control).unwrap()).collect();
+    let (code, document) = health(&pair);
+    assert_eq!((code, &document["state"]), (Some(0), &"protected".into()), "{document}");
+    assert_eq!(document["schema"], "undrop.gateway.health/1");
+    drop(silent);
+
+    pair.kill(1).unwrap();
+    wait_for_log(&pair, "packets to this peer are not protected; no datagram of the peer arrives");
+    let (code, document) = health(&pair);
+    assert_eq!((code, &document["state"]), (Some(2), &"down".into()), "{document}");
+    assert_eq!(document["reasons"][0]["id"], "peer_down");
+    let status = pair.status(0).unwrap();
+    assert_eq!(status.schema, "undrop.gateway.status/1");
+    let last = status.events.iter().rev().find(|event| event.id == "peer_down").unwrap();
+    assert!(last.remedy.as_ref().is_some_and(|remedy| remedy.starts_with("check that the peer runs")));
+
+    pair.launch(1, End::of(&sites)[1].namespace).unwrap();
+    pair.wait_until_up(Duration::from_secs(30)).unwrap();
+    wait_for_log(&pair, "up again after");
+    wait_until("the gateway is protected again", || health(&pair).0 == Some(0));
+    // Without a gateway the answer is `down` as well.
+    pair.kill(0).unwrap();
+    let (code, document) = health(&pair);
+    assert_eq!((code, &document["reasons"][0]["id"]), (Some(2), &"no_answer".into()), "{document}");
+}
