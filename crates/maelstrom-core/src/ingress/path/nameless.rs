@@ -14,6 +14,8 @@ const MISSING_MAX: i64 = 4096;
 const UNDECIDED_MAX: u32 = 2;
 /// Unit of [`Nameless::usual`].
 const PLACE: i64 = 1 << 20;
+/// Number of windows over which usual numbers are averaged.
+const LEARNED_MAX: i64 = 8;
 
 /// Sums over the windows since the doubt began.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,6 +24,8 @@ pub(super) struct Nameless {
     usual: i64,
     /// The same of fragments.
     usual_fragments: i64,
+    /// Number of windows from which both were learned, up to [`LEARNED_MAX`].
+    learned: i64,
     /// Number of windows.
     windows: u32,
     nameless: i64,
@@ -32,13 +36,16 @@ pub(super) struct Nameless {
 impl Nameless {
     /// Takes a window without doubt.
     pub(super) fn on_clean(&mut self, window: &Window) {
+        // The first windows are averaged, so that a doubt that begins soon finds the whole number.
+        let learned = LEARNED_MAX.min(self.learned + 1);
         let learn = |usual: i64, arrivals: i64, named: i64| {
             let share = PLACE * (arrivals - named).max(0) / window.places().max(1);
-            usual + (share - usual) / 8
+            usual + (share - usual) / learned
         };
         *self = Self {
             usual: learn(self.usual, window.arrivals, window.named),
             usual_fragments: learn(self.usual_fragments, window.fragments, window.named_fragments),
+            learned,
             ..Self::default()
         };
     }

@@ -96,8 +96,7 @@ impl Path {
         let is_much = 4 * window.missing > window.places();
         // By chance, the link may lose a run of packets and no repair. Repairs that are lost later show it.
         let doubts = self.has_doubt();
-        let suffices = if doubts { self.repairs.certain() / 2 } else { self.repairs.certain() };
-        if (partly || !is_much) && self.suspicion.level() <= suffices {
+        if (partly || !is_much) && self.suspicion.level() <= self.repairs.certain() {
             if doubts {
                 self.on_clean_window();
             }
