@@ -8,36 +8,39 @@ use crate::path::{detour_of_flows, has, packet, pair, prove};
 use maelstrom_core::{Config, Finding, Schedule};
 use testkit::packet::udp4;
 
-/// Lets packets of twelve flows arrive, from number `start` on.
-fn arrive(pair: &mut Pair, start: u32, count: u32) {
+/// Lets packets of some flows arrive, from number `start` on.
+fn arrive(pair: &mut Pair, flows: u32, start: u32, count: u32) {
     for n in start..start + count {
-        pair.send(A, &packet((n % 12) as u16, n), false);
+        pair.send(A, &packet((n % flows) as u16, n), false);
         pair.advance(1_000);
     }
 }
 
-/// Repairs that are lost later show that the link loses packets.
+/// Repairs that are lost later show that the link loses packets. Until then no flow is set aside for long,
+/// even if it is the only one.
 #[test]
 fn recovery_resumes_as_soon_as_lost_repairs_explain_the_losses() {
-    let mut pair = pair();
-    arrive(&mut pair, 0, 600);
-    let mut n = 600;
-    while pair.status(B, |peer| peer.is_recovering) {
-        assert!(n < 2_000, "losses without a lost repair must end recovery");
-        pair.send(A, &packet((n % 12) as u16, n), n % 5 == 0);
-        pair.advance(1_000);
-        n += 1;
+    for flows in [1, 12] {
+        let mut pair = pair();
+        arrive(&mut pair, flows, 0, 600);
+        let mut n = 600;
+        while pair.status(B, |peer| peer.is_recovering) {
+            assert!(n < 2_000, "losses without a lost repair must end recovery of {flows} flows");
+            pair.send(A, &packet((n % flows) as u16, n), n % 5 == 0);
+            pair.advance(1_000);
+            n += 1;
+        }
+        let mut repairs = 0;
+        pair.lose_datagram = Box::new(move || {
+            repairs += 1;
+            repairs <= 6
+        });
+        arrive(&mut pair, flows, n, 60);
+        let lost = packet(0, 50_000);
+        pair.send(A, &lost, true);
+        arrive(&mut pair, flows, n + 60, 20);
+        assert_eq!(pair.recovered[B].last(), Some(&lost), "two windows of packets have not passed");
     }
-    let mut repairs = 0;
-    pair.lose_datagram = Box::new(move || {
-        repairs += 1;
-        repairs <= 6
-    });
-    arrive(&mut pair, n, 60);
-    let lost = packet(4, 50_000);
-    pair.send(A, &lost, true);
-    arrive(&mut pair, n + 60, 20);
-    assert_eq!(pair.recovered[B].last(), Some(&lost), "two windows of packets have not passed");
 }
 
 #[test]
@@ -45,7 +48,13 @@ fn a_finding_that_returns_ends_after_twice_as_many_windows() {
     let mut pair = pair();
     prove(&mut pair, 600);
     let (mut n, mut lengths) = (0, Vec::new());
-    for _ in 0..3 {
+    for round in 0..4 {
+        // A long time without doubt halves the number.
+        for _ in 0..if round == 3 { 80 * 256 } else { 0 } {
+            n += 1;
+            pair.send(A, &packet(7, n), false);
+            pair.advance(1_000);
+        }
         while !has(&pair, Finding::Rewritten) {
             n += 1;
             let mut rewritten = packet(7, n);
@@ -65,6 +74,14 @@ fn a_finding_that_returns_ends_after_twice_as_many_windows() {
     // A window has 256 packets.
     assert!(lengths[0] > 2 * 256 && lengths[0] < 6 * 256, "{lengths:?}");
     assert!(lengths[1] > lengths[0] * 3 / 2 && lengths[2] > lengths[1] * 3 / 2, "{lengths:?}");
+    assert!(lengths[3] < lengths[2] * 3 / 2, "{lengths:?}");
+    // Losses of several windows that would not raise a finding do not bring it back.
+    for k in 0..1_024 {
+        n += 1;
+        pair.send(A, &packet(7, n), k % 40 == 0);
+        pair.advance(1_000);
+        assert!(!has(&pair, Finding::PartlyElsewhere), "packet {k}");
+    }
 }
 
 #[test]
@@ -148,4 +165,46 @@ fn repairs_fit_the_path_from_the_moment_that_its_mtu_is_told() {
     assert!(longest(&mut pair, 0) > 1_300);
     pair.gateways[A].handle_path_mtu(pair.now_us, 0, 1_340);
     assert!(longest(&mut pair, 100) <= 1_340 - 28);
+}
+
+/// The outage would excuse as many lost packets as the link carries meanwhile.
+#[test]
+fn an_outage_of_the_repairs_is_no_excuse_for_packets_that_are_rewritten() {
+    let schedule = Schedule::Sliding { rate: "1".parse().unwrap(), window: 256, density: 15 };
+    let mut pair = Pair::up([A, B].map(|side| Config { schedule: schedule.clone(), ..config(side) }));
+    prove(&mut pair, 500);
+    let rewrite = |pair: &mut Pair, numbers: std::ops::Range<u32>| {
+        for n in numbers {
+            let mut rewritten = packet(0, n);
+            rewritten[20] ^= if n % 3 == 0 { 0x40 } else { 0 };
+            pair.leave(A, &packet(0, n));
+            pair.arrive(B, &rewritten);
+            pair.advance(1_000);
+        }
+    };
+    rewrite(&mut pair, 0..3_000);
+    assert!(has(&pair, Finding::Rewritten));
+    let twice = pair.recovered[B].len();
+    pair.mute[A] = true;
+    rewrite(&mut pair, 3_000..3_500);
+    pair.mute[A] = false;
+    rewrite(&mut pair, 3_500..6_000);
+    assert_eq!(pair.recovered[B].len(), twice);
+}
+
+/// A new flow of a service is recovered as long as any flow of the service is in use.
+#[test]
+fn a_service_in_use_stays_known() {
+    let mut pair = pair();
+    prove(&mut pair, 10);
+    for n in 0..400 {
+        pair.send(A, &packet(0, n), false);
+        pair.advance(1_000_000);
+    }
+    pair.send(A, &packet(1, 5_000), true);
+    for n in 400..420 {
+        pair.send(A, &packet(0, n), false);
+        pair.advance(10_000);
+    }
+    assert_eq!(pair.recovered[B], [packet(1, 5_000)]);
 }

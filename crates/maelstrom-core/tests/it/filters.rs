@@ -131,6 +131,17 @@ fn services_that_are_shut_together_let_few_packets_pass_and_other_flows_are_reco
     pair.advance(3_000_000);
     let others = recovered_to(&pair, 9_000);
     assert!(passed > 0 && others == lost, "{others} of {lost} of the other flow");
+    // After some thousand arrivals, a few first packets are recovered again.
+    for n in 8_000..12_000 {
+        pair.send(A, &packet(0, n), false);
+        pair.advance(2_500);
+    }
+    pair.send(A, &udp(A, 10_001, 30_000, 12_000), false);
+    let first = udp(A, 10_002, 30_000, 12_001);
+    pair.send(A, &first, true);
+    (12_002..12_020).for_each(|n| pair.send(A, &packet(0, n), false));
+    pair.advance(100_000);
+    assert_eq!(pair.recovered[B].last(), Some(&first));
 }
 
 /// A rule that drops new connections to one port. A recovered SYN would open a connection that then hangs.
