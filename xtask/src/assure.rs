@@ -13,7 +13,7 @@
 //!
 //! A step whose tool is missing is skipped, and the verdict says so. Arguments behind `--` go to
 //! cargo-mutants, for instance to choose the files to change: `cargo xtask assure mutants -- --file
-//! '*/account.rs' -- --lib account`.
+//! account.rs -- --lib account`.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -196,6 +196,12 @@ fn mutants(tally: &mut Tally, more: &[String]) -> anyhow::Result<bool> {
     // The tool builds a copy of the repository, whose results are of no use to ordinary builds.
     mutants.env("CARGO_TARGET_DIR", directory.join("target"));
     let success = succeeds(&mut mutants)?;
-    println!("lists of mutants: {}", directory.join("mutants.out").display());
+    let lists = directory.join("mutants.out");
+    println!("lists of mutants: {}", lists.display());
+    let chosen = fs::read_to_string(lists.join("mutants.json")).unwrap_or_default();
+    if chosen.trim() == "[]" {
+        println!("expected at least one place to change, found none: see the arguments behind `--`");
+        return Ok(false);
+    }
     Ok(success)
 }
