@@ -266,10 +266,9 @@ impl Path {
     /// Notes a sealed datagram by its number in the session. Returns the number of datagrams lost before it;
     /// -1 for one that had counted as lost.
     pub(super) fn on_sealed(&mut self, header: &SealedHeader) -> i64 {
-        // The packets of an outage are named later than its repairs are missed.
-        let explains = self.repairs.explains();
         let lost = self.repairs.on_sealed(header.epoch, header.counter);
         if lost != 0 {
+            let explains = self.repairs.explains();
             self.window.explained += lost * explains;
             if lost > 0 && self.unexplained.level() > -CREDITED {
                 self.repairs.on_try();
