@@ -12,7 +12,9 @@
 
 pub mod control;
 pub mod fatal;
+pub mod http;
 pub mod log;
+pub mod openmetrics;
 pub mod signals;
 pub mod supervisor;
 pub mod watchdog;

@@ -1,5 +1,22 @@
 //! Counters by reason.
 
+use std::fmt::Display;
+
+/// A reason by which something is counted. Displayed as a text for people.
+pub trait Reason: Copy + Display + 'static {
+    /// All reasons, in order of declaration.
+    const REASONS: &'static [Self];
+
+    /// Returns the name of the reason for programs: stable, in snake case.
+    fn name(self) -> &'static str;
+
+    /// Returns the text of the reason with this name, or else the words of the name.
+    fn text_of(name: &str) -> String {
+        let reason = Self::REASONS.iter().find(|reason| reason.name() == name);
+        reason.map_or_else(|| name.replace('_', " "), ToString::to_string)
+    }
+}
+
 /// Declares an enum of reasons with their texts, and an array of counters indexed by it.
 #[macro_export]
 macro_rules! reasons {
@@ -28,10 +45,13 @@ macro_rules! reasons {
                     })+
                 }
             }
+        }
 
-            /// Returns the reason with this id.
-            pub fn from_id(id: &str) -> Option<Self> {
-                Self::ALL.iter().copied().find(|reason| reason.id() == id)
+        impl $crate::Reason for $enum {
+            const REASONS: &'static [$enum] = $enum::ALL;
+
+            fn name(self) -> &'static str {
+                self.id()
             }
         }
 
@@ -107,8 +127,8 @@ mod tests {
     fn ids_are_the_names_in_snake_case() {
         assert_eq!(Reason::NoPeer.id(), "no_peer");
         assert_eq!(Reason::Truncated.id(), "truncated");
-        assert_eq!(Reason::from_id("no_peer"), Some(Reason::NoPeer));
-        assert_eq!(Reason::from_id("destination of no peer"), None);
+        assert_eq!(<Reason as crate::Reason>::text_of("no_peer"), "destination of no peer");
+        assert_eq!(<Reason as crate::Reason>::text_of("of_later_versions"), "of later versions");
         let mut counts = Counts::default();
         counts.add(Reason::NoPeer);
         assert_eq!(counts.iter().map(|(reason, count)| (reason.id(), count)).next(), Some(("no_peer", 1)));

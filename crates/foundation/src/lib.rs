@@ -11,4 +11,5 @@ pub use counters::{snake, snake_len};
 #[doc(hidden)]
 pub use thiserror;
 
+pub use counters::Reason;
 pub use seq::Seq;

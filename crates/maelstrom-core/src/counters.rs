@@ -1,5 +1,6 @@
 //! Reasons by which drops are counted.
 
+pub use foundation::Reason;
 use foundation::bytes::ReadError;
 use foundation::reasons;
 

@@ -39,6 +39,7 @@ use crate::agreement::Agreement;
 use crate::config::GatewayConfig;
 use crate::engine::Engine;
 use crate::error::StartError;
+use crate::exporter::Exporter;
 use crate::inlet::Inlet;
 use crate::lag::Lag;
 use crate::losses::LossSocket;
@@ -47,7 +48,7 @@ use crate::pause::{Pauses, Reason};
 use crate::ports::{Ports, core_config};
 use crate::pulse::boot_us;
 use crate::random::{entropy, random};
-use crate::status::{self, EventStatus, GatewayStatus, HealthStatus, PeerStatus, Status};
+use crate::status::{self, Counter, EventStatus, GatewayStatus, HealthStatus, PeerStatus, Status};
 use crate::strangers::Strangers;
 use crate::tick::Tick;
 use crate::turns::Turns;
@@ -85,6 +86,7 @@ pub struct Passive {
     pub(crate) ports: Ports,
     pub(crate) control: Control,
     pub(crate) losses: LossSocket,
+    pub(crate) exporter: Exporter,
     pub(crate) signals: Signals,
     pub(crate) poller: Poller,
     /// Datagrams of the repair channel that are not decoded yet.
@@ -135,6 +137,7 @@ impl Passive {
             Supervisor::default()
         });
         info!(wan = config.gateway.wan, tap = kind, "protecting");
+        let exporter = Exporter::start(&config);
         Ok(Self {
             path: path.to_owned(),
             engine: Engine::new(gateway, clock_us()),
@@ -158,6 +161,7 @@ impl Passive {
             watch: Watch::default(),
             stopping: false,
             losses,
+            exporter,
             config,
             ports,
             control,
@@ -421,25 +425,25 @@ impl Passive {
         });
         let peers: Vec<_> = peers.collect();
         let counters = [
-            ("outgoing captures not cut", counts.uncut_outgoing),
-            ("incoming captures not cut", counts.uncut_incoming),
-            ("packets of a VLAN on the WAN interface", counts.of_vlans),
-            ("captures dropped by the tap", counts.missed_before + tap.map_or(0, Tap::dropped)),
-            ("pauses of recovery", self.pauses.count()),
-            ("stalls of the gateway", counts.stalls),
-            ("captures and datagrams discarded after a stall", counts.discarded),
-            ("datagrams received while the inbox was full", counts.inbox_full),
-            ("datagrams beyond the share of their sender", counts.beyond_share),
-            ("datagrams the socket did not take", counts.unsent),
-            ("recovered packets the kernel did not take", counts.uninjected),
-            ("recovered packets that did not arrive at the WAN interface", written.saturating_sub(arrived)),
-            ("recovered packets whose route leads back to the WAN", inlet.map_or(0, Inlet::refused)),
-            ("reloads refused", counts.reloads_refused),
-            ("log lines that stderr did not take", log::lost_lines()),
-            ("messages the service manager did not take", self.supervisor.unsent()),
+            (Counter::OutgoingUncut, counts.uncut_outgoing),
+            (Counter::IncomingUncut, counts.uncut_incoming),
+            (Counter::OfVlans, counts.of_vlans),
+            (Counter::TapDropped, counts.missed_before + tap.map_or(0, Tap::dropped)),
+            (Counter::Pauses, self.pauses.count()),
+            (Counter::Stalls, counts.stalls),
+            (Counter::Discarded, counts.discarded),
+            (Counter::InboxFull, counts.inbox_full),
+            (Counter::BeyondShare, counts.beyond_share),
+            (Counter::Unsent, counts.unsent),
+            (Counter::Uninjected, counts.uninjected),
+            (Counter::NotAtWan, written.saturating_sub(arrived)),
+            (Counter::Returning, inlet.map_or(0, Inlet::refused)),
+            (Counter::ReloadsRefused, counts.reloads_refused),
+            (Counter::LogLines, log::lost_lines()),
+            (Counter::ManagerMessages, self.supervisor.unsent()),
         ];
         let mut not_protected = status::counts(gateway.unprotected().iter());
-        *not_protected.entry(Unprotected::Overload.to_string()).or_default() +=
+        *not_protected.entry(Unprotected::Overload.id().to_owned()).or_default() +=
             tap.map_or(0, |tap| tap.shed()[0]);
         Status {
             schema: status::SCHEMA.to_owned(),
@@ -462,7 +466,7 @@ impl Passive {
             classes: gateway.classes().map(status::class).collect(),
             not_protected,
             rejected: status::counts(gateway.rejected().iter()),
-            counters: counters.map(|(reason, count)| (reason.to_owned(), count)).into(),
+            counters: status::counts(counters.into_iter()),
             memory_bytes: gateway.memory_bytes() as u64,
         }
     }

@@ -108,7 +108,9 @@ impl Passive {
         if let Some(control) = control {
             self.control = control;
             self.losses.listen(&config.gateway.control);
+            self.exporter.stop();
         }
+        self.exporter.configure(&config);
         self.drop_filter();
         self.config = config;
         self.poller = poller;

@@ -5,30 +5,33 @@
 
 mod answer;
 mod congestion;
+mod counters;
 mod health;
 mod loss;
 mod requests;
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::net::SocketAddr;
 
 use ipnet::IpNet;
 use maelstrom_core::wire::Report;
 use maelstrom_core::{Class, ClassCounts, Findings, Protect};
+
+use maelstrom_core::counters::Reason;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use answer::document;
 pub use answer::{DOCUMENT_BYTES_MAX, StatusError, read};
 pub use congestion::CongestionStatus;
+pub use counters::{Counter, CounterCounts, reasons};
 pub use health::{EventStatus, FateStatus, HealthStatus, ReasonStatus, WindowStatus};
-pub use loss::{BurstStatus, DelayStatus, LossStatus};
+pub use loss::{BurstStatus, DelayRangeStatus, DelayStatus, LossStatus};
 pub use requests::RequestStatus;
 
 /// Schema of the document, with its version: it rises when a field is removed or gets another meaning.
 pub const SCHEMA: &str = "undrop.gateway.status/1";
 
-/// Counts by reason.
+/// Counts by reason, whose names are stable and in snake case. [`reasons`] has their texts.
 pub type Counts = BTreeMap<String, u64>;
 
 /// State of a gateway. Counts begin at its start, unless stated otherwise.
@@ -301,6 +304,9 @@ pub struct IngressStatus {
     pub repair_wait_us: u64,
     /// Delay of recovered packets behind their neighbours, in microseconds.
     pub recovery_delay_us: DelayStatus,
+    /// The same by ranges.
+    #[serde(default)]
+    pub recovery_delays: Vec<DelayRangeStatus>,
 }
 
 impl PeerStatus {
@@ -364,12 +370,8 @@ impl PeerStatus {
                 far_rate: peer.far.silence_ms.map(|_| peer.far.plan.rate.to_string()),
                 far_window: Some(peer.far.plan.window).filter(|&window| window > 0),
                 repair_wait_us: peer.wait_us,
-                recovery_delay_us: DelayStatus {
-                    count: delays.len(),
-                    p50: delays.value_at_quantile(0.5),
-                    p99: delays.value_at_quantile(0.99),
-                    max: delays.max(),
-                },
+                recovery_delay_us: DelayStatus::of(delays),
+                recovery_delays: DelayRangeStatus::of(delays),
             },
             far: LossStatus::of(&peer.far.loss),
             far_path: PathStatus::of_far(peer.far),
@@ -419,9 +421,9 @@ pub(crate) fn class((class, counts): (&Class, ClassCounts)) -> ClassStatus {
     ClassStatus { name: class.name.clone(), protect, packets: counts.packets, bytes: counts.bytes }
 }
 
-/// Collects counts by reason.
-pub fn counts<R: Display>(reasons: impl Iterator<Item = (R, u64)>) -> Counts {
-    reasons.map(|(reason, count)| (reason.to_string(), count)).collect()
+/// Collects counts by the names of their reasons.
+pub fn counts<R: Reason>(reasons: impl Iterator<Item = (R, u64)>) -> Counts {
+    reasons.map(|(reason, count)| (reason.name().to_owned(), count)).collect()
 }
 
 fn percent(part: u64, whole: u64) -> f64 {

@@ -145,6 +145,16 @@ diagnostics::settings! {
             default: Fallback::Absent("none: the record begins with the gateway's start"),
             example: "loss_record = \"/var/lib/undrop/losses.json\"",
         }
+        /// Address and TCP port at which Prometheus reads metrics, by HTTP from `/metrics`. Everybody who
+        /// reaches the address can read them.
+        metrics: Option<SocketAddr> {
+            form: Optional(Text::new(
+                "an IP address of this machine and a port, such as `127.0.0.1:9469`",
+                values::metrics_address,
+            )),
+            default: Fallback::Absent("none: no metrics over TCP"),
+            example: "metrics = \"127.0.0.1:9469\"",
+        }
         /// Networks of this site. Only packets from them are protected, and only recovered packets to them
         /// are injected.
         local_networks: Option<Vec<Setting<IpNet>>> {

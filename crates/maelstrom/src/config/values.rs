@@ -21,6 +21,12 @@ pub(super) const NAMES_MAX: usize = maelstrom_core::wire::TERMS_MAX;
 const NOTHING: &str = "a gateway without repairs recovers nothing; packets that need none belong to a `[[class]]` with \
                        `protect = \"off\"`";
 
+/// Parses the address at which metrics are read.
+pub(super) fn metrics_address(text: &str) -> Result<SocketAddr, Fault> {
+    let address = text.parse::<SocketAddr>().ok().filter(|address| address.port() > 0);
+    address.ok_or_else(|| Fault::bad("is not an address with a port").seen(quoted(text)))
+}
+
 /// An address of this machine; it may be the unspecified one.
 pub(super) fn own_address(text: &str) -> Result<SocketAddr, Fault> {
     let fault = |message: &str| Fault::bad(message).seen(quoted(text));

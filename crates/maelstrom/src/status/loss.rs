@@ -1,5 +1,7 @@
 //! Losses and delays in the status of a gateway.
 
+use hdrhistogram::Histogram;
+use maelstrom_core::observe::{delay_bound_us, delay_counts};
 use maelstrom_core::wire::LossReport;
 use serde::{Deserialize, Serialize};
 
@@ -55,6 +57,36 @@ pub struct DelayStatus {
     pub p99: u64,
     /// Largest.
     pub max: u64,
+}
+
+/// Number of recovered packets with a delay in a range.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DelayRangeStatus {
+    /// Longest delay in microseconds; null for the last range, which has no end.
+    pub to_us: Option<u64>,
+    /// Number of packets.
+    pub count: u64,
+}
+
+impl DelayStatus {
+    pub(super) fn of(delays: &Histogram<u64>) -> Self {
+        Self {
+            count: delays.len(),
+            p50: delays.value_at_quantile(0.5),
+            p99: delays.value_at_quantile(0.99),
+            max: delays.max(),
+        }
+    }
+}
+
+impl DelayRangeStatus {
+    /// The ranges of a distribution.
+    pub(super) fn of(delays: &Histogram<u64>) -> Vec<Self> {
+        let counts = delay_counts(delays);
+        let range =
+            |(bucket, &count): (usize, &u32)| Self { to_us: delay_bound_us(bucket), count: count.into() };
+        counts.iter().enumerate().map(range).collect()
+    }
 }
 
 impl LossStatus {

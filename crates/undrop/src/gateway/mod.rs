@@ -5,6 +5,7 @@ mod check;
 mod genkey;
 mod health;
 mod losses;
+mod metrics;
 mod run;
 mod status;
 
@@ -33,6 +34,7 @@ pub enum Command {
     Genkey(genkey::Args),
     Status(status::Args),
     Health(health::Args),
+    Metrics(metrics::Args),
     Losses(losses::Args),
     Advise(advise::Args),
 }
@@ -50,6 +52,7 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Genkey(args) => genkey::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Health(args) => health::run(&args),
+        Command::Metrics(args) => metrics::run(&args),
         Command::Losses(args) => losses::run(&args),
         Command::Advise(args) => advise::run(&args),
     }

@@ -5,6 +5,7 @@ mod config;
 mod doctor;
 mod genkey;
 mod isolation;
+mod metrics;
 mod node;
 mod recv;
 mod relay;
@@ -36,6 +37,7 @@ pub(crate) enum Command {
     Request(request::Args),
     Reply(reply::Args),
     Status(status::Args),
+    Metrics(metrics::Args),
     Doctor(doctor::Args),
     Check(check::Args),
     Genkey(genkey::Args),
@@ -53,6 +55,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Request(args) => request::run(args),
         Command::Reply(args) => reply::run(args),
         Command::Status(args) => status::run(args),
+        Command::Metrics(args) => metrics::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Check(args) => check::run(args),
         Command::Genkey(args) => genkey::run(args),

@@ -1,7 +1,7 @@
 //! `undrop multicast status`: the counters of a running node.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -13,10 +13,12 @@ use crate::output;
 
 const EXAMPLES: &str = "\
 Examples:
-  undrop multicast status --control /run/undrop/node.sock
+  undrop multicast status
   undrop multicast status --config node.toml --json | jq .counts
-  watch -n 1 undrop multicast status --control /run/undrop/node.sock";
+  watch -n 1 undrop multicast status --control /run/undrop/prices.sock";
 
+/// Control socket of a node whose place is not stated.
+const CONTROL_DEFAULT: &str = "/run/undrop/node.sock";
 /// Maximum number of groups and peers in the text; the JSON has all.
 const SHOWN_MAX: usize = 20;
 
@@ -27,8 +29,8 @@ const SHOWN_MAX: usize = 20;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The node's control socket
-    #[arg(long, value_name = "PATH", required_unless_present = "config", conflicts_with = "config")]
+    /// The node's control socket [default: /run/undrop/node.sock]
+    #[arg(long, value_name = "PATH", conflicts_with = "config")]
     control: Option<PathBuf>,
     /// Take the control socket from this configuration
     #[arg(long, short, value_name = "FILE")]
@@ -39,19 +41,23 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let control = control(args)?;
-    let status =
-        Status::ask(&control).with_context(|| format!("no node answers on {}", control.display())).advise(
-            "start a node with `--control PATH` or `node.control`, and run this command as the user of that \
-             node, or as root",
-        )?;
+    let status = ask(&control(args.control.as_deref(), args.config.as_deref())?)?;
     output::line(&if args.json { serde_json::to_string_pretty(&status)? } else { text(&status) })?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn control(args: &Args) -> anyhow::Result<PathBuf> {
-    let Some(file) = &args.config else {
-        return args.control.clone().context("expected --control or --config, saw neither");
+/// Asks the node at a control socket.
+pub(super) fn ask(control: &Path) -> anyhow::Result<Status> {
+    Status::ask(control).with_context(|| format!("no node answers on {}", control.display())).advise(
+        "start a node with `--control PATH` or `node.control`, name its socket with `--control PATH` or \
+         `--config FILE`, and run this command as the user of that node, or as root",
+    )
+}
+
+/// The control socket that a command line names, or the default.
+pub(super) fn control(control: Option<&Path>, config: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let Some(file) = config else {
+        return Ok(control.unwrap_or(Path::new(CONTROL_DEFAULT)).to_owned());
     };
     config::load(file)?
         .node

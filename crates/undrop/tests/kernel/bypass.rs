@@ -239,7 +239,7 @@ fn repairs_that_leave_through_a_tunnel_to_the_far_site_get_no_repairs() {
     let status = pair.status(0).unwrap();
     let egress = &status.peers[0].egress;
     assert!(egress.repair_packets > sent / 8, "{egress:?}");
-    assert!(status.not_protected["repair channel"] > sent / 8, "{status:?}");
+    assert!(status.not_protected["repair_channel"] > sent / 8, "{status:?}");
     // Address resolution inside the tunnel is protected as any packet is, and so are the later fragments of
     // long datagrams, which do not show their ports. A busy machine protects fewer.
     let others = egress.repair_packets / 2;

@@ -5,18 +5,12 @@ use stage::gateways::GatewayPair;
 
 /// Counters of a gateway that rise when the machine gives it too little time. A loss that happens meanwhile
 /// may stay.
-const DISTURBANCES: [&str; 5] = [
-    "captures dropped by the tap",
-    "pauses of recovery",
-    "stalls of the gateway",
-    "datagrams received while the inbox was full",
-    "datagrams the socket did not take",
-];
+const DISTURBANCES: [&str; 5] = ["tap_dropped", "pauses", "stalls", "inbox_full", "unsent"];
 
 /// Reason for which packets are not recovered while a path is in doubt. On a link that loses packets, the
 /// first losses may by chance hit no repair, and raise a doubt that passes
 /// (maelstrom-core/src/ingress/path/account.rs).
-const DOUBT: &str = "more losses than the link explains";
+const DOUBT: &str = "unexplained";
 
 /// Runs `stream` until it was disturbed in neither gateway, or five times, and returns the last report.
 pub(crate) fn undisturbed(pair: &GatewayPair, mut stream: impl FnMut() -> UdpReport) -> UdpReport {
@@ -35,9 +29,9 @@ pub(crate) fn undisturbed(pair: &GatewayPair, mut stream: impl FnMut() -> UdpRep
 fn count(pair: &GatewayPair) -> u64 {
     let statuses = [0, 1].map(|side| pair.status(side).unwrap());
     let disturbed = statuses.iter().flat_map(|status| DISTURBANCES.map(|reason| status.counters[reason]));
-    let shed = statuses.iter().map(|status| status.not_protected["more traffic than the gateways can code"]);
+    let shed = statuses.iter().map(|status| status.not_protected["overload"]);
     let doubted = statuses.iter().map(|status| status.peers[0].ingress.withheld[DOUBT]);
-    let lagged = statuses.iter().map(|status| status.peers[0].ingress.unused_repairs["tap behind"]);
+    let lagged = statuses.iter().map(|status| status.peers[0].ingress.unused_repairs["blind"]);
     disturbed.chain(shed).chain(doubted).chain(lagged).sum()
 }
 

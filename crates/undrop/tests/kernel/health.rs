@@ -1,5 +1,8 @@
 //! Events in the log, the verdict about a gateway, and its exit code.
 
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -12,7 +15,7 @@ use simnet::link::LinkConfig;
 use stage::gateways::{End, GatewayPair, Setting};
 use testkit::wait_until;
 
-use crate::pair::{PROGRAM, wait_for_log};
+use crate::pair::{PROGRAM, reload, wait_for_log};
 
 /// Runs `undrop gateway health --json` on the gateway of site A; returns its exit code and its document.
 fn health(pair: &GatewayPair) -> (Option<i32>, serde_json::Value) {
@@ -20,6 +23,15 @@ fn health(pair: &GatewayPair) -> (Option<i32>, serde_json::Value) {
     command.args(["gateway", "health", "--json", "--config"]).arg(pair.config(0));
     let output = command.stdin(Stdio::null()).output().unwrap();
     (output.status.code(), serde_json::from_slice(&output.stdout).unwrap())
+}
+
+/// Asks for the metrics at an address; returns the response.
+fn scrape(address: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: gateway\r\n\r\n").unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    response
 }
 
 #[test]
@@ -31,6 +43,17 @@ fn a_peer_that_is_killed_is_an_event_and_a_verdict_until_it_returns() {
     let sites = TwoSites::build(&TwoSitesConfig::default(), &link).unwrap();
     let mut pair = GatewayPair::start(Path::new(PROGRAM), &End::of(&sites), &Setting::layered()).unwrap();
     wait_until("the gateway is protected", || health(&pair).0 == Some(0));
+    let before = fs::read_to_string(pair.config(0)).unwrap();
+    let address = "127.0.0.1:9469";
+    reload(&mut pair, 0, |text| text.replace("[gateway]", &format!("[gateway]\nmetrics = \"{address}\"")));
+    let scraped = sites.a.gateway.run(|| scrape(address));
+    let sample = "undrop_gateway_peer_up{peer=\"10.81.9.2:4700\"} 1\n";
+    assert!(scraped.starts_with("HTTP/1.1 200 OK\r\n") && scraped.contains(sample), "{scraped}");
+    assert!(scraped.ends_with("# EOF\n"), "{scraped}");
+    // Without the setting nobody listens.
+    reload(&mut pair, 0, |_| before);
+    let refused = || sites.a.gateway.run(|| TcpStream::connect(address).is_err());
+    wait_until("the port is closed", refused);
     // Clients that connect and read nothing keep nobody waiting.
     let control = maelstrom::config::read(&pair.config(0)).control().unwrap();
     let silent: Vec<_> = (0..20).map(|_| UnixStream::connect(&control).unwrap()).collect();

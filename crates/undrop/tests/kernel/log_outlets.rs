@@ -17,7 +17,7 @@ use testkit::wait_for;
 
 use crate::pair::PROGRAM;
 
-const LOST_LINES: &str = "log lines that stderr did not take";
+const LOST_LINES: &str = "log_lines";
 /// Bytes that a pipe holds.
 const PIPE_BYTES: usize = 1 << 16;
 
@@ -47,9 +47,9 @@ fn log_a_line(pair: &GatewayPair, child: &mut Child) {
     let config = pair.config(1);
     let good = fs::read_to_string(&config).unwrap();
     fs::write(&config, "[gateway]\nwan = 7\n").unwrap();
-    let before = pair.status(1).unwrap().counters["reloads refused"];
+    let before = pair.status(1).unwrap().counters["reloads_refused"];
     child.signal(Signal::SIGHUP).unwrap();
-    wait_for_more(pair, "reloads refused", before);
+    wait_for_more(pair, "reloads_refused", before);
     fs::write(&config, good).unwrap();
 }
 

@@ -72,5 +72,5 @@ pub(crate) fn refuse_reload(pair: &mut GatewayPair, side: usize, change: impl Fn
 }
 
 fn refused(pair: &GatewayPair, side: usize) -> u64 {
-    pair.status(side).unwrap().counters["reloads refused"]
+    pair.status(side).unwrap().counters["reloads_refused"]
 }

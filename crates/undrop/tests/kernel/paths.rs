@@ -288,7 +288,7 @@ fn what_a_filter_between_the_gateways_drops_is_not_recovered() {
     });
     let passed: usize = new.iter().map(|report| report.arrived_us.len()).sum();
     assert_eq!(passed, 0, "{:?}", peer(&pair, 1).ingress);
-    let held_back = peer(&pair, 1).ingress.withheld["flow never seen on this path"];
+    let held_back = peer(&pair, 1).ingress.withheld["unseen_flow"];
     assert!(held_back > 20, "{held_back}");
     assert!(long.missing() <= 40, "{} of 2,000, 160 lost", long.missing());
     pair.stop().unwrap();
@@ -451,7 +451,7 @@ fn packets_are_fragmented_on_the_way(test: &str, tells: bool, rate: f64) {
         });
         sites.link.set_middle_box(Direction::AToB, Some(fragmenting));
         wait_for_peer(&pair, 1, "fragments are told from losses", |peer| {
-            peer.ingress.withheld["fragmented on the way"] > 0
+            peer.ingress.withheld["fragmented"] > 0
         });
         narrow_link(&sites, 1_000, tells);
         stream.join().unwrap()
@@ -464,7 +464,7 @@ fn packets_are_fragmented_on_the_way(test: &str, tells: bool, rate: f64) {
     });
     stream_of(&sites, 1_272, rate, 1);
     let unprotected = pair.status(0).unwrap().not_protected;
-    assert!(unprotected["longer than the MTU of the path"] > 0, "{unprotected:?}");
+    assert!(unprotected["too_long_for_path"] > 0, "{unprotected:?}");
     pair.stop().unwrap();
 }
 
@@ -492,6 +492,6 @@ fn a_syn_whose_mss_is_clamped_on_the_way_is_not_recovered() {
     let transferred = tcp_transfer(between(&sites), &transfer, &mut unwatched).unwrap();
     assert!(transferred.mismatch.is_none() && transferred.forward.received_bytes() > 1 << 20);
     wait_for_peer(&pair, 1, "it is told", |peer| has_finding(peer, "TCP SYNs are rewritten on the way"));
-    assert!(peer(&pair, 1).ingress.withheld["TCP SYN rewritten on the way"] > 0);
+    assert!(peer(&pair, 1).ingress.withheld["opening_rewritten"] > 0);
     pair.stop().unwrap();
 }

@@ -148,8 +148,8 @@ fn each_router_between_the_gateways_answers_expired_packets_alone() {
         assert!(from.values().all(|&count| count <= u32::from(ROUNDS)), "{ttl}: {traced:?}");
     }
     let (near, far) = (status(0), status(1));
-    assert!(near.not_protected["time to live ends at the next router"] > 0);
-    assert!(far.peers[0].ingress.withheld["time to live ended on the way"] > 0, "{far:?}");
+    assert!(near.not_protected["expiring"] > 0);
+    assert!(far.peers[0].ingress.withheld["expired"] > 0, "{far:?}");
     // The link loses nothing. On a busy machine, a packet may arrive after its recovery.
     let ingress = &far.peers[0].ingress;
     assert!(ingress.injected_packets <= ingress.after_recovery, "{ingress:?}");

@@ -143,7 +143,7 @@ impl Link {
 fn repairs_percent(pair: &GatewayPair) -> Result<f64, RunError> {
     let status = pair.status(0).map_err(|error| RunError::Failed(format!("{error:#}")))?;
     let sent = status.peers.first().map(|peer| peer.egress.clone()).unwrap_or_default();
-    let uncaptured = status.counters.get("captures dropped by the tap").copied().unwrap_or_default();
+    let uncaptured = status.counters.get("tap_dropped").copied().unwrap_or_default();
     let due = (sent.source_packets + uncaptured) as f64 * INTERLEAVES.len() as f64 / f64::from(R);
     Ok(if due > 0.0 { (100.0 * sent.repair_packets as f64 / due).min(100.0) } else { 100.0 })
 }

@@ -6,6 +6,11 @@ use maelstrom::status::{
     CauseStatus, CongestionStatus, Counts, DelayStatus, LossStatus, PauseStatus, PeerStatus, Status,
 };
 
+use maelstrom::status::reasons::{
+    Counter, PauseReason, Reason, Refused, Rejected, Unanswered, Uninjected, Unprotected, Unsent, Unused,
+    Withheld,
+};
+
 use super::watched;
 
 pub(super) fn render(status: &Status) -> String {
@@ -46,13 +51,9 @@ pub(super) fn render(status: &Status) -> String {
         row(&mut text, "class", &format!("{} ({}): {packets}", class.name, class.protect));
     }
     pauses(&mut text, &status.pauses);
-    for (title, counts) in [
-        ("not protected", &status.not_protected),
-        ("datagrams refused", &status.rejected),
-        ("other", &status.counters),
-    ] {
-        reasons(&mut text, title, counts);
-    }
+    reasons::<Unprotected>(&mut text, "not protected", &status.not_protected);
+    reasons::<Rejected>(&mut text, "datagrams refused", &status.rejected);
+    reasons::<Counter>(&mut text, "other", &status.counters);
     text.truncate(text.trim_end().len());
     text
 }
@@ -109,12 +110,12 @@ fn peer_block(text: &mut String, peer: &PeerStatus) {
         }
     }
     requests(text, peer);
-    reasons(text, "repairs not sent", &egress.unsent);
-    reasons(text, "refused by caps", &egress.refused_by_caps);
-    reasons(text, "repairs unused", &ingress.unused_repairs);
+    reasons::<Unsent>(text, "repairs not sent", &egress.unsent);
+    reasons::<Refused>(text, "refused by caps", &egress.refused_by_caps);
+    reasons::<Unused>(text, "repairs unused", &ingress.unused_repairs);
     congestion(text, &ingress.congestion);
-    reasons(text, "not injected", &ingress.withheld);
-    reasons(text, "not taken", &ingress.refused_injections);
+    reasons::<Withheld>(text, "not injected", &ingress.withheld);
+    reasons::<Uninjected>(text, "not taken", &ingress.refused_injections);
     if ingress.paused {
         row(text, "PAUSED", "nothing is recovered until a repair of later packets arrives");
     }
@@ -157,7 +158,7 @@ fn requests(text: &mut String, peer: &PeerStatus) {
             &format!("{} packets for {} requests", number(theirs.answers), number(theirs.requests)),
         );
     }
-    reasons(text, "not sent again", &theirs.unanswered);
+    reasons::<Unanswered>(text, "not sent again", &theirs.unanswered);
 }
 
 fn peer_line(text: &mut String, peer: &PeerStatus) {
@@ -219,7 +220,7 @@ fn pauses(text: &mut String, pauses: &PauseStatus) {
     let last =
         pauses.last_end_ms.map_or(String::new(), |ms| format!(", the last one {} ago", duration(ms / 1000)));
     row(text, "pauses", &format!("{}, {} ms in all{last}", number(pauses.count), number(pauses.total_ms)));
-    reasons(text, "", &pauses.by_reason);
+    reasons::<PauseReason>(text, "", &pauses.by_reason);
 }
 
 pub(super) fn row(text: &mut String, title: &str, value: &str) {
@@ -227,10 +228,10 @@ pub(super) fn row(text: &mut String, title: &str, value: &str) {
 }
 
 /// Appends the counts above zero, one line each.
-fn reasons(text: &mut String, title: &str, counts: &Counts) {
+fn reasons<R: Reason>(text: &mut String, title: &str, counts: &Counts) {
     let mut title = title;
     for (reason, &count) in counts.iter().filter(|&(_, &count)| count > 0) {
-        let _ = writeln!(text, "  {title:<18}{:>12}  {reason}", number(count));
+        let _ = writeln!(text, "  {title:<18}{:>12}  {}", number(count), R::text_of(reason));
         title = "";
     }
 }
@@ -371,7 +372,7 @@ mod tests {
             pauses: PauseStatus::default(),
             peers: vec![osaka()],
             classes: vec![backup()],
-            not_protected: Counts::from([("destination of no peer".to_owned(), 5)]),
+            not_protected: Counts::from([("no_peer".to_owned(), 5)]),
             rejected: Counts::from([("forged".to_owned(), 1), ("replayed".to_owned(), 0)]),
             counters: Counts::new(),
             memory_bytes: 3_145_728,
@@ -402,10 +403,10 @@ mod tests {
                 repair_packets: 463_000,
                 repair_bytes: 650_000_000,
                 overhead_percent: 40.6,
-                unsent: Counts::from([("outgoing queue full".to_owned(), 3)]),
+                unsent: Counts::from([("queue_full".to_owned(), 3)]),
                 requests: 3,
                 answers: 7,
-                unanswered: Counts::from([("no longer kept".to_owned(), 2)]),
+                unanswered: Counts::from([("gone".to_owned(), 2)]),
                 path_mtu: 1_500,
                 ..EgressStatus::default()
             },
@@ -414,10 +415,7 @@ mod tests {
                 source_bytes: 999,
                 late: 4,
                 requests: RequestStatus { sent: 3, packets: 12, answered: 11, overflown: 70 },
-                unused_repairs: Counts::from([
-                    ("nothing missing".to_owned(), 365_000),
-                    ("too old".to_owned(), 0),
-                ]),
+                unused_repairs: Counts::from([("redundant".to_owned(), 365_000), ("too_old".to_owned(), 0)]),
                 loss: loss(),
                 far_rate: Some("1/32".to_owned()),
                 far_window: Some(512),
@@ -508,9 +506,9 @@ peer osaka (10.81.9.2:4700): up, heard 120 ms ago, round trip 100.2 ms, 2 sessio
         let mut status = status();
         status.gateway.tap = "none".to_owned();
         status.counters = Counts::from([
-            ("incoming captures not cut".to_owned(), 1_200),
-            ("outgoing captures not cut".to_owned(), 0),
-            ("pauses of recovery".to_owned(), 7),
+            ("incoming_uncut".to_owned(), 1_200),
+            ("outgoing_uncut".to_owned(), 0),
+            ("pauses".to_owned(), 7),
         ]);
         let shown = render(&status);
         assert!(shown.contains("\nNO TAP: "), "{shown}");
@@ -526,14 +524,14 @@ peer osaka (10.81.9.2:4700): up, heard 120 ms ago, round trip 100.2 ms, 2 sessio
             count: 12,
             total_ms: 1_800,
             last_end_ms: Some(65_000),
-            by_reason: Counts::from([("repairs lag behind the tap".to_owned(), 12)]),
+            by_reason: Counts::from([("lag".to_owned(), 12)]),
         };
         status.peers[0].differences = vec!["the peer names more".to_owned()];
         let ingress = &mut status.peers[0].ingress;
         (ingress.paused, ingress.paused_flows) = (true, 2);
         ingress.congestion.verdict = "all losses are recovered".to_owned();
         (ingress.congestion.full_us, ingress.congestion.marked, ingress.loss.left) = (Some(98_304), 3, 1_250);
-        ingress.withheld = Counts::from([("time to live ended on the way".to_owned(), 7)]);
+        ingress.withheld = Counts::from([("expired".to_owned(), 7)]);
         let shown = render(&status);
         for line in [
             "\nRECOVERY PAUSES: repairs lag behind the tap\n",

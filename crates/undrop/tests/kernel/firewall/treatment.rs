@@ -118,7 +118,7 @@ fn packets_are_recovered_by_routes_of_the_interface_and_rules_on_the_hardware_ad
     lab.assert_recovered(&pair, false);
     let status = pair.status(1).unwrap();
     assert!(status.peers[0].ingress.injected_packets > 20);
-    assert_eq!(status.counters["recovered packets whose route leads back to the WAN"], 0);
+    assert_eq!(status.counters["returning"], 0);
     pair.stop().unwrap();
 }
 
@@ -193,7 +193,7 @@ fn no_rule_sees_the_mark(test: &str, tap: &'static str, wan: Wan) {
     let injected = injected();
     assert!(arrived < allowed + injected / 2, "{arrived} arrived, {injected} were recovered");
     let status = pair.status(1).unwrap();
-    assert_eq!(status.counters["recovered packets that did not arrive at the WAN interface"], 0);
+    assert_eq!(status.counters["not_at_wan"], 0);
     lab.command("nft", &["delete", "table", "netdev", "police"]);
     lab.assert_recovered(&pair, false);
     pair.stop().unwrap();

@@ -1,0 +1,372 @@
+//! The metrics of a gateway, as Prometheus reads them, from its status.
+//!
+//! Names follow Prometheus' conventions: `undrop_gateway_`, the thing counted, the unit, and `_total` for
+//! counts. `direction` is `in` for packets from the peer's site and `out` for packets to it.
+
+use daemon::openmetrics::{Exposition, Kind};
+
+use crate::status::{Counts, PeerStatus, Status};
+
+/// Conditions of a peer and of a gateway.
+const CONDITIONS: [&str; 3] = ["protected", "degraded", "down"];
+
+/// A family of one sample for each peer: its name, type, help, and the value.
+type OfPeer = (&'static str, Kind, &'static str, fn(&PeerStatus) -> Option<f64>);
+/// A family of one sample for each peer and direction.
+type OfDirection = (&'static str, &'static str, fn(&PeerStatus) -> [u64; 2]);
+/// A family of counts by reason.
+type OfReason = (&'static str, &'static str, fn(&PeerStatus) -> &Counts);
+
+const OF_PEERS: [OfPeer; 12] = [
+    ("undrop_gateway_peer_up", Kind::Gauge, "Whether the repair channel works in both directions.", |peer| {
+        Some(f64::from(u8::from(peer.up)))
+    }),
+    (
+        "undrop_gateway_round_trip_seconds",
+        Kind::Gauge,
+        "Round-trip time to the peer without queues.",
+        |peer| peer.rtt_us.map(|us| us as f64 / 1e6),
+    ),
+    ("undrop_gateway_sessions", Kind::Counter, "Sessions with the peer.", |peer| Some(peer.sessions as f64)),
+    ("undrop_gateway_session_renewals", Kind::Counter, "Renewals of a session in use.", |peer| {
+        Some(peer.renewals as f64)
+    }),
+    (
+        "undrop_gateway_wrong_key_datagrams",
+        Kind::Counter,
+        "Datagrams from the peer's address that were sealed with another key.",
+        |peer| Some(peer.wrong_key as f64),
+    ),
+    (
+        "undrop_gateway_repair_bytes",
+        Kind::Counter,
+        "Bytes of repairs sent, outer headers included.",
+        |peer| Some(peer.egress.repair_bytes as f64),
+    ),
+    ("undrop_gateway_repairs_fragmented", Kind::Counter, "Repairs cut in two because of the MTU.", |peer| {
+        Some(peer.egress.repairs_cut_in_two as f64)
+    }),
+    (
+        "undrop_gateway_overhead_ratio",
+        Kind::Gauge,
+        "Repair bytes for each byte of protected packets, in the last 10 s.",
+        |peer| peer.windows.first().map(|window| window.overhead_percent / 100.0),
+    ),
+    (
+        "undrop_gateway_protected_flows_ratio",
+        Kind::Gauge,
+        "Share of flows that both gateways have time to protect.",
+        |peer| Some(peer.egress.flows_protected_percent / 100.0),
+    ),
+    (
+        "undrop_gateway_duplicate_packets",
+        Kind::Counter,
+        "Packets that arrived after they had been recovered.",
+        |peer| Some(peer.ingress.after_recovery as f64),
+    ),
+    ("undrop_gateway_path_mtu_bytes", Kind::Gauge, "MTU of the path to the peer.", |peer| {
+        Some(peer.egress.path_mtu as f64)
+    }),
+    ("undrop_gateway_requested_packets", Kind::Counter, "Packets requested from the peer.", |peer| {
+        Some(peer.ingress.requests.packets as f64)
+    }),
+];
+
+const OF_DIRECTIONS: [OfDirection; 7] = [
+    ("undrop_gateway_packets", "Protected packets that arrived without recovery, or left.", |peer| {
+        [peer.ingress.source_packets, peer.egress.source_packets]
+    }),
+    ("undrop_gateway_packet_bytes", "Bytes of these packets.", |peer| {
+        [peer.ingress.source_bytes, peer.egress.source_bytes]
+    }),
+    ("undrop_gateway_repairs", "Repairs that arrived, or were sent.", |peer| {
+        [peer.ingress.loss.repairs_received, peer.egress.repair_packets]
+    }),
+    ("undrop_gateway_packets_settled", "Packets whose fate is known.", |peer| {
+        [peer.ingress.loss.packets, peer.far.packets]
+    }),
+    ("undrop_gateway_packets_lost", "Packets lost on the link.", |peer| {
+        [peer.ingress.loss.lost, peer.far.lost]
+    }),
+    ("undrop_gateway_packets_recovered", "Lost packets that were recovered.", |peer| {
+        [peer.ingress.loss.recovered, peer.far.recovered]
+    }),
+    (
+        "undrop_gateway_packets_left",
+        "Lost packets left to their senders, because a queue was full.",
+        |peer| [peer.ingress.loss.left, peer.far.left],
+    ),
+];
+
+const OF_REASONS: [OfReason; 5] = [
+    ("undrop_gateway_withheld_packets", "Recovered packets that were not injected, by reason.", |peer| {
+        &peer.ingress.withheld
+    }),
+    (
+        "undrop_gateway_uninjected_packets",
+        "Recovered packets that the kernel did not get, by reason.",
+        |peer| &peer.ingress.refused_injections,
+    ),
+    ("undrop_gateway_unused_repairs", "Repairs that recovered nothing on arrival, by reason.", |peer| {
+        &peer.ingress.unused_repairs
+    }),
+    ("undrop_gateway_unsent_repairs", "Repairs not sent, by reason.", |peer| &peer.egress.unsent),
+    ("undrop_gateway_capped_repairs", "Output that a cap of the operator refused, by kind.", |peer| {
+        &peer.egress.refused_by_caps
+    }),
+];
+
+/// Returns the metrics as text in the OpenMetrics format.
+pub fn render(status: &Status) -> String {
+    let mut out = Exposition::default();
+    of_gateway(&mut out, status);
+    let labels: Vec<String> = status.peers.iter().map(PeerStatus::label).collect();
+    let peers: Vec<(&str, &PeerStatus)> = labels.iter().map(String::as_str).zip(&status.peers).collect();
+    of_health(&mut out, status, &peers);
+    for (name, kind, help, value) in OF_PEERS {
+        let mut family = out.family(name, kind, help);
+        for (label, peer) in &peers {
+            if let Some(value) = value(peer) {
+                family.sample(&[("peer", label)], value);
+            }
+        }
+    }
+    for (name, help, values) in OF_DIRECTIONS {
+        let mut family = out.family(name, Kind::Counter, help);
+        for (label, peer) in &peers {
+            for (direction, value) in ["in", "out"].into_iter().zip(values(peer)) {
+                family.sample(&[("peer", label), ("direction", direction)], value as f64);
+            }
+        }
+    }
+    for (name, help, counts) in OF_REASONS {
+        let mut family = out.family(name, Kind::Counter, help);
+        for (label, peer) in &peers {
+            for (reason, &count) in counts(peer) {
+                family.sample(&[("peer", label), ("reason", reason)], count as f64);
+            }
+        }
+    }
+    delays(&mut out, &peers);
+    out.finish()
+}
+
+fn of_gateway(out: &mut Exposition, status: &Status) {
+    let gateway = &status.gateway;
+    let facts = [
+        ("version", gateway.version.as_str()),
+        ("wan", &gateway.wan),
+        ("tap", &gateway.tap),
+        ("injection", &gateway.injection),
+    ];
+    out.family("undrop_gateway", Kind::Info, "The gateway, its interface, its tap and its way of injection.")
+        .sample(&facts, 1.0);
+    out.family("undrop_gateway_uptime_seconds", Kind::Gauge, "Time since the start of the gateway.")
+        .sample(&[], gateway.uptime_s as f64);
+    out.family("undrop_gateway_memory_bytes", Kind::Gauge, "Memory held for packets and repairs.")
+        .sample(&[], status.memory_bytes as f64);
+    out.family("undrop_gateway_paused", Kind::Gauge, "Whether recovery pauses.")
+        .sample(&[], f64::from(u8::from(status.pauses.reason.is_some())));
+    out.family("undrop_gateway_paused_seconds", Kind::Counter, "Length of all pauses of recovery.")
+        .sample(&[], status.pauses.total_ms as f64 / 1e3);
+    for (name, help, counts) in [
+        ("undrop_gateway_pauses", "Pauses of recovery, by reason.", &status.pauses.by_reason),
+        (
+            "undrop_gateway_unprotected_packets",
+            "Packets that got no repair, by reason.",
+            &status.not_protected,
+        ),
+        (
+            "undrop_gateway_rejected_datagrams",
+            "Datagrams refused on the repair channel, by reason.",
+            &status.rejected,
+        ),
+        ("undrop_gateway_drops", "Other drops and events, by reason.", &status.counters),
+    ] {
+        let mut family = out.family(name, Kind::Counter, help);
+        for (reason, &count) in counts {
+            family.sample(&[("reason", reason)], count as f64);
+        }
+    }
+    let mut family = out.family(
+        "undrop_gateway_class_packets",
+        Kind::Counter,
+        "Packets of a class that left for a peer's site.",
+    );
+    for class in &status.classes {
+        family.sample(&[("class", &class.name)], class.packets as f64);
+    }
+}
+
+fn of_health(out: &mut Exposition, status: &Status, peers: &[(&str, &PeerStatus)]) {
+    let is = |state: &str, condition: &str| f64::from(u8::from(state == condition));
+    let mut family = out.family(
+        "undrop_gateway_health",
+        Kind::Gauge,
+        "1 for the condition that the gateway is in, else 0.",
+    );
+    for condition in CONDITIONS {
+        family.sample(&[("condition", condition)], is(&status.health.state, condition));
+    }
+    let mut family = out.family(
+        "undrop_gateway_peer_health",
+        Kind::Gauge,
+        "1 for the condition that the peer is in, else 0.",
+    );
+    for (label, peer) in peers {
+        for condition in CONDITIONS {
+            family.sample(&[("peer", label), ("condition", condition)], is(&peer.health.state, condition));
+        }
+    }
+    let mut family = out.family(
+        "undrop_gateway_concern",
+        Kind::Gauge,
+        "1 for each reason why a peer is not fully protected.",
+    );
+    for reason in &status.health.reasons {
+        let peer = reason.peer.as_deref().unwrap_or_default();
+        family.sample(&[("peer", peer), ("reason", &reason.id)], 1.0);
+    }
+}
+
+/// Appends the histogram of the delays of recovered packets.
+fn delays(out: &mut Exposition, peers: &[(&str, &PeerStatus)]) {
+    let help = "Delay of recovered packets behind their neighbours in the stream.";
+    let mut family = out.family("undrop_gateway_recovery_delay_seconds", Kind::Histogram, help);
+    for (label, peer) in peers {
+        let (mut up_to, mut sum, mut low_us) = (0, 0.0, 0);
+        let mut buckets = Vec::new();
+        for range in &peer.ingress.recovery_delays {
+            up_to += range.count;
+            let high_us = range.to_us.unwrap_or(low_us);
+            // The middle of the range stands for all its delays.
+            sum += range.count as f64 * (low_us + high_us) as f64 / 2e6;
+            low_us = high_us;
+            buckets.extend(range.to_us.map(|us| (us as f64 / 1e6, up_to)));
+        }
+        family.histogram(&[("peer", label)], &buckets, up_to, sum);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::PathBuf;
+    use std::process::Command;
+
+    use super::*;
+    use crate::status::{
+        DelayRangeStatus, EgressStatus, IngressStatus, LossStatus, PathStatus, ReasonStatus,
+    };
+
+    fn peer(name: &str) -> PeerStatus {
+        let loss = LossStatus { packets: 1_000, lost: 20, recovered: 19, left: 1, ..LossStatus::default() };
+        let delays = [(Some(1_000), 4), (Some(3_000), 2), (None, 1)];
+        let ingress = IngressStatus {
+            loss: loss.clone(),
+            withheld: Counts::from([("unseen_flow".to_owned(), 3)]),
+            recovery_delays: delays.map(|(to_us, count)| DelayRangeStatus { to_us, count }).to_vec(),
+            ..IngressStatus::default()
+        };
+        PeerStatus {
+            name: Some(name.to_owned()),
+            address: "10.0.0.1:4700".parse().unwrap(),
+            up: true,
+            trouble: None,
+            wrong_key: 7,
+            rtt_us: Some(50_000),
+            last_heard_ms: Some(1),
+            sessions: 1,
+            renewals: 0,
+            networks: Vec::new(),
+            networks_named_there: Vec::new(),
+            differences: Vec::new(),
+            egress: EgressStatus {
+                source_packets: 500,
+                unsent: Counts::from([("queue_full".to_owned(), 1)]),
+                refused_by_caps: Counts::from([("regular".to_owned(), 2)]),
+                ..EgressStatus::default()
+            },
+            ingress,
+            far: loss,
+            far_path: PathStatus::default(),
+            health: Default::default(),
+            windows: vec![Default::default()],
+        }
+    }
+
+    fn status() -> Status {
+        let mut status = Status { peers: vec![peer("osaka"), peer("a \"b\"")], ..Status::default() };
+        status.health.reasons.push(ReasonStatus { id: "peer_down".to_owned(), ..ReasonStatus::default() });
+        status.not_protected.insert("no_peer".to_owned(), 5);
+        status.rejected.insert("forged".to_owned(), 6);
+        status.counters.insert("tap_dropped".to_owned(), 8);
+        status.pauses.by_reason.insert("lag".to_owned(), 9);
+        status
+    }
+
+    #[test]
+    fn each_peer_direction_and_reason_has_its_sample() {
+        let text = render(&status());
+        for line in [
+            "undrop_gateway_packets_lost_total{peer=\"osaka\",direction=\"in\"} 20\n",
+            "undrop_gateway_packets_total{peer=\"a \\\"b\\\"\",direction=\"out\"} 500\n",
+            "undrop_gateway_withheld_packets_total{peer=\"osaka\",reason=\"unseen_flow\"} 3\n",
+            "undrop_gateway_unprotected_packets_total{reason=\"no_peer\"} 5\n",
+            "undrop_gateway_round_trip_seconds{peer=\"osaka\"} 0.05\n",
+            "undrop_gateway_health{condition=\"down\"} 1\n",
+            "undrop_gateway_recovery_delay_seconds_bucket{peer=\"osaka\",le=\"0.003\"} 6\n",
+            "undrop_gateway_recovery_delay_seconds_bucket{peer=\"osaka\",le=\"+Inf\"} 7\n",
+            "undrop_gateway_recovery_delay_seconds_sum{peer=\"osaka\"} 0.009\n",
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+        let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        let series: BTreeSet<_> = samples.iter().map(|line| line.rsplit_once(' ').unwrap().0).collect();
+        assert_eq!(series.len(), samples.len(), "no series comes twice");
+    }
+
+    fn ops(file: &str) -> PathBuf {
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../ops").join(file)
+    }
+
+    #[test]
+    fn alerts_and_dashboard_ask_for_metrics_that_exist() {
+        let text = render(&status());
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        for file in ["undrop.rules.yml", "undrop.rules.test.yml", "undrop.dashboard.json"] {
+            let asked = fs::read_to_string(ops(file)).unwrap();
+            let words = asked.split(|c: char| !is_name(c)).filter(|word| word.starts_with("undrop_gateway"));
+            let mut count = 0;
+            for name in words {
+                let is_there = text
+                    .lines()
+                    .any(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' '])));
+                assert!(is_there, "{file}: no metric has the name {name}");
+                count += 1;
+            }
+            assert!(count > 5, "{file} asks for metrics");
+        }
+        let dashboard = fs::read_to_string(ops("undrop.dashboard.json")).unwrap();
+        let dashboard: serde_json::Value = serde_json::from_str(&dashboard).unwrap();
+        assert!(dashboard["panels"].as_array().is_some_and(|panels| panels.len() > 5));
+    }
+
+    #[test]
+    fn each_alert_fires_for_its_fault_and_none_without_one() {
+        let tested =
+            Command::new("promtool").args(["test", "rules"]).arg(ops("undrop.rules.test.yml")).output();
+        match tested {
+            Ok(output) => {
+                let said =
+                    [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+                assert!(output.status.success(), "{said:?}");
+            }
+            Err(error) => eprintln!(
+                "SKIPPED each_alert_fires_for_its_fault_and_none_without_one: promtool: {error}; Debian has it in \
+                 the package `prometheus`"
+            ),
+        }
+    }
+}

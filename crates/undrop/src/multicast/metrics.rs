@@ -1,0 +1,157 @@
+//! `undrop multicast metrics`: the metrics of a running node, for Prometheus.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use daemon::openmetrics::{Exposition, Kind};
+use ricochet::status::{GroupStatus, ReceptionStatus, Status};
+
+use super::status::{ask, control};
+use crate::output;
+
+const EXAMPLES: &str = "\
+Examples:
+  undrop multicast metrics
+  undrop multicast metrics --control /run/undrop/prices.sock
+  undrop multicast metrics > /var/lib/prometheus/node-exporter/undrop-node.prom";
+
+/// Print the metrics of a running node in the OpenMetrics format, which Prometheus reads.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The node's control socket [default: /run/undrop/node.sock]
+    #[arg(long, value_name = "PATH", conflicts_with = "config")]
+    control: Option<PathBuf>,
+    /// Take the control socket from this configuration
+    #[arg(long, short, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let status = ask(&control(args.control.as_deref(), args.config.as_deref())?)?;
+    output::line(render(&status).trim_end())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A family of one count for each group.
+type OfGroup = (&'static str, &'static str, fn(&ReceptionStatus) -> u64);
+
+const OF_GROUPS: [OfGroup; 6] = [
+    ("undrop_node_packets_received", "Data packets of a group received as sent.", |group| group.data.packets),
+    ("undrop_node_packets_missing", "Packets of a group found missing.", |group| group.discovered),
+    ("undrop_node_packets_repaired", "Packets of a group recovered from repairs.", |group| group.repaired),
+    ("undrop_node_packets_requested", "Packets of a group received on request.", |group| group.requested),
+    ("undrop_node_packets_lost", "Packets of a group given up as lost.", |group| group.lost),
+    ("undrop_node_packets_duplicate", "Packets of a group received again.", |group| group.duplicates),
+];
+
+fn render(status: &Status) -> String {
+    let mut out = Exposition::default();
+    out.family("undrop_node", Kind::Info, "The node and its interface.")
+        .sample(&[("id", &status.id), ("interface", &status.interface.name)], 1.0);
+    for (name, help, value) in [
+        (
+            "undrop_node_up",
+            "Whether the thread of the node works.",
+            f64::from(u8::from(status.failed.is_none())),
+        ),
+        ("undrop_node_uptime_seconds", "Time since the start of the node.", status.uptime_ms as f64 / 1e3),
+        ("undrop_node_memory_bytes", "Memory held for packets and repairs.", status.memory_bytes as f64),
+        ("undrop_node_peers", "Other nodes that the node knows.", status.peers.len() as f64),
+        ("undrop_node_ip_groups", "IP groups joined.", status.ip_groups as f64),
+        ("undrop_node_ring_waiting", "Datagrams that wait for the node.", status.ring.waiting as f64),
+        ("undrop_node_flow_waiting", "Packets that wait for their readers.", status.flow.waiting as f64),
+    ] {
+        out.family(name, Kind::Gauge, help).sample(&[], value);
+    }
+    groups(&mut out, &status.groups);
+    subscriptions(&mut out, status);
+    let kernel = &status.kernel;
+    out.family("undrop_node_ring_dropped", Kind::Counter, "Datagrams dropped to make room for others.")
+        .sample(&[], status.ring.dropped as f64);
+    let mut family =
+        out.family("undrop_node_socket_datagrams", Kind::Counter, "Datagrams at the sockets, by fate.");
+    for (fate, count) in [
+        ("received", kernel.received),
+        ("overflowed", kernel.overflowed),
+        ("not_for_us", kernel.not_for_us),
+        ("truncated", kernel.truncated),
+    ] {
+        family.sample(&[("fate", fate)], count as f64);
+    }
+    for (name, help, counts) in [
+        ("undrop_node_core", "Counters of the core.", &status.counts),
+        ("undrop_node_sending", "Datagrams given to the kernel, by result.", &status.sending),
+        ("undrop_node_dropped_datagrams", "Datagrams dropped before the core, by reason.", &status.dropped),
+        (
+            "undrop_node_malformed_datagrams",
+            "Datagrams that could not be read, by reason.",
+            &status.malformed,
+        ),
+        ("undrop_node_membership", "Counters of the membership.", &status.membership),
+    ] {
+        let mut family = out.family(name, Kind::Counter, help);
+        for (reason, &count) in counts {
+            family.sample(&[("reason", &reason.replace(' ', "_"))], count as f64);
+        }
+    }
+    out.finish()
+}
+
+fn groups(out: &mut Exposition, groups: &[GroupStatus]) {
+    let mut family = out.family("undrop_node_group_members", Kind::Gauge, "Other nodes in a group.");
+    for group in groups {
+        family.sample(&[("group", &group.name)], group.members as f64);
+    }
+    let mut family = out.family("undrop_node_packets_sent", Kind::Counter, "Data packets sent to a group.");
+    for group in groups {
+        family.sample(&[("group", &group.name)], group.sent.packets as f64);
+    }
+    for (name, help, value) in OF_GROUPS {
+        let mut family = out.family(name, Kind::Counter, help);
+        for group in groups {
+            family.sample(&[("group", &group.name)], value(&group.reception) as f64);
+        }
+    }
+}
+
+/// Appends the queues of all subscriptions together: they have no names.
+fn subscriptions(out: &mut Exposition, status: &Status) {
+    let sum = |count: fn(&ricochet::status::SubscriptionStatus) -> u64| {
+        status.subscriptions.iter().map(count).sum::<u64>() as f64
+    };
+    out.family("undrop_node_queue_waiting", Kind::Gauge, "Messages that wait for their readers.")
+        .sample(&[], sum(|subscription| subscription.waiting as u64));
+    let mut family =
+        out.family("undrop_node_queue_messages", Kind::Counter, "Messages of subscriptions, by fate.");
+    family.sample(&[("fate", "queued")], sum(|subscription| subscription.counts.queued));
+    family.sample(&[("fate", "dropped")], sum(|subscription| subscription.counts.dropped));
+    family.sample(&[("fate", "lost")], sum(|subscription| subscription.counts.lost));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_has_metrics_for_each_group_and_reason() {
+        let mut status = Status { id: "n1".to_owned(), uptime_ms: 2_500, ..Status::default() };
+        status.dropped.insert("not for us".to_owned(), 7);
+        let reception = ReceptionStatus { repaired: 3, ..ReceptionStatus::default() };
+        status.groups.push(GroupStatus {
+            name: "prices/AAPL".to_owned(),
+            reception,
+            ..GroupStatus::default()
+        });
+        let text = render(&status);
+        for line in [
+            "undrop_node_info{id=\"n1\",interface=\"\"} 1\n",
+            "undrop_node_uptime_seconds 2.5\n",
+            "undrop_node_packets_repaired_total{group=\"prices/AAPL\"} 3\n",
+            "undrop_node_dropped_datagrams_total{reason=\"not_for_us\"} 7\n",
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+        assert!(text.ends_with("# EOF\n"));
+    }
+}
